@@ -1,0 +1,55 @@
+# SPDX-License-Identifier: Apache-2.0
+# One library per folder of src/, linked exactly as src/floors.txt says; unit tests stand beside their source.
+
+function(trireme_compile_options target)
+  # Argument structs with designated initialisers leave fields at their defaults on purpose; GCC 12 warns of it. Its
+  # -Wrestrict reports std::string's operator+ (GCC bug 105651).
+  target_compile_options(${target} PRIVATE -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Werror
+                         -Wno-missing-field-initializers -Wno-restrict)
+  if(TRIREME_SANITIZE)
+    target_compile_options(${target} PRIVATE -fsanitize=${TRIREME_SANITIZE} -fno-omit-frame-pointer
+                           -fno-sanitize-recover=all)
+    target_link_options(${target} PRIVATE -fsanitize=${TRIREME_SANITIZE})
+  endif()
+endfunction()
+
+function(trireme_add_folders)
+  file(STRINGS ${PROJECT_SOURCE_DIR}/src/floors.txt lines REGEX "^[0-9]")
+  set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/floors.txt)
+  set(folders "")
+  foreach(line IN LISTS lines)
+    string(REGEX MATCH "^[0-9]+ +([a-z]+) *:(.*)$" matched "${line}")
+    set(folder ${CMAKE_MATCH_1})
+    separate_arguments(links UNIX_COMMAND "${CMAKE_MATCH_2}")
+    list(APPEND folders ${folder})
+    file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/${folder}/*.cpp)
+    list(FILTER sources EXCLUDE REGEX "_test\\.cpp$")
+    add_library(trireme_${folder} STATIC ${sources})
+    target_include_directories(trireme_${folder} PUBLIC ${PROJECT_SOURCE_DIR}/src)
+    trireme_compile_options(trireme_${folder})
+    foreach(link IN LISTS links)
+      target_link_libraries(trireme_${folder} PUBLIC trireme_${link})
+    endforeach()
+  endforeach()
+  set(TRIREME_FOLDERS ${folders} PARENT_SCOPE)
+
+  target_link_libraries(trireme_base PUBLIC fmt::fmt nlohmann_json::nlohmann_json Threads::Threads)
+  target_link_libraries(trireme_kernels PRIVATE OpenBLAS::OpenBLAS)
+  # The CPU kernels may fuse multiply-add and vectorise the sums that say so; both are fixed by the binary, not by the
+  # number of threads.
+  file(GLOB cpu_kernels ${PROJECT_SOURCE_DIR}/src/kernels/cpu/*.cpp)
+  set_source_files_properties(${cpu_kernels} PROPERTIES
+    COMPILE_OPTIONS "-O3;-ffp-contract=fast;-fopenmp-simd;-fno-math-errno;-fno-trapping-math")
+endfunction()
+
+function(trireme_add_unit_tests)
+  foreach(folder IN LISTS TRIREME_FOLDERS)
+    file(GLOB_RECURSE tests CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/${folder}/*_test.cpp)
+    if(tests)
+      add_executable(${folder}_test ${tests})
+      trireme_compile_options(${folder}_test)
+      target_link_libraries(${folder}_test PRIVATE trireme_${folder} GTest::gtest_main)
+      gtest_discover_tests(${folder}_test TEST_PREFIX ${folder}. DISCOVERY_TIMEOUT 60)
+    endif()
+  endforeach()
+endfunction()

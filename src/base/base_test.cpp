@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <numeric>
+
+#include "base/dtype.h"
+#include "base/error.h"
+#include "base/rng.h"
+#include "base/sha256.h"
+#include "base/shape.h"
+#include "base/threads.h"
+
+namespace trireme::base {
+namespace {
+
+TEST(Bf16Test, rounds_to_nearest_even_and_keeps_nan) {
+  EXPECT_EQ(Bf16(1.0F).bits, 0x3f80);
+  EXPECT_EQ(Bf16(std::bit_cast<float>(0x3f808000U)).bits, 0x3f80);  // tie goes to even
+  EXPECT_EQ(Bf16(std::bit_cast<float>(0x3f818000U)).bits, 0x3f82);
+  EXPECT_EQ(Bf16(std::bit_cast<float>(0x3f808001U)).bits, 0x3f81);
+  EXPECT_TRUE(std::isnan(static_cast<float>(Bf16(std::bit_cast<float>(0x7f800001U)))));
+  EXPECT_TRUE(std::isinf(static_cast<float>(Bf16(std::numeric_limits<float>::max()))));
+}
+
+TEST(ShapeTest, bytes_are_rounded_to_the_grain) {
+  EXPECT_EQ(bytes_of({{3, 5}, DType::f32}), 256);
+  EXPECT_EQ(bytes_of({{64}, DType::f32}), 256);
+  EXPECT_EQ(bytes_of({{65}, DType::f32}), 512);
+  EXPECT_EQ(bytes_of({}), 0);
+  EXPECT_EQ((Shape{2, 3, 4}).row_elements(), 12);
+  EXPECT_EQ((Shape{2, 3, 4}).to_string(), "[2, 3, 4]");
+}
+
+TEST(DTypeTest, names_round_trip_and_unknown_ones_are_refused) {
+  for (const DType dtype : {DType::f32, DType::bf16, DType::i64, DType::f8e5m2}) {
+    EXPECT_EQ(dtype_from_name(name_of(dtype)), dtype);
+  }
+  EXPECT_THROW(dtype_from_name("fp16"), ConfigError);
+}
+
+TEST(RngTest, philox_matches_the_published_vector) {
+  // Known-answer test of the Random123 library: counter 0, key 0.
+  const auto r = philox(0, 0);
+  EXPECT_EQ(r, (std::array<uint32_t, 4>{0x6627e8d5U, 0xe169c58dU, 0xbc57ac4cU, 0x9b00dbd8U}));
+}
+
+TEST(RngTest, normal_has_mean_zero_and_the_asked_deviation) {
+  const RngKey key = rng_key(7, "layers.0.wqkv");
+  const int n = 200000;
+  double sum = 0, squares = 0;
+  for (int i = 0; i < n; ++i) {
+    const double x = rng_normal(key, static_cast<uint64_t>(i), 0.02F);
+    sum += x;
+    squares += x * x;
+  }
+  // Five standard errors: of a mean sigma/sqrt(n), of a deviation about sigma/sqrt(2n).
+  EXPECT_NEAR(sum / n, 0, 5 * 0.02 / std::sqrt(n));
+  EXPECT_NEAR(std::sqrt(squares / n), 0.02, 5 * 0.02 / std::sqrt(2.0 * n));
+  EXPECT_NE(rng_key(7, "a"), rng_key(7, "b"));
+  EXPECT_NE(rng_key(7, "a"), rng_key(8, "a"));
+}
+
+TEST(Sha256Test, matches_the_standard_vectors) {
+  const auto hash = [](const std::string& text) {
+    Sha256 sha;
+    sha.update(std::as_bytes(std::span(text)));
+    return sha.hex();
+  };
+  EXPECT_EQ(hash(""), "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855");
+  EXPECT_EQ(hash("abc"), "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
+  EXPECT_EQ(hash(std::string(1000000, 'a')),
+            "cdc76e5c9914fb9281a1c7e284d73e67f1809a48a497200e046d39ccc7112cd0");
+}
+
+TEST(ThreadPoolTest, every_task_runs_once_also_from_several_callers) {
+  for (const int threads : {1, 2, 4}) {
+    ThreadPool pool(threads);
+    std::vector<std::thread> callers;
+    for (int caller = 0; caller < 3; ++caller) {
+      callers.emplace_back([&pool] {
+        for (int round = 0; round < 50; ++round) {
+          std::vector<int> hits(97, 0);
+          pool.for_each(97, [&hits](int64_t i) { ++hits[static_cast<size_t>(i)]; });
+          EXPECT_EQ(std::accumulate(hits.begin(), hits.end(), 0), 97);
+        }
+      });
+    }
+    for (std::thread& caller : callers) caller.join();
+  }
+}
+
+}  // namespace
+}  // namespace trireme::base

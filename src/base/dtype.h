@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+// Element types, and bf16 as a storage type: arithmetic is always done in fp32 or fp64.
+#pragma once
+
+#include <bit>
+#include <cstdint>
+#include <string_view>
+
+namespace trireme::base {
+
+enum class DType : uint8_t { f32, bf16, f8e4m3, f8e5m2, f64, i32, i64, u8 };
+
+int64_t size_of(DType);
+std::string_view name_of(DType);
+// REQUIRES: `name` is one of name_of()'s; throws ConfigError otherwise.
+DType dtype_from_name(std::string_view name);
+
+// The upper half of an fp32. Rounds to nearest, ties to even; a NaN stays a (quiet) NaN.
+struct Bf16 {
+  uint16_t bits = 0;
+
+  Bf16() = default;
+  explicit Bf16(float value) {
+    const auto u = std::bit_cast<uint32_t>(value);
+    const uint32_t rounded = (u + 0x7fffU + ((u >> 16) & 1U)) >> 16;
+    const uint32_t quiet_nan = (u >> 16) | 0x40U;
+    bits = static_cast<uint16_t>((u & 0x7fffffffU) > 0x7f800000U ? quiet_nan : rounded);
+  }
+  explicit operator float() const {
+    return std::bit_cast<float>(static_cast<uint32_t>(bits) << 16);
+  }
+  bool operator==(const Bf16&) const = default;
+};
+
+}  // namespace trireme::base

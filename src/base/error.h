@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+// What cannot be done, as typed exceptions. A message says what was tried, what was found (with
+// numbers) and what the user may change. Bugs are not errors: see check.h.
+#pragma once
+
+#include <stdexcept>
+#include <string>
+
+namespace trireme::base {
+
+class Error : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+// A configuration, model or plan that breaks a rule, or asks for what this build does not support.
+class ConfigError : public Error {
+ public:
+  using Error::Error;
+};
+
+// A file that is missing, unreadable, malformed or could not be written.
+class IoError : public Error {
+ public:
+  using Error::Error;
+};
+
+// A request that does not fit the memory budget.
+class OutOfMemory : public Error {
+ public:
+  using Error::Error;
+};
+
+// The group was aborted: a peer died, a deadline passed, or someone called abort().
+class CommAborted : public Error {
+ public:
+  using Error::Error;
+};
+
+}  // namespace trireme::base

@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+// Result<T>: an answer that may be no, with the reason in words. For questions whose "no" is an
+// ordinary outcome (is this schedule legal, does a checkpoint exist); an operation that must
+// succeed throws instead (error.h).
+#pragma once
+
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "base/check.h"
+
+namespace trireme::base {
+
+template <typename T>
+class [[nodiscard]] Result {
+ public:
+  Result(T value) : value_(std::move(value)) {}  // NOLINT(google-explicit-constructor)
+  static Result no(std::string reason) {
+    Result result;
+    result.reason_ = std::move(reason);
+    return result;
+  }
+
+  explicit operator bool() const { return value_.has_value(); }
+  // REQUIRES: the answer is yes.
+  const T& value() const {
+    TRIREME_CHECK(value_.has_value(), "{}", reason_);
+    return *value_;
+  }
+  // Empty when the answer is yes.
+  const std::string& reason() const { return reason_; }
+
+ private:
+  Result() = default;
+  std::optional<T> value_;
+  std::string reason_;
+};
+
+}  // namespace trireme::base

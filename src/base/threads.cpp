@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "base/threads.h"
+
+#include <algorithm>
+
+#include "base/check.h"
+
+namespace trireme::base {
+namespace {
+
+// A worker looks for new jobs this many times before it sleeps. Kernels of one step follow each
+// other within microseconds; a sleep and a wake-up cost tens.
+constexpr int spins_before_sleep = 2000;
+
+}  // namespace
+
+ThreadPool::ThreadPool(int threads) {
+  TRIREME_CHECK(threads >= 1, "threads = {}", threads);
+  for (int i = 1; i < threads; ++i) workers_.emplace_back([this] { serve(); });
+}
+
+ThreadPool::~ThreadPool() {
+  {
+    const std::scoped_lock lock(mutex_);
+    stopping_ = true;
+  }
+  posted_.fetch_add(1, std::memory_order_release);
+  wake_.notify_all();
+  for (std::thread& worker : workers_) worker.join();
+}
+
+void ThreadPool::run(int64_t count, Call call, void* body) {
+  if (count <= 0) return;
+  if (workers_.empty() || count == 1) {
+    for (int64_t i = 0; i < count; ++i) call(body, i);
+    return;
+  }
+  Job job{.call = call, .body = body, .count = count};
+  {
+    const std::scoped_lock lock(mutex_);
+    jobs_.push_back(&job);
+  }
+  posted_.fetch_add(1, std::memory_order_release);
+  wake_.notify_all();
+  work(job);
+  std::unique_lock lock(mutex_);
+  jobs_.erase(std::find(jobs_.begin(), jobs_.end(), &job));
+  left_.wait(lock, [&job] { return job.helpers == 0; });
+}
+
+void ThreadPool::work(Job& job) {
+  while (true) {
+    const int64_t index = job.next.fetch_add(1, std::memory_order_relaxed);
+    if (index >= job.count) return;
+    job.call(job.body, index);
+  }
+}
+
+ThreadPool::Job* ThreadPool::open_job() const {
+  for (Job* job : jobs_) {
+    if (job->next.load(std::memory_order_relaxed) < job->count) return job;
+  }
+  return nullptr;
+}
+
+void ThreadPool::serve() {
+  uint32_t seen = 0;
+  while (true) {
+    for (int spin = 0; spin < spins_before_sleep; ++spin) {
+      if (posted_.load(std::memory_order_acquire) != seen) break;
+      std::this_thread::yield();
+    }
+    std::unique_lock lock(mutex_);
+    // Looked up once: its last task may be taken, without the lock, at any moment.
+    Job* job = nullptr;
+    wake_.wait(lock, [this, &job] {
+      job = open_job();
+      return stopping_ || job != nullptr;
+    });
+    if (stopping_) return;
+    seen = posted_.load(std::memory_order_acquire);
+    ++job->helpers;
+    lock.unlock();
+    work(*job);
+    lock.lock();
+    --job->helpers;
+    lock.unlock();
+    left_.notify_all();
+  }
+}
+
+}  // namespace trireme::base
