@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+// 1F1B (PipeDream-Flush, Narayanan et al., 2021): a rank runs ahead by as many forwards as there
+// are stages after its own, then alternates one forward and one backward, then drains. It holds
+// min(ranks - rank, microbatches) micro-batches.
+//
+// With receives at their consumer this needs one send buffer per channel: of two neighbours, the
+// earlier sends an activation forward while the later sends a gradient back, and with rendezvous
+// both would wait for ever.
+#include <algorithm>
+#include <cstdint>
+#include <limits>
+#include <numeric>
+
+#include "base/check.h"
+#include "schedule/schedule.h"
+
+namespace trireme::schedule {
+
+Schedule one_f_one_b(int ranks, int microbatches) {
+  TRIREME_CHECK(ranks >= 1 && ranks <= std::numeric_limits<int16_t>::max(), "{} ranks", ranks);
+  TRIREME_CHECK(microbatches >= 1, "{} micro-batches", microbatches);
+  Schedule schedule{ranks, microbatches, {Lane(static_cast<size_t>(ranks))}, {}};
+  std::iota(schedule.lanes[0].begin(), schedule.lanes[0].end(), 0);
+  for (int rank = 0; rank < ranks; ++rank) {
+    std::vector<Action>& program = schedule.program.emplace_back();
+    const auto stage = static_cast<int16_t>(rank);
+    const int ahead = std::min(ranks - 1 - rank, microbatches);
+    for (int m = 0; m < microbatches + ahead; ++m) {
+      if (m < microbatches) program.push_back({Op::F, stage, -1, m});
+      if (m >= ahead) program.push_back({Op::BW, stage, -1, m - ahead});
+    }
+  }
+  return schedule;
+}
+
+}  // namespace trireme::schedule

@@ -1,0 +1,224 @@
+// SPDX-License-Identifier: Apache-2.0
+// The text form: <stage><operation>[<micro-batch>][>|<peer], actions separated by blanks, one line
+// a rank.
+#include <algorithm>
+#include <array>
+#include <cctype>
+#include <charconv>
+#include <concepts>
+#include <iterator>
+#include <map>
+#include <optional>
+#include <utility>
+
+#include "base/check.h"
+#include "schedule/schedule.h"
+
+namespace trireme::schedule {
+namespace {
+
+using base::Result;
+
+// By the value of Op.
+constexpr std::array<std::string_view, 11> names = {
+    "F", "B", "W", "BW", "SendY", "RecvX", "SendDx", "RecvDy", "R", "ReduceGrads", "SyncTied"};
+
+struct Word {
+  std::string_view text;
+  size_t line = 1, column = 1;  // from 1 on
+};
+
+struct Placed {
+  Word word;
+  Action action;
+};
+
+std::vector<std::vector<Word>> words_of(std::string_view text);
+Result<Action> parse(const Word& word);
+template <std::integral Number>
+std::optional<Number> take_number(std::string_view& rest);
+std::optional<Op> take_op(std::string_view& rest);
+Result<std::vector<Lane>> find_lanes(const std::vector<Placed>& actions, int microbatches);
+std::string refusal(const Word& word, std::string_view expected, std::string_view found);
+
+bool has_microbatch(Op op) { return op != Op::ReduceGrads && op != Op::SyncTied; }
+bool is_send(Op op) { return op == Op::SendY || op == Op::SendDx; }
+bool is_receive(Op op) { return op == Op::RecvX || op == Op::RecvDy; }
+bool is_compute(Op op) { return op == Op::F || op == Op::B || op == Op::W || op == Op::BW; }
+
+}  // namespace
+
+std::string to_text(const Action& action) {
+  const auto op = static_cast<size_t>(action.op);
+  TRIREME_CHECK(op < names.size(), "operation {}", op);
+  std::string text = fmt::format("{}{}", action.stage, names[op]);
+  if (has_microbatch(action.op)) text += fmt::format("{}", action.microbatch);
+  if (is_send(action.op)) text += fmt::format(">{}", action.peer);
+  if (is_receive(action.op)) text += fmt::format("<{}", action.peer);
+  return text;
+}
+
+std::string to_text(const Schedule& schedule) {
+  std::string text;
+  for (const std::vector<Action>& program : schedule.program) {
+    for (size_t i = 0; i < program.size(); ++i) {
+      text += (i == 0 ? "" : " ") + to_text(program[i]);
+    }
+    text += '\n';
+  }
+  return text;
+}
+
+Result<Schedule> from_text(std::string_view text) {
+  Schedule schedule;
+  std::vector<Placed> actions;
+  int last_microbatch = -1;
+  for (const std::vector<Word>& line : words_of(text)) {
+    std::vector<Action>& program = schedule.program.emplace_back();
+    for (const Word& word : line) {
+      const Result<Action> action = parse(word);
+      if (!action) return Result<Schedule>::no(action.reason());
+      program.push_back(action.value());
+      actions.push_back({word, action.value()});
+      last_microbatch = std::max(last_microbatch, action.value().microbatch);
+    }
+  }
+  if (last_microbatch < 0) {
+    return Result<Schedule>::no(refusal({}, "an action of a micro-batch", "none"));
+  }
+  // Each micro-batch has actions of its own; this also bounds what is allocated for a mistyped
+  // number.
+  for (const Placed& placed : actions) {
+    if (placed.action.microbatch < std::ssize(actions) && placed.action.stage < std::ssize(actions))
+      continue;
+    return Result<Schedule>::no(refusal(
+        placed.word,
+        fmt::format("stages and micro-batches below {}, the number of actions", actions.size()),
+        fmt::format("\"{}\"", placed.word.text)));
+  }
+  schedule.ranks = static_cast<int>(schedule.program.size());
+  schedule.microbatches = last_microbatch + 1;
+  const Result<std::vector<Lane>> lanes = find_lanes(actions, schedule.microbatches);
+  if (!lanes) return Result<Schedule>::no(lanes.reason());
+  schedule.lanes = lanes.value();
+  return schedule;
+}
+
+namespace {
+
+std::vector<std::vector<Word>> words_of(std::string_view text) {
+  std::vector<std::vector<Word>> lines;
+  for (size_t begin = 0; begin < text.size();) {
+    const size_t end = std::min(text.find('\n', begin), text.size());
+    const std::string_view line = text.substr(begin, end - begin);
+    std::vector<Word>& words = lines.emplace_back();
+    for (size_t at = line.find_first_not_of(" \t"); at != line.npos;) {
+      const size_t stop = std::min(line.find_first_of(" \t", at), line.size());
+      words.push_back({line.substr(at, stop - at), lines.size(), at + 1});
+      at = line.find_first_not_of(" \t", stop);
+    }
+    begin = end + 1;
+  }
+  return lines;
+}
+
+Result<Action> parse(const Word& word) {
+  std::string_view rest = word.text;
+  const auto no = [&](std::string_view expected) {
+    const Word here{rest, word.line, word.column + word.text.size() - rest.size()};
+    return Result<Action>::no(
+        refusal(here, expected, rest.empty() ? "the end" : fmt::format("\"{}\"", rest)));
+  };
+  Action action;
+  const std::optional<int16_t> stage = take_number<int16_t>(rest);
+  if (!stage) return no("a stage");
+  action.stage = *stage;
+  const std::optional<Op> op = take_op(rest);
+  if (!op) return no("an operation");
+  action.op = *op;
+  action.microbatch = -1;
+  if (has_microbatch(*op)) {
+    const std::optional<int32_t> microbatch = take_number<int32_t>(rest);
+    if (!microbatch) return no("a micro-batch");
+    action.microbatch = *microbatch;
+  }
+  if (is_send(*op) || is_receive(*op)) {
+    const char mark = is_send(*op) ? '>' : '<';
+    if (!rest.starts_with(mark)) return no(fmt::format("{} and a peer", mark));
+    rest.remove_prefix(1);
+    const std::optional<int16_t> peer = take_number<int16_t>(rest);
+    if (!peer) return no("a peer");
+    action.peer = *peer;
+  }
+  if (!rest.empty()) return no("a blank");
+  return action;
+}
+
+template <std::integral Number>
+std::optional<Number> take_number(std::string_view& rest) {
+  Number number = 0;
+  if (rest.starts_with('-')) return {};
+  const auto [end, error] = std::from_chars(rest.data(), rest.data() + rest.size(), number);
+  if (error != std::errc{}) return {};
+  rest.remove_prefix(static_cast<size_t>(end - rest.data()));
+  return number;
+}
+
+std::optional<Op> take_op(std::string_view& rest) {
+  const auto letters = static_cast<size_t>(
+      std::ranges::find_if_not(rest, [](unsigned char c) { return std::isalpha(c) != 0; }) -
+      rest.begin());
+  const auto found = std::ranges::find(names, rest.substr(0, letters));
+  if (found == names.end()) return {};
+  rest.remove_prefix(letters);
+  return static_cast<Op>(found - names.begin());
+}
+
+// The fewest lanes with which every F, B and W stands on the rank that its micro-batch's lane
+// names.
+Result<std::vector<Lane>> find_lanes(const std::vector<Placed>& actions, int microbatches) {
+  using Lanes = Result<std::vector<Lane>>;
+  std::map<std::pair<int, int>, int> rank_of;  // of (stage, micro-batch)
+  int stages = 0;
+  for (const auto& [word, action] : actions) {
+    stages = std::max(stages, action.stage + 1);
+    if (!is_compute(action.op)) continue;
+    const int rank = static_cast<int>(word.line) - 1;
+    const auto [known, is_new] = rank_of.try_emplace({action.stage, action.microbatch}, rank);
+    if (!is_new && known->second != rank) {
+      return Lanes::no(refusal(word,
+                               fmt::format("stage {} of micro-batch {} on rank {} only",
+                                           action.stage, action.microbatch, known->second),
+                               fmt::format("\"{}\"", word.text)));
+    }
+  }
+  for (int count = 1;; ++count) {
+    TRIREME_CHECK(count <= microbatches, "one lane for each micro-batch always fits");
+    constexpr int unknown = -1;
+    std::vector<Lane> lanes(static_cast<size_t>(count), Lane(static_cast<size_t>(stages), unknown));
+    bool fits = true;
+    for (const auto& [key, rank] : rank_of) {
+      int& lane_rank =
+          lanes[static_cast<size_t>(key.second % count)][static_cast<size_t>(key.first)];
+      fits = fits && (lane_rank == unknown || lane_rank == rank);
+      lane_rank = rank;
+    }
+    if (!fits) continue;
+    for (int stage = 0; stage < stages; ++stage) {
+      for (const Lane& lane : lanes) {
+        if (lane[static_cast<size_t>(stage)] != unknown) continue;
+        return Lanes::no(
+            refusal({}, fmt::format("F, B or W of stage {} for every lane", stage), "none"));
+      }
+    }
+    return lanes;
+  }
+}
+
+std::string refusal(const Word& word, std::string_view expected, std::string_view found) {
+  return fmt::format("line {}, column {}: expected {}, found {}", word.line, word.column, expected,
+                     found);
+}
+
+}  // namespace
+}  // namespace trireme::schedule
