@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+// The parameters of one layer as one flat vector: what is gathered, reduced and updated together.
+// Parameters, gradients, master weights and moments all use the same element offsets. Parameters
+// with weight decay come first, so an optimizer sees at most two flat ranges per bucket.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "spec/facts.h"
+
+namespace trireme::spec {
+
+struct BucketEntry {
+  int param = 0;  // index into the layer's params
+  int64_t offset = 0, elements = 0;
+  bool operator==(const BucketEntry&) const = default;
+};
+
+struct BucketLayout {
+  std::vector<BucketEntry> entries;
+  int64_t decayed = 0;  // elements [0, decayed) have weight decay
+  int64_t elements =
+      0;  // with padding: each entry to the shard grain, the whole to a multiple of the shard count
+};
+
+// Tied copies and parameters that the layer does not have (empty shape) are left out.
+BucketLayout bucket_layout(std::span<const Param>, const Sizes&);
+
+}  // namespace trireme::spec

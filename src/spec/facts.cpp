@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "spec/facts.h"
+
+#include <array>
+
+#include "base/check.h"
+#include "base/error.h"
+#include "spec/facts_internal.h"
+
+namespace trireme::spec {
+namespace {
+
+template <typename... Cases>
+struct Match : Cases... {
+  using Cases::operator()...;
+};
+
+const LayerSpec& layer_of(const ModelSpec& model, int layer) {
+  TRIREME_CHECK(layer >= 0 && layer < static_cast<int>(model.layers.size()), "layer {} of {}",
+                layer, model.layers.size());
+  return model.layers[static_cast<size_t>(layer)];
+}
+
+void check_supported(const LocalShape& shape) {
+  for (const Axis axis : {Axis::cp, Axis::tp, Axis::ep, Axis::etp}) {
+    if (shape.mesh[axis] != 1) {
+      throw base::ConfigError(fmt::format("{} = {}: this build cuts no layer along {}; use 1",
+                                          name_of(axis), shape.mesh[axis], name_of(axis)));
+    }
+  }
+  TRIREME_CHECK(shape.tokens == shape.sequences * shape.seq_len && shape.tokens > 0,
+                "{} tokens in {} sequences of {}", shape.tokens, shape.sequences, shape.seq_len);
+  TRIREME_CHECK(shape.head_chunk_rows > 0, "head_chunk_rows {}", shape.head_chunk_rows);
+}
+
+}  // namespace
+
+std::string_view name_of(Recompute recompute) {
+  constexpr std::array<std::string_view, 3> names = {"none", "selective", "full"};
+  return names[static_cast<size_t>(recompute)];
+}
+
+bool is_kept(const Slot& slot, int index, Recompute recompute) {
+  if (slot.life == Life::b_to_w) return false;
+  switch (recompute) {
+    case Recompute::none:
+      return true;
+    case Recompute::selective:
+      return !slot.recomputable;
+    case Recompute::full:
+      return index == slot_x;
+  }
+  return true;
+}
+
+int64_t bytes_of(const ScratchSet& set) {
+  int64_t bytes = 0;
+  for (const base::TensorSpec& tensor : set.tensors) bytes += base::bytes_of(tensor);
+  return bytes;
+}
+
+std::vector<Param> params_of(const ModelSpec& model, int layer) {
+  return std::visit(
+      Match{[&](const EmbeddingSpec& s) { return internal::embedding_params(s, model); },
+            [&](const BlockSpec& s) { return internal::block_params(s, model, layer); },
+            [&](const HeadSpec& s) { return internal::head_params(s, model); }},
+      layer_of(model, layer));
+}
+
+Facts facts(const ModelSpec& model, int layer, const LocalShape& shape, const Recipe& recipe,
+            Recompute recompute, const Backend& backend) {
+  check_supported(shape);
+  const internal::FactsInput in{model, layer, shape, recipe, recompute, backend};
+  return std::visit(Match{[&](const EmbeddingSpec& s) { return internal::embedding_facts(s, in); },
+                          [&](const BlockSpec& s) { return internal::block_facts(s, in); },
+                          [&](const HeadSpec& s) { return internal::head_facts(s, in); }},
+                    layer_of(model, layer));
+}
+
+base::TensorSpec rope_table_spec(const ModelSpec& model, int64_t seq_len) {
+  for (const LayerSpec& layer : model.layers) {
+    const auto* block = std::get_if<BlockSpec>(&layer);
+    if (block != nullptr && block->rope) return {{seq_len, block->head_dim}, base::DType::f32};
+  }
+  return {};
+}
+
+namespace internal {
+
+Param make_param(std::string name, std::vector<int64_t> shape, Init init, float init_std) {
+  Param param;
+  param.decays = shape.size() >= 2;
+  param.init = init;
+  param.init_std = init_std;
+  param.shard = {.name = std::move(name),
+                 .shape = std::move(shape),
+                 .cuts = {},
+                 .grad_sum = {Axis::dp, Axis::zero, Axis::cp},
+                 .stages = {}};
+  return param;
+}
+
+int64_t moved(const base::TensorSpec& spec) {
+  return spec.shape.elements() * base::size_of(spec.dtype);
+}
+
+int64_t moved(std::initializer_list<base::TensorSpec> specs) {
+  int64_t bytes = 0;
+  for (const base::TensorSpec& spec : specs) bytes += moved(spec);
+  return bytes;
+}
+
+OpCost streaming(OpKind kind, const base::TensorSpec& main,
+                 std::initializer_list<base::TensorSpec> all) {
+  return {.kind = kind,
+          .m = main.shape[0],
+          .n = main.shape.row_elements(),
+          .dtype = main.dtype,
+          .bytes = moved(all)};
+}
+
+OpCost gemm_cost(const GemmShape& g, std::initializer_list<base::TensorSpec> extra) {
+  const double flops =
+      2.0 * static_cast<double>(g.m) * static_cast<double>(g.n) * static_cast<double>(g.k);
+  const int64_t operands = (g.m * g.k + g.k * g.n) * base::size_of(g.operands);
+  const int64_t result = g.m * g.n * base::size_of(g.result) * (g.accumulates ? 2 : 1);
+  return {OpKind::gemm, g.m,        g.n,   g.k,
+          g.layout,     g.operands, flops, operands + result + moved(extra)};
+}
+
+}  // namespace internal
+}  // namespace trireme::spec

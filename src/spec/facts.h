@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: Apache-2.0
+// facts(): all that is known about one layer before anything runs: parameters and how they are cut,
+// what is kept between forward and backward, scratch, and every operation with its FLOPs and bytes.
+// The planner adds facts up, the engine allocates from them, the layer indexes its slots by the
+// enums below, and the audit test compares the operations with those a layer really sends.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "base/shape.h"
+#include "spec/axes.h"
+#include "spec/model.h"
+#include "spec/op_cost.h"
+#include "spec/op_shapes.h"
+#include "spec/recipe.h"
+#include "spec/shard.h"
+
+namespace trireme::spec {
+
+// ---- parameters
+enum class Init : uint8_t { zeros, ones, normal };
+
+struct Param {
+  ShardSpec shard;
+  Init init = Init::normal;
+  float init_std = 0;
+  bool decays = false;  // weight decay: matrices yes; norms and biases no
+  bool tied_copy =
+      false;  // the head's use of the embedding table: a gradient accumulator of its own, no state
+};
+
+// In the order of the layer's parameter enum below.
+std::vector<Param> params_of(const ModelSpec&, int layer);
+
+enum class EmbeddingParam : int { tokens, positions, count };
+enum class BlockParam : int {
+  norm1_weight,
+  norm1_bias,
+  qkv_weight,
+  qkv_bias,
+  q_norm,
+  k_norm,
+  out_weight,
+  out_bias,
+  norm2_weight,
+  norm2_bias,
+  up_weight,
+  up_bias,
+  down_weight,
+  down_bias,
+  count
+};
+enum class HeadParam : int { norm_weight, norm_bias, weight, count };
+
+// ---- what outlives a phase
+enum class Life : uint8_t {
+  f_to_b,  // written by F, last read by B
+  f_to_w,  // written by F, last read by W
+  b_to_w,  // written by B, last read by W
+};
+enum class Place : uint8_t { device, host };
+
+struct Slot {
+  const char* name = "";
+  base::TensorSpec spec;  // empty shape: this layer has no such slot
+  Life life = Life::f_to_b;
+  bool recomputable = false;  // cheap to refill: dropped by Recompute::selective
+  int replaces = -1;  // a b_to_w slot that is stored over this f_to_b slot, which is dead by then
+  Place place = Place::device;
+};
+
+// Slots 0 and 1 of every layer: its input and the gradient of its output. A layer's output is
+// written straight into the next layer's x, its input gradient into the previous layer's dy.
+constexpr int slot_x = 0;
+constexpr int slot_dy = 1;
+
+enum class EmbeddingSlot : int { x, dy, count };
+enum class BlockSlot : int {
+  x,
+  dy,
+  stats1,
+  h1,
+  qkv,
+  qk,
+  qk_rstd,
+  o,
+  lse,
+  x2,
+  stats2,
+  h2,
+  up,
+  act,
+  dqkv,
+  dx2,
+  dup,
+  count
+};
+enum class HeadSlot : int { x, dy, stats, dh, count };
+
+enum class Recompute : uint8_t { none, selective, full };
+std::string_view name_of(Recompute);
+
+// Is this slot kept from F to B under the policy? (b_to_w slots are not a matter of recompute.)
+bool is_kept(const Slot&, int index, Recompute);
+
+// ---- scratch: tensors that live at one time inside a phase
+struct ScratchSet {
+  const char* name = "";
+  std::vector<base::TensorSpec> tensors;
+};
+int64_t bytes_of(const ScratchSet&);
+
+// What a rank's share of a micro-batch looks like.
+struct LocalShape {
+  int64_t tokens = 0;  // sequences * seq_len
+  int64_t sequences = 1;
+  int64_t seq_len = 0;
+  int64_t head_chunk_rows = 0;  // rows of logits that exist at one time
+  Sizes mesh;
+  bool operator==(const LocalShape&) const = default;
+};
+
+struct Facts {
+  std::vector<Param> params;
+  std::vector<Slot> stash;
+  std::vector<ScratchSet> scratch;
+  std::vector<OpCost> f, b, w;
+  std::vector<OpCost> r;  // what refills the dropped slots under the given policy
+};
+
+// REQUIRES: 0 <= layer < model.layers.size(). The mesh must be 1 on every axis that cuts layers
+// until those are built; anything else throws ConfigError.
+Facts facts(const ModelSpec&, int layer, const LocalShape&, const Recipe&, Recompute,
+            const Backend&);
+
+// Rows [seq_len, head_dim] of cos | sin that a stage keeps once for all its layers; empty without
+// RoPE.
+base::TensorSpec rope_table_spec(const ModelSpec&, int64_t seq_len);
+
+}  // namespace trireme::spec

@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "spec/model.h"
+
+#include "base/check.h"
+#include "base/error.h"
+#include "spec/facts.h"
+
+namespace trireme::spec {
+namespace {
+
+void check_dims(const ModelDims& d, int64_t kv_heads, int64_t head_dim) {
+  std::string broken;
+  const auto demand = [&broken](bool holds, std::string rule) {
+    if (!holds) broken += "\n  " + rule;
+  };
+  demand(d.layers >= 1, fmt::format("layers = {}: at least 1", d.layers));
+  demand(d.hidden >= 1, fmt::format("hidden = {}: at least 1", d.hidden));
+  demand(d.heads >= 1, fmt::format("heads = {}: at least 1", d.heads));
+  demand(d.ffn >= 1, fmt::format("ffn = {}: at least 1", d.ffn));
+  demand(d.vocab >= 2, fmt::format("vocab = {}: at least 2", d.vocab));
+  demand(d.max_seq >= 1, fmt::format("max_seq = {}: at least 1", d.max_seq));
+  demand(head_dim >= 1, fmt::format("head_dim = {}: at least 1", head_dim));
+  if (d.heads >= 1) {
+    demand(kv_heads >= 1 && d.heads % kv_heads == 0,
+           fmt::format("kv_heads = {}: must divide heads = {}", kv_heads, d.heads));
+    if (d.head_dim == 0) {
+      demand(d.hidden % d.heads == 0,
+             fmt::format("heads = {}: must divide hidden = {} where head_dim is not given", d.heads,
+                         d.hidden));
+    }
+  }
+  demand(d.norm_eps > 0, fmt::format("norm_eps = {}: must be positive", d.norm_eps));
+  if (d.family == Family::llama) {
+    demand(head_dim % 2 == 0, fmt::format("head_dim = {}: must be even for RoPE", head_dim));
+    demand(d.rope.theta > 1, fmt::format("rope theta = {}: must be above 1", d.rope.theta));
+    if (d.rope.scaling) {
+      const RopeScaling& s = *d.rope.scaling;
+      demand(s.factor >= 1, fmt::format("rope factor = {}: at least 1", s.factor));
+      demand(s.low_freq_factor < s.high_freq_factor,
+             fmt::format("rope low_freq_factor = {}: must be below high_freq_factor = {}",
+                         s.low_freq_factor, s.high_freq_factor));
+      demand(s.original_max_position >= 1,
+             fmt::format("rope original_max_position = {}: at least 1", s.original_max_position));
+    }
+  } else {
+    demand(d.tied_head, "tied_head = false: gpt2 has a tied head");
+    demand(!d.qkv_bias && !d.qk_norm, "qkv_bias and qk_norm belong to family llama");
+  }
+  if (!broken.empty()) {
+    throw base::ConfigError(fmt::format("model '{}' breaks these rules:{}", d.name, broken));
+  }
+}
+
+}  // namespace
+
+std::string_view name_of(Family family) { return family == Family::gpt2 ? "gpt2" : "llama"; }
+
+ModelSpec make_model(const ModelDims& d) {
+  const int64_t kv_heads = d.kv_heads == 0 ? d.heads : d.kv_heads;
+  const int64_t head_dim = d.head_dim != 0 ? d.head_dim : (d.heads > 0 ? d.hidden / d.heads : 0);
+  check_dims(d, kv_heads, head_dim);
+  const bool gpt2 = d.family == Family::gpt2;
+  const NormKind norm = gpt2 ? NormKind::layer : NormKind::rms;
+  const BlockSpec block{
+      .width = d.hidden,
+      .heads = d.heads,
+      .kv_heads = kv_heads,
+      .head_dim = head_dim,
+      .ffn = d.ffn,
+      .norm = norm,
+      .norm_eps = d.norm_eps,
+      .activation = gpt2 ? Activation::gelu : Activation::swiglu,
+      .linear_bias = gpt2,
+      .qkv_bias = d.qkv_bias,
+      .qk_norm = d.qk_norm,
+      .qk_norm_eps = d.qk_norm_eps,
+      .rope = gpt2 ? std::nullopt : std::optional<RopeSpec>(d.rope),
+  };
+  ModelSpec model{.name = d.name, .max_seq = d.max_seq, .init_std = d.init_std, .layers = {}};
+  model.layers.emplace_back(EmbeddingSpec{
+      .vocab = d.vocab, .width = d.hidden, .positions = gpt2 ? d.max_seq : 0, .tied = d.tied_head});
+  for (int i = 0; i < d.layers; ++i) model.layers.emplace_back(block);
+  model.layers.emplace_back(HeadSpec{.vocab = d.vocab,
+                                     .width = d.hidden,
+                                     .norm = norm,
+                                     .norm_eps = d.norm_eps,
+                                     .tied = d.tied_head});
+  return model;
+}
+
+int64_t parameter_count(const ModelSpec& model) {
+  int64_t count = 0;
+  for (int layer = 0; layer < static_cast<int>(model.layers.size()); ++layer) {
+    for (const Param& param : params_of(model, layer)) {
+      if (param.tied_copy || param.shard.shape.empty()) continue;
+      int64_t elements = 1;
+      for (const int64_t dim : param.shard.shape) elements *= dim;
+      count += elements;
+    }
+  }
+  return count;
+}
+
+}  // namespace trireme::spec

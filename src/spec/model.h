@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: Apache-2.0
+// ModelSpec: a language model as a list of layer descriptions, without memory, device or
+// parallelism.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "spec/op_shapes.h"
+
+namespace trireme::spec {
+
+// Llama-3's stretching of rotary frequencies: wavelengths above original_max_position /
+// low_freq_factor are stretched by `factor`, those below original_max_position / high_freq_factor
+// are kept, those between are blended.
+struct RopeScaling {
+  double factor = 1;
+  double low_freq_factor = 1;
+  double high_freq_factor = 4;
+  int64_t original_max_position = 8192;
+  bool operator==(const RopeScaling&) const = default;
+};
+
+struct RopeSpec {
+  double theta = 10000;
+  std::optional<RopeScaling> scaling;
+  bool operator==(const RopeSpec&) const = default;
+};
+
+struct EmbeddingSpec {
+  int64_t vocab = 0;
+  int64_t width = 0;
+  int64_t positions = 0;  // rows of a learned position table; 0: none
+  bool tied = false;      // the head uses the same table
+  bool operator==(const EmbeddingSpec&) const = default;
+};
+
+enum class Activation : uint8_t { gelu, swiglu };
+
+// norm, attention, residual; norm, feed-forward, residual.
+struct BlockSpec {
+  int64_t width = 0;
+  int64_t heads = 0;
+  int64_t kv_heads = 0;
+  int64_t head_dim = 0;
+  int64_t ffn = 0;
+  NormKind norm = NormKind::rms;  // `layer` has a bias
+  float norm_eps = 1e-5F;
+  Activation activation = Activation::swiglu;
+  bool linear_bias = false;  // on all four projections
+  bool qkv_bias = false;     // on q, k and v
+  bool qk_norm = false;      // RMS norm of every q and k head
+  float qk_norm_eps = 1e-6F;
+  std::optional<RopeSpec> rope;
+  bool operator==(const BlockSpec&) const = default;
+
+  int64_t qkv_width() const { return (heads + 2 * kv_heads) * head_dim; }
+  int64_t up_width() const { return activation == Activation::swiglu ? 2 * ffn : ffn; }
+  bool has_qkv_bias() const { return linear_bias || qkv_bias; }
+};
+
+// Final norm, projection to the vocabulary, cross-entropy.
+struct HeadSpec {
+  int64_t vocab = 0;
+  int64_t width = 0;
+  NormKind norm = NormKind::rms;
+  float norm_eps = 1e-5F;
+  bool tied = false;
+  bool operator==(const HeadSpec&) const = default;
+};
+
+using LayerSpec = std::variant<EmbeddingSpec, BlockSpec, HeadSpec>;
+
+struct ModelSpec {
+  std::string name;
+  int64_t max_seq = 0;
+  float init_std = 0.02F;
+  std::vector<LayerSpec> layers;  // embedding, blocks, head
+  bool operator==(const ModelSpec&) const = default;
+
+  int blocks() const { return static_cast<int>(layers.size()) - 2; }
+};
+
+enum class Family : uint8_t { gpt2, llama };
+std::string_view name_of(Family);
+
+// A model by its sizes, as configuration files give it.
+struct ModelDims {
+  std::string name = "model";
+  Family family = Family::llama;
+  int layers = 0;
+  int64_t hidden = 0;
+  int64_t heads = 0;
+  int64_t kv_heads = 0;  // 0: as many as heads
+  int64_t head_dim = 0;  // 0: hidden / heads
+  int64_t ffn = 0;
+  int64_t vocab = 0;
+  int64_t max_seq = 0;
+  float norm_eps = 1e-5F;
+  float qk_norm_eps = 1e-6F;
+  bool tied_head = true;  // gpt2: must be true
+  bool qkv_bias = false;  // llama only; gpt2 has biases everywhere
+  bool qk_norm = false;   // llama only
+  RopeSpec rope;          // llama only
+  float init_std = 0.02F;
+};
+
+// Throws ConfigError that lists every broken rule at once.
+ModelSpec make_model(const ModelDims&);
+
+// All parameters, a tied table counted once.
+int64_t parameter_count(const ModelSpec&);
+
+}  // namespace trireme::spec

@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+// OpCost: one executed operation as the planner sees it. facts() writes them from the model's
+// dimensions; the fronts of kernels/ops.h write them from the tensors they are given; the audit
+// test compares the two, row by row.
+//
+// Conventions. FLOPs count matrix work only (GEMM 2 m n k; attention 2 per multiply-add over the
+// pairs that the mask leaves); everything else is priced by bytes. Bytes are compulsory traffic:
+// each operand is read once, each result written once, a result that is accumulated into is also
+// read.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "base/dtype.h"
+#include "base/shape.h"
+
+namespace trireme::spec {
+
+enum class OpKind : uint8_t {
+  gemm,
+  embedding_forward,
+  embedding_backward,
+  norm_forward,
+  norm_backward,
+  rope_forward,
+  rope_backward,
+  attention_forward,
+  attention_backward,
+  swiglu_forward,
+  swiglu_backward,
+  gelu_forward,
+  cross_entropy_stats,
+  cross_entropy_grad,
+  fill,
+  copy,
+  accumulate,
+  init_normal,
+  sum_squares,
+  step_control,
+  adamw,
+};
+
+enum class Layout : uint8_t { none, nn, nt, tn, tt };  // of a GEMM: is a, is b transposed
+
+struct OpCost {
+  OpKind kind = OpKind::gemm;
+  int64_t m = 0, n = 0, k = 0;  // GEMM: as usual; rows and row width elsewhere; attention: tokens,
+                                // sequence, head size
+  Layout layout = Layout::none;
+  base::DType dtype = base::DType::f32;  // of the main operand
+  double flops = 0;
+  int64_t bytes = 0;
+
+  bool operator==(const OpCost&) const = default;
+};
+
+std::string_view name_of(OpKind);
+std::string to_string(const OpCost&);
+
+// Pairs (query, key) that causal attention computes in `sequences` sequences of `length` tokens
+// each.
+constexpr double causal_pairs(int64_t sequences, int64_t length) {
+  return static_cast<double>(sequences) * static_cast<double>(length) *
+         static_cast<double>(length + 1) / 2;
+}
+
+}  // namespace trireme::spec

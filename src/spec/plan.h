@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: Apache-2.0
+// Plan: everything that can change memory, time or bits of a run, as plain data. It is saved with
+// every run; planner, simulator, engine and checkpoint read the same one.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "base/json.h"
+#include "schedule/schedule.h"
+#include "spec/axes.h"
+#include "spec/facts.h"
+#include "spec/model.h"
+#include "spec/recipe.h"
+
+namespace trireme::spec {
+
+// Which training state is sharded over Axis::zero: none (plain data parallel), optim (ZeRO-1), +
+// grads (2), + params (3).
+struct Residency {
+  bool params = false, grads = false, optim = false;
+  bool operator==(const Residency&) const = default;
+};
+
+enum class Context : uint8_t { none, ring, striped, ulysses, ulysses_ring };
+enum class ReduceWhen : uint8_t {
+  once,
+  each
+};  // gradients: at the end of a step, or after every micro-batch
+
+// Bytes of one rank, by purpose, predicted or measured. The stash by pool; see stash_layout.h.
+struct MemoryTable {
+  int64_t params = 0;  // compute copies, and constant tables
+  int64_t grads = 0;
+  int64_t optim = 0;  // master weights, moments, step state
+  int64_t stash_f_to_b = 0, stash_f_to_w = 0, stash_b_to_w = 0, stash_recompute = 0,
+          stash_stream = 0;
+  int64_t scratch = 0;
+  int64_t comm = 0;
+  int64_t staging = 0;  // batches on their way to the device
+  bool operator==(const MemoryTable&) const = default;
+
+  int64_t stash() const {
+    return stash_f_to_b + stash_f_to_w + stash_b_to_w + stash_recompute + stash_stream;
+  }
+  int64_t total() const { return params + grads + optim + stash() + scratch + comm + staging; }
+};
+
+struct Prediction {
+  std::vector<MemoryTable> memory;  // by pp coordinate
+  double model_flops = 0;           // of one step of the whole job, without recompute
+  double hardware_flops = 0;        // with it
+  bool operator==(const Prediction&) const = default;
+};
+
+struct OptimizerTypes {
+  std::string name = "adamw";
+  base::DType master = base::DType::f32, first_moment = base::DType::f32,
+              second_moment = base::DType::f32;
+  bool operator==(const OptimizerTypes&) const = default;
+};
+
+struct Plan {
+  // How the job is split.
+  Sizes mesh;
+  schedule::Schedule schedule;  // its microbatches are the accumulation steps
+  std::vector<int> first_layer_of_stage = {0};
+  Residency zero;
+  bool sequence_parallel = false;
+  Context context = Context::none;
+
+  // One micro-batch of one data-parallel rank.
+  int64_t microbatch_sequences = 1;
+  int64_t seq_len = 0;
+
+  // What is kept, and in which format. One entry per layer of the model.
+  std::vector<Recompute> recompute;
+  Recipe recipe;
+  OptimizerTypes optimizer;
+
+  // Numerical identity of the reduction.
+  int logical_dp = 1;
+  ReduceWhen reduce = ReduceWhen::once;
+  base::DType reduce_dtype = base::DType::f32;
+
+  // Sizes that trade memory for time.
+  int64_t bucket_bytes = 0;  // 0: one bucket per layer
+  int prefetch = 1;          // buckets gathered ahead
+  int64_t head_chunk_rows = 0;
+  double expert_capacity = 0;  // 0: no experts
+  Place optimizer_place = Place::device, stash_place = Place::device;
+
+  Prediction predicted;
+  bool operator==(const Plan&) const = default;
+
+  int64_t microbatch_tokens() const { return microbatch_sequences * seq_len; }
+  int stages() const { return static_cast<int>(first_layer_of_stage.size()); }
+};
+
+// The rank's share of a micro-batch under the plan.
+LocalShape local_shape_of(const Plan&);
+
+// Layers [first, last) of a stage.
+struct LayerRange {
+  int first = 0, last = 0;
+};
+LayerRange layers_of_stage(const ModelSpec&, const Plan&, int stage);
+
+struct OneRankOptions {
+  int64_t microbatch_sequences = 1;
+  int64_t seq_len = 0;
+  int microbatches = 1;  // gradient accumulation
+  Recipe recipe;
+  Recompute recompute = Recompute::none;  // of every block
+  int64_t head_chunk_rows = 0;            // 0: chosen so that a chunk of logits stays near 8 MiB
+};
+// A checked plan, with its prediction, for one rank.
+Plan one_rank_plan(const ModelSpec&, const OneRankOptions&, const Backend&);
+
+// Throws ConfigError that lists every rule that model and plan break together.
+void check_plan(const ModelSpec&, const Plan&);
+
+base::Json to_json(const Plan&);
+// Throws ConfigError naming the key that is missing, unknown or of the wrong type.
+Plan plan_from_json(const base::Json&);
+
+}  // namespace trireme::spec

@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+// Recipe: which number format is used where. A GEMM operand asks by its role; bf16 is the recipe
+// without scaling, not another code path.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string>
+
+#include "base/dtype.h"
+
+namespace trireme::spec {
+
+enum class Role : uint8_t { x_fwd, w_fwd, dy_dgrad, w_dgrad, x_wgrad, dy_wgrad, count };
+
+enum class Scaling : uint8_t { none, current, delayed };
+
+struct Quant {
+  base::DType dtype = base::DType::f32;
+  int block_rows = 0, block_cols = 0;  // of one scale; 0: the whole tensor
+  Scaling scaling = Scaling::none;
+  bool operator==(const Quant&) const = default;
+};
+
+struct Recipe {
+  std::string name;
+  base::DType storage = base::DType::f32;  // of parameters and activations
+  std::array<Quant, static_cast<size_t>(Role::count)> gemm;
+  base::DType grad = base::DType::f32;  // in which parameter gradients are accumulated
+  int amax_history = 0;                 // steps, for delayed scaling
+  bool operator==(const Recipe&) const = default;
+
+  // Master weights are kept apart when parameters are stored in less than fp32.
+  bool has_master() const { return storage != base::DType::f32; }
+};
+
+// "fp32" or "bf16"; throws ConfigError for others. Gradients accumulate in fp32 unless changed.
+Recipe recipe_from_name(const std::string& name);
+
+}  // namespace trireme::spec
