@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "device/cpu/cpu_device.h"
+
+#include <cstdlib>
+#include <cstring>
+#include <new>
+#include <utility>
+
+#include "base/check.h"
+#include "base/error.h"
+
+namespace trireme::device {
+namespace {
+
+class CpuEvent final : public Event::State {
+ public:
+  void set() {
+    {
+      const std::scoped_lock lock(mutex_);
+      happened_ = true;
+    }
+    changed_.notify_all();
+  }
+  void await() {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [this] { return happened_; });
+  }
+
+ private:
+  std::mutex mutex_;  // guards happened_
+  std::condition_variable changed_;
+  bool happened_ = false;
+};
+
+}  // namespace
+
+CpuDevice::CpuDevice(const kernels::Kernels& kernels, const Options& options)
+    : Device("cpu", kernels, options.budget_bytes),
+      streams_(options.streams),
+      pool_(options.threads) {}
+
+std::unique_ptr<Stream> CpuDevice::make_stream(std::string name) {
+  return std::make_unique<CpuStream>(*this, std::move(name), streams_);
+}
+
+std::byte* CpuDevice::allocate(int64_t bytes) {
+  const int64_t rounded = base::round_up(bytes, base::grain_bytes);
+  void* data =
+      std::aligned_alloc(static_cast<size_t>(base::grain_bytes), static_cast<size_t>(rounded));
+  if (data == nullptr) {
+    throw base::OutOfMemory(fmt::format("the host refused {} bytes", rounded));
+  }
+  return static_cast<std::byte*>(data);
+}
+
+void CpuDevice::release(std::byte* data, int64_t /*bytes*/) noexcept { std::free(data); }
+
+CpuStream::CpuStream(CpuDevice& device, std::string name, StreamMode mode)
+    : Stream(device, std::move(name)), cpu_device_(device), mode_(mode) {
+  if (mode_ == StreamMode::worker_threads) worker_ = std::thread([this] { serve(); });
+}
+
+CpuStream::~CpuStream() {
+  if (!worker_.joinable()) return;
+  {
+    const std::scoped_lock lock(mutex_);
+    stopping_ = true;
+  }
+  changed_.notify_all();
+  worker_.join();
+}
+
+Event CpuStream::record() {
+  if (mode_ == StreamMode::inline_calls) return {};
+  auto event = std::make_shared<CpuEvent>();
+  push([event] { event->set(); });
+  return Event(event);
+}
+
+void CpuStream::wait(const Event& event) {
+  if (event.state() == nullptr) return;
+  auto* state = dynamic_cast<CpuEvent*>(event.state());
+  TRIREME_CHECK(state != nullptr, "stream '{}' waits for an event of another device", name());
+  enqueue([keep = event, state] { state->await(); });
+}
+
+void CpuStream::synchronize() {
+  if (mode_ == StreamMode::inline_calls) return;
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [this] { return queue_.empty() && !busy_; });
+}
+
+void CpuStream::copy(std::byte* to, const std::byte* from, int64_t bytes) {
+  enqueue([=] { std::memcpy(to, from, static_cast<size_t>(bytes)); });
+}
+
+void CpuStream::push(std::function<void()> work) {
+  {
+    const std::scoped_lock lock(mutex_);
+    queue_.push_back(std::move(work));
+  }
+  changed_.notify_all();
+}
+
+void CpuStream::serve() {
+  std::unique_lock lock(mutex_);
+  while (true) {
+    changed_.wait(lock, [this] { return stopping_ || !queue_.empty(); });
+    if (queue_.empty()) return;  // stopping, and all queued work is done
+    const std::function<void()> work = std::move(queue_.front());
+    queue_.pop_front();
+    busy_ = true;
+    lock.unlock();
+    work();
+    lock.lock();
+    busy_ = false;
+    if (queue_.empty()) changed_.notify_all();
+  }
+}
+
+}  // namespace trireme::device

@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+// The host as a device. Streams come in two modes: inline, where a kernel runs when it is called,
+// and worker, where each stream is a thread with a queue, so that a missing event wait shows as a
+// race.
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <limits>
+#include <mutex>
+#include <thread>
+
+#include "base/threads.h"
+#include "device/device.h"
+
+namespace trireme::device {
+
+enum class StreamMode : uint8_t { inline_calls, worker_threads };
+
+class CpuDevice final : public Device {
+ public:
+  struct Options {
+    int threads = 1;  // that share the tasks of one kernel
+    StreamMode streams = StreamMode::inline_calls;
+    int64_t budget_bytes = std::numeric_limits<int64_t>::max();
+  };
+  CpuDevice(const kernels::Kernels& kernels, const Options& options);
+
+  base::ThreadPool& pool() { return pool_; }
+  std::unique_ptr<Stream> make_stream(std::string name) override;
+
+ private:
+  std::byte* allocate(int64_t bytes) override;
+  void release(std::byte* data, int64_t bytes) noexcept override;
+
+  StreamMode streams_;
+  base::ThreadPool pool_;
+};
+
+class CpuStream final : public Stream {
+ public:
+  CpuStream(CpuDevice& device, std::string name, StreamMode mode);
+  ~CpuStream() override;
+
+  base::ThreadPool& pool() const { return cpu_device_.pool(); }
+
+  Event record() override;
+  void wait(const Event&) override;
+  void synchronize() override;
+
+  // Runs `work` now (inline) or after all that is queued (worker). Work must not throw.
+  template <typename Work>
+  void enqueue(Work&& work) {
+    if (mode_ == StreamMode::inline_calls) {
+      work();
+    } else {
+      push(std::function<void()>(std::forward<Work>(work)));
+    }
+  }
+
+ private:
+  void copy(std::byte* to, const std::byte* from, int64_t bytes) override;
+  void push(std::function<void()> work);
+  void serve();
+
+  CpuDevice& cpu_device_;
+  const StreamMode mode_;
+  std::mutex mutex_;  // guards queue_, busy_ and stopping_
+  std::condition_variable changed_;
+  std::deque<std::function<void()>> queue_;
+  bool busy_ = false;
+  bool stopping_ = false;
+  std::thread worker_;
+};
+
+}  // namespace trireme::device

@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+// Ledger: the only place where memory is counted. One per rank; every Buffer enters and leaves
+// through it.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <limits>
+#include <mutex>
+#include <string_view>
+
+namespace trireme::device {
+
+// What memory is for. `external` is library memory (contexts, collectives) that is measured, not
+// allocated by us.
+enum class Mem : uint8_t { params, grads, optim, stash, scratch, comm, staging, external, count };
+
+std::string_view name_of(Mem);
+
+// Thread-safe.
+class Ledger {
+ public:
+  explicit Ledger(int64_t budget_bytes = std::numeric_limits<int64_t>::max())
+      : budget_bytes_(budget_bytes) {}
+
+  // Throws OutOfMemory when the sum of all purposes would pass the budget. A take after freeze() is
+  // a bug.
+  void take(Mem, int64_t bytes, std::string_view what);
+  void give(Mem, int64_t bytes) noexcept;
+
+  int64_t live(Mem) const;
+  int64_t peak(Mem) const;
+  int64_t live() const;  // all purposes
+  int64_t peak() const;  // highest sum of all purposes at one instant
+  int64_t takes() const;
+
+  // From here on nothing may be allocated: called when warm-up is over.
+  void freeze();
+
+ private:
+  static constexpr size_t purposes = static_cast<size_t>(Mem::count);
+
+  mutable std::mutex mutex_;  // guards all that follows
+  const int64_t budget_bytes_;
+  std::array<int64_t, purposes> live_{};
+  std::array<int64_t, purposes> peak_{};
+  int64_t live_sum_ = 0;
+  int64_t peak_sum_ = 0;
+  int64_t takes_ = 0;
+  bool frozen_ = false;
+};
+
+}  // namespace trireme::device

@@ -1,0 +1,256 @@
+// SPDX-License-Identifier: Apache-2.0
+// The arguments of every operation, one struct a row of the kernel table. These comments are the
+// contract that each back end implements and that kernels/reference states as plain loops.
+//
+// Letters: T tokens (rows), D width, H query heads, G key/value heads, K head size, F feed-forward
+// width, V vocabulary, S sequences. "Activation type" is f32 or bf16; "gradient type" too.
+// Arithmetic is in fp32 or wider; a bf16 result is rounded once. Any matrix may have row_stride >
+// cols. An argument marked optional may be absent (empty shape). Gradients of parameters are always
+// added to, never overwritten.
+#pragma once
+
+#include <cstdint>
+
+#include "base/rng.h"
+#include "device/tensor.h"
+#include "spec/op_shapes.h"
+
+namespace trireme::kernels {
+
+using device::ConstTensor;
+using device::Tensor;
+
+// value = alpha op(a) op(b) + bias + residual + beta d;  d = act(value).
+struct GemmArgs {
+  ConstTensor a, b;  // op(a) [m, k], op(b) [k, n]
+  Tensor d;          // [m, n]; must not overlap a or b
+  bool trans_a = false, trans_b = false;
+  float alpha = 1;
+  float beta = 0;                          // with 0, d is not read (it may hold NaN)
+  ConstTensor scale_a = {}, scale_b = {};  // fp8 only, optional
+  ConstTensor bias = {};                   // optional [n]
+  ConstTensor residual = {};               // optional [m, n]; may not be combined with beta != 0
+  // Optional [m, n]: gets the value, and d = gelu of what was stored, so that gelu_forward of it
+  // gives the same bits.
+  Tensor gelu_input = {};
+  ConstTensor gelu_grad_of = {};  // optional [m, n]: d = value * gelu'(gelu_grad_of)
+  Tensor a_sum = {};  // optional [m], gradient type: += sum over k of op(a) (a bias gradient)
+};
+
+// y[t] = table[tokens[t] - first_row] + position_table[positions[t]]. A token whose row is not in
+// the table (it belongs to another rank) contributes zero.
+struct EmbeddingForwardArgs {
+  ConstTensor tokens;               // [T] i32
+  ConstTensor positions = {};       // [T] i32; used with position_table only
+  ConstTensor table;                // [V, D]
+  ConstTensor position_table = {};  // optional [P, D]
+  Tensor y;                         // [T, D]
+  int64_t first_row = 0;
+};
+
+// dtable[tokens[t] - first_row] += dy[t]; dposition_table[positions[t]] += dy[t]; in the order of
+// t.
+struct EmbeddingBackwardArgs {
+  ConstTensor tokens, positions = {};
+  ConstTensor dy;               // [T, D]
+  Tensor dtable;                // [V, D], gradient type
+  Tensor dposition_table = {};  // optional [P, D], gradient type
+  int64_t first_row = 0;
+};
+
+using spec::norm_partials;
+using spec::norm_stats;
+using spec::NormKind;
+
+// s = x + residual;  rms: y = s * r * weight, r = (mean(s^2) + eps)^-1/2;  layer: y = (s - mean) *
+// r * weight + bias, r = (mean((s - mean)^2) + eps)^-1/2. When the result is bf16 the statistics
+// still come from the fp32 sum s, after it was rounded to the type of `sum` if `sum` is present.
+struct NormForwardArgs {
+  NormKind kind = NormKind::rms;
+  float eps = 1e-5F;
+  ConstTensor x;              // [T, D]
+  ConstTensor residual = {};  // optional [T, D]
+  Tensor sum = {};  // [T, D], gets s; present exactly when residual is. May be the same tensor as x
+                    // or residual
+  ConstTensor weight;     // [D]
+  ConstTensor bias = {};  // optional [D], layer only
+  Tensor y;               // [T, D]
+  Tensor stats;           // [T, norm_stats(kind)] f32
+};
+
+// dx = d(norm)/dx applied to dy, + dresidual.  dweight += sum over t of dy * xhat;  dbias += sum
+// over t of dy.
+struct NormBackwardArgs {
+  NormKind kind = NormKind::rms;
+  ConstTensor dy, x, stats, weight;
+  ConstTensor dresidual = {};  // optional [T, D]; dx may be the same tensor
+  Tensor dx;                   // [T, D]; may be the same tensor as dy
+  Tensor dweight;              // [D], gradient type
+  Tensor dbias = {};           // optional [D], gradient type
+  Tensor partials;             // scratch f32 [norm_partials(T), D * norm_stats(kind)]
+};
+
+// Rotary position embedding in half-split form, over q and k heads at once, after an optional RMS
+// norm of each head:
+//   u = q_weight or k_weight * x * r, r = (mean over K of x^2 + eps)^-1/2 (with weights), u = x
+//   (without); y[i] = u[i] cos_i - u[i + K/2] sin_i;  y[i + K/2] = u[i + K/2] cos_i + u[i] sin_i,
+//   i < K/2.
+// table[p] = cos_0 .. cos_{K/2-1} sin_0 .. sin_{K/2-1} of position p.
+struct RopeForwardArgs {
+  ConstTensor x;                             // [T, H + G, K]: q heads, then k heads
+  Tensor y;                                  // [T, H + G, K]; may be the same tensor as x
+  ConstTensor positions;                     // [T] i32
+  ConstTensor table;                         // [P, K] f32
+  int64_t q_heads = 0;                       // H
+  ConstTensor q_weight = {}, k_weight = {};  // optional [K], both or none
+  float eps = 1e-6F;
+  Tensor rstd = {};  // [T, H + G] f32, present exactly when the weights are
+};
+
+// dx from dy by the transposed rotation and, with weights, the backward of the norm; dq_weight,
+// dk_weight added to.
+struct RopeBackwardArgs {
+  ConstTensor dy;  // [T, H + G, K]
+  Tensor dx;       // [T, H + G, K]; may be the same tensor as dy
+  ConstTensor positions, table;
+  int64_t q_heads = 0;
+  ConstTensor x = {}, rstd = {}, q_weight = {},
+              k_weight = {};              // with weights only; x as in the forward
+  Tensor dq_weight = {}, dk_weight = {};  // [K], gradient type
+  Tensor partials = {};                   // scratch f32 [norm_partials(T), 2 K], with weights only
+};
+
+// Softmax attention within each sequence of seq_offsets: o = softmax(scale q k^T + mask) v, query
+// head h reads key head h / (H / G). Blocked with online softmax: no [T, T] tensor.
+struct AttentionForwardArgs {
+  ConstTensor q;            // [T, H, K]
+  ConstTensor k, v;         // [T, G, K]
+  ConstTensor seq_offsets;  // [S + 1] i32, non-decreasing, first 0, last T; equal neighbours are
+                            // empty sequences
+  int64_t sequences = 1;    // for the cost only: nominal sequences of max_seq tokens
+  int64_t max_seq = 0;      // no sequence is longer
+  float scale = 1;
+  bool causal = true;  // query t sees keys <= t of its sequence; otherwise all of its sequence
+  Tensor o;            // [T, H, K]
+  Tensor lse;          // [H, T] f32: log of the sum of exp(scale q k), natural
+};
+
+struct AttentionBackwardArgs {
+  ConstTensor q, k, v, o, dout, lse, seq_offsets;
+  int64_t sequences = 1;
+  int64_t max_seq = 0;
+  float scale = 1;
+  bool causal = true;
+  Tensor dq;      // [T, H, K]
+  Tensor dk, dv;  // [T, G, K]
+  Tensor workspace =
+      {};  // scratch as spec::attention_workspace() says; may be absent where that is empty
+};
+
+// y = silu(gate) * up, with gate | up side by side.
+struct SwigluForwardArgs {
+  ConstTensor gate_up;  // [T, 2 F]
+  Tensor y;             // [T, F]
+};
+struct SwigluBackwardArgs {
+  ConstTensor gate_up;  // [T, 2 F]
+  ConstTensor dy;       // [T, F]
+  Tensor dgate_up;      // [T, 2 F]; may be the same tensor as gate_up
+};
+
+// y = gelu(x) = x/2 (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))), the form GPT-2 was trained with.
+struct GeluForwardArgs {
+  ConstTensor x;  // [T, F]
+  Tensor y;       // [T, F]
+};
+
+// A label is valid when it is >= 0; negative ones (padding, masked) have no loss and zero gradient.
+// stats[t] = {max over columns, sum of exp(logit - max), logit of the label or 0 if its column is
+// not here}. Column c is vocabulary entry first_column + c.
+struct CrossEntropyStatsArgs {
+  ConstTensor logits;  // [T, V]
+  ConstTensor labels;  // [T] i32
+  Tensor stats;        // [T, 3] f32
+  int64_t first_column = 0;
+};
+
+// loss = log(sum) + max - target, summed over valid rows in fp64 in the order of rows; and, unless
+// `loss_only`, logits become the gradient of the summed loss: softmax - onehot, zero in rows that
+// are not valid.
+struct CrossEntropyGradArgs {
+  Tensor logits;             // [T, V], read and overwritten
+  ConstTensor stats;         // [T, 3] f32, over the whole vocabulary
+  ConstTensor labels;        // [T] i32
+  Tensor sums;               // one StepSums (u8 [sizeof]): loss and tokens are added to
+  Tensor token_losses = {};  // optional [T] f32, zero in rows that are not valid
+  int64_t first_column = 0;
+  bool loss_only = false;
+};
+
+struct FillArgs {
+  Tensor d;
+  float value = 0;  // for f32 and bf16; other types can only be filled with zero
+};
+
+// d = x, converting between f32 and bf16 where the types differ. Same shape.
+struct CopyArgs {
+  ConstTensor x;
+  Tensor d;
+};
+
+// d += x. Same shape; f32 or bf16 each.
+struct AccumulateArgs {
+  ConstTensor x;
+  Tensor d;
+};
+
+// d[r, c] = base::rng_normal(key, first + r * global_row_stride + c, std_dev), rounded to the type
+// of d.
+struct InitNormalArgs {
+  Tensor d;  // [rows, cols]
+  base::RngKey key = 0;
+  uint64_t first = 0;
+  uint64_t global_row_stride = 0;
+  float std_dev = 0;
+};
+
+// sums.squares += sum of x^2: fp64 within blocks of WideSum::block_elements, fixed point across
+// blocks.
+struct SumSquaresArgs {
+  ConstTensor x;  // one dimension, gradient type
+  Tensor sums;    // one StepSums
+};
+
+enum class ClipKind : uint8_t { none, fixed, adaptive };
+
+// Closes the sums of a step. With n = sqrt(squares) / tokens: skip if n is not finite, or if at
+// least `guard_warmup` steps were applied and n > guard_multiple * norm_mean. Otherwise limit =
+// clip_norm (fixed) or max(clip_norm, norm_mean + 4 * deviation) (adaptive; clip_norm alone until
+// guard_warmup steps were applied), grad_scale = min(1, limit / n) / tokens; then n enters the
+// running mean and variance, applied += 1. A step without valid tokens is skipped. Zeroes the sums.
+struct StepControlArgs {
+  Tensor sums;   // one StepSums
+  Tensor state;  // one StepState
+  ClipKind clip = ClipKind::fixed;
+  float clip_norm = 1;
+  float guard_multiple = 20;  // 0: only a norm that is not finite is skipped
+  int64_t guard_warmup = 20;
+  float norm_decay =
+      0.98F;  // of the running mean and variance (which start at the first applied norm)
+};
+
+// One pass of AdamW with decoupled decay. With t = state.applied, g = grad * state.grad_scale:
+//   m = b1 m + (1 - b1) g;  v = b2 v + (1 - b2) g^2;
+//   p -= lr * (m / (1 - b1^t) / (sqrt(v / (1 - b2^t)) + eps) + weight_decay * p).
+// p is `master` where present (then param = p rounded), else `param`. Nothing changes when
+// state.skip is set.
+struct AdamwArgs {
+  Tensor param;        // one dimension, f32 or bf16
+  Tensor master = {};  // f32; absent exactly when param is f32
+  Tensor m, v;         // f32
+  ConstTensor grad;
+  ConstTensor state;  // one StepState
+  float beta1 = 0.9F, beta2 = 0.95F, eps = 1e-8F, weight_decay = 0.1F;
+};
+
+}  // namespace trireme::kernels

@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kernels/cost.h"
+
+#include <initializer_list>
+
+namespace trireme::kernels {
+namespace {
+
+using spec::OpCost;
+using spec::OpKind;
+
+// Bytes of all tensors that are present: each is read or written once. An accumulated one stands in
+// the list twice.
+int64_t traffic(std::initializer_list<ConstTensor> tensors) {
+  int64_t bytes = 0;
+  for (const ConstTensor& tensor : tensors) bytes += tensor ? tensor.bytes() : 0;
+  return bytes;
+}
+
+// A row that is priced by bytes alone: m rows of n elements.
+OpCost streaming(OpKind kind, const ConstTensor& main, int64_t bytes) {
+  return {.kind = kind, .m = main.rows(), .n = main.cols(), .dtype = main.dtype, .bytes = bytes};
+}
+
+}  // namespace
+
+OpCost cost_of(const GemmArgs& a) {
+  const int64_t m = a.d.rows(), n = a.d.cols(), k = a.trans_a ? a.a.rows() : a.a.cols();
+  const spec::Layout layout = a.trans_a ? (a.trans_b ? spec::Layout::tt : spec::Layout::tn)
+                                        : (a.trans_b ? spec::Layout::nt : spec::Layout::nn);
+  int64_t bytes =
+      traffic({a.a, a.b, a.d, a.bias, a.residual, a.gelu_input, a.gelu_grad_of, a.a_sum, a.a_sum});
+  if (a.beta != 0) bytes += a.d.bytes();
+  const double flops =
+      2.0 * static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k);
+  return {OpKind::gemm, m, n, k, layout, a.a.dtype, flops, bytes};
+}
+
+OpCost cost_of(const EmbeddingForwardArgs& a) {
+  // A row of each table is read per token.
+  const int64_t tables = a.position_table ? 2 : 1;
+  return streaming(OpKind::embedding_forward, a.y,
+                   traffic({a.tokens, a.positions, a.y}) + tables * a.y.bytes());
+}
+
+OpCost cost_of(const EmbeddingBackwardArgs& a) {
+  const int64_t tables = a.dposition_table ? 2 : 1;
+  const int64_t row_bytes = a.dy.elements() * base::size_of(a.dtable.dtype);
+  return streaming(OpKind::embedding_backward, a.dy,
+                   traffic({a.tokens, a.positions, a.dy}) + 2 * tables * row_bytes);
+}
+
+OpCost cost_of(const NormForwardArgs& a) {
+  return streaming(OpKind::norm_forward, a.x,
+                   traffic({a.x, a.residual, a.sum, a.weight, a.bias, a.y, a.stats}));
+}
+
+OpCost cost_of(const NormBackwardArgs& a) {
+  return streaming(OpKind::norm_backward, a.x,
+                   traffic({a.dy, a.x, a.stats, a.weight, a.dresidual, a.dx, a.dweight, a.dweight,
+                            a.dbias, a.dbias}));
+}
+
+OpCost cost_of(const RopeForwardArgs& a) {
+  return streaming(OpKind::rope_forward, a.x,
+                   traffic({a.x, a.y, a.positions, a.q_weight, a.k_weight, a.rstd}));
+}
+
+OpCost cost_of(const RopeBackwardArgs& a) {
+  return streaming(OpKind::rope_backward, a.dy,
+                   traffic({a.dy, a.dx, a.positions, a.x, a.rstd, a.q_weight, a.k_weight,
+                            a.dq_weight, a.dq_weight, a.dk_weight, a.dk_weight}));
+}
+
+OpCost cost_of(const AttentionForwardArgs& a) {
+  const int64_t heads = a.q.shape[1], head_dim = a.q.shape[2];
+  const double pairs = a.causal ? spec::causal_pairs(a.sequences, a.max_seq)
+                                : static_cast<double>(a.sequences * a.max_seq * a.max_seq);
+  // Two products: scores and values.
+  const double flops = 2 * 2.0 * pairs * static_cast<double>(heads * head_dim);
+  return {.kind = OpKind::attention_forward,
+          .m = a.q.rows(),
+          .n = a.max_seq,
+          .k = head_dim,
+          .dtype = a.q.dtype,
+          .flops = flops,
+          .bytes = traffic({a.q, a.k, a.v, a.o, a.lse})};
+}
+
+OpCost cost_of(const AttentionBackwardArgs& a) {
+  const int64_t heads = a.q.shape[1], head_dim = a.q.shape[2];
+  const double pairs = a.causal ? spec::causal_pairs(a.sequences, a.max_seq)
+                                : static_cast<double>(a.sequences * a.max_seq * a.max_seq);
+  // Five products: scores again, dv, dp, dq, dk.
+  const double flops = 5 * 2.0 * pairs * static_cast<double>(heads * head_dim);
+  return {.kind = OpKind::attention_backward,
+          .m = a.q.rows(),
+          .n = a.max_seq,
+          .k = head_dim,
+          .dtype = a.q.dtype,
+          .flops = flops,
+          .bytes = traffic({a.q, a.k, a.v, a.o, a.dout, a.lse, a.dq, a.dk, a.dv})};
+}
+
+OpCost cost_of(const SwigluForwardArgs& a) {
+  return streaming(OpKind::swiglu_forward, a.y, traffic({a.gate_up, a.y}));
+}
+
+OpCost cost_of(const SwigluBackwardArgs& a) {
+  return streaming(OpKind::swiglu_backward, a.dy, traffic({a.gate_up, a.dy, a.dgate_up}));
+}
+
+OpCost cost_of(const GeluForwardArgs& a) {
+  return streaming(OpKind::gelu_forward, a.x, traffic({a.x, a.y}));
+}
+
+OpCost cost_of(const CrossEntropyStatsArgs& a) {
+  return streaming(OpKind::cross_entropy_stats, a.logits, traffic({a.logits, a.labels, a.stats}));
+}
+
+OpCost cost_of(const CrossEntropyGradArgs& a) {
+  int64_t bytes = traffic({a.stats, a.labels, a.token_losses});
+  if (!a.loss_only) bytes += 2 * a.logits.bytes();
+  return streaming(OpKind::cross_entropy_grad, a.logits, bytes);
+}
+
+OpCost cost_of(const FillArgs& a) { return streaming(OpKind::fill, a.d, traffic({a.d})); }
+
+OpCost cost_of(const CopyArgs& a) { return streaming(OpKind::copy, a.d, traffic({a.x, a.d})); }
+
+OpCost cost_of(const AccumulateArgs& a) {
+  return streaming(OpKind::accumulate, a.d, traffic({a.x, a.d, a.d}));
+}
+
+OpCost cost_of(const InitNormalArgs& a) {
+  return streaming(OpKind::init_normal, a.d, traffic({a.d}));
+}
+
+OpCost cost_of(const SumSquaresArgs& a) {
+  return streaming(OpKind::sum_squares, a.x, traffic({a.x}));
+}
+
+OpCost cost_of(const StepControlArgs& a) {
+  return streaming(OpKind::step_control, a.state, traffic({a.sums, a.sums, a.state, a.state}));
+}
+
+OpCost cost_of(const AdamwArgs& a) {
+  // Without a master the parameter itself is read.
+  const int64_t read = a.master ? a.master.bytes() : a.param.bytes();
+  return streaming(
+      OpKind::adamw, a.param,
+      read + traffic({a.param, a.m, a.m, a.v, a.v, a.grad}) + (a.master ? a.master.bytes() : 0));
+}
+
+}  // namespace trireme::kernels

@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+// What an operation costs, read off the tensors it is given (conventions: spec/op_cost.h).
+#pragma once
+
+#include "kernels/args.h"
+#include "spec/op_cost.h"
+
+namespace trireme::kernels {
+
+spec::OpCost cost_of(const GemmArgs&);
+spec::OpCost cost_of(const EmbeddingForwardArgs&);
+spec::OpCost cost_of(const EmbeddingBackwardArgs&);
+spec::OpCost cost_of(const NormForwardArgs&);
+spec::OpCost cost_of(const NormBackwardArgs&);
+spec::OpCost cost_of(const RopeForwardArgs&);
+spec::OpCost cost_of(const RopeBackwardArgs&);
+spec::OpCost cost_of(const AttentionForwardArgs&);
+spec::OpCost cost_of(const AttentionBackwardArgs&);
+spec::OpCost cost_of(const SwigluForwardArgs&);
+spec::OpCost cost_of(const SwigluBackwardArgs&);
+spec::OpCost cost_of(const GeluForwardArgs&);
+spec::OpCost cost_of(const CrossEntropyStatsArgs&);
+spec::OpCost cost_of(const CrossEntropyGradArgs&);
+spec::OpCost cost_of(const FillArgs&);
+spec::OpCost cost_of(const CopyArgs&);
+spec::OpCost cost_of(const AccumulateArgs&);
+spec::OpCost cost_of(const InitNormalArgs&);
+spec::OpCost cost_of(const SumSquaresArgs&);
+spec::OpCost cost_of(const StepControlArgs&);
+spec::OpCost cost_of(const AdamwArgs&);
+
+}  // namespace trireme::kernels

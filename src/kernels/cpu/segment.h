@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: Apache-2.0
+// Parts of rows as fp32. Every kernel computes in fp32 (or wider); elements of another type pass
+// through a small buffer on their way in and out, and fp32 elements are used where they lie.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+#include "base/check.h"
+#include "base/dtype.h"
+#include "device/tensor.h"
+#include "kernels/cpu/run.h"
+
+namespace trireme::kernels::cpu {
+
+// Elements [first, first + count) of one row.
+struct Segment {
+  int64_t row = 0;
+  int64_t first = 0;
+  int64_t count = 0;
+};
+
+// for_each_segment() makes no longer ones, so this is the size of a buffer.
+constexpr int64_t max_segment = 1024;
+using SegmentBuffer = float[max_segment];
+
+inline const float* floats_at(const ConstTensor& x, int64_t row) {
+  return reinterpret_cast<const float*>(x.data) + row * x.row_stride;
+}
+inline float* floats_at(const Tensor& x, int64_t row) {
+  return reinterpret_cast<float*>(x.data) + row * x.row_stride;
+}
+inline const base::Bf16* bf16_at(const ConstTensor& x, int64_t row) {
+  return reinterpret_cast<const base::Bf16*>(x.data) + row * x.row_stride;
+}
+inline base::Bf16* bf16_at(const Tensor& x, int64_t row) {
+  return reinterpret_cast<base::Bf16*>(x.data) + row * x.row_stride;
+}
+inline int32_t index_at(const ConstTensor& x, int64_t row) {
+  return reinterpret_cast<const int32_t*>(x.data)[row * x.row_stride];
+}
+
+// The values of a segment: in the tensor itself if it is f32, else converted into `buffer`.
+inline const float* values_of(const ConstTensor& x, const Segment& s, float* buffer) {
+  if (x.dtype == base::DType::f32) return floats_at(x, s.row) + s.first;
+  TRIREME_CHECK(x.dtype == base::DType::bf16, "a row of {}", base::name_of(x.dtype));
+  const base::Bf16* from = bf16_at(x, s.row) + s.first;
+#pragma omp simd
+  for (int64_t i = 0; i < s.count; ++i) buffer[i] = static_cast<float>(from[i]);
+  return buffer;
+}
+
+// Where to write the values of a segment before store(): the tensor itself if it is f32, else
+// `buffer`.
+inline float* place_for(const Tensor& d, const Segment& s, float* buffer) {
+  return d.dtype == base::DType::f32 ? floats_at(d, s.row) + s.first : buffer;
+}
+
+// Makes the segment hold `values`, rounded to its type; nothing is left to do if they came from
+// place_for() and the tensor is f32.
+inline void store(const Tensor& d, const Segment& s, const float* values) {
+  if (d.dtype == base::DType::f32) {
+    float* to = floats_at(d, s.row) + s.first;
+    if (to != values) std::copy_n(values, s.count, to);
+    return;
+  }
+  TRIREME_CHECK(d.dtype == base::DType::bf16, "a row of {}", base::name_of(d.dtype));
+  base::Bf16* to = bf16_at(d, s.row) + s.first;
+#pragma omp simd
+  for (int64_t i = 0; i < s.count; ++i) to[i] = base::Bf16(values[i]);
+}
+
+struct Extent {
+  int64_t rows = 0, cols = 0;
+};
+
+// The extent to walk two tensors of equal shape together: one long row where neither has gaps.
+inline Extent common_extent(const ConstTensor& a, const ConstTensor& b) {
+  if (a.is_contiguous() && b.is_contiguous()) return {1, a.elements()};
+  return {a.rows(), a.cols()};
+}
+
+// Calls body(segment) for segments that cover the extent.
+template <typename Body>
+void for_each_segment(base::ThreadPool& pool, const Extent& extent, const Body& body) {
+  const int64_t cols = extent.cols;
+  if (cols >= task_elements) {
+    const int64_t tasks_per_row = divide_up(cols, task_elements);
+    pool.for_each(extent.rows * tasks_per_row, [&](int64_t task) {
+      const int64_t begin = task % tasks_per_row * task_elements;
+      const int64_t end = std::min(cols, begin + task_elements);
+      for (int64_t first = begin; first < end; first += max_segment) {
+        body(Segment{task / tasks_per_row, first, std::min(max_segment, end - first)});
+      }
+    });
+    return;
+  }
+  for_each_row(pool, extent.rows, cols, [&](int64_t row) {
+    for (int64_t first = 0; first < cols; first += max_segment) {
+      body(Segment{row, first, std::min(max_segment, cols - first)});
+    }
+  });
+}
+
+}  // namespace trireme::kernels::cpu

@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kernels/table.h"
+
+#include "kernels/cpu/rows.h"
+
+namespace trireme::kernels {
+
+const Kernels& cpu_kernels() {
+  static constexpr Kernels table = {
+      .gemm = cpu::gemm,
+      .embedding_forward = cpu::embedding_forward,
+      .embedding_backward = cpu::embedding_backward,
+      .norm_forward = cpu::norm_forward,
+      .norm_backward = cpu::norm_backward,
+      .rope_forward = cpu::rope_forward,
+      .rope_backward = cpu::rope_backward,
+      .attention_forward = cpu::attention_forward,
+      .attention_backward = cpu::attention_backward,
+      .swiglu_forward = cpu::swiglu_forward,
+      .swiglu_backward = cpu::swiglu_backward,
+      .gelu_forward = cpu::gelu_forward,
+      .cross_entropy_stats = cpu::cross_entropy_stats,
+      .cross_entropy_grad = cpu::cross_entropy_grad,
+      .fill = cpu::fill,
+      .copy = cpu::copy,
+      .accumulate = cpu::accumulate,
+      .init_normal = cpu::init_normal,
+      .sum_squares = cpu::sum_squares,
+      .step_control = cpu::step_control,
+      .adamw = cpu::adamw,
+  };
+  return table;
+}
+
+}  // namespace trireme::kernels

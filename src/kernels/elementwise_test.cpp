@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <fmt/core.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "kernels/ops.h"
+#include "kernels/row_test.h"
+
+namespace trireme::kernels {
+namespace {
+
+struct Problem {
+  int64_t rows, width;
+  Make make;
+  bool in_place;
+};
+
+void swiglu_forward(const Problem& p, Operands& operands, Stream& stream) {
+  const Tensor gate_up = operands.input({p.rows, 2 * p.width}, p.make);
+  const Tensor y = operands.result({p.rows, p.width}, p.make);
+  ops::swiglu_forward(stream, {.gate_up = gate_up, .y = y});
+}
+
+void swiglu_backward(const Problem& p, Operands& operands, Stream& stream) {
+  const Shape wide = {p.rows, 2 * p.width};
+  const Tensor dy = operands.input({p.rows, p.width}, p.make);
+  const Tensor d = p.in_place ? operands.updated(wide, p.make) : operands.result(wide, p.make);
+  const Tensor gate_up = p.in_place ? d : operands.input(wide, p.make);
+  ops::swiglu_backward(stream, {.gate_up = gate_up, .dy = dy, .dgate_up = d});
+}
+
+void gelu_forward(const Problem& p, Operands& operands, Stream& stream) {
+  const Tensor x = operands.input({p.rows, p.width}, p.make);
+  const Tensor y = operands.result({p.rows, p.width}, p.make);
+  ops::gelu_forward(stream, {.x = x, .y = y});
+}
+
+std::vector<Case> cases(void (*row)(const Problem&, Operands&, Stream&)) {
+  std::vector<Case> list;
+  for (const int64_t rows : {1, 3, 33, 129}) {
+    for (const int64_t width : {1, 7, 65, 200}) {
+      for (const DType dtype : {DType::f32, DType::bf16}) {
+        for (const bool in_place : {false, true}) {
+          // Standard deviation 8 reaches the tails, where the activations saturate.
+          const float size = width == 65 ? 8.0F : 1.0F;
+          const Problem p = {
+              rows, width, {.dtype = dtype, .gap = rows % 4, .size = size}, in_place};
+          list.push_back({fmt::format("{} x {} {}{}", rows, width, base::name_of(dtype),
+                                      in_place ? " in place" : ""),
+                          [=](Operands& o, Stream& s) { row(p, o, s); }});
+        }
+      }
+    }
+  }
+  return list;
+}
+
+TEST(ElementwiseTest, cpu_agrees_with_the_reference) {
+  expect_cpu_agrees(cases(swiglu_forward));
+  expect_cpu_agrees(cases(swiglu_backward));
+  expect_cpu_agrees(cases(gelu_forward));
+}
+
+TEST(ElementwiseTest, bits_do_not_depend_on_threads) {
+  expect_bits_do_not_depend_on_threads(cases(swiglu_forward));
+  expect_bits_do_not_depend_on_threads(cases(swiglu_backward));
+  expect_bits_do_not_depend_on_threads(cases(gelu_forward));
+}
+
+TEST(ElementwiseTest, swiglu_has_the_gradient_of_finite_differences) {
+  constexpr int64_t T = 4, F = 5;
+  Machine machine(reference_kernels());
+  Reals gate_up({T, 2 * F}, 1), y({T, F}), weights({T, F}, 2), dgate_up({T, 2 * F});
+  const auto loss = [&] {
+    machine.device.kernels().swiglu_forward(*machine.stream,
+                                            {.gate_up = gate_up.tensor, .y = y.tensor});
+    return inner(weights, y);
+  };
+  machine.device.kernels().swiglu_backward(
+      *machine.stream,
+      {.gate_up = gate_up.tensor, .dy = weights.tensor, .dgate_up = dgate_up.tensor});
+  expect_gradient("gate_up", gate_up, dgate_up, loss);
+}
+
+// The derivative is reached through a product with one: d = 1 * gelu'(x).
+TEST(ElementwiseTest, gelu_has_the_gradient_of_finite_differences) {
+  constexpr int64_t T = 4, F = 5;
+  Machine machine(reference_kernels());
+  Reals x({T, F}, 1), y({T, F}), weights({T, F}, 2), dx({T, F}), one({F, F});
+  for (int64_t i = 0; i < F; ++i) one.values[static_cast<size_t>(i * F + i)] = 1;
+  const auto loss = [&] {
+    machine.device.kernels().gelu_forward(*machine.stream, {.x = x.tensor, .y = y.tensor});
+    return inner(weights, y);
+  };
+  machine.device.kernels().gemm(
+      *machine.stream,
+      {.a = weights.tensor, .b = one.tensor, .d = dx.tensor, .gelu_grad_of = x.tensor});
+  expect_gradient("x", x, dx, loss);
+}
+
+TEST(ElementwiseTest, large_inputs_saturate_and_stay_finite) {
+  const std::vector<double> points = {-1e30, -300, -100, -30, 30, 100, 300, 1e30};
+  for_each_table([&](Stream& stream) {
+    Operands operands(1);
+    const auto value = [&](int64_t, int64_t c) { return points[static_cast<size_t>(c % 8)]; };
+    const Tensor x = operands.input({1, 8}, {}, value), y = operands.result({1, 8});
+    ops::gelu_forward(stream, {.x = x, .y = y});
+    const Tensor gate_up =
+        operands.input({1, 16}, {}, [&](int64_t r, int64_t c) { return c < 8 ? value(r, c) : 1; });
+    const Tensor swiglu = operands.result({1, 8}), dgate_up = operands.result({1, 16});
+    const Tensor dy = operands.input({1, 8}, {}, [](int64_t, int64_t) { return 1; });
+    ops::swiglu_forward(stream, {.gate_up = gate_up, .y = swiglu});
+    ops::swiglu_backward(stream, {.gate_up = gate_up, .dy = dy, .dgate_up = dgate_up});
+    for (size_t i = 0; i < 8; ++i) {
+      const double in = values_of(x)[i], out = in > 0 ? in : 0;
+      // silu(-30) = -2.8e-12 is the largest that is not yet the asymptote, and an exponential may
+      // stop at 1e-38, the smallest of fp32, before it is multiplied with the input.
+      const double near = 1e-11 + 1e-6 * out + 1e-37 * std::abs(in);
+      EXPECT_NEAR(values_of(y)[i], out, near) << "gelu of " << in;
+      EXPECT_NEAR(values_of(swiglu)[i], out, near) << "silu of " << in;
+      EXPECT_NEAR(values_of(dgate_up)[i], in > 0 ? 1 : 0, 1e-6) << "silu' of " << in;
+      EXPECT_NEAR(values_of(dgate_up)[8 + i], out, near) << "silu of " << in;
+    }
+  });
+}
+
+}  // namespace
+}  // namespace trireme::kernels

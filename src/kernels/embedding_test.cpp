@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <fmt/core.h>
+#include <gtest/gtest.h>
+
+#include "kernels/ops.h"
+#include "kernels/row_test.h"
+
+namespace trireme::kernels {
+namespace {
+
+constexpr int64_t vocabulary = 60;  // of which a table holds a part
+constexpr int64_t position_count = 9;
+
+std::vector<int32_t> random_indices(int64_t count, int64_t bound, uint64_t seed) {
+  std::vector<int32_t> indices;
+  for (int64_t i = 0; i < count; ++i) {
+    indices.push_back(static_cast<int32_t>(
+        base::rng_below(seed, static_cast<uint64_t>(i), static_cast<uint64_t>(bound))));
+  }
+  return indices;
+}
+
+struct Problem {
+  int64_t tokens, rows, width, first_row;
+  DType dtype, grad_dtype;
+  bool with_positions;
+};
+
+void forward(const Problem& p, Operands& operands, Stream& stream) {
+  const Make make = {.dtype = p.dtype, .gap = p.width % 3};
+  EmbeddingForwardArgs args;
+  args.first_row = p.first_row;
+  args.tokens = operands.integers(random_indices(p.tokens, vocabulary, 1));
+  args.table = operands.input({p.rows, p.width}, make);
+  if (p.with_positions) {
+    args.positions = operands.integers(random_indices(p.tokens, position_count, 2));
+    args.position_table = operands.input({position_count, p.width}, make);
+  }
+  args.y = operands.result({p.tokens, p.width}, make);
+  ops::embedding_forward(stream, args);
+}
+
+void backward(const Problem& p, Operands& operands, Stream& stream) {
+  const Make grad = {.dtype = p.grad_dtype, .gap = p.width % 2, .terms = p.tokens};
+  EmbeddingBackwardArgs args;
+  args.first_row = p.first_row;
+  args.tokens = operands.integers(random_indices(p.tokens, vocabulary, 1));
+  args.dy = operands.input({p.tokens, p.width}, {.dtype = p.dtype, .gap = p.width % 3});
+  args.dtable = operands.updated({p.rows, p.width}, grad);
+  if (p.with_positions) {
+    args.positions = operands.integers(random_indices(p.tokens, position_count, 2));
+    args.dposition_table = operands.updated({position_count, p.width}, grad);
+  }
+  ops::embedding_backward(stream, args);
+}
+
+std::vector<Case> cases(void (*row)(const Problem&, Operands&, Stream&)) {
+  std::vector<Case> list;
+  for (const int64_t tokens : {1, 7, 129, 300}) {
+    for (const int64_t width : {1, 17, 65, 200}) {
+      for (int variant = 0; variant < 8; ++variant) {
+        const bool is_part = (variant & 4) != 0;
+        const Problem p = {tokens,
+                           is_part ? 23 : vocabulary,
+                           width,
+                           is_part ? 20 : 0,
+                           (variant & 1) != 0 ? DType::bf16 : DType::f32,
+                           (variant & 2) != 0 ? DType::bf16 : DType::f32,
+                           (variant + tokens) % 3 != 0};
+        list.push_back({fmt::format("tokens {} width {} variant {}", tokens, width, variant),
+                        [=](Operands& o, Stream& s) { row(p, o, s); }});
+      }
+    }
+  }
+  return list;
+}
+
+TEST(EmbeddingTest, cpu_forward_agrees_with_the_reference) { expect_cpu_agrees(cases(forward)); }
+
+TEST(EmbeddingTest, cpu_backward_agrees_with_the_reference) { expect_cpu_agrees(cases(backward)); }
+
+TEST(EmbeddingTest, bits_do_not_depend_on_threads) {
+  expect_bits_do_not_depend_on_threads(cases(forward));
+  expect_bits_do_not_depend_on_threads(cases(backward));
+}
+
+TEST(EmbeddingTest, tables_have_the_gradient_of_finite_differences) {
+  constexpr int64_t T = 11, V = 5, D = 3;
+  Machine machine(reference_kernels());
+  Operands indices(1);
+  const Tensor tokens = indices.integers({0, 4, 4, 2, 7, 3, 0, 1, 6, 5, 2});  // 5 and up elsewhere
+  const Tensor positions = indices.integers({0, 1, 2, 3, 0, 1, 2, 3, 0, 1, 0});
+  Reals table({V, D}, 1), position_table({4, D}, 2), y({T, D}), weights({T, D}, 3);
+  const auto loss = [&] {
+    machine.device.kernels().embedding_forward(*machine.stream,
+                                               {.tokens = tokens,
+                                                .positions = positions,
+                                                .table = table.tensor,
+                                                .position_table = position_table.tensor,
+                                                .y = y.tensor});
+    return inner(weights, y);
+  };
+  Reals dtable({V, D}), dposition_table({4, D});
+  machine.device.kernels().embedding_backward(*machine.stream,
+                                              {.tokens = tokens,
+                                               .positions = positions,
+                                               .dy = weights.tensor,
+                                               .dtable = dtable.tensor,
+                                               .dposition_table = dposition_table.tensor});
+  expect_gradient("table", table, dtable, loss);
+  expect_gradient("position_table", position_table, dposition_table, loss);
+}
+
+TEST(EmbeddingTest, tokens_of_other_ranks_contribute_nothing) {
+  for_each_table([](Stream& stream) {
+    Operands operands(1);
+    const Tensor tokens = operands.integers({0, 19, 20, 42, 43, 59, -1});  // 20..42 are here
+    const Tensor table = operands.input({23, 8}), y = operands.result({7, 8});
+    ops::embedding_forward(stream, {.tokens = tokens, .table = table, .y = y, .first_row = 20});
+    const std::vector<double> rows = values_of(table), found = values_of(y);
+    for (size_t t = 0; t < 7; ++t) {
+      for (size_t d = 0; d < 8; ++d) {
+        const double expected = t == 2 ? rows[d] : t == 3 ? rows[22 * 8 + d] : 0;
+        EXPECT_EQ(found[t * 8 + d], expected) << "token " << t;
+      }
+    }
+
+    const Tensor dtable = operands.updated({23, 8});
+    const std::vector<double> before = values_of(dtable);
+    ops::embedding_backward(stream, {.tokens = tokens, .dy = y, .dtable = dtable, .first_row = 20});
+    const std::vector<double> after = values_of(dtable);
+    for (size_t i = 8; i < 22 * 8; ++i) EXPECT_EQ(after[i], before[i]) << "element " << i;
+  });
+}
+
+}  // namespace
+}  // namespace trireme::kernels

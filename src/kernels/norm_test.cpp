@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <fmt/core.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "kernels/ops.h"
+#include "kernels/row_test.h"
+
+namespace trireme::kernels {
+namespace {
+
+enum class Alias : uint8_t { none, first, second };  // in place of which operand
+
+struct Problem {
+  NormKind kind;
+  int64_t rows, width;
+  DType dtype, grad_dtype;
+  bool with_residual, with_bias;
+  Alias alias;
+};
+
+constexpr float eps = 1e-5F;
+
+void forward(const Problem& p, Operands& operands, Stream& stream) {
+  const Make make = {.dtype = p.dtype, .gap = p.width % 3, .terms = p.width};
+  const Shape shape = {p.rows, p.width};
+  NormForwardArgs args;
+  args.kind = p.kind;
+  args.eps = eps;
+  if (p.with_residual) {
+    args.sum =
+        p.alias == Alias::none ? operands.result(shape, make) : operands.updated(shape, make);
+    args.x = p.alias == Alias::first ? args.sum : operands.input(shape, make);
+    args.residual = p.alias == Alias::second ? args.sum : operands.input(shape, make);
+  } else {
+    args.x = operands.input(shape, make);
+  }
+  args.weight = operands.input({p.width}, {.dtype = p.dtype});
+  if (p.with_bias) args.bias = operands.input({p.width}, {.dtype = p.dtype});
+  args.y = operands.result(shape, make);
+  // A single column, or rows without deviation, have statistics that are 1/sqrt(eps) large.
+  args.stats = operands.result({p.rows, norm_stats(p.kind)}, {.gap = 1, .terms = p.width});
+  ops::norm_forward(stream, args);
+}
+
+void backward(const Problem& p, Operands& operands, Stream& stream) {
+  const Shape shape = {p.rows, p.width};
+  // dx is what is left of dy when its part along x (and its mean) is taken away; in a narrow row
+  // that may be nothing, so the error is measured by the terms, 1/sqrt(eps) at most.
+  const double dx_floor = p.width < 8 ? 1 / std::sqrt(static_cast<double>(eps)) : 0;
+  const Make in = {.dtype = p.dtype, .gap = p.width % 4};
+  const Make out = {.dtype = p.dtype, .gap = p.width % 3, .terms = p.width, .floor = dx_floor};
+  const Make grad = {.dtype = p.grad_dtype, .terms = p.rows};
+  NormBackwardArgs args;
+  args.kind = p.kind;
+  args.x = operands.input(shape, in);
+  args.weight = operands.input({p.width}, {.dtype = p.dtype});
+  const Tensor stats = operands.input({p.rows, norm_stats(p.kind)}, {.gap = 1});
+  const Tensor y = operands.scratch(shape, p.dtype);
+  operands.prepare([&](Stream& reference) {
+    ops::norm_forward(
+        reference,
+        {.kind = p.kind, .eps = eps, .x = args.x, .weight = args.weight, .y = y, .stats = stats});
+  });
+  args.stats = stats;
+  args.dx = p.alias == Alias::none ? operands.result(shape, out) : operands.updated(shape, out);
+  args.dy = p.alias == Alias::first ? args.dx : operands.input(shape, in);
+  if (p.with_residual) {
+    args.dresidual = p.alias == Alias::second ? args.dx : operands.input(shape, in);
+  }
+  args.dweight = operands.updated({p.width}, grad);
+  if (p.with_bias) args.dbias = operands.updated({p.width}, grad);
+  args.partials =
+      operands.scratch({norm_partials(p.rows), p.width * norm_stats(p.kind)}, DType::f32);
+  ops::norm_backward(stream, args);
+}
+
+std::vector<Case> cases(void (*row)(const Problem&, Operands&, Stream&)) {
+  std::vector<Case> list;
+  for (const int64_t rows : {1, 3, 33, 129}) {
+    for (const int64_t width : {1, 3, 17, 200}) {
+      for (const NormKind kind : {NormKind::rms, NormKind::layer}) {
+        for (int variant = 0; variant < 12; ++variant) {
+          const DType dtype = (variant & 1) != 0 ? DType::bf16 : DType::f32;
+          const DType grad_dtype = (variant & 2) != 0 ? DType::bf16 : DType::f32;
+          const auto alias = static_cast<Alias>(variant / 4);
+          const bool with_residual = alias != Alias::none || (variant + rows) % 2 == 0;
+          const bool with_bias = kind == NormKind::layer && (variant + width) % 3 != 0;
+          const Problem p = {kind, rows, width, dtype, grad_dtype, with_residual, with_bias, alias};
+          list.push_back(
+              {fmt::format("{} rows {} width {} variant {}",
+                           kind == NormKind::rms ? "rms" : "layer", rows, width, variant),
+               [=](Operands& o, Stream& s) { row(p, o, s); }});
+        }
+      }
+    }
+  }
+  return list;
+}
+
+TEST(NormTest, cpu_forward_agrees_with_the_reference) { expect_cpu_agrees(cases(forward)); }
+
+TEST(NormTest, cpu_backward_agrees_with_the_reference) { expect_cpu_agrees(cases(backward)); }
+
+TEST(NormTest, bits_do_not_depend_on_threads) {
+  expect_bits_do_not_depend_on_threads(cases(forward));
+  expect_bits_do_not_depend_on_threads(cases(backward));
+}
+
+TEST(NormTest, cpu_statistics_survive_a_large_mean) {
+  // With mean 1000 and deviation 1, a variance taken as mean(x^2) - mean^2 would lose 6 digits.
+  const auto run = [](Operands& operands, Stream& stream) {
+    const Tensor x = operands.input({5, 64}, {}, [](int64_t r, int64_t c) {
+      return 1000.0 + std::sin(static_cast<double>(64 * r + c));
+    });
+    const Tensor weight = operands.input({64}), stats = operands.result({5, 2});
+    // 1000 + s has an error of 2^-15 in fp32, and so has what remains of it.
+    const Tensor y = operands.result({5, 64}, {.floor = 30});
+    ops::norm_forward(stream,
+                      {.kind = NormKind::layer, .x = x, .weight = weight, .y = y, .stats = stats});
+  };
+  expect_cpu_agrees({{"mean 1000", run}});
+}
+
+TEST(NormTest, everything_has_the_gradient_of_finite_differences) {
+  constexpr int64_t T = 3, D = 5;
+  Machine machine(reference_kernels());
+  const Kernels& rows = machine.device.kernels();
+  for (const NormKind kind : {NormKind::rms, NormKind::layer}) {
+    SCOPED_TRACE(kind == NormKind::rms ? "rms" : "layer");
+    Reals x({T, D}, 1), residual({T, D}, 2), weight({D}, 3), bias({D}, 4);
+    Reals sum({T, D}), y({T, D}), stats({T, norm_stats(kind)});
+    Reals y_weights({T, D}, 5), sum_weights({T, D}, 6);
+    // Both results are used, as in a block: y by the layer, the sum by the residual path.
+    const auto loss = [&] {
+      NormForwardArgs args;
+      args.kind = kind;
+      args.x = x.tensor;
+      args.residual = residual.tensor;
+      args.sum = sum.tensor;
+      args.weight = weight.tensor;
+      if (kind == NormKind::layer) args.bias = bias.tensor;
+      args.y = y.tensor;
+      args.stats = stats.tensor;
+      rows.norm_forward(*machine.stream, args);
+      return inner(y_weights, y) + inner(sum_weights, sum);
+    };
+    loss();
+    Reals dx({T, D}), dweight({D}), dbias({D}), partials({1, 2 * D});
+    rows.norm_backward(*machine.stream, {.kind = kind,
+                                         .dy = y_weights.tensor,
+                                         .x = sum.tensor,
+                                         .stats = stats.tensor,
+                                         .weight = weight.tensor,
+                                         .dresidual = sum_weights.tensor,
+                                         .dx = dx.tensor,
+                                         .dweight = dweight.tensor,
+                                         .dbias = dbias.tensor,
+                                         .partials = partials.tensor});
+    expect_gradient("x", x, dx, loss);
+    expect_gradient("residual", residual, dx, loss);
+    expect_gradient("weight", weight, dweight, loss);
+    if (kind == NormKind::layer) expect_gradient("bias", bias, dbias, loss);
+  }
+}
+
+}  // namespace
+}  // namespace trireme::kernels

@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+// What layers call. Each front checks its arguments (a wrong shape is a bug and aborts), tells the
+// stream's observer what the operation costs, and calls the row of the device's table.
+#pragma once
+
+#include "kernels/table.h"
+#include "spec/op_cost.h"
+
+namespace trireme::kernels {
+
+// Told of every operation sent to a stream, in order, before it is queued.
+class OpObserver {
+ public:
+  virtual ~OpObserver() = default;
+  virtual void op(const Stream&, const spec::OpCost&) = 0;
+};
+
+namespace ops {
+
+void gemm(Stream&, const GemmArgs&);
+void embedding_forward(Stream&, const EmbeddingForwardArgs&);
+void embedding_backward(Stream&, const EmbeddingBackwardArgs&);
+void norm_forward(Stream&, const NormForwardArgs&);
+void norm_backward(Stream&, const NormBackwardArgs&);
+void rope_forward(Stream&, const RopeForwardArgs&);
+void rope_backward(Stream&, const RopeBackwardArgs&);
+void attention_forward(Stream&, const AttentionForwardArgs&);
+void attention_backward(Stream&, const AttentionBackwardArgs&);
+void swiglu_forward(Stream&, const SwigluForwardArgs&);
+void swiglu_backward(Stream&, const SwigluBackwardArgs&);
+void gelu_forward(Stream&, const GeluForwardArgs&);
+void cross_entropy_stats(Stream&, const CrossEntropyStatsArgs&);
+void cross_entropy_grad(Stream&, const CrossEntropyGradArgs&);
+void fill(Stream&, const FillArgs&);
+void copy(Stream&, const CopyArgs&);
+void accumulate(Stream&, const AccumulateArgs&);
+void init_normal(Stream&, const InitNormalArgs&);
+void sum_squares(Stream&, const SumSquaresArgs&);
+void step_control(Stream&, const StepControlArgs&);
+void adamw(Stream&, const AdamwArgs&);
+
+}  // namespace ops
+}  // namespace trireme::kernels

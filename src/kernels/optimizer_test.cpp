@@ -1,0 +1,280 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <limits>
+
+#include "kernels/ops.h"
+#include "kernels/row_test.h"
+#include "kernels/step_control.h"
+
+namespace trireme::kernels {
+namespace {
+
+// Sums of a step whose gradient of the mean loss has this norm.
+StepSums sums_with(double norm, int64_t tokens = 4, double loss = 10) {
+  StepSums sums = {};
+  sums.loss = loss;
+  sums.tokens = tokens;
+  const double total = norm * static_cast<double>(tokens);
+  add_block_sum(sums.squares, total * total);
+  return sums;
+}
+
+// A state after `applied` steps with this running mean and variance of the norm.
+StepState state_after(int64_t applied, double mean = 0, double variance = 0) {
+  StepState state = {};
+  state.learning_rate = 0.01F;
+  state.applied = applied;
+  state.norm_mean = mean;
+  state.norm_variance = variance;
+  return state;
+}
+
+struct Closed {
+  StepSums sums;
+  StepState state;
+};
+
+Closed close(Stream& stream, const StepSums& sums, const StepState& state,
+             const StepControlArgs& rule = {.sums = {}, .state = {}}) {
+  Operands operands(1);
+  StepControlArgs args = rule;
+  args.sums = operands.sums(sums);
+  args.state = operands.state(state);
+  ops::step_control(stream, args);
+  stream.synchronize();
+  Closed closed;
+  std::memcpy(&closed.sums, args.sums.data, sizeof closed.sums);
+  std::memcpy(&closed.state, args.state.data, sizeof closed.state);
+  return closed;
+}
+
+TEST(StepControlTest, a_norm_within_the_limit_is_not_clipped) {
+  for_each_table([](Stream& stream) {
+    const Closed c = close(stream, sums_with(0.5), state_after(0));
+    EXPECT_EQ(c.state.skip, 0);
+    EXPECT_FLOAT_EQ(c.state.grad_norm, 0.5F);
+    EXPECT_FLOAT_EQ(c.state.grad_scale, 0.25F);
+    EXPECT_FLOAT_EQ(c.state.clip_limit, 1);
+    EXPECT_DOUBLE_EQ(c.state.mean_loss, 2.5);
+    EXPECT_EQ(c.state.tokens, 4);
+    EXPECT_EQ(c.state.applied, 1);
+    EXPECT_EQ(c.state.learning_rate, 0.01F);
+  });
+}
+
+TEST(StepControlTest, sums_are_zeroed) {
+  for_each_table([](Stream& stream) {
+    const StepSums zero = {};
+    for (const double norm : {0.5, 1e17, 1e30}) {  // applied; both others are skipped
+      const Closed c = close(stream, sums_with(norm), state_after(100, 1));
+      EXPECT_EQ(std::memcmp(&c.sums, &zero, sizeof zero), 0);
+    }
+  });
+}
+
+TEST(StepControlTest, fixed_clipping_brings_the_norm_to_the_limit) {
+  for_each_table([](Stream& stream) {
+    StepControlArgs rule{.sums = {}, .state = {}, .clip = ClipKind::fixed, .clip_norm = 0.5F};
+    Closed c = close(stream, sums_with(8), state_after(0), rule);
+    EXPECT_FLOAT_EQ(c.state.grad_scale, 0.25F * 0.5F / 8);
+    EXPECT_FLOAT_EQ(c.state.grad_norm, 8);
+    rule.clip = ClipKind::none;
+    c = close(stream, sums_with(8), state_after(0), rule);
+    EXPECT_FLOAT_EQ(c.state.grad_scale, 0.25F);
+    EXPECT_EQ(c.state.clip_limit, std::numeric_limits<float>::infinity());
+  });
+}
+
+TEST(StepControlTest, the_adaptive_limit_follows_mean_and_deviation_after_warm_up) {
+  for_each_table([](Stream& stream) {
+    const StepControlArgs rule{.sums = {}, .state = {}, .clip = ClipKind::adaptive, .clip_norm = 1};
+    EXPECT_FLOAT_EQ(close(stream, sums_with(9), state_after(19, 2, 0.25), rule).state.clip_limit,
+                    1);
+    const Closed c = close(stream, sums_with(9), state_after(20, 2, 0.25), rule);
+    EXPECT_FLOAT_EQ(c.state.clip_limit, 4);  // 2 + 4 * 0.5
+    EXPECT_FLOAT_EQ(c.state.grad_scale, 0.25F * 4 / 9);
+    EXPECT_FLOAT_EQ(close(stream, sums_with(1), state_after(20, 0.1, 0), rule).state.clip_limit, 1);
+  });
+}
+
+TEST(StepControlTest, a_norm_that_is_not_finite_is_skipped) {
+  for_each_table([](Stream& stream) {
+    for (const int64_t applied : {0, 100}) {
+      StepSums sums = sums_with(1);
+      add_block_sum(sums.squares, std::numeric_limits<double>::quiet_NaN());
+      StepState before = state_after(applied, 3, 0.5);
+      before.skipped = 5;
+      before.skipped_in_a_row = 2;
+      StepControlArgs rule{.sums = {}, .state = {}};
+      rule.guard_multiple = 0;
+      const StepState after = close(stream, sums, before, rule).state;
+      EXPECT_EQ(after.skip, 1);
+      EXPECT_EQ(after.grad_norm, std::numeric_limits<float>::infinity());
+      EXPECT_EQ(after.grad_scale, 0);
+      EXPECT_EQ(after.applied, applied);
+      EXPECT_EQ(after.skipped, 6);
+      EXPECT_EQ(after.skipped_in_a_row, 3);
+      EXPECT_EQ(after.norm_mean, 3);
+      EXPECT_EQ(after.norm_variance, 0.5);
+    }
+  });
+}
+
+TEST(StepControlTest, a_norm_far_above_the_mean_is_skipped_after_warm_up_only) {
+  for_each_table([](Stream& stream) {
+    EXPECT_EQ(close(stream, sums_with(41), state_after(19, 2)).state.skip, 0);
+    EXPECT_EQ(close(stream, sums_with(41), state_after(20, 2)).state.skip, 1);
+    EXPECT_EQ(close(stream, sums_with(39), state_after(20, 2)).state.skip, 0);
+    StepControlArgs rule{.sums = {}, .state = {}};
+    rule.guard_multiple = 0;
+    EXPECT_EQ(close(stream, sums_with(41), state_after(20, 2), rule).state.skip, 0);
+    rule.guard_multiple = 3;
+    rule.guard_warmup = 1;
+    EXPECT_EQ(close(stream, sums_with(7), state_after(1, 2), rule).state.skip, 1);
+  });
+}
+
+TEST(StepControlTest, a_step_without_tokens_is_skipped) {
+  for_each_table([](Stream& stream) {
+    const StepState after = close(stream, {}, state_after(3, 1)).state;
+    EXPECT_EQ(after.skip, 1);
+    EXPECT_EQ(after.tokens, 0);
+    EXPECT_EQ(after.mean_loss, 0);
+    EXPECT_EQ(after.grad_norm, 0);
+    EXPECT_EQ(after.applied, 3);
+  });
+}
+
+TEST(StepControlTest, running_mean_and_variance_start_at_the_first_norm_and_decay) {
+  for_each_table([](Stream& stream) {
+    StepControlArgs rule{.sums = {}, .state = {}};
+    rule.norm_decay = 0.75F;
+    StepState state = state_after(0, 123, 456);  // what stood there before does not count
+    state.skipped_in_a_row = 4;
+    state = close(stream, sums_with(2), state, rule).state;
+    EXPECT_DOUBLE_EQ(state.norm_mean, 2);
+    EXPECT_EQ(state.norm_variance, 0);
+    EXPECT_EQ(state.skipped_in_a_row, 0);
+    state = close(stream, sums_with(6), state, rule).state;
+    // Weights 3/4 and 1/4 on the values 2 and 6: mean 3, variance 3/4 * 1 + 1/4 * 9.
+    EXPECT_DOUBLE_EQ(state.norm_mean, 3);
+    EXPECT_DOUBLE_EQ(state.norm_variance, 3);
+    EXPECT_EQ(state.applied, 2);
+  });
+}
+
+TEST(StepControlTest, a_zero_gradient_is_applied) {
+  for_each_table([](Stream& stream) {
+    const StepState after = close(stream, sums_with(0), state_after(0)).state;
+    EXPECT_EQ(after.skip, 0);
+    EXPECT_FLOAT_EQ(after.grad_scale, 0.25F);
+  });
+}
+
+void adamw(int64_t elements, DType dtype, DType grad_dtype, Operands& operands, Stream& stream) {
+  StepState state = state_after(3);
+  state.grad_scale = 0.125F;
+  AdamwArgs args;
+  args.param = operands.updated({elements}, {.dtype = dtype});
+  if (dtype != DType::f32) args.master = operands.updated({elements});
+  args.m = operands.updated({elements}, {.size = 0.1F});
+  args.v = operands.updated({elements}, {.size = 0.1F});
+  auto* v = reinterpret_cast<float*>(args.v.data);
+  for (int64_t i = 0; i < elements; ++i) v[i] = std::abs(v[i]);
+  args.grad = operands.input({elements}, {.dtype = grad_dtype});
+  args.state = operands.state(state);
+  ops::adamw(stream, args);
+}
+
+std::vector<Case> adamw_cases() {
+  std::vector<Case> list;
+  for (const int64_t elements : {1, 7, 65, 1000, 20001}) {
+    for (const DType dtype : {DType::f32, DType::bf16}) {
+      for (const DType grad_dtype : {DType::f32, DType::bf16}) {
+        list.push_back({std::to_string(elements) + " elements",
+                        [=](Operands& o, Stream& s) { adamw(elements, dtype, grad_dtype, o, s); }});
+      }
+    }
+  }
+  return list;
+}
+
+TEST(AdamwTest, cpu_agrees_with_the_reference) { expect_cpu_agrees(adamw_cases()); }
+
+TEST(AdamwTest, bits_do_not_depend_on_threads) {
+  expect_bits_do_not_depend_on_threads(adamw_cases());
+}
+
+// Ten steps against the textbook, which keeps everything in double.
+TEST(AdamwTest, several_steps_follow_the_formula) {
+  constexpr int64_t n = 50;
+  for_each_table([](Stream& stream) {
+    for (const DType dtype : {DType::f32, DType::bf16}) {
+      Operands operands(2);
+      StepState start = state_after(0);
+      start.grad_scale = 0.5F;
+      AdamwArgs args;
+      args.param = operands.updated({n}, {.dtype = dtype});
+      args.m = operands.updated({n}, {.size = 0});
+      args.v = operands.updated({n}, {.size = 0});
+      const Tensor state = operands.state(start);
+      args.state = state;
+      if (dtype == DType::bf16) {
+        args.master = operands.updated({n});
+        ops::copy(stream, {.x = args.param, .d = args.master});
+      }
+      std::vector<double> p = values_of(args.param), m(n), v(n);
+      const double lr = 0.01F, b1 = 0.9F, b2 = 0.95F, eps = 1e-8F, decay = 0.1F;
+      for (int t = 1; t <= 10; ++t) {
+        reinterpret_cast<StepState*>(state.data)->applied = t;
+        args.grad = operands.input({n});
+        ops::adamw(stream, args);
+        const std::vector<double> grad = values_of(args.grad);
+        for (size_t i = 0; i < n; ++i) {
+          const double g = grad[i] * 0.5;
+          m[i] = b1 * m[i] + (1 - b1) * g;
+          v[i] = b2 * v[i] + (1 - b2) * g * g;
+          const double m_hat = m[i] / (1 - std::pow(b1, t)), v_hat = v[i] / (1 - std::pow(b2, t));
+          p[i] -= lr * (m_hat / (std::sqrt(v_hat) + eps) + decay * p[i]);
+        }
+      }
+      const Tensor exact = dtype == DType::bf16 ? args.master : args.param;
+      const std::vector<double> found = values_of(exact), stored = values_of(args.param);
+      for (size_t i = 0; i < n; ++i) {
+        EXPECT_NEAR(found[i], p[i], 1e-5);  // ten roundings of values near one, 100 times margin
+        EXPECT_NEAR(values_of(args.m)[i], m[i], 1e-6);
+        EXPECT_NEAR(values_of(args.v)[i], v[i], 1e-6);
+        const auto rounded = static_cast<float>(base::Bf16(static_cast<float>(found[i])));
+        if (dtype == DType::bf16) {
+          EXPECT_EQ(stored[i], static_cast<double>(rounded));
+        }
+      }
+    }
+  });
+}
+
+TEST(AdamwTest, a_skipped_step_changes_no_bit) {
+  for_each_table([](Stream& stream) {
+    for (const DType dtype : {DType::f32, DType::bf16}) {
+      Operands operands(3);
+      StepState state = state_after(2);
+      state.skip = 1;
+      AdamwArgs args;
+      args.param = operands.input({200}, {.dtype = dtype});
+      if (dtype == DType::bf16) args.master = operands.input({200});
+      args.m = operands.input({200});
+      args.v = operands.input({200});
+      args.grad = operands.input(
+          {200}, {}, [](int64_t, int64_t) { return std::numeric_limits<double>::quiet_NaN(); });
+      args.state = operands.state(state);
+      ops::adamw(stream, args);
+      operands.expect_intact();  // all are declared as inputs
+    }
+  });
+}
+
+}  // namespace
+}  // namespace trireme::kernels

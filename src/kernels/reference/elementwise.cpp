@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+// y = silu(gate) up and its gradient; y = gelu(x).
+#include "kernels/reference/activation.h"
+#include "kernels/reference/matrix.h"
+#include "kernels/reference/rows.h"
+
+namespace trireme::kernels::reference {
+
+void swiglu_forward(Stream& stream, const SwigluForwardArgs& args) {
+  run_on(stream, [args] {
+    const Matrix gate_up = read(args.gate_up);
+    const int64_t F = gate_up.cols / 2;
+    Matrix y(gate_up.rows, F);
+    for (int64_t t = 0; t < y.rows; ++t) {
+      for (int64_t f = 0; f < F; ++f) {
+        const double gate = gate_up(t, f), up = gate_up(t, F + f);
+        y(t, f) = gate * sigmoid(gate) * up;
+      }
+    }
+    write(args.y, y);
+  });
+}
+
+// silu'(x) = s (1 + x (1 - s)), s = sigmoid(x).
+void swiglu_backward(Stream& stream, const SwigluBackwardArgs& args) {
+  run_on(stream, [args] {
+    const Matrix gate_up = read(args.gate_up), dy = read(args.dy);
+    const int64_t F = dy.cols;
+    Matrix dgate_up(gate_up.rows, gate_up.cols);
+    for (int64_t t = 0; t < dy.rows; ++t) {
+      for (int64_t f = 0; f < F; ++f) {
+        const double gate = gate_up(t, f), up = gate_up(t, F + f), s = sigmoid(gate);
+        dgate_up(t, f) = dy(t, f) * up * s * (1 + gate * (1 - s));
+        dgate_up(t, F + f) = dy(t, f) * gate * s;
+      }
+    }
+    write(args.dgate_up, dgate_up);
+  });
+}
+
+void gelu_forward(Stream& stream, const GeluForwardArgs& args) {
+  run_on(stream, [args] {
+    Matrix y = read(args.x);
+    for (double& value : y.values) value = gelu(value);
+    write(args.y, y);
+  });
+}
+
+}  // namespace trireme::kernels::reference

@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kernels/reference/matrix.h"
+
+#include "base/check.h"
+
+namespace trireme::kernels::reference {
+
+using base::Bf16;
+using base::DType;
+
+Matrix read(const ConstTensor& tensor) {
+  if (!tensor) return {};
+  Matrix values(tensor.rows(), tensor.cols());
+  for (int64_t r = 0; r < values.rows; ++r) {
+    for (int64_t c = 0; c < values.cols; ++c) {
+      const int64_t at = r * tensor.row_stride + c;
+      switch (tensor.dtype) {
+        case DType::f32:
+          values(r, c) = static_cast<double>(reinterpret_cast<const float*>(tensor.data)[at]);
+          break;
+        case DType::bf16:
+          values(r, c) = static_cast<double>(
+              static_cast<float>(reinterpret_cast<const Bf16*>(tensor.data)[at]));
+          break;
+        case DType::f64:
+          values(r, c) = reinterpret_cast<const double*>(tensor.data)[at];
+          break;
+        default:
+          TRIREME_CHECK(false, "the reference does not read {}", name_of(tensor.dtype));
+      }
+    }
+  }
+  return values;
+}
+
+void write(const Tensor& tensor, const Matrix& values) {
+  if (!tensor) return;
+  TRIREME_CHECK(values.rows == tensor.rows() && values.cols == tensor.cols(), "{} x {} into {}",
+                values.rows, values.cols, tensor.shape.to_string());
+  for (int64_t r = 0; r < values.rows; ++r) {
+    for (int64_t c = 0; c < values.cols; ++c) {
+      const int64_t at = r * tensor.row_stride + c;
+      switch (tensor.dtype) {
+        case DType::f32:
+          reinterpret_cast<float*>(tensor.data)[at] = static_cast<float>(values(r, c));
+          break;
+        case DType::bf16:
+          reinterpret_cast<Bf16*>(tensor.data)[at] = Bf16(static_cast<float>(values(r, c)));
+          break;
+        case DType::f64:
+          reinterpret_cast<double*>(tensor.data)[at] = values(r, c);
+          break;
+        default:
+          TRIREME_CHECK(false, "the reference does not write {}", name_of(tensor.dtype));
+      }
+    }
+  }
+}
+
+double rounded_to(DType dtype, double value) {
+  if (dtype == DType::f64) return value;
+  const auto single = static_cast<float>(value);
+  return static_cast<double>(dtype == DType::bf16 ? static_cast<float>(Bf16(single)) : single);
+}
+
+}  // namespace trireme::kernels::reference

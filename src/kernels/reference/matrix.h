@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+// How reference rows see tensors: read whole into doubles before anything is written, and written
+// whole with one rounding at the end. So no aliasing of arguments can matter.
+//
+// f64 tensors are accepted like f32 and bf16. No front of ops.h passes them; the tests do, to take
+// finite differences of a row in double precision.
+#pragma once
+
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+#include "base/dtype.h"
+#include "device/cpu/cpu_device.h"
+#include "device/tensor.h"
+#include "kernels/table.h"
+
+namespace trireme::kernels::reference {
+
+// A matrix of doubles; a vector is a matrix with one column. An absent tensor has no rows.
+struct Matrix {
+  int64_t rows = 0, cols = 0;
+  std::vector<double> values;
+
+  Matrix() = default;
+  Matrix(int64_t row_count, int64_t col_count)
+      : rows(row_count), cols(col_count), values(static_cast<size_t>(row_count * col_count)) {}
+  double& operator()(int64_t row, int64_t col = 0) {
+    return values[static_cast<size_t>(row * cols + col)];
+  }
+  double operator()(int64_t row, int64_t col = 0) const {
+    return values[static_cast<size_t>(row * cols + col)];
+  }
+};
+
+// All elements of an f32, bf16 or f64 tensor; dimensions after the first are joined.
+Matrix read(const ConstTensor& tensor);
+// REQUIRES: the matrix has as many rows and columns as the tensor. An absent tensor is left alone.
+void write(const Tensor& tensor, const Matrix& values);
+
+// `value` as it will be once stored in a tensor of this type.
+double rounded_to(base::DType dtype, double value);
+
+inline int32_t read_index(const ConstTensor& indices, int64_t row) {
+  return reinterpret_cast<const int32_t*>(indices.data)[row * indices.row_stride];
+}
+
+template <typename Work>
+void run_on(Stream& stream, Work&& work) {
+  static_cast<device::CpuStream&>(stream).enqueue(std::forward<Work>(work));
+}
+
+}  // namespace trireme::kernels::reference

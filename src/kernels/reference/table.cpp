@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kernels/table.h"
+
+#include "kernels/reference/rows.h"
+
+namespace trireme::kernels {
+
+const Kernels& reference_kernels() {
+  static constexpr Kernels table = {
+      .gemm = reference::gemm,
+      .embedding_forward = reference::embedding_forward,
+      .embedding_backward = reference::embedding_backward,
+      .norm_forward = reference::norm_forward,
+      .norm_backward = reference::norm_backward,
+      .rope_forward = reference::rope_forward,
+      .rope_backward = reference::rope_backward,
+      .attention_forward = reference::attention_forward,
+      .attention_backward = reference::attention_backward,
+      .swiglu_forward = reference::swiglu_forward,
+      .swiglu_backward = reference::swiglu_backward,
+      .gelu_forward = reference::gelu_forward,
+      .cross_entropy_stats = reference::cross_entropy_stats,
+      .cross_entropy_grad = reference::cross_entropy_grad,
+      .fill = reference::fill,
+      .copy = reference::copy,
+      .accumulate = reference::accumulate,
+      .init_normal = reference::init_normal,
+      .sum_squares = reference::sum_squares,
+      .step_control = reference::step_control,
+      .adamw = reference::adamw,
+  };
+  return table;
+}
+
+}  // namespace trireme::kernels

@@ -1,0 +1,307 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kernels/row_test.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "kernels/wide_sum.h"
+
+namespace trireme::kernels {
+namespace {
+
+constexpr int64_t margin_bytes = 64;
+constexpr std::byte poison{0xff};  // bytes of a NaN in every real type
+
+template <typename T>
+T& at(const Tensor& tensor, int64_t index) {
+  return reinterpret_cast<T*>(tensor.data)[index];
+}
+
+void store(const Tensor& tensor, int64_t index, double value) {
+  switch (tensor.dtype) {
+    case DType::f32:
+      at<float>(tensor, index) = static_cast<float>(value);
+      break;
+    case DType::bf16:
+      at<base::Bf16>(tensor, index) = base::Bf16(static_cast<float>(value));
+      break;
+    default:
+      TRIREME_CHECK(false, "no random {}", base::name_of(tensor.dtype));
+  }
+}
+
+// Sums of two runs: integers are equal, the loss is a sum of logarithms taken in fp32.
+void expect_sums_near(const StepSums& found, const StepSums& reference) {
+  EXPECT_NEAR(found.loss, reference.loss, 1e-5 * std::max(1.0, std::abs(reference.loss)));
+  EXPECT_EQ(found.tokens, reference.tokens);
+  WideSum a = found.squares, b = reference.squares;
+  normalise(a);
+  normalise(b);
+  EXPECT_EQ(std::memcmp(&a, &b, sizeof(WideSum)), 0)
+      << to_double(a) << " instead of " << to_double(b);
+}
+
+void expect_elements_near(const Make& make, const Tensor& found, const Tensor& expected) {
+  const std::vector<double> x = values_of(found), reference = values_of(expected);
+  double scale = make.floor;
+  for (const double value : reference) scale = std::max(scale, std::abs(value));
+  const double relative = make.dtype == DType::bf16 ? 0x1p-7 : 0;
+  const double absolute = 1e-6 * (4 + std::sqrt(static_cast<double>(make.terms))) * scale;
+  int wrong = 0;
+  for (size_t i = 0; i < x.size(); ++i) {
+    if (std::abs(x[i] - reference[i]) <= absolute + relative * std::abs(reference[i])) continue;
+    if (++wrong == 1) {
+      ADD_FAILURE() << "element " << i << " of " << found.shape.to_string() << " is " << x[i]
+                    << ", the reference has " << reference[i] << ", allowed is " << absolute
+                    << " and " << relative << " of the value";
+    }
+  }
+  EXPECT_EQ(wrong, 0) << "elements of " << x.size();
+}
+
+}  // namespace
+
+Operands::Operands(uint64_t seed) : key_(base::rng_key(seed, "operands")) {}
+
+Operands::Entry& Operands::add(Role role, const Shape& shape, const Make& make) {
+  Entry& entry = entries_.emplace_back(Entry{.role = role, .make = make});
+  const int64_t stride = shape.row_elements() + make.gap;
+  const int64_t bytes = shape[0] * stride * base::size_of(make.dtype);
+  entry.bytes.assign(static_cast<size_t>(bytes + 2 * margin_bytes), poison);
+  entry.tensor = {entry.bytes.data() + margin_bytes, shape, stride, make.dtype};
+  entry.before = entry.bytes;
+  return entry;
+}
+
+void Operands::fill_normal(Entry& entry) {
+  const Tensor& t = entry.tensor;
+  for (int64_t r = 0; r < t.rows(); ++r) {
+    for (int64_t c = 0; c < t.cols(); ++c) {
+      const float value = base::rng_normal(key_, drawn_++, entry.make.size);
+      store(t, r * t.row_stride + c, static_cast<double>(value));
+    }
+  }
+  entry.before = entry.bytes;
+}
+
+Tensor Operands::input(const Shape& shape, const Make& make) {
+  Entry& entry = add(Role::input, shape, make);
+  fill_normal(entry);
+  return entry.tensor;
+}
+
+Tensor Operands::input(const Shape& shape, const Make& make,
+                       const std::function<double(int64_t, int64_t)>& value) {
+  Entry& entry = add(Role::input, shape, make);
+  const Tensor& t = entry.tensor;
+  for (int64_t r = 0; r < t.rows(); ++r) {
+    for (int64_t c = 0; c < t.cols(); ++c) store(t, r * t.row_stride + c, value(r, c));
+  }
+  entry.before = entry.bytes;
+  return t;
+}
+
+Tensor Operands::integers(const std::vector<int32_t>& values) {
+  const Shape shape = {static_cast<int64_t>(values.size())};
+  Entry& entry = add(Role::input, shape, {.dtype = DType::i32});
+  if (!values.empty()) {
+    std::memcpy(entry.tensor.data, values.data(), values.size() * sizeof(int32_t));
+  }
+  entry.before = entry.bytes;
+  return entry.tensor;
+}
+
+Tensor Operands::result(const Shape& shape, const Make& make) {
+  return add(Role::output, shape, make).tensor;
+}
+
+Tensor Operands::updated(const Shape& shape, const Make& make) {
+  Entry& entry = add(Role::output, shape, make);
+  fill_normal(entry);
+  return entry.tensor;
+}
+
+Tensor Operands::scratch(const Shape& shape, DType dtype) {
+  return add(Role::scratch, shape, {.dtype = dtype}).tensor;
+}
+
+Tensor Operands::sums(const StepSums& value) {
+  Entry& entry = add(Role::output, {static_cast<int64_t>(sizeof value)}, {.dtype = DType::u8});
+  entry.holds_sums = true;
+  std::memcpy(entry.tensor.data, &value, sizeof value);
+  return entry.tensor;
+}
+
+Tensor Operands::state(const StepState& value) {
+  const Make make = {.dtype = DType::u8, .exact = true};
+  Entry& entry = add(Role::output, {static_cast<int64_t>(sizeof value)}, make);
+  std::memcpy(entry.tensor.data, &value, sizeof value);
+  return entry.tensor;
+}
+
+void Operands::prepare(const std::function<void(Stream&)>& rows) {
+  Machine machine(reference_kernels());
+  rows(*machine.stream);
+  for (Entry& entry : entries_) entry.before = entry.bytes;
+}
+
+void Operands::expect_intact() const {
+  for (size_t i = 0; i < entries_.size(); ++i) {
+    const Entry& entry = entries_[i];
+    std::vector<std::byte> now = entry.bytes;
+    if (entry.role != Role::input) {  // put the elements back: what is left are gaps and margins
+      const int64_t size = base::size_of(entry.tensor.dtype);
+      for (int64_t r = 0; r < entry.tensor.rows(); ++r) {
+        const auto first = static_cast<size_t>(margin_bytes + r * entry.tensor.row_stride * size);
+        const auto count = static_cast<size_t>(entry.tensor.cols() * size);
+        std::copy_n(entry.before.begin() + static_cast<ptrdiff_t>(first), count,
+                    now.begin() + static_cast<ptrdiff_t>(first));
+      }
+    }
+    EXPECT_TRUE(now == entry.before)
+        << "operand " << i << " " << entry.tensor.shape.to_string()
+        << (entry.role == Role::input ? " is an input and was changed" : " was written outside");
+  }
+}
+
+void Operands::expect_near(const Operands& reference) const {
+  ASSERT_EQ(entries_.size(), reference.entries_.size());
+  for (size_t i = 0; i < entries_.size(); ++i) {
+    const Entry &found = entries_[i], &expected = reference.entries_[i];
+    if (found.role != Role::output) continue;
+    SCOPED_TRACE("operand " + std::to_string(i));
+    if (found.holds_sums) {
+      expect_sums_near(at<StepSums>(found.tensor, 0), at<StepSums>(expected.tensor, 0));
+    } else if (found.make.exact) {
+      EXPECT_TRUE(found.bytes == expected.bytes) << "bits differ from the reference";
+    } else {
+      expect_elements_near(found.make, found.tensor, expected.tensor);
+    }
+  }
+}
+
+void Operands::expect_same_bits(const Operands& other) const {
+  ASSERT_EQ(entries_.size(), other.entries_.size());
+  for (size_t i = 0; i < entries_.size(); ++i) {
+    if (entries_[i].role != Role::output) continue;
+    EXPECT_TRUE(entries_[i].bytes == other.entries_[i].bytes)
+        << "operand " << i << " " << entries_[i].tensor.shape.to_string();
+  }
+}
+
+Machine::Machine(const Kernels& kernels, const device::CpuDevice::Options& options)
+    : device(kernels, options), stream(device.make_stream("test")) {}
+
+std::vector<double> values_of(const ConstTensor& tensor) {
+  std::vector<double> values;
+  for (int64_t r = 0; r < tensor.rows(); ++r) {
+    for (int64_t c = 0; c < tensor.cols(); ++c) {
+      const int64_t i = r * tensor.row_stride + c;
+      switch (tensor.dtype) {
+        case DType::f32:
+          values.push_back(static_cast<double>(reinterpret_cast<const float*>(tensor.data)[i]));
+          break;
+        case DType::bf16:
+          values.push_back(static_cast<double>(
+              static_cast<float>(reinterpret_cast<const base::Bf16*>(tensor.data)[i])));
+          break;
+        case DType::f64:
+          values.push_back(reinterpret_cast<const double*>(tensor.data)[i]);
+          break;
+        default:
+          TRIREME_CHECK(false, "{} as numbers", base::name_of(tensor.dtype));
+      }
+    }
+  }
+  return values;
+}
+
+void expect_cpu_agrees(const std::vector<Case>& cases) {
+  Machine reference(reference_kernels()), cpu(cpu_kernels(), {.threads = 2});
+  uint64_t seed = 1;
+  for (const Case& test : cases) {
+    SCOPED_TRACE(test.name + ", seed " + std::to_string(seed));
+    Operands expected(seed), found(seed);
+    test.run(expected, *reference.stream);
+    test.run(found, *cpu.stream);
+    cpu.stream->synchronize();
+    expected.expect_intact();
+    found.expect_intact();
+    found.expect_near(expected);
+    ++seed;
+    if (testing::Test::HasFailure()) return;  // the first failing case says enough
+  }
+}
+
+void expect_bits_do_not_depend_on_threads(const std::vector<Case>& cases) {
+  using device::StreamMode;
+  Machine one(cpu_kernels());
+  std::vector<std::unique_ptr<Machine>> others;
+  for (const int threads : {1, 2, 3, 4}) {
+    const auto mode = threads == 2 ? StreamMode::inline_calls : StreamMode::worker_threads;
+    others.push_back(std::make_unique<Machine>(
+        cpu_kernels(), device::CpuDevice::Options{.threads = threads, .streams = mode}));
+  }
+  uint64_t seed = 1;
+  for (const Case& test : cases) {
+    Operands expected(seed);
+    test.run(expected, *one.stream);
+    for (const auto& other : others) {
+      SCOPED_TRACE(test.name + ", threads " + std::to_string(other->device.pool().threads()));
+      Operands found(seed);
+      test.run(found, *other->stream);
+      other->stream->synchronize();
+      found.expect_same_bits(expected);
+    }
+    ++seed;
+    if (testing::Test::HasFailure()) return;
+  }
+}
+
+void for_each_table(const std::function<void(Stream&)>& body) {
+  {
+    SCOPED_TRACE("reference table");
+    body(*Machine(reference_kernels()).stream);
+  }
+  SCOPED_TRACE("cpu table");
+  body(*Machine(cpu_kernels(), {.threads = 2}).stream);
+}
+
+Reals::Reals(const Shape& shape, uint64_t seed)
+    : values(static_cast<size_t>(shape.elements())),
+      tensor{reinterpret_cast<std::byte*>(values.data()), shape, shape.row_elements(), DType::f64} {
+  if (seed == 0) return;
+  const base::RngKey key = base::rng_key(seed, "reals");
+  for (size_t i = 0; i < values.size(); ++i) {
+    values[i] = static_cast<double>(base::rng_normal(key, i, 1));
+  }
+}
+
+double inner(const Reals& weights, const Reals& values) {
+  TRIREME_CHECK(weights.values.size() == values.values.size(), "{} weights of {} values",
+                weights.values.size(), values.values.size());
+  double sum = 0;
+  for (size_t i = 0; i < values.values.size(); ++i) sum += weights.values[i] * values.values[i];
+  return sum;
+}
+
+void expect_gradient(const std::string& what, Reals& x, const Reals& dx,
+                     const std::function<double()>& loss) {
+  ASSERT_EQ(x.values.size(), dx.values.size());
+  constexpr double step = 1e-5;
+  for (size_t i = 0; i < x.values.size(); ++i) {
+    const double original = x.values[i];
+    x.values[i] = original + step;
+    const double above = loss();
+    x.values[i] = original - step;
+    const double below = loss();
+    x.values[i] = original;
+    const double numeric = (above - below) / (2 * step);
+    EXPECT_NEAR(dx.values[i], numeric, 1e-6 * (1 + std::abs(numeric))) << what << " element " << i;
+  }
+}
+
+}  // namespace trireme::kernels

@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+// The body of the step_control row, shared by all back ends: it is scalar, and its decisions must
+// not differ.
+#pragma once
+
+#include <cmath>
+#include <limits>
+
+#include "kernels/args.h"
+#include "kernels/step_state.h"
+#include "kernels/wide_sum.h"
+
+namespace trireme::kernels {
+
+// Applies the rule stated at StepControlArgs; `args.sums` and `args.state` are not looked at. Of a
+// skipped step the scale and the limit are 0; a step without valid tokens has mean loss and norm 0.
+// Without clipping the limit is infinity.
+inline void close_step(StepSums& sums, StepState& state, const StepControlArgs& args) {
+  const auto tokens = static_cast<double>(sums.tokens);
+  const bool has_tokens = sums.tokens > 0;
+  const double norm = has_tokens ? std::sqrt(to_double(sums.squares)) / tokens : 0;
+
+  state.tokens = sums.tokens;
+  state.mean_loss = has_tokens ? sums.loss / tokens : 0;
+  state.grad_norm = static_cast<float>(norm);
+  sums = StepSums{};
+
+  const bool warm = state.applied >= args.guard_warmup;
+  const bool above_guard = args.guard_multiple > 0 && warm && state.norm_mean > 0 &&
+                           norm > static_cast<double>(args.guard_multiple) * state.norm_mean;
+  if (!has_tokens || !std::isfinite(norm) || above_guard) {
+    state.skip = 1;
+    state.grad_scale = 0;
+    state.clip_limit = 0;
+    state.skipped += 1;
+    state.skipped_in_a_row += 1;
+    return;
+  }
+
+  double limit = std::numeric_limits<double>::infinity();
+  if (args.clip != ClipKind::none) limit = static_cast<double>(args.clip_norm);
+  if (args.clip == ClipKind::adaptive && warm) {
+    const double usual = state.norm_mean + 4 * std::sqrt(state.norm_variance);
+    if (usual > limit) limit = usual;
+  }
+  state.skip = 0;
+  state.clip_limit = static_cast<float>(limit);
+  state.grad_scale = static_cast<float>((norm > limit ? limit / norm : 1) / tokens);
+
+  // Exponentially weighted mean and variance, updated together from the distance to the old mean.
+  if (state.applied == 0) {
+    state.norm_mean = norm;
+    state.norm_variance = 0;
+  } else {
+    const auto decay = static_cast<double>(args.norm_decay);
+    const double distance = norm - state.norm_mean;
+    state.norm_mean += (1 - decay) * distance;
+    state.norm_variance = decay * (state.norm_variance + (1 - decay) * distance * distance);
+  }
+  state.applied += 1;
+  state.skipped_in_a_row = 0;
+}
+
+}  // namespace trireme::kernels

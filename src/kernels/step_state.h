@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the close of a training step keeps on the device, so that neither clipping nor skipping
+// waits for the host.
+#pragma once
+
+#include <cstdint>
+
+#include "spec/op_shapes.h"
+
+namespace trireme::kernels {
+
+// A sum of squares in fixed point: value = sum over i of limb[i] * 2^(32 i - 128), limbs in
+// carry-save form. Integer addition has no order, so any split of the gradients over threads or
+// ranks gives the same bits. A block sum that is not finite, or at least 2^127, is counted in
+// `not_finite` instead; what lies below 2^-128 is dropped.
+struct WideSum {
+  static constexpr int limbs = 8;
+  static constexpr int lowest_exponent = -128;
+  // Elements of one block, summed in fp64 from left to right before it is added here. Shards are
+  // cut at its multiples.
+  static constexpr int64_t block_elements = spec::shard_grain_elements;
+
+  int64_t limb[limbs];
+  int64_t not_finite;
+};
+
+// Sums of one step. Rows add to it; step_control reads it and sets it to zero.
+struct StepSums {
+  double loss;      // sum over valid tokens, in nats
+  int64_t tokens;   // with a label that counts
+  WideSum squares;  // of the gradient of the summed loss
+};
+
+struct StepState {
+  // Written by the host before each step.
+  float learning_rate;
+  // Results of step_control for this step.
+  float grad_scale;  // multiplies every gradient: 1 / tokens, times the clip factor
+  int32_t skip;      // 1: parameters and moments stay as they are
+  float grad_norm;   // of the mean loss, before clipping; infinity when not finite
+  float clip_limit;  // that applied
+  double mean_loss;
+  int64_t tokens;
+  // Carried from step to step, and part of a checkpoint.
+  int64_t applied;  // optimizer steps really taken: Adam's t
+  int64_t skipped;  // steps skipped in all
+  int64_t skipped_in_a_row;
+  double norm_mean;  // running (exponential) mean and variance of grad_norm over applied steps
+  double norm_variance;
+};
+
+static_assert(sizeof(StepSums) == spec::step_sums_bytes);
+static_assert(sizeof(StepState) == spec::step_state_bytes);
+
+}  // namespace trireme::kernels

@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+// The kernel table: what a back end provides. A row is called through ops.h only, which has checked
+// the arguments, and queues its work on the stream.
+#pragma once
+
+#include "device/device.h"
+#include "kernels/args.h"
+
+namespace trireme::kernels {
+
+using device::Stream;
+
+struct Kernels {
+  void (*gemm)(Stream&, const GemmArgs&);
+  void (*embedding_forward)(Stream&, const EmbeddingForwardArgs&);
+  void (*embedding_backward)(Stream&, const EmbeddingBackwardArgs&);
+  void (*norm_forward)(Stream&, const NormForwardArgs&);
+  void (*norm_backward)(Stream&, const NormBackwardArgs&);
+  void (*rope_forward)(Stream&, const RopeForwardArgs&);
+  void (*rope_backward)(Stream&, const RopeBackwardArgs&);
+  void (*attention_forward)(Stream&, const AttentionForwardArgs&);
+  void (*attention_backward)(Stream&, const AttentionBackwardArgs&);
+  void (*swiglu_forward)(Stream&, const SwigluForwardArgs&);
+  void (*swiglu_backward)(Stream&, const SwigluBackwardArgs&);
+  void (*gelu_forward)(Stream&, const GeluForwardArgs&);
+  void (*cross_entropy_stats)(Stream&, const CrossEntropyStatsArgs&);
+  void (*cross_entropy_grad)(Stream&, const CrossEntropyGradArgs&);
+  void (*fill)(Stream&, const FillArgs&);
+  void (*copy)(Stream&, const CopyArgs&);
+  void (*accumulate)(Stream&, const AccumulateArgs&);
+  void (*init_normal)(Stream&, const InitNormalArgs&);
+  void (*sum_squares)(Stream&, const SumSquaresArgs&);
+  void (*step_control)(Stream&, const StepControlArgs&);
+  void (*adamw)(Stream&, const AdamwArgs&);
+};
+
+// The tables of this build. cpu and reference run on a CpuDevice, null on any device.
+const Kernels& cpu_kernels();
+const Kernels& reference_kernels();
+const Kernels& null_kernels();
+
+}  // namespace trireme::kernels

@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <fmt/core.h>
+#include <gtest/gtest.h>
+
+#include <cstring>
+
+#include "kernels/ops.h"
+#include "kernels/row_test.h"
+
+namespace trireme::kernels {
+namespace {
+
+struct Problem {
+  Shape shape;
+  Make x, d;
+};
+
+// All of these rows round once, after at most one operation, so their bits are given.
+void fill(const Problem& p, Operands& operands, Stream& stream) {
+  ops::fill(stream, {.d = operands.result(p.shape, p.d), .value = -0.3F});
+}
+
+void fill_zero(const Problem& p, Operands& operands, Stream& stream) {
+  for (const DType dtype : {DType::i32, DType::i64, DType::u8, p.d.dtype}) {
+    const Make make = {.dtype = dtype, .gap = p.d.gap, .exact = true};
+    ops::fill(stream, {.d = operands.result(p.shape, make)});
+  }
+}
+
+void copy(const Problem& p, Operands& operands, Stream& stream) {
+  const Tensor x = operands.input(p.shape, p.x);
+  ops::copy(stream, {.x = x, .d = operands.result(p.shape, p.d)});
+}
+
+void accumulate(const Problem& p, Operands& operands, Stream& stream) {
+  const Tensor x = operands.input(p.shape, p.x);
+  ops::accumulate(stream, {.x = x, .d = operands.updated(p.shape, p.d)});
+}
+
+void init_normal(const Problem& p, Operands& operands, Stream& stream) {
+  if (p.shape.ndim() != 2) return;
+  ops::init_normal(stream, {.d = operands.result(p.shape, p.d),
+                            .key = 77,
+                            .first = 1ULL << 33,
+                            .global_row_stride = 300,
+                            .std_dev = 0.02F});
+}
+
+std::vector<Case> cases(void (*row)(const Problem&, Operands&, Stream&)) {
+  std::vector<Case> list;
+  for (const Shape& shape : {Shape{1, 1}, Shape{1, 7}, Shape{33, 1}, Shape{17, 65}, Shape{129, 200},
+                             Shape{5, 3, 7}, Shape{1}, Shape{3000}}) {
+    for (int variant = 0; variant < 8; ++variant) {
+      const int64_t gap = shape.ndim() > 1 && (variant & 4) != 0 ? 5 : 0;
+      const Make x = {.dtype = (variant & 1) != 0 ? DType::bf16 : DType::f32, .gap = gap};
+      const Make d = {
+          .dtype = (variant & 2) != 0 ? DType::bf16 : DType::f32, .gap = 2 * gap, .exact = true};
+      const Problem p = {shape, x, d};
+      list.push_back({fmt::format("{} variant {}", shape.to_string(), variant),
+                      [=](Operands& o, Stream& s) { row(p, o, s); }});
+    }
+  }
+  return list;
+}
+
+TEST(UtilityTest, cpu_has_the_bits_of_the_reference) {
+  for (auto* row : {fill, fill_zero, copy, accumulate, init_normal}) expect_cpu_agrees(cases(row));
+}
+
+TEST(UtilityTest, bits_do_not_depend_on_threads) {
+  for (auto* row : {fill, fill_zero, copy, accumulate, init_normal}) {
+    expect_bits_do_not_depend_on_threads(cases(row));
+  }
+}
+
+// A shard draws the elements that the whole tensor would have at its place.
+TEST(UtilityTest, a_shard_draws_its_part_of_the_whole_tensor) {
+  for_each_table([](Stream& stream) {
+    Operands operands(1);
+    const Tensor whole = operands.result({12, 10}), part = operands.result({5, 4});
+    ops::init_normal(stream, {.d = whole, .key = 9, .global_row_stride = 10, .std_dev = 1});
+    ops::init_normal(
+        stream, {.d = part, .key = 9, .first = 3 * 10 + 2, .global_row_stride = 10, .std_dev = 1});
+    EXPECT_EQ(values_of(part), values_of(whole.slice_rows(3, 5).slice_cols(2, 4)));
+  });
+}
+
+TEST(UtilityTest, copy_rounds_to_nearest_even) {
+  for_each_table([](Stream& stream) {
+    Operands operands(1);
+    const double points[] = {1 + 0x1p-8, 1 + 3 * 0x1p-8, 1 + 0x1p-8 + 0x1p-20, -0x1p-130, 3e38};
+    const Tensor x = operands.input(
+        {1, 5}, {}, [&](int64_t, int64_t c) { return points[static_cast<size_t>(c)]; });
+    const Tensor d = operands.result({1, 5}, {.dtype = DType::bf16});
+    ops::copy(stream, {.x = x, .d = d});
+    const std::vector<double> found = values_of(d);
+    EXPECT_EQ(found[0], 1);
+    EXPECT_EQ(found[1], 1 + 0x1p-6);
+    EXPECT_EQ(found[2], 1 + 0x1p-7);
+    EXPECT_EQ(found[3], -0x1p-130);
+    EXPECT_NEAR(found[4], 3e38, 3e38 * 0x1p-8);
+  });
+}
+
+}  // namespace
+}  // namespace trireme::kernels

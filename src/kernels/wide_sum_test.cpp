@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <limits>
+
+#include "base/rng.h"
+#include "kernels/ops.h"
+#include "kernels/row_test.h"
+#include "kernels/wide_sum.h"
+
+namespace trireme::kernels {
+namespace {
+
+bool equal(WideSum a, WideSum b) {
+  normalise(a);
+  normalise(b);
+  return std::memcmp(&a, &b, sizeof a) == 0;
+}
+
+WideSum& squares_at(const Tensor& sums) { return reinterpret_cast<StepSums*>(sums.data)->squares; }
+
+TEST(WideSumTest, one_number_comes_back_exactly) {
+  for (const double value : {0.0, 1.0, 1.0 / 3, 12345.678, 0x1p-128, 0x1.8p-127, 0x1p-76,
+                             0x1.fffffffffffffp126, 0x1.123456789abcdp31, 0x1.fffffffffffffp-76}) {
+    WideSum sum = {};
+    add_block_sum(sum, value);
+    EXPECT_EQ(to_double(sum), value);
+    EXPECT_EQ(sum.not_finite, 0);
+  }
+}
+
+TEST(WideSumTest, what_lies_below_the_lowest_bit_is_dropped) {
+  WideSum sum = {};
+  add_block_sum(sum, 0x1.fp-129);
+  add_block_sum(sum, 1e-300);
+  add_block_sum(sum, std::numeric_limits<double>::denorm_min());
+  EXPECT_EQ(to_double(sum), 0);
+  add_block_sum(sum, 0x1.ffp-126);  // 7.98 units
+  EXPECT_EQ(to_double(sum), 0x1.cp-126);
+}
+
+TEST(WideSumTest, what_cannot_be_held_is_counted) {
+  WideSum sum = {};
+  add_block_sum(sum, 1);
+  add_block_sum(sum, 0x1p127);
+  add_block_sum(sum, std::numeric_limits<double>::infinity());
+  add_block_sum(sum, std::numeric_limits<double>::quiet_NaN());
+  EXPECT_EQ(sum.not_finite, 3);
+  EXPECT_EQ(to_double(sum), std::numeric_limits<double>::infinity());
+}
+
+TEST(WideSumTest, the_order_of_additions_does_not_matter) {
+  std::vector<double> values;
+  for (uint64_t i = 0; i < 1000; ++i) {
+    values.push_back(std::ldexp(1 + base::rng_uniform(1, i),
+                                static_cast<int>(base::rng_below(2, i, 200)) - 120));
+  }
+  WideSum forward = {}, backward = {}, halves[2] = {};
+  for (size_t i = 0; i < values.size(); ++i) {
+    add_block_sum(forward, values[i]);
+    add_block_sum(backward, values[values.size() - 1 - i]);
+    add_block_sum(halves[i % 2], values[i]);
+  }
+  normalise(halves[0]);
+  for (int i = 0; i < WideSum::limbs; ++i) halves[1].limb[i] += halves[0].limb[i];
+  EXPECT_TRUE(equal(forward, backward));
+  EXPECT_TRUE(equal(forward, halves[1]));
+  EXPECT_EQ(to_double(forward), to_double(halves[1]));
+}
+
+TEST(WideSumTest, a_limb_holds_many_additions) {
+  WideSum sum = {};
+  for (int i = 0; i < 1000000; ++i) add_block_sum(sum, 0x1.fffffffffffffp0);
+  EXPECT_NEAR(to_double(sum), 2e6, 1e-6);
+}
+
+void sum_squares(int64_t elements, const Make& make, Operands& operands, Stream& stream) {
+  const Tensor x = operands.input({elements}, make);
+  StepSums earlier = {};
+  earlier.squares.limb[4] = 7;
+  ops::sum_squares(stream, {.x = x, .sums = operands.sums(earlier)});
+}
+
+std::vector<Case> cases() {
+  std::vector<Case> list;
+  for (const int64_t elements : {1, 127, 128, 129, 1000, 20000}) {
+    for (const DType dtype : {DType::f32, DType::bf16}) {
+      for (const float size : {1.0F, 1e-12F, 1e15F}) {
+        const Make make = {.dtype = dtype, .size = size};
+        list.push_back({std::to_string(elements) + " elements",
+                        [=](Operands& o, Stream& s) { sum_squares(elements, make, o, s); }});
+      }
+    }
+  }
+  return list;
+}
+
+TEST(SumSquaresTest, cpu_has_the_bits_of_the_reference) { expect_cpu_agrees(cases()); }
+
+TEST(SumSquaresTest, bits_do_not_depend_on_threads) {
+  expect_bits_do_not_depend_on_threads(cases());
+}
+
+TEST(SumSquaresTest, is_the_sum_of_squares) {
+  for_each_table([](Stream& stream) {
+    Operands operands(4);
+    const Tensor x = operands.input({5000}), sums = operands.sums();
+    ops::sum_squares(stream, {.x = x, .sums = sums});
+    double expected = 0;
+    for (const double value : values_of(x)) expected += value * value;
+    EXPECT_NEAR(to_double(squares_at(sums)), expected, 1e-12 * expected);  // fp64 sums of 5000
+  });
+}
+
+TEST(SumSquaresTest, a_cut_at_a_multiple_of_the_block_changes_no_bit) {
+  for_each_table([](Stream& stream) {
+    for (const DType dtype : {DType::f32, DType::bf16}) {
+      Operands operands(5);
+      const Tensor x = operands.input({3001}, {.dtype = dtype, .size = 1e-3F});
+      const Tensor whole = operands.sums(), cut = operands.sums();
+      ops::sum_squares(stream, {.x = x, .sums = whole});
+      for (int64_t at = 0; at < 3001; at += 5 * WideSum::block_elements) {
+        const int64_t count = std::min(int64_t{5 * WideSum::block_elements}, 3001 - at);
+        ops::sum_squares(stream, {.x = x.slice_rows(at, count), .sums = cut});
+      }
+      EXPECT_TRUE(equal(squares_at(whole), squares_at(cut)));
+    }
+  });
+}
+
+TEST(SumSquaresTest, blocks_that_are_not_finite_are_counted) {
+  for_each_table([](Stream& stream) {
+    Operands operands(6);
+    const Tensor x = operands.input({5 * 128}, {}, [](int64_t i, int64_t) {
+      if (i == 3) return std::numeric_limits<double>::quiet_NaN();
+      if (i == 130) return std::numeric_limits<double>::infinity();
+      if (i == 300 || i == 301) return 2e19;  // squares above 2^127
+      return 1.0;
+    });
+    const Tensor sums = operands.sums();
+    ops::sum_squares(stream, {.x = x, .sums = sums});
+    EXPECT_EQ(squares_at(sums).not_finite, 3);
+  });
+}
+
+}  // namespace
+}  // namespace trireme::kernels
