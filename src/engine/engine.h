@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0
+// Engine: one rank that trains. It builds everything that the plan asks for from the plan's own
+// prediction, runs steps without waiting for the device, and can say what it really took.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "device/device.h"
+#include "device/memory.h"
+#include "engine/executor.h"
+#include "engine/input.h"
+#include "engine/stage.h"
+#include "kernels/args.h"
+#include "optim/adamw.h"
+#include "spec/plan.h"
+
+namespace trireme::engine {
+
+// Clipping of the global norm, and the guard that skips a step.
+struct ClipOptions {
+  kernels::ClipKind kind = kernels::ClipKind::fixed;
+  float norm = 1;
+  float guard_multiple = 20;  // of the running mean norm; 0: skip only what is not finite
+  int64_t guard_warmup = 20;  // applied steps before mean and deviation are trusted
+};
+
+struct EngineOptions {
+  uint64_t seed = 0;
+  optim::AdamwOptions adamw;
+  ClipOptions clip;
+};
+
+struct StepReport {
+  double mean_loss = 0;  // nats per valid token
+  int64_t tokens = 0;    // valid ones
+  float grad_norm = 0;   // of the mean loss, before clipping
+  float clip_limit = 0;
+  float learning_rate = 0;
+  bool was_skipped = false;
+  int64_t applied = 0, skipped = 0, skipped_in_a_row = 0;  // steps so far
+};
+
+struct EvalReport {
+  double loss_sum = 0;
+  int64_t tokens = 0;
+};
+
+class Engine {
+ public:
+  // The device must outlive the engine. Throws ConfigError for a plan that does not fit the model,
+  // OutOfMemory when the device's budget is too small. Weights are drawn from (seed, name,
+  // element), the same for every plan.
+  Engine(device::Device&, const spec::ModelSpec&, const spec::Plan&, const spec::Backend&,
+         const EngineOptions&);
+  ~Engine();
+
+  // accumulate() and apply(): one training step. Returns when the work is queued. After the first
+  // step the device's ledger is frozen.
+  void step(MicrobatchSource&, double learning_rate);
+
+  // Zeroes the gradients, runs every micro-batch of the plan. Gradients are of the summed loss.
+  void accumulate(MicrobatchSource&);
+  // Norm, clip factor, AdamW.
+  void apply(double learning_rate);
+
+  // Waits for the device and reads what the last apply() left there.
+  StepReport report();
+
+  // The loss of one micro-batch, without gradients; waits for the device.
+  EvalReport evaluate(MicrobatchSource&);
+
+  // ---- parameters and gradients by name, whole, in fp32; each call waits for the device.
+  struct ParamInfo {
+    std::string name;
+    std::vector<int64_t> shape;
+  };
+  std::vector<ParamInfo> parameters() const;
+  std::vector<float> read_weights(const std::string& name);
+  void write_weights(const std::string& name, std::span<const float> values);
+  std::vector<float> read_grads(const std::string& name);
+  // Of all fp32 weights, in the order of parameters().
+  std::string weights_sha256();
+
+  // Bytes really taken so far: high-water marks of arenas and stash pools.
+  spec::MemoryTable measured() const;
+  const spec::Plan& plan() const { return plan_; }
+  device::Stream& compute() { return *compute_; }
+
+ private:
+  struct Arenas;
+  struct Located {
+    int bucket = 0, param = 0;
+    int64_t offset = 0, elements = 0;  // in the bucket's flat vectors
+  };
+
+  void init_weights(uint64_t seed);
+  Located locate(const std::string& name) const;
+  device::Tensor weights_of(const Located&) const;
+
+  device::Device& device_;
+  spec::Plan plan_;
+  EngineOptions options_;
+  std::unique_ptr<device::Stream> compute_;
+  std::unique_ptr<Arenas> arenas_;
+  std::unique_ptr<Stage> stage_;
+  std::unique_ptr<InputStaging> inputs_;
+  std::unique_ptr<Executor> executor_;
+  std::unique_ptr<optim::AdamW> optimizer_;
+  nn::StepSink sink_;
+  device::Tensor state_;  // one kernels::StepState
+};
+
+}  // namespace trireme::engine

@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/script.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <set>
+
+namespace trireme::engine {
+namespace {
+
+using Kind = Step::Kind;
+using spec::Recompute;
+
+constexpr int layers = 5;
+const std::vector<int> phases = {1, 2, 2, 3, 1};
+const std::vector<Recompute> recompute = {Recompute::none, Recompute::full, Recompute::none,
+                                          Recompute::selective, Recompute::none};
+
+ScriptOptions options(bool params_sharded, int prefetch) {
+  return {.phases_by_layer = phases,
+          .recompute = recompute,
+          .residency = {.params = params_sharded, .grads = params_sharded, .optim = true},
+          .prefetch = prefetch,
+          .reduces_each = params_sharded};
+}
+
+int count(const std::vector<Step>& steps, Kind kind, int layer) {
+  return static_cast<int>(std::count_if(steps.begin(), steps.end(), [&](const Step& s) {
+    return s.kind == kind && s.layer == layer;
+  }));
+}
+
+TEST(ScriptTest, every_phase_runs_once_in_order) {
+  const std::vector<Step> f = script(Walk::forward, options(false, 1));
+  std::vector<Step> expected;
+  for (int16_t l = 0; l < layers; ++l) {
+    for (int16_t p = 0; p < phases[static_cast<size_t>(l)]; ++p) {
+      expected.push_back({Kind::forward, l, p});
+    }
+  }
+  EXPECT_EQ(f, expected);
+}
+
+TEST(ScriptTest, merged_backward_finishes_a_layer_before_the_next) {
+  const std::vector<Step> b = script(Walk::backward, options(false, 1));
+  int last = layers;
+  for (const Step& step : b) {
+    EXPECT_TRUE(step.layer == last || step.layer == last - 1);
+    last = step.layer;
+  }
+  for (int l = 0; l < layers; ++l) {
+    const int n = phases[static_cast<size_t>(l)];
+    const bool again = recompute[static_cast<size_t>(l)] != Recompute::none;
+    EXPECT_EQ(count(b, Kind::recompute, l), again ? n : 0);
+    EXPECT_EQ(count(b, Kind::backward_input, l), n);
+    EXPECT_EQ(count(b, Kind::backward_weight, l), 1);
+  }
+  EXPECT_EQ(b.front(), (Step{Kind::backward_input, 4, 0}));
+  EXPECT_EQ(b[2], (Step{Kind::recompute, 3, 0}));
+}
+
+TEST(ScriptTest, parts_of_a_split_backward_make_the_merged_one) {
+  const auto b = script(Walk::backward_input, options(false, 1));
+  const auto w = script(Walk::backward_weight, options(false, 1));
+  EXPECT_EQ(b.size() + w.size(), script(Walk::backward, options(false, 1)).size());
+}
+
+TEST(ScriptTest, sharded_parameters_are_here_when_needed_and_never_more_than_prefetched) {
+  for (const Walk walk : {Walk::forward, Walk::backward, Walk::backward_input}) {
+    for (int prefetch = 0; prefetch <= 3; ++prefetch) {
+      std::set<int> here;
+      for (const Step& step : script(walk, options(true, prefetch))) {
+        if (step.kind == Kind::gather) {
+          EXPECT_TRUE(here.insert(step.layer).second) << "gathered twice";
+        } else if (step.kind == Kind::release) {
+          EXPECT_EQ(here.erase(step.layer), 1U);
+        } else if (step.kind != Kind::reduce) {
+          EXPECT_TRUE(here.contains(step.layer)) << "layer " << step.layer << " is not here";
+        }
+        EXPECT_LE(static_cast<int>(here.size()), prefetch + 1);
+      }
+      EXPECT_TRUE(here.empty());
+    }
+  }
+}
+
+TEST(ScriptTest, gradients_are_reduced_once_per_layer_after_its_weight_gradient) {
+  const auto b = script(Walk::backward, options(true, 1));
+  for (int l = 0; l < layers; ++l) EXPECT_EQ(count(b, Kind::reduce, l), 1);
+  for (size_t i = 1; i < b.size(); ++i) {
+    if (b[i].kind != Kind::reduce) continue;
+    EXPECT_EQ(b[i - 1].kind, Kind::backward_weight);
+  }
+}
+
+}  // namespace
+}  // namespace trireme::engine

@@ -1,0 +1,274 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "nn/block.h"
+
+#include <cmath>
+
+#include "base/check.h"
+#include "kernels/ops.h"
+#include "nn/linear.h"
+
+namespace trireme::nn {
+namespace {
+
+namespace ops = kernels::ops;
+using base::DType;
+using spec::BlockParam;
+using spec::BlockSlot;
+
+Tensor at(std::span<const Tensor> tensors, BlockParam param) {
+  return tensors[static_cast<size_t>(param)];
+}
+
+float attention_scale(int64_t head_dim) { return 1.0F / std::sqrt(static_cast<float>(head_dim)); }
+
+}  // namespace
+
+void Block::forward(Pass& pass, int phase) const {
+  TRIREME_CHECK(phase >= 0 && phase < phase_count, "phase {}", phase);
+  phase == attention ? forward_attention(pass) : forward_mlp(pass);
+}
+
+void Block::backward_input(Pass& pass, int phase) const {
+  TRIREME_CHECK(phase >= 0 && phase < phase_count, "phase {}", phase);
+  phase == attention ? backward_attention(pass) : backward_mlp(pass);
+}
+
+void Block::forward_attention(Pass& pass) const {
+  Stash& stash = pass.stash;
+  if (pass.fills(BlockSlot::h1)) {
+    ops::norm_forward(pass.stream, {.kind = spec_.norm,
+                                    .eps = spec_.norm_eps,
+                                    .x = pass.x,
+                                    .weight = at(pass.params, BlockParam::norm1_weight),
+                                    .bias = at(pass.params, BlockParam::norm1_bias),
+                                    .y = stash[BlockSlot::h1],
+                                    .stats = stash[BlockSlot::stats1]});
+  }
+  if (pass.fills(BlockSlot::qkv)) {
+    linear_forward(pass, {.x = stash[BlockSlot::h1],
+                          .weight = at(pass.params, BlockParam::qkv_weight),
+                          .bias = at(pass.params, BlockParam::qkv_bias),
+                          .y = stash[BlockSlot::qkv]});
+  }
+  if (spec_.rope && pass.fills(spec_.qk_norm ? BlockSlot::qk : BlockSlot::qkv)) {
+    rotate(pass, stash[BlockSlot::qkv]);
+  }
+  if (pass.fills(BlockSlot::o)) {
+    const Heads in = heads(pass);
+    ops::attention_forward(pass.stream,
+                           {.q = in.q,
+                            .k = in.k,
+                            .v = in.v,
+                            .seq_offsets = pass.seq_offsets,
+                            .sequences = pass.sequences,
+                            .max_seq = pass.max_seq,
+                            .scale = attention_scale(spec_.head_dim),
+                            .o = stash[BlockSlot::o].slice_heads(0, spec_.heads, spec_.head_dim),
+                            .lse = stash[BlockSlot::lse]});
+  }
+  if (pass.fills(BlockSlot::x2)) {
+    linear_forward(pass, {.x = stash[BlockSlot::o],
+                          .weight = at(pass.params, BlockParam::out_weight),
+                          .bias = at(pass.params, BlockParam::out_bias),
+                          .residual = pass.x,
+                          .y = stash[BlockSlot::x2]});
+  }
+}
+
+void Block::forward_mlp(Pass& pass) const {
+  Stash& stash = pass.stash;
+  if (pass.fills(BlockSlot::h2)) {
+    ops::norm_forward(pass.stream, {.kind = spec_.norm,
+                                    .eps = spec_.norm_eps,
+                                    .x = stash[BlockSlot::x2],
+                                    .weight = at(pass.params, BlockParam::norm2_weight),
+                                    .bias = at(pass.params, BlockParam::norm2_bias),
+                                    .y = stash[BlockSlot::h2],
+                                    .stats = stash[BlockSlot::stats2]});
+  }
+  const bool gelu = spec_.activation == spec::Activation::gelu;
+  if (pass.fills(BlockSlot::up)) {
+    linear_forward(pass, {.x = stash[BlockSlot::h2],
+                          .weight = at(pass.params, BlockParam::up_weight),
+                          .bias = at(pass.params, BlockParam::up_bias),
+                          .y = stash[gelu ? BlockSlot::act : BlockSlot::up],
+                          .gelu_input = gelu ? stash[BlockSlot::up] : Tensor{}});
+  } else if (gelu && pass.fills(BlockSlot::act)) {
+    ops::gelu_forward(pass.stream, {.x = stash[BlockSlot::up], .y = stash[BlockSlot::act]});
+  }
+  if (!gelu && pass.fills(BlockSlot::act)) {
+    ops::swiglu_forward(pass.stream, {.gate_up = stash[BlockSlot::up], .y = stash[BlockSlot::act]});
+  }
+  if (!pass.recomputing) {
+    linear_forward(pass, {.x = stash[BlockSlot::act],
+                          .weight = at(pass.params, BlockParam::down_weight),
+                          .bias = at(pass.params, BlockParam::down_bias),
+                          .residual = stash[BlockSlot::x2],
+                          .y = pass.y});
+  }
+}
+
+void Block::backward_mlp(Pass& pass) const {
+  Stash& stash = pass.stash;
+  const int64_t tokens = pass.dy.rows();
+  const Tensor dup = stash[BlockSlot::dup];
+  const Tensor down = at(pass.params, BlockParam::down_weight);
+  if (spec_.activation == spec::Activation::gelu) {
+    linear_backward_input(
+        pass, {.dy = pass.dy, .weight = down, .dx = dup, .gelu_grad_of = stash[BlockSlot::up]});
+  } else {
+    const device::Arena::Mark mark(pass.scratch);
+    const Tensor dact = pass.scratch.take({{tokens, spec_.ffn}, pass.dy.dtype});
+    linear_backward_input(pass, {.dy = pass.dy, .weight = down, .dx = dact});
+    ops::swiglu_backward(pass.stream,
+                         {.gate_up = stash[BlockSlot::up], .dy = dact, .dgate_up = dup});
+  }
+  const device::Arena::Mark mark(pass.scratch);
+  const Tensor dh2 = pass.scratch.take({{tokens, spec_.width}, pass.dy.dtype});
+  linear_backward_input(pass,
+                        {.dy = dup, .weight = at(pass.params, BlockParam::up_weight), .dx = dh2});
+  ops::norm_backward(
+      pass.stream,
+      {.kind = spec_.norm,
+       .dy = dh2,
+       .x = stash[BlockSlot::x2],
+       .stats = stash[BlockSlot::stats2],
+       .weight = at(pass.params, BlockParam::norm2_weight),
+       .dresidual = pass.dy,
+       .dx = stash[BlockSlot::dx2],
+       .dweight = at(pass.grads, BlockParam::norm2_weight),
+       .dbias = at(pass.grads, BlockParam::norm2_bias),
+       .partials = pass.scratch.take(
+           {{spec::norm_partials(tokens), spec_.width * norm_stats(spec_.norm)}, DType::f32})});
+}
+
+void Block::backward_attention(Pass& pass) const {
+  Stash& stash = pass.stash;
+  const Tensor dx2 = stash[BlockSlot::dx2];
+  const int64_t tokens = dx2.rows();
+  const DType act = dx2.dtype;
+  const Tensor dqkv = stash[BlockSlot::dqkv];
+  {
+    const device::Arena::Mark mark(pass.scratch);
+    const Tensor dout = pass.scratch.take({{tokens, spec_.heads * spec_.head_dim}, act});
+    linear_backward_input(
+        pass, {.dy = dx2, .weight = at(pass.params, BlockParam::out_weight), .dx = dout});
+    const base::TensorSpec workspace =
+        spec::attention_workspace(backend_, act, tokens, spec_.kv_heads, spec_.head_dim);
+    const Heads in = heads(pass);
+    const Heads out = split(dqkv);
+    ops::attention_backward(
+        pass.stream,
+        {.q = in.q,
+         .k = in.k,
+         .v = in.v,
+         .o = stash[BlockSlot::o].slice_heads(0, spec_.heads, spec_.head_dim),
+         .dout = dout.slice_heads(0, spec_.heads, spec_.head_dim),
+         .lse = stash[BlockSlot::lse],
+         .seq_offsets = pass.seq_offsets,
+         .sequences = pass.sequences,
+         .max_seq = pass.max_seq,
+         .scale = attention_scale(spec_.head_dim),
+         .dq = out.q,
+         .dk = out.k,
+         .dv = out.v,
+         .workspace = workspace.shape.ndim() == 0 ? Tensor{} : pass.scratch.take(workspace)});
+  }
+  if (spec_.rope) rotate_back(pass, dqkv);
+  const device::Arena::Mark mark(pass.scratch);
+  const Tensor dh1 = pass.scratch.take({{tokens, spec_.width}, act});
+  linear_backward_input(pass,
+                        {.dy = dqkv, .weight = at(pass.params, BlockParam::qkv_weight), .dx = dh1});
+  ops::norm_backward(
+      pass.stream,
+      {.kind = spec_.norm,
+       .dy = dh1,
+       .x = pass.x,
+       .stats = stash[BlockSlot::stats1],
+       .weight = at(pass.params, BlockParam::norm1_weight),
+       .dresidual = dx2,
+       .dx = pass.dx,
+       .dweight = at(pass.grads, BlockParam::norm1_weight),
+       .dbias = at(pass.grads, BlockParam::norm1_bias),
+       .partials = pass.scratch.take(
+           {{spec::norm_partials(tokens), spec_.width * norm_stats(spec_.norm)}, DType::f32})});
+}
+
+void Block::backward_weight(Pass& pass) const {
+  Stash& stash = pass.stash;
+  const auto grad = [&pass](BlockParam param) { return at(pass.grads, param); };
+  linear_backward_weight(pass, {.dy = pass.dy,
+                                .x = stash[BlockSlot::act],
+                                .weight_grad = grad(BlockParam::down_weight),
+                                .bias_grad = grad(BlockParam::down_bias)});
+  linear_backward_weight(pass, {.dy = stash[BlockSlot::dup],
+                                .x = stash[BlockSlot::h2],
+                                .weight_grad = grad(BlockParam::up_weight),
+                                .bias_grad = grad(BlockParam::up_bias)});
+  linear_backward_weight(pass, {.dy = stash[BlockSlot::dx2],
+                                .x = stash[BlockSlot::o],
+                                .weight_grad = grad(BlockParam::out_weight),
+                                .bias_grad = grad(BlockParam::out_bias)});
+  linear_backward_weight(pass, {.dy = stash[BlockSlot::dqkv],
+                                .x = stash[BlockSlot::h1],
+                                .weight_grad = grad(BlockParam::qkv_weight),
+                                .bias_grad = grad(BlockParam::qkv_bias)});
+}
+
+void Block::rotate(Pass& pass, Tensor qkv) const {
+  const int64_t qk_heads = spec_.heads + spec_.kv_heads;
+  const Tensor raw = qkv.slice_heads(0, qk_heads, spec_.head_dim);
+  const bool norms = spec_.qk_norm;
+  ops::rope_forward(
+      pass.stream,
+      {.x = raw,
+       .y = norms ? pass.stash[BlockSlot::qk].slice_heads(0, qk_heads, spec_.head_dim) : raw,
+       .positions = pass.positions,
+       .table = pass.rope_table,
+       .q_heads = spec_.heads,
+       .q_weight = at(pass.params, BlockParam::q_norm),
+       .k_weight = at(pass.params, BlockParam::k_norm),
+       .eps = spec_.qk_norm_eps,
+       .rstd = norms ? pass.stash[BlockSlot::qk_rstd] : Tensor{}});
+}
+
+void Block::rotate_back(Pass& pass, Tensor dqkv) const {
+  const device::Arena::Mark mark(pass.scratch);
+  const int64_t qk_heads = spec_.heads + spec_.kv_heads;
+  const Tensor d = dqkv.slice_heads(0, qk_heads, spec_.head_dim);
+  kernels::RopeBackwardArgs args{.dy = d,
+                                 .dx = d,
+                                 .positions = pass.positions,
+                                 .table = pass.rope_table,
+                                 .q_heads = spec_.heads};
+  if (spec_.qk_norm) {
+    args.x = pass.stash[BlockSlot::qkv].slice_heads(0, qk_heads, spec_.head_dim);
+    args.rstd = pass.stash[BlockSlot::qk_rstd];
+    args.q_weight = at(pass.params, BlockParam::q_norm);
+    args.k_weight = at(pass.params, BlockParam::k_norm);
+    args.dq_weight = at(pass.grads, BlockParam::q_norm);
+    args.dk_weight = at(pass.grads, BlockParam::k_norm);
+    args.partials =
+        pass.scratch.take({{spec::norm_partials(dqkv.rows()), 2 * spec_.head_dim}, DType::f32});
+  }
+  ops::rope_backward(pass.stream, args);
+}
+
+Block::Heads Block::heads(Pass& pass) const {
+  Heads views = split(pass.stash[BlockSlot::qkv]);
+  if (spec_.qk_norm) {
+    const Tensor qk = pass.stash[BlockSlot::qk];
+    views.q = qk.slice_heads(0, spec_.heads, spec_.head_dim);
+    views.k = qk.slice_heads(spec_.heads * spec_.head_dim, spec_.kv_heads, spec_.head_dim);
+  }
+  return views;
+}
+
+Block::Heads Block::split(Tensor fused) const {
+  const int64_t q = spec_.heads * spec_.head_dim, kv = spec_.kv_heads * spec_.head_dim;
+  return {fused.slice_heads(0, spec_.heads, spec_.head_dim),
+          fused.slice_heads(q, spec_.kv_heads, spec_.head_dim),
+          fused.slice_heads(q + kv, spec_.kv_heads, spec_.head_dim)};
+}
+
+}  // namespace trireme::nn

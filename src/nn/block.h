@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+// A transformer block: norm, attention, residual; norm, feed-forward, residual. Formulas, slots and
+// operations are described in spec/block_facts.cpp, in the same order.
+#pragma once
+
+#include "nn/layer.h"
+
+namespace trireme::nn {
+
+class Block final : public Layer {
+ public:
+  enum Phase : int { attention, mlp, phase_count };
+
+  Block(const spec::BlockSpec& spec, const spec::Backend& backend)
+      : spec_(spec), backend_(backend) {}
+
+  int phases() const override { return phase_count; }
+  void forward(Pass&, int phase) const override;
+  void backward_input(Pass&, int phase) const override;
+  void backward_weight(Pass&) const override;
+
+ private:
+  void forward_attention(Pass&) const;
+  void forward_mlp(Pass&) const;
+  void backward_attention(Pass&) const;
+  void backward_mlp(Pass&) const;
+  void rotate(Pass&, Tensor qkv) const;
+  void rotate_back(Pass&, Tensor dqkv) const;
+
+  // Views of q, k and v as the attention reads them: rotated, hence from the qk slot where there is
+  // one.
+  struct Heads {
+    Tensor q, k, v;
+  };
+  Heads heads(Pass&) const;
+  Heads split(Tensor fused) const;  // [T, (H + 2 G) K] -> q, k, v
+
+  spec::BlockSpec spec_;
+  spec::Backend backend_;
+};
+
+}  // namespace trireme::nn

@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "nn/layer.h"
+
+#include "nn/block.h"
+#include "nn/embedding.h"
+#include "nn/head.h"
+
+namespace trireme::nn {
+
+std::unique_ptr<Layer> make_layer(const spec::LayerSpec& layer, const spec::LocalShape& shape,
+                                  const spec::Backend& backend) {
+  if (std::holds_alternative<spec::EmbeddingSpec>(layer)) return std::make_unique<Embedding>();
+  if (const auto* block = std::get_if<spec::BlockSpec>(&layer)) {
+    return std::make_unique<Block>(*block, backend);
+  }
+  return std::make_unique<Head>(std::get<spec::HeadSpec>(layer), shape.head_chunk_rows);
+}
+
+}  // namespace trireme::nn

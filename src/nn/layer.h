@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+// Layer: a const piece of the model. All that varies (stream, parameters, gradients, stash,
+// scratch, batch) is passed in, so any number of micro-batches may be in flight through one layer.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+
+#include "base/rng.h"
+#include "device/device.h"
+#include "device/memory.h"
+#include "spec/facts.h"
+#include "spec/recipe.h"
+
+namespace trireme::nn {
+
+using device::ConstTensor;
+using device::Tensor;
+
+// The slots of one layer for one micro-batch (spec/facts.h: BlockSlot and friends). It is the only
+// memory that outlives a phase. Every slot asked for is marked as taken; the engine counts the
+// marks, which is what "measured" means.
+class Stash {
+ public:
+  // `dropped[i]`: the recompute policy does not keep slot i. All spans are as long as the layer has
+  // slots.
+  Stash(std::span<const Tensor> slots, std::span<uint8_t> taken, std::span<const uint8_t> dropped)
+      : slots_(slots), taken_(taken), dropped_(dropped) {}
+
+  template <typename SlotEnum>
+  Tensor operator[](SlotEnum slot) {
+    const auto at = static_cast<size_t>(slot);
+    taken_[at] = 1;
+    return slots_[at];
+  }
+  template <typename SlotEnum>
+  bool is_dropped(SlotEnum slot) const {
+    return dropped_[static_cast<size_t>(slot)] != 0;
+  }
+
+ private:
+  std::span<const Tensor> slots_;
+  std::span<uint8_t> taken_;
+  std::span<const uint8_t> dropped_;
+};
+
+// Where a pass leaves what the step adds up, on the device.
+struct StepSink {
+  Tensor sums;          // one kernels::StepSums
+  Tensor token_losses;  // optional [T] f32: evaluation
+};
+
+// What a layer may touch while it runs.
+struct Pass {
+  device::Stream& stream;
+  std::span<const Tensor> params;  // by the layer's parameter enum; absent ones are empty
+  std::span<const Tensor> grads;   // accumulated into
+  Stash& stash;
+  device::Arena& scratch;
+  const spec::Recipe& recipe;
+
+  Tensor x, y;    // forward: input (slot x of this layer), output (slot x of the next)
+  Tensor dy, dx;  // backward: gradient of the output (slot dy of this layer), of the input
+  bool recomputing = false;  // refill dropped slots only, from the kept ones; y is not written
+  bool evaluating = false;   // no backward follows: gradients may be left out
+
+  // The micro-batch: a flat stream of T tokens, cut into sequences.
+  ConstTensor tokens, labels, positions;  // [T] i32
+  ConstTensor seq_offsets;                // i32, see kernels::AttentionForwardArgs
+  int64_t sequences = 1, max_seq = 0;     // nominal
+  ConstTensor rope_table;                 // [max_seq, K] f32, where the model has RoPE
+  int64_t microbatch = 0;
+  base::RngKey rng = 0;
+  StepSink& sink;
+
+  // Must this pass compute the slot?
+  template <typename SlotEnum>
+  bool fills(SlotEnum slot) const {
+    return !recomputing || stash.is_dropped(slot);
+  }
+};
+
+class Layer {
+ public:
+  virtual ~Layer() = default;
+  // Forward and input gradient are cut into phases where another micro-batch's work may be
+  // interleaved.
+  virtual int phases() const = 0;
+  // REQUIRES: phases are run in order 0 .. phases() - 1.
+  virtual void forward(Pass&, int phase) const = 0;
+  // REQUIRES: phases are run in order phases() - 1 .. 0. Norm weights get their gradient here.
+  virtual void backward_input(Pass&, int phase) const = 0;
+  virtual void backward_weight(Pass&) const = 0;
+};
+
+std::unique_ptr<Layer> make_layer(const spec::LayerSpec&, const spec::LocalShape&,
+                                  const spec::Backend&);
+
+}  // namespace trireme::nn

@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "optim/adamw.h"
+
+#include "base/check.h"
+#include "kernels/ops.h"
+
+namespace trireme::optim {
+namespace {
+
+// Elements [begin, end) of a flat tensor; an absent tensor stays absent.
+Tensor part(const Tensor& flat, int64_t begin, int64_t end) {
+  return flat ? flat.slice_rows(begin, end - begin) : Tensor{};
+}
+
+}  // namespace
+
+AdamW::AdamW(device::Stream& stream, device::Arena& arena, std::span<const ShardView> shards,
+             const AdamwOptions& options)
+    : shards_(shards.begin(), shards.end()), options_(options) {
+  for (const ShardView& shard : shards_) {
+    TRIREME_CHECK(shard.param.shape == shard.grad.shape && shard.decayed <= shard.param.elements(),
+                  "parameters {}, gradients {}, {} decayed", shard.param.shape.to_string(),
+                  shard.grad.shape.to_string(), shard.decayed);
+    const base::TensorSpec f32{shard.param.shape, base::DType::f32};
+    State state;
+    if (shard.param.dtype != base::DType::f32) state.master = arena.take(f32);
+    state.m = arena.take(f32);
+    state.v = arena.take(f32);
+    kernels::ops::fill(stream, {.d = state.m});
+    kernels::ops::fill(stream, {.d = state.v});
+    state_.push_back(state);
+  }
+}
+
+Tensor AdamW::weights(int shard) const {
+  const auto at = static_cast<size_t>(shard);
+  return state_[at].master ? state_[at].master : shards_[at].param;
+}
+
+void AdamW::publish(device::Stream& stream) const {
+  for (size_t i = 0; i < shards_.size(); ++i) {
+    if (state_[i].master)
+      kernels::ops::copy(stream, {.x = state_[i].master, .d = shards_[i].param});
+  }
+}
+
+void AdamW::step(device::Stream& stream, ConstTensor step_state) const {
+  for (size_t i = 0; i < shards_.size(); ++i) {
+    const ShardView& shard = shards_[i];
+    const State& state = state_[i];
+    const auto update = [&](int64_t begin, int64_t end, float weight_decay) {
+      if (begin == end) return;
+      kernels::ops::adamw(stream, {.param = part(shard.param, begin, end),
+                                   .master = part(state.master, begin, end),
+                                   .m = part(state.m, begin, end),
+                                   .v = part(state.v, begin, end),
+                                   .grad = part(shard.grad, begin, end),
+                                   .state = step_state,
+                                   .beta1 = options_.beta1,
+                                   .beta2 = options_.beta2,
+                                   .eps = options_.eps,
+                                   .weight_decay = weight_decay});
+    };
+    update(0, shard.decayed, options_.weight_decay);
+    update(shard.decayed, shard.param.elements(), 0);
+  }
+}
+
+}  // namespace trireme::optim
