@@ -1,0 +1,179 @@
+// SPDX-License-Identifier: Apache-2.0
+// Audit of facts(): every operation that a layer sends on the null device, with its shape, FLOPs
+// and bytes, stands in the facts at the same place.
+#include <gtest/gtest.h>
+
+#include "kernels/ops.h"
+#include "nn/layer.h"
+#include "spec/facts.h"
+#include "spec/rope.h"
+#include "tests/engine/rig.h"
+
+namespace trireme::tests {
+namespace {
+
+using spec::OpCost;
+using spec::Recompute;
+
+class Recorder final : public kernels::OpObserver {
+ public:
+  void op(const device::Stream&, const OpCost& cost) override { costs_.push_back(cost); }
+  std::vector<OpCost> take() { return std::exchange(costs_, {}); }
+
+ private:
+  std::vector<OpCost> costs_;
+};
+
+void expect_rows(const std::vector<OpCost>& facts, const std::vector<OpCost>& recorded,
+                 const std::string& what) {
+  ASSERT_EQ(facts.size(), recorded.size()) << what;
+  for (size_t i = 0; i < facts.size(); ++i) {
+    EXPECT_EQ(facts[i], recorded[i])
+        << what << ", row " << i << "\n  facts:    " << spec::to_string(facts[i])
+        << "\n  recorded: " << spec::to_string(recorded[i]);
+  }
+}
+
+// Runs one layer alone on the null device, with tensors made from its facts.
+void audit(const spec::ModelSpec& model, int index, const spec::LocalShape& shape,
+           const spec::Recipe& recipe, Recompute recompute) {
+  const spec::Backend backend;
+  const spec::Facts facts = spec::facts(model, index, shape, recipe, recompute, backend);
+  const auto layer = nn::make_layer(model.layers[static_cast<size_t>(index)], shape, backend);
+
+  device::NullDevice device(kernels::null_kernels());
+  const auto stream = device.make_stream("compute");
+  Recorder recorder;
+  stream->set_observer(&recorder);
+
+  device::Arena arena = device::Arena::measuring();
+  std::vector<device::Tensor> params, grads, slots;
+  for (const spec::Param& param : facts.params) {
+    const auto& dims = param.shard.shape;
+    const base::Shape local = dims.empty()       ? base::Shape{}
+                              : dims.size() == 1 ? base::Shape{dims[0]}
+                                                 : base::Shape{dims[0], dims[1]};
+    params.push_back(dims.empty() ? device::Tensor{} : arena.take({local, recipe.storage}));
+    grads.push_back(dims.empty() ? device::Tensor{} : arena.take({local, recipe.grad}));
+  }
+  std::vector<uint8_t> taken(facts.stash.size()), dropped(facts.stash.size());
+  for (size_t i = 0; i < facts.stash.size(); ++i) {
+    const spec::Slot& slot = facts.stash[i];
+    slots.push_back(slot.spec.shape.ndim() == 0 ? device::Tensor{} : arena.take(slot.spec));
+    dropped[i] =
+        slot.life != spec::Life::b_to_w && !spec::is_kept(slot, static_cast<int>(i), recompute);
+  }
+  const auto ids = [&](int64_t n) { return arena.take({{n}, base::DType::i32}); };
+  const int64_t width = std::get<spec::EmbeddingSpec>(model.layers.front()).width;
+  const base::TensorSpec stream_spec{{shape.tokens, width}, recipe.storage};
+  nn::StepSink sink{.sums = arena.take({{spec::step_sums_bytes}, base::DType::u8})};
+  nn::Stash stash(slots, taken, dropped);
+  device::Arena scratch = device::Arena::measuring();
+  nn::Pass pass{.stream = *stream,
+                .params = params,
+                .grads = grads,
+                .stash = stash,
+                .scratch = scratch,
+                .recipe = recipe,
+                .x = slots[spec::slot_x],
+                .y = arena.take(stream_spec),
+                .dy = slots[spec::slot_dy],
+                .dx = arena.take(stream_spec),
+                .tokens = ids(shape.tokens),
+                .labels = ids(shape.tokens),
+                .positions = ids(shape.tokens),
+                .seq_offsets = ids(shape.tokens + 1),
+                .sequences = shape.sequences,
+                .max_seq = shape.seq_len,
+                .sink = sink};
+  const base::TensorSpec rope = spec::rope_table_spec(model, shape.seq_len);
+  if (rope.shape.ndim() > 0) pass.rope_table = arena.take(rope);
+
+  const std::string what =
+      fmt::format("{} layer {} {} {}", model.name, index, recipe.name, spec::name_of(recompute));
+  for (int phase = 0; phase < layer->phases(); ++phase) layer->forward(pass, phase);
+  expect_rows(facts.f, recorder.take(), what + " F");
+  pass.recomputing = true;
+  if (recompute != Recompute::none) {
+    for (int phase = 0; phase < layer->phases(); ++phase) layer->forward(pass, phase);
+  }
+  expect_rows(facts.r, recorder.take(), what + " R");
+  pass.recomputing = false;
+  for (int phase = layer->phases() - 1; phase >= 0; --phase) layer->backward_input(pass, phase);
+  expect_rows(facts.b, recorder.take(), what + " B");
+  layer->backward_weight(pass);
+  expect_rows(facts.w, recorder.take(), what + " W");
+
+  int64_t predicted_scratch = 0;
+  for (const spec::ScratchSet& set : facts.scratch) {
+    predicted_scratch = std::max(predicted_scratch, spec::bytes_of(set));
+  }
+  EXPECT_EQ(scratch.high_water(), predicted_scratch) << what;
+  for (size_t i = 0; i < slots.size(); ++i) {
+    if (!slots[i] || static_cast<int>(i) == spec::slot_x || static_cast<int>(i) == spec::slot_dy) {
+      continue;
+    }
+    EXPECT_EQ(taken[i], 1) << what << ": slot '" << facts.stash[i].name << "' was never used";
+  }
+}
+
+TEST(AuditTest, facts_are_what_layers_send) {
+  for (const spec::ModelDims& dims : {tiny_gpt2(), tiny_llama(), tiny_qwen3()}) {
+    const spec::ModelSpec model = spec::make_model(dims);
+    for (const char* recipe_name : {"fp32", "bf16"}) {
+      for (const base::DType grad : {base::DType::f32, base::DType::bf16}) {
+        spec::Recipe recipe = spec::recipe_from_name(recipe_name);
+        recipe.grad = grad;
+        for (const Recompute recompute : {Recompute::none, Recompute::selective, Recompute::full}) {
+          for (const int64_t chunk : {5, 13, 26, 100}) {
+            const spec::LocalShape shape{
+                .tokens = 26, .sequences = 2, .seq_len = 13, .head_chunk_rows = chunk};
+            for (int layer = 0; layer < static_cast<int>(model.layers.size()); ++layer) {
+              const bool is_block = layer > 0 && layer + 1 < static_cast<int>(model.layers.size());
+              audit(model, layer, shape, recipe, is_block ? recompute : Recompute::none);
+            }
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST(AuditTest, a_whole_model_sends_its_predicted_flops) {
+  // llama-8b's shape: far too large for this machine, free on the null device.
+  const spec::ModelSpec model = spec::make_model({.name = "llama-8b",
+                                                  .family = spec::Family::llama,
+                                                  .layers = 32,
+                                                  .hidden = 4096,
+                                                  .heads = 32,
+                                                  .kv_heads = 8,
+                                                  .ffn = 14336,
+                                                  .vocab = 128256,
+                                                  .max_seq = 8192,
+                                                  .tied_head = false});
+  EXPECT_EQ(spec::parameter_count(model), 8030261248);
+  for (const Recompute recompute : {Recompute::none, Recompute::full}) {
+    const spec::Plan plan = spec::one_rank_plan(model,
+                                                {.microbatch_sequences = 1,
+                                                 .seq_len = 8192,
+                                                 .microbatches = 2,
+                                                 .recipe = spec::recipe_from_name("bf16"),
+                                                 .recompute = recompute},
+                                                {});
+    device::NullDevice device(kernels::null_kernels());
+    engine::Engine engine(device, model, plan, {}, {});
+    class Sum final : public kernels::OpObserver {
+     public:
+      void op(const device::Stream&, const OpCost& cost) override { flops += cost.flops; }
+      double flops = 0;
+    } sum;
+    engine.compute().set_observer(&sum);
+    RandomSource source(1, 128256, 1, 8192);
+    engine.step(source, 1e-3);
+    EXPECT_DOUBLE_EQ(sum.flops, engine.plan().predicted.hardware_flops);
+    EXPECT_EQ(engine.measured().total(), engine.plan().predicted.memory.front().total());
+  }
+}
+
+}  // namespace
+}  // namespace trireme::tests

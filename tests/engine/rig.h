@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: Apache-2.0
+// What tests of the whole engine share: tiny models, batches drawn from a seed, and an engine on a
+// CPU or null device.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "base/rng.h"
+#include "device/cpu/cpu_device.h"
+#include "device/null/null_device.h"
+#include "engine/engine.h"
+#include "kernels/table.h"
+#include "spec/plan.h"
+
+namespace trireme::tests {
+
+// Models that between them use every option of both families.
+inline spec::ModelDims tiny_gpt2() {
+  return {.name = "tiny-gpt2",
+          .family = spec::Family::gpt2,
+          .layers = 2,
+          .hidden = 24,
+          .heads = 3,
+          .ffn = 40,
+          .vocab = 61,
+          .max_seq = 16};
+}
+inline spec::ModelDims tiny_llama() {
+  return {.name = "tiny-llama",
+          .family = spec::Family::llama,
+          .layers = 2,
+          .hidden = 24,
+          .heads = 4,
+          .kv_heads = 2,
+          .head_dim = 8,
+          .ffn = 56,
+          .vocab = 61,
+          .max_seq = 16,
+          .tied_head = false};
+}
+inline spec::ModelDims tiny_qwen3() {
+  spec::ModelDims dims = tiny_llama();
+  dims.name = "tiny-qwen3";
+  dims.tied_head = true;
+  dims.qkv_bias = true;
+  dims.qk_norm = true;
+  return dims;
+}
+
+// Uniform random tokens; label = next token; some labels masked. A pure function of (seed, step,
+// micro-batch).
+class RandomSource final : public engine::MicrobatchSource {
+ public:
+  RandomSource(uint64_t seed, int64_t vocab, int64_t sequences, int64_t seq_len)
+      : key_(base::rng_key(seed, "batches")),
+        vocab_(vocab),
+        sequences_(sequences),
+        seq_len_(seq_len) {}
+
+  void next_step() { ++step_; }
+
+  void fill(int index, const engine::HostMicrobatch& out) override {
+    engine::set_equal_sequences(out, sequences_, seq_len_);
+    const size_t n = out.tokens.size();
+    const uint64_t first = (step_ * 64 + static_cast<uint64_t>(index)) * (n + 1) * 2;
+    for (size_t t = 0; t < n; ++t) {
+      out.tokens[t] = static_cast<int32_t>(base::rng_below(key_, first + t, bound()));
+      const bool masked = base::rng_below(key_, first + n + 1 + t, 8) == 0;
+      out.labels[t] =
+          masked ? -1 : static_cast<int32_t>(base::rng_below(key_, first + t + 1, bound()));
+    }
+  }
+
+ private:
+  uint64_t bound() const { return static_cast<uint64_t>(vocab_); }
+
+  base::RngKey key_;
+  int64_t vocab_, sequences_, seq_len_;
+  uint64_t step_ = 0;
+};
+
+struct RigOptions {
+  spec::ModelDims dims;
+  std::string recipe = "fp32";
+  spec::Recompute recompute = spec::Recompute::none;
+  int64_t sequences = 2, seq_len = 13;
+  int microbatches = 1;
+  int threads = 1;
+  device::StreamMode streams = device::StreamMode::inline_calls;
+  base::DType grad = base::DType::f32;
+  int64_t head_chunk_rows = 10;
+  const kernels::Kernels* kernels = nullptr;  // default: cpu
+  engine::EngineOptions engine;
+  std::optional<schedule::Schedule> schedule;  // default: 1F1B
+};
+
+inline spec::Plan plan_of(const RigOptions& o, const spec::ModelSpec& model) {
+  spec::Recipe recipe = spec::recipe_from_name(o.recipe);
+  recipe.grad = o.grad;
+  spec::Plan plan = spec::one_rank_plan(model,
+                                        {.microbatch_sequences = o.sequences,
+                                         .seq_len = o.seq_len,
+                                         .microbatches = o.microbatches,
+                                         .recipe = recipe,
+                                         .recompute = o.recompute,
+                                         .head_chunk_rows = o.head_chunk_rows},
+                                        {});
+  if (o.schedule) plan.schedule = *o.schedule;
+  return plan;
+}
+
+// A model, a device and an engine that belong together.
+struct Rig {
+  explicit Rig(const RigOptions& o)
+      : model(spec::make_model(o.dims)),
+        device(o.kernels != nullptr ? *o.kernels : kernels::cpu_kernels(),
+               {.threads = o.threads, .streams = o.streams}),
+        engine(device, model, plan_of(o, model), {}, o.engine),
+        source(7, o.dims.vocab, o.sequences, o.seq_len) {}
+
+  void train(int steps, double learning_rate) {
+    for (int i = 0; i < steps; ++i) {
+      engine.step(source, learning_rate);
+      source.next_step();
+    }
+  }
+
+  spec::ModelSpec model;
+  device::CpuDevice device;
+  engine::Engine engine;
+  RandomSource source;
+};
+
+}  // namespace trireme::tests

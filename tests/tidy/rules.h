@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+// The rules that keep the architecture true, as functions from text to problems. A problem is a
+// line "path:line: what is wrong"; no problem means that the rule holds. tidy_test.cpp applies them
+// to the tree, rules_test.cpp to planted bad text.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "source.h"
+
+namespace trireme::tidy {
+
+using Problems = std::vector<std::string>;
+using Files = std::vector<SourceFile>;
+
+// ---- src/floors.txt ----------------------------------------------------------------------------
+
+// A line "floor folder : dependencies" of floors.txt.
+struct Folder {
+  int floor;
+  std::string name;
+  std::vector<std::string> may_include;
+};
+// Lines that are empty or start with '#' are skipped; a malformed line is a problem.
+std::vector<Folder> parse_floors(std::string_view text, Problems& problems);
+
+// Every dependency stands on a lower floor, or on the same floor higher up in the file; hence no
+// cycles.
+Problems check_floors(const std::vector<Folder>& folders);
+// Folders under src/ and folders of floors.txt are the same. `files` must hold one file of every
+// folder.
+Problems check_folders_listed(const Files& files, const std::vector<Folder>& folders);
+// src/README.md has one paragraph a folder, starting with **`folder/`**, in the order of
+// floors.txt.
+Problems check_readme(std::string_view readme, const std::vector<Folder>& folders);
+
+// ---- files and includes
+// --------------------------------------------------------------------------
+
+// A file of src/A includes project headers by their path from src/, of A or of folders that A
+// lists.
+Problems check_include_arrows(const SourceFile& file, const std::vector<Folder>& folders);
+Problems check_includes_exist(const Files& files);
+Problems check_include_cycles(const Files& files);
+Problems check_headers_included(const Files& files);
+// Every source file belongs to a target: in src/ to a listed folder, elsewhere by name or pattern
+// in a CMakeLists.txt of its folder or one above; and has an extension that the build knows.
+Problems check_built(const Files& files, const std::vector<Folder>& folders);
+
+// ---- what a file may say
+// ---------------------------------------------------------------------------
+
+Problems check_device_headers(const SourceFile& file);
+Problems check_process_exit(const SourceFile& file);
+Problems check_raw_allocation(const SourceFile& file);
+Problems check_environment(const SourceFile& file);
+Problems check_using_namespace(const SourceFile& file);
+Problems check_pragma_once(const SourceFile& file);
+Problems check_spdx(const SourceFile& file);
+Problems check_machine_paths(const SourceFile& file);
+Problems check_open_ends(const SourceFile& file);  // work left over, without an issue number
+
+}  // namespace trireme::tidy

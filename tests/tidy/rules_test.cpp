@@ -1,0 +1,230 @@
+// SPDX-License-Identifier: Apache-2.0
+// The rules can fail: each is shown planted bad text, and good text that resembles it.
+#include "rules.h"
+
+#include <gtest/gtest.h>
+
+namespace trireme::tidy {
+namespace {
+
+const std::vector<Folder> three_floors = {
+    {0, "base", {}}, {1, "device", {"base"}}, {2, "kernels", {"base", "device"}}};
+
+SourceFile source(const std::string& text) { return {"src/kernels/planted.cpp", text}; }
+SourceFile header(const std::string& text) { return {"src/kernels/planted.h", text}; }
+
+TEST(TidySource, comments_and_literals_are_not_code) {
+  EXPECT_EQ(code_of("a // b\nc /* d\n */ e"), "a     \nc     \n    e");
+  EXPECT_EQ(code_of(R"(f("x\"y", 'z', 1'000))"), R"(f("    ", ' ', 1'000))");
+  EXPECT_EQ(code_of("R\"-(a)\"b)-\" c"), "R\"-(    )-\" c");
+  EXPECT_EQ(code_of("\"// no\" x"), "\"     \" x");
+  EXPECT_EQ(without_comments("\"// no\" x // yes"), "\"// no\" x       ");
+}
+
+TEST(TidySource, identifiers_know_what_stands_around_them) {
+  const auto found = identifiers_of("#include <gone>\nstd::exit(1); x->y = delete;");
+  ASSERT_EQ(found.size(), 5U);
+  EXPECT_EQ(found[1].name, "exit");
+  EXPECT_EQ(found[1].line, 2);
+  EXPECT_EQ(found[1].before, "::");
+  EXPECT_EQ(found[1].scope, "std");
+  EXPECT_EQ(found[1].next, '(');
+  EXPECT_EQ(found[3].before, "->");
+  EXPECT_EQ(found[4].before, "=");
+}
+
+TEST(TidySource, includes_are_found_outside_of_comments) {
+  const auto found = includes_of("// #include \"a.h\"\n#include \"b.h\"\n#  include <c.h>\n");
+  ASSERT_EQ(found.size(), 2U);
+  EXPECT_EQ(found[0].path, "b.h");
+  EXPECT_EQ(found[0].line, 2);
+  EXPECT_TRUE(found[0].is_quoted);
+  EXPECT_EQ(found[1].path, "c.h");
+  EXPECT_FALSE(found[1].is_quoted);
+}
+
+TEST(TidyRules, malformed_floors_are_found) {
+  Problems problems;
+  const auto folders = parse_floors("# words\n\n0 base :\n1 device : base\n", problems);
+  EXPECT_TRUE(problems.empty());
+  ASSERT_EQ(folders.size(), 2U);
+  EXPECT_EQ(folders[1].may_include, std::vector<std::string>{"base"});
+  (void)parse_floors("base : 0\n0 base\n0 base :\n1 base :\n", problems);
+  EXPECT_EQ(problems.size(), 3U);
+}
+
+TEST(TidyRules, arrows_that_do_not_point_down_are_found) {
+  EXPECT_TRUE(check_floors(three_floors).empty());
+  EXPECT_TRUE(check_floors({{1, "a", {}}, {1, "b", {"a"}}}).empty());
+  EXPECT_EQ(check_floors({{0, "a", {"b"}}, {1, "b", {}}}).size(), 1U);     // upwards
+  EXPECT_EQ(check_floors({{1, "a", {"b"}}, {1, "b", {}}}).size(), 1U);     // sideways, later
+  EXPECT_EQ(check_floors({{1, "a", {"b"}}, {1, "b", {"a"}}}).size(), 1U);  // a cycle
+  EXPECT_EQ(check_floors({{1, "a", {"a"}}}).size(), 1U);                   // itself
+  EXPECT_EQ(check_floors({{1, "a", {"missing"}}}).size(), 1U);
+}
+
+TEST(TidyRules, unlisted_and_missing_folders_are_found) {
+  const Files files = {
+      {"src/base/a.cpp", ""}, {"src/device/cpu/b.cpp", ""}, {"src/floors.txt", ""}};
+  EXPECT_TRUE(check_folders_listed(files, {{0, "base", {}}, {1, "device", {}}}).empty());
+  EXPECT_EQ(check_folders_listed(files, {{0, "base", {}}}).size(), 1U);
+  EXPECT_EQ(check_folders_listed(files, three_floors).size(), 1U);
+}
+
+TEST(TidyRules, missing_stray_and_misplaced_paragraphs_are_found) {
+  const std::string words = " holds things that are long enough to be a paragraph of words.\n\n";
+  const std::string base = "**`base/`**" + words, device = "**`device/`**" + words,
+                    kernels = "**`kernels/`**" + words;
+  EXPECT_TRUE(check_readme("# src\n\n" + base + device + kernels, three_floors).empty());
+  EXPECT_EQ(check_readme(base + kernels, three_floors).size(), 1U);
+  EXPECT_EQ(check_readme(base + "**`device/`** short\n" + kernels, three_floors).size(), 1U);
+  EXPECT_EQ(check_readme(base + kernels + device, three_floors).size(), 1U);
+  EXPECT_EQ(check_readme(base + device + kernels + "**`old/`**" + words, three_floors).size(), 1U);
+}
+
+TEST(TidyRules, forbidden_arrows_between_files_are_found) {
+  const auto problems = [](const char* path, const char* text) {
+    return check_include_arrows({path, text}, three_floors).size();
+  };
+  EXPECT_EQ(problems("src/kernels/a.cpp", "#include \"base/x.h\"\n#include \"kernels/y.h\""), 0U);
+  EXPECT_EQ(problems("src/kernels/cpu/a.cpp", "#include \"device/x.h\"\n#include <vector>"), 0U);
+  EXPECT_EQ(problems("src/base/a.cpp", "// #include \"device/x.h\""), 0U);
+  EXPECT_EQ(problems("src/base/a.cpp", "#include \"device/x.h\""), 1U);
+  EXPECT_EQ(problems("src/device/a_test.cpp", "#include \"kernels/x.h\""), 1U);
+  EXPECT_EQ(problems("src/device/a.cpp", "#include \"x.h\""), 1U);
+  EXPECT_EQ(problems("src/device/a.cpp", "#include \"../base/x.h\""), 1U);
+}
+
+TEST(TidyRules, includes_of_missing_files_are_found) {
+  Files files = {{"src/base/a.h", ""},
+                 {"src/base/b.cpp", "#include \"base/a.h\""},
+                 {"tests/x/c.h", ""},
+                 {"tests/x/d.cpp", "#include \"c.h\"\n#include \"base/a.h\""}};
+  EXPECT_TRUE(check_includes_exist(files).empty());
+  files.push_back({"src/base/e.cpp", "#include \"base/gone.h\"\n#include \"a.h\""});
+  EXPECT_EQ(check_includes_exist(files).size(), 2U);
+}
+
+TEST(TidyRules, include_cycles_are_found) {
+  Files files = {{"src/base/a.h", "#include \"base/b.h\"\n#include \"base/c.h\""},
+                 {"src/base/b.h", "#include \"base/c.h\""},
+                 {"src/base/c.h", ""}};
+  EXPECT_TRUE(check_include_cycles(files).empty());
+  files[2].text = "#include \"base/a.h\"";
+  EXPECT_FALSE(check_include_cycles(files).empty());
+}
+
+TEST(TidyRules, headers_that_nothing_includes_are_found) {
+  Files files = {{"src/base/a.h", "#include \"base/a.h\""}, {"src/base/a.cpp", "#include <a.h>"}};
+  EXPECT_EQ(check_headers_included(files).size(), 1U);
+  files[1].text = "#include \"base/a.h\"";
+  EXPECT_TRUE(check_headers_included(files).empty());
+}
+
+TEST(TidyRules, sources_that_nothing_builds_are_found) {
+  const Files good = {{"src/base/deep/a.cpp", ""},
+                      {"tests/CMakeLists.txt", "add_executable(x tidy/x_test.cpp)"},
+                      {"tests/tidy/x_test.cpp", ""},
+                      {"bench/CMakeLists.txt", "file(GLOB all ${DIR}/*_bench.cpp)"},
+                      {"bench/y_bench.cpp", ""}};
+  EXPECT_TRUE(check_built(good, three_floors).empty());
+  const Files bad = {{"src/a.cpp", ""},
+                     {"src/unlisted/a.cpp", ""},
+                     {"src/base/a.cc", ""},
+                     {"bench/CMakeLists.txt", "add_executable(x xy_test.cpp)"},
+                     {"bench/y_test.cpp", ""}};
+  EXPECT_EQ(check_built(bad, three_floors).size(), 4U);
+}
+
+TEST(TidyRules, device_headers_outside_back_ends_are_found) {
+  const auto problems = [](const char* path, const char* include) {
+    return check_device_headers({path, std::string("#include ") + include}).size();
+  };
+  EXPECT_EQ(problems("src/kernels/cpu/a.cpp", "<cblas.h>"), 0U);
+  EXPECT_EQ(problems("src/comm/nccl/a.cpp", "<cuda_runtime.h>"), 0U);
+  EXPECT_EQ(problems("src/kernels/a.cpp", "\"kernels/cuda/table.h\""), 0U);
+  for (const char* include : {"<cblas.h>", "<cuda_runtime.h>", "\"cudnn.h\"", "<cublasLt.h>",
+                              "<nccl.h>", "<gloo/context.h>", "<cuda.h>"}) {
+    EXPECT_EQ(problems("src/kernels/a.cpp", include), 1U) << include;
+    EXPECT_EQ(problems("src/kernels/null/cpu.h", include), 1U) << include;
+  }
+}
+
+TEST(TidyRules, process_exits_are_found) {
+  for (const char* bad : {"std::exit(1);", "if (x) exit(1);", "else ::_exit(2);", "quick_exit(0);",
+                          "std::abort();", "std::set_terminate(std::abort);", "std::terminate();",
+                          "return ::abort();", "else exit (3);", "#define STOP std::abort()"}) {
+    EXPECT_EQ(check_process_exit(source(bad)).size(), 1U) << bad;
+    EXPECT_TRUE(check_process_exit({"src/base/check.cpp", bad}).empty()) << bad;
+  }
+  for (const char* good : {"comm.abort();", "void abort() noexcept;", "Group::abort();", "abort();",
+                           "// exit(1)", "\"exit(1)\"", "int exit = 0;", "on_exit(f);",
+                           "stream->exit();", "EXPECT_EXIT(f(), g, h);"}) {
+    EXPECT_TRUE(check_process_exit(source(good)).empty()) << good;
+  }
+}
+
+TEST(TidyRules, raw_allocations_are_found) {
+  for (const char* bad :
+       {"auto* p = new int;", "delete p;", "delete[] p;", "std::malloc(4);", "p = (int*)malloc(4);",
+        "::aligned_alloc(8, 8);", "cudaMalloc(&p, 4);", "check(cudaMallocAsync(&p, 4, s));"}) {
+    EXPECT_EQ(check_raw_allocation(source(bad)).size(), 1U) << bad;
+    EXPECT_EQ(check_raw_allocation({"src/device/device.cpp", bad}).size(), 1U) << bad;
+    EXPECT_TRUE(check_raw_allocation({"src/device/cpu/cpu_device.cpp", bad}).empty()) << bad;
+  }
+  for (const char* good : {"Buffer(const Buffer&) = delete;", "// a new job", "\"delete p\"",
+                           "#include <new>", "int new_size = 0;", "pool.malloc(4);"}) {
+    EXPECT_TRUE(check_raw_allocation(source(good)).empty()) << good;
+  }
+}
+
+TEST(TidyRules, reads_of_the_environment_are_found) {
+  EXPECT_EQ(check_environment(source("return std::getenv(\"X\");")).size(), 1U);
+  EXPECT_EQ(check_environment(source("extern char** environ;")).size(), 1U);
+  EXPECT_TRUE(check_environment(source("// getenv(\"X\")")).empty());
+  EXPECT_TRUE(check_environment({"src/cli/main.cpp", "getenv(\"X\");"}).empty());
+}
+
+TEST(TidyRules, using_namespace_in_headers_is_found) {
+  EXPECT_EQ(check_using_namespace(header("using\n namespace std;")).size(), 1U);
+  EXPECT_TRUE(check_using_namespace(source("using namespace std;")).empty());
+  EXPECT_TRUE(check_using_namespace(header("using base::Shape;\nnamespace x {}")).empty());
+}
+
+TEST(TidyRules, headers_without_pragma_once_are_found) {
+  EXPECT_TRUE(check_pragma_once(header("// words\n#pragma once\n")).empty());
+  EXPECT_EQ(check_pragma_once(header("// #pragma once\n")).size(), 1U);
+  EXPECT_TRUE(check_pragma_once(source("")).empty());
+}
+
+TEST(TidyRules, files_without_a_licence_line_are_found) {
+  const std::string line = "SPDX-License-Identifier: Apache-2.0\n";
+  EXPECT_TRUE(check_spdx(source("// " + line)).empty());
+  EXPECT_TRUE(check_spdx({"tests/a.py", "#!/usr/bin/env python3\n# " + line}).empty());
+  EXPECT_TRUE(check_spdx({"src/README.md", "words"}).empty());
+  EXPECT_EQ(check_spdx(source("#pragma once\n// " + line)).size(), 1U);
+  EXPECT_EQ(check_spdx(source("")).size(), 1U);
+  EXPECT_EQ(check_spdx({"CMakeLists.txt", "project(x)"}).size(), 1U);
+  EXPECT_EQ(check_spdx({"bench/a.sh", "#!/bin/sh\nset -e\n# " + line}).size(), 1U);
+}
+
+TEST(TidyRules, paths_of_one_machine_are_found) {
+  for (const char* bad : {"\"/tmp/x\"", "// see /home/me", "/work/main", "(/root)", "=/tmp"}) {
+    EXPECT_EQ(check_machine_paths(source(bad)).size(), 1U) << bad;
+  }
+  for (const char* good : {"\"base/work/x.h\"", "a /worker", "/template", "x /roots", "~/tmp-x"}) {
+    EXPECT_TRUE(check_machine_paths(source(good)).empty()) << good;
+  }
+}
+
+TEST(TidyRules, open_ends_without_an_issue_are_found) {
+  for (const char* bad : {"// TODO: later", "// FIXME", "// TODO(me)", "// TODO(#)", "TODO(#12"}) {
+    EXPECT_EQ(check_open_ends(source(bad)).size(), 1U) << bad;
+  }
+  for (const char* good : {"// TODO(#12): later", "int TODOS;", "\"AUTODOC\""}) {
+    EXPECT_TRUE(check_open_ends(source(good)).empty()) << good;
+  }
+}
+
+}  // namespace
+}  // namespace trireme::tidy

@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0
+// The rules of rules.h, applied to this source tree.
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <iterator>
+
+#include "rules.h"
+
+namespace trireme::tidy {
+namespace {
+
+const std::filesystem::path& root() {
+  static const std::filesystem::path path(TRIREME_SOURCE_DIR);
+  return path;
+}
+
+// Everything under src/, tests/, bench/ and cmake/.
+const Files& tree() {
+  static const Files files = read_tree(root(), {"src", "tests", "bench", "cmake"});
+  return files;
+}
+
+std::string text_of(const char* path) {
+  std::ifstream in(root() / path, std::ios::binary);
+  EXPECT_TRUE(in) << path << " cannot be read";
+  return {std::istreambuf_iterator<char>(in), {}};
+}
+
+std::vector<Folder> floors() {
+  Problems ignored;
+  return parse_floors(text_of("src/floors.txt"), ignored);
+}
+
+void expect_none(const Problems& problems) {
+  for (const std::string& problem : problems) ADD_FAILURE() << problem;
+}
+
+// Applies a rule for single files to those whose path starts with `prefix`.
+template <typename Rule>
+void expect_in_each(const char* prefix, Rule&& rule) {
+  int count = 0;
+  for (const SourceFile& file : tree()) {
+    if (file.path.rfind(prefix, 0) != 0) continue;
+    ++count;
+    expect_none(rule(file));
+  }
+  EXPECT_GT(count, 0) << "no file under " << root() / prefix;
+}
+
+TEST(Tidy, floors_are_well_formed) {
+  Problems problems;
+  EXPECT_FALSE(parse_floors(text_of("src/floors.txt"), problems).empty());
+  expect_none(problems);
+}
+
+TEST(Tidy, floors_point_down) { expect_none(check_floors(floors())); }
+
+TEST(Tidy, every_folder_is_listed_and_exists) {
+  expect_none(check_folders_listed(tree(), floors()));
+}
+
+TEST(Tidy, every_folder_is_described) {
+  expect_none(check_readme(text_of("src/README.md"), floors()));
+}
+
+TEST(Tidy, includes_follow_the_floors) {
+  const auto folders = floors();
+  expect_in_each("src/",
+                 [&](const SourceFile& file) { return check_include_arrows(file, folders); });
+}
+
+TEST(Tidy, included_files_exist) { expect_none(check_includes_exist(tree())); }
+TEST(Tidy, includes_have_no_cycle) { expect_none(check_include_cycles(tree())); }
+TEST(Tidy, every_header_is_included) { expect_none(check_headers_included(tree())); }
+TEST(Tidy, every_source_is_built) { expect_none(check_built(tree(), floors())); }
+TEST(Tidy, device_headers_stay_in_back_ends) { expect_in_each("src/", check_device_headers); }
+TEST(Tidy, only_check_and_main_end_the_process) { expect_in_each("src/", check_process_exit); }
+TEST(Tidy, only_device_back_ends_allocate) { expect_in_each("src/", check_raw_allocation); }
+TEST(Tidy, only_cli_reads_the_environment) { expect_in_each("src/", check_environment); }
+TEST(Tidy, headers_open_no_namespace) { expect_in_each("", check_using_namespace); }
+TEST(Tidy, headers_are_included_once) { expect_in_each("", check_pragma_once); }
+TEST(Tidy, files_begin_with_the_licence) { expect_in_each("", check_spdx); }
+TEST(Tidy, no_path_belongs_to_one_machine) { expect_in_each("src/", check_machine_paths); }
+TEST(Tidy, open_ends_have_an_issue) { expect_in_each("src/", check_open_ends); }
+
+}  // namespace
+}  // namespace trireme::tidy
