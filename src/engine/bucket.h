@@ -15,9 +15,10 @@ namespace trireme::engine {
 class Bucket {
  public:
   // Takes flat parameters and gradients, and a gradient accumulator of its own for every tied copy.
-  // The parameters of a tied copy are those of its owner: see tie().
+  // Without a gradient arena (inference) gradients are absent. The parameters of a tied copy are
+  // those of its owner: see tie().
   Bucket(std::vector<spec::Param> params, const spec::Recipe&, const spec::Sizes&,
-         device::Arena& param_arena, device::Arena& grad_arena);
+         device::Arena& param_arena, device::Arena* grad_arena);
 
   const std::vector<spec::Param>& specs() const { return specs_; }
   const spec::BucketLayout& layout() const { return layout_; }

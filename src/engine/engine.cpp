@@ -47,6 +47,36 @@ void init_param(device::Stream& stream, const spec::Param& param, uint64_t seed,
   }
 }
 
+// A flat f32 or bf16 tensor as floats. Both wait for the device.
+std::vector<float> download_floats(device::Stream& stream, const device::Tensor& from) {
+  std::vector<float> values(static_cast<size_t>(from.elements()));
+  if (from.dtype == base::DType::f32) {
+    stream.download(std::as_writable_bytes(std::span(values)), from);
+    stream.synchronize();
+    return values;
+  }
+  std::vector<base::Bf16> stored(values.size());
+  stream.download(std::as_writable_bytes(std::span(stored)), from);
+  stream.synchronize();
+  std::transform(stored.begin(), stored.end(), values.begin(),
+                 [](base::Bf16 v) { return static_cast<float>(v); });
+  return values;
+}
+
+void upload_floats(device::Stream& stream, const device::Tensor& to,
+                   std::span<const float> values) {
+  if (to.dtype == base::DType::f32) {
+    stream.upload(to, std::as_bytes(values));
+    stream.synchronize();
+    return;
+  }
+  std::vector<base::Bf16> stored(values.size());
+  std::transform(values.begin(), values.end(), stored.begin(),
+                 [](float v) { return base::Bf16(v); });
+  stream.upload(to, std::as_bytes(std::span(stored)));
+  stream.synchronize();
+}
+
 }  // namespace
 
 struct Engine::Arenas {
@@ -73,11 +103,15 @@ Engine::Engine(device::Device& device, const spec::ModelSpec& model, const spec:
                                            plan_.schedule.microbatches,
                                            std::get<spec::HeadSpec>(model.layers.back()).vocab);
   executor_ = std::make_unique<Executor>(plan_.schedule, 0, std::vector<Stage*>{stage_.get()});
-  std::vector<optim::ShardView> shards;
-  for (const Bucket& bucket : stage_->buckets()) {
-    shards.push_back({bucket.flat_params(), bucket.flat_grads(), bucket.layout().decayed});
+  vocab_ = std::get<spec::HeadSpec>(model.layers.back()).vocab;
+  if (!plan_.inference) {
+    std::vector<optim::ShardView> shards;
+    for (const Bucket& bucket : stage_->buckets()) {
+      shards.push_back({bucket.flat_params(), bucket.flat_grads(), bucket.layout().decayed});
+    }
+    optimizer_ = std::make_unique<optim::AdamW>(*compute_, arenas_->optim, shards, options.adamw);
   }
-  optimizer_ = std::make_unique<optim::AdamW>(*compute_, arenas_->optim, shards, options.adamw);
+  token_losses_ = arenas_->staging.take(spec::token_losses_spec(spec::local_shape_of(plan_)));
   sink_.sums = arenas_->optim.take({{spec::step_sums_bytes}, base::DType::u8});
   state_ = arenas_->optim.take({{spec::step_state_bytes}, base::DType::u8});
   ops::fill(*compute_, {.d = sink_.sums});
@@ -90,7 +124,7 @@ Engine::~Engine() { compute_->synchronize(); }
 void Engine::init_weights(uint64_t seed) {
   for (size_t b = 0; b < stage_->buckets().size(); ++b) {
     const Bucket& bucket = stage_->buckets()[b];
-    const device::Tensor flat = optimizer_->weights(static_cast<int>(b));
+    const device::Tensor flat = flat_weights(static_cast<int>(b));
     ops::fill(*compute_, {.d = flat});  // padding too: it must stay zero
     for (const spec::BucketEntry& entry : bucket.layout().entries) {
       const spec::Param& param = bucket.specs()[static_cast<size_t>(entry.param)];
@@ -99,7 +133,7 @@ void Engine::init_weights(uint64_t seed) {
                  flat.slice_rows(entry.offset, entry.elements));
     }
   }
-  optimizer_->publish(*compute_);
+  if (optimizer_) optimizer_->publish(*compute_);
 }
 
 void Engine::step(MicrobatchSource& source, double learning_rate) {
@@ -109,6 +143,7 @@ void Engine::step(MicrobatchSource& source, double learning_rate) {
 }
 
 void Engine::accumulate(MicrobatchSource& source) {
+  TRIREME_CHECK(!plan_.inference, "a training step under an inference plan");
   inputs_->load(source, plan_.schedule.microbatches, *compute_);
   stage_->zero_grads(*compute_);
   executor_->run(*compute_, *inputs_, sink_);
@@ -145,15 +180,44 @@ StepReport Engine::report() {
           .skipped_in_a_row = state.skipped_in_a_row};
 }
 
-EvalReport Engine::evaluate(MicrobatchSource& source) {
-  inputs_->load(source, 1, *compute_);
-  compute_->wait(inputs_->ready(0));
-  stage_->evaluate(*compute_, 0, inputs_->batch(0), sink_);
+EvalReport Engine::evaluate(MicrobatchSource& source, std::span<float> token_losses) {
+  if (!token_losses.empty()) sink_.token_losses = token_losses_;
+  run_forward(source);
+  sink_.token_losses = {};
   kernels::StepSums sums{};
   compute_->download(std::as_writable_bytes(std::span(&sums, 1)), sink_.sums);
+  if (!token_losses.empty()) {
+    compute_->download(std::as_writable_bytes(token_losses), token_losses_);
+  }
   ops::fill(*compute_, {.d = sink_.sums});
   compute_->synchronize();
   return {sums.loss, sums.tokens};
+}
+
+std::vector<float> Engine::logits(MicrobatchSource& source, int64_t token) {
+  TRIREME_CHECK(plan_.inference && token >= 0 && token < plan_.microbatch_tokens(),
+                "logits of token {}", token);
+  const base::TensorSpec spec{{1, vocab_}, base::DType::f32};
+  if (!logits_arena_) {
+    logits_arena_ =
+        std::make_unique<device::Arena>(make_arena(device_, Mem::staging, base::bytes_of(spec)));
+  }
+  const device::Arena::Mark mark(*logits_arena_);
+  sink_.logits = logits_arena_->take(spec);
+  sink_.first_logits_row = token;
+  run_forward(source);
+  std::vector<float> values(static_cast<size_t>(vocab_));
+  compute_->download(std::as_writable_bytes(std::span(values)), sink_.logits.reshape({vocab_}));
+  ops::fill(*compute_, {.d = sink_.sums});
+  compute_->synchronize();
+  sink_.logits = {};
+  return values;
+}
+
+void Engine::run_forward(MicrobatchSource& source) {
+  inputs_->load(source, 1, *compute_);
+  compute_->wait(inputs_->ready(0));
+  stage_->evaluate(*compute_, 0, inputs_->batch(0), sink_);
 }
 
 std::vector<Engine::ParamInfo> Engine::parameters() const {
@@ -168,11 +232,7 @@ std::vector<Engine::ParamInfo> Engine::parameters() const {
 }
 
 std::vector<float> Engine::read_weights(const std::string& name) {
-  const Located at = locate(name);
-  std::vector<float> values(static_cast<size_t>(at.elements));
-  compute_->download(std::as_writable_bytes(std::span(values)), weights_of(at));
-  compute_->synchronize();
-  return values;
+  return download_floats(*compute_, weights_of(locate(name)));
 }
 
 void Engine::write_weights(const std::string& name, std::span<const float> values) {
@@ -181,28 +241,16 @@ void Engine::write_weights(const std::string& name, std::span<const float> value
     throw base::ConfigError(
         fmt::format("'{}' has {} elements, {} were given", name, at.elements, values.size()));
   }
-  compute_->upload(weights_of(at), std::as_bytes(values));
-  optimizer_->publish(*compute_);
+  upload_floats(*compute_, weights_of(at), values);
+  if (optimizer_) optimizer_->publish(*compute_);
   compute_->synchronize();
 }
 
 std::vector<float> Engine::read_grads(const std::string& name) {
+  TRIREME_CHECK(!plan_.inference, "gradients under an inference plan");
   const Located at = locate(name);
-  const device::Tensor grad =
-      stage_->buckets()[static_cast<size_t>(at.bucket)].flat_grads().slice_rows(at.offset,
-                                                                                at.elements);
-  std::vector<float> values(static_cast<size_t>(at.elements));
-  if (grad.dtype == base::DType::f32) {
-    compute_->download(std::as_writable_bytes(std::span(values)), grad);
-    compute_->synchronize();
-  } else {
-    std::vector<base::Bf16> stored(values.size());
-    compute_->download(std::as_writable_bytes(std::span(stored)), grad);
-    compute_->synchronize();
-    std::transform(stored.begin(), stored.end(), values.begin(),
-                   [](base::Bf16 v) { return static_cast<float>(v); });
-  }
-  return values;
+  const Bucket& bucket = stage_->buckets()[static_cast<size_t>(at.bucket)];
+  return download_floats(*compute_, bucket.flat_grads().slice_rows(at.offset, at.elements));
 }
 
 std::string Engine::weights_sha256() {
@@ -241,8 +289,13 @@ Engine::Located Engine::locate(const std::string& name) const {
   throw base::ConfigError(fmt::format("the model has no parameter '{}'", name));
 }
 
+device::Tensor Engine::flat_weights(int bucket) const {
+  return optimizer_ ? optimizer_->weights(bucket)
+                    : stage_->buckets()[static_cast<size_t>(bucket)].flat_params();
+}
+
 device::Tensor Engine::weights_of(const Located& at) const {
-  return optimizer_->weights(at.bucket).slice_rows(at.offset, at.elements);
+  return flat_weights(at.bucket).slice_rows(at.offset, at.elements);
 }
 
 }  // namespace trireme::engine

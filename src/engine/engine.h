@@ -70,8 +70,11 @@ class Engine {
   // Waits for the device and reads what the last apply() left there.
   StepReport report();
 
-  // The loss of one micro-batch, without gradients; waits for the device.
-  EvalReport evaluate(MicrobatchSource&);
+  // The loss of one micro-batch, without gradients; waits for the device. `token_losses`, if not
+  // empty, gets the loss of every token (zero where the label is negative).
+  EvalReport evaluate(MicrobatchSource&, std::span<float> token_losses = {});
+  // The logits of one token of a micro-batch; waits for the device. REQUIRES: an inference plan.
+  std::vector<float> logits(MicrobatchSource&, int64_t token);
 
   // ---- parameters and gradients by name, whole, in fp32; each call waits for the device.
   struct ParamInfo {
@@ -98,6 +101,8 @@ class Engine {
   };
 
   void init_weights(uint64_t seed);
+  void run_forward(MicrobatchSource&);
+  device::Tensor flat_weights(int bucket) const;
   Located locate(const std::string& name) const;
   device::Tensor weights_of(const Located&) const;
 
@@ -109,9 +114,12 @@ class Engine {
   std::unique_ptr<Stage> stage_;
   std::unique_ptr<InputStaging> inputs_;
   std::unique_ptr<Executor> executor_;
-  std::unique_ptr<optim::AdamW> optimizer_;
+  std::unique_ptr<optim::AdamW> optimizer_;  // none in inference
   nn::StepSink sink_;
-  device::Tensor state_;  // one kernels::StepState
+  device::Tensor state_;         // one kernels::StepState
+  device::Tensor token_losses_;  // [T] f32
+  std::unique_ptr<device::Arena> logits_arena_;
+  int64_t vocab_ = 0;
 };
 
 }  // namespace trireme::engine

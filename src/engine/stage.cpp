@@ -1,12 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/stage.h"
 
-#include <algorithm>
-
 #include "base/check.h"
 #include "kernels/ops.h"
+#include "spec/predict.h"
 #include "spec/rope.h"
-#include "spec/stash_layout.h"
 
 namespace trireme::engine {
 namespace {
@@ -19,32 +17,11 @@ std::vector<spec::Recompute> recompute_of(const spec::ModelSpec& model, const sp
   return {plan.recompute.begin() + range.first, plan.recompute.begin() + range.last};
 }
 
-bool is_merged(const spec::Plan& plan, int rank) {
-  const auto& program = plan.schedule.program[static_cast<size_t>(rank)];
-  return std::none_of(program.begin(), program.end(),
-                      [](const schedule::Action& a) { return a.op == schedule::Op::B; });
-}
-
-std::vector<spec::Facts> facts_of(const spec::ModelSpec& model, const spec::Plan& plan, int stage,
-                                  const spec::Backend& backend) {
-  const spec::LayerRange range = spec::layers_of_stage(model, plan, stage);
-  std::vector<spec::Facts> all;
-  for (int layer = range.first; layer < range.last; ++layer) {
-    all.push_back(spec::facts(model, layer, spec::local_shape_of(plan), plan.recipe,
-                              plan.recompute[static_cast<size_t>(layer)], backend));
-  }
-  return all;
-}
-
 StashPools make_pools(const spec::ModelSpec& model, const spec::Plan& plan, int stage,
                       const spec::Backend& backend, device::Device& device) {
-  const std::vector<spec::Facts> all = facts_of(model, plan, stage, backend);
-  const std::vector<spec::Recompute> recompute = recompute_of(model, plan, stage);
-  const int rank = plan.schedule.lanes.front()[static_cast<size_t>(stage)];
-  const spec::StashLayout layout = spec::stash_layout(
-      all, recompute, schedule::in_flight(plan.schedule)[static_cast<size_t>(rank)],
-      is_merged(plan, rank));
-  return {device, all, recompute, layout};
+  const std::vector<spec::Facts> layers = spec::facts_of_stage(model, plan, stage, backend);
+  return {device, layers, recompute_of(model, plan, stage),
+          spec::stash_layout_of_stage(model, plan, stage, layers)};
 }
 
 }  // namespace
@@ -55,7 +32,6 @@ Stage::Stage(const spec::ModelSpec& model, const spec::Plan& plan, int stage,
     : shape_(spec::local_shape_of(plan)),
       recipe_(plan.recipe),
       recompute_(recompute_of(model, plan, stage)),
-      is_merged_(is_merged(plan, plan.schedule.lanes.front()[static_cast<size_t>(stage)])),
       stash_(make_pools(model, plan, stage, backend, device)),
       scratch_(memory.scratch) {
   const spec::LayerRange range = spec::layers_of_stage(model, plan, stage);
@@ -65,7 +41,7 @@ Stage::Stage(const spec::ModelSpec& model, const spec::Plan& plan, int stage,
     layers_.push_back(nn::make_layer(spec, shape_, backend));
     phases.push_back(layers_.back()->phases());
     buckets_.emplace_back(spec::params_of(model, layer), recipe_, plan.mesh, memory.params,
-                          memory.grads);
+                          plan.inference ? nullptr : &memory.grads);
     const auto* block = std::get_if<spec::BlockSpec>(&spec);
     if (block == nullptr || !block->rope || rope_table_) continue;
     host_rope_table_ = spec::rope_table(*block->rope, block->head_dim, shape_.seq_len);
@@ -101,7 +77,7 @@ void Stage::forward(device::Stream& stream, int microbatch, const Microbatch& ba
 
 void Stage::backward(device::Stream& stream, int microbatch, const Microbatch& batch,
                      nn::StepSink& sink) {
-  TRIREME_CHECK(is_merged_, "BW in a schedule that splits the backward");
+  TRIREME_CHECK(stash_.layout().is_merged, "BW in a schedule that splits the backward");
   walk(backward_, {stream, microbatch, batch, sink});
   stash_.end_backward_input(microbatch);
   stash_.end_backward_weight(microbatch);
@@ -180,7 +156,7 @@ void Stage::finish(const Step& step, const Work& work) {
       stash_.release_dropped(step.layer, work.microbatch);
       break;
     case Kind::backward_input:
-      if (!is_merged_) stash_.release_after_input(step.layer, work.microbatch);
+      if (!stash_.layout().is_merged) stash_.release_after_input(step.layer, work.microbatch);
       break;
     case Kind::backward_weight:
       stash_.release_after_weight(step.layer, work.microbatch);

@@ -63,7 +63,6 @@ class Stage {
   spec::LocalShape shape_;
   spec::Recipe recipe_;
   std::vector<spec::Recompute> recompute_;  // by layer of the stage
-  bool is_merged_;
   std::vector<std::unique_ptr<nn::Layer>> layers_;
   std::vector<Bucket> buckets_;
   StashPools stash_;

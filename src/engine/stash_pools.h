@@ -42,6 +42,7 @@ class StashPools {
   void release_after_input(int layer, int microbatch);   // after B (apart)
   void release_after_weight(int layer, int microbatch);  // after W or BW
 
+  const spec::StashLayout& layout() const { return layout_; }
   // Highest bytes that were taken at one time, by pool.
   int64_t peak(spec::Pool pool) const { return peak_[static_cast<size_t>(pool)]; }
 

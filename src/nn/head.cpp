@@ -12,6 +12,17 @@ namespace {
 using spec::HeadParam;
 using spec::HeadSlot;
 
+// Copies the rows that the sink asks for out of a chunk that starts at row `begin`.
+void keep_logits(const Pass& pass, const Tensor& chunk, int64_t begin) {
+  const Tensor& to = pass.sink.logits;
+  const int64_t first = std::max(begin, pass.sink.first_logits_row);
+  const int64_t last = std::min(begin + chunk.rows(), pass.sink.first_logits_row + to.rows());
+  if (first >= last) return;
+  kernels::ops::copy(pass.stream,
+                     {.x = chunk.slice_rows(first - begin, last - first),
+                      .d = to.slice_rows(first - pass.sink.first_logits_row, last - first)});
+}
+
 Tensor at(std::span<const Tensor> tensors, HeadParam param) {
   return tensors[static_cast<size_t>(param)];
 }
@@ -44,6 +55,7 @@ void Head::chunk(Pass& pass, int64_t begin, int64_t rows) const {
                                   .y = h,
                                   .stats = pass.stash[HeadSlot::stats].slice_rows(begin, rows)});
   linear_forward(pass, {.x = h, .weight = weight, .y = logits});
+  if (pass.sink.logits) keep_logits(pass, logits, begin);
   ops::cross_entropy_stats(pass.stream, {.logits = logits, .labels = labels, .stats = ce_stats});
   ops::cross_entropy_grad(
       pass.stream,

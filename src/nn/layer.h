@@ -49,6 +49,8 @@ class Stash {
 struct StepSink {
   Tensor sums;          // one kernels::StepSums
   Tensor token_losses;  // optional [T] f32: evaluation
+  Tensor logits;        // optional [n, V] f32: gets the logits of rows [first_logits_row, + n)
+  int64_t first_logits_row = 0;
 };
 
 // What a layer may touch while it runs.

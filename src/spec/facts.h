@@ -69,6 +69,7 @@ struct Slot {
   bool recomputable = false;  // cheap to refill: dropped by Recompute::selective
   int replaces = -1;  // a b_to_w slot that is stored over this f_to_b slot, which is dead by then
   Place place = Place::device;
+  bool backward_only = false;  // written in F for B's sake: not there in inference
 };
 
 // Slots 0 and 1 of every layer: its input and the gradient of its output. A layer's output is
@@ -109,6 +110,7 @@ bool is_kept(const Slot&, int index, Recompute);
 struct ScratchSet {
   const char* name = "";
   std::vector<base::TensorSpec> tensors;
+  bool in_forward = false;  // needed by F, too
 };
 int64_t bytes_of(const ScratchSet&);
 

@@ -39,11 +39,12 @@ Facts head_facts(const HeadSpec& s, const FactsInput& in) {
   f.stash[slot_x] = {.name = "x", .spec = x};
   f.stash[slot_dy] = {.name = "dy", .spec = {}, .life = Life::b_to_w};
   f.stash[static_cast<size_t>(HeadSlot::stats)] = {.name = "stats", .spec = stats};
-  f.stash[static_cast<size_t>(HeadSlot::dh)] = {.name = "dh", .spec = x};
+  f.stash[static_cast<size_t>(HeadSlot::dh)] = {.name = "dh", .spec = x, .backward_only = true};
 
   const int64_t chunk = std::min(tokens, in.shape.head_chunk_rows);
-  f.scratch = {{"head.chunk", {{{chunk, s.width}, act}, {{chunk, s.vocab}, act}, f32({chunk, 3})}},
-               {"head.norm", {partials}}};
+  f.scratch = {
+      {"head.chunk", {{{chunk, s.width}, act}, {{chunk, s.vocab}, act}, f32({chunk, 3})}, true},
+      {"head.norm", {partials}}};
 
   for (int64_t begin = 0; begin < tokens; begin += chunk) {
     const int64_t rows = std::min(chunk, tokens - begin);

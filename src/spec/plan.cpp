@@ -41,6 +41,7 @@ Plan one_rank_plan(const ModelSpec& model, const OneRankOptions& options, const 
   plan.microbatch_sequences = options.microbatch_sequences;
   plan.seq_len = options.seq_len;
   plan.recipe = options.recipe;
+  plan.inference = options.inference;
   plan.recompute.assign(model.layers.size(), options.recompute);
   plan.recompute.front() = plan.recompute.back() = Recompute::none;
   plan.head_chunk_rows = options.head_chunk_rows != 0
@@ -83,6 +84,8 @@ void check_plan(const ModelSpec& model, const Plan& plan) {
   demand(plan.expert_capacity == 0, "expert_capacity: the model has no experts; use 0");
   demand(plan.recipe.grad == base::DType::f32 || plan.recipe.grad == base::DType::bf16,
          fmt::format("gradients in {}: use f32 or bf16", base::name_of(plan.recipe.grad)));
+  demand(!plan.inference || plan.schedule.microbatches == 1,
+         fmt::format("{} micro-batches: inference runs one", plan.schedule.microbatches));
   demand(plan.microbatch_sequences >= 1,
          fmt::format("{} sequences in a micro-batch: at least 1", plan.microbatch_sequences));
   demand(plan.seq_len >= 1 && plan.seq_len <= model.max_seq,

@@ -70,6 +70,9 @@ struct Plan {
   bool sequence_parallel = false;
   Context context = Context::none;
 
+  // Forward only: no gradients, no optimizer state, no backward.
+  bool inference = false;
+
   // One micro-batch of one data-parallel rank.
   int64_t microbatch_sequences = 1;
   int64_t seq_len = 0;
@@ -114,6 +117,7 @@ struct OneRankOptions {
   Recipe recipe;
   Recompute recompute = Recompute::none;  // of every block
   int64_t head_chunk_rows = 0;            // 0: chosen so that a chunk of logits stays near 8 MiB
+  bool inference = false;                 // REQUIRES: one micro-batch
 };
 // A checked plan, with its prediction, for one rank.
 Plan one_rank_plan(const ModelSpec&, const OneRankOptions&, const Backend&);

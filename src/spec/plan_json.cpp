@@ -171,6 +171,7 @@ Json to_json(const Plan& plan) {
        {{"params", plan.zero.params}, {"grads", plan.zero.grads}, {"optim", plan.zero.optim}}},
       {"sequence_parallel", plan.sequence_parallel},
       {"context", contexts.write(plan.context)},
+      {"inference", plan.inference},
       {"microbatch_sequences", plan.microbatch_sequences},
       {"seq_len", plan.seq_len},
       {"recompute", recompute},
@@ -208,6 +209,7 @@ Plan plan_from_json(const Json& json) {
   zero.finish();
   plan.sequence_parallel = in.get<bool>("sequence_parallel");
   plan.context = contexts.read(in.get<std::string>("context"), "context");
+  plan.inference = in.get<bool>("inference");
   plan.microbatch_sequences = in.get<int64_t>("microbatch_sequences");
   plan.seq_len = in.get<int64_t>("seq_len");
   for (const auto& name : in.get<std::vector<std::string>>("recompute")) {

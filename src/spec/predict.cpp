@@ -23,6 +23,7 @@ void add_state(const Facts& layer, const Plan& plan, MemoryTable& sum) {
     return is_sharded ? bucket.elements / shards : bucket.elements;
   };
   sum.params += base::bytes_of({{elements(plan.zero.params)}, plan.recipe.storage});
+  if (plan.inference) return;
   sum.grads += base::bytes_of({{elements(plan.zero.grads)}, plan.recipe.grad});
   const int64_t kept = elements(plan.zero.optim);
   if (plan.recipe.has_master()) sum.optim += base::bytes_of({{kept}, plan.optimizer.master});
@@ -41,30 +42,48 @@ std::vector<base::TensorSpec> input_specs(const LocalShape& shape) {
   return {per_token, per_token, per_token, {{shape.tokens + 1}, base::DType::i32}};
 }
 
+std::vector<Facts> facts_of_stage(const ModelSpec& model, const Plan& plan, int stage,
+                                  const Backend& backend) {
+  const LayerRange range = layers_of_stage(model, plan, stage);
+  std::vector<Facts> layers;
+  for (int layer = range.first; layer < range.last; ++layer) {
+    layers.push_back(facts(model, layer, local_shape_of(plan), plan.recipe,
+                           plan.recompute[static_cast<size_t>(layer)], backend));
+  }
+  return layers;
+}
+
+StashLayout stash_layout_of_stage(const ModelSpec& model, const Plan& plan, int stage,
+                                  std::span<const Facts> layers) {
+  const auto first = static_cast<size_t>(layers_of_stage(model, plan, stage).first);
+  const auto rank = static_cast<size_t>(plan.schedule.lanes.front()[static_cast<size_t>(stage)]);
+  return stash_layout(layers, std::span(plan.recompute).subspan(first, layers.size()),
+                      schedule::in_flight(plan.schedule)[rank],
+                      {.is_merged = !has_split_backward(plan.schedule.program[rank]),
+                       .is_inference = plan.inference});
+}
+
+base::TensorSpec token_losses_spec(const LocalShape& shape) {
+  return {{shape.tokens}, base::DType::f32};
+}
+
 MemoryTable predict_memory(const ModelSpec& model, const Plan& plan, const Backend& backend,
                            int pp_rank) {
   TRIREME_CHECK(plan.stages() == 1 && pp_rank == 0, "stage {} of {}", pp_rank, plan.stages());
   const LocalShape shape = local_shape_of(plan);
-  const LayerRange range = layers_of_stage(model, plan, pp_rank);
+  const std::vector<Facts> layers = facts_of_stage(model, plan, pp_rank, backend);
   MemoryTable sum;
-  std::vector<Facts> layers;
-  for (int layer = range.first; layer < range.last; ++layer) {
-    layers.push_back(facts(model, layer, shape, plan.recipe,
-                           plan.recompute[static_cast<size_t>(layer)], backend));
-    add_state(layers.back(), plan, sum);
-    for (const ScratchSet& set : layers.back().scratch) {
-      sum.scratch = std::max(sum.scratch, bytes_of(set));
+  for (const Facts& layer : layers) {
+    add_state(layer, plan, sum);
+    for (const ScratchSet& set : layer.scratch) {
+      if (!plan.inference || set.in_forward) sum.scratch = std::max(sum.scratch, bytes_of(set));
     }
   }
   sum.params += base::bytes_of(rope_table_spec(model, shape.seq_len));
   sum.optim += base::bytes_of({{step_sums_bytes}, base::DType::u8});
   sum.optim += base::bytes_of({{step_state_bytes}, base::DType::u8});
 
-  const auto& program = plan.schedule.program[static_cast<size_t>(pp_rank)];
-  const StashLayout stash = stash_layout(
-      layers, std::span(plan.recompute).subspan(static_cast<size_t>(range.first), layers.size()),
-      schedule::in_flight(plan.schedule)[static_cast<size_t>(pp_rank)],
-      !has_split_backward(program));
+  const StashLayout stash = stash_layout_of_stage(model, plan, pp_rank, layers);
   sum.stash_f_to_b = stash.of(Pool::f_to_b).total();
   sum.stash_f_to_w = stash.of(Pool::f_to_w).total();
   sum.stash_b_to_w = stash.of(Pool::b_to_w).total();
@@ -74,6 +93,7 @@ MemoryTable predict_memory(const ModelSpec& model, const Plan& plan, const Backe
   for (const base::TensorSpec& spec : input_specs(shape)) {
     sum.staging += plan.schedule.microbatches * base::bytes_of(spec);
   }
+  sum.staging += base::bytes_of(token_losses_spec(shape));
   return sum;
 }
 

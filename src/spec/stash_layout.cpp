@@ -54,10 +54,11 @@ int64_t StashLayout::total_bytes() const {
 }
 
 StashLayout stash_layout(std::span<const Facts> layers, std::span<const Recompute> recompute,
-                         const schedule::InFlight& in_flight, bool is_merged) {
+                         const schedule::InFlight& in_flight, const StashUse& use) {
   TRIREME_CHECK(layers.size() == recompute.size(), "{} layers, {} policies", layers.size(),
                 recompute.size());
   StashLayout layout;
+  const bool is_merged = use.is_merged;
   layout.is_merged = is_merged;
   const auto frames = [&layout](Pool pool) -> int& {
     return layout.pools[static_cast<size_t>(pool)].count;
@@ -74,7 +75,8 @@ StashLayout stash_layout(std::span<const Facts> layers, std::span<const Recomput
     std::vector<SlotHome> forward(slots.size()), backward(slots.size());
     for (int index = 0; index < static_cast<int>(slots.size()); ++index) {
       const Slot& slot = slots[static_cast<size_t>(index)];
-      const int64_t bytes = base::bytes_of(slot.spec);
+      const bool is_unused = use.is_inference && (slot.life == Life::b_to_w || slot.backward_only);
+      const int64_t bytes = is_unused ? 0 : base::bytes_of(slot.spec);
       SlotHome& f = forward[static_cast<size_t>(index)];
       SlotHome& b = backward[static_cast<size_t>(index)];
       if (slot.life == Life::b_to_w) {

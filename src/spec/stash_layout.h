@@ -49,8 +49,13 @@ struct StashLayout {
   int64_t total_bytes() const;
 };
 
+struct StashUse {
+  bool is_merged = true;      // BW in one action; otherwise B and W apart
+  bool is_inference = false;  // no backward: what only it reads has no home
+};
+
 // `layers` and `recompute` go together, one entry per layer of the stage, in order.
 StashLayout stash_layout(std::span<const Facts> layers, std::span<const Recompute> recompute,
-                         const schedule::InFlight&, bool is_merged);
+                         const schedule::InFlight&, const StashUse&);
 
 }  // namespace trireme::spec

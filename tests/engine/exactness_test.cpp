@@ -175,6 +175,30 @@ TEST(ExactnessTest, a_norm_that_is_not_finite_skips_the_step) {
   EXPECT_EQ(rig.engine.report().skipped_in_a_row, 0);
 }
 
+// exp(logit of the label) over the sum is the probability whose -log is the token's loss.
+TEST(ExactnessTest, logits_and_token_losses_agree) {
+  for (const char* recipe : {"fp32", "bf16"}) {
+    Rig rig({.dims = tiny_qwen3(), .recipe = recipe, .inference = true});
+    std::vector<float> losses(26);
+    const engine::EvalReport report = rig.engine.evaluate(rig.source, losses);
+    double sum = 0;
+    for (const float loss : losses) sum += static_cast<double>(loss);
+    EXPECT_NEAR(sum, report.loss_sum, 1e-4);
+    std::vector<int32_t> tokens(26), labels(26), positions(26), offsets(27);
+    rig.source.fill(0, {tokens, labels, positions, offsets});
+    for (const int64_t token : {0, 9, 10, 25}) {
+      const std::vector<float> logits = rig.engine.logits(rig.source, token);
+      ASSERT_EQ(logits.size(), 61U);
+      const int32_t label = labels[static_cast<size_t>(token)];
+      if (label < 0) continue;
+      double total = 0;
+      for (const float logit : logits) total += std::exp(static_cast<double>(logit));
+      const double loss = std::log(total) - static_cast<double>(logits[static_cast<size_t>(label)]);
+      EXPECT_NEAR(loss, static_cast<double>(losses[static_cast<size_t>(token)]), 1e-4);
+    }
+  }
+}
+
 // Documents packed into one sequence do not see each other: the loss of a packed stream is that of
 // its documents.
 TEST(ExactnessTest, packed_documents_equal_separate_ones) {

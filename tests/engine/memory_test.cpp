@@ -143,5 +143,23 @@ TEST(MemoryTest, evaluation_takes_no_more_than_training) {
   expect_equal(before, rig.engine.measured(), "after evaluation");
 }
 
+TEST(MemoryTest, inference_keeps_no_training_state) {
+  for (const spec::ModelDims& dims : {tiny_gpt2(), tiny_llama(), tiny_qwen3()}) {
+    for (const char* recipe : {"fp32", "bf16"}) {
+      RigOptions o{.dims = dims, .recipe = recipe, .recompute = Recompute::full};
+      Rig trainer(o);
+      o.inference = true;
+      Rig reader(o);
+      const engine::EvalReport report = reader.engine.evaluate(reader.source);
+      const MemoryTable& predicted = reader.engine.plan().predicted.memory.front();
+      expect_equal(predicted, reader.engine.measured(), dims.name);
+      EXPECT_EQ(predicted.grads, 0);
+      EXPECT_EQ(predicted.stash_b_to_w + predicted.stash_stream, 0);
+      // Same weights, same loss.
+      EXPECT_EQ(report.loss_sum, trainer.engine.evaluate(trainer.source).loss_sum);
+    }
+  }
+}
+
 }  // namespace
 }  // namespace trireme::tests

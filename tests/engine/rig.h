@@ -92,6 +92,7 @@ struct RigOptions {
   base::DType grad = base::DType::f32;
   int64_t head_chunk_rows = 10;
   const kernels::Kernels* kernels = nullptr;  // default: cpu
+  bool inference = false;
   engine::EngineOptions engine;
   std::optional<schedule::Schedule> schedule;  // default: 1F1B
 };
@@ -105,7 +106,8 @@ inline spec::Plan plan_of(const RigOptions& o, const spec::ModelSpec& model) {
                                          .microbatches = o.microbatches,
                                          .recipe = recipe,
                                          .recompute = o.recompute,
-                                         .head_chunk_rows = o.head_chunk_rows},
+                                         .head_chunk_rows = o.head_chunk_rows,
+                                         .inference = o.inference},
                                         {});
   if (o.schedule) plan.schedule = *o.schedule;
   return plan;
