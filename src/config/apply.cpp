@@ -1,0 +1,320 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "config/apply.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <optional>
+
+#include "base/error.h"
+#include "config/spelling.h"
+
+namespace trireme::config {
+namespace {
+
+const Key* find(const std::vector<Key>& keys, std::string_view section, std::string_view name);
+std::string unknown_section(const Entry& entry, const std::vector<Key>& keys);
+std::string unknown_key(const Entry& entry, const std::vector<Key>& keys);
+std::vector<std::string_view> sections_of(const std::vector<Key>& keys);
+std::string found_text(const Value& value);
+std::string shown(std::string_view text);
+std::optional<std::string> store(const Value& value, const Key& key);
+Value value_from_text(const std::string& text, const Key& key);
+
+template <typename T>
+std::optional<T> number_from(std::string_view text) {
+  if (text.starts_with('+')) text.remove_prefix(1);
+  T value{};
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
+  return value;
+}
+
+}  // namespace
+
+void Report::add(const std::string& where, const std::string& problem) {
+  problems_.push_back(fmt::format("{}: {}", where, problem));
+}
+
+void Report::add_bad_key(const std::string& path, const std::string& where,
+                         const std::string& problem) {
+  bad_.insert(path);
+  add(where, problem);
+}
+
+std::string Report::where(const std::string& path) const {
+  const auto found = where_.find(path);
+  return found == where_.end() ? "default" : found->second;
+}
+
+void Report::demand(bool holds, std::initializer_list<std::string_view> paths,
+                    const std::string& problem) {
+  if (holds) return;
+  for (const std::string_view path : paths) {
+    if (is_bad(std::string(path))) return;
+  }
+  // What the user wrote is to blame, not a default.
+  std::string blamed(*paths.begin());
+  for (const std::string_view path : paths) {
+    if (was_given(blamed)) break;
+    if (was_given(std::string(path))) blamed = path;
+  }
+  add(where(blamed), problem);
+}
+
+void Report::throw_if_any(const std::string& what) const {
+  if (problems_.empty()) return;
+  throw base::ConfigError(fmt::format("{}: {} problem{}\n  {}", what, problems_.size(),
+                                      problems_.size() == 1 ? "" : "s",
+                                      fmt::join(problems_, "\n  ")));
+}
+
+void apply(const std::vector<Entry>& entries, const std::vector<Key>& keys, const std::string& file,
+           Report& report) {
+  const std::vector<std::string_view> sections = sections_of(keys);
+  const auto is_section = [&](std::string_view name) {
+    return !name.empty() && std::find(sections.begin(), sections.end(), name) != sections.end();
+  };
+  std::set<std::string> reported;  // unknown sections, each once
+  for (const Entry& entry : entries) {
+    const bool in_top = entry.section.empty() && !entry.is_section_start;
+    if (!in_top && !is_section(entry.section)) {
+      if (reported.insert(entry.section).second) {
+        report.add(entry.where, unknown_section(entry, keys));
+      }
+      continue;
+    }
+    if (entry.is_section_start) continue;
+    if (in_top && is_section(entry.key)) {
+      report.add(entry.where, fmt::format("{}: found {}, expected the section [{}]", entry.key,
+                                          found_text(entry.value), entry.key));
+      continue;
+    }
+    const Key* key = find(keys, entry.section, entry.key);
+    if (key == nullptr) {
+      report.add(entry.where, unknown_key(entry, keys));
+      continue;
+    }
+    report.remember(key->path(), entry.where);
+    if (const auto problem = store(entry.value, *key)) {
+      report.add_bad_key(key->path(), entry.where, *problem);
+    }
+  }
+  for (const Key& key : keys) {
+    if (key.is_required && !report.was_given(key.path())) {
+      report.add_bad_key(key.path(), file,
+                         fmt::format("{}: required, but not given ({})", key.path(), key.help));
+    }
+  }
+}
+
+std::vector<Entry> entries_of_overrides(const std::vector<std::string>& overrides,
+                                        const std::vector<Key>& keys, Report& report) {
+  std::vector<Entry> entries;
+  for (size_t i = 0; i < overrides.size(); ++i) {
+    const std::string& given = overrides[i];
+    const bool has_dashes = given.starts_with("--");
+    const std::string body = has_dashes ? given.substr(2) : given;
+    const size_t equals = body.find('=');
+    const std::string path = body.substr(0, equals);
+    const size_t dot = path.find('.');
+    Entry entry{.section = dot == std::string::npos ? "" : path.substr(0, dot),
+                .key = dot == std::string::npos ? path : path.substr(dot + 1),
+                .value = {},
+                .where = "override " + shown(given)};
+    const Key* key = find(keys, entry.section, entry.key);
+    const bool is_switch = key != nullptr && std::holds_alternative<bool*>(key->field);
+    std::optional<std::string> text;
+    if (equals != std::string::npos) {
+      text = body.substr(equals + 1);
+    } else if (has_dashes && i + 1 < overrides.size() && !overrides[i + 1].starts_with("--") &&
+               (!is_switch || overrides[i + 1] == "true" || overrides[i + 1] == "false")) {
+      text = overrides[++i];
+      entry.where += " " + shown(*text);
+    } else if (has_dashes && is_switch) {
+      text = "true";
+    }
+    if (path.empty() || !text) {
+      report.add(entry.where, "no value; write --section.key=value");
+      continue;
+    }
+    entry.value = key == nullptr ? Value(*text) : value_from_text(*text, *key);
+    entries.push_back(std::move(entry));
+  }
+  return entries;
+}
+
+namespace {
+
+const Key* find(const std::vector<Key>& keys, std::string_view section, std::string_view name) {
+  const auto found = std::find_if(keys.begin(), keys.end(), [&](const Key& key) {
+    return key.section == section && key.name == name;
+  });
+  return found == keys.end() ? nullptr : &*found;
+}
+
+std::vector<std::string_view> sections_of(const std::vector<Key>& keys) {
+  std::vector<std::string_view> sections;
+  for (const Key& key : keys) {
+    if (sections.empty() || sections.back() != key.section) sections.push_back(key.section);
+  }
+  return sections;
+}
+
+// Names come from files that may hold anything: keeps messages short and on one line.
+std::string shown(std::string_view text) {
+  constexpr size_t longest = 200;
+  std::string result;
+  for (const char c : text.substr(0, longest)) {
+    const bool is_control = static_cast<unsigned char>(c) < 0x20 || c == 0x7f;
+    result += is_control ? '?' : c;
+  }
+  if (text.size() > longest) result += "...";
+  return result;
+}
+
+std::string did_you_mean(std::string_view word, const std::vector<std::string_view>& candidates) {
+  const auto best = nearest(word, candidates);
+  return best ? fmt::format("; did you mean '{}'?", *best) : "";
+}
+
+std::string unknown_section(const Entry& entry, const std::vector<Key>& keys) {
+  const auto sections = sections_of(keys);
+  return fmt::format("[{}]: unknown section{} Sections are {}", shown(entry.section),
+                     did_you_mean(entry.section, sections), fmt::join(sections, ", "));
+}
+
+std::string unknown_key(const Entry& entry, const std::vector<Key>& keys) {
+  std::vector<std::string_view> here;
+  for (const Key& key : keys) {
+    if (key.section == entry.section) here.push_back(key.name);
+  }
+  const std::string path =
+      entry.section.empty() ? entry.key : fmt::format("{}.{}", entry.section, entry.key);
+  const std::string name = shown(path);
+  if (const auto best = nearest(entry.key, here)) {
+    return fmt::format("{}: unknown key; did you mean '{}'?", name, *best);
+  }
+  for (const Key& key : keys) {
+    if (key.name == entry.key) {
+      return fmt::format("{}: unknown key; did you mean '{}' of section [{}]?", name, key.name,
+                         key.section);
+    }
+  }
+  if (here.empty()) return fmt::format("{}: unknown key; keys stand in sections", name);
+  return fmt::format("{}: unknown key; allowed are {}", name, fmt::join(here, ", "));
+}
+
+std::string found_text(const Value& value) {
+  struct Visitor {
+    std::string operator()(bool v) const { return fmt::format("the boolean {}", v); }
+    std::string operator()(int64_t v) const { return fmt::format("the integer {}", v); }
+    std::string operator()(double v) const { return fmt::format("the number {}", v); }
+    std::string operator()(const std::string& v) const {
+      return fmt::format("the string \"{}\"", shown(v));
+    }
+    std::string operator()(const Foreign& v) const { return v.what; }
+  };
+  return std::visit(Visitor{}, value);
+}
+
+std::string with_article(std::string_view type) {
+  return fmt::format("{} {}", type == "integer" ? "an" : "a", type);
+}
+
+// The legal value nearest to one that is out of range.
+std::string nearest_legal(double value, const Key& key) {
+  const Range& r = key.range;
+  if (std::isnan(value)) return "";
+  const bool is_low = value <= r.low;
+  if (is_low ? r.low_excluded : r.high_excluded) return "";
+  const double limit = is_low ? r.low : r.high;
+  if (!std::isfinite(limit)) return "";
+  double best = limit;
+  if (r.or_value && std::abs(value - static_cast<double>(*r.or_value)) < std::abs(value - limit)) {
+    best = static_cast<double>(*r.or_value);
+  }
+  return std::holds_alternative<int64_t*>(key.field)
+             ? fmt::format("; nearest: {}", static_cast<int64_t>(best))
+             : fmt::format("; nearest: {}", best);
+}
+
+std::optional<std::string> check_range(double value, const std::string& text, const Key& key) {
+  if (!std::isfinite(value)) {
+    return fmt::format("{} = {}: must be finite", key.path(), text);
+  }
+  if (key.range.contains(value)) return std::nullopt;
+  const Range& range = key.range;
+  const std::string rule = value > range.high && !range.names_high()
+                               ? fmt::format("at most {}", static_cast<int64_t>(range.high))
+                               : range.text();
+  return fmt::format("{} = {}: must be {}{}", key.path(), text, rule, nearest_legal(value, key));
+}
+
+// The problem, if the value does not fit the key; otherwise it is stored.
+std::optional<std::string> store(const Value& value, const Key& key) {
+  const auto wrong_type = [&]() {
+    return fmt::format("{}: found {}, expected {}", key.path(), found_text(value),
+                       with_article(type_name(key)));
+  };
+  if (auto* const* field = std::get_if<bool*>(&key.field)) {
+    const auto* given = std::get_if<bool>(&value);
+    if (given == nullptr) return wrong_type();
+    **field = *given;
+    return std::nullopt;
+  }
+  if (auto* const* field = std::get_if<int64_t*>(&key.field)) {
+    const auto* given = std::get_if<int64_t>(&value);
+    if (given == nullptr) return wrong_type();
+    if (auto problem = check_range(static_cast<double>(*given), fmt::format("{}", *given), key)) {
+      return problem;
+    }
+    **field = *given;
+    return std::nullopt;
+  }
+  if (auto* const* field = std::get_if<double*>(&key.field)) {
+    double number = 0;
+    if (const auto* real = std::get_if<double>(&value)) {
+      number = *real;
+    } else if (const auto* whole = std::get_if<int64_t>(&value)) {
+      number = static_cast<double>(*whole);
+    } else {
+      return wrong_type();
+    }
+    if (auto problem = check_range(number, fmt::format("{}", number), key)) return problem;
+    **field = number;
+    return std::nullopt;
+  }
+  const auto* given = std::get_if<std::string>(&value);
+  if (given == nullptr) return wrong_type();
+  if (given->find('\0') != std::string::npos) {
+    return fmt::format("{}: the string holds a zero byte", key.path());
+  }
+  if (!key.choices.empty() &&
+      std::find(key.choices.begin(), key.choices.end(), *given) == key.choices.end()) {
+    return fmt::format("{} = \"{}\": must be {}{}", key.path(), shown(*given), rule_text(key),
+                       did_you_mean(*given, key.choices));
+  }
+  *std::get<std::string*>(key.field) = *given;
+  return std::nullopt;
+}
+
+// Text that does not have the key's type stays a string, which store() then refuses.
+Value value_from_text(const std::string& text, const Key& key) {
+  if (std::holds_alternative<bool*>(key.field) && (text == "true" || text == "false")) {
+    return text == "true";
+  }
+  if (std::holds_alternative<int64_t*>(key.field)) {
+    if (const auto value = number_from<int64_t>(text)) return *value;
+    if (const auto value = number_from<double>(text)) return *value;
+  }
+  if (std::holds_alternative<double*>(key.field)) {
+    if (const auto value = number_from<double>(text)) return *value;
+  }
+  return text;
+}
+
+}  // namespace
+}  // namespace trireme::config

@@ -1,0 +1,257 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "config/config.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <optional>
+
+#include "base/error.h"
+#include "config/apply.h"
+#include "config/document.h"
+#include "config/model_file.h"
+#include "config/schema.h"
+
+namespace trireme::config {
+namespace {
+
+namespace fs = std::filesystem;
+using base::Json;
+
+constexpr int format_version = 1;
+
+struct Source {
+  std::vector<Entry> entries;
+  std::optional<Json> dims;  // of a resolved configuration
+};
+Source read_source(const fs::path& file, Report& report);
+void find_model(const Source& source, const fs::path& file, const LoadOptions& options,
+                bool is_name_overridden, Config& config, Report& report);
+void solve(Config& config);
+void solve_and_check_degrees(Config& config, Report& report);
+void check_rules(const Config& config, Report& report);
+
+}  // namespace
+
+bool operator==(const Config& a, const Config& b) { return to_json(a) == to_json(b); }
+
+Config load(const fs::path& file, const LoadOptions& options) {
+  Config config;
+  Report report;
+  const std::vector<Key> keys = keys_of(config);
+  const std::string title = file.empty() ? "configuration" : file.string();
+  Source source;
+  if (!file.empty()) source = read_source(file, report);
+  const std::vector<Entry> overrides = entries_of_overrides(options.overrides, keys, report);
+  const bool is_name_overridden = std::any_of(
+      overrides.begin(), overrides.end(),
+      [](const Entry& entry) { return entry.section == "model" && entry.key == "name"; });
+  apply(source.entries, keys, title, report);
+  apply(overrides, keys, title, report);
+  find_model(source, file, options, is_name_overridden, config, report);
+  solve(config);
+  solve_and_check_degrees(config, report);
+  check_rules(config, report);
+  report.throw_if_any(title);
+  return config;
+}
+
+Json to_json(const Config& config) {
+  Config copy = config;
+  Json json = {{"version", format_version}};
+  for (const Key& key : keys_of(copy)) {
+    json[std::string(key.section)][std::string(key.name)] = value_json(key);
+  }
+  json["model"]["dims"] = to_json(config.dims);
+  return json;
+}
+
+namespace {
+
+Source read_source(const fs::path& file, Report& report) {
+  const std::string text = read_text(file);
+  const std::string name = file.string();
+  if (!looks_like_json(text)) return {entries_of_toml(text, name), std::nullopt};
+
+  Json json = parse_json(text, name);
+  if (json.contains("model_type")) {
+    report.add(name, "this is a Hugging Face config.json; give its path as model.name");
+    return {};
+  }
+  if (const auto version = json.find("version"); version != json.end()) {
+    if (*version != format_version) {
+      report.add(name, fmt::format("version: this build reads version {}", format_version));
+    }
+    json.erase("version");
+  }
+  Source source;
+  if (const auto model = json.find("model"); model != json.end() && model->is_object()) {
+    if (const auto dims = model->find("dims"); dims != model->end()) {
+      source.dims = *dims;
+      model->erase("dims");
+    }
+  }
+  source.entries = entries_of_json(json, name);
+  return source;
+}
+
+// Problems of several lines stay below the first.
+std::string indented(std::string text) {
+  for (size_t at = text.find('\n'); at != std::string::npos; at = text.find('\n', at + 1)) {
+    text.replace(at, 1, "\n  ");
+  }
+  return text;
+}
+
+void find_model(const Source& source, const fs::path& file, const LoadOptions& options,
+                bool is_name_overridden, Config& config, Report& report) {
+  std::vector<fs::path> folders;
+  if (!file.empty()) folders.push_back(file.parent_path() / "models");
+  folders.insert(folders.end(), options.model_folders.begin(), options.model_folders.end());
+  if (report.is_bad("model.name")) {
+    report.mark_bad("model.dims");
+    return;
+  }
+  const auto fail = [&](const std::string& problem) {
+    const std::string title = file.empty() ? "configuration" : file.string();
+    report.add_bad_key("model.dims",
+                       report.was_given("model.name") ? report.where("model.name") : title,
+                       indented("model.name: " + problem));
+  };
+  try {
+    if (source.dims && !is_name_overridden) {
+      config.dims = dims_from_json(*source.dims, file.string() + ": model.dims");
+    } else {
+      if (config.model.name.empty()) config.model.name = config.training.init_from;
+      if (config.model.name.empty()) {
+        return fail(fmt::format("required, but not given; models are {}",
+                                fmt::join(model_names(folders), ", ")));
+      }
+      // A path is looked for from here, then from the configuration file.
+      std::string name = config.model.name;
+      const fs::path beside = file.parent_path() / name;
+      std::error_code ignored;
+      if (name.find('/') != std::string::npos && !fs::exists(name, ignored) &&
+          fs::exists(beside, ignored)) {
+        name = beside.string();
+      }
+      config.dims = model_from_file(name, folders);
+    }
+  } catch (const base::Error& error) {
+    return fail(error.what());
+  }
+  if (config.model.vocab_size != 0) config.dims.vocab = config.model.vocab_size;
+  if (config.model.max_seq != 0) config.dims.max_seq = config.model.max_seq;
+}
+
+void solve(Config& c) {
+  constexpr int64_t usual_seq_len = 2048;
+  if (c.training.global_batch_size == -1) {
+    c.training.global_batch_size = c.training.local_batch_size;
+  }
+  if (c.training.seq_len == -1) {
+    c.training.seq_len = std::clamp<int64_t>(c.dims.max_seq, 1, usual_seq_len);
+  }
+  if (c.lr_scheduler.total_steps == -1) c.lr_scheduler.total_steps = c.training.steps;
+}
+
+// Of the two multiples around `value`, those that are positive.
+std::string nearest_multiples(int64_t value, int64_t of) {
+  const int64_t below = value / of * of;
+  return below == 0 ? fmt::format("{}", of) : fmt::format("{} and {}", below, below + of);
+}
+
+void check_batch(const Config& c, Report& report) {
+  const auto& t = c.training;
+  report.demand(t.global_batch_size % t.local_batch_size == 0,
+                {"training.global_batch_size", "training.local_batch_size"},
+                fmt::format("training.global_batch_size = {}: must be a multiple of "
+                            "training.local_batch_size = {}; nearest: {}",
+                            t.global_batch_size, t.local_batch_size,
+                            nearest_multiples(t.global_batch_size, t.local_batch_size)));
+  report.demand(t.seq_len <= c.dims.max_seq, {"training.seq_len", "model.max_seq", "model.dims"},
+                fmt::format("training.seq_len = {}: must be at most the model's max_seq = {}; "
+                            "nearest: {}",
+                            t.seq_len, c.dims.max_seq, c.dims.max_seq));
+  constexpr int64_t most_tokens = INT32_MAX;
+  report.demand(t.local_batch_size <= most_tokens / t.seq_len,
+                {"training.local_batch_size", "training.seq_len", "model.dims"},
+                fmt::format("training.local_batch_size = {}: with training.seq_len = {} a "
+                            "micro-batch would have more than {} tokens; nearest: {}",
+                            t.local_batch_size, t.seq_len, most_tokens, most_tokens / t.seq_len));
+}
+
+void check_schedule(const Config& c, Report& report) {
+  const auto& s = c.lr_scheduler;
+  const int64_t steps = c.training.steps;
+  const bool decays = s.decay_type != "constant";
+  report.demand(
+      s.warmup_steps < steps, {"lr_scheduler.warmup_steps", "training.steps"},
+      fmt::format("lr_scheduler.warmup_steps = {}: must be below training.steps = {}; nearest: {}",
+                  s.warmup_steps, steps, steps - 1));
+  report.demand(!decays || s.warmup_steps >= steps || s.warmup_steps < s.total_steps,
+                {"lr_scheduler.total_steps", "lr_scheduler.warmup_steps", "lr_scheduler.decay_type",
+                 "training.steps"},
+                fmt::format("lr_scheduler.total_steps = {}: must be above "
+                            "lr_scheduler.warmup_steps = {}; nearest: {}",
+                            s.total_steps, s.warmup_steps, s.warmup_steps + 1));
+}
+
+void check_folders(const Config& c, Report& report) {
+  report.demand(!c.job.dump_folder.empty(), {"job.dump_folder"},
+                "job.dump_folder = \"\": must name a folder");
+  report.demand(!c.checkpoint.enable || !c.checkpoint.folder.empty(),
+                {"checkpoint.folder", "checkpoint.enable"},
+                "checkpoint.folder = \"\": must name a folder where checkpoint.enable = true");
+  report.demand(
+      !c.metrics.enable_tensorboard || !c.metrics.save_tb_folder.empty(),
+      {"metrics.save_tb_folder", "metrics.enable_tensorboard"},
+      "metrics.save_tb_folder = \"\": must name a folder where metrics.enable_tensorboard = true");
+  report.demand(
+      !c.validation.enable || !c.validation.dataset_path.empty() || c.validation.split > 0,
+      {"validation.split", "validation.enable", "validation.dataset_path"},
+      "validation.split = 0: must be above 0 where validation.enable = true and "
+      "validation.dataset_path is empty");
+}
+
+// One rank: every degree is 1, and -1, the rest, is 1 too.
+void solve_and_check_degrees(Config& c, Report& report) {
+  std::vector<std::string> open;
+  for (const Key& key : keys_of(c)) {
+    if (key.section != "parallelism") continue;
+    int64_t& degree = *std::get<int64_t*>(key.field);
+    const std::string path = key.path();
+    if (degree == -1) {
+      // A default of -1 does not count against one that the user wrote.
+      if (report.was_given(path)) open.push_back(path);
+      degree = 1;
+    }
+    report.demand(
+        degree == 1, {path},
+        fmt::format("{} = {}: this build runs one rank; use 1 or -1 (the rest)", path, degree));
+  }
+  if (open.size() > 1) {
+    report.add(report.where(open[1]),
+               fmt::format("{} = -1: only one degree can be the rest, and {} is -1 too", open[1],
+                           open[0]));
+  }
+}
+
+void check_model(const Config& c, Report& report) {
+  if (report.is_bad("model.dims")) return;
+  try {
+    (void)spec::make_model(c.dims);
+  } catch (const base::ConfigError& error) {
+    report.add(report.where("model.name"), indented(error.what()));
+  }
+}
+
+void check_rules(const Config& config, Report& report) {
+  check_batch(config, report);
+  check_schedule(config, report);
+  check_folders(config, report);
+  check_model(config, report);
+}
+
+}  // namespace
+}  // namespace trireme::config

@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: Apache-2.0
+// Config: everything a user decides about a run, as plain data. Section and key names are those of
+// TorchTitan where the meaning is the same. schema.h says what each key means and allows; load()
+// reads a file, applies overrides, and reports every problem at once.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "base/json.h"
+#include "spec/model.h"
+
+namespace trireme::config {
+
+struct Job {
+  std::string dump_folder = "runs/default";
+  std::string description;
+};
+
+struct Model {
+  std::string name;
+  int64_t vocab_size = 0;  // 0: the model's own
+  int64_t max_seq = 0;     // 0: the model's own
+};
+
+struct Optimizer {
+  std::string name = "AdamW";
+  double lr = 3e-4;
+  double beta1 = 0.9, beta2 = 0.95;
+  double eps = 1e-8;
+  double weight_decay = 0.1;
+};
+
+struct LrScheduler {
+  int64_t warmup_steps = 0;
+  int64_t total_steps = -1;  // load() puts training.steps for -1
+  double decay_ratio = 0.2;
+  std::string decay_type = "cosine";
+  double min_lr_factor = 0.1;
+};
+
+struct Training {
+  std::string dataset_path;
+  std::string dataset_format = "auto";
+  std::string dataset_dtype = "u16";
+  int64_t local_batch_size = 8;
+  int64_t global_batch_size = -1;  // load() puts local_batch_size for -1
+  int64_t seq_len = -1;            // load() puts min(2048, the model's max_seq) for -1
+  double max_norm = 1;
+  std::string clip = "fixed";
+  double skip_norm_multiple = 20;
+  int64_t steps = 1000;
+  std::string dtype = "fp32";
+  std::string grad_dtype = "f32";
+  bool document_mask = false;
+  std::string init_from;
+};
+
+struct ActivationCheckpoint {
+  std::string mode = "none";
+};
+
+struct Validation {
+  bool enable = false;
+  std::string dataset_path;
+  double split = 0.05;
+  int64_t freq = 100;
+  int64_t steps = 10;
+};
+
+struct Checkpoint {
+  bool enable = true;
+  int64_t interval = 0;
+  std::string folder = "weights";
+  int64_t keep_latest_k = 2;
+  std::string export_dtype = "f32";
+  int64_t max_shard_bytes = 5'000'000'000;
+};
+
+struct Metrics {
+  int64_t log_freq = 10;
+  bool enable_tensorboard = true;
+  std::string save_tb_folder = "tb";
+};
+
+// load() puts the solved degree for -1.
+struct Parallelism {
+  int64_t data_parallel_replicate_degree = 1;
+  int64_t data_parallel_shard_degree = -1;
+  int64_t tensor_parallel_degree = 1;
+  int64_t pipeline_parallel_degree = 1;
+  int64_t context_parallel_degree = 1;
+  int64_t expert_parallel_degree = 1;
+};
+
+struct System {
+  std::string device = "auto";
+  int64_t threads = 0;
+  double peak_tflops = 0;
+};
+
+struct Debug {
+  int64_t seed = 0;
+};
+
+struct Config {
+  Job job;
+  Model model;
+  Optimizer optimizer;
+  LrScheduler lr_scheduler;
+  Training training;
+  ActivationCheckpoint activation_checkpoint;
+  Validation validation;
+  Checkpoint checkpoint;
+  Metrics metrics;
+  Parallelism parallelism;
+  System system;
+  Debug debug;
+
+  // The model that `model` names, with its overrides applied. No key of its own.
+  spec::ModelDims dims;
+};
+
+// Equal if the resolved forms are.
+bool operator==(const Config&, const Config&);
+
+struct LoadOptions {
+  // "--section.key=value" or "section.key=value"; "--section.key" "value" as two elements; and
+  // "--section.key" alone where the key is a boolean. Later ones win.
+  std::vector<std::string> overrides;
+  // Where <model.name>.toml is looked for, after `models` beside the configuration file.
+  std::vector<std::filesystem::path> model_folders;
+};
+
+// Reads a TOML file, or a resolved JSON file (told apart by content); an empty path means defaults
+// only. The result is resolved: it has no -1 that stands for another value, and `dims` is filled.
+// Throws IoError if the file cannot be read, otherwise one ConfigError with a line for every
+// unknown section or key, wrong type and broken rule.
+Config load(const std::filesystem::path& file, const LoadOptions& options);
+
+// The resolved form, with every key and the model's dims: load() reads it back to an equal Config,
+// on a machine that has no model files.
+base::Json to_json(const Config&);
+
+}  // namespace trireme::config

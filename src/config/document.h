@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+// A configuration file as a flat list of entries, each with the place it came from: the same for
+// TOML, JSON and overrides on the command line.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "base/json.h"
+
+namespace trireme::config {
+
+// A value that no key takes.
+struct Foreign {
+  std::string what;  // "an array", "a date", ...
+};
+using Value = std::variant<bool, int64_t, double, std::string, Foreign>;
+
+struct Entry {
+  std::string section;  // empty: top level
+  std::string key;
+  Value value;
+  std::string where;              // "file:line", "file" or "override ..."
+  bool is_section_start = false;  // stands for the section itself; key and value mean nothing
+};
+
+// The whole file. Throws IoError if it is missing, not a file, unreadable or above 16 MiB.
+std::string read_text(const std::filesystem::path&);
+
+// True if the text can only be JSON: TOML never begins with a brace.
+bool looks_like_json(std::string_view text);
+
+// Refuses, with ConfigError that names `file`, bad syntax, a key that stands twice in one object,
+// and nesting deeper than 32.
+base::Json parse_json(const std::string& text, const std::string& file);
+
+// In the order of the file. REQUIRES for JSON: an object.
+std::vector<Entry> entries_of_json(const base::Json&, const std::string& file);
+// Throws ConfigError with file and line on bad syntax.
+std::vector<Entry> entries_of_toml(const std::string& text, const std::string& file);
+
+}  // namespace trireme::config

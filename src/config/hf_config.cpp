@@ -1,0 +1,372 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "config/hf_config.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <optional>
+#include <string_view>
+#include <vector>
+
+#include "base/error.h"
+#include "config/decimal.h"
+
+namespace trireme::config {
+namespace {
+
+using base::Json;
+
+constexpr int64_t most_layers = 100'000;
+
+// Reads one object and collects what is wrong with it. A key that is null counts as absent.
+class Reader {
+ public:
+  Reader(const Json& object, std::string prefix, std::vector<std::string>& problems)
+      : object_(object), prefix_(std::move(prefix)), problems_(problems) {}
+
+  const Json* find(std::string_view key) const {
+    const auto found = object_.find(key);
+    return found == object_.end() || found->is_null() ? nullptr : &*found;
+  }
+
+  // Without a default the key is required.
+  int64_t size(std::string_view key, std::optional<int64_t> absent = std::nullopt,
+               int64_t most = 1 << 30) {
+    const Json* value = find(key);
+    if (value == nullptr) {
+      if (!absent) problem(key, "required, but not given");
+      return absent.value_or(1);
+    }
+    if (!value->is_number_integer() || *value < 1 || *value > most) {
+      problem(key, fmt::format("found {}, expected an integer from 1 to {}", shown(*value), most));
+      return 1;
+    }
+    return value->get<int64_t>();
+  }
+
+  double number(std::string_view key, std::optional<double> absent) {
+    const Json* value = find(key);
+    if (value == nullptr) {
+      if (!absent) problem(key, "required, but not given");
+      return absent.value_or(1);
+    }
+    constexpr double least = 1e-12, most = 1e12;
+    if (!value->is_number() || !(value->get<double>() >= least && value->get<double>() <= most)) {
+      problem(key,
+              fmt::format("found {}, expected a number from {} to {}", shown(*value), least, most));
+      return 1;
+    }
+    return value->get<double>();
+  }
+
+  bool boolean(std::string_view key, bool absent) {
+    const Json* value = find(key);
+    if (value == nullptr) return absent;
+    if (!value->is_boolean()) {
+      problem(key, fmt::format("found {}, expected true or false", shown(*value)));
+      return absent;
+    }
+    return value->get<bool>();
+  }
+
+  // The value as text; empty if absent.
+  std::string text(std::string_view key) {
+    const Json* value = find(key);
+    if (value == nullptr) return "";
+    if (!value->is_string()) {
+      problem(key, fmt::format("found {}, expected a string", shown(*value)));
+      return "";
+    }
+    return value->get<std::string>();
+  }
+
+  void must_be_false(std::string_view key, std::string_view why) {
+    if (boolean(key, false)) problem(key, fmt::format("true is not supported: {}", why));
+  }
+  void must_be_absent(std::string_view key, std::string_view why) {
+    if (const Json* value = find(key)) {
+      problem(key, fmt::format("{} is not supported: {}", shown(*value), why));
+    }
+  }
+  void must_be_one_of(std::string_view key, std::vector<std::string> allowed) {
+    const Json* value = find(key);
+    if (value == nullptr) return;
+    for (const std::string& name : allowed) {
+      if (*value == name) return;
+    }
+    problem(key, fmt::format("{} is not supported; supported: {}", shown(*value),
+                             fmt::join(allowed, ", ")));
+  }
+
+  void problem(std::string_view key, const std::string& what) {
+    problems_.push_back(fmt::format("{}{}: {}", prefix_, key, what));
+  }
+
+  static std::string shown(const Json& value) {
+    constexpr size_t longest = 80;
+    std::string text = value.dump(-1, ' ', true, Json::error_handler_t::replace);
+    if (text.size() > longest) text = text.substr(0, longest) + "...";
+    return text;
+  }
+
+ private:
+  const Json& object_;
+  std::string prefix_;
+  std::vector<std::string>& problems_;
+};
+
+// One form of the rotary settings: `object` holds rope_type and its parameters.
+spec::RopeSpec rope_from(const Json& object, const std::string& prefix, double theta,
+                         std::vector<std::string>& problems) {
+  spec::RopeSpec rope{.theta = theta};
+  if (!object.is_object()) {
+    problems.push_back(
+        fmt::format("{}: found {}, expected an object", prefix, Reader::shown(object)));
+    return rope;
+  }
+  Reader in(object, prefix + ".", problems);
+  rope.theta = in.number("rope_theta", theta);
+  if (in.number("partial_rotary_factor", 1) != 1) {
+    in.problem("partial_rotary_factor", "only 1 is supported");
+  }
+  const std::string type_key = in.find("rope_type") != nullptr ? "rope_type" : "type";
+  const std::string type = in.text(type_key);
+  if (type.empty() || type == "default") return rope;
+  if (type != "llama3") {
+    in.problem(type_key, fmt::format("\"{}\" is not supported; supported: default, llama3", type));
+    return rope;
+  }
+  rope.scaling = spec::RopeScaling{
+      .factor = in.number("factor", std::nullopt),
+      .low_freq_factor = in.number("low_freq_factor", std::nullopt),
+      .high_freq_factor = in.number("high_freq_factor", std::nullopt),
+      .original_max_position = in.size("original_max_position_embeddings"),
+  };
+  return rope;
+}
+
+spec::RopeSpec read_rope(Reader& in, std::vector<std::string>& problems) {
+  const double theta = in.number("rope_theta", 10000);
+  const Json* old_form = in.find("rope_scaling");
+  const Json* new_form = in.find("rope_parameters");
+  const bool has_old = old_form != nullptr || in.find("rope_theta") != nullptr;
+  spec::RopeSpec old_rope{.theta = theta};
+  if (old_form != nullptr) old_rope = rope_from(*old_form, "rope_scaling", theta, problems);
+  if (new_form == nullptr) return old_rope;
+  const spec::RopeSpec new_rope = rope_from(*new_form, "rope_parameters", theta, problems);
+  if (has_old && problems.empty() && !(old_rope == new_rope)) {
+    in.problem("rope_parameters", "contradicts rope_theta and rope_scaling");
+  }
+  return new_rope;
+}
+
+void refuse_sliding_windows(Reader& in, bool has_switch) {
+  if (has_switch) {
+    in.must_be_false("use_sliding_window", "every layer attends to all earlier tokens");
+  } else {
+    in.must_be_absent("sliding_window", "every layer attends to all earlier tokens");
+  }
+  const Json* types = in.find("layer_types");
+  if (types == nullptr) return;
+  for (const Json& type : *types) {
+    if (type != "full_attention") {
+      in.problem("layer_types", fmt::format("{} is not supported; supported: full_attention",
+                                            Reader::shown(type)));
+      return;
+    }
+  }
+}
+
+void read_gpt2(Reader& in, spec::ModelDims& d) {
+  d.family = spec::Family::gpt2;
+  d.layers = static_cast<int>(in.size("n_layer", std::nullopt, most_layers));
+  d.hidden = in.size("n_embd");
+  d.heads = in.size("n_head");
+  d.kv_heads = d.heads;
+  d.head_dim = d.hidden / d.heads;
+  if (d.hidden % d.heads != 0) {
+    in.problem("n_head", fmt::format("{} must divide n_embd = {}", d.heads, d.hidden));
+  }
+  d.ffn = in.size("n_inner", 4 * d.hidden);
+  d.max_seq = in.size("n_positions", 1024);
+  d.norm_eps = static_cast<float>(in.number("layer_norm_epsilon", 1e-5));
+  d.tied_head = true;
+  in.must_be_one_of("activation_function", {"gelu_new", "gelu_pytorch_tanh"});
+  in.must_be_false("scale_attn_by_inverse_layer_idx", "all layers scale attention alike");
+  in.must_be_false("add_cross_attention", "the model is a decoder only");
+  if (!in.boolean("scale_attn_weights", true)) {
+    in.problem("scale_attn_weights", "false is not supported: attention is scaled");
+  }
+  if (!in.boolean("tie_word_embeddings", true)) {
+    in.problem("tie_word_embeddings", "false is not supported: gpt2 has a tied head");
+  }
+}
+
+void read_llama(Reader& in, const std::string& type, spec::ModelDims& d,
+                std::vector<std::string>& problems) {
+  const bool is_llama = type == "llama";
+  d.family = spec::Family::llama;
+  d.layers = static_cast<int>(in.size("num_hidden_layers", std::nullopt, most_layers));
+  d.hidden = in.size("hidden_size");
+  d.heads = in.size("num_attention_heads");
+  d.ffn = in.size("intermediate_size");
+  d.kv_heads = in.size("num_key_value_heads", d.heads);
+  // transformers gives every Qwen3 heads of 128 unless told otherwise.
+  const bool has_head_dim = in.find("head_dim") != nullptr;
+  d.head_dim =
+      in.size("head_dim", type == "qwen3" ? 128 : std::max<int64_t>(d.hidden / d.heads, 1));
+  if (!has_head_dim && type != "qwen3" && d.hidden % d.heads != 0) {
+    in.problem("num_attention_heads",
+               fmt::format("{} must divide hidden_size = {} where head_dim is not given", d.heads,
+                           d.hidden));
+  }
+  d.max_seq = in.size("max_position_embeddings", is_llama ? 2048 : 32768);
+  d.norm_eps = static_cast<float>(in.number("rms_norm_eps", 1e-6));
+  d.tied_head = in.boolean("tie_word_embeddings", false);
+  d.qkv_bias = type == "qwen2";
+  d.qk_norm = type == "qwen3";
+  if (d.qk_norm) d.qk_norm_eps = d.norm_eps;
+  d.rope = read_rope(in, problems);
+  in.must_be_one_of("hidden_act", {"silu", "swish"});
+  in.must_be_false("mlp_bias", "the feed-forward has no biases");
+  if (type != "qwen2") {
+    in.must_be_false("attention_bias", "it means biases on q, k, v and the output projection");
+  }
+  refuse_sliding_windows(in, !is_llama);
+}
+
+std::string hf_dtype(base::DType dtype) {
+  if (dtype == base::DType::f32) return "float32";
+  if (dtype == base::DType::bf16) return "bfloat16";
+  throw base::ConfigError(fmt::format(
+      "weights in {}: Hugging Face files are written in f32 or bf16", base::name_of(dtype)));
+}
+
+Json gpt2_config(const spec::ModelDims& d, const spec::BlockSpec& block) {
+  if (block.kv_heads != block.heads || block.heads * block.head_dim != d.hidden) {
+    throw base::ConfigError(fmt::format(
+        "model '{}': no Hugging Face gpt2 has kv_heads = {}, heads = {}, head_dim = {} with "
+        "hidden = {}; kv_heads must equal heads and heads * head_dim must equal hidden",
+        d.name, block.kv_heads, block.heads, block.head_dim, d.hidden));
+  }
+  return {
+      {"architectures", {"GPT2LMHeadModel"}},
+      {"model_type", "gpt2"},
+      {"vocab_size", d.vocab},
+      {"n_positions", d.max_seq},
+      {"n_ctx", d.max_seq},
+      {"n_embd", d.hidden},
+      {"n_layer", d.layers},
+      {"n_head", d.heads},
+      {"n_inner", d.ffn},
+      {"activation_function", "gelu_new"},
+      {"layer_norm_epsilon", decimal(d.norm_eps)},
+      {"initializer_range", decimal(d.init_std)},
+      {"scale_attn_weights", true},
+      {"attn_pdrop", 0.0},
+      {"embd_pdrop", 0.0},
+      {"resid_pdrop", 0.0},
+      {"tie_word_embeddings", true},
+  };
+}
+
+Json llama_config(const spec::ModelDims& d, const spec::BlockSpec& block) {
+  if (d.qkv_bias && d.qk_norm) {
+    throw base::ConfigError(
+        fmt::format("model '{}': no supported Hugging Face type has both biases on q, k, v and "
+                    "norms on q, k",
+                    d.name));
+  }
+  if (d.qk_norm && d.norm_eps != d.qk_norm_eps) {
+    throw base::ConfigError(fmt::format(
+        "model '{}': qk_norm_eps = {} must equal norm_eps = {}: a Qwen3 config.json has one eps",
+        d.name, d.qk_norm_eps, d.norm_eps));
+  }
+  const bool is_llama = !d.qkv_bias && !d.qk_norm;
+  const std::string type = is_llama ? "llama" : d.qkv_bias ? "qwen2" : "qwen3";
+  const std::string architecture = is_llama ? "Llama" : d.qkv_bias ? "Qwen2" : "Qwen3";
+  Json scaling;
+  Json parameters = {{"rope_theta", d.rope.theta}, {"rope_type", "default"}};
+  if (d.rope.scaling) {
+    scaling = {
+        {"factor", d.rope.scaling->factor},
+        {"high_freq_factor", d.rope.scaling->high_freq_factor},
+        {"low_freq_factor", d.rope.scaling->low_freq_factor},
+        {"original_max_position_embeddings", d.rope.scaling->original_max_position},
+        {"rope_type", "llama3"},
+    };
+    parameters.update(scaling);
+  }
+  Json json = {
+      {"architectures", {architecture + "ForCausalLM"}},
+      {"model_type", type},
+      {"vocab_size", d.vocab},
+      {"hidden_size", d.hidden},
+      {"intermediate_size", d.ffn},
+      {"num_hidden_layers", d.layers},
+      {"num_attention_heads", d.heads},
+      {"num_key_value_heads", block.kv_heads},
+      {"head_dim", block.head_dim},
+      {"hidden_act", "silu"},
+      {"max_position_embeddings", d.max_seq},
+      {"initializer_range", decimal(d.init_std)},
+      {"rms_norm_eps", decimal(d.norm_eps)},
+      {"rope_theta", d.rope.theta},
+      {"rope_scaling", scaling},
+      {"rope_parameters", parameters},
+      {"attention_dropout", 0.0},
+      {"tie_word_embeddings", d.tied_head},
+  };
+  if (!d.qkv_bias) json["attention_bias"] = false;
+  if (is_llama) {
+    json["mlp_bias"] = false;
+  } else {
+    json["use_sliding_window"] = false;
+    json["sliding_window"] = nullptr;
+  }
+  return json;
+}
+
+}  // namespace
+
+spec::ModelDims dims_from_hf(const Json& json, const std::string& name) {
+  if (!json.is_object()) throw base::ConfigError("Hugging Face config: expected an object");
+  std::vector<std::string> problems;
+  Reader in(json, "", problems);
+  spec::ModelDims dims{.name = name};
+  const std::string type = in.text("model_type");
+  dims.vocab = in.size("vocab_size");
+  dims.init_std = static_cast<float>(in.number("initializer_range", 0.02));
+  in.must_be_absent("quantization_config", "weights must be plain f32, f16 or bf16");
+  if (type == "gpt2") {
+    read_gpt2(in, dims);
+  } else if (type == "llama" || type == "qwen2" || type == "qwen3") {
+    read_llama(in, type, dims, problems);
+  } else {
+    // Its other keys may mean anything.
+    problems = {fmt::format("model_type: {} is not supported; supported: gpt2, llama, qwen2, qwen3",
+                            in.find("model_type") ? Reader::shown(json["model_type"]) : "(none)")};
+  }
+  if (!problems.empty()) {
+    throw base::ConfigError(fmt::format("Hugging Face config: {} problem{}\n  {}", problems.size(),
+                                        problems.size() == 1 ? "" : "s",
+                                        fmt::join(problems, "\n  ")));
+  }
+  (void)spec::make_model(dims);  // refuses sizes that do not fit together
+  return dims;
+}
+
+Json hf_config_of(const spec::ModelDims& dims, base::DType dtype) {
+  const spec::ModelSpec model = spec::make_model(dims);
+  const auto& block = std::get<spec::BlockSpec>(model.layers[1]);
+  Json json =
+      dims.family == spec::Family::gpt2 ? gpt2_config(dims, block) : llama_config(dims, block);
+  json["use_cache"] = true;
+  json["bos_token_id"] = nullptr;
+  json["eos_token_id"] = nullptr;
+  json["torch_dtype"] = hf_dtype(dtype);
+  json["dtype"] = hf_dtype(dtype);
+  return json;
+}
+
+}  // namespace trireme::config

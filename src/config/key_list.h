@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+// Writes a schema as a list of calls, one per key.
+#pragma once
+
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "config/schema.h"
+
+namespace trireme::config {
+
+class KeyList {
+ public:
+  // The keys that follow belong to it.
+  void section(std::string_view name) { section_ = name; }
+
+  void text(std::string_view name, std::string& field, std::string_view help) {
+    add(name, &field, {}, {}, help);
+  }
+  void choice(std::string_view name, std::string& field, std::vector<std::string_view> choices,
+              std::string_view help) {
+    add(name, &field, {}, std::move(choices), help);
+  }
+  void boolean(std::string_view name, bool& field, std::string_view help) {
+    add(name, &field, {}, {}, help);
+  }
+  void number(std::string_view name, int64_t& field, const Range& range, std::string_view help) {
+    add(name, &field, range, {}, help);
+  }
+  void number(std::string_view name, double& field, const Range& range, std::string_view help) {
+    add(name, &field, range, {}, help);
+  }
+  // The last key has no default.
+  void require() { keys_.back().is_required = true; }
+
+  std::vector<Key> take() { return std::move(keys_); }
+
+ private:
+  void add(std::string_view name, Field field, const Range& range,
+           std::vector<std::string_view> choices, std::string_view help) {
+    keys_.push_back({.section = section_,
+                     .name = name,
+                     .field = field,
+                     .range = range,
+                     .choices = std::move(choices),
+                     .help = help});
+  }
+
+  std::string_view section_;
+  std::vector<Key> keys_;
+};
+
+}  // namespace trireme::config

@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+// Models as files: a TOML file of sizes (configs/models/*.toml), or a Hugging Face config.json.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "base/json.h"
+#include "config/schema.h"
+#include "spec/model.h"
+
+namespace trireme::config {
+
+// The keys of a model file, as the schema sees them.
+struct ModelKeys {
+  std::string name, family;
+  int64_t layers = 0, hidden = 0, heads = 0, kv_heads = 0, head_dim = 0, ffn = 0, vocab = 0;
+  int64_t max_seq = 0;
+  double norm_eps = 1e-5;
+  bool tied_head = true, qkv_bias = false, qk_norm = false;
+  double qk_norm_eps = 1e-6;
+  double init_std = 0.02;
+  double rope_theta = 10000;
+  spec::RopeScaling rope_scaling;
+};
+std::vector<Key> keys_of(ModelKeys&);
+
+// A model by a path (it has a slash or ends in .toml or .json, or is a folder that holds a
+// config.json) or by the name of a file `<name>.toml` in one of the folders, the first that has it.
+// Throws ConfigError that lists every problem with file and line, or IoError if there is no such
+// file.
+spec::ModelDims model_from_file(const std::string& path_or_name,
+                                const std::vector<std::filesystem::path>& folders);
+
+// Names that model_from_file finds in the folders, sorted.
+std::vector<std::string> model_names(const std::vector<std::filesystem::path>& folders);
+
+// The keys of a model file as JSON, and back. `where` names the origin in messages.
+base::Json to_json(const spec::ModelDims&);
+spec::ModelDims dims_from_json(const base::Json&, const std::string& where);
+
+}  // namespace trireme::config

@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "config/model_file.h"
+
+#include <map>
+
+#include "config/files_test.h"
+
+namespace trireme::config {
+namespace {
+
+const std::string good =
+    "family = 'llama'\nlayers = 2\nhidden = 64\nheads = 4\nffn = 8\nvocab = 9\nmax_seq = 4\n";
+
+spec::ModelDims read(const std::string& text) {
+  const TemporaryFolder folder;
+  return model_from_file(folder.write("m.toml", text).string(), {});
+}
+std::string refusal(const std::string& text) {
+  return message_of([&] { (void)read(text); });
+}
+
+TEST(ModelFile, shipped_models_have_their_known_sizes) {
+  // Published counts, and for models without one the sum over their matrices, done by hand.
+  const std::map<std::string, int64_t> counts = {
+      {"gpt2-10m", 10'844'160},         {"gpt2-124m", 124'439'808},
+      {"gpt2-350m", 354'823'168},       {"gpt2-774m", 774'030'080},
+      {"gpt2-1.5b", 1'557'611'200},     {"gpt3-175b", 174'604'259'328},
+      {"kjv-llama", 836'736},           {"llama-15m", 11'015'040},
+      {"llama-1b", 1'235'814'400},      {"llama-1b-32k", 1'235'814'400 - (128256 - 32768) * 2048},
+      {"llama-3b", 3'212'749'824},      {"llama-8b", 8'030'261'248},
+      {"llama-8b-4l", 1'923'125'248},   {"llama3-70b", 70'553'706'496},
+      {"llama3-405b", 405'853'388'800}, {"qwen2-0.5b", 494'032'768},
+      {"qwen3-0.6b", 596'049'920},
+  };
+  std::vector<std::string> names;
+  for (const auto& [name, count] : counts) {
+    names.push_back(name);
+    const spec::ModelDims dims = model_from_file(name, {shipped_models()});
+    EXPECT_EQ(dims.name, name);
+    EXPECT_EQ(spec::parameter_count(spec::make_model(dims)), count) << name;
+  }
+  EXPECT_EQ(model_names({shipped_models(), shipped_models()}), names);
+}
+
+TEST(ModelFile, json_form_round_trips) {
+  for (const std::string& name : model_names({shipped_models()})) {
+    const spec::ModelDims dims = model_from_file(name, {shipped_models()});
+    const base::Json json = to_json(dims);
+    const spec::ModelDims again = dims_from_json(base::Json::parse(json.dump()), "x");
+    EXPECT_TRUE(spec::make_model(dims) == spec::make_model(again)) << json.dump(1);
+    EXPECT_EQ(to_json(again), json);
+  }
+}
+
+TEST(ModelFile, every_key_is_read) {
+  const spec::ModelDims d =
+      read(good +
+           "name = 'x'\nkv_heads = 2\nhead_dim = 6\nnorm_eps = 1e-6\ntied_head = false\n"
+           "qkv_bias = true\nqk_norm = true\nqk_norm_eps = 1e-7\ninit_std = 0.1\nrope_theta = 77\n"
+           "[rope_scaling]\nfactor = 2\nlow_freq_factor = 1.5\nhigh_freq_factor = 3\n"
+           "original_max_position = 5\n");
+  EXPECT_EQ(d.name, "x");
+  EXPECT_EQ(d.kv_heads, 2);
+  EXPECT_EQ(d.head_dim, 6);
+  EXPECT_EQ(d.norm_eps, 1e-6F);
+  EXPECT_FALSE(d.tied_head);
+  EXPECT_TRUE(d.qkv_bias);
+  EXPECT_TRUE(d.qk_norm);
+  EXPECT_EQ(d.qk_norm_eps, 1e-7F);
+  EXPECT_EQ(d.init_std, 0.1F);
+  EXPECT_EQ(d.rope.theta, 77);
+  EXPECT_EQ(d.rope.scaling, (spec::RopeScaling{2, 1.5, 3, 5}));
+  EXPECT_EQ(read(good).name, "m");
+  EXPECT_FALSE(read(good).rope.scaling);
+}
+
+TEST(ModelFile, refusals_name_line_and_key) {
+  const std::vector<std::pair<std::string, std::string>> cases = {
+      {"family = 'bert'\n", "m.toml:1: family = \"bert\": must be one of gpt2, llama"},
+      {"family = 'llama'\n", "m.toml: layers: required, but not given"},
+      {good + "head = 3\n", "m.toml:8: head: unknown key; did you mean 'heads'?"},
+      {good + "heads = 3\n", "m.toml:8: not TOML"},
+      {good + "kv_heads = 3\n", "m.toml:8: kv_heads = 3: must divide heads = 4"},
+      {good + "head_dim = 3\n", "m.toml:8: head_dim = 3: must be even for RoPE"},
+      {good + "norm_eps = 0\n", "m.toml:8: norm_eps = 0: must be from 1e-12 to 1"},
+      {good + "rope_theta = 1\n", "m.toml:8: rope_theta = 1: must be above 1"},
+      {good + "[rope_scaling]\nfactr = 2\n",
+       "m.toml:9: rope_scaling.factr: unknown key; did you mean 'factor'?"},
+      {good + "[rope_scaling]\nlow_freq_factor = 9\n",
+       "m.toml:9: rope low_freq_factor = 9: must be below high_freq_factor = 4"},
+      {good + "[rope]\n", "m.toml:8: [rope]: unknown section"},
+      {good + "rope_scaling = 3\n",
+       "m.toml:8: rope_scaling: found the integer 3, expected the section"},
+      {"family = 'gpt2'" + good.substr(16) + "rope_theta = 5\n",
+       "m.toml:8: rope_theta: gpt2 has learned positions; this belongs to llama"},
+      {"family = 'gpt2'" + good.substr(16) + "tied_head = false\n",
+       "m.toml:8: tied_head = false: gpt2 has a tied head"},
+  };
+  for (const auto& [text, wanted] : cases) expect_contains(refusal(text), wanted);
+  EXPECT_THROW((void)model_from_file("nowhere/m.toml", {}), base::IoError);
+  EXPECT_THROW((void)model_from_file("nothing", {}), base::ConfigError);
+  const TemporaryFolder folder;
+  expect_contains(message_of([&] { (void)model_from_file(folder.path().string(), {}); }),
+                  "a folder without config.json");
+}
+
+}  // namespace
+}  // namespace trireme::config

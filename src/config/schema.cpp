@@ -1,0 +1,208 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "config/schema.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+
+#include "config/key_list.h"
+
+namespace trireme::config {
+namespace {
+
+Range at_least(int64_t low) { return {.low = static_cast<double>(low), .high = count_limit}; }
+Range at_least_or(int64_t low, int64_t other) {
+  Range range = at_least(low);
+  range.or_value = other;
+  return range;
+}
+Range between(double low, double high) { return {.low = low, .high = high}; }
+Range positive() { return {.low = 0, .high = count_limit, .low_excluded = true}; }
+
+std::string number_text(double value) {
+  constexpr double exact = 9e15;
+  if (std::abs(value) < exact && value == std::trunc(value)) {
+    return fmt::format("{}", static_cast<int64_t>(value));
+  }
+  return fmt::format("{}", value);
+}
+
+}  // namespace
+
+bool Range::contains(double value) const {
+  if (or_value && value == static_cast<double>(*or_value)) return true;
+  return (low_excluded ? value > low : value >= low) &&
+         (high_excluded ? value < high : value <= high);
+}
+
+std::string Range::text() const {
+  if (!std::isfinite(low)) return "";
+  const std::string other = or_value ? fmt::format("{} or ", *or_value) : "";
+  if (names_high() && !low_excluded && !high_excluded) {
+    return fmt::format("{}from {} to {}", other, number_text(low), number_text(high));
+  }
+  std::string text =
+      fmt::format("{}{} {}", other, low_excluded ? "above" : "at least", number_text(low));
+  if (names_high()) {
+    text += fmt::format(", {} {}", high_excluded ? "below" : "at most", number_text(high));
+  }
+  return text;
+}
+
+std::string Key::path() const {
+  return section.empty() ? std::string(name) : fmt::format("{}.{}", section, name);
+}
+
+std::vector<Key> keys_of(Config& c) {
+  const Range beta{.low = 0, .high = 1, .high_excluded = true};
+  const Range share{.low = 0, .high = 1, .low_excluded = true};
+  const Range degree = at_least_or(1, -1);
+  KeyList k;
+  k.section("job");
+  k.text("dump_folder", c.job.dump_folder, "folder of everything the run writes");
+  k.text("description", c.job.description, "free text, kept with the run");
+
+  k.section("model");
+  k.text("name", c.model.name,
+         "a file of configs/models without .toml, a path to a .toml file, or a path to a Hugging "
+         "Face config.json or the folder that holds one; empty: the model of training.init_from");
+  k.number("vocab_size", c.model.vocab_size, {.low = 2, .high = 1 << 30, .or_value = 0},
+           "number of token ids; 0: the model's own");
+  k.number("max_seq", c.model.max_seq, {.low = 1, .high = 1 << 30, .or_value = 0},
+           "longest sequence the model can see; 0: the model's own");
+
+  k.section("optimizer");
+  k.choice("name", c.optimizer.name, {"AdamW"}, "the optimizer");
+  k.number("lr", c.optimizer.lr, {.low = 0, .high = 1000, .low_excluded = true},
+           "highest learning rate");
+  k.number("beta1", c.optimizer.beta1, beta, "decay of the first moment");
+  k.number("beta2", c.optimizer.beta2, beta, "decay of the second moment");
+  k.number("eps", c.optimizer.eps, share, "added to the denominator");
+  k.number("weight_decay", c.optimizer.weight_decay, between(0, 1000),
+           "decoupled decay of matrices; norms and biases have none");
+
+  k.section("lr_scheduler");
+  k.number("warmup_steps", c.lr_scheduler.warmup_steps, at_least(0),
+           "steps of linear growth to lr");
+  k.number("total_steps", c.lr_scheduler.total_steps, at_least_or(1, -1),
+           "step at which the decay ends; -1: training.steps");
+  k.number("decay_ratio", c.lr_scheduler.decay_ratio, share,
+           "share of total_steps that decays; wsd only");
+  k.choice("decay_type", c.lr_scheduler.decay_type, {"constant", "linear", "cosine", "wsd"},
+           "form of the decay; wsd: warm-up, stable, then linear decay");
+  k.number("min_lr_factor", c.lr_scheduler.min_lr_factor, between(0, 1),
+           "share of lr at the end of the decay");
+
+  k.section("training");
+  k.text("dataset_path", c.training.dataset_path,
+         "token file, prefix of a .bin/.idx pair, or folder");
+  k.choice("dataset_format", c.training.dataset_format,
+           {"auto", "megatron", "llmc", "nanogpt", "text"},
+           "layout of the data; auto: by its first bytes");
+  k.choice("dataset_dtype", c.training.dataset_dtype, {"u16", "u32"},
+           "token type of files that have no header");
+  k.number("local_batch_size", c.training.local_batch_size, {.low = 1, .high = 1 << 20},
+           "sequences in one micro-batch");
+  k.number("global_batch_size", c.training.global_batch_size,
+           {.low = 1, .high = 1 << 24, .or_value = -1},
+           "sequences in one step, a multiple of local_batch_size; -1: local_batch_size");
+  k.number("seq_len", c.training.seq_len, {.low = 1, .high = 1 << 24, .or_value = -1},
+           "tokens in a sequence, at most the model's max_seq; -1: that, but at most 2048");
+  k.number("max_norm", c.training.max_norm, positive(),
+           "limit of the gradient norm, for clip = \"fixed\"");
+  k.choice("clip", c.training.clip, {"fixed", "adaptive", "none"},
+           "gradient clipping: at max_norm, by the running norm, or none");
+  k.number("skip_norm_multiple", c.training.skip_norm_multiple, at_least_or(1, 0),
+           "a step whose norm is this multiple of the running norm is skipped; 0: never");
+  k.number("steps", c.training.steps, at_least(1), "optimizer steps");
+  k.choice("dtype", c.training.dtype, {"fp32", "bf16"},
+           "format of parameters and activations; bf16 keeps fp32 master weights");
+  k.choice("grad_dtype", c.training.grad_dtype, {"f32", "bf16"},
+           "format in which gradients are accumulated");
+  k.boolean("document_mask", c.training.document_mask,
+            "attention does not cross the borders of documents");
+  k.text("init_from", c.training.init_from,
+         "folder of Hugging Face weights to start from; empty: random weights");
+
+  k.section("activation_checkpoint");
+  k.choice("mode", c.activation_checkpoint.mode, {"none", "selective", "full"},
+           "what a block computes again in the backward pass");
+
+  k.section("validation");
+  k.boolean("enable", c.validation.enable, "measure the loss on held-out data");
+  k.text("dataset_path", c.validation.dataset_path,
+         "held-out data; empty: split off the training data");
+  k.number("split", c.validation.split, between(0, 0.5),
+           "share of the training data that is held out where dataset_path is empty");
+  k.number("freq", c.validation.freq, at_least(1), "steps between validations");
+  k.number("steps", c.validation.steps, at_least_or(1, -1),
+           "batches per validation; -1: all held-out data");
+
+  k.section("checkpoint");
+  k.boolean("enable", c.checkpoint.enable, "write weights");
+  k.number("interval", c.checkpoint.interval, at_least(0),
+           "steps between saves; 0: only at the end");
+  k.text("folder", c.checkpoint.folder, "folder of weights in job.dump_folder");
+  k.number("keep_latest_k", c.checkpoint.keep_latest_k, at_least(0), "saves that are kept; 0: all");
+  k.choice("export_dtype", c.checkpoint.export_dtype, {"f32", "bf16"}, "format of saved weights");
+  k.number("max_shard_bytes", c.checkpoint.max_shard_bytes, at_least(1 << 20),
+           "weights above this are cut into several files");
+
+  k.section("metrics");
+  k.number("log_freq", c.metrics.log_freq, at_least(1), "steps between console lines");
+  k.boolean("enable_tensorboard", c.metrics.enable_tensorboard, "write TensorBoard events");
+  k.text("save_tb_folder", c.metrics.save_tb_folder,
+         "folder of TensorBoard events in job.dump_folder");
+
+  k.section("parallelism");
+  k.number("data_parallel_replicate_degree", c.parallelism.data_parallel_replicate_degree, degree,
+           "copies of the training state");
+  k.number("data_parallel_shard_degree", c.parallelism.data_parallel_shard_degree, degree,
+           "ranks that share one copy of the training state");
+  k.number("tensor_parallel_degree", c.parallelism.tensor_parallel_degree, degree,
+           "ranks that share each matrix");
+  k.number("pipeline_parallel_degree", c.parallelism.pipeline_parallel_degree, degree,
+           "ranks that share the layers");
+  k.number("context_parallel_degree", c.parallelism.context_parallel_degree, degree,
+           "ranks that share each sequence");
+  k.number("expert_parallel_degree", c.parallelism.expert_parallel_degree, degree,
+           "ranks that share the experts");
+
+  k.section("system");
+  k.choice("device", c.system.device, {"cpu", "auto"}, "where to run");
+  k.number("threads", c.system.threads, {.low = 0, .high = 4096},
+           "threads of the CPU device; 0: one per core");
+  k.number("peak_tflops", c.system.peak_tflops, at_least(0),
+           "peak of the device in 10^12 operations/s, for MFU; 0: unknown");
+
+  k.section("debug");
+  k.number("seed", c.debug.seed, {.low = 0, .high = 9e15},
+           "of initial weights and of the order of samples");
+  return k.take();
+}
+
+std::string_view type_name(const Key& key) {
+  static constexpr std::string_view names[] = {"boolean", "integer", "number", "string"};
+  return names[key.field.index()];
+}
+
+std::string value_text(const Key& key) {
+  struct Visitor {
+    std::string operator()(const bool* v) const { return *v ? "true" : "false"; }
+    std::string operator()(const int64_t* v) const { return fmt::format("{}", *v); }
+    std::string operator()(const double* v) const { return fmt::format("{}", *v); }
+    std::string operator()(const std::string* v) const { return fmt::format("\"{}\"", *v); }
+  };
+  return std::visit(Visitor{}, key.field);
+}
+
+base::Json value_json(const Key& key) {
+  return std::visit([](const auto* value) { return base::Json(*value); }, key.field);
+}
+
+std::string rule_text(const Key& key) {
+  if (!key.choices.empty()) return fmt::format("one of {}", fmt::join(key.choices, ", "));
+  return key.range.text();
+}
+
+}  // namespace trireme::config

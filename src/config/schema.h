@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+// The schema: one entry per key, with its type, limits and meaning. Reading, checking, help and the
+// documentation page are all driven by it. An entry is bound to a field of one object, so that the
+// default is the field's value in a fresh object and is written nowhere else.
+#pragma once
+
+#include <cstdint>
+#include <limits>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "base/json.h"
+#include "config/config.h"
+
+namespace trireme::config {
+
+using Field = std::variant<bool*, int64_t*, double*, std::string*>;
+
+// No number may be larger, unless its key says otherwise; rules in words do not mention it.
+constexpr double count_limit = 1e12;
+
+// Of a number. `or_value` is legal too, whatever the limits.
+struct Range {
+  double low = -std::numeric_limits<double>::infinity();
+  double high = std::numeric_limits<double>::infinity();
+  bool low_excluded = false, high_excluded = false;
+  std::optional<int64_t> or_value;
+
+  bool contains(double value) const;
+  bool names_high() const { return high < count_limit; }
+  std::string text() const;  // "-1 or at least 1"; empty: no limits
+};
+
+struct Key {
+  std::string_view section;  // empty: top level
+  std::string_view name;
+  Field field;
+  Range range;
+  std::vector<std::string_view> choices;  // of a string; empty: any text
+  std::string_view help;
+  bool is_required = false;
+
+  std::string path() const;  // "section.name"
+};
+
+// In the order of the documentation. The fields point into the argument, which must outlive them.
+std::vector<Key> keys_of(Config&);
+
+std::string_view type_name(const Key&);  // "boolean", "integer", "number" or "string"
+std::string value_text(const Key&);      // the field's value, as TOML writes it
+base::Json value_json(const Key&);       // the field's value
+std::string rule_text(const Key&);       // "from 0 to 1", "one of a, b"; empty: no rule
+
+// For a terminal: every key with type, default, rule and meaning.
+std::string help_text();
+// The text of docs/configuration.md.
+std::string configuration_page();
+
+}  // namespace trireme::config

@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "config/spelling.h"
+
+#include <algorithm>
+#include <cstddef>
+
+namespace trireme::config {
+
+int edit_distance(std::string_view a, std::string_view b) {
+  // Three rows of the usual table: row[j] is the distance of a's first i letters from b's first j.
+  std::vector<int> before_last(b.size() + 1), last(b.size() + 1), row(b.size() + 1);
+  for (size_t j = 0; j <= b.size(); ++j) row[j] = static_cast<int>(j);
+  for (size_t i = 1; i <= a.size(); ++i) {
+    before_last.swap(last);
+    last.swap(row);
+    row[0] = static_cast<int>(i);
+    for (size_t j = 1; j <= b.size(); ++j) {
+      const int replaced = last[j - 1] + (a[i - 1] == b[j - 1] ? 0 : 1);
+      row[j] = std::min({replaced, last[j] + 1, row[j - 1] + 1});
+      if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1]) {
+        row[j] = std::min(row[j], before_last[j - 2] + 1);
+      }
+    }
+  }
+  return row[b.size()];
+}
+
+std::optional<std::string_view> nearest(std::string_view word,
+                                        const std::vector<std::string_view>& candidates) {
+  constexpr size_t longest = 100;  // nobody mistypes a key into something longer
+  if (word.size() > longest) return std::nullopt;
+  const int limit = std::max(2, static_cast<int>(word.size()) / 3);
+  std::optional<std::string_view> best;
+  int best_distance = limit + 1;
+  for (const std::string_view candidate : candidates) {
+    const int distance = edit_distance(word, candidate);
+    // A word of two letters is not a slip of every other word of two letters.
+    if (distance >= static_cast<int>(std::max(word.size(), candidate.size()))) continue;
+    if (distance < best_distance) {
+      best = candidate;
+      best_distance = distance;
+    }
+  }
+  return best;
+}
+
+}  // namespace trireme::config
