@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "data/mapped_file.h"
+
+#include <fcntl.h>
+#include <fmt/core.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+
+#include <cerrno>
+#include <system_error>
+
+#include "base/error.h"
+#include "data/descriptor.h"
+
+namespace trireme::data {
+namespace {
+
+base::IoError cannot_read(const std::filesystem::path& path, int error) {
+  return base::IoError(
+      fmt::format("{}: cannot be read: {}", path.string(), std::generic_category().message(error)));
+}
+
+}  // namespace
+
+MappedFile::MappedFile(const std::filesystem::path& path) : path_(path) {
+  // A named pipe would block the open; it is refused below like every other special file.
+  const Descriptor descriptor(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  if (descriptor.value() < 0) throw cannot_read(path, errno);
+  struct stat about {};
+  if (::fstat(descriptor.value(), &about) != 0) throw cannot_read(path, errno);
+  if (!S_ISREG(about.st_mode)) {
+    throw base::IoError(fmt::format("{}: is {}, not a file with data", path.string(),
+                                    S_ISDIR(about.st_mode) ? "a folder" : "a special file"));
+  }
+  const auto size = static_cast<size_t>(about.st_size);
+  if (size == 0) return;  // nothing can be mapped; the span is empty
+  void* start = ::mmap(nullptr, size, PROT_READ, MAP_PRIVATE, descriptor.value(), 0);
+  if (start == MAP_FAILED) throw cannot_read(path, errno);
+  start_ = {static_cast<const std::byte*>(start), Unmap{size}};
+}
+
+void MappedFile::expect_one_pass() const {
+  if (start_) {
+    ::madvise(const_cast<std::byte*>(start_.get()), start_.get_deleter().size, MADV_SEQUENTIAL);
+  }
+}
+
+void MappedFile::Unmap::operator()(const std::byte* start) const noexcept {
+  ::munmap(const_cast<std::byte*>(start), size);
+}
+
+}  // namespace trireme::data
