@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+// A curve in the terminal. The first series is a line (of braille dots, two by four a character, or
+// of '*' in plain ASCII), further ones are marks on it.
+#pragma once
+
+#include <span>
+#include <string>
+#include <vector>
+
+namespace trireme::obs {
+
+struct CurvePoint {
+  double x = 0, y = 0;
+};
+
+struct CurveSeries {
+  std::string name;
+  std::vector<CurvePoint> points;  // with x ascending; points that are not finite are left out
+};
+
+struct CurveOptions {
+  int width = 72;   // characters of a line, with the axis
+  int height = 14;  // lines of the plot, without axis and legend
+  bool is_unicode = true;
+  std::string x_title = "step";
+};
+
+// Lines that end with a newline and without spaces; says so where there is no finite point.
+// REQUIRES: width >= 24, height >= 2.
+std::string curve_text(std::span<const CurveSeries> series, const CurveOptions& options);
+
+}  // namespace trireme::obs

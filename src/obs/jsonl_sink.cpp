@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "obs/jsonl_sink.h"
+
+#include <fmt/core.h>
+
+#include <fstream>
+#include <system_error>
+#include <utility>
+
+#include "base/check.h"
+#include "base/error.h"
+#include "base/json.h"
+
+namespace trireme::obs {
+
+namespace {
+
+// The path again, once the file ends with a whole line.
+const std::filesystem::path& without_partial_line(const std::filesystem::path& path) {
+  std::error_code failed;
+  const uintmax_t size = std::filesystem::file_size(path, failed);
+  if (failed || size == 0) return path;
+  std::ifstream in(path, std::ios::binary);
+  uintmax_t end = size;
+  for (; end > 0; --end) {
+    in.seekg(static_cast<std::streamoff>(end - 1));
+    if (in.get() == '\n') break;
+    if (!in) throw base::IoError(fmt::format("{}: cannot be read", path.string()));
+  }
+  if (end < size) std::filesystem::resize_file(path, end, failed);
+  if (failed) {
+    throw base::IoError(fmt::format("{}: cannot be written: {}", path.string(), failed.message()));
+  }
+  return path;
+}
+
+}  // namespace
+
+JsonlSink::JsonlSink(const std::filesystem::path& path, Clock wall_clock)
+    : wall_clock_(std::move(wall_clock)),
+      file_(without_partial_line(path), OutputFile::Mode::append) {}
+
+void JsonlSink::step(int64_t step, std::span<const Metric> metrics) {
+  base::Json line = {{"step", step}, {"time", wall_clock_()}};
+  for (const Metric& metric : metrics) {
+    const std::string name(metric.name);
+    TRIREME_CHECK(!line.contains(name), "metric '{}' is there twice", name);
+    line[name] = metric.value;
+  }
+  file_.write(line.dump() + "\n");
+}
+
+}  // namespace trireme::obs

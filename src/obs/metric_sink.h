@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: Apache-2.0
+// MetricSink: where the numbers of a training step go. Files are written by its implementations;
+// a sink is used by one thread at a time.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string_view>
+
+namespace trireme::obs {
+
+// `name` is also the tag in TensorBoard: "loss_metrics/global_avg_loss", "grad_norm", ...
+struct Metric {
+  std::string_view name;
+  double value = 0;
+};
+
+class MetricSink {
+ public:
+  virtual ~MetricSink() = default;
+  // Throws IoError if the numbers cannot be stored.
+  virtual void step(int64_t step, std::span<const Metric> metrics) = 0;
+};
+
+}  // namespace trireme::obs

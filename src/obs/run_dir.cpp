@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "obs/run_dir.h"
+
+#include <fmt/core.h>
+#include <unistd.h>
+
+#include <system_error>
+#include <utility>
+
+#include "base/error.h"
+#include "obs/output_file.h"
+
+namespace trireme::obs {
+
+namespace {
+
+using base::IoError;
+using std::filesystem::path;
+
+path temporary_of(const path& target) {
+  path temporary = target;
+  temporary += fmt::format(".tmp{}", ::getpid());
+  return temporary;
+}
+
+void check_writable(const path& directory) {
+  const path probe = temporary_of(directory / ".writable");
+  std::error_code ignored;
+  try {
+    OutputFile(probe, OutputFile::Mode::replace).write("x");
+  } catch (const IoError& error) {
+    std::filesystem::remove(probe, ignored);
+    throw IoError(fmt::format("{}: the run directory cannot be written; give another one ({})",
+                              directory.string(), error.what()));
+  }
+  std::filesystem::remove(probe, ignored);
+}
+
+void remove_logs(const path& directory) {
+  std::filesystem::remove(directory / RunDir::config_name);
+  std::filesystem::remove(directory / RunDir::metrics_name);
+  const path events = directory / RunDir::events_name;
+  if (!std::filesystem::is_directory(events)) return;
+  for (const auto& entry : std::filesystem::directory_iterator(events)) {
+    if (entry.path().filename().string().starts_with("events.out.tfevents.")) {
+      std::filesystem::remove(entry.path());
+    }
+  }
+}
+
+}  // namespace
+
+void write_file(const path& target, std::string_view text) {
+  const path temporary = temporary_of(target);
+  std::error_code failed, ignored;
+  try {
+    OutputFile file(temporary, OutputFile::Mode::replace);
+    file.write(text);
+    file.sync();
+    std::filesystem::rename(temporary, target, failed);
+  } catch (const IoError&) {
+    std::filesystem::remove(temporary, ignored);
+    throw;
+  }
+  if (failed) {
+    std::filesystem::remove(temporary, ignored);
+    throw IoError(fmt::format("{}: cannot be written: {}", target.string(), failed.message()));
+  }
+}
+
+bool holds_run(const path& directory) {
+  std::error_code ignored;
+  return std::filesystem::exists(directory / RunDir::config_name, ignored) ||
+         std::filesystem::exists(directory / RunDir::metrics_name, ignored);
+}
+
+RunDir::RunDir(std::filesystem::path directory) : path_(std::move(directory)) {}
+
+RunDir RunDir::open(const std::filesystem::path& directory, RunMode mode) {
+  std::error_code failed;
+  if (std::filesystem::exists(directory, failed) &&
+      !std::filesystem::is_directory(directory, failed)) {
+    throw IoError(fmt::format("{}: a run needs a directory, and this is a file; give another name",
+                              directory.string()));
+  }
+  const bool is_there = holds_run(directory);
+  if (mode == RunMode::fresh && is_there) {
+    throw IoError(
+        fmt::format("{}: already holds a run; give another directory, or say whether to "
+                    "overwrite or to resume it",
+                    directory.string()));
+  }
+  if (mode == RunMode::resume && !is_there) {
+    throw IoError(fmt::format("{}: holds no run to resume: neither {} nor {} is there",
+                              directory.string(), config_name, metrics_name));
+  }
+  std::filesystem::create_directories(directory, failed);
+  if (failed) {
+    throw IoError(fmt::format("{}: the run directory cannot be made: {}", directory.string(),
+                              failed.message()));
+  }
+  check_writable(directory);
+  try {
+    if (mode == RunMode::overwrite) remove_logs(directory);
+  } catch (const std::filesystem::filesystem_error& error) {
+    throw IoError(
+        fmt::format("{}: the earlier run cannot be removed: {}", directory.string(), error.what()));
+  }
+  return RunDir(directory);
+}
+
+}  // namespace trireme::obs

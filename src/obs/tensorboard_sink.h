@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+// Scalars for TensorBoard: <folder>/events.out.tfevents.<unix seconds>.<host>.<pid>.0, one event a
+// step, tags as the metrics are called. The bytes are those of tfevents.h.
+#pragma once
+
+#include <filesystem>
+
+#include "obs/clock.h"
+#include "obs/metric_sink.h"
+#include "obs/output_file.h"
+
+namespace trireme::obs {
+
+class TensorboardSink final : public MetricSink {
+ public:
+  // Makes the folder if need be, and always a file of its own: TensorBoard joins the files of a
+  // folder.
+  explicit TensorboardSink(const std::filesystem::path& folder, Clock wall_clock = wall_seconds);
+  void step(int64_t step, std::span<const Metric> metrics) override;
+  const std::filesystem::path& path() const { return file_.path(); }
+
+ private:
+  Clock wall_clock_;
+  OutputFile file_;
+};
+
+}  // namespace trireme::obs

@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+// The bytes of a TensorBoard event file. A record is
+//   u64 length | u32 masked crc of the length | data | u32 masked crc of the data
+// in little-endian order, and its data is a protobuf message of a handful of fields:
+//   Event {1: double wall_time, 2: int64 step, 3: string file_version | 5: Summary}
+//   Summary {1: repeated Value},  Value {1: string tag, 2: float simple_value}
+// As in proto3, numbers that are zero are left out, except the value itself.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "obs/metric_sink.h"
+
+namespace trireme::obs {
+
+// CRC-32C (Castagnoli).
+uint32_t crc32c(std::string_view bytes);
+// Rotated and shifted, so that a checksum of data that contains checksums stays meaningful.
+uint32_t masked_crc32c(std::string_view bytes);
+
+// The event that every file starts with.
+std::string version_event(double wall_seconds);
+// All metrics of a step in one event.
+std::string scalar_event(double wall_seconds, int64_t step, std::span<const Metric> metrics);
+
+std::string framed(std::string_view data);
+
+}  // namespace trireme::obs
