@@ -13,6 +13,7 @@
 #include "base/error.h"
 #include "base/json.h"
 #include "ckpt/descriptor.h"
+#include "ckpt/durable_file.h"
 #include "ckpt/safetensors.h"
 #include "ckpt/safetensors_layout.h"
 
@@ -27,8 +28,6 @@ using Item = std::pair<const std::string, SafetensorsView>;
 std::vector<const Item*> in_writing_order(
     const std::map<std::string, SafetensorsView, std::less<>>& tensors);
 std::string header_text(const std::vector<const Item*>& order, const SafetensorsMetadata& metadata);
-void write_all(int descriptor, std::span<const std::byte> bytes);
-void sync_folder_of(const std::filesystem::path& path);
 
 }  // namespace
 
@@ -62,7 +61,7 @@ void write_safetensors(const std::filesystem::path& path,
       throw std::system_error(errno, std::generic_category(), "fsync");
     }
     std::filesystem::rename(temporary, path);
-    sync_folder_of(path);
+    sync_folder(path.has_parent_path() ? path.parent_path() : std::filesystem::path("."));
   } catch (const std::system_error& error) {
     std::error_code ignored;
     std::filesystem::remove(temporary, ignored);
@@ -117,24 +116,6 @@ std::string header_text(const std::vector<const Item*>& order,
   text += '}';
   text.resize((text.size() + 7) / 8 * 8, ' ');
   return text;
-}
-
-void write_all(int descriptor, std::span<const std::byte> bytes) {
-  while (!bytes.empty()) {
-    const ssize_t written = ::write(descriptor, bytes.data(), bytes.size());
-    if (written < 0 && errno == EINTR) continue;
-    if (written < 0) throw std::system_error(errno, std::generic_category(), "write");
-    bytes = bytes.subspan(static_cast<size_t>(written));
-  }
-}
-
-// Makes the rename itself durable.
-void sync_folder_of(const std::filesystem::path& path) {
-  const auto folder = path.has_parent_path() ? path.parent_path() : std::filesystem::path(".");
-  const Descriptor descriptor(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  if (descriptor.value() < 0 || ::fsync(descriptor.value()) != 0) {
-    throw std::system_error(errno, std::generic_category(), "fsync of the folder");
-  }
 }
 
 }  // namespace

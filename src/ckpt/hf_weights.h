@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+// Weights in Hugging Face form: a directory with config.json and model.safetensors, or several
+// shards and their index. GPT-2, Llama, Qwen2 and Qwen3 read what export_hf() writes; import_hf()
+// reads what they write.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/dtype.h"
+#include "spec/model.h"
+
+namespace trireme::ckpt {
+
+// The whole parameter of our name (spec::params_of), row-major.
+using ReadParam = std::function<std::vector<float>(const std::string& our_name)>;
+using WriteParam = std::function<void(const std::string& our_name, std::span<const float>)>;
+
+struct ExportOptions {
+  base::DType dtype = base::DType::f32;            // f32 or bf16
+  int64_t max_shard_bytes = 5'000'000'000;         // of tensors; a larger tensor is its own shard
+  std::vector<std::filesystem::path> extra_files;  // copied beside the weights: a tokenizer, ...
+};
+
+// Writes the directory under another name beside `dir`, syncs it and puts it in the place of `dir`:
+// a reader sees the old directory or the whole new one. Equal weights give equal bytes. Holds one
+// shard and one parameter in memory. An existing `dir` is replaced only if it holds nothing but
+// files of such a directory. Throws ConfigError for an option that is not allowed, IoError if the
+// directory cannot be written or replaced; then `dir` is as before and nothing stays beside it.
+void export_hf(const std::filesystem::path& dir, const spec::ModelDims&, const ReadParam& read,
+               const ExportOptions& options);
+
+// Reads a directory, an index (*.index.json) or a single safetensors file, of F32, BF16, F16 or F64
+// tensors. All names, shapes and types are checked before the first call of `write`, which is then
+// called once for every parameter of the model. Throws IoError that lists every missing, misshaped
+// and unexpected tensor with its file.
+void import_hf(const std::filesystem::path& dir_or_file, const spec::ModelDims&,
+               const WriteParam& write);
+
+}  // namespace trireme::ckpt

@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0
+// Models in Hugging Face form, made by `transformers` (make_hf_goldens.py): our logits and losses
+// are its, and what we export of them is read back to the same bits.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <filesystem>
+
+#include "ckpt/hf_weights.h"
+#include "ckpt/safetensors.h"
+#include "config/model_file.h"
+#include "train/inference.h"
+
+namespace trireme::tests {
+namespace {
+
+template <typename T>
+std::vector<T> values_of(const ckpt::SafetensorsFile& file, const std::string& name) {
+  const ckpt::SafetensorsView& view = file.tensor(name);
+  std::vector<T> values(view.bytes.size() / sizeof(T));
+  std::memcpy(values.data(), view.bytes.data(), view.bytes.size());
+  return values;
+}
+
+std::filesystem::path folder_of(const std::string& model) {
+  return std::filesystem::path(TRIREME_SOURCE_DIR) / "tests/golden/hf" / model;
+}
+
+class HfParityTest : public testing::TestWithParam<const char*> {};
+
+TEST_P(HfParityTest, logits_and_losses_are_those_of_transformers) {
+  const auto golden = ckpt::SafetensorsFile::open(folder_of(GetParam()) / "golden.safetensors");
+  const std::vector<int32_t> ids = values_of<int32_t>(golden, "input_ids");  // [2, 13]
+  const std::vector<double> logits = values_of<double>(golden, "logits_f64");
+  const std::vector<float> theirs = values_of<float>(golden, "logits");
+  const std::vector<double> losses = values_of<double>(golden, "loss");  // [2, 12]
+  constexpr size_t length = 13;
+  const size_t vocab = logits.size() / ids.size();
+
+  // The distance of transformers' own float32 run sets the scale.
+  double allowed = 0;
+  for (size_t i = 0; i < logits.size(); ++i) {
+    allowed = std::max(allowed, 2 * std::abs(static_cast<double>(theirs[i]) - logits[i]));
+  }
+  train::Inference one(folder_of(GetParam()), {.seq_len = length});
+  double worst = 0;
+  for (size_t s = 0; s < 2; ++s) {
+    for (size_t t = 0; t < length; ++t) {
+      const std::vector<float> ours = one.logits(std::span(ids).subspan(s * length, t + 1));
+      ASSERT_EQ(ours.size(), vocab);
+      for (size_t v = 0; v < vocab; ++v) {
+        worst = std::max(
+            worst, std::abs(static_cast<double>(ours[v]) - logits[(s * length + t) * vocab + v]));
+      }
+    }
+  }
+  EXPECT_LE(worst, allowed);
+
+  train::Inference both(folder_of(GetParam()), {.sequences = 2, .seq_len = length});
+  std::vector<int32_t> labels(ids.size(), -1);
+  for (size_t i = 0; i + 1 < ids.size(); ++i) {
+    if (i % length != length - 1) labels[i] = ids[i + 1];
+  }
+  const auto sums = both.losses(ids, labels);
+  ASSERT_EQ(sums.size(), 2U);
+  for (size_t s = 0; s < 2; ++s) {
+    double expected = 0;
+    for (size_t t = 0; t < length - 1; ++t) expected += losses[s * (length - 1) + t];
+    EXPECT_EQ(sums[s].tokens, static_cast<int64_t>(length - 1));
+    EXPECT_NEAR(sums[s].loss_sum, expected, 1e-5 * expected);
+  }
+
+  // bf16 keeps eight bits of every number.
+  train::Inference rounded(folder_of(GetParam()),
+                           {.sequences = 2, .seq_len = length, .dtype = "bf16"});
+  for (size_t s = 0; s < 2; ++s) {
+    EXPECT_NEAR(rounded.losses(ids, labels)[s].loss_sum, sums[s].loss_sum, 2e-2 * sums[s].loss_sum);
+  }
+}
+
+TEST_P(HfParityTest, exports_are_read_back_to_the_same_bits) {
+  const spec::ModelDims dims = config::model_from_file(folder_of(GetParam()).string(), {});
+  std::map<std::string, std::vector<float>> weights;
+  ckpt::import_hf(folder_of(GetParam()), dims,
+                  [&](const std::string& name, std::span<const float> values) {
+                    weights[name].assign(values.begin(), values.end());
+                  });
+  const auto folder =
+      std::filesystem::path(testing::TempDir()) / ("hf_parity_" + std::string(GetParam()));
+  ckpt::export_hf(folder, dims, [&](const std::string& name) { return weights.at(name); }, {});
+  std::map<std::string, std::vector<float>> again;
+  EXPECT_EQ(spec::make_model(config::model_from_file(folder.string(), {})).layers,
+            spec::make_model(dims).layers);
+  ckpt::import_hf(folder, dims, [&](const std::string& name, std::span<const float> values) {
+    again[name].assign(values.begin(), values.end());
+  });
+  EXPECT_EQ(weights, again);
+  // The tensors are those of the original file, to the byte.
+  const auto original = ckpt::SafetensorsFile::open(folder_of(GetParam()) / "model.safetensors");
+  const auto ours = ckpt::SafetensorsFile::open(folder / "model.safetensors");
+  for (const auto& [name, view] : ours.tensors()) {
+    ASSERT_TRUE(original.contains(name)) << name;
+    EXPECT_EQ(original.tensor(name).shape, view.shape) << name;
+    EXPECT_TRUE(
+        std::equal(view.bytes.begin(), view.bytes.end(), original.tensor(name).bytes.begin()))
+        << name;
+  }
+  std::filesystem::remove_all(folder);
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, HfParityTest, testing::Values("gpt2", "llama", "qwen2", "qwen3"),
+                         [](const auto& model) { return std::string(model.param); });
+
+}  // namespace
+}  // namespace trireme::tests
