@@ -1,15 +1,15 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # Training throughput on the CPU, Trireme against PyTorch, measured in turn so that both see the same machine. Prints
-# one JSON line per model with the median of each; progress goes to stderr.
+# one JSON line per model with the median of each; progress goes to stderr. Batches are those of the peer: 8 x 256.
 set -euo pipefail
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
-bench=$root/build/release/bench/train_bench
+trireme=$root/build/release/trireme
 peer=$root/../shared/bench/torch_cpu_peer.py
 python=/usr/bin/python3
 threads=2
-steps=8
+steps=6
 rounds=3
 models=()
 
@@ -19,7 +19,7 @@ Usage: bench/compare_torch_cpu.sh [options] [model ...]      (default: gpt2-10m 
   --rounds N     measurements of each program, in turn ($rounds)
   --threads N    threads of both programs ($threads)
   --steps N      training steps of a measurement of Trireme ($steps)
-  --bench FILE   Trireme's benchmark (build/release/bench/train_bench)
+  --trireme FILE the program (build/release/trireme)
   --peer FILE    the PyTorch program (../shared/bench/torch_cpu_peer.py)
   --python FILE  a Python with PyTorch ($python)
 TEXT
@@ -37,7 +37,7 @@ while (($#)); do
       declare "${1#--}=$2"
       shift
       ;;
-    --bench | --peer | --python)
+    --trireme | --peer | --python)
       [[ -n ${2:-} ]] || fail "$1 wants a file"
       declare "${1#--}=$2"
       shift
@@ -50,7 +50,7 @@ while (($#)); do
 done
 ((${#models[@]})) || models=(gpt2-10m llama-15m)
 
-[[ -x $bench ]] || fail "$bench is not there; build it with: cmake --preset release && cmake --build --preset release"
+[[ -x $trireme ]] || fail "$trireme is not there; build it with: cmake --preset release && cmake --build --preset release"
 [[ -f $peer ]] || fail "$peer is not there; name the PyTorch program with --peer"
 command -v "$python" >/dev/null || fail "$python is not there; name a Python with PyTorch with --python"
 
@@ -82,7 +82,8 @@ for model in "${models[@]}"; do
   ours=()
   theirs=()
   for ((round = 1; round <= rounds; ++round)); do
-    value=$(rate tokens_per_second "$bench" --model "$model" --threads "$threads" --steps "$steps")
+    value=$(rate tokens_per_second "$trireme" bench train --model "$model" --micro-batch 8 --seq 256 \
+      --threads "$threads" --steps "$steps" --json)
     ours+=("$value")
     echo "$model round $round/$rounds: trireme $value tokens/s" >&2
     value=$(rate tok_s "$python" "$peer" "$threads" "$model")

@@ -23,7 +23,7 @@ function(trireme_add_folders)
     separate_arguments(links UNIX_COMMAND "${CMAKE_MATCH_2}")
     list(APPEND folders ${folder})
     file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/${folder}/*.cpp)
-    list(FILTER sources EXCLUDE REGEX "_test\\.cpp$")
+    list(FILTER sources EXCLUDE REGEX "(_test|/main)\\.cpp$")
     add_library(trireme_${folder} STATIC ${sources})
     target_include_directories(trireme_${folder} PUBLIC ${PROJECT_SOURCE_DIR}/src)
     trireme_compile_options(trireme_${folder})
@@ -34,7 +34,9 @@ function(trireme_add_folders)
   set(TRIREME_FOLDERS ${folders} PARENT_SCOPE)
 
   target_link_libraries(trireme_base PUBLIC fmt::fmt nlohmann_json::nlohmann_json Threads::Threads)
+  target_link_libraries(trireme_base PRIVATE spdlog::spdlog)
   target_link_libraries(trireme_kernels PRIVATE OpenBLAS::OpenBLAS)
+  target_link_libraries(trireme_cli PRIVATE CLI11::CLI11)
   # The CPU kernels may fuse multiply-add and vectorise the sums that say so; both are fixed by the binary, not by the
   # number of threads.
   file(GLOB cpu_kernels ${PROJECT_SOURCE_DIR}/src/kernels/cpu/*.cpp)

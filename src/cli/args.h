@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+// A verb of the command line as data: its options, help and what it runs. args.cpp is the only file
+// that knows the library that parses them.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <string>
+#include <vector>
+
+namespace trireme::cli {
+
+enum class Kind : uint8_t { text, integer, number, flag, list };
+
+struct Option {
+  std::string name;  // "--steps"; without dashes it is positional
+  Kind kind = Kind::text;
+  std::string fallback;  // as text; empty: none
+  std::string help;
+  bool is_required = false;
+  std::vector<std::string> choices;  // text only; empty: any
+};
+
+// The values of one call, typed by the verb's options. Asking for an option that the verb does not
+// have is a bug.
+class Args {
+ public:
+  bool has(const std::string& name) const;  // given, or has a fallback
+  std::string text(const std::string& name) const;
+  int64_t integer(const std::string& name) const;
+  double number(const std::string& name) const;
+  bool flag(const std::string& name) const;
+  const std::vector<std::string>& list(const std::string& name) const;
+  const std::vector<std::string>& overrides() const { return overrides_; }
+  bool wants_json() const { return flag("--json"); }
+
+ private:
+  friend struct Parser;
+  std::map<std::string, std::vector<std::string>> values_;
+  std::vector<std::string> overrides_;
+};
+
+struct Verb {
+  std::string name;              // "train", or "data build" for a verb of a group
+  std::string summary;           // one line
+  std::string details;           // paragraphs of the help, with examples
+  std::vector<Option> options;   // --json and --help come by themselves
+  bool takes_overrides = false;  // --section.key=value
+  // Returns the exit code. Errors are thrown.
+  std::function<int(const Args&)> run;
+};
+
+// Parses, runs, and turns what is thrown into one message and an exit code: 0 success, 1 the
+// operation failed, 2 the call or the configuration is wrong. With --json an error is also one JSON
+// object on stdout.
+int run_command(const std::vector<Verb>& verbs, int argc, const char* const* argv);
+
+}  // namespace trireme::cli

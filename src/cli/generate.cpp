@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0
+// trireme generate: continue a text.
+#include <cstdio>
+#include <sstream>
+
+#include "base/error.h"
+#include "base/json.h"
+#include "cli/verbs.h"
+#include "train/inference.h"
+
+namespace trireme::cli {
+namespace {
+
+constexpr int64_t byte_vocab = 257;  // bytes, perhaps with an end-of-document token
+
+std::vector<int32_t> prompt_of(const Args& args, int64_t vocab) {
+  std::vector<int32_t> tokens;
+  if (args.has("--prompt-ids")) {
+    std::stringstream list(args.text("--prompt-ids"));
+    for (std::string id; std::getline(list, id, ',');) {
+      try {
+        tokens.push_back(std::stoi(id));
+      } catch (const std::exception&) {
+        throw base::ConfigError(
+            fmt::format("--prompt-ids: '{}' is not a number; give ids like 17,4,99", id));
+      }
+      if (tokens.back() < 0 || tokens.back() >= vocab) {
+        throw base::ConfigError(
+            fmt::format("--prompt-ids: {} is not below the vocabulary of {}", id, vocab));
+      }
+    }
+    return tokens;
+  }
+  if (vocab > byte_vocab) {
+    throw base::ConfigError(fmt::format(
+        "the model has a vocabulary of {}: its tokens are not bytes, so give --prompt-ids", vocab));
+  }
+  for (const char c : args.text("--prompt")) tokens.push_back(static_cast<unsigned char>(c));
+  return tokens;
+}
+
+int run(const Args& args) {
+  train::Inference model(args.text("weights"), {.seq_len = args.integer("--seq"),
+                                                .dtype = args.text("--dtype"),
+                                                .system = {.threads = args.integer("--threads")}});
+  const std::vector<int32_t> prompt = prompt_of(args, model.dims().vocab);
+  const train::SampleOptions options{.temperature = args.number("--temperature"),
+                                     .top_k = args.integer("--top-k"),
+                                     .top_p = args.number("--top-p"),
+                                     .seed = static_cast<uint64_t>(args.integer("--seed"))};
+  const bool is_text = !args.has("--prompt-ids");
+  const bool json = args.wants_json();
+  if (!json && is_text) std::fputs(args.text("--prompt").c_str(), stdout);
+  std::string text;
+  const std::vector<int32_t> tokens =
+      model.generate(prompt, args.integer("--tokens"), options, [&](int32_t token) {
+        if (is_text && token < 256) text.push_back(static_cast<char>(token));
+        if (json) return;
+        is_text ? std::fputc(token < 256 ? token : '\n', stdout) : std::printf("%d ", token);
+        std::fflush(stdout);
+      });
+  if (!json) {
+    std::fputc('\n', stdout);
+    return 0;
+  }
+  base::Json out = {{"ok", true}, {"tokens", tokens}};
+  if (is_text) out["text"] = text;
+  fmt::print("{}\n", out.dump(-1, ' ', false, base::Json::error_handler_t::replace));
+  return 0;
+}
+
+}  // namespace
+
+Verb generate_verb() {
+  return {
+      .name = "generate",
+      .summary = "Continue a text with trained weights",
+      .details =
+          "Examples:\n"
+          "  trireme generate runs/kjv/weights/final --prompt 'In the beginning'\n"
+          "  trireme generate DIR --prompt-ids 464,3290 --tokens 20 --temperature 0 --json",
+      .options =
+          {{.name = "weights",
+            .help = "Folder with config.json and safetensors",
+            .is_required = true},
+           {.name = "--prompt", .fallback = "\n", .help = "Text, for models of bytes"},
+           {.name = "--prompt-ids", .help = "Token ids, for other models: 17,4,99"},
+           {.name = "--tokens",
+            .kind = Kind::integer,
+            .fallback = "200",
+            .help = "How many to draw"},
+           {.name = "--temperature",
+            .kind = Kind::number,
+            .fallback = "0.8",
+            .help = "0 takes the most likely"},
+           {.name = "--top-k",
+            .kind = Kind::integer,
+            .fallback = "0",
+            .help = "Only the k most likely; 0: all"},
+           {.name = "--top-p",
+            .kind = Kind::number,
+            .fallback = "1",
+            .help = "Only the most likely with this probability together"},
+           {.name = "--seed", .kind = Kind::integer, .fallback = "0", .help = "Of the draws"},
+           {.name = "--seq",
+            .kind = Kind::integer,
+            .fallback = "0",
+            .help = "Longest context; 0: the model's"},
+           {.name = "--dtype",
+            .fallback = "fp32",
+            .help = "fp32 or bf16",
+            .choices = {"fp32", "bf16"}},
+           {.name = "--threads", .kind = Kind::integer, .fallback = "0", .help = "0: all cores"}},
+      .run = run};
+}
+
+}  // namespace trireme::cli

@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+// Progress of a verb on stderr: live on a terminal, plain lines elsewhere, nothing in the first two
+// seconds.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "obs/progress.h"
+
+namespace trireme::cli {
+
+class Progress {
+ public:
+  Progress(std::string label, std::string unit, int64_t total);
+  void update(int64_t done, std::string_view note = {});
+  // A line for people, above the live line.
+  void line(std::string_view text);
+  void finish();
+
+ private:
+  double begin_seconds_;
+  bool has_drawn_ = false;
+  obs::Progress progress_;
+};
+
+}  // namespace trireme::cli

@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: Apache-2.0
+// trireme train: a run from a configuration file.
+#include <csignal>
+
+#include "base/json.h"
+#include "cli/progress.h"
+#include "cli/verbs.h"
+#include "config/config.h"
+#include "obs/number_text.h"
+#include "train/trainer.h"
+
+namespace trireme::cli {
+namespace {
+
+// A signal handler can reach nothing but globals.
+std::atomic<bool> stop_asked{false};
+std::atomic<bool> save_asked{false};
+
+void on_stop(int signal) {
+  // The second one ends the process at once.
+  if (stop_asked.exchange(true)) {
+    std::signal(signal, SIG_DFL);
+    std::raise(signal);
+  }
+}
+void on_save(int /*signal*/) { save_asked = true; }
+
+base::Json summary_json(const train::TrainSummary& s) {
+  const auto bytes = [](const spec::MemoryTable& m) {
+    return base::Json{{"params", m.params}, {"grads", m.grads},     {"optim", m.optim},
+                      {"stash", m.stash()}, {"scratch", m.scratch}, {"staging", m.staging},
+                      {"total", m.total()}};
+  };
+  base::Json out = {{"ok", true},
+                    {"steps", s.steps},
+                    {"tokens", s.tokens},
+                    {"skipped_steps", s.skipped_steps},
+                    {"stopped", s.was_stopped},
+                    {"parameters", s.parameters},
+                    {"train_seconds", s.seconds},
+                    {"tokens_per_second", s.tokens_per_second},
+                    {"loss", s.loss},
+                    {"memory_predicted_bytes", bytes(s.predicted)},
+                    {"memory_measured_bytes", bytes(s.measured)},
+                    {"run_folder", s.run_folder.string()},
+                    {"weights", s.weights.string()}};
+  if (s.validation_loss) out["validation_loss"] = *s.validation_loss;
+  if (s.mfu) out["mfu"] = *s.mfu;
+  if (s.hfu) out["hfu"] = *s.hfu;
+  return out;
+}
+
+void print_summary(const train::TrainSummary& s, bool with_curve) {
+  if (with_curve && s.loss_curve.size() > 1) {
+    std::vector<obs::CurveSeries> series = {{"training loss", s.loss_curve}};
+    if (!s.validation_curve.empty()) series.push_back({"validation loss", s.validation_curve});
+    fmt::print("\n{}", obs::curve_text(series, {}));
+  }
+  fmt::print("\n{}\n", train::memory_table_text(s.predicted, s.measured));
+  fmt::print("{} {} steps, {} tokens in {} ({} tokens/s)\n",
+             s.was_stopped ? "stopped after" : "done:", s.steps, obs::grouped(s.tokens),
+             obs::duration_text(s.seconds),
+             obs::grouped(static_cast<int64_t>(s.tokens_per_second)));
+  fmt::print("loss {:.4f} nats per token", s.loss);
+  if (s.validation_loss) fmt::print(", validation {:.4f}", *s.validation_loss);
+  if (s.skipped_steps > 0) fmt::print(", {} steps skipped", s.skipped_steps);
+  if (s.mfu) fmt::print(", MFU {:.1f} %, HFU {:.1f} %", 100 * *s.mfu, 100 * *s.hfu);
+  fmt::print("\n");
+  if (!s.weights.empty()) fmt::print("weights in {}\n", s.weights.string());
+}
+
+int run(const Args& args) {
+  config::LoadOptions options{.overrides = args.overrides(), .model_folders = model_folders()};
+  if (args.has("--init-from")) {
+    options.overrides.push_back("training.init_from=" + args.text("--init-from"));
+  }
+  const config::Config config = config::load(args.text("config"), options);
+  std::signal(SIGINT, on_stop);
+  std::signal(SIGTERM, on_stop);
+  std::signal(SIGUSR1, on_save);
+  Progress progress("train", "steps", config.training.steps);
+  const train::TrainHooks hooks{
+      .line = [&progress](std::string_view text) { progress.line(text); },
+      .progress = [&progress](int64_t done, std::string_view note) { progress.update(done, note); },
+      .stop = &stop_asked,
+      .save = &save_asked};
+  const train::TrainSummary summary = train::train(
+      config, args.flag("--overwrite") ? obs::RunMode::overwrite : obs::RunMode::fresh, hooks);
+  progress.finish();
+  if (args.wants_json()) {
+    fmt::print("{}\n", summary_json(summary).dump());
+  } else {
+    print_summary(summary, args.flag("--curve"));
+  }
+  return 0;
+}
+
+}  // namespace
+
+Verb train_verb() {
+  return {
+      .name = "train",
+      .summary = "Train a model from a configuration file",
+      .details =
+          "Any key can be set on the command line as --section.key=value; docs/configuration.md\n"
+          "lists them. The resolved configuration is written to run.json in the run's folder and\n"
+          "can be run again from there. Ctrl-C or SIGTERM finishes the step, saves the weights "
+          "and\n"
+          "ends; SIGUSR1 saves and goes on.\n\nExamples:\n"
+          "  trireme train configs/kjv.toml\n"
+          "  trireme train configs/kjv.toml --training.steps=50 --job.dump_folder=runs/short\n"
+          "  trireme train runs/kjv/run.json --overwrite --json",
+      .options = {{.name = "config",
+                   .help = "TOML file, or run.json of an earlier run",
+                   .is_required = true},
+                  {.name = "--init-from", .help = "Start from these Hugging Face weights"},
+                  {.name = "--overwrite",
+                   .kind = Kind::flag,
+                   .help = "Replace the run that is in the folder"},
+                  {.name = "--curve",
+                   .kind = Kind::flag,
+                   .help = "Draw the loss curve at the end"}},
+      .takes_overrides = true,
+      .run = run};
+}
+
+}  // namespace trireme::cli

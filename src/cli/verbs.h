@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: Apache-2.0
+// Every verb of the program, one file each.
+#pragma once
+
+#include <filesystem>
+#include <vector>
+
+#include "cli/args.h"
+
+namespace trireme::cli {
+
+Verb train_verb();
+Verb eval_verb();
+Verb generate_verb();
+std::vector<Verb> data_verbs();
+Verb doctor_verb();
+Verb bench_train_verb();
+
+std::vector<Verb> all_verbs();
+
+// Where model files are looked for: configs/models below the current folder, and beside the build
+// that this program belongs to.
+std::vector<std::filesystem::path> model_folders();
+
+}  // namespace trireme::cli

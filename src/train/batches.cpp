@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "train/batches.h"
+
+#include <algorithm>
+
+#include "base/check.h"
+#include "base/error.h"
+
+namespace trireme::train {
+namespace {
+
+void copy_batch(const data::Batch& from, const engine::HostMicrobatch& to) {
+  TRIREME_CHECK(from.tokens.size() == to.tokens.size(), "a batch of {} tokens for {}",
+                from.tokens.size(), to.tokens.size());
+  std::copy(from.tokens.begin(), from.tokens.end(), to.tokens.begin());
+  std::copy(from.labels.begin(), from.labels.end(), to.labels.begin());
+  std::copy(from.positions.begin(), from.positions.end(), to.positions.begin());
+  std::copy(from.seq_offsets.begin(), from.seq_offsets.end(), to.seq_offsets.begin());
+}
+
+std::unique_ptr<data::TokenData> open(const config::Config& c, const std::string& path) {
+  if (path.empty()) {
+    throw base::ConfigError(
+        "training.dataset_path is empty: name a data set (trireme data build makes one)");
+  }
+  const data::TokenFormat format = data::token_format_from_name(c.training.dataset_format);
+  return data::open_tokens(
+      path,
+      {.format = format,
+       .type = format == data::TokenFormat::nanogpt ? c.training.dataset_dtype : std::string()});
+}
+
+data::BatchSplit split_of(const config::Config& c) {
+  const data::BatchSplit split{.global_batch = c.training.global_batch_size,
+                               .micro_batches = static_cast<int>(c.training.global_batch_size /
+                                                                 c.training.local_batch_size)};
+  data::check_split(split);
+  return split;
+}
+
+}  // namespace
+
+DataSets::DataSets(const config::Config& c, int64_t vocab)
+    : train_data_(open(c, c.training.dataset_path)) {
+  data::SamplerOptions options{.seed = static_cast<uint64_t>(c.debug.seed),
+                               .seq_len = c.training.seq_len,
+                               .document_mask = c.training.document_mask,
+                               .vocab = vocab};
+  const bool is_split_off = c.validation.enable && c.validation.dataset_path.empty();
+  if (is_split_off) options.validation_fraction = c.validation.split;
+  train_ = std::make_unique<data::Sampler>(*train_data_, options);
+  if (!c.validation.enable) return;
+  options.split = is_split_off ? data::Split::validation : data::Split::whole;
+  if (!is_split_off) validation_data_ = open(c, c.validation.dataset_path);
+  validation_ =
+      std::make_unique<data::Sampler>(is_split_off ? *train_data_ : *validation_data_, options);
+}
+
+TrainBatches::TrainBatches(const data::Sampler& sampler, const config::Config& c,
+                           int64_t first_step)
+    : split_(split_of(c)),
+      prefetcher_(
+          sampler,
+          [this](int64_t batch, std::vector<int64_t>& out) {
+            const int64_t step = batch / split_.micro_batches;
+            data::batch_positions(split_, step, static_cast<int>(batch % split_.micro_batches),
+                                  out);
+          },
+          {.first_batch = first_step * split_.micro_batches, .depth = 2 * split_.micro_batches}) {}
+
+void TrainBatches::fill(int /*index*/, const engine::HostMicrobatch& out) {
+  copy_batch(prefetcher_.next(), out);
+}
+
+SequentialBatches::SequentialBatches(const data::Sampler& sampler, int64_t sequences)
+    : sampler_(sampler), sequences_(sequences) {}
+
+void SequentialBatches::fill(int /*index*/, const engine::HostMicrobatch& out) {
+  std::vector<int64_t> positions;
+  for (int64_t i = 0; i < sequences_; ++i) positions.push_back(next_++);
+  data::fill_batch(sampler_, positions, batch_);
+  copy_batch(batch_, out);
+}
+
+}  // namespace trireme::train

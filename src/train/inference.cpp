@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "train/inference.h"
+
+#include <algorithm>
+#include <fstream>
+
+#include "base/check.h"
+#include "base/error.h"
+#include "ckpt/hf_weights.h"
+#include "config/model_file.h"
+#include "train/setup.h"
+
+namespace trireme::train {
+namespace {
+
+// Tokens and labels that are already there, in equal sequences.
+class GivenTokens final : public engine::MicrobatchSource {
+ public:
+  GivenTokens(std::span<const int32_t> tokens, std::span<const int32_t> labels, int64_t sequences)
+      : tokens_(tokens), labels_(labels), sequences_(sequences) {}
+
+  void fill(int /*index*/, const engine::HostMicrobatch& out) override {
+    const auto total = static_cast<int64_t>(out.tokens.size());
+    engine::set_equal_sequences(out, sequences_, total / sequences_);
+    std::fill(out.tokens.begin(), out.tokens.end(), 0);
+    std::fill(out.labels.begin(), out.labels.end(), -1);
+    std::copy(tokens_.begin(), tokens_.end(), out.tokens.begin());
+    std::copy(labels_.begin(), labels_.end(), out.labels.begin());
+  }
+
+ private:
+  std::span<const int32_t> tokens_, labels_;
+  int64_t sequences_;
+};
+
+}  // namespace
+
+Inference::Inference(const std::filesystem::path& weights, const InferenceOptions& o)
+    : dims_(config::model_from_file(weights.string(), {})), sequences_(o.sequences) {
+  const spec::ModelSpec model = spec::make_model(dims_);
+  seq_len_ = o.seq_len == 0 ? model.max_seq : o.seq_len;
+  const spec::Plan plan = spec::one_rank_plan(model,
+                                              {.microbatch_sequences = sequences_,
+                                               .seq_len = seq_len_,
+                                               .recipe = spec::recipe_from_name(o.dtype),
+                                               .recompute = spec::Recompute::full,
+                                               .inference = true},
+                                              {});
+  device_ = make_device(o.system);
+  engine_ = std::make_unique<engine::Engine>(*device_, model, plan, spec::Backend{},
+                                             engine::EngineOptions{});
+  ckpt::import_hf(weights, dims_, [this](const std::string& name, std::span<const float> values) {
+    engine_->write_weights(name, values);
+  });
+}
+
+std::vector<Inference::SequenceLoss> Inference::losses(std::span<const int32_t> tokens,
+                                                       std::span<const int32_t> labels) {
+  TRIREME_CHECK(static_cast<int64_t>(tokens.size()) == sequences_ * seq_len_ &&
+                    tokens.size() == labels.size(),
+                "{} tokens, {} labels", tokens.size(), labels.size());
+  GivenTokens source(tokens, labels, sequences_);
+  std::vector<float> by_token(tokens.size());
+  engine_->evaluate(source, by_token);
+  std::vector<SequenceLoss> sums(static_cast<size_t>(sequences_));
+  for (size_t t = 0; t < tokens.size(); ++t) {
+    if (labels[t] < 0) continue;
+    SequenceLoss& sum = sums[t / static_cast<size_t>(seq_len_)];
+    sum.loss_sum += static_cast<double>(by_token[t]);
+    ++sum.tokens;
+  }
+  return sums;
+}
+
+std::vector<float> Inference::logits(std::span<const int32_t> tokens) {
+  TRIREME_CHECK(!tokens.empty() && sequences_ == 1, "{} tokens, {} sequences", tokens.size(),
+                sequences_);
+  const auto seen = tokens.last(std::min(tokens.size(), static_cast<size_t>(seq_len_)));
+  GivenTokens source(seen, {}, 1);
+  return engine_->logits(source, static_cast<int64_t>(seen.size()) - 1);
+}
+
+std::vector<int32_t> Inference::generate(std::span<const int32_t> prompt, int64_t count,
+                                         const SampleOptions& options,
+                                         const std::function<void(int32_t)>& on_token) {
+  check(options);
+  if (prompt.empty()) throw base::ConfigError("the prompt is empty: at least one token is needed");
+  std::vector<int32_t> tokens(prompt.begin(), prompt.end());
+  for (int64_t i = 0; i < count; ++i) {
+    tokens.push_back(sample(logits(tokens), options, static_cast<uint64_t>(i)));
+    if (on_token) on_token(tokens.back());
+  }
+  return {tokens.begin() + static_cast<ptrdiff_t>(prompt.size()), tokens.end()};
+}
+
+}  // namespace trireme::train

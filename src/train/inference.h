@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+// A model read from a Hugging Face directory, for evaluation and generation.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "config/config.h"
+#include "device/device.h"
+#include "engine/engine.h"
+#include "spec/model.h"
+#include "train/sample.h"
+
+namespace trireme::train {
+
+struct InferenceOptions {
+  int64_t sequences = 1;
+  int64_t seq_len = 0;  // 0: the model's longest
+  std::string dtype = "fp32";
+  config::System system;
+};
+
+class Inference {
+ public:
+  // Reads config.json and weights. Throws IoError or ConfigError that names file and reason.
+  Inference(const std::filesystem::path& weights, const InferenceOptions&);
+
+  const spec::ModelDims& dims() const { return dims_; }
+  int64_t seq_len() const { return seq_len_; }
+  int64_t sequences() const { return sequences_; }
+  const engine::Engine& engine() const { return *engine_; }
+
+  // Loss of each sequence of a micro-batch: tokens and labels are [sequences, seq_len]; a negative
+  // label has no loss.
+  struct SequenceLoss {
+    double loss_sum = 0;
+    int64_t tokens = 0;
+  };
+  std::vector<SequenceLoss> losses(std::span<const int32_t> tokens,
+                                   std::span<const int32_t> labels);
+
+  // Continues `prompt` by `count` tokens, telling each as it is drawn. Of a text longer than
+  // seq_len the model sees the last seq_len tokens. The whole window is computed for every token.
+  std::vector<int32_t> generate(std::span<const int32_t> prompt, int64_t count,
+                                const SampleOptions&, const std::function<void(int32_t)>& on_token);
+
+  std::vector<float> logits(std::span<const int32_t> tokens);  // after the last token
+
+ private:
+  spec::ModelDims dims_;
+  int64_t sequences_, seq_len_;
+  std::unique_ptr<device::Device> device_;
+  std::unique_ptr<engine::Engine> engine_;
+};
+
+}  // namespace trireme::train

@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <array>
+
+#include "base/check.h"
+#include "obs/number_text.h"
+#include "obs/table.h"
+#include "train/trainer.h"
+
+namespace trireme::train {
+
+std::string memory_table_text(const spec::MemoryTable& predicted,
+                              const spec::MemoryTable& measured) {
+  struct Row {
+    const char* name;
+    int64_t predicted, measured;
+  };
+  const std::array<Row, 7> rows = {{{"parameters", predicted.params, measured.params},
+                                    {"gradients", predicted.grads, measured.grads},
+                                    {"optimizer", predicted.optim, measured.optim},
+                                    {"kept for backward", predicted.stash(), measured.stash()},
+                                    {"scratch", predicted.scratch, measured.scratch},
+                                    {"input batches", predicted.staging, measured.staging},
+                                    {"sum", predicted.total(), measured.total()}}};
+  const std::array<obs::Column, 4> columns = {
+      {{"memory, bytes", obs::Align::left}, {"predicted"}, {"measured"}, {"difference"}}};
+  std::vector<std::vector<std::string>> cells;
+  for (const Row& row : rows) {
+    if (&row == &rows.back()) cells.emplace_back();
+    cells.push_back({row.name, obs::grouped(row.predicted), obs::grouped(row.measured),
+                     obs::grouped(row.measured - row.predicted)});
+  }
+  return obs::table_text(columns, cells);
+}
+
+}  // namespace trireme::train
