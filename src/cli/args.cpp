@@ -1,17 +1,42 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/args.h"
 
+#include <fmt/format.h>
+
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <charconv>
 #include <cstdio>
+#include <limits>
 #include <memory>
+#include <optional>
+#include <string_view>
 
 #include "base/check.h"
 #include "base/error.h"
 #include "base/json.h"
 #include "base/log.h"
+#include "config/spelling.h"
 
 namespace trireme::cli {
+namespace {
+
+// Decimal only: what is checked here is what Args::integer reads.
+std::optional<int64_t> integer_from(const std::string& text) {
+  int64_t value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
+  return value;
+}
+
+std::optional<double> number_from(const std::string& text) {
+  double value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
+  return value;
+}
+
+}  // namespace
 
 // Binds the options of one verb to a subcommand, and collects their values after parsing.
 struct Parser {
@@ -35,13 +60,22 @@ struct Parser {
       return;
     }
     CLI::Option* added = app->add_option(option.name, values[option.name], option.help);
-    if (option.kind != Kind::list) added->expected(1);
+    // Otherwise "[a,b]" would be read as two values.
+    if (option.kind != Kind::list) added->expected(1)->allow_extra_args(false);
     if (option.is_required) added->required();
     if (option.kind == Kind::integer) {
-      added->check(CLI::TypeValidator<int64_t>("INTEGER"))->type_name("INTEGER");
+      added
+          ->check([](const std::string& text) {
+            return integer_from(text) ? "" : fmt::format("'{}' is not an integer", text);
+          })
+          ->type_name("INTEGER");
     }
     if (option.kind == Kind::number) {
-      added->check(CLI::TypeValidator<double>("NUMBER"))->type_name("NUMBER");
+      added
+          ->check([](const std::string& text) {
+            return number_from(text) ? "" : fmt::format("'{}' is not a number", text);
+          })
+          ->type_name("NUMBER");
     }
     if (!option.choices.empty()) added->check(CLI::IsMember(option.choices));
     if (!option.fallback.empty()) added->default_str(option.fallback);
@@ -49,14 +83,14 @@ struct Parser {
 
   Args collect() const {
     Args args;
-    args.values_ = values;
     for (const Option& option : verb->options) {
       std::vector<std::string>& found = args.values_[option.name];
       if (option.kind == Kind::flag) {
         found = {flags.at(option.name) ? "1" : "0"};
-      } else if (found.empty() && !option.fallback.empty()) {
-        found = {option.fallback};
+        continue;
       }
+      found = app->get_option(option.name)->results();  // as written; conversion would drop "{}"
+      if (found.empty() && !option.fallback.empty()) found = {option.fallback};
     }
     args.values_["--json"] = {json ? "1" : "0"};
     if (verb->takes_overrides) args.overrides_ = app->remaining();
@@ -66,12 +100,38 @@ struct Parser {
 
 namespace {
 
-int report(const std::exception& error, bool json, int code) {
-  base::log(base::LogLevel::error, error.what());
+int report(const std::string& error, bool json, int code) {
+  base::log(base::LogLevel::error, error);
   if (json) {
-    fmt::print("{}\n", base::Json{{"ok", false}, {"error", error.what()}}.dump());
+    // A message may quote a file or an argument that is not UTF-8.
+    const base::Json out{{"ok", false}, {"error", error}};
+    fmt::print("{}\n", out.dump(-1, ' ', false, base::Json::error_handler_t::replace));
   }
   return code;
+}
+
+// The problem, if the words before the first option do not name a verb.
+std::optional<std::string> unknown_verb(const std::vector<Verb>& verbs,
+                                        const std::vector<std::string>& words) {
+  if (words.empty() || words.front().starts_with("-")) return std::nullopt;
+  std::vector<std::string_view> names;
+  for (const Verb& verb : verbs) {
+    const std::string group = words.front() + " ";
+    if (verb.name == words.front()) return std::nullopt;
+    if (verb.name.starts_with(group)) {
+      if (words.size() < 2 || words[1].starts_with("-")) return std::nullopt;
+      if (verb.name == group + words[1]) return std::nullopt;
+    }
+    names.push_back(verb.name);
+  }
+  const bool is_in_group = std::any_of(names.begin(), names.end(), [&](std::string_view name) {
+    return name.starts_with(words.front() + " ");
+  });
+  const std::string name = is_in_group ? words[0] + " " + words[1] : words[0];
+  const auto best = config::nearest(name, names);
+  return fmt::format("'{}' is not a verb{}; verbs are {}", name,
+                     best ? fmt::format(", did you mean '{}'?", *best) : "",
+                     fmt::join(names, ", "));
 }
 
 const std::vector<std::string>& values_of(
@@ -96,11 +156,24 @@ std::string Args::text(const std::string& name) const {
 }
 
 int64_t Args::integer(const std::string& name) const {
-  return std::stoll(single(values_of(values_, name), name));
+  const auto value = integer_from(single(values_of(values_, name), name));
+  TRIREME_CHECK(value.has_value(), "option '{}' is not an integer", name);
+  return *value;
+}
+
+int Args::small_integer(const std::string& name) const {
+  const int64_t value = integer(name);
+  constexpr int least = std::numeric_limits<int>::min(), most = std::numeric_limits<int>::max();
+  if (value < least || value > most) {
+    throw base::ConfigError(fmt::format("{} {}: from {} to {}", name, value, least, most));
+  }
+  return static_cast<int>(value);
 }
 
 double Args::number(const std::string& name) const {
-  return std::stod(single(values_of(values_, name), name));
+  const auto value = number_from(single(values_of(values_, name), name));
+  TRIREME_CHECK(value.has_value(), "option '{}' is not a number", name);
+  return *value;
 }
 
 bool Args::flag(const std::string& name) const {
@@ -134,19 +207,25 @@ int run_command(const std::vector<Verb>& verbs, int argc, const char* const* arg
     }
     parsers.push_back(std::move(parser));
   }
+  const std::vector<std::string> words(argv + std::min(argc, 1), argv + argc);
+  const bool wants_json = std::find(words.begin(), words.end(), "--json") != words.end();
+  if (const auto problem = unknown_verb(verbs, words)) return report(*problem, wants_json, 2);
   try {
     app.parse(argc, argv);
+  } catch (const CLI::Success& help) {
+    return app.exit(help);
   } catch (const CLI::ParseError& error) {
-    return app.exit(error) == 0 ? 0 : 2;
+    return report(fmt::format("{}; run with --help for what is allowed", error.what()), wants_json,
+                  2);
   }
   for (const auto& parser : parsers) {
     if (!parser->app->parsed()) continue;
     try {
       return parser->verb->run(parser->collect());
     } catch (const base::ConfigError& error) {
-      return report(error, parser->json, 2);
+      return report(error.what(), parser->json, 2);
     } catch (const std::exception& error) {
-      return report(error, parser->json, 1);
+      return report(error.what(), parser->json, 1);
     }
   }
   return 2;

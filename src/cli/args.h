@@ -29,6 +29,7 @@ class Args {
   bool has(const std::string& name) const;  // given, or has a fallback
   std::string text(const std::string& name) const;
   int64_t integer(const std::string& name) const;
+  int small_integer(const std::string& name) const;  // ConfigError if it does not fit
   double number(const std::string& name) const;
   bool flag(const std::string& name) const;
   const std::vector<std::string>& list(const std::string& name) const;

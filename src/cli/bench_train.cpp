@@ -56,7 +56,7 @@ int run(const Args& args) {
       spec::one_rank_plan(model,
                           {.microbatch_sequences = args.integer("--micro-batch"),
                            .seq_len = seq_len,
-                           .microbatches = static_cast<int>(args.integer("--accumulate")),
+                           .microbatches = args.small_integer("--accumulate"),
                            .recipe = spec::recipe_from_name(args.text("--dtype")),
                            .recompute = recompute_of(args.text("--recompute"))},
                           {});

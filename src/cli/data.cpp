@@ -37,7 +37,7 @@ int build(const Args& args) {
   o.output = args.text("--output");
   o.format = data::token_format_from_name(args.text("--format"));
   o.workers = train::thread_count(args.integer("--workers"));
-  o.end_of_document = static_cast<int32_t>(args.integer("--eod"));
+  o.end_of_document = args.small_integer("--eod");
   o.split_lines = args.flag("--split-lines");
   o.raw_bytes = args.flag("--raw-bytes");
   o.text_key = args.text("--key");
@@ -69,7 +69,7 @@ std::unique_ptr<data::TokenData> open(const Args& args) {
   return data::open_tokens(args.text("data"),
                            {.format = data::token_format_from_name(args.text("--format")),
                             .type = args.text("--type"),
-                            .end_of_document = static_cast<int32_t>(args.integer("--eod"))});
+                            .end_of_document = args.small_integer("--eod")});
 }
 
 int inspect(const Args& args) {
@@ -92,8 +92,8 @@ int synth(const Args& args) {
   const data::SynthOptions o{.output = args.text("--output"),
                              .format = data::token_format_from_name(args.text("--format")),
                              .seed = static_cast<uint64_t>(args.integer("--seed")),
-                             .vocab = static_cast<int>(args.integer("--vocab")),
-                             .order = static_cast<int>(args.integer("--order")),
+                             .vocab = args.small_integer("--vocab"),
+                             .order = args.small_integer("--order"),
                              .sharpness = args.number("--sharpness"),
                              .documents = args.integer("--documents"),
                              .document_tokens = args.integer("--tokens")};

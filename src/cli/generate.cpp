@@ -48,6 +48,10 @@ int run(const Args& args) {
                                      .top_k = args.integer("--top-k"),
                                      .top_p = args.number("--top-p"),
                                      .seed = static_cast<uint64_t>(args.integer("--seed"))};
+  train::check(options);  // before anything is printed
+  if (args.integer("--tokens") < 0) {
+    throw base::ConfigError(fmt::format("--tokens {}: 0 or above", args.integer("--tokens")));
+  }
   const bool is_text = !args.has("--prompt-ids");
   const bool json = args.wants_json();
   if (!json && is_text) std::fputs(args.text("--prompt").c_str(), stdout);

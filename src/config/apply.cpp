@@ -137,7 +137,9 @@ std::vector<Entry> entries_of_overrides(const std::vector<std::string>& override
       text = "true";
     }
     if (path.empty() || !text) {
-      report.add(entry.where, "no value; write --section.key=value");
+      report.add(entry.where, !path.empty() && has_dashes && dot == std::string::npos
+                                  ? "not an option; a key is set by --section.key=value"
+                                  : "no value; write --section.key=value");
       continue;
     }
     entry.value = key == nullptr ? Value(*text) : value_from_text(*text, *key);

@@ -14,6 +14,8 @@ template <typename... Cases>
 struct Match : Cases... {
   using Cases::operator()...;
 };
+template <typename... Cases>
+Match(Cases...) -> Match<Cases...>;  // clang before 17 does not find it by itself
 
 const LayerSpec& layer_of(const ModelSpec& model, int layer) {
   TRIREME_CHECK(layer >= 0 && layer < static_cast<int>(model.layers.size()), "layer {} of {}",

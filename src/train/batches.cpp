@@ -5,6 +5,7 @@
 
 #include "base/check.h"
 #include "base/error.h"
+#include "data/vocabulary.h"
 
 namespace trireme::train {
 namespace {
@@ -18,16 +19,21 @@ void copy_batch(const data::Batch& from, const engine::HostMicrobatch& to) {
   std::copy(from.seq_offsets.begin(), from.seq_offsets.end(), to.seq_offsets.begin());
 }
 
-std::unique_ptr<data::TokenData> open(const config::Config& c, const std::string& path) {
+std::unique_ptr<data::TokenData> open(const config::Config& c, const std::string& path,
+                                      int64_t vocab) {
   if (path.empty()) {
     throw base::ConfigError(
         "training.dataset_path is empty: name a data set (trireme data build makes one)");
   }
   const data::TokenFormat format = data::token_format_from_name(c.training.dataset_format);
-  return data::open_tokens(
+  auto data = data::open_tokens(
       path,
       {.format = format,
        .type = format == data::TokenFormat::nanogpt ? c.training.dataset_dtype : std::string()});
+  // Well below a second. Of larger data every sample is checked when it is drawn.
+  constexpr int64_t most_scanned = 1 << 27;
+  if (data->tokens() <= most_scanned) data::check_vocabulary(*data, vocab, {});
+  return data;
 }
 
 data::BatchSplit split_of(const config::Config& c) {
@@ -41,7 +47,7 @@ data::BatchSplit split_of(const config::Config& c) {
 }  // namespace
 
 DataSets::DataSets(const config::Config& c, int64_t vocab)
-    : train_data_(open(c, c.training.dataset_path)) {
+    : train_data_(open(c, c.training.dataset_path, vocab)) {
   data::SamplerOptions options{.seed = static_cast<uint64_t>(c.debug.seed),
                                .seq_len = c.training.seq_len,
                                .document_mask = c.training.document_mask,
@@ -51,7 +57,7 @@ DataSets::DataSets(const config::Config& c, int64_t vocab)
   train_ = std::make_unique<data::Sampler>(*train_data_, options);
   if (!c.validation.enable) return;
   options.split = is_split_off ? data::Split::validation : data::Split::whole;
-  if (!is_split_off) validation_data_ = open(c, c.validation.dataset_path);
+  if (!is_split_off) validation_data_ = open(c, c.validation.dataset_path, vocab);
   validation_ =
       std::make_unique<data::Sampler>(is_split_off ? *train_data_ : *validation_data_, options);
 }

@@ -2,7 +2,7 @@
 #include "train/inference.h"
 
 #include <algorithm>
-#include <fstream>
+#include <system_error>
 
 #include "base/check.h"
 #include "base/error.h"
@@ -33,10 +33,21 @@ class GivenTokens final : public engine::MicrobatchSource {
   int64_t sequences_;
 };
 
+// A folder without a slash in its name must not be taken for the name of a model.
+spec::ModelDims dims_of(const std::filesystem::path& weights) {
+  std::error_code ignored;
+  if (!std::filesystem::is_directory(weights, ignored)) {
+    throw base::IoError(
+        fmt::format("{}: no such folder; weights are a folder with config.json and safetensors",
+                    weights.string()));
+  }
+  return config::model_from_file((weights / "").string(), {});
+}
+
 }  // namespace
 
 Inference::Inference(const std::filesystem::path& weights, const InferenceOptions& o)
-    : dims_(config::model_from_file(weights.string(), {})), sequences_(o.sequences) {
+    : dims_(dims_of(weights)), sequences_(o.sequences) {
   const spec::ModelSpec model = spec::make_model(dims_);
   seq_len_ = o.seq_len == 0 ? model.max_seq : o.seq_len;
   const spec::Plan plan = spec::one_rank_plan(model,

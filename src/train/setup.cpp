@@ -12,6 +12,11 @@
 namespace trireme::train {
 
 int thread_count(int64_t asked) {
+  constexpr int64_t most = 4096;  // as system.threads
+  if (asked < 0 || asked > most) {
+    throw base::ConfigError(
+        fmt::format("{} threads: from 1 to {}, or 0 for one per core", asked, most));
+  }
   if (asked > 0) return static_cast<int>(asked);
   return static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
 }

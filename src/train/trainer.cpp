@@ -137,7 +137,8 @@ TrainSummary Run::go() {
     if (data_.validation() != nullptr && (is_last || is_due(step, config_.validation.freq))) {
       validate(step);
     }
-    if (!is_last && (is_asked || is_due(step, config_.checkpoint.interval))) {
+    const bool is_time = config_.checkpoint.enable && is_due(step, config_.checkpoint.interval);
+    if (!is_last && (is_asked || is_time)) {
       save(fmt::format("step-{:08}", step));
     }
     if (summary_.was_stopped) {

@@ -1,0 +1,38 @@
+# SPDX-License-Identifier: Apache-2.0
+# Sourced by test.sh and quickstart.sh: what Trireme is built from, by Debian package.
+build_packages=(cmake g++ ninja-build libopenblas-dev libfmt-dev libspdlog-dev nlohmann-json3-dev
+                libcli11-dev libtomlplusplus-dev libgtest-dev)
+
+# install_packages PACKAGE...: installs what is missing where that is possible without a password;
+# otherwise says what to run and ends the script.
+install_packages() {
+  command -v dpkg-query >/dev/null || return 0
+  local missing=() package
+  for package in "$@"; do
+    dpkg-query -W -f '${Status}' "$package" 2>/dev/null | grep -q 'install ok installed' ||
+      missing+=("$package")
+  done
+  [ ${#missing[@]} -eq 0 ] && return 0
+  local as_root=()
+  if [ "$(id -u)" -ne 0 ]; then
+    if ! sudo -n true 2>/dev/null; then
+      echo "$0: packages are missing and this user may not install them. Run:" >&2
+      echo "  sudo apt-get update && sudo apt-get install -y --no-install-recommends ${missing[*]}" >&2
+      exit 1
+    fi
+    as_root=(sudo)
+  fi
+  echo "== installing ${missing[*]}"
+  "${as_root[@]}" apt-get update -qq
+  "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive \
+    apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
+}
+
+# build PRESET [TARGET...]
+build() {
+  local preset=$1
+  shift
+  echo "== building $preset${1:+: $*}"
+  cmake --preset "$preset" >/dev/null
+  cmake --build --preset "$preset" ${1+--target "$@"} -- --quiet
+}

@@ -1,0 +1,202 @@
+// SPDX-License-Identifier: Apache-2.0
+// The other verbs from outside, and what all verbs have in common.
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "tests/cli/program.h"
+
+namespace trireme::tests {
+namespace {
+
+// Weights in run/weights/final.
+void train_tiny(const Scratch& s, std::vector<std::string> overrides = {}) {
+  write_tiny(s);
+  overrides.insert(overrides.begin(), {"train", "tiny_run.toml"});
+  const Outcome outcome = trireme(s, overrides);
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
+}
+
+const std::string weights = "run/weights/final";
+
+TEST(VerbsTest, every_verb_has_help_with_examples) {
+  const Scratch s;
+  const Outcome all = trireme(s, {"--help"});
+  EXPECT_EQ(all.exit_code, 0);
+  for (const char* verb : {"train", "eval", "generate", "data build", "data inspect", "data synth",
+                           "data ngram", "bench train", "doctor"}) {
+    std::vector<std::string> args = words_of(verb);
+    EXPECT_NE(all.out.find("\n  " + args.front()), std::string::npos) << verb << "\n" << all.out;
+    args.emplace_back("--help");
+    const Outcome outcome = trireme(s, args);
+    EXPECT_EQ(outcome.exit_code, 0) << verb;
+    EXPECT_EQ(outcome.err, "") << verb;
+    const size_t examples = outcome.out.find("Examples:\n  trireme " + std::string(verb));
+    EXPECT_NE(examples, std::string::npos) << outcome.out;
+    EXPECT_NE(outcome.out.find("--json"), std::string::npos) << outcome.out;
+  }
+}
+
+TEST(VerbsTest, json_is_one_object_for_every_verb) {
+  const Scratch s;
+  write_tiny(s);
+  // trireme_json fails if stdout holds anything else.
+  trireme_json(s, {"train", "tiny_run.toml", "--curve"});
+  const base::Json loss = trireme_json(s, {"eval", "--weights", weights, "--data", "text.txt"});
+  EXPECT_EQ(loss["tokens"], static_cast<int64_t>(s.read("text.txt").size()) - 1);
+  const base::Json text =
+      trireme_json(s, {"generate", weights, "--prompt", "9 bottles", "--tokens", "5"});
+  EXPECT_EQ(text["tokens"].size(), 5U);
+  EXPECT_TRUE(text["text"].is_string());
+  EXPECT_GT(trireme_json(s, {"doctor"})["cores"], 0);
+  const base::Json speed =
+      trireme_json(s, {"bench", "train", "--model", "tiny.toml", "--micro-batch", "2", "--seq",
+                       "16", "--steps", "2", "--peak-tflops", "1", "--by-row"});
+  for (const char* key : {"tokens_per_second", "ms_per_step", "mfu", "startup_seconds"}) {
+    EXPECT_GT(speed[key].get<double>(), 0) << key;
+  }
+  EXPECT_EQ(speed["peak_bytes"]["predicted"], speed["peak_bytes"]["measured"]);
+  EXPECT_EQ(speed["peak_source"], "given");
+}
+
+TEST(EvalTest, is_the_validation_loss_of_training) {
+  const Scratch s;
+  s.write("held_out.txt", tiny_text(60).substr(0, 8 * 16 + 1));  // whole batches of whole sequences
+  write_tiny(s);
+  const base::Json summary =
+      trireme_json(s, {"train", "tiny_run.toml", "--validation.enable", "--validation.steps=-1",
+                       "--validation.dataset_path=held_out.txt"});
+  const base::Json loss =
+      trireme_json(s, {"eval", "--weights", weights, "--data", "held_out.txt", "--seq", "16"});
+  EXPECT_EQ(loss["tokens"], 8 * 16);
+  // Sums of fp32 losses, added in another order.
+  EXPECT_NEAR(loss["loss"].get<double>(), summary["validation_loss"].get<double>(), 1e-4);
+  EXPECT_NEAR(loss["perplexity"].get<double>(), std::exp(loss["loss"].get<double>()), 1e-9);
+}
+
+TEST(EvalTest, does_not_depend_on_the_batch) {
+  const Scratch s;
+  train_tiny(s);
+  const auto loss = [&](const char* batch) {
+    return trireme_json(
+        s, {"eval", "--weights", weights, "--data", "text.txt", "--seq", "20", "--batch", batch});
+  };
+  const base::Json one = loss("1"), three = loss("3"), many = loss("500");
+  EXPECT_EQ(one["tokens"], many["tokens"]);
+  EXPECT_EQ(one["sequences"].size(), many["sequences"].size());
+  // Matrix products of other shapes may add in another order.
+  for (const base::Json& other : {three, many}) {
+    EXPECT_NEAR(one["loss"].get<double>(), other["loss"].get<double>(), 1e-5);
+    for (size_t i = 0; i < one["sequences"].size(); ++i) {
+      EXPECT_EQ(one["sequences"][i]["tokens"], other["sequences"][i]["tokens"]);
+      EXPECT_NEAR(one["sequences"][i]["loss_sum"].get<double>(),
+                  other["sequences"][i]["loss_sum"].get<double>(), 1e-3);
+    }
+  }
+  double sum = 0;
+  for (const base::Json& sequence : one["sequences"]) sum += sequence["loss_sum"].get<double>();
+  EXPECT_NEAR(sum, one["loss_sum"].get<double>(), 1e-6);
+}
+
+TEST(EvalTest, reads_the_same_tokens_from_every_format) {
+  const Scratch s;
+  train_tiny(s);
+  for (const char* format : {"megatron", "llmc"}) {
+    ASSERT_EQ(trireme(s, {"data", "build", "text.txt", "--output", std::string("d_") + format,
+                          "--format", format, "--eod", "-1"})
+                  .exit_code,
+              0);
+  }
+  const auto loss = [&](const std::string& data) {
+    return trireme_json(s, {"eval", "--weights", weights, "--data", data, "--limit", "4"})["loss"];
+  };
+  EXPECT_EQ(loss("text.txt"), loss("d_megatron"));
+  EXPECT_EQ(loss("text.txt"), loss("d_llmc.bin"));
+}
+
+TEST(GenerateTest, repeats_itself) {
+  const Scratch s;
+  train_tiny(s);
+  const auto tokens = [&](const std::string& options) {
+    std::vector<std::string> args = {"generate", weights, "--tokens", "40"};
+    for (const std::string& word : words_of(options)) args.push_back(word);
+    return trireme_json(s, args)["tokens"];
+  };
+  const base::Json drawn = tokens("--seed 3 --temperature 1");
+  EXPECT_EQ(drawn, tokens("--seed 3 --temperature 1"));
+  EXPECT_EQ(drawn, tokens("--seed 3 --temperature 1 --threads 1"));
+  EXPECT_NE(drawn, tokens("--seed 4 --temperature 1"));
+  const base::Json likely = tokens("--temperature 0");
+  EXPECT_EQ(likely, tokens("--temperature 0 --seed 9"));
+  EXPECT_EQ(likely, tokens("--temperature 1 --top-k 1 --seed 9"));
+  EXPECT_EQ(likely, tokens("--temperature 1 --top-p 1e-9 --seed 9"));
+}
+
+TEST(GenerateTest, continues_the_prompt) {
+  const Scratch s;
+  train_tiny(s);
+  for (const std::string prompt : {"7 bottles", "[a,b]", "{}", "-1"}) {
+    const Outcome outcome =
+        trireme(s, {"generate", weights, "--prompt=" + prompt, "--tokens", "3"});
+    EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
+    EXPECT_TRUE(outcome.out.starts_with(prompt)) << outcome.out;
+    EXPECT_EQ(outcome.out.size(), prompt.size() + 3 + 1);
+  }
+}
+
+TEST(DataTest, build_gives_the_same_bytes_for_any_workers) {
+  const Scratch s;
+  std::string lines;
+  for (int i = 0; i < 30000; ++i) {
+    lines += "{\"text\": \"line " + std::to_string(i) + " of a book\\n\", \"id\": 1}\n";
+  }
+  s.write("a.jsonl", lines);  // more than one block of work
+  s.write("b.txt", tiny_text(2000));
+  for (const char* workers : {"1", "2"}) {
+    const base::Json report =
+        trireme_json(s, {"data", "build", "a.jsonl", "b.txt", "--workers", workers, "--output",
+                         std::string("with_") + workers});
+    EXPECT_EQ(report["documents"], 30001);
+  }
+  EXPECT_TRUE(s.read("with_1.bin") == s.read("with_2.bin"));
+  EXPECT_TRUE(s.read("with_1.idx") == s.read("with_2.idx"));
+}
+
+TEST(DataTest, inspect_describes_what_build_wrote) {
+  const Scratch s;
+  s.write("a.txt", "one\ntwo two\n\nthree\n");
+  trireme_json(s, {"data", "build", "a.txt", "--split-lines", "--output", "d"});
+  const base::Json report = trireme_json(s, {"data", "inspect", "d"});
+  EXPECT_EQ(report["documents"], 3);
+  EXPECT_EQ(report["tokens"], 3 + 7 + 5 + 3);  // and a token after each document
+  const Outcome text = trireme(s, {"data", "inspect", "d"});
+  EXPECT_EQ(text.exit_code, 0);
+  EXPECT_NE(text.out.find("documents"), std::string::npos) << text.out;
+}
+
+TEST(DataTest, synth_states_an_entropy_that_an_ngram_model_reaches) {
+  const Scratch s;
+  const std::vector<std::string> synth = {"data", "synth",    "--vocab", "8",        "--documents",
+                                          "10",   "--tokens", "5000",    "--output", "d"};
+  const double entropy = trireme_json(s, synth)["entropy_rate_nats"].get<double>();
+  const std::string first = s.read("d.bin");
+  trireme_json(s, synth);
+  EXPECT_TRUE(first == s.read("d.bin"));
+  const double loss =
+      trireme_json(s, {"data", "ngram", "d", "--context", "1", "--split", "0.2"})["loss"];
+  EXPECT_NEAR(loss, entropy, 0.05);  // 10,000 tokens of a source of eight
+  EXPECT_GT(loss, entropy - 0.03);
+}
+
+TEST(DoctorTest, names_the_models_that_other_verbs_take) {
+  const Scratch s;
+  const base::Json report = trireme_json(s, {"doctor"});
+  EXPECT_NE(std::find(report["models"].begin(), report["models"].end(), "llama-15m"),
+            report["models"].end());
+  const Outcome text = trireme(s, {"doctor"});
+  EXPECT_EQ(text.exit_code, 0);
+  EXPECT_NE(text.out.find("llama-15m"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace trireme::tests

@@ -1,0 +1,238 @@
+// SPDX-License-Identifier: Apache-2.0
+// Every command that a document or a help text shows is run by something. The table below says by
+// what; a command that is not in it fails the test.
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <fstream>
+#include <set>
+#include <sstream>
+
+#include "tests/cli/program.h"
+
+namespace trireme::tests {
+namespace {
+
+namespace fs = std::filesystem;
+
+enum class How : uint8_t {
+  here,        // this test runs it
+  test,        // a test binary that ctest runs; the filter must match something
+  script,      // a script of this tree that people run by itself
+  quickstart,  // quickstart.sh holds the command
+};
+
+struct Known {
+  std::string command;
+  How how;
+  std::string cheaper = {};  // run instead: the same verb with less work
+};
+
+const std::vector<Known> known_commands = {
+    {"./quickstart.sh", How::script},
+    {"./test.sh", How::script},
+    {"./test.sh --full", How::script},
+    {"./bench/compare_torch_cpu.sh", How::script},
+    {"./tests/engine_tests --gtest_filter='LearningTest*'", How::test},
+    {"./tests/engine_tests --gtest_filter='*Parity*'", How::test},
+    {"./tests/engine_tests --gtest_filter='MemoryTest*'", How::test},
+
+    {"trireme train configs/kjv.toml", How::here,
+     "trireme train configs/kjv.toml --overwrite --lr_scheduler.warmup_steps=0 --training.steps=1"},
+    {"trireme train configs/kjv.toml --training.steps=50 --job.dump_folder=runs/short", How::here,
+     "trireme train configs/kjv.toml --lr_scheduler.warmup_steps=0 --training.steps=1 "
+     "--job.dump_folder=runs/short"},
+    {"trireme train runs/kjv/run.json --overwrite --json", How::here},
+    {"trireme eval --weights runs/kjv/weights/final --data runs/kjv/data --seq 256", How::here},
+    {"trireme eval --weights DIR --data val.bin --seq 1024 --json", How::here},
+    {"trireme generate runs/kjv/weights/final --prompt 'In the beginning'", How::here,
+     "trireme generate runs/kjv/weights/final --prompt 'In the beginning' --tokens 5"},
+    {"trireme generate DIR --prompt-ids 464,3290 --tokens 20 --temperature 0 --json", How::here},
+    {"trireme data build book.txt --output runs/book", How::here},
+    {"trireme data build a.jsonl b.jsonl --output corpus --key text --workers 4", How::here},
+    {"trireme data inspect runs/book", How::here},
+    {"trireme data inspect train.bin --format nanogpt --type u16 --json", How::here},
+    {"trireme data synth --output runs/markov --vocab 64 --order 2", How::here},
+    {"trireme data ngram runs/book --context 4 --split 0.05", How::here},
+    {"trireme bench train --model gpt2-10m --micro-batch 8 --seq 256 --steps 6", How::here,
+     "trireme bench train --model gpt2-10m --micro-batch 1 --seq 32 --steps 1 --warmup 0 "
+     "--peak-tflops 1"},
+    {"trireme bench train --model llama-15m --dtype bf16 --by-row", How::here,
+     "trireme bench train --model llama-15m --dtype bf16 --by-row --micro-batch 1 --seq 32 "
+     "--steps 1 --warmup 0 --peak-tflops 1"},
+    {"trireme bench train --model llama-15m --steps 6 --by-row", How::here,
+     "trireme bench train --model llama-15m --steps 1 --by-row --micro-batch 1 --seq 32 "
+     "--warmup 0 --peak-tflops 1"},
+    {"trireme doctor", How::here},
+    {"trireme doctor --measure --json", How::here},
+};
+
+fs::path source() { return TRIREME_SOURCE_DIR; }
+fs::path build() { return fs::path(TRIREME_PROGRAM).parent_path(); }
+
+std::string text_of(const fs::path& file) {
+  std::ifstream in(file, std::ios::binary);
+  return {std::istreambuf_iterator<char>(in), {}};
+}
+
+// Without comment and outer blanks, and from the build folder, whatever its name.
+std::string plain(std::string command) {
+  command = command.substr(0, command.find(" #"));
+  command.erase(0, command.find_first_not_of(" $"));
+  command.erase(command.find_last_not_of(' ') + 1);
+  for (const std::string_view folder : {"./build/release/trireme", "build/release/trireme"}) {
+    if (command.starts_with(folder)) return "trireme" + command.substr(folder.size());
+  }
+  const std::string_view builds = "./build/release/";
+  return command.starts_with(builds) ? "./" + command.substr(builds.size()) : command;
+}
+
+bool is_command(const std::string& line) {
+  return line == "trireme" || line.starts_with("trireme ") || line.starts_with("./");
+}
+
+// The commands of the ```sh blocks of a page. A line that ends in a backslash goes on.
+std::vector<std::string> commands_of_page(const std::string& page) {
+  std::vector<std::string> commands;
+  std::istringstream lines(page);
+  bool is_shell = false;
+  std::string open;
+  for (std::string line; std::getline(lines, line);) {
+    if (line.starts_with("```")) {
+      is_shell = !is_shell && line == "```sh";
+      continue;
+    }
+    if (!is_shell) continue;
+    if (line.ends_with('\\')) {
+      open += line.substr(0, line.size() - 1);
+      continue;
+    }
+    const std::string command = plain(open + line);
+    open.clear();
+    if (is_command(command)) commands.push_back(command);
+  }
+  return commands;
+}
+
+// The examples of every verb's help.
+std::vector<std::string> commands_of_help() {
+  const Scratch s;
+  std::vector<std::string> commands;
+  for (const char* verb : {"train", "eval", "generate", "data build", "data inspect", "data synth",
+                           "data ngram", "bench train", "doctor"}) {
+    std::vector<std::string> args = words_of(verb);
+    args.emplace_back("--help");
+    std::istringstream lines(trireme(s, args).out);
+    bool is_example = false;
+    for (std::string line; std::getline(lines, line);) {
+      if (is_example && is_command(plain(line))) commands.push_back(plain(line));
+      is_example = is_example || line == "Examples:";
+    }
+  }
+  return commands;
+}
+
+// Where each command is shown.
+std::map<std::string, std::set<std::string>> shown_commands() {
+  std::map<std::string, std::set<std::string>> shown;
+  std::vector<fs::path> pages = {source() / "README.md"};
+  for (const auto& entry : fs::directory_iterator(source() / "docs")) {
+    if (entry.path().extension() == ".md") pages.push_back(entry.path());
+  }
+  for (const fs::path& page : pages) {
+    for (const std::string& command : commands_of_page(text_of(page))) {
+      shown[command].insert(page.filename().string());
+    }
+  }
+  for (const std::string& command : commands_of_help()) shown[command].insert("--help");
+  return shown;
+}
+
+TEST(DocsTest, every_command_that_is_shown_is_known) {
+  const auto shown = shown_commands();
+  EXPECT_GE(shown.size(), 5U);
+  std::set<std::string> known;
+  for (const Known& one : known_commands) known.insert(one.command);
+  for (const auto& [command, places] : shown) {
+    EXPECT_TRUE(known.contains(command))
+        << "'" << command << "', shown in " << *places.begin()
+        << ", is not in the table of docs_test.cpp, which says what runs it";
+  }
+}
+
+TEST(DocsTest, tests_and_scripts_that_are_shown_exist) {
+  const auto shown = shown_commands();
+  const Scratch s;
+  for (const Known& known : known_commands) {
+    if (!shown.contains(known.command)) continue;
+    const std::vector<std::string> words = words_of(known.command);
+    if (known.how == How::script) {
+      EXPECT_EQ(::access((source() / words[0]).c_str(), X_OK), 0) << known.command;
+    } else if (known.how == How::test) {
+      std::vector<std::string> command = words;
+      command[0] = (build() / words[0]).string();
+      command.emplace_back("--gtest_list_tests");
+      const Outcome listed = Running(s.path(), command).wait();
+      EXPECT_EQ(listed.exit_code, 0) << known.command;
+      EXPECT_NE(listed.out.find("\n  "), std::string::npos) << known.command << ": no such test";
+    } else if (known.how == How::quickstart) {
+      const std::string verb_and_on = known.command.substr(known.command.find(' ') + 1);
+      EXPECT_NE(text_of(source() / "quickstart.sh").find(verb_and_on), std::string::npos)
+          << known.command << " is not in quickstart.sh";
+    }
+  }
+}
+
+// What a newcomer has after the quickstart, made small, and the files that examples name.
+void make_newcomers_folder(const Scratch& s) {
+  fs::create_directory_symlink(source() / "configs", s.at("configs"));
+  write_tiny(s);
+  s.write("book.txt", tiny_text(1000));
+  for (const char* name : {"a.jsonl", "b.jsonl"}) s.write(name, "{\"text\": \"a line\"}\n");
+  s.write("train.bin", std::string(64, '\1'));
+  fs::create_directories(s.at("runs/kjv"));
+  const std::vector<std::string> commands = {
+      "data build book.txt --output runs/kjv/data",
+      "data synth --output val --format llmc --documents 1 --tokens 2000",
+      "train configs/kjv.toml --training.steps=1 --lr_scheduler.warmup_steps=0",
+      "train tiny_run.toml --training.steps=1 --model.vocab_size=4096 --model.max_seq=1024",
+  };
+  for (const std::string& command : commands) {
+    const Outcome outcome = trireme(s, words_of(command));
+    ASSERT_EQ(outcome.exit_code, 0) << command << "\n" << outcome.err;
+  }
+  fs::rename(s.at("run/weights/final"), s.at("DIR"));
+}
+
+TEST(DocsTest, cheap_commands_work) {
+  const Scratch s;
+  make_newcomers_folder(s);
+  if (HasFatalFailure()) return;
+  for (const Known& known : known_commands) {
+    if (known.how != How::here) continue;
+    const std::string line = known.cheaper.empty() ? known.command : known.cheaper;
+    std::vector<std::string> words = words_of(line);
+    ASSERT_EQ(words[0], "trireme");
+    ASSERT_EQ(words[1], words_of(known.command)[1]) << "the cheaper form is of another verb";
+    words.erase(words.begin());
+    const Outcome outcome = trireme(s, words);
+    EXPECT_EQ(outcome.exit_code, 0) << line << "\n" << outcome.err;
+    const bool is_json = std::find(words.begin(), words.end(), "--json") != words.end();
+    if (is_json) {
+      EXPECT_EQ(only_object(outcome.out)["ok"], true) << line;
+    }
+  }
+}
+
+TEST(DocsTest, pages_are_read_as_meant) {
+  const std::string page =
+      "text\n```sh\n./test.sh   # all of it\ntrireme a \\\n  b\nsudo x\n```\n```\n./not.sh\n```\n"
+      "```sh\n./build/release/trireme doctor\n./build/release/tests/t --x\n```\n";
+  const std::vector<std::string> wanted = {"./test.sh", "trireme a   b", "trireme doctor",
+                                           "./tests/t --x"};
+  EXPECT_EQ(commands_of_page(page), wanted);
+}
+
+}  // namespace
+}  // namespace trireme::tests

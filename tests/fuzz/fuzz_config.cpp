@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <optional>
+
+#include "base/error.h"
+#include "config/config.h"
+#include "memory_file.h"
+#include "readers.h"
+
+namespace trireme::fuzz {
+
+// A configuration that loads has a resolved form that loads to the same.
+bool read_config(Input input) {
+  static const MemoryFile file, resolved_file;
+  static const config::LoadOptions options{
+      .overrides = {},
+      .model_folders = {std::filesystem::path(TRIREME_SOURCE_DIR) / "configs/models"}};
+  file.fill(input);
+  std::optional<config::Config> loaded;
+  try {
+    loaded = config::load(file.path(), options);
+  } catch (const base::Error&) {
+    return false;
+  }
+  const std::string resolved = config::to_json(*loaded).dump();
+  resolved_file.fill(std::as_bytes(std::span(resolved)));
+  const std::string again = config::to_json(config::load(resolved_file.path(), {})).dump();
+  TRIREME_CHECK(again == resolved, "\n{}\nreads back as\n{}", resolved, again);
+  return true;
+}
+
+}  // namespace trireme::fuzz
