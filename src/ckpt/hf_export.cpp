@@ -14,9 +14,9 @@
 #include <utility>
 
 #include "base/check.h"
+#include "base/durable_file.h"
 #include "base/error.h"
 #include "base/json.h"
-#include "ckpt/durable_file.h"
 #include "ckpt/hf_names.h"
 #include "ckpt/hf_weights.h"
 #include "ckpt/safetensors.h"
@@ -89,14 +89,14 @@ void export_hf(const path& dir, const spec::ModelDims& dims, const ReadParam& re
     const TemporaryFolder folder(beside);
     write_shards(folder.where(), shards, read, options.dtype);
     if (shards.size() > 1) {
-      write_synced(folder.where() / "model.safetensors.index.json",
-                   index_text(shards, options.dtype));
+      base::write_synced(folder.where() / "model.safetensors.index.json",
+                         index_text(shards, options.dtype));
     }
     for (const path& extra : options.extra_files) {
       copy_synced(extra, folder.where() / extra.filename());
     }
-    write_synced(folder.where() / "config.json", config);
-    sync_folder(folder.where());
+    base::write_synced(folder.where() / "config.json", config);
+    base::sync_folder(folder.where());
     put_in_place(folder.where(), target);
   } catch (const std::system_error& error) {
     throw IoError(fmt::format("{}: weights could not be written: {}", dir.string(), error.what()));
@@ -263,7 +263,7 @@ void copy_synced(const path& from, const path& to) {
   std::ifstream in(from, std::ios::binary);
   const std::string bytes{std::istreambuf_iterator<char>(in), {}};
   if (!in.is_open() || in.bad()) throw IoError(fmt::format("{}: cannot be read", from.string()));
-  write_synced(to, bytes);
+  base::write_synced(to, bytes);
 }
 
 // `written` takes the name `dir`. What was called so is exchanged in one step where the file system
@@ -284,7 +284,7 @@ void put_in_place(const path& written, const path& dir) {
     std::filesystem::rename(old, failed ? dir : written);
     if (failed) throw std::system_error(failed, "rename");
   }
-  sync_folder(dir.parent_path());
+  base::sync_folder(dir.parent_path());
 }
 
 }  // namespace

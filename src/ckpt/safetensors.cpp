@@ -17,9 +17,9 @@
 #include <tuple>
 #include <utility>
 
+#include "base/descriptor.h"
 #include "base/error.h"
 #include "base/json.h"
-#include "ckpt/descriptor.h"
 #include "ckpt/safetensors_layout.h"
 
 namespace trireme::ckpt {
@@ -50,7 +50,7 @@ void SafetensorsFile::Unmap::operator()(const std::byte* start) const noexcept {
 }
 
 SafetensorsFile SafetensorsFile::open(const std::filesystem::path& path) {
-  const Descriptor descriptor(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  const base::Descriptor descriptor(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
   if (descriptor.value() < 0) {
     throw IoError(fmt::format("{}: cannot be opened: {}", path.string(), reason_of(errno)));
   }

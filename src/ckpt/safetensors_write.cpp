@@ -10,10 +10,10 @@
 #include <utility>
 
 #include "base/check.h"
+#include "base/descriptor.h"
+#include "base/durable_file.h"
 #include "base/error.h"
 #include "base/json.h"
-#include "ckpt/descriptor.h"
-#include "ckpt/durable_file.h"
 #include "ckpt/safetensors.h"
 #include "ckpt/safetensors_layout.h"
 
@@ -50,18 +50,18 @@ void write_safetensors(const std::filesystem::path& path,
   std::filesystem::path temporary = path;
   temporary += fmt::format(".tmp{}", ::getpid());
   try {
-    const Descriptor descriptor(
+    const base::Descriptor descriptor(
         ::open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666));
     if (descriptor.value() < 0) throw std::system_error(errno, std::generic_category(), "open");
     const uint64_t header_bytes = header.size();
-    write_all(descriptor.value(), std::as_bytes(std::span(&header_bytes, 1)));
-    write_all(descriptor.value(), std::as_bytes(std::span(header)));
-    for (const auto* item : order) write_all(descriptor.value(), item->second.bytes);
+    base::write_all(descriptor.value(), std::as_bytes(std::span(&header_bytes, 1)));
+    base::write_all(descriptor.value(), std::as_bytes(std::span(header)));
+    for (const auto* item : order) base::write_all(descriptor.value(), item->second.bytes);
     if (::fsync(descriptor.value()) != 0) {
       throw std::system_error(errno, std::generic_category(), "fsync");
     }
     std::filesystem::rename(temporary, path);
-    sync_folder(path.has_parent_path() ? path.parent_path() : std::filesystem::path("."));
+    base::sync_folder(path.has_parent_path() ? path.parent_path() : std::filesystem::path("."));
   } catch (const std::system_error& error) {
     std::error_code ignored;
     std::filesystem::remove(temporary, ignored);

@@ -111,7 +111,7 @@ Verb eval_verb() {
       .details =
           "Every token but the first is predicted once, from the tokens before it in its\n"
           "sequence of T.\n\nExamples:\n"
-          "  trireme eval --weights runs/kjv/weights/final --data runs/kjv/data --seq 256\n"
+          "  trireme eval --weights runs/kjv/weights/final --data runs/kjv-data/kjv --seq 256\n"
           "  trireme eval --weights DIR --data val.bin --seq 1024 --json",
       .options =
           {{.name = "--weights",

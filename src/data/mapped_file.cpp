@@ -9,8 +9,8 @@
 #include <cerrno>
 #include <system_error>
 
+#include "base/descriptor.h"
 #include "base/error.h"
-#include "data/descriptor.h"
 
 namespace trireme::data {
 namespace {
@@ -24,7 +24,7 @@ base::IoError cannot_read(const std::filesystem::path& path, int error) {
 
 MappedFile::MappedFile(const std::filesystem::path& path) : path_(path) {
   // A named pipe would block the open; it is refused below like every other special file.
-  const Descriptor descriptor(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  const base::Descriptor descriptor(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   if (descriptor.value() < 0) throw cannot_read(path, errno);
   struct stat about {};
   if (::fstat(descriptor.value(), &about) != 0) throw cannot_read(path, errno);

@@ -9,6 +9,7 @@
 #include <system_error>
 
 #include "base/check.h"
+#include "base/durable_file.h"
 #include "base/error.h"
 
 namespace trireme::data {
@@ -60,13 +61,7 @@ void OutputFile::write_at(int64_t offset, std::span<const std::byte> bytes) {
                 "{} bytes at {} of {}", bytes.size(), offset, bytes_);
   flush();
   synced_ = false;
-  while (!bytes.empty()) {
-    const ssize_t done = ::pwrite(descriptor_.value(), bytes.data(), bytes.size(), offset);
-    if (done < 0 && errno == EINTR) continue;
-    if (done < 0) throw cannot_write(path_, errno);
-    bytes = bytes.subspan(static_cast<size_t>(done));
-    offset += done;
-  }
+  write(offset, bytes);
 }
 
 void OutputFile::read_at(int64_t offset, std::span<std::byte> out) {
@@ -97,21 +92,24 @@ void OutputFile::rename() {
   // The new name must survive a power cut, too. Not every file system can sync a folder; the
   // content is safe by then.
   const auto folder = path_.has_parent_path() ? path_.parent_path() : std::filesystem::path(".");
-  const Descriptor opened(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  if (opened.value() >= 0) ::fsync(opened.value());
+  try {
+    base::sync_folder(folder);
+  } catch (const std::system_error&) {
+    return;
+  }
 }
 
 void OutputFile::flush() {
-  std::span<const std::byte> bytes(pending_);
-  int64_t offset = bytes_ - static_cast<int64_t>(bytes.size());
-  while (!bytes.empty()) {
-    const ssize_t done = ::pwrite(descriptor_.value(), bytes.data(), bytes.size(), offset);
-    if (done < 0 && errno == EINTR) continue;
-    if (done < 0) throw cannot_write(path_, errno);
-    bytes = bytes.subspan(static_cast<size_t>(done));
-    offset += done;
-  }
+  write(bytes_ - static_cast<int64_t>(pending_.size()), pending_);
   pending_.clear();
+}
+
+void OutputFile::write(int64_t offset, std::span<const std::byte> bytes) {
+  try {
+    base::write_all_at(descriptor_.value(), offset, bytes);
+  } catch (const std::system_error& error) {
+    throw cannot_write(path_, error.code().value());
+  }
 }
 
 }  // namespace trireme::data

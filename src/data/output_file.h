@@ -9,7 +9,7 @@
 #include <span>
 #include <vector>
 
-#include "data/descriptor.h"
+#include "base/descriptor.h"
 
 namespace trireme::data {
 
@@ -37,9 +37,10 @@ class OutputFile {
 
  private:
   void flush();
+  void write(int64_t offset, std::span<const std::byte> bytes);
 
   std::filesystem::path path_, temporary_;
-  Descriptor descriptor_;
+  base::Descriptor descriptor_;
   std::vector<std::byte> pending_;  // appended, not yet given to the system
   int64_t bytes_ = 0;
   bool synced_ = false, renamed_ = false;

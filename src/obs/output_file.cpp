@@ -6,9 +6,11 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <span>
 #include <system_error>
 #include <utility>
 
+#include "base/durable_file.h"
 #include "base/error.h"
 
 namespace trireme::obs {
@@ -27,24 +29,19 @@ OutputFile::OutputFile(std::filesystem::path path, Mode mode)
       descriptor_(::open(
           path_.c_str(),
           O_WRONLY | O_CREAT | O_CLOEXEC | (mode == Mode::append ? O_APPEND : O_TRUNC), 0666)) {
-  if (descriptor_ < 0) fail(path_, errno);
-}
-
-OutputFile::~OutputFile() {
-  if (descriptor_ >= 0) ::close(descriptor_);
+  if (descriptor_.value() < 0) fail(path_, errno);
 }
 
 void OutputFile::write(std::string_view bytes) {
-  while (!bytes.empty()) {
-    const ssize_t written = ::write(descriptor_, bytes.data(), bytes.size());
-    if (written < 0 && errno == EINTR) continue;
-    if (written < 0) fail(path_, errno);
-    bytes.remove_prefix(static_cast<size_t>(written));
+  try {
+    base::write_all(descriptor_.value(), std::as_bytes(std::span(bytes)));
+  } catch (const std::system_error& error) {
+    fail(path_, error.code().value());
   }
 }
 
 void OutputFile::sync() {
-  if (::fsync(descriptor_) != 0) fail(path_, errno);
+  if (::fsync(descriptor_.value()) != 0) fail(path_, errno);
 }
 
 }  // namespace trireme::obs

@@ -6,6 +6,8 @@
 #include <filesystem>
 #include <string_view>
 
+#include "base/descriptor.h"
+
 namespace trireme::obs {
 
 class OutputFile {
@@ -18,14 +20,11 @@ class OutputFile {
   // On the disk when it returns.
   void sync();
 
-  ~OutputFile();
-  OutputFile(const OutputFile&) = delete;
-  OutputFile& operator=(const OutputFile&) = delete;
   const std::filesystem::path& path() const { return path_; }
 
  private:
   std::filesystem::path path_;
-  int descriptor_;
+  base::Descriptor descriptor_;
 };
 
 }  // namespace trireme::obs

@@ -3,6 +3,7 @@
 // not 0, and leaves every file as it was. With --json, stdout is one object that says the same.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstring>
 #include <functional>
 #include <ostream>
@@ -49,7 +50,11 @@ TEST_P(BadInputTest, is_refused_in_one_message_and_leaves_nothing) {
     if (bad.prepare) bad.prepare(scratch);
     const Tree before = scratch.tree();
     std::vector<std::string> args = words_of(bad.command);
-    if (json) args.emplace_back("--json");
+    if (json) {
+      // Before the other options: the last one may lack its value.
+      const auto is_option = [](const std::string& word) { return word.starts_with("--"); };
+      args.insert(std::find_if(args.begin(), args.end(), is_option), "--json");
+    }
     const Outcome outcome = trireme(scratch, args, {.most_file_bytes = bad.most_file_bytes});
 
     EXPECT_EQ(outcome.exit_code, bad.exit_code) << outcome.err;

@@ -1,17 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 // Writing that survives a crash: all bytes or an error, and on the disk before the call returns.
-// The three functions throw std::system_error; callers turn it into an IoError that says what the
+// All functions throw std::system_error; callers turn it into an IoError that says what the
 // file was for.
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <filesystem>
 #include <span>
 #include <string_view>
 
-namespace trireme::ckpt {
+namespace trireme::base {
 
 void write_all(int descriptor, std::span<const std::byte> bytes);
+void write_all_at(int descriptor, int64_t offset, std::span<const std::byte> bytes);
 
 // Writes `text` into `path`, in place, and syncs it. For files of a folder that no reader sees yet.
 void write_synced(const std::filesystem::path& path, std::string_view text);
@@ -19,4 +21,4 @@ void write_synced(const std::filesystem::path& path, std::string_view text);
 // Makes names that were created, renamed or removed in `folder` durable.
 void sync_folder(const std::filesystem::path& folder);
 
-}  // namespace trireme::ckpt
+}  // namespace trireme::base

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "ckpt/durable_file.h"
+#include "base/durable_file.h"
 
 #include <fcntl.h>
 #include <unistd.h>
@@ -7,9 +7,9 @@
 #include <cerrno>
 #include <system_error>
 
-#include "ckpt/descriptor.h"
+#include "base/descriptor.h"
 
-namespace trireme::ckpt {
+namespace trireme::base {
 
 void write_all(int descriptor, std::span<const std::byte> bytes) {
   while (!bytes.empty()) {
@@ -17,6 +17,16 @@ void write_all(int descriptor, std::span<const std::byte> bytes) {
     if (written < 0 && errno == EINTR) continue;
     if (written < 0) throw std::system_error(errno, std::generic_category(), "write");
     bytes = bytes.subspan(static_cast<size_t>(written));
+  }
+}
+
+void write_all_at(int descriptor, int64_t offset, std::span<const std::byte> bytes) {
+  while (!bytes.empty()) {
+    const ssize_t written = ::pwrite(descriptor, bytes.data(), bytes.size(), offset);
+    if (written < 0 && errno == EINTR) continue;
+    if (written < 0) throw std::system_error(errno, std::generic_category(), "write");
+    bytes = bytes.subspan(static_cast<size_t>(written));
+    offset += written;
   }
 }
 
@@ -36,4 +46,4 @@ void sync_folder(const std::filesystem::path& folder) {
   }
 }
 
-}  // namespace trireme::ckpt
+}  // namespace trireme::base

@@ -4,21 +4,24 @@
 
 #include <unistd.h>
 
-namespace trireme::ckpt {
+#include <utility>
+
+namespace trireme::base {
 
 // A negative value is the failure of open(): it is kept for the caller to see and never closed.
 class Descriptor {
  public:
   explicit Descriptor(int value) : value_(value) {}
+  Descriptor(Descriptor&& other) noexcept : value_(std::exchange(other.value_, -1)) {}
+  Descriptor& operator=(Descriptor&&) = delete;
   ~Descriptor() {
     if (value_ >= 0) ::close(value_);
   }
-  Descriptor(const Descriptor&) = delete;
-  Descriptor& operator=(const Descriptor&) = delete;
+
   int value() const { return value_; }
 
  private:
   int value_;
 };
 
-}  // namespace trireme::ckpt
+}  // namespace trireme::base
