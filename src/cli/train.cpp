@@ -2,10 +2,12 @@
 // trireme train: a run from a configuration file.
 #include <csignal>
 
+#include "base/error.h"
 #include "base/json.h"
 #include "cli/progress.h"
 #include "cli/verbs.h"
 #include "config/config.h"
+#include "config/schema.h"
 #include "obs/number_text.h"
 #include "train/trainer.h"
 
@@ -70,6 +72,13 @@ void print_summary(const train::TrainSummary& s, bool with_curve) {
 }
 
 int run(const Args& args) {
+  if (args.flag("--keys")) {
+    fmt::print("{}", config::help_text());
+    return 0;
+  }
+  if (!args.has("config")) {
+    throw base::ConfigError("no configuration file is given; configs/kjv.toml is an example");
+  }
   config::LoadOptions options{.overrides = args.overrides(), .model_folders = model_folders()};
   if (args.has("--init-from")) {
     options.overrides.push_back("training.init_from=" + args.text("--init-from"));
@@ -108,11 +117,12 @@ Verb train_verb() {
           "and\n"
           "ends; SIGUSR1 saves and goes on.\n\nExamples:\n"
           "  trireme train configs/kjv.toml\n"
-          "  trireme train configs/kjv.toml --training.steps=50 --job.dump_folder=runs/short\n"
+          "  trireme train configs/kjv.toml --training.steps=300 --job.dump_folder=runs/short\n"
           "  trireme train runs/kjv/run.json --overwrite --json",
-      .options = {{.name = "config",
-                   .help = "TOML file, or run.json of an earlier run",
-                   .is_required = true},
+      .options = {{.name = "config", .help = "TOML file, or run.json of an earlier run"},
+                  {.name = "--keys",
+                   .kind = Kind::flag,
+                   .help = "Print every key of a configuration, and end"},
                   {.name = "--init-from", .help = "Start from these Hugging Face weights"},
                   {.name = "--overwrite",
                    .kind = Kind::flag,

@@ -62,6 +62,7 @@ class Running {
   // Until `holds`; false if the program ended before, or the deadline passed.
   bool wait_for(const std::function<bool()>& holds);
   Outcome wait();
+  const std::string& err() const { return outcome_.err; }  // what it has said so far
 
  private:
   bool read_streams(int wait_ms);  // false once both are closed
