@@ -5,12 +5,15 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <cerrno>
 #include <charconv>
 #include <cstdio>
 #include <limits>
 #include <memory>
+#include <new>
 #include <optional>
 #include <string_view>
+#include <system_error>
 
 #include "base/check.h"
 #include "base/error.h"
@@ -221,9 +224,17 @@ int run_command(const std::vector<Verb>& verbs, int argc, const char* const* arg
   for (const auto& parser : parsers) {
     if (!parser->app->parsed()) continue;
     try {
-      return parser->verb->run(parser->collect());
+      const int code = parser->verb->run(parser->collect());
+      if (std::fflush(stdout) != 0) {
+        throw base::IoError(fmt::format("standard output cannot be written: {}",
+                                        std::generic_category().message(errno)));
+      }
+      return code;
     } catch (const base::ConfigError& error) {
       return report(error.what(), parser->json, 2);
+    } catch (const std::bad_alloc&) {
+      return report("out of memory; take a smaller model, micro-batch or sequence", parser->json,
+                    1);
     } catch (const std::exception& error) {
       return report(error.what(), parser->json, 1);
     }

@@ -48,6 +48,10 @@ int run(const Args& args) {
   if (steps < 1 || warmup < 0) {
     throw base::ConfigError(fmt::format("--steps {} --warmup {}: at least 1 and 0", steps, warmup));
   }
+  if (!(args.number("--peak-tflops") >= 0)) {
+    throw base::ConfigError(
+        fmt::format("--peak-tflops {}: 0 (measure it) or above", args.text("--peak-tflops")));
+  }
   const spec::ModelDims dims = config::model_from_file(args.text("--model"), model_folders());
   const spec::ModelSpec model = spec::make_model(dims);
   const int64_t seq_len =

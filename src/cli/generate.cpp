@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // trireme generate: continue a text.
+#include <charconv>
 #include <cstdio>
 #include <sstream>
 
@@ -18,13 +19,14 @@ std::vector<int32_t> prompt_of(const Args& args, int64_t vocab) {
   if (args.has("--prompt-ids")) {
     std::stringstream list(args.text("--prompt-ids"));
     for (std::string id; std::getline(list, id, ',');) {
-      try {
-        tokens.push_back(std::stoi(id));
-      } catch (const std::exception&) {
+      int32_t token = 0;
+      const auto [end, error] = std::from_chars(id.data(), id.data() + id.size(), token);
+      if (error != std::errc() || end != id.data() + id.size()) {
         throw base::ConfigError(
-            fmt::format("--prompt-ids: '{}' is not a number; give ids like 17,4,99", id));
+            fmt::format("--prompt-ids: '{}' is not a token id; give ids like 17,4,99", id));
       }
-      if (tokens.back() < 0 || tokens.back() >= vocab) {
+      tokens.push_back(token);
+      if (token < 0 || token >= vocab) {
         throw base::ConfigError(
             fmt::format("--prompt-ids: {} is not below the vocabulary of {}", id, vocab));
       }

@@ -208,6 +208,10 @@ std::unique_ptr<TokenWriter> write_tokens(const fs::path& path, const WriteOptio
     throw ConfigError(fmt::format("{}: a vocabulary of {}; allowed: 1 .. {}", path.string(),
                                   options.vocab, most));
   }
+  if (!path.has_filename()) {
+    throw ConfigError(fmt::format(
+        "'{}' names no file; the output is a prefix of .bin, such as data/book", path.string()));
+  }
   TRIREME_CHECK(options.max_sequence_tokens >= 1 && options.max_sequence_tokens < most,
                 "max_sequence_tokens = {}", options.max_sequence_tokens);
   switch (options.format) {

@@ -73,7 +73,7 @@ ModelSpec make_model(const ModelDims& d) {
       .linear_bias = gpt2,
       .qkv_bias = d.qkv_bias,
       .qk_norm = d.qk_norm,
-      .qk_norm_eps = d.qk_norm_eps,
+      .qk_norm_eps = d.qk_norm ? d.qk_norm_eps : BlockSpec{}.qk_norm_eps,
       .rope = gpt2 ? std::nullopt : std::optional<RopeSpec>(d.rope),
   };
   ModelSpec model{.name = d.name, .max_seq = d.max_seq, .init_std = d.init_std, .layers = {}};

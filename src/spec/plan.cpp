@@ -2,6 +2,7 @@
 #include "spec/plan.h"
 
 #include <algorithm>
+#include <limits>
 
 #include "base/check.h"
 #include "base/error.h"
@@ -14,6 +15,13 @@ int64_t default_head_chunk(int64_t vocab, int64_t tokens) {
   constexpr int64_t logits_target = 2 << 20;  // elements: 8 MiB of fp32
   return std::clamp<int64_t>(logits_target / vocab / 128 * 128, 128,
                              std::max<int64_t>(tokens, 128));
+}
+
+constexpr int64_t most_tokens = std::numeric_limits<int32_t>::max();  // of a micro-batch
+
+bool tokens_fit(const Plan& plan) {
+  return plan.microbatch_sequences >= 1 && plan.seq_len >= 1 &&
+         plan.microbatch_sequences <= most_tokens / plan.seq_len;
 }
 
 int64_t vocab_of(const ModelSpec& model) { return std::get<HeadSpec>(model.layers.back()).vocab; }
@@ -44,8 +52,9 @@ Plan one_rank_plan(const ModelSpec& model, const OneRankOptions& options, const 
   plan.inference = options.inference;
   plan.recompute.assign(model.layers.size(), options.recompute);
   plan.recompute.front() = plan.recompute.back() = Recompute::none;
-  plan.head_chunk_rows = options.head_chunk_rows != 0
-                             ? options.head_chunk_rows
+  plan.head_chunk_rows = options.head_chunk_rows != 0 ? options.head_chunk_rows
+                         : !tokens_fit(plan)
+                             ? 1  // refused below
                              : default_head_chunk(vocab_of(model), plan.microbatch_tokens());
   if (options.microbatches < 1) {
     throw base::ConfigError(fmt::format("{} micro-batches: at least 1", options.microbatches));
@@ -90,6 +99,9 @@ void check_plan(const ModelSpec& model, const Plan& plan) {
          fmt::format("{} sequences in a micro-batch: at least 1", plan.microbatch_sequences));
   demand(plan.seq_len >= 1 && plan.seq_len <= model.max_seq,
          fmt::format("seq_len = {}: from 1 to the model's {}", plan.seq_len, model.max_seq));
+  demand(plan.microbatch_sequences < 1 || plan.seq_len < 1 || tokens_fit(plan),
+         fmt::format("{} sequences of {} tokens in a micro-batch: at most {} tokens",
+                     plan.microbatch_sequences, plan.seq_len, most_tokens));
   demand(plan.head_chunk_rows >= 1,
          fmt::format("head_chunk_rows = {}: at least 1", plan.head_chunk_rows));
   demand(static_cast<int>(plan.recompute.size()) == layers,

@@ -82,9 +82,13 @@ SequentialBatches::SequentialBatches(const data::Sampler& sampler, int64_t seque
     : sampler_(sampler), sequences_(sequences) {}
 
 void SequentialBatches::fill(int /*index*/, const engine::HostMicrobatch& out) {
+  const int64_t left = std::max<int64_t>(0, sampler_.samples() - next_);
   std::vector<int64_t> positions;
   for (int64_t i = 0; i < sequences_; ++i) positions.push_back(next_++);
   data::fill_batch(sampler_, positions, batch_);
+  if (left < sequences_) {
+    std::fill(batch_.labels.begin() + left * sampler_.seq_len(), batch_.labels.end(), -1);
+  }
   copy_batch(batch_, out);
 }
 

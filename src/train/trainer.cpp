@@ -212,8 +212,8 @@ void Run::log(int64_t step) {
 void Run::validate(int64_t step) {
   const data::Sampler& sampler = *data_.validation();
   const int64_t sequences = engine_.plan().microbatch_sequences;
-  // -1: as many whole micro-batches as there are.
-  const int64_t whole = std::max<int64_t>(1, sampler.samples() / sequences);
+  // -1: all samples; the last micro-batch may have sequences without labels.
+  const int64_t whole = (sampler.samples() + sequences - 1) / sequences;
   const int64_t count =
       config_.validation.steps < 0 ? whole : std::min(whole, config_.validation.steps);
   SequentialBatches batches(sampler, sequences);

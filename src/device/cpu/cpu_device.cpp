@@ -48,7 +48,8 @@ std::byte* CpuDevice::allocate(int64_t bytes) {
   void* data =
       std::aligned_alloc(static_cast<size_t>(base::grain_bytes), static_cast<size_t>(rounded));
   if (data == nullptr) {
-    throw base::OutOfMemory(fmt::format("the host refused {} bytes", rounded));
+    throw base::OutOfMemory(fmt::format(
+        "the host refused {} bytes; take a smaller model, micro-batch or sequence", rounded));
   }
   return static_cast<std::byte*>(data);
 }
