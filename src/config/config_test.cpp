@@ -306,6 +306,8 @@ TEST(ConfigRefusal, names_line_key_and_cure) {
       {"[training]\nsteps = \n", "run.toml:4: not TOML"},
       {"[training]\nsteps = 1\nsteps = 2\n", "run.toml:5: not TOML"},
       {"[job]\ndescription = \"\xff\xfe\"\n", "run.toml:4: not TOML"},
+      {"\u00e9 = 1\n", "run.toml:3: not TOML"},
+      {"\ufe7f = 1\n", "run.toml:3: not TOML"},
   };
   for (const Bad& bad : cases) {
     const std::string message = refusal(small(bad.text));
@@ -426,6 +428,15 @@ TEST(ConfigRefusal, of_resolved_files) {
   std::string deep = "{\"a\":";
   for (int i = 0; i < 100000; ++i) deep += "[";
   expect_contains(refused(deep), "nested deeper than 32");
+  std::string wide = "{\"a\":1";
+  for (int i = 0; i < 1'000'000; ++i) wide += fmt::format(",\"{}\":1", i);
+  expect_contains(refused(wide + "}"), "more than 10000 keys in one object");
+}
+
+TEST(ConfigRefusal, of_keys_that_nest_deep) {
+  std::string deep = "a";
+  for (int i = 0; i < 1'000'000; ++i) deep += ".a";
+  expect_contains(refusal(deep + " = 1\n"), "run.toml: 1000000 dots; a configuration has at most");
 }
 
 TEST(ConfigRefusal, of_files_that_cannot_be_read) {

@@ -71,6 +71,7 @@ bool looks_like_json(std::string_view text) {
 
 Json parse_json(const std::string& text, const std::string& file) {
   constexpr int deepest = 32;
+  constexpr size_t most_keys = 10'000;      // an object finds a key by looking at all of them
   std::vector<std::set<std::string>> keys;  // of every object that is open
   const auto watch = [&](int depth, Json::parse_event_t event, Json& parsed) {
     if (depth > deepest) {
@@ -82,6 +83,10 @@ Json parse_json(const std::string& text, const std::string& file) {
       auto key = parsed.get<std::string>();
       if (!keys.back().insert(key).second) {
         throw base::ConfigError(fmt::format("{}: key '{}' stands twice", file, key));
+      }
+      if (keys.back().size() > most_keys) {
+        throw base::ConfigError(
+            fmt::format("{}: more than {} keys in one object", file, most_keys));
       }
     }
     return true;

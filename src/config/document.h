@@ -35,12 +35,12 @@ std::string read_text(const std::filesystem::path&);
 bool looks_like_json(std::string_view text);
 
 // Refuses, with ConfigError that names `file`, bad syntax, a key that stands twice in one object,
-// and nesting deeper than 32.
+// more than 10000 keys in one object, and nesting deeper than 32.
 base::Json parse_json(const std::string& text, const std::string& file);
 
 // In the order of the file. REQUIRES for JSON: an object.
 std::vector<Entry> entries_of_json(const base::Json&, const std::string& file);
-// Throws ConfigError with file and line on bad syntax.
+// Throws ConfigError with file and line on bad syntax, and if there are more than 10000 dots.
 std::vector<Entry> entries_of_toml(const std::string& text, const std::string& file);
 
 }  // namespace trireme::config

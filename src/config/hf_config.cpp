@@ -35,6 +35,9 @@ class Reader {
     const Json* value = find(key);
     if (value == nullptr) {
       if (!absent) problem(key, "required, but not given");
+      if (absent > most) {
+        problem(key, fmt::format("not given, so {}; at most {} is allowed", *absent, most));
+      }
       return absent.value_or(1);
     }
     if (!value->is_number_integer() || *value < 1 || *value > most) {
@@ -44,13 +47,13 @@ class Reader {
     return value->get<int64_t>();
   }
 
-  double number(std::string_view key, std::optional<double> absent) {
+  double number(std::string_view key, std::optional<double> absent, double most = 1e12) {
     const Json* value = find(key);
     if (value == nullptr) {
       if (!absent) problem(key, "required, but not given");
       return absent.value_or(1);
     }
-    constexpr double least = 1e-12, most = 1e12;
+    constexpr double least = 1e-12;
     if (!value->is_number() || !(value->get<double>() >= least && value->get<double>() <= most)) {
       problem(key,
               fmt::format("found {}, expected a number from {} to {}", shown(*value), least, most));
@@ -189,7 +192,7 @@ void read_gpt2(Reader& in, spec::ModelDims& d) {
   }
   d.ffn = in.size("n_inner", 4 * d.hidden);
   d.max_seq = in.size("n_positions", 1024);
-  d.norm_eps = static_cast<float>(in.number("layer_norm_epsilon", 1e-5));
+  d.norm_eps = static_cast<float>(in.number("layer_norm_epsilon", 1e-5, 1));
   d.tied_head = true;
   in.must_be_one_of("activation_function", {"gelu_new", "gelu_pytorch_tanh"});
   in.must_be_false("scale_attn_by_inverse_layer_idx", "all layers scale attention alike");
@@ -221,7 +224,7 @@ void read_llama(Reader& in, const std::string& type, spec::ModelDims& d,
                            d.hidden));
   }
   d.max_seq = in.size("max_position_embeddings", is_llama ? 2048 : 32768);
-  d.norm_eps = static_cast<float>(in.number("rms_norm_eps", 1e-6));
+  d.norm_eps = static_cast<float>(in.number("rms_norm_eps", 1e-6, 1));
   d.tied_head = in.boolean("tie_word_embeddings", false);
   d.qkv_bias = type == "qwen2";
   d.qk_norm = type == "qwen3";
@@ -336,7 +339,7 @@ spec::ModelDims dims_from_hf(const Json& json, const std::string& name) {
   spec::ModelDims dims{.name = name};
   const std::string type = in.text("model_type");
   dims.vocab = in.size("vocab_size");
-  dims.init_std = static_cast<float>(in.number("initializer_range", 0.02));
+  dims.init_std = static_cast<float>(in.number("initializer_range", 0.02, 1));
   in.must_be_absent("quantization_config", "weights must be plain f32, f16 or bf16");
   if (type == "gpt2") {
     read_gpt2(in, dims);

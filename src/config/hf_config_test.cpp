@@ -108,6 +108,12 @@ TEST(HfConfig, what_is_written_reads_back_equal) {
   }
 }
 
+TEST(HfConfig, settings_of_norms_that_a_model_lacks_do_not_count) {
+  spec::ModelDims dims = dims_from_hf(llama(), "x");
+  dims.qk_norm_eps = 0.25F;
+  EXPECT_TRUE(spec::make_model(dims) == model_of(llama(), "x"));
+}
+
 TEST(HfConfig, what_is_written_has_the_keys_of_its_type) {
   const auto written = [](const char* name) {
     return hf_config_of(model_from_file(name, {shipped_models()}), base::DType::f32);
@@ -160,6 +166,9 @@ TEST(HfConfig, refusals_name_the_key) {
        "rope_parameters.partial_rotary_factor: only 1 is supported"},
       {refusal(llama(), "rope_theta", "big"), "rope_theta: found \"big\", expected a number"},
       {refusal(llama(), "rms_norm_eps", 0), "rms_norm_eps: found 0, expected a number from"},
+      {refusal(llama(), "rms_norm_eps", 2),
+       "rms_norm_eps: found 2, expected a number from 1e-12 to 1"},
+      {refusal(gpt2(), "n_embd", 768 << 20), "n_inner: not given, so 3221225472; at most"},
       {refusal(llama(), "vocab_size", -3), "vocab_size: found -3, expected an integer from 1"},
       {refusal(llama(), "vocab_size", 1.5), "vocab_size: found 1.5, expected an integer"},
       {refusal(llama(), "vocab_size", nullptr), "vocab_size: required, but not given"},

@@ -89,7 +89,7 @@ wait_until_below() {
     if [ $((SECONDS - last)) -ge 20 ]; then
       last=$SECONDS
       for pid in "${!started[@]}"; do
-        echo "  ${started[$pid]}: $(grep '^#' "$folder/${started[$pid]}.log" | tail -1 | tr -s '\t ' ' ')"
+        echo "  ${started[$pid]}: $(grep '^#[0-9]' "$folder/${started[$pid]}.log" | tail -1 | tr -s '\t ' ' ')"
       done
     fi
   done
