@@ -2,6 +2,7 @@
 // The other verbs from outside, and what all verbs have in common.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "tests/cli/program.h"
@@ -57,6 +58,16 @@ TEST(VerbsTest, json_is_one_object_for_every_verb) {
   }
   EXPECT_EQ(speed["peak_bytes"]["predicted"], speed["peak_bytes"]["measured"]);
   EXPECT_EQ(speed["peak_source"], "given");
+}
+
+TEST(VerbsTest, output_that_cannot_be_written_is_an_error) {
+  const Scratch s;
+  const Outcome outcome =
+      Running(s.path(), {"/bin/sh", "-c", "exec " TRIREME_PROGRAM " doctor --json >/dev/full"})
+          .wait();
+  EXPECT_EQ(outcome.exit_code, 1);
+  EXPECT_NE(outcome.err.find("standard output cannot be written"), std::string::npos)
+      << outcome.err;
 }
 
 TEST(EvalTest, is_the_validation_loss_of_training) {
