@@ -39,8 +39,8 @@ class TrainBatches final : public engine::MicrobatchSource {
   data::Prefetcher prefetcher_;
 };
 
-// Micro-batch after micro-batch of a sampler in its own order, from the start; after the last
-// sample it starts again.
+// Micro-batch after micro-batch of a sampler in its own order, from the start; after the last sample
+// come sequences without labels.
 class SequentialBatches final : public engine::MicrobatchSource {
  public:
   SequentialBatches(const data::Sampler&, int64_t sequences);
