@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <chrono>
+#include <cstring>
+#include <thread>
+#include <vector>
+
+#include "base/error.h"
+#include "device/cpu/cpu_device.h"
+#include "device/memory.h"
+
+namespace trireme::device {
+namespace {
+
+// Devices hold a reference to their table; nothing here calls it.
+const kernels::Kernels& no_kernels() {
+  alignas(64) static const std::byte memory[512] = {};
+  return *reinterpret_cast<const kernels::Kernels*>(memory);
+}
+
+CpuDevice::Options options(StreamMode mode, int64_t budget_bytes = 1 << 20) {
+  return {.threads = 1, .streams = mode, .budget_bytes = budget_bytes};
+}
+
+TEST(LedgerTest, counts_what_is_live_and_keeps_the_peak) {
+  CpuDevice device(no_kernels(), options(StreamMode::inline_calls));
+  {
+    const Buffer a(device, Mem::params, 512, "a");
+    const Buffer b(device, Mem::stash, 256, "b");
+    EXPECT_EQ(device.ledger().live(Mem::params), 512);
+    EXPECT_EQ(device.ledger().live(), 768);
+  }
+  const Buffer c(device, Mem::params, 256, "c");
+  EXPECT_EQ(device.ledger().live(), 256);
+  EXPECT_EQ(device.ledger().peak(Mem::params), 512);
+  EXPECT_EQ(device.ledger().peak(), 768);
+  EXPECT_EQ(device.ledger().takes(), 3);
+}
+
+TEST(LedgerTest, refuses_what_passes_the_budget_and_counts_nothing_of_it) {
+  CpuDevice device(no_kernels(), options(StreamMode::inline_calls, 1024));
+  const Buffer a(device, Mem::params, 1000, "a");
+  try {
+    const Buffer b(device, Mem::grads, 25, "too much");
+    FAIL() << "was allowed";
+  } catch (const base::OutOfMemory& error) {
+    EXPECT_NE(std::string(error.what()).find("'too much' needs 25 bytes of grads"),
+              std::string::npos)
+        << error.what();
+  }
+  EXPECT_EQ(device.ledger().live(), 1000);
+}
+
+TEST(LedgerDeathTest, an_allocation_after_freeze_is_a_bug) {
+  CpuDevice device(no_kernels(), options(StreamMode::inline_calls));
+  device.ledger().freeze();
+  EXPECT_DEATH(Buffer(device, Mem::scratch, 256, "late"), "after the ledger was frozen");
+}
+
+TEST(ArenaTest, measuring_and_taking_agree) {
+  CpuDevice device(no_kernels(), options(StreamMode::inline_calls));
+  Arena measured = Arena::measuring();
+  Arena real(Buffer(device, Mem::scratch, 4096, "arena"));
+  for (Arena* arena : {&measured, &real}) {
+    arena->take({{3, 5}, base::DType::f32});
+    {
+      const Arena::Mark mark(*arena);
+      arena->take({{100}, base::DType::f32});
+      arena->take({{100}, base::DType::bf16});
+    }
+    EXPECT_EQ(arena->used(), 256);
+    arena->take({{10}, base::DType::i64});
+  }
+  EXPECT_EQ(measured.high_water(), 256 + 512 + 256);
+  EXPECT_EQ(real.high_water(), measured.high_water());
+}
+
+TEST(ArenaDeathTest, taking_more_than_there_is_is_a_bug) {
+  CpuDevice device(no_kernels(), options(StreamMode::inline_calls));
+  Arena arena(Buffer(device, Mem::scratch, 256, "arena"));
+  arena.take({{64}, base::DType::f32});
+  EXPECT_DEATH(arena.take({{1}, base::DType::f32}), "more asked for");
+}
+
+TEST(TensorTest, views_keep_their_place_and_stride) {
+  std::vector<float> data(6 * 10);
+  const Tensor whole =
+      view_of(reinterpret_cast<std::byte*>(data.data()), {{6, 10}, base::DType::f32});
+  const Tensor heads = whole.slice_heads(2, 2, 3);
+  EXPECT_EQ(heads.shape, (base::Shape{6, 2, 3}));
+  EXPECT_EQ(heads.row_stride, 10);
+  EXPECT_FALSE(heads.is_contiguous());
+  EXPECT_EQ(heads.slice_rows(4, 2).data, reinterpret_cast<std::byte*>(data.data() + 42));
+  EXPECT_EQ(whole.slice_rows(1, 2).reshape({4, 5}).row_stride, 5);
+  EXPECT_FALSE(static_cast<bool>(Tensor{}));
+}
+
+// Work of one stream runs in order; another stream sees it only through an event.
+TEST(StreamTest, events_order_streams) {
+  for (const StreamMode mode : {StreamMode::inline_calls, StreamMode::worker_threads}) {
+    CpuDevice device(no_kernels(), options(mode));
+    const auto a = device.make_stream("a"), b = device.make_stream("b");
+    auto& first = dynamic_cast<CpuStream&>(*a);
+    auto& second = dynamic_cast<CpuStream&>(*b);
+    for (int round = 0; round < 50; ++round) {
+      int value = 0, seen = -1;
+      first.enqueue([&value] {
+        std::this_thread::sleep_for(std::chrono::microseconds(50));
+        value = 1;
+      });
+      first.enqueue([&value] { value *= 10; });
+      second.wait(first.record());
+      second.enqueue([&value, &seen] { seen = value; });
+      second.synchronize();
+      EXPECT_EQ(seen, 10);
+    }
+  }
+}
+
+TEST(StreamTest, copies_are_queued_like_kernels) {
+  CpuDevice device(no_kernels(), options(StreamMode::worker_threads));
+  Arena arena(Buffer(device, Mem::staging, 256, "copies"));
+  const Tensor tensor = arena.take({{4}, base::DType::i32});
+  const auto stream = device.make_stream("copy");
+  const std::vector<int32_t> in = {1, 2, 3, 4};
+  std::vector<int32_t> out(4);
+  stream->upload(tensor, std::as_bytes(std::span(in)));
+  stream->download(std::as_writable_bytes(std::span(out)), tensor);
+  stream->synchronize();
+  EXPECT_EQ(in, out);
+}
+
+TEST(StreamTest, queued_work_is_done_before_the_stream_is_gone) {
+  CpuDevice device(no_kernels(), options(StreamMode::worker_threads));
+  std::atomic<int> done{0};
+  {
+    const auto stream = device.make_stream("s");
+    for (int i = 0; i < 20; ++i) dynamic_cast<CpuStream&>(*stream).enqueue([&done] { ++done; });
+  }
+  EXPECT_EQ(done, 20);
+}
+
+}  // namespace
+}  // namespace trireme::device
