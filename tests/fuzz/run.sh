@@ -6,6 +6,7 @@
 # tests/fuzz/corpus/READER once it is mended. What was learnt stays in build/fuzz/grown for the next time.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
+. scripts/packages.sh
 
 packages=(cmake ninja-build clang-14 libclang-rt-14-dev libstdc++-12-dev libfmt-dev libspdlog-dev nlohmann-json3-dev
           libtomlplusplus-dev)
@@ -13,29 +14,6 @@ folder=build/fuzz
 
 usage() {
   sed -n '3,6s/^# \{0,1\}//p' "$0"
-}
-
-# Installs what is missing where that is possible without a password; otherwise says what to run.
-install_packages() {
-  local missing=() package
-  for package in "${packages[@]}"; do
-    dpkg-query -W -f '${Status}' "$package" 2>/dev/null | grep -q 'install ok installed' ||
-      missing+=("$package")
-  done
-  [ ${#missing[@]} -eq 0 ] && return
-  local as_root=()
-  if [ "$(id -u)" -ne 0 ]; then
-    if ! sudo -n true 2>/dev/null; then
-      echo "run.sh: packages are missing and this user may not install them. Run:" >&2
-      echo "  sudo apt-get update && sudo apt-get install -y --no-install-recommends ${missing[*]}" >&2
-      exit 2
-    fi
-    as_root=(sudo)
-  fi
-  echo "== installing ${missing[*]}"
-  "${as_root[@]}" apt-get update -qq
-  "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive \
-    apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
 }
 
 # fuzz READER: runs it to its end, with the log in $folder/READER.log.
@@ -60,7 +38,7 @@ esac
 readers=("$@")
 [ ${#readers[@]} -gt 0 ] || readers=(config model megatron llmc safetensors)
 
-command -v dpkg-query >/dev/null && install_packages
+install_packages "${packages[@]}"
 echo "== building $folder"
 cmake -S tests/fuzz -B "$folder" -G Ninja -DCMAKE_CXX_COMPILER=clang++-14 >/dev/null
 ninja -C "$folder" --quiet "${readers[@]/#/fuzz_}"
