@@ -4,11 +4,14 @@
 function(trireme_compile_options target)
   # Argument structs with designated initialisers leave fields at their defaults on purpose; GCC 12 warns of it. Its
   # -Wrestrict reports std::string's operator+ (GCC bug 105651).
-  target_compile_options(${target} PRIVATE -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Werror
-                         -Wno-missing-field-initializers -Wno-restrict)
+  target_compile_options(${target} PRIVATE $<$<COMPILE_LANGUAGE:CXX>:-Wall -Wextra -Wpedantic -Wshadow -Wconversion
+                         -Wno-missing-field-initializers -Wno-restrict>)
+  # fmt takes nvcc for a compiler without constexpr.
+  target_compile_options(${target} PRIVATE $<$<COMPILE_LANGUAGE:CUDA>:-O3 --expt-relaxed-constexpr
+                         -DFMT_USE_CONSTEXPR=1 -Xcompiler=-Wall,-Wextra>)
   if(TRIREME_SANITIZE)
-    target_compile_options(${target} PRIVATE -fsanitize=${TRIREME_SANITIZE} -fno-omit-frame-pointer
-                           -fno-sanitize-recover=all)
+    target_compile_options(${target} PRIVATE $<$<COMPILE_LANGUAGE:CXX>:-fsanitize=${TRIREME_SANITIZE}
+                           -fno-omit-frame-pointer -fno-sanitize-recover=all>)
     target_link_options(${target} PRIVATE -fsanitize=${TRIREME_SANITIZE})
   endif()
 endfunction()
@@ -22,11 +25,20 @@ function(trireme_add_folders)
     set(folder ${CMAKE_MATCH_1})
     separate_arguments(links UNIX_COMMAND "${CMAKE_MATCH_2}")
     list(APPEND folders ${folder})
-    file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/${folder}/*.cpp)
+    file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/${folder}/*.cpp
+         ${PROJECT_SOURCE_DIR}/src/${folder}/*.cu)
     list(FILTER sources EXCLUDE REGEX "(_test|/main)\\.cpp$")
+    if(TRIREME_HAS_CUDA)
+      list(FILTER sources EXCLUDE REGEX "/no_cuda\\.cpp$")
+    else()
+      list(FILTER sources EXCLUDE REGEX "/cuda/[^/]*$")
+    endif()
     add_library(trireme_${folder} STATIC ${sources})
     target_include_directories(trireme_${folder} PUBLIC ${PROJECT_SOURCE_DIR}/src)
     trireme_compile_options(trireme_${folder})
+    if(TRIREME_HAS_CUDA AND EXISTS ${PROJECT_SOURCE_DIR}/src/${folder}/cuda)
+      trireme_link_cuda(trireme_${folder})
+    endif()
     foreach(link IN LISTS links)
       target_link_libraries(trireme_${folder} PUBLIC trireme_${link})
     endforeach()

@@ -31,6 +31,12 @@ class OutOfMemory : public Error {
   using Error::Error;
 };
 
+// A device, its driver or one of its libraries refused or failed.
+class DeviceError : public Error {
+ public:
+  using Error::Error;
+};
+
 // The group was aborted: a peer died, a deadline passed, or someone called abort().
 class CommAborted : public Error {
  public:

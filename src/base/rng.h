@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Counter-based random numbers: a pure function of (key, index), so any rank of any layout draws
 // the same value for the same global element. Only integer arithmetic and one correctly rounded
-// fp32 product are used, so every device and compiler gives the same bits.
+// fp32 product are used, so every device and compiler gives the same bits. All is constexpr because
+// device code may call constexpr functions.
 #pragma once
 
 #include <array>
@@ -16,7 +17,7 @@ using RngKey = uint64_t;
 RngKey rng_key(uint64_t seed, std::string_view name);
 
 // Philox 4x32 with ten rounds (Salmon et al., 2011): 128 random bits for one counter.
-inline std::array<uint32_t, 4> philox(RngKey key, uint64_t index) {
+constexpr std::array<uint32_t, 4> philox(RngKey key, uint64_t index) {
   auto c0 = static_cast<uint32_t>(index), c1 = static_cast<uint32_t>(index >> 32);
   uint32_t c2 = 0, c3 = 0;
   auto k0 = static_cast<uint32_t>(key), k1 = static_cast<uint32_t>(key >> 32);
@@ -36,7 +37,7 @@ inline std::array<uint32_t, 4> philox(RngKey key, uint64_t index) {
 }
 
 // A uniform integer in [0, bound). The bias is below bound / 2^64. REQUIRES: bound > 0.
-inline uint64_t rng_below(RngKey key, uint64_t index, uint64_t bound) {
+constexpr uint64_t rng_below(RngKey key, uint64_t index, uint64_t bound) {
   const auto r = philox(key, index);
   const uint64_t bits = (uint64_t{r[0]} << 32) | r[1];
   __extension__ using Wide = unsigned __int128;
@@ -44,7 +45,7 @@ inline uint64_t rng_below(RngKey key, uint64_t index, uint64_t bound) {
 }
 
 // A uniform number in [0, 1) with 53 random bits.
-inline double rng_uniform(RngKey key, uint64_t index) {
+constexpr double rng_uniform(RngKey key, uint64_t index) {
   const auto r = philox(key, index);
   const uint64_t bits = (uint64_t{r[0]} << 32) | r[1];
   return static_cast<double>(bits >> 11) * 0x1p-53;
@@ -54,7 +55,7 @@ inline double rng_uniform(RngKey key, uint64_t index) {
 // scaled. It is bounded by
 // +-4.9 like a truncated normal, with excess kurtosis -0.15. The centred sum is an integer below
 // 2^21, exact in fp32, so the product with `std_dev / 53509.9...` is the only rounding.
-inline float rng_normal(RngKey key, uint64_t index, float std_dev) {
+constexpr float rng_normal(RngKey key, uint64_t index, float std_dev) {
   const auto r = philox(key, index);
   int32_t sum = 0;
   for (const uint32_t word : r) sum += static_cast<int32_t>((word & 0xffffU) + (word >> 16));

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "device/device.h"
 
+#include <memory>
+#include <vector>
+
 namespace trireme::device {
 
 void Stream::upload(Tensor to, std::span<const std::byte> from) {
@@ -13,6 +16,26 @@ void Stream::download(std::span<std::byte> to, ConstTensor from) {
   TRIREME_CHECK(from.is_contiguous() && from.bytes() == static_cast<int64_t>(to.size()),
                 "download to {} bytes from a tensor of {}", to.size(), from.bytes());
   copy(to.data(), from.data, from.bytes());
+}
+
+void Stream::copy_bytes(Tensor to, ConstTensor from) {
+  TRIREME_CHECK(to.is_contiguous() && from.is_contiguous() && to.bytes() == from.bytes(),
+                "copy of {} bytes to {}", from.bytes(), to.bytes());
+  copy(to.data, from.data, from.bytes());
+}
+
+void Stream::launch(const Graph& /*graph*/) {
+  TRIREME_CHECK(false, "device '{}' captures no graphs", device_.name());
+}
+
+HostBuffer Device::make_host_buffer(int64_t bytes) {
+  struct alignas(64) Line {
+    std::byte bytes[64];
+  };
+  const auto lines = static_cast<size_t>(bytes) / sizeof(Line) + 1;
+  // Owned by the release function.
+  auto memory = std::make_shared<std::vector<Line>>(lines);
+  return {memory->data()->bytes, bytes, [memory](std::byte*) {}};
 }
 
 }  // namespace trireme::device

@@ -8,9 +8,12 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
+#include <string_view>
+#include <vector>
 
 #include "device/ledger.h"
 #include "device/tensor.h"
@@ -43,6 +46,28 @@ class Event {
   std::shared_ptr<State> state_;
 };
 
+// Work that was captured from a stream and can be launched again and again.
+class Graph {
+ public:
+  virtual ~Graph() = default;
+};
+
+// Host memory that copies to and from the device run fastest from (page-locked on a GPU); the
+// device's kernels can read and write it, too. Zeroed. Must be destroyed before the device.
+class HostBuffer {
+ public:
+  using Release = std::function<void(std::byte*)>;
+  HostBuffer(std::byte* data, int64_t bytes, Release release)
+      : data_(data, std::move(release)), bytes_(bytes) {}
+
+  std::byte* data() const { return data_.get(); }
+  int64_t bytes() const { return bytes_; }
+
+ private:
+  std::unique_ptr<std::byte, Release> data_;
+  int64_t bytes_;
+};
+
 class Stream {
  public:
   Stream(Device& device, std::string name) : device_(device), name_(std::move(name)) {}
@@ -58,20 +83,68 @@ class Stream {
                                         // host does not wait
   virtual void synchronize() = 0;       // the host waits until the queue is empty
 
+  // As record(), and the time at which it happened can be asked for.
+  virtual Event record_timed() = 0;
+  // REQUIRES: both are from record_timed() of this device and have happened.
+  virtual double seconds_between(const Event& begin, const Event& end) const = 0;
+
+  // Runs `queue_work`, which sends work to this stream only, and returns that work without having
+  // run it. Null where the device cannot capture; `queue_work` is then not called. The host must
+  // not wait for the device inside.
+  virtual std::unique_ptr<Graph> capture(const std::function<void()>& /*queue_work*/) {
+    return nullptr;
+  }
+  // REQUIRES: from capture() of this stream.
+  virtual void launch(const Graph&);
+
   // Contiguous tensors only; sizes must be equal.
   void upload(Tensor to, std::span<const std::byte> from);
   void download(std::span<std::byte> to, ConstTensor from);
+  // From device memory to device memory, byte by byte; any type.
+  void copy_bytes(Tensor to, ConstTensor from);
+
+  // Scratch that a row may use while it runs (library workspaces). Work on one stream is in order,
+  // so one piece of memory serves all rows. Not owned; absent until set.
+  Tensor workspace() const { return workspace_; }
+  void set_workspace(Tensor workspace) { workspace_ = workspace; }
+
+  // Names of what is being queued, outermost first ("step", "F0", "blocks.3.attention"): see Range.
+  const std::vector<std::string>& ranges() const { return ranges_; }
 
   // Told of every operation that the fronts in kernels/ops.h send here. Null: nobody. Not owned.
   kernels::OpObserver* observer() const { return observer_; }
   void set_observer(kernels::OpObserver* observer) { observer_ = observer; }
 
  private:
+  friend class Range;
   virtual void copy(std::byte* to, const std::byte* from, int64_t bytes) = 0;
+  // Tell a profiler of a range; the names are kept here.
+  virtual void range_begins(const std::string& /*name*/) {}
+  virtual void range_ends() {}
 
   Device& device_;
   std::string name_;
+  Tensor workspace_;
+  std::vector<std::string> ranges_;
   kernels::OpObserver* observer_ = nullptr;
+};
+
+// Names what is queued while it lives, for profilers and traces. Ranges nest.
+class Range {
+ public:
+  Range(Stream& stream, std::string name) : stream_(stream) {
+    stream_.ranges_.push_back(std::move(name));
+    stream_.range_begins(stream_.ranges_.back());
+  }
+  ~Range() {
+    stream_.range_ends();
+    stream_.ranges_.pop_back();
+  }
+  Range(const Range&) = delete;
+  Range& operator=(const Range&) = delete;
+
+ private:
+  Stream& stream_;
 };
 
 class Device {
@@ -88,6 +161,11 @@ class Device {
 
   // The stream must be destroyed before the device.
   virtual std::unique_ptr<Stream> make_stream(std::string name) = 0;
+  // Zeroed; plain memory unless the back end has better.
+  virtual HostBuffer make_host_buffer(int64_t bytes);
+
+  // Bytes that new Buffers can still take: the budget's rest, or what the driver has left.
+  virtual int64_t available_bytes() { return ledger_.available(); }
 
  private:
   friend class Buffer;

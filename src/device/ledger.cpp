@@ -66,9 +66,19 @@ int64_t Ledger::takes() const {
   return takes_;
 }
 
+int64_t Ledger::available() const {
+  const std::scoped_lock lock(mutex_);
+  return budget_bytes_ - live_sum_;
+}
+
 void Ledger::freeze() {
   const std::scoped_lock lock(mutex_);
   frozen_ = true;
+}
+
+bool Ledger::is_frozen() const {
+  const std::scoped_lock lock(mutex_);
+  return frozen_;
 }
 
 }  // namespace trireme::device

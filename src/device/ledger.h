@@ -33,9 +33,11 @@ class Ledger {
   int64_t live() const;  // all purposes
   int64_t peak() const;  // highest sum of all purposes at one instant
   int64_t takes() const;
+  int64_t available() const;  // of the budget
 
   // From here on nothing may be allocated: called when warm-up is over.
   void freeze();
+  bool is_frozen() const;
 
  private:
   static constexpr size_t purposes = static_cast<size_t>(Mem::count);

@@ -27,6 +27,10 @@ spec::Plan checked(const spec::ModelSpec& model, spec::Plan plan, const spec::Ba
   return plan;
 }
 
+// Layers times micro-batches of a step that is worth capturing: a layer is about thirty nodes of a
+// graph, and the host needs about a second to prepare 25,000.
+constexpr int most_captured_layers = 800;
+
 // Fills the flat stretch `d`, which holds `pieces` of a parameter, as its description says.
 void init_param(device::Stream& stream, const spec::Param& param, uint64_t seed,
                 const std::vector<spec::Piece>& pieces, device::Tensor d) {
@@ -97,6 +101,10 @@ Engine::Engine(device::Device& device, const spec::ModelSpec& model, const spec:
       options_(options),
       compute_(device.make_stream("compute")),
       arenas_(std::make_unique<Arenas>(device, plan_.predicted.memory.front())) {
+  if (const base::TensorSpec workspace = spec::stream_workspace_spec(backend);
+      workspace.shape.ndim() > 0) {
+    compute_->set_workspace(arenas_->scratch.take(workspace));
+  }
   stage_ = std::make_unique<Stage>(model, plan_, 0, backend, device, *compute_,
                                    StageMemory{arenas_->params, arenas_->grads, arenas_->scratch});
   inputs_ = std::make_unique<InputStaging>(device, arenas_->staging, spec::local_shape_of(plan_),
@@ -137,25 +145,60 @@ void Engine::init_weights(uint64_t seed) {
 }
 
 void Engine::step(MicrobatchSource& source, double learning_rate) {
-  accumulate(source);
-  apply(learning_rate);
+  const device::Range range(*compute_, "step");
+  take_batches(source);
+  set_learning_rate(learning_rate);
+  const auto queue = [this] {
+    run_microbatches();
+    close_step();
+  };
+  // The first step is run as it is: libraries choose their algorithms then. A step that somebody
+  // watches is not replayed, because a replay passes no fronts.
+  const bool is_replayed = options_.capture && steps_ > 0 && compute_->observer() == nullptr &&
+                           plan_.schedule.microbatches * stage_->layers() <= most_captured_layers;
+  if (is_replayed && !graph_) graph_ = compute_->capture(queue);
+  if (is_replayed && graph_) {
+    compute_->launch(*graph_);
+  } else {
+    queue();
+  }
+  ++steps_;
   device_.ledger().freeze();
 }
 
 void Engine::accumulate(MicrobatchSource& source) {
+  take_batches(source);
+  run_microbatches();
+}
+
+void Engine::apply(double learning_rate) {
+  set_learning_rate(learning_rate);
+  close_step();
+}
+
+void Engine::take_batches(MicrobatchSource& source) {
   TRIREME_CHECK(!plan_.inference, "a training step under an inference plan");
-  inputs_->load(source, plan_.schedule.microbatches, *compute_);
+  inputs_->load(source, plan_.schedule.microbatches);
+  inputs_->take(*compute_, plan_.schedule.microbatches);
+}
+
+void Engine::set_learning_rate(double learning_rate) {
+  // The first field of StepState. The value is an argument of the launch, so this is never part of
+  // a captured step.
+  ops::fill(*compute_, {.d = device::view_of(state_.data, {{1}, base::DType::f32}),
+                        .value = static_cast<float>(learning_rate)});
+}
+
+void Engine::run_microbatches() {
   stage_->zero_grads(*compute_);
   executor_->run(*compute_, *inputs_, sink_);
 }
 
-void Engine::apply(double learning_rate) {
+void Engine::close_step() {
+  const device::Range range(*compute_, "optimizer");
   for (const Bucket& bucket : stage_->buckets()) {
     ops::sum_squares(*compute_, {.x = bucket.flat_grads(), .sums = sink_.sums});
   }
-  // learning_rate is the first field of StepState.
-  ops::fill(*compute_, {.d = device::view_of(state_.data, {{1}, base::DType::f32}),
-                        .value = static_cast<float>(learning_rate)});
   ops::step_control(*compute_, {.sums = sink_.sums,
                                 .state = state_,
                                 .clip = options_.clip.kind,
@@ -215,8 +258,8 @@ std::vector<float> Engine::logits(MicrobatchSource& source, int64_t token) {
 }
 
 void Engine::run_forward(MicrobatchSource& source) {
-  inputs_->load(source, 1, *compute_);
-  compute_->wait(inputs_->ready(0));
+  inputs_->load(source, 1);
+  inputs_->take(*compute_, 1);
   stage_->evaluate(*compute_, 0, inputs_->batch(0), sink_);
 }
 

@@ -32,6 +32,7 @@ struct EngineOptions {
   uint64_t seed = 0;
   optim::AdamwOptions adamw;
   ClipOptions clip;
+  bool capture = true;  // record the second step and replay it from then on, where the device can
 };
 
 struct StepReport {
@@ -58,7 +59,7 @@ class Engine {
          const EngineOptions&);
   ~Engine();
 
-  // accumulate() and apply(): one training step. Returns when the work is queued. After the first
+  // One training step: accumulate() and apply(). Returns when the work is queued. After the first
   // step the device's ledger is frozen.
   void step(MicrobatchSource&, double learning_rate);
 
@@ -92,6 +93,8 @@ class Engine {
   spec::MemoryTable measured() const;
   const spec::Plan& plan() const { return plan_; }
   device::Stream& compute() { return *compute_; }
+  // Are steps replayed from a recording now?
+  bool is_captured() const { return graph_ != nullptr; }
 
  private:
   struct Arenas;
@@ -101,6 +104,10 @@ class Engine {
   };
 
   void init_weights(uint64_t seed);
+  void take_batches(MicrobatchSource&);
+  void set_learning_rate(double);
+  void run_microbatches();
+  void close_step();
   void run_forward(MicrobatchSource&);
   device::Tensor flat_weights(int bucket) const;
   Located locate(const std::string& name) const;
@@ -120,6 +127,8 @@ class Engine {
   device::Tensor token_losses_;  // [T] f32
   std::unique_ptr<device::Arena> logits_arena_;
   int64_t vocab_ = 0;
+  int64_t steps_ = 0;
+  std::unique_ptr<device::Graph> graph_;  // one whole step
 };
 
 }  // namespace trireme::engine

@@ -36,9 +36,9 @@ Executor::Executor(const schedule::Schedule& schedule, int rank, std::vector<Sta
 void Executor::run(device::Stream& compute, const InputStaging& inputs, nn::StepSink& sink) {
   for (const Action& action : program_) {
     const int m = action.microbatch;
+    const device::Range range(compute, schedule::to_text(action));
     switch (action.op) {
       case Op::F:
-        compute.wait(inputs.ready(m));
         stage(action).forward(compute, m, inputs.batch(m), sink);
         break;
       case Op::BW:

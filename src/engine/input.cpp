@@ -1,11 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/input.h"
 
+#include <algorithm>
+
 #include "base/check.h"
 #include "base/error.h"
 #include "spec/predict.h"
 
 namespace trireme::engine {
+
+namespace {
+
+int64_t bytes_of_batch(const spec::LocalShape& shape) {
+  int64_t bytes = 0;
+  for (const base::TensorSpec& spec : spec::input_specs(shape)) bytes += base::bytes_of(spec);
+  return bytes;
+}
+
+}  // namespace
 
 void set_equal_sequences(const HostMicrobatch& batch, int64_t sequences, int64_t seq_len) {
   const auto tokens = static_cast<int64_t>(batch.tokens.size());
@@ -21,34 +33,49 @@ void set_equal_sequences(const HostMicrobatch& batch, int64_t sequences, int64_t
 
 InputStaging::InputStaging(device::Device& device, device::Arena& arena,
                            const spec::LocalShape& shape, int microbatches, int64_t vocab)
-    : shape_(shape), vocab_(vocab), copy_(device.make_stream("copy")) {
+    : shape_(shape),
+      vocab_(vocab),
+      batch_bytes_(bytes_of_batch(shape)),
+      copy_(device.make_stream("copy")),
+      host_(device.make_host_buffer(microbatches * batch_bytes_)) {
+  const base::TensorSpec all{{microbatches * batch_bytes_}, base::DType::u8};
+  landing_ = arena.take(all);
+  current_ = arena.take(all);
+  int64_t offset = 0;
   for (int m = 0; m < microbatches; ++m) {
     std::vector<device::Tensor> tensors;
+    std::vector<std::span<int32_t>> arrays;
     for (const base::TensorSpec& spec : spec::input_specs(shape)) {
-      tensors.push_back(arena.take(spec));
-      host_.emplace_back(static_cast<size_t>(spec.shape.elements()));
+      tensors.push_back(device::view_of(current_.data + offset, spec));
+      arrays.emplace_back(reinterpret_cast<int32_t*>(host_.data() + offset),
+                          static_cast<size_t>(spec.shape.elements()));
+      offset += base::bytes_of(spec);
     }
-    device_.push_back({tensors[0], tensors[1], tensors[2], tensors[3]});
-    tensors_.push_back(std::move(tensors));
+    batches_.push_back({tensors[0], tensors[1], tensors[2], tensors[3]});
+    host_batches_.push_back({arrays[0], arrays[1], arrays[2], arrays[3]});
   }
-  ready_.resize(static_cast<size_t>(microbatches));
 }
 
-void InputStaging::load(MicrobatchSource& source, int count, device::Stream& compute) {
-  TRIREME_CHECK(count <= static_cast<int>(device_.size()), "{} micro-batches of {}", count,
-                device_.size());
-  copy_->synchronize();  // the host arrays are free when the last uploads are done
-  copy_->wait(compute.record());
+void InputStaging::load(MicrobatchSource& source, int count) {
+  TRIREME_CHECK(count <= static_cast<int>(batches_.size()), "{} micro-batches of {}", count,
+                batches_.size());
+  copy_->synchronize();  // the host arrays are free when the last upload is done
   for (int m = 0; m < count; ++m) {
-    std::vector<int32_t>* host = &host_[static_cast<size_t>(m) * 4];
-    const HostMicrobatch batch{host[0], host[1], host[2], host[3]};
+    const HostMicrobatch& batch = host_batches_[static_cast<size_t>(m)];
     source.fill(m, batch);
     check(m, batch);
-    for (size_t i = 0; i < 4; ++i) {
-      copy_->upload(tensors_[static_cast<size_t>(m)][i], std::as_bytes(std::span(host[i])));
-    }
-    ready_[static_cast<size_t>(m)] = copy_->record();
   }
+  const int64_t bytes = count * batch_bytes_;
+  copy_->wait(taken_);
+  copy_->upload(landing_.slice_rows(0, bytes), {host_.data(), static_cast<size_t>(bytes)});
+  arrived_ = copy_->record();
+}
+
+void InputStaging::take(device::Stream& compute, int count) {
+  compute.wait(arrived_);
+  const int64_t bytes = count * batch_bytes_;
+  compute.copy_bytes(current_.slice_rows(0, bytes), landing_.slice_rows(0, bytes));
+  taken_ = compute.record();
 }
 
 void InputStaging::check(int index, const HostMicrobatch& batch) const {
@@ -65,6 +92,18 @@ void InputStaging::check(int index, const HostMicrobatch& batch) const {
     if (batch.positions[t] < 0 || batch.positions[t] >= shape_.seq_len) {
       refuse("position", t, batch.positions[t], shape_.seq_len);
     }
+  }
+  if (!shape_.has_documents) {
+    for (size_t s = 0; s < batch.seq_offsets.size(); ++s) {
+      const int64_t expected =
+          std::min<int64_t>(static_cast<int64_t>(s) * shape_.seq_len, shape_.tokens);
+      if (batch.seq_offsets[s] == expected) continue;
+      throw base::ConfigError(fmt::format(
+          "micro-batch {}: sequence {} starts at token {} instead of {}; borders inside a sequence "
+          "need a plan with document_mask",
+          index, s, batch.seq_offsets[s], expected));
+    }
+    return;
   }
   int32_t last = 0;
   bool is_legal = batch.seq_offsets.front() == 0 && batch.seq_offsets.back() == tokens;

@@ -35,31 +35,36 @@ struct Microbatch {
   device::ConstTensor tokens, labels, positions, seq_offsets;
 };
 
-// Host and device memory for all micro-batches of one step. Uploads run on the copy stream, after
-// everything that the compute stream still does with the previous step's batches.
+// Host and device memory for all micro-batches of one step. A step's batches arrive in a landing
+// place on the copy stream while the compute stream still works on the step before; from there the
+// compute stream takes them over when it gets to them.
 class InputStaging {
  public:
   InputStaging(device::Device&, device::Arena&, const spec::LocalShape&, int microbatches,
                int64_t vocab);
 
-  // Asks the source for micro-batches [0, count), checks them and queues their upload; `compute`
-  // waits for each only through the event that batch() returns. Throws ConfigError when a token,
-  // label, position or offset is out of range.
-  void load(MicrobatchSource&, int count, device::Stream& compute);
+  // Asks the source for micro-batches [0, count), checks them and queues their upload. The host
+  // waits for the upload before, not for the compute stream's work. Throws ConfigError when a
+  // token, label, position or offset is out of range.
+  void load(MicrobatchSource&, int count);
+  // Queues on `compute` that it waits for the upload and takes the batches over.
+  void take(device::Stream& compute, int count);
 
-  const Microbatch& batch(int index) const { return device_[static_cast<size_t>(index)]; }
-  const device::Event& ready(int index) const { return ready_[static_cast<size_t>(index)]; }
+  const Microbatch& batch(int index) const { return batches_[static_cast<size_t>(index)]; }
 
  private:
   void check(int index, const HostMicrobatch&) const;
 
   spec::LocalShape shape_;
   int64_t vocab_;
+  int64_t batch_bytes_ = 0;  // of one micro-batch
   std::unique_ptr<device::Stream> copy_;
-  std::vector<std::vector<int32_t>> host_;  // four arrays per micro-batch
-  std::vector<std::vector<device::Tensor>> tensors_;
-  std::vector<Microbatch> device_;
-  std::vector<device::Event> ready_;
+  device::HostBuffer host_;
+  device::Tensor landing_, current_;  // flat; micro-batches one after the other
+  std::vector<HostMicrobatch> host_batches_;
+  std::vector<Microbatch> batches_;  // views of current_
+  device::Event arrived_;            // on the copy stream
+  device::Event taken_;              // on the compute stream
 };
 
 }  // namespace trireme::engine

@@ -39,6 +39,7 @@ Stage::Stage(const spec::ModelSpec& model, const spec::Plan& plan, int stage,
   for (int layer = range.first; layer < range.last; ++layer) {
     const spec::LayerSpec& spec = model.layers[static_cast<size_t>(layer)];
     layers_.push_back(nn::make_layer(spec, shape_, backend));
+    names_.push_back(spec::name_of_layer(model, layer));
     phases.push_back(layers_.back()->phases());
     buckets_.emplace_back(spec::params_of(model, layer), recipe_, plan.mesh, memory.params,
                           plan.inference ? nullptr : &memory.grads);
@@ -127,6 +128,7 @@ void Stage::walk(const std::vector<Step>& steps, const Work& work) {
 
 void Stage::run(const Step& step, const Work& work) {
   const bool is_backward = step.kind != Kind::forward;
+  const device::Range range(work.stream, names_[static_cast<size_t>(step.layer)]);
   nn::Stash stash = stash_.open(step.layer, work.microbatch, is_backward);
   nn::Pass pass = make_pass(work, step.layer, stash, is_backward);
   const nn::Layer& layer = *layers_[static_cast<size_t>(step.layer)];
@@ -181,10 +183,11 @@ nn::Pass Stage::make_pass(const Work& work, int layer, nn::Stash& stash, bool is
                 .seq_offsets = work.batch.seq_offsets,
                 .sequences = shape_.sequences,
                 .max_seq = shape_.seq_len,
+                .has_documents = shape_.has_documents,
                 .rope_table = rope_table_,
                 .microbatch = work.microbatch,
                 .sink = work.sink};
-  const bool is_first = layer == 0, is_last = layer + 1 == layer_count();
+  const bool is_first = layer == 0, is_last = layer + 1 == layers();
   if (!is_first) pass.x = stash[spec::slot_x];
   if (!is_backward && !is_last) {
     pass.y = stash_.take(layer + 1, work.microbatch, spec::slot_x, false);

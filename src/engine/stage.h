@@ -32,6 +32,7 @@ class Stage {
 
   std::vector<Bucket>& buckets() { return buckets_; }
   const StashPools& stash() const { return stash_; }
+  int layers() const { return static_cast<int>(layers_.size()); }
 
   void zero_grads(device::Stream&);
 
@@ -58,12 +59,11 @@ class Stage {
   void finish(const Step&, const Work&);  // ends of lives after a layer's last step of a kind
   nn::Pass make_pass(const Work&, int layer, nn::Stash&, bool is_backward);
 
-  int layer_count() const { return static_cast<int>(layers_.size()); }
-
   spec::LocalShape shape_;
   spec::Recipe recipe_;
   std::vector<spec::Recompute> recompute_;  // by layer of the stage
   std::vector<std::unique_ptr<nn::Layer>> layers_;
+  std::vector<std::string> names_;  // of the layers, for profilers and traces
   std::vector<Bucket> buckets_;
   StashPools stash_;
   device::Arena& scratch_;

@@ -49,13 +49,14 @@ struct EmbeddingForwardArgs {
 };
 
 // dtable[tokens[t] - first_row] += dy[t]; dposition_table[positions[t]] += dy[t]; in the order of
-// t.
+// t on the cpu back end, in an order that the tokens alone decide on all.
 struct EmbeddingBackwardArgs {
   ConstTensor tokens, positions = {};
   ConstTensor dy;               // [T, D]
   Tensor dtable;                // [V, D], gradient type
   Tensor dposition_table = {};  // optional [P, D], gradient type
   int64_t first_row = 0;
+  Tensor workspace = {};  // scratch as spec::embedding_workspace() says; absent where that is empty
 };
 
 using spec::norm_partials;
@@ -123,28 +124,31 @@ struct RopeBackwardArgs {
 // Softmax attention within each sequence of seq_offsets: o = softmax(scale q k^T + mask) v, query
 // head h reads key head h / (H / G). Blocked with online softmax: no [T, T] tensor.
 struct AttentionForwardArgs {
-  ConstTensor q;            // [T, H, K]
-  ConstTensor k, v;         // [T, G, K]
-  ConstTensor seq_offsets;  // [S + 1] i32, non-decreasing, first 0, last T; equal neighbours are
-                            // empty sequences
-  int64_t sequences = 1;    // for the cost only: nominal sequences of max_seq tokens
-  int64_t max_seq = 0;      // no sequence is longer
+  ConstTensor q;              // [T, H, K]
+  ConstTensor k, v;           // [T, G, K]
+  ConstTensor seq_offsets;    // [S + 1] i32, non-decreasing, first 0, last T; equal neighbours are
+                              // empty sequences
+  int64_t sequences = 1;      // nominal sequences of max_seq tokens
+  int64_t max_seq = 0;        // no sequence is longer
+  bool has_documents = true;  // false: there are exactly `sequences`, all of max_seq tokens
   float scale = 1;
   bool causal = true;  // query t sees keys <= t of its sequence; otherwise all of its sequence
   Tensor o;            // [T, H, K]
-  Tensor lse;          // [H, T] f32: log of the sum of exp(scale q k), natural
+  // [H, T] f32, contiguous: log of the sum of exp(scale q k), natural. Sequence by sequence: head h
+  // of token t of a sequence of n tokens that starts at token b is element b H + h n + t.
+  Tensor lse;
 };
 
 struct AttentionBackwardArgs {
   ConstTensor q, k, v, o, dout, lse, seq_offsets;
   int64_t sequences = 1;
   int64_t max_seq = 0;
+  bool has_documents = true;
   float scale = 1;
   bool causal = true;
-  Tensor dq;      // [T, H, K]
-  Tensor dk, dv;  // [T, G, K]
-  Tensor workspace =
-      {};  // scratch as spec::attention_workspace() says; may be absent where that is empty
+  Tensor dq;              // [T, H, K]
+  Tensor dk, dv;          // [T, G, K]
+  Tensor workspace = {};  // scratch as spec::attention_workspace() says; absent where that is empty
 };
 
 // y = silu(gate) * up, with gate | up side by side.

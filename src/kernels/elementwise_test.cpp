@@ -36,10 +36,12 @@ void gelu_forward(const Problem& p, Operands& operands, Stream& stream) {
   ops::gelu_forward(stream, {.x = x, .y = y});
 }
 
-std::vector<Case> cases(void (*row)(const Problem&, Operands&, Stream&)) {
+std::vector<Case> cases(void (*row)(const Problem&, Operands&, Stream&),
+                        const std::vector<int64_t>& row_counts = {1, 3, 33, 129},
+                        const std::vector<int64_t>& widths = {1, 7, 65, 200}) {
   std::vector<Case> list;
-  for (const int64_t rows : {1, 3, 33, 129}) {
-    for (const int64_t width : {1, 7, 65, 200}) {
+  for (const int64_t rows : row_counts) {
+    for (const int64_t width : widths) {
       for (const DType dtype : {DType::f32, DType::bf16}) {
         for (const bool in_place : {false, true}) {
           // Standard deviation 8 reaches the tails, where the activations saturate.
@@ -60,6 +62,13 @@ TEST(ElementwiseTest, cpu_agrees_with_the_reference) {
   expect_cpu_agrees(cases(swiglu_forward));
   expect_cpu_agrees(cases(swiglu_backward));
   expect_cpu_agrees(cases(gelu_forward));
+}
+
+TEST(ElementwiseTest, cuda_agrees_with_the_reference) {
+  for (auto* row : {swiglu_forward, swiglu_backward, gelu_forward}) {
+    expect_cuda_agrees(cases(row));
+    expect_cuda_agrees(cases(row, {64, 65}, {8, 1024, 3072, 4100}));
+  }
 }
 
 TEST(ElementwiseTest, bits_do_not_depend_on_threads) {

@@ -4,11 +4,11 @@
 
 #include "kernels/ops.h"
 #include "kernels/row_test.h"
+#include "spec/op_shapes.h"
 
 namespace trireme::kernels {
 namespace {
 
-constexpr int64_t vocabulary = 60;  // of which a table holds a part
 constexpr int64_t position_count = 9;
 
 std::vector<int32_t> random_indices(int64_t count, int64_t bound, uint64_t seed) {
@@ -21,7 +21,9 @@ std::vector<int32_t> random_indices(int64_t count, int64_t bound, uint64_t seed)
 }
 
 struct Problem {
-  int64_t tokens, rows, width, first_row;
+  int64_t tokens, width;
+  int64_t vocabulary;       // from which tokens are drawn,
+  int64_t first_row, rows;  // and its part that the table holds
   DType dtype, grad_dtype;
   bool with_positions;
 };
@@ -30,7 +32,7 @@ void forward(const Problem& p, Operands& operands, Stream& stream) {
   const Make make = {.dtype = p.dtype, .gap = p.width % 3};
   EmbeddingForwardArgs args;
   args.first_row = p.first_row;
-  args.tokens = operands.integers(random_indices(p.tokens, vocabulary, 1));
+  args.tokens = operands.integers(random_indices(p.tokens, p.vocabulary, 1));
   args.table = operands.input({p.rows, p.width}, make);
   if (p.with_positions) {
     args.positions = operands.integers(random_indices(p.tokens, position_count, 2));
@@ -44,40 +46,77 @@ void backward(const Problem& p, Operands& operands, Stream& stream) {
   const Make grad = {.dtype = p.grad_dtype, .gap = p.width % 2, .terms = p.tokens};
   EmbeddingBackwardArgs args;
   args.first_row = p.first_row;
-  args.tokens = operands.integers(random_indices(p.tokens, vocabulary, 1));
+  args.tokens = operands.integers(random_indices(p.tokens, p.vocabulary, 1));
   args.dy = operands.input({p.tokens, p.width}, {.dtype = p.dtype, .gap = p.width % 3});
   args.dtable = operands.updated({p.rows, p.width}, grad);
   if (p.with_positions) {
     args.positions = operands.integers(random_indices(p.tokens, position_count, 2));
     args.dposition_table = operands.updated({position_count, p.width}, grad);
   }
+  const base::TensorSpec workspace =
+      spec::embedding_workspace(spec::cuda_backend(true), p.tokens, p.width);
+  args.workspace = operands.scratch(workspace.shape, workspace.dtype);
   ops::embedding_backward(stream, args);
 }
 
-std::vector<Case> cases(void (*row)(const Problem&, Operands&, Stream&)) {
+using Row = void (*)(const Problem&, Operands&, Stream&);
+
+// All types; with and without positions; a table that holds all rows or the middle third.
+void add_variants(std::vector<Case>& list, Row row, int64_t tokens, int64_t width,
+                  int64_t vocabulary) {
+  for (int variant = 0; variant < 8; ++variant) {
+    const bool is_part = (variant & 4) != 0;
+    const Problem p = {tokens,
+                       width,
+                       vocabulary,
+                       is_part ? vocabulary / 3 : 0,
+                       is_part ? vocabulary / 3 + 1 : vocabulary,
+                       (variant & 1) != 0 ? DType::bf16 : DType::f32,
+                       (variant & 2) != 0 ? DType::bf16 : DType::f32,
+                       (variant + tokens) % 3 != 0};
+    list.push_back({fmt::format("tokens {} width {} vocabulary {} variant {}", tokens, width,
+                                vocabulary, variant),
+                    [=](Operands& o, Stream& s) { row(p, o, s); }});
+  }
+}
+
+std::vector<Case> cases(Row row) {
   std::vector<Case> list;
   for (const int64_t tokens : {1, 7, 129, 300}) {
-    for (const int64_t width : {1, 17, 65, 200}) {
-      for (int variant = 0; variant < 8; ++variant) {
-        const bool is_part = (variant & 4) != 0;
-        const Problem p = {tokens,
-                           is_part ? 23 : vocabulary,
-                           width,
-                           is_part ? 20 : 0,
-                           (variant & 1) != 0 ? DType::bf16 : DType::f32,
-                           (variant & 2) != 0 ? DType::bf16 : DType::f32,
-                           (variant + tokens) % 3 != 0};
-        list.push_back({fmt::format("tokens {} width {} variant {}", tokens, width, variant),
-                        [=](Operands& o, Stream& s) { row(p, o, s); }});
-      }
-    }
+    for (const int64_t width : {1, 17, 65, 200}) add_variants(list, row, tokens, width, 60);
   }
+  return list;
+}
+
+// More tokens than are sorted at once, or merged in one pass; rows that are met never, once, or in
+// runs over many blocks of sorted tokens; widths that are a whole number of vectors.
+std::vector<Case> large_cases(Row row) {
+  std::vector<Case> list;
+  add_variants(list, row, 32, 48, 4);
+  add_variants(list, row, 1024, 96, 1);
+  add_variants(list, row, 1025, 24, 3000);
+  add_variants(list, row, 3000, 264, 300);
+  add_variants(list, row, 9000, 24, 70);
+  add_variants(list, row, 20000, 6, 1);
+  add_variants(list, row, 20000, 3, 50000);
+  add_variants(list, row, 66000, 1, 900);
+  add_variants(list, row, 70, 4101, 20);
   return list;
 }
 
 TEST(EmbeddingTest, cpu_forward_agrees_with_the_reference) { expect_cpu_agrees(cases(forward)); }
 
 TEST(EmbeddingTest, cpu_backward_agrees_with_the_reference) { expect_cpu_agrees(cases(backward)); }
+
+TEST(EmbeddingTest, cuda_forward_agrees_with_the_reference) {
+  expect_cuda_agrees(cases(forward));
+  expect_cuda_agrees(large_cases(forward));
+}
+
+TEST(EmbeddingTest, cuda_backward_agrees_with_the_reference) {
+  expect_cuda_agrees(cases(backward));
+  expect_cuda_agrees(large_cases(backward));
+}
 
 TEST(EmbeddingTest, bits_do_not_depend_on_threads) {
   expect_bits_do_not_depend_on_threads(cases(forward));

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <limits>
+#include <tuple>
 
 #include "kernels/ops.h"
 #include "kernels/row_test.h"
@@ -130,6 +131,33 @@ TEST(GemmTest, cpu_agrees_with_the_reference_on_larger_sizes) {
     }
   }
   expect_cpu_agrees(list);
+}
+
+TEST(GemmTest, cuda_agrees_with_the_reference) {
+  expect_cuda_agrees(cases({{1, 1, 1}, {1, 7, 3}, {2, 1, 17}, {17, 33, 7}, {65, 3, 34}}));
+}
+
+// Rows that are aligned to 16 bytes and not, products of several tiles, long sums.
+TEST(GemmTest, cuda_agrees_with_the_reference_on_larger_sizes) {
+  expect_cuda_agrees(cases({{96, 64, 80}, {129, 65, 200}}));
+  std::vector<Case> list;
+  for (const Size& size : {Size{384, 256, 320}, Size{48, 64, 4000}, Size{15, 2048, 160}}) {
+    for (const Types& types : {Types{DType::f32, DType::f32}, Types{DType::bf16, DType::bf16},
+                               Types{DType::bf16, DType::f32}}) {
+      for (const auto& [trans_a, trans_b, epilogue] :
+           {std::tuple{false, true, Epilogue::bias_and_gelu},
+            std::tuple{false, true, Epilogue::bias_and_residual},
+            std::tuple{false, false, Epilogue::gelu_grad}, std::tuple{true, false, Epilogue::beta},
+            std::tuple{true, false, Epilogue::a_sum}}) {
+        const Problem p = {size, types, trans_a, trans_b, epilogue};
+        list.push_back({fmt::format("{} x {} x {} {} -> {} epilogue {}", size.m, size.n, size.k,
+                                    base::name_of(types.in), base::name_of(types.out),
+                                    static_cast<int>(epilogue)),
+                        [p](Operands& o, Stream& s) { run(p, o, s); }});
+      }
+    }
+  }
+  expect_cuda_agrees(list);
 }
 
 TEST(GemmTest, bits_do_not_depend_on_threads) {

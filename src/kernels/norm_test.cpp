@@ -76,10 +76,12 @@ void backward(const Problem& p, Operands& operands, Stream& stream) {
   ops::norm_backward(stream, args);
 }
 
-std::vector<Case> cases(void (*row)(const Problem&, Operands&, Stream&)) {
+std::vector<Case> cases(void (*row)(const Problem&, Operands&, Stream&),
+                        const std::vector<int64_t>& row_counts = {1, 3, 33, 129},
+                        const std::vector<int64_t>& widths = {1, 3, 17, 200}) {
   std::vector<Case> list;
-  for (const int64_t rows : {1, 3, 33, 129}) {
-    for (const int64_t width : {1, 3, 17, 200}) {
+  for (const int64_t rows : row_counts) {
+    for (const int64_t width : widths) {
       for (const NormKind kind : {NormKind::rms, NormKind::layer}) {
         for (int variant = 0; variant < 12; ++variant) {
           const DType dtype = (variant & 1) != 0 ? DType::bf16 : DType::f32;
@@ -103,24 +105,44 @@ TEST(NormTest, cpu_forward_agrees_with_the_reference) { expect_cpu_agrees(cases(
 
 TEST(NormTest, cpu_backward_agrees_with_the_reference) { expect_cpu_agrees(cases(backward)); }
 
+// Widths of models, with rows that vectors are aligned with (multiples of 24) or not.
+TEST(NormTest, cuda_forward_agrees_with_the_reference) {
+  expect_cuda_agrees(cases(forward));
+  expect_cuda_agrees(cases(forward, {70}, {24, 768, 1024, 1536, 4098}));
+  expect_cuda_agrees(cases(forward, {3}, {16384, 12288}));
+  expect_cuda_agrees(cases(forward, {1100}, {48}));
+}
+
+TEST(NormTest, cuda_backward_agrees_with_the_reference) {
+  expect_cuda_agrees(cases(backward));
+  expect_cuda_agrees(cases(backward, {70}, {24, 768, 1024, 1536, 4098}));
+  expect_cuda_agrees(cases(backward, {3}, {16384, 12288}));
+  expect_cuda_agrees(cases(backward, {1100}, {48}));
+}
+
 TEST(NormTest, bits_do_not_depend_on_threads) {
   expect_bits_do_not_depend_on_threads(cases(forward));
   expect_bits_do_not_depend_on_threads(cases(backward));
 }
 
+// With mean 1000 and deviation 1, a variance taken as mean(x^2) - mean^2 would lose 6 digits.
+void forward_with_large_mean(Operands& operands, Stream& stream) {
+  const Tensor x = operands.input({5, 64}, {}, [](int64_t r, int64_t c) {
+    return 1000.0 + std::sin(static_cast<double>(64 * r + c));
+  });
+  const Tensor weight = operands.input({64}), stats = operands.result({5, 2});
+  // 1000 + s has an error of 2^-15 in fp32, and so has what remains of it.
+  const Tensor y = operands.result({5, 64}, {.floor = 30});
+  ops::norm_forward(stream,
+                    {.kind = NormKind::layer, .x = x, .weight = weight, .y = y, .stats = stats});
+}
+
 TEST(NormTest, cpu_statistics_survive_a_large_mean) {
-  // With mean 1000 and deviation 1, a variance taken as mean(x^2) - mean^2 would lose 6 digits.
-  const auto run = [](Operands& operands, Stream& stream) {
-    const Tensor x = operands.input({5, 64}, {}, [](int64_t r, int64_t c) {
-      return 1000.0 + std::sin(static_cast<double>(64 * r + c));
-    });
-    const Tensor weight = operands.input({64}), stats = operands.result({5, 2});
-    // 1000 + s has an error of 2^-15 in fp32, and so has what remains of it.
-    const Tensor y = operands.result({5, 64}, {.floor = 30});
-    ops::norm_forward(stream,
-                      {.kind = NormKind::layer, .x = x, .weight = weight, .y = y, .stats = stats});
-  };
-  expect_cpu_agrees({{"mean 1000", run}});
+  expect_cpu_agrees({{"mean 1000", forward_with_large_mean}});
+}
+
+TEST(NormTest, cuda_statistics_survive_a_large_mean) {
+  expect_cuda_agrees({{"mean 1000", forward_with_large_mean}});
 }
 
 TEST(NormTest, everything_has_the_gradient_of_finite_differences) {

@@ -187,6 +187,8 @@ void attention_forward(Stream& stream, const AttentionForwardArgs& a) {
   check_sequences(row, a.q, a.k, a.v, a.seq_offsets, a.max_seq);
   has(row, "o", a.o, a.q.shape, a.q.dtype);
   has(row, "lse", a.lse, {a.q.shape[1], a.q.shape[0]}, DType::f32);
+  TRIREME_CHECK(a.lse.is_contiguous(), "{}: lse has rows of {} every {} elements", row,
+                a.lse.cols(), a.lse.row_stride);
   send(stream, &Kernels::attention_forward, a);
 }
 
@@ -196,6 +198,8 @@ void attention_backward(Stream& stream, const AttentionBackwardArgs& a) {
   has(row, "o", a.o, a.q.shape, a.q.dtype);
   has(row, "dout", a.dout, a.q.shape, a.q.dtype);
   has(row, "lse", a.lse, {a.q.shape[1], a.q.shape[0]}, DType::f32);
+  TRIREME_CHECK(a.lse.is_contiguous(), "{}: lse has rows of {} every {} elements", row,
+                a.lse.cols(), a.lse.row_stride);
   has(row, "dq", a.dq, a.q.shape, a.q.dtype);
   has(row, "dk", a.dk, a.k.shape, a.q.dtype);
   has(row, "dv", a.dv, a.v.shape, a.q.dtype);

@@ -174,6 +174,30 @@ TEST(StepControlTest, a_zero_gradient_is_applied) {
   });
 }
 
+// Every branch of the rule, with numbers that need rounding. The state has the reference's bits.
+TEST(StepControlTest, cuda_has_the_bits_of_the_reference) {
+  std::vector<Case> list;
+  for (const double norm : {0.0, 0.3, 1.7, 9.1, 77.7, 1e17, 1e30}) {
+    for (const ClipKind clip : {ClipKind::none, ClipKind::fixed, ClipKind::adaptive}) {
+      for (const int64_t applied : {0, 7, 19, 20, 1000}) {
+        for (const int64_t tokens : {0, 1, 12345}) {
+          const auto run = [=](Operands& operands, Stream& stream) {
+            StepState state = state_after(applied, 1.1, 0.37);
+            state.skipped = 2;
+            state.skipped_in_a_row = 1;
+            StepControlArgs args{.sums = {}, .state = {}, .clip = clip, .clip_norm = 0.7F};
+            args.sums = operands.sums(sums_with(norm, tokens, 12.3));
+            args.state = operands.state(state);
+            ops::step_control(stream, args);
+          };
+          list.push_back({std::to_string(norm) + " after " + std::to_string(applied), run});
+        }
+      }
+    }
+  }
+  expect_cuda_agrees(list);
+}
+
 void adamw(int64_t elements, DType dtype, DType grad_dtype, Operands& operands, Stream& stream) {
   StepState state = state_after(3);
   state.grad_scale = 0.125F;
@@ -200,6 +224,59 @@ std::vector<Case> adamw_cases() {
     }
   }
   return list;
+}
+
+// Many blocks, with and without a last vector that is not full; and elements from the second on,
+// which no vector is aligned with.
+std::vector<Case> large_adamw_cases() {
+  std::vector<Case> list;
+  for (const DType dtype : {DType::f32, DType::bf16}) {
+    for (const DType grad_dtype : {DType::f32, DType::bf16}) {
+      for (const int64_t elements : {1 << 18, 1200003}) {
+        if (elements > 1000000 && dtype == grad_dtype) continue;  // for time
+        list.push_back({std::to_string(elements) + " elements",
+                        [=](Operands& o, Stream& s) { adamw(elements, dtype, grad_dtype, o, s); }});
+      }
+      list.push_back({"unaligned", [=](Operands& operands, Stream& stream) {
+                        StepState state = state_after(7);
+                        state.grad_scale = 0.5F;
+                        const auto part = [](const Tensor& t) { return t.slice_rows(1, 1000); };
+                        AdamwArgs args;
+                        args.param = part(operands.updated({1001}, {.dtype = dtype}));
+                        if (dtype != DType::f32) args.master = part(operands.updated({1001}));
+                        args.m = part(operands.updated({1001}));
+                        const Tensor v = operands.updated({1001}, {.size = 0.1F});
+                        auto* values = reinterpret_cast<float*>(v.data);
+                        for (int64_t i = 0; i < 1001; ++i) values[i] = std::abs(values[i]);
+                        args.v = part(v);
+                        args.grad = part(operands.input({1001}, {.dtype = grad_dtype}));
+                        args.state = operands.state(state);
+                        ops::adamw(stream, args);
+                      }});
+    }
+  }
+  return list;
+}
+
+TEST(AdamwTest, cuda_agrees_with_the_reference) {
+  expect_cuda_agrees(adamw_cases());
+  expect_cuda_agrees(large_adamw_cases());
+}
+
+TEST(AdamwTest, cuda_leaves_a_skipped_step_as_it_is) {
+  const auto run = [](Operands& operands, Stream& stream) {
+    StepState state = state_after(2);
+    state.skip = 1;
+    AdamwArgs args;
+    args.param = operands.input({1000}, {.dtype = DType::bf16});
+    args.master = operands.input({1000});
+    args.m = operands.input({1000});
+    args.v = operands.input({1000});
+    args.grad = operands.input({1000});
+    args.state = operands.state(state);
+    ops::adamw(stream, args);
+  };
+  expect_cuda_agrees({{"all are inputs", run}});
 }
 
 TEST(AdamwTest, cpu_agrees_with_the_reference) { expect_cpu_agrees(adamw_cases()); }

@@ -98,11 +98,13 @@ void backward(const Problem& p, Operands& operands, Stream& stream) {
   ops::rope_backward(stream, args);
 }
 
-std::vector<Case> cases(void (*row)(const Problem&, Operands&, Stream&)) {
+std::vector<Case> cases(void (*row)(const Problem&, Operands&, Stream&),
+                        const std::vector<int64_t>& token_counts = {1, 3, 33, 130},
+                        const std::vector<int64_t>& head_sizes = {2, 6, 16, 64}) {
   const std::pair<int64_t, int64_t> head_counts[] = {{1, 1}, {4, 2}, {3, 1}, {2, 2}};
   std::vector<Case> list;
-  for (const int64_t tokens : {1, 3, 33, 130}) {
-    for (const int64_t head_size : {2, 6, 16, 64}) {
+  for (const int64_t tokens : token_counts) {
+    for (const int64_t head_size : head_sizes) {
       for (int variant = 0; variant < 16; ++variant) {
         const auto [q_heads, k_heads] = head_counts[(tokens + variant / 4) % 4];
         const Problem p = {tokens,
@@ -125,6 +127,16 @@ std::vector<Case> cases(void (*row)(const Problem&, Operands&, Stream&)) {
 TEST(RopeTest, cpu_forward_agrees_with_the_reference) { expect_cpu_agrees(cases(forward)); }
 
 TEST(RopeTest, cpu_backward_agrees_with_the_reference) { expect_cpu_agrees(cases(backward)); }
+
+TEST(RopeTest, cuda_forward_agrees_with_the_reference) {
+  expect_cuda_agrees(cases(forward));
+  expect_cuda_agrees(cases(forward, {301}, {64, 96, 128, 256}));
+}
+
+TEST(RopeTest, cuda_backward_agrees_with_the_reference) {
+  expect_cuda_agrees(cases(backward));
+  expect_cuda_agrees(cases(backward, {301}, {64, 96, 128, 256}));
+}
 
 TEST(RopeTest, bits_do_not_depend_on_threads) {
   expect_bits_do_not_depend_on_threads(cases(forward));

@@ -7,12 +7,16 @@
 #include <cmath>
 #include <cstring>
 
+#include "base/check.h"
+#include "device/accelerator.h"
 #include "kernels/wide_sum.h"
+#include "spec/op_shapes.h"
 
 namespace trireme::kernels {
 namespace {
 
-constexpr int64_t margin_bytes = 64;
+constexpr int64_t margin_bytes = 64;  // keeps the alignment of what is taken
+constexpr int64_t gpu_chunk_bytes = 64 << 20;
 constexpr std::byte poison{0xff};  // bytes of a NaN in every real type
 
 template <typename T>
@@ -44,12 +48,15 @@ void expect_sums_near(const StepSums& found, const StepSums& reference) {
       << to_double(a) << " instead of " << to_double(b);
 }
 
-void expect_elements_near(const Make& make, const Tensor& found, const Tensor& expected) {
+void expect_elements_near(const Make& make, const Operands::Factors& least, const Tensor& found,
+                          const Tensor& expected) {
   const std::vector<double> x = values_of(found), reference = values_of(expected);
   double scale = make.floor;
   for (const double value : reference) scale = std::max(scale, std::abs(value));
   const double relative = make.dtype == DType::bf16 ? 0x1p-7 : 0;
-  const double absolute = 1e-6 * (4 + std::sqrt(static_cast<double>(make.terms))) * scale;
+  const double factor = 1e-6 * (4 + std::sqrt(static_cast<double>(make.terms)));
+  const double absolute =
+      std::max(factor, make.dtype == DType::bf16 ? least.bf16 : least.f32) * scale;
   int wrong = 0;
   for (size_t i = 0; i < x.size(); ++i) {
     if (std::abs(x[i] - reference[i]) <= absolute + relative * std::abs(reference[i])) continue;
@@ -64,16 +71,78 @@ void expect_elements_near(const Make& make, const Tensor& found, const Tensor& e
 
 }  // namespace
 
-Operands::Operands(uint64_t seed) : key_(base::rng_key(seed, "operands")) {}
+std::byte* OperandMemory::take(int64_t bytes) {
+  const int64_t rounded = base::round_up(bytes, margin_bytes);
+  while (chunk_ < chunks_.size() && taken_ + rounded > chunks_[chunk_].bytes()) {
+    ++chunk_;
+    taken_ = 0;
+  }
+  if (chunk_ == chunks_.size()) {
+    chunks_.push_back(device_.make_host_buffer(std::max(rounded, chunk_bytes_)));
+    taken_ = 0;
+  }
+  std::byte* piece = chunks_[chunk_].data() + taken_;
+  TRIREME_CHECK(reinterpret_cast<uintptr_t>(piece) % margin_bytes == 0, "host memory at {}",
+                reinterpret_cast<uintptr_t>(piece));
+  taken_ += rounded;
+  return piece;
+}
+
+void OperandMemory::leave() {
+  if (--users_ > 0) return;
+  chunk_ = 0;
+  taken_ = 0;
+  if (chunk_bytes_ == 0) chunks_.clear();
+}
+
+Machine::Machine(const Kernels& kernels, const device::CpuDevice::Options& options)
+    : Machine(std::make_unique<device::CpuDevice>(kernels, options), 0) {}
+
+Machine::Machine(std::unique_ptr<device::Device> any, int64_t workspace_bytes)
+    : owned_device(std::move(any)),
+      device(*owned_device),
+      memory(device, workspace_bytes > 0 ? gpu_chunk_bytes : 0),
+      workspace(device, device::Mem::scratch, workspace_bytes, "workspace of a test"),
+      stream(device.make_stream("test")) {
+  if (workspace_bytes == 0) return;
+  stream->set_workspace(device::view_of(workspace.data(), {{workspace_bytes}, DType::u8}));
+  const std::vector<std::byte> dirt(static_cast<size_t>(workspace_bytes), poison);
+  stream->upload(stream->workspace(), dirt);
+  stream->synchronize();
+}
+
+Machine gpu_machine() {
+  return Machine(device::make_gpu(cuda_kernels(), {}),
+                 spec::cuda_backend(true).stream_workspace_bytes);
+}
+
+Operands::Operands(uint64_t seed)
+    : plain_(std::make_unique<Machine>(reference_kernels())),
+      memory_(plain_->memory),
+      key_(base::rng_key(seed, "operands")) {
+  memory_.enter();
+}
+
+Operands::Operands(uint64_t seed, Machine& machine)
+    : memory_(machine.memory), key_(base::rng_key(seed, "operands")) {
+  memory_.enter();
+}
+
+Operands::~Operands() { memory_.leave(); }
 
 Operands::Entry& Operands::add(Role role, const Shape& shape, const Make& make) {
   Entry& entry = entries_.emplace_back(Entry{.role = role, .make = make});
   const int64_t stride = shape.row_elements() + make.gap;
-  const int64_t bytes = shape[0] * stride * base::size_of(make.dtype);
-  entry.bytes.assign(static_cast<size_t>(bytes + 2 * margin_bytes), poison);
+  const int64_t bytes = shape[0] * stride * base::size_of(make.dtype) + 2 * margin_bytes;
+  entry.bytes = {memory_.take(bytes), static_cast<size_t>(bytes)};
+  std::ranges::fill(entry.bytes, poison);
   entry.tensor = {entry.bytes.data() + margin_bytes, shape, stride, make.dtype};
-  entry.before = entry.bytes;
+  remember(entry);
   return entry;
+}
+
+void Operands::remember(Entry& entry) {
+  entry.before.assign(entry.bytes.begin(), entry.bytes.end());
 }
 
 void Operands::fill_normal(Entry& entry) {
@@ -84,7 +153,7 @@ void Operands::fill_normal(Entry& entry) {
       store(t, r * t.row_stride + c, static_cast<double>(value));
     }
   }
-  entry.before = entry.bytes;
+  remember(entry);
 }
 
 Tensor Operands::input(const Shape& shape, const Make& make) {
@@ -100,7 +169,7 @@ Tensor Operands::input(const Shape& shape, const Make& make,
   for (int64_t r = 0; r < t.rows(); ++r) {
     for (int64_t c = 0; c < t.cols(); ++c) store(t, r * t.row_stride + c, value(r, c));
   }
-  entry.before = entry.bytes;
+  remember(entry);
   return t;
 }
 
@@ -110,7 +179,7 @@ Tensor Operands::integers(const std::vector<int32_t>& values) {
   if (!values.empty()) {
     std::memcpy(entry.tensor.data, values.data(), values.size() * sizeof(int32_t));
   }
-  entry.before = entry.bytes;
+  remember(entry);
   return entry.tensor;
 }
 
@@ -145,13 +214,13 @@ Tensor Operands::state(const StepState& value) {
 void Operands::prepare(const std::function<void(Stream&)>& rows) {
   Machine machine(reference_kernels());
   rows(*machine.stream);
-  for (Entry& entry : entries_) entry.before = entry.bytes;
+  for (Entry& entry : entries_) remember(entry);
 }
 
 void Operands::expect_intact() const {
   for (size_t i = 0; i < entries_.size(); ++i) {
     const Entry& entry = entries_[i];
-    std::vector<std::byte> now = entry.bytes;
+    std::vector<std::byte> now(entry.bytes.begin(), entry.bytes.end());
     if (entry.role != Role::input) {  // put the elements back: what is left are gaps and margins
       const int64_t size = base::size_of(entry.tensor.dtype);
       for (int64_t r = 0; r < entry.tensor.rows(); ++r) {
@@ -167,7 +236,7 @@ void Operands::expect_intact() const {
   }
 }
 
-void Operands::expect_near(const Operands& reference) const {
+void Operands::expect_near(const Operands& reference, const Factors& least_factors) const {
   ASSERT_EQ(entries_.size(), reference.entries_.size());
   for (size_t i = 0; i < entries_.size(); ++i) {
     const Entry &found = entries_[i], &expected = reference.entries_[i];
@@ -176,9 +245,10 @@ void Operands::expect_near(const Operands& reference) const {
     if (found.holds_sums) {
       expect_sums_near(at<StepSums>(found.tensor, 0), at<StepSums>(expected.tensor, 0));
     } else if (found.make.exact) {
-      EXPECT_TRUE(found.bytes == expected.bytes) << "bits differ from the reference";
+      EXPECT_TRUE(std::ranges::equal(found.bytes, expected.bytes))
+          << "bits differ from the reference";
     } else {
-      expect_elements_near(found.make, found.tensor, expected.tensor);
+      expect_elements_near(found.make, least_factors, found.tensor, expected.tensor);
     }
   }
 }
@@ -187,13 +257,10 @@ void Operands::expect_same_bits(const Operands& other) const {
   ASSERT_EQ(entries_.size(), other.entries_.size());
   for (size_t i = 0; i < entries_.size(); ++i) {
     if (entries_[i].role != Role::output) continue;
-    EXPECT_TRUE(entries_[i].bytes == other.entries_[i].bytes)
+    EXPECT_TRUE(std::ranges::equal(entries_[i].bytes, other.entries_[i].bytes))
         << "operand " << i << " " << entries_[i].tensor.shape.to_string();
   }
 }
-
-Machine::Machine(const Kernels& kernels, const device::CpuDevice::Options& options)
-    : device(kernels, options), stream(device.make_stream("test")) {}
 
 std::vector<double> values_of(const ConstTensor& tensor) {
   std::vector<double> values;
@@ -230,16 +297,40 @@ void expect_cpu_agrees(const std::vector<Case>& cases) {
     cpu.stream->synchronize();
     expected.expect_intact();
     found.expect_intact();
-    found.expect_near(expected);
+    found.expect_near(expected, {});
     ++seed;
     if (testing::Test::HasFailure()) return;  // the first failing case says enough
+  }
+}
+
+void expect_cuda_agrees(const std::vector<Case>& cases) {
+  const std::string problem = device::gpu_status().problem;
+  if (!problem.empty()) GTEST_SKIP() << problem;
+  // Several failing cases tell more than one, many do not.
+  constexpr int enough_failures = 20;
+  const auto* result = testing::UnitTest::GetInstance()->current_test_info()->result();
+  Machine reference(reference_kernels()), cuda = gpu_machine();
+  uint64_t seed = 1;
+  for (const Case& test : cases) {
+    SCOPED_TRACE(test.name + ", seed " + std::to_string(seed));
+    Operands expected(seed), found(seed, cuda), again(seed, cuda);
+    test.run(expected, *reference.stream);
+    test.run(found, *cuda.stream);
+    test.run(again, *cuda.stream);
+    cuda.stream->synchronize();
+    expected.expect_intact();
+    found.expect_intact();
+    found.expect_near(expected, {.f32 = 1e-5, .bf16 = 1e-2});
+    again.expect_same_bits(found);
+    ++seed;
+    if (result->total_part_count() > enough_failures) return;
   }
 }
 
 void expect_bits_do_not_depend_on_threads(const std::vector<Case>& cases) {
   using device::StreamMode;
   Machine one(cpu_kernels());
-  std::vector<std::unique_ptr<Machine>> others;
+  std::vector<std::unique_ptr<Machine>> others;  // with 1, 2, 3 and 4 threads
   for (const int threads : {1, 2, 3, 4}) {
     const auto mode = threads == 2 ? StreamMode::inline_calls : StreamMode::worker_threads;
     others.push_back(std::make_unique<Machine>(
@@ -249,11 +340,11 @@ void expect_bits_do_not_depend_on_threads(const std::vector<Case>& cases) {
   for (const Case& test : cases) {
     Operands expected(seed);
     test.run(expected, *one.stream);
-    for (const auto& other : others) {
-      SCOPED_TRACE(test.name + ", threads " + std::to_string(other->device.pool().threads()));
+    for (size_t i = 0; i < others.size(); ++i) {
+      SCOPED_TRACE(test.name + ", threads " + std::to_string(i + 1));
       Operands found(seed);
-      test.run(found, *other->stream);
-      other->stream->synchronize();
+      test.run(found, *others[i]->stream);
+      others[i]->stream->synchronize();
       found.expect_same_bits(expected);
     }
     ++seed;

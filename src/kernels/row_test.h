@@ -1,18 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 // The harness of the kernel tests. A case makes its operands (the same from the same seed), sends
 // one row to a stream, and is run several times: on the reference table, on the cpu table, with
-// other numbers of threads. Then the operands of two runs are compared.
+// other numbers of threads, on a GPU. Then the operands of two runs are compared.
 #pragma once
 
 #include <cstdint>
 #include <deque>
 #include <functional>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "base/rng.h"
 #include "device/cpu/cpu_device.h"
+#include "device/memory.h"
 #include "kernels/args.h"
 #include "kernels/step_state.h"
 #include "kernels/table.h"
@@ -24,6 +26,7 @@ using base::Shape;
 
 // How a tensor of a test is made, and how near to the reference it must be:
 //   |x - reference| <= 1e-6 (4 + sqrt(terms)) max(largest |reference| of the tensor, floor),
+// (on a GPU the first factor is at least 1e-5, and 1e-2 for bf16: see expect_cuda_agrees),
 // and 2^-7 |reference| more for bf16. An fp32 rounding is 2^-24 = 6e-8 of what is summed, and the
 // errors of `terms` additions grow like a random walk; the factor of 16 is margin. Two fp32 values
 // that near may round to neighbouring bf16 numbers, which differ by at most 2^-7 of the value.
@@ -36,9 +39,53 @@ struct Make {
   bool exact = false;  // must have the reference's bits
 };
 
+// Memory of operands, which the host and the kernels of one device can reach. It is taken piece by
+// piece and free again when the last user has left.
+class OperandMemory {
+ public:
+  // The device is asked for `chunk_bytes` at a time, which are then kept, since page-locking is
+  // slow; with 0 for every piece by itself, so that sanitizers see its ends.
+  OperandMemory(device::Device& device, int64_t chunk_bytes)
+      : device_(device), chunk_bytes_(chunk_bytes) {}
+
+  std::byte* take(int64_t bytes);  // at a multiple of 64
+  void enter() { ++users_; }
+  void leave();
+
+ private:
+  device::Device& device_;
+  int64_t chunk_bytes_;
+  std::vector<device::HostBuffer> chunks_;
+  size_t chunk_ = 0;   // from which pieces are taken,
+  int64_t taken_ = 0;  // and its bytes that are
+  int users_ = 0;
+};
+
+// A device and a stream on it.
+struct Machine {
+  explicit Machine(const Kernels& kernels, const device::CpuDevice::Options& options = {});
+  Machine(std::unique_ptr<device::Device> any, int64_t workspace_bytes);
+  Machine(const Machine&) = delete;
+  Machine& operator=(const Machine&) = delete;
+
+  std::unique_ptr<device::Device> owned_device;
+  device::Device& device;
+  OperandMemory memory;
+  device::Buffer workspace;  // of the stream; holds NaN at first
+  std::unique_ptr<Stream> stream;
+};
+
+// The first GPU with the cuda table. REQUIRES: gpu_status() has no problem.
+Machine gpu_machine();
+
 class Operands {
  public:
-  explicit Operands(uint64_t seed);
+  explicit Operands(uint64_t seed);  // in plain memory
+  // For a row that runs on this machine, which must outlive the operands.
+  Operands(uint64_t seed, Machine& machine);
+  ~Operands();
+  Operands(const Operands&) = delete;
+  Operands& operator=(const Operands&) = delete;
 
   // Must not be changed by the row. Random, or as the function (row, column) says.
   Tensor input(const Shape& shape, const Make& make = {});
@@ -59,7 +106,11 @@ class Operands {
 
   // Every comparison adds test failures. Inputs, gaps and the margins around tensors are untouched.
   void expect_intact() const;
-  void expect_near(const Operands& reference) const;
+  // `least_factors`: the smallest that the first factor of the bound (see Make) is taken to be.
+  struct Factors {
+    double f32 = 0, bf16 = 0;
+  };
+  void expect_near(const Operands& reference, const Factors& least_factors) const;
   void expect_same_bits(const Operands& other) const;
 
  private:
@@ -69,23 +120,19 @@ class Operands {
     Make make;
     bool holds_sums = false;
     Tensor tensor = {};
-    std::vector<std::byte> bytes = {};
+    std::span<std::byte> bytes = {};  // of the tensor with a margin at each end
     std::vector<std::byte> before = {};
   };
 
   Entry& add(Role role, const Shape& shape, const Make& make);
   void fill_normal(Entry& entry);
+  void remember(Entry& entry);  // as it is before the row runs
 
+  std::unique_ptr<Machine> plain_;  // whose memory is used if none is given
+  OperandMemory& memory_;
   base::RngKey key_;
   uint64_t drawn_ = 0;
   std::deque<Entry> entries_;  // a deque, so that entries stay where they are
-};
-
-struct Machine {
-  explicit Machine(const Kernels& kernels, const device::CpuDevice::Options& options = {});
-
-  device::CpuDevice device;
-  std::unique_ptr<Stream> stream;
 };
 
 // Elements, in order and without gaps, of an f32, bf16 or f64 tensor that no stream is using.
@@ -98,6 +145,10 @@ struct Case {
 
 // Runs each case on the reference and on the cpu table and compares.
 void expect_cpu_agrees(const std::vector<Case>& cases);
+// Runs each case on the reference and twice on the cuda table. The two runs have the same bits, and
+// what they have is near the reference: 1e-5 of the largest element, 1e-2 where that is bf16, whose
+// products a library may round on the way. Skips the test where there is no GPU, and says why.
+void expect_cuda_agrees(const std::vector<Case>& cases);
 // Runs each case on the cpu table with 1, 2, 3 and 4 threads, inline and on worker streams.
 void expect_bits_do_not_depend_on_threads(const std::vector<Case>& cases);
 // Runs `body` on the reference and on the cpu table; streams are inline.

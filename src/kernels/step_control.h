@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The body of the step_control row, shared by all back ends: it is scalar, and its decisions must
-// not differ.
+// not differ. So nothing is left to the compiler: where a product is added it is either exact or an
+// explicit fma, and square roots and quotients are correctly rounded everywhere.
 #pragma once
 
 #include <cmath>
@@ -15,7 +16,11 @@ namespace trireme::kernels {
 // Applies the rule stated at StepControlArgs; `args.sums` and `args.state` are not looked at. Of a
 // skipped step the scale and the limit are 0; a step without valid tokens has mean loss and norm 0.
 // Without clipping the limit is infinity.
-inline void close_step(StepSums& sums, StepState& state, const StepControlArgs& args) {
+//
+// Device code may call constexpr functions, and sqrt and fma are such only for some compilers. In a
+// template that is not looked into until a constant is asked for, which nobody does.
+template <int = 0>
+constexpr void close_step(StepSums& sums, StepState& state, const StepControlArgs& args) {
   const auto tokens = static_cast<double>(sums.tokens);
   const bool has_tokens = sums.tokens > 0;
   const double norm = has_tokens ? std::sqrt(to_double(sums.squares)) / tokens : 0;
@@ -25,10 +30,11 @@ inline void close_step(StepSums& sums, StepState& state, const StepControlArgs& 
   state.grad_norm = static_cast<float>(norm);
   sums = StepSums{};
 
+  const bool is_finite = norm < std::numeric_limits<double>::infinity();  // false for NaN, too
   const bool warm = state.applied >= args.guard_warmup;
   const bool above_guard = args.guard_multiple > 0 && warm && state.norm_mean > 0 &&
                            norm > static_cast<double>(args.guard_multiple) * state.norm_mean;
-  if (!has_tokens || !std::isfinite(norm) || above_guard) {
+  if (!has_tokens || !is_finite || above_guard) {
     state.skip = 1;
     state.grad_scale = 0;
     state.clip_limit = 0;
@@ -54,8 +60,9 @@ inline void close_step(StepSums& sums, StepState& state, const StepControlArgs& 
   } else {
     const auto decay = static_cast<double>(args.norm_decay);
     const double distance = norm - state.norm_mean;
-    state.norm_mean += (1 - decay) * distance;
-    state.norm_variance = decay * (state.norm_variance + (1 - decay) * distance * distance);
+    const double share = (1 - decay) * distance;
+    state.norm_mean = std::fma(1 - decay, distance, state.norm_mean);
+    state.norm_variance = decay * std::fma(share, distance, state.norm_variance);
   }
   state.applied += 1;
   state.skipped_in_a_row = 0;

@@ -34,8 +34,10 @@ struct Kernels {
   void (*adamw)(Stream&, const AdamwArgs&);
 };
 
-// The tables of this build. cpu and reference run on a CpuDevice, null on any device.
+// The tables of this build. cpu and reference run on a CpuDevice, cuda on a CudaDevice, null on any
+// device. Without CUDA the cuda table is empty: there is no device that could call it.
 const Kernels& cpu_kernels();
+const Kernels& cuda_kernels();
 const Kernels& reference_kernels();
 const Kernels& null_kernels();
 

@@ -46,12 +46,15 @@ void init_normal(const Problem& p, Operands& operands, Stream& stream) {
                             .std_dev = 0.02F});
 }
 
-std::vector<Case> cases(void (*row)(const Problem&, Operands&, Stream&)) {
+const std::vector<Shape> shapes = {Shape{1, 1},     Shape{1, 7},    Shape{33, 1}, Shape{17, 65},
+                                   Shape{129, 200}, Shape{5, 3, 7}, Shape{1},     Shape{3000}};
+
+std::vector<Case> cases(void (*row)(const Problem&, Operands&, Stream&),
+                        const std::vector<Shape>& of_shapes = shapes, int64_t row_gap = 5) {
   std::vector<Case> list;
-  for (const Shape& shape : {Shape{1, 1}, Shape{1, 7}, Shape{33, 1}, Shape{17, 65}, Shape{129, 200},
-                             Shape{5, 3, 7}, Shape{1}, Shape{3000}}) {
+  for (const Shape& shape : of_shapes) {
     for (int variant = 0; variant < 8; ++variant) {
-      const int64_t gap = shape.ndim() > 1 && (variant & 4) != 0 ? 5 : 0;
+      const int64_t gap = shape.ndim() > 1 && (variant & 4) != 0 ? row_gap : 0;
       const Make x = {.dtype = (variant & 1) != 0 ? DType::bf16 : DType::f32, .gap = gap};
       const Make d = {
           .dtype = (variant & 2) != 0 ? DType::bf16 : DType::f32, .gap = 2 * gap, .exact = true};
@@ -65,6 +68,34 @@ std::vector<Case> cases(void (*row)(const Problem&, Operands&, Stream&)) {
 
 TEST(UtilityTest, cpu_has_the_bits_of_the_reference) {
   for (auto* row : {fill, fill_zero, copy, accumulate, init_normal}) expect_cpu_agrees(cases(row));
+}
+
+// Rows that are gaps apart but aligned, with and without a last vector that is not full; many
+// blocks; more rows than a grid is high.
+TEST(UtilityTest, cuda_has_the_bits_of_the_reference) {
+  for (auto* row : {fill, fill_zero, copy, accumulate, init_normal}) {
+    expect_cuda_agrees(cases(row));
+    expect_cuda_agrees(
+        cases(row, {Shape{40, 1024}, Shape{3, 3, 1000}, Shape{100003}, Shape{70000, 1}}, 16));
+    expect_cuda_agrees(cases(row, {Shape{65, 1003}}, 5));
+  }
+}
+
+TEST(UtilityTest, cuda_copies_and_adds_unaligned_elements) {
+  std::vector<Case> list;
+  for (const DType from : {DType::f32, DType::bf16}) {
+    for (const DType to : {DType::f32, DType::bf16}) {
+      list.push_back({"from the second element", [=](Operands& operands, Stream& stream) {
+                        const Tensor x = operands.input({2001}, {.dtype = from});
+                        const Tensor d = operands.updated({2001}, {.dtype = to, .exact = true});
+                        const Tensor part = d.slice_rows(1, 2000);
+                        ops::accumulate(stream, {.x = x.slice_rows(0, 2000), .d = part});
+                        ops::copy(stream, {.x = x.slice_rows(1, 7), .d = d.slice_rows(9, 7)});
+                        ops::fill(stream, {.d = d.slice_rows(99, 13), .value = 7});
+                      }});
+    }
+  }
+  expect_cuda_agrees(list);
 }
 
 TEST(UtilityTest, bits_do_not_depend_on_threads) {

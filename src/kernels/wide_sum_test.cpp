@@ -97,6 +97,37 @@ std::vector<Case> cases() {
   return list;
 }
 
+// Many tiles, a last one that is not full, and elements that no vector is aligned with.
+std::vector<Case> large_cases() {
+  std::vector<Case> list;
+  for (const int64_t elements : {4096, 8192, 8193, 300000, 1 << 20}) {
+    for (const DType dtype : {DType::f32, DType::bf16}) {
+      const auto run = [=](Operands& operands, Stream& stream) {
+        const Tensor x = operands.input({elements + 1}, {.dtype = dtype, .size = 1e-3F});
+        const Tensor sums = operands.sums();
+        ops::sum_squares(stream, {.x = x.slice_rows(0, elements), .sums = sums});
+        ops::sum_squares(stream, {.x = x.slice_rows(1, elements), .sums = sums});
+      };
+      list.push_back({std::to_string(elements) + " elements", run});
+    }
+  }
+  return list;
+}
+
+TEST(SumSquaresTest, cuda_has_the_bits_of_the_reference) {
+  expect_cuda_agrees(cases());
+  expect_cuda_agrees(large_cases());
+  const auto with_infinity = [](Operands& operands, Stream& stream) {
+    const Tensor x = operands.input({5 * 128}, {}, [](int64_t i, int64_t) {
+      if (i == 3) return std::numeric_limits<double>::quiet_NaN();
+      if (i == 130) return std::numeric_limits<double>::infinity();
+      return i == 300 || i == 301 ? 2e19 : 1.0;
+    });
+    ops::sum_squares(stream, {.x = x, .sums = operands.sums()});
+  };
+  expect_cuda_agrees({{"not finite", with_infinity}});
+}
+
 TEST(SumSquaresTest, cpu_has_the_bits_of_the_reference) { expect_cpu_agrees(cases()); }
 
 TEST(SumSquaresTest, bits_do_not_depend_on_threads) {

@@ -34,6 +34,7 @@ void Block::backward_input(Pass& pass, int phase) const {
 }
 
 void Block::forward_attention(Pass& pass) const {
+  const device::Range range(pass.stream, "attention");
   Stash& stash = pass.stash;
   if (pass.fills(BlockSlot::h1)) {
     ops::norm_forward(pass.stream, {.kind = spec_.norm,
@@ -62,6 +63,7 @@ void Block::forward_attention(Pass& pass) const {
                             .seq_offsets = pass.seq_offsets,
                             .sequences = pass.sequences,
                             .max_seq = pass.max_seq,
+                            .has_documents = pass.has_documents,
                             .scale = attention_scale(spec_.head_dim),
                             .o = stash[BlockSlot::o].slice_heads(0, spec_.heads, spec_.head_dim),
                             .lse = stash[BlockSlot::lse]});
@@ -76,6 +78,7 @@ void Block::forward_attention(Pass& pass) const {
 }
 
 void Block::forward_mlp(Pass& pass) const {
+  const device::Range range(pass.stream, "mlp");
   Stash& stash = pass.stash;
   if (pass.fills(BlockSlot::h2)) {
     ops::norm_forward(pass.stream, {.kind = spec_.norm,
@@ -109,6 +112,7 @@ void Block::forward_mlp(Pass& pass) const {
 }
 
 void Block::backward_mlp(Pass& pass) const {
+  const device::Range range(pass.stream, "mlp backward");
   Stash& stash = pass.stash;
   const int64_t tokens = pass.dy.rows();
   const Tensor dup = stash[BlockSlot::dup];
@@ -143,6 +147,7 @@ void Block::backward_mlp(Pass& pass) const {
 }
 
 void Block::backward_attention(Pass& pass) const {
+  const device::Range range(pass.stream, "attention backward");
   Stash& stash = pass.stash;
   const Tensor dx2 = stash[BlockSlot::dx2];
   const int64_t tokens = dx2.rows();
@@ -154,7 +159,7 @@ void Block::backward_attention(Pass& pass) const {
     linear_backward_input(
         pass, {.dy = dx2, .weight = at(pass.params, BlockParam::out_weight), .dx = dout});
     const base::TensorSpec workspace =
-        spec::attention_workspace(backend_, act, tokens, spec_.kv_heads, spec_.head_dim);
+        spec::attention_workspace(backend_, spec::attention_shape(spec_, shape_, act));
     const Heads in = heads(pass);
     const Heads out = split(dqkv);
     ops::attention_backward(
@@ -168,6 +173,7 @@ void Block::backward_attention(Pass& pass) const {
          .seq_offsets = pass.seq_offsets,
          .sequences = pass.sequences,
          .max_seq = pass.max_seq,
+         .has_documents = pass.has_documents,
          .scale = attention_scale(spec_.head_dim),
          .dq = out.q,
          .dk = out.k,
@@ -195,6 +201,7 @@ void Block::backward_attention(Pass& pass) const {
 }
 
 void Block::backward_weight(Pass& pass) const {
+  const device::Range range(pass.stream, "weight gradients");
   Stash& stash = pass.stash;
   const auto grad = [&pass](BlockParam param) { return at(pass.grads, param); };
   linear_backward_weight(pass, {.dy = pass.dy,

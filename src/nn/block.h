@@ -11,8 +11,8 @@ class Block final : public Layer {
  public:
   enum Phase : int { attention, mlp, phase_count };
 
-  Block(const spec::BlockSpec& spec, const spec::Backend& backend)
-      : spec_(spec), backend_(backend) {}
+  Block(const spec::BlockSpec& spec, const spec::LocalShape& shape, const spec::Backend& backend)
+      : spec_(spec), shape_(shape), backend_(backend) {}
 
   int phases() const override { return phase_count; }
   void forward(Pass&, int phase) const override;
@@ -36,6 +36,7 @@ class Block final : public Layer {
   Heads split(Tensor fused) const;  // [T, (H + 2 G) K] -> q, k, v
 
   spec::BlockSpec spec_;
+  spec::LocalShape shape_;
   spec::Backend backend_;
 };
 

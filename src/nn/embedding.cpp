@@ -22,11 +22,17 @@ void Embedding::forward(Pass& pass, int /*phase*/) const {
 void Embedding::backward_input(Pass& /*pass*/, int /*phase*/) const {}
 
 void Embedding::backward_weight(Pass& pass) const {
-  kernels::ops::embedding_backward(pass.stream, {.tokens = pass.tokens,
-                                                 .positions = pass.positions,
-                                                 .dy = pass.dy,
-                                                 .dtable = pass.grads[tokens],
-                                                 .dposition_table = pass.grads[positions]});
+  const device::Arena::Mark mark(pass.scratch);
+  const base::TensorSpec workspace =
+      spec::embedding_workspace(backend_, pass.dy.rows(), pass.dy.cols());
+  kernels::ops::embedding_backward(
+      pass.stream,
+      {.tokens = pass.tokens,
+       .positions = pass.positions,
+       .dy = pass.dy,
+       .dtable = pass.grads[tokens],
+       .dposition_table = pass.grads[positions],
+       .workspace = workspace.shape.ndim() == 0 ? Tensor{} : pass.scratch.take(workspace)});
 }
 
 }  // namespace trireme::nn

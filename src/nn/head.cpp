@@ -42,7 +42,8 @@ void Head::chunk(Pass& pass, int64_t begin, int64_t rows) const {
   const device::Arena::Mark mark(pass.scratch);
   const base::DType act = pass.x.dtype;
   const Tensor h = pass.scratch.take({{rows, spec_.width}, act});
-  const Tensor logits = pass.scratch.take({{rows, spec_.vocab}, act});
+  const Tensor logits = pass.scratch.take(spec::logits_spec(backend_, rows, spec_.vocab, act))
+                            .slice_cols(0, spec_.vocab);
   const Tensor ce_stats = pass.scratch.take({{rows, 3}, base::DType::f32});
   const ConstTensor labels = pass.labels.slice_rows(begin, rows);
   const Tensor weight = at(pass.params, HeadParam::weight);

@@ -9,7 +9,8 @@ namespace trireme::nn {
 
 class Head final : public Layer {
  public:
-  Head(const spec::HeadSpec& spec, int64_t chunk_rows) : spec_(spec), chunk_rows_(chunk_rows) {}
+  Head(const spec::HeadSpec& spec, int64_t chunk_rows, const spec::Backend& backend)
+      : spec_(spec), chunk_rows_(chunk_rows), backend_(backend) {}
 
   int phases() const override { return 1; }
   // Adds loss and tokens to the sink; when training also makes dh and the gradient of the
@@ -23,6 +24,7 @@ class Head final : public Layer {
 
   spec::HeadSpec spec_;
   int64_t chunk_rows_;
+  spec::Backend backend_;
 };
 
 }  // namespace trireme::nn

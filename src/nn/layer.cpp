@@ -9,11 +9,12 @@ namespace trireme::nn {
 
 std::unique_ptr<Layer> make_layer(const spec::LayerSpec& layer, const spec::LocalShape& shape,
                                   const spec::Backend& backend) {
-  if (std::holds_alternative<spec::EmbeddingSpec>(layer)) return std::make_unique<Embedding>();
+  if (std::holds_alternative<spec::EmbeddingSpec>(layer))
+    return std::make_unique<Embedding>(backend);
   if (const auto* block = std::get_if<spec::BlockSpec>(&layer)) {
-    return std::make_unique<Block>(*block, backend);
+    return std::make_unique<Block>(*block, shape, backend);
   }
-  return std::make_unique<Head>(std::get<spec::HeadSpec>(layer), shape.head_chunk_rows);
+  return std::make_unique<Head>(std::get<spec::HeadSpec>(layer), shape.head_chunk_rows, backend);
 }
 
 }  // namespace trireme::nn

@@ -71,6 +71,7 @@ struct Pass {
   ConstTensor tokens, labels, positions;  // [T] i32
   ConstTensor seq_offsets;                // i32, see kernels::AttentionForwardArgs
   int64_t sequences = 1, max_seq = 0;     // nominal
+  bool has_documents = false;             // sequences may be cut further, as seq_offsets say
   ConstTensor rope_table;                 // [max_seq, K] f32, where the model has RoPE
   int64_t microbatch = 0;
   base::RngKey rng = 0;

@@ -76,13 +76,14 @@ std::vector<Slot> block_slots(const BlockSpec& s, const Shapes& h) {
   return slots;
 }
 
-std::vector<ScratchSet> block_scratch(const BlockSpec& s, const Shapes& h, const Backend& backend) {
+std::vector<ScratchSet> block_scratch(const BlockSpec& s, const Shapes& h, const FactsInput& in) {
   const TensorSpec partials = h.f32(norm_partials(h.T), h.D * h.stats);
   std::vector<ScratchSet> sets;
   if (s.activation == Activation::swiglu) sets.push_back({"mlp.dact", {h.row(h.F)}});
   sets.push_back({"mlp.dh2", {h.row(h.D), partials}});
-  sets.push_back({"attention.do",
-                  {h.row(h.HK), attention_workspace(backend, h.act, h.T, s.kv_heads, s.head_dim)}});
+  sets.push_back(
+      {"attention.do",
+       {h.row(h.HK), attention_workspace(in.backend, attention_shape(s, in.shape, h.act))}});
   if (s.qk_norm) sets.push_back({"attention.qk_norm", {h.f32(norm_partials(h.T), 2 * s.head_dim)}});
   sets.push_back({"attention.dh1", {h.row(h.D), partials}});
   return sets;
@@ -250,7 +251,7 @@ Facts block_facts(const BlockSpec& s, const FactsInput& in) {
   Facts f;
   f.params = block_params(s, in.model, in.layer);
   f.stash = block_slots(s, h);
-  f.scratch = block_scratch(s, h, in.backend);
+  f.scratch = block_scratch(s, h, in);
   f.f = forward_ops(s, in, h, true, [](BlockSlot) { return true; });
   f.b = input_gradient_ops(s, in, h);
   f.w = weight_gradient_ops(s, h);

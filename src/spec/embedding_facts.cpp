@@ -31,6 +31,7 @@ Facts embedding_facts(const EmbeddingSpec& s, const FactsInput& in) {
   f.stash.resize(static_cast<size_t>(EmbeddingSlot::count));
   f.stash[slot_x] = {.name = "x", .spec = {}};
   f.stash[slot_dy] = {.name = "dy", .spec = y, .life = Life::b_to_w};
+  f.scratch = {{"embedding.sort", {embedding_workspace(in.backend, tokens, s.width)}}};
   f.f = {streaming(OpKind::embedding_forward, y, {ids, positions, y, y, learned ? y : none})};
   f.w = {streaming(OpKind::embedding_backward, y,
                    {ids, positions, y, rows_of_grad, rows_of_grad, learned ? rows_of_grad : none,

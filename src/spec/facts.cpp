@@ -61,6 +61,13 @@ int64_t bytes_of(const ScratchSet& set) {
   return bytes;
 }
 
+std::string name_of_layer(const ModelSpec& model, int layer) {
+  return std::visit(Match{[](const EmbeddingSpec&) { return std::string("embedding"); },
+                          [&](const BlockSpec&) { return fmt::format("blocks.{}", layer - 1); },
+                          [](const HeadSpec&) { return std::string("head"); }},
+                    layer_of(model, layer));
+}
+
 std::vector<Param> params_of(const ModelSpec& model, int layer) {
   return std::visit(
       Match{[&](const EmbeddingSpec& s) { return internal::embedding_params(s, model); },
@@ -77,6 +84,21 @@ Facts facts(const ModelSpec& model, int layer, const LocalShape& shape, const Re
                           [&](const BlockSpec& s) { return internal::block_facts(s, in); },
                           [&](const HeadSpec& s) { return internal::head_facts(s, in); }},
                     layer_of(model, layer));
+}
+
+AttentionShape attention_shape(const BlockSpec& block, const LocalShape& shape, base::DType dtype) {
+  return {.dtype = dtype,
+          .sequences = shape.sequences,
+          .seq_len = shape.seq_len,
+          .heads = block.heads,
+          .kv_heads = block.kv_heads,
+          .head_dim = block.head_dim,
+          .has_documents = shape.has_documents};
+}
+
+base::TensorSpec logits_spec(const Backend& backend, int64_t rows, int64_t vocab,
+                             base::DType dtype) {
+  return {{rows, base::round_up(vocab, backend.row_grain)}, dtype};
 }
 
 base::TensorSpec rope_table_spec(const ModelSpec& model, int64_t seq_len) {

@@ -31,6 +31,9 @@ struct Param {
       false;  // the head's use of the embedding table: a gradient accumulator of its own, no state
 };
 
+// "embedding", "blocks.3", "head": the prefix of its parameters' names.
+std::string name_of_layer(const ModelSpec&, int layer);
+
 // In the order of the layer's parameter enum below.
 std::vector<Param> params_of(const ModelSpec&, int layer);
 
@@ -120,6 +123,7 @@ struct LocalShape {
   int64_t sequences = 1;
   int64_t seq_len = 0;
   int64_t head_chunk_rows = 0;  // rows of logits that exist at one time
+  bool has_documents = false;   // sequences may be cut further
   Sizes mesh;
   bool operator==(const LocalShape&) const = default;
 };
@@ -136,6 +140,12 @@ struct Facts {
 // until those are built; anything else throws ConfigError.
 Facts facts(const ModelSpec&, int layer, const LocalShape&, const Recipe&, Recompute,
             const Backend&);
+
+// How a block's attention sees a micro-batch.
+AttentionShape attention_shape(const BlockSpec&, const LocalShape&, base::DType);
+
+// Rows of logits in scratch: starting at multiples of the back end's grain.
+base::TensorSpec logits_spec(const Backend&, int64_t rows, int64_t vocab, base::DType);
 
 // Rows [seq_len, head_dim] of cos | sin that a stage keeps once for all its layers; empty without
 // RoPE.

@@ -43,7 +43,9 @@ Facts head_facts(const HeadSpec& s, const FactsInput& in) {
 
   const int64_t chunk = std::min(tokens, in.shape.head_chunk_rows);
   f.scratch = {
-      {"head.chunk", {{{chunk, s.width}, act}, {{chunk, s.vocab}, act}, f32({chunk, 3})}, true},
+      {"head.chunk",
+       {{{chunk, s.width}, act}, logits_spec(in.backend, chunk, s.vocab, act), f32({chunk, 3})},
+       true},
       {"head.norm", {partials}}};
 
   for (int64_t begin = 0; begin < tokens; begin += chunk) {

@@ -25,24 +25,55 @@ constexpr int64_t norm_partials(int64_t rows) {
 // gradient norm adds up blocks of this size. 128 bf16 elements are one grain of memory.
 constexpr int64_t shard_grain_elements = 128;
 
+// Sorted tokens whose gradients embedding_backward of the cuda back end sums in one go.
+constexpr int64_t embedding_block = 32;
+
 // Device memory that closing a step needs: kernels::StepSums and kernels::StepState.
 constexpr int64_t step_sums_bytes = 88;
 constexpr int64_t step_state_bytes = 80;
 
 // What a kernel table needs beyond its operands.
 struct Backend {
-  std::string name = "cpu";
-  // Attention's backward adds dk and dv up in fp32 scratch when they are stored in bf16.
-  bool attention_needs_f32_sums = true;
+  std::string name = "cpu";  // cpu or cuda
+  bool deterministic = true;
+  int64_t stream_workspace_bytes = 0;  // of the compute stream, for libraries
+  int64_t logits_bytes = 8 << 20;      // near which a chunk of logits is kept
+  int64_t attention_bytes = 0;         // that one call of deterministic attention may take
+  int64_t row_grain = 1;               // elements: rows of logits start at its multiples
 
   bool operator==(const Backend&) const = default;
 };
+Backend cpu_backend();
+Backend cuda_backend(bool deterministic);
 
-// Scratch of attention_backward: [T, 2 G K] f32, or nothing (empty shape).
-inline base::TensorSpec attention_workspace(const Backend& backend, base::DType dtype,
-                                            int64_t tokens, int64_t kv_heads, int64_t head_dim) {
-  if (dtype == base::DType::f32 || !backend.attention_needs_f32_sums) return {};
-  return {{tokens, 2 * kv_heads * head_dim}, base::DType::f32};
-}
+// Empty if the back end needs none.
+base::TensorSpec stream_workspace_spec(const Backend&);
+
+// A micro-batch as attention sees it.
+struct AttentionShape {
+  base::DType dtype = base::DType::f32;
+  int64_t sequences = 1, seq_len = 0;  // of equal length, unless has_documents
+  int64_t heads = 0, kv_heads = 0, head_dim = 0;
+  bool has_documents = false;
+
+  int64_t tokens() const { return sequences * seq_len; }
+};
+
+// Does cuDNN compute this shape on the cuda back end? Otherwise Trireme's own kernel does: fp32,
+// document borders, head sizes that cuDNN has no kernel for.
+bool attention_is_fused(const Backend&, const AttentionShape&);
+
+// How many sequences and key/value heads the back end's attention_backward takes at one time: all,
+// except where deterministic sums need memory that grows with the square of the length.
+struct AttentionCall {
+  int64_t sequences = 1, kv_heads = 1;
+};
+AttentionCall attention_call(const Backend&, const AttentionShape&);
+
+// Scratch of attention_backward: flat f32, or nothing (empty shape).
+base::TensorSpec attention_workspace(const Backend&, const AttentionShape&);
+
+// Scratch of embedding_backward over `tokens` rows of `width`: flat u8, or nothing (empty shape).
+base::TensorSpec embedding_workspace(const Backend&, int64_t tokens, int64_t width);
 
 }  // namespace trireme::spec

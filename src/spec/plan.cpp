@@ -11,10 +11,13 @@
 namespace trireme::spec {
 namespace {
 
-int64_t default_head_chunk(int64_t vocab, int64_t tokens) {
-  constexpr int64_t logits_target = 2 << 20;  // elements: 8 MiB of fp32
-  return std::clamp<int64_t>(logits_target / vocab / 128 * 128, 128,
-                             std::max<int64_t>(tokens, 128));
+// As many rows as the back end's share of memory holds, in chunks of equal size.
+int64_t default_head_chunk(const Backend& backend, base::DType dtype, int64_t vocab,
+                           int64_t tokens) {
+  constexpr int64_t row_grain = 128;
+  const int64_t most = std::max(backend.logits_bytes / (vocab * base::size_of(dtype)), row_grain);
+  const int64_t chunks = (tokens + most - 1) / most;
+  return base::round_up((tokens + chunks - 1) / chunks, row_grain);
 }
 
 constexpr int64_t most_tokens = std::numeric_limits<int32_t>::max();  // of a micro-batch
@@ -33,6 +36,7 @@ LocalShape local_shape_of(const Plan& plan) {
           .sequences = plan.microbatch_sequences,
           .seq_len = plan.seq_len,
           .head_chunk_rows = plan.head_chunk_rows,
+          .has_documents = plan.document_mask,
           .mesh = plan.mesh};
 }
 
@@ -50,12 +54,14 @@ Plan one_rank_plan(const ModelSpec& model, const OneRankOptions& options, const 
   plan.seq_len = options.seq_len;
   plan.recipe = options.recipe;
   plan.inference = options.inference;
+  plan.document_mask = options.document_mask;
   plan.recompute.assign(model.layers.size(), options.recompute);
   plan.recompute.front() = plan.recompute.back() = Recompute::none;
   plan.head_chunk_rows = options.head_chunk_rows != 0 ? options.head_chunk_rows
                          : !tokens_fit(plan)
                              ? 1  // refused below
-                             : default_head_chunk(vocab_of(model), plan.microbatch_tokens());
+                             : default_head_chunk(backend, plan.recipe.storage, vocab_of(model),
+                                                  plan.microbatch_tokens());
   if (options.microbatches < 1) {
     throw base::ConfigError(fmt::format("{} micro-batches: at least 1", options.microbatches));
   }

@@ -76,6 +76,7 @@ struct Plan {
   // One micro-batch of one data-parallel rank.
   int64_t microbatch_sequences = 1;
   int64_t seq_len = 0;
+  bool document_mask = false;  // sequences may be cut further, at borders of documents
 
   // What is kept, and in which format. One entry per layer of the model.
   std::vector<Recompute> recompute;
@@ -116,8 +117,9 @@ struct OneRankOptions {
   int microbatches = 1;  // gradient accumulation
   Recipe recipe;
   Recompute recompute = Recompute::none;  // of every block
-  int64_t head_chunk_rows = 0;            // 0: chosen so that a chunk of logits stays near 8 MiB
-  bool inference = false;                 // REQUIRES: one micro-batch
+  int64_t head_chunk_rows = 0;            // 0: from the back end's logits_bytes
+  bool document_mask = false;
+  bool inference = false;  // REQUIRES: one micro-batch
 };
 // A checked plan, with its prediction, for one rank.
 Plan one_rank_plan(const ModelSpec&, const OneRankOptions&, const Backend&);

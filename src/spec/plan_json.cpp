@@ -170,6 +170,7 @@ Json to_json(const Plan& plan) {
       {"zero",
        {{"params", plan.zero.params}, {"grads", plan.zero.grads}, {"optim", plan.zero.optim}}},
       {"sequence_parallel", plan.sequence_parallel},
+      {"document_mask", plan.document_mask},
       {"context", contexts.write(plan.context)},
       {"inference", plan.inference},
       {"microbatch_sequences", plan.microbatch_sequences},
@@ -208,6 +209,7 @@ Plan plan_from_json(const Json& json) {
   plan.zero = {zero.get<bool>("params"), zero.get<bool>("grads"), zero.get<bool>("optim")};
   zero.finish();
   plan.sequence_parallel = in.get<bool>("sequence_parallel");
+  plan.document_mask = in.get<bool>("document_mask");
   plan.context = contexts.read(in.get<std::string>("context"), "context");
   plan.inference = in.get<bool>("inference");
   plan.microbatch_sequences = in.get<int64_t>("microbatch_sequences");

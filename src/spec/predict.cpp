@@ -79,6 +79,7 @@ MemoryTable predict_memory(const ModelSpec& model, const Plan& plan, const Backe
       if (!plan.inference || set.in_forward) sum.scratch = std::max(sum.scratch, bytes_of(set));
     }
   }
+  sum.scratch += base::bytes_of(stream_workspace_spec(backend));
   sum.params += base::bytes_of(rope_table_spec(model, shape.seq_len));
   sum.optim += base::bytes_of({{step_sums_bytes}, base::DType::u8});
   sum.optim += base::bytes_of({{step_state_bytes}, base::DType::u8});
@@ -91,7 +92,8 @@ MemoryTable predict_memory(const ModelSpec& model, const Plan& plan, const Backe
   sum.stash_stream = stash.of(Pool::stream).total();
 
   for (const base::TensorSpec& spec : input_specs(shape)) {
-    sum.staging += plan.schedule.microbatches * base::bytes_of(spec);
+    // Twice: the batch that is read, and the next one, which arrives meanwhile.
+    sum.staging += 2 * plan.schedule.microbatches * base::bytes_of(spec);
   }
   sum.staging += base::bytes_of(token_losses_spec(shape));
   return sum;

@@ -241,7 +241,7 @@ TEST(ExactnessTest, packed_documents_equal_separate_ones) {
       RandomSource& source_;
       int32_t begin_;
     };
-    Rig packed({.dims = dims});
+    Rig packed({.dims = dims, .document_mask = true});
     Packed source(packed.source, borders);
     const engine::EvalReport whole = packed.engine.evaluate(source);
     engine::EvalReport sum;

@@ -93,6 +93,7 @@ struct RigOptions {
   int64_t head_chunk_rows = 10;
   const kernels::Kernels* kernels = nullptr;  // default: cpu
   bool inference = false;
+  bool document_mask = false;
   engine::EngineOptions engine;
   std::optional<schedule::Schedule> schedule;  // default: 1F1B
 };
@@ -107,6 +108,7 @@ inline spec::Plan plan_of(const RigOptions& o, const spec::ModelSpec& model) {
                                          .recipe = recipe,
                                          .recompute = o.recompute,
                                          .head_chunk_rows = o.head_chunk_rows,
+                                         .document_mask = o.document_mask,
                                          .inference = o.inference},
                                         {});
   if (o.schedule) plan.schedule = *o.schedule;

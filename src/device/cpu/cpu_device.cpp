@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "device/cpu/cpu_device.h"
 
+#include <chrono>
 #include <cstdlib>
 #include <cstring>
 #include <new>
@@ -14,12 +15,20 @@ namespace {
 
 class CpuEvent final : public Event::State {
  public:
+  using Clock = std::chrono::steady_clock;
+
   void set() {
     {
       const std::scoped_lock lock(mutex_);
       happened_ = true;
+      at_ = Clock::now();
     }
     changed_.notify_all();
+  }
+  Clock::time_point at() {
+    const std::scoped_lock lock(mutex_);
+    TRIREME_CHECK(happened_, "the time of an event that has not happened");
+    return at_;
   }
   void await() {
     std::unique_lock lock(mutex_);
@@ -27,10 +36,17 @@ class CpuEvent final : public Event::State {
   }
 
  private:
-  std::mutex mutex_;  // guards happened_
+  std::mutex mutex_;  // guards happened_ and at_
   std::condition_variable changed_;
   bool happened_ = false;
+  Clock::time_point at_;
 };
+
+CpuEvent& cpu_event(const Event& event, const std::string& stream) {
+  auto* state = dynamic_cast<CpuEvent*>(event.state());
+  TRIREME_CHECK(state != nullptr, "stream '{}' was given an event of another device", stream);
+  return *state;
+}
 
 }  // namespace
 
@@ -73,16 +89,24 @@ CpuStream::~CpuStream() {
 
 Event CpuStream::record() {
   if (mode_ == StreamMode::inline_calls) return {};
+  return record_timed();
+}
+
+Event CpuStream::record_timed() {
   auto event = std::make_shared<CpuEvent>();
-  push([event] { event->set(); });
+  enqueue([event] { event->set(); });
   return Event(event);
+}
+
+double CpuStream::seconds_between(const Event& begin, const Event& end) const {
+  const std::chrono::duration<double> taken =
+      cpu_event(end, name()).at() - cpu_event(begin, name()).at();
+  return taken.count();
 }
 
 void CpuStream::wait(const Event& event) {
   if (event.state() == nullptr) return;
-  auto* state = dynamic_cast<CpuEvent*>(event.state());
-  TRIREME_CHECK(state != nullptr, "stream '{}' waits for an event of another device", name());
-  enqueue([keep = event, state] { state->await(); });
+  enqueue([keep = event, state = &cpu_event(event, name())] { state->await(); });
 }
 
 void CpuStream::synchronize() {

@@ -49,6 +49,8 @@ class CpuStream final : public Stream {
   Event record() override;
   void wait(const Event&) override;
   void synchronize() override;
+  Event record_timed() override;
+  double seconds_between(const Event& begin, const Event& end) const override;
 
   // Runs `work` now (inline) or after all that is queued (worker). Work must not throw.
   template <typename Work>

@@ -10,6 +10,8 @@ class NullStream final : public Stream {
   Event record() override { return {}; }
   void wait(const Event&) override {}
   void synchronize() override {}
+  Event record_timed() override { return {}; }
+  double seconds_between(const Event& /*begin*/, const Event& /*end*/) const override { return 0; }
 
  private:
   // Addresses of this device are fake, so nothing moves: a download leaves the host memory as it

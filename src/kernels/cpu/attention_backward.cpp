@@ -131,9 +131,11 @@ void Task::backward_queries(Workspace& w, const HeadRows& queries) const {
   // Queries that only fill the last cell: exp(score - infinity) = 0 removes them.
   std::fill_n(w.lse, query_block, std::numeric_limits<float>::infinity());
   std::fill_n(w.delta, query_block, 0.0F);
+  const float* lse = floats_at(args.lse, 0) +
+                     lse_index(args.q.shape[1], queries.head, queries.first, seq_begin, seq_end);
   for (int64_t i = 0; i < queries.count; ++i) {
     const int64_t t = queries.first + i;
-    w.lse[i] = floats_at(args.lse, queries.head)[t];
+    w.lse[i] = lse[i];
     // dq is not in use yet: its first row serves as a buffer.
     const float* o = values_of(args.o, {t, queries.head * K, K}, w.dq.data);
     const float* grad = dout.at(i, 0);
@@ -185,10 +187,13 @@ void backward(base::ThreadPool& pool, const AttentionBackwardArgs& args) {
     dk = {floats_at(args.dk, 0), args.dk.row_stride};
     dv = {floats_at(args.dv, 0), args.dv.row_stride};
   } else {
-    TRIREME_CHECK((args.workspace.shape == base::Shape{T, 2 * G * K}), "workspace {} for {}",
-                  args.workspace.shape.to_string(), args.dk.shape.to_string());
-    dk = {floats_at(args.workspace, 0), args.workspace.row_stride};
-    dv = {floats_at(args.workspace, 0) + G * K, args.workspace.row_stride};
+    TRIREME_CHECK(args.workspace.dtype == base::DType::f32 &&
+                      args.workspace.elements() >= 2 * T * G * K && args.workspace.is_contiguous(),
+                  "workspace {} for {}", args.workspace.shape.to_string(),
+                  args.dk.shape.to_string());
+    float* sums = reinterpret_cast<float*>(args.workspace.data);
+    dk = {sums, G * K};
+    dv = {sums + T * G * K, G * K};
   }
   const auto* offsets = reinterpret_cast<const int32_t*>(args.seq_offsets.data);
   pool.for_each((args.seq_offsets.rows() - 1) * G, [&](int64_t index) {

@@ -16,6 +16,12 @@ namespace trireme::kernels::cpu {
 constexpr int64_t query_block = 64;
 constexpr int64_t key_block = 64;
 
+// Element of `lse` that belongs to head h of token t, in the sequence [seq_begin, seq_end).
+inline int64_t lse_index(int64_t heads, int64_t head, int64_t t, int64_t seq_begin,
+                         int64_t seq_end) {
+  return seq_begin * heads + head * (seq_end - seq_begin) + (t - seq_begin);
+}
+
 // `count` rows of one head: columns [head * K, head * K + K) of rows [first, first + count).
 struct HeadRows {
   int64_t first = 0;

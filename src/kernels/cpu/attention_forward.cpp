@@ -92,6 +92,8 @@ void attend(const AttentionForwardArgs& args, const HeadRows& queries, int64_t s
   const int64_t width = queries.padded_K();
   const int64_t kv_head = queries.head / (args.q.shape[1] / args.k.shape[1]);
   Workspace w(width);
+  float* lse = floats_at(args.lse, 0) +
+               lse_index(args.q.shape[1], queries.head, queries.first, seq_begin, seq_end);
   transpose(block_of(args.q, queries, w.q), queries.padded_count(), width, args.scale, w.qt);
   std::fill_n(w.highest, query_block, -std::numeric_limits<float>::infinity());
   std::fill_n(w.total, query_block, 0.0F);
@@ -121,7 +123,7 @@ void attend(const AttentionForwardArgs& args, const HeadRows& queries, int64_t s
 #pragma omp simd
     for (int64_t c = 0; c < width; ++c) row[c] *= factor;
     store(args.o, {t, queries.head * queries.K, queries.K}, row);
-    floats_at(args.lse, queries.head)[t] = w.highest[i] + std::log(w.total[i]);
+    lse[i] = w.highest[i] + std::log(w.total[i]);
   }
 }
 

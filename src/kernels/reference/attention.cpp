@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <vector>
 
 #include "kernels/reference/matrix.h"
 #include "kernels/reference/rows.h"
@@ -27,6 +28,25 @@ void for_each_query(const ConstTensor& seq_offsets, int64_t heads, int64_t kv_he
   }
 }
 
+// Element of `lse` for head h of a query whose sequence begins at `first`. Sequences follow one
+// another, each as [heads, length].
+class LseLayout {
+ public:
+  LseLayout(const ConstTensor& seq_offsets, int64_t heads) : heads_(heads) {
+    for (int64_t s = 0; s + 1 < seq_offsets.rows(); ++s) {
+      const int64_t begin = read_index(seq_offsets, s), end = read_index(seq_offsets, s + 1);
+      lengths_.resize(static_cast<size_t>(end), end - begin);
+    }
+  }
+  int64_t operator()(int64_t h, int64_t t, int64_t first) const {
+    return first * heads_ + h * lengths_[static_cast<size_t>(t)] + (t - first);
+  }
+
+ private:
+  int64_t heads_;
+  std::vector<int64_t> lengths_;  // of every token's sequence
+};
+
 // Inner product of the heads of K values at a(row_a, from_a) and b(row_b, from_b).
 struct HeadAt {
   const Matrix& matrix;
@@ -44,6 +64,7 @@ void forward(const AttentionForwardArgs& args) {
   const int64_t heads = args.q.shape[1], kv_heads = args.k.shape[1], K = args.q.shape[2];
   const Matrix q = read(args.q), k = read(args.k), v = read(args.v);
   Matrix o(q.rows, q.cols), lse(heads, q.rows);
+  const LseLayout lse_at(args.seq_offsets, heads);
   for_each_query(
       args.seq_offsets, heads, kv_heads, args.causal,
       [&](int64_t h, int64_t g, int64_t t, int64_t first, int64_t last) {
@@ -58,7 +79,7 @@ void forward(const AttentionForwardArgs& args) {
           const double p = score[static_cast<size_t>(key - first)] / sum;
           for (int64_t i = 0; i < K; ++i) o(t, h * K + i) += p * v(key, g * K + i);
         }
-        lse(h, t) = highest + std::log(sum);
+        lse.values[static_cast<size_t>(lse_at(h, t, first))] = highest + std::log(sum);
       });
   write(args.o, o);
   write(args.lse, lse);
@@ -69,12 +90,14 @@ void backward(const AttentionBackwardArgs& args) {
   const auto scale = static_cast<double>(args.scale);
   const Matrix q = read(args.q), k = read(args.k), v = read(args.v), o = read(args.o);
   const Matrix dout = read(args.dout), lse = read(args.lse);
+  const LseLayout lse_at(args.seq_offsets, heads);
   Matrix dq(q.rows, q.cols), dk(k.rows, k.cols), dv(v.rows, v.cols);
   for_each_query(args.seq_offsets, heads, kv_heads, args.causal,
                  [&](int64_t h, int64_t g, int64_t t, int64_t first, int64_t last) {
                    const double dout_o = dot({dout, t, h}, {o, t, h}, K);
+                   const double norm = lse.values[static_cast<size_t>(lse_at(h, t, first))];
                    for (int64_t key = first; key < last; ++key) {
-                     const double p = std::exp(scale * dot({q, t, h}, {k, key, g}, K) - lse(h, t));
+                     const double p = std::exp(scale * dot({q, t, h}, {k, key, g}, K) - norm);
                      const double ds = p * (dot({dout, t, h}, {v, key, g}, K) - dout_o);
                      for (int64_t i = 0; i < K; ++i) {
                        const int64_t at_query = h * K + i, at_key = g * K + i;

@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "device/cuda/cuda_device.h"
+
+#include <algorithm>
+#include <cstring>
+#include <limits>
+#include <utility>
+
+#include "base/check.h"
+#include "base/error.h"
+
+namespace trireme::device {
+
+void cuda_check(cudaError_t status, const char* what) {
+  if (status == cudaSuccess) return;
+  const std::string text =
+      fmt::format("{}: {} ({})", what, cudaGetErrorString(status), cudaGetErrorName(status));
+  if (status == cudaErrorMemoryAllocation) throw base::OutOfMemory(text);
+  throw base::DeviceError(text);
+}
+
+CudaDevice::CudaDevice(const kernels::Kernels& kernels, const GpuOptions& options)
+    : Device("cuda", kernels, std::numeric_limits<int64_t>::max()), options_(options) {
+  cuda_check(cudaSetDevice(options.index), "selecting the GPU");
+  cudaDeviceProp properties{};
+  cuda_check(cudaGetDeviceProperties(&properties, options.index),
+             "asking for the GPU's properties");
+  gpu_name_ = properties.name;
+  multiprocessors_ = properties.multiProcessorCount;
+}
+
+CudaDevice::~CudaDevice() { kernel_state_.reset(); }
+
+std::unique_ptr<Stream> CudaDevice::make_stream(std::string name) {
+  return std::make_unique<CudaStream>(*this, std::move(name));
+}
+
+HostBuffer CudaDevice::make_host_buffer(int64_t bytes) {
+  void* data = nullptr;
+  cuda_check(cudaHostAlloc(&data, static_cast<size_t>(std::max<int64_t>(bytes, 1)),
+                           cudaHostAllocPortable | cudaHostAllocMapped),
+             "page-locking host memory");
+  std::memset(data, 0, static_cast<size_t>(bytes));
+  return {static_cast<std::byte*>(data), bytes, [](std::byte* p) { cudaFreeHost(p); }};
+}
+
+int64_t CudaDevice::available_bytes() {
+  size_t free = 0, total = 0;
+  cuda_check(cudaMemGetInfo(&free, &total), "asking for free memory");
+  return static_cast<int64_t>(free);
+}
+
+std::byte* CudaDevice::allocate(int64_t bytes) {
+  void* data = nullptr;
+  const cudaError_t status = cudaMalloc(&data, static_cast<size_t>(bytes));
+  if (status == cudaErrorMemoryAllocation) {
+    cudaGetLastError();  // the error is handled here, not by the next launch check
+    throw base::OutOfMemory(
+        fmt::format("the GPU refused {} bytes; it has {} free", bytes, available_bytes()));
+  }
+  cuda_check(status, "allocating GPU memory");
+  return static_cast<std::byte*>(data);
+}
+
+void CudaDevice::release(std::byte* data, int64_t /*bytes*/) noexcept { cudaFree(data); }
+
+CudaStream& cuda_stream(Stream& stream) {
+  auto* found = dynamic_cast<CudaStream*>(&stream);
+  TRIREME_CHECK(found != nullptr, "stream '{}' is not on a GPU", stream.name());
+  return *found;
+}
+
+std::unique_ptr<Device> make_gpu(const kernels::Kernels& kernels, const GpuOptions& options) {
+  const GpuStatus status = gpu_status();
+  if (!status.problem.empty()) throw base::ConfigError("device 'cuda': " + status.problem);
+  const auto count = static_cast<int>(status.gpus.size());
+  if (options.index < 0 || options.index >= count) {
+    throw base::ConfigError(
+        fmt::format("GPU {}: this machine has {}, counted from 0", options.index, count));
+  }
+  const GpuInfo& gpu = status.gpus[static_cast<size_t>(options.index)];
+  if (!gpu.is_usable) {
+    throw base::ConfigError(fmt::format("GPU {} ({}): {}", gpu.index, gpu.name, gpu.problem));
+  }
+  return std::make_unique<CudaDevice>(kernels, options);
+}
+
+int64_t driver_used_bytes(const Device& device) {
+  if (dynamic_cast<const CudaDevice*>(&device) == nullptr) return 0;
+  size_t free = 0, total = 0;
+  cuda_check(cudaMemGetInfo(&free, &total), "asking for free memory");
+  return static_cast<int64_t>(total - free);
+}
+
+}  // namespace trireme::device

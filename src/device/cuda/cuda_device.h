@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+// One NVIDIA GPU as a device. CUDA's error codes become typed exceptions here: OutOfMemory for
+// memory that the driver refuses, DeviceError for the rest.
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include "device/accelerator.h"
+#include "device/device.h"
+
+namespace trireme::device {
+
+// Throws unless `status` is success. `what` is what was tried, in words.
+void cuda_check(cudaError_t status, const char* what);
+
+class CudaDevice final : public Device {
+ public:
+  // What a kernel table keeps per device: library handles, plans, measured choices.
+  class KernelState {
+   public:
+    virtual ~KernelState() = default;
+  };
+
+  CudaDevice(const kernels::Kernels& kernels, const GpuOptions& options);
+  ~CudaDevice() override;
+
+  const GpuOptions& options() const { return options_; }
+  int multiprocessors() const { return multiprocessors_; }
+  const std::string& gpu_name() const { return gpu_name_; }
+
+  // Empty until a kernel table fills it; destroyed before the context.
+  std::unique_ptr<KernelState>& kernel_state() { return kernel_state_; }
+
+  std::unique_ptr<Stream> make_stream(std::string name) override;
+  HostBuffer make_host_buffer(int64_t bytes) override;
+  int64_t available_bytes() override;
+
+ private:
+  std::byte* allocate(int64_t bytes) override;
+  void release(std::byte* data, int64_t bytes) noexcept override;
+
+  GpuOptions options_;
+  std::string gpu_name_;
+  int multiprocessors_ = 0;
+  std::unique_ptr<KernelState> kernel_state_;
+};
+
+class CudaStream final : public Stream {
+ public:
+  CudaStream(CudaDevice& device, std::string name);
+  ~CudaStream() override;
+
+  CudaDevice& cuda_device() const { return cuda_device_; }
+  cudaStream_t handle() const { return handle_; }
+  bool is_capturing() const { return is_capturing_; }
+
+  Event record() override;
+  void wait(const Event&) override;
+  void synchronize() override;
+  Event record_timed() override;
+  double seconds_between(const Event& begin, const Event& end) const override;
+  std::unique_ptr<Graph> capture(const std::function<void()>& queue_work) override;
+  void launch(const Graph&) override;
+
+ private:
+  void copy(std::byte* to, const std::byte* from, int64_t bytes) override;
+  void range_begins(const std::string& name) override;
+  void range_ends() override;
+
+  CudaDevice& cuda_device_;
+  cudaStream_t handle_ = nullptr;
+  bool is_capturing_ = false;
+};
+
+// The stream of a row of the CUDA table.
+CudaStream& cuda_stream(Stream& stream);
+
+}  // namespace trireme::device

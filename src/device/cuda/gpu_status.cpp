@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <cublasLt.h>
+#include <cudnn.h>
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "device/cuda/cuda_device.h"
+
+namespace trireme::device {
+namespace {
+
+std::string version_text(int cuda_version) {
+  return fmt::format("{}.{}", cuda_version / 1000, cuda_version % 1000 / 10);
+}
+
+// Is code for `architecture` ("90a", "90", "80") runnable on compute capability major.minor? An
+// architecture with a letter runs on exactly that chip; a plain one also on later minors.
+bool runs_on(const std::string& architecture, int major, int minor) {
+  const bool is_exact = architecture.back() < '0' || architecture.back() > '9';
+  const int number = std::stoi(architecture);
+  const int built_major = number / 10, built_minor = number % 10;
+  return built_major == major && (is_exact ? built_minor == minor : built_minor <= minor);
+}
+
+// The list of CMake's CMAKE_CUDA_ARCHITECTURES, with commas.
+std::vector<std::string> architectures() {
+  const std::string all = TRIREME_CUDA_ARCHITECTURES;
+  std::vector<std::string> list;
+  for (size_t begin = 0; begin < all.size();) {
+    const size_t end = std::min(all.find(',', begin), all.size());
+    list.push_back(all.substr(begin, end - begin));
+    begin = end + 1;
+  }
+  return list;
+}
+
+GpuInfo describe(int index) {
+  GpuInfo gpu;
+  gpu.index = index;
+  cudaDeviceProp properties{};
+  cuda_check(cudaGetDeviceProperties(&properties, index), "asking for the GPU's properties");
+  gpu.name = properties.name;
+  gpu.major = properties.major;
+  gpu.minor = properties.minor;
+  gpu.multiprocessors = properties.multiProcessorCount;
+  const auto list = architectures();
+  if (std::none_of(list.begin(), list.end(), [&gpu](const std::string& architecture) {
+        return runs_on(architecture, gpu.major, gpu.minor);
+      })) {
+    gpu.problem = fmt::format(
+        "compute capability {}.{}, but this build has code for {}; configure with "
+        "-DCMAKE_CUDA_ARCHITECTURES={}{} and build again",
+        gpu.major, gpu.minor, TRIREME_CUDA_ARCHITECTURES, gpu.major, gpu.minor);
+    return gpu;
+  }
+  size_t free = 0, total = 0;
+  const cudaError_t status = cudaSetDevice(index) == cudaSuccess ? cudaMemGetInfo(&free, &total)
+                                                                 : cudaErrorDevicesUnavailable;
+  if (status != cudaSuccess) {
+    cudaGetLastError();
+    gpu.problem = fmt::format(
+        "it cannot be opened: {}; another program may hold it exclusively or fill its memory "
+        "(nvidia-smi shows which)",
+        cudaGetErrorString(status));
+    return gpu;
+  }
+  gpu.total_bytes = static_cast<int64_t>(total);
+  gpu.free_bytes = static_cast<int64_t>(free);
+  gpu.is_usable = true;
+  return gpu;
+}
+
+}  // namespace
+
+GpuStatus gpu_status() {
+  GpuStatus status;
+  status.in_build = true;
+  status.built_for = TRIREME_CUDA_ARCHITECTURES;
+  const auto lt = static_cast<int>(cublasLtGetVersion()), dnn = static_cast<int>(cudnnGetVersion());
+  status.libraries = fmt::format("cuBLASLt {}.{}.{}, cuDNN {}.{}.{}", lt / 10000, lt / 100 % 100,
+                                 lt % 100, dnn / 10000, dnn / 100 % 100, dnn % 100);
+  cudaRuntimeGetVersion(&status.runtime_version);
+  cudaDriverGetVersion(&status.driver_version);
+  int count = 0;
+  const cudaError_t found = cudaGetDeviceCount(&count);
+  cudaGetLastError();
+  if (status.driver_version == 0) {
+    status.problem = "no NVIDIA driver is loaded; install one, or use --device cpu";
+  } else if (found == cudaErrorInsufficientDriver) {
+    status.problem = fmt::format(
+        "the driver supports CUDA {}, but this build uses CUDA {}; update the driver, or build "
+        "with an older toolkit",
+        version_text(status.driver_version), version_text(status.runtime_version));
+  } else if (found == cudaErrorNoDevice || (found == cudaSuccess && count == 0)) {
+    status.problem =
+        "the driver sees no GPU (is CUDA_VISIBLE_DEVICES empty?); nvidia-smi lists what there is";
+  } else if (found != cudaSuccess) {
+    status.problem = fmt::format("CUDA does not start: {}", cudaGetErrorString(found));
+  }
+  if (!status.problem.empty()) return status;
+  std::string first_problem;
+  bool any = false;
+  for (int i = 0; i < count; ++i) {
+    status.gpus.push_back(describe(i));
+    any = any || status.gpus.back().is_usable;
+    if (first_problem.empty() && !status.gpus.back().is_usable) {
+      first_problem =
+          fmt::format("GPU {} ({}): {}", i, status.gpus.back().name, status.gpus.back().problem);
+    }
+  }
+  if (!any) status.problem = first_problem;
+  return status;
+}
+
+}  // namespace trireme::device

@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: Apache-2.0
+// Compiled instead of device/cuda where CUDA is missing.
+#include "base/error.h"
+#include "device/accelerator.h"
+
+namespace trireme::device {
+
+GpuStatus gpu_status() {
+  GpuStatus status;
+  status.problem =
+      "this build has no CUDA: install the CUDA toolkit with cuDNN 9, put nvcc on the PATH and "
+      "build again";
+  return status;
+}
+
+std::unique_ptr<Device> make_gpu(const kernels::Kernels& /*kernels*/,
+                                 const GpuOptions& /*options*/) {
+  throw base::ConfigError("device 'cuda': " + gpu_status().problem);
+}
+
+int64_t driver_used_bytes(const Device& /*device*/) { return 0; }
+
+}  // namespace trireme::device

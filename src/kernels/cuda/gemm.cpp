@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: Apache-2.0
+// value = alpha op(a) op(b) + bias + residual + beta d;  d = act(value);  a_sum += row sums of
+// op(a).
+//
+// The product with bias and addend is the library's where it takes it (gemm_plans.h), else our own
+// (gemm_general.cu). GELU is a kernel after it: the row gelu_forward, whose bits are promised. Its
+// gradient is the library's epilogue in large bf16 products and a kernel after the others.
+#include "base/check.h"
+#include "base/shape.h"
+#include "kernels/cuda/gemm_kernels.h"
+#include "kernels/cuda/gemm_plans.h"
+#include "kernels/cuda/libraries.h"
+#include "kernels/cuda/rows.h"
+
+namespace trireme::kernels::cuda {
+namespace {
+
+using base::DType;
+using device::CudaStream;
+
+// The part of a row that the library does: d [m, n] = alpha op(a) op(b) + bias + beta c.
+struct Product {
+  Tensor d;
+  ConstTensor bias = {};
+  ConstTensor c = {};  // may be d
+  float beta = 0;
+  ConstTensor gelu_grad_of = {};  // then d is multiplied with gelu' of it
+  int64_t workspace_begin = 0;    // bytes of the workspace that are in use
+};
+
+// The classes that algorithms tell apart: more would make more plans of the same product.
+int alignment_of(const std::byte* data) {
+  const auto address = reinterpret_cast<uintptr_t>(data);
+  for (const int bytes : {256, 16, 8, 4}) {
+    if (address % static_cast<uintptr_t>(bytes) == 0) return bytes;
+  }
+  return 2;
+}
+
+bool is_same(const ConstTensor& x, const ConstTensor& y) {
+  return x.data == y.data && x.row_stride == y.row_stride && x.dtype == y.dtype;
+}
+
+// Does the library have products of these types?
+bool are_types_known(const GemmArgs& args, const Product& p) {
+  const bool inputs =
+      args.a.dtype == args.b.dtype && (args.a.dtype == DType::bf16 || p.d.dtype == DType::f32);
+  return inputs && (!p.bias || (p.bias.dtype == p.d.dtype && p.bias.is_contiguous())) &&
+         (!p.c || p.c.dtype == p.d.dtype);
+}
+
+// False: the library does not take it, and nothing was queued.
+bool multiply(CudaStream& stream, const GemmArgs& args, const Product& p) {
+  if (!are_types_known(args, p)) return false;
+  // The same memory with other strides is no matrix that the library could add in place.
+  const bool is_in_place = p.c && p.c.data == p.d.data;
+  if (is_in_place && !is_same(p.c, p.d)) return false;
+  Matmul what = {.m = p.d.rows(),
+                 .n = p.d.cols(),
+                 .k = args.trans_a ? args.a.rows() : args.a.cols(),
+                 .trans_a = args.trans_a,
+                 .trans_b = args.trans_b,
+                 .in = args.a.dtype,
+                 .out = p.d.dtype,
+                 .a_stride = args.a.row_stride,
+                 .b_stride = args.b.row_stride,
+                 .d_stride = p.d.row_stride,
+                 .a_align = alignment_of(args.a.data),
+                 .b_align = alignment_of(args.b.data),
+                 .d_align = alignment_of(p.d.data),
+                 .workspace_bytes = stream.workspace().bytes() - p.workspace_begin};
+  MatmulOperands operands = {.a = args.a.data,
+                             .b = args.b.data,
+                             .d = p.d.data,
+                             .alpha = args.alpha,
+                             .beta = p.beta,
+                             .workspace = stream.workspace().data + p.workspace_begin};
+  if (p.c) {
+    what.addend = is_in_place ? Addend::in_place : Addend::separate;
+    if (!is_in_place) {
+      what.c_stride = p.c.row_stride;
+      what.c_align = alignment_of(p.c.data);
+      operands.c = p.c.data;
+    }
+  }
+  if (p.bias) {
+    what.epilogue = Epilogue::bias;
+    what.bias_align = alignment_of(p.bias.data);
+    operands.bias = p.bias.data;
+  }
+  if (p.gelu_grad_of) {
+    what.epilogue = Epilogue::gelu_grad;
+    what.aux_stride = p.gelu_grad_of.row_stride;
+    what.aux_align = alignment_of(p.gelu_grad_of.data);
+    operands.aux = p.gelu_grad_of.data;
+  }
+  return Libraries::of(stream.cuda_device()).gemm_plans().multiply(stream, what, operands);
+}
+
+double flops_of(const GemmArgs& args) {
+  const int64_t k = args.trans_a ? args.a.rows() : args.a.cols();
+  return 2.0 * static_cast<double>(args.d.rows()) * static_cast<double>(args.d.cols()) *
+         static_cast<double>(k);
+}
+
+// d = value * gelu'(gelu_grad_of).
+bool multiply_with_gelu_grad(CudaStream& stream, const GemmArgs& args) {
+  if (args.bias || args.residual || args.beta != 0) return false;
+  const bool is_in_place = args.gelu_grad_of.data == args.d.data;
+  // Which products take the epilogue is decided by their shape: where it is exact enough the bits
+  // do not depend on a measurement.
+  if (flops_of(args) >= least_measured_flops && !is_in_place && args.d.dtype == DType::bf16 &&
+      args.gelu_grad_of.dtype == DType::bf16 && args.gelu_grad_of.row_stride % 8 == 0 &&
+      alignment_of(args.gelu_grad_of.data) >= 16 &&
+      multiply(stream, args, {.d = args.d, .gelu_grad_of = args.gelu_grad_of})) {
+    return true;
+  }
+  // Else the value goes to d, or to the workspace as fp32 where it fits beside what the library
+  // wants of it: then d may be gelu_grad_of, and is rounded once.
+  Product p = {.d = args.d};
+  if (is_in_place || args.d.dtype != DType::f32) {
+    const base::TensorSpec spec = {{args.d.rows(), args.d.cols()}, DType::f32};
+    const int64_t bytes = base::bytes_of(spec);
+    if (bytes <= stream.workspace().bytes() / 2) {
+      p.d = device::view_of(stream.workspace().data, spec);
+      p.workspace_begin = bytes;
+    } else if (is_in_place) {
+      return false;
+    }
+  }
+  if (!multiply(stream, args, p)) return false;
+  multiply_by_gelu_grad(stream, {.value = p.d, .x = args.gelu_grad_of, .d = args.d});
+  return true;
+}
+
+// To gelu_input where present, else to d.
+bool multiply_plainly(CudaStream& stream, const GemmArgs& args) {
+  Product p = {.d = args.gelu_input ? args.gelu_input : args.d, .bias = args.bias};
+  if (args.residual) {
+    p.c = args.residual;
+    p.beta = 1;
+  } else if (args.beta != 0) {
+    p.c = args.d;
+    p.beta = args.beta;
+  }
+  return multiply(stream, args, p);
+}
+
+// Not worth a plan: one block or a few of our own kernel, and a k that they get through.
+bool is_tiny(const GemmArgs& args) {
+  const int64_t k = args.trans_a ? args.a.rows() : args.a.cols();
+  return flops_of(args) < 1e6 && k <= 1024;
+}
+
+}  // namespace
+
+void gemm(Stream& stream, const GemmArgs& args) {
+  CudaStream& s = device::cuda_stream(stream);
+  TRIREME_CHECK(!args.gelu_input || args.gelu_input.dtype == args.d.dtype,
+                "gemm: gelu_input is {}, d is {}", base::name_of(args.gelu_input.dtype),
+                base::name_of(args.d.dtype));
+  // The workspace holds partial sums here and the library's partial products below: in order.
+  if (args.a_sum) add_row_sums(s, args.a, args.trans_a, args.a_sum);
+  if (args.d.rows() == 0 || args.d.cols() == 0) return;
+  const bool is_done = !is_tiny(args) && (args.gelu_grad_of ? multiply_with_gelu_grad(s, args)
+                                                            : multiply_plainly(s, args));
+  if (!is_done) general_gemm(s, args);
+  if (args.gelu_input) gelu_forward(stream, {.x = args.gelu_input, .y = args.d});
+}
+
+}  // namespace trireme::kernels::cuda

@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+// The kernels that stand beside the library's matrix product, as host functions that queue them.
+#pragma once
+
+#include <cstdint>
+
+#include "device/cuda/cuda_device.h"
+#include "kernels/args.h"
+
+namespace trireme::kernels::cuda {
+
+// Any product that GemmArgs can describe, on CUDA cores: for what the library does not take.
+//   value = alpha op(a) op(b) + bias + residual + beta d
+// goes to gelu_input where present (d is then left to gelu_forward), else to d, times
+// gelu'(gelu_grad_of) where that is present. Leaves a_sum alone. REQUIRES: d has elements.
+void general_gemm(device::CudaStream& stream, const GemmArgs& args);
+
+// sum[i] += sum over k of op(a)[i, k], in an order that the shape of a decides. With `trans` it
+// needs some of the stream's workspace.
+void add_row_sums(device::CudaStream& stream, const ConstTensor& a, bool trans, const Tensor& sum);
+
+// d = value * gelu'(x). All [m, n]; value and x may each be the same tensor as d.
+struct GeluGradArgs {
+  ConstTensor value;
+  ConstTensor x;
+  Tensor d;
+};
+void multiply_by_gelu_grad(device::CudaStream& stream, const GeluGradArgs& args);
+
+// ---- for the choice of algorithms
+
+// What a Buffer holds, in numbers that do not depend on the order in which they were added up.
+struct Digest {
+  uint64_t sum = 0;      // of a hash of every 32-bit word and its place
+  uint64_t nonzero = 0;  // words
+};
+// *digest += the digest of `words` 32-bit words. Both in device memory.
+void add_digest(device::CudaStream& stream, const std::byte* data, int64_t words, Digest* digest);
+
+// *count += elements where `product` (bf16) differs from value * gelu'(x) by more than the
+// roundings of both and an approximate tanh explain: 2^-6 of it and 2^-8 of value (but not less
+// than 1e-30, where bf16 loses digits).
+struct GeluGradCheckArgs {
+  ConstTensor product, value, x;  // [m, n] bf16
+  uint64_t* count;                // in device memory
+};
+void count_gelu_grad_errors(device::CudaStream& stream, const GeluGradCheckArgs& args);
+
+}  // namespace trireme::kernels::cuda

@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+// Matrix products by cuBLASLt: a plan (descriptors and algorithm) for every kind of product that
+// was asked for, and how the algorithm was chosen.
+//
+// The library proposes up to 16 algorithms. Small products take the first. Large ones are measured
+// at their first use, while the device may still allocate, with the operands at hand and the result
+// in memory of its own. On a deterministic device an algorithm is admitted only if its result has
+// the bits of the first one's, so that the choice, which hangs on timings, cannot change a run.
+#pragma once
+
+#include <cublasLt.h>
+
+#include <compare>
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "base/dtype.h"
+#include "device/cuda/cuda_device.h"
+#include "kernels/cuda/gemm_choices.h"
+
+namespace trireme::kernels::cuda {
+
+enum class Epilogue : uint8_t { none, bias, gelu_grad };
+// What is added to the product: nothing, what d holds, or another matrix of d's type.
+enum class Addend : uint8_t { none, in_place, separate };
+
+// d [m, n] = alpha op(a) op(b) + beta c, then the epilogue: what a plan depends on. Row-major.
+struct Matmul {
+  int64_t m = 0, n = 0, k = 0;
+  bool trans_a = false, trans_b = false;
+  base::DType in = base::DType::f32, out = base::DType::f32;
+  Epilogue epilogue = Epilogue::none;
+  Addend addend = Addend::none;
+  int64_t a_stride = 0, b_stride = 0, c_stride = 0, d_stride = 0, aux_stride = 0;
+  // In bytes, one of 256, 16, 8, 4, 2; of absent operands 256.
+  int a_align = 256, b_align = 256, c_align = 256, d_align = 256, bias_align = 256, aux_align = 256;
+  int64_t workspace_bytes = 0;
+
+  auto operator<=>(const Matmul&) const = default;
+  double flops() const {
+    return 2.0 * static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k);
+  }
+  std::string to_string() const;
+};
+
+struct MatmulOperands {
+  const std::byte *a = nullptr, *b = nullptr;
+  const std::byte* c = nullptr;  // with Addend::separate only
+  std::byte* d = nullptr;
+  const std::byte* bias = nullptr;  // [n], type of d; with Epilogue::bias only
+  const std::byte* aux = nullptr;   // [m, n], bf16: with Epilogue::gelu_grad only
+  float alpha = 1, beta = 0;
+  std::byte* workspace = nullptr;
+};
+
+// Products of at least this size are measured.
+constexpr double least_measured_flops = 1e9;
+
+class GemmPlans {
+ public:
+  GemmPlans(device::CudaDevice& device, cublasLtHandle_t handle);
+
+  // Queues the product. False, and nothing is queued, when the library cannot do it or, for
+  // Epilogue::gelu_grad, when a product and a kernel are better.
+  bool multiply(device::CudaStream& stream, const Matmul& what, const MatmulOperands& operands);
+
+ private:
+  struct Plan {
+    cublasLtMatmulDescOpaque_t operation;
+    cublasLtMatrixLayoutOpaque_t a, b, c, d;  // the library's a is our b
+    cublasLtMatmulAlgo_t algo;
+    bool is_usable = false;
+    bool is_final = false;                         // nothing is left to measure
+    std::vector<cublasLtMatmulAlgo_t> candidates;  // until it is final
+  };
+
+  Plan& plan_of(device::CudaStream& stream, const Matmul& what, const MatmulOperands& operands);
+  void describe(Plan& plan, const Matmul& what) const;
+  void set_pointers(Plan& plan, const Matmul& what, const MatmulOperands& operands) const;
+  void find_candidates(Plan& plan, const Matmul& what);
+  bool accept(Plan& plan, const Matmul& what, const cublasLtMatmulAlgo_t& algo) const;
+  cublasStatus_t run(Plan& plan, const cublasLtMatmulAlgo_t& algo, const Matmul& what,
+                     const MatmulOperands& operands, device::CudaStream& stream) const;
+
+  // ---- gemm_measure.cpp
+  void measure(device::CudaStream& stream, Plan& plan, const Matmul& what,
+               const MatmulOperands& operands);
+  bool is_gelu_grad_right(device::CudaStream& stream, const Matmul& what,
+                          const MatmulOperands& operands, double seconds);
+  void report();
+
+  device::CudaDevice& device_;
+  cublasLtHandle_t handle_;
+  GemmChoices choices_;
+  std::map<Matmul, Plan> plans_;
+  int unreported_ = 0;  // measurements since the last report
+  double unreported_seconds_ = 0;
+};
+
+}  // namespace trireme::kernels::cuda

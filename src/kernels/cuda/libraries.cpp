@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kernels/cuda/libraries.h"
+
+#include <cudnn.h>
+#include <fmt/core.h>
+
+#include "base/error.h"
+#include "kernels/cuda/attention_plans.h"
+#include "kernels/cuda/gemm_plans.h"
+
+namespace trireme::kernels::cuda {
+namespace {
+
+// Both libraries count 13.1.0 as 130100.
+std::string version_text(size_t version) {
+  return fmt::format("{}.{}.{}", version / 10000, version / 100 % 100, version % 100);
+}
+
+}  // namespace
+
+void cublas_check(cublasStatus_t status, const char* what) {
+  if (status == CUBLAS_STATUS_SUCCESS) return;
+  throw base::DeviceError(fmt::format("cuBLASLt: {}: {} ({})", what,
+                                      cublasLtGetStatusString(status), static_cast<int>(status)));
+}
+
+std::string library_versions() {
+  return fmt::format("cuBLASLt {}, cuDNN {}", version_text(cublasLtGetVersion()),
+                     version_text(cudnnGetVersion()));
+}
+
+Libraries& Libraries::of(device::CudaDevice& device) {
+  std::unique_ptr<device::CudaDevice::KernelState>& state = device.kernel_state();
+  if (!state) state = std::make_unique<Libraries>(device);
+  return static_cast<Libraries&>(*state);
+}
+
+Libraries::Libraries(device::CudaDevice& device) : device_(device) {}
+
+Libraries::~Libraries() {
+  if (cublas_ != nullptr) static_cast<void>(cublasLtDestroy(cublas_));
+}
+
+cublasLtHandle_t Libraries::cublas() {
+  if (cublas_ == nullptr) cublas_check(cublasLtCreate(&cublas_), "creating a handle");
+  return cublas_;
+}
+
+GemmPlans& Libraries::gemm_plans() {
+  if (!gemm_plans_) gemm_plans_ = std::make_unique<GemmPlans>(device_, cublas());
+  return *gemm_plans_;
+}
+
+AttentionPlans& Libraries::attention_plans() {
+  if (!attention_plans_) attention_plans_ = std::make_unique<AttentionPlans>(device_);
+  return *attention_plans_;
+}
+
+}  // namespace trireme::kernels::cuda

@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the CUDA table keeps per device: library handles and the plans made with them. Like the rows
+// that use it, it belongs to the one host thread that queues work on the device.
+#pragma once
+
+#include <cublasLt.h>
+
+#include <memory>
+#include <string>
+
+#include "device/cuda/cuda_device.h"
+
+namespace trireme::kernels::cuda {
+
+class AttentionPlans;
+class GemmPlans;
+
+// Throws DeviceError unless `status` is success. `what` is what was tried, in words.
+void cublas_check(cublasStatus_t status, const char* what);
+
+// "cuBLASLt 13.1.0, cuDNN 9.14.0": the libraries that this process runs with. Needs no GPU.
+std::string library_versions();
+
+class Libraries final : public device::CudaDevice::KernelState {
+ public:
+  // Of this device; made at the first call.
+  static Libraries& of(device::CudaDevice& device);
+
+  explicit Libraries(device::CudaDevice& device);
+  ~Libraries() override;
+  Libraries(const Libraries&) = delete;
+  Libraries& operator=(const Libraries&) = delete;
+
+  // Each is made at its first use.
+  cublasLtHandle_t cublas();
+  GemmPlans& gemm_plans();
+  AttentionPlans& attention_plans();
+
+ private:
+  device::CudaDevice& device_;
+  cublasLtHandle_t cublas_ = nullptr;
+  std::unique_ptr<GemmPlans> gemm_plans_;
+  std::unique_ptr<AttentionPlans> attention_plans_;
+};
+
+}  // namespace trireme::kernels::cuda

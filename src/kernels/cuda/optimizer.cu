@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: Apache-2.0
+// The close of a step on the device: the decision (kernels/step_control.h), taken by one thread,
+// and one pass of AdamW over all parameters.
+//
+// AdamW reads gradient, master, m and v and writes master, m, v and the parameter: 30 bytes an
+// element with fp32 gradients and bf16 parameters, 28 with all in fp32.
+#include <type_traits>
+
+#include "kernels/cuda/elementwise.cuh"
+#include "kernels/cuda/rows.h"
+#include "kernels/step_control.h"
+#include "kernels/step_state.h"
+
+namespace trireme::kernels::cuda {
+namespace {
+
+__global__ void step_control_kernel(StepSums* sums, StepState* state, StepControlArgs args) {
+  close_step(*sums, *state, args);
+}
+
+struct Betas {
+  float beta1, beta2, eps, weight_decay;
+};
+
+template <typename Param, typename Grad>
+struct Pass {
+  Param* param;
+  float* master;  // where Param is f32: the same as param
+  float *m, *v;
+  const Grad* grad;
+  const StepState* state;
+  int64_t count;
+};
+
+// 1 / (1 - beta^t), which two threads compute for their block.
+__device__ float correction(float beta, int64_t t) {
+  return static_cast<float>(1 / (1 - pow(static_cast<double>(beta), static_cast<double>(t))));
+}
+
+constexpr int adamw_threads = 256;
+
+// At most 64 registers, so that 1,024 threads of a multiprocessor have 96 or more bytes each under
+// way.
+template <typename Param, typename Grad, int W>
+__global__ void __launch_bounds__(adamw_threads, 4)
+    adamw_kernel(Pass<Param, Grad> pass, Betas betas) {
+  if (pass.state->skip != 0) return;
+  __shared__ float factors[2];
+  if (threadIdx.x % warp_size == 0 && threadIdx.x < 2 * warp_size) {
+    const bool is_first = threadIdx.x == 0;
+    factors[is_first ? 0 : 1] =
+        correction(is_first ? betas.beta1 : betas.beta2, pass.state->applied);
+  }
+  __syncthreads();
+  const float m_factor = factors[0], v_factor = factors[1];
+  const auto new_m = static_cast<float>(1 - static_cast<double>(betas.beta1));
+  const auto new_v = static_cast<float>(1 - static_cast<double>(betas.beta2));
+  const float rate = pass.state->learning_rate, scale = pass.state->grad_scale;
+
+  for_each_chunk<W>({1, pass.count}, [&](int64_t, int64_t first, int64_t count) {
+    const auto grad = Chunk<Grad, W>::load(pass.grad + first, count);
+    auto p = Chunk<float, W>::load(pass.master + first, count);
+    auto m = Chunk<float, W>::load(pass.m + first, count);
+    auto v = Chunk<float, W>::load(pass.v + first, count);
+    Chunk<Param, W> param;
+#pragma unroll
+    for (int i = 0; i < W; ++i) {
+      const float g = load(&grad.at[i]) * scale;
+      m.at[i] = betas.beta1 * m.at[i] + new_m * g;
+      v.at[i] = betas.beta2 * v.at[i] + new_v * (g * g);
+      const float step = m.at[i] * m_factor / (sqrtf(v.at[i] * v_factor) + betas.eps);
+      p.at[i] -= rate * (step + betas.weight_decay * p.at[i]);
+      store(&param.at[i], p.at[i]);
+    }
+    p.store(pass.master + first, count);
+    m.store(pass.m + first, count);
+    v.store(pass.v + first, count);
+    if constexpr (!std::is_same_v<Param, float>) param.store(pass.param + first, count);
+  });
+}
+
+template <typename Param, typename Grad, int W>
+void launch_adamw(Stream& stream, const Pass<Param, Grad>& pass, const Betas& betas) {
+  // As many blocks as run at one time: each has a start of a microsecond (two powers).
+  device::CudaStream& cuda = device::cuda_stream(stream);
+  const int64_t resident = int64_t{4} * cuda.cuda_device().multiprocessors();
+  const int64_t blocks = std::min(ceil_div(ceil_div(pass.count, W), adamw_threads), resident);
+  adamw_kernel<Param, Grad, W>
+      <<<static_cast<unsigned>(blocks), adamw_threads, 0, cuda.handle()>>>(pass, betas);
+  check_launch("adamw");
+}
+
+bool is_aligned(const ConstTensor& t) { return reinterpret_cast<uintptr_t>(t.data) % 16 == 0; }
+
+}  // namespace
+
+void step_control(Stream& stream, const StepControlArgs& args) {
+  step_control_kernel<<<1, 1, 0, device::cuda_stream(stream).handle()>>>(
+      data<StepSums>(args.sums), data<StepState>(args.state), args);
+  check_launch("step_control");
+}
+
+void adamw(Stream& stream, const AdamwArgs& args) {
+  if (args.param.elements() == 0) return;
+  const Tensor& master = args.master ? args.master : args.param;
+  bool all_aligned = true;
+  for (const ConstTensor& t : {ConstTensor(args.param), ConstTensor(master), ConstTensor(args.m),
+                               ConstTensor(args.v), args.grad}) {
+    TRIREME_CHECK(t.is_contiguous(), "adamw: a tensor of {} elements has stride {}", t.elements(),
+                  t.row_stride);
+    all_aligned = all_aligned && is_aligned(t);
+  }
+  const Betas betas = {args.beta1, args.beta2, args.eps, args.weight_decay};
+  with_real_type(args.param.dtype, [&](auto* param_type) {
+    with_real_type(args.grad.dtype, [&](auto* grad_type) {
+      using Param = std::remove_pointer_t<decltype(param_type)>;
+      using Grad = std::remove_pointer_t<decltype(grad_type)>;
+      const Pass<Param, Grad> pass = {data<Param>(args.param), data<float>(master),
+                                      data<float>(args.m),     data<float>(args.v),
+                                      data<Grad>(args.grad),   data<StepState>(args.state),
+                                      args.param.elements()};
+      if (all_aligned) {
+        launch_adamw<Param, Grad, chunk_width<Param, Grad>>(stream, pass, betas);
+      } else {
+        launch_adamw<Param, Grad, 1>(stream, pass, betas);
+      }
+    });
+  });
+}
+
+}  // namespace trireme::kernels::cuda

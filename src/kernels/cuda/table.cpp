@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kernels/table.h"
+
+#include "kernels/cuda/rows.h"
+
+namespace trireme::kernels {
+
+const Kernels& cuda_kernels() {
+  static constexpr Kernels table = {
+      .gemm = cuda::gemm,
+      .embedding_forward = cuda::embedding_forward,
+      .embedding_backward = cuda::embedding_backward,
+      .norm_forward = cuda::norm_forward,
+      .norm_backward = cuda::norm_backward,
+      .rope_forward = cuda::rope_forward,
+      .rope_backward = cuda::rope_backward,
+      .attention_forward = cuda::attention_forward,
+      .attention_backward = cuda::attention_backward,
+      .swiglu_forward = cuda::swiglu_forward,
+      .swiglu_backward = cuda::swiglu_backward,
+      .gelu_forward = cuda::gelu_forward,
+      .cross_entropy_stats = cuda::cross_entropy_stats,
+      .cross_entropy_grad = cuda::cross_entropy_grad,
+      .fill = cuda::fill,
+      .copy = cuda::copy,
+      .accumulate = cuda::accumulate,
+      .init_normal = cuda::init_normal,
+      .sum_squares = cuda::sum_squares,
+      .step_control = cuda::step_control,
+      .adamw = cuda::adamw,
+  };
+  return table;
+}
+
+}  // namespace trireme::kernels
