@@ -1,40 +1,29 @@
 // SPDX-License-Identifier: Apache-2.0
 // trireme bench train: the speed of training steps on random tokens.
 #include <algorithm>
+#include <optional>
 #include <vector>
 
 #include "base/error.h"
 #include "base/json.h"
-#include "base/rng.h"
+#include "cli/bench_batches.h"
+#include "cli/bench_report.h"
+#include "cli/device_options.h"
 #include "cli/progress.h"
 #include "cli/row_times.h"
 #include "cli/verbs.h"
 #include "config/model_file.h"
+#include "device/accelerator.h"
 #include "engine/engine.h"
 #include "obs/clock.h"
+#include "train/fit.h"
+#include "train/peaks.h"
 #include "train/setup.h"
-#include "train/throughput.h"
-#include "train/trainer.h"
 
 namespace trireme::cli {
 namespace {
 
-class RandomTokens final : public engine::MicrobatchSource {
- public:
-  RandomTokens(int64_t vocab, int64_t sequences, int64_t seq_len)
-      : vocab_(static_cast<uint64_t>(vocab)), sequences_(sequences), seq_len_(seq_len) {}
-  void fill(int /*index*/, const engine::HostMicrobatch& out) override {
-    engine::set_equal_sequences(out, sequences_, seq_len_);
-    for (size_t t = 0; t < out.tokens.size(); ++t) {
-      out.tokens[t] = static_cast<int32_t>(base::rng_below(1, t, vocab_));
-      out.labels[t] = static_cast<int32_t>(base::rng_below(1, t + 1, vocab_));
-    }
-  }
-
- private:
-  uint64_t vocab_;
-  int64_t sequences_, seq_len_;
-};
+constexpr int64_t most_observed_steps = 3;
 
 spec::Recompute recompute_of(const std::string& name) {
   return name == "full"        ? spec::Recompute::full
@@ -42,100 +31,152 @@ spec::Recompute recompute_of(const std::string& name) {
                                : spec::Recompute::none;
 }
 
-int run(const Args& args) {
-  const double start = obs::steady_seconds();
-  const int64_t steps = args.integer("--steps"), warmup = args.integer("--warmup");
-  if (steps < 1 || warmup < 0) {
-    throw base::ConfigError(fmt::format("--steps {} --warmup {}: at least 1 and 0", steps, warmup));
-  }
-  if (!(args.number("--peak-tflops") >= 0)) {
-    throw base::ConfigError(
-        fmt::format("--peak-tflops {}: 0 (measure it) or above", args.text("--peak-tflops")));
-  }
-  const spec::ModelDims dims = config::model_from_file(args.text("--model"), model_folders());
-  const spec::ModelSpec model = spec::make_model(dims);
+spec::Plan plan_of(const Args& args, const spec::ModelSpec& model, const spec::Backend& backend) {
   const int64_t seq_len =
       args.integer("--seq") == 0 ? std::min<int64_t>(model.max_seq, 1024) : args.integer("--seq");
-  const spec::Plan plan =
-      spec::one_rank_plan(model,
-                          {.microbatch_sequences = args.integer("--micro-batch"),
-                           .seq_len = seq_len,
-                           .microbatches = args.small_integer("--accumulate"),
-                           .recipe = spec::recipe_from_name(args.text("--dtype")),
-                           .recompute = recompute_of(args.text("--recompute"))},
-                          {});
-  const config::System system{.device = args.text("--device"),
-                              .threads = args.integer("--threads")};
-  const auto device = train::make_device(system);
-  engine::Engine engine(*device, model, plan, {}, {});
-  RandomTokens source(dims.vocab, plan.microbatch_sequences, plan.seq_len);
+  if (args.integer("--head-chunk") < 0) {
+    throw base::ConfigError(
+        fmt::format("--head-chunk {}: 0 (chosen) or above", args.integer("--head-chunk")));
+  }
+  spec::Recipe recipe = spec::recipe_from_name(args.text("--dtype"));
+  recipe.grad = base::dtype_from_name(args.text("--grad-dtype"));
+  return spec::one_rank_plan(model,
+                             {.microbatch_sequences = args.integer("--micro-batch"),
+                              .seq_len = seq_len,
+                              .microbatches = args.small_integer("--accumulate"),
+                              .recipe = recipe,
+                              .recompute = recompute_of(args.text("--recompute")),
+                              .head_chunk_rows = args.integer("--head-chunk")},
+                             backend);
+}
+
+// Steps are queued without waiting for the device; events between them give their times.
+void time_steps(engine::Engine& engine, engine::MicrobatchSource& source, int64_t steps,
+                BenchResult& result) {
+  device::Stream& compute = engine.compute();
+  compute.synchronize();
+  const double begin = obs::steady_seconds();
+  std::vector<device::Event> events = {compute.record_timed()};
+  for (int64_t step = 0; step < steps; ++step) {
+    engine.step(source, 3e-4);
+    events.push_back(compute.record_timed());
+  }
+  compute.synchronize();
+  result.wall_seconds = obs::steady_seconds() - begin;
+  for (size_t i = 1; i < events.size(); ++i) {
+    result.seconds.push_back(compute.seconds_between(events[i - 1], events[i]));
+  }
+  result.first_seconds = result.seconds.front();
+  std::sort(result.seconds.begin(), result.seconds.end());
+}
+
+BenchResult measure(const Args& args, const spec::ModelSpec& model, const config::System& system,
+                    double start) {
+  const int64_t steps = args.integer("--steps"), warmup = args.integer("--warmup");
+  BenchResult result;
+  train::Platform platform = train::make_platform(system);
+  result.hardware = platform.hardware;
+  result.context_bytes = device::driver_used_bytes(*platform.device);
+  const spec::Plan plan = plan_of(args, model, platform.backend);
+  train::check_fits(model, plan, platform,
+                    {.micro_batch = "--micro-batch ",
+                     .accumulate = "--accumulate ",
+                     .head_chunk = "--head-chunk ",
+                     .grad_dtype = "--grad-dtype ",
+                     .recompute = "--recompute "});
+  engine::Engine engine(*platform.device, model, plan, platform.backend,
+                        {.capture = !args.flag("--no-capture")});
+  result.plan = engine.plan();
+  BenchBatches source(std::get<spec::HeadSpec>(model.layers.back()).vocab,
+                      plan.microbatch_sequences, plan.seq_len);
   Progress progress("bench train", "steps", steps + warmup);
-  RowTimes rows;
-  std::vector<double> seconds;
-  double startup = 0;
-  for (int64_t step = 0; step < steps + warmup; ++step) {
-    if (args.flag("--by-row") && step == warmup) engine.compute().set_observer(&rows);
-    const double begin = obs::steady_seconds();
+  for (int64_t step = 0; step < warmup; ++step) {
     engine.step(source, 3e-4);
     engine.compute().synchronize();
-    const double end = obs::steady_seconds();
-    if (step == 0) startup = end - start;
-    if (step >= warmup) seconds.push_back(end - begin);
+    if (step == 0) result.startup_seconds = obs::steady_seconds() - start;
     progress.update(step + 1);
   }
-  rows.close();
-  progress.finish();
-  if (args.flag("--by-row")) fmt::print(stderr, "{}", rows.text(steps));
-
-  std::sort(seconds.begin(), seconds.end());
-  const double median = seconds[seconds.size() / 2];
-  const double tokens = static_cast<double>(plan.microbatch_tokens() * plan.schedule.microbatches);
-  const bool is_given = args.number("--peak-tflops") > 0;
-  const double peak = is_given ? args.number("--peak-tflops") * 1e12
-                               : train::measure_peak_flops(train::thread_count(system.threads));
-  const train::Utilisation u = train::utilisation(model, engine.plan(), tokens / median, peak);
-  const spec::MemoryTable predicted = engine.plan().predicted.memory.front();
-  const spec::MemoryTable measured = engine.measured();
-  if (args.wants_json()) {
-    fmt::print("{}\n",
-               base::Json{{"ok", true},
-                          {"model", model.name},
-                          {"parameters", spec::parameter_count(model)},
-                          {"dtype", plan.recipe.name},
-                          {"threads", train::thread_count(system.threads)},
-                          {"tokens_per_second", tokens / median},
-                          {"ms_per_step", 1e3 * median},
-                          {"ms_per_step_fastest", 1e3 * seconds.front()},
-                          {"ms_per_step_slowest", 1e3 * seconds.back()},
-                          {"mfu", u.mfu},
-                          {"hfu", u.hfu},
-                          {"peak_tflops", peak / 1e12},
-                          {"peak_source", is_given ? "given" : "measured fp32 GEMM"},
-                          {"mfu_formula", "(6 N + 12 L h T) tokens/s / peak"},
-                          {"peak_bytes",
-                           {{"predicted", predicted.total()}, {"measured", measured.total()}}},
-                          {"startup_seconds", startup},
-                          {"loss", engine.report().mean_loss}}
-                   .dump());
-    return 0;
+  const double before = obs::steady_seconds();
+  time_steps(engine, source, steps, result);
+  if (warmup == 0) result.startup_seconds = before - start + result.first_seconds;
+  progress.update(steps + warmup);
+  result.was_captured = engine.is_captured();
+  result.loss = engine.report().mean_loss;
+  result.measured = engine.measured();
+  result.ledger_bytes = platform.device->ledger().live();
+  result.driver_used_bytes = device::driver_used_bytes(*platform.device);
+  if (args.flag("--by-row") || args.flag("--roofline")) {
+    train::OpTimeline timeline(engine.compute());
+    result.observed_steps = std::min(steps, most_observed_steps);
+    for (int64_t step = 0; step < result.observed_steps; ++step) {
+      timeline.start();
+      engine.step(source, 3e-4);
+      for (train::TimedOp& op : timeline.finish()) result.observed.push_back(std::move(op));
+    }
   }
-  fmt::print("{}\n", train::memory_table_text(predicted, measured));
-  fmt::print("tokens per second  {:.0f}\nms per step        {:.1f} ({:.1f} to {:.1f})\n",
-             tokens / median, 1e3 * median, 1e3 * seconds.front(), 1e3 * seconds.back());
-  fmt::print(
-      "MFU                {:.1f} % of {:.4f} TFLOP/s ({}), (6 N + 12 L h T) tokens/s / peak\n",
-      100 * u.mfu, peak / 1e12, is_given ? "given" : "measured fp32 GEMM");
-  fmt::print("first step after   {:.2f} s\n", startup);
+  progress.finish();
+  return result;
+}
+
+// After the engine is gone, so that start-up has none of this.
+BenchPeaks peaks_of(const Args& args, const config::System& system, const BenchResult& result) {
+  const base::DType dtype = result.plan.recipe.storage;
+  const auto known = train::known_flops(args.number("--peak-tflops"), result.hardware, dtype);
+  BenchPeaks peaks;
+  std::optional<train::Platform> platform;
+  const auto device = [&]() -> train::Platform& {
+    if (!platform) platform.emplace(train::make_platform(system));
+    return *platform;
+  };
+  if (!known || args.flag("--gemm-peak")) peaks.gemm = train::measure_flops(device(), dtype);
+  peaks.flops = known ? *known : *peaks.gemm;
+  if (args.flag("--roofline")) {
+    auto bandwidth = train::datasheet_bandwidth(result.hardware);
+    if (!bandwidth) bandwidth = train::measure_bandwidth(device());
+    peaks.roofline =
+        Roofline{family_times(result.observed, result.observed_steps), peaks.flops, *bandwidth};
+  }
+  return peaks;
+}
+
+int run(const Args& args) {
+  const double start = obs::steady_seconds();
+  if (args.integer("--steps") < 1 || args.integer("--warmup") < 0) {
+    throw base::ConfigError(fmt::format("--steps {} --warmup {}: at least 1 and 0",
+                                        args.integer("--steps"), args.integer("--warmup")));
+  }
+  if (!(args.number("--peak-tflops") >= 0)) {
+    throw base::ConfigError(fmt::format(
+        "--peak-tflops {}: 0 (the datasheet's, or measured) or above", args.text("--peak-tflops")));
+  }
+  const spec::ModelSpec model =
+      spec::make_model(config::model_from_file(args.text("--model"), model_folders()));
+  const config::System system = system_of(args);
+  const BenchResult result = measure(args, model, system, start);
+  if (args.flag("--by-row")) {
+    RowTimes rows;
+    rows.add(result.observed);
+    fmt::print(stderr, "{}", rows.text(result.observed_steps));
+  }
+  const BenchPeaks peaks = peaks_of(args, system, result);
+  const base::Json json = bench_json(args, model, result, peaks);
+  if (args.wants_json()) {
+    fmt::print("{}\n", json.dump());
+  } else {
+    print_bench(result, peaks, json);
+  }
   return 0;
 }
 
 }  // namespace
 
 Verb bench_train_verb() {
-  return {
+  Verb verb = {
       .name = "bench train",
       .summary = "Speed, memory and utilisation of training steps on random tokens",
       .details =
+          "Timed steps are queued without waiting for the device. --by-row and --roofline observe\n"
+          "up to three further steps, which run uncaptured.\n\n"
           "Examples:\n"
           "  trireme bench train --model gpt2-10m --micro-batch 8 --seq 256 --steps 6\n"
           "  trireme bench train --model llama-15m --dtype bf16 --by-row",
@@ -156,20 +197,37 @@ Verb bench_train_verb() {
             .fallback = "fp32",
             .help = "fp32 or bf16",
             .choices = {"fp32", "bf16"}},
+           {.name = "--grad-dtype",
+            .fallback = "f32",
+            .help = "In which gradients are summed",
+            .choices = {"f32", "bf16"}},
+           {.name = "--head-chunk",
+            .kind = Kind::integer,
+            .fallback = "0",
+            .help = "Rows of logits at one time; 0: chosen for the device"},
            {.name = "--recompute",
             .fallback = "none",
             .help = "Of blocks",
             .choices = {"none", "selective", "full"}},
-           {.name = "--device", .fallback = "auto", .help = "cpu or auto"},
-           {.name = "--threads", .kind = Kind::integer, .fallback = "0", .help = "0: all cores"},
+           {.name = "--no-capture",
+            .kind = Kind::flag,
+            .help = "Do not replay steps from a captured graph"},
            {.name = "--peak-tflops",
             .kind = Kind::number,
             .fallback = "0",
-            .help = "For MFU; 0: measured"},
+            .help = "For MFU; 0: the datasheet's, or measured"},
+           {.name = "--gemm-peak",
+            .kind = Kind::flag,
+            .help = "Also measure the peak of matrix products here"},
            {.name = "--by-row",
             .kind = Kind::flag,
-            .help = "Also time by operation and shape, on stderr"}},
+            .help = "Also time by operation and shape, on stderr"},
+           {.name = "--roofline",
+            .kind = Kind::flag,
+            .help = "Also FLOPs, bytes, time and bound by family of kernels"}},
       .run = run};
+  for (const Option& option : device_options()) verb.options.push_back(option);
+  return verb;
 }
 
 }  // namespace trireme::cli

@@ -6,12 +6,76 @@
 #include <thread>
 
 #include "base/json.h"
+#include "cli/device_options.h"
 #include "cli/verbs.h"
 #include "config/model_file.h"
-#include "train/throughput.h"
+#include "device/accelerator.h"
+#include "obs/number_text.h"
+#include "train/peaks.h"
+#include "train/setup.h"
 
 namespace trireme::cli {
 namespace {
+
+std::string version_text(int cuda_version) {
+  if (cuda_version == 0) return "none";
+  return fmt::format("{}.{}", cuda_version / 1000, cuda_version % 1000 / 10);
+}
+
+base::Json gpu_json(const device::GpuStatus& status) {
+  base::Json gpus = base::Json::array();
+  for (const device::GpuInfo& gpu : status.gpus) {
+    gpus.push_back({{"index", gpu.index},
+                    {"name", gpu.name},
+                    {"compute_capability", fmt::format("{}.{}", gpu.major, gpu.minor)},
+                    {"multiprocessors", gpu.multiprocessors},
+                    {"memory_bytes", gpu.total_bytes},
+                    {"memory_free_bytes", gpu.free_bytes},
+                    {"usable", gpu.is_usable},
+                    {"problem", gpu.problem}});
+  }
+  return {{"in_build", status.in_build},
+          {"built_for", status.built_for},
+          {"driver", version_text(status.driver_version)},
+          {"runtime", version_text(status.runtime_version)},
+          {"libraries", status.libraries},
+          {"gpus", gpus}};
+}
+
+void print_gpus(const device::GpuStatus& status) {
+  if (status.problem.empty()) {
+    fmt::print("device cuda    yes\n");
+  } else {
+    fmt::print("device cuda    no: {}\n", status.problem);
+  }
+  if (!status.in_build) return;
+  fmt::print("cuda           driver for CUDA {}, built with CUDA {} for sm {}; {}\n",
+             version_text(status.driver_version), version_text(status.runtime_version),
+             status.built_for, status.libraries);
+  for (const device::GpuInfo& gpu : status.gpus) {
+    fmt::print("gpu {:<11}{}, compute capability {}.{}, {} multiprocessors", gpu.index, gpu.name,
+               gpu.major, gpu.minor, gpu.multiprocessors);
+    if (gpu.is_usable) {
+      fmt::print(", {} free of {}\n", obs::bytes_text(gpu.free_bytes),
+                 obs::bytes_text(gpu.total_bytes));
+    } else {
+      fmt::print("\n               not usable: {}\n", gpu.problem);
+    }
+  }
+}
+
+// Measured peaks of one device.
+base::Json measured_json(const config::System& system) {
+  train::Platform platform = train::make_platform(system, default_cache_folder());
+  base::Json out = {{"device", platform.hardware}};
+  for (const base::DType dtype : {base::DType::f32, base::DType::bf16}) {
+    if (!platform.is_gpu() && dtype != base::DType::f32) continue;
+    const train::Peak peak = train::measure_flops(platform, dtype);
+    out[fmt::format("{}_tflops", base::name_of(dtype))] = peak.per_second / 1e12;
+  }
+  out["copy_tb_per_second"] = train::measure_bandwidth(platform).per_second / 1e12;
+  return out;
+}
 
 int run(const Args& args) {
   const auto cores = static_cast<int>(std::thread::hardware_concurrency());
@@ -19,18 +83,29 @@ int run(const Args& args) {
   std::error_code error;
   const auto disk = std::filesystem::space(".", error);
   const std::vector<std::string> models = config::model_names(model_folders());
-  const double peak = args.flag("--measure") ? train::measure_peak_flops(cores) : 0;
-
+  const device::GpuStatus status = device::gpu_status();
+  const bool has_gpu = status.problem.empty();
+  base::Json measured = base::Json::array();
+  if (args.flag("--measure")) {
+    measured.push_back(measured_json({.device = "cpu"}));
+    for (const device::GpuInfo& gpu : status.gpus) {
+      if (gpu.is_usable) measured.push_back(measured_json({.device = "cuda", .gpu = gpu.index}));
+    }
+  }
+  base::Json cuda = {{"name", "cuda"}, {"available", has_gpu}};
+  if (!has_gpu) cuda["reason"] = status.problem;
   base::Json out = {{"ok", true},
                     {"cores", cores},
                     {"memory_bytes", memory},
                     {"disk_free_bytes", error ? 0 : static_cast<int64_t>(disk.available)},
-                    {"devices",
-                     {{{"name", "cpu"}, {"available", true}},
-                      {{"name", "cuda"}, {"available", false}, {"reason", "not in this build"}}}},
+                    {"devices", {{{"name", "cpu"}, {"available", true}}, cuda}},
+                    {"cuda", gpu_json(status)},
                     {"ranks", {{{"name", "one rank"}, {"available", true}}}},
                     {"models", models}};
-  if (peak > 0) out["measured_peak_tflops"] = peak / 1e12;
+  if (!measured.empty()) {
+    out["measured_peak_tflops"] = measured.front()["f32_tflops"];
+    out["measured"] = measured;
+  }
   if (args.wants_json()) {
     fmt::print("{}\n", out.dump());
     return 0;
@@ -38,13 +113,19 @@ int run(const Args& args) {
   fmt::print("cores          {}\nmemory         {:.1f} GiB\ndisk free here {:.1f} GiB\n", cores,
              static_cast<double>(memory) / 0x1p30,
              error ? 0.0 : static_cast<double>(disk.available) / 0x1p30);
-  fmt::print("device cpu     yes\ndevice cuda    no (not in this build)\nranks          one\n");
-  fmt::print("models         {}\n",
+  fmt::print("device cpu     yes\n");
+  print_gpus(status);
+  fmt::print("ranks          one\nmodels         {}\n",
              models.empty() ? "none found: run from the source folder, or give a path" : "");
   for (const std::string& name : models) fmt::print("  {}\n", name);
-  if (peak > 0) {
-    fmt::print("measured peak  {:.4f} TFLOP/s (fp32 GEMM); for MFU: --system.peak_tflops={:.4f}\n",
-               peak / 1e12, peak / 1e12);
+  for (const base::Json& one : measured) {
+    fmt::print("measured peak  {}: {:.4f} TFLOP/s fp32", one["device"].get<std::string>(),
+               one["f32_tflops"].get<double>());
+    if (one.contains("bf16_tflops")) {
+      fmt::print(", {:.1f} TFLOP/s bf16", one["bf16_tflops"].get<double>());
+    }
+    fmt::print(" (GEMM), {:.3f} TB/s (copy); for MFU: --system.peak_tflops\n",
+               one["copy_tb_per_second"].get<double>());
   }
   return 0;
 }
@@ -57,7 +138,7 @@ Verb doctor_verb() {
           .details = "Examples:\n  trireme doctor\n  trireme doctor --measure --json",
           .options = {{.name = "--measure",
                        .kind = Kind::flag,
-                       .help = "Also measure the peak of matrix products (a second)"}},
+                       .help = "Also measure matrix products and copies (seconds)"}},
           .run = run};
 }
 

@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "base/json.h"
+#include "cli/device_options.h"
 #include "cli/progress.h"
 #include "cli/verbs.h"
 #include "data/token_data.h"
@@ -45,11 +46,11 @@ int run(const Args& args) {
     throw base::ConfigError(
         fmt::format("{}: {} tokens; a loss needs at least 2", data->name(), data->tokens()));
   }
-  train::Inference model(args.text("--weights"),
-                         {.sequences = args.integer("--batch"),
-                          .seq_len = args.integer("--seq"),
-                          .dtype = args.text("--dtype"),
-                          .system = {.threads = args.integer("--threads")}});
+  train::Inference model(args.text("--weights"), {.sequences = args.integer("--batch"),
+                                                  .seq_len = args.integer("--seq"),
+                                                  .dtype = args.text("--dtype"),
+                                                  .system = system_of(args),
+                                                  .batch_option = "--batch "});
   data::check_vocabulary(*data, model.dims().vocab, {});
   const Windows windows{*data, model.seq_len()};
   int64_t count = windows.count();
@@ -105,7 +106,7 @@ int run(const Args& args) {
 }  // namespace
 
 Verb eval_verb() {
-  return {
+  Verb verb = {
       .name = "eval",
       .summary = "Loss of trained weights on a data set, per sequence and in all",
       .details =
@@ -138,9 +139,10 @@ Verb eval_verb() {
             .fallback = "fp32",
             .help = "fp32 or bf16",
             .choices = {"fp32", "bf16"}},
-           {.name = "--threads", .kind = Kind::integer, .fallback = "0", .help = "0: all cores"},
            {.name = "--per-sequence", .kind = Kind::flag, .help = "Also a line per sequence"}},
       .run = run};
+  for (const Option& option : device_options()) verb.options.push_back(option);
+  return verb;
 }
 
 }  // namespace trireme::cli

@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "base/json.h"
+#include "cli/device_options.h"
 #include "cli/verbs.h"
 #include "train/inference.h"
 
@@ -42,9 +43,9 @@ std::vector<int32_t> prompt_of(const Args& args, int64_t vocab) {
 }
 
 int run(const Args& args) {
-  train::Inference model(args.text("weights"), {.seq_len = args.integer("--seq"),
-                                                .dtype = args.text("--dtype"),
-                                                .system = {.threads = args.integer("--threads")}});
+  train::Inference model(
+      args.text("weights"),
+      {.seq_len = args.integer("--seq"), .dtype = args.text("--dtype"), .system = system_of(args)});
   const std::vector<int32_t> prompt = prompt_of(args, model.dims().vocab);
   const train::SampleOptions options{.temperature = args.number("--temperature"),
                                      .top_k = args.integer("--top-k"),
@@ -78,7 +79,7 @@ int run(const Args& args) {
 }  // namespace
 
 Verb generate_verb() {
-  return {
+  Verb verb = {
       .name = "generate",
       .summary = "Continue a text with trained weights",
       .details =
@@ -115,9 +116,10 @@ Verb generate_verb() {
            {.name = "--dtype",
             .fallback = "fp32",
             .help = "fp32 or bf16",
-            .choices = {"fp32", "bf16"}},
-           {.name = "--threads", .kind = Kind::integer, .fallback = "0", .help = "0: all cores"}},
+            .choices = {"fp32", "bf16"}}},
       .run = run};
+  for (const Option& option : device_options()) verb.options.push_back(option);
+  return verb;
 }
 
 }  // namespace trireme::cli

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Time by operation and shape. Streams must be inline: an operation then runs between its own
-// report and the next one, and the time between is its time.
+// Time by operation and shape, from the events of observed steps.
 #pragma once
 
 #include <algorithm>
@@ -9,43 +8,45 @@
 #include <utility>
 #include <vector>
 
-#include "kernels/ops.h"
-#include "obs/clock.h"
+#include "train/op_timeline.h"
 
 namespace trireme::cli {
 
-class RowTimes final : public kernels::OpObserver {
+class RowTimes {
  public:
-  void op(const device::Stream& /*stream*/, const spec::OpCost& cost) override {
-    close();
-    open_ = fmt::format("{} {}x{}x{}", spec::name_of(cost.kind), cost.m, cost.n, cost.k);
-    flops_[open_] += cost.flops;
-    begin_ = obs::steady_seconds();
-  }
-
-  // Ends the operation that runs last.
-  void close() {
-    if (!open_.empty()) seconds_[open_] += obs::steady_seconds() - begin_;
-    open_.clear();
+  void add(const std::vector<train::TimedOp>& ops) {
+    for (const train::TimedOp& op : ops) {
+      Row& row = rows_[fmt::format("{} {}x{}x{}", train::op_name(op.cost), op.cost.m, op.cost.n,
+                                   op.cost.k)];
+      row.seconds += op.seconds();
+      row.flops += op.cost.flops;
+      row.bytes += static_cast<double>(op.cost.bytes);
+      ++row.count;
+    }
   }
 
   std::string text(int64_t steps) const {
-    std::vector<std::pair<double, std::string>> rows;
-    for (const auto& [name, seconds] : seconds_) rows.emplace_back(seconds, name);
-    std::sort(rows.rbegin(), rows.rend());
+    std::vector<std::pair<double, std::string>> order;
+    for (const auto& [name, row] : rows_) order.emplace_back(row.seconds, name);
+    std::sort(order.rbegin(), order.rend());
     std::string out;
-    for (const auto& [seconds, name] : rows) {
-      out += fmt::format("{:9.3f} ms a step  {:6.1f} GFLOP/s  {}\n",
-                         1e3 * seconds / static_cast<double>(steps),
-                         flops_.at(name) / seconds / 1e9, name);
+    const auto n = static_cast<double>(steps);
+    for (const auto& [seconds, name] : order) {
+      const Row& row = rows_.at(name);
+      const double at_least = std::max(seconds, 1e-9);
+      out += fmt::format("{:9.3f} ms a step  {:5.0f} x  {:9.1f} GFLOP/s  {:8.1f} GB/s  {}\n",
+                         1e3 * seconds / n, static_cast<double>(row.count) / n,
+                         row.flops / at_least / 1e9, row.bytes / at_least / 1e9, name);
     }
     return out;
   }
 
  private:
-  std::string open_;
-  double begin_ = 0;
-  std::map<std::string, double> seconds_, flops_;
+  struct Row {
+    double seconds = 0, flops = 0, bytes = 0;
+    int64_t count = 0;
+  };
+  std::map<std::string, Row> rows_;
 };
 
 }  // namespace trireme::cli

@@ -4,11 +4,13 @@
 
 #include "base/error.h"
 #include "base/json.h"
+#include "cli/device_options.h"
 #include "cli/progress.h"
 #include "cli/verbs.h"
 #include "config/config.h"
 #include "config/schema.h"
 #include "obs/number_text.h"
+#include "train/throughput.h"
 #include "train/trainer.h"
 
 namespace trireme::cli {
@@ -39,6 +41,9 @@ base::Json summary_json(const train::TrainSummary& s) {
                     {"skipped_steps", s.skipped_steps},
                     {"stopped", s.was_stopped},
                     {"parameters", s.parameters},
+                    {"device", s.hardware},
+                    {"captured", s.was_captured},
+                    {"startup_seconds", s.startup_seconds},
                     {"train_seconds", s.seconds},
                     {"tokens_per_second", s.tokens_per_second},
                     {"loss", s.loss},
@@ -47,8 +52,20 @@ base::Json summary_json(const train::TrainSummary& s) {
                     {"run_folder", s.run_folder.string()},
                     {"weights", s.weights.string()}};
   if (s.validation_loss) out["validation_loss"] = *s.validation_loss;
-  if (s.mfu) out["mfu"] = *s.mfu;
-  if (s.hfu) out["hfu"] = *s.hfu;
+  if (s.mfu) {
+    out["mfu"] = *s.mfu;
+    out["hfu"] = *s.hfu;
+    out["mfu_formula"] = train::mfu_formula;
+    out["peak_tflops"] = s.peak_flops / 1e12;
+    out["peak_source"] = s.peak_source;
+  }
+  if (s.gemm_utilisation) out["utilisation_of_gemm_peak"] = *s.gemm_utilisation;
+  if (s.driver_used_bytes > 0) {
+    out["ledger_bytes"] = s.ledger_bytes;
+    out["driver_used_bytes"] = s.driver_used_bytes;
+    out["library_bytes"] = s.driver_used_bytes - s.ledger_bytes;
+  }
+  if (!s.trace.empty()) out["trace"] = s.trace.string();
   return out;
 }
 
@@ -66,8 +83,13 @@ void print_summary(const train::TrainSummary& s, bool with_curve) {
   fmt::print("loss {:.4f} nats per token", s.loss);
   if (s.validation_loss) fmt::print(", validation {:.4f}", *s.validation_loss);
   if (s.skipped_steps > 0) fmt::print(", {} steps skipped", s.skipped_steps);
-  if (s.mfu) fmt::print(", MFU {:.1f} %, HFU {:.1f} %", 100 * *s.mfu, 100 * *s.hfu);
+  if (s.mfu) {
+    fmt::print(", MFU {:.1f} %, HFU {:.1f} % of {:g} TFLOP/s ({})", 100 * *s.mfu, 100 * *s.hfu,
+               s.peak_flops / 1e12, s.peak_source);
+  }
+  if (s.gemm_utilisation) fmt::print(", {:.1f} % of GEMM here", 100 * *s.gemm_utilisation);
   fmt::print("\n");
+  if (!s.trace.empty()) fmt::print("trace in {}\n", s.trace.string());
   if (!s.weights.empty()) fmt::print("weights in {}\n", s.weights.string());
 }
 
@@ -83,7 +105,12 @@ int run(const Args& args) {
   if (args.has("--init-from")) {
     options.overrides.push_back("training.init_from=" + args.text("--init-from"));
   }
+  if (args.has("--device")) options.overrides.push_back("system.device=" + args.text("--device"));
   const config::Config config = config::load(args.text("config"), options);
+  const train::TraceSteps trace =
+      args.has("--trace-steps")
+          ? train::trace_steps_from(args.text("--trace-steps"), config.training.steps)
+          : train::TraceSteps{};
   std::signal(SIGINT, on_stop);
   std::signal(SIGTERM, on_stop);
   std::signal(SIGUSR1, on_save);
@@ -92,7 +119,9 @@ int run(const Args& args) {
       .line = [&progress](std::string_view text) { progress.line(text); },
       .progress = [&progress](int64_t done, std::string_view note) { progress.update(done, note); },
       .stop = &stop_asked,
-      .save = &save_asked};
+      .save = &save_asked,
+      .trace = trace,
+      .cache_folder = default_cache_folder()};
   const train::TrainSummary summary = train::train(
       config, args.flag("--overwrite") ? obs::RunMode::overwrite : obs::RunMode::fresh, hooks);
   progress.finish();
@@ -115,7 +144,13 @@ Verb train_verb() {
           "lists them. The resolved configuration is written to run.json in the run's folder and\n"
           "can be run again from there. Ctrl-C or SIGTERM finishes the step, saves the weights "
           "and\n"
-          "ends; SIGUSR1 saves and goes on.\n\nExamples:\n"
+          "ends; SIGUSR1 saves and goes on.\n"
+          "--trace-steps writes trace_steps_first-last.json to the run's folder, for\n"
+          "ui.perfetto.dev: every operation on its stream with layer, shape and cost, and when "
+          "the\n"
+          "host queued it. Traced steps are not replayed from a captured graph, so they are "
+          "slower\n"
+          "where launches count.\n\nExamples:\n"
           "  trireme train configs/kjv.toml\n"
           "  trireme train configs/kjv.toml --training.steps=300 --job.dump_folder=runs/short\n"
           "  trireme train runs/kjv/run.json --overwrite --json",
@@ -123,6 +158,9 @@ Verb train_verb() {
                   {.name = "--keys",
                    .kind = Kind::flag,
                    .help = "Print every key of a configuration, and end"},
+                  {.name = "--device", .help = "auto, cuda or cpu; sets system.device"},
+                  {.name = "--trace-steps",
+                   .help = "first:last, as 3:5: write a Chrome trace of these steps"},
                   {.name = "--init-from", .help = "Start from these Hugging Face weights"},
                   {.name = "--overwrite",
                    .kind = Kind::flag,

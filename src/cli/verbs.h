@@ -15,6 +15,7 @@ Verb generate_verb();
 std::vector<Verb> data_verbs();
 Verb doctor_verb();
 Verb bench_train_verb();
+Verb bench_gpu_verb();
 
 std::vector<Verb> all_verbs();
 

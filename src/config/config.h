@@ -54,6 +54,7 @@ struct Training {
   int64_t steps = 1000;
   std::string dtype = "fp32";
   std::string grad_dtype = "f32";
+  int64_t head_chunk_rows = 0;
   bool document_mask = false;
   std::string init_from;
 };
@@ -97,6 +98,9 @@ struct Parallelism {
 
 struct System {
   std::string device = "auto";
+  int64_t gpu = 0;
+  std::string determinism = "l1";
+  std::string cache_folder;
   int64_t threads = 0;
   double peak_tflops = 0;
 };

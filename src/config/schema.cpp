@@ -119,6 +119,8 @@ std::vector<Key> keys_of(Config& c) {
            "format of parameters and activations; bf16 keeps fp32 master weights");
   k.choice("grad_dtype", c.training.grad_dtype, {"f32", "bf16"},
            "format in which gradients are accumulated");
+  k.number("head_chunk_rows", c.training.head_chunk_rows, {.low = 0, .high = 1 << 30},
+           "rows of logits that exist at one time; 0: chosen for the device");
   k.boolean("document_mask", c.training.document_mask,
             "attention does not cross the borders of documents");
   k.text("init_from", c.training.init_from,
@@ -169,11 +171,20 @@ std::vector<Key> keys_of(Config& c) {
            "ranks that share the experts");
 
   k.section("system");
-  k.choice("device", c.system.device, {"cpu", "auto"}, "where to run");
+  k.choice("device", c.system.device, {"auto", "cuda", "cpu"},
+           "where to run; auto: a GPU if one can be used, else the CPU");
+  k.number("gpu", c.system.gpu, {.low = 0, .high = 1023},
+           "which GPU, counted from 0 as `trireme doctor` lists them");
+  k.choice("determinism", c.system.determinism, {"l1", "fast"},
+           "l1: the same bits in repeated runs; fast: also kernels whose order of sums varies");
+  k.text("cache_folder", c.system.cache_folder,
+         "where measured choices of GPU algorithms are kept; empty: the folder named by "
+         "TRIREME_CACHE_DIR, else trireme in XDG_CACHE_HOME, else ~/.cache/trireme");
   k.number("threads", c.system.threads, {.low = 0, .high = 4096},
            "threads of the CPU device; 0: one per core");
   k.number("peak_tflops", c.system.peak_tflops, at_least(0),
-           "peak of the device in 10^12 operations/s, for MFU; 0: unknown");
+           "peak of the device in 10^12 operations/s, for MFU; 0: the datasheet's where the GPU is "
+           "known, else that of measured matrix products on a GPU, else none");
 
   k.section("debug");
   k.number("seed", c.debug.seed, {.low = 0, .high = 9e15},

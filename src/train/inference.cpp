@@ -8,7 +8,7 @@
 #include "base/error.h"
 #include "ckpt/hf_weights.h"
 #include "config/model_file.h"
-#include "train/setup.h"
+#include "train/fit.h"
 
 namespace trireme::train {
 namespace {
@@ -50,15 +50,16 @@ Inference::Inference(const std::filesystem::path& weights, const InferenceOption
     : dims_(dims_of(weights)), sequences_(o.sequences) {
   const spec::ModelSpec model = spec::make_model(dims_);
   seq_len_ = o.seq_len == 0 ? model.max_seq : o.seq_len;
+  platform_ = make_platform(o.system);
   const spec::Plan plan = spec::one_rank_plan(model,
                                               {.microbatch_sequences = sequences_,
                                                .seq_len = seq_len_,
                                                .recipe = spec::recipe_from_name(o.dtype),
                                                .recompute = spec::Recompute::full,
                                                .inference = true},
-                                              {});
-  device_ = make_device(o.system);
-  engine_ = std::make_unique<engine::Engine>(*device_, model, plan, spec::Backend{},
+                                              platform_.backend);
+  check_fits(model, plan, platform_, {.micro_batch = o.batch_option});
+  engine_ = std::make_unique<engine::Engine>(*platform_.device, model, plan, platform_.backend,
                                              engine::EngineOptions{});
   ckpt::import_hf(weights, dims_, [this](const std::string& name, std::span<const float> values) {
     engine_->write_weights(name, values);

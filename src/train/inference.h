@@ -11,10 +11,10 @@
 #include <vector>
 
 #include "config/config.h"
-#include "device/device.h"
 #include "engine/engine.h"
 #include "spec/model.h"
 #include "train/sample.h"
+#include "train/setup.h"
 
 namespace trireme::train {
 
@@ -23,6 +23,7 @@ struct InferenceOptions {
   int64_t seq_len = 0;  // 0: the model's longest
   std::string dtype = "fp32";
   config::System system;
+  std::string batch_option;  // how the user sets `sequences`, "--batch "; empty: not at all
 };
 
 class Inference {
@@ -34,6 +35,7 @@ class Inference {
   int64_t seq_len() const { return seq_len_; }
   int64_t sequences() const { return sequences_; }
   const engine::Engine& engine() const { return *engine_; }
+  const Platform& platform() const { return platform_; }
 
   // Loss of each sequence of a micro-batch: tokens and labels are [sequences, seq_len]; a negative
   // label has no loss.
@@ -54,7 +56,7 @@ class Inference {
  private:
   spec::ModelDims dims_;
   int64_t sequences_, seq_len_;
-  std::unique_ptr<device::Device> device_;
+  Platform platform_;
   std::unique_ptr<engine::Engine> engine_;
 };
 

@@ -6,10 +6,41 @@
 
 #include "base/check.h"
 #include "base/error.h"
+#include "device/accelerator.h"
 #include "device/cpu/cpu_device.h"
 #include "kernels/table.h"
 
 namespace trireme::train {
+namespace {
+
+Platform cpu_platform(const config::System& system) {
+  const int threads = thread_count(system.threads);
+  Platform platform;
+  platform.device = std::make_unique<device::CpuDevice>(
+      kernels::cpu_kernels(), device::CpuDevice::Options{.threads = threads});
+  platform.backend = spec::cpu_backend();
+  platform.hardware = fmt::format("CPU, {} thread{}", threads, threads == 1 ? "" : "s");
+  return platform;
+}
+
+Platform gpu_platform(const config::System& system, const device::GpuStatus& status,
+                      const std::filesystem::path& default_cache) {
+  const bool is_deterministic = system.determinism != "fast";
+  Platform platform;
+  platform.device = device::make_gpu(
+      kernels::cuda_kernels(),
+      {.index = static_cast<int>(system.gpu),
+       .deterministic = is_deterministic,
+       .cache_folder = system.cache_folder.empty() ? default_cache
+                                                   : std::filesystem::path(system.cache_folder)});
+  platform.backend = spec::cuda_backend(is_deterministic);
+  const device::GpuInfo& gpu = status.gpus.at(static_cast<size_t>(system.gpu));
+  platform.hardware = gpu.name;
+  platform.memory_bytes = gpu.total_bytes;
+  return platform;
+}
+
+}  // namespace
 
 int thread_count(int64_t asked) {
   constexpr int64_t most = 4096;  // as system.threads
@@ -21,16 +52,34 @@ int thread_count(int64_t asked) {
   return static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
 }
 
-std::unique_ptr<device::Device> make_device(const config::System& system) {
-  if (system.device != "cpu" && system.device != "auto") {
-    throw base::ConfigError(
-        fmt::format("device '{}': this build has cpu; auto chooses it", system.device));
+Platform make_platform(const config::System& system, const std::filesystem::path& default_cache) {
+  const std::string& name = system.device;
+  if (name != "auto" && name != "cuda" && name != "cpu") {
+    throw base::ConfigError(fmt::format("device '{}': must be one of auto, cuda, cpu", name));
   }
-  return std::make_unique<device::CpuDevice>(
-      kernels::cpu_kernels(), device::CpuDevice::Options{.threads = thread_count(system.threads)});
+  if (system.determinism != "l1" && system.determinism != "fast") {
+    throw base::ConfigError(
+        fmt::format("determinism '{}': must be one of l1, fast", system.determinism));
+  }
+  if (name == "cpu") return cpu_platform(system);
+  // Asked before the device is made: asking touches every GPU.
+  const device::GpuStatus status = device::gpu_status();
+  if (name == "auto" && !status.problem.empty()) return cpu_platform(system);
+  return gpu_platform(system, status, default_cache);
 }
 
-spec::Plan make_plan(const config::Config& c, const spec::ModelSpec& model) {
+std::string determinism_text(const Platform& platform) {
+  if (!platform.is_gpu()) return "repeated runs give the same bits, on any number of threads";
+  if (platform.backend.deterministic) {
+    return "l1: repeated runs give the same bits; attention's backward sums dQ in a fixed order, "
+           "which takes time and scratch that `fast` saves";
+  }
+  return "fast: repeated runs differ in the last bits: cuDNN's standard attention backward, whose "
+         "dQ sums vary from run to run; algorithms of matrix products chosen by speed alone";
+}
+
+spec::Plan make_plan(const config::Config& c, const spec::ModelSpec& model,
+                     const spec::Backend& backend) {
   spec::Recipe recipe = spec::recipe_from_name(c.training.dtype);
   recipe.grad = base::dtype_from_name(c.training.grad_dtype);
   const std::string& mode = c.activation_checkpoint.mode;
@@ -43,8 +92,10 @@ spec::Plan make_plan(const config::Config& c, const spec::ModelSpec& model) {
        .seq_len = c.training.seq_len,
        .microbatches = static_cast<int>(c.training.global_batch_size / c.training.local_batch_size),
        .recipe = recipe,
-       .recompute = recompute},
-      {});
+       .recompute = recompute,
+       .head_chunk_rows = c.training.head_chunk_rows,
+       .document_mask = c.training.document_mask},
+      backend);
 }
 
 engine::EngineOptions make_engine_options(const config::Config& c) {

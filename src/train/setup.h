@@ -2,7 +2,10 @@
 // From a configuration to the things that run: device, plan, engine options.
 #pragma once
 
+#include <cstdint>
+#include <filesystem>
 #include <memory>
+#include <string>
 
 #include "config/config.h"
 #include "device/device.h"
@@ -15,10 +18,25 @@ namespace trireme::train {
 // Threads to use: `asked`, or all cores of this machine for 0.
 int thread_count(int64_t asked);
 
-// Throws ConfigError for a device that this build or machine does not have.
-std::unique_ptr<device::Device> make_device(const config::System&);
+// A device and what the planner must know of its kernels.
+struct Platform {
+  std::unique_ptr<device::Device> device;
+  spec::Backend backend;
+  std::string hardware;      // "NVIDIA H200", or "CPU, 8 threads"
+  int64_t memory_bytes = 0;  // of the whole GPU; 0: not known
 
-spec::Plan make_plan(const config::Config&, const spec::ModelSpec&);
+  bool is_gpu() const { return backend.name == "cuda"; }
+};
+
+// "auto" takes a GPU where one can be used, and the CPU otherwise. `default_cache` serves where
+// system.cache_folder is empty. Throws ConfigError for a device that this build or machine does not
+// have, with the reason.
+Platform make_platform(const config::System&, const std::filesystem::path& default_cache = {});
+
+// What the platform promises about repeated runs, and at what price, in words.
+std::string determinism_text(const Platform&);
+
+spec::Plan make_plan(const config::Config&, const spec::ModelSpec&, const spec::Backend&);
 engine::EngineOptions make_engine_options(const config::Config&);
 optim::LrSchedule make_lr_schedule(const config::Config&);
 

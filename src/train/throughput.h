@@ -22,7 +22,7 @@ struct Utilisation {
 Utilisation utilisation(const spec::ModelSpec&, const spec::Plan&, double tokens_per_second,
                         double peak_flops);
 
-// FLOPs per second of the best of a few large fp32 products on this many threads: a measured peak.
-double measure_peak_flops(int threads);
+// The formula as text.
+constexpr const char* mfu_formula = "(6 N + 12 L h T) tokens/s / peak";
 
 }  // namespace trireme::train

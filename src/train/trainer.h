@@ -15,32 +15,42 @@
 #include "obs/curve.h"
 #include "obs/run_dir.h"
 #include "spec/plan.h"
+#include "train/trace.h"
 
 namespace trireme::train {
 
 // What a run tells the outside, and is told by it. Every member may be left empty.
 struct TrainHooks {
   std::function<void(std::string_view)> line;                         // a line for people
-  std::function<void(int64_t done, std::string_view note)> progress;  // after every step
+  std::function<void(int64_t done, std::string_view note)> progress;  // after a step is queued
   const std::atomic<bool>* stop = nullptr;  // true: finish the step, save, return
   std::atomic<bool>* save = nullptr;        // true: save after this step; set back to false
+  TraceSteps trace;                         // written to trace_steps_<first>-<last>.json of the run
+  std::filesystem::path cache_folder;       // where system.cache_folder is empty
 };
 
 struct TrainSummary {
   int64_t steps = 0, tokens = 0, skipped_steps = 0;
   int64_t parameters = 0;
   double seconds = 0;            // of training steps, without start-up, validation and saving
+  double startup_seconds = 0;    // until the first step was finished
   double tokens_per_second = 0;  // median over logged stretches
   double loss = 0;               // of the last step
   std::optional<double> validation_loss;
-  std::optional<double> mfu, hfu;
-  bool was_stopped = false;
+  std::optional<double> mfu, hfu, gemm_utilisation;
+  double peak_flops = 0;  // that mfu and hfu refer to
+  std::string peak_source;
+  bool was_stopped = false, was_captured = false;
   spec::MemoryTable predicted, measured;
-  std::filesystem::path run_folder, weights;  // weights: empty if none were saved
+  int64_t ledger_bytes = 0, driver_used_bytes = 0;  // driver: by anyone; 0 on a CPU
+  std::string hardware;
+  std::filesystem::path run_folder, weights, trace;  // empty if none was written
   std::vector<obs::CurvePoint> loss_curve, validation_curve;
 };
 
-// Throws ConfigError or IoError before anything is trained if data, model or folders do not fit.
+// Throws ConfigError, IoError or OutOfMemory before anything is trained if data, model, folders or
+// memory do not fit. The host waits for the device at steps that log, validate or save, at the
+// first and the last one, and nowhere else.
 TrainSummary train(const config::Config&, obs::RunMode, const TrainHooks&);
 
 // Predicted and measured bytes side by side, as a table.

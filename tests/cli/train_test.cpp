@@ -81,6 +81,24 @@ TEST(TrainTest, says_one_line_a_step_and_a_summary) {
   }
 }
 
+TEST(TrainTest, traces_the_steps_that_are_asked_for) {
+  const Scratch s;
+  write_tiny(s);
+  const base::Json summary = trireme_json(s, {"train", "tiny_run.toml", "--trace-steps", "2:3"});
+  EXPECT_EQ(summary["trace"], "run/trace_steps_2-3.json");
+  const base::Json trace = only_object(s.read("run/trace_steps_2-3.json"));
+  EXPECT_EQ(trace["otherData"]["host_waits_inside_steps"], 0);
+  int steps = 0;
+  for (const base::Json& event : trace["traceEvents"]) {
+    steps += event["name"] == "step 2" || event["name"] == "step 3" ? 1 : 0;
+  }
+  EXPECT_EQ(steps, 4);  // on the stream and on the host
+}
+
+TEST(TrainTest, a_trace_changes_no_bit) {
+  EXPECT_TRUE(weights_after({}) == weights_after({"--trace-steps", "2:3"}));
+}
+
 TEST(TrainTest, run_json_gives_the_same_weights_again) {
   const Scratch s;
   write_tiny(s);

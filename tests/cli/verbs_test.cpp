@@ -25,7 +25,7 @@ TEST(VerbsTest, every_verb_has_help_with_examples) {
   const Outcome all = trireme(s, {"--help"});
   EXPECT_EQ(all.exit_code, 0);
   for (const char* verb : {"train", "eval", "generate", "data build", "data inspect", "data synth",
-                           "data ngram", "bench train", "doctor"}) {
+                           "data ngram", "bench train", "bench gpu", "doctor"}) {
     std::vector<std::string> args = words_of(verb);
     EXPECT_NE(all.out.find("\n  " + args.front()), std::string::npos) << verb << "\n" << all.out;
     args.emplace_back("--help");
@@ -58,6 +58,12 @@ TEST(VerbsTest, json_is_one_object_for_every_verb) {
   }
   EXPECT_EQ(speed["peak_bytes"]["predicted"], speed["peak_bytes"]["measured"]);
   EXPECT_EQ(speed["peak_source"], "given");
+  const base::Json roofline = trireme_json(
+      s, {"bench", "train", "--model", "tiny.toml", "--micro-batch", "2", "--seq", "16", "--steps",
+          "2", "--peak-tflops", "1", "--roofline", "--no-capture"})["roofline"];
+  double share = 0;
+  for (const base::Json& family : roofline["families"]) share += family["of_step"].get<double>();
+  EXPECT_NEAR(share, 1, 1e-6);
 }
 
 TEST(VerbsTest, output_that_cannot_be_written_is_an_error) {

@@ -21,6 +21,7 @@ enum class How : uint8_t {
   here,     // this test runs it, in the order of the table
   started,  // the same, and asks it to stop after its first steps
   script,   // a script of this tree that people run by itself
+  gpu,      // needs a GPU; this test wants the reason where there is none
 };
 
 struct Known {
@@ -35,6 +36,22 @@ const std::vector<Known> known_commands = {
     {"./bench/compare_torch_cpu.sh", How::script},
     {"tests/fuzz/run.sh", How::script},
     {"tests/fuzz/run.sh 60 config", How::script},
+
+    {"scripts/test_gpu.sh", How::script},
+    {"scripts/test_gpu.sh --build-only", How::script},
+    {"scripts/test_gpu.sh --memcheck --hf deps", How::script},
+    {"scripts/compare_gpu.sh --peers ../shared/bench llama-1b:8 gpt2-124m:64", How::script},
+
+    {"trireme train configs/kjv.toml --device cuda --training.dtype=bf16", How::gpu},
+    {"trireme train configs/kjv.toml --device cuda --trace-steps 3:5", How::gpu},
+    {"trireme bench train --model llama-1b --micro-batch 8 --seq 4096 --dtype bf16 --device cuda "
+     "--determinism fast",
+     How::gpu},
+    {"trireme bench train --model gpt2-124m --micro-batch 64 --seq 1024 --dtype bf16 --device cuda "
+     "--roofline",
+     How::gpu},
+    {"trireme bench gpu --quick", How::gpu},
+    {"trireme bench gpu --out machines/h200.toml --overwrite", How::gpu},
 
     {"trireme train configs/kjv.toml", How::started},
     {"trireme train configs/kjv.toml --training.steps=300 --job.dump_folder=runs/short",
@@ -136,7 +153,7 @@ std::vector<std::string> commands_of_help() {
   const Scratch s;
   std::vector<std::string> commands;
   for (const char* verb : {"train", "eval", "generate", "data build", "data inspect", "data synth",
-                           "data ngram", "bench train", "doctor"}) {
+                           "data ngram", "bench train", "bench gpu", "doctor"}) {
     std::vector<std::string> args = words_of(verb);
     args.emplace_back("--help");
     std::istringstream lines(trireme(s, args).out);
@@ -237,6 +254,25 @@ TEST(DocsTest, cheap_commands_work) {
     if (is_json) {
       EXPECT_EQ(only_object(outcome.out)["ok"], true) << line;
     }
+  }
+}
+
+// Without a GPU such a command ends before it does anything, with doctor's reason.
+TEST(DocsTest, commands_that_need_a_gpu_say_why_there_is_none) {
+  const Scratch s;
+  make_newcomers_folder(s);
+  if (HasFatalFailure()) return;
+  const base::Json doctor = trireme_json(s, {"doctor"});
+  std::string reason;
+  for (const base::Json& device : doctor["devices"]) reason = device.value("reason", reason);
+  if (reason.empty()) GTEST_SKIP() << "there is a GPU: scripts/test_gpu.sh runs what is like them";
+  for (const Known& known : known_commands) {
+    if (known.how != How::gpu) continue;
+    std::vector<std::string> words = words_of(known.command);
+    words.erase(words.begin());
+    const Outcome outcome = trireme(s, words);
+    EXPECT_EQ(outcome.exit_code, 2) << known.command << "\n" << outcome.err;
+    EXPECT_NE(outcome.err.find(reason), std::string::npos) << known.command << "\n" << outcome.err;
   }
 }
 

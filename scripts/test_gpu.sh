@@ -1,0 +1,108 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# Configures, builds and tests the CUDA back end on a machine with an NVIDIA GPU. Installs nothing. Every part is run
+# even if an earlier one failed; the last lines say what passed, and the exit code is 0 only if all of it did.
+set -uo pipefail
+
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+build=$root/build/gpu
+deps=${TRIREME_DEPS_DIR:-}
+python=python3
+filter='*'
+memcheck=0 hf=0 tests=1
+
+usage() {
+  cat <<TEXT
+Usage: scripts/test_gpu.sh [options] [DEPS_DIR]
+  DEPS_DIR        folder with the headers of toml++ (and others) where the system has none; or \$TRIREME_DEPS_DIR
+  --build-only    no tests
+  --filter GLOB   of the tests of whole models, as --gtest_filter takes it ($filter)
+  --memcheck      also the kernel tests under compute-sanitizer's memory checker (minutes)
+  --hf            also compare with transformers (tests/gpu/hf_check.py)
+  --python FILE   a Python with torch and transformers ($python)
+  --build-dir DIR where to build (build/gpu)
+TEXT
+}
+
+fail() {
+  echo "test_gpu: $*" >&2
+  exit 2
+}
+
+while (($#)); do
+  case $1 in
+    --memcheck) memcheck=1 ;;
+    --hf) hf=1 ;;
+    --build-only) tests=0 ;;
+    --filter | --python | --build-dir)
+      [[ -n ${2:-} ]] || fail "$1 wants a value"
+      case $1 in --filter) filter=$2 ;; --python) python=$2 ;; *) build=$2 ;; esac
+      shift
+      ;;
+    -h | --help) usage && exit 0 ;;
+    -*) usage >&2 && fail "unknown option $1" ;;
+    *) deps=$1 ;;
+  esac
+  shift
+done
+
+[[ -z $deps || -d $deps ]] || fail "$deps is not a folder; it should hold toml++/toml.hpp"
+[[ -z $deps ]] || deps=$(cd "$deps" && pwd)
+command -v nvcc >/dev/null || export PATH=$PATH:/usr/local/cuda/bin
+command -v nvcc >/dev/null || fail "nvcc is not on the PATH; install CUDA, or add its bin folder"
+
+summary=() broken=0
+# part NAME COMMAND...: runs it and keeps a line for the end.
+part() {
+  local name=$1 begin=$SECONDS rc
+  shift
+  echo "== $name: $*"
+  "$@"
+  rc=$?
+  if ((rc)); then
+    broken=1
+    summary+=("FAILED  $name (exit code $rc, $((SECONDS - begin)) s)")
+  else
+    summary+=("passed  $name ($((SECONDS - begin)) s)")
+  fi
+  return $rc
+}
+
+finish() {
+  echo "== summary"
+  printf '%s\n' "${summary[@]}"
+  exit $broken
+}
+
+command -v nvidia-smi >/dev/null && nvidia-smi --query-gpu=name,driver_version,memory.used,memory.total --format=csv
+generator=()
+command -v ninja >/dev/null && generator=(-G Ninja)
+part configure cmake -S "$root" -B "$build" ${generator[@]+"${generator[@]}"} -DCMAKE_BUILD_TYPE=Release \
+  -DTRIREME_CUDA=ON -DTRIREME_DEPS_DIR="$deps" || finish
+part build cmake --build "$build" -j "$(nproc)" --target trireme kernels_test gpu_tests || finish
+((tests)) || finish
+
+"$build/trireme" doctor
+export TRIREME_GPU_REQUIRED=1  # a GPU that cannot be used is then a failure, not a reason to skip
+kernel_tests='*cuda*:*Cuda*'
+"$build/kernels_test" --gtest_list_tests --gtest_filter="$kernel_tests" | grep -q '^  ' || {
+  broken=1
+  summary+=("FAILED  kernels (no test is called $kernel_tests)")
+}
+# Rows first: what a row gets wrong shows there in the smallest form.
+part kernels "$build/kernels_test" --gtest_brief=1 --gtest_filter="$kernel_tests"
+part models "$build/tests/gpu_tests" --gtest_filter="$filter"
+if ((memcheck)); then
+  if command -v compute-sanitizer >/dev/null; then
+    part memcheck compute-sanitizer --tool memcheck --error-exitcode 9 --print-limit 20 \
+      "$build/kernels_test" --gtest_brief=1 --gtest_filter="$kernel_tests:-*large*"
+  else
+    broken=1
+    summary+=("FAILED  memcheck (compute-sanitizer is not on the PATH)")
+  fi
+fi
+if ((hf)); then
+  part transformers "$python" "$root/tests/gpu/hf_check.py" --trireme "$build/trireme" \
+    --gpu-tests "$build/tests/gpu_tests"
+fi
+finish

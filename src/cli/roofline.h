@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+// The roofline of a step: for each family of kernels FLOPs, bytes and time, whether compute or
+// memory bounds it, and how near it is to that bound.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "base/json.h"
+#include "train/op_timeline.h"
+#include "train/peaks.h"
+
+namespace trireme::cli {
+
+struct FamilyTime {
+  std::string name;                          // "gemm nt", "attention backward", "norm"
+  double flops = 0, bytes = 0, seconds = 0;  // of one step
+};
+
+// Of `steps` observed steps, the longest first.
+std::vector<FamilyTime> family_times(const std::vector<train::TimedOp>& ops, int64_t steps);
+
+// A family is bound by compute if its FLOPs at the peak take longer than its bytes at the
+// bandwidth. Bytes are compulsory traffic: each operand once.
+struct Roofline {
+  std::vector<FamilyTime> families;
+  train::Peak flops, bandwidth;
+
+  bool is_compute_bound(const FamilyTime&) const;
+  double bound_seconds(const FamilyTime&) const;
+  double step_seconds() const;  // sum of the families
+
+  std::string text() const;
+  base::Json json() const;
+};
+
+}  // namespace trireme::cli

@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "train/fit.h"
+
+#include <algorithm>
+#include <array>
+#include <limits>
+
+#include "base/check.h"
+#include "base/error.h"
+#include "obs/number_text.h"
+#include "obs/table.h"
+
+namespace trireme::train {
+namespace {
+
+constexpr size_t most_options = 5;
+
+std::string gib(int64_t bytes) {
+  return obs::grouped(static_cast<double>(bytes) / 0x1p30, 3) + " GiB";
+}
+
+std::string table_of(const spec::MemoryTable& m, int64_t available_bytes, int64_t external_bytes) {
+  struct Row {
+    const char* name;
+    int64_t bytes;
+  };
+  const std::array<Row, 12> rows = {{{"parameters", m.params},
+                                     {"gradients", m.grads},
+                                     {"optimizer", m.optim},
+                                     {"kept from forward to backward", m.stash_f_to_b},
+                                     {"kept to the weight gradients", m.stash_f_to_w},
+                                     {"kept between the backwards", m.stash_b_to_w},
+                                     {"recomputed block", m.stash_recompute},
+                                     {"gradients between layers", m.stash_stream},
+                                     {"scratch", m.scratch},
+                                     {"exchange", m.comm},
+                                     {"input batches", m.staging},
+                                     {"libraries, still to come", external_bytes}}};
+  const int64_t needed = m.total() + external_bytes;
+  const std::array<obs::Column, 3> columns = {
+      {{"memory", obs::Align::left}, {"bytes"}, {"in GiB"}}};
+  std::vector<std::vector<std::string>> cells;
+  const auto add = [&cells](const char* name, int64_t bytes) {
+    cells.push_back(
+        {name, obs::grouped(bytes), obs::grouped(static_cast<double>(bytes) / 0x1p30, 3)});
+  };
+  for (const Row& row : rows) {
+    if (row.bytes != 0) add(row.name, row.bytes);
+  }
+  cells.emplace_back();
+  add("needed", needed);
+  add("available", available_bytes);
+  add("missing", needed - available_bytes);
+  return obs::table_text(columns, cells);
+}
+
+std::string advice(const spec::ModelSpec& model, const spec::Plan& plan,
+                   const spec::Backend& backend, int64_t available_bytes, int64_t external_bytes,
+                   const FitKeys& keys) {
+  const std::vector<FitOption> fitting =
+      options_within(model, plan, backend, available_bytes - external_bytes, keys);
+  const auto needed = [external_bytes](const FitOption& option) {
+    return gib(option.plan.predicted.memory.front().total() + external_bytes);
+  };
+  if (!fitting.empty()) {
+    std::string text = "these changes would fit, the cheapest first:";
+    for (size_t i = 0; i < std::min(fitting.size(), most_options); ++i) {
+      text += fmt::format("\n  {}\n      needs {}; {}", fitting[i].how, needed(fitting[i]),
+                          fitting[i].price);
+    }
+    return text;
+  }
+  const FitOption least = smallest_option(model, plan, backend, keys);
+  const std::string all =
+      least.how.empty() ? ""
+                        : fmt::format(": with {} it would still need {}", least.how, needed(least));
+  return "no change of batch, recompute or formats would fit" + all +
+         "; take a smaller model, shorter sequences, or a GPU with more memory";
+}
+
+}  // namespace
+
+FitKeys train_fit_keys() {
+  return {.micro_batch = "--training.local_batch_size=",
+          .global_batch = "--training.global_batch_size=",
+          .accumulate = "",
+          .head_chunk = "--training.head_chunk_rows=",
+          .grad_dtype = "--training.grad_dtype=",
+          .recompute = "--activation_checkpoint.mode="};
+}
+
+void check_fits(const spec::ModelSpec& model, const spec::Plan& plan, const spec::Backend& backend,
+                int64_t available_bytes, int64_t external_bytes, const FitKeys& keys) {
+  TRIREME_CHECK(!plan.predicted.memory.empty() && external_bytes >= 0, "no prediction, {} bytes",
+                external_bytes);
+  const spec::MemoryTable& memory = plan.predicted.memory.front();
+  if (memory.total() + external_bytes <= available_bytes) return;
+  throw base::OutOfMemory(
+      fmt::format("model '{}' does not fit: it needs {}, and {} are available (nothing was "
+                  "allocated)\n\n{}\n{}",
+                  model.name, gib(memory.total() + external_bytes), gib(available_bytes),
+                  table_of(memory, available_bytes, external_bytes),
+                  advice(model, plan, backend, available_bytes, external_bytes, keys)));
+}
+
+void check_fits(const spec::ModelSpec& model, const spec::Plan& plan, Platform& platform,
+                const FitKeys& keys) {
+  const int64_t available = platform.device->available_bytes();
+  if (available == std::numeric_limits<int64_t>::max()) return;
+  const int64_t external = platform.is_gpu() ? cuda_library_bytes - cuda_context_bytes : 0;
+  check_fits(model, plan, platform.backend, available, external, keys);
+}
+
+}  // namespace trireme::train

@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+// Does a plan fit the memory of a device? Asked before anything is allocated; a no comes with the
+// itemised table and the cheapest changes that would fit.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "spec/plan.h"
+#include "train/setup.h"
+
+namespace trireme::train {
+
+// Memory of a CUDA process that is not in the ledger: context, cuBLAS, cuDNN, the captured step.
+// Measured: `bench train` reports it as library_bytes, and as context_bytes the part of it that is
+// there as soon as the device is, so that Device::available_bytes() has it subtracted already.
+constexpr int64_t cuda_library_bytes = int64_t{1280} << 20;
+constexpr int64_t cuda_context_bytes = int64_t{512} << 20;
+
+// How the user sets what can be changed; empty: it cannot be.
+struct FitKeys {
+  std::string micro_batch, global_batch, accumulate, head_chunk, grad_dtype, recompute;
+};
+FitKeys train_fit_keys();  // of a configuration
+
+// A plan with some changes that save memory.
+struct FitOption {
+  spec::Plan plan;
+  std::string how;           // "--training.local_batch_size=4 --training.global_batch_size=8"
+  std::string price;         // "about 3 % more time; gradients are summed in bf16, less exactly"
+  double relative_cost = 0;  // by which options are ordered
+};
+
+// Every way to need at most `bytes` that no smaller change achieves, the cheapest first. Times are
+// estimates from FLOPs and bytes of all operations; the global batch stays.
+std::vector<FitOption> options_within(const spec::ModelSpec&, const spec::Plan&,
+                                      const spec::Backend&, int64_t bytes, const FitKeys&);
+// All changes together, as far as they go: the least that the model needs.
+FitOption smallest_option(const spec::ModelSpec&, const spec::Plan&, const spec::Backend&,
+                          const FitKeys&);
+
+// Throws OutOfMemory unless the plan's predicted memory and `external_bytes`, which libraries will
+// take, are at most `available_bytes`. REQUIRES: plan.predicted is filled.
+void check_fits(const spec::ModelSpec&, const spec::Plan&, const spec::Backend&,
+                int64_t available_bytes, int64_t external_bytes,
+                const FitKeys& keys = train_fit_keys());
+
+// The same on a platform that has just been made; a device without a limit takes any plan.
+void check_fits(const spec::ModelSpec&, const spec::Plan&, Platform&,
+                const FitKeys& keys = train_fit_keys());
+
+}  // namespace trireme::train

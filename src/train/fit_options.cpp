@@ -1,0 +1,184 @@
+// SPDX-License-Identifier: Apache-2.0
+// Which changes of a plan save memory, and what each costs.
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "base/check.h"
+#include "spec/facts.h"
+#include "train/fit.h"
+
+namespace trireme::train {
+namespace {
+
+// What is changed, by kind; 0: as the user asked.
+struct Levels {
+  int head_chunk = 0;   // halvings
+  int grads = 0;        // 1: bf16
+  int recompute = 0;    // steps from none to selective to full
+  int micro_batch = 0;  // halvings
+
+  bool is_within(const Levels& o) const {
+    return head_chunk <= o.head_chunk && grads <= o.grads && recompute <= o.recompute &&
+           micro_batch <= o.micro_batch;
+  }
+  bool operator==(const Levels&) const = default;
+};
+
+constexpr int64_t least_chunk = 256;  // rows; below, products of the head become too thin
+
+spec::Recompute policy_of(const spec::Plan& plan) {
+  return *std::max_element(plan.recompute.begin(), plan.recompute.end());
+}
+
+// Micro-batch sizes that divide the global batch, each at most half of the one before.
+std::vector<int64_t> micro_batches_of(const spec::Plan& plan) {
+  const int64_t global = plan.microbatch_sequences * plan.schedule.microbatches;
+  std::vector<int64_t> sizes = {plan.microbatch_sequences};
+  while (sizes.back() > 1) {
+    int64_t size = sizes.back() / 2;
+    while (global % size != 0) --size;
+    sizes.push_back(size);
+  }
+  return sizes;
+}
+
+std::vector<int64_t> chunks_of(const spec::Plan& plan) {
+  std::vector<int64_t> rows = {std::min(plan.head_chunk_rows, plan.microbatch_tokens())};
+  while (rows.back() / 2 >= least_chunk) rows.push_back(rows.back() / 2);
+  return rows;
+}
+
+// Seconds of a step on a nominal GPU: every operation takes as long as its FLOPs or its bytes do,
+// whichever is longer. Only ratios between plans of one model are used.
+double nominal_seconds(const spec::ModelSpec& model, const spec::Plan& plan,
+                       const spec::Backend& backend) {
+  const double flops = plan.recipe.storage == base::DType::f32 ? 50e12 : 650e12;  // per second
+  constexpr double bytes = 3.5e12;
+  double sum = 0;
+  for (int layer = 0; layer < static_cast<int>(model.layers.size()); ++layer) {
+    const spec::Facts f = spec::facts(model, layer, spec::local_shape_of(plan), plan.recipe,
+                                      plan.recompute[static_cast<size_t>(layer)], backend);
+    for (const auto* ops : {&f.f, &f.b, &f.w, &f.r}) {
+      for (const spec::OpCost& op : *ops) {
+        sum += std::max(op.flops / flops, static_cast<double>(op.bytes) / bytes);
+      }
+    }
+  }
+  sum *= plan.schedule.microbatches;
+  // Once a step: gradients are zeroed, summed and read; parameters and optimizer state are written.
+  const spec::MemoryTable& m = plan.predicted.memory.front();
+  return sum + static_cast<double>(3 * m.grads + 2 * m.optim + m.params) / bytes;
+}
+
+spec::Plan changed(const spec::ModelSpec& model, const spec::Plan& plan,
+                   const spec::Backend& backend, const Levels& by) {
+  const int64_t sequences = micro_batches_of(plan)[static_cast<size_t>(by.micro_batch)];
+  const int64_t global = plan.microbatch_sequences * plan.schedule.microbatches;
+  spec::Recipe recipe = plan.recipe;
+  if (by.grads > 0) recipe.grad = base::DType::bf16;
+  const int64_t chunk = chunks_of(plan)[static_cast<size_t>(by.head_chunk)];
+  return spec::one_rank_plan(
+      model,
+      {.microbatch_sequences = sequences,
+       .seq_len = plan.seq_len,
+       .microbatches = static_cast<int>(global / sequences),
+       .recipe = recipe,
+       .recompute = static_cast<spec::Recompute>(static_cast<int>(policy_of(plan)) + by.recompute),
+       .head_chunk_rows = by.head_chunk == 0 ? plan.head_chunk_rows : chunk,
+       .document_mask = plan.document_mask,
+       .inference = plan.inference},
+      backend);
+}
+
+std::string how_text(const spec::Plan& plan, const Levels& by, const FitKeys& keys) {
+  std::string text;
+  const auto add = [&text](const std::string& key, const std::string& value) {
+    if (key.empty()) return;
+    text += (text.empty() ? "" : " ") + key + value;
+  };
+  if (by.head_chunk > 0) add(keys.head_chunk, fmt::format("{}", plan.head_chunk_rows));
+  if (by.grads > 0) add(keys.grad_dtype, "bf16");
+  if (by.recompute > 0) add(keys.recompute, std::string(spec::name_of(policy_of(plan))));
+  if (by.micro_batch > 0) {
+    add(keys.micro_batch, fmt::format("{}", plan.microbatch_sequences));
+    add(keys.global_batch,
+        fmt::format("{}", plan.microbatch_sequences * plan.schedule.microbatches));
+    add(keys.accumulate, fmt::format("{}", plan.schedule.microbatches));
+  }
+  return text;
+}
+
+std::string price_text(double extra_time, const Levels& by) {
+  std::string text = extra_time < 0.01 ? "about the same time (estimated)"
+                                       : fmt::format("about {:.0f} % more time (estimated)",
+                                                     std::ceil(100 * extra_time));
+  if (by.grads > 0) text += ", gradients summed in bf16 are less exact";
+  return text;
+}
+
+// How many levels each kind of change has, the first of them "as it is".
+Levels counts_of(const spec::Plan& plan, const FitKeys& keys) {
+  const auto count = [](bool can, size_t options) { return can ? static_cast<int>(options) : 1; };
+  const bool trains = !plan.inference;
+  return {
+      .head_chunk = count(!keys.head_chunk.empty(), chunks_of(plan).size()),
+      .grads = count(!keys.grad_dtype.empty() && trains && plan.recipe.grad == base::DType::f32, 2),
+      .recompute =
+          count(!keys.recompute.empty() && trains, 3 - static_cast<size_t>(policy_of(plan))),
+      .micro_batch = count(!keys.micro_batch.empty(), micro_batches_of(plan).size())};
+}
+
+FitOption option_of(const spec::ModelSpec& model, const spec::Plan& plan,
+                    const spec::Backend& backend, const Levels& by, const FitKeys& keys) {
+  spec::Plan next = changed(model, plan, backend, by);
+  const double extra =
+      nominal_seconds(model, next, backend) / nominal_seconds(model, plan, backend) - 1;
+  // Less exact gradients count as much as a hundredth of the time.
+  const double cost = extra + 0.01 * by.grads;
+  std::string how = how_text(next, by, keys);
+  return {std::move(next), std::move(how), price_text(extra, by), cost};
+}
+
+}  // namespace
+
+std::vector<FitOption> options_within(const spec::ModelSpec& model, const spec::Plan& plan,
+                                      const spec::Backend& backend, int64_t bytes,
+                                      const FitKeys& keys) {
+  const Levels end = counts_of(plan, keys);
+  std::vector<Levels> fitting;
+  // Smaller changes come first, so that a change which contains one that fits is left out.
+  const int most = end.head_chunk + end.grads + end.recompute + end.micro_batch - 4;
+  for (int total = 1; total <= most; ++total) {
+    for (int c = 0; c < end.head_chunk; ++c) {
+      for (int g = 0; g < end.grads; ++g) {
+        for (int r = 0; r < end.recompute; ++r) {
+          const Levels by{c, g, r, total - c - g - r};
+          if (by.micro_batch < 0 || by.micro_batch >= end.micro_batch) continue;
+          if (std::any_of(fitting.begin(), fitting.end(),
+                          [&by](const Levels& smaller) { return smaller.is_within(by); })) {
+            continue;
+          }
+          const spec::Plan next = changed(model, plan, backend, by);
+          if (next.predicted.memory.front().total() <= bytes) fitting.push_back(by);
+        }
+      }
+    }
+  }
+  std::vector<FitOption> options;
+  for (const Levels& by : fitting) options.push_back(option_of(model, plan, backend, by, keys));
+  std::stable_sort(options.begin(), options.end(), [](const FitOption& a, const FitOption& b) {
+    return a.relative_cost < b.relative_cost;
+  });
+  return options;
+}
+
+FitOption smallest_option(const spec::ModelSpec& model, const spec::Plan& plan,
+                          const spec::Backend& backend, const FitKeys& keys) {
+  const Levels end = counts_of(plan, keys);
+  return option_of(model, plan, backend,
+                   {end.head_chunk - 1, end.grads - 1, end.recompute - 1, end.micro_batch - 1},
+                   keys);
+}
+
+}  // namespace trireme::train

@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "train/run_text.h"
+
+#include <algorithm>
+
+#include "base/check.h"
+#include "obs/number_text.h"
+#include "train/fit.h"
+
+namespace trireme::train {
+namespace {
+
+std::string tflops(const Peak& peak) {
+  return fmt::format("{:g} TFLOP/s ({})", peak.per_second / 1e12, peak.source);
+}
+
+}  // namespace
+
+RunPeaks find_peaks(Platform& platform, const spec::Plan& plan, double given_tflops) {
+  const base::DType dtype = plan.recipe.storage;
+  RunPeaks peaks;
+  peaks.flops = known_flops(given_tflops, platform.hardware, dtype);
+  // Three matrices of 128 MiB; a GPU with less to spare is not measured.
+  constexpr int64_t needed = int64_t{1} << 30;
+  if (platform.is_gpu() && platform.device->available_bytes() > needed) {
+    peaks.gemm = measure_flops(platform, dtype);
+    if (!peaks.flops) peaks.flops = peaks.gemm;
+  }
+  return peaks;
+}
+
+std::vector<std::string> describe_run(const spec::ModelSpec& model, const spec::Plan& plan,
+                                      const Platform& platform, const RunPeaks& peaks) {
+  const spec::MemoryTable& memory = plan.predicted.memory.front();
+  const spec::Recompute recompute = *std::max_element(plan.recompute.begin(), plan.recompute.end());
+  std::vector<std::string> lines = {
+      fmt::format("model     {}: {:.2f} M parameters, {} blocks", model.name,
+                  static_cast<double>(spec::parameter_count(model)) / 1e6, model.blocks()),
+      fmt::format("batch     {} x {} sequences x {} tokens = {} tokens a step",
+                  plan.schedule.microbatches, plan.microbatch_sequences, plan.seq_len,
+                  plan.schedule.microbatches * plan.microbatch_tokens()),
+      fmt::format("plan      {}, recompute {}, {} predicted", plan.recipe.name,
+                  spec::name_of(recompute), obs::bytes_text(memory.total())),
+      fmt::format("device    {}{}", platform.hardware,
+                  platform.memory_bytes > 0
+                      ? fmt::format(" ({})", obs::bytes_text(platform.memory_bytes))
+                      : ""),
+      "repeats   " + determinism_text(platform)};
+  if (peaks.flops) {
+    std::string line = "mfu       (6 N + 12 L h T) x tokens/s / " + tflops(*peaks.flops);
+    if (peaks.gemm) line += "; GEMM here: " + tflops(*peaks.gemm);
+    lines.push_back(line);
+  } else if (platform.is_gpu()) {
+    lines.push_back("mfu       none: the peak of this GPU is not known; give system.peak_tflops");
+  }
+  return lines;
+}
+
+std::string memory_line(int64_t ledger_bytes, int64_t driver_bytes) {
+  const int64_t expected = ledger_bytes + cuda_library_bytes;
+  return fmt::format(
+      "memory    the driver reports {} used on this GPU by all programs; ledger {} + libraries {} "
+      "= {} ({:+.2f} %)",
+      obs::bytes_text(driver_bytes), obs::bytes_text(ledger_bytes),
+      obs::bytes_text(cuda_library_bytes), obs::bytes_text(expected),
+      100.0 * static_cast<double>(driver_bytes - expected) / static_cast<double>(expected));
+}
+
+}  // namespace trireme::train

@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+// Times of steps that the host queues without waiting: whole stretches between two waits.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <vector>
+
+#include "device/device.h"
+#include "obs/clock.h"
+
+namespace trireme::train {
+
+class StepClock {
+ public:
+  // Before a step is queued.
+  void begin_step() {
+    if (is_open_) return;
+    begin_ = obs::steady_seconds();
+    is_open_ = true;
+  }
+  void end_step() { ++steps_; }
+
+  // Waits for the device and closes the stretch. What follows until the next step is not counted.
+  void wait(device::Stream& stream) {
+    if (!is_open_) return;
+    stream.synchronize();
+    seconds_ += obs::steady_seconds() - begin_;
+    is_open_ = false;
+  }
+
+  // The steps since the last lap are not typical: they stay out of the median.
+  void leave_out() { is_left_out_ = true; }
+  // Seconds per step since the last lap. REQUIRES: wait() was called, and there was a step.
+  double lap() {
+    const double per_step = (seconds_ - lap_seconds_) / static_cast<double>(steps_ - lap_steps_);
+    if (!is_left_out_) laps_.push_back(per_step);
+    lap_seconds_ = seconds_;
+    lap_steps_ = steps_;
+    is_left_out_ = false;
+    return per_step;
+  }
+
+  double seconds() const { return seconds_; }  // of all stretches
+  // Seconds per step, median of laps; 0: there is none.
+  double median_lap() const {
+    if (laps_.empty()) return 0;
+    std::vector<double> laps = laps_;
+    std::nth_element(laps.begin(), laps.begin() + static_cast<ptrdiff_t>(laps.size() / 2),
+                     laps.end());
+    return laps[laps.size() / 2];
+  }
+
+ private:
+  double begin_ = 0, seconds_ = 0, lap_seconds_ = 0;
+  int64_t steps_ = 0, lap_steps_ = 0;
+  bool is_open_ = false, is_left_out_ = false;
+  std::vector<double> laps_;
+};
+
+}  // namespace trireme::train
