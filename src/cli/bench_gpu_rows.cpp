@@ -11,6 +11,7 @@
 #include "device/accelerator.h"
 #include "kernels/cost.h"
 #include "kernels/ops.h"
+#include "spec/facts.h"
 
 namespace trireme::cli {
 namespace {
@@ -166,10 +167,9 @@ base::Json GpuBench::gemm(const std::vector<spec::ModelSpec>& models) {
 
 base::Json GpuBench::measure(const Product& p) {
   const bool trans_a = p.layout[0] == 't', trans_b = p.layout[1] == 't';
-  const int64_t grain = backend_.row_grain;
-  // A matrix whose rows start at multiples of the grain, as the engine lays out logits.
-  const auto spec_of = [grain](int64_t rows, int64_t cols, DType dtype) {
-    return TensorSpec{{rows, base::round_up(cols, grain)}, dtype};
+  // Rows start where the engine lets those of logits start, which leaves other widths alone.
+  const auto spec_of = [this](int64_t rows, int64_t cols, DType dtype) {
+    return spec::logits_spec(backend_, rows, cols, dtype);
   };
   const TensorSpec a = trans_a ? spec_of(p.k, p.m, DType::bf16) : spec_of(p.m, p.k, DType::bf16);
   const TensorSpec b = trans_b ? spec_of(p.n, p.k, DType::bf16) : spec_of(p.k, p.n, DType::bf16);

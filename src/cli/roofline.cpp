@@ -32,11 +32,13 @@ std::string family_of(const spec::OpCost& cost) {
       return "activation";
     case OpKind::cross_entropy_stats:
     case OpKind::cross_entropy_grad:
+    case OpKind::cross_entropy:
       return "cross-entropy";
     case OpKind::embedding_forward:
     case OpKind::embedding_backward:
       return "embedding";
     case OpKind::sum_squares:
+    case OpKind::merge_sums:
     case OpKind::step_control:
     case OpKind::adamw:
       return "optimizer";

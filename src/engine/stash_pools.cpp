@@ -7,7 +7,6 @@
 
 namespace trireme::engine {
 
-using spec::Life;
 using spec::Pool;
 
 StashPools::StashPools(device::Device& device, std::vector<spec::Facts> layers,
@@ -25,10 +24,9 @@ StashPools::StashPools(device::Device& device, std::vector<spec::Facts> layers,
   for (size_t layer = 0; layer < layers_.size(); ++layer) {
     const std::vector<spec::Slot>& slots = layers_[layer].stash;
     views_.emplace_back(slots.size());
-    dropped_.emplace_back(slots.size());
+    fates_.emplace_back(slots.size());
     for (size_t slot = 0; slot < slots.size(); ++slot) {
-      const bool kept = spec::is_kept(slots[slot], static_cast<int>(slot), recompute[layer]);
-      dropped_[layer][slot] = slots[slot].life != Life::b_to_w && !kept;
+      fates_[layer][slot] = spec::fate_of(slots[slot], static_cast<int>(slot), recompute[layer]);
     }
   }
   flights_.resize(static_cast<size_t>(
@@ -93,7 +91,7 @@ nn::Stash StashPools::open(int layer, int microbatch, bool is_backward) {
   for (size_t slot = 0; slot < views_[at].size(); ++slot) {
     views_[at][slot] = tensor(f, layer, static_cast<int>(slot), is_backward);
   }
-  return {views_[at], f.taken[at], dropped_[at]};
+  return {views_[at], f.taken[at], fates_[at]};
 }
 
 device::Tensor StashPools::take(int layer, int microbatch, int slot, bool is_backward) {
@@ -123,8 +121,8 @@ void StashPools::settle(int layer, int microbatch, bool is_backward) {
 void StashPools::release_dropped(int layer, int microbatch) {
   Flight& f = flight(microbatch);
   const auto at = static_cast<size_t>(layer);
-  for (size_t slot = 0; slot < dropped_[at].size(); ++slot) {
-    if (dropped_[at][slot] != 0) uncount(f, layer, static_cast<int>(slot));
+  for (size_t slot = 0; slot < fates_[at].size(); ++slot) {
+    if (fates_[at][slot] != spec::Fate::kept) uncount(f, layer, static_cast<int>(slot));
   }
 }
 

@@ -38,7 +38,7 @@ class StashPools {
   void settle(int layer, int microbatch, bool is_backward);
 
   // ---- ends of lives
-  void release_dropped(int layer, int microbatch);       // after F: slots that will be recomputed
+  void release_dropped(int layer, int microbatch);       // after F: slots that come again
   void release_after_input(int layer, int microbatch);   // after B (apart)
   void release_after_weight(int layer, int microbatch);  // after W or BW
 
@@ -69,7 +69,7 @@ class StashPools {
   std::array<int64_t, pool_count> pool_begin_{};
   std::vector<Flight> flights_;
   std::array<std::vector<uint8_t>, pool_count> frame_used_;
-  std::vector<std::vector<uint8_t>> dropped_;       // by layer and slot
+  std::vector<std::vector<spec::Fate>> fates_;      // by layer and slot
   std::vector<std::vector<device::Tensor>> views_;  // by layer: what the last open() handed out
   std::array<int64_t, pool_count> live_{}, peak_{};
 };

@@ -80,7 +80,8 @@ struct NormForwardArgs {
 };
 
 // dx = d(norm)/dx applied to dy, + dresidual.  dweight += sum over t of dy * xhat;  dbias += sum
-// over t of dy.
+// over t of dy.  y, where present, gets the forward's result again, from x and stats: the bits that
+// norm_forward gave.
 struct NormBackwardArgs {
   NormKind kind = NormKind::rms;
   ConstTensor dy, x, stats, weight;
@@ -88,6 +89,8 @@ struct NormBackwardArgs {
   Tensor dx;                   // [T, D]; may be the same tensor as dy
   Tensor dweight;              // [D], gradient type
   Tensor dbias = {};           // optional [D], gradient type
+  ConstTensor bias = {};       // optional [D], layer only; for y
+  Tensor y = {};               // optional [T, D], type of x; overlaps no other tensor
   Tensor partials;             // scratch f32 [norm_partials(T), D * norm_stats(kind)]
 };
 
@@ -160,6 +163,9 @@ struct SwigluBackwardArgs {
   ConstTensor gate_up;  // [T, 2 F]
   ConstTensor dy;       // [T, F]
   Tensor dgate_up;      // [T, 2 F]; may be the same tensor as gate_up
+  // Optional [T, F]: gets silu(gate) * up again, the bits that swiglu_forward gave. Overlaps no
+  // other tensor.
+  Tensor y = {};
 };
 
 // y = gelu(x) = x/2 (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))), the form GPT-2 was trained with.
@@ -188,6 +194,17 @@ struct CrossEntropyGradArgs {
   Tensor sums;               // one StepSums (u8 [sizeof]): loss and tokens are added to
   Tensor token_losses = {};  // optional [T] f32, zero in rows that are not valid
   int64_t first_column = 0;
+  bool loss_only = false;
+};
+
+// cross_entropy_stats and then cross_entropy_grad, where the whole vocabulary is here: the logits
+// are read once and written once.
+struct CrossEntropyArgs {
+  Tensor logits;             // [T, V], read and, unless `loss_only`, overwritten by the gradient
+  ConstTensor labels;        // [T] i32
+  Tensor stats;              // [T, 3] f32, written
+  Tensor sums;               // one StepSums: loss and tokens are added to
+  Tensor token_losses = {};  // optional [T] f32, zero in rows that are not valid
   bool loss_only = false;
 };
 
@@ -223,6 +240,12 @@ struct InitNormalArgs {
 struct SumSquaresArgs {
   ConstTensor x;  // one dimension, gradient type
   Tensor sums;    // one StepSums
+};
+
+// sums = parts[0] + parts[1] + ..., in this order: what several ranks have summed.
+struct MergeSumsArgs {
+  ConstTensor parts;  // [n, sizeof(StepSums)] u8
+  Tensor sums;        // one StepSums, overwritten; may not be one of the parts
 };
 
 enum class ClipKind : uint8_t { none, fixed, adaptive };

@@ -58,7 +58,7 @@ OpCost cost_of(const NormForwardArgs& a) {
 OpCost cost_of(const NormBackwardArgs& a) {
   return streaming(OpKind::norm_backward, a.x,
                    traffic({a.dy, a.x, a.stats, a.weight, a.dresidual, a.dx, a.dweight, a.dweight,
-                            a.dbias, a.dbias}));
+                            a.dbias, a.dbias, a.y ? a.bias : ConstTensor{}, a.y}));
 }
 
 OpCost cost_of(const RopeForwardArgs& a) {
@@ -107,7 +107,7 @@ OpCost cost_of(const SwigluForwardArgs& a) {
 }
 
 OpCost cost_of(const SwigluBackwardArgs& a) {
-  return streaming(OpKind::swiglu_backward, a.dy, traffic({a.gate_up, a.dy, a.dgate_up}));
+  return streaming(OpKind::swiglu_backward, a.dy, traffic({a.gate_up, a.dy, a.dgate_up, a.y}));
 }
 
 OpCost cost_of(const GeluForwardArgs& a) {
@@ -124,6 +124,12 @@ OpCost cost_of(const CrossEntropyGradArgs& a) {
   return streaming(OpKind::cross_entropy_grad, a.logits, bytes);
 }
 
+OpCost cost_of(const CrossEntropyArgs& a) {
+  int64_t bytes = traffic({a.logits, a.labels, a.stats, a.token_losses});
+  if (!a.loss_only) bytes += a.logits.bytes();
+  return streaming(OpKind::cross_entropy, a.logits, bytes);
+}
+
 OpCost cost_of(const FillArgs& a) { return streaming(OpKind::fill, a.d, traffic({a.d})); }
 
 OpCost cost_of(const CopyArgs& a) { return streaming(OpKind::copy, a.d, traffic({a.x, a.d})); }
@@ -138,6 +144,10 @@ OpCost cost_of(const InitNormalArgs& a) {
 
 OpCost cost_of(const SumSquaresArgs& a) {
   return streaming(OpKind::sum_squares, a.x, traffic({a.x}));
+}
+
+OpCost cost_of(const MergeSumsArgs& a) {
+  return streaming(OpKind::merge_sums, a.parts, traffic({a.parts, a.sums}));
 }
 
 OpCost cost_of(const StepControlArgs& a) {

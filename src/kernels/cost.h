@@ -21,11 +21,13 @@ spec::OpCost cost_of(const SwigluBackwardArgs&);
 spec::OpCost cost_of(const GeluForwardArgs&);
 spec::OpCost cost_of(const CrossEntropyStatsArgs&);
 spec::OpCost cost_of(const CrossEntropyGradArgs&);
+spec::OpCost cost_of(const CrossEntropyArgs&);
 spec::OpCost cost_of(const FillArgs&);
 spec::OpCost cost_of(const CopyArgs&);
 spec::OpCost cost_of(const AccumulateArgs&);
 spec::OpCost cost_of(const InitNormalArgs&);
 spec::OpCost cost_of(const SumSquaresArgs&);
+spec::OpCost cost_of(const MergeSumsArgs&);
 spec::OpCost cost_of(const StepControlArgs&);
 spec::OpCost cost_of(const AdamwArgs&);
 

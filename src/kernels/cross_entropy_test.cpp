@@ -58,6 +58,20 @@ void grad(const Problem& p, Operands& operands, Stream& stream) {
   ops::cross_entropy_grad(stream, args);
 }
 
+// Both in one, over the whole vocabulary.
+void both(const Problem& p, Operands& operands, Stream& stream) {
+  StepSums earlier = {};
+  earlier.loss = 3;
+  earlier.tokens = 4;
+  CrossEntropyArgs args{.logits = operands.updated({p.rows, p.vocabulary}, p.make),
+                        .labels = operands.integers(labels_of(p.rows, p.vocabulary)),
+                        .stats = operands.result({p.rows, 3}, {.gap = 1, .terms = p.vocabulary}),
+                        .sums = operands.sums(earlier),
+                        .loss_only = p.loss_only};
+  if (p.with_token_losses) args.token_losses = operands.result({p.rows});
+  ops::cross_entropy(stream, args);
+}
+
 std::vector<Case> cases(void (*row)(const Problem&, Operands&, Stream&),
                         const std::vector<int64_t>& row_counts = {1, 7, 33, 130},
                         const std::vector<int64_t>& vocabularies = {1, 3, 17, 129, 1000}) {
@@ -86,9 +100,23 @@ std::vector<Case> cases(void (*row)(const Problem&, Operands&, Stream&),
   return list;
 }
 
+// Rows that start at multiples of 16 bytes, as the head's do, whatever the vocabulary.
+Case aligned_case(int64_t rows, int64_t vocabulary, DType dtype, bool loss_only) {
+  const int64_t gap = (vocabulary + 7) / 8 * 8 - vocabulary;
+  const Make make = {.dtype = dtype, .gap = gap, .size = 3, .terms = vocabulary};
+  const Problem p = {rows, vocabulary, 0, vocabulary, make, loss_only, true};
+  return {fmt::format("rows {} vocabulary {} {} loss only {}", rows, vocabulary,
+                      base::name_of(dtype), loss_only),
+          [=](Operands& o, Stream& s) { both(p, o, s); }};
+}
+
 TEST(CrossEntropyTest, cpu_stats_agree_with_the_reference) { expect_cpu_agrees(cases(stats)); }
 
 TEST(CrossEntropyTest, cpu_grad_agrees_with_the_reference) { expect_cpu_agrees(cases(grad)); }
+
+TEST(CrossEntropyTest, cpu_row_of_both_agrees_with_the_reference) {
+  expect_cpu_agrees(cases(both));
+}
 
 // Vocabularies of models; rows are aligned where their number is a multiple of three.
 TEST(CrossEntropyTest, cuda_stats_agree_with_the_reference) {
@@ -103,7 +131,29 @@ TEST(CrossEntropyTest, cuda_grad_agrees_with_the_reference) {
   expect_cuda_agrees(cases(grad, {2100}, {17}));
 }
 
+// More rows than blocks run at one time, so that a block has several; rows that fit into shared
+// memory twice, once, and not at all.
+TEST(CrossEntropyTest, cuda_row_of_both_agrees_with_the_reference) {
+  expect_cuda_agrees(cases(both));
+  std::vector<Case> list;
+  for (const DType dtype : {DType::f32, DType::bf16}) {
+    for (const bool loss_only : {false, true}) {
+      for (const int64_t vocabulary : {1, 7, 17, 1000, 4101}) {
+        list.push_back(aligned_case(1, vocabulary, dtype, loss_only));
+        list.push_back(aligned_case(900, vocabulary, dtype, loss_only));
+      }
+      list.push_back(aligned_case(3, 50257, dtype, loss_only));
+      list.push_back(aligned_case(2, 152064, dtype, loss_only));
+    }
+  }
+  list.push_back(aligned_case(300, 50257, DType::bf16, false));
+  list.push_back(aligned_case(140, 50257, DType::f32, false));
+  list.push_back(aligned_case(140, 128256, DType::bf16, false));
+  expect_cuda_agrees(list);
+}
+
 TEST(CrossEntropyTest, bits_do_not_depend_on_threads) {
+  expect_bits_do_not_depend_on_threads(cases(both));
   expect_bits_do_not_depend_on_threads(cases(stats));
   expect_bits_do_not_depend_on_threads(cases(grad));
 }
@@ -163,6 +213,34 @@ TEST(CrossEntropyTest, rows_without_a_label_have_no_loss_and_no_gradient) {
     EXPECT_GT(losses[1], 0);
     EXPECT_NEAR(sums_at(sums).loss, losses[1], 1e-6 * losses[1]);  // one fp32 rounding apart
     EXPECT_NEAR(total, 0, 1e-6);  // softmax and onehot both sum to one
+  });
+}
+
+TEST(CrossEntropyTest, one_row_for_both_gives_the_bits_of_the_two) {
+  constexpr int64_t T = 9, V = 50;
+  for_each_table([](Stream& stream) {
+    Operands two(1), one(1);
+    for (Operands* operands : {&two, &one}) {
+      const Tensor logits = operands->updated({T, V}, {.dtype = DType::bf16, .size = 3});
+      const Tensor labels = operands->integers(labels_of(T, V));
+      const Tensor row_stats = operands->result({T, 3}), losses = operands->result({T});
+      const Tensor sums = operands->sums();
+      if (operands == &one) {
+        ops::cross_entropy(stream, {.logits = logits,
+                                    .labels = labels,
+                                    .stats = row_stats,
+                                    .sums = sums,
+                                    .token_losses = losses});
+      } else {
+        ops::cross_entropy_stats(stream, {.logits = logits, .labels = labels, .stats = row_stats});
+        ops::cross_entropy_grad(stream, {.logits = logits,
+                                         .stats = row_stats,
+                                         .labels = labels,
+                                         .sums = sums,
+                                         .token_losses = losses});
+      }
+    }
+    one.expect_same_bits(two);
   });
 }
 

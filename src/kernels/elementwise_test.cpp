@@ -30,6 +30,15 @@ void swiglu_backward(const Problem& p, Operands& operands, Stream& stream) {
   ops::swiglu_backward(stream, {.gate_up = gate_up, .dy = dy, .dgate_up = d});
 }
 
+void swiglu_backward_with_result(const Problem& p, Operands& operands, Stream& stream) {
+  const Shape wide = {p.rows, 2 * p.width};
+  const Tensor dy = operands.input({p.rows, p.width}, p.make);
+  const Tensor d = p.in_place ? operands.updated(wide, p.make) : operands.result(wide, p.make);
+  const Tensor gate_up = p.in_place ? d : operands.input(wide, p.make);
+  const Tensor y = operands.result({p.rows, p.width}, p.make);
+  ops::swiglu_backward(stream, {.gate_up = gate_up, .dy = dy, .dgate_up = d, .y = y});
+}
+
 void gelu_forward(const Problem& p, Operands& operands, Stream& stream) {
   const Tensor x = operands.input({p.rows, p.width}, p.make);
   const Tensor y = operands.result({p.rows, p.width}, p.make);
@@ -61,11 +70,12 @@ std::vector<Case> cases(void (*row)(const Problem&, Operands&, Stream&),
 TEST(ElementwiseTest, cpu_agrees_with_the_reference) {
   expect_cpu_agrees(cases(swiglu_forward));
   expect_cpu_agrees(cases(swiglu_backward));
+  expect_cpu_agrees(cases(swiglu_backward_with_result));
   expect_cpu_agrees(cases(gelu_forward));
 }
 
 TEST(ElementwiseTest, cuda_agrees_with_the_reference) {
-  for (auto* row : {swiglu_forward, swiglu_backward, gelu_forward}) {
+  for (auto* row : {swiglu_forward, swiglu_backward, swiglu_backward_with_result, gelu_forward}) {
     expect_cuda_agrees(cases(row));
     expect_cuda_agrees(cases(row, {64, 65}, {8, 1024, 3072, 4100}));
   }
@@ -74,7 +84,30 @@ TEST(ElementwiseTest, cuda_agrees_with_the_reference) {
 TEST(ElementwiseTest, bits_do_not_depend_on_threads) {
   expect_bits_do_not_depend_on_threads(cases(swiglu_forward));
   expect_bits_do_not_depend_on_threads(cases(swiglu_backward));
+  expect_bits_do_not_depend_on_threads(cases(swiglu_backward_with_result));
   expect_bits_do_not_depend_on_threads(cases(gelu_forward));
+}
+
+// In place, with other strides than the forward had.
+TEST(ElementwiseTest, swiglu_backward_makes_the_bits_of_the_forward) {
+  for_each_machine([](Machine& machine) {
+    for (const DType dtype : {DType::f32, DType::bf16}) {
+      for (const int64_t width : {1, 65, 200, 1024}) {
+        SCOPED_TRACE(fmt::format("{} {}", base::name_of(dtype), width));
+        Operands operands(static_cast<uint64_t>(width), machine);
+        const Make make = {.dtype = dtype, .size = 3};
+        const Tensor gate_up = operands.updated({37, 2 * width}, make);
+        const Tensor dy = operands.input({37, width}, make);
+        const Tensor y = operands.result({37, width}, make);
+        const Tensor again = operands.result({37, width}, {.dtype = dtype, .gap = width % 3});
+        ops::swiglu_forward(*machine.stream, {.gate_up = gate_up, .y = y});
+        ops::swiglu_backward(*machine.stream,
+                             {.gate_up = gate_up, .dy = dy, .dgate_up = gate_up, .y = again});
+        machine.stream->synchronize();
+        EXPECT_TRUE(values_of(y) == values_of(again));
+      }
+    }
+  });
 }
 
 TEST(ElementwiseTest, swiglu_has_the_gradient_of_finite_differences) {

@@ -29,6 +29,7 @@ enum class Epilogue : uint8_t {
   gelu_grad_in_place,
   a_sum,
   a_sum_bf16,
+  a_sum_and_beta,
   count
 };
 
@@ -81,6 +82,11 @@ void run(const Problem& p, Operands& operands, Stream& stream) {
       break;
     case Epilogue::a_sum:
       args.a_sum = operands.updated({m}, {.terms = k});
+      break;
+    case Epilogue::a_sum_and_beta:
+      args.a_sum = operands.updated({m}, {.terms = k});
+      args.beta = 1;
+      d_is_read = true;
       break;
     case Epilogue::a_sum_bf16:
       args.a_sum = operands.updated({m}, {.dtype = DType::bf16, .terms = k});
@@ -155,6 +161,22 @@ TEST(GemmTest, cuda_agrees_with_the_reference_on_larger_sizes) {
                                     static_cast<int>(epilogue)),
                         [p](Operands& o, Stream& s) { run(p, o, s); }});
       }
+    }
+  }
+  expect_cuda_agrees(list);
+}
+
+// Products that are large enough for the choice among algorithms, without gaps between rows.
+TEST(GemmTest, cuda_agrees_with_the_reference_on_a_measured_size) {
+  std::vector<Case> list;
+  for (const DType out : {DType::bf16, DType::f32}) {
+    for (const Epilogue epilogue :
+         {Epilogue::gelu_grad, Epilogue::a_sum, Epilogue::a_sum_bf16, Epilogue::a_sum_and_beta}) {
+      const bool is_weight_gradient = epilogue != Epilogue::gelu_grad;
+      const Problem p = {{528, 512, 2000}, {DType::bf16, out}, is_weight_gradient, false, epilogue};
+      list.push_back(
+          {fmt::format("bf16 -> {} epilogue {}", base::name_of(out), static_cast<int>(epilogue)),
+           [p](Operands& o, Stream& s) { run(p, o, s); }});
     }
   }
   expect_cuda_agrees(list);

@@ -44,7 +44,7 @@ void forward(const Problem& p, Operands& operands, Stream& stream) {
   ops::norm_forward(stream, args);
 }
 
-void backward(const Problem& p, Operands& operands, Stream& stream) {
+void backward_of(const Problem& p, bool with_result, Operands& operands, Stream& stream) {
   const Shape shape = {p.rows, p.width};
   // dx is what is left of dy when its part along x (and its mean) is taken away; in a narrow row
   // that may be nothing, so the error is measured by the terms, 1/sqrt(eps) at most.
@@ -73,7 +73,19 @@ void backward(const Problem& p, Operands& operands, Stream& stream) {
   if (p.with_bias) args.dbias = operands.updated({p.width}, grad);
   args.partials =
       operands.scratch({norm_partials(p.rows), p.width * norm_stats(p.kind)}, DType::f32);
+  if (with_result) {
+    args.y = operands.result(shape, {.dtype = p.dtype, .gap = p.width % 5});
+    if (p.with_bias) args.bias = operands.input({p.width}, {.dtype = p.dtype});
+  }
   ops::norm_backward(stream, args);
+}
+
+void backward(const Problem& p, Operands& operands, Stream& stream) {
+  backward_of(p, false, operands, stream);
+}
+
+void backward_with_result(const Problem& p, Operands& operands, Stream& stream) {
+  backward_of(p, true, operands, stream);
 }
 
 std::vector<Case> cases(void (*row)(const Problem&, Operands&, Stream&),
@@ -103,7 +115,10 @@ std::vector<Case> cases(void (*row)(const Problem&, Operands&, Stream&),
 
 TEST(NormTest, cpu_forward_agrees_with_the_reference) { expect_cpu_agrees(cases(forward)); }
 
-TEST(NormTest, cpu_backward_agrees_with_the_reference) { expect_cpu_agrees(cases(backward)); }
+TEST(NormTest, cpu_backward_agrees_with_the_reference) {
+  expect_cpu_agrees(cases(backward));
+  expect_cpu_agrees(cases(backward_with_result));
+}
 
 // Widths of models, with rows that vectors are aligned with (multiples of 24) or not.
 TEST(NormTest, cuda_forward_agrees_with_the_reference) {
@@ -114,15 +129,62 @@ TEST(NormTest, cuda_forward_agrees_with_the_reference) {
 }
 
 TEST(NormTest, cuda_backward_agrees_with_the_reference) {
-  expect_cuda_agrees(cases(backward));
-  expect_cuda_agrees(cases(backward, {70}, {24, 768, 1024, 1536, 4098}));
-  expect_cuda_agrees(cases(backward, {3}, {16384, 12288}));
-  expect_cuda_agrees(cases(backward, {1100}, {48}));
+  for (auto* row : {backward, backward_with_result}) {
+    expect_cuda_agrees(cases(row));
+    expect_cuda_agrees(cases(row, {70}, {24, 768, 1024, 1536, 4098}));
+    expect_cuda_agrees(cases(row, {37}, {3072, 6144}));
+    expect_cuda_agrees(cases(row, {3}, {16384, 12288}));
+    expect_cuda_agrees(cases(row, {1100}, {48}));
+  }
+}
+
+// Rows with a mean that fp32 does not hold, and other strides than the forward had.
+TEST(NormTest, backward_makes_the_bits_of_the_forward) {
+  constexpr int64_t T = 37;
+  for_each_machine([](Machine& machine) {
+    for (int variant = 0; variant < 16; ++variant) {
+      const NormKind kind = (variant & 1) != 0 ? NormKind::layer : NormKind::rms;
+      const DType dtype = (variant & 2) != 0 ? DType::bf16 : DType::f32;
+      const bool with_bias = kind == NormKind::layer && (variant & 4) != 0;
+      const int64_t gap = (variant & 8) != 0 ? 1 : 0;
+      for (const int64_t D : {int64_t{5}, int64_t{200}, int64_t{768}, int64_t{2048}}) {
+        SCOPED_TRACE(fmt::format("variant {} width {}", variant, D));
+        Operands operands(static_cast<uint64_t>(D), machine);
+        const Make make = {.dtype = dtype};
+        const Tensor x = operands.input({T, D}, make, [](int64_t r, int64_t c) {
+          return 10.0 + std::sin(static_cast<double>(1000 * r + c));
+        });
+        const Tensor weight = operands.input({D}, make);
+        const Tensor bias = with_bias ? operands.input({D}, make) : Tensor{};
+        const Tensor y = operands.result({T, D}, make);
+        const Tensor stats = operands.result({T, norm_stats(kind)});
+        ops::norm_forward(
+            *machine.stream,
+            {.kind = kind, .x = x, .weight = weight, .bias = bias, .y = y, .stats = stats});
+        const Tensor again = operands.result({T, D}, {.dtype = dtype, .gap = gap});
+        ops::norm_backward(
+            *machine.stream,
+            {.kind = kind,
+             .dy = operands.input({T, D}, make),
+             .x = x,
+             .stats = stats,
+             .weight = weight,
+             .dx = operands.result({T, D}, make),
+             .dweight = operands.updated({D}),
+             .bias = bias,
+             .y = again,
+             .partials = operands.scratch({norm_partials(T), D * norm_stats(kind)}, DType::f32)});
+        machine.stream->synchronize();
+        EXPECT_TRUE(values_of(y) == values_of(again));
+      }
+    }
+  });
 }
 
 TEST(NormTest, bits_do_not_depend_on_threads) {
   expect_bits_do_not_depend_on_threads(cases(forward));
   expect_bits_do_not_depend_on_threads(cases(backward));
+  expect_bits_do_not_depend_on_threads(cases(backward_with_result));
 }
 
 // With mean 1000 and deviation 1, a variance taken as mean(x^2) - mean^2 would lose 6 digits.

@@ -41,6 +41,11 @@ void may_have(const char* row, const char* name, const ConstTensor& t, const Sha
   if (t) has(row, name, t, shape);
 }
 
+void may_have(const char* row, const char* name, const ConstTensor& t, const Shape& shape,
+              DType dtype) {
+  if (t) has(row, name, t, shape, dtype);
+}
+
 template <typename Struct>
 void holds(const char* row, const char* name, const ConstTensor& t) {
   has(row, name, t, {static_cast<int64_t>(sizeof(Struct))}, DType::u8);
@@ -140,6 +145,8 @@ void norm_backward(Stream& stream, const NormBackwardArgs& a) {
   has(row, "dx", a.dx, shape, a.x.dtype);
   has(row, "dweight", a.dweight, {a.x.cols()});
   may_have(row, "dbias", a.dbias, {a.x.cols()});
+  may_have(row, "bias", a.bias, {a.x.cols()});
+  may_have(row, "y", a.y, shape, a.x.dtype);
   has(row, "partials", a.partials, {norm_partials(a.x.rows()), a.x.cols() * norm_stats(a.kind)},
       DType::f32);
   send(stream, &Kernels::norm_backward, a);
@@ -216,6 +223,7 @@ void swiglu_backward(Stream& stream, const SwigluBackwardArgs& a) {
   is_real("swiglu_backward", "dy", a.dy);
   has("swiglu_backward", "gate_up", a.gate_up, {a.dy.rows(), 2 * a.dy.cols()}, a.dy.dtype);
   has("swiglu_backward", "dgate_up", a.dgate_up, a.gate_up.shape, a.dy.dtype);
+  may_have("swiglu_backward", "y", a.y, a.dy.shape, a.dy.dtype);
   send(stream, &Kernels::swiglu_backward, a);
 }
 
@@ -241,6 +249,16 @@ void cross_entropy_grad(Stream& stream, const CrossEntropyGradArgs& a) {
   holds<StepSums>(row, "sums", a.sums);
   may_have(row, "token_losses", a.token_losses, {a.logits.rows()});
   send(stream, &Kernels::cross_entropy_grad, a);
+}
+
+void cross_entropy(Stream& stream, const CrossEntropyArgs& a) {
+  const char* row = "cross_entropy";
+  is_real(row, "logits", a.logits);
+  has(row, "labels", a.labels, {a.logits.rows()}, DType::i32);
+  has(row, "stats", a.stats, {a.logits.rows(), 3}, DType::f32);
+  holds<StepSums>(row, "sums", a.sums);
+  may_have(row, "token_losses", a.token_losses, {a.logits.rows()});
+  send(stream, &Kernels::cross_entropy, a);
 }
 
 void fill(Stream& stream, const FillArgs& a) {
@@ -274,6 +292,13 @@ void sum_squares(Stream& stream, const SumSquaresArgs& a) {
   has("sum_squares", "x", a.x, {a.x.elements()});
   holds<StepSums>("sum_squares", "sums", a.sums);
   send(stream, &Kernels::sum_squares, a);
+}
+
+void merge_sums(Stream& stream, const MergeSumsArgs& a) {
+  has("merge_sums", "parts", a.parts, {a.parts.rows(), spec::step_sums_bytes}, DType::u8);
+  TRIREME_CHECK(a.parts.is_contiguous(), "merge_sums: parts with gaps");
+  holds<StepSums>("merge_sums", "sums", a.sums);
+  send(stream, &Kernels::merge_sums, a);
 }
 
 void step_control(Stream& stream, const StepControlArgs& a) {

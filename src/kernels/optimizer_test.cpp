@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <fmt/core.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -257,6 +258,28 @@ std::vector<Case> large_adamw_cases() {
   }
   return list;
 }
+
+// Parts of several ranks, as bytes; the sums hold NaN before.
+std::vector<Case> merge_cases() {
+  std::vector<Case> list;
+  for (const int64_t count : {1, 2, 7}) {
+    list.push_back(
+        {fmt::format("{} parts", count), [count](Operands& operands, Stream& stream) {
+           const Tensor parts = operands.scratch({count, spec::step_sums_bytes}, DType::u8);
+           auto* each = reinterpret_cast<StepSums*>(parts.data);
+           for (int64_t i = 0; i < count; ++i) {
+             each[i] = StepSums{.loss = 0.1 + static_cast<double>(i), .tokens = i + 1};
+             add_block_sum(each[i].squares, 1.0 / static_cast<double>(i + 3));
+           }
+           ops::merge_sums(stream,
+                           {.parts = parts, .sums = operands.sums({.loss = 5, .tokens = 9})});
+         }});
+  }
+  return list;
+}
+
+TEST(MergeSumsTest, cpu_agrees_with_the_reference) { expect_cpu_agrees(merge_cases()); }
+TEST(MergeSumsTest, cuda_agrees_with_the_reference) { expect_cuda_agrees(merge_cases()); }
 
 TEST(AdamwTest, cuda_agrees_with_the_reference) {
   expect_cuda_agrees(adamw_cases());

@@ -361,6 +361,23 @@ void for_each_table(const std::function<void(Stream&)>& body) {
   body(*Machine(cpu_kernels(), {.threads = 2}).stream);
 }
 
+void for_each_machine(const std::function<void(Machine&)>& body) {
+  {
+    SCOPED_TRACE("reference table");
+    Machine machine(reference_kernels());
+    body(machine);
+  }
+  {
+    SCOPED_TRACE("cpu table");
+    Machine machine(cpu_kernels(), {.threads = 2});
+    body(machine);
+  }
+  if (!device::gpu_status().problem.empty()) return;
+  SCOPED_TRACE("cuda table");
+  Machine machine = gpu_machine();
+  body(machine);
+}
+
 Reals::Reals(const Shape& shape, uint64_t seed)
     : values(static_cast<size_t>(shape.elements())),
       tensor{reinterpret_cast<std::byte*>(values.data()), shape, shape.row_elements(), DType::f64} {

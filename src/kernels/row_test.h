@@ -153,6 +153,9 @@ void expect_cuda_agrees(const std::vector<Case>& cases);
 void expect_bits_do_not_depend_on_threads(const std::vector<Case>& cases);
 // Runs `body` on the reference and on the cpu table; streams are inline.
 void for_each_table(const std::function<void(Stream&)>& body);
+// Runs `body` on the reference, on the cpu table and, where there is a GPU, on the cuda table. The
+// body waits for the stream before it looks at results.
+void for_each_machine(const std::function<void(Machine&)>& body);
 
 // A contiguous f64 tensor, for finite differences of reference rows in double precision. These are
 // called through the table, since the fronts admit no f64.

@@ -13,6 +13,14 @@
 
 namespace trireme::kernels {
 
+// The body of the merge_sums row.
+constexpr void add_sums(StepSums& sums, const StepSums& part) {
+  sums.loss += part.loss;
+  sums.tokens += part.tokens;
+  for (int i = 0; i < WideSum::limbs; ++i) sums.squares.limb[i] += part.squares.limb[i];
+  sums.squares.not_finite += part.squares.not_finite;
+}
+
 // Applies the rule stated at StepControlArgs; `args.sums` and `args.state` are not looked at. Of a
 // skipped step the scale and the limit are 0; a step without valid tokens has mean loss and norm 0.
 // Without clipping the limit is infinity.

@@ -25,11 +25,13 @@ struct Kernels {
   void (*gelu_forward)(Stream&, const GeluForwardArgs&);
   void (*cross_entropy_stats)(Stream&, const CrossEntropyStatsArgs&);
   void (*cross_entropy_grad)(Stream&, const CrossEntropyGradArgs&);
+  void (*cross_entropy)(Stream&, const CrossEntropyArgs&);
   void (*fill)(Stream&, const FillArgs&);
   void (*copy)(Stream&, const CopyArgs&);
   void (*accumulate)(Stream&, const AccumulateArgs&);
   void (*init_normal)(Stream&, const InitNormalArgs&);
   void (*sum_squares)(Stream&, const SumSquaresArgs&);
+  void (*merge_sums)(Stream&, const MergeSumsArgs&);
   void (*step_control)(Stream&, const StepControlArgs&);
   void (*adamw)(Stream&, const AdamwArgs&);
 };

@@ -124,8 +124,10 @@ void Block::backward_mlp(Pass& pass) const {
     const device::Arena::Mark mark(pass.scratch);
     const Tensor dact = pass.scratch.take({{tokens, spec_.ffn}, pass.dy.dtype});
     linear_backward_input(pass, {.dy = pass.dy, .weight = down, .dx = dact});
-    ops::swiglu_backward(pass.stream,
-                         {.gate_up = stash[BlockSlot::up], .dy = dact, .dgate_up = dup});
+    ops::swiglu_backward(pass.stream, {.gate_up = stash[BlockSlot::up],
+                                       .dy = dact,
+                                       .dgate_up = dup,
+                                       .y = pass.remade(BlockSlot::act)});
   }
   const device::Arena::Mark mark(pass.scratch);
   const Tensor dh2 = pass.scratch.take({{tokens, spec_.width}, pass.dy.dtype});
@@ -142,6 +144,8 @@ void Block::backward_mlp(Pass& pass) const {
        .dx = stash[BlockSlot::dx2],
        .dweight = at(pass.grads, BlockParam::norm2_weight),
        .dbias = at(pass.grads, BlockParam::norm2_bias),
+       .bias = at(pass.params, BlockParam::norm2_bias),
+       .y = pass.remade(BlockSlot::h2),
        .partials = pass.scratch.take(
            {{spec::norm_partials(tokens), spec_.width * norm_stats(spec_.norm)}, DType::f32})});
 }
@@ -196,6 +200,8 @@ void Block::backward_attention(Pass& pass) const {
        .dx = pass.dx,
        .dweight = at(pass.grads, BlockParam::norm1_weight),
        .dbias = at(pass.grads, BlockParam::norm1_bias),
+       .bias = at(pass.params, BlockParam::norm1_bias),
+       .y = pass.remade(BlockSlot::h1),
        .partials = pass.scratch.take(
            {{spec::norm_partials(tokens), spec_.width * norm_stats(spec_.norm)}, DType::f32})});
 }

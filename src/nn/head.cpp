@@ -57,12 +57,11 @@ void Head::chunk(Pass& pass, int64_t begin, int64_t rows) const {
                                   .stats = pass.stash[HeadSlot::stats].slice_rows(begin, rows)});
   linear_forward(pass, {.x = h, .weight = weight, .y = logits});
   if (pass.sink.logits) keep_logits(pass, logits, begin);
-  ops::cross_entropy_stats(pass.stream, {.logits = logits, .labels = labels, .stats = ce_stats});
-  ops::cross_entropy_grad(
+  ops::cross_entropy(
       pass.stream,
       {.logits = logits,
-       .stats = ce_stats,
        .labels = labels,
+       .stats = ce_stats,
        .sums = pass.sink.sums,
        .token_losses =
            pass.sink.token_losses ? pass.sink.token_losses.slice_rows(begin, rows) : Tensor{},

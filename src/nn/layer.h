@@ -23,10 +23,10 @@ using device::Tensor;
 // marks, which is what "measured" means.
 class Stash {
  public:
-  // `dropped[i]`: the recompute policy does not keep slot i. All spans are as long as the layer has
+  // `fates`: what the recompute policy does with each slot. All spans are as long as the layer has
   // slots.
-  Stash(std::span<const Tensor> slots, std::span<uint8_t> taken, std::span<const uint8_t> dropped)
-      : slots_(slots), taken_(taken), dropped_(dropped) {}
+  Stash(std::span<const Tensor> slots, std::span<uint8_t> taken, std::span<const spec::Fate> fates)
+      : slots_(slots), taken_(taken), fates_(fates) {}
 
   template <typename SlotEnum>
   Tensor operator[](SlotEnum slot) {
@@ -35,14 +35,14 @@ class Stash {
     return slots_[at];
   }
   template <typename SlotEnum>
-  bool is_dropped(SlotEnum slot) const {
-    return dropped_[static_cast<size_t>(slot)] != 0;
+  spec::Fate fate(SlotEnum slot) const {
+    return fates_[static_cast<size_t>(slot)];
   }
 
  private:
   std::span<const Tensor> slots_;
   std::span<uint8_t> taken_;
-  std::span<const uint8_t> dropped_;
+  std::span<const spec::Fate> fates_;
 };
 
 // Where a pass leaves what the step adds up, on the device.
@@ -80,7 +80,12 @@ struct Pass {
   // Must this pass compute the slot?
   template <typename SlotEnum>
   bool fills(SlotEnum slot) const {
-    return !recomputing || stash.is_dropped(slot);
+    return !recomputing || stash.fate(slot) == spec::Fate::refilled;
+  }
+  // Backward: the slot if it must be written again, else nothing.
+  template <typename SlotEnum>
+  Tensor remade(SlotEnum slot) const {
+    return stash.fate(slot) == spec::Fate::remade ? stash[slot] : Tensor{};
   }
 };
 

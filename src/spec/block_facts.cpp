@@ -49,8 +49,12 @@ std::vector<Slot> block_slots(const BlockSpec& s, const Shapes& h) {
   at(BlockSlot::x) = {.name = "x", .spec = h.row(h.D)};
   at(BlockSlot::dy) = {.name = "dy", .spec = h.row(h.D), .life = Life::b_to_w};
   at(BlockSlot::stats1) = {.name = "stats1", .spec = h.f32(h.T, h.stats)};
-  at(BlockSlot::h1) = {
-      .name = "h1", .spec = h.row(h.D), .life = Life::f_to_w, .recomputable = true};
+  // Results of norms and of SwiGLU that only W reads.
+  const auto remade = [](const char* name, const TensorSpec& spec) {
+    return Slot{
+        .name = name, .spec = spec, .life = Life::f_to_w, .recomputable = true, .remade = true};
+  };
+  at(BlockSlot::h1) = remade("h1", h.row(h.D));
   at(BlockSlot::qkv) = {.name = "qkv", .spec = h.row(h.N)};
   at(BlockSlot::qk) = {
       .name = "qk", .spec = s.qk_norm ? h.row(qk_width) : none, .recomputable = true};
@@ -60,18 +64,18 @@ std::vector<Slot> block_slots(const BlockSpec& s, const Shapes& h) {
   at(BlockSlot::lse) = {.name = "lse", .spec = h.f32(s.heads, h.T)};
   at(BlockSlot::x2) = {.name = "x2", .spec = h.row(h.D)};
   at(BlockSlot::stats2) = {.name = "stats2", .spec = h.f32(h.T, h.stats)};
-  at(BlockSlot::h2) = {
-      .name = "h2", .spec = h.row(h.D), .life = Life::f_to_w, .recomputable = true};
+  at(BlockSlot::h2) = remade("h2", h.row(h.D));
   at(BlockSlot::up) = {.name = "up", .spec = h.row(h.U)};
-  at(BlockSlot::act) = {
-      .name = "act", .spec = h.row(h.F), .life = Life::f_to_w, .recomputable = true};
+  at(BlockSlot::act) = remade("act", h.row(h.F));
   at(BlockSlot::dqkv) = {.name = "dqkv", .spec = h.row(h.N), .life = Life::b_to_w};
   at(BlockSlot::dx2) = {.name = "dx2", .spec = h.row(h.D), .life = Life::b_to_w};
   at(BlockSlot::dup) = {.name = "dup", .spec = h.row(h.U), .life = Life::b_to_w};
   // SwiGLU's backward is elementwise, so its result may overwrite its input. GELU's is the epilogue
-  // of a GEMM.
+  // of a GEMM, which makes nothing else.
   if (s.activation == Activation::swiglu) {
     at(BlockSlot::dup).replaces = static_cast<int>(BlockSlot::up);
+  } else {
+    at(BlockSlot::act).remade = false;
   }
   return slots;
 }
@@ -145,25 +149,32 @@ std::vector<OpCost> forward_ops(const BlockSpec& s, const FactsInput& in, const 
   return ops;
 }
 
-std::vector<OpCost> input_gradient_ops(const BlockSpec& s, const FactsInput& in, const Shapes& h) {
+// `remakes` is true for slots that are written again on the way.
+template <typename Remakes>
+std::vector<OpCost> input_gradient_ops(const BlockSpec& s, const FactsInput& in, const Shapes& h,
+                                       Remakes remakes) {
   std::vector<OpCost> ops;
   const TensorSpec none{};
   const TensorSpec x = h.row(h.D), ids{{h.T}, DType::i32};
-  const auto norm = [&] {
-    const TensorSpec dbias = s.norm == NormKind::layer ? h.dvec(h.D) : none;
-    ops.push_back(streaming(
-        OpKind::norm_backward, x,
-        {x, x, h.f32(h.T, h.stats), h.vec(h.D), x, x, h.dvec(h.D), h.dvec(h.D), dbias, dbias}));
+  const auto norm = [&](BlockSlot result) {
+    const bool is_layer = s.norm == NormKind::layer;
+    const TensorSpec dbias = is_layer ? h.dvec(h.D) : none;
+    const TensorSpec y = remakes(result) ? x : none;
+    const TensorSpec bias = remakes(result) && is_layer ? h.vec(h.D) : none;
+    ops.push_back(streaming(OpKind::norm_backward, x,
+                            {x, x, h.f32(h.T, h.stats), h.vec(h.D), x, x, h.dvec(h.D), h.dvec(h.D),
+                             dbias, dbias, bias, y}));
   };
   if (s.activation == Activation::swiglu) {
     ops.push_back(gemm_cost({h.T, h.F, h.D, Layout::nn, h.act, h.act}, {}));
+    const TensorSpec y = remakes(BlockSlot::act) ? h.row(h.F) : none;
     ops.push_back(
-        streaming(OpKind::swiglu_backward, h.row(h.F), {h.row(h.U), h.row(h.F), h.row(h.U)}));
+        streaming(OpKind::swiglu_backward, h.row(h.F), {h.row(h.U), h.row(h.F), h.row(h.U), y}));
   } else {
     ops.push_back(gemm_cost({h.T, h.F, h.D, Layout::nn, h.act, h.act}, {h.row(h.F)}));
   }
   ops.push_back(gemm_cost({h.T, h.D, h.U, Layout::nn, h.act, h.act}, {}));
-  norm();
+  norm(BlockSlot::h2);
   ops.push_back(gemm_cost({h.T, h.HK, h.D, Layout::nn, h.act, h.act}, {}));
   const double pairs = causal_pairs(in.shape.sequences, in.shape.seq_len);
   const int64_t kv_bytes = 4 * moved(h.row(s.kv_heads * s.head_dim));  // k, v, dk, dv
@@ -183,7 +194,7 @@ std::vector<OpCost> input_gradient_ops(const BlockSpec& s, const FactsInput& in,
                             {qk, qk, ids, norms ? qk : none, rstd, w, w, dw, dw, dw, dw}));
   }
   ops.push_back(gemm_cost({h.T, h.D, h.N, Layout::nn, h.act, h.act}, {}));
-  norm();
+  norm(BlockSlot::h1);
   return ops;
 }
 
@@ -253,12 +264,15 @@ Facts block_facts(const BlockSpec& s, const FactsInput& in) {
   f.stash = block_slots(s, h);
   f.scratch = block_scratch(s, h, in);
   f.f = forward_ops(s, in, h, true, [](BlockSlot) { return true; });
-  f.b = input_gradient_ops(s, in, h);
+  const auto has_fate = [&](Fate fate) {
+    return [&f, &in, fate](BlockSlot slot) {
+      const auto index = static_cast<int>(slot);
+      return fate_of(f.stash[static_cast<size_t>(index)], index, in.recompute) == fate;
+    };
+  };
+  f.b = input_gradient_ops(s, in, h, has_fate(Fate::remade));
   f.w = weight_gradient_ops(s, h);
-  f.r = forward_ops(s, in, h, false, [&](BlockSlot slot) {
-    const auto index = static_cast<int>(slot);
-    return !is_kept(f.stash[static_cast<size_t>(index)], index, in.recompute);
-  });
+  f.r = forward_ops(s, in, h, false, has_fate(Fate::refilled));
   return f;
 }
 

@@ -55,6 +55,11 @@ bool is_kept(const Slot& slot, int index, Recompute recompute) {
   return true;
 }
 
+Fate fate_of(const Slot& slot, int index, Recompute recompute) {
+  if (slot.life == Life::b_to_w || is_kept(slot, index, recompute)) return Fate::kept;
+  return slot.remade && recompute == Recompute::selective ? Fate::remade : Fate::refilled;
+}
+
 int64_t bytes_of(const ScratchSet& set) {
   int64_t bytes = 0;
   for (const base::TensorSpec& tensor : set.tensors) bytes += base::bytes_of(tensor);

@@ -70,6 +70,7 @@ struct Slot {
   base::TensorSpec spec;  // empty shape: this layer has no such slot
   Life life = Life::f_to_b;
   bool recomputable = false;  // cheap to refill: dropped by Recompute::selective
+  bool remade = false;        // read by W alone after F, and B can write it again on its way
   int replaces = -1;  // a b_to_w slot that is stored over this f_to_b slot, which is dead by then
   Place place = Place::device;
   bool backward_only = false;  // written in F for B's sake: not there in inference
@@ -108,6 +109,15 @@ std::string_view name_of(Recompute);
 
 // Is this slot kept from F to B under the policy? (b_to_w slots are not a matter of recompute.)
 bool is_kept(const Slot&, int index, Recompute);
+
+// What becomes of a slot between F and B.
+enum class Fate : uint8_t {
+  kept,      // as F left it; of a b_to_w slot: F has not written it
+  refilled,  // dropped after F; R fills it again from kept slots
+  remade,    // dropped after F; B writes it again. Not under full recompute, where R needs it to
+             // refill others
+};
+Fate fate_of(const Slot&, int index, Recompute);
 
 // ---- scratch: tensors that live at one time inside a phase
 struct ScratchSet {

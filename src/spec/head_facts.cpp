@@ -55,8 +55,7 @@ Facts head_facts(const HeadSpec& s, const FactsInput& in) {
     f.f.push_back(streaming(OpKind::norm_forward, x_rows,
                             {x_rows, weight, bias, x_rows, f32({rows, norm_stats(s.norm)})}));
     f.f.push_back(gemm_cost({rows, s.vocab, s.width, Layout::nt, act, act}, {}));
-    f.f.push_back(streaming(OpKind::cross_entropy_stats, logits, {logits, labels, ce}));
-    f.f.push_back(streaming(OpKind::cross_entropy_grad, logits, {ce, labels, logits, logits}));
+    f.f.push_back(streaming(OpKind::cross_entropy, logits, {logits, labels, ce, logits}));
     f.f.push_back(gemm_cost({rows, s.width, s.vocab, Layout::nn, act, act}, {}));
     f.f.push_back(gemm_cost({s.vocab, s.width, rows, Layout::tn, act, grad, true}, {}));
   }

@@ -8,7 +8,7 @@
 namespace trireme::spec {
 
 std::string_view name_of(OpKind kind) {
-  constexpr std::array<std::string_view, 21> names = {"gemm",
+  constexpr std::array<std::string_view, 23> names = {"gemm",
                                                       "embedding_forward",
                                                       "embedding_backward",
                                                       "norm_forward",
@@ -22,11 +22,13 @@ std::string_view name_of(OpKind kind) {
                                                       "gelu_forward",
                                                       "cross_entropy_stats",
                                                       "cross_entropy_grad",
+                                                      "cross_entropy",
                                                       "fill",
                                                       "copy",
                                                       "accumulate",
                                                       "init_normal",
                                                       "sum_squares",
+                                                      "merge_sums",
                                                       "step_control",
                                                       "adamw"};
   const auto index = static_cast<size_t>(kind);

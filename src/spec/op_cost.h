@@ -33,11 +33,13 @@ enum class OpKind : uint8_t {
   gelu_forward,
   cross_entropy_stats,
   cross_entropy_grad,
+  cross_entropy,
   fill,
   copy,
   accumulate,
   init_normal,
   sum_squares,
+  merge_sums,
   step_control,
   adamw,
 };

@@ -56,18 +56,18 @@ void audit(const spec::ModelSpec& model, int index, const spec::LocalShape& shap
     params.push_back(dims.empty() ? device::Tensor{} : arena.take({local, recipe.storage}));
     grads.push_back(dims.empty() ? device::Tensor{} : arena.take({local, recipe.grad}));
   }
-  std::vector<uint8_t> taken(facts.stash.size()), dropped(facts.stash.size());
+  std::vector<uint8_t> taken(facts.stash.size());
+  std::vector<spec::Fate> fates(facts.stash.size());
   for (size_t i = 0; i < facts.stash.size(); ++i) {
     const spec::Slot& slot = facts.stash[i];
     slots.push_back(slot.spec.shape.ndim() == 0 ? device::Tensor{} : arena.take(slot.spec));
-    dropped[i] =
-        slot.life != spec::Life::b_to_w && !spec::is_kept(slot, static_cast<int>(i), recompute);
+    fates[i] = spec::fate_of(slot, static_cast<int>(i), recompute);
   }
   const auto ids = [&](int64_t n) { return arena.take({{n}, base::DType::i32}); };
   const int64_t width = std::get<spec::EmbeddingSpec>(model.layers.front()).width;
   const base::TensorSpec stream_spec{{shape.tokens, width}, recipe.storage};
   nn::StepSink sink{.sums = arena.take({{spec::step_sums_bytes}, base::DType::u8})};
-  nn::Stash stash(slots, taken, dropped);
+  nn::Stash stash(slots, taken, fates);
   device::Arena scratch = device::Arena::measuring();
   nn::Pass pass{.stream = *stream,
                 .params = params,

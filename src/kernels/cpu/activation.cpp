@@ -5,6 +5,14 @@
 #include "kernels/cpu/vector_math.h"
 
 namespace trireme::kernels::cpu {
+namespace {
+
+void swiglu(const float* gate, const float* up, float* y, int64_t count) {
+#pragma omp simd
+  for (int64_t i = 0; i < count; ++i) y[i] = gate[i] * sigmoid_of(gate[i]).value * up[i];
+}
+
+}  // namespace
 
 void swiglu_forward(Stream& stream, const SwigluForwardArgs& args) {
   run_on(stream, args, [](base::ThreadPool& pool, const SwigluForwardArgs& a) {
@@ -14,8 +22,7 @@ void swiglu_forward(Stream& stream, const SwigluForwardArgs& args) {
       const float* gate = values_of(a.gate_up, s, gates);
       const float* up = values_of(a.gate_up, {s.row, F + s.first, s.count}, ups);
       float* y = place_for(a.y, s, results);
-#pragma omp simd
-      for (int64_t i = 0; i < s.count; ++i) y[i] = gate[i] * sigmoid_of(gate[i]).value * up[i];
+      swiglu(gate, up, y, s.count);
       store(a.y, s, y);
     });
   });
@@ -31,6 +38,11 @@ void swiglu_backward(Stream& stream, const SwigluBackwardArgs& args) {
       const float* gate = values_of(a.gate_up, s, gates);
       const float* up = values_of(a.gate_up, up_segment, ups);
       const float* dy = values_of(a.dy, s, dys);
+      if (a.y) {  // before gate and up may be overwritten
+        float* y = place_for(a.y, s, dgates);
+        swiglu(gate, up, y, s.count);
+        store(a.y, s, y);
+      }
       float* dgate = place_for(a.dgate_up, s, dgates);
       float* dup = place_for(a.dgate_up, up_segment, dups);
 #pragma omp simd

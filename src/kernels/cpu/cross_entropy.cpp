@@ -94,4 +94,14 @@ void cross_entropy_grad(Stream& stream, const CrossEntropyGradArgs& args) {
   });
 }
 
+void cross_entropy(Stream& stream, const CrossEntropyArgs& args) {
+  cross_entropy_stats(stream, {.logits = args.logits, .labels = args.labels, .stats = args.stats});
+  cross_entropy_grad(stream, {.logits = args.logits,
+                              .stats = args.stats,
+                              .labels = args.labels,
+                              .sums = args.sums,
+                              .token_losses = args.token_losses,
+                              .loss_only = args.loss_only});
+}
+
 }  // namespace trireme::kernels::cpu

@@ -54,6 +54,23 @@ const float* summed_row(const NormForwardArgs& args, const Segment& row,
   return values_of(args.sum, row, buffers[0]);
 }
 
+// y = xhat * weight + bias, from the statistics as they are stored.
+struct Scaling {
+  float mean, r;
+  const float *weight, *bias;  // bias may be absent
+};
+void scale_row(const float* s, const Scaling& by, float* y, int64_t count) {
+  if (by.bias != nullptr) {
+#pragma omp simd
+    for (int64_t i = 0; i < count; ++i) {
+      y[i] = (s[i] - by.mean) * by.r * by.weight[i] + by.bias[i];
+    }
+  } else {
+#pragma omp simd
+    for (int64_t i = 0; i < count; ++i) y[i] = (s[i] - by.mean) * by.r * by.weight[i];
+  }
+}
+
 void forward_row(const NormForwardArgs& args, int64_t t, const float* weight, const float* bias) {
   const int64_t D = args.x.cols();
   const RowBuffers buffers(D);
@@ -69,15 +86,8 @@ void forward_row(const NormForwardArgs& args, int64_t t, const float* weight, co
   if (is_layer) stats[0] = static_cast<float>(mean);
   stats[is_layer ? 1 : 0] = static_cast<float>(r);
 
-  const auto m = static_cast<float>(mean), scale = static_cast<float>(r);
   float* y = place_for(args.y, row, buffers[1]);
-  if (bias != nullptr) {
-#pragma omp simd
-    for (int64_t i = 0; i < D; ++i) y[i] = (s[i] - m) * scale * weight[i] + bias[i];
-  } else {
-#pragma omp simd
-    for (int64_t i = 0; i < D; ++i) y[i] = (s[i] - m) * scale * weight[i];
-  }
+  scale_row(s, {static_cast<float>(mean), static_cast<float>(r), weight, bias}, y, D);
   store(args.y, row, y);
 }
 
@@ -92,8 +102,9 @@ void forward(base::ThreadPool& pool, const NormForwardArgs& args) {
   for_each_row(pool, args.x.rows(), D, [&](int64_t t) { forward_row(args, t, weight, bias); });
 }
 
-// Writes dx[t] and adds the row's share to the partial sums of dweight and dbias.
-void backward_row(const NormBackwardArgs& args, int64_t t, const float* weight, float* partial) {
+// Writes dx[t] and y[t] and adds the row's share to the partial sums of dweight and dbias.
+void backward_row(const NormBackwardArgs& args, int64_t t, const float* weight, const float* bias,
+                  float* partial) {
   const int64_t D = args.x.cols();
   const RowBuffers buffers(D);
   const Segment row = {t, 0, D};
@@ -102,6 +113,11 @@ void backward_row(const NormBackwardArgs& args, int64_t t, const float* weight, 
   const float mean = is_layer ? stats[0] : 0, r = stats[is_layer ? 1 : 0];
   const float* dy = values_of(args.dy, row, buffers[0]);
   const float* x = values_of(args.x, row, buffers[1]);
+  if (args.y) {
+    float* y = place_for(args.y, row, buffers[2]);
+    scale_row(x, {mean, r, weight, bias}, y, D);
+    store(args.y, row, y);
+  }
 
   double sum_g = 0, sum_g_xhat = 0;
   float* dweight = partial;
@@ -146,13 +162,15 @@ void backward_row(const NormBackwardArgs& args, int64_t t, const float* weight, 
 
 void backward(base::ThreadPool& pool, const NormBackwardArgs& args) {
   const int64_t T = args.x.rows(), D = args.x.cols();
-  const float* weight = values_of(args.weight, {0, 0, D}, thread_floats<ParameterMemory>(D));
+  float* memory = thread_floats<ParameterMemory>(2 * D);
+  const float* weight = values_of(args.weight, {0, 0, D}, memory);
+  const float* bias = args.bias ? values_of(args.bias, {0, 0, D}, memory + D) : nullptr;
   pool.for_each(norm_partials(T), [&](int64_t p) {
     float* partial = floats_at(args.partials, p);
     std::fill_n(partial, args.partials.cols(), 0.0F);
     const int64_t end = std::min(T, (p + 1) * spec::norm_rows_per_partial);
     for (int64_t t = p * spec::norm_rows_per_partial; t < end; ++t) {
-      backward_row(args, t, weight, partial);
+      backward_row(args, t, weight, bias, partial);
     }
   });
   add_partials(pool, args.partials, 0, args.dweight);

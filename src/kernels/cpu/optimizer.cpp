@@ -94,6 +94,16 @@ void update(base::ThreadPool& pool, const AdamwArgs& args) {
 
 void sum_squares(Stream& stream, const SumSquaresArgs& args) { run_on(stream, args, add_squares); }
 
+void merge_sums(Stream& stream, const MergeSumsArgs& args) {
+  run_on(stream, args, [](base::ThreadPool&, const MergeSumsArgs& a) {
+    StepSums sum{};
+    for (int64_t i = 0; i < a.parts.rows(); ++i) {
+      add_sums(sum, reinterpret_cast<const StepSums*>(a.parts.data)[i]);
+    }
+    *reinterpret_cast<StepSums*>(a.sums.data) = sum;
+  });
+}
+
 void step_control(Stream& stream, const StepControlArgs& args) {
   run_on(stream, args, [](base::ThreadPool&, const StepControlArgs& a) {
     close_step(*reinterpret_cast<StepSums*>(a.sums.data),

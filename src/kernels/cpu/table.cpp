@@ -21,11 +21,13 @@ const Kernels& cpu_kernels() {
       .gelu_forward = cpu::gelu_forward,
       .cross_entropy_stats = cpu::cross_entropy_stats,
       .cross_entropy_grad = cpu::cross_entropy_grad,
+      .cross_entropy = cpu::cross_entropy,
       .fill = cpu::fill,
       .copy = cpu::copy,
       .accumulate = cpu::accumulate,
       .init_normal = cpu::init_normal,
       .sum_squares = cpu::sum_squares,
+      .merge_sums = cpu::merge_sums,
       .step_control = cpu::step_control,
       .adamw = cpu::adamw,
   };

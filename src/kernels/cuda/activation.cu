@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // y = silu(gate) up;  dgate = dy up silu'(gate), dup = dy silu(gate);  y = gelu(x).
-// Element by element, bound by memory: 6, 10 and 4 bytes an element of y in bf16. A thread moves 16
-// bytes of each operand; blockIdx.x is the row.
+// Element by element, bound by memory: 6, 10 (12 with y) and 4 bytes an element of y in bf16. A
+// thread moves 16 bytes of each operand; blockIdx.x is the row.
 #include "kernels/cuda/activation.cuh"
 #include "kernels/cuda/rows.h"
 #include "kernels/cuda/values.cuh"
@@ -30,24 +30,27 @@ __global__ void __launch_bounds__(max_threads)
   store_values(y.row<T>(t) + c, gate);
 }
 
-// The thread has read its gate and up before it writes them: dgate_up may be gate_up.
+// The thread has read its gate and up before it writes them: dgate_up may be gate_up. y, where
+// present, is made as in the forward.
 template <typename T, int W>
 __global__ void __launch_bounds__(max_threads)
-    swiglu_backward_kernel(InRows gate_up, InRows dy, OutRows dgate_up, int64_t F) {
+    swiglu_backward_kernel(InRows gate_up, InRows dy, OutRows dgate_up, OutRows y, int64_t F) {
   const int64_t t = blockIdx.x, c = first_column<W>();
   if (c >= F) return;
-  float gate[W], up[W], grad[W];
+  float gate[W], up[W], grad[W], result[W];
   load_values(gate_up.row<T>(t) + c, gate);
   load_values(gate_up.row<T>(t) + F + c, up);
   load_values(dy.row<T>(t) + c, grad);
 #pragma unroll
   for (int j = 0; j < W; ++j) {
     const Silu s = silu(gate[j]);
+    result[j] = s.value * up[j];
     gate[j] = grad[j] * up[j] * s.derivative;
     up[j] = grad[j] * s.value;
   }
   store_values(dgate_up.row<T>(t) + c, gate);
   store_values(dgate_up.row<T>(t) + F + c, up);
+  if (y.data != nullptr) store_values(y.row<T>(t) + c, result);
 }
 
 template <typename T, int W>
@@ -101,17 +104,17 @@ void swiglu_backward(Stream& stream, const SwigluBackwardArgs& args) {
   if (T == 0 || F == 0) return;
   const cudaStream_t handle = device::cuda_stream(stream).handle();
   const InRows gate_up = in_rows(args.gate_up), dy = in_rows(args.dy);
-  const OutRows d = out_rows(args.dgate_up);
+  const OutRows d = out_rows(args.dgate_up), y = out_rows(args.y);
   with_real_type(args.dy.dtype, [&](auto* type) {
     using E = std::remove_pointer_t<decltype(type)>;
     constexpr int W = Vec<E>::width;
     if (is_vectorisable(args.gate_up) && is_vectorisable(args.dy) &&
-        is_vectorisable(args.dgate_up)) {
+        is_vectorisable(args.dgate_up) && (!args.y || is_vectorisable(args.y))) {
       const Cover c = cover(T, F, W);
-      swiglu_backward_kernel<E, W><<<c.grid, c.block, 0, handle>>>(gate_up, dy, d, F);
+      swiglu_backward_kernel<E, W><<<c.grid, c.block, 0, handle>>>(gate_up, dy, d, y, F);
     } else {
       const Cover c = cover(T, F, 1);
-      swiglu_backward_kernel<E, 1><<<c.grid, c.block, 0, handle>>>(gate_up, dy, d, F);
+      swiglu_backward_kernel<E, 1><<<c.grid, c.block, 0, handle>>>(gate_up, dy, d, y, F);
     }
   });
   check_launch("swiglu_backward");

@@ -1,7 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the two kernels over logits share: the exponential, and how a row is cut into vectors.
+// What the kernels over logits share: the exponential, the sums of a row, its gradient, and the
+// losses of the rows.
 #pragma once
 
+#include <cfloat>
+
+#include "kernels/cuda/rows.h"
 #include "kernels/cuda/values.cuh"
 
 namespace trireme::kernels::cuda {
@@ -25,10 +29,78 @@ __device__ inline int64_t column_of(int32_t label, int64_t first_column, int64_t
   return label >= 0 && column >= 0 && column < V ? column : -1;
 }
 
+// The maximum of logits and the sum of exp(logit - max), taken together: the sum is scaled when the
+// maximum grows. The maximum starts at the lowest finite number, so that logits of -infinity (and
+// threads without logits) add zero. A logit that is NaN or +infinity makes the sum NaN.
+struct MaxAndSum {
+  float max = -FLT_MAX, sum = 0;
+
+  template <typename T, int W>
+  __device__ void add(const float (&values)[W]) {
+    float highest = max;
+#pragma unroll
+    for (int j = 0; j < W; ++j) highest = fmaxf(highest, values[j]);
+    float part = 0;
+#pragma unroll
+    for (int j = 0; j < W; ++j) part += exp_of<T>(values[j] - highest);
+    sum = sum * exp_of<T>(max - highest) + part;
+    max = highest;
+  }
+
+  // All lanes get the same bits.
+  __device__ void add_over_warp() {
+    const float highest = warp_max(max);
+    sum = warp_sum(sum * expf(max - highest));
+    max = highest;
+  }
+  // All threads of the block get the same bits. `shared` may be used again after the next barrier
+  // that follows this one.
+  using Shared = float[2][warp_size];
+  __device__ void add_over_block(Shared& shared) {
+    const int warp = threadIdx.x / warp_size, lane = threadIdx.x % warp_size;
+    add_over_warp();
+    if (lane == 0) {
+      shared[0][warp] = max;
+      shared[1][warp] = sum;
+    }
+    __syncthreads();
+    const bool has_warp = lane < static_cast<int>(blockDim.x) / warp_size;
+    max = has_warp ? shared[0][lane] : -FLT_MAX;
+    sum = has_warp ? shared[1][lane] : 0.0F;
+    add_over_warp();
+  }
+};
+
+// Turns logits of one row into their gradient. `label_column` is -1 where the label is not in the
+// row.
+struct RowGrad {
+  float highest, factor;
+  int64_t label_column;
+
+  // The W logits from column `first` on.
+  template <typename T, int W>
+  __device__ void apply(float (&values)[W], int64_t first) const {
+#pragma unroll
+    for (int j = 0; j < W; ++j) values[j] = exp_of<T>(values[j] - highest) * factor;
+    if (label_column >= first && label_column < first + W) {
+#pragma unroll
+      for (int j = 0; j < W; ++j) {
+        if (first + j == label_column) values[j] -= 1.0F;
+      }
+    }
+  }
+};
+
+// ---- host side
+
 // May the rows of logits be moved 16 bytes at a time, up to the last whole vector of a row?
 inline bool rows_are_aligned(const device::ConstTensor& logits) {
   return reinterpret_cast<uintptr_t>(logits.data) % 16 == 0 &&
          logits.row_stride * base::size_of(logits.dtype) % 16 == 0;
 }
+
+// Adds the losses of all rows, from their statistics, to `sums`, and writes them to `token_losses`
+// if that is present: a row of cross-entropy without its gradient. Uses the stream's workspace.
+void add_losses(Stream& stream, const CrossEntropyGradArgs& args);
 
 }  // namespace trireme::kernels::cuda

@@ -1,10 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // stats = {max, sum of exp(logit - max), logit of the label}, in one read of the logits: maximum
 // and sum are kept together, and the sum is scaled when the maximum grows.
-#include <cfloat>
-
 #include "kernels/cuda/cross_entropy.cuh"
-#include "kernels/cuda/rows.h"
 
 namespace trireme::kernels::cuda {
 namespace {
@@ -21,42 +18,12 @@ struct Parameters {
   int64_t V, first_column;
 };
 
-// The maximum starts at the lowest finite number, so that logits of -infinity (and threads without
-// logits) add zero. A logit that is NaN or +infinity makes the sum NaN.
-struct MaxAndSum {
-  float max = -FLT_MAX, sum = 0;
-
-  template <typename T, int W>
-  __device__ void add(const float (&values)[W]) {
-    float highest = max;
-#pragma unroll
-    for (int j = 0; j < W; ++j) highest = fmaxf(highest, values[j]);
-    float part = 0;
-#pragma unroll
-    for (int j = 0; j < W; ++j) part += exp_of<T>(values[j] - highest);
-    sum = sum * exp_of<T>(max - highest) + part;
-    max = highest;
-  }
-  __device__ void add(const MaxAndSum& other) {
-    const float highest = fmaxf(max, other.max);
-    sum = sum * expf(max - highest) + other.sum * expf(other.max - highest);
-    max = highest;
-  }
-  __device__ void add_over_warp() {
-#pragma unroll
-    for (int offset = warp_size / 2; offset > 0; offset /= 2) {
-      add({__shfl_xor_sync(0xffffffffU, max, offset), __shfl_xor_sync(0xffffffffU, sum, offset)});
-    }
-  }
-};
-
 // A block takes a row. REQUIRES: with W > 1, rows start at multiples of 16 bytes.
 template <typename T, int W>
 __global__ void __launch_bounds__(threads) cross_entropy_stats_kernel(Parameters a) {
-  constexpr int warps = threads / warp_size;
-  __shared__ float shared[2][warps];
+  __shared__ MaxAndSum::Shared shared;
   const int64_t t = blockIdx.x;
-  const int thread = threadIdx.x, lane = thread % warp_size;
+  const int thread = threadIdx.x;
   const T* logits = a.logits.row<T>(t);
   const int64_t vectors = a.V / W;
   MaxAndSum total;
@@ -77,15 +44,7 @@ __global__ void __launch_bounds__(threads) cross_entropy_stats_kernel(Parameters
     total.add<T>(value);
   }
 
-  total.add_over_warp();
-  if (lane == 0) {
-    shared[0][thread / warp_size] = total.max;
-    shared[1][thread / warp_size] = total.sum;
-  }
-  __syncthreads();
-  if (thread >= warp_size) return;
-  total = lane < warps ? MaxAndSum{shared[0][lane], shared[1][lane]} : MaxAndSum{};
-  total.add_over_warp();
+  total.add_over_block(shared);
   if (thread == 0) {
     const int64_t column = column_of(a.labels[t * a.labels_stride], a.first_column, a.V);
     float* stats = a.stats + t * a.stats_stride;

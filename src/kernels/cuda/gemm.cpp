@@ -4,7 +4,9 @@
 //
 // The product with bias and addend is the library's where it takes it (gemm_plans.h), else our own
 // (gemm_general.cu). GELU is a kernel after it: the row gelu_forward, whose bits are promised. Its
-// gradient is the library's epilogue in large bf16 products and a kernel after the others.
+// gradient is the library's epilogue in large bf16 products and a kernel after the others. Row sums
+// are the library's epilogue in large weight gradients where that is as good, and a kernel before
+// the others.
 #include "base/check.h"
 #include "base/shape.h"
 #include "kernels/cuda/gemm_kernels.h"
@@ -25,6 +27,7 @@ struct Product {
   ConstTensor c = {};  // may be d
   float beta = 0;
   ConstTensor gelu_grad_of = {};  // then d is multiplied with gelu' of it
+  Tensor row_sums = {};           // [m] f32: gets the row sums of op(a)
   int64_t workspace_begin = 0;    // bytes of the workspace that are in use
 };
 
@@ -94,6 +97,10 @@ bool multiply(CudaStream& stream, const GemmArgs& args, const Product& p) {
     what.aux_align = alignment_of(p.gelu_grad_of.data);
     operands.aux = p.gelu_grad_of.data;
   }
+  if (p.row_sums) {
+    what.epilogue = Epilogue::a_sum;
+    operands.sums = p.row_sums.data;
+  }
   return Libraries::of(stream.cuda_device()).gemm_plans().multiply(stream, what, operands);
 }
 
@@ -146,6 +153,34 @@ bool multiply_plainly(CudaStream& stream, const GemmArgs& args) {
   return multiply(stream, args, p);
 }
 
+// The product and a_sum. The library overwrites sums, so they go through the workspace.
+bool multiply_with_row_sums(CudaStream& stream, const GemmArgs& args) {
+  if (args.bias || args.residual || args.gelu_input || args.gelu_grad_of || args.alpha != 1) {
+    return false;
+  }
+  // Decided by the shape, as above. A kernel for the sums takes about 175 / n of the product's time
+  // on an H200, which reads 4 TB/s and multiplies at 700 TFLOP/s: with many columns there is
+  // nothing to gain.
+  constexpr int64_t most_columns = 2048;
+  if (flops_of(args) < least_measured_flops || args.d.cols() > most_columns ||
+      args.a.dtype != DType::bf16 || args.d.dtype != DType::f32) {
+    return false;
+  }
+  const base::TensorSpec spec = {{args.d.rows()}, DType::f32};
+  const int64_t bytes = base::bytes_of(spec);
+  if (bytes > stream.workspace().bytes() / 2) return false;
+  Product p = {.d = args.d,
+               .row_sums = device::view_of(stream.workspace().data, spec),
+               .workspace_begin = bytes};
+  if (args.beta != 0) {
+    p.c = args.d;
+    p.beta = args.beta;
+  }
+  if (!multiply(stream, args, p)) return false;
+  accumulate(stream, {.x = p.row_sums, .d = args.a_sum});
+  return true;
+}
+
 // Not worth a plan: one block or a few of our own kernel, and a k that they get through.
 bool is_tiny(const GemmArgs& args) {
   const int64_t k = args.trans_a ? args.a.rows() : args.a.cols();
@@ -159,8 +194,11 @@ void gemm(Stream& stream, const GemmArgs& args) {
   TRIREME_CHECK(!args.gelu_input || args.gelu_input.dtype == args.d.dtype,
                 "gemm: gelu_input is {}, d is {}", base::name_of(args.gelu_input.dtype),
                 base::name_of(args.d.dtype));
-  // The workspace holds partial sums here and the library's partial products below: in order.
-  if (args.a_sum) add_row_sums(s, args.a, args.trans_a, args.a_sum);
+  if (args.a_sum) {
+    if (multiply_with_row_sums(s, args)) return;
+    // The workspace holds partial sums here and the library's partial products below: in order.
+    add_row_sums(s, args.a, args.trans_a, args.a_sum);
+  }
   if (args.d.rows() == 0 || args.d.cols() == 0) return;
   const bool is_done = !is_tiny(args) && (args.gelu_grad_of ? multiply_with_gelu_grad(s, args)
                                                             : multiply_plainly(s, args));

@@ -14,6 +14,7 @@
 #include "kernels/cuda/gemm_kernels.h"
 #include "kernels/cuda/gemm_plans.h"
 #include "kernels/cuda/libraries.h"
+#include "kernels/cuda/rows.h"
 
 namespace trireme::kernels::cuda {
 namespace {
@@ -22,6 +23,7 @@ using device::cuda_check;
 using device::CudaStream;
 
 constexpr int timed_runs = 3;
+constexpr int repeated_runs = 3;  // that must have the same bits
 // A candidate this much slower than the best in its first timed run is not run again.
 constexpr double hopeless = 1.5;
 
@@ -52,9 +54,15 @@ class Result {
     stream.synchronize();
     return numbers_here;
   }
-  Digest digest(CudaStream& stream) const {
+  // Row sums, where there are any, are in the sum of hashes, but not in the count. REQUIRES:
+  // clear() was called since the last digest.
+  Digest digest(CudaStream& stream, const std::byte* row_sums) const {
     add_digest(stream, data(), bytes_ / int64_t{sizeof(uint32_t)}, numbers());
-    return read_numbers(stream);
+    Digest found = read_numbers(stream);
+    if (row_sums == nullptr) return found;
+    add_digest(stream, row_sums, what_.m, numbers());
+    found.sum = read_numbers(stream).sum;
+    return found;
   }
 
  private:
@@ -62,6 +70,15 @@ class Result {
   int64_t bytes_;
   device::Buffer buffer_;
 };
+
+std::vector<float> floats_of(CudaStream& stream, const std::byte* data, int64_t count) {
+  std::vector<float> values(static_cast<size_t>(count));
+  cuda_check(cudaMemcpyAsync(values.data(), data, values.size() * sizeof(float),
+                             cudaMemcpyDeviceToHost, stream.handle()),
+             "reading sums");
+  stream.synchronize();
+  return values;
+}
 
 // The shortest of a few runs, or the first if it takes longer than `limit`. The ones after the
 // first are queued together, so that the last intervals hold no gap between launches.
@@ -98,6 +115,7 @@ void GemmPlans::measure(CudaStream& stream, Plan& plan, const Matmul& what,
   } catch (const base::OutOfMemory&) {
     base::log_warning("no memory to measure algorithms of the product {}: the first is taken",
                       what.to_string());
+    plan.is_usable = what.epilogue != Epilogue::a_sum;
     plan.is_final = true;
     plan.candidates.clear();
     return;
@@ -122,7 +140,7 @@ void GemmPlans::measure(CudaStream& stream, Plan& plan, const Matmul& what,
     if (device_.options().deterministic) {
       // Every candidate that comes here has run the same number of times: with in-place addends
       // the results are comparable, too.
-      const Digest digest = result->digest(stream);
+      const Digest digest = result->digest(stream, trial.sums);
       if (!first) {
         first = digest;
         plan.algo = algo;
@@ -144,6 +162,9 @@ void GemmPlans::measure(CudaStream& stream, Plan& plan, const Matmul& what,
       result->clear(stream);
       cublas_check(run(plan, plan.algo, what, trial, stream), "checking an epilogue");
       choice.is_rejected = !is_gelu_grad_right(stream, what, trial, best_seconds);
+    } else if (what.epilogue == Epilogue::a_sum) {
+      result.reset();  // there may be no memory for two
+      choice.is_rejected = !is_a_sum_right(stream, plan, what, operands);
     }
   }
   plan.is_usable = !choice.is_rejected;
@@ -200,6 +221,83 @@ bool GemmPlans::is_gelu_grad_right(CudaStream& stream, const Matmul& what,
         multiply_by_gelu_grad(stream, {.value = value->tensor(), .x = x, .d = value->tensor()});
       });
   return seconds <= separate_seconds;
+}
+
+// Are the library's row sums of op(a) as exact as our own, and the same bits in every run?
+// Otherwise, and on a device that need not be deterministic also where they cost more time than a
+// kernel of their own, they are made by that. What is not known counts as no.
+bool GemmPlans::is_a_sum_right(CudaStream& stream, Plan& plan, const Matmul& what,
+                               const MatmulOperands& operands) {
+  std::optional<Result> result;
+  try {
+    result.emplace(device_, what);
+  } catch (const base::OutOfMemory&) {
+    return false;
+  }
+  MatmulOperands trial = operands;
+  trial.d = result->data();
+  const Tensor sums = device::view_of(trial.sums, {{what.m}, base::DType::f32});
+  const auto multiply_and_sum = [&] {
+    cublas_check(run(plan, plan.algo, what, trial, stream), "checking an epilogue");
+  };
+  std::optional<uint64_t> digest;
+  for (int i = 0; i < repeated_runs; ++i) {
+    result->clear(stream);
+    fill(stream, {.d = sums});  // not what another algorithm left
+    multiply_and_sum();
+    const uint64_t now = result->digest(stream, trial.sums).sum;
+    if (digest && *digest != now) {
+      base::log_warning("{}: cuBLASLt's row sums differ from run to run; they are not used",
+                        what.to_string());
+      return false;
+    }
+    digest = now;
+  }
+  const std::vector<float> found = floats_of(stream, trial.sums, what.m);
+
+  // Our own, in place of d. Their partial sums are where the library's were.
+  const base::Shape a_shape =
+      what.trans_a ? base::Shape{what.k, what.m} : base::Shape{what.m, what.k};
+  const ConstTensor a = Tensor{const_cast<std::byte*>(operands.a), a_shape, what.a_stride, what.in};
+  const Tensor own = device::view_of(result->data(), {{what.m}, base::DType::f32});
+  result->clear(stream);
+  add_row_sums(stream, a, what.trans_a, own);
+  const std::vector<float> expected = floats_of(stream, own.data, what.m);
+  double squares = 0, error_squares = 0;
+  for (size_t i = 0; i < expected.size(); ++i) {
+    const double sum = expected[i], error = static_cast<double>(found[i]) - sum;
+    squares += sum * sum;
+    error_squares += error * error;
+  }
+  // Two orders of fp32 additions differ by some 1e-6 of the sums; rounded to bf16, or taken from
+  // rounded parts, they would differ by 1e-3.
+  constexpr double most = 1e-4;
+  if (!(squares > 0 && error_squares <= most * most * squares)) {
+    base::log_warning("{}: cuBLASLt's row sums are not exact enough; they are not used",
+                      what.to_string());
+    return false;
+  }
+  if (device_.options().deterministic) return true;
+
+  Matmul plain = what;
+  plain.epilogue = Epilogue::none;
+  plain.workspace_bytes = stream.workspace().bytes();
+  MatmulOperands separate = trial;
+  separate.sums = nullptr;
+  separate.workspace = stream.workspace().data;
+  if (!multiply(stream, plain, separate)) return false;
+  Plan& plain_plan = plan_of(stream, plain, separate);
+  constexpr double no_limit = std::numeric_limits<double>::infinity();
+  const double together = shortest_run(stream, no_limit, [&] {
+    multiply_and_sum();
+    accumulate(stream, {.x = sums, .d = own});
+  });
+  const double apart = shortest_run(stream, no_limit, [&] {
+    add_row_sums(stream, a, what.trans_a, own);
+    cublas_check(run(plain_plan, plain_plan.algo, plain, separate, stream),
+                 "measuring an algorithm");
+  });
+  return together <= apart;
 }
 
 void GemmPlans::report() {

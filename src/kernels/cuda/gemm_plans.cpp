@@ -71,7 +71,7 @@ GemmPlans::GemmPlans(device::CudaDevice& device, cublasLtHandle_t handle)
 bool GemmPlans::multiply(device::CudaStream& stream, const Matmul& what,
                          const MatmulOperands& operands) {
   Plan& plan = plan_of(stream, what, operands);
-  if (!plan.is_usable) return false;
+  if (!plan.is_usable || (what.epilogue == Epilogue::a_sum && !plan.is_final)) return false;
   const cublasStatus_t status = run(plan, plan.algo, what, operands, stream);
   if (status == CUBLAS_STATUS_NOT_SUPPORTED) {
     base::log_warning("cuBLASLt proposed an algorithm and refused it: {}", what.to_string());
@@ -130,17 +130,22 @@ void GemmPlans::describe(Plan& plan, const Matmul& what) const {
   } else if (what.epilogue == Epilogue::gelu_grad) {
     epilogue = CUBLASLT_EPILOGUE_DGELU;
     set(plan.operation, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, what.aux_stride);
+  } else if (what.epilogue == Epilogue::a_sum) {
+    epilogue = CUBLASLT_EPILOGUE_BGRADB;  // our a is its B
+    set(plan.operation, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, static_cast<int32_t>(CUDA_R_32F));
   }
   set(plan.operation, CUBLASLT_MATMUL_DESC_EPILOGUE, epilogue);
 }
 
-// The proposals depend on the alignment of these two pointers, which `what` has; their values are
-// of each call.
+// The proposals depend on the alignment of these pointers, which `what` has (sums are always
+// aligned to 256 bytes); their values are of each call.
 void GemmPlans::set_pointers(Plan& plan, const Matmul& what, const MatmulOperands& operands) const {
   if (what.epilogue == Epilogue::bias) {
     set(plan.operation, CUBLASLT_MATMUL_DESC_BIAS_POINTER, operands.bias);
   } else if (what.epilogue == Epilogue::gelu_grad) {
     set(plan.operation, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, operands.aux);
+  } else if (what.epilogue == Epilogue::a_sum) {
+    set(plan.operation, CUBLASLT_MATMUL_DESC_BIAS_POINTER, operands.sums);
   }
 }
 
@@ -168,7 +173,10 @@ void GemmPlans::find_candidates(Plan& plan, const Matmul& what) {
   const cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(
       handle_, &plan.operation, &plan.a, &plan.b, &plan.c, &plan.d, &preference,
       is_large ? most_candidates : 1, results.data(), &count);
-  if (status == CUBLAS_STATUS_NOT_SUPPORTED || status == CUBLAS_STATUS_INVALID_VALUE) {
+  const bool has_other_way = status == CUBLAS_STATUS_NOT_SUPPORTED ||
+                             status == CUBLAS_STATUS_INVALID_VALUE ||
+                             what.epilogue == Epilogue::a_sum;
+  if (status != CUBLAS_STATUS_SUCCESS && has_other_way) {
     count = 0;  // the library does not take such a product: the caller has another way
   } else {
     cublas_check(status, "asking for algorithms");

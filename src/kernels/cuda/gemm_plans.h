@@ -6,6 +6,10 @@
 // at their first use, while the device may still allocate, with the operands at hand and the result
 // in memory of its own. On a deterministic device an algorithm is admitted only if its result has
 // the bits of the first one's, so that the choice, which hangs on timings, cannot change a run.
+//
+// Epilogues with another way beside them (a product and a kernel of ours) are checked against it
+// when they are measured, and taken where they are as exact. On a deterministic device that
+// decides, since the two ways may differ in a rounding; else they must be faster, too.
 #pragma once
 
 #include <cublasLt.h>
@@ -22,7 +26,7 @@
 
 namespace trireme::kernels::cuda {
 
-enum class Epilogue : uint8_t { none, bias, gelu_grad };
+enum class Epilogue : uint8_t { none, bias, gelu_grad, a_sum };
 // What is added to the product: nothing, what d holds, or another matrix of d's type.
 enum class Addend : uint8_t { none, in_place, separate };
 
@@ -51,6 +55,7 @@ struct MatmulOperands {
   std::byte* d = nullptr;
   const std::byte* bias = nullptr;  // [n], type of d; with Epilogue::bias only
   const std::byte* aux = nullptr;   // [m, n], bf16: with Epilogue::gelu_grad only
+  std::byte* sums = nullptr;        // [m] f32, gets the row sums of op(a): Epilogue::a_sum only
   float alpha = 1, beta = 0;
   std::byte* workspace = nullptr;
 };
@@ -63,7 +68,8 @@ class GemmPlans {
   GemmPlans(device::CudaDevice& device, cublasLtHandle_t handle);
 
   // Queues the product. False, and nothing is queued, when the library cannot do it or, for
-  // Epilogue::gelu_grad, when a product and a kernel are better.
+  // gelu_grad and a_sum, when a product and a kernel are better; for a_sum also as long as that is
+  // not known.
   bool multiply(device::CudaStream& stream, const Matmul& what, const MatmulOperands& operands);
 
  private:
@@ -89,6 +95,8 @@ class GemmPlans {
                const MatmulOperands& operands);
   bool is_gelu_grad_right(device::CudaStream& stream, const Matmul& what,
                           const MatmulOperands& operands, double seconds);
+  bool is_a_sum_right(device::CudaStream& stream, Plan& plan, const Matmul& what,
+                      const MatmulOperands& operands);
   void report();
 
   device::CudaDevice& device_;

@@ -1,27 +1,34 @@
 // SPDX-License-Identifier: Apache-2.0
 // With xhat = (x - mean) r and g = dy weight:
 //   dx = r (g - mean(g) - xhat mean(g xhat)) + dresidual, for rms without mean(g);
-//   dweight += sum over t of dy xhat;  dbias += sum over t of dy.
-// Bound by memory: dy, x, dresidual and dx once each.
+//   dweight += sum over t of dy xhat;  dbias += sum over t of dy;  y = xhat weight + bias.
+// Bound by memory: dy, x, dresidual and dx (and y) once each.
 //
-// A block takes the norm_rows_per_partial rows of one row of `partials`, one row at a time. In the
-// fast kernel a thread has the same columns of every row, so the weight and the sums over rows stay
-// in its registers, and the next row is on its way while the sums along this one are taken.
+// The fast kernel runs as many blocks as the multiprocessors hold (so the order of the sums over
+// rows is theirs), each of which has one row of `partials`. A thread has the same columns of every
+// row, so the weight and the sums over rows stay in its registers. A block treats two vectors of
+// each thread together, of two rows where one vector is a thread's part of a row: that halves the
+// barriers. The rows of the next two turns are on their way to shared memory meanwhile, 92 KiB of a
+// multiprocessor, where each thread reads what it has itself copied.
+#include <cuda_pipeline.h>
+
+#include <algorithm>
+
+#include "kernels/cuda/norm.cuh"
 #include "kernels/cuda/norm_partials.cuh"
-#include "kernels/cuda/rows.h"
-#include "kernels/cuda/values.cuh"
 
 namespace trireme::kernels::cuda {
 namespace {
 
-constexpr int max_threads = 512;
-constexpr int max_vectors = 2;  // of a row, for one thread of the fast kernel
+constexpr int max_threads = 512;  // of a block, and of the blocks of a multiprocessor
+constexpr int max_vectors = 2;    // of a row, for one thread of the fast kernel
+constexpr int stages = 3;         // turns of the fast kernel that have a place in shared memory
 constexpr int general_threads = 256;
-constexpr int rows_per_block = static_cast<int>(spec::norm_rows_per_partial);
+constexpr int general_rows = static_cast<int>(spec::norm_rows_per_partial);  // of a block
 
 struct Parameters {
-  InRows dy, x, weight, dresidual;
-  OutRows dx;
+  InRows dy, x, weight, bias, dresidual;
+  OutRows dx, y;
   const float* stats;
   int64_t stats_stride;
   float* partials;
@@ -29,11 +36,6 @@ struct Parameters {
   int64_t T, D;
   float inverse_D;
   bool has_dbias;
-
-  __device__ int rows_here() const {
-    const int64_t left = T - static_cast<int64_t>(blockIdx.x) * rows_per_block;
-    return left < rows_per_block ? static_cast<int>(left) : rows_per_block;
-  }
 };
 
 struct RowStats {
@@ -46,128 +48,207 @@ __device__ RowStats stats_of(const Parameters& a, int64_t t) {
   return {stats[0], stats[1]};
 }
 
-// Sums of g and of g xhat over the block, divided by D. Calls alternate between two halves of
-// `shared`, so that one barrier a row is enough: what is written in the next row but one was read
-// before the barrier of the next row.
-struct RowSums {
-  float g, g_xhat;
+// The sums of n values over the block, all of which get them. Lanes first share the values out
+// among them, so that n values cost few more exchanges than one. Calls alternate between two halves
+// of `shared`, so that one barrier is enough: what is written in the next call but one was read
+// before the barrier of the next call.
+template <int n>
+struct alignas(4 * n) Sums {
+  float at[n];
 };
-using SharedSums = RowSums[2][max_threads / warp_size];
+template <int n>
+using SharedSums = Sums<n>[2][max_threads / warp_size];
 
-template <NormKind kind>
-__device__ RowSums means_over_block(RowSums sums, SharedSums& shared, int i, float inverse_D) {
-  const int warp = threadIdx.x / warp_size, warps = blockDim.x / warp_size;
-  if constexpr (kind == NormKind::layer) sums.g = warp_sum(sums.g);
-  sums.g_xhat = warp_sum(sums.g_xhat);
-  if (threadIdx.x % warp_size == 0) shared[i % 2][warp] = sums;
+template <int n>
+__device__ Sums<n> sums_over_block(Sums<n> sums, SharedSums<n>& shared, int turn) {
+  static_assert(n == 1 || n == 2 || n == 4);
+  constexpr unsigned all = 0xffffffffU;
+  const int warp = threadIdx.x / warp_size, lane = threadIdx.x % warp_size;
+  int offset = warp_size / 2;
+#pragma unroll
+  for (int half = n / 2; half > 0; half /= 2) {
+    const bool is_upper = (lane & offset) != 0;
+#pragma unroll
+    for (int j = 0; j < half; ++j) {
+      const float mine = is_upper ? sums.at[half + j] : sums.at[j];
+      const float others = is_upper ? sums.at[j] : sums.at[half + j];
+      sums.at[j] = mine + __shfl_xor_sync(all, others, offset);
+    }
+    offset /= 2;
+  }
+#pragma unroll
+  for (int left = warp_size / n / 2; left > 0; left /= 2) {
+    sums.at[0] += __shfl_xor_sync(all, sums.at[0], left);
+  }
+  // Lanes of the i-th n-th of a warp have value i.
+  constexpr int lanes = warp_size / n;
+  if (lane % lanes == 0) shared[turn][warp].at[lane / lanes] = sums.at[0];
   __syncthreads();
-  RowSums total = {0, 0};
+  Sums<n> total = {};
+  const int warps = static_cast<int>(blockDim.x) / warp_size;
   for (int w = 0; w < warps; ++w) {
-    total.g += shared[i % 2][w].g;
-    total.g_xhat += shared[i % 2][w].g_xhat;
+    const Sums<n> part = shared[turn][w];
+#pragma unroll
+    for (int j = 0; j < n; ++j) total.at[j] += part.at[j];
   }
-  return {total.g * inverse_D, total.g_xhat * inverse_D};
+  return total;
 }
 
-// What one thread has of one row.
-template <int N>
-struct Piece {
-  uint4 dy[N], x[N], dresidual[N];
-  RowStats stats;
-};
-
-template <typename T, NormKind kind, int N>
-__device__ void load_piece(const Parameters& a, int64_t t, Piece<N>& piece) {
-  piece.stats = stats_of<kind>(a, t);
-#pragma unroll
-  for (int k = 0; k < N; ++k) {
-    const int64_t c = (threadIdx.x + k * blockDim.x) * Vec<T>::width;
-    if (c >= a.D) continue;
-    piece.dy[k] = load_bits(a.dy.row<T>(t) + c);
-    piece.x[k] = load_bits(a.x.row<T>(t) + c);
-    if (a.dresidual.data != nullptr) piece.dresidual[k] = load_bits(a.dresidual.row<T>(t) + c);
-  }
+// Where the k-th vector of this thread starts in every row.
+template <typename T>
+__device__ int column(int k) {
+  return static_cast<int>(threadIdx.x + k * blockDim.x) * Vec<T>::width;
 }
 
-// REQUIRES: all operands are of type T and vectorisable, D <= N vectors for each thread.
-template <typename T, NormKind kind, int N>
-__global__ void __launch_bounds__(max_threads) norm_backward_fast(Parameters a) {
-  constexpr int W = Vec<T>::width;
-  __shared__ SharedSums shared;
-  const int64_t first = static_cast<int64_t>(blockIdx.x) * rows_per_block;
-  const int rows = a.rows_here();
-  const uint4 zero = make_uint4(0, 0, 0, 0);
+// Places of this thread's vectors in shared memory: [stages][dy, x, dresidual][R * N].
+enum class Operand : uint8_t { dy, x, dresidual };
+constexpr int vectors_per_turn = 3 * max_vectors;
 
-  // Columns beyond D hold zeros, which add nothing to any sum.
-  uint4 weight[N];
-  Piece<N> next;
-  float dweight[N][W] = {}, dbias[N][W] = {};
+__device__ uint4& slot(uint4* slots, int stage, Operand operand, int vector) {
+  const int place = (stage * 3 + static_cast<int>(operand)) * max_vectors + vector;
+  return slots[place * blockDim.x + threadIdx.x];
+}
+
+// Starts the copies of rows first, .., first + R - 1, as far as they are there.
+template <typename T, int R, int N>
+__device__ void fetch(const Parameters& a, uint4* slots, int stage, int64_t first) {
+  const auto copy = [&](Operand operand, int vector, const T* from) {
+    __pipeline_memcpy_async(&slot(slots, stage, operand, vector), from, 16);
+  };
 #pragma unroll
-  for (int k = 0; k < N; ++k) {
-    const int64_t c = (threadIdx.x + k * blockDim.x) * W;
-    weight[k] = c < a.D ? load_bits(a.weight.row<T>(0) + c) : zero;
-    next.dy[k] = next.x[k] = next.dresidual[k] = zero;
-  }
-  load_piece<T, kind, N>(a, first, next);
-
-  for (int i = 0; i < rows; ++i) {
+  for (int i = 0; i < R; ++i) {
     const int64_t t = first + i;
-    const Piece<N> now = next;
-    if (i + 1 < rows) load_piece<T, kind, N>(a, t + 1, next);
-    const auto [mean, r] = now.stats;
-    RowSums sums = {0, 0};
 #pragma unroll
     for (int k = 0; k < N; ++k) {
-      float dy[W], x[W], w[W];
-      unpack<T>(now.dy[k], dy);
-      unpack<T>(now.x[k], x);
-      unpack<T>(weight[k], w);
-#pragma unroll
-      for (int j = 0; j < W; ++j) {
-        const float xhat = (x[j] - mean) * r, g = dy[j] * w[j];
-        dweight[k][j] += dy[j] * xhat;
-        if constexpr (kind == NormKind::layer) dbias[k][j] += dy[j];
-        sums.g += g;
-        sums.g_xhat += g * xhat;
+      const int c = column<T>(k), vector = i * N + k;
+      if (t >= a.T || c >= a.D) continue;
+      copy(Operand::dy, vector, a.dy.row<T>(t) + c);
+      copy(Operand::x, vector, a.x.row<T>(t) + c);
+      if (a.dresidual.data != nullptr) {
+        copy(Operand::dresidual, vector, a.dresidual.row<T>(t) + c);
       }
     }
-    const RowSums means = means_over_block<kind>(sums, shared, i, a.inverse_D);
+  }
+  __pipeline_commit();
+}
+
+// Waits for the oldest of `stages` fetches. The empty statement keeps the compiler from reading
+// slots before it.
+__device__ void wait_for_oldest() {
+  __pipeline_wait_prior(stages - 1);
+  asm volatile("" ::: "memory");
+}
+
+// REQUIRES: all operands are of type T and vectorisable, D <= N vectors for each thread, dynamic
+// shared memory of stages * vectors_per_turn vectors a thread.
+template <typename T, NormKind kind, int R, int N>
+__global__ void __launch_bounds__(max_threads) norm_backward_fast(Parameters a) {
+  static_assert(R * N == max_vectors);
+  constexpr int W = Vec<T>::width;
+  constexpr bool is_layer = kind == NormKind::layer;
+  constexpr int row_sums = is_layer ? 2 : 1;  // g xhat, and g
+  extern __shared__ uint4 slots[];
+  __shared__ SharedSums<R * row_sums> shared;
+  const int64_t step = static_cast<int64_t>(gridDim.x) * R;
+  const int64_t first = static_cast<int64_t>(blockIdx.x) * R;
+
 #pragma unroll
-    for (int k = 0; k < N; ++k) {
-      const int64_t c = (threadIdx.x + k * blockDim.x) * W;
-      if (c >= a.D) continue;
-      float dy[W], x[W], w[W], dx[W];
-      unpack<T>(now.dy[k], dy);
-      unpack<T>(now.x[k], x);
-      unpack<T>(weight[k], w);
-      unpack<T>(now.dresidual[k], dx);
+  for (int stage = 0; stage < stages; ++stage) {
+    fetch<T, R, N>(a, slots, stage, first + stage * step);
+  }
+  float weight[N][W] = {}, dweight[N][W] = {}, dbias[N][W] = {};
 #pragma unroll
-      for (int j = 0; j < W; ++j) {
-        const float xhat = (x[j] - mean) * r;
-        float inner = dy[j] * w[j] - xhat * means.g_xhat;
-        if constexpr (kind == NormKind::layer) inner -= means.g;
-        dx[j] += r * inner;
+  for (int k = 0; k < N; ++k) {
+    const int c = column<T>(k);
+    if (c < a.D) load_values(a.weight.row<T>(0) + c, weight[k]);
+  }
+  RowStats next_stats[R];
+#pragma unroll
+  for (int i = 0; i < R; ++i) {
+    if (first + i < a.T) next_stats[i] = stats_of<kind>(a, first + i);
+  }
+
+  int stage = 0, turn = 0;
+  for (int64_t t = first; t < a.T; t += step) {
+    float xhat[R][N][W], g[R][N][W], r[R];
+    Sums<R* row_sums> sums = {};
+    wait_for_oldest();
+#pragma unroll
+    for (int i = 0; i < R; ++i) {
+      const float mean = next_stats[i].mean;
+      r[i] = next_stats[i].r;
+      if (t + step + i < a.T) next_stats[i] = stats_of<kind>(a, t + step + i);
+#pragma unroll
+      for (int k = 0; k < N; ++k) {
+        if (t + i >= a.T || column<T>(k) >= a.D) continue;
+        float dy[W], x[W];
+        unpack<T>(slot(slots, stage, Operand::dy, i * N + k), dy);
+        unpack<T>(slot(slots, stage, Operand::x, i * N + k), x);
+#pragma unroll
+        for (int j = 0; j < W; ++j) {
+          xhat[i][k][j] = norm_xhat<kind>(x[j], mean, r[i]);
+          g[i][k][j] = dy[j] * weight[k][j];
+          dweight[k][j] += dy[j] * xhat[i][k][j];
+          sums.at[i * row_sums] += g[i][k][j] * xhat[i][k][j];
+          if constexpr (is_layer) {
+            dbias[k][j] += dy[j];
+            sums.at[i * row_sums + 1] += g[i][k][j];
+          }
+        }
       }
-      store_values(a.dx.row<T>(t) + c, dx);
     }
+    const Sums<R* row_sums> totals = sums_over_block(sums, shared, turn);
+#pragma unroll
+    for (int i = 0; i < R; ++i) {
+      const float g_xhat_mean = totals.at[i * row_sums] * a.inverse_D;
+      const float g_mean = is_layer ? totals.at[i * row_sums + row_sums - 1] * a.inverse_D : 0.0F;
+#pragma unroll
+      for (int k = 0; k < N; ++k) {
+        const int c = column<T>(k);
+        if (t + i >= a.T || c >= a.D) continue;
+        float dx[W] = {};
+        if (a.dresidual.data != nullptr) {
+          unpack<T>(slot(slots, stage, Operand::dresidual, i * N + k), dx);
+        }
+#pragma unroll
+        for (int j = 0; j < W; ++j) {
+          float inner = g[i][k][j] - xhat[i][k][j] * g_xhat_mean;
+          if constexpr (is_layer) inner -= g_mean;
+          dx[j] += r[i] * inner;
+        }
+        store_values(a.dx.row<T>(t + i) + c, dx);
+        if (a.y.data != nullptr) {
+          float y[W], bias[W] = {};
+          if (a.bias.data != nullptr) load_values(a.bias.row<T>(0) + c, bias);
+#pragma unroll
+          for (int j = 0; j < W; ++j) y[j] = norm_y<kind>(xhat[i][k][j], weight[k][j], bias[j]);
+          store_values(a.y.row<T>(t + i) + c, y);
+        }
+      }
+    }
+    // What lay in this stage is in dx.
+    fetch<T, R, N>(a, slots, stage, t + stages * step);
+    stage = stage + 1 == stages ? 0 : stage + 1;
+    turn ^= 1;
   }
 
   float* partial = a.partials + blockIdx.x * a.partials_stride;
 #pragma unroll
   for (int k = 0; k < N; ++k) {
-    const int64_t c = (threadIdx.x + k * blockDim.x) * W;
+    const int c = column<T>(k);
     if (c >= a.D) continue;
     store_floats(partial + c, dweight[k]);
     if (a.has_dbias) store_floats(partial + a.D + c, dbias[k]);
   }
 }
 
-// Any types, strides and widths: a thread adds up its columns in `partials` itself.
+// Any types, strides and widths. A block takes general_rows rows, one at a time; a thread adds up
+// its columns in `partials` itself.
 template <NormKind kind>
 __global__ void __launch_bounds__(general_threads) norm_backward_general(Parameters a) {
-  __shared__ SharedSums shared;
-  const int64_t first = static_cast<int64_t>(blockIdx.x) * rows_per_block;
-  const int rows = a.rows_here();
+  __shared__ SharedSums<2> shared;
+  const int64_t first = static_cast<int64_t>(blockIdx.x) * general_rows;
+  const int64_t rows = a.T - first < general_rows ? a.T - first : general_rows;
   float* partial = a.partials + blockIdx.x * a.partials_stride;
   for (int64_t c = threadIdx.x; c < a.D; c += blockDim.x) {
     partial[c] = 0;
@@ -176,22 +257,26 @@ __global__ void __launch_bounds__(general_threads) norm_backward_general(Paramet
   for (int i = 0; i < rows; ++i) {
     const int64_t t = first + i;
     const auto [mean, r] = stats_of<kind>(a, t);
-    RowSums sums = {0, 0};
+    Sums<2> sums = {};
     for (int64_t c = threadIdx.x; c < a.D; c += blockDim.x) {
-      const float dy = a.dy.get(t, c), xhat = (a.x.get(t, c) - mean) * r;
+      const float dy = a.dy.get(t, c), xhat = norm_xhat<kind>(a.x.get(t, c), mean, r);
       const float g = dy * a.weight.get(0, c);
       partial[c] += dy * xhat;
       if (a.has_dbias) partial[a.D + c] += dy;
-      sums.g += g;
-      sums.g_xhat += g * xhat;
+      sums.at[0] += g * xhat;
+      if constexpr (kind == NormKind::layer) sums.at[1] += g;
     }
-    RowSums means = means_over_block<kind>(sums, shared, i, a.inverse_D);
-    if constexpr (kind == NormKind::rms) means.g = 0;
+    const Sums<2> totals = sums_over_block(sums, shared, i % 2);
+    const float g_xhat_mean = totals.at[0] * a.inverse_D, g_mean = totals.at[1] * a.inverse_D;
     for (int64_t c = threadIdx.x; c < a.D; c += blockDim.x) {
-      const float g = a.dy.get(t, c) * a.weight.get(0, c);
-      const float xhat = (a.x.get(t, c) - mean) * r;
+      const float weight = a.weight.get(0, c), g = a.dy.get(t, c) * weight;
+      const float xhat = norm_xhat<kind>(a.x.get(t, c), mean, r);
       const float residual = a.dresidual.data != nullptr ? a.dresidual.get(t, c) : 0.0F;
-      a.dx.set(t, c, r * (g - means.g - xhat * means.g_xhat) + residual);
+      a.dx.set(t, c, r * (g - g_mean - xhat * g_xhat_mean) + residual);
+      if (a.y.data != nullptr) {
+        const float bias = a.bias.data != nullptr ? a.bias.get(0, c) : 0.0F;
+        a.y.set(t, c, norm_y<kind>(xhat, weight, bias));
+      }
     }
   }
 }
@@ -201,32 +286,44 @@ bool is_fast(const NormBackwardArgs& args) {
   const int64_t width = 16 / base::size_of(dtype);
   return args.x.cols() <= width * max_vectors * max_threads && is_fast_matrix(args.dy, dtype) &&
          is_fast_matrix(args.x, dtype) && is_fast_matrix(args.dresidual, dtype) &&
-         is_fast_matrix(args.dx, dtype) && is_fast_vector(args.weight, dtype) &&
+         is_fast_matrix(args.dx, dtype) && is_fast_matrix(args.y, dtype) &&
+         is_fast_vector(args.weight, dtype) && is_fast_vector(args.bias, dtype) &&
          is_vectorisable(args.partials);
 }
 
+// Each returns how many rows of partials it fills.
 template <typename T, NormKind kind>
-void launch_fast(cudaStream_t stream, unsigned grid, const Parameters& a) {
+int64_t launch_fast(device::CudaStream& stream, const Parameters& a) {
   const int64_t moves = a.D / Vec<T>::width;
   const int64_t vectors = moves <= max_threads ? 1 : 2;
-  const auto threads = static_cast<unsigned>(ceil_div(moves, vectors * warp_size) * warp_size);
-  if (vectors == 1) {
-    norm_backward_fast<T, kind, 1><<<grid, threads, 0, stream>>>(a);
-  } else {
-    norm_backward_fast<T, kind, 2><<<grid, threads, 0, stream>>>(a);
-  }
+  const int64_t threads = ceil_div(moves, vectors * warp_size) * warp_size;
+  const int64_t resident = stream.cuda_device().multiprocessors() * (max_threads / threads);
+  const int64_t blocks = std::min(norm_partials(a.T), resident);
+  const auto kernel =
+      vectors == 1 ? norm_backward_fast<T, kind, 2, 1> : norm_backward_fast<T, kind, 1, 2>;
+  constexpr int64_t thread_bytes = 16 * stages * vectors_per_turn;
+  device::cuda_check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                          static_cast<int>(thread_bytes * max_threads)),
+                     "norm_backward: shared memory");
+  device::cuda_check(cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout,
+                                          cudaSharedmemCarveoutMaxShared),
+                     "norm_backward: shared memory");
+  kernel<<<grid_of(blocks), static_cast<unsigned>(threads),
+           static_cast<size_t>(thread_bytes * threads), stream.handle()>>>(a);
+  return blocks;
 }
 
 template <NormKind kind>
-void launch(cudaStream_t stream, const NormBackwardArgs& args, const Parameters& a) {
-  const unsigned grid = grid_of(norm_partials(a.T));
+int64_t launch(device::CudaStream& stream, const NormBackwardArgs& args, const Parameters& a) {
+  int64_t blocks = norm_partials(a.T);
   if (is_fast(args)) {
     with_real_type(args.x.dtype, [&](auto* type) {
-      launch_fast<std::remove_pointer_t<decltype(type)>, kind>(stream, grid, a);
+      blocks = launch_fast<std::remove_pointer_t<decltype(type)>, kind>(stream, a);
     });
   } else {
-    norm_backward_general<kind><<<grid, general_threads, 0, stream>>>(a);
+    norm_backward_general<kind><<<grid_of(blocks), general_threads, 0, stream.handle()>>>(a);
   }
+  return blocks;
 }
 
 }  // namespace
@@ -239,8 +336,10 @@ void norm_backward(Stream& stream, const NormBackwardArgs& args) {
   const Parameters a = {.dy = in_rows(args.dy),
                         .x = in_rows(args.x),
                         .weight = in_vector(args.weight),
+                        .bias = in_vector(args.bias),
                         .dresidual = in_rows(args.dresidual),
                         .dx = out_rows(args.dx),
+                        .y = out_rows(args.y),
                         .stats = data<float>(args.stats),
                         .stats_stride = args.stats.row_stride,
                         .partials = data<float>(args.partials),
@@ -249,11 +348,11 @@ void norm_backward(Stream& stream, const NormBackwardArgs& args) {
                         .D = D,
                         .inverse_D = 1.0F / static_cast<float>(D),
                         .has_dbias = static_cast<bool>(args.dbias)};
-  const cudaStream_t handle = device::cuda_stream(stream).handle();
-  args.kind == NormKind::rms ? launch<NormKind::rms>(handle, args, a)
-                             : launch<NormKind::layer>(handle, args, a);
+  device::CudaStream& cuda = device::cuda_stream(stream);
+  const int64_t blocks = args.kind == NormKind::rms ? launch<NormKind::rms>(cuda, args, a)
+                                                    : launch<NormKind::layer>(cuda, args, a);
   check_launch("norm_backward");
-  add_partials(handle, args.partials, args.dweight, args.dbias);
+  add_partials(cuda.handle(), args.partials.slice_rows(0, blocks), args.dweight, args.dbias);
 }
 
 }  // namespace trireme::kernels::cuda

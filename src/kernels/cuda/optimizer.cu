@@ -38,12 +38,45 @@ __device__ float correction(float beta, int64_t t) {
 }
 
 constexpr int adamw_threads = 256;
+constexpr int adamw_batch = 2;  // chunks of a thread that are on their way at one time
 
-// At most 64 registers, so that 1,024 threads of a multiprocessor have 96 or more bytes each under
-// way.
+// What a thread has of one batch: chunk k starts at element first + k * threads * W. Lanes lie side
+// by side in every array, so that each load and store of a warp covers whole sectors.
+template <typename Grad, int W>
+struct Batch {
+  Chunk<Grad, W> grad[adamw_batch];
+  Chunk<float, W> p[adamw_batch], m[adamw_batch], v[adamw_batch];
+
+  template <typename Param>
+  __device__ void load(const Pass<Param, Grad>& pass, int64_t first) {
+#pragma unroll
+    for (int k = 0; k < adamw_batch; ++k) {
+      const int64_t at = first + k * adamw_threads * W, left = pass.count - at;
+      if (left >= W) {
+        grad[k] = Chunk<Grad, W>::load(pass.grad + at);
+        p[k] = Chunk<float, W>::load(pass.master + at);
+        m[k] = Chunk<float, W>::load(pass.m + at);
+        v[k] = Chunk<float, W>::load(pass.v + at);
+      } else if (left > 0) {
+        grad[k] = Chunk<Grad, W>::load(pass.grad + at, left);
+        p[k] = Chunk<float, W>::load(pass.master + at, left);
+        m[k] = Chunk<float, W>::load(pass.m + at, left);
+        v[k] = Chunk<float, W>::load(pass.v + at, left);
+      }
+    }
+  }
+};
+
+// At most 64 registers, so that 1,024 threads of a multiprocessor have 112 or more bytes each under
+// way. The first batch is on its way before the state is looked at.
 template <typename Param, typename Grad, int W>
 __global__ void __launch_bounds__(adamw_threads, 4)
     adamw_kernel(Pass<Param, Grad> pass, Betas betas) {
+  constexpr int64_t block_elements = adamw_batch * adamw_threads * W;
+  const int64_t step = int64_t{gridDim.x} * block_elements;
+  int64_t first = blockIdx.x * block_elements + static_cast<int>(threadIdx.x) * W;
+  Batch<Grad, W> batch;
+  batch.load(pass, first);
   if (pass.state->skip != 0) return;
   __shared__ float factors[2];
   if (threadIdx.x % warp_size == 0 && threadIdx.x < 2 * warp_size) {
@@ -57,26 +90,30 @@ __global__ void __launch_bounds__(adamw_threads, 4)
   const auto new_v = static_cast<float>(1 - static_cast<double>(betas.beta2));
   const float rate = pass.state->learning_rate, scale = pass.state->grad_scale;
 
-  for_each_chunk<W>({1, pass.count}, [&](int64_t, int64_t first, int64_t count) {
-    const auto grad = Chunk<Grad, W>::load(pass.grad + first, count);
-    auto p = Chunk<float, W>::load(pass.master + first, count);
-    auto m = Chunk<float, W>::load(pass.m + first, count);
-    auto v = Chunk<float, W>::load(pass.v + first, count);
-    Chunk<Param, W> param;
+  while (first < pass.count) {
 #pragma unroll
-    for (int i = 0; i < W; ++i) {
-      const float g = load(&grad.at[i]) * scale;
-      m.at[i] = betas.beta1 * m.at[i] + new_m * g;
-      v.at[i] = betas.beta2 * v.at[i] + new_v * (g * g);
-      const float step = m.at[i] * m_factor / (sqrtf(v.at[i] * v_factor) + betas.eps);
-      p.at[i] -= rate * (step + betas.weight_decay * p.at[i]);
-      store(&param.at[i], p.at[i]);
+    for (int k = 0; k < adamw_batch; ++k) {
+      const int64_t at = first + k * adamw_threads * W, left = pass.count - at;
+      if (left <= 0) continue;
+      Chunk<float, W>&p = batch.p[k], &m = batch.m[k], &v = batch.v[k];
+      Chunk<Param, W> param;
+#pragma unroll
+      for (int i = 0; i < W; ++i) {
+        const float g = load(&batch.grad[k].at[i]) * scale;
+        m.at[i] = betas.beta1 * m.at[i] + new_m * g;
+        v.at[i] = betas.beta2 * v.at[i] + new_v * (g * g);
+        const float update = m.at[i] * m_factor / (sqrtf(v.at[i] * v_factor) + betas.eps);
+        p.at[i] -= rate * (update + betas.weight_decay * p.at[i]);
+        store(&param.at[i], p.at[i]);
+      }
+      p.store(pass.master + at, left);
+      m.store(pass.m + at, left);
+      v.store(pass.v + at, left);
+      if constexpr (!std::is_same_v<Param, float>) param.store(pass.param + at, left);
     }
-    p.store(pass.master + first, count);
-    m.store(pass.m + first, count);
-    v.store(pass.v + first, count);
-    if constexpr (!std::is_same_v<Param, float>) param.store(pass.param + first, count);
-  });
+    first += step;
+    batch.load(pass, first);
+  }
 }
 
 template <typename Param, typename Grad, int W>
@@ -84,7 +121,7 @@ void launch_adamw(Stream& stream, const Pass<Param, Grad>& pass, const Betas& be
   // As many blocks as run at one time: each has a start of a microsecond (two powers).
   device::CudaStream& cuda = device::cuda_stream(stream);
   const int64_t resident = int64_t{4} * cuda.cuda_device().multiprocessors();
-  const int64_t blocks = std::min(ceil_div(ceil_div(pass.count, W), adamw_threads), resident);
+  const int64_t blocks = std::min(ceil_div(pass.count, W * adamw_batch * adamw_threads), resident);
   adamw_kernel<Param, Grad, W>
       <<<static_cast<unsigned>(blocks), adamw_threads, 0, cuda.handle()>>>(pass, betas);
   check_launch("adamw");
@@ -120,7 +157,7 @@ void adamw(Stream& stream, const AdamwArgs& args) {
                                       data<Grad>(args.grad),   data<StepState>(args.state),
                                       args.param.elements()};
       if (all_aligned) {
-        launch_adamw<Param, Grad, chunk_width<Param, Grad>>(stream, pass, betas);
+        launch_adamw<Param, Grad, Vec<float>::width>(stream, pass, betas);
       } else {
         launch_adamw<Param, Grad, 1>(stream, pass, betas);
       }

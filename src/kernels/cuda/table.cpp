@@ -21,11 +21,13 @@ const Kernels& cuda_kernels() {
       .gelu_forward = cuda::gelu_forward,
       .cross_entropy_stats = cuda::cross_entropy_stats,
       .cross_entropy_grad = cuda::cross_entropy_grad,
+      .cross_entropy = cuda::cross_entropy,
       .fill = cuda::fill,
       .copy = cuda::copy,
       .accumulate = cuda::accumulate,
       .init_normal = cuda::init_normal,
       .sum_squares = cuda::sum_squares,
+      .merge_sums = cuda::merge_sums,
       .step_control = cuda::step_control,
       .adamw = cuda::adamw,
   };

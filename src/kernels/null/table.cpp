@@ -27,11 +27,13 @@ const Kernels& null_kernels() {
       .gelu_forward = nothing,
       .cross_entropy_stats = nothing,
       .cross_entropy_grad = nothing,
+      .cross_entropy = nothing,
       .fill = nothing,
       .copy = nothing,
       .accumulate = nothing,
       .init_normal = nothing,
       .sum_squares = nothing,
+      .merge_sums = nothing,
       .step_control = nothing,
       .adamw = nothing,
   };

@@ -26,15 +26,17 @@ void swiglu_backward(Stream& stream, const SwigluBackwardArgs& args) {
   run_on(stream, [args] {
     const Matrix gate_up = read(args.gate_up), dy = read(args.dy);
     const int64_t F = dy.cols;
-    Matrix dgate_up(gate_up.rows, gate_up.cols);
+    Matrix dgate_up(gate_up.rows, gate_up.cols), y(dy.rows, F);
     for (int64_t t = 0; t < dy.rows; ++t) {
       for (int64_t f = 0; f < F; ++f) {
         const double gate = gate_up(t, f), up = gate_up(t, F + f), s = sigmoid(gate);
         dgate_up(t, f) = dy(t, f) * up * s * (1 + gate * (1 - s));
         dgate_up(t, F + f) = dy(t, f) * gate * s;
+        y(t, f) = gate * s * up;
       }
     }
     write(args.dgate_up, dgate_up);
+    write(args.y, y);
   });
 }
 

@@ -23,7 +23,10 @@ void forward(const NormForwardArgs& args) {
       if (is_layer) mean += s(t, d) / D;
     }
     for (int64_t d = 0; d < s.cols; ++d) squares += (s(t, d) - mean) * (s(t, d) - mean);
-    const double r = 1 / std::sqrt(squares / D + static_cast<double>(args.eps));
+    // Rounded as they are stored, so that the backward makes the same y from them.
+    const double r =
+        rounded_to(args.stats.dtype, 1 / std::sqrt(squares / D + static_cast<double>(args.eps)));
+    mean = rounded_to(args.stats.dtype, mean);
     for (int64_t d = 0; d < s.cols; ++d) {
       y(t, d) = (s(t, d) - mean) * r * weight(d) + (args.bias ? bias(d) : 0);
     }
@@ -37,10 +40,12 @@ void forward(const NormForwardArgs& args) {
 
 void backward(const NormBackwardArgs& args) {
   const Matrix dy = read(args.dy), x = read(args.x), stats = read(args.stats);
-  const Matrix weight = read(args.weight), dresidual = read(args.dresidual);
+  const Matrix weight = read(args.weight), bias = read(args.bias);
+  const Matrix dresidual = read(args.dresidual);
   const bool is_layer = args.kind == NormKind::layer;
   const auto D = static_cast<double>(x.cols);
-  Matrix dweight = read(args.dweight), dbias = read(args.dbias), dx(x.rows, x.cols);
+  Matrix dweight = read(args.dweight), dbias = read(args.dbias);
+  Matrix dx(x.rows, x.cols), y(x.rows, x.cols);
   for (int64_t t = 0; t < x.rows; ++t) {
     const double mean = is_layer ? stats(t, 0) : 0;
     const double r = stats(t, is_layer ? 1 : 0);
@@ -56,9 +61,11 @@ void backward(const NormBackwardArgs& args) {
       const double xhat = (x(t, d) - mean) * r, g = dy(t, d) * weight(d);
       dx(t, d) = r * (g - mean_g - xhat * mean_g_xhat);
       if (args.dresidual) dx(t, d) += dresidual(t, d);
+      y(t, d) = xhat * weight(d) + (args.bias ? bias(d) : 0);
     }
   }
   write(args.dx, dx);
+  write(args.y, y);
   write(args.dweight, dweight);
   write(args.dbias, dbias);
 }

@@ -56,6 +56,16 @@ void sum_squares(Stream& stream, const SumSquaresArgs& args) {
   run_on(stream, [args] { add_squares(args); });
 }
 
+void merge_sums(Stream& stream, const MergeSumsArgs& args) {
+  run_on(stream, [args] {
+    StepSums sum{};
+    for (int64_t i = 0; i < args.parts.rows(); ++i) {
+      add_sums(sum, reinterpret_cast<const StepSums*>(args.parts.data)[i]);
+    }
+    sums_at(args.sums) = sum;
+  });
+}
+
 void step_control(Stream& stream, const StepControlArgs& args) {
   run_on(stream, [args] {
     close_step(sums_at(args.sums), *reinterpret_cast<StepState*>(args.state.data), args);

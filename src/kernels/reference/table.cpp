@@ -21,11 +21,13 @@ const Kernels& reference_kernels() {
       .gelu_forward = reference::gelu_forward,
       .cross_entropy_stats = reference::cross_entropy_stats,
       .cross_entropy_grad = reference::cross_entropy_grad,
+      .cross_entropy = reference::cross_entropy,
       .fill = reference::fill,
       .copy = reference::copy,
       .accumulate = reference::accumulate,
       .init_normal = reference::init_normal,
       .sum_squares = reference::sum_squares,
+      .merge_sums = reference::merge_sums,
       .step_control = reference::step_control,
       .adamw = reference::adamw,
   };

@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: Apache-2.0
+// A few dozen numbers of every rank, added by one thread: they are in order, and nobody waits for
+// anything else meanwhile.
+#include "kernels/cuda/launch.cuh"
+#include "kernels/cuda/rows.h"
+#include "kernels/step_control.h"
+
+namespace trireme::kernels::cuda {
+namespace {
+
+__global__ void merge_sums_kernel(const StepSums* parts, int64_t count, StepSums* sums) {
+  StepSums sum = {};
+  for (int64_t i = 0; i < count; ++i) add_sums(sum, parts[i]);
+  *sums = sum;
+}
+
+}  // namespace
+
+void merge_sums(Stream& stream, const MergeSumsArgs& args) {
+  merge_sums_kernel<<<1, 1, 0, device::cuda_stream(stream).handle()>>>(
+      data<StepSums>(args.parts), args.parts.rows(), data<StepSums>(args.sums));
+  check_launch("merge_sums");
+}
+
+}  // namespace trireme::kernels::cuda
