@@ -50,6 +50,9 @@ const std::vector<Known> known_commands = {
     {"trireme bench train --model gpt2-124m --micro-batch 64 --seq 1024 --dtype bf16 --device cuda "
      "--roofline",
      How::gpu},
+    {"trireme bench train --model llama-1b --micro-batch 8 --seq 4096 --dtype bf16 --device cuda "
+     "--determinism fast --recompute selective",
+     How::gpu},
     {"trireme bench gpu --quick", How::gpu},
     {"trireme bench gpu --out machines/h200.toml --overwrite", How::gpu},
 
