@@ -142,5 +142,49 @@ TEST(StreamTest, queued_work_is_done_before_the_stream_is_gone) {
   EXPECT_EQ(done, 20);
 }
 
+TEST(StreamTest, a_worker_that_failed_skips_later_work_and_says_so_every_time) {
+  CpuDevice device(no_kernels(), options(StreamMode::worker_threads));
+  const auto stream = device.make_stream("s");
+  auto& queue = dynamic_cast<CpuStream&>(*stream);
+  int done = 0;
+  queue.enqueue([&done] { ++done; });
+  const Event before = stream->record();
+  queue.enqueue([] { throw base::IoError("first"); });
+  queue.enqueue([] { throw base::IoError("second"); });
+  queue.enqueue([&done] { ++done; });
+  const Event after = stream->record();
+  for (int i = 0; i < 2; ++i) {
+    try {
+      stream->synchronize();
+      FAIL() << "did not throw";
+    } catch (const base::IoError& error) {
+      EXPECT_STREQ(error.what(), "first");
+    }
+  }
+  EXPECT_EQ(done, 1);
+
+  // Who waits for a point after the failure fails, too; who waits for one before it does not.
+  const auto healthy = device.make_stream("healthy");
+  healthy->wait(before);
+  dynamic_cast<CpuStream&>(*healthy).enqueue([&done] { ++done; });
+  healthy->synchronize();
+  EXPECT_EQ(done, 2);
+  healthy->wait(after);
+  dynamic_cast<CpuStream&>(*healthy).enqueue([&done] { ++done; });
+  EXPECT_THROW(healthy->synchronize(), base::IoError);
+  EXPECT_EQ(done, 2);
+}
+
+TEST(StreamTest, inline_work_throws_at_the_call_and_the_stream_goes_on) {
+  CpuDevice device(no_kernels(), options(StreamMode::inline_calls));
+  const auto stream = device.make_stream("s");
+  auto& queue = dynamic_cast<CpuStream&>(*stream);
+  int done = 0;
+  EXPECT_THROW(queue.enqueue([] { throw base::IoError("now"); }), base::IoError);
+  queue.enqueue([&done] { ++done; });
+  stream->synchronize();
+  EXPECT_EQ(done, 1);
+}
+
 }  // namespace
 }  // namespace trireme::device

@@ -17,10 +17,12 @@ class CpuEvent final : public Event::State {
  public:
   using Clock = std::chrono::steady_clock;
 
-  void set() {
+  // `failure`: why the work before this point was not done; null if it was.
+  void set(std::exception_ptr failure = nullptr) {
     {
       const std::scoped_lock lock(mutex_);
       happened_ = true;
+      failure_ = std::move(failure);
       at_ = Clock::now();
     }
     changed_.notify_all();
@@ -33,12 +35,14 @@ class CpuEvent final : public Event::State {
   void await() {
     std::unique_lock lock(mutex_);
     changed_.wait(lock, [this] { return happened_; });
+    if (failure_) std::rethrow_exception(failure_);
   }
 
  private:
-  std::mutex mutex_;  // guards happened_ and at_
+  std::mutex mutex_;  // guards happened_, failure_ and at_
   std::condition_variable changed_;
   bool happened_ = false;
+  std::exception_ptr failure_;
   Clock::time_point at_;
 };
 
@@ -94,7 +98,11 @@ Event CpuStream::record() {
 
 Event CpuStream::record_timed() {
   auto event = std::make_shared<CpuEvent>();
-  enqueue([event] { event->set(); });
+  if (mode_ == StreamMode::inline_calls) {
+    event->set();
+  } else {
+    push({[this, event] { event->set(failure_); }, true});
+  }
   return Event(event);
 }
 
@@ -113,16 +121,17 @@ void CpuStream::synchronize() {
   if (mode_ == StreamMode::inline_calls) return;
   std::unique_lock lock(mutex_);
   changed_.wait(lock, [this] { return queue_.empty() && !busy_; });
+  if (failure_) std::rethrow_exception(failure_);
 }
 
 void CpuStream::copy(std::byte* to, const std::byte* from, int64_t bytes) {
   enqueue([=] { std::memcpy(to, from, static_cast<size_t>(bytes)); });
 }
 
-void CpuStream::push(std::function<void()> work) {
+void CpuStream::push(Item item) {
   {
     const std::scoped_lock lock(mutex_);
-    queue_.push_back(std::move(work));
+    queue_.push_back(std::move(item));
   }
   changed_.notify_all();
 }
@@ -131,13 +140,21 @@ void CpuStream::serve() {
   std::unique_lock lock(mutex_);
   while (true) {
     changed_.wait(lock, [this] { return stopping_ || !queue_.empty(); });
-    if (queue_.empty()) return;  // stopping, and all queued work is done
-    const std::function<void()> work = std::move(queue_.front());
+    if (queue_.empty()) return;  // stopping, and all queued work is done or skipped
+    const bool skipped = failure_ && !queue_.front().even_if_failed;
+    std::function<void()> work = std::move(queue_.front().work);
     queue_.pop_front();
     busy_ = true;
     lock.unlock();
-    work();
+    std::exception_ptr failure;
+    try {
+      if (!skipped) work();
+    } catch (...) {
+      failure = std::current_exception();
+    }
+    work = nullptr;  // what it holds may take locks of its own
     lock.lock();
+    if (failure) failure_ = std::move(failure);
     busy_ = false;
     if (queue_.empty()) changed_.notify_all();
   }

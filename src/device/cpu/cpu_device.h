@@ -2,11 +2,17 @@
 // The host as a device. Streams come in two modes: inline, where a kernel runs when it is called,
 // and worker, where each stream is a thread with a queue, so that a missing event wait shows as a
 // race.
+//
+// Work may throw (communication does). Inline the exception comes out of the call. In a worker the
+// first one is kept and the stream has failed: later work is skipped, synchronize() throws it,
+// every time, and so does all work that waits for a point of this stream after the failure. Events
+// still happen, so that nobody hangs.
 #pragma once
 
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
+#include <exception>
 #include <functional>
 #include <limits>
 #include <mutex>
@@ -52,28 +58,34 @@ class CpuStream final : public Stream {
   Event record_timed() override;
   double seconds_between(const Event& begin, const Event& end) const override;
 
-  // Runs `work` now (inline) or after all that is queued (worker). Work must not throw.
+  // Runs `work` now (inline) or after all that is queued (worker).
   template <typename Work>
   void enqueue(Work&& work) {
     if (mode_ == StreamMode::inline_calls) {
       work();
     } else {
-      push(std::function<void()>(std::forward<Work>(work)));
+      push({std::function<void()>(std::forward<Work>(work)), false});
     }
   }
 
  private:
+  struct Item {
+    std::function<void()> work;
+    bool even_if_failed;
+  };
+
   void copy(std::byte* to, const std::byte* from, int64_t bytes) override;
-  void push(std::function<void()> work);
+  void push(Item item);
   void serve();
 
   CpuDevice& cpu_device_;
   const StreamMode mode_;
-  std::mutex mutex_;  // guards queue_, busy_ and stopping_
+  std::mutex mutex_;  // guards queue_, busy_, stopping_ and failure_
   std::condition_variable changed_;
-  std::deque<std::function<void()>> queue_;
+  std::deque<Item> queue_;
   bool busy_ = false;
   bool stopping_ = false;
+  std::exception_ptr failure_;  // written by the worker alone
   std::thread worker_;
 };
 

@@ -1,0 +1,204 @@
+// SPDX-License-Identifier: Apache-2.0
+// The fronts: checks, traffic, flight recorder. Sums are in communicator_sums.cpp.
+#include "comm/communicator.h"
+
+#include <algorithm>
+#include <numeric>
+#include <utility>
+
+#include "base/check.h"
+#include "comm/tensors.h"
+#include "device/cpu/cpu_device.h"
+
+namespace trireme::comm {
+namespace {
+
+// A mark in the recorder is work of the stream where the host can be part of it. A GPU's queue
+// cannot call the host cheaply: there the mark says that the work was queued.
+void mark(Stream* stream, FlightRecorder& recorder, void (FlightRecorder::*state)(int64_t),
+          int64_t record_id) {
+  auto* cpu_stream = dynamic_cast<device::CpuStream*>(stream);
+  if (cpu_stream == nullptr) {
+    (recorder.*state)(record_id);
+  } else {
+    cpu_stream->enqueue([&recorder, state, record_id] { (recorder.*state)(record_id); });
+  }
+}
+
+std::vector<int> counting(size_t count) {
+  std::vector<int> numbers(count);
+  std::iota(numbers.begin(), numbers.end(), 0);
+  return numbers;
+}
+
+void is_contiguous(const char* op, const char* name, const ConstTensor& tensor) {
+  TRIREME_CHECK(tensor && tensor.is_contiguous(), "{}: {} {} has rows every {} elements", op, name,
+                tensor.shape.to_string(), tensor.row_stride);
+}
+
+}  // namespace
+
+Communicator::Communicator(int rank, std::vector<int> world_ranks, Options options,
+                           FlightRecorder& recorder)
+    : rank_(rank),
+      world_ranks_(std::move(world_ranks)),
+      options_(std::move(options)),
+      recorder_(recorder),
+      own_order_(SumOrder::one_leaf_each(size())),
+      everyone_(counting(world_ranks_.size())),
+      sent_(world_ranks_.size()),
+      received_(world_ranks_.size()) {
+  TRIREME_CHECK(rank >= 0 && rank < size(), "rank {} of group '{}' of {}", rank, name(), size());
+}
+
+FlightRecorder::Entry Communicator::entry_of(const Operation& operation) {
+  const ConstTensor& named = operation.in ? operation.in : operation.out;
+  const bool has_peer = operation.peer >= 0;
+  return {
+      .sequence = call_.sequence,
+      .group = options_.name,
+      .ranks = world_ranks_,
+      .op = operation.op,
+      .dtype = std::string(base::name_of(named.dtype)),
+      .elements = operation.in.elements(),
+      .out_elements = operation.out.elements(),
+      .bytes = named.bytes(),
+      .peer = has_peer ? world_ranks_[static_cast<size_t>(operation.peer)] : -1,
+      .deadline_s = options_.deadline_s,
+  };
+}
+
+void Communicator::perform(Stream* stream, const Operation& operation,
+                           const std::function<void()>& work) {
+  if (size() == 1) {
+    work();
+    return;
+  }
+  const auto allowed = std::chrono::duration<double>(std::min(options_.deadline_s, 1e9));
+  const auto peer = static_cast<size_t>(operation.peer);
+  int64_t& counter = !operation.is_message ? next_sequence_
+                     : operation.in        ? sent_[peer]
+                                           : received_[peer];
+  const ConstTensor& named = operation.in ? operation.in : operation.out;
+  call_ = {.op = operation.op,
+           .sequence = counter++,
+           .peer = operation.peer,
+           .dtype = named.dtype,
+           .bytes = named.bytes(),
+           .deadline = std::chrono::steady_clock::now() +
+                       std::chrono::duration_cast<std::chrono::steady_clock::duration>(allowed)};
+  call_.record_id = recorder_.scheduled(entry_of(operation));
+  ++traffic_.calls;
+  try {
+    mark(stream, recorder_, &FlightRecorder::started, call_.record_id);
+    work();
+    mark(stream, recorder_, &FlightRecorder::completed, call_.record_id);
+  } catch (...) {
+    recorder_.failed(call_.record_id);
+    throw;
+  }
+}
+
+// ---- bytes that move as they are
+
+void Communicator::exchange(Stream& stream, Tensor out, const std::byte* in, int64_t stride_bytes,
+                            int64_t chunk_bytes, std::span<const int> from) {
+  if (chunk_bytes == 0 || from.empty()) return;
+  if (size() == 1) {
+    stream.copy_bytes(out, bytes_at(in, chunk_bytes));
+    return;
+  }
+  if (in != nullptr) traffic_.bytes += (size() - 1) * chunk_bytes;
+  do_exchange(stream, out, in, stride_bytes, chunk_bytes, from);
+}
+
+void Communicator::gather(Stream& stream, Tensor out, ConstTensor in) {
+  if (in.bytes() == 0) return;
+  if (size() == 1) {
+    if (out.data != in.data) stream.copy_bytes(out, in);
+    return;
+  }
+  traffic_.bytes += (size() - 1) * in.bytes();
+  do_all_gather(stream, as_bytes(out), as_bytes(in));
+}
+
+void Communicator::all_gather(Stream& stream, Tensor out, ConstTensor in) {
+  is_contiguous("all_gather", "out", out);
+  is_contiguous("all_gather", "in", in);
+  TRIREME_CHECK(out.dtype == in.dtype && out.elements() == size() * in.elements(),
+                "all_gather of {} ranks in '{}': {} {} to {} {}", size(), name(),
+                base::name_of(in.dtype), in.shape.to_string(), base::name_of(out.dtype),
+                out.shape.to_string());
+  TRIREME_CHECK(in.data == out.data + rank_ * in.bytes() || are_apart(out, in),
+                "all_gather in '{}': in overlaps out and is not this rank's part of it", name());
+  perform(&stream, {.op = "all_gather", .in = in, .out = out}, [&] { gather(stream, out, in); });
+}
+
+void Communicator::broadcast(Stream& stream, Tensor inout, int root) {
+  is_contiguous("broadcast", "tensor", inout);
+  TRIREME_CHECK(root >= 0 && root < size(), "broadcast in '{}' of {}: root {}", name(), size(),
+                root);
+  perform(&stream, {.op = "broadcast", .in = inout, .out = inout, .peer = root}, [&] {
+    if (size() == 1 || inout.bytes() == 0) return;
+    if (rank_ == root) traffic_.bytes += (size() - 1) * inout.bytes();
+    do_broadcast(stream, as_bytes(inout), root);
+  });
+}
+
+void Communicator::all_to_all(Stream& stream, Tensor out, Tensor counts_in, ConstTensor in,
+                              ConstTensor counts_out, int64_t capacity) {
+  const char* op = "all_to_all";
+  is_contiguous(op, "out", out);
+  is_contiguous(op, "in", in);
+  TRIREME_CHECK(capacity >= 0 && in.rows() == size() * capacity && out.shape == in.shape &&
+                    out.dtype == in.dtype,
+                "{} of {} ranks in '{}', capacity {}: {} {} to {} {}", op, size(), name(), capacity,
+                base::name_of(in.dtype), in.shape.to_string(), base::name_of(out.dtype),
+                out.shape.to_string());
+  for (const ConstTensor& counts : {ConstTensor(counts_in), counts_out}) {
+    TRIREME_CHECK(counts.shape == base::Shape{size()} && counts.dtype == base::DType::i32,
+                  "{}: counts are {} {}", op, base::name_of(counts.dtype),
+                  counts.shape.to_string());
+  }
+  TRIREME_CHECK(are_apart(out, in) && are_apart(counts_in, counts_out),
+                "{} in '{}': in overlaps out", op, name());
+  perform(&stream, {.op = op, .in = in, .out = out}, [&] {
+    const int64_t count_bytes = base::size_of(base::DType::i32), block_bytes = in.bytes() / size();
+    exchange(stream, as_bytes(counts_in), counts_out.data, count_bytes, count_bytes, everyone_);
+    exchange(stream, as_bytes(out), in.data, block_bytes, block_bytes, everyone_);
+  });
+}
+
+void Communicator::send(Stream& stream, ConstTensor in, int to) {
+  is_contiguous("send", "tensor", in);
+  TRIREME_CHECK(to >= 0 && to < size() && to != rank_, "send from rank {} to rank {} of {} in '{}'",
+                rank_, to, size(), name());
+  perform(&stream, {.op = "send", .in = in, .peer = to, .is_message = true}, [&] {
+    if (in.bytes() == 0) return;
+    traffic_.bytes += in.bytes();
+    do_send(stream, as_bytes(in), to);
+  });
+}
+
+void Communicator::recv(Stream& stream, Tensor out, int from) {
+  is_contiguous("recv", "tensor", out);
+  TRIREME_CHECK(from >= 0 && from < size() && from != rank_,
+                "recv on rank {} from rank {} of {} in '{}'", rank_, from, size(), name());
+  perform(&stream, {.op = "recv", .out = out, .peer = from, .is_message = true}, [&] {
+    if (out.bytes() > 0) do_recv(stream, as_bytes(out), from);
+  });
+}
+
+void Communicator::barrier() {
+  perform(nullptr, {.op = "barrier"}, [&] {
+    if (size() > 1) do_barrier();
+  });
+}
+
+std::unique_ptr<Communicator> Communicator::split(int color, int key, Options options) {
+  std::unique_ptr<Communicator> part;
+  perform(nullptr, {.op = "split"}, [&] { part = do_split(color, key, std::move(options)); });
+  return part;
+}
+
+}  // namespace trireme::comm

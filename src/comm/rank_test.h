@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: Apache-2.0
+// For tests: what one thread rank has (device, stream, communicator, memory), and sums by the
+// definition of the tree.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <bit>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/rng.h"
+#include "comm/threads.h"
+#include "device/cpu/cpu_device.h"
+#include "device/memory.h"
+#include "kernels/table.h"
+#include "spec/sum_tree.h"
+
+namespace trireme::comm {
+
+using base::DType;
+using device::StreamMode;
+using Values = std::vector<float>;
+
+class Rank {
+ public:
+  Rank(ThreadWorld& world, int rank, StreamMode mode, int64_t buffer_bytes = 1 << 16)
+      : Rank(world.communicator(rank, {.name = "world"}), mode, buffer_bytes) {}
+  Rank(std::unique_ptr<Communicator> comm, StreamMode mode, int64_t buffer_bytes = 1 << 16)
+      : device(kernels::cpu_kernels(), {.threads = 1, .streams = mode}),
+        arena(device::Buffer(device, device::Mem::scratch, 16 << 20, "tensors")),
+        group(std::move(comm)),
+        stream(device.make_stream("test")) {
+    if (buffer_bytes > 0) group->set_buffer(arena.take({{buffer_bytes}, DType::u8}));
+  }
+
+  // Rounded to `dtype`.
+  Tensor make(const Values& values, DType dtype = DType::f32) {
+    const Tensor tensor = arena.take({{static_cast<int64_t>(values.size())}, dtype});
+    write(tensor, values);
+    return tensor;
+  }
+  // Behind the stream's back: only where the stream is idle or has not seen the tensor.
+  static void write(const Tensor& tensor, const Values& values) {
+    for (size_t i = 0; i < values.size(); ++i) {
+      if (tensor.dtype == DType::f32) {
+        reinterpret_cast<float*>(tensor.data)[i] = values[i];
+      } else {
+        reinterpret_cast<base::Bf16*>(tensor.data)[i] = base::Bf16(values[i]);
+      }
+    }
+  }
+  Values read(const Tensor& tensor) {
+    stream->synchronize();
+    Values values(static_cast<size_t>(tensor.elements()));
+    for (size_t i = 0; i < values.size(); ++i) {
+      values[i] = tensor.dtype == DType::f32
+                      ? reinterpret_cast<const float*>(tensor.data)[i]
+                      : static_cast<float>(reinterpret_cast<const base::Bf16*>(tensor.data)[i]);
+    }
+    return values;
+  }
+
+  device::CpuDevice device;
+  device::Arena arena;
+  std::unique_ptr<Communicator> group;
+  std::unique_ptr<device::Stream> stream;
+};
+
+inline float rounded(float value, DType dtype) {
+  return dtype == DType::f32 ? value : static_cast<float>(base::Bf16(value));
+}
+
+// Values of different sizes, so that another order of sums shows; as stored in `dtype`.
+inline Values random_values(int64_t count, uint64_t seed, DType dtype = DType::f32) {
+  Values values;
+  for (int64_t i = 0; i < count; ++i) {
+    const auto index = static_cast<uint64_t>(i);
+    const float value = base::rng_normal(seed, index, 1) *
+                        static_cast<float>(1U << base::rng_below(seed + 77, index, 8));
+    values.push_back(rounded(value, dtype));
+  }
+  return values;
+}
+
+// The tree over leaves [begin, end), element by element, every node rounded.
+inline Values tree_sum(const std::vector<Values>& leaves, spec::Range node, DType dtype) {
+  const int64_t count = node.end - node.begin;
+  if (count == 1) return leaves.at(static_cast<size_t>(node.begin));
+  int64_t p = 1;
+  while (2 * p < count) p *= 2;
+  Values sum = tree_sum(leaves, {node.begin, node.begin + p}, dtype);
+  const Values right = tree_sum(leaves, {node.begin + p, node.end}, dtype);
+  for (size_t i = 0; i < sum.size(); ++i) sum[i] = rounded(sum[i] + right[i], dtype);
+  return sum;
+}
+inline Values tree_sum(const std::vector<Values>& leaves, DType dtype) {
+  return tree_sum(leaves, {0, static_cast<int64_t>(leaves.size())}, dtype);
+}
+
+inline Values part_of(const Values& values, int64_t part, int64_t parts) {
+  const auto count = static_cast<int64_t>(values.size()) / parts;
+  return {values.begin() + part * count, values.begin() + (part + 1) * count};
+}
+
+// The message of what run_ranks throws; empty if it throws nothing.
+template <typename Body>
+std::string failure_of(ThreadWorld& world, const Body& body) {
+  try {
+    run_ranks(world, body);
+  } catch (const std::exception& error) {
+    return error.what();
+  }
+  return {};
+}
+
+}  // namespace trireme::comm

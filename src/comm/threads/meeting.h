@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: Apache-2.0
+// Where the host threads of ranks meet. One lock for the whole world, because a verdict looks at
+// all groups at once and the ranks are few.
+//
+// A collective is two meetings. At the first every rank shows where its source lies and the event
+// after which it may be read; each then queues its copies. At the second every rank shows the event
+// after which it has read. The first can be aborted; whoever has passed it comes to the second
+// without waiting for anybody, so that one is not interrupted: no rank gives its memory back while
+// another reads it.
+#pragma once
+
+#include <chrono>
+#include <condition_variable>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "comm/flight_recorder.h"
+#include "comm/threads/blame.h"
+#include "device/device.h"
+
+namespace trireme::comm {
+
+using Clock = std::chrono::steady_clock;
+
+// A call as the others must make it, too.
+struct Signature {
+  const char* op = "";
+  int64_t sequence = 0;
+  base::DType dtype = base::DType::u8;
+  int64_t bytes = 0;  // of one step of the call
+
+  bool operator==(const Signature&) const;
+};
+
+// What a rank shows the others.
+struct Post {
+  const std::byte* data = nullptr;
+  device::Event event;
+  int color = 0, key = 0;  // of a split
+  Signature signature;
+};
+
+// Who comes, for messages and deadlines.
+struct Visitor {
+  int rank = 0;  // of the group
+  std::string group;
+  Signature signature;
+  Clock::time_point deadline;
+  double deadline_s = 0;
+};
+
+struct Message {
+  const std::byte* data = nullptr;
+  int64_t bytes = 0;
+  device::Event ready, done;
+  bool is_taken = false, is_done = false;
+};
+
+class Meeting;
+
+// All groups of one world, and whether it was aborted.
+class Gathering {
+ public:
+  explicit Gathering(int ranks);
+  ~Gathering();
+
+  Meeting& everyone() { return *meetings_.front(); }
+  FlightRecorder& recorder(int rank) { return *recorders_[static_cast<size_t>(rank)]; }
+  int ranks() const { return static_cast<int>(recorders_.size()); }
+
+  void abort(const std::string& verdict) noexcept;
+  std::string verdict() const;
+
+  // The group that split number `number` of `parent` made for `color`: the first who asks makes it.
+  Meeting& part_of(Meeting& parent, int64_t number, int color, const std::vector<int>& world_ranks);
+
+ private:
+  friend class Meeting;
+  enum class Kind : uint8_t { collective, send, recv };
+  struct Waiting {
+    const Meeting& meeting;
+    const Visitor& visitor;
+    Kind kind;
+    int peer;  // of the group
+    const std::function<bool()>& is_over;
+  };
+
+  // ---- REQUIRE: mutex_ held
+  void abort_locked(const std::string& verdict);
+  void throw_if_aborted() const;
+  // The deadline of `own` has passed.
+  std::string verdict_for(const Waiting& own) const;
+
+  mutable std::mutex mutex_;  // guards everything here and in the meetings
+  std::vector<std::unique_ptr<FlightRecorder>> recorders_;
+  std::vector<std::unique_ptr<Meeting>> meetings_;
+  std::map<std::tuple<const Meeting*, int64_t, int>, Meeting*> parts_;
+  std::vector<const Waiting*> waiting_;
+  bool is_aborted_ = false;
+  std::string verdict_;
+};
+
+// One group of ranks. Throws CommAborted where it says so.
+class Meeting {
+ public:
+  Meeting(Gathering& gathering, std::vector<int> world_ranks);
+
+  const std::vector<int>& world_ranks() const { return world_ranks_; }
+
+  // Waits for all; gives what all have shown, by rank of the group, valid until this rank comes
+  // again. Throws, also when ranks came to different calls.
+  const std::vector<Post>& meet(const Visitor&, Post);
+  // The second meeting of a collective.
+  const std::vector<Post>& part(int rank, Post);
+
+  // Waits until `to` has queued its copies of the message; done is then set. Throws if it was not
+  // taken.
+  void send(const Visitor&, int to, Message&);
+  // The next message to this rank; finish() must follow. Throws.
+  Message& take(const Visitor&, int from, int64_t bytes);
+  void finish(Message&, device::Event done);
+
+ private:
+  friend class Gathering;
+  using Lock = std::unique_lock<std::mutex>;
+  using Kind = Gathering::Kind;
+
+  // ---- REQUIRE: the gathering's lock
+  // Waits until `is_over`; throws when the world is aborted or the deadline passes before.
+  void wait(Lock&, const Visitor&, Kind, int peer, const std::function<bool()>& is_over);
+  std::vector<Post>& slots() { return slots_[static_cast<size_t>(generation_ % 2)]; }
+  void arrive(int rank, Post);
+  void open();  // all have come: the next generation begins
+  // Empty if all ranks came to the same call.
+  std::string find_mismatch(const std::string& group);
+  Wait describe(const Gathering::Waiting&) const;
+
+  Gathering& gathering_;
+  const std::vector<int> world_ranks_;
+  std::condition_variable changed_;
+  // Slots alternate: those of a generation are written again only after all ranks came to the next.
+  std::vector<Post> slots_[2];
+  std::vector<bool> has_come_;
+  int come_ = 0;
+  int64_t generation_ = 0;
+  std::map<std::pair<int, int>, std::deque<Message*>> messages_;  // by sender and receiver
+};
+
+}  // namespace trireme::comm

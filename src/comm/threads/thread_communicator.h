@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+// A rank's handle on a group of thread ranks. The host threads meet at the call; bytes move on the
+// streams, each rank copying what it needs out of the others' memory, ordered by events. The host
+// never waits for a stream, so no stream can hold up the meeting of another; and every event that a
+// stream waits for was queued before the wait was, so streams cannot wait in a circle.
+#pragma once
+
+#include <functional>
+
+#include "comm/communicator.h"
+#include "comm/threads/meeting.h"
+
+namespace trireme::comm {
+
+class ThreadCommunicator final : public Communicator {
+ public:
+  ThreadCommunicator(Gathering& gathering, Meeting& meeting, int rank, Options options,
+                     double world_deadline_s);
+
+  void abort(const std::string& reason) noexcept override;
+
+ private:
+  void do_all_gather(Stream&, Tensor out, ConstTensor in) override;
+  void do_exchange(Stream&, Tensor out, const std::byte* in, int64_t stride_bytes,
+                   int64_t chunk_bytes, std::span<const int> from) override;
+  void do_broadcast(Stream&, Tensor inout, int root) override;
+  void do_send(Stream&, ConstTensor, int to) override;
+  void do_recv(Stream&, Tensor, int from) override;
+  void do_barrier() override;
+  std::unique_ptr<Communicator> do_split(int color, int key, Options options) override;
+
+  Visitor visitor(int64_t step_bytes) const;
+  // Shows `source` to all, queues the copies and waits, on the stream, until all have copied.
+  void move(Stream&, const std::byte* source, int64_t step_bytes,
+            const std::function<void(const std::vector<Post>& shown)>& queue_copies);
+
+  Gathering& gathering_;
+  Meeting& meeting_;
+  const double world_deadline_s_;
+  int64_t splits_ = 0;
+};
+
+}  // namespace trireme::comm

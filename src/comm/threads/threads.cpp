@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "comm/threads.h"
+
+#include <fmt/format.h>
+
+#include <exception>
+#include <mutex>
+#include <thread>
+#include <utility>
+
+#include "base/check.h"
+#include "base/error.h"
+#include "comm/threads/meeting.h"
+#include "comm/threads/thread_communicator.h"
+
+namespace trireme::comm {
+
+struct ThreadWorld::Shared {
+  Shared(int ranks, double deadline) : gathering(ranks), deadline_s(deadline) {}
+
+  Gathering gathering;
+  const double deadline_s;
+};
+
+ThreadWorld::ThreadWorld(int ranks, double deadline_s)
+    : shared_(std::make_unique<Shared>(ranks, deadline_s)) {}
+
+ThreadWorld::~ThreadWorld() = default;
+
+int ThreadWorld::ranks() const { return shared_->gathering.ranks(); }
+
+FlightRecorder& ThreadWorld::recorder(int rank) { return shared_->gathering.recorder(rank); }
+
+std::unique_ptr<Communicator> ThreadWorld::communicator(int rank, Communicator::Options options) {
+  TRIREME_CHECK(rank >= 0 && rank < ranks(), "rank {} of {}", rank, ranks());
+  Gathering& gathering = shared_->gathering;
+  return std::make_unique<ThreadCommunicator>(gathering, gathering.everyone(), rank,
+                                              std::move(options), shared_->deadline_s);
+}
+
+std::string ThreadWorld::verdict() const { return shared_->gathering.verdict(); }
+
+void ThreadWorld::abort(const std::string& reason) noexcept { shared_->gathering.abort(reason); }
+
+void run_ranks(ThreadWorld& world, const std::function<void(int rank)>& body) {
+  std::mutex mutex;  // guards the two below
+  std::exception_ptr first_aborted, first_other;
+  const auto keep = [&](std::exception_ptr& first) {
+    const std::scoped_lock lock(mutex);
+    if (!first) first = std::current_exception();
+  };
+  const auto run = [&](int rank) {
+    try {
+      body(rank);
+    } catch (const base::CommAborted&) {
+      keep(first_aborted);
+      world.abort(fmt::format("rank {} left its group", rank));
+    } catch (const std::exception& error) {
+      keep(first_other);
+      world.abort(fmt::format("rank {} failed: {}", rank, error.what()));
+    } catch (...) {
+      keep(first_other);
+      world.abort(fmt::format("rank {} failed", rank));
+    }
+  };
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < world.ranks(); ++rank) threads.emplace_back(run, rank);
+  for (std::thread& thread : threads) thread.join();
+  if (first_other) std::rethrow_exception(first_other);
+  if (first_aborted) std::rethrow_exception(first_aborted);
+}
+
+}  // namespace trireme::comm
