@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/bucket.h"
 
+#include <algorithm>
+
 #include "base/check.h"
 
 namespace trireme::engine {
@@ -11,28 +13,55 @@ base::Shape shape_of(const std::vector<int64_t>& dims) {
   return dims.size() == 1 ? base::Shape{dims[0]} : base::Shape{dims[0], dims[1]};
 }
 
+device::Tensor range_of(const device::Tensor& flat, const spec::Range& range) {
+  return flat.slice_rows(range.begin, range.end - range.begin);
+}
+
 }  // namespace
 
-Bucket::Bucket(std::vector<spec::Param> params, const spec::Recipe& recipe,
-               const spec::Sizes& sizes, device::Arena& param_arena, device::Arena* grad_arena)
+Bucket::Bucket(std::vector<spec::Param> params, const spec::Plan& plan, const spec::Coord& coord,
+               const BucketMemory& memory)
     : specs_(std::move(params)),
-      layout_(spec::bucket_layout(specs_, sizes)),
-      flat_params_(param_arena.take({{layout_.elements}, recipe.storage})),
+      layout_(spec::bucket_layout(specs_, plan.mesh)),
+      updated_(spec::updated_range(plan, coord, layout_.elements)),
+      reduced_(spec::reduced_range(plan, coord, layout_.elements)),
       params_(specs_.size()),
       grads_(specs_.size()) {
-  if (grad_arena != nullptr) flat_grads_ = grad_arena->take({{layout_.elements}, recipe.grad});
+  if (plan.zero.params) {
+    own_params_ = memory.params.take({{updated_.end - updated_.begin}, plan.recipe.storage});
+    whole_params_ = memory.gathered.slice_rows(0, layout_.elements);
+  } else {
+    whole_params_ = memory.params.take({{layout_.elements}, plan.recipe.storage});
+    own_params_ = range_of(whole_params_, updated_);
+  }
+  if (!plan.inference) take_grads(plan, memory);
   for (const spec::BucketEntry& entry : layout_.entries) {
     const auto at = static_cast<size_t>(entry.param);
-    const base::Shape shape = shape_of(spec::local_shape(specs_[at].shard, sizes));
-    params_[at] = flat_params_.slice_rows(entry.offset, entry.elements).reshape(shape);
-    if (!flat_grads_) continue;
-    grads_[at] = flat_grads_.slice_rows(entry.offset, entry.elements).reshape(shape);
+    const base::Shape shape = shape_of(spec::local_shape(specs_[at].shard, plan.mesh));
+    params_[at] = whole_params_.slice_rows(entry.offset, entry.elements).reshape(shape);
+    if (!leaf_) continue;
+    grads_[at] = leaf_.slice_rows(entry.offset, entry.elements).reshape(shape);
   }
   for (size_t i = 0; i < specs_.size(); ++i) {
-    if (!specs_[i].tied_copy || grad_arena == nullptr) continue;
-    const base::Shape shape = shape_of(spec::local_shape(specs_[i].shard, sizes));
-    grads_[i] = grad_arena->take({{shape.elements()}, recipe.grad}).reshape(shape);
+    if (!specs_[i].tied_copy || plan.inference) continue;
+    const base::Shape shape = shape_of(spec::local_shape(specs_[i].shard, plan.mesh));
+    grads_[i] = memory.grads.take({{shape.elements()}, plan.recipe.grad}).reshape(shape);
   }
+}
+
+void Bucket::take_grads(const spec::Plan& plan, const BucketMemory& memory) {
+  const spec::GradSpecs specs = spec::grad_specs(plan, layout_);
+  for (const base::TensorSpec& node : specs.nodes) nodes_.push_back(memory.grads.take(node));
+  if (plan.zero.grads) {
+    leaf_ = memory.work.slice_rows(0, layout_.elements);
+    own_grads_ = memory.grads.take(specs.shard);
+    round_sum_ = reduced_grads();
+    return;
+  }
+  leaf_ = memory.grads.take(specs.leaf);
+  own_grads_ = range_of(leaf_, updated_);
+  round_sum_ =
+      specs.round_sum.shape.ndim() > 0 ? memory.grads.take(specs.round_sum) : reduced_grads();
 }
 
 void Bucket::tie(const Bucket& owner) {
@@ -41,6 +70,11 @@ void Bucket::tie(const Bucket& owner) {
     const int at = owner.find(specs_[i].shard.name);
     if (at >= 0) params_[i] = owner.params()[static_cast<size_t>(at)];
   }
+}
+
+bool Bucket::has_tied_copies() const {
+  return std::any_of(specs_.begin(), specs_.end(),
+                     [](const spec::Param& param) { return param.tied_copy; });
 }
 
 int Bucket::find(const std::string& name) const {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Bucket: the parameters and gradients of one layer, flat, and the views of them that the layer
-// sees.
+// Bucket: the parameters and gradients of one layer, flat, as one rank of the data axes holds them,
+// and the views of them that the layer sees. Which of the tensors below are the same memory is what
+// ZeRO stages differ in; buckets.h moves data between them.
 #pragma once
 
 #include <span>
@@ -9,21 +10,43 @@
 
 #include "device/memory.h"
 #include "spec/bucket.h"
+#include "spec/data_parallel.h"
 
 namespace trireme::engine {
 
+// Where a bucket takes its memory from.
+struct BucketMemory {
+  device::Arena& params;
+  device::Arena& grads;
+  device::Tensor gathered;  // shared: whole parameters come here; absent: the bucket keeps them
+  device::Tensor work;      // shared: whole gradients are made here; absent: in its own
+};
+
 class Bucket {
  public:
-  // Takes flat parameters and gradients, and a gradient accumulator of its own for every tied copy.
-  // Without a gradient arena (inference) gradients are absent. The parameters of a tied copy are
-  // those of its owner: see tie().
-  Bucket(std::vector<spec::Param> params, const spec::Recipe&, const spec::Sizes&,
-         device::Arena& param_arena, device::Arena* grad_arena);
+  // Gradients are absent under an inference plan. A tied copy has a gradient accumulator of its
+  // own; its parameters are those of its owner: see tie().
+  Bucket(std::vector<spec::Param> params, const spec::Plan&, const spec::Coord&,
+         const BucketMemory&);
 
   const std::vector<spec::Param>& specs() const { return specs_; }
   const spec::BucketLayout& layout() const { return layout_; }
-  device::Tensor flat_params() const { return flat_params_; }
-  device::Tensor flat_grads() const { return flat_grads_; }
+  // Elements of the bucket that this rank updates, and that it adds up.
+  const spec::Range& updated() const { return updated_; }
+  const spec::Range& reduced() const { return reduced_; }
+
+  // ---- parameters
+  device::Tensor whole_params() const { return whole_params_; }  // what layers read
+  device::Tensor own_params() const { return own_params_; }      // of updated(): the optimizer's
+
+  // ---- gradients, from what layers add to down to what the optimizer reads
+  device::Tensor leaf() const { return leaf_; }  // whole: of one worker, in one round
+  std::span<const device::Tensor> nodes() const { return nodes_; }  // whole: workers that wait
+  device::Tensor round_sum() const { return round_sum_; }           // of reduced(): over rounds
+  device::Tensor own_grads() const { return own_grads_; }           // of updated(): final
+  device::Tensor reduced_grads() const {                            // of reduced(): final
+    return own_grads_.slice_rows(reduced_.begin - updated_.begin, reduced_.end - reduced_.begin);
+  }
 
   // By the layer's parameter enum; those it does not have are empty.
   std::span<const device::Tensor> params() const { return params_; }
@@ -31,13 +54,19 @@ class Bucket {
 
   // Makes the tied copies of this bucket read the parameter of the same name in `owner`.
   void tie(const Bucket& owner);
+  bool has_tied_copies() const;
   // The index of the parameter called `name`, or -1.
   int find(const std::string& name) const;
 
  private:
+  void take_grads(const spec::Plan&, const BucketMemory&);
+
   std::vector<spec::Param> specs_;
   spec::BucketLayout layout_;
-  device::Tensor flat_params_, flat_grads_;
+  spec::Range updated_, reduced_;
+  device::Tensor whole_params_, own_params_;
+  device::Tensor leaf_, round_sum_, own_grads_;
+  std::vector<device::Tensor> nodes_;
   std::vector<device::Tensor> params_, grads_;
 };
 

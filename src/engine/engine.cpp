@@ -5,8 +5,7 @@
 
 #include "base/check.h"
 #include "base/error.h"
-#include "base/rng.h"
-#include "base/sha256.h"
+#include "base/log.h"
 #include "kernels/ops.h"
 #include "kernels/step_state.h"
 #include "spec/predict.h"
@@ -31,56 +30,6 @@ spec::Plan checked(const spec::ModelSpec& model, spec::Plan plan, const spec::Ba
 // graph, and the host needs about a second to prepare 25,000.
 constexpr int most_captured_layers = 800;
 
-// Fills the flat stretch `d`, which holds `pieces` of a parameter, as its description says.
-void init_param(device::Stream& stream, const spec::Param& param, uint64_t seed,
-                const std::vector<spec::Piece>& pieces, device::Tensor d) {
-  if (param.init != spec::Init::normal) {
-    ops::fill(stream, {.d = d, .value = param.init == spec::Init::ones ? 1.0F : 0.0F});
-    return;
-  }
-  const base::RngKey key = base::rng_key(seed, param.shard.name);
-  for (const spec::Piece& piece : pieces) {
-    TRIREME_CHECK(piece.lo.size() == 2, "'{}' is drawn but not a matrix", param.shard.name);
-    const int64_t rows = piece.hi[0] - piece.lo[0], cols = piece.hi[1] - piece.lo[1];
-    const int64_t width = param.shard.shape[1];
-    ops::init_normal(stream, {.d = d.slice_rows(piece.local, rows * cols).reshape({rows, cols}),
-                              .key = key,
-                              .first = static_cast<uint64_t>(piece.lo[0] * width + piece.lo[1]),
-                              .global_row_stride = static_cast<uint64_t>(width),
-                              .std_dev = param.init_std});
-  }
-}
-
-// A flat f32 or bf16 tensor as floats. Both wait for the device.
-std::vector<float> download_floats(device::Stream& stream, const device::Tensor& from) {
-  std::vector<float> values(static_cast<size_t>(from.elements()));
-  if (from.dtype == base::DType::f32) {
-    stream.download(std::as_writable_bytes(std::span(values)), from);
-    stream.synchronize();
-    return values;
-  }
-  std::vector<base::Bf16> stored(values.size());
-  stream.download(std::as_writable_bytes(std::span(stored)), from);
-  stream.synchronize();
-  std::transform(stored.begin(), stored.end(), values.begin(),
-                 [](base::Bf16 v) { return static_cast<float>(v); });
-  return values;
-}
-
-void upload_floats(device::Stream& stream, const device::Tensor& to,
-                   std::span<const float> values) {
-  if (to.dtype == base::DType::f32) {
-    stream.upload(to, std::as_bytes(values));
-    stream.synchronize();
-    return;
-  }
-  std::vector<base::Bf16> stored(values.size());
-  std::transform(values.begin(), values.end(), stored.begin(),
-                 [](float v) { return base::Bf16(v); });
-  stream.upload(to, std::as_bytes(std::span(stored)));
-  stream.synchronize();
-}
-
 }  // namespace
 
 struct Engine::Arenas {
@@ -89,59 +38,63 @@ struct Engine::Arenas {
         grads(make_arena(device, Mem::grads, m.grads)),
         optim(make_arena(device, Mem::optim, m.optim)),
         scratch(make_arena(device, Mem::scratch, m.scratch)),
+        comm(make_arena(device, Mem::comm, m.comm)),
         staging(make_arena(device, Mem::staging, m.staging)) {}
 
-  device::Arena params, grads, optim, scratch, staging;
+  device::Arena params, grads, optim, scratch, comm, staging;
 };
 
 Engine::Engine(device::Device& device, const spec::ModelSpec& model, const spec::Plan& plan,
-               const spec::Backend& backend, const EngineOptions& options)
+               const spec::Backend& backend, const EngineOptions& options, comm::Mesh* mesh)
     : device_(device),
       plan_(checked(model, plan, backend)),
       options_(options),
       compute_(device.make_stream("compute")),
+      groups_(std::make_unique<DataGroups>(plan_, mesh, device, *compute_)),
       arenas_(std::make_unique<Arenas>(device, plan_.predicted.memory.front())) {
   if (const base::TensorSpec workspace = spec::stream_workspace_spec(backend);
       workspace.shape.ndim() > 0) {
     compute_->set_workspace(arenas_->scratch.take(workspace));
   }
-  stage_ = std::make_unique<Stage>(model, plan_, 0, backend, device, *compute_,
-                                   StageMemory{arenas_->params, arenas_->grads, arenas_->scratch});
+  stage_ = std::make_unique<Stage>(
+      model, plan_, 0, backend, device, *groups_,
+      StageMemory{arenas_->params, arenas_->grads, arenas_->scratch, arenas_->comm});
   inputs_ = std::make_unique<InputStaging>(device, arenas_->staging, spec::local_shape_of(plan_),
                                            plan_.schedule.microbatches,
                                            std::get<spec::HeadSpec>(model.layers.back()).vocab);
-  executor_ = std::make_unique<Executor>(plan_.schedule, 0, std::vector<Stage*>{stage_.get()});
+  executor_ = std::make_unique<Executor>(plan_, 0, std::vector<Stage*>{stage_.get()});
   vocab_ = std::get<spec::HeadSpec>(model.layers.back()).vocab;
   if (!plan_.inference) {
     std::vector<optim::ShardView> shards;
     for (const Bucket& bucket : stage_->buckets()) {
-      shards.push_back({bucket.flat_params(), bucket.flat_grads(), bucket.layout().decayed});
+      const int64_t decayed = std::clamp<int64_t>(bucket.layout().decayed - bucket.updated().begin,
+                                                  0, bucket.own_params().elements());
+      shards.push_back({bucket.own_params(), bucket.own_grads(), decayed});
     }
     optimizer_ = std::make_unique<optim::AdamW>(*compute_, arenas_->optim, shards, options.adamw);
   }
   token_losses_ = arenas_->staging.take(spec::token_losses_spec(spec::local_shape_of(plan_)));
   sink_.sums = arenas_->optim.take({{spec::step_sums_bytes}, base::DType::u8});
   state_ = arenas_->optim.take({{spec::step_state_bytes}, base::DType::u8});
+  if (groups_->has_peers()) {
+    all_sums_ = arenas_->comm.take(
+        {{spec::data_ranks(plan_.mesh), spec::step_sums_bytes}, base::DType::u8});
+  }
   ops::fill(*compute_, {.d = sink_.sums});
   ops::fill(*compute_, {.d = state_});
   init_weights(options.seed);
 }
 
-Engine::~Engine() { compute_->synchronize(); }
-
-void Engine::init_weights(uint64_t seed) {
-  for (size_t b = 0; b < stage_->buckets().size(); ++b) {
-    const Bucket& bucket = stage_->buckets()[b];
-    const device::Tensor flat = flat_weights(static_cast<int>(b));
-    ops::fill(*compute_, {.d = flat});  // padding too: it must stay zero
-    for (const spec::BucketEntry& entry : bucket.layout().entries) {
-      const spec::Param& param = bucket.specs()[static_cast<size_t>(entry.param)];
-      init_param(*compute_, param, seed,
-                 spec::pieces(param.shard, plan_.mesh, {}, {0, entry.elements}),
-                 flat.slice_rows(entry.offset, entry.elements));
+Engine::~Engine() {
+  // Nothing that uses the engine's memory may be under way. A stream that has failed says so where
+  // it is waited for; here it is only emptied.
+  for (device::Stream* stream : {&groups_->stream(), compute_.get()}) {
+    try {
+      stream->synchronize();
+    } catch (const std::exception& error) {
+      base::log_warning("ending an engine after a failure: {}", error.what());
     }
   }
-  if (optimizer_) optimizer_->publish(*compute_);
 }
 
 void Engine::step(MicrobatchSource& source, double learning_rate) {
@@ -154,7 +107,8 @@ void Engine::step(MicrobatchSource& source, double learning_rate) {
   };
   // The first step is run as it is: libraries choose their algorithms then. A step that somebody
   // watches is not replayed, because a replay passes no fronts.
-  const bool is_replayed = options_.capture && steps_ > 0 && compute_->observer() == nullptr &&
+  const bool is_replayed = options_.capture && !groups_->has_peers() && steps_ > 0 &&
+                           compute_->observer() == nullptr &&
                            plan_.schedule.microbatches * stage_->layers() <= most_captured_layers;
   if (is_replayed && !graph_) graph_ = compute_->capture(queue);
   if (is_replayed && graph_) {
@@ -189,23 +143,32 @@ void Engine::set_learning_rate(double learning_rate) {
                         .value = static_cast<float>(learning_rate)});
 }
 
-void Engine::run_microbatches() {
-  stage_->zero_grads(*compute_);
-  executor_->run(*compute_, *inputs_, sink_);
-}
+void Engine::run_microbatches() { executor_->run(*compute_, *inputs_, sink_); }
 
 void Engine::close_step() {
   const device::Range range(*compute_, "optimizer");
+  // Every element of the gradient is counted by the one rank that has added it up.
   for (const Bucket& bucket : stage_->buckets()) {
-    ops::sum_squares(*compute_, {.x = bucket.flat_grads(), .sums = sink_.sums});
+    ops::sum_squares(*compute_, {.x = bucket.reduced_grads(), .sums = sink_.sums});
   }
+  if (groups_->has_peers()) merge_sums();
   ops::step_control(*compute_, {.sums = sink_.sums,
                                 .state = state_,
                                 .clip = options_.clip.kind,
                                 .clip_norm = options_.clip.norm,
                                 .guard_multiple = options_.clip.guard_multiple,
                                 .guard_warmup = options_.clip.guard_warmup});
-  optimizer_->step(*compute_, state_);
+  for (int b = 0; b < stage_->buckets().size(); ++b) {
+    optimizer_->step(*compute_, state_, b);
+    stage_->buckets().publish(b);
+  }
+}
+
+void Engine::merge_sums() {
+  groups_->after_compute();
+  groups_->gather_step_sums(all_sums_, sink_.sums);
+  groups_->before_compute();
+  ops::merge_sums(*compute_, {.parts = all_sums_, .sums = sink_.sums});
 }
 
 StepReport Engine::report() {
@@ -260,49 +223,7 @@ std::vector<float> Engine::logits(MicrobatchSource& source, int64_t token) {
 void Engine::run_forward(MicrobatchSource& source) {
   inputs_->load(source, 1);
   inputs_->take(*compute_, 1);
-  stage_->evaluate(*compute_, 0, inputs_->batch(0), sink_);
-}
-
-std::vector<Engine::ParamInfo> Engine::parameters() const {
-  std::vector<ParamInfo> all;
-  for (const Bucket& bucket : stage_->buckets()) {
-    for (const spec::Param& param : bucket.specs()) {
-      if (param.tied_copy || param.shard.shape.empty()) continue;
-      all.push_back({param.shard.name, param.shard.shape});
-    }
-  }
-  return all;
-}
-
-std::vector<float> Engine::read_weights(const std::string& name) {
-  return download_floats(*compute_, weights_of(locate(name)));
-}
-
-void Engine::write_weights(const std::string& name, std::span<const float> values) {
-  const Located at = locate(name);
-  if (static_cast<int64_t>(values.size()) != at.elements) {
-    throw base::ConfigError(
-        fmt::format("'{}' has {} elements, {} were given", name, at.elements, values.size()));
-  }
-  upload_floats(*compute_, weights_of(at), values);
-  if (optimizer_) optimizer_->publish(*compute_);
-  compute_->synchronize();
-}
-
-std::vector<float> Engine::read_grads(const std::string& name) {
-  TRIREME_CHECK(!plan_.inference, "gradients under an inference plan");
-  const Located at = locate(name);
-  const Bucket& bucket = stage_->buckets()[static_cast<size_t>(at.bucket)];
-  return download_floats(*compute_, bucket.flat_grads().slice_rows(at.offset, at.elements));
-}
-
-std::string Engine::weights_sha256() {
-  base::Sha256 sha;
-  for (const ParamInfo& param : parameters()) {
-    const std::vector<float> values = read_weights(param.name);
-    sha.update(std::as_bytes(std::span(values)));
-  }
-  return sha.hex();
+  stage_->evaluate(0, inputs_->batch(0), sink_);
 }
 
 spec::MemoryTable Engine::measured() const {
@@ -311,6 +232,7 @@ spec::MemoryTable Engine::measured() const {
   m.grads = arenas_->grads.high_water();
   m.optim = arenas_->optim.high_water();
   m.scratch = arenas_->scratch.high_water();
+  m.comm = arenas_->comm.high_water();
   m.staging = arenas_->staging.high_water();
   m.stash_f_to_b = stage_->stash().peak(spec::Pool::f_to_b);
   m.stash_f_to_w = stage_->stash().peak(spec::Pool::f_to_w);
@@ -318,27 +240,6 @@ spec::MemoryTable Engine::measured() const {
   m.stash_recompute = stage_->stash().peak(spec::Pool::recompute);
   m.stash_stream = stage_->stash().peak(spec::Pool::stream);
   return m;
-}
-
-Engine::Located Engine::locate(const std::string& name) const {
-  for (size_t b = 0; b < stage_->buckets().size(); ++b) {
-    const Bucket& bucket = stage_->buckets()[b];
-    const int param = bucket.find(name);
-    if (param < 0) continue;
-    for (const spec::BucketEntry& entry : bucket.layout().entries) {
-      if (entry.param == param) return {static_cast<int>(b), param, entry.offset, entry.elements};
-    }
-  }
-  throw base::ConfigError(fmt::format("the model has no parameter '{}'", name));
-}
-
-device::Tensor Engine::flat_weights(int bucket) const {
-  return optimizer_ ? optimizer_->weights(bucket)
-                    : stage_->buckets()[static_cast<size_t>(bucket)].flat_params();
-}
-
-device::Tensor Engine::weights_of(const Located& at) const {
-  return flat_weights(at.bucket).slice_rows(at.offset, at.elements);
 }
 
 }  // namespace trireme::engine

@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Engine: one rank that trains. It builds everything that the plan asks for from the plan's own
 // prediction, runs steps without waiting for the device, and can say what it really took.
+//
+// With a mesh it is one of several ranks. Then construction, steps, evaluate() and reading and
+// writing by name are collective: all ranks call them together, in the same order. Every rank reads
+// whole parameters; evaluate() is of the rank's own micro-batch.
 #pragma once
 
 #include <cstdint>
@@ -9,8 +13,10 @@
 #include <string>
 #include <vector>
 
+#include "comm/mesh.h"
 #include "device/device.h"
 #include "device/memory.h"
+#include "engine/data_groups.h"
 #include "engine/executor.h"
 #include "engine/input.h"
 #include "engine/stage.h"
@@ -52,18 +58,20 @@ struct EvalReport {
 
 class Engine {
  public:
-  // The device must outlive the engine. Throws ConfigError for a plan that does not fit the model,
-  // OutOfMemory when the device's budget is too small. Weights are drawn from (seed, name,
-  // element), the same for every plan.
+  // The device and the mesh (null: one rank) must outlive the engine. Throws ConfigError for a plan
+  // that does not fit the model or the mesh, OutOfMemory when the device's budget is too small.
+  // Weights are drawn from (seed, name, element), the same for every plan.
   Engine(device::Device&, const spec::ModelSpec&, const spec::Plan&, const spec::Backend&,
-         const EngineOptions&);
+         const EngineOptions&, comm::Mesh* mesh = nullptr);
   ~Engine();
 
   // One training step: accumulate() and apply(). Returns when the work is queued. After the first
-  // step the device's ledger is frozen.
+  // step the device's ledger is frozen. Which micro-batch of the whole step a rank's is, says
+  // spec::global_microbatch().
   void step(MicrobatchSource&, double learning_rate);
 
-  // Zeroes the gradients, runs every micro-batch of the plan. Gradients are of the summed loss.
+  // Runs every micro-batch of the plan from zero gradients on. They are of the loss summed over all
+  // ranks.
   void accumulate(MicrobatchSource&);
   // Norm, clip factor, AdamW.
   void apply(double learning_rate);
@@ -95,6 +103,8 @@ class Engine {
   device::Stream& compute() { return *compute_; }
   // Are steps replayed from a recording now?
   bool is_captured() const { return graph_ != nullptr; }
+  // Bytes that this rank has sent to others so far. A step's are spec::predict_traffic().
+  const spec::TrafficTable& traffic() const { return groups_->traffic(); }
 
  private:
   struct Arenas;
@@ -104,25 +114,30 @@ class Engine {
   };
 
   void init_weights(uint64_t seed);
+  void publish_weights(int bucket);
   void take_batches(MicrobatchSource&);
   void set_learning_rate(double);
   void run_microbatches();
   void close_step();
+  void merge_sums();
   void run_forward(MicrobatchSource&);
-  device::Tensor flat_weights(int bucket) const;
+  // The fp32 weights that this rank updates, or the parameters in inference.
+  device::Tensor own_weights(int bucket) const;
   Located locate(const std::string& name) const;
-  device::Tensor weights_of(const Located&) const;
+  std::vector<float> read(const Located&, const device::Tensor& own);
 
   device::Device& device_;
   spec::Plan plan_;
   EngineOptions options_;
   std::unique_ptr<device::Stream> compute_;
+  std::unique_ptr<DataGroups> groups_;
   std::unique_ptr<Arenas> arenas_;
   std::unique_ptr<Stage> stage_;
   std::unique_ptr<InputStaging> inputs_;
   std::unique_ptr<Executor> executor_;
   std::unique_ptr<optim::AdamW> optimizer_;  // none in inference
   nn::StepSink sink_;
+  device::Tensor all_sums_;      // a kernels::StepSums of every data rank
   device::Tensor state_;         // one kernels::StepState
   device::Tensor token_losses_;  // [T] f32
   std::unique_ptr<device::Arena> logits_arena_;

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/script.h"
 
+#include <algorithm>
+
 #include "base/check.h"
 
 namespace trireme::engine {
@@ -10,30 +12,68 @@ using Kind = Step::Kind;
 
 class Writer {
  public:
-  explicit Writer(const ScriptOptions& options) : options_(options) {}
+  Writer(Walk walk, const ScriptOptions& options)
+      : walk_(walk),
+        options_(options),
+        layers_(static_cast<int>(options.phases_by_layer.size())),
+        // Weight gradients read no parameters.
+        gathers_(options.residency.params && walk != Walk::backward_weight),
+        gathers_after_(options.prefetch_after && walk != Walk::forward) {}
 
+  int layer_at(int position) const {
+    return walk_ == Walk::forward ? position : layers_ - 1 - position;
+  }
   void add(Kind kind, int layer, int phase = 0) {
     steps_.push_back({kind, static_cast<int16_t>(layer), static_cast<int16_t>(phase)});
   }
-  // Asks for the layer `prefetch` places ahead in walking order, and before the first layer for
-  // those between.
-  void gather_ahead(int position, int layers, bool is_reversed) {
-    if (!options_.residency.params) return;
-    const int first = position == 0 ? 0 : position + options_.prefetch;
-    for (int at = first; at <= position + options_.prefetch && at < layers; ++at) {
-      add(Kind::gather, is_reversed ? layers - 1 - at : at);
+  void phases(Kind kind, int layer) {
+    const int count = options_.phases_by_layer[static_cast<size_t>(layer)];
+    for (int phase = 0; phase < count; ++phase) {
+      add(kind, layer, kind == Kind::backward_input ? count - 1 - phase : phase);
     }
   }
-  void release(int layer) {
-    if (options_.residency.params) add(Kind::release, layer);
+  // Asks for the layer `prefetch` places ahead in walking order, and before the first layer for
+  // those between.
+  void gather_before(int position) {
+    if (gathers_after_) {
+      if (position == 0) gather(0, std::max(options_.prefetch, 1));
+      return;
+    }
+    gather(position == 0 ? 0 : position + options_.prefetch, position + options_.prefetch + 1);
+  }
+  void gather_after(int position) {
+    const int next = position + std::max(options_.prefetch, 1);
+    if (gathers_after_) gather(next, next + 1);
+  }
+  void release(int position) {
+    if (!gathers_) return;
+    const bool is_last = position + 1 == layers_;
+    const bool keeps = walk_ == Walk::forward && options_.tied_to >= 0;
+    if (!keeps || layer_at(position) != options_.tied_to) add(Kind::release, layer_at(position));
+    if (keeps && is_last) add(Kind::release, options_.tied_to);
+  }
+  // In F for the head, else in the first action of the backward.
+  void zero(int layer) {
+    const bool is_here = walk_ == Walk::forward
+                             ? layer == options_.head
+                             : walk_ != Walk::backward_weight && layer != options_.head;
+    if (options_.begins && is_here) add(Kind::zero, layer);
   }
   void reduce(int layer) {
-    if (options_.reduces_each) add(Kind::reduce, layer);
+    if (options_.reduces) add(Kind::reduce, layer);
   }
   std::vector<Step> take() { return std::move(steps_); }
 
  private:
+  void gather(int begin, int end) {
+    if (!gathers_) return;
+    for (int at = begin; at < std::min(end, layers_); ++at) add(Kind::gather, layer_at(at));
+  }
+
+  const Walk walk_;
   const ScriptOptions& options_;
+  const int layers_;
+  const bool gathers_, gathers_after_;
   std::vector<Step> steps_;
 };
 
@@ -44,29 +84,24 @@ std::vector<Step> script(Walk walk, const ScriptOptions& options) {
                 "{} layers, {} policies", options.phases_by_layer.size(), options.recompute.size());
   TRIREME_CHECK(options.prefetch >= 0, "prefetch {}", options.prefetch);
   const auto layers = static_cast<int>(options.phases_by_layer.size());
-  const bool is_reversed = walk != Walk::forward;
-  Writer out(options);
+  Writer out(walk, options);
   for (int position = 0; position < layers; ++position) {
-    const int layer = is_reversed ? layers - 1 - position : position;
-    const int phases = options.phases_by_layer[static_cast<size_t>(layer)];
-    // Weight gradients read no parameters.
-    if (walk != Walk::backward_weight) out.gather_ahead(position, layers, is_reversed);
-    if (walk == Walk::forward) {
-      for (int phase = 0; phase < phases; ++phase) out.add(Kind::forward, layer, phase);
-    }
+    const int layer = out.layer_at(position);
+    out.gather_before(position);
+    out.zero(layer);
+    if (walk == Walk::forward) out.phases(Kind::forward, layer);
     if (walk == Walk::backward || walk == Walk::backward_input) {
       if (options.recompute[static_cast<size_t>(layer)] != spec::Recompute::none) {
-        for (int phase = 0; phase < phases; ++phase) out.add(Kind::recompute, layer, phase);
+        out.phases(Kind::recompute, layer);
       }
-      for (int phase = phases - 1; phase >= 0; --phase) {
-        out.add(Kind::backward_input, layer, phase);
-      }
+      out.phases(Kind::backward_input, layer);
     }
     if (walk == Walk::backward || walk == Walk::backward_weight) {
       out.add(Kind::backward_weight, layer);
       out.reduce(layer);
     }
-    if (walk != Walk::backward_weight) out.release(layer);
+    out.release(position);
+    out.gather_after(position);
   }
   return out.take();
 }

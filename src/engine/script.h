@@ -16,7 +16,8 @@ struct Step {
   enum class Kind : uint8_t {
     gather,           // start to bring the layer's parameters here
     release,          // the layer's gathered parameters are no longer needed
-    reduce,           // the layer's gradients are complete for this action
+    zero,             // the layer's gradients begin
+    reduce,           // the layer's gradients are complete
     forward,          // one phase
     recompute,        // one phase, refilling dropped slots
     backward_input,   // one phase
@@ -39,9 +40,12 @@ struct ScriptOptions {
   std::span<const int> phases_by_layer;
   std::span<const spec::Recompute> recompute;  // by layer
   spec::Residency residency;
-  int prefetch = 1;  // how many layers ahead parameters are gathered
-  bool reduces_each =
-      false;  // reduce at the end of this action (sharded gradients, or reduce = each)
+  int prefetch = 1;             // how many layers ahead parameters are gathered
+  bool prefetch_after = false;  // in backward: after the layer's work instead of before
+  int head = -1;         // the layer whose forward adds to its gradients already; -1: not here
+  int tied_to = -1;      // the layer whose parameters that forward reads, too; -1: none
+  bool begins = false;   // gradients begin with this action: they are set to zero
+  bool reduces = false;  // they are complete after it
 };
 std::vector<Step> script(Walk, const ScriptOptions&);
 

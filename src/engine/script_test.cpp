@@ -22,7 +22,7 @@ ScriptOptions options(bool params_sharded, int prefetch) {
           .recompute = recompute,
           .residency = {.params = params_sharded, .grads = params_sharded, .optim = true},
           .prefetch = prefetch,
-          .reduces_each = params_sharded};
+          .reduces = params_sharded};
 }
 
 int count(const std::vector<Step>& steps, Kind kind, int layer) {
@@ -66,23 +66,71 @@ TEST(ScriptTest, parts_of_a_split_backward_make_the_merged_one) {
   EXPECT_EQ(b.size() + w.size(), script(Walk::backward, options(false, 1)).size());
 }
 
+// Walks a script as the stage does; returns how many layers were here at one time.
+size_t most_gathered(const std::vector<Step>& steps, const ScriptOptions& o) {
+  std::set<int> here;
+  size_t most = 0;
+  for (const Step& step : steps) {
+    if (step.kind == Kind::gather) {
+      EXPECT_TRUE(here.insert(step.layer).second) << "gathered twice";
+    } else if (step.kind == Kind::release) {
+      EXPECT_EQ(here.erase(step.layer), 1U);
+    } else if (step.kind != Kind::reduce && step.kind != Kind::zero) {
+      EXPECT_TRUE(here.contains(step.layer)) << "layer " << step.layer << " is not here";
+      if (step.kind == Kind::forward && step.layer == o.head && o.tied_to >= 0) {
+        EXPECT_TRUE(here.contains(o.tied_to));
+      }
+    }
+    most = std::max(most, here.size());
+  }
+  EXPECT_TRUE(here.empty());
+  return most;
+}
+
 TEST(ScriptTest, sharded_parameters_are_here_when_needed_and_never_more_than_prefetched) {
   for (const Walk walk : {Walk::forward, Walk::backward, Walk::backward_input}) {
     for (int prefetch = 0; prefetch <= 3; ++prefetch) {
-      std::set<int> here;
-      for (const Step& step : script(walk, options(true, prefetch))) {
-        if (step.kind == Kind::gather) {
-          EXPECT_TRUE(here.insert(step.layer).second) << "gathered twice";
-        } else if (step.kind == Kind::release) {
-          EXPECT_EQ(here.erase(step.layer), 1U);
-        } else if (step.kind != Kind::reduce) {
-          EXPECT_TRUE(here.contains(step.layer)) << "layer " << step.layer << " is not here";
-        }
-        EXPECT_LE(static_cast<int>(here.size()), prefetch + 1);
+      for (const bool after : {false, true}) {
+        ScriptOptions o = options(true, prefetch);
+        o.prefetch_after = after;
+        const size_t window = static_cast<size_t>(prefetch) + 1;
+        const bool is_after = after && walk != Walk::forward && prefetch > 0;
+        EXPECT_EQ(most_gathered(script(walk, o), o), is_after ? window - 1 : window);
+        o.head = layers - 1;
+        o.tied_to = 0;
+        EXPECT_LE(most_gathered(script(walk, o), o), window + 1);
       }
-      EXPECT_TRUE(here.empty());
     }
   }
+}
+
+TEST(ScriptTest, prefetch_after_sends_gradients_first) {
+  ScriptOptions o = options(true, 1);
+  const auto order = [&o] {
+    const std::vector<Step> b = script(Walk::backward, o);
+    const auto at = [&b](const Step& step) { return std::find(b.begin(), b.end(), step); };
+    return at({Kind::gather, 2, 0}) < at({Kind::reduce, 3, 0});
+  };
+  EXPECT_TRUE(order());
+  o.prefetch_after = true;
+  EXPECT_FALSE(order());
+}
+
+TEST(ScriptTest, gradients_begin_before_anything_is_added) {
+  ScriptOptions o = options(false, 1);
+  o.head = layers - 1;
+  o.begins = true;
+  const auto f = script(Walk::forward, o), b = script(Walk::backward, o);
+  for (int l = 0; l < layers; ++l) {
+    EXPECT_EQ(count(f, Kind::zero, l), l == o.head ? 1 : 0);
+    EXPECT_EQ(count(b, Kind::zero, l), l == o.head ? 0 : 1);
+  }
+  for (const Step& step : b) {
+    if (step.layer == o.head) continue;
+    EXPECT_EQ(step.kind, Kind::zero);
+    break;
+  }
+  EXPECT_EQ(count(script(Walk::backward_weight, o), Kind::zero, 1), 0);
 }
 
 TEST(ScriptTest, gradients_are_reduced_once_per_layer_after_its_weight_gradient) {

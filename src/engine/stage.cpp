@@ -2,7 +2,6 @@
 #include "engine/stage.h"
 
 #include "base/check.h"
-#include "kernels/ops.h"
 #include "spec/predict.h"
 #include "spec/rope.h"
 
@@ -27,94 +26,81 @@ StashPools make_pools(const spec::ModelSpec& model, const spec::Plan& plan, int 
 }  // namespace
 
 Stage::Stage(const spec::ModelSpec& model, const spec::Plan& plan, int stage,
-             const spec::Backend& backend, device::Device& device, device::Stream& setup,
+             const spec::Backend& backend, device::Device& device, DataGroups& groups,
              const StageMemory& memory)
-    : shape_(spec::local_shape_of(plan)),
+    : groups_(groups),
+      shape_(spec::local_shape_of(plan)),
       recipe_(plan.recipe),
       recompute_(recompute_of(model, plan, stage)),
+      buckets_(model, plan, spec::layers_of_stage(model, plan, stage), groups,
+               {memory.params, memory.grads, memory.comm}),
       stash_(make_pools(model, plan, stage, backend, device)),
       scratch_(memory.scratch) {
   const spec::LayerRange range = spec::layers_of_stage(model, plan, stage);
   std::vector<int> phases;
+  int head = -1;
   for (int layer = range.first; layer < range.last; ++layer) {
     const spec::LayerSpec& spec = model.layers[static_cast<size_t>(layer)];
     layers_.push_back(nn::make_layer(spec, shape_, backend));
     names_.push_back(spec::name_of_layer(model, layer));
     phases.push_back(layers_.back()->phases());
-    buckets_.emplace_back(spec::params_of(model, layer), recipe_, plan.mesh, memory.params,
-                          plan.inference ? nullptr : &memory.grads);
+    if (std::holds_alternative<spec::HeadSpec>(spec)) head = layer - range.first;
     const auto* block = std::get_if<spec::BlockSpec>(&spec);
     if (block == nullptr || !block->rope || rope_table_) continue;
     host_rope_table_ = spec::rope_table(*block->rope, block->head_dim, shape_.seq_len);
     rope_table_ = memory.params.take({{shape_.seq_len, block->head_dim}, base::DType::f32});
-    setup.upload(rope_table_, std::as_bytes(std::span(host_rope_table_)));
+    groups_.compute().upload(rope_table_, std::as_bytes(std::span(host_rope_table_)));
   }
-  buckets_.back().tie(buckets_.front());
-
-  const ScriptOptions options{.phases_by_layer = phases,
-                              .recompute = recompute_,
-                              .residency = plan.zero,
-                              .prefetch = plan.prefetch};
-  forward_ = script(Walk::forward, options);
-  backward_ = script(Walk::backward, options);
-  backward_input_ = script(Walk::backward_input, options);
-  backward_weight_ = script(Walk::backward_weight, options);
-}
-
-void Stage::zero_grads(device::Stream& stream) {
-  for (const Bucket& bucket : buckets_) {
-    kernels::ops::fill(stream, {.d = bucket.flat_grads()});
-    for (size_t i = 0; i < bucket.specs().size(); ++i) {
-      if (bucket.specs()[i].tied_copy) kernels::ops::fill(stream, {.d = bucket.grads()[i]});
+  for (const Walk walk :
+       {Walk::forward, Walk::backward, Walk::backward_input, Walk::backward_weight}) {
+    for (const bool begins : {false, true}) {
+      for (const bool completes : {false, true}) {
+        scripts_[static_cast<size_t>(walk)][begins][completes] =
+            script(walk, {.phases_by_layer = phases,
+                          .recompute = recompute_,
+                          .residency = plan.zero,
+                          .prefetch = plan.prefetch,
+                          .prefetch_after = plan.prefetch_after,
+                          .head = head,
+                          .tied_to = buckets_.tied_to(),
+                          .begins = begins,
+                          .reduces = completes});
+      }
     }
   }
 }
 
-void Stage::forward(device::Stream& stream, int microbatch, const Microbatch& batch,
-                    nn::StepSink& sink) {
-  stash_.begin_forward(microbatch);
-  walk(forward_, {stream, microbatch, batch, sink});
+const std::vector<Step>& Stage::script_for(Walk walk, const Task& task) const {
+  return scripts_[static_cast<size_t>(walk)][task.begins][task.completes];
 }
 
-void Stage::backward(device::Stream& stream, int microbatch, const Microbatch& batch,
-                     nn::StepSink& sink) {
+void Stage::forward(const Task& task, nn::StepSink& sink) {
+  stash_.begin_forward(task.microbatch);
+  walk(script_for(Walk::forward, task), {task.microbatch, task.batch, sink, task.leaf});
+}
+
+void Stage::backward(const Task& task, nn::StepSink& sink) {
   TRIREME_CHECK(stash_.layout().is_merged, "BW in a schedule that splits the backward");
-  walk(backward_, {stream, microbatch, batch, sink});
-  stash_.end_backward_input(microbatch);
-  stash_.end_backward_weight(microbatch);
+  walk(script_for(Walk::backward, task), {task.microbatch, task.batch, sink, task.leaf});
+  stash_.end_backward_input(task.microbatch);
+  stash_.end_backward_weight(task.microbatch);
 }
 
-void Stage::backward_input(device::Stream& stream, int microbatch, const Microbatch& batch,
-                           nn::StepSink& sink) {
-  stash_.begin_backward(microbatch);
-  walk(backward_input_, {stream, microbatch, batch, sink});
-  stash_.end_backward_input(microbatch);
+void Stage::backward_input(const Task& task, nn::StepSink& sink) {
+  stash_.begin_backward(task.microbatch);
+  walk(script_for(Walk::backward_input, task), {task.microbatch, task.batch, sink, task.leaf});
+  stash_.end_backward_input(task.microbatch);
 }
 
-void Stage::backward_weight(device::Stream& stream, int microbatch, const Microbatch& batch,
-                            nn::StepSink& sink) {
-  walk(backward_weight_, {stream, microbatch, batch, sink});
-  stash_.end_backward_weight(microbatch);
+void Stage::backward_weight(const Task& task, nn::StepSink& sink) {
+  walk(script_for(Walk::backward_weight, task), {task.microbatch, task.batch, sink, task.leaf});
+  stash_.end_backward_weight(task.microbatch);
 }
 
-void Stage::evaluate(device::Stream& stream, int microbatch, const Microbatch& batch,
-                     nn::StepSink& sink) {
+void Stage::evaluate(int microbatch, const Microbatch& batch, nn::StepSink& sink) {
   stash_.begin_forward(microbatch);
-  walk(forward_, {stream, microbatch, batch, sink, true});
+  walk(scripts_[static_cast<size_t>(Walk::forward)][0][0], {microbatch, batch, sink, {}, true});
   stash_.end_evaluation(microbatch);
-}
-
-void Stage::sync_tied(device::Stream& stream) {
-  for (Bucket& bucket : buckets_) {
-    for (size_t i = 0; i < bucket.specs().size(); ++i) {
-      if (!bucket.specs()[i].tied_copy) continue;
-      const Bucket& owner = buckets_.front();
-      const int at = owner.find(bucket.specs()[i].shard.name);
-      TRIREME_CHECK(at >= 0, "the owner of '{}' is on another stage", bucket.specs()[i].shard.name);
-      kernels::ops::accumulate(
-          stream, {.x = bucket.grads()[i], .d = owner.grads()[static_cast<size_t>(at)]});
-    }
-  }
 }
 
 void Stage::walk(const std::vector<Step>& steps, const Work& work) {
@@ -127,8 +113,18 @@ void Stage::walk(const std::vector<Step>& steps, const Work& work) {
 }
 
 void Stage::run(const Step& step, const Work& work) {
+  const bool is_move = step.kind == Kind::gather || step.kind == Kind::release ||
+                       step.kind == Kind::zero || step.kind == Kind::reduce;
+  if (is_move) {
+    move(step, work);
+    return;
+  }
   const bool is_backward = step.kind != Kind::forward;
-  const device::Range range(work.stream, names_[static_cast<size_t>(step.layer)]);
+  const device::Range range(groups_.compute(), names_[static_cast<size_t>(step.layer)]);
+  if (step.kind != Kind::backward_weight) buckets_.use(step.layer);
+  if (step.kind == Kind::forward && buckets_[step.layer].has_tied_copies()) {
+    buckets_.use(buckets_.tied_to());
+  }
   nn::Stash stash = stash_.open(step.layer, work.microbatch, is_backward);
   nn::Pass pass = make_pass(work, step.layer, stash, is_backward);
   const nn::Layer& layer = *layers_[static_cast<size_t>(step.layer)];
@@ -147,9 +143,33 @@ void Stage::run(const Step& step, const Work& work) {
       layer.backward_weight(pass);
       break;
     default:
-      TRIREME_CHECK(false, "gather, release and reduce need more than one rank");
+      TRIREME_CHECK(false, "step {}", static_cast<int>(step.kind));
   }
   stash_.settle(step.layer, work.microbatch, is_backward);
+}
+
+void Stage::move(const Step& step, const Work& work) {
+  const std::string& name = names_[static_cast<size_t>(step.layer)];
+  switch (step.kind) {
+    case Kind::gather: {
+      const device::Range range(groups_.stream(), "gather " + name);
+      buckets_.gather(step.layer);
+      break;
+    }
+    case Kind::release:
+      buckets_.release(step.layer);
+      break;
+    case Kind::zero:
+      buckets_.zero(step.layer);
+      break;
+    case Kind::reduce: {
+      const device::Range range(groups_.stream(), "reduce " + name);
+      buckets_.reduce(step.layer, work.leaf);
+      break;
+    }
+    default:
+      TRIREME_CHECK(false, "step {} moves nothing", static_cast<int>(step.kind));
+  }
 }
 
 void Stage::finish(const Step& step, const Work& work) {
@@ -169,8 +189,8 @@ void Stage::finish(const Step& step, const Work& work) {
 }
 
 nn::Pass Stage::make_pass(const Work& work, int layer, nn::Stash& stash, bool is_backward) {
-  const Bucket& bucket = buckets_[static_cast<size_t>(layer)];
-  nn::Pass pass{.stream = work.stream,
+  const Bucket& bucket = buckets_[layer];
+  nn::Pass pass{.stream = groups_.compute(),
                 .params = bucket.params(),
                 .grads = bucket.grads(),
                 .stash = stash,

@@ -37,33 +37,31 @@ Tensor AdamW::weights(int shard) const {
   return state_[at].master ? state_[at].master : shards_[at].param;
 }
 
-void AdamW::publish(device::Stream& stream) const {
-  for (size_t i = 0; i < shards_.size(); ++i) {
-    if (state_[i].master)
-      kernels::ops::copy(stream, {.x = state_[i].master, .d = shards_[i].param});
+void AdamW::publish(device::Stream& stream, int shard) const {
+  const auto at = static_cast<size_t>(shard);
+  if (state_[at].master) {
+    kernels::ops::copy(stream, {.x = state_[at].master, .d = shards_[at].param});
   }
 }
 
-void AdamW::step(device::Stream& stream, ConstTensor step_state) const {
-  for (size_t i = 0; i < shards_.size(); ++i) {
-    const ShardView& shard = shards_[i];
-    const State& state = state_[i];
-    const auto update = [&](int64_t begin, int64_t end, float weight_decay) {
-      if (begin == end) return;
-      kernels::ops::adamw(stream, {.param = part(shard.param, begin, end),
-                                   .master = part(state.master, begin, end),
-                                   .m = part(state.m, begin, end),
-                                   .v = part(state.v, begin, end),
-                                   .grad = part(shard.grad, begin, end),
-                                   .state = step_state,
-                                   .beta1 = options_.beta1,
-                                   .beta2 = options_.beta2,
-                                   .eps = options_.eps,
-                                   .weight_decay = weight_decay});
-    };
-    update(0, shard.decayed, options_.weight_decay);
-    update(shard.decayed, shard.param.elements(), 0);
-  }
+void AdamW::step(device::Stream& stream, ConstTensor step_state, int index) const {
+  const ShardView& shard = shards_[static_cast<size_t>(index)];
+  const State& state = state_[static_cast<size_t>(index)];
+  const auto update = [&](int64_t begin, int64_t end, float weight_decay) {
+    if (begin == end) return;
+    kernels::ops::adamw(stream, {.param = part(shard.param, begin, end),
+                                 .master = part(state.master, begin, end),
+                                 .m = part(state.m, begin, end),
+                                 .v = part(state.v, begin, end),
+                                 .grad = part(shard.grad, begin, end),
+                                 .state = step_state,
+                                 .beta1 = options_.beta1,
+                                 .beta2 = options_.beta2,
+                                 .eps = options_.eps,
+                                 .weight_decay = weight_decay});
+  };
+  update(0, shard.decayed, options_.weight_decay);
+  update(shard.decayed, shard.param.elements(), 0);
 }
 
 }  // namespace trireme::optim

@@ -35,11 +35,12 @@ class AdamW {
 
   // The fp32 weights of shard i: master, or the parameter itself.
   Tensor weights(int shard) const;
-  // After weights() were written from outside: rounds them into the parameters.
-  void publish(device::Stream&) const;
+  // After weights(i) were written from outside: rounds them into the parameters.
+  void publish(device::Stream&, int shard) const;
 
-  // One update, with learning rate, scale and skip flag from `state` (one kernels::StepState).
-  void step(device::Stream&, ConstTensor state) const;
+  // One update of shard i, with learning rate, scale and skip flag from `state` (one
+  // kernels::StepState).
+  void step(device::Stream&, ConstTensor state, int shard) const;
 
  private:
   struct State {

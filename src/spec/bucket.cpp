@@ -17,7 +17,8 @@ BucketLayout bucket_layout(std::span<const Param> params, const Sizes& sizes) {
     }
     if (decays) layout.decayed = layout.elements;
   }
-  layout.elements = base::round_up(layout.elements, shard_grain_elements * sizes[Axis::zero]);
+  layout.elements =
+      base::round_up(layout.elements, shard_grain_elements * sizes[Axis::dp] * sizes[Axis::zero]);
   return layout;
 }
 

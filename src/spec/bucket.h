@@ -21,8 +21,9 @@ struct BucketEntry {
 struct BucketLayout {
   std::vector<BucketEntry> entries;
   int64_t decayed = 0;  // elements [0, decayed) have weight decay
-  int64_t elements =
-      0;  // with padding: each entry to the shard grain, the whole to a multiple of the shard count
+  // With padding: each entry to the shard grain, the whole to as many grains for each of the dp *
+  // zero ranks that share it.
+  int64_t elements = 0;
 };
 
 // Tied copies and parameters that the layer does not have (empty shape) are left out.

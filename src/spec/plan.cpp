@@ -2,10 +2,12 @@
 #include "spec/plan.h"
 
 #include <algorithm>
+#include <functional>
 #include <limits>
 
 #include "base/check.h"
 #include "base/error.h"
+#include "spec/data_parallel.h"
 #include "spec/predict.h"
 
 namespace trireme::spec {
@@ -29,6 +31,90 @@ bool tokens_fit(const Plan& plan) {
 
 int64_t vocab_of(const ModelSpec& model) { return std::get<HeadSpec>(model.layers.back()).vocab; }
 
+// Limits that no job comes near; they keep products of what a file says inside their types.
+constexpr int most_workers = 1 << 16;
+constexpr int most_microbatches = 1 << 20;
+
+using Demand = std::function<void(bool holds, std::string rule)>;
+
+// The multiples of `unit` on both sides of `value`.
+std::string nearest_multiples(int64_t value, int64_t unit) {
+  const int64_t below = value / unit * unit;
+  return below < unit ? fmt::format("{}", unit) : fmt::format("{} or {}", below, below + unit);
+}
+
+// Is every micro-batch through its backward before the next begins, in order?
+bool runs_one_at_a_time(const std::vector<schedule::Action>& program) {
+  int begun = 0, ended = 0;
+  for (const schedule::Action& action : program) {
+    if (action.op == schedule::Op::F) {
+      if (begun != ended || action.microbatch != begun++) return false;
+    }
+    if (action.op == schedule::Op::W || action.op == schedule::Op::BW) ++ended;
+  }
+  return true;
+}
+
+void check_data_axes(const Plan& plan, const Demand& demand) {
+  const int dp = plan.mesh[Axis::dp], zero = plan.mesh[Axis::zero];
+  const bool in_range = dp >= 1 && zero >= 1 && dp <= most_workers && zero <= most_workers / dp;
+  demand(in_range, fmt::format("dp = {}, zero = {}: at least 1 each, and {} together at most", dp,
+                               zero, most_workers));
+  demand(plan.prefetch >= 0, fmt::format("prefetch = {}: at least 0", plan.prefetch));
+  demand(plan.reduce_dtype == base::DType::f32 || plan.reduce_dtype == base::DType::bf16,
+         fmt::format("reduce_dtype = {}: use f32 or bf16", base::name_of(plan.reduce_dtype)));
+  if (!in_range) return;
+  const Residency& z = plan.zero;
+  demand(zero > 1 || !(z.params || z.grads || z.optim), "sharded training state needs zero > 1");
+  demand(zero == 1 || z.optim,
+         fmt::format("zero = {} shards nothing: shard optim (ZeRO-1), or use dp", zero));
+  demand((!z.grads || z.optim) && (!z.params || z.grads),
+         "sharded gradients need a sharded optimizer, sharded parameters need sharded gradients");
+  const int ranks = dp * zero;
+  demand(!plan.inference || (ranks == 1 && plan.logical_dp == 1),
+         fmt::format("dp * zero = {}, logical_dp = {}: inference runs on one rank", ranks,
+                     plan.logical_dp));
+  if (plan.logical_dp < 1 || plan.logical_dp > most_workers || plan.logical_dp % ranks != 0) {
+    demand(false,
+           fmt::format("logical_dp = {}: must be a multiple of dp * zero = {} up to {}, for "
+                       "example {}",
+                       plan.logical_dp, ranks, most_workers,
+                       nearest_multiples(std::min(plan.logical_dp, most_workers / 2), ranks)));
+    return;
+  }
+  const int hosted = hosted_workers(plan);
+  if (plan.schedule.microbatches < 1 || plan.schedule.microbatches % hosted != 0) {
+    demand(false,
+           fmt::format("{} micro-batches on a rank that hosts {} workers (logical_dp / (dp * "
+                       "zero)): must be a multiple, for example {}",
+                       plan.schedule.microbatches, hosted,
+                       nearest_multiples(plan.schedule.microbatches, hosted)));
+    return;
+  }
+  demand(!z.grads || plan.reduce == ReduceWhen::each || worker_microbatches(plan) == 1,
+         fmt::format("sharded gradients with {} micro-batches a worker: reduce must be each, "
+                     "because a whole gradient lives only as long as its layer's backward",
+                     worker_microbatches(plan)));
+  const std::vector<std::vector<schedule::Action>>& programs = plan.schedule.program;
+  const bool in_turn = std::all_of(programs.begin(), programs.end(), runs_one_at_a_time);
+  demand(in_turn || (!z.grads && hosted == 1 && reduce_rounds(plan) == 1),
+         "sharded gradients, several workers a rank and reduce = each need a schedule that runs "
+         "one micro-batch after the other");
+  const bool is_split = std::any_of(programs.begin(), programs.end(), [](const auto& program) {
+    return std::any_of(program.begin(), program.end(),
+                       [](const schedule::Action& a) { return a.op == schedule::Op::B; });
+  });
+  demand(!z.grads || !is_split,
+         "sharded gradients need a schedule with merged backward (BW): between B and W of a layer "
+         "its whole gradient would have to be kept");
+  const bool reduces = std::all_of(programs.begin(), programs.end(), [](const auto& program) {
+    return std::any_of(program.begin(), program.end(), [](const schedule::Action& action) {
+      return action.op == schedule::Op::ReduceGrads;
+    });
+  });
+  demand(ranks == 1 || reduces, "a schedule for several data ranks needs ReduceGrads");
+}
+
 }  // namespace
 
 LocalShape local_shape_of(const Plan& plan) {
@@ -49,7 +135,23 @@ LayerRange layers_of_stage(const ModelSpec& model, const Plan& plan, int stage) 
 }
 
 Plan one_rank_plan(const ModelSpec& model, const OneRankOptions& options, const Backend& backend) {
+  return data_parallel_plan(model, options, {}, backend);
+}
+
+Plan data_parallel_plan(const ModelSpec& model, const OneRankOptions& options,
+                        const DataOptions& data, const Backend& backend) {
   Plan plan;
+  plan.mesh[Axis::dp] = data.dp;
+  plan.mesh[Axis::zero] = data.zero;
+  plan.zero = data.residency;
+  // What is out of range is refused below.
+  const int dp = std::clamp(data.dp, 1, most_workers);
+  const int ranks = dp * std::clamp(data.zero, 1, most_workers / dp);
+  plan.logical_dp = data.logical_dp != 0 ? data.logical_dp : ranks;
+  plan.reduce = data.reduce;
+  plan.reduce_dtype = data.reduce_dtype;
+  plan.prefetch = data.prefetch;
+  plan.prefetch_after = data.prefetch_after;
   plan.microbatch_sequences = options.microbatch_sequences;
   plan.seq_len = options.seq_len;
   plan.recipe = options.recipe;
@@ -65,8 +167,15 @@ Plan one_rank_plan(const ModelSpec& model, const OneRankOptions& options, const 
   if (options.microbatches < 1) {
     throw base::ConfigError(fmt::format("{} micro-batches: at least 1", options.microbatches));
   }
-  plan.schedule =
-      schedule::add_tied(schedule::add_reduce(schedule::one_f_one_b(1, options.microbatches)));
+  const int hosted = std::clamp(plan.logical_dp / ranks, 1, most_workers);
+  if (options.microbatches > most_microbatches / hosted) {
+    throw base::ConfigError(
+        fmt::format("{} micro-batches for each of {} workers of a rank: at most "
+                    "{} together",
+                    options.microbatches, hosted, most_microbatches));
+  }
+  plan.schedule = schedule::add_tied(
+      schedule::add_reduce(schedule::one_f_one_b(1, hosted * options.microbatches)));
   check_plan(model, plan);
   plan.predicted = predict(model, plan, backend);
   return plan;
@@ -78,17 +187,13 @@ void check_plan(const ModelSpec& model, const Plan& plan) {
     if (!holds) broken += "\n  " + rule;
   };
   const auto layers = static_cast<int>(model.layers.size());
-  for (const Axis axis :
-       {Axis::pp, Axis::dp, Axis::zero, Axis::cp, Axis::tp, Axis::ezero, Axis::ep, Axis::etp}) {
-    demand(plan.mesh[axis] == 1,
-           fmt::format("{} = {}: this build runs one rank; use 1", name_of(axis), plan.mesh[axis]));
+  for (const Axis axis : {Axis::pp, Axis::cp, Axis::tp, Axis::ezero, Axis::ep, Axis::etp}) {
+    demand(plan.mesh[axis] == 1, fmt::format("{} = {}: this build does not cut it; use 1",
+                                             name_of(axis), plan.mesh[axis]));
   }
+  check_data_axes(plan, demand);
   demand(plan.context == Context::none, "context parallelism needs cp > 1");
   demand(!plan.sequence_parallel, "sequence parallelism needs tp > 1");
-  demand(!plan.zero.params && !plan.zero.grads && !plan.zero.optim,
-         "sharded training state needs zero > 1");
-  demand(plan.logical_dp == 1,
-         fmt::format("logical_dp = {}: must be dp * zero = 1 here", plan.logical_dp));
   demand(plan.optimizer.name == "adamw",
          fmt::format("optimizer '{}': this build has adamw", plan.optimizer.name));
   demand(plan.optimizer == OptimizerTypes{.name = plan.optimizer.name},

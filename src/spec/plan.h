@@ -24,10 +24,8 @@ struct Residency {
 };
 
 enum class Context : uint8_t { none, ring, striped, ulysses, ulysses_ring };
-enum class ReduceWhen : uint8_t {
-  once,
-  each
-};  // gradients: at the end of a step, or after every micro-batch
+// Gradients: at the end of a step, or after every micro-batch. See data_parallel.h.
+enum class ReduceWhen : uint8_t { once, each };
 
 // Bytes of one rank, by purpose, predicted or measured. The stash by pool; see stash_layout.h.
 struct MemoryTable {
@@ -48,7 +46,7 @@ struct MemoryTable {
 };
 
 struct Prediction {
-  std::vector<MemoryTable> memory;  // by pp coordinate
+  std::vector<MemoryTable> memory;  // by pp coordinate; the same on all ranks of one
   double model_flops = 0;           // of one step of the whole job, without recompute
   double hardware_flops = 0;        // with it
   bool operator==(const Prediction&) const = default;
@@ -64,7 +62,7 @@ struct OptimizerTypes {
 struct Plan {
   // How the job is split.
   Sizes mesh;
-  schedule::Schedule schedule;  // its microbatches are the accumulation steps
+  schedule::Schedule schedule;  // its microbatches are all that a rank runs in a step
   std::vector<int> first_layer_of_stage = {0};
   Residency zero;
   bool sequence_parallel = false;
@@ -83,14 +81,17 @@ struct Plan {
   Recipe recipe;
   OptimizerTypes optimizer;
 
-  // Numerical identity of the reduction.
-  int logical_dp = 1;
+  // Numerical identity of the reduction (data_parallel.h).
+  int logical_dp = 1;  // workers of a step, hosted by dp * zero ranks in equal shares
   ReduceWhen reduce = ReduceWhen::once;
-  base::DType reduce_dtype = base::DType::f32;
+  base::DType reduce_dtype = base::DType::f32;  // bf16: of sums over workers, whatever recipe.grad
 
   // Sizes that trade memory for time.
   int64_t bucket_bytes = 0;  // 0: one bucket per layer
   int prefetch = 1;          // buckets gathered ahead
+  // In backward the next bucket is gathered after the current layer's gradients were sent off,
+  // instead of before its backward.
+  bool prefetch_after = false;
   int64_t head_chunk_rows = 0;
   double expert_capacity = 0;  // 0: no experts
   Place optimizer_place = Place::device, stash_place = Place::device;
@@ -123,6 +124,20 @@ struct OneRankOptions {
 };
 // A checked plan, with its prediction, for one rank.
 Plan one_rank_plan(const ModelSpec&, const OneRankOptions&, const Backend&);
+
+// How a job is spread over the data axes.
+struct DataOptions {
+  int dp = 1, zero = 1;
+  Residency residency;
+  int logical_dp = 0;  // 0: dp * zero
+  ReduceWhen reduce = ReduceWhen::once;
+  base::DType reduce_dtype = base::DType::f32;
+  int prefetch = 1;
+  bool prefetch_after = false;
+};
+// The same for dp * zero ranks. `microbatches` of the first options are those of one worker.
+Plan data_parallel_plan(const ModelSpec&, const OneRankOptions&, const DataOptions&,
+                        const Backend&);
 
 // Throws ConfigError that lists every rule that model and plan break together.
 void check_plan(const ModelSpec&, const Plan&);

@@ -187,6 +187,7 @@ Json to_json(const Plan& plan) {
       {"reduce_dtype", dtype_name(plan.reduce_dtype)},
       {"bucket_bytes", plan.bucket_bytes},
       {"prefetch", plan.prefetch},
+      {"prefetch_after", plan.prefetch_after},
       {"head_chunk_rows", plan.head_chunk_rows},
       {"expert_capacity", plan.expert_capacity},
       {"optimizer_place", places.write(plan.optimizer_place)},
@@ -227,6 +228,7 @@ Plan plan_from_json(const Json& json) {
   plan.reduce_dtype = in.dtype("reduce_dtype");
   plan.bucket_bytes = in.get<int64_t>("bucket_bytes");
   plan.prefetch = in.get<int>("prefetch");
+  plan.prefetch_after = in.get<bool>("prefetch_after");
   plan.head_chunk_rows = in.get<int64_t>("head_chunk_rows");
   plan.expert_capacity = in.get<double>("expert_capacity");
   plan.optimizer_place = places.read(in.get<std::string>("optimizer_place"), "optimizer_place");

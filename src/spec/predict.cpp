@@ -5,6 +5,7 @@
 
 #include "base/check.h"
 #include "spec/bucket.h"
+#include "spec/data_parallel.h"
 #include "spec/stash_layout.h"
 
 namespace trireme::spec {
@@ -16,15 +17,17 @@ bool has_split_backward(const std::vector<schedule::Action>& program) {
 }
 
 // Parameters, gradients and optimizer state of one layer.
-void add_state(const Facts& layer, const Plan& plan, MemoryTable& sum) {
-  const BucketLayout bucket = bucket_layout(layer.params, plan.mesh);
+void add_state(const Facts& layer, const BucketLayout& bucket, const Plan& plan, MemoryTable& sum) {
   const int64_t shards = plan.mesh[Axis::zero];
   const auto elements = [&](bool is_sharded) {
     return is_sharded ? bucket.elements / shards : bucket.elements;
   };
   sum.params += base::bytes_of({{elements(plan.zero.params)}, plan.recipe.storage});
   if (plan.inference) return;
-  sum.grads += base::bytes_of({{elements(plan.zero.grads)}, plan.recipe.grad});
+  const GradSpecs grads = grad_specs(plan, bucket);
+  sum.grads +=
+      base::bytes_of(grads.leaf) + base::bytes_of(grads.round_sum) + base::bytes_of(grads.shard);
+  for (const base::TensorSpec& node : grads.nodes) sum.grads += base::bytes_of(node);
   const int64_t kept = elements(plan.zero.optim);
   if (plan.recipe.has_master()) sum.optim += base::bytes_of({{kept}, plan.optimizer.master});
   sum.optim += base::bytes_of({{kept}, plan.optimizer.first_moment});
@@ -73,12 +76,15 @@ MemoryTable predict_memory(const ModelSpec& model, const Plan& plan, const Backe
   const LocalShape shape = local_shape_of(plan);
   const std::vector<Facts> layers = facts_of_stage(model, plan, pp_rank, backend);
   MemoryTable sum;
+  std::vector<BucketLayout> buckets;
   for (const Facts& layer : layers) {
-    add_state(layer, plan, sum);
+    buckets.push_back(bucket_layout(layer.params, plan.mesh));
+    add_state(layer, buckets.back(), plan, sum);
     for (const ScratchSet& set : layer.scratch) {
       if (!plan.inference || set.in_forward) sum.scratch = std::max(sum.scratch, bytes_of(set));
     }
   }
+  sum.comm += bytes_of(data_buffers(plan, buckets, is_tied(model)));
   sum.scratch += base::bytes_of(stream_workspace_spec(backend));
   sum.params += base::bytes_of(rope_table_spec(model, shape.seq_len));
   sum.optim += base::bytes_of({{step_sums_bytes}, base::DType::u8});

@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+// Buckets: all buckets of a stage, and their way over the data axes: gather, release, zero and
+// reduce as the scripts ask, one bucket at a time, on the data stream beside the compute stream.
+// Plain data parallel, ZeRO-1, -2, -3 and HSDP are this one code; the plan's residency decides
+// which tensors of a Bucket are the same memory.
+#pragma once
+
+#include <span>
+#include <vector>
+
+#include "device/memory.h"
+#include "engine/bucket.h"
+#include "engine/data_groups.h"
+#include "spec/data_parallel.h"
+#include "spec/model.h"
+
+namespace trireme::engine {
+
+class Buckets {
+ public:
+  struct Memory {
+    device::Arena& params;
+    device::Arena& grads;
+    device::Arena& comm;
+  };
+  // Of layers [range.first, range.last) of the model, in order.
+  Buckets(const spec::ModelSpec&, const spec::Plan&, spec::LayerRange range, DataGroups&,
+          const Memory&);
+
+  int size() const { return static_cast<int>(buckets_.size()); }
+  const Bucket& operator[](int bucket) const { return buckets_[static_cast<size_t>(bucket)]; }
+  std::vector<Bucket>::const_iterator begin() const { return buckets_.begin(); }
+  std::vector<Bucket>::const_iterator end() const { return buckets_.end(); }
+  // The bucket whose parameters the head reads beside its own, or -1.
+  int tied_to() const { return buffers_.is_tied ? 0 : -1; }
+
+  // ---- steps of scripts
+  void gather(int bucket);
+  void release(int bucket);  // all queued compute may still read it
+  void zero(int bucket);     // gradients, and those of its tied copies
+  // The bucket's leaf is complete: folds it, and with a rank's last leaf of a round reduces. After
+  // the last round own_grads() has, or will have on the data stream, the sum over all workers.
+  void reduce(int bucket, const spec::Leaf&);
+  // Compute that is queued from here on finds the whole parameters.
+  void use(int bucket);
+  // Compute that is queued from here on finds all reduced gradients.
+  void await_reduced() { groups_.before_compute(); }
+
+  // own_params() was written on the compute stream: brings it to where it is read.
+  void publish(int bucket);
+
+  // The whole bucket in fp32, from what each rank along zero holds of it (own_params(),
+  // own_grads(), or a tensor of the optimizer). Waits for the device. Collective.
+  std::vector<float> read_whole(int bucket, const device::Tensor& own);
+
+ private:
+  Bucket& at(int bucket) { return buckets_[static_cast<size_t>(bucket)]; }
+  size_t work_slot(int bucket) const;
+  void add_tied_copies(int bucket);
+  void finish_round(int bucket, int round, std::span<const device::ConstTensor> nodes,
+                    device::Tensor part);
+
+  DataGroups& groups_;
+  const spec::Residency residency_;
+  const int hosted_, rounds_;
+  std::vector<spec::Fold> folds_;  // by hosted worker
+  spec::DataBuffers buffers_;
+  device::Tensor rounded_;
+  std::vector<device::Tensor> work_, gathered_;
+  std::vector<Bucket> buckets_;
+
+  // ---- order between the streams
+  std::vector<device::Event> written_;   // by bucket: own_params(), on compute
+  std::vector<device::Event> arrived_;   // by bucket: whole_params(), on the data stream
+  std::vector<device::Event> released_;  // by gather slot: on compute
+  std::vector<device::Event> reduced_;   // by work slot: leaf read, on the data stream
+  std::vector<int> holds_;               // by gather slot: its bucket, or -1
+};
+
+}  // namespace trireme::engine

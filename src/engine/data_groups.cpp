@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/data_groups.h"
+
+#include <array>
+
+#include "base/check.h"
+#include "base/error.h"
+#include "spec/sum_tree.h"
+
+namespace trireme::engine {
+
+using spec::Axis;
+using spec::TrafficTable;
+
+DataGroups::DataGroups(const spec::Plan& plan, comm::Mesh* mesh, device::Device& device,
+                       device::Stream& compute)
+    : compute_(compute), updates_all_(!plan.zero.optim) {
+  const int ranks = spec::data_ranks(plan.mesh);
+  if (mesh == nullptr) {
+    if (plan.mesh == spec::Sizes{}) return;
+    throw base::ConfigError(
+        fmt::format("a plan for {} data ranks (dp = {}, zero = {}) runs on one rank without a "
+                    "mesh: start as many ranks, or plan for one",
+                    ranks, plan.mesh[Axis::dp], plan.mesh[Axis::zero]));
+  }
+  if (mesh->sizes() != plan.mesh) {
+    throw base::ConfigError(fmt::format(
+        "the plan's mesh (dp = {}, zero = {}) is not that of the ranks (dp = {}, zero = {})",
+        plan.mesh[Axis::dp], plan.mesh[Axis::zero], mesh->sizes()[Axis::dp],
+        mesh->sizes()[Axis::zero]));
+  }
+  coord_ = mesh->coord();
+  if (ranks == 1) return;
+  own_stream_ = device.make_stream("dp");
+  constexpr std::array<Axis, 2> axes = {Axis::dp, Axis::zero};
+  comm::Communicator& world = mesh->world();
+  comm::Communicator::Options options = world.options();
+  options.name = "data";
+  const std::vector<int> members = comm::members(plan.mesh, world.rank(), axes);
+  data_ = world.split(members.front(), spec::reduced_place(plan.mesh, coord_), options);
+  if (plan.mesh[Axis::dp] > 1) dp_ = &mesh->along(Axis::dp, comm::Channel::data);
+  if (plan.mesh[Axis::zero] > 1) zero_ = &mesh->along(Axis::zero, comm::Channel::data);
+
+  order_.leaves = plan.logical_dp;
+  for (const int member : data_->world_ranks()) {
+    const int at = spec::data_rank(plan.mesh, comm::coord_of(plan.mesh, member));
+    order_.parts.push_back(spec::tree_cover(plan.logical_dp, spec::workers_of(plan, at)));
+  }
+}
+
+device::Event DataGroups::mark(device::Stream& of) const {
+  return own_stream_ ? of.record() : device::Event{};
+}
+
+void DataGroups::after_compute() {
+  if (own_stream_) own_stream_->wait(compute_.record());
+}
+
+void DataGroups::before_compute() {
+  if (own_stream_) compute_.wait(own_stream_->record());
+}
+
+void DataGroups::reduce(device::Tensor out, std::span<const device::ConstTensor> parts) {
+  counted(&TrafficTable::reduce_grads, data_.get(),
+          [&](comm::Communicator& group) { group.reduce_scatter(stream(), out, parts, order_); });
+}
+
+void DataGroups::gather_grads(device::Tensor out, device::ConstTensor own) {
+  comm::Communicator* group = updates_all_ ? data_.get() : dp_;
+  if (group == nullptr) return;
+  counted(&TrafficTable::gather_grads, group,
+          [&](comm::Communicator& g) { g.all_gather(stream(), out, own); });
+}
+
+void DataGroups::gather_params(device::Tensor out, device::ConstTensor own) {
+  counted(&TrafficTable::gather_params, zero_,
+          [&](comm::Communicator& group) { group.all_gather(stream(), out, own); });
+}
+
+void DataGroups::gather_step_sums(device::Tensor out, device::ConstTensor own) {
+  counted(&TrafficTable::step_sums, data_.get(),
+          [&](comm::Communicator& group) { group.all_gather(stream(), out, own); });
+}
+
+void DataGroups::gather_for_host(device::Tensor out, device::ConstTensor own) {
+  counted(&TrafficTable::other, zero_,
+          [&](comm::Communicator& group) { group.all_gather(stream(), out, own); });
+}
+
+void DataGroups::set_received(device::Tensor buffer) {
+  received_ = buffer;
+  data_->set_buffer(buffer);
+}
+
+void DataGroups::counted(int64_t TrafficTable::*kind, comm::Communicator* group,
+                         const std::function<void(comm::Communicator&)>& call) {
+  TRIREME_CHECK(group != nullptr, "a collective without peers");
+  const int64_t before = group->traffic().bytes;
+  call(*group);
+  traffic_.*kind += group->traffic().bytes - before;
+}
+
+}  // namespace trireme::engine

@@ -1,0 +1,193 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "spec/data_parallel.h"
+
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <set>
+
+#include "base/error.h"
+#include "spec/predict.h"
+#include "spec/sum_tree.h"
+
+namespace trireme::spec {
+namespace {
+
+ModelSpec small_model(bool tied) {
+  return make_model({.name = "small",
+                     .family = Family::llama,
+                     .layers = 4,
+                     .hidden = 256,
+                     .heads = 4,
+                     .ffn = 1024,
+                     .vocab = 1024,
+                     .max_seq = 64,
+                     .tied_head = tied});
+}
+
+constexpr Residency zero_stage(int stage) { return {stage >= 3, stage >= 2, stage >= 1}; }
+
+Coord coord_of(int dp, int zero) {
+  Coord coord;
+  coord[Axis::dp] = dp;
+  coord[Axis::zero] = zero;
+  return coord;
+}
+
+std::string refusal(const DataOptions& data, int microbatches) {
+  try {
+    data_parallel_plan(
+        small_model(false),
+        {.seq_len = 8, .microbatches = microbatches, .recipe = recipe_from_name("fp32")}, data, {});
+  } catch (const base::ConfigError& error) {
+    return error.what();
+  }
+  return "";
+}
+
+// Every rank folds its leaves into its nodes of the tree, whatever the number of ranks.
+TEST(DataParallelTest, folds_leave_the_cover_of_the_tree) {
+  for (int64_t workers = 1; workers <= 48; ++workers) {
+    for (int ranks = 1; ranks <= workers; ++ranks) {
+      if (workers % ranks != 0) continue;
+      for (int rank = 0; rank < ranks; ++rank) {
+        const Range held = leaves_of_rank(workers, ranks, rank);
+        std::vector<Range> stack;
+        int64_t leaf = held.begin;
+        for (const Fold& fold : folds(workers, held)) {
+          ASSERT_EQ(static_cast<size_t>(fold.stacked), stack.size());
+          stack.push_back({leaf, leaf + 1});
+          ++leaf;
+          for (int i = 0; i < fold.merges; ++i) {
+            const Range top = stack.back();
+            stack.pop_back();
+            stack.back().end = top.end;
+          }
+        }
+        EXPECT_EQ(leaf, held.end);
+        EXPECT_EQ(stack, tree_cover(workers, held));
+      }
+    }
+  }
+}
+
+TEST(DataParallelTest, every_layout_works_on_the_same_micro_batches) {
+  const ModelSpec model = small_model(false);
+  for (const ReduceWhen reduce : {ReduceWhen::once, ReduceWhen::each}) {
+    for (const auto& [dp, zero] : {std::pair{1, 1}, {2, 1}, {2, 3}, {4, 2}, {1, 8}}) {
+      const Plan plan = data_parallel_plan(
+          model, {.seq_len = 8, .microbatches = 3, .recipe = recipe_from_name("fp32")},
+          {.dp = dp,
+           .zero = zero,
+           .residency = zero_stage(zero > 1 ? 1 : 0),
+           .logical_dp = 24,
+           .reduce = reduce},
+          {});
+      std::set<int64_t> seen;
+      for (int d = 0; d < dp; ++d) {
+        for (int z = 0; z < zero; ++z) {
+          for (int i = 0; i < plan.schedule.microbatches; ++i) {
+            const int64_t number = global_microbatch(plan, coord_of(d, z), i);
+            EXPECT_TRUE(seen.insert(number).second);
+            const Leaf leaf = leaf_of(plan, i);
+            EXPECT_EQ(number / 3,
+                      workers_of(plan, data_rank(plan.mesh, coord_of(d, z))).begin + leaf.hosted);
+            EXPECT_EQ(leaf.round, reduce == ReduceWhen::each ? number % 3 : 0);
+          }
+        }
+      }
+      EXPECT_EQ(seen.size(), 72U);
+      EXPECT_EQ(*seen.rbegin(), 71);
+    }
+  }
+}
+
+TEST(DataParallelTest, parts_that_are_added_up_make_parts_that_are_updated) {
+  Plan plan;
+  plan.mesh[Axis::dp] = 3;
+  plan.mesh[Axis::zero] = 4;
+  plan.zero.optim = true;
+  const int64_t elements = 12 * 128 * 5;
+  for (int z = 0; z < 4; ++z) {
+    const Range updated = updated_range(plan, coord_of(0, z), elements);
+    int64_t at = updated.begin;
+    for (int d = 0; d < 3; ++d) {
+      const Range reduced = reduced_range(plan, coord_of(d, z), elements);
+      EXPECT_EQ(reduced.begin, at);
+      at = reduced.end;
+    }
+    EXPECT_EQ(at, updated.end);
+  }
+}
+
+// 18, 6 + 12/N, 2 + 16/N, 18/N bytes a parameter with fp32 gradients; 16, 4 + 12/N, 2 + 14/N, 16/N
+// with bf16 ones; up to padding.
+TEST(DataParallelTest, state_is_what_zero_promises) {
+  const ModelSpec model = small_model(false);
+  for (const int n : {2, 4, 8}) {
+    for (int stage = 0; stage <= 3; ++stage) {
+      for (const base::DType grad : {base::DType::f32, base::DType::bf16}) {
+        Recipe recipe = recipe_from_name("bf16");
+        recipe.grad = grad;
+        const Plan plan = data_parallel_plan(
+            model, {.seq_len = 64, .recipe = recipe},
+            {.dp = stage == 0 ? n : 1, .zero = stage == 0 ? 1 : n, .residency = zero_stage(stage)},
+            {});
+        const MemoryTable& m = plan.predicted.memory.front();
+        const double g = static_cast<double>(base::size_of(grad));
+        const double expected =
+            (stage >= 3 ? 2.0 / n : 2) + (stage >= 2 ? g / n : g) + (stage >= 1 ? 12.0 / n : 12);
+        const int64_t tables = base::bytes_of(rope_table_spec(model, 64));
+        EXPECT_NEAR(static_cast<double>(m.params + m.grads + m.optim - tables) /
+                        static_cast<double>(parameter_count(model)),
+                    expected, 0.02)
+            << n << " ranks, ZeRO-" << stage;
+      }
+    }
+  }
+}
+
+// DDP, ZeRO-1 and -2 at one micro-batch: twice (N-1)/N of the gradients; ZeRO-3: half as much more.
+TEST(DataParallelTest, traffic_is_what_zero_promises) {
+  const ModelSpec model = small_model(true);
+  const auto bytes = [&model](int stage, int n) {
+    const Plan plan = data_parallel_plan(
+        model, {.seq_len = 64, .recipe = recipe_from_name("fp32")},
+        {.dp = stage == 0 ? n : 1, .zero = stage == 0 ? 1 : n, .residency = zero_stage(stage)}, {});
+    const TrafficTable t = predict_traffic(model, plan, {});
+    return t.total() - t.step_sums;
+  };
+  for (const int n : {2, 4, 8}) {
+    int64_t grads = 0;
+    Sizes mesh;
+    mesh[Axis::dp] = n;
+    for (int layer = 0; layer < static_cast<int>(model.layers.size()); ++layer) {
+      grads += 4 * bucket_layout(params_of(model, layer), mesh).elements;
+    }
+    for (int stage = 0; stage <= 2; ++stage) EXPECT_EQ(bytes(stage, n), 2 * (n - 1) * grads / n);
+    EXPECT_EQ(bytes(3, n), 3 * (n - 1) * grads / n);
+  }
+}
+
+TEST(DataParallelTest, what_cannot_be_is_refused_with_what_can) {
+  const auto says = [](const DataOptions& data, const char* what, int microbatches = 1) {
+    const std::string message = refusal(data, microbatches);
+    EXPECT_NE(message.find(what), std::string::npos) << message;
+  };
+  says({.dp = 4, .logical_dp = 10},
+       "logical_dp = 10: must be a multiple of dp * zero = 4 up to 65536, for "
+       "example 8 or 12");
+  says({.dp = 4, .logical_dp = 2}, "for example 4");
+  says({.zero = 2}, "zero = 2 shards nothing");
+  says({.dp = 2, .residency = zero_stage(1)}, "needs zero > 1");
+  says({.zero = 2, .residency = {.grads = true}}, "need a sharded optimizer");
+  says({.zero = 2, .residency = zero_stage(2)}, "reduce must be each", 2);
+  says({.dp = 0}, "at least 1 each");
+  says({.dp = 1 << 30, .zero = 1 << 30}, "65536 together at most");
+  says({.logical_dp = 1 << 30}, "must be a multiple of dp * zero = 1 up to 65536");
+  says({.dp = 2, .reduce_dtype = base::DType::i32}, "use f32 or bf16");
+  EXPECT_EQ(refusal({.zero = 2, .residency = zero_stage(2), .reduce = ReduceWhen::each}, 2), "");
+}
+
+}  // namespace
+}  // namespace trireme::spec

@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: Apache-2.0
+// Same bits: at equal logical_dp and reduce, the weights after ten steps do not depend on how many
+// ranks host the workers, nor on what of the training state is sharded.
+#include <gtest/gtest.h>
+
+#include <map>
+#include <tuple>
+
+#include "tests/ranks/ranks_rig.h"
+
+namespace trireme::tests {
+namespace {
+
+using device::StreamMode;
+using spec::Recompute;
+using spec::ReduceWhen;
+
+constexpr int steps = 10;
+
+spec::ModelDims narrow(spec::ModelDims dims) {
+  dims.hidden = 16;
+  dims.heads = dims.family == spec::Family::gpt2 ? 2 : 4;
+  dims.head_dim = dims.family == spec::Family::gpt2 ? 8 : 4;
+  dims.ffn = 24;
+  dims.vocab = 37;
+  return dims;
+}
+spec::ModelDims gpt2() { return narrow(tiny_gpt2()); }    // tied head
+spec::ModelDims llama() { return narrow(tiny_llama()); }  // untied
+spec::ModelDims qwen3() { return narrow(tiny_qwen3()); }  // tied, with more kinds of parameters
+
+struct Ranks {
+  int dp, zero, stage;
+};
+const std::vector<Ranks> without_sharded_grads = {{2, 1, 0}, {3, 1, 0}, {4, 1, 0},
+                                                  {6, 1, 0}, {8, 1, 0}, {1, 2, 1},
+                                                  {1, 6, 1}, {2, 3, 1}, {4, 2, 1}};
+const std::vector<Ranks> with_sharded_grads = {{1, 2, 2}, {1, 3, 2}, {1, 4, 3},
+                                               {1, 6, 3}, {1, 8, 3}, {2, 2, 2},
+                                               {2, 4, 2}, {3, 2, 3}, {2, 3, 3}};
+
+// Runs one layout against the one-rank layout with the same bits, which is run once.
+void expect_same_bits(const Layout& layout) {
+  static std::map<std::string, std::string> expected;
+  std::string& hash = expected[bits_key(layout)];
+  if (hash.empty()) {
+    Layout one = layout;
+    one.dp = one.zero = 1;
+    one.stage = 0;
+    one.recompute = Recompute::none;
+    one.streams = StreamMode::inline_calls;
+    one.split_backward = false;
+    hash = train_layout(one, steps);
+  }
+  EXPECT_EQ(train_layout(layout, steps), hash) << to_string(layout);
+}
+
+void expect_same_bits(Layout layout, const std::vector<Ranks>& all) {
+  for (const Ranks& ranks : all) {
+    layout.dp = ranks.dp;
+    layout.zero = ranks.zero;
+    layout.stage = ranks.stage;
+    expect_same_bits(layout);
+  }
+}
+
+TEST(RanksTest, one_micro_batch_a_worker) {
+  for (const spec::ModelDims& dims : {gpt2(), llama()}) {
+    for (const char* recipe : {"fp32", "bf16"}) {
+      const Layout layout{.dims = dims, .recipe = recipe};
+      expect_same_bits(layout, without_sharded_grads);
+      expect_same_bits(layout, with_sharded_grads);
+    }
+  }
+}
+
+TEST(RanksTest, one_worker_a_rank) {
+  for (const int workers : {2, 3, 4, 6, 8}) {
+    const Layout layout{.dims = qwen3(), .recipe = "bf16", .logical_dp = workers};
+    expect_same_bits(layout, {{workers, 1, 0}, {1, workers, 1}, {1, workers, 2}, {1, workers, 3}});
+  }
+  expect_same_bits({.dims = qwen3(), .logical_dp = 8}, {{4, 2, 1}, {2, 4, 2}, {2, 4, 3}});
+}
+
+TEST(RanksTest, accumulation_reduced_once) {
+  expect_same_bits({.dims = qwen3(), .microbatches = 2}, without_sharded_grads);
+  expect_same_bits({.dims = llama(), .recipe = "bf16", .microbatches = 3}, without_sharded_grads);
+}
+
+TEST(RanksTest, accumulation_reduced_each) {
+  for (const auto& [dims, recipe, microbatches] :
+       {std::tuple{gpt2(), "fp32", 3}, {llama(), "bf16", 2}}) {
+    const Layout layout{
+        .dims = dims, .recipe = recipe, .microbatches = microbatches, .reduce = ReduceWhen::each};
+    expect_same_bits(layout, without_sharded_grads);
+    expect_same_bits(layout, with_sharded_grads);
+  }
+}
+
+// The hashes above say something: another number of workers, another type of sums or another time
+// of reducing changes bits.
+TEST(RanksTest, what_is_part_of_the_numerical_identity_changes_bits) {
+  const Layout plain{.dims = llama(), .dp = 2, .recipe = "bf16", .microbatches = 2};
+  Layout workers = plain, sums = plain, each = plain;
+  workers.logical_dp = 12;
+  workers.microbatches = 4;
+  sums.reduce_dtype = base::DType::bf16;
+  each.reduce = ReduceWhen::each;
+  const std::string hash = train_layout(plain, steps);
+  EXPECT_NE(train_layout(workers, steps), hash);
+  EXPECT_NE(train_layout(sums, steps), hash);
+  EXPECT_NE(train_layout(each, steps), hash);
+}
+
+TEST(RanksTest, bf16_gradients_and_bf16_sums) {
+  Layout layout{.dims = gpt2(), .recipe = "bf16", .grad = base::DType::bf16};
+  expect_same_bits(layout, {{4, 1, 0}, {1, 3, 1}, {1, 8, 2}, {2, 3, 3}});
+  layout.grad = base::DType::f32;
+  layout.reduce_dtype = base::DType::bf16;
+  expect_same_bits(layout, {{8, 1, 0}, {1, 6, 1}, {1, 4, 2}, {1, 2, 3}, {4, 2, 3}});
+  layout.microbatches = 2;
+  layout.reduce = ReduceWhen::each;
+  expect_same_bits(layout, {{3, 1, 0}, {2, 2, 1}, {1, 8, 3}});
+}
+
+TEST(RanksTest, prefetch_recompute_and_split_backward) {
+  Layout layout{.dims = qwen3(), .zero = 4, .stage = 3, .recipe = "bf16"};
+  for (const int prefetch : {0, 2, 9}) {
+    for (const bool after : {false, true}) {
+      layout.prefetch = prefetch;
+      layout.prefetch_after = after;
+      layout.recompute = after ? Recompute::full : Recompute::selective;
+      expect_same_bits(layout);
+    }
+  }
+  layout.recompute = Recompute::none;
+  layout.split_backward = true;
+  expect_same_bits(layout, {{4, 1, 0}, {1, 3, 1}, {2, 4, 1}});
+}
+
+TEST(RanksTest, worker_streams) {
+  for (const spec::ModelDims& dims : {gpt2(), llama()}) {
+    Layout layout{.dims = dims,
+                  .microbatches = 2,
+                  .reduce = ReduceWhen::each,
+                  .streams = StreamMode::worker_threads};
+    expect_same_bits(layout, {{4, 1, 0}, {1, 2, 1}, {1, 3, 2}, {1, 4, 3}, {2, 2, 3}});
+  }
+}
+
+}  // namespace
+}  // namespace trireme::tests

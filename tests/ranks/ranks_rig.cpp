@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/ranks/ranks_rig.h"
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include "spec/predict.h"
+
+namespace trireme::tests {
+namespace {
+
+constexpr int64_t seq_len = 6;
+constexpr double deadline_seconds = 60;
+
+// The micro-batches of one rank, looked up by their number in the whole step.
+class ShareOfStep final : public engine::MicrobatchSource {
+ public:
+  ShareOfStep(const spec::Plan& plan, const spec::Coord& coord, int64_t vocab)
+      : plan_(plan), coord_(coord), all_(7, vocab, 1, seq_len) {}
+
+  void fill(int index, const engine::HostMicrobatch& out) override {
+    all_.fill(static_cast<int>(spec::global_microbatch(plan_, coord_, index)), out);
+  }
+  void next_step() { all_.next_step(); }
+
+ private:
+  const spec::Plan& plan_;
+  spec::Coord coord_;
+  RandomSource all_;
+};
+
+spec::TrafficTable times(const spec::TrafficTable& t, int n) {
+  return {n * t.reduce_grads, n * t.gather_grads, n * t.gather_params, n * t.step_sums,
+          n * t.other};
+}
+
+spec::TrafficTable minus(const spec::TrafficTable& a, const spec::TrafficTable& b) {
+  return {a.reduce_grads - b.reduce_grads, a.gather_grads - b.gather_grads,
+          a.gather_params - b.gather_params, a.step_sums - b.step_sums, a.other - b.other};
+}
+
+std::string to_string(const spec::TrafficTable& t) {
+  return fmt::format("reduce {} gather grads {} gather params {} sums {} other {}", t.reduce_grads,
+                     t.gather_grads, t.gather_params, t.step_sums, t.other);
+}
+
+}  // namespace
+
+std::string bits_key(const Layout& l) {
+  return fmt::format("{} {} grad {} L{} m{} {} in {}", l.dims.name, l.recipe, base::name_of(l.grad),
+                     l.logical_dp, l.microbatches,
+                     l.reduce == spec::ReduceWhen::once ? "once" : "each",
+                     base::name_of(l.reduce_dtype));
+}
+
+std::string to_string(const Layout& l) {
+  return fmt::format("{}: dp {} zero {} ZeRO-{} prefetch {}{} recompute {}{}{}", bits_key(l), l.dp,
+                     l.zero, l.stage, l.prefetch, l.prefetch_after ? " after" : "",
+                     spec::name_of(l.recompute),
+                     l.streams == device::StreamMode::worker_threads ? " workers" : "",
+                     l.split_backward ? " split" : "");
+}
+
+spec::Plan plan_of(const Layout& l, const spec::ModelSpec& model) {
+  spec::Recipe recipe = spec::recipe_from_name(l.recipe);
+  recipe.grad = l.grad;
+  spec::Plan plan = spec::data_parallel_plan(model,
+                                             {.microbatch_sequences = 1,
+                                              .seq_len = seq_len,
+                                              .microbatches = l.microbatches,
+                                              .recipe = recipe,
+                                              .recompute = l.recompute,
+                                              .head_chunk_rows = 4},
+                                             {.dp = l.dp,
+                                              .zero = l.zero,
+                                              .residency = zero_stage(l.stage),
+                                              .logical_dp = l.logical_dp,
+                                              .reduce = l.reduce,
+                                              .reduce_dtype = l.reduce_dtype,
+                                              .prefetch = l.prefetch,
+                                              .prefetch_after = l.prefetch_after},
+                                             {});
+  if (l.split_backward) {
+    plan.schedule = schedule::add_tied(schedule::add_reduce(
+        schedule::split_backward(schedule::one_f_one_b(1, plan.schedule.microbatches))));
+  }
+  return plan;
+}
+
+void run_layout(const Layout& layout, const std::function<void(RankRig&)>& body) {
+  const spec::ModelSpec model = spec::make_model(layout.dims);
+  const spec::Plan plan = plan_of(layout, model);
+  comm::ThreadWorld world(spec::data_ranks(plan.mesh), deadline_seconds);
+  comm::run_ranks(world, [&](int rank) {
+    device::CpuDevice device(kernels::cpu_kernels(), {.streams = layout.streams});
+    const auto communicator = world.communicator(rank, {.name = "world"});
+    comm::Mesh mesh(*communicator, plan.mesh);
+    engine::Engine engine(device, model, plan, {}, {}, &mesh);
+    ShareOfStep source(plan, mesh.coord(), layout.dims.vocab);
+    RankRig rig{device, model, engine, mesh, source, [&source] { source.next_step(); }};
+    body(rig);
+  });
+}
+
+std::string train_layout(const Layout& layout, int steps) {
+  std::vector<std::string> hashes(static_cast<size_t>(layout.dp * layout.zero));
+  run_layout(layout, [&](RankRig& rig) {
+    const spec::TrafficTable before = rig.engine.traffic();
+    for (int i = 0; i < steps; ++i) {
+      rig.engine.step(rig.source, 1e-3);
+      rig.next_step();
+    }
+    rig.engine.compute().synchronize();
+    const int rank = rig.mesh.world().rank();
+    const std::string what = fmt::format("{}, rank {}", to_string(layout), rank);
+
+    const spec::TrafficTable sent = minus(rig.engine.traffic(), before);
+    const spec::TrafficTable predicted =
+        times(spec::predict_traffic(rig.model, rig.engine.plan(), rig.mesh.coord()), steps);
+    EXPECT_EQ(sent, predicted) << what << "\n  sent      " << to_string(sent) << "\n  predicted "
+                               << to_string(predicted);
+    const spec::MemoryTable& memory = rig.engine.plan().predicted.memory.front();
+    EXPECT_EQ(rig.engine.measured(), memory) << what;
+    EXPECT_EQ(rig.device.ledger().peak(), memory.total()) << what;
+    EXPECT_FALSE(rig.engine.report().was_skipped) << what;
+    hashes[static_cast<size_t>(rank)] = rig.engine.weights_sha256();
+  });
+  for (const std::string& hash : hashes) EXPECT_EQ(hash, hashes.front()) << to_string(layout);
+  return hashes.front();
+}
+
+}  // namespace trireme::tests

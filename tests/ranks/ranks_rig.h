@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+// What tests of several ranks share: one layout of a job, run as threads of this process, and what
+// every rank says after some steps.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "comm/mesh.h"
+#include "comm/threads.h"
+#include "engine/engine.h"
+#include "spec/data_parallel.h"
+#include "tests/engine/rig.h"
+
+namespace trireme::tests {
+
+constexpr spec::Residency zero_stage(int stage) { return {stage >= 3, stage >= 2, stage >= 1}; }
+
+struct Layout {
+  spec::ModelDims dims;
+  int dp = 1, zero = 1;
+  int stage = 0;  // of ZeRO
+  std::string recipe = "fp32";
+  base::DType grad = base::DType::f32;
+  int logical_dp = 24;
+  int microbatches = 1;  // of one worker
+  spec::ReduceWhen reduce = spec::ReduceWhen::once;
+  base::DType reduce_dtype = base::DType::f32;
+  int prefetch = 1;
+  bool prefetch_after = false;
+  spec::Recompute recompute = spec::Recompute::none;
+  device::StreamMode streams = device::StreamMode::inline_calls;
+  bool split_backward = false;
+};
+std::string to_string(const Layout&);
+// Layouts with equal keys must give equal bits.
+std::string bits_key(const Layout&);
+
+// One rank of a running layout.
+struct RankRig {
+  device::CpuDevice& device;
+  const spec::ModelSpec& model;
+  engine::Engine& engine;
+  comm::Mesh& mesh;
+  engine::MicrobatchSource& source;  // this rank's share of a step
+  std::function<void()> next_step;   // of the source
+};
+
+spec::Plan plan_of(const Layout&, const spec::ModelSpec&);
+// Builds all ranks and runs `body` on each.
+void run_layout(const Layout&, const std::function<void(RankRig&)>& body);
+
+// SHA-256 of the weights after `steps`. Expects on the way, on every rank: the same hash, memory
+// and ledger as predicted, bytes sent as predicted.
+std::string train_layout(const Layout&, int steps);
+
+}  // namespace trireme::tests
