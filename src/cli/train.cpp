@@ -5,8 +5,10 @@
 #include "base/error.h"
 #include "base/json.h"
 #include "cli/device_options.h"
+#include "cli/environment.h"
 #include "cli/progress.h"
 #include "cli/verbs.h"
+#include "comm/rank_env.h"
 #include "config/config.h"
 #include "config/schema.h"
 #include "obs/number_text.h"
@@ -97,6 +99,12 @@ int run(const Args& args) {
   if (args.flag("--keys")) {
     fmt::print("{}", config::help_text());
     return 0;
+  }
+  const comm::RankInfo ranks = comm::detect_rank(process_environment());
+  if (ranks.world > 1) {
+    throw base::ConfigError(fmt::format(
+        "this process is {}, but train runs on one rank in this build: start it alone",
+        ranks.text()));
   }
   if (!args.has("config")) {
     throw base::ConfigError("no configuration file is given; configs/kjv.toml is an example");

@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/launch_output.h"
+
+#include <fmt/format.h>
+
+#include <cstdio>
+
+namespace trireme::cli {
+
+void LaunchOutput::take(int rank, bool is_error, std::string_view line) {
+  if (is_error) {
+    constexpr size_t most = 5;
+    std::deque<std::string>& last = last_words_[rank];
+    last.emplace_back(line);
+    if (last.size() > most) last.pop_front();
+  }
+  Line taken{rank, is_error, std::string(line)};
+  if (is_holding_) {
+    held_.push_back(std::move(taken));
+  } else {
+    show(taken);
+  }
+}
+
+void LaunchOutput::show(const Line& line) {
+  if (!line.is_error && line.rank == 0 && options_.keeps_out) {
+    kept_ += line.text + "\n";
+    return;
+  }
+  if (!line.is_error && line.rank != 0 && !options_.shows_all) return;
+  std::FILE* to = line.is_error ? stderr : stdout;
+  if (line.rank != 0) fmt::print(to, "[rank{}]: ", line.rank);
+  fmt::print(to, "{}\n", line.text);
+  std::fflush(to);
+}
+
+void LaunchOutput::release(const std::string& verdict) {
+  is_holding_ = false;
+  for (const Line& line : held_) {
+    if (verdict.empty() || line.text.find(verdict) == std::string::npos) show(line);
+  }
+  held_.clear();
+}
+
+void LaunchOutput::show_last_words(int rank) {
+  if (last_words_[rank].empty()) return;
+  fmt::print(stderr, "the last lines of rank {}:\n", rank);
+  for (const std::string& line : last_words_[rank]) {
+    fmt::print(stderr, "  [rank{}]: {}\n", rank, line);
+  }
+}
+
+}  // namespace trireme::cli

@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0
+// The processes of `trireme launch`: started, their output passed on by line, their ends noticed.
+#pragma once
+
+#include <sys/types.h>
+
+#include <functional>
+#include <list>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/descriptor.h"
+#include "comm/rank_env.h"
+
+namespace trireme::cli {
+
+// How a process ended.
+struct Ending {
+  int exit_code = 0;
+  int signal = 0;  // 0: by itself
+
+  bool is_good() const { return exit_code == 0 && signal == 0; }
+  // "was killed by signal 9 (SIGKILL)", "ended with exit code 3".
+  std::string text() const;
+};
+std::string signal_name(int number);  // "SIGKILL"
+
+class RankProcesses {
+ public:
+  // A line without its end, of stdout or stderr.
+  using OnLine = std::function<void(int rank, bool is_error, std::string_view line)>;
+
+  // SIGCHLD, SIGINT and SIGTERM become input of wait() as long as it lives. One at a time.
+  explicit RankProcesses(OnLine on_line);
+  // Ends what still runs.
+  ~RankProcesses();
+  RankProcesses(const RankProcesses&) = delete;
+  RankProcesses& operator=(const RankProcesses&) = delete;
+
+  // Each rank leads a process group of its own, so that a terminal's Ctrl-C does not reach it
+  // twice. Throws IoError.
+  void start(const comm::RankInfo& info, std::vector<std::string> command);
+
+  // Handles what comes within the time. Returns the signals that this process got (SIGINT,
+  // SIGTERM).
+  std::vector<int> wait(double seconds);
+
+  struct State {
+    int rank = 0;
+    std::optional<Ending> ending;
+    int departure = -1;  // the how-manyth that ended
+    int stopped_by = 0;  // the signal that it is stopped by; 0: it is not
+  };
+  std::vector<State> states() const;
+  bool is_running() const;
+  // To the rank's process group; all of them without a rank. Those that ended are passed over.
+  void signal(int number, std::optional<int> rank = std::nullopt);
+  // What is still in the pipes; to be called when all have ended.
+  void drain();
+
+ private:
+  struct Stream {
+    base::Descriptor pipe;
+    bool is_error;
+    bool is_open = true;
+    std::string rest;
+  };
+  struct Process {
+    int rank;
+    pid_t id;
+    Stream out, err;
+    std::optional<Ending> ending;
+    int departure = -1;
+    int stopped_by = 0;
+  };
+
+  void read(Process& process, Stream& stream);
+  void reap();
+
+  OnLine on_line_;
+  base::Descriptor signals_;
+  std::list<Process> processes_;
+  int departures_ = 0;
+};
+
+}  // namespace trireme::cli

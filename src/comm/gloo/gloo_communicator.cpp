@@ -1,0 +1,275 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "comm/gloo/gloo_communicator.h"
+
+#include <fmt/format.h>
+#include <gloo/allreduce.h>
+#include <gloo/common/error.h>
+#include <gloo/math.h>
+#include <gloo/rendezvous/context.h>
+#include <gloo/transport/unbound_buffer.h>
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <utility>
+
+#include "base/check.h"
+#include "base/error.h"
+#include "comm/gloo/gloo_store.h"
+#include "comm/store_wire.h"
+
+namespace trireme::comm {
+namespace {
+
+using Milliseconds = std::chrono::milliseconds;
+using Clock = std::chrono::steady_clock;
+
+// Tags of messages are apart from those of collectives.
+constexpr uint64_t message_tag = uint64_t{1} << 48;
+
+Milliseconds milliseconds(double seconds) {
+  return Milliseconds(static_cast<int64_t>(std::clamp(seconds * 1000, 1.0, 1e12)));
+}
+
+}  // namespace
+
+// What one call sends and receives. Posts at once, waits at the end; the memory must stay until
+// then.
+class GlooCommunicator::Transfers {
+ public:
+  Transfers(GlooCommunicator& group, uint64_t tag)
+      : context_(*group.context_),
+        tag_(tag),
+        end_(Clock::now() + milliseconds(group.options().deadline_s)) {}
+
+  void receive(int from, std::byte* data, int64_t bytes) {
+    receives_.push_back(context_.createUnboundBuffer(data, static_cast<size_t>(bytes)));
+    receives_.back()->recv(from, tag_);
+  }
+  void send(int to, const std::byte* data, int64_t bytes) {
+    // Gloo does not write what it sends.
+    sends_.push_back(
+        context_.createUnboundBuffer(const_cast<std::byte*>(data), static_cast<size_t>(bytes)));
+    sends_.back()->send(to, tag_);
+  }
+  void wait() {
+    for (const auto& buffer : receives_) check(buffer->waitRecv(left()));
+    for (const auto& buffer : sends_) check(buffer->waitSend(left()));
+  }
+
+ private:
+  static void check(bool is_done) {
+    if (!is_done) throw gloo::IoException("a transfer was called off");
+  }
+  Milliseconds left() const {
+    const auto left = std::chrono::duration_cast<Milliseconds>(end_ - Clock::now());
+    return std::max(left, Milliseconds(1));
+  }
+
+  gloo::Context& context_;
+  const uint64_t tag_;
+  const Clock::time_point end_;
+  std::vector<std::unique_ptr<gloo::transport::UnboundBuffer>> receives_, sends_;
+};
+
+GlooCommunicator::GlooCommunicator(ProcessWorld& world,
+                                   std::shared_ptr<gloo::transport::Device> device, Group group,
+                                   Options options)
+    : Communicator(group.rank, std::move(group.world_ranks), std::move(options), world.recorder()),
+      world_(world),
+      device_(std::move(device)),
+      key_(std::move(group.key)),
+      sends_(static_cast<size_t>(size())),
+      receives_(static_cast<size_t>(size())) {
+  if (size() == 1) return;
+  guarded([&] {
+    const auto context = std::make_shared<gloo::rendezvous::Context>(rank(), size());
+    // Gloo waits five times as long for a connection.
+    context->setTimeout(milliseconds(this->options().deadline_s / 5));
+    GlooStore store(world_, key_, this->options().deadline_s);
+    connect_full_mesh(*context, store, device_);
+    context_ = context;
+  });
+  wake_.emplace(world_, [this] {
+    // A wait that times out closes all connections of the context, and so wakes every waiter here
+    // and at the other ends.
+    std::byte nothing{};
+    const auto buffer = context_->createUnboundBuffer(&nothing, 1);
+    try {
+      buffer->waitRecv(Milliseconds(1));
+    } catch (const std::exception& expected) {
+    }
+  });
+}
+
+GlooCommunicator::~GlooCommunicator() = default;
+
+void GlooCommunicator::abort(const std::string& reason) noexcept { world_.abort(reason); }
+
+void GlooCommunicator::guarded(const std::function<void()>& work) {
+  if (const std::string why = world_.verdict(); !why.empty()) throw base::CommAborted(why);
+  const auto begin = Clock::now();
+  try {
+    work();
+  } catch (const base::Error&) {
+    throw;
+  } catch (const std::exception& error) {
+    const std::chrono::duration<double> taken = Clock::now() - begin;
+    const double deadline = options().deadline_s;
+    const bool is_late = taken.count() >= deadline;
+    world_.fail(is_late ? ProcessWorld::Failure::deadline : ProcessWorld::Failure::connection,
+                error.what(), deadline);
+  }
+}
+
+void GlooCommunicator::enqueue(Stream& stream, std::function<void()> work) {
+  auto* cpu_stream = dynamic_cast<device::CpuStream*>(&stream);
+  if (cpu_stream == nullptr) {
+    throw base::ConfigError(fmt::format(
+        "group '{}': Gloo moves host memory, but stream '{}' belongs to a GPU; use NCCL", name(),
+        stream.name()));
+  }
+  cpu_stream->enqueue([this, work = std::move(work)] { guarded(work); });
+}
+
+void GlooCommunicator::do_all_gather(Stream& stream, Tensor out, ConstTensor in) {
+  enqueue(stream, [this, tag = next_tag(), out = out.data, in = in.data, bytes = in.bytes()] {
+    Transfers transfers(*this, tag);
+    for (int step = 1; step < size(); ++step) {
+      const int from = (rank() + size() - step) % size();
+      transfers.receive(from, out + from * bytes, bytes);
+    }
+    for (int step = 1; step < size(); ++step) transfers.send((rank() + step) % size(), in, bytes);
+    std::byte* own = out + rank() * bytes;
+    if (own != in) std::memcpy(own, in, static_cast<size_t>(bytes));
+    transfers.wait();
+  });
+}
+
+void GlooCommunicator::do_exchange(Stream& stream, Tensor out, const std::byte* in,
+                                   int64_t stride_bytes, int64_t chunk_bytes,
+                                   std::span<const int> from) {
+  enqueue(stream, [this, tag = next_tag(), out = out.data, in, stride_bytes, chunk_bytes,
+                   from = std::vector<int>(from.begin(), from.end())] {
+    Transfers transfers(*this, tag);
+    std::byte* own = nullptr;
+    for (size_t i = 0; i < from.size(); ++i) {
+      std::byte* to = out + static_cast<int64_t>(i) * chunk_bytes;
+      if (from[i] == rank()) {
+        own = to;
+      } else {
+        transfers.receive(from[i], to, chunk_bytes);
+      }
+    }
+    if (in != nullptr) {
+      for (int step = 1; step < size(); ++step) {
+        const int to = (rank() + step) % size();
+        transfers.send(to, in + to * stride_bytes, chunk_bytes);
+      }
+    }
+    if (own != nullptr) {
+      std::memcpy(own, in + rank() * stride_bytes, static_cast<size_t>(chunk_bytes));
+    }
+    transfers.wait();
+  });
+}
+
+void GlooCommunicator::do_broadcast(Stream& stream, Tensor inout, int root) {
+  enqueue(stream, [this, tag = next_tag(), data = inout.data, bytes = inout.bytes(), root] {
+    Transfers transfers(*this, tag);
+    if (rank() != root) {
+      transfers.receive(root, data, bytes);
+    } else {
+      for (int step = 1; step < size(); ++step) {
+        transfers.send((rank() + step) % size(), data, bytes);
+      }
+    }
+    transfers.wait();
+  });
+}
+
+void GlooCommunicator::do_send(Stream& stream, ConstTensor tensor, int to) {
+  const uint64_t tag = message_tag + sends_[static_cast<size_t>(to)]++;
+  enqueue(stream, [this, tag, data = tensor.data, bytes = tensor.bytes(), to] {
+    Transfers transfers(*this, tag);
+    transfers.send(to, data, bytes);
+    transfers.wait();
+  });
+}
+
+void GlooCommunicator::do_recv(Stream& stream, Tensor tensor, int from) {
+  const uint64_t tag = message_tag + receives_[static_cast<size_t>(from)]++;
+  enqueue(stream, [this, tag, data = tensor.data, bytes = tensor.bytes(), from] {
+    Transfers transfers(*this, tag);
+    transfers.receive(from, data, bytes);
+    transfers.wait();
+  });
+}
+
+void GlooCommunicator::do_barrier() {
+  guarded([this, tag = next_tag()] {
+    Transfers transfers(*this, tag);
+    std::vector<std::byte> tokens(static_cast<size_t>(size()));
+    for (int peer = 0; peer < size(); ++peer) {
+      if (peer != rank()) transfers.receive(peer, &tokens[static_cast<size_t>(peer)], 1);
+    }
+    const std::byte token{};
+    for (int peer = 0; peer < size(); ++peer) {
+      if (peer != rank()) transfers.send(peer, &token, 1);
+    }
+    transfers.wait();
+  });
+}
+
+// Gloo's own ring. Only where the caller does not want the fixed order of sums.
+bool GlooCommunicator::do_all_reduce(Stream& stream, Tensor inout, Reduce reduce) {
+  if (inout.dtype != base::DType::f32) return false;
+  enqueue(stream, [this, tag = next_tag(), inout, reduce] {
+    gloo::AllreduceOptions all(context_);
+    all.setOutput(reinterpret_cast<float*>(inout.data), static_cast<size_t>(inout.elements()));
+    all.setAlgorithm(gloo::AllreduceOptions::Algorithm::RING);
+    using Reduction = void (*)(void*, const void*, const void*, size_t);
+    all.setReduceFunction(reduce == Reduce::sum ? static_cast<Reduction>(&gloo::sum<float>)
+                                                : static_cast<Reduction>(&gloo::max<float>));
+    all.setTag(static_cast<uint32_t>(tag & 0xffffffU));
+    all.setTimeout(milliseconds(options().deadline_s));
+    gloo::allreduce(all);
+  });
+  return true;
+}
+
+std::unique_ptr<Communicator> GlooCommunicator::do_split(int color, int key, Options options) {
+  const std::string prefix = fmt::format("{}/split{}", key_, splits_++);
+  const auto key_of = [&](int other) { return fmt::format("{}/{}", prefix, other); };
+  if (size() > 1) world_.store().set(key_of(rank()), fmt::format("{} {}", color, key));
+  struct Member {
+    int key, rank;
+  };
+  std::vector<Member> members;
+  std::vector<std::string> keys;
+  for (int other = 0; other < size(); ++other) keys.push_back(key_of(other));
+  if (size() > 1) world_.wait_for(keys, this->options().deadline_s);
+  for (int other = 0; other < size(); ++other) {
+    if (other == rank()) {
+      members.push_back({key, other});
+      continue;
+    }
+    const std::string text = world_.store().try_get(key_of(other)).value_or("");
+    const size_t blank = text.find(' ');
+    const auto other_color = integer_from(std::string_view(text).substr(0, blank));
+    const auto other_key =
+        integer_from(blank == std::string::npos ? "" : std::string_view(text).substr(blank + 1));
+    TRIREME_CHECK(other_color && other_key, "'{}' is '{}'", key_of(other), text);
+    if (*other_color == color) members.push_back({static_cast<int>(*other_key), other});
+  }
+  std::stable_sort(members.begin(), members.end(),
+                   [](const Member& a, const Member& b) { return a.key < b.key; });
+  Group group{.key = fmt::format("{}/{}", prefix, color)};
+  for (size_t i = 0; i < members.size(); ++i) {
+    if (members[i].rank == rank()) group.rank = static_cast<int>(i);
+    group.world_ranks.push_back(world_ranks()[static_cast<size_t>(members[i].rank)]);
+  }
+  return std::make_unique<GlooCommunicator>(world_, device_, std::move(group), std::move(options));
+}
+
+}  // namespace trireme::comm

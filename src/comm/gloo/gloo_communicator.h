@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+// A group of processes over Gloo. Every group has a Gloo context, that is connections, of its own;
+// one thread of the process serves all of them. Every call has its own tag, so that ranks that
+// disagree about what comes next wait, and are named, instead of taking each other's bytes.
+#pragma once
+
+#include <gloo/context.h>
+#include <gloo/transport/device.h>
+
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "comm/communicator.h"
+#include "comm/process_world.h"
+#include "device/cpu/cpu_device.h"
+
+namespace trireme::comm {
+
+class GlooCommunicator final : public Communicator {
+ public:
+  struct Group {
+    int rank = 0;
+    std::vector<int> world_ranks;
+    std::string key;  // in the store, the same on all ranks of the group
+  };
+  // Collective over the group.
+  GlooCommunicator(ProcessWorld& world, std::shared_ptr<gloo::transport::Device> device,
+                   Group group, Options options);
+  ~GlooCommunicator() override;
+
+  void abort(const std::string& reason) noexcept override;
+
+ private:
+  class Transfers;
+
+  void do_all_gather(Stream&, Tensor out, ConstTensor in) override;
+  void do_exchange(Stream&, Tensor out, const std::byte* in, int64_t stride_bytes,
+                   int64_t chunk_bytes, std::span<const int> from) override;
+  void do_broadcast(Stream&, Tensor inout, int root) override;
+  void do_send(Stream&, ConstTensor, int to) override;
+  void do_recv(Stream&, Tensor, int from) override;
+  void do_barrier() override;
+  std::unique_ptr<Communicator> do_split(int color, int key, Options options) override;
+  bool do_all_reduce(Stream&, Tensor inout, Reduce) override;
+
+  // Runs `work`, which throws what Gloo throws, in the order of the stream.
+  void enqueue(Stream&, std::function<void()> work);
+  void guarded(const std::function<void()>& work);
+  uint64_t next_tag() { return next_tag_++; }
+
+  ProcessWorld& world_;
+  std::shared_ptr<gloo::transport::Device> device_;  // shared by all groups of the process
+  const std::string key_;
+  std::shared_ptr<gloo::Context> context_;  // Gloo's own; none in a group of one
+  uint64_t next_tag_ = 0;
+  std::vector<uint64_t> sends_, receives_;  // messages, by rank of the group
+  int splits_ = 0;
+  std::optional<ProcessWorld::Wake> wake_;  // last: gone before the context is
+};
+
+}  // namespace trireme::comm

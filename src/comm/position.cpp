@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "comm/position.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+
+#include "base/json.h"
+
+namespace trireme::comm {
+namespace {
+
+using Call = RankPosition::Call;
+
+Call call_of(const FlightRecorder::Entry& entry) {
+  Call call{.op = entry.op, .group = entry.group, .ranks = entry.ranks, .sequence = entry.sequence};
+  if (call.is_message()) call.peer = entry.peer;
+  return call;
+}
+
+// Groups of a mesh are regular, and may be large: first, step and count, or the list.
+base::Json json_of(const std::vector<int>& ranks) {
+  const int step = ranks.size() > 1 ? ranks[1] - ranks[0] : 1;
+  for (size_t i = 1; i < ranks.size(); ++i) {
+    if (ranks[i] - ranks[i - 1] != step) return ranks;
+  }
+  if (ranks.empty()) return ranks;
+  return {{"first", ranks[0]}, {"step", step}, {"count", ranks.size()}};
+}
+
+std::vector<int> ranks_from(const base::Json& json) {
+  if (!json.is_object()) return json;
+  const int first = json.at("first"), step = json.at("step"), count = json.at("count");
+  constexpr int most = 1 << 24;
+  std::vector<int> ranks;
+  for (int i = 0; i < std::min(count, most); ++i) ranks.push_back(first + i * step);
+  return ranks;
+}
+
+base::Json json_of(const Call& call) {
+  return {{"op", call.op},
+          {"group", call.group},
+          {"ranks", json_of(call.ranks)},
+          {"sequence", call.sequence},
+          {"peer", call.peer}};
+}
+
+Call call_from(const base::Json& json) {
+  return {.op = json.at("op"),
+          .group = json.at("group"),
+          .ranks = ranks_from(json.at("ranks")),
+          .sequence = json.at("sequence"),
+          .peer = json.at("peer")};
+}
+
+}  // namespace
+
+RankPosition position_of(const FlightRecorder& recorder) {
+  RankPosition position{.rank = recorder.world_rank(), .process = ::getpid()};
+  char host[256] = {};
+  ::gethostname(host, sizeof(host) - 1);
+  position.host = host;
+  for (const FlightRecorder::Entry& entry : recorder.entries()) {
+    const Call call = call_of(entry);
+    if (entry.state == FlightRecorder::State::completed) {
+      position.finished = call;
+    } else if (!position.inside) {
+      position.inside = call;
+    }
+    if (entry.state == FlightRecorder::State::scheduled || call.is_message()) continue;
+    const auto same = std::find_if(
+        position.reached.begin(), position.reached.end(),
+        [&](const Call& other) { return other.group == call.group && other.ranks == call.ranks; });
+    if (same == position.reached.end()) {
+      position.reached.push_back(call);
+    } else {
+      *same = call;
+    }
+  }
+  return position;
+}
+
+std::string to_text(const RankPosition& position) {
+  base::Json json = {{"rank", position.rank},
+                     {"host", position.host},
+                     {"process", position.process},
+                     {"has_left", position.has_left}};
+  if (position.inside) json["inside"] = json_of(*position.inside);
+  if (position.finished) json["finished"] = json_of(*position.finished);
+  json["reached"] = base::Json::array();
+  for (const Call& call : position.reached) json["reached"].push_back(json_of(call));
+  return json.dump(-1, ' ', false, base::Json::error_handler_t::replace);
+}
+
+std::optional<RankPosition> position_from(const std::string& text) {
+  try {
+    const base::Json json = base::Json::parse(text);
+    RankPosition position{.rank = json.at("rank"),
+                          .host = json.at("host"),
+                          .process = json.at("process"),
+                          .has_left = json.at("has_left")};
+    if (json.contains("inside")) position.inside = call_from(json["inside"]);
+    if (json.contains("finished")) position.finished = call_from(json["finished"]);
+    for (const base::Json& call : json.at("reached")) position.reached.push_back(call_from(call));
+    return position;
+  } catch (const base::Json::exception&) {
+    return std::nullopt;
+  }
+}
+
+std::string call_text(const Call& call) {
+  if (call.op == "send") {
+    return fmt::format("send #{} to rank {} in group '{}'", call.sequence, call.peer, call.group);
+  }
+  if (call.op == "recv") {
+    return fmt::format("recv #{} from rank {} in group '{}'", call.sequence, call.peer, call.group);
+  }
+  return fmt::format("{} #{} of group '{}'", call.op, call.sequence, call.group);
+}
+
+}  // namespace trireme::comm

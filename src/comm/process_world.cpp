@@ -1,0 +1,214 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "comm/process_world.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <csignal>
+#include <filesystem>
+#include <utility>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "comm/verdict.h"
+
+namespace trireme::comm {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double seconds_since(Clock::time_point begin) {
+  return std::chrono::duration<double>(Clock::now() - begin).count();
+}
+
+void pause() { std::this_thread::sleep_for(std::chrono::milliseconds(20)); }
+
+// A rank that told nothing for this long while others do is stopped; short deadlines need a shorter
+// one, so that it has passed when the deadline has.
+double silent_limit(double deadline_s) {
+  return deadline_s > 0 ? std::min(1.5, 0.75 * deadline_s) : 1.5;
+}
+
+}  // namespace
+
+ProcessWorld::ProcessWorld(const RankInfo& info, Options options)
+    : info_(info), options_(options), recorder_(info.rank) {
+  if (info_.world == 1) return;
+  std::signal(SIGPIPE, SIG_IGN);
+  const StoreAddress address = parse_store_address(info_.store);
+  if (info_.hosts_store) {
+    server_ = std::make_unique<StoreServer>(StoreServer::Options{.port = address.port});
+  }
+  store_ = open_store(address, options_.connect_s);
+  beat_store_ = store_->another();
+  verdict_store_ = store_->another();
+  beat_store_->join(std::to_string(info_.rank));
+  publish(*beat_store_, false);
+  heart_ = std::thread([this] { beat(); });
+}
+
+ProcessWorld::~ProcessWorld() {
+  if (!heart_.joinable()) return;
+  {
+    const std::scoped_lock lock(mutex_);
+    is_stopping_ = true;
+  }
+  changed_.notify_all();
+  heart_.join();
+  if (!verdict().empty()) write_flight();
+  try {
+    publish(*beat_store_, true);
+    beat_store_->leave();
+    // Others may still be reading; they leave soon, or the launcher sees to it.
+    if (server_ != nullptr && verdict().empty()) {
+      const auto begin = Clock::now();
+      while (seconds_since(begin) < 10) {
+        const std::vector<RankReport> reports = read_reports(*store_, info_.world);
+        const bool all_left =
+            std::all_of(reports.begin(), reports.end(), [](const RankReport& report) {
+              return !report.ended.empty() || (report.position && report.position->has_left);
+            });
+        if (all_left) break;
+        pause();
+      }
+    }
+  } catch (const std::exception& ignored) {  // the store is gone: nobody to tell
+  }
+}
+
+void ProcessWorld::publish(Store& store, bool has_left) const {
+  RankPosition position = position_of(recorder_);
+  position.has_left = has_left;
+  store.set(position_key(info_.rank), to_text(position));
+}
+
+void ProcessWorld::beat() {
+  while (true) {
+    std::string found;
+    try {
+      publish(*beat_store_, false);
+      found = beat_store_->try_get(verdict_key).value_or("");
+    } catch (const base::Error& error) {
+      found = error.what();
+      if (server_ == nullptr && !info_.is_watched) found += "; rank 0 runs it";
+    }
+    if (!found.empty()) {
+      abort_here(found);
+      write_flight();
+      return;
+    }
+    std::unique_lock lock(mutex_);
+    const auto span = std::chrono::duration<double>(options_.beat_s);
+    changed_.wait_for(lock, span, [this] { return is_stopping_; });
+    if (is_stopping_) return;
+  }
+}
+
+std::string ProcessWorld::verdict() const {
+  const std::scoped_lock lock(mutex_);
+  return verdict_;
+}
+
+void ProcessWorld::abort_here(const std::string& verdict) noexcept {
+  {
+    const std::scoped_lock lock(mutex_);
+    if (!verdict_.empty()) return;
+    verdict_ = verdict.empty() ? "aborted" : verdict;
+  }
+  const std::scoped_lock lock(wake_mutex_);
+  for (const auto& [id, wake] : wakes_) wake();
+}
+
+void ProcessWorld::abort(const std::string& reason) noexcept {
+  std::string stands = reason;
+  try {
+    if (verdict_store_ != nullptr) stands = verdict_store_->set_once(verdict_key, reason);
+  } catch (const std::exception& ignored) {  // whoever is left learns it from the store's end
+  }
+  abort_here(stands);
+}
+
+void ProcessWorld::write_flight() noexcept {
+  {
+    const std::scoped_lock lock(mutex_);
+    if (has_flown_ || info_.flight_folder.empty()) return;
+    has_flown_ = true;
+  }
+  try {
+    const std::filesystem::path folder = info_.flight_folder;
+    std::filesystem::create_directories(folder);
+    recorder_.write(folder / fmt::format("rank{}.json", info_.rank));
+  } catch (const std::exception& error) {
+    base::log(base::LogLevel::warning,
+              fmt::format("the flight record of rank {} is lost: {}", info_.rank, error.what()));
+  }
+}
+
+void ProcessWorld::wait_for(std::span<const std::string> keys, double deadline_s) {
+  const auto begin = Clock::now();
+  while (true) {
+    if (const std::string why = verdict(); !why.empty()) throw base::CommAborted(why);
+    const double left = deadline_s - seconds_since(begin);
+    if (left <= 0) fail(Failure::deadline, "waiting for the store", deadline_s);
+    if (store_->wait(keys, std::min(left, 0.1))) return;
+  }
+}
+
+void ProcessWorld::fail(Failure failure, const std::string& detail, double deadline_s) {
+  std::string stands = verdict();
+  if (stands.empty()) {
+    try {
+      stands = settle(failure, detail, deadline_s);
+    } catch (const base::Error& error) {  // the store is gone
+      stands = error.what();
+      if (server_ == nullptr && !info_.is_watched) stands += "; rank 0 runs it";
+    }
+    abort_here(stands);
+  }
+  throw base::CommAborted(verdict());
+}
+
+std::string ProcessWorld::settle(Failure failure, const std::string& detail, double deadline_s) {
+  Store& store = *verdict_store_;
+  publish(store, false);
+  VerdictOptions options{.silent_limit_s = silent_limit(deadline_s), .reporter = info_.rank};
+  if (failure == Failure::deadline) options.deadline_s = deadline_s;
+  // A connection breaks at once when a peer dies, and also when a peer that knows of a failure
+  // closes it: whoever knows more says so soon. The launcher knows how a process ended.
+  const double patience = failure == Failure::deadline ? 0 : info_.is_watched ? 3 : 2.5;
+  const auto begin = Clock::now();
+  while (true) {
+    if (const auto stands = store.try_get(verdict_key)) return *stands;
+    const std::vector<RankReport> reports = read_reports(store, info_.world);
+    const bool is_clear =
+        std::any_of(reports.begin(), reports.end(), [&](const RankReport& report) {
+          return !report.ended.empty() || (report.position && !report.position->has_left &&
+                                           report.silent_s > options.silent_limit_s);
+        });
+    if (seconds_since(begin) >= patience || (is_clear && !info_.is_watched)) {
+      Verdict verdict = verdict_of(reports, options);
+      if (verdict.culprits.empty() && !detail.empty()) verdict.text += " (" + detail + ")";
+      return store.set_once(verdict_key, verdict.text);
+    }
+    pause();
+  }
+}
+
+ProcessWorld::Wake::Wake(ProcessWorld& world, std::function<void()> wake) : world_(world) {
+  bool is_late = false;
+  {
+    const std::scoped_lock lock(world_.wake_mutex_);
+    id_ = world_.next_wake_++;
+    is_late = !world_.verdict().empty();
+    if (!is_late) world_.wakes_[id_] = wake;
+  }
+  if (is_late) wake();
+}
+
+ProcessWorld::Wake::~Wake() {
+  const std::scoped_lock lock(world_.wake_mutex_);
+  world_.wakes_.erase(id_);
+}
+
+}  // namespace trireme::comm

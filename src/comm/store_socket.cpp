@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "comm/store_socket.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <memory>
+#include <system_error>
+#include <thread>
+
+#include "base/descriptor.h"
+#include "base/error.h"
+
+namespace trireme::comm {
+namespace {
+
+double seconds_until(SocketClock::time_point end) {
+  return std::chrono::duration<double>(end - SocketClock::now()).count();
+}
+
+// A connected socket, or -1 and why not.
+int try_connect(const addrinfo& to, SocketClock::time_point end, std::string& why) {
+  base::Descriptor socket(
+      ::socket(to.ai_family, to.ai_socktype | SOCK_CLOEXEC | SOCK_NONBLOCK, to.ai_protocol));
+  if (socket.value() < 0) {
+    why = error_text(errno);
+    return -1;
+  }
+  if (::connect(socket.value(), to.ai_addr, to.ai_addrlen) != 0) {
+    if (errno != EINPROGRESS) {
+      why = error_text(errno);
+      return -1;
+    }
+    if (!is_socket_ready(socket.value(), POLLOUT, std::min(end, socket_time_after(5)))) {
+      why = "no answer";
+      return -1;
+    }
+    int error = 0;
+    socklen_t size = sizeof(error);
+    ::getsockopt(socket.value(), SOL_SOCKET, SO_ERROR, &error, &size);
+    if (error != 0) {
+      why = error_text(error);
+      return -1;
+    }
+  }
+  const int on = 1;
+  ::setsockopt(socket.value(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
+  return ::fcntl(socket.value(), F_DUPFD_CLOEXEC, 0);
+}
+
+// A listening socket, or -1 and why not.
+int try_listen(const addrinfo& at, std::string& why) {
+  const int socket =
+      ::socket(at.ai_family, at.ai_socktype | SOCK_CLOEXEC | SOCK_NONBLOCK, at.ai_protocol);
+  if (socket < 0) {
+    why = error_text(errno);
+    return -1;
+  }
+  const int on = 1, off = 0;
+  ::setsockopt(socket, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
+  // One socket for both families.
+  if (at.ai_family == AF_INET6) {
+    ::setsockopt(socket, IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof(off));
+  }
+  if (::bind(socket, at.ai_addr, at.ai_addrlen) == 0 && ::listen(socket, 1024) == 0) return socket;
+  why = error_text(errno);
+  ::close(socket);
+  return -1;
+}
+
+}  // namespace
+
+SocketClock::time_point socket_time_after(double seconds) {
+  return SocketClock::now() + std::chrono::duration_cast<SocketClock::duration>(
+                                  std::chrono::duration<double>(std::min(seconds, 1e8)));
+}
+
+std::string error_text(int number) { return std::generic_category().message(number); }
+
+bool is_socket_ready(int socket, short events, SocketClock::time_point end) {
+  while (true) {
+    const double left = seconds_until(end);
+    if (left <= 0) return false;
+    pollfd polled{socket, events, 0};
+    const int wait_ms = static_cast<int>(std::min(left * 1000 + 1, 1e6));
+    const int count = ::poll(&polled, 1, wait_ms);
+    if (count > 0) return true;
+    if (count < 0 && errno != EINTR) return true;  // the next call on it says what is wrong
+  }
+}
+
+int connect_to(const StoreAddress& address, double deadline_s) {
+  const SocketClock::time_point end = socket_time_after(deadline_s);
+  std::string why;
+  while (true) {
+    addrinfo hints{};
+    hints.ai_family = AF_UNSPEC;
+    hints.ai_socktype = SOCK_STREAM;
+    addrinfo* list = nullptr;
+    const int failure =
+        ::getaddrinfo(address.host.c_str(), std::to_string(address.port).c_str(), &hints, &list);
+    if (failure != 0) {
+      why = ::gai_strerror(failure);
+    } else {
+      const std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)> owner(list, &::freeaddrinfo);
+      for (const addrinfo* to = list; to != nullptr; to = to->ai_next) {
+        const int socket = try_connect(*to, end, why);
+        if (socket >= 0) return socket;
+      }
+    }
+    if (seconds_until(end) <= 0) break;
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  }
+  throw base::CommAborted(
+      fmt::format("the store at {} cannot be reached within {:g} s: {}; it runs in the launcher or "
+                  "in rank 0: is that up, and is the address right for this host?",
+                  address.text(), deadline_s, why));
+}
+
+int listen_on(const std::string& host, int port) {
+  addrinfo hints{};
+  hints.ai_family = AF_UNSPEC;
+  hints.ai_socktype = SOCK_STREAM;
+  hints.ai_flags = AI_PASSIVE;
+  addrinfo* list = nullptr;
+  const std::string port_text = std::to_string(port);
+  const int failure =
+      ::getaddrinfo(host.empty() ? nullptr : host.c_str(), port_text.c_str(), &hints, &list);
+  std::string why;
+  if (failure != 0) {
+    why = ::gai_strerror(failure);
+  } else {
+    const std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)> owner(list, &::freeaddrinfo);
+    for (const int family : {AF_INET6, AF_INET}) {  // IPv6 takes IPv4 as well
+      for (const addrinfo* at = list; at != nullptr; at = at->ai_next) {
+        if (at->ai_family != family) continue;
+        const int socket = try_listen(*at, why);
+        if (socket >= 0) return socket;
+      }
+    }
+  }
+  throw base::IoError(fmt::format(
+      "the store cannot listen on {}:{}: {}; is another run using it? Choose another port",
+      host.empty() ? "*" : host, port, why));
+}
+
+std::string address_of(int socket) {
+  sockaddr_storage own{};
+  socklen_t size = sizeof(own);
+  std::array<char, NI_MAXHOST> host{};
+  if (::getsockname(socket, reinterpret_cast<sockaddr*>(&own), &size) != 0 ||
+      ::getnameinfo(reinterpret_cast<sockaddr*>(&own), size, host.data(), host.size(), nullptr, 0,
+                    NI_NUMERICHOST) != 0) {
+    return "127.0.0.1";
+  }
+  return host.data();
+}
+
+int port_of(int socket) {
+  sockaddr_storage own{};
+  socklen_t size = sizeof(own);
+  ::getsockname(socket, reinterpret_cast<sockaddr*>(&own), &size);
+  return ntohs(own.ss_family == AF_INET6 ? reinterpret_cast<sockaddr_in6&>(own).sin6_port
+                                         : reinterpret_cast<sockaddr_in&>(own).sin_port);
+}
+
+}  // namespace trireme::comm

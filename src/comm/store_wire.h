@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+// What store and client say to each other: frames of a length (4 bytes, little-endian), a code and
+// a list of texts. A connection starts with a greeting, so that a stray browser is shown the door.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace trireme::comm {
+
+inline constexpr std::string_view store_greeting = "TRIREME1";
+
+enum class StoreCode : uint8_t {
+  set,       // key, value
+  set_once,  // key, value -> the value that stands
+  add,       // key, delta -> sum
+  read,      // keys -> for each: "1", value, age in seconds; or "0", "", ""
+  wait,      // deadline in seconds, keys -> "1" or "0"
+  join,      // name
+  leave,     //
+  ok,        // answers
+  refused,   // why
+};
+
+struct StoreMessage {
+  StoreCode code = StoreCode::ok;
+  std::vector<std::string> fields;
+
+  bool operator==(const StoreMessage&) const = default;
+};
+
+inline constexpr size_t most_frame_bytes = size_t{8} << 20;
+
+// REQUIRES: the frame is at most most_frame_bytes long.
+std::string encode(const StoreMessage& message);
+// Takes the first whole frame off `bytes`; none: more bytes are needed. Throws IoError if no frame
+// can start like this.
+std::optional<StoreMessage> take_frame(std::string& bytes);
+
+// Decimal texts, whole; none if they are not.
+std::optional<int64_t> integer_from(std::string_view text);
+std::optional<double> number_from(std::string_view text);
+
+}  // namespace trireme::comm

@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: Apache-2.0
+// Every call of a Communicator on made-up data, the same for every back end: ranks as threads and
+// as processes must give the same bits.
+#pragma once
+
+#include <string>
+
+#include "comm/communicator.h"
+#include "device/cpu/cpu_device.h"
+
+namespace trireme::tests {
+
+// SHA-256 of all results of this rank. Throws std::runtime_error if one that is known is wrong.
+std::string exercise(comm::Communicator& world, device::CpuDevice& device);
+
+}  // namespace trireme::tests

@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: Apache-2.0
+// A rank that does nothing but communicate: what `trireme launch --program` starts in tests, and
+// the shortest example of how a process joins a run.
+//
+//   rank_program exercise [--worker]      every call once; prints the hash of the results
+//   rank_program loop [--steps=N] [FAULT] sums until it is ended; writes rankN.pid when it begins
+//
+// FAULT, of the rank R at step K: --exit=R@K --throw=R@K --kill=R@K --stop=R@K --skip=R@K
+// --sleep=R@K (ten minutes of computing)
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <fstream>
+#include <map>
+#include <stdexcept>
+#include <string>
+#include <thread>
+
+#include "base/log.h"
+#include "cli/environment.h"
+#include "comm/gloo.h"
+#include "comm/store_wire.h"
+#include "device/memory.h"
+#include "kernels/table.h"
+#include "tests/launch/exercise.h"
+
+namespace trireme::tests {
+namespace {
+
+using Options = std::map<std::string, std::string>;
+
+struct Fault {
+  int64_t rank = -1, step = -1;
+};
+
+Fault fault_from(const Options& options, const std::string& name) {
+  const auto found = options.find(name);
+  if (found == options.end()) return {};
+  const size_t at = found->second.find('@');
+  const auto rank = comm::integer_from(std::string_view(found->second).substr(0, at));
+  const auto step = comm::integer_from(
+      at == std::string::npos ? "" : std::string_view(found->second).substr(at + 1));
+  if (!rank || !step) throw std::runtime_error(name + " wants R@K");
+  return {*rank, *step};
+}
+
+// Whether the step's communication is to be left out.
+bool misbehaves(const Options& options, int64_t rank, int64_t step) {
+  const auto is_due = [&](const std::string& name) {
+    const Fault fault = fault_from(options, name);
+    return fault.rank == rank && fault.step == step;
+  };
+  if (is_due("--kill")) std::raise(SIGKILL);
+  if (is_due("--stop")) std::raise(SIGSTOP);
+  if (is_due("--throw")) throw std::runtime_error("the fault that was asked for");
+  if (is_due("--sleep")) std::this_thread::sleep_for(std::chrono::minutes(10));
+  return is_due("--skip");
+}
+
+int loop(comm::Communicator& world, device::CpuDevice& device, const Options& options) {
+  const auto stream = device.make_stream("loop");
+  const device::Buffer memory(device, device::Mem::scratch, 1 << 16, "loop");
+  const device::Buffer buffer(device, device::Mem::comm, 1 << 16, "sums");
+  world.set_buffer(device::view_of(buffer.data(), {{buffer.bytes()}, base::DType::u8}));
+  const device::Tensor tensor = device::view_of(memory.data(), {{4096}, base::DType::f32});
+  const auto half = world.split(world.rank() / 2, world.rank(),
+                                {.name = "pair", .deadline_s = world.options().deadline_s});
+  half->set_buffer(device::view_of(buffer.data(), {{buffer.bytes()}, base::DType::u8}));
+  world.barrier();
+  // Written whole under another name: whoever waits for it reads all of it.
+  const std::string name = fmt::format("rank{}.pid", world.rank());
+  std::ofstream(name + ".new") << ::getpid() << std::flush;
+  if (std::rename((name + ".new").c_str(), name.c_str()) != 0) return 4;
+  const auto found = options.find("--steps");
+  const int64_t steps =
+      found == options.end() ? int64_t{1} << 40 : comm::integer_from(found->second).value_or(0);
+  const Fault exits = fault_from(options, "--exit");
+  for (int64_t step = 0; step < steps; ++step) {
+    if (exits.rank == world.rank() && exits.step == step) return 3;
+    if (!misbehaves(options, world.rank(), step)) {
+      world.all_reduce(*stream, tensor, comm::Reduce::sum);
+    }
+    half->all_reduce(*stream, tensor, comm::Reduce::sum);
+    stream->synchronize();
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  world.barrier();
+  return 0;
+}
+
+int run(const std::string& mode, const Options& options) {
+  const comm::RankInfo info = comm::detect_rank(cli::process_environment());
+  for (const std::string& warning : info.warnings) base::log_warning("{}", warning);
+  base::log_info("{}", info.text());
+  device::CpuDevice device(
+      kernels::cpu_kernels(),
+      {.threads = 1,
+       .streams = options.contains("--worker") ? device::StreamMode::worker_threads
+                                               : device::StreamMode::inline_calls});
+  comm::ProcessWorld world(info);
+  const auto group = comm::make_gloo(
+      world, {.name = "world", .deadline_s = info.deadline_s > 0 ? info.deadline_s : 60});
+  if (mode == "loop") return loop(*group, device, options);
+  fmt::print("rank {} {}\n", info.rank, exercise(*group, device));
+  group->barrier();
+  return 0;
+}
+
+}  // namespace
+}  // namespace trireme::tests
+
+int main(int argc, char** argv) {
+  trireme::tests::Options options;
+  for (int i = 2; i < argc; ++i) {
+    const std::string word = argv[i];
+    const size_t equals = word.find('=');
+    options[word.substr(0, equals)] = equals == std::string::npos ? "" : word.substr(equals + 1);
+  }
+  try {
+    return trireme::tests::run(argc > 1 ? argv[1] : "exercise", options);
+  } catch (const std::exception& error) {
+    trireme::base::log(trireme::base::LogLevel::error, error.what());
+    return 1;
+  }
+}
