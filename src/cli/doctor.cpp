@@ -8,6 +8,7 @@
 #include "base/json.h"
 #include "cli/device_options.h"
 #include "cli/verbs.h"
+#include "comm/gloo.h"
 #include "config/model_file.h"
 #include "device/accelerator.h"
 #include "obs/number_text.h"
@@ -94,13 +95,16 @@ int run(const Args& args) {
   }
   base::Json cuda = {{"name", "cuda"}, {"available", has_gpu}};
   if (!has_gpu) cuda["reason"] = status.problem;
+  const std::string gloo = comm::gloo_status();
   base::Json out = {{"ok", true},
                     {"cores", cores},
                     {"memory_bytes", memory},
                     {"disk_free_bytes", error ? 0 : static_cast<int64_t>(disk.available)},
                     {"devices", {{{"name", "cpu"}, {"available", true}}, cuda}},
                     {"cuda", gpu_json(status)},
-                    {"ranks", {{{"name", "one rank"}, {"available", true}}}},
+                    {"ranks",
+                     {{{"name", "one rank"}, {"available", true}},
+                      {{"name", "gloo"}, {"available", gloo.empty()}, {"reason", gloo}}}},
                     {"models", models}};
   if (!measured.empty()) {
     out["measured_peak_tflops"] = measured.front()["f32_tflops"];
@@ -115,7 +119,9 @@ int run(const Args& args) {
              error ? 0.0 : static_cast<double>(disk.available) / 0x1p30);
   fmt::print("device cpu     yes\n");
   print_gpus(status);
-  fmt::print("ranks          one\nmodels         {}\n",
+  fmt::print("ranks          one in train; processes over Gloo: {}\n",
+             gloo.empty() ? "yes" : "no: " + gloo);
+  fmt::print("models         {}\n",
              models.empty() ? "none found: run from the source folder, or give a path" : "");
   for (const std::string& name : models) fmt::print("  {}\n", name);
   for (const base::Json& one : measured) {

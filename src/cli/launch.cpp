@@ -10,7 +10,6 @@
 #include "base/json.h"
 #include "cli/launch_watch.h"
 #include "cli/verbs.h"
-#include "comm/gloo.h"
 #include "comm/store.h"
 #include "config/config.h"
 
@@ -72,8 +71,11 @@ LaunchOptions options_from(const Args& args) {
   options.command = {args.has("--program") ? args.text("--program") : self.string()};
   if (!args.has("--program")) {
     options.command.emplace_back("train");
-    if (options.ranks_here * options.nodes > 1 && !comm::gloo_status().empty()) {
-      throw base::ConfigError(comm::gloo_status());
+    if (options.ranks_here * options.nodes > 1) {
+      throw base::ConfigError(fmt::format(
+          "{} ranks of 'trireme train': it runs on one rank in this build; use -n 1, or --program "
+          "for a program that joins the world by itself",
+          options.ranks_here * options.nodes));
     }
   }
   options.command.push_back(args.text("config"));
@@ -112,41 +114,41 @@ int run(const Args& args) {
 }  // namespace
 
 Verb launch_verb() {
-  return {
-      .name = "launch",
-      .summary = "Train with ranks as processes, on one host or several",
-      .details =
-          "Starts -n processes of 'trireme train' on this host; words that launch does not know\n"
-          "are passed on. With several hosts, run it on each with the same --nnodes and --rdzv\n"
-          "and its own --node-rank. Rank 0's output is shown, and what other ranks say on "
-          "stderr.\n"
-          "When a rank dies, or is silent for --deadline seconds, every process ends and one\n"
-          "line says which rank it was, what it last did and who waits for it; flight records\n"
-          "of the ranks lie in the run's folder.\n\n"
-          "In this build 'trireme train' itself runs on one rank and refuses to be one of\n"
-          "several; launch serves programs that join the world by themselves (--program).",
-      .options =
-          {{.name = "config", .help = "As for train", .is_required = true},
-           {.name = "-n", .kind = Kind::integer, .fallback = "1", .help = "Processes on this host"},
-           {.name = "--nnodes", .kind = Kind::integer, .fallback = "1", .help = "Hosts"},
-           {.name = "--node-rank",
-            .kind = Kind::integer,
-            .fallback = "0",
-            .help = "Which of them this is, from 0"},
-           {.name = "--rdzv", .help = "host:port of node 0, where the hosts meet"},
-           {.name = "--deadline",
-            .kind = Kind::number,
-            .fallback = "600",
-            .help = "Seconds that one communication may take, or a rank be silent"},
-           {.name = "--output",
-            .fallback = "rank0",
-            .help = "Whose stdout is shown",
-            .choices = {"rank0", "all"}},
-           {.name = "--flight",
-            .help = "Folder of flight records; else flight in the run's folder"},
-           {.name = "--program", .help = "Run this in place of 'trireme train'"}},
-      .takes_overrides = true,
-      .run = run};
+  return {.name = "launch",
+          .summary = "Start ranks as processes, on one host or several, and say which failed",
+          .details =
+              "Starts -n processes on this host; words that launch does not know are passed on.\n"
+              "With several hosts, run it on each with the same --nnodes and --rdzv and its own\n"
+              "--node-rank. Rank 0's output is shown, and what other ranks say on stderr.\n"
+              "When a rank dies, or is silent for --deadline seconds, every process ends and one\n"
+              "line says which rank it was, what it last did and who waits for it; flight records\n"
+              "of the ranks lie in the run's folder.\n\n"
+              "In this build 'trireme train' itself runs on one rank only (-n 1); more are for\n"
+              "programs that join the world by themselves (--program).",
+          .options = {{.name = "config", .help = "As for train", .is_required = true},
+                      {.name = "-n",
+                       .kind = Kind::integer,
+                       .fallback = "1",
+                       .help = "Processes on this host"},
+                      {.name = "--nnodes", .kind = Kind::integer, .fallback = "1", .help = "Hosts"},
+                      {.name = "--node-rank",
+                       .kind = Kind::integer,
+                       .fallback = "0",
+                       .help = "Which of them this is, from 0"},
+                      {.name = "--rdzv", .help = "host:port of node 0, where the hosts meet"},
+                      {.name = "--deadline",
+                       .kind = Kind::number,
+                       .fallback = "600",
+                       .help = "Seconds that one communication may take, or a rank be silent"},
+                      {.name = "--output",
+                       .fallback = "rank0",
+                       .help = "Whose stdout is shown",
+                       .choices = {"rank0", "all"}},
+                      {.name = "--flight",
+                       .help = "Folder of flight records; else flight in the run's folder"},
+                      {.name = "--program", .help = "Run this in place of 'trireme train'"}},
+          .takes_overrides = true,
+          .run = run};
 }
 
 }  // namespace trireme::cli

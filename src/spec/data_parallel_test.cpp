@@ -34,11 +34,11 @@ Coord coord_of(int dp, int zero) {
   return coord;
 }
 
-std::string refusal(const DataOptions& data, int microbatches) {
+std::string refusal(const SplitOptions& data, int microbatches) {
   try {
-    data_parallel_plan(
-        small_model(false),
-        {.seq_len = 8, .microbatches = microbatches, .recipe = recipe_from_name("fp32")}, data, {});
+    parallel_plan(small_model(false),
+                  {.seq_len = 8, .microbatches = microbatches, .recipe = recipe_from_name("fp32")},
+                  data, {});
   } catch (const base::ConfigError& error) {
     return error.what();
   }
@@ -75,7 +75,7 @@ TEST(DataParallelTest, every_layout_works_on_the_same_micro_batches) {
   const ModelSpec model = small_model(false);
   for (const ReduceWhen reduce : {ReduceWhen::once, ReduceWhen::each}) {
     for (const auto& [dp, zero] : {std::pair{1, 1}, {2, 1}, {2, 3}, {4, 2}, {1, 8}}) {
-      const Plan plan = data_parallel_plan(
+      const Plan plan = parallel_plan(
           model, {.seq_len = 8, .microbatches = 3, .recipe = recipe_from_name("fp32")},
           {.dp = dp,
            .zero = zero,
@@ -129,7 +129,7 @@ TEST(DataParallelTest, state_is_what_zero_promises) {
       for (const base::DType grad : {base::DType::f32, base::DType::bf16}) {
         Recipe recipe = recipe_from_name("bf16");
         recipe.grad = grad;
-        const Plan plan = data_parallel_plan(
+        const Plan plan = parallel_plan(
             model, {.seq_len = 64, .recipe = recipe},
             {.dp = stage == 0 ? n : 1, .zero = stage == 0 ? 1 : n, .residency = zero_stage(stage)},
             {});
@@ -151,7 +151,7 @@ TEST(DataParallelTest, state_is_what_zero_promises) {
 TEST(DataParallelTest, traffic_is_what_zero_promises) {
   const ModelSpec model = small_model(true);
   const auto bytes = [&model](int stage, int n) {
-    const Plan plan = data_parallel_plan(
+    const Plan plan = parallel_plan(
         model, {.seq_len = 64, .recipe = recipe_from_name("fp32")},
         {.dp = stage == 0 ? n : 1, .zero = stage == 0 ? 1 : n, .residency = zero_stage(stage)}, {});
     const TrafficTable t = predict_traffic(model, plan, {});
@@ -170,7 +170,7 @@ TEST(DataParallelTest, traffic_is_what_zero_promises) {
 }
 
 TEST(DataParallelTest, what_cannot_be_is_refused_with_what_can) {
-  const auto says = [](const DataOptions& data, const char* what, int microbatches = 1) {
+  const auto says = [](const SplitOptions& data, const char* what, int microbatches = 1) {
     const std::string message = refusal(data, microbatches);
     EXPECT_NE(message.find(what), std::string::npos) << message;
   };

@@ -135,23 +135,25 @@ LayerRange layers_of_stage(const ModelSpec& model, const Plan& plan, int stage) 
 }
 
 Plan one_rank_plan(const ModelSpec& model, const OneRankOptions& options, const Backend& backend) {
-  return data_parallel_plan(model, options, {}, backend);
+  return parallel_plan(model, options, {}, backend);
 }
 
-Plan data_parallel_plan(const ModelSpec& model, const OneRankOptions& options,
-                        const DataOptions& data, const Backend& backend) {
+Plan parallel_plan(const ModelSpec& model, const OneRankOptions& options, const SplitOptions& split,
+                   const Backend& backend) {
   Plan plan;
-  plan.mesh[Axis::dp] = data.dp;
-  plan.mesh[Axis::zero] = data.zero;
-  plan.zero = data.residency;
+  plan.mesh[Axis::dp] = split.dp;
+  plan.mesh[Axis::zero] = split.zero;
+  plan.mesh[Axis::tp] = split.tp;
+  plan.sequence_parallel = split.sequence_parallel;
+  plan.zero = split.residency;
   // What is out of range is refused below.
-  const int dp = std::clamp(data.dp, 1, most_workers);
-  const int ranks = dp * std::clamp(data.zero, 1, most_workers / dp);
-  plan.logical_dp = data.logical_dp != 0 ? data.logical_dp : ranks;
-  plan.reduce = data.reduce;
-  plan.reduce_dtype = data.reduce_dtype;
-  plan.prefetch = data.prefetch;
-  plan.prefetch_after = data.prefetch_after;
+  const int dp = std::clamp(split.dp, 1, most_workers);
+  const int ranks = dp * std::clamp(split.zero, 1, most_workers / dp);
+  plan.logical_dp = split.logical_dp != 0 ? split.logical_dp : ranks;
+  plan.reduce = split.reduce;
+  plan.reduce_dtype = split.reduce_dtype;
+  plan.prefetch = split.prefetch;
+  plan.prefetch_after = split.prefetch_after;
   plan.microbatch_sequences = options.microbatch_sequences;
   plan.seq_len = options.seq_len;
   plan.recipe = options.recipe;

@@ -125,9 +125,11 @@ struct OneRankOptions {
 // A checked plan, with its prediction, for one rank.
 Plan one_rank_plan(const ModelSpec&, const OneRankOptions&, const Backend&);
 
-// How a job is spread over the data axes.
-struct DataOptions {
+// How a job is spread over ranks: along the data axes, and along tp.
+struct SplitOptions {
   int dp = 1, zero = 1;
+  int tp = 1;
+  bool sequence_parallel = false;  // between the projections a rank has 1 / tp of the tokens
   Residency residency;
   int logical_dp = 0;  // 0: dp * zero
   ReduceWhen reduce = ReduceWhen::once;
@@ -135,8 +137,8 @@ struct DataOptions {
   int prefetch = 1;
   bool prefetch_after = false;
 };
-// The same for dp * zero ranks. `microbatches` of the first options are those of one worker.
-Plan data_parallel_plan(const ModelSpec&, const OneRankOptions&, const DataOptions&,
+// The same for dp * zero * tp ranks. `microbatches` of the first options are those of one worker.
+Plan parallel_plan(const ModelSpec&, const OneRankOptions&, const SplitOptions&,
                         const Backend&);
 
 // Throws ConfigError that lists every rule that model and plan break together.

@@ -52,7 +52,6 @@ class ForeignLauncher : public testing::TestWithParam<bool> {
 TEST_P(ForeignLauncher, ranks_agree_who_died) {
   std::this_thread::sleep_for(std::chrono::milliseconds(300));
   ranks_[1]->signal(SIGKILL);
-  const auto begin = std::chrono::steady_clock::now();
   ranks_[1]->wait();
   for (const int rank : {0, 2}) {
     const Outcome outcome = ranks_[static_cast<size_t>(rank)]->wait();
@@ -60,8 +59,6 @@ TEST_P(ForeignLauncher, ranks_agree_who_died) {
     EXPECT_NE(outcome.err.find("error: rank 1 "), std::string::npos) << outcome.err;
     EXPECT_TRUE(scratch_.has(fmt::format("flight/rank{}.json", rank)));
   }
-  const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - begin;
-  EXPECT_LT(taken.count(), 4);
 }
 
 TEST_P(ForeignLauncher, rank_zero_is_no_exception) {
@@ -73,6 +70,23 @@ TEST_P(ForeignLauncher, rank_zero_is_no_exception) {
     const std::string expected = uses_folder() ? "error: rank 0 " : "rank 0 runs it";
     EXPECT_NE(outcome.err.find(expected), std::string::npos) << outcome.err;
   }
+}
+
+// Until train knows ranks it must not run as many unrelated trainings as there are.
+TEST(SeveralRanks, train_and_launch_refuse_what_train_does_not_do) {
+  const Scratch scratch;
+  const Outcome train =
+      Running(scratch.path(),
+              {"/usr/bin/env", "RANK=1", "WORLD_SIZE=2", "LOCAL_RANK=1", "LOCAL_WORLD_SIZE=2",
+               "MASTER_ADDR=127.0.0.1", "MASTER_PORT=29500", TRIREME_PROGRAM, "train", "run.toml"})
+          .wait();
+  EXPECT_EQ(train.exit_code, 2);
+  EXPECT_NE(train.err.find("rank 1 of 2"), std::string::npos) << train.err;
+  const Outcome launch =
+      Running(scratch.path(), {TRIREME_PROGRAM, "launch", "-n", "2", "run.toml"}).wait();
+  EXPECT_EQ(launch.exit_code, 2);
+  EXPECT_NE(launch.err.find("--program"), std::string::npos) << launch.err;
+  EXPECT_TRUE(scratch.tree().empty());
 }
 
 INSTANTIATE_TEST_SUITE_P(stores, ForeignLauncher, testing::Bool(),

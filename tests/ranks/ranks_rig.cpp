@@ -64,22 +64,22 @@ std::string to_string(const Layout& l) {
 spec::Plan plan_of(const Layout& l, const spec::ModelSpec& model) {
   spec::Recipe recipe = spec::recipe_from_name(l.recipe);
   recipe.grad = l.grad;
-  spec::Plan plan = spec::data_parallel_plan(model,
-                                             {.microbatch_sequences = 1,
-                                              .seq_len = seq_len,
-                                              .microbatches = l.microbatches,
-                                              .recipe = recipe,
-                                              .recompute = l.recompute,
-                                              .head_chunk_rows = 4},
-                                             {.dp = l.dp,
-                                              .zero = l.zero,
-                                              .residency = zero_stage(l.stage),
-                                              .logical_dp = l.logical_dp,
-                                              .reduce = l.reduce,
-                                              .reduce_dtype = l.reduce_dtype,
-                                              .prefetch = l.prefetch,
-                                              .prefetch_after = l.prefetch_after},
-                                             {});
+  spec::Plan plan = spec::parallel_plan(model,
+                                        {.microbatch_sequences = 1,
+                                         .seq_len = seq_len,
+                                         .microbatches = l.microbatches,
+                                         .recipe = recipe,
+                                         .recompute = l.recompute,
+                                         .head_chunk_rows = 4},
+                                        {.dp = l.dp,
+                                         .zero = l.zero,
+                                         .residency = zero_stage(l.stage),
+                                         .logical_dp = l.logical_dp,
+                                         .reduce = l.reduce,
+                                         .reduce_dtype = l.reduce_dtype,
+                                         .prefetch = l.prefetch,
+                                         .prefetch_after = l.prefetch_after},
+                                        {});
   if (l.split_backward) {
     plan.schedule = schedule::add_tied(schedule::add_reduce(
         schedule::split_backward(schedule::one_f_one_b(1, plan.schedule.microbatches))));
