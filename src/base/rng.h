@@ -36,6 +36,13 @@ constexpr std::array<uint32_t, 4> philox(RngKey key, uint64_t index) {
   return {c0, c1, c2, c3};
 }
 
+// 64 bits that say which of many things this is: of an id, for sums in which an id that is missing
+// or there twice shows.
+constexpr uint64_t hash_of(uint64_t id) {
+  const auto r = philox(0x73616d706c657321U, id);
+  return (uint64_t{r[0]} << 32) | r[1];
+}
+
 // A uniform integer in [0, bound). The bias is below bound / 2^64. REQUIRES: bound > 0.
 constexpr uint64_t rng_below(RngKey key, uint64_t index, uint64_t bound) {
   const auto r = philox(key, index);

@@ -32,6 +32,7 @@ std::string family_of(const spec::OpCost& cost) {
       return "activation";
     case OpKind::cross_entropy_stats:
     case OpKind::cross_entropy_grad:
+    case OpKind::cross_entropy_merge:
     case OpKind::cross_entropy:
       return "cross-entropy";
     case OpKind::embedding_forward:

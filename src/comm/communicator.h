@@ -21,6 +21,7 @@
 #include "comm/flight_recorder.h"
 #include "device/device.h"
 #include "device/memory.h"
+#include "spec/comm_cost.h"
 #include "spec/shard.h"
 
 namespace trireme::comm {
@@ -191,8 +192,6 @@ class Communicator {
   std::vector<int64_t> sent_, received_;  // messages, by rank of the group
 };
 
-// Tensors with fewer elements are reduced by sending everything to everyone: one exchange in place
-// of two.
-constexpr int64_t small_elements = 4096;
+constexpr int64_t small_elements = spec::small_all_reduce_elements;
 
 }  // namespace trireme::comm

@@ -7,6 +7,7 @@
 #include "base/check.h"
 #include "engine/host_floats.h"
 #include "kernels/ops.h"
+#include "spec/tensor_parallel.h"
 
 namespace trireme::engine {
 namespace {
@@ -27,8 +28,9 @@ std::vector<spec::BucketLayout> layouts_of(const spec::ModelSpec& model, const s
 }  // namespace
 
 Buckets::Buckets(const spec::ModelSpec& model, const spec::Plan& plan, spec::LayerRange range,
-                 DataGroups& groups, const Memory& memory)
+                 DataGroups& groups, TensorGroup& tensor, const Memory& memory)
     : groups_(groups),
+      tensor_(tensor),
       residency_(plan.zero),
       hosted_(spec::hosted_workers(plan)),
       rounds_(spec::reduce_rounds(plan)),
@@ -98,6 +100,7 @@ void Buckets::zero(int bucket) {
 
 void Buckets::reduce(int bucket, const spec::Leaf& leaf) {
   device::Stream& stream = groups_.stream();
+  sum_along_tp(bucket);
   groups_.after_compute();
   if (bucket == tied_to()) add_tied_copies(bucket);
   const Bucket& b = at(bucket);
@@ -139,6 +142,12 @@ void Buckets::add_tied_copies(int bucket) {
                       {.x = copy.grads()[i], .d = at(bucket).grads()[static_cast<size_t>(owner)]});
     }
   }
+}
+
+// Small: norm weights and biases. So on the compute stream, where its group talks anyway.
+void Buckets::sum_along_tp(int bucket) {
+  const spec::Range range = spec::summed_along_tp(at(bucket).layout(), tensor_.sequence_parallel());
+  tensor_.sum_grads(at(bucket).leaf().slice_rows(range.begin, range.end - range.begin));
 }
 
 void Buckets::finish_round(int bucket, int round, std::span<const ConstTensor> nodes, Tensor part) {

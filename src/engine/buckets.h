@@ -11,6 +11,7 @@
 #include "device/memory.h"
 #include "engine/bucket.h"
 #include "engine/data_groups.h"
+#include "engine/tensor_group.h"
 #include "spec/data_parallel.h"
 #include "spec/model.h"
 
@@ -25,7 +26,7 @@ class Buckets {
   };
   // Of layers [range.first, range.last) of the model, in order.
   Buckets(const spec::ModelSpec&, const spec::Plan&, spec::LayerRange range, DataGroups&,
-          const Memory&);
+          TensorGroup&, const Memory&);
 
   int size() const { return static_cast<int>(buckets_.size()); }
   const Bucket& operator[](int bucket) const { return buckets_[static_cast<size_t>(bucket)]; }
@@ -57,10 +58,12 @@ class Buckets {
   Bucket& at(int bucket) { return buckets_[static_cast<size_t>(bucket)]; }
   size_t work_slot(int bucket) const;
   void add_tied_copies(int bucket);
+  void sum_along_tp(int bucket);
   void finish_round(int bucket, int round, std::span<const device::ConstTensor> nodes,
                     device::Tensor part);
 
   DataGroups& groups_;
+  TensorGroup& tensor_;
   const spec::Residency residency_;
   const int hosted_, rounds_;
   std::vector<spec::Fold> folds_;  // by hosted worker

@@ -12,6 +12,15 @@ namespace trireme::engine {
 using spec::Axis;
 using spec::TrafficTable;
 
+namespace {
+
+std::string text_of(const spec::Sizes& sizes) {
+  return fmt::format("dp = {}, zero = {}, tp = {}", sizes[Axis::dp], sizes[Axis::zero],
+                     sizes[Axis::tp]);
+}
+
+}  // namespace
+
 DataGroups::DataGroups(const spec::Plan& plan, comm::Mesh* mesh, device::Device& device,
                        device::Stream& compute)
     : compute_(compute), updates_all_(!plan.zero.optim) {
@@ -19,17 +28,19 @@ DataGroups::DataGroups(const spec::Plan& plan, comm::Mesh* mesh, device::Device&
   if (mesh == nullptr) {
     if (plan.mesh == spec::Sizes{}) return;
     throw base::ConfigError(
-        fmt::format("a plan for {} data ranks (dp = {}, zero = {}) runs on one rank without a "
-                    "mesh: start as many ranks, or plan for one",
-                    ranks, plan.mesh[Axis::dp], plan.mesh[Axis::zero]));
+        fmt::format("a plan for several ranks ({}) runs on one rank without a mesh: start as many "
+                    "ranks, or plan for one",
+                    text_of(plan.mesh)));
   }
   if (mesh->sizes() != plan.mesh) {
-    throw base::ConfigError(fmt::format(
-        "the plan's mesh (dp = {}, zero = {}) is not that of the ranks (dp = {}, zero = {})",
-        plan.mesh[Axis::dp], plan.mesh[Axis::zero], mesh->sizes()[Axis::dp],
-        mesh->sizes()[Axis::zero]));
+    throw base::ConfigError(fmt::format("the plan's mesh ({}) is not that of the ranks ({})",
+                                        text_of(plan.mesh), text_of(mesh->sizes())));
   }
   coord_ = mesh->coord();
+  if (ranks * plan.mesh[Axis::tp] > 1) {
+    constexpr std::array<Axis, 3> all = {Axis::dp, Axis::zero, Axis::tp};
+    closing_ = &mesh->along(all, comm::Channel::data);
+  }
   if (ranks == 1) return;
   own_stream_ = device.make_stream("dp");
   constexpr std::array<Axis, 2> axes = {Axis::dp, Axis::zero};
@@ -78,7 +89,7 @@ void DataGroups::gather_params(device::Tensor out, device::ConstTensor own) {
 }
 
 void DataGroups::gather_step_sums(device::Tensor out, device::ConstTensor own) {
-  counted(&TrafficTable::step_sums, data_.get(),
+  counted(&TrafficTable::step_sums, closing_,
           [&](comm::Communicator& group) { group.all_gather(stream(), out, own); });
 }
 

@@ -28,6 +28,8 @@ class DataGroups {
   DataGroups(const spec::Plan&, comm::Mesh*, device::Device&, device::Stream& compute);
 
   bool has_peers() const { return data_ != nullptr; }
+  // Does a step end with ranks beside this one, along the data axes or tp?
+  bool closes_with_peers() const { return closing_ != nullptr; }
   const spec::Coord& coord() const { return coord_; }
   device::Stream& stream() { return own_stream_ ? *own_stream_ : compute_; }
   device::Stream& compute() { return compute_; }
@@ -37,7 +39,7 @@ class DataGroups {
   void after_compute();                       // stream() waits for all work on compute
   void before_compute();                      // compute waits for all work on stream()
 
-  // ---- on stream(). REQUIRES: has_peers()
+  // ---- on stream(). REQUIRES: has_peers(); for step sums closes_with_peers()
   // out = this rank's part of the sum over all workers; `parts` are its nodes of the tree.
   void reduce(device::Tensor out, std::span<const device::ConstTensor> parts);
   // The sums of all ranks that update the same parameters; `own` is this rank's part of `out`.
@@ -65,7 +67,8 @@ class DataGroups {
   std::unique_ptr<comm::Communicator> data_;  // null: one rank
   comm::Communicator* dp_ = nullptr;          // null where the axis has one rank
   comm::Communicator* zero_ = nullptr;
-  bool updates_all_ = false;  // every rank updates all parameters
+  comm::Communicator* closing_ = nullptr;  // with tp the fastest
+  bool updates_all_ = false;               // every rank updates all parameters
   comm::SumOrder order_;
   device::Tensor received_;
   spec::TrafficTable traffic_;

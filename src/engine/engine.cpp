@@ -2,6 +2,7 @@
 #include "engine/engine.h"
 
 #include <algorithm>
+#include <cstddef>
 
 #include "base/check.h"
 #include "base/error.h"
@@ -9,6 +10,7 @@
 #include "kernels/ops.h"
 #include "kernels/step_state.h"
 #include "spec/predict.h"
+#include "spec/tensor_parallel.h"
 
 namespace trireme::engine {
 namespace {
@@ -51,13 +53,17 @@ Engine::Engine(device::Device& device, const spec::ModelSpec& model, const spec:
       options_(options),
       compute_(device.make_stream("compute")),
       groups_(std::make_unique<DataGroups>(plan_, mesh, device, *compute_)),
+      tensor_(std::make_unique<TensorGroup>(plan_, mesh, *compute_)),
       arenas_(std::make_unique<Arenas>(device, plan_.predicted.memory.front())) {
   if (const base::TensorSpec workspace = spec::stream_workspace_spec(backend);
       workspace.shape.ndim() > 0) {
     compute_->set_workspace(arenas_->scratch.take(workspace));
   }
+  if (const base::TensorSpec buffer = spec::tensor_buffer(model, plan_); buffer.shape.ndim() > 0) {
+    tensor_->set_buffer(arenas_->comm.take(buffer));
+  }
   stage_ = std::make_unique<Stage>(
-      model, plan_, 0, backend, device, *groups_,
+      model, plan_, 0, backend, device, *groups_, *tensor_,
       StageMemory{arenas_->params, arenas_->grads, arenas_->scratch, arenas_->comm});
   inputs_ = std::make_unique<InputStaging>(device, arenas_->staging, spec::local_shape_of(plan_),
                                            plan_.schedule.microbatches,
@@ -76,9 +82,10 @@ Engine::Engine(device::Device& device, const spec::ModelSpec& model, const spec:
   token_losses_ = arenas_->staging.take(spec::token_losses_spec(spec::local_shape_of(plan_)));
   sink_.sums = arenas_->optim.take({{spec::step_sums_bytes}, base::DType::u8});
   state_ = arenas_->optim.take({{spec::step_state_bytes}, base::DType::u8});
-  if (groups_->has_peers()) {
+  if (groups_->closes_with_peers()) {
     all_sums_ = arenas_->comm.take(
-        {{spec::data_ranks(plan_.mesh), spec::step_sums_bytes}, base::DType::u8});
+        {{spec::data_ranks(plan_.mesh) * tensor_->ranks(), spec::step_sums_bytes},
+         base::DType::u8});
   }
   ops::fill(*compute_, {.d = sink_.sums});
   ops::fill(*compute_, {.d = state_});
@@ -107,7 +114,7 @@ void Engine::step(MicrobatchSource& source, double learning_rate) {
   };
   // The first step is run as it is: libraries choose their algorithms then. A step that somebody
   // watches is not replayed, because a replay passes no fronts.
-  const bool is_replayed = options_.capture && !groups_->has_peers() && steps_ > 0 &&
+  const bool is_replayed = options_.capture && !groups_->closes_with_peers() && steps_ > 0 &&
                            compute_->observer() == nullptr &&
                            plan_.schedule.microbatches * stage_->layers() <= most_captured_layers;
   if (is_replayed && !graph_) graph_ = compute_->capture(queue);
@@ -134,6 +141,9 @@ void Engine::take_batches(MicrobatchSource& source) {
   TRIREME_CHECK(!plan_.inference, "a training step under an inference plan");
   inputs_->load(source, plan_.schedule.microbatches);
   inputs_->take(*compute_, plan_.schedule.microbatches);
+  inputs_->take_samples(*compute_,
+                        device::view_of(sink_.sums.data + offsetof(kernels::StepSums, samples),
+                                        spec::sample_hash_spec()));
 }
 
 void Engine::set_learning_rate(double learning_rate) {
@@ -149,9 +159,15 @@ void Engine::close_step() {
   const device::Range range(*compute_, "optimizer");
   // Every element of the gradient is counted by the one rank that has added it up.
   for (const Bucket& bucket : stage_->buckets()) {
-    ops::sum_squares(*compute_, {.x = bucket.reduced_grads(), .sums = sink_.sums});
+    const spec::Range& held = bucket.reduced();
+    for (const spec::Range& part :
+         spec::counted_along_tp(bucket.layout(), held, groups_->coord())) {
+      ops::sum_squares(*compute_, {.x = bucket.reduced_grads().slice_rows(part.begin - held.begin,
+                                                                          part.end - part.begin),
+                                   .sums = sink_.sums});
+    }
   }
-  if (groups_->has_peers()) merge_sums();
+  if (groups_->closes_with_peers()) merge_sums();
   ops::step_control(*compute_, {.sums = sink_.sums,
                                 .state = state_,
                                 .clip = options_.clip.kind,
@@ -168,7 +184,7 @@ void Engine::merge_sums() {
   groups_->after_compute();
   groups_->gather_step_sums(all_sums_, sink_.sums);
   groups_->before_compute();
-  ops::merge_sums(*compute_, {.parts = all_sums_, .sums = sink_.sums});
+  ops::merge_sums(*compute_, {.parts = all_sums_, .sums = sink_.sums, .copies = tensor_->ranks()});
 }
 
 StepReport Engine::report() {
@@ -181,6 +197,8 @@ StepReport Engine::report() {
           .clip_limit = state.clip_limit,
           .learning_rate = state.learning_rate,
           .was_skipped = state.skip != 0,
+          .sample_hash = state.samples,
+          .same_samples = state.unlike == 0,
           .applied = state.applied,
           .skipped = state.skipped,
           .skipped_in_a_row = state.skipped_in_a_row};

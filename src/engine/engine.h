@@ -20,6 +20,7 @@
 #include "engine/executor.h"
 #include "engine/input.h"
 #include "engine/stage.h"
+#include "engine/tensor_group.h"
 #include "kernels/args.h"
 #include "optim/adamw.h"
 #include "spec/plan.h"
@@ -48,6 +49,8 @@ struct StepReport {
   float clip_limit = 0;
   float learning_rate = 0;
   bool was_skipped = false;
+  uint64_t sample_hash = 0;  // sum of MicrobatchSource::sample_hash() over all ranks' micro-batches
+  bool same_samples = true;  // along tp all ranks had the same
   int64_t applied = 0, skipped = 0, skipped_in_a_row = 0;  // steps so far
 };
 
@@ -104,12 +107,13 @@ class Engine {
   // Are steps replayed from a recording now?
   bool is_captured() const { return graph_ != nullptr; }
   // Bytes that this rank has sent to others so far. A step's are spec::predict_traffic().
-  const spec::TrafficTable& traffic() const { return groups_->traffic(); }
+  spec::TrafficTable traffic() const { return groups_->traffic() + tensor_->traffic(); }
 
  private:
   struct Arenas;
   struct Located {
-    int bucket = 0, param = 0;
+    int bucket = 0;
+    const spec::Param* param = nullptr;
     int64_t offset = 0, elements = 0;  // in the bucket's flat vectors
   };
 
@@ -125,19 +129,22 @@ class Engine {
   device::Tensor own_weights(int bucket) const;
   Located locate(const std::string& name) const;
   std::vector<float> read(const Located&, const device::Tensor& own);
+  // The whole parameter from what this rank and its peers along tp have of it. Collective.
+  std::vector<float> assemble(const spec::Param&, std::span<const float> own);
 
   device::Device& device_;
   spec::Plan plan_;
   EngineOptions options_;
   std::unique_ptr<device::Stream> compute_;
   std::unique_ptr<DataGroups> groups_;
+  std::unique_ptr<TensorGroup> tensor_;
   std::unique_ptr<Arenas> arenas_;
   std::unique_ptr<Stage> stage_;
   std::unique_ptr<InputStaging> inputs_;
   std::unique_ptr<Executor> executor_;
   std::unique_ptr<optim::AdamW> optimizer_;  // none in inference
   nn::StepSink sink_;
-  device::Tensor all_sums_;      // a kernels::StepSums of every data rank
+  device::Tensor all_sums_;      // a kernels::StepSums of every rank
   device::Tensor state_;         // one kernels::StepState
   device::Tensor token_losses_;  // [T] f32
   std::unique_ptr<device::Arena> logits_arena_;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Engine: weights and gradients by name, and their first values.
 #include <algorithm>
+#include <functional>
 
 #include "base/check.h"
 #include "base/error.h"
@@ -33,6 +34,26 @@ void init_param(device::Stream& stream, const spec::Param& param, uint64_t seed,
                               .global_row_stride = static_cast<uint64_t>(width),
                               .std_dev = param.init_std});
   }
+}
+
+// Calls row(of the whole, of the holder's, elements) for every row of every piece of a parameter.
+void for_each_row(const spec::ShardSpec& shard, const std::vector<spec::Piece>& pieces,
+                  const std::function<void(int64_t whole, int64_t held, int64_t count)>& row) {
+  const int64_t width = shard.shape.back();
+  for (const spec::Piece& piece : pieces) {
+    const int64_t count = piece.hi.back() - piece.lo.back();
+    const bool is_matrix = piece.lo.size() == 2;
+    const int64_t first = is_matrix ? piece.lo[0] : 0, last = is_matrix ? piece.hi[0] : 1;
+    for (int64_t r = first; r < last; ++r) {
+      row(r * width + piece.lo.back(), piece.local + (r - first) * count, count);
+    }
+  }
+}
+
+int64_t elements_of(const spec::ShardSpec& shard) {
+  int64_t elements = 1;
+  for (const int64_t dim : shard.shape) elements *= dim;
+  return elements;
 }
 
 // What of a bucket's elements [offset, offset + elements) lies in `held`; empty if begin >= end.
@@ -83,17 +104,24 @@ std::vector<float> Engine::read_weights(const std::string& name) {
 
 void Engine::write_weights(const std::string& name, std::span<const float> values) {
   const Located at = locate(name);
-  if (static_cast<int64_t>(values.size()) != at.elements) {
-    throw base::ConfigError(
-        fmt::format("'{}' has {} elements, {} were given", name, at.elements, values.size()));
+  const spec::ShardSpec& shard = at.param->shard;
+  if (static_cast<int64_t>(values.size()) != elements_of(shard)) {
+    throw base::ConfigError(fmt::format("'{}' has {} elements, {} were given", name,
+                                        elements_of(shard), values.size()));
   }
   const spec::Range& held = stage_->buckets()[at.bucket].updated();
   const spec::Range here = common(held, at.offset, at.elements);
   if (here.begin < here.end) {
     const int64_t count = here.end - here.begin;
-    upload_floats(
-        *compute_, own_weights(at.bucket).slice_rows(here.begin - held.begin, count),
-        values.subspan(static_cast<size_t>(here.begin - at.offset), static_cast<size_t>(count)));
+    std::vector<float> own(static_cast<size_t>(count));  // zero where it is padding
+    for_each_row(shard,
+                 spec::pieces(shard, plan_.mesh, groups_->coord(),
+                              {here.begin - at.offset, here.end - at.offset}),
+                 [&](int64_t whole, int64_t mine, int64_t n) {
+                   std::copy_n(values.begin() + whole, n, own.begin() + mine);
+                 });
+    upload_floats(*compute_, own_weights(at.bucket).slice_rows(here.begin - held.begin, count),
+                  own);
   }
   publish_weights(at.bucket);
   groups_->before_compute();
@@ -113,8 +141,10 @@ std::string Engine::weights_sha256() {
     for (const spec::Param& param : stage_->buckets()[b].specs()) {
       if (param.tied_copy || param.shard.shape.empty()) continue;
       const Located at = locate(param.shard.name);
-      sha.update(std::as_bytes(std::span(whole).subspan(static_cast<size_t>(at.offset),
-                                                        static_cast<size_t>(at.elements))));
+      const std::vector<float> values =
+          assemble(param, std::span(whole).subspan(static_cast<size_t>(at.offset),
+                                                   static_cast<size_t>(at.elements)));
+      sha.update(std::as_bytes(std::span(values)));
     }
   }
   return sha.hex();
@@ -124,10 +154,30 @@ std::vector<float> Engine::read(const Located& at, const device::Tensor& own) {
   const bool is_whole = own.elements() == stage_->buckets()[at.bucket].layout().elements;
   if (is_whole) {
     groups_->before_compute();
-    return download_floats(*compute_, own.slice_rows(at.offset, at.elements));
+    return assemble(*at.param, download_floats(*compute_, own.slice_rows(at.offset, at.elements)));
   }
   const std::vector<float> whole = stage_->buckets().read_whole(at.bucket, own);
-  return {whole.begin() + at.offset, whole.begin() + at.offset + at.elements};
+  return assemble(*at.param, std::span(whole).subspan(static_cast<size_t>(at.offset),
+                                                      static_cast<size_t>(at.elements)));
+}
+
+std::vector<float> Engine::assemble(const spec::Param& param, std::span<const float> own) {
+  const bool is_cut = !param.shard.cuts.empty();
+  const int ranks = is_cut ? tensor_->ranks() : 1;
+  std::vector<float> gathered;
+  if (ranks > 1) gathered = tensor_->gather_for_host(own);
+  const std::span<const float> parts = ranks > 1 ? std::span<const float>(gathered) : own;
+  const auto part_elements = static_cast<int64_t>(own.size());
+  std::vector<float> values(static_cast<size_t>(elements_of(param.shard)));
+  for (int r = 0; r < ranks; ++r) {
+    spec::Coord coord = groups_->coord();
+    if (ranks > 1) coord[spec::Axis::tp] = r;
+    for_each_row(param.shard, spec::pieces(param.shard, plan_.mesh, coord, {0, part_elements}),
+                 [&](int64_t whole, int64_t held, int64_t n) {
+                   std::copy_n(parts.begin() + r * part_elements + held, n, values.begin() + whole);
+                 });
+  }
+  return values;
 }
 
 Engine::Located Engine::locate(const std::string& name) const {
@@ -136,7 +186,8 @@ Engine::Located Engine::locate(const std::string& name) const {
     const int param = bucket.find(name);
     if (param < 0) continue;
     for (const spec::BucketEntry& entry : bucket.layout().entries) {
-      if (entry.param == param) return {b, param, entry.offset, entry.elements};
+      if (entry.param != param) continue;
+      return {b, &bucket.specs()[static_cast<size_t>(param)], entry.offset, entry.elements};
     }
   }
   throw base::ConfigError(fmt::format("the model has no parameter '{}'", name));

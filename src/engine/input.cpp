@@ -2,6 +2,7 @@
 #include "engine/input.h"
 
 #include <algorithm>
+#include <cstring>
 
 #include "base/check.h"
 #include "base/error.h"
@@ -10,6 +11,9 @@
 namespace trireme::engine {
 
 namespace {
+
+// In front of the micro-batches: the sum of their sample hashes.
+const int64_t bytes_of_samples = base::bytes_of(spec::sample_hash_spec());
 
 int64_t bytes_of_batch(const spec::LocalShape& shape) {
   int64_t bytes = 0;
@@ -37,11 +41,11 @@ InputStaging::InputStaging(device::Device& device, device::Arena& arena,
       vocab_(vocab),
       batch_bytes_(bytes_of_batch(shape)),
       copy_(device.make_stream("copy")),
-      host_(device.make_host_buffer(microbatches * batch_bytes_)) {
-  const base::TensorSpec all{{microbatches * batch_bytes_}, base::DType::u8};
+      host_(device.make_host_buffer(bytes_of_samples + microbatches * batch_bytes_)) {
+  const base::TensorSpec all{{bytes_of_samples + microbatches * batch_bytes_}, base::DType::u8};
   landing_ = arena.take(all);
   current_ = arena.take(all);
-  int64_t offset = 0;
+  int64_t offset = bytes_of_samples;
   for (int m = 0; m < microbatches; ++m) {
     std::vector<device::Tensor> tensors;
     std::vector<std::span<int32_t>> arrays;
@@ -60,12 +64,15 @@ void InputStaging::load(MicrobatchSource& source, int count) {
   TRIREME_CHECK(count <= static_cast<int>(batches_.size()), "{} micro-batches of {}", count,
                 batches_.size());
   copy_->synchronize();  // the host arrays are free when the last upload is done
+  uint64_t samples = 0;
   for (int m = 0; m < count; ++m) {
     const HostMicrobatch& batch = host_batches_[static_cast<size_t>(m)];
     source.fill(m, batch);
     check(m, batch);
+    samples += source.sample_hash(m);
   }
-  const int64_t bytes = count * batch_bytes_;
+  std::memcpy(host_.data(), &samples, sizeof(samples));
+  const int64_t bytes = bytes_of_samples + count * batch_bytes_;
   copy_->wait(taken_);
   copy_->upload(landing_.slice_rows(0, bytes), {host_.data(), static_cast<size_t>(bytes)});
   arrived_ = copy_->record();
@@ -73,9 +80,13 @@ void InputStaging::load(MicrobatchSource& source, int count) {
 
 void InputStaging::take(device::Stream& compute, int count) {
   compute.wait(arrived_);
-  const int64_t bytes = count * batch_bytes_;
+  const int64_t bytes = bytes_of_samples + count * batch_bytes_;
   compute.copy_bytes(current_.slice_rows(0, bytes), landing_.slice_rows(0, bytes));
   taken_ = compute.record();
+}
+
+void InputStaging::take_samples(device::Stream& compute, device::Tensor to) {
+  compute.copy_bytes(to, current_.slice_rows(0, to.bytes()));
 }
 
 void InputStaging::check(int index, const HostMicrobatch& batch) const {

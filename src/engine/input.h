@@ -29,6 +29,9 @@ class MicrobatchSource {
   virtual ~MicrobatchSource() = default;
   // Fills all of `out` with micro-batch `index` (0 .. accumulation - 1) of the current step.
   virtual void fill(int index, const HostMicrobatch& out) = 0;
+  // Who is in micro-batch `index`, after fill(): the sum, modulo 2^64, of base::hash_of(id) over
+  // its samples; 0 where samples have no ids.
+  virtual uint64_t sample_hash(int /*index*/) const { return 0; }
 };
 
 struct Microbatch {
@@ -49,6 +52,8 @@ class InputStaging {
   void load(MicrobatchSource&, int count);
   // Queues on `compute` that it waits for the upload and takes the batches over.
   void take(device::Stream& compute, int count);
+  // Queues that `to` (u8) gets the sum of the micro-batches' sample hashes.
+  void take_samples(device::Stream& compute, device::Tensor to);
 
   const Microbatch& batch(int index) const { return batches_[static_cast<size_t>(index)]; }
 
@@ -60,7 +65,7 @@ class InputStaging {
   int64_t batch_bytes_ = 0;  // of one micro-batch
   std::unique_ptr<device::Stream> copy_;
   device::HostBuffer host_;
-  device::Tensor landing_, current_;  // flat; micro-batches one after the other
+  device::Tensor landing_, current_;  // flat; sample hash, then micro-batches one after the other
   std::vector<HostMicrobatch> host_batches_;
   std::vector<Microbatch> batches_;  // views of current_
   device::Event arrived_;            // on the copy stream

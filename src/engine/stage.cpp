@@ -27,12 +27,13 @@ StashPools make_pools(const spec::ModelSpec& model, const spec::Plan& plan, int 
 
 Stage::Stage(const spec::ModelSpec& model, const spec::Plan& plan, int stage,
              const spec::Backend& backend, device::Device& device, DataGroups& groups,
-             const StageMemory& memory)
+             TensorGroup& tensor, const StageMemory& memory)
     : groups_(groups),
+      tensor_(tensor),
       shape_(spec::local_shape_of(plan)),
       recipe_(plan.recipe),
       recompute_(recompute_of(model, plan, stage)),
-      buckets_(model, plan, spec::layers_of_stage(model, plan, stage), groups,
+      buckets_(model, plan, spec::layers_of_stage(model, plan, stage), groups, tensor,
                {memory.params, memory.grads, memory.comm}),
       stash_(make_pools(model, plan, stage, backend, device)),
       scratch_(memory.scratch) {
@@ -41,7 +42,7 @@ Stage::Stage(const spec::ModelSpec& model, const spec::Plan& plan, int stage,
   int head = -1;
   for (int layer = range.first; layer < range.last; ++layer) {
     const spec::LayerSpec& spec = model.layers[static_cast<size_t>(layer)];
-    layers_.push_back(nn::make_layer(spec, shape_, backend));
+    layers_.push_back(nn::make_layer(spec, shape_, backend, tensor.boundary()));
     names_.push_back(spec::name_of_layer(model, layer));
     phases.push_back(layers_.back()->phases());
     if (std::holds_alternative<spec::HeadSpec>(spec)) head = layer - range.first;
@@ -145,6 +146,9 @@ void Stage::run(const Step& step, const Work& work) {
     default:
       TRIREME_CHECK(false, "step {}", static_cast<int>(step.kind));
   }
+  tensor_.count(work.is_evaluating ? &spec::TrafficTable::other
+                : is_backward      ? &spec::TrafficTable::tp_backward
+                                   : &spec::TrafficTable::tp_forward);
   stash_.settle(step.layer, work.microbatch, is_backward);
 }
 

@@ -42,7 +42,7 @@ class Stage {
  public:
   // Works on the compute stream of `groups`.
   Stage(const spec::ModelSpec&, const spec::Plan&, int stage, const spec::Backend&, device::Device&,
-        DataGroups& groups, const StageMemory&);
+        DataGroups& groups, TensorGroup& tensor, const StageMemory&);
 
   Buckets& buckets() { return buckets_; }
   const StashPools& stash() const { return stash_; }
@@ -75,6 +75,7 @@ class Stage {
   nn::Pass make_pass(const Work&, int layer, nn::Stash&, bool is_backward);
 
   DataGroups& groups_;
+  TensorGroup& tensor_;
   spec::LocalShape shape_;
   spec::Recipe recipe_;
   std::vector<spec::Recompute> recompute_;  // by layer of the stage

@@ -184,6 +184,13 @@ struct CrossEntropyStatsArgs {
   int64_t first_column = 0;
 };
 
+// The stats of a row over all of its columns, from those of several ranges of columns: the largest
+// max, the sums scaled to it and added in order, and the sum of the targets.
+struct CrossEntropyMergeArgs {
+  ConstTensor parts;  // [n * T, 3] f32, contiguous: T rows of the first range, then of the next
+  Tensor stats;       // [T, 3] f32; overlaps no part
+};
+
 // loss = log(sum) + max - target, summed over valid rows in fp64 in the order of rows; and, unless
 // `loss_only`, logits become the gradient of the summed loss: softmax - onehot, zero in rows that
 // are not valid.
@@ -243,9 +250,13 @@ struct SumSquaresArgs {
 };
 
 // sums = parts[0] + parts[1] + ..., in this order: what several ranks have summed.
+//
+// Parts come in groups of `copies`: ranks that work on the same samples. Their loss, tokens and
+// samples count once, from the first; `unlike` counts those whose samples are not the first's.
 struct MergeSumsArgs {
   ConstTensor parts;  // [n, sizeof(StepSums)] u8
   Tensor sums;        // one StepSums, overwritten; may not be one of the parts
+  int64_t copies = 1;
 };
 
 enum class ClipKind : uint8_t { none, fixed, adaptive };

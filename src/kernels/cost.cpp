@@ -124,6 +124,10 @@ OpCost cost_of(const CrossEntropyGradArgs& a) {
   return streaming(OpKind::cross_entropy_grad, a.logits, bytes);
 }
 
+OpCost cost_of(const CrossEntropyMergeArgs& a) {
+  return streaming(OpKind::cross_entropy_merge, a.stats, traffic({a.parts, a.stats}));
+}
+
 OpCost cost_of(const CrossEntropyArgs& a) {
   int64_t bytes = traffic({a.logits, a.labels, a.stats, a.token_losses});
   if (!a.loss_only) bytes += a.logits.bytes();

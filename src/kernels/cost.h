@@ -21,6 +21,7 @@ spec::OpCost cost_of(const SwigluBackwardArgs&);
 spec::OpCost cost_of(const GeluForwardArgs&);
 spec::OpCost cost_of(const CrossEntropyStatsArgs&);
 spec::OpCost cost_of(const CrossEntropyGradArgs&);
+spec::OpCost cost_of(const CrossEntropyMergeArgs&);
 spec::OpCost cost_of(const CrossEntropyArgs&);
 spec::OpCost cost_of(const FillArgs&);
 spec::OpCost cost_of(const CopyArgs&);

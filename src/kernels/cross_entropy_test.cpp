@@ -110,6 +110,60 @@ Case aligned_case(int64_t rows, int64_t vocabulary, DType dtype, bool loss_only)
           [=](Operands& o, Stream& s) { both(p, o, s); }};
 }
 
+// Stats of `ranks` ranges of columns, made by the reference from logits, become those of all.
+std::vector<Case> merge_cases() {
+  std::vector<Case> list;
+  for (const int64_t rows : {1, 5, 130}) {
+    for (const int64_t ranks : {1, 2, 8}) {
+      list.push_back({fmt::format("rows {} ranks {}", rows, ranks),
+                      [rows, ranks](Operands& operands, Stream& stream) {
+                        const int64_t columns = 3;
+                        const Tensor logits = operands.input({rows, ranks * columns}, {.size = 3});
+                        const Tensor labels = operands.integers(labels_of(rows, ranks * columns));
+                        const Tensor parts = operands.input({ranks * rows, 3}, {});
+                        operands.prepare([&](Stream& reference) {
+                          for (int64_t r = 0; r < ranks; ++r) {
+                            ops::cross_entropy_stats(
+                                reference, {.logits = logits.slice_cols(r * columns, columns),
+                                            .labels = labels,
+                                            .stats = parts.slice_rows(r * rows, rows),
+                                            .first_column = r * columns});
+                          }
+                        });
+                        ops::cross_entropy_merge(
+                            stream,
+                            {.parts = parts, .stats = operands.result({rows, 3}, {.gap = 1})});
+                      }});
+    }
+  }
+  return list;
+}
+
+TEST(CrossEntropyTest, cpu_merge_agrees_with_the_reference) { expect_cpu_agrees(merge_cases()); }
+TEST(CrossEntropyTest, cuda_merge_agrees_with_the_reference) { expect_cuda_agrees(merge_cases()); }
+
+// The merged stats are those of the whole row.
+TEST(CrossEntropyTest, stats_of_parts_of_the_vocabulary_are_those_of_the_whole) {
+  Machine machine(cpu_kernels());
+  Operands operands(1, machine);
+  const Tensor logits = operands.input({4, 20}, {.size = 3});
+  const Tensor labels = operands.integers({0, 19, -1, 10});
+  const Tensor whole = operands.scratch({4, 3}, DType::f32);
+  const Tensor parts = operands.scratch({8, 3}, DType::f32);
+  const Tensor merged = operands.scratch({4, 3}, DType::f32);
+  ops::cross_entropy_stats(*machine.stream, {.logits = logits, .labels = labels, .stats = whole});
+  for (const int64_t r : {0, 1}) {
+    ops::cross_entropy_stats(*machine.stream, {.logits = logits.slice_cols(r * 10, 10),
+                                               .labels = labels,
+                                               .stats = parts.slice_rows(r * 4, 4),
+                                               .first_column = r * 10});
+  }
+  ops::cross_entropy_merge(*machine.stream, {.parts = parts, .stats = merged});
+  machine.stream->synchronize();
+  const std::vector<double> expected = values_of(whole), found = values_of(merged);
+  for (size_t i = 0; i < expected.size(); ++i) EXPECT_NEAR(found[i], expected[i], 1e-5) << i;
+}
+
 TEST(CrossEntropyTest, cpu_stats_agree_with_the_reference) { expect_cpu_agrees(cases(stats)); }
 
 TEST(CrossEntropyTest, cpu_grad_agrees_with_the_reference) { expect_cpu_agrees(cases(grad)); }

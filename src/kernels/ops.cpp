@@ -251,6 +251,17 @@ void cross_entropy_grad(Stream& stream, const CrossEntropyGradArgs& a) {
   send(stream, &Kernels::cross_entropy_grad, a);
 }
 
+void cross_entropy_merge(Stream& stream, const CrossEntropyMergeArgs& a) {
+  const char* row = "cross_entropy_merge";
+  const int64_t rows = a.stats.rows();
+  has(row, "stats", a.stats, {rows, 3}, DType::f32);
+  has(row, "parts", a.parts, {a.parts.rows(), 3}, DType::f32);
+  TRIREME_CHECK(
+      a.parts.is_contiguous() && rows > 0 && a.parts.rows() > 0 && a.parts.rows() % rows == 0,
+      "{}: parts {} for {} rows", row, a.parts.shape.to_string(), rows);
+  send(stream, &Kernels::cross_entropy_merge, a);
+}
+
 void cross_entropy(Stream& stream, const CrossEntropyArgs& a) {
   const char* row = "cross_entropy";
   is_real(row, "logits", a.logits);
@@ -297,6 +308,8 @@ void sum_squares(Stream& stream, const SumSquaresArgs& a) {
 void merge_sums(Stream& stream, const MergeSumsArgs& a) {
   has("merge_sums", "parts", a.parts, {a.parts.rows(), spec::step_sums_bytes}, DType::u8);
   TRIREME_CHECK(a.parts.is_contiguous(), "merge_sums: parts with gaps");
+  TRIREME_CHECK(a.copies >= 1 && a.parts.rows() % a.copies == 0, "merge_sums: {} parts, {} copies",
+                a.parts.rows(), a.copies);
   holds<StepSums>("merge_sums", "sums", a.sums);
   send(stream, &Kernels::merge_sums, a);
 }

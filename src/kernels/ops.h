@@ -31,6 +31,7 @@ void swiglu_backward(Stream&, const SwigluBackwardArgs&);
 void gelu_forward(Stream&, const GeluForwardArgs&);
 void cross_entropy_stats(Stream&, const CrossEntropyStatsArgs&);
 void cross_entropy_grad(Stream&, const CrossEntropyGradArgs&);
+void cross_entropy_merge(Stream&, const CrossEntropyMergeArgs&);
 void cross_entropy(Stream&, const CrossEntropyArgs&);
 void fill(Stream&, const FillArgs&);
 void copy(Stream&, const CopyArgs&);

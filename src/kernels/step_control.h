@@ -14,11 +14,22 @@
 namespace trireme::kernels {
 
 // The body of the merge_sums row.
-constexpr void add_sums(StepSums& sums, const StepSums& part) {
-  sums.loss += part.loss;
-  sums.tokens += part.tokens;
-  for (int i = 0; i < WideSum::limbs; ++i) sums.squares.limb[i] += part.squares.limb[i];
-  sums.squares.not_finite += part.squares.not_finite;
+constexpr StepSums merged(const StepSums* parts, int64_t count, int64_t copies) {
+  StepSums sums = {};
+  for (int64_t first = 0; first < count; first += copies) {
+    sums.loss += parts[first].loss;
+    sums.tokens += parts[first].tokens;
+    sums.samples += parts[first].samples;
+    for (int64_t i = first; i < first + copies; ++i) {
+      const WideSum& squares = parts[i].squares;
+      for (int limb = 0; limb < WideSum::limbs; ++limb) {
+        sums.squares.limb[limb] += squares.limb[limb];
+      }
+      sums.squares.not_finite += squares.not_finite;
+      sums.unlike += parts[i].unlike + (parts[i].samples != parts[first].samples ? 1 : 0);
+    }
+  }
+  return sums;
 }
 
 // Applies the rule stated at StepControlArgs; `args.sums` and `args.state` are not looked at. Of a
@@ -34,6 +45,8 @@ constexpr void close_step(StepSums& sums, StepState& state, const StepControlArg
   const double norm = has_tokens ? std::sqrt(to_double(sums.squares)) / tokens : 0;
 
   state.tokens = sums.tokens;
+  state.samples = sums.samples;
+  state.unlike = sums.unlike;
   state.mean_loss = has_tokens ? sums.loss / tokens : 0;
   state.grad_norm = static_cast<float>(norm);
   sums = StepSums{};

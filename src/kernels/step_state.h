@@ -26,9 +26,11 @@ struct WideSum {
 
 // Sums of one step. Rows add to it; step_control reads it and sets it to zero.
 struct StepSums {
-  double loss;      // sum over valid tokens, in nats
-  int64_t tokens;   // with a label that counts
-  WideSum squares;  // of the gradient of the summed loss
+  double loss;       // sum over valid tokens, in nats
+  int64_t tokens;    // with a label that counts
+  WideSum squares;   // of the gradient of the summed loss
+  uint64_t samples;  // sum, modulo 2^64, of hashes of the ids of the samples worked on
+  int64_t unlike;    // ranks whose samples were not those of the ranks they should work with
 };
 
 struct StepState {
@@ -41,6 +43,8 @@ struct StepState {
   float clip_limit;  // that applied
   double mean_loss;
   int64_t tokens;
+  uint64_t samples;
+  int64_t unlike;
   // Carried from step to step, and part of a checkpoint.
   int64_t applied;  // optimizer steps really taken: Adam's t
   int64_t skipped;  // steps skipped in all

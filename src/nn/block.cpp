@@ -46,7 +46,8 @@ void Block::forward_attention(Pass& pass) const {
                                     .stats = stash[BlockSlot::stats1]});
   }
   if (pass.fills(BlockSlot::qkv)) {
-    linear_forward(pass, {.x = stash[BlockSlot::h1],
+    const device::Arena::Mark mark(pass.scratch);
+    linear_forward(pass, {.x = tp_.whole(pass, stash[BlockSlot::h1]),
                           .weight = at(pass.params, BlockParam::qkv_weight),
                           .bias = at(pass.params, BlockParam::qkv_bias),
                           .y = stash[BlockSlot::qkv]});
@@ -69,11 +70,11 @@ void Block::forward_attention(Pass& pass) const {
                             .lse = stash[BlockSlot::lse]});
   }
   if (pass.fills(BlockSlot::x2)) {
-    linear_forward(pass, {.x = stash[BlockSlot::o],
-                          .weight = at(pass.params, BlockParam::out_weight),
-                          .bias = at(pass.params, BlockParam::out_bias),
-                          .residual = pass.x,
-                          .y = stash[BlockSlot::x2]});
+    tp_.linear_forward(pass, {.x = stash[BlockSlot::o],
+                              .weight = at(pass.params, BlockParam::out_weight),
+                              .bias = at(pass.params, BlockParam::out_bias),
+                              .residual = pass.x,
+                              .y = stash[BlockSlot::x2]});
   }
 }
 
@@ -91,7 +92,8 @@ void Block::forward_mlp(Pass& pass) const {
   }
   const bool gelu = spec_.activation == spec::Activation::gelu;
   if (pass.fills(BlockSlot::up)) {
-    linear_forward(pass, {.x = stash[BlockSlot::h2],
+    const device::Arena::Mark mark(pass.scratch);
+    linear_forward(pass, {.x = tp_.whole(pass, stash[BlockSlot::h2]),
                           .weight = at(pass.params, BlockParam::up_weight),
                           .bias = at(pass.params, BlockParam::up_bias),
                           .y = stash[gelu ? BlockSlot::act : BlockSlot::up],
@@ -103,36 +105,37 @@ void Block::forward_mlp(Pass& pass) const {
     ops::swiglu_forward(pass.stream, {.gate_up = stash[BlockSlot::up], .y = stash[BlockSlot::act]});
   }
   if (!pass.recomputing) {
-    linear_forward(pass, {.x = stash[BlockSlot::act],
-                          .weight = at(pass.params, BlockParam::down_weight),
-                          .bias = at(pass.params, BlockParam::down_bias),
-                          .residual = stash[BlockSlot::x2],
-                          .y = pass.y});
+    tp_.linear_forward(pass, {.x = stash[BlockSlot::act],
+                              .weight = at(pass.params, BlockParam::down_weight),
+                              .bias = at(pass.params, BlockParam::down_bias),
+                              .residual = stash[BlockSlot::x2],
+                              .y = pass.y});
   }
 }
 
 void Block::backward_mlp(Pass& pass) const {
   const device::Range range(pass.stream, "mlp backward");
   Stash& stash = pass.stash;
-  const int64_t tokens = pass.dy.rows();
+  const int64_t rows = pass.dy.rows();
+  const Tensor dy = tp_.whole(pass, pass.dy, stash[BlockSlot::dy_whole]);
   const Tensor dup = stash[BlockSlot::dup];
   const Tensor down = at(pass.params, BlockParam::down_weight);
   if (spec_.activation == spec::Activation::gelu) {
     linear_backward_input(
-        pass, {.dy = pass.dy, .weight = down, .dx = dup, .gelu_grad_of = stash[BlockSlot::up]});
+        pass, {.dy = dy, .weight = down, .dx = dup, .gelu_grad_of = stash[BlockSlot::up]});
   } else {
     const device::Arena::Mark mark(pass.scratch);
-    const Tensor dact = pass.scratch.take({{tokens, spec_.ffn}, pass.dy.dtype});
-    linear_backward_input(pass, {.dy = pass.dy, .weight = down, .dx = dact});
+    const Tensor dact = pass.scratch.take({{dy.rows(), spec_.ffn}, dy.dtype});
+    linear_backward_input(pass, {.dy = dy, .weight = down, .dx = dact});
     ops::swiglu_backward(pass.stream, {.gate_up = stash[BlockSlot::up],
                                        .dy = dact,
                                        .dgate_up = dup,
                                        .y = pass.remade(BlockSlot::act)});
   }
   const device::Arena::Mark mark(pass.scratch);
-  const Tensor dh2 = pass.scratch.take({{tokens, spec_.width}, pass.dy.dtype});
-  linear_backward_input(pass,
-                        {.dy = dup, .weight = at(pass.params, BlockParam::up_weight), .dx = dh2});
+  const Tensor dh2 = pass.scratch.take({{rows, spec_.width}, pass.dy.dtype});
+  tp_.linear_backward_input(
+      pass, {.dy = dup, .weight = at(pass.params, BlockParam::up_weight), .dx = dh2});
   ops::norm_backward(
       pass.stream,
       {.kind = spec_.norm,
@@ -147,21 +150,22 @@ void Block::backward_mlp(Pass& pass) const {
        .bias = at(pass.params, BlockParam::norm2_bias),
        .y = pass.remade(BlockSlot::h2),
        .partials = pass.scratch.take(
-           {{spec::norm_partials(tokens), spec_.width * norm_stats(spec_.norm)}, DType::f32})});
+           {{spec::norm_partials(rows), spec_.width * norm_stats(spec_.norm)}, DType::f32})});
 }
 
 void Block::backward_attention(Pass& pass) const {
   const device::Range range(pass.stream, "attention backward");
   Stash& stash = pass.stash;
   const Tensor dx2 = stash[BlockSlot::dx2];
-  const int64_t tokens = dx2.rows();
+  const Tensor dx2_whole = tp_.whole(pass, dx2, stash[BlockSlot::dx2_whole]);
+  const int64_t rows = dx2.rows();
   const DType act = dx2.dtype;
   const Tensor dqkv = stash[BlockSlot::dqkv];
   {
     const device::Arena::Mark mark(pass.scratch);
-    const Tensor dout = pass.scratch.take({{tokens, spec_.heads * spec_.head_dim}, act});
+    const Tensor dout = pass.scratch.take({{dx2_whole.rows(), spec_.heads * spec_.head_dim}, act});
     linear_backward_input(
-        pass, {.dy = dx2, .weight = at(pass.params, BlockParam::out_weight), .dx = dout});
+        pass, {.dy = dx2_whole, .weight = at(pass.params, BlockParam::out_weight), .dx = dout});
     const base::TensorSpec workspace =
         spec::attention_workspace(backend_, spec::attention_shape(spec_, shape_, act));
     const Heads in = heads(pass);
@@ -186,9 +190,9 @@ void Block::backward_attention(Pass& pass) const {
   }
   if (spec_.rope) rotate_back(pass, dqkv);
   const device::Arena::Mark mark(pass.scratch);
-  const Tensor dh1 = pass.scratch.take({{tokens, spec_.width}, act});
-  linear_backward_input(pass,
-                        {.dy = dqkv, .weight = at(pass.params, BlockParam::qkv_weight), .dx = dh1});
+  const Tensor dh1 = pass.scratch.take({{rows, spec_.width}, act});
+  tp_.linear_backward_input(
+      pass, {.dy = dqkv, .weight = at(pass.params, BlockParam::qkv_weight), .dx = dh1});
   ops::norm_backward(
       pass.stream,
       {.kind = spec_.norm,
@@ -203,29 +207,32 @@ void Block::backward_attention(Pass& pass) const {
        .bias = at(pass.params, BlockParam::norm1_bias),
        .y = pass.remade(BlockSlot::h1),
        .partials = pass.scratch.take(
-           {{spec::norm_partials(tokens), spec_.width * norm_stats(spec_.norm)}, DType::f32})});
+           {{spec::norm_partials(rows), spec_.width * norm_stats(spec_.norm)}, DType::f32})});
 }
 
 void Block::backward_weight(Pass& pass) const {
   const device::Range range(pass.stream, "weight gradients");
   Stash& stash = pass.stash;
   const auto grad = [&pass](BlockParam param) { return at(pass.grads, param); };
-  linear_backward_weight(pass, {.dy = pass.dy,
+  linear_backward_weight(pass, {.dy = tp_.kept_whole(pass.dy, stash[BlockSlot::dy_whole]),
                                 .x = stash[BlockSlot::act],
                                 .weight_grad = grad(BlockParam::down_weight),
                                 .bias_grad = grad(BlockParam::down_bias)});
-  linear_backward_weight(pass, {.dy = stash[BlockSlot::dup],
-                                .x = stash[BlockSlot::h2],
-                                .weight_grad = grad(BlockParam::up_weight),
-                                .bias_grad = grad(BlockParam::up_bias)});
-  linear_backward_weight(pass, {.dy = stash[BlockSlot::dx2],
-                                .x = stash[BlockSlot::o],
-                                .weight_grad = grad(BlockParam::out_weight),
-                                .bias_grad = grad(BlockParam::out_bias)});
-  linear_backward_weight(pass, {.dy = stash[BlockSlot::dqkv],
-                                .x = stash[BlockSlot::h1],
-                                .weight_grad = grad(BlockParam::qkv_weight),
-                                .bias_grad = grad(BlockParam::qkv_bias)});
+  // Where a rank keeps its part of a norm's result, the rest is gathered again.
+  const auto column = [&](BlockSlot dy, BlockSlot x, BlockParam weight, BlockParam bias) {
+    const device::Arena::Mark mark(pass.scratch);
+    linear_backward_weight(pass, {.dy = stash[dy],
+                                  .x = tp_.whole(pass, stash[x]),
+                                  .weight_grad = grad(weight),
+                                  .bias_grad = grad(bias)});
+  };
+  column(BlockSlot::dup, BlockSlot::h2, BlockParam::up_weight, BlockParam::up_bias);
+  linear_backward_weight(pass,
+                         {.dy = tp_.kept_whole(stash[BlockSlot::dx2], stash[BlockSlot::dx2_whole]),
+                          .x = stash[BlockSlot::o],
+                          .weight_grad = grad(BlockParam::out_weight),
+                          .bias_grad = grad(BlockParam::out_bias)});
+  column(BlockSlot::dqkv, BlockSlot::h1, BlockParam::qkv_weight, BlockParam::qkv_bias);
 }
 
 void Block::rotate(Pass& pass, Tensor qkv) const {

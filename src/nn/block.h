@@ -3,6 +3,7 @@
 // operations are described in spec/block_facts.cpp, in the same order.
 #pragma once
 
+#include "nn/boundary.h"
 #include "nn/layer.h"
 
 namespace trireme::nn {
@@ -11,8 +12,9 @@ class Block final : public Layer {
  public:
   enum Phase : int { attention, mlp, phase_count };
 
-  Block(const spec::BlockSpec& spec, const spec::LocalShape& shape, const spec::Backend& backend)
-      : spec_(spec), shape_(shape), backend_(backend) {}
+  Block(const spec::BlockSpec& spec, const spec::LocalShape& shape, const spec::Backend& backend,
+        const Boundary& tp)
+      : spec_(spec::local_block(spec, shape.mesh)), shape_(shape), backend_(backend), tp_(tp) {}
 
   int phases() const override { return phase_count; }
   void forward(Pass&, int phase) const override;
@@ -35,9 +37,10 @@ class Block final : public Layer {
   Heads heads(Pass&) const;
   Heads split(Tensor fused) const;  // [T, (H + 2 G) K] -> q, k, v
 
-  spec::BlockSpec spec_;
+  spec::BlockSpec spec_;  // of what this rank has
   spec::LocalShape shape_;
   spec::Backend backend_;
+  Boundary tp_;
 };
 
 }  // namespace trireme::nn

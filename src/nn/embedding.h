@@ -3,13 +3,15 @@
 // spec/embedding_facts.cpp.
 #pragma once
 
+#include "nn/boundary.h"
 #include "nn/layer.h"
 
 namespace trireme::nn {
 
 class Embedding final : public Layer {
  public:
-  explicit Embedding(const spec::Backend& backend) : backend_(backend) {}
+  Embedding(const spec::EmbeddingSpec&, const spec::LocalShape&, const spec::Backend&,
+            const Boundary& tp);
 
   int phases() const override { return 1; }
   void forward(Pass&, int phase) const override;
@@ -17,7 +19,10 @@ class Embedding final : public Layer {
   void backward_weight(Pass&) const override;
 
  private:
+  spec::Range rows_;  // of the vocabulary, that are here
+  int64_t tokens_;
   spec::Backend backend_;
+  Boundary tp_;
 };
 
 }  // namespace trireme::nn

@@ -5,6 +5,7 @@
 
 #include "kernels/ops.h"
 #include "nn/linear.h"
+#include "nn/vocabulary.h"
 
 namespace trireme::nn {
 namespace {
@@ -29,66 +30,97 @@ Tensor at(std::span<const Tensor> tensors, HeadParam param) {
 
 }  // namespace
 
+Head::Head(const spec::HeadSpec& spec, const spec::LocalShape& shape, const spec::Backend& backend,
+           const Boundary& tp)
+    : spec_(spec),
+      padded_(spec::padded_vocab(spec.vocab, shape.mesh)),
+      tokens_(shape.tokens),
+      chunk_rows_(std::min(shape.tokens, shape.head_chunk_rows)),
+      backend_(backend),
+      tp_(tp) {
+  spec::Coord coord;
+  coord[spec::Axis::tp] = tp.rank();
+  columns_ = spec::local_vocab(spec.vocab, shape.mesh, coord);
+}
+
 void Head::forward(Pass& pass, int /*phase*/) const {
-  const int64_t tokens = pass.x.rows();
-  const int64_t step = std::min(tokens, chunk_rows_);
-  for (int64_t begin = 0; begin < tokens; begin += step) {
-    chunk(pass, begin, std::min(step, tokens - begin));
+  // Rows that are gathered and summed together: those of a chunk, or all where ranks have parts.
+  const int64_t stretch = tp_.parts_rows() ? tokens_ : chunk_rows_;
+  const int64_t parts = tokens_ / pass.x.rows();
+  for (int64_t begin = 0; begin < tokens_; begin += stretch) {
+    const device::Arena::Mark mark(pass.scratch);
+    const int64_t rows = std::min(stretch, tokens_ - begin);
+    const Tensor h = normed(pass, begin / parts, rows / parts);
+    Tensor out, dh;
+    if (!pass.evaluating) {
+      out = pass.stash[HeadSlot::dh].slice_rows(begin / parts, rows / parts);
+      dh = tp_.partial(pass, out, rows);
+    }
+    for (int64_t at = 0; at < rows; at += chunk_rows_) {
+      const int64_t n = std::min(chunk_rows_, rows - at);
+      chunk(pass, begin + at, h.slice_rows(at, n), dh ? dh.slice_rows(at, n) : Tensor{});
+    }
+    if (!pass.evaluating) tp_.sum(pass, dh, out);
   }
 }
 
-void Head::chunk(Pass& pass, int64_t begin, int64_t rows) const {
-  namespace ops = kernels::ops;
+Tensor Head::normed(Pass& pass, int64_t begin, int64_t rows) const {
+  const Tensor h = pass.scratch.take({{rows, spec_.width}, pass.x.dtype});
+  kernels::ops::norm_forward(pass.stream,
+                             {.kind = spec_.norm,
+                              .eps = spec_.norm_eps,
+                              .x = pass.x.slice_rows(begin, rows),
+                              .weight = at(pass.params, HeadParam::norm_weight),
+                              .bias = at(pass.params, HeadParam::norm_bias),
+                              .y = h,
+                              .stats = pass.stash[HeadSlot::stats].slice_rows(begin, rows)});
+  return tp_.whole(pass, h);
+}
+
+void Head::chunk(Pass& pass, int64_t begin, Tensor h, Tensor dh) const {
   const device::Arena::Mark mark(pass.scratch);
-  const base::DType act = pass.x.dtype;
-  const Tensor h = pass.scratch.take({{rows, spec_.width}, act});
-  const Tensor logits = pass.scratch.take(spec::logits_spec(backend_, rows, spec_.vocab, act))
-                            .slice_cols(0, spec_.vocab);
-  const Tensor ce_stats = pass.scratch.take({{rows, 3}, base::DType::f32});
-  const ConstTensor labels = pass.labels.slice_rows(begin, rows);
+  const int64_t rows = h.rows();
+  // The weight's padding is zero, and so are the logits of padded columns; the loss does not look
+  // at them, so that as gradients they are zero, too.
+  const Tensor all =
+      pass.scratch.take(spec::logits_spec(backend_, rows, padded_, h.dtype)).slice_cols(0, padded_);
+  const Tensor logits = all.slice_cols(0, columns_.end - columns_.begin);
+  const Tensor stats = pass.scratch.take({{rows, 3}, base::DType::f32});
   const Tensor weight = at(pass.params, HeadParam::weight);
 
-  ops::norm_forward(pass.stream, {.kind = spec_.norm,
-                                  .eps = spec_.norm_eps,
-                                  .x = pass.x.slice_rows(begin, rows),
-                                  .weight = at(pass.params, HeadParam::norm_weight),
-                                  .bias = at(pass.params, HeadParam::norm_bias),
-                                  .y = h,
-                                  .stats = pass.stash[HeadSlot::stats].slice_rows(begin, rows)});
-  linear_forward(pass, {.x = h, .weight = weight, .y = logits});
+  linear_forward(pass, {.x = h, .weight = weight, .y = all});
   if (pass.sink.logits) keep_logits(pass, logits, begin);
-  ops::cross_entropy(
-      pass.stream,
+  cross_entropy(
+      pass, tp_,
       {.logits = logits,
-       .labels = labels,
-       .stats = ce_stats,
+       .labels = pass.labels.slice_rows(begin, rows),
+       .stats = stats,
        .sums = pass.sink.sums,
        .token_losses =
            pass.sink.token_losses ? pass.sink.token_losses.slice_rows(begin, rows) : Tensor{},
-       .loss_only = pass.evaluating});
+       .loss_only = pass.evaluating},
+      columns_.begin);
   if (pass.evaluating) return;
-  linear_backward_input(
-      pass,
-      {.dy = logits, .weight = weight, .dx = pass.stash[HeadSlot::dh].slice_rows(begin, rows)});
+  linear_backward_input(pass, {.dy = all, .weight = weight, .dx = dh});
   linear_backward_weight(pass,
-                         {.dy = logits, .x = h, .weight_grad = at(pass.grads, HeadParam::weight)});
+                         {.dy = all, .x = h, .weight_grad = at(pass.grads, HeadParam::weight)});
 }
 
 void Head::backward_input(Pass& pass, int /*phase*/) const {
   const device::Arena::Mark mark(pass.scratch);
-  const int64_t tokens = pass.x.rows();
+  const int64_t rows = pass.x.rows();
   kernels::ops::norm_backward(
-      pass.stream, {.kind = spec_.norm,
-                    .dy = pass.stash[HeadSlot::dh],
-                    .x = pass.x,
-                    .stats = pass.stash[HeadSlot::stats],
-                    .weight = at(pass.params, HeadParam::norm_weight),
-                    .dx = pass.dx,
-                    .dweight = at(pass.grads, HeadParam::norm_weight),
-                    .dbias = at(pass.grads, HeadParam::norm_bias),
-                    .partials = pass.scratch.take(
-                        {{spec::norm_partials(tokens), spec_.width * norm_stats(spec_.norm)},
-                         base::DType::f32})});
+      pass.stream,
+      {.kind = spec_.norm,
+       .dy = pass.stash[HeadSlot::dh],
+       .x = pass.x,
+       .stats = pass.stash[HeadSlot::stats],
+       .weight = at(pass.params, HeadParam::norm_weight),
+       .dx = pass.dx,
+       .dweight = at(pass.grads, HeadParam::norm_weight),
+       .dbias = at(pass.grads, HeadParam::norm_bias),
+       .partials = pass.scratch.take(
+           {{spec::norm_partials(rows), spec_.width * norm_stats(spec_.norm)}, base::DType::f32})});
 }
 
 void Head::backward_weight(Pass& /*pass*/) const {}

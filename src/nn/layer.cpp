@@ -8,13 +8,14 @@
 namespace trireme::nn {
 
 std::unique_ptr<Layer> make_layer(const spec::LayerSpec& layer, const spec::LocalShape& shape,
-                                  const spec::Backend& backend) {
-  if (std::holds_alternative<spec::EmbeddingSpec>(layer))
-    return std::make_unique<Embedding>(backend);
-  if (const auto* block = std::get_if<spec::BlockSpec>(&layer)) {
-    return std::make_unique<Block>(*block, shape, backend);
+                                  const spec::Backend& backend, const Boundary& tp) {
+  if (const auto* embedding = std::get_if<spec::EmbeddingSpec>(&layer)) {
+    return std::make_unique<Embedding>(*embedding, shape, backend, tp);
   }
-  return std::make_unique<Head>(std::get<spec::HeadSpec>(layer), shape.head_chunk_rows, backend);
+  if (const auto* block = std::get_if<spec::BlockSpec>(&layer)) {
+    return std::make_unique<Block>(*block, shape, backend, tp);
+  }
+  return std::make_unique<Head>(std::get<spec::HeadSpec>(layer), shape, backend, tp);
 }
 
 }  // namespace trireme::nn

@@ -102,7 +102,11 @@ class Layer {
   virtual void backward_weight(Pass&) const = 0;
 };
 
+class Boundary;
+
+// What the rank at the boundary's place along tp computes of the layer. The boundary's group, if
+// any, must outlive it.
 std::unique_ptr<Layer> make_layer(const spec::LayerSpec&, const spec::LocalShape&,
-                                  const spec::Backend&);
+                                  const spec::Backend&, const Boundary&);
 
 }  // namespace trireme::nn

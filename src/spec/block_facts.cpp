@@ -1,10 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// A transformer block. Letters: T tokens, D width, H heads, G key/value heads, K head size, F
-// feed-forward width.
+// A transformer block. Letters: T tokens, R rows of the stream, D width, H heads, G key/value
+// heads, K head size, F feed-forward width; H, G and F are those of one rank.
 //
 //   h1 = norm1(x);  qkv = h1 Wqkv^T;  qk = rope(norm(q), norm(k));  o = attention;  x2 = o Wo^T + x
 //   h2 = norm2(x2);  up = h2 Wup^T;  act = swiglu(up) or gelu(up);                   y = act Wd^T +
 //   x2
+//
+// Along tp a rank has some heads and some of F: Wqkv and Wup are cut by rows, Wo and Wd by columns,
+// and x2 and y are sums over ranks; so are the gradients dh1 and dh2. Under sequence parallelism a
+// rank has R = T / tp rows of x, h1, x2, h2 and their gradients: h1 and h2 are gathered before the
+// products that read them (again in W), dy and dx2 once, in B.
 //
 // Without q/k norm the rotation is done in place and there is no qk slot. Gradients of norm weights
 // are made in B, by the same row that makes dx: their inputs are at hand there, and W would have to
@@ -23,22 +28,34 @@ using base::TensorSpec;
 struct Shapes {
   Shapes(const BlockSpec& s, const FactsInput& in)
       : T(in.shape.tokens),
+        R(in.shape.rows()),
         D(s.width),
         HK(s.heads * s.head_dim),
         N(s.qkv_width()),
         U(s.up_width()),
         F(s.ffn),
         stats(norm_stats(s.norm)),
+        ranks(in.shape.mesh[Axis::tp]),
+        parts_rows(in.shape.sequence_parallel),
         act(in.recipe.storage),
         grad(in.recipe.grad) {}
 
+  TensorSpec stream() const { return {{R, D}, act}; }
   TensorSpec row(int64_t width) const { return {{T, width}, act}; }
   TensorSpec f32(int64_t rows, int64_t cols) const { return {{rows, cols}, DType::f32}; }
   TensorSpec vec(int64_t n) const { return {{n}, act}; }
   TensorSpec dvec(int64_t n) const { return {{n}, grad}; }
 
-  int64_t T, D, HK, N, U, F, stats;
+  int64_t T, R, D, HK, N, U, F, stats;
+  int ranks;
+  bool parts_rows;
   DType act, grad;
+};
+
+// The operations of a phase, and the collectives between them.
+struct Work {
+  std::vector<OpCost> ops;
+  std::vector<CommCost> comm;
 };
 
 std::vector<Slot> block_slots(const BlockSpec& s, const Shapes& h) {
@@ -46,15 +63,15 @@ std::vector<Slot> block_slots(const BlockSpec& s, const Shapes& h) {
   const auto at = [&slots](BlockSlot slot) -> Slot& { return slots[static_cast<size_t>(slot)]; };
   const int64_t qk_width = (s.heads + s.kv_heads) * s.head_dim;
   const TensorSpec none{};
-  at(BlockSlot::x) = {.name = "x", .spec = h.row(h.D)};
-  at(BlockSlot::dy) = {.name = "dy", .spec = h.row(h.D), .life = Life::b_to_w};
-  at(BlockSlot::stats1) = {.name = "stats1", .spec = h.f32(h.T, h.stats)};
+  at(BlockSlot::x) = {.name = "x", .spec = h.stream()};
+  at(BlockSlot::dy) = {.name = "dy", .spec = h.stream(), .life = Life::b_to_w};
+  at(BlockSlot::stats1) = {.name = "stats1", .spec = h.f32(h.R, h.stats)};
   // Results of norms and of SwiGLU that only W reads.
   const auto remade = [](const char* name, const TensorSpec& spec) {
     return Slot{
         .name = name, .spec = spec, .life = Life::f_to_w, .recomputable = true, .remade = true};
   };
-  at(BlockSlot::h1) = remade("h1", h.row(h.D));
+  at(BlockSlot::h1) = remade("h1", h.stream());
   at(BlockSlot::qkv) = {.name = "qkv", .spec = h.row(h.N)};
   at(BlockSlot::qk) = {
       .name = "qk", .spec = s.qk_norm ? h.row(qk_width) : none, .recomputable = true};
@@ -62,14 +79,17 @@ std::vector<Slot> block_slots(const BlockSpec& s, const Shapes& h) {
                             .spec = s.qk_norm ? h.f32(h.T, s.heads + s.kv_heads) : none};
   at(BlockSlot::o) = {.name = "o", .spec = h.row(h.HK), .life = Life::f_to_w};
   at(BlockSlot::lse) = {.name = "lse", .spec = h.f32(s.heads, h.T)};
-  at(BlockSlot::x2) = {.name = "x2", .spec = h.row(h.D)};
-  at(BlockSlot::stats2) = {.name = "stats2", .spec = h.f32(h.T, h.stats)};
-  at(BlockSlot::h2) = remade("h2", h.row(h.D));
+  at(BlockSlot::x2) = {.name = "x2", .spec = h.stream()};
+  at(BlockSlot::stats2) = {.name = "stats2", .spec = h.f32(h.R, h.stats)};
+  at(BlockSlot::h2) = remade("h2", h.stream());
   at(BlockSlot::up) = {.name = "up", .spec = h.row(h.U)};
   at(BlockSlot::act) = remade("act", h.row(h.F));
   at(BlockSlot::dqkv) = {.name = "dqkv", .spec = h.row(h.N), .life = Life::b_to_w};
-  at(BlockSlot::dx2) = {.name = "dx2", .spec = h.row(h.D), .life = Life::b_to_w};
+  at(BlockSlot::dx2) = {.name = "dx2", .spec = h.stream(), .life = Life::b_to_w};
   at(BlockSlot::dup) = {.name = "dup", .spec = h.row(h.U), .life = Life::b_to_w};
+  const TensorSpec whole = h.parts_rows ? h.row(h.D) : none;
+  at(BlockSlot::dy_whole) = {.name = "dy_whole", .spec = whole, .life = Life::b_to_w};
+  at(BlockSlot::dx2_whole) = {.name = "dx2_whole", .spec = whole, .life = Life::b_to_w};
   // SwiGLU's backward is elementwise, so its result may overwrite its input. GELU's is the epilogue
   // of a GEMM, which makes nothing else.
   if (s.activation == Activation::swiglu) {
@@ -81,25 +101,31 @@ std::vector<Slot> block_slots(const BlockSpec& s, const Shapes& h) {
 }
 
 std::vector<ScratchSet> block_scratch(const BlockSpec& s, const Shapes& h, const FactsInput& in) {
-  const TensorSpec partials = h.f32(norm_partials(h.T), h.D * h.stats);
+  const TensorSpec partials = h.f32(norm_partials(h.R), h.D * h.stats);
   std::vector<ScratchSet> sets;
+  if (h.parts_rows) {
+    sets.push_back({"whole stream", {h.row(h.D)}, true});  // gathered, or before it is summed
+    sets.push_back({"whole gradient", {h.stream(), h.row(h.D)}});  // of the stream, beside its part
+  }
   if (s.activation == Activation::swiglu) sets.push_back({"mlp.dact", {h.row(h.F)}});
-  sets.push_back({"mlp.dh2", {h.row(h.D), partials}});
+  sets.push_back({"mlp.dh2", {h.stream(), partials}});
   sets.push_back(
       {"attention.do",
        {h.row(h.HK), attention_workspace(in.backend, attention_shape(s, in.shape, h.act))}});
   if (s.qk_norm) sets.push_back({"attention.qk_norm", {h.f32(norm_partials(h.T), 2 * s.head_dim)}});
-  sets.push_back({"attention.dh1", {h.row(h.D), partials}});
+  sets.push_back({"attention.dh1", {h.stream(), partials}});
   return sets;
 }
 
 // The forward operations that fill the slots for which `fills` is true, and y if `makes_y`.
 template <typename Fills>
-std::vector<OpCost> forward_ops(const BlockSpec& s, const FactsInput& in, const Shapes& h,
-                                bool makes_y, Fills fills) {
-  std::vector<OpCost> ops;
+Work forward_work(const BlockSpec& s, const FactsInput& in, const Shapes& h, bool makes_y,
+                  Fills fills) {
+  Work work;
+  std::vector<OpCost>& ops = work.ops;
+  const StreamComm comm(in, h.D);
   const TensorSpec none{};
-  const TensorSpec x = h.row(h.D), stats = h.f32(h.T, h.stats);
+  const TensorSpec x = h.stream(), stats = h.f32(h.R, h.stats);
   const TensorSpec bias = s.norm == NormKind::layer ? h.vec(h.D) : none;
   const TensorSpec ids{{h.T}, DType::i32};
   const auto norm = [&] {
@@ -107,6 +133,7 @@ std::vector<OpCost> forward_ops(const BlockSpec& s, const FactsInput& in, const 
   };
   if (fills(BlockSlot::h1)) norm();
   if (fills(BlockSlot::qkv)) {
+    comm.whole(work.comm);
     ops.push_back(gemm_cost({h.T, h.N, h.D, Layout::nt, h.act, h.act},
                             {s.has_qkv_bias() ? h.vec(h.N) : none}));
   }
@@ -127,13 +154,21 @@ std::vector<OpCost> forward_ops(const BlockSpec& s, const FactsInput& in, const 
                    .flops = 4 * pairs * static_cast<double>(h.HK),
                    .bytes = 2 * moved(h.row(h.HK)) + kv_bytes + moved(h.f32(s.heads, h.T))});
   }
-  const TensorSpec out_bias = s.linear_bias ? h.vec(h.D) : none;
-  if (fills(BlockSlot::x2)) {
-    ops.push_back(gemm_cost({h.T, h.D, h.HK, Layout::nt, h.act, h.act}, {out_bias, x}));
-  }
+  // A projection back to the stream. Of several ranks the first adds the bias and each the residual
+  // to its part of the rows, before the sum.
+  const auto project = [&](int64_t width) {
+    const TensorSpec out_bias = s.linear_bias ? h.vec(h.D) : none;
+    const TensorSpec part{{h.T / h.ranks, h.D}, h.act};
+    ops.push_back(gemm_cost({h.T, h.D, width, Layout::nt, h.act, h.act},
+                            {out_bias, h.ranks == 1 ? x : none}));
+    if (h.ranks > 1) ops.push_back(streaming(OpKind::accumulate, part, {part, part, part}));
+    comm.sum(work.comm);
+  };
+  if (fills(BlockSlot::x2)) project(h.HK);
   if (fills(BlockSlot::h2)) norm();
   const bool gelu = s.activation == Activation::gelu;
   if (fills(BlockSlot::up)) {
+    comm.whole(work.comm);
     // With GELU, d is act and the epilogue also writes up.
     ops.push_back(gemm_cost({h.T, h.U, h.D, Layout::nt, h.act, h.act},
                             {s.linear_bias ? h.vec(h.U) : none, gelu ? h.row(h.U) : none}));
@@ -143,28 +178,29 @@ std::vector<OpCost> forward_ops(const BlockSpec& s, const FactsInput& in, const 
   if (!gelu && fills(BlockSlot::act)) {
     ops.push_back(streaming(OpKind::swiglu_forward, h.row(h.F), {h.row(h.U), h.row(h.F)}));
   }
-  if (makes_y) {
-    ops.push_back(gemm_cost({h.T, h.D, h.F, Layout::nt, h.act, h.act}, {out_bias, x}));
-  }
-  return ops;
+  if (makes_y) project(h.F);
+  return work;
 }
 
 // `remakes` is true for slots that are written again on the way.
 template <typename Remakes>
-std::vector<OpCost> input_gradient_ops(const BlockSpec& s, const FactsInput& in, const Shapes& h,
-                                       Remakes remakes) {
-  std::vector<OpCost> ops;
+Work input_gradient_work(const BlockSpec& s, const FactsInput& in, const Shapes& h,
+                         Remakes remakes) {
+  Work work;
+  std::vector<OpCost>& ops = work.ops;
+  const StreamComm comm(in, h.D);
   const TensorSpec none{};
-  const TensorSpec x = h.row(h.D), ids{{h.T}, DType::i32};
+  const TensorSpec x = h.stream(), ids{{h.T}, DType::i32};
   const auto norm = [&](BlockSlot result) {
     const bool is_layer = s.norm == NormKind::layer;
     const TensorSpec dbias = is_layer ? h.dvec(h.D) : none;
     const TensorSpec y = remakes(result) ? x : none;
     const TensorSpec bias = remakes(result) && is_layer ? h.vec(h.D) : none;
     ops.push_back(streaming(OpKind::norm_backward, x,
-                            {x, x, h.f32(h.T, h.stats), h.vec(h.D), x, x, h.dvec(h.D), h.dvec(h.D),
+                            {x, x, h.f32(h.R, h.stats), h.vec(h.D), x, x, h.dvec(h.D), h.dvec(h.D),
                              dbias, dbias, bias, y}));
   };
+  comm.whole(work.comm);
   if (s.activation == Activation::swiglu) {
     ops.push_back(gemm_cost({h.T, h.F, h.D, Layout::nn, h.act, h.act}, {}));
     const TensorSpec y = remakes(BlockSlot::act) ? h.row(h.F) : none;
@@ -174,7 +210,9 @@ std::vector<OpCost> input_gradient_ops(const BlockSpec& s, const FactsInput& in,
     ops.push_back(gemm_cost({h.T, h.F, h.D, Layout::nn, h.act, h.act}, {h.row(h.F)}));
   }
   ops.push_back(gemm_cost({h.T, h.D, h.U, Layout::nn, h.act, h.act}, {}));
+  comm.sum(work.comm);
   norm(BlockSlot::h2);
+  comm.whole(work.comm);
   ops.push_back(gemm_cost({h.T, h.HK, h.D, Layout::nn, h.act, h.act}, {}));
   const double pairs = causal_pairs(in.shape.sequences, in.shape.seq_len);
   const int64_t kv_bytes = 4 * moved(h.row(s.kv_heads * s.head_dim));  // k, v, dk, dv
@@ -194,17 +232,23 @@ std::vector<OpCost> input_gradient_ops(const BlockSpec& s, const FactsInput& in,
                             {qk, qk, ids, norms ? qk : none, rstd, w, w, dw, dw, dw, dw}));
   }
   ops.push_back(gemm_cost({h.T, h.D, h.N, Layout::nn, h.act, h.act}, {}));
+  comm.sum(work.comm);
   norm(BlockSlot::h1);
-  return ops;
+  return work;
 }
 
-std::vector<OpCost> weight_gradient_ops(const BlockSpec& s, const Shapes& h) {
-  const auto wgrad = [&h](int64_t out, int64_t in, bool bias) {
+Work weight_gradient_work(const BlockSpec& s, const FactsInput& in, const Shapes& h) {
+  const auto wgrad = [&h](int64_t out, int64_t width, bool bias) {
     const TensorSpec sum = bias ? h.dvec(out) : TensorSpec{};
-    return gemm_cost({out, in, h.T, Layout::tn, h.act, h.grad, true}, {sum, sum});
+    return gemm_cost({out, width, h.T, Layout::tn, h.act, h.grad, true}, {sum, sum});
   };
-  return {wgrad(h.D, h.F, s.linear_bias), wgrad(h.U, h.D, s.linear_bias),
-          wgrad(h.D, h.HK, s.linear_bias), wgrad(h.N, h.D, s.has_qkv_bias())};
+  Work work{{wgrad(h.D, h.F, s.linear_bias), wgrad(h.U, h.D, s.linear_bias),
+             wgrad(h.D, h.HK, s.linear_bias), wgrad(h.N, h.D, s.has_qkv_bias())},
+            {}};
+  const StreamComm comm(in, h.D);
+  comm.whole(work.comm);  // h2
+  comm.whole(work.comm);  // h1
+  return work;
 }
 
 }  // namespace
@@ -239,6 +283,15 @@ std::vector<Param> block_params(const BlockSpec& s, const ModelSpec& model, int 
   set(BlockParam::down_weight, "down.weight", {s.width, s.ffn}, Init::normal, residual_std);
   if (s.linear_bias) set(BlockParam::down_bias, "down.bias", {s.width}, Init::zeros);
 
+  for (const BlockParam p : {BlockParam::norm1_weight, BlockParam::norm1_bias,
+                             BlockParam::norm2_weight, BlockParam::norm2_bias}) {
+    params[static_cast<size_t>(p)].is_by_rows = true;
+  }
+  // A rank sees the heads that it has.
+  for (const BlockParam p : {BlockParam::q_norm, BlockParam::k_norm}) {
+    params[static_cast<size_t>(p)].shard.grad_sum.push_back(Axis::tp);
+  }
+
   // Column-parallel projections are cut by output rows, inside each segment; row-parallel ones by
   // input columns.
   const auto cut = [&params](BlockParam p, int dim, std::vector<int64_t> segments) {
@@ -257,22 +310,27 @@ std::vector<Param> block_params(const BlockSpec& s, const ModelSpec& model, int 
   return params;
 }
 
-Facts block_facts(const BlockSpec& s, const FactsInput& in) {
+Facts block_facts(const BlockSpec& block, const FactsInput& in) {
+  const BlockSpec s = local_block(block, in.shape.mesh);
   const Shapes h(s, in);
   Facts f;
-  f.params = block_params(s, in.model, in.layer);
+  f.params = block_params(block, in.model, in.layer);
   f.stash = block_slots(s, h);
   f.scratch = block_scratch(s, h, in);
-  f.f = forward_ops(s, in, h, true, [](BlockSlot) { return true; });
   const auto has_fate = [&](Fate fate) {
     return [&f, &in, fate](BlockSlot slot) {
       const auto index = static_cast<int>(slot);
       return fate_of(f.stash[static_cast<size_t>(index)], index, in.recompute) == fate;
     };
   };
-  f.b = input_gradient_ops(s, in, h, has_fate(Fate::remade));
-  f.w = weight_gradient_ops(s, h);
-  f.r = forward_ops(s, in, h, false, has_fate(Fate::refilled));
+  const auto keep = [](std::vector<OpCost>& ops, std::vector<CommCost>& comm, Work work) {
+    ops = std::move(work.ops);
+    comm = std::move(work.comm);
+  };
+  keep(f.f, f.f_comm, forward_work(s, in, h, true, [](BlockSlot) { return true; }));
+  keep(f.b, f.b_comm, input_gradient_work(s, in, h, has_fate(Fate::remade)));
+  keep(f.w, f.w_comm, weight_gradient_work(s, in, h));
+  keep(f.r, f.r_comm, forward_work(s, in, h, false, has_fate(Fate::refilled)));
   return f;
 }
 

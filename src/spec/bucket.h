@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // The parameters of one layer as one flat vector: what is gathered, reduced and updated together.
 // Parameters, gradients, master weights and moments all use the same element offsets. Parameters
-// with weight decay come first, so an optimizer sees at most two flat ranges per bucket.
+// with weight decay come first, so an optimizer sees at most two flat ranges per bucket; among each
+// of the two, those that are cut along tp.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -21,6 +23,11 @@ struct BucketEntry {
 struct BucketLayout {
   std::vector<BucketEntry> entries;
   int64_t decayed = 0;  // elements [0, decayed) have weight decay
+  // Of parameters that are cut along tp: with weight decay, and without.
+  std::array<Range, 2> cut;
+  // Of those that all ranks along tp have: gradients by rows (Param::is_by_rows), and after them
+  // such as are partial sums in any case.
+  Range by_rows, partial;
   // With padding: each entry to the shard grain, the whole to as many grains for each of the dp *
   // zero ranks that share it.
   int64_t elements = 0;

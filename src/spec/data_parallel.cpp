@@ -5,6 +5,7 @@
 
 #include "base/check.h"
 #include "spec/sum_tree.h"
+#include "spec/tensor_parallel.h"
 
 namespace trireme::spec {
 namespace {
@@ -134,7 +135,9 @@ DataBuffers data_buffers(const Plan& plan, std::span<const BucketLayout> buckets
     const int64_t wanted = parts * (largest / ranks) * base::size_of(sums);
     all.received = {{std::max(parts * least_bytes_a_part, std::min(wanted, most_received_bytes))},
                     base::DType::u8};
-    all.step_sums = {{ranks, step_sums_bytes}, base::DType::u8};
+  }
+  if (const int64_t closing = ranks * plan.mesh[Axis::tp]; closing > 1) {
+    all.step_sums = {{closing, step_sums_bytes}, base::DType::u8};
   }
   if (sums != plan.recipe.grad) all.rounded = {{largest}, sums};
   if (plan.zero.grads) {
@@ -202,8 +205,23 @@ TrafficTable predict_traffic(const ModelSpec& model, const Plan& plan, const Coo
                                               : 0;
     sum.gather_params += gathers * (zero - 1) * (param_bytes / zero);
   }
-  sum.step_sums = (ranks - 1) * step_sums_bytes;
+  sum.step_sums = (ranks * plan.mesh[Axis::tp] - 1) * step_sums_bytes;
+  const TensorTraffic tensor = predict_tensor_traffic(model, plan);
+  sum.tp_forward = tensor.forward;
+  sum.tp_backward = tensor.backward;
+  sum.tp_grads = tensor.grads;
   return sum;
+}
+
+TrafficTable operator+(const TrafficTable& a, const TrafficTable& b) {
+  return {.reduce_grads = a.reduce_grads + b.reduce_grads,
+          .gather_grads = a.gather_grads + b.gather_grads,
+          .gather_params = a.gather_params + b.gather_params,
+          .step_sums = a.step_sums + b.step_sums,
+          .tp_forward = a.tp_forward + b.tp_forward,
+          .tp_backward = a.tp_backward + b.tp_backward,
+          .tp_grads = a.tp_grads + b.tp_grads,
+          .other = a.other + b.other};
 }
 
 }  // namespace trireme::spec

@@ -98,11 +98,18 @@ struct TrafficTable {
   int64_t gather_grads = 0;   // sums to the ranks that update the same parameters
   int64_t gather_params = 0;  // parameters to the ranks that compute with them
   int64_t step_sums = 0;      // loss, tokens, squares
+  int64_t tp_forward = 0;     // activations along tp, and their gradients
+  int64_t tp_backward = 0;    //   with what recompute sends
+  int64_t tp_grads = 0;       // gradients of parameters that all ranks along tp have
   int64_t other = 0;          // outside of steps: reading and writing weights by name
   bool operator==(const TrafficTable&) const = default;
 
-  int64_t total() const { return reduce_grads + gather_grads + gather_params + step_sums + other; }
+  int64_t total() const {
+    return reduce_grads + gather_grads + gather_params + step_sums + tp_forward + tp_backward +
+           tp_grads + other;
+  }
 };
+TrafficTable operator+(const TrafficTable&, const TrafficTable&);
 TrafficTable predict_traffic(const ModelSpec&, const Plan&, const Coord&);
 
 }  // namespace trireme::spec

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The embedding: y = tokens' rows (+ positions' rows). It has no input, hence no B; its W scatters
-// dy into the tables.
+// dy into the tables. Along tp a rank has some rows of the vocabulary: it finds zero for the other
+// tokens, the first one adds the positions, and y is the sum over ranks.
 #include "spec/facts_internal.h"
 
 namespace trireme::spec::internal {
@@ -9,7 +10,7 @@ std::vector<Param> embedding_params(const EmbeddingSpec& s, const ModelSpec& mod
   std::vector<Param> params(static_cast<size_t>(EmbeddingParam::count));
   params[static_cast<size_t>(EmbeddingParam::tokens)] =
       make_param("embedding.tokens", {s.vocab, s.width}, Init::normal, model.init_std);
-  params[static_cast<size_t>(EmbeddingParam::tokens)].shard.cuts = {{Axis::tp, 0, {s.vocab}}};
+  params[static_cast<size_t>(EmbeddingParam::tokens)].shard.cuts = {vocab_cut(s.vocab)};
   if (s.positions > 0) {
     params[static_cast<size_t>(EmbeddingParam::positions)] =
         make_param("embedding.positions", {s.positions, s.width}, Init::normal, model.init_std);
@@ -30,8 +31,14 @@ Facts embedding_facts(const EmbeddingSpec& s, const FactsInput& in) {
   f.params = embedding_params(s, in.model);
   f.stash.resize(static_cast<size_t>(EmbeddingSlot::count));
   f.stash[slot_x] = {.name = "x", .spec = {}};
-  f.stash[slot_dy] = {.name = "dy", .spec = y, .life = Life::b_to_w};
-  f.scratch = {{"embedding.sort", {embedding_workspace(in.backend, tokens, s.width)}}};
+  f.stash[slot_dy] = {
+      .name = "dy", .spec = {{in.shape.rows(), s.width}, y.dtype}, .life = Life::b_to_w};
+  const base::TensorSpec whole = in.shape.sequence_parallel ? y : none;
+  f.scratch = {{"embedding.sum", {whole}, true},
+               {"embedding.sort", {whole, embedding_workspace(in.backend, tokens, s.width)}}};
+  const StreamComm comm(in, s.width);
+  comm.sum(f.f_comm);
+  comm.whole(f.w_comm);
   f.f = {streaming(OpKind::embedding_forward, y, {ids, positions, y, y, learned ? y : none})};
   f.w = {streaming(OpKind::embedding_backward, y,
                    {ids, positions, y, rows_of_grad, rows_of_grad, learned ? rows_of_grad : none,

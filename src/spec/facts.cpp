@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "spec/facts.h"
 
+#include <algorithm>
 #include <array>
 
 #include "base/check.h"
@@ -24,7 +25,7 @@ const LayerSpec& layer_of(const ModelSpec& model, int layer) {
 }
 
 void check_supported(const LocalShape& shape) {
-  for (const Axis axis : {Axis::cp, Axis::tp, Axis::ep, Axis::etp}) {
+  for (const Axis axis : {Axis::cp, Axis::ep, Axis::etp}) {
     if (shape.mesh[axis] != 1) {
       throw base::ConfigError(fmt::format("{} = {}: this build cuts no layer along {}; use 1",
                                           name_of(axis), shape.mesh[axis], name_of(axis)));
@@ -33,6 +34,11 @@ void check_supported(const LocalShape& shape) {
   TRIREME_CHECK(shape.tokens == shape.sequences * shape.seq_len && shape.tokens > 0,
                 "{} tokens in {} sequences of {}", shape.tokens, shape.sequences, shape.seq_len);
   TRIREME_CHECK(shape.head_chunk_rows > 0, "head_chunk_rows {}", shape.head_chunk_rows);
+  if (shape.sequence_parallel && shape.tokens % shape.mesh[Axis::tp] != 0) {
+    throw base::ConfigError(fmt::format(
+        "{} tokens in a micro-batch do not divide by tp = {}, which sequence parallelism needs",
+        shape.tokens, shape.mesh[Axis::tp]));
+  }
 }
 
 }  // namespace
@@ -58,6 +64,12 @@ bool is_kept(const Slot& slot, int index, Recompute recompute) {
 Fate fate_of(const Slot& slot, int index, Recompute recompute) {
   if (slot.life == Life::b_to_w || is_kept(slot, index, recompute)) return Fate::kept;
   return slot.remade && recompute == Recompute::selective ? Fate::remade : Fate::refilled;
+}
+
+bool is_partial_along_tp(const Param& param, bool sequence_parallel) {
+  const std::vector<Axis>& axes = param.shard.grad_sum;
+  return std::find(axes.begin(), axes.end(), Axis::tp) != axes.end() ||
+         (param.is_by_rows && sequence_parallel);
 }
 
 int64_t bytes_of(const ScratchSet& set) {
@@ -89,6 +101,34 @@ Facts facts(const ModelSpec& model, int layer, const LocalShape& shape, const Re
                           [&](const BlockSpec& s) { return internal::block_facts(s, in); },
                           [&](const HeadSpec& s) { return internal::head_facts(s, in); }},
                     layer_of(model, layer));
+}
+
+BlockSpec local_block(const BlockSpec& block, const Sizes& sizes) {
+  const int tp = sizes[Axis::tp];
+  BlockSpec local = block;
+  for (int64_t* part : {&local.heads, &local.kv_heads, &local.ffn}) {
+    if (*part % tp != 0) {
+      throw base::ConfigError(
+          fmt::format("heads = {}, kv_heads = {}, ffn = {}: each must divide by tp = {}",
+                      block.heads, block.kv_heads, block.ffn, tp));
+    }
+    *part /= tp;
+  }
+  return local;
+}
+
+Range local_vocab(int64_t vocab, const Sizes& sizes, const Coord& coord) {
+  return local_range(internal::vocab_cut(vocab), vocab, sizes, coord);
+}
+
+int64_t padded_vocab(int64_t vocab, const Sizes& sizes) {
+  return local_shape({.name = "vocabulary",
+                      .shape = {vocab},
+                      .cuts = {internal::vocab_cut(vocab)},
+                      .grad_sum = {},
+                      .stages = {}},
+                     sizes)
+      .front();
 }
 
 AttentionShape attention_shape(const BlockSpec& block, const LocalShape& shape, base::DType dtype) {
@@ -127,6 +167,26 @@ Param make_param(std::string name, std::vector<int64_t> shape, Init init, float 
                  .grad_sum = {Axis::dp, Axis::zero, Axis::cp},
                  .stages = {}};
   return param;
+}
+
+Cut vocab_cut(int64_t vocab) { return {Axis::tp, 0, {vocab}, vocab_grain}; }
+
+StreamComm::StreamComm(const FactsInput& in, int64_t stream_width)
+    : ranks(in.shape.mesh[Axis::tp]),
+      parts_rows(in.shape.sequence_parallel),
+      tokens(in.shape.tokens),
+      width(stream_width),
+      dtype(in.recipe.storage) {}
+
+void StreamComm::whole(std::vector<CommCost>& costs) const {
+  if (ranks == 1 || !parts_rows) return;
+  costs.push_back({CommKind::all_gather, Axis::tp, tokens * width, dtype});
+}
+
+void StreamComm::sum(std::vector<CommCost>& costs, int64_t rows) const {
+  if (ranks == 1) return;
+  const CommKind kind = parts_rows ? CommKind::reduce_scatter : CommKind::all_reduce;
+  costs.push_back({kind, Axis::tp, rows * width, dtype});
 }
 
 int64_t moved(const base::TensorSpec& spec) {

@@ -11,6 +11,7 @@
 
 #include "base/shape.h"
 #include "spec/axes.h"
+#include "spec/comm_cost.h"
 #include "spec/model.h"
 #include "spec/op_cost.h"
 #include "spec/op_shapes.h"
@@ -29,7 +30,12 @@ struct Param {
   bool decays = false;  // weight decay: matrices yes; norms and biases no
   bool tied_copy =
       false;  // the head's use of the embedding table: a gradient accumulator of its own, no state
+  bool is_by_rows = false;  // its gradient is a sum over the rows of the stream that a rank has:
+                            // all of them, except under sequence parallelism
 };
+
+// Is the gradient that a rank makes along tp a part of the sum?
+bool is_partial_along_tp(const Param&, bool sequence_parallel);
 
 // "embedding", "blocks.3", "head": the prefix of its parameters' names.
 std::string name_of_layer(const ModelSpec&, int layer);
@@ -100,6 +106,8 @@ enum class BlockSlot : int {
   dqkv,
   dx2,
   dup,
+  dy_whole,  // all rows of dy and dx2, where a rank has its part of them
+  dx2_whole,
   count
 };
 enum class HeadSlot : int { x, dy, stats, dh, count };
@@ -129,29 +137,42 @@ int64_t bytes_of(const ScratchSet&);
 
 // What a rank's share of a micro-batch looks like.
 struct LocalShape {
-  int64_t tokens = 0;  // sequences * seq_len
+  int64_t tokens = 0;  // sequences * seq_len, the same on all ranks along tp
   int64_t sequences = 1;
   int64_t seq_len = 0;
   int64_t head_chunk_rows = 0;  // rows of logits that exist at one time
   bool has_documents = false;   // sequences may be cut further
   Sizes mesh;
+  bool sequence_parallel = false;  // of the stream between layers a rank has 1 / tp of the rows
   bool operator==(const LocalShape&) const = default;
+
+  // Of the stream between layers.
+  int64_t rows() const { return sequence_parallel ? tokens / mesh[Axis::tp] : tokens; }
 };
 
+// Of a rank with coordinate 0 along tp; the others do no more.
 struct Facts {
   std::vector<Param> params;
   std::vector<Slot> stash;
   std::vector<ScratchSet> scratch;
   std::vector<OpCost> f, b, w;
   std::vector<OpCost> r;  // what refills the dropped slots under the given policy
+  // Collectives among ranks along tp, in order.
+  std::vector<CommCost> f_comm, b_comm, w_comm, r_comm;
 };
 
-// REQUIRES: 0 <= layer < model.layers.size(). The mesh must be 1 on every axis that cuts layers
-// until those are built; anything else throws ConfigError.
+// REQUIRES: 0 <= layer < model.layers.size(). Layers can be cut along tp; a mesh with more than one
+// rank along another axis that cuts layers, or sizes that do not divide by tp, throw ConfigError.
 Facts facts(const ModelSpec&, int layer, const LocalShape&, const Recipe&, Recompute,
             const Backend&);
 
-// How a block's attention sees a micro-batch.
+// What a rank has of a block: heads and feed-forward width are its share along tp.
+BlockSpec local_block(const BlockSpec&, const Sizes&);
+// The rows of the vocabulary that a rank has, without padding, and with it.
+Range local_vocab(int64_t vocab, const Sizes&, const Coord&);
+int64_t padded_vocab(int64_t vocab, const Sizes&);
+
+// How a block's attention sees a micro-batch. REQUIRES: a local block.
 AttentionShape attention_shape(const BlockSpec&, const LocalShape&, base::DType);
 
 // Rows of logits in scratch: starting at multiples of the back end's grain.

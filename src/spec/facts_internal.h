@@ -30,6 +30,24 @@ std::vector<Param> head_params(const HeadSpec&, const ModelSpec&);
 // layer does not have.
 Param make_param(std::string name, std::vector<int64_t> shape, Init init, float init_std);
 
+// A cut of the rows of the vocabulary.
+Cut vocab_cut(int64_t vocab);
+
+// Collectives along tp: every rank's part of the rows of the stream becomes all rows, and partial
+// sums of all rows become each rank's part of their sum. On one rank there are none.
+struct StreamComm {
+  explicit StreamComm(const FactsInput&, int64_t width);
+
+  void whole(std::vector<CommCost>&) const;
+  void sum(std::vector<CommCost>&, int64_t rows) const;
+  void sum(std::vector<CommCost>& costs) const { sum(costs, tokens); }
+
+  int ranks;
+  bool parts_rows;
+  int64_t tokens, width;
+  base::DType dtype;
+};
+
 // Bytes of a tensor without rounding: what an operation moves.
 int64_t moved(const base::TensorSpec&);
 int64_t moved(std::initializer_list<base::TensorSpec>);

@@ -8,7 +8,7 @@
 namespace trireme::spec {
 
 std::string_view name_of(OpKind kind) {
-  constexpr std::array<std::string_view, 23> names = {"gemm",
+  constexpr std::array<std::string_view, 24> names = {"gemm",
                                                       "embedding_forward",
                                                       "embedding_backward",
                                                       "norm_forward",
@@ -22,6 +22,7 @@ std::string_view name_of(OpKind kind) {
                                                       "gelu_forward",
                                                       "cross_entropy_stats",
                                                       "cross_entropy_grad",
+                                                      "cross_entropy_merge",
                                                       "cross_entropy",
                                                       "fill",
                                                       "copy",

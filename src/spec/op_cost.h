@@ -33,6 +33,7 @@ enum class OpKind : uint8_t {
   gelu_forward,
   cross_entropy_stats,
   cross_entropy_grad,
+  cross_entropy_merge,
   cross_entropy,
   fill,
   copy,

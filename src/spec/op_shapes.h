@@ -25,12 +25,16 @@ constexpr int64_t norm_partials(int64_t rows) {
 // gradient norm adds up blocks of this size. 128 bf16 elements are one grain of memory.
 constexpr int64_t shard_grain_elements = 128;
 
+// A rank's rows of the vocabulary are padded to a multiple of this: 16 bytes of bf16, without which
+// matrix products with that dimension are slow.
+constexpr int64_t vocab_grain = 8;
+
 // Sorted tokens whose gradients embedding_backward of the cuda back end sums in one go.
 constexpr int64_t embedding_block = 32;
 
 // Device memory that closing a step needs: kernels::StepSums and kernels::StepState.
-constexpr int64_t step_sums_bytes = 88;
-constexpr int64_t step_state_bytes = 80;
+constexpr int64_t step_sums_bytes = 104;
+constexpr int64_t step_state_bytes = 96;
 
 // What a kernel table needs beyond its operands.
 struct Backend {

@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "spec/data_parallel.h"
 #include "spec/predict.h"
+#include "spec/tensor_parallel.h"
 
 namespace trireme::spec {
 namespace {
@@ -36,12 +37,6 @@ constexpr int most_workers = 1 << 16;
 constexpr int most_microbatches = 1 << 20;
 
 using Demand = std::function<void(bool holds, std::string rule)>;
-
-// The multiples of `unit` on both sides of `value`.
-std::string nearest_multiples(int64_t value, int64_t unit) {
-  const int64_t below = value / unit * unit;
-  return below < unit ? fmt::format("{}", unit) : fmt::format("{} or {}", below, below + unit);
-}
 
 // Is every micro-batch through its backward before the next begins, in order?
 bool runs_one_at_a_time(const std::vector<schedule::Action>& program) {
@@ -117,13 +112,19 @@ void check_data_axes(const Plan& plan, const Demand& demand) {
 
 }  // namespace
 
+std::string nearest_multiples(int64_t value, int64_t unit) {
+  const int64_t below = value / unit * unit;
+  return below < unit ? fmt::format("{}", unit) : fmt::format("{} or {}", below, below + unit);
+}
+
 LocalShape local_shape_of(const Plan& plan) {
   return {.tokens = plan.microbatch_tokens(),
           .sequences = plan.microbatch_sequences,
           .seq_len = plan.seq_len,
           .head_chunk_rows = plan.head_chunk_rows,
           .has_documents = plan.document_mask,
-          .mesh = plan.mesh};
+          .mesh = plan.mesh,
+          .sequence_parallel = plan.sequence_parallel};
 }
 
 LayerRange layers_of_stage(const ModelSpec& model, const Plan& plan, int stage) {
@@ -161,11 +162,12 @@ Plan parallel_plan(const ModelSpec& model, const OneRankOptions& options, const 
   plan.document_mask = options.document_mask;
   plan.recompute.assign(model.layers.size(), options.recompute);
   plan.recompute.front() = plan.recompute.back() = Recompute::none;
-  plan.head_chunk_rows = options.head_chunk_rows != 0 ? options.head_chunk_rows
-                         : !tokens_fit(plan)
-                             ? 1  // refused below
-                             : default_head_chunk(backend, plan.recipe.storage, vocab_of(model),
-                                                  plan.microbatch_tokens());
+  plan.head_chunk_rows =
+      options.head_chunk_rows != 0 ? options.head_chunk_rows
+      : !tokens_fit(plan)
+          ? 1  // refused below
+          : default_head_chunk(backend, plan.recipe.storage,
+                               vocab_of(model) / std::max(split.tp, 1), plan.microbatch_tokens());
   if (options.microbatches < 1) {
     throw base::ConfigError(fmt::format("{} micro-batches: at least 1", options.microbatches));
   }
@@ -189,13 +191,13 @@ void check_plan(const ModelSpec& model, const Plan& plan) {
     if (!holds) broken += "\n  " + rule;
   };
   const auto layers = static_cast<int>(model.layers.size());
-  for (const Axis axis : {Axis::pp, Axis::cp, Axis::tp, Axis::ezero, Axis::ep, Axis::etp}) {
+  for (const Axis axis : {Axis::pp, Axis::cp, Axis::ezero, Axis::ep, Axis::etp}) {
     demand(plan.mesh[axis] == 1, fmt::format("{} = {}: this build does not cut it; use 1",
                                              name_of(axis), plan.mesh[axis]));
   }
   check_data_axes(plan, demand);
   demand(plan.context == Context::none, "context parallelism needs cp > 1");
-  demand(!plan.sequence_parallel, "sequence parallelism needs tp > 1");
+  check_tensor_axis(model, plan, [&](const std::string& rule) { demand(false, rule); });
   demand(plan.optimizer.name == "adamw",
          fmt::format("optimizer '{}': this build has adamw", plan.optimizer.name));
   demand(plan.optimizer == OptimizerTypes{.name = plan.optimizer.name},

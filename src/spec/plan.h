@@ -138,8 +138,10 @@ struct SplitOptions {
   bool prefetch_after = false;
 };
 // The same for dp * zero * tp ranks. `microbatches` of the first options are those of one worker.
-Plan parallel_plan(const ModelSpec&, const OneRankOptions&, const SplitOptions&,
-                        const Backend&);
+Plan parallel_plan(const ModelSpec&, const OneRankOptions&, const SplitOptions&, const Backend&);
+
+// "8", or "8 or 16": the multiples of `unit` on both sides of `value`, for messages.
+std::string nearest_multiples(int64_t value, int64_t unit);
 
 // Throws ConfigError that lists every rule that model and plan break together.
 void check_plan(const ModelSpec&, const Plan&);

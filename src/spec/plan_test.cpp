@@ -72,11 +72,11 @@ TEST(PlanTest, json_with_a_wrong_key_is_refused_by_name) {
 TEST(PlanTest, all_broken_rules_are_reported_at_once) {
   const ModelSpec model = small_model();
   Plan plan = small_plan(model);
-  plan.mesh[Axis::tp] = 2;
+  plan.mesh[Axis::cp] = 2;
   plan.seq_len = 65;
   plan.recompute[0] = Recompute::full;
   const std::string message = message_of([&] { check_plan(model, plan); });
-  EXPECT_NE(message.find("tp = 2"), std::string::npos) << message;
+  EXPECT_NE(message.find("cp = 2"), std::string::npos) << message;
   EXPECT_NE(message.find("seq_len = 65: from 1 to the model's 64"), std::string::npos);
   EXPECT_NE(message.find("layer 0: only blocks can be recomputed"), std::string::npos);
 }

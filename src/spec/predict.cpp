@@ -7,6 +7,7 @@
 #include "spec/bucket.h"
 #include "spec/data_parallel.h"
 #include "spec/stash_layout.h"
+#include "spec/tensor_parallel.h"
 
 namespace trireme::spec {
 namespace {
@@ -66,6 +67,8 @@ StashLayout stash_layout_of_stage(const ModelSpec& model, const Plan& plan, int 
                        .is_inference = plan.inference});
 }
 
+base::TensorSpec sample_hash_spec() { return {{sizeof(uint64_t)}, base::DType::u8}; }
+
 base::TensorSpec token_losses_spec(const LocalShape& shape) {
   return {{shape.tokens}, base::DType::f32};
 }
@@ -85,6 +88,7 @@ MemoryTable predict_memory(const ModelSpec& model, const Plan& plan, const Backe
     }
   }
   sum.comm += bytes_of(data_buffers(plan, buckets, is_tied(model)));
+  sum.comm += base::bytes_of(tensor_buffer(model, plan));
   sum.scratch += base::bytes_of(stream_workspace_spec(backend));
   sum.params += base::bytes_of(rope_table_spec(model, shape.seq_len));
   sum.optim += base::bytes_of({{step_sums_bytes}, base::DType::u8});
@@ -101,6 +105,7 @@ MemoryTable predict_memory(const ModelSpec& model, const Plan& plan, const Backe
     // Twice: the batch that is read, and the next one, which arrives meanwhile.
     sum.staging += 2 * plan.schedule.microbatches * base::bytes_of(spec);
   }
+  sum.staging += 2 * base::bytes_of(sample_hash_spec());
   sum.staging += base::bytes_of(token_losses_spec(shape));
   return sum;
 }
@@ -122,8 +127,8 @@ Prediction predict(const ModelSpec& model, const Plan& plan, const Backend& back
     prediction.model_flops += once;
     prediction.hardware_flops += once + again;
   }
-  const double replicas =
-      static_cast<double>(plan.schedule.microbatches) * plan.mesh[Axis::dp] * plan.mesh[Axis::zero];
+  const double replicas = static_cast<double>(plan.schedule.microbatches) * plan.mesh[Axis::dp] *
+                          plan.mesh[Axis::zero] * plan.mesh[Axis::tp];
   prediction.model_flops *= replicas;
   prediction.hardware_flops *= replicas;
   return prediction;

@@ -26,6 +26,8 @@ Prediction predict(const ModelSpec&, const Plan&, const Backend&);
 // Device tensors that one micro-batch of input takes: tokens, labels, positions, and the sequence
 // offsets, of which there may be as many as tokens (one document per token) plus one.
 std::vector<base::TensorSpec> input_specs(const LocalShape&);
+// The sum of hashes of a step's samples, as bytes.
+base::TensorSpec sample_hash_spec();
 // Losses of single tokens, for evaluation.
 base::TensorSpec token_losses_spec(const LocalShape&);
 

@@ -10,6 +10,7 @@
 
 #include "base/check.h"
 #include "base/error.h"
+#include "base/shape.h"
 
 namespace trireme::spec {
 namespace {
@@ -22,7 +23,7 @@ struct Strip {
 
 // A compute copy, and where its indices lie in the whole parameter.
 struct ComputeCopy {
-  std::vector<std::vector<Strip>> strips;  // by dimension, ascending, none empty
+  std::vector<std::vector<Strip>> strips;  // by dimension, ascending, none empty; then padding
   std::vector<int64_t> row_elements;       // by dimension: elements under one index of it
   size_t one_box_from = 0;                 // from this dimension on there is one strip each
 };
@@ -35,7 +36,9 @@ std::vector<Strip> strips_of(const Cut& cut, int64_t extent, const Sizes& sizes,
 ComputeCopy compute_copy(const ShardSpec& spec, const Sizes& sizes, const Coord& coord);
 void cover(const ComputeCopy& copy, size_t dim, Range flat, Piece& at, std::vector<Piece>& out);
 void emit_rows(const ComputeCopy& copy, size_t dim, Range rows, Piece& at, std::vector<Piece>& out);
+int64_t end_of(const std::vector<Strip>& strips);
 
+int64_t share_of(int64_t extent, int parts);
 int64_t product(const std::vector<int64_t>& values);
 std::string grouped(int64_t value);
 
@@ -48,6 +51,10 @@ std::vector<int64_t> local_shape(const ShardSpec& spec, const Sizes& sizes) {
     const auto dim = static_cast<size_t>(cut.dim);
     const int parts = sizes[cut.axis];
     TRIREME_CHECK(parts >= 1, "{}: {} = {}", spec.name, name_of(cut.axis), parts);
+    if (cut.grain > 0) {
+      local[dim] = base::round_up(share_of(spec.shape[dim], parts), cut.grain);
+      continue;
+    }
     const std::vector<int64_t> segments = segments_of(cut, spec.shape[dim]);
     for (size_t segment = 0; segment < segments.size(); ++segment) {
       if (segments[segment] % parts == 0) continue;
@@ -59,6 +66,13 @@ std::vector<int64_t> local_shape(const ShardSpec& spec, const Sizes& sizes) {
     local[dim] /= parts;
   }
   return local;
+}
+
+Range local_range(const Cut& cut, int64_t extent, const Sizes& sizes, const Coord& coord) {
+  TRIREME_CHECK(segments_of(cut, extent).size() == 1, "{} segments", cut.segments.size());
+  const int64_t share = share_of(extent, sizes[cut.axis]);
+  return {std::min(coord[cut.axis] * share, extent),
+          std::min((coord[cut.axis] + 1) * share, extent)};
 }
 
 int64_t local_elements(const ShardSpec& spec, const Sizes& sizes) {
@@ -97,6 +111,9 @@ void check_structure(const ShardSpec& spec) {
       TRIREME_CHECK(spec.cuts[j].axis != cut.axis, "{}: two dimensions are cut over {}", spec.name,
                     name_of(cut.axis));
     }
+    TRIREME_CHECK(cut.grain == 0 || (cut.grain > 0 && cut.dim == 0 && cut.segments.size() <= 1),
+                  "{}: a grain of {} for {} segments of dimension {}", spec.name, cut.grain,
+                  cut.segments.size(), cut.dim);
     int64_t sum = 0;
     for (const int64_t length : segments_of(cut, spec.shape[static_cast<size_t>(cut.dim)])) {
       TRIREME_CHECK(length >= 0, "{}: a segment of {}", spec.name, length);
@@ -123,6 +140,11 @@ std::vector<Strip> strips_of(const Cut& cut, int64_t extent, const Sizes& sizes,
   const int parts = sizes[cut.axis], part = coord[cut.axis];
   TRIREME_CHECK(0 <= part && part < parts, "coordinate {} on {} of size {}", part,
                 name_of(cut.axis), parts);
+  if (cut.grain > 0) {
+    const Range held = local_range(cut, extent, sizes, coord);
+    if (held.begin == held.end) return {};
+    return {{0, held.begin, held.end - held.begin}};
+  }
   std::vector<Strip> strips;
   int64_t local = 0, segment_begin = 0;
   for (const int64_t segment : segments_of(cut, extent)) {
@@ -142,6 +164,7 @@ std::vector<Strip> strips_of(const Cut& cut, int64_t extent, const Sizes& sizes,
 ComputeCopy compute_copy(const ShardSpec& spec, const Sizes& sizes, const Coord& coord) {
   ComputeCopy copy;
   const size_t ndim = spec.shape.size();
+  const std::vector<int64_t> local = local_shape(spec, sizes);
   copy.strips.resize(ndim);
   copy.row_elements.resize(ndim);
   int64_t elements = 1;
@@ -150,7 +173,7 @@ ComputeCopy compute_copy(const ShardSpec& spec, const Sizes& sizes, const Coord&
     copy.strips[dim] = cut == nullptr ? std::vector<Strip>{{0, 0, spec.shape[dim]}}
                                       : strips_of(*cut, spec.shape[dim], sizes, coord);
     copy.row_elements[dim] = elements;
-    elements *= copy.strips[dim].back().local + copy.strips[dim].back().length;
+    elements *= local[dim];
     if (copy.strips[dim].size() > 1) copy.one_box_from = std::max(copy.one_box_from, dim + 1);
   }
   return copy;
@@ -170,6 +193,11 @@ void cover(const ComputeCopy& copy, size_t dim, Range flat, Piece& at, std::vect
     }
     const int64_t end = std::min(flat.end, (index + 1) * row);
     const auto& strips = copy.strips[dim];
+    if (index >= end_of(strips)) {  // padding
+      at.local += end - next;
+      next = end;
+      continue;
+    }
     const auto strip = std::prev(std::ranges::upper_bound(strips, index, {}, &Strip::local));
     at.lo[dim] = strip->global + index - strip->local;
     at.hi[dim] = at.lo[dim] + 1;
@@ -195,7 +223,16 @@ void emit_rows(const ComputeCopy& copy, size_t dim, Range rows, Piece& at,
     out.push_back(at);
     at.local += (end - begin) * copy.row_elements[dim];
   }
+  const int64_t padding = rows.end - std::max(rows.begin, end_of(copy.strips[dim]));
+  at.local += std::max<int64_t>(padding, 0) * copy.row_elements[dim];
 }
+
+int64_t end_of(const std::vector<Strip>& strips) {
+  return strips.empty() ? 0 : strips.back().local + strips.back().length;
+}
+
+// Of ranks that hold a dimension in parts as equal as can be.
+int64_t share_of(int64_t extent, int parts) { return (extent + parts - 1) / parts; }
 
 int64_t product(const std::vector<int64_t>& values) {
   int64_t result = 1;

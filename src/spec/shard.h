@@ -15,10 +15,15 @@ namespace trireme::spec {
 // Dimension `dim` is cut over `axis`: each of `segments` (which add up to the dimension; empty
 // means one segment) is cut into equal parts, and a rank holds its part of every segment, side by
 // side. So a fused q|k|v gives each rank its share of q, of k and of v.
+//
+// With a grain the one segment (of dimension 0) need not divide: ranks hold ceil(rows / ranks) rows
+// each, the last ones fewer, and every compute copy is padded with rows to a multiple of the grain.
+// Padding is no part of the parameter: no piece holds it.
 struct Cut {
   Axis axis = Axis::tp;
   int dim = 0;
   std::vector<int64_t> segments;
+  int64_t grain = 0;  // 0: parts are equal, without padding
   bool operator==(const Cut&) const = default;
 };
 
@@ -48,6 +53,9 @@ struct Piece {
 // The shape of the compute copy at any coordinate (all are equal). Throws ConfigError, with name
 // and numbers, when a segment does not divide by the size of its axis.
 std::vector<int64_t> local_shape(const ShardSpec&, const Sizes&);
+// Indices of a cut dimension of `extent` that the rank at `coord` holds, without padding. For cuts
+// of one segment.
+Range local_range(const Cut&, int64_t extent, const Sizes&, const Coord&);
 int64_t local_elements(const ShardSpec&, const Sizes&);
 
 // What a rank at `coord` holds that keeps the elements [flat.begin, flat.end) of its row-major

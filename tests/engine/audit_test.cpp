@@ -3,7 +3,10 @@
 // and bytes, stands in the facts at the same place.
 #include <gtest/gtest.h>
 
+#include <numeric>
+
 #include "kernels/ops.h"
+#include "nn/boundary.h"
 #include "nn/layer.h"
 #include "spec/facts.h"
 #include "spec/rope.h"
@@ -24,6 +27,35 @@ class Recorder final : public kernels::OpObserver {
   std::vector<OpCost> costs_;
 };
 
+// The first of several ranks, of whom the others are nowhere: calls are checked and counted only.
+class SilentGroup final : public comm::Communicator {
+ public:
+  SilentGroup(int ranks, comm::FlightRecorder& recorder)
+      : Communicator(0, first(ranks), {.name = "tp", .fixed_order = false}, recorder) {}
+  void abort(const std::string& /*reason*/) noexcept override {}
+
+ private:
+  using Stream = device::Stream;
+  using Tensor = device::Tensor;
+  using ConstTensor = device::ConstTensor;
+
+  static std::vector<int> first(int ranks) {
+    std::vector<int> all(static_cast<size_t>(ranks));
+    std::iota(all.begin(), all.end(), 0);
+    return all;
+  }
+  void do_all_gather(Stream&, Tensor, ConstTensor) override {}
+  void do_exchange(Stream&, Tensor, const std::byte*, int64_t, int64_t,
+                   std::span<const int>) override {}
+  void do_broadcast(Stream&, Tensor, int) override {}
+  void do_send(Stream&, ConstTensor, int) override {}
+  void do_recv(Stream&, Tensor, int) override {}
+  void do_barrier() override {}
+  std::unique_ptr<Communicator> do_split(int, int, Options) override { return nullptr; }
+  bool do_all_reduce(Stream&, Tensor, comm::Reduce) override { return true; }
+  bool do_reduce_scatter(Stream&, Tensor, ConstTensor) override { return true; }
+};
+
 void expect_rows(const std::vector<OpCost>& facts, const std::vector<OpCost>& recorded,
                  const std::string& what) {
   ASSERT_EQ(facts.size(), recorded.size()) << what;
@@ -39,7 +71,11 @@ void audit(const spec::ModelSpec& model, int index, const spec::LocalShape& shap
            const spec::Recipe& recipe, Recompute recompute) {
   const spec::Backend backend;
   const spec::Facts facts = spec::facts(model, index, shape, recipe, recompute, backend);
-  const auto layer = nn::make_layer(model.layers[static_cast<size_t>(index)], shape, backend);
+  const int ranks = shape.mesh[spec::Axis::tp];
+  comm::FlightRecorder flight(0);
+  SilentGroup group(ranks, flight);
+  const auto layer = nn::make_layer(model.layers[static_cast<size_t>(index)], shape, backend,
+                                    {ranks > 1 ? &group : nullptr, shape.sequence_parallel});
 
   device::NullDevice device(kernels::null_kernels());
   const auto stream = device.make_stream("compute");
@@ -49,7 +85,8 @@ void audit(const spec::ModelSpec& model, int index, const spec::LocalShape& shap
   device::Arena arena = device::Arena::measuring();
   std::vector<device::Tensor> params, grads, slots;
   for (const spec::Param& param : facts.params) {
-    const auto& dims = param.shard.shape;
+    const auto dims = param.shard.shape.empty() ? std::vector<int64_t>{}
+                                                : spec::local_shape(param.shard, shape.mesh);
     const base::Shape local = dims.empty()       ? base::Shape{}
                               : dims.size() == 1 ? base::Shape{dims[0]}
                                                  : base::Shape{dims[0], dims[1]};
@@ -65,15 +102,14 @@ void audit(const spec::ModelSpec& model, int index, const spec::LocalShape& shap
   }
   const auto ids = [&](int64_t n) { return arena.take({{n}, base::DType::i32}); };
   const int64_t width = std::get<spec::EmbeddingSpec>(model.layers.front()).width;
-  const base::TensorSpec stream_spec{{shape.tokens, width}, recipe.storage};
+  const base::TensorSpec stream_spec{{shape.rows(), width}, recipe.storage};
   nn::StepSink sink{.sums = arena.take({{spec::step_sums_bytes}, base::DType::u8})};
   nn::Stash stash(slots, taken, fates);
-  device::Arena scratch = device::Arena::measuring();
   nn::Pass pass{.stream = *stream,
                 .params = params,
                 .grads = grads,
                 .stash = stash,
-                .scratch = scratch,
+                .scratch = arena,
                 .recipe = recipe,
                 .x = slots[spec::slot_x],
                 .y = arena.take(stream_spec),
@@ -89,26 +125,37 @@ void audit(const spec::ModelSpec& model, int index, const spec::LocalShape& shap
   const base::TensorSpec rope = spec::rope_table_spec(model, shape.seq_len);
   if (rope.shape.ndim() > 0) pass.rope_table = arena.take(rope);
 
+  const int64_t before_scratch = arena.used();
   const std::string what =
-      fmt::format("{} layer {} {} {}", model.name, index, recipe.name, spec::name_of(recompute));
+      fmt::format("{} layer {} {} {} tp {}{}", model.name, index, recipe.name,
+                  spec::name_of(recompute), ranks, shape.sequence_parallel ? " sp" : "");
+  int64_t sent = 0;
+  const auto expect_sent = [&](const std::vector<spec::CommCost>& costs, const char* phase) {
+    for (const spec::CommCost& cost : costs) sent += spec::sent_bytes(cost, ranks);
+    EXPECT_EQ(group.traffic().bytes, sent) << what << " " << phase;
+  };
   for (int phase = 0; phase < layer->phases(); ++phase) layer->forward(pass, phase);
   expect_rows(facts.f, recorder.take(), what + " F");
+  expect_sent(facts.f_comm, "F");
   pass.recomputing = true;
   if (recompute != Recompute::none) {
     for (int phase = 0; phase < layer->phases(); ++phase) layer->forward(pass, phase);
   }
   expect_rows(facts.r, recorder.take(), what + " R");
+  expect_sent(recompute == Recompute::none ? std::vector<spec::CommCost>{} : facts.r_comm, "R");
   pass.recomputing = false;
   for (int phase = layer->phases() - 1; phase >= 0; --phase) layer->backward_input(pass, phase);
   expect_rows(facts.b, recorder.take(), what + " B");
+  expect_sent(facts.b_comm, "B");
   layer->backward_weight(pass);
   expect_rows(facts.w, recorder.take(), what + " W");
+  expect_sent(facts.w_comm, "W");
 
   int64_t predicted_scratch = 0;
   for (const spec::ScratchSet& set : facts.scratch) {
     predicted_scratch = std::max(predicted_scratch, spec::bytes_of(set));
   }
-  EXPECT_EQ(scratch.high_water(), predicted_scratch) << what;
+  EXPECT_EQ(arena.high_water() - before_scratch, predicted_scratch) << what;
   for (size_t i = 0; i < slots.size(); ++i) {
     if (!slots[i] || static_cast<int>(i) == spec::slot_x || static_cast<int>(i) == spec::slot_dy) {
       continue;
@@ -132,6 +179,31 @@ TEST(AuditTest, facts_are_what_layers_send) {
               const bool is_block = layer > 0 && layer + 1 < static_cast<int>(model.layers.size());
               audit(model, layer, shape, recipe, is_block ? recompute : Recompute::none);
             }
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST(AuditTest, facts_along_tp_are_what_layers_send) {
+  for (spec::ModelDims dims : {tiny_gpt2(), tiny_llama(), tiny_qwen3()}) {
+    dims.hidden = 512;  // so that the stream is no small tensor
+    dims.heads = dims.kv_heads = 4;
+    dims.head_dim = 8;
+    dims.ffn = 24;
+    const spec::ModelSpec model = spec::make_model(dims);
+    for (const int tp : {2, 4}) {
+      for (const bool sequence_parallel : {false, true}) {
+        for (const Recompute recompute : {Recompute::none, Recompute::selective, Recompute::full}) {
+          spec::LocalShape shape{.tokens = 48, .sequences = 4, .seq_len = 12};
+          shape.mesh[spec::Axis::tp] = tp;
+          shape.sequence_parallel = sequence_parallel;
+          shape.head_chunk_rows = sequence_parallel ? 5 : 16;
+          for (int layer = 0; layer < static_cast<int>(model.layers.size()); ++layer) {
+            const bool is_block = layer > 0 && layer + 1 < static_cast<int>(model.layers.size());
+            audit(model, layer, shape, spec::recipe_from_name("bf16"),
+                  is_block ? recompute : Recompute::none);
           }
         }
       }

@@ -16,7 +16,7 @@ constexpr double deadline_seconds = 60;
 class ShareOfStep final : public engine::MicrobatchSource {
  public:
   ShareOfStep(const spec::Plan& plan, const spec::Coord& coord, int64_t vocab)
-      : plan_(plan), coord_(coord), all_(7, vocab, 1, seq_len) {}
+      : plan_(plan), coord_(coord), all_(7, vocab, plan.microbatch_sequences, seq_len) {}
 
   void fill(int index, const engine::HostMicrobatch& out) override {
     all_.fill(static_cast<int>(spec::global_microbatch(plan_, coord_, index)), out);
@@ -29,34 +29,61 @@ class ShareOfStep final : public engine::MicrobatchSource {
   RandomSource all_;
 };
 
-spec::TrafficTable times(const spec::TrafficTable& t, int n) {
-  return {n * t.reduce_grads, n * t.gather_grads, n * t.gather_params, n * t.step_sums,
-          n * t.other};
-}
-
-spec::TrafficTable minus(const spec::TrafficTable& a, const spec::TrafficTable& b) {
-  return {a.reduce_grads - b.reduce_grads, a.gather_grads - b.gather_grads,
-          a.gather_params - b.gather_params, a.step_sums - b.step_sums, a.other - b.other};
-}
-
 std::string to_string(const spec::TrafficTable& t) {
-  return fmt::format("reduce {} gather grads {} gather params {} sums {} other {}", t.reduce_grads,
-                     t.gather_grads, t.gather_params, t.step_sums, t.other);
+  return fmt::format(
+      "reduce {} gather grads {} gather params {} sums {} tp forward {} backward {} grads {} other "
+      "{}",
+      t.reduce_grads, t.gather_grads, t.gather_params, t.step_sums, t.tp_forward, t.tp_backward,
+      t.tp_grads, t.other);
+}
+
+// Runs steps and expects what a healthy rank does: bytes sent, memory, the same weights everywhere.
+void train(RankRig& rig, const std::string& what, int steps, Results* results) {
+  spec::TrafficTable sent_before = rig.engine.traffic(), predicted = sent_before;
+  for (int i = 0; i < steps; ++i) {
+    if (results != nullptr && i == 0) {
+      rig.engine.accumulate(rig.source);
+      for (const auto& param : rig.engine.parameters()) {
+        results->grads[param.name] = rig.engine.read_grads(param.name);
+      }
+      predicted.other = rig.engine.traffic().other;
+      rig.engine.apply(1e-3);
+    } else {
+      rig.engine.step(rig.source, 1e-3);
+    }
+    rig.next_step();
+    predicted = predicted + spec::predict_traffic(rig.model, rig.engine.plan(), rig.mesh.coord());
+    if (results == nullptr) continue;
+    const engine::StepReport report = rig.engine.report();
+    EXPECT_FALSE(report.was_skipped) << what;
+    results->losses.push_back(report.mean_loss);
+    results->norms.push_back(report.grad_norm);
+  }
+  rig.engine.compute().synchronize();
+  const spec::TrafficTable sent = rig.engine.traffic();
+  EXPECT_EQ(sent, predicted) << what << "\n  sent      " << to_string(sent) << "\n  predicted "
+                             << to_string(predicted);
+  const spec::MemoryTable& memory = rig.engine.plan().predicted.memory.front();
+  EXPECT_EQ(rig.engine.measured(), memory) << what;
+  EXPECT_EQ(rig.device.ledger().peak(), memory.total()) << what;
+  EXPECT_FALSE(rig.engine.report().was_skipped) << what;
 }
 
 }  // namespace
 
+int ranks_of(const Layout& l) { return l.dp * l.zero * l.tp; }
+
 std::string bits_key(const Layout& l) {
-  return fmt::format("{} {} grad {} L{} m{} {} in {}", l.dims.name, l.recipe, base::name_of(l.grad),
-                     l.logical_dp, l.microbatches,
+  return fmt::format("{} {} grad {} L{} m{} x {} {} in {}", l.dims.name, l.recipe,
+                     base::name_of(l.grad), l.logical_dp, l.microbatches, l.sequences,
                      l.reduce == spec::ReduceWhen::once ? "once" : "each",
                      base::name_of(l.reduce_dtype));
 }
 
 std::string to_string(const Layout& l) {
-  return fmt::format("{}: dp {} zero {} ZeRO-{} prefetch {}{} recompute {}{}{}", bits_key(l), l.dp,
-                     l.zero, l.stage, l.prefetch, l.prefetch_after ? " after" : "",
-                     spec::name_of(l.recompute),
+  return fmt::format("{}: dp {} zero {} ZeRO-{} tp {}{} prefetch {}{} recompute {}{}{}",
+                     bits_key(l), l.dp, l.zero, l.stage, l.tp, l.sequence_parallel ? " sp" : "",
+                     l.prefetch, l.prefetch_after ? " after" : "", spec::name_of(l.recompute),
                      l.streams == device::StreamMode::worker_threads ? " workers" : "",
                      l.split_backward ? " split" : "");
 }
@@ -65,7 +92,7 @@ spec::Plan plan_of(const Layout& l, const spec::ModelSpec& model) {
   spec::Recipe recipe = spec::recipe_from_name(l.recipe);
   recipe.grad = l.grad;
   spec::Plan plan = spec::parallel_plan(model,
-                                        {.microbatch_sequences = 1,
+                                        {.microbatch_sequences = l.sequences,
                                          .seq_len = seq_len,
                                          .microbatches = l.microbatches,
                                          .recipe = recipe,
@@ -73,6 +100,8 @@ spec::Plan plan_of(const Layout& l, const spec::ModelSpec& model) {
                                          .head_chunk_rows = 4},
                                         {.dp = l.dp,
                                          .zero = l.zero,
+                                         .tp = l.tp,
+                                         .sequence_parallel = l.sequence_parallel,
                                          .residency = zero_stage(l.stage),
                                          .logical_dp = l.logical_dp,
                                          .reduce = l.reduce,
@@ -90,12 +119,14 @@ spec::Plan plan_of(const Layout& l, const spec::ModelSpec& model) {
 void run_layout(const Layout& layout, const std::function<void(RankRig&)>& body) {
   const spec::ModelSpec model = spec::make_model(layout.dims);
   const spec::Plan plan = plan_of(layout, model);
-  comm::ThreadWorld world(spec::data_ranks(plan.mesh), deadline_seconds);
+  comm::ThreadWorld world(ranks_of(layout), deadline_seconds);
   comm::run_ranks(world, [&](int rank) {
     device::CpuDevice device(kernels::cpu_kernels(), {.streams = layout.streams});
     const auto communicator = world.communicator(rank, {.name = "world"});
     comm::Mesh mesh(*communicator, plan.mesh);
-    engine::Engine engine(device, model, plan, {}, {}, &mesh);
+    engine::EngineOptions options;
+    options.adamw.eps = layout.adam_eps;
+    engine::Engine engine(device, model, plan, {}, options, &mesh);
     ShareOfStep source(plan, mesh.coord(), layout.dims.vocab);
     RankRig rig{device, model, engine, mesh, source, [&source] { source.next_step(); }};
     body(rig);
@@ -103,30 +134,32 @@ void run_layout(const Layout& layout, const std::function<void(RankRig&)>& body)
 }
 
 std::string train_layout(const Layout& layout, int steps) {
-  std::vector<std::string> hashes(static_cast<size_t>(layout.dp * layout.zero));
+  std::vector<std::string> hashes(static_cast<size_t>(ranks_of(layout)));
   run_layout(layout, [&](RankRig& rig) {
-    const spec::TrafficTable before = rig.engine.traffic();
-    for (int i = 0; i < steps; ++i) {
-      rig.engine.step(rig.source, 1e-3);
-      rig.next_step();
-    }
-    rig.engine.compute().synchronize();
     const int rank = rig.mesh.world().rank();
-    const std::string what = fmt::format("{}, rank {}", to_string(layout), rank);
-
-    const spec::TrafficTable sent = minus(rig.engine.traffic(), before);
-    const spec::TrafficTable predicted =
-        times(spec::predict_traffic(rig.model, rig.engine.plan(), rig.mesh.coord()), steps);
-    EXPECT_EQ(sent, predicted) << what << "\n  sent      " << to_string(sent) << "\n  predicted "
-                               << to_string(predicted);
-    const spec::MemoryTable& memory = rig.engine.plan().predicted.memory.front();
-    EXPECT_EQ(rig.engine.measured(), memory) << what;
-    EXPECT_EQ(rig.device.ledger().peak(), memory.total()) << what;
-    EXPECT_FALSE(rig.engine.report().was_skipped) << what;
+    train(rig, fmt::format("{}, rank {}", to_string(layout), rank), steps, nullptr);
     hashes[static_cast<size_t>(rank)] = rig.engine.weights_sha256();
   });
   for (const std::string& hash : hashes) EXPECT_EQ(hash, hashes.front()) << to_string(layout);
   return hashes.front();
+}
+
+Results results_of(const Layout& layout, int steps) {
+  std::vector<Results> all(static_cast<size_t>(ranks_of(layout)));
+  run_layout(layout, [&](RankRig& rig) {
+    const int rank = rig.mesh.world().rank();
+    Results& results = all[static_cast<size_t>(rank)];
+    train(rig, fmt::format("{}, rank {}", to_string(layout), rank), steps, &results);
+    for (const auto& param : rig.engine.parameters()) {
+      results.weights[param.name] = rig.engine.read_weights(param.name);
+    }
+  });
+  for (const Results& results : all) {
+    EXPECT_EQ(results.weights, all.front().weights) << to_string(layout);
+    EXPECT_EQ(results.grads, all.front().grads) << to_string(layout);
+    EXPECT_EQ(results.losses, all.front().losses) << to_string(layout);
+  }
+  return all.front();
 }
 
 }  // namespace trireme::tests

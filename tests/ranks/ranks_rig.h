@@ -4,6 +4,7 @@
 #pragma once
 
 #include <functional>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -21,10 +22,13 @@ struct Layout {
   spec::ModelDims dims;
   int dp = 1, zero = 1;
   int stage = 0;  // of ZeRO
+  int tp = 1;
+  bool sequence_parallel = false;
   std::string recipe = "fp32";
   base::DType grad = base::DType::f32;
   int logical_dp = 24;
   int microbatches = 1;  // of one worker
+  int sequences = 1;     // of a micro-batch
   spec::ReduceWhen reduce = spec::ReduceWhen::once;
   base::DType reduce_dtype = base::DType::f32;
   int prefetch = 1;
@@ -32,8 +36,10 @@ struct Layout {
   spec::Recompute recompute = spec::Recompute::none;
   device::StreamMode streams = device::StreamMode::inline_calls;
   bool split_backward = false;
+  float adam_eps = 1e-8F;
 };
 std::string to_string(const Layout&);
+int ranks_of(const Layout&);
 // Layouts with equal keys must give equal bits.
 std::string bits_key(const Layout&);
 
@@ -54,5 +60,15 @@ void run_layout(const Layout&, const std::function<void(RankRig&)>& body);
 // SHA-256 of the weights after `steps`. Expects on the way, on every rank: the same hash, memory
 // and ledger as predicted, bytes sent as predicted.
 std::string train_layout(const Layout&, int steps);
+
+// What a layout computes, whole: of the first step every parameter's gradient, after the last the
+// weights.
+struct Results {
+  std::map<std::string, std::vector<float>> grads, weights;
+  std::vector<double> losses;  // by step
+  std::vector<float> norms;
+};
+// On every rank also what train_layout() expects.
+Results results_of(const Layout&, int steps);
 
 }  // namespace trireme::tests

@@ -77,6 +77,24 @@ void add_losses(const CrossEntropyGradArgs& args) {
   sums.tokens += tokens;
 }
 
+void merge_row(const CrossEntropyMergeArgs& args, int64_t t) {
+  const int64_t rows = args.stats.rows();
+  float highest = floats_at(args.parts, t)[0];
+  for (int64_t i = t + rows; i < args.parts.rows(); i += rows) {
+    highest = std::max(highest, floats_at(args.parts, i)[0]);
+  }
+  double sum = 0, target = 0;
+  for (int64_t i = t; i < args.parts.rows(); i += rows) {
+    const float* part = floats_at(args.parts, i);
+    sum += static_cast<double>(part[1]) * std::exp(static_cast<double>(part[0] - highest));
+    target += static_cast<double>(part[2]);
+  }
+  float* stats = floats_at(args.stats, t);
+  stats[0] = highest;
+  stats[1] = static_cast<float>(sum);
+  stats[2] = static_cast<float>(target);
+}
+
 }  // namespace
 
 void cross_entropy_stats(Stream& stream, const CrossEntropyStatsArgs& args) {
@@ -91,6 +109,12 @@ void cross_entropy_grad(Stream& stream, const CrossEntropyGradArgs& args) {
     if (a.loss_only) return;
     for_each_segment(pool, {a.logits.rows(), a.logits.cols()},
                      [&](const Segment& s) { grad_of_segment(a, s); });
+  });
+}
+
+void cross_entropy_merge(Stream& stream, const CrossEntropyMergeArgs& args) {
+  run_on(stream, args, [](base::ThreadPool&, const CrossEntropyMergeArgs& a) {
+    for (int64_t t = 0; t < a.stats.rows(); ++t) merge_row(a, t);
   });
 }
 

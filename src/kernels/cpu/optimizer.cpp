@@ -96,11 +96,8 @@ void sum_squares(Stream& stream, const SumSquaresArgs& args) { run_on(stream, ar
 
 void merge_sums(Stream& stream, const MergeSumsArgs& args) {
   run_on(stream, args, [](base::ThreadPool&, const MergeSumsArgs& a) {
-    StepSums sum{};
-    for (int64_t i = 0; i < a.parts.rows(); ++i) {
-      add_sums(sum, reinterpret_cast<const StepSums*>(a.parts.data)[i]);
-    }
-    *reinterpret_cast<StepSums*>(a.sums.data) = sum;
+    *reinterpret_cast<StepSums*>(a.sums.data) =
+        merged(reinterpret_cast<const StepSums*>(a.parts.data), a.parts.rows(), a.copies);
   });
 }
 

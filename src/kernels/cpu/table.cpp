@@ -21,6 +21,7 @@ const Kernels& cpu_kernels() {
       .gelu_forward = cpu::gelu_forward,
       .cross_entropy_stats = cpu::cross_entropy_stats,
       .cross_entropy_grad = cpu::cross_entropy_grad,
+      .cross_entropy_merge = cpu::cross_entropy_merge,
       .cross_entropy = cpu::cross_entropy,
       .fill = cpu::fill,
       .copy = cpu::copy,

@@ -21,6 +21,7 @@ const Kernels& cuda_kernels() {
       .gelu_forward = cuda::gelu_forward,
       .cross_entropy_stats = cuda::cross_entropy_stats,
       .cross_entropy_grad = cuda::cross_entropy_grad,
+      .cross_entropy_merge = cuda::cross_entropy_merge,
       .cross_entropy = cuda::cross_entropy,
       .fill = cuda::fill,
       .copy = cuda::copy,

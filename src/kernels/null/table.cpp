@@ -27,6 +27,7 @@ const Kernels& null_kernels() {
       .gelu_forward = nothing,
       .cross_entropy_stats = nothing,
       .cross_entropy_grad = nothing,
+      .cross_entropy_merge = nothing,
       .cross_entropy = nothing,
       .fill = nothing,
       .copy = nothing,

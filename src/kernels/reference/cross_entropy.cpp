@@ -54,6 +54,22 @@ void grad(const CrossEntropyGradArgs& args) {
   if (!args.loss_only) write(args.logits, logits);
 }
 
+void merge(const CrossEntropyMergeArgs& args) {
+  const Matrix parts = read(args.parts);
+  Matrix stats(args.stats.rows(), 3);
+  for (int64_t t = 0; t < stats.rows; ++t) {
+    stats(t, 0) = -std::numeric_limits<double>::infinity();
+    for (int64_t i = t; i < parts.rows; i += stats.rows) {
+      stats(t, 0) = std::max(stats(t, 0), parts(i, 0));
+    }
+    for (int64_t i = t; i < parts.rows; i += stats.rows) {
+      stats(t, 1) += parts(i, 1) * std::exp(parts(i, 0) - stats(t, 0));
+      stats(t, 2) += parts(i, 2);
+    }
+  }
+  write(args.stats, stats);
+}
+
 }  // namespace
 
 void cross_entropy_stats(Stream& stream, const CrossEntropyStatsArgs& args) {
@@ -62,6 +78,10 @@ void cross_entropy_stats(Stream& stream, const CrossEntropyStatsArgs& args) {
 
 void cross_entropy_grad(Stream& stream, const CrossEntropyGradArgs& args) {
   run_on(stream, [args] { grad(args); });
+}
+
+void cross_entropy_merge(Stream& stream, const CrossEntropyMergeArgs& args) {
+  run_on(stream, [args] { merge(args); });
 }
 
 void cross_entropy(Stream& stream, const CrossEntropyArgs& args) {

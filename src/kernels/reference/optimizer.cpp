@@ -58,11 +58,8 @@ void sum_squares(Stream& stream, const SumSquaresArgs& args) {
 
 void merge_sums(Stream& stream, const MergeSumsArgs& args) {
   run_on(stream, [args] {
-    StepSums sum{};
-    for (int64_t i = 0; i < args.parts.rows(); ++i) {
-      add_sums(sum, reinterpret_cast<const StepSums*>(args.parts.data)[i]);
-    }
-    sums_at(args.sums) = sum;
+    sums_at(args.sums) = merged(reinterpret_cast<const StepSums*>(args.parts.data),
+                                args.parts.rows(), args.copies);
   });
 }
 

@@ -21,6 +21,7 @@ const Kernels& reference_kernels() {
       .gelu_forward = reference::gelu_forward,
       .cross_entropy_stats = reference::cross_entropy_stats,
       .cross_entropy_grad = reference::cross_entropy_grad,
+      .cross_entropy_merge = reference::cross_entropy_merge,
       .cross_entropy = reference::cross_entropy,
       .fill = reference::fill,
       .copy = reference::copy,

@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: Apache-2.0
+// Tensor and sequence parallelism against one rank, alone and with every data layout. The order of
+// sums changes with tp, so results agree within a bound; among the ranks of a layout they are the
+// same bits.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <map>
+#include <tuple>
+
+#include "tests/ranks/ranks_rig.h"
+
+namespace trireme::tests {
+namespace {
+
+using spec::Recompute;
+using spec::ReduceWhen;
+
+constexpr int steps = 3;
+constexpr double init_std = 0.02;
+
+// Heads and feed-forward width divide by up to 8, the vocabulary by nothing.
+spec::ModelDims wide(spec::ModelDims dims) {
+  dims.hidden = 32;
+  dims.heads = 8;
+  dims.head_dim = 4;
+  dims.kv_heads = dims.family == spec::Family::gpt2 ? 8 : 4;
+  dims.ffn = 48;
+  dims.vocab = 61;
+  return dims;
+}
+spec::ModelDims gpt2() { return wide(tiny_gpt2()); }    // tied head, biases
+spec::ModelDims llama() { return wide(tiny_llama()); }  // untied
+spec::ModelDims qwen3() { return wide(tiny_qwen3()); }  // norms of q and k
+
+// Relative to the size of b, or to that of a tensor of elements of `least`.
+double distance(const std::vector<float>& a, const std::vector<float>& b, double least = 0) {
+  double squares = 0, size = least * least * static_cast<double>(b.size());
+  for (size_t i = 0; i < a.size(); ++i) {
+    squares += std::pow(static_cast<double>(a[i]) - static_cast<double>(b[i]), 2);
+    size += std::pow(static_cast<double>(b[i]), 2);
+  }
+  return std::sqrt(squares) / std::max(std::sqrt(size), 1e-30);
+}
+
+const Results& one_rank(Layout layout) {
+  static std::map<std::string, Results> known;
+  layout.dp = layout.zero = layout.tp = 1;
+  layout.stage = 0;
+  layout.sequence_parallel = false;
+  layout.recompute = Recompute::none;
+  layout.streams = device::StreamMode::inline_calls;
+  const auto [found, is_new] = known.try_emplace(bits_key(layout));
+  if (is_new) found->second = results_of(layout, steps);
+  return found->second;
+}
+
+// Of gradients and of weights. Adam divides by the size of a gradient, so that one which is zero
+// but for rounding (key biases) would move weights as far as any other; a large epsilon keeps that
+// out.
+void expect_near(Layout layout, double bound) {
+  layout.adam_eps = 0.1F;
+  const Results& expected = one_rank(layout);
+  const Results found = results_of(layout, steps);
+  double largest = 0;
+  for (const auto& [name, grads] : expected.grads) {
+    for (const float g : grads) largest = std::max(largest, std::abs(static_cast<double>(g)));
+  }
+  ASSERT_EQ(found.grads.size(), expected.grads.size());
+  for (const auto& [name, grads] : expected.grads) {
+    ASSERT_EQ(found.grads.at(name).size(), grads.size()) << name;
+    // Gradients that are zero in theory (key biases) are rounding errors of larger ones.
+    double size = 0;
+    for (const float g : grads) size = std::max(size, std::abs(static_cast<double>(g)));
+    if (size > 1e-5 * largest) {
+      EXPECT_LT(distance(found.grads.at(name), grads), bound) << name << ", " << to_string(layout);
+    }
+    EXPECT_LT(distance(found.weights.at(name), expected.weights.at(name), init_std), bound)
+        << name << ", " << to_string(layout);
+  }
+  for (size_t i = 0; i < expected.losses.size(); ++i) {
+    EXPECT_NEAR(found.losses[i] / expected.losses[i], 1, bound) << i << ", " << to_string(layout);
+    EXPECT_NEAR(static_cast<double>(found.norms[i] / expected.norms[i]), 1, bound)
+        << i << ", " << to_string(layout);
+  }
+}
+
+// Ranks along the axes, and the stage of ZeRO.
+struct Ranks {
+  int dp, zero, stage, tp;
+};
+
+void expect_near(Layout layout, const std::vector<Ranks>& all, double bound) {
+  for (const Ranks& ranks : all) {
+    for (const bool sequence_parallel : {false, true}) {
+      layout.dp = ranks.dp;
+      layout.zero = ranks.zero;
+      layout.stage = ranks.stage;
+      layout.tp = ranks.tp;
+      layout.sequence_parallel = sequence_parallel;
+      layout.sequences = ranks.tp > 2 ? 4 : 1;  // 6 tokens each: must divide by tp
+      expect_near(layout, bound);
+    }
+  }
+}
+
+const std::vector<Ranks> with_data_axes = {{2, 1, 0, 2}, {3, 1, 0, 2}, {1, 2, 1, 2}, {1, 3, 2, 2},
+                                           {1, 2, 3, 4}, {1, 4, 3, 2}, {2, 2, 1, 2}, {2, 2, 3, 2}};
+
+TEST(TensorTest, alone) {
+  for (const spec::ModelDims& dims : {gpt2(), llama(), qwen3()}) {
+    expect_near({.dims = dims, .logical_dp = 1, .microbatches = 2}, {{1, 1, 0, 2}, {1, 1, 0, 4}},
+                1e-5);
+  }
+  expect_near({.dims = gpt2(), .logical_dp = 1}, {{1, 1, 0, 8}}, 1e-5);
+}
+
+TEST(TensorTest, with_data_parallel_and_zero) {
+  expect_near({.dims = gpt2(), .logical_dp = 12}, with_data_axes, 1e-5);
+  expect_near({.dims = qwen3(), .logical_dp = 12}, with_data_axes, 1e-5);
+  Layout each{.dims = llama(), .logical_dp = 12, .microbatches = 2, .reduce = ReduceWhen::each};
+  expect_near(each, with_data_axes, 1e-5);
+}
+
+TEST(TensorTest, recompute_split_backward_and_worker_streams) {
+  Layout layout{.dims = qwen3(), .logical_dp = 2, .microbatches = 2};
+  for (const Recompute recompute : {Recompute::selective, Recompute::full}) {
+    layout.recompute = recompute;
+    expect_near(layout, {{1, 1, 0, 2}, {2, 1, 0, 2}, {1, 1, 0, 4}}, 1e-5);
+  }
+  layout.dims = gpt2();
+  layout.recompute = Recompute::selective;
+  layout.split_backward = true;
+  expect_near(layout, {{1, 1, 0, 4}, {1, 2, 1, 2}}, 1e-5);
+  layout.split_backward = false;
+  layout.streams = device::StreamMode::worker_threads;
+  layout.reduce = ReduceWhen::each;
+  expect_near(layout, {{1, 1, 0, 4}, {1, 2, 3, 2}}, 1e-5);
+}
+
+// bf16 rounds what crosses ranks: near the one rank in bf16 as far as that type goes.
+TEST(TensorTest, bf16) {
+  for (const spec::ModelDims& dims : {gpt2(), llama()}) {
+    expect_near({.dims = dims, .recipe = "bf16", .logical_dp = 2},
+                {{1, 1, 0, 2}, {1, 2, 3, 2}, {2, 1, 0, 4}}, 3e-2);
+  }
+}
+
+// At equal tp the data axes keep their promise: the same bits for any of them.
+TEST(TensorTest, data_layouts_give_the_same_bits_at_equal_tp) {
+  for (const bool sequence_parallel : {false, true}) {
+    for (const char* recipe : {"fp32", "bf16"}) {
+      Layout layout{.dims = qwen3(),
+                    .tp = 2,
+                    .sequence_parallel = sequence_parallel,
+                    .recipe = recipe,
+                    .logical_dp = 4};
+      const std::string hash = train_layout(layout, 10);
+      for (const auto& [dp, zero, stage] :
+           {std::tuple{2, 1, 0}, {4, 1, 0}, {1, 4, 1}, {1, 2, 2}, {1, 4, 3}, {2, 2, 3}}) {
+        layout.dp = dp;
+        layout.zero = zero;
+        layout.stage = stage;
+        EXPECT_EQ(train_layout(layout, 10), hash) << to_string(layout);
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace trireme::tests
