@@ -6,6 +6,7 @@
 
 #include "base/check.h"
 #include "base/error.h"
+#include "config/job_layout.h"
 #include "device/accelerator.h"
 #include "device/cpu/cpu_device.h"
 #include "kernels/table.h"
@@ -86,16 +87,15 @@ spec::Plan make_plan(const config::Config& c, const spec::ModelSpec& model,
   const spec::Recompute recompute = mode == "full"        ? spec::Recompute::full
                                     : mode == "selective" ? spec::Recompute::selective
                                                           : spec::Recompute::none;
-  return spec::one_rank_plan(
-      model,
-      {.microbatch_sequences = c.training.local_batch_size,
-       .seq_len = c.training.seq_len,
-       .microbatches = static_cast<int>(c.training.global_batch_size / c.training.local_batch_size),
-       .recipe = recipe,
-       .recompute = recompute,
-       .head_chunk_rows = c.training.head_chunk_rows,
-       .document_mask = c.training.document_mask},
-      backend);
+  return spec::parallel_plan(model,
+                             {.microbatch_sequences = c.training.local_batch_size,
+                              .seq_len = c.training.seq_len,
+                              .microbatches = static_cast<int>(config::layout_of(c).microbatches()),
+                              .recipe = recipe,
+                              .recompute = recompute,
+                              .head_chunk_rows = c.training.head_chunk_rows,
+                              .document_mask = c.training.document_mask},
+                             config::split_of(c), backend);
 }
 
 engine::EngineOptions make_engine_options(const config::Config& c) {
