@@ -25,9 +25,11 @@ struct RankInfo {
   bool is_watched = false;    // a launcher of ours sees how ranks end and says whose fault it was
   double deadline_s = 0;      // that the launcher was given; 0: none
   std::string flight_folder;  // where flight records go on an abnormal end; empty: not said
+  std::vector<std::string> nodes;  // that the job has, where the environment tells (Slurm)
   std::vector<std::string> warnings;
 
-  // "rank 3 of 8, local rank 1 of 2 on node 1, from torchrun; store at node1:29501".
+  // "rank 3 of 8, local rank 1 of 2 on node 1, from torchrun; store at node1:29501;
+  // 2 nodes: node1, node2".
   std::string text() const;
 };
 

@@ -69,6 +69,8 @@ TEST(RankEnv, torchrun_is_read) {
 
 TEST(RankEnv, slurm_is_read) {
   const RankInfo info = detect_rank(slurm());
+  EXPECT_EQ(info.nodes, (std::vector<std::string>{"gpu001", "gpu002", "gpu003"}));
+  EXPECT_NE(info.text().find("; 3 nodes: gpu001, gpu002, gpu003"), std::string::npos);
   EXPECT_EQ(info.rank, 5);
   EXPECT_EQ(info.world, 10);
   EXPECT_EQ(info.local_rank, 1);
