@@ -103,7 +103,7 @@ int run(const Args& args) {
                     {"devices", {{{"name", "cpu"}, {"available", true}}, cuda}},
                     {"cuda", gpu_json(status)},
                     {"ranks",
-                     {{{"name", "one rank"}, {"available", true}},
+                     {{{"name", "threads"}, {"available", true}, {"reason", ""}},
                       {{"name", "gloo"}, {"available", gloo.empty()}, {"reason", gloo}}}},
                     {"models", models}};
   if (!measured.empty()) {
@@ -119,7 +119,8 @@ int run(const Args& args) {
              error ? 0.0 : static_cast<double>(disk.available) / 0x1p30);
   fmt::print("device cpu     yes\n");
   print_gpus(status);
-  fmt::print("ranks          one in train; processes over Gloo: {}\n",
+  fmt::print("ranks          threads of one process: yes\n");
+  fmt::print("               processes over Gloo (CPUs): {}\n",
              gloo.empty() ? "yes" : "no: " + gloo);
   fmt::print("models         {}\n",
              models.empty() ? "none found: run from the source folder, or give a path" : "");
