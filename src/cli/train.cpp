@@ -115,8 +115,8 @@ int run(const Args& args) {
   if (is_first) {
     for (const std::string& warning : info.warnings) base::log_warning("{}", warning);
   }
-  // Without a launcher the degrees say how many ranks there are: threads of this process.
-  const bool is_launched = info.source != comm::RankSource::none;
+  // Where nobody started others, the degrees say how many ranks there are: threads of this process.
+  const bool is_launched = info.world > 1 || info.source == comm::RankSource::trireme;
   const config::Config config = train_config(args, is_launched ? info.world : 0);
   const train::TraceSteps trace =
       args.has("--trace-steps")

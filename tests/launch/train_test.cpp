@@ -10,6 +10,7 @@
 
 #include "comm/gloo.h"
 #include "comm/store_server.h"
+#include "comm/store_wire.h"
 #include "tests/cli/program.h"
 
 namespace trireme::tests {
@@ -99,6 +100,44 @@ TEST_F(LaunchTrain, a_signal_finishes_the_step_and_saves) {
   EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
   EXPECT_NE(outcome.err.find("asked to stop"), std::string::npos) << outcome.err;
   EXPECT_TRUE(scratch_.has(final_weights));
+}
+
+// The process of a rank that was started in this folder; 0: there is none.
+pid_t process_of(const Scratch& scratch, int rank) {
+  const std::string wanted = fmt::format("TRIREME_RANK={}", rank);
+  for (const auto& entry : std::filesystem::directory_iterator("/proc")) {
+    std::error_code error;
+    const auto id = comm::integer_from(entry.path().filename().string());
+    if (!id || std::filesystem::read_symlink(entry.path() / "cwd", error) != scratch.path())
+      continue;
+    std::ifstream environment(entry.path() / "environ");
+    for (std::string word; std::getline(environment, word, '\0');) {
+      if (word == wanted) return static_cast<pid_t>(*id);
+    }
+  }
+  return 0;
+}
+
+TEST_F(LaunchTrain, a_rank_that_is_killed_is_named) {
+  for (const int rank : {0, 1}) {
+    const std::string folder = fmt::format("run{}", rank);
+    Running running(
+        scratch_.path(),
+        trireme_command(joined(
+            {"launch", "-n", "2"},
+            joined(eight_samples, {"--training.steps=100000000", "--job.dump_folder=" + folder}))));
+    ASSERT_TRUE(running.wait_for([&] { return running.err().find("step: ") != std::string::npos; }))
+        << running.err();
+    const pid_t process = process_of(scratch_, rank);
+    ASSERT_GT(process, 0);
+    ASSERT_EQ(::kill(process, SIGKILL), 0);
+    const Outcome outcome = running.wait();
+    EXPECT_EQ(outcome.exit_code, 1);
+    EXPECT_NE(outcome.err.find(fmt::format("error: rank {} (process {}", rank, process)),
+              std::string::npos)
+        << outcome.err;
+    EXPECT_TRUE(scratch_.has(folder + fmt::format("/flight/rank{}.json", 1 - rank)));
+  }
 }
 
 TEST_F(LaunchTrain, torchruns_environment_is_enough) {
