@@ -11,12 +11,6 @@
 namespace trireme::spec {
 namespace {
 
-// "8", "8 or 16".
-std::string nearest_multiples(int64_t value, int64_t unit) {
-  const int64_t below = value / unit * unit;
-  return below < unit ? fmt::format("{}", unit) : fmt::format("{} or {}", below, below + unit);
-}
-
 std::string joined(const std::vector<std::string>& parts, std::string_view last) {
   std::string text;
   for (size_t i = 0; i < parts.size(); ++i) {
@@ -29,7 +23,7 @@ std::string joined(const std::vector<std::string>& parts, std::string_view last)
 class Checker {
  public:
   Checker(const ModelDims& dims, const JobLayout& asked, const LayoutNames& names)
-      : names_(names), asked_(asked), check_{asked, {}} {
+      : names_(names), asked_(asked), check_{asked, {}}, vocab_(dims.vocab) {
     if (dims.heads > 0) {
       tp_cuts_ = {{"heads", dims.heads},
                   {"kv_heads", dims.kv_heads > 0 ? dims.kv_heads : dims.heads},
@@ -55,8 +49,13 @@ class Checker {
     check_.problems.push_back({std::move(keys), std::move(text)});
   }
 
+  // Every rank has rows of the vocabulary, which is padded where it does not divide.
+  bool vocab_is_legal(int64_t tp) const {
+    return tp == 1 || vocab_ == 0 || (tp - 1) * ((vocab_ + tp - 1) / tp) < vocab_;
+  }
   bool tp_is_legal(int64_t tp) const {
-    return std::all_of(tp_cuts_.begin(), tp_cuts_.end(),
+    return vocab_is_legal(tp) &&
+           std::all_of(tp_cuts_.begin(), tp_cuts_.end(),
                        [tp](const auto& cut) { return cut.second % tp == 0; });
   }
 
@@ -151,6 +150,7 @@ class Checker {
     for (int64_t d = 1; d * d <= common; ++d) {
       if (common % d != 0) continue;
       for (const int64_t divisor : {d, common / d}) {
+        if (!tp_is_legal(divisor)) continue;
         if (divisor < tp) below = std::max(below, divisor);
         if (divisor > tp && (above == 0 || divisor < above)) above = divisor;
       }
@@ -164,6 +164,12 @@ class Checker {
     std::vector<std::string> broken;
     for (const auto& [what, size] : tp_cuts_) {
       if (size % tp != 0) broken.push_back(fmt::format("{} = {}", what, size));
+    }
+    if (broken.empty()) {
+      add({LayoutKey::tp, LayoutKey::model},
+          fmt::format("{} = {}: a vocabulary of {} leaves a rank without a row; nearest: {}",
+                      name(LayoutKey::tp), tp, vocab_, nearest_tp()));
+      return;
     }
     add({LayoutKey::tp, LayoutKey::model},
         fmt::format("{} = {}: {} {} not divide by it; nearest: {}", name(LayoutKey::tp), tp,
@@ -247,6 +253,7 @@ class Checker {
   const LayoutNames& names_;
   const JobLayout asked_;
   LayoutCheck check_;
+  const int64_t vocab_;                                   // 0: not known
   std::vector<std::pair<std::string, int64_t>> tp_cuts_;  // sizes that tp must divide
 };
 

@@ -68,6 +68,13 @@ TEST(JobLayout, the_model_must_divide_by_tp) {
             Texts{"tp = 3: heads = 8 and kv_heads = 4 do not divide by it; nearest: 2"});
 }
 
+TEST(JobLayout, every_rank_has_rows_of_the_vocabulary) {
+  const ModelDims small{.heads = 8, .ffn = 8, .vocab = 5};
+  const auto problems = check_layout(small, {.tp = 4}, layout_names()).problems;
+  ASSERT_EQ(problems.size(), 1U);
+  EXPECT_EQ(problems[0].text, "tp = 4: a vocabulary of 5 leaves a rank without a row; nearest: 2");
+}
+
 TEST(JobLayout, the_batch_must_divide) {
   EXPECT_EQ(texts({.dp = 4, .local_batch = 2, .global_batch = 20}),
             Texts{"global_batch = 20: must be a multiple of local_batch = 2 x 4 data ranks = 8; "

@@ -5,6 +5,7 @@
 
 #include "base/check.h"
 #include "base/error.h"
+#include "base/rng.h"
 #include "data/vocabulary.h"
 #include "spec/data_parallel.h"
 
@@ -75,6 +76,7 @@ DataSets::DataSets(const config::Config& c, int64_t vocab)
 TrainBatches::TrainBatches(const data::Sampler& sampler, const spec::Plan& plan,
                            const spec::Coord& coord, int64_t first_step)
     : microbatches_(microbatches_of(plan, coord)),
+      hashes_(microbatches_.size()),
       split_(whole_step(plan)),
       prefetcher_(sampler,
                   [this](int64_t batch, std::vector<int64_t>& out) {
@@ -85,8 +87,31 @@ TrainBatches::TrainBatches(const data::Sampler& sampler, const spec::Plan& plan,
                   {.first_batch = first_step * static_cast<int64_t>(microbatches_.size()),
                    .depth = 2 * static_cast<int>(microbatches_.size())}) {}
 
-void TrainBatches::fill(int /*index*/, const engine::HostMicrobatch& out) {
-  copy_batch(prefetcher_.next(), out);
+void TrainBatches::fill(int index, const engine::HostMicrobatch& out) {
+  const data::Batch& batch = prefetcher_.next();
+  copy_batch(batch, out);
+  uint64_t& hash = hashes_.at(static_cast<size_t>(index));
+  hash = 0;
+  for (const int64_t sample : batch.samples) hash += base::hash_of(static_cast<uint64_t>(sample));
+}
+
+void check_samples(const engine::StepReport& report, const spec::Plan& plan, int64_t step) {
+  if (!report.same_samples) {
+    throw base::Error(
+        fmt::format("step {}: ranks along tp worked on different samples; nothing that follows can "
+                    "be trusted",
+                    step + 1));
+  }
+  const int64_t batch = whole_step(plan).global_batch;
+  uint64_t wanted = 0;
+  for (int64_t i = 0; i < batch; ++i) {
+    wanted += base::hash_of(static_cast<uint64_t>(step * batch + i));
+  }
+  if (report.sample_hash == wanted) return;
+  throw base::Error(fmt::format(
+      "step {}: the ranks did not work on its samples {} to {}, each once: the sum of their hashes "
+      "is {:016x} and should be {:016x}; a sample is missing or there twice",
+      step + 1, step * batch, (step + 1) * batch - 1, report.sample_hash, wanted));
 }
 
 SequentialBatches::SequentialBatches(const data::Sampler& sampler, int64_t sequences)

@@ -10,6 +10,7 @@
 #include "data/prefetch.h"
 #include "data/sampler.h"
 #include "data/token_data.h"
+#include "engine/engine.h"
 #include "engine/input.h"
 #include "spec/plan.h"
 
@@ -37,12 +38,18 @@ class TrainBatches final : public engine::MicrobatchSource {
  public:
   TrainBatches(const data::Sampler&, const spec::Plan&, const spec::Coord&, int64_t first_step);
   void fill(int index, const engine::HostMicrobatch&) override;
+  uint64_t sample_hash(int index) const override { return hashes_.at(static_cast<size_t>(index)); }
 
  private:
   std::vector<int> microbatches_;  // of the whole step, by index of this rank
+  std::vector<uint64_t> hashes_;   // of what was filled, by index
   data::BatchSplit split_;
   data::Prefetcher prefetcher_;
 };
+
+// Throws Error unless all ranks together worked on the samples of step `step` (from 0), each once,
+// and ranks along tp on the same. `report` is that of the step.
+void check_samples(const engine::StepReport& report, const spec::Plan&, int64_t step);
 
 // Micro-batch after micro-batch of a sampler in its own order; after the last sample come sequences
 // without labels.

@@ -270,6 +270,7 @@ void Run::finish_trace() {
 
 void Run::log(int64_t step) {
   const engine::StepReport report = engine_.report();
+  check_samples(report, plan_, step - 1);
   if (step == 1) clock_.leave_out();  // it warms up
   const double seconds = clock_.lap();
   const double rate = static_cast<double>(step_tokens(plan_)) / seconds;
