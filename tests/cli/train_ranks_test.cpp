@@ -68,6 +68,29 @@ TEST(TrainRanks, every_layout_gives_the_bits_of_one_rank) {
   }
 }
 
+TEST(TrainRanks, tensor_parallel_is_close_to_one_rank_and_the_same_for_every_data_layout) {
+  const double loss = result_of({}).summary["loss"].get<double>();
+  for (const std::string sequence : {"false", "true"}) {
+    const Words tp = {"--parallelism.tensor_parallel_degree=2",
+                      "--parallelism.sequence_parallel=" + sequence};
+    const auto with_tp = [&](const Words& more) {
+      Words words = tp;
+      words.insert(words.end(), more.begin(), more.end());
+      return result_of(words);
+    };
+    const Result two = with_tp({}),
+                 four = with_tp({"--parallelism.data_parallel_replicate_degree=2"});
+    EXPECT_NEAR(two.summary["loss"].get<double>(), loss, 1e-5 * loss) << sequence;
+    EXPECT_TRUE(two.weights == four.weights) << sequence;
+    EXPECT_EQ(two.summary["validation_loss"], four.summary["validation_loss"]);
+    EXPECT_EQ(four.summary["ranks"].size(), 4U);
+    for (const base::Json& rank : four.summary["ranks"]) {
+      EXPECT_EQ(rank["memory_predicted_bytes"], rank["memory_measured_bytes"]);
+      EXPECT_EQ(rank["traffic_predicted_bytes"], rank["traffic_counted_bytes"]);
+    }
+  }
+}
+
 TEST(TrainRanks, says_what_runs_where) {
   const Scratch s;
   write_tiny(s);

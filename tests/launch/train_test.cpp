@@ -59,6 +59,17 @@ TEST_F(LaunchTrain, processes_threads_and_one_rank_give_the_same_bits) {
   }
 }
 
+TEST_F(LaunchTrain, tensor_parallel_processes_give_the_bits_of_threads) {
+  const Words words = joined(eight_samples, {"--parallelism.tensor_parallel_degree=2",
+                                             "--parallelism.data_parallel_shard_degree=2",
+                                             "--parallelism.sequence_parallel", "--overwrite"});
+  ASSERT_EQ(run(joined({"train"}, words)).exit_code, 0);
+  const std::string threads = scratch_.read(final_weights);
+  const Outcome processes = run(joined({"launch", "-n", "4"}, words));
+  EXPECT_EQ(processes.exit_code, 0) << processes.err;
+  EXPECT_TRUE(scratch_.read(final_weights) == threads);
+}
+
 TEST_F(LaunchTrain, what_no_rank_could_run_starts_none) {
   const Tree before = scratch_.tree();
   const std::vector<std::pair<Words, std::string>> all = {
