@@ -4,6 +4,8 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include "device/accelerator.h"
+#include "spec/op_shapes.h"
 #include "spec/predict.h"
 
 namespace trireme::tests {
@@ -58,7 +60,9 @@ std::string to_string(const Layout& l) {
                      l.zero, l.stage, l.prefetch, l.prefetch_after ? " after" : "",
                      spec::name_of(l.recompute),
                      l.streams == device::StreamMode::worker_threads ? " workers" : "",
-                     l.split_backward ? " split" : "");
+                     l.split_backward ? " split"
+                     : l.on_gpu       ? " on a GPU"
+                                      : "");
 }
 
 spec::Plan plan_of(const Layout& l, const spec::ModelSpec& model) {
@@ -79,7 +83,7 @@ spec::Plan plan_of(const Layout& l, const spec::ModelSpec& model) {
                                          .reduce_dtype = l.reduce_dtype,
                                          .prefetch = l.prefetch,
                                          .prefetch_after = l.prefetch_after},
-                                        {});
+                                        backend_of(l));
   if (l.split_backward) {
     plan.schedule = schedule::add_tied(schedule::add_reduce(
         schedule::split_backward(schedule::one_f_one_b(1, plan.schedule.microbatches))));
@@ -87,18 +91,34 @@ spec::Plan plan_of(const Layout& l, const spec::ModelSpec& model) {
   return plan;
 }
 
-void run_layout(const Layout& layout, const std::function<void(RankRig&)>& body) {
+spec::Backend backend_of(const Layout& layout) {
+  return layout.on_gpu ? spec::cuda_backend(true) : spec::Backend{};
+}
+
+void run_rank(const Layout& layout, comm::Communicator& world, device::Device& device,
+              const std::function<void(RankRig&)>& body) {
   const spec::ModelSpec model = spec::make_model(layout.dims);
   const spec::Plan plan = plan_of(layout, model);
+  comm::Mesh mesh(world, plan.mesh);
+  engine::Engine engine(device, model, plan, backend_of(layout), {}, &mesh);
+  ShareOfStep source(plan, mesh.coord(), layout.dims.vocab);
+  RankRig rig{device, model, engine, mesh, source, [&source] { source.next_step(); }};
+  body(rig);
+}
+
+void run_layout(const Layout& layout, const std::function<void(RankRig&)>& body) {
+  const spec::Plan plan = plan_of(layout, spec::make_model(layout.dims));
   comm::ThreadWorld world(spec::data_ranks(plan.mesh), deadline_seconds);
   comm::run_ranks(world, [&](int rank) {
-    device::CpuDevice device(kernels::cpu_kernels(), {.streams = layout.streams});
+    std::unique_ptr<device::Device> device;
+    if (layout.on_gpu) {
+      device = device::make_gpu(kernels::cuda_kernels(), {});
+    } else {
+      device = std::make_unique<device::CpuDevice>(
+          kernels::cpu_kernels(), device::CpuDevice::Options{.streams = layout.streams});
+    }
     const auto communicator = world.communicator(rank, {.name = "world"});
-    comm::Mesh mesh(*communicator, plan.mesh);
-    engine::Engine engine(device, model, plan, {}, {}, &mesh);
-    ShareOfStep source(plan, mesh.coord(), layout.dims.vocab);
-    RankRig rig{device, model, engine, mesh, source, [&source] { source.next_step(); }};
-    body(rig);
+    run_rank(layout, *communicator, *device, body);
   });
 }
 
