@@ -102,10 +102,8 @@ std::shared_ptr<NcclHandle> NcclCommunicator::connect(ProcessWorld& world, NcclW
     TRIREME_CHECK(text.size() == sizeof(id.internal), "'{}' has {} bytes", key, text.size());
     std::memcpy(id.internal, text.data(), text.size());
   }
-  handle->run("ncclCommInitRankConfig", [&](ncclComm_t& comm) {
-    ncclConfig_t config = config_of();
-    return ncclCommInitRankConfig(&comm, group.size(), id, group.rank, &config);
-  });
+  ncclConfig_t config = config_of();
+  handle->connect(id, group.rank, group.size(), config);
   return handle;
 }
 

@@ -50,6 +50,7 @@ std::string NcclHandle::text_of(const char* what, ncclResult_t result) const {
 }
 
 void NcclHandle::run(const char* what, const Issue& issue) {
+  if (const std::string why = world_.verdict(); !why.empty()) throw base::CommAborted(why);
   const auto begin = Clock::now();
   ncclResult_t result = ncclSuccess;
   std::string problem;
@@ -75,11 +76,19 @@ void NcclHandle::run(const char* what, const Issue& issue) {
   }
 }
 
+void NcclHandle::connect(const ncclUniqueId& id, int rank, int ranks, ncclConfig_t& config) {
+  run("ncclCommInitRankConfig", [&](ncclComm_t& comm) {
+    const ncclResult_t result = ncclCommInitRankConfig(&arriving_, ranks, id, rank, &config);
+    comm = arriving_;  // it is there at once, and written again when all are connected
+    return result;
+  });
+}
+
 void NcclHandle::adopt() {
   {
     const std::scoped_lock lock(mutex_);
     throw_if_aborted();
-    comm_ = std::exchange(arriving_, nullptr);
+    comm_ = arriving_;
   }
   run("ncclCommSplit", [](ncclComm_t& comm) {
     ncclResult_t state = ncclSuccess;
@@ -100,8 +109,7 @@ std::string NcclHandle::async_error() {
 
 void NcclHandle::abort() noexcept {
   const std::scoped_lock lock(mutex_);
-  is_aborted_ = true;
-  if (comm_ == nullptr) return;
+  if (std::exchange(is_aborted_, true) || comm_ == nullptr) return;
   ncclCommAbort(std::exchange(comm_, nullptr));
 }
 

@@ -26,10 +26,11 @@ class NcclHandle {
 
   double deadline_s() const { return deadline_s_; }
 
+  // Connects the ranks that have the same id. Throws as run() does.
+  void connect(const ncclUniqueId& id, int rank, int ranks, ncclConfig_t& config);
   // Makes one call, or one group of calls, of the library and waits until it has taken the work
-  // over: kernels are then in their streams. The call may set the communicator, which is null
-  // before the first. Throws CommAborted when the run is aborted, by ProcessWorld::fail() when the
-  // library fails or the deadline passes.
+  // over: kernels are then in their streams. Throws CommAborted when the run is aborted, by
+  // ProcessWorld::fail() when the library fails or the deadline passes.
   using Issue = std::function<ncclResult_t(ncclComm_t& comm)>;
   void run(const char* what, const Issue& issue);
   // Where a split puts its result, inside run() of the parent; after that adopt() takes it over.
@@ -52,7 +53,7 @@ class NcclHandle {
   ProcessWorld& world_;
   const std::string name_;
   const double deadline_s_;
-  ncclComm_t arriving_ = nullptr;  // written by the library while a split is under way
+  ncclComm_t arriving_ = nullptr;  // written by the library while ranks are being connected
   std::mutex mutex_;               // guards what follows
   ncclComm_t comm_ = nullptr;
   bool is_aborted_ = false;
