@@ -9,6 +9,7 @@
 #include "cli/device_options.h"
 #include "cli/verbs.h"
 #include "comm/gloo.h"
+#include "comm/nccl.h"
 #include "config/model_file.h"
 #include "device/accelerator.h"
 #include "obs/number_text.h"
@@ -95,7 +96,7 @@ int run(const Args& args) {
   }
   base::Json cuda = {{"name", "cuda"}, {"available", has_gpu}};
   if (!has_gpu) cuda["reason"] = status.problem;
-  const std::string gloo = comm::gloo_status();
+  const std::string gloo = comm::gloo_status(), nccl = comm::nccl_status();
   base::Json out = {{"ok", true},
                     {"cores", cores},
                     {"memory_bytes", memory},
@@ -104,7 +105,8 @@ int run(const Args& args) {
                     {"cuda", gpu_json(status)},
                     {"ranks",
                      {{{"name", "threads"}, {"available", true}, {"reason", ""}},
-                      {{"name", "gloo"}, {"available", gloo.empty()}, {"reason", gloo}}}},
+                      {{"name", "gloo"}, {"available", gloo.empty()}, {"reason", gloo}},
+                      {{"name", "nccl"}, {"available", nccl.empty()}, {"reason", nccl}}}},
                     {"models", models}};
   if (!measured.empty()) {
     out["measured_peak_tflops"] = measured.front()["f32_tflops"];
@@ -122,6 +124,8 @@ int run(const Args& args) {
   fmt::print("ranks          threads of one process: yes\n");
   fmt::print("               processes over Gloo (CPUs): {}\n",
              gloo.empty() ? "yes" : "no: " + gloo);
+  fmt::print("               processes over NCCL (GPUs): {}\n",
+             nccl.empty() ? "yes" : "no: " + nccl);
   fmt::print("models         {}\n",
              models.empty() ? "none found: run from the source folder, or give a path" : "");
   for (const std::string& name : models) fmt::print("  {}\n", name);

@@ -230,4 +230,20 @@ bool FaultyCommunicator::do_reduce_scatter(Stream& stream, Tensor out, ConstTens
   return inner_->do_reduce_scatter(stream, out, in);
 }
 
+bool FaultyCommunicator::do_begin(Stream& stream) {
+  inner_->call_ = call_;
+  return inner_->do_begin(stream);
+}
+
+void FaultyCommunicator::do_end(Stream& stream) { inner_->do_end(stream); }
+
+std::vector<std::string> FaultyCommunicator::do_tell(const std::string& text) {
+  inner_->call_ = call_;
+  return inner_->do_tell(text);
+}
+
+void FaultyCommunicator::do_abort(const std::string& verdict) noexcept {
+  inner_->do_abort(verdict);
+}
+
 }  // namespace trireme::comm

@@ -56,6 +56,10 @@ class FaultyCommunicator final : public Communicator {
   std::unique_ptr<Communicator> do_split(int color, int key, Options options) override;
   bool do_all_reduce(Stream&, Tensor inout, Reduce) override;
   bool do_reduce_scatter(Stream&, Tensor out, ConstTensor in) override;
+  bool do_begin(Stream&) override;
+  void do_end(Stream&) override;
+  std::vector<std::string> do_tell(const std::string& text) override;
+  void do_abort(const std::string& verdict) noexcept override;
 
   using Bytes = std::vector<std::byte>;
   // `out` as the ranks' chunks side by side; `own` is the chunk of this rank, -1 if there is none.

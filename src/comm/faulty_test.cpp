@@ -35,7 +35,7 @@ Seen run(const std::string& op, std::vector<Fault> faults, StreamMode mode, int6
       if (op == "all_gather") rank.group->all_gather(*rank.stream, out = twice, in);
       if (op == "reduce_scatter") {
         rank.stream->synchronize();
-        Rank::write(in, {base + static_cast<float>(r + 1), base + 5});
+        rank.write(in, {base + static_cast<float>(r + 1), base + 5});
         rank.group->reduce_scatter(*rank.stream, out = half, in);
       }
       seen[static_cast<size_t>(r)][static_cast<size_t>(call)] = rank.read(out);

@@ -207,6 +207,14 @@ std::string RankInfo::text() const {
                      shown < nodes.size() ? ", ..." : "");
 }
 
+bool debug_from(const Environment& environment) {
+  const std::string text = Reader(environment).text("TRIREME_COMM_DEBUG").value_or("0");
+  if (text != "0" && text != "1") {
+    throw base::ConfigError(fmt::format("TRIREME_COMM_DEBUG={}: expected is 0 or 1", text));
+  }
+  return text == "1";
+}
+
 RankInfo detect_rank(const Environment& environment) {
   const Reader reader(environment);
   std::optional<RankInfo> chosen;
@@ -235,6 +243,7 @@ RankInfo detect_rank(const Environment& environment) {
   info.warnings = std::move(warnings);
   info.flight_folder = reader.text("TRIREME_FLIGHT").value_or("");
   info.is_watched = info.source == RankSource::trireme;
+  info.debug = debug_from(environment);
   if (const auto deadline = reader.text("TRIREME_DEADLINE")) {
     const auto seconds = number_from(*deadline);
     if (!seconds || !(*seconds > 0)) {

@@ -52,6 +52,13 @@ TEST(RankEnv, nothing_is_one_rank) {
   EXPECT_TRUE(info.warnings.empty());
 }
 
+TEST(RankEnv, debug_mode_is_0_or_1) {
+  EXPECT_FALSE(detect_rank({}).debug);
+  EXPECT_FALSE(detect_rank({{"TRIREME_COMM_DEBUG", "0"}}).debug);
+  EXPECT_TRUE(detect_rank({{"TRIREME_COMM_DEBUG", "1"}}).debug);
+  EXPECT_EQ(refusal({{"TRIREME_COMM_DEBUG", "yes"}}), "TRIREME_COMM_DEBUG=yes: expected is 0 or 1");
+}
+
 TEST(RankEnv, torchrun_is_read) {
   const RankInfo info = detect_rank(torchrun("3", "4"));
   EXPECT_EQ(info.text(),
