@@ -106,6 +106,7 @@ struct Parallelism {
 struct Comm {
   std::string backend = "auto";
   double deadline_s = 600;
+  bool fixed_order = false;
   bool debug = false;
 };
 

@@ -197,8 +197,12 @@ std::vector<Key> keys_of(Config& c) {
   k.number("deadline_s", c.comm.deadline_s, positive(),
            "seconds that one communication may take before the run is ended with a verdict; "
            "launch --deadline goes before it");
+  k.boolean("fixed_order", c.comm.fixed_order,
+            "nccl sums in the fixed order of threads and gloo, with their bits, at the price of an "
+            "exchange of everything; threads and gloo always do");
   k.boolean("debug", c.comm.debug,
-            "ranks compare what they call before each collective, and the first mismatch is named");
+            "ranks compare what they call before each collective, and the first mismatch is named "
+            "(slow); also with TRIREME_COMM_DEBUG=1");
 
   k.section("system");
   k.choice("device", c.system.device, {"auto", "cuda", "cpu"},

@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "comm/gloo.h"
+#include "comm/nccl.h"
 #include "comm/process_world.h"
 #include "comm/threads.h"
 #include "config/job_layout.h"
@@ -28,8 +29,12 @@ bool runs_on_gpu(const config::System& system) {
          (system.device == "auto" && device::gpu_status().problem.empty());
 }
 
-comm::Communicator::Options world_options(const config::Config& c, const comm::RankInfo& info) {
-  return {.name = "world", .deadline_s = info.deadline_s > 0 ? info.deadline_s : c.comm.deadline_s};
+comm::Communicator::Options world_options(RankBackend backend, const config::Config& c,
+                                          const comm::RankInfo& info) {
+  return {.name = "world",
+          .deadline_s = info.deadline_s > 0 ? info.deadline_s : c.comm.deadline_s,
+          .fixed_order = backend != RankBackend::nccl || c.comm.fixed_order,
+          .debug = c.comm.debug || info.debug};
 }
 
 std::string backend_problem(RankBackend backend, const config::Config& c,
@@ -55,16 +60,16 @@ std::string backend_problem(RankBackend backend, const config::Config& c,
   }
   if (backend == RankBackend::nccl) {
     if (!on_gpu) return name + "NCCL moves memory of GPUs; use --device cuda, or gloo";
-    return "ranks as processes on GPUs need NCCL, which is not in this build; without a launcher "
-           "ranks are threads that share one GPU";
+    return comm::nccl_status();
   }
   return "";
 }
 
 // The one place where a back end is made. `world`: of processes.
 std::unique_ptr<comm::Communicator> connect(RankBackend backend, comm::ProcessWorld& world,
-                                            device::Device& /*device*/,
+                                            device::Device& device,
                                             const comm::Communicator::Options& options) {
+  if (backend == RankBackend::nccl) return comm::make_nccl(world, device, options);
   TRIREME_CHECK(backend == RankBackend::gloo, "back end {}", static_cast<int>(backend));
   return comm::make_gloo(world, options);
 }
@@ -116,7 +121,7 @@ void run_threads(const config::Config& c, const comm::RankInfo& info,
                  const std::function<void(const RankStart&)>& body) {
   const auto ranks = static_cast<int>(ranks_of(c));
   const bool on_gpu = runs_on_gpu(c.system);
-  const comm::Communicator::Options options = world_options(c, info);
+  const comm::Communicator::Options options = world_options(RankBackend::threads, c, info);
   comm::ThreadWorld world(ranks, options.deadline_s);
   std::atomic<bool> has_begun = false;
   RankStart start{.ranks = ranks,
@@ -162,7 +167,7 @@ void run_process(RankBackend backend, const config::Config& c, comm::RankInfo in
     start.device_sharers = (info.local_world + gpus - 1) / gpus;
   }
   start.connect = [&](device::Device& device) {
-    return connect(backend, world, device, world_options(c, info));
+    return connect(backend, world, device, world_options(backend, c, info));
   };
   start.description = {"ranks     this is " + info.text(),
                        fmt::format("          processes that talk over {}",
@@ -192,7 +197,6 @@ RankBackend choose_backend(const config::Config& c, const comm::RankInfo& info) 
                               : info.world == 1 ? RankBackend::threads
                               : on_gpu          ? RankBackend::nccl
                                                 : RankBackend::gloo;
-  if (c.comm.debug) throw base::ConfigError("comm.debug = true: not in this build; use false");
   const std::string problem = backend_problem(backend, c, info, on_gpu);
   if (!problem.empty()) throw base::ConfigError(problem);
   return backend;

@@ -106,6 +106,14 @@ TEST(TrainRanks, says_what_runs_where) {
   EXPECT_EQ(outcome.err.find("step:  1"), outcome.err.rfind("step:  1"));
 }
 
+TEST(TrainRanks, debug_mode_finds_nothing_and_changes_no_bit) {
+  const Words layout = {"--parallelism.tensor_parallel_degree=2",
+                        "--parallelism.data_parallel_shard_degree=2", "--parallelism.logical_dp=2"};
+  Words debug = layout;
+  debug.emplace_back("--comm.debug");
+  EXPECT_TRUE(result_of(layout).weights == result_of(debug).weights);
+}
+
 TEST(TrainRanks, start_from_weights_and_run_json_give_the_same_bits) {
   const Scratch s;
   write_tiny(s);
