@@ -62,6 +62,10 @@ std::string_view name_of(What what) {
       return "stale";
     case What::skip_wait:
       return "skip_wait";
+    case What::absent:
+      return "absent";
+    case What::resent:
+      return "resent";
     case What::delay:
       return "delay";
   }
@@ -113,7 +117,7 @@ void FaultyCommunicator::with_fault(Stream& stream, const Step& step,
       enqueue(stream, [=] { std::memcpy(before->data(), out, before->size()); });
     }
   }
-  inner();
+  if (fault == nullptr || fault->what != What::absent) inner();
   if (is_planted(What::stale)) {
     auto& last = last_[{call().op, bytes}];
     if (last == nullptr) last = std::make_shared<Bytes>(bytes);
@@ -142,7 +146,12 @@ void FaultyCommunicator::with_fault(Stream& stream, const Step& step,
     case What::skip_wait:
       enqueue(stream, [=] { std::memcpy(out, before->data(), before->size()); });
       break;
+    case What::resent:
+      inner();
+      traffic_.bytes += bytes / step.chunks * (step.chunks - 1);
+      break;
     case What::stale:
+    case What::absent:
     case What::delay:
       break;
   }

@@ -21,6 +21,8 @@ struct Fault {
     wrong_order,  // parts of ranks are one place off. Not for small all_reduces, which have none
     stale,        // the result of the call before with as many bytes arrives again (zeros: none)
     skip_wait,    // the result is not there yet: what was in memory before is read
+    absent,       // this rank does not come; it goes on with what was in memory before
+    resent,       // everything is sent a second time; on all ranks of a group, or none
     delay,        // it takes `seconds` + `seconds_per_byte` times the bytes of a step longer
   };
   What what = What::drop;
