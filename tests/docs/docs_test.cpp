@@ -35,6 +35,7 @@ const std::vector<Known> known_commands = {
     {"./quickstart.sh", How::script},
     {"./test.sh", How::script},
     {"./bench/compare_torch_cpu.sh", How::script},
+    {"./bench/overlap.sh", How::script},
     {"tests/fuzz/run.sh", How::script},
     {"tests/fuzz/run.sh 60 config", How::script},
 
@@ -101,6 +102,8 @@ const std::vector<Known> known_commands = {
     {"trireme bench train --model llama-15m --dtype bf16 --by-row", How::here,
      "trireme bench train --model llama-15m --dtype bf16 --by-row --micro-batch 1 --seq 32 "
      "--steps 1 --warmup 0 --peak-tflops 1"},
+    {"trireme verify configs/kjv.toml", How::here},
+    {"trireme verify configs/kjv.toml --training.dtype=bf16 --json", How::here},
     {"trireme doctor", How::here},
     {"trireme doctor --measure --json", How::here},
 };
@@ -164,8 +167,9 @@ std::vector<std::string> commands_of_quickstart() {
 std::vector<std::string> commands_of_help() {
   const Scratch s;
   std::vector<std::string> commands;
-  for (const char* verb : {"train", "launch", "eval", "generate", "data build", "data inspect",
-                           "data synth", "data ngram", "bench train", "bench gpu", "doctor"}) {
+  for (const char* verb :
+       {"train", "launch", "verify", "eval", "generate", "data build", "data inspect", "data synth",
+        "data ngram", "bench train", "bench gpu", "doctor"}) {
     std::vector<std::string> args = words_of(verb);
     args.emplace_back("--help");
     std::istringstream lines(trireme(s, args).out);
