@@ -72,9 +72,17 @@ std::string sample_problem(const CheckedRun& run, size_t step) {
                          first_of.at(other->second)->table.rank, rank.table.rank);
     }
   }
-  if (taken_by.size() == numbers.size()) return "";
-  return fmt::format("step {}: {} of {} samples reach no rank", step,
-                     numbers.size() - taken_by.size(), numbers.size());
+  if (taken_by.size() != numbers.size()) {
+    return fmt::format("step {}: {} of {} samples reach no rank", step,
+                       numbers.size() - taken_by.size(), numbers.size());
+  }
+  for (const RankResult& rank : run.layout.ranks) {
+    const engine::StepReport &found = rank.steps[step], &wanted = run.reference.steps[step];
+    if (found.same_samples && found.sample_hash == wanted.sample_hash) continue;
+    return fmt::format("step {}: rank {} was told of other samples in the closing sums", step,
+                       rank.table.rank);
+  }
+  return "";
 }
 
 VerifyCheck samples(const CheckedRun& run) {

@@ -24,8 +24,11 @@ class VerifySource final : public engine::MicrobatchSource {
   VerifySource(const spec::Plan& plan, const spec::Coord& coord, int64_t vocab,
                const int64_t& step);
   void fill(int index, const engine::HostMicrobatch& out) override;
+  uint64_t sample_hash(int index) const override;
 
  private:
+  uint64_t first_sample(int index) const;  // its number
+
   const spec::Plan& plan_;
   const spec::Coord coord_;
   const uint64_t vocab_;
@@ -39,6 +42,7 @@ class SampleRecorder final : public engine::MicrobatchSource {
   SampleRecorder(std::unique_ptr<engine::MicrobatchSource> inner, int64_t sequences)
       : inner_(std::move(inner)), sequences_(sequences) {}
   void fill(int index, const engine::HostMicrobatch& out) override;
+  uint64_t sample_hash(int index) const override { return inner_->sample_hash(index); }
 
   // SHA-256 of tokens and labels of every sequence since the last call, in order.
   std::vector<std::string> take() { return std::exchange(seen_, {}); }

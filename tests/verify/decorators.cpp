@@ -57,6 +57,7 @@ class Changed final : public MicrobatchSource {
     inner_->fill(index, out);
     change_(calls_++, out);
   }
+  uint64_t sample_hash(int index) const override { return inner_->sample_hash(index); }
 
  private:
   Source inner_;
@@ -156,6 +157,7 @@ train::VerifyHooks with_skipped_batch(int rank) {
     void fill(int index, const HostMicrobatch& out) override {
       inner_->fill(index == 0 ? 1 : index, out);
     }
+    uint64_t sample_hash(int index) const override { return inner_->sample_hash(index); }
 
    private:
     Source inner_;

@@ -157,11 +157,31 @@ const Kernels& grad_one_column_off() {
   return table;
 }
 
-const Kernels& residual_added_twice() {
+const Kernels& accumulate_adds_twice() {
   static const Kernels table = changed([](Kernels& k) {
-    k.gemm = [](Stream& s, const GemmArgs& a) {
-      cpu_kernels().gemm(s, a);
-      if (a.residual.shape.ndim() > 0) cpu_kernels().accumulate(s, {.x = a.residual, .d = a.d});
+    k.accumulate = [](Stream& s, const AccumulateArgs& a) {
+      cpu_kernels().accumulate(s, a);
+      cpu_kernels().accumulate(s, a);
+    };
+  });
+  return table;
+}
+
+const Kernels& first_stats_for_all() {
+  static const Kernels table = changed([](Kernels& k) {
+    k.cross_entropy_merge = [](Stream& s, const CrossEntropyMergeArgs& a) {
+      cpu_kernels().copy(s, {.x = a.parts.slice_rows(0, a.stats.rows()), .d = a.stats});
+    };
+  });
+  return table;
+}
+
+const Kernels& copies_counted_apart() {
+  static const Kernels table = changed([](Kernels& k) {
+    k.merge_sums = [](Stream& s, const MergeSumsArgs& a) {
+      MergeSumsArgs wrong = a;
+      wrong.copies = 1;
+      cpu_kernels().merge_sums(s, wrong);
     };
   });
   return table;

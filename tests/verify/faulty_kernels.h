@@ -18,6 +18,8 @@ const kernels::Kernels& embedding_one_row_off();  // forward
 const kernels::Kernels& embedding_grad_one_row_off();
 const kernels::Kernels& stats_one_column_off();  // cross_entropy_stats
 const kernels::Kernels& grad_one_column_off();   // cross_entropy_grad
-const kernels::Kernels& residual_added_twice();  // gemm
+const kernels::Kernels& accumulate_adds_twice();
+const kernels::Kernels& first_stats_for_all();   // cross_entropy_merge
+const kernels::Kernels& copies_counted_apart();  // merge_sums takes copies for more samples
 
 }  // namespace trireme::tests

@@ -37,6 +37,26 @@ TEST(VerifyHealthy, reports_nothing_over_a_grid_of_layouts) {
                     .prefetch = 2,
                     .prefetch_after = true});
   }
+  for (const spec::ModelDims& dims : {even_gpt2(), tiny_llama(), tiny_qwen3()}) {
+    for (const bool sequence_parallel : {false, true}) {
+      const auto add = [&](SmallJob job) {
+        job.dims = dims;
+        job.tp = 2;
+        job.sequence_parallel = sequence_parallel;
+        jobs.push_back(job);
+      };
+      add({});
+      add({.recipe = "bf16", .microbatches = 2, .recompute = Recompute::full});
+      add({.dp = 2, .logical_dp = 4, .document_mask = true});
+      add({.zero = 2, .stage = 1, .recipe = "bf16", .grad = base::DType::bf16});
+      add({.zero = 2,
+           .stage = 3,
+           .microbatches = 2,
+           .reduce = ReduceWhen::each,
+           .recompute = Recompute::selective});
+      add({.dp = 2, .zero = 2, .stage = 2});
+    }
+  }
   for (const SmallJob& job : jobs) {
     const train::VerifyReport report = train::verify(job_of(job));
     EXPECT_TRUE(report.ok()) << train::to_text(report);

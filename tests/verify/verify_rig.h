@@ -10,6 +10,13 @@
 
 namespace trireme::tests {
 
+// Its heads divide by 2.
+inline spec::ModelDims even_gpt2() {
+  spec::ModelDims dims = tiny_gpt2();
+  dims.heads = 4;
+  return dims;
+}
+
 struct SmallJob {
   spec::ModelDims dims = tiny_llama();
   int dp = 1, zero = 1, stage = 0, tp = 1;
