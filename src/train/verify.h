@@ -8,6 +8,7 @@
 // Of gradients b is the gradient; of weights it is the change of the weights since the start, so
 // that a step that was left out is an error of its whole size. Where |b| is below 1e-4 of that of
 // all parameters together (gradients that are zero but for rounding), that bound takes its place.
+// Of a weight, units in its last place, one for each step and one more, are no difference.
 #pragma once
 
 #include <functional>

@@ -118,6 +118,17 @@ double error_of(const std::vector<float>& a, const std::vector<float>& b, double
   return distance == 0 ? 0 : distance / size;
 }
 
+// The same for weights. They are stored rounded, so that the smallest difference before may be one
+// of a unit in the last place after each step; a unit is nothing beside a step of the optimizer.
+double weights_error(const std::vector<float>& a, const std::vector<float>& b, double size) {
+  constexpr float rounding = (verify_steps + 1) * std::numeric_limits<float>::epsilon();
+  std::vector<float> beyond = minus(a, b);
+  for (size_t i = 0; i < beyond.size(); ++i) {
+    if (std::abs(beyond[i]) <= rounding * std::abs(b[i])) beyond[i] = 0;
+  }
+  return error_of(beyond, std::vector<float>(beyond.size()), size);
+}
+
 bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {
   return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
 }
@@ -138,8 +149,8 @@ std::vector<Deviation> deviations(const RankRecord& rank, const RankRecord& refe
     const double size = std::max(grads[i], least * all_grads);
     d.initial = error_of(rank.initial[i], reference.initial[i], 1);
     d.grad = error_of(rank.grads[i], wanted, size);
-    d.weights =
-        error_of(rank.weights[i], reference.weights[i], std::max(changes[i], least * all_changes));
+    d.weights = weights_error(rank.weights[i], reference.weights[i],
+                              std::max(changes[i], least * all_changes));
     d.same_bits =
         same_bits(rank.grads[i], twin.grads[i]) && same_bits(rank.weights[i], twin.weights[i]);
     double product = 0;

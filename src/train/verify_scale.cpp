@@ -15,7 +15,7 @@ int layers_for(const spec::SplitOptions& split) { return std::clamp(split.prefet
 
 spec::ModelDims small_model(const spec::ModelDims& whole, const spec::SplitOptions& split,
                             const spec::Backend& backend) {
-  constexpr int64_t width = 48, ffn_of_a_rank = 24, vocab = 48;
+  constexpr int64_t width = 48, ffn_of_a_rank = 24, rows = 48;
   const int64_t tp = split.tp;
   spec::ModelDims d = whole;
   d.layers = std::min(d.layers, layers_for(split));
@@ -28,7 +28,8 @@ spec::ModelDims small_model(const spec::ModelDims& whole, const spec::SplitOptio
   d.heads = queries * d.kv_heads;
   d.hidden = std::min(d.hidden, base::round_up(width, 8 * tp));
   d.ffn = std::min(d.ffn, ffn_of_a_rank * tp);
-  d.vocab = std::min(d.vocab, base::round_up(vocab, tp) + d.vocab % tp);
+  // With tp rows a rank and any rest the last rank still has one.
+  d.vocab = std::min(d.vocab, tp * std::max((rows + tp - 1) / tp, tp) + d.vocab % tp);
   return d;
 }
 

@@ -51,6 +51,20 @@ TEST(VerifyScale, keeps_structure_and_drops_size) {
   EXPECT_LT(spec::parameter_count(spec::make_model(job.dims)), 200'000);
 }
 
+TEST(VerifyScale, every_rank_has_rows_of_a_vocabulary_that_does_not_divide) {
+  for (const int tp : {2, 4, 8, 16}) {
+    for (const int64_t vocab : {50257, 128256, 151936, 32001}) {
+      spec::ModelDims dims = big_llama;
+      dims.heads = dims.kv_heads = 16;
+      dims.vocab = vocab;
+      const ScaledJob job = scaled(dims, {.tp = tp}, {.seq_len = 4096});
+      const int64_t rows = (job.dims.vocab + tp - 1) / tp;
+      EXPECT_LT((tp - 1) * rows, job.dims.vocab) << "tp " << tp << ", vocabulary " << vocab;
+      EXPECT_EQ(job.dims.vocab % tp, vocab % tp);
+    }
+  }
+}
+
 TEST(VerifyScale, leaves_a_small_model_as_it_is) {
   spec::ModelDims dims = big_llama;
   dims.layers = 2;
