@@ -52,7 +52,9 @@ Verb verify_verb() {
           "configuration. Exit code 0: all agree, 1: something does not, 2: the configuration\n"
           "is wrong.\n\nExamples:\n"
           "  trireme verify configs/kjv.toml\n"
-          "  trireme verify configs/kjv.toml --training.dtype=bf16 --json",
+          "  trireme verify configs/kjv.toml --parallelism.data_parallel_shard_degree=4\n"
+          "  trireme verify configs/kjv.toml --parallelism.tensor_parallel_degree=2 "
+          "--parallelism.sequence_parallel --training.dtype=bf16 --json",
       .options = {{.name = "config", .help = "TOML file, or run.json of an earlier run"},
                   {.name = "--device",
                    .help = "auto, cuda or cpu; sets system.device. Ranks share one GPU"},

@@ -103,7 +103,10 @@ const std::vector<Known> known_commands = {
      "trireme bench train --model llama-15m --dtype bf16 --by-row --micro-batch 1 --seq 32 "
      "--steps 1 --warmup 0 --peak-tflops 1"},
     {"trireme verify configs/kjv.toml", How::here},
-    {"trireme verify configs/kjv.toml --training.dtype=bf16 --json", How::here},
+    {"trireme verify configs/kjv.toml --parallelism.data_parallel_shard_degree=4", How::here},
+    {"trireme verify configs/kjv.toml --parallelism.tensor_parallel_degree=2 "
+     "--parallelism.sequence_parallel --training.dtype=bf16 --json",
+     How::here},
     {"trireme doctor", How::here},
     {"trireme doctor --measure --json", How::here},
 };
