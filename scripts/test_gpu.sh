@@ -9,7 +9,7 @@ build=$root/build/gpu
 deps=${TRIREME_DEPS_DIR:-}
 python=python3
 filter='*'
-memcheck=0 hf=0 tests=1
+memcheck=0 hf=0 tests=1 only_ranks=0
 
 usage() {
   cat <<TEXT
@@ -17,6 +17,7 @@ Usage: scripts/test_gpu.sh [options] [DEPS_DIR]
   DEPS_DIR        folder with the headers of toml++ (and others) where the system has none; or \$TRIREME_DEPS_DIR
   --build-only    no tests
   --filter GLOB   of the tests of whole models, as --gtest_filter takes it ($filter)
+  --ranks         only the tests of several ranks: as threads that share the GPU, as processes over NCCL
   --memcheck      also the kernel tests under compute-sanitizer's memory checker (minutes)
   --hf            also compare with transformers (tests/gpu/hf_check.py)
   --python FILE   a Python with torch and transformers ($python)
@@ -34,6 +35,7 @@ while (($#)); do
     --memcheck) memcheck=1 ;;
     --hf) hf=1 ;;
     --build-only) tests=0 ;;
+    --ranks) only_ranks=1 ;;
     --filter | --python | --build-dir)
       [[ -n ${2:-} ]] || fail "$1 wants a value"
       case $1 in --filter) filter=$2 ;; --python) python=$2 ;; *) build=$2 ;; esac
@@ -68,6 +70,20 @@ part() {
   return $rc
 }
 
+# each NAME SECONDS PROGRAM FILTER: every test of the filter by itself, ended after so many seconds.
+each() {
+  local name=$1 seconds=$2 program=$3 tests
+  tests=$("$program" --gtest_list_tests --gtest_filter="$4" |
+    awk '/^[^ ]/ {suite = $1} /^  / {print suite $1}')
+  if [[ -z $tests ]]; then
+    broken=1
+    summary+=("FAILED  $name (no test is called $4)")
+  fi
+  for test in $tests; do
+    part "$name: $test" timeout -k 5 "$seconds" "$program" --gtest_brief=1 --gtest_filter="$test"
+  done
+}
+
 finish() {
   echo "== summary"
   printf '%s\n' "${summary[@]}"
@@ -79,11 +95,22 @@ generator=()
 command -v ninja >/dev/null && generator=(-G Ninja)
 part configure cmake -S "$root" -B "$build" ${generator[@]+"${generator[@]}"} -DCMAKE_BUILD_TYPE=Release \
   -DTRIREME_CUDA=ON -DTRIREME_DEPS_DIR="$deps" || finish
-part build cmake --build "$build" -j "$(nproc)" --target trireme kernels_test gpu_tests || finish
+part build cmake --build "$build" -j "$(nproc)" --target trireme kernels_test gpu_tests \
+  comm_test nccl_tests || finish
 ((tests)) || finish
 
 "$build/trireme" doctor
 export TRIREME_GPU_REQUIRED=1  # a GPU that cannot be used is then a failure, not a reason to skip
+ranks() {
+  # All of one back end first, in the smallest form; then whole engines; then processes.
+  part collectives timeout -k 5 180 "$build/comm_test" --gtest_brief=1 --gtest_filter='*cuda*'
+  each "thread ranks" 150 "$build/tests/gpu_tests" 'RanksTest.*'
+  each nccl 240 "$build/tests/nccl_tests" '*'
+}
+if ((only_ranks)); then
+  ranks
+  finish
+fi
 kernel_tests='*cuda*:*Cuda*'
 "$build/kernels_test" --gtest_list_tests --gtest_filter="$kernel_tests" | grep -q '^  ' || {
   broken=1
@@ -91,7 +118,9 @@ kernel_tests='*cuda*:*Cuda*'
 }
 # Rows first: what a row gets wrong shows there in the smallest form.
 part kernels "$build/kernels_test" --gtest_brief=1 --gtest_filter="$kernel_tests"
-part models "$build/tests/gpu_tests" --gtest_filter="$filter"
+[[ $filter == *-* ]] && models="$filter:RanksTest.*" || models="$filter-RanksTest.*"
+part models "$build/tests/gpu_tests" --gtest_filter="$models"
+ranks
 if ((memcheck)); then
   if command -v compute-sanitizer >/dev/null; then
     part memcheck compute-sanitizer --tool memcheck --error-exitcode 9 --print-limit 20 \

@@ -187,6 +187,22 @@ const std::vector<std::string>& Args::list(const std::string& name) const {
   return values_of(values_, name);
 }
 
+Args parse_words(const Verb& verb, const std::vector<std::string>& words) {
+  CLI::App app;
+  Parser parser;
+  parser.verb = &verb;
+  parser.bind(app, verb.name);
+  std::vector<std::string> reversed(words.rbegin(), words.rend());  // as the library wants them
+  reversed.push_back(verb.name);
+  try {
+    app.parse(std::move(reversed));
+  } catch (const CLI::Error& error) {
+    throw base::ConfigError(
+        fmt::format("{}; run `trireme {} --help` for what is allowed", error.what(), verb.name));
+  }
+  return parser.collect();
+}
+
 int run_command(const std::vector<Verb>& verbs, int argc, const char* const* argv) {
   CLI::App app{"Trireme plans, trains, watches and recovers the pretraining of language models."};
   app.require_subcommand(1);

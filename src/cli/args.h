@@ -52,6 +52,9 @@ struct Verb {
   std::function<int(const Args&)> run;
 };
 
+// The words after the verb's name, as run_command() would read them. Throws ConfigError.
+Args parse_words(const Verb& verb, const std::vector<std::string>& words);
+
 // Parses, runs, and turns what is thrown into one message and an exit code: 0 success, 1 the
 // operation failed, 2 the call or the configuration is wrong. With --json an error is also one JSON
 // object on stdout.

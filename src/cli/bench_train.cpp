@@ -78,7 +78,7 @@ BenchResult measure(const Args& args, const spec::ModelSpec& model, const config
   result.hardware = platform.hardware;
   result.context_bytes = device::driver_used_bytes(*platform.device);
   const spec::Plan plan = plan_of(args, model, platform.backend);
-  train::check_fits(model, plan, platform,
+  train::check_fits(model, plan, platform, 1,
                     {.micro_batch = "--micro-batch ",
                      .accumulate = "--accumulate ",
                      .head_chunk = "--head-chunk ",

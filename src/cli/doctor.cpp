@@ -9,6 +9,7 @@
 #include "cli/device_options.h"
 #include "cli/verbs.h"
 #include "comm/gloo.h"
+#include "comm/nccl.h"
 #include "config/model_file.h"
 #include "device/accelerator.h"
 #include "obs/number_text.h"
@@ -95,7 +96,7 @@ int run(const Args& args) {
   }
   base::Json cuda = {{"name", "cuda"}, {"available", has_gpu}};
   if (!has_gpu) cuda["reason"] = status.problem;
-  const std::string gloo = comm::gloo_status();
+  const std::string gloo = comm::gloo_status(), nccl = comm::nccl_status();
   base::Json out = {{"ok", true},
                     {"cores", cores},
                     {"memory_bytes", memory},
@@ -103,8 +104,9 @@ int run(const Args& args) {
                     {"devices", {{{"name", "cpu"}, {"available", true}}, cuda}},
                     {"cuda", gpu_json(status)},
                     {"ranks",
-                     {{{"name", "one rank"}, {"available", true}},
-                      {{"name", "gloo"}, {"available", gloo.empty()}, {"reason", gloo}}}},
+                     {{{"name", "threads"}, {"available", true}, {"reason", ""}},
+                      {{"name", "gloo"}, {"available", gloo.empty()}, {"reason", gloo}},
+                      {{"name", "nccl"}, {"available", nccl.empty()}, {"reason", nccl}}}},
                     {"models", models}};
   if (!measured.empty()) {
     out["measured_peak_tflops"] = measured.front()["f32_tflops"];
@@ -119,8 +121,11 @@ int run(const Args& args) {
              error ? 0.0 : static_cast<double>(disk.available) / 0x1p30);
   fmt::print("device cpu     yes\n");
   print_gpus(status);
-  fmt::print("ranks          one in train; processes over Gloo: {}\n",
+  fmt::print("ranks          threads of one process: yes\n");
+  fmt::print("               processes over Gloo (CPUs): {}\n",
              gloo.empty() ? "yes" : "no: " + gloo);
+  fmt::print("               processes over NCCL (GPUs): {}\n",
+             nccl.empty() ? "yes" : "no: " + nccl);
   fmt::print("models         {}\n",
              models.empty() ? "none found: run from the source folder, or give a path" : "");
   for (const std::string& name : models) fmt::print("  {}\n", name);

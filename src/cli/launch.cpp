@@ -9,31 +9,15 @@
 #include "base/error.h"
 #include "base/json.h"
 #include "cli/launch_watch.h"
+#include "cli/train_call.h"
 #include "cli/verbs.h"
-#include "comm/store.h"
-#include "config/config.h"
+#include "comm/rank_env.h"
+#include "train/ranks.h"
 
 namespace trireme::cli {
 namespace {
 
 namespace fs = std::filesystem;
-
-// job.dump_folder as the ranks will see it, or empty where it cannot be told: what is wrong with a
-// configuration they say themselves.
-fs::path run_folder(const std::string& config, const std::vector<std::string>& words) {
-  fs::path folder;
-  try {
-    folder = config::load(config, {.model_folders = model_folders()}).job.dump_folder;
-  } catch (const base::Error& ignored) {
-  }
-  for (size_t i = 0; i < words.size(); ++i) {
-    for (const std::string key : {"--job.dump_folder", "job.dump_folder"}) {
-      if (words[i].starts_with(key + "=")) folder = words[i].substr(key.size() + 1);
-      if (words[i] == key && i + 1 < words.size()) folder = words[i + 1];
-    }
-  }
-  return folder;
-}
 
 int positive(const Args& args, const std::string& name) {
   const int value = args.small_integer(name);
@@ -41,12 +25,26 @@ int positive(const Args& args, const std::string& name) {
   return value;
 }
 
+// What every rank would refuse is refused here, once, before any is started.
+config::Config checked_config(const Args& args, const LaunchOptions& options) {
+  const int world = options.ranks_here * options.nodes;
+  const config::Config config = train_config(args, world);
+  comm::RankInfo info{.rank = options.node * options.ranks_here,
+                      .world = world,
+                      .local_world = options.ranks_here,
+                      .node = options.node,
+                      .source = comm::RankSource::trireme};
+  (void)train::choose_backend(config, info);
+  if (options.node == 0) obs::RunDir::check(config.job.dump_folder, run_mode(args));
+  return config;
+}
+
 LaunchOptions options_from(const Args& args) {
   LaunchOptions options{.ranks_here = positive(args, "-n"),
                         .nodes = positive(args, "--nnodes"),
                         .node = args.small_integer("--node-rank"),
                         .rendezvous = args.text("--rdzv"),
-                        .deadline_s = args.number("--deadline"),
+                        .deadline_s = args.has("--deadline") ? args.number("--deadline") : 600,
                         .shows_all = args.text("--output") == "all",
                         .keeps_out = args.wants_json()};
   constexpr int most_here = 1024, most_ranks = 1 << 20;
@@ -66,25 +64,23 @@ LaunchOptions options_from(const Args& args) {
   if (!(options.deadline_s > 0)) {
     throw base::ConfigError(fmt::format("--deadline {:g}: seconds above 0", options.deadline_s));
   }
-  std::error_code error;
-  const fs::path self = fs::read_symlink("/proc/self/exe", error);
-  options.command = {args.has("--program") ? args.text("--program") : self.string()};
-  if (!args.has("--program")) {
-    options.command.emplace_back("train");
-    if (options.ranks_here * options.nodes > 1) {
-      throw base::ConfigError(fmt::format(
-          "{} ranks of 'trireme train': it runs on one rank in this build; use -n 1, or --program "
-          "for a program that joins the world by itself",
-          options.ranks_here * options.nodes));
-    }
+  std::vector<std::string> words = {args.text("config")};
+  words.insert(words.end(), args.overrides().begin(), args.overrides().end());
+  if (args.wants_json()) words.emplace_back("--json");
+  fs::path folder;
+  if (args.has("--program")) {
+    options.command = {args.text("--program")};
+  } else {
+    std::error_code error;
+    options.command = {fs::read_symlink("/proc/self/exe", error).string(), "train"};
+    const config::Config config = checked_config(parse_words(train_verb(), words), options);
+    if (!args.has("--deadline")) options.deadline_s = config.comm.deadline_s;
+    folder = config.job.dump_folder;
   }
-  options.command.push_back(args.text("config"));
-  for (const std::string& word : args.overrides()) options.command.push_back(word);
-  if (args.wants_json()) options.command.emplace_back("--json");
-  const fs::path flight = args.has("--flight")
-                              ? fs::path(args.text("--flight"))
-                              : run_folder(args.text("config"), args.overrides()) / "flight";
-  options.flight_folder = fs::absolute(flight).string();
+  options.command.insert(options.command.end(), words.begin(), words.end());
+  options.flight_folder =
+      fs::absolute(args.has("--flight") ? fs::path(args.text("--flight")) : folder / "flight")
+          .string();
   return options;
 }
 
@@ -114,41 +110,44 @@ int run(const Args& args) {
 }  // namespace
 
 Verb launch_verb() {
-  return {.name = "launch",
-          .summary = "Start ranks as processes, on one host or several, and say which failed",
-          .details =
-              "Starts -n processes on this host; words that launch does not know are passed on.\n"
-              "With several hosts, run it on each with the same --nnodes and --rdzv and its own\n"
-              "--node-rank. Rank 0's output is shown, and what other ranks say on stderr.\n"
-              "When a rank dies, or is silent for --deadline seconds, every process ends and one\n"
-              "line says which rank it was, what it last did and who waits for it; flight records\n"
-              "of the ranks lie in the run's folder.\n\n"
-              "In this build 'trireme train' itself runs on one rank only (-n 1); more are for\n"
-              "programs that join the world by themselves (--program).",
-          .options = {{.name = "config", .help = "As for train", .is_required = true},
-                      {.name = "-n",
-                       .kind = Kind::integer,
-                       .fallback = "1",
-                       .help = "Processes on this host"},
-                      {.name = "--nnodes", .kind = Kind::integer, .fallback = "1", .help = "Hosts"},
-                      {.name = "--node-rank",
-                       .kind = Kind::integer,
-                       .fallback = "0",
-                       .help = "Which of them this is, from 0"},
-                      {.name = "--rdzv", .help = "host:port of node 0, where the hosts meet"},
-                      {.name = "--deadline",
-                       .kind = Kind::number,
-                       .fallback = "600",
-                       .help = "Seconds that one communication may take, or a rank be silent"},
-                      {.name = "--output",
-                       .fallback = "rank0",
-                       .help = "Whose stdout is shown",
-                       .choices = {"rank0", "all"}},
-                      {.name = "--flight",
-                       .help = "Folder of flight records; else flight in the run's folder"},
-                      {.name = "--program", .help = "Run this in place of 'trireme train'"}},
-          .takes_overrides = true,
-          .run = run};
+  return {
+      .name = "launch",
+      .summary = "Start ranks as processes, on one host or several, and say which failed",
+      .details =
+          "Starts -n processes on this host; words that launch does not know are passed on.\n"
+          "With several hosts, run it on each with the same --nnodes and --rdzv and its own\n"
+          "--node-rank. Rank 0's output is shown, and what other ranks say on stderr.\n"
+          "When a rank dies, or is silent for --deadline seconds, every process ends and one\n"
+          "line says which rank it was, what it last did and who waits for it; flight records\n"
+          "of the ranks lie in the run's folder. What a rank would refuse is refused before any\n"
+          "is started: the degrees of [parallelism] must multiply to all processes, and a degree\n"
+          "of -1 is what is left of them.\n\nExamples:\n"
+          "  trireme launch -n 2 configs/kjv.toml --training.steps=300 "
+          "--job.dump_folder=runs/processes\n"
+          "  trireme launch -n 4 configs/kjv.toml --parallelism.data_parallel_replicate_degree=2 "
+          "--job.dump_folder=runs/hsdp",
+      .options =
+          {{.name = "config", .help = "As for train", .is_required = true},
+           {.name = "-n", .kind = Kind::integer, .fallback = "1", .help = "Processes on this host"},
+           {.name = "--nnodes", .kind = Kind::integer, .fallback = "1", .help = "Hosts"},
+           {.name = "--node-rank",
+            .kind = Kind::integer,
+            .fallback = "0",
+            .help = "Which of them this is, from 0"},
+           {.name = "--rdzv", .help = "host:port of node 0, where the hosts meet"},
+           {.name = "--deadline",
+            .kind = Kind::number,
+            .help = "Seconds that one communication may take, or a rank be silent; "
+                    "else comm.deadline_s"},
+           {.name = "--output",
+            .fallback = "rank0",
+            .help = "Whose stdout is shown",
+            .choices = {"rank0", "all"}},
+           {.name = "--flight",
+            .help = "Folder of flight records; else flight in the run's folder"},
+           {.name = "--program", .help = "Run this in place of 'trireme train'"}},
+      .takes_overrides = true,
+      .run = run};
 }
 
 }  // namespace trireme::cli

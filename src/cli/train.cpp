@@ -4,9 +4,11 @@
 
 #include "base/error.h"
 #include "base/json.h"
+#include "base/log.h"
 #include "cli/device_options.h"
 #include "cli/environment.h"
 #include "cli/progress.h"
+#include "cli/train_call.h"
 #include "cli/verbs.h"
 #include "comm/rank_env.h"
 #include "config/config.h"
@@ -33,9 +35,9 @@ void on_save(int /*signal*/) { save_asked = true; }
 
 base::Json summary_json(const train::TrainSummary& s) {
   const auto bytes = [](const spec::MemoryTable& m) {
-    return base::Json{{"params", m.params}, {"grads", m.grads},     {"optim", m.optim},
-                      {"stash", m.stash()}, {"scratch", m.scratch}, {"staging", m.staging},
-                      {"total", m.total()}};
+    return base::Json{{"params", m.params},   {"grads", m.grads},     {"optim", m.optim},
+                      {"stash", m.stash()},   {"scratch", m.scratch}, {"comm", m.comm},
+                      {"staging", m.staging}, {"total", m.total()}};
   };
   base::Json out = {{"ok", true},
                     {"steps", s.steps},
@@ -53,6 +55,13 @@ base::Json summary_json(const train::TrainSummary& s) {
                     {"memory_measured_bytes", bytes(s.measured)},
                     {"run_folder", s.run_folder.string()},
                     {"weights", s.weights.string()}};
+  out["ranks"] = base::Json::array();
+  for (const train::RankFigures& rank : s.ranks) {
+    out["ranks"].push_back({{"memory_predicted_bytes", s.predicted.total()},
+                            {"memory_measured_bytes", rank.measured.total()},
+                            {"traffic_predicted_bytes", rank.predicted_traffic_bytes},
+                            {"traffic_counted_bytes", rank.counted_traffic_bytes}});
+  }
   if (s.validation_loss) out["validation_loss"] = *s.validation_loss;
   if (s.mfu) {
     out["mfu"] = *s.mfu;
@@ -78,6 +87,7 @@ void print_summary(const train::TrainSummary& s, bool with_curve) {
     fmt::print("\n{}", obs::curve_text(series, {}));
   }
   fmt::print("\n{}\n", train::memory_table_text(s.predicted, s.measured));
+  if (s.ranks.size() > 1) fmt::print("{}\n", train::ranks_table_text(s));
   fmt::print("{} {} steps, {} tokens in {} ({} tokens/s)\n",
              s.was_stopped ? "stopped after" : "done:", s.steps, obs::grouped(s.tokens),
              obs::duration_text(s.seconds),
@@ -100,21 +110,14 @@ int run(const Args& args) {
     fmt::print("{}", config::help_text());
     return 0;
   }
-  const comm::RankInfo ranks = comm::detect_rank(process_environment());
-  if (ranks.world > 1) {
-    throw base::ConfigError(fmt::format(
-        "this process is {}, but train runs on one rank in this build: start it alone",
-        ranks.text()));
+  const comm::RankInfo info = comm::detect_rank(process_environment());
+  const bool is_first = info.rank == 0;
+  if (is_first) {
+    for (const std::string& warning : info.warnings) base::log_warning("{}", warning);
   }
-  if (!args.has("config")) {
-    throw base::ConfigError("no configuration file is given; configs/kjv.toml is an example");
-  }
-  config::LoadOptions options{.overrides = args.overrides(), .model_folders = model_folders()};
-  if (args.has("--init-from")) {
-    options.overrides.push_back("training.init_from=" + args.text("--init-from"));
-  }
-  if (args.has("--device")) options.overrides.push_back("system.device=" + args.text("--device"));
-  const config::Config config = config::load(args.text("config"), options);
+  // Where nobody started others, the degrees say how many ranks there are: threads of this process.
+  const bool is_launched = info.world > 1 || info.source == comm::RankSource::trireme;
+  const config::Config config = train_config(args, is_launched ? info.world : 0);
   const train::TraceSteps trace =
       args.has("--trace-steps")
           ? train::trace_steps_from(args.text("--trace-steps"), config.training.steps)
@@ -130,9 +133,9 @@ int run(const Args& args) {
       .save = &save_asked,
       .trace = trace,
       .cache_folder = default_cache_folder()};
-  const train::TrainSummary summary = train::train(
-      config, args.flag("--overwrite") ? obs::RunMode::overwrite : obs::RunMode::fresh, hooks);
+  const train::TrainSummary summary = train::train(config, run_mode(args), hooks, info);
   progress.finish();
+  if (!is_first) return 0;
   if (args.wants_json()) {
     fmt::print("{}\n", summary_json(summary).dump());
   } else {
@@ -142,6 +145,23 @@ int run(const Args& args) {
 }
 
 }  // namespace
+
+config::Config train_config(const Args& args, int world) {
+  if (!args.has("config")) {
+    throw base::ConfigError("no configuration file is given; configs/kjv.toml is an example");
+  }
+  config::LoadOptions options{
+      .overrides = args.overrides(), .model_folders = model_folders(), .world = world};
+  if (args.has("--init-from")) {
+    options.overrides.push_back("training.init_from=" + args.text("--init-from"));
+  }
+  if (args.has("--device")) options.overrides.push_back("system.device=" + args.text("--device"));
+  return config::load(args.text("config"), options);
+}
+
+obs::RunMode run_mode(const Args& args) {
+  return args.flag("--overwrite") ? obs::RunMode::overwrite : obs::RunMode::fresh;
+}
 
 Verb train_verb() {
   return {
@@ -153,6 +173,9 @@ Verb train_verb() {
           "can be run again from there. Ctrl-C or SIGTERM finishes the step, saves the weights "
           "and\n"
           "ends; SIGUSR1 saves and goes on.\n"
+          "Degrees of [parallelism] above 1 run as threads of this process; under `trireme "
+          "launch`,\n"
+          "torchrun, Slurm or MPI each process is one rank.\n"
           "--trace-steps writes trace_steps_first-last.json to the run's folder, for\n"
           "ui.perfetto.dev: every operation on its stream with layer, shape and cost, and when "
           "the\n"
@@ -161,6 +184,8 @@ Verb train_verb() {
           "where launches count.\n\nExamples:\n"
           "  trireme train configs/kjv.toml\n"
           "  trireme train configs/kjv.toml --training.steps=300 --job.dump_folder=runs/short\n"
+          "  trireme train configs/kjv.toml --parallelism.data_parallel_shard_degree=2 "
+          "--job.dump_folder=runs/threads\n"
           "  trireme train runs/kjv/run.json --overwrite --json",
       .options = {{.name = "config", .help = "TOML file, or run.json of an earlier run"},
                   {.name = "--keys",

@@ -7,7 +7,8 @@
 namespace trireme::cli {
 
 std::vector<Verb> all_verbs() {
-  std::vector<Verb> verbs = {train_verb(), launch_verb(), eval_verb(), generate_verb()};
+  std::vector<Verb> verbs = {train_verb(), launch_verb(), verify_verb(), eval_verb(),
+                             generate_verb()};
   std::vector<Verb> data = data_verbs();
   std::move(data.begin(), data.end(), std::back_inserter(verbs));
   verbs.push_back(bench_train_verb());

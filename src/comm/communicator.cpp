@@ -14,7 +14,8 @@ namespace trireme::comm {
 namespace {
 
 // A mark in the recorder is work of the stream where the host can be part of it. A GPU's queue
-// cannot call the host cheaply: there the mark says that the work was queued.
+// cannot call the host cheaply: there the mark says that the work was queued, unless the back end
+// looks after it (do_begin).
 void mark(Stream* stream, FlightRecorder& recorder, void (FlightRecorder::*state)(int64_t),
           int64_t record_id) {
   auto* cpu_stream = dynamic_cast<device::CpuStream*>(stream);
@@ -90,9 +91,15 @@ void Communicator::perform(Stream* stream, const Operation& operation,
   call_.record_id = recorder_.scheduled(entry_of(operation));
   ++traffic_.calls;
   try {
-    mark(stream, recorder_, &FlightRecorder::started, call_.record_id);
+    if (options_.debug && !operation.is_message) compare(operation);
+    const bool is_watched = stream != nullptr && do_begin(*stream);
+    if (!is_watched) mark(stream, recorder_, &FlightRecorder::started, call_.record_id);
     work();
-    mark(stream, recorder_, &FlightRecorder::completed, call_.record_id);
+    if (is_watched) {
+      do_end(*stream);
+    } else {
+      mark(stream, recorder_, &FlightRecorder::completed, call_.record_id);
+    }
   } catch (...) {
     recorder_.failed(call_.record_id);
     throw;
@@ -196,6 +203,7 @@ void Communicator::barrier() {
 }
 
 std::unique_ptr<Communicator> Communicator::split(int color, int key, Options options) {
+  options.debug = options.debug || options_.debug;
   std::unique_ptr<Communicator> part;
   perform(nullptr, {.op = "split"}, [&] { part = do_split(color, key, std::move(options)); });
   return part;

@@ -56,6 +56,9 @@ class Communicator {
     std::string name;         // of the group, for messages: "tp", "zero of stage 0"
     double deadline_s = 600;  // of one call, from when this rank comes to it
     bool fixed_order = true;  // sums in the tree; false: the library's order, where it has one
+    // Before each collective the ranks tell each other what they are about to call; the first that
+    // does not fit is named on every rank and aborts the group. Every call then waits on the host.
+    bool debug = false;
   };
 
   Communicator(int rank, std::vector<int> world_ranks, Options options, FlightRecorder& recorder);
@@ -105,7 +108,8 @@ class Communicator {
   // Any thread, any time. `reason` is told to every rank.
   virtual void abort(const std::string& reason) noexcept = 0;
 
-  // Of the ranks with the same color, ordered by key, then by rank. Collective.
+  // Of the ranks with the same color, ordered by key, then by rank. Collective. Debug mode is
+  // passed on.
   std::unique_ptr<Communicator> split(int color, int key, Options options);
 
   // Scratch for received parts: sums are taken in as many rounds as it needs. Not owned. REQUIRES,
@@ -150,6 +154,16 @@ class Communicator {
   // maximum has no order). Typed tensors. False: there are none.
   virtual bool do_all_reduce(Stream&, Tensor /*inout*/, Reduce) { return false; }
   virtual bool do_reduce_scatter(Stream&, Tensor /*out*/, ConstTensor /*in*/) { return false; }
+  // Around the work of a call on a stream that cannot call the host. True: the back end marks the
+  // recorder itself, when the stream gets there and when the work is complete. False: it was queued
+  // is all that is known.
+  virtual bool do_begin(Stream&) { return false; }
+  virtual void do_end(Stream&) {}
+  // What every rank of the group says of the collective that it has come to, by rank. The host
+  // waits for all.
+  virtual std::vector<std::string> do_tell(const std::string& text) = 0;
+  // As abort(), with the verdict as all ranks have found it.
+  virtual void do_abort(const std::string& verdict) noexcept { abort(verdict); }
 
   // What a front tells of the call that begins.
   struct Operation {
@@ -157,11 +171,14 @@ class Communicator {
     ConstTensor in = {}, out = {};
     int peer = -1;
     bool is_message = false;
+    const char* reduce = "";  // "sum", "max"
   };
   // Writes the recorder, in the stream's order where there is one, and calls `work`. A group of one
   // only does the work.
   void perform(Stream*, const Operation&, const std::function<void()>& work);
   FlightRecorder::Entry entry_of(const Operation&);
+  // Debug mode: throws CommAborted, on all ranks, unless all have come to the same call.
+  void compare(const Operation&);
   // As the virtuals, counted; a group of one copies.
   void exchange(Stream&, Tensor out, const std::byte* in, int64_t stride_bytes, int64_t chunk_bytes,
                 std::span<const int> from);

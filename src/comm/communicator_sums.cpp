@@ -225,7 +225,7 @@ void Communicator::reduce_scatter(Stream& stream, Tensor out, std::span<const Co
   }
   const ConstTensor in = parts.empty() ? ConstTensor(out) : parts[0];
   const Tensor flat = flat_range(out, 0, out.elements());
-  perform(&stream, {.op = op, .in = in, .out = out}, [&] {
+  perform(&stream, {.op = op, .in = in, .out = out, .reduce = "sum"}, [&] {
     if (library_sums(order) && out.elements() > 0 && do_reduce_scatter(stream, flat, in)) {
       traffic_.bytes += (size() - 1) * out.bytes();
       return;
@@ -246,7 +246,7 @@ void Communicator::all_reduce(Stream& stream, Tensor out, std::span<const ConstT
     TRIREME_CHECK(out.data == part.data || are_apart(out, part),
                   "{} in '{}': out overlaps a part and is not the same", op, name());
   }
-  perform(&stream, {.op = op, .in = out, .out = out}, [&] {
+  perform(&stream, {.op = op, .in = out, .out = out, .reduce = "sum"}, [&] {
     if (out.elements() == 0) return;
     sum_everywhere(stream, flat_range(out, 0, out.elements()), parts, order);
   });
@@ -261,7 +261,7 @@ void Communicator::all_reduce(Stream& stream, Tensor inout, Reduce reduce) {
   TRIREME_CHECK(inout && inout.is_contiguous() && inout.dtype == base::DType::f32,
                 "all_reduce in '{}': the largest of {} {}", name(), base::name_of(inout.dtype),
                 inout.shape.to_string());
-  perform(&stream, {.op = "all_reduce", .in = inout, .out = inout}, [&] {
+  perform(&stream, {.op = "all_reduce", .in = inout, .out = inout, .reduce = "max"}, [&] {
     if (size() > 1 && inout.elements() > 0) max_everywhere(stream, inout);
   });
 }

@@ -62,6 +62,10 @@ std::string_view name_of(What what) {
       return "stale";
     case What::skip_wait:
       return "skip_wait";
+    case What::absent:
+      return "absent";
+    case What::resent:
+      return "resent";
     case What::delay:
       return "delay";
   }
@@ -113,7 +117,7 @@ void FaultyCommunicator::with_fault(Stream& stream, const Step& step,
       enqueue(stream, [=] { std::memcpy(before->data(), out, before->size()); });
     }
   }
-  inner();
+  if (fault == nullptr || fault->what != What::absent) inner();
   if (is_planted(What::stale)) {
     auto& last = last_[{call().op, bytes}];
     if (last == nullptr) last = std::make_shared<Bytes>(bytes);
@@ -142,7 +146,12 @@ void FaultyCommunicator::with_fault(Stream& stream, const Step& step,
     case What::skip_wait:
       enqueue(stream, [=] { std::memcpy(out, before->data(), before->size()); });
       break;
+    case What::resent:
+      inner();
+      traffic_.bytes += bytes / step.chunks * (step.chunks - 1);
+      break;
     case What::stale:
+    case What::absent:
     case What::delay:
       break;
   }
@@ -228,6 +237,22 @@ bool FaultyCommunicator::do_all_reduce(Stream& stream, Tensor inout, Reduce redu
 bool FaultyCommunicator::do_reduce_scatter(Stream& stream, Tensor out, ConstTensor in) {
   inner_->call_ = call_;
   return inner_->do_reduce_scatter(stream, out, in);
+}
+
+bool FaultyCommunicator::do_begin(Stream& stream) {
+  inner_->call_ = call_;
+  return inner_->do_begin(stream);
+}
+
+void FaultyCommunicator::do_end(Stream& stream) { inner_->do_end(stream); }
+
+std::vector<std::string> FaultyCommunicator::do_tell(const std::string& text) {
+  inner_->call_ = call_;
+  return inner_->do_tell(text);
+}
+
+void FaultyCommunicator::do_abort(const std::string& verdict) noexcept {
+  inner_->do_abort(verdict);
 }
 
 }  // namespace trireme::comm

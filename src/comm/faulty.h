@@ -21,6 +21,8 @@ struct Fault {
     wrong_order,  // parts of ranks are one place off. Not for small all_reduces, which have none
     stale,        // the result of the call before with as many bytes arrives again (zeros: none)
     skip_wait,    // the result is not there yet: what was in memory before is read
+    absent,       // this rank does not come; it goes on with what was in memory before
+    resent,       // everything is sent a second time; on all ranks of a group, or none
     delay,        // it takes `seconds` + `seconds_per_byte` times the bytes of a step longer
   };
   What what = What::drop;
@@ -56,6 +58,10 @@ class FaultyCommunicator final : public Communicator {
   std::unique_ptr<Communicator> do_split(int color, int key, Options options) override;
   bool do_all_reduce(Stream&, Tensor inout, Reduce) override;
   bool do_reduce_scatter(Stream&, Tensor out, ConstTensor in) override;
+  bool do_begin(Stream&) override;
+  void do_end(Stream&) override;
+  std::vector<std::string> do_tell(const std::string& text) override;
+  void do_abort(const std::string& verdict) noexcept override;
 
   using Bytes = std::vector<std::byte>;
   // `out` as the ranks' chunks side by side; `own` is the chunk of this rank, -1 if there is none.

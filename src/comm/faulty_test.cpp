@@ -6,6 +6,7 @@
 #include <map>
 #include <utility>
 
+#include "base/error.h"
 #include "comm/rank_test.h"
 
 namespace trireme::comm {
@@ -35,7 +36,7 @@ Seen run(const std::string& op, std::vector<Fault> faults, StreamMode mode, int6
       if (op == "all_gather") rank.group->all_gather(*rank.stream, out = twice, in);
       if (op == "reduce_scatter") {
         rank.stream->synchronize();
-        Rank::write(in, {base + static_cast<float>(r + 1), base + 5});
+        rank.write(in, {base + static_cast<float>(r + 1), base + 5});
         rank.group->reduce_scatter(*rank.stream, out = half, in);
       }
       seen[static_cast<size_t>(r)][static_cast<size_t>(call)] = rank.read(out);
@@ -128,6 +129,33 @@ TEST_P(FaultyTest, broadcasts_and_single_ranks) {
   const Seen seen = run("broadcast", {fault}, GetParam());
   EXPECT_EQ(seen[0][2], (Values{21, 21}));
   EXPECT_EQ(seen[1][2], (Values{0, 0}));
+}
+
+TEST_P(FaultyTest, what_is_sent_twice_is_counted_twice) {
+  const auto bytes_with = [](std::vector<Fault> faults) {
+    ThreadWorld world(2, 20);
+    std::vector<int64_t> bytes(2);
+    run_ranks(world, [&](int r) {
+      Rank rank(std::make_unique<FaultyCommunicator>(world.communicator(r, {.name = "world"}),
+                                                     std::vector<Fault>(faults)),
+                GetParam());
+      const Tensor in = rank.make({1, 2}), out = rank.make({9, 9, 9, 9});
+      rank.group->all_gather(*rank.stream, out, in);
+      EXPECT_EQ(rank.read(out), (Values{1, 2, 1, 2}));
+      bytes[static_cast<size_t>(r)] = rank.group->traffic().bytes;
+      rank.group->barrier();
+    });
+    return bytes;
+  };
+  const Fault resent = {.what = What::resent, .op = "all_gather"};
+  EXPECT_EQ(bytes_with({}), (std::vector<int64_t>{8, 8}));
+  EXPECT_EQ(bytes_with({resent}), (std::vector<int64_t>{16, 16}));
+}
+
+// The next call of the rank that stayed away meets the one that it left out.
+TEST_P(FaultyTest, who_stays_away_is_missed) {
+  const Fault absent = {.what = What::absent, .op = "all_gather", .call = 0, .world_rank = 1};
+  EXPECT_THROW(run("all_gather", {absent}, GetParam()), base::CommAborted);
 }
 
 TEST_P(FaultyTest, delays_take_their_time) {

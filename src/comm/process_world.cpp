@@ -195,6 +195,10 @@ std::string ProcessWorld::settle(Failure failure, const std::string& detail, dou
   }
 }
 
+std::string ProcessWorld::circle() {
+  return circle_of(read_reports(*store_, info_.world), info_.rank);
+}
+
 ProcessWorld::Wake::Wake(ProcessWorld& world, std::function<void()> wake) : world_(world) {
   bool is_late = false;
   {

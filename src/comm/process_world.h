@@ -53,6 +53,9 @@ class ProcessWorld {
   // library said.
   [[noreturn]] void fail(Failure failure, const std::string& detail, double deadline_s);
 
+  // comm/verdict.h: circle_of() of this rank, by what the store knows now.
+  std::string circle();
+
   // Calls `wake` once when the run is aborted, on any thread, at once if it already is.
   class Wake {
    public:

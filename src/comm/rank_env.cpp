@@ -89,10 +89,15 @@ std::optional<std::string> store_from_master(const Reader& reader) {
   return StoreAddress{.host = *host, .port = *port + (is_taken ? 1 : 0)}.text();
 }
 
-std::optional<std::string> store_from_slurm(const Reader& reader) {
+std::optional<std::string> slurm_node_list(const Reader& reader) {
   auto nodes = reader.text("SLURM_STEP_NODELIST");
   if (!nodes) nodes = reader.text("SLURM_JOB_NODELIST");
   if (!nodes) nodes = reader.text("SLURM_NODELIST");
+  return nodes;
+}
+
+std::optional<std::string> store_from_slurm(const Reader& reader) {
+  const auto nodes = slurm_node_list(reader);
   if (!nodes) return std::nullopt;
   const std::string job =
       reader.text("SLURM_JOB_ID").value_or("0") + "." + reader.text("SLURM_STEP_ID").value_or("0");
@@ -190,9 +195,24 @@ const char* name_of(RankSource source) {
 
 std::string RankInfo::text() const {
   if (source == RankSource::none) return "one rank (no launcher in the environment)";
-  return fmt::format("rank {} of {}, local rank {} of {} on node {}, from {}{}", rank, world,
-                     local_rank, local_world, node, name_of(source),
-                     store.empty() ? "" : fmt::format("; store at {}", store));
+  std::string text = fmt::format("rank {} of {}, local rank {} of {} on node {}, from {}", rank,
+                                 world, local_rank, local_world, node, name_of(source));
+  if (!store.empty()) text += fmt::format("; store at {}", store);
+  if (nodes.empty()) return text;
+  constexpr size_t most_shown = 8;
+  const size_t shown = std::min(nodes.size(), most_shown);
+  return text +
+         fmt::format("; {} node{}: {}{}", nodes.size(), nodes.size() == 1 ? "" : "s",
+                     fmt::join(nodes.begin(), nodes.begin() + static_cast<ptrdiff_t>(shown), ", "),
+                     shown < nodes.size() ? ", ..." : "");
+}
+
+bool debug_from(const Environment& environment) {
+  const std::string text = Reader(environment).text("TRIREME_COMM_DEBUG").value_or("0");
+  if (text != "0" && text != "1") {
+    throw base::ConfigError(fmt::format("TRIREME_COMM_DEBUG={}: expected is 0 or 1", text));
+  }
+  return text == "1";
 }
 
 RankInfo detect_rank(const Environment& environment) {
@@ -223,6 +243,7 @@ RankInfo detect_rank(const Environment& environment) {
   info.warnings = std::move(warnings);
   info.flight_folder = reader.text("TRIREME_FLIGHT").value_or("");
   info.is_watched = info.source == RankSource::trireme;
+  info.debug = debug_from(environment);
   if (const auto deadline = reader.text("TRIREME_DEADLINE")) {
     const auto seconds = number_from(*deadline);
     if (!seconds || !(*seconds > 0)) {
@@ -232,6 +253,13 @@ RankInfo detect_rank(const Environment& environment) {
     info.deadline_s = *seconds;
   }
   if (info.world == 1) return info;
+  if (const auto nodes = slurm_node_list(reader)) {
+    try {
+      info.nodes = expand_node_list(*nodes);
+    } catch (const base::ConfigError& error) {  // where the store is known, nothing hangs on it
+      info.warnings.emplace_back(error.what());
+    }
+  }
   info.store = store_of(reader, info);
   info.hosts_store =
       info.rank == 0 && !info.is_watched && !parse_store_address(info.store).is_folder;

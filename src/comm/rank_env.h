@@ -24,16 +24,23 @@ struct RankInfo {
   bool hosts_store = false;   // this process runs the StoreServer, on the port of `store`
   bool is_watched = false;    // a launcher of ours sees how ranks end and says whose fault it was
   double deadline_s = 0;      // that the launcher was given; 0: none
+  bool debug = false;         // debug_from() of the environment
   std::string flight_folder;  // where flight records go on an abnormal end; empty: not said
+  std::vector<std::string> nodes;  // that the job has, where the environment tells (Slurm)
   std::vector<std::string> warnings;
 
-  // "rank 3 of 8, local rank 1 of 2 on node 1, from torchrun; store at node1:29501".
+  // "rank 3 of 8, local rank 1 of 2 on node 1, from torchrun; store at node1:29501;
+  // 2 nodes: node1, node2".
   std::string text() const;
 };
 
 // Throws ConfigError, with what was found, where no rank can be made of it. Launchers are believed
 // in this order: ours, torchrun, MPI, Slurm; one that says something else becomes a warning.
 RankInfo detect_rank(const Environment& environment);
+
+// TRIREME_COMM_DEBUG: 1 asks for Communicator::Options::debug in all groups of a run, of processes
+// and of threads. Throws ConfigError.
+bool debug_from(const Environment& environment);
 
 // "gpu[001-003,007],login1" -> gpu001 gpu002 gpu003 gpu007 login1. Throws ConfigError.
 std::vector<std::string> expand_node_list(const std::string& text);

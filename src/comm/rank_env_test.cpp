@@ -52,6 +52,13 @@ TEST(RankEnv, nothing_is_one_rank) {
   EXPECT_TRUE(info.warnings.empty());
 }
 
+TEST(RankEnv, debug_mode_is_0_or_1) {
+  EXPECT_FALSE(detect_rank({}).debug);
+  EXPECT_FALSE(detect_rank({{"TRIREME_COMM_DEBUG", "0"}}).debug);
+  EXPECT_TRUE(detect_rank({{"TRIREME_COMM_DEBUG", "1"}}).debug);
+  EXPECT_EQ(refusal({{"TRIREME_COMM_DEBUG", "yes"}}), "TRIREME_COMM_DEBUG=yes: expected is 0 or 1");
+}
+
 TEST(RankEnv, torchrun_is_read) {
   const RankInfo info = detect_rank(torchrun("3", "4"));
   EXPECT_EQ(info.text(),
@@ -69,6 +76,8 @@ TEST(RankEnv, torchrun_is_read) {
 
 TEST(RankEnv, slurm_is_read) {
   const RankInfo info = detect_rank(slurm());
+  EXPECT_EQ(info.nodes, (std::vector<std::string>{"gpu001", "gpu002", "gpu003"}));
+  EXPECT_NE(info.text().find("; 3 nodes: gpu001, gpu002, gpu003"), std::string::npos);
   EXPECT_EQ(info.rank, 5);
   EXPECT_EQ(info.world, 10);
   EXPECT_EQ(info.local_rank, 1);

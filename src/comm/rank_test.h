@@ -5,14 +5,16 @@
 
 #include <gtest/gtest.h>
 
-#include <bit>
+#include <cstring>
 #include <functional>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "base/rng.h"
 #include "comm/threads.h"
+#include "device/accelerator.h"
 #include "device/cpu/cpu_device.h"
 #include "device/memory.h"
 #include "kernels/table.h"
@@ -24,12 +26,33 @@ using base::DType;
 using device::StreamMode;
 using Values = std::vector<float>;
 
+// Where a rank's tensors are, and how its streams run.
+struct Place {
+  Place(StreamMode stream_mode) : mode(stream_mode) {}  // NOLINT: the host's memory
+  static Place cuda() {
+    Place place(StreamMode::inline_calls);
+    place.is_cuda = true;
+    return place;
+  }
+
+  StreamMode mode;
+  bool is_cuda = false;  // the first GPU, which the ranks share
+};
+
+inline std::unique_ptr<device::Device> make_device(const Place& place) {
+  if (place.is_cuda) return device::make_gpu(kernels::cuda_kernels(), {});
+  return std::make_unique<device::CpuDevice>(
+      kernels::cpu_kernels(), device::CpuDevice::Options{.threads = 1, .streams = place.mode});
+}
+
 class Rank {
  public:
-  Rank(ThreadWorld& world, int rank, StreamMode mode, int64_t buffer_bytes = 1 << 16)
-      : Rank(world.communicator(rank, {.name = "world"}), mode, buffer_bytes) {}
-  Rank(std::unique_ptr<Communicator> comm, StreamMode mode, int64_t buffer_bytes = 1 << 16)
-      : device(kernels::cpu_kernels(), {.threads = 1, .streams = mode}),
+  Rank(ThreadWorld& world, int rank, const Place& place, int64_t buffer_bytes = 1 << 16)
+      : Rank(world.communicator(rank, {.name = "world"}), place, buffer_bytes) {}
+  Rank(std::unique_ptr<Communicator> comm, const Place& place, int64_t buffer_bytes = 1 << 16)
+      : is_cuda(place.is_cuda),
+        owned_device(make_device(place)),
+        device(*owned_device),
         arena(device::Buffer(device, device::Mem::scratch, 16 << 20, "tensors")),
         group(std::move(comm)),
         stream(device.make_stream("test")) {
@@ -43,27 +66,53 @@ class Rank {
     return tensor;
   }
   // Behind the stream's back: only where the stream is idle or has not seen the tensor.
-  static void write(const Tensor& tensor, const Values& values) {
-    for (size_t i = 0; i < values.size(); ++i) {
-      if (tensor.dtype == DType::f32) {
-        reinterpret_cast<float*>(tensor.data)[i] = values[i];
-      } else {
-        reinterpret_cast<base::Bf16*>(tensor.data)[i] = base::Bf16(values[i]);
-      }
+  void write(const Tensor& tensor, const Values& values) {
+    if (tensor.dtype == DType::f32) {
+      put<float>(tensor, values);
+    } else {
+      std::vector<base::Bf16> rounded;
+      for (const float value : values) rounded.emplace_back(value);
+      put<base::Bf16>(tensor, rounded);
     }
   }
   Values read(const Tensor& tensor) {
+    if (tensor.dtype == DType::f32) return get<float>(tensor);
+    Values values;
+    for (const base::Bf16 value : get<base::Bf16>(tensor)) {
+      values.push_back(static_cast<float>(value));
+    }
+    return values;
+  }
+  // The same for elements as they are stored.
+  template <typename T>
+  void put(const Tensor& tensor, const std::vector<T>& values) {
+    const auto bytes = std::as_bytes(std::span(values));
+    if (bytes.empty()) return;
+    if (is_cuda) {
+      stream->upload(device::view_of(tensor.data, {{std::ssize(bytes)}, DType::u8}), bytes);
+      stream->synchronize();
+    } else {
+      std::memcpy(tensor.data, bytes.data(), bytes.size());
+    }
+  }
+  template <typename T>
+  std::vector<T> get(const Tensor& tensor) {
     stream->synchronize();
-    Values values(static_cast<size_t>(tensor.elements()));
-    for (size_t i = 0; i < values.size(); ++i) {
-      values[i] = tensor.dtype == DType::f32
-                      ? reinterpret_cast<const float*>(tensor.data)[i]
-                      : static_cast<float>(reinterpret_cast<const base::Bf16*>(tensor.data)[i]);
+    std::vector<T> values(static_cast<size_t>(tensor.elements()));
+    const auto bytes = std::as_writable_bytes(std::span(values));
+    if (bytes.empty()) return values;
+    if (is_cuda) {
+      stream->download(bytes, device::view_of(tensor.data, {{std::ssize(bytes)}, DType::u8}));
+      stream->synchronize();
+    } else {
+      std::memcpy(bytes.data(), tensor.data, bytes.size());
     }
     return values;
   }
 
-  device::CpuDevice device;
+  const bool is_cuda;
+  std::unique_ptr<device::Device> owned_device;
+  device::Device& device;
   device::Arena arena;
   std::unique_ptr<Communicator> group;
   std::unique_ptr<device::Stream> stream;

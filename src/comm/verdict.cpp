@@ -225,7 +225,34 @@ Verdict of_circle(const Case& known, const std::vector<int>& waiting,
   return {waiting, text};
 }
 
+// Extends `path`, depth first, until it leads back to its begin.
+bool closes(const Case& known, std::vector<int>& path, std::set<int>& seen) {
+  for (const int next : known.awaited(path.back())) {
+    if (next == path.front()) return true;
+    if (!seen.insert(next).second) continue;
+    path.push_back(next);
+    if (closes(known, path, seen)) return true;
+    path.pop_back();
+  }
+  return false;
+}
+
 }  // namespace
+
+std::string circle_of(const Reports& reports, int rank) {
+  const Case known(reports);
+  std::vector<int> path = {rank};
+  std::set<int> seen;
+  if (!closes(known, path, seen)) return {};
+  // All ranks of the circle say it in the same words.
+  std::rotate(path.begin(), std::min_element(path.begin(), path.end()), path.end());
+  std::string text;
+  for (const int at : path) {
+    text += fmt::format("{} rank {} is in {} and waits for {}", text.empty() ? "" : ";", at,
+                        call_text(*known.inside(at)), ranks_text(known.awaited(at)));
+  }
+  return "ranks wait for each other:" + text;
+}
 
 Verdict verdict_of(const Reports& reports, const VerdictOptions& options) {
   const Case known(reports);

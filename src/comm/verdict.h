@@ -34,6 +34,9 @@ struct VerdictOptions {
 // First who ended, then who is silent, then whom the waiting ranks wait for, through others if need
 // be. `reports` by rank.
 Verdict verdict_of(const std::vector<RankReport>& reports, const VerdictOptions& options);
+// "ranks wait for each other: ..." if `rank` is in a circle of ranks that do, as the reports have
+// it; else empty. Reports are of different moments: the same text some beats later is certain.
+std::string circle_of(const std::vector<RankReport>& reports, int rank);
 
 // ---- how the store keeps it
 inline const std::string verdict_key = "verdict";

@@ -49,17 +49,15 @@ std::string Report::where(const std::string& path) const {
   return found == where_.end() ? "default" : found->second;
 }
 
-void Report::demand(bool holds, std::initializer_list<std::string_view> paths,
-                    const std::string& problem) {
-  if (holds) return;
-  for (const std::string_view path : paths) {
-    if (is_bad(std::string(path))) return;
+void Report::blame(const std::vector<std::string>& paths, const std::string& problem) {
+  for (const std::string& path : paths) {
+    if (is_bad(path)) return;
   }
   // What the user wrote is to blame, not a default.
-  std::string blamed(*paths.begin());
-  for (const std::string_view path : paths) {
+  std::string blamed = paths.front();
+  for (const std::string& path : paths) {
     if (was_given(blamed)) break;
-    if (was_given(std::string(path))) blamed = path;
+    if (was_given(path)) blamed = path;
   }
   add(where(blamed), problem);
 }

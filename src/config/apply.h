@@ -30,7 +30,11 @@ class Report {
 
   // A rule between keys. The first one is blamed; nothing happens if one of them is bad already.
   void demand(bool holds, std::initializer_list<std::string_view> paths,
-              const std::string& problem);
+              const std::string& problem) {
+    if (!holds) blame({paths.begin(), paths.end()}, problem);
+  }
+  // The same, of a rule that is broken.
+  void blame(const std::vector<std::string>& paths, const std::string& problem);
 
   bool empty() const { return problems_.empty(); }
   // ConfigError with a line for every problem.

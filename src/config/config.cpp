@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "config/apply.h"
 #include "config/document.h"
+#include "config/job_layout.h"
 #include "config/model_file.h"
 #include "config/schema.h"
 
@@ -28,7 +29,6 @@ Source read_source(const fs::path& file, Report& report);
 void find_model(const Source& source, const fs::path& file, const LoadOptions& options,
                 bool is_name_overridden, Config& config, Report& report);
 void solve(Config& config);
-void solve_and_check_degrees(Config& config, Report& report);
 void check_rules(const Config& config, Report& report);
 
 }  // namespace
@@ -50,7 +50,7 @@ Config load(const fs::path& file, const LoadOptions& options) {
   apply(overrides, keys, title, report);
   find_model(source, file, options, is_name_overridden, config, report);
   solve(config);
-  solve_and_check_degrees(config, report);
+  solve_layout(config, options.world, report);
   check_rules(config, report);
   report.throw_if_any(title);
   return config;
@@ -146,29 +146,14 @@ void find_model(const Source& source, const fs::path& file, const LoadOptions& o
 
 void solve(Config& c) {
   constexpr int64_t usual_seq_len = 2048;
-  if (c.training.global_batch_size == -1) {
-    c.training.global_batch_size = c.training.local_batch_size;
-  }
   if (c.training.seq_len == -1) {
     c.training.seq_len = std::clamp<int64_t>(c.dims.max_seq, 1, usual_seq_len);
   }
   if (c.lr_scheduler.total_steps == -1) c.lr_scheduler.total_steps = c.training.steps;
 }
 
-// Of the two multiples around `value`, those that are positive.
-std::string nearest_multiples(int64_t value, int64_t of) {
-  const int64_t below = value / of * of;
-  return below == 0 ? fmt::format("{}", of) : fmt::format("{} and {}", below, below + of);
-}
-
 void check_batch(const Config& c, Report& report) {
   const auto& t = c.training;
-  report.demand(t.global_batch_size % t.local_batch_size == 0,
-                {"training.global_batch_size", "training.local_batch_size"},
-                fmt::format("training.global_batch_size = {}: must be a multiple of "
-                            "training.local_batch_size = {}; nearest: {}",
-                            t.global_batch_size, t.local_batch_size,
-                            nearest_multiples(t.global_batch_size, t.local_batch_size)));
   report.demand(t.seq_len <= c.dims.max_seq, {"training.seq_len", "model.max_seq", "model.dims"},
                 fmt::format("training.seq_len = {}: must be at most the model's max_seq = {}; "
                             "nearest: {}",
@@ -212,29 +197,6 @@ void check_folders(const Config& c, Report& report) {
       {"validation.split", "validation.enable", "validation.dataset_path"},
       "validation.split = 0: must be above 0 where validation.enable = true and "
       "validation.dataset_path is empty");
-}
-
-// One rank: every degree is 1, and -1, the rest, is 1 too.
-void solve_and_check_degrees(Config& c, Report& report) {
-  std::vector<std::string> open;
-  for (const Key& key : keys_of(c)) {
-    if (key.section != "parallelism") continue;
-    int64_t& degree = *std::get<int64_t*>(key.field);
-    const std::string path = key.path();
-    if (degree == -1) {
-      // A default of -1 does not count against one that the user wrote.
-      if (report.was_given(path)) open.push_back(path);
-      degree = 1;
-    }
-    report.demand(
-        degree == 1, {path},
-        fmt::format("{} = {}: this build runs one rank; use 1 or -1 (the rest)", path, degree));
-  }
-  if (open.size() > 1) {
-    report.add(report.where(open[1]),
-               fmt::format("{} = -1: only one degree can be the rest, and {} is -1 too", open[1],
-                           open[0]));
-  }
 }
 
 void check_model(const Config& c, Report& report) {

@@ -46,7 +46,7 @@ struct Training {
   std::string dataset_format = "auto";
   std::string dataset_dtype = "u16";
   int64_t local_batch_size = 8;
-  int64_t global_batch_size = -1;  // load() puts local_batch_size for -1
+  int64_t global_batch_size = -1;  // load() puts local_batch_size * logical_dp for -1
   int64_t seq_len = -1;            // load() puts min(2048, the model's max_seq) for -1
   double max_norm = 1;
   std::string clip = "fixed";
@@ -86,7 +86,7 @@ struct Metrics {
   std::string save_tb_folder = "tb";
 };
 
-// load() puts the solved degree for -1.
+// load() puts the solved value for -1, for logical_dp = 0 and for reduce = "auto".
 struct Parallelism {
   int64_t data_parallel_replicate_degree = 1;
   int64_t data_parallel_shard_degree = -1;
@@ -94,6 +94,20 @@ struct Parallelism {
   int64_t pipeline_parallel_degree = 1;
   int64_t context_parallel_degree = 1;
   int64_t expert_parallel_degree = 1;
+  int64_t zero_stage = -1;
+  bool sequence_parallel = false;
+  int64_t logical_dp = 0;
+  std::string reduce = "auto";
+  std::string reduce_dtype = "f32";
+  int64_t prefetch = 1;
+  bool prefetch_after = false;
+};
+
+struct Comm {
+  std::string backend = "auto";
+  double deadline_s = 600;
+  bool fixed_order = false;
+  bool debug = false;
 };
 
 struct System {
@@ -120,6 +134,7 @@ struct Config {
   Checkpoint checkpoint;
   Metrics metrics;
   Parallelism parallelism;
+  Comm comm;
   System system;
   Debug debug;
 
@@ -136,6 +151,8 @@ struct LoadOptions {
   std::vector<std::string> overrides;
   // Where <model.name>.toml is looked for, after `models` beside the configuration file.
   std::vector<std::filesystem::path> model_folders;
+  // Ranks of this run, which the degrees must multiply to; 0: as many as the degrees ask for.
+  int world = 0;
 };
 
 // Reads a TOML file, or a resolved JSON file (told apart by content); an empty path means defaults

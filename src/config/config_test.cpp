@@ -80,6 +80,51 @@ TEST(Config, defaults_are_resolved) {
   EXPECT_EQ(load_text("model.name = 'llama-8b'").training.seq_len, 2048);
 }
 
+TEST(Config, the_rest_of_the_world_is_sharded) {
+  const auto four = [](std::vector<std::string> overrides) {
+    LoadOptions options = with(std::move(overrides));
+    options.overrides.emplace_back("model.name=llama-15m");
+    options.world = 4;
+    return load("", options);
+  };
+  const Config fsdp = four({});
+  EXPECT_EQ(fsdp.parallelism.data_parallel_shard_degree, 4);
+  EXPECT_EQ(fsdp.parallelism.zero_stage, 3);
+  EXPECT_EQ(fsdp.parallelism.logical_dp, 4);
+  EXPECT_EQ(fsdp.parallelism.reduce, "once");
+  EXPECT_EQ(fsdp.training.global_batch_size, 32);
+  EXPECT_EQ(four({"training.global_batch_size=64"}).parallelism.reduce, "each");
+  const Config hybrid = four({"parallelism.tensor_parallel_degree=2", "parallelism.zero_stage=1",
+                              "parallelism.logical_dp=6"});
+  EXPECT_EQ(hybrid.parallelism.data_parallel_shard_degree, 2);
+  EXPECT_EQ(hybrid.training.global_batch_size, 48);
+  const Config replicas = four({"parallelism.data_parallel_replicate_degree=-1"});
+  EXPECT_EQ(replicas.parallelism.data_parallel_replicate_degree, 4);
+  EXPECT_EQ(replicas.parallelism.data_parallel_shard_degree, 1);
+  EXPECT_EQ(replicas.parallelism.zero_stage, 0);
+  // What is resolved stays as it is.
+  const TemporaryFolder folder;
+  LoadOptions again = with();
+  again.world = 4;
+  EXPECT_TRUE(load(folder.write("run.json", to_json(hybrid).dump()), again) == hybrid);
+}
+
+TEST(ConfigRefusal, of_degrees_comes_all_at_once) {
+  LoadOptions options =
+      with({"model.name=llama-15m", "parallelism.tensor_parallel_degree=3",
+            "parallelism.data_parallel_replicate_degree=2", "parallelism.sequence_parallel=true",
+            "training.seq_len=10", "training.local_batch_size=1", "parallelism.logical_dp=5",
+            "parallelism.context_parallel_degree=2"});
+  options.world = 12;
+  const std::string message = message_of([&] { (void)load("", options); });
+  for (const char* part :
+       {"4 problems", "context_parallel_degree = 2", "kv_heads = 2 and ffn = 1024 do not divide",
+        "nearest: 2\n", "training.seq_len = 10", "nearest: 9 or 12",
+        "logical_dp = 5: must be a multiple of the 4 data ranks; nearest: 4 or 8"}) {
+    expect_contains(message, part);
+  }
+}
+
 TEST(Config, all_spellings_of_toml_are_read) {
   const Config c = load_text(
       "model = { name = 'llama-15m' }\noptimizer.lr = 1\ntraining.steps = 1_000_000\n"
@@ -275,7 +320,7 @@ TEST(ConfigRefusal, names_line_key_and_cure) {
       // Rules between keys.
       {"[training]\nlocal_batch_size = 8\nglobal_batch_size = 20\n",
        "run.toml:5: training.global_batch_size = 20: must be a multiple of "
-       "training.local_batch_size = 8; nearest: 16 and 24"},
+       "training.local_batch_size = 8; nearest: 16 or 24"},
       {"[training]\nglobal_batch_size = 3\n",
        "run.toml:4: training.global_batch_size = 3: must be a "
        "multiple of training.local_batch_size = 8; nearest: 8"},
@@ -294,10 +339,16 @@ TEST(ConfigRefusal, names_line_key_and_cure) {
        "run.toml:4: metrics.save_tb_folder = \"\": must name"},
       {"[validation]\nenable = true\nsplit = 0\n",
        "run.toml:5: validation.split = 0: must be above 0"},
-      {"[parallelism]\ntensor_parallel_degree = 2\n",
-       "run.toml:4: parallelism.tensor_parallel_degree = 2: this build runs one rank; use 1 or -1"},
+      {"[parallelism]\npipeline_parallel_degree = 2\n",
+       "run.toml:4: parallelism.pipeline_parallel_degree = 2: this build does not cut along it; "
+       "nearest: 1"},
+      {"[parallelism]\ntensor_parallel_degree = 5\n",
+       "run.toml:4: parallelism.tensor_parallel_degree = 5: heads = 6, kv_heads = 2 and ffn = 1024 "
+       "do not divide by it; nearest: 2"},
+      {"[parallelism]\ndata_parallel_shard_degree = 2\nzero_stage = 0\n",
+       "run.toml:5: parallelism.zero_stage = 0: shards nothing"},
       {"[parallelism]\npipeline_parallel_degree = 0\n",
-       "run.toml:4: parallelism.pipeline_parallel_degree = 0: must be -1 or at least 1"},
+       "run.toml:4: parallelism.pipeline_parallel_degree = 0: must be -1 or from 1 to 65536"},
       {"[parallelism]\ntensor_parallel_degree = -1\ncontext_parallel_degree = -1\n",
        "run.toml:5: parallelism.context_parallel_degree = -1: only one degree can be the rest, and "
        "parallelism.tensor_parallel_degree is -1 too"},
@@ -385,11 +436,11 @@ TEST(ConfigRefusal, of_overrides) {
 TEST(ConfigRefusal, reports_every_problem_at_once_in_the_order_of_the_file) {
   const std::string message =
       refusal("[model]\nname = \"nothing\"\n[training]\nsteps = 0\nseqlen = 3\ndtype = 5\n[zzz]\n",
-              {"--optimizer.lr=-1", "--parallelism.tensor_parallel_degree=8"});
+              {"--optimizer.lr=-1", "--parallelism.pipeline_parallel_degree=8"});
   size_t at = 0;
   for (const char* part : {"7 problems", ":4: training.steps", ":5: training.seqlen",
                            ":6: training.dtype", ":7: [zzz]", "override --optimizer.lr=-1",
-                           "model.name: no model 'nothing'", "tensor_parallel_degree = 8"}) {
+                           "model.name: no model 'nothing'", "pipeline_parallel_degree = 8"}) {
     const size_t found = message.find(part, at);
     EXPECT_NE(found, std::string::npos) << part << "\n" << message;
     if (found != std::string::npos) at = found;

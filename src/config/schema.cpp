@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "config/key_list.h"
+#include "spec/job_layout.h"
 
 namespace trireme::config {
 namespace {
@@ -56,7 +57,7 @@ std::string Key::path() const {
 std::vector<Key> keys_of(Config& c) {
   const Range beta{.low = 0, .high = 1, .high_excluded = true};
   const Range share{.low = 0, .high = 1, .low_excluded = true};
-  const Range degree = at_least_or(1, -1);
+  const Range degree{.low = 1, .high = spec::most_degree, .or_value = -1};
   KeyList k;
   k.section("job");
   k.text("dump_folder", c.job.dump_folder, "folder of everything the run writes");
@@ -105,7 +106,7 @@ std::vector<Key> keys_of(Config& c) {
            "sequences in one micro-batch");
   k.number("global_batch_size", c.training.global_batch_size,
            {.low = 1, .high = 1 << 24, .or_value = -1},
-           "sequences in one step, a multiple of local_batch_size; -1: local_batch_size");
+           "sequences in one step, a multiple of local_batch_size x logical_dp; -1: that");
   k.number("seq_len", c.training.seq_len, {.low = 1, .high = 1 << 24, .or_value = -1},
            "tokens in a sequence, at most the model's max_seq; -1: that, but at most 2048");
   k.number("max_norm", c.training.max_norm, positive(),
@@ -158,17 +159,50 @@ std::vector<Key> keys_of(Config& c) {
 
   k.section("parallelism");
   k.number("data_parallel_replicate_degree", c.parallelism.data_parallel_replicate_degree, degree,
-           "copies of the training state");
+           "copies of the training state; of all degrees one may be -1: the ranks that are left");
   k.number("data_parallel_shard_degree", c.parallelism.data_parallel_shard_degree, degree,
-           "ranks that share one copy of the training state");
+           "ranks that share one copy of the training state (FSDP, ZeRO)");
   k.number("tensor_parallel_degree", c.parallelism.tensor_parallel_degree, degree,
-           "ranks that share each matrix");
+           "ranks that share each matrix; must divide heads, kv_heads and ffn");
   k.number("pipeline_parallel_degree", c.parallelism.pipeline_parallel_degree, degree,
-           "ranks that share the layers");
+           "ranks that share the layers; 1 in this build");
   k.number("context_parallel_degree", c.parallelism.context_parallel_degree, degree,
-           "ranks that share each sequence");
+           "ranks that share each sequence; 1 in this build");
   k.number("expert_parallel_degree", c.parallelism.expert_parallel_degree, degree,
-           "ranks that share the experts");
+           "ranks that share the experts; 1 in this build");
+  k.number("zero_stage", c.parallelism.zero_stage, {.low = 0, .high = 3, .or_value = -1},
+           "what data_parallel_shard_degree shards: 1 optimizer state, 2 gradients too, 3 "
+           "parameters too; -1: 3. It says nothing at degree 1");
+  k.boolean("sequence_parallel", c.parallelism.sequence_parallel,
+            "between the matrices of a block each rank of tensor_parallel_degree has its share of "
+            "the tokens");
+  k.number("logical_dp", c.parallelism.logical_dp, {.low = 0, .high = spec::most_degree},
+           "workers whose gradients are summed, a multiple of the data ranks; runs with the same "
+           "number give the same bits on any number of data ranks. 0: as many as data ranks");
+  k.choice("reduce", c.parallelism.reduce, {"auto", "once", "each"},
+           "sum gradients over workers once a step, or after each micro-batch; auto: once, but "
+           "each where zero_stage is 2 or 3 and a worker has several micro-batches");
+  k.choice("reduce_dtype", c.parallelism.reduce_dtype, {"f32", "bf16"},
+           "format of sums over workers; f32: that of training.grad_dtype");
+  k.number("prefetch", c.parallelism.prefetch, {.low = 0, .high = 1024},
+           "layers whose parameters are gathered ahead, for zero_stage = 3");
+  k.boolean("prefetch_after", c.parallelism.prefetch_after,
+            "in backward gather the next layer after this one's gradients were sent off, not "
+            "before its backward");
+
+  k.section("comm");
+  k.choice("backend", c.comm.backend, {"auto", "threads", "gloo", "nccl"},
+           "how ranks talk; auto: threads of one process without a launcher, else nccl on GPUs "
+           "and gloo on CPUs");
+  k.number("deadline_s", c.comm.deadline_s, positive(),
+           "seconds that one communication may take before the run is ended with a verdict; "
+           "launch --deadline goes before it");
+  k.boolean("fixed_order", c.comm.fixed_order,
+            "nccl sums in the fixed order of threads and gloo, with their bits, at the price of an "
+            "exchange of everything; threads and gloo always do");
+  k.boolean("debug", c.comm.debug,
+            "ranks compare what they call before each collective, and the first mismatch is named "
+            "(slow); also with TRIREME_COMM_DEBUG=1");
 
   k.section("system");
   k.choice("device", c.system.device, {"auto", "cuda", "cpu"},

@@ -18,6 +18,7 @@ void fill_batch(const Sampler& sampler, std::span<const int64_t> positions, Batc
   out.labels.resize(tokens);
   out.positions.resize(tokens);
   out.seq_offsets.resize(tokens + 1);
+  out.samples.assign(positions.begin(), positions.end());
   thread_local std::vector<int32_t> borders;
   size_t sequences = 0;
   for (size_t i = 0; i < positions.size(); ++i) {

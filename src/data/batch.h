@@ -16,6 +16,7 @@ struct Batch {
   // [T + 1]: where sequences (samples, and documents inside them if masked) start; first 0, rising,
   // padded with T.
   std::vector<int32_t> seq_offsets;
+  std::vector<int64_t> samples;  // the positions of its samples
 
   bool operator==(const Batch&) const = default;
 };

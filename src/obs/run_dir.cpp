@@ -76,7 +76,7 @@ bool holds_run(const path& directory) {
 
 RunDir::RunDir(std::filesystem::path directory) : path_(std::move(directory)) {}
 
-RunDir RunDir::open(const std::filesystem::path& directory, RunMode mode) {
+void RunDir::check(const std::filesystem::path& directory, RunMode mode) {
   std::error_code failed;
   if (std::filesystem::exists(directory, failed) &&
       !std::filesystem::is_directory(directory, failed)) {
@@ -94,6 +94,11 @@ RunDir RunDir::open(const std::filesystem::path& directory, RunMode mode) {
     throw IoError(fmt::format("{}: holds no run to resume: neither {} nor {} is there",
                               directory.string(), config_name, metrics_name));
   }
+}
+
+RunDir RunDir::open(const std::filesystem::path& directory, RunMode mode) {
+  check(directory, mode);
+  std::error_code failed;
   std::filesystem::create_directories(directory, failed);
   if (failed) {
     throw IoError(fmt::format("{}: the run directory cannot be made: {}", directory.string(),

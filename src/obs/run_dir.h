@@ -28,6 +28,8 @@ class RunDir {
   // Makes the directory if need be and tries to write in it. Throws IoError that says what may be
   // changed.
   static RunDir open(const std::filesystem::path& path, RunMode mode);
+  // Throws what open() would throw of what is there, and changes nothing.
+  static void check(const std::filesystem::path& path, RunMode mode);
 
   const std::filesystem::path& path() const { return path_; }
   std::filesystem::path config() const { return path_ / config_name; }

@@ -5,7 +5,9 @@
 
 #include "base/check.h"
 #include "base/error.h"
+#include "base/rng.h"
 #include "data/vocabulary.h"
+#include "spec/data_parallel.h"
 
 namespace trireme::train {
 namespace {
@@ -36,12 +38,21 @@ std::unique_ptr<data::TokenData> open(const config::Config& c, const std::string
   return data;
 }
 
-data::BatchSplit split_of(const config::Config& c) {
-  const data::BatchSplit split{.global_batch = c.training.global_batch_size,
-                               .micro_batches = static_cast<int>(c.training.global_batch_size /
-                                                                 c.training.local_batch_size)};
+// All micro-batches of a step, whoever works on them.
+data::BatchSplit whole_step(const spec::Plan& plan) {
+  const int count = plan.logical_dp * spec::worker_microbatches(plan);
+  const data::BatchSplit split{.global_batch = count * plan.microbatch_sequences,
+                               .micro_batches = count};
   data::check_split(split);
   return split;
+}
+
+std::vector<int> microbatches_of(const spec::Plan& plan, const spec::Coord& coord) {
+  std::vector<int> all;
+  for (int index = 0; index < plan.schedule.microbatches; ++index) {
+    all.push_back(static_cast<int>(spec::global_microbatch(plan, coord, index)));
+  }
+  return all;
 }
 
 }  // namespace
@@ -62,20 +73,45 @@ DataSets::DataSets(const config::Config& c, int64_t vocab)
       std::make_unique<data::Sampler>(is_split_off ? *train_data_ : *validation_data_, options);
 }
 
-TrainBatches::TrainBatches(const data::Sampler& sampler, const config::Config& c,
-                           int64_t first_step)
-    : split_(split_of(c)),
-      prefetcher_(
-          sampler,
-          [this](int64_t batch, std::vector<int64_t>& out) {
-            const int64_t step = batch / split_.micro_batches;
-            data::batch_positions(split_, step, static_cast<int>(batch % split_.micro_batches),
-                                  out);
-          },
-          {.first_batch = first_step * split_.micro_batches, .depth = 2 * split_.micro_batches}) {}
+TrainBatches::TrainBatches(const data::Sampler& sampler, const spec::Plan& plan,
+                           const spec::Coord& coord, int64_t first_step)
+    : microbatches_(microbatches_of(plan, coord)),
+      hashes_(microbatches_.size()),
+      split_(whole_step(plan)),
+      prefetcher_(sampler,
+                  [this](int64_t batch, std::vector<int64_t>& out) {
+                    const auto each = static_cast<int64_t>(microbatches_.size());
+                    data::batch_positions(split_, batch / each,
+                                          microbatches_[static_cast<size_t>(batch % each)], out);
+                  },
+                  {.first_batch = first_step * static_cast<int64_t>(microbatches_.size()),
+                   .depth = 2 * static_cast<int>(microbatches_.size())}) {}
 
-void TrainBatches::fill(int /*index*/, const engine::HostMicrobatch& out) {
-  copy_batch(prefetcher_.next(), out);
+void TrainBatches::fill(int index, const engine::HostMicrobatch& out) {
+  const data::Batch& batch = prefetcher_.next();
+  copy_batch(batch, out);
+  uint64_t& hash = hashes_.at(static_cast<size_t>(index));
+  hash = 0;
+  for (const int64_t sample : batch.samples) hash += base::hash_of(static_cast<uint64_t>(sample));
+}
+
+void check_samples(const engine::StepReport& report, const spec::Plan& plan, int64_t step) {
+  if (!report.same_samples) {
+    throw base::Error(
+        fmt::format("step {}: ranks along tp worked on different samples; nothing that follows can "
+                    "be trusted",
+                    step + 1));
+  }
+  const int64_t batch = whole_step(plan).global_batch;
+  uint64_t wanted = 0;
+  for (int64_t i = 0; i < batch; ++i) {
+    wanted += base::hash_of(static_cast<uint64_t>(step * batch + i));
+  }
+  if (report.sample_hash == wanted) return;
+  throw base::Error(fmt::format(
+      "step {}: the ranks did not work on its samples {} to {}, each once: the sum of their hashes "
+      "is {:016x} and should be {:016x}; a sample is missing or there twice",
+      step + 1, step * batch, (step + 1) * batch - 1, report.sample_hash, wanted));
 }
 
 SequentialBatches::SequentialBatches(const data::Sampler& sampler, int64_t sequences)

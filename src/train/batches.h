@@ -4,12 +4,15 @@
 
 #include <cstdint>
 #include <memory>
+#include <vector>
 
 #include "config/config.h"
 #include "data/prefetch.h"
 #include "data/sampler.h"
 #include "data/token_data.h"
+#include "engine/engine.h"
 #include "engine/input.h"
+#include "spec/plan.h"
 
 namespace trireme::train {
 
@@ -28,23 +31,34 @@ class DataSets {
   std::unique_ptr<data::Sampler> train_, validation_;
 };
 
-// Micro-batches of training, made ahead on a thread, in the order of steps from `first_step` on.
+// The training micro-batches of one rank, made ahead on a thread, in the order of steps from
+// `first_step` on. Which samples make micro-batch i of a step (spec::global_microbatch) depends on
+// no number of ranks.
 class TrainBatches final : public engine::MicrobatchSource {
  public:
-  TrainBatches(const data::Sampler&, const config::Config&, int64_t first_step);
+  TrainBatches(const data::Sampler&, const spec::Plan&, const spec::Coord&, int64_t first_step);
   void fill(int index, const engine::HostMicrobatch&) override;
+  uint64_t sample_hash(int index) const override { return hashes_.at(static_cast<size_t>(index)); }
 
  private:
+  std::vector<int> microbatches_;  // of the whole step, by index of this rank
+  std::vector<uint64_t> hashes_;   // of what was filled, by index
   data::BatchSplit split_;
   data::Prefetcher prefetcher_;
 };
 
-// Micro-batch after micro-batch of a sampler in its own order, from the start; after the last sample
-// come sequences without labels.
+// Throws Error unless all ranks together worked on the samples of step `step` (from 0), each once,
+// and ranks along tp on the same. `report` is that of the step.
+void check_samples(const engine::StepReport& report, const spec::Plan&, int64_t step);
+
+// Micro-batch after micro-batch of a sampler in its own order; after the last sample come sequences
+// without labels.
 class SequentialBatches final : public engine::MicrobatchSource {
  public:
   SequentialBatches(const data::Sampler&, int64_t sequences);
   void fill(int index, const engine::HostMicrobatch&) override;
+  // The next one filled is this, counted from 0.
+  void seek(int64_t microbatch) { next_ = microbatch * sequences_; }
 
  private:
   const data::Sampler& sampler_;

@@ -104,11 +104,11 @@ void check_fits(const spec::ModelSpec& model, const spec::Plan& plan, const spec
 }
 
 void check_fits(const spec::ModelSpec& model, const spec::Plan& plan, Platform& platform,
-                const FitKeys& keys) {
+                int sharers, const FitKeys& keys) {
   const int64_t available = platform.device->available_bytes();
   if (available == std::numeric_limits<int64_t>::max()) return;
   const int64_t external = platform.is_gpu() ? cuda_library_bytes - cuda_context_bytes : 0;
-  check_fits(model, plan, platform.backend, available, external, keys);
+  check_fits(model, plan, platform.backend, available / sharers, external, keys);
 }
 
 }  // namespace trireme::train

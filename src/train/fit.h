@@ -46,8 +46,9 @@ void check_fits(const spec::ModelSpec&, const spec::Plan&, const spec::Backend&,
                 int64_t available_bytes, int64_t external_bytes,
                 const FitKeys& keys = train_fit_keys());
 
-// The same on a platform that has just been made; a device without a limit takes any plan.
-void check_fits(const spec::ModelSpec&, const spec::Plan&, Platform&,
+// The same on a platform that has just been made and that `sharers` ranks share in equal parts; a
+// device without a limit takes any plan.
+void check_fits(const spec::ModelSpec&, const spec::Plan&, Platform&, int sharers = 1,
                 const FitKeys& keys = train_fit_keys());
 
 }  // namespace trireme::train

@@ -58,7 +58,7 @@ Inference::Inference(const std::filesystem::path& weights, const InferenceOption
                                                .recompute = spec::Recompute::full,
                                                .inference = true},
                                               platform_.backend);
-  check_fits(model, plan, platform_, {.micro_batch = o.batch_option});
+  check_fits(model, plan, platform_, 1, {.micro_batch = o.batch_option});
   engine_ = std::make_unique<engine::Engine>(*platform_.device, model, plan, platform_.backend,
                                              engine::EngineOptions{});
   ckpt::import_hf(weights, dims_, [this](const std::string& name, std::span<const float> values) {

@@ -14,11 +14,12 @@ std::string memory_table_text(const spec::MemoryTable& predicted,
     const char* name;
     int64_t predicted, measured;
   };
-  const std::array<Row, 7> rows = {{{"parameters", predicted.params, measured.params},
+  const std::array<Row, 8> rows = {{{"parameters", predicted.params, measured.params},
                                     {"gradients", predicted.grads, measured.grads},
                                     {"optimizer", predicted.optim, measured.optim},
                                     {"kept for backward", predicted.stash(), measured.stash()},
                                     {"scratch", predicted.scratch, measured.scratch},
+                                    {"exchange", predicted.comm, measured.comm},
                                     {"input batches", predicted.staging, measured.staging},
                                     {"sum", predicted.total(), measured.total()}}};
   const std::array<obs::Column, 4> columns = {
@@ -26,8 +27,26 @@ std::string memory_table_text(const spec::MemoryTable& predicted,
   std::vector<std::vector<std::string>> cells;
   for (const Row& row : rows) {
     if (&row == &rows.back()) cells.emplace_back();
+    if (row.predicted == 0 && row.measured == 0) continue;
     cells.push_back({row.name, obs::grouped(row.predicted), obs::grouped(row.measured),
                      obs::grouped(row.measured - row.predicted)});
+  }
+  return obs::table_text(columns, cells);
+}
+
+std::string ranks_table_text(const TrainSummary& summary) {
+  const std::array<obs::Column, 5> columns = {{{"rank", obs::Align::left},
+                                               {"memory predicted"},
+                                               {"measured"},
+                                               {"bytes sent, predicted"},
+                                               {"counted"}}};
+  std::vector<std::vector<std::string>> cells;
+  for (size_t rank = 0; rank < summary.ranks.size(); ++rank) {
+    const RankFigures& figures = summary.ranks[rank];
+    cells.push_back({fmt::format("{}", rank), obs::grouped(summary.predicted.total()),
+                     obs::grouped(figures.measured.total()),
+                     obs::grouped(figures.predicted_traffic_bytes),
+                     obs::grouped(figures.counted_traffic_bytes)});
   }
   return obs::table_text(columns, cells);
 }

@@ -5,6 +5,7 @@
 
 #include "base/check.h"
 #include "obs/number_text.h"
+#include "spec/data_parallel.h"
 #include "train/fit.h"
 
 namespace trireme::train {
@@ -32,15 +33,18 @@ RunPeaks find_peaks(Platform& platform, const spec::Plan& plan, double given_tfl
 std::vector<std::string> describe_run(const spec::ModelSpec& model, const spec::Plan& plan,
                                       const Platform& platform, const RunPeaks& peaks) {
   const spec::MemoryTable& memory = plan.predicted.memory.front();
+  const int ranks = spec::data_ranks(plan.mesh);
   const spec::Recompute recompute = *std::max_element(plan.recompute.begin(), plan.recompute.end());
   std::vector<std::string> lines = {
       fmt::format("model     {}: {:.2f} M parameters, {} blocks", model.name,
                   static_cast<double>(spec::parameter_count(model)) / 1e6, model.blocks()),
-      fmt::format("batch     {} x {} sequences x {} tokens = {} tokens a step",
+      fmt::format("batch     {}{} x {} sequences x {} tokens = {} tokens a step",
+                  ranks > 1 ? fmt::format("{} data ranks x ", ranks) : "",
                   plan.schedule.microbatches, plan.microbatch_sequences, plan.seq_len,
-                  plan.schedule.microbatches * plan.microbatch_tokens()),
-      fmt::format("plan      {}, recompute {}, {} predicted", plan.recipe.name,
-                  spec::name_of(recompute), obs::bytes_text(memory.total())),
+                  step_tokens(plan)),
+      fmt::format("plan      {}, recompute {}, {} predicted{}", plan.recipe.name,
+                  spec::name_of(recompute), obs::bytes_text(memory.total()),
+                  plan.mesh == spec::Sizes{} ? "" : " on every rank"),
       fmt::format("device    {}{}", platform.hardware,
                   platform.memory_bytes > 0
                       ? fmt::format(" ({})", obs::bytes_text(platform.memory_bytes))
@@ -54,6 +58,10 @@ std::vector<std::string> describe_run(const spec::ModelSpec& model, const spec::
     lines.push_back("mfu       none: the peak of this GPU is not known; give system.peak_tflops");
   }
   return lines;
+}
+
+int64_t step_tokens(const spec::Plan& plan) {
+  return spec::data_ranks(plan.mesh) * plan.schedule.microbatches * plan.microbatch_tokens();
 }
 
 std::string memory_line(int64_t ledger_bytes, int64_t driver_bytes) {

@@ -23,6 +23,9 @@ RunPeaks find_peaks(Platform&, const spec::Plan&, double given_tflops);
 std::vector<std::string> describe_run(const spec::ModelSpec&, const spec::Plan&, const Platform&,
                                       const RunPeaks&);
 
+// Of all ranks.
+int64_t step_tokens(const spec::Plan&);
+
 // Ledger, library memory and what the driver reports, side by side.
 std::string memory_line(int64_t ledger_bytes, int64_t driver_bytes);
 

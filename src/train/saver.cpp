@@ -39,4 +39,30 @@ void Saver::prune() const {
   for (size_t i = 0; i + keep < steps.size(); ++i) std::filesystem::remove_all(steps[i]);
 }
 
+std::filesystem::path save_weights(engine::Engine& engine, Rank& rank, const Saver* saver,
+                                   const std::string& name) {
+  const std::vector<engine::Engine::ParamInfo> params = engine.parameters();
+  // Reading a parameter takes all ranks. The first says which is next; -1: none.
+  constexpr int64_t none = -1;
+  const auto read = [&](int64_t asked) {
+    const int64_t next = rank.gather(asked).front();
+    return next == none ? std::vector<float>()
+                        : engine.read_weights(params[static_cast<size_t>(next)].name);
+  };
+  if (saver == nullptr) {
+    bool is_done = false;
+    while (!is_done) is_done = read(none).empty();
+    return {};
+  }
+  const std::filesystem::path path = saver->save(name, [&](const std::string& param) {
+    const auto found =
+        std::find_if(params.begin(), params.end(),
+                     [&](const engine::Engine::ParamInfo& info) { return info.name == param; });
+    TRIREME_CHECK(found != params.end(), "the engine has no parameter '{}'", param);
+    return read(found - params.begin());
+  });
+  (void)read(none);
+  return path;
+}
+
 }  // namespace trireme::train

@@ -7,6 +7,8 @@
 
 #include "ckpt/hf_weights.h"
 #include "config/config.h"
+#include "engine/engine.h"
+#include "train/rank.h"
 
 namespace trireme::train {
 
@@ -24,5 +26,10 @@ class Saver {
   std::filesystem::path folder_;
   const config::Config& config_;
 };
+
+// Weights of all ranks through the first one, which alone has a `saver` (null: another rank).
+// Returns its path there, else none. Collective.
+std::filesystem::path save_weights(engine::Engine&, Rank&, const Saver* saver,
+                                   const std::string& name);
 
 }  // namespace trireme::train

@@ -6,6 +6,7 @@
 
 #include "base/check.h"
 #include "base/error.h"
+#include "config/job_layout.h"
 #include "device/accelerator.h"
 #include "device/cpu/cpu_device.h"
 #include "kernels/table.h"
@@ -78,24 +79,24 @@ std::string determinism_text(const Platform& platform) {
          "dQ sums vary from run to run; algorithms of matrix products chosen by speed alone";
 }
 
-spec::Plan make_plan(const config::Config& c, const spec::ModelSpec& model,
-                     const spec::Backend& backend) {
+spec::OneRankOptions make_one_rank_options(const config::Config& c) {
   spec::Recipe recipe = spec::recipe_from_name(c.training.dtype);
   recipe.grad = base::dtype_from_name(c.training.grad_dtype);
   const std::string& mode = c.activation_checkpoint.mode;
-  const spec::Recompute recompute = mode == "full"        ? spec::Recompute::full
-                                    : mode == "selective" ? spec::Recompute::selective
-                                                          : spec::Recompute::none;
-  return spec::one_rank_plan(
-      model,
-      {.microbatch_sequences = c.training.local_batch_size,
-       .seq_len = c.training.seq_len,
-       .microbatches = static_cast<int>(c.training.global_batch_size / c.training.local_batch_size),
-       .recipe = recipe,
-       .recompute = recompute,
-       .head_chunk_rows = c.training.head_chunk_rows,
-       .document_mask = c.training.document_mask},
-      backend);
+  return {.microbatch_sequences = c.training.local_batch_size,
+          .seq_len = c.training.seq_len,
+          .microbatches = static_cast<int>(config::layout_of(c).microbatches()),
+          .recipe = recipe,
+          .recompute = mode == "full"        ? spec::Recompute::full
+                       : mode == "selective" ? spec::Recompute::selective
+                                             : spec::Recompute::none,
+          .head_chunk_rows = c.training.head_chunk_rows,
+          .document_mask = c.training.document_mask};
+}
+
+spec::Plan make_plan(const config::Config& c, const spec::ModelSpec& model,
+                     const spec::Backend& backend) {
+  return spec::parallel_plan(model, make_one_rank_options(c), config::split_of(c), backend);
 }
 
 engine::EngineOptions make_engine_options(const config::Config& c) {

@@ -64,6 +64,9 @@ TEST(Setup, the_plan_carries_documents_and_chunks) {
   c.training.seq_len = 64;
   c.training.document_mask = true;
   c.training.head_chunk_rows = 32;
+  c.parallelism.data_parallel_shard_degree = c.parallelism.logical_dp = 1;
+  c.parallelism.zero_stage = 0;
+  c.parallelism.reduce = "once";
   const spec::Plan plan = make_plan(c, spec::make_model(c.dims), spec::cpu_backend());
   EXPECT_TRUE(plan.document_mask);
   EXPECT_EQ(plan.head_chunk_rows, 32);

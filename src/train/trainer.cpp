@@ -2,7 +2,9 @@
 #include "train/trainer.h"
 
 #include <algorithm>
+#include <cstdlib>
 #include <memory>
+#include <optional>
 
 #include "base/check.h"
 #include "base/error.h"
@@ -10,16 +12,20 @@
 #include "device/accelerator.h"
 #include "obs/clock.h"
 #include "obs/console.h"
-#include "obs/jsonl_sink.h"
-#include "obs/tensorboard_sink.h"
+#include "spec/data_parallel.h"
 #include "train/batches.h"
 #include "train/fit.h"
 #include "train/peaks.h"
+#include "train/rank.h"
+#include "train/ranks.h"
+#include "train/run_output.h"
 #include "train/run_text.h"
 #include "train/saver.h"
 #include "train/setup.h"
 #include "train/step_clock.h"
 #include "train/throughput.h"
+#include "train/validation.h"
+#include "train/wishes.h"
 
 namespace trireme::train {
 namespace {
@@ -29,43 +35,51 @@ constexpr int64_t most_skips_in_a_row = 100;
 
 class Run {
  public:
-  Run(const config::Config& c, obs::RunMode mode, const TrainHooks& hooks);
+  Run(const config::Config& c, obs::RunMode mode, const TrainHooks& hooks, const RankStart& start);
   TrainSummary go();
 
  private:
   void say(const std::string& text) const {
-    if (hooks_.line) hooks_.line(text);
+    if (rank_.is_first() && hooks_.line) hooks_.line(text);
   }
   void describe() const;
   bool is_due(int64_t step, int64_t every) const { return every > 0 && step % every == 0; }
   void queue_step(TrainBatches& batches, int64_t step);
+  // Is this a step at which all ranks tell each other what they were asked for?
+  bool settles(int64_t step) const;
   void finish_trace();
-  void summarise(int64_t step_tokens);
+  void summarise();
   void log(int64_t step);
-  void validate(int64_t step);
+  void log_validation(int64_t step);
   void save(const std::string& name);
 
   const double start_seconds_ = obs::steady_seconds();
   const config::Config& config_;
   const TrainHooks& hooks_;
+  const RankStart& start_;
   spec::ModelSpec model_;
   DataSets data_;
   optim::LrSchedule lr_;
   Platform platform_;
   spec::Plan plan_;
-  RunPeaks peaks_;
+  Rank rank_;
+  RunPeaks peaks_;  // of the first rank
   engine::Engine engine_;
   bool weights_read_;
-  obs::RunDir folder_;  // opened after all that may be refused
-  Saver saver_;
-  std::vector<std::unique_ptr<obs::MetricSink>> sinks_;
+  std::optional<RunOutput> output_;  // of the first rank; opened after all that may be refused
   std::unique_ptr<Trace> trace_;
   TrainSummary summary_;
   StepClock clock_;
+  int64_t sent_bytes_ = 0;  // in steps
+  Wishes wishes_;
 };
 
 int64_t vocab_of(const spec::ModelSpec& model) {
   return std::get<spec::HeadSpec>(model.layers.back()).vocab;
+}
+
+std::unique_ptr<comm::Communicator> connect(const RankStart& start, device::Device& device) {
+  return start.connect ? start.connect(device) : nullptr;
 }
 
 // True if training starts from given weights.
@@ -78,69 +92,84 @@ bool read_init_weights(const config::Config& c, engine::Engine& engine) {
   return true;
 }
 
-// Refused before anything is allocated.
-spec::Plan fitting_plan(const config::Config& c, const spec::ModelSpec& model, Platform& platform) {
-  spec::Plan plan = make_plan(c, model, platform.backend);
-  check_fits(model, plan, platform);
-  return plan;
+// Refuses what does not fit before any rank allocates, and measures on a device that is idle.
+RunPeaks check_and_measure(const spec::ModelSpec& model, const spec::Plan& plan, Platform& platform,
+                           const RankStart& start, Rank& rank) {
+  check_fits(model, plan, platform, start.device_sharers);
+  rank.barrier();
+  RunPeaks peaks;
+  if (rank.is_first()) peaks = find_peaks(platform, plan, start.system.peak_tflops);
+  const int devices = (start.ranks + start.device_sharers - 1) / start.device_sharers;
+  for (std::optional<Peak>* peak : {&peaks.flops, &peaks.gemm}) {
+    if (devices == 1 || !*peak) continue;
+    (*peak)->per_second *= devices;
+    (*peak)->source += fmt::format(", times {} devices", devices);
+  }
+  rank.barrier();
+  return peaks;
 }
 
-Run::Run(const config::Config& c, obs::RunMode mode, const TrainHooks& hooks)
+int64_t sent_in_steps(const spec::TrafficTable& traffic) { return traffic.total() - traffic.other; }
+
+Run::Run(const config::Config& c, obs::RunMode mode, const TrainHooks& hooks,
+         const RankStart& start)
     : config_(c),
       hooks_(hooks),
+      start_(start),
       model_(spec::make_model(c.dims)),
       data_(c, vocab_of(model_)),
       lr_(make_lr_schedule(c)),
-      platform_(make_platform(c.system, hooks.cache_folder)),
-      plan_(fitting_plan(c, model_, platform_)),
-      peaks_(find_peaks(platform_, plan_, c.system.peak_tflops)),
-      engine_(*platform_.device, model_, plan_, platform_.backend, make_engine_options(c)),
+      platform_(make_platform(start.system, hooks.cache_folder)),
+      plan_(make_plan(c, model_, platform_.backend)),
+      rank_(connect(start, *platform_.device), plan_.mesh, *platform_.device),
+      peaks_(check_and_measure(model_, plan_, platform_, start, rank_)),
+      engine_(*platform_.device, model_, plan_, platform_.backend, make_engine_options(c),
+              rank_.mesh()),
       weights_read_(read_init_weights(c, engine_)),
-      folder_(obs::RunDir::open(c.job.dump_folder, mode)),
-      saver_(folder_.path() / c.checkpoint.folder, c) {
-  obs::write_file(folder_.config(), config::to_json(c).dump(2) + "\n");
-  obs::write_file(folder_.path() / "plan.json", spec::to_json(engine_.plan()).dump(2) + "\n");
-  sinks_.push_back(std::make_unique<obs::JsonlSink>(folder_.metrics()));
-  if (c.metrics.enable_tensorboard) {
-    sinks_.push_back(
-        std::make_unique<obs::TensorboardSink>(folder_.path() / c.metrics.save_tb_folder));
-  }
-  if (hooks.trace.first > 0) {
-    summary_.trace =
-        folder_.path() / fmt::format("trace_steps_{}-{}.json", hooks.trace.first, hooks.trace.last);
-    trace_ = std::make_unique<Trace>(summary_.trace, engine_.compute());
-  }
-  summary_.run_folder = folder_.path();
+      wishes_(hooks.stop, hooks.save) {
   summary_.hardware = platform_.hardware;
   summary_.parameters = spec::parameter_count(model_);
   summary_.predicted = engine_.plan().predicted.memory.front();
+  if (!rank_.is_first()) return;
+  output_.emplace(c, mode, engine_.plan());
+  if (start.begins) start.begins();
+  summary_.run_folder = output_->folder();
+  if (hooks.trace.first > 0) {
+    summary_.trace = output_->folder() /
+                     fmt::format("trace_steps_{}-{}.json", hooks.trace.first, hooks.trace.last);
+    trace_ = std::make_unique<Trace>(summary_.trace, engine_.compute());
+  }
 }
 
 void Run::describe() const {
+  for (const std::string& line : start_.description) say(line);
   for (const std::string& line : describe_run(model_, engine_.plan(), platform_, peaks_)) say(line);
   say(fmt::format("data      {}; {} training samples of {} tokens",
                   data_.train_data().description(), data_.train().samples(), plan_.seq_len));
   say(weights_read_ ? "start     weights of " + config_.training.init_from
                     : fmt::format("start     weights drawn from seed {}", config_.debug.seed));
-  say(fmt::format("run       {}", folder_.path().string()));
+  say(fmt::format("run       {}", config_.job.dump_folder));
 }
 
 TrainSummary Run::go() {
   describe();
-  TrainBatches batches(data_.train(), config_, 0);
-  const int64_t step_tokens = plan_.schedule.microbatches * plan_.microbatch_tokens();
+  TrainBatches batches(data_.train(), plan_, rank_.coord(), 0);
   for (int64_t step = 1; step <= config_.training.steps; ++step) {
     queue_step(batches, step);
     summary_.steps = step;
-    summary_.tokens += step_tokens;
-    summary_.was_stopped = hooks_.stop != nullptr && hooks_.stop->load();
+    summary_.tokens += step_tokens(plan_);
+    Wish wish;
+    if (settles(step)) {
+      if (!rank_.is_alone()) clock_.wait(engine_.compute());
+      wish = wishes_.settle(rank_, step);
+    }
+    summary_.was_stopped = wish.stop;
     const bool is_last = step == config_.training.steps || summary_.was_stopped;
-    const bool is_asked = hooks_.save != nullptr && hooks_.save->exchange(false);
     const bool logs = step == 1 || is_last || is_due(step, config_.metrics.log_freq);
     const bool validates =
         data_.validation() != nullptr && (is_last || is_due(step, config_.validation.freq));
     const bool is_time = config_.checkpoint.enable && is_due(step, config_.checkpoint.interval);
-    const bool saves = !is_last && (is_asked || is_time);
+    const bool saves = !is_last && (wish.save || is_time);
 
     if (logs || validates || saves) clock_.wait(engine_.compute());
     if (step == 1) {
@@ -148,8 +177,10 @@ TrainSummary Run::go() {
       say(fmt::format("start-up  first step finished after {:.2f} s", summary_.startup_seconds));
     }
     if (logs) log(step);
-    if (hooks_.progress) hooks_.progress(step, fmt::format("loss {:.4f}", summary_.loss));
-    if (validates) validate(step);
+    if (rank_.is_first() && hooks_.progress) {
+      hooks_.progress(step, fmt::format("loss {:.4f}", summary_.loss));
+    }
+    if (validates) log_validation(step);
     if (saves) save(fmt::format("step-{:08}", step));
     if (summary_.was_stopped) {
       say(fmt::format("asked to stop: step {} is finished", step));
@@ -158,18 +189,41 @@ TrainSummary Run::go() {
   }
   finish_trace();
   if (config_.checkpoint.enable) save("final");
-  summarise(step_tokens);
+  summarise();
+  rank_.barrier();  // nobody leaves while another still reads
   return summary_;
 }
 
-void Run::summarise(int64_t step_tokens) {
-  summary_.measured = engine_.measured();
-  summary_.ledger_bytes = platform_.device->ledger().live();
+bool Run::settles(int64_t step) const {
+  return step == 1 || step == config_.training.steps || wishes_.is_due(step) ||
+         is_due(step, config_.metrics.log_freq) ||
+         (data_.validation() != nullptr && is_due(step, config_.validation.freq)) ||
+         (config_.checkpoint.enable && is_due(step, config_.checkpoint.interval));
+}
+
+void Run::summarise() {
+  const spec::TrafficTable sent = spec::predict_traffic(model_, engine_.plan(), rank_.coord());
+  const RankFigures own{.measured = engine_.measured(),
+                        .ledger_bytes = platform_.device->ledger().live(),
+                        .predicted_traffic_bytes = summary_.steps * sent_in_steps(sent),
+                        .counted_traffic_bytes = sent_bytes_};
+  summary_.ranks = rank_.gather(own);
+  const auto distance = [this](const RankFigures& rank) {
+    return std::abs(rank.measured.total() - summary_.predicted.total());
+  };
+  summary_.measured = std::max_element(summary_.ranks.begin(), summary_.ranks.end(),
+                                       [&](const RankFigures& a, const RankFigures& b) {
+                                         return distance(a) < distance(b);
+                                       })
+                          ->measured;
+  summary_.ledger_bytes = own.ledger_bytes;
   summary_.driver_used_bytes = device::driver_used_bytes(*platform_.device);
-  if (platform_.is_gpu()) say(memory_line(summary_.ledger_bytes, summary_.driver_used_bytes));
+  if (platform_.is_gpu() && rank_.is_alone()) {
+    say(memory_line(summary_.ledger_bytes, summary_.driver_used_bytes));
+  }
   summary_.seconds = clock_.seconds();
   if (clock_.median_lap() > 0) {
-    summary_.tokens_per_second = static_cast<double>(step_tokens) / clock_.median_lap();
+    summary_.tokens_per_second = static_cast<double>(step_tokens(plan_)) / clock_.median_lap();
   }
   const auto against = [this](const Peak& peak) {
     return utilisation(model_, engine_.plan(), summary_.tokens_per_second, peak.per_second);
@@ -191,7 +245,9 @@ void Run::queue_step(TrainBatches& batches, int64_t step) {
     trace_->begin_step(step);
   }
   clock_.begin_step();
+  const int64_t sent_before = sent_in_steps(engine_.traffic());
   engine_.step(batches, optim::learning_rate(lr_, step - 1));
+  sent_bytes_ += sent_in_steps(engine_.traffic()) - sent_before;
   clock_.end_step();
   if (is_traced) {
     trace_->end_step();
@@ -214,10 +270,10 @@ void Run::finish_trace() {
 
 void Run::log(int64_t step) {
   const engine::StepReport report = engine_.report();
-  const int64_t step_tokens = plan_.schedule.microbatches * plan_.microbatch_tokens();
+  check_samples(report, plan_, step - 1);
   if (step == 1) clock_.leave_out();  // it warms up
   const double seconds = clock_.lap();
-  const double rate = static_cast<double>(step_tokens) / seconds;
+  const double rate = static_cast<double>(step_tokens(plan_)) / seconds;
   summary_.loss = report.mean_loss;
   summary_.skipped_steps = report.skipped;
   summary_.loss_curve.push_back({static_cast<double>(step), report.mean_loss});
@@ -251,7 +307,7 @@ void Run::log(int64_t step) {
     metrics.push_back({"hfu(%)", 100 * u.hfu});
   }
   say(obs::step_line(line));
-  for (const auto& sink : sinks_) sink->step(step, metrics);
+  if (output_) output_->add(step, metrics);
   if (report.skipped_in_a_row >= most_skips_in_a_row) {
     throw base::Error(fmt::format(
         "step {}: {} steps in a row were skipped because the gradient norm ({}) is not finite or "
@@ -260,38 +316,33 @@ void Run::log(int64_t step) {
   }
 }
 
-void Run::validate(int64_t step) {
-  const data::Sampler& sampler = *data_.validation();
-  const int64_t sequences = engine_.plan().microbatch_sequences;
-  // -1: all samples; the last micro-batch may have sequences without labels.
-  const int64_t whole = (sampler.samples() + sequences - 1) / sequences;
-  const int64_t count =
-      config_.validation.steps < 0 ? whole : std::min(whole, config_.validation.steps);
-  SequentialBatches batches(sampler, sequences);
-  engine::EvalReport sum;
-  for (int64_t i = 0; i < count; ++i) {
-    const engine::EvalReport part = engine_.evaluate(batches);
-    sum.loss_sum += part.loss_sum;
-    sum.tokens += part.tokens;
-  }
+void Run::log_validation(int64_t step) {
+  const engine::EvalReport sum =
+      validate(engine_, rank_, *data_.validation(), config_.validation.steps);
   const double loss = sum.loss_sum / static_cast<double>(std::max<int64_t>(1, sum.tokens));
   summary_.validation_loss = loss;
   summary_.validation_curve.push_back({static_cast<double>(step), loss});
   say(fmt::format("validate step: {}  loss: {:8.5f}  tokens: {}", step, loss, sum.tokens));
   const obs::Metric metric{"validation_metrics/loss", loss};
-  for (const auto& sink : sinks_) sink->step(step, {&metric, 1});
+  if (output_) output_->add(step, {&metric, 1});
 }
 
 void Run::save(const std::string& name) {
-  summary_.weights =
-      saver_.save(name, [this](const std::string& param) { return engine_.read_weights(param); });
+  summary_.weights = save_weights(engine_, rank_, output_ ? &output_->saver() : nullptr, name);
   say(fmt::format("weights   {}", summary_.weights.string()));
 }
 
 }  // namespace
 
-TrainSummary train(const config::Config& config, obs::RunMode mode, const TrainHooks& hooks) {
-  return Run(config, mode, hooks).go();
+TrainSummary train(const config::Config& config, obs::RunMode mode, const TrainHooks& hooks,
+                   const comm::RankInfo& info) {
+  TrainSummary summary;
+  run_ranks(config, info, [&](const RankStart& start) {
+    TrainSummary own = Run(config, mode, hooks, start).go();
+    // As threads all ranks are here; their summaries differ in nothing but files.
+    if (start.number == 0 || info.world > 1) summary = std::move(own);
+  });
+  return summary;
 }
 
 }  // namespace trireme::train

@@ -11,6 +11,7 @@
 #include <string_view>
 #include <vector>
 
+#include "comm/rank_env.h"
 #include "config/config.h"
 #include "obs/curve.h"
 #include "obs/run_dir.h"
@@ -29,6 +30,14 @@ struct TrainHooks {
   std::filesystem::path cache_folder;       // where system.cache_folder is empty
 };
 
+// What one rank took.
+struct RankFigures {
+  spec::MemoryTable measured;
+  int64_t ledger_bytes = 0;
+  // Sent to others in the run's steps.
+  int64_t predicted_traffic_bytes = 0, counted_traffic_bytes = 0;
+};
+
 struct TrainSummary {
   int64_t steps = 0, tokens = 0, skipped_steps = 0;
   int64_t parameters = 0;
@@ -41,20 +50,31 @@ struct TrainSummary {
   double peak_flops = 0;  // that mfu and hfu refer to
   std::string peak_source;
   bool was_stopped = false, was_captured = false;
-  spec::MemoryTable predicted, measured;
+  spec::MemoryTable predicted;                      // of every rank
+  spec::MemoryTable measured;                       // of the rank that is furthest from it
+  std::vector<RankFigures> ranks;                   // by rank
   int64_t ledger_bytes = 0, driver_used_bytes = 0;  // driver: by anyone; 0 on a CPU
   std::string hardware;
   std::filesystem::path run_folder, weights, trace;  // empty if none was written
   std::vector<obs::CurvePoint> loss_curve, validation_curve;
 };
 
+// Runs the rank that this process is, or all ranks of the configuration as threads where `info`
+// knows of no others (ranks.h). Only the first rank calls `line` and `progress` and writes files;
+// the summary is the first rank's, and of another process's rank it has what that rank knows.
+//
 // Throws ConfigError, IoError or OutOfMemory before anything is trained if data, model, folders or
-// memory do not fit. The host waits for the device at steps that log, validate or save, at the
-// first and the last one, and nowhere else.
-TrainSummary train(const config::Config&, obs::RunMode, const TrainHooks&);
+// memory do not fit; CommAborted with a verdict when ranks lose each other. The host waits for the
+// device at steps that log, validate or save, at the first and the last one, and nowhere else. With
+// several ranks it also waits about once a second, at steps that all ranks know beforehand, where
+// they tell each other whether one was asked to stop or to save.
+TrainSummary train(const config::Config&, obs::RunMode, const TrainHooks&,
+                   const comm::RankInfo& info = {});
 
 // Predicted and measured bytes side by side, as a table.
 std::string memory_table_text(const spec::MemoryTable& predicted,
                               const spec::MemoryTable& measured);
+// A line for every rank: memory, and bytes that it sent.
+std::string ranks_table_text(const TrainSummary&);
 
 }  // namespace trireme::train

@@ -21,6 +21,7 @@ enum class How : uint8_t {
   here,     // this test runs it, in the order of the table
   started,  // the same, and asks it to stop after its first steps
   script,   // a script of this tree that people run by itself
+  ranks,    // as started, where Gloo is in the build
   gpu,      // needs a GPU; this test wants the reason where there is none
 };
 
@@ -34,6 +35,7 @@ const std::vector<Known> known_commands = {
     {"./quickstart.sh", How::script},
     {"./test.sh", How::script},
     {"./bench/compare_torch_cpu.sh", How::script},
+    {"./bench/overlap.sh", How::script},
     {"tests/fuzz/run.sh", How::script},
     {"tests/fuzz/run.sh 60 config", How::script},
 
@@ -63,6 +65,14 @@ const std::vector<Known> known_commands = {
      "--job.dump_folder=runs/bf16",
      How::started},
     {"trireme train runs/kjv/run.json --overwrite --json", How::started},
+    {"trireme train configs/kjv.toml --parallelism.data_parallel_shard_degree=2 "
+     "--job.dump_folder=runs/threads",
+     How::started},
+    {"trireme launch -n 2 configs/kjv.toml --training.steps=300 --job.dump_folder=runs/processes",
+     How::ranks},
+    {"trireme launch -n 4 configs/kjv.toml --parallelism.data_parallel_replicate_degree=2 "
+     "--job.dump_folder=runs/hsdp",
+     How::ranks},
     {"trireme eval --weights runs/kjv/weights/final --data runs/kjv-data/kjv --seq 256", How::here},
     {"trireme eval --weights runs/kjv/weights/final --data runs/kjv-data/kjv.txt --seq 256 "
      "--limit 100",
@@ -92,6 +102,11 @@ const std::vector<Known> known_commands = {
     {"trireme bench train --model llama-15m --dtype bf16 --by-row", How::here,
      "trireme bench train --model llama-15m --dtype bf16 --by-row --micro-batch 1 --seq 32 "
      "--steps 1 --warmup 0 --peak-tflops 1"},
+    {"trireme verify configs/kjv.toml", How::here},
+    {"trireme verify configs/kjv.toml --parallelism.data_parallel_shard_degree=4", How::here},
+    {"trireme verify configs/kjv.toml --parallelism.tensor_parallel_degree=2 "
+     "--parallelism.sequence_parallel --training.dtype=bf16 --json",
+     How::here},
     {"trireme doctor", How::here},
     {"trireme doctor --measure --json", How::here},
 };
@@ -155,8 +170,9 @@ std::vector<std::string> commands_of_quickstart() {
 std::vector<std::string> commands_of_help() {
   const Scratch s;
   std::vector<std::string> commands;
-  for (const char* verb : {"train", "eval", "generate", "data build", "data inspect", "data synth",
-                           "data ngram", "bench train", "bench gpu", "doctor"}) {
+  for (const char* verb :
+       {"train", "launch", "verify", "eval", "generate", "data build", "data inspect", "data synth",
+        "data ngram", "bench train", "bench gpu", "doctor"}) {
     std::vector<std::string> args = words_of(verb);
     args.emplace_back("--help");
     std::istringstream lines(trireme(s, args).out);
@@ -235,15 +251,20 @@ TEST(DocsTest, cheap_commands_work) {
   const Scratch s;
   make_newcomers_folder(s);
   if (HasFatalFailure()) return;
+  bool has_gloo = false;
+  for (const base::Json& ranks : trireme_json(s, {"doctor"})["ranks"]) {
+    has_gloo = has_gloo || (ranks["name"] == "gloo" && ranks["available"] == true);
+  }
   for (const Known& known : known_commands) {
-    if (known.how != How::here && known.how != How::started) continue;
+    const bool is_started = known.how == How::started || (known.how == How::ranks && has_gloo);
+    if (known.how != How::here && !is_started) continue;
     const std::string line = known.cheaper.empty() ? known.command : known.cheaper;
     std::vector<std::string> words = words_of(line);
     ASSERT_EQ(words[0], "trireme");
     ASSERT_EQ(words[1], words_of(known.command)[1]) << "the cheaper form is of another verb";
     words.erase(words.begin());
     Running running(s.path(), trireme_command(words));
-    if (known.how == How::started) {
+    if (is_started) {
       EXPECT_TRUE(running.wait_for([&] {
         return running.err().find("step: ") != std::string::npos;
       })) << line

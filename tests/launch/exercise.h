@@ -6,11 +6,17 @@
 #include <string>
 
 #include "comm/communicator.h"
-#include "device/cpu/cpu_device.h"
+#include "device/device.h"
 
 namespace trireme::tests {
 
 // SHA-256 of all results of this rank. Throws std::runtime_error if one that is known is wrong.
-std::string exercise(comm::Communicator& world, device::CpuDevice& device);
+std::string exercise(comm::Communicator& world, device::Device& device);
+
+// Sums of a group in the library's order against the same ranks' sums in the fixed order: the
+// largest difference, relative to the largest element. Throws std::runtime_error above what
+// rounding may do.
+double library_error(comm::Communicator& fixed, comm::Communicator& library,
+                     device::Device& device);
 
 }  // namespace trireme::tests

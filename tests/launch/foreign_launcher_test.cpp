@@ -72,23 +72,6 @@ TEST_P(ForeignLauncher, rank_zero_is_no_exception) {
   }
 }
 
-// Until train knows ranks it must not run as many unrelated trainings as there are.
-TEST(SeveralRanks, train_and_launch_refuse_what_train_does_not_do) {
-  const Scratch scratch;
-  const Outcome train =
-      Running(scratch.path(),
-              {"/usr/bin/env", "RANK=1", "WORLD_SIZE=2", "LOCAL_RANK=1", "LOCAL_WORLD_SIZE=2",
-               "MASTER_ADDR=127.0.0.1", "MASTER_PORT=29500", TRIREME_PROGRAM, "train", "run.toml"})
-          .wait();
-  EXPECT_EQ(train.exit_code, 2);
-  EXPECT_NE(train.err.find("rank 1 of 2"), std::string::npos) << train.err;
-  const Outcome launch =
-      Running(scratch.path(), {TRIREME_PROGRAM, "launch", "-n", "2", "run.toml"}).wait();
-  EXPECT_EQ(launch.exit_code, 2);
-  EXPECT_NE(launch.err.find("--program"), std::string::npos) << launch.err;
-  EXPECT_TRUE(scratch.tree().empty());
-}
-
 INSTANTIATE_TEST_SUITE_P(stores, ForeignLauncher, testing::Bool(),
                          [](const auto& kind) { return kind.param ? "folder" : "tcp"; });
 

@@ -1,9 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// A rank that does nothing but communicate: what `trireme launch --program` starts in tests, and
+// A rank that communicates, and little else: what `trireme launch --program` starts in tests, and
 // the shortest example of how a process joins a run.
 //
 //   rank_program exercise [--worker]      every call once; prints the hash of the results
+//   rank_program sums                     NCCL's own sums against those in the fixed order
+//   rank_program train [--recipe=R] [--dp=N --zero=N --stage=N]
+//                                         ten steps of a tiny model on a GPU; prints loss and hash
 //   rank_program loop [--steps=N] [FAULT] sums until it is ended; writes rankN.pid when it begins
+//
+// All over Gloo, or with --nccl over NCCL on GPU (local rank) modulo (GPUs of this host), where
+// sums are NCCL's own unless there is --fixed, too.
 //
 // FAULT, of the rank R at step K: --exit=R@K --throw=R@K --kill=R@K --stop=R@K --skip=R@K
 // --sleep=R@K (ten minutes of computing)
@@ -11,6 +17,7 @@
 #include <unistd.h>
 
 #include <csignal>
+#include <cstdio>
 #include <fstream>
 #include <map>
 #include <stdexcept>
@@ -20,10 +27,14 @@
 #include "base/log.h"
 #include "cli/environment.h"
 #include "comm/gloo.h"
+#include "comm/nccl.h"
 #include "comm/store_wire.h"
+#include "device/accelerator.h"
+#include "device/cpu/cpu_device.h"
 #include "device/memory.h"
 #include "kernels/table.h"
 #include "tests/launch/exercise.h"
+#include "tests/ranks/ranks_rig.h"
 
 namespace trireme::tests {
 namespace {
@@ -58,14 +69,16 @@ bool misbehaves(const Options& options, int64_t rank, int64_t step) {
   return is_due("--skip");
 }
 
-int loop(comm::Communicator& world, device::CpuDevice& device, const Options& options) {
+int loop(comm::Communicator& world, device::Device& device, const Options& options) {
   const auto stream = device.make_stream("loop");
   const device::Buffer memory(device, device::Mem::scratch, 1 << 16, "loop");
   const device::Buffer buffer(device, device::Mem::comm, 1 << 16, "sums");
   world.set_buffer(device::view_of(buffer.data(), {{buffer.bytes()}, base::DType::u8}));
   const device::Tensor tensor = device::view_of(memory.data(), {{4096}, base::DType::f32});
   const auto half = world.split(world.rank() / 2, world.rank(),
-                                {.name = "pair", .deadline_s = world.options().deadline_s});
+                                {.name = "pair",
+                                 .deadline_s = world.options().deadline_s,
+                                 .fixed_order = world.options().fixed_order});
   half->set_buffer(device::view_of(buffer.data(), {{buffer.bytes()}, base::DType::u8}));
   world.barrier();
   // Written whole under another name: whoever waits for it reads all of it.
@@ -89,22 +102,75 @@ int loop(comm::Communicator& world, device::CpuDevice& device, const Options& op
   return 0;
 }
 
+int integer_of(const Options& options, const std::string& name, int fallback) {
+  const auto found = options.find(name);
+  if (found == options.end()) return fallback;
+  return static_cast<int>(comm::integer_from(found->second).value_or(fallback));
+}
+
+// One layout of a tiny model, as tests/gpu trains it with ranks as threads, too.
+int train(comm::Communicator& world, device::Device& device, const Options& options) {
+  const auto recipe = options.find("--recipe");
+  const Layout layout{.dims = tiny_llama(),
+                      .dp = integer_of(options, "--dp", 1),
+                      .zero = integer_of(options, "--zero", 1),
+                      .stage = integer_of(options, "--stage", 0),
+                      .recipe = recipe == options.end() ? "fp32" : recipe->second,
+                      .logical_dp = world.size(),
+                      .on_gpu = true};
+  run_rank(layout, world, device, [&](RankRig& rig) {
+    for (int step = 0; step < 10; ++step) {
+      rig.engine.step(rig.source, 1e-3);
+      rig.next_step();
+      fmt::print("rank {} step {} loss {:.9g}\n", world.rank(), step,
+                 rig.engine.report().mean_loss);
+    }
+    fmt::print("rank {} weights {}\n", world.rank(), rig.engine.weights_sha256());
+  });
+  return 0;
+}
+
+std::unique_ptr<device::Device> make_device(const comm::RankInfo& info, const Options& options) {
+  if (options.contains("--nccl")) {
+    const auto gpus = static_cast<int>(device::gpu_status().gpus.size());
+    return device::make_gpu(kernels::cuda_kernels(),
+                            {.index = gpus == 0 ? 0 : info.local_rank % gpus});
+  }
+  const auto streams = options.contains("--worker") ? device::StreamMode::worker_threads
+                                                    : device::StreamMode::inline_calls;
+  return std::make_unique<device::CpuDevice>(
+      kernels::cpu_kernels(), device::CpuDevice::Options{.threads = 1, .streams = streams});
+}
+
 int run(const std::string& mode, const Options& options) {
   const comm::RankInfo info = comm::detect_rank(cli::process_environment());
   for (const std::string& warning : info.warnings) base::log_warning("{}", warning);
   base::log_info("{}", info.text());
-  device::CpuDevice device(
-      kernels::cpu_kernels(),
-      {.threads = 1,
-       .streams = options.contains("--worker") ? device::StreamMode::worker_threads
-                                               : device::StreamMode::inline_calls});
+  const std::unique_ptr<device::Device> device = make_device(info, options);
   comm::ProcessWorld world(info);
-  const auto group = comm::make_gloo(
-      world, {.name = "world", .deadline_s = info.deadline_s > 0 ? info.deadline_s : 60});
-  if (mode == "loop") return loop(*group, device, options);
-  fmt::print("rank {} {}\n", info.rank, exercise(*group, device));
-  group->barrier();
-  return 0;
+  const bool is_nccl = options.contains("--nccl");
+  const comm::Communicator::Options group_options = {
+      .name = "world",
+      .deadline_s = info.deadline_s > 0 ? info.deadline_s : 60,
+      .fixed_order = !is_nccl || options.contains("--fixed")};
+  const auto group = is_nccl ? comm::make_nccl(world, *device, group_options)
+                             : comm::make_gloo(world, group_options);
+  int code = 0;
+  if (mode == "loop") {
+    code = loop(*group, *device, options);
+  } else if (mode == "train") {
+    code = train(*group, *device, options);
+  } else if (mode == "sums") {
+    comm::Communicator::Options library = group_options;
+    library.fixed_order = false;
+    const auto other = group->split(0, group->rank(), library);
+    fmt::print("rank {} differs by {:.3g}\n", info.rank, library_error(*group, *other, *device));
+  } else {
+    fmt::print("rank {} {}\n", info.rank, exercise(*group, *device));
+  }
+  std::fflush(stdout);
+  if (code == 0) group->barrier();
+  return code;
 }
 
 }  // namespace

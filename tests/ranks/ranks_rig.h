@@ -37,6 +37,7 @@ struct Layout {
   device::StreamMode streams = device::StreamMode::inline_calls;
   bool split_backward = false;
   float adam_eps = 1e-8F;
+  bool on_gpu = false;  // all ranks on the first one
 };
 std::string to_string(const Layout&);
 int ranks_of(const Layout&);
@@ -45,17 +46,23 @@ std::string bits_key(const Layout&);
 
 // One rank of a running layout.
 struct RankRig {
-  device::CpuDevice& device;
+  device::Device& device;
   const spec::ModelSpec& model;
   engine::Engine& engine;
   comm::Mesh& mesh;
   engine::MicrobatchSource& source;  // this rank's share of a step
   std::function<void()> next_step;   // of the source
+  bool is_gpu = false;
 };
 
 spec::Plan plan_of(const Layout&, const spec::ModelSpec&);
+spec::Backend backend_of(const Layout&);
 // Builds all ranks and runs `body` on each.
 void run_layout(const Layout&, const std::function<void(RankRig&)>& body);
+
+// One rank of a layout, whatever the ranks are.
+void run_rank(const Layout&, comm::Communicator& world, device::Device&,
+              const std::function<void(RankRig&)>& body);
 
 // SHA-256 of the weights after `steps`. Expects on the way, on every rank: the same hash, memory
 // and ledger as predicted, bytes sent as predicted.

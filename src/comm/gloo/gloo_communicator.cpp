@@ -16,7 +16,6 @@
 #include "base/check.h"
 #include "base/error.h"
 #include "comm/gloo/gloo_store.h"
-#include "comm/store_wire.h"
 
 namespace trireme::comm {
 namespace {
@@ -73,12 +72,12 @@ class GlooCommunicator::Transfers {
 };
 
 GlooCommunicator::GlooCommunicator(ProcessWorld& world,
-                                   std::shared_ptr<gloo::transport::Device> device, Group group,
-                                   Options options)
-    : Communicator(group.rank, std::move(group.world_ranks), std::move(options), world.recorder()),
+                                   std::shared_ptr<gloo::transport::Device> device,
+                                   ProcessGroup group, Options options)
+    : Communicator(group.rank, group.world_ranks, std::move(options), world.recorder()),
       world_(world),
       device_(std::move(device)),
-      key_(std::move(group.key)),
+      group_(std::move(group)),
       sends_(static_cast<size_t>(size())),
       receives_(static_cast<size_t>(size())) {
   if (size() == 1) return;
@@ -86,7 +85,7 @@ GlooCommunicator::GlooCommunicator(ProcessWorld& world,
     const auto context = std::make_shared<gloo::rendezvous::Context>(rank(), size());
     // Gloo waits five times as long for a connection.
     context->setTimeout(milliseconds(this->options().deadline_s / 5));
-    GlooStore store(world_, key_, this->options().deadline_s);
+    GlooStore store(world_, group_.key, this->options().deadline_s);
     connect_full_mesh(*context, store, device_);
     context_ = context;
   });
@@ -239,37 +238,13 @@ bool GlooCommunicator::do_all_reduce(Stream& stream, Tensor inout, Reduce reduce
 }
 
 std::unique_ptr<Communicator> GlooCommunicator::do_split(int color, int key, Options options) {
-  const std::string prefix = fmt::format("{}/split{}", key_, splits_++);
-  const auto key_of = [&](int other) { return fmt::format("{}/{}", prefix, other); };
-  if (size() > 1) world_.store().set(key_of(rank()), fmt::format("{} {}", color, key));
-  struct Member {
-    int key, rank;
-  };
-  std::vector<Member> members;
-  std::vector<std::string> keys;
-  for (int other = 0; other < size(); ++other) keys.push_back(key_of(other));
-  if (size() > 1) world_.wait_for(keys, this->options().deadline_s);
-  for (int other = 0; other < size(); ++other) {
-    if (other == rank()) {
-      members.push_back({key, other});
-      continue;
-    }
-    const std::string text = world_.store().try_get(key_of(other)).value_or("");
-    const size_t blank = text.find(' ');
-    const auto other_color = integer_from(std::string_view(text).substr(0, blank));
-    const auto other_key =
-        integer_from(blank == std::string::npos ? "" : std::string_view(text).substr(blank + 1));
-    TRIREME_CHECK(other_color && other_key, "'{}' is '{}'", key_of(other), text);
-    if (*other_color == color) members.push_back({static_cast<int>(*other_key), other});
-  }
-  std::stable_sort(members.begin(), members.end(),
-                   [](const Member& a, const Member& b) { return a.key < b.key; });
-  Group group{.key = fmt::format("{}/{}", prefix, color)};
-  for (size_t i = 0; i < members.size(); ++i) {
-    if (members[i].rank == rank()) group.rank = static_cast<int>(i);
-    group.world_ranks.push_back(world_ranks()[static_cast<size_t>(members[i].rank)]);
-  }
-  return std::make_unique<GlooCommunicator>(world_, device_, std::move(group), std::move(options));
+  const Occasion occasion = {"split", splits_++, this->options().deadline_s};
+  ProcessGroup part = divide(world_, group_, occasion, color, key).part;
+  return std::make_unique<GlooCommunicator>(world_, device_, std::move(part), std::move(options));
+}
+
+std::vector<std::string> GlooCommunicator::do_tell(const std::string& text) {
+  return tell_all(world_, group_, {"debug", told_++, options().deadline_s}, text);
 }
 
 }  // namespace trireme::comm

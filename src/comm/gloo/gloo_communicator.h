@@ -15,21 +15,16 @@
 #include <vector>
 
 #include "comm/communicator.h"
-#include "comm/process_world.h"
+#include "comm/process_group.h"
 #include "device/cpu/cpu_device.h"
 
 namespace trireme::comm {
 
 class GlooCommunicator final : public Communicator {
  public:
-  struct Group {
-    int rank = 0;
-    std::vector<int> world_ranks;
-    std::string key;  // in the store, the same on all ranks of the group
-  };
   // Collective over the group.
   GlooCommunicator(ProcessWorld& world, std::shared_ptr<gloo::transport::Device> device,
-                   Group group, Options options);
+                   ProcessGroup group, Options options);
   ~GlooCommunicator() override;
 
   void abort(const std::string& reason) noexcept override;
@@ -46,6 +41,7 @@ class GlooCommunicator final : public Communicator {
   void do_barrier() override;
   std::unique_ptr<Communicator> do_split(int color, int key, Options options) override;
   bool do_all_reduce(Stream&, Tensor inout, Reduce) override;
+  std::vector<std::string> do_tell(const std::string& text) override;
 
   // Runs `work`, which throws what Gloo throws, in the order of the stream.
   void enqueue(Stream&, std::function<void()> work);
@@ -54,11 +50,11 @@ class GlooCommunicator final : public Communicator {
 
   ProcessWorld& world_;
   std::shared_ptr<gloo::transport::Device> device_;  // shared by all groups of the process
-  const std::string key_;
+  const ProcessGroup group_;
   std::shared_ptr<gloo::Context> context_;  // Gloo's own; none in a group of one
   uint64_t next_tag_ = 0;
   std::vector<uint64_t> sends_, receives_;  // messages, by rank of the group
-  int splits_ = 0;
+  int64_t splits_ = 0, told_ = 0;
   std::optional<ProcessWorld::Wake> wake_;  // last: gone before the context is
 };
 

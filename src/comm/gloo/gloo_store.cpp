@@ -4,8 +4,6 @@
 #include <fmt/format.h>
 #include <gloo/transport/tcp/device.h>
 
-#include <numeric>
-
 #include "base/error.h"
 #include "comm/gloo.h"
 #include "comm/gloo/gloo_communicator.h"
@@ -47,12 +45,9 @@ std::shared_ptr<gloo::transport::Device> make_gloo_device(ProcessWorld& world) {
 std::string gloo_status() { return ""; }
 
 std::unique_ptr<Communicator> make_gloo(ProcessWorld& world, Communicator::Options options) {
-  std::vector<int> ranks(static_cast<size_t>(world.info().world));
-  std::iota(ranks.begin(), ranks.end(), 0);
-  return std::make_unique<GlooCommunicator>(
-      world, make_gloo_device(world),
-      GlooCommunicator::Group{.rank = world.info().rank, .world_ranks = ranks, .key = "world"},
-      std::move(options));
+  options.debug = options.debug || world.info().debug;
+  return std::make_unique<GlooCommunicator>(world, make_gloo_device(world),
+                                            everyone(world, "world"), std::move(options));
 }
 
 }  // namespace trireme::comm

@@ -52,7 +52,28 @@ std::string circle_text(std::span<const Wait> waits, std::span<const size_t> cir
   return text;
 }
 
+// Extends `path`, depth first, until it leads back to its begin.
+bool closes(std::span<const Wait> waits, std::vector<size_t>& path, std::vector<bool>& seen) {
+  for (const int rank : waits[path.back()].missing) {
+    const size_t next = wait_of(waits, rank);
+    if (next == path.front()) return true;
+    if (next == waits.size() || seen[next]) continue;
+    seen[next] = true;
+    path.push_back(next);
+    if (closes(waits, path, seen)) return true;
+    path.pop_back();
+  }
+  return false;
+}
+
 }  // namespace
+
+std::string circle_through(std::span<const Wait> waits, size_t through) {
+  TRIREME_CHECK(through < waits.size(), "wait {} of {}", through, waits.size());
+  std::vector<size_t> path = {through};
+  std::vector<bool> seen(waits.size());
+  return closes(waits, path, seen) ? circle_text(waits, path) : std::string();
+}
 
 std::string blame(std::span<const Wait> waits, size_t noticed, double deadline_s,
                   const std::function<std::string(int rank)>& last_of) {

@@ -26,4 +26,8 @@ struct Wait {
 std::string blame(std::span<const Wait> waits, size_t noticed, double deadline_s,
                   const std::function<std::string(int rank)>& last_of);
 
+// "ranks wait for each other: ..." if the wait `through` is part of a circle, which no deadline is
+// needed to see; else empty.
+std::string circle_through(std::span<const Wait> waits, size_t through);
+
 }  // namespace trireme::comm

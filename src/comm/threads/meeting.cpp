@@ -70,12 +70,16 @@ Meeting& Gathering::part_of(Meeting& parent, int64_t number, int color,
   return *found;
 }
 
-std::string Gathering::verdict_for(const Waiting& own) const {
+std::vector<Wait> Gathering::waits_with(const Waiting& own) const {
   std::vector<Wait> waits = {own.meeting.describe(own)};
   for (const Waiting* other : waiting_) {
     if (other != &own && !other->is_over()) waits.push_back(other->meeting.describe(*other));
   }
-  return blame(waits, 0, own.visitor.deadline_s, [this](int rank) -> std::string {
+  return waits;
+}
+
+std::string Gathering::verdict_for(const Waiting& own) const {
+  return blame(waits_with(own), 0, own.visitor.deadline_s, [this](int rank) -> std::string {
     const auto last = recorders_[static_cast<size_t>(rank)]->last_completed();
     if (!last) return {};
     return fmt::format("{} #{} of '{}'", last->op, last->sequence, last->group);
@@ -95,6 +99,10 @@ void Meeting::wait(Lock& lock, const Visitor& visitor, Kind kind, int peer,
   const Gathering::Waiting own = {*this, visitor, kind, peer, is_over};
   auto& waiting = gathering_.waiting_;
   waiting.push_back(&own);
+  if (visitor.may_differ && !is_over()) {
+    const std::string circle = circle_through(gathering_.waits_with(own), 0);
+    if (!circle.empty()) gathering_.abort_locked(circle);
+  }
   bool has_passed = false;
   while (!is_over() && !gathering_.is_aborted_ && !has_passed) {
     has_passed = changed_.wait_until(lock, visitor.deadline) == std::cv_status::timeout;
@@ -169,7 +177,7 @@ const std::vector<Post>& Meeting::meet(const Visitor& visitor, Post post) {
   post.signature = visitor.signature;
   arrive(visitor.rank, std::move(post));
   if (come_ == static_cast<int>(world_ranks_.size())) {
-    const std::string mismatch = find_mismatch(visitor.group);
+    const std::string mismatch = visitor.may_differ ? "" : find_mismatch(visitor.group);
     if (!mismatch.empty()) {
       gathering_.abort_locked(mismatch);
       gathering_.throw_if_aborted();

@@ -44,6 +44,7 @@ struct Post {
   const std::byte* data = nullptr;
   device::Event event;
   int color = 0, key = 0;  // of a split
+  std::string text;        // of debug mode
   Signature signature;
 };
 
@@ -54,6 +55,9 @@ struct Visitor {
   Signature signature;
   Clock::time_point deadline;
   double deadline_s = 0;
+  // Debug mode: ranks may come to different calls, which they then compare themselves; and a circle
+  // of ranks that wait for each other is named at once, not at the deadline.
+  bool may_differ = false;
 };
 
 struct Message {
@@ -95,6 +99,7 @@ class Gathering {
   // ---- REQUIRE: mutex_ held
   void abort_locked(const std::string& verdict);
   void throw_if_aborted() const;
+  std::vector<Wait> waits_with(const Waiting& own) const;  // `own` first
   // The deadline of `own` has passed.
   std::string verdict_for(const Waiting& own) const;
 

@@ -118,6 +118,18 @@ void ThreadCommunicator::do_recv(Stream& stream, Tensor out, int from) {
   if (failure) std::rethrow_exception(failure);
 }
 
+std::vector<std::string> ThreadCommunicator::do_tell(const std::string& text) {
+  Visitor own = visitor(0);
+  own.may_differ = true;
+  std::vector<std::string> texts;
+  for (const Post& post : meeting_.meet(own, {.text = text})) texts.push_back(post.text);
+  return texts;
+}
+
+void ThreadCommunicator::do_abort(const std::string& verdict) noexcept {
+  gathering_.abort(verdict);
+}
+
 void ThreadCommunicator::do_barrier() { meeting_.meet(visitor(0), {}); }
 
 std::unique_ptr<Communicator> ThreadCommunicator::do_split(int color, int key, Options options) {

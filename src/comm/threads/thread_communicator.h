@@ -28,6 +28,8 @@ class ThreadCommunicator final : public Communicator {
   void do_recv(Stream&, Tensor, int from) override;
   void do_barrier() override;
   std::unique_ptr<Communicator> do_split(int color, int key, Options options) override;
+  std::vector<std::string> do_tell(const std::string& text) override;
+  void do_abort(const std::string& verdict) noexcept override;
 
   Visitor visitor(int64_t step_bytes) const;
   // Shows `source` to all, queues the copies and waits, on the stream, until all have copied.

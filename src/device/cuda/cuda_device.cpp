@@ -50,6 +50,16 @@ int64_t CudaDevice::available_bytes() {
   return static_cast<int64_t>(free);
 }
 
+void CudaDevice::set_check(std::function<void()> check) {
+  const std::scoped_lock lock(check_mutex_);
+  check_ = std::move(check);
+}
+
+void CudaDevice::run_check() {
+  const std::scoped_lock lock(check_mutex_);
+  if (check_) check_();
+}
+
 std::byte* CudaDevice::allocate(int64_t bytes) {
   void* data = nullptr;
   const cudaError_t status = cudaMalloc(&data, static_cast<size_t>(bytes));

@@ -5,6 +5,9 @@
 
 #include <cuda_runtime.h>
 
+#include <functional>
+#include <mutex>
+
 #include "device/accelerator.h"
 #include "device/device.h"
 
@@ -31,6 +34,12 @@ class CudaDevice final : public Device {
   // Empty until a kernel table fills it; destroyed before the context.
   std::unique_ptr<KernelState>& kernel_state() { return kernel_state_; }
 
+  // Called after every synchronize() of this device's streams: throws where the queue is empty but
+  // what it computed is worth nothing, as when a communicator was aborted. Null: nobody. Any
+  // thread.
+  void set_check(std::function<void()> check);
+  void run_check();
+
   std::unique_ptr<Stream> make_stream(std::string name) override;
   HostBuffer make_host_buffer(int64_t bytes) override;
   int64_t available_bytes() override;
@@ -43,6 +52,8 @@ class CudaDevice final : public Device {
   std::string gpu_name_;
   int multiprocessors_ = 0;
   std::unique_ptr<KernelState> kernel_state_;
+  std::mutex check_mutex_;  // guards check_
+  std::function<void()> check_;
 };
 
 class CudaStream final : public Stream {
@@ -71,6 +82,10 @@ class CudaStream final : public Stream {
   cudaStream_t handle_ = nullptr;
   bool is_capturing_ = false;
 };
+
+// Has the device passed this point? Of events of CudaStreams. Throws DeviceError where the device
+// has failed.
+bool has_happened(const Event& event);
 
 // The stream of a row of the CUDA table.
 CudaStream& cuda_stream(Stream& stream);

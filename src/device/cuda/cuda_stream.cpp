@@ -82,6 +82,7 @@ void CudaStream::wait(const Event& event) {
 
 void CudaStream::synchronize() {
   cuda_check(cudaStreamSynchronize(handle_), "waiting for the GPU");
+  cuda_device_.run_check();
 }
 
 std::unique_ptr<Graph> CudaStream::capture(const std::function<void()>& queue_work) {
@@ -113,6 +114,17 @@ void CudaStream::launch(const Graph& graph) {
 void CudaStream::copy(std::byte* to, const std::byte* from, int64_t bytes) {
   cuda_check(cudaMemcpyAsync(to, from, static_cast<size_t>(bytes), cudaMemcpyDefault, handle_),
              "copying between host and GPU");
+}
+
+bool has_happened(const Event& event) {
+  if (event.state() == nullptr) return true;
+  const cudaError_t status = cudaEventQuery(cuda_event(event, "any").handle);
+  if (status == cudaErrorNotReady) {
+    cudaGetLastError();  // an answer, not an error for the next launch check
+    return false;
+  }
+  cuda_check(status, "asking for an event");
+  return true;
 }
 
 void CudaStream::range_begins(const std::string& name) { nvtxRangePushA(name.c_str()); }

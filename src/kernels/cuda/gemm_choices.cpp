@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <array>
+#include <atomic>
 #include <charconv>
 #include <fstream>
 #include <iterator>
@@ -58,7 +59,8 @@ std::map<std::string, GemmChoice> choices_of(const base::Json& file) {
 void replace(const std::filesystem::path& path, const std::string& text) {
   if (path.has_parent_path()) std::filesystem::create_directories(path.parent_path());
   std::filesystem::path temporary = path;
-  temporary += fmt::format(".tmp{}", ::getpid());
+  static std::atomic<int> written = 0;  // ranks may be threads of one process
+  temporary += fmt::format(".tmp{}.{}", ::getpid(), ++written);
   try {
     base::write_synced(temporary, text);
     std::filesystem::rename(temporary, path);

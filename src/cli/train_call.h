@@ -1,0 +1,18 @@
+// SPDX-License-Identifier: Apache-2.0
+// A call of `trireme train`, for itself and for `trireme launch`, which refuses what its ranks
+// would refuse.
+#pragma once
+
+#include "cli/args.h"
+#include "config/config.h"
+#include "obs/run_dir.h"
+
+namespace trireme::cli {
+
+// The configuration that the words of the call make. `world`: ranks that there are; 0: as many as
+// the degrees ask for. Throws ConfigError with every problem, IoError.
+config::Config train_config(const Args& args, int world);
+
+obs::RunMode run_mode(const Args& args);
+
+}  // namespace trireme::cli

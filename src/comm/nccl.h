@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+// Ranks as processes that move bytes of GPU memory by NCCL. In a build without it the same
+// functions say so.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "comm/communicator.h"
+#include "comm/process_world.h"
+
+namespace trireme::comm {
+
+// Empty: it can be used; else why not, and what to do.
+std::string nccl_status();
+
+// This rank's handle on all ranks: every rank calls it. World and device, a GPU's, must outlive it;
+// streams must be of that device. Work is ordered by its stream; the host waits only until NCCL has
+// taken it over. When the run is aborted NCCL's kernels end, and every synchronize() of the
+// device's streams throws CommAborted.
+//
+// Sums are NCCL's own where options.fixed_order is false, which is what NCCL is for: fixed order
+// costs an exchange of everything. A maximum may lose a NaN. Not inside Stream::capture().
+//
+// Where ranks share a GPU, which is for tests, NCCL is told that they are on different hosts: it
+// then takes the network, and is slow. Throws ConfigError with nccl_status(), CommAborted.
+std::unique_ptr<Communicator> make_nccl(ProcessWorld& world, device::Device& device,
+                                        Communicator::Options options);
+
+}  // namespace trireme::comm

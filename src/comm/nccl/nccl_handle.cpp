@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "comm/nccl/nccl_handle.h"
+
+#include <fmt/format.h>
+
+#include <atomic>
+#include <thread>
+#include <utility>
+
+#include "base/error.h"
+#include "base/log.h"
+
+namespace trireme::comm {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// Work under way is given this long at a good end.
+constexpr double finish_seconds = 2;
+
+double seconds_since(Clock::time_point begin) {
+  return std::chrono::duration<double>(Clock::now() - begin).count();
+}
+
+// Most calls are taken over within some ten microseconds; the first of a group connects ranks.
+void pause(Clock::time_point begin) {
+  if (seconds_since(begin) < 1e-3) {
+    std::this_thread::yield();
+  } else {
+    std::this_thread::sleep_for(std::chrono::microseconds(200));
+  }
+}
+
+}  // namespace
+
+NcclHandle::NcclHandle(ProcessWorld& world, std::string name, double deadline_s)
+    : world_(world), name_(std::move(name)), deadline_s_(deadline_s) {}
+
+NcclHandle::~NcclHandle() = default;
+
+void NcclHandle::throw_if_aborted() const {
+  if (!is_aborted_) return;
+  const std::string why = world_.verdict();
+  throw base::CommAborted(why.empty() ? fmt::format("group '{}' has ended", name_) : why);
+}
+
+std::string NcclHandle::text_of(const char* what, ncclResult_t result) const {
+  const char* last = ncclGetLastError(comm_);
+  return fmt::format("group '{}', {}: {}{}{}", name_, what, ncclGetErrorString(result),
+                     last == nullptr || last[0] == '\0' ? "" : ": ", last == nullptr ? "" : last);
+}
+
+void NcclHandle::run(const char* what, const Issue& issue) {
+  if (const std::string why = world_.verdict(); !why.empty()) throw base::CommAborted(why);
+  const auto begin = Clock::now();
+  ncclResult_t result = ncclSuccess;
+  std::string problem;
+  {
+    const std::scoped_lock lock(mutex_);
+    throw_if_aborted();
+    result = issue(comm_);
+    if (result != ncclSuccess && result != ncclInProgress) problem = text_of(what, result);
+  }
+  while (problem.empty() && result == ncclInProgress) {
+    if (seconds_since(begin) >= deadline_s_) {
+      world_.fail(ProcessWorld::Failure::deadline, fmt::format("in {}", what), deadline_s_);
+    }
+    pause(begin);
+    const std::scoped_lock lock(mutex_);
+    throw_if_aborted();
+    const ncclResult_t asked = ncclCommGetAsyncError(comm_, &result);
+    if (asked != ncclSuccess) result = asked;
+    if (result != ncclSuccess && result != ncclInProgress) problem = text_of(what, result);
+  }
+  if (!problem.empty()) {
+    world_.fail(ProcessWorld::Failure::connection, problem, deadline_s_);
+  }
+}
+
+void NcclHandle::connect(const ncclUniqueId& id, int rank, int ranks, ncclConfig_t& config) {
+  run("ncclCommInitRankConfig", [&](ncclComm_t& comm) {
+    const ncclResult_t result = ncclCommInitRankConfig(&arriving_, ranks, id, rank, &config);
+    comm = arriving_;  // it is there at once, and written again when all are connected
+    return result;
+  });
+}
+
+void NcclHandle::adopt() {
+  // The library may call the parent ready before it has written the new communicator.
+  const auto begin = Clock::now();
+  const std::atomic_ref<ncclComm_t> arriving(arriving_);
+  while (arriving.load() == nullptr) {
+    if (const std::string why = world_.verdict(); !why.empty()) throw base::CommAborted(why);
+    if (seconds_since(begin) >= deadline_s_) {
+      world_.fail(ProcessWorld::Failure::deadline, "in ncclCommSplit", deadline_s_);
+    }
+    pause(begin);
+  }
+  {
+    const std::scoped_lock lock(mutex_);
+    throw_if_aborted();
+    comm_ = arriving_;
+  }
+  run("ncclCommSplit", [](ncclComm_t& comm) {
+    ncclResult_t state = ncclSuccess;
+    const ncclResult_t asked = ncclCommGetAsyncError(comm, &state);
+    return asked == ncclSuccess ? state : asked;
+  });
+}
+
+std::string NcclHandle::async_error() {
+  const std::unique_lock lock(mutex_, std::try_to_lock);
+  if (!lock.owns_lock() || is_aborted_ || comm_ == nullptr) return {};
+  ncclResult_t result = ncclSuccess;
+  const ncclResult_t asked = ncclCommGetAsyncError(comm_, &result);
+  if (asked != ncclSuccess) result = asked;
+  if (result == ncclSuccess || result == ncclInProgress) return {};
+  return text_of("work under way", result);
+}
+
+void NcclHandle::abort() noexcept {
+  const std::scoped_lock lock(mutex_);
+  if (std::exchange(is_aborted_, true) || comm_ == nullptr) return;
+  ncclCommAbort(std::exchange(comm_, nullptr));
+}
+
+void NcclHandle::finish() noexcept {
+  const auto begin = Clock::now();
+  std::unique_lock lock(mutex_);
+  if (is_aborted_ || comm_ == nullptr) return;
+  is_aborted_ = true;
+  ncclResult_t result = ncclCommFinalize(comm_);
+  while (result == ncclInProgress && seconds_since(begin) < finish_seconds) {
+    pause(begin);
+    if (ncclCommGetAsyncError(comm_, &result) != ncclSuccess) break;
+  }
+  if (result == ncclSuccess) {
+    ncclCommDestroy(std::exchange(comm_, nullptr));
+  } else {
+    // Peers may have left, or never came to what is under way here.
+    ncclCommAbort(std::exchange(comm_, nullptr));
+  }
+}
+
+}  // namespace trireme::comm

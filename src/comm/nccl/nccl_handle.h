@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+// NcclHandle: one NCCL communicator, non-blocking, so that the host never waits inside the library:
+// it asks again and again, and stops when the run is aborted or a deadline passes. The lock keeps
+// the library's calls and the end of the communicator apart: a communicator is aborted from another
+// thread, and is gone then.
+#pragma once
+
+#include <nccl.h>
+
+#include <chrono>
+#include <functional>
+#include <mutex>
+#include <string>
+
+#include "comm/process_world.h"
+
+namespace trireme::comm {
+
+class NcclHandle {
+ public:
+  // `name` of the group and `deadline_s` of its calls are for messages and verdicts.
+  NcclHandle(ProcessWorld& world, std::string name, double deadline_s);
+  ~NcclHandle();  // REQUIRES: finish() or abort() was called, if there is a communicator
+  NcclHandle(const NcclHandle&) = delete;
+  NcclHandle& operator=(const NcclHandle&) = delete;
+
+  double deadline_s() const { return deadline_s_; }
+
+  // Connects the ranks that have the same id. Throws as run() does.
+  void connect(const ncclUniqueId& id, int rank, int ranks, ncclConfig_t& config);
+  // Makes one call, or one group of calls, of the library and waits until it has taken the work
+  // over: kernels are then in their streams. Throws CommAborted when the run is aborted, by
+  // ProcessWorld::fail() when the library fails or the deadline passes.
+  using Issue = std::function<ncclResult_t(ncclComm_t& comm)>;
+  void run(const char* what, const Issue& issue);
+  // Where a split puts its result, inside run() of the parent; after that adopt() takes it over.
+  ncclComm_t* place() { return &arriving_; }
+  void adopt();
+
+  // What the library has found out by itself since; empty: nothing. Does not wait.
+  std::string async_error();
+
+  // Ends work under way. Any thread; from here on run() throws.
+  void abort() noexcept;
+  // The good end: waits a little for work under way, then gives the communicator back.
+  void finish() noexcept;
+
+ private:
+  // REQUIRES: mutex_ held
+  void throw_if_aborted() const;
+  std::string text_of(const char* what, ncclResult_t result) const;
+
+  ProcessWorld& world_;
+  const std::string name_;
+  const double deadline_s_;
+  ncclComm_t arriving_ = nullptr;  // written by the library while ranks are being connected
+  std::mutex mutex_;               // guards what follows
+  ncclComm_t comm_ = nullptr;
+  bool is_aborted_ = false;
+};
+
+}  // namespace trireme::comm

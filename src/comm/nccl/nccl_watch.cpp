@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "comm/nccl/nccl_watch.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "base/error.h"
+#include "base/log.h"
+
+namespace trireme::comm {
+namespace {
+
+constexpr auto busy_pause = std::chrono::milliseconds(5);
+constexpr auto idle_pause = std::chrono::milliseconds(100);
+
+}  // namespace
+
+NcclWatch::NcclWatch(ProcessWorld& world, device::CudaDevice& device)
+    : world_(world), device_(device) {
+  device_.set_check([&world] {
+    if (const std::string why = world.verdict(); !why.empty()) throw base::CommAborted(why);
+  });
+  thread_ = std::thread([this] { serve(); });
+  // It only tells the thread: ending communicators takes time, and others must learn of the abort.
+  wake_.emplace(world_, [this] {
+    {
+      const std::scoped_lock lock(mutex_);
+      is_aborted_ = true;
+    }
+    changed_.notify_all();
+  });
+}
+
+NcclWatch::~NcclWatch() {
+  wake_.reset();
+  {
+    const std::scoped_lock lock(mutex_);
+    is_stopping_ = true;
+  }
+  changed_.notify_all();
+  thread_.join();
+  device_.set_check(nullptr);
+}
+
+void NcclWatch::add(std::shared_ptr<NcclHandle> handle) {
+  const std::scoped_lock lock(mutex_);
+  if (is_aborted_) handle->abort();
+  handles_.push_back(std::move(handle));
+}
+
+void NcclWatch::remove(const NcclHandle& handle) {
+  const std::scoped_lock lock(mutex_);
+  std::erase_if(handles_, [&](const auto& one) { return one.get() == &handle; });
+}
+
+void NcclWatch::watch(Flight flight) {
+  {
+    const std::scoped_lock lock(mutex_);
+    arriving_.push_back(std::move(flight));
+  }
+  changed_.notify_all();
+}
+
+void NcclWatch::serve() {
+  // A thread begins with the first GPU.
+  cudaSetDevice(device_.options().index);
+  bool is_over = false;
+  while (!is_over) {
+    {
+      std::unique_lock lock(mutex_);
+      const auto pause = watched_.empty() && arriving_.empty() ? idle_pause : busy_pause;
+      changed_.wait_for(lock, pause, [this] { return is_aborted_ || is_stopping_; });
+      is_over = is_aborted_ || is_stopping_;
+      for (Flight& flight : arriving_) watched_.push_back({std::move(flight), {}});
+      arriving_.clear();
+      if (is_aborted_) break;
+    }
+    try {
+      if (is_over) {
+        look_at_flights();  // what is complete by now
+      } else {
+        look();
+      }
+    } catch (const base::CommAborted&) {  // the run is aborted, and everybody knows why
+      is_over = true;
+    } catch (const std::exception& error) {
+      world_.abort(fmt::format("rank {}: {}", world_.info().rank, error.what()));
+      is_over = true;
+    }
+  }
+  if (!world_.verdict().empty()) abort_all();
+}
+
+void NcclWatch::look() {
+  look_at_flights();
+  std::vector<std::shared_ptr<NcclHandle>> handles;
+  {
+    const std::scoped_lock lock(mutex_);
+    handles = handles_;
+  }
+  for (const auto& handle : handles) {
+    const std::string problem = handle->async_error();
+    if (problem.empty()) continue;
+    base::log_warning("rank {}: NCCL says: {}", world_.info().rank, problem);
+    world_.fail(ProcessWorld::Failure::connection, problem, handle->deadline_s());
+  }
+}
+
+void NcclWatch::look_at_flights() {
+  FlightRecorder& recorder = world_.recorder();
+  double passed_deadline = 0;
+  std::erase_if(watched_, [&](Watched& one) {
+    if (!one.begun) {
+      if (!device::has_happened(one.flight.begin)) return false;
+      one.begun = Clock::now();
+      recorder.started(one.flight.record_id);
+    }
+    if (!device::has_happened(one.flight.end)) {
+      const std::chrono::duration<double> taken = Clock::now() - *one.begun;
+      if (taken.count() >= one.flight.deadline_s) passed_deadline = one.flight.deadline_s;
+      return false;
+    }
+    recorder.completed(one.flight.record_id);
+    return true;
+  });
+  if (passed_deadline > 0) {
+    world_.fail(ProcessWorld::Failure::deadline, "NCCL's kernel does not end", passed_deadline);
+  }
+}
+
+void NcclWatch::abort_all() noexcept {
+  std::vector<std::shared_ptr<NcclHandle>> handles;
+  {
+    const std::scoped_lock lock(mutex_);
+    is_aborted_ = true;
+    handles = handles_;
+  }
+  // The parents first: a split that is under way belongs to them.
+  for (const auto& handle : handles) handle->abort();
+  for (const Watched& one : watched_) world_.recorder().failed(one.flight.record_id);
+}
+
+}  // namespace trireme::comm

@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "comm/process_group.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <map>
+#include <numeric>
+#include <thread>
+
+#include "base/check.h"
+#include "base/error.h"
+#include "comm/store_wire.h"
+
+namespace trireme::comm {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double seconds_since(Clock::time_point begin) {
+  return std::chrono::duration<double>(Clock::now() - begin).count();
+}
+
+std::string key_of(const ProcessGroup& group, const Occasion& occasion, int64_t place) {
+  return fmt::format("{}/{}{}/{}", group.key, occasion.what, occasion.number, place);
+}
+
+// Ranks whose hosts wait for each other will not come: two looks that are several beats apart and
+// show the same make sure.
+class CircleFinder {
+ public:
+  explicit CircleFinder(ProcessWorld& world) : world_(world), looked_(Clock::now()) {}
+
+  // Aborts the run and throws CommAborted when there is a circle.
+  void look() {
+    if (seconds_since(looked_) < 0.8) return;
+    const std::string found = world_.circle();
+    if (!found.empty() && found == seen_) {
+      world_.abort(found);
+      throw base::CommAborted(world_.verdict());
+    }
+    seen_ = found;
+    looked_ = Clock::now();
+  }
+
+ private:
+  ProcessWorld& world_;
+  Clock::time_point looked_;
+  std::string seen_;
+};
+
+}  // namespace
+
+ProcessGroup everyone(const ProcessWorld& world, const std::string& key) {
+  ProcessGroup group{.rank = world.info().rank, .key = key};
+  group.world_ranks.resize(static_cast<size_t>(world.info().world));
+  std::iota(group.world_ranks.begin(), group.world_ranks.end(), 0);
+  return group;
+}
+
+void meet(ProcessWorld& world, const ProcessGroup& group, const Occasion& occasion) {
+  const std::string count = fmt::format("{}/{}", group.key, occasion.what);
+  const std::string open = key_of(group, occasion, -1);
+  const int64_t come = world.store().add(count, 1);
+  if (come == (occasion.number + 1) * group.size()) world.store().set(open, "");
+  world.wait_for({&open, 1}, occasion.deadline_s);
+}
+
+std::vector<std::string> tell_all(ProcessWorld& world, const ProcessGroup& group,
+                                  const Occasion& occasion, const std::string& text) {
+  // Two places a rank serve all occasions: whoever writes number n + 2 has heard of all that they
+  // came to n + 1, so all have read n.
+  const auto place_of = [&](int rank) {
+    return fmt::format("{}/{}{}/{}", group.key, occasion.what, occasion.number % 2, rank);
+  };
+  const std::string head = fmt::format("{} ", occasion.number);
+  world.store().set(place_of(group.rank), head + text);
+  std::vector<std::string> texts(static_cast<size_t>(group.size()));
+  texts[static_cast<size_t>(group.rank)] = text;
+  std::vector<int> missing;
+  for (int rank = 0; rank < group.size(); ++rank) {
+    if (rank != group.rank) missing.push_back(rank);
+  }
+  CircleFinder circles(world);
+  const auto begin = Clock::now();
+  auto pause = std::chrono::microseconds(200);
+  while (!missing.empty()) {
+    if (const std::string why = world.verdict(); !why.empty()) throw base::CommAborted(why);
+    if (seconds_since(begin) >= occasion.deadline_s) {
+      world.fail(ProcessWorld::Failure::deadline, "waiting for the store", occasion.deadline_s);
+    }
+    circles.look();
+    std::vector<std::string> places;
+    for (const int rank : missing) places.push_back(place_of(rank));
+    const auto found = world.store().read(places);
+    std::vector<int> still;
+    for (size_t i = 0; i < missing.size(); ++i) {
+      if (found[i] && found[i]->text.starts_with(head)) {
+        texts[static_cast<size_t>(missing[i])] = found[i]->text.substr(head.size());
+      } else {
+        still.push_back(missing[i]);
+      }
+    }
+    missing = std::move(still);
+    if (missing.empty()) break;
+    std::this_thread::sleep_for(pause);
+    pause = std::min(2 * pause, std::chrono::microseconds(20000));
+  }
+  return texts;
+}
+
+Division divide(ProcessWorld& world, const ProcessGroup& group, const Occasion& occasion, int color,
+                int key) {
+  std::vector<std::string> keys;
+  for (int rank = 0; rank < group.size(); ++rank) keys.push_back(key_of(group, occasion, rank));
+  if (group.size() > 1) {
+    world.store().set(keys[static_cast<size_t>(group.rank)], fmt::format("{} {}", color, key));
+    world.wait_for(keys, occasion.deadline_s);
+  }
+  struct Member {
+    int64_t key;
+    int rank;
+  };
+  std::map<int64_t, std::vector<Member>> members;  // by color
+  for (int rank = 0; rank < group.size(); ++rank) {
+    if (rank == group.rank) {
+      members[color].push_back({key, rank});
+      continue;
+    }
+    const std::string& place = keys[static_cast<size_t>(rank)];
+    const std::string text = world.store().try_get(place).value_or("");
+    const size_t blank = text.find(' ');
+    const auto other_color = integer_from(std::string_view(text).substr(0, blank));
+    const auto other_key =
+        integer_from(blank == std::string::npos ? "" : std::string_view(text).substr(blank + 1));
+    TRIREME_CHECK(other_color && other_key, "'{}' is '{}'", place, text);
+    members[*other_color].push_back({*other_key, rank});
+  }
+  Division division;
+  division.part.key = fmt::format("{}/{}{}/{}", group.key, occasion.what, occasion.number, color);
+  for (auto& [other_color, part] : members) {
+    if (other_color < color) ++division.color_place;
+    division.largest = std::max(division.largest, static_cast<int64_t>(part.size()));
+    std::stable_sort(part.begin(), part.end(),
+                     [](const Member& a, const Member& b) { return a.key < b.key; });
+  }
+  for (const Member& member : members.at(color)) {
+    if (member.rank == group.rank) division.part.rank = division.part.size();
+    division.part.world_ranks.push_back(group.world_ranks[static_cast<size_t>(member.rank)]);
+  }
+  return division;
+}
+
+}  // namespace trireme::comm

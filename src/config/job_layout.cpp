@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "config/job_layout.h"
+
+#include <fmt/format.h>
+
+#include <optional>
+
+#include "base/dtype.h"
+
+namespace trireme::config {
+namespace {
+
+spec::LayoutNames paths() {
+  return {"parallelism.data_parallel_replicate_degree",
+          "parallelism.data_parallel_shard_degree",
+          "parallelism.tensor_parallel_degree",
+          "parallelism.zero_stage",
+          "parallelism.logical_dp",
+          "parallelism.reduce",
+          "parallelism.sequence_parallel",
+          "training.local_batch_size",
+          "training.global_batch_size",
+          "training.seq_len",
+          "model.dims"};
+}
+
+// At most one degree may be the rest. A default of -1 gives way to one that the user wrote; axes
+// that this build does not cut are 1.
+void settle_rest(Config& c, Report& report) {
+  std::vector<std::string> written;
+  std::vector<int64_t*> open;
+  for (const Key& key : keys_of(c)) {
+    if (key.section != "parallelism" || !key.name.ends_with("_degree")) continue;
+    int64_t& degree = *std::get<int64_t*>(key.field);
+    const std::string path = key.path();
+    const bool is_cut = key.name.starts_with("data_") || key.name.starts_with("tensor_");
+    if (degree == -1) {
+      if (report.was_given(path)) written.push_back(path);
+      if (!is_cut) degree = 1;
+      if (is_cut) open.push_back(&degree);
+      if (is_cut && report.was_given(path)) std::swap(open.front(), open.back());
+    }
+    report.demand(
+        is_cut || degree == 1, {path},
+        fmt::format("{} = {}: this build does not cut along it; nearest: 1", path, degree));
+  }
+  for (size_t i = 1; i < open.size(); ++i) *open[i] = 1;
+  if (written.size() > 1) {
+    report.add(report.where(written[1]),
+               fmt::format("{} = -1: only one degree can be the rest, and {} is -1 too", written[1],
+                           written[0]));
+  }
+}
+
+}  // namespace
+
+spec::JobLayout layout_of(const Config& c) {
+  const Parallelism& p = c.parallelism;
+  spec::JobLayout layout;
+  layout.dp = p.data_parallel_replicate_degree;
+  layout.zero = p.data_parallel_shard_degree;
+  layout.tp = p.tensor_parallel_degree;
+  layout.zero_stage = p.zero_stage;
+  layout.logical_dp = p.logical_dp;
+  if (p.reduce == "once") layout.reduce = spec::ReduceWhen::once;
+  if (p.reduce == "each") layout.reduce = spec::ReduceWhen::each;
+  layout.sequence_parallel = p.sequence_parallel;
+  layout.local_batch = c.training.local_batch_size;
+  layout.global_batch = c.training.global_batch_size;
+  layout.seq_len = c.training.seq_len;
+  return layout;
+}
+
+spec::SplitOptions split_of(const Config& c) {
+  spec::SplitOptions split = spec::split_of(layout_of(c));
+  split.reduce_dtype = base::dtype_from_name(c.parallelism.reduce_dtype);
+  split.prefetch = static_cast<int>(c.parallelism.prefetch);
+  split.prefetch_after = c.parallelism.prefetch_after;
+  return split;
+}
+
+void solve_layout(Config& c, int world, Report& report) {
+  settle_rest(c, report);
+  spec::JobLayout asked = layout_of(c);
+  asked.world = world;
+  const spec::LayoutNames names = paths();
+  const spec::ModelDims unknown;
+  const spec::LayoutCheck check =
+      spec::check_layout(report.is_bad("model.dims") ? unknown : c.dims, asked, names);
+  for (const spec::LayoutProblem& problem : check.problems) {
+    std::vector<std::string> keys;
+    for (const spec::LayoutKey key : problem.keys) keys.push_back(names[static_cast<size_t>(key)]);
+    report.blame(keys, problem.text);
+  }
+  Parallelism& p = c.parallelism;
+  p.data_parallel_replicate_degree = check.layout.dp;
+  p.data_parallel_shard_degree = check.layout.zero;
+  p.tensor_parallel_degree = check.layout.tp;
+  p.zero_stage = check.layout.zero_stage;
+  p.logical_dp = check.layout.logical_dp;
+  p.reduce = check.layout.reduce == spec::ReduceWhen::each ? "each" : "once";
+  c.training.global_batch_size = check.layout.global_batch;
+}
+
+}  // namespace trireme::config

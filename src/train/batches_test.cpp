@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "train/batches.h"
+
+#include <gtest/gtest.h>
+
+#include <functional>
+
+#include "base/error.h"
+#include "comm/threads.h"
+#include "device/cpu/cpu_device.h"
+#include "kernels/table.h"
+#include "train/rank.h"
+
+namespace trireme::train {
+namespace {
+
+const spec::ModelSpec model = spec::make_model({.family = spec::Family::llama,
+                                                .layers = 1,
+                                                .hidden = 16,
+                                                .heads = 2,
+                                                .ffn = 32,
+                                                .vocab = 256,
+                                                .max_seq = 8});
+
+spec::Plan plan_of(const spec::SplitOptions& split) {
+  return spec::parallel_plan(model,
+                             {.microbatch_sequences = 2,
+                              .seq_len = 8,
+                              .microbatches = 2,
+                              .recipe = spec::recipe_from_name("fp32")},
+                             split, spec::cpu_backend());
+}
+
+// Gives the micro-batch of index 0 for every index.
+class Repeating final : public engine::MicrobatchSource {
+ public:
+  explicit Repeating(TrainBatches& source) : source_(source) {}
+  void fill(int index, const engine::HostMicrobatch& out) override {
+    if (index == 0) source_.fill(0, out);
+    if (index == 0) first_.assign(out.tokens.begin(), out.tokens.end());
+    std::copy(first_.begin(), first_.end(), out.tokens.begin());
+    std::fill(out.labels.begin(), out.labels.end(), 1);
+    engine::set_equal_sequences(out, 2, 8);
+  }
+  uint64_t sample_hash(int /*index*/) const override { return source_.sample_hash(0); }
+
+ private:
+  TrainBatches& source_;
+  std::vector<int32_t> first_;
+};
+
+using Place = std::function<spec::Coord(spec::Coord)>;
+enum class Source : uint8_t { healthy, repeating };
+
+// What check_samples() says after three steps in which each rank takes the batches of place(its own
+// coordinates); empty: nothing.
+std::string verdict_of(const spec::SplitOptions& split, const Place& place,
+                       Source kind = Source::healthy) {
+  const spec::Plan plan = plan_of(split);
+  std::vector<int32_t> tokens(2000);
+  for (size_t i = 0; i < tokens.size(); ++i) tokens[i] = static_cast<int32_t>(i % 251);
+  const auto data = data::tokens_in_memory(tokens, -1);
+  const data::Sampler sampler(*data, {.seed = 3, .seq_len = 8});
+  const int ranks = split.dp * split.zero * split.tp;
+  comm::ThreadWorld world(ranks, 60);
+  try {
+    comm::run_ranks(world, [&](int number) {
+      device::CpuDevice device(kernels::cpu_kernels(), {});
+      Rank rank(ranks == 1 ? nullptr : world.communicator(number, {.name = "world"}), plan.mesh,
+                device);
+      engine::Engine engine(device, model, plan, spec::cpu_backend(), {}, rank.mesh());
+      TrainBatches batches(sampler, plan, place(rank.coord()), 0);
+      Repeating repeating(batches);
+      for (int64_t step = 0; step < 3; ++step) {
+        engine.step(kind == Source::healthy ? static_cast<engine::MicrobatchSource&>(batches)
+                                            : static_cast<engine::MicrobatchSource&>(repeating),
+                    1e-3);
+        check_samples(engine.report(), plan, step);
+      }
+    });
+  } catch (const base::Error& error) {
+    return error.what();
+  }
+  return "";
+}
+
+spec::Coord own(spec::Coord coord) { return coord; }
+
+TEST(TrainBatches, every_layout_works_on_each_sample_once) {
+  for (const spec::SplitOptions& split :
+       {spec::SplitOptions{},
+        {.logical_dp = 3},
+        {.dp = 2},
+        {.dp = 2, .logical_dp = 4},
+        {.zero = 2,
+        .residency = {.params = true, .grads = true, .optim = true},
+        .reduce = spec::ReduceWhen::each},
+        {.dp = 2, .tp = 2},
+        {.tp = 2, .sequence_parallel = true}}) {
+    EXPECT_EQ(verdict_of(split, own), "") << split.dp << split.zero << split.tp;
+  }
+}
+
+TEST(TrainBatches, the_same_samples_on_two_ranks_are_found) {
+  const auto same = [](spec::Coord coord) {
+    coord[spec::Axis::dp] = 0;
+    return coord;
+  };
+  const std::string verdict = verdict_of({.dp = 2}, same);
+  EXPECT_NE(verdict.find("step 1"), std::string::npos) << verdict;
+  EXPECT_NE(verdict.find("samples 0 to 7, each once"), std::string::npos) << verdict;
+}
+
+TEST(TrainBatches, a_source_that_repeats_samples_is_found) {
+  for (const spec::SplitOptions& split : {spec::SplitOptions{}, {.dp = 2}}) {
+    EXPECT_NE(verdict_of(split, own, Source::repeating).find("there twice"), std::string::npos);
+  }
+}
+
+TEST(TrainBatches, different_samples_along_tp_are_found) {
+  const auto swapped = [](spec::Coord coord) {
+    if (coord[spec::Axis::tp] == 1) coord[spec::Axis::dp] = 1 - coord[spec::Axis::dp];
+    return coord;
+  };
+  const std::string verdict = verdict_of({.dp = 2, .tp = 2}, swapped);
+  EXPECT_NE(verdict.find("ranks along tp"), std::string::npos) << verdict;
+}
+
+}  // namespace
+}  // namespace trireme::train

@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "train/rank.h"
+
+namespace trireme::train {
+
+Rank::Rank(std::unique_ptr<comm::Communicator> world, const spec::Sizes& sizes,
+           device::Device& device)
+    : world_(std::move(world)) {
+  if (!world_) return;
+  mesh_.emplace(*world_, sizes);
+  coord_ = mesh_->coord();
+  memory_.emplace(device, device::Mem::comm, (ranks() + 1) * slot_bytes, "what ranks tell");
+  stream_ = device.make_stream("ranks");
+}
+
+void Rank::gather_bytes(std::span<const std::byte> mine, std::span<std::byte> all) {
+  const auto bytes = static_cast<int64_t>(mine.size());
+  const device::Tensor own = device::view_of(memory_->data(), {{bytes}, base::DType::u8});
+  const device::Tensor everyone =
+      device::view_of(memory_->data() + slot_bytes, {{ranks() * bytes}, base::DType::u8});
+  stream_->upload(own, mine);
+  world_->all_gather(*stream_, everyone, own);
+  stream_->download(all, everyone);
+  stream_->synchronize();
+}
+
+}  // namespace trireme::train

@@ -1,0 +1,217 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "train/ranks.h"
+
+#include <algorithm>
+#include <atomic>
+#include <filesystem>
+#include <system_error>
+
+#include "base/check.h"
+#include "base/error.h"
+#include "base/log.h"
+#include "comm/gloo.h"
+#include "comm/nccl.h"
+#include "comm/process_world.h"
+#include "comm/threads.h"
+#include "config/job_layout.h"
+#include "device/accelerator.h"
+#include "train/setup.h"
+
+namespace trireme::train {
+namespace {
+
+namespace fs = std::filesystem;
+
+int64_t ranks_of(const config::Config& c) { return config::layout_of(c).ranks(); }
+
+bool runs_on_gpu(const config::System& system) {
+  return system.device == "cuda" ||
+         (system.device == "auto" && device::gpu_status().problem.empty());
+}
+
+comm::Communicator::Options world_options(RankBackend backend, const config::Config& c,
+                                          const comm::RankInfo& info) {
+  return {.name = "world",
+          .deadline_s = info.deadline_s > 0 ? info.deadline_s : c.comm.deadline_s,
+          .fixed_order = backend != RankBackend::nccl || c.comm.fixed_order,
+          .debug = c.comm.debug || info.debug};
+}
+
+std::string backend_problem(RankBackend backend, const config::Config& c,
+                            const comm::RankInfo& info, bool on_gpu) {
+  const bool is_launched = info.world > 1;
+  const std::string name =
+      c.comm.backend == "auto" ? "" : "comm.backend = " + c.comm.backend + ": ";
+  if (backend == RankBackend::threads && is_launched) {
+    return name + fmt::format(
+                      "{} ranks are processes here (from {}), and threads are ranks of one "
+                      "process; use auto",
+                      info.world, comm::name_of(info.source));
+  }
+  if (backend != RankBackend::threads && !is_launched) {
+    return name + fmt::format(
+                      "ranks are processes; start them with `trireme launch -n {}`, or use "
+                      "auto or threads for ranks in one process",
+                      ranks_of(c));
+  }
+  if (backend == RankBackend::gloo) {
+    if (on_gpu) return name + "Gloo moves memory of the CPU; use --device cpu, or nccl";
+    return comm::gloo_status();
+  }
+  if (backend == RankBackend::nccl) {
+    if (!on_gpu) return name + "NCCL moves memory of GPUs; use --device cuda, or gloo";
+    return comm::nccl_status();
+  }
+  return "";
+}
+
+// The one place where a back end is made. `world`: of processes.
+std::unique_ptr<comm::Communicator> connect(RankBackend backend, comm::ProcessWorld& world,
+                                            device::Device& device,
+                                            const comm::Communicator::Options& options) {
+  if (backend == RankBackend::nccl) return comm::make_nccl(world, device, options);
+  TRIREME_CHECK(backend == RankBackend::gloo, "back end {}", static_cast<int>(backend));
+  return comm::make_gloo(world, options);
+}
+
+// ---- what each rank has
+
+// GPUs from system.gpu on, going round; cores in equal shares.
+config::System share_of(config::System system, bool on_gpu, int local_rank, int local_ranks) {
+  if (on_gpu) {
+    const auto gpus = static_cast<int64_t>(device::gpu_status().gpus.size());
+    if (gpus > 0 && system.gpu < gpus) system.gpu = (system.gpu + local_rank) % gpus;
+  }
+  if (system.threads == 0) {
+    system.threads = std::max(1, thread_count(0) / local_ranks);
+  }
+  return system;
+}
+
+std::string layout_line(const config::Config& c) {
+  const config::Parallelism& p = c.parallelism;
+  std::string line = fmt::format("layout    {} copies", p.data_parallel_replicate_degree);
+  if (p.data_parallel_replicate_degree == 1) line = "layout    one copy";
+  if (p.data_parallel_shard_degree > 1) {
+    line +=
+        fmt::format(", each sharded over {} (ZeRO-{})", p.data_parallel_shard_degree, p.zero_stage);
+  }
+  if (p.tensor_parallel_degree > 1) {
+    line += fmt::format(", matrices over {}{}", p.tensor_parallel_degree,
+                        p.sequence_parallel ? " with sequence parallel" : "");
+  }
+  return line + fmt::format("; gradients of {} worker{} summed {}", p.logical_dp,
+                            p.logical_dp == 1 ? "" : "s",
+                            p.reduce == "each" ? "after each micro-batch" : "once a step");
+}
+
+void write_flights(comm::ThreadWorld& world, const fs::path& folder) {
+  try {
+    fs::create_directories(folder);
+    for (int rank = 0; rank < world.ranks(); ++rank) {
+      world.recorder(rank).write(folder / fmt::format("rank{}.json", rank));
+    }
+    base::log_info("flight records of the ranks: {}", folder.string());
+  } catch (const std::exception& error) {  // the error that ends the run matters more
+    base::log_warning("no flight records: {}", error.what());
+  }
+}
+
+void run_threads(const config::Config& c, const comm::RankInfo& info,
+                 const std::function<void(const RankStart&)>& body) {
+  const auto ranks = static_cast<int>(ranks_of(c));
+  const bool on_gpu = runs_on_gpu(c.system);
+  const comm::Communicator::Options options = world_options(RankBackend::threads, c, info);
+  comm::ThreadWorld world(ranks, options.deadline_s);
+  std::atomic<bool> has_begun = false;
+  RankStart start{.ranks = ranks,
+                  .system = share_of(c.system, false, 0, ranks),
+                  .device_sharers = ranks,
+                  .begins = [&has_begun] { has_begun = true; }};
+  start.description = {
+      fmt::format("ranks     {} as threads of this process, {}", ranks,
+                  on_gpu ? "on one GPU"
+                         : fmt::format("each on {} of its CPU",
+                                       start.system.threads == 1
+                                           ? "one thread"
+                                           : fmt::format("{} threads", start.system.threads))),
+      layout_line(c)};
+  try {
+    comm::run_ranks(world, [&](int rank) {
+      RankStart own = start;
+      own.number = rank;
+      own.connect = [&world, rank, options](device::Device&) {
+        return world.communicator(rank, options);
+      };
+      body(own);
+    });
+  } catch (...) {
+    if (has_begun) write_flights(world, fs::path(c.job.dump_folder) / "flight");
+    throw;
+  }
+}
+
+void run_process(RankBackend backend, const config::Config& c, comm::RankInfo info,
+                 const std::function<void(const RankStart&)>& body) {
+  const bool on_gpu = backend == RankBackend::nccl;
+  if (info.flight_folder.empty()) {
+    info.flight_folder = (fs::path(c.job.dump_folder) / "flight").string();
+  }
+  comm::ProcessWorld world(info);
+  RankStart start{.number = info.rank,
+                  .ranks = info.world,
+                  .system = share_of(c.system, on_gpu, info.local_rank, info.local_world),
+                  .device_sharers = info.local_world};
+  if (on_gpu) {
+    const auto gpus = std::max<int>(1, static_cast<int>(device::gpu_status().gpus.size()));
+    start.device_sharers = (info.local_world + gpus - 1) / gpus;
+  }
+  start.connect = [&](device::Device& device) {
+    return connect(backend, world, device, world_options(backend, c, info));
+  };
+  start.description = {"ranks     this is " + info.text(),
+                       fmt::format("          processes that talk over {}",
+                                   backend == RankBackend::gloo ? "Gloo" : "NCCL"),
+                       layout_line(c)};
+  try {
+    body(start);
+  } catch (const base::CommAborted&) {
+    throw;  // all ranks know
+  } catch (const std::exception& error) {
+    world.abort(fmt::format("rank {} failed: {}", info.rank, error.what()));
+    throw;
+  }
+}
+
+}  // namespace
+
+RankBackend choose_backend(const config::Config& c, const comm::RankInfo& info) {
+  TRIREME_CHECK(info.world == 1 || info.world == ranks_of(c), "{} ranks for degrees of {}",
+                info.world, ranks_of(c));
+  if (ranks_of(c) == 1) return RankBackend::none;
+  const bool on_gpu = runs_on_gpu(c.system);
+  const std::string& name = c.comm.backend;
+  const RankBackend backend = name == "threads" ? RankBackend::threads
+                              : name == "gloo"  ? RankBackend::gloo
+                              : name == "nccl"  ? RankBackend::nccl
+                              : info.world == 1 ? RankBackend::threads
+                              : on_gpu          ? RankBackend::nccl
+                                                : RankBackend::gloo;
+  const std::string problem = backend_problem(backend, c, info, on_gpu);
+  if (!problem.empty()) throw base::ConfigError(problem);
+  return backend;
+}
+
+void run_ranks(const config::Config& c, const comm::RankInfo& info,
+               const std::function<void(const RankStart&)>& body) {
+  const RankBackend backend = choose_backend(c, info);
+  if (backend == RankBackend::none) {
+    body({.system = c.system});
+  } else if (backend == RankBackend::threads) {
+    run_threads(c, info, body);
+  } else {
+    run_process(backend, c, info, body);
+  }
+}
+
+}  // namespace trireme::train

@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: Apache-2.0
+// From a configuration to what verify() takes.
+#include "config/job_layout.h"
+#include "train/setup.h"
+#include "train/verify.h"
+
+namespace trireme::train {
+
+VerifyJob make_verify_job(const config::Config& c) {
+  VerifyJob job;
+  job.dims = c.dims;
+  job.one_rank = make_one_rank_options(c);
+  job.split = config::split_of(c);
+  job.engine = make_engine_options(c);
+  job.system = c.system;
+  return job;
+}
+
+}  // namespace trireme::train

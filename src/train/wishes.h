@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+// Wishes: what a run is asked for from outside, to stop or to save. With several ranks one rank's
+// wish is everybody's: they tell each other about once a second, between steps, at steps that all
+// know beforehand.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+
+#include "train/rank.h"
+
+namespace trireme::train {
+
+struct Wish {
+  bool stop = false, save = false;
+};
+
+class Wishes {
+ public:
+  // Flags that somebody else sets; null: nobody. `save` is set back once it was heard.
+  Wishes(const std::atomic<bool>* stop, std::atomic<bool>* save);
+
+  // Must ranks settle after this step at the latest? Earlier is allowed, if all do. The same on all
+  // ranks; alone, after every step.
+  bool is_due(int64_t step) const { return step >= next_step_; }
+  // REQUIRES: step is above that of the last call. Collective.
+  Wish settle(Rank&, int64_t step);
+
+ private:
+  const std::atomic<bool>* stop_;
+  std::atomic<bool>* save_;
+  double settled_seconds_;
+  int64_t settled_step_ = 0, next_step_ = 1;
+};
+
+}  // namespace trireme::train

@@ -1,0 +1,166 @@
+// SPDX-License-Identifier: Apache-2.0
+// `trireme train` on several ranks that are threads of one process.
+#include <gtest/gtest.h>
+
+#include <csignal>
+
+#include "tests/cli/program.h"
+
+namespace trireme::tests {
+namespace {
+
+using Words = std::vector<std::string>;
+
+const std::string final_weights = "run/weights/final/model.safetensors";
+
+// Two micro-batches for each of four workers.
+const Words four_workers = {"--training.local_batch_size=1", "--training.global_batch_size=8",
+                            "--parallelism.logical_dp=4",    "--validation.enable",
+                            "--validation.steps=3",          "--optimizer.weight_decay=0.1"};
+
+Words train_words(const Words& more) {
+  Words words = {"train", "tiny_run.toml"};
+  words.insert(words.end(), four_workers.begin(), four_workers.end());
+  words.insert(words.end(), more.begin(), more.end());
+  return words;
+}
+
+struct Result {
+  std::string weights;
+  base::Json summary;
+};
+Result result_of(const Words& more) {
+  const Scratch s;
+  write_tiny(s);
+  const base::Json summary = trireme_json(s, train_words(more));
+  return {s.has(final_weights) ? s.read(final_weights) : "", summary};
+}
+
+TEST(TrainRanks, every_layout_gives_the_bits_of_one_rank) {
+  const std::string dp = "--parallelism.data_parallel_replicate_degree=";
+  const std::string zero = "--parallelism.data_parallel_shard_degree=";
+  const std::string stage = "--parallelism.zero_stage=";
+  for (const std::string reduce : {"--parallelism.reduce=once", "--parallelism.reduce=each"}) {
+    const Result one = result_of({reduce});
+    ASSERT_FALSE(one.weights.empty());
+    std::vector<Words> layouts = {
+        {dp + "2"}, {dp + "4"}, {zero + "2", stage + "1"}, {dp + "2", zero + "2", stage + "1"}};
+    if (reduce.ends_with("each")) {
+      layouts.insert(layouts.end(),
+                     {{zero + "4"}, {zero + "2", stage + "2"}, {dp + "2", zero + "2"}});
+    }
+    for (Words layout : layouts) {
+      const std::string name = layout.back();
+      layout.push_back(reduce);
+      const Result several = result_of(layout);
+      EXPECT_TRUE(several.weights == one.weights) << name << " " << reduce;
+      // Of the loss every rank adds up its own micro-batches first.
+      EXPECT_NEAR(several.summary["loss"].get<double>(), one.summary["loss"].get<double>(), 1e-9);
+      EXPECT_EQ(several.summary["validation_loss"], one.summary["validation_loss"]);
+      EXPECT_EQ(several.summary["tokens"], one.summary["tokens"]);
+      EXPECT_GT(several.summary["ranks"].size(), 1U);
+      for (const base::Json& rank : several.summary["ranks"]) {
+        EXPECT_EQ(rank["memory_predicted_bytes"], rank["memory_measured_bytes"]) << name;
+        EXPECT_EQ(rank["traffic_predicted_bytes"], rank["traffic_counted_bytes"]) << name;
+        EXPECT_GT(rank["traffic_counted_bytes"], 0) << name;
+      }
+    }
+  }
+}
+
+TEST(TrainRanks, tensor_parallel_is_close_to_one_rank_and_the_same_for_every_data_layout) {
+  const double loss = result_of({}).summary["loss"].get<double>();
+  for (const std::string sequence : {"false", "true"}) {
+    const Words tp = {"--parallelism.tensor_parallel_degree=2",
+                      "--parallelism.sequence_parallel=" + sequence};
+    const auto with_tp = [&](const Words& more) {
+      Words words = tp;
+      words.insert(words.end(), more.begin(), more.end());
+      return result_of(words);
+    };
+    const Result two = with_tp({}),
+                 four = with_tp({"--parallelism.data_parallel_replicate_degree=2"});
+    EXPECT_NEAR(two.summary["loss"].get<double>(), loss, 1e-5 * loss) << sequence;
+    EXPECT_TRUE(two.weights == four.weights) << sequence;
+    EXPECT_EQ(two.summary["validation_loss"], four.summary["validation_loss"]);
+    EXPECT_EQ(four.summary["ranks"].size(), 4U);
+    for (const base::Json& rank : four.summary["ranks"]) {
+      EXPECT_EQ(rank["memory_predicted_bytes"], rank["memory_measured_bytes"]);
+      EXPECT_EQ(rank["traffic_predicted_bytes"], rank["traffic_counted_bytes"]);
+    }
+  }
+}
+
+TEST(TrainRanks, says_what_runs_where) {
+  const Scratch s;
+  write_tiny(s);
+  const Outcome outcome = trireme(
+      s, train_words({"--parallelism.data_parallel_shard_degree=2", "--parallelism.zero_stage=1"}));
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
+  for (const char* part : {"2 as threads of this process", "sharded over 2 (ZeRO-1)",
+                           "2 data ranks x 4 x 1 sequences", "on every rank"}) {
+    EXPECT_NE(outcome.err.find(part), std::string::npos) << part << "\n" << outcome.err;
+  }
+  EXPECT_NE(outcome.out.find("bytes sent, predicted"), std::string::npos) << outcome.out;
+  // One voice: the first rank's.
+  EXPECT_EQ(outcome.err.find("step:  1"), outcome.err.rfind("step:  1"));
+}
+
+TEST(TrainRanks, debug_mode_finds_nothing_and_changes_no_bit) {
+  const Words layout = {"--parallelism.tensor_parallel_degree=2",
+                        "--parallelism.data_parallel_shard_degree=2", "--parallelism.logical_dp=2"};
+  Words debug = layout;
+  debug.emplace_back("--comm.debug");
+  EXPECT_TRUE(result_of(layout).weights == result_of(debug).weights);
+}
+
+TEST(TrainRanks, start_from_weights_and_run_json_give_the_same_bits) {
+  const Scratch s;
+  write_tiny(s);
+  ASSERT_EQ(trireme(s, {"train", "tiny_run.toml"}).exit_code, 0);
+  std::filesystem::rename(s.at("run/weights/final"), s.at("w"));
+  const auto weights = [&](const Words& more) {
+    Words words = train_words({"--init-from", "w", "--overwrite"});
+    words.insert(words.end(), more.begin(), more.end());
+    EXPECT_EQ(trireme(s, words).exit_code, 0);
+    return s.read(final_weights);
+  };
+  const std::string one = weights({"--parallelism.reduce=each"});
+  const std::string sharded = weights({"--parallelism.data_parallel_shard_degree=4"});
+  EXPECT_TRUE(one == sharded);
+  ASSERT_EQ(trireme(s, {"train", "run/run.json", "--overwrite"}).exit_code, 0);
+  EXPECT_TRUE(one == s.read(final_weights));
+}
+
+TEST(TrainRanks, all_ranks_stop_and_save_at_the_same_step) {
+  const Scratch s;
+  write_tiny(s);
+  Running running(
+      s.path(),
+      trireme_command(train_words({"--training.steps=100000000", "--metrics.log_freq=1000000",
+                                   "--parallelism.data_parallel_shard_degree=4", "--json"})));
+  ASSERT_TRUE(running.wait_for([&] { return running.err().find("step: ") != std::string::npos; }));
+  running.signal(SIGUSR1);
+  EXPECT_TRUE(running.wait_for([&] {
+    return running.err().find("weights   run/weights/step-") != std::string::npos;
+  })) << running.err();
+  running.signal(SIGTERM);
+  const Outcome outcome = running.wait();
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
+  EXPECT_EQ(only_object(outcome.out)["stopped"], true);
+  EXPECT_TRUE(s.has(final_weights));
+}
+
+TEST(TrainRanks, what_fails_on_one_rank_ends_all_with_its_reason) {
+  const Scratch s;
+  write_tiny(s);
+  // Stands for a full disk: the first rank cannot write the weights, the others wait for it.
+  const Outcome outcome = trireme(s, train_words({"--parallelism.data_parallel_shard_degree=2"}),
+                                  {.most_file_bytes = 8000});
+  EXPECT_EQ(outcome.exit_code, 1);
+  EXPECT_NE(outcome.err.find("model.safetensors"), std::string::npos) << outcome.err;
+  EXPECT_EQ(outcome.err.find("left its group"), std::string::npos) << outcome.err;
+}
+
+}  // namespace
+}  // namespace trireme::tests

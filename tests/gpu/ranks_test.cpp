@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: Apache-2.0
+// Ranks as threads that share one GPU: data parallel, ZeRO-1, -2, -3 and HSDP give the bits of one
+// rank on that GPU, and take the memory and send the bytes that were predicted (train_layout()).
+#include "tests/ranks/near_rig.h"
+
+#include "base/error.h"
+#include "tests/gpu/gpu_rig.h"
+
+namespace trireme::tests {
+namespace {
+
+using RanksTest = GpuTest;
+
+struct Ranks {
+  int dp, zero, stage;
+};
+
+void expect_same_bits(Layout layout, const std::vector<Ranks>& all) {
+  constexpr int steps = 3;
+  layout.on_gpu = true;
+  Layout one = layout;
+  one.dp = one.zero = 1;
+  one.stage = 0;
+  const std::string hash = train_layout(one, steps);
+  for (const Ranks& ranks : all) {
+    layout.dp = ranks.dp;
+    layout.zero = ranks.zero;
+    layout.stage = ranks.stage;
+    EXPECT_EQ(train_layout(layout, steps), hash) << to_string(layout);
+    if (testing::Test::HasFailure()) return;  // the others would say the same
+  }
+}
+
+const std::vector<Ranks> all_ranks = {{2, 1, 0}, {1, 2, 1}, {1, 2, 2}, {1, 2, 3},
+                                      {4, 1, 0}, {1, 4, 3}, {2, 2, 1}, {2, 2, 3}};
+
+TEST_F(RanksTest, fp32_layouts_give_the_bits_of_one_rank) {
+  for (const spec::ModelDims& dims : {tiny_gpt2(), tiny_llama()}) {
+    expect_same_bits({.dims = dims, .logical_dp = 4}, all_ranks);
+  }
+}
+
+TEST_F(RanksTest, bf16_layouts_give_the_bits_of_one_rank) {
+  expect_same_bits({.dims = tiny_qwen3(), .recipe = "bf16", .logical_dp = 4}, all_ranks);
+}
+
+// Heads of 64: cuDNN's attention, and products that libraries choose algorithms for.
+TEST_F(RanksTest, a_medium_model_gives_the_bits_of_one_rank) {
+  for (const char* recipe : {"fp32", "bf16"}) {
+    expect_same_bits({.dims = medium_llama(), .recipe = recipe, .logical_dp = 4},
+                     {{2, 1, 0}, {1, 4, 3}, {2, 2, 2}});
+  }
+}
+
+TEST_F(RanksTest, accumulation_recompute_and_prefetch) {
+  Layout layout{.dims = tiny_llama(),
+                .recipe = "bf16",
+                .logical_dp = 4,
+                .microbatches = 2,
+                .reduce = spec::ReduceWhen::each,
+                .recompute = spec::Recompute::selective};
+  expect_same_bits(layout, {{2, 1, 0}, {1, 2, 2}, {1, 4, 3}});
+  layout.prefetch_after = true;
+  layout.prefetch = 2;
+  expect_same_bits(layout, {{1, 4, 3}});
+  layout.reduce_dtype = base::DType::bf16;
+  expect_same_bits(layout, {{1, 2, 1}, {2, 2, 3}});
+}
+
+// The order of sums changes with tp.
+TEST_F(RanksTest, tensor_and_sequence_parallel_are_near_one_rank) {
+  spec::ModelDims gpt2 = tiny_gpt2();
+  gpt2.heads = 2;
+  for (const bool sequence_parallel : {false, true}) {
+    for (const spec::ModelDims& dims : {gpt2, tiny_qwen3(), medium_llama()}) {
+      Layout layout{.dims = dims, .tp = 2, .logical_dp = 2, .on_gpu = true};
+      layout.sequence_parallel = sequence_parallel;
+      expect_near_one_rank(layout, 1e-5);
+      layout.zero = 2;
+      layout.stage = 3;
+      expect_near_one_rank(layout, 1e-5);
+      layout.recipe = "bf16";
+      expect_near_one_rank(layout, 3e-2);
+    }
+  }
+}
+
+// A rank that fails while others have work queued on the GPU: all end, and memory that others read
+// is not given back before.
+TEST_F(RanksTest, a_rank_that_fails_ends_all) {
+  for (int bad = 0; bad < 4; ++bad) {
+    const Layout layout{
+        .dims = tiny_llama(), .dp = 2, .zero = 2, .stage = 3, .logical_dp = 4, .on_gpu = true};
+    try {
+      run_layout(layout, [&](RankRig& rig) {
+        for (int step = 0; step < 4; ++step) {
+          if (step == 2 && rig.mesh.world().rank() == bad) throw base::IoError("the disk is full");
+          rig.engine.step(rig.source, 1e-3);
+          rig.next_step();
+        }
+        rig.engine.report();
+      });
+      FAIL() << "nothing was thrown";
+    } catch (const base::IoError& error) {
+      EXPECT_STREQ(error.what(), "the disk is full");
+    }
+  }
+  // The GPU is well.
+  train_layout({.dims = tiny_llama(), .dp = 2, .logical_dp = 2, .on_gpu = true}, 1);
+}
+
+}  // namespace
+}  // namespace trireme::tests

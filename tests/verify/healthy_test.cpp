@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+// Layouts that are right, of which verify reports nothing.
+#include <gtest/gtest.h>
+
+#include "base/error.h"
+#include "tests/verify/verify_rig.h"
+
+namespace trireme::tests {
+namespace {
+
+using spec::Recompute;
+using spec::ReduceWhen;
+
+TEST(VerifyHealthy, reports_nothing_over_a_grid_of_layouts) {
+  std::vector<SmallJob> jobs;
+  for (const spec::ModelDims& dims : {tiny_gpt2(), tiny_llama(), tiny_qwen3()}) {
+    jobs.push_back({.dims = dims});
+    jobs.push_back({.dims = dims, .dp = 2, .logical_dp = 4, .microbatches = 2});
+    jobs.push_back({.dims = dims, .dp = 3, .recipe = "bf16", .recompute = Recompute::full});
+    jobs.push_back({.dims = dims, .zero = 2, .stage = 1, .document_mask = true});
+    jobs.push_back(
+        {.dims = dims, .zero = 2, .stage = 2, .microbatches = 2, .reduce = ReduceWhen::each});
+    jobs.push_back({.dims = dims,
+                    .zero = 4,
+                    .stage = 3,
+                    .recipe = "bf16",
+                    .grad = base::DType::bf16,
+                    .recompute = Recompute::selective});
+    jobs.push_back({.dims = dims,
+                    .dp = 2,
+                    .zero = 2,
+                    .stage = 3,
+                    .recipe = "bf16",
+                    .reduce_dtype = base::DType::bf16,
+                    .microbatches = 2,
+                    .reduce = ReduceWhen::each,
+                    .prefetch = 2,
+                    .prefetch_after = true});
+  }
+  for (const spec::ModelDims& dims : {even_gpt2(), tiny_llama(), tiny_qwen3()}) {
+    for (const bool sequence_parallel : {false, true}) {
+      const auto add = [&](SmallJob job) {
+        job.dims = dims;
+        job.tp = 2;
+        job.sequence_parallel = sequence_parallel;
+        jobs.push_back(job);
+      };
+      add({});
+      add({.recipe = "bf16", .microbatches = 2, .recompute = Recompute::full});
+      add({.dp = 2, .logical_dp = 4, .document_mask = true});
+      add({.zero = 2, .stage = 1, .recipe = "bf16", .grad = base::DType::bf16});
+      add({.zero = 2,
+           .stage = 3,
+           .microbatches = 2,
+           .reduce = ReduceWhen::each,
+           .recompute = Recompute::selective});
+      add({.dp = 2, .zero = 2, .stage = 2});
+    }
+  }
+  for (const SmallJob& job : jobs) {
+    const train::VerifyReport report = train::verify(job_of(job));
+    EXPECT_TRUE(report.ok()) << train::to_text(report);
+    EXPECT_EQ(report.by_rank.size(), static_cast<size_t>(job.dp * job.zero * job.tp));
+  }
+}
+
+}  // namespace
+}  // namespace trireme::tests

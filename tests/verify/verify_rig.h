@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+// Small jobs for verify, and a reader of what it found.
+#pragma once
+
+#include <algorithm>
+#include <string>
+
+#include "tests/engine/rig.h"
+#include "train/verify.h"
+
+namespace trireme::tests {
+
+// Its heads divide by 2.
+inline spec::ModelDims even_gpt2() {
+  spec::ModelDims dims = tiny_gpt2();
+  dims.heads = 4;
+  return dims;
+}
+
+struct SmallJob {
+  spec::ModelDims dims = tiny_llama();
+  int dp = 1, zero = 1, stage = 0, tp = 1;
+  bool sequence_parallel = false;
+  std::string recipe = "fp32";
+  base::DType grad = base::DType::f32, reduce_dtype = base::DType::f32;
+  int logical_dp = 0;  // 0: dp * zero
+  int microbatches = 1;
+  spec::ReduceWhen reduce = spec::ReduceWhen::once;
+  spec::Recompute recompute = spec::Recompute::none;
+  bool document_mask = false;
+  int prefetch = 1;
+  bool prefetch_after = false;
+  double deadline_s = 30;
+};
+
+inline train::VerifyJob job_of(const SmallJob& s) {
+  train::VerifyJob job;
+  job.dims = s.dims;
+  job.one_rank = {.microbatch_sequences = 1,
+                  .seq_len = 8,
+                  .microbatches = s.microbatches,
+                  .recipe = spec::recipe_from_name(s.recipe),
+                  .recompute = s.recompute,
+                  .document_mask = s.document_mask};
+  job.one_rank.recipe.grad = s.grad;
+  job.split = {.dp = s.dp,
+               .zero = s.zero,
+               .tp = s.tp,
+               .sequence_parallel = s.sequence_parallel,
+               .residency = {s.stage >= 3, s.stage >= 2, s.stage >= 1},
+               .logical_dp = s.logical_dp,
+               .reduce = s.reduce,
+               .reduce_dtype = s.reduce_dtype,
+               .prefetch = s.prefetch,
+               .prefetch_after = s.prefetch_after};
+  job.system.device = "cpu";
+  job.deadline_s = s.deadline_s;
+  return job;
+}
+
+inline bool failed(const train::VerifyReport& report, const std::string& check) {
+  return std::any_of(report.checks.begin(), report.checks.end(),
+                     [&](const auto& c) { return c.name == check && !c.ok; });
+}
+
+}  // namespace trireme::tests
