@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # Builds Trireme and runs its tests, from a bare clone.
 #   ./test.sh          the suite that every change must pass (budget: docs/testing.md)
-#   ./test.sh --full   also everything under AddressSanitizer + UndefinedBehaviorSanitizer and under ThreadSanitizer
+#   ./test.sh --full   also what the usual run samples, and everything under AddressSanitizer + UndefinedBehaviorSanitizer and under ThreadSanitizer
 set -euo pipefail
 cd "$(dirname "$0")"
 . scripts/packages.sh
@@ -27,6 +27,8 @@ echo "== testing shards under asan"
 ./build/asan/spec_test --gtest_brief=1
 
 if [ "$full" -eq 1 ]; then
+  echo "== testing every layout of up to eight ranks"
+  TRIREME_FULL=1 ./build/release/tests/ranks_tests --gtest_brief=1 --gtest_filter='*every_layout*'
   for preset in asan tsan; do
     build "$preset"
     # Whole programs: the leak check at the end of a process costs seconds.

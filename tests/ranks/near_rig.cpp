@@ -36,9 +36,8 @@ Results one_rank(Layout layout) {
 
 }  // namespace
 
-// Adam divides by the size of a gradient, so that one which is zero
-// but for rounding (key biases) would move weights as far as any other; a large epsilon keeps that
-// out.
+// Adam divides by the size of a gradient, so that one which is zero but for rounding (key biases)
+// would move weights as far as any other; a large epsilon keeps that out.
 void expect_near_one_rank(Layout layout, double bound) {
   layout.adam_eps = 0.1F;
   const Results expected = one_rank(layout);
