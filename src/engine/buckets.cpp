@@ -34,6 +34,7 @@ Buckets::Buckets(const spec::ModelSpec& model, const spec::Plan& plan, spec::Lay
       residency_(plan.zero),
       hosted_(spec::hosted_workers(plan)),
       rounds_(spec::reduce_rounds(plan)),
+      defers_updates_(groups.has_peers() && !plan.zero.optim),
       folds_(spec::folds(plan.logical_dp,
                          spec::workers_of(plan, spec::data_rank(plan.mesh, groups.coord())))),
       buffers_(spec::data_buffers(plan, layouts_of(model, plan, range), spec::is_tied(model))) {
@@ -58,6 +59,8 @@ Buckets::Buckets(const spec::ModelSpec& model, const spec::Plan& plan, spec::Lay
   arrived_.resize(buckets_.size());
   released_.resize(gathered_.size());
   holds_.assign(gathered_.size(), -1);
+  due_.resize(buckets_.size());
+  is_due_.assign(buckets_.size(), 0);
   reduced_.resize(work_.empty() ? buckets_.size() : work_.size());
 }
 
@@ -79,6 +82,7 @@ void Buckets::release(int bucket) {
 }
 
 void Buckets::use(int bucket) {
+  run_update(bucket);
   if (residency_.params) {
     const auto slot = static_cast<size_t>(buffers_.gather_slot(bucket));
     TRIREME_CHECK(holds_[slot] == bucket, "bucket {} is not here", bucket);
@@ -87,6 +91,7 @@ void Buckets::use(int bucket) {
 }
 
 void Buckets::zero(int bucket) {
+  run_update(bucket);  // the head's gradients begin before its forward
   const Bucket& b = at(bucket);
   groups_.compute().wait(reduced_[work_slot(bucket)]);
   ops::fill(groups_.compute(), {.d = b.leaf()});
@@ -164,7 +169,33 @@ void Buckets::finish_round(int bucket, int round, std::span<const ConstTensor> n
   if (b.round_sum().data != b.reduced_grads().data) {
     ops::copy(stream, {.x = b.round_sum(), .d = b.reduced_grads()});
   }
-  if (groups_.has_peers()) groups_.gather_grads(b.own_grads(), b.reduced_grads());
+  if (groups_.has_peers() && !gathers_in_forward(bucket)) {
+    groups_.gather_grads(b.own_grads(), b.reduced_grads());
+  }
+}
+
+void Buckets::defer_update(int bucket) {
+  if (gathers_in_forward(bucket)) {
+    groups_.gather_grads(at(bucket).own_grads(), at(bucket).reduced_grads());
+  }
+  due_[static_cast<size_t>(bucket)] = groups_.mark(groups_.stream());
+  is_due_[static_cast<size_t>(bucket)] = 1;
+}
+
+void Buckets::complete_grads(int bucket) {
+  if (!gathers_in_forward(bucket)) return;
+  groups_.gather_grads_for_host(at(bucket).own_grads(), at(bucket).reduced_grads());
+  groups_.before_compute();
+}
+
+void Buckets::run_update(int bucket) {
+  if (std::exchange(is_due_[static_cast<size_t>(bucket)], uint8_t{0}) == 0) return;
+  groups_.compute().wait(std::exchange(due_[static_cast<size_t>(bucket)], {}));
+  update_(bucket);
+}
+
+void Buckets::flush_updates() {
+  for (int b = 0; b < size(); ++b) run_update(b);
 }
 
 void Buckets::publish(int bucket) {

@@ -5,7 +5,10 @@
 // which tensors of a Bucket are the same memory.
 #pragma once
 
+#include <cstdint>
+#include <functional>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "device/memory.h"
@@ -50,6 +53,20 @@ class Buckets {
   // own_params() was written on the compute stream: brings it to where it is read.
   void publish(int bucket);
 
+  // ---- updates that wait for their gradients. Where every rank updates everything (plain data
+  // parallel), a bucket is updated just before the next forward comes to it, and gradients of the
+  // first half of the buckets, which the backward comes to last, are gathered during that forward.
+  bool defers_updates() const { return defers_updates_; }
+  // `update` queues the update of a bucket on the compute stream.
+  void set_update(std::function<void(int bucket)> update) { update_ = std::move(update); }
+  // The bucket's update is due when it is next used. Queues the gathering of its gradients, unless
+  // the backward did.
+  void defer_update(int bucket);
+  // Queues all updates that are due.
+  void flush_updates();
+
+  // own_grads() is complete afterwards, for readers. Collective.
+  void complete_grads(int bucket);
   // The whole bucket in fp32, from what each rank along zero holds of it (own_params(),
   // own_grads(), or a tensor of the optimizer). Waits for the device. Collective.
   std::vector<float> read_whole(int bucket, const device::Tensor& own);
@@ -59,6 +76,8 @@ class Buckets {
   size_t work_slot(int bucket) const;
   void add_tied_copies(int bucket);
   void sum_along_tp(int bucket);
+  bool gathers_in_forward(int bucket) const { return defers_updates_ && bucket < size() / 2; }
+  void run_update(int bucket);  // if it is due
   void finish_round(int bucket, int round, std::span<const device::ConstTensor> nodes,
                     device::Tensor part);
 
@@ -66,6 +85,8 @@ class Buckets {
   TensorGroup& tensor_;
   const spec::Residency residency_;
   const int hosted_, rounds_;
+  const bool defers_updates_;
+  std::function<void(int bucket)> update_;
   std::vector<spec::Fold> folds_;  // by hosted worker
   spec::DataBuffers buffers_;
   device::Tensor rounded_;
@@ -76,6 +97,8 @@ class Buckets {
   std::vector<device::Event> written_;   // by bucket: own_params(), on compute
   std::vector<device::Event> arrived_;   // by bucket: whole_params(), on the data stream
   std::vector<device::Event> released_;  // by gather slot: on compute
+  std::vector<device::Event> due_;       // by bucket: gradients to update with, on the data stream
+  std::vector<uint8_t> is_due_;          // by bucket
   std::vector<device::Event> reduced_;   // by work slot: leaf read, on the data stream
   std::vector<int> holds_;               // by gather slot: its bucket, or -1
 };

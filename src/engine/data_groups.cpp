@@ -93,6 +93,11 @@ void DataGroups::gather_step_sums(device::Tensor out, device::ConstTensor own) {
           [&](comm::Communicator& group) { group.all_gather(stream(), out, own); });
 }
 
+void DataGroups::gather_grads_for_host(device::Tensor out, device::ConstTensor own) {
+  counted(&TrafficTable::other, updates_all_ ? data_.get() : dp_,
+          [&](comm::Communicator& group) { group.all_gather(stream(), out, own); });
+}
+
 void DataGroups::gather_for_host(device::Tensor out, device::ConstTensor own) {
   counted(&TrafficTable::other, zero_,
           [&](comm::Communicator& group) { group.all_gather(stream(), out, own); });

@@ -47,7 +47,8 @@ class DataGroups {
   // Along zero.
   void gather_params(device::Tensor out, device::ConstTensor own);
   void gather_step_sums(device::Tensor out, device::ConstTensor own);
-  // Along zero, for readers by name.
+  // For readers by name: gather_grads(), and along zero.
+  void gather_grads_for_host(device::Tensor out, device::ConstTensor own);
   void gather_for_host(device::Tensor out, device::ConstTensor own);
 
   // Memory for parts of sums that arrive. Not owned.

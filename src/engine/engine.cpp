@@ -78,6 +78,7 @@ Engine::Engine(device::Device& device, const spec::ModelSpec& model, const spec:
       shards.push_back({bucket.own_params(), bucket.own_grads(), decayed});
     }
     optimizer_ = std::make_unique<optim::AdamW>(*compute_, arenas_->optim, shards, options.adamw);
+    stage_->buckets().set_update([this](int b) { optimizer_->step(*compute_, state_, b); });
   }
   token_losses_ = arenas_->staging.take(spec::token_losses_spec(spec::local_shape_of(plan_)));
   sink_.sums = arenas_->optim.take({{spec::step_sums_bytes}, base::DType::u8});
@@ -107,21 +108,25 @@ Engine::~Engine() {
 void Engine::step(MicrobatchSource& source, double learning_rate) {
   const device::Range range(*compute_, "step");
   take_batches(source);
-  set_learning_rate(learning_rate);
-  const auto queue = [this] {
-    run_microbatches();
-    close_step();
-  };
   // The first step is run as it is: libraries choose their algorithms then. A step that somebody
   // watches is not replayed, because a replay passes no fronts.
   const bool is_replayed = options_.capture && !groups_->closes_with_peers() && steps_ > 0 &&
                            compute_->observer() == nullptr &&
                            plan_.schedule.microbatches * stage_->layers() <= most_captured_layers;
-  if (is_replayed && !graph_) graph_ = compute_->capture(queue);
+  if (is_replayed) {
+    set_learning_rate(learning_rate);
+    if (!graph_) {
+      graph_ = compute_->capture([this] {
+        run_microbatches();
+        close_step();
+      });
+    }
+  }
   if (is_replayed && graph_) {
     compute_->launch(*graph_);
   } else {
-    queue();
+    run_microbatches();
+    apply(learning_rate);
   }
   ++steps_;
   device_.ledger().freeze();
@@ -133,6 +138,7 @@ void Engine::accumulate(MicrobatchSource& source) {
 }
 
 void Engine::apply(double learning_rate) {
+  stage_->buckets().flush_updates();  // they are of the learning rate before
   set_learning_rate(learning_rate);
   close_step();
 }
@@ -175,8 +181,12 @@ void Engine::close_step() {
                                 .guard_multiple = options_.clip.guard_multiple,
                                 .guard_warmup = options_.clip.guard_warmup});
   for (int b = 0; b < stage_->buckets().size(); ++b) {
-    optimizer_->step(*compute_, state_, b);
-    stage_->buckets().publish(b);
+    if (stage_->buckets().defers_updates()) {
+      stage_->buckets().defer_update(b);
+    } else {
+      optimizer_->step(*compute_, state_, b);
+      stage_->buckets().publish(b);
+    }
   }
 }
 

@@ -98,11 +98,13 @@ std::vector<Engine::ParamInfo> Engine::parameters() const {
 }
 
 std::vector<float> Engine::read_weights(const std::string& name) {
+  stage_->buckets().flush_updates();
   const Located at = locate(name);
   return read(at, own_weights(at.bucket));
 }
 
 void Engine::write_weights(const std::string& name, std::span<const float> values) {
+  stage_->buckets().flush_updates();
   const Located at = locate(name);
   const spec::ShardSpec& shard = at.param->shard;
   if (static_cast<int64_t>(values.size()) != elements_of(shard)) {
@@ -130,11 +132,14 @@ void Engine::write_weights(const std::string& name, std::span<const float> value
 
 std::vector<float> Engine::read_grads(const std::string& name) {
   TRIREME_CHECK(!plan_.inference, "gradients under an inference plan");
+  stage_->buckets().flush_updates();
   const Located at = locate(name);
+  stage_->buckets().complete_grads(at.bucket);
   return read(at, stage_->buckets()[at.bucket].own_grads());
 }
 
 std::string Engine::weights_sha256() {
+  stage_->buckets().flush_updates();
   base::Sha256 sha;
   for (int b = 0; b < stage_->buckets().size(); ++b) {
     const std::vector<float> whole = stage_->buckets().read_whole(b, own_weights(b));

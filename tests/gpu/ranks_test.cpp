@@ -70,6 +70,7 @@ TEST_F(RanksTest, accumulation_recompute_and_prefetch) {
 // The order of sums changes with tp.
 TEST_F(RanksTest, tensor_and_sequence_parallel_are_near_one_rank) {
   spec::ModelDims gpt2 = tiny_gpt2();
+  gpt2.name += "-of-two-heads";
   gpt2.heads = 2;
   for (const bool sequence_parallel : {false, true}) {
     for (const spec::ModelDims& dims : {gpt2, tiny_qwen3(), medium_llama()}) {

@@ -18,6 +18,7 @@ using spec::ReduceWhen;
 constexpr int steps = 10;
 
 spec::ModelDims narrow(spec::ModelDims dims) {
+  dims.name += "-narrow";
   dims.hidden = 16;
   dims.heads = dims.family == spec::Family::gpt2 ? 2 : 4;
   dims.head_dim = dims.family == spec::Family::gpt2 ? 8 : 4;

@@ -17,6 +17,7 @@ constexpr int most_ranks = 8;
 
 spec::ModelDims gpt2() {
   spec::ModelDims dims = tiny_gpt2();
+  dims.name += "-of-grid";
   dims.hidden = 32;
   dims.heads = 8;
   dims.ffn = 48;
@@ -26,6 +27,7 @@ spec::ModelDims gpt2() {
 
 spec::ModelDims llama() {
   spec::ModelDims dims = tiny_llama();
+  dims.name += "-of-grid";
   dims.hidden = 32;
   dims.heads = 8;
   dims.kv_heads = 8;

@@ -41,7 +41,7 @@ struct Layout {
 };
 std::string to_string(const Layout&);
 int ranks_of(const Layout&);
-// Layouts with equal keys must give equal bits.
+// Layouts with equal keys must give equal bits: different models have different names.
 std::string bits_key(const Layout&);
 
 // One rank of a running layout.

@@ -16,6 +16,7 @@ using spec::ReduceWhen;
 
 // Heads and feed-forward width divide by up to 8, the vocabulary by nothing.
 spec::ModelDims wide(spec::ModelDims dims) {
+  dims.name += "-wide";
   dims.hidden = 32;
   dims.heads = 8;
   dims.head_dim = 4;

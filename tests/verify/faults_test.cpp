@@ -43,9 +43,13 @@ train::VerifyHooks one_fault(const Fault& fault) { return with_faults({fault}); 
 
 // Of a job with four buckets: the embedding, two blocks, the head.
 constexpr int64_t buckets = 4;
+constexpr int64_t parameters = 20;  // of zero1's model
 // Gathers along zero before the update of zero1's second step is: the first weights, the reading of
-// 20 parameters and of their gradients, the first update, and the sums that close two steps.
-constexpr int64_t gathers_before_second_update = buckets + 2 * 20 + 1 + buckets + 1;
+// parameters and of their gradients, the first update, and the sums that close two steps.
+constexpr int64_t gathers_before_second_update = buckets + 2 * parameters + 1 + buckets + 1;
+// Gathers of gradients before those of ddp's second step: the reading of the embedding's and the
+// first block's seven, which are gathered late, and the first update.
+constexpr int64_t gathers_before_second_gradients = 7 + buckets;
 
 // All ranks, for the sums that close a step. Where dp = tp = 1 they are those along zero, too.
 constexpr const char* everyone = "dp+zero+tp data";
@@ -85,7 +89,7 @@ std::vector<Planted> gathers() {
       {"gradients_gather_in_wrong_order", ddp, gather(What::wrong_order, "data", 1, -1),
        "gradients"},
       {"gradients_gather_stale_in_the_second_step", ddp,
-       gather(What::stale, "data", buckets + 1, 1), "weights"},
+       gather(What::stale, "data", gathers_before_second_gradients + 1, 1), "weights"},
       {"gradients_gather_along_dp_dropped", hsdp, gather(What::drop, "dp data", -1, -1),
        "gradients"},
       {"parameters_gather_stale", zero1,
@@ -151,7 +155,7 @@ std::vector<Planted> bytes_and_memory() {
     return one_fault({.what = what, .op = op, .group = "data", .call = call, .world_rank = rank});
   };
   return {
-      {"gather_sent_twice", ddp, on(What::resent, "all_gather", 0, -1), "bytes on the wire"},
+      {"gather_sent_twice", ddp, on(What::resent, "all_gather", -1, -1), "bytes on the wire"},
       {"reduce_sent_twice", zero3, on(What::resent, "reduce_scatter", -1, -1), "bytes on the wire"},
       {"allocation_beyond_the_prediction", zero2, with_allocation(1, 4096), "memory"},
       {"rank_stays_away", zero2_hurried, on(What::absent, "reduce_scatter", 2, 1), "completes"},
