@@ -144,6 +144,10 @@ bool Player::send(size_t rank, const Action& action) {
   const double rate = wire.link.bytes_per_second;
   wire.free_at = std::max(wire.free_at, self.clock) + (rate > 0 ? bytes / rate : 0);
   channel.messages.push_back({self.clock, wire.free_at + wire.link.latency});
+  if (options_.sends_block) {
+    result_.ranks[rank].exposed += channel.messages.back().there - self.clock;
+    self.clock = channel.messages.back().there;
+  }
   note(rank, begin);
   if (channel.receiver_waits) {
     channel.receiver_waits = false;

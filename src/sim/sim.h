@@ -3,10 +3,11 @@
 // Nothing here knows what a stage computes; where costs come from is the caller's matter
 // (model_costs.h reads them off a model).
 //
-// Rules. A rank runs its program in order, one action at a time. A send takes the rank no time; its
-// message goes out when the wire is free, occupies it for bytes / bandwidth and is there a latency
-// later. A receive holds the rank up until its message is there. An overlapped pair is one action
-// with its own cost. All times are of one unit, seconds or any other; all sizes too.
+// Rules. A rank runs its program in order, one action at a time. A send takes the rank no time
+// (unless the options say otherwise); its message goes out when the wire is free, occupies it for
+// bytes / bandwidth and is there a latency later. A receive holds the rank up until its message is
+// there. An overlapped pair is one action with its own cost. All times are of one unit, seconds or
+// any other; all sizes too.
 #pragma once
 
 #include <cstdint>
@@ -58,7 +59,8 @@ struct NodeLinks {
 Links node_links(const NodeLinks&);
 
 struct Options {
-  int send_buffers = 0;  // of each channel; a send waits for a free one. 0: as many as it takes
+  int send_buffers = 0;      // of each channel; a send waits for a free one. 0: as many as it takes
+  bool sends_block = false;  // a send holds its rank until the message is there
   std::vector<double> slowdown;  // by rank: its compute takes so many times longer; empty: nobody's
   double jitter = 0;             // relative standard deviation of every compute action
   uint64_t seed = 0;
