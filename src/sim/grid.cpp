@@ -108,11 +108,12 @@ std::string legend(const Schedule& schedule) {
     }
   }
   std::string text = "F forward, B ";
-  text += has_merged && has_split ? "backward, whole or input gradient alone, W weight gradient"
-          : has_merged            ? "backward"
-                                  : "input gradient, W weight gradient";
+  text += has_merged && has_split
+              ? "backward (with a W later: of the input alone), W weight gradient"
+          : has_merged ? "backward"
+                       : "input gradient, W weight gradient";
   if (has_r) text += ", R recompute";
-  if (has_pair) text += ", X forward and backward overlapped";
+  if (has_pair) text += ",\nX forward and backward overlapped";
   if (schedule.stages() * std::ssize(schedule.lanes) > schedule.ranks) {
     text += ", small letters: every other chunk of a rank";
   }

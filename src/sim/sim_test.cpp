@@ -105,6 +105,15 @@ TEST(SimTest, playing_in_the_order_of_time_changes_nothing_on_wires_of_ones_own)
   }
 }
 
+TEST(SimTest, sends_that_block_hold_their_rank) {
+  const Schedule schedule = make("gpipe", 2, 1);
+  const Links links{{{.latency = 0.5}}, {}};
+  const Result result =
+      simulate(schedule, ones(schedule), links, {.sends_block = true, .timeline = true});
+  EXPECT_EQ(result.timeline[0][1], (Span{1, 1.5}));
+  EXPECT_EQ(result.ranks[0].exposed, 1);  // 0.5 in its send, 0.5 of the wait for the gradient
+}
+
 TEST(SimTest, jitter_is_a_function_of_the_seed) {
   const Schedule schedule = make("1f1b", 4, 16);
   const auto step = [&](uint64_t seed) {

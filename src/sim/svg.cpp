@@ -128,9 +128,12 @@ void Drawing::draw(const Panel& panel) {
 
 void Drawing::draw_legend(const Panel& panel, double top) {
   std::vector<const Colour*> used;
-  for (const auto& program : panel.schedule->program) {
+  for (size_t rank = 0; rank < panel.schedule->program.size(); ++rank) {
+    const std::vector<Action>& program = panel.schedule->program[rank];
     for (size_t at = 0; at < program.size(); ++at) {
+      const Span& span = panel.result->timeline[rank][at];
       if (is_message(program[at].op) || (at > 0 && program[at - 1].with_next)) continue;
+      if (span.end <= span.begin) continue;
       const Colour* colour = &colour_of(program[at]);
       if (std::ranges::find(used, colour) == used.end()) used.push_back(colour);
     }
@@ -159,7 +162,7 @@ void Drawing::draw_rank(const Panel& panel, size_t rank, double top) {
     const bool is_second = at > 0 && program[at - 1].with_next;
     if (is_message(action.op) || is_second || spans[at].end <= spans[at].begin) continue;
     const double begin = x(spans[at].begin), wide = x(spans[at].end) - begin;
-    const bool is_other_chunk = action.stage >= panel.schedule->ranks ||
+    const bool is_other_chunk = action.stage / panel.schedule->ranks % 2 == 1 ||
                                 (panel.schedule->lanes.size() > 1 && action.microbatch % 2 == 1);
     const Colour& colour = colour_of(action);
     std::string name = to_text(action);
@@ -168,8 +171,9 @@ void Drawing::draw_rank(const Panel& panel, size_t rank, double top) {
         "<title>{}: {:g} to {:g}</title></rect>\n",
         begin, top, wide, row - gap, is_other_chunk ? colour.second : colour.first, escaped(name),
         spans[at].begin, spans[at].end);
-    const std::string number = action.microbatch < 0 ? "" : fmt::format("{}", action.microbatch);
-    if (wide < 7.0 * static_cast<double>(number.size())) continue;
+    std::string number = action.microbatch < 0 ? "" : fmt::format("{}", action.microbatch);
+    if (action.with_next) number += fmt::format(" | {}", program[at + 1].microbatch);
+    if (wide < 7.5 * static_cast<double>(number.size())) continue;
     add("<text x=\"{:.2f}\" y=\"{:.1f}\" class=\"n\"{}>{}</text>\n", begin + wide / 2,
         top + row / 2 + 2, is_other_chunk ? " fill=\"#222\"" : " fill=\"#fff\"", number);
   }
