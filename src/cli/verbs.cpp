@@ -13,6 +13,8 @@ std::vector<Verb> all_verbs() {
   std::move(data.begin(), data.end(), std::back_inserter(verbs));
   verbs.push_back(bench_train_verb());
   verbs.push_back(bench_gpu_verb());
+  verbs.push_back(schedule_verb());
+  verbs.push_back(sim_verb());
   verbs.push_back(doctor_verb());
   return verbs;
 }

@@ -18,6 +18,8 @@ std::vector<Verb> data_verbs();
 Verb doctor_verb();
 Verb bench_train_verb();
 Verb bench_gpu_verb();
+Verb schedule_verb();
+Verb sim_verb();
 
 std::vector<Verb> all_verbs();
 

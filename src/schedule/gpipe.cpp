@@ -5,22 +5,15 @@
 // Backwards run in the order of the micro-batches, not in reverse: gradients are then added up left
 // to right as in every other single-lane schedule, so the bits of a step do not depend on the
 // schedule.
-#include <cstdint>
-#include <limits>
-#include <numeric>
-
-#include "base/check.h"
+#include "schedule/lanes.h"
 #include "schedule/schedule.h"
 
 namespace trireme::schedule {
 
 Schedule gpipe(int ranks, int microbatches) {
-  TRIREME_CHECK(ranks >= 1 && ranks <= std::numeric_limits<int16_t>::max(), "{} ranks", ranks);
-  TRIREME_CHECK(microbatches >= 1, "{} micro-batches", microbatches);
-  Schedule schedule{ranks, microbatches, {Lane(static_cast<size_t>(ranks))}, {}};
-  std::iota(schedule.lanes[0].begin(), schedule.lanes[0].end(), 0);
+  Schedule schedule = empty_schedule(ranks, microbatches, {straight_lane(ranks)});
   for (int rank = 0; rank < ranks; ++rank) {
-    std::vector<Action>& program = schedule.program.emplace_back();
+    std::vector<Action>& program = schedule.program[static_cast<size_t>(rank)];
     const auto stage = static_cast<int16_t>(rank);
     for (int m = 0; m < microbatches; ++m) program.push_back({Op::F, stage, -1, m});
     for (int m = 0; m < microbatches; ++m) program.push_back({Op::BW, stage, -1, m});

@@ -8,21 +8,16 @@
 // both would wait for ever.
 #include <algorithm>
 #include <cstdint>
-#include <limits>
-#include <numeric>
 
-#include "base/check.h"
+#include "schedule/lanes.h"
 #include "schedule/schedule.h"
 
 namespace trireme::schedule {
 
 Schedule one_f_one_b(int ranks, int microbatches) {
-  TRIREME_CHECK(ranks >= 1 && ranks <= std::numeric_limits<int16_t>::max(), "{} ranks", ranks);
-  TRIREME_CHECK(microbatches >= 1, "{} micro-batches", microbatches);
-  Schedule schedule{ranks, microbatches, {Lane(static_cast<size_t>(ranks))}, {}};
-  std::iota(schedule.lanes[0].begin(), schedule.lanes[0].end(), 0);
+  Schedule schedule = empty_schedule(ranks, microbatches, {straight_lane(ranks)});
   for (int rank = 0; rank < ranks; ++rank) {
-    std::vector<Action>& program = schedule.program.emplace_back();
+    std::vector<Action>& program = schedule.program[static_cast<size_t>(rank)];
     const auto stage = static_cast<int16_t>(rank);
     const int ahead = std::min(ranks - 1 - rank, microbatches);
     for (int m = 0; m < microbatches + ahead; ++m) {

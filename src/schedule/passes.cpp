@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The passes: each rewrites every rank's program action by action. None reorders what is there.
+// The passes but for add_p2p.cpp: each rewrites every rank's program action by action. None
+// reorders what is there.
 #include <algorithm>
 #include <cstdint>
 #include <iterator>
@@ -11,10 +12,6 @@
 namespace trireme::schedule {
 namespace {
 
-constexpr int nobody = -1;
-
-int rank_before(const Schedule& schedule, const Action& action);
-int rank_after(const Schedule& schedule, const Action& action);
 bool is_backward(Op op);
 bool is_weight_gradient(Op op);
 
@@ -38,30 +35,40 @@ Schedule split_backward(Schedule schedule) {
   return schedule;
 }
 
-// A receive stands directly before its consumer and a send directly after its producer, so where B
-// and W are apart the input gradient leaves before the weight gradient is computed. Each ordered
-// pair of ranks has one channel for activations and one for gradients.
-Schedule add_p2p(Schedule schedule) {
-  for (size_t rank = 0; rank < schedule.program.size(); ++rank) {
-    std::vector<Action> with_p2p;
-    for (const Action& action : schedule.program[rank]) {
-      const auto exchange = [&](Op op, int peer) {
-        if (peer == nobody || peer == static_cast<int>(rank)) return;
-        with_p2p.push_back({op, action.stage, static_cast<int16_t>(peer), action.microbatch});
-      };
-      if (action.op == Op::F) exchange(Op::RecvX, rank_before(schedule, action));
-      if (is_backward(action.op)) exchange(Op::RecvDy, rank_after(schedule, action));
-      with_p2p.push_back(action);
-      if (action.op == Op::F) exchange(Op::SendY, rank_after(schedule, action));
-      if (is_backward(action.op)) exchange(Op::SendDx, rank_before(schedule, action));
+Schedule add_recompute(Schedule schedule, int ahead) {
+  TRIREME_CHECK(ahead >= 0, "{} actions ahead", ahead);
+  for (std::vector<Action>& program : schedule.program) {
+    std::vector<std::vector<Action>> before(program.size());  // what goes in front of each action
+    for (size_t at = 0; at < program.size(); ++at) {
+      const Action& action = program[at];
+      if (!is_backward(action.op)) continue;
+      // In front of the B or, if it ends a pair, of the pair; then up, over `ahead` actions at
+      // most.
+      size_t place = at > 0 && program[at - 1].with_next ? at - 1 : at;
+      size_t at_most = place;
+      for (int steps = 0; steps < ahead && at_most > 0; ++steps) {
+        const Action& earlier = program[at_most - 1];
+        const bool is_own_f = earlier.op == Op::F && earlier.stage == action.stage &&
+                              earlier.microbatch == action.microbatch;
+        if (is_own_f) break;
+        --at_most;
+        const bool is_inside_pair = at_most > 0 && program[at_most - 1].with_next;
+        if (!is_inside_pair) place = at_most;
+      }
+      before[place].push_back({Op::R, action.stage, -1, action.microbatch});
     }
-    schedule.program[rank] = std::move(with_p2p);
+    std::vector<Action> with_r;
+    for (size_t at = 0; at < program.size(); ++at) {
+      with_r.insert(with_r.end(), before[at].begin(), before[at].end());
+      with_r.push_back(program[at]);
+    }
+    program = std::move(with_r);
   }
   return schedule;
 }
 
-// Behind a SendDx that directly follows the last BW: another rank waits for it, and the reduction
-// only for the end of the step.
+// Behind the sends that directly follow the last W or BW: another rank waits for them, and the
+// reduction only for the end of the step.
 Schedule add_reduce(Schedule schedule) {
   for (std::vector<Action>& program : schedule.program) {
     for (int stage = 0; stage < schedule.stages(); ++stage) {
@@ -70,7 +77,9 @@ Schedule add_reduce(Schedule schedule) {
       });
       if (last == program.rend()) continue;
       auto behind = last.base();
-      if (behind != program.end() && behind->op == Op::SendDx && behind->stage == stage) ++behind;
+      while (behind != program.end() && (behind->op == Op::SendDx || behind->op == Op::SendY)) {
+        ++behind;
+      }
       program.insert(behind, {Op::ReduceGrads, static_cast<int16_t>(stage), -1, -1});
     }
   }
@@ -88,16 +97,6 @@ Schedule add_tied(Schedule schedule) {
 }
 
 namespace {
-
-int rank_before(const Schedule& schedule, const Action& action) {
-  return action.stage == 0 ? nobody : schedule.rank_of(action.stage - 1, action.microbatch);
-}
-
-int rank_after(const Schedule& schedule, const Action& action) {
-  return action.stage + 1 == schedule.stages()
-             ? nobody
-             : schedule.rank_of(action.stage + 1, action.microbatch);
-}
 
 bool is_backward(Op op) { return op == Op::B || op == Op::BW; }
 bool is_weight_gradient(Op op) { return op == Op::W || op == Op::BW; }

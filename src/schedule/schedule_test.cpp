@@ -323,15 +323,19 @@ TEST(ScheduleCheckTest, rendezvous_finds_the_cycle) {
 
 TEST(ScheduleCheckTest, the_number_of_send_buffers_counts) {
   // Opposite lanes; both ranks send two activations before they receive one.
-  const Schedule two = from_text(
-                           "0F0 0F2 1F1 1F3 1BW1 1BW3 0BW0 0BW2\n"
-                           "0F1 0F3 1F0 1F2 1BW0 1BW2 0BW1 0BW3\n")
-                           .value();
+  const std::string forwards = "0F0 0SendY0>1 0F2 0SendY2>1 1RecvX1<1 1F1 1RecvX3<1 1F3 ";
+  const std::string backwards = "1BW1 1SendDx1>1 1BW3 1SendDx3>1 0RecvDy0<1 0BW0 0RecvDy2<1 0BW2\n";
+  std::string other =
+      "0F1 0SendY1>0 0F3 0SendY3>0 1RecvX0<0 1F0 1RecvX2<0 1F2 "
+      "1BW0 1SendDx0>0 1BW2 1SendDx2>0 0RecvDy1<0 0BW1 0RecvDy3<0 0BW3\n";
+  const Schedule two = from_text(forwards + backwards + other).value();
   EXPECT_EQ(two.lanes, (std::vector<Lane>{{0, 1}, {1, 0}}));
-  EXPECT_EQ(reason(finished(two), 1),
+  EXPECT_EQ(reason(two, 1),
             "deadlock with 1 send buffers: rank 0, action 3 (0SendY2>1) waits for rank 1; "
             "rank 1, action 3 (0SendY3>0) waits for rank 0");
-  EXPECT_EQ(reason(finished(two), 2), "");
+  EXPECT_EQ(reason(two, 2), "");
+  EXPECT_EQ(find_fault(two, 1)->rank, 0);
+  EXPECT_EQ(find_fault(two, 1)->position, 3);
 }
 
 TEST(ScheduleCheckTest, messages_of_two_stages_are_told_apart) {

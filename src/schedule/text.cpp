@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The text form: <stage><operation>[<micro-batch>][>|<peer], actions separated by blanks, one line
-// a rank.
+// a rank; the two of a pair are joined by &.
 #include <algorithm>
 #include <array>
 #include <cctype>
@@ -23,6 +23,8 @@ using base::Result;
 constexpr std::array<std::string_view, 11> names = {
     "F", "B", "W", "BW", "SendY", "RecvX", "SendDx", "RecvDy", "R", "ReduceGrads", "SyncTied"};
 
+constexpr int unknown = -1;  // rank of a stage that no action names
+
 struct Word {
   std::string_view text;
   size_t line = 1, column = 1;  // from 1 on
@@ -33,12 +35,22 @@ struct Placed {
   Action action;
 };
 
+struct Parsed {
+  Action action;
+  size_t length = 0;  // characters of the word, an & included
+};
+
 std::vector<std::vector<Word>> words_of(std::string_view text);
-Result<Action> parse(const Word& word);
+// The first action of a word, which has more than one only if they are joined.
+Result<Parsed> parse(const Word& word);
 template <std::integral Number>
 std::optional<Number> take_number(std::string_view& rest);
 std::optional<Op> take_op(std::string_view& rest);
-Result<std::vector<Lane>> find_lanes(const std::vector<Placed>& actions, int microbatches);
+Result<std::vector<Lane>> find_lanes(const std::vector<Placed>& actions);
+std::vector<Lane> usual_lanes(const std::map<std::pair<int, int>, int>& rank_of, int count,
+                              int stages);
+int deviations(const std::map<std::pair<int, int>, int>& rank_of, const std::vector<Lane>& lanes);
+const Lane& lane_of(const std::vector<Lane>& lanes, int microbatch);
 std::string refusal(const Word& word, std::string_view expected, std::string_view found);
 
 bool has_microbatch(Op op) { return op != Op::ReduceGrads && op != Op::SyncTied; }
@@ -55,6 +67,7 @@ std::string to_text(const Action& action) {
   if (has_microbatch(action.op)) text += fmt::format("{}", action.microbatch);
   if (is_send(action.op)) text += fmt::format(">{}", action.peer);
   if (is_receive(action.op)) text += fmt::format("<{}", action.peer);
+  if (action.with_next) text += '&';
   return text;
 }
 
@@ -62,7 +75,7 @@ std::string to_text(const Schedule& schedule) {
   std::string text;
   for (const std::vector<Action>& program : schedule.program) {
     for (size_t i = 0; i < program.size(); ++i) {
-      text += (i == 0 ? "" : " ") + to_text(program[i]);
+      text += (i == 0 || program[i - 1].with_next ? "" : " ") + to_text(program[i]);
     }
     text += '\n';
   }
@@ -75,12 +88,16 @@ Result<Schedule> from_text(std::string_view text) {
   int last_microbatch = -1;
   for (const std::vector<Word>& line : words_of(text)) {
     std::vector<Action>& program = schedule.program.emplace_back();
-    for (const Word& word : line) {
-      const Result<Action> action = parse(word);
-      if (!action) return Result<Schedule>::no(action.reason());
-      program.push_back(action.value());
-      actions.push_back({word, action.value()});
-      last_microbatch = std::max(last_microbatch, action.value().microbatch);
+    for (Word word : line) {
+      while (!word.text.empty()) {
+        const Result<Parsed> parsed = parse(word);
+        if (!parsed) return Result<Schedule>::no(parsed.reason());
+        const auto& [action, length] = parsed.value();
+        program.push_back(action);
+        actions.push_back({{word.text.substr(0, length), word.line, word.column}, action});
+        last_microbatch = std::max(last_microbatch, action.microbatch);
+        word = {word.text.substr(length), word.line, word.column + length};
+      }
     }
   }
   if (last_microbatch < 0) {
@@ -98,7 +115,7 @@ Result<Schedule> from_text(std::string_view text) {
   }
   schedule.ranks = static_cast<int>(schedule.program.size());
   schedule.microbatches = last_microbatch + 1;
-  const Result<std::vector<Lane>> lanes = find_lanes(actions, schedule.microbatches);
+  const Result<std::vector<Lane>> lanes = find_lanes(actions);
   if (!lanes) return Result<Schedule>::no(lanes.reason());
   schedule.lanes = lanes.value();
   return schedule;
@@ -122,11 +139,11 @@ std::vector<std::vector<Word>> words_of(std::string_view text) {
   return lines;
 }
 
-Result<Action> parse(const Word& word) {
+Result<Parsed> parse(const Word& word) {
   std::string_view rest = word.text;
   const auto no = [&](std::string_view expected) {
     const Word here{rest, word.line, word.column + word.text.size() - rest.size()};
-    return Result<Action>::no(
+    return Result<Parsed>::no(
         refusal(here, expected, rest.empty() ? "the end" : fmt::format("\"{}\"", rest)));
   };
   Action action;
@@ -150,8 +167,14 @@ Result<Action> parse(const Word& word) {
     if (!peer) return no("a peer");
     action.peer = *peer;
   }
-  if (!rest.empty()) return no("a blank");
-  return action;
+  if (rest.starts_with('&')) {
+    rest.remove_prefix(1);
+    if (rest.empty()) return no("the other action of a pair");
+    action.with_next = true;
+  } else if (!rest.empty()) {
+    return no("a blank");
+  }
+  return Parsed{action, word.text.size() - rest.size()};
 }
 
 template <std::integral Number>
@@ -174,9 +197,10 @@ std::optional<Op> take_op(std::string_view& rest) {
   return static_cast<Op>(found - names.begin());
 }
 
-// The fewest lanes with which every F, B and W stands on the rank that its micro-batch's lane
-// names.
-Result<std::vector<Lane>> find_lanes(const std::vector<Placed>& actions, int microbatches) {
+// One lane if every F, B and W of a stage stands on one rank, two if those of even and of odd
+// micro-batches do. With neither, the actions that stand elsewhere than most of their stage are
+// wrong, and the first of them is named.
+Result<std::vector<Lane>> find_lanes(const std::vector<Placed>& actions) {
   using Lanes = Result<std::vector<Lane>>;
   std::map<std::pair<int, int>, int> rank_of;  // of (stage, micro-batch)
   int stages = 0;
@@ -192,27 +216,64 @@ Result<std::vector<Lane>> find_lanes(const std::vector<Placed>& actions, int mic
                                fmt::format("\"{}\"", word.text)));
     }
   }
-  for (int count = 1;; ++count) {
-    TRIREME_CHECK(count <= microbatches, "one lane for each micro-batch always fits");
-    constexpr int unknown = -1;
-    std::vector<Lane> lanes(static_cast<size_t>(count), Lane(static_cast<size_t>(stages), unknown));
-    bool fits = true;
-    for (const auto& [key, rank] : rank_of) {
-      int& lane_rank =
-          lanes[static_cast<size_t>(key.second % count)][static_cast<size_t>(key.first)];
-      fits = fits && (lane_rank == unknown || lane_rank == rank);
-      lane_rank = rank;
-    }
-    if (!fits) continue;
-    for (int stage = 0; stage < stages; ++stage) {
-      for (const Lane& lane : lanes) {
-        if (lane[static_cast<size_t>(stage)] != unknown) continue;
-        return Lanes::no(
-            refusal({}, fmt::format("F, B or W of stage {} for every lane", stage), "none"));
-      }
-    }
-    return lanes;
+  const std::vector<Lane> one = usual_lanes(rank_of, 1, stages),
+                          two = usual_lanes(rank_of, 2, stages);
+  const bool is_one = deviations(rank_of, one) == 0;
+  // Two lanes that go the same way for the most part are one lane with a mistake in it.
+  int apart = 0;
+  for (size_t stage = 0; stage < two[0].size(); ++stage) {
+    apart += two[0][stage] != two[1][stage] ? 1 : 0;
   }
+  const bool is_two = !is_one && deviations(rank_of, two) == 0 && 2 * apart > stages;
+  if (!is_one && !is_two) {
+    const bool nearly_two = deviations(rank_of, two) < deviations(rank_of, one) / 4;
+    const std::vector<Lane>& lanes = nearly_two ? two : one;
+    for (const auto& [word, action] : actions) {
+      if (!is_compute(action.op)) continue;
+      const int usual = lane_of(lanes, action.microbatch)[static_cast<size_t>(action.stage)];
+      if (usual == static_cast<int>(word.line) - 1) continue;
+      return Lanes::no(refusal(
+          word, fmt::format("stage {} on rank {} as for other micro-batches", action.stage, usual),
+          fmt::format("\"{}\"", word.text)));
+    }
+  }
+  const std::vector<Lane>& lanes = is_one ? one : two;
+  for (int stage = 0; stage < stages; ++stage) {
+    for (const Lane& lane : lanes) {
+      if (lane[static_cast<size_t>(stage)] != unknown) continue;
+      return Lanes::no(
+          refusal({}, fmt::format("F, B or W of stage {} for every lane", stage), "none"));
+    }
+  }
+  return lanes;
+}
+
+// By lane and stage, the rank on which most of its micro-batches are; of equals, the lowest.
+std::vector<Lane> usual_lanes(const std::map<std::pair<int, int>, int>& rank_of, int count,
+                              int stages) {
+  std::vector<Lane> lanes(static_cast<size_t>(count), Lane(static_cast<size_t>(stages), unknown));
+  std::map<std::array<int, 3>, int> votes;  // of (lane, stage, rank)
+  for (const auto& [key, rank] : rank_of) ++votes[{key.second % count, key.first, rank}];
+  std::vector<Lane> most(lanes.size(), Lane(static_cast<size_t>(stages), 0));
+  for (const auto& [key, number] : votes) {
+    const auto lane = static_cast<size_t>(key[0]), stage = static_cast<size_t>(key[1]);
+    if (number <= most[lane][stage]) continue;
+    most[lane][stage] = number;
+    lanes[lane][stage] = key[2];
+  }
+  return lanes;
+}
+
+int deviations(const std::map<std::pair<int, int>, int>& rank_of, const std::vector<Lane>& lanes) {
+  int count = 0;
+  for (const auto& [key, rank] : rank_of) {
+    count += lane_of(lanes, key.second)[static_cast<size_t>(key.first)] != rank ? 1 : 0;
+  }
+  return count;
+}
+
+const Lane& lane_of(const std::vector<Lane>& lanes, int microbatch) {
+  return lanes[static_cast<size_t>(microbatch) % lanes.size()];
 }
 
 std::string refusal(const Word& word, std::string_view expected, std::string_view found) {

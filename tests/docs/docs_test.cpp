@@ -107,6 +107,16 @@ const std::vector<Known> known_commands = {
     {"trireme verify configs/kjv.toml --parallelism.tensor_parallel_degree=2 "
      "--parallelism.sequence_parallel --training.dtype=bf16 --json",
      How::here},
+    {"trireme schedule 1f1b --stages 4 --microbatches 8", How::here},
+    {"trireme schedule zb-h2 --stages 4 --microbatches 8", How::here},
+    {"trireme schedule interleaved --stages 4 --microbatches 10 --chunks 2 --svg i.svg", How::here},
+    {"trireme schedule zb-h1 --stages 8 --microbatches 24 --costs 1,1.2,0.8 --json", How::here},
+    {"trireme schedule capped --stages 4 --microbatches 8 --mem 3", How::here},
+    {"trireme schedule --check mine.txt", How::here},
+    {"trireme sim configs/gpt2-124m.toml --tflops 100 --stages 4 --microbatches 16", How::here},
+    {"trireme sim configs/gpt2-124m.toml --tflops 100 --schedule zb-h1 --stages 4 --link 25 "
+     "--straggler 2:1.2 --json",
+     How::here},
     {"trireme doctor", How::here},
     {"trireme doctor --measure --json", How::here},
 };
@@ -172,7 +182,7 @@ std::vector<std::string> commands_of_help() {
   std::vector<std::string> commands;
   for (const char* verb :
        {"train", "launch", "verify", "eval", "generate", "data build", "data inspect", "data synth",
-        "data ngram", "bench train", "bench gpu", "doctor"}) {
+        "data ngram", "bench train", "bench gpu", "schedule", "sim", "doctor"}) {
     std::vector<std::string> args = words_of(verb);
     args.emplace_back("--help");
     std::istringstream lines(trireme(s, args).out);
@@ -232,6 +242,7 @@ void make_newcomers_folder(const Scratch& s) {
   fs::create_directory_symlink(source() / "configs", s.at("configs"));
   write_tiny(s);
   s.write("book.txt", tiny_text(1000));
+  s.write("mine.txt", "0F0 0F1 0BW0 0BW1\n1F0 1BW0 1F1 1BW1\n");
   for (const char* name : {"a.jsonl", "b.jsonl"}) s.write(name, "{\"text\": \"a line\"}\n");
   s.write("train.bin", std::string(64, '\1'));
   s.write("runs/kjv-data/kjv.txt", tiny_text(300));

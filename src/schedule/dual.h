@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: Apache-2.0
+// What DualPipe and DualPipeV have in common. Seen from a rank, micro-batches come from two sides:
+// those of side 0 enter the pipe at the rank's end of it, those of side 1 turn round in the middle.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <functional>
+
+#include "schedule/schedule.h"
+
+namespace trireme::schedule {
+
+struct DualRank {
+  int depth = 1;                      // ranks from the end of the pipe to its middle
+  int place = 0;                      // of this one, 0 at the end
+  int count = 0;                      // micro-batches of each side; REQUIRES: at least 2 * depth
+  std::array<int16_t, 2> stage = {};  // by side
+  std::function<int32_t(int side, int index)> microbatch;
+};
+std::vector<Action> dual_program(const DualRank&);
+
+}  // namespace trireme::schedule

@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+// Costs of a model's stages from facts(): an operation takes its FLOPs over a stated rate or its
+// bytes over a stated bandwidth, whichever is longer; memory is the bytes of kept slots by
+// lifetime.
+#pragma once
+
+#include <vector>
+
+#include "sim/sim.h"
+#include "spec/facts.h"
+#include "spec/model.h"
+
+namespace trireme::sim {
+
+struct ModelCostOptions {
+  spec::LocalShape shape;  // one micro-batch on one rank
+  spec::Recipe recipe;
+  spec::Recompute recompute = spec::Recompute::none;  // of every block
+  spec::Backend backend;
+  double flops_per_second = 1;
+  double bytes_per_second = 0;  // of the device's memory; 0: without limit
+};
+
+// Of each layer of the model, embedding and head included. The time of refilling dropped slots is
+// part of b and bw.
+Costs layer_costs(const spec::ModelSpec&, const ModelCostOptions&);
+
+// Layers [cut[s], cut[s + 1]) are stage s. REQUIRES: the cut begins with 0 and rises.
+Costs stage_costs(const Costs& layers, const std::vector<int>& cut);
+
+// Cuts the layers into `stages` runs so that the longest takes the least time; of equal ones, the
+// one whose first stages are largest. REQUIRES: 1 <= stages <= layers.
+std::vector<int> balanced_cut(const Costs& layers, int stages);
+
+}  // namespace trireme::sim

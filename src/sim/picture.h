@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+// Pictures of a played schedule: a grid of letters for the terminal, and SVG. They take times as
+// they come, so that measured ones can be drawn beside simulated ones.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "schedule/schedule.h"
+#include "sim/sim.h"
+
+namespace trireme::sim {
+
+// One line a rank, time to the right: "F3---B0---W0--...". A cell is the operation's letter and, if
+// there is room, its micro-batch; letters of every other chunk of a rank are small; X is an
+// overlapped pair, a point idle. REQUIRES: a timeline.
+std::string grid(const schedule::Schedule&, const Result&, int columns);
+// What the letters mean, for those that occur.
+std::string legend(const schedule::Schedule&);
+
+// The programs around the fault's place, which is marked.
+std::string fault_grid(const schedule::Schedule&, const schedule::Fault&, int columns);
+
+// One panel below the other, on one scale of time: a row a rank, messages as thin lines, and the
+// memory of every rank below.
+struct Panel {
+  std::string title;
+  const schedule::Schedule* schedule = nullptr;
+  const Result* result = nullptr;  // with its timeline
+};
+std::string svg(const std::vector<Panel>&);
+
+}  // namespace trireme::sim
