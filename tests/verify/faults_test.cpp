@@ -47,9 +47,9 @@ constexpr int64_t parameters = 20;  // of zero1's model
 // Gathers along zero before the update of zero1's second step is: the first weights, the reading of
 // parameters and of their gradients, the first update, and the sums that close two steps.
 constexpr int64_t gathers_before_second_update = buckets + 2 * parameters + 1 + buckets + 1;
-// Gathers of gradients before those of ddp's second step: the reading of the embedding's and the
-// first block's seven, which are gathered late, and the first update.
-constexpr int64_t gathers_before_second_gradients = 7 + buckets;
+// Gathers of gradients before those of ddp's second step: the reading of the thirteen of the
+// embedding and the blocks, which are gathered late, and the first update.
+constexpr int64_t gathers_before_second_gradients = 13 + buckets;
 
 // All ranks, for the sums that close a step. Where dp = tp = 1 they are those along zero, too.
 constexpr const char* everyone = "dp+zero+tp data";
