@@ -184,6 +184,7 @@ void Buckets::defer_update(int bucket) {
 
 void Buckets::complete_grads(int bucket) {
   if (!gathers_in_forward(bucket)) return;
+  groups_.after_compute();  // an update may still read what is written again
   groups_.gather_grads_for_host(at(bucket).own_grads(), at(bucket).reduced_grads());
   groups_.before_compute();
 }
