@@ -7,7 +7,7 @@
 #include <functional>
 
 #include "schedule/catalogue.h"
-#include "schedule/schedule.h"
+#include "schedule/edits_test.h"
 
 namespace trireme::schedule {
 namespace {
@@ -20,24 +20,6 @@ struct Planted {
   std::string action;  // at which it is found
   std::string reason;  // behind the place
 };
-
-using Place = std::vector<Action>::iterator;
-
-Place find(Schedule& schedule, size_t rank, std::string_view text) {
-  std::vector<Action>& program = schedule.program.at(rank);
-  const auto found =
-      std::ranges::find_if(program, [&](const Action& action) { return to_text(action) == text; });
-  EXPECT_NE(found, program.end()) << text << " is not on rank " << rank;
-  return found;
-}
-
-void drop(Schedule& schedule, size_t rank, std::string_view text) {
-  schedule.program[rank].erase(find(schedule, rank, text));
-}
-
-void swap(Schedule& schedule, size_t rank, std::string_view one, std::string_view other) {
-  std::iter_swap(find(schedule, rank, one), find(schedule, rank, other));
-}
 
 // Moves it directly in front of the other.
 void move_before(Schedule& schedule, size_t rank, std::string_view text, std::string_view other) {

@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <functional>
 
+#include "schedule/edits_test.h"
+
 namespace trireme::schedule {
 namespace {
 
@@ -34,23 +36,6 @@ std::vector<Case> all_cases() {
     }
   }
   return cases;
-}
-
-// The action that `text` writes, wherever it stands on `rank`.
-auto find(Schedule& schedule, size_t rank, std::string_view text) {
-  std::vector<Action>& program = schedule.program.at(rank);
-  const auto found =
-      std::ranges::find_if(program, [&](const Action& action) { return to_text(action) == text; });
-  EXPECT_NE(found, program.end()) << text << " is not on rank " << rank;
-  return found;
-}
-
-void drop(Schedule& schedule, size_t rank, std::string_view text) {
-  schedule.program[rank].erase(find(schedule, rank, text));
-}
-
-void swap(Schedule& schedule, size_t rank, std::string_view one, std::string_view other) {
-  std::iter_swap(find(schedule, rank, one), find(schedule, rank, other));
 }
 
 void put_after(Schedule& schedule, size_t rank, std::string_view text, Action action) {
