@@ -80,51 +80,6 @@ TEST(Config, defaults_are_resolved) {
   EXPECT_EQ(load_text("model.name = 'llama-8b'").training.seq_len, 2048);
 }
 
-TEST(Config, the_rest_of_the_world_is_sharded) {
-  const auto four = [](std::vector<std::string> overrides) {
-    LoadOptions options = with(std::move(overrides));
-    options.overrides.emplace_back("model.name=llama-15m");
-    options.world = 4;
-    return load("", options);
-  };
-  const Config fsdp = four({});
-  EXPECT_EQ(fsdp.parallelism.data_parallel_shard_degree, 4);
-  EXPECT_EQ(fsdp.parallelism.zero_stage, 3);
-  EXPECT_EQ(fsdp.parallelism.logical_dp, 4);
-  EXPECT_EQ(fsdp.parallelism.reduce, "once");
-  EXPECT_EQ(fsdp.training.global_batch_size, 32);
-  EXPECT_EQ(four({"training.global_batch_size=64"}).parallelism.reduce, "each");
-  const Config hybrid = four({"parallelism.tensor_parallel_degree=2", "parallelism.zero_stage=1",
-                              "parallelism.logical_dp=6"});
-  EXPECT_EQ(hybrid.parallelism.data_parallel_shard_degree, 2);
-  EXPECT_EQ(hybrid.training.global_batch_size, 48);
-  const Config replicas = four({"parallelism.data_parallel_replicate_degree=-1"});
-  EXPECT_EQ(replicas.parallelism.data_parallel_replicate_degree, 4);
-  EXPECT_EQ(replicas.parallelism.data_parallel_shard_degree, 1);
-  EXPECT_EQ(replicas.parallelism.zero_stage, 0);
-  // What is resolved stays as it is.
-  const TemporaryFolder folder;
-  LoadOptions again = with();
-  again.world = 4;
-  EXPECT_TRUE(load(folder.write("run.json", to_json(hybrid).dump()), again) == hybrid);
-}
-
-TEST(ConfigRefusal, of_degrees_comes_all_at_once) {
-  LoadOptions options =
-      with({"model.name=llama-15m", "parallelism.tensor_parallel_degree=3",
-            "parallelism.data_parallel_replicate_degree=2", "parallelism.sequence_parallel=true",
-            "training.seq_len=10", "training.local_batch_size=1", "parallelism.logical_dp=5",
-            "parallelism.context_parallel_degree=2"});
-  options.world = 12;
-  const std::string message = message_of([&] { (void)load("", options); });
-  for (const char* part :
-       {"4 problems", "context_parallel_degree = 2", "kv_heads = 2 and ffn = 1024 do not divide",
-        "nearest: 2\n", "training.seq_len = 10", "nearest: 9 or 12",
-        "logical_dp = 5: must be a multiple of the 4 data ranks; nearest: 4 or 8"}) {
-    expect_contains(message, part);
-  }
-}
-
 TEST(Config, all_spellings_of_toml_are_read) {
   const Config c = load_text(
       "model = { name = 'llama-15m' }\noptimizer.lr = 1\ntraining.steps = 1_000_000\n"
