@@ -12,31 +12,22 @@
 #include "schedule/catalogue.h"
 #include "schedule/lanes.h"
 #include "sim/model_costs.h"
+#include "train/setup.h"
 
 namespace trireme::cli {
 namespace {
 
 using schedule::Schedule;
 
-sim::Costs layers_of(const config::Config& config, const spec::ModelSpec& model, double flops,
-                     double bytes) {
-  const int64_t sequences = config.training.local_batch_size;
-  const int64_t tokens = sequences * config.training.seq_len;
-  const std::string& mode = config.activation_checkpoint.mode;
-  spec::Recipe recipe = spec::recipe_from_name(config.training.dtype);
-  return sim::layer_costs(
-      model, {.shape = {.tokens = tokens,
-                        .sequences = sequences,
-                        .seq_len = config.training.seq_len,
-                        .head_chunk_rows = std::min<int64_t>(
-                            tokens, std::max<int64_t>(config.training.head_chunk_rows, 1024))},
-              .recipe = recipe,
-              .recompute = mode == "full"        ? spec::Recompute::full
-                           : mode == "selective" ? spec::Recompute::selective
-                                                 : spec::Recompute::none,
-              .backend = spec::cuda_backend(true),
-              .flops_per_second = flops,
-              .bytes_per_second = bytes});
+sim::Costs layers_of(const config::Config& config, const spec::ModelSpec& model,
+                     const spec::Backend& backend, double flops, double bytes) {
+  const spec::Plan plan = train::make_plan(config, model, backend);
+  return sim::layer_costs(model, {.shape = spec::local_shape_of(plan),
+                                  .recipe = plan.recipe,
+                                  .recompute = train::make_one_rank_options(config).recompute,
+                                  .backend = backend,
+                                  .flops_per_second = flops,
+                                  .bytes_per_second = bytes});
 }
 
 // "2:1.5": rank 2 takes 1.5 times as long.
@@ -76,13 +67,13 @@ int run(const Args& args) {
   }
   const spec::ModelSpec model = spec::make_model(config.dims);
   const double bandwidth = args.has("--bandwidth") ? 1e9 * positive(args, "--bandwidth") : 0;
-  const sim::Costs layers = layers_of(config, model, 1e12 * tflops, bandwidth);
+  const sim::Costs layers =
+      layers_of(config, model, spec::cuda_backend(true), 1e12 * tflops, bandwidth);
 
   const int ranks = args.small_integer("--stages");
-  const int microbatches =
-      args.has("--microbatches")
-          ? args.small_integer("--microbatches")
-          : static_cast<int>(config.training.global_batch_size / config.training.local_batch_size);
+  const int microbatches = args.has("--microbatches")
+                               ? args.small_integer("--microbatches")
+                               : train::make_one_rank_options(config).microbatches;
   const base::Result<Schedule> made = schedule::generate(
       args.text("--schedule"),
       {ranks, microbatches, args.has("--chunks") ? args.small_integer("--chunks") : 0});
@@ -127,7 +118,7 @@ Verb sim_verb() {
       {.name = "--chunks", .kind = Kind::integer, .help = "Stages of a rank, for interleaved"},
       {.name = "--microbatches",
        .kind = Kind::integer,
-       .help = "Of a step; else global over local batch size"},
+       .help = "Of one worker in a step; else what the batch sizes say"},
       {.name = "--tflops", .kind = Kind::number, .help = "TFLOP/s that a rank reaches"},
       {.name = "--bandwidth",
        .kind = Kind::number,
