@@ -13,6 +13,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "device/ledger.h"
@@ -161,6 +162,11 @@ class Device {
 
   // The stream must be destroyed before the device.
   virtual std::unique_ptr<Stream> make_stream(std::string name) = 0;
+  // A stream whose work never holds up the host, also on a device that runs work when it is called:
+  // for messages, which wait for their other end.
+  virtual std::unique_ptr<Stream> make_side_stream(std::string name) {
+    return make_stream(std::move(name));
+  }
   // Zeroed; plain memory unless the back end has better.
   virtual HostBuffer make_host_buffer(int64_t bytes);
 

@@ -119,6 +119,41 @@ TEST(StreamTest, events_order_streams) {
   }
 }
 
+TEST(StreamTest, inline_and_side_streams_wait_for_each_other) {
+  CpuDevice device(no_kernels(), options(StreamMode::inline_calls));
+  const auto inline_stream = device.make_stream("compute");
+  const auto side_stream = device.make_side_stream("messages");
+  auto& compute = dynamic_cast<CpuStream&>(*inline_stream);
+  auto& messages = dynamic_cast<CpuStream&>(*side_stream);
+  for (int round = 0; round < 50; ++round) {
+    int value = 0, seen = -1;
+    std::atomic<bool> is_open = false;
+    messages.enqueue([&] {
+      while (!is_open) std::this_thread::yield();
+      value = 1;
+    });
+    is_open = true;  // the host comes here while the side stream is held up
+    compute.wait(messages.record());
+    compute.enqueue([&] { value += 10; });
+    messages.wait(compute.record());
+    messages.enqueue([&] { seen = value; });
+    messages.synchronize();
+    EXPECT_EQ(seen, 11);
+  }
+}
+
+TEST(StreamTest, the_failure_of_a_side_stream_comes_out_of_an_inline_wait) {
+  CpuDevice device(no_kernels(), options(StreamMode::inline_calls));
+  const auto compute = device.make_stream("compute");
+  const auto messages = device.make_side_stream("messages");
+  const Event before = messages->record();
+  dynamic_cast<CpuStream&>(*messages).enqueue([] { throw base::IoError("lost"); });
+  const Event after = messages->record();
+  compute->wait(before);
+  EXPECT_THROW(compute->wait(after), base::IoError);
+  compute->synchronize();  // it goes on
+}
+
 TEST(StreamTest, copies_are_queued_like_kernels) {
   CpuDevice device(no_kernels(), options(StreamMode::worker_threads));
   Arena arena(Buffer(device, Mem::staging, 256, "copies"));

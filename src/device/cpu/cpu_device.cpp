@@ -63,6 +63,10 @@ std::unique_ptr<Stream> CpuDevice::make_stream(std::string name) {
   return std::make_unique<CpuStream>(*this, std::move(name), streams_);
 }
 
+std::unique_ptr<Stream> CpuDevice::make_side_stream(std::string name) {
+  return std::make_unique<CpuStream>(*this, std::move(name), StreamMode::worker_threads);
+}
+
 std::byte* CpuDevice::allocate(int64_t bytes) {
   const int64_t rounded = base::round_up(bytes, base::grain_bytes);
   void* data =

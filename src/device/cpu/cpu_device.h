@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The host as a device. Streams come in two modes: inline, where a kernel runs when it is called,
 // and worker, where each stream is a thread with a queue, so that a missing event wait shows as a
-// race.
+// race. A side stream is a worker in both modes. A wait of an inline stream holds up the host.
 //
 // Work may throw (communication does). Inline the exception comes out of the call. In a worker the
 // first one is kept and the stream has failed: later work is skipped, synchronize() throws it,
@@ -36,6 +36,7 @@ class CpuDevice final : public Device {
 
   base::ThreadPool& pool() { return pool_; }
   std::unique_ptr<Stream> make_stream(std::string name) override;
+  std::unique_ptr<Stream> make_side_stream(std::string name) override;
 
  private:
   std::byte* allocate(int64_t bytes) override;
@@ -51,6 +52,7 @@ class CpuStream final : public Stream {
   ~CpuStream() override;
 
   base::ThreadPool& pool() const { return cpu_device_.pool(); }
+  StreamMode mode() const { return mode_; }
 
   Event record() override;
   void wait(const Event&) override;
