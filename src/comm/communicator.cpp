@@ -37,6 +37,15 @@ void is_contiguous(const char* op, const char* name, const ConstTensor& tensor) 
                 tensor.shape.to_string(), tensor.row_stride);
 }
 
+class SentAt final : public Sent {
+ public:
+  explicit SentAt(device::Event event) : event_(std::move(event)) {}
+  void wait(Stream& stream) override { stream.wait(event_); }
+
+ private:
+  device::Event event_;
+};
+
 }  // namespace
 
 Communicator::Communicator(int rank, std::vector<int> world_ranks, Options options,
@@ -50,6 +59,12 @@ Communicator::Communicator(int rank, std::vector<int> world_ranks, Options optio
       sent_(world_ranks_.size()),
       received_(world_ranks_.size()) {
   TRIREME_CHECK(rank >= 0 && rank < size(), "rank {} of group '{}' of {}", rank, name(), size());
+}
+
+std::chrono::steady_clock::time_point Communicator::deadline_after(double seconds) {
+  using Clock = std::chrono::steady_clock;
+  const auto allowed = std::chrono::duration<double>(std::min(seconds, 1e9));
+  return Clock::now() + std::chrono::duration_cast<Clock::duration>(allowed);
 }
 
 FlightRecorder::Entry Communicator::entry_of(const Operation& operation) {
@@ -75,7 +90,6 @@ void Communicator::perform(Stream* stream, const Operation& operation,
     work();
     return;
   }
-  const auto allowed = std::chrono::duration<double>(std::min(options_.deadline_s, 1e9));
   const auto peer = static_cast<size_t>(operation.peer);
   int64_t& counter = !operation.is_message ? next_sequence_
                      : operation.in        ? sent_[peer]
@@ -86,8 +100,7 @@ void Communicator::perform(Stream* stream, const Operation& operation,
            .peer = operation.peer,
            .dtype = named.dtype,
            .bytes = named.bytes(),
-           .deadline = std::chrono::steady_clock::now() +
-                       std::chrono::duration_cast<std::chrono::steady_clock::duration>(allowed)};
+           .deadline = deadline_after(options_.deadline_s)};
   call_.record_id = recorder_.scheduled(entry_of(operation));
   ++traffic_.calls;
   try {
@@ -176,15 +189,39 @@ void Communicator::all_to_all(Stream& stream, Tensor out, Tensor counts_in, Cons
   });
 }
 
-void Communicator::send(Stream& stream, ConstTensor in, int to) {
+void Communicator::check_send(ConstTensor in, int to) const {
   is_contiguous("send", "tensor", in);
   TRIREME_CHECK(to >= 0 && to < size() && to != rank_, "send from rank {} to rank {} of {} in '{}'",
                 rank_, to, size(), name());
+}
+
+void Communicator::send(Stream& stream, ConstTensor in, int to) {
+  check_send(in, to);
   perform(&stream, {.op = "send", .in = in, .peer = to, .is_message = true}, [&] {
     if (in.bytes() == 0) return;
     traffic_.bytes += in.bytes();
     do_send(stream, as_bytes(in), to);
   });
+}
+
+std::unique_ptr<Sent> Communicator::start_send(Stream& stream, ConstTensor in, int to) {
+  check_send(in, to);
+  std::unique_ptr<Sent> sent = sent_at({});
+  perform(&stream, {.op = "send", .in = in, .peer = to, .is_message = true}, [&] {
+    if (in.bytes() == 0) return;
+    traffic_.bytes += in.bytes();
+    sent = do_start_send(stream, as_bytes(in), to);
+  });
+  return sent;
+}
+
+std::unique_ptr<Sent> Communicator::do_start_send(Stream& stream, ConstTensor in, int to) {
+  do_send(stream, in, to);
+  return sent_at(stream.record());
+}
+
+std::unique_ptr<Sent> Communicator::sent_at(device::Event event) {
+  return std::make_unique<SentAt>(std::move(event));
 }
 
 void Communicator::recv(Stream& stream, Tensor out, int from) {

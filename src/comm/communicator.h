@@ -50,6 +50,14 @@ struct SumOrder {
   static SumOrder hosted(int64_t leaves, int ranks);
 };
 
+// A message that was sent and may not have arrived yet.
+class Sent {
+ public:
+  virtual ~Sent() = default;
+  // Work that is queued on the stream from here on may write the tensor that was sent.
+  virtual void wait(Stream&) = 0;
+};
+
 class Communicator {
  public:
   struct Options {
@@ -99,8 +107,15 @@ class Communicator {
   // along. Rows beyond the count are anything. Whole blocks travel: (N-1)/N b + 4 (N-1).
   void all_to_all(Stream&, Tensor out, Tensor counts_in, ConstTensor in, ConstTensor counts_out,
                   int64_t capacity);
-  // Messages between two ranks arrive in the order of the calls. b, on the sender.
+  // Messages between two ranks arrive in the order of the calls, whatever streams they are on. b,
+  // on the sender.
   void send(Stream&, ConstTensor, int to);
+  // As send(), but neither the host nor later work on the stream need wait for the receiver: Sent
+  // says when the tensor may be written. The Sent must not outlive the communicator; one that is
+  // dropped without wait() before the receiver came makes the receiver fail. Between processes the
+  // stream must be one whose work does not hold up the host (Device::make_side_stream), and a
+  // stream that sends carries nothing that the receiver may need first.
+  std::unique_ptr<Sent> start_send(Stream&, ConstTensor, int to);
   void recv(Stream&, Tensor, int from);
   // The host waits until every rank's host is here. No stream is waited for.
   void barrier();
@@ -133,6 +148,9 @@ class Communicator {
   };
   const Call& call() const { return call_; }
   FlightRecorder& recorder() { return recorder_; }
+  static std::chrono::steady_clock::time_point deadline_after(double seconds);
+  // Of a message that the receiver has at `event`.
+  static std::unique_ptr<Sent> sent_at(device::Event event);
 
  private:
   friend class FaultyCommunicator;  // it puts itself between the fronts and a back end
@@ -147,6 +165,8 @@ class Communicator {
                            int64_t chunk_bytes, std::span<const int> from) = 0;
   virtual void do_broadcast(Stream&, Tensor inout, int root) = 0;
   virtual void do_send(Stream&, ConstTensor, int to) = 0;
+  // The default is for back ends whose streams do the waiting.
+  virtual std::unique_ptr<Sent> do_start_send(Stream&, ConstTensor, int to);
   virtual void do_recv(Stream&, Tensor, int from) = 0;
   virtual void do_barrier() = 0;
   virtual std::unique_ptr<Communicator> do_split(int color, int key, Options options) = 0;
@@ -190,6 +210,7 @@ class Communicator {
   void sum_everywhere(Stream&, Tensor out, std::span<const ConstTensor> parts,
                       const SumOrder& order);
   void max_everywhere(Stream&, Tensor inout);
+  void check_send(ConstTensor in, int to) const;
   void check_parts(const char* op, ConstTensor out, std::span<const ConstTensor> parts,
                    const SumOrder& order) const;
   bool library_sums(const SumOrder& order) const;

@@ -214,6 +214,11 @@ void FaultyCommunicator::do_send(Stream& stream, ConstTensor in, int to) {
   inner_->do_send(stream, in, to);
 }
 
+std::unique_ptr<Sent> FaultyCommunicator::do_start_send(Stream& stream, ConstTensor in, int to) {
+  inner_->call_ = call_;
+  return inner_->do_start_send(stream, in, to);
+}
+
 void FaultyCommunicator::do_recv(Stream& stream, Tensor out, int from) {
   with_fault(stream, {out, 1, -1}, [&] { inner_->do_recv(stream, out, from); });
 }

@@ -16,11 +16,15 @@ std::string text_of(const std::vector<int>& ranks) {
   return fmt::format("{} {}", ranks.size() == 1 ? "rank" : "ranks", fmt::join(ranks, ", "));
 }
 
-// The wait of `rank`, or the end.
+// The wait of `rank`, that of its host if there is one, or the end.
 size_t wait_of(std::span<const Wait> waits, int rank) {
-  return static_cast<size_t>(
-      std::find_if(waits.begin(), waits.end(), [&](const Wait& w) { return w.rank == rank; }) -
-      waits.begin());
+  size_t found = waits.size();
+  for (size_t at = 0; at < waits.size(); ++at) {
+    if (waits[at].rank != rank) continue;
+    if (waits[at].is_collective) return at;
+    found = std::min(found, at);
+  }
+  return found;
 }
 
 bool contains(const std::vector<int>& ranks, int rank) {
@@ -52,12 +56,12 @@ std::string circle_text(std::span<const Wait> waits, std::span<const size_t> cir
   return text;
 }
 
-// Extends `path`, depth first, until it leads back to its begin.
+// Extends `path` by waits in collectives, depth first, until it leads back to its begin.
 bool closes(std::span<const Wait> waits, std::vector<size_t>& path, std::vector<bool>& seen) {
   for (const int rank : waits[path.back()].missing) {
     const size_t next = wait_of(waits, rank);
     if (next == path.front()) return true;
-    if (next == waits.size() || seen[next]) continue;
+    if (next == waits.size() || seen[next] || !waits[next].is_collective) continue;
     seen[next] = true;
     path.push_back(next);
     if (closes(waits, path, seen)) return true;

@@ -17,6 +17,9 @@ struct Wait {
   std::string call;      // what it waits in: "all_reduce #17", "recv #3 from rank 0"
   std::string expected;  // what the others should come to: "all_reduce #17", "send #3 to rank 1"
   std::vector<int> missing;  // who has not come
+  // Hosts wait for hosts. Else a message, which the other end's streams may bring while its host
+  // waits elsewhere; a rank may then have several waits.
+  bool is_collective = true;
 };
 
 // `noticed` is the wait whose deadline passed. A missing rank that itself waits for others is not
@@ -26,8 +29,8 @@ struct Wait {
 std::string blame(std::span<const Wait> waits, size_t noticed, double deadline_s,
                   const std::function<std::string(int rank)>& last_of);
 
-// "ranks wait for each other: ..." if the wait `through` is part of a circle, which no deadline is
-// needed to see; else empty.
+// "ranks wait for each other: ..." if the wait `through` is part of a circle of collectives, which
+// no deadline is needed to see; else empty.
 std::string circle_through(std::span<const Wait> waits, size_t through);
 
 }  // namespace trireme::comm

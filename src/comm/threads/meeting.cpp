@@ -47,6 +47,11 @@ std::string Gathering::verdict() const {
   return verdict_;
 }
 
+void Gathering::check_is_open() const {
+  const std::scoped_lock lock(mutex_);
+  throw_if_aborted();
+}
+
 void Gathering::abort_locked(const std::string& verdict) {
   if (is_aborted_) return;  // the first reason is the cause of the others
   is_aborted_ = true;
@@ -128,6 +133,7 @@ Wait Meeting::describe(const Gathering::Waiting& waiting) const {
   const std::string from = fmt::format("recv #{} from rank ", call.sequence);
   const int peer = world_rank(waiting.peer);
   const bool is_sender = waiting.kind == Kind::send;
+  wait.is_collective = false;
   wait.call = (is_sender ? to : from) + std::to_string(peer);
   wait.expected = (is_sender ? from : to) + std::to_string(wait.rank);
   wait.missing = {peer};
@@ -202,38 +208,60 @@ const std::vector<Post>& Meeting::part(int rank, Post post) {
   return shown;
 }
 
-void Meeting::send(const Visitor& visitor, int to, Message& message) {
-  Lock lock(gathering_.mutex_);
+void Meeting::post(const Visitor& visitor, int to, std::shared_ptr<Message> message) {
+  const std::scoped_lock lock(gathering_.mutex_);
   gathering_.throw_if_aborted();
-  auto& queue = messages_[{visitor.rank, to}];
-  queue.push_back(&message);
+  const auto place = std::tuple(visitor.rank, to, visitor.signature.sequence);
+  const bool is_new = messages_.try_emplace(place, std::move(message)).second;
+  TRIREME_CHECK(is_new, "rank {} sent message #{} of group '{}' twice",
+                world_ranks_[static_cast<size_t>(visitor.rank)], visitor.signature.sequence,
+                visitor.group);
   changed_.notify_all();
+}
+
+void Meeting::await(const Visitor& visitor, int to, Message& message) {
+  Lock lock(gathering_.mutex_);
   try {
     wait(lock, visitor, Kind::send, to, [&message] { return message.is_taken; });
   } catch (...) {
-    queue.erase(std::find(queue.begin(), queue.end(), &message));
+    message.is_withdrawn = true;
     throw;
   }
   changed_.wait(lock, [&message] { return message.is_done; });
 }
 
-Message& Meeting::take(const Visitor& visitor, int from, int64_t bytes) {
+void Meeting::withdraw(Message& message) noexcept {
+  Lock lock(gathering_.mutex_);
+  if (message.is_taken) {
+    changed_.wait(lock, [&message] { return message.is_done; });
+  } else {
+    message.is_withdrawn = true;
+  }
+}
+
+std::shared_ptr<Message> Meeting::take(const Visitor& visitor, int from, int64_t bytes) {
   Lock lock(gathering_.mutex_);
   gathering_.throw_if_aborted();
-  auto& queue = messages_[{from, visitor.rank}];
-  wait(lock, visitor, Kind::recv, from, [&queue] { return !queue.empty(); });
-  Message& message = *queue.front();
-  if (message.bytes != bytes) {
+  const int64_t number = visitor.signature.sequence;
+  const auto place = std::tuple(from, visitor.rank, number);
+  wait(lock, visitor, Kind::recv, from, [&] { return messages_.contains(place); });
+  const std::shared_ptr<Message> message = messages_.at(place);
+  const int sender = world_ranks_[static_cast<size_t>(from)];
+  const int receiver = world_ranks_[static_cast<size_t>(visitor.rank)];
+  if (message->is_withdrawn) {
+    gathering_.abort_locked(
+        fmt::format("rank {} dropped message #{} of group '{}' before rank {} received it", sender,
+                    number, visitor.group, receiver));
+  } else if (message->bytes != bytes) {
     gathering_.abort_locked(fmt::format(
         "rank {} receives {} bytes from rank {} as message #{} of group '{}', which sends {}",
-        world_ranks_[static_cast<size_t>(visitor.rank)], bytes,
-        world_ranks_[static_cast<size_t>(from)], visitor.signature.sequence, visitor.group,
-        message.bytes));
-    gathering_.throw_if_aborted();
+        receiver, bytes, sender, number, visitor.group, message->bytes));
+  } else {
+    messages_.erase(place);
+    message->is_taken = true;
+    return message;
   }
-  queue.pop_front();
-  message.is_taken = true;
-  return message;
+  throw base::CommAborted(gathering_.verdict_);
 }
 
 void Meeting::finish(Message& message, device::Event done) {

@@ -11,7 +11,6 @@
 
 #include <chrono>
 #include <condition_variable>
-#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
@@ -60,11 +59,12 @@ struct Visitor {
   bool may_differ = false;
 };
 
+// Its sender and the queue share it: either may be the last to need it.
 struct Message {
   const std::byte* data = nullptr;
   int64_t bytes = 0;
   device::Event ready, done;
-  bool is_taken = false, is_done = false;
+  bool is_taken = false, is_done = false, is_withdrawn = false;
 };
 
 class Meeting;
@@ -81,6 +81,7 @@ class Gathering {
 
   void abort(const std::string& verdict) noexcept;
   std::string verdict() const;
+  void check_is_open() const;  // throws CommAborted once it was aborted
 
   // The group that split number `number` of `parent` made for `color`: the first who asks makes it.
   Meeting& part_of(Meeting& parent, int64_t number, int color, const std::vector<int>& world_ranks);
@@ -125,11 +126,18 @@ class Meeting {
   // The second meeting of a collective.
   const std::vector<Post>& part(int rank, Post);
 
-  // Waits until `to` has queued its copies of the message; done is then set. Throws if it was not
-  // taken.
-  void send(const Visitor&, int to, Message&);
-  // The next message to this rank; finish() must follow. Throws.
-  Message& take(const Visitor&, int from, int64_t bytes);
+  // ---- messages. The number of a message between two ranks is the sequence of the visitor's call:
+  // they are taken in that order whichever stream comes first.
+  // Shows a message to `to`. Throws.
+  void post(const Visitor&, int to, std::shared_ptr<Message>);
+  // Waits until `to` has queued its copies of what was posted; done is then set. Throws if it was
+  // not taken, and nobody reads it from then on.
+  void await(const Visitor&, int to, Message&);
+  // The sender takes its memory back: waits for copies that are being queued. Who comes for a
+  // message that was not taken throws.
+  void withdraw(Message&) noexcept;
+  // Waits for a message to this rank; finish() must follow. Throws.
+  std::shared_ptr<Message> take(const Visitor&, int from, int64_t bytes);
   void finish(Message&, device::Event done);
 
  private:
@@ -155,7 +163,8 @@ class Meeting {
   std::vector<bool> has_come_;
   int come_ = 0;
   int64_t generation_ = 0;
-  std::map<std::pair<int, int>, std::deque<Message*>> messages_;  // by sender and receiver
+  // By sender, receiver and number.
+  std::map<std::tuple<int, int, int64_t>, std::shared_ptr<Message>> messages_;
 };
 
 }  // namespace trireme::comm

@@ -4,13 +4,25 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstring>
 #include <exception>
+#include <string_view>
 #include <utility>
 
+#include "base/check.h"
 #include "comm/tensors.h"
+#include "device/cpu/cpu_device.h"
 
 namespace trireme::comm {
 namespace {
+
+// Null if the stream is not a worker.
+device::CpuStream* worker_of(Stream& stream) {
+  auto* cpu_stream = dynamic_cast<device::CpuStream*>(&stream);
+  const bool is_worker =
+      cpu_stream != nullptr && cpu_stream->mode() == device::StreamMode::worker_threads;
+  return is_worker ? cpu_stream : nullptr;
+}
 
 Communicator::Options bounded(Communicator::Options options, double deadline_s) {
   options.deadline_s = std::min(options.deadline_s, deadline_s);
@@ -18,6 +30,43 @@ Communicator::Options bounded(Communicator::Options options, double deadline_s) 
 }
 
 }  // namespace
+
+// A message that the host has shown to the receiver. It is complete, for the recorder, when the
+// receiver has taken it.
+class ThreadCommunicator::Posted final : public Sent {
+ public:
+  Posted(ThreadCommunicator& group, int to, Message message)
+      : group_(group),
+        visitor_(group.visitor(message.bytes)),
+        to_(to),
+        record_id_(group.call().record_id),
+        message_(std::make_shared<Message>(std::move(message))) {
+    group_.meeting_.post(visitor_, to_, message_);
+  }
+  ~Posted() override {
+    if (is_received_) return;
+    group_.meeting_.withdraw(*message_);
+    group_.recorder().failed(record_id_);
+  }
+
+  void wait(Stream& stream) override {
+    if (!is_received_) {
+      visitor_.deadline = deadline_after(visitor_.deadline_s);
+      group_.meeting_.await(visitor_, to_, *message_);
+      group_.recorder().completed(record_id_);
+      is_received_ = true;
+    }
+    stream.wait(message_->done);
+  }
+
+ private:
+  ThreadCommunicator& group_;
+  Visitor visitor_;
+  const int to_;
+  const int64_t record_id_;
+  const std::shared_ptr<Message> message_;
+  bool is_received_ = false;
+};
 
 ThreadCommunicator::ThreadCommunicator(Gathering& gathering, Meeting& meeting, int rank,
                                        Options options, double world_deadline_s)
@@ -97,24 +146,63 @@ void ThreadCommunicator::do_broadcast(Stream& stream, Tensor inout, int root) {
   });
 }
 
+bool ThreadCommunicator::do_begin(Stream& stream) {
+  const bool is_posted = std::string_view(call().op) == "send" && call().bytes > 0;
+  if (!is_posted || worker_of(stream) != nullptr) return false;
+  recorder().started(call().record_id);  // Posted says the rest
+  return true;
+}
+
+// Work of a worker stream keeps nothing of the communicator: the world outlives it.
 void ThreadCommunicator::do_send(Stream& stream, ConstTensor in, int to) {
-  Message message = {.data = in.data, .bytes = in.bytes(), .ready = stream.record()};
-  meeting_.send(visitor(in.bytes()), to, message);
-  stream.wait(message.done);
+  device::CpuStream* worker = worker_of(stream);
+  if (worker == nullptr) {
+    do_start_send(stream, in, to)->wait(stream);
+    return;
+  }
+  gathering_.check_is_open();
+  worker->enqueue([&meeting = meeting_, own = visitor(in.bytes()), in, to]() mutable {
+    own.deadline = deadline_after(own.deadline_s);
+    const auto message = std::make_shared<Message>(Message{.data = in.data, .bytes = in.bytes()});
+    meeting.post(own, to, message);
+    meeting.await(own, to, *message);
+    TRIREME_CHECK(message->done.state() == nullptr, "a GPU received from host memory");
+  });
+}
+
+std::unique_ptr<Sent> ThreadCommunicator::do_start_send(Stream& stream, ConstTensor in, int to) {
+  if (worker_of(stream) != nullptr) {
+    do_send(stream, in, to);
+    return sent_at(stream.record());
+  }
+  return std::make_unique<Posted>(
+      *this, to, Message{.data = in.data, .bytes = in.bytes(), .ready = stream.record()});
 }
 
 void ThreadCommunicator::do_recv(Stream& stream, Tensor out, int from) {
-  Message& message = meeting_.take(visitor(out.bytes()), from, out.bytes());
+  const Visitor visiting = visitor(out.bytes());
+  if (device::CpuStream* worker = worker_of(stream); worker != nullptr) {
+    gathering_.check_is_open();
+    worker->enqueue([&meeting = meeting_, own = visiting, out, from]() mutable {
+      own.deadline = deadline_after(own.deadline_s);
+      const auto message = meeting.take(own, from, out.bytes());
+      TRIREME_CHECK(message->ready.state() == nullptr, "a GPU sent to host memory");
+      std::memcpy(out.data, message->data, static_cast<size_t>(message->bytes));
+      meeting.finish(*message, {});
+    });
+    return;
+  }
+  const auto message = meeting_.take(visiting, from, out.bytes());
   std::exception_ptr failure;
   device::Event done;
   try {
-    stream.wait(message.ready);
-    stream.copy_bytes(out, bytes_at(message.data, message.bytes));
+    stream.wait(message->ready);
+    stream.copy_bytes(out, bytes_at(message->data, message->bytes));
     done = stream.record();
   } catch (...) {
     failure = std::current_exception();
   }
-  meeting_.finish(message, std::move(done));
+  meeting_.finish(*message, std::move(done));
   if (failure) std::rethrow_exception(failure);
 }
 

@@ -3,6 +3,10 @@
 // streams, each rank copying what it needs out of the others' memory, ordered by events. The host
 // never waits for a stream, so no stream can hold up the meeting of another; and every event that a
 // stream waits for was queued before the wait was, so streams cannot wait in a circle.
+//
+// Messages on a worker stream meet in the stream instead, when it comes to them: the host goes on.
+// There the order of calls must not let streams wait in a circle. On other streams the receiver's
+// host waits for the sender's, and the sender's in Sent::wait().
 #pragma once
 
 #include <functional>
@@ -25,11 +29,15 @@ class ThreadCommunicator final : public Communicator {
                    int64_t chunk_bytes, std::span<const int> from) override;
   void do_broadcast(Stream&, Tensor inout, int root) override;
   void do_send(Stream&, ConstTensor, int to) override;
+  std::unique_ptr<Sent> do_start_send(Stream&, ConstTensor, int to) override;
   void do_recv(Stream&, Tensor, int from) override;
+  bool do_begin(Stream&) override;
   void do_barrier() override;
   std::unique_ptr<Communicator> do_split(int color, int key, Options options) override;
   std::vector<std::string> do_tell(const std::string& text) override;
   void do_abort(const std::string& verdict) noexcept override;
+
+  class Posted;
 
   Visitor visitor(int64_t step_bytes) const;
   // Shows `source` to all, queues the copies and waits, on the stream, until all have copied.

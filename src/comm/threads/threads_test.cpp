@@ -48,6 +48,18 @@ TEST(Blame, names_a_circle) {
             "1 s");
 }
 
+// A rank whose streams wait for messages may come to a collective all the same.
+TEST(Blame, looks_at_the_host_of_a_rank_first_and_sees_no_circle_through_messages) {
+  Wait message = wait(0, "pp", "recv #3 from rank 1", {1});
+  message.is_collective = false;
+  const Wait collective = wait(1, "dp", "barrier #4", {0}), own = wait(0, "tp", "barrier #5", {2});
+  EXPECT_EQ(circle_through(std::vector{collective, message}, 0), "");
+  EXPECT_EQ(blame(std::vector{collective, message, own}, 0, 5, nothing),
+            "rank 2 did not come to barrier #5 of group 'tp'; rank 0 is waiting; rank 2 has "
+            "finished no communication yet; behind them rank 1 waited 5 s in barrier #4 of group "
+            "'dp'");
+}
+
 class ThreadsTest : public testing::TestWithParam<StreamMode> {};
 
 TEST_P(ThreadsTest, a_deadline_names_the_rank_that_did_not_come) {
@@ -109,6 +121,7 @@ TEST_P(ThreadsTest, messages_have_deadlines_too) {
       const Tensor x = rank.make(Values(4));
       if (r == 0 && is_sender) rank.group->send(*rank.stream, x, 2);
       if (r == 0 && !is_sender) rank.group->recv(*rank.stream, x, 2);
+      rank.stream->synchronize();
     });
     EXPECT_EQ(found, std::string("rank 2 did not come to ") +
                          (is_sender ? "recv #0 from" : "send #0 to") +
@@ -139,6 +152,7 @@ TEST_P(ThreadsTest, messages_of_different_sizes_are_named_at_once) {
     Rank rank(world, r, GetParam());
     if (r == 0) rank.group->send(*rank.stream, rank.make(Values(8)), 1);
     if (r == 1) rank.group->recv(*rank.stream, rank.make(Values(7)), 0);
+    rank.stream->synchronize();
   });
   EXPECT_EQ(found,
             "rank 1 receives 28 bytes from rank 0 as message #0 of group 'world', which sends 32");
@@ -161,6 +175,8 @@ TEST_P(ThreadsTest, abort_from_outside_wakes_all_groups_and_stays) {
       if (r == 1) half.group->barrier();
       if (r == 2) all.group->barrier();
       if (r == 3) all.group->send(*all.stream, x, 0);
+      half.stream->synchronize();
+      all.stream->synchronize();
     } catch (const CommAborted&) {
       const std::scoped_lock lock(mutex);
       ++woken;
