@@ -72,6 +72,12 @@ void Bucket::tie(const Bucket& owner) {
   }
 }
 
+void Bucket::take_copies(device::Tensor table) {
+  for (size_t i = 0; i < specs_.size(); ++i) {
+    if (specs_[i].tied_copy) params_[i] = table.reshape(grads_[i].shape);
+  }
+}
+
 bool Bucket::has_tied_copies() const {
   return std::any_of(specs_.begin(), specs_.end(),
                      [](const spec::Param& param) { return param.tied_copy; });

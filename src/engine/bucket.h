@@ -52,8 +52,10 @@ class Bucket {
   std::span<const device::Tensor> params() const { return params_; }
   std::span<const device::Tensor> grads() const { return grads_; }
 
-  // Makes the tied copies of this bucket read the parameter of the same name in `owner`.
+  // Makes the tied copies of this bucket read the parameter of the same name in `owner`, or
+  // `table`.
   void tie(const Bucket& owner);
+  void take_copies(device::Tensor table);
   bool has_tied_copies() const;
   // The index of the parameter called `name`, or -1.
   int find(const std::string& name) const;

@@ -17,44 +17,54 @@ using device::ConstTensor;
 using device::Tensor;
 
 std::vector<spec::BucketLayout> layouts_of(const spec::ModelSpec& model, const spec::Plan& plan,
-                                           spec::LayerRange range) {
+                                           int pp_rank) {
   std::vector<spec::BucketLayout> layouts;
-  for (int layer = range.first; layer < range.last; ++layer) {
+  for (const int layer : spec::layers_of_rank(model, plan, pp_rank)) {
     layouts.push_back(spec::bucket_layout(spec::params_of(model, layer), plan.mesh));
   }
   return layouts;
 }
 
+// The token table, or its gradients, as the embedding and as the head see it.
+Tensor table_of_embedding(std::span<const Tensor> all) {
+  return all[static_cast<size_t>(spec::EmbeddingParam::tokens)];
+}
+Tensor table_of_head(std::span<const Tensor> all) {
+  return all[static_cast<size_t>(spec::HeadParam::weight)];
+}
+
 }  // namespace
 
-Buckets::Buckets(const spec::ModelSpec& model, const spec::Plan& plan, spec::LayerRange range,
-                 DataGroups& groups, TensorGroup& tensor, const Memory& memory)
+Buckets::Buckets(const spec::ModelSpec& model, const spec::Plan& plan, DataGroups& groups,
+                 TensorGroup& tensor, Pipe& pipe, const Memory& memory)
     : groups_(groups),
       tensor_(tensor),
+      pipe_(pipe),
       residency_(plan.zero),
       hosted_(spec::hosted_workers(plan)),
       rounds_(spec::reduce_rounds(plan)),
       defers_updates_(groups.has_peers() && !plan.zero.optim),
       folds_(spec::folds(plan.logical_dp,
                          spec::workers_of(plan, spec::data_rank(plan.mesh, groups.coord())))),
-      buffers_(spec::data_buffers(plan, layouts_of(model, plan, range), spec::is_tied(model))) {
+      buffers_(spec::data_buffers(plan, layouts_of(model, plan, pipe.rank()),
+                                  spec::is_tied(model) && plan.stages() == 1)),
+      layers_(spec::layers_of_rank(model, plan, pipe.rank())) {
   if (groups_.has_peers()) groups_.set_received(memory.comm.take(buffers_.received));
   if (buffers_.rounded.shape.ndim() > 0) rounded_ = memory.comm.take(buffers_.rounded);
   for (const base::TensorSpec& spec : buffers_.work) work_.push_back(memory.comm.take(spec));
   for (const base::TensorSpec& spec : buffers_.gathered) {
     gathered_.push_back(memory.comm.take(spec));
   }
-  for (int layer = range.first; layer < range.last; ++layer) {
-    const int b = layer - range.first;
-    const auto gather_slot =
-        gathered_.empty() ? size_t{0} : static_cast<size_t>(buffers_.gather_slot(b));
-    buckets_.emplace_back(
-        spec::params_of(model, layer), plan, groups.coord(),
-        BucketMemory{memory.params, memory.grads,
-                     gathered_.empty() ? Tensor{} : gathered_[gather_slot],
-                     work_.empty() ? Tensor{} : work_[static_cast<size_t>(b) % work_.size()]});
+  for (size_t b = 0; b < layers_.size(); ++b) {
+    const auto gather_slot = gathered_.empty()
+                                 ? size_t{0}
+                                 : static_cast<size_t>(buffers_.gather_slot(static_cast<int>(b)));
+    buckets_.emplace_back(spec::params_of(model, layers_[b]), plan, groups.coord(),
+                          BucketMemory{memory.params, memory.grads,
+                                       gathered_.empty() ? Tensor{} : gathered_[gather_slot],
+                                       work_.empty() ? Tensor{} : work_[b % work_.size()]});
   }
-  buckets_.back().tie(buckets_.front());
+  tie(spec::pipe_buffers(model, plan, pipe.rank()), memory);
   written_.resize(buckets_.size());
   arrived_.resize(buckets_.size());
   released_.resize(gathered_.size());
@@ -62,6 +72,32 @@ Buckets::Buckets(const spec::ModelSpec& model, const spec::Plan& plan, spec::Lay
   due_.resize(buckets_.size());
   is_due_.assign(buckets_.size(), 0);
   reduced_.resize(work_.empty() ? buckets_.size() : work_.size());
+}
+
+// Embedding and head are the model's first and last layer, so the first and the last bucket of the
+// ranks that have them.
+void Buckets::tie(const spec::PipeBuffers& pipe, const Memory& memory) {
+  const int last = size() - 1;
+  if (const auto& table = pipe_.table()) {
+    if (table->owner == pipe_.rank()) {
+      table_owner_ = 0;
+      table_grads_ = memory.comm.take(pipe.table_grads)
+                         .reshape(table_of_embedding(buckets_.front().grads()).shape);
+    }
+    if (table->reader == pipe_.rank()) {
+      table_reader_ = last;
+      buckets_.back().take_copies(memory.params.take(pipe.shared_table));
+    }
+  } else if (buckets_.back().has_tied_copies()) {
+    tied_to_ = 0;
+    buckets_.back().tie(buckets_.front());
+  }
+}
+
+int Buckets::index_of_layer(int layer) const {
+  const auto found = std::find(layers_.begin(), layers_.end(), layer);
+  TRIREME_CHECK(found != layers_.end(), "layer {} is not on this rank", layer);
+  return static_cast<int>(found - layers_.begin());
 }
 
 void Buckets::gather(int bucket) {
@@ -78,6 +114,7 @@ void Buckets::release(int bucket) {
   const auto slot = static_cast<size_t>(buffers_.gather_slot(bucket));
   TRIREME_CHECK(holds_[slot] == bucket, "bucket {} is released, {} is there", bucket, holds_[slot]);
   holds_[slot] = -1;
+  if (bucket == table_owner_) before_change(bucket);
   released_[slot] = groups_.mark(groups_.compute());
 }
 
@@ -88,6 +125,10 @@ void Buckets::use(int bucket) {
     TRIREME_CHECK(holds_[slot] == bucket, "bucket {} is not here", bucket);
   }
   groups_.compute().wait(std::exchange(arrived_[static_cast<size_t>(bucket)], {}));
+  if (bucket == table_owner_ && std::exchange(is_table_due_, false)) {
+    table_sent_ = pipe_.send_table(spec::PipeKind::table, table_of_embedding(at(bucket).params()));
+  }
+  if (bucket == table_reader_) groups_.compute().wait(std::exchange(table_arrived_, {}));
 }
 
 void Buckets::zero(int bucket) {
@@ -96,8 +137,10 @@ void Buckets::zero(int bucket) {
   groups_.compute().wait(reduced_[work_slot(bucket)]);
   ops::fill(groups_.compute(), {.d = b.leaf()});
   if (!b.has_tied_copies()) return;
-  // Their sums were taken into the owner's, with its reduction.
-  groups_.compute().wait(reduced_[work_slot(tied_to())]);
+  // Their sums were taken into the owner's, with its reduction, or sent to it.
+  if (tied_to() >= 0) groups_.compute().wait(reduced_[work_slot(tied_to())]);
+  if (table_grads_sent_) table_grads_sent_->wait(groups_.compute());
+  table_grads_sent_.reset();
   for (size_t i = 0; i < b.specs().size(); ++i) {
     if (b.specs()[i].tied_copy) ops::fill(groups_.compute(), {.d = b.grads()[i]});
   }
@@ -107,7 +150,11 @@ void Buckets::reduce(int bucket, const spec::Leaf& leaf) {
   device::Stream& stream = groups_.stream();
   sum_along_tp(bucket);
   groups_.after_compute();
-  if (bucket == tied_to()) add_tied_copies(bucket);
+  if (bucket == table_reader_) {
+    table_grads_sent_ =
+        pipe_.send_table(spec::PipeKind::table_gradients, table_of_head(at(bucket).grads()));
+  }
+  if (bucket == tied_to() || bucket == table_owner_) add_tied_copies(bucket);
   const Bucket& b = at(bucket);
   Tensor part = b.leaf();
   if (rounded_) {
@@ -137,16 +184,10 @@ void Buckets::reduce(int bucket, const spec::Leaf& leaf) {
 
 // Tied weights keep two accumulators, which are added once, when both have all of a leaf.
 void Buckets::add_tied_copies(int bucket) {
-  for (const Bucket& copy : buckets_) {
-    for (size_t i = 0; i < copy.specs().size(); ++i) {
-      if (!copy.specs()[i].tied_copy) continue;
-      const int owner = at(bucket).find(copy.specs()[i].shard.name);
-      TRIREME_CHECK(owner >= 0, "the owner of '{}' is in another bucket",
-                    copy.specs()[i].shard.name);
-      ops::accumulate(groups_.stream(),
-                      {.x = copy.grads()[i], .d = at(bucket).grads()[static_cast<size_t>(owner)]});
-    }
-  }
+  if (bucket == table_owner_) pipe_.receive_table_grads(groups_.stream(), table_grads_);
+  const Tensor copy =
+      bucket == table_owner_ ? table_grads_ : table_of_head(buckets_.back().grads());
+  ops::accumulate(groups_.stream(), {.x = copy, .d = table_of_embedding(at(bucket).grads())});
 }
 
 // Small: norm weights and biases. So on the compute stream, where its group talks anyway.
@@ -192,11 +233,26 @@ void Buckets::complete_grads(int bucket) {
 void Buckets::run_update(int bucket) {
   if (std::exchange(is_due_[static_cast<size_t>(bucket)], uint8_t{0}) == 0) return;
   groups_.compute().wait(std::exchange(due_[static_cast<size_t>(bucket)], {}));
+  before_change(bucket);
   update_(bucket);
 }
 
 void Buckets::flush_updates() {
   for (int b = 0; b < size(); ++b) run_update(b);
+}
+
+void Buckets::before_change(int bucket) {
+  if (bucket != table_owner_ || !table_sent_) return;
+  table_sent_->wait(groups_.compute());
+  table_sent_.reset();
+}
+
+void Buckets::begin_step() {
+  if (!std::exchange(is_table_stale_, false)) return;
+  is_table_due_ = table_owner_ >= 0;
+  if (table_reader_ >= 0) {
+    table_arrived_ = pipe_.receive_table(table_of_head(at(table_reader_).params()));
+  }
 }
 
 void Buckets::publish(int bucket) {

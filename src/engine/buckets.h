@@ -1,12 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-// Buckets: all buckets of a stage, and their way over the data axes: gather, release, zero and
-// reduce as the scripts ask, one bucket at a time, on the data stream beside the compute stream.
-// Plain data parallel, ZeRO-1, -2, -3 and HSDP are this one code; the plan's residency decides
-// which tensors of a Bucket are the same memory.
+// Buckets: all buckets of a rank, one per layer, and their way over the data axes: gather, release,
+// zero and reduce as the scripts ask, one bucket at a time, on the data stream beside the compute
+// stream. Plain data parallel, ZeRO-1, -2, -3 and HSDP are this one code; the plan's residency
+// decides which tensors of a Bucket are the same memory.
+//
+// The token table that embedding and head share is read in the embedding's bucket where both are on
+// this rank. Where they are not (spec::SplitTable), the head's rank has a copy, which comes from
+// the embedding's before the first use after a change; the head's gradients go the other way.
 #pragma once
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <span>
 #include <utility>
 #include <vector>
@@ -14,6 +19,7 @@
 #include "device/memory.h"
 #include "engine/bucket.h"
 #include "engine/data_groups.h"
+#include "engine/pipe.h"
 #include "engine/tensor_group.h"
 #include "spec/data_parallel.h"
 #include "spec/model.h"
@@ -27,16 +33,18 @@ class Buckets {
     device::Arena& grads;
     device::Arena& comm;
   };
-  // Of layers [range.first, range.last) of the model, in order.
-  Buckets(const spec::ModelSpec&, const spec::Plan&, spec::LayerRange range, DataGroups&,
-          TensorGroup&, const Memory&);
+  // Of all layers of the rank's stages, in order.
+  Buckets(const spec::ModelSpec&, const spec::Plan&, DataGroups&, TensorGroup&, Pipe&,
+          const Memory&);
 
   int size() const { return static_cast<int>(buckets_.size()); }
   const Bucket& operator[](int bucket) const { return buckets_[static_cast<size_t>(bucket)]; }
   std::vector<Bucket>::const_iterator begin() const { return buckets_.begin(); }
   std::vector<Bucket>::const_iterator end() const { return buckets_.end(); }
-  // The bucket whose parameters the head reads beside its own, or -1.
-  int tied_to() const { return buffers_.is_tied ? 0 : -1; }
+  // The bucket whose parameters the head of this rank reads beside its own, or -1.
+  int tied_to() const { return tied_to_; }
+  // Of layer `layer` of the model. REQUIRES: it is on this rank.
+  int index_of_layer(int layer) const;
 
   // ---- steps of scripts
   void gather(int bucket);
@@ -50,8 +58,11 @@ class Buckets {
   // Compute that is queued from here on finds all reduced gradients.
   void await_reduced() { groups_.before_compute(); }
 
-  // own_params() was written on the compute stream: brings it to where it is read.
-  void publish(int bucket);
+  // ---- changes of own_params(), on the compute stream
+  void before_change(int bucket);                     // nobody reads the old ones any more
+  void publish(int bucket);                           // brings the new ones to where they are read
+  void weights_changed() { is_table_stale_ = true; }  // somewhere; called on all ranks
+  void begin_step();                                  // or an evaluation
 
   // ---- updates that wait for their gradients. Where every rank updates everything (plain data
   // parallel), a bucket is updated just before the next forward comes to it, and gradients of most
@@ -75,6 +86,7 @@ class Buckets {
  private:
   Bucket& at(int bucket) { return buckets_[static_cast<size_t>(bucket)]; }
   size_t work_slot(int bucket) const;
+  void tie(const spec::PipeBuffers&, const Memory&);
   void add_tied_copies(int bucket);
   void sum_along_tp(int bucket);
   // The share is measured (bench/overlap.sh).
@@ -85,6 +97,7 @@ class Buckets {
 
   DataGroups& groups_;
   TensorGroup& tensor_;
+  Pipe& pipe_;
   const spec::Residency residency_;
   const int hosted_, rounds_;
   const bool defers_updates_;
@@ -93,7 +106,17 @@ class Buckets {
   spec::DataBuffers buffers_;
   device::Tensor rounded_;
   std::vector<device::Tensor> work_, gathered_;
+  std::vector<int> layers_;  // of the model, by bucket
   std::vector<Bucket> buckets_;
+  int tied_to_ = -1;
+
+  // ---- a table that two ranks share; -1: not here
+  int table_owner_ = -1, table_reader_ = -1;
+  device::Tensor table_grads_;  // on the owner: the reader's
+  bool is_table_stale_ = true;  // the reader's
+  bool is_table_due_ = false;   // on the owner: to be sent when it is next used
+  std::unique_ptr<comm::Sent> table_sent_, table_grads_sent_;
+  device::Event table_arrived_;
 
   // ---- order between the streams
   std::vector<device::Event> written_;   // by bucket: own_params(), on compute

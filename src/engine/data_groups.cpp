@@ -15,8 +15,8 @@ using spec::TrafficTable;
 namespace {
 
 std::string text_of(const spec::Sizes& sizes) {
-  return fmt::format("dp = {}, zero = {}, tp = {}", sizes[Axis::dp], sizes[Axis::zero],
-                     sizes[Axis::tp]);
+  return fmt::format("pp = {}, dp = {}, zero = {}, tp = {}", sizes[Axis::pp], sizes[Axis::dp],
+                     sizes[Axis::zero], sizes[Axis::tp]);
 }
 
 }  // namespace
@@ -37,15 +37,18 @@ DataGroups::DataGroups(const spec::Plan& plan, comm::Mesh* mesh, device::Device&
                                         text_of(plan.mesh), text_of(mesh->sizes())));
   }
   coord_ = mesh->coord();
-  if (ranks * plan.mesh[Axis::tp] > 1) {
-    constexpr std::array<Axis, 3> all = {Axis::dp, Axis::zero, Axis::tp};
-    closing_ = &mesh->along(all, comm::Channel::data);
+  comm::Communicator& world = mesh->world();
+  comm::Communicator::Options options = world.options();
+  if (spec::closing_ranks(plan.mesh) > 1) {
+    // All ranks; those that share micro-batches side by side.
+    const int sharing = plan.mesh[Axis::pp] * plan.mesh[Axis::tp];
+    const int place = coord_[Axis::pp] * plan.mesh[Axis::tp] + coord_[Axis::tp];
+    options.name = "closing";
+    closing_ = world.split(0, spec::data_rank(plan.mesh, coord_) * sharing + place, options);
   }
   if (ranks == 1) return;
   own_stream_ = device.make_stream("dp");
   constexpr std::array<Axis, 2> axes = {Axis::dp, Axis::zero};
-  comm::Communicator& world = mesh->world();
-  comm::Communicator::Options options = world.options();
   options.name = "data";
   const std::vector<int> members = comm::members(plan.mesh, world.rank(), axes);
   data_ = world.split(members.front(), spec::reduced_place(plan.mesh, coord_), options);
@@ -89,7 +92,7 @@ void DataGroups::gather_params(device::Tensor out, device::ConstTensor own) {
 }
 
 void DataGroups::gather_step_sums(device::Tensor out, device::ConstTensor own) {
-  counted(&TrafficTable::step_sums, closing_,
+  counted(&TrafficTable::step_sums, closing_.get(),
           [&](comm::Communicator& group) { group.all_gather(stream(), out, own); });
 }
 

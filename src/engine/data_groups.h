@@ -28,7 +28,7 @@ class DataGroups {
   DataGroups(const spec::Plan&, comm::Mesh*, device::Device&, device::Stream& compute);
 
   bool has_peers() const { return data_ != nullptr; }
-  // Does a step end with ranks beside this one, along the data axes or tp?
+  // Does a step end with ranks beside this one, along the data axes, tp or pp?
   bool closes_with_peers() const { return closing_ != nullptr; }
   const spec::Coord& coord() const { return coord_; }
   device::Stream& stream() { return own_stream_ ? *own_stream_ : compute_; }
@@ -65,11 +65,11 @@ class DataGroups {
   device::Stream& compute_;
   spec::Coord coord_;
   std::unique_ptr<device::Stream> own_stream_;
-  std::unique_ptr<comm::Communicator> data_;  // null: one rank
-  comm::Communicator* dp_ = nullptr;          // null where the axis has one rank
+  std::unique_ptr<comm::Communicator> closing_;  // null: one rank in all
+  std::unique_ptr<comm::Communicator> data_;     // null: one rank
+  comm::Communicator* dp_ = nullptr;             // null where the axis has one rank
   comm::Communicator* zero_ = nullptr;
-  comm::Communicator* closing_ = nullptr;  // with tp the fastest
-  bool updates_all_ = false;               // every rank updates all parameters
+  bool updates_all_ = false;  // every rank updates all parameters
   comm::SumOrder order_;
   device::Tensor received_;
   spec::TrafficTable traffic_;

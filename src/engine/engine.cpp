@@ -9,7 +9,10 @@
 #include "base/log.h"
 #include "kernels/ops.h"
 #include "kernels/step_state.h"
+#include "schedule/lives.h"
+#include "spec/pipeline_parallel.h"
 #include "spec/predict.h"
+#include "spec/rope.h"
 #include "spec/tensor_parallel.h"
 
 namespace trireme::engine {
@@ -54,7 +57,10 @@ Engine::Engine(device::Device& device, const spec::ModelSpec& model, const spec:
       compute_(device.make_stream("compute")),
       groups_(std::make_unique<DataGroups>(plan_, mesh, device, *compute_)),
       tensor_(std::make_unique<TensorGroup>(plan_, mesh, *compute_)),
-      arenas_(std::make_unique<Arenas>(device, plan_.predicted.memory.front())) {
+      pipe_(std::make_unique<Pipe>(model, plan_, mesh, device, *compute_)),
+      arenas_(std::make_unique<Arenas>(device, predicted_memory())),
+      model_(model),
+      vocab_(std::get<spec::HeadSpec>(model.layers.back()).vocab) {
   if (const base::TensorSpec workspace = spec::stream_workspace_spec(backend);
       workspace.shape.ndim() > 0) {
     compute_->set_workspace(arenas_->scratch.take(workspace));
@@ -62,47 +68,87 @@ Engine::Engine(device::Device& device, const spec::ModelSpec& model, const spec:
   if (const base::TensorSpec buffer = spec::tensor_buffer(model, plan_); buffer.shape.ndim() > 0) {
     tensor_->set_buffer(arenas_->comm.take(buffer));
   }
-  stage_ = std::make_unique<Stage>(
-      model, plan_, 0, backend, device, *groups_, *tensor_,
-      StageMemory{arenas_->params, arenas_->grads, arenas_->scratch, arenas_->comm});
+  make_stages(backend);
   inputs_ = std::make_unique<InputStaging>(device, arenas_->staging, spec::local_shape_of(plan_),
-                                           plan_.schedule.microbatches,
-                                           std::get<spec::HeadSpec>(model.layers.back()).vocab);
-  executor_ = std::make_unique<Executor>(plan_, 0, std::vector<Stage*>{stage_.get()});
-  vocab_ = std::get<spec::HeadSpec>(model.layers.back()).vocab;
+                                           plan_.schedule.microbatches, vocab_);
   if (!plan_.inference) {
     std::vector<optim::ShardView> shards;
-    for (const Bucket& bucket : stage_->buckets()) {
+    for (const Bucket& bucket : *buckets_) {
       const int64_t decayed = std::clamp<int64_t>(bucket.layout().decayed - bucket.updated().begin,
                                                   0, bucket.own_params().elements());
       shards.push_back({bucket.own_params(), bucket.own_grads(), decayed});
     }
     optimizer_ = std::make_unique<optim::AdamW>(*compute_, arenas_->optim, shards, options.adamw);
-    stage_->buckets().set_update([this](int b) { optimizer_->step(*compute_, state_, b); });
+    buckets_->set_update([this](int b) { optimizer_->step(*compute_, state_, b); });
   }
   token_losses_ = arenas_->staging.take(spec::token_losses_spec(spec::local_shape_of(plan_)));
   sink_.sums = arenas_->optim.take({{spec::step_sums_bytes}, base::DType::u8});
   state_ = arenas_->optim.take({{spec::step_state_bytes}, base::DType::u8});
   if (groups_->closes_with_peers()) {
     all_sums_ = arenas_->comm.take(
-        {{spec::data_ranks(plan_.mesh) * tensor_->ranks(), spec::step_sums_bytes},
-         base::DType::u8});
+        {{spec::closing_ranks(plan_.mesh), spec::step_sums_bytes}, base::DType::u8});
   }
   ops::fill(*compute_, {.d = sink_.sums});
   ops::fill(*compute_, {.d = state_});
   init_weights(options.seed);
 }
 
+void Engine::make_stages(const spec::Backend& backend) {
+  const int rank = pipe_->rank();
+  pipe_->set_memory(arenas_->comm, spec::pipe_buffers(model_, plan_, rank));
+  buckets_ =
+      std::make_unique<Buckets>(model_, plan_, *groups_, *tensor_, *pipe_,
+                                Buckets::Memory{arenas_->params, arenas_->grads, arenas_->comm});
+  std::vector<spec::StashStage> stash = spec::stash_stages(model_, plan_, rank, backend);
+  spec::StashLayout layout = spec::stash_layout_of_rank(plan_, rank, stash);
+  stash_ = std::make_unique<StashPools>(device_, std::move(stash), std::move(layout));
+  const StageShared shared{.compute = *compute_,
+                           .data = groups_->stream(),
+                           .tensor = *tensor_,
+                           .buckets = *buckets_,
+                           .stash = *stash_,
+                           .scratch = arenas_->scratch,
+                           .rope_table = make_rope_table()};
+  std::vector<std::unique_ptr<Stage>> stages;
+  for (const int stage : schedule::stages_of(plan_.schedule, rank)) {
+    stages.push_back(std::make_unique<Stage>(model_, plan_, stage, static_cast<int>(stages.size()),
+                                             backend, shared));
+  }
+  executor_ =
+      std::make_unique<Executor>(plan_, std::move(stages), *pipe_, *buckets_, stash_->layout());
+}
+
+device::Tensor Engine::make_rope_table() {
+  const base::TensorSpec spec = spec::rope_table_of_rank(model_, plan_, pipe_->rank());
+  if (spec.shape.ndim() == 0) return {};
+  for (const spec::LayerSpec& layer : model_.layers) {
+    const auto* block = std::get_if<spec::BlockSpec>(&layer);
+    if (block == nullptr || !block->rope) continue;
+    host_rope_table_ = spec::rope_table(*block->rope, block->head_dim, plan_.seq_len);
+    break;
+  }
+  const device::Tensor table = arenas_->params.take(spec);
+  compute_->upload(table, std::as_bytes(std::span(host_rope_table_)));
+  return table;
+}
+
+const spec::MemoryTable& Engine::predicted_memory() const {
+  return plan_.predicted.memory[static_cast<size_t>(pipe_->rank())];
+}
+
 Engine::~Engine() {
   // Nothing that uses the engine's memory may be under way. A stream that has failed says so where
   // it is waited for; here it is only emptied.
-  for (device::Stream* stream : {&groups_->stream(), compute_.get()}) {
+  const auto empty = [](auto* what) {
     try {
-      stream->synchronize();
+      what->synchronize();
     } catch (const std::exception& error) {
       base::log_warning("ending an engine after a failure: {}", error.what());
     }
-  }
+  };
+  pipe_->close();
+  empty(&groups_->stream());
+  empty(compute_.get());
 }
 
 void Engine::step(MicrobatchSource& source, double learning_rate) {
@@ -110,9 +156,10 @@ void Engine::step(MicrobatchSource& source, double learning_rate) {
   take_batches(source);
   // The first step is run as it is: libraries choose their algorithms then. A step that somebody
   // watches is not replayed, because a replay passes no fronts.
-  const bool is_replayed = options_.capture && !groups_->closes_with_peers() && steps_ > 0 &&
-                           compute_->observer() == nullptr &&
-                           plan_.schedule.microbatches * stage_->layers() <= most_captured_layers;
+  const bool is_replayed =
+      options_.capture && !groups_->closes_with_peers() && steps_ > 0 &&
+      compute_->observer() == nullptr &&
+      plan_.schedule.microbatches * executor_->layers() <= most_captured_layers;
   if (is_replayed) {
     set_learning_rate(learning_rate);
     if (!graph_) {
@@ -138,7 +185,7 @@ void Engine::accumulate(MicrobatchSource& source) {
 }
 
 void Engine::apply(double learning_rate) {
-  stage_->buckets().flush_updates();  // they are of the learning rate before
+  buckets_->flush_updates();  // they are of the learning rate before
   set_learning_rate(learning_rate);
   close_step();
 }
@@ -164,7 +211,7 @@ void Engine::run_microbatches() { executor_->run(*compute_, *inputs_, sink_); }
 void Engine::close_step() {
   const device::Range range(*compute_, "optimizer");
   // Every element of the gradient is counted by the one rank that has added it up.
-  for (const Bucket& bucket : stage_->buckets()) {
+  for (const Bucket& bucket : *buckets_) {
     const spec::Range& held = bucket.reduced();
     for (const spec::Range& part :
          spec::counted_along_tp(bucket.layout(), held, groups_->coord())) {
@@ -180,21 +227,25 @@ void Engine::close_step() {
                                 .clip_norm = options_.clip.norm,
                                 .guard_multiple = options_.clip.guard_multiple,
                                 .guard_warmup = options_.clip.guard_warmup});
-  for (int b = 0; b < stage_->buckets().size(); ++b) {
-    if (stage_->buckets().defers_updates()) {
-      stage_->buckets().defer_update(b);
+  for (int b = 0; b < buckets_->size(); ++b) {
+    if (buckets_->defers_updates()) {
+      buckets_->defer_update(b);
     } else {
+      buckets_->before_change(b);
       optimizer_->step(*compute_, state_, b);
-      stage_->buckets().publish(b);
+      buckets_->publish(b);
     }
   }
+  buckets_->weights_changed();
 }
 
 void Engine::merge_sums() {
   groups_->after_compute();
   groups_->gather_step_sums(all_sums_, sink_.sums);
   groups_->before_compute();
-  ops::merge_sums(*compute_, {.parts = all_sums_, .sums = sink_.sums, .copies = tensor_->ranks()});
+  ops::merge_sums(*compute_, {.parts = all_sums_,
+                              .sums = sink_.sums,
+                              .copies = tensor_->ranks() * plan_.mesh[spec::Axis::pp]});
 }
 
 StepReport Engine::report() {
@@ -218,6 +269,9 @@ EvalReport Engine::evaluate(MicrobatchSource& source, std::span<float> token_los
   if (!token_losses.empty()) sink_.token_losses = token_losses_;
   run_forward(source);
   sink_.token_losses = {};
+  const int head_rank = plan_.schedule.lanes.front().back();
+  pipe_->share(sink_.sums, head_rank);
+  if (!token_losses.empty()) pipe_->share(token_losses_, head_rank);
   kernels::StepSums sums{};
   compute_->download(std::as_writable_bytes(std::span(&sums, 1)), sink_.sums);
   if (!token_losses.empty()) {
@@ -251,7 +305,7 @@ std::vector<float> Engine::logits(MicrobatchSource& source, int64_t token) {
 void Engine::run_forward(MicrobatchSource& source) {
   inputs_->load(source, 1);
   inputs_->take(*compute_, 1);
-  stage_->evaluate(0, inputs_->batch(0), sink_);
+  executor_->evaluate(*compute_, *inputs_, sink_);
 }
 
 spec::MemoryTable Engine::measured() const {
@@ -262,11 +316,14 @@ spec::MemoryTable Engine::measured() const {
   m.scratch = arenas_->scratch.high_water();
   m.comm = arenas_->comm.high_water();
   m.staging = arenas_->staging.high_water();
-  m.stash_f_to_b = stage_->stash().peak(spec::Pool::f_to_b);
-  m.stash_f_to_w = stage_->stash().peak(spec::Pool::f_to_w);
-  m.stash_b_to_w = stage_->stash().peak(spec::Pool::b_to_w);
-  m.stash_recompute = stage_->stash().peak(spec::Pool::recompute);
-  m.stash_stream = stage_->stash().peak(spec::Pool::stream);
+  m.stash_inputs = stash_->peak(spec::Pool::inputs);
+  m.stash_f_to_b = stash_->peak(spec::Pool::f_to_b);
+  m.stash_f_to_w = stash_->peak(spec::Pool::f_to_w);
+  m.stash_b_to_w = stash_->peak(spec::Pool::b_to_w);
+  m.stash_gradients = stash_->peak(spec::Pool::gradients);
+  m.stash_recompute = stash_->peak(spec::Pool::recompute);
+  m.stash_stream = stash_->peak(spec::Pool::stream);
+  m.stash_gaps = stash_->layout().gap_bytes();
   return m;
 }
 

@@ -4,7 +4,8 @@
 //
 // With a mesh it is one of several ranks. Then construction, steps, evaluate() and reading and
 // writing by name are collective: all ranks call them together, in the same order. Every rank reads
-// whole parameters; evaluate() is of the rank's own micro-batch.
+// whole parameters; evaluate() is of the rank's own micro-batch, the same on all ranks along tp and
+// pp.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +20,9 @@
 #include "engine/data_groups.h"
 #include "engine/executor.h"
 #include "engine/input.h"
+#include "engine/pipe.h"
 #include "engine/stage.h"
+#include "engine/stash_pools.h"
 #include "engine/tensor_group.h"
 #include "kernels/args.h"
 #include "optim/adamw.h"
@@ -103,20 +106,27 @@ class Engine {
   // Bytes really taken so far: high-water marks of arenas and stash pools.
   spec::MemoryTable measured() const;
   const spec::Plan& plan() const { return plan_; }
+  // Of this rank; the plan has that of all.
+  const spec::MemoryTable& predicted_memory() const;
   device::Stream& compute() { return *compute_; }
   // Are steps replayed from a recording now?
   bool is_captured() const { return graph_ != nullptr; }
   // Bytes that this rank has sent to others so far. A step's are spec::predict_traffic().
-  spec::TrafficTable traffic() const { return groups_->traffic() + tensor_->traffic(); }
+  spec::TrafficTable traffic() const {
+    return groups_->traffic() + tensor_->traffic() + pipe_->traffic();
+  }
 
  private:
   struct Arenas;
   struct Located {
-    int bucket = 0;
-    const spec::Param* param = nullptr;
+    int pp_rank = 0;  // that has it
+    int bucket = -1;  // there; elsewhere -1
+    spec::Param param;
     int64_t offset = 0, elements = 0;  // in the bucket's flat vectors
   };
 
+  void make_stages(const spec::Backend&);
+  device::Tensor make_rope_table();
   void init_weights(uint64_t seed);
   void publish_weights(int bucket);
   void take_batches(MicrobatchSource&);
@@ -128,6 +138,7 @@ class Engine {
   // The fp32 weights that this rank updates, or the parameters in inference.
   device::Tensor own_weights(int bucket) const;
   Located locate(const std::string& name) const;
+  // `own` is of this rank's bucket, where it has the parameter.
   std::vector<float> read(const Located&, const device::Tensor& own);
   // The whole parameter from what this rank and its peers along tp have of it. Collective.
   std::vector<float> assemble(const spec::Param&, std::span<const float> own);
@@ -138,8 +149,11 @@ class Engine {
   std::unique_ptr<device::Stream> compute_;
   std::unique_ptr<DataGroups> groups_;
   std::unique_ptr<TensorGroup> tensor_;
+  std::unique_ptr<Pipe> pipe_;
   std::unique_ptr<Arenas> arenas_;
-  std::unique_ptr<Stage> stage_;
+  std::unique_ptr<StashPools> stash_;
+  std::unique_ptr<Buckets> buckets_;
+  std::vector<float> host_rope_table_;
   std::unique_ptr<InputStaging> inputs_;
   std::unique_ptr<Executor> executor_;
   std::unique_ptr<optim::AdamW> optimizer_;  // none in inference
@@ -148,6 +162,7 @@ class Engine {
   device::Tensor state_;         // one kernels::StepState
   device::Tensor token_losses_;  // [T] f32
   std::unique_ptr<device::Arena> logits_arena_;
+  spec::ModelSpec model_;
   int64_t vocab_ = 0;
   int64_t steps_ = 0;
   std::unique_ptr<device::Graph> graph_;  // one whole step

@@ -64,8 +64,8 @@ spec::Range common(const spec::Range& held, int64_t offset, int64_t elements) {
 }  // namespace
 
 void Engine::init_weights(uint64_t seed) {
-  for (int b = 0; b < stage_->buckets().size(); ++b) {
-    const Bucket& bucket = stage_->buckets()[b];
+  for (int b = 0; b < buckets_->size(); ++b) {
+    const Bucket& bucket = (*buckets_)[b];
     const device::Tensor own = own_weights(b);
     ops::fill(*compute_, {.d = own});  // padding too: it must stay zero
     for (const spec::BucketEntry& entry : bucket.layout().entries) {
@@ -79,17 +79,18 @@ void Engine::init_weights(uint64_t seed) {
     }
     publish_weights(b);
   }
+  buckets_->weights_changed();
 }
 
 void Engine::publish_weights(int bucket) {
   if (optimizer_) optimizer_->publish(*compute_, bucket);
-  stage_->buckets().publish(bucket);
+  buckets_->publish(bucket);
 }
 
 std::vector<Engine::ParamInfo> Engine::parameters() const {
   std::vector<ParamInfo> all;
-  for (const Bucket& bucket : stage_->buckets()) {
-    for (const spec::Param& param : bucket.specs()) {
+  for (int layer = 0; layer < static_cast<int>(model_.layers.size()); ++layer) {
+    for (const spec::Param& param : spec::params_of(model_, layer)) {
       if (param.tied_copy || param.shard.shape.empty()) continue;
       all.push_back({param.shard.name, param.shard.shape});
     }
@@ -98,20 +99,23 @@ std::vector<Engine::ParamInfo> Engine::parameters() const {
 }
 
 std::vector<float> Engine::read_weights(const std::string& name) {
-  stage_->buckets().flush_updates();
+  buckets_->flush_updates();
   const Located at = locate(name);
-  return read(at, own_weights(at.bucket));
+  return read(at, at.bucket >= 0 ? own_weights(at.bucket) : device::Tensor{});
 }
 
 void Engine::write_weights(const std::string& name, std::span<const float> values) {
-  stage_->buckets().flush_updates();
+  buckets_->flush_updates();
   const Located at = locate(name);
-  const spec::ShardSpec& shard = at.param->shard;
+  const spec::ShardSpec& shard = at.param.shard;
   if (static_cast<int64_t>(values.size()) != elements_of(shard)) {
     throw base::ConfigError(fmt::format("'{}' has {} elements, {} were given", name,
                                         elements_of(shard), values.size()));
   }
-  const spec::Range& held = stage_->buckets()[at.bucket].updated();
+  buckets_->weights_changed();
+  if (at.bucket < 0) return;
+  buckets_->before_change(at.bucket);
+  const spec::Range& held = (*buckets_)[at.bucket].updated();
   const spec::Range here = common(held, at.offset, at.elements);
   if (here.begin < here.end) {
     const int64_t count = here.end - here.begin;
@@ -132,38 +136,37 @@ void Engine::write_weights(const std::string& name, std::span<const float> value
 
 std::vector<float> Engine::read_grads(const std::string& name) {
   TRIREME_CHECK(!plan_.inference, "gradients under an inference plan");
-  stage_->buckets().flush_updates();
+  buckets_->flush_updates();
   const Located at = locate(name);
-  stage_->buckets().complete_grads(at.bucket);
-  return read(at, stage_->buckets()[at.bucket].own_grads());
+  if (at.bucket < 0) return read(at, {});
+  buckets_->complete_grads(at.bucket);
+  return read(at, (*buckets_)[at.bucket].own_grads());
 }
 
 std::string Engine::weights_sha256() {
-  stage_->buckets().flush_updates();
   base::Sha256 sha;
-  for (int b = 0; b < stage_->buckets().size(); ++b) {
-    const std::vector<float> whole = stage_->buckets().read_whole(b, own_weights(b));
-    for (const spec::Param& param : stage_->buckets()[b].specs()) {
-      if (param.tied_copy || param.shard.shape.empty()) continue;
-      const Located at = locate(param.shard.name);
-      const std::vector<float> values =
-          assemble(param, std::span(whole).subspan(static_cast<size_t>(at.offset),
-                                                   static_cast<size_t>(at.elements)));
-      sha.update(std::as_bytes(std::span(values)));
-    }
+  for (const ParamInfo& param : parameters()) {
+    const std::vector<float> values = read_weights(param.name);
+    sha.update(std::as_bytes(std::span(values)));
   }
   return sha.hex();
 }
 
 std::vector<float> Engine::read(const Located& at, const device::Tensor& own) {
-  const bool is_whole = own.elements() == stage_->buckets()[at.bucket].layout().elements;
-  if (is_whole) {
-    groups_->before_compute();
-    return assemble(*at.param, download_floats(*compute_, own.slice_rows(at.offset, at.elements)));
+  std::vector<float> values;
+  if (at.bucket >= 0) {
+    const bool is_whole = own.elements() == (*buckets_)[at.bucket].layout().elements;
+    if (is_whole) {
+      groups_->before_compute();
+      values =
+          assemble(at.param, download_floats(*compute_, own.slice_rows(at.offset, at.elements)));
+    } else {
+      const std::vector<float> whole = buckets_->read_whole(at.bucket, own);
+      values = assemble(at.param, std::span(whole).subspan(static_cast<size_t>(at.offset),
+                                                           static_cast<size_t>(at.elements)));
+    }
   }
-  const std::vector<float> whole = stage_->buckets().read_whole(at.bucket, own);
-  return assemble(*at.param, std::span(whole).subspan(static_cast<size_t>(at.offset),
-                                                      static_cast<size_t>(at.elements)));
+  return pipe_->share(values, elements_of(at.param.shard), at.pp_rank);
 }
 
 std::vector<float> Engine::assemble(const spec::Param& param, std::span<const float> own) {
@@ -186,20 +189,28 @@ std::vector<float> Engine::assemble(const spec::Param& param, std::span<const fl
 }
 
 Engine::Located Engine::locate(const std::string& name) const {
-  for (int b = 0; b < stage_->buckets().size(); ++b) {
-    const Bucket& bucket = stage_->buckets()[b];
-    const int param = bucket.find(name);
-    if (param < 0) continue;
-    for (const spec::BucketEntry& entry : bucket.layout().entries) {
-      if (entry.param != param) continue;
-      return {b, &bucket.specs()[static_cast<size_t>(param)], entry.offset, entry.elements};
+  for (int layer = 0; layer < static_cast<int>(model_.layers.size()); ++layer) {
+    const std::vector<spec::Param> params = spec::params_of(model_, layer);
+    const auto found = std::find_if(params.begin(), params.end(), [&](const spec::Param& param) {
+      return param.shard.name == name && !param.tied_copy;
+    });
+    if (found == params.end()) continue;
+    Located at{.pp_rank = spec::rank_of_layer(plan_, layer), .bucket = -1, .param = *found};
+    if (at.pp_rank != pipe_->rank()) return at;
+    at.bucket = buckets_->index_of_layer(layer);
+    const auto index = static_cast<int>(found - params.begin());
+    for (const spec::BucketEntry& entry : (*buckets_)[at.bucket].layout().entries) {
+      if (entry.param != index) continue;
+      at.offset = entry.offset;
+      at.elements = entry.elements;
+      return at;
     }
   }
   throw base::ConfigError(fmt::format("the model has no parameter '{}'", name));
 }
 
 device::Tensor Engine::own_weights(int bucket) const {
-  return optimizer_ ? optimizer_->weights(bucket) : stage_->buckets()[bucket].own_params();
+  return optimizer_ ? optimizer_->weights(bucket) : (*buckets_)[bucket].own_params();
 }
 
 }  // namespace trireme::engine

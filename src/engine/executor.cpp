@@ -4,99 +4,244 @@
 #include <algorithm>
 
 #include "base/check.h"
-#include "base/error.h"
+#include "schedule/lives.h"
 #include "spec/data_parallel.h"
 
 namespace trireme::engine {
+namespace {
 
 using schedule::Action;
 using schedule::Op;
+using spec::PipeKind;
 
-Executor::Executor(const spec::Plan& plan, int rank, std::vector<Stage*> stages)
-    : program_(plan.schedule.program[static_cast<size_t>(rank)]), stages_(std::move(stages)) {
-  const schedule::Schedule& schedule = plan.schedule;
-  for (int stage = 0; stage < schedule.stages(); ++stage) {
-    for (const schedule::Lane& lane : schedule.lanes) {
-      if (lane[static_cast<size_t>(stage)] == rank) stage_numbers_.push_back(stage);
-    }
+bool is_weight(Op op) { return op == Op::W || op == Op::BW; }
+bool is_input(Op op) { return op == Op::B || op == Op::BW; }
+
+Walk walk_of(Op op) {
+  switch (op) {
+    case Op::F:
+      return Walk::forward;
+    case Op::B:
+      return Walk::backward_input;
+    case Op::W:
+      return Walk::backward_weight;
+    case Op::BW:
+      return Walk::backward;
+    default:
+      TRIREME_CHECK(false, "action {} is not computed", static_cast<int>(op));
   }
+}
+
+}  // namespace
+
+Executor::Executor(const spec::Plan& plan, std::vector<std::unique_ptr<Stage>> stages, Pipe& pipe,
+                   Buckets& buckets, const spec::StashLayout& layout)
+    : program_(plan.schedule.program[static_cast<size_t>(pipe.rank())]),
+      lane_(plan.schedule.lanes.front()),
+      stage_numbers_(schedule::stages_of(plan.schedule, pipe.rank())),
+      stages_(std::move(stages)),
+      pipe_(pipe),
+      buckets_(buckets),
+      layout_(layout),
+      ended_(program_.size()) {
   TRIREME_CHECK(stage_numbers_.size() == stages_.size(), "{} stages for {} of the schedule",
                 stages_.size(), stage_numbers_.size());
-  for (const Action& action : program_) {
-    if (action.peer >= 0) {
-      throw base::ConfigError(fmt::format(
-          "the schedule sends to or receives from rank {}, but this build runs one pipeline rank",
-          action.peer));
-    }
-    if (action.op == Op::R) {
-      throw base::ConfigError(
-          "the schedule recomputes a whole stage early (R); this build recomputes layer by layer");
-    }
-  }
   find_places(plan);
+  find_frees();
 }
 
 // A leaf begins with its first F (gradients of the head) and its first B or BW (of all others), and
-// is complete with its last W or BW.
+// is complete with its last W or BW. Parameters that stay are gathered by the stage's first action
+// and released by the last that reads them.
 void Executor::find_places(const spec::Plan& plan) {
-  const auto is_weight = [](Op op) { return op == Op::W || op == Op::BW; };
   const auto kind_of = [](Op op) { return op == Op::BW ? Op::B : op; };
+  std::map<std::tuple<int, Op, int, int>, size_t> first;  // by stage, kind and leaf
+  std::map<std::tuple<int, int, int>, size_t> last;       // weight gradients, by stage and leaf
+  std::map<int, size_t> last_reader;                      // by stage
   places_.resize(program_.size());
   for (size_t i = 0; i < program_.size(); ++i) {
     const Action& action = program_[i];
-    if (action.microbatch < 0) continue;
+    if (action.microbatch < 0 || action.peer >= 0) continue;
     Place& place = places_[i];
     place.leaf = spec::leaf_of(plan, action.microbatch);
-    const auto is_same = [&](const Action& other) {
-      return other.stage == action.stage && other.microbatch >= 0 &&
-             spec::leaf_of(plan, other.microbatch) == place.leaf;
-    };
-    const auto here = program_.begin() + static_cast<std::ptrdiff_t>(i);
-    place.begins = std::none_of(program_.begin(), here, [&](const Action& other) {
-      return is_same(other) && kind_of(other.op) == kind_of(action.op);
-    });
-    place.completes =
-        is_weight(action.op) && std::none_of(here + 1, program_.end(), [&](const Action& other) {
-          return is_same(other) && is_weight(other.op);
-        });
+    const int stage = action.stage;
+    const auto key = std::tuple(stage, kind_of(action.op), place.leaf.hosted, place.leaf.round);
+    place.begins = first.try_emplace(key, i).second;
+    if (is_weight(action.op)) last[{stage, place.leaf.hosted, place.leaf.round}] = i;
+    if (!plan.keep_params) continue;
+    place.gathers = !last_reader.contains(stage);
+    place.releases = false;
+    if (action.op != Op::W) last_reader[stage] = i;
+  }
+  for (const auto& [key, i] : last) places_[i].completes = true;
+  for (const auto& [stage, i] : last_reader) places_[i].releases = true;
+}
+
+void Executor::find_frees() {
+  for (const Action& action : program_) {
+    if (action.op != Op::RecvX && action.op != Op::RecvDy) continue;
+    const spec::StashLayout::Frames& of = frames(action);
+    const int behind = action.op == Op::RecvX ? of.input_free_behind : of.gradient_free_behind;
+    if (behind >= 0) places_[static_cast<size_t>(behind)].frees = true;
   }
 }
 
 void Executor::run(device::Stream& compute, const InputStaging& inputs, nn::StepSink& sink) {
+  step_began_ = compute.record();
+  buckets_.begin_step();
   for (size_t i = 0; i < program_.size(); ++i) {
     const Action& action = program_[i];
     const device::Range range(compute, schedule::to_text(action));
-    if (action.op == Op::ReduceGrads) {
-      stage(action).buckets().await_reduced();
-      continue;
-    }
-    // Both accumulators of a tied weight are on this stage, which adds them up when it reduces.
-    if (action.op == Op::SyncTied) continue;
-    const Task task{action.microbatch, inputs.batch(action.microbatch), places_[i].leaf,
-                    places_[i].begins, places_[i].completes};
     switch (action.op) {
       case Op::F:
-        stage(action).forward(task, sink);
-        break;
-      case Op::BW:
-        stage(action).backward(task, sink);
-        break;
       case Op::B:
-        stage(action).backward_input(task, sink);
-        break;
       case Op::W:
-        stage(action).backward_weight(task, sink);
+      case Op::BW:
+        if (action.with_next) {
+          compute_pair(i++, compute, inputs, sink);
+        } else {
+          compute_at(i, compute, inputs, sink);
+        }
+        if (places_[i].frees) ended_[i] = compute.record();
         break;
-      default:
-        TRIREME_CHECK(false, "action {} was refused at construction", static_cast<int>(action.op));
+      case Op::SendY:
+        pipe_.send(PipeKind::activations, action.peer);
+        break;
+      case Op::SendDx:
+        pipe_.send(PipeKind::gradients, action.peer);
+        break;
+      case Op::RecvX:
+      case Op::RecvDy:
+        receive(action);
+        break;
+      case Op::ReduceGrads:  // scripts reduce each bucket as soon as it is complete
+      case Op::SyncTied:     // with the reduction of the embedding
+        break;
+      case Op::R:
+        TRIREME_CHECK(false, "early recompute was refused with the plan");
     }
+  }
+  buckets_.await_reduced();
+}
+
+Task Executor::task_of(size_t position, const InputStaging& inputs) {
+  const Action& action = program_[position];
+  const Place& place = places_[position];
+  return {.microbatch = action.microbatch,
+          .batch = inputs.batch(action.microbatch),
+          .leaf = place.leaf,
+          .begins = place.begins,
+          .completes = place.completes,
+          .gathers = place.gathers,
+          .releases = place.releases};
+}
+
+Stage::Progress Executor::begin(size_t position, device::Stream& compute,
+                                const InputStaging& inputs, nn::StepSink& sink) {
+  const Action& action = program_[position];
+  Task task = task_of(position, inputs);
+  const Key key{action.stage, action.microbatch};
+  if (action.op == Op::F) {
+    if (const auto input = inputs_.extract(key)) compute.wait(input.mapped());
+    const int next = action.stage + 1;
+    if (next < static_cast<int>(lane_.size())) {
+      task.out = index_of(next) >= 0 ? stage(next).input(action.microbatch)
+                                     : pipe_.outgoing(PipeKind::activations, rank_of(next));
+    }
+  }
+  if (is_input(action.op)) {
+    if (const auto gradient = gradients_.extract(key)) compute.wait(gradient.mapped());
+    const int before = action.stage - 1;
+    if (before >= 0) {
+      task.out = index_of(before) >= 0 ? stage(before).output_gradient(action.microbatch)
+                                       : pipe_.outgoing(PipeKind::gradients, rank_of(before));
+    }
+  }
+  return stage(action.stage).begin(walk_of(action.op), task, sink);
+}
+
+void Executor::compute_at(size_t position, device::Stream& compute, const InputStaging& inputs,
+                          nn::StepSink& sink) {
+  Stage::Progress progress = begin(position, compute, inputs, sink);
+  while (stage(program_[position].stage).advance(progress)) {
   }
 }
 
-Stage& Executor::stage(const Action& action) {
-  const auto found = std::find(stage_numbers_.begin(), stage_numbers_.end(), action.stage);
-  TRIREME_CHECK(found != stage_numbers_.end(), "stage {} is not on this rank", action.stage);
-  return *stages_[static_cast<size_t>(found - stage_numbers_.begin())];
+// Both scripts in alternation: what one waits for, the other covers.
+void Executor::compute_pair(size_t position, device::Stream& compute, const InputStaging& inputs,
+                            nn::StepSink& sink) {
+  Stage& first = stage(program_[position].stage);
+  Stage& second = stage(program_[position + 1].stage);
+  Stage::Progress f = begin(position, compute, inputs, sink);
+  Stage::Progress b = begin(position + 1, compute, inputs, sink);
+  for (bool goes_on = true; goes_on;) {
+    const bool went_first = first.advance(f);
+    const bool went_second = second.advance(b);
+    goes_on = went_first || went_second;
+  }
+}
+
+void Executor::receive(const Action& action) {
+  const spec::StashLayout::Frames& of = frames(action);
+  const Key key{action.stage, action.microbatch};
+  if (action.op == Op::RecvX) {
+    inputs_[key] =
+        pipe_.receive(PipeKind::activations, action.peer,
+                      stage(action.stage).input(action.microbatch), end_of(of.input_free_behind));
+  } else {
+    gradients_[key] = pipe_.receive(PipeKind::gradients, action.peer,
+                                    stage(action.stage).output_gradient(action.microbatch),
+                                    end_of(of.gradient_free_behind));
+  }
+}
+
+void Executor::evaluate(device::Stream& compute, const InputStaging& inputs, nn::StepSink& sink) {
+  constexpr int microbatch = 0;
+  buckets_.begin_step();
+  pipe_.count_as_other(true);
+  for (size_t i = 0; i < stages_.size(); ++i) {
+    const int number = stage_numbers_[i], next = number + 1;
+    if (number > 0 && index_of(number - 1) < 0) {
+      compute.wait(pipe_.receive(PipeKind::activations, rank_of(number - 1),
+                                 stages_[i]->input(microbatch), compute.record()));
+    }
+    Task task{.microbatch = microbatch, .batch = inputs.batch(microbatch), .evaluates = true};
+    const bool has_next = next < static_cast<int>(lane_.size());
+    const bool sends = has_next && index_of(next) < 0;
+    if (has_next) {
+      task.out = sends ? pipe_.outgoing(PipeKind::activations, rank_of(next))
+                       : stage(next).input(microbatch);
+    }
+    stages_[i]->run(Walk::forward, task, sink);
+    if (sends) pipe_.send(PipeKind::activations, rank_of(next));
+  }
+  pipe_.count_as_other(false);
+}
+
+int Executor::layers() const {
+  int sum = 0;
+  for (const auto& s : stages_) sum += s->layers();
+  return sum;
+}
+
+int Executor::index_of(int number) const {
+  const auto found = std::find(stage_numbers_.begin(), stage_numbers_.end(), number);
+  return found == stage_numbers_.end() ? -1 : static_cast<int>(found - stage_numbers_.begin());
+}
+
+Stage& Executor::stage(int number) {
+  const int index = index_of(number);
+  TRIREME_CHECK(index >= 0, "stage {} is not on this rank", number);
+  return *stages_[static_cast<size_t>(index)];
+}
+
+const spec::StashLayout::Frames& Executor::frames(const Action& action) const {
+  return layout_
+      .frames[static_cast<size_t>(index_of(action.stage))][static_cast<size_t>(action.microbatch)];
+}
+
+const device::Event& Executor::end_of(int position) const {
+  return position < 0 ? step_began_ : ended_[static_cast<size_t>(position)];
 }
 
 }  // namespace trireme::engine

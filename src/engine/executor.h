@@ -1,8 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 // Executor: walks one rank's program. It knows actions, and no schedule by name.
+//
+// Outputs and gradients pass between stages of this rank in the stash; to and from other ranks they
+// go through the Pipe, where a receive begins as soon as the host has come to it and its place in
+// the stash is free.
 #pragma once
 
+#include <map>
+#include <memory>
+#include <utility>
+#include <vector>
+
 #include "engine/input.h"
+#include "engine/pipe.h"
 #include "engine/stage.h"
 #include "schedule/schedule.h"
 #include "spec/plan.h"
@@ -11,28 +21,56 @@ namespace trireme::engine {
 
 class Executor {
  public:
-  // `rank` is along pp; `stages` are this rank's, in the order of their stage numbers. Throws
-  // ConfigError when the program sends or receives: that needs a communicator.
-  Executor(const spec::Plan&, int rank, std::vector<Stage*> stages);
+  // `stages` are this rank's, in the order of their stage numbers.
+  Executor(const spec::Plan&, std::vector<std::unique_ptr<Stage>> stages, Pipe&, Buckets&,
+           const spec::StashLayout&);
 
   // Queues all actions of one step on `compute`. Gradients are complete and reduced afterwards; the
-  // sink gets loss and token count of this rank's micro-batches.
+  // sink gets loss and token count of this rank's micro-batches, on the rank of the last stage.
   void run(device::Stream& compute, const InputStaging&, nn::StepSink&);
+  // The forward of input 0 through all stages, without anything kept.
+  void evaluate(device::Stream& compute, const InputStaging&, nn::StepSink&);
+
+  int layers() const;  // of all stages of this rank
 
  private:
-  // Where an action stands among those of its leaf.
+  // What is known of an action before it runs.
   struct Place {
     spec::Leaf leaf;
-    bool begins = false, completes = false;
+    bool begins = false, completes = false;  // among those of its leaf
+    bool gathers = true, releases = true;    // among those of its stage
+    bool frees = false;                      // a receive waits for its end
   };
+  using Key = std::pair<int, int>;  // stage, micro-batch
 
   void find_places(const spec::Plan&);
-  Stage& stage(const schedule::Action&);
+  void find_frees();
+  int index_of(int stage) const;  // among this rank's; -1: not here
+  Stage& stage(int number);
+  int rank_of(int stage) const { return lane_[static_cast<size_t>(stage)]; }
+  const spec::StashLayout::Frames& frames(const schedule::Action&) const;
+  // The end of the action at this position of the step; -1: the step's beginning.
+  const device::Event& end_of(int position) const;
+
+  // An F, B, W or BW, ready to be walked.
+  Task task_of(size_t position, const InputStaging&);
+  Stage::Progress begin(size_t position, device::Stream& compute, const InputStaging&,
+                        nn::StepSink&);
+  void compute_at(size_t position, device::Stream& compute, const InputStaging&, nn::StepSink&);
+  void compute_pair(size_t position, device::Stream& compute, const InputStaging&, nn::StepSink&);
+  void receive(const schedule::Action&);
 
   std::vector<schedule::Action> program_;
+  schedule::Lane lane_;
   std::vector<Place> places_;  // by action
   std::vector<int> stage_numbers_;
-  std::vector<Stage*> stages_;
+  std::vector<std::unique_ptr<Stage>> stages_;
+  Pipe& pipe_;
+  Buckets& buckets_;
+  const spec::StashLayout& layout_;
+  device::Event step_began_;
+  std::vector<device::Event> ended_;                 // by action, where a receive waits for it
+  std::map<Key, device::Event> inputs_, gradients_;  // that come from other ranks
 };
 
 }  // namespace trireme::engine

@@ -17,7 +17,8 @@ class Writer {
         options_(options),
         layers_(static_cast<int>(options.phases_by_layer.size())),
         // Weight gradients read no parameters.
-        gathers_(options.residency.params && walk != Walk::backward_weight),
+        reads_shards_(options.residency.params && walk != Walk::backward_weight),
+        gathers_(reads_shards_ && options.gathers),
         gathers_after_(options.prefetch_after && walk != Walk::forward) {}
 
   int layer_at(int position) const {
@@ -46,7 +47,7 @@ class Writer {
     if (gathers_after_) gather(next, next + 1);
   }
   void release(int position) {
-    if (!gathers_) return;
+    if (!reads_shards_ || !options_.releases) return;
     const bool is_last = position + 1 == layers_;
     const bool keeps = walk_ == Walk::forward && options_.tied_to >= 0;
     if (!keeps || layer_at(position) != options_.tied_to) add(Kind::release, layer_at(position));
@@ -73,7 +74,7 @@ class Writer {
   const Walk walk_;
   const ScriptOptions& options_;
   const int layers_;
-  const bool gathers_, gathers_after_;
+  const bool reads_shards_, gathers_, gathers_after_;
   std::vector<Step> steps_;
 };
 

@@ -46,6 +46,8 @@ struct ScriptOptions {
   int tied_to = -1;      // the layer whose parameters that forward reads, too; -1: none
   bool begins = false;   // gradients begin with this action: they are set to zero
   bool reduces = false;  // they are complete after it
+  bool gathers = true;   // sharded parameters are not here yet
+  bool releases = true;  // and need not stay
 };
 std::vector<Step> script(Walk, const ScriptOptions&);
 

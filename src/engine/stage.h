@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Stage: consecutive layers of the model on one rank, with their buckets, stash and constants. It
-// carries out the actions of a schedule for its layers by walking scripts, and knows neither
-// schedule nor optimizer.
+// Stage: consecutive layers of the model on one rank. It carries out the actions of a schedule for
+// its layers by walking scripts, and knows neither schedule, optimizer nor other ranks.
 #pragma once
 
-#include <array>
+#include <map>
 #include <memory>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "device/memory.h"
@@ -21,12 +21,15 @@
 
 namespace trireme::engine {
 
-// Memory that a stage takes its parts from, one arena per purpose.
-struct StageMemory {
-  device::Arena& params;
-  device::Arena& grads;
+// What the stages of a rank share.
+struct StageShared {
+  device::Stream& compute;
+  device::Stream& data;
+  TensorGroup& tensor;
+  Buckets& buckets;
+  StashPools& stash;
   device::Arena& scratch;
-  device::Arena& comm;
+  device::Tensor rope_table;
 };
 
 // A micro-batch on its way through a stage.
@@ -36,57 +39,73 @@ struct Task {
   spec::Leaf leaf;         // that its gradients belong to
   bool begins = false;     // the action is the leaf's first of its kind
   bool completes = false;  // it is the leaf's last
+  bool gathers = true;     // sharded parameters are not here yet
+  bool releases = true;    // and need not stay
+  bool evaluates = false;  // nothing is kept
+  // Where the stage's output (F) or the gradient of its input (B, BW) goes; none where nobody reads
+  // it.
+  device::Tensor out;
 };
 
 class Stage {
  public:
-  // Works on the compute stream of `groups`.
-  Stage(const spec::ModelSpec&, const spec::Plan&, int stage, const spec::Backend&, device::Device&,
-        DataGroups& groups, TensorGroup& tensor, const StageMemory&);
+  // `stage` of the plan, the rank's number `index`.
+  Stage(const spec::ModelSpec&, const spec::Plan&, int stage, int index, const spec::Backend&,
+        const StageShared&);
 
-  Buckets& buckets() { return buckets_; }
-  const StashPools& stash() const { return stash_; }
   int layers() const { return static_cast<int>(layers_.size()); }
 
-  // Gradients of a leaf begin at zero with its first actions and are reduced with its last.
-  void forward(const Task&, nn::StepSink&);
-  void backward(const Task&, nn::StepSink&);
-  void backward_input(const Task&, nn::StepSink&);
-  void backward_weight(const Task&, nn::StepSink&);
-  // Forward without anything kept.
-  void evaluate(int microbatch, const Microbatch&, nn::StepSink&);
+  // Where a micro-batch's input, and the gradient of its output, are to come. They are given memory
+  // with the first call.
+  device::Tensor input(int microbatch);
+  device::Tensor output_gradient(int microbatch);
+
+  // An action under way: its script is walked step by step, so that two can alternate.
+  class Progress {
+   private:
+    friend class Stage;
+    Walk walk = Walk::forward;
+    const std::vector<Step>* steps = nullptr;
+    size_t at = 0;
+    Task task;
+    nn::StepSink& sink;
+    Progress(Walk w, const std::vector<Step>& s, const Task& t, nn::StepSink& to)
+        : walk(w), steps(&s), task(t), sink(to) {}
+  };
+  // Gradients of a leaf begin at zero with its first actions and are reduced with its last. `sink`
+  // stays until the end.
+  Progress begin(Walk, const Task&, nn::StepSink& sink);
+  // The next step. False: there was none, and the action is over.
+  bool advance(Progress&);
+  // All of it.
+  void run(Walk, const Task&, nn::StepSink&);
 
  private:
-  struct Work {
-    int microbatch;
-    const Microbatch& batch;
-    nn::StepSink& sink;
-    spec::Leaf leaf;
-    bool is_evaluating = false;
-  };
-  // By [begins][completes].
-  using Scripts = std::array<std::array<std::vector<Step>, 2>, 2>;
+  // Of (walk, begins, completes, gathers, releases).
+  using ScriptKey = std::tuple<Walk, bool, bool, bool, bool>;
 
-  const std::vector<Step>& script_for(Walk, const Task&) const;
-  void walk(const std::vector<Step>&, const Work&);
-  void run(const Step&, const Work&);
-  void move(const Step&, const Work&);    // of a bucket
-  void finish(const Step&, const Work&);  // ends of lives after a layer's last step of a kind
-  nn::Pass make_pass(const Work&, int layer, nn::Stash&, bool is_backward);
+  const std::vector<Step>& script_for(Walk, const Task&);
+  void end(const Progress&);
+  void run_step(const Step&, const Progress&);
+  void move(const Step&, const Task&);       // of a bucket
+  void finish(const Step&, int microbatch);  // ends of lives after a layer's last step of a kind
+  nn::Pass make_pass(const Progress&, int layer, nn::Stash&, bool is_backward);
+  int bucket(int layer) const { return first_bucket_ + layer; }
 
-  DataGroups& groups_;
-  TensorGroup& tensor_;
+  StageShared shared_;
+  const int index_;
   spec::LocalShape shape_;
   spec::Recipe recipe_;
+  const bool has_first_, has_last_;         // layer of the model
   std::vector<spec::Recompute> recompute_;  // by layer of the stage
   std::vector<std::unique_ptr<nn::Layer>> layers_;
+  std::vector<int> phases_;         // by layer
   std::vector<std::string> names_;  // of the layers, for profilers and traces
-  Buckets buckets_;
-  StashPools stash_;
-  device::Arena& scratch_;
-  std::vector<float> host_rope_table_;
-  device::Tensor rope_table_;
-  std::array<Scripts, 4> scripts_;  // by Walk
+  int first_bucket_ = 0;
+  spec::Residency residency_;
+  int prefetch_ = 1;
+  bool prefetch_after_ = false;
+  std::map<ScriptKey, std::vector<Step>> scripts_;
 };
 
 }  // namespace trireme::engine

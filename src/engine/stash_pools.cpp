@@ -9,179 +9,206 @@ namespace trireme::engine {
 
 using spec::Pool;
 
-StashPools::StashPools(device::Device& device, std::vector<spec::Facts> layers,
-                       const std::vector<spec::Recompute>& recompute,
-                       const spec::StashLayout& layout)
-    : layers_(std::move(layers)),
-      layout_(layout),
-      buffer_(device, device::Mem::stash, layout.total_bytes(), "stash pools") {
+StashPools::StashPools(device::Device& device, std::vector<spec::StashStage> stages,
+                       spec::StashLayout layout)
+    : layout_(std::move(layout)),
+      runs_two_(layout_.recompute_backward_at > 0),
+      buffer_(device, device::Mem::stash, layout_.total_bytes(), "stash pools") {
   int64_t begin = 0;
-  for (size_t pool = 0; pool < pool_count; ++pool) {
+  for (size_t pool = 0; pool < spec::pool_count; ++pool) {
     pool_begin_[pool] = begin;
-    begin += layout_.pools[pool].total();
-    frame_used_[pool].assign(static_cast<size_t>(layout_.pools[pool].count), 0);
+    begin += layout_.pools[pool].bytes;
   }
-  for (size_t layer = 0; layer < layers_.size(); ++layer) {
-    const std::vector<spec::Slot>& slots = layers_[layer].stash;
-    views_.emplace_back(slots.size());
-    fates_.emplace_back(slots.size());
-    for (size_t slot = 0; slot < slots.size(); ++slot) {
-      fates_[layer][slot] = spec::fate_of(slots[slot], static_cast<int>(slot), recompute[layer]);
-    }
-  }
-  flights_.resize(static_cast<size_t>(
-      std::max({layout_.of(Pool::f_to_b).count, layout_.of(Pool::f_to_w).count, 1})));
-  for (Flight& f : flights_) {
-    for (const spec::Facts& layer : layers_) {
-      f.taken.emplace_back(layer.stash.size());
-      f.counted_in.emplace_back(layer.stash.size());
+  for (spec::StashStage& stage : stages) {
+    PerStage& to = stages_.emplace_back();
+    to.layers = std::move(stage.layers);
+    for (size_t layer = 0; layer < to.layers.size(); ++layer) {
+      const std::vector<spec::Slot>& slots = to.layers[layer].stash;
+      to.views.emplace_back(slots.size());
+      to.fates.emplace_back(slots.size());
+      for (size_t slot = 0; slot < slots.size(); ++slot) {
+        to.fates[layer][slot] =
+            spec::fate_of(slots[slot], static_cast<int>(slot), stage.recompute[layer]);
+      }
     }
   }
 }
 
-void StashPools::begin_forward(int microbatch) {
-  for (Flight& f : flights_) {
-    if (f.microbatch >= 0) continue;
-    f.microbatch = microbatch;
-    f.frame.fill(0);
-    for (const Pool pool : {Pool::f_to_b, Pool::f_to_w}) {
-      f.frame[static_cast<size_t>(pool)] = free_frame(pool);
+void StashPools::begin(int stage, int microbatch) {
+  if (find(stage, microbatch) != nullptr) return;
+  std::vector<Flight>& flights = at(stage).flights;
+  auto free = std::find_if(flights.begin(), flights.end(),
+                           [](const Flight& f) { return f.microbatch < 0; });
+  if (free == flights.end()) {
+    Flight& added = flights.emplace_back();
+    for (const spec::Facts& layer : at(stage).layers) {
+      added.taken.emplace_back(layer.stash.size());
+      added.counted_in.emplace_back(layer.stash.size());
     }
-    return;
+    free = flights.end() - 1;
   }
-  TRIREME_CHECK(false, "no frame for micro-batch {}: {} are in flight", microbatch,
-                flights_.size());
+  free->microbatch = microbatch;
 }
 
-void StashPools::begin_backward(int microbatch) {
-  if (layout_.is_merged) return;
-  flight(microbatch).frame[static_cast<size_t>(Pool::b_to_w)] = free_frame(Pool::b_to_w);
+void StashPools::end_backward_input(int stage, int microbatch) {
+  Flight& f = flight(stage, microbatch);
+  for (size_t layer = 0; layer < at(stage).layers.size(); ++layer) {
+    uncount(stage, static_cast<int>(layer), f, {Cell::f_to_b});
+    const bool is_input_read = layout_.stages[static_cast<size_t>(stage)].input_until_w;
+    if (!is_input_read) uncount(stage, static_cast<int>(layer), f, {Cell::inputs});
+  }
 }
 
-void StashPools::end_backward_input(int microbatch) {
-  const Flight& f = flight(microbatch);
-  constexpr auto pool = static_cast<size_t>(Pool::f_to_b);
-  frame_used_[pool][static_cast<size_t>(f.frame[pool])] = 0;
-}
-
-void StashPools::end_backward_weight(int microbatch) {
-  Flight& f = flight(microbatch);
-  for (const Pool pool : {Pool::f_to_w, Pool::b_to_w}) {
-    if (pool == Pool::b_to_w && layout_.is_merged) continue;
-    const auto at = static_cast<size_t>(pool);
-    frame_used_[at][static_cast<size_t>(f.frame[at])] = 0;
+void StashPools::end(int stage, int microbatch) {
+  Flight& f = flight(stage, microbatch);
+  for (size_t layer = 0; layer < at(stage).layers.size(); ++layer) {
+    uncount(
+        stage, static_cast<int>(layer), f,
+        {Cell::inputs, Cell::f_to_b, Cell::f_to_w, Cell::b_to_w, Cell::gradients,
+         Cell::recompute_forward, Cell::recompute_backward, Cell::stream_even, Cell::stream_odd});
   }
   f.microbatch = -1;
 }
 
-void StashPools::end_evaluation(int microbatch) {
-  for (int layer = 0; layer < static_cast<int>(layers_.size()); ++layer) {
-    release_after_weight(layer, microbatch);
+nn::Stash StashPools::open(int stage, int layer, int microbatch, bool is_backward) {
+  Flight& f = flight(stage, microbatch);
+  const auto l = static_cast<size_t>(layer);
+  std::vector<device::Tensor>& views = at(stage).views[l];
+  for (size_t slot = 0; slot < views.size(); ++slot) {
+    views[slot] = tensor(stage, layer, microbatch, static_cast<int>(slot), is_backward);
   }
-  end_backward_input(microbatch);
-  constexpr auto pool = static_cast<size_t>(Pool::f_to_w);
-  Flight& f = flight(microbatch);
-  frame_used_[pool][static_cast<size_t>(f.frame[pool])] = 0;
-  f.microbatch = -1;
+  return {views, f.taken[l], at(stage).fates[l]};
 }
 
-nn::Stash StashPools::open(int layer, int microbatch, bool is_backward) {
-  Flight& f = flight(microbatch);
-  const auto at = static_cast<size_t>(layer);
-  for (size_t slot = 0; slot < views_[at].size(); ++slot) {
-    views_[at][slot] = tensor(f, layer, static_cast<int>(slot), is_backward);
-  }
-  return {views_[at], f.taken[at], fates_[at]};
+device::Tensor StashPools::take(int stage, int layer, int microbatch, int slot, bool is_backward) {
+  flight(stage, microbatch).taken[static_cast<size_t>(layer)][static_cast<size_t>(slot)] = 1;
+  settle(stage, layer, microbatch, is_backward);
+  return tensor(stage, layer, microbatch, slot, is_backward);
 }
 
-device::Tensor StashPools::take(int layer, int microbatch, int slot, bool is_backward) {
-  Flight& f = flight(microbatch);
-  f.taken[static_cast<size_t>(layer)][static_cast<size_t>(slot)] = 1;
-  settle(layer, microbatch, is_backward);
-  return tensor(f, layer, slot, is_backward);
-}
-
-void StashPools::settle(int layer, int microbatch, bool is_backward) {
-  Flight& f = flight(microbatch);
-  const auto at = static_cast<size_t>(layer);
-  for (size_t slot = 0; slot < layers_[at].stash.size(); ++slot) {
-    if (f.taken[at][slot] == 0) continue;
-    f.taken[at][slot] = 0;
-    const spec::Slot& spec = layers_[at].stash[slot];
+void StashPools::settle(int stage, int layer, int microbatch, bool is_backward) {
+  Flight& f = flight(stage, microbatch);
+  const auto l = static_cast<size_t>(layer);
+  const std::vector<spec::Slot>& slots = at(stage).layers[l].stash;
+  for (size_t slot = 0; slot < slots.size(); ++slot) {
+    if (f.taken[l][slot] == 0) continue;
+    f.taken[l][slot] = 0;
+    const spec::Slot& spec = slots[slot];
     // A slot stored over another one takes nothing more, as long as that one is still there.
-    if (spec.replaces >= 0 && f.counted_in[at][static_cast<size_t>(spec.replaces)] != 0) continue;
-    if (f.counted_in[at][slot] != 0) continue;
-    const auto pool = static_cast<size_t>(home(layer, static_cast<int>(slot), is_backward).pool);
-    f.counted_in[at][slot] = static_cast<uint8_t>(pool + 1);
-    live_[pool] += base::bytes_of(spec.spec);
-    peak_[pool] = std::max(peak_[pool], live_[pool]);
+    if (spec.replaces >= 0 && f.counted_in[l][static_cast<size_t>(spec.replaces)] != 0) continue;
+    if (f.counted_in[l][slot] != 0) continue;
+    const Pool pool = home(stage, layer, static_cast<int>(slot), is_backward).pool;
+    const auto cell = static_cast<size_t>(cell_of(layer, pool, is_backward));
+    f.counted_in[l][slot] = static_cast<uint8_t>(cell + 1);
+    Meter& meter = meters_[cell];
+    meter.live += base::bytes_of(spec.spec);
+    meter.peak = std::max(meter.peak, meter.live);
   }
 }
 
-void StashPools::release_dropped(int layer, int microbatch) {
-  Flight& f = flight(microbatch);
-  const auto at = static_cast<size_t>(layer);
-  for (size_t slot = 0; slot < fates_[at].size(); ++slot) {
-    if (fates_[at][slot] != spec::Fate::kept) uncount(f, layer, static_cast<int>(slot));
-  }
+void StashPools::release_recomputed(int stage, int layer, int microbatch) {
+  uncount(stage, layer, flight(stage, microbatch),
+          {Cell::recompute_forward, Cell::recompute_backward});
 }
 
-void StashPools::release_after_input(int layer, int microbatch) {
-  Flight& f = flight(microbatch);
-  const auto at = static_cast<size_t>(layer);
-  for (size_t slot = 0; slot < layers_[at].stash.size(); ++slot) {
-    const Pool pool = home(layer, static_cast<int>(slot), true).pool;
-    if (pool == Pool::f_to_b || pool == Pool::recompute) uncount(f, layer, static_cast<int>(slot));
-  }
+void StashPools::release_layer(int stage, int layer, int microbatch) {
+  Flight& f = flight(stage, microbatch);
+  uncount(stage, layer, f,
+          {Cell::recompute_forward, Cell::recompute_backward, Cell::stream_even, Cell::stream_odd});
+  if (layout_.is_merged) uncount(stage, layer, f, {Cell::b_to_w});
 }
 
-void StashPools::release_after_weight(int layer, int microbatch) {
-  Flight& f = flight(microbatch);
-  for (size_t slot = 0; slot < layers_[static_cast<size_t>(layer)].stash.size(); ++slot) {
-    uncount(f, layer, static_cast<int>(slot));
+int64_t StashPools::peak(Pool pool) const {
+  const auto of = [this](Cell cell) { return meters_[static_cast<size_t>(cell)].peak; };
+  switch (pool) {
+    case Pool::inputs:
+      return of(Cell::inputs);
+    case Pool::f_to_b:
+      return of(Cell::f_to_b);
+    case Pool::f_to_w:
+      return of(Cell::f_to_w);
+    case Pool::b_to_w:
+      return of(Cell::b_to_w);
+    case Pool::gradients:
+      return of(Cell::gradients);
+    case Pool::recompute:
+      return of(Cell::recompute_forward) + of(Cell::recompute_backward);
+    case Pool::stream:
+      return of(Cell::stream_even) + of(Cell::stream_odd);
+    case Pool::count:
+      break;
   }
+  TRIREME_CHECK(false, "pool {}", static_cast<int>(pool));
 }
 
-StashPools::Flight& StashPools::flight(int microbatch) {
-  const auto found = std::find_if(flights_.begin(), flights_.end(), [microbatch](const Flight& f) {
+StashPools::Flight* StashPools::find(int stage, int microbatch) {
+  std::vector<Flight>& flights = at(stage).flights;
+  const auto found = std::find_if(flights.begin(), flights.end(), [microbatch](const Flight& f) {
     return f.microbatch == microbatch;
   });
-  TRIREME_CHECK(microbatch >= 0 && found != flights_.end(), "micro-batch {} is not in flight",
-                microbatch);
+  return found == flights.end() ? nullptr : &*found;
+}
+
+StashPools::Flight& StashPools::flight(int stage, int microbatch) {
+  Flight* found = find(stage, microbatch);
+  TRIREME_CHECK(microbatch >= 0 && found != nullptr, "micro-batch {} is not in flight", microbatch);
   return *found;
 }
 
-int StashPools::free_frame(Pool pool) {
-  std::vector<uint8_t>& used = frame_used_[static_cast<size_t>(pool)];
-  const auto found = std::find(used.begin(), used.end(), uint8_t{0});
-  TRIREME_CHECK(found != used.end(), "all {} frames of pool {} are taken", used.size(),
-                spec::name_of(pool));
-  *found = 1;
-  return static_cast<int>(found - used.begin());
+StashPools::Cell StashPools::cell_of(int layer, Pool pool, bool is_backward) const {
+  switch (pool) {
+    case Pool::inputs:
+      return Cell::inputs;
+    case Pool::f_to_b:
+      return Cell::f_to_b;
+    case Pool::f_to_w:
+      return Cell::f_to_w;
+    case Pool::b_to_w:
+      return Cell::b_to_w;
+    case Pool::gradients:
+      return Cell::gradients;
+    case Pool::recompute:
+      return is_backward && runs_two_ ? Cell::recompute_backward : Cell::recompute_forward;
+    case Pool::stream:
+      return layer % 2 == 0 ? Cell::stream_even : Cell::stream_odd;
+    case Pool::count:
+      break;
+  }
+  TRIREME_CHECK(false, "pool {}", static_cast<int>(pool));
 }
 
-const spec::SlotHome& StashPools::home(int layer, int slot, bool is_backward) const {
-  const auto& homes = is_backward ? layout_.in_backward : layout_.in_forward;
+const spec::SlotHome& StashPools::home(int stage, int layer, int slot, bool is_backward) const {
+  const spec::StageStash& stash = layout_.stages[static_cast<size_t>(stage)];
+  const auto& homes = is_backward ? stash.in_backward : stash.in_forward;
   return homes[static_cast<size_t>(layer)][static_cast<size_t>(slot)];
 }
 
-device::Tensor StashPools::tensor(const Flight& f, int layer, int slot, bool is_backward) const {
+device::Tensor StashPools::tensor(int stage, int layer, int microbatch, int slot,
+                                  bool is_backward) const {
+  const PerStage& of = stages_[static_cast<size_t>(stage)];
   const base::TensorSpec& spec =
-      layers_[static_cast<size_t>(layer)].stash[static_cast<size_t>(slot)].spec;
+      of.layers[static_cast<size_t>(layer)].stash[static_cast<size_t>(slot)].spec;
   if (spec.shape.ndim() == 0) return {};
-  const spec::SlotHome& where = home(layer, slot, is_backward);
+  const spec::SlotHome& where = home(stage, layer, slot, is_backward);
   const auto pool = static_cast<size_t>(where.pool);
-  const int frame = where.pool == Pool::stream ? layer % 2 : f.frame[pool];
-  const int64_t offset = pool_begin_[pool] + frame * layout_.pools[pool].bytes + where.offset;
-  return device::view_of(buffer_.data() + offset, spec);
+  int64_t frame =
+      layout_.frames[static_cast<size_t>(stage)][static_cast<size_t>(microbatch)].at[pool];
+  if (where.pool == Pool::stream && layer % 2 == 1) frame = layout_.stream_odd_at;
+  if (where.pool == Pool::recompute && is_backward) frame = layout_.recompute_backward_at;
+  return device::view_of(buffer_.data() + pool_begin_[pool] + frame + where.offset, spec);
 }
 
-void StashPools::uncount(Flight& f, int layer, int slot) {
-  const auto at = static_cast<size_t>(layer), index = static_cast<size_t>(slot);
-  const uint8_t counted = f.counted_in[at][index];
-  if (counted == 0) return;
-  live_[counted - 1U] -= base::bytes_of(layers_[at].stash[index].spec);
-  f.counted_in[at][index] = 0;
+void StashPools::uncount(int stage, int layer, Flight& f, const std::vector<Cell>& cells) {
+  const auto l = static_cast<size_t>(layer);
+  const std::vector<spec::Slot>& slots = at(stage).layers[l].stash;
+  for (size_t slot = 0; slot < slots.size(); ++slot) {
+    const uint8_t counted = f.counted_in[l][slot];
+    if (counted == 0) continue;
+    const auto cell = static_cast<Cell>(counted - 1U);
+    if (std::find(cells.begin(), cells.end(), cell) == cells.end()) continue;
+    meters_[counted - 1U].live -= base::bytes_of(slots[slot].spec);
+    f.counted_in[l][slot] = 0;
+  }
 }
 
 }  // namespace trireme::engine

@@ -251,8 +251,9 @@ struct SumSquaresArgs {
 
 // sums = parts[0] + parts[1] + ..., in this order: what several ranks have summed.
 //
-// Parts come in groups of `copies`: ranks that work on the same samples. Their loss, tokens and
-// samples count once, from the first; `unlike` counts those whose samples are not the first's.
+// Parts come in groups of `copies`: ranks that work on the same samples. Their loss and tokens
+// count once, from the first that has tokens (ranks without the head have none), their samples from
+// the first; `unlike` counts those whose samples are not the first's.
 struct MergeSumsArgs {
   ConstTensor parts;  // [n, sizeof(StepSums)] u8
   Tensor sums;        // one StepSums, overwritten; may not be one of the parts

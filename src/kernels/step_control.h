@@ -17,8 +17,10 @@ namespace trireme::kernels {
 constexpr StepSums merged(const StepSums* parts, int64_t count, int64_t copies) {
   StepSums sums = {};
   for (int64_t first = 0; first < count; first += copies) {
-    sums.loss += parts[first].loss;
-    sums.tokens += parts[first].tokens;
+    int64_t counted = first;
+    while (counted + 1 < first + copies && parts[counted].tokens == 0) ++counted;
+    sums.loss += parts[counted].loss;
+    sums.tokens += parts[counted].tokens;
     sums.samples += parts[first].samples;
     for (int64_t i = first; i < first + copies; ++i) {
       const WideSum& squares = parts[i].squares;

@@ -229,15 +229,6 @@ TEST(PassesTest, a_pair_has_its_messages_around_it) {
       << to_text(schedule);
 }
 
-TEST(PassesTest, in_flight_counts_from_the_receive) {
-  const auto early = from_text(
-      "0F0 0SendY0>1 0F1 0SendY1>1 0RecvDy0<1 0BW0 0RecvDy1<1 0BW1\n"
-      "1RecvX0<0 1RecvX1<0 1F0 1BW0 1SendDx0>0 1F1 1BW1 1SendDx1>0\n");
-  ASSERT_TRUE(early) << early.reason();
-  EXPECT_EQ(reason(early.value()), "");
-  EXPECT_EQ(in_flight(early.value())[1], (InFlight{2, 2, 1}));
-}
-
 // ---- what cannot be had
 
 TEST(CatalogueTest, impossible_shapes_are_refused_with_the_nearest_possible) {

@@ -2,7 +2,6 @@
 // In-flight counts depend only on the order of a rank's own actions, so no time needs to be
 // simulated.
 #include <algorithm>
-#include <utility>
 
 #include "schedule/schedule.h"
 
@@ -13,16 +12,9 @@ std::vector<InFlight> in_flight(const Schedule& schedule) {
   for (const std::vector<Action>& program : schedule.program) {
     InFlight& peak = peaks.emplace_back();
     InFlight live;
-    std::vector<std::pair<int, int>> received;  // (stage, micro-batch) whose F is still to come
     for (const Action& action : program) {
       switch (action.op) {
-        case Op::RecvX:  // straight into the slot of its F
-          received.emplace_back(action.stage, action.microbatch);
-          ++live.f_to_b;
-          ++live.f_to_w;
-          break;
         case Op::F:
-          if (std::erase(received, std::pair<int, int>(action.stage, action.microbatch)) > 0) break;
           ++live.f_to_b;
           ++live.f_to_w;
           break;
@@ -40,6 +32,7 @@ std::vector<InFlight> in_flight(const Schedule& schedule) {
           --live.f_to_w;
           break;
         case Op::SendY:
+        case Op::RecvX:
         case Op::SendDx:
         case Op::RecvDy:
         case Op::R:

@@ -2,7 +2,7 @@
 // Where receives stand. Each ordered pair of ranks has one channel for activations and one for
 // gradients, channels are first-in first-out, and one message may be under way on each: a receive
 // that stands directly before its consumer is sometimes too late. Moving it up takes the memory of
-// its slot earlier; in_flight() counts from there.
+// its slot earlier: see lives.h.
 #pragma once
 
 #include "schedule/schedule.h"

@@ -116,7 +116,7 @@ base::Result<Schedule> check(Schedule, int send_buffers);
 // ---- in-flight counts: how many micro-batches' slots of each lifetime are live at most, by rank,
 // counted over all of the rank's stages.
 struct InFlight {
-  int f_to_b = 0;  // from F, or from the RecvX before it, until B (or BW)
+  int f_to_b = 0;  // from F until B (or BW); an input that comes before its F is not counted
   int f_to_w = 0;  // the same until W (or BW)
   int b_to_w = 0;  // after B until W; with BW it is 1 while the action runs, one layer at a time
   bool operator==(const InFlight&) const = default;

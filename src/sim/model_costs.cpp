@@ -2,9 +2,9 @@
 #include "sim/model_costs.h"
 
 #include <algorithm>
-#include <limits>
 
 #include "base/check.h"
+#include "spec/stage_cut.h"
 
 namespace trireme::sim {
 namespace {
@@ -36,22 +36,6 @@ StageBytes kept_of(const spec::Facts& layer, spec::Recompute recompute) {
     }
   }
   return kept;
-}
-
-// How many runs are needed if none may take longer than `most`.
-int runs_within(const Costs& layers, double most) {
-  int runs = 1;
-  double sum = 0;
-  for (const StageSeconds& layer : layers.seconds) {
-    const double seconds = seconds_of_layer(layer);
-    if (seconds > most) return std::numeric_limits<int>::max();
-    if (sum + seconds > most) {
-      ++runs;
-      sum = 0;
-    }
-    sum += seconds;
-  }
-  return runs;
 }
 
 }  // namespace
@@ -116,30 +100,9 @@ Costs stage_costs(const Costs& layers, const std::vector<int>& cut) {
 }
 
 std::vector<int> balanced_cut(const Costs& layers, int stages) {
-  const int count = static_cast<int>(layers.seconds.size());
-  TRIREME_CHECK(stages >= 1 && stages <= count, "{} stages of {} layers", stages, count);
-  // The longest stage takes as long as some run of layers; the shortest such bound that suffices.
-  double best = std::numeric_limits<double>::max();
-  for (int first = 0; first < count; ++first) {
-    double sum = 0;
-    for (int last = first; last < count; ++last) {
-      sum += seconds_of_layer(layers.seconds[static_cast<size_t>(last)]);
-      if (sum < best && runs_within(layers, sum * (1 + 1e-12)) <= stages) best = sum;
-    }
-  }
-  std::vector<int> cut = {0};
-  double sum = 0;
-  for (int layer = 0; layer < count; ++layer) {
-    const double seconds = seconds_of_layer(layers.seconds[static_cast<size_t>(layer)]);
-    const int stages_left = stages - static_cast<int>(cut.size());
-    const bool must_cut = count - layer == stages_left;  // one layer for each that is left
-    if (layer > cut.back() && (sum + seconds > best * (1 + 1e-12) || must_cut) && stages_left > 0) {
-      cut.push_back(layer);
-      sum = 0;
-    }
-    sum += seconds;
-  }
-  return cut;
+  std::vector<double> seconds;
+  for (const StageSeconds& layer : layers.seconds) seconds.push_back(seconds_of_layer(layer));
+  return spec::balanced_cut(seconds, stages);
 }
 
 }  // namespace trireme::sim

@@ -28,8 +28,7 @@ Costs layer_costs(const spec::ModelSpec&, const ModelCostOptions&);
 // Layers [cut[s], cut[s + 1]) are stage s. REQUIRES: the cut begins with 0 and rises.
 Costs stage_costs(const Costs& layers, const std::vector<int>& cut);
 
-// Cuts the layers into `stages` runs so that the longest takes the least time; of equal ones, the
-// one whose first stages are largest. REQUIRES: 1 <= stages <= layers.
+// spec::balanced_cut() by seconds.
 std::vector<int> balanced_cut(const Costs& layers, int stages);
 
 }  // namespace trireme::sim

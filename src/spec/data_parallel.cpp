@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "base/check.h"
+#include "spec/pipeline_parallel.h"
 #include "spec/sum_tree.h"
 #include "spec/tensor_parallel.h"
 
@@ -34,6 +35,10 @@ int64_t parts_of_all(const Plan& plan) {
 }  // namespace
 
 int data_ranks(const Sizes& sizes) { return sizes[Axis::dp] * sizes[Axis::zero]; }
+
+int closing_ranks(const Sizes& sizes) {
+  return data_ranks(sizes) * sizes[Axis::tp] * sizes[Axis::pp];
+}
 
 int data_rank(const Sizes& sizes, const Coord& coord) {
   return coord[Axis::dp] * sizes[Axis::zero] + coord[Axis::zero];
@@ -136,7 +141,7 @@ DataBuffers data_buffers(const Plan& plan, std::span<const BucketLayout> buckets
     all.received = {{std::max(parts * least_bytes_a_part, std::min(wanted, most_received_bytes))},
                     base::DType::u8};
   }
-  if (const int64_t closing = ranks * plan.mesh[Axis::tp]; closing > 1) {
+  if (const int64_t closing = closing_ranks(plan.mesh); closing > 1) {
     all.step_sums = {{closing, step_sums_bytes}, base::DType::u8};
   }
   if (sums != plan.recipe.grad) all.rounded = {{largest}, sums};
@@ -146,8 +151,9 @@ DataBuffers data_buffers(const Plan& plan, std::span<const BucketLayout> buckets
     }
   }
   if (plan.zero.params) {
-    const auto slots =
-        std::min(static_cast<size_t>(plan.prefetch) + 1, buckets.size() - (is_tied ? 1U : 0U));
+    const size_t others = buckets.size() - (is_tied ? 1U : 0U);
+    const size_t slots =
+        plan.keep_params ? others : std::min(static_cast<size_t>(plan.prefetch) + 1, others);
     if (is_tied) all.gathered.push_back({{buckets.front().elements}, plan.recipe.storage});
     for (size_t i = 0; i < slots; ++i) {
       all.gathered.push_back(
@@ -192,7 +198,7 @@ TrafficTable predict_traffic(const ModelSpec& model, const Plan& plan, const Coo
   const Range held = workers_of(plan, data_rank(plan.mesh, coord));
   const auto parts = static_cast<int64_t>(tree_cover(plan.logical_dp, held).size());
   TrafficTable sum;
-  for (int layer = 0; layer < static_cast<int>(model.layers.size()); ++layer) {
+  for (const int layer : layers_of_rank(model, plan, coord[Axis::pp])) {
     const int64_t elements = bucket_layout(params_of(model, layer), plan.mesh).elements;
     const int64_t grad_bytes = elements * base::size_of(plan.recipe.grad);
     const int64_t param_bytes = elements * base::size_of(plan.recipe.storage);
@@ -200,16 +206,20 @@ TrafficTable predict_traffic(const ModelSpec& model, const Plan& plan, const Coo
                         (elements / ranks * base::size_of(sum_dtype(plan)));
     // To all that update the same: every rank, or those along dp.
     sum.gather_grads += ((plan.zero.optim ? dp : ranks) - 1) * (grad_bytes / ranks);
-    const int64_t gathers = plan.zero.params  ? 2 * plan.schedule.microbatches
-                            : plan.zero.optim ? 1
-                                              : 0;
+    const int64_t gathers = plan.zero.params && !plan.keep_params ? 2 * plan.schedule.microbatches
+                            : plan.zero.optim                     ? 1
+                                                                  : 0;
     sum.gather_params += gathers * (zero - 1) * (param_bytes / zero);
   }
-  sum.step_sums = (ranks * plan.mesh[Axis::tp] - 1) * step_sums_bytes;
-  const TensorTraffic tensor = predict_tensor_traffic(model, plan);
+  sum.step_sums = (closing_ranks(plan.mesh) - 1) * step_sums_bytes;
+  const TensorTraffic tensor = predict_tensor_traffic(model, plan, coord[Axis::pp]);
   sum.tp_forward = tensor.forward;
   sum.tp_backward = tensor.backward;
   sum.tp_grads = tensor.grads;
+  const PipeTraffic pipe = predict_pipe_traffic(model, plan, coord[Axis::pp]);
+  sum.pp_activations = pipe.activations;
+  sum.pp_gradients = pipe.gradients;
+  sum.pp_table = pipe.table;
   return sum;
 }
 
@@ -221,6 +231,9 @@ TrafficTable operator+(const TrafficTable& a, const TrafficTable& b) {
           .tp_forward = a.tp_forward + b.tp_forward,
           .tp_backward = a.tp_backward + b.tp_backward,
           .tp_grads = a.tp_grads + b.tp_grads,
+          .pp_activations = a.pp_activations + b.pp_activations,
+          .pp_gradients = a.pp_gradients + b.pp_gradients,
+          .pp_table = a.pp_table + b.pp_table,
           .other = a.other + b.other};
 }
 

@@ -20,7 +20,8 @@
 namespace trireme::spec {
 
 // ---- ranks and workers
-int data_ranks(const Sizes&);  // dp * zero
+int data_ranks(const Sizes&);     // dp * zero
+int closing_ranks(const Sizes&);  // all that a step ends with: those of tp and pp, too
 // Place among them in the order in which they host workers: that of the world, zero the fastest.
 int data_rank(const Sizes&, const Coord&);
 int hosted_workers(const Plan&);       // by one rank
@@ -63,14 +64,15 @@ Range reduced_range(const Plan&, const Coord&, int64_t elements);
 // Place of a rank's reduced_range among those of all data ranks; the order of their group.
 int reduced_place(const Sizes&, const Coord&);
 
-// ---- buffers besides the state, shared by the buckets of a stage
+// ---- buffers besides the state, shared by the buckets of a rank
 struct DataBuffers {
   base::TensorSpec received;  // parts of sums from other ranks
   base::TensorSpec rounded;   // one leaf in the type of sums, where gradients have another
   // Whole gradients, for bucket b in [b % size()]; where gradients are sharded. Two, so that one
   // is filled while the other is reduced.
   std::vector<base::TensorSpec> work;
-  // Whole parameters, for bucket b in [gather_slot(b)]; where parameters are sharded.
+  // Whole parameters, for bucket b in [gather_slot(b)]; where parameters are sharded. One for each
+  // bucket where they stay.
   std::vector<base::TensorSpec> gathered;
   base::TensorSpec step_sums;  // of all ranks
   bool is_tied = false;        // the first bucket is read by the head, too, and has [0] for itself
@@ -79,7 +81,8 @@ struct DataBuffers {
 };
 DataBuffers data_buffers(const Plan&, std::span<const BucketLayout>, bool is_tied);
 int64_t bytes_of(const DataBuffers&);
-// Does the last layer read a parameter of the first?
+// Does the last layer read a parameter of the first? Where other stages lie between them,
+// pipeline_parallel.h says how.
 bool is_tied(const ModelSpec&);
 
 // Gradient memory of one bucket, besides that of tied copies; none under an inference plan.
@@ -94,19 +97,22 @@ GradSpecs grad_specs(const Plan&, const BucketLayout&);
 // ---- bytes on the wire
 // That one rank sends in a step.
 struct TrafficTable {
-  int64_t reduce_grads = 0;   // partial sums to the rank that adds them up
-  int64_t gather_grads = 0;   // sums to the ranks that update the same parameters
-  int64_t gather_params = 0;  // parameters to the ranks that compute with them
-  int64_t step_sums = 0;      // loss, tokens, squares
-  int64_t tp_forward = 0;     // activations along tp, and their gradients
-  int64_t tp_backward = 0;    //   with what recompute sends
-  int64_t tp_grads = 0;       // gradients of parameters that all ranks along tp have
-  int64_t other = 0;          // outside of steps: reading and writing weights by name
+  int64_t reduce_grads = 0;    // partial sums to the rank that adds them up
+  int64_t gather_grads = 0;    // sums to the ranks that update the same parameters
+  int64_t gather_params = 0;   // parameters to the ranks that compute with them
+  int64_t step_sums = 0;       // loss, tokens, squares
+  int64_t tp_forward = 0;      // activations along tp, and their gradients
+  int64_t tp_backward = 0;     //   with what recompute sends
+  int64_t tp_grads = 0;        // gradients of parameters that all ranks along tp have
+  int64_t pp_activations = 0;  // outputs of stages to the next
+  int64_t pp_gradients = 0;    //   and their gradients back
+  int64_t pp_table = 0;        // the token table that two ranks share, or its gradients
+  int64_t other = 0;           // outside of steps: reading and writing weights by name
   bool operator==(const TrafficTable&) const = default;
 
   int64_t total() const {
     return reduce_grads + gather_grads + gather_params + step_sums + tp_forward + tp_backward +
-           tp_grads + other;
+           tp_grads + pp_activations + pp_gradients + pp_table + other;
   }
 };
 TrafficTable operator+(const TrafficTable&, const TrafficTable&);

@@ -7,8 +7,12 @@
 
 #include "base/check.h"
 #include "base/error.h"
+#include "schedule/catalogue.h"
+#include "schedule/lives.h"
 #include "spec/data_parallel.h"
+#include "spec/pipeline_parallel.h"
 #include "spec/predict.h"
+#include "spec/stage_cut.h"
 #include "spec/tensor_parallel.h"
 
 namespace trireme::spec {
@@ -37,18 +41,6 @@ constexpr int most_workers = 1 << 16;
 constexpr int most_microbatches = 1 << 20;
 
 using Demand = std::function<void(bool holds, std::string rule)>;
-
-// Is every micro-batch through its backward before the next begins, in order?
-bool runs_one_at_a_time(const std::vector<schedule::Action>& program) {
-  int begun = 0, ended = 0;
-  for (const schedule::Action& action : program) {
-    if (action.op == schedule::Op::F) {
-      if (begun != ended || action.microbatch != begun++) return false;
-    }
-    if (action.op == schedule::Op::W || action.op == schedule::Op::BW) ++ended;
-  }
-  return true;
-}
 
 void check_data_axes(const Plan& plan, const Demand& demand) {
   const int dp = plan.mesh[Axis::dp], zero = plan.mesh[Axis::zero];
@@ -91,23 +83,69 @@ void check_data_axes(const Plan& plan, const Demand& demand) {
                      "because a whole gradient lives only as long as its layer's backward",
                      worker_microbatches(plan)));
   const std::vector<std::vector<schedule::Action>>& programs = plan.schedule.program;
-  const bool in_turn = std::all_of(programs.begin(), programs.end(), runs_one_at_a_time);
-  demand(in_turn || (!z.grads && hosted == 1 && reduce_rounds(plan) == 1),
-         "sharded gradients, several workers a rank and reduce = each need a schedule that runs "
-         "one micro-batch after the other");
-  const bool is_split = std::any_of(programs.begin(), programs.end(), [](const auto& program) {
-    return std::any_of(program.begin(), program.end(),
-                       [](const schedule::Action& a) { return a.op == schedule::Op::B; });
-  });
-  demand(!z.grads || !is_split,
+  const bool is_single = !z.grads && hosted == 1 && reduce_rounds(plan) == 1;
+  demand(
+      is_single || leaves_come_in_turn(plan, z.grads),
+      "sharded gradients, several workers a rank and reduce = each need a schedule that ends the "
+      "backward of a micro-batch before the gradients of the next begin: on the last stage, whose "
+      "head adds to them in the forward, before its forward (1f1b and interleaved do)");
+  demand(!z.grads || std::none_of(programs.begin(), programs.end(), schedule::splits_backward),
          "sharded gradients need a schedule with merged backward (BW): between B and W of a layer "
          "its whole gradient would have to be kept");
+  demand(!plan.keep_params || z.params, "keep_params needs sharded parameters");
   const bool reduces = std::all_of(programs.begin(), programs.end(), [](const auto& program) {
     return std::any_of(program.begin(), program.end(), [](const schedule::Action& action) {
       return action.op == schedule::Op::ReduceGrads;
     });
   });
   demand(ranks == 1 || reduces, "a schedule for several data ranks needs ReduceGrads");
+}
+
+schedule::Schedule make_schedule(const SplitOptions& split, int microbatches) {
+  schedule::Schedule schedule;
+  if (split.own_schedule) {
+    schedule = *split.own_schedule;
+  } else if (split.pp == 1 && split.chunks == 0) {
+    schedule = schedule::one_f_one_b(1, microbatches);
+  } else {
+    const base::Result<schedule::Schedule> made =
+        schedule::generate(split.schedule, {split.pp, microbatches, split.chunks});
+    if (!made) throw base::ConfigError(made.reason());
+    schedule = made.value();
+  }
+  return schedule::add_tied(schedule::add_reduce(schedule::add_p2p(std::move(schedule))));
+}
+
+// Stages with as nearly as possible the same FLOPs.
+std::vector<int> priced_cut(const ModelSpec& model, const Plan& plan, const Backend& backend) {
+  const int stages = plan.schedule.stages(), layers = static_cast<int>(model.layers.size());
+  if (stages == 1) return {0};
+  if (stages > layers) {
+    const int chunks = stages / plan.schedule.ranks;
+    throw base::ConfigError(fmt::format(
+        "{} stages (pp = {}, {} on each rank), and '{}' has {} layers with embedding and head: at "
+        "most pp = {} with as many on each, or {} stages in all",
+        stages, plan.schedule.ranks, chunks, model.name, layers, std::max(1, layers / chunks),
+        layers));
+  }
+  std::vector<double> costs;
+  LocalShape whole = local_shape_of(plan);
+  whole.mesh = {};
+  whole.sequence_parallel = false;
+  for (int layer = 0; layer < layers; ++layer) {
+    if (!tokens_fit(plan)) {  // refused below
+      costs.push_back(1);
+      continue;
+    }
+    const Facts f = facts(model, layer, whole, plan.recipe,
+                          plan.recompute[static_cast<size_t>(layer)], backend);
+    double flops = 0;
+    for (const auto* ops : {&f.f, &f.b, &f.w, &f.r}) {
+      for (const OpCost& op : *ops) flops += op.flops;
+    }
+    costs.push_back(flops);
+  }
+  return balanced_cut(costs, stages);
 }
 
 }  // namespace
@@ -135,6 +173,21 @@ LayerRange layers_of_stage(const ModelSpec& model, const Plan& plan, int stage) 
           is_last ? static_cast<int>(model.layers.size()) : plan.first_layer_of_stage[at + 1]};
 }
 
+int rank_of_layer(const Plan& plan, int layer) {
+  const std::vector<int>& cut = plan.first_layer_of_stage;
+  const auto behind = std::upper_bound(cut.begin(), cut.end(), layer);
+  return plan.schedule.lanes.front()[static_cast<size_t>(behind - cut.begin()) - 1];
+}
+
+std::vector<int> layers_of_rank(const ModelSpec& model, const Plan& plan, int pp_rank) {
+  std::vector<int> layers;
+  for (const int stage : schedule::stages_of(plan.schedule, pp_rank)) {
+    const LayerRange range = layers_of_stage(model, plan, stage);
+    for (int layer = range.first; layer < range.last; ++layer) layers.push_back(layer);
+  }
+  return layers;
+}
+
 Plan one_rank_plan(const ModelSpec& model, const OneRankOptions& options, const Backend& backend) {
   return parallel_plan(model, options, {}, backend);
 }
@@ -145,6 +198,7 @@ Plan parallel_plan(const ModelSpec& model, const OneRankOptions& options, const 
   plan.mesh[Axis::dp] = split.dp;
   plan.mesh[Axis::zero] = split.zero;
   plan.mesh[Axis::tp] = split.tp;
+  plan.mesh[Axis::pp] = split.pp;
   plan.sequence_parallel = split.sequence_parallel;
   plan.zero = split.residency;
   // What is out of range is refused below.
@@ -155,6 +209,8 @@ Plan parallel_plan(const ModelSpec& model, const OneRankOptions& options, const 
   plan.reduce_dtype = split.reduce_dtype;
   plan.prefetch = split.prefetch;
   plan.prefetch_after = split.prefetch_after;
+  plan.keep_params = split.keep_params;
+  plan.send_buffers = split.send_buffers;
   plan.microbatch_sequences = options.microbatch_sequences;
   plan.seq_len = options.seq_len;
   plan.recipe = options.recipe;
@@ -178,8 +234,9 @@ Plan parallel_plan(const ModelSpec& model, const OneRankOptions& options, const 
                     "{} together",
                     options.microbatches, hosted, most_microbatches));
   }
-  plan.schedule = schedule::add_tied(
-      schedule::add_reduce(schedule::one_f_one_b(1, hosted * options.microbatches)));
+  plan.schedule = make_schedule(split, hosted * options.microbatches);
+  plan.first_layer_of_stage = split.first_layer_of_stage.empty() ? priced_cut(model, plan, backend)
+                                                                 : split.first_layer_of_stage;
   check_plan(model, plan);
   plan.predicted = predict(model, plan, backend);
   return plan;
@@ -191,13 +248,15 @@ void check_plan(const ModelSpec& model, const Plan& plan) {
     if (!holds) broken += "\n  " + rule;
   };
   const auto layers = static_cast<int>(model.layers.size());
-  for (const Axis axis : {Axis::pp, Axis::cp, Axis::ezero, Axis::ep, Axis::etp}) {
+  for (const Axis axis : {Axis::cp, Axis::ezero, Axis::ep, Axis::etp}) {
     demand(plan.mesh[axis] == 1, fmt::format("{} = {}: this build does not cut it; use 1",
                                              name_of(axis), plan.mesh[axis]));
   }
   check_data_axes(plan, demand);
   demand(plan.context == Context::none, "context parallelism needs cp > 1");
-  check_tensor_axis(model, plan, [&](const std::string& rule) { demand(false, rule); });
+  const auto is_broken = [&](const std::string& rule) { demand(false, rule); };
+  check_tensor_axis(model, plan, is_broken);
+  check_pipeline_axis(model, plan, is_broken);
   demand(plan.optimizer.name == "adamw",
          fmt::format("optimizer '{}': this build has adamw", plan.optimizer.name));
   demand(plan.optimizer == OptimizerTypes{.name = plan.optimizer.name},
@@ -226,12 +285,6 @@ void check_plan(const ModelSpec& model, const Plan& plan) {
         std::holds_alternative<BlockSpec>(model.layers[i]) || plan.recompute[i] == Recompute::none,
         fmt::format("layer {}: only blocks can be recomputed", i));
   }
-  demand(!plan.first_layer_of_stage.empty() && plan.first_layer_of_stage.front() == 0 &&
-             plan.stages() == plan.schedule.stages(),
-         fmt::format("{} stage starts for a schedule of {} stages", plan.stages(),
-                     plan.schedule.stages()));
-  const auto checked = schedule::check(plan.schedule, 1);
-  demand(static_cast<bool>(checked), "schedule: " + checked.reason());
   if (!broken.empty()) {
     throw base::ConfigError(
         fmt::format("the plan for model '{}' breaks these rules:{}", model.name, broken));

@@ -3,7 +3,9 @@
 // every run; planner, simulator, engine and checkpoint read the same one.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -32,15 +34,17 @@ struct MemoryTable {
   int64_t params = 0;  // compute copies, and constant tables
   int64_t grads = 0;
   int64_t optim = 0;  // master weights, moments, step state
-  int64_t stash_f_to_b = 0, stash_f_to_w = 0, stash_b_to_w = 0, stash_recompute = 0,
-          stash_stream = 0;
+  int64_t stash_inputs = 0, stash_f_to_b = 0, stash_f_to_w = 0, stash_b_to_w = 0,
+          stash_gradients = 0, stash_recompute = 0, stash_stream = 0;
+  int64_t stash_gaps = 0;  // that stages of different sizes on one rank leave between them
   int64_t scratch = 0;
   int64_t comm = 0;
   int64_t staging = 0;  // batches on their way to the device
   bool operator==(const MemoryTable&) const = default;
 
   int64_t stash() const {
-    return stash_f_to_b + stash_f_to_w + stash_b_to_w + stash_recompute + stash_stream;
+    return stash_inputs + stash_f_to_b + stash_f_to_w + stash_b_to_w + stash_gradients +
+           stash_recompute + stash_stream + stash_gaps;
   }
   int64_t total() const { return params + grads + optim + stash() + scratch + comm + staging; }
 };
@@ -50,6 +54,13 @@ struct Prediction {
   double model_flops = 0;           // of one step of the whole job, without recompute
   double hardware_flops = 0;        // with it
   bool operator==(const Prediction&) const = default;
+
+  // Of the ranks that need the most. REQUIRES: memory is filled in.
+  const MemoryTable& largest() const {
+    return *std::max_element(
+        memory.begin(), memory.end(),
+        [](const MemoryTable& a, const MemoryTable& b) { return a.total() < b.total(); });
+  }
 };
 
 struct OptimizerTypes {
@@ -92,6 +103,10 @@ struct Plan {
   // In backward the next bucket is gathered after the current layer's gradients were sent off,
   // instead of before its backward.
   bool prefetch_after = false;
+  // Sharded parameters are gathered once for all micro-batches of a step and stay until the stage's
+  // last action.
+  bool keep_params = false;
+  int send_buffers = 2;  // messages to the same stage that may be on their way at one time
   int64_t head_chunk_rows = 0;
   double expert_capacity = 0;  // 0: no experts
   Place optimizer_place = Place::device, stash_place = Place::device;
@@ -111,6 +126,10 @@ struct LayerRange {
   int first = 0, last = 0;
 };
 LayerRange layers_of_stage(const ModelSpec&, const Plan&, int stage);
+// The pp coordinate of the ranks that run this layer. REQUIRES: one lane.
+int rank_of_layer(const Plan&, int layer);
+// Layers of all stages that ranks of this pp coordinate run, in order.
+std::vector<int> layers_of_rank(const ModelSpec&, const Plan&, int pp_rank);
 
 struct OneRankOptions {
   int64_t microbatch_sequences = 1;
@@ -125,19 +144,28 @@ struct OneRankOptions {
 // A checked plan, with its prediction, for one rank.
 Plan one_rank_plan(const ModelSpec&, const OneRankOptions&, const Backend&);
 
-// How a job is spread over ranks: along the data axes, and along tp.
+// How a job is spread over ranks: along the data axes, along tp, and along pp.
 struct SplitOptions {
   int dp = 1, zero = 1;
   int tp = 1;
-  bool sequence_parallel = false;  // between the projections a rank has 1 / tp of the tokens
+  int pp = 1;
+  std::string schedule = "1f1b";  // schedule/catalogue.h
+  int chunks = 0;                 // stages of a rank; 0: the schedule's own number
+  // In place of a named one: F, B, W and BW of all that a rank runs, without the passes.
+  std::optional<schedule::Schedule> own_schedule;
+  std::vector<int> first_layer_of_stage;  // empty: balanced_cut()
+  bool sequence_parallel = false;         // between the projections a rank has 1 / tp of the tokens
   Residency residency;
   int logical_dp = 0;  // 0: dp * zero
   ReduceWhen reduce = ReduceWhen::once;
   base::DType reduce_dtype = base::DType::f32;
   int prefetch = 1;
   bool prefetch_after = false;
+  bool keep_params = false;
+  int send_buffers = 2;
 };
-// The same for dp * zero * tp ranks. `microbatches` of the first options are those of one worker.
+// The same for pp * dp * zero * tp ranks. `microbatches` of the first options are those of one
+// worker.
 Plan parallel_plan(const ModelSpec&, const OneRankOptions&, const SplitOptions&, const Backend&);
 
 // "8", or "8 or 16": the multiples of `unit` on both sides of `value`, for messages.

@@ -116,15 +116,18 @@ struct MemoryField {
   const char* name;
   int64_t MemoryTable::*field;
 };
-constexpr std::array<MemoryField, 11> memory_fields = {
+constexpr std::array<MemoryField, 14> memory_fields = {
     {{"params", &MemoryTable::params},
      {"grads", &MemoryTable::grads},
      {"optim", &MemoryTable::optim},
+     {"stash_inputs", &MemoryTable::stash_inputs},
      {"stash_f_to_b", &MemoryTable::stash_f_to_b},
      {"stash_f_to_w", &MemoryTable::stash_f_to_w},
      {"stash_b_to_w", &MemoryTable::stash_b_to_w},
+     {"stash_gradients", &MemoryTable::stash_gradients},
      {"stash_recompute", &MemoryTable::stash_recompute},
      {"stash_stream", &MemoryTable::stash_stream},
+     {"stash_gaps", &MemoryTable::stash_gaps},
      {"scratch", &MemoryTable::scratch},
      {"comm", &MemoryTable::comm},
      {"staging", &MemoryTable::staging}}};
@@ -188,6 +191,8 @@ Json to_json(const Plan& plan) {
       {"bucket_bytes", plan.bucket_bytes},
       {"prefetch", plan.prefetch},
       {"prefetch_after", plan.prefetch_after},
+      {"keep_params", plan.keep_params},
+      {"send_buffers", plan.send_buffers},
       {"head_chunk_rows", plan.head_chunk_rows},
       {"expert_capacity", plan.expert_capacity},
       {"optimizer_place", places.write(plan.optimizer_place)},
@@ -229,6 +234,8 @@ Plan plan_from_json(const Json& json) {
   plan.bucket_bytes = in.get<int64_t>("bucket_bytes");
   plan.prefetch = in.get<int>("prefetch");
   plan.prefetch_after = in.get<bool>("prefetch_after");
+  plan.keep_params = in.get<bool>("keep_params");
+  plan.send_buffers = in.get<int>("send_buffers");
   plan.head_chunk_rows = in.get<int64_t>("head_chunk_rows");
   plan.expert_capacity = in.get<double>("expert_capacity");
   plan.optimizer_place = places.read(in.get<std::string>("optimizer_place"), "optimizer_place");

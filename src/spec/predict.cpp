@@ -3,19 +3,15 @@
 
 #include <algorithm>
 
-#include "base/check.h"
+#include "schedule/lives.h"
 #include "spec/bucket.h"
 #include "spec/data_parallel.h"
+#include "spec/pipeline_parallel.h"
 #include "spec/stash_layout.h"
 #include "spec/tensor_parallel.h"
 
 namespace trireme::spec {
 namespace {
-
-bool has_split_backward(const std::vector<schedule::Action>& program) {
-  return std::any_of(program.begin(), program.end(),
-                     [](const schedule::Action& a) { return a.op == schedule::Op::B; });
-}
 
 // Parameters, gradients and optimizer state of one layer.
 void add_state(const Facts& layer, const BucketLayout& bucket, const Plan& plan, MemoryTable& sum) {
@@ -57,14 +53,30 @@ std::vector<Facts> facts_of_stage(const ModelSpec& model, const Plan& plan, int 
   return layers;
 }
 
-StashLayout stash_layout_of_stage(const ModelSpec& model, const Plan& plan, int stage,
-                                  std::span<const Facts> layers) {
-  const auto first = static_cast<size_t>(layers_of_stage(model, plan, stage).first);
-  const auto rank = static_cast<size_t>(plan.schedule.lanes.front()[static_cast<size_t>(stage)]);
-  return stash_layout(layers, std::span(plan.recompute).subspan(first, layers.size()),
-                      schedule::in_flight(plan.schedule)[rank],
-                      {.is_merged = !has_split_backward(plan.schedule.program[rank]),
-                       .is_inference = plan.inference});
+std::vector<StashStage> stash_stages(const ModelSpec& model, const Plan& plan, int pp_rank,
+                                     const Backend& backend) {
+  std::vector<StashStage> stages;
+  for (const int stage : schedule::stages_of(plan.schedule, pp_rank)) {
+    const LayerRange range = layers_of_stage(model, plan, stage);
+    stages.push_back({stage,
+                      facts_of_stage(model, plan, stage, backend),
+                      {plan.recompute.begin() + range.first, plan.recompute.begin() + range.last}});
+  }
+  return stages;
+}
+
+StashLayout stash_layout_of_rank(const Plan& plan, int pp_rank,
+                                 std::span<const StashStage> stages) {
+  return stash_layout(stages, plan.schedule, pp_rank, plan.inference);
+}
+
+base::TensorSpec rope_table_of_rank(const ModelSpec& model, const Plan& plan, int pp_rank) {
+  for (const int layer : layers_of_rank(model, plan, pp_rank)) {
+    if (std::holds_alternative<BlockSpec>(model.layers[static_cast<size_t>(layer)])) {
+      return rope_table_spec(model, plan.seq_len);
+    }
+  }
+  return {};
 }
 
 base::TensorSpec sample_hash_spec() { return {{sizeof(uint64_t)}, base::DType::u8}; }
@@ -75,31 +87,38 @@ base::TensorSpec token_losses_spec(const LocalShape& shape) {
 
 MemoryTable predict_memory(const ModelSpec& model, const Plan& plan, const Backend& backend,
                            int pp_rank) {
-  TRIREME_CHECK(plan.stages() == 1 && pp_rank == 0, "stage {} of {}", pp_rank, plan.stages());
   const LocalShape shape = local_shape_of(plan);
-  const std::vector<Facts> layers = facts_of_stage(model, plan, pp_rank, backend);
+  const std::vector<StashStage> stages = stash_stages(model, plan, pp_rank, backend);
   MemoryTable sum;
   std::vector<BucketLayout> buckets;
-  for (const Facts& layer : layers) {
-    buckets.push_back(bucket_layout(layer.params, plan.mesh));
-    add_state(layer, buckets.back(), plan, sum);
-    for (const ScratchSet& set : layer.scratch) {
-      if (!plan.inference || set.in_forward) sum.scratch = std::max(sum.scratch, bytes_of(set));
+  for (const StashStage& stage : stages) {
+    for (const Facts& layer : stage.layers) {
+      buckets.push_back(bucket_layout(layer.params, plan.mesh));
+      add_state(layer, buckets.back(), plan, sum);
+      for (const ScratchSet& set : layer.scratch) {
+        if (!plan.inference || set.in_forward) sum.scratch = std::max(sum.scratch, bytes_of(set));
+      }
     }
   }
-  sum.comm += bytes_of(data_buffers(plan, buckets, is_tied(model)));
+  const PipeBuffers pipe = pipe_buffers(model, plan, pp_rank);
+  sum.comm += bytes_of(data_buffers(plan, buckets, is_tied(model) && plan.stages() == 1));
   sum.comm += base::bytes_of(tensor_buffer(model, plan));
+  sum.comm += bytes_of(pipe);
   sum.scratch += base::bytes_of(stream_workspace_spec(backend));
-  sum.params += base::bytes_of(rope_table_spec(model, shape.seq_len));
+  sum.params += base::bytes_of(rope_table_of_rank(model, plan, pp_rank));
+  sum.params += base::bytes_of(pipe.shared_table);
   sum.optim += base::bytes_of({{step_sums_bytes}, base::DType::u8});
   sum.optim += base::bytes_of({{step_state_bytes}, base::DType::u8});
 
-  const StashLayout stash = stash_layout_of_stage(model, plan, pp_rank, layers);
-  sum.stash_f_to_b = stash.of(Pool::f_to_b).total();
-  sum.stash_f_to_w = stash.of(Pool::f_to_w).total();
-  sum.stash_b_to_w = stash.of(Pool::b_to_w).total();
-  sum.stash_recompute = stash.of(Pool::recompute).total();
-  sum.stash_stream = stash.of(Pool::stream).total();
+  const StashLayout stash = stash_layout_of_rank(plan, pp_rank, stages);
+  sum.stash_inputs = stash.of(Pool::inputs).peak;
+  sum.stash_f_to_b = stash.of(Pool::f_to_b).peak;
+  sum.stash_f_to_w = stash.of(Pool::f_to_w).peak;
+  sum.stash_b_to_w = stash.of(Pool::b_to_w).peak;
+  sum.stash_gradients = stash.of(Pool::gradients).peak;
+  sum.stash_recompute = stash.of(Pool::recompute).peak;
+  sum.stash_stream = stash.of(Pool::stream).peak;
+  sum.stash_gaps = stash.gap_bytes();
 
   for (const base::TensorSpec& spec : input_specs(shape)) {
     // Twice: the batch that is read, and the next one, which arrives meanwhile.

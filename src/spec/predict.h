@@ -13,9 +13,12 @@ namespace trireme::spec {
 // The facts of a stage's layers, in order.
 std::vector<Facts> facts_of_stage(const ModelSpec&, const Plan&, int stage, const Backend&);
 
-// Where its slots live. `layers` is facts_of_stage() of it.
-StashLayout stash_layout_of_stage(const ModelSpec&, const Plan&, int stage,
-                                  std::span<const Facts> layers);
+// The stages of a pp rank, and where their slots live.
+std::vector<StashStage> stash_stages(const ModelSpec&, const Plan&, int pp_rank, const Backend&);
+StashLayout stash_layout_of_rank(const Plan&, int pp_rank, std::span<const StashStage> stages);
+
+// Rotations that the blocks of a pp rank share; empty without any.
+base::TensorSpec rope_table_of_rank(const ModelSpec&, const Plan&, int pp_rank);
 
 // Memory of the ranks that run stage(s) of pp coordinate `pp_rank`.
 MemoryTable predict_memory(const ModelSpec&, const Plan&, const Backend&, int pp_rank);

@@ -4,94 +4,87 @@
 #include <algorithm>
 
 #include "base/check.h"
+#include "schedule/lives.h"
+#include "spec/stash_frames.h"
 
 namespace trireme::spec {
 namespace {
 
-// Gives out offsets in the frames of all pools. A pool that serves one layer at a time starts again
-// with each layer.
-class Allocator {
- public:
-  explicit Allocator(StashLayout& layout) : layout_(layout) {}
-
-  SlotHome place(Pool pool, int64_t bytes) {
-    int64_t& used = used_[static_cast<size_t>(pool)];
-    const SlotHome home{pool, used};
-    used += bytes;
-    int64_t& frame = layout_.pools[static_cast<size_t>(pool)].bytes;
-    frame = std::max(frame, used);
-    return home;
-  }
-  void next_layer() {
-    used_[static_cast<size_t>(Pool::recompute)] = 0;
-    used_[static_cast<size_t>(Pool::stream)] = 0;
-    if (layout_.is_merged) used_[static_cast<size_t>(Pool::b_to_w)] = 0;
-  }
-
- private:
-  StashLayout& layout_;
-  std::array<int64_t, static_cast<size_t>(Pool::count)> used_{};
-};
+size_t at(Pool pool) { return static_cast<size_t>(pool); }
 
 bool is_overwritten(const std::vector<Slot>& slots, int index) {
   return std::any_of(slots.begin(), slots.end(),
                      [index](const Slot& slot) { return slot.replaces == index; });
 }
 
-}  // namespace
+// Places the slots of stages, one after the other.
+class SlotPlacer {
+ public:
+  SlotPlacer(StashLayout& layout, bool is_inference)
+      : layout_(layout), is_inference_(is_inference) {}
 
-std::string_view name_of(Pool pool) {
-  constexpr std::array<std::string_view, static_cast<size_t>(Pool::count)> names = {
-      "f_to_b", "f_to_w", "b_to_w", "recompute", "stream"};
-  TRIREME_CHECK(pool < Pool::count, "pool {}", static_cast<int>(pool));
-  return names[static_cast<size_t>(pool)];
-}
+  StageStash place(const StashStage& stage, bool is_last_stage) {
+    TRIREME_CHECK(stage.layers.size() == stage.recompute.size(), "{} layers, {} policies",
+                  stage.layers.size(), stage.recompute.size());
+    stage_ = {};
+    for (size_t layer = 0; layer < stage.layers.size(); ++layer) {
+      const bool gets_gradient = layer + 1 == stage.layers.size() && !is_last_stage;
+      layer_ = static_cast<int>(layer);
+      place_layer(stage.layers[layer].stash, stage.recompute[layer], gets_gradient);
+    }
+    return std::move(stage_);
+  }
+  // Largest needs of one layer.
+  int64_t merged_b_to_w = 0, recompute_forward = 0, recompute_backward = 0;
+  std::array<int64_t, 2> stream = {};  // of even and odd layers
 
-int64_t StashLayout::total_bytes() const {
-  int64_t bytes = 0;
-  for (const Frames& frames : pools) bytes += frames.total();
-  return bytes;
-}
-
-StashLayout stash_layout(std::span<const Facts> layers, std::span<const Recompute> recompute,
-                         const schedule::InFlight& in_flight, const StashUse& use) {
-  TRIREME_CHECK(layers.size() == recompute.size(), "{} layers, {} policies", layers.size(),
-                recompute.size());
-  StashLayout layout;
-  const bool is_merged = use.is_merged;
-  layout.is_merged = is_merged;
-  const auto frames = [&layout](Pool pool) -> int& {
-    return layout.pools[static_cast<size_t>(pool)].count;
-  };
-  frames(Pool::f_to_b) = in_flight.f_to_b;
-  frames(Pool::f_to_w) = in_flight.f_to_w;
-  frames(Pool::b_to_w) = is_merged ? 1 : in_flight.b_to_w;
-  frames(Pool::recompute) = 1;
-  frames(Pool::stream) = is_merged ? 2 : 0;
-
-  Allocator allocator(layout);
-  for (size_t layer = 0; layer < layers.size(); ++layer) {
-    const std::vector<Slot>& slots = layers[layer].stash;
+ private:
+  void place_layer(const std::vector<Slot>& slots, Recompute recompute, bool gets_gradient) {
+    int64_t b_to_w = 0, in_forward = 0, in_backward = 0;  // of what serves one layer at a time
     std::vector<SlotHome> forward(slots.size()), backward(slots.size());
+    const auto in_frame = [&](Pool pool, int64_t bytes) {
+      int64_t& used = stage_.frame_bytes[at(pool)];
+      used += bytes;
+      return SlotHome{pool, used - bytes};
+    };
+    const auto in_layer = [](Pool pool, int64_t& used, int64_t bytes) {
+      used += bytes;
+      return SlotHome{pool, used - bytes};
+    };
     for (int index = 0; index < static_cast<int>(slots.size()); ++index) {
       const Slot& slot = slots[static_cast<size_t>(index)];
-      const bool is_unused = use.is_inference && (slot.life == Life::b_to_w || slot.backward_only);
+      const bool is_unused = is_inference_ && (slot.life == Life::b_to_w || slot.backward_only);
       const int64_t bytes = is_unused ? 0 : base::bytes_of(slot.spec);
       SlotHome& f = forward[static_cast<size_t>(index)];
       SlotHome& b = backward[static_cast<size_t>(index)];
       if (slot.life == Life::b_to_w) {
         if (slot.replaces >= 0) continue;
-        const bool in_stream = is_merged && index == slot_dy;
-        f = b = allocator.place(in_stream ? Pool::stream : Pool::b_to_w, bytes);
+        if (index == slot_dy && gets_gradient) {
+          f = b = in_frame(Pool::gradients, bytes);
+        } else if (!layout_.is_merged) {
+          f = b = in_frame(Pool::b_to_w, bytes);
+        } else if (index == slot_dy) {
+          int64_t& most = stream[static_cast<size_t>(layer_ % 2)];
+          most = std::max(most, bytes);
+          f = b = {Pool::stream, 0};
+        } else {
+          f = b = in_layer(Pool::b_to_w, b_to_w, bytes);
+        }
         continue;
       }
       const bool until_w = slot.life == Life::f_to_w || is_overwritten(slots, index);
-      if (is_kept(slot, index, recompute[layer])) {
-        f = b = allocator.place(until_w ? Pool::f_to_w : Pool::f_to_b, bytes);
+      if (index == slot_x && layer_ == 0) {
+        stage_.input_until_w = until_w;
+        f = b = in_frame(Pool::inputs, bytes);
         continue;
       }
-      f = b = allocator.place(Pool::recompute, bytes);
-      if (until_w && !is_merged) b = allocator.place(Pool::b_to_w, bytes);
+      if (is_kept(slot, index, recompute)) {
+        f = b = in_frame(until_w ? Pool::f_to_w : Pool::f_to_b, bytes);
+        continue;
+      }
+      f = in_layer(Pool::recompute, in_forward, bytes);
+      b = until_w && !layout_.is_merged ? in_frame(Pool::b_to_w, bytes)
+                                        : in_layer(Pool::recompute, in_backward, bytes);
     }
     for (size_t index = 0; index < slots.size(); ++index) {
       const int replaced = slots[index].replaces;
@@ -99,10 +92,62 @@ StashLayout stash_layout(std::span<const Facts> layers, std::span<const Recomput
       forward[index] = forward[static_cast<size_t>(replaced)];
       backward[index] = backward[static_cast<size_t>(replaced)];
     }
-    layout.in_forward.push_back(std::move(forward));
-    layout.in_backward.push_back(std::move(backward));
-    allocator.next_layer();
+    stage_.in_forward.push_back(std::move(forward));
+    stage_.in_backward.push_back(std::move(backward));
+    merged_b_to_w = std::max(merged_b_to_w, b_to_w);
+    recompute_forward = std::max(recompute_forward, in_forward);
+    recompute_backward = std::max(recompute_backward, in_backward);
   }
+
+  StashLayout& layout_;
+  const bool is_inference_;
+  StageStash stage_;
+  int layer_ = 0;
+};
+
+}  // namespace
+
+std::string_view name_of(Pool pool) {
+  constexpr std::array<std::string_view, pool_count> names = {
+      "inputs", "f_to_b", "f_to_w", "b_to_w", "gradients", "recompute", "stream"};
+  TRIREME_CHECK(pool < Pool::count, "pool {}", static_cast<int>(pool));
+  return names[at(pool)];
+}
+
+int64_t StashLayout::total_bytes() const {
+  int64_t bytes = 0;
+  for (const Size& size : pools) bytes += size.bytes;
+  return bytes;
+}
+
+int64_t StashLayout::gap_bytes() const {
+  int64_t bytes = 0;
+  for (const Size& size : pools) bytes += size.bytes - size.peak;
+  return bytes;
+}
+
+StashLayout stash_layout(std::span<const StashStage> stages, const schedule::Schedule& schedule,
+                         int rank, bool is_inference) {
+  const std::vector<schedule::Action>& program = schedule.program[static_cast<size_t>(rank)];
+  StashLayout layout;
+  layout.is_merged = !schedule::splits_backward(program);
+  SlotPlacer placer(layout, is_inference);
+  for (const StashStage& stage : stages) {
+    layout.stages.push_back(placer.place(stage, stage.number + 1 == schedule.stages()));
+  }
+  place_frames(layout, stages, schedule, rank);
+
+  const auto serves_a_layer = [&layout](Pool pool, int64_t bytes) {
+    layout.pools[at(pool)] = {bytes, bytes};
+  };
+  if (layout.is_merged) serves_a_layer(Pool::b_to_w, placer.merged_b_to_w);
+  // A dropped slot that B needs was one that F wrote, so a frame of F is never the smaller.
+  const int64_t forward = placer.recompute_forward;
+  const bool runs_two = schedule::has_pairs(program);
+  layout.recompute_backward_at = runs_two ? forward : 0;
+  serves_a_layer(Pool::recompute, forward + (runs_two ? placer.recompute_backward : 0));
+  layout.stream_odd_at = placer.stream[0];
+  serves_a_layer(Pool::stream, placer.stream[0] + placer.stream[1]);
   return layout;
 }
 

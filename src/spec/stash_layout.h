@@ -1,15 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where every slot of a stage lives. The stash is a handful of pools, each made of equal frames:
+// Where every slot of a rank lives. The stash is a handful of pools. Of some a micro-batch has a
+// frame on each stage, as long as the schedule says (schedule/lives.h):
 //
-//   f_to_b     a frame per micro-batch between F and B: kept slots that die in B
-//   f_to_w     a frame per micro-batch between F and W: kept slots that die in W, and those a
-//   b_to_w slot overwrites b_to_w     what B writes for W. Merged backward: one frame, as large as
-//   the largest layer needs, since W of a layer
-//              follows its B at once. Apart: a frame per micro-batch between B and W, for all
-//              layers
-//   recompute  one frame, as large as the largest layer needs: dropped slots, during that layer's F
-//   and again from R on stream     two frames for the gradients that pass between layers (merged
-//   backward only): layer l uses frame l mod 2
+//   inputs     from its coming on as long as it is read: the stage's input
+//   f_to_b     from F until B: kept slots that die in B
+//   f_to_w     from F until W: kept slots that die in W, and those that a b_to_w slot overwrites
+//   b_to_w     B and W apart: from B until W, what B writes for W
+//   gradients  from its coming until W: the gradient of the stage's output, where another stage
+//              makes it
+//
+// The stages of a rank share a pool: a frame takes the lowest place that is free for all its life.
+// Stages of different sizes can leave gaps.
+//
+// The others serve one layer at a time and are as large as the largest layer needs:
+//
+//   b_to_w     merged backward: W of a layer follows its B at once
+//   recompute  dropped slots, during the layer's F and again from R on. Where an F runs beside a
+//              backward, one for each
+//   stream     merged backward: the gradients that pass between layers, of even and of odd layers
 //
 // Engine and memory prediction both read this.
 #pragma once
@@ -24,7 +32,8 @@
 
 namespace trireme::spec {
 
-enum class Pool : uint8_t { f_to_b, f_to_w, b_to_w, recompute, stream, count };
+enum class Pool : uint8_t { inputs, f_to_b, f_to_w, b_to_w, gradients, recompute, stream, count };
+constexpr auto pool_count = static_cast<size_t>(Pool::count);
 std::string_view name_of(Pool);
 
 struct SlotHome {
@@ -32,30 +41,48 @@ struct SlotHome {
   int64_t offset = 0;  // bytes from the start of a frame
 };
 
+// One stage's slots: homes[layer of the stage][slot], while F runs, and from R (or B) on. They
+// differ only for dropped slots that W reads.
+struct StageStash {
+  std::vector<std::vector<SlotHome>> in_forward, in_backward;
+  std::array<int64_t, pool_count> frame_bytes{};  // of one micro-batch
+  bool input_until_w = false;                     // else until B
+};
+
 struct StashLayout {
+  // Bytes taken, and how many of them are in use at most.
+  struct Size {
+    int64_t bytes = 0, peak = 0;
+  };
+  // Of one micro-batch on one stage: where its frames begin in each pool.
   struct Frames {
-    int64_t bytes = 0;  // of one frame
-    int count = 0;
-    int64_t total() const { return bytes * count; }
+    std::array<int64_t, pool_count> at{};
+    // The positions in the rank's program behind which the places of its input and of its output's
+    // gradient are free; -1: from the start.
+    int input_free_behind = -1, gradient_free_behind = -1;
   };
 
   bool is_merged = true;
-  std::array<Frames, static_cast<size_t>(Pool::count)> pools;
-  // homes[layer of the stage][slot]: while F runs, and from R (or B) on. They differ only for
-  // dropped slots that W reads.
-  std::vector<std::vector<SlotHome>> in_forward, in_backward;
+  std::vector<StageStash> stages;
+  std::vector<std::vector<Frames>> frames;  // by stage of the rank, then micro-batch
+  std::array<Size, pool_count> pools;
+  int64_t recompute_backward_at = 0;  // where a backward's frame begins in `recompute`
+  int64_t stream_odd_at = 0;          // where that of odd layers begins in `stream`
 
-  const Frames& of(Pool pool) const { return pools[static_cast<size_t>(pool)]; }
+  const Size& of(Pool pool) const { return pools[static_cast<size_t>(pool)]; }
   int64_t total_bytes() const;
+  // What stages of different sizes leave between them.
+  int64_t gap_bytes() const;
 };
 
-struct StashUse {
-  bool is_merged = true;      // BW in one action; otherwise B and W apart
-  bool is_inference = false;  // no backward: what only it reads has no home
+// A stage of the rank.
+struct StashStage {
+  int number = 0;
+  std::vector<Facts> layers;
+  std::vector<Recompute> recompute;  // by layer
 };
-
-// `layers` and `recompute` go together, one entry per layer of the stage, in order.
-StashLayout stash_layout(std::span<const Facts> layers, std::span<const Recompute> recompute,
-                         const schedule::InFlight&, const StashUse&);
+// `stages` are those that the rank runs, in rising order.
+StashLayout stash_layout(std::span<const StashStage> stages, const schedule::Schedule&, int rank,
+                         bool is_inference);
 
 }  // namespace trireme::spec

@@ -53,12 +53,12 @@ base::TensorSpec tensor_buffer(const ModelSpec& model, const Plan& plan) {
   return {{std::max(small, std::min(stream, most_buffer_bytes))}, base::DType::u8};
 }
 
-TensorTraffic predict_tensor_traffic(const ModelSpec& model, const Plan& plan) {
+TensorTraffic predict_tensor_traffic(const ModelSpec& model, const Plan& plan, int pp_rank) {
   TensorTraffic sum;
   const int ranks = plan.mesh[Axis::tp];
   if (ranks == 1) return sum;
   const int64_t leaves = hosted_workers(plan) * reduce_rounds(plan);
-  for (int layer = 0; layer < static_cast<int>(model.layers.size()); ++layer) {
+  for (const int layer : layers_of_rank(model, plan, pp_rank)) {
     const Facts f = facts(model, layer, local_shape_of(plan), plan.recipe,
                           plan.recompute[static_cast<size_t>(layer)], Backend{});
     sum.forward += plan.schedule.microbatches * sent(f.f_comm, ranks);

@@ -24,11 +24,11 @@ std::vector<Range> counted_along_tp(const BucketLayout&, Range held, const Coord
 // Where parts of sums along tp arrive; empty on one rank.
 base::TensorSpec tensor_buffer(const ModelSpec&, const Plan&);
 
-// Bytes that a rank sends along tp in a step.
+// Bytes that a rank of this pp coordinate sends along tp in a step.
 struct TensorTraffic {
   int64_t forward = 0, backward = 0, grads = 0;
 };
-TensorTraffic predict_tensor_traffic(const ModelSpec&, const Plan&);
+TensorTraffic predict_tensor_traffic(const ModelSpec&, const Plan&, int pp_rank);
 
 // Calls broken(rule) for every rule of the axis that model and plan break together, with the
 // nearest sizes that break none.

@@ -59,7 +59,7 @@ TEST(TensorParallelTest, traffic_of_tensor_parallel) {
     for (const int64_t m : {1, 3}) {
       const ModelSpec model = model_of(Family::gpt2);
       const TensorTraffic sent =
-          predict_tensor_traffic(model, plan_of(model, {.tp = tp, .microbatches = int(m)}));
+          predict_tensor_traffic(model, plan_of(model, {.tp = tp, .microbatches = int(m)}), 0);
       const int64_t all_reduce = 2 * (tp - 1) * (T * D / tp) * 2;
       const int64_t stats = (tp - 1) * T * 3 * 4;
       EXPECT_EQ(sent.forward, m * ((2 * layers + 1 + 1) * all_reduce + stats));
@@ -75,7 +75,7 @@ TEST(TensorParallelTest, traffic_of_sequence_parallel) {
   const int64_t T = 2 * S, tp = 4, m = 3;
   const ModelSpec model = model_of(Family::gpt2);
   const TensorTraffic sent =
-      predict_tensor_traffic(model, plan_of(model, {.tp = 4, .sequence_parallel = true}));
+      predict_tensor_traffic(model, plan_of(model, {.tp = 4, .sequence_parallel = true}), 0);
   const int64_t half = (tp - 1) * (T * D / tp) * 2;  // of what an all-reduce sends
   const int64_t stats = (tp - 1) * T * 3 * 4;
   EXPECT_EQ(sent.forward, m * ((4 * layers + 1 + 2) * half + stats));
@@ -89,7 +89,7 @@ TEST(TensorParallelTest, full_recompute_sends_the_forward_again_and_selective_do
   const ModelSpec model = model_of(Family::llama);
   const auto backward = [&](Recompute recompute) {
     return predict_tensor_traffic(
-               model, plan_of(model, {.sequence_parallel = true, .recompute = recompute}))
+               model, plan_of(model, {.sequence_parallel = true, .recompute = recompute}), 0)
         .backward;
   };
   const int64_t half = (2 * S * D / 2) * 2, m = 3;
@@ -100,7 +100,7 @@ TEST(TensorParallelTest, full_recompute_sends_the_forward_again_and_selective_do
 
 TEST(TensorParallelTest, norms_of_heads_are_partial_sums_without_sequence_parallelism_too) {
   const ModelSpec model = model_of(Family::llama, true);
-  const TensorTraffic sent = predict_tensor_traffic(model, plan_of(model, {}));
+  const TensorTraffic sent = predict_tensor_traffic(model, plan_of(model, {}), 0);
   EXPECT_EQ(sent.grads, layers * 2 * 128 * 4);
 }
 

@@ -24,14 +24,17 @@ std::string table_of(const spec::MemoryTable& m, int64_t available_bytes, int64_
     const char* name;
     int64_t bytes;
   };
-  const std::array<Row, 12> rows = {{{"parameters", m.params},
+  const std::array<Row, 15> rows = {{{"parameters", m.params},
                                      {"gradients", m.grads},
                                      {"optimizer", m.optim},
+                                     {"inputs of stages", m.stash_inputs},
                                      {"kept from forward to backward", m.stash_f_to_b},
                                      {"kept to the weight gradients", m.stash_f_to_w},
                                      {"kept between the backwards", m.stash_b_to_w},
+                                     {"gradients from other stages", m.stash_gradients},
                                      {"recomputed block", m.stash_recompute},
                                      {"gradients between layers", m.stash_stream},
+                                     {"gaps between unequal stages", m.stash_gaps},
                                      {"scratch", m.scratch},
                                      {"exchange", m.comm},
                                      {"input batches", m.staging},
@@ -60,7 +63,7 @@ std::string advice(const spec::ModelSpec& model, const spec::Plan& plan,
   const std::vector<FitOption> fitting =
       options_within(model, plan, backend, available_bytes - external_bytes, keys);
   const auto needed = [external_bytes](const FitOption& option) {
-    return gib(option.plan.predicted.memory.front().total() + external_bytes);
+    return gib(option.plan.predicted.largest().total() + external_bytes);
   };
   if (!fitting.empty()) {
     std::string text = "these changes would fit, the cheapest first:";
@@ -93,7 +96,7 @@ void check_fits(const spec::ModelSpec& model, const spec::Plan& plan, const spec
                 int64_t available_bytes, int64_t external_bytes, const FitKeys& keys) {
   TRIREME_CHECK(!plan.predicted.memory.empty() && external_bytes >= 0, "no prediction, {} bytes",
                 external_bytes);
-  const spec::MemoryTable& memory = plan.predicted.memory.front();
+  const spec::MemoryTable& memory = plan.predicted.largest();
   if (memory.total() + external_bytes <= available_bytes) return;
   throw base::OutOfMemory(
       fmt::format("model '{}' does not fit: it needs {}, and {} are available (nothing was "

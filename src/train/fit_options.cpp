@@ -67,7 +67,7 @@ double nominal_seconds(const spec::ModelSpec& model, const spec::Plan& plan,
   }
   sum *= plan.schedule.microbatches;
   // Once a step: gradients are zeroed, summed and read; parameters and optimizer state are written.
-  const spec::MemoryTable& m = plan.predicted.memory.front();
+  const spec::MemoryTable& m = plan.predicted.largest();
   return sum + static_cast<double>(3 * m.grads + 2 * m.optim + m.params) / bytes;
 }
 
@@ -160,7 +160,7 @@ std::vector<FitOption> options_within(const spec::ModelSpec& model, const spec::
             continue;
           }
           const spec::Plan next = changed(model, plan, backend, by);
-          if (next.predicted.memory.front().total() <= bytes) fitting.push_back(by);
+          if (next.predicted.largest().total() <= bytes) fitting.push_back(by);
         }
       }
     }

@@ -33,7 +33,7 @@ spec::Plan plan_of(int64_t sequences, int accumulate = 1) {
                              spec::cuda_backend(true));
 }
 
-int64_t total(const spec::Plan& plan) { return plan.predicted.memory.front().total(); }
+int64_t total(const spec::Plan& plan) { return plan.predicted.largest().total(); }
 
 std::string refusal(const spec::Plan& plan, int64_t available, int64_t external) {
   try {

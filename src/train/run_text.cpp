@@ -32,7 +32,7 @@ RunPeaks find_peaks(Platform& platform, const spec::Plan& plan, double given_tfl
 
 std::vector<std::string> describe_run(const spec::ModelSpec& model, const spec::Plan& plan,
                                       const Platform& platform, const RunPeaks& peaks) {
-  const spec::MemoryTable& memory = plan.predicted.memory.front();
+  const spec::MemoryTable& memory = plan.predicted.largest();
   const int ranks = spec::data_ranks(plan.mesh);
   const spec::Recompute recompute = *std::max_element(plan.recompute.begin(), plan.recompute.end());
   std::vector<std::string> lines = {
@@ -44,7 +44,9 @@ std::vector<std::string> describe_run(const spec::ModelSpec& model, const spec::
                   step_tokens(plan)),
       fmt::format("plan      {}, recompute {}, {} predicted{}", plan.recipe.name,
                   spec::name_of(recompute), obs::bytes_text(memory.total()),
-                  plan.mesh == spec::Sizes{} ? "" : " on every rank"),
+                  plan.mesh == spec::Sizes{}       ? ""
+                  : plan.mesh[spec::Axis::pp] == 1 ? " on every rank"
+                                                   : " on the largest rank"),
       fmt::format("device    {}{}", platform.hardware,
                   platform.memory_bytes > 0
                       ? fmt::format(" ({})", obs::bytes_text(platform.memory_bytes))

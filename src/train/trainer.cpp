@@ -129,7 +129,7 @@ Run::Run(const config::Config& c, obs::RunMode mode, const TrainHooks& hooks,
       wishes_(hooks.stop, hooks.save) {
   summary_.hardware = platform_.hardware;
   summary_.parameters = spec::parameter_count(model_);
-  summary_.predicted = engine_.plan().predicted.memory.front();
+  summary_.predicted = engine_.predicted_memory();
   if (!rank_.is_first()) return;
   output_.emplace(c, mode, engine_.plan());
   if (start.begins) start.begins();

@@ -218,7 +218,7 @@ LayoutResult run_layout(const VerifyRun& run, const RankRecord& reference, const
                  .coord = mesh.coord(),
                  .predicted_bytes = predicted_of_steps(run, mesh.coord()),
                  .counted_bytes = record.counted,
-                 .predicted_memory = engine.plan().predicted.memory.front(),
+                 .predicted_memory = engine.predicted_memory(),
                  .measured_memory = record.measured};
     out.ledger_peak = record.ledger_peak;
     out.steps = record.steps;

@@ -2,6 +2,7 @@
 #include "tests/ranks/ranks_rig.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <gtest/gtest.h>
 
 #include "device/accelerator.h"
@@ -33,10 +34,10 @@ class ShareOfStep final : public engine::MicrobatchSource {
 
 std::string to_string(const spec::TrafficTable& t) {
   return fmt::format(
-      "reduce {} gather grads {} gather params {} sums {} tp forward {} backward {} grads {} other "
-      "{}",
+      "reduce {} gather grads {} gather params {} sums {} tp forward {} backward {} grads {} pp "
+      "activations {} gradients {} table {} other {}",
       t.reduce_grads, t.gather_grads, t.gather_params, t.step_sums, t.tp_forward, t.tp_backward,
-      t.tp_grads, t.other);
+      t.tp_grads, t.pp_activations, t.pp_gradients, t.pp_table, t.other);
 }
 
 // Runs steps and expects what a healthy rank does: bytes sent, memory, the same weights everywhere.
@@ -65,7 +66,7 @@ void train(RankRig& rig, const std::string& what, int steps, Results* results) {
   const spec::TrafficTable sent = rig.engine.traffic();
   EXPECT_EQ(sent, predicted) << what << "\n  sent      " << to_string(sent) << "\n  predicted "
                              << to_string(predicted);
-  const spec::MemoryTable& memory = rig.engine.plan().predicted.memory.front();
+  const spec::MemoryTable& memory = rig.engine.predicted_memory();
   EXPECT_EQ(rig.engine.measured(), memory) << what;
   // On a GPU algorithms are measured in the first step, with memory that is given back.
   const device::Ledger& ledger = rig.device.ledger();
@@ -75,7 +76,7 @@ void train(RankRig& rig, const std::string& what, int steps, Results* results) {
 
 }  // namespace
 
-int ranks_of(const Layout& l) { return l.dp * l.zero * l.tp; }
+int ranks_of(const Layout& l) { return l.pp * l.dp * l.zero * l.tp; }
 
 std::string bits_key(const Layout& l) {
   return fmt::format("{} {} grad {} L{} m{} x {} {} in {}", l.dims.name, l.recipe,
@@ -85,9 +86,15 @@ std::string bits_key(const Layout& l) {
 }
 
 std::string to_string(const Layout& l) {
-  return fmt::format("{}: dp {} zero {} ZeRO-{} tp {}{} prefetch {}{} recompute {}{}{}",
-                     bits_key(l), l.dp, l.zero, l.stage, l.tp, l.sequence_parallel ? " sp" : "",
-                     l.prefetch, l.prefetch_after ? " after" : "", spec::name_of(l.recompute),
+  const std::string pipe =
+      l.pp == 1 && l.chunks == 0
+          ? ""
+          : fmt::format(" pp {} {} x {} cut [{}]{}", l.pp, l.schedule, l.chunks,
+                        fmt::join(l.cut, " "), l.keep_params ? " keep" : "");
+  return fmt::format("{}:{} dp {} zero {} ZeRO-{} tp {}{} prefetch {}{} recompute {}{}{}",
+                     bits_key(l), pipe, l.dp, l.zero, l.stage, l.tp,
+                     l.sequence_parallel ? " sp" : "", l.prefetch, l.prefetch_after ? " after" : "",
+                     spec::name_of(l.recompute),
                      l.streams == device::StreamMode::worker_threads ? " workers" : "",
                      l.split_backward ? " split"
                      : l.on_gpu       ? " on a GPU"
@@ -107,13 +114,19 @@ spec::Plan plan_of(const Layout& l, const spec::ModelSpec& model) {
                                         {.dp = l.dp,
                                          .zero = l.zero,
                                          .tp = l.tp,
+                                         .pp = l.pp,
+                                         .schedule = l.schedule,
+                                         .chunks = l.chunks,
+                                         .first_layer_of_stage = l.cut,
                                          .sequence_parallel = l.sequence_parallel,
                                          .residency = zero_stage(l.stage),
                                          .logical_dp = l.logical_dp,
                                          .reduce = l.reduce,
                                          .reduce_dtype = l.reduce_dtype,
                                          .prefetch = l.prefetch,
-                                         .prefetch_after = l.prefetch_after},
+                                         .prefetch_after = l.prefetch_after,
+                                         .keep_params = l.keep_params,
+                                         .send_buffers = l.send_buffers},
                                         backend_of(l));
   if (l.split_backward) {
     plan.schedule = schedule::add_tied(schedule::add_reduce(

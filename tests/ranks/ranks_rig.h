@@ -24,6 +24,12 @@ struct Layout {
   int stage = 0;  // of ZeRO
   int tp = 1;
   bool sequence_parallel = false;
+  int pp = 1;
+  std::string schedule = "1f1b";
+  int chunks = 0;
+  std::vector<int> cut;  // empty: balanced
+  bool keep_params = false;
+  int send_buffers = 2;
   std::string recipe = "fp32";
   base::DType grad = base::DType::f32;
   int logical_dp = 24;

@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0
+// Pipe: this rank's messages along pp. Every channel of the plan (spec::PipeChannel) has a
+// communicator and on each end a stream of its own, so that no message waits behind one of another
+// kind or to another rank, and neither host nor compute waits for a receiver.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "comm/communicator.h"
+#include "comm/mesh.h"
+#include "device/device.h"
+#include "device/memory.h"
+#include "spec/data_parallel.h"
+#include "spec/pipeline_parallel.h"
+#include "spec/plan.h"
+
+namespace trireme::engine {
+
+class Pipe {
+ public:
+  // `mesh` null: one rank. Collective over the world. REQUIRES: the mesh is the plan's.
+  Pipe(const spec::ModelSpec&, const spec::Plan&, comm::Mesh*, device::Device&,
+       device::Stream& compute);
+  ~Pipe();
+
+  int rank() const { return rank_; }  // along pp
+  bool has_peers() const { return group_ != nullptr; }
+  const std::optional<spec::SplitTable>& table() const { return table_; }
+
+  // ---- between stages
+  // Where the next output (or input gradient) for rank `to` is to be written: compute that is
+  // queued from here on finds it free. send() must follow before the next one for this channel.
+  device::Tensor outgoing(spec::PipeKind, int to);
+  // What was written there by compute, so far.
+  void send(spec::PipeKind, int to);
+  // The next message comes straight into `to`, after `free`. Happens when it is there.
+  device::Event receive(spec::PipeKind, int from, device::Tensor to, const device::Event& free);
+
+  // ---- the shared table (spec::SplitTable), between any two streams
+  // `from` may be written again after the Sent.
+  std::unique_ptr<comm::Sent> send_table(spec::PipeKind, device::ConstTensor from);
+  device::Event receive_table(device::Tensor to);  // after all compute that is queued
+  void receive_table_grads(device::Stream&, device::Tensor to);
+
+  // ---- for readers on the host. Collective along pp; wait for the device.
+  // What rank `owner` has, on every rank.
+  std::vector<float> share(std::span<const float> values, int64_t elements, int owner);
+  void share(device::Tensor, int owner);  // in place, on the compute stream
+
+  // Takes the send buffers, and sends one message over every channel: some libraries connect with
+  // the first, and then hosts wait for each other. Collective over the world.
+  void set_memory(device::Arena& comm, const spec::PipeBuffers&);
+  // What is sent from here on is part of no step.
+  void count_as_other(bool is_other) { counts_as_other_ = is_other; }
+  const spec::TrafficTable& traffic() const { return traffic_; }
+  // Waits for all that is under way; throws what failed.
+  void synchronize();
+  // The same without throwing, before memory is given back. While an exception ends this rank, what
+  // its peers will not come to any more is called off.
+  void close() noexcept;
+
+ private:
+  struct Channel {
+    spec::PipeChannel of;
+    std::unique_ptr<comm::Communicator> group;  // the sender is rank 0, the receiver rank 1
+    std::unique_ptr<device::Stream> stream;
+    std::vector<device::Tensor> buffers;
+    std::vector<std::unique_ptr<comm::Sent>> sent;  // by buffer
+    size_t next = 0;                                // buffer
+  };
+
+  void connect(const spec::ModelSpec&, const spec::Plan&, comm::Mesh&, device::Device&);
+  Channel& channel(spec::PipeKind, int from, int to);
+  std::unique_ptr<comm::Sent> start(Channel&, device::ConstTensor);
+
+  device::Stream& compute_;
+  int rank_ = 0;
+  comm::Communicator* group_ = nullptr;  // all along pp; null: one rank
+  std::optional<spec::SplitTable> table_;
+  std::vector<Channel> channels_;  // that begin or end here
+  device::Tensor host_buffer_;     // for share()
+  bool counts_as_other_ = false;
+  spec::TrafficTable traffic_;
+};
+
+}  // namespace trireme::engine

@@ -1,0 +1,227 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "spec/pipeline_parallel.h"
+
+#include <algorithm>
+#include <array>
+#include <map>
+#include <set>
+#include <tuple>
+#include <utility>
+
+#include "schedule/lives.h"
+#include "spec/bucket.h"
+#include "spec/data_parallel.h"
+
+namespace trireme::spec {
+namespace {
+
+using schedule::Action;
+using schedule::Op;
+
+PipeKind kind_of(Op op) { return op == Op::SendY ? PipeKind::activations : PipeKind::gradients; }
+
+bool is_send(Op op) { return op == Op::SendY || op == Op::SendDx; }
+
+int last_layer(const ModelSpec& model) { return static_cast<int>(model.layers.size()) - 1; }
+
+// Is every output sent before the next one for the same channel is made?
+bool sends_in_turn(const schedule::Schedule& schedule, size_t rank) {
+  std::map<std::pair<int, PipeKind>, bool> waits;
+  for (const Action& action : schedule.program[rank]) {
+    if (is_send(action.op)) waits[{action.peer, kind_of(action.op)}] = false;
+    const bool is_f = action.op == Op::F;
+    if (!is_f && action.op != Op::B && action.op != Op::BW) continue;
+    const int to_stage = action.stage + (is_f ? 1 : -1);
+    if (to_stage < 0 || to_stage >= schedule.stages()) continue;
+    const int to = schedule.rank_of(to_stage, action.microbatch);
+    if (to == static_cast<int>(rank)) continue;
+    bool& waits_here = waits[{to, is_f ? PipeKind::activations : PipeKind::gradients}];
+    if (waits_here) return false;
+    waits_here = true;
+  }
+  return true;
+}
+
+void check_cut(const ModelSpec& model, const Plan& plan,
+               const std::function<void(const std::string& rule)>& broken) {
+  const std::vector<int>& cut = plan.first_layer_of_stage;
+  const int layers = last_layer(model) + 1;
+  if (plan.stages() != plan.schedule.stages()) {
+    broken(fmt::format("{} stage starts for a schedule of {} stages", plan.stages(),
+                       plan.schedule.stages()));
+    return;
+  }
+  if (cut.empty() || cut.front() != 0) {
+    broken("first_layer_of_stage: must begin with 0");
+    return;
+  }
+  for (size_t s = 0; s < cut.size(); ++s) {
+    const int end = s + 1 < cut.size() ? cut[s + 1] : layers;
+    if (cut[s] >= 0 && cut[s] < end && end <= layers) continue;
+    broken(
+        fmt::format("stage {} would have layers {} to {}: every stage needs at least one of the "
+                    "{} layers (embedding and head count)",
+                    s, cut[s], end - 1, layers));
+  }
+}
+
+}  // namespace
+
+std::string_view name_of(PipeKind kind) {
+  constexpr std::array<std::string_view, 4> names = {"activations", "gradients", "table",
+                                                     "table gradients"};
+  return names[static_cast<size_t>(kind)];
+}
+
+std::vector<PipeChannel> pipe_channels(const ModelSpec& model, const Plan& plan) {
+  std::set<PipeChannel> channels;
+  for (size_t rank = 0; rank < plan.schedule.program.size(); ++rank) {
+    for (const Action& action : plan.schedule.program[rank]) {
+      if (!is_send(action.op)) continue;
+      channels.insert({static_cast<int>(rank), action.peer, kind_of(action.op)});
+    }
+  }
+  if (const auto table = split_table(model, plan)) {
+    channels.insert({table->owner, table->reader, PipeKind::table});
+    channels.insert({table->reader, table->owner, PipeKind::table_gradients});
+  }
+  return {channels.begin(), channels.end()};
+}
+
+base::TensorSpec message_spec(const ModelSpec& model, const Plan& plan) {
+  if (plan.stages() == 1) return {};
+  const int64_t width = std::get<HeadSpec>(model.layers.back()).width;
+  return {{local_shape_of(plan).rows(), width}, plan.recipe.storage};
+}
+
+std::optional<SplitTable> split_table(const ModelSpec& model, const Plan& plan) {
+  const schedule::Lane& lane = plan.schedule.lanes.front();
+  if (!is_tied(model) || lane.front() == lane.back()) return {};
+  for (const Param& param : params_of(model, last_layer(model))) {
+    if (!param.tied_copy) continue;
+    return SplitTable{lane.front(), lane.back(), local_elements(param.shard, plan.mesh)};
+  }
+  return {};
+}
+
+PipeBuffers pipe_buffers(const ModelSpec& model, const Plan& plan, int pp_rank) {
+  PipeBuffers buffers;
+  buffers.message = message_spec(model, plan);
+  for (const PipeChannel& channel : pipe_channels(model, plan)) {
+    const bool is_between_stages =
+        channel.kind == PipeKind::activations || channel.kind == PipeKind::gradients;
+    if (channel.from == pp_rank && is_between_stages) buffers.messages += plan.send_buffers;
+  }
+  const auto table = split_table(model, plan);
+  if (table && table->owner == pp_rank) {
+    buffers.table_grads = {{table->elements}, plan.recipe.grad};
+  }
+  if (table && table->reader == pp_rank) {
+    buffers.shared_table = {{table->elements}, plan.recipe.storage};
+  }
+  return buffers;
+}
+
+int64_t bytes_of(const PipeBuffers& buffers) {
+  return buffers.messages * base::bytes_of(buffers.message) + base::bytes_of(buffers.table_grads);
+}
+
+PipeTraffic predict_pipe_traffic(const ModelSpec& model, const Plan& plan, int pp_rank) {
+  PipeTraffic sum;
+  const base::TensorSpec message = message_spec(model, plan);
+  const int64_t bytes = message.shape.elements() * base::size_of(message.dtype);
+  for (const Action& action : plan.schedule.program[static_cast<size_t>(pp_rank)]) {
+    if (action.op == Op::SendY) sum.activations += bytes;
+    if (action.op == Op::SendDx) sum.gradients += bytes;
+  }
+  const auto table = split_table(model, plan);
+  if (table && table->owner == pp_rank) {
+    sum.table = table->elements * base::size_of(plan.recipe.storage);
+  }
+  if (table && table->reader == pp_rank) {
+    const int64_t leaves = hosted_workers(plan) * reduce_rounds(plan);
+    sum.table = leaves * table->elements * base::size_of(plan.recipe.grad);
+  }
+  return sum;
+}
+
+void check_pipeline_axis(const ModelSpec& model, const Plan& plan,
+                         const std::function<void(const std::string& rule)>& broken) {
+  const int pp = plan.mesh[Axis::pp];
+  const schedule::Schedule& schedule = plan.schedule;
+  if (schedule.ranks != pp) {
+    broken(fmt::format("pp = {}, and the schedule is for {} ranks", pp, schedule.ranks));
+  }
+  if (plan.inference && plan.stages() != 1) {
+    broken(fmt::format("{} stages: inference runs on one rank, in one stage", plan.stages()));
+  }
+  check_cut(model, plan, broken);
+  if (plan.send_buffers < 1) {
+    broken(fmt::format("send_buffers = {}: at least 1", plan.send_buffers));
+  }
+  if (schedule.lanes.size() > 1) {
+    broken(
+        "a schedule with two lanes keeps every stage's parameters twice, which this build does not "
+        "execute; dualpipev runs the same overlap in one lane");
+    return;
+  }
+  const auto checked = schedule::check(schedule, std::max(plan.send_buffers, 1));
+  if (!checked) {
+    broken("schedule: " + checked.reason());
+    return;
+  }
+  for (size_t rank = 0; rank < schedule.program.size(); ++rank) {
+    const std::vector<Action>& program = schedule.program[rank];
+    if (std::any_of(program.begin(), program.end(),
+                    [](const Action& action) { return action.op == Op::R; })) {
+      broken(
+          "the schedule recomputes whole stages early (R); this build recomputes layer by layer");
+    }
+    if (!sends_in_turn(schedule, rank)) {
+      broken(
+          fmt::format("schedule: rank {} makes an output for another rank before it has sent the "
+                      "one before it; put SendY and SendDx behind their F and B",
+                      rank));
+    }
+    if (plan.zero.params && !plan.keep_params && schedule::has_pairs(program)) {
+      broken(
+          "sharded parameters with a schedule that runs an F beside a backward: they must stay for "
+          "the whole step (keep_params), because both gather them");
+    }
+  }
+  const schedule::Lane& lane = schedule.lanes.front();
+  if (plan.zero.params && plan.stages() > 1 && lane.front() == lane.back() && is_tied(model)) {
+    broken(
+        "sharded parameters of a model with a tied head, and its first and last stage apart on one "
+        "rank: use ZeRO-1 or -2, or a schedule whose last stage is on another rank");
+  }
+}
+
+bool leaves_come_in_turn(const Plan& plan, bool one_accumulator) {
+  const int last_stage = plan.stages() - 1;
+  for (const std::vector<Action>& program : plan.schedule.program) {
+    // By stage, or of the whole rank: the leaf that is being added to, and those that are over.
+    using StageLeaf = std::tuple<int, int, int>;  // stage, worker, round
+    struct Now {
+      std::optional<StageLeaf> leaf;
+      std::set<StageLeaf> over;
+    };
+    std::map<int, Now> all;
+    for (const Action& action : program) {
+      // The head adds to its gradients in F already.
+      const bool adds = action.op == Op::B || action.op == Op::W || action.op == Op::BW ||
+                        (action.op == Op::F && action.stage == last_stage);
+      if (!adds) continue;
+      Now& now = all[one_accumulator ? 0 : action.stage];
+      const Leaf at = leaf_of(plan, action.microbatch);
+      const StageLeaf leaf{action.stage, at.hosted, at.round};
+      if (now.leaf == leaf) continue;
+      if (now.over.contains(leaf)) return false;
+      if (now.leaf) now.over.insert(*now.leaf);
+      now.leaf = leaf;
+    }
+  }
+  return true;
+}
+
+}  // namespace trireme::spec

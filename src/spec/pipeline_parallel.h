@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+// How ranks along pp share a model: what they send each other, over which channels, and the rules
+// of a plan with stages.
+//
+// A channel goes from one rank to another and carries one kind of message, first in, first out.
+// Between stages these are outputs and their gradients. A token table that embedding and head share
+// and that lies on two ranks belongs to the embedding's: it sends the table to the head's rank
+// before a step's first use, and gets the head's gradients of it back, leaf by leaf.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "spec/plan.h"
+
+namespace trireme::spec {
+
+enum class PipeKind : uint8_t { activations, gradients, table, table_gradients };
+std::string_view name_of(PipeKind);
+
+struct PipeChannel {
+  int from = 0, to = 0;  // along pp
+  PipeKind kind = PipeKind::activations;
+  auto operator<=>(const PipeChannel&) const = default;
+};
+// All that the plan uses, in order.
+std::vector<PipeChannel> pipe_channels(const ModelSpec&, const Plan&);
+
+// Of one message between stages, as a tensor; empty with one stage.
+base::TensorSpec message_spec(const ModelSpec&, const Plan&);
+
+// The shared token table, where its two users are on different ranks.
+struct SplitTable {
+  int owner = 0, reader = 0;  // along pp: the embedding's rank, the head's
+  int64_t elements = 0;       // of what a rank has of it
+};
+std::optional<SplitTable> split_table(const ModelSpec&, const Plan&);
+
+// ---- memory of a pp rank for messages
+struct PipeBuffers {
+  base::TensorSpec message;
+  int messages = 0;               // of those: send_buffers for each channel between stages
+  base::TensorSpec table_grads;   // the head's, on their way into the embedding's
+  base::TensorSpec shared_table;  // the head's copy: it counts as parameters
+};
+PipeBuffers pipe_buffers(const ModelSpec&, const Plan&, int pp_rank);
+int64_t bytes_of(const PipeBuffers&);  // without the table
+
+// ---- bytes that a pp rank sends in a step
+struct PipeTraffic {
+  int64_t activations = 0, gradients = 0;
+  int64_t table = 0;  // and its gradients
+};
+PipeTraffic predict_pipe_traffic(const ModelSpec&, const Plan&, int pp_rank);
+
+// Calls broken(rule) for every rule of the axis that model and plan break together.
+void check_pipeline_axis(const ModelSpec&, const Plan&,
+                         const std::function<void(const std::string& rule)>& broken);
+
+// Do the gradients of each leaf become complete before those of another begin, on every stage? With
+// `one_accumulator` the stages of a rank share the memory in which they are made.
+bool leaves_come_in_turn(const Plan&, bool one_accumulator);
+
+}  // namespace trireme::spec
