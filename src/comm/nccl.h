@@ -22,6 +22,11 @@ std::string nccl_status();
 // Sums are NCCL's own where options.fixed_order is false, which is what NCCL is for: fixed order
 // costs an exchange of everything. A maximum may lose a NaN. Not inside Stream::capture().
 //
+// NCCL works off the calls of one group one after the other, whatever streams they are on, and a
+// send may wait for its receiver: ranks that send to each other first need a group for each way.
+// The first message between two ranks holds up the host until both have come to it, unless an
+// all_to_all of the group has connected all pairs before.
+//
 // Where ranks share a GPU, which is for tests, NCCL is told that they are on different hosts: it
 // then takes the network, and is slow. Throws ConfigError with nccl_status(), CommAborted.
 std::unique_ptr<Communicator> make_nccl(ProcessWorld& world, device::Device& device,

@@ -4,6 +4,7 @@
 #include "tests/ranks/near_rig.h"
 
 #include "base/error.h"
+#include "comm/rank_test.h"
 #include "tests/gpu/gpu_rig.h"
 
 namespace trireme::tests {
@@ -84,6 +85,39 @@ TEST_F(RanksTest, tensor_and_sequence_parallel_are_near_one_rank) {
       expect_near_one_rank(layout, 3e-2);
     }
   }
+}
+
+// Both ranks send three messages before either receives: streams of their own carry them, and what
+// was sent is written again as soon as it may be.
+TEST_F(RanksTest, messages_cross) {
+  comm::ThreadWorld world(2, 60);
+  comm::run_ranks(world, [&](int r) {
+    comm::Rank rank(world, r, comm::Place::cuda());
+    const auto out_stream = rank.device.make_side_stream("out");
+    const auto in_stream = rank.device.make_side_stream("in");
+    const auto values = [](int sender, int round) {
+      return comm::random_values(1 << 18, static_cast<uint64_t>(10 * sender + round));
+    };
+    std::vector<device::Tensor> out, in;
+    std::vector<std::unique_ptr<comm::Sent>> sent;
+    const device::Tensor other = rank.make(comm::Values(1 << 18));
+    for (int round = 0; round < 3; ++round) {
+      out.push_back(rank.make(values(r, round)));
+      in.push_back(rank.make(comm::Values(1 << 18)));
+      sent.push_back(rank.group->start_send(*out_stream, out.back(), 1 - r));
+    }
+    for (const device::Tensor& tensor : in) rank.group->recv(*in_stream, tensor, 1 - r);
+    for (size_t round = 0; round < 3; ++round) {
+      sent[round]->wait(*rank.stream);
+      rank.stream->copy_bytes(out[round], other);
+    }
+    rank.stream->wait(in_stream->record());
+    for (int round = 0; round < 3; ++round) {
+      EXPECT_EQ(rank.read(in[static_cast<size_t>(round)]), values(1 - r, round));
+    }
+    rank.group->barrier();
+  });
+  EXPECT_EQ(world.verdict(), "");
 }
 
 // A rank that fails while others have work queued on the GPU: all end, and memory that others read

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <memory>
 #include <stdexcept>
 #include <vector>
 
@@ -43,10 +44,15 @@ class Bench {
  public:
   explicit Bench(device::Device& device)
       : stream_(device.make_stream("exercise")),
+        up_(device.make_side_stream("up")),
+        down_(device.make_side_stream("down")),
         memory_(device, device::Mem::scratch, int64_t{48} << 20, "exercise"),
         buffer_(device, device::Mem::comm, int64_t{1} << 20, "sums") {}
 
   device::Stream& stream() { return *stream_; }
+  // For messages.
+  device::Stream& up() { return *up_; }
+  device::Stream& down() { return *down_; }
   Tensor buffer() { return view(buffer_.data(), buffer_.bytes(), DType::u8); }
   Tensor room(int64_t elements, DType dtype) {
     const Tensor tensor = view(memory_.data() + used_, elements, dtype);
@@ -67,7 +73,7 @@ class Bench {
   }
 
  private:
-  std::unique_ptr<device::Stream> stream_;
+  std::unique_ptr<device::Stream> stream_, up_, down_;
   device::Buffer memory_, buffer_;
   int64_t used_ = 0;
 };
@@ -90,6 +96,7 @@ class Exercise {
     half->set_buffer(bench_.buffer());
     sums(*half, 5000, DType::f32);
     moves(*half);
+    cross();
     world_.barrier();
     return hash_.hex();
   }
@@ -157,6 +164,50 @@ class Exercise {
     group.all_to_all(bench_.stream(), out, counts_in, in, counts_out, capacity);
     hash_.update(bench_.read(counts_in));
     take(out);
+  }
+
+  // Ranks 0 and 1, 2 and 3, ... send each other three messages, all before they receive any: each
+  // way has a group and a stream of its own.
+  void cross() {
+    const auto up = world_.split(0, world_.rank(), {.name = "up"});
+    const auto down = world_.split(0, world_.rank(), {.name = "down"});
+    for (comm::Communicator* group : {up.get(), down.get()}) {  // connects (comm/nccl.h)
+      const Tensor counts = bench_.room(group->size(), DType::i32);
+      const Tensor all = fresh(group->size(), DType::f32),
+                   none = bench_.room(group->size(), DType::f32);
+      group->all_to_all(bench_.stream(), none, bench_.room(group->size(), DType::i32), all, counts,
+                        1);
+      take(none);
+    }
+    const int own = world_.rank(), other = own % 2 == 0 ? own + 1 : own - 1;
+    if (other >= world_.size()) return;
+    comm::Communicator& sends = own % 2 == 0 ? *up : *down;
+    comm::Communicator& receives = own % 2 == 0 ? *down : *up;
+    device::Stream& sent_on = own % 2 == 0 ? bench_.up() : bench_.down();
+    device::Stream& received_on = own % 2 == 0 ? bench_.down() : bench_.up();
+    const auto numbers = [](int rank, size_t round) {
+      return made_up(3001, DType::f32,
+                     static_cast<uint32_t>(rank) * 10 + static_cast<uint32_t>(round));
+    };
+    std::vector<Tensor> out, in;
+    std::vector<std::unique_ptr<comm::Sent>> sent;
+    for (size_t round = 0; round < 3; ++round) {
+      out.push_back(bench_.room(3001, DType::f32));
+      in.push_back(bench_.room(3001, DType::f32));
+      bench_.write(out.back(), numbers(own, round));
+    }
+    for (const Tensor& tensor : out) sent.push_back(sends.start_send(sent_on, tensor, other));
+    for (const Tensor& tensor : in) receives.recv(received_on, tensor, other);
+    bench_.stream().wait(received_on.record());
+    for (size_t round = 0; round < 3; ++round) {
+      sent[round]->wait(bench_.stream());
+      bench_.stream().copy_bytes(out[round], in[round]);
+      if (bench_.read(out[round]) != numbers(other, round)) {
+        throw std::runtime_error(fmt::format("message {}: not what rank {} sent", round, other));
+      }
+    }
+    bench_.clear();
+    sent_on.synchronize();
   }
 
   Bench bench_;
