@@ -104,6 +104,25 @@ TEST(ScriptTest, sharded_parameters_are_here_when_needed_and_never_more_than_pre
   }
 }
 
+TEST(ScriptTest, parameters_that_stay_are_gathered_and_released_once) {
+  const auto count = [](const std::vector<Step>& steps, Step::Kind kind) {
+    return std::count_if(steps.begin(), steps.end(),
+                         [kind](const Step& step) { return step.kind == kind; });
+  };
+  ScriptOptions o = options(true, 1);
+  o.releases = false;
+  const std::vector<Step> first = script(Walk::forward, o);
+  EXPECT_EQ(count(first, Step::Kind::gather), layers);
+  EXPECT_EQ(count(first, Step::Kind::release), 0);
+  o.gathers = false;
+  const std::vector<Step> middle = script(Walk::backward, o);
+  EXPECT_EQ(count(middle, Step::Kind::gather) + count(middle, Step::Kind::release), 0);
+  o.releases = true;
+  const std::vector<Step> last = script(Walk::backward, o);
+  EXPECT_EQ(count(last, Step::Kind::gather), 0);
+  EXPECT_EQ(count(last, Step::Kind::release), layers);
+}
+
 TEST(ScriptTest, prefetch_after_sends_gradients_first) {
   ScriptOptions o = options(true, 1);
   const auto order = [&o] {

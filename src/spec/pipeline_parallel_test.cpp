@@ -1,0 +1,180 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "spec/pipeline_parallel.h"
+
+#include <gtest/gtest.h>
+
+#include "base/error.h"
+#include "schedule/lives.h"
+#include "spec/predict.h"
+#include "spec/stage_cut.h"
+
+namespace trireme::spec {
+namespace {
+
+constexpr int64_t D = 64, V = 304, S = 32;
+
+ModelSpec model_of(bool tied) {
+  return make_model({.family = Family::llama,
+                     .layers = 6,
+                     .hidden = D,
+                     .heads = 8,
+                     .kv_heads = 4,
+                     .ffn = 128,
+                     .vocab = V,
+                     .max_seq = S,
+                     .tied_head = tied});
+}
+
+Plan plan_of(const ModelSpec& model, int microbatches, const SplitOptions& split) {
+  return parallel_plan(model,
+                       {.microbatch_sequences = 2,
+                        .seq_len = S,
+                        .microbatches = microbatches,
+                        .recipe = recipe_from_name("bf16"),
+                        .head_chunk_rows = 1000},
+                       split, {});
+}
+
+std::string refusal(const ModelSpec& model, int microbatches, const SplitOptions& split) {
+  try {
+    plan_of(model, microbatches, split);
+  } catch (const base::ConfigError& error) {
+    return error.what();
+  }
+  return "";
+}
+
+TEST(StageCutTest, the_dearest_stage_is_as_cheap_as_can_be) {
+  EXPECT_EQ(balanced_cut(std::vector<double>{0, 1, 1, 1, 1, 4}, 2), (std::vector<int>{0, 5}));
+  EXPECT_EQ(balanced_cut(std::vector<double>{1, 1, 1, 1}, 2), (std::vector<int>{0, 2}));
+  EXPECT_EQ(balanced_cut(std::vector<double>{1, 1, 1, 1}, 4), (std::vector<int>{0, 1, 2, 3}));
+  EXPECT_EQ(balanced_cut(std::vector<double>{9, 1, 1, 1}, 3), (std::vector<int>{0, 1, 3}));
+}
+
+TEST(PipelineParallelTest, messages_are_counted_by_rank) {
+  const ModelSpec model = model_of(false);
+  const Plan plan = plan_of(model, 4, {.pp = 3});
+  const int64_t message = 2 * S * D * 2;
+  EXPECT_EQ(predict_pipe_traffic(model, plan, 0).activations, 4 * message);
+  EXPECT_EQ(predict_pipe_traffic(model, plan, 0).gradients, 0);
+  EXPECT_EQ(predict_pipe_traffic(model, plan, 1).activations, 4 * message);
+  EXPECT_EQ(predict_pipe_traffic(model, plan, 1).gradients, 4 * message);
+  EXPECT_EQ(predict_pipe_traffic(model, plan, 2).activations, 0);
+  EXPECT_EQ(predict_pipe_traffic(model, plan, 2).gradients, 4 * message);
+  EXPECT_FALSE(split_table(model, plan));
+  EXPECT_EQ(pipe_channels(model, plan).size(), 4U);
+  EXPECT_EQ(pipe_buffers(model, plan, 0).messages, 2);
+  EXPECT_EQ(pipe_buffers(model, plan, 1).messages, 4);
+  // Under sequence parallelism a rank sends its rows.
+  const Plan rows = plan_of(model, 4, {.tp = 2, .pp = 3, .sequence_parallel = true});
+  EXPECT_EQ(predict_pipe_traffic(model, rows, 0).activations, 4 * message / 2);
+}
+
+TEST(PipelineParallelTest, a_table_on_two_ranks_goes_there_and_its_gradients_back) {
+  const ModelSpec model = model_of(true);
+  const Plan plan = plan_of(model, 4, {.pp = 2});
+  const auto table = split_table(model, plan);
+  ASSERT_TRUE(table);
+  EXPECT_EQ(table->owner, 0);
+  EXPECT_EQ(table->reader, 1);
+  EXPECT_EQ(table->elements, V * D);
+  EXPECT_EQ(table->staged, 0);
+  EXPECT_EQ(predict_pipe_traffic(model, plan, 0).table, V * D * 2);
+  EXPECT_EQ(predict_pipe_traffic(model, plan, 1).table, V * D * 4);
+  // With a leaf for every micro-batch the first rank has begun one more when it ends one.
+  const Plan each = plan_of(model, 4, {.pp = 2, .logical_dp = 4});
+  EXPECT_EQ(split_table(model, each)->staged, 1);
+  EXPECT_EQ(predict_pipe_traffic(model, each, 1).table, 4 * V * D * 4);
+  // Both ends of a V are on one rank.
+  EXPECT_FALSE(split_table(model, plan_of(model, 4, {.pp = 2, .schedule = "zb-v"})));
+}
+
+TEST(PipelineParallelTest, memory_falls_along_the_pipe) {
+  const ModelSpec model = model_of(false);
+  // Two blocks on each rank but the last, whose head is dear.
+  const Plan plan = plan_of(model, 8, {.pp = 4, .first_layer_of_stage = {0, 3, 5, 7}});
+  const std::vector<MemoryTable>& memory = plan.predicted.memory;
+  ASSERT_EQ(memory.size(), 4U);
+  EXPECT_EQ(memory[0].stash_inputs, 0);
+  EXPECT_GT(memory[1].stash_inputs, memory[2].stash_inputs);
+  EXPECT_GT(memory[0].stash_f_to_w, memory[1].stash_f_to_w);
+  EXPECT_GT(memory[1].stash_f_to_w, memory[2].stash_f_to_w);
+  for (const MemoryTable& m : memory) EXPECT_EQ(m.stash_gaps, 0);
+  EXPECT_EQ(plan.predicted.largest().total(), memory[0].total());
+  EXPECT_EQ(plan_from_json(to_json(plan)), plan);
+}
+
+// At no time do two frames lie over each other, and the first byte is used.
+TEST(StashFramesTest, frames_in_use_are_apart) {
+  const ModelSpec model = model_of(false);
+  struct Case {
+    const char* schedule;
+    int chunks;
+    std::vector<int> cut;
+  };
+  for (const Case& c : {Case{"1f1b", 0, {0, 1}}, Case{"interleaved", 2, {0, 1, 4, 5}},
+                        Case{"zb-v", 0, {0, 4, 5, 6}}, Case{"dualpipev", 0, {0, 1, 2, 7}}}) {
+    const Plan plan = plan_of(
+        model, 6,
+        {.pp = 2, .schedule = c.schedule, .chunks = c.chunks, .first_layer_of_stage = c.cut});
+    for (int rank = 0; rank < 2; ++rank) {
+      const std::vector<StashStage> stages = stash_stages(model, plan, rank, {});
+      const StashLayout layout = stash_layout_of_rank(plan, rank, stages);
+      EXPECT_GE(layout.gap_bytes(), 0);
+      struct Held {
+        int64_t begin, end;
+        int from, to;
+      };
+      std::vector<Held> held;  // of pool f_to_w
+      for (const schedule::Passage& p : schedule::passages(plan.schedule, rank)) {
+        size_t stage = 0;
+        while (stages[stage].number != p.stage) ++stage;
+        const auto pool = static_cast<size_t>(Pool::f_to_w);
+        const int64_t at = layout.frames[stage][static_cast<size_t>(p.microbatch)].at[pool];
+        held.push_back({at, at + layout.stages[stage].frame_bytes[pool], p.f, p.w});
+      }
+      for (size_t i = 0; i < held.size(); ++i) {
+        EXPECT_LE(held[i].end, layout.of(Pool::f_to_w).bytes);
+        for (size_t j = 0; j < i; ++j) {
+          const bool in_time = held[i].from <= held[j].to && held[j].from <= held[i].to;
+          const bool in_space = held[i].begin < held[j].end && held[j].begin < held[i].end;
+          EXPECT_FALSE(in_time && in_space) << c.schedule << ", rank " << rank;
+        }
+      }
+    }
+  }
+}
+
+TEST(PipelineParallelTest, what_cannot_be_is_refused_with_what_can) {
+  const ModelSpec model = model_of(true);
+  const auto expect = [&](const SplitOptions& split, const std::string& part) {
+    const std::string found = refusal(model, 4, split);
+    EXPECT_NE(found.find(part), std::string::npos) << found;
+  };
+  expect({.pp = 9},
+         "9 stages (pp = 9, 1 on each rank), and 'model' has 8 layers with embedding "
+         "and head: at most pp = 8");
+  expect({.pp = 4, .schedule = "interleaved", .chunks = 3}, "at most pp = 2 with as many on each");
+  expect({.pp = 2, .first_layer_of_stage = {0, 0}}, "stage 0 would have layers 0 to -1");
+  expect({.pp = 2, .first_layer_of_stage = {0, 8}}, "stage 1 would have layers 8 to 7");
+  expect({.pp = 2, .first_layer_of_stage = {0, 3, 5}}, "3 stage starts for a schedule of 2");
+  expect({.pp = 2, .schedule = "dualpipe"}, "dualpipev");
+  expect({.pp = 2, .send_buffers = 0}, "send_buffers = 0: at least 1");
+  expect({.zero = 2,
+          .pp = 2,
+          .schedule = "gpipe",
+          .residency = {true, true, true},
+          .reduce = ReduceWhen::each},
+         "before its forward (1f1b does");
+  expect({.zero = 2,
+          .pp = 2,
+          .schedule = "zb-h1",
+          .residency = {false, true, true},
+          .reduce = ReduceWhen::each},
+         "merged backward");
+  expect({.pp = 2, .keep_params = true}, "keep_params needs sharded parameters");
+  expect({.pp = 2, .schedule = "zigzag"}, "zigzag");
+}
+
+}  // namespace
+}  // namespace trireme::spec
