@@ -77,6 +77,7 @@ base::Json summary_json(const train::TrainSummary& s) {
     out["library_bytes"] = s.driver_used_bytes - s.ledger_bytes;
   }
   if (!s.trace.empty()) out["trace"] = s.trace.string();
+  if (!s.picture.empty()) out["picture"] = s.picture.string();
   return out;
 }
 
@@ -179,9 +180,9 @@ Verb train_verb() {
           "--trace-steps writes trace_steps_first-last.json to the run's folder, for\n"
           "ui.perfetto.dev: every operation on its stream with layer, shape and cost, and when "
           "the\n"
-          "host queued it. Traced steps are not replayed from a captured graph, so they are "
-          "slower\n"
-          "where launches count.\n\nExamples:\n"
+          "host queued it; and pipeline_steps_first-last.svg, the actions of all stages as they\n"
+          "ran and as the simulator has them. Traced steps are not replayed from a captured\n"
+          "graph, so they are slower where launches count.\n\nExamples:\n"
           "  trireme train configs/kjv.toml\n"
           "  trireme train configs/kjv.toml --training.steps=300 --job.dump_folder=runs/short\n"
           "  trireme train configs/kjv.toml --parallelism.data_parallel_shard_degree=2 "

@@ -87,6 +87,11 @@ void Buckets::tie(const spec::PipeBuffers& pipe, const Memory& memory) {
     if (table->reader == pipe_.rank()) {
       table_reader_ = last;
       buckets_.back().take_copies(memory.params.take(pipe.shared_table));
+      const base::Shape shape = table_of_head(buckets_.back().grads()).shape;
+      for (const base::TensorSpec& spec : pipe.staged_grads) {
+        staged_.push_back(memory.comm.take(spec).reshape(shape));
+      }
+      grads_sent_.resize(std::max<size_t>(staged_.size(), 1));
     }
   } else if (buckets_.back().has_tied_copies()) {
     tied_to_ = 0;
@@ -126,6 +131,7 @@ void Buckets::use(int bucket) {
   }
   groups_.compute().wait(std::exchange(arrived_[static_cast<size_t>(bucket)], {}));
   if (bucket == table_owner_ && std::exchange(is_table_due_, false)) {
+    before_change(bucket);  // an evaluation may have sent it, too
     table_sent_ = pipe_.send_table(spec::PipeKind::table, table_of_embedding(at(bucket).params()));
   }
   if (bucket == table_reader_) groups_.compute().wait(std::exchange(table_arrived_, {}));
@@ -139,8 +145,10 @@ void Buckets::zero(int bucket) {
   if (!b.has_tied_copies()) return;
   // Their sums were taken into the owner's, with its reduction, or sent to it.
   if (tied_to() >= 0) groups_.compute().wait(reduced_[work_slot(tied_to())]);
-  if (table_grads_sent_) table_grads_sent_->wait(groups_.compute());
-  table_grads_sent_.reset();
+  if (bucket == table_reader_ && staged_.empty() && grads_sent_.front()) {
+    grads_sent_.front()->wait(groups_.compute());
+    grads_sent_.front().reset();
+  }
   for (size_t i = 0; i < b.specs().size(); ++i) {
     if (b.specs()[i].tied_copy) ops::fill(groups_.compute(), {.d = b.grads()[i]});
   }
@@ -150,10 +158,7 @@ void Buckets::reduce(int bucket, const spec::Leaf& leaf) {
   device::Stream& stream = groups_.stream();
   sum_along_tp(bucket);
   groups_.after_compute();
-  if (bucket == table_reader_) {
-    table_grads_sent_ =
-        pipe_.send_table(spec::PipeKind::table_gradients, table_of_head(at(bucket).grads()));
-  }
+  if (bucket == table_reader_) send_table_grads();
   if (bucket == tied_to() || bucket == table_owner_) add_tied_copies(bucket);
   const Bucket& b = at(bucket);
   Tensor part = b.leaf();
@@ -188,6 +193,18 @@ void Buckets::add_tied_copies(int bucket) {
   const Tensor copy =
       bucket == table_owner_ ? table_grads_ : table_of_head(buckets_.back().grads());
   ops::accumulate(groups_.stream(), {.x = copy, .d = table_of_embedding(at(bucket).grads())});
+}
+
+void Buckets::send_table_grads() {
+  Tensor sent = table_of_head(at(table_reader_).grads());
+  std::unique_ptr<comm::Sent>& last = grads_sent_[next_staged_];
+  if (!staged_.empty()) {
+    if (last) last->wait(groups_.compute());
+    groups_.compute().copy_bytes(staged_[next_staged_], sent);
+    sent = staged_[next_staged_];
+  }
+  last = pipe_.send_table(spec::PipeKind::table_gradients, sent);
+  next_staged_ = (next_staged_ + 1) % grads_sent_.size();
 }
 
 // Small: norm weights and biases. So on the compute stream, where its group talks anyway.
@@ -247,8 +264,12 @@ void Buckets::before_change(int bucket) {
   table_sent_.reset();
 }
 
+void Buckets::begin_evaluation() {
+  if (is_table_stale_) begin_step();
+}
+
 void Buckets::begin_step() {
-  if (!std::exchange(is_table_stale_, false)) return;
+  is_table_stale_ = false;
   is_table_due_ = table_owner_ >= 0;
   if (table_reader_ >= 0) {
     table_arrived_ = pipe_.receive_table(table_of_head(at(table_reader_).params()));

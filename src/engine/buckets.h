@@ -62,7 +62,10 @@ class Buckets {
   void before_change(int bucket);                     // nobody reads the old ones any more
   void publish(int bucket);                           // brings the new ones to where they are read
   void weights_changed() { is_table_stale_ = true; }  // somewhere; called on all ranks
-  void begin_step();                                  // or an evaluation
+  // A step brings the shared table to its reader even if an evaluation just did: what a step sends
+  // is the same every time, as its prediction and its recording are.
+  void begin_step();
+  void begin_evaluation();
 
   // ---- updates that wait for their gradients. Where every rank updates everything (plain data
   // parallel), a bucket is updated just before the next forward comes to it, and gradients of most
@@ -88,6 +91,7 @@ class Buckets {
   size_t work_slot(int bucket) const;
   void tie(const spec::PipeBuffers&, const Memory&);
   void add_tied_copies(int bucket);
+  void send_table_grads();
   void sum_along_tp(int bucket);
   // The share is measured (bench/overlap.sh).
   bool gathers_in_forward(int bucket) const { return defers_updates_ && bucket < size() * 4 / 5; }
@@ -115,7 +119,10 @@ class Buckets {
   device::Tensor table_grads_;  // on the owner: the reader's
   bool is_table_stale_ = true;  // the reader's
   bool is_table_due_ = false;   // on the owner: to be sent when it is next used
-  std::unique_ptr<comm::Sent> table_sent_, table_grads_sent_;
+  std::unique_ptr<comm::Sent> table_sent_;
+  std::vector<device::Tensor> staged_;                   // on the reader: gradients on their way
+  std::vector<std::unique_ptr<comm::Sent>> grads_sent_;  // by staged_, or one straight from the sum
+  size_t next_staged_ = 0;
   device::Event table_arrived_;
 
   // ---- order between the streams

@@ -158,7 +158,7 @@ void Engine::step(MicrobatchSource& source, double learning_rate) {
   // watches is not replayed, because a replay passes no fronts.
   const bool is_replayed =
       options_.capture && !groups_->closes_with_peers() && steps_ > 0 &&
-      compute_->observer() == nullptr &&
+      compute_->observer() == nullptr && !is_watched_ &&
       plan_.schedule.microbatches * executor_->layers() <= most_captured_layers;
   if (is_replayed) {
     set_learning_rate(learning_rate);
@@ -177,6 +177,11 @@ void Engine::step(MicrobatchSource& source, double learning_rate) {
   }
   ++steps_;
   device_.ledger().freeze();
+}
+
+void Engine::watch_actions(ActionTimes* times) {
+  executor_->set_times(times);
+  is_watched_ = times != nullptr;
 }
 
 void Engine::accumulate(MicrobatchSource& source) {

@@ -109,6 +109,8 @@ class Engine {
   // Of this rank; the plan has that of all.
   const spec::MemoryTable& predicted_memory() const;
   device::Stream& compute() { return *compute_; }
+  // Told of the actions of every step from here on, which then run uncaptured. Null: nobody.
+  void watch_actions(ActionTimes*);
   // Are steps replayed from a recording now?
   bool is_captured() const { return graph_ != nullptr; }
   // Bytes that this rank has sent to others so far. A step's are spec::predict_traffic().
@@ -156,6 +158,7 @@ class Engine {
   std::vector<float> host_rope_table_;
   std::unique_ptr<InputStaging> inputs_;
   std::unique_ptr<Executor> executor_;
+  bool is_watched_ = false;                  // action by action
   std::unique_ptr<optim::AdamW> optimizer_;  // none in inference
   nn::StepSink sink_;
   device::Tensor all_sums_;      // a kernels::StepSums of every rank

@@ -105,14 +105,14 @@ void Executor::run(device::Stream& compute, const InputStaging& inputs, nn::Step
         if (places_[i].frees) ended_[i] = compute.record();
         break;
       case Op::SendY:
-        pipe_.send(PipeKind::activations, action.peer);
-        break;
       case Op::SendDx:
-        pipe_.send(PipeKind::gradients, action.peer);
+        if (times_ != nullptr) times_->begin(i);
+        pipe_.send(action.op == Op::SendY ? PipeKind::activations : PipeKind::gradients,
+                   action.peer);
         break;
       case Op::RecvX:
       case Op::RecvDy:
-        receive(action);
+        receive(i);
         break;
       case Op::ReduceGrads:  // scripts reduce each bucket as soon as it is complete
       case Op::SyncTied:     // with the reduction of the embedding
@@ -163,8 +163,10 @@ Stage::Progress Executor::begin(size_t position, device::Stream& compute,
 void Executor::compute_at(size_t position, device::Stream& compute, const InputStaging& inputs,
                           nn::StepSink& sink) {
   Stage::Progress progress = begin(position, compute, inputs, sink);
+  if (times_ != nullptr) times_->begin(position);
   while (stage(program_[position].stage).advance(progress)) {
   }
+  if (times_ != nullptr) times_->end(position);
 }
 
 // Both scripts in alternation: what one waits for, the other covers.
@@ -174,14 +176,22 @@ void Executor::compute_pair(size_t position, device::Stream& compute, const Inpu
   Stage& second = stage(program_[position + 1].stage);
   Stage::Progress f = begin(position, compute, inputs, sink);
   Stage::Progress b = begin(position + 1, compute, inputs, sink);
+  for (const size_t of : {position, position + 1}) {
+    if (times_ != nullptr) times_->begin(of);
+  }
   for (bool goes_on = true; goes_on;) {
     const bool went_first = first.advance(f);
     const bool went_second = second.advance(b);
     goes_on = went_first || went_second;
   }
+  for (const size_t of : {position, position + 1}) {
+    if (times_ != nullptr) times_->end(of);
+  }
 }
 
-void Executor::receive(const Action& action) {
+void Executor::receive(size_t position) {
+  const Action& action = program_[position];
+  if (times_ != nullptr) times_->begin(position);
   const spec::StashLayout::Frames& of = frames(action);
   const Key key{action.stage, action.microbatch};
   if (action.op == Op::RecvX) {
@@ -193,12 +203,17 @@ void Executor::receive(const Action& action) {
                                     stage(action.stage).output_gradient(action.microbatch),
                                     end_of(of.gradient_free_behind));
   }
+  if (times_ != nullptr) {
+    times_->end(position,
+                pipe_.stream(action.op == Op::RecvX ? PipeKind::activations : PipeKind::gradients,
+                             action.peer));
+  }
 }
 
 void Executor::evaluate(device::Stream& compute, const InputStaging& inputs, nn::StepSink& sink) {
   constexpr int microbatch = 0;
-  buckets_.begin_step();
   pipe_.count_as_other(true);
+  buckets_.begin_evaluation();
   for (size_t i = 0; i < stages_.size(); ++i) {
     const int number = stage_numbers_[i], next = number + 1;
     if (number > 0 && index_of(number - 1) < 0) {

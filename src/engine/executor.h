@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "engine/action_times.h"
 #include "engine/input.h"
 #include "engine/pipe.h"
 #include "engine/stage.h"
@@ -32,6 +33,8 @@ class Executor {
   void evaluate(device::Stream& compute, const InputStaging&, nn::StepSink&);
 
   int layers() const;  // of all stages of this rank
+  // Told of the actions of every run. Null: nobody. Not owned.
+  void set_times(ActionTimes* times) { times_ = times; }
 
  private:
   // What is known of an action before it runs.
@@ -58,7 +61,7 @@ class Executor {
                         nn::StepSink&);
   void compute_at(size_t position, device::Stream& compute, const InputStaging&, nn::StepSink&);
   void compute_pair(size_t position, device::Stream& compute, const InputStaging&, nn::StepSink&);
-  void receive(const schedule::Action&);
+  void receive(size_t position);
 
   std::vector<schedule::Action> program_;
   schedule::Lane lane_;
@@ -68,6 +71,7 @@ class Executor {
   Pipe& pipe_;
   Buckets& buckets_;
   const spec::StashLayout& layout_;
+  ActionTimes* times_ = nullptr;
   device::Event step_began_;
   std::vector<device::Event> ended_;                 // by action, where a receive waits for it
   std::map<Key, device::Event> inputs_, gradients_;  // that come from other ranks

@@ -38,6 +38,11 @@ class Pipe {
   // The next message comes straight into `to`, after `free`. Happens when it is there.
   device::Event receive(spec::PipeKind, int from, device::Tensor to, const device::Event& free);
 
+  // On which messages from rank `from` come.
+  device::Stream& stream(spec::PipeKind kind, int from) {
+    return *channel(kind, from, rank_).stream;
+  }
+
   // ---- the shared table (spec::SplitTable), between any two streams
   // `from` may be written again after the Sent.
   std::unique_ptr<comm::Sent> send_table(spec::PipeKind, device::ConstTensor from);

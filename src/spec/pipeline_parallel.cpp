@@ -42,6 +42,30 @@ bool sends_in_turn(const schedule::Schedule& schedule, size_t rank) {
   return true;
 }
 
+// How many leaves the first stage's rank has begun beyond the one whose backward it ends, at most.
+int leaves_ahead(const Plan& plan, int rank) {
+  std::map<std::pair<int, int>, int> number;  // of a leaf, in the order of their forwards
+  std::map<std::pair<int, int>, int> left;    // weight gradients that are to come
+  const std::vector<Action>& program = plan.schedule.program[static_cast<size_t>(rank)];
+  const auto is_first_stage = [](const Action& a) { return a.stage == 0 && a.microbatch >= 0; };
+  const auto leaf = [&](const Action& a) {
+    const Leaf of = leaf_of(plan, a.microbatch);
+    return std::pair(of.hosted, of.round);
+  };
+  const auto is_weight = [](Op op) { return op == Op::W || op == Op::BW; };
+  for (const Action& action : program) {
+    if (is_first_stage(action) && is_weight(action.op)) ++left[leaf(action)];
+  }
+  int most = 0;
+  for (const Action& action : program) {
+    if (!is_first_stage(action)) continue;
+    if (action.op == Op::F) number.try_emplace(leaf(action), static_cast<int>(number.size()));
+    if (!is_weight(action.op) || --left[leaf(action)] > 0) continue;
+    most = std::max(most, static_cast<int>(number.size()) - 1 - number[leaf(action)]);
+  }
+  return most;
+}
+
 void check_cut(const ModelSpec& model, const Plan& plan,
                const std::function<void(const std::string& rule)>& broken) {
   const std::vector<int>& cut = plan.first_layer_of_stage;
@@ -99,7 +123,8 @@ std::optional<SplitTable> split_table(const ModelSpec& model, const Plan& plan) 
   if (!is_tied(model) || lane.front() == lane.back()) return {};
   for (const Param& param : params_of(model, last_layer(model))) {
     if (!param.tied_copy) continue;
-    return SplitTable{lane.front(), lane.back(), local_elements(param.shard, plan.mesh)};
+    return SplitTable{lane.front(), lane.back(), local_elements(param.shard, plan.mesh),
+                      leaves_ahead(plan, lane.front())};
   }
   return {};
 }
@@ -118,12 +143,17 @@ PipeBuffers pipe_buffers(const ModelSpec& model, const Plan& plan, int pp_rank) 
   }
   if (table && table->reader == pp_rank) {
     buffers.shared_table = {{table->elements}, plan.recipe.storage};
+    buffers.staged_grads.assign(static_cast<size_t>(table->staged),
+                                {{table->elements}, plan.recipe.grad});
   }
   return buffers;
 }
 
 int64_t bytes_of(const PipeBuffers& buffers) {
-  return buffers.messages * base::bytes_of(buffers.message) + base::bytes_of(buffers.table_grads);
+  int64_t bytes =
+      buffers.messages * base::bytes_of(buffers.message) + base::bytes_of(buffers.table_grads);
+  for (const base::TensorSpec& staged : buffers.staged_grads) bytes += base::bytes_of(staged);
+  return bytes;
 }
 
 PipeTraffic predict_pipe_traffic(const ModelSpec& model, const Plan& plan, int pp_rank) {

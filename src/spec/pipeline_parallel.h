@@ -36,15 +36,20 @@ base::TensorSpec message_spec(const ModelSpec&, const Plan&);
 struct SplitTable {
   int owner = 0, reader = 0;  // along pp: the embedding's rank, the head's
   int64_t elements = 0;       // of what a rank has of it
+  // Gradients of leaves that the reader may have sent before the owner takes the first of them: the
+  // owner does so at the end of its own backward of the leaf, and has begun others by then. 0: it
+  // takes each before the next begins.
+  int staged = 0;
 };
 std::optional<SplitTable> split_table(const ModelSpec&, const Plan&);
 
 // ---- memory of a pp rank for messages
 struct PipeBuffers {
   base::TensorSpec message;
-  int messages = 0;               // of those: send_buffers for each channel between stages
-  base::TensorSpec table_grads;   // the head's, on their way into the embedding's
-  base::TensorSpec shared_table;  // the head's copy: it counts as parameters
+  int messages = 0;              // of those: send_buffers for each channel between stages
+  base::TensorSpec table_grads;  // on the owner: the reader's, on their way into its own
+  std::vector<base::TensorSpec> staged_grads;  // on the reader: on their way to the owner
+  base::TensorSpec shared_table;               // the head's copy: it counts as parameters
 };
 PipeBuffers pipe_buffers(const ModelSpec&, const Plan&, int pp_rank);
 int64_t bytes_of(const PipeBuffers&);  // without the table

@@ -88,7 +88,8 @@ void check_data_axes(const Plan& plan, const Demand& demand) {
       is_single || leaves_come_in_turn(plan, z.grads),
       "sharded gradients, several workers a rank and reduce = each need a schedule that ends the "
       "backward of a micro-batch before the gradients of the next begin: on the last stage, whose "
-      "head adds to them in the forward, before its forward (1f1b and interleaved do)");
+      "head adds to them in the forward, before its forward (1f1b does, and interleaved where "
+      "micro-batches divide by pp)");
   demand(!z.grads || std::none_of(programs.begin(), programs.end(), schedule::splits_backward),
          "sharded gradients need a schedule with merged backward (BW): between B and W of a layer "
          "its whole gradient would have to be kept");

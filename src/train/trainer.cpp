@@ -24,6 +24,7 @@
 #include "train/saver.h"
 #include "train/setup.h"
 #include "train/step_clock.h"
+#include "train/step_picture.h"
 #include "train/throughput.h"
 #include "train/validation.h"
 #include "train/wishes.h"
@@ -69,7 +70,8 @@ class Run {
   engine::Engine engine_;
   bool weights_read_;
   std::optional<RunOutput> output_;  // of the first rank; opened after all that may be refused
-  std::unique_ptr<Trace> trace_;
+  std::unique_ptr<Trace> trace_;     // of the first rank
+  std::unique_ptr<StepPicture> picture_;
   TrainSummary summary_;
   StepClock clock_;
   int64_t sent_bytes_ = 0;  // in steps
@@ -132,6 +134,7 @@ Run::Run(const config::Config& c, obs::RunMode mode, const TrainHooks& hooks,
       wishes_(hooks.stop, hooks.save) {
   summary_.hardware = platform_.hardware;
   summary_.parameters = spec::parameter_count(model_);
+  if (hooks.trace.first > 0) picture_ = std::make_unique<StepPicture>(engine_, rank_);
   if (!rank_.is_first()) return;
   output_.emplace(c, mode, engine_.plan());
   if (start.begins) start.begins();
@@ -139,6 +142,8 @@ Run::Run(const config::Config& c, obs::RunMode mode, const TrainHooks& hooks,
   if (hooks.trace.first > 0) {
     summary_.trace = output_->folder() /
                      fmt::format("trace_steps_{}-{}.json", hooks.trace.first, hooks.trace.last);
+    summary_.picture = output_->folder() /
+                       fmt::format("pipeline_steps_{}-{}.svg", hooks.trace.first, hooks.trace.last);
     trace_ = std::make_unique<Trace>(summary_.trace, engine_.compute());
   }
 }
@@ -242,11 +247,12 @@ void Run::summarise() {
 }
 
 void Run::queue_step(TrainBatches& batches, int64_t step) {
-  const bool is_traced = trace_ && hooks_.trace.contains(step);
+  const bool is_traced = picture_ && hooks_.trace.contains(step);
   if (is_traced) {
     clock_.wait(engine_.compute());
     clock_.leave_out();  // slower than others
-    trace_->begin_step(step);
+    picture_->begin_step(step);
+    if (trace_) trace_->begin_step(step);
   }
   clock_.begin_step();
   const int64_t sent_before = sent_in_steps(engine_.traffic());
@@ -254,7 +260,8 @@ void Run::queue_step(TrainBatches& batches, int64_t step) {
   sent_bytes_ += sent_in_steps(engine_.traffic()) - sent_before;
   clock_.end_step();
   if (is_traced) {
-    trace_->end_step();
+    if (trace_) trace_->end_step();
+    picture_->end_step();
     clock_.wait(engine_.compute());
     if (step == hooks_.trace.last) finish_trace();
   }
@@ -265,10 +272,16 @@ void Run::queue_step(TrainBatches& batches, int64_t step) {
 }
 
 void Run::finish_trace() {
+  const bool is_drawn = trace_ && picture_ && picture_->has_steps();
+  if (is_drawn) picture_->write(summary_.picture);
+  const double ratio = is_drawn ? picture_->ratio() : 0;
+  picture_.reset();
   if (!trace_) return;
   trace_->finish();
   say(fmt::format("trace     {}: {} waits of the host inside steps", summary_.trace.string(),
                   trace_->waits()));
+  say(fmt::format("picture   {}: measured steps took {:.3f} of the simulated time",
+                  summary_.picture.string(), ratio));
   trace_.reset();
 }
 

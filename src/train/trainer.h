@@ -55,7 +55,7 @@ struct TrainSummary {
   std::vector<RankFigures> ranks;                   // by rank
   int64_t ledger_bytes = 0, driver_used_bytes = 0;  // driver: by anyone; 0 on a CPU
   std::string hardware;
-  std::filesystem::path run_folder, weights, trace;  // empty if none was written
+  std::filesystem::path run_folder, weights, trace, picture;  // empty if none was written
   std::vector<obs::CurvePoint> loss_curve, validation_curve;
 };
 

@@ -2,10 +2,11 @@
 // Pipelines against one rank: every schedule that is executed, with stages cut evenly and not, tied
 // and untied heads, recompute, data parallel, ZeRO and tensor parallel. Without tp the bits of one
 // rank; on every rank memory by pool and bytes sent are as predicted (train_layout()).
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
-#include <cstdlib>
 #include <map>
+#include <string_view>
 
 #include "tests/ranks/near_rig.h"
 
@@ -21,14 +22,27 @@ spec::ModelDims deep(spec::ModelDims dims) {
   dims.layers = 6;
   return dims;
 }
+// Heads and feed-forward width divide by two, the vocabulary by nothing.
+spec::ModelDims even(spec::ModelDims dims) {
+  dims.name += "-even";
+  dims.hidden = 32;
+  dims.heads = dims.kv_heads = 4;
+  dims.head_dim = 8;
+  dims.ffn = 48;
+  dims.vocab = 61;
+  return dims;
+}
 spec::ModelDims gpt2() { return deep(tiny_gpt2()); }    // tied head
 spec::ModelDims llama() { return deep(tiny_llama()); }  // untied
 
 constexpr int steps = 4;
 
-void expect_bits_of_one_rank(const Layout& layout) {
+// At equal tp a pipeline computes the same sums in the same order.
+void expect_bits_without_pipeline(const Layout& layout) {
   static std::map<std::string, std::string> known;
-  const auto [hash, is_new] = known.try_emplace(bits_key(layout));
+  const std::string key =
+      fmt::format("{} tp {}{}", bits_key(layout), layout.tp, layout.sequence_parallel ? " sp" : "");
+  const auto [hash, is_new] = known.try_emplace(key);
   if (is_new) {
     Layout one = layout;
     one.pp = one.dp = one.zero = 1;
@@ -46,12 +60,14 @@ struct Shape {
   const char* schedule;
   int pp, chunks, microbatches;
 };
+// All that are executed, with micro-batches that do and do not divide by the ranks.
 const std::vector<Shape> shapes = {
     {"gpipe", 2, 0, 3},       {"gpipe", 4, 0, 5},       {"1f1b", 2, 0, 1},
-    {"1f1b", 3, 0, 5},        {"1f1b", 4, 0, 4},        {"interleaved", 2, 2, 4},
-    {"interleaved", 2, 3, 5}, {"interleaved", 2, 4, 6}, {"interleaved", 4, 2, 4},
-    {"zb-h1", 2, 0, 4},       {"zb-h1", 4, 0, 6},       {"zb-h2", 2, 0, 5},
-    {"zb-h2", 4, 0, 8},       {"zb-v", 2, 0, 5},        {"zb-v", 4, 0, 8},
+    {"1f1b", 3, 0, 5},        {"1f1b", 4, 0, 4},        {"1f1b", 8, 0, 3},
+    {"interleaved", 2, 2, 4}, {"interleaved", 2, 3, 5}, {"interleaved", 2, 4, 6},
+    {"interleaved", 4, 2, 4}, {"interleaved", 1, 3, 2}, {"zb-h1", 2, 0, 4},
+    {"zb-h1", 4, 0, 6},       {"zb-h2", 2, 0, 5},       {"zb-h2", 4, 0, 8},
+    {"zb-v", 2, 0, 5},        {"zb-v", 4, 0, 8},        {"zb-v", 3, 0, 2},
     {"dualpipev", 2, 0, 5},   {"dualpipev", 4, 0, 8},
 };
 
@@ -63,10 +79,182 @@ Layout layout_of(const Shape& shape, const spec::ModelDims& dims) {
   return layout;
 }
 
-TEST(PipelineTest, every_schedule) {
+TEST(PipelineTest, every_schedule_with_every_recompute) {
   for (const Shape& shape : shapes) {
     for (const spec::ModelDims& dims : {gpt2(), llama()}) {
-      expect_bits_of_one_rank(layout_of(shape, dims));
+      Layout layout = layout_of(shape, dims);
+      for (const Recompute recompute : {Recompute::none, Recompute::selective, Recompute::full}) {
+        layout.recompute = recompute;
+        expect_bits_without_pipeline(layout);
+      }
+    }
+  }
+}
+
+// Stages of one layer, of the embedding or the head alone, and large beside small ones.
+TEST(PipelineTest, uneven_cuts) {
+  const std::vector<std::pair<Shape, std::vector<int>>> cuts = {
+      {{"1f1b", 2, 0, 3}, {0, 7}},
+      {{"1f1b", 2, 0, 3}, {0, 1}},
+      {{"zb-h1", 3, 0, 4}, {0, 1, 7}},
+      {{"gpipe", 3, 0, 3}, {0, 5, 6}},
+      {{"interleaved", 2, 2, 4}, {0, 1, 2, 7}},
+      {{"interleaved", 2, 2, 5}, {0, 4, 5, 6}},
+      {{"zb-v", 2, 0, 6}, {0, 1, 6, 7}},
+      {{"zb-v", 2, 0, 6}, {0, 3, 4, 5}},
+      {{"dualpipev", 2, 0, 6}, {0, 2, 3, 7}},
+      {{"zb-h2", 4, 0, 9}, {0, 1, 2, 7}},
+  };
+  for (const auto& [shape, cut] : cuts) {
+    for (const spec::ModelDims& dims : {gpt2(), llama()}) {
+      Layout layout = layout_of(shape, dims);
+      layout.cut = cut;
+      for (const Recompute recompute : {Recompute::none, Recompute::selective}) {
+        layout.recompute = recompute;
+        expect_bits_without_pipeline(layout);
+      }
+    }
+  }
+}
+
+// Data parallel and ZeRO-1 with every schedule; sharded gradients and parameters with those that
+// end a micro-batch's backward before the next one's gradients begin.
+TEST(PipelineTest, with_data_axes) {
+  struct Data {
+    int dp, zero, stage;
+  };
+  for (const Shape& shape : shapes) {
+    for (const Data& data : {Data{2, 1, 0}, Data{1, 2, 1}, Data{2, 2, 1}, Data{1, 3, 1}}) {
+      for (const spec::ModelDims& dims : {gpt2(), llama()}) {
+        Layout layout = layout_of(shape, dims);
+        layout.dp = data.dp;
+        layout.zero = data.zero;
+        layout.stage = data.stage;
+        layout.logical_dp = 12;
+        if (shape.pp == 1 || ranks_of(layout) > 8) continue;
+        // Several workers a rank need the head's forwards and backwards in turn.
+        const int microbatches = 12 / (data.dp * data.zero) * shape.microbatches;
+        const std::string_view name = shape.schedule;
+        const bool in_turn =
+            name == "1f1b" || (name == "interleaved" && microbatches % shape.pp == 0);
+        if (!in_turn) layout.logical_dp = data.dp * data.zero;
+        expect_bits_without_pipeline(layout);
+      }
+    }
+  }
+}
+
+TEST(PipelineTest, with_sharded_gradients_and_parameters) {
+  const std::vector<Shape> merged = {
+      {"1f1b", 2, 0, 3}, {"1f1b", 4, 0, 4}, {"interleaved", 2, 2, 4}};
+  for (const Shape& shape : merged) {
+    for (const int stage : {2, 3}) {
+      for (const bool keep_params : {false, true}) {
+        for (const spec::ModelDims& dims : {gpt2(), llama()}) {
+          Layout layout = layout_of(shape, dims);
+          layout.zero = 2;
+          layout.stage = stage;
+          layout.keep_params = keep_params;
+          layout.reduce = ReduceWhen::each;
+          if (keep_params && stage < 3) continue;
+          for (const int logical_dp : {2, 4}) {
+            layout.logical_dp = logical_dp;
+            expect_bits_without_pipeline(layout);
+          }
+          layout.prefetch = 3;
+          layout.prefetch_after = true;
+          layout.recompute = Recompute::full;
+          expect_bits_without_pipeline(layout);
+        }
+      }
+    }
+  }
+}
+
+TEST(PipelineTest, with_tensor_and_sequence_parallel) {
+  for (const Shape& shape : shapes) {
+    if (shape.pp == 1 || shape.pp > 4) continue;
+    for (const bool sequence_parallel : {false, true}) {
+      for (const spec::ModelDims& dims : {even(gpt2()), even(llama())}) {
+        Layout layout = layout_of(shape, dims);
+        layout.tp = 2;
+        layout.sequence_parallel = sequence_parallel;
+        layout.recompute = sequence_parallel ? Recompute::full : Recompute::selective;
+        expect_bits_without_pipeline(layout);
+      }
+    }
+  }
+}
+
+TEST(PipelineTest, everything_at_once) {
+  for (const spec::ModelDims& dims : {even(gpt2()), even(llama())}) {
+    for (const char* recipe : {"fp32", "bf16"}) {
+      Layout layout = layout_of({"1f1b", 2, 0, 3}, dims);
+      layout.recipe = recipe;
+      layout.zero = 2;
+      layout.stage = 3;
+      layout.tp = 2;
+      layout.sequence_parallel = true;
+      layout.logical_dp = 2;
+      layout.reduce = ReduceWhen::each;
+      layout.recompute = Recompute::selective;
+      expect_bits_without_pipeline(layout);
+      layout.stage = 1;
+      layout.schedule = "zb-v";
+      layout.reduce = ReduceWhen::once;
+      layout.reduce_dtype = base::DType::bf16;
+      expect_bits_without_pipeline(layout);
+    }
+  }
+}
+
+// Compute on a thread of its own, and as few messages under way as can be.
+TEST(PipelineTest, worker_streams_and_one_send_buffer) {
+  for (const Shape& shape : shapes) {
+    for (const spec::ModelDims& dims : {gpt2(), llama()}) {
+      Layout layout = layout_of(shape, dims);
+      layout.streams = device::StreamMode::worker_threads;
+      layout.recompute = Recompute::selective;
+      layout.send_buffers = 1;
+      expect_bits_without_pipeline(layout);
+      if (shape.pp > 4 || shape.pp == 1) continue;
+      layout.zero = layout.logical_dp = 2;
+      layout.stage = 1;
+      expect_bits_without_pipeline(layout);
+    }
+  }
+}
+
+// One micro-batch through all stages, with the loss of every token, on every rank; then a step, so
+// that a shared table has to come again.
+TEST(PipelineTest, evaluation_is_the_same_on_every_rank) {
+  for (const Shape& shape : {Shape{"1f1b", 3, 0, 3}, Shape{"zb-v", 2, 0, 4}}) {
+    for (const spec::ModelDims& dims : {gpt2(), llama()}) {
+      struct Said {
+        double loss = 0;
+        std::vector<float> tokens;
+      };
+      const auto evaluate = [](const Layout& layout) {
+        std::vector<Said> said(static_cast<size_t>(2 * ranks_of(layout)));
+        run_layout(layout, [&](RankRig& rig) {
+          for (size_t i = 0; i < 2; ++i) {
+            Said& own = said[2 * static_cast<size_t>(rig.mesh.world().rank()) + i];
+            own.tokens.resize(static_cast<size_t>(rig.engine.plan().microbatch_tokens()));
+            own.loss = rig.engine.evaluate(rig.source, own.tokens).loss_sum;
+            rig.engine.step(rig.source, 1e-2);
+          }
+        });
+        return said;
+      };
+      Layout layout = layout_of(shape, dims);
+      const std::vector<Said> ranks = evaluate(layout);
+      layout.pp = 1;
+      const std::vector<Said> one = evaluate(layout);
+      EXPECT_NE(one[0].loss, one[1].loss);
+      for (size_t i = 0; i < ranks.size(); ++i) {
+        EXPECT_EQ(ranks[i].loss, one[i % 2].loss) << shape.schedule;
+        EXPECT_EQ(ranks[i].tokens, one[i % 2].tokens) << shape.schedule;
+      }
     }
   }
 }
