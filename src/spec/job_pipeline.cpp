@@ -179,7 +179,13 @@ class PipelineChecker {
     const LayoutKey of = l_.own_schedule ? LayoutKey::own_schedule : LayoutKey::schedule;
     const std::string what =
         l_.own_schedule ? name(of) : fmt::format("{} = {}", name(of), l_.schedule);
-    const std::string other = l_.own_schedule ? "" : " 1f1b, or interleaved";
+    const auto named = schedule::find_named(l_.schedule);
+    const bool is_interleaved = named && named.value().name == "interleaved";
+    const std::string other = l_.own_schedule ? ""
+                              : is_interleaved
+                                  ? fmt::format(" 1f1b, or micro-batches that divide by {} = {}",
+                                                name(LayoutKey::pp), l_.pp)
+                                  : " 1f1b, or interleaved";
     if (shards_grads && std::ranges::any_of(schedule.program, schedule::splits_backward)) {
       add({of, LayoutKey::zero_stage, LayoutKey::zero},
           fmt::format("{}: with {} = {} B and W must be one (BW), because the whole gradient of a "

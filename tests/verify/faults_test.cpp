@@ -5,6 +5,7 @@
 #include "base/error.h"
 #include "tests/verify/decorators.h"
 #include "tests/verify/faulty_kernels.h"
+#include "tests/verify/planted.h"
 #include "tests/verify/verify_rig.h"
 
 namespace trireme::tests {
@@ -12,14 +13,6 @@ namespace {
 
 using comm::Fault;
 using What = comm::Fault::What;
-
-struct Planted {
-  std::string name;
-  SmallJob job;
-  train::VerifyHooks hooks;
-  std::string check;  // that must fail
-};
-void PrintTo(const Planted& fault, std::ostream* out) { *out << fault.name; }
 
 // ---- layouts
 const SmallJob ddp{.dp = 2};
@@ -38,8 +31,6 @@ const SmallJob tp2_biased{.dims = even_gpt2(), .tp = 2, .microbatches = 2};
 const SmallJob sp2{.dims = tiny_qwen3(), .tp = 2, .sequence_parallel = true};
 const SmallJob tp2_dp2{.dp = 2, .tp = 2};
 const SmallJob sp2_zero2{.zero = 2, .stage = 2, .tp = 2, .sequence_parallel = true};
-
-train::VerifyHooks one_fault(const Fault& fault) { return with_faults({fault}); }
 
 // Of a job with four buckets: the embedding, two blocks, the head.
 constexpr int64_t buckets = 4;
@@ -217,15 +208,7 @@ std::vector<Planted> all_faults() {
 
 class VerifyFaults : public testing::TestWithParam<Planted> {};
 
-TEST_P(VerifyFaults, is_found) {
-  const Planted& fault = GetParam();
-  const train::VerifyReport report = train::verify(job_of(fault.job), fault.hooks);
-  EXPECT_FALSE(report.ok()) << train::to_text(report);
-  EXPECT_TRUE(failed(report, fault.check)) << train::to_text(report);
-  for (const train::VerifyCheck& check : report.checks) {
-    EXPECT_EQ(check.ok, check.hint.empty()) << check.name;
-  }
-}
+TEST_P(VerifyFaults, is_found) { expect_found(GetParam()); }
 
 // Whose sums over tp are left out, verify says.
 TEST(VerifyHints, name_the_seam_of_replicated_parameters) {
