@@ -91,6 +91,9 @@ TEST(VerifyHealthy, reports_nothing_over_pipelines) {
          .schedule = "interleaved",
          .keep_params = true});
     add({.zero = 2, .stage = 3, .microbatches = 3, .reduce = ReduceWhen::each});
+    // Gradients of the table are sent before the owner can take those of the first micro-batch.
+    add({.microbatches = 2, .reduce = ReduceWhen::each, .schedule = "interleaved"});
+    add({.microbatches = 4, .reduce = ReduceWhen::each, .schedule = "interleaved", .chunks = 3});
   }
   jobs.push_back({.dims = deep(tiny_llama()), .tp = 2, .microbatches = 4, .pp = 2});
   jobs.push_back({.dims = deep(even_gpt2()),
