@@ -31,7 +31,7 @@ spec::Recompute recompute_of(const std::string& name) {
                                : spec::Recompute::none;
 }
 
-spec::Plan plan_of(const Args& args, const spec::ModelSpec& model, const spec::Backend& backend) {
+spec::OneRankOptions options_of(const Args& args, const spec::ModelSpec& model) {
   const int64_t seq_len =
       args.integer("--seq") == 0 ? std::min<int64_t>(model.max_seq, 1024) : args.integer("--seq");
   if (args.integer("--head-chunk") < 0) {
@@ -40,14 +40,12 @@ spec::Plan plan_of(const Args& args, const spec::ModelSpec& model, const spec::B
   }
   spec::Recipe recipe = spec::recipe_from_name(args.text("--dtype"));
   recipe.grad = base::dtype_from_name(args.text("--grad-dtype"));
-  return spec::one_rank_plan(model,
-                             {.microbatch_sequences = args.integer("--micro-batch"),
-                              .seq_len = seq_len,
-                              .microbatches = args.small_integer("--accumulate"),
-                              .recipe = recipe,
-                              .recompute = recompute_of(args.text("--recompute")),
-                              .head_chunk_rows = args.integer("--head-chunk")},
-                             backend);
+  return {.microbatch_sequences = args.integer("--micro-batch"),
+          .seq_len = seq_len,
+          .microbatches = args.small_integer("--accumulate"),
+          .recipe = recipe,
+          .recompute = recompute_of(args.text("--recompute")),
+          .head_chunk_rows = args.integer("--head-chunk")};
 }
 
 // Steps are queued without waiting for the device; events between them give their times.
@@ -77,8 +75,9 @@ BenchResult measure(const Args& args, const spec::ModelSpec& model, const config
   train::Platform platform = train::make_platform(system);
   result.hardware = platform.hardware;
   result.context_bytes = device::driver_used_bytes(*platform.device);
-  const spec::Plan plan = plan_of(args, model, platform.backend);
-  train::check_fits(model, plan, platform, 1,
+  const train::FitJob job = train::make_fit_job(model, platform.backend, options_of(args, model));
+  const spec::Plan& plan = job.plan;
+  train::check_fits(job, platform, 1,
                     {.micro_batch = "--micro-batch ",
                      .accumulate = "--accumulate ",
                      .head_chunk = "--head-chunk ",

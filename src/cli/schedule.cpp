@@ -88,12 +88,6 @@ Schedule compute_of(const Args& args, const Units& units) {
                           .chunks = args.has("--chunks") ? args.small_integer("--chunks") : 0}));
 }
 
-bool has_messages(const Schedule& schedule) {
-  return std::ranges::any_of(schedule.program, [](const std::vector<schedule::Action>& program) {
-    return std::ranges::any_of(program, [](const schedule::Action& a) { return a.peer != -1; });
-  });
-}
-
 // The line of the text that a reason of from_text() speaks of, with a mark below the column.
 std::string marked_line(const std::string& text, const std::string& reason) {
   size_t line = 0, column = 0;
@@ -119,7 +113,7 @@ Schedule schedule_of_file(const std::string& path, int send_buffers, schedule::S
         fmt::format("{}: {}{}", path, read.reason(), marked_line(text, read.reason())));
   }
   Schedule schedule = read.value();
-  const bool is_compute_alone = !has_messages(schedule);
+  const bool is_compute_alone = !schedule::has_messages(schedule);
   if (is_compute_alone) schedule = schedule::add_p2p(schedule, when);
   if (const std::optional<schedule::Fault> fault = schedule::find_fault(schedule, send_buffers)) {
     throw base::ConfigError(fmt::format("{}{}: {}\n{}", path,

@@ -57,7 +57,7 @@ base::Json summary_json(const train::TrainSummary& s) {
                     {"weights", s.weights.string()}};
   out["ranks"] = base::Json::array();
   for (const train::RankFigures& rank : s.ranks) {
-    out["ranks"].push_back({{"memory_predicted_bytes", s.predicted.total()},
+    out["ranks"].push_back({{"memory_predicted_bytes", rank.predicted.total()},
                             {"memory_measured_bytes", rank.measured.total()},
                             {"traffic_predicted_bytes", rank.predicted_traffic_bytes},
                             {"traffic_counted_bytes", rank.counted_traffic_bytes}});

@@ -66,6 +66,8 @@ std::string_view name_of(What what) {
       return "absent";
     case What::resent:
       return "resent";
+    case What::swapped:
+      return "swapped";
     case What::delay:
       return "delay";
   }
@@ -152,6 +154,7 @@ void FaultyCommunicator::with_fault(Stream& stream, const Step& step,
       break;
     case What::stale:
     case What::absent:
+    case What::swapped:
     case What::delay:
       break;
   }
@@ -220,7 +223,23 @@ std::unique_ptr<Sent> FaultyCommunicator::do_start_send(Stream& stream, ConstTen
 }
 
 void FaultyCommunicator::do_recv(Stream& stream, Tensor out, int from) {
-  with_fault(stream, {out, 1, -1}, [&] { inner_->do_recv(stream, out, from); });
+  const Fault* fault = due();
+  if (held_) {
+    enqueue(stream, [held = std::exchange(held_, nullptr), data = out.data] {
+      std::memcpy(data, held->data(), held->size());
+    });
+  } else if (fault != nullptr && fault->what == What::swapped) {
+    ++happened_;
+    held_ = std::make_shared<Bytes>(static_cast<size_t>(out.bytes()));
+    Tensor first = out;
+    first.data = held_->data();
+    inner_->call_ = call_;
+    inner_->do_recv(stream, first, from);
+    ++inner_->call_.sequence;
+    inner_->do_recv(stream, out, from);
+  } else {
+    with_fault(stream, {out, 1, -1}, [&] { inner_->do_recv(stream, out, from); });
+  }
 }
 
 void FaultyCommunicator::do_barrier() {

@@ -23,6 +23,7 @@ struct Fault {
     skip_wait,    // the result is not there yet: what was in memory before is read
     absent,       // this rank does not come; it goes on with what was in memory before
     resent,       // everything is sent a second time; on all ranks of a group, or none
+    swapped,      // of recv: this message and the next of the sender change places
     delay,        // it takes `seconds` + `seconds_per_byte` times the bytes of a step longer
   };
   What what = What::drop;
@@ -84,6 +85,7 @@ class FaultyCommunicator final : public Communicator {
   int64_t happened_ = 0;
   // Last results, by op and bytes. Shared with queued work.
   std::map<std::pair<std::string, int64_t>, std::shared_ptr<Bytes>> last_;
+  std::shared_ptr<Bytes> held_;  // a message that comes after the next
 };
 
 }  // namespace trireme::comm

@@ -32,6 +32,9 @@ std::optional<T> number_from(std::string_view text) {
   return value;
 }
 
+// "0,3,5" or "[0, 3, 5]"; empty: none.
+std::optional<std::vector<int64_t>> numbers_from(std::string_view text);
+
 }  // namespace
 
 void Report::add(const std::string& where, const std::string& problem) {
@@ -215,6 +218,7 @@ std::string found_text(const Value& value) {
     std::string operator()(const std::string& v) const {
       return fmt::format("the string \"{}\"", shown(v));
     }
+    std::string operator()(const std::vector<int64_t>&) const { return "an array"; }
     std::string operator()(const Foreign& v) const { return v.what; }
   };
   return std::visit(Visitor{}, value);
@@ -287,6 +291,17 @@ std::optional<std::string> store(const Value& value, const Key& key) {
     **field = number;
     return std::nullopt;
   }
+  if (auto* const* field = std::get_if<std::vector<int64_t>*>(&key.field)) {
+    const auto* given = std::get_if<std::vector<int64_t>>(&value);
+    if (given == nullptr) return wrong_type();
+    for (const int64_t number : *given) {
+      if (auto problem = check_range(static_cast<double>(number), fmt::format("{}", number), key)) {
+        return problem;
+      }
+    }
+    **field = *given;
+    return std::nullopt;
+  }
   const auto* given = std::get_if<std::string>(&value);
   if (given == nullptr) return wrong_type();
   if (given->find('\0') != std::string::npos) {
@@ -301,6 +316,25 @@ std::optional<std::string> store(const Value& value, const Key& key) {
   return std::nullopt;
 }
 
+std::optional<std::vector<int64_t>> numbers_from(std::string_view text) {
+  const auto trim = [](std::string_view part) {
+    while (part.starts_with(' ')) part.remove_prefix(1);
+    while (part.ends_with(' ')) part.remove_suffix(1);
+    return part;
+  };
+  text = trim(text);
+  if (text.starts_with('[') && text.ends_with(']')) text = trim(text.substr(1, text.size() - 2));
+  std::vector<int64_t> numbers;
+  while (!text.empty()) {
+    const size_t comma = text.find(',');
+    const auto number = number_from<int64_t>(trim(text.substr(0, comma)));
+    if (!number) return std::nullopt;
+    numbers.push_back(*number);
+    text = comma == std::string_view::npos ? std::string_view() : text.substr(comma + 1);
+  }
+  return numbers;
+}
+
 // Text that does not have the key's type stays a string, which store() then refuses.
 Value value_from_text(const std::string& text, const Key& key) {
   if (std::holds_alternative<bool*>(key.field) && (text == "true" || text == "false")) {
@@ -312,6 +346,9 @@ Value value_from_text(const std::string& text, const Key& key) {
   }
   if (std::holds_alternative<double*>(key.field)) {
     if (const auto value = number_from<double>(text)) return *value;
+  }
+  if (std::holds_alternative<std::vector<int64_t>*>(key.field)) {
+    if (auto numbers = numbers_from(text)) return *std::move(numbers);
   }
   return text;
 }

@@ -50,7 +50,7 @@ Config load(const fs::path& file, const LoadOptions& options) {
   apply(overrides, keys, title, report);
   find_model(source, file, options, is_name_overridden, config, report);
   solve(config);
-  solve_layout(config, options.world, report);
+  solve_layout(config, file, options.world, report);
   check_rules(config, report);
   report.throw_if_any(title);
   return config;
@@ -127,14 +127,8 @@ void find_model(const Source& source, const fs::path& file, const LoadOptions& o
         return fail(fmt::format("required, but not given; models are {}",
                                 fmt::join(model_names(folders), ", ")));
       }
-      // A path is looked for from here, then from the configuration file.
       std::string name = config.model.name;
-      const fs::path beside = file.parent_path() / name;
-      std::error_code ignored;
-      if (name.find('/') != std::string::npos && !fs::exists(name, ignored) &&
-          fs::exists(beside, ignored)) {
-        name = beside.string();
-      }
+      if (name.find('/') != std::string::npos) name = found_from(name, file).string();
       config.dims = model_from_file(name, folders);
     }
   } catch (const base::Error& error) {

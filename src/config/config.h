@@ -6,10 +6,12 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "base/json.h"
+#include "schedule/schedule.h"
 #include "spec/model.h"
 
 namespace trireme::config {
@@ -92,9 +94,15 @@ struct Parallelism {
   int64_t data_parallel_shard_degree = -1;
   int64_t tensor_parallel_degree = 1;
   int64_t pipeline_parallel_degree = 1;
+  std::string pipeline_parallel_schedule = "1F1B";
+  std::string pipeline_parallel_schedule_file;
+  int64_t pipeline_parallel_chunks = 0;
+  std::vector<int64_t> pipeline_parallel_first_layers;
+  int64_t pipeline_parallel_send_buffers = 2;
   int64_t context_parallel_degree = 1;
   int64_t expert_parallel_degree = 1;
   int64_t zero_stage = -1;
+  std::string fsdp_reshard_after_forward = "default";
   bool sequence_parallel = false;
   int64_t logical_dp = 0;
   std::string reduce = "auto";
@@ -140,6 +148,8 @@ struct Config {
 
   // The model that `model` names, with its overrides applied. No key of its own.
   spec::ModelDims dims;
+  // What pipeline_parallel_schedule_file holds, where one is named. No key of its own, either.
+  std::optional<schedule::Schedule> own_schedule;
 };
 
 // Equal if the resolved forms are.

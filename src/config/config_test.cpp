@@ -294,16 +294,24 @@ TEST(ConfigRefusal, names_line_key_and_cure) {
        "run.toml:4: metrics.save_tb_folder = \"\": must name"},
       {"[validation]\nenable = true\nsplit = 0\n",
        "run.toml:5: validation.split = 0: must be above 0"},
-      {"[parallelism]\npipeline_parallel_degree = 2\n",
-       "run.toml:4: parallelism.pipeline_parallel_degree = 2: this build does not cut along it; "
+      {"[parallelism]\ncontext_parallel_degree = 2\n",
+       "run.toml:4: parallelism.context_parallel_degree = 2: this build does not cut along it; "
        "nearest: 1"},
+      {"[parallelism]\npipeline_parallel_first_layers = [0, 1.5]\n",
+       "run.toml:4: parallelism.pipeline_parallel_first_layers: found an array, expected a list of "
+       "integers"},
+      {"[parallelism]\npipeline_parallel_first_layers = 3\n",
+       "run.toml:4: parallelism.pipeline_parallel_first_layers: found the integer 3, expected a "
+       "list of integers"},
+      {"[parallelism]\npipeline_parallel_first_layers = [0, -3]\n",
+       "run.toml:4: parallelism.pipeline_parallel_first_layers = -3: must be from 0 to 1048576"},
       {"[parallelism]\ntensor_parallel_degree = 5\n",
        "run.toml:4: parallelism.tensor_parallel_degree = 5: heads = 6, kv_heads = 2 and ffn = 1024 "
        "do not divide by it; nearest: 2"},
       {"[parallelism]\ndata_parallel_shard_degree = 2\nzero_stage = 0\n",
        "run.toml:5: parallelism.zero_stage = 0: shards nothing"},
       {"[parallelism]\npipeline_parallel_degree = 0\n",
-       "run.toml:4: parallelism.pipeline_parallel_degree = 0: must be -1 or from 1 to 65536"},
+       "run.toml:4: parallelism.pipeline_parallel_degree = 0: must be -1 or from 1 to 4096"},
       {"[parallelism]\ntensor_parallel_degree = -1\ncontext_parallel_degree = -1\n",
        "run.toml:5: parallelism.context_parallel_degree = -1: only one degree can be the rest, and "
        "parallelism.tensor_parallel_degree is -1 too"},
@@ -391,11 +399,11 @@ TEST(ConfigRefusal, of_overrides) {
 TEST(ConfigRefusal, reports_every_problem_at_once_in_the_order_of_the_file) {
   const std::string message =
       refusal("[model]\nname = \"nothing\"\n[training]\nsteps = 0\nseqlen = 3\ndtype = 5\n[zzz]\n",
-              {"--optimizer.lr=-1", "--parallelism.pipeline_parallel_degree=8"});
+              {"--optimizer.lr=-1", "--parallelism.context_parallel_degree=8"});
   size_t at = 0;
   for (const char* part : {"7 problems", ":4: training.steps", ":5: training.seqlen",
                            ":6: training.dtype", ":7: [zzz]", "override --optimizer.lr=-1",
-                           "model.name: no model 'nothing'", "pipeline_parallel_degree = 8"}) {
+                           "model.name: no model 'nothing'", "context_parallel_degree = 8"}) {
     const size_t found = message.find(part, at);
     EXPECT_NE(found, std::string::npos) << part << "\n" << message;
     if (found != std::string::npos) at = found;

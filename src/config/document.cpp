@@ -32,8 +32,15 @@ Value value_of(const Json& json) {
       return json.get<double>();
     case Json::value_t::string:
       return json.get<std::string>();
-    case Json::value_t::array:
-      return Foreign{"an array"};
+    case Json::value_t::array: {
+      std::vector<int64_t> numbers;
+      for (const Json& element : json) {
+        const Value value = value_of(element);
+        if (!std::holds_alternative<int64_t>(value)) return Foreign{"an array"};
+        numbers.push_back(std::get<int64_t>(value));
+      }
+      return numbers;
+    }
     case Json::value_t::object:
       return Foreign{"a table"};
     default:
@@ -62,6 +69,15 @@ std::string read_text(const std::filesystem::path& path) {
   std::string text{std::istreambuf_iterator<char>(in), {}};
   if (error || !in) throw base::IoError(fmt::format("{}: cannot be read", path.string()));
   return text;
+}
+
+std::filesystem::path found_from(const std::filesystem::path& name,
+                                 const std::filesystem::path& configuration) {
+  const std::filesystem::path beside = configuration.parent_path() / name;
+  std::error_code ignored;
+  return !std::filesystem::exists(name, ignored) && std::filesystem::exists(beside, ignored)
+             ? beside
+             : name;
 }
 
 bool looks_like_json(std::string_view text) {

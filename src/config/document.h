@@ -18,7 +18,7 @@ namespace trireme::config {
 struct Foreign {
   std::string what;  // "an array", "a date", ...
 };
-using Value = std::variant<bool, int64_t, double, std::string, Foreign>;
+using Value = std::variant<bool, int64_t, double, std::string, std::vector<int64_t>, Foreign>;
 
 struct Entry {
   std::string section;  // empty: top level
@@ -30,6 +30,10 @@ struct Entry {
 
 // The whole file. Throws IoError if it is missing, not a file, unreadable or above 16 MiB.
 std::string read_text(const std::filesystem::path&);
+
+// A path that a configuration names: from here or, if nothing is there, from its file.
+std::filesystem::path found_from(const std::filesystem::path& name,
+                                 const std::filesystem::path& configuration);
 
 // True if the text can only be JSON: TOML never begins with a brace.
 bool looks_like_json(std::string_view text);

@@ -6,14 +6,20 @@
 #include <optional>
 
 #include "base/dtype.h"
+#include "base/error.h"
+#include "config/document.h"
+#include "schedule/schedule.h"
 
 namespace trireme::config {
 namespace {
+
+namespace fs = std::filesystem;
 
 spec::LayoutNames paths() {
   return {"parallelism.data_parallel_replicate_degree",
           "parallelism.data_parallel_shard_degree",
           "parallelism.tensor_parallel_degree",
+          "parallelism.pipeline_parallel_degree",
           "parallelism.zero_stage",
           "parallelism.logical_dp",
           "parallelism.reduce",
@@ -21,6 +27,10 @@ spec::LayoutNames paths() {
           "training.local_batch_size",
           "training.global_batch_size",
           "training.seq_len",
+          "parallelism.pipeline_parallel_schedule",
+          "parallelism.pipeline_parallel_chunks",
+          "parallelism.pipeline_parallel_schedule_file",
+          "parallelism.pipeline_parallel_first_layers",
           "model.dims"};
 }
 
@@ -33,7 +43,8 @@ void settle_rest(Config& c, Report& report) {
     if (key.section != "parallelism" || !key.name.ends_with("_degree")) continue;
     int64_t& degree = *std::get<int64_t*>(key.field);
     const std::string path = key.path();
-    const bool is_cut = key.name.starts_with("data_") || key.name.starts_with("tensor_");
+    const bool is_cut = key.name.starts_with("data_") || key.name.starts_with("tensor_") ||
+                        key.name.starts_with("pipeline_");
     if (degree == -1) {
       if (report.was_given(path)) written.push_back(path);
       if (!is_cut) degree = 1;
@@ -52,6 +63,27 @@ void settle_rest(Config& c, Report& report) {
   }
 }
 
+// The schedule file that the configuration in `file` names, if it names one.
+bool read_schedule(Config& c, const fs::path& file, Report& report) {
+  const std::string key = "parallelism.pipeline_parallel_schedule_file";
+  const std::string& name = c.parallelism.pipeline_parallel_schedule_file;
+  c.own_schedule.reset();
+  if (name.empty()) return true;
+  if (report.is_bad(key)) return false;
+  const fs::path path = found_from(name, file);
+  try {
+    const base::Result<schedule::Schedule> read = schedule::from_text(read_text(path));
+    if (read) {
+      c.own_schedule = read.value();
+      return true;
+    }
+    report.add(report.where(key), fmt::format("{}: {}: {}", key, path.string(), read.reason()));
+  } catch (const base::IoError& error) {
+    report.add(report.where(key), fmt::format("{}: {}", key, error.what()));
+  }
+  return false;
+}
+
 }  // namespace
 
 spec::JobLayout layout_of(const Config& c) {
@@ -68,6 +100,14 @@ spec::JobLayout layout_of(const Config& c) {
   layout.local_batch = c.training.local_batch_size;
   layout.global_batch = c.training.global_batch_size;
   layout.seq_len = c.training.seq_len;
+  layout.pp = p.pipeline_parallel_degree;
+  layout.schedule = p.pipeline_parallel_schedule;
+  layout.chunks = p.pipeline_parallel_chunks;
+  layout.own_schedule = c.own_schedule;
+  layout.first_layers = p.pipeline_parallel_first_layers;
+  layout.send_buffers = p.pipeline_parallel_send_buffers;
+  if (p.fsdp_reshard_after_forward == "never") layout.keep_params = true;
+  if (p.fsdp_reshard_after_forward == "always") layout.keep_params = false;
   return layout;
 }
 
@@ -79,7 +119,10 @@ spec::SplitOptions split_of(const Config& c) {
   return split;
 }
 
-void solve_layout(Config& c, int world, Report& report) {
+void solve_layout(Config& c, const fs::path& file, int world, Report& report) {
+  if (!read_schedule(c, file, report)) {
+    report.mark_bad("parallelism.pipeline_parallel_schedule_file");
+  }
   settle_rest(c, report);
   spec::JobLayout asked = layout_of(c);
   asked.world = world;
@@ -96,6 +139,7 @@ void solve_layout(Config& c, int world, Report& report) {
   p.data_parallel_replicate_degree = check.layout.dp;
   p.data_parallel_shard_degree = check.layout.zero;
   p.tensor_parallel_degree = check.layout.tp;
+  p.pipeline_parallel_degree = check.layout.pp;
   p.zero_stage = check.layout.zero_stage;
   p.logical_dp = check.layout.logical_dp;
   p.reduce = check.layout.reduce == spec::ReduceWhen::each ? "each" : "once";

@@ -51,5 +51,78 @@ TEST(JobLayoutConfig, refusal_of_degrees_comes_all_at_once) {
   }
 }
 
+// ---- pipelines (llama-15m: 6 blocks, with embedding and head 8 layers)
+
+TEST(JobLayoutConfig, pipeline_keys_become_the_split) {
+  const Config c = load("", with({"parallelism.pipeline_parallel_degree=2",
+                                  "parallelism.pipeline_parallel_schedule=Interleaved",
+                                  "parallelism.pipeline_parallel_first_layers=[0, 3,5, 7]",
+                                  "parallelism.pipeline_parallel_send_buffers=3",
+                                  "training.local_batch_size=1", "training.global_batch_size=8"},
+                                 4));
+  EXPECT_EQ(c.parallelism.data_parallel_shard_degree, 2);
+  const spec::SplitOptions split = split_of(c);
+  EXPECT_EQ(split.pp, 2);
+  EXPECT_EQ(split.schedule, "Interleaved");
+  EXPECT_EQ(split.chunks, 0);
+  EXPECT_EQ(split.first_layer_of_stage, (std::vector<int>{0, 3, 5, 7}));
+  EXPECT_EQ(split.send_buffers, 3);
+  EXPECT_TRUE(split.keep_params);  // ZeRO-3 in a pipeline
+  EXPECT_EQ(layout_of(c).ranks(), 4);
+  const TemporaryFolder folder;
+  const LoadOptions again{.overrides = {}, .model_folders = {shipped_models()}, .world = 4};
+  EXPECT_TRUE(load(folder.write("run.json", to_json(c).dump()), again) == c);
+}
+
+TEST(JobLayoutConfig, the_rest_of_the_world_may_be_the_pipeline) {
+  const Config c =
+      load("", with({"parallelism.pipeline_parallel_degree=-1",
+                     "parallelism.tensor_parallel_degree=2", "training.global_batch_size=32"},
+                    8));
+  EXPECT_EQ(c.parallelism.pipeline_parallel_degree, 4);
+  EXPECT_EQ(c.parallelism.data_parallel_shard_degree, 1);
+  EXPECT_FALSE(split_of(c).keep_params);
+}
+
+TEST(JobLayoutConfig, sharded_parameters_are_released_as_asked) {
+  const auto keeps = [](const std::string& asked, const std::string& pp) {
+    return split_of(load("", with({"parallelism.fsdp_reshard_after_forward=" + asked,
+                                   "parallelism.pipeline_parallel_degree=" + pp},
+                                  4)))
+        .keep_params;
+  };
+  EXPECT_FALSE(keeps("default", "1"));
+  EXPECT_TRUE(keeps("never", "1"));
+  EXPECT_FALSE(keeps("always", "2"));
+  EXPECT_TRUE(keeps("default", "2"));
+}
+
+TEST(JobLayoutConfig, a_schedule_of_ones_own_is_read_and_compared) {
+  const TemporaryFolder folder;
+  const auto message = [&](const std::string& text, const std::string& sequences = "2") {
+    const std::string file = folder.write("mine.txt", text).string();
+    return message_of([&] {
+      (void)load("",
+                 with({"parallelism.pipeline_parallel_degree=2",
+                       "parallelism.pipeline_parallel_schedule_file=" + file,
+                       "training.local_batch_size=1", "training.global_batch_size=" + sequences},
+                      2));
+    });
+  };
+  const std::string good = "0F0 0F1 0BW0 0BW1\n1F0 1BW0 1F1 1BW1\n";
+  EXPECT_EQ(message(good), "");
+  expect_contains(message(good, "3"),
+                  "schedule_file: it has 2 micro-batches, and a rank runs 3 in a step; nearest: "
+                  "training.global_batch_size = 2");
+  expect_contains(message("0F0 0BW0 1F0 1BW0\n", "1"), "it is for 1 ranks, and");
+  expect_contains(message("0F0 0F1 0BW0 0BW1\n1F0 1BX0\n"), "mine.txt: line 2, column 6");
+  expect_contains(message("0F0 0F1 0BW0 0BW1\n1F0 1F1 1BW0\n"), "schedule_file: ");
+  const std::string sends = "0F0 0SendY0>1 0RecvDy0<1 0BW0\n1RecvX0<0 1F0 1BW0 1SendDx0>0\n";
+  EXPECT_EQ(message(sends, "1"), "");
+  const std::string gone = message_of(
+      [&] { (void)load("", with({"parallelism.pipeline_parallel_schedule_file=nosuch.txt"}, 1)); });
+  expect_contains(gone, "nosuch.txt: no such file");
+}
+
 }  // namespace
 }  // namespace trireme::config

@@ -31,6 +31,11 @@ class KeyList {
   void number(std::string_view name, double& field, const Range& range, std::string_view help) {
     add(name, &field, range, {}, help);
   }
+  // A list; the range is that of each number.
+  void numbers(std::string_view name, std::vector<int64_t>& field, const Range& range,
+               std::string_view help) {
+    add(name, &field, range, {}, help);
+  }
   // The last key has no default.
   void require() { keys_.back().is_required = true; }
 

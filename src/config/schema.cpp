@@ -164,8 +164,23 @@ std::vector<Key> keys_of(Config& c) {
            "ranks that share one copy of the training state (FSDP, ZeRO)");
   k.number("tensor_parallel_degree", c.parallelism.tensor_parallel_degree, degree,
            "ranks that share each matrix; must divide heads, kv_heads and ffn");
-  k.number("pipeline_parallel_degree", c.parallelism.pipeline_parallel_degree, degree,
-           "ranks that share the layers; 1 in this build");
+  k.number("pipeline_parallel_degree", c.parallelism.pipeline_parallel_degree,
+           {.low = 1, .high = spec::most_pp, .or_value = -1}, "ranks that share the layers");
+  k.text("pipeline_parallel_schedule", c.parallelism.pipeline_parallel_schedule,
+         "gpipe, 1f1b, interleaved, zb-h1, zb-h2, zb-v or dualpipe-v, in any spelling; "
+         "docs/schedules.md");
+  k.text("pipeline_parallel_schedule_file", c.parallelism.pipeline_parallel_schedule_file,
+         "a schedule of one's own, in the text form of docs/schedules.md, in place of a named one; "
+         "messages and reductions are added where it has none");
+  k.number("pipeline_parallel_chunks", c.parallelism.pipeline_parallel_chunks,
+           {.low = 0, .high = spec::most_pp},
+           "stages of a rank; 0: the schedule's own number, for interleaved 2");
+  k.numbers("pipeline_parallel_first_layers", c.parallelism.pipeline_parallel_first_layers,
+            {.low = 0, .high = 1 << 20},
+            "first layer of each stage, from 0, the embedding, on; the head is the last; empty: "
+            "stages of equal FLOPs");
+  k.number("pipeline_parallel_send_buffers", c.parallelism.pipeline_parallel_send_buffers,
+           {.low = 1, .high = 1024}, "messages to one stage that may be on their way at one time");
   k.number("context_parallel_degree", c.parallelism.context_parallel_degree, degree,
            "ranks that share each sequence; 1 in this build");
   k.number("expert_parallel_degree", c.parallelism.expert_parallel_degree, degree,
@@ -173,6 +188,11 @@ std::vector<Key> keys_of(Config& c) {
   k.number("zero_stage", c.parallelism.zero_stage, {.low = 0, .high = 3, .or_value = -1},
            "what data_parallel_shard_degree shards: 1 optimizer state, 2 gradients too, 3 "
            "parameters too; -1: 3. It says nothing at degree 1");
+  k.choice("fsdp_reshard_after_forward", c.parallelism.fsdp_reshard_after_forward,
+           {"default", "always", "never"},
+           "parameters that zero_stage = 3 shards are released after each forward and gathered "
+           "again, or never before the end of the step; default: never where "
+           "pipeline_parallel_degree is above 1, else always");
   k.boolean("sequence_parallel", c.parallelism.sequence_parallel,
             "between the matrices of a block each rank of tensor_parallel_degree has its share of "
             "the tokens");
@@ -227,7 +247,8 @@ std::vector<Key> keys_of(Config& c) {
 }
 
 std::string_view type_name(const Key& key) {
-  static constexpr std::string_view names[] = {"boolean", "integer", "number", "string"};
+  static constexpr std::string_view names[] = {"boolean", "integer", "number", "string",
+                                               "list of integers"};
   return names[key.field.index()];
 }
 
@@ -237,6 +258,9 @@ std::string value_text(const Key& key) {
     std::string operator()(const int64_t* v) const { return fmt::format("{}", *v); }
     std::string operator()(const double* v) const { return fmt::format("{}", *v); }
     std::string operator()(const std::string* v) const { return fmt::format("\"{}\"", *v); }
+    std::string operator()(const std::vector<int64_t>* v) const {
+      return fmt::format("[{}]", fmt::join(*v, ", "));
+    }
   };
   return std::visit(Visitor{}, key.field);
 }

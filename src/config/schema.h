@@ -17,7 +17,7 @@
 
 namespace trireme::config {
 
-using Field = std::variant<bool*, int64_t*, double*, std::string*>;
+using Field = std::variant<bool*, int64_t*, double*, std::string*, std::vector<int64_t>*>;
 
 // No number may be larger, unless its key says otherwise; rules in words do not mention it.
 constexpr double count_limit = 1e12;
@@ -49,10 +49,11 @@ struct Key {
 // In the order of the documentation. The fields point into the argument, which must outlive them.
 std::vector<Key> keys_of(Config&);
 
-std::string_view type_name(const Key&);  // "boolean", "integer", "number" or "string"
-std::string value_text(const Key&);      // the field's value, as TOML writes it
-base::Json value_json(const Key&);       // the field's value
-std::string rule_text(const Key&);       // "from 0 to 1", "one of a, b"; empty: no rule
+// "boolean", "integer", "number", "string" or "list of integers".
+std::string_view type_name(const Key&);
+std::string value_text(const Key&);  // the field's value, as TOML writes it
+base::Json value_json(const Key&);   // the field's value
+std::string rule_text(const Key&);   // "from 0 to 1", "one of a, b"; empty: no rule
 
 // For a terminal: every key with type, default, rule and meaning.
 std::string help_text();

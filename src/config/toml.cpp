@@ -41,7 +41,15 @@ Value value_of(const toml::node& node) {
   if (const auto* v = node.as_integer()) return v->get();
   if (const auto* v = node.as_floating_point()) return v->get();
   if (const auto* v = node.as_string()) return v->get();
-  if (node.is_array()) return Foreign{"an array"};
+  if (const auto* array = node.as_array()) {
+    std::vector<int64_t> numbers;
+    for (const toml::node& element : *array) {
+      const auto* number = element.as_integer();
+      if (number == nullptr) return Foreign{"an array"};
+      numbers.push_back(number->get());
+    }
+    return numbers;
+  }
   if (node.is_table()) return Foreign{"a table"};
   return Foreign{"a date or time"};
 }

@@ -131,6 +131,7 @@ void Buckets::use(int bucket) {
   }
   groups_.compute().wait(std::exchange(arrived_[static_cast<size_t>(bucket)], {}));
   if (bucket == table_owner_ && std::exchange(is_table_due_, false)) {
+    before_change(bucket);  // an evaluation may have sent it, too
     table_sent_ = pipe_.send_table(spec::PipeKind::table, table_of_embedding(at(bucket).params()));
   }
   if (bucket == table_reader_) groups_.compute().wait(std::exchange(table_arrived_, {}));
@@ -263,8 +264,12 @@ void Buckets::before_change(int bucket) {
   table_sent_.reset();
 }
 
+void Buckets::begin_evaluation() {
+  if (is_table_stale_) begin_step();
+}
+
 void Buckets::begin_step() {
-  if (!std::exchange(is_table_stale_, false)) return;
+  is_table_stale_ = false;
   is_table_due_ = table_owner_ >= 0;
   if (table_reader_ >= 0) {
     table_arrived_ = pipe_.receive_table(table_of_head(at(table_reader_).params()));

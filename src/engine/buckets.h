@@ -62,7 +62,10 @@ class Buckets {
   void before_change(int bucket);                     // nobody reads the old ones any more
   void publish(int bucket);                           // brings the new ones to where they are read
   void weights_changed() { is_table_stale_ = true; }  // somewhere; called on all ranks
-  void begin_step();                                  // or an evaluation
+  // A step brings the shared table to its reader even if an evaluation just did: what a step sends
+  // is the same every time, as its prediction and its recording are.
+  void begin_step();
+  void begin_evaluation();
 
   // ---- updates that wait for their gradients. Where every rank updates everything (plain data
   // parallel), a bucket is updated just before the next forward comes to it, and gradients of most

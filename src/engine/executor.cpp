@@ -212,8 +212,8 @@ void Executor::receive(size_t position) {
 
 void Executor::evaluate(device::Stream& compute, const InputStaging& inputs, nn::StepSink& sink) {
   constexpr int microbatch = 0;
-  buckets_.begin_step();
   pipe_.count_as_other(true);
+  buckets_.begin_evaluation();
   for (size_t i = 0; i < stages_.size(); ++i) {
     const int number = stage_numbers_[i], next = number + 1;
     if (number > 0 && index_of(number - 1) < 0) {

@@ -52,7 +52,7 @@ Result<Schedule> generate(std::string_view name, const Shape& shape) {
   const Result<Named> named = find_named(name);
   if (!named) return Result<Schedule>::no(named.reason());
   if (const auto reason = refusal(named.value(), shape)) return Result<Schedule>::no(*reason);
-  const int own = named.value().chunks == any ? 2 : named.value().chunks;
+  const int own = named.value().chunks == any ? usual_chunks : named.value().chunks;
   return named.value().make(shape.ranks, shape.microbatches,
                             shape.chunks == 0 ? own : shape.chunks);
 }

@@ -22,9 +22,11 @@ std::span<const Named> catalogue();
 // what there is.
 base::Result<Named> find_named(std::string_view name);
 
+constexpr int usual_chunks = 2;  // of those that take any
+
 struct Shape {
   int ranks = 1, microbatches = 1;
-  int chunks = 0;  // 0: the schedule's own number; of those that take any, 2
+  int chunks = 0;  // 0: the schedule's own number, or usual_chunks
 };
 // Compute alone, before the passes. A "no" names the nearest shapes that the schedule can have.
 base::Result<Schedule> generate(std::string_view name, const Shape&);

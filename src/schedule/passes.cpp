@@ -15,6 +15,13 @@ namespace {
 bool is_backward(Op op);
 bool is_weight_gradient(Op op);
 
+template <typename Test>
+bool has(const Schedule& schedule, const Test& test) {
+  return std::ranges::any_of(schedule.program, [&test](const std::vector<Action>& program) {
+    return std::ranges::any_of(program, test);
+  });
+}
+
 }  // namespace
 
 Schedule split_backward(Schedule schedule) {
@@ -32,6 +39,20 @@ Schedule split_backward(Schedule schedule) {
     }
     program = std::move(split);
   }
+  return schedule;
+}
+
+bool has_messages(const Schedule& schedule) {
+  return has(schedule, [](const Action& action) { return action.peer != -1; });
+}
+
+Schedule add_missing(Schedule schedule) {
+  const auto has_op = [&schedule](Op op) {
+    return has(schedule, [op](const Action& action) { return action.op == op; });
+  };
+  if (!has_messages(schedule)) schedule = add_p2p(std::move(schedule));
+  if (!has_op(Op::ReduceGrads)) schedule = add_reduce(std::move(schedule));
+  if (!has_op(Op::SyncTied)) schedule = add_tied(std::move(schedule));
   return schedule;
 }
 

@@ -95,6 +95,10 @@ enum class SendDxWhen : uint8_t { before_w, after_w };
 Schedule add_p2p(Schedule, SendDxWhen = SendDxWhen::before_w);
 Schedule add_reduce(Schedule);  // ReduceGrads of each stage after its last W or BW
 Schedule add_tied(Schedule);    // SyncTied at the end of every rank's program
+// Of messages, ReduceGrads and SyncTied, each kind of which there is none: what a text of one's own
+// may leave out.
+Schedule add_missing(Schedule);
+bool has_messages(const Schedule&);
 
 // ---- proof
 struct Fault {

@@ -2,42 +2,33 @@
 #include "spec/job_layout.h"
 
 #include <algorithm>
-#include <cmath>
 #include <numeric>
-#include <tuple>
 
 #include "base/check.h"
+#include "spec/job_degrees.h"
+#include "spec/job_pipeline.h"
 
 namespace trireme::spec {
 namespace {
 
-std::string joined(const std::vector<std::string>& parts, std::string_view last) {
-  std::string text;
-  for (size_t i = 0; i < parts.size(); ++i) {
-    if (i > 0) text += i + 1 == parts.size() ? fmt::format(" {} ", last) : ", ";
-    text += parts[i];
-  }
-  return text;
-}
-
 class Checker {
  public:
   Checker(const ModelDims& dims, const JobLayout& asked, const LayoutNames& names)
-      : names_(names), asked_(asked), check_{asked, {}}, vocab_(dims.vocab) {
-    if (dims.heads > 0) {
-      tp_cuts_ = {{"heads", dims.heads},
-                  {"kv_heads", dims.kv_heads > 0 ? dims.kv_heads : dims.heads},
-                  {"ffn", dims.ffn}};
-    }
-  }
+      : names_(names), asked_(asked), check_{asked, {}}, rules_(dims, asked) {}
 
   LayoutCheck run() {
-    const bool is_solved = solve_degrees();
+    const bool is_solved = solve_degrees(rules_, asked_, names_, check_);
     check_tp();
     check_tokens();
+    bool has_batch = false;
     if (is_solved) {
+      const size_t before = check_.problems.size();
       solve_data();
       check_data();
+      has_batch = check_.problems.size() == before;
+    }
+    for (LayoutProblem& problem : check_pipeline(rules_, layout(), names_, has_batch)) {
+      check_.problems.push_back(std::move(problem));
     }
     return std::move(check_);
   }
@@ -49,108 +40,17 @@ class Checker {
     check_.problems.push_back({std::move(keys), std::move(text)});
   }
 
-  // Every rank has rows of the vocabulary, which is padded where it does not divide.
-  bool vocab_is_legal(int64_t tp) const {
-    return tp == 1 || vocab_ == 0 || (tp - 1) * ((vocab_ + tp - 1) / tp) < vocab_;
-  }
-  bool tp_is_legal(int64_t tp) const {
-    return vocab_is_legal(tp) &&
-           std::all_of(tp_cuts_.begin(), tp_cuts_.end(),
-                       [tp](const auto& cut) { return cut.second % tp == 0; });
-  }
-
-  // ---- degrees and the world
-
-  struct Choice {
-    int64_t dp, zero, tp;
-  };
-  // How far from what was asked: degrees that change, then by how much; replicas rather than
-  // shards.
-  std::tuple<int, double, int64_t, int64_t> distance(const Choice& choice) const {
-    int changed = 0;
-    double ratio = 0;
-    for (const auto& [to, from] :
-         {std::pair{choice.dp, asked_.dp}, {choice.zero, asked_.zero}, {choice.tp, asked_.tp}}) {
-      if (from == -1 || from == to) continue;
-      ++changed;
-      ratio += std::abs(std::log2(static_cast<double>(to) / static_cast<double>(from)));
-    }
-    return {changed, ratio, choice.tp, choice.zero};
-  }
-  std::string nearest_choices() const {
-    std::vector<Choice> all;
-    for (int64_t tp = 1; tp <= asked_.world; ++tp) {
-      if (asked_.world % tp != 0 || !tp_is_legal(tp)) continue;
-      const int64_t data = asked_.world / tp;
-      for (int64_t zero = 1; zero <= data; ++zero) {
-        if (data % zero == 0) all.push_back({data / zero, zero, tp});
-      }
-    }
-    const size_t shown = std::min<size_t>(2, all.size());
-    std::partial_sort(
-        all.begin(), all.begin() + static_cast<std::ptrdiff_t>(shown), all.end(),
-        [this](const Choice& a, const Choice& b) { return distance(a) < distance(b); });
-    std::vector<std::string> parts;
-    for (size_t i = 0; i < shown; ++i) parts.push_back(changes_text(all[i]));
-    return joined(parts, "or");
-  }
-  std::string changes_text(const Choice& choice) const {
-    std::vector<std::string> changes;
-    for (const auto& [key, to, from] : {std::tuple{LayoutKey::dp, choice.dp, asked_.dp},
-                                        {LayoutKey::zero, choice.zero, asked_.zero},
-                                        {LayoutKey::tp, choice.tp, asked_.tp}}) {
-      if (from != to && from != -1) changes.push_back(fmt::format("{} = {}", name(key), to));
-    }
-    return joined(changes, "with");
-  }
-
-  // False: what is left of the world is not known.
-  bool solve_degrees() {
-    int64_t fixed = 1;
-    std::optional<LayoutKey> open;
-    std::vector<LayoutKey> keys;
-    std::vector<std::string> factors;
-    for (const auto& [key, degree] : {std::pair{LayoutKey::dp, &layout().dp},
-                                      {LayoutKey::zero, &layout().zero},
-                                      {LayoutKey::tp, &layout().tp}}) {
-      if (*degree == -1) {
-        open = key;
-        continue;
-      }
-      fixed *= *degree;
-      keys.push_back(key);
-      if (*degree != 1) factors.push_back(fmt::format("{} = {}", name(key), *degree));
-    }
-    if (factors.empty()) factors.push_back(fmt::format("{} = 1", name(keys.front())));
-    const int64_t world = asked_.world == 0 ? fixed : asked_.world;
-    if (open) {
-      int64_t& degree = *open == LayoutKey::dp     ? layout().dp
-                        : *open == LayoutKey::zero ? layout().zero
-                                                   : layout().tp;
-      degree = std::max<int64_t>(1, world / fixed);
-      if (world % fixed == 0) return true;
-      add(keys, fmt::format("{}: {} ranks do not divide by {}; nearest: {}", joined(factors, "x"),
-                            world, fixed, nearest_choices()));
-      return false;
-    }
-    if (world == fixed) return true;
-    add(keys, fmt::format("{}: that is {} rank{}, and there are {}; nearest: {}, or {} rank{}",
-                          joined(factors, "x"), fixed, fixed == 1 ? "" : "s", world,
-                          nearest_choices(), fixed, fixed == 1 ? "" : "s"));
-    return true;
-  }
-
   // ---- the model and tp
 
   std::string nearest_tp() const {
     int64_t common = asked_.world;
-    for (const auto& [what, size] : tp_cuts_) common = std::gcd(common, size);
+    for (const auto& [what, size] : rules_.tp_cuts()) common = std::gcd(common, size);
     const int64_t tp = check_.layout.tp;
     int64_t below = 1, above = 0;
     for (int64_t d = 1; d * d <= common; ++d) {
       if (common % d != 0) continue;
       for (const int64_t divisor : {d, common / d}) {
-        if (!tp_is_legal(divisor)) continue;
+        if (!rules_.tp_is_legal(divisor)) continue;
         if (divisor < tp) below = std::max(below, divisor);
         if (divisor > tp && (above == 0 || divisor < above)) above = divisor;
       }
@@ -160,15 +60,15 @@ class Checker {
 
   void check_tp() {
     const int64_t tp = layout().tp;
-    if (tp_is_legal(tp)) return;
+    if (rules_.tp_is_legal(tp)) return;
     std::vector<std::string> broken;
-    for (const auto& [what, size] : tp_cuts_) {
+    for (const auto& [what, size] : rules_.tp_cuts()) {
       if (size % tp != 0) broken.push_back(fmt::format("{} = {}", what, size));
     }
     if (broken.empty()) {
       add({LayoutKey::tp, LayoutKey::model},
           fmt::format("{} = {}: a vocabulary of {} leaves a rank without a row; nearest: {}",
-                      name(LayoutKey::tp), tp, vocab_, nearest_tp()));
+                      name(LayoutKey::tp), tp, rules_.vocab(), nearest_tp()));
       return;
     }
     add({LayoutKey::tp, LayoutKey::model},
@@ -253,38 +153,30 @@ class Checker {
   const LayoutNames& names_;
   const JobLayout asked_;
   LayoutCheck check_;
-  const int64_t vocab_;                                   // 0: not known
-  std::vector<std::pair<std::string, int64_t>> tp_cuts_;  // sizes that tp must divide
+  const DegreeRules rules_;
 };
 
 }  // namespace
 
 LayoutNames layout_names() {
-  return {"dp",
-          "zero",
-          "tp",
-          "zero_stage",
-          "logical_dp",
-          "reduce",
-          "sequence_parallel",
-          "local_batch",
-          "global_batch",
-          "seq_len",
-          "model"};
+  return {"dp",          "zero",         "tp",           "pp",
+          "zero_stage",  "logical_dp",   "reduce",       "sequence_parallel",
+          "local_batch", "global_batch", "seq_len",      "schedule",
+          "chunks",      "own_schedule", "first_layers", "model"};
 }
 
 LayoutCheck check_layout(const ModelDims& dims, JobLayout asked, const LayoutNames& names) {
-  TRIREME_CHECK((asked.dp == -1) + (asked.zero == -1) + (asked.tp == -1) <= 1,
-                "dp = {}, zero = {}, tp = {}: one at most can be what is left", asked.dp,
-                asked.zero, asked.tp);
+  TRIREME_CHECK((asked.dp == -1) + (asked.zero == -1) + (asked.tp == -1) + (asked.pp == -1) <= 1,
+                "dp = {}, zero = {}, tp = {}, pp = {}: one at most can be what is left", asked.dp,
+                asked.zero, asked.tp, asked.pp);
   return Checker(dims, asked, names).run();
 }
 
 SplitOptions split_of(const JobLayout& layout) {
-  TRIREME_CHECK(layout.dp > 0 && layout.zero > 0 && layout.tp > 0 && layout.zero_stage >= 0 &&
-                    layout.logical_dp > 0 && layout.reduce,
-                "a layout with {} x {} x {} ranks that was not checked", layout.dp, layout.zero,
-                layout.tp);
+  TRIREME_CHECK(layout.dp > 0 && layout.zero > 0 && layout.tp > 0 && layout.pp > 0 &&
+                    layout.zero_stage >= 0 && layout.logical_dp > 0 && layout.reduce,
+                "a layout with {} x {} x {} x {} ranks that was not checked", layout.dp,
+                layout.zero, layout.tp, layout.pp);
   SplitOptions split;
   split.dp = static_cast<int>(layout.dp);
   split.zero = static_cast<int>(layout.zero);
@@ -295,6 +187,16 @@ SplitOptions split_of(const JobLayout& layout) {
                      .optim = layout.zero_stage >= 1};
   split.logical_dp = static_cast<int>(layout.logical_dp);
   split.reduce = *layout.reduce;
+  split.pp = static_cast<int>(layout.pp);
+  split.schedule = layout.schedule;
+  split.chunks = static_cast<int>(layout.chunks);
+  split.own_schedule = layout.own_schedule;
+  split.first_layer_of_stage.assign(layout.first_layers.begin(), layout.first_layers.end());
+  if (layout.pp == 1 && layout.chunks == 0 && !layout.own_schedule) {
+    split.first_layer_of_stage.clear();
+  }
+  split.send_buffers = static_cast<int>(layout.send_buffers);
+  split.keep_params = split.residency.params && layout.keep_params.value_or(layout.pp > 1);
   return split;
 }
 

@@ -108,5 +108,100 @@ TEST(JobLayout, every_broken_rule_is_told) {
       4U);
 }
 
+// ---- pipelines: six blocks, with embedding and head eight layers
+
+Texts pipeline_texts(JobLayout layout) {
+  ModelDims model = dims;
+  model.layers = 6;
+  Texts all;
+  for (const LayoutProblem& problem : check_layout(model, layout, layout_names()).problems) {
+    all.push_back(problem.text);
+  }
+  return all;
+}
+
+TEST(JobLayout, a_pipeline_needs_a_schedule_that_is_executed) {
+  EXPECT_EQ(pipeline_texts({.pp = 2, .schedule = "2f2b"}),
+            Texts{"schedule = 2f2b: there is no such schedule; there are gpipe, 1f1b, interleaved, "
+                  "zb-h1, zb-h2, zb-v or dualpipe-v"});
+  EXPECT_EQ(pipeline_texts({.pp = 2, .schedule = "DualPipe"}),
+            Texts{"schedule = DualPipe: its two lanes keep every stage's parameters twice, which "
+                  "this build does not execute; nearest: dualpipe-v, the same overlap in one "
+                  "lane"});
+  EXPECT_EQ(pipeline_texts({.pp = 2, .schedule = "1f1b", .chunks = 2}),
+            Texts{"chunks = 2: 1f1b has 1 a rank; nearest: 1, or schedule = interleaved, which "
+                  "takes any"});
+  for (const char* name : {"GPipe", "1F1B", "Interleaved", "ZB_H1", "zbh2", "ZB-V"}) {
+    EXPECT_EQ(pipeline_texts({.global_batch = 4, .schedule = name}), Texts{}) << name;
+    EXPECT_EQ(pipeline_texts({.pp = 2, .global_batch = 4, .schedule = name}), Texts{}) << name;
+  }
+}
+
+TEST(JobLayout, a_pipeline_needs_enough_micro_batches_and_layers) {
+  EXPECT_EQ(pipeline_texts({.pp = 2, .local_batch = 3, .global_batch = 9, .schedule = "dualpipev"}),
+            Texts{"global_batch = 9: a rank runs 3 micro-batches in a step: dualpipe-v on 2 ranks "
+                  "needs at least 4 micro-batches, found 3: the nearest are 4 micro-batches, or 1 "
+                  "ranks; nearest: global_batch = 12"});
+  EXPECT_EQ(pipeline_texts({.pp = 16}),
+            Texts{"pp = 16: that makes 16 stages (1 on each rank), and the model has 8 layers with "
+                  "embedding and head; nearest: pp = 8"});
+  EXPECT_EQ(pipeline_texts({.pp = 4, .schedule = "interleaved", .chunks = 3}),
+            Texts{"pp = 4: that makes 12 stages (3 on each rank), and the model has 8 layers with "
+                  "embedding and head; nearest: pp = 2"});
+  EXPECT_EQ(pipeline_texts({.pp = 2, .first_layers = {0, 3, 5}}),
+            Texts{"first_layers = [0, 3, 5]: must be the first layers of the 2 stages, rising from "
+                  "0 to 7 at most (0 is the embedding, 7 the head), or empty"});
+  for (const std::vector<int64_t>& cut :
+       std::vector<std::vector<int64_t>>{{1, 3}, {0, 0}, {0, 8}, {0}}) {
+    EXPECT_EQ(pipeline_texts({.pp = 2, .first_layers = cut}).size(), 1U);
+  }
+  EXPECT_EQ(pipeline_texts({.pp = 2, .first_layers = {0, 7}}), Texts{});
+}
+
+TEST(JobLayout, degrees_of_the_pipeline_count_and_are_offered_as_the_model_allows) {
+  EXPECT_EQ(pipeline_texts({.world = 12, .tp = 4, .pp = 2}),
+            Texts{"tp = 4 x pp = 2: that is 8 ranks, and there are 12; nearest: pp = 3 or dp = 3 "
+                  "with pp = 1, or 8 ranks"});
+  const LayoutCheck open = check_layout(dims, {.world = 12, .dp = 2, .pp = -1}, layout_names());
+  EXPECT_EQ(open.layout.pp, 6);
+}
+
+TEST(JobLayout, sharded_gradients_and_workers_in_turn_need_1f1b) {
+  const auto texts_of = [](const char* schedule, int64_t stage, int64_t workers) {
+    return pipeline_texts({.zero = 2,
+                           .pp = 2,
+                           .zero_stage = stage,
+                           .logical_dp = workers,
+                           .global_batch = 4 * workers,
+                           .schedule = schedule});
+  };
+  for (const char* name : {"1f1b", "interleaved"}) {
+    EXPECT_EQ(texts_of(name, 3, 2), Texts{}) << name;
+    EXPECT_EQ(texts_of(name, 1, 4), Texts{}) << name;
+  }
+  for (const char* name : {"gpipe", "zb-h1", "zb-h2", "zb-v", "dualpipev"}) {
+    EXPECT_EQ(texts_of(name, 1, 2), Texts{}) << name;
+    const Texts sharded = texts_of(name, 2, 2);
+    ASSERT_EQ(sharded.size(), 1U) << name;
+    EXPECT_NE(sharded[0].find("zero_stage = 2"), std::string::npos) << sharded[0];
+    EXPECT_NE(sharded[0].find("1f1b, or interleaved"), std::string::npos) << sharded[0];
+  }
+  for (const char* name : {"gpipe", "zb-h1", "zb-h2"}) {
+    EXPECT_EQ(texts_of(name, 1, 4).size(), 1U) << name;
+  }
+}
+
+TEST(JobLayout, a_pipelines_parameters_stay_unless_asked_otherwise) {
+  const auto keeps = [](JobLayout layout) {
+    layout.zero = 2;
+    return split_of(check_layout(dims, layout, layout_names()).layout).keep_params;
+  };
+  EXPECT_TRUE(keeps({.pp = 2}));
+  EXPECT_FALSE(keeps({.pp = 2, .zero_stage = 2}));
+  EXPECT_FALSE(keeps({.pp = 2, .keep_params = false}));
+  EXPECT_FALSE(keeps({}));
+  EXPECT_TRUE(keeps({.keep_params = true}));
+}
+
 }  // namespace
 }  // namespace trireme::spec

@@ -123,8 +123,11 @@ std::optional<SplitTable> split_table(const ModelSpec& model, const Plan& plan) 
   if (!is_tied(model) || lane.front() == lane.back()) return {};
   for (const Param& param : params_of(model, last_layer(model))) {
     if (!param.tied_copy) continue;
+    // Those ahead and the one itself: what the owner needs before it can take that one may stand
+    // behind the others in the reader's program, where a rank has several stages.
+    const int ahead = leaves_ahead(plan, lane.front());
     return SplitTable{lane.front(), lane.back(), local_elements(param.shard, plan.mesh),
-                      leaves_ahead(plan, lane.front())};
+                      ahead == 0 ? 0 : ahead + 1};
   }
   return {};
 }

@@ -106,6 +106,10 @@ schedule::Schedule make_schedule(const SplitOptions& split, int microbatches) {
   schedule::Schedule schedule;
   if (split.own_schedule) {
     schedule = *split.own_schedule;
+    if (schedule.microbatches != microbatches) {
+      throw base::ConfigError(fmt::format("the schedule has {} micro-batches, and a rank runs {}",
+                                          schedule.microbatches, microbatches));
+    }
   } else if (split.pp == 1 && split.chunks == 0) {
     schedule = schedule::one_f_one_b(1, microbatches);
   } else {
@@ -114,7 +118,7 @@ schedule::Schedule make_schedule(const SplitOptions& split, int microbatches) {
     if (!made) throw base::ConfigError(made.reason());
     schedule = made.value();
   }
-  return schedule::add_tied(schedule::add_reduce(schedule::add_p2p(std::move(schedule))));
+  return schedule::add_missing(std::move(schedule));
 }
 
 // Stages with as nearly as possible the same FLOPs.

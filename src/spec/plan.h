@@ -151,7 +151,8 @@ struct SplitOptions {
   int pp = 1;
   std::string schedule = "1f1b";  // schedule/catalogue.h
   int chunks = 0;                 // stages of a rank; 0: the schedule's own number
-  // In place of a named one: F, B, W and BW of all that a rank runs, without the passes.
+  // In place of a named one: F, B, W and BW of all that a rank runs. Messages, ReduceGrads and
+  // SyncTied are used as they stand; each kind of which there is none is added.
   std::optional<schedule::Schedule> own_schedule;
   std::vector<int> first_layer_of_stage;  // empty: balanced_cut()
   bool sequence_parallel = false;         // between the projections a rank has 1 / tp of the tokens

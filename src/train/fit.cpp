@@ -57,11 +57,10 @@ std::string table_of(const spec::MemoryTable& m, int64_t available_bytes, int64_
   return obs::table_text(columns, cells);
 }
 
-std::string advice(const spec::ModelSpec& model, const spec::Plan& plan,
-                   const spec::Backend& backend, int64_t available_bytes, int64_t external_bytes,
+std::string advice(const FitJob& job, int64_t available_bytes, int64_t external_bytes,
                    const FitKeys& keys) {
   const std::vector<FitOption> fitting =
-      options_within(model, plan, backend, available_bytes - external_bytes, keys);
+      options_within(job, available_bytes - external_bytes, keys);
   const auto needed = [external_bytes](const FitOption& option) {
     return gib(option.plan.predicted.largest().total() + external_bytes);
   };
@@ -73,12 +72,13 @@ std::string advice(const spec::ModelSpec& model, const spec::Plan& plan,
     }
     return text;
   }
-  const FitOption least = smallest_option(model, plan, backend, keys);
+  const FitOption least = smallest_option(job, keys);
   const std::string all =
       least.how.empty() ? ""
                         : fmt::format(": with {} it would still need {}", least.how, needed(least));
   return "no change of batch, recompute or formats would fit" + all +
-         "; take a smaller model, shorter sequences, or a GPU with more memory";
+         "; take a smaller model, shorter sequences, more ranks that share it, or a GPU with more "
+         "memory";
 }
 
 }  // namespace
@@ -92,26 +92,29 @@ FitKeys train_fit_keys() {
           .recompute = "--activation_checkpoint.mode="};
 }
 
-void check_fits(const spec::ModelSpec& model, const spec::Plan& plan, const spec::Backend& backend,
-                int64_t available_bytes, int64_t external_bytes, const FitKeys& keys) {
-  TRIREME_CHECK(!plan.predicted.memory.empty() && external_bytes >= 0, "no prediction, {} bytes",
-                external_bytes);
-  const spec::MemoryTable& memory = plan.predicted.largest();
+FitJob make_fit_job(const spec::ModelSpec& model, const spec::Backend& backend,
+                    const spec::OneRankOptions& one_rank, const spec::SplitOptions& split) {
+  return {model, backend, one_rank, split, spec::parallel_plan(model, one_rank, split, backend)};
+}
+
+void check_fits(const FitJob& job, int64_t available_bytes, int64_t external_bytes,
+                const FitKeys& keys) {
+  TRIREME_CHECK(external_bytes >= 0, "{} bytes", external_bytes);
+  const spec::MemoryTable& memory = job.plan.predicted.largest();
   if (memory.total() + external_bytes <= available_bytes) return;
   throw base::OutOfMemory(
       fmt::format("model '{}' does not fit: it needs {}, and {} are available (nothing was "
                   "allocated)\n\n{}\n{}",
-                  model.name, gib(memory.total() + external_bytes), gib(available_bytes),
+                  job.model.name, gib(memory.total() + external_bytes), gib(available_bytes),
                   table_of(memory, available_bytes, external_bytes),
-                  advice(model, plan, backend, available_bytes, external_bytes, keys)));
+                  advice(job, available_bytes, external_bytes, keys)));
 }
 
-void check_fits(const spec::ModelSpec& model, const spec::Plan& plan, Platform& platform,
-                int sharers, const FitKeys& keys) {
+void check_fits(const FitJob& job, Platform& platform, int sharers, const FitKeys& keys) {
   const int64_t available = platform.device->available_bytes();
   if (available == std::numeric_limits<int64_t>::max()) return;
   const int64_t external = platform.is_gpu() ? cuda_library_bytes - cuda_context_bytes : 0;
-  check_fits(model, plan, platform.backend, available / sharers, external, keys);
+  check_fits(job, available / sharers, external, keys);
 }
 
 }  // namespace trireme::train

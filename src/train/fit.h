@@ -24,6 +24,19 @@ struct FitKeys {
 };
 FitKeys train_fit_keys();  // of a configuration
 
+// A plan and the options that made it: a change is made to the options, so that the mesh, the
+// shards and the schedule stay as they were asked for.
+struct FitJob {
+  const spec::ModelSpec& model;
+  const spec::Backend& backend;
+  spec::OneRankOptions one_rank;
+  spec::SplitOptions split;
+  spec::Plan plan;
+};
+// Both references must outlive the job.
+FitJob make_fit_job(const spec::ModelSpec&, const spec::Backend&, const spec::OneRankOptions&,
+                    const spec::SplitOptions& split = {});
+
 // A plan with some changes that save memory.
 struct FitOption {
   spec::Plan plan;
@@ -32,23 +45,20 @@ struct FitOption {
   double relative_cost = 0;  // by which options are ordered
 };
 
-// Every way to need at most `bytes` that no smaller change achieves, the cheapest first. Times are
-// estimates from FLOPs and bytes of all operations; the global batch stays.
-std::vector<FitOption> options_within(const spec::ModelSpec&, const spec::Plan&,
-                                      const spec::Backend&, int64_t bytes, const FitKeys&);
+// Every way for the largest rank to need at most `bytes` that no smaller change achieves, the
+// cheapest first. Times are estimates from FLOPs and bytes of all operations; the global batch
+// stays. What the layout does not allow is left out.
+std::vector<FitOption> options_within(const FitJob&, int64_t bytes, const FitKeys&);
 // All changes together, as far as they go: the least that the model needs.
-FitOption smallest_option(const spec::ModelSpec&, const spec::Plan&, const spec::Backend&,
-                          const FitKeys&);
+FitOption smallest_option(const FitJob&, const FitKeys&);
 
-// Throws OutOfMemory unless the plan's predicted memory and `external_bytes`, which libraries will
-// take, are at most `available_bytes`. REQUIRES: plan.predicted is filled.
-void check_fits(const spec::ModelSpec&, const spec::Plan&, const spec::Backend&,
-                int64_t available_bytes, int64_t external_bytes,
+// Throws OutOfMemory unless the predicted memory of the largest rank and `external_bytes`, which
+// libraries will take, are at most `available_bytes`.
+void check_fits(const FitJob&, int64_t available_bytes, int64_t external_bytes,
                 const FitKeys& keys = train_fit_keys());
 
 // The same on a platform that has just been made and that `sharers` ranks share in equal parts; a
 // device without a limit takes any plan.
-void check_fits(const spec::ModelSpec&, const spec::Plan&, Platform&, int sharers = 1,
-                const FitKeys& keys = train_fit_keys());
+void check_fits(const FitJob&, Platform&, int sharers = 1, const FitKeys& keys = train_fit_keys());
 
 }  // namespace trireme::train

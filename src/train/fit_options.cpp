@@ -2,9 +2,11 @@
 // Which changes of a plan save memory, and what each costs.
 #include <algorithm>
 #include <cmath>
-#include <limits>
+#include <optional>
 
 #include "base/check.h"
+#include "base/error.h"
+#include "spec/data_parallel.h"
 #include "spec/facts.h"
 #include "train/fit.h"
 
@@ -31,10 +33,16 @@ spec::Recompute policy_of(const spec::Plan& plan) {
   return *std::max_element(plan.recompute.begin(), plan.recompute.end());
 }
 
-// Micro-batch sizes that divide the global batch, each at most half of the one before.
-std::vector<int64_t> micro_batches_of(const spec::Plan& plan) {
-  const int64_t global = plan.microbatch_sequences * plan.schedule.microbatches;
-  std::vector<int64_t> sizes = {plan.microbatch_sequences};
+int64_t worker_sequences(const FitJob& job) {
+  return job.one_rank.microbatch_sequences * job.one_rank.microbatches;
+}
+
+// Micro-batch sizes that divide a worker's share of the batch, each at most half of the one before.
+// A schedule of one's own has its number of micro-batches.
+std::vector<int64_t> micro_batches_of(const FitJob& job) {
+  const int64_t global = worker_sequences(job);
+  std::vector<int64_t> sizes = {job.one_rank.microbatch_sequences};
+  if (job.split.own_schedule) return sizes;
   while (sizes.back() > 1) {
     int64_t size = sizes.back() / 2;
     while (global % size != 0) --size;
@@ -71,24 +79,27 @@ double nominal_seconds(const spec::ModelSpec& model, const spec::Plan& plan,
   return sum + static_cast<double>(3 * m.grads + 2 * m.optim + m.params) / bytes;
 }
 
-spec::Plan changed(const spec::ModelSpec& model, const spec::Plan& plan,
-                   const spec::Backend& backend, const Levels& by) {
-  const int64_t sequences = micro_batches_of(plan)[static_cast<size_t>(by.micro_batch)];
-  const int64_t global = plan.microbatch_sequences * plan.schedule.microbatches;
-  spec::Recipe recipe = plan.recipe;
-  if (by.grads > 0) recipe.grad = base::DType::bf16;
-  const int64_t chunk = chunks_of(plan)[static_cast<size_t>(by.head_chunk)];
-  return spec::one_rank_plan(
-      model,
-      {.microbatch_sequences = sequences,
-       .seq_len = plan.seq_len,
-       .microbatches = static_cast<int>(global / sequences),
-       .recipe = recipe,
-       .recompute = static_cast<spec::Recompute>(static_cast<int>(policy_of(plan)) + by.recompute),
-       .head_chunk_rows = by.head_chunk == 0 ? plan.head_chunk_rows : chunk,
-       .document_mask = plan.document_mask,
-       .inference = plan.inference},
-      backend);
+// None: the layout does not allow it.
+std::optional<spec::Plan> changed(const FitJob& job, const Levels& by) {
+  spec::OneRankOptions one = job.one_rank;
+  one.microbatch_sequences = micro_batches_of(job)[static_cast<size_t>(by.micro_batch)];
+  if (!one.inference) {
+    one.microbatches = static_cast<int>(worker_sequences(job) / one.microbatch_sequences);
+  }
+  if (by.grads > 0) one.recipe.grad = base::DType::bf16;
+  one.recompute =
+      static_cast<spec::Recompute>(static_cast<int>(policy_of(job.plan)) + by.recompute);
+  one.head_chunk_rows = by.head_chunk == 0
+                            ? job.plan.head_chunk_rows
+                            : chunks_of(job.plan)[static_cast<size_t>(by.head_chunk)];
+  spec::SplitOptions split = job.split;
+  // As reduce = "auto" does.
+  if (split.residency.grads && one.microbatches > 1) split.reduce = spec::ReduceWhen::each;
+  try {
+    return spec::parallel_plan(job.model, one, split, job.backend);
+  } catch (const base::ConfigError&) {
+    return std::nullopt;
+  }
 }
 
 std::string how_text(const spec::Plan& plan, const Levels& by, const FitKeys& keys) {
@@ -103,8 +114,9 @@ std::string how_text(const spec::Plan& plan, const Levels& by, const FitKeys& ke
   if (by.micro_batch > 0) {
     add(keys.micro_batch, fmt::format("{}", plan.microbatch_sequences));
     add(keys.global_batch,
-        fmt::format("{}", plan.microbatch_sequences * plan.schedule.microbatches));
-    add(keys.accumulate, fmt::format("{}", plan.schedule.microbatches));
+        fmt::format("{}", plan.microbatch_sequences * plan.schedule.microbatches *
+                              spec::data_ranks(plan.mesh)));
+    add(keys.accumulate, fmt::format("{}", spec::worker_microbatches(plan)));
   }
   return text;
 }
@@ -118,7 +130,8 @@ std::string price_text(double extra_time, const Levels& by) {
 }
 
 // How many levels each kind of change has, the first of them "as it is".
-Levels counts_of(const spec::Plan& plan, const FitKeys& keys) {
+Levels counts_of(const FitJob& job, const FitKeys& keys) {
+  const spec::Plan& plan = job.plan;
   const auto count = [](bool can, size_t options) { return can ? static_cast<int>(options) : 1; };
   const bool trains = !plan.inference;
   return {
@@ -126,14 +139,13 @@ Levels counts_of(const spec::Plan& plan, const FitKeys& keys) {
       .grads = count(!keys.grad_dtype.empty() && trains && plan.recipe.grad == base::DType::f32, 2),
       .recompute =
           count(!keys.recompute.empty() && trains, 3 - static_cast<size_t>(policy_of(plan))),
-      .micro_batch = count(!keys.micro_batch.empty(), micro_batches_of(plan).size())};
+      .micro_batch = count(!keys.micro_batch.empty(), micro_batches_of(job).size())};
 }
 
-FitOption option_of(const spec::ModelSpec& model, const spec::Plan& plan,
-                    const spec::Backend& backend, const Levels& by, const FitKeys& keys) {
-  spec::Plan next = changed(model, plan, backend, by);
-  const double extra =
-      nominal_seconds(model, next, backend) / nominal_seconds(model, plan, backend) - 1;
+FitOption option_of(const FitJob& job, spec::Plan next, const Levels& by, const FitKeys& keys) {
+  const double extra = nominal_seconds(job.model, next, job.backend) /
+                           nominal_seconds(job.model, job.plan, job.backend) -
+                       1;
   // Less exact gradients count as much as a hundredth of the time.
   const double cost = extra + 0.01 * by.grads;
   std::string how = how_text(next, by, keys);
@@ -142,11 +154,10 @@ FitOption option_of(const spec::ModelSpec& model, const spec::Plan& plan,
 
 }  // namespace
 
-std::vector<FitOption> options_within(const spec::ModelSpec& model, const spec::Plan& plan,
-                                      const spec::Backend& backend, int64_t bytes,
-                                      const FitKeys& keys) {
-  const Levels end = counts_of(plan, keys);
+std::vector<FitOption> options_within(const FitJob& job, int64_t bytes, const FitKeys& keys) {
+  const Levels end = counts_of(job, keys);
   std::vector<Levels> fitting;
+  std::vector<FitOption> options;
   // Smaller changes come first, so that a change which contains one that fits is left out.
   const int most = end.head_chunk + end.grads + end.recompute + end.micro_batch - 4;
   for (int total = 1; total <= most; ++total) {
@@ -159,26 +170,27 @@ std::vector<FitOption> options_within(const spec::ModelSpec& model, const spec::
                           [&by](const Levels& smaller) { return smaller.is_within(by); })) {
             continue;
           }
-          const spec::Plan next = changed(model, plan, backend, by);
-          if (next.predicted.largest().total() <= bytes) fitting.push_back(by);
+          std::optional<spec::Plan> next = changed(job, by);
+          if (!next || next->predicted.largest().total() > bytes) continue;
+          fitting.push_back(by);
+          options.push_back(option_of(job, *std::move(next), by, keys));
         }
       }
     }
   }
-  std::vector<FitOption> options;
-  for (const Levels& by : fitting) options.push_back(option_of(model, plan, backend, by, keys));
   std::stable_sort(options.begin(), options.end(), [](const FitOption& a, const FitOption& b) {
     return a.relative_cost < b.relative_cost;
   });
   return options;
 }
 
-FitOption smallest_option(const spec::ModelSpec& model, const spec::Plan& plan,
-                          const spec::Backend& backend, const FitKeys& keys) {
-  const Levels end = counts_of(plan, keys);
-  return option_of(model, plan, backend,
-                   {end.head_chunk - 1, end.grads - 1, end.recompute - 1, end.micro_batch - 1},
-                   keys);
+FitOption smallest_option(const FitJob& job, const FitKeys& keys) {
+  const Levels end = counts_of(job, keys);
+  Levels by{end.head_chunk - 1, end.grads - 1, end.recompute - 1, end.micro_batch - 1};
+  for (; by.micro_batch > 0; --by.micro_batch) {
+    if (auto next = changed(job, by)) return option_of(job, *std::move(next), by, keys);
+  }
+  return option_of(job, changed(job, by).value_or(job.plan), by, keys);
 }
 
 }  // namespace trireme::train

@@ -24,20 +24,23 @@ spec::ModelSpec model() {
                            .max_seq = 2048});
 }
 
-spec::Plan plan_of(int64_t sequences, int accumulate = 1) {
-  return spec::one_rank_plan(model(),
-                             {.microbatch_sequences = sequences,
-                              .seq_len = 2048,
-                              .microbatches = accumulate,
-                              .recipe = spec::recipe_from_name("bf16")},
-                             spec::cuda_backend(true));
+FitJob job_of(int64_t sequences, int accumulate = 1, const spec::SplitOptions& split = {}) {
+  static const spec::ModelSpec the_model = model();
+  static const spec::Backend backend = spec::cuda_backend(true);
+  return make_fit_job(the_model, backend,
+                      {.microbatch_sequences = sequences,
+                       .seq_len = 2048,
+                       .microbatches = accumulate,
+                       .recipe = spec::recipe_from_name("bf16")},
+                      split);
 }
 
 int64_t total(const spec::Plan& plan) { return plan.predicted.largest().total(); }
+int64_t total(const FitJob& job) { return total(job.plan); }
 
-std::string refusal(const spec::Plan& plan, int64_t available, int64_t external) {
+std::string refusal(const FitJob& job, int64_t available, int64_t external) {
   try {
-    check_fits(model(), plan, spec::cuda_backend(true), available, external);
+    check_fits(job, available, external);
   } catch (const base::OutOfMemory& error) {
     return error.what();
   }
@@ -45,14 +48,14 @@ std::string refusal(const spec::Plan& plan, int64_t available, int64_t external)
 }
 
 TEST(Fit, takes_what_fits_to_the_byte) {
-  const spec::Plan plan = plan_of(8);
-  EXPECT_EQ(refusal(plan, total(plan) + 1000, 1000), "");
-  EXPECT_NE(refusal(plan, total(plan) + 999, 1000), "");
+  const FitJob job = job_of(8);
+  EXPECT_EQ(refusal(job, total(job) + 1000, 1000), "");
+  EXPECT_NE(refusal(job, total(job) + 999, 1000), "");
 }
 
 TEST(Fit, a_refusal_has_the_table_and_what_to_do) {
-  const spec::Plan plan = plan_of(8);
-  const std::string said = refusal(plan, total(plan) * 3 / 4, 1 << 20);
+  const FitJob job = job_of(8);
+  const std::string said = refusal(job, total(job) * 3 / 4, 1 << 20);
   for (const char* part :
        {"does not fit", "parameters", "gradients", "optimizer", "scratch", "input batches",
         "libraries", "needed", "available", "missing", "the cheapest first", "more time",
@@ -62,11 +65,10 @@ TEST(Fit, a_refusal_has_the_table_and_what_to_do) {
 }
 
 TEST(Fit, options_fit_keep_the_global_batch_and_come_by_cost) {
-  const spec::Plan plan = plan_of(6, 2);
+  const FitJob job = job_of(6, 2);
   for (const int percent : {95, 80, 60, 50}) {
-    const int64_t bytes = total(plan) / 100 * percent;
-    const auto options =
-        options_within(model(), plan, spec::cuda_backend(true), bytes, train_fit_keys());
+    const int64_t bytes = total(job) / 100 * percent;
+    const auto options = options_within(job, bytes, train_fit_keys());
     ASSERT_FALSE(options.empty()) << percent;
     double cost = -1;
     for (const FitOption& option : options) {
@@ -80,9 +82,8 @@ TEST(Fit, options_fit_keep_the_global_batch_and_come_by_cost) {
 }
 
 TEST(Fit, no_option_contains_a_smaller_one) {
-  const spec::Plan plan = plan_of(8);
-  const auto options =
-      options_within(model(), plan, spec::cuda_backend(true), total(plan) - 1, train_fit_keys());
+  const FitJob job = job_of(8);
+  const auto options = options_within(job, total(job) - 1, train_fit_keys());
   // Each change alone saves a byte.
   for (const FitOption& option : options) {
     EXPECT_EQ(option.how.find(" --activation"), std::string::npos) << option.how;
@@ -91,11 +92,10 @@ TEST(Fit, no_option_contains_a_smaller_one) {
 }
 
 TEST(Fit, full_recompute_costs_more_time_than_selective) {
-  const spec::Plan plan = plan_of(8);
+  const FitJob job = job_of(8);
   double selective = 0, full = 0;
   for (const int percent : {99, 60}) {
-    for (const FitOption& o : options_within(model(), plan, spec::cuda_backend(true),
-                                             total(plan) / 100 * percent, train_fit_keys())) {
+    for (const FitOption& o : options_within(job, total(job) / 100 * percent, train_fit_keys())) {
       if (o.how == "--activation_checkpoint.mode=selective") selective = o.relative_cost;
       if (o.how == "--activation_checkpoint.mode=full") full = o.relative_cost;
     }
@@ -108,7 +108,7 @@ TEST(Fit, full_recompute_costs_more_time_than_selective) {
 }
 
 TEST(Fit, says_what_the_smallest_needs_where_nothing_fits) {
-  const std::string said = refusal(plan_of(8), 1 << 20, 0);
+  const std::string said = refusal(job_of(8), 1 << 20, 0);
   for (const char* part : {"no change", "--activation_checkpoint.mode=full", "bf16",
                            "--training.local_batch_size=1", "smaller model"}) {
     EXPECT_NE(said.find(part), std::string::npos) << part << "\n" << said;
@@ -116,16 +116,66 @@ TEST(Fit, says_what_the_smallest_needs_where_nothing_fits) {
 }
 
 TEST(Fit, offers_only_what_can_be_set) {
-  const spec::Plan plan = plan_of(8);
-  const auto options = options_within(model(), plan, spec::cuda_backend(true), total(plan) / 2,
-                                      {.micro_batch = "--batch "});
+  const FitJob job = job_of(8);
+  const auto options = options_within(job, total(job) / 2, {.micro_batch = "--batch "});
   ASSERT_EQ(options.size(), 1U);
   EXPECT_TRUE(options.front().how.starts_with("--batch ")) << options.front().how;
 }
 
+// Of a job of several ranks the largest must fit, and every option keeps the split.
+void expect_split_is_kept(const FitJob& job) {
+  for (const int percent : {90, 70}) {
+    const int64_t bytes = total(job) / 100 * percent;
+    const auto options = options_within(job, bytes, train_fit_keys());
+    ASSERT_FALSE(options.empty()) << percent;
+    for (const FitOption& option : options) {
+      const spec::Plan& plan = option.plan;
+      EXPECT_LE(total(plan), bytes) << option.how;
+      EXPECT_EQ(plan.mesh, job.plan.mesh) << option.how;
+      EXPECT_EQ(plan.zero, job.plan.zero) << option.how;
+      EXPECT_EQ(plan.stages(), job.plan.stages()) << option.how;
+      EXPECT_EQ(plan.schedule.lanes, job.plan.schedule.lanes) << option.how;
+      EXPECT_EQ(plan.predicted.memory.size(), job.plan.predicted.memory.size());
+      EXPECT_EQ(plan.microbatch_sequences * plan.schedule.microbatches,
+                job.plan.microbatch_sequences * job.plan.schedule.microbatches);
+    }
+  }
+  EXPECT_EQ(refusal(job, total(job), 0), "");
+  EXPECT_NE(refusal(job, total(job) - 1, 0), "");
+}
+
+TEST(Fit, keeps_the_stages_of_a_pipeline) {
+  expect_split_is_kept(job_of(4, 8, {.pp = 2}));
+  expect_split_is_kept(job_of(4, 8, {.pp = 2, .schedule = "interleaved"}));
+  expect_split_is_kept(job_of(4, 8, {.dp = 2, .pp = 2, .schedule = "dualpipev"}));
+}
+
+TEST(Fit, keeps_the_shards_of_zero) {
+  const spec::Residency all{true, true, true};
+  expect_split_is_kept(job_of(8, 1, {.zero = 4, .residency = all}));
+  const FitJob job = job_of(8, 2, {.zero = 4, .residency = all, .reduce = spec::ReduceWhen::each});
+  expect_split_is_kept(job);
+  // The batch of all ranks is what the user sets.
+  const auto options =
+      options_within(job, total(job) / 2, {.micro_batch = "m=", .global_batch = "g="});
+  ASSERT_FALSE(options.empty());
+  EXPECT_NE(options.front().how.find("g=64"), std::string::npos) << options.front().how;
+}
+
+TEST(Fit, leaves_out_what_the_layout_does_not_allow) {
+  const std::string text = "0F0 0F1 0BW0 0BW1\n1F0 1BW0 1F1 1BW1\n";
+  spec::SplitOptions split{.pp = 2};
+  split.own_schedule = schedule::from_text(text).value();
+  const FitJob job = job_of(4, 2, split);
+  EXPECT_TRUE(options_within(job, total(job) / 10, {.micro_batch = "m="}).empty());
+  EXPECT_FALSE(options_within(job, total(job) - 1, train_fit_keys()).empty());
+}
+
 TEST(Fit, asks_the_device_for_its_limit) {
-  const spec::Plan plan = spec::one_rank_plan(
-      model(), {.seq_len = 128, .recipe = spec::recipe_from_name("fp32")}, spec::cpu_backend());
+  const spec::ModelSpec the_model = model();
+  const spec::Backend backend = spec::cpu_backend();
+  const FitJob job =
+      make_fit_job(the_model, backend, {.seq_len = 128, .recipe = spec::recipe_from_name("fp32")});
   const auto with_budget = [](int64_t bytes) {
     Platform platform;
     platform.device = std::make_unique<device::CpuDevice>(
@@ -133,10 +183,10 @@ TEST(Fit, asks_the_device_for_its_limit) {
     return platform;
   };
   Platform unlimited = with_budget(std::numeric_limits<int64_t>::max());
-  Platform enough = with_budget(total(plan)), less = with_budget(total(plan) - 1);
-  EXPECT_NO_THROW(check_fits(model(), plan, unlimited));
-  EXPECT_NO_THROW(check_fits(model(), plan, enough));
-  EXPECT_THROW(check_fits(model(), plan, less), base::OutOfMemory);
+  Platform enough = with_budget(total(job)), less = with_budget(total(job) - 1);
+  EXPECT_NO_THROW(check_fits(job, unlimited));
+  EXPECT_NO_THROW(check_fits(job, enough));
+  EXPECT_THROW(check_fits(job, less), base::OutOfMemory);
 }
 
 }  // namespace

@@ -51,15 +51,14 @@ Inference::Inference(const std::filesystem::path& weights, const InferenceOption
   const spec::ModelSpec model = spec::make_model(dims_);
   seq_len_ = o.seq_len == 0 ? model.max_seq : o.seq_len;
   platform_ = make_platform(o.system);
-  const spec::Plan plan = spec::one_rank_plan(model,
-                                              {.microbatch_sequences = sequences_,
-                                               .seq_len = seq_len_,
-                                               .recipe = spec::recipe_from_name(o.dtype),
-                                               .recompute = spec::Recompute::full,
-                                               .inference = true},
-                                              platform_.backend);
-  check_fits(model, plan, platform_, 1, {.micro_batch = o.batch_option});
-  engine_ = std::make_unique<engine::Engine>(*platform_.device, model, plan, platform_.backend,
+  const FitJob job = make_fit_job(model, platform_.backend,
+                                  {.microbatch_sequences = sequences_,
+                                   .seq_len = seq_len_,
+                                   .recipe = spec::recipe_from_name(o.dtype),
+                                   .recompute = spec::Recompute::full,
+                                   .inference = true});
+  check_fits(job, platform_, 1, {.micro_batch = o.batch_option});
+  engine_ = std::make_unique<engine::Engine>(*platform_.device, model, job.plan, platform_.backend,
                                              engine::EngineOptions{});
   ckpt::import_hf(weights, dims_, [this](const std::string& name, std::span<const float> values) {
     engine_->write_weights(name, values);

@@ -43,7 +43,7 @@ std::string ranks_table_text(const TrainSummary& summary) {
   std::vector<std::vector<std::string>> cells;
   for (size_t rank = 0; rank < summary.ranks.size(); ++rank) {
     const RankFigures& figures = summary.ranks[rank];
-    cells.push_back({fmt::format("{}", rank), obs::grouped(summary.predicted.total()),
+    cells.push_back({fmt::format("{}", rank), obs::grouped(figures.predicted.total()),
                      obs::grouped(figures.measured.total()),
                      obs::grouped(figures.predicted_traffic_bytes),
                      obs::grouped(figures.counted_traffic_bytes)});

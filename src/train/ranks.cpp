@@ -100,6 +100,12 @@ std::string layout_line(const config::Config& c) {
     line += fmt::format(", matrices over {}{}", p.tensor_parallel_degree,
                         p.sequence_parallel ? " with sequence parallel" : "");
   }
+  if (p.pipeline_parallel_degree > 1) {
+    line +=
+        fmt::format(", layers over {} ({})", p.pipeline_parallel_degree,
+                    p.pipeline_parallel_schedule_file.empty() ? p.pipeline_parallel_schedule
+                                                              : p.pipeline_parallel_schedule_file);
+  }
   return line + fmt::format("; gradients of {} worker{} summed {}", p.logical_dp,
                             p.logical_dp == 1 ? "" : "s",
                             p.reduce == "each" ? "after each micro-batch" : "once a step");

@@ -5,6 +5,7 @@
 
 #include "base/check.h"
 #include "obs/number_text.h"
+#include "schedule/lives.h"
 #include "spec/data_parallel.h"
 #include "train/fit.h"
 
@@ -13,6 +14,22 @@ namespace {
 
 std::string tflops(const Peak& peak) {
   return fmt::format("{:g} TFLOP/s ({})", peak.per_second / 1e12, peak.source);
+}
+
+// "stages    4 on 2 ranks; rank 0: layers 0-2, 5-6; rank 1: layers 3-4, 7-9"
+std::string pipeline_line(const spec::ModelSpec& model, const spec::Plan& plan) {
+  constexpr int most_ranks = 8;
+  std::string line = fmt::format("stages    {} on {} ranks", plan.stages(), plan.schedule.ranks);
+  for (int rank = 0; rank < std::min(plan.schedule.ranks, most_ranks); ++rank) {
+    line += fmt::format("; rank {}: layers", rank);
+    for (const int stage : schedule::stages_of(plan.schedule, rank)) {
+      const spec::LayerRange range = spec::layers_of_stage(model, plan, stage);
+      line += stage == schedule::stages_of(plan.schedule, rank).front() ? " " : ", ";
+      line += range.first == range.last - 1 ? fmt::format("{}", range.first)
+                                            : fmt::format("{}-{}", range.first, range.last - 1);
+    }
+  }
+  return line + (plan.schedule.ranks > most_ranks ? "; ..." : "");
 }
 
 }  // namespace
@@ -52,6 +69,7 @@ std::vector<std::string> describe_run(const spec::ModelSpec& model, const spec::
                       ? fmt::format(" ({})", obs::bytes_text(platform.memory_bytes))
                       : ""),
       "repeats   " + determinism_text(platform)};
+  if (plan.stages() > 1) lines.insert(lines.begin() + 3, pipeline_line(model, plan));
   if (peaks.flops) {
     std::string line = "mfu       (6 N + 12 L h T) x tokens/s / " + tflops(*peaks.flops);
     if (peaks.gemm) line += "; GEMM here: " + tflops(*peaks.gemm);

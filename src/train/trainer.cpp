@@ -9,6 +9,7 @@
 #include "base/check.h"
 #include "base/error.h"
 #include "ckpt/hf_weights.h"
+#include "config/job_layout.h"
 #include "device/accelerator.h"
 #include "obs/clock.h"
 #include "obs/console.h"
@@ -62,7 +63,8 @@ class Run {
   DataSets data_;
   optim::LrSchedule lr_;
   Platform platform_;
-  spec::Plan plan_;
+  const FitJob job_;
+  const spec::Plan& plan_;
   Rank rank_;
   RunPeaks peaks_;  // of the first rank
   engine::Engine engine_;
@@ -95,12 +97,12 @@ bool read_init_weights(const config::Config& c, engine::Engine& engine) {
 }
 
 // Refuses what does not fit before any rank allocates, and measures on a device that is idle.
-RunPeaks check_and_measure(const spec::ModelSpec& model, const spec::Plan& plan, Platform& platform,
-                           const RankStart& start, Rank& rank) {
-  check_fits(model, plan, platform, start.device_sharers);
+RunPeaks check_and_measure(const FitJob& job, Platform& platform, const RankStart& start,
+                           Rank& rank) {
+  check_fits(job, platform, start.device_sharers);
   rank.barrier();
   RunPeaks peaks;
-  if (rank.is_first()) peaks = find_peaks(platform, plan, start.system.peak_tflops);
+  if (rank.is_first()) peaks = find_peaks(platform, job.plan, start.system.peak_tflops);
   const int devices = (start.ranks + start.device_sharers - 1) / start.device_sharers;
   for (std::optional<Peak>* peak : {&peaks.flops, &peaks.gemm}) {
     if (devices == 1 || !*peak) continue;
@@ -122,16 +124,16 @@ Run::Run(const config::Config& c, obs::RunMode mode, const TrainHooks& hooks,
       data_(c, vocab_of(model_)),
       lr_(make_lr_schedule(c)),
       platform_(make_platform(start.system, hooks.cache_folder)),
-      plan_(make_plan(c, model_, platform_.backend)),
+      job_(make_fit_job(model_, platform_.backend, make_one_rank_options(c), config::split_of(c))),
+      plan_(job_.plan),
       rank_(connect(start, *platform_.device), plan_.mesh, *platform_.device),
-      peaks_(check_and_measure(model_, plan_, platform_, start, rank_)),
+      peaks_(check_and_measure(job_, platform_, start, rank_)),
       engine_(*platform_.device, model_, plan_, platform_.backend, make_engine_options(c),
               rank_.mesh()),
       weights_read_(read_init_weights(c, engine_)),
       wishes_(hooks.stop, hooks.save) {
   summary_.hardware = platform_.hardware;
   summary_.parameters = spec::parameter_count(model_);
-  summary_.predicted = engine_.predicted_memory();
   if (hooks.trace.first > 0) picture_ = std::make_unique<StepPicture>(engine_, rank_);
   if (!rank_.is_first()) return;
   output_.emplace(c, mode, engine_.plan());
@@ -208,19 +210,21 @@ bool Run::settles(int64_t step) const {
 
 void Run::summarise() {
   const spec::TrafficTable sent = spec::predict_traffic(model_, engine_.plan(), rank_.coord());
-  const RankFigures own{.measured = engine_.measured(),
+  const RankFigures own{.predicted = engine_.predicted_memory(),
+                        .measured = engine_.measured(),
                         .ledger_bytes = platform_.device->ledger().live(),
                         .predicted_traffic_bytes = summary_.steps * sent_in_steps(sent),
                         .counted_traffic_bytes = sent_bytes_};
   summary_.ranks = rank_.gather(own);
-  const auto distance = [this](const RankFigures& rank) {
-    return std::abs(rank.measured.total() - summary_.predicted.total());
+  const auto weight = [](const RankFigures& rank) {
+    return std::pair(std::abs(rank.measured.total() - rank.predicted.total()),
+                     rank.predicted.total());
   };
-  summary_.measured = std::max_element(summary_.ranks.begin(), summary_.ranks.end(),
-                                       [&](const RankFigures& a, const RankFigures& b) {
-                                         return distance(a) < distance(b);
-                                       })
-                          ->measured;
+  const RankFigures& shown = *std::max_element(
+      summary_.ranks.begin(), summary_.ranks.end(),
+      [&](const RankFigures& a, const RankFigures& b) { return weight(a) < weight(b); });
+  summary_.predicted = shown.predicted;
+  summary_.measured = shown.measured;
   summary_.ledger_bytes = own.ledger_bytes;
   summary_.driver_used_bytes = device::driver_used_bytes(*platform_.device);
   if (platform_.is_gpu() && rank_.is_alone()) {

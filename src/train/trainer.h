@@ -32,7 +32,7 @@ struct TrainHooks {
 
 // What one rank took.
 struct RankFigures {
-  spec::MemoryTable measured;
+  spec::MemoryTable predicted, measured;
   int64_t ledger_bytes = 0;
   // Sent to others in the run's steps.
   int64_t predicted_traffic_bytes = 0, counted_traffic_bytes = 0;
@@ -50,8 +50,8 @@ struct TrainSummary {
   double peak_flops = 0;  // that mfu and hfu refer to
   std::string peak_source;
   bool was_stopped = false, was_captured = false;
-  spec::MemoryTable predicted;                      // of every rank
-  spec::MemoryTable measured;                       // of the rank that is furthest from it
+  // Of the rank whose measured bytes are furthest from the predicted ones; of equals, the largest.
+  spec::MemoryTable predicted, measured;
   std::vector<RankFigures> ranks;                   // by rank
   int64_t ledger_bytes = 0, driver_used_bytes = 0;  // driver: by anyone; 0 on a CPU
   std::string hardware;

@@ -24,12 +24,13 @@ engine::EvalReport validate(engine::Engine& engine, Rank& rank, const data::Samp
     // A rank for which nothing is left takes part with a micro-batch without labels.
     batches.seek(first + own < count ? first + own : whole);
     const std::vector<engine::EvalReport> parts = rank.gather(engine.evaluate(batches));
-    // Ranks that differ along other axes have the same micro-batch and the same loss; data ranks
-    // are numbered in the order of the world.
-    const size_t copies = parts.size() / static_cast<size_t>(data_ranks);
-    for (size_t at = 0; at < parts.size(); at += copies) {
-      sum.loss_sum += parts[at].loss_sum;
-      sum.tokens += parts[at].tokens;
+    // Ranks that differ along other axes have the same micro-batch and the same loss. Those along
+    // tp are neighbours in the world, those along pp are furthest apart, and data ranks are
+    // numbered in its order.
+    const auto copies = static_cast<size_t>(plan.mesh[spec::Axis::tp]);
+    for (size_t at = 0; at < static_cast<size_t>(data_ranks); ++at) {
+      sum.loss_sum += parts[at * copies].loss_sum;
+      sum.tokens += parts[at * copies].tokens;
     }
   }
   return sum;

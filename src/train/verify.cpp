@@ -53,7 +53,7 @@ class Verifier {
   VerifyReport run() {
     report_.dims = scaled_.dims;
     report_.split = scaled_.split;
-    report_.ranks = scaled_.split.dp * scaled_.split.zero * scaled_.split.tp;
+    report_.ranks = scaled_.split.dp * scaled_.split.zero * scaled_.split.tp * scaled_.split.pp;
     report_.notes = scaled_.notes;
     spec::OneRankOptions one = scaled_.one_rank;
     spec::SplitOptions split = scaled_.split;

@@ -96,7 +96,9 @@ VerifyCheck samples(const CheckedRun& run) {
     check.detail =
         fmt::format("{} a step, disjoint over {} data ranks{}",
                     run.reference.samples.front().size(), spec::data_ranks(run.plan.mesh),
-                    run.plan.mesh[spec::Axis::tp] > 1 ? ", equal along tp" : "");
+                    run.layout.ranks.size() > static_cast<size_t>(spec::data_ranks(run.plan.mesh))
+                        ? ", equal along tp and pp"
+                        : "");
   } else {
     check.hint = "the map from rank and micro-batch to samples (spec::global_microbatch)";
   }

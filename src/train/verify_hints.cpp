@@ -9,6 +9,7 @@
 #include <set>
 
 #include "spec/facts.h"
+#include "spec/pipeline_parallel.h"
 
 namespace trireme::train {
 namespace {
@@ -57,6 +58,40 @@ Wrong wrong_gradients(const CheckedRun& run) {
   return wrong;
 }
 
+int layer_of(const spec::ModelSpec& model, const std::string& name) {
+  for (int layer = 0; layer < static_cast<int>(model.layers.size()); ++layer) {
+    for (const spec::Param& param : spec::params_of(model, layer)) {
+      if (!param.tied_copy && param.shard.name == name) return layer;
+    }
+  }
+  return 0;
+}
+
+// What the stages of the wrong parameters say of a pipeline; empty: nothing.
+std::string stages_hint(const CheckedRun& run, const std::set<size_t>& params) {
+  const std::vector<int>& cut = run.plan.first_layer_of_stage;
+  if (cut.size() == 1) return "";
+  std::set<int> stages;
+  for (const size_t i : params) {
+    const auto behind =
+        std::upper_bound(cut.begin(), cut.end(), layer_of(run.model, run.reference.names[i]));
+    stages.insert(static_cast<int>(behind - cut.begin()) - 1);
+  }
+  const int last = run.plan.stages() - 1;
+  const bool is_table = spec::split_table(run.model, run.plan) && params.size() == 1 &&
+                        layer_of(run.model, run.reference.names[*params.begin()]) == 0;
+  if (is_table) return "only the shared table: its gradients from the head's rank";
+  if (stages.size() == 1) {
+    return fmt::format("only stage {}: its backward, and its place in the schedule",
+                       *stages.begin());
+  }
+  if (*stages.rbegin() < last) {
+    return fmt::format("stages 0 to {}: the gradients that stage {} sends", *stages.rbegin(),
+                       *stages.rbegin() + 1);
+  }
+  return "";
+}
+
 std::string ranks_text(const std::set<int>& ranks) {
   return fmt::format("{} {}", ranks.size() == 1 ? "rank" : "ranks", fmt::join(ranks, ", "));
 }
@@ -65,9 +100,17 @@ std::string ranks_text(const std::set<int>& ranks) {
 
 std::string loss_hint(const CheckedRun& run, bool begins_wrong) {
   if (!begins_wrong) {
+    if (spec::split_table(run.model, run.plan)) {
+      return "right at first: the update, or the shared table, which its owner sends again after "
+             "it";
+    }
     return run.plan.zero.optim
                ? "right at first: the update, or parameters that are gathered before it is done"
                : "right at first: the update that the step before has made";
+  }
+  if (run.plan.mesh[Axis::pp] > 1) {
+    return "the forward: activations between stages, of the right micro-batch and in their order; "
+           "the shared table on the head's rank; or the loss's sum over data ranks";
   }
   if (run.plan.mesh[Axis::tp] > 1) {
     return "the forward: sums over tp, the vocabulary's range of each rank; or the loss's sum "
@@ -95,6 +138,8 @@ std::string gradient_hint(const CheckedRun& run) {
     hint = "only parameters that tp does not cut: their sum over tp";
   } else if (run.plan.mesh[Axis::tp] > 1 && placings == std::set{Placing::by_vocabulary}) {
     hint = "only what the vocabulary cuts: a rank's range of it";
+  } else if (const std::string stages = stages_hint(run, wrong.params); !stages.empty()) {
+    hint = stages;
   } else if (all) {
     hint = "all parameters: the sum over workers, or what the backward begins with";
   } else if (wrong.params.size() == 1) {

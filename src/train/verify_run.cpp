@@ -167,13 +167,16 @@ std::vector<Deviation> deviations(const RankRecord& rank, const RankRecord& refe
 
 std::span<const TrafficKind> step_traffic_kinds() {
   using Table = spec::TrafficTable;
-  static constexpr std::array<TrafficKind, 7> kinds = {{{"reduce_grads", &Table::reduce_grads},
-                                                        {"gather_grads", &Table::gather_grads},
-                                                        {"gather_params", &Table::gather_params},
-                                                        {"step_sums", &Table::step_sums},
-                                                        {"tp_forward", &Table::tp_forward},
-                                                        {"tp_backward", &Table::tp_backward},
-                                                        {"tp_grads", &Table::tp_grads}}};
+  static constexpr std::array<TrafficKind, 10> kinds = {{{"reduce_grads", &Table::reduce_grads},
+                                                         {"gather_grads", &Table::gather_grads},
+                                                         {"gather_params", &Table::gather_params},
+                                                         {"step_sums", &Table::step_sums},
+                                                         {"tp_forward", &Table::tp_forward},
+                                                         {"tp_backward", &Table::tp_backward},
+                                                         {"tp_grads", &Table::tp_grads},
+                                                         {"pp_activations", &Table::pp_activations},
+                                                         {"pp_gradients", &Table::pp_gradients},
+                                                         {"pp_table", &Table::pp_table}}};
   return kinds;
 }
 
@@ -190,7 +193,7 @@ RankRecord run_one_rank(const VerifyRun& run) {
 LayoutResult run_layout(const VerifyRun& run, const RankRecord& reference, const RankRecord& twin,
                         const VerifyHooks& hooks) {
   const spec::Sizes& mesh_sizes = run.plan.mesh;
-  const int ranks = spec::data_ranks(mesh_sizes) * mesh_sizes[spec::Axis::tp];
+  const int ranks = spec::closing_ranks(mesh_sizes);
   LayoutResult result;
   result.ranks.resize(static_cast<size_t>(ranks));
   comm::ThreadWorld world(ranks, run.job.deadline_s);

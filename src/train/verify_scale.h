@@ -17,8 +17,10 @@ struct ScaledJob {
 };
 
 // What divides by tp still does, and what does not leaves the same rest; heads keep their ratio to
-// key heads; data axes are kept up to `most_ranks` ranks in all, beyond it they become 2. `full` is
-// the checked plan of the whole job. Throws ConfigError where tp alone is more than most_ranks.
+// key heads; a pipeline keeps its ranks, schedule and stages, each with as many layers as it has,
+// up to a few, and micro-batches enough to fill it; data axes are kept up to `most_ranks` ranks in
+// all, beyond it they become 2. `full` is the checked plan of the whole job. Throws ConfigError
+// where tp and pp alone are more than most_ranks.
 ScaledJob scale_down(const spec::ModelDims&, const spec::OneRankOptions&, const spec::SplitOptions&,
                      const spec::Plan& full, const spec::Backend&, int most_ranks);
 

@@ -94,6 +94,25 @@ TEST(VerifyScale, says_when_data_axes_do_not_fit_one_process) {
   EXPECT_THROW(scaled(big_llama, {.tp = 128}, one), base::ConfigError);
 }
 
+TEST(VerifyScale, keeps_stages_schedule_and_the_rest_of_micro_batches) {
+  const spec::SplitOptions split{.dp = 2, .pp = 4, .schedule = "interleaved", .chunks = 2};
+  spec::Plan full;
+  full.microbatch_sequences = 4;
+  full.seq_len = 4096;
+  full.head_chunk_rows = 512;
+  full.first_layer_of_stage = {0, 1, 3, 9, 15, 21, 27, 33};  // the embedding alone, the head alone
+  const spec::OneRankOptions one{.microbatch_sequences = 4, .seq_len = 4096, .microbatches = 63};
+  const ScaledJob job = scale_down(big_llama, one, split, full, spec::cpu_backend(), 64);
+  EXPECT_EQ(job.split.pp, 4);
+  EXPECT_EQ(job.split.chunks, 2);
+  EXPECT_EQ(job.split.first_layer_of_stage, (std::vector<int>{0, 1, 3, 5, 7, 9, 11, 13}));
+  EXPECT_EQ(job.dims.layers, 12);
+  EXPECT_EQ(job.one_rank.microbatches % 4, 63 % 4);
+  EXPECT_GE(job.one_rank.microbatches, 8);
+  EXPECT_LT(job.one_rank.microbatches, 12);
+  EXPECT_THROW(scaled(big_llama, {.tp = 16, .pp = 8}, one), base::ConfigError);
+}
+
 TEST(Verify, refuses_a_job_that_is_not_legal) {
   VerifyJob job;
   job.dims = big_llama;

@@ -16,7 +16,13 @@ using base::Json;
 std::string layout_text(const spec::SplitOptions& s) {
   const int stage = s.residency.params ? 3 : s.residency.grads ? 2 : s.residency.optim ? 1 : 0;
   std::string text = fmt::format("dp {} x zero {} x tp {}", s.dp, s.zero, s.tp);
+  if (s.pp > 1) {
+    text += fmt::format(" x pp {} ({}, {} stages)", s.pp,
+                        s.own_schedule ? "a schedule of its own" : s.schedule,
+                        s.first_layer_of_stage.size());
+  }
   if (stage > 0) text += fmt::format(", ZeRO-{}", stage);
+  if (s.keep_params) text += " with parameters that stay";
   if (s.sequence_parallel) text += ", sequence parallel";
   return text + fmt::format(", logical_dp {}, reduce {}",
                             s.logical_dp != 0 ? s.logical_dp : s.dp * s.zero,
@@ -91,7 +97,8 @@ Json to_json(const VerifyReport& report) {
   }
   for (const VerifyRank& rank : report.by_rank) {
     Json coord = Json::object();
-    for (const spec::Axis axis : {spec::Axis::dp, spec::Axis::zero, spec::Axis::tp}) {
+    for (const spec::Axis axis :
+         {spec::Axis::pp, spec::Axis::dp, spec::Axis::zero, spec::Axis::tp}) {
       coord[std::string(spec::name_of(axis))] = rank.coord[axis];
     }
     ranks.push_back(

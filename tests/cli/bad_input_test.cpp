@@ -184,9 +184,61 @@ const std::vector<BadCase> configuration = {
      wrong_call,
      {"training.global_batch_size = 6", "2 x 2 data ranks = 4", "nearest: 4 or 8"}},
     {"axis_that_is_not_cut",
-     run + "--parallelism.pipeline_parallel_degree=2",
+     run + "--parallelism.context_parallel_degree=2",
      wrong_call,
-     {"parallelism.pipeline_parallel_degree = 2", "does not cut", "nearest: 1"}},
+     {"parallelism.context_parallel_degree = 2", "does not cut", "nearest: 1"}},
+    {"pipeline_of_an_unknown_schedule",
+     run + "--parallelism.pipeline_parallel_degree=2 --parallelism.pipeline_parallel_schedule=2f2b",
+     wrong_call,
+     {"parallelism.pipeline_parallel_schedule = 2f2b", "zb-h1", "dualpipe-v"}},
+    {"pipeline_of_two_lanes",
+     run + "--parallelism.pipeline_parallel_degree=2 "
+           "--parallelism.pipeline_parallel_schedule=DualPipe",
+     wrong_call,
+     {"parallelism.pipeline_parallel_schedule = DualPipe", "two lanes", "nearest: dualpipe-v"}},
+    {"pipeline_with_too_few_micro_batches",
+     run + "--parallelism.pipeline_parallel_degree=2 "
+           "--parallelism.pipeline_parallel_schedule=dualpipev --training.local_batch_size=1 "
+           "--training.global_batch_size=2",
+     wrong_call,
+     {"training.global_batch_size = 2", "needs at least 4",
+      "nearest: training.global_batch_size "
+      "= 4"}},
+    {"pipeline_with_more_stages_than_layers",
+     run + "--parallelism.pipeline_parallel_degree=64",
+     wrong_call,
+     {"parallelism.pipeline_parallel_degree = 64", "64 stages",
+      "nearest: parallelism.pipeline_parallel_degree ="}},
+    {"pipeline_with_a_cut_that_does_not_rise",
+     run + "--parallelism.pipeline_parallel_degree=2 "
+           "--parallelism.pipeline_parallel_first_layers=0,0",
+     wrong_call,
+     {"parallelism.pipeline_parallel_first_layers = [0, 0]", "first layers of the 2 stages"}},
+    {"pipeline_of_sharded_gradients",
+     run + "--parallelism.pipeline_parallel_degree=2 "
+           "--parallelism.pipeline_parallel_schedule=zb-h1 "
+           "--parallelism.data_parallel_shard_degree=2",
+     wrong_call,
+     {"parallelism.pipeline_parallel_schedule = zb-h1", "parallelism.zero_stage = 3",
+      "nearest: parallelism.zero_stage = 1"}},
+    {"pipeline_schedule_that_is_malformed",
+     run + "--parallelism.pipeline_parallel_degree=2 "
+           "--parallelism.pipeline_parallel_schedule_file=mine.txt",
+     wrong_call,
+     {"mine.txt: line 2, column 6"},
+     with_file("mine.txt", "0F0 0BW0\n1F0 1BX0\n")},
+    {"pipeline_schedule_of_other_ranks",
+     run + "--parallelism.pipeline_parallel_degree=2 "
+           "--parallelism.pipeline_parallel_schedule_file=mine.txt",
+     wrong_call,
+     {"it is for 1 ranks", "parallelism.pipeline_parallel_degree = 2"},
+     with_file("mine.txt", "0F0 0BW0\n")},
+    {"pipeline_schedule_with_a_fault",
+     run + "--parallelism.pipeline_parallel_degree=2 "
+           "--parallelism.pipeline_parallel_schedule_file=mine.txt",
+     wrong_call,
+     {"rank 1", "its F has not run"},
+     with_file("mine.txt", "0F0 0BW0\n1BW0 1F0\n")},
     {"every_degree_at_once",
      run + "--parallelism.tensor_parallel_degree=3 --parallelism.sequence_parallel "
            "--training.seq_len=10 --parallelism.data_parallel_replicate_degree=2 "

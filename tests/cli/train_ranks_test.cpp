@@ -68,6 +68,95 @@ TEST(TrainRanks, every_layout_gives_the_bits_of_one_rank) {
   }
 }
 
+const std::string pp = "--parallelism.pipeline_parallel_degree=";
+const std::string schedule_is = "--parallelism.pipeline_parallel_schedule=";
+
+void expect_predictions(const Result& result, const std::string& name) {
+  for (const base::Json& rank : result.summary["ranks"]) {
+    EXPECT_EQ(rank["memory_predicted_bytes"], rank["memory_measured_bytes"]) << name;
+    EXPECT_EQ(rank["traffic_predicted_bytes"], rank["traffic_counted_bytes"]) << name;
+  }
+}
+
+TEST(TrainRanks, every_pipeline_gives_the_bits_of_one_rank) {
+  const Words one_worker = {"--parallelism.logical_dp=1", "--validation.freq=2"};
+  const Result one = result_of(one_worker);
+  for (const Words& layout : std::vector<Words>{{pp + "4", schedule_is + "GPipe"},
+                                                {pp + "2"},
+                                                {pp + "4"},
+                                                {pp + "2", schedule_is + "Interleaved"},
+                                                {pp + "2", schedule_is + "zb-h1"},
+                                                {pp + "2", schedule_is + "ZBH2"},
+                                                {pp + "2", schedule_is + "zb-v"},
+                                                {pp + "2", schedule_is + "DualPipeV"}}) {
+    Words words = one_worker;
+    words.insert(words.end(), layout.begin(), layout.end());
+    const Result several = result_of(words);
+    const std::string name = layout.front() + layout.back();
+    EXPECT_TRUE(several.weights == one.weights) << name;
+    EXPECT_EQ(several.summary["validation_loss"], one.summary["validation_loss"]) << name;
+    EXPECT_EQ(several.summary["tokens"], one.summary["tokens"]) << name;
+    EXPECT_NEAR(several.summary["loss"].get<double>(), one.summary["loss"].get<double>(), 1e-9);
+    expect_predictions(several, name);
+  }
+}
+
+TEST(TrainRanks, pipelines_with_data_axes_give_the_bits_of_one_rank) {
+  const std::string dp = "--parallelism.data_parallel_replicate_degree=";
+  const std::string zero = "--parallelism.data_parallel_shard_degree=";
+  const std::string stage = "--parallelism.zero_stage=";
+  const std::string reshard = "--parallelism.fsdp_reshard_after_forward=";
+  const Result once = result_of({"--parallelism.reduce=once"});
+  const Result each = result_of({"--parallelism.reduce=each"});
+  const auto expect_same = [](const Words& layout, const Result& one) {
+    const Result several = result_of(layout);
+    EXPECT_TRUE(several.weights == one.weights) << layout.back();
+    EXPECT_EQ(several.summary["validation_loss"], one.summary["validation_loss"]);
+    expect_predictions(several, layout.back());
+  };
+  expect_same({pp + "2", dp + "2"}, once);
+  expect_same({pp + "2", dp + "4", schedule_is + "zb-h1"}, once);
+  expect_same({pp + "2", zero + "2", stage + "1"}, once);
+  expect_same({pp + "2", zero + "2", stage + "2"}, each);
+  expect_same({pp + "2", zero + "2"}, each);
+  expect_same({pp + "2", zero + "4", reshard + "always"}, each);
+  expect_same({pp + "2", dp + "2", zero + "2", schedule_is + "interleaved"}, each);
+}
+
+TEST(TrainRanks, a_pipeline_takes_a_cut_and_a_schedule_of_ones_own) {
+  const Words few = {"--parallelism.logical_dp=1", "--training.global_batch_size=2"};
+  const auto weights = [&](const Words& more, std::string* said = nullptr) {
+    const Scratch s;
+    write_tiny(s);
+    s.write("mine.txt", "0F0 0F1 0B0 0B1 0W0 0W1\n1F0 1F1 1B0 1W0 1B1 1W1\n");
+    Words words = train_words(few);
+    words.insert(words.end(), more.begin(), more.end());
+    const Outcome outcome = trireme(s, words);
+    EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
+    if (said != nullptr) *said = outcome.err;
+    return s.read(final_weights);
+  };
+  const std::string one = weights({});
+  std::string said;
+  EXPECT_TRUE(one == weights({pp + "2", "--parallelism.pipeline_parallel_first_layers=0,3",
+                              "--parallelism.pipeline_parallel_schedule_file=mine.txt",
+                              "--parallelism.pipeline_parallel_send_buffers=1"},
+                             &said));
+  for (const char* part : {"layers over 2 (mine.txt)", "stages    2 on 2 ranks",
+                           "rank 0: layers 0-2", "rank 1: layers 3", "on the largest rank"}) {
+    EXPECT_NE(said.find(part), std::string::npos) << part << "\n" << said;
+  }
+}
+
+TEST(TrainRanks, generate_reads_what_a_pipeline_has_trained) {
+  const Scratch s;
+  write_tiny(s);
+  ASSERT_EQ(trireme(s, train_words({pp + "2"})).exit_code, 0);
+  const Outcome outcome =
+      trireme(s, {"generate", "run/weights/final", "--prompt", "9 bottles", "--tokens", "4"});
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
+}
+
 TEST(TrainRanks, tensor_parallel_is_close_to_one_rank_and_the_same_for_every_data_layout) {
   const double loss = result_of({}).summary["loss"].get<double>();
   for (const std::string sequence : {"false", "true"}) {

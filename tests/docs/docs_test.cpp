@@ -73,6 +73,13 @@ const std::vector<Known> known_commands = {
     {"trireme launch -n 4 configs/kjv.toml --parallelism.data_parallel_replicate_degree=2 "
      "--job.dump_folder=runs/hsdp",
      How::ranks},
+    {"trireme train configs/kjv.toml --parallelism.pipeline_parallel_degree=2 "
+     "--training.global_batch_size=8 --job.dump_folder=runs/pipeline",
+     How::started},
+    {"trireme launch -n 4 configs/kjv.toml --parallelism.pipeline_parallel_degree=2 "
+     "--parallelism.pipeline_parallel_schedule=interleaved --training.global_batch_size=16 "
+     "--job.dump_folder=runs/pipelines",
+     How::ranks},
     {"trireme eval --weights runs/kjv/weights/final --data runs/kjv-data/kjv --seq 256", How::here},
     {"trireme eval --weights runs/kjv/weights/final --data runs/kjv-data/kjv.txt --seq 256 "
      "--limit 100",
@@ -106,6 +113,9 @@ const std::vector<Known> known_commands = {
     {"trireme verify configs/kjv.toml --parallelism.data_parallel_shard_degree=4", How::here},
     {"trireme verify configs/kjv.toml --parallelism.tensor_parallel_degree=2 "
      "--parallelism.sequence_parallel --training.dtype=bf16 --json",
+     How::here},
+    {"trireme verify configs/kjv.toml --parallelism.pipeline_parallel_degree=2 "
+     "--parallelism.pipeline_parallel_schedule=zb-v --training.global_batch_size=8",
      How::here},
     {"trireme schedule 1f1b --stages 4 --microbatches 8", How::here},
     {"trireme schedule zb-h2 --stages 4 --microbatches 8", How::here},

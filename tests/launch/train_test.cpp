@@ -70,6 +70,31 @@ TEST_F(LaunchTrain, tensor_parallel_processes_give_the_bits_of_threads) {
   EXPECT_TRUE(scratch_.read(final_weights) == threads);
 }
 
+TEST_F(LaunchTrain, pipelines_of_processes_give_the_bits_of_one_rank) {
+  const Words shared = joined(eight_samples, {"--overwrite", "--parallelism.logical_dp=2"});
+  const std::string pp = "--parallelism.pipeline_parallel_degree=";
+  const std::string schedule = "--parallelism.pipeline_parallel_schedule=";
+  const std::string dp = "--parallelism.data_parallel_replicate_degree=";
+  const std::string zero = "--parallelism.data_parallel_shard_degree=";
+  for (const std::string reduce : {"--parallelism.reduce=once", "--parallelism.reduce=each"}) {
+    ASSERT_EQ(run(joined(joined({"train"}, shared), {reduce})).exit_code, 0);
+    const std::string one = scratch_.read(final_weights);
+    std::vector<Words> layouts = {{pp + "2", dp + "2", schedule + "interleaved"}};
+    if (reduce.ends_with("each")) {
+      layouts.push_back({pp + "2", zero + "2"});
+    } else {
+      layouts.push_back({pp + "4"});
+      layouts.push_back({pp + "2", dp + "2", schedule + "dualpipev"});
+    }
+    for (const Words& layout : layouts) {
+      const Outcome processes =
+          run(joined({"launch", "-n", "4"}, joined(joined(shared, layout), {reduce})));
+      EXPECT_EQ(processes.exit_code, 0) << processes.err;
+      EXPECT_TRUE(scratch_.read(final_weights) == one) << layout.front() << layout.back();
+    }
+  }
+}
+
 TEST_F(LaunchTrain, what_no_rank_could_run_starts_none) {
   const Tree before = scratch_.tree();
   const std::vector<std::pair<Words, std::string>> all = {
@@ -77,6 +102,9 @@ TEST_F(LaunchTrain, what_no_rank_could_run_starts_none) {
        "that is 2 ranks, and there are 3"},
       {{"-n", "2", "--training.global_batch_size=3"}, "nearest: 2 or 4"},
       {{"-n", "2", "--parallelism.tensor_parallel_degree=3"}, "heads = 2"},
+      {{"-n", "2", "--parallelism.pipeline_parallel_degree=2",
+        "--parallelism.pipeline_parallel_schedule=dualpipe"},
+       "nearest: dualpipe-v"},
       {{"-n", "2", "--comm.backend=threads"}, "threads are ranks of one process"},
       {{"-n", "2", "--nonsense"}, "--nonsense"},
       {{"-n", "2", "--comm.deadline_s=0"}, "comm.deadline_s = 0"},

@@ -113,6 +113,15 @@ const Kernels& gemm_forgets_beta() {
   return table;
 }
 
+const Kernels& weight_gradients_left_out() {
+  static const Kernels table = changed([](Kernels& k) {
+    k.gemm = [](Stream& s, const GemmArgs& a) {
+      if (!a.trans_a) cpu_kernels().gemm(s, a);
+    };
+  });
+  return table;
+}
+
 const Kernels& embedding_one_row_off() {
   static const Kernels table = changed([](Kernels& k) {
     k.embedding_forward = [](Stream& s, const EmbeddingForwardArgs& a) {

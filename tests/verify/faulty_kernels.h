@@ -12,9 +12,10 @@ const kernels::Kernels& first_sums_counted_again();  // merge_sums takes part 0 
 const kernels::Kernels& squares_counted_twice();     // sum_squares
 const kernels::Kernels& accumulate_overwrites();
 const kernels::Kernels& adamw_does_nothing();
-const kernels::Kernels& fill_leaves_gradients();  // zeros are written to sums and states only
-const kernels::Kernels& gemm_forgets_beta();      // products overwrite what they should add to
-const kernels::Kernels& embedding_one_row_off();  // forward
+const kernels::Kernels& fill_leaves_gradients();      // zeros are written to sums and states only
+const kernels::Kernels& gemm_forgets_beta();          // products overwrite what they should add to
+const kernels::Kernels& weight_gradients_left_out();  // products with a transposed first factor
+const kernels::Kernels& embedding_one_row_off();      // forward
 const kernels::Kernels& embedding_grad_one_row_off();
 const kernels::Kernels& stats_one_column_off();  // cross_entropy_stats
 const kernels::Kernels& grad_one_column_off();   // cross_entropy_grad

@@ -64,5 +64,51 @@ TEST(VerifyHealthy, reports_nothing_over_a_grid_of_layouts) {
   }
 }
 
+TEST(VerifyHealthy, reports_nothing_over_pipelines) {
+  std::vector<SmallJob> jobs;
+  for (const spec::ModelDims& dims : {deep(tiny_gpt2()), deep(tiny_llama())}) {
+    for (const char* schedule :
+         {"gpipe", "1f1b", "interleaved", "zb-h1", "zb-h2", "zb-v", "dualpipev"}) {
+      for (const int pp : {2, 4}) {
+        jobs.push_back({.dims = dims, .microbatches = 2 * pp + 1, .pp = pp, .schedule = schedule});
+      }
+    }
+    const auto add = [&](SmallJob job) {
+      job.dims = dims;
+      job.pp = 2;
+      jobs.push_back(job);
+    };
+    add({.recipe = "bf16", .microbatches = 3, .recompute = Recompute::full, .cut = {0, 1}});
+    add({.microbatches = 3, .recompute = Recompute::selective, .cut = {0, 7}, .send_buffers = 1});
+    add({.dp = 2, .logical_dp = 4, .microbatches = 2, .document_mask = true});
+    add({.dp = 2, .microbatches = 4, .schedule = "zb-v"});
+    add({.zero = 2, .stage = 1, .recipe = "bf16", .microbatches = 4, .schedule = "dualpipev"});
+    add({.zero = 2, .stage = 2, .microbatches = 4, .reduce = ReduceWhen::each});
+    add({.zero = 2,
+         .stage = 3,
+         .microbatches = 4,
+         .reduce = ReduceWhen::each,
+         .schedule = "interleaved",
+         .keep_params = true});
+    add({.zero = 2, .stage = 3, .microbatches = 3, .reduce = ReduceWhen::each});
+    // Gradients of the table are sent before the owner can take those of the first micro-batch.
+    add({.microbatches = 2, .reduce = ReduceWhen::each, .schedule = "interleaved"});
+    add({.microbatches = 4, .reduce = ReduceWhen::each, .schedule = "interleaved", .chunks = 3});
+  }
+  jobs.push_back({.dims = deep(tiny_llama()), .tp = 2, .microbatches = 4, .pp = 2});
+  jobs.push_back({.dims = deep(even_gpt2()),
+                  .tp = 2,
+                  .sequence_parallel = true,
+                  .microbatches = 4,
+                  .pp = 2,
+                  .schedule = "zb-h1"});
+  for (const SmallJob& job : jobs) {
+    const train::VerifyReport report = train::verify(job_of(job));
+    EXPECT_TRUE(report.ok()) << train::to_text(report);
+    EXPECT_EQ(report.by_rank.size(), static_cast<size_t>(job.pp * job.dp * job.zero * job.tp));
+    EXPECT_EQ(report.split.pp, job.pp);
+  }
+}
+
 }  // namespace
 }  // namespace trireme::tests

@@ -17,6 +17,12 @@ inline spec::ModelDims even_gpt2() {
   return dims;
 }
 
+// Six blocks: with embedding and head, eight layers.
+inline spec::ModelDims deep(spec::ModelDims dims) {
+  dims.layers = 6;
+  return dims;
+}
+
 struct SmallJob {
   spec::ModelDims dims = tiny_llama();
   int dp = 1, zero = 1, stage = 0, tp = 1;
@@ -31,6 +37,12 @@ struct SmallJob {
   int prefetch = 1;
   bool prefetch_after = false;
   double deadline_s = 30;
+  int pp = 1;
+  std::string schedule = "1f1b";
+  int chunks = 0;
+  std::vector<int> cut = {};  // empty: balanced
+  bool keep_params = false;
+  int send_buffers = 2;
 };
 
 inline train::VerifyJob job_of(const SmallJob& s) {
@@ -53,6 +65,12 @@ inline train::VerifyJob job_of(const SmallJob& s) {
                .reduce_dtype = s.reduce_dtype,
                .prefetch = s.prefetch,
                .prefetch_after = s.prefetch_after};
+  job.split.pp = s.pp;
+  job.split.schedule = s.schedule;
+  job.split.chunks = s.chunks;
+  job.split.first_layer_of_stage = s.cut;
+  job.split.keep_params = s.keep_params;
+  job.split.send_buffers = s.send_buffers;
   job.system.device = "cpu";
   job.deadline_s = s.deadline_s;
   return job;
