@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "schedule/lives.h"
+#include "schedule/prefixes.h"
 #include "spec/bucket.h"
 #include "spec/data_parallel.h"
 
@@ -42,26 +43,48 @@ bool sends_in_turn(const schedule::Schedule& schedule, size_t rank) {
   return true;
 }
 
-// How many leaves the first stage's rank has begun beyond the one whose backward it ends, at most.
-int leaves_ahead(const Plan& plan, int rank) {
-  std::map<std::pair<int, int>, int> number;  // of a leaf, in the order of their forwards
-  std::map<std::pair<int, int>, int> left;    // weight gradients that are to come
+// Where the leaves of a stage begin and end in the program of its rank, in the order of their ends.
+struct LeafSpan {
+  int begin = -1, end = -1;
+};
+std::vector<LeafSpan> leaf_spans(const Plan& plan, int rank, int stage) {
+  std::map<std::pair<int, int>, LeafSpan> spans;
   const std::vector<Action>& program = plan.schedule.program[static_cast<size_t>(rank)];
-  const auto is_first_stage = [](const Action& a) { return a.stage == 0 && a.microbatch >= 0; };
-  const auto leaf = [&](const Action& a) {
-    const Leaf of = leaf_of(plan, a.microbatch);
-    return std::pair(of.hosted, of.round);
-  };
-  const auto is_weight = [](Op op) { return op == Op::W || op == Op::BW; };
-  for (const Action& action : program) {
-    if (is_first_stage(action) && is_weight(action.op)) ++left[leaf(action)];
+  for (int i = 0; i < static_cast<int>(program.size()); ++i) {
+    const Action& action = program[static_cast<size_t>(i)];
+    if (action.stage != stage || action.microbatch < 0) continue;
+    const Leaf leaf = leaf_of(plan, action.microbatch);
+    LeafSpan& span = spans[{leaf.hosted, leaf.round}];
+    if (action.op == Op::F && span.begin < 0) span.begin = i;
+    if (action.op == Op::W || action.op == Op::BW) span.end = i;
   }
+  std::vector<LeafSpan> all;
+  for (const auto& [leaf, span] : spans) all.push_back(span);
+  std::sort(all.begin(), all.end(),
+            [](const LeafSpan& x, const LeafSpan& y) { return x.end < y.end; });
+  return all;
+}
+
+// See SplitTable::staged.
+int leaves_sent_ahead(const Plan& plan, int owner, int reader) {
+  if (hosted_workers(plan) * reduce_rounds(plan) == 1) return 0;
+  const std::vector<LeafSpan> taken = leaf_spans(plan, owner, 0);
+  const std::vector<LeafSpan> sent = leaf_spans(plan, reader, plan.stages() - 1);
+  schedule::Prefixes prefixes(plan.schedule, plan.send_buffers);
   int most = 0;
-  for (const Action& action : program) {
-    if (!is_first_stage(action)) continue;
-    if (action.op == Op::F) number.try_emplace(leaf(action), static_cast<int>(number.size()));
-    if (!is_weight(action.op) || --left[leaf(action)] > 0) continue;
-    most = std::max(most, static_cast<int>(number.size()) - 1 - number[leaf(action)]);
+  for (size_t leaf = 0; leaf + 1 < taken.size(); ++leaf) {
+    // So that the reader need not wait: as many as the owner has begun by then.
+    const auto begun = std::count_if(taken.begin(), taken.end(), [&](const LeafSpan& span) {
+      return span.begin < taken[leaf].end;
+    });
+    most = std::max(most, static_cast<int>(begun) - static_cast<int>(leaf) - 1);
+    // So that nobody waits for ever: as many as must have been sent.
+    prefixes.need(owner, taken[leaf].end + 1);
+    const int come = prefixes.of(reader);
+    if (sent[leaf + 1].begin >= come) continue;
+    const auto ended = std::count_if(sent.begin(), sent.end(),
+                                     [come](const LeafSpan& span) { return span.end < come; });
+    most = std::max(most, std::max(1, static_cast<int>(ended) - static_cast<int>(leaf)));
   }
   return most;
 }
@@ -123,11 +146,8 @@ std::optional<SplitTable> split_table(const ModelSpec& model, const Plan& plan) 
   if (!is_tied(model) || lane.front() == lane.back()) return {};
   for (const Param& param : params_of(model, last_layer(model))) {
     if (!param.tied_copy) continue;
-    // Those ahead and the one itself: what the owner needs before it can take that one may stand
-    // behind the others in the reader's program, where a rank has several stages.
-    const int ahead = leaves_ahead(plan, lane.front());
     return SplitTable{lane.front(), lane.back(), local_elements(param.shard, plan.mesh),
-                      ahead == 0 ? 0 : ahead + 1};
+                      leaves_sent_ahead(plan, lane.front(), lane.back())};
   }
   return {};
 }

@@ -36,9 +36,9 @@ base::TensorSpec message_spec(const ModelSpec&, const Plan&);
 struct SplitTable {
   int owner = 0, reader = 0;  // along pp: the embedding's rank, the head's
   int64_t elements = 0;       // of what a rank has of it
-  // Gradients of leaves that the reader may have sent before the owner takes the first of them: the
-  // owner does so at the end of its own backward of the leaf, and has begun others by then. 0: it
-  // takes each before the next begins.
+  // Gradients of leaves that the reader sends before the owner takes the first of them: it does so
+  // at the end of its own backward of the leaf, and others have begun by then. They wait in
+  // staging. 0: none, each is taken before the next leaf begins, straight from the sum.
   int staged = 0;
 };
 std::optional<SplitTable> split_table(const ModelSpec&, const Plan&);

@@ -144,6 +144,24 @@ TEST(PipelineTest, with_data_axes) {
   }
 }
 
+// A leaf for every micro-batch, whose gradients of a shared table are under way while others begin.
+TEST(PipelineTest, with_leaves_that_overlap) {
+  for (const Shape& shape :
+       {Shape{"1f1b", 2, 0, 1}, Shape{"1f1b", 3, 0, 6}, Shape{"1f1b", 4, 0, 5},
+        Shape{"interleaved", 2, 2, 2}, Shape{"interleaved", 2, 2, 6}, Shape{"interleaved", 2, 3, 4},
+        Shape{"interleaved", 2, 4, 8}, Shape{"interleaved", 4, 2, 8}}) {
+    for (const int send_buffers : {1, 2}) {
+      Layout layout = layout_of(shape, gpt2());
+      layout.send_buffers = send_buffers;
+      layout.reduce = ReduceWhen::each;
+      expect_bits_without_pipeline(layout);
+      layout.logical_dp = 4;
+      layout.reduce = ReduceWhen::once;
+      expect_bits_without_pipeline(layout);
+    }
+  }
+}
+
 TEST(PipelineTest, with_sharded_gradients_and_parameters) {
   const std::vector<Shape> merged = {
       {"1f1b", 2, 0, 3}, {"1f1b", 4, 0, 4}, {"interleaved", 2, 2, 4}};
