@@ -119,6 +119,7 @@ TEST(JobLayoutConfig, a_schedule_of_ones_own_is_read_and_compared) {
   expect_contains(message("0F0 0F1 0BW0 0BW1\n1F0 1F1 1BW0\n"), "schedule_file: ");
   const std::string sends = "0F0 0SendY0>1 0RecvDy0<1 0BW0\n1RecvX0<0 1F0 1BW0 1SendDx0>0\n";
   EXPECT_EQ(message(sends, "1"), "");
+  expect_contains(message("0F0 0BW0\n1F0 1R0 1BW0\n", "1"), "leave R out");
   const std::string gone = message_of(
       [&] { (void)load("", with({"parallelism.pipeline_parallel_schedule_file=nosuch.txt"}, 1)); });
   expect_contains(gone, "nosuch.txt: no such file");

@@ -91,6 +91,7 @@ DegreeRules::DegreeRules(const ModelDims& dims, const JobLayout& asked) {
                 {"kv_heads", dims.kv_heads > 0 ? dims.kv_heads : dims.heads},
                 {"ffn", dims.ffn}};
     vocab_ = dims.vocab;
+    is_tied_ = dims.tied_head;
     if (dims.layers > 0) layers_ = dims.layers + 2;
   }
   if (asked.own_schedule) {

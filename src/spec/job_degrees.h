@@ -25,6 +25,7 @@ class DegreeRules {
   bool pp_is_legal(int64_t pp) const;
   // Sizes that tp must divide, by name.
   const std::vector<std::pair<std::string, int64_t>>& tp_cuts() const { return tp_cuts_; }
+  bool is_tied() const { return is_tied_; }   // head and embedding share a table
   int64_t vocab() const { return vocab_; }    // 0: not known
   int64_t layers() const { return layers_; }  // with embedding and head; 0: not known
   // Stages of a rank. An own schedule has as many for each of its ranks; an unknown name, 1.
@@ -32,6 +33,7 @@ class DegreeRules {
 
  private:
   std::vector<std::pair<std::string, int64_t>> tp_cuts_;
+  bool is_tied_ = false;
   int64_t vocab_ = 0, layers_ = 0, chunks_ = 1;
   int64_t own_ranks_ = 0;  // of an own schedule
 };

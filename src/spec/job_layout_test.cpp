@@ -191,6 +191,25 @@ TEST(JobLayout, sharded_gradients_and_workers_in_turn_need_1f1b) {
   }
 }
 
+TEST(JobLayout, a_tied_table_on_one_rank_takes_one_leaf_at_a_time) {
+  for (const char* name : {"zb-v", "dualpipev"}) {
+    for (const bool tied : {true, false}) {
+      ModelDims model = dims;
+      model.layers = 6;
+      model.tied_head = tied;
+      const JobLayout layout{.pp = 2, .logical_dp = 2, .global_batch = 8, .schedule = name};
+      const auto problems = check_layout(model, layout, layout_names()).problems;
+      if (!tied) {
+        EXPECT_TRUE(problems.empty()) << name << problems.front().text;
+        continue;
+      }
+      ASSERT_EQ(problems.size(), 1U) << name;
+      EXPECT_NE(problems[0].text.find("table that embedding and head share"), std::string::npos)
+          << problems[0].text;
+    }
+  }
+}
+
 TEST(JobLayout, a_pipelines_parameters_stay_unless_asked_otherwise) {
   const auto keeps = [](JobLayout layout) {
     layout.zero = 2;

@@ -103,6 +103,15 @@ class PipelineChecker {
       add({key}, fmt::format("{}: {}", name(key), fault->reason));
       return;
     }
+    const auto recomputes = [](const std::vector<schedule::Action>& program) {
+      return std::ranges::find(program, schedule::Op::R, &schedule::Action::op) != program.end();
+    };
+    if (std::ranges::any_of(own.program, recomputes)) {
+      add({key}, fmt::format("{}: it recomputes whole stages early (R), and this build recomputes "
+                             "layer by layer; leave R out",
+                             name(key)));
+      return;
+    }
     if (!has_batch || own.microbatches == l_.rank_microbatches()) return;
     const int64_t workers = l_.logical_dp / l_.data_ranks();
     std::string nearest;
@@ -201,7 +210,9 @@ class PipelineChecker {
     plan.first_layer_of_stage.resize(static_cast<size_t>(schedule.stages()));
     plan.logical_dp = static_cast<int>(l_.logical_dp);
     plan.reduce = *l_.reduce;
-    if (leaves_come_in_turn(plan, shards_grads)) return;
+    const bool is_in_turn = leaves_come_in_turn(plan, shards_grads);
+    const bool is_table_in_turn = !rules_.is_tied() || tied_leaves_come_in_turn(plan);
+    if (is_in_turn && is_table_in_turn) return;
     const std::string why =
         shards_grads  ? fmt::format("{} = {}", name(LayoutKey::zero_stage), l_.zero_stage)
         : workers > 1 ? fmt::format("{} = {} ({} workers a rank)", name(LayoutKey::logical_dp),
@@ -211,12 +222,13 @@ class PipelineChecker {
                            : workers > 1 ? LayoutKey::logical_dp
                                          : LayoutKey::reduce;
     add({of, with},
-        fmt::format("{}: with {} the gradients of one micro-batch must be complete before those "
-                    "of the next begin, which this schedule does not keep to; nearest:{}{}",
-                    what, why, other.empty() ? " an order as of 1f1b" : other,
-                    with == LayoutKey::zero_stage
-                        ? fmt::format(", or {} = 1", name(LayoutKey::zero_stage))
-                        : ""));
+        fmt::format(
+            "{}: with {} the gradients of one micro-batch must be complete before those "
+            "of the next begin{}, which this schedule does not keep to; nearest:{}{}",
+            what, why, is_in_turn ? ", of the table that embedding and head share on one rank" : "",
+            other.empty() ? " an order as of 1f1b" : other,
+            with == LayoutKey::zero_stage ? fmt::format(", or {} = 1", name(LayoutKey::zero_stage))
+                                          : ""));
   }
 
   const DegreeRules& rules_;

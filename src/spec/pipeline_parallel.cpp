@@ -89,6 +89,29 @@ int leaves_sent_ahead(const Plan& plan, int owner, int reader) {
   return most;
 }
 
+bool adds_gradients(const Action& action, int last_stage) {
+  // The head adds to its gradients in F already.
+  return action.op == Op::B || action.op == Op::W || action.op == Op::BW ||
+         (action.op == Op::F && action.stage == last_stage);
+}
+
+// Leaves in the order in which they are added to: is each over before another begins?
+template <typename Id>
+class Turns {
+ public:
+  // False: this one was over.
+  bool take(const Id& leaf) {
+    if (now_ == leaf) return true;
+    if (now_) over_.insert(*now_);
+    now_ = leaf;
+    return !over_.contains(leaf);
+  }
+
+ private:
+  std::optional<Id> now_;
+  std::set<Id> over_;
+};
+
 void check_cut(const ModelSpec& model, const Plan& plan,
                const std::function<void(const std::string& rule)>& broken) {
   const std::vector<int>& cut = plan.first_layer_of_stage;
@@ -242,6 +265,13 @@ void check_pipeline_axis(const ModelSpec& model, const Plan& plan,
           "the whole step (keep_params), because both gather them");
     }
   }
+  if (is_tied(model) && plan.stages() == schedule.stages() && !tied_leaves_come_in_turn(plan)) {
+    broken(
+        "a tied head, its first and last stage apart on one rank, and several workers a rank or "
+        "reduce = each: the head's gradients of the next would begin before those of the first are "
+        "summed; use one worker a rank with reduce = once, or a schedule whose last stage is on "
+        "another rank");
+  }
   const schedule::Lane& lane = schedule.lanes.front();
   if (plan.zero.params && plan.stages() > 1 && lane.front() == lane.back() && is_tied(model)) {
     broken(
@@ -251,28 +281,31 @@ void check_pipeline_axis(const ModelSpec& model, const Plan& plan,
 }
 
 bool leaves_come_in_turn(const Plan& plan, bool one_accumulator) {
-  const int last_stage = plan.stages() - 1;
   for (const std::vector<Action>& program : plan.schedule.program) {
     // By stage, or of the whole rank: the leaf that is being added to, and those that are over.
     using StageLeaf = std::tuple<int, int, int>;  // stage, worker, round
-    struct Now {
-      std::optional<StageLeaf> leaf;
-      std::set<StageLeaf> over;
-    };
-    std::map<int, Now> all;
+    std::map<int, Turns<StageLeaf>> all;
     for (const Action& action : program) {
-      // The head adds to its gradients in F already.
-      const bool adds = action.op == Op::B || action.op == Op::W || action.op == Op::BW ||
-                        (action.op == Op::F && action.stage == last_stage);
-      if (!adds) continue;
-      Now& now = all[one_accumulator ? 0 : action.stage];
+      if (!adds_gradients(action, plan.stages() - 1)) continue;
       const Leaf at = leaf_of(plan, action.microbatch);
-      const StageLeaf leaf{action.stage, at.hosted, at.round};
-      if (now.leaf == leaf) continue;
-      if (now.over.contains(leaf)) return false;
-      if (now.leaf) now.over.insert(*now.leaf);
-      now.leaf = leaf;
+      if (!all[one_accumulator ? 0 : action.stage].take({action.stage, at.hosted, at.round})) {
+        return false;
+      }
     }
+  }
+  return true;
+}
+
+bool tied_leaves_come_in_turn(const Plan& plan) {
+  const schedule::Lane& lane = plan.schedule.lanes.front();
+  const int last_stage = plan.stages() - 1;
+  if (last_stage == 0 || lane.front() != lane.back()) return true;
+  Turns<std::pair<int, int>> turns;  // worker, round
+  for (const Action& action : plan.schedule.program[static_cast<size_t>(lane.front())]) {
+    const bool has_table = action.stage == 0 || action.stage == last_stage;
+    if (!has_table || !adds_gradients(action, last_stage)) continue;
+    const Leaf at = leaf_of(plan, action.microbatch);
+    if (!turns.take({at.hosted, at.round})) return false;
   }
   return true;
 }

@@ -68,5 +68,8 @@ void check_pipeline_axis(const ModelSpec&, const Plan&,
 // Do the gradients of each leaf become complete before those of another begin, on every stage? With
 // `one_accumulator` the stages of a rank share the memory in which they are made.
 bool leaves_come_in_turn(const Plan&, bool one_accumulator);
+// The same of a tied table whose two users are different stages of one rank: the head's gradients
+// of a leaf are taken with the embedding's, so those of the next must not have begun.
+bool tied_leaves_come_in_turn(const Plan&);
 
 }  // namespace trireme::spec

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "base/check.h"
+#include "base/error.h"
 #include "train/setup.h"
 #include "train/verify_checks.h"
 #include "train/verify_run.h"
@@ -48,6 +49,7 @@ class Verifier {
         spec::parallel_plan(spec::make_model(job.dims), job.one_rank, job.split, backend_);
     scaled_ = scale_down(job.dims, job.one_rank, job.split, full, backend_, most_ranks);
     model_ = spec::make_model(scaled_.dims);
+    keep_legal();
   }
 
   VerifyReport run() {
@@ -69,6 +71,16 @@ class Verifier {
   }
 
  private:
+  // Whether a schedule sums gradients in turn may depend on the number of micro-batches.
+  void keep_legal() {
+    if (scaled_.one_rank.microbatches == job_.one_rank.microbatches) return;
+    try {
+      (void)spec::parallel_plan(model_, scaled_.one_rank, scaled_.split, backend_);
+    } catch (const base::ConfigError&) {
+      scaled_.one_rank.microbatches = job_.one_rank.microbatches;
+    }
+  }
+
   RankRecord run_alone(const spec::OneRankOptions& one, const spec::SplitOptions& split) {
     const spec::Plan plan = spec::parallel_plan(model_, one, alone(split), backend_);
     return run_one_rank(run_of(plan, "one rank, " + one.recipe.name));
