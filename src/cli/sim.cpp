@@ -20,8 +20,8 @@ namespace {
 using schedule::Schedule;
 
 sim::Costs layers_of(const config::Config& config, const spec::ModelSpec& model,
-                     const spec::Backend& backend, double flops, double bytes) {
-  const spec::Plan plan = train::make_plan(config, model, backend);
+                     const spec::Plan& plan, const spec::Backend& backend, double flops,
+                     double bytes) {
   return sim::layer_costs(model, {.shape = spec::local_shape_of(plan),
                                   .recipe = plan.recipe,
                                   .recompute = train::make_one_rank_options(config).recompute,
@@ -56,6 +56,41 @@ double positive(const Args& args, const std::string& name) {
   return number;
 }
 
+struct Pipeline {
+  std::string name;
+  Schedule schedule;
+  std::vector<int> cut;
+};
+
+// What the options say; without any, what train would run.
+Pipeline pipeline_of(const Args& args, const config::Config& config, const spec::ModelSpec& model,
+                     const spec::Plan& plan, const sim::Costs& layers) {
+  const config::Parallelism& p = config.parallelism;
+  const bool is_asked = args.has("--schedule") || args.has("--stages") || args.has("--chunks") ||
+                        args.has("--microbatches");
+  const std::string name =
+      args.has("--schedule") ? args.text("--schedule") : p.pipeline_parallel_schedule;
+  if (!is_asked) return {name, plan.schedule, plan.first_layer_of_stage};
+  const int ranks = args.has("--stages") ? args.small_integer("--stages")
+                                         : static_cast<int>(p.pipeline_parallel_degree);
+  const int microbatches = args.has("--microbatches")
+                               ? args.small_integer("--microbatches")
+                               : train::make_one_rank_options(config).microbatches;
+  const base::Result<Schedule> made = schedule::generate(
+      name, {ranks, microbatches, args.has("--chunks") ? args.small_integer("--chunks") : 0});
+  if (!made) throw base::ConfigError(made.reason());
+  const int stages = made.value().stages();
+  const int layer_count = static_cast<int>(model.layers.size());
+  if (stages > layer_count) {
+    throw base::ConfigError(fmt::format(
+        "{} stages, and {} has {} layers with embedding and head: at most {} ranks with {} chunk{}",
+        stages, model.name, layer_count, std::max(1, layer_count / (stages / ranks)),
+        stages / ranks, stages == ranks ? "" : "s"));
+  }
+  return {name, schedule::add_tied(schedule::add_reduce(schedule::add_p2p(made.value()))),
+          sim::balanced_cut(layers, stages)};
+}
+
 int run(const Args& args) {
   const config::Config config = config::load(
       args.text("config"), {.overrides = args.overrides(), .model_folders = model_folders()});
@@ -67,33 +102,16 @@ int run(const Args& args) {
   }
   const spec::ModelSpec model = spec::make_model(config.dims);
   const double bandwidth = args.has("--bandwidth") ? 1e9 * positive(args, "--bandwidth") : 0;
-  const sim::Costs layers =
-      layers_of(config, model, spec::cuda_backend(true), 1e12 * tflops, bandwidth);
+  const spec::Backend backend = spec::cuda_backend(true);
+  const spec::Plan plan = train::make_plan(config, model, backend);
+  const sim::Costs layers = layers_of(config, model, plan, backend, 1e12 * tflops, bandwidth);
 
-  const int ranks = args.small_integer("--stages");
-  const int microbatches = args.has("--microbatches")
-                               ? args.small_integer("--microbatches")
-                               : train::make_one_rank_options(config).microbatches;
-  const base::Result<Schedule> made = schedule::generate(
-      args.text("--schedule"),
-      {ranks, microbatches, args.has("--chunks") ? args.small_integer("--chunks") : 0});
-  if (!made) throw base::ConfigError(made.reason());
-  const int stages = made.value().stages();
-  const int layer_count = static_cast<int>(model.layers.size());
-  if (stages > layer_count) {
-    throw base::ConfigError(fmt::format(
-        "{} stages, and {} has {} layers with embedding and head: at most {} ranks with {} chunk{}",
-        stages, model.name, layer_count, std::max(1, layer_count / (stages / ranks)),
-        stages / ranks, stages == ranks ? "" : "s"));
-  }
-  const std::vector<int> cut = sim::balanced_cut(layers, stages);
-  const Schedule schedule =
-      schedule::add_tied(schedule::add_reduce(schedule::add_p2p(made.value())));
+  const auto [name, schedule, cut] = pipeline_of(args, config, model, plan, layers);
   const sim::Links links{{{.latency = 1e-6 * args.number("--latency-us"),
                            .bytes_per_second = 1e9 * args.number("--link")}},
                          {}};
   const sim::Result result = sim::simulate(schedule, sim::stage_costs(layers, cut), links,
-                                           {.slowdown = slowdown_of(args, ranks),
+                                           {.slowdown = slowdown_of(args, schedule.ranks),
                                             .jitter = args.number("--jitter"),
                                             .seed = static_cast<uint64_t>(args.integer("--seed")),
                                             .timeline = true});
@@ -102,7 +120,7 @@ int run(const Args& args) {
   const std::string title = fmt::format(
       "{} on {}: {} ranks, {} micro-batches of {} tokens, {:g} TFLOP/s, stages begin at "
       "layers {}",
-      model.name, args.text("--schedule"), ranks, microbatches,
+      model.name, name, schedule.ranks, schedule.microbatches,
       config.training.local_batch_size * config.training.seq_len, tflops, cut_text);
   report({title, schedule, result, true}, args);
   return 0;
@@ -113,8 +131,11 @@ int run(const Args& args) {
 Verb sim_verb() {
   std::vector<Option> options = {
       {.name = "config", .help = "TOML file, or run.json of a run", .is_required = true},
-      {.name = "--schedule", .fallback = "1f1b", .help = "A name that `trireme schedule` knows"},
-      {.name = "--stages", .kind = Kind::integer, .fallback = "1", .help = "Pipeline ranks"},
+      {.name = "--schedule",
+       .help = "A name that `trireme schedule` knows; else the configuration's"},
+      {.name = "--stages",
+       .kind = Kind::integer,
+       .help = "Pipeline ranks; else parallelism.pipeline_parallel_degree"},
       {.name = "--chunks", .kind = Kind::integer, .help = "Stages of a rank, for interleaved"},
       {.name = "--microbatches",
        .kind = Kind::integer,
@@ -138,19 +159,22 @@ Verb sim_verb() {
       {.name = "--seed", .kind = Kind::integer, .fallback = "0", .help = "Of the jitter"}};
   std::vector<Option> common = report_options();
   std::ranges::move(common, std::back_inserter(options));
-  return {.name = "sim",
-          .summary = "Time a run's model on a pipeline without running it",
-          .details =
-              "Every layer takes its FLOPs over --tflops (and its bytes over --bandwidth, if that\n"
-              "is longer); layers are cut into stages so that the longest takes the least time.\n"
-              "Memory is what micro-batches keep between forward and backward, without weights.\n"
-              "Any key of the configuration can be set as --section.key=value.\n\nExamples:\n"
-              "  trireme sim configs/gpt2-124m.toml --tflops 100 --stages 4 --microbatches 16\n"
-              "  trireme sim configs/gpt2-124m.toml --tflops 100 --schedule zb-h1 --stages 4 "
-              "--link 25 --straggler 2:1.2 --json",
-          .options = std::move(options),
-          .takes_overrides = true,
-          .run = run};
+  return {
+      .name = "sim",
+      .summary = "Time a run's model on a pipeline without running it",
+      .details =
+          "Every layer takes its FLOPs over --tflops (and its bytes over --bandwidth, if that\n"
+          "is longer); layers are cut into stages so that the longest takes the least time.\n"
+          "Without --schedule, --stages, --chunks and --microbatches: the schedule and the cut\n"
+          "that `trireme train` would run. Memory is what micro-batches keep between forward\n"
+          "and backward, without weights.\n"
+          "Any key of the configuration can be set as --section.key=value.\n\nExamples:\n"
+          "  trireme sim configs/gpt2-124m.toml --tflops 100 --stages 4 --microbatches 16\n"
+          "  trireme sim configs/gpt2-124m.toml --tflops 100 --schedule zb-h1 --stages 4 "
+          "--link 25 --straggler 2:1.2 --json",
+      .options = std::move(options),
+      .takes_overrides = true,
+      .run = run};
 }
 
 }  // namespace trireme::cli

@@ -103,6 +103,21 @@ TEST(ScheduleVerbTest, impossible_wishes_are_refused_with_the_nearest_possible) 
   }
 }
 
+TEST(SimVerbTest, without_options_it_plays_what_train_would_run) {
+  const Scratch s;
+  write_tiny(s);
+  const auto played = trireme_json(
+      s, words_of("sim tiny_run.toml --tflops 0.001 --parallelism.pipeline_parallel_degree=2 "
+                  "--parallelism.pipeline_parallel_schedule=zb-v --training.global_batch_size=8"));
+  EXPECT_EQ(played["ranks"], 2);
+  EXPECT_EQ(played["stages"], 4);
+  const auto asked = trireme_json(
+      s, words_of("sim tiny_run.toml --tflops 0.001 --parallelism.pipeline_parallel_degree=2 "
+                  "--schedule 1f1b --training.global_batch_size=8"));
+  EXPECT_EQ(asked["ranks"], 2);
+  EXPECT_EQ(asked["stages"], 2);
+}
+
 TEST(SimVerbTest, a_straggler_and_jitter_cost_time_and_a_seed_repeats) {
   const Scratch s;
   write_tiny(s);

@@ -36,6 +36,7 @@ const std::vector<Known> known_commands = {
     {"./test.sh", How::script},
     {"./bench/compare_torch_cpu.sh", How::script},
     {"./bench/overlap.sh", How::script},
+    {"./bench/pipeline.sh", How::script},
     {"tests/fuzz/run.sh", How::script},
     {"tests/fuzz/run.sh 60 config", How::script},
 
