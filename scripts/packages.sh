@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # Sourced by test.sh and quickstart.sh: what Trireme is built from, by Debian package.
 build_packages=(cmake g++ ninja-build libopenblas-dev libfmt-dev libspdlog-dev nlohmann-json3-dev
-                libcli11-dev libtomlplusplus-dev libgtest-dev libgloo-dev)
+                libcli11-dev libtomlplusplus-dev libgtest-dev libgloo-dev libxxhash-dev)
 
 # install_packages PACKAGE...: installs what is missing where that is possible without a password;
 # otherwise says what to run and ends the script.

@@ -9,7 +9,7 @@ cd "$(dirname "$0")/../.."
 . scripts/packages.sh
 
 packages=(cmake ninja-build clang-14 libclang-rt-14-dev libstdc++-12-dev libfmt-dev libspdlog-dev nlohmann-json3-dev
-          libtomlplusplus-dev)
+          libtomlplusplus-dev libxxhash-dev)
 folder=build/fuzz
 
 usage() {

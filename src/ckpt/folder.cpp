@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ckpt/folder.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <charconv>
+
+#include "base/check.h"
+#include "ckpt/format.h"
+
+namespace trireme::ckpt {
+namespace {
+
+constexpr std::string_view prefix = "step-";
+
+// Digits only, without a sign.
+std::optional<int64_t> number_from(std::string_view text) {
+  int64_t value = 0;
+  const auto read = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (text.empty() || text[0] == '-' || read.ec != std::errc() ||
+      read.ptr != text.data() + text.size()) {
+    return {};
+  }
+  return value;
+}
+
+// "step-00000020.tmp-3" for ".tmp-".
+bool has_mark(std::string_view name, std::string_view mark) {
+  const size_t at = name.find(mark);
+  return at != std::string_view::npos && step_from_name(name.substr(0, at)) &&
+         number_from(name.substr(at + mark.size()));
+}
+
+}  // namespace
+
+std::string generation_name(int64_t step) { return fmt::format("{}{:08}", prefix, step); }
+
+std::optional<int64_t> step_from_name(std::string_view name) {
+  if (!name.starts_with(prefix)) return {};
+  const std::optional<int64_t> step = number_from(name.substr(prefix.size()));
+  if (!step || generation_name(*step) != name) return {};
+  return step;
+}
+
+std::string free_name(Disk& disk, const std::filesystem::path& folder, const std::string& start) {
+  int64_t next = 0;
+  for (const DiskEntry& entry : disk.list(folder)) {
+    if (!entry.name.starts_with(start)) continue;
+    const std::optional<int64_t> taken =
+        number_from(std::string_view(entry.name).substr(start.size()));
+    if (taken) next = std::max(next, *taken + 1);
+  }
+  return start + std::to_string(next);
+}
+
+std::vector<int64_t> committed_steps(Disk& disk, const std::filesystem::path& root) {
+  std::vector<int64_t> steps;
+  if (!disk.exists(root)) return steps;
+  for (const DiskEntry& entry : disk.list(root)) {
+    if (const auto step = step_from_name(entry.name)) steps.push_back(*step);
+  }
+  std::ranges::sort(steps, std::greater<>());
+  return steps;
+}
+
+std::string missing_in(Disk& disk, const std::filesystem::path& generation) {
+  try {
+    const auto path = generation / manifest_name;
+    const Manifest manifest =
+        parse_manifest(read_text(disk, path, max_manifest_bytes), path.string());
+    if (generation_name(manifest.step) != generation.filename()) {
+      return fmt::format("{} is of step {}: the folder was renamed, or its files come from another",
+                         path.string(), manifest.step);
+    }
+    for (const FileInfo& file : manifest.files) {
+      for (const auto& [name, bytes] : {std::pair(data_name(file.rank), file.data_bytes),
+                                        std::pair(index_name(file.rank), file.index_bytes)}) {
+        const int64_t found = disk.open(generation / name)->size();
+        if (found == bytes) continue;
+        return fmt::format(
+            "{} has {} bytes, the manifest says {}: it was cut off, not copied "
+            "whole, or replaced",
+            (generation / name).string(), found, bytes);
+      }
+    }
+  } catch (const base::Error& error) {
+    return error.what();
+  }
+  return "";
+}
+
+std::vector<int64_t> remove_old(Disk& disk, const std::filesystem::path& root, int keep) {
+  TRIREME_CHECK(keep >= 1, "keep {}", keep);
+  std::vector<int64_t> removed;
+  std::vector<std::filesystem::path> nameless;
+  int whole = 0;
+  for (const int64_t step : committed_steps(disk, root)) {
+    const std::string name = generation_name(step);
+    if (whole < keep) {
+      whole += missing_in(disk, root / name).empty() ? 1 : 0;
+      continue;
+    }
+    nameless.push_back(root / free_name(disk, root, name + removed_mark));
+    disk.rename(root / name, nameless.back());
+    removed.push_back(step);
+  }
+  if (nameless.empty()) return removed;
+  disk.sync_folder(root);
+  for (const auto& folder : nameless) remove_all(disk, folder);
+  return removed;
+}
+
+std::vector<std::string> remove_leftovers(Disk& disk, const std::filesystem::path& root) {
+  std::vector<std::string> removed;
+  if (!disk.exists(root)) return removed;
+  for (const DiskEntry& entry : disk.list(root)) {
+    if (!entry.is_folder) continue;
+    if (!has_mark(entry.name, draft_mark) && !has_mark(entry.name, removed_mark)) continue;
+    remove_all(disk, root / entry.name);
+    removed.push_back(entry.name);
+  }
+  return removed;
+}
+
+std::vector<std::string> set_aside_newer(Disk& disk, const std::filesystem::path& root,
+                                         int64_t step) {
+  std::vector<std::string> names;
+  for (const int64_t newer : committed_steps(disk, root)) {
+    if (newer <= step) break;
+    const std::string name = generation_name(newer);
+    names.push_back(free_name(disk, root, name + aside_mark));
+    disk.rename(root / name, root / names.back());
+  }
+  if (!names.empty()) disk.sync_folder(root);
+  return names;
+}
+
+}  // namespace trireme::ckpt

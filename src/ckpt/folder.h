@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+// The checkpoint folder: which names in it mean what, and how generations leave it. A generation is
+// never removed before a newer one is durable.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "ckpt/disk.h"
+
+namespace trireme::ckpt {
+
+// Between a generation's name and a number: being written; being removed; left alone.
+constexpr const char* draft_mark = ".tmp-";
+constexpr const char* removed_mark = ".old-";
+constexpr const char* aside_mark = ".aside-";
+
+std::string generation_name(int64_t step);  // "step-00000020"
+// Nothing unless `name` is what generation_name() gives.
+std::optional<int64_t> step_from_name(std::string_view name);
+
+// `start` followed by the smallest number that no name in the folder has after it, nor a larger
+// one.
+std::string free_name(Disk&, const std::filesystem::path& folder, const std::string& start);
+
+// Steps of all that have the final name of a generation, whole or not, newest first. None if there
+// is no such folder.
+std::vector<int64_t> committed_steps(Disk&, const std::filesystem::path& root);
+
+// The first thing that is wrong with manifest and file sizes of a generation; empty if nothing is.
+// Cheap: indexes and data are not read.
+std::string missing_in(Disk&, const std::filesystem::path& generation);
+
+// Keeps the newest `keep` generations with nothing missing_in() them, and all newer ones; removes
+// older ones. A generation loses its name, durably, before the first of its files is removed.
+// Returns the steps that were removed. REQUIRES: keep >= 1; the caller saves into this folder
+// alone.
+std::vector<int64_t> remove_old(Disk&, const std::filesystem::path& root, int keep);
+
+// Removes drafts that were never committed and what remove_old() began to remove. REQUIRES: nobody
+// else saves into this folder, and no draft is being written: call it before the first
+// begin_generation() of a run. Returns the names.
+std::vector<std::string> remove_leftovers(Disk&, const std::filesystem::path& root);
+
+// For a run that goes on from `step` (-1: from the start) while newer generations exist, damaged
+// ones or those of a future that it leaves: they get names that loading and remove_old() do not
+// look at, durably. Their bytes stay; removing them is left to the user. Returns the new names.
+std::vector<std::string> set_aside_newer(Disk&, const std::filesystem::path& root, int64_t step);
+
+}  // namespace trireme::ckpt

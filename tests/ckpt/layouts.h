@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the ranks of a layout save and want back, with the trainer's rules (spec/bucket.h,
+// spec/data_parallel.h) and without a trainer.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "ckpt/generation.h"
+#include "ckpt/save.h"
+#include "spec/axes.h"
+#include "spec/model.h"
+
+namespace trireme::ckpt_tests {
+
+struct Layout {
+  int dp = 1, zero = 1, tp = 1, pp = 1;
+  int ranks() const { return dp * zero * tp * pp; }
+  std::string name() const;
+};
+
+// All of up to `max_ranks` ranks along whose tp the model can be cut.
+std::vector<Layout> all_layouts(const spec::ModelSpec&, int max_ranks);
+
+// Weights and two moments of every parameter, whole, with values that differ.
+struct State {
+  std::vector<ckpt::TensorInfo> tensors;
+  std::vector<std::vector<float>> values;  // by tensor, row-major
+  size_t find(const std::string& name) const;
+};
+State state_of(const spec::ModelSpec&);
+
+// What a rank holds of its layers' buckets: all that it updates (wanted_by), or the part that it
+// alone saves (saved_by).
+struct Held {
+  std::vector<ckpt::TensorPieces> tensors;  // Piece::local counts from the start of the memory
+  int64_t elements = 0;
+};
+Held saved_by(const spec::ModelSpec&, const Layout&, int rank);
+Held wanted_by(const spec::ModelSpec&, const Layout&, int rank);
+
+// A generation as this layout saves it.
+void save(ckpt::Disk&, const std::filesystem::path& root, int64_t step, const spec::ModelSpec&,
+          const Layout&, const State&);
+
+// Loads what every rank wants and compares. Empty, or the first difference.
+std::string load_and_compare(const ckpt::Generation&, const spec::ModelSpec&, const Layout&,
+                             const State&);
+
+}  // namespace trireme::ckpt_tests
