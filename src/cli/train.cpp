@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // trireme train: a run from a configuration file.
+#include <charconv>
 #include <csignal>
 
 #include "base/error.h"
@@ -78,6 +79,14 @@ base::Json summary_json(const train::TrainSummary& s) {
   }
   if (!s.trace.empty()) out["trace"] = s.trace.string();
   if (!s.picture.empty()) out["picture"] = s.picture.string();
+  if (s.resumed_from > 0) out["resumed_from"] = s.resumed_from;
+  if (s.checkpoints.saves + s.checkpoints.failed > 0) {
+    out["checkpoints"] = {{"saved", s.checkpoints.saves},
+                          {"failed", s.checkpoints.failed},
+                          {"bytes", s.checkpoints.bytes},
+                          {"stall_seconds", s.checkpoints.stall_seconds},
+                          {"durable_seconds", s.checkpoints.durable_seconds}};
+  }
   return out;
 }
 
@@ -104,6 +113,21 @@ void print_summary(const train::TrainSummary& s, bool with_curve) {
   fmt::print("\n");
   if (!s.trace.empty()) fmt::print("trace in {}\n", s.trace.string());
   if (!s.weights.empty()) fmt::print("weights in {}\n", s.weights.string());
+}
+
+train::Resume resume_of(const Args& args) {
+  using From = train::Resume::From;
+  const std::string text = args.text("--resume");
+  if (text == "never") return {};
+  if (text == "auto") return {.from = From::newest};
+  train::Resume resume{.from = From::step};
+  const char* const end = text.data() + text.size();
+  const auto [behind, error] = std::from_chars(text.data(), end, resume.step);
+  if (error != std::errc() || behind != end || resume.step < 1) {
+    throw base::ConfigError(
+        fmt::format("--resume {}: must be auto, never, or the step of a checkpoint", text));
+  }
+  return resume;
 }
 
 int run(const Args& args) {
@@ -133,8 +157,12 @@ int run(const Args& args) {
       .stop = &stop_asked,
       .save = &save_asked,
       .trace = trace,
-      .cache_folder = default_cache_folder()};
-  const train::TrainSummary summary = train::train(config, run_mode(args), hooks, info);
+      .cache_folder = default_cache_folder(),
+      .resume = resume_of(args)};
+  const bool goes_on =
+      hooks.resume.from != train::Resume::From::start && obs::holds_run(config.job.dump_folder);
+  const train::TrainSummary summary =
+      train::train(config, goes_on ? obs::RunMode::resume : run_mode(args), hooks, info);
   progress.finish();
   if (!is_first) return 0;
   if (args.wants_json()) {
@@ -195,6 +223,10 @@ Verb train_verb() {
                   {.name = "--device", .help = "auto, cuda or cpu; sets system.device"},
                   {.name = "--trace-steps",
                    .help = "first:last, as 3:5: write a Chrome trace of these steps"},
+                  {.name = "--resume",
+                   .fallback = "never",
+                   .help = "auto: go on from the newest checkpoint in the run's folder that is "
+                           "whole, or start; STEP: from that one; never"},
                   {.name = "--init-from", .help = "Start from these Hugging Face weights"},
                   {.name = "--overwrite",
                    .kind = Kind::flag,

@@ -182,6 +182,12 @@ void check_folders(const Config& c, Report& report) {
   report.demand(!c.checkpoint.enable || !c.checkpoint.folder.empty(),
                 {"checkpoint.folder", "checkpoint.enable"},
                 "checkpoint.folder = \"\": must name a folder where checkpoint.enable = true");
+  report.demand(!c.checkpoint.enable || (!c.checkpoint.export_folder.empty() &&
+                                         c.checkpoint.export_folder != c.checkpoint.folder),
+                {"checkpoint.export_folder", "checkpoint.folder"},
+                fmt::format("checkpoint.export_folder = \"{}\": must name a folder of its own, "
+                            "not that of checkpoints",
+                            c.checkpoint.export_folder));
   report.demand(
       !c.metrics.enable_tensorboard || !c.metrics.save_tb_folder.empty(),
       {"metrics.save_tb_folder", "metrics.enable_tensorboard"},

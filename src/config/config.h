@@ -76,8 +76,12 @@ struct Validation {
 struct Checkpoint {
   bool enable = true;
   int64_t interval = 0;
-  std::string folder = "weights";
+  double interval_seconds = 0;
+  std::string folder = "checkpoint";
   int64_t keep_latest_k = 2;
+  bool reread = false;
+  int64_t export_interval = 0;
+  std::string export_folder = "weights";
   std::string export_dtype = "f32";
   int64_t max_shard_bytes = 5'000'000'000;
 };

@@ -142,11 +142,18 @@ std::vector<Key> keys_of(Config& c) {
            "batches per validation; -1: all held-out data");
 
   k.section("checkpoint");
-  k.boolean("enable", c.checkpoint.enable, "write weights");
+  k.boolean("enable", c.checkpoint.enable, "write checkpoints, and weights at the end");
   k.number("interval", c.checkpoint.interval, at_least(0),
-           "steps between saves; 0: only at the end");
-  k.text("folder", c.checkpoint.folder, "folder of weights in job.dump_folder");
-  k.number("keep_latest_k", c.checkpoint.keep_latest_k, at_least(0), "saves that are kept; 0: all");
+           "steps between checkpoints of the whole state, from which --resume goes on; 0: none");
+  k.number("interval_seconds", c.checkpoint.interval_seconds, {.low = 0, .high = 1e9},
+           "seconds after which a checkpoint is due, too; 0: steps alone count");
+  k.text("folder", c.checkpoint.folder, "folder of checkpoints in job.dump_folder");
+  k.number("keep_latest_k", c.checkpoint.keep_latest_k, at_least(0),
+           "checkpoints, and weights of steps, that are kept; 0: all");
+  k.boolean("reread", c.checkpoint.reread, "read a checkpoint again after it was written");
+  k.number("export_interval", c.checkpoint.export_interval, at_least(0),
+           "steps between weights in Hugging Face form; 0: only at the end");
+  k.text("export_folder", c.checkpoint.export_folder, "folder of weights in job.dump_folder");
   k.choice("export_dtype", c.checkpoint.export_dtype, {"f32", "bf16"}, "format of saved weights");
   k.number("max_shard_bytes", c.checkpoint.max_shard_bytes, at_least(1 << 20),
            "weights above this are cut into several files");

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <utility>
 
 #include "base/check.h"
 #include "base/error.h"
@@ -79,7 +80,7 @@ Engine::Engine(device::Device& device, const spec::ModelSpec& model, const spec:
       shards.push_back({bucket.own_params(), bucket.own_grads(), decayed});
     }
     optimizer_ = std::make_unique<optim::AdamW>(*compute_, arenas_->optim, shards, options.adamw);
-    buckets_->set_update([this](int b) { optimizer_->step(*compute_, state_, b); });
+    buckets_->set_update([this](int b) { update(b); });
   }
   token_losses_ = arenas_->staging.take(spec::token_losses_spec(spec::local_shape_of(plan_)));
   sink_.sums = arenas_->optim.take({{spec::step_sums_bytes}, base::DType::u8});
@@ -156,9 +157,10 @@ void Engine::step(MicrobatchSource& source, double learning_rate) {
   take_batches(source);
   // The first step is run as it is: libraries choose their algorithms then. A step that somebody
   // watches is not replayed, because a replay passes no fronts.
+  const bool is_held = held_.state() != nullptr;  // a recording cannot wait for it
   const bool is_replayed =
       options_.capture && !groups_->closes_with_peers() && steps_ > 0 &&
-      compute_->observer() == nullptr && !is_watched_ &&
+      compute_->observer() == nullptr && !is_watched_ && !is_held &&
       plan_.schedule.microbatches * executor_->layers() <= most_captured_layers;
   if (is_replayed) {
     set_learning_rate(learning_rate);
@@ -237,11 +239,16 @@ void Engine::close_step() {
       buckets_->defer_update(b);
     } else {
       buckets_->before_change(b);
-      optimizer_->step(*compute_, state_, b);
+      update(b);
       buckets_->publish(b);
     }
   }
   buckets_->weights_changed();
+}
+
+void Engine::update(int bucket) {
+  compute_->wait(std::exchange(held_, {}));
+  optimizer_->step(*compute_, state_, bucket);
 }
 
 void Engine::merge_sums() {

@@ -25,6 +25,7 @@
 #include "engine/stash_pools.h"
 #include "engine/tensor_group.h"
 #include "kernels/args.h"
+#include "kernels/step_state.h"
 #include "optim/adamw.h"
 #include "spec/plan.h"
 
@@ -103,6 +104,25 @@ class Engine {
   // Of all fp32 weights, in the order of parameters().
   std::string weights_sha256();
 
+  // ---- state: all that the next step depends on besides its batch
+  enum class StateKind : uint8_t { weight, first_moment, second_moment, count };
+  // Some of the fp32 state of one layer's bucket.
+  struct StateStretch {
+    int layer = 0;  // of the model
+    StateKind kind = StateKind::weight;
+    spec::Range range;      // elements of the bucket
+    device::Tensor values;  // of the range
+  };
+  // What this rank updates, as it is once all queued compute is done. REQUIRES: a training plan.
+  std::vector<StateStretch> state();
+  // The next update waits for the event: somebody reads the state until then.
+  void hold_state(device::Event until);
+  // The state was written, on all ranks and on the compute stream. Collective.
+  void state_changed();
+  // Learning rate, clipping and skipping so far. Wait for the device.
+  kernels::StepState step_state();
+  void set_step_state(const kernels::StepState&);
+
   // Bytes really taken so far: high-water marks of arenas and stash pools.
   spec::MemoryTable measured() const;
   const spec::Plan& plan() const { return plan_; }
@@ -136,6 +156,7 @@ class Engine {
   void run_microbatches();
   void close_step();
   void merge_sums();
+  void update(int bucket);
   void run_forward(MicrobatchSource&);
   // The fp32 weights that this rank updates, or the parameters in inference.
   device::Tensor own_weights(int bucket) const;
@@ -167,6 +188,7 @@ class Engine {
   std::unique_ptr<device::Arena> logits_arena_;
   spec::ModelSpec model_;
   int64_t vocab_ = 0;
+  device::Event held_;  // no update before
   int64_t steps_ = 0;
   std::unique_ptr<device::Graph> graph_;  // one whole step
 };

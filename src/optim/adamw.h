@@ -35,6 +35,8 @@ class AdamW {
 
   // The fp32 weights of shard i: master, or the parameter itself.
   Tensor weights(int shard) const;
+  Tensor first_moment(int shard) const { return state_[static_cast<size_t>(shard)].m; }
+  Tensor second_moment(int shard) const { return state_[static_cast<size_t>(shard)].v; }
   // After weights(i) were written from outside: rounds them into the parameters.
   void publish(device::Stream&, int shard) const;
 

@@ -8,7 +8,7 @@ namespace trireme::train {
 
 RunOutput::RunOutput(const config::Config& c, obs::RunMode mode, const spec::Plan& plan)
     : folder_(obs::RunDir::open(c.job.dump_folder, mode)),
-      saver_(folder_.path() / c.checkpoint.folder, c) {
+      saver_(folder_.path() / c.checkpoint.export_folder, c) {
   obs::write_file(folder_.config(), config::to_json(c).dump(2) + "\n");
   obs::write_file(folder_.path() / "plan.json", spec::to_json(plan).dump(2) + "\n");
   sinks_.push_back(std::make_unique<obs::JsonlSink>(folder_.metrics()));

@@ -9,12 +9,14 @@
 #include "base/check.h"
 #include "base/error.h"
 #include "ckpt/hf_weights.h"
+#include "ckpt/posix_disk.h"
 #include "config/job_layout.h"
 #include "device/accelerator.h"
 #include "obs/clock.h"
 #include "obs/console.h"
 #include "spec/data_parallel.h"
 #include "train/batches.h"
+#include "train/checkpointer.h"
 #include "train/fit.h"
 #include "train/peaks.h"
 #include "train/rank.h"
@@ -55,6 +57,13 @@ class Run {
   void log_validation(int64_t step);
   void save(const std::string& name);
 
+  // Goes on from a checkpoint, if that is wanted and there is one. Collective.
+  void resume();
+  void checkpoint(int64_t step);
+  bool is_checkpoint_time();  // by the first rank's clock. Collective
+  // What must be the same for the next step to be the same.
+  base::Json run_state(int64_t step) const;
+
   const double start_seconds_ = obs::steady_seconds();
   const config::Config& config_;
   const TrainHooks& hooks_;
@@ -72,6 +81,10 @@ class Run {
   std::optional<RunOutput> output_;  // of the first rank; opened after all that may be refused
   std::unique_ptr<Trace> trace_;     // of the first rank
   std::unique_ptr<StepPicture> picture_;
+  std::unique_ptr<ckpt::Disk> disk_ = ckpt::posix_disk();
+  std::optional<Checkpointer> checkpointer_;  // where checkpoints are wanted
+  int64_t first_step_ = 1;
+  double checkpoint_seconds_ = 0;  // when the last was begun
   TrainSummary summary_;
   StepClock clock_;
   int64_t sent_bytes_ = 0;  // in steps
@@ -114,6 +127,23 @@ RunPeaks check_and_measure(const FitJob& job, Platform& platform, const RankStar
 }
 
 int64_t sent_in_steps(const spec::TrafficTable& traffic) { return traffic.total() - traffic.other; }
+
+// Throws ConfigError where a run would not go on as it began.
+void check_state(const base::Json& saved, const base::Json& own,
+                 const std::filesystem::path& folder) {
+  std::string problems;
+  for (const auto& [key, value] : own.items()) {
+    const base::Json was = saved.contains(key) ? saved.at(key) : base::Json();
+    if (was != value) {
+      problems += fmt::format("\n  {}: was {}, is {}", key, was.dump(), value.dump());
+    }
+  }
+  if (problems.empty()) return;
+  throw base::ConfigError(fmt::format(
+      "{}: this run would not go on as the saved one; set what differs as it was, or start anew "
+      "(--resume never) from its weights:{}",
+      folder.string(), problems));
+}
 
 Run::Run(const config::Config& c, obs::RunMode mode, const TrainHooks& hooks,
          const RankStart& start)
@@ -160,26 +190,35 @@ void Run::describe() const {
 
 TrainSummary Run::go() {
   describe();
-  TrainBatches batches(data_.train(), plan_, rank_.coord(), 0);
-  for (int64_t step = 1; step <= config_.training.steps; ++step) {
+  resume();
+  TrainBatches batches(data_.train(), plan_, rank_.coord(), first_step_ - 1);
+  for (int64_t step = first_step_; step <= config_.training.steps; ++step) {
     queue_step(batches, step);
     summary_.steps = step;
     summary_.tokens += step_tokens(plan_);
     Wish wish;
+    bool is_checkpoint_due = false;
     if (settles(step)) {
       if (!rank_.is_alone()) clock_.wait(engine_.compute());
       wish = wishes_.settle(rank_, step);
     }
+    if (settles(step) && checkpointer_) {
+      checkpointer_->settle();
+      is_checkpoint_due = is_checkpoint_time();
+    }
     summary_.was_stopped = wish.stop;
     const bool is_last = step == config_.training.steps || summary_.was_stopped;
-    const bool logs = step == 1 || is_last || is_due(step, config_.metrics.log_freq);
+    const bool logs = step == first_step_ || is_last || is_due(step, config_.metrics.log_freq);
     const bool validates =
         data_.validation() != nullptr && (is_last || is_due(step, config_.validation.freq));
-    const bool is_time = config_.checkpoint.enable && is_due(step, config_.checkpoint.interval);
+    const bool is_time =
+        config_.checkpoint.enable && is_due(step, config_.checkpoint.export_interval);
     const bool saves = !is_last && (wish.save || is_time);
+    const bool checkpoints = checkpointer_ && (is_last || wish.save || is_checkpoint_due ||
+                                               is_due(step, config_.checkpoint.interval));
 
     if (logs || validates || saves) clock_.wait(engine_.compute());
-    if (step == 1) {
+    if (step == first_step_) {
       summary_.startup_seconds = obs::steady_seconds() - start_seconds_;
       say(fmt::format("start-up  first step finished after {:.2f} s", summary_.startup_seconds));
     }
@@ -188,6 +227,7 @@ TrainSummary Run::go() {
       hooks_.progress(step, fmt::format("loss {:.4f}", summary_.loss));
     }
     if (validates) log_validation(step);
+    if (checkpoints) checkpoint(step);
     if (saves) save(fmt::format("step-{:08}", step));
     if (summary_.was_stopped) {
       say(fmt::format("asked to stop: step {} is finished", step));
@@ -195,6 +235,10 @@ TrainSummary Run::go() {
     }
   }
   finish_trace();
+  if (checkpointer_) {
+    checkpointer_->finish();
+    summary_.checkpoints = checkpointer_->figures();
+  }
   if (config_.checkpoint.enable) save("final");
   summarise();
   rank_.barrier();  // nobody leaves while another still reads
@@ -202,19 +246,72 @@ TrainSummary Run::go() {
 }
 
 bool Run::settles(int64_t step) const {
-  return step == 1 || step == config_.training.steps || wishes_.is_due(step) ||
+  return step == first_step_ || step == config_.training.steps || wishes_.is_due(step) ||
          is_due(step, config_.metrics.log_freq) ||
          (data_.validation() != nullptr && is_due(step, config_.validation.freq)) ||
-         (config_.checkpoint.enable && is_due(step, config_.checkpoint.interval));
+         (config_.checkpoint.enable && (is_due(step, config_.checkpoint.interval) ||
+                                        is_due(step, config_.checkpoint.export_interval)));
+}
+
+base::Json Run::run_state(int64_t step) const {
+  return {{"step", step},
+          {"seed", config_.debug.seed},
+          {"samples", step * (step_tokens(plan_) / plan_.seq_len)},
+          {"samples_a_step", step_tokens(plan_) / plan_.seq_len},
+          {"seq_len", plan_.seq_len}};
+}
+
+bool Run::is_checkpoint_time() {
+  const double every = config_.checkpoint.interval_seconds;
+  if (every <= 0) return false;
+  const bool is_time = obs::steady_seconds() - checkpoint_seconds_ >= every;
+  return rank_.gather(static_cast<uint8_t>(is_time ? 1 : 0)).front() != 0;
+}
+
+void Run::checkpoint(int64_t step) {
+  checkpoint_seconds_ = obs::steady_seconds();
+  checkpointer_->save(step, run_state(step));
+}
+
+void Run::resume() {
+  const bool saves = config_.checkpoint.enable &&
+                     (config_.checkpoint.interval > 0 || config_.checkpoint.interval_seconds > 0);
+  const bool resumes = hooks_.resume.from != Resume::From::start;
+  if (!saves && !resumes) return;
+  checkpointer_.emplace(
+      engine_, model_, rank_, *platform_.device, *disk_,
+      CheckpointOptions{
+          .folder = std::filesystem::path(config_.job.dump_folder) / config_.checkpoint.folder,
+          .keep = static_cast<int>(config_.checkpoint.keep_latest_k),
+          .reread = config_.checkpoint.reread},
+      [this](const std::string& text) {
+        if (hooks_.line) hooks_.line(text);
+      });
+  checkpoint_seconds_ = obs::steady_seconds();
+  if (resumes) {
+    const int64_t wanted = hooks_.resume.from == Resume::From::step ? hooks_.resume.step : -1;
+    if (const auto loaded = checkpointer_->load(wanted)) {
+      check_state(loaded->state, run_state(loaded->step), loaded->folder);
+      first_step_ = loaded->step + 1;
+      summary_.steps = loaded->step;
+      summary_.tokens = loaded->step * step_tokens(plan_);
+      summary_.resumed_from = loaded->step;
+      say(fmt::format("resume    step {} of {}", loaded->step, loaded->folder.string()));
+    } else {
+      say("resume    there is no checkpoint yet: from the start");
+    }
+  }
+  if (!saves) checkpointer_.reset();
 }
 
 void Run::summarise() {
   const spec::TrafficTable sent = spec::predict_traffic(model_, engine_.plan(), rank_.coord());
-  const RankFigures own{.predicted = engine_.predicted_memory(),
-                        .measured = engine_.measured(),
-                        .ledger_bytes = platform_.device->ledger().live(),
-                        .predicted_traffic_bytes = summary_.steps * sent_in_steps(sent),
-                        .counted_traffic_bytes = sent_bytes_};
+  const RankFigures own{
+      .predicted = engine_.predicted_memory(),
+      .measured = engine_.measured(),
+      .ledger_bytes = platform_.device->ledger().live(),
+      .predicted_traffic_bytes = (summary_.steps - summary_.resumed_from) * sent_in_steps(sent),
+      .counted_traffic_bytes = sent_bytes_};
   summary_.ranks = rank_.gather(own);
   const auto weight = [](const RankFigures& rank) {
     return std::pair(std::abs(rank.measured.total() - rank.predicted.total()),
@@ -288,7 +385,7 @@ void Run::finish_trace() {
 void Run::log(int64_t step) {
   const engine::StepReport report = engine_.report();
   check_samples(report, plan_, step - 1);
-  if (step == 1) clock_.leave_out();  // it warms up
+  if (step == first_step_) clock_.leave_out();  // it warms up
   const double seconds = clock_.lap();
   const double rate = static_cast<double>(step_tokens(plan_)) / seconds;
   summary_.loss = report.mean_loss;

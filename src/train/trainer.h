@@ -16,9 +16,17 @@
 #include "obs/curve.h"
 #include "obs/run_dir.h"
 #include "spec/plan.h"
+#include "train/checkpointer.h"
 #include "train/trace.h"
 
 namespace trireme::train {
+
+// Whether a run goes on from a checkpoint in its folder.
+struct Resume {
+  enum class From : uint8_t { start, newest, step };
+  From from = From::start;
+  int64_t step = 0;
+};
 
 // What a run tells the outside, and is told by it. Every member may be left empty.
 struct TrainHooks {
@@ -28,6 +36,7 @@ struct TrainHooks {
   std::atomic<bool>* save = nullptr;        // true: save after this step; set back to false
   TraceSteps trace;                         // written to trace_steps_<first>-<last>.json of the run
   std::filesystem::path cache_folder;       // where system.cache_folder is empty
+  Resume resume;
 };
 
 // What one rank took.
@@ -55,6 +64,8 @@ struct TrainSummary {
   std::vector<RankFigures> ranks;                   // by rank
   int64_t ledger_bytes = 0, driver_used_bytes = 0;  // driver: by anyone; 0 on a CPU
   std::string hardware;
+  int64_t resumed_from = 0;  // the step that was loaded; 0: none
+  SaveFigures checkpoints;
   std::filesystem::path run_folder, weights, trace, picture;  // empty if none was written
   std::vector<obs::CurvePoint> loss_curve, validation_curve;
 };

@@ -137,7 +137,7 @@ TEST(TrainTest, weights_depend_on_the_seed_and_not_on_threads) {
 TEST(TrainTest, saves_on_a_cadence_and_keeps_the_latest) {
   const Scratch s;
   write_tiny(s);
-  ASSERT_EQ(trireme(s, {"train", "tiny_run.toml", "--training.steps=7", "--checkpoint.interval=2",
+  ASSERT_EQ(trireme(s, {"train", "tiny_run.toml", "--training.steps=7", "--checkpoint.export_interval=2",
                         "--checkpoint.keep_latest_k=2"})
                 .exit_code,
             0);
@@ -152,6 +152,7 @@ TEST(TrainTest, writes_no_weights_where_they_are_not_wanted) {
   write_tiny(s);
   const base::Json summary = trireme_json(
       s, {"train", "tiny_run.toml", "--checkpoint.enable=false", "--checkpoint.interval=2"});
+  EXPECT_FALSE(s.has("run/checkpoint"));
   EXPECT_EQ(summary["weights"], "");
   EXPECT_FALSE(s.has("run/weights"));
 }

@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: Apache-2.0
+// Checkpointer: saves the whole state of a run while it goes on, and brings it back into any
+// layout.
+//
+// A save takes the state as it is after a step: it is copied to host memory (staging) on a stream
+// of its own while the next step computes, whose update waits if the copy is not done; a thread
+// writes, hashes and syncs. With several ranks each writes its own file, and the first commits once
+// all have said that theirs is durable, which they do when they settle(). What goes wrong with a
+// save is said and ends the save, not the run.
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "ckpt/folder.h"
+#include "ckpt/generation.h"
+#include "ckpt/save.h"
+#include "engine/engine.h"
+#include "train/rank.h"
+#include "train/saved_state.h"
+
+namespace trireme::train {
+
+struct CheckpointOptions {
+  std::filesystem::path folder;  // of all generations
+  int keep = 2;                  // generations; 0: all
+  bool reread = false;           // after the write
+};
+
+// Of one save, or of all.
+struct SaveFigures {
+  int64_t saves = 0, failed = 0;
+  int64_t bytes = 0;           // of this rank's files
+  double stall_seconds = 0;    // for which the host could not go on
+  double durable_seconds = 0;  // from the save until it was committed; of the last one
+};
+
+class Checkpointer {
+ public:
+  // `say` is called on the thread that calls save() and settle(), with lines for people.
+  Checkpointer(engine::Engine&, const spec::ModelSpec&, Rank&, device::Device&, ckpt::Disk&,
+               CheckpointOptions options, std::function<void(const std::string&)> say);
+  ~Checkpointer();  // waits for the thread
+
+  // Host memory that saves take, known before the first.
+  static int64_t staging_bytes(const spec::ModelSpec&, const spec::Plan&, const spec::Coord&);
+
+  // After step `step` (1 is the first). Waits for the save before it, if that is still being
+  // written. `state` is what the run keeps besides. Collective.
+  void save(int64_t step, const base::Json& state);
+  // Commits a save whose files are all written. Collective; cheap when there is none.
+  void settle();
+  // Waits for a save that is under way, and commits it. Collective.
+  void finish();
+  const SaveFigures& figures() const { return figures_; }
+
+  struct Loaded {
+    int64_t step = 0;
+    base::Json state;
+    std::filesystem::path folder;
+  };
+  // Brings back the newest generation that verifies (step -1), or that of `step`; none if there is
+  // none of any step. Every rank reads what it needs. Newer ones are set aside: this run goes its
+  // own way from there. Throws IoError where generations exist and none can be used, or the asked
+  // one cannot. Collective; before the first save.
+  std::optional<Loaded> load(int64_t step);
+
+ private:
+  // What ranks tell each other of a save. The first alone commits.
+  enum class Phase : uint8_t { none, writing, written, committing, durable, failed };
+  struct Status {
+    Phase phase = Phase::none;
+    ckpt::FileInfo file;
+  };
+
+  int64_t begin(int64_t step);  // the draft's number, on all ranks; -1: it could not be made
+  Status status();
+  void set_status(const Status&, const std::string& problem);
+  // Runs `work` on the writer's thread; what it throws ends the save.
+  void start(std::function<Status()> work);
+  ckpt::FileInfo write();
+  void commit(const std::vector<Status>&);
+  void end_save(const std::vector<Status>&);
+  void join();
+  // False: this rank cannot use it, and says why.
+  bool try_load(int64_t step, Loaded&, std::string& problem);
+
+  engine::Engine& engine_;
+  const spec::ModelSpec& model_;
+  Rank& rank_;
+  ckpt::Disk& disk_;
+  CheckpointOptions options_;
+  std::function<void(const std::string&)> say_;
+  ckpt::FileLayout layout_;
+  std::unique_ptr<device::Stream> copy_;
+  device::HostBuffer staging_;
+
+  // ---- the save that is under way
+  std::optional<ckpt::Draft> draft_;
+  ckpt::Manifest manifest_;  // without its files
+  double began_ = 0;
+  std::thread writer_;
+  std::mutex mutex_;  // guards status_ and problem_
+  std::condition_variable changed_;
+  Status status_;
+  std::string problem_;
+  double durable_at_ = 0;
+  SaveFigures figures_;
+};
+
+}  // namespace trireme::train

@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+// The engine's state as tensors of a checkpoint: which boxes of which logical tensor a rank saves,
+// where each lies in its data file, and how what was saved by any layout comes back.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/json.h"
+#include "ckpt/generation.h"
+#include "ckpt/save.h"
+#include "device/device.h"
+#include "engine/engine.h"
+
+namespace trireme::train {
+
+// "weight/blocks.0.norm1.weight", "m/...", "v/...".
+std::string state_name(engine::Engine::StateKind, const std::string& param);
+
+// What the rank at `coord` saves, without what another rank saves: of the part that it updates its
+// share along dp; of what all ranks along tp have, the first's.
+std::vector<ckpt::TensorPieces> saved_pieces(const spec::ModelSpec&, const spec::Plan&,
+                                             const spec::Coord&);
+
+// Copies from the engine's state to where ckpt::plan_file(saved_pieces()) wants them.
+struct StagedCopy {
+  device::ConstTensor from;  // flat
+  int64_t to = 0;            // byte in the file
+};
+std::vector<StagedCopy> staged_copies(engine::Engine&, const spec::ModelSpec&, const spec::Coord&,
+                                      const ckpt::FileLayout&);
+
+// Fills this rank's state from a generation of any layout, layer by layer; memory: the state of one
+// layer. Engine::state_changed() is still to come. Throws IoError.
+void load_state(engine::Engine&, const spec::ModelSpec&, const spec::Coord&,
+                const ckpt::Generation&);
+
+// ---- what is not a tensor
+base::Json to_json(const kernels::StepState&);
+// Throws ConfigError that names the key.
+kernels::StepState step_state_from(const base::Json&);
+
+}  // namespace trireme::train
