@@ -112,15 +112,19 @@ std::vector<int64_t> remove_old(Disk& disk, const std::filesystem::path& root, i
 }
 
 std::vector<std::string> remove_leftovers(Disk& disk, const std::filesystem::path& root) {
-  std::vector<std::string> removed;
-  if (!disk.exists(root)) return removed;
+  std::vector<std::string> leftovers;
+  if (!disk.exists(root)) return leftovers;
   for (const DiskEntry& entry : disk.list(root)) {
     if (!entry.is_folder) continue;
-    if (!has_mark(entry.name, draft_mark) && !has_mark(entry.name, removed_mark)) continue;
-    remove_all(disk, root / entry.name);
-    removed.push_back(entry.name);
+    if (has_mark(entry.name, draft_mark) || has_mark(entry.name, removed_mark)) {
+      leftovers.push_back(entry.name);
+    }
   }
-  return removed;
+  if (leftovers.empty()) return leftovers;
+  // A folder that lost a generation's name must not get it back, in a power cut, without its files.
+  disk.sync_folder(root);
+  for (const std::string& name : leftovers) remove_all(disk, root / name);
+  return leftovers;
 }
 
 std::vector<std::string> set_aside_newer(Disk& disk, const std::filesystem::path& root,

@@ -85,10 +85,9 @@ FileLayout plan_file(std::span<const TensorPieces> tensors) {
 
 Draft begin_generation(Disk& disk, const std::filesystem::path& root, int64_t step) {
   TRIREME_CHECK(step >= 0, "step {}", step);
-  if (!disk.exists(root)) {
-    disk.make_folder(root);
-    if (root.has_parent_path()) disk.sync_folder(root.parent_path());
-  }
+  if (!disk.exists(root)) disk.make_folder(root);
+  // Whoever made it may not have got so far.
+  disk.sync_folder(root.has_parent_path() ? root.parent_path() : ".");
   Draft draft{step, root, {}, root / generation_name(step)};
   if (disk.exists(draft.committed)) {
     throw base::IoError(

@@ -7,9 +7,9 @@
 
 #include "base/rng.h"
 #include "ckpt/folder.h"
-#include "ckpt/layouts.h"
 #include "ckpt/memory_disk.h"
 #include "ckpt/offline_reshard.h"
+#include "layouts.h"
 
 namespace trireme::ckpt_tests {
 namespace {

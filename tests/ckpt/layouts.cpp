@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "ckpt/layouts.h"
+#include "layouts.h"
 
 #include <fmt/core.h>
 

@@ -47,7 +47,8 @@ INSTANTIATE_TEST_SUITE_P(Readers, FuzzCorpus,
                          testing::Values(Reader{"config", read_config}, Reader{"model", read_model},
                                          Reader{"megatron", read_megatron},
                                          Reader{"llmc", read_llmc},
-                                         Reader{"safetensors", read_safetensors}),
+                                         Reader{"safetensors", read_safetensors},
+                                         Reader{"checkpoint", read_checkpoint}),
                          [](const auto& test) { return std::string(test.param.name); });
 
 }  // namespace

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Fuzzes the readers of files that come from elsewhere: config, model, megatron, llmc, safetensors.
+# Fuzzes the readers of files that come from elsewhere: config, model, megatron, llmc, safetensors,
+# checkpoint.
 #   tests/fuzz/run.sh [SECONDS [READER...]]   SECONDS for each reader (300), as many at a time as there are cores
 # Ends with 1 if there is a finding; the file that shows it lies in build/fuzz/findings and belongs into
 # tests/fuzz/corpus/READER once it is mended. What was learnt stays in build/fuzz/grown for the next time.
@@ -13,7 +14,7 @@ packages=(cmake ninja-build clang-14 libclang-rt-14-dev libstdc++-12-dev libfmt-
 folder=build/fuzz
 
 usage() {
-  sed -n '3,6s/^# \{0,1\}//p' "$0"
+  sed -n '3,7s/^# \{0,1\}//p' "$0"
 }
 
 # fuzz READER: runs it to its end, with the log in $folder/READER.log.
@@ -36,7 +37,7 @@ case "${1:-}" in
   *) seconds=$1; shift ;;
 esac
 readers=("$@")
-[ ${#readers[@]} -gt 0 ] || readers=(config model megatron llmc safetensors)
+[ ${#readers[@]} -gt 0 ] || readers=(config model megatron llmc safetensors checkpoint)
 
 install_packages "${packages[@]}"
 echo "== building $folder"

@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+// A disk in memory that keeps a log of what was done, and can say what would be left of it if the
+// power were cut after any operation. What was not synced:
+//   bytes of a file    any subset is there, in units of 512 or 4096 bytes; the rest is zero, what
+//                      was there before, or something else
+//   size of a file     any between the synced one and the last
+//   names in a folder  any subset of links, unlinks and renames, each whole: a new file may be
+//                      missing, a rename undone
+// What was synced is there: bytes and size by DiskFile::sync(), names by sync_folder() of their
+// folder. File systems promise more (order, mostly); nothing here relies on it.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "choices.h"
+#include "ckpt/hash.h"
+#include "ckpt/memory_disk.h"
+
+namespace trireme::crashlab {
+
+class CrashDisk final : public ckpt::Disk {
+ public:
+  using Bytes = std::vector<std::byte>;
+
+  CrashDisk();
+  // Begins with what lies on another disk, durable.
+  explicit CrashDisk(ckpt::MemoryDisk& start);
+
+  std::unique_ptr<ckpt::DiskFile> create(const Path&, int64_t bytes) override;
+  std::unique_ptr<ckpt::DiskFile> open(const Path&) override;
+  void make_folder(const Path&) override;
+  void sync_folder(const Path&) override;
+  void rename(const Path& from, const Path& to) override;
+  void remove_file(const Path&) override;
+  void remove_folder(const Path&) override;
+  std::vector<ckpt::DiskEntry> list(const Path&) override;
+  bool exists(const Path&) override;
+
+  // Changes and syncs so far.
+  size_t operations() const;
+  // Numbers of operations of which the last is a write of pages: there is the most to lose.
+  std::vector<size_t> after_large_writes() const;
+  // What is left when the power is cut after the first `operations` of them.
+  std::unique_ptr<ckpt::MemoryDisk> image(size_t operations, Choices&) const;
+
+ private:
+  friend class CrashFile;
+  enum class Kind : uint8_t { write, extend, sync, link, unlink, rename, sync_names };
+  struct Operation {
+    Kind kind;
+    int node;  // the file, or the folder whose names change
+    int64_t offset = 0;
+    Bytes bytes;
+    std::string name, to;
+    int child = 0;
+  };
+  struct Node {
+    bool is_folder = false;
+    std::map<std::string, int> names;
+    Bytes bytes;
+    std::vector<size_t> log;  // its operations
+  };
+
+  int find(const Path&) const;  // -1: not there
+  int expect(const Path&, bool is_folder) const;
+  void log(Operation);  // and does it
+  void put(ckpt::MemoryDisk& image, int node, const Path&, size_t operations, Choices&) const;
+  Bytes bytes_after(const Node&, size_t operations, Choices&) const;
+  std::map<std::string, int> names_after(const Node&, size_t operations, Choices&) const;
+  static void apply(const Operation&, std::map<std::string, int>& names);
+
+  mutable std::mutex mutex_;  // guards all below
+  std::vector<Node> nodes_;   // the first is "/"
+  std::vector<Operation> log_;
+};
+
+// Of all names and bytes.
+ckpt::Hash hash_of(ckpt::MemoryDisk&);
+
+}  // namespace trireme::crashlab

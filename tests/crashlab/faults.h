@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+// Mistakes that a checkpoint can be written or read with, planted one at a time: crashlab must find
+// each of them, or it proves nothing.
+#pragma once
+
+#include <memory>
+#include <string_view>
+
+#include "ckpt/disk.h"
+
+namespace trireme::crashlab {
+
+enum class Fault : uint8_t {
+  none,
+  // of the disk below the code
+  draft_folder_not_synced,
+  root_not_synced,
+  data_not_synced,
+  index_not_synced,
+  manifest_not_synced,
+  nothing_synced,
+  rename_before_data_sync,
+  rename_by_copying,
+  writes_cut_short,
+  write_errors_swallowed,
+  sync_errors_swallowed,
+  // of the code that saves
+  committed_too_early,
+  old_removed_before_new_is_durable,
+  old_files_removed_before_their_name,
+  index_hash_of_another_file,
+  stale_draft_reused,
+  leftovers_removed_while_writing,
+  rank_not_waited_for,
+  // of the code that loads
+  chunk_hashes_not_checked,
+  manifest_hash_not_checked,
+  drafts_taken_for_generations,
+  count
+};
+std::string_view name_of(Fault);
+
+// The disk with the fault; faults of the code leave it as it is. REQUIRES: `disk` outlives it.
+std::unique_ptr<ckpt::Disk> planted(ckpt::Disk& disk, Fault);
+
+}  // namespace trireme::crashlab
