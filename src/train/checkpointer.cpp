@@ -29,37 +29,48 @@ Checkpointer::Checkpointer(engine::Engine& engine, const spec::ModelSpec& model,
       say_(std::move(say)),
       layout_(ckpt::plan_file(saved_pieces(model, engine.plan(), rank.coord()))),
       copy_(device.make_side_stream("checkpoint")),
-      staging_(device.make_host_buffer(std::max(layout_.bytes, ckpt::page_bytes))) {}
+      staging_(device.make_host_buffer(staging_bytes(model, engine.plan(), rank.coord()))),
+      // Direct transfers want a page's border.
+      staged_(staging_.data() + (-reinterpret_cast<uintptr_t>(staging_.data()) %
+                                 static_cast<uintptr_t>(ckpt::page_bytes))),
+      copies_(staged_copies(engine, model, rank.coord(), layout_)) {
+  manifest_.plan = spec::to_json(engine.plan());
+  for (const engine::Engine::ParamInfo& param : engine.parameters()) {
+    for (const auto kind : state_kinds) {
+      manifest_.tensors.push_back({state_name(kind, param.name), base::DType::f32, param.shape});
+    }
+  }
+}
 
 Checkpointer::~Checkpointer() { join(); }
 
 int64_t Checkpointer::staging_bytes(const spec::ModelSpec& model, const spec::Plan& plan,
                                     const spec::Coord& coord) {
-  return std::max(ckpt::plan_file(saved_pieces(model, plan, coord)).bytes, ckpt::page_bytes);
+  return ckpt::plan_file(saved_pieces(model, plan, coord)).bytes + ckpt::page_bytes;
 }
 
 void Checkpointer::save(int64_t step, const base::Json& state) {
   const double came = obs::steady_seconds();
   finish();
   began_ = obs::steady_seconds();
-  const int64_t number = begin(step);
-  if (number < 0) return;
-  manifest_ = {.step = step, .state = state, .plan = spec::to_json(engine_.plan())};
+  // Alone, all that touches the disk is the thread's.
+  if (!rank_.is_alone() && !begin_together(step)) return;
+  is_saving_ = true;
+  step_ = step;
+  manifest_.step = step;
+  manifest_.files.clear();
+  manifest_.state = state;
   manifest_.state["clipping"] = to_json(engine_.step_state());
-  for (const engine::Engine::ParamInfo& param : engine_.parameters()) {
-    for (const auto kind : state_kinds) {
-      manifest_.tensors.push_back({state_name(kind, param.name), base::DType::f32, param.shape});
-    }
-  }
   // The state as it is when all that is queued has run; the next update waits for the copies.
-  const std::vector<StagedCopy> copies = staged_copies(engine_, model_, rank_.coord(), layout_);
+  (void)engine_.state();
   copy_->wait(engine_.compute().record());
-  for (const StagedCopy& copy : copies) {
-    copy_->download({staging_.data() + copy.to, static_cast<size_t>(copy.from.bytes())}, copy.from);
+  for (const StagedCopy& copy : copies_) {
+    copy_->download({staged_ + copy.to, static_cast<size_t>(copy.from.bytes())}, copy.from);
   }
   engine_.hold_state(copy_->record());
   set_status({.phase = Phase::writing, .file = {}}, "");
   start([this] {
+    if (rank_.is_alone()) draft_ = ckpt::begin_generation(disk_, options_.folder, step_);
     const Status written{.phase = Phase::written, .file = write()};
     if (!rank_.is_alone()) return written;
     commit({written});
@@ -69,7 +80,7 @@ void Checkpointer::save(int64_t step, const base::Json& state) {
 }
 
 // The first rank makes the folder; the others are told its number.
-int64_t Checkpointer::begin(int64_t step) {
+bool Checkpointer::begin_together(int64_t step) {
   int64_t number = -1;
   std::string problem;
   if (rank_.is_first()) {
@@ -86,7 +97,7 @@ int64_t Checkpointer::begin(int64_t step) {
   if (number < 0) {
     ++figures_.failed;
     if (rank_.is_first()) say_(fmt::format("checkpoint of step {} not saved: {}", step, problem));
-    return number;
+    return false;
   }
   if (!rank_.is_first()) {
     const std::string name = ckpt::generation_name(step);
@@ -96,7 +107,7 @@ int64_t Checkpointer::begin(int64_t step) {
         .folder = options_.folder / fmt::format("{}{}{}", name, ckpt::draft_mark, number),
         .committed = options_.folder / name};
   }
-  return number;
+  return true;
 }
 
 void Checkpointer::start(std::function<Status()> work) {
@@ -116,7 +127,7 @@ ckpt::FileInfo Checkpointer::write() {
                           {.folder = draft_->folder,
                            .rank = rank_.number(),
                            .layout = layout_,
-                           .bytes = {staging_.data(), static_cast<size_t>(layout_.bytes)}},
+                           .bytes = {staged_, static_cast<size_t>(layout_.bytes)}},
                           {.reread = options_.reread});
 }
 
@@ -128,7 +139,7 @@ void Checkpointer::commit(const std::vector<Status>& all) {
 }
 
 void Checkpointer::settle() {
-  if (!draft_) return;
+  if (!is_saving_) return;
   const std::vector<Status> all = rank_.gather(status());
   const auto is = [&all](Phase phase) {
     return std::any_of(all.begin(), all.end(),
@@ -148,7 +159,7 @@ void Checkpointer::settle() {
 }
 
 void Checkpointer::finish() {
-  while (draft_) {
+  while (is_saving_) {
     {
       std::unique_lock lock(mutex_);
       changed_.wait(lock, [this] {
@@ -157,7 +168,7 @@ void Checkpointer::finish() {
     }
     settle();
     // Other ranks may still be writing.
-    if (draft_ && !rank_.is_alone()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    if (is_saving_ && !rank_.is_alone()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
 }
 
@@ -173,10 +184,11 @@ void Checkpointer::end_save(const std::vector<Status>& all) {
     ++figures_.failed;
     const std::string why =
         !problem_.empty() ? problem_ : fmt::format("rank {} could not write", failed - all.begin());
-    say_(fmt::format("checkpoint of step {} not saved: {}", draft_->step, why));
-    if (rank_.is_first()) ckpt::abandon(disk_, *draft_);
+    say_(fmt::format("checkpoint of step {} not saved: {}", step_, why));
+    if (rank_.is_first() && draft_) ckpt::abandon(disk_, *draft_);
   }
   draft_.reset();
+  is_saving_ = false;
   set_status({}, "");
 }
 

@@ -81,7 +81,7 @@ class Checkpointer {
     ckpt::FileInfo file;
   };
 
-  int64_t begin(int64_t step);  // the draft's number, on all ranks; -1: it could not be made
+  bool begin_together(int64_t step);  // false: the draft could not be made
   Status status();
   void set_status(const Status&, const std::string& problem);
   // Runs `work` on the writer's thread; what it throws ends the save.
@@ -102,10 +102,14 @@ class Checkpointer {
   ckpt::FileLayout layout_;
   std::unique_ptr<device::Stream> copy_;
   device::HostBuffer staging_;
+  std::byte* staged_;               // in it
+  std::vector<StagedCopy> copies_;  // the same for every save
 
   // ---- the save that is under way
+  bool is_saving_ = false;
+  int64_t step_ = 0;
   std::optional<ckpt::Draft> draft_;
-  ckpt::Manifest manifest_;  // without its files
+  ckpt::Manifest manifest_;
   double began_ = 0;
   std::thread writer_;
   std::mutex mutex_;  // guards status_ and problem_
