@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <functional>
 
 #include "base/check.h"
 
@@ -66,7 +67,8 @@ std::vector<int64_t> committed_steps(Disk& disk, const std::filesystem::path& ro
 Manifest read_manifest(Disk& disk, const std::filesystem::path& generation) {
   const auto path = generation / manifest_name;
   Manifest manifest = parse_manifest(read_text(disk, path, max_manifest_bytes), path.string());
-  if (generation_name(manifest.step) != generation.filename()) {
+  const std::optional<int64_t> step = step_from_name(generation.filename().string());
+  if (step && *step != manifest.step) {
     throw base::IoError(
         fmt::format("{} is of step {}: the folder was renamed, or its files come from another",
                     path.string(), manifest.step));

@@ -33,7 +33,7 @@ std::string free_name(Disk&, const std::filesystem::path& folder, const std::str
 std::vector<int64_t> committed_steps(Disk&, const std::filesystem::path& root);
 
 // The manifest of a generation; throws IoError if it is missing, damaged, or of another step than
-// the folder's name says.
+// the folder's name says; a copy may have any other name.
 Manifest read_manifest(Disk&, const std::filesystem::path& generation);
 // Throws IoError unless both files of the rank have the size that the manifest says.
 void expect_files(Disk&, const std::filesystem::path& generation, const FileInfo&);
