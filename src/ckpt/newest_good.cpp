@@ -11,7 +11,8 @@ std::vector<GenerationInfo> list_generations(Disk& disk, const std::filesystem::
                                              const IoOptions& options) {
   std::vector<GenerationInfo> all;
   for (const int64_t step : committed_steps(disk, root)) {
-    GenerationInfo& info = all.emplace_back(step, root / generation_name(step), "");
+    all.push_back({step, root / generation_name(step), ""});
+    GenerationInfo& info = all.back();
     try {
       Generation::open(disk, info.folder, options);
     } catch (const base::Error& error) {
