@@ -226,13 +226,27 @@ bool Checkpointer::try_load(int64_t step, Loaded& loaded, std::string& problem) 
   return false;
 }
 
-std::optional<Checkpointer::Loaded> Checkpointer::load(int64_t step) {
+std::string Checkpointer::difference(int64_t step) {
+  const ckpt::Generation generation =
+      ckpt::Generation::open(disk_, options_.folder / ckpt::generation_name(step));
+  const std::string own = state_difference(engine_, model_, rank_.coord(), generation);
+  const std::vector<uint8_t> all = rank_.gather(static_cast<uint8_t>(own.empty() ? 0 : 1));
+  const auto differs = std::find(all.begin(), all.end(), uint8_t{1});
+  if (differs == all.end()) return {};
+  return own.empty() ? fmt::format("what rank {} has", differs - all.begin()) : own;
+}
+
+std::optional<Checkpointer::Loaded> Checkpointer::load(const Wanted& wanted) {
+  const int64_t step = wanted.step;
   std::vector<int64_t> candidates;
   if (rank_.is_first()) {
     ckpt::remove_leftovers(disk_, options_.folder);
     candidates = ckpt::committed_steps(disk_, options_.folder);
     if (step >= 0) {
       std::erase_if(candidates, [step](int64_t candidate) { return candidate != step; });
+    }
+    if (wanted.below >= 0) {
+      std::erase_if(candidates, [&](int64_t candidate) { return candidate >= wanted.below; });
     }
   }
   const auto count = rank_.gather(static_cast<int64_t>(candidates.size())).front();
@@ -248,13 +262,15 @@ std::optional<Checkpointer::Loaded> Checkpointer::load(int64_t step) {
     }();
     if (std::find(are_good.begin(), are_good.end(), false) == are_good.end()) {
       engine_.state_changed();
-      if (rank_.is_first()) ckpt::set_aside_newer(disk_, options_.folder, tried);
+      if (rank_.is_first() && wanted.sets_aside) {
+        ckpt::set_aside_newer(disk_, options_.folder, tried);
+      }
       rank_.barrier();
       return loaded;
     }
     if (!problem.empty()) say_(fmt::format("checkpoint of step {} skipped: {}", tried, problem));
   }
-  if (count == 0 && step < 0) return {};
+  if ((count == 0 && step < 0) || !wanted.is_needed) return {};
   throw base::IoError(
       count == 0
           ? fmt::format("{}: there is no checkpoint of step {}", options_.folder.string(), step)

@@ -67,11 +67,18 @@ class Checkpointer {
     base::Json state;
     std::filesystem::path folder;
   };
-  // Brings back the newest generation that verifies (step -1), or that of `step`; none if there is
-  // none of any step. Every rank reads what it needs. Newer ones are set aside: this run goes its
-  // own way from there. Throws IoError where generations exist and none can be used, or the asked
-  // one cannot. Collective; before the first save.
-  std::optional<Loaded> load(int64_t step);
+  struct Wanted {
+    int64_t step = -1;       // this one; -1: the newest that verifies
+    int64_t below = -1;      // older than this; -1: any
+    bool is_needed = true;   // where generations exist, that none can be used is an error
+    bool sets_aside = true;  // newer ones: this run goes its own way from there
+  };
+  // Brings a generation back; none if there is none. Every rank reads what it needs. Throws IoError
+  // where the asked one cannot be used. Collective; before the first save.
+  std::optional<Loaded> load(const Wanted&);
+  // The first tensor of which some rank has other bits than that generation; empty: none.
+  // Collective. Throws IoError.
+  std::string difference(int64_t step);
 
  private:
   // What ranks tell each other of a save. The first alone commits.
