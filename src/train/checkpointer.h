@@ -38,8 +38,9 @@ struct CheckpointOptions {
 // Of one save, or of all.
 struct SaveFigures {
   int64_t saves = 0, failed = 0;
-  int64_t bytes = 0;           // of this rank's files
-  double stall_seconds = 0;    // for which the host could not go on
+  int64_t bytes = 0;  // of this rank's files
+  // For which the host could not go on: for the save before to end, and to begin this one.
+  double stall_seconds = 0;
   double durable_seconds = 0;  // from the save until it was committed; of the last one
 };
 
