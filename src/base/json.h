@@ -4,8 +4,4 @@
 
 #include <nlohmann/json.hpp>
 
-namespace trireme::base {
-
-using Json = nlohmann::ordered_json;
-
-}  // namespace trireme::base
+#include "base/json_fwd.h"

@@ -8,6 +8,7 @@
 
 #include "base/check.h"
 #include "base/error.h"
+#include "base/json.h"
 #include "ckpt/disk.h"
 #include "ckpt/format.h"
 

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/json.h"
 #include "device/accelerator.h"
 #include "kernels/cost.h"
 #include "kernels/ops.h"

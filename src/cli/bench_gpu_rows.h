@@ -10,7 +10,7 @@
 #include <string_view>
 #include <vector>
 
-#include "base/json.h"
+#include "base/json_fwd.h"
 #include "device/memory.h"
 #include "spec/model.h"
 #include "spec/op_shapes.h"

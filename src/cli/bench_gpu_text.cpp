@@ -10,6 +10,7 @@
 
 #include "base/durable_file.h"
 #include "base/error.h"
+#include "base/json.h"
 #include "obs/table.h"
 
 namespace trireme::cli {

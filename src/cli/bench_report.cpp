@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "base/json.h"
 #include "obs/number_text.h"
 #include "train/setup.h"
 #include "train/throughput.h"

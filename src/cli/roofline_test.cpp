@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include "base/json.h"
+
 namespace trireme::cli {
 namespace {
 

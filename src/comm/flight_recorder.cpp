@@ -12,6 +12,7 @@
 #include "base/check.h"
 #include "base/durable_file.h"
 #include "base/error.h"
+#include "base/json.h"
 
 namespace trireme::comm {
 namespace {

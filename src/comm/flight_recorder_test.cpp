@@ -7,6 +7,7 @@
 #include <fstream>
 
 #include "base/error.h"
+#include "base/json.h"
 #include "comm/rank_test.h"
 
 namespace trireme::comm {

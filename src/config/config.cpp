@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "base/error.h"
+#include "base/json.h"
 #include "config/apply.h"
 #include "config/document.h"
 #include "config/job_layout.h"

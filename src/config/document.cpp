@@ -9,6 +9,7 @@
 
 #include "base/check.h"
 #include "base/error.h"
+#include "base/json.h"
 
 namespace trireme::config {
 namespace {

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/json.h"
 #include "config/decimal.h"
 
 namespace trireme::config {

@@ -5,7 +5,7 @@
 #include <string>
 
 #include "base/dtype.h"
-#include "base/json.h"
+#include "base/json_fwd.h"
 #include "spec/model.h"
 
 namespace trireme::config {

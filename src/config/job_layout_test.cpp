@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "config/job_layout.h"
 
+#include "base/json.h"
 #include "config/files_test.h"
 
 namespace trireme::config {

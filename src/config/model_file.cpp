@@ -8,6 +8,7 @@
 #include <sstream>
 
 #include "base/error.h"
+#include "base/json.h"
 #include "config/apply.h"
 #include "config/decimal.h"
 #include "config/document.h"

@@ -3,6 +3,7 @@
 
 #include <map>
 
+#include "base/json.h"
 #include "config/files_test.h"
 
 namespace trireme::config {

@@ -5,6 +5,7 @@
 
 #include <cmath>
 
+#include "base/json.h"
 #include "config/key_list.h"
 #include "spec/job_layout.h"
 

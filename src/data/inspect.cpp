@@ -9,6 +9,7 @@
 #include <map>
 
 #include "base/check.h"
+#include "base/json.h"
 
 namespace trireme::data {
 namespace {

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "base/error.h"
+#include "base/json.h"
 #include "schedule/lives.h"
 #include "spec/predict.h"
 #include "spec/stage_cut.h"

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "base/json.h"
+#include "base/json_fwd.h"
 #include "schedule/schedule.h"
 #include "spec/axes.h"
 #include "spec/facts.h"

@@ -6,6 +6,7 @@
 
 #include "base/check.h"
 #include "base/error.h"
+#include "base/json.h"
 #include "spec/plan.h"
 
 namespace trireme::spec {

@@ -8,6 +8,7 @@
 #include <numbers>
 
 #include "base/error.h"
+#include "base/json.h"
 #include "spec/predict.h"
 #include "spec/rope.h"
 

@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "base/error.h"
+#include "base/json.h"
 #include "obs/clock.h"
 
 namespace trireme::train {

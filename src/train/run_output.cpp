@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "train/run_output.h"
 
+#include "base/json.h"
 #include "obs/jsonl_sink.h"
 #include "obs/tensorboard_sink.h"
 

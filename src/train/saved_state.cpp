@@ -7,6 +7,7 @@
 
 #include "base/check.h"
 #include "base/error.h"
+#include "base/json.h"
 #include "ckpt/bucket_pieces.h"
 #include "spec/data_parallel.h"
 

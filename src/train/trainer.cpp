@@ -9,6 +9,7 @@
 
 #include "base/check.h"
 #include "base/error.h"
+#include "base/json.h"
 #include "ckpt/hf_weights.h"
 #include "ckpt/posix_disk.h"
 #include "config/job_layout.h"

@@ -8,6 +8,7 @@
 #include <functional>
 #include <ostream>
 
+#include "base/json.h"
 #include "tests/cli/program.h"
 
 namespace trireme::tests {

@@ -20,6 +20,8 @@
 #include <thread>
 #include <utility>
 
+#include "base/json.h"
+
 namespace trireme::tests {
 namespace {
 

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "base/json.h"
 #include "tests/cli/program.h"
 
 namespace trireme::tests {

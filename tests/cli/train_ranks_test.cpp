@@ -4,6 +4,7 @@
 
 #include <csignal>
 
+#include "base/json.h"
 #include "tests/cli/program.h"
 
 namespace trireme::tests {

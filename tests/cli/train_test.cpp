@@ -7,6 +7,7 @@
 #include <csignal>
 #include <sstream>
 
+#include "base/json.h"
 #include "tests/cli/program.h"
 
 namespace trireme::tests {
@@ -137,8 +138,8 @@ TEST(TrainTest, weights_depend_on_the_seed_and_not_on_threads) {
 TEST(TrainTest, saves_on_a_cadence_and_keeps_the_latest) {
   const Scratch s;
   write_tiny(s);
-  ASSERT_EQ(trireme(s, {"train", "tiny_run.toml", "--training.steps=7", "--checkpoint.export_interval=2",
-                        "--checkpoint.keep_latest_k=2"})
+  ASSERT_EQ(trireme(s, {"train", "tiny_run.toml", "--training.steps=7",
+                        "--checkpoint.export_interval=2", "--checkpoint.keep_latest_k=2"})
                 .exit_code,
             0);
   EXPECT_FALSE(s.has("run/weights/step-00000002"));

@@ -10,6 +10,7 @@
 #include <set>
 #include <sstream>
 
+#include "base/json.h"
 #include "tests/cli/program.h"
 
 namespace trireme::tests {

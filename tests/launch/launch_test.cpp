@@ -11,6 +11,7 @@
 #include <regex>
 #include <thread>
 
+#include "base/json.h"
 #include "cli/environment.h"
 #include "comm/gloo.h"
 #include "comm/store_wire.h"
