@@ -11,6 +11,7 @@
 #include "ckpt/hf_weights.h"
 #include "ckpt/posix_disk.h"
 #include "config/job_layout.h"
+#include "config/model_file.h"
 #include "device/accelerator.h"
 #include "obs/clock.h"
 #include "obs/console.h"
@@ -270,7 +271,9 @@ bool Run::is_checkpoint_time() {
 
 void Run::checkpoint(int64_t step) {
   checkpoint_seconds_ = obs::steady_seconds();
-  checkpointer_->save(step, run_state(step));
+  base::Json state = run_state(step);
+  state["model"] = config::to_json(config_.dims);
+  checkpointer_->save(step, state);
 }
 
 void Run::resume() {
@@ -291,7 +294,8 @@ void Run::resume() {
   if (resumes) {
     const int64_t wanted = hooks_.resume.from == Resume::From::step ? hooks_.resume.step : -1;
     if (const auto loaded = checkpointer_->load(wanted)) {
-      check_state(loaded->state, run_state(loaded->step), loaded->folder);
+      // Of step 0 there is no run yet that this one would have to be like.
+      if (loaded->step > 0) check_state(loaded->state, run_state(loaded->step), loaded->folder);
       first_step_ = loaded->step + 1;
       summary_.steps = loaded->step;
       summary_.tokens = loaded->step * step_tokens(plan_);
