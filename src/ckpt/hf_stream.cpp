@@ -2,7 +2,6 @@
 #include "ckpt/hf_stream.h"
 
 #include <fmt/core.h>
-#include <sys/mman.h>
 
 #include <algorithm>
 #include <cstring>
@@ -12,8 +11,8 @@
 #include "base/check.h"
 #include "base/error.h"
 #include "base/json.h"
-#include "ckpt/disk.h"
 #include "ckpt/hash.h"
+#include "ckpt/hf_decode.h"
 #include "ckpt/safetensors.h"
 
 namespace trireme::ckpt {
@@ -49,16 +48,6 @@ void put(std::byte* to, float value, base::DType dtype) {
   } else {
     std::memcpy(to, &value, sizeof(value));
   }
-}
-
-// Whole pages of a mapped file that lie in `bytes` leave this process's memory.
-void drop_pages(std::span<const std::byte> bytes) {
-  const auto begin = (reinterpret_cast<uintptr_t>(bytes.data()) + page_bytes - 1) / page_bytes;
-  const auto end = reinterpret_cast<uintptr_t>(bytes.data() + bytes.size()) / page_bytes;
-  if (begin >= end) return;
-  // It is advice: a failure costs memory and nothing else.
-  (void)::madvise(reinterpret_cast<void*>(begin * page_bytes), (end - begin) * page_bytes,
-                  MADV_DONTNEED);
 }
 
 Hash hash_in_file(std::span<const std::byte> bytes) {

@@ -89,6 +89,31 @@ TEST_F(HfStream, windows_give_the_bytes_of_whole_parameters) {
   }
 }
 
+TEST_F(HfStream, parts_come_back_in_order) {
+  for (const spec::Family family : {spec::Family::gpt2, spec::Family::llama}) {
+    const spec::ModelDims dims = wide(family);
+    export_hf(folder_ / "out", dims, whole(dims), {});
+    std::string current;
+    std::vector<float> wanted;
+    int64_t next = 0, wrong = 0;
+    import_hf_parts(folder_ / "out", dims,
+                    [&](const std::string& name, int64_t element, std::span<const float> part) {
+                      if (name != current) {
+                        EXPECT_EQ(next, std::ssize(wanted)) << current;
+                        current = name;
+                        wanted = whole(dims)(name);
+                        next = 0;
+                      }
+                      EXPECT_EQ(element, next) << name;
+                      for (const float value : part) {
+                        wrong += value == wanted[static_cast<size_t>(next++)] ? 0 : 1;
+                      }
+                    });
+    EXPECT_EQ(next, std::ssize(wanted)) << current;
+    EXPECT_EQ(wrong, 0);
+  }
+}
+
 spec::ModelDims small() {
   spec::ModelDims dims = wide(spec::Family::llama);
   dims.ffn = 20;

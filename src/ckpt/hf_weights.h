@@ -24,6 +24,10 @@ using ReadBox = std::function<void(const std::string& our_name, const spec::Piec
                                    std::span<float> values)>;
 using WriteParam = std::function<void(const std::string& our_name, std::span<const float>)>;
 
+// Consecutive elements of a parameter, from `element` on.
+using WritePart = std::function<void(const std::string& our_name, int64_t element,
+                                     std::span<const float> values)>;
+
 struct ExportOptions {
   base::DType dtype = base::DType::f32;            // f32 or bf16
   int64_t max_shard_bytes = 5'000'000'000;         // of tensors; a larger tensor is its own shard
@@ -50,5 +54,8 @@ void export_hf(const std::filesystem::path& dir, const spec::ModelDims&, const R
 // and unexpected tensor with its file.
 void import_hf(const std::filesystem::path& dir_or_file, const spec::ModelDims&,
                const WriteParam& write);
+// The same in parts of at most 32 MiB: all of a parameter from front to back, then the next.
+void import_hf_parts(const std::filesystem::path& dir_or_file, const spec::ModelDims&,
+                     const WritePart& write);
 
 }  // namespace trireme::ckpt

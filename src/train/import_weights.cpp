@@ -2,8 +2,8 @@
 #include "train/import_weights.h"
 
 #include <algorithm>
-#include <array>
 #include <cstring>
+#include <map>
 
 #include "base/check.h"
 #include "base/error.h"
@@ -100,14 +100,16 @@ std::filesystem::path import_weights(ckpt::Disk& disk, const std::filesystem::pa
   try {
     ckpt::DataWriter writer(disk, draft.folder, 0, layout);
     FrontToBack file(writer);
-    size_t next = 0;  // of layout.tensors: weight, m and v of every parameter in the same order
-    ckpt::import_hf(weights, dims, [&](const std::string& name, std::span<const float> values) {
-      const ckpt::SavedTensor& saved = layout.tensors.at(next);
-      TRIREME_CHECK(saved.tensor.name == state_name(Kind::weight, name), "{} where {} is next",
-                    name, saved.tensor.name);
-      file.put(saved.boxes.front().offset, std::as_bytes(values));
-      next += 3;
-    });
+    std::map<std::string_view, int64_t> offset_of;
+    for (const ckpt::SavedTensor& saved : layout.tensors) {
+      offset_of[saved.tensor.name] = saved.boxes.front().offset;
+    }
+    ckpt::import_hf_parts(
+        weights, dims,
+        [&](const std::string& name, int64_t element, std::span<const float> values) {
+          const int64_t offset = offset_of.at(state_name(Kind::weight, name));
+          file.put(offset + element * int64_t{sizeof(float)}, std::as_bytes(values));
+        });
     file.fill(layout.bytes);
     file.flush();
     manifest.files = {writer.finish()};

@@ -11,7 +11,7 @@
 namespace trireme::train {
 
 // Moments are zero, and nothing of the run is in the state: seed, batch and data are those of the
-// run that goes on from it. Memory: the largest parameter, twice. Throws IoError; also where `root`
+// run that goes on from it. Memory: a few windows of 32 MiB. Throws IoError; also where `root`
 // holds checkpoints, which would be taken in its place. REQUIRES: `root` exists.
 std::filesystem::path import_weights(ckpt::Disk&, const std::filesystem::path& weights,
                                      const spec::ModelDims&, const std::filesystem::path& root);
