@@ -29,6 +29,8 @@ echo "== testing shards under asan"
 if [ "$full" -eq 1 ]; then
   echo "== testing every layout of up to eight ranks"
   TRIREME_FULL=1 ./build/release/tests/ranks_tests --gtest_brief=1 --gtest_filter='*every_layout*'
+  echo "== testing checkpoints: every pair of layouts, a million power cuts"
+  TRIREME_FULL=1 ./build/release/tests/ckpt_tests --gtest_brief=1 --gtest_filter='*every_layout*:*sampled*'
   echo "== testing every shape of every schedule"
   ./build/release/schedule_test --gtest_brief=1 --gtest_also_run_disabled_tests --gtest_filter='*DISABLED_every_shape*'
   for preset in asan tsan; do

@@ -14,7 +14,7 @@ memcheck=0 hf=0 tests=1 only_ranks=0
 usage() {
   cat <<TEXT
 Usage: scripts/test_gpu.sh [options] [DEPS_DIR]
-  DEPS_DIR        folder with the headers of toml++ (and others) where the system has none; or \$TRIREME_DEPS_DIR
+  DEPS_DIR        folder with the headers of toml++ and xxHash where the system has none; or \$TRIREME_DEPS_DIR
   --build-only    no tests
   --filter GLOB   of the tests of whole models, as --gtest_filter takes it ($filter)
   --ranks         only the tests of several ranks: as threads that share the GPU, as processes over NCCL
@@ -48,7 +48,7 @@ while (($#)); do
   shift
 done
 
-[[ -z $deps || -d $deps ]] || fail "$deps is not a folder; it should hold toml++/toml.hpp"
+[[ -z $deps || -d $deps ]] || fail "$deps is not a folder; it should hold toml++/toml.hpp and xxhash.h"
 [[ -z $deps ]] || deps=$(cd "$deps" && pwd)
 command -v nvcc >/dev/null || export PATH=$PATH:/usr/local/cuda/bin
 command -v nvcc >/dev/null || fail "nvcc is not on the PATH; install CUDA, or add its bin folder"

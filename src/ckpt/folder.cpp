@@ -5,9 +5,9 @@
 
 #include <algorithm>
 #include <charconv>
+#include <functional>
 
 #include "base/check.h"
-#include "ckpt/format.h"
 
 namespace trireme::ckpt {
 namespace {
@@ -64,25 +64,34 @@ std::vector<int64_t> committed_steps(Disk& disk, const std::filesystem::path& ro
   return steps;
 }
 
+Manifest read_manifest(Disk& disk, const std::filesystem::path& generation) {
+  const auto path = generation / manifest_name;
+  Manifest manifest = parse_manifest(read_text(disk, path, max_manifest_bytes), path.string());
+  const std::optional<int64_t> step = step_from_name(generation.filename().string());
+  if (step && *step != manifest.step) {
+    throw base::IoError(
+        fmt::format("{} is of step {}: the folder was renamed, or its files come from another",
+                    path.string(), manifest.step));
+  }
+  return manifest;
+}
+
+void expect_files(Disk& disk, const std::filesystem::path& generation, const FileInfo& file) {
+  for (const auto& [name, bytes] : {std::pair(data_name(file.rank), file.data_bytes),
+                                    std::pair(index_name(file.rank), file.index_bytes)}) {
+    const int64_t found = disk.open(generation / name)->size();
+    if (found == bytes) continue;
+    throw base::IoError(
+        fmt::format("{} has {} bytes, the manifest says {}: it was cut off, not "
+                    "copied whole, or replaced",
+                    (generation / name).string(), found, bytes));
+  }
+}
+
 std::string missing_in(Disk& disk, const std::filesystem::path& generation) {
   try {
-    const auto path = generation / manifest_name;
-    const Manifest manifest =
-        parse_manifest(read_text(disk, path, max_manifest_bytes), path.string());
-    if (generation_name(manifest.step) != generation.filename()) {
-      return fmt::format("{} is of step {}: the folder was renamed, or its files come from another",
-                         path.string(), manifest.step);
-    }
-    for (const FileInfo& file : manifest.files) {
-      for (const auto& [name, bytes] : {std::pair(data_name(file.rank), file.data_bytes),
-                                        std::pair(index_name(file.rank), file.index_bytes)}) {
-        const int64_t found = disk.open(generation / name)->size();
-        if (found == bytes) continue;
-        return fmt::format(
-            "{} has {} bytes, the manifest says {}: it was cut off, not copied "
-            "whole, or replaced",
-            (generation / name).string(), found, bytes);
-      }
+    for (const FileInfo& file : read_manifest(disk, generation).files) {
+      expect_files(disk, generation, file);
     }
   } catch (const base::Error& error) {
     return error.what();

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "ckpt/disk.h"
+#include "ckpt/format.h"
 
 namespace trireme::ckpt {
 
@@ -31,8 +32,12 @@ std::string free_name(Disk&, const std::filesystem::path& folder, const std::str
 // is no such folder.
 std::vector<int64_t> committed_steps(Disk&, const std::filesystem::path& root);
 
-// The first thing that is wrong with manifest and file sizes of a generation; empty if nothing is.
-// Cheap: indexes and data are not read.
+// The manifest of a generation; throws IoError if it is missing, damaged, or of another step than
+// the folder's name says; a copy may have any other name.
+Manifest read_manifest(Disk&, const std::filesystem::path& generation);
+// Throws IoError unless both files of the rank have the size that the manifest says.
+void expect_files(Disk&, const std::filesystem::path& generation, const FileInfo&);
+// What these two say; empty if nothing is wrong. Cheap: indexes and data are not read.
 std::string missing_in(Disk&, const std::filesystem::path& generation);
 
 // Keeps the newest `keep` generations with nothing missing_in() them, and all newer ones; removes

@@ -65,21 +65,23 @@ std::optional<int64_t> dirty_padding(std::span<const std::byte> bytes, int64_t b
 
 }  // namespace
 
-Generation Generation::open(Disk& disk, const std::filesystem::path& folder) {
-  if (const std::string problem = missing_in(disk, folder); !problem.empty()) {
-    throw base::IoError(problem);
-  }
+Generation Generation::open(Disk& disk, const std::filesystem::path& folder,
+                            const IoOptions& options) {
   Generation generation;
   generation.disk_ = &disk;
   generation.folder_ = folder;
-  const auto path = folder / manifest_name;
-  generation.manifest_ = parse_manifest(read_text(disk, path, max_manifest_bytes), path.string());
+  generation.manifest_ = read_manifest(disk, folder);
   for (const TensorInfo& tensor : generation.manifest_.tensors) {
     generation.saved_[tensor.name].info = tensor;
   }
-  for (const FileInfo& file : generation.manifest_.files) {
-    generation.add(file, read_index(disk, folder / index_name(file.rank), file));
-  }
+  const std::vector<FileInfo>& files = generation.manifest_.files;
+  std::vector<Index> indexes(files.size());
+  for_each_in_flight(options.queue_depth, std::ssize(files), [&](int, int64_t number) {
+    const FileInfo& file = files[static_cast<size_t>(number)];
+    expect_files(disk, folder, file);
+    indexes[static_cast<size_t>(number)] = read_index(disk, folder / index_name(file.rank), file);
+  });
+  for (size_t i = 0; i < files.size(); ++i) generation.add(files[i], indexes[i]);
   for (const auto& [name, saved] : generation.saved_) {
     expect_whole(saved.info, saved.pieces, folder);
   }

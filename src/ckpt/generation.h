@@ -34,7 +34,7 @@ class Generation {
   // Reads and checks manifest and indexes: hashes, sizes of all files, that indexes and manifest
   // agree, and that every tensor was saved whole. Throws IoError that names the file, what is wrong
   // and what it means. REQUIRES: the disk outlives the object.
-  static Generation open(Disk&, const std::filesystem::path& folder);
+  static Generation open(Disk&, const std::filesystem::path& folder, const IoOptions& = {});
 
   const std::filesystem::path& folder() const { return folder_; }
   const Manifest& manifest() const { return manifest_; }
@@ -86,7 +86,8 @@ struct GenerationInfo {
   std::string problem;  // what is wrong with it; empty: it opens
 };
 // All with a generation's name, newest first; each is opened. None if there is no such folder.
-std::vector<GenerationInfo> list_generations(Disk&, const std::filesystem::path& root);
+std::vector<GenerationInfo> list_generations(Disk&, const std::filesystem::path& root,
+                                             const IoOptions& = {});
 
 enum class Verify : uint8_t {
   structure,  // Generation::open(); chunks are checked when they are read

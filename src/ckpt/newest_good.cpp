@@ -7,12 +7,14 @@
 
 namespace trireme::ckpt {
 
-std::vector<GenerationInfo> list_generations(Disk& disk, const std::filesystem::path& root) {
+std::vector<GenerationInfo> list_generations(Disk& disk, const std::filesystem::path& root,
+                                             const IoOptions& options) {
   std::vector<GenerationInfo> all;
   for (const int64_t step : committed_steps(disk, root)) {
-    GenerationInfo& info = all.emplace_back(step, root / generation_name(step), "");
+    all.push_back({step, root / generation_name(step), ""});
+    GenerationInfo& info = all.back();
     try {
-      Generation::open(disk, info.folder);
+      Generation::open(disk, info.folder, options);
     } catch (const base::Error& error) {
       info.problem = error.what();
     }
@@ -26,7 +28,7 @@ NewestGood newest_good(Disk& disk, const std::filesystem::path& root, Verify ver
   for (const int64_t step : committed_steps(disk, root)) {
     GenerationInfo info{step, root / generation_name(step), ""};
     try {
-      Generation generation = Generation::open(disk, info.folder);
+      Generation generation = Generation::open(disk, info.folder, options);
       const auto damage =
           verify == Verify::all ? generation.damage(options) : std::vector<std::string>{};
       if (damage.empty()) {

@@ -4,6 +4,8 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <exception>
+#include <functional>
 
 #include "base/check.h"
 #include "base/shape.h"
@@ -83,8 +85,10 @@ FileLayout plan_file(std::span<const TensorPieces> tensors) {
   return layout;
 }
 
-Draft begin_generation(Disk& disk, const std::filesystem::path& root, int64_t step) {
+Draft begin_generation(Disk& disk, const std::filesystem::path& given, int64_t step) {
   TRIREME_CHECK(step >= 0, "step {}", step);
+  // "run/checkpoints/" is the same folder as without the slash, but not the same path.
+  const std::filesystem::path root = given.has_filename() ? given : given.parent_path();
   if (!disk.exists(root)) disk.make_folder(root);
   // Whoever made it may not have got so far.
   disk.sync_folder(root.has_parent_path() ? root.parent_path() : ".");
@@ -148,6 +152,8 @@ FileInfo DataWriter::finish() {
 std::filesystem::path commit(Disk& disk, const Draft& draft, const Manifest& manifest) {
   TRIREME_CHECK(manifest.step == draft.step, "step {} in the draft of {}", manifest.step,
                 draft.step);
+  TRIREME_CHECK(std::ranges::is_sorted(manifest.files, std::less<>(), &FileInfo::rank),
+                "files are not by rank");
   for (const FileInfo& file : manifest.files) {
     expect_size(disk, draft.folder / data_name(file.rank), file.data_bytes);
     expect_size(disk, draft.folder / index_name(file.rank), file.index_bytes);
@@ -167,7 +173,7 @@ std::filesystem::path commit(Disk& disk, const Draft& draft, const Manifest& man
 void abandon(Disk& disk, const Draft& draft) noexcept {
   try {
     remove_all(disk, draft.folder);
-  } catch (const base::Error&) {
+  } catch (const std::exception&) {
   }
 }
 

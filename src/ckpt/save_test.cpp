@@ -132,6 +132,27 @@ TEST(CkptSaveTest, a_run_that_goes_back_sets_newer_generations_aside) {
   EXPECT_TRUE(committed_steps(disk, "/nowhere").empty());
 }
 
+TEST(CkptSaveTest, a_copy_under_another_name_opens_and_a_slash_changes_nothing) {
+  MemoryDisk disk;
+  save_small(disk, "/run/", 10);
+  disk.rename("/run/step-00000010", "/run/mine");
+  EXPECT_EQ(loaded_small(Generation::open(disk, "/run/mine")), content_of_small(10, {}));
+  disk.rename("/run/mine", "/run/step-00000011");
+  EXPECT_THROW(Generation::open(disk, "/run/step-00000011"), base::IoError);
+}
+
+TEST(CkptSaveTest, a_rank_may_have_nothing_to_save) {
+  MemoryDisk disk;
+  const SmallGeneration small{.ranks = 1};
+  const Draft draft = begin_generation(disk, "/run", 10);
+  Manifest manifest = manifest_of_small(10, small);
+  manifest.files = {write_small(disk, draft, 0, small),
+                    write_data(disk, {draft.folder, 1, plan_file({}), {}}, {.reread = true})};
+  const auto generation = Generation::open(disk, commit(disk, draft, manifest));
+  EXPECT_EQ(loaded_small(generation, small), content_of_small(10, small));
+  EXPECT_TRUE(generation.damage().empty());
+}
+
 TEST(CkptSaveTest, names_of_generations_are_exact) {
   EXPECT_EQ(generation_name(20), "step-00000020");
   EXPECT_EQ(generation_name(1'234'567'890), "step-1234567890");

@@ -117,10 +117,12 @@ void print_summary(const train::TrainSummary& s, bool with_curve) {
 
 train::Resume resume_of(const Args& args) {
   using From = train::Resume::From;
-  const std::string text = args.text("--resume");
+  const bool verifies = args.flag("--resume-verify");
+  const std::string text =
+      args.has("--resume") ? args.text("--resume") : (verifies ? "auto" : "never");
   if (text == "never") return {};
-  if (text == "auto") return {.from = From::newest};
-  train::Resume resume{.from = From::step};
+  if (text == "auto") return {.from = From::newest, .verifies = verifies};
+  train::Resume resume{.from = From::step, .verifies = verifies};
   const char* const end = text.data() + text.size();
   const auto [behind, error] = std::from_chars(text.data(), end, resume.step);
   if (error != std::errc() || behind != end || resume.step < 0) {
@@ -224,9 +226,12 @@ Verb train_verb() {
                   {.name = "--trace-steps",
                    .help = "first:last, as 3:5: write a Chrome trace of these steps"},
                   {.name = "--resume",
-                   .fallback = "never",
                    .help = "auto: go on from the newest checkpoint in the run's folder that is "
                            "whole, or start; STEP: from that one; never"},
+                  {.name = "--resume-verify",
+                   .kind = Kind::flag,
+                   .help = "Resume, after the steps since the checkpoint before were run again and "
+                           "gave the same bits"},
                   {.name = "--init-from", .help = "Start from these Hugging Face weights"},
                   {.name = "--overwrite",
                    .kind = Kind::flag,

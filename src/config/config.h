@@ -77,6 +77,7 @@ struct Checkpoint {
   bool enable = true;
   int64_t interval = 0;
   double interval_seconds = 0;
+  double mean_failure_seconds = 0;
   std::string folder = "checkpoint";
   int64_t keep_latest_k = 2;
   bool reread = false;

@@ -147,6 +147,9 @@ std::vector<Key> keys_of(Config& c) {
            "steps between checkpoints of the whole state, from which --resume goes on; 0: none");
   k.number("interval_seconds", c.checkpoint.interval_seconds, {.low = 0, .high = 1e9},
            "seconds after which a checkpoint is due, too; 0: steps alone count");
+  k.number("mean_failure_seconds", c.checkpoint.mean_failure_seconds, {.low = 0, .high = 1e9},
+           "mean time between failures of the whole job: a checkpoint is due after sqrt(2 C T) "
+           "seconds, C being what a save was measured to cost; 0: not known");
   k.text("folder", c.checkpoint.folder, "folder of checkpoints in job.dump_folder");
   k.number("keep_latest_k", c.checkpoint.keep_latest_k, at_least(0),
            "checkpoints, and weights of steps, that are kept; 0: all");

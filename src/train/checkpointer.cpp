@@ -29,47 +29,61 @@ Checkpointer::Checkpointer(engine::Engine& engine, const spec::ModelSpec& model,
       say_(std::move(say)),
       layout_(ckpt::plan_file(saved_pieces(model, engine.plan(), rank.coord()))),
       copy_(device.make_side_stream("checkpoint")),
-      staging_(device.make_host_buffer(std::max(layout_.bytes, ckpt::page_bytes))) {}
+      staging_(device.make_host_buffer(staging_bytes(model, engine.plan(), rank.coord()))),
+      // Direct transfers want a page's border.
+      staged_(staging_.data() + (-reinterpret_cast<uintptr_t>(staging_.data()) %
+                                 static_cast<uintptr_t>(ckpt::page_bytes))),
+      copies_(staged_copies(engine, model, rank.coord(), layout_)) {
+  manifest_.plan = spec::to_json(engine.plan());
+  for (const engine::Engine::ParamInfo& param : engine.parameters()) {
+    for (const auto kind : state_kinds) {
+      manifest_.tensors.push_back({state_name(kind, param.name), base::DType::f32, param.shape});
+    }
+  }
+}
 
 Checkpointer::~Checkpointer() { join(); }
 
 int64_t Checkpointer::staging_bytes(const spec::ModelSpec& model, const spec::Plan& plan,
                                     const spec::Coord& coord) {
-  return std::max(ckpt::plan_file(saved_pieces(model, plan, coord)).bytes, ckpt::page_bytes);
+  return ckpt::plan_file(saved_pieces(model, plan, coord)).bytes + ckpt::page_bytes;
 }
 
 void Checkpointer::save(int64_t step, const base::Json& state) {
   const double came = obs::steady_seconds();
   finish();
+  const double waited = obs::steady_seconds() - came;
+  // The host was ahead of the device; what it waits here costs no step anything.
+  const base::Json clipping = to_json(engine_.step_state());
   began_ = obs::steady_seconds();
-  const int64_t number = begin(step);
-  if (number < 0) return;
-  manifest_ = {.step = step, .state = state, .plan = spec::to_json(engine_.plan())};
-  manifest_.state["clipping"] = to_json(engine_.step_state());
-  for (const engine::Engine::ParamInfo& param : engine_.parameters()) {
-    for (const auto kind : state_kinds) {
-      manifest_.tensors.push_back({state_name(kind, param.name), base::DType::f32, param.shape});
-    }
-  }
+  // Alone, all that touches the disk is the thread's.
+  if (!rank_.is_alone() && !begin_together(step)) return;
+  is_saving_ = true;
+  step_ = step;
+  manifest_.step = step;
+  manifest_.files.clear();
+  manifest_.state = state;
+  manifest_.state["clipping"] = clipping;
   // The state as it is when all that is queued has run; the next update waits for the copies.
-  const std::vector<StagedCopy> copies = staged_copies(engine_, model_, rank_.coord(), layout_);
+  (void)engine_.state();
   copy_->wait(engine_.compute().record());
-  for (const StagedCopy& copy : copies) {
-    copy_->download({staging_.data() + copy.to, static_cast<size_t>(copy.from.bytes())}, copy.from);
+  for (const StagedCopy& copy : copies_) {
+    copy_->download({staged_ + copy.to, static_cast<size_t>(copy.from.bytes())}, copy.from);
   }
   engine_.hold_state(copy_->record());
   set_status({.phase = Phase::writing, .file = {}}, "");
   start([this] {
+    if (rank_.is_alone()) draft_ = ckpt::begin_generation(disk_, options_.folder, step_);
     const Status written{.phase = Phase::written, .file = write()};
     if (!rank_.is_alone()) return written;
     commit({written});
     return Status{.phase = Phase::durable, .file = written.file};
   });
-  figures_.stall_seconds += obs::steady_seconds() - came;
+  figures_.stall_seconds += waited + obs::steady_seconds() - began_;
 }
 
 // The first rank makes the folder; the others are told its number.
-int64_t Checkpointer::begin(int64_t step) {
+bool Checkpointer::begin_together(int64_t step) {
   int64_t number = -1;
   std::string problem;
   if (rank_.is_first()) {
@@ -86,7 +100,7 @@ int64_t Checkpointer::begin(int64_t step) {
   if (number < 0) {
     ++figures_.failed;
     if (rank_.is_first()) say_(fmt::format("checkpoint of step {} not saved: {}", step, problem));
-    return number;
+    return false;
   }
   if (!rank_.is_first()) {
     const std::string name = ckpt::generation_name(step);
@@ -96,7 +110,7 @@ int64_t Checkpointer::begin(int64_t step) {
         .folder = options_.folder / fmt::format("{}{}{}", name, ckpt::draft_mark, number),
         .committed = options_.folder / name};
   }
-  return number;
+  return true;
 }
 
 void Checkpointer::start(std::function<Status()> work) {
@@ -116,7 +130,7 @@ ckpt::FileInfo Checkpointer::write() {
                           {.folder = draft_->folder,
                            .rank = rank_.number(),
                            .layout = layout_,
-                           .bytes = {staging_.data(), static_cast<size_t>(layout_.bytes)}},
+                           .bytes = {staged_, static_cast<size_t>(layout_.bytes)}},
                           {.reread = options_.reread});
 }
 
@@ -128,7 +142,7 @@ void Checkpointer::commit(const std::vector<Status>& all) {
 }
 
 void Checkpointer::settle() {
-  if (!draft_) return;
+  if (!is_saving_) return;
   const std::vector<Status> all = rank_.gather(status());
   const auto is = [&all](Phase phase) {
     return std::any_of(all.begin(), all.end(),
@@ -148,7 +162,7 @@ void Checkpointer::settle() {
 }
 
 void Checkpointer::finish() {
-  while (draft_) {
+  while (is_saving_) {
     {
       std::unique_lock lock(mutex_);
       changed_.wait(lock, [this] {
@@ -157,7 +171,7 @@ void Checkpointer::finish() {
     }
     settle();
     // Other ranks may still be writing.
-    if (draft_ && !rank_.is_alone()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    if (is_saving_ && !rank_.is_alone()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
 }
 
@@ -173,10 +187,11 @@ void Checkpointer::end_save(const std::vector<Status>& all) {
     ++figures_.failed;
     const std::string why =
         !problem_.empty() ? problem_ : fmt::format("rank {} could not write", failed - all.begin());
-    say_(fmt::format("checkpoint of step {} not saved: {}", draft_->step, why));
-    if (rank_.is_first()) ckpt::abandon(disk_, *draft_);
+    say_(fmt::format("checkpoint of step {} not saved: {}", step_, why));
+    if (rank_.is_first() && draft_) ckpt::abandon(disk_, *draft_);
   }
   draft_.reset();
+  is_saving_ = false;
   set_status({}, "");
 }
 
@@ -214,13 +229,27 @@ bool Checkpointer::try_load(int64_t step, Loaded& loaded, std::string& problem) 
   return false;
 }
 
-std::optional<Checkpointer::Loaded> Checkpointer::load(int64_t step) {
+std::string Checkpointer::difference(int64_t step) {
+  const ckpt::Generation generation =
+      ckpt::Generation::open(disk_, options_.folder / ckpt::generation_name(step));
+  const std::string own = state_difference(engine_, model_, rank_.coord(), generation);
+  const std::vector<uint8_t> all = rank_.gather(static_cast<uint8_t>(own.empty() ? 0 : 1));
+  const auto differs = std::find(all.begin(), all.end(), uint8_t{1});
+  if (differs == all.end()) return {};
+  return own.empty() ? fmt::format("what rank {} has", differs - all.begin()) : own;
+}
+
+std::optional<Checkpointer::Loaded> Checkpointer::load(const Wanted& wanted) {
+  const int64_t step = wanted.step;
   std::vector<int64_t> candidates;
   if (rank_.is_first()) {
     ckpt::remove_leftovers(disk_, options_.folder);
     candidates = ckpt::committed_steps(disk_, options_.folder);
     if (step >= 0) {
       std::erase_if(candidates, [step](int64_t candidate) { return candidate != step; });
+    }
+    if (wanted.below >= 0) {
+      std::erase_if(candidates, [&](int64_t candidate) { return candidate >= wanted.below; });
     }
   }
   const auto count = rank_.gather(static_cast<int64_t>(candidates.size())).front();
@@ -236,13 +265,15 @@ std::optional<Checkpointer::Loaded> Checkpointer::load(int64_t step) {
     }();
     if (std::find(are_good.begin(), are_good.end(), false) == are_good.end()) {
       engine_.state_changed();
-      if (rank_.is_first()) ckpt::set_aside_newer(disk_, options_.folder, tried);
+      if (rank_.is_first() && wanted.sets_aside) {
+        ckpt::set_aside_newer(disk_, options_.folder, tried);
+      }
       rank_.barrier();
       return loaded;
     }
     if (!problem.empty()) say_(fmt::format("checkpoint of step {} skipped: {}", tried, problem));
   }
-  if (count == 0 && step < 0) return {};
+  if ((count == 0 && step < 0) || !wanted.is_needed) return {};
   throw base::IoError(
       count == 0
           ? fmt::format("{}: there is no checkpoint of step {}", options_.folder.string(), step)

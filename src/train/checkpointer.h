@@ -38,8 +38,9 @@ struct CheckpointOptions {
 // Of one save, or of all.
 struct SaveFigures {
   int64_t saves = 0, failed = 0;
-  int64_t bytes = 0;           // of this rank's files
-  double stall_seconds = 0;    // for which the host could not go on
+  int64_t bytes = 0;  // of this rank's files
+  // For which the host could not go on: for the save before to end, and to begin this one.
+  double stall_seconds = 0;
   double durable_seconds = 0;  // from the save until it was committed; of the last one
 };
 
@@ -67,11 +68,18 @@ class Checkpointer {
     base::Json state;
     std::filesystem::path folder;
   };
-  // Brings back the newest generation that verifies (step -1), or that of `step`; none if there is
-  // none of any step. Every rank reads what it needs. Newer ones are set aside: this run goes its
-  // own way from there. Throws IoError where generations exist and none can be used, or the asked
-  // one cannot. Collective; before the first save.
-  std::optional<Loaded> load(int64_t step);
+  struct Wanted {
+    int64_t step = -1;       // this one; -1: the newest that verifies
+    int64_t below = -1;      // older than this; -1: any
+    bool is_needed = true;   // where generations exist, that none can be used is an error
+    bool sets_aside = true;  // newer ones: this run goes its own way from there
+  };
+  // Brings a generation back; none if there is none. Every rank reads what it needs. Throws IoError
+  // where the asked one cannot be used. Collective; before the first save.
+  std::optional<Loaded> load(const Wanted&);
+  // The first tensor of which some rank has other bits than that generation; empty: none.
+  // Collective. Throws IoError.
+  std::string difference(int64_t step);
 
  private:
   // What ranks tell each other of a save. The first alone commits.
@@ -81,7 +89,7 @@ class Checkpointer {
     ckpt::FileInfo file;
   };
 
-  int64_t begin(int64_t step);  // the draft's number, on all ranks; -1: it could not be made
+  bool begin_together(int64_t step);  // false: the draft could not be made
   Status status();
   void set_status(const Status&, const std::string& problem);
   // Runs `work` on the writer's thread; what it throws ends the save.
@@ -102,10 +110,14 @@ class Checkpointer {
   ckpt::FileLayout layout_;
   std::unique_ptr<device::Stream> copy_;
   device::HostBuffer staging_;
+  std::byte* staged_;               // in it
+  std::vector<StagedCopy> copies_;  // the same for every save
 
   // ---- the save that is under way
+  bool is_saving_ = false;
+  int64_t step_ = 0;
   std::optional<ckpt::Draft> draft_;
-  ckpt::Manifest manifest_;  // without its files
+  ckpt::Manifest manifest_;
   double began_ = 0;
   std::thread writer_;
   std::mutex mutex_;  // guards status_ and problem_

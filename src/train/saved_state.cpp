@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstring>
 
 #include "base/check.h"
 #include "base/error.h"
@@ -88,17 +89,21 @@ std::vector<StagedCopy> staged_copies(engine::Engine& engine, const spec::ModelS
   return copies;
 }
 
-void load_state(engine::Engine& engine, const spec::ModelSpec& model, const spec::Coord& coord,
-                const ckpt::Generation& generation) {
+namespace {
+
+// Reads what this rank has of each layer and calls layer(stretches of the layer, their values).
+template <typename Layer>
+void read_layers(engine::Engine& engine, const spec::ModelSpec& model, const spec::Coord& coord,
+                 const ckpt::Generation& generation, const Layer& layer) {
   const std::vector<engine::Engine::StateStretch> state = engine.state();
   for (size_t first = 0; first < state.size(); first += kinds.size()) {
+    const auto stretches = std::span(state).subspan(first, kinds.size());
     const std::vector<spec::Param> params = spec::params_of(model, state[first].layer);
     const spec::BucketLayout layout = spec::bucket_layout(params, engine.plan().mesh);
     // Padding is no part of what was saved: it stays zero.
     std::vector<std::vector<float>> values;
     std::vector<ckpt::ReadRequest> requests;
-    for (size_t i = first; i < first + kinds.size(); ++i) {
-      const engine::Engine::StateStretch& stretch = state[i];
+    for (const engine::Engine::StateStretch& stretch : stretches) {
       values.emplace_back(static_cast<size_t>(stretch.range.end - stretch.range.begin));
       const auto bytes = std::as_writable_bytes(std::span(values.back()));
       for (const ckpt::ParamPieces& wanted :
@@ -108,11 +113,35 @@ void load_state(engine::Engine& engine, const spec::ModelSpec& model, const spec
       }
     }
     generation.read(requests);
-    for (size_t i = 0; i < kinds.size(); ++i) {
-      engine.compute().upload(state[first + i].values, std::as_bytes(std::span(values[i])));
+    layer(stretches, values);
+  }
+}
+
+}  // namespace
+
+void load_state(engine::Engine& engine, const spec::ModelSpec& model, const spec::Coord& coord,
+                const ckpt::Generation& generation) {
+  read_layers(engine, model, coord, generation, [&](const auto& stretches, const auto& values) {
+    for (size_t i = 0; i < values.size(); ++i) {
+      engine.compute().upload(stretches[i].values, std::as_bytes(std::span(values[i])));
     }
     engine.compute().synchronize();
-  }
+  });
+}
+
+std::string state_difference(engine::Engine& engine, const spec::ModelSpec& model,
+                             const spec::Coord& coord, const ckpt::Generation& generation) {
+  std::string found;
+  read_layers(engine, model, coord, generation, [&](const auto& stretches, const auto& values) {
+    for (size_t i = 0; i < values.size() && found.empty(); ++i) {
+      std::vector<float> own(values[i].size());
+      engine.compute().download(std::as_writable_bytes(std::span(own)), stretches[i].values);
+      engine.compute().synchronize();
+      if (std::memcmp(own.data(), values[i].data(), own.size() * sizeof(float)) == 0) continue;
+      found = state_name(stretches[i].kind, spec::name_of_layer(model, stretches[i].layer));
+    }
+  });
+  return found;
 }
 
 base::Json to_json(const kernels::StepState& state) {

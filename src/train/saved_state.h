@@ -37,6 +37,11 @@ std::vector<StagedCopy> staged_copies(engine::Engine&, const spec::ModelSpec&, c
 void load_state(engine::Engine&, const spec::ModelSpec&, const spec::Coord&,
                 const ckpt::Generation&);
 
+// The first tensor of which this rank has other bits than the generation; empty: none. Memory: the
+// state of one layer, twice. Throws IoError.
+std::string state_difference(engine::Engine&, const spec::ModelSpec&, const spec::Coord&,
+                             const ckpt::Generation&);
+
 // ---- what is not a tensor
 base::Json to_json(const kernels::StepState&);
 // Throws ConfigError that names the key.

@@ -2,6 +2,7 @@
 #include "train/trainer.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstdlib>
 #include <memory>
 #include <optional>
@@ -60,8 +61,10 @@ class Run {
 
   // Goes on from a checkpoint, if that is wanted and there is one. Collective.
   void resume();
+  std::optional<Checkpointer::Loaded> replay(int64_t wanted);
   void checkpoint(int64_t step);
-  bool is_checkpoint_time();  // by the first rank's clock. Collective
+  double checkpoint_interval() const;  // in seconds; 0: steps alone count
+  bool is_checkpoint_time();           // by the first rank's clock. Collective
   // What must be the same for the next step to be the same.
   base::Json run_state(int64_t step) const;
 
@@ -132,6 +135,8 @@ int64_t sent_in_steps(const spec::TrafficTable& traffic) { return traffic.total(
 // Throws ConfigError where a run would not go on as it began.
 void check_state(const base::Json& saved, const base::Json& own,
                  const std::filesystem::path& folder) {
+  // Of step 0 there is no run yet that this one would have to be like.
+  if (own.at("step") == 0) return;
   std::string problems;
   for (const auto& [key, value] : own.items()) {
     const base::Json was = saved.contains(key) ? saved.at(key) : base::Json();
@@ -262,11 +267,56 @@ base::Json Run::run_state(int64_t step) const {
           {"seq_len", plan_.seq_len}};
 }
 
+double Run::checkpoint_interval() const {
+  const config::Checkpoint& c = config_.checkpoint;
+  if (c.mean_failure_seconds <= 0) return c.interval_seconds;
+  // The first save, soon after the start, measures what one costs.
+  constexpr double first_seconds = 1;
+  const SaveFigures& figures = checkpointer_->figures();
+  if (figures.saves == 0) return first_seconds;
+  const double cost = figures.stall_seconds / static_cast<double>(figures.saves);
+  // The next one begins no sooner than the last is durable.
+  const double best =
+      std::max(std::sqrt(2 * cost * c.mean_failure_seconds), figures.durable_seconds);
+  return c.interval_seconds > 0 ? std::min(best, c.interval_seconds) : best;
+}
+
 bool Run::is_checkpoint_time() {
-  const double every = config_.checkpoint.interval_seconds;
+  const double every = checkpoint_interval();
   if (every <= 0) return false;
   const bool is_time = obs::steady_seconds() - checkpoint_seconds_ >= every;
   return rank_.gather(static_cast<uint8_t>(is_time ? 1 : 0)).front() != 0;
+}
+
+// Loads the checkpoint before the wanted one, runs the steps between them and compares.
+std::optional<Checkpointer::Loaded> Run::replay(int64_t wanted) {
+  const auto target = checkpointer_->load({.step = wanted, .sets_aside = false});
+  if (!target) return {};
+  const auto before =
+      checkpointer_->load({.below = target->step, .is_needed = false, .sets_aside = false});
+  if (!before) {
+    throw base::ConfigError(
+        fmt::format("{}: there is no checkpoint before step {} to replay steps from; keep more "
+                    "(checkpoint.keep_latest_k), or resume without --resume-verify",
+                    config_.checkpoint.folder, target->step));
+  }
+  say(fmt::format("resume    replaying steps {} to {}", before->step + 1, target->step));
+  check_state(before->state, run_state(before->step), before->folder);
+  {
+    TrainBatches batches(data_.train(), plan_, rank_.coord(), before->step);
+    for (int64_t step = before->step + 1; step <= target->step; ++step) {
+      engine_.step(batches, optim::learning_rate(lr_, step - 1));
+    }
+  }
+  const std::string difference = checkpointer_->difference(target->step);
+  if (!difference.empty()) {
+    throw base::Error(fmt::format(
+        "the steps from {} to {} were run again and gave other bits than {} has, first in {}: "
+        "another machine, build or numerical identity, or damage that no hash sees",
+        before->step + 1, target->step, target->folder.string(), difference));
+  }
+  say(fmt::format("resume    replayed: the bits of step {}", target->step));
+  return checkpointer_->load({.step = target->step});
 }
 
 void Run::checkpoint(int64_t step) {
@@ -277,8 +327,9 @@ void Run::checkpoint(int64_t step) {
 }
 
 void Run::resume() {
-  const bool saves = config_.checkpoint.enable &&
-                     (config_.checkpoint.interval > 0 || config_.checkpoint.interval_seconds > 0);
+  const config::Checkpoint& c = config_.checkpoint;
+  const bool saves =
+      c.enable && (c.interval > 0 || c.interval_seconds > 0 || c.mean_failure_seconds > 0);
   const bool resumes = hooks_.resume.from != Resume::From::start;
   if (!saves && !resumes) return;
   checkpointer_.emplace(
@@ -293,9 +344,10 @@ void Run::resume() {
   checkpoint_seconds_ = obs::steady_seconds();
   if (resumes) {
     const int64_t wanted = hooks_.resume.from == Resume::From::step ? hooks_.resume.step : -1;
-    if (const auto loaded = checkpointer_->load(wanted)) {
-      // Of step 0 there is no run yet that this one would have to be like.
-      if (loaded->step > 0) check_state(loaded->state, run_state(loaded->step), loaded->folder);
+    const auto loaded =
+        hooks_.resume.verifies ? replay(wanted) : checkpointer_->load({.step = wanted});
+    if (loaded) {
+      check_state(loaded->state, run_state(loaded->step), loaded->folder);
       first_step_ = loaded->step + 1;
       summary_.steps = loaded->step;
       summary_.tokens = loaded->step * step_tokens(plan_);

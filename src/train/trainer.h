@@ -26,6 +26,7 @@ struct Resume {
   enum class From : uint8_t { start, newest, step };
   From from = From::start;
   int64_t step = 0;
+  bool verifies = false;  // first runs the steps before it again, and compares bits
 };
 
 // What a run tells the outside, and is told by it. Every member may be left empty.

@@ -130,6 +130,28 @@ TEST(Resume, histories_with_kills_end_as_if_nothing_had_been) {
   }
 }
 
+TEST(Resume, steps_are_run_again_and_compared) {
+  const Scratch s;
+  write_tiny(s);
+  (void)weights_of(s, 8, {"--checkpoint.interval=2", "--checkpoint.keep_latest_k=0"});
+  for (const Words& layout : {Words{}, Words{zero + "2", stage + "3"}, Words{pp + "2"}}) {
+    std::filesystem::remove(s.at(final_weights));
+    Words words = layout;
+    words.insert(words.end(), {"--resume", "6", "--resume-verify", "--checkpoint.interval=2",
+                               "--checkpoint.keep_latest_k=0"});
+    const Outcome outcome = trireme(s, train_words(8, words));
+    EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
+    EXPECT_NE(outcome.err.find("replayed: the bits of step 6"), std::string::npos) << outcome.err;
+    EXPECT_TRUE(s.read(final_weights) == straight(8));
+  }
+  // Another learning rate gives other bits.
+  const Outcome other = trireme(s, train_words(8, {"--resume-verify", "--optimizer.lr=2e-2"}));
+  EXPECT_NE(other.exit_code, 0);
+  EXPECT_NE(other.err.find("gave other bits than"), std::string::npos) << other.err;
+  const Outcome first = trireme(s, train_words(8, {"--resume", "2", "--resume-verify"}));
+  EXPECT_NE(first.err.find("there is no checkpoint before step 2"), std::string::npos) << first.err;
+}
+
 TEST(Resume, a_damaged_checkpoint_is_named_and_the_one_before_used) {
   const Scratch s;
   write_tiny(s);

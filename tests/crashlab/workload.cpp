@@ -250,8 +250,8 @@ std::string broken_promise(Disk& disk, const std::vector<int64_t>& promised,
     std::set<int64_t> visible;
     for (const int64_t step : ckpt::committed_steps(disk, root)) {
       visible.insert(step);
-      const auto generation =
-          ckpt::Generation::open(disk, Disk::Path(root) / ckpt::generation_name(step));
+      const auto generation = ckpt::Generation::open(
+          disk, Disk::Path(root) / ckpt::generation_name(step), {.queue_depth = 1});
       const auto damage = generation.damage({.queue_depth = 1});
       if (!damage.empty()) return damage.front();
     }
