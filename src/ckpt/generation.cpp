@@ -127,7 +127,8 @@ std::span<std::byte> Generation::read_chunk(DiskFile& from, int file, int64_t ch
   return bytes;
 }
 
-std::vector<std::string> Generation::damage(const IoOptions& options) const {
+std::vector<std::string> Generation::damage(
+    const IoOptions& options, const std::function<void(int64_t bytes)>& progress) const {
   struct Chunk {
     int file;
     int64_t chunk;
@@ -152,6 +153,7 @@ std::vector<std::string> Generation::damage(const IoOptions& options) const {
   }
   std::vector<AlignedBytes> buffers(static_cast<size_t>(options.queue_depth));
   std::vector<std::string> lines(chunks.size());
+  std::mutex mutex;  // calls of `progress`
   for_each_in_flight(options.queue_depth, std::ssize(chunks), [&](int worker, int64_t index) {
     const auto [file, chunk] = chunks[static_cast<size_t>(index)];
     const DataFile& data = files_[static_cast<size_t>(file)];
@@ -164,6 +166,9 @@ std::vector<std::string> Generation::damage(const IoOptions& options) const {
     } catch (const base::Error& error) {
       lines[static_cast<size_t>(index)] = error.what();
     }
+    if (!progress) return;
+    const std::scoped_lock lock(mutex);
+    progress(std::min(chunk_bytes, data.bytes - chunk * chunk_bytes));
   });
   std::erase(lines, "");
   return lines;

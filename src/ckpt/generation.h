@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <map>
 #include <optional>
 #include <span>
@@ -46,7 +47,9 @@ class Generation {
   void read(std::span<const ReadRequest>, const IoOptions& = {}) const;
 
   // Reads everything. A line for every chunk that is damaged, and for padding that is not zero.
-  std::vector<std::string> damage(const IoOptions& = {}) const;
+  // `progress` is told of the bytes of every chunk once it was read, by one thread at a time.
+  std::vector<std::string> damage(const IoOptions& = {},
+                                  const std::function<void(int64_t bytes)>& progress = {}) const;
 
  private:
   // Where a tensor lies: pieces by file, Piece::local counting elements from the start of the file.

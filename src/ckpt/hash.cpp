@@ -16,6 +16,24 @@ Hash hash_of(std::span<const std::byte> bytes) {
 
 Hash hash_of(std::string_view text) { return hash_of(std::as_bytes(std::span(text))); }
 
+struct Hasher::State {
+  XXH3_state_t state;
+};
+
+Hasher::Hasher() : state_(std::make_unique<State>()) { XXH3_128bits_reset(&state_->state); }
+Hasher::~Hasher() = default;
+Hasher::Hasher(Hasher&&) noexcept = default;
+Hasher& Hasher::operator=(Hasher&&) noexcept = default;
+
+void Hasher::add(std::span<const std::byte> bytes) {
+  XXH3_128bits_update(&state_->state, bytes.data(), bytes.size());
+}
+
+Hash Hasher::hash() const {
+  const XXH128_hash_t hash = XXH3_128bits_digest(&state_->state);
+  return {hash.high64, hash.low64};
+}
+
 std::string to_hex(const Hash& hash) { return fmt::format("{:016x}{:016x}", hash.high, hash.low); }
 
 std::optional<Hash> hash_from_hex(std::string_view text) {

@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -18,6 +19,21 @@ struct Hash {
 
 Hash hash_of(std::span<const std::byte> bytes);
 Hash hash_of(std::string_view text);
+
+// The same of bytes that come one part after the other.
+class Hasher {
+ public:
+  Hasher();
+  ~Hasher();
+  Hasher(Hasher&&) noexcept;
+  Hasher& operator=(Hasher&&) noexcept;
+  void add(std::span<const std::byte> bytes);
+  Hash hash() const;  // of all so far
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
 
 // 32 digits, 0-9 and a-f: the canonical form of xxHash.
 std::string to_hex(const Hash&);

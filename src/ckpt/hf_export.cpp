@@ -5,21 +5,17 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <cstring>
 #include <fstream>
 #include <iterator>
-#include <map>
 #include <set>
 #include <system_error>
 #include <utility>
 
-#include "base/check.h"
 #include "base/durable_file.h"
 #include "base/error.h"
-#include "base/json.h"
 #include "ckpt/hf_names.h"
+#include "ckpt/hf_stream.h"
 #include "ckpt/hf_weights.h"
-#include "ckpt/safetensors.h"
 #include "config/hf_config.h"
 
 namespace trireme::ckpt {
@@ -28,28 +24,11 @@ namespace {
 
 using base::ConfigError;
 using base::IoError;
-using base::Json;
 using std::filesystem::path;
-
-// A tensor on its way into a shard.
-struct Placed {
-  const HfParam* param;
-  const HfTensor* tensor;
-};
-
-struct Shard {
-  std::string file;
-  std::vector<Placed> tensors;
-};
 
 void check_options(const ExportOptions& options);
 path plain_target(const path& dir);
 void check_replaceable(const path& dir, const ExportOptions& options);
-std::vector<Shard> cut_into_shards(const std::vector<HfParam>& params,
-                                   const ExportOptions& options);
-void write_shards(const path& folder, const std::vector<Shard>& shards, const ReadParam& read,
-                  base::DType dtype);
-std::string index_text(const std::vector<Shard>& shards, base::DType dtype);
 void copy_synced(const path& from, const path& to);
 void put_in_place(const path& written, const path& dir);
 
@@ -76,9 +55,15 @@ class TemporaryFolder {
 
 void export_hf(const path& dir, const spec::ModelDims& dims, const ReadParam& read,
                const ExportOptions& options) {
+  export_hf(dir, dims, boxes_of(hf_params(dims), read), options);
+}
+
+void export_hf(const path& dir, const spec::ModelDims& dims, const ReadBox& read,
+               const ExportOptions& options) {
   check_options(options);
   const std::vector<HfParam> params = hf_params(dims);
-  const std::vector<Shard> shards = cut_into_shards(params, options);
+  const std::vector<HfShard> shards =
+      cut_into_shards(params, options.dtype, options.max_shard_bytes);
   const std::string config = config::hf_config_of(dims, options.dtype).dump(2) + "\n";
   try {
     const path target = plain_target(dir);
@@ -88,6 +73,7 @@ void export_hf(const path& dir, const spec::ModelDims& dims, const ReadParam& re
     beside += fmt::format(".tmp{}", ::getpid());
     const TemporaryFolder folder(beside);
     write_shards(folder.where(), shards, read, options.dtype);
+    if (options.reread) compare_shards(folder.where(), shards, read, options.dtype);
     if (shards.size() > 1) {
       base::write_synced(folder.where() / "model.safetensors.index.json",
                          index_text(shards, options.dtype));
@@ -166,97 +152,6 @@ void check_replaceable(const path& dir, const ExportOptions& options) {
                       dir.string(), name));
     }
   }
-}
-
-// In the order of the model, each as full as the limit allows.
-std::vector<Shard> cut_into_shards(const std::vector<HfParam>& params,
-                                   const ExportOptions& options) {
-  std::vector<Shard> shards(1);
-  int64_t bytes = 0;
-  for (const HfParam& param : params) {
-    for (const HfTensor& tensor : param.tensors) {
-      const int64_t more = tensor.elements() * base::size_of(options.dtype);
-      if (bytes > 0 && bytes + more > options.max_shard_bytes) {
-        shards.emplace_back();
-        bytes = 0;
-      }
-      shards.back().tensors.push_back({&param, &tensor});
-      bytes += more;
-    }
-  }
-  for (size_t i = 0; i < shards.size(); ++i) {
-    shards[i].file = shards.size() == 1
-                         ? "model.safetensors"
-                         : fmt::format("model-{:05}-of-{:05}.safetensors", i + 1, shards.size());
-  }
-  return shards;
-}
-
-// The tensor's elements in the order and type of the file.
-std::vector<std::byte> file_bytes(const Placed& placed, const std::vector<float>& param,
-                                  base::DType dtype) {
-  const HfTensor& tensor = *placed.tensor;
-  const int64_t columns = placed.param->columns();
-  const float* rows = param.data() + tensor.first_row * columns;
-  std::vector<std::byte> bytes(static_cast<size_t>(tensor.elements() * base::size_of(dtype)));
-  size_t at = 0;
-  const auto put = [&](float value) {
-    if (dtype == base::DType::bf16) {
-      const base::Bf16 rounded(value);
-      std::memcpy(bytes.data() + at, &rounded.bits, sizeof(rounded.bits));
-      at += sizeof(rounded.bits);
-    } else {
-      std::memcpy(bytes.data() + at, &value, sizeof(value));
-      at += sizeof(value);
-    }
-  };
-  if (tensor.is_transposed) {
-    for (int64_t c = 0; c < columns; ++c) {
-      for (int64_t r = 0; r < tensor.rows; ++r) put(rows[r * columns + c]);
-    }
-  } else {
-    for (int64_t i = 0; i < tensor.rows * columns; ++i) put(rows[i]);
-  }
-  return bytes;
-}
-
-void write_shards(const path& folder, const std::vector<Shard>& shards, const ReadParam& read,
-                  base::DType dtype) {
-  // The tensors of a fused parameter follow each other, perhaps across shards: it is read once.
-  const HfParam* current = nullptr;
-  std::vector<float> values;
-  for (const Shard& shard : shards) {
-    std::vector<std::vector<std::byte>> storage;
-    std::map<std::string, SafetensorsView, std::less<>> views;
-    for (const Placed& placed : shard.tensors) {
-      if (placed.param != current) {
-        current = placed.param;
-        values = read(current->name);
-        TRIREME_CHECK(static_cast<int64_t>(values.size()) == current->elements(),
-                      "{}: {} values were read, {} are wanted", current->name, values.size(),
-                      current->elements());
-      }
-      storage.push_back(file_bytes(placed, values, dtype));
-      views[placed.tensor->name] = {.dtype = dtype == base::DType::bf16 ? "BF16" : "F32",
-                                    .shape = placed.tensor->shape,
-                                    .bytes = storage.back()};
-    }
-    write_safetensors(folder / shard.file, views, {{"format", "pt"}});
-  }
-}
-
-std::string index_text(const std::vector<Shard>& shards, base::DType dtype) {
-  int64_t total = 0;
-  std::map<std::string, std::string> file_of;
-  for (const Shard& shard : shards) {
-    for (const Placed& placed : shard.tensors) {
-      total += placed.tensor->elements() * base::size_of(dtype);
-      file_of[placed.tensor->name] = shard.file;
-    }
-  }
-  // Json looks a new key up among all others, so the long map is built in the sorted kind.
-  nlohmann::json index = {{"metadata", {{"total_size", total}}}, {"weight_map", file_of}};
-  return index.dump(2) + "\n";
 }
 
 void copy_synced(const path& from, const path& to) {

@@ -3,9 +3,6 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <bit>
-#include <cmath>
-#include <cstring>
 #include <fstream>
 #include <iterator>
 #include <map>
@@ -13,6 +10,7 @@
 
 #include "base/error.h"
 #include "base/json.h"
+#include "ckpt/hf_decode.h"
 #include "ckpt/hf_names.h"
 #include "ckpt/hf_weights.h"
 #include "ckpt/safetensors.h"
@@ -36,42 +34,64 @@ std::vector<SafetensorsFile> open_files(const path& dir_or_file);
 FoundTensors find_tensors(const std::vector<SafetensorsFile>& files, spec::Family family);
 void check_tensors(const path& where, const spec::ModelDims& dims,
                    const std::vector<HfParam>& params, const FoundTensors& found);
-std::vector<float> decode(const SafetensorsView& view);
 
 std::string_view bare(std::string_view name, spec::Family family) {
   const std::string_view prefix = optional_prefix(family);
   return name.starts_with(prefix) ? name.substr(prefix.size()) : name;
 }
 
-bool is_readable(std::string_view dtype) {
-  return dtype == "F32" || dtype == "BF16" || dtype == "F16" || dtype == "F64";
+// Calls write(element, values) for consecutive elements of our parameter that the tensor holds.
+void for_each_part(const HfParam& param, const HfTensor& tensor, const SafetensorsView& view,
+                   const std::function<void(int64_t element, std::span<const float>)>& write) {
+  constexpr int64_t window_elements = int64_t{8} << 20;
+  const int64_t columns = param.columns();
+  const int64_t rows_at_once = std::max<int64_t>(1, window_elements / columns);
+  std::vector<float> values, column;
+  for (int64_t first = 0; first < tensor.rows; first += rows_at_once) {
+    const int64_t rows = std::min(rows_at_once, tensor.rows - first);
+    values.resize(static_cast<size_t>(rows * columns));
+    if (tensor.is_transposed) {
+      column.resize(static_cast<size_t>(rows));
+      for (int64_t c = 0; c < columns; ++c) {
+        decode(view, c * tensor.rows + first, column);
+        for (int64_t r = 0; r < rows; ++r) {
+          values[static_cast<size_t>(r * columns + c)] = column[static_cast<size_t>(r)];
+        }
+      }
+    } else {
+      decode(view, first * columns, values);
+    }
+    drop_pages(view.bytes);
+    write((tensor.first_row + first) * columns, values);
+  }
 }
 
 }  // namespace
 
 void import_hf(const path& dir_or_file, const spec::ModelDims& dims, const WriteParam& write) {
+  std::map<std::string, int64_t> elements;
+  for (const HfParam& param : hf_params(dims)) elements[param.name] = param.elements();
+  std::vector<float> values;
+  import_hf_parts(dir_or_file, dims,
+                  [&](const std::string& name, int64_t element, std::span<const float> part) {
+                    values.resize(static_cast<size_t>(elements.at(name)));
+                    std::copy(part.begin(), part.end(), values.begin() + element);
+                    if (element + std::ssize(part) == std::ssize(values)) write(name, values);
+                  });
+}
+
+void import_hf_parts(const path& dir_or_file, const spec::ModelDims& dims, const WritePart& write) {
   const std::vector<HfParam> params = hf_params(dims);
   const std::vector<SafetensorsFile> files = open_files(dir_or_file);
   const FoundTensors found = find_tensors(files, dims.family);
   check_tensors(dir_or_file, dims, params, found);
   for (const HfParam& param : params) {
-    const int64_t columns = param.columns();
-    std::vector<float> values(static_cast<size_t>(param.elements()));
     for (const HfTensor& tensor : param.tensors) {
-      const std::vector<float> part =
-          decode(*found.find(bare(tensor.name, dims.family))->second.view);
-      float* rows = values.data() + tensor.first_row * columns;
-      if (tensor.is_transposed) {
-        for (int64_t r = 0; r < tensor.rows; ++r) {
-          for (int64_t c = 0; c < columns; ++c) {
-            rows[r * columns + c] = part[static_cast<size_t>(c * tensor.rows + r)];
-          }
-        }
-      } else {
-        std::copy(part.begin(), part.end(), rows);
-      }
+      for_each_part(param, tensor, *found.find(bare(tensor.name, dims.family))->second.view,
+                    [&](int64_t element, std::span<const float> values) {
+                      write(param.name, element, values);
+                    });
     }
-    write(param.name, values);
   }
 }
 
@@ -250,38 +270,6 @@ void check_tensors(const path& where, const spec::ModelDims& dims,
   for (size_t i = 0; i < shown; ++i) text += "\n  " + problems[i];
   if (shown < problems.size()) text += fmt::format("\n  and {} more", problems.size() - shown);
   throw IoError(text);
-}
-
-// Elements of IEEE half precision: 5 bits of exponent, 10 of fraction.
-float from_half(uint16_t bits) {
-  const int exponent = (bits >> 10) & 0x1f;
-  const int fraction = bits & 0x3ff;
-  const float sign = (bits & 0x8000) != 0 ? -1.0F : 1.0F;
-  if (exponent == 0x1f) return fraction == 0 ? sign * INFINITY : NAN;
-  if (exponent == 0) return sign * std::ldexp(static_cast<float>(fraction), -24);
-  return sign * std::ldexp(static_cast<float>(fraction + 0x400), exponent - 25);
-}
-
-template <typename Element, typename Convert>
-std::vector<float> decode_as(const SafetensorsView& view, Convert convert) {
-  std::vector<float> values(view.bytes.size() / sizeof(Element));
-  for (size_t i = 0; i < values.size(); ++i) {
-    Element element;
-    std::memcpy(&element, view.bytes.data() + i * sizeof(Element), sizeof(Element));
-    values[i] = convert(element);
-  }
-  return values;
-}
-
-// REQUIRES: is_readable(view.dtype).
-std::vector<float> decode(const SafetensorsView& view) {
-  if (view.dtype == "F32") return decode_as<float>(view, [](float value) { return value; });
-  if (view.dtype == "F64") {
-    return decode_as<double>(view, [](double value) { return static_cast<float>(value); });
-  }
-  if (view.dtype == "F16") return decode_as<uint16_t>(view, from_half);
-  return decode_as<uint16_t>(
-      view, [](uint16_t bits) { return std::bit_cast<float>(static_cast<uint32_t>(bits) << 16); });
 }
 
 }  // namespace

@@ -13,25 +13,39 @@
 
 #include "base/dtype.h"
 #include "spec/model.h"
+#include "spec/shard.h"
 
 namespace trireme::ckpt {
 
 // The whole parameter of our name (spec::params_of), row-major.
 using ReadParam = std::function<std::vector<float>(const std::string& our_name)>;
+// Fills `values` with the box [lo, hi) of the parameter, row-major. Piece::local says nothing.
+using ReadBox = std::function<void(const std::string& our_name, const spec::Piece& box,
+                                   std::span<float> values)>;
 using WriteParam = std::function<void(const std::string& our_name, std::span<const float>)>;
+
+// Consecutive elements of a parameter, from `element` on.
+using WritePart = std::function<void(const std::string& our_name, int64_t element,
+                                     std::span<const float> values)>;
 
 struct ExportOptions {
   base::DType dtype = base::DType::f32;            // f32 or bf16
   int64_t max_shard_bytes = 5'000'000'000;         // of tensors; a larger tensor is its own shard
   std::vector<std::filesystem::path> extra_files;  // copied beside the weights: a tokenizer, ...
+  // Before the directory gets its place, every tensor is read from its file and from `read` again,
+  // and their hashes are compared: IoError names the first that differs.
+  bool reread = false;
 };
 
 // Writes the directory under another name beside `dir`, syncs it and puts it in the place of `dir`:
 // a reader sees the old directory or the whole new one. Equal weights give equal bytes. Holds one
-// shard and one parameter in memory. An existing `dir` is replaced only if it holds nothing but
-// files of such a directory. Throws ConfigError for an option that is not allowed, IoError if the
-// directory cannot be written or replaced; then `dir` is as before and nothing stays beside it.
+// parameter in memory, or with a ReadBox nothing but windows (hf_stream.h). An existing `dir` is
+// replaced only if it holds nothing but files of such a directory. Throws ConfigError for an option
+// that is not allowed, IoError if the directory cannot be written or replaced; then `dir` is as
+// before and nothing stays beside it.
 void export_hf(const std::filesystem::path& dir, const spec::ModelDims&, const ReadParam& read,
+               const ExportOptions& options);
+void export_hf(const std::filesystem::path& dir, const spec::ModelDims&, const ReadBox& read,
                const ExportOptions& options);
 
 // Reads a directory, an index (*.index.json) or a single safetensors file, of F32, BF16, F16 or F64
@@ -40,5 +54,8 @@ void export_hf(const std::filesystem::path& dir, const spec::ModelDims&, const R
 // and unexpected tensor with its file.
 void import_hf(const std::filesystem::path& dir_or_file, const spec::ModelDims&,
                const WriteParam& write);
+// The same in parts of at most 32 MiB: all of a parameter from front to back, then the next.
+void import_hf_parts(const std::filesystem::path& dir_or_file, const spec::ModelDims&,
+                     const WritePart& write);
 
 }  // namespace trireme::ckpt

@@ -9,10 +9,13 @@
 #include <filesystem>
 #include <map>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
+
+#include "base/descriptor.h"
 
 namespace trireme::ckpt {
 
@@ -57,6 +60,38 @@ class SafetensorsFile {
   std::unique_ptr<const std::byte, Unmap> file_;
   std::map<std::string, SafetensorsView, std::less<>> tensors_;
   SafetensorsMetadata metadata_;
+};
+
+// The same file from tensors that need not be in memory: their bytes come in any order, in parts of
+// any size. What write_safetensors() says of the layout, of REQUIRES and of errors holds here too.
+struct SafetensorsInfo {
+  std::string dtype;
+  std::vector<int64_t> shape;
+};
+class SafetensorsWriter {
+ public:
+  SafetensorsWriter(std::filesystem::path path,
+                    const std::map<std::string, SafetensorsInfo, std::less<>>& tensors,
+                    const SafetensorsMetadata& metadata);
+  // Removes what was written unless finish() has returned.
+  ~SafetensorsWriter();
+  SafetensorsWriter(const SafetensorsWriter&) = delete;
+  SafetensorsWriter& operator=(const SafetensorsWriter&) = delete;
+
+  // Bytes of a tensor from its byte `offset` on.
+  void write(std::string_view name, int64_t offset, std::span<const std::byte> bytes);
+  // REQUIRES: as many bytes as the tensors have were written.
+  void finish();
+
+ private:
+  struct Place {
+    int64_t offset = 0, bytes = 0;  // in the file
+  };
+
+  std::filesystem::path path_, temporary_;
+  std::map<std::string, Place, std::less<>> places_;
+  std::optional<base::Descriptor> descriptor_;
+  int64_t missing_bytes_ = 0;
 };
 
 // Writes `tensors` beside `path`, syncs, and renames over `path`: a reader sees the old file or the

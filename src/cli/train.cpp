@@ -125,7 +125,7 @@ train::Resume resume_of(const Args& args) {
   train::Resume resume{.from = From::step, .verifies = verifies};
   const char* const end = text.data() + text.size();
   const auto [behind, error] = std::from_chars(text.data(), end, resume.step);
-  if (error != std::errc() || behind != end || resume.step < 1) {
+  if (error != std::errc() || behind != end || resume.step < 0) {
     throw base::ConfigError(
         fmt::format("--resume {}: must be auto, never, or the step of a checkpoint", text));
   }

@@ -4,6 +4,8 @@
 #include <iterator>
 #include <system_error>
 
+#include "cli/ckpt_verbs.h"
+
 namespace trireme::cli {
 
 std::vector<Verb> all_verbs() {
@@ -11,6 +13,10 @@ std::vector<Verb> all_verbs() {
                              generate_verb()};
   std::vector<Verb> data = data_verbs();
   std::move(data.begin(), data.end(), std::back_inserter(verbs));
+  for (Verb (*const verb)() : {ckpt_list_verb, ckpt_inspect_verb, ckpt_verify_verb, ckpt_diff_verb,
+                               ckpt_reshard_verb, ckpt_export_verb, ckpt_import_verb}) {
+    verbs.push_back(verb());
+  }
   verbs.push_back(bench_train_verb());
   verbs.push_back(bench_gpu_verb());
   verbs.push_back(schedule_verb());

@@ -13,6 +13,7 @@
 #include "ckpt/hf_weights.h"
 #include "ckpt/posix_disk.h"
 #include "config/job_layout.h"
+#include "config/model_file.h"
 #include "device/accelerator.h"
 #include "obs/clock.h"
 #include "obs/console.h"
@@ -135,6 +136,8 @@ int64_t sent_in_steps(const spec::TrafficTable& traffic) { return traffic.total(
 // Throws ConfigError where a run would not go on as it began.
 void check_state(const base::Json& saved, const base::Json& own,
                  const std::filesystem::path& folder) {
+  // Of step 0 there is no run yet that this one would have to be like.
+  if (own.at("step") == 0) return;
   std::string problems;
   for (const auto& [key, value] : own.items()) {
     const base::Json was = saved.contains(key) ? saved.at(key) : base::Json();
@@ -319,7 +322,9 @@ std::optional<Checkpointer::Loaded> Run::replay(int64_t wanted) {
 
 void Run::checkpoint(int64_t step) {
   checkpoint_seconds_ = obs::steady_seconds();
-  checkpointer_->save(step, run_state(step));
+  base::Json state = run_state(step);
+  state["model"] = config::to_json(config_.dims);
+  checkpointer_->save(step, state);
 }
 
 void Run::resume() {

@@ -129,6 +129,41 @@ const std::vector<Known> known_commands = {
     {"trireme sim configs/gpt2-124m.toml --tflops 100 --schedule zb-h1 --stages 4 --link 25 "
      "--straggler 2:1.2 --json",
      How::here},
+    {"trireme train configs/kjv.toml --checkpoint.interval=20 --job.dump_folder=runs/saved",
+     How::started,
+     "trireme train tiny_run.toml --training.steps=1000000 --job.dump_folder=runs/saved "
+     "--checkpoint.interval=1000000"},
+    {"trireme train configs/kjv.toml --checkpoint.interval=20 --job.dump_folder=runs/saved "
+     "--resume auto",
+     How::started,
+     "trireme train tiny_run.toml --training.steps=1000000 --job.dump_folder=runs/saved "
+     "--checkpoint.interval=1000000 --resume auto"},
+    {"trireme ckpt list runs/saved", How::here},
+    {"trireme ckpt list runs/saved/checkpoint --json", How::here},
+    {"trireme ckpt inspect runs/saved", How::here},
+    {"trireme ckpt inspect runs/saved --step 20 --tensor weight/blocks.0.norm1.weight --json",
+     How::here, "trireme ckpt inspect runs/saved --tensor weight/blocks.0.norm1.weight --json"},
+    {"trireme ckpt verify runs/saved", How::here},
+    {"trireme ckpt verify runs/saved --step 20 --json", How::here,
+     "trireme ckpt verify runs/saved/checkpoint --json"},
+    {"trireme ckpt reshard runs/saved --into runs/resharded "
+     "--parallelism.tensor_parallel_degree=2",
+     How::here},
+    {"trireme ckpt reshard runs/saved --step 20 --into runs/back --plan runs/saved/plan.json",
+     How::here, "trireme ckpt reshard runs/resharded --into runs/back --plan runs/saved/plan.json"},
+    {"trireme ckpt diff runs/saved runs/resharded", How::here},
+    {"trireme ckpt diff runs/saved/checkpoint/step-00000020 runs/resharded --tolerance 1e-6 --json",
+     How::here, "trireme ckpt diff runs/back runs/resharded --tolerance 1e-6 --json"},
+    {"trireme ckpt export runs/saved --out runs/exported", How::here},
+    {"trireme ckpt export runs/saved --step 20 --out runs/exported-bf16 --dtype bf16 "
+     "--max-shard-bytes 2000000000 --json",
+     How::here,
+     "trireme ckpt export runs/saved --out runs/exported-bf16 --dtype bf16 --max-shard-bytes 20000 "
+     "--json"},
+    {"trireme ckpt import runs/exported --into runs/imported", How::here},
+    {"trireme train configs/kjv.toml --job.dump_folder=runs/imported --resume auto", How::started,
+     "trireme train tiny_run.toml --training.steps=1000000 --job.dump_folder=runs/imported "
+     "--resume auto"},
     {"trireme doctor", How::here},
     {"trireme doctor --measure --json", How::here},
 };
@@ -193,8 +228,10 @@ std::vector<std::string> commands_of_help() {
   const Scratch s;
   std::vector<std::string> commands;
   for (const char* verb :
-       {"train", "launch", "verify", "eval", "generate", "data build", "data inspect", "data synth",
-        "data ngram", "bench train", "bench gpu", "schedule", "sim", "doctor"}) {
+       {"train",        "launch",       "verify",      "eval",        "generate",     "data build",
+        "data inspect", "data synth",   "data ngram",  "ckpt list",   "ckpt inspect", "ckpt verify",
+        "ckpt diff",    "ckpt reshard", "ckpt export", "ckpt import", "bench train",  "bench gpu",
+        "schedule",     "sim",          "doctor"}) {
     std::vector<std::string> args = words_of(verb);
     args.emplace_back("--help");
     std::istringstream lines(trireme(s, args).out);

@@ -1,0 +1,190 @@
+// SPDX-License-Identifier: Apache-2.0
+// trireme ckpt export, trireme ckpt import: checkpoints to Hugging Face weights, and back.
+#include <array>
+
+#include "base/error.h"
+#include "base/json.h"
+#include "ckpt/hf_names.h"
+#include "ckpt/hf_weights.h"
+#include "ckpt/posix_disk.h"
+#include "cli/ckpt_place.h"
+#include "cli/ckpt_verbs.h"
+#include "cli/progress.h"
+#include "cli/verbs.h"
+#include "config/model_file.h"
+#include "obs/number_text.h"
+#include "train/import_weights.h"
+#include "train/saved_state.h"
+
+namespace trireme::cli {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::array tokenizer_files = {"tokenizer.json",
+                                        "tokenizer_config.json",
+                                        "tokenizer.model",
+                                        "vocab.json",
+                                        "merges.txt",
+                                        "special_tokens_map.json",
+                                        "added_tokens.json",
+                                        "chat_template.jinja",
+                                        "generation_config.json"};
+
+std::vector<fs::path> tokenizer_of(const Args& args) {
+  std::vector<fs::path> files;
+  if (!args.has("--tokenizer")) return files;
+  const fs::path folder = args.text("--tokenizer");
+  std::string names;
+  for (const char* name : tokenizer_files) {
+    if (fs::is_regular_file(folder / name)) files.push_back(folder / name);
+    names += fmt::format("{}{}", names.empty() ? "" : ", ", name);
+  }
+  if (!files.empty()) return files;
+  throw base::IoError(
+      fmt::format("--tokenizer {}: none of these files is there: {}", folder.string(), names));
+}
+
+void expect_free(const fs::path& out, bool may_replace) {
+  if (may_replace || !fs::exists(out) || (fs::is_directory(out) && fs::is_empty(out))) return;
+  throw base::IoError(fmt::format(
+      "{}: is there already; give another folder, or --overwrite to replace weights in it",
+      out.string()));
+}
+
+int export_weights(const Args& args) {
+  const auto disk = ckpt::posix_disk();
+  const ckpt::Generation from = open_checkpoint(*disk, args.text("from"), asked_step(args));
+  const spec::ModelDims dims = model_of(from);
+  const fs::path out = args.text("--out");
+  expect_free(out, args.flag("--overwrite"));
+  ckpt::ExportOptions options{.dtype = base::dtype_from_name(args.text("--dtype")),
+                              .max_shard_bytes = args.integer("--max-shard-bytes"),
+                              .extra_files = tokenizer_of(args),
+                              .reread = true};
+  int64_t elements = 0;
+  size_t tensors = 0;
+  std::map<std::string, ckpt::TensorInfo> infos;
+  for (const ckpt::HfParam& param : ckpt::hf_params(dims)) {
+    elements += param.elements();
+    tensors += param.tensors.size();
+    infos[param.name] = {train::state_name(engine::Engine::StateKind::weight, param.name),
+                         base::DType::f32, param.shape};
+  }
+  // Everything is read twice: to write it, and to compare.
+  Progress progress("ckpt export", "values", 2 * elements);
+  int64_t done = 0;
+  ckpt::export_hf(
+      out, dims,
+      ckpt::ReadBox([&](const std::string& name, const spec::Piece& box, std::span<float> values) {
+        const std::vector<ckpt::ReadRequest> requests = {
+            {infos.at(name), {{box.lo, box.hi, 0}}, std::as_writable_bytes(values)}};
+        from.read(requests);
+        progress.update(done += std::ssize(values), name);
+      }),
+      options);
+  progress.finish();
+  if (args.wants_json()) {
+    fmt::print("{}\n", base::Json{{"ok", true},
+                                  {"weights", out.string()},
+                                  {"step", from.manifest().step},
+                                  {"model", dims.name},
+                                  {"tensors", tensors},
+                                  {"parameters", elements},
+                                  {"dtype", args.text("--dtype")}}
+                           .dump());
+  } else {
+    fmt::print("{}: step {} of {}, {} tensors, {} parameters as {}; read again and compared\n",
+               out.string(), from.manifest().step, dims.name, tensors, obs::grouped(elements),
+               args.text("--dtype"));
+  }
+  return 0;
+}
+
+int import_weights(const Args& args) {
+  const fs::path weights = args.text("weights");
+  if (!fs::exists(weights)) {
+    throw base::IoError(fmt::format("{}: there is no such folder or file", weights.string()));
+  }
+  const std::string model = args.has("--model") ? args.text("--model") : weights.string();
+  if (!args.has("--model") && !fs::exists(weights / "config.json")) {
+    throw base::ConfigError(
+        fmt::format("{}: there is no config.json in it that says which model it is; give --model",
+                    weights.string()));
+  }
+  const spec::ModelDims dims = config::model_from_file(model, model_folders());
+  const fs::path root = folder_to_write(args.text("--into"));
+  const auto disk = ckpt::posix_disk();
+  const fs::path made = train::import_weights(*disk, weights, dims, root);
+  const int64_t parameters = spec::parameter_count(spec::make_model(dims));
+  if (args.wants_json()) {
+    fmt::print("{}\n", base::Json{{"ok", true},
+                                  {"generation", made.string()},
+                                  {"step", 0},
+                                  {"model", dims.name},
+                                  {"parameters", parameters}}
+                           .dump());
+  } else {
+    fmt::print(
+        "{}: {}, {} parameters; a run whose folder is {} begins with them under "
+        "--resume auto\n",
+        made.string(), dims.name, obs::grouped(parameters), root.parent_path().string());
+  }
+  return 0;
+}
+
+}  // namespace
+
+Verb ckpt_export_verb() {
+  return {
+      .name = "ckpt export",
+      .summary = "Weights of a checkpoint as a Hugging Face folder",
+      .details =
+          "Memory does not grow with the model, and no GPU is needed. Before the folder gets its "
+          "name,\n"
+          "every tensor is read again from the files and compared with the checkpoint by "
+          "hash.\n\nExamples:\n"
+          "  trireme ckpt export runs/saved --out runs/exported\n"
+          "  trireme ckpt export runs/saved --step 20 --out runs/exported-bf16 --dtype bf16 "
+          "--max-shard-bytes 2000000000 --json",
+      .options = {{.name = "from",
+                   .help = "A run's folder, its checkpoint folder, or a generation",
+                   .is_required = true},
+                  step_option(),
+                  {.name = "--out", .help = "The folder to make", .is_required = true},
+                  {.name = "--dtype",
+                   .fallback = "f32",
+                   .help = "Of the weights",
+                   .choices = {"f32", "bf16"}},
+                  {.name = "--max-shard-bytes",
+                   .kind = Kind::integer,
+                   .fallback = "5000000000",
+                   .help = "Of one file; a larger tensor has its own"},
+                  {.name = "--tokenizer",
+                   .help = "A folder whose tokenizer files are copied beside the weights"},
+                  {.name = "--overwrite",
+                   .kind = Kind::flag,
+                   .help = "Replace a folder of weights"}},
+      .run = export_weights};
+}
+
+Verb ckpt_import_verb() {
+  return {.name = "ckpt import",
+          .summary = "A checkpoint of step 0 from Hugging Face weights",
+          .details =
+              "`train --resume auto` begins with it: weights as given, moments zero, seed and data "
+              "as the\n"
+              "run's configuration says.\n\nExamples:\n"
+              "  trireme ckpt import runs/exported --into runs/imported",
+          .options = {{.name = "weights",
+                       .help = "A Hugging Face folder, an index, or a safetensors file",
+                       .is_required = true},
+                      {.name = "--into",
+                       .help = "The folder of a run to come, or a checkpoint folder",
+                       .is_required = true},
+                      {.name = "--model",
+                       .help = "A model by name or file, where there is no config.json"}},
+          .run = import_weights};
+}
+
+}  // namespace trireme::cli
