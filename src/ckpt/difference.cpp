@@ -7,6 +7,7 @@
 #include <limits>
 #include <map>
 
+#include "base/json.h"
 #include "ckpt/aligned.h"
 #include "ckpt/figures.h"
 #include "ckpt/windows.h"

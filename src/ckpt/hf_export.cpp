@@ -13,6 +13,7 @@
 
 #include "base/durable_file.h"
 #include "base/error.h"
+#include "base/json.h"
 #include "ckpt/hf_names.h"
 #include "ckpt/hf_stream.h"
 #include "ckpt/hf_weights.h"

@@ -5,6 +5,7 @@
 #include <map>
 #include <set>
 
+#include "base/json.h"
 #include "tests/cli/program.h"
 
 namespace trireme::tests {
