@@ -120,14 +120,14 @@ void write_safetensors(const std::filesystem::path& path,
                        const std::map<std::string, SafetensorsView, std::less<>>& tensors,
                        const SafetensorsMetadata& metadata) {
   Infos infos;
-  for (const auto& [name, view] : tensors) infos[name] = {view.dtype, view.shape};
-  SafetensorsWriter writer(path, infos, metadata);
   for (const auto& [name, view] : tensors) {
-    const int64_t wanted = bytes_of(*infos.find(name));
+    const auto info = infos.insert_or_assign(name, SafetensorsInfo{view.dtype, view.shape}).first;
+    const int64_t wanted = bytes_of(*info);
     TRIREME_CHECK(wanted == std::ssize(view.bytes), "{}: {}[{}] needs {} bytes, the view has {}",
                   name, view.dtype, fmt::join(view.shape, ", "), wanted, view.bytes.size());
-    writer.write(name, 0, view.bytes);
   }
+  SafetensorsWriter writer(path, infos, metadata);
+  for (const auto& [name, view] : tensors) writer.write(name, 0, view.bytes);
   writer.finish();
 }
 
