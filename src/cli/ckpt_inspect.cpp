@@ -44,7 +44,8 @@ const TensorInfo& find(const Manifest& manifest, const std::string& name) {
 }
 
 int inspect_tensor(const Args& args, const ckpt::Generation& generation) {
-  const TensorInfo& tensor = find(generation.manifest(), args.text("--tensor"));
+  const std::string name = args.text("--tensor");
+  const TensorInfo& tensor = find(generation.manifest(), name);
   const ckpt::TensorFigures figures = ckpt::figures_of(generation, tensor);
   if (args.wants_json()) {
     base::Json out = {{"ok", true}, {"step", generation.manifest().step}};
