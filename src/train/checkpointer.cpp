@@ -219,7 +219,8 @@ bool Checkpointer::try_load(int64_t step, Loaded& loaded, std::string& problem) 
     const ckpt::Generation generation =
         ckpt::Generation::open(disk_, options_.folder / ckpt::generation_name(step));
     load_state(engine_, model_, rank_.coord(), generation);
-    loaded = {step, generation.manifest().state, generation.folder()};
+    const ckpt::Manifest& manifest = generation.manifest();
+    loaded = {step, manifest.state, manifest.plan, generation.folder()};
     engine_.set_step_state(step_state_from(loaded.state.at("clipping")));
     return true;
   } catch (const base::Error& error) {
@@ -244,7 +245,6 @@ std::optional<Checkpointer::Loaded> Checkpointer::load(const Wanted& wanted) {
   const int64_t step = wanted.step;
   std::vector<int64_t> candidates;
   if (rank_.is_first()) {
-    ckpt::remove_leftovers(disk_, options_.folder);
     candidates = ckpt::committed_steps(disk_, options_.folder);
     if (step >= 0) {
       std::erase_if(candidates, [step](int64_t candidate) { return candidate != step; });
@@ -266,10 +266,6 @@ std::optional<Checkpointer::Loaded> Checkpointer::load(const Wanted& wanted) {
     }();
     if (std::find(are_good.begin(), are_good.end(), false) == are_good.end()) {
       engine_.state_changed();
-      if (rank_.is_first() && wanted.sets_aside) {
-        ckpt::set_aside_newer(disk_, options_.folder, tried);
-      }
-      rank_.barrier();
       return loaded;
     }
     if (!problem.empty()) say_(fmt::format("checkpoint of step {} skipped: {}", tried, problem));
@@ -280,6 +276,17 @@ std::optional<Checkpointer::Loaded> Checkpointer::load(const Wanted& wanted) {
           ? fmt::format("{}: there is no checkpoint of step {}", options_.folder.string(), step)
           : fmt::format("{}: none of {} checkpoint{} can be loaded", options_.folder.string(),
                         count, count == 1 ? "" : "s"));
+}
+
+void Checkpointer::begin_run(int64_t step) {
+  if (rank_.is_first()) {
+    ckpt::remove_leftovers(disk_, options_.folder);
+    for (const std::string& name : ckpt::set_aside_newer(disk_, options_.folder, step)) {
+      say_(fmt::format("checkpoint of another run set aside as {}",
+                       (options_.folder / name).string()));
+    }
+  }
+  rank_.barrier();
 }
 
 }  // namespace trireme::train

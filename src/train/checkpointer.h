@@ -65,18 +65,21 @@ class Checkpointer {
 
   struct Loaded {
     int64_t step = 0;
-    base::Json state;
+    base::Json state, plan;
     std::filesystem::path folder;
   };
   struct Wanted {
-    int64_t step = -1;       // this one; -1: the newest that verifies
-    int64_t below = -1;      // older than this; -1: any
-    bool is_needed = true;   // where generations exist, that none can be used is an error
-    bool sets_aside = true;  // newer ones: this run goes its own way from there
+    int64_t step = -1;      // this one; -1: the newest that verifies
+    int64_t below = -1;     // older than this; -1: any
+    bool is_needed = true;  // where generations exist, that none can be used is an error
   };
-  // Brings a generation back; none if there is none. Every rank reads what it needs. Throws IoError
-  // where the asked one cannot be used. Collective; before the first save.
+  // Brings a generation back; none if there is none. Every rank reads what it needs; nothing on
+  // disk changes. Throws IoError where the asked one cannot be used. Collective.
   std::optional<Loaded> load(const Wanted&);
+  // This run goes on from `step` (-1: from the start) and saves from here on: what an earlier run
+  // left half written is removed, and generations after that step, which are of another future, are
+  // set aside. Collective; before the first save. Throws IoError.
+  void begin_run(int64_t step);
   // The first tensor of which some rank has other bits than that generation; empty: none.
   // Collective. Throws IoError.
   std::string difference(int64_t step);

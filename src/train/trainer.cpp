@@ -2,28 +2,24 @@
 #include "train/trainer.h"
 
 #include <algorithm>
-#include <cmath>
 #include <cstdlib>
 #include <memory>
 #include <optional>
 
 #include "base/check.h"
 #include "base/error.h"
-#include "base/json.h"
 #include "ckpt/hf_weights.h"
-#include "ckpt/posix_disk.h"
 #include "config/job_layout.h"
-#include "config/model_file.h"
 #include "device/accelerator.h"
 #include "obs/clock.h"
 #include "obs/console.h"
 #include "spec/data_parallel.h"
 #include "train/batches.h"
-#include "train/checkpointer.h"
 #include "train/fit.h"
 #include "train/peaks.h"
 #include "train/rank.h"
 #include "train/ranks.h"
+#include "train/run_checkpoints.h"
 #include "train/run_output.h"
 #include "train/run_text.h"
 #include "train/saver.h"
@@ -60,14 +56,7 @@ class Run {
   void log_validation(int64_t step);
   void save(const std::string& name);
 
-  // Goes on from a checkpoint, if that is wanted and there is one. Collective.
-  void resume();
-  std::optional<Checkpointer::Loaded> replay(int64_t wanted);
-  void checkpoint(int64_t step);
-  double checkpoint_interval() const;  // in seconds; 0: steps alone count
-  bool is_checkpoint_time();           // by the first rank's clock. Collective
-  // What must be the same for the next step to be the same.
-  base::Json run_state(int64_t step) const;
+  void resume();  // from a checkpoint, if that is wanted and there is one. Collective
 
   const double start_seconds_ = obs::steady_seconds();
   const config::Config& config_;
@@ -86,10 +75,8 @@ class Run {
   std::optional<RunOutput> output_;  // of the first rank; opened after all that may be refused
   std::unique_ptr<Trace> trace_;     // of the first rank
   std::unique_ptr<StepPicture> picture_;
-  std::unique_ptr<ckpt::Disk> disk_ = ckpt::posix_disk();
-  std::optional<Checkpointer> checkpointer_;  // where checkpoints are wanted
+  RunCheckpoints checkpoints_;
   int64_t first_step_ = 1;
-  double checkpoint_seconds_ = 0;  // when the last was begun
   TrainSummary summary_;
   StepClock clock_;
   int64_t sent_bytes_ = 0;  // in steps
@@ -133,25 +120,6 @@ RunPeaks check_and_measure(const FitJob& job, Platform& platform, const RankStar
 
 int64_t sent_in_steps(const spec::TrafficTable& traffic) { return traffic.total() - traffic.other; }
 
-// Throws ConfigError where a run would not go on as it began.
-void check_state(const base::Json& saved, const base::Json& own,
-                 const std::filesystem::path& folder) {
-  // Of step 0 there is no run yet that this one would have to be like.
-  if (own.at("step") == 0) return;
-  std::string problems;
-  for (const auto& [key, value] : own.items()) {
-    const base::Json was = saved.contains(key) ? saved.at(key) : base::Json();
-    if (was != value) {
-      problems += fmt::format("\n  {}: was {}, is {}", key, was.dump(), value.dump());
-    }
-  }
-  if (problems.empty()) return;
-  throw base::ConfigError(fmt::format(
-      "{}: this run would not go on as the saved one; set what differs as it was, or start anew "
-      "(--resume never) from its weights:{}",
-      folder.string(), problems));
-}
-
 Run::Run(const config::Config& c, obs::RunMode mode, const TrainHooks& hooks,
          const RankStart& start)
     : config_(c),
@@ -168,6 +136,10 @@ Run::Run(const config::Config& c, obs::RunMode mode, const TrainHooks& hooks,
       engine_(*platform_.device, model_, plan_, platform_.backend, make_engine_options(c),
               rank_.mesh()),
       weights_read_(read_init_weights(c, engine_)),
+      checkpoints_(c, engine_, model_, rank_, *platform_.device, hooks.resume,
+                   [this](const std::string& text) {
+                     if (hooks_.line) hooks_.line(text);
+                   }),
       wishes_(hooks.stop, hooks.save) {
   summary_.hardware = platform_.hardware;
   summary_.parameters = spec::parameter_count(model_);
@@ -204,14 +176,11 @@ TrainSummary Run::go() {
     summary_.steps = step;
     summary_.tokens += step_tokens(plan_);
     Wish wish;
-    bool is_checkpoint_due = false;
+    bool is_checkpoint_time = false;
     if (settles(step)) {
       if (!rank_.is_alone()) clock_.wait(engine_.compute());
       wish = wishes_.settle(rank_, step);
-    }
-    if (settles(step) && checkpointer_) {
-      checkpointer_->settle();
-      is_checkpoint_due = is_checkpoint_time();
+      is_checkpoint_time = checkpoints_.settle();
     }
     summary_.was_stopped = wish.stop;
     const bool is_last = step == config_.training.steps || summary_.was_stopped;
@@ -221,8 +190,8 @@ TrainSummary Run::go() {
     const bool is_time =
         config_.checkpoint.enable && is_due(step, config_.checkpoint.export_interval);
     const bool saves = !is_last && (wish.save || is_time);
-    const bool checkpoints = checkpointer_ && (is_last || wish.save || is_checkpoint_due ||
-                                               is_due(step, config_.checkpoint.interval));
+    const bool checkpoints = checkpoints_.saves() && (is_last || wish.save || is_checkpoint_time ||
+                                                      is_due(step, config_.checkpoint.interval));
 
     if (logs || validates || saves) clock_.wait(engine_.compute());
     if (step == first_step_) {
@@ -234,7 +203,7 @@ TrainSummary Run::go() {
       hooks_.progress(step, fmt::format("loss {:.4f}", summary_.loss));
     }
     if (validates) log_validation(step);
-    if (checkpoints) checkpoint(step);
+    if (checkpoints) checkpoints_.save(step);
     if (saves) save(fmt::format("step-{:08}", step));
     if (summary_.was_stopped) {
       say(fmt::format("asked to stop: step {} is finished", step));
@@ -242,10 +211,8 @@ TrainSummary Run::go() {
     }
   }
   finish_trace();
-  if (checkpointer_) {
-    checkpointer_->finish();
-    summary_.checkpoints = checkpointer_->figures();
-  }
+  checkpoints_.finish();
+  summary_.checkpoints = checkpoints_.figures();
   if (config_.checkpoint.enable) save("final");
   summarise();
   rank_.barrier();  // nobody leaves while another still reads
@@ -260,105 +227,18 @@ bool Run::settles(int64_t step) const {
                                         is_due(step, config_.checkpoint.export_interval)));
 }
 
-base::Json Run::run_state(int64_t step) const {
-  return {{"step", step},
-          {"seed", config_.debug.seed},
-          {"samples", step * (step_tokens(plan_) / plan_.seq_len)},
-          {"samples_a_step", step_tokens(plan_) / plan_.seq_len},
-          {"seq_len", plan_.seq_len}};
-}
-
-double Run::checkpoint_interval() const {
-  const config::Checkpoint& c = config_.checkpoint;
-  if (c.mean_failure_seconds <= 0) return c.interval_seconds;
-  // The first save, soon after the start, measures what one costs.
-  constexpr double first_seconds = 1;
-  const SaveFigures& figures = checkpointer_->figures();
-  if (figures.saves == 0) return first_seconds;
-  const double cost = figures.stall_seconds / static_cast<double>(figures.saves);
-  // The next one begins no sooner than the last is durable.
-  const double best =
-      std::max(std::sqrt(2 * cost * c.mean_failure_seconds), figures.durable_seconds);
-  return c.interval_seconds > 0 ? std::min(best, c.interval_seconds) : best;
-}
-
-bool Run::is_checkpoint_time() {
-  const double every = checkpoint_interval();
-  if (every <= 0) return false;
-  const bool is_time = obs::steady_seconds() - checkpoint_seconds_ >= every;
-  return rank_.gather(static_cast<uint8_t>(is_time ? 1 : 0)).front() != 0;
-}
-
-// Loads the checkpoint before the wanted one, runs the steps between them and compares.
-std::optional<Checkpointer::Loaded> Run::replay(int64_t wanted) {
-  const auto target = checkpointer_->load({.step = wanted, .sets_aside = false});
-  if (!target) return {};
-  const auto before =
-      checkpointer_->load({.below = target->step, .is_needed = false, .sets_aside = false});
-  if (!before) {
-    throw base::ConfigError(
-        fmt::format("{}: there is no checkpoint before step {} to replay steps from; keep more "
-                    "(checkpoint.keep_latest_k), or resume without --resume-verify",
-                    config_.checkpoint.folder, target->step));
-  }
-  say(fmt::format("resume    replaying steps {} to {}", before->step + 1, target->step));
-  check_state(before->state, run_state(before->step), before->folder);
-  {
-    TrainBatches batches(data_.train(), plan_, rank_.coord(), before->step);
-    for (int64_t step = before->step + 1; step <= target->step; ++step) {
-      engine_.step(batches, optim::learning_rate(lr_, step - 1));
-    }
-  }
-  const std::string difference = checkpointer_->difference(target->step);
-  if (!difference.empty()) {
-    throw base::Error(fmt::format(
-        "the steps from {} to {} were run again and gave other bits than {} has, first in {}: "
-        "another machine, build or numerical identity, or damage that no hash sees",
-        before->step + 1, target->step, target->folder.string(), difference));
-  }
-  say(fmt::format("resume    replayed: the bits of step {}", target->step));
-  return checkpointer_->load({.step = target->step});
-}
-
-void Run::checkpoint(int64_t step) {
-  checkpoint_seconds_ = obs::steady_seconds();
-  base::Json state = run_state(step);
-  state["model"] = config::to_json(config_.dims);
-  checkpointer_->save(step, state);
-}
-
 void Run::resume() {
-  const config::Checkpoint& c = config_.checkpoint;
-  const bool saves =
-      c.enable && (c.interval > 0 || c.interval_seconds > 0 || c.mean_failure_seconds > 0);
-  const bool resumes = hooks_.resume.from != Resume::From::start;
-  if (!saves && !resumes) return;
-  checkpointer_.emplace(
-      engine_, model_, rank_, *platform_.device, *disk_,
-      CheckpointOptions{
-          .folder = std::filesystem::path(config_.job.dump_folder) / config_.checkpoint.folder,
-          .keep = static_cast<int>(config_.checkpoint.keep_latest_k),
-          .reread = config_.checkpoint.reread},
-      [this](const std::string& text) {
-        if (hooks_.line) hooks_.line(text);
-      });
-  checkpoint_seconds_ = obs::steady_seconds();
-  if (resumes) {
-    const int64_t wanted = hooks_.resume.from == Resume::From::step ? hooks_.resume.step : -1;
-    const auto loaded =
-        hooks_.resume.verifies ? replay(wanted) : checkpointer_->load({.step = wanted});
-    if (loaded) {
-      check_state(loaded->state, run_state(loaded->step), loaded->folder);
-      first_step_ = loaded->step + 1;
-      summary_.steps = loaded->step;
-      summary_.tokens = loaded->step * step_tokens(plan_);
-      summary_.resumed_from = loaded->step;
-      say(fmt::format("resume    step {} of {}", loaded->step, loaded->folder.string()));
-    } else {
-      say("resume    there is no checkpoint yet: from the start");
+  const auto from = checkpoints_.resume([this](int64_t first, int64_t last) {
+    TrainBatches batches(data_.train(), plan_, rank_.coord(), first - 1);
+    for (int64_t step = first; step <= last; ++step) {
+      engine_.step(batches, optim::learning_rate(lr_, step - 1));
+      if (rank_.is_first() && hooks_.progress) hooks_.progress(step, "replay");
     }
-  }
-  if (!saves) checkpointer_.reset();
+  });
+  if (!from) return;
+  first_step_ = *from + 1;
+  summary_.steps = summary_.resumed_from = *from;
+  summary_.tokens = *from * step_tokens(plan_);
 }
 
 void Run::summarise() {
@@ -434,9 +314,13 @@ void Run::finish_trace() {
   trace_->finish();
   say(fmt::format("trace     {}: {} waits of the host inside steps", summary_.trace.string(),
                   trace_->waits()));
+  trace_.reset();
+  if (!is_drawn) {  // the run ended before
+    summary_.picture.clear();
+    return;
+  }
   say(fmt::format("picture   {}: measured steps took {:.3f} of the simulated time",
                   summary_.picture.string(), ratio));
-  trace_.reset();
 }
 
 void Run::log(int64_t step) {

@@ -16,18 +16,10 @@
 #include "obs/curve.h"
 #include "obs/run_dir.h"
 #include "spec/plan.h"
-#include "train/checkpointer.h"
+#include "train/run_checkpoints.h"
 #include "train/trace.h"
 
 namespace trireme::train {
-
-// Whether a run goes on from a checkpoint in its folder.
-struct Resume {
-  enum class From : uint8_t { start, newest, step };
-  From from = From::start;
-  int64_t step = 0;
-  bool verifies = false;  // first runs the steps before it again, and compares bits
-};
 
 // What a run tells the outside, and is told by it. Every member may be left empty.
 struct TrainHooks {

@@ -160,13 +160,40 @@ TEST(Resume, a_damaged_checkpoint_is_named_and_the_one_before_used) {
   data[data.size() / 2] = static_cast<char>(data[data.size() / 2] ^ 4);
   s.write("run/checkpoint/step-00000012/data-00000", data);
   s.write("run/checkpoint/step-00000008/manifest", "trireme checkpoint 9\n{}\n");
-  const Outcome outcome = trireme(s, train_words(12, {"--resume", "auto"}));
+  const Outcome outcome =
+      trireme(s, train_words(12, {"--resume", "auto", "--checkpoint.interval=4"}));
   EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
   EXPECT_NE(outcome.err.find("checkpoint of step 12 skipped"), std::string::npos) << outcome.err;
   EXPECT_NE(outcome.err.find("checkpoint of step 8 skipped"), std::string::npos) << outcome.err;
   EXPECT_NE(outcome.err.find("resume    step 4"), std::string::npos) << outcome.err;
   EXPECT_TRUE(s.read(final_weights) == straight(12));
   EXPECT_TRUE(s.has("run/checkpoint/step-00000012.aside-0"));  // nothing is lost
+}
+
+// A new run in an old run's folder: its checkpoints are its own, the old ones stay beside them.
+TEST(Resume, a_run_that_starts_anew_does_not_go_on_from_another) {
+  const Scratch s;
+  write_tiny(s);
+  (void)weights_of(s, 14, {"--checkpoint.interval=7", "--debug.seed=9"});
+  (void)weights_of(s, 12, {"--checkpoint.interval=7", "--overwrite"});
+  for (const char* name :
+       {"step-00000007", "step-00000012", "step-00000007.aside-0", "step-00000014.aside-0"}) {
+    EXPECT_TRUE(s.has(std::string("run/checkpoint/") + name)) << name;
+  }
+  EXPECT_FALSE(s.has("run/checkpoint/step-00000014"));
+  EXPECT_TRUE(weights_of(s, 12, {"--resume", "7"}) == straight(12));
+}
+
+// Sums in another order: the run goes on, and says that it is not to the bit.
+TEST(Resume, another_numerical_identity_is_said) {
+  const Scratch s;
+  write_tiny(s);
+  (void)weights_of(s, 2, {"--checkpoint.interval=2"});
+  const Outcome outcome =
+      trireme(s, train_words(4, {"--resume", "auto", "--parallelism.logical_dp=12"}));
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
+  EXPECT_NE(outcome.err.find("not to the bit: logical_dp was 24, is 12"), std::string::npos)
+      << outcome.err;
 }
 
 TEST(Resume, what_cannot_be_is_refused) {
@@ -183,6 +210,7 @@ TEST(Resume, what_cannot_be_is_refused) {
   expect({"--resume", "3"}, "there is no checkpoint of step 3");
   expect({"--resume", "auto", "--training.global_batch_size=48"}, "samples_a_step: was 24, is 48");
   expect({"--resume", "auto", "--debug.seed=5"}, "seed: was");
+  expect({"--resume", "2", "--debug.seed=5", "--checkpoint.interval=2"}, "seed: was");
   expect({}, "run");  // the folder holds a run
   EXPECT_EQ(s.tree("run/checkpoint"), before);
 }
