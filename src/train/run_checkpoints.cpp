@@ -80,12 +80,12 @@ std::optional<int64_t> RunCheckpoints::resume(
 }
 
 void RunCheckpoints::check(const Checkpointer::Loaded& loaded) const {
+  // Of step 0 there is no run yet that this one would have to be like.
+  if (loaded.step == 0) return;
   const std::string changes = changes_of_identity(loaded.plan, spec::to_json(plan_));
   if (!changes.empty() && rank_.is_first()) {
     say_(fmt::format("resume    the run goes on, but not to the bit: {}", changes));
   }
-  // Of step 0 there is no run yet that this one would have to be like.
-  if (loaded.step == 0) return;
   std::string problems;
   const base::Json own = run_state(loaded.step);
   for (const auto& [key, value] : own.items()) {
