@@ -130,18 +130,8 @@ void check_replaceable(const path& dir, const ExportOptions& options) {
   if (!std::filesystem::is_directory(dir)) {
     throw IoError(fmt::format("{}: weights go into a directory, and this is a file", dir.string()));
   }
-  std::set<std::string> allowed = {"config.json",
-                                   "generation_config.json",
-                                   "model.safetensors.index.json",
-                                   "tokenizer.json",
-                                   "tokenizer_config.json",
-                                   "tokenizer.model",
-                                   "vocab.json",
-                                   "merges.txt",
-                                   "special_tokens_map.json",
-                                   "added_tokens.json",
-                                   "chat_template.jinja",
-                                   "README.md"};
+  std::set<std::string> allowed = {"config.json", "model.safetensors.index.json", "README.md"};
+  for (const char* name : tokenizer_files) allowed.insert(name);
   for (const path& extra : options.extra_files) allowed.insert(extra.filename().string());
   for (const auto& entry : std::filesystem::directory_iterator(dir)) {
     const std::string name = entry.path().filename().string();

@@ -4,6 +4,7 @@
 // reads what they write.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <filesystem>
 #include <functional>
@@ -27,6 +28,17 @@ using WriteParam = std::function<void(const std::string& our_name, std::span<con
 // Consecutive elements of a parameter, from `element` on.
 using WritePart = std::function<void(const std::string& our_name, int64_t element,
                                      std::span<const float> values)>;
+
+// Files of a tokenizer, and others that lie beside weights and say nothing of them.
+inline constexpr std::array tokenizer_files = {"tokenizer.json",
+                                               "tokenizer_config.json",
+                                               "tokenizer.model",
+                                               "vocab.json",
+                                               "merges.txt",
+                                               "special_tokens_map.json",
+                                               "added_tokens.json",
+                                               "chat_template.jinja",
+                                               "generation_config.json"};
 
 struct ExportOptions {
   base::DType dtype = base::DType::f32;            // f32 or bf16

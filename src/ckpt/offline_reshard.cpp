@@ -79,6 +79,7 @@ std::filesystem::path reshard(Disk& disk, const Generation& from, const ReshardT
     manifest.plan = target.plan;
     std::map<std::string, std::vector<std::vector<spec::Piece>>> saved;
     AlignedBytes memory;
+    int64_t written = 0;
     for (int rank = 0; rank < target.ranks; ++rank) {
       const std::vector<TensorPieces> pieces = target.pieces_of(rank);
       for (const TensorPieces& part : pieces) saved[part.tensor.name].push_back(part.pieces);
@@ -89,6 +90,8 @@ std::filesystem::path reshard(Disk& disk, const Generation& from, const ReshardT
         std::ranges::fill(window, std::byte{0});
         from.read(requests_for(layout, begin, window), options);
         writer.append(window);
+        written += std::ssize(window);
+        if (target.progress) target.progress(written);
       }
       manifest.files.push_back(writer.finish());
     }

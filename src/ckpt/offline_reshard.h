@@ -21,6 +21,7 @@ struct ReshardTarget {
   base::Json plan = base::Json::object();  // of the new layout
   // Of a data file in memory at one time; rounded up to chunks.
   int64_t window_bytes = int64_t{64} << 20;
+  std::function<void(int64_t bytes)> progress = {};  // written so far, of all data files
 };
 
 // Returns the new generation's folder: same step, state and tensors, checked as Generation::open()

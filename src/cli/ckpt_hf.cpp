@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // trireme ckpt export, trireme ckpt import: checkpoints to Hugging Face weights, and back.
-#include <array>
-
 #include "base/error.h"
 #include "base/json.h"
 #include "ckpt/hf_names.h"
@@ -21,22 +19,12 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::array tokenizer_files = {"tokenizer.json",
-                                        "tokenizer_config.json",
-                                        "tokenizer.model",
-                                        "vocab.json",
-                                        "merges.txt",
-                                        "special_tokens_map.json",
-                                        "added_tokens.json",
-                                        "chat_template.jinja",
-                                        "generation_config.json"};
-
 std::vector<fs::path> tokenizer_of(const Args& args) {
   std::vector<fs::path> files;
   if (!args.has("--tokenizer")) return files;
   const fs::path folder = args.text("--tokenizer");
   std::string names;
-  for (const char* name : tokenizer_files) {
+  for (const char* name : ckpt::tokenizer_files) {
     if (fs::is_regular_file(folder / name)) files.push_back(folder / name);
     names += fmt::format("{}{}", names.empty() ? "" : ", ", name);
   }
@@ -115,8 +103,12 @@ int import_weights(const Args& args) {
   const spec::ModelDims dims = config::model_from_file(model, model_folders());
   const fs::path root = folder_to_write(args.text("--into"));
   const auto disk = ckpt::posix_disk();
-  const fs::path made = train::import_weights(*disk, weights, dims, root);
   const int64_t parameters = spec::parameter_count(spec::make_model(dims));
+  // Weights and two moments in fp32.
+  Progress progress("import", "MiB", (3 * 4 * parameters) >> 20);
+  const fs::path made = train::import_weights(*disk, weights, dims, root,
+                                              [&](int64_t bytes) { progress.update(bytes >> 20); });
+  progress.finish();
   if (args.wants_json()) {
     fmt::print("{}\n", base::Json{{"ok", true},
                                   {"generation", made.string()},

@@ -10,6 +10,7 @@
 #include "ckpt/posix_disk.h"
 #include "cli/ckpt_place.h"
 #include "cli/ckpt_verbs.h"
+#include "cli/progress.h"
 #include "cli/verbs.h"
 #include "comm/mesh.h"
 #include "config/config.h"
@@ -117,6 +118,7 @@ int run(const Args& args) {
   const Target target = target_of(args, from);
   expect_same_model(target, from);
   const std::filesystem::path root = folder_to_write(args.text("--into"));
+  Progress progress("reshard", "MiB", from.data_bytes() >> 20);
   const std::filesystem::path made =
       ckpt::reshard(*disk, from,
                     {.root = root,
@@ -126,7 +128,9 @@ int run(const Args& args) {
                            return train::saved_pieces(target.model, target.plan,
                                                       comm::coord_of(target.plan.mesh, rank));
                          },
-                     .plan = spec::to_json(target.plan)});
+                     .plan = spec::to_json(target.plan),
+                     .progress = [&](int64_t bytes) { progress.update(bytes >> 20); }});
+  progress.finish();
   const ckpt::Generation generation = ckpt::Generation::open(*disk, made);
   const std::string layout = layout_words(generation.manifest());
   if (args.wants_json()) {

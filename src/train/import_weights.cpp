@@ -81,8 +81,8 @@ std::vector<ckpt::TensorPieces> pieces_of(const spec::ModelDims& dims) {
 }  // namespace
 
 std::filesystem::path import_weights(ckpt::Disk& disk, const std::filesystem::path& weights,
-                                     const spec::ModelDims& dims,
-                                     const std::filesystem::path& root) {
+                                     const spec::ModelDims& dims, const std::filesystem::path& root,
+                                     const std::function<void(int64_t bytes)>& progress) {
   if (const auto steps = ckpt::committed_steps(disk, root); !steps.empty()) {
     throw base::IoError(fmt::format(
         "{}: holds checkpoints, the newest of step {}; imported weights begin a run, so give "
@@ -109,7 +109,9 @@ std::filesystem::path import_weights(ckpt::Disk& disk, const std::filesystem::pa
         weights, dims,
         [&](const std::string& name, int64_t element, std::span<const float> values) {
           const int64_t offset = offset_of.at(state_name(Kind::weight, name));
-          file.put(offset + element * int64_t{sizeof(float)}, std::as_bytes(values));
+          const int64_t at = offset + element * int64_t{sizeof(float)};
+          file.put(at, std::as_bytes(values));
+          if (progress) progress(at + std::ssize(std::as_bytes(values)));
         });
     file.fill(layout.bytes);
     file.flush();

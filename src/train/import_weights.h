@@ -3,7 +3,9 @@
 // on as one that has made no step.
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
+#include <functional>
 
 #include "ckpt/disk.h"
 #include "spec/model.h"
@@ -11,9 +13,11 @@
 namespace trireme::train {
 
 // Moments are zero, and nothing of the run is in the state: seed, batch and data are those of the
-// run that goes on from it. Memory: a few windows of 32 MiB. Throws IoError; also where `root`
-// holds checkpoints, which would be taken in its place. REQUIRES: `root` exists.
+// run that goes on from it. `progress` is told what was written so far. Memory: a few windows of 32
+// MiB. Throws IoError; also where `root` holds checkpoints, which would be taken in its place.
+// REQUIRES: `root` exists.
 std::filesystem::path import_weights(ckpt::Disk&, const std::filesystem::path& weights,
-                                     const spec::ModelDims&, const std::filesystem::path& root);
+                                     const spec::ModelDims&, const std::filesystem::path& root,
+                                     const std::function<void(int64_t bytes)>& progress = {});
 
 }  // namespace trireme::train
