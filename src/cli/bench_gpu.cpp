@@ -115,9 +115,9 @@ Verb bench_gpu_verb() {
               "Measured through the kernels that training uses, on random numbers. The machine\n"
               "file is described in machines/README.md.\n\nExamples:\n"
               "  trireme bench gpu --quick\n"
-              "  trireme bench gpu --out machines/h200.toml --overwrite",
+              "  trireme bench gpu --out machines/measured/h200.toml --overwrite",
           .options =
-              {{.name = "--out", .help = "Machine file to write: machines/NAME.toml"},
+              {{.name = "--out", .help = "File of figures to write: machines/measured/NAME.toml"},
                {.name = "--overwrite", .kind = Kind::flag, .help = "Replace the file if it exists"},
                {.name = "--quick", .kind = Kind::flag, .help = "Few shapes, few repetitions"},
                {.name = "--gpu",

@@ -13,9 +13,8 @@ namespace trireme::spec {
 // One GPU, or the cores of one CPU rank.
 struct Processor {
   std::string name;
-  double memory_bytes = 0;  // that a program can have
-  double reserved_bytes =
-      0;  // of them, what libraries take: context, kernels, collectives' buffers
+  double memory_bytes = 0;    // that a program can have
+  double reserved_bytes = 0;  // of them, what libraries take: context, kernels, buffers
 
   // Dense peaks, as the vendor states them. 0: it has no such units.
   double fp32_flops = 0, bf16_flops = 0, fp8_flops = 0, fp4_flops = 0;
@@ -54,11 +53,16 @@ struct Domain {
 
 // Between domains.
 struct Network {
-  LinkRate link;  // of one processor: its share of the node's adapters
+  LinkRate link;  // of one processor: its share of the node's adapters; 0: there is one domain
   double reach = 0.8;
   double oversubscription = 1;     // of links above the first switch; 1: none
   int64_t nodes_below_switch = 0;  // that reach each other without them; 0: all
   bool in_network_reduction = false;
+};
+
+// Mean absolute relative error of the times that constants were fitted to, by kind. 0: not fitted.
+struct Residuals {
+  double gemm = 0, attention = 0, streaming = 0, collective = 0;
 };
 
 struct Machine {
@@ -71,6 +75,7 @@ struct Machine {
   double price_per_hour = 0;  // of one processor, in dollars; 0: not known
   // Relative error of predictions that were compared with runs on this machine; 0: none was.
   double time_error = 0, memory_error = 0;
+  Residuals residuals;
   std::map<std::string, std::string> sources;  // by key, as "processor.bf16_tflops"
 };
 

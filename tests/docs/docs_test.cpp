@@ -58,7 +58,7 @@ const std::vector<Known> known_commands = {
      "--determinism fast --recompute selective",
      How::gpu},
     {"trireme bench gpu --quick", How::gpu},
-    {"trireme bench gpu --out machines/h200.toml --overwrite", How::gpu},
+    {"trireme bench gpu --out machines/measured/h200.toml --overwrite", How::gpu},
 
     {"trireme train configs/kjv.toml", How::started},
     {"trireme train configs/kjv.toml --training.steps=300 --job.dump_folder=runs/short",

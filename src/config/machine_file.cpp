@@ -1,0 +1,200 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "config/machine_file.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <set>
+#include <sstream>
+
+#include "base/error.h"
+#include "config/apply.h"
+#include "config/document.h"
+#include "config/machine_keys.h"
+#include "config/spelling.h"
+
+namespace trireme::config {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::string_view how_to_describe =
+    "a machine that has no file is described in one (machines/README.md), or measured on itself by "
+    "trireme calibrate --out FILE.toml";
+
+std::string missing(const std::string& name, const std::vector<fs::path>& folders) {
+  const std::vector<std::string> names = machine_names(folders);
+  const std::vector<std::string_view> views(names.begin(), names.end());
+  const auto best = nearest(name, views);
+  std::string text = fmt::format("no machine '{}'", name);
+  if (best) text += fmt::format("; did you mean '{}'?", *best);
+  text += names.empty()
+              ? "; no machine files were found"
+              : fmt::format("{} Machines are {}", best ? "" : ".", fmt::join(names, ", "));
+  return fmt::format("{}; {}", text, how_to_describe);
+}
+
+// Files of another format are refused before their keys are: those would all be unknown.
+void check_format(const std::vector<Entry>& entries) {
+  for (const Entry& entry : entries) {
+    if (!entry.section.empty() || entry.is_section_start || entry.key != "format") continue;
+    const auto* format = std::get_if<int64_t>(&entry.value);
+    if (format == nullptr || *format == machine_format) return;
+    throw base::ConfigError(
+        fmt::format("{}: format = {}: a machine that plans are priced with has format = {}{}; {}",
+                    entry.where, *format, machine_format,
+                    *format == 1 ? ", and format = 1 are rows that trireme bench gpu measured" : "",
+                    how_to_describe));
+  }
+}
+
+void check_sources(const spec::Machine& m, const std::vector<Key>& keys, Report& report) {
+  if (!m.source.empty()) return;
+  for (const Key& key : keys) {
+    const std::string path = key.path();
+    if (key.section == "sources" || !has_source(key) || !report.was_given(path)) continue;
+    report.demand(m.sources.contains(path), {path},
+                  fmt::format("{}: no source; say in [sources] where the number is from "
+                              "(\"{}\" = \"...\"), or give one source for the whole file",
+                              path, path));
+  }
+}
+
+void check_rules(const spec::Machine& m, Report& report) {
+  const spec::Processor& p = m.processor;
+  report.demand(p.reserved_bytes < p.memory_bytes,
+                {"processor.reserved_gigabytes", "processor.memory_gigabytes"},
+                "processor.reserved_gigabytes: must be below memory_gigabytes");
+  report.demand(p.fp32_flops > 0 || p.bf16_flops > 0,
+                {"processor.fp32_tflops", "processor.bf16_tflops"},
+                "processor.fp32_tflops and bf16_tflops are both 0: one of them must be above it");
+  // Of keys that something else makes necessary.
+  const auto needs = [&](bool needed, const std::string& because, const std::string& path) {
+    if (!needed || report.was_given(path)) return;
+    report.blame({because}, fmt::format("{}: required with this {}, but not given", path, because));
+  };
+  needs(p.fp8_flops > 0, "processor.fp8_tflops", "processor.fp8_reach");
+  needs(p.fp4_flops > 0, "processor.fp4_tflops", "processor.fp4_reach");
+  const bool has_links = m.domain.size > 1;
+  needs(has_links, "domain.size", "domain.link_gigabytes_per_second");
+  needs(has_links, "domain.size", "domain.latency_microseconds");
+  needs(has_links, "domain.size", "domain.reach");
+  const bool has_network = m.network.link.bytes_per_second > 0;
+  needs(has_network, "network.link_gigabytes_per_second", "network.latency_microseconds");
+  needs(has_network, "network.link_gigabytes_per_second", "network.reach");
+}
+
+// As TOML writes it. Ten digits give back a number that people or fits wrote, whatever its unit.
+std::string number_text(double value) { return fmt::format("{:.10g}", value); }
+
+std::string toml_string(std::string_view text) {
+  std::string result = "\"";
+  for (const char c : text) {
+    if (c == '"' || c == '\\') result += '\\';
+    if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) {
+      result += fmt::format("\\u{:04x}", static_cast<unsigned>(c));
+    } else {
+      result += c;
+    }
+  }
+  return result + '"';
+}
+
+std::string toml_text(const Key& key) {
+  if (auto* const* number = std::get_if<double*>(&key.field)) return number_text(**number);
+  if (auto* const* text = std::get_if<std::string*>(&key.field)) return toml_string(**text);
+  return value_text(key);
+}
+
+spec::Machine machine_from_entries(const std::vector<Entry>& entries, const std::string& file,
+                                   const std::string& default_name) {
+  check_format(entries);
+  MachineKeys keys{spec::Machine{}};
+  Report report;
+  for (const Entry& entry : entries) {
+    if (entry.section == "sources" && std::holds_alternative<Foreign>(entry.value)) {
+      report.add(entry.where, fmt::format("sources.{}: keys of [sources] stand in quotes, as "
+                                          "\"processor.units\" = \"...\"",
+                                          entry.key));
+    }
+  }
+  if (report.empty()) apply(entries, keys.keys(), file, report);
+  spec::Machine machine = keys.machine();
+  check_sources(machine, keys.keys(), report);
+  check_rules(machine, report);
+  report.throw_if_any(file);
+  if (machine.name.empty()) machine.name = default_name;
+  return machine;
+}
+
+}  // namespace
+
+spec::Machine machine_from_file(const std::string& path_or_name,
+                                const std::vector<fs::path>& folders) {
+  fs::path path(path_or_name);
+  if (path_or_name.find('/') == std::string::npos && path.extension() != ".toml") {
+    const auto has_file = [&](const fs::path& folder) {
+      std::error_code ignored;
+      path = folder / (path_or_name + ".toml");
+      return fs::is_regular_file(path, ignored);
+    };
+    if (std::none_of(folders.begin(), folders.end(), has_file)) {
+      throw base::ConfigError(missing(path_or_name, folders));
+    }
+  }
+  return machine_from_entries(entries_of_toml(read_text(path), path.string()), path.string(),
+                              path.stem().string());
+}
+
+spec::Machine machine_from_text(const std::string& text, const std::string& where) {
+  return machine_from_entries(entries_of_toml(text, where), where, where);
+}
+
+std::vector<std::string> machine_names(const std::vector<fs::path>& folders) {
+  std::set<std::string> names;
+  for (const fs::path& folder : folders) {
+    std::error_code error;
+    for (fs::directory_iterator it(folder, error), end; !error && it != end; it.increment(error)) {
+      if (it->path().extension() == ".toml") names.insert(it->path().stem().string());
+    }
+  }
+  return {names.begin(), names.end()};
+}
+
+std::string machine_text(const spec::Machine& machine, std::string_view comment) {
+  MachineKeys defaults{spec::Machine{}};
+  MachineKeys keys{machine};
+  std::string text;
+  std::istringstream lines{std::string(comment)};
+  for (std::string line; std::getline(lines, line);) text += fmt::format("# {}\n", line);
+  std::string_view section;
+  for (const Key& key : keys.keys()) {
+    const std::string value = toml_text(key);
+    if (key.section == "sources") {
+      if (value == "\"\"") continue;
+    } else if (!key.is_required && !machine.sources.contains(key.path())) {
+      const auto same = [&](const Key& one) { return one.path() == key.path(); };
+      const auto& all = defaults.keys();
+      if (toml_text(*std::find_if(all.begin(), all.end(), same)) == value) continue;
+    }
+    if (key.section != section) text += fmt::format("\n[{}]\n", section = key.section);
+    const bool is_quoted = key.section == "sources";
+    text +=
+        fmt::format("{} = {}\n", is_quoted ? toml_string(key.name) : std::string(key.name), value);
+  }
+  return text;
+}
+
+std::string machine_keys_page() {
+  MachineKeys keys{spec::Machine{}};
+  std::string text = "| key | must be | meaning |\n|---|---|---|\n";
+  for (const Key& key : keys.keys()) {
+    if (key.section == "sources") break;
+    const std::string rule = rule_text(key);
+    text += fmt::format("| `{}`{} | {}{}{} | {} |\n", key.path(), key.is_required ? " *" : "",
+                        type_name(key), rule.empty() ? "" : ", ", rule, key.help);
+  }
+  return text;
+}
+
+}  // namespace trireme::config

@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "config/machine_file.h"
+
+#include "config/files_test.h"
+#include "config/machine_keys.h"
+
+namespace trireme::config {
+namespace {
+
+const std::string processor =
+    "[processor]\nmemory_gigabytes = 80\nfp32_tflops = 20\nbf16_tflops = 312\n"
+    "gigabytes_per_second = 2000\nunits = 108\ngemm_reach = 0.7\ngemm_ramp = 100\n"
+    "attention_forward = 0.5\nattention_backward = 0.4\nattention_ramp = 300\n"
+    "attention_head = 0.2\nmemory_reach = 0.8\nlaunch_microseconds = 2\n";
+const std::string good = "format = 2\nsource = 'a page'\n" + processor + "[domain]\nsize = 1\n";
+
+spec::Machine read(const std::string& text) { return machine_from_text(text, "m.toml"); }
+std::string refusal(const std::string& text) {
+  return message_of([&] { (void)read(text); });
+}
+
+TEST(MachineFile, units_of_the_file_become_bytes_operations_and_seconds) {
+  const spec::Machine m =
+      read(good + "link_gigabytes_per_second = 300\nlatency_microseconds = 2.5\nreach = 0.9\n");
+  EXPECT_EQ(m.name, "m.toml");
+  EXPECT_EQ(m.processor.memory_bytes, 80e9);
+  EXPECT_EQ(m.processor.bf16_flops, 312e12);
+  EXPECT_EQ(m.processor.bytes_per_second, 2e12);
+  EXPECT_DOUBLE_EQ(m.processor.launch_seconds, 2e-6);
+  EXPECT_EQ(m.processor.fp8_flops, 0);
+  EXPECT_EQ(m.domain.size, 1);
+  EXPECT_EQ(m.domain.link.bytes_per_second, 300e9);
+  EXPECT_DOUBLE_EQ(m.domain.link.latency, 2.5e-6);
+  EXPECT_EQ(m.network.link.bytes_per_second, 0);
+}
+
+// A value for every key that no default is, so that a key that is not written or read is seen.
+TEST(MachineFile, text_round_trips_every_key) {
+  MachineKeys keys{spec::Machine{}};
+  double next = 0.5009765625;
+  for (const Key& key : keys.keys()) {
+    if (auto* const* number = std::get_if<double*>(&key.field)) {
+      const bool is_small = key.range.contains(next);
+      **number = is_small ? next : next + key.range.low;
+      next += 0.0009765625;
+    } else if (auto* const* whole = std::get_if<int64_t*>(&key.field)) {
+      if (key.name != "format") **whole = 5;
+    } else if (auto* const* flag = std::get_if<bool*>(&key.field)) {
+      **flag = true;
+    } else if (auto* const* text = std::get_if<std::string*>(&key.field)) {
+      **text = "of \"" + key.path() + "\" \\ \n\t.";
+    }
+  }
+  spec::Machine machine = keys.machine();
+  machine.processor.reserved_bytes = 0.125e9;
+  const std::string text = machine_text(machine, "one\ntwo");
+  EXPECT_TRUE(text.starts_with("# one\n# two\nformat = 2\n")) << text;
+  const spec::Machine again = read(text);
+  EXPECT_EQ(again.sources, machine.sources);
+  EXPECT_EQ(again.source, machine.source);
+  EXPECT_EQ(again.name, machine.name);
+  EXPECT_TRUE(again.network.in_network_reduction);
+  EXPECT_EQ(machine_text(again, "one\ntwo"), text);
+  MachineKeys wanted{machine}, found{again};
+  for (size_t i = 0; i < wanted.keys().size(); ++i) {
+    EXPECT_EQ(value_text(found.keys()[i]), value_text(wanted.keys()[i])) << wanted.keys()[i].path();
+  }
+}
+
+TEST(MachineFile, refusals_name_file_line_and_remedy) {
+  const std::vector<std::pair<std::string, std::string>> cases = {
+      {"format = 1\n[[gemm]]\nm = 1\n", "m.toml:1: format = 1: a machine that plans are priced"},
+      {"format = 3\n", "format = 3"},
+      {"name = 'x'\n", "m.toml: format: required, but not given"},
+      {"format = 2\nsource = 'a'\n[domain]\nsize = 1\n",
+       "m.toml: processor.units: required, but not given (multiprocessors"},
+      {good + "widht = 3\n", "m.toml:19: domain.widht: unknown key"},
+      {good + "[procesor]\n", "m.toml:19: [procesor]: unknown section; did you mean 'processor'?"},
+      {"format = 2\nsource = 'a'\njitter = 2\n" + processor + "[domain]\nsize = 1\n",
+       "m.toml:3: jitter = 2: must be from 0 to 1; nearest: 1"},
+      {"format = 2\nsource = 'a'\n" + processor + "reserved_gigabytes = 81\n[domain]\nsize = 1\n",
+       "m.toml:17: processor.reserved_gigabytes: must be below memory_gigabytes"},
+      {"format = 2\nsource = 'a'\n" + processor + "fp8_tflops = 624\n[domain]\nsize = 1\n",
+       "m.toml:17: processor.fp8_reach: required with this processor.fp8_tflops, but not given"},
+      {"format = 2\nsource = 'a'\n" + processor + "[domain]\nsize = 8\n",
+       "m.toml:18: domain.link_gigabytes_per_second: required with this domain.size"},
+      {good + "[network]\nlink_gigabytes_per_second = 25\n",
+       "m.toml:20: network.reach: required with this network.link_gigabytes_per_second"},
+      {good + "[sources]\nprocessor.units = 'a'\n",
+       "m.toml:20: sources.processor: keys of [sources] stand in quotes"},
+      {good + "[sources]\n\"processor.unit\" = 'a'\n",
+       "sources.processor.unit: unknown key; did you mean 'processor.units'?"},
+  };
+  for (const auto& [text, wanted] : cases) expect_contains(refusal(text), wanted);
+  std::string none = good;
+  none.replace(none.find("fp32_tflops = 20"), 16, "fp32_tflops = 0");
+  none.replace(none.find("bf16_tflops = 312"), 17, "bf16_tflops = 0");
+  expect_contains(refusal(none), "m.toml:5: processor.fp32_tflops and bf16_tflops are both 0");
+  EXPECT_THROW((void)machine_from_file("nowhere/m.toml", {}), base::IoError);
+}
+
+TEST(MachineFile, every_number_needs_a_source) {
+  std::string text = "format = 2\n" + processor + "[domain]\nsize = 1\n";
+  const std::string message = refusal(text);
+  expect_contains(message, "14 problems");
+  expect_contains(message, "m.toml:3: processor.memory_gigabytes: no source; say in [sources]");
+  expect_contains(message, "m.toml:17: domain.size: no source");
+  text += "[sources]\n";
+  MachineKeys keys{spec::Machine{}};
+  for (const Key& key : keys.keys()) {
+    if (key.is_required && key.name != "format") text += "\"" + key.path() + "\" = 'measured'\n";
+  }
+  EXPECT_EQ(refusal(text), "");
+  EXPECT_EQ(read(text).sources.at("processor.units"), "measured");
+}
+
+TEST(MachineFile, an_unknown_name_is_answered_with_the_known_ones_and_how_to_add_one) {
+  const TemporaryFolder folder;
+  folder.write("a100-80gb.toml", good);
+  folder.write("h100.toml", good);
+  folder.write("measured/h200.toml", "format = 1\n");
+  const std::string message = message_of([&] { (void)machine_from_file("h10", {folder.path()}); });
+  expect_contains(message, "no machine 'h10'; did you mean 'h100'? Machines are a100-80gb, h100; ");
+  expect_contains(message, "machines/README.md");
+  expect_contains(message, "trireme calibrate --out FILE.toml");
+  expect_contains(message_of([&] { (void)machine_from_file("tpu", {folder.path()}); }),
+                  "no machine 'tpu'. Machines are a100-80gb, h100; a machine that has no file");
+  expect_contains(message_of([&] { (void)machine_from_file("h100", {}); }),
+                  "no machine files were found");
+  EXPECT_EQ(machine_from_file("h100", {folder.path()}).name, "h100");
+}
+
+}  // namespace
+}  // namespace trireme::config

@@ -1,0 +1,167 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "config/machine_keys.h"
+
+#include "config/key_list.h"
+
+namespace trireme::config {
+namespace {
+
+constexpr double tera = 1e12, giga = 1e9, micro = 1e-6;
+
+// Fields that the file has in a unit of its own, and what one of that unit is.
+struct Unit {
+  double* field;
+  double size;
+};
+std::vector<Unit> units_of(spec::Machine& m) {
+  spec::Processor& p = m.processor;
+  return {{&p.memory_bytes, giga},
+          {&p.reserved_bytes, giga},
+          {&p.fp32_flops, tera},
+          {&p.bf16_flops, tera},
+          {&p.fp8_flops, tera},
+          {&p.fp4_flops, tera},
+          {&p.bytes_per_second, giga},
+          {&p.host_bytes_per_second, giga},
+          {&p.launch_seconds, micro},
+          {&m.domain.link.bytes_per_second, giga},
+          {&m.domain.link.latency, micro},
+          {&m.network.link.bytes_per_second, giga},
+          {&m.network.link.latency, micro}};
+}
+
+void list_processor(spec::Processor& p, KeyList& k) {
+  const Range positive{.low = 0, .high = 1e9, .low_excluded = true};
+  const Range or_zero{.low = 0, .high = 1e9};
+  const Range share{.low = 0, .high = 1, .low_excluded = true};
+  k.section("processor");
+  k.text("name", p.name, "of the GPU or CPU, as its vendor writes it");
+  k.number("memory_gigabytes", p.memory_bytes, positive, "memory that a program can have");
+  k.require();
+  k.number("reserved_gigabytes", p.reserved_bytes, or_zero,
+           "of it, what libraries take: context, kernels, buffers of collectives");
+  k.number("fp32_tflops", p.fp32_flops, or_zero, "dense peak; 0: no such units");
+  k.require();
+  k.number("bf16_tflops", p.bf16_flops, or_zero, "dense peak; 0: no such units");
+  k.require();
+  k.number("fp8_tflops", p.fp8_flops, or_zero, "dense peak; 0: no such units");
+  k.number("fp4_tflops", p.fp4_flops, or_zero, "dense peak; 0: no such units");
+  k.number("gigabytes_per_second", p.bytes_per_second, positive, "of its memory");
+  k.require();
+  k.number("host_gigabytes_per_second", p.host_bytes_per_second, or_zero,
+           "to host memory, each way; 0: it is the host");
+  k.number("units", p.units, {.low = 1, .high = 1e6},
+           "multiprocessors or cores, over which tiles of a product are spread");
+  k.require();
+  k.number("gemm_reach", p.gemm_reach, share,
+           "matrix products: of the peak, where nothing else limits");
+  k.require();
+  k.number("fp8_reach", p.fp8_reach, share, "the same of the fp8 peak");
+  k.number("fp4_reach", p.fp4_reach, share, "the same of the fp4 peak");
+  k.number("gemm_ramp", p.gemm_ramp, {.low = 0, .high = 1e6},
+           "steps of k that the start and end of a tile cost");
+  k.require();
+  k.number("accumulate_factor", p.accumulate_factor, {.low = 0.5, .high = 10},
+           "time of a product that adds to what is there, over one that does not");
+  k.number("attention_forward", p.attention_forward, share,
+           "attention: of the bf16 peak (fp32 where there is none), long sequences, heads of 128");
+  k.require();
+  k.number("attention_backward", p.attention_backward, share, "the same of the backward pass");
+  k.require();
+  k.number("attention_ramp", p.attention_ramp, {.low = 0, .high = 1e6},
+           "sequence length at which half of that is reached");
+  k.require();
+  k.number("attention_head", p.attention_head, {.low = 0, .high = 4},
+           "a head of size d below 128 reaches (d / 128) to this power");
+  k.require();
+  k.number("memory_reach", p.memory_reach, share,
+           "of gigabytes_per_second, by what only moves bytes");
+  k.require();
+  k.number("launch_microseconds", p.launch_seconds, or_zero, "the least that a kernel takes");
+  k.require();
+}
+
+void list_links(spec::Machine& m, KeyList& k) {
+  const Range positive{.low = 0, .high = 1e6, .low_excluded = true};
+  const Range or_zero{.low = 0, .high = 1e6};
+  const Range share{.low = 0, .high = 1, .low_excluded = true};
+  spec::Domain& d = m.domain;
+  k.section("domain");
+  k.number("size", d.size, {.low = 1, .high = 1 << 20},
+           "processors that reach each other over fast links");
+  k.require();
+  k.number("link_gigabytes_per_second", d.link.bytes_per_second, positive,
+           "of one processor, each way");
+  k.number("latency_microseconds", d.link.latency, or_zero, "of one step of a collective");
+  k.number("reach", d.reach, share, "of the link, by large collectives");
+  k.boolean("in_switch_reduction", d.in_switch_reduction, "sums are made in the switch");
+  spec::Network& n = m.network;
+  k.section("network");
+  k.number("link_gigabytes_per_second", n.link.bytes_per_second, positive,
+           "of one processor, each way: its share of the node's adapters");
+  k.number("latency_microseconds", n.link.latency, or_zero, "of one step of a collective");
+  k.number("reach", n.reach, share, "of the link, by large collectives");
+  k.number("oversubscription", n.oversubscription, {.low = 1, .high = 1000},
+           "of links above the first switch; 1: none");
+  k.number("nodes_below_switch", n.nodes_below_switch, {.low = 0, .high = 1e6},
+           "domains that reach each other without those links; 0: all");
+  k.boolean("in_network_reduction", n.in_network_reduction, "sums are made in the switches");
+}
+
+std::vector<Key> list(spec::Machine& m, int64_t& format) {
+  const Range share{.low = 0, .high = 1};
+  KeyList k;
+  k.number("format", format, {.low = machine_format, .high = machine_format},
+           "of the file; a reader refuses what it does not know");
+  k.require();
+  k.text("name", m.name, "of the machine; empty: the name of the file");
+  k.text("source", m.source, "of every number that has none in [sources]");
+  k.number("jitter", m.jitter, share, "relative deviation of a rank's time from step to step");
+  k.number("price_per_hour", m.price_per_hour, {.low = 0, .high = 1e6},
+           "of one processor, in dollars; 0: not known");
+  k.number("time_error", m.time_error, share,
+           "relative error of step times that were compared with runs; 0: none was");
+  k.number("memory_error", m.memory_error, share, "the same of memory");
+  list_processor(m.processor, k);
+  list_links(m, k);
+  const Range error{.low = 0, .high = 10};
+  k.section("residuals");
+  k.number("gemm", m.residuals.gemm, error,
+           "mean absolute relative error of the products that constants were fitted to");
+  k.number("attention", m.residuals.attention, error, "the same of attention");
+  k.number("streaming", m.residuals.streaming, error, "the same of what only moves bytes");
+  k.number("collective", m.residuals.collective, error, "the same of collectives");
+  return k.take();
+}
+
+}  // namespace
+
+MachineKeys::MachineKeys(const spec::Machine& machine) : machine_(machine) {
+  for (const Unit& unit : units_of(machine_)) *unit.field /= unit.size;
+  keys_ = list(machine_, format_);
+  for (const Key& key : keys_) {
+    if (has_source(key)) (void)machine_.sources[key.path()];
+  }
+  // What a map holds stays where it is, so that keys can name it.
+  for (auto& [path, source] : machine_.sources) {
+    keys_.push_back({.section = "sources",
+                     .name = path,
+                     .field = &source,
+                     .range = {},
+                     .choices = {},
+                     .help = "where this key's number is from"});
+  }
+}
+
+spec::Machine MachineKeys::machine() const {
+  spec::Machine result = machine_;
+  for (const Unit& unit : units_of(result)) *unit.field *= unit.size;
+  std::erase_if(result.sources, [](const auto& one) { return one.second.empty(); });
+  return result;
+}
+
+bool has_source(const Key& key) {
+  return !std::holds_alternative<std::string*>(key.field) && key.path() != "format";
+}
+
+}  // namespace trireme::config
