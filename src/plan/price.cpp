@@ -90,10 +90,11 @@ double Pricer::State::data_seconds(const Layout& l, const LayerCosts& costs, con
   const double reduce =
       reduce_seconds(l, elements, layers, group) + reduce_seconds(l, experts, layers, expert_group);
   const auto gather = [&] {
-    return layers * (collective_seconds(machine, Collective::all_gather, group,
-                                        elements / layers * gathered_bytes) +
-                     collective_seconds(machine, Collective::all_gather, expert_group,
-                                        experts / layers * gathered_bytes));
+    return layers / stack.data_rate *
+           (collective_seconds(machine, Collective::all_gather, group,
+                               elements / layers * gathered_bytes) +
+            collective_seconds(machine, Collective::all_gather, expert_group,
+                               experts / layers * gathered_bytes));
   };
   // Hidden as far as there is compute of the right kind at the right time.
   const auto exposed = [&](double transfer, double window, double overlap) {
