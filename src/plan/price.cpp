@@ -9,7 +9,6 @@
 #include "plan/layer_cost.h"
 #include "plan/pipe_time.h"
 #include "plan/rank_memory.h"
-#include "plan/stage_share.h"
 
 namespace trireme::plan {
 namespace {
@@ -179,14 +178,7 @@ Pricer::~Pricer() = default;
 
 Price Pricer::price(const Layout& layout) { return state_->price(layout); }
 
-double Pricer::bytes(const Layout& layout) {
-  const LayerCosts& costs = state_->costs(layout);
-  const auto bytes_of = rank_memory(state_->job, state_->machine, state_->stack, layout, costs,
-                                    rank_times(state_->job, layout, state_->stack, costs));
-  double sum = 0;
-  for (const double bytes : bytes_of) sum += bytes;
-  return sum;
-}
+const LayerCosts& Pricer::layers(const Layout& layout) { return state_->costs(layout); }
 
 std::string_view name_of(Term term) {
   constexpr std::array<std::string_view, static_cast<size_t>(Term::count)> names = {

@@ -7,7 +7,6 @@
 #include <array>
 
 #include "plan/price.h"
-#include "plan/stage_share.h"
 
 namespace trireme::plan {
 
