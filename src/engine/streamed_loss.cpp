@@ -52,6 +52,25 @@ TensorSpec spec_of(const spec::Param& param) {
   return {shape.size() == 2 ? base::Shape{shape[0], shape[1]} : base::Shape{shape[0]}, DType::f32};
 }
 
+// What a block writes in its forward; x is given to it.
+std::vector<TensorSpec> slots_of(const spec::Facts& facts) {
+  std::vector<TensorSpec> specs;
+  for (const spec::Slot& slot : facts.stash) {
+    const bool is_unused = slot.life == spec::Life::b_to_w || slot.backward_only;
+    specs.push_back(is_unused ? TensorSpec{} : slot.spec);
+  }
+  specs[spec::slot_x] = {};
+  return specs;
+}
+
+int64_t scratch_of(const spec::Facts& facts) {
+  int64_t bytes = 0;
+  for (const spec::ScratchSet& set : facts.scratch) {
+    if (set.in_forward) bytes = std::max(bytes, spec::bytes_of(set));
+  }
+  return bytes;
+}
+
 class Forward {
  public:
   Forward(device::Device& device, const spec::ModelSpec& model, std::span<const int32_t> tokens,
@@ -152,12 +171,7 @@ class Forward {
         .tokens = count_, .seq_len = count_, .head_chunk_rows = count_, .mesh = {}};
     const spec::Facts facts =
         spec::facts(model_, layer, shape, recipe_, spec::Recompute::none, spec::cpu_backend());
-    std::vector<TensorSpec> specs;
-    for (const spec::Slot& slot : facts.stash) {
-      const bool is_unused = slot.life == spec::Life::b_to_w || slot.backward_only;
-      specs.push_back(is_unused ? TensorSpec{} : slot.spec);
-    }
-    specs[spec::slot_x] = {};
+    std::vector<TensorSpec> specs = slots_of(facts);
     if (block_spec.rope) specs.push_back({{count_, block_spec.head_dim}, DType::f32});
     Tensors slots = allocate(device_, Mem::stash, specs, "slots of a block");
     Tensor rope_table;
@@ -168,11 +182,7 @@ class Forward {
                     spec::rope_table(*block_spec.rope, block_spec.head_dim, count_));
     }
     slots.views[spec::slot_x] = x;
-    int64_t scratch_bytes = 0;
-    for (const spec::ScratchSet& set : facts.scratch) {
-      if (set.in_forward) scratch_bytes = std::max(scratch_bytes, spec::bytes_of(set));
-    }
-    Arena scratch(device::Buffer(device_, Mem::scratch, scratch_bytes, "scratch of a block"));
+    Arena scratch(device::Buffer(device_, Mem::scratch, scratch_of(facts), "scratch of a block"));
     std::vector<uint8_t> taken(facts.stash.size());
     const std::vector<spec::Fate> fates(facts.stash.size(), spec::Fate::kept);
     nn::Stash stash(slots.views, taken, fates);
