@@ -36,6 +36,7 @@ struct Pricer::State {
   const spec::Machine& machine;
   const Stack& stack;
   std::unordered_map<LayerKey, LayerCosts, KeyHash> known;
+  InFlightTable in_flight;
 
   const LayerCosts& costs(const Layout& layout) {
     const LayerKey key = layer_key(layout);
@@ -156,7 +157,7 @@ Price Pricer::State::price(const Layout& l) {
   at(Term::jitter) = sum * (stack.jitter + machine.jitter) * std::sqrt(2 * std::log(ranks));
   price.seconds = sum + at(Term::jitter);
 
-  price.bytes_of = rank_memory(job, machine, stack, l, costs, times);
+  price.bytes_of = rank_memory(job, machine, stack, l, costs, times, in_flight);
   for (const double bytes : price.bytes_of) price.bytes += bytes;
 
   const double all_blocks = static_cast<double>(job.model.blocks());
@@ -173,7 +174,7 @@ Price Pricer::State::price(const Layout& l) {
 }
 
 Pricer::Pricer(const Job& job, const spec::Machine& machine, const Stack& stack)
-    : state_(new State{job, machine, stack, {}}) {}
+    : state_(new State{job, machine, stack, {}, {}}) {}
 Pricer::~Pricer() = default;
 
 Price Pricer::price(const Layout& layout) { return state_->price(layout); }
