@@ -1,0 +1,258 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "plan/layer_cost.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/check.h"
+#include "plan/collective.h"
+#include "plan/expert_cost.h"
+#include "plan/op_time.h"
+#include "spec/facts.h"
+
+namespace trireme::plan {
+namespace {
+
+using spec::Axis;
+using spec::Facts;
+using spec::OpCost;
+using spec::OpKind;
+
+// Facts of one layer, and what they are priced with.
+struct Pricing {
+  const Job& job;
+  const spec::Machine& machine;
+  const Stack& stack;
+  const LayerKey& key;
+  spec::LocalShape shape;
+  spec::Recipe recipe;
+  double streaming;  // factor on bytes
+  Precision products;
+};
+
+spec::Recipe recipe_of(const Stack& stack, Precision precision) {
+  spec::Recipe recipe = spec::recipe_from_name(precision == Precision::fp32 ? "fp32" : "bf16");
+  if (stack.grad_bytes < 4 && precision != Precision::fp32) recipe.grad = base::DType::bf16;
+  return recipe;
+}
+
+spec::LocalShape shape_of(const Job& job, const LayerKey& key) {
+  spec::LocalShape shape;
+  shape.sequences = key.micro_batch;
+  shape.seq_len = job.seq_len / key.cp;
+  shape.tokens = shape.sequences * shape.seq_len;
+  shape.head_chunk_rows = shape.tokens;
+  shape.mesh[Axis::tp] = key.tp;
+  shape.sequence_parallel = key.sequence_parallel && key.tp > 1;
+  return shape;
+}
+
+double op_seconds(const Pricing& p, const OpCost& op) {
+  if (op.kind == OpKind::gemm) {
+    const bool accumulates = op.layout == spec::Layout::tn;
+    double seconds =
+        p.stack.gemm *
+        gemm_seconds(p.machine.processor,
+                     {op.m, op.n, op.k, 1, static_cast<double>(op.bytes), accumulates}, p.products);
+    if (p.products == Precision::fp8 || p.products == Precision::fp4) {
+      // The activation that is not quantised yet: read, and written in both orders.
+      const double elements = static_cast<double>(op.m) * static_cast<double>(op.k);
+      seconds += streaming_seconds(p.machine.processor, 4 * elements);
+    }
+    return seconds;
+  }
+  return streaming_seconds(p.machine.processor, static_cast<double>(op.bytes) * p.streaming);
+}
+
+bool is_attention(OpKind kind) {
+  return kind == OpKind::attention_forward || kind == OpKind::attention_backward;
+}
+
+struct Sum {
+  double seconds = 0, attention = 0, kernels = 0, flops = 0;
+};
+
+Sum sum_of(const Pricing& p, const std::vector<OpCost>& ops, const spec::AttentionShape& shape) {
+  Sum sum;
+  for (const OpCost& op : ops) {
+    sum.kernels += 1;
+    if (is_attention(op.kind)) {
+      const double seconds =
+          attention_seconds(p.machine.processor, p.stack,
+                            {shape, op.kind == OpKind::attention_backward, 1.0 / p.key.cp});
+      sum.attention += seconds;
+      sum.seconds += seconds;
+      sum.flops += op.flops * p.key.cp;
+    } else {
+      sum.seconds += op_seconds(p, op);
+      sum.flops += op.flops;
+    }
+  }
+  return sum;
+}
+
+// Along tp, which is innermost.
+double tp_seconds(const Pricing& p, const std::vector<spec::CommCost>& all) {
+  double seconds = 0;
+  for (const spec::CommCost& comm : all) {
+    const auto bytes =
+        static_cast<double>(comm.elements) * static_cast<double>(base::size_of(comm.dtype));
+    const Collective kind = comm.kind == spec::CommKind::all_reduce   ? Collective::all_reduce
+                            : comm.kind == spec::CommKind::all_gather ? Collective::all_gather
+                                                                      : Collective::reduce_scatter;
+    seconds += collective_seconds(p.machine, kind, {p.key.tp, 1}, bytes);
+  }
+  return seconds * (1 - p.stack.tp_overlap);
+}
+
+double elements_of(const Facts& facts, const spec::Sizes& mesh) {
+  double elements = 0;
+  for (const spec::Param& param : facts.params) {
+    if (param.tied_copy || param.shard.shape.empty()) continue;
+    elements += static_cast<double>(spec::local_elements(param.shard, mesh));
+  }
+  return elements;
+}
+
+double bytes_kept(const Facts& facts, spec::Recompute recompute) {
+  double kept = 0;
+  for (size_t i = 0; i < facts.stash.size(); ++i) {
+    const spec::Slot& slot = facts.stash[i];
+    if (slot.spec.shape.ndim() == 0 || slot.life == spec::Life::b_to_w) continue;
+    if (!spec::is_kept(slot, static_cast<int>(i), recompute)) continue;
+    kept += static_cast<double>(base::bytes_of(slot.spec));
+  }
+  return kept;
+}
+
+// What one layer needs besides while it runs backward.
+double bytes_working(const Facts& facts, spec::Recompute recompute) {
+  double slots = 0, scratch = 0;
+  for (size_t i = 0; i < facts.stash.size(); ++i) {
+    const spec::Slot& slot = facts.stash[i];
+    if (slot.spec.shape.ndim() == 0) continue;
+    const bool is_dropped =
+        slot.life != spec::Life::b_to_w && !spec::is_kept(slot, static_cast<int>(i), recompute);
+    const bool is_own = slot.life == spec::Life::b_to_w && slot.replaces < 0;
+    if (is_dropped || is_own) slots += static_cast<double>(base::bytes_of(slot.spec));
+  }
+  for (const spec::ScratchSet& set : facts.scratch) {
+    scratch = std::max(scratch, static_cast<double>(spec::bytes_of(set)));
+  }
+  return slots + scratch;
+}
+
+LayerCost cost_of(const Pricing& p, const Facts& facts, const spec::AttentionShape& attention) {
+  LayerCost cost;
+  const Sum f = sum_of(p, facts.f, attention), b = sum_of(p, facts.b, attention),
+            w = sum_of(p, facts.w, attention), r = sum_of(p, facts.r, attention);
+  cost.f = f.seconds;
+  cost.b = b.seconds;
+  cost.w = w.seconds;
+  cost.r = r.seconds;
+  cost.f_kernels = f.kernels;
+  cost.b_kernels = b.kernels + w.kernels;
+  cost.r_kernels = r.kernels;
+  cost.flops = f.flops + b.flops + w.flops;
+  cost.r_flops = r.flops;
+  cost.f_tp = tp_seconds(p, facts.f_comm);
+  cost.b_tp = tp_seconds(p, facts.b_comm) + tp_seconds(p, facts.w_comm);
+  cost.r_tp = tp_seconds(p, facts.r_comm);
+  if (p.key.recompute == spec::Recompute::full && p.stack.full_recompute_is_whole) {
+    cost.r = cost.f;
+    cost.r_tp = cost.f_tp;
+    cost.r_kernels = cost.f_kernels;
+    cost.r_flops = f.flops;
+  }
+  if (p.key.recompute == spec::Recompute::selective && p.stack.selective_is_attention) {
+    cost.r = f.attention;
+    cost.r_tp = 0;
+    cost.r_kernels = 4;
+    cost.r_flops = 0;
+  }
+  if (p.key.cp > 1 && f.attention > 0) {
+    // Keys and values go round; backward their gradients, too. Attention hides what it can.
+    const double bytes = 2.0 * static_cast<double>(p.shape.tokens) *
+                         static_cast<double>(attention.kv_heads * attention.head_dim) *
+                         (p.recipe.storage == base::DType::f32 ? 4 : 2);
+    const Group group{p.key.cp, p.key.tp};
+    const double once = collective_seconds(p.machine, Collective::all_gather, group,
+                                           bytes * static_cast<double>(p.key.cp));
+    cost.f_cp = std::max(once - p.stack.cp_overlap * f.attention, 0.0);
+    cost.b_cp = std::max(2 * once - p.stack.cp_overlap * b.attention, 0.0);
+  }
+  cost.params = elements_of(facts, p.shape.mesh);
+  cost.kept = bytes_kept(facts, p.key.recompute) * p.stack.activation_factor;
+  cost.input = static_cast<double>(base::bytes_of(facts.stash[spec::slot_x].spec));
+  cost.working = bytes_working(facts, p.key.recompute);
+  return cost;
+}
+
+Pricing pricing_of(const Job& job, const spec::Machine& machine, const Stack& stack,
+                   const LayerKey& key) {
+  return {job,
+          machine,
+          stack,
+          key,
+          shape_of(job, key),
+          recipe_of(stack, key.precision),
+          stack.streaming,
+          key.precision};
+}
+
+Facts facts_of(const Pricing& p, const spec::ModelSpec& model, int layer,
+               spec::Recompute recompute) {
+  return spec::facts(model, layer, p.shape, p.recipe, recompute, spec::cuda_backend(false));
+}
+
+}  // namespace
+
+LayerKey layer_key(const Layout& l) {
+  return {l.tp,       l.cp, l.ep, l.micro_batch, l.recompute, l.sequence_parallel && l.tp > 1,
+          l.precision};
+}
+
+LayerCost block_cost(const Job& job, const spec::Machine& machine, const Stack& stack,
+                     const LayerKey& key, bool has_experts) {
+  const Pricing p = pricing_of(job, machine, stack, key);
+  spec::BlockSpec block = std::get<spec::BlockSpec>(job.model.layers.at(1));
+  // Fewer key and value heads than ranks: each rank has a copy of one.
+  if (block.kv_heads % key.tp != 0 && key.tp % block.kv_heads == 0) block.kv_heads = key.tp;
+  if (has_experts) block.ffn = shared_width(*job.experts, key.tp);
+  const spec::ModelSpec model{job.model.name,
+                              job.model.max_seq,
+                              job.model.init_std,
+                              {job.model.layers.front(), block, job.model.layers.back()}};
+  const spec::BlockSpec local = spec::local_block(block, p.shape.mesh);
+  // Every pair of the whole sequence, shared by the ranks along cp.
+  spec::AttentionShape attention = spec::attention_shape(local, p.shape, p.recipe.storage);
+  attention.seq_len = job.seq_len;
+  LayerCost cost = cost_of(p, facts_of(p, model, 1, key.recompute), attention);
+  if (has_experts) add_experts(job, machine, stack, key, cost);
+  return cost;
+}
+
+LayerCost embedding_cost(const Job& job, const spec::Machine& machine, const Stack& stack,
+                         const LayerKey& key) {
+  Pricing p = pricing_of(job, machine, stack, key);
+  p.streaming = stack.head_streaming;
+  return cost_of(p, facts_of(p, job.model, 0, spec::Recompute::none), {});
+}
+
+LayerCost head_cost(const Job& job, const spec::Machine& machine, const Stack& stack,
+                    const LayerKey& key) {
+  Pricing p = pricing_of(job, machine, stack, key);
+  p.streaming = stack.head_streaming;
+  p.products = key.precision == Precision::fp32 ? Precision::fp32 : Precision::bf16;
+  // Trireme never has all logits at one time; a chunk of them costs the same by row.
+  const auto layer = static_cast<int>(job.model.layers.size()) - 1;
+  const Facts facts = facts_of(p, job.model, layer, spec::Recompute::none);
+  LayerCost cost = cost_of(p, facts, {});
+  // Tied: the table is the embedding's.
+  if (std::get<spec::HeadSpec>(job.model.layers.back()).tied) {
+    cost.params = static_cast<double>(std::get<spec::HeadSpec>(job.model.layers.back()).width);
+  }
+  return cost;
+}
+
+}  // namespace trireme::plan

@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+// What one micro-batch costs on one layer of one rank: the facts of the layer, priced. It depends
+// on few numbers of a layout, so that thousands of layouts share it.
+#pragma once
+
+#include "plan/job.h"
+#include "plan/stack.h"
+#include "spec/machine.h"
+
+namespace trireme::plan {
+
+// What of a layout a layer's cost depends on.
+struct LayerKey {
+  int tp = 1, cp = 1, ep = 1;
+  int64_t micro_batch = 1;
+  spec::Recompute recompute = spec::Recompute::none;
+  bool sequence_parallel = false;
+  Precision precision = Precision::bf16;
+  bool operator==(const LayerKey&) const = default;
+};
+LayerKey layer_key(const Layout&);
+
+struct LayerCost {
+  // Seconds of compute; b and w of a merged backward follow each other.
+  double f = 0, b = 0, w = 0, r = 0;
+  // Seconds of collectives along tp, cp and ep that nothing hides.
+  double f_tp = 0, b_tp = 0, r_tp = 0;
+  double f_cp = 0, b_cp = 0;
+  double f_ep = 0, b_ep = 0;
+  double f_kernels = 0, b_kernels = 0, r_kernels = 0;
+  double flops = 0, r_flops = 0;  // of the rank
+
+  // Elements of parameters that a rank has: replicated over dp, and over dp / ep.
+  double params = 0, expert_params = 0;
+  // Bytes: kept from forward to backward, the layer's input among them; while one layer runs
+  // backward; whole parameters, where they are gathered.
+  double kept = 0, input = 0, working = 0;
+
+  double backward() const { return b + w; }
+};
+
+// Block `layer` counts from 0; embedding and head have functions of their own. Throws ConfigError
+// where facts() does.
+LayerCost block_cost(const Job&, const spec::Machine&, const Stack&, const LayerKey&,
+                     bool has_experts);
+LayerCost embedding_cost(const Job&, const spec::Machine&, const Stack&, const LayerKey&);
+LayerCost head_cost(const Job&, const spec::Machine&, const Stack&, const LayerKey&);
+
+}  // namespace trireme::plan

@@ -1,0 +1,332 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "plan/published.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cctype>
+#include <regex>
+#include <sstream>
+
+#include "base/error.h"
+#include "base/json.h"
+#include "plan/price.h"
+
+namespace trireme::plan {
+namespace {
+
+using base::Json;
+
+// What cannot be priced, as a reason.
+struct Unpriced {
+  std::string reason;
+};
+
+std::string lower(std::string text) {
+  std::ranges::transform(text, text.begin(),
+                         [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  return text;
+}
+bool has(const std::string& text, std::string_view part) {
+  return text.find(part) != std::string::npos;
+}
+
+// A row's sections, in which what is null or not there is unknown.
+class Row {
+ public:
+  Row(const Json& json, std::string where) : json_(json), where_(std::move(where)) {
+    if (!json.is_object()) bad("not a JSON object");
+  }
+
+  const Json* find(const char* section, const char* key) const {
+    const Json* at = &json_;
+    if (*section != 0) {
+      const auto found = json_.find(section);
+      if (found == json_.end() || found->is_null()) return nullptr;
+      if (!found->is_object()) bad(fmt::format("{} is not an object", section));
+      at = &*found;
+    }
+    const auto found = at->find(key);
+    return found == at->end() || found->is_null() ? nullptr : &*found;
+  }
+  std::optional<double> number(const char* section, const char* key) const {
+    const Json* value = find(section, key);
+    if (value == nullptr) return {};
+    if (!value->is_number()) bad(fmt::format("{}.{} is not a number", section, key));
+    return value->get<double>();
+  }
+  int64_t whole(const char* section, const char* key) const {
+    const auto value = number(section, key);
+    if (!value)
+      throw Unpriced{fmt::format("{}{}{} is not stated", section, *section ? "." : "", key)};
+    if (*value < 1 || *value > 1e12) {
+      throw Unpriced{fmt::format("{}.{} = {} is no count", section, key, *value)};
+    }
+    return static_cast<int64_t>(*value);
+  }
+  int degree(const char* key, int otherwise) const {
+    const auto value = number("parallel", key);
+    if (!value) return otherwise;
+    if (*value < 1 || *value > 1 << 20) {
+      throw Unpriced{fmt::format("parallel.{} = {} is no degree", key, *value)};
+    }
+    return static_cast<int>(*value);
+  }
+  std::string text(const char* section, const char* key) const {
+    const Json* value = find(section, key);
+    if (value == nullptr) return {};
+    if (!value->is_string()) bad(fmt::format("{}.{} is not a text", section, key));
+    return value->get<std::string>();
+  }
+  std::optional<bool> flag(const char* section, const char* key) const {
+    const Json* value = find(section, key);
+    if (value == nullptr) return {};
+    if (!value->is_boolean()) bad(fmt::format("{}.{} is neither true nor false", section, key));
+    return value->get<bool>();
+  }
+  [[noreturn]] void bad(const std::string& what) const {
+    throw base::ConfigError(fmt::format("{}: {}", where_, what));
+  }
+
+ private:
+  const Json& json_;
+  std::string where_;
+};
+
+Job job_of(const Row& row, std::vector<std::string>& taken) {
+  if (!row.text("model", "attention").empty()) {
+    throw Unpriced{
+        fmt::format("attention of the kind {} is not modelled", row.text("model", "attention"))};
+  }
+  const bool gated = row.flag("model", "gated").value_or(false);
+  spec::ModelDims dims;
+  dims.name = row.text("model", "name");
+  dims.family = gated ? spec::Family::llama : spec::Family::gpt2;
+  dims.layers = static_cast<int>(row.whole("model", "layers"));
+  dims.hidden = row.whole("model", "hidden");
+  dims.heads = row.whole("model", "heads");
+  dims.kv_heads = static_cast<int64_t>(row.number("model", "kv_heads").value_or(0));
+  if (!gated) dims.kv_heads = 0;
+  dims.head_dim = static_cast<int64_t>(row.number("model", "head_dim").value_or(0));
+  if (!gated) dims.head_dim = 0;
+  dims.vocab = row.whole("model", "vocab");
+  dims.max_seq = row.whole("model", "seq_len");
+  dims.tied_head = !gated || row.flag("model", "tied_embeddings").value_or(false);
+  Job job;
+  const Json* moe = row.find("model", "moe");
+  if (moe != nullptr) {
+    const auto count = [&](const char* key) {
+      return moe->contains(key) && moe->at(key).is_number() ? moe->at(key).get<int64_t>() : 0;
+    };
+    job.experts = Experts{.count = count("experts"),
+                          .chosen = count("top_k"),
+                          .ffn = count("moe_ffn"),
+                          .shared_ffn = count("shared") * count("moe_ffn"),
+                          .dense_layers = count("dense_layers")};
+    if (job.experts->count < 1 || job.experts->chosen < 1 || job.experts->ffn < 1) {
+      throw Unpriced{"experts without their number, choice or width"};
+    }
+    dims.ffn = static_cast<int64_t>(
+        row.number("model", "ffn").value_or(static_cast<double>(job.experts->ffn)));
+  } else {
+    dims.ffn = row.whole("model", "ffn");
+  }
+  try {
+    job.model = spec::make_model(dims);
+  } catch (const base::ConfigError& error) {
+    throw Unpriced{error.what()};
+  }
+  job.seq_len = dims.max_seq;
+  job.global_batch = row.whole("", "global_batch");
+  if (row.find("model", "gated") == nullptr) taken.emplace_back("a feed-forward without gate");
+  return job;
+}
+
+spec::Recompute recompute_of(const Row& row, std::vector<std::string>& taken) {
+  const std::string text = lower(row.text("", "recompute"));
+  if (text.empty()) taken.emplace_back("no recompute");
+  if (has(text, "full")) return spec::Recompute::full;
+  if (has(text, "selective") || has(text, "gelu")) return spec::Recompute::selective;
+  return spec::Recompute::none;
+}
+
+Precision precision_of(const Row& row) {
+  const std::string text = lower(row.text("", "precision"));
+  if (has(text, "fp4")) return Precision::fp4;
+  if (has(text, "fp8")) return Precision::fp8;
+  if (has(text, "fp32") && !has(text, "16")) return Precision::fp32;
+  return Precision::bf16;
+}
+
+Layout layout_of(const Row& row, const Job& job, std::vector<std::string>& taken) {
+  Layout l;
+  l.tp = static_cast<int>(row.whole("parallel", "tp"));
+  l.pp = static_cast<int>(row.whole("parallel", "pp"));
+  l.cp = row.degree("cp", 1);
+  l.ep = row.degree("ep", 1);
+  const int64_t processors = row.whole("cluster", "gpus");
+  const int64_t rest = int64_t{l.tp} * l.pp * l.cp;
+  if (processors % rest != 0) {
+    throw Unpriced{fmt::format("{} GPUs do not divide by tp x pp x cp = {}", processors, rest)};
+  }
+  l.dp = static_cast<int>(processors / rest);
+  l.zero = static_cast<int>(row.number("parallel", "zero").value_or(1));
+  if (l.zero < 0 || l.zero > 3) throw Unpriced{fmt::format("ZeRO stage {}", l.zero)};
+  const std::string schedule = lower(row.text("", "schedule"));
+  l.chunks = row.degree("vpp", 1);
+  if (row.find("parallel", "vpp") == nullptr && l.pp > 1) taken.emplace_back("one chunk a rank");
+  if (l.pp == 1) l.chunks = 1;
+  if (l.chunks > 1) l.pipe = Pipe::interleaved;
+  if (has(schedule, "zb-1p")) l.pipe = Pipe::zb_h1;
+  if (has(schedule, "zb-2p")) l.pipe = Pipe::zb_h2;
+  if (has(schedule, "zb-v") || has(schedule, "zbv")) l.pipe = Pipe::zb_v;
+  l.micro_batch = row.whole("", "micro_batch");
+  l.recompute = recompute_of(row, taken);
+  l.sequence_parallel = row.flag("parallel", "sp").value_or(l.tp > 1) && l.tp > 1;
+  l.precision = precision_of(row);
+  // Interleaving wants whole groups of micro-batches; what was run knew how to do without.
+  if (l.pipe == Pipe::interleaved && l.micro_batches(job) % l.pp != 0) {
+    l.pipe = Pipe::one_f_one_b;
+    l.chunks = 1;
+    taken.emplace_back("1f1b, as the micro-batches do not divide by pp");
+  }
+  return l;
+}
+
+std::string machine_name(const std::string& gpu) {
+  const std::string text = lower(gpu);
+  constexpr std::array<std::pair<std::string_view, std::string_view>, 9> names = {
+      {{"gb300", "gb300"},
+       {"gb200", "gb200"},
+       {"b300", "b300"},
+       {"b200", "b200"},
+       {"h200", "h200"},
+       {"h100", "h100"},
+       {"a100-40gb", "a100-40gb"},
+       {"a100", "a100-80gb"},
+       {"a800", "a100-80gb"}}};
+  for (const auto& [part, name] : names) {
+    if (has(text, part)) return std::string(name);
+  }
+  throw Unpriced{fmt::format("no machine file describes the GPU {}", gpu)};
+}
+
+// "8x200Gb/s ... per node", "1600Gb/s RoCE per node", "8x50GB/s IB": bytes per second of one GPU.
+std::optional<double> network_rate(const std::string& text, double node) {
+  static const std::regex several(R"((\d+)x(\d+)\s*Gb/s)"), bytes(R"((\d+)x(\d+)\s*GB/s)"),
+      one(R"((\d+)\s*Gb/s)");
+  std::smatch match;
+  if (std::regex_search(text, match, several)) {
+    return std::stod(match[1]) * std::stod(match[2]) * 1e9 / 8 / node;
+  }
+  if (std::regex_search(text, match, bytes)) {
+    return std::stod(match[1]) * std::stod(match[2]) * 1e9 / node;
+  }
+  if (std::regex_search(text, match, one)) return std::stod(match[1]) * 1e9 / 8 / node;
+  return {};
+}
+
+spec::Machine machine_of(const Row& row, const FindMachine& find) {
+  const std::string gpu = row.text("cluster", "gpu");
+  if (gpu.empty()) throw Unpriced{"cluster.gpu is not stated"};
+  spec::Machine machine = find(machine_name(gpu));
+  const double node = row.number("cluster", "gpus_per_node").value_or(8);
+  // A domain may be larger than a node, but not than a node whose links end there.
+  if (machine.domain.size <= 8 && node >= 1) {
+    machine.domain.size = static_cast<int64_t>(node);
+  }
+  const auto rate = network_rate(row.text("cluster", "interconnect"), node);
+  if (rate) machine.network.link.bytes_per_second = *rate;
+  return machine;
+}
+
+const Stack& stack_of(const Row& row) {
+  const std::string source = lower(row.text("", "source")), id = lower(row.text("", "id"));
+  const std::string schedule = lower(row.text("", "schedule"));
+  const char* name = "megatron-core";
+  if (has(source, "vtrain") || has(source, "sc21") || has(source, "korthikanti")) {
+    name = "megatron-2021";
+  } else if (has(schedule, "fsdp") || has(source, "llm-foundry") || has(source, "automodel") ||
+             has(source, "torchtitan") || id.starts_with("pytorch")) {
+    name = "fsdp";
+  } else if (has(source, "llm.c")) {
+    name = "llm.c";
+  }
+  return *find_stack(name);
+}
+
+// Model FLOPs as papers count them: 6 per parameter of products and token, attention in full.
+double counted_flops(const Job& job) {
+  double per_token = 0;
+  for (const spec::LayerSpec& layer : job.model.layers) {
+    if (const auto* block = std::get_if<spec::BlockSpec>(&layer)) {
+      const double width = static_cast<double>(block->width);
+      const double inner = static_cast<double>(block->heads * block->head_dim);
+      per_token += 6 * width *
+                   (static_cast<double>(block->qkv_width()) + inner +
+                    static_cast<double>(block->up_width() + block->ffn));
+      per_token += 12 * inner * static_cast<double>(job.seq_len);
+    } else if (const auto* head = std::get_if<spec::HeadSpec>(&layer)) {
+      per_token += 6 * static_cast<double>(head->vocab) * static_cast<double>(head->width);
+    }
+  }
+  return per_token * static_cast<double>(job.tokens());
+}
+
+double measured_seconds(const Row& row, const PublishedRun& run) {
+  for (const char* section : {"measured", "derived"}) {
+    if (const auto seconds = row.number(section, "iter_s")) return *seconds;
+    if (const auto rate = row.number(section, "tokens_per_s_per_gpu")) {
+      return static_cast<double>(run.job.tokens()) /
+             (*rate * static_cast<double>(run.layout.processors()));
+    }
+  }
+  if (const auto mfu = row.number("measured", "mfu")) {
+    return counted_flops(run.job) /
+           (*mfu * run.machine.processor.bf16_flops * static_cast<double>(run.layout.processors()));
+  }
+  return 0;
+}
+
+}  // namespace
+
+PublishedRun published_run(const Json& json, const FindMachine& find, const std::string& where) {
+  const Row row(json, where);
+  PublishedRun run;
+  run.id = row.text("", "id");
+  run.source = row.text("", "source");
+  if (run.id.empty()) row.bad("a run without id");
+  try {
+    run.job = job_of(row, run.taken);
+    run.layout = layout_of(row, run.job, run.taken);
+    run.machine = machine_of(row, find);
+    run.stack = stack_of(row);
+    if (std::string rule = broken_rule(run.job, run.layout); !rule.empty()) throw Unpriced{rule};
+    run.seconds = measured_seconds(row, run);
+    run.bytes = 1e9 * row.number("measured", "mem_gb").value_or(0);
+    if (run.seconds <= 0 && run.bytes <= 0) throw Unpriced{"neither time nor memory is stated"};
+  } catch (const Unpriced& unpriced) {
+    run.reason = unpriced.reason;
+  }
+  return run;
+}
+
+std::vector<PublishedRun> published_runs(const std::string& text, const FindMachine& find,
+                                         const std::string& file) {
+  std::vector<PublishedRun> runs;
+  std::istringstream lines(text);
+  int number = 0;
+  for (std::string line; std::getline(lines, line);) {
+    ++number;
+    if (line.find_first_not_of(" \t\r") == std::string::npos) continue;
+    const std::string where = fmt::format("{}:{}", file, number);
+    const Json row = Json::parse(line, nullptr, false);
+    if (row.is_discarded()) throw base::ConfigError(fmt::format("{}: not JSON", where));
+    runs.push_back(published_run(row, find, where));
+  }
+  if (runs.empty()) throw base::ConfigError(fmt::format("{}: holds no run", file));
+  return runs;
+}
+
+}  // namespace trireme::plan

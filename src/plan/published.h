@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+// Training runs that were published, one JSON object a line, as jobs that can be priced.
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/json_fwd.h"
+#include "plan/job.h"
+#include "plan/stack.h"
+#include "spec/machine.h"
+
+namespace trireme::plan {
+
+struct PublishedRun {
+  std::string id, source;
+  Job job;
+  Layout layout;
+  spec::Machine machine;
+  Stack stack;
+  // As measured, or arithmetic on what was. 0: not stated.
+  double seconds = 0;
+  double bytes = 0;
+  std::vector<std::string> taken;  // what the row leaves open, and what was taken for it
+  std::string reason;              // why it cannot be priced; then only id and source count
+};
+
+// Of a name as in machines/; throws ConfigError if there is none.
+using FindMachine = std::function<spec::Machine(const std::string& name)>;
+
+// One row. What is missing or not modelled is the run's reason; a row of another form throws
+// ConfigError that begins with `where`.
+PublishedRun published_run(const base::Json& row, const FindMachine&, const std::string& where);
+
+// All rows of a file's text. `file` names it in messages.
+std::vector<PublishedRun> published_runs(const std::string& text, const FindMachine&,
+                                         const std::string& file);
+
+}  // namespace trireme::plan

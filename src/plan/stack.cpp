@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "plan/stack.h"
+
+#include <algorithm>
+
+namespace trireme::plan {
+namespace {
+
+std::vector<Stack> make_stacks() {
+  std::vector<Stack> all;
+  Stack trireme{.name = "trireme", .what = "this program"};
+  trireme.dp_overlap = 0.9;
+  trireme.zero3_overlap = 0.9;
+  trireme.pp_overlap = 1;
+  trireme.cp_overlap = 0.9;
+  trireme.reduces_each = true;
+  all.push_back(trireme);
+
+  Stack megatron2021{.name = "megatron-2021",
+                     .what =
+                         "Megatron-LM of 2021 and 2022, Megatron-DeepSpeed: fp16, scores in "
+                         "memory, kernels one by one"};
+  megatron2021.flash = false;
+  megatron2021.streaming = 2;
+  megatron2021.head_streaming = 3;
+  megatron2021.host_seconds = 6e-6;
+  megatron2021.kernels = 2.5;
+  megatron2021.full_recompute_is_whole = true;
+  megatron2021.selective_is_attention = true;
+  megatron2021.even_cut = true;
+  megatron2021.grad_bytes = 2;
+  megatron2021.reduce_bytes = 2;
+  megatron2021.optimizer = 2;
+  megatron2021.step_seconds = 0.02;
+  all.push_back(megatron2021);
+
+  Stack fsdp{.name = "fsdp",
+             .what = "PyTorch FSDP with flash attention, eager (llm-foundry, TorchTitan)"};
+  fsdp.streaming = 2;
+  fsdp.head_streaming = 3;
+  fsdp.host_seconds = 6e-6;
+  fsdp.kernels = 2.5;
+  fsdp.full_recompute_is_whole = true;
+  fsdp.reduces_each = true;
+  fsdp.dp_overlap = 0.9;
+  fsdp.zero3_overlap = 0.9;
+  fsdp.contention = 0.1;
+  fsdp.optimizer = 1.5;
+  fsdp.attention = 1.3;
+  all.push_back(fsdp);
+
+  Stack megatron{.name = "megatron-core",
+                 .what = "Megatron-Core with Transformer Engine (NeMo, Megatron-Bridge)"};
+  megatron.streaming = 1.2;
+  megatron.head_streaming = 2;
+  megatron.full_recompute_is_whole = true;
+  megatron.selective_is_attention = true;
+  megatron.even_cut = true;
+  megatron.reduces_each = false;
+  megatron.dp_overlap = 0.9;
+  megatron.zero3_overlap = 0.9;
+  megatron.pp_overlap = 0.8;
+  megatron.tp_overlap = 0.5;
+  megatron.cp_overlap = 0.9;
+  megatron.optimizer = 1.3;
+  all.push_back(megatron);
+
+  Stack llmc{.name = "llm.c", .what = "llm.c: bf16 weights and gradients, CUDA kernels of its own"};
+  llmc.grad_bytes = 2;
+  llmc.reduce_bytes = 2;
+  llmc.streaming = 1.2;
+  all.push_back(llmc);
+  return all;
+}
+
+}  // namespace
+
+const std::vector<Stack>& stacks() {
+  static const std::vector<Stack> all = make_stacks();
+  return all;
+}
+
+const Stack& trireme_stack() { return stacks().front(); }
+
+const Stack* find_stack(std::string_view name) {
+  const auto found = std::find_if(stacks().begin(), stacks().end(),
+                                  [name](const Stack& stack) { return stack.name == name; });
+  return found == stacks().end() ? nullptr : &*found;
+}
+
+}  // namespace trireme::plan
