@@ -159,6 +159,23 @@ Precision precision_of(const Row& row) {
   return Precision::bf16;
 }
 
+// A number, or words as "FSDP(ZeRO-3)".
+int zero_stage(const Row& row) {
+  const Json* value = row.find("parallel", "zero");
+  if (value == nullptr) return 1;
+  if (value->is_string()) {
+    const std::string text = lower(value->get<std::string>());
+    const size_t at = text.find("zero-");
+    if (at != std::string::npos && at + 5 < text.size())
+      return std::clamp(text[at + 5] - '0', 0, 3);
+    if (has(text, "fsdp")) return 3;
+    throw Unpriced{fmt::format("parallel.zero = {} is no stage", text)};
+  }
+  const double stage = *row.number("parallel", "zero");
+  if (stage < 0 || stage > 3) throw Unpriced{fmt::format("ZeRO stage {}", stage)};
+  return static_cast<int>(stage);
+}
+
 Layout layout_of(const Row& row, const Job& job, std::vector<std::string>& taken) {
   Layout l;
   l.tp = static_cast<int>(row.whole("parallel", "tp"));
@@ -171,8 +188,7 @@ Layout layout_of(const Row& row, const Job& job, std::vector<std::string>& taken
     throw Unpriced{fmt::format("{} GPUs do not divide by tp x pp x cp = {}", processors, rest)};
   }
   l.dp = static_cast<int>(processors / rest);
-  l.zero = static_cast<int>(row.number("parallel", "zero").value_or(1));
-  if (l.zero < 0 || l.zero > 3) throw Unpriced{fmt::format("ZeRO stage {}", l.zero)};
+  l.zero = zero_stage(row);
   const std::string schedule = lower(row.text("", "schedule"));
   l.chunks = row.degree("vpp", 1);
   if (row.find("parallel", "vpp") == nullptr && l.pp > 1) taken.emplace_back("one chunk a rank");
