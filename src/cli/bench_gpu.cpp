@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// trireme bench gpu: what this GPU reaches, as figures for people and as a machine file.
+// trireme bench gpu: what this GPU reaches, as figures for people and as a file of rows.
 #include <filesystem>
 #include <memory>
 
@@ -112,8 +112,8 @@ Verb bench_gpu_verb() {
   return {.name = "bench gpu",
           .summary = "What a GPU reaches: products, attention, memory, copies, launches",
           .details =
-              "Measured through the kernels that training uses, on random numbers. The machine\n"
-              "file is described in machines/README.md.\n\nExamples:\n"
+              "Measured through the kernels that training uses, on random numbers. The file\n"
+              "is described in machines/README.md.\n\nExamples:\n"
               "  trireme bench gpu --quick\n"
               "  trireme bench gpu --out machines/measured/h200.toml --overwrite",
           .options =

@@ -19,21 +19,34 @@ std::vector<Verb> all_verbs() {
   }
   verbs.push_back(bench_train_verb());
   verbs.push_back(bench_gpu_verb());
+  verbs.push_back(calibrate_verb());
   verbs.push_back(schedule_verb());
   verbs.push_back(sim_verb());
   verbs.push_back(doctor_verb());
   return verbs;
 }
 
-std::vector<std::filesystem::path> model_folders() {
-  std::vector<std::filesystem::path> folders = {"configs/models"};
+namespace {
+
+// `name` below the current folder, beside the build that this program belongs to, and where it is
+// installed as `installed`.
+std::vector<std::filesystem::path> folders_of(const std::filesystem::path& name,
+                                              const std::filesystem::path& installed) {
+  std::vector<std::filesystem::path> folders = {name};
   std::error_code error;
   const std::filesystem::path self = std::filesystem::read_symlink("/proc/self/exe", error);
   if (!error) {
-    folders.push_back(self.parent_path() / "../../configs/models");
-    folders.push_back(self.parent_path() / "../share/trireme/models");
+    folders.push_back(self.parent_path() / "../.." / name);
+    folders.push_back(self.parent_path() / "../share/trireme" / installed);
   }
   return folders;
 }
+
+}  // namespace
+
+std::vector<std::filesystem::path> model_folders() {
+  return folders_of("configs/models", "models");
+}
+std::vector<std::filesystem::path> machine_folders() { return folders_of("machines", "machines"); }
 
 }  // namespace trireme::cli

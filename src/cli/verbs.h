@@ -18,6 +18,7 @@ std::vector<Verb> data_verbs();
 Verb doctor_verb();
 Verb bench_train_verb();
 Verb bench_gpu_verb();
+Verb calibrate_verb();
 Verb schedule_verb();
 Verb sim_verb();
 
@@ -26,5 +27,7 @@ std::vector<Verb> all_verbs();
 // Where model files are looked for: configs/models below the current folder, and beside the build
 // that this program belongs to.
 std::vector<std::filesystem::path> model_folders();
+// The same of machine files: machines.
+std::vector<std::filesystem::path> machine_folders();
 
 }  // namespace trireme::cli

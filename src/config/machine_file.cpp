@@ -8,6 +8,7 @@
 #include <sstream>
 
 #include "base/error.h"
+#include "base/json.h"
 #include "config/apply.h"
 #include "config/document.h"
 #include "config/machine_keys.h"
@@ -84,9 +85,6 @@ void check_rules(const spec::Machine& m, Report& report) {
   needs(has_network, "network.link_gigabytes_per_second", "network.reach");
 }
 
-// As TOML writes it. Ten digits give back a number that people or fits wrote, whatever its unit.
-std::string number_text(double value) { return fmt::format("{:.10g}", value); }
-
 std::string toml_string(std::string_view text) {
   std::string result = "\"";
   for (const char c : text) {
@@ -100,8 +98,10 @@ std::string toml_string(std::string_view text) {
   return result + '"';
 }
 
-std::string toml_text(const Key& key) {
-  if (auto* const* number = std::get_if<double*>(&key.field)) return number_text(**number);
+std::string toml_text(const Key& key, int digits) {
+  if (auto* const* number = std::get_if<double*>(&key.field)) {
+    return fmt::format("{:.{}g}", **number, digits);
+  }
   if (auto* const* text = std::get_if<std::string*>(&key.field)) return toml_string(**text);
   return value_text(key);
 }
@@ -161,7 +161,7 @@ std::vector<std::string> machine_names(const std::vector<fs::path>& folders) {
   return {names.begin(), names.end()};
 }
 
-std::string machine_text(const spec::Machine& machine, std::string_view comment) {
+std::string machine_text(const spec::Machine& machine, std::string_view comment, int digits) {
   MachineKeys defaults{spec::Machine{}};
   MachineKeys keys{machine};
   std::string text;
@@ -169,13 +169,13 @@ std::string machine_text(const spec::Machine& machine, std::string_view comment)
   for (std::string line; std::getline(lines, line);) text += fmt::format("# {}\n", line);
   std::string_view section;
   for (const Key& key : keys.keys()) {
-    const std::string value = toml_text(key);
+    const std::string value = toml_text(key, digits);
     if (key.section == "sources") {
       if (value == "\"\"") continue;
     } else if (!key.is_required && !machine.sources.contains(key.path())) {
       const auto same = [&](const Key& one) { return one.path() == key.path(); };
       const auto& all = defaults.keys();
-      if (toml_text(*std::find_if(all.begin(), all.end(), same)) == value) continue;
+      if (toml_text(*std::find_if(all.begin(), all.end(), same), digits) == value) continue;
     }
     if (key.section != section) text += fmt::format("\n[{}]\n", section = key.section);
     const bool is_quoted = key.section == "sources";
@@ -183,6 +183,18 @@ std::string machine_text(const spec::Machine& machine, std::string_view comment)
         fmt::format("{} = {}\n", is_quoted ? toml_string(key.name) : std::string(key.name), value);
   }
   return text;
+}
+
+base::Json machine_json(const spec::Machine& machine) {
+  const MachineKeys keys{machine};
+  base::Json json;
+  for (const Key& key : keys.keys()) {
+    const base::Json value = value_json(key);
+    if (key.section == "sources" && value == "") continue;
+    base::Json& place = key.section.empty() ? json : json[std::string(key.section)];
+    place[std::string(key.name)] = value;
+  }
+  return json;
 }
 
 std::string machine_keys_page() {

@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/json_fwd.h"
 #include "spec/machine.h"
 
 namespace trireme::config {
@@ -24,9 +25,13 @@ spec::Machine machine_from_text(const std::string& text, const std::string& wher
 // Names that machine_from_file finds in the folders, sorted.
 std::vector<std::string> machine_names(const std::vector<std::filesystem::path>& folders);
 
-// The file of a machine, with numbers to ten digits. `comment`: lines of its head, each without #.
+// The file of a machine, with numbers to so many digits: ten give back what people write, whatever
+// its unit. `comment`: lines of its head, each without #.
 // REQUIRES: `source` is not empty, or every number has a source of its own.
-std::string machine_text(const spec::Machine&, std::string_view comment = "");
+std::string machine_text(const spec::Machine&, std::string_view comment = "", int digits = 10);
+
+// The keys of a machine file by section, with the numbers of the file, and "sources".
+base::Json machine_json(const spec::Machine&);
 
 // The table of keys in machines/README.md.
 std::string machine_keys_page();

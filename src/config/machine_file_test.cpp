@@ -1,11 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "config/machine_file.h"
 
+#include <map>
+
+#include "config/document.h"
 #include "config/files_test.h"
 #include "config/machine_keys.h"
 
 namespace trireme::config {
 namespace {
+
+namespace fs = std::filesystem;
 
 const std::string processor =
     "[processor]\nmemory_gigabytes = 80\nfp32_tflops = 20\nbf16_tflops = 312\n"
@@ -128,6 +133,39 @@ TEST(MachineFile, an_unknown_name_is_answered_with_the_known_ones_and_how_to_add
   expect_contains(message_of([&] { (void)machine_from_file("h100", {}); }),
                   "no machine files were found");
   EXPECT_EQ(machine_from_file("h100", {folder.path()}).name, "h100");
+}
+
+// Peaks as shared/data/README.md has them; every number has a source of its own.
+TEST(MachineFile, shipped_machines_are_what_their_names_say) {
+  const std::map<std::string, std::pair<double, int64_t>> wanted = {
+      {"a100-40gb", {312e12, 8}}, {"a100-80gb", {312e12, 8}}, {"b200", {2250e12, 8}},
+      {"b300", {2250e12, 8}},     {"gb200", {2450e12, 72}},   {"gb300", {2450e12, 72}},
+      {"h100", {989e12, 8}},      {"h200", {989e12, 8}}};
+  const std::vector<fs::path> folders = {source_root() / "machines"};
+  std::vector<std::string> names = machine_names(folders);
+  std::erase(names, "cpu");
+  EXPECT_EQ(names.size(), wanted.size());
+  for (const auto& [name, peak_and_size] : wanted) {
+    const spec::Machine m = machine_from_file(name, folders);
+    EXPECT_EQ(m.name, name);
+    EXPECT_EQ(m.processor.bf16_flops, peak_and_size.first) << name;
+    EXPECT_EQ(m.domain.size, peak_and_size.second) << name;
+    EXPECT_EQ(m.source, "") << name;
+    EXPECT_GT(m.network.link.bytes_per_second, 0) << name;
+    const spec::Machine again = machine_from_text(machine_text(m), name);
+    EXPECT_EQ(machine_text(again), machine_text(m));
+    EXPECT_EQ(again.processor.launch_seconds, m.processor.launch_seconds);
+    EXPECT_EQ(again.domain.link.bytes_per_second, m.domain.link.bytes_per_second);
+  }
+  const spec::Machine h100 = machine_from_file("h100", folders);
+  const spec::Machine h200 = machine_from_file("h200", folders);
+  EXPECT_EQ(h100.processor.gemm_reach, h200.processor.gemm_reach);
+  EXPECT_EQ(h100.processor.bytes_per_second, 3.35e12);
+}
+
+// The table of machines/README.md is the list of keys.
+TEST(MachineFile, the_page_lists_the_keys) {
+  expect_contains(read_text(source_root() / "machines" / "README.md"), machine_keys_page());
 }
 
 }  // namespace

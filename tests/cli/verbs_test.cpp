@@ -28,7 +28,7 @@ TEST(VerbsTest, every_verb_has_help_with_examples) {
   for (const char* verb :
        {"train", "eval", "generate", "data build", "data inspect", "data synth", "data ngram",
         "ckpt list", "ckpt inspect", "ckpt verify", "ckpt diff", "ckpt reshard", "ckpt export",
-        "ckpt import", "bench train", "bench gpu", "schedule", "sim", "doctor"}) {
+        "ckpt import", "bench train", "bench gpu", "calibrate", "schedule", "sim", "doctor"}) {
     std::vector<std::string> args = words_of(verb);
     EXPECT_NE(all.out.find("\n  " + args.front()), std::string::npos) << verb << "\n" << all.out;
     args.emplace_back("--help");

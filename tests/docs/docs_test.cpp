@@ -60,6 +60,11 @@ const std::vector<Known> known_commands = {
     {"trireme bench gpu --quick", How::gpu},
     {"trireme bench gpu --out machines/measured/h200.toml --overwrite", How::gpu},
 
+    {"trireme calibrate --device cuda --like h200 --out mine.toml", How::gpu},
+
+    {"trireme calibrate --out mine.toml", How::here,
+     "trireme calibrate --out mine.toml --device cpu --quick"},
+    {"trireme calibrate --device cpu --threads 1 --quick --json", How::here},
     {"trireme train configs/kjv.toml", How::started},
     {"trireme train configs/kjv.toml --training.steps=300 --job.dump_folder=runs/short",
      How::started},
