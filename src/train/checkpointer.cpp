@@ -66,7 +66,7 @@ void Checkpointer::save(int64_t step, const base::Json& state) {
   manifest_.state = state;
   manifest_.state["clipping"] = clipping;
   // The state as it is when all that is queued has run; the next update waits for the copies.
-  (void)engine_.state();
+  engine_.flush_updates();
   copy_->wait(engine_.compute().record());
   for (const StagedCopy& copy : copies_) {
     copy_->download({staged_ + copy.to, static_cast<size_t>(copy.from.bytes())}, copy.from);
