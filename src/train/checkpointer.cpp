@@ -30,7 +30,9 @@ Checkpointer::Checkpointer(engine::Engine& engine, const spec::ModelSpec& model,
       say_(std::move(say)),
       layout_(ckpt::plan_file(saved_pieces(model, engine.plan(), rank.coord()))),
       copy_(device.make_side_stream("checkpoint")),
-      staging_(device.make_host_buffer(staging_bytes(model, engine.plan(), rank.coord()))),
+      staging_(device.make_host_buffer(device::Mem::checkpoint,
+                                       staging_bytes(model, engine.plan(), rank.coord()),
+                                       "state to save")),
       // Direct transfers want a page's border.
       staged_(staging_.data() + (-reinterpret_cast<uintptr_t>(staging_.data()) %
                                  static_cast<uintptr_t>(ckpt::page_bytes))),
