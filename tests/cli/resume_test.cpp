@@ -3,6 +3,8 @@
 // said. What counts is that the weights are those of a run that was never interrupted, to the byte.
 #include <gtest/gtest.h>
 
+#include <sstream>
+
 #include "tests/cli/resume_rig.h"
 
 namespace trireme::tests {
@@ -91,6 +93,52 @@ TEST(Resume, what_cannot_be_is_refused) {
   expect({"--resume", "2", "--debug.seed=5", "--checkpoint.interval=2"}, "seed: was");
   expect({}, "run");  // the folder holds a run
   EXPECT_EQ(s.tree("run/checkpoint"), before);
+}
+
+// What a save cost stands in the metric files, and its memory beside what was predicted.
+TEST(Resume, figures_of_every_save_are_kept) {
+  for (const Words& layout : {Words{}, Words{zero + "2", stage + "3"}, Words{pp + "2"}}) {
+    const Scratch s;
+    write_tiny(s);
+    Words words = layout;
+    words.insert(words.end(), {"--checkpoint.interval=2", "--checkpoint.keep_latest_k=0",
+                               "--checkpoint.reread=true", "--metrics.enable_tensorboard=true"});
+    const base::Json summary = trireme_json(s, train_words(6, words));
+    const base::Json& checkpoints = summary.at("checkpoints");
+    EXPECT_EQ(checkpoints.at("saved"), 3);
+    EXPECT_GT(checkpoints.at("memory_predicted_bytes").get<int64_t>(), 1 << 20);
+    EXPECT_EQ(checkpoints.at("memory_measured_bytes"), checkpoints.at("memory_predicted_bytes"));
+    for (const base::Json& rank : summary.at("ranks")) {
+      EXPECT_GT(rank.at("checkpoints_predicted_bytes").get<int64_t>(), 1 << 20);
+      EXPECT_EQ(rank.at("checkpoints_measured_bytes"), rank.at("checkpoints_predicted_bytes"));
+    }
+    std::vector<int64_t> saved;
+    std::istringstream lines(s.read("run/metrics.jsonl"));
+    for (std::string line; std::getline(lines, line);) {
+      const base::Json json = base::Json::parse(line);
+      if (!json.contains("checkpoint/durable_seconds")) continue;
+      saved.push_back(json.at("step").get<int64_t>());
+      const auto durable = json.at("checkpoint/durable_seconds").get<double>();
+      EXPECT_GT(json.at("checkpoint/stall_seconds").get<double>(), 0);
+      double bytes = 0;
+      const std::string folder = "run/checkpoint/step-0000000" + std::to_string(saved.back());
+      for (const auto& [name, content] : s.tree(folder)) {
+        if (name != "manifest") bytes += static_cast<double>(content.size());
+      }
+      EXPECT_NEAR(json.at("checkpoint/bytes_per_second").get<double>() * durable, bytes, 1e-3);
+    }
+    EXPECT_EQ(saved, (std::vector<int64_t>{2, 4, 6}));
+    std::string events;
+    for (const auto& [name, content] : s.tree("run/tb")) events += content;
+    for (const char* tag : {"checkpoint/stall_seconds", "checkpoint/durable_seconds",
+                            "checkpoint/bytes_per_second"}) {
+      EXPECT_NE(events.find(tag), std::string::npos) << tag;
+    }
+  }
+  const Scratch s;
+  write_tiny(s);
+  const Outcome outcome = trireme(s, train_words(2, {"--checkpoint.interval=2"}));
+  EXPECT_NE(outcome.out.find("checkpoints, on the host"), std::string::npos) << outcome.out;
 }
 
 }  // namespace
