@@ -49,7 +49,6 @@ std::vector<Knob> make_knobs() {
   const std::string hopper = "|h100|h200|", b200 = "|b200|gb200|", b300 = "|b300|gb300|";
   all.push_back(of_machines(hopper, "fp8_reach", &spec::Processor::fp8_reach, 0.4, 0.85, 0.69));
   for (const std::string& names : {b200, b300}) {
-    all.push_back(of_machines(names, "gemm_reach", &spec::Processor::gemm_reach, 0.4, 0.85, 0.51));
     all.push_back(of_machines(names, "fp8_reach", &spec::Processor::fp8_reach, 0.3, 0.85, 0.6));
     all.push_back(of_machines(names, "fp4_reach", &spec::Processor::fp4_reach, 0.2, 0.85, 0.5));
   }

@@ -21,50 +21,58 @@ std::vector<Stack> make_stacks() {
                          "Megatron-LM of 2021 and 2022, Megatron-DeepSpeed: fp16, scores in "
                          "memory, kernels one by one"};
   megatron2021.flash = false;
-  megatron2021.streaming = 2;
-  megatron2021.head_streaming = 3;
-  megatron2021.host_seconds = 6e-6;
+  megatron2021.streaming = 2.05;
+  megatron2021.head_streaming = 1.19;
+  megatron2021.host_seconds = 4.56e-05;
   megatron2021.kernels = 2.5;
   megatron2021.full_recompute_is_whole = true;
   megatron2021.selective_is_attention = true;
   megatron2021.even_cut = true;
   megatron2021.grad_bytes = 2;
   megatron2021.reduce_bytes = 2;
-  megatron2021.optimizer = 2;
-  megatron2021.step_seconds = 0.02;
+  megatron2021.optimizer = 0.8;
+  megatron2021.step_seconds = 0.00875;
+  megatron2021.gemm = 1.03;
+  megatron2021.jitter = 0.0131;
   all.push_back(megatron2021);
 
   Stack megatron2022 = megatron2021;
   megatron2022.name = "megatron-2022";
   megatron2022.what = "Megatron-LM of 2022, with sequence parallelism and selective recompute";
+  megatron2022.gemm = 1.05;
+  megatron2022.streaming = 1;
   all.push_back(megatron2022);
 
   Stack deepspeed = megatron2021;
   deepspeed.name = "deepspeed-2021";
   deepspeed.what = "DeepSpeed ZeRO-3 of 2021 without model parallelism";
-  deepspeed.data_rate = 0.2;
+  deepspeed.data_rate = 0.114;
   deepspeed.reduces_each = true;
   all.push_back(deepspeed);
 
   Stack fsdp{.name = "fsdp",
              .what = "PyTorch FSDP with flash attention, eager (llm-foundry, TorchTitan)"};
-  fsdp.streaming = 2;
-  fsdp.head_streaming = 3;
+  fsdp.streaming = 5;
+  fsdp.head_streaming = 3.94;
   fsdp.host_seconds = 6e-6;
   fsdp.kernels = 2.5;
   fsdp.full_recompute_is_whole = true;
   fsdp.reduces_each = true;
   fsdp.dp_overlap = 0.9;
   fsdp.zero3_overlap = 0.9;
-  fsdp.contention = 0.1;
-  fsdp.optimizer = 1.5;
+  fsdp.contention = 0.294;
+  fsdp.optimizer = 4.63;
   fsdp.flash2 = true;
+  fsdp.gemm = 1.1;
+  fsdp.step_seconds = 0.0425;
+  fsdp.jitter = 0;
+  fsdp.attention = 1.76;
   all.push_back(fsdp);
 
   Stack megatron{.name = "megatron-core",
                  .what = "Megatron-Core with Transformer Engine (NeMo, Megatron-Bridge)"};
-  megatron.streaming = 1.2;
-  megatron.head_streaming = 2;
+  megatron.streaming = 2.77;
+  megatron.head_streaming = 6;
   megatron.full_recompute_is_whole = true;
   megatron.selective_is_attention = true;
   megatron.even_cut = true;
@@ -72,9 +80,13 @@ std::vector<Stack> make_stacks() {
   megatron.dp_overlap = 0.9;
   megatron.zero3_overlap = 0.9;
   megatron.pp_overlap = 0.8;
-  megatron.tp_overlap = 0.5;
+  megatron.tp_overlap = 0.8;
   megatron.cp_overlap = 0.9;
-  megatron.optimizer = 1.3;
+  megatron.optimizer = 0.8;
+  megatron.gemm = 1.12;
+  megatron.step_seconds = 0.0988;
+  megatron.jitter = 0;
+  megatron.ep_overlap = 0;
   all.push_back(megatron);
 
   Stack llmc{.name = "llm.c", .what = "llm.c: bf16 weights and gradients, CUDA kernels of its own"};
