@@ -39,7 +39,7 @@ std::vector<Stack> make_stacks() {
   Stack megatron2022 = megatron2021;
   megatron2022.name = "megatron-2022";
   megatron2022.what = "Megatron-LM of 2022, with sequence parallelism and selective recompute";
-  megatron2022.gemm = 1.05;
+  megatron2022.gemm = 1.02;
   megatron2022.streaming = 1;
   all.push_back(megatron2022);
 
