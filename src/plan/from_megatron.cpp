@@ -95,6 +95,7 @@ spec::Recompute read_recompute(MegatronFlags& flags, Notes& taken) {
   std::string kind = flags.text("--recompute-granularity", {"full", "selective"});
   if (flags.is_on("--recompute-activations")) kind = "selective";
   if (flags.is_on("--checkpoint-activations")) kind = "full";
+  if (flags.was_given("--activations-checkpoint-method")) kind = "full";
   const std::string method = flags.text("--recompute-method", {"uniform", "block"});
   const auto layers = flags.whole("--recompute-num-layers");
   if (flags.was_given("--recompute-modules")) {
@@ -133,7 +134,8 @@ Stack read_stack(MegatronFlags& flags, const Layout& l, Notes& taken) {
   const bool has_flash = flags.is_on("--use-flash-attn");
   const bool is_local = flags.text("--transformer-impl") == "local" && !has_flash;
   const bool is_old = flags.is_on("--use-legacy-models") || flags.was_given("--DDP-impl") ||
-                      flags.was_given("--checkpoint-activations");
+                      flags.was_given("--checkpoint-activations") ||
+                      flags.was_given("--activations-checkpoint-method");
   const bool is_2021 =
       is_local || backend == "unfused" || backend == "local" || (is_old && !has_flash);
   Stack stack = *find_stack(is_2021 ? "megatron-2021" : "megatron-core");
@@ -149,6 +151,7 @@ Stack read_stack(MegatronFlags& flags, const Layout& l, Notes& taken) {
                                   rate.empty() ? "0.1 where it is not given" : rate));
     }
   }
+  if (flags.is_on("--grad-reduce-in-bf16")) stack.grad_bytes = stack.reduce_bytes = 2;
   const bool reduces = flags.is_on("--overlap-grad-reduce");
   (void)flags.is_on("--overlap-param-gather");
   const bool tensor = flags.is_on("--tp-comm-overlap");

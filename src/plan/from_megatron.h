@@ -20,11 +20,14 @@
 //   batch       --micro-batch-size* --global-batch-size --rampup-batch-size
 //   memory      --recompute-granularity --recompute-activations --recompute-method
 //               --recompute-num-layers --recompute-modules --checkpoint-activations
+//               --activations-checkpoint-method
 //   numbers     --bf16 --fp16 --fp8-format --fp8-hybrid --fp8-e4m3 --fp4-format
+//               --grad-reduce-in-bf16
 //   overlap     --overlap-grad-reduce --overlap-param-gather --tp-comm-overlap
 //               --overlap-moe-expert-parallel-comm
 //   kernels     --transformer-impl --use-legacy-models --use-flash-attn --attention-backend
 //               --DDP-impl
+//   others      --optimizer --hidden-dropout --attention-dropout
 //   processors  --nnodes --nproc-per-node --world-size, as torchrun takes them
 // Those with a star are required. Learning rate, data, logs and checkpoints are passed over; every
 // other flag is named in Described::ignored.

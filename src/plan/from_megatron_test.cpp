@@ -188,6 +188,10 @@ TEST(FromMegatron, sharding_recompute_and_precision_have_their_flags) {
   EXPECT_EQ(block.ffn, 1344);  // 8/3 of the width, in 64s
   EXPECT_GT(seconds_of(mixed, "h100"), 0);
   EXPECT_EQ(from_megatron(small + "--use-legacy-models", 8).stack.name, "megatron-2021");
+  EXPECT_EQ(from_megatron(small + "--bf16 --grad-reduce-in-bf16", 8).stack.reduce_bytes, 2);
+  const Described old = from_megatron(small + "--activations-checkpoint-method uniform --fp16", 8);
+  EXPECT_EQ(old.stack.name, "megatron-2021");
+  EXPECT_EQ(old.layout->recompute, spec::Recompute::full);
 }
 
 TEST(FromMegatron, without_processors_the_batch_must_be_given) {
@@ -238,6 +242,31 @@ TEST(FromMegatron, contradictions_name_their_flag) {
   EXPECT_TRUE(has(with("--tokenizer-type HuggingFaceTokenizer --padded-vocab-size 0"),
                   "--padded-vocab-size: found 0"));
   EXPECT_TRUE(has(refusal(llama70, -1), "-1 processors"));
+}
+
+TEST(FromMegatron, damaged_text_is_read_or_refused) {
+  constexpr std::string_view letters = "\"'$(){}=-#\\\n 0179aZ[]+;";
+  uint64_t state = 1;
+  const auto next = [&state](size_t below) {
+    state = state * 6364136223846793005U + 1442695040888963407U;
+    return static_cast<size_t>(state >> 33) % below;
+  };
+  int refused = 0;
+  for (int round = 0; round < 2000; ++round) {
+    std::string text = round % 2 == 0 ? gpt3 : llama70;
+    for (size_t edits = 1 + next(4); edits > 0; --edits) {
+      const size_t at = next(text.size());
+      text.replace(at, next(3), 1, letters[next(letters.size())]);
+    }
+    try {
+      const Described d = from_megatron(text, 0);
+      EXPECT_GT(d.layout->tp, 0);
+    } catch (const base::ConfigError&) {
+      ++refused;
+    }
+  }
+  EXPECT_GT(refused, 100);
+  EXPECT_LT(refused, 1900);
 }
 
 TEST(FromMegatron, flags_that_were_not_looked_at_are_named) {
