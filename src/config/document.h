@@ -16,7 +16,8 @@ namespace trireme::config {
 
 // A value that no key takes.
 struct Foreign {
-  std::string what;  // "an array", "a date", ...
+  std::string what;                // "an array", "a date", ...
+  std::vector<std::string> texts;  // of an array of strings
 };
 using Value = std::variant<bool, int64_t, double, std::string, std::vector<int64_t>, Foreign>;
 

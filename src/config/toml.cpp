@@ -43,12 +43,14 @@ Value value_of(const toml::node& node) {
   if (const auto* v = node.as_string()) return v->get();
   if (const auto* array = node.as_array()) {
     std::vector<int64_t> numbers;
+    Foreign foreign{"an array"};
     for (const toml::node& element : *array) {
-      const auto* number = element.as_integer();
-      if (number == nullptr) return Foreign{"an array"};
-      numbers.push_back(number->get());
+      if (const auto* number = element.as_integer()) numbers.push_back(number->get());
+      if (const auto* text = element.as_string()) foreign.texts.push_back(text->get());
     }
-    return numbers;
+    if (numbers.size() == array->size()) return numbers;
+    if (foreign.texts.size() != array->size()) foreign.texts.clear();
+    return foreign;
   }
   if (node.is_table()) return Foreign{"a table"};
   return Foreign{"a date or time"};
