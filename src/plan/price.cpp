@@ -180,7 +180,7 @@ Price Pricer::State::price(const Layout& l) {
 }
 
 Pricer::Pricer(const Job& job, const spec::Machine& machine, const Stack& stack)
-    : state_(new State{job, machine, stack, {}, {}}) {}
+    : state_(std::make_unique<State>(job, machine, stack)) {}
 Pricer::~Pricer() = default;
 
 Price Pricer::price(const Layout& layout) { return state_->price(layout); }
