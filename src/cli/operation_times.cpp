@@ -102,8 +102,8 @@ std::vector<int64_t> OperationTimer::widths() const {
     if (options_.is_quick) return {1024, 131072};
     return {1024, 16384, 65536, 131072};
   }
-  if (options_.is_quick) return {256, 4096};
-  return {256, 1024, 4096, 16384};
+  if (options_.is_quick) return {256, 1024};
+  return {256, 1024, 4096};
 }
 
 int64_t OperationTimer::rows() const {

@@ -3,6 +3,7 @@
 
 #include <map>
 
+#include "base/json.h"
 #include "config/document.h"
 #include "config/files_test.h"
 #include "config/machine_keys.h"
@@ -152,11 +153,15 @@ TEST(MachineFile, shipped_machines_are_what_their_names_say) {
     EXPECT_EQ(m.domain.size, peak_and_size.second) << name;
     EXPECT_EQ(m.source, "") << name;
     EXPECT_GT(m.network.link.bytes_per_second, 0) << name;
+    EXPECT_EQ(machine_json(m)["processor"]["bf16_tflops"], peak_and_size.first / 1e12);
     const spec::Machine again = machine_from_text(machine_text(m), name);
     EXPECT_EQ(machine_text(again), machine_text(m));
     EXPECT_EQ(again.processor.launch_seconds, m.processor.launch_seconds);
     EXPECT_EQ(again.domain.link.bytes_per_second, m.domain.link.bytes_per_second);
   }
+  const spec::Machine cpu = machine_from_file("cpu", folders);
+  EXPECT_EQ(cpu.processor.bf16_flops, cpu.processor.fp32_flops);
+  EXPECT_EQ(cpu.domain.size, 2);
   const spec::Machine h100 = machine_from_file("h100", folders);
   const spec::Machine h200 = machine_from_file("h200", folders);
   EXPECT_EQ(h100.processor.gemm_reach, h200.processor.gemm_reach);
