@@ -84,6 +84,7 @@ void export_hf(const path& dir, const spec::ModelDims& dims, const ReadBox& read
     }
     base::write_synced(folder.where() / "config.json", config);
     base::sync_folder(folder.where());
+    if (options.check) options.check(folder.where());
     put_in_place(folder.where(), target);
   } catch (const std::system_error& error) {
     throw IoError(fmt::format("{}: weights could not be written: {}", dir.string(), error.what()));

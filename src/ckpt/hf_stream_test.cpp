@@ -8,6 +8,8 @@
 #include <iterator>
 
 #include "base/error.h"
+#include "base/rng.h"
+#include "ckpt/hf_folder.h"
 
 namespace trireme::ckpt {
 namespace {
@@ -111,6 +113,44 @@ TEST_F(HfStream, parts_come_back_in_order) {
                     });
     EXPECT_EQ(next, std::ssize(wanted)) << current;
     EXPECT_EQ(wrong, 0);
+  }
+}
+
+TEST_F(HfStream, any_box_of_a_folder_can_be_read) {
+  for (const spec::Family family : {spec::Family::gpt2, spec::Family::llama}) {
+    spec::ModelDims dims = wide(family);
+    dims.ffn = 20;
+    export_hf(folder_ / "out", dims, whole(dims), {.max_shard_bytes = 700});
+    const HfFolder folder(folder_ / "out", dims);
+    for (const HfParam& param : hf_params(dims)) {
+      const std::vector<float> values = whole(dims)(param.name);
+      const int64_t rows = param.shape[0], columns = param.columns();
+      const base::RngKey key = base::rng_key(1, param.name);
+      uint64_t draws = 0;
+      const auto below = [&](int64_t bound) {
+        return static_cast<int64_t>(base::rng_below(key, draws++, static_cast<uint64_t>(bound)));
+      };
+      for (int trial = 0; trial < 20; ++trial) {
+        const int64_t row = below(rows), column = below(columns);
+        const int64_t last_row = row + 1 + below(rows - row);
+        const int64_t last_column = column + 1 + below(columns - column);
+        spec::Piece box{{row}, {last_row}, 0};
+        if (param.shape.size() == 2) {
+          box.lo.push_back(column);
+          box.hi.push_back(last_column);
+        }
+        std::vector<float> wanted;
+        for (int64_t r = row; r < last_row; ++r) {
+          for (int64_t c = column; c < last_column; ++c) {
+            wanted.push_back(values[static_cast<size_t>(r * columns + c)]);
+          }
+        }
+        std::vector<float> found(wanted.size());
+        folder.read(param.name, box, found);
+        EXPECT_EQ(found, wanted) << param.name << " " << row << "+" << last_row - row << ", "
+                                 << column << "+" << last_column - column;
+      }
+    }
   }
 }
 

@@ -47,6 +47,8 @@ struct ExportOptions {
   // Before the directory gets its place, every tensor is read from its file and from `read` again,
   // and their hashes are compared: IoError names the first that differs.
   bool reread = false;
+  // Called with the written directory before it gets its place; what it throws ends the export.
+  std::function<void(const std::filesystem::path& written)> check;
 };
 
 // Writes the directory under another name beside `dir`, syncs it and puts it in the place of `dir`:

@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // trireme ckpt export, trireme ckpt import: checkpoints to Hugging Face weights, and back.
+#include <cmath>
+#include <optional>
+
 #include "base/error.h"
 #include "base/json.h"
 #include "ckpt/hf_names.h"
@@ -11,6 +14,7 @@
 #include "cli/verbs.h"
 #include "config/model_file.h"
 #include "obs/number_text.h"
+#include "train/export_loss.h"
 #include "train/import_weights.h"
 #include "train/saved_state.h"
 
@@ -40,16 +44,24 @@ void expect_free(const fs::path& out, bool may_replace) {
       out.string()));
 }
 
+// Null where it is not a number, which JSON has none for.
+base::Json loss_json(const train::ExportLoss& loss) {
+  const auto number = [](double value) {
+    return std::isfinite(value) ? base::Json(value) : base::Json();
+  };
+  return {{"checkpoint", number(loss.checkpoint)},
+          {"exported", number(loss.exported)},
+          {"tokens", loss.tokens}};
+}
+
 int export_weights(const Args& args) {
   const auto disk = ckpt::posix_disk();
   const ckpt::Generation from = open_checkpoint(*disk, args.text("from"), asked_step(args));
   const spec::ModelDims dims = model_of(from);
   const fs::path out = args.text("--out");
   expect_free(out, args.flag("--overwrite"));
-  ckpt::ExportOptions options{.dtype = base::dtype_from_name(args.text("--dtype")),
-                              .max_shard_bytes = args.integer("--max-shard-bytes"),
-                              .extra_files = tokenizer_of(args),
-                              .reread = true};
+  const base::DType dtype = base::dtype_from_name(args.text("--dtype"));
+  const bool wants_loss = !args.flag("--no-loss");
   int64_t elements = 0;
   size_t tensors = 0;
   std::map<std::string, ckpt::TensorInfo> infos;
@@ -59,32 +71,52 @@ int export_weights(const Args& args) {
     infos[param.name] = {train::state_name(engine::Engine::StateKind::weight, param.name),
                          base::DType::f32, param.shape};
   }
-  // Everything is read twice: to write it, and to compare.
-  Progress progress("ckpt export", "values", 2 * elements);
+  // Everything is read twice: to write it, and to compare. Then come the losses.
+  Progress progress("ckpt export", "values",
+                    2 * elements + (wants_loss ? train::compared_elements(dims) : 0));
   int64_t done = 0;
+  const auto read = [&](const std::string& name, const spec::Piece& box, std::span<float> values) {
+    const std::vector<ckpt::ReadRequest> requests = {
+        {infos.at(name), {{box.lo, box.hi, 0}}, std::as_writable_bytes(values)}};
+    from.read(requests);
+  };
+  std::optional<train::ExportLoss> loss;
+  const auto compare = [&](const fs::path& written) {
+    loss = train::compare_losses(dims, read, written, dtype, [&](int64_t more) {
+      progress.update(done += more, "comparing losses");
+    });
+  };
   ckpt::export_hf(
       out, dims,
       ckpt::ReadBox([&](const std::string& name, const spec::Piece& box, std::span<float> values) {
-        const std::vector<ckpt::ReadRequest> requests = {
-            {infos.at(name), {{box.lo, box.hi, 0}}, std::as_writable_bytes(values)}};
-        from.read(requests);
+        read(name, box, values);
         progress.update(done += std::ssize(values), name);
       }),
-      options);
+      {.dtype = dtype,
+       .max_shard_bytes = args.integer("--max-shard-bytes"),
+       .extra_files = tokenizer_of(args),
+       .reread = true,
+       .check = wants_loss ? compare : std::function<void(const fs::path&)>()});
   progress.finish();
   if (args.wants_json()) {
-    fmt::print("{}\n", base::Json{{"ok", true},
-                                  {"weights", out.string()},
-                                  {"step", from.manifest().step},
-                                  {"model", dims.name},
-                                  {"tensors", tensors},
-                                  {"parameters", elements},
-                                  {"dtype", args.text("--dtype")}}
-                           .dump());
-  } else {
-    fmt::print("{}: step {} of {}, {} tensors, {} parameters as {}; read again and compared\n",
-               out.string(), from.manifest().step, dims.name, tensors, obs::grouped(elements),
-               args.text("--dtype"));
+    base::Json json{{"ok", true},
+                    {"weights", out.string()},
+                    {"step", from.manifest().step},
+                    {"model", dims.name},
+                    {"tensors", tensors},
+                    {"parameters", elements},
+                    {"dtype", args.text("--dtype")}};
+    if (loss) json["loss"] = loss_json(*loss);
+    fmt::print("{}\n", json.dump());
+    return 0;
+  }
+  fmt::print("{}: step {} of {}, {} tensors, {} parameters as {}; read again and compared\n",
+             out.string(), from.manifest().step, dims.name, tensors, obs::grouped(elements),
+             args.text("--dtype"));
+  if (loss) {
+    fmt::print("loss of {} fixed tokens: {:.6f} of the checkpoint{}, {:.6f} of the export\n",
+               loss->tokens.size() - 1, loss->checkpoint,
+               dtype == base::DType::bf16 ? " rounded to bf16" : "", loss->exported);
   }
   return 0;
 }
@@ -134,8 +166,11 @@ Verb ckpt_export_verb() {
       .details =
           "Memory does not grow with the model, and no GPU is needed. Before the folder gets its "
           "name,\n"
-          "every tensor is read again from the files and compared with the checkpoint by "
-          "hash.\n\nExamples:\n"
+          "every tensor is read again from the files and compared with the checkpoint by hash, and "
+          "the\n"
+          "loss of one sequence of fixed tokens is computed from both, half a block in memory at a "
+          "time:\n"
+          "it must be the same to the bit.\n\nExamples:\n"
           "  trireme ckpt export runs/saved --out runs/exported\n"
           "  trireme ckpt export runs/saved --step 20 --out runs/exported-bf16 --dtype bf16 "
           "--max-shard-bytes 2000000000 --json",
@@ -154,6 +189,9 @@ Verb ckpt_export_verb() {
                    .help = "Of one file; a larger tensor has its own"},
                   {.name = "--tokenizer",
                    .help = "A folder whose tokenizer files are copied beside the weights"},
+                  {.name = "--no-loss",
+                   .kind = Kind::flag,
+                   .help = "Compare tensors only, in the least time and memory"},
                   {.name = "--overwrite",
                    .kind = Kind::flag,
                    .help = "Replace a folder of weights"}},

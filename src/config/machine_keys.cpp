@@ -74,6 +74,8 @@ void list_processor(spec::Processor& p, KeyList& k) {
   k.number("attention_head", p.attention_head, {.low = 0, .high = 4},
            "a head of size d below 128 reaches (d / 128) to this power");
   k.require();
+  k.number("flash2_factor", p.flash2_factor, {.low = 0.5, .high = 10},
+           "time of FlashAttention-2, which other programs use, over that");
   k.number("memory_reach", p.memory_reach, share,
            "of gigabytes_per_second, by what only moves bytes");
   k.require();

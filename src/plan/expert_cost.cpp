@@ -62,7 +62,8 @@ void add_experts(const Job& job, const spec::Machine& machine, const Stack& stac
     cost.r += cost.f;
     cost.working += act * (2 * width + inner + ffn);
   } else {
-    cost.kept += act * (2 * width + inner + (key.recompute == spec::Recompute::none ? ffn : 0.0));
+    cost.kept_for_w +=
+        act * (2 * width + inner + (key.recompute == spec::Recompute::none ? ffn : 0.0));
     cost.working += act * (inner + width);
   }
 }

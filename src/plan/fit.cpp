@@ -19,13 +19,20 @@ Knob of_stack(const std::string& stack, const char* name, double Stack::*field, 
 
 std::vector<Knob> make_knobs() {
   std::vector<Knob> all;
-  for (const std::string stack : {"megatron-2021", "fsdp", "megatron-core"}) {
-    all.push_back(of_stack(stack, "gemm", &Stack::gemm, 0.9, 1.6));
+  for (const std::string stack : {"megatron-2021", "megatron-2022", "fsdp", "megatron-core"}) {
+    all.push_back(of_stack(stack, "gemm", &Stack::gemm, 0.85, 1.4));
     all.push_back(of_stack(stack, "streaming", &Stack::streaming, 1, 5));
-    all.push_back(of_stack(stack, "host_seconds", &Stack::host_seconds, 1e-6, 3e-5));
+  }
+  for (const std::string stack : {"megatron-2021", "fsdp", "megatron-core"}) {
+    all.push_back(of_stack(stack, "head_streaming", &Stack::head_streaming, 1, 8));
+    all.push_back(of_stack(stack, "host_seconds", &Stack::host_seconds, 1e-6, 1.5e-4));
+    all.push_back(of_stack(stack, "step_seconds", &Stack::step_seconds, 0, 0.2));
     all.push_back(of_stack(stack, "optimizer", &Stack::optimizer, 0.8, 5));
     all.push_back(of_stack(stack, "jitter", &Stack::jitter, 0, 0.05));
   }
+  all.push_back(of_stack("deepspeed-2021", "data_rate", &Stack::data_rate, 0.02, 1));
+  all.push_back(of_stack("fsdp", "contention", &Stack::contention, 0, 1));
+  all.push_back(of_stack("fsdp", "attention", &Stack::attention, 0.7, 2));
   return all;
 }
 

@@ -114,15 +114,20 @@ double elements_of(const Facts& facts, const spec::Sizes& mesh) {
   return elements;
 }
 
-double bytes_kept(const Facts& facts, spec::Recompute recompute) {
-  double kept = 0;
+void add_kept(const Pricing& p, const Facts& facts, LayerCost& cost) {
   for (size_t i = 0; i < facts.stash.size(); ++i) {
     const spec::Slot& slot = facts.stash[i];
-    if (slot.spec.shape.ndim() == 0 || slot.life == spec::Life::b_to_w) continue;
-    if (!spec::is_kept(slot, static_cast<int>(i), recompute)) continue;
-    kept += static_cast<double>(base::bytes_of(slot.spec));
+    if (slot.spec.shape.ndim() == 0) continue;
+    const double bytes = static_cast<double>(base::bytes_of(slot.spec)) * p.stack.activation_factor;
+    const bool is_kept = slot.life != spec::Life::b_to_w &&
+                         spec::is_kept(slot, static_cast<int>(i), p.key.recompute);
+    if (is_kept) {
+      (slot.life == spec::Life::f_to_b ? cost.kept_for_b : cost.kept_for_w) += bytes;
+    } else if (slot.life == spec::Life::f_to_w ||
+               (slot.life == spec::Life::b_to_w && slot.replaces < 0)) {
+      cost.kept_from_b += bytes;  // made, or made again, by B
+    }
   }
-  return kept;
 }
 
 // What one layer needs besides while it runs backward.
@@ -182,7 +187,7 @@ LayerCost cost_of(const Pricing& p, const Facts& facts, const spec::AttentionSha
     cost.b_cp = std::max(2 * once - p.stack.cp_overlap * b.attention, 0.0);
   }
   cost.params = elements_of(facts, p.shape.mesh);
-  cost.kept = bytes_kept(facts, p.key.recompute) * p.stack.activation_factor;
+  add_kept(p, facts, cost);
   cost.input = static_cast<double>(base::bytes_of(facts.stash[spec::slot_x].spec));
   cost.working = bytes_working(facts, p.key.recompute);
   return cost;

@@ -32,9 +32,13 @@ struct LayerCost {
 
   // Elements of parameters that a rank has: replicated over dp, and over dp / ep.
   double params = 0, expert_params = 0;
-  // Bytes: kept from forward to backward, the layer's input among them; while one layer runs
-  // backward; whole parameters, where they are gathered.
-  double kept = 0, input = 0, working = 0;
+  // Bytes of a micro-batch: kept from F until B, the layer's input among them; from F until W; and,
+  // where B and W are apart, from B until W.
+  double kept_for_b = 0, kept_for_w = 0, kept_from_b = 0;
+  double input = 0;    // of the layer
+  double working = 0;  // while it runs backward
+
+  double kept() const { return kept_for_b + kept_for_w; }
 
   double backward() const { return b + w; }
 };

@@ -71,7 +71,8 @@ double attention_seconds(const spec::Processor& p, const Stack& stack, const Att
     const double reach = (a.backward ? p.attention_backward : p.attention_forward) *
                          (length / (length + p.attention_ramp)) *
                          std::min(1.0, std::pow(head / usual_head, p.attention_head));
-    return flops * stack.attention / (p.bf16_flops * reach) + p.launch_seconds;
+    const double slower = stack.attention * (stack.flash2 ? p.flash2_factor : 1);
+    return flops * slower / (p.bf16_flops * reach) + p.launch_seconds;
   }
   // Two products forward and four backward over all pairs, the mask's zeros too, and what the
   // scores in memory cost besides.

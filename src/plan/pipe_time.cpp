@@ -10,8 +10,11 @@ namespace {
 
 // The wait of a step by what other ranks take, `others`: their forward, backward without what can
 // be put off, and what can.
-double bubble_of(const Layout& l, double forward, double backward, double weight) {
+double bubble_of(const Layout& l, int64_t micro_batches, double forward, double backward,
+                 double weight) {
   const double all = forward + backward + weight;
+  // With few micro-batches there is too little to put into the gaps.
+  if (l.pipe != Pipe::interleaved && micro_batches < 2 * l.pp) return all;
   switch (l.pipe) {
     case Pipe::interleaved:
       return all / l.chunks;
@@ -38,8 +41,8 @@ PipeSeconds pipe_seconds(const Job& job, const spec::Machine& machine, const Sta
   const double others = std::max(0.0, times.all_seconds - own.total());
   const double share = others / own.total();
   PipeSeconds seconds;
-  seconds.bubble =
-      bubble_of(l, share * own.forward, share * (own.backward - own.weight), share * own.weight);
+  seconds.bubble = bubble_of(l, l.micro_batches(job), share * own.forward,
+                             share * (own.backward - own.weight), share * own.weight);
   const int64_t stride =
       l.placement == Placement::dp_inside ? int64_t{l.tp} * l.cp * l.dp : int64_t{l.tp} * l.cp;
   // Ranks along tp send the same activation: each a part of it.
@@ -50,26 +53,6 @@ PipeSeconds pipe_seconds(const Job& job, const spec::Machine& machine, const Sta
   const double ends = 2 * (l.pp - 1) * message;
   seconds.messages = steady + ends;
   return seconds;
-}
-
-double kept_chunks(const Layout& l, int64_t micro_batches) {
-  const auto m = static_cast<double>(micro_batches);
-  const auto pp = static_cast<double>(l.pp), chunks = static_cast<double>(l.chunks);
-  if (l.pp == 1) return 1;
-  switch (l.pipe) {
-    case Pipe::gpipe:
-      return m;
-    case Pipe::interleaved:
-      return std::min(m * chunks, 2 * (pp - 1) + (chunks - 1) * pp + 1);
-    case Pipe::zb_h2:
-      return std::min(m, 2 * pp - 1);
-    case Pipe::zb_v:
-      return std::min(2 * m, 2 * pp);
-    case Pipe::dualpipe_v:
-      return std::min(2 * m, 2 * pp + 2);
-    default:
-      return std::min(m, pp);
-  }
 }
 
 }  // namespace trireme::plan

@@ -18,7 +18,4 @@ struct PipeSeconds {
 PipeSeconds pipe_seconds(const Job&, const spec::Machine&, const Stack&, const Layout&,
                          const LayerCosts&, const RankTimes&);
 
-// Stages' activations that the first rank keeps at one time, in micro-batches of one chunk.
-double kept_chunks(const Layout&, int64_t micro_batches);
-
 }  // namespace trireme::plan

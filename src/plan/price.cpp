@@ -9,7 +9,6 @@
 #include "plan/layer_cost.h"
 #include "plan/pipe_time.h"
 #include "plan/rank_memory.h"
-#include "plan/stage_share.h"
 
 namespace trireme::plan {
 namespace {
@@ -37,6 +36,7 @@ struct Pricer::State {
   const spec::Machine& machine;
   const Stack& stack;
   std::unordered_map<LayerKey, LayerCosts, KeyHash> known;
+  InFlightTable in_flight;
 
   const LayerCosts& costs(const Layout& layout) {
     const LayerKey key = layer_key(layout);
@@ -90,10 +90,11 @@ double Pricer::State::data_seconds(const Layout& l, const LayerCosts& costs, con
   const double reduce =
       reduce_seconds(l, elements, layers, group) + reduce_seconds(l, experts, layers, expert_group);
   const auto gather = [&] {
-    return layers * (collective_seconds(machine, Collective::all_gather, group,
-                                        elements / layers * gathered_bytes) +
-                     collective_seconds(machine, Collective::all_gather, expert_group,
-                                        experts / layers * gathered_bytes));
+    return layers / stack.data_rate *
+           (collective_seconds(machine, Collective::all_gather, group,
+                               elements / layers * gathered_bytes) +
+            collective_seconds(machine, Collective::all_gather, expert_group,
+                               experts / layers * gathered_bytes));
   };
   // Hidden as far as there is compute of the right kind at the right time.
   const auto exposed = [&](double transfer, double window, double overlap) {
@@ -156,7 +157,7 @@ Price Pricer::State::price(const Layout& l) {
   at(Term::jitter) = sum * (stack.jitter + machine.jitter) * std::sqrt(2 * std::log(ranks));
   price.seconds = sum + at(Term::jitter);
 
-  price.bytes_of = rank_memory(job, machine, stack, l, costs, times);
+  price.bytes_of = rank_memory(job, machine, stack, l, costs, times, in_flight);
   for (const double bytes : price.bytes_of) price.bytes += bytes;
 
   const double all_blocks = static_cast<double>(job.model.blocks());
@@ -173,19 +174,12 @@ Price Pricer::State::price(const Layout& l) {
 }
 
 Pricer::Pricer(const Job& job, const spec::Machine& machine, const Stack& stack)
-    : state_(new State{job, machine, stack, {}}) {}
+    : state_(new State{job, machine, stack, {}, {}}) {}
 Pricer::~Pricer() = default;
 
 Price Pricer::price(const Layout& layout) { return state_->price(layout); }
 
-double Pricer::bytes(const Layout& layout) {
-  const LayerCosts& costs = state_->costs(layout);
-  const auto bytes_of = rank_memory(state_->job, state_->machine, state_->stack, layout, costs,
-                                    rank_times(state_->job, layout, state_->stack, costs));
-  double sum = 0;
-  for (const double bytes : bytes_of) sum += bytes;
-  return sum;
-}
+const LayerCosts& Pricer::layers(const Layout& layout) { return state_->costs(layout); }
 
 std::string_view name_of(Term term) {
   constexpr std::array<std::string_view, static_cast<size_t>(Term::count)> names = {

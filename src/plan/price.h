@@ -11,6 +11,7 @@
 
 #include "plan/job.h"
 #include "plan/stack.h"
+#include "plan/stage_share.h"
 #include "spec/machine.h"
 
 namespace trireme::plan {
@@ -75,8 +76,8 @@ class Pricer {
   // REQUIRES: no rule is broken. The price depends on the arguments alone. Not thread-safe: what
   // layouts have in common is remembered.
   Price price(const Layout&);
-  // Of memory alone, which is cheaper, and with the same result.
-  double bytes(const Layout&);
+  // What the price is made from.
+  const LayerCosts& layers(const Layout&);
 
  private:
   struct State;

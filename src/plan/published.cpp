@@ -261,7 +261,11 @@ const Stack& stack_of(const Row& row) {
   const std::string source = lower(row.text("", "source")), id = lower(row.text("", "id"));
   const std::string schedule = lower(row.text("", "schedule"));
   const char* name = "megatron-core";
-  if (has(source, "vtrain") || has(source, "sc21") || has(source, "korthikanti")) {
+  if (has(schedule, "deepspeed")) {
+    name = "deepspeed-2021";
+  } else if (has(source, "korthikanti")) {
+    name = "megatron-2022";
+  } else if (has(source, "vtrain") || has(source, "sc21")) {
     name = "megatron-2021";
   } else if (has(schedule, "fsdp") || has(source, "llm-foundry") || has(source, "automodel") ||
              has(source, "torchtitan") || id.starts_with("pytorch")) {

@@ -3,13 +3,11 @@
 
 #include <algorithm>
 
-#include "plan/pipe_time.h"
-
 namespace trireme::plan {
 
 std::array<double, static_cast<size_t>(Item::count)> rank_memory(
     const Job& job, const spec::Machine& machine, const Stack& stack, const Layout& l,
-    const LayerCosts& costs, const RankTimes& times) {
+    const LayerCosts& costs, const RankTimes& times, InFlightTable& table) {
   std::array<double, static_cast<size_t>(Item::count)> bytes{};
   const auto at = [&bytes](Item item) -> double& { return bytes[static_cast<size_t>(item)]; };
   // The first rank has the most micro-batches under way.
@@ -33,9 +31,20 @@ std::array<double, static_cast<size_t>(Item::count)> rank_memory(
   if (l.zero >= 2) at(Item::transfers) += 2 * layer_params * stack.grad_bytes;
   if (l.pp > 1) at(Item::transfers) += 4 * costs.block.input;
 
-  const double kept = share.blocks * costs.block.kept + share.dense_blocks * costs.dense_block.kept;
-  const double in_flight = kept_chunks(l, l.micro_batches(job)) / l.chunks;
-  at(Item::activations) = kept * in_flight + (share.has_head ? costs.head.kept : 0.0);
+  // Of what the ranks at both ends keep, the more: the first has the most forwards that wait, the
+  // last the most weight gradients that do.
+  const InFlight& in_flight = table.find(l, l.micro_batches(job));
+  const auto kept = [&](const InFlight::Counts& counts, const LayerCost& c) {
+    return counts.f_to_b * c.kept_for_b + counts.f_to_w * c.kept_for_w +
+           counts.b_to_w * c.kept_from_b;
+  };
+  const auto of_rank = [&](const InFlight::Counts& counts) {
+    return (share.blocks * kept(counts, costs.block) +
+            share.dense_blocks * kept(counts, costs.dense_block)) /
+           l.chunks;
+  };
+  at(Item::activations) = std::max(of_rank(in_flight.first), of_rank(in_flight.last)) +
+                          (share.has_head ? costs.head.kept() : 0.0);
   at(Item::working) =
       std::max(costs.block.working,
                share.has_head || l.pp > 1 ? costs.head.working : costs.embedding.working);

@@ -6,14 +6,14 @@
 
 #include <array>
 
+#include "plan/in_flight.h"
 #include "plan/price.h"
-#include "plan/stage_share.h"
 
 namespace trireme::plan {
 
 std::array<double, static_cast<size_t>(Item::count)> rank_memory(const Job&, const spec::Machine&,
                                                                  const Stack&, const Layout&,
                                                                  const LayerCosts&,
-                                                                 const RankTimes&);
+                                                                 const RankTimes&, InFlightTable&);
 
 }  // namespace trireme::plan

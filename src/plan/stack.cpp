@@ -34,6 +34,18 @@ std::vector<Stack> make_stacks() {
   megatron2021.step_seconds = 0.02;
   all.push_back(megatron2021);
 
+  Stack megatron2022 = megatron2021;
+  megatron2022.name = "megatron-2022";
+  megatron2022.what = "Megatron-LM of 2022, with sequence parallelism and selective recompute";
+  all.push_back(megatron2022);
+
+  Stack deepspeed = megatron2021;
+  deepspeed.name = "deepspeed-2021";
+  deepspeed.what = "DeepSpeed ZeRO-3 of 2021 without model parallelism";
+  deepspeed.data_rate = 0.2;
+  deepspeed.reduces_each = true;
+  all.push_back(deepspeed);
+
   Stack fsdp{.name = "fsdp",
              .what = "PyTorch FSDP with flash attention, eager (llm-foundry, TorchTitan)"};
   fsdp.streaming = 2;
@@ -46,7 +58,7 @@ std::vector<Stack> make_stacks() {
   fsdp.zero3_overlap = 0.9;
   fsdp.contention = 0.1;
   fsdp.optimizer = 1.5;
-  fsdp.attention = 1.3;
+  fsdp.flash2 = true;
   all.push_back(fsdp);
 
   Stack megatron{.name = "megatron-core",

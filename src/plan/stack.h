@@ -15,7 +15,8 @@ struct Stack {
   std::string what;  // one line: which programs this is, and where its numbers come from
 
   // ---- compute
-  bool flash = true;  // attention without its matrix of scores in memory
+  bool flash = true;    // attention without its matrix of scores in memory
+  bool flash2 = false;  // by FlashAttention-2, not by the vendor's kernels
   // Without flash: bytes moved per score, forward and backward.
   double score_bytes_forward = 11, score_bytes_backward = 19;
   double streaming = 1;       // bytes of what only moves bytes, over those of Trireme's rows
@@ -38,6 +39,7 @@ struct Stack {
   // ---- overlap: the part of a transfer that can be hidden where there is enough to hide it under
   double tp_overlap = 0, dp_overlap = 0, pp_overlap = 0, cp_overlap = 0, ep_overlap = 0;
   double zero3_overlap = 0;
+  double data_rate = 1;  // of what the machine's links give, in collectives of dp
   // Compute under a transfer takes so much longer, of the transfer's time.
   double contention = 0;
 

@@ -32,6 +32,7 @@ struct Processor {
   // attention_ramp tokens reaches half of it; a head of size d reaches (d / 128)^attention_head.
   double attention_forward = 0.5, attention_backward = 0.4;
   double attention_ramp = 400, attention_head = 0.3;
+  double flash2_factor = 1;  // time of FlashAttention-2 over that
 
   // What only moves bytes: of bytes_per_second, and the least that a kernel takes.
   double memory_reach = 0.85;

@@ -203,14 +203,23 @@ TEST(CkptTest, export_is_what_the_run_exports) {
   const base::Json made = json_of(s, "ckpt export run --out out");
   EXPECT_EQ(made["step"], 4);
   EXPECT_EQ(s.tree("out"), s.tree("run/weights/final"));
+  EXPECT_EQ(made["loss"]["checkpoint"], made["loss"]["exported"]);
+  EXPECT_GT(made["loss"]["exported"], 0);
+  EXPECT_GT(made["loss"]["tokens"].size(), 2U);
   // In pieces, with a tokenizer, from a generation that was copied elsewhere.
   s.write("words/tokenizer.json", "{}");
   std::filesystem::create_directories(s.at("far"));
   std::filesystem::copy(s.at(newest), s.at("far/step-00000004"),
                         std::filesystem::copy_options::recursive);
-  json_of(s,
-          "ckpt export far/step-00000004 --out cut --dtype bf16 --max-shard-bytes 4000 "
-          "--tokenizer words");
+  const base::Json cut =
+      json_of(s,
+              "ckpt export far/step-00000004 --out cut --dtype bf16 --max-shard-bytes 4000 "
+              "--tokenizer words");
+  EXPECT_EQ(cut["loss"]["checkpoint"], cut["loss"]["exported"]);
+  EXPECT_NE(cut["loss"]["exported"], made["loss"]["exported"]);
+  EXPECT_EQ(cut["loss"]["tokens"], made["loss"]["tokens"]);
+  EXPECT_FALSE(json_of(s, "ckpt export run --out quick --no-loss").contains("loss"));
+  EXPECT_EQ(s.tree("quick"), s.tree("out"));
   EXPECT_EQ(s.read("cut/tokenizer.json"), "{}");
   EXPECT_TRUE(s.has("cut/model.safetensors.index.json"));
   EXPECT_FALSE(s.has("cut/model.safetensors"));

@@ -7,9 +7,13 @@
 #include <cstring>
 #include <filesystem>
 
+#include "ckpt/hf_folder.h"
 #include "ckpt/hf_weights.h"
 #include "ckpt/safetensors.h"
 #include "config/model_file.h"
+#include "device/cpu/cpu_device.h"
+#include "engine/streamed_loss.h"
+#include "kernels/table.h"
 #include "train/inference.h"
 
 namespace trireme::tests {
@@ -76,6 +80,30 @@ TEST_P(HfParityTest, logits_and_losses_are_those_of_transformers) {
                            {.sequences = 2, .seq_len = length, .dtype = "bf16"});
   for (size_t s = 0; s < 2; ++s) {
     EXPECT_NEAR(rounded.losses(ids, labels)[s].loss_sum, sums[s].loss_sum, 2e-2 * sums[s].loss_sum);
+  }
+}
+
+// The forward that an export is checked with, which holds half a block at a time.
+TEST_P(HfParityTest, streamed_losses_are_those_of_transformers) {
+  const auto golden = ckpt::SafetensorsFile::open(folder_of(GetParam()) / "golden.safetensors");
+  const std::vector<int32_t> ids = values_of<int32_t>(golden, "input_ids");  // [2, 13]
+  const std::vector<double> losses = values_of<double>(golden, "loss");      // [2, 12]
+  const spec::ModelDims dims = config::model_from_file(folder_of(GetParam()).string(), {});
+  const ckpt::HfFolder weights(folder_of(GetParam()), dims);
+  device::CpuDevice device(kernels::cpu_kernels(), {});
+  constexpr size_t length = 13;
+  for (size_t s = 0; s < 2; ++s) {
+    const std::vector<float> ours = engine::streamed_losses(
+        device, spec::make_model(dims), std::span(ids).subspan(s * length, length),
+        [&](const std::string& name, const spec::Piece& box, std::span<float> values) {
+          weights.read(name, box, values);
+        },
+        {.window_elements = 200});
+    ASSERT_EQ(ours.size(), length - 1);
+    for (size_t t = 0; t + 1 < length; ++t) {
+      const double theirs = losses[s * (length - 1) + t];
+      EXPECT_NEAR(static_cast<double>(ours[t]), theirs, 1e-5 * theirs);
+    }
   }
 }
 

@@ -8,10 +8,13 @@ For each model (4 layers, width 256, heads of 64, vocabulary 1024, 4 sequences o
   train    three steps of AdamW by `trireme train` in fp32 against torch.optim.AdamW from the same weights, on one
            batch that is the whole data set, so that the order of samples does not matter
   export   the weights after those steps, loaded by transformers: every tensor, and the loss
+  ckpt     `trireme ckpt import` and `ckpt export` in f32 and bf16: the loss that the export reports of its fixed
+           tokens, computed layer by layer, against transformers' of the exported folder on the same tokens
 torch itself computes on the CPU in fp32, so that no TF32 comes in. Exit code 1 if anything is too far off.
 
 Needs torch, transformers and safetensors; no network.
   python3 tests/gpu/hf_check.py --trireme build/gpu/trireme --gpu-tests build/gpu/tests/gpu_tests
+  python3 tests/gpu/hf_check.py --trireme build/cpu/trireme --only-ckpt    # without a GPU
 """
 import argparse
 import json
@@ -143,10 +146,29 @@ def three_steps(model, inputs, labels):
     return losses
 
 
-def check_model(name, folder, trireme):
+def check_ckpt(name, folder, trireme):
+    """The loss that `ckpt export` reports. `folder`/start holds the weights."""
+    run([trireme, "ckpt", "import", folder / "start", "--into", folder / "imported"])
+    for dtype in ("f32", "bf16"):
+        out = folder / f"exported-{dtype}"
+        found = run_json([trireme, "ckpt", "export", folder / "imported", "--out", out, "--dtype", dtype])["loss"]
+        exported = transformers.AutoModelForCausalLM.from_pretrained(out, local_files_only=True,
+                                                                     attn_implementation="eager").float().eval()
+        tokens = torch.tensor(found["tokens"]).reshape(1, -1)
+        with torch.no_grad():
+            expected = mean_loss(exported, tokens[:, :-1], tokens[:, 1:]).item()
+        for whose in ("checkpoint", "exported"):
+            check(f"{name}: relative error of the loss of ckpt export {dtype}, {whose}, {tokens.numel() - 1} tokens",
+                  abs(found[whose] - expected) / expected, 1e-5)
+
+
+def check_model(name, folder, trireme, only_ckpt):
     model = build(name).eval()
     start = {key: value.clone() for key, value in model.state_dict().items()}
     model.save_pretrained(folder / "start")
+    check_ckpt(name, folder, trireme)
+    if only_ckpt:
+        return
     tokens = torch.randint(0, VOCAB, (SEQUENCES * LENGTH + 1,)).tolist()
     write_llmc(folder / "tokens.bin", tokens)
     inputs = torch.tensor(tokens[:-1]).reshape(SEQUENCES, LENGTH)
@@ -200,6 +222,7 @@ def main():
     root = pathlib.Path(__file__).resolve().parents[2]
     parser.add_argument("--trireme", type=pathlib.Path, default=root / "build/gpu/trireme")
     parser.add_argument("--gpu-tests", type=pathlib.Path, default=root / "build/gpu/tests/gpu_tests")
+    parser.add_argument("--only-ckpt", action="store_true", help="only `ckpt`, which needs no GPU")
     parser.add_argument("models", nargs="*", help=f"of {', '.join(MODELS)} (default: all)")
     arguments = parser.parse_args()
     unknown = [name for name in arguments.models if name not in MODELS]
@@ -214,17 +237,18 @@ def main():
             folder = pathlib.Path(scratch) / name
             folder.mkdir()
             try:
-                check_model(name, folder, arguments.trireme.resolve())
+                check_model(name, folder, arguments.trireme.resolve(), arguments.only_ckpt)
             except Exception as error:  # the other models are still worth checking
                 problems.append(f"{name}: {type(error).__name__}: {error}")
                 print("BAD ", problems[-1], flush=True)
             if (folder / "start" / "golden.safetensors").exists():
                 (goldens / name).symlink_to(folder / "start")
-        gpu_environment["TRIREME_HF_GOLDENS"] = str(goldens)
-        try:
-            print(run([arguments.gpu_tests.resolve(), "--gtest_filter=HfLogitsTest.*", "--gtest_brief=1"]))
-        except RuntimeError as error:
-            problems.append(str(error))
+        if not arguments.only_ckpt:
+            gpu_environment["TRIREME_HF_GOLDENS"] = str(goldens)
+            try:
+                print(run([arguments.gpu_tests.resolve(), "--gtest_filter=HfLogitsTest.*", "--gtest_brief=1"]))
+            except RuntimeError as error:
+                problems.append(str(error))
     print("hf_check: " + ("all good" if not problems else "; ".join(problems)))
     return 1 if problems else 0
 

@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "plan/band.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "spec/model.h"
+
+namespace trireme::plan {
+namespace {
+
+// Mean absolute error on published runs that were held out (docs/planner.md), and what those runs
+// were like.
+constexpr double dense_error = 0.08, other_error = 0.15;
+constexpr double memory_error = 0.03;
+constexpr int64_t most_processors = 3072;
+constexpr double fewest_parameters = 1e8, most_parameters = 1.1e12;
+
+}  // namespace
+
+Band band_of(const Job& job, const spec::Machine& machine, const Stack& stack, const Layout& l) {
+  Band band{.time = dense_error, .memory = memory_error};
+  const auto widen = [&](double error, const std::string& why) {
+    band.time = std::max(band.time, error);
+    band.warnings.push_back(why);
+  };
+  if (machine.time_error > 0) {
+    band.time = machine.time_error;
+  } else {
+    widen(other_error, fmt::format("no run on {} was compared with a prediction", machine.name));
+  }
+  if (machine.memory_error > 0) band.memory = machine.memory_error;
+  if (job.experts) widen(other_error, "unaudited: the engine has no experts yet");
+  if (l.cp > 1) widen(other_error, "unaudited: the engine has no context parallelism yet");
+  if (l.precision == Precision::fp8 || l.precision == Precision::fp4) {
+    widen(other_error, fmt::format("unaudited: the engine has no {} yet", name_of(l.precision)));
+  }
+  if (l.processors() > most_processors) {
+    widen(other_error, fmt::format("{} processors; the largest run that was compared had {}",
+                                   l.processors(), most_processors));
+  }
+  const auto parameters = static_cast<double>(spec::parameter_count(job.model));
+  if (!job.experts && (parameters < fewest_parameters || parameters > most_parameters)) {
+    widen(other_error,
+          fmt::format("{:.3g} parameters; runs that were compared had {:.0e} to {:.1e}", parameters,
+                      fewest_parameters, most_parameters));
+  }
+  if (stack.name == "trireme" && l.processors() > 1 && machine.processor.bf16_flops > 0) {
+    widen(band.time, "Trireme on several GPUs was not measured: overlap is an assumption");
+  }
+  return band;
+}
+
+}  // namespace trireme::plan

@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+// One layout looked at as the engine would run it: the plan itself, its memory to the byte, and its
+// pipeline played by the simulator. Too dear for every layout of a search; done for those that it
+// proposes.
+#pragma once
+
+#include <string>
+
+#include "plan/price.h"
+#include "spec/plan.h"
+
+namespace trireme::plan {
+
+struct Confirmed {
+  std::string problem;  // why the engine refuses it; empty: it runs
+  spec::Plan plan;      // with its prediction
+  double bytes = 0;     // of the rank that needs the most, with what libraries take
+  // The price with the pipeline's wait as simulated; without stages, the price.
+  double seconds = 0;
+  double bubble = 0;  // as simulated
+};
+Confirmed confirm(const Job&, const spec::Machine&, const Stack&, const Layout&);
+
+// The layout as the engine's options.
+spec::SplitOptions split_of(const Layout&);
+spec::OneRankOptions one_rank_of(const Job&, const Layout&);
+
+}  // namespace trireme::plan

@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+// The fastest layout of a job on a number of processors: every layout of a space is priced, or left
+// out because a rule or its memory forbids it, and the result says which. The best is exact under
+// the prices of Pricer.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "plan/price.h"
+
+namespace trireme::plan {
+
+// What may vary. An empty list: all values that there are.
+struct Space {
+  std::vector<int> tp, cp = {1}, pp, ep, zero, chunks;
+  std::vector<int64_t> micro_batch;
+  std::vector<Pipe> pipes;
+  std::vector<spec::Recompute> recompute;
+  std::vector<Precision> precision = {Precision::bf16};
+  std::vector<Placement> placement;
+  std::vector<int> sequence_parallel;  // 0, 1
+  // Layouts that the engine cannot run yet: cp, ep, fp8.
+  bool unaudited = false;
+};
+
+struct SearchOptions {
+  int64_t processors = 1;
+  Space space;
+  double memory_fraction = 0.95;  // of a processor's memory that a layout may take
+  size_t alternatives = 8;        // of each kind that are kept
+  // Called with every layout that was priced.
+  std::function<void(const Layout&, const Price&)> visit;
+};
+
+struct Candidate {
+  Layout layout;
+  Price price;
+};
+
+// Layouts that share what is named, none of which can be had.
+struct Rejected {
+  int tp = 1, cp = 1, pp = 1, ep = 1;
+  std::string reason;        // the rule that is broken, or the memory that is missing
+  double missing_bytes = 0;  // of the layout that comes nearest; 0: a rule
+  std::optional<Layout> nearest;
+};
+
+struct SearchResult {
+  std::optional<Candidate> best;
+  std::vector<Candidate> front;         // none of it is better than another in time and memory both
+  std::vector<Candidate> alternatives;  // the best of those that differ from `best` in one thing
+  std::vector<Candidate> families;      // the best of each tp, cp, pp, ep; fastest first
+  std::vector<Rejected> rejected;
+  std::optional<Candidate> smallest;  // in memory; where nothing fits, what comes nearest
+  int64_t layouts = 0;                // in the space
+  int64_t priced = 0;                 // of them, in time and memory
+  int64_t pruned = 0;                 // of them, left out because a rule forbids them
+  int64_t too_large = 0;              // of those that were priced
+  double seconds = 0;
+};
+// Throws ConfigError where the space is empty before anything is priced.
+SearchResult search(const Job&, const spec::Machine&, const Stack&, const SearchOptions&);
+
+// Can Trireme's engine run it? Empty: yes; else what it lacks.
+std::string missing_in_engine(const Job&, const Layout&);
+
+}  // namespace trireme::plan

@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "plan/space.h"
+
+#include <algorithm>
+
+namespace trireme::plan {
+namespace {
+
+std::vector<int64_t> divisors(int64_t number) {
+  std::vector<int64_t> low, high;
+  for (int64_t d = 1; d * d <= number; ++d) {
+    if (number % d != 0) continue;
+    low.push_back(d);
+    if (d * d != number) high.push_back(number / d);
+  }
+  low.insert(low.end(), high.rbegin(), high.rend());
+  return low;
+}
+
+template <typename T>
+bool wants(const std::vector<T>& list, T value) {
+  return list.empty() || std::ranges::find(list, value) != list.end();
+}
+
+// A schedule with its chunks, in the order of simplicity.
+struct Staged {
+  Pipe pipe;
+  int chunks;
+};
+
+std::vector<Staged> staged(const Job& job, const Space& space, int pp) {
+  if (pp == 1) return {{Pipe::one_f_one_b, 1}};
+  std::vector<Staged> all;
+  const auto add = [&](Pipe pipe, int chunks) {
+    if (wants(space.pipes, pipe) && wants(space.chunks, chunks)) all.push_back({pipe, chunks});
+  };
+  for (const Pipe pipe :
+       {Pipe::one_f_one_b, Pipe::gpipe, Pipe::zb_h1, Pipe::zb_h2, Pipe::zb_v, Pipe::dualpipe_v}) {
+    add(pipe, fixed_chunks(pipe));
+  }
+  const int most = (job.model.blocks() + 2) / pp;
+  for (int chunks = 2; chunks <= most; ++chunks) add(Pipe::interleaved, chunks);
+  return all;
+}
+
+class Dealer {
+ public:
+  Dealer(const Job& job, const SearchOptions& options,
+         const std::function<void(const Layout&)>& give)
+      : job_(job), options_(options), space_(options.space), give_(give) {}
+
+  void degrees(const std::vector<int64_t>& tps) {
+    for (const int64_t tp : tps) {
+      for (const int64_t cp : divisors(options_.processors / tp)) {
+        if (!wants(space_.cp, static_cast<int>(cp))) continue;
+        for (const int64_t pp : divisors(options_.processors / tp / cp)) {
+          if (pp > job_.model.blocks() + 2 || !wants(space_.pp, static_cast<int>(pp))) continue;
+          Layout layout;
+          layout.tp = static_cast<int>(tp);
+          layout.cp = static_cast<int>(cp);
+          layout.pp = static_cast<int>(pp);
+          layout.dp = static_cast<int>(options_.processors / tp / cp / pp);
+          experts(layout);
+        }
+      }
+    }
+  }
+
+ private:
+  void experts(Layout layout) {
+    const int64_t most = job_.experts ? job_.experts->count : 1;
+    for (const int64_t ep : divisors(most)) {
+      if ((int64_t{layout.dp} * layout.cp) % ep != 0) continue;
+      if (!wants(space_.ep, static_cast<int>(ep))) continue;
+      layout.ep = static_cast<int>(ep);
+      batch(layout);
+    }
+  }
+
+  void batch(Layout layout) {
+    if (job_.global_batch % layout.dp != 0) return;
+    for (const int64_t micro : divisors(job_.global_batch / layout.dp)) {
+      if (!wants(space_.micro_batch, micro)) continue;
+      layout.micro_batch = micro;
+      for (const Staged& stages : staged(job_, space_, layout.pp)) {
+        layout.pipe = stages.pipe;
+        layout.chunks = stages.chunks;
+        state(layout);
+      }
+    }
+  }
+
+  void state(Layout layout) {
+    for (const Precision precision : space_.precision) {
+      layout.precision = precision;
+      for (int zero = 0; zero <= (int64_t{layout.dp} * layout.cp > 1 ? 3 : 0); ++zero) {
+        if (!wants(space_.zero, zero) && layout.dp * layout.cp > 1) continue;
+        layout.zero = zero;
+        for (const auto recompute :
+             {spec::Recompute::none, spec::Recompute::selective, spec::Recompute::full}) {
+          if (!wants(space_.recompute, recompute)) continue;
+          layout.recompute = recompute;
+          rest(layout);
+        }
+      }
+    }
+  }
+
+  void rest(Layout layout) {
+    for (const int parallel : {0, 1}) {
+      if (parallel == 1 && layout.tp == 1) continue;
+      if (layout.tp > 1 && !wants(space_.sequence_parallel, parallel)) continue;
+      layout.sequence_parallel = parallel == 1;
+      for (const Placement placement : {Placement::dp_inside, Placement::pp_inside}) {
+        const bool matters = layout.pp > 1 && layout.dp > 1;
+        if (placement == Placement::pp_inside && !matters) continue;
+        if (matters && !wants(space_.placement, placement)) continue;
+        layout.placement = placement;
+        give_(layout);
+      }
+    }
+  }
+
+  const Job& job_;
+  const SearchOptions& options_;
+  const Space& space_;
+  const std::function<void(const Layout&)>& give_;
+};
+
+}  // namespace
+
+void for_each_layout(const Job& job, const spec::Machine& machine, const SearchOptions& options,
+                     const std::function<void(const Layout&)>& give) {
+  const auto& block = std::get<spec::BlockSpec>(job.model.layers.at(1));
+  std::vector<int64_t> tps;
+  for (const int64_t tp : divisors(options.processors)) {
+    if (block.heads % tp != 0 || !wants(options.space.tp, static_cast<int>(tp))) continue;
+    // Beyond two domains every collective is as slow as the network, and there are more of them.
+    if (options.space.tp.empty() && tp > 2 * machine.domain.size) continue;
+    tps.push_back(tp);
+  }
+  Dealer(job, options, give).degrees(tps);
+}
+
+}  // namespace trireme::plan

@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: Apache-2.0
+// The layouts of a space, one after the other.
+#pragma once
+
+#include <functional>
+
+#include "plan/search.h"
+
+namespace trireme::plan {
+
+// Every combination whose degrees multiply to the processors and whose batch can be dealt out;
+// other rules are broken_rule()'s. Things that make no difference (a schedule without stages, ZeRO
+// without data ranks) are given once.
+void for_each_layout(const Job&, const spec::Machine&, const SearchOptions&,
+                     const std::function<void(const Layout&)>&);
+
+}  // namespace trireme::plan
