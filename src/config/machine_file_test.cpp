@@ -43,12 +43,12 @@ TEST(MachineFile, units_of_the_file_become_bytes_operations_and_seconds) {
 // A value for every key that no default is, so that a key that is not written or read is seen.
 TEST(MachineFile, text_round_trips_every_key) {
   MachineKeys keys{spec::Machine{}};
-  double next = 0.5009765625;
+  double next = 0.50390625;
   for (const Key& key : keys.keys()) {
     if (auto* const* number = std::get_if<double*>(&key.field)) {
       const bool is_small = key.range.contains(next);
       **number = is_small ? next : next + key.range.low;
-      next += 0.0009765625;
+      next += 0.00390625;
     } else if (auto* const* whole = std::get_if<int64_t*>(&key.field)) {
       if (key.name != "format") **whole = 5;
     } else if (auto* const* flag = std::get_if<bool*>(&key.field)) {
