@@ -132,6 +132,7 @@ Machine measure(const Args& args, train::Platform& platform, const std::optional
   const std::filesystem::path out = args.text("--out");
   m.name = out.empty() ? "this-machine" : out.stem().string();
   m.source = fmt::format("{} on {}", measured_here, platform.hardware);
+  if (platform.is_gpu()) m.source += ", determinism " + args.text("--determinism");
   m.processor.name = platform.hardware;
   m.processor.units = threads;
   m.domain.size = ranks;
