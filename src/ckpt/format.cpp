@@ -13,7 +13,7 @@ namespace trireme::ckpt {
 namespace {
 
 constexpr std::string_view seal = "xxh3-128 ";
-constexpr size_t seal_bytes = seal.size() + 32 + 1;
+static_assert(seal_bytes == seal.size() + 32 + 1);
 constexpr int64_t max_tensor_bytes = int64_t{1} << 60;
 
 }  // namespace
@@ -59,9 +59,13 @@ int64_t bytes_of(const TensorInfo& tensor) {
   return bytes;
 }
 
+std::string seal_of(std::string_view body) {
+  return fmt::format("{}{}\n", seal, to_hex(hash_of(body)));
+}
+
 std::string sealed(std::string body) {
-  const std::string hash = to_hex(hash_of(body));
-  return std::move(body) + std::string(seal) + hash + "\n";
+  const std::string line = seal_of(body);
+  return std::move(body) + line;
 }
 
 std::string_view unsealed(std::string_view text, std::string_view title, const std::string& where) {

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -79,6 +80,18 @@ struct Manifest {
 std::string to_text(const Index&);
 std::string to_text(const Manifest&);
 
+// An index whose parts lie elsewhere.
+struct IndexView {
+  int rank = 0;
+  int64_t data_bytes = 0;
+  std::span<const SavedTensor> tensors;
+  std::span<const Hash> chunks;
+};
+// Of the text of an index with so many chunks, whose own hashes are not looked at.
+int64_t index_text_bytes(const IndexView&, int64_t chunks);
+// REQUIRES: `to` has as many.
+void write_index_text(const IndexView&, std::span<char> to);
+
 // Throw IoError: `where` (the path), what is wrong, what is allowed.
 Index parse_index(std::string_view text, const std::string& where);
 Manifest parse_manifest(std::string_view text, const std::string& where);
@@ -94,6 +107,9 @@ std::string broken_rule(const TensorInfo&);
 int64_t bytes_of(const TensorInfo&);
 // `body` and its hash as the last line.
 std::string sealed(std::string body);
+// That line alone, and what it has.
+std::string seal_of(std::string_view body);
+constexpr int64_t seal_bytes = 42;
 // The text before the last line, once that line was found to be the hash of it. The first line must
 // be "`title` 1"; another program's file and a newer version are told apart from damage.
 std::string_view unsealed(std::string_view text, std::string_view title, const std::string& where);

@@ -129,25 +129,66 @@ SavedBox read_box(Words& words, const TensorInfo& tensor, int64_t data_bytes, in
   return box;
 }
 
-}  // namespace
-
-std::string to_text(const Index& index) {
-  std::string text =
-      fmt::format("{} {}\nrank {} data {} tensors {} chunks {}\n", title, format_version,
-                  index.rank, index.data_bytes, index.tensors.size(), index.chunks.size());
-  const auto out = std::back_inserter(text);
+// Calls each(line) for every line before the hashes of chunks.
+template <typename Each>
+void for_each_line(const IndexView& index, int64_t chunks, const Each& each) {
+  fmt::memory_buffer line;
+  const auto out = std::back_inserter(line);
+  const auto end_line = [&] {
+    each(std::string_view(line.data(), line.size()));
+    line.clear();
+  };
+  fmt::format_to(out, "{} {}\n", title, format_version);
+  end_line();
+  fmt::format_to(out, "rank {} data {} tensors {} chunks {}\n", index.rank, index.data_bytes,
+                 index.tensors.size(), chunks);
+  end_line();
   for (const SavedTensor& saved : index.tensors) {
     const TensorInfo& tensor = saved.tensor;
     TRIREME_CHECK(broken_rule(tensor).empty(), "{}", broken_rule(tensor));
     fmt::format_to(out, "t {} {} {}\n", base::name_of(tensor.dtype), fmt::join(tensor.shape, ","),
                    tensor.name);
+    end_line();
     for (const SavedBox& box : saved.boxes) {
       fmt::format_to(out, "b {} {} {}\n", box.offset, fmt::join(box.lo, ","),
                      fmt::join(box.hi, ","));
+      end_line();
     }
   }
-  for (const Hash& chunk : index.chunks) fmt::format_to(out, "h {}\n", to_hex(chunk));
-  return sealed(std::move(text));
+}
+
+constexpr int64_t hash_line_bytes = 2 + 32 + 1;
+
+}  // namespace
+
+int64_t index_text_bytes(const IndexView& index, int64_t chunks) {
+  int64_t bytes = chunks * hash_line_bytes + seal_bytes;
+  for_each_line(index, chunks, [&](std::string_view line) { bytes += std::ssize(line); });
+  return bytes;
+}
+
+void write_index_text(const IndexView& index, std::span<char> to) {
+  size_t written = 0;
+  const auto add = [&](std::string_view line) {
+    TRIREME_CHECK(line.size() <= to.size() - written, "{} bytes after {} of {}", line.size(),
+                  written, to.size());
+    written += line.copy(to.data() + written, line.size());
+  };
+  for_each_line(index, std::ssize(index.chunks), add);
+  for (const Hash& chunk : index.chunks) {
+    add("h ");
+    add(to_hex(chunk));
+    add("\n");
+  }
+  add(seal_of({to.data(), written}));
+  TRIREME_CHECK(written == to.size(), "{} bytes, {} were predicted", written, to.size());
+}
+
+std::string to_text(const Index& index) {
+  const IndexView view{index.rank, index.data_bytes, index.tensors, index.chunks};
+  std::string text(static_cast<size_t>(index_text_bytes(view, std::ssize(index.chunks))), '\0');
+  write_index_text(view, text);
+  return text;
 }
 
 Index parse_index(std::string_view text, const std::string& where) {

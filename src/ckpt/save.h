@@ -22,6 +22,7 @@
 #include "ckpt/disk.h"
 #include "ckpt/format.h"
 #include "ckpt/parallel.h"
+#include "ckpt/workspace.h"
 #include "spec/shard.h"
 
 namespace trireme::ckpt {
@@ -54,6 +55,10 @@ struct Draft {
 // set_aside_newer() makes room for a run that goes back.
 Draft begin_generation(Disk&, const std::filesystem::path& root, int64_t step);
 
+// Memory that write_data() takes besides the bytes of the file: the hashes of chunks, the index as
+// text, and with reread a chunk for every transfer in flight. A pure function, as plan_file().
+int64_t writer_bytes(const FileLayout&, int rank, const IoOptions& = {});
+
 struct DataToWrite {
   const std::filesystem::path& folder;  // Draft::folder
   int rank = 0;
@@ -61,10 +66,12 @@ struct DataToWrite {
   // The file as it will be: every box at its offset, zeros between. Aligned to page_bytes for
   // direct transfers. Must not change until the call returns.
   std::span<const std::byte> bytes;
+  // Of writer_bytes(), of which exactly that is taken before anything is written. Null: its own.
+  Workspace* workspace = nullptr;
 };
 
 // Writes and syncs data file and index; the index has hashes of `bytes`, not of what the disk
-// gives back. Memory besides: the index; with reread, a chunk for every transfer in flight.
+// gives back.
 FileInfo write_data(Disk&, const DataToWrite&, const IoOptions& = {});
 
 // The same for a file that does not fit in memory: append() takes it from front to back.

@@ -74,7 +74,8 @@ base::Json GpuBench::memory() {
 
 base::Json GpuBench::host_copies() {
   constexpr int64_t largest = 256 * mib;
-  const device::HostBuffer host = device_->make_host_buffer(largest);
+  const device::HostBuffer host =
+      device_->make_host_buffer(device::Mem::scratch, largest, "copies");
   release();
   const Tensor whole = tensor({{largest}, DType::u8});
   Json out = Json::array();

@@ -60,6 +60,8 @@ base::Json summary_json(const train::TrainSummary& s) {
   for (const train::RankFigures& rank : s.ranks) {
     out["ranks"].push_back({{"memory_predicted_bytes", rank.predicted.total()},
                             {"memory_measured_bytes", rank.measured.total()},
+                            {"checkpoints_predicted_bytes", rank.checkpoints.predicted_bytes},
+                            {"checkpoints_measured_bytes", rank.checkpoints.measured_bytes},
                             {"traffic_predicted_bytes", rank.predicted_traffic_bytes},
                             {"traffic_counted_bytes", rank.counted_traffic_bytes}});
   }
@@ -85,7 +87,9 @@ base::Json summary_json(const train::TrainSummary& s) {
                           {"failed", s.checkpoints.failed},
                           {"bytes", s.checkpoints.bytes},
                           {"stall_seconds", s.checkpoints.stall_seconds},
-                          {"durable_seconds", s.checkpoints.durable_seconds}};
+                          {"durable_seconds", s.checkpoints.durable_seconds},
+                          {"memory_predicted_bytes", s.checkpoint_memory.predicted_bytes},
+                          {"memory_measured_bytes", s.checkpoint_memory.measured_bytes}};
   }
   return out;
 }
@@ -96,7 +100,7 @@ void print_summary(const train::TrainSummary& s, bool with_curve) {
     if (!s.validation_curve.empty()) series.push_back({"validation loss", s.validation_curve});
     fmt::print("\n{}", obs::curve_text(series, {}));
   }
-  fmt::print("\n{}\n", train::memory_table_text(s.predicted, s.measured));
+  fmt::print("\n{}\n", train::memory_table_text(s.predicted, s.measured, s.checkpoint_memory));
   if (s.ranks.size() > 1) fmt::print("{}\n", train::ranks_table_text(s));
   fmt::print("{} {} steps, {} tokens in {} ({} tokens/s)\n",
              s.was_stopped ? "stopped after" : "done:", s.steps, obs::grouped(s.tokens),

@@ -28,14 +28,32 @@ void Stream::launch(const Graph& /*graph*/) {
   TRIREME_CHECK(false, "device '{}' captures no graphs", device_.name());
 }
 
-HostBuffer Device::make_host_buffer(int64_t bytes) {
+HostBuffer Device::make_host_buffer(Mem mem, int64_t bytes, std::string_view what) {
+  host_ledger_.take(mem, bytes, what);
+  HostBuffer::Memory memory;
+  try {
+    memory = allocate_host(bytes);
+  } catch (...) {
+    host_ledger_.give(mem, bytes);
+    throw;
+  }
+  auto release = memory.get_deleter();
+  return {{memory.release(),
+           [this, mem, bytes, release = std::move(release)](std::byte* data) {
+             release(data);
+             host_ledger_.give(mem, bytes);
+           }},
+          bytes};
+}
+
+HostBuffer::Memory Device::allocate_host(int64_t bytes) {
   struct alignas(64) Line {
     std::byte bytes[64];
   };
   const auto lines = static_cast<size_t>(bytes) / sizeof(Line) + 1;
   // Owned by the release function.
   auto memory = std::make_shared<std::vector<Line>>(lines);
-  return {memory->data()->bytes, bytes, [memory](std::byte*) {}};
+  return {memory->data()->bytes, [memory](std::byte*) {}};
 }
 
 }  // namespace trireme::device

@@ -57,15 +57,14 @@ class Graph {
 // device's kernels can read and write it, too. Zeroed. Must be destroyed before the device.
 class HostBuffer {
  public:
-  using Release = std::function<void(std::byte*)>;
-  HostBuffer(std::byte* data, int64_t bytes, Release release)
-      : data_(data, std::move(release)), bytes_(bytes) {}
+  using Memory = std::unique_ptr<std::byte, std::function<void(std::byte*)>>;
+  HostBuffer(Memory memory, int64_t bytes) : memory_(std::move(memory)), bytes_(bytes) {}
 
-  std::byte* data() const { return data_.get(); }
+  std::byte* data() const { return memory_.get(); }
   int64_t bytes() const { return bytes_; }
 
  private:
-  std::unique_ptr<std::byte, Release> data_;
+  Memory memory_;
   int64_t bytes_;
 };
 
@@ -159,6 +158,8 @@ class Device {
   const std::string& name() const { return name_; }
   const kernels::Kernels& kernels() const { return kernels_; }
   Ledger& ledger() { return ledger_; }
+  // Of host memory. It has no budget and is never frozen.
+  Ledger& host_ledger() { return host_ledger_; }
 
   // The stream must be destroyed before the device.
   virtual std::unique_ptr<Stream> make_stream(std::string name) = 0;
@@ -167,8 +168,8 @@ class Device {
   virtual std::unique_ptr<Stream> make_side_stream(std::string name) {
     return make_stream(std::move(name));
   }
-  // Zeroed; plain memory unless the back end has better.
-  virtual HostBuffer make_host_buffer(int64_t bytes);
+  // Zeroed. Counted in host_ledger() while it lives.
+  HostBuffer make_host_buffer(Mem, int64_t bytes, std::string_view what);
 
   // Bytes that new Buffers can still take: the budget's rest, or what the driver has left.
   virtual int64_t available_bytes() { return ledger_.available(); }
@@ -178,10 +179,12 @@ class Device {
   // At least `bytes` bytes (> 0) on a multiple of the grain; throws OutOfMemory.
   virtual std::byte* allocate(int64_t bytes) = 0;
   virtual void release(std::byte* data, int64_t bytes) noexcept = 0;
+  // Never null, zeroed, on a multiple of 64; plain memory unless the back end has better.
+  virtual HostBuffer::Memory allocate_host(int64_t bytes);
 
   std::string name_;
   const kernels::Kernels& kernels_;
-  Ledger ledger_;
+  Ledger ledger_, host_ledger_;
 };
 
 }  // namespace trireme::device

@@ -39,6 +39,22 @@ TEST(LedgerTest, counts_what_is_live_and_keeps_the_peak) {
   EXPECT_EQ(device.ledger().takes(), 3);
 }
 
+TEST(LedgerTest, of_the_host_counts_host_buffers_also_after_the_device_is_frozen) {
+  CpuDevice device(no_kernels(), options(StreamMode::inline_calls, 64));
+  device.ledger().freeze();
+  {
+    HostBuffer a = device.make_host_buffer(Mem::checkpoint, 4096, "a");
+    const HostBuffer none = device.make_host_buffer(Mem::staging, 0, "none");
+    const HostBuffer moved = std::move(a);
+    EXPECT_EQ(moved.bytes(), 4096);
+    EXPECT_EQ(moved.data()[4095], std::byte{0});
+    EXPECT_EQ(device.host_ledger().live(Mem::checkpoint), 4096);
+  }
+  EXPECT_EQ(device.host_ledger().live(), 0);
+  EXPECT_EQ(device.host_ledger().peak(Mem::checkpoint), 4096);
+  EXPECT_EQ(device.ledger().takes(), 0);
+}
+
 TEST(LedgerTest, refuses_what_passes_the_budget_and_counts_nothing_of_it) {
   CpuDevice device(no_kernels(), options(StreamMode::inline_calls, 1024));
   const Buffer a(device, Mem::params, 1000, "a");

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ledger: the only place where memory is counted. One per rank; every Buffer enters and leaves
-// through it.
+// Ledger: the only place where memory is counted. A rank has one for the memory of its device,
+// which every Buffer enters and leaves, and one for HostBuffers.
 #pragma once
 
 #include <array>
@@ -11,9 +11,20 @@
 
 namespace trireme::device {
 
-// What memory is for. `external` is library memory (contexts, collectives) that is measured, not
-// allocated by us.
-enum class Mem : uint8_t { params, grads, optim, stash, scratch, comm, staging, external, count };
+// What memory is for. `checkpoint` is the state on its way to a disk, on the host. `external` is
+// library memory (contexts, collectives) that is measured, not allocated by us.
+enum class Mem : uint8_t {
+  params,
+  grads,
+  optim,
+  stash,
+  scratch,
+  comm,
+  staging,
+  checkpoint,
+  external,
+  count
+};
 
 std::string_view name_of(Mem);
 

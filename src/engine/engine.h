@@ -115,6 +115,9 @@ class Engine {
   };
   // What this rank updates, as it is once all queued compute is done. REQUIRES: a training plan.
   std::vector<StateStretch> state();
+  // Queues what of the last update is still to be done, as state() does: whoever kept the stretches
+  // of an earlier call finds them up to date once all queued compute is done.
+  void flush_updates();
   // The next update waits for the event: somebody reads the state until then.
   void hold_state(device::Event until);
   // The state was written, on all ranks and on the compute stream. Collective.

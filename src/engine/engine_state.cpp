@@ -5,9 +5,13 @@
 
 namespace trireme::engine {
 
-std::vector<Engine::StateStretch> Engine::state() {
+void Engine::flush_updates() {
   TRIREME_CHECK(optimizer_ != nullptr, "state under an inference plan");
   buckets_->flush_updates();
+}
+
+std::vector<Engine::StateStretch> Engine::state() {
+  flush_updates();
   const std::vector<int> layers = spec::layers_of_rank(model_, plan_, pipe_->rank());
   std::vector<StateStretch> all;
   for (int b = 0; b < buckets_->size(); ++b) {

@@ -41,7 +41,8 @@ InputStaging::InputStaging(device::Device& device, device::Arena& arena,
       vocab_(vocab),
       batch_bytes_(bytes_of_batch(shape)),
       copy_(device.make_stream("copy")),
-      host_(device.make_host_buffer(bytes_of_samples + microbatches * batch_bytes_)) {
+      host_(device.make_host_buffer(
+          device::Mem::staging, bytes_of_samples + microbatches * batch_bytes_, "input batches")) {
   const base::TensorSpec all{{bytes_of_samples + microbatches * batch_bytes_}, base::DType::u8};
   landing_ = arena.take(all);
   current_ = arena.take(all);

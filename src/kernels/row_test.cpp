@@ -78,7 +78,8 @@ std::byte* OperandMemory::take(int64_t bytes) {
     taken_ = 0;
   }
   if (chunk_ == chunks_.size()) {
-    chunks_.push_back(device_.make_host_buffer(std::max(rounded, chunk_bytes_)));
+    chunks_.push_back(device_.make_host_buffer(device::Mem::scratch,
+                                               std::max(rounded, chunk_bytes_), "operands"));
     taken_ = 0;
   }
   std::byte* piece = chunks_[chunk_].data() + taken_;

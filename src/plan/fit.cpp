@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <set>
 
 namespace trireme::plan {
@@ -11,41 +12,71 @@ namespace {
 using Runs = std::vector<PublishedRun>;
 
 Knob of_stack(const std::string& stack, const char* name, double Stack::*field, double low,
-              double high) {
-  return {stack + "." + name, low, high, [stack, field](PublishedRun& run) -> double* {
+              double high, double start) {
+  return {stack + "." + name, low, high, start, [stack, field](PublishedRun& run) -> double* {
             return run.stack.name == stack ? &(run.stack.*field) : nullptr;
+          }};
+}
+
+// `names`: of machines, each between bars.
+Knob of_machines(const std::string& names, const char* name, double spec::Processor::*field,
+                 double low, double high, double start) {
+  return {names + "." + name, low, high, start, [names, field](PublishedRun& run) -> double* {
+            return names.find("|" + run.machine.name + "|") != std::string::npos
+                       ? &(run.machine.processor.*field)
+                       : nullptr;
           }};
 }
 
 std::vector<Knob> make_knobs() {
   std::vector<Knob> all;
   for (const std::string stack : {"megatron-2021", "megatron-2022", "fsdp", "megatron-core"}) {
-    all.push_back(of_stack(stack, "gemm", &Stack::gemm, 0.85, 1.4));
-    all.push_back(of_stack(stack, "streaming", &Stack::streaming, 1, 5));
+    all.push_back(of_stack(stack, "gemm", &Stack::gemm, 0.9, 1.4, 1));
+    all.push_back(of_stack(stack, "streaming", &Stack::streaming, 1, 5, 2));
   }
   for (const std::string stack : {"megatron-2021", "fsdp", "megatron-core"}) {
-    all.push_back(of_stack(stack, "head_streaming", &Stack::head_streaming, 1, 8));
-    all.push_back(of_stack(stack, "host_seconds", &Stack::host_seconds, 1e-6, 1.5e-4));
-    all.push_back(of_stack(stack, "step_seconds", &Stack::step_seconds, 0, 0.2));
-    all.push_back(of_stack(stack, "optimizer", &Stack::optimizer, 0.8, 5));
-    all.push_back(of_stack(stack, "jitter", &Stack::jitter, 0, 0.05));
+    all.push_back(of_stack(stack, "head_streaming", &Stack::head_streaming, 1, 6, 3));
+    all.push_back(of_stack(stack, "step_seconds", &Stack::step_seconds, 0, 0.2, 0.02));
+    all.push_back(of_stack(stack, "optimizer", &Stack::optimizer, 0.8, 5, 1.5));
+    all.push_back(of_stack(stack, "jitter", &Stack::jitter, 0, 0.05, 0));
   }
-  all.push_back(of_stack("deepspeed-2021", "data_rate", &Stack::data_rate, 0.02, 1));
-  all.push_back(of_stack("fsdp", "contention", &Stack::contention, 0, 1));
-  all.push_back(of_stack("fsdp", "attention", &Stack::attention, 0.7, 2));
+  all.push_back(of_stack("megatron-2021", "host_seconds", &Stack::host_seconds, 1e-6, 1e-4, 6e-6));
+  all.push_back(of_stack("megatron-core", "tp_overlap", &Stack::tp_overlap, 0, 0.8, 0.5));
+  all.push_back(of_stack("megatron-core", "ep_overlap", &Stack::ep_overlap, 0, 0.8, 0));
+  all.push_back(of_stack("deepspeed-2021", "data_rate", &Stack::data_rate, 0.02, 1, 0.2));
+  all.push_back(of_stack("fsdp", "contention", &Stack::contention, 0, 1, 0.1));
+  all.push_back(of_stack("fsdp", "attention", &Stack::attention, 0.7, 2, 1));
+  const std::string hopper = "|h100|h200|", b200 = "|b200|gb200|", b300 = "|b300|gb300|";
+  all.push_back(of_machines(hopper, "fp8_reach", &spec::Processor::fp8_reach, 0.4, 0.85, 0.69));
+  for (const std::string& names : {b200, b300}) {
+    all.push_back(of_machines(names, "gemm_reach", &spec::Processor::gemm_reach, 0.4, 0.85, 0.51));
+    all.push_back(of_machines(names, "fp8_reach", &spec::Processor::fp8_reach, 0.3, 0.85, 0.6));
+    all.push_back(of_machines(names, "fp4_reach", &spec::Processor::fp4_reach, 0.2, 0.85, 0.5));
+  }
   return all;
 }
 
+// A source with many runs counts more than one with few, but not by as much.
 double error_of(const Runs& runs) {
-  double sum = 0;
-  int count = 0;
+  struct Source {
+    double sum = 0;
+    int count = 0;
+  };
+  std::map<std::string_view, Source> sources;
   for (const PublishedRun& run : runs) {
     if (!run.reason.empty() || run.seconds <= 0) continue;
     const double predicted = Pricer(run.job, run.machine, run.stack).price(run.layout).seconds;
-    sum += std::abs(predicted / run.seconds - 1);
-    ++count;
+    Source& source = sources[run.source];
+    source.sum += std::abs(predicted / run.seconds - 1);
+    ++source.count;
   }
-  return count == 0 ? 0 : sum / count;
+  double sum = 0, weights = 0;
+  for (const auto& [name, source] : sources) {
+    const double weight = std::sqrt(source.count);
+    sum += weight * source.sum / source.count;
+    weights += weight;
+  }
+  return weights == 0 ? 0 : sum / weights;
 }
 
 void set(const Knob& knob, Runs& runs, double value) {
@@ -86,11 +117,16 @@ std::vector<Fitted> fit(Runs& train, Runs& apply) {
     for (PublishedRun& run : train) {
       if (!run.reason.empty() || run.seconds <= 0) continue;
       if (const double* field = knob.field(run)) {
-        one.before = one.after = *field;
+        one.shipped = *field;
         ++one.runs;
       }
     }
+    one.fitted = knob.start;
     fitted.push_back(one);
+  }
+  for (const Knob& knob : knobs()) {
+    set(knob, train, knob.start);
+    set(knob, apply, knob.start);
   }
   for (double step = 0.2; step > 0.004; step /= 2) {
     for (int round = 0; round < 3; ++round) {
@@ -103,13 +139,13 @@ std::vector<Fitted> fit(Runs& train, Runs& apply) {
           }
         }
         double error = error_of(users);
-        fitted[i].after = improved(knobs()[i], users, fitted[i].after, step, error);
-        set(knobs()[i], train, fitted[i].after);
+        fitted[i].fitted = improved(knobs()[i], users, fitted[i].fitted, step, error);
+        set(knobs()[i], train, fitted[i].fitted);
       }
     }
   }
   for (size_t i = 0; i < fitted.size(); ++i) {
-    if (fitted[i].runs > 0) set(knobs()[i], apply, fitted[i].after);
+    if (fitted[i].runs > 0) set(knobs()[i], apply, fitted[i].fitted);
   }
   return fitted;
 }

@@ -14,6 +14,7 @@ namespace trireme::plan {
 struct Knob {
   std::string name;  // "megatron-2021.gemm"
   double low = 0, high = 1;
+  double start = 0;  // before any run was seen
   // Where a run has it; null: it does not.
   std::function<double*(PublishedRun&)> field;
 };
@@ -21,13 +22,14 @@ const std::vector<Knob>& knobs();
 
 struct Fitted {
   std::string name;
-  double before = 0, after = 0;
+  double shipped = 0, fitted = 0;
   int runs = 0;  // that have it
 };
 
-// Changes the constants in `train` and, the same, in `apply`, so that the mean absolute error of
-// time in `train` falls. Runs without time, or with a reason, do not count. The result depends on
-// the arguments alone.
+// Sets the constants in `train` and, the same, in `apply`, so that the error of time in `train` is
+// small. What ships is not looked at: a fit begins at the knobs' start, so that nothing of a run
+// that is held out comes in that way. Runs without time, or with a reason, do not count. The result
+// depends on the arguments alone.
 std::vector<Fitted> fit(std::vector<PublishedRun>& train, std::vector<PublishedRun>& apply);
 
 // Every run predicted with constants that were fitted without it: without its source, or without

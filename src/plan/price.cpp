@@ -53,8 +53,7 @@ struct Pricer::State {
   }
 
   Price price(const Layout& layout);
-  double data_seconds(const Layout&, const LayerCosts&, const RankShare&, double forward,
-                      double backward) const;
+  double data_seconds(const Layout&, const LayerCosts&, const RankTimes&) const;
   double reduce_seconds(const Layout&, double elements, double layers, const Group&) const;
 };
 
@@ -80,8 +79,15 @@ double Pricer::State::reduce_seconds(const Layout& l, double elements, double la
          collective_seconds(machine, Collective::reduce_scatter, group, each * stack.reduce_bytes);
 }
 
-double Pricer::State::data_seconds(const Layout& l, const LayerCosts& costs, const RankShare& share,
-                                   double forward, double backward) const {
+double Pricer::State::data_seconds(const Layout& l, const LayerCosts& costs,
+                                   const RankTimes& times) const {
+  const RankShare& share = times.last;
+  // Under which transfers can hide: the pass of one micro-batch; with several chunks, that of the
+  // others' last micro-batches.
+  const auto micro_batches = static_cast<double>(std::min<int64_t>(l.pp, l.micro_batches(job)));
+  const double passes = std::max(1.0, micro_batches * (l.chunks - 1) / l.chunks);
+  const double forward = times.last_seconds.forward * passes;
+  const double backward = times.last_seconds.backward * passes;
   const auto m = static_cast<double>(l.micro_batches(job));
   const Group group = data_group(l, int64_t{l.dp} * l.cp);
   const double elements = params_of(costs, share), experts = expert_params_of(costs, share);
@@ -144,7 +150,7 @@ Price Pricer::State::price(const Layout& l) {
   const PipeSeconds pipe = pipe_seconds(job, machine, stack, l, costs, times);
   at(Term::bubble) = pipe.bubble;
   at(Term::messages) = pipe.messages;
-  at(Term::data) = data_seconds(l, costs, share, own.forward, own.backward);
+  at(Term::data) = data_seconds(l, costs, times);
   const double params =
       params_of(costs, share) / (l.zero > 0 ? l.dp * l.cp : 1) +
       expert_params_of(costs, share) / (l.zero > 0 ? std::max(1, l.dp * l.cp / l.ep) : 1);

@@ -212,13 +212,15 @@ Layout layout_of(const Row& row, const Job& job, std::vector<std::string>& taken
 
 std::string machine_name(const std::string& gpu) {
   const std::string text = lower(gpu);
-  constexpr std::array<std::pair<std::string_view, std::string_view>, 9> names = {
+  constexpr std::array<std::pair<std::string_view, std::string_view>, 11> names = {
       {{"gb300", "gb300"},
        {"gb200", "gb200"},
        {"b300", "b300"},
        {"b200", "b200"},
        {"h200", "h200"},
        {"h100", "h100"},
+       {"a100-40gb-pcie", "a100-pcie"},
+       {"a800-80gb-pcie", "a100-pcie"},
        {"a100-40gb", "a100-40gb"},
        {"a100", "a100-80gb"},
        {"a800", "a100-80gb"}}};

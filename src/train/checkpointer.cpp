@@ -5,9 +5,12 @@
 #include <array>
 #include <chrono>
 #include <string_view>
+#include <utility>
 
 #include "base/error.h"
 #include "base/json.h"
+#include "base/shape.h"
+#include "comm/mesh.h"
 #include "obs/clock.h"
 
 namespace trireme::train {
@@ -21,19 +24,23 @@ constexpr std::array<engine::Engine::StateKind, 3> state_kinds = {
 
 Checkpointer::Checkpointer(engine::Engine& engine, const spec::ModelSpec& model, Rank& rank,
                            device::Device& device, ckpt::Disk& disk, CheckpointOptions options,
-                           std::function<void(const std::string&)> say)
+                           CheckpointHooks hooks)
     : engine_(engine),
       model_(model),
       rank_(rank),
       disk_(disk),
       options_(std::move(options)),
-      say_(std::move(say)),
+      hooks_(std::move(hooks)),
       layout_(ckpt::plan_file(saved_pieces(model, engine.plan(), rank.coord()))),
       copy_(device.make_side_stream("checkpoint")),
-      staging_(device.make_host_buffer(staging_bytes(model, engine.plan(), rank.coord()))),
+      memory_(device.make_host_buffer(
+          device::Mem::checkpoint,
+          memory_bytes(model, engine.plan(), rank.number(), options_.reread), "checkpoints")),
       // Direct transfers want a page's border.
-      staged_(staging_.data() + (-reinterpret_cast<uintptr_t>(staging_.data()) %
-                                 static_cast<uintptr_t>(ckpt::page_bytes))),
+      staged_(memory_.data() + (-reinterpret_cast<uintptr_t>(memory_.data()) %
+                                static_cast<uintptr_t>(ckpt::page_bytes))),
+      workspace_({staged_ + layout_.bytes,
+                  static_cast<size_t>(ckpt::writer_bytes(layout_, rank.number(), io()))}),
       copies_(staged_copies(engine, model, rank.coord(), layout_)) {
   manifest_.plan = spec::to_json(engine.plan());
   for (const engine::Engine::ParamInfo& param : engine.parameters()) {
@@ -45,9 +52,17 @@ Checkpointer::Checkpointer(engine::Engine& engine, const spec::ModelSpec& model,
 
 Checkpointer::~Checkpointer() { join(); }
 
-int64_t Checkpointer::staging_bytes(const spec::ModelSpec& model, const spec::Plan& plan,
-                                    const spec::Coord& coord) {
-  return ckpt::plan_file(saved_pieces(model, plan, coord)).bytes + ckpt::page_bytes;
+int64_t Checkpointer::memory_bytes(const spec::ModelSpec& model, const spec::Plan& plan, int rank,
+                                   bool reread) {
+  const ckpt::FileLayout layout =
+      ckpt::plan_file(saved_pieces(model, plan, comm::coord_of(plan.mesh, rank)));
+  return ckpt::page_bytes + layout.bytes + ckpt::writer_bytes(layout, rank, {.reread = reread});
+}
+
+int64_t Checkpointer::used_bytes() const {
+  int64_t staged = 0;
+  for (const StagedCopy& copy : copies_) staged = std::max(staged, copy.to + copy.from.bytes());
+  return ckpt::page_bytes + base::round_up(staged, ckpt::page_bytes) + workspace_.high_water();
 }
 
 void Checkpointer::save(int64_t step, const base::Json& state) {
@@ -66,7 +81,7 @@ void Checkpointer::save(int64_t step, const base::Json& state) {
   manifest_.state = state;
   manifest_.state["clipping"] = clipping;
   // The state as it is when all that is queued has run; the next update waits for the copies.
-  (void)engine_.state();
+  engine_.flush_updates();
   copy_->wait(engine_.compute().record());
   for (const StagedCopy& copy : copies_) {
     copy_->download({staged_ + copy.to, static_cast<size_t>(copy.from.bytes())}, copy.from);
@@ -80,7 +95,8 @@ void Checkpointer::save(int64_t step, const base::Json& state) {
     commit({written});
     return Status{.phase = Phase::durable, .file = written.file};
   });
-  figures_.stall_seconds += waited + obs::steady_seconds() - began_;
+  stall_seconds_ = waited + obs::steady_seconds() - began_;
+  figures_.stall_seconds += stall_seconds_;
 }
 
 // The first rank makes the folder; the others are told its number.
@@ -100,7 +116,8 @@ bool Checkpointer::begin_together(int64_t step) {
   number = rank_.gather(number).front();
   if (number < 0) {
     ++figures_.failed;
-    if (rank_.is_first()) say_(fmt::format("checkpoint of step {} not saved: {}", step, problem));
+    if (rank_.is_first())
+      hooks_.say(fmt::format("checkpoint of step {} not saved: {}", step, problem));
     return false;
   }
   if (!rank_.is_first()) {
@@ -131,15 +148,21 @@ ckpt::FileInfo Checkpointer::write() {
                           {.folder = draft_->folder,
                            .rank = rank_.number(),
                            .layout = layout_,
-                           .bytes = {staged_, static_cast<size_t>(layout_.bytes)}},
-                          {.reread = options_.reread});
+                           .bytes = {staged_, static_cast<size_t>(layout_.bytes)},
+                           .workspace = &workspace_},
+                          io());
 }
 
 void Checkpointer::commit(const std::vector<Status>& all) {
   for (const Status& status : all) manifest_.files.push_back(status.file);
   ckpt::commit(disk_, *draft_, manifest_);
   durable_at_ = obs::steady_seconds();
-  if (options_.keep > 0) ckpt::remove_old(disk_, options_.folder, options_.keep);
+  if (options_.keep == 0) return;
+  try {
+    ckpt::remove_old(disk_, options_.folder, options_.keep);
+  } catch (const base::IoError& error) {
+    not_removed_ = error.what();
+  }
 }
 
 void Checkpointer::settle() {
@@ -182,13 +205,30 @@ void Checkpointer::end_save(const std::vector<Status>& all) {
       all.begin(), all.end(), [](const Status& status) { return status.phase == Phase::failed; });
   if (failed == all.end()) {
     ++figures_.saves;
+    if (!not_removed_.empty()) {
+      hooks_.say(fmt::format("checkpoint of step {} saved, but older ones not removed: {}", step_,
+                             std::exchange(not_removed_, {})));
+    }
     figures_.bytes += layout_.bytes;
-    figures_.durable_seconds = durable_at_ - began_;
+    // Ranks that do not commit are told of it here.
+    const double durable_at = rank_.is_first() ? durable_at_ : obs::steady_seconds();
+    figures_.durable_seconds = durable_at - began_;
+    if (rank_.is_first() && hooks_.saved) {
+      SavedGeneration saved{.step = step_,
+                            .stall_seconds = stall_seconds_,
+                            .durable_seconds = figures_.durable_seconds};
+      for (const ckpt::FileInfo& file : manifest_.files) {
+        saved.bytes += file.data_bytes + file.index_bytes;
+      }
+      hooks_.saved(saved);
+    }
   } else {
     ++figures_.failed;
     const std::string why =
         !problem_.empty() ? problem_ : fmt::format("rank {} could not write", failed - all.begin());
-    say_(fmt::format("checkpoint of step {} not saved: {}", step_, why));
+    if (rank_.is_first() || !problem_.empty()) {
+      hooks_.say(fmt::format("checkpoint of step {} not saved: {}", step_, why));
+    }
     if (rank_.is_first() && draft_) ckpt::abandon(disk_, *draft_);
   }
   draft_.reset();
@@ -210,83 +250,6 @@ void Checkpointer::set_status(const Status& status, const std::string& problem) 
 
 void Checkpointer::join() {
   if (writer_.joinable()) writer_.join();
-}
-
-// ---- load
-
-bool Checkpointer::try_load(int64_t step, Loaded& loaded, std::string& problem) {
-  try {
-    const ckpt::Generation generation =
-        ckpt::Generation::open(disk_, options_.folder / ckpt::generation_name(step));
-    load_state(engine_, model_, rank_.coord(), generation);
-    const ckpt::Manifest& manifest = generation.manifest();
-    loaded = {step, manifest.state, manifest.plan, generation.folder()};
-    engine_.set_step_state(step_state_from(loaded.state.at("clipping")));
-    return true;
-  } catch (const base::Error& error) {
-    problem = error.what();
-  } catch (const base::Json::exception& error) {
-    problem = fmt::format("state in the manifest: {}", error.what());
-  }
-  return false;
-}
-
-std::string Checkpointer::difference(int64_t step) {
-  const ckpt::Generation generation =
-      ckpt::Generation::open(disk_, options_.folder / ckpt::generation_name(step));
-  const std::string own = state_difference(engine_, model_, rank_.coord(), generation);
-  const std::vector<uint8_t> all = rank_.gather(static_cast<uint8_t>(own.empty() ? 0 : 1));
-  const auto differs = std::find(all.begin(), all.end(), uint8_t{1});
-  if (differs == all.end()) return {};
-  return own.empty() ? fmt::format("what rank {} has", differs - all.begin()) : own;
-}
-
-std::optional<Checkpointer::Loaded> Checkpointer::load(const Wanted& wanted) {
-  const int64_t step = wanted.step;
-  std::vector<int64_t> candidates;
-  if (rank_.is_first()) {
-    candidates = ckpt::committed_steps(disk_, options_.folder);
-    if (step >= 0) {
-      std::erase_if(candidates, [step](int64_t candidate) { return candidate != step; });
-    }
-    if (wanted.below >= 0) {
-      std::erase_if(candidates, [&](int64_t candidate) { return candidate >= wanted.below; });
-    }
-  }
-  const auto count = rank_.gather(static_cast<int64_t>(candidates.size())).front();
-  for (int64_t i = 0; i < count; ++i) {
-    const int64_t own = rank_.is_first() ? candidates[static_cast<size_t>(i)] : 0;
-    const int64_t tried = rank_.gather(own).front();
-    Loaded loaded;
-    std::string problem;
-    const std::vector<bool> are_good = [&] {
-      const std::vector<uint8_t> said =
-          rank_.gather(static_cast<uint8_t>(try_load(tried, loaded, problem) ? 1 : 0));
-      return std::vector<bool>(said.begin(), said.end());
-    }();
-    if (std::find(are_good.begin(), are_good.end(), false) == are_good.end()) {
-      engine_.state_changed();
-      return loaded;
-    }
-    if (!problem.empty()) say_(fmt::format("checkpoint of step {} skipped: {}", tried, problem));
-  }
-  if ((count == 0 && step < 0) || !wanted.is_needed) return {};
-  throw base::IoError(
-      count == 0
-          ? fmt::format("{}: there is no checkpoint of step {}", options_.folder.string(), step)
-          : fmt::format("{}: none of {} checkpoint{} can be loaded", options_.folder.string(),
-                        count, count == 1 ? "" : "s"));
-}
-
-void Checkpointer::begin_run(int64_t step) {
-  if (rank_.is_first()) {
-    ckpt::remove_leftovers(disk_, options_.folder);
-    for (const std::string& name : ckpt::set_aside_newer(disk_, options_.folder, step)) {
-      say_(fmt::format("checkpoint of another run set aside as {}",
-                       (options_.folder / name).string()));
-    }
-  }
-  rank_.barrier();
 }
 
 }  // namespace trireme::train

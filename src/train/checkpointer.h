@@ -23,6 +23,7 @@
 #include "ckpt/folder.h"
 #include "ckpt/generation.h"
 #include "ckpt/save.h"
+#include "ckpt/workspace.h"
 #include "engine/engine.h"
 #include "train/rank.h"
 #include "train/saved_state.h"
@@ -35,7 +36,21 @@ struct CheckpointOptions {
   bool reread = false;           // after the write
 };
 
-// Of one save, or of all.
+// A save that ended well.
+struct SavedGeneration {
+  int64_t step = 0;
+  int64_t bytes = 0;         // of all ranks' files, without the manifest
+  double stall_seconds = 0;  // as in SaveFigures
+  double durable_seconds = 0;
+};
+
+// Called on the thread that calls save(), settle() and finish().
+struct CheckpointHooks {
+  std::function<void(const std::string&)> say;        // a line for people
+  std::function<void(const SavedGeneration&)> saved;  // on the first rank; may be empty
+};
+
+// Of all saves.
 struct SaveFigures {
   int64_t saves = 0, failed = 0;
   int64_t bytes = 0;  // of this rank's files
@@ -46,13 +61,15 @@ struct SaveFigures {
 
 class Checkpointer {
  public:
-  // `say` is called on the thread that calls save() and settle(), with lines for people.
   Checkpointer(engine::Engine&, const spec::ModelSpec&, Rank&, device::Device&, ckpt::Disk&,
-               CheckpointOptions options, std::function<void(const std::string&)> say);
+               CheckpointOptions options, CheckpointHooks hooks);
   ~Checkpointer();  // waits for the thread
 
-  // Host memory that saves take, known before the first.
-  static int64_t staging_bytes(const spec::ModelSpec&, const spec::Plan&, const spec::Coord&);
+  // Host memory that saves of a rank take, known before a run starts: the copy of the state,
+  // and what its writer works in. The first rank's manifest, which is text, comes on top.
+  static int64_t memory_bytes(const spec::ModelSpec&, const spec::Plan&, int rank, bool reread);
+  // How much of it was really used. REQUIRES: no save is under way.
+  int64_t used_bytes() const;
 
   // After step `step` (1 is the first). Waits for the save before it, if that is still being
   // written. `state` is what the run keeps besides. Collective.
@@ -97,6 +114,7 @@ class Checkpointer {
   void set_status(const Status&, const std::string& problem);
   // Runs `work` on the writer's thread; what it throws ends the save.
   void start(std::function<Status()> work);
+  ckpt::IoOptions io() const { return {.reread = options_.reread}; }
   ckpt::FileInfo write();
   void commit(const std::vector<Status>&);
   void end_save(const std::vector<Status>&);
@@ -109,11 +127,12 @@ class Checkpointer {
   Rank& rank_;
   ckpt::Disk& disk_;
   CheckpointOptions options_;
-  std::function<void(const std::string&)> say_;
+  CheckpointHooks hooks_;
   ckpt::FileLayout layout_;
   std::unique_ptr<device::Stream> copy_;
-  device::HostBuffer staging_;
-  std::byte* staged_;               // in it
+  device::HostBuffer memory_;
+  std::byte* staged_;               // in it, the file as it will be,
+  ckpt::Workspace workspace_;       // and after it what the writer works in
   std::vector<StagedCopy> copies_;  // the same for every save
 
   // ---- the save that is under way
@@ -121,13 +140,15 @@ class Checkpointer {
   int64_t step_ = 0;
   std::optional<ckpt::Draft> draft_;
   ckpt::Manifest manifest_;
-  double began_ = 0;
+  double began_ = 0, stall_seconds_ = 0;
   std::thread writer_;
   std::mutex mutex_;  // guards status_ and problem_
   std::condition_variable changed_;
   Status status_;
   std::string problem_;
+  // Of commit(), on the writer's thread; read when that has ended.
   double durable_at_ = 0;
+  std::string not_removed_;  // why older generations are still there
   SaveFigures figures_;
 };
 

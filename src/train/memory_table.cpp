@@ -8,8 +8,8 @@
 
 namespace trireme::train {
 
-std::string memory_table_text(const spec::MemoryTable& predicted,
-                              const spec::MemoryTable& measured) {
+std::string memory_table_text(const spec::MemoryTable& predicted, const spec::MemoryTable& measured,
+                              const RunCheckpoints::Memory& checkpoints) {
   struct Row {
     const char* name;
     int64_t predicted, measured;
@@ -30,6 +30,11 @@ std::string memory_table_text(const spec::MemoryTable& predicted,
     if (row.predicted == 0 && row.measured == 0) continue;
     cells.push_back({row.name, obs::grouped(row.predicted), obs::grouped(row.measured),
                      obs::grouped(row.measured - row.predicted)});
+  }
+  const auto& [host_predicted, host_measured] = checkpoints;
+  if (host_predicted != 0 || host_measured != 0) {
+    cells.push_back({"checkpoints, on the host", obs::grouped(host_predicted),
+                     obs::grouped(host_measured), obs::grouped(host_measured - host_predicted)});
   }
   return obs::table_text(columns, cells);
 }

@@ -37,13 +37,14 @@ std::string changes_of_identity(const base::Json& was, const base::Json& is) {
 
 RunCheckpoints::RunCheckpoints(const config::Config& config, engine::Engine& engine,
                                const spec::ModelSpec& model, Rank& rank, device::Device& device,
-                               const Resume& resume, std::function<void(const std::string&)> say)
+                               const Resume& resume, CheckpointHooks hooks)
     : config_(config),
+      model_(model),
       plan_(engine.plan()),
       rank_(rank),
       resume_(resume),
       saves_(wants_saves(config.checkpoint)),
-      say_(std::move(say)),
+      hooks_(std::move(hooks)),
       disk_(ckpt::posix_disk()) {
   if (!saves_ && resume_.from == Resume::From::start) return;
   checkpointer_.emplace(engine, model, rank, device, *disk_,
@@ -51,7 +52,7 @@ RunCheckpoints::RunCheckpoints(const config::Config& config, engine::Engine& eng
                                                     config.checkpoint.folder,
                                           .keep = static_cast<int>(config.checkpoint.keep_latest_k),
                                           .reread = config.checkpoint.reread},
-                        say_);
+                        hooks_);
 }
 
 std::optional<int64_t> RunCheckpoints::resume(
@@ -66,8 +67,9 @@ std::optional<int64_t> RunCheckpoints::resume(
       from = loaded->step;
     }
     if (rank_.is_first()) {
-      say_(loaded ? fmt::format("resume    step {} of {}", loaded->step, loaded->folder.string())
-                  : "resume    there is no checkpoint yet: from the start");
+      hooks_.say(loaded
+                     ? fmt::format("resume    step {} of {}", loaded->step, loaded->folder.string())
+                     : "resume    there is no checkpoint yet: from the start");
     }
   }
   if (!saves_) {
@@ -84,7 +86,7 @@ void RunCheckpoints::check(const Checkpointer::Loaded& loaded) const {
   if (loaded.step == 0) return;
   const std::string changes = changes_of_identity(loaded.plan, spec::to_json(plan_));
   if (!changes.empty() && rank_.is_first()) {
-    say_(fmt::format("resume    the run goes on, but not to the bit: {}", changes));
+    hooks_.say(fmt::format("resume    the run goes on, but not to the bit: {}", changes));
   }
   std::string problems;
   const base::Json own = run_state(loaded.step);
@@ -113,7 +115,7 @@ void RunCheckpoints::replay(const Checkpointer::Loaded& target,
   }
   check(*before);
   if (rank_.is_first()) {
-    say_(fmt::format("resume    replaying steps {} to {}", before->step + 1, target.step));
+    hooks_.say(fmt::format("resume    replaying steps {} to {}", before->step + 1, target.step));
   }
   run_steps(before->step + 1, target.step);
   const std::string difference = checkpointer_->difference(target.step);
@@ -123,7 +125,8 @@ void RunCheckpoints::replay(const Checkpointer::Loaded& target,
         "another machine, build or numerical identity, or damage that no hash sees",
         before->step + 1, target.step, target.folder.string(), difference));
   }
-  if (rank_.is_first()) say_(fmt::format("resume    replayed: the bits of step {}", target.step));
+  if (rank_.is_first())
+    hooks_.say(fmt::format("resume    replayed: the bits of step {}", target.step));
   (void)checkpointer_->load({.step = target.step});
 }
 
@@ -164,6 +167,13 @@ double RunCheckpoints::interval_seconds() const {
   const double best =
       std::max(std::sqrt(2 * cost * c.mean_failure_seconds), figures.durable_seconds);
   return c.interval_seconds > 0 ? std::min(best, c.interval_seconds) : best;
+}
+
+RunCheckpoints::Memory RunCheckpoints::memory() const {
+  if (!checkpointer_) return {};
+  return {.predicted_bytes =
+              Checkpointer::memory_bytes(model_, plan_, rank_.number(), config_.checkpoint.reread),
+          .measured_bytes = checkpointer_->used_bytes()};
 }
 
 void RunCheckpoints::finish() {

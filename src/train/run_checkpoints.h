@@ -28,7 +28,7 @@ class RunCheckpoints {
   // All but the configuration's own must outlive it. Takes memory for saves only where the
   // configuration wants some or the run is to be resumed.
   RunCheckpoints(const config::Config&, engine::Engine&, const spec::ModelSpec&, Rank&,
-                 device::Device&, const Resume&, std::function<void(const std::string&)> say);
+                 device::Device&, const Resume&, CheckpointHooks hooks);
 
   // The step that was loaded; none: the run begins. `run_steps` runs steps [first, last] again.
   // Throws ConfigError where the run would not go on as the saved one, IoError, and Error where
@@ -42,6 +42,12 @@ class RunCheckpoints {
   void save(int64_t step);  // collective
   void finish();            // waits until all is durable. Collective
   SaveFigures figures() const { return checkpointer_ ? checkpointer_->figures() : SaveFigures{}; }
+  // Host memory of this rank for saves, as predicted from the plan and as used. REQUIRES: after
+  // finish().
+  struct Memory {
+    int64_t predicted_bytes = 0, measured_bytes = 0;
+  };
+  Memory memory() const;
 
  private:
   // What must be the same for the next step to be the same.
@@ -52,11 +58,12 @@ class RunCheckpoints {
   double interval_seconds() const;  // 0: steps alone count
 
   const config::Config& config_;
+  const spec::ModelSpec& model_;
   const spec::Plan& plan_;
   Rank& rank_;
   const Resume resume_;
   const bool saves_;
-  std::function<void(const std::string&)> say_;  // of the first rank
+  const CheckpointHooks hooks_;
   std::unique_ptr<ckpt::Disk> disk_;
   std::optional<Checkpointer> checkpointer_;
   double saved_at_ = 0;  // when the last was begun

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "train/run_output.h"
 
+#include <array>
+
 #include "base/json.h"
 #include "obs/jsonl_sink.h"
 #include "obs/tensorboard_sink.h"
@@ -21,6 +23,14 @@ RunOutput::RunOutput(const config::Config& c, obs::RunMode mode, const spec::Pla
 
 void RunOutput::add(int64_t step, std::span<const obs::Metric> metrics) {
   for (const auto& sink : sinks_) sink->step(step, metrics);
+}
+
+void RunOutput::add(const SavedGeneration& saved) {
+  const std::array<obs::Metric, 3> metrics = {
+      {{"checkpoint/stall_seconds", saved.stall_seconds},
+       {"checkpoint/durable_seconds", saved.durable_seconds},
+       {"checkpoint/bytes_per_second", static_cast<double>(saved.bytes) / saved.durable_seconds}}};
+  add(saved.step, metrics);
 }
 
 }  // namespace trireme::train

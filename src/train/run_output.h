@@ -13,6 +13,7 @@
 #include "obs/metric_sink.h"
 #include "obs/run_dir.h"
 #include "spec/plan.h"
+#include "train/checkpointer.h"
 #include "train/saver.h"
 
 namespace trireme::train {
@@ -25,6 +26,8 @@ class RunOutput {
   const std::filesystem::path& folder() const { return folder_.path(); }
   const Saver& saver() const { return saver_; }
   void add(int64_t step, std::span<const obs::Metric> metrics);
+  // At the step that was saved, which is before the step that runs.
+  void add(const SavedGeneration&);
 
  private:
   obs::RunDir folder_;

@@ -137,9 +137,14 @@ Run::Run(const config::Config& c, obs::RunMode mode, const TrainHooks& hooks,
               rank_.mesh()),
       weights_read_(read_init_weights(c, engine_)),
       checkpoints_(c, engine_, model_, rank_, *platform_.device, hooks.resume,
-                   [this](const std::string& text) {
-                     if (hooks_.line) hooks_.line(text);
-                   }),
+                   {.say =
+                        [this](const std::string& text) {
+                          if (hooks_.line) hooks_.line(text);
+                        },
+                    .saved =
+                        [this](const SavedGeneration& saved) {
+                          if (output_) output_->add(saved);
+                        }}),
       wishes_(hooks.stop, hooks.save) {
   summary_.hardware = platform_.hardware;
   summary_.parameters = spec::parameter_count(model_);
@@ -247,6 +252,7 @@ void Run::summarise() {
       .predicted = engine_.predicted_memory(),
       .measured = engine_.measured(),
       .ledger_bytes = platform_.device->ledger().live(),
+      .checkpoints = checkpoints_.memory(),
       .predicted_traffic_bytes = (summary_.steps - summary_.resumed_from) * sent_in_steps(sent),
       .counted_traffic_bytes = sent_bytes_};
   summary_.ranks = rank_.gather(own);
@@ -254,11 +260,21 @@ void Run::summarise() {
     return std::pair(std::abs(rank.measured.total() - rank.predicted.total()),
                      rank.predicted.total());
   };
+  const auto checkpoint_weight = [](const RankFigures& rank) {
+    return std::pair(std::abs(rank.checkpoints.measured_bytes - rank.checkpoints.predicted_bytes),
+                     rank.checkpoints.predicted_bytes);
+  };
   const RankFigures& shown = *std::max_element(
       summary_.ranks.begin(), summary_.ranks.end(),
       [&](const RankFigures& a, const RankFigures& b) { return weight(a) < weight(b); });
   summary_.predicted = shown.predicted;
   summary_.measured = shown.measured;
+  summary_.checkpoint_memory =
+      std::max_element(summary_.ranks.begin(), summary_.ranks.end(),
+                       [&](const RankFigures& a, const RankFigures& b) {
+                         return checkpoint_weight(a) < checkpoint_weight(b);
+                       })
+          ->checkpoints;
   summary_.ledger_bytes = own.ledger_bytes;
   summary_.driver_used_bytes = device::driver_used_bytes(*platform_.device);
   if (platform_.is_gpu() && rank_.is_alone()) {

@@ -36,6 +36,7 @@ struct TrainHooks {
 struct RankFigures {
   spec::MemoryTable predicted, measured;
   int64_t ledger_bytes = 0;
+  RunCheckpoints::Memory checkpoints;  // on the host
   // Sent to others in the run's steps.
   int64_t predicted_traffic_bytes = 0, counted_traffic_bytes = 0;
 };
@@ -54,6 +55,7 @@ struct TrainSummary {
   bool was_stopped = false, was_captured = false;
   // Of the rank whose measured bytes are furthest from the predicted ones; of equals, the largest.
   spec::MemoryTable predicted, measured;
+  RunCheckpoints::Memory checkpoint_memory;         // likewise; zero in a run that does not save
   std::vector<RankFigures> ranks;                   // by rank
   int64_t ledger_bytes = 0, driver_used_bytes = 0;  // driver: by anyone; 0 on a CPU
   std::string hardware;
@@ -76,8 +78,8 @@ TrainSummary train(const config::Config&, obs::RunMode, const TrainHooks&,
                    const comm::RankInfo& info = {});
 
 // Predicted and measured bytes side by side, as a table.
-std::string memory_table_text(const spec::MemoryTable& predicted,
-                              const spec::MemoryTable& measured);
+std::string memory_table_text(const spec::MemoryTable& predicted, const spec::MemoryTable& measured,
+                              const RunCheckpoints::Memory& checkpoints = {});
 // A line for every rank: memory, and bytes that it sent.
 std::string ranks_table_text(const TrainSummary&);
 

@@ -1,134 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// Runs that end and go on: from checkpoints, on other layouts, after kills at any moment, with
-// damaged checkpoints and a full disk. What counts is that the weights are those of a run that was
-// never interrupted, to the byte.
+// Runs that go on from checkpoints: what is compared, what is skipped, what is refused and what is
+// said. What counts is that the weights are those of a run that was never interrupted, to the byte.
 #include <gtest/gtest.h>
 
-#include <chrono>
-#include <csignal>
-#include <cstdlib>
-#include <map>
-#include <random>
-#include <set>
+#include <sstream>
 
-#include "tests/cli/program.h"
+#include "tests/cli/resume_rig.h"
 
 namespace trireme::tests {
 namespace {
-
-using Words = std::vector<std::string>;
-
-const std::string final_weights = "run/weights/final/model.safetensors";
-
-Words train_words(int steps, const Words& more) {
-  Words words = {"train",
-                 "tiny_run.toml",
-                 "--training.steps=" + std::to_string(steps),
-                 "--training.local_batch_size=1",
-                 "--training.global_batch_size=24",
-                 "--parallelism.logical_dp=24",
-                 "--metrics.log_freq=10",
-                 "--validation.enable=false"};
-  words.insert(words.end(), more.begin(), more.end());
-  return words;
-}
-
-std::string weights_of(const Scratch& s, int steps, const Words& more) {
-  const Outcome outcome = trireme(s, train_words(steps, more));
-  EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
-  return s.has(final_weights) ? s.read(final_weights) : "";
-}
-
-const std::string& straight(int steps) {
-  static std::map<int, std::string> known;
-  const auto [found, is_new] = known.try_emplace(steps);
-  if (is_new) {
-    const Scratch s;
-    write_tiny(s);
-    found->second = weights_of(s, steps, {});
-  }
-  return found->second;
-}
-
-const std::string dp = "--parallelism.data_parallel_replicate_degree=";
-const std::string zero = "--parallelism.data_parallel_shard_degree=";
-const std::string stage = "--parallelism.zero_stage=";
-const std::string pp = "--parallelism.pipeline_parallel_degree=";
-const std::string schedule = "--parallelism.pipeline_parallel_schedule=";
-const std::vector<Words> layouts = {
-    {},
-    {dp + "2"},
-    {dp + "3"},
-    {zero + "4", stage + "1"},
-    {zero + "6", stage + "2"},
-    {zero + "2", stage + "3"},
-    {dp + "2", zero + "2", stage + "3"},
-    {pp + "2"},
-    {pp + "3", dp + "2"},
-    {pp + "2", schedule + "interleaved", zero + "2", stage + "1"},
-};
-
-TEST(Resume, goes_on_to_the_bit_on_any_layout) {
-  const Scratch s;
-  write_tiny(s);
-  Words first = {"--checkpoint.interval=3", "--checkpoint.keep_latest_k=0"};
-  EXPECT_TRUE(weights_of(s, 12, first) == straight(12));
-  Words save = {"--checkpoint.interval=5", "--checkpoint.keep_latest_k=0"};
-  for (const Words& layout : layouts) {
-    std::filesystem::remove(s.at(final_weights));
-    Words words = layout;
-    words.insert(words.end(), save.begin(), save.end());
-    words.insert(words.end(), {"--resume", "6"});
-    EXPECT_TRUE(weights_of(s, 12, words) == straight(12)) << (layout.empty() ? "" : layout[0]);
-    // Its own checkpoint of step 10, on one rank.
-    std::filesystem::remove(s.at(final_weights));
-    EXPECT_TRUE(weights_of(s, 12, {"--resume", "10"}) == straight(12))
-        << (layout.empty() ? "" : layout[0]);
-  }
-}
-
-// Killed at any moment, also while a checkpoint is written; every time on another layout.
-TEST(Resume, histories_with_kills_end_as_if_nothing_had_been) {
-  constexpr int steps = 60;
-  const int histories = std::getenv("TRIREME_FULL") != nullptr ? 20 : 3;
-  std::mt19937 random(7);  // NOLINT(cert-msc51-cpp): the same histories every time
-  for (int history = 0; history < histories; ++history) {
-    const Scratch s;
-    write_tiny(s);
-    int kills = 0;
-    for (bool is_done = false; !is_done;) {
-      Words words = layouts[random() % layouts.size()];
-      words.insert(words.end(), {"--resume", "auto", "--checkpoint.interval=2"});
-      Running run(s.path(), trireme_command(train_words(steps, words)));
-      const bool is_killed = kills < 6;
-      if (is_killed) {
-        const auto saved = [&s] {  // names of generations, of drafts too
-          std::error_code ignored;
-          std::set<std::string> names;
-          for (std::filesystem::directory_iterator at(s.at("run/checkpoint"), ignored), end;
-               at != end; at.increment(ignored)) {
-            names.insert(at->path().filename().string());
-          }
-          return names;
-        };
-        // From the first file of its own on, some milliseconds more.
-        const std::set<std::string> before = saved();
-        (void)run.wait_for([&] { return saved() != before; });
-        const auto end =
-            std::chrono::steady_clock::now() + std::chrono::milliseconds(random() % 40);
-        (void)run.wait_for([&] { return std::chrono::steady_clock::now() >= end; });
-        run.signal(SIGKILL);
-        ++kills;
-      }
-      const Outcome outcome = run.wait();
-      is_done = outcome.exit_code == 0;
-      if (!is_killed) {
-        ASSERT_TRUE(is_done) << outcome.err;
-      }
-    }
-    EXPECT_TRUE(s.read(final_weights) == straight(steps)) << "history " << history;
-  }
-}
 
 TEST(Resume, steps_are_run_again_and_compared) {
   const Scratch s;
@@ -215,21 +95,50 @@ TEST(Resume, what_cannot_be_is_refused) {
   EXPECT_EQ(s.tree("run/checkpoint"), before);
 }
 
-// No file may grow: saving fails and says so every time, training goes on.
-TEST(Resume, a_full_disk_stops_saving_and_not_training) {
+// What a save cost stands in the metric files, and its memory beside what was predicted.
+TEST(Resume, figures_of_every_save_are_kept) {
+  for (const Words& layout : {Words{}, Words{zero + "2", stage + "3"}, Words{pp + "2"}}) {
+    const Scratch s;
+    write_tiny(s);
+    Words words = layout;
+    words.insert(words.end(), {"--checkpoint.interval=2", "--checkpoint.keep_latest_k=0",
+                               "--checkpoint.reread=true", "--metrics.enable_tensorboard=true"});
+    const base::Json summary = trireme_json(s, train_words(6, words));
+    const base::Json& checkpoints = summary.at("checkpoints");
+    EXPECT_EQ(checkpoints.at("saved"), 3);
+    EXPECT_GT(checkpoints.at("memory_predicted_bytes").get<int64_t>(), 1 << 20);
+    EXPECT_EQ(checkpoints.at("memory_measured_bytes"), checkpoints.at("memory_predicted_bytes"));
+    for (const base::Json& rank : summary.at("ranks")) {
+      EXPECT_GT(rank.at("checkpoints_predicted_bytes").get<int64_t>(), 1 << 20);
+      EXPECT_EQ(rank.at("checkpoints_measured_bytes"), rank.at("checkpoints_predicted_bytes"));
+    }
+    std::vector<int64_t> saved;
+    std::istringstream lines(s.read("run/metrics.jsonl"));
+    for (std::string line; std::getline(lines, line);) {
+      const base::Json json = base::Json::parse(line);
+      if (!json.contains("checkpoint/durable_seconds")) continue;
+      saved.push_back(json.at("step").get<int64_t>());
+      const auto durable = json.at("checkpoint/durable_seconds").get<double>();
+      EXPECT_GT(json.at("checkpoint/stall_seconds").get<double>(), 0);
+      double bytes = 0;
+      const std::string folder = "run/checkpoint/step-0000000" + std::to_string(saved.back());
+      for (const auto& [name, content] : s.tree(folder)) {
+        if (name != "manifest") bytes += static_cast<double>(content.size());
+      }
+      EXPECT_NEAR(json.at("checkpoint/bytes_per_second").get<double>() * durable, bytes, 1e-3);
+    }
+    EXPECT_EQ(saved, (std::vector<int64_t>{2, 4, 6}));
+    std::string events;
+    for (const auto& [name, content] : s.tree("run/tb")) events += content;
+    for (const char* tag : {"checkpoint/stall_seconds", "checkpoint/durable_seconds",
+                            "checkpoint/bytes_per_second"}) {
+      EXPECT_NE(events.find(tag), std::string::npos) << tag;
+    }
+  }
   const Scratch s;
   write_tiny(s);
-  const Outcome outcome =
-      trireme(s, train_words(6, {"--checkpoint.interval=2", "--checkpoint.export_dtype=bf16"}),
-              {.most_file_bytes = 60'000});
-  size_t said = 0;
-  for (size_t at = outcome.err.find("not saved"); at != std::string::npos;
-       at = outcome.err.find("not saved", at + 1)) {
-    ++said;
-  }
-  EXPECT_EQ(said, 3U) << outcome.err;
-  EXPECT_NE(outcome.err.find("step:  6"), std::string::npos) << outcome.err;
-  for (const auto& [name, bytes] : s.tree("run/checkpoint")) ADD_FAILURE() << name;
+  const Outcome outcome = trireme(s, train_words(2, {"--checkpoint.interval=2"}));
+  EXPECT_NE(outcome.out.find("checkpoints, on the host"), std::string::npos) << outcome.out;
 }
 
 }  // namespace

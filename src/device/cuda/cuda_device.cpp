@@ -35,13 +35,13 @@ std::unique_ptr<Stream> CudaDevice::make_stream(std::string name) {
   return std::make_unique<CudaStream>(*this, std::move(name));
 }
 
-HostBuffer CudaDevice::make_host_buffer(int64_t bytes) {
+HostBuffer::Memory CudaDevice::allocate_host(int64_t bytes) {
   void* data = nullptr;
   cuda_check(cudaHostAlloc(&data, static_cast<size_t>(std::max<int64_t>(bytes, 1)),
                            cudaHostAllocPortable | cudaHostAllocMapped),
              "page-locking host memory");
   std::memset(data, 0, static_cast<size_t>(bytes));
-  return {static_cast<std::byte*>(data), bytes, [](std::byte* p) { cudaFreeHost(p); }};
+  return {static_cast<std::byte*>(data), [](std::byte* p) { cudaFreeHost(p); }};
 }
 
 int64_t CudaDevice::available_bytes() {

@@ -41,12 +41,12 @@ class CudaDevice final : public Device {
   void run_check();
 
   std::unique_ptr<Stream> make_stream(std::string name) override;
-  HostBuffer make_host_buffer(int64_t bytes) override;
   int64_t available_bytes() override;
 
  private:
   std::byte* allocate(int64_t bytes) override;
   void release(std::byte* data, int64_t bytes) noexcept override;
+  HostBuffer::Memory allocate_host(int64_t bytes) override;
 
   GpuOptions options_;
   std::string gpu_name_;

@@ -1,0 +1,203 @@
+// SPDX-License-Identifier: Apache-2.0
+// Checkpointer in a run of one or several ranks: it takes the host memory that was predicted, tells
+// what a save cost, and a disk that is full or fails stops saves, not steps.
+#include "train/checkpointer.h"
+
+#include <gtest/gtest.h>
+
+#include <map>
+
+#include "base/json.h"
+#include "ckpt/folder.h"
+#include "ckpt/memory_disk.h"
+#include "comm/threads.h"
+#include "tests/crashlab/failing_disk.h"
+#include "tests/engine/rig.h"
+#include "train/rank.h"
+
+namespace trireme::tests {
+namespace {
+
+using crashlab::FailingDisk;
+using train::Checkpointer;
+
+constexpr int steps = 3;
+const ckpt::Disk::Path root = "/run";
+
+spec::Plan plan_of(const spec::ModelSpec& model, const spec::SplitOptions& split) {
+  return spec::parallel_plan(model,
+                             {.microbatch_sequences = 1,
+                              .seq_len = 8,
+                              .microbatches = 4,
+                              .recipe = spec::recipe_from_name("fp32")},
+                             split, spec::cpu_backend());
+}
+
+// What is left of a run of three steps with a save after each.
+struct Left {
+  std::string weights;  // their hash
+  train::SaveFigures figures;
+  std::vector<std::string> said;  // by the first rank
+  std::vector<train::SavedGeneration> saved;
+  std::vector<int64_t> predicted, used, in_ledger;  // by rank
+};
+
+struct Wanted {
+  bool reread = false;
+  int keep = 0;
+};
+
+Left run(ckpt::Disk& disk, const spec::SplitOptions& split, const Wanted& wanted = {}) {
+  const spec::ModelSpec model = spec::make_model(tiny_llama());
+  const spec::Plan plan = plan_of(model, split);
+  const int ranks = split.dp * split.zero * split.tp * split.pp;
+  comm::ThreadWorld world(ranks, 60);
+  const auto count = static_cast<size_t>(ranks);
+  Left left{.predicted = std::vector<int64_t>(count),
+            .used = std::vector<int64_t>(count),
+            .in_ledger = std::vector<int64_t>(count)};
+  comm::run_ranks(world, [&](int number) {
+    device::CpuDevice device(kernels::cpu_kernels(), {});
+    train::Rank rank(ranks == 1 ? nullptr : world.communicator(number, {.name = "world"}),
+                     plan.mesh, device);
+    engine::Engine engine(device, model, plan, spec::cpu_backend(), {}, rank.mesh());
+    RandomSource batches(5, tiny_llama().vocab, 1, 8);
+    {
+      Checkpointer checkpointer(
+          engine, model, rank, device, disk,
+          {.folder = root, .keep = wanted.keep, .reread = wanted.reread},
+          {.say =
+               [&](const std::string& text) {
+                 if (rank.is_first()) left.said.push_back(text);
+               },
+           .saved = [&](const train::SavedGeneration& saved) { left.saved.push_back(saved); }});
+      for (int64_t step = 1; step <= steps; ++step) {
+        engine.step(batches, 1e-2);
+        batches.next_step();
+        checkpointer.save(step, base::Json{{"step", step}});
+      }
+      checkpointer.finish();
+      const auto at = static_cast<size_t>(number);
+      left.predicted[at] = Checkpointer::memory_bytes(model, plan, number, wanted.reread);
+      left.used[at] = checkpointer.used_bytes();
+      left.in_ledger[at] = device.host_ledger().peak(device::Mem::checkpoint);
+      if (rank.is_first()) left.figures = checkpointer.figures();
+    }
+    EXPECT_EQ(device.host_ledger().live(device::Mem::checkpoint), 0);
+    const std::string weights = engine.weights_sha256();
+    if (rank.is_first()) left.weights = weights;
+  });
+  return left;
+}
+
+const std::vector<spec::SplitOptions>& splits() {
+  static const std::vector<spec::SplitOptions> all = {
+      {},
+      {.dp = 2},
+      {.zero = 2,
+       .residency = {.params = true, .grads = true, .optim = true},
+       .reduce = spec::ReduceWhen::each},
+      {.dp = 2, .zero = 2, .residency = {.optim = true}},
+      {.tp = 2},
+      {.pp = 2}};
+  return all;
+}
+
+TEST(CheckpointerTest, takes_the_host_memory_that_was_predicted) {
+  for (const spec::SplitOptions& split : splits()) {
+    for (const bool reread : {false, true}) {
+      ckpt::MemoryDisk disk;
+      const Left left = run(disk, split, {.reread = reread});
+      EXPECT_EQ(left.used, left.predicted);
+      EXPECT_EQ(left.in_ledger, left.predicted);
+      // Not less than the file, and with reread a buffer more.
+      for (size_t rank = 0; rank < left.used.size(); ++rank) {
+        const auto file =
+            disk.open(root / "step-00000003" / ckpt::data_name(static_cast<int>(rank)))->size();
+        EXPECT_GT(left.predicted[rank], file + (reread ? ckpt::chunk_bytes : 0));
+      }
+    }
+  }
+}
+
+TEST(CheckpointerTest, tells_what_every_save_cost) {
+  for (const spec::SplitOptions& split : splits()) {
+    ckpt::MemoryDisk disk;
+    const Left left = run(disk, split);
+    ASSERT_EQ(left.saved.size(), size_t{steps});
+    double stall_seconds = 0;
+    for (int64_t step = 1; step <= steps; ++step) {
+      const train::SavedGeneration& saved = left.saved[static_cast<size_t>(step - 1)];
+      EXPECT_EQ(saved.step, step);
+      const auto folder = root / ckpt::generation_name(step);
+      int64_t bytes = 0;
+      for (const ckpt::DiskEntry& file : disk.list(folder)) {
+        if (file.name != ckpt::manifest_name) bytes += disk.open(folder / file.name)->size();
+      }
+      EXPECT_EQ(saved.bytes, bytes);
+      EXPECT_GT(saved.durable_seconds, 0);
+      EXPECT_GT(saved.stall_seconds, 0);
+      stall_seconds += saved.stall_seconds;
+    }
+    EXPECT_DOUBLE_EQ(left.figures.stall_seconds, stall_seconds);
+    EXPECT_EQ(left.figures.durable_seconds, left.saved.back().durable_seconds);
+    EXPECT_TRUE(left.said.empty());
+  }
+}
+
+// At every operation, the first file and the folder before it included.
+TEST(CheckpointerTest, a_disk_that_is_full_or_fails_stops_saves_and_not_steps) {
+  for (const spec::SplitOptions& split : {spec::SplitOptions{}, {.dp = 2}}) {
+    ckpt::MemoryDisk healthy;
+    FailingDisk counting(healthy, {});
+    const Left straight = run(counting, split);
+    ASSERT_EQ(straight.figures.saves, steps);
+    std::map<int64_t, int> runs_by_failures;
+    for (int64_t at = 0; at < counting.operations(); ++at) {
+      for (const bool is_full : {true, false}) {
+        for (const bool for_good : {true, false}) {
+          ckpt::MemoryDisk below;
+          FailingDisk disk(below, {.operation = at, .for_good = for_good, .is_full = is_full});
+          const Left left = run(disk, split);
+          const std::string where = std::to_string(at) + (is_full ? " full" : " failed") +
+                                    (for_good ? " for good" : " once");
+          EXPECT_EQ(left.weights, straight.weights) << where;
+          EXPECT_EQ(left.figures.saves + left.figures.failed, steps) << where;
+          // Every save that is not there was said, and only those.
+          EXPECT_EQ(std::ssize(left.said), left.figures.failed) << where;
+          for (const std::string& line : left.said) {
+            EXPECT_NE(line.find("not saved: "), std::string::npos) << line;
+          }
+          EXPECT_EQ(std::ssize(left.saved), left.figures.saves) << where;
+          EXPECT_GE(std::ssize(ckpt::committed_steps(below, root)), left.figures.saves) << where;
+          ++runs_by_failures[left.figures.failed];
+        }
+      }
+    }
+    // A disk that is full from the first operation on takes nothing; one that fails late, all but
+    // the last; one that fails once, at most one is lost.
+    EXPECT_GT(runs_by_failures[steps], 0);
+    EXPECT_GT(runs_by_failures[1], runs_by_failures[steps]);
+  }
+}
+
+class KeepingDisk final : public ckpt::ForwardDisk {
+ public:
+  using ForwardDisk::ForwardDisk;
+  void remove_file(const Path&) override { throw base::IoError("nothing goes from here"); }
+};
+
+TEST(CheckpointerTest, a_generation_is_saved_also_where_older_ones_cannot_be_removed) {
+  ckpt::MemoryDisk memory;
+  KeepingDisk disk(memory);
+  const Left left = run(disk, {}, {.keep = 1});
+  EXPECT_EQ(left.figures.saves, steps);
+  EXPECT_EQ(left.figures.failed, 0);
+  EXPECT_EQ(ckpt::committed_steps(disk, root), (std::vector<int64_t>{steps}));
+  ASSERT_EQ(std::ssize(left.said), steps - 1);
+  EXPECT_NE(left.said[0].find("saved, but older ones not removed: nothing goes"), std::string::npos)
+      << left.said[0];
+}
+
+}  // namespace
+}  // namespace trireme::tests
