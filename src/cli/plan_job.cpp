@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <charconv>
+#include <cstdlib>
 #include <set>
 
 #include "base/error.h"
@@ -181,6 +182,15 @@ void take_source(const Args& args, PlanQuestion& q) {
   }
 }
 
+// The number within 5 % that halves most often; of several, the nearest.
+int64_t roundest(int64_t number) {
+  for (int64_t unit = int64_t{1} << 40; unit > 1; unit /= 2) {
+    const int64_t nearest = (number + unit / 2) / unit * unit;
+    if (nearest > 0 && std::abs(nearest - number) * 20 <= number) return nearest;
+  }
+  return number;
+}
+
 void take_batch(const Args& args, PlanQuestion& q) {
   if (args.has("--seq-len")) {
     if (args.integer("--seq-len") < 1) {
@@ -199,7 +209,9 @@ void take_batch(const Args& args, PlanQuestion& q) {
       throw base::ConfigError(
           fmt::format("--batch-tokens {}: fewer than one sequence of {}", tokens, q.job.seq_len));
     }
-    q.job.global_batch = sequences;
+    q.job.global_batch = roundest(sequences);
+    q.taken.push_back(fmt::format("a batch of {} sequences, {:.4g} tokens", q.job.global_batch,
+                                  static_cast<double>(q.job.tokens())));
   }
   if (args.has("--critical-batch")) q.job.critical_batch_tokens = args.number("--critical-batch");
 }

@@ -40,13 +40,13 @@ class Search {
     ++result_.layouts;
     Found& family = families_[family_of(layout)];
     if (std::string rule = broken_rule(job_, layout); !rule.empty()) {
-      family.rule = std::move(rule);
+      if (family.rule.empty()) family.rule = std::move(rule);
       ++result_.pruned;
       return;
     }
     if (!options_.space.unaudited) {
       if (std::string lack = missing_in_engine(job_, layout); !lack.empty()) {
-        family.rule = std::move(lack);
+        if (family.rule.empty()) family.rule = std::move(lack);
         ++result_.pruned;
         return;
       }
