@@ -13,6 +13,7 @@
 #include "config/document.h"
 #include "config/machine_file.h"
 #include "config/model_file.h"
+#include "plan/config_layout.h"
 #include "plan/from_hf.h"
 #include "plan/from_megatron.h"
 #include "plan/from_torchtitan.h"
@@ -73,22 +74,6 @@ std::vector<T> named(const Args& args, const std::string& name, const std::strin
   return list;
 }
 
-std::optional<spec::Recompute> recompute_from(const std::string& name) {
-  for (const auto policy :
-       {spec::Recompute::none, spec::Recompute::selective, spec::Recompute::full}) {
-    if (spec::name_of(policy) == name) return policy;
-  }
-  return {};
-}
-std::optional<plan::Precision> precision_from(const std::string& name) {
-  for (int i = 0; i < static_cast<int>(plan::Precision::count); ++i) {
-    if (plan::name_of(static_cast<plan::Precision>(i)) == name) {
-      return static_cast<plan::Precision>(i);
-    }
-  }
-  return {};
-}
-
 plan::Space space_of(const Args& args) {
   plan::Space space;
   space.tp = small_numbers(args, "--tp", 1);
@@ -102,46 +87,21 @@ plan::Space space_of(const Args& args) {
                                   "gpipe, 1f1b, interleaved, zb-h1, zb-h2, zb-v, dualpipev",
                                   [](const std::string& name) { return plan::pipe_from(name); });
   space.recompute =
-      named<spec::Recompute>(args, "--recompute", "none, selective, full", recompute_from);
+      named<spec::Recompute>(args, "--recompute", "none, selective, full", plan::recompute_from);
   if (args.has("--precision")) {
     space.precision =
-        named<plan::Precision>(args, "--precision", "fp32, bf16, fp8, fp4", precision_from);
+        named<plan::Precision>(args, "--precision", "fp32, bf16, fp8, fp4", plan::precision_from);
   }
   space.unaudited = args.flag("--unaudited");
   return space;
 }
 
-Layout layout_of(const config::Config& config) {
-  const config::Parallelism& p = config.parallelism;
-  Layout l;
-  l.tp = static_cast<int>(p.tensor_parallel_degree);
-  l.pp = static_cast<int>(p.pipeline_parallel_degree);
-  l.dp = static_cast<int>(p.data_parallel_replicate_degree * p.data_parallel_shard_degree);
-  l.zero =
-      p.data_parallel_shard_degree > 1 ? static_cast<int>(p.zero_stage < 0 ? 3 : p.zero_stage) : 0;
-  const auto pipe = plan::pipe_from(p.pipeline_parallel_schedule);
-  if (pipe && l.pp > 1) {
-    l.pipe = *pipe;
-    const int fixed = plan::fixed_chunks(*pipe);
-    l.chunks = fixed > 0                        ? fixed
-               : p.pipeline_parallel_chunks > 0 ? static_cast<int>(p.pipeline_parallel_chunks)
-                                                : 2;
-  }
-  l.micro_batch = config.training.local_batch_size;
-  l.sequence_parallel = p.sequence_parallel && l.tp > 1;
-  l.recompute = recompute_from(config.activation_checkpoint.mode).value_or(spec::Recompute::none);
-  l.precision = precision_from(config.training.dtype).value_or(plan::Precision::bf16);
-  return l;
-}
-
 void take_config(const Args& args, PlanQuestion& q) {
   const config::Config config = config::load(
       args.text("config"), {.overrides = args.overrides(), .model_folders = model_folders()});
-  q.job.model = spec::make_model(config.dims);
+  q.job = plan::job_of(config);
   q.model = config.model.name;
-  q.job.seq_len = config.training.seq_len;
-  q.job.global_batch = config.training.global_batch_size;
-  q.asked = layout_of(config);
+  q.asked = plan::layout_of(config);
   q.processors = q.asked->processors();
 }
 
