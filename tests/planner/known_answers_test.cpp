@@ -31,6 +31,7 @@ TEST(KnownAnswers, the_best_layout_of_70b_cuts_matrices_inside_the_node) {
   const plan::Layout best = fastest(four_million(), machine, 1024).best.value().layout;
   EXPECT_GT(best.tp, 1);
   EXPECT_LE(best.tp, machine.domain.size);
+  EXPECT_EQ(best.zero, 1);
 }
 
 TEST(KnownAnswers, seventy_billion_do_not_fit_in_one_node) {
