@@ -117,14 +117,13 @@ Verb plan_verb() {
           .summary = "Find the fastest layout of a job, and say why",
           .details =
               "Prices every layout of a job on a machine: time by term, memory by item. The answer "
-              "is looked at once more as the engine would run it. docs/planner.md says how.\n\n"
+              "is\nlooked at once more as the engine would run it. docs/planner.md says how.\n"
+              "Exit code 1: nothing fits; the text says what would have to change.\n\n"
+              "Examples:\n"
               "  trireme plan --model llama-1b --machine h200 --gpus 8 --batch 512 --seq-len 4096\n"
-              "  trireme plan run.toml --machine h100\n"
-              "  trireme plan --model llama-1b --machine h100 --gpus 16 --batch 256 \\\n"
-              "      --explain 'tp=8 zero=1' --explain 'tp=1 zero=3'\n"
-              "  trireme plan --from-hf config.json --machine h100 --gpus 64 --batch-tokens 4e6\n"
-              "  trireme plan --validate runs.jsonl --fit\n\n"
-              "Exit code 1: nothing fits; the text says what would have to change.",
+              "  trireme plan configs/llama-15m.toml --machine h200 --json\n"
+              "  trireme plan --from-hf DIR --machine h100 --gpus 64 --batch-tokens 4e6\n"
+              "  trireme plan --validate runs.jsonl",
           .options = std::move(options),
           .takes_overrides = true,
           .run = run};

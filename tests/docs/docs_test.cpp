@@ -169,6 +169,25 @@ const std::vector<Known> known_commands = {
     {"trireme train configs/kjv.toml --job.dump_folder=runs/imported --resume auto", How::started,
      "trireme train tiny_run.toml --training.steps=1000000 --job.dump_folder=runs/imported "
      "--resume auto"},
+    {"trireme plan --model llama-1b --machine h200 --gpus 8 --batch 512 --seq-len 4096", How::here},
+    {"trireme plan configs/llama-15m.toml --machine h200 --json", How::here},
+    {"trireme plan configs/llama-15m.toml --machine h200", How::here},
+    {"trireme plan --from-hf DIR --machine h100 --gpus 64 --batch-tokens 4e6", How::here},
+    {"trireme plan --validate runs.jsonl", How::here},
+    {"trireme plan --validate runs.jsonl --fit", How::here},
+    {"trireme plan --model llama3-70b --machine h100 --gpus 1024 --batch-tokens 4e6 --seq-len 8192",
+     How::here},
+    {"trireme plan --model llama-15m --machine cpu --gpus 2 --batch 8 --seq-len 256 --out "
+     "plan.toml",
+     How::here},
+    {"trireme plan --model llama3-70b --machine h100 --gpus 1024 --batch 512 --seq-len 8192 "
+     "--explain 'tp=8 sp pp=2 zero=1 selective' --explain 'tp=8 sp zero=3 selective'",
+     How::here},
+    {"trireme plan --from-megatron '--num-layers 32 --hidden-size 4096 --num-attention-heads 32 "
+     "--seq-length 4096 --max-position-embeddings 4096 --vocab-size 32000 --micro-batch-size 1 "
+     "--global-batch-size 128 --tensor-model-parallel-size 2 --bf16 --swiglu --ffn-hidden-size "
+     "11008 --use-distributed-optimizer' --gpus 64 --machine a100-80gb",
+     How::here},
     {"trireme doctor", How::here},
     {"trireme doctor --measure --json", How::here},
 };
@@ -236,7 +255,7 @@ std::vector<std::string> commands_of_help() {
        {"train",        "launch",       "verify",      "eval",        "generate",     "data build",
         "data inspect", "data synth",   "data ngram",  "ckpt list",   "ckpt inspect", "ckpt verify",
         "ckpt diff",    "ckpt reshard", "ckpt export", "ckpt import", "bench train",  "bench gpu",
-        "calibrate",    "schedule",     "sim",         "doctor"}) {
+        "calibrate",    "plan",         "schedule",    "sim",         "doctor"}) {
     std::vector<std::string> args = words_of(verb);
     args.emplace_back("--help");
     std::istringstream lines(trireme(s, args).out);
@@ -295,6 +314,7 @@ TEST(DocsTest, scripts_that_are_shown_can_be_run) {
 void make_newcomers_folder(const Scratch& s) {
   fs::create_directory_symlink(source() / "configs", s.at("configs"));
   write_tiny(s);
+  fs::copy_file(source() / "tests" / "planner" / "runs.jsonl", s.at("runs.jsonl"));
   s.write("book.txt", tiny_text(1000));
   s.write("mine.txt", "0F0 0F1 0BW0 0BW1\n1F0 1BW0 1F1 1BW1\n");
   for (const char* name : {"a.jsonl", "b.jsonl"}) s.write(name, "{\"text\": \"a line\"}\n");
