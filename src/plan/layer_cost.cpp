@@ -208,8 +208,9 @@ Facts facts_of(const Pricing& p, const spec::ModelSpec& model, int layer,
   return spec::facts(model, layer, p.shape, p.recipe, recompute, spec::cuda_backend(false));
 }
 
-// FLOPs of all ranks along tp, as spec::parallel_plan() cuts stages by.
+// FLOPs of all ranks along tp, as spec::parallel_plan() cuts stages by; 0 where nobody does.
 double whole_flops(Pricing p, const spec::ModelSpec& model, int layer, spec::Recompute recompute) {
+  if (p.stack.even_cut) return 0;
   p.shape.mesh = {};
   p.shape.sequence_parallel = false;
   const Facts facts = facts_of(p, model, layer, recompute);
