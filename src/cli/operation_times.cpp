@@ -67,33 +67,24 @@ std::vector<OperationTimer::Linear> OperationTimer::linears() const {
 }
 
 std::vector<spec::AttentionShape> OperationTimer::attentions() const {
-  std::vector<spec::AttentionShape> all;
-  const auto add = [&](int64_t sequences, int64_t length, int64_t heads, int64_t head_dim) {
-    all.push_back({.dtype = dtype_,
-                   .sequences = sequences,
-                   .seq_len = length,
-                   .heads = heads,
-                   .kv_heads = heads,
-                   .head_dim = head_dim});
+  struct Sizes {
+    int64_t sequences, seq_len, heads, head_dim;
   };
-  if (platform_.is_gpu()) {
-    add(16, 1024, 16, 64);
-    add(2, 8192, 16, 128);
-    if (options_.is_quick) return all;
-    add(4, 4096, 32, 64);
-    add(16, 1024, 16, 128);
-    add(4, 4096, 16, 128);
-    add(32, 512, 16, 64);
-    return all;
+  // The first two are those of --quick.
+  const std::vector<Sizes> gpu = {{16, 1024, 16, 64},  {2, 8192, 16, 128}, {4, 4096, 32, 64},
+                                  {16, 1024, 16, 128}, {4, 4096, 16, 128}, {32, 512, 16, 64}};
+  const std::vector<Sizes> cpu = {{2, 128, 6, 64}, {1, 512, 6, 64},  {8, 64, 6, 64},
+                                  {4, 256, 6, 64}, {1, 1024, 6, 64}, {4, 256, 8, 32},
+                                  {2, 256, 3, 128}};
+  const std::vector<Sizes>& sizes = platform_.is_gpu() ? gpu : cpu;
+  std::vector<spec::AttentionShape> all(options_.is_quick ? 2 : sizes.size());
+  for (size_t i = 0; i < all.size(); ++i) {
+    all[i].dtype = dtype_;
+    all[i].sequences = sizes[i].sequences;
+    all[i].seq_len = sizes[i].seq_len;
+    all[i].heads = all[i].kv_heads = sizes[i].heads;
+    all[i].head_dim = sizes[i].head_dim;
   }
-  add(2, 128, 6, 64);
-  add(1, 512, 6, 64);
-  if (options_.is_quick) return all;
-  add(8, 64, 6, 64);
-  add(4, 256, 6, 64);
-  add(1, 1024, 6, 64);
-  add(4, 256, 8, 32);
-  add(2, 256, 3, 128);
   return all;
 }
 
@@ -102,8 +93,8 @@ std::vector<int64_t> OperationTimer::widths() const {
     if (options_.is_quick) return {1024, 131072};
     return {1024, 16384, 65536, 131072};
   }
-  if (options_.is_quick) return {256, 4096};
-  return {256, 1024, 4096, 16384};
+  if (options_.is_quick) return {256, 1024};
+  return {256, 1024, 4096};
 }
 
 int64_t OperationTimer::rows() const {

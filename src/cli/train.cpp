@@ -9,6 +9,7 @@
 #include "cli/device_options.h"
 #include "cli/environment.h"
 #include "cli/progress.h"
+#include "cli/step_prediction.h"
 #include "cli/train_call.h"
 #include "cli/verbs.h"
 #include "comm/rank_env.h"
@@ -171,10 +172,14 @@ int run(const Args& args) {
       train::train(config, goes_on ? obs::RunMode::resume : run_mode(args), hooks, info);
   progress.finish();
   if (!is_first) return 0;
+  const std::optional<StepPrediction> step = step_prediction(config, summary);
   if (args.wants_json()) {
-    fmt::print("{}\n", summary_json(summary).dump());
+    base::Json json = summary_json(summary);
+    if (step) json["step"] = to_json(*step);
+    fmt::print("{}\n", json.dump());
   } else {
     print_summary(summary, args.flag("--curve"));
+    if (step) fmt::print("{}", to_text(*step));
   }
   return 0;
 }

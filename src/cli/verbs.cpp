@@ -20,6 +20,7 @@ std::vector<Verb> all_verbs() {
   verbs.push_back(bench_train_verb());
   verbs.push_back(bench_gpu_verb());
   verbs.push_back(calibrate_verb());
+  verbs.push_back(plan_verb());
   verbs.push_back(schedule_verb());
   verbs.push_back(sim_verb());
   verbs.push_back(doctor_verb());

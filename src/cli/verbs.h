@@ -21,6 +21,7 @@ Verb bench_gpu_verb();
 Verb calibrate_verb();
 Verb schedule_verb();
 Verb sim_verb();
+Verb plan_verb();
 
 std::vector<Verb> all_verbs();
 

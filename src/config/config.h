@@ -130,6 +130,7 @@ struct System {
   std::string cache_folder;
   int64_t threads = 0;
   double peak_tflops = 0;
+  std::string machine;
 };
 
 struct Debug {

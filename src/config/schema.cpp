@@ -250,6 +250,9 @@ std::vector<Key> keys_of(Config& c) {
   k.number("peak_tflops", c.system.peak_tflops, at_least(0),
            "peak of the device in 10^12 operations/s, for MFU; 0: the datasheet's where the GPU is "
            "known, else that of measured matrix products on a GPU, else none");
+  k.text("machine", c.system.machine,
+         "machine whose file predicts the step's time, a name in machines/ or a path; empty: the "
+         "one that names this GPU");
 
   k.section("debug");
   k.number("seed", c.debug.seed, {.low = 0, .high = 9e15},

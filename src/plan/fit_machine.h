@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // From measured times to the constants of a machine: those with which plan/op_time.h and
-// plan/collective.h come nearest to the times, in the mean of absolute logarithms of their ratio.
+// plan/collective.h come nearest to the times, in the mean of absolute logarithms of their ratio
+// (of what only moves bytes: of the time of all rows together).
 #pragma once
 
 #include <vector>

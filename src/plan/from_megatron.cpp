@@ -248,8 +248,9 @@ Described from_megatron(std::string_view text, int64_t processors) {
   l.precision = read_precision(flags, d.taken);
   l.sequence_parallel = flags.is_on("--sequence-parallel");
   if (l.sequence_parallel && l.tp == 1) {
-    flags.problem("--sequence-parallel",
-                  "needs --tensor-model-parallel-size above 1; leave it out, or cut along tp");
+    l.sequence_parallel = false;
+    d.taken.emplace_back(
+        "--sequence-parallel without tensor parallelism does nothing, as in Megatron");
   }
   if (flags.is_on("--use-tp-pp-dp-mapping")) l.placement = Placement::pp_inside;
   const int of_experts = static_cast<int>(

@@ -221,8 +221,6 @@ TEST(FromMegatron, contradictions_name_their_flag) {
   EXPECT_EQ(with(""), "");
   EXPECT_TRUE(has(with("--tensor-model-parallel-size 3 --world-size 72"),
                   "--tensor-model-parallel-size: 3 does not divide --num-attention-heads 64"));
-  EXPECT_TRUE(has(with("--tensor-model-parallel-size 1"),
-                  "--sequence-parallel: needs --tensor-model-parallel-size above 1"));
   EXPECT_TRUE(has(with("--pipeline-model-parallel-size 3"), "3 does not divide --num-layers 80"));
   EXPECT_TRUE(has(with("--num-layers-per-virtual-pipeline-stage 3"), "the 20 layers of a rank"));
   EXPECT_TRUE(has(with("--num-virtual-stages-per-pipeline-rank 4"), "give one of them"));

@@ -31,6 +31,21 @@ std::string_view name_of(Precision precision) {
   return precision_names[static_cast<size_t>(precision)];
 }
 
+std::optional<Precision> precision_from(std::string_view name) {
+  for (size_t i = 0; i < precision_names.size(); ++i) {
+    if (precision_names[i] == name) return static_cast<Precision>(i);
+  }
+  return {};
+}
+
+std::optional<spec::Recompute> recompute_from(std::string_view name) {
+  for (const auto policy :
+       {spec::Recompute::none, spec::Recompute::selective, spec::Recompute::full}) {
+    if (spec::name_of(policy) == name) return policy;
+  }
+  return {};
+}
+
 std::string_view name_of(Placement placement) {
   return placement == Placement::dp_inside ? "dp-inside" : "pp-inside";
 }

@@ -49,6 +49,8 @@ int fixed_chunks(Pipe);  // of a rank; 0: as many as wanted
 
 enum class Precision : uint8_t { fp32, bf16, fp8, fp4, count };
 std::string_view name_of(Precision);
+std::optional<Precision> precision_from(std::string_view name);
+std::optional<spec::Recompute> recompute_from(std::string_view name);
 
 // Which axis has neighbouring ranks, after tp and cp, which are always innermost.
 enum class Placement : uint8_t { dp_inside, pp_inside, count };

@@ -27,12 +27,8 @@ int64_t number_of(std::string_view word, std::string_view text, int64_t low, int
 bool set_flag(std::string_view word, Layout& l) {
   if (word == "sp") {
     l.sequence_parallel = true;
-  } else if (word == "selective") {
-    l.recompute = spec::Recompute::selective;
-  } else if (word == "full") {
-    l.recompute = spec::Recompute::full;
-  } else if (word == "none") {
-    l.recompute = spec::Recompute::none;
+  } else if (const auto recompute = recompute_from(word)) {
+    l.recompute = *recompute;
   } else if (word == "pp-inside") {
     l.placement = Placement::pp_inside;
   } else if (word == "dp-inside") {
@@ -41,12 +37,9 @@ bool set_flag(std::string_view word, Layout& l) {
     l.pipe = *pipe;
     l.chunks = fixed_chunks(*pipe) == 0 ? 2 : fixed_chunks(*pipe);
   } else {
-    for (int i = 0; i < static_cast<int>(Precision::count); ++i) {
-      if (name_of(static_cast<Precision>(i)) != word) continue;
-      l.precision = static_cast<Precision>(i);
-      return true;
-    }
-    return false;
+    const auto precision = precision_from(word);
+    if (!precision) return false;
+    l.precision = *precision;
   }
   return true;
 }

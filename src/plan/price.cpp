@@ -109,7 +109,8 @@ double Pricer::State::data_seconds(const Layout& l, const LayerCosts& costs,
   };
   if (l.zero < 3) {
     const double reduces = l.zero == 2 && stack.reduces_each ? m : 1;
-    double seconds = reduces * exposed(reduce, backward, stack.dp_overlap);
+    double seconds = reduces * exposed(reduce, reduces > 1 ? times.last_seconds.backward : backward,
+                                       stack.dp_overlap);
     // Weights come back under the next forward.
     if (l.zero > 0 && group.size > 1) seconds += exposed(gather(), forward, stack.dp_overlap);
     return seconds;
@@ -119,7 +120,8 @@ double Pricer::State::data_seconds(const Layout& l, const LayerCosts& costs,
   const double gathered = gather();
   if (l.pp > 1) {
     return exposed(gathered, forward, stack.zero3_overlap) +
-           exposed(reduce, backward, stack.zero3_overlap);
+           (stack.reduces_each ? m : 1) *
+               exposed(reduce, times.last_seconds.backward, stack.zero3_overlap);
   }
   return m * (exposed(gathered, forward, stack.zero3_overlap) +
               exposed(gathered + reduce, backward, stack.zero3_overlap));
@@ -180,7 +182,7 @@ Price Pricer::State::price(const Layout& l) {
 }
 
 Pricer::Pricer(const Job& job, const spec::Machine& machine, const Stack& stack)
-    : state_(new State{job, machine, stack, {}, {}}) {}
+    : state_(std::make_unique<State>(job, machine, stack)) {}
 Pricer::~Pricer() = default;
 
 Price Pricer::price(const Layout& layout) { return state_->price(layout); }

@@ -40,13 +40,13 @@ class Search {
     ++result_.layouts;
     Found& family = families_[family_of(layout)];
     if (std::string rule = broken_rule(job_, layout); !rule.empty()) {
-      family.rule = std::move(rule);
+      if (family.rule.empty()) family.rule = std::move(rule);
       ++result_.pruned;
       return;
     }
     if (!options_.space.unaudited) {
       if (std::string lack = missing_in_engine(job_, layout); !lack.empty()) {
-        family.rule = std::move(lack);
+        if (family.rule.empty()) family.rule = std::move(lack);
         ++result_.pruned;
         return;
       }
@@ -63,6 +63,7 @@ class Search {
     if (!family.best || is_better(candidate, *family.best)) family.best = candidate;
     keep_for_front(candidate);
     keep_by_value(candidate);
+    keep_fastest(candidate);
   }
 
   SearchResult take() {
@@ -86,6 +87,7 @@ class Search {
       }
     }
     std::ranges::stable_sort(result_.families, is_better);
+    std::ranges::sort_heap(result_.fastest, is_better);
     take_alternatives();
     std::ranges::sort(front_, [](const Candidate& a, const Candidate& b) {
       return a.price.seconds < b.price.seconds;
@@ -109,6 +111,18 @@ class Search {
     }
     std::erase_if(front_, [&](const Candidate& kept) { return covers(candidate, kept); });
     front_.push_back(candidate);
+  }
+
+  // A heap with the slowest on top.
+  void keep_fastest(const Candidate& candidate) {
+    std::vector<Candidate>& kept = result_.fastest;
+    if (kept.size() == options_.fastest) {
+      if (!is_better(candidate, kept.front())) return;
+      std::ranges::pop_heap(kept, is_better);
+      kept.pop_back();
+    }
+    kept.push_back(candidate);
+    std::ranges::push_heap(kept, is_better);
   }
 
   void keep_by_value(const Candidate& candidate) {

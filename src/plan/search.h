@@ -31,7 +31,8 @@ struct SearchOptions {
   int64_t processors = 1;
   Space space;
   double memory_fraction = 0.95;  // of a processor's memory that a layout may take
-  size_t alternatives = 8;        // of each kind that are kept
+  size_t alternatives = 8;        // that are kept
+  size_t fastest = 128;           // that are kept
   // Called with every layout that was priced.
   std::function<void(const Layout&, const Price&)> visit;
 };
@@ -53,6 +54,7 @@ struct SearchResult {
   std::optional<Candidate> best;
   std::vector<Candidate> front;         // none of it is better than another in time and memory both
   std::vector<Candidate> alternatives;  // the best of those that differ from `best` in one thing
+  std::vector<Candidate> fastest;       // that fit, in order
   std::vector<Candidate> families;      // the best of each tp, cp, pp, ep; fastest first
   std::vector<Rejected> rejected;
   std::optional<Candidate> smallest;  // in memory; where nothing fits, what comes nearest

@@ -236,7 +236,7 @@ std::vector<std::string> commands_of_help() {
        {"train",        "launch",       "verify",      "eval",        "generate",     "data build",
         "data inspect", "data synth",   "data ngram",  "ckpt list",   "ckpt inspect", "ckpt verify",
         "ckpt diff",    "ckpt reshard", "ckpt export", "ckpt import", "bench train",  "bench gpu",
-        "schedule",     "sim",          "doctor"}) {
+        "calibrate",    "schedule",     "sim",         "doctor"}) {
     std::vector<std::string> args = words_of(verb);
     args.emplace_back("--help");
     std::istringstream lines(trireme(s, args).out);
@@ -252,7 +252,7 @@ std::vector<std::string> commands_of_help() {
 // Where each command is shown.
 std::map<std::string, std::set<std::string>> shown_commands() {
   std::map<std::string, std::set<std::string>> shown;
-  std::vector<fs::path> pages = {source() / "README.md"};
+  std::vector<fs::path> pages = {source() / "README.md", source() / "machines" / "README.md"};
   for (const auto& entry : fs::directory_iterator(source() / "docs")) {
     if (entry.path().extension() == ".md") pages.push_back(entry.path());
   }

@@ -1,0 +1,264 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/plan_job.h"
+
+#include <fmt/format.h>
+
+#include <charconv>
+#include <cstdlib>
+#include <set>
+
+#include "base/error.h"
+#include "cli/verbs.h"
+#include "config/config.h"
+#include "config/document.h"
+#include "config/machine_file.h"
+#include "config/model_file.h"
+#include "plan/config_layout.h"
+#include "plan/from_hf.h"
+#include "plan/from_megatron.h"
+#include "plan/from_torchtitan.h"
+#include "plan/layout_text.h"
+
+namespace trireme::cli {
+namespace {
+
+namespace fs = std::filesystem;
+using plan::Layout;
+
+constexpr const char* layouts_help =
+    "A layout in words, as \"tp=8 sp pp=4 interleaved=3 zero=1 micro=2 full\"";
+
+// "1,2,4" as numbers from `low` on.
+std::vector<int64_t> numbers(const Args& args, const std::string& name, int64_t low) {
+  std::vector<int64_t> list;
+  if (!args.has(name)) return list;
+  const std::string text = args.text(name);
+  const char* at = text.data();
+  const char* const end = at + text.size();
+  while (at < end) {
+    int64_t value = 0;
+    const auto [next, error] = std::from_chars(at, end, value);
+    if (error != std::errc() || value < low || value > int64_t{1} << 30 ||
+        (next != end && *next != ',')) {
+      throw base::ConfigError(
+          fmt::format("{} {}: expected whole numbers from {} on, with commas", name, text, low));
+    }
+    list.push_back(value);
+    at = next == end ? end : next + 1;
+  }
+  return list;
+}
+
+std::vector<int> small_numbers(const Args& args, const std::string& name, int64_t low) {
+  const std::vector<int64_t> all = numbers(args, name, low);
+  return {all.begin(), all.end()};
+}
+
+// "a,b" as values whose names are given by `parse`.
+template <typename T, typename Parse>
+std::vector<T> named(const Args& args, const std::string& name, const std::string& choices,
+                     Parse parse) {
+  std::vector<T> list;
+  if (!args.has(name)) return list;
+  const std::string text = args.text(name);
+  for (size_t at = 0; at <= text.size();) {
+    const size_t end = std::min(text.find(',', at), text.size());
+    const std::optional<T> value = parse(text.substr(at, end - at));
+    if (!value) {
+      throw base::ConfigError(
+          fmt::format("{} {}: '{}' is none of {}", name, text, text.substr(at, end - at), choices));
+    }
+    list.push_back(*value);
+    at = end + 1;
+  }
+  return list;
+}
+
+plan::Space space_of(const Args& args) {
+  plan::Space space;
+  space.tp = small_numbers(args, "--tp", 1);
+  space.pp = small_numbers(args, "--pp", 1);
+  space.cp = args.has("--cp") ? small_numbers(args, "--cp", 1) : std::vector<int>{1};
+  space.ep = small_numbers(args, "--ep", 1);
+  space.zero = small_numbers(args, "--zero", 0);
+  space.chunks = small_numbers(args, "--chunks", 1);
+  space.micro_batch = numbers(args, "--micro-batch", 1);
+  space.pipes = named<plan::Pipe>(args, "--schedule",
+                                  "gpipe, 1f1b, interleaved, zb-h1, zb-h2, zb-v, dualpipev",
+                                  [](const std::string& name) { return plan::pipe_from(name); });
+  space.recompute =
+      named<spec::Recompute>(args, "--recompute", "none, selective, full", plan::recompute_from);
+  if (args.has("--precision")) {
+    space.precision =
+        named<plan::Precision>(args, "--precision", "fp32, bf16, fp8, fp4", plan::precision_from);
+  }
+  space.unaudited = args.flag("--unaudited");
+  return space;
+}
+
+void take_config(const Args& args, PlanQuestion& q) {
+  const config::Config config = config::load(
+      args.text("config"), {.overrides = args.overrides(), .model_folders = model_folders()});
+  q.job = plan::job_of(config);
+  q.model = config.model.name;
+  q.asked = plan::layout_of(config);
+  q.processors = q.asked->processors();
+}
+
+void take_described(const plan::Described& d, PlanQuestion& q) {
+  q.job = d.job;
+  q.asked = d.layout;
+  q.own_stack = d.stack;
+  q.processors = d.processors;
+  q.taken = d.taken;
+  q.ignored = d.ignored;
+  if (d.processors == 0 && q.asked) q.processors = q.asked->processors();
+}
+
+void take_source(const Args& args, PlanQuestion& q) {
+  const int64_t processors = args.has("--gpus") ? args.integer("--gpus") : 0;
+  const int64_t seq_len = args.has("--seq-len") ? args.integer("--seq-len") : 0;
+  if (args.has("--from-megatron")) {
+    take_described(plan::from_megatron(args.text("--from-megatron"), processors), q);
+  } else if (args.has("--from-torchtitan")) {
+    const fs::path file = args.text("--from-torchtitan");
+    take_described(plan::from_torchtitan(config::read_text(file), file.string(), processors), q);
+  } else if (args.has("--from-hf")) {
+    take_described(plan::from_hf_file(args.text("--from-hf"), seq_len), q);
+    q.model = args.text("--from-hf");
+    q.own_stack.reset();
+  } else if (args.has("config")) {
+    take_config(args, q);
+  } else if (args.has("--model")) {
+    q.model = args.text("--model");
+    spec::ModelDims dims = config::model_from_file(q.model, model_folders());
+    if (seq_len > dims.max_seq) dims.max_seq = seq_len;
+    q.job.model = spec::make_model(dims);
+    q.job.seq_len = std::min<int64_t>(dims.max_seq, 8192);
+  } else {
+    throw base::ConfigError(
+        "nothing to plan: give a configuration, --model, --from-hf, --from-megatron or "
+        "--from-torchtitan");
+  }
+}
+
+// The number within 5 % that halves most often; of several, the nearest.
+int64_t roundest(int64_t number) {
+  for (int64_t unit = int64_t{1} << 40; unit > 1; unit /= 2) {
+    const int64_t nearest = (number + unit / 2) / unit * unit;
+    if (nearest > 0 && std::abs(nearest - number) * 20 <= number) return nearest;
+  }
+  return number;
+}
+
+void take_batch(const Args& args, PlanQuestion& q) {
+  if (args.has("--seq-len")) {
+    if (args.integer("--seq-len") < 1) {
+      throw base::ConfigError(fmt::format("--seq-len {}: at least 1", args.integer("--seq-len")));
+    }
+    q.job.seq_len = args.integer("--seq-len");
+  }
+  if (args.has("--batch") && args.has("--batch-tokens")) {
+    throw base::ConfigError("--batch and --batch-tokens say the same: give one of them");
+  }
+  if (args.has("--batch")) q.job.global_batch = args.integer("--batch");
+  if (args.has("--batch-tokens")) {
+    const double tokens = args.number("--batch-tokens");
+    const auto sequences = static_cast<int64_t>(tokens / static_cast<double>(q.job.seq_len) + 0.5);
+    if (!(tokens > 0) || sequences < 1) {
+      throw base::ConfigError(
+          fmt::format("--batch-tokens {}: fewer than one sequence of {}", tokens, q.job.seq_len));
+    }
+    q.job.global_batch = roundest(sequences);
+    q.taken.push_back(fmt::format("a batch of {} sequences, {:.4g} tokens", q.job.global_batch,
+                                  static_cast<double>(q.job.tokens())));
+  }
+  if (args.has("--critical-batch")) q.job.critical_batch_tokens = args.number("--critical-batch");
+}
+
+}  // namespace
+
+PlanQuestion plan_question(const Args& args) {
+  PlanQuestion q;
+  take_source(args, q);
+  take_batch(args, q);
+  if (args.has("--gpus")) q.processors = args.integer("--gpus");
+  std::string missing;
+  const auto need = [&missing](bool is_there, const char* what) {
+    if (!is_there) missing += fmt::format("{}{}", missing.empty() ? "" : ", ", what);
+  };
+  need(q.processors > 0, "--gpus N");
+  need(q.job.global_batch > 0, "--batch SEQUENCES or --batch-tokens N");
+  need(args.has("--machine"), "--machine NAME");
+  if (!missing.empty()) {
+    throw base::ConfigError(fmt::format("not enough to plan with: give {}. Machines are {}",
+                                        missing,
+                                        fmt::join(config::machine_names(machine_folders()), ", ")));
+  }
+  if (q.processors > int64_t{1} << 20) {
+    throw base::ConfigError(fmt::format("--gpus {}: at most {}", q.processors, 1 << 20));
+  }
+  q.machine = config::machine_from_file(args.text("--machine"), machine_folders());
+  q.space = space_of(args);
+  q.memory_fraction = args.number("--memory-fraction");
+  if (!(q.memory_fraction > 0) || q.memory_fraction > 1) {
+    throw base::ConfigError(
+        fmt::format("--memory-fraction {}: above 0, at most 1", q.memory_fraction));
+  }
+  q.stack = &plan::trireme_stack();
+  if (args.has("--stack")) {
+    q.stack = plan::find_stack(args.text("--stack"));
+    if (q.stack == nullptr) {
+      std::vector<std::string> names;
+      for (const plan::Stack& stack : plan::stacks()) names.push_back(stack.name);
+      throw base::ConfigError(
+          fmt::format("--stack {}: none of {}", args.text("--stack"), fmt::join(names, ", ")));
+    }
+    q.space.unaudited = true;
+  }
+  if (args.has("--layout")) q.asked = plan::layout_from_text(args.text("--layout"), q.processors);
+  if (q.machine.processor.bf16_flops <= q.machine.processor.fp32_flops &&
+      !args.has("--precision")) {
+    q.space.precision = {plan::Precision::fp32};
+  }
+  return q;
+}
+
+std::vector<Option> plan_question_options() {
+  return {
+      {.name = "config", .help = "TOML file of a run: its model, batch and layout"},
+      {.name = "--model", .help = "A model of configs/models, a TOML file or a config.json"},
+      {.name = "--machine", .help = "A machine of machines/, or a file like them"},
+      {.name = "--gpus", .kind = Kind::integer, .help = "Processors of the job"},
+      {.name = "--batch", .kind = Kind::integer, .help = "Sequences of a step"},
+      {.name = "--batch-tokens", .kind = Kind::number, .help = "Tokens of a step, in their place"},
+      {.name = "--seq-len", .kind = Kind::integer, .help = "Tokens of a sequence"},
+      {.name = "--critical-batch",
+       .kind = Kind::number,
+       .help = "Tokens of a step at which progress by token has fallen to half"},
+      {.name = "--layout", .help = layouts_help},
+      {.name = "--from-megatron", .help = "Flags of Megatron-LM, as one text"},
+      {.name = "--from-torchtitan", .help = "TOML file of TorchTitan"},
+      {.name = "--from-hf", .help = "config.json of Hugging Face, or its folder"},
+      {.name = "--stack", .help = "Price as this program would run it; else Trireme"},
+      {.name = "--memory-fraction",
+       .kind = Kind::number,
+       .fallback = "0.95",
+       .help = "Of a processor's memory that a layout may take"},
+      {.name = "--tp", .help = "Only these degrees, as 1,2,8"},
+      {.name = "--pp", .help = "The same"},
+      {.name = "--cp", .help = "The same; 1 unless given"},
+      {.name = "--ep", .help = "The same"},
+      {.name = "--zero", .help = "Only these stages of ZeRO"},
+      {.name = "--chunks", .help = "Only so many stages of a rank"},
+      {.name = "--micro-batch", .help = "Only these sizes, in sequences"},
+      {.name = "--schedule", .help = "Only these schedules, by name"},
+      {.name = "--recompute", .help = "Only these: none, selective, full"},
+      {.name = "--precision", .help = "fp32, bf16, fp8, fp4; bf16 unless given"},
+      {.name = "--unaudited",
+       .kind = Kind::flag,
+       .help = "Also layouts that the engine cannot run yet (cp, ep, fp8)"},
+  };
+}
+
+}  // namespace trireme::cli

@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+// What `trireme plan` is asked about: a job, a machine and a number of processors, from options, a
+// configuration or the settings of another program.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "cli/args.h"
+#include "plan/search.h"
+#include "plan/stack.h"
+
+namespace trireme::cli {
+
+struct PlanQuestion {
+  plan::Job job;
+  std::string model;  // as a configuration names it; empty: it is in none
+  spec::Machine machine;
+  int64_t processors = 0;
+  const plan::Stack* stack = nullptr;    // that prices, Trireme's unless asked otherwise
+  std::optional<plan::Layout> asked;     // the layout that the question came with
+  std::optional<plan::Stack> own_stack;  // of the program that it came from
+  plan::Space space;
+  double memory_fraction = 0.95;
+  std::vector<std::string> taken, ignored;  // of settings that were read
+};
+// Throws ConfigError, all that is missing at once.
+PlanQuestion plan_question(const Args&);
+std::vector<Option> plan_question_options();
+
+}  // namespace trireme::cli

@@ -1,0 +1,165 @@
+// SPDX-License-Identifier: Apache-2.0
+// Sayings that are formulas: bytes of state, bytes on the wire.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "plan/collective.h"
+#include "plan/confirm.h"
+#include "plan/price.h"
+#include "spec/comm_cost.h"
+#include "spec/data_parallel.h"
+#include "spec/facts.h"
+#include "tests/planner/rules_rig.h"
+
+namespace trireme::tests {
+namespace {
+
+using plan::Item;
+
+// Weights, gradients and optimizer of one rank that holds everything.
+double state_bytes(const spec::ModelSpec& model, double grad_bytes) {
+  plan::Stack stack = plan::trireme_stack();
+  stack.grad_bytes = grad_bytes;
+  const plan::Job job = job_of(model, 2048, 1);
+  const spec::Machine machine = shipped_machine("h100");
+  plan::Pricer pricer(job, machine, stack);
+  const plan::Price price = pricer.price({});
+  return price.at(Item::weights) + price.at(Item::gradients) + price.at(Item::optimizer);
+}
+
+// A plan of the engine: `ranks` along the data axis, one micro-batch each.
+spec::Plan data_plan(const spec::ModelSpec& model, int ranks, int stage, base::DType sums) {
+  plan::Layout layout;
+  layout.dp = ranks;
+  layout.zero = stage;
+  spec::OneRankOptions one = plan::one_rank_of(job_of(model, 128, ranks), layout);
+  one.recipe.grad = sums;
+  spec::SplitOptions split = plan::split_of(layout);
+  split.reduce_dtype = sums;
+  return spec::parallel_plan(model, one, split, spec::cuda_backend(false));
+}
+
+Row state_row() {
+  std::string ours;
+  const std::array<double, 3> sizes = {7e9, 70e9, 405e9};
+  const std::array<spec::ModelSpec, 3> models = {llama2(7), shipped_model("llama3-70b"),
+                                                 shipped_model("llama3-405b")};
+  const std::array<int, 3> said = {2, 14, 81}, real = {2, 15, 82};
+  for (size_t i = 0; i < models.size(); ++i) {
+    const auto params = static_cast<double>(spec::parameter_count(models[i]));
+    const double bytes = state_bytes(models[i], 2);
+    EXPECT_NEAR(bytes / params, 16, 1e-3);
+    EXPECT_NEAR(state_bytes(models[i], 4) / params, 18, 1e-3);
+    EXPECT_EQ(std::ceil(16 * sizes[i] / 80e9), said[i]);
+    EXPECT_EQ(std::ceil(bytes / 80e9), real[i]);
+    ours += fmt::format("{}{:.2f}B: {:.0f} GB, {} GPUs", i == 0 ? "" : "; ", params / 1e9,
+                        bytes / 1e9, real[i]);
+  }
+  return {
+      "State takes 2 + 2 + 4 + 4 + 4 = 16 bytes a parameter (18 with fp32 gradients): 7B = 112 "
+      "GB, 70B = 1.12 TB, 405B = 6.48 TB, so 2, 14, 81 GPUs of 80 GB for state alone",
+      ours,
+      "holds for round sizes; the models that carry the names are a little larger and need 15 "
+      "and 82"};
+}
+
+Row zero_row() {
+  constexpr int ranks = 8;
+  const spec::ModelSpec model = llama2(7);
+  const auto params = static_cast<double>(spec::parameter_count(model));
+  const std::array<double, 4> said = {16, 4 + 12.0 / ranks, 2 + 14.0 / ranks, 16.0 / ranks};
+  std::string ours;
+  for (int stage = 0; stage <= 3; ++stage) {
+    const spec::MemoryTable memory =
+        data_plan(model, ranks, stage, base::DType::bf16).predicted.largest();
+    const double each = static_cast<double>(memory.params + memory.grads + memory.optim) / params;
+    EXPECT_NEAR(each, said[static_cast<size_t>(stage)], 0.01) << stage;
+    ours += fmt::format("{}{:.2f}", stage == 0 ? "" : ", ", each);
+  }
+  return {"ZeRO-1 takes 4 + 12/N, ZeRO-2 2 + 14/N, ZeRO-3 16/N bytes a parameter",
+          fmt::format("7B on 8 ranks, as the engine allocates, ZeRO-0 to 3: {}", ours),
+          "holds; buffers for gathered layers come on top in ZeRO-2 and 3"};
+}
+
+Row traffic_row() {
+  constexpr int ranks = 8;
+  const spec::ModelSpec model = llama2(7);
+  const auto params = static_cast<double>(spec::parameter_count(model));
+  std::array<double, 4> half{}, full{};
+  for (int stage = 0; stage <= 3; ++stage) {
+    const auto sent = [&](base::DType sums) {
+      const spec::TrafficTable table =
+          spec::predict_traffic(model, data_plan(model, ranks, stage, sums), {});
+      return static_cast<double>(table.total()) / params;
+    };
+    half[static_cast<size_t>(stage)] = sent(base::DType::bf16);
+    full[static_cast<size_t>(stage)] = sent(base::DType::f32);
+  }
+  for (const size_t stage : {size_t{1}, size_t{2}}) EXPECT_NEAR(half[stage] / half[0], 1, 0.01);
+  EXPECT_NEAR(half[3] / half[0], 1.5, 0.01);
+  EXPECT_LT(full[1] / full[0], 0.8);
+  return {"Traffic at one micro-batch: DDP = ZeRO-1 = ZeRO-2, ZeRO-3 = 1.5 times that",
+          fmt::format("bytes a parameter that a rank of 8 sends, gradients summed in bf16: {:.2f}, "
+                      "{:.2f}, {:.2f}, {:.2f}; in fp32: {:.2f}, {:.2f}, {:.2f}, {:.2f}",
+                      half[0], half[1], half[2], half[3], full[0], full[1], full[2], full[3]),
+          "holds where gradients and weights have the same size; with sums in fp32 ZeRO-1 sends "
+          "less than DDP, and ZeRO-3 as much"};
+}
+
+Row ring_row() {
+  constexpr int ranks = 8;
+  constexpr int64_t elements = int64_t{1} << 24;
+  const auto part = [&](spec::CommKind kind) {
+    const spec::CommCost cost{kind, spec::Axis::tp, elements, base::DType::bf16};
+    return static_cast<double>(spec::sent_bytes(cost, ranks)) / (2.0 * elements);
+  };
+  const double reduce = part(spec::CommKind::all_reduce);
+  const double gather = part(spec::CommKind::all_gather);
+  const double scatter = part(spec::CommKind::reduce_scatter);
+  // Of an all-to-all there is only a time.
+  spec::Machine machine = shipped_machine("h100");
+  machine.domain.link.latency = 0;
+  const double rate = machine.domain.link.bytes_per_second * machine.domain.reach;
+  const double exchange =
+      rate / 1e9 * plan::collective_seconds(machine, plan::Collective::all_to_all, {ranks, 1}, 1e9);
+  EXPECT_DOUBLE_EQ(reduce, 2.0 * (ranks - 1) / ranks);
+  EXPECT_DOUBLE_EQ(gather, 1.0 * (ranks - 1) / ranks);
+  EXPECT_DOUBLE_EQ(reduce, gather + scatter);
+  EXPECT_NEAR(exchange, 1.0 * (ranks - 1) / ranks, 1e-9);
+  return {
+      "A rank sends 2 (N-1)/N of the tensor in an all-reduce and (N-1)/N in an all-gather, "
+      "reduce-scatter or all-to-all; AllReduce = ReduceScatter + AllGather",
+      fmt::format("N = 8: {:.3f}, {:.3f}, {:.3f}, {:.3f}", reduce, gather, scatter, exchange),
+      "holds; tensors below 4,096 elements are sent to everyone instead"};
+}
+
+Row tensor_row() {
+  const spec::ModelSpec model = shipped_model("llama3-70b");
+  spec::LocalShape shape;
+  shape.seq_len = shape.tokens = shape.head_chunk_rows = 8192;
+  shape.mesh[spec::Axis::tp] = 8;
+  size_t forward = 0, backward = 0;
+  for (int layer = 1; layer <= model.blocks(); ++layer) {
+    const spec::Facts facts = spec::facts(model, layer, shape, spec::recipe_from_name("bf16"),
+                                          spec::Recompute::none, spec::cuda_backend(false));
+    forward += facts.f_comm.size();
+    backward += facts.b_comm.size() + facts.w_comm.size();
+  }
+  EXPECT_EQ(forward, 160U);
+  EXPECT_EQ(backward, 160U);
+  return {
+      "Tensor parallelism: one all-reduce forward and one backward for each MLP and each "
+      "attention, 160 forward for 80 layers",
+      fmt::format("{} forward, {} backward, for each micro-batch", forward, backward),
+      "holds; each becomes a gather and a scatter of the same bytes with sequence parallelism"};
+}
+
+}  // namespace
+
+std::vector<Row> state_rows() {
+  return {state_row(), zero_row(), traffic_row(), ring_row(), tensor_row()};
+}
+
+}  // namespace trireme::tests
