@@ -46,7 +46,7 @@ Band band_of(const Job& job, const spec::Machine& machine, const Stack& stack, c
           fmt::format("{:.3g} parameters; runs that were compared had {:.0e} to {:.1e}", parameters,
                       fewest_parameters, most_parameters));
   }
-  if (stack.name == "trireme" && l.processors() > 1 && machine.processor.bf16_flops > 0) {
+  if (stack.is_engine() && l.processors() > 1 && machine.processor.bf16_flops > 0) {
     widen(band.time, "Trireme on several GPUs was not measured: overlap is an assumption");
   }
   return band;

@@ -51,6 +51,7 @@ void add_experts(const Job& job, const spec::Machine& machine, const Stack& stac
   cost.b_kernels += 16;
   const double flops = 2 * static_cast<double>(rows) * width * (inner + ffn);
   cost.flops += 3 * flops;
+  cost.cut_flops += 3 * flops * key.tp;
   // To the experts' ranks and back, along cp and dp. The group begins at the rank's own domain.
   const double bytes = static_cast<double>(rows) * width * storage_bytes;
   const double once = collective_seconds(machine, Collective::all_to_all, {key.ep, key.tp}, bytes);
@@ -60,11 +61,11 @@ void add_experts(const Job& job, const spec::Machine& machine, const Stack& stac
   const double act = storage_bytes * static_cast<double>(rows);
   if (key.recompute == spec::Recompute::full) {
     cost.r += cost.f;
-    cost.working += act * (2 * width + inner + ffn);
+    cost.expert_working += act * (2 * width + inner + ffn);
   } else {
     cost.kept_for_w +=
         act * (2 * width + inner + (key.recompute == spec::Recompute::none ? ffn : 0.0));
-    cost.working += act * (inner + width);
+    cost.expert_working += act * (inner + width);
   }
 }
 

@@ -2,6 +2,7 @@
 #include "plan/fit.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <map>
 #include <set>
@@ -102,6 +103,35 @@ double improved(const Knob& knob, Runs& users, double value, double step, double
   return value;
 }
 
+// Two constants can stand in for each other: where neither alone gains anything, one moves and the
+// other follows. `at`: values of both.
+struct Pair {
+  const Knob &leads, &follows;
+};
+void improve_together(const Pair& pair, Runs& users, std::array<double*, 2> at, double step) {
+  double error = error_of(users);
+  for (const double direction : {step, -step}) {
+    while (true) {
+      const Knob& leads = pair.leads;
+      const double next =
+          std::clamp(*at[0] + direction * (leads.high - leads.low), leads.low, leads.high);
+      if (next == *at[0]) break;
+      set(leads, users, next);
+      double found = error_of(users);
+      double follows = *at[1];
+      for (const double finer : {step, step / 4, step / 16}) {
+        follows = improved(pair.follows, users, follows, finer, found);
+      }
+      if (found >= error * (1 - 1e-6)) break;
+      *at[0] = next;
+      *at[1] = follows;
+      error = found;
+    }
+    set(pair.leads, users, *at[0]);
+    set(pair.follows, users, *at[1]);
+  }
+}
+
 }  // namespace
 
 const std::vector<Knob>& knobs() {
@@ -139,6 +169,11 @@ std::vector<Fitted> fit(Runs& train, Runs& apply) {
         }
         double error = error_of(users);
         fitted[i].fitted = improved(knobs()[i], users, fitted[i].fitted, step, error);
+        if (i > 0 && fitted[i].name.ends_with(".streaming")) {  // products stand before it
+          improve_together({knobs()[i], knobs()[i - 1]}, users,
+                           {&fitted[i].fitted, &fitted[i - 1].fitted}, step);
+          set(knobs()[i - 1], train, fitted[i - 1].fitted);
+        }
         set(knobs()[i], train, fitted[i].fitted);
       }
     }

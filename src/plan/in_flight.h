@@ -1,23 +1,42 @@
 // SPDX-License-Identifier: Apache-2.0
-// How many micro-batches of a stage are kept at one time, read off the schedules that the engine
+// How many micro-batches ranks have under way at one time, read off the schedules that the engine
 // runs.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <unordered_map>
+#include <vector>
 
 #include "plan/job.h"
 
 namespace trireme::plan {
 
 struct InFlight {
-  // Of one rank at its peak, counted in stages: from F until B, from F until W, and from B until W
-  // where they are apart.
+  // Of one rank. [k]: the most on its first k + 1 stages together.
+  using Peaks = std::vector<double>;
   struct Counts {
-    double f_to_b = 1, f_to_w = 1, b_to_w = 0;
+    Peaks f_to_b, f_to_w;
+    Peaks b_to_w;             // where they are apart; else 0
+    double last_stage = 1;    // from F until B on the rank's last stage alone
+    bool is_merged = true;    // no B and W are apart
+    bool runs_pairs = false;  // an F beside a backward
   };
-  Counts first, last;  // of the pipeline's ends
+  std::vector<Counts> ranks;  // those of end_ranks(), plan/stage_share.h
 };
+
+// The most bytes, or a little more, of stages that have size_of(stage of the rank) each for one
+// micro-batch. Stages in front are the larger ones: each counts with what it has over those behind.
+template <typename SizeOf>
+double peak_bytes(const InFlight::Peaks& peaks, SizeOf size_of) {
+  double bytes = 0, behind = 0;
+  for (size_t k = peaks.size(); k-- > 0;) {
+    const double size = std::max(size_of(k), behind);
+    bytes += peaks[k] * (size - behind);
+    behind = size;
+  }
+  return bytes;
+}
 
 // Remembers what it was asked for.
 class InFlightTable {

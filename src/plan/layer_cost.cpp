@@ -9,6 +9,7 @@
 #include "plan/expert_cost.h"
 #include "plan/op_time.h"
 #include "spec/facts.h"
+#include "spec/plan.h"
 
 namespace trireme::plan {
 namespace {
@@ -114,37 +115,35 @@ double elements_of(const Facts& facts, const spec::Sizes& mesh) {
   return elements;
 }
 
-void add_kept(const Pricing& p, const Facts& facts, LayerCost& cost) {
-  for (size_t i = 0; i < facts.stash.size(); ++i) {
-    const spec::Slot& slot = facts.stash[i];
-    if (slot.spec.shape.ndim() == 0) continue;
-    const double bytes = static_cast<double>(base::bytes_of(slot.spec)) * p.stack.activation_factor;
-    const bool is_kept = slot.life != spec::Life::b_to_w &&
-                         spec::is_kept(slot, static_cast<int>(i), p.key.recompute);
-    if (is_kept) {
-      (slot.life == spec::Life::f_to_b ? cost.kept_for_b : cost.kept_for_w) += bytes;
-    } else if (slot.life == spec::Life::f_to_w ||
-               (slot.life == spec::Life::b_to_w && slot.replaces < 0)) {
-      cost.kept_from_b += bytes;  // made, or made again, by B
-    }
-  }
+// Whether W reads the slot, or what B stores over it.
+bool is_until_w(const std::vector<spec::Slot>& slots, size_t index) {
+  if (slots[index].life == spec::Life::f_to_w) return true;
+  return std::ranges::any_of(
+      slots, [index](const spec::Slot& slot) { return slot.replaces == static_cast<int>(index); });
 }
 
-// What one layer needs besides while it runs backward.
-double bytes_working(const Facts& facts, spec::Recompute recompute) {
-  double slots = 0, scratch = 0;
+// The pools of spec/stash_layout.h.
+void add_slots(const Pricing& p, const Facts& facts, LayerCost& cost) {
   for (size_t i = 0; i < facts.stash.size(); ++i) {
     const spec::Slot& slot = facts.stash[i];
-    if (slot.spec.shape.ndim() == 0) continue;
-    const bool is_dropped =
-        slot.life != spec::Life::b_to_w && !spec::is_kept(slot, static_cast<int>(i), recompute);
-    const bool is_own = slot.life == spec::Life::b_to_w && slot.replaces < 0;
-    if (is_dropped || is_own) slots += static_cast<double>(base::bytes_of(slot.spec));
+    if (slot.spec.shape.ndim() == 0 || slot.replaces >= 0) continue;
+    const auto bytes = static_cast<double>(base::bytes_of(slot.spec));
+    const double kept = bytes * p.stack.activation_factor;
+    const bool until_w = is_until_w(facts.stash, i);
+    if (slot.life == spec::Life::b_to_w) {
+      cost.kept_from_b += kept;
+      (static_cast<int>(i) == spec::slot_dy ? cost.output_gradient : cost.made_by_b) += bytes;
+    } else if (spec::is_kept(slot, static_cast<int>(i), p.key.recompute)) {
+      (until_w ? cost.kept_for_w : cost.kept_for_b) += kept;
+    } else {
+      cost.dropped += bytes;
+      if (until_w) cost.kept_from_b += kept;  // made again by B
+      if (!until_w) cost.dropped_backward += bytes;
+    }
   }
   for (const spec::ScratchSet& set : facts.scratch) {
-    scratch = std::max(scratch, static_cast<double>(spec::bytes_of(set)));
+    cost.scratch = std::max(cost.scratch, static_cast<double>(spec::bytes_of(set)));
   }
-  return slots + scratch;
 }
 
 LayerCost cost_of(const Pricing& p, const Facts& facts, const spec::AttentionShape& attention) {
@@ -187,9 +186,8 @@ LayerCost cost_of(const Pricing& p, const Facts& facts, const spec::AttentionSha
     cost.b_cp = std::max(2 * once - p.stack.cp_overlap * b.attention, 0.0);
   }
   cost.params = elements_of(facts, p.shape.mesh);
-  add_kept(p, facts, cost);
+  add_slots(p, facts, cost);
   cost.input = static_cast<double>(base::bytes_of(facts.stash[spec::slot_x].spec));
-  cost.working = bytes_working(facts, p.key.recompute);
   return cost;
 }
 
@@ -208,6 +206,19 @@ Pricing pricing_of(const Job& job, const spec::Machine& machine, const Stack& st
 Facts facts_of(const Pricing& p, const spec::ModelSpec& model, int layer,
                spec::Recompute recompute) {
   return spec::facts(model, layer, p.shape, p.recipe, recompute, spec::cuda_backend(false));
+}
+
+// FLOPs of all ranks along tp, as spec::parallel_plan() cuts stages by; 0 where nobody does.
+double whole_flops(Pricing p, const spec::ModelSpec& model, int layer, spec::Recompute recompute) {
+  if (p.stack.even_cut) return 0;
+  p.shape.mesh = {};
+  p.shape.sequence_parallel = false;
+  const Facts facts = facts_of(p, model, layer, recompute);
+  double flops = 0;
+  for (const auto* ops : {&facts.f, &facts.b, &facts.w, &facts.r}) {
+    for (const OpCost& op : *ops) flops += op.flops;
+  }
+  return flops;
 }
 
 }  // namespace
@@ -233,6 +244,7 @@ LayerCost block_cost(const Job& job, const spec::Machine& machine, const Stack& 
   spec::AttentionShape attention = spec::attention_shape(local, p.shape, p.recipe.storage);
   attention.seq_len = job.seq_len;
   LayerCost cost = cost_of(p, facts_of(p, model, 1, key.recompute), attention);
+  cost.cut_flops = whole_flops(p, model, 1, key.recompute);
   if (has_experts) add_experts(job, machine, stack, key, cost);
   return cost;
 }
@@ -241,7 +253,9 @@ LayerCost embedding_cost(const Job& job, const spec::Machine& machine, const Sta
                          const LayerKey& key) {
   Pricing p = pricing_of(job, machine, stack, key);
   p.streaming = stack.head_streaming;
-  return cost_of(p, facts_of(p, job.model, 0, spec::Recompute::none), {});
+  LayerCost cost = cost_of(p, facts_of(p, job.model, 0, spec::Recompute::none), {});
+  cost.cut_flops = whole_flops(p, job.model, 0, spec::Recompute::none);
+  return cost;
 }
 
 LayerCost head_cost(const Job& job, const spec::Machine& machine, const Stack& stack,
@@ -249,13 +263,19 @@ LayerCost head_cost(const Job& job, const spec::Machine& machine, const Stack& s
   Pricing p = pricing_of(job, machine, stack, key);
   p.streaming = stack.head_streaming;
   p.products = key.precision == Precision::fp32 ? Precision::fp32 : Precision::bf16;
-  // Trireme never has all logits at one time; a chunk of them costs the same by row.
   const auto layer = static_cast<int>(job.model.layers.size()) - 1;
-  const Facts facts = facts_of(p, job.model, layer, spec::Recompute::none);
-  LayerCost cost = cost_of(p, facts, {});
-  // Tied: the table is the embedding's.
-  if (std::get<spec::HeadSpec>(job.model.layers.back()).tied) {
-    cost.params = static_cast<double>(std::get<spec::HeadSpec>(job.model.layers.back()).width);
+  LayerCost cost = cost_of(p, facts_of(p, job.model, layer, spec::Recompute::none), {});
+  cost.cut_flops = whole_flops(p, job.model, layer, spec::Recompute::none);
+  if (stack.is_engine()) {
+    // Not all logits exist at one time; a chunk of them costs the same by row.
+    const auto& head = std::get<spec::HeadSpec>(job.model.layers.back());
+    p.shape.head_chunk_rows = spec::usual_head_chunk(spec::cuda_backend(false), p.recipe.storage,
+                                                     head.vocab / key.tp, p.shape.tokens);
+    cost.scratch = 0;
+    for (const spec::ScratchSet& set :
+         facts_of(p, job.model, layer, spec::Recompute::none).scratch) {
+      cost.scratch = std::max(cost.scratch, static_cast<double>(spec::bytes_of(set)));
+    }
   }
   return cost;
 }

@@ -29,16 +29,23 @@ struct LayerCost {
   double f_ep = 0, b_ep = 0;
   double f_kernels = 0, b_kernels = 0, r_kernels = 0;
   double flops = 0, r_flops = 0;  // of the rank
+  double cut_flops = 0;           // of the whole layer: by them the engine cuts stages
 
   // Elements of parameters that a rank has: replicated over dp, and over dp / ep.
   double params = 0, expert_params = 0;
   // Bytes of a micro-batch: kept from F until B, the layer's input among them; from F until W; and,
   // where B and W are apart, from B until W.
   double kept_for_b = 0, kept_for_w = 0, kept_from_b = 0;
-  double input = 0;    // of the layer
-  double working = 0;  // while it runs backward
+  double input = 0;  // of the layer
+  // While it runs: what is not kept, in F and again in backward; what B makes for W, without the
+  // gradient of the output, where they are not apart; and inside its operations.
+  double dropped = 0, dropped_backward = 0, made_by_b = 0, output_gradient = 0, scratch = 0;
+  double expert_working = 0;
 
   double kept() const { return kept_for_b + kept_for_w; }
+  double working() const {
+    return dropped + made_by_b + output_gradient + scratch + expert_working;
+  }
 
   double backward() const { return b + w; }
 };

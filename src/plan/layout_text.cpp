@@ -95,10 +95,11 @@ Layout layout_from_text(std::string_view text, int64_t processors) {
     }
     l.dp = static_cast<int>(processors / rest);
   }
-  if (l.processors() != processors) {
+  // Products of large degrees do not fit their type.
+  if (rest > processors || processors % rest != 0 || processors / rest != l.dp) {
     throw base::ConfigError(
-        fmt::format("layout '{}': tp x cp x pp x dp = {}, and there are {} processors", text,
-                    l.processors(), processors));
+        fmt::format("layout '{}': tp x cp x pp x dp = {} x {} x {} x {} are not the {} processors",
+                    text, l.tp, l.cp, l.pp, l.dp, processors));
   }
   return l;
 }

@@ -8,25 +8,34 @@
 namespace trireme::plan {
 namespace {
 
-// The wait of a step by what other ranks take, `others`: their forward, backward without what can
-// be put off, and what can.
-double bubble_of(const Layout& l, int64_t micro_batches, double forward, double backward,
-                 double weight) {
-  const double all = forward + backward + weight;
+// One micro-batch on the slowest rank: forward, backward without what can be put off, and what can.
+struct Parts {
+  double f = 0, b = 0, w = 0;
+};
+
+// The wait of a step where all other ranks together take `others` times as long as the slowest.
+// Uniform stages wait exactly so long (ZB-V: nearly, where w or f is the longest).
+double bubble_of(const Layout& l, int64_t micro_batches, double others, const Parts& t) {
+  const double all = others * (t.f + t.b + t.w);
   // With few micro-batches there is too little to put into the gaps.
   if (l.pipe != Pipe::interleaved && micro_batches < 2 * l.pp) return all;
   switch (l.pipe) {
     case Pipe::interleaved:
       return all / l.chunks;
+    // Qi et al. 2024; a gap is filled only as far as it is one of a forward.
     case Pipe::zb_h1:
-      return std::max(0.0, forward + backward - weight);
+      return others * (t.f + t.b - std::min(t.w, t.f));
     case Pipe::zb_h2:
-      return std::max(0.0, forward + backward - 2 * weight);
-    // Two chunks of half the size; nothing is left where the three parts are equal.
+      return others * std::max(0.0, t.f + t.b - 2 * std::min(t.w, t.f));
+    // Nothing is left where the three parts are equal.
     case Pipe::zb_v:
-      return std::max(0.0, forward + backward - 2 * weight) / 2;
+      return others *
+             std::max({0.0, t.b - t.w, t.f - t.w, (2 * t.f - t.b - t.w) / 2, (t.w - t.f) / 2});
+    // DeepSeek-AI 2025 for f = b, without gain from overlap; a longer backward is waited for by all
+    // but the first.
     case Pipe::dualpipe_v:
-      return std::max(0.0, forward + 2 * backward - weight) / 2;
+      return others * (t.f + std::max(0.0, t.b - t.w) / 2) +
+             std::max(0.0, (others * (t.b - t.f) - t.f) / 2);
     default:
       return all;
   }
@@ -39,10 +48,9 @@ PipeSeconds pipe_seconds(const Job& job, const spec::Machine& machine, const Sta
   if (l.pp == 1) return {};
   const PhaseSeconds& own = times.last_seconds;
   const double others = std::max(0.0, times.all_seconds - own.total());
-  const double share = others / own.total();
   PipeSeconds seconds;
-  seconds.bubble = bubble_of(l, l.micro_batches(job), share * own.forward,
-                             share * (own.backward - own.weight), share * own.weight);
+  seconds.bubble = bubble_of(l, l.micro_batches(job), others / own.total(),
+                             {own.forward, own.backward - own.weight, own.weight});
   const int64_t stride =
       l.placement == Placement::dp_inside ? int64_t{l.tp} * l.cp * l.dp : int64_t{l.tp} * l.cp;
   // Ranks along tp send the same activation: each a part of it.

@@ -5,94 +5,20 @@
 
 #include <algorithm>
 #include <array>
-#include <cctype>
-#include <regex>
+#include <cmath>
 #include <sstream>
 
 #include "base/error.h"
 #include "base/json.h"
 #include "plan/price.h"
+#include "plan/published_row.h"
 
 namespace trireme::plan {
 namespace {
 
 using base::Json;
 
-// What cannot be priced, as a reason.
-struct Unpriced {
-  std::string reason;
-};
-
-std::string lower(std::string text) {
-  std::ranges::transform(text, text.begin(),
-                         [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
-  return text;
-}
-bool has(const std::string& text, std::string_view part) {
-  return text.find(part) != std::string::npos;
-}
-
-// A row's sections, in which what is null or not there is unknown.
-class Row {
- public:
-  Row(const Json& json, std::string where) : json_(json), where_(std::move(where)) {
-    if (!json.is_object()) bad("not a JSON object");
-  }
-
-  const Json* find(const char* section, const char* key) const {
-    const Json* at = &json_;
-    if (*section != 0) {
-      const auto found = json_.find(section);
-      if (found == json_.end() || found->is_null()) return nullptr;
-      if (!found->is_object()) bad(fmt::format("{} is not an object", section));
-      at = &*found;
-    }
-    const auto found = at->find(key);
-    return found == at->end() || found->is_null() ? nullptr : &*found;
-  }
-  std::optional<double> number(const char* section, const char* key) const {
-    const Json* value = find(section, key);
-    if (value == nullptr) return {};
-    if (!value->is_number()) bad(fmt::format("{}.{} is not a number", section, key));
-    return value->get<double>();
-  }
-  int64_t whole(const char* section, const char* key) const {
-    const auto value = number(section, key);
-    if (!value)
-      throw Unpriced{fmt::format("{}{}{} is not stated", section, *section ? "." : "", key)};
-    if (*value < 1 || *value > 1e12) {
-      throw Unpriced{fmt::format("{}.{} = {} is no count", section, key, *value)};
-    }
-    return static_cast<int64_t>(*value);
-  }
-  int degree(const char* key, int otherwise) const {
-    const auto value = number("parallel", key);
-    if (!value) return otherwise;
-    if (*value < 1 || *value > 1 << 20) {
-      throw Unpriced{fmt::format("parallel.{} = {} is no degree", key, *value)};
-    }
-    return static_cast<int>(*value);
-  }
-  std::string text(const char* section, const char* key) const {
-    const Json* value = find(section, key);
-    if (value == nullptr) return {};
-    if (!value->is_string()) bad(fmt::format("{}.{} is not a text", section, key));
-    return value->get<std::string>();
-  }
-  std::optional<bool> flag(const char* section, const char* key) const {
-    const Json* value = find(section, key);
-    if (value == nullptr) return {};
-    if (!value->is_boolean()) bad(fmt::format("{}.{} is neither true nor false", section, key));
-    return value->get<bool>();
-  }
-  [[noreturn]] void bad(const std::string& what) const {
-    throw base::ConfigError(fmt::format("{}: {}", where_, what));
-  }
-
- private:
-  const Json& json_;
-  std::string where_;
-};
+constexpr double most_layers = 1e5, most_processors = 1e7;
 
 Job job_of(const Row& row, std::vector<std::string>& taken) {
   if (!row.text("model", "attention").empty()) {
@@ -103,12 +29,12 @@ Job job_of(const Row& row, std::vector<std::string>& taken) {
   spec::ModelDims dims;
   dims.name = row.text("model", "name");
   dims.family = gated ? spec::Family::llama : spec::Family::gpt2;
-  dims.layers = static_cast<int>(row.whole("model", "layers"));
+  dims.layers = static_cast<int>(row.whole("model", "layers", most_layers));
   dims.hidden = row.whole("model", "hidden");
   dims.heads = row.whole("model", "heads");
-  dims.kv_heads = static_cast<int64_t>(row.number("model", "kv_heads").value_or(0));
+  dims.kv_heads = row.whole_or("model", "kv_heads", 0);
   if (!gated) dims.kv_heads = 0;
-  dims.head_dim = static_cast<int64_t>(row.number("model", "head_dim").value_or(0));
+  dims.head_dim = row.whole_or("model", "head_dim", 0);
   if (!gated) dims.head_dim = 0;
   dims.vocab = row.whole("model", "vocab");
   dims.max_seq = row.whole("model", "seq_len");
@@ -116,8 +42,15 @@ Job job_of(const Row& row, std::vector<std::string>& taken) {
   Job job;
   const Json* moe = row.find("model", "moe");
   if (moe != nullptr) {
-    const auto count = [&](const char* key) {
-      return moe->contains(key) && moe->at(key).is_number() ? moe->at(key).get<int64_t>() : 0;
+    if (!moe->is_object()) row.bad("model.moe is not an object");
+    const auto count = [&](const char* key) -> int64_t {
+      const auto found = moe->find(key);
+      if (found == moe->end() || !found->is_number()) return 0;
+      const auto value = found->get<double>();
+      if (value < 0 || value > 1e9) {
+        throw Unpriced{fmt::format("model.moe.{} = {} is no count", key, value)};
+      }
+      return static_cast<int64_t>(value);
     };
     job.experts = Experts{.count = count("experts"),
                           .chosen = count("top_k"),
@@ -127,8 +60,7 @@ Job job_of(const Row& row, std::vector<std::string>& taken) {
     if (job.experts->count < 1 || job.experts->chosen < 1 || job.experts->ffn < 1) {
       throw Unpriced{"experts without their number, choice or width"};
     }
-    dims.ffn = static_cast<int64_t>(
-        row.number("model", "ffn").value_or(static_cast<double>(job.experts->ffn)));
+    dims.ffn = row.whole_or("model", "ffn", job.experts->ffn);
   } else {
     dims.ffn = row.whole("model", "ffn");
   }
@@ -166,23 +98,25 @@ int zero_stage(const Row& row) {
   if (value->is_string()) {
     const std::string text = lower(value->get<std::string>());
     const size_t at = text.find("zero-");
-    if (at != std::string::npos && at + 5 < text.size())
-      return std::clamp(text[at + 5] - '0', 0, 3);
+    const std::string stage = at != std::string::npos ? text.substr(at + 5, 1) : text;
+    if (stage.size() == 1 && stage[0] >= '0' && stage[0] <= '3') return stage[0] - '0';
     if (has(text, "fsdp")) return 3;
     throw Unpriced{fmt::format("parallel.zero = {} is no stage", text)};
   }
   const double stage = *row.number("parallel", "zero");
-  if (stage < 0 || stage > 3) throw Unpriced{fmt::format("ZeRO stage {}", stage)};
+  if (stage < 0 || stage > 3 || stage != std::floor(stage)) {
+    throw Unpriced{fmt::format("parallel.zero = {} is no stage", stage)};
+  }
   return static_cast<int>(stage);
 }
 
 Layout layout_of(const Row& row, const Job& job, std::vector<std::string>& taken) {
   Layout l;
-  l.tp = static_cast<int>(row.whole("parallel", "tp"));
-  l.pp = static_cast<int>(row.whole("parallel", "pp"));
-  l.cp = row.degree("cp", 1);
-  l.ep = row.degree("ep", 1);
-  const int64_t processors = row.whole("cluster", "gpus");
+  l.tp = row.degree("tp");
+  l.pp = row.degree("pp");
+  l.cp = row.degree_or("cp", 1);
+  l.ep = row.degree_or("ep", 1);
+  const int64_t processors = row.whole("cluster", "gpus", most_processors);
   const int64_t rest = int64_t{l.tp} * l.pp * l.cp;
   if (processors % rest != 0) {
     throw Unpriced{fmt::format("{} GPUs do not divide by tp x pp x cp = {}", processors, rest)};
@@ -190,13 +124,14 @@ Layout layout_of(const Row& row, const Job& job, std::vector<std::string>& taken
   l.dp = static_cast<int>(processors / rest);
   l.zero = zero_stage(row);
   const std::string schedule = lower(row.text("", "schedule"));
-  l.chunks = row.degree("vpp", 1);
+  l.chunks = row.degree_or("vpp", 1);
   if (row.find("parallel", "vpp") == nullptr && l.pp > 1) taken.emplace_back("one chunk a rank");
   if (l.pp == 1) l.chunks = 1;
   if (l.chunks > 1) l.pipe = Pipe::interleaved;
   if (has(schedule, "zb-1p")) l.pipe = Pipe::zb_h1;
   if (has(schedule, "zb-2p")) l.pipe = Pipe::zb_h2;
   if (has(schedule, "zb-v") || has(schedule, "zbv")) l.pipe = Pipe::zb_v;
+  if (l.pp > 1 && fixed_chunks(l.pipe) > 0) l.chunks = fixed_chunks(l.pipe);
   l.micro_batch = row.whole("", "micro_batch");
   l.recompute = recompute_of(row, taken);
   l.sequence_parallel = row.flag("parallel", "sp").value_or(l.tp > 1) && l.tp > 1;
@@ -230,31 +165,14 @@ std::string machine_name(const std::string& gpu) {
   throw Unpriced{fmt::format("no machine file describes the GPU {}", gpu)};
 }
 
-// "8x200Gb/s ... per node", "1600Gb/s RoCE per node", "8x50GB/s IB": bytes per second of one GPU.
-std::optional<double> network_rate(const std::string& text, double node) {
-  static const std::regex several(R"((\d+)x(\d+)\s*Gb/s)"), bytes(R"((\d+)x(\d+)\s*GB/s)"),
-      one(R"((\d+)\s*Gb/s)");
-  std::smatch match;
-  if (std::regex_search(text, match, several)) {
-    return std::stod(match[1]) * std::stod(match[2]) * 1e9 / 8 / node;
-  }
-  if (std::regex_search(text, match, bytes)) {
-    return std::stod(match[1]) * std::stod(match[2]) * 1e9 / node;
-  }
-  if (std::regex_search(text, match, one)) return std::stod(match[1]) * 1e9 / 8 / node;
-  return {};
-}
-
 spec::Machine machine_of(const Row& row, const FindMachine& find) {
   const std::string gpu = row.text("cluster", "gpu");
   if (gpu.empty()) throw Unpriced{"cluster.gpu is not stated"};
   spec::Machine machine = find(machine_name(gpu));
-  const double node = row.number("cluster", "gpus_per_node").value_or(8);
+  const int64_t node = row.whole_or("cluster", "gpus_per_node", 8, most_processors);
   // A domain may be larger than a node, but not than a node whose links end there.
-  if (machine.domain.size <= 8 && node >= 1) {
-    machine.domain.size = static_cast<int64_t>(node);
-  }
-  const auto rate = network_rate(row.text("cluster", "interconnect"), node);
+  if (machine.domain.size <= 8) machine.domain.size = node;
+  const auto rate = network_rate(row.text("cluster", "interconnect"), static_cast<double>(node));
   if (rate) machine.network.link.bytes_per_second = *rate;
   return machine;
 }
@@ -297,14 +215,20 @@ double counted_flops(const Job& job) {
 }
 
 double measured_seconds(const Row& row, const PublishedRun& run) {
+  // What is printed as zero was not measured.
+  const auto positive = [&row](const char* section, const char* key) -> std::optional<double> {
+    const auto value = row.number(section, key);
+    return value && *value > 0 ? value : std::nullopt;
+  };
   for (const char* section : {"measured", "derived"}) {
-    if (const auto seconds = row.number(section, "iter_s")) return *seconds;
-    if (const auto rate = row.number(section, "tokens_per_s_per_gpu")) {
+    if (const auto seconds = positive(section, "iter_s")) return *seconds;
+    if (const auto rate = positive(section, "tokens_per_s_per_gpu")) {
       return static_cast<double>(run.job.tokens()) /
              (*rate * static_cast<double>(run.layout.processors()));
     }
   }
-  if (const auto mfu = row.number("measured", "mfu")) {
+  if (const auto mfu = positive("measured", "mfu")) {
+    if (*mfu > 1) throw Unpriced{fmt::format("measured.mfu = {} is no part of a peak", *mfu)};
     return counted_flops(run.job) /
            (*mfu * run.machine.processor.bf16_flops * static_cast<double>(run.layout.processors()));
   }

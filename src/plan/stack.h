@@ -50,6 +50,9 @@ struct Stack {
   double jitter = 0;             // time over that without it: 1 + jitter * sqrt(2 ln n)
   double activation_factor = 1;  // bytes kept over Trireme's
   double extra_memory = 0;       // bytes
+
+  // Trireme's own: buffers are known to the byte.
+  bool is_engine() const { return name == "trireme"; }
 };
 
 const Stack& trireme_stack();

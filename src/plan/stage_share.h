@@ -2,9 +2,13 @@
 // Which layers a pipeline rank has, and what one micro-batch takes on it.
 #pragma once
 
+#include <array>
+#include <cstdint>
+
 #include "plan/job.h"
 #include "plan/layer_cost.h"
 #include "plan/stack.h"
+#include "plan/stage_blocks.h"
 
 namespace trireme::plan {
 
@@ -32,11 +36,28 @@ struct PhaseSeconds {
 PhaseSeconds seconds_of(const Stack&, const LayerCosts&, const RankShare&);
 
 struct RankTimes {
-  RankShare first, last;  // the first rank, and the one that takes the longest
+  StageBlocks cut;
+  RankShare last;  // of the rank that takes the longest
   PhaseSeconds last_seconds;
   double all_seconds = 0;  // of all ranks of a pipeline together
 };
-// Blocks are cut so that the dearest stage costs the least, or in equal shares (Stack::even_cut).
+// Blocks are cut as the engine cuts them, or in equal shares (Stack::even_cut).
 RankTimes rank_times(const Job&, const Layout&, const Stack&, const LayerCosts&);
+
+// Two stages in the form of a V: the first rank has the last stage, too.
+bool is_v(Pipe);
+bool is_apart(Pipe);  // some weight gradients are made later than those of inputs
+// Stage number `chunk` of a rank.
+int64_t stage_of(const Layout&, int rank, int chunk);
+RankShare share_of(const Job&, const Layout&, const StageBlocks&, int rank);
+
+// Ranks among which are the one that takes the longest and the one that needs the most memory: both
+// ends and the one beside the first; some between them, where weight gradients are put off.
+struct EndRanks {
+  static constexpr size_t most = 16;
+  std::array<int, most> ranks{};
+  int count = 0;
+};
+EndRanks end_ranks(const Layout&);
 
 }  // namespace trireme::plan

@@ -18,15 +18,6 @@
 namespace trireme::spec {
 namespace {
 
-// As many rows as the back end's share of memory holds, in chunks of equal size.
-int64_t default_head_chunk(const Backend& backend, base::DType dtype, int64_t vocab,
-                           int64_t tokens) {
-  constexpr int64_t row_grain = 128;
-  const int64_t most = std::max(backend.logits_bytes / (vocab * base::size_of(dtype)), row_grain);
-  const int64_t chunks = (tokens + most - 1) / most;
-  return base::round_up((tokens + chunks - 1) / chunks, row_grain);
-}
-
 constexpr int64_t most_tokens = std::numeric_limits<int32_t>::max();  // of a micro-batch
 
 bool tokens_fit(const Plan& plan) {
@@ -160,6 +151,13 @@ std::string nearest_multiples(int64_t value, int64_t unit) {
   return below < unit ? fmt::format("{}", unit) : fmt::format("{} or {}", below, below + unit);
 }
 
+int64_t usual_head_chunk(const Backend& backend, base::DType dtype, int64_t vocab, int64_t tokens) {
+  constexpr int64_t row_grain = 128;
+  const int64_t most = std::max(backend.logits_bytes / (vocab * base::size_of(dtype)), row_grain);
+  const int64_t chunks = (tokens + most - 1) / most;
+  return base::round_up((tokens + chunks - 1) / chunks, row_grain);
+}
+
 LocalShape local_shape_of(const Plan& plan) {
   return {.tokens = plan.microbatch_tokens(),
           .sequences = plan.microbatch_sequences,
@@ -227,8 +225,8 @@ Plan parallel_plan(const ModelSpec& model, const OneRankOptions& options, const 
       options.head_chunk_rows != 0 ? options.head_chunk_rows
       : !tokens_fit(plan)
           ? 1  // refused below
-          : default_head_chunk(backend, plan.recipe.storage,
-                               vocab_of(model) / std::max(split.tp, 1), plan.microbatch_tokens());
+          : usual_head_chunk(backend, plan.recipe.storage, vocab_of(model) / std::max(split.tp, 1),
+                             plan.microbatch_tokens());
   if (options.microbatches < 1) {
     throw base::ConfigError(fmt::format("{} micro-batches: at least 1", options.microbatches));
   }

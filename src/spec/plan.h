@@ -131,6 +131,10 @@ int rank_of_layer(const Plan&, int layer);
 // Layers of all stages that ranks of this pp coordinate run, in order.
 std::vector<int> layers_of_rank(const ModelSpec&, const Plan&, int pp_rank);
 
+// Rows of logits that exist at one time where nobody says how many: as many as the back end's share
+// of memory holds, in chunks of equal size. `vocab`: of one rank.
+int64_t usual_head_chunk(const Backend&, base::DType, int64_t vocab, int64_t tokens);
+
 struct OneRankOptions {
   int64_t microbatch_sequences = 1;
   int64_t seq_len = 0;

@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "plan/config_text.h"
+
+#include <gtest/gtest.h>
+
+#include "config/config.h"
+#include "config/files_test.h"
+#include "config/job_layout.h"
+#include "plan/confirm.h"
+#include "plan/layout_text.h"
+#include "plan/samples_test.h"
+
+namespace trireme::plan {
+namespace {
+
+config::Config loaded(const std::string& text, const Layout& l) {
+  const config::TemporaryFolder folder;
+  config::LoadOptions options;
+  options.model_folders = {source_root() / "configs" / "models"};
+  options.world = static_cast<int>(l.processors());
+  options.overrides = {"--training.dataset_path=tokens.bin"};
+  return config::load(folder.write("plan.toml", text), options);
+}
+
+// The plan that `train` would make of it is the one that was priced and confirmed.
+TEST(ConfigText, any_runnable_layout_loads_as_itself) {
+  const spec::Machine machine = shipped_machine("h100");
+  Dice dice(12);
+  for (const char* name : {"gpt2-124m", "llama-1b", "llama-8b", "llama3-70b"}) {
+    const Job job = job_of(name, 128, 2048);
+    for (int i = 0; i < 40; ++i) {
+      Layout l = runnable_layout(dice, job);
+      l.precision = dice.of<Precision>({Precision::bf16, Precision::fp32});
+      const config::Config config = loaded(config_text(job, l, {name, "two\nlines"}), l);
+      const spec::JobLayout layout = config::layout_of(config);
+      EXPECT_EQ(layout.ranks(), l.processors()) << to_text(l);
+      EXPECT_EQ(layout.rank_microbatches(), l.micro_batches(job)) << to_text(l);
+      EXPECT_EQ(config.training.local_batch_size, l.micro_batch);
+      EXPECT_EQ(config.training.seq_len, job.seq_len);
+      EXPECT_EQ(config.activation_checkpoint.mode, spec::name_of(l.recompute));
+      EXPECT_EQ(config.training.dtype, name_of(l.precision));
+      const spec::Plan made =
+          spec::parallel_plan(spec::make_model(config.dims), one_rank_of(job, l),
+                              config::split_of(config), spec::cuda_backend(false));
+      EXPECT_TRUE(made == confirm(job, machine, trireme_stack(), l).plan)
+          << name << ": " << to_text(l);
+    }
+  }
+}
+
+TEST(ConfigText, comments_stand_at_the_head) {
+  const Job job = job_of("gpt2-124m", 8, 1024);
+  const std::string text = config_text(job, {}, {"gpt2-124m", "first\nsecond"});
+  EXPECT_TRUE(text.starts_with("# first\n# second\n[model]\n")) << text;
+}
+
+}  // namespace
+}  // namespace trireme::plan

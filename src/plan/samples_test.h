@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+// For tests of this folder: shipped machines and models, jobs, and layouts by chance.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <filesystem>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "config/machine_file.h"
+#include "config/model_file.h"
+#include "plan/job.h"
+#include "plan/price.h"
+#include "plan/search.h"
+
+namespace trireme::plan {
+
+inline std::filesystem::path source_root() {
+  return std::filesystem::path(__FILE__).parent_path().parent_path().parent_path();
+}
+
+inline spec::Machine shipped_machine(const std::string& name) {
+  return config::machine_from_file(name, {source_root() / "machines"});
+}
+
+inline Job job_of(const std::string& model, int64_t global_batch, int64_t seq_len) {
+  const spec::ModelDims dims =
+      config::model_from_file(model, {source_root() / "configs" / "models"});
+  Job job;
+  job.model = spec::make_model(dims);
+  job.seq_len = std::min(seq_len, job.model.max_seq);
+  job.global_batch = global_batch;
+  return job;
+}
+
+// Numbers by chance that are the same on every machine.
+class Dice {
+ public:
+  explicit Dice(uint64_t seed) : random_(seed) {}
+
+  // From [0, count).
+  size_t below(size_t count) { return static_cast<size_t>(random_() % count); }
+  template <typename T>
+  T of(const std::vector<T>& all) {
+    return all[below(all.size())];
+  }
+  double between(double low, double high) {
+    return low + (high - low) * static_cast<double>(random_() >> 11U) * 0x1p-53;
+  }
+
+ private:
+  std::mt19937_64 random_;
+};
+
+// A layout of any kind, whether or not a rule forbids it.
+inline Layout any_layout(Dice& dice) {
+  const std::vector<int> degrees = {1, 1, 2, 4, 8};
+  Layout l;
+  l.tp = dice.of(degrees);
+  l.pp = dice.of(degrees);
+  l.dp = dice.of(degrees);
+  l.zero = l.dp > 1 ? static_cast<int>(dice.below(4)) : 0;
+  l.micro_batch = dice.of<int64_t>({1, 2, 4});
+  l.recompute = dice.of<spec::Recompute>(
+      {spec::Recompute::none, spec::Recompute::selective, spec::Recompute::full});
+  l.sequence_parallel = l.tp > 1 && dice.below(2) == 1;
+  if (l.pp > 1) {
+    l.pipe = static_cast<Pipe>(dice.below(static_cast<size_t>(Pipe::count)));
+    l.chunks = fixed_chunks(l.pipe) == 0 ? dice.of<int>({2, 3, 4}) : fixed_chunks(l.pipe);
+  }
+  return l;
+}
+
+// One that the engine can run.
+inline Layout runnable_layout(Dice& dice, const Job& job) {
+  while (true) {
+    const Layout l = any_layout(dice);
+    if (broken_rule(job, l).empty() && missing_in_engine(job, l).empty()) return l;
+  }
+}
+
+}  // namespace trireme::plan
