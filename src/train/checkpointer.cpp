@@ -52,11 +52,20 @@ Checkpointer::Checkpointer(engine::Engine& engine, const spec::ModelSpec& model,
 
 Checkpointer::~Checkpointer() { join(); }
 
+// A small file has few transfers in flight: its threads would take the cores from the step.
+ckpt::IoOptions Checkpointer::io_of(const ckpt::FileLayout& layout, bool reread) {
+  constexpr int64_t bytes_by_transfer = int64_t{32} << 20;
+  ckpt::IoOptions options{.reread = reread};
+  const int64_t wanted = 1 + layout.bytes / bytes_by_transfer;
+  options.queue_depth = static_cast<int>(std::min<int64_t>(options.queue_depth, wanted));
+  return options;
+}
+
 int64_t Checkpointer::memory_bytes(const spec::ModelSpec& model, const spec::Plan& plan, int rank,
                                    bool reread) {
   const ckpt::FileLayout layout =
       ckpt::plan_file(saved_pieces(model, plan, comm::coord_of(plan.mesh, rank)));
-  return ckpt::page_bytes + layout.bytes + ckpt::writer_bytes(layout, rank, {.reread = reread});
+  return ckpt::page_bytes + layout.bytes + ckpt::writer_bytes(layout, rank, io_of(layout, reread));
 }
 
 int64_t Checkpointer::used_bytes() const {

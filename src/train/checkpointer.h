@@ -114,7 +114,8 @@ class Checkpointer {
   void set_status(const Status&, const std::string& problem);
   // Runs `work` on the writer's thread; what it throws ends the save.
   void start(std::function<Status()> work);
-  ckpt::IoOptions io() const { return {.reread = options_.reread}; }
+  static ckpt::IoOptions io_of(const ckpt::FileLayout&, bool reread);
+  ckpt::IoOptions io() const { return io_of(layout_, options_.reread); }
   ckpt::FileInfo write();
   void commit(const std::vector<Status>&);
   void end_save(const std::vector<Status>&);
