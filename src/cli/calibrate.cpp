@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cmath>
 #include <filesystem>
 #include <optional>
 #include <thread>
@@ -13,9 +14,12 @@
 #include "cli/device_options.h"
 #include "cli/operation_times.h"
 #include "cli/progress.h"
+#include "cli/reference_steps.h"
 #include "cli/verbs.h"
 #include "config/machine_file.h"
 #include "device/accelerator.h"
+#include "plan/price.h"
+#include "plan/stack.h"
 #include "train/peaks.h"
 
 namespace trireme::cli {
@@ -166,6 +170,31 @@ Machine measure(const Args& args, train::Platform& platform, const std::optional
   return m;
 }
 
+// Whole steps say what the sum of their operations leaves out.
+void fit_steps(const config::System& system, bool is_quick, Machine& m) {
+  Progress progress("calibrate", "steps", 2);
+  int64_t count = 0;
+  const std::vector<ReferenceStep> steps = reference_steps(
+      system, is_quick, [&](std::string_view what) { progress.update(++count, what); });
+  progress.finish();
+  const auto ratios = [&] {
+    std::vector<double> all;
+    for (const ReferenceStep& step : steps) {
+      all.push_back(step.seconds /
+                    plan::Pricer(step.job, m, plan::trireme_stack()).price(step.layout).seconds);
+    }
+    return all;
+  };
+  double sum = 0;
+  for (const double ratio : ratios()) sum += std::log(ratio);
+  m.step_factor = std::exp(sum / static_cast<double>(steps.size()));
+  for (const double ratio : ratios()) {
+    m.residuals.step += std::abs(ratio - 1) / static_cast<double>(steps.size());
+  }
+  // Other models and layouts are predicted less well than those.
+  m.time_error = std::max(0.05, 2 * m.residuals.step);
+}
+
 Json json_of(const Machine& m, const plan::Times& times) {
   const auto kind = [](size_t rows, double error) {
     return Json{{"rows", rows}, {"mean_abs_error", error}};
@@ -173,7 +202,8 @@ Json json_of(const Machine& m, const plan::Times& times) {
   return {{"products", kind(times.products.size(), m.residuals.gemm)},
           {"attention", kind(times.attention.size(), m.residuals.attention)},
           {"streaming", kind(times.streams.size(), m.residuals.streaming)},
-          {"collectives", kind(times.collectives.size(), m.residuals.collective)}};
+          {"collectives", kind(times.collectives.size(), m.residuals.collective)},
+          {"steps", kind(2, m.residuals.step)}};
 }
 
 int run(const Args& args) {
@@ -186,7 +216,8 @@ int run(const Args& args) {
     throw base::ConfigError("--like: links of a CPU are measured; it is for --device cuda");
   }
   plan::Times times;
-  const Machine m = measure(args, platform, like, times);
+  Machine m = measure(args, platform, like, times);
+  fit_steps(system_of(args), args.flag("--quick"), m);
   const std::string text = config::machine_text(
       m,
       "Written by trireme calibrate. The keys stand in machines/README.md.\n"

@@ -118,6 +118,8 @@ std::vector<Key> list(spec::Machine& m, int64_t& format) {
   k.require();
   k.text("name", m.name, "of the machine; empty: the name of the file");
   k.text("source", m.source, "of every number that has none in [sources]");
+  k.number("step_factor", m.step_factor, {.low = 0.5, .high = 5},
+           "time of a whole step's operations over that of each by itself");
   k.number("jitter", m.jitter, share, "relative deviation of a rank's time from step to step");
   k.number("price_per_hour", m.price_per_hour, {.low = 0, .high = 1e6},
            "of one processor, in dollars; 0: not known");
@@ -133,6 +135,7 @@ std::vector<Key> list(spec::Machine& m, int64_t& format) {
   k.number("attention", m.residuals.attention, error, "the same of attention");
   k.number("streaming", m.residuals.streaming, error, "the same of what only moves bytes");
   k.number("collective", m.residuals.collective, error, "the same of collectives");
+  k.number("step", m.residuals.step, error, "the same of whole steps");
   return k.take();
 }
 

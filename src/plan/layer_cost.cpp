@@ -150,10 +150,11 @@ LayerCost cost_of(const Pricing& p, const Facts& facts, const spec::AttentionSha
   LayerCost cost;
   const Sum f = sum_of(p, facts.f, attention), b = sum_of(p, facts.b, attention),
             w = sum_of(p, facts.w, attention), r = sum_of(p, facts.r, attention);
-  cost.f = f.seconds;
-  cost.b = b.seconds;
-  cost.w = w.seconds;
-  cost.r = r.seconds;
+  const double factor = p.machine.step_factor;
+  cost.f = f.seconds * factor;
+  cost.b = b.seconds * factor;
+  cost.w = w.seconds * factor;
+  cost.r = r.seconds * factor;
   cost.f_kernels = f.kernels;
   cost.b_kernels = b.kernels + w.kernels;
   cost.r_kernels = r.kernels;
@@ -169,7 +170,7 @@ LayerCost cost_of(const Pricing& p, const Facts& facts, const spec::AttentionSha
     cost.r_flops = f.flops;
   }
   if (p.key.recompute == spec::Recompute::selective && p.stack.selective_is_attention) {
-    cost.r = f.attention;
+    cost.r = f.attention * factor;
     cost.r_tp = 0;
     cost.r_kernels = 4;
     cost.r_flops = 0;

@@ -64,6 +64,7 @@ struct Network {
 // Mean absolute relative error of the times that constants were fitted to, by kind. 0: not fitted.
 struct Residuals {
   double gemm = 0, attention = 0, streaming = 0, collective = 0;
+  double step = 0;  // of whole steps
 };
 
 struct Machine {
@@ -72,6 +73,8 @@ struct Machine {
   Processor processor;
   Domain domain;
   Network network;
+  // Time of a whole step's operations over that of each by itself.
+  double step_factor = 1;
   double jitter = 0;          // relative deviation of a rank's time from step to step
   double price_per_hour = 0;  // of one processor, in dollars; 0: not known
   // Relative error of predictions that were compared with runs on this machine; 0: none was.
