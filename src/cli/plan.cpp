@@ -79,11 +79,15 @@ int run(const Args& args) {
   if (args.has("--validate")) return validate_plans(args);
   if (!args.list("--explain").empty()) return explain(args);
   const PlanQuestion q = plan_question(args);
-  const std::optional<Proposal> asked = priced(q);
   plan::SearchOptions options;
   options.processors = q.processors;
   options.space = q.space;
   options.memory_fraction = q.memory_fraction;
+  PlanAsked asked{priced(q), {}};
+  if (asked.layout && q.own_stack) {
+    asked.better =
+        plan::better_than(q.job, q.machine, *q.own_stack, options, asked.layout->price, 3);
+  }
   const plan::Answer answer = plan::answer(q.job, q.machine, *q.stack, options);
   if (answer.best && args.has("--out")) {
     write_config(args.text("--out"), q, *answer.best, args.flag("--overwrite"));

@@ -66,14 +66,20 @@ Json proposal_json(const PlanQuestion& q, const Proposal& p) {
                        {"bytes", p.confirmed.bytes},
                        {"bubble_seconds", p.confirmed.bubble},
                        {"problem", p.confirmed.problem}};
+  if (p.confirmed.problem.empty()) {
+    const PlanPhases phases = plan_phases(q, p);
+    json["phases"] = {{"start_bytes", phases.start},
+                      {"load_bytes", phases.load},
+                      {"step_bytes", phases.step},
+                      {"save_host_bytes", phases.save_host}};
+  }
   json["band"] = {{"time", p.band.time}, {"memory", p.band.memory}, {"warnings", p.band.warnings}};
   return json;
 }
 
 }  // namespace
 
-Json answer_json(const PlanQuestion& q, const plan::Answer& answer,
-                 const std::optional<Proposal>& asked) {
+Json answer_json(const PlanQuestion& q, const plan::Answer& answer, const PlanAsked& asked) {
   const plan::SearchResult& found = answer.search;
   Json json = {{"ok", answer.best.has_value()}, {"model", q.job.model.name},
                {"machine", q.machine.name},     {"stack", q.stack->name},
@@ -81,13 +87,14 @@ Json answer_json(const PlanQuestion& q, const plan::Answer& answer,
                {"seq_len", q.job.seq_len},      {"taken", q.taken},
                {"ignored", q.ignored},          {"changes", answer.changes}};
   json["best"] = answer.best ? proposal_json(q, *answer.best) : Json(nullptr);
-  json["asked"] = asked ? proposal_json(q, *asked) : Json(nullptr);
+  json["asked"] = asked.layout ? proposal_json(q, *asked.layout) : Json(nullptr);
   json["fastest_by_price"] = found.best ? candidate_json(*found.best) : Json(nullptr);
   const auto list = [](const std::vector<plan::Candidate>& candidates) {
     Json all = Json::array();
     for (const plan::Candidate& c : candidates) all.push_back(candidate_json(c));
     return all;
   };
+  json["better"] = list(asked.better);
   json["front"] = list(found.front);
   for (const plan::Smaller& s : answer.smaller) json["front"].push_back(candidate_json(s.best));
   json["alternatives"] = list(found.alternatives);

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "obs/number_text.h"
+#include "train/checkpointer.h"
 #include "train/throughput.h"
 
 namespace trireme::cli {
@@ -111,8 +112,27 @@ PlanRates plan_rates(const PlanQuestion& q, const Proposal& p) {
   return rates;
 }
 
-std::string answer_text(const PlanQuestion& q, const plan::Answer& answer,
-                        const std::optional<Proposal>& asked, bool is_long) {
+PlanPhases plan_phases(const PlanQuestion& q, const Proposal& p) {
+  const spec::Plan& plan = p.confirmed.plan;
+  const spec::MemoryTable& m = plan.predicted.largest();
+  PlanPhases phases;
+  const double libraries = q.machine.processor.reserved_bytes;
+  // All memory is taken before the first step; a checkpoint is read through host memory.
+  phases.start = static_cast<double>(m.total()) + libraries;
+  phases.load = phases.start;
+  phases.step = phases.start;
+  // The first rank of each stage; ranks along pp are furthest apart.
+  const int ranks_of_stage = p.layout.tp * p.layout.cp * p.layout.dp;
+  for (int stage = 0; stage < p.layout.pp; ++stage) {
+    const int64_t bytes =
+        train::Checkpointer::memory_bytes(q.job.model, plan, stage * ranks_of_stage, false);
+    phases.save_host = std::max(phases.save_host, static_cast<double>(bytes));
+  }
+  return phases;
+}
+
+std::string answer_text(const PlanQuestion& q, const plan::Answer& answer, const PlanAsked& asked,
+                        bool is_long) {
   const auto parameters = static_cast<double>(spec::parameter_count(q.job.model));
   std::string text = fmt::format(
       "question  {}{} on {} x {} in domains of {}: {} sequences of {} tokens a step\n",
@@ -121,9 +141,10 @@ std::string answer_text(const PlanQuestion& q, const plan::Answer& answer,
       obs::grouped(q.job.global_batch), obs::grouped(q.job.seq_len));
   for (const std::string& line : q.taken) text += fmt::format("taken     {}\n", line);
   for (const std::string& line : q.ignored) text += fmt::format("not seen  {}\n", line);
-  if (asked) {
-    add_proposal(text, "yours", q, *asked);
-    if (is_long) add_terms(text, *asked);
+  if (asked.layout) {
+    add_proposal(text, "yours", q, *asked.layout);
+    if (is_long) add_terms(text, *asked.layout);
+    add_candidates(text, "better", asked.better, asked.layout->price.seconds, 3);
   }
   const plan::SearchResult& found = answer.search;
   if (answer.best) {
@@ -141,6 +162,13 @@ std::string answer_text(const PlanQuestion& q, const plan::Answer& answer,
     }
     add_terms(text, best);
     add_memory(text, q, best);
+    if (best.confirmed.problem.empty()) {
+      const PlanPhases phases = plan_phases(q, best);
+      text += fmt::format(
+          "phases    start, load and step {} on the device, all taken before the first step; save "
+          "{} of host memory\n",
+          gigabytes(phases.step), gigabytes(phases.save_host));
+    }
     const plan::Textbook& recipe = answer.textbook;
     for (size_t i = 0; i < recipe.steps.size(); ++i) {
       text += fmt::format("{:10}{}: {}\n", i == 0 ? "recipe" : "", recipe.steps[i].what,

@@ -17,10 +17,22 @@ struct PlanRates {
 };
 PlanRates plan_rates(const PlanQuestion&, const plan::Proposal&);
 
-std::string answer_text(const PlanQuestion&, const plan::Answer&,
-                        const std::optional<plan::Proposal>& asked, bool is_long);
-base::Json answer_json(const PlanQuestion&, const plan::Answer&,
-                       const std::optional<plan::Proposal>& asked);
+// Bytes by phase of a run, of the rank that needs the most.
+struct PlanPhases {
+  double start = 0, load = 0, step = 0;  // on the device
+  double save_host = 0;                  // of host memory, for checkpoints
+};
+// REQUIRES: the engine runs it.
+PlanPhases plan_phases(const PlanQuestion&, const plan::Proposal&);
+
+// The layout that the question came with, and faster ones of the same program.
+struct PlanAsked {
+  std::optional<plan::Proposal> layout;
+  std::vector<plan::Candidate> better;
+};
+
+std::string answer_text(const PlanQuestion&, const plan::Answer&, const PlanAsked&, bool is_long);
+base::Json answer_json(const PlanQuestion&, const plan::Answer&, const PlanAsked&);
 
 // Two layouts, term by term.
 std::string comparison_text(const PlanQuestion&, const plan::Proposal& a, const plan::Proposal& b);

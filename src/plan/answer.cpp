@@ -135,6 +135,32 @@ Answer answer(const Job& job, const spec::Machine& machine, const Stack& stack,
   return result;
 }
 
+std::vector<Candidate> better_than(const Job& job, const spec::Machine& machine, const Stack& stack,
+                                   const SearchOptions& options, const Price& price, size_t most) {
+  SearchOptions own = options;
+  own.space.unaudited = true;  // what Trireme's engine lacks is not the question
+  own.space.pipes = {Pipe::one_f_one_b, Pipe::interleaved};
+  if (stack.even_cut) {
+    // Megatron's kinds: sharded optimizer state, and stages of equal numbers of blocks.
+    own.space.zero = {0, 1};
+    for (int chunks = 1; chunks <= job.model.blocks(); ++chunks) {
+      if (job.model.blocks() % chunks == 0) own.space.chunks.push_back(chunks);
+    }
+    for (int pp = 1; pp <= job.model.blocks(); ++pp) {
+      if (job.model.blocks() % pp == 0) own.space.pp.push_back(pp);
+    }
+  }
+  std::vector<Candidate> faster = search(job, machine, stack, own).families;
+  if (stack.even_cut) {
+    std::erase_if(faster, [&](const Candidate& c) {
+      return job.model.blocks() % (c.layout.pp * c.layout.chunks) != 0;
+    });
+  }
+  std::erase_if(faster, [&](const Candidate& c) { return c.price.seconds >= price.seconds; });
+  if (faster.size() > most) faster.resize(most);
+  return faster;
+}
+
 double batch_efficiency(const Job& job) {
   if (job.critical_batch_tokens <= 0) return 1;
   return 1 / (1 + static_cast<double>(job.tokens()) / job.critical_batch_tokens);

@@ -41,6 +41,11 @@ struct Answer {
 };
 Answer answer(const Job&, const spec::Machine&, const Stack&, const SearchOptions&);
 
+// Layouts of the same program, each of another tp, pp, cp and ep, that are faster than this one;
+// the fastest first, at most `most`.
+std::vector<Candidate> better_than(const Job&, const spec::Machine&, const Stack&,
+                                   const SearchOptions&, const Price&, size_t most);
+
 // 1 / (1 + batch / critical batch): progress by token against that of a small batch. 1: not known.
 double batch_efficiency(const Job&);
 

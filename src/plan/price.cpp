@@ -27,7 +27,6 @@ struct KeyHash {
 // What the update reads and writes of one element: gradient, master and moments in, master, moments
 // and weight out; the gradient once more for its norm, and once to clear it.
 constexpr double update_bytes = 4 * 4 + 3 * 4 + 2 + 2 * 4;
-constexpr double gathered_bytes = 2;
 
 }  // namespace
 
@@ -35,10 +34,15 @@ struct Pricer::State {
   const Job& job;
   const spec::Machine& machine;
   const Stack& stack;
-  std::unordered_map<LayerKey, LayerCosts, KeyHash> known;
+  // Of layouts with the same key, by pipeline.
+  struct Known {
+    LayerCosts costs;
+    std::unordered_map<uint64_t, RankTimes> times;
+  };
+  std::unordered_map<LayerKey, Known, KeyHash> known;
   InFlightTable in_flight;
 
-  const LayerCosts& costs(const Layout& layout) {
+  Known& find(const Layout& layout) {
     const LayerKey key = layer_key(layout);
     const auto found = known.find(key);
     if (found != known.end()) return found->second;
@@ -49,7 +53,16 @@ struct Pricer::State {
     all.dense_block = job.experts && job.experts->dense_layers > 0
                           ? block_cost(job, machine, stack, key, false)
                           : all.block;
-    return known.emplace(key, all).first->second;
+    return known.emplace(key, Known{all, {}}).first->second;
+  }
+
+  const RankTimes& times_of(const Layout& l, Known& of_key) const {
+    const uint64_t key =
+        (static_cast<uint64_t>(l.pp) * 65536 + static_cast<uint64_t>(l.chunks)) * 8 +
+        static_cast<uint64_t>(l.pipe);
+    const auto found = of_key.times.find(key);
+    if (found != of_key.times.end()) return found->second;
+    return of_key.times.emplace(key, rank_times(job, l, stack, of_key.costs)).first->second;
   }
 
   Price price(const Layout& layout);
@@ -93,14 +106,15 @@ double Pricer::State::data_seconds(const Layout& l, const LayerCosts& costs,
   const double elements = params_of(costs, share), experts = expert_params_of(costs, share);
   const double layers = std::max(1.0, share.all_blocks());
   const Group expert_group{std::max<int64_t>(1, int64_t{l.dp} * l.cp / l.ep), group.stride * l.ep};
-  const double reduce =
-      reduce_seconds(l, elements, layers, group) + reduce_seconds(l, experts, layers, expert_group);
+  const double reduce = (reduce_seconds(l, elements, layers, group) +
+                         reduce_seconds(l, experts, layers, expert_group)) /
+                        stack.data_rate;
   const auto gather = [&] {
     return layers / stack.data_rate *
            (collective_seconds(machine, Collective::all_gather, group,
-                               elements / layers * gathered_bytes) +
+                               elements / layers * stack.gather_bytes) +
             collective_seconds(machine, Collective::all_gather, expert_group,
-                               experts / layers * gathered_bytes));
+                               experts / layers * stack.gather_bytes));
   };
   // Hidden as far as there is compute of the right kind at the right time.
   const auto exposed = [&](double transfer, double window, double overlap) {
@@ -128,9 +142,10 @@ double Pricer::State::data_seconds(const Layout& l, const LayerCosts& costs,
 }
 
 Price Pricer::State::price(const Layout& l) {
-  const LayerCosts& costs = this->costs(l);
+  Known& of_key = find(l);
+  const LayerCosts& costs = of_key.costs;
   const auto m = static_cast<double>(l.micro_batches(job));
-  const RankTimes times = rank_times(job, l, stack, costs);
+  const RankTimes& times = times_of(l, of_key);
   const RankShare& share = times.last;
   const PhaseSeconds& own = times.last_seconds;
   Price price;
@@ -187,7 +202,7 @@ Pricer::~Pricer() = default;
 
 Price Pricer::price(const Layout& layout) { return state_->price(layout); }
 
-const LayerCosts& Pricer::layers(const Layout& layout) { return state_->costs(layout); }
+const LayerCosts& Pricer::layers(const Layout& layout) { return state_->find(layout).costs; }
 
 std::string_view name_of(Term term) {
   constexpr std::array<std::string_view, static_cast<size_t>(Term::count)> names = {

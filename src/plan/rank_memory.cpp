@@ -180,11 +180,10 @@ std::array<double, static_cast<size_t>(Item::count)> rank_memory(
     const Job& job, const spec::Machine& machine, const Stack& stack, const Layout& l,
     const LayerCosts& costs, const RankTimes& times, InFlightTable& table) {
   const InFlight& in_flight = table.find(l, l.micro_batches(job));
-  const EndRanks ends = end_ranks(l);
   Bytes most{};
   double most_bytes = -1;
-  for (int i = 0; i < ends.count; ++i) {
-    const int number = ends.ranks[static_cast<size_t>(i)];
+  for (size_t i = 0; i < static_cast<size_t>(times.ends.count); ++i) {
+    const int number = times.ends.ranks[i];
     const Rank rank{job,
                     machine,
                     stack,
@@ -192,8 +191,8 @@ std::array<double, static_cast<size_t>(Item::count)> rank_memory(
                     costs,
                     times.cut,
                     number,
-                    share_of(job, l, times.cut, number),
-                    in_flight.ranks[static_cast<size_t>(i)],
+                    times.shares[i],
+                    in_flight.ranks[i],
                     in_flight.ranks.front().f_to_w.front()};
     Bytes bytes{};
     rank.add_state(bytes);

@@ -49,7 +49,7 @@ std::vector<Stack> make_stacks() {
   Stack deepspeed = megatron2021;
   deepspeed.name = "deepspeed-2021";
   deepspeed.what = "DeepSpeed ZeRO-3 of 2021 without model parallelism";
-  deepspeed.data_rate = 0.114;
+  deepspeed.data_rate = 0.176;
   deepspeed.reduces_each = true;
   all.push_back(deepspeed);
 

@@ -90,10 +90,11 @@ RankTimes rank_times(const Job& job, const Layout& l, const Stack& stack, const 
   const double dense =
       job.experts ? std::min(blocks, static_cast<double>(job.experts->dense_layers)) : 0;
   times.all_seconds = seconds_of(stack, costs, {blocks - dense, dense, true, true}).total();
-  const EndRanks ends = end_ranks(l);
+  times.ends = end_ranks(l);
   double longest = -1;
-  for (int i = 0; i < ends.count; ++i) {
-    const RankShare share = share_of(job, l, times.cut, ends.ranks[static_cast<size_t>(i)]);
+  for (size_t i = 0; i < static_cast<size_t>(times.ends.count); ++i) {
+    const RankShare share = share_of(job, l, times.cut, times.ends.ranks[i]);
+    times.shares[i] = share;
     const PhaseSeconds seconds = seconds_of(stack, costs, share);
     if (seconds.total() > longest) {
       longest = seconds.total();

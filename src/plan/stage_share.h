@@ -35,9 +35,19 @@ struct PhaseSeconds {
 };
 PhaseSeconds seconds_of(const Stack&, const LayerCosts&, const RankShare&);
 
+// Ranks among which are the one that takes the longest and the one that needs the most memory: both
+// ends and the one beside the first; some between them, where weight gradients are put off.
+struct EndRanks {
+  static constexpr size_t most = 16;
+  std::array<int, most> ranks{};
+  int count = 0;
+};
+
 struct RankTimes {
   StageBlocks cut;
-  RankShare last;  // of the rank that takes the longest
+  EndRanks ends;
+  std::array<RankShare, EndRanks::most> shares;  // of the end ranks
+  RankShare last;                                // of the rank that takes the longest
   PhaseSeconds last_seconds;
   double all_seconds = 0;  // of all ranks of a pipeline together
 };
@@ -51,13 +61,6 @@ bool is_apart(Pipe);  // some weight gradients are made later than those of inpu
 int64_t stage_of(const Layout&, int rank, int chunk);
 RankShare share_of(const Job&, const Layout&, const StageBlocks&, int rank);
 
-// Ranks among which are the one that takes the longest and the one that needs the most memory: both
-// ends and the one beside the first; some between them, where weight gradients are put off.
-struct EndRanks {
-  static constexpr size_t most = 16;
-  std::array<int, most> ranks{};
-  int count = 0;
-};
 EndRanks end_ranks(const Layout&);
 
 }  // namespace trireme::plan
