@@ -10,6 +10,7 @@
 #include "config/machine_file.h"
 #include "plan/answer.h"
 #include "plan/config_layout.h"
+#include "plan/feasible.h"
 
 namespace trireme::cli {
 namespace {
@@ -91,6 +92,12 @@ std::optional<StepPrediction> step_prediction(const config::Config& config,
   const plan::Layout layout = plan::layout_of(config);
   if (const std::string rule = plan::broken_rule(job, layout); !rule.empty()) {
     base::log_warning("no time is predicted: {}", rule);
+    return {};
+  }
+  if (const std::string gap =
+          plan::missing_in_machine(*machine, layout.processors(), layout.precision);
+      !gap.empty()) {
+    base::log_warning("no time is predicted: {}", gap);
     return {};
   }
   const plan::Proposal proposal = plan::propose(job, *machine, plan::trireme_stack(), layout);

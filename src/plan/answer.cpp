@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "base/error.h"
+#include "plan/feasible.h"
 #include "plan/layout_text.h"
 
 namespace trireme::plan {
@@ -111,6 +112,10 @@ std::vector<std::string> changes(const Job& job, const spec::Machine& machine, c
 
 Proposal propose(const Job& job, const spec::Machine& machine, const Stack& stack,
                  const Layout& layout) {
+  if (const std::string gap = missing_in_machine(machine, layout.processors(), layout.precision);
+      !gap.empty()) {
+    throw base::ConfigError(gap);
+  }
   return {layout, Pricer(job, machine, stack).price(layout), confirm(job, machine, stack, layout),
           band_of(job, machine, stack, layout)};
 }
@@ -124,6 +129,9 @@ Answer answer(const Job& job, const spec::Machine& machine, const Stack& stack,
     result.changes = changes(job, machine, stack, options, result.search);
     return result;
   }
+  // They differ from what is fastest by price; the answer may be one of them.
+  std::erase_if(result.search.alternatives,
+                [&](const Candidate& c) { return c.layout == result.best->layout; });
   for (int64_t n = options.processors / 2; n >= 1 && result.smaller.size() < 4; n /= 2) {
     const auto best = fits_on(job, machine, stack, options, n);
     if (!best) break;

@@ -21,6 +21,7 @@ struct Proposal {
   Confirmed confirmed;
   Band band;
 };
+// Throws ConfigError where the machine's file does not describe what the layout needs.
 Proposal propose(const Job&, const spec::Machine&, const Stack&, const Layout&);
 
 // The fastest on fewer processors.

@@ -9,6 +9,7 @@
 #include <tuple>
 
 #include "base/error.h"
+#include "plan/feasible.h"
 #include "plan/space.h"
 
 namespace trireme::plan {
@@ -201,13 +202,18 @@ std::string missing_in_engine(const Job& job, const Layout& l) {
 SearchResult search(const Job& job, const spec::Machine& machine, const Stack& stack,
                     const SearchOptions& options) {
   const auto began = std::chrono::steady_clock::now();
+  for (const Precision precision : options.space.precision) {
+    if (const std::string gap = missing_in_machine(machine, options.processors, precision);
+        !gap.empty()) {
+      throw base::ConfigError(gap);
+    }
+  }
   Search all(job, machine, stack, options);
   for_each_layout(job, machine, options, [&](const Layout& layout) { all.look_at(layout); });
   SearchResult result = all.take();
   if (result.layouts == 0) {
-    throw base::ConfigError(fmt::format(
-        "no layout has {} processors with what was asked for: {}", options.processors,
-        "tp x pp x dp x cp must be their number, and the batch divide by dp x micro-batch"));
+    throw base::ConfigError(fmt::format("no layout has {} processors with what was asked for: {}",
+                                        options.processors, why_empty(job, options)));
   }
   result.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
   return result;

@@ -64,7 +64,8 @@ struct SearchResult {
   int64_t too_large = 0;              // of those that were priced
   double seconds = 0;
 };
-// Throws ConfigError where the space is empty before anything is priced.
+// Throws ConfigError where the space is empty before anything is priced, or the machine's file does
+// not describe what it needs (feasible.h).
 SearchResult search(const Job&, const spec::Machine&, const Stack&, const SearchOptions&);
 
 // Can Trireme's engine run it? Empty: yes; else what it lacks.
