@@ -3,11 +3,10 @@
 
 #include <fmt/format.h>
 
-#include <charconv>
 #include <cstdlib>
-#include <set>
 
 #include "base/error.h"
+#include "cli/plan_limits.h"
 #include "cli/verbs.h"
 #include "config/config.h"
 #include "config/document.h"
@@ -25,76 +24,10 @@ namespace {
 namespace fs = std::filesystem;
 using plan::Layout;
 
+constexpr int64_t most_gpus = 1 << 20, most_sequences = 1 << 30;
+
 constexpr const char* layouts_help =
     "A layout in words, as \"tp=8 sp pp=4 interleaved=3 zero=1 micro=2 full\"";
-
-// "1,2,4" as numbers from `low` on.
-std::vector<int64_t> numbers(const Args& args, const std::string& name, int64_t low) {
-  std::vector<int64_t> list;
-  if (!args.has(name)) return list;
-  const std::string text = args.text(name);
-  const char* at = text.data();
-  const char* const end = at + text.size();
-  while (at < end) {
-    int64_t value = 0;
-    const auto [next, error] = std::from_chars(at, end, value);
-    if (error != std::errc() || value < low || value > int64_t{1} << 30 ||
-        (next != end && *next != ',')) {
-      throw base::ConfigError(
-          fmt::format("{} {}: expected whole numbers from {} on, with commas", name, text, low));
-    }
-    list.push_back(value);
-    at = next == end ? end : next + 1;
-  }
-  return list;
-}
-
-std::vector<int> small_numbers(const Args& args, const std::string& name, int64_t low) {
-  const std::vector<int64_t> all = numbers(args, name, low);
-  return {all.begin(), all.end()};
-}
-
-// "a,b" as values whose names are given by `parse`.
-template <typename T, typename Parse>
-std::vector<T> named(const Args& args, const std::string& name, const std::string& choices,
-                     Parse parse) {
-  std::vector<T> list;
-  if (!args.has(name)) return list;
-  const std::string text = args.text(name);
-  for (size_t at = 0; at <= text.size();) {
-    const size_t end = std::min(text.find(',', at), text.size());
-    const std::optional<T> value = parse(text.substr(at, end - at));
-    if (!value) {
-      throw base::ConfigError(
-          fmt::format("{} {}: '{}' is none of {}", name, text, text.substr(at, end - at), choices));
-    }
-    list.push_back(*value);
-    at = end + 1;
-  }
-  return list;
-}
-
-plan::Space space_of(const Args& args) {
-  plan::Space space;
-  space.tp = small_numbers(args, "--tp", 1);
-  space.pp = small_numbers(args, "--pp", 1);
-  space.cp = args.has("--cp") ? small_numbers(args, "--cp", 1) : std::vector<int>{1};
-  space.ep = small_numbers(args, "--ep", 1);
-  space.zero = small_numbers(args, "--zero", 0);
-  space.chunks = small_numbers(args, "--chunks", 1);
-  space.micro_batch = numbers(args, "--micro-batch", 1);
-  space.pipes = named<plan::Pipe>(args, "--schedule",
-                                  "gpipe, 1f1b, interleaved, zb-h1, zb-h2, zb-v, dualpipev",
-                                  [](const std::string& name) { return plan::pipe_from(name); });
-  space.recompute =
-      named<spec::Recompute>(args, "--recompute", "none, selective, full", plan::recompute_from);
-  if (args.has("--precision")) {
-    space.precision =
-        named<plan::Precision>(args, "--precision", "fp32, bf16, fp8, fp4", plan::precision_from);
-  }
-  space.unaudited = args.flag("--unaudited");
-  return space;
-}
 
 void take_config(const Args& args, PlanQuestion& q) {
   const config::Config config = config::load(
@@ -115,7 +48,25 @@ void take_described(const plan::Described& d, PlanQuestion& q) {
   if (d.processors == 0 && q.asked) q.processors = q.asked->processors();
 }
 
+// Exactly one thing says what is planned.
+void check_sources(const Args& args) {
+  std::vector<std::string> given;
+  for (const char* name :
+       {"config", "--model", "--from-hf", "--from-megatron", "--from-torchtitan"}) {
+    if (args.has(name)) given.emplace_back(name == std::string("config") ? args.text(name) : name);
+  }
+  if (given.size() > 1) {
+    throw base::ConfigError(
+        fmt::format("{} each say what is planned: give one of them", fmt::join(given, " and ")));
+  }
+  if (!args.overrides().empty() && !args.has("config")) {
+    throw base::ConfigError(
+        fmt::format("{}: changes a configuration, and none is given", args.overrides().front()));
+  }
+}
+
 void take_source(const Args& args, PlanQuestion& q) {
+  check_sources(args);
   const int64_t processors = args.has("--gpus") ? args.integer("--gpus") : 0;
   const int64_t seq_len = args.has("--seq-len") ? args.integer("--seq-len") : 0;
   if (args.has("--from-megatron")) {
@@ -131,8 +82,7 @@ void take_source(const Args& args, PlanQuestion& q) {
     take_config(args, q);
   } else if (args.has("--model")) {
     q.model = args.text("--model");
-    spec::ModelDims dims = config::model_from_file(q.model, model_folders());
-    if (seq_len > dims.max_seq) dims.max_seq = seq_len;
+    const spec::ModelDims dims = config::model_from_file(q.model, model_folders());
     q.job.model = spec::make_model(dims);
     q.job.seq_len = std::min<int64_t>(dims.max_seq, 8192);
   } else {
@@ -151,36 +101,58 @@ int64_t roundest(int64_t number) {
   return number;
 }
 
-void take_batch(const Args& args, PlanQuestion& q) {
-  if (args.has("--seq-len")) {
-    if (args.integer("--seq-len") < 1) {
-      throw base::ConfigError(fmt::format("--seq-len {}: at least 1", args.integer("--seq-len")));
-    }
-    q.job.seq_len = args.integer("--seq-len");
+void take_seq_len(const Args& args, PlanQuestion& q) {
+  if (!args.has("--seq-len")) return;
+  const int64_t seq_len = args.integer("--seq-len");
+  if (seq_len < 1 || seq_len > q.job.model.max_seq) {
+    throw base::ConfigError(
+        fmt::format("--seq-len {}: from 1 to the model's max_seq = {}; a longer one needs a model "
+                    "file that has it",
+                    seq_len, q.job.model.max_seq));
   }
+  q.job.seq_len = seq_len;
+}
+
+void take_batch(const Args& args, PlanQuestion& q) {
   if (args.has("--batch") && args.has("--batch-tokens")) {
     throw base::ConfigError("--batch and --batch-tokens say the same: give one of them");
   }
-  if (args.has("--batch")) q.job.global_batch = args.integer("--batch");
-  if (args.has("--batch-tokens")) {
-    const double tokens = args.number("--batch-tokens");
-    const auto sequences = static_cast<int64_t>(tokens / static_cast<double>(q.job.seq_len) + 0.5);
-    if (!(tokens > 0) || sequences < 1) {
+  if (args.has("--batch")) {
+    q.job.global_batch = args.integer("--batch");
+    if (q.job.global_batch < 1 || q.job.global_batch > most_sequences) {
       throw base::ConfigError(
-          fmt::format("--batch-tokens {}: fewer than one sequence of {}", tokens, q.job.seq_len));
+          fmt::format("--batch {}: from 1 to {} sequences", q.job.global_batch, most_sequences));
     }
-    q.job.global_batch = roundest(sequences);
+  }
+  if (args.has("--batch-tokens")) {
+    const double sequences = args.number("--batch-tokens") / static_cast<double>(q.job.seq_len);
+    if (!(sequences >= 0.5) || sequences > most_sequences) {
+      throw base::ConfigError(fmt::format("--batch-tokens {}: from 1 to {} sequences of {}",
+                                          args.text("--batch-tokens"), most_sequences,
+                                          q.job.seq_len));
+    }
+    q.job.global_batch = roundest(static_cast<int64_t>(sequences + 0.5));
     q.taken.push_back(fmt::format("a batch of {} sequences, {:.4g} tokens", q.job.global_batch,
                                   static_cast<double>(q.job.tokens())));
   }
-  if (args.has("--critical-batch")) q.job.critical_batch_tokens = args.number("--critical-batch");
+  if (args.has("--critical-batch")) {
+    q.job.critical_batch_tokens = args.number("--critical-batch");
+    if (!(q.job.critical_batch_tokens > 0)) {
+      throw base::ConfigError(
+          fmt::format("--critical-batch {}: tokens, above 0", args.text("--critical-batch")));
+    }
+  }
 }
 
 }  // namespace
 
 PlanQuestion plan_question(const Args& args) {
   PlanQuestion q;
+  if (args.has("--gpus") && (args.integer("--gpus") < 1 || args.integer("--gpus") > most_gpus)) {
+    throw base::ConfigError(fmt::format("--gpus {}: from 1 to {}", args.text("--gpus"), most_gpus));
+  }
   take_source(args, q);
+  take_seq_len(args, q);
   take_batch(args, q);
   if (args.has("--gpus")) q.processors = args.integer("--gpus");
   std::string missing;
@@ -195,11 +167,11 @@ PlanQuestion plan_question(const Args& args) {
                                         missing,
                                         fmt::join(config::machine_names(machine_folders()), ", ")));
   }
-  if (q.processors > int64_t{1} << 20) {
-    throw base::ConfigError(fmt::format("--gpus {}: at most {}", q.processors, 1 << 20));
+  if (q.processors > most_gpus) {
+    throw base::ConfigError(fmt::format("{} processors: at most {}", q.processors, most_gpus));
   }
   q.machine = config::machine_from_file(args.text("--machine"), machine_folders());
-  q.space = space_of(args);
+  q.space = plan_limits(args);
   q.memory_fraction = args.number("--memory-fraction");
   if (!(q.memory_fraction > 0) || q.memory_fraction > 1) {
     throw base::ConfigError(
@@ -214,7 +186,6 @@ PlanQuestion plan_question(const Args& args) {
       throw base::ConfigError(
           fmt::format("--stack {}: none of {}", args.text("--stack"), fmt::join(names, ", ")));
     }
-    q.space.unaudited = true;
   }
   if (args.has("--layout")) q.asked = plan::layout_from_text(args.text("--layout"), q.processors);
   if (q.machine.processor.bf16_flops <= q.machine.processor.fp32_flops &&

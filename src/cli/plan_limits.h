@@ -1,0 +1,13 @@
+// SPDX-License-Identifier: Apache-2.0
+// Limits on layouts, as `trireme plan` is given them: --tp 1,2 --schedule 1f1b and the like.
+#pragma once
+
+#include "cli/args.h"
+#include "plan/search.h"
+
+namespace trireme::cli {
+
+// Throws ConfigError for what is no value, and for what only --unaudited prices.
+plan::Space plan_limits(const Args&);
+
+}  // namespace trireme::cli
