@@ -6,12 +6,25 @@
 #include <sstream>
 
 namespace trireme::plan {
+namespace {
+
+// As TOML has it between quotes.
+std::string quoted(const std::string& text) {
+  std::string result;
+  for (const char c : text) {
+    if (c == '"' || c == '\\') result += '\\';
+    result += c;
+  }
+  return result;
+}
+
+}  // namespace
 
 std::string config_text(const Job& job, const Layout& l, const ConfigChoice& choice) {
   std::string text;
   std::istringstream lines(choice.comment);
   for (std::string line; std::getline(lines, line);) text += fmt::format("# {}\n", line);
-  text += fmt::format("[model]\nname = \"{}\"\n\n", choice.model);
+  text += fmt::format("[model]\nname = \"{}\"\n\n", quoted(choice.model));
   text += fmt::format(
       "[training]\nlocal_batch_size = {}\nglobal_batch_size = {}\nseq_len = {}\ndtype = \"{}\"\n"
       "dataset_path = \"\"  # to be filled in, or given as --training.dataset_path=PATH\n\n",

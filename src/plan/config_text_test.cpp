@@ -48,6 +48,12 @@ TEST(ConfigText, any_runnable_layout_loads_as_itself) {
   }
 }
 
+TEST(ConfigText, names_with_quotes_stay_names) {
+  const Job job = job_of("gpt2-124m", 8, 1024);
+  const std::string text = config_text(job, {}, {R"(a\"b".toml)", ""});
+  EXPECT_NE(text.find(R"(name = "a\\\"b\".toml")"), std::string::npos) << text;
+}
+
 TEST(ConfigText, comments_stand_at_the_head) {
   const Job job = job_of("gpt2-124m", 8, 1024);
   const std::string text = config_text(job, {}, {"gpt2-124m", "first\nsecond"});
