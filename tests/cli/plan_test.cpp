@@ -1,0 +1,287 @@
+// SPDX-License-Identifier: Apache-2.0
+// `trireme plan` from outside: what it answers, that train runs it, and what it says where there is
+// no answer.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <fstream>
+
+#include "base/json.h"
+#include "tests/cli/program.h"
+
+namespace trireme::tests {
+namespace {
+
+using base::Json;
+
+const std::string tiny = "plan --model tiny.toml --machine cpu --gpus 2 --batch 4 --seq-len 16";
+const std::string big = "plan --model llama3-70b --machine h100 --gpus 1024 --batch 512 ";
+const std::string runs = std::string(TRIREME_SOURCE_DIR) + "/tests/planner/runs.jsonl";
+
+Json plan_json(const Scratch& s, const std::string& line) {
+  return trireme_json(s, words_of(line));
+}
+
+std::string text_of(const Scratch& s, const std::string& line, int exit_code = 0) {
+  const Outcome outcome = trireme(s, words_of(line));
+  EXPECT_EQ(outcome.exit_code, exit_code) << outcome.err;
+  return outcome.out;
+}
+
+bool has(const Json& lines, const std::string& part) {
+  return std::any_of(lines.begin(), lines.end(), [&](const Json& line) {
+    return line.get<std::string>().find(part) != std::string::npos;
+  });
+}
+
+double sum_of(const Json& parts) {
+  double sum = 0;
+  for (const Json& part : parts) sum += part.get<double>();
+  return sum;
+}
+
+void expect_sums(const Json& priced) {
+  const double seconds = priced.at("seconds"), bytes = priced.at("bytes");
+  EXPECT_GT(seconds, 0);
+  EXPECT_GT(bytes, 0);
+  // What rounding of some tens of numbers can do.
+  EXPECT_NEAR(sum_of(priced.at("terms")), seconds, 1e-13 * seconds);
+  EXPECT_NEAR(sum_of(priced.at("items")), bytes, 1e-13 * bytes);
+}
+
+TEST(PlanTest, json_has_the_answer_the_front_and_what_was_rejected) {
+  const Scratch s;
+  const Json json = plan_json(s, big + "--seq-len 8192");
+  const Json& search = json.at("search");
+  EXPECT_GT(search.at("priced"), 1000);
+  EXPECT_EQ(search.at("priced").get<int64_t>() + search.at("pruned").get<int64_t>(),
+            search.at("layouts").get<int64_t>());
+  EXPECT_GT(search.at("seconds"), 0);
+  EXPECT_GT(search.at("layouts_per_second"), 0);
+
+  const Json& best = json.at("best");
+  expect_sums(best);
+  EXPECT_EQ(best.at("layout").at("gpus"), 1024);
+  EXPECT_EQ(best.at("confirmed").at("problem"), "");
+  const double machine_bytes =
+      best.at("headroom_bytes").get<double>() + best.at("confirmed").at("bytes").get<double>();
+  EXPECT_LE(best.at("confirmed").at("bytes"), 0.95 * machine_bytes);
+
+  ASSERT_GT(json.at("front").size(), 1U);
+  for (const Json& one : json.at("front")) expect_sums(one);
+  for (const Json& one : json.at("alternatives")) {
+    expect_sums(one);
+    EXPECT_NE(one.at("layout"), best.at("layout"));
+  }
+  // Of those on all processors none is better than another in time and memory both.
+  for (const Json& a : json.at("front")) {
+    for (const Json& b : json.at("front")) {
+      if (a.at("layout").at("gpus") != 1024 || b.at("layout").at("gpus") != 1024) continue;
+      EXPECT_FALSE(a.at("seconds") < b.at("seconds") && a.at("bytes") < b.at("bytes"));
+    }
+  }
+  ASSERT_GT(json.at("rejected").size(), 0U);
+  for (const Json& one : json.at("rejected")) {
+    EXPECT_NE(one.at("reason"), "") << one.dump();
+    EXPECT_EQ(one.at("missing_bytes") > 0,
+              one.at("reason").get<std::string>().starts_with("memory"));
+  }
+}
+
+TEST(PlanTest, the_answer_is_run_by_train_unchanged_and_its_step_predicted) {
+  const Scratch s;
+  write_tiny(s);
+  s.write("hf/config.json",
+          R"({"model_type": "llama", "hidden_size": 64, "intermediate_size": 128,
+              "num_hidden_layers": 4, "num_attention_heads": 4, "vocab_size": 256,
+              "max_position_embeddings": 64})");
+  s.write("od\"d.toml", tiny_model);
+  const std::string rest =
+      " --machine cpu --gpus 2 --batch 8 --seq-len 16 --out p.toml --overwrite";
+  for (const std::string question :
+       {"--model tiny.toml", "--model tiny.toml --tp 2", "--model tiny.toml --pp 2",
+        "--from-hf hf --zero 3 --pp 1", "--from-hf hf --pp 2 --schedule interleaved",
+        "--model tiny.toml --recompute full", "--model od\"d.toml"}) {
+    const Json best = plan_json(s, "plan " + question + rest).at("best");
+    const Json run = plan_json(s,
+                               "train p.toml --training.dataset_path=text.txt --training.steps=4 "
+                               "--system.machine=cpu --job.dump_folder=run --overwrite");
+    EXPECT_EQ(run.at("ranks").size(), 2U) << question;
+    const Json& step = run.at("step");
+    EXPECT_EQ(step.at("machine"), "cpu");
+    EXPECT_GT(step.at("measured_seconds"), 0);
+    // The planner's word before the run is its word after it.
+    EXPECT_DOUBLE_EQ(step.at("predicted_seconds"), best.at("confirmed").at("seconds")) << question;
+  }
+}
+
+TEST(PlanTest, a_run_that_the_machine_file_does_not_cover_goes_unpredicted) {
+  const Scratch s;
+  write_tiny(s);
+  const Outcome run =
+      trireme(s, words_of("train tiny_run.toml --parallelism.data_parallel_shard_degree=4 "
+                          "--training.global_batch_size=8 --system.machine=cpu --json"));
+  EXPECT_EQ(run.exit_code, 0) << run.err;
+  EXPECT_FALSE(only_object(run.out).contains("step"));
+  EXPECT_NE(run.err.find("no time is predicted: 4 processors: cpu has 2"), std::string::npos)
+      << run.err;
+}
+
+TEST(PlanTest, out_is_replaced_only_when_that_is_asked_for) {
+  const Scratch s;
+  write_tiny(s);
+  text_of(s, tiny + " --out p.toml");
+  const Tree before = s.tree();
+  const std::string other = tiny + " --tp 2 --out p.toml";
+  const Outcome refused = trireme(s, words_of(other));
+  EXPECT_EQ(refused.exit_code, 1);
+  EXPECT_NE(refused.err.find("p.toml: there already; --overwrite replaces it"), std::string::npos);
+  EXPECT_EQ(s.tree(), before);
+  EXPECT_NE(text_of(s, other + " --overwrite").find("written   p.toml"), std::string::npos);
+  EXPECT_NE(s.read("p.toml").find("tensor_parallel_degree = 2"), std::string::npos);
+  EXPECT_EQ(s.tree().size(), before.size());  // no half of it is left
+}
+
+TEST(PlanTest, where_nothing_fits_the_nearest_changes_are_named) {
+  const Scratch s;
+  const std::string line =
+      "plan --model llama3-70b --machine h100 --gpus 8 --batch 64 --seq-len 4096 --out p.toml";
+  const Outcome outcome = trireme(s, words_of(line + " --json"));
+  EXPECT_EQ(outcome.exit_code, 1) << outcome.err;
+  const Json json = only_object(outcome.out);
+  EXPECT_EQ(json.at("ok"), false);
+  EXPECT_TRUE(json.at("best").is_null());
+  EXPECT_TRUE(has(json.at("changes"), "at least 16, or its state offloaded to the host"));
+  EXPECT_TRUE(has(json.at("changes"), "32 processors: tp"));
+  EXPECT_EQ(json.at("search").at("too_large"), json.at("search").at("priced"));
+  EXPECT_NE(text_of(s, line, 1).find("nothing fits 80.7 GB"), std::string::npos);
+  EXPECT_FALSE(s.has("p.toml"));
+  // The change that is named is one.
+  plan_json(s, "plan --model llama3-70b --machine h100 --gpus 32 --batch 64 --seq-len 4096");
+  // So is a limit that is in the way.
+  const Outcome limited =
+      trireme(s, words_of(big + "--seq-len 8192 --zero 0 --pp 1 --tp 8 --json"));
+  EXPECT_EQ(limited.exit_code, 1);
+  EXPECT_TRUE(has(only_object(limited.out).at("changes"), "without the limits on the layout: tp"));
+}
+
+TEST(PlanTest, two_layouts_are_compared_term_by_term) {
+  const Scratch s;
+  const std::string line = big + "--seq-len 8192 --explain 'tp=8 sp pp=2 zero=1 selective' " +
+                           "--explain 'tp=8 sp zero=3 selective'";
+  const Json json = plan_json(s, line);
+  expect_sums(json.at("a"));
+  expect_sums(json.at("b"));
+  EXPECT_EQ(json.at("a").at("layout").at("pp"), 2);
+  EXPECT_EQ(json.at("b").at("layout").at("zero"), 3);
+  EXPECT_GT(json.at("a").at("terms").at("bubble"), 0);
+  EXPECT_EQ(json.at("b").at("terms").at("bubble"), 0);
+  const bool a_is_faster = json.at("a").at("seconds") < json.at("b").at("seconds");
+  const std::string text = text_of(s, line);
+  for (const char* part : {"B - A", "bubble", "sum", "gigabytes", "weights"}) {
+    EXPECT_NE(text.find(part), std::string::npos) << part << "\n" << text;
+  }
+  EXPECT_NE(text.find(a_is_faster ? "\nA is" : "\nB is"), std::string::npos) << text;
+}
+
+TEST(PlanTest, limits_are_kept) {
+  const Scratch s;
+  const Json json = plan_json(s, big +
+                                     "--seq-len 8192 --tp 2,4 --pp 8 --schedule 1f1b --zero 1 "
+                                     "--micro-batch 2 --recompute full");
+  for (const char* list : {"front", "alternatives", "families"}) {
+    for (const Json& one : json.at(list)) {
+      const Json& layout = one.at("layout");
+      EXPECT_TRUE(layout.at("tp") == 2 || layout.at("tp") == 4) << layout.dump();
+      EXPECT_EQ(layout.at("pp"), 8);
+      EXPECT_EQ(layout.at("schedule"), "1f1b");
+      EXPECT_EQ(layout.at("micro_batch"), 2);
+      EXPECT_EQ(layout.at("recompute"), "full");
+    }
+  }
+}
+
+TEST(PlanTest, settings_of_other_programs_are_priced_as_theirs) {
+  const Scratch s;
+  s.write("titan.toml",
+          "[model]\nname = \"llama3\"\nflavor = \"8B\"\n"
+          "[training]\nlocal_batch_size = 1\nseq_len = 4096\n"
+          "[parallelism]\ndata_parallel_shard_degree = -1\n");
+  const std::string megatron =
+      "plan --from-megatron '--num-layers 32 --hidden-size 4096 --num-attention-heads 32 "
+      "--seq-length 4096 --max-position-embeddings 4096 --vocab-size 32000 --micro-batch-size 1 "
+      "--global-batch-size 128 --tensor-model-parallel-size 4 --bf16 --swiglu "
+      "--ffn-hidden-size 11008 --colour blue' --gpus 64 --machine a100-80gb";
+  const Json of_megatron = plan_json(s, megatron);
+  EXPECT_EQ(of_megatron.at("asked").at("layout").at("text"), "tp=4 pp=1 dp=16 zero=0 micro=1");
+  EXPECT_TRUE(has(of_megatron.at("ignored"), "--colour"));
+  EXPECT_TRUE(has(of_megatron.at("taken"), "--overlap-grad-reduce is not given"));
+  const Json of_titan = plan_json(s, "plan --from-torchtitan titan.toml --gpus 8 --machine h100");
+  EXPECT_EQ(of_titan.at("model"), "llama3-8B");
+  EXPECT_EQ(of_titan.at("asked").at("layout").at("zero"), 3);
+  for (const Json& json : {of_megatron, of_titan}) {
+    expect_sums(json.at("asked"));
+    expect_sums(json.at("best"));
+    EXPECT_EQ(json.at("better").size(), 3U);
+    for (const Json& one : json.at("better")) {
+      EXPECT_LT(one.at("seconds"), json.at("asked").at("seconds")) << one.at("layout").dump();
+    }
+  }
+  EXPECT_NE(text_of(s, megatron).find("\nyours     tp 4, dp 16"), std::string::npos);
+}
+
+TEST(PlanTest, published_runs_are_predicted_and_the_rest_is_told) {
+  const Scratch s;
+  const Json good = plan_json(s, "plan --validate " + runs);
+  EXPECT_EQ(good.at("rows").size(), 3U);
+  EXPECT_EQ(good.at("not_predicted").size(), 0U);
+  EXPECT_LT(good.at("summary").at("mean_abs_error"), 0.15);
+  double sum = 0;
+  for (const Json& row : good.at("rows")) {
+    const double error =
+        row.at("predicted_seconds").get<double>() / row.at("measured_seconds").get<double>() - 1;
+    EXPECT_NEAR(row.at("error"), error, 1e-12) << row.at("id");
+    sum += std::abs(error);
+  }
+  EXPECT_NEAR(good.at("summary").at("mean_abs_error"), sum / 3, 1e-12);
+  // A run whose micro-batch nobody stated.
+  std::ifstream file(runs);
+  std::string line;
+  std::getline(file, line);
+  s.write("more.jsonl", line + "\n\n" +
+                            replaced(replaced(line, "\"micro_batch\": 8", "\"micro_batch\": null"),
+                                     "megatron-sc21", "other") +
+                            "\n");
+  const Json part = plan_json(s, "plan --validate more.jsonl");
+  EXPECT_EQ(part.at("rows").size(), 1U);
+  ASSERT_EQ(part.at("not_predicted").size(), 1U);
+  EXPECT_EQ(part.at("not_predicted")[0].at("id"), "other-t1-18B");
+  EXPECT_EQ(part.at("not_predicted")[0].at("reason"), "micro_batch is not stated");
+  EXPECT_NE(text_of(s, "plan --validate more.jsonl")
+                .find("not predicted: 1 run: micro_batch is not stated"),
+            std::string::npos);
+}
+
+TEST(PlanTest, what_was_not_compared_with_runs_is_said) {
+  const Scratch s;
+  const Json many = plan_json(
+      s, "plan --model gpt3-175b --machine a100-80gb --gpus 4096 --batch 4096 --seq-len 2048");
+  EXPECT_GT(many.at("search").at("layouts_per_second"), 0);
+  expect_sums(many.at("best"));
+  EXPECT_TRUE(has(many.at("best").at("band").at("warnings"), "4096 processors; the largest run"));
+  const Json known = plan_json(s, big + "--seq-len 8192");
+  EXPECT_FALSE(has(known.at("best").at("band").at("warnings"), "processors; the largest run"));
+  EXPECT_FALSE(has(known.at("best").at("band").at("warnings"), "unaudited"));
+  EXPECT_LT(known.at("best").at("band").at("time"), many.at("best").at("band").at("time"));
+  const Json fp8 = plan_json(s, big + "--seq-len 8192 --unaudited --precision fp8");
+  EXPECT_TRUE(has(fp8.at("best").at("band").at("warnings"), "unaudited: the engine has no fp8"));
+  EXPECT_EQ(fp8.at("best").at("confirmed").at("problem"), "fp8 is not in the engine yet");
+  EXPECT_LT(fp8.at("best").at("seconds"), known.at("best").at("seconds"));
+  EXPECT_NE(
+      text_of(s, big + "--seq-len 8192 --unaudited --precision fp8").find("\nbeware    unaud"),
+      std::string::npos);
+}
+
+}  // namespace
+}  // namespace trireme::tests
