@@ -172,6 +172,8 @@ PlanQuestion plan_question(const Args& args) {
   }
   q.machine = config::machine_from_file(args.text("--machine"), machine_folders());
   q.space = plan_limits(args);
+  // Nothing of it is in the engine: priced all the same.
+  if (q.job.experts) q.space.unaudited = true;
   q.memory_fraction = args.number("--memory-fraction");
   if (!(q.memory_fraction > 0) || q.memory_fraction > 1) {
     throw base::ConfigError(
