@@ -20,13 +20,15 @@ constexpr int64_t fewest_steps = 3;
 // Of a part of the step that is worth naming.
 constexpr double worth_naming = 0.01;
 
-std::optional<spec::Machine> machine_of(const config::Config& config, const std::string& hardware) {
-  if (!config.system.machine.empty()) {
-    return config::machine_from_file(config.system.machine, machine_folders());
-  }
+// A file that cannot be read is nobody's reason to end a run.
+std::optional<spec::Machine> machine_of(const std::string& hardware) {
   for (const std::string& name : config::machine_names(machine_folders())) {
-    const spec::Machine machine = config::machine_from_file(name, machine_folders());
-    if (!machine.processor.name.empty() && machine.processor.name == hardware) return machine;
+    try {
+      const spec::Machine machine = config::machine_from_file(name, machine_folders());
+      if (!machine.processor.name.empty() && machine.processor.name == hardware) return machine;
+    } catch (const base::Error& error) {
+      base::log_warning("machine {} not looked at: {}", name, error.what());
+    }
   }
   return {};
 }
@@ -83,10 +85,16 @@ std::vector<std::string> causes_of(const config::Config& config, const train::Tr
 
 }  // namespace
 
+std::optional<spec::Machine> asked_machine(const config::Config& config) {
+  if (config.system.machine.empty()) return {};
+  return config::machine_from_file(config.system.machine, machine_folders());
+}
+
 std::optional<StepPrediction> step_prediction(const config::Config& config,
-                                              const train::TrainSummary& s) {
+                                              const train::TrainSummary& s,
+                                              const std::optional<spec::Machine>& asked) {
   if (s.tokens_per_second <= 0 || s.steps - s.resumed_from < fewest_steps) return {};
-  const auto machine = machine_of(config, s.hardware);
+  const auto machine = asked ? asked : machine_of(s.hardware);
   if (!machine) return {};
   const plan::Job job = plan::job_of(config);
   const plan::Layout layout = plan::layout_of(config);

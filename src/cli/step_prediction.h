@@ -8,6 +8,7 @@
 
 #include "base/json_fwd.h"
 #include "config/config.h"
+#include "spec/machine.h"
 #include "train/trainer.h"
 
 namespace trireme::cli {
@@ -20,9 +21,14 @@ struct StepPrediction {
 
   double gap() const { return measured / predicted - 1; }
 };
-// None: no machine file is of this hardware, or too few steps were timed. Throws where
-// system.machine names none.
-std::optional<StepPrediction> step_prediction(const config::Config&, const train::TrainSummary&);
+// The machine that system.machine names; none: it names none. Throws where there is no such file,
+// or a wrong one: to be called before the run.
+std::optional<spec::Machine> asked_machine(const config::Config&);
+
+// From the machine that was asked for, or the one whose file names the run's hardware. None: there
+// is no such file, or too few steps were timed.
+std::optional<StepPrediction> step_prediction(const config::Config&, const train::TrainSummary&,
+                                              const std::optional<spec::Machine>& asked);
 
 std::string to_text(const StepPrediction&);
 base::Json to_json(const StepPrediction&);

@@ -150,6 +150,7 @@ int run(const Args& args) {
   // Where nobody started others, the degrees say how many ranks there are: threads of this process.
   const bool is_launched = info.world > 1 || info.source == comm::RankSource::trireme;
   const config::Config config = train_config(args, is_launched ? info.world : 0);
+  const std::optional<spec::Machine> machine = asked_machine(config);
   const train::TraceSteps trace =
       args.has("--trace-steps")
           ? train::trace_steps_from(args.text("--trace-steps"), config.training.steps)
@@ -172,7 +173,7 @@ int run(const Args& args) {
       train::train(config, goes_on ? obs::RunMode::resume : run_mode(args), hooks, info);
   progress.finish();
   if (!is_first) return 0;
-  const std::optional<StepPrediction> step = step_prediction(config, summary);
+  const std::optional<StepPrediction> step = step_prediction(config, summary, machine);
   if (args.wants_json()) {
     base::Json json = summary_json(summary);
     if (step) json["step"] = to_json(*step);

@@ -147,13 +147,14 @@ Layout layout_of(const Row& row, const Job& job, std::vector<std::string>& taken
 
 std::string machine_name(const std::string& gpu) {
   const std::string text = lower(gpu);
-  constexpr std::array<std::pair<std::string_view, std::string_view>, 11> names = {
+  constexpr std::array<std::pair<std::string_view, std::string_view>, 12> names = {
       {{"gb300", "gb300"},
        {"gb200", "gb200"},
        {"b300", "b300"},
        {"b200", "b200"},
        {"h200", "h200"},
        {"h100", "h100"},
+       {"h800", "h100"},
        {"a100-40gb-pcie", "a100-pcie"},
        {"a800-80gb-pcie", "a100-pcie"},
        {"a100-40gb", "a100-40gb"},
@@ -169,6 +170,11 @@ spec::Machine machine_of(const Row& row, const FindMachine& find) {
   const std::string gpu = row.text("cluster", "gpu");
   if (gpu.empty()) throw Unpriced{"cluster.gpu is not stated"};
   spec::Machine machine = find(machine_name(gpu));
+  // The same chips with fewer links.
+  const std::string chip = lower(gpu);
+  if (has(chip, "h800") || has(chip, "a800")) {
+    machine.domain.link.bytes_per_second = std::min(machine.domain.link.bytes_per_second, 200e9);
+  }
   const int64_t node = row.whole_or("cluster", "gpus_per_node", 8, most_processors);
   // A domain may be larger than a node, but not than a node whose links end there.
   if (machine.domain.size <= 8) machine.domain.size = node;
