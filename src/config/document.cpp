@@ -81,6 +81,18 @@ std::filesystem::path found_from(const std::filesystem::path& name,
              : name;
 }
 
+std::vector<std::string> toml_names(const std::vector<std::filesystem::path>& folders) {
+  std::set<std::string> names;
+  for (const std::filesystem::path& folder : folders) {
+    std::error_code error;
+    for (std::filesystem::directory_iterator it(folder, error), end; !error && it != end;
+         it.increment(error)) {
+      if (it->path().extension() == ".toml") names.insert(it->path().stem().string());
+    }
+  }
+  return {names.begin(), names.end()};
+}
+
 bool looks_like_json(std::string_view text) {
   const size_t first = text.find_first_not_of(" \t\r\n");
   return first != std::string_view::npos && text[first] == '{';

@@ -36,6 +36,10 @@ std::string read_text(const std::filesystem::path&);
 std::filesystem::path found_from(const std::filesystem::path& name,
                                  const std::filesystem::path& configuration);
 
+// Names of the .toml files in the folders, without the ending, sorted; each once. A folder that is
+// not there has none.
+std::vector<std::string> toml_names(const std::vector<std::filesystem::path>& folders);
+
 // True if the text can only be JSON: TOML never begins with a brace.
 bool looks_like_json(std::string_view text);
 

@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <set>
 #include <sstream>
 
 #include "base/error.h"
@@ -151,14 +150,7 @@ spec::Machine machine_from_text(const std::string& text, const std::string& wher
 }
 
 std::vector<std::string> machine_names(const std::vector<fs::path>& folders) {
-  std::set<std::string> names;
-  for (const fs::path& folder : folders) {
-    std::error_code error;
-    for (fs::directory_iterator it(folder, error), end; !error && it != end; it.increment(error)) {
-      if (it->path().extension() == ".toml") names.insert(it->path().stem().string());
-    }
-  }
-  return {names.begin(), names.end()};
+  return toml_names(folders);
 }
 
 std::string machine_text(const spec::Machine& machine, std::string_view comment, int digits) {

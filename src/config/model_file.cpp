@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <set>
 #include <sstream>
 
 #include "base/error.h"
@@ -106,14 +105,7 @@ spec::ModelDims model_from_file(const std::string& path_or_name,
 }
 
 std::vector<std::string> model_names(const std::vector<fs::path>& folders) {
-  std::set<std::string> names;
-  for (const fs::path& folder : folders) {
-    std::error_code error;
-    for (fs::directory_iterator it(folder, error), end; !error && it != end; it.increment(error)) {
-      if (it->path().extension() == ".toml") names.insert(it->path().stem().string());
-    }
-  }
-  return {names.begin(), names.end()};
+  return toml_names(folders);
 }
 
 Json to_json(const spec::ModelDims& d) {
