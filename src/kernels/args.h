@@ -59,6 +59,7 @@ struct EmbeddingBackwardArgs {
   Tensor workspace = {};  // scratch as spec::embedding_workspace() says; absent where that is empty
 };
 
+using spec::norm_backward_partials;
 using spec::norm_partials;
 using spec::norm_stats;
 using spec::NormKind;
@@ -80,8 +81,8 @@ struct NormForwardArgs {
 };
 
 // dx = d(norm)/dx applied to dy, + dresidual.  dweight += sum over t of dy * xhat;  dbias += sum
-// over t of dy.  y, where present, gets the forward's result again, from x and stats: the bits that
-// norm_forward gave.
+// over t of dy;  dresidual_sum += sum over t of dresidual.  y, where present, gets the forward's
+// result again, from x and stats: the bits that norm_forward gave.
 struct NormBackwardArgs {
   NormKind kind = NormKind::rms;
   ConstTensor dy, x, stats, weight;
@@ -89,9 +90,10 @@ struct NormBackwardArgs {
   Tensor dx;                   // [T, D]; may be the same tensor as dy
   Tensor dweight;              // [D], gradient type
   Tensor dbias = {};           // optional [D], gradient type
+  Tensor dresidual_sum = {};   // optional [D], gradient type; with dresidual only
   ConstTensor bias = {};       // optional [D], layer only; for y
   Tensor y = {};               // optional [T, D], type of x; overlaps no other tensor
-  Tensor partials;             // scratch f32 [norm_partials(T), D * norm_stats(kind)]
+  Tensor partials;             // scratch as spec::norm_backward_partials() says
 };
 
 // Rotary position embedding in half-split form, over q and k heads at once, after an optional RMS

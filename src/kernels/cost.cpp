@@ -56,9 +56,10 @@ OpCost cost_of(const NormForwardArgs& a) {
 }
 
 OpCost cost_of(const NormBackwardArgs& a) {
-  return streaming(OpKind::norm_backward, a.x,
-                   traffic({a.dy, a.x, a.stats, a.weight, a.dresidual, a.dx, a.dweight, a.dweight,
-                            a.dbias, a.dbias, a.y ? a.bias : ConstTensor{}, a.y}));
+  return streaming(
+      OpKind::norm_backward, a.x,
+      traffic({a.dy, a.x, a.stats, a.weight, a.dresidual, a.dx, a.dweight, a.dweight, a.dbias,
+               a.dbias, a.dresidual_sum, a.dresidual_sum, a.y ? a.bias : ConstTensor{}, a.y}));
 }
 
 OpCost cost_of(const RopeForwardArgs& a) {

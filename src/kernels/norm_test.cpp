@@ -44,7 +44,12 @@ void forward(const Problem& p, Operands& operands, Stream& stream) {
   ops::norm_forward(stream, args);
 }
 
-void backward_of(const Problem& p, bool with_result, Operands& operands, Stream& stream) {
+struct Extras {
+  bool result = false;         // y again
+  bool dresidual_sum = false;  // where there is a dresidual
+};
+
+void backward_of(const Problem& p, const Extras& extras, Operands& operands, Stream& stream) {
   const Shape shape = {p.rows, p.width};
   // dx is what is left of dy when its part along x (and its mean) is taken away; in a narrow row
   // that may be nothing, so the error is measured by the terms, 1/sqrt(eps) at most.
@@ -71,9 +76,13 @@ void backward_of(const Problem& p, bool with_result, Operands& operands, Stream&
   }
   args.dweight = operands.updated({p.width}, grad);
   if (p.with_bias) args.dbias = operands.updated({p.width}, grad);
-  args.partials =
-      operands.scratch({norm_partials(p.rows), p.width * norm_stats(p.kind)}, DType::f32);
-  if (with_result) {
+  if (p.with_residual && extras.dresidual_sum) {
+    args.dresidual_sum = operands.updated({p.width}, grad);
+  }
+  const base::TensorSpec partials =
+      norm_backward_partials(p.kind, p.rows, p.width, static_cast<bool>(args.dresidual_sum));
+  args.partials = operands.scratch(partials.shape, partials.dtype);
+  if (extras.result) {
     args.y = operands.result(shape, {.dtype = p.dtype, .gap = p.width % 5});
     if (p.with_bias) args.bias = operands.input({p.width}, {.dtype = p.dtype});
   }
@@ -81,11 +90,15 @@ void backward_of(const Problem& p, bool with_result, Operands& operands, Stream&
 }
 
 void backward(const Problem& p, Operands& operands, Stream& stream) {
-  backward_of(p, false, operands, stream);
+  backward_of(p, {}, operands, stream);
 }
 
 void backward_with_result(const Problem& p, Operands& operands, Stream& stream) {
-  backward_of(p, true, operands, stream);
+  backward_of(p, {.result = true}, operands, stream);
+}
+
+void backward_with_sum(const Problem& p, Operands& operands, Stream& stream) {
+  backward_of(p, {.result = p.width % 2 == 0, .dresidual_sum = true}, operands, stream);
 }
 
 std::vector<Case> cases(void (*row)(const Problem&, Operands&, Stream&),
@@ -118,6 +131,7 @@ TEST(NormTest, cpu_forward_agrees_with_the_reference) { expect_cpu_agrees(cases(
 TEST(NormTest, cpu_backward_agrees_with_the_reference) {
   expect_cpu_agrees(cases(backward));
   expect_cpu_agrees(cases(backward_with_result));
+  expect_cpu_agrees(cases(backward_with_sum));
 }
 
 // Widths of models, with rows that vectors are aligned with (multiples of 24) or not.
@@ -129,9 +143,9 @@ TEST(NormTest, cuda_forward_agrees_with_the_reference) {
 }
 
 TEST(NormTest, cuda_backward_agrees_with_the_reference) {
-  for (auto* row : {backward, backward_with_result}) {
+  for (auto* row : {backward, backward_with_result, backward_with_sum}) {
     expect_cuda_agrees(cases(row));
-    expect_cuda_agrees(cases(row, {70}, {24, 768, 1024, 1536, 4098}));
+    expect_cuda_agrees(cases(row, {70}, {24, 768, 1024, 1536, 1600, 4098}));
     expect_cuda_agrees(cases(row, {37}, {3072, 6144}));
     expect_cuda_agrees(cases(row, {3}, {16384, 12288}));
     expect_cuda_agrees(cases(row, {1100}, {48}));
@@ -162,18 +176,18 @@ TEST(NormTest, backward_makes_the_bits_of_the_forward) {
             *machine.stream,
             {.kind = kind, .x = x, .weight = weight, .bias = bias, .y = y, .stats = stats});
         const Tensor again = operands.result({T, D}, {.dtype = dtype, .gap = gap});
-        ops::norm_backward(
-            *machine.stream,
-            {.kind = kind,
-             .dy = operands.input({T, D}, make),
-             .x = x,
-             .stats = stats,
-             .weight = weight,
-             .dx = operands.result({T, D}, make),
-             .dweight = operands.updated({D}),
-             .bias = bias,
-             .y = again,
-             .partials = operands.scratch({norm_partials(T), D * norm_stats(kind)}, DType::f32)});
+        ops::norm_backward(*machine.stream,
+                           {.kind = kind,
+                            .dy = operands.input({T, D}, make),
+                            .x = x,
+                            .stats = stats,
+                            .weight = weight,
+                            .dx = operands.result({T, D}, make),
+                            .dweight = operands.updated({D}),
+                            .bias = bias,
+                            .y = again,
+                            .partials = operands.scratch(
+                                norm_backward_partials(kind, T, D, false).shape, DType::f32)});
         machine.stream->synchronize();
         EXPECT_TRUE(values_of(y) == values_of(again));
       }
@@ -185,6 +199,7 @@ TEST(NormTest, bits_do_not_depend_on_threads) {
   expect_bits_do_not_depend_on_threads(cases(forward));
   expect_bits_do_not_depend_on_threads(cases(backward));
   expect_bits_do_not_depend_on_threads(cases(backward_with_result));
+  expect_bits_do_not_depend_on_threads(cases(backward_with_sum));
 }
 
 // With mean 1000 and deviation 1, a variance taken as mean(x^2) - mean^2 would lose 6 digits.
@@ -213,10 +228,11 @@ TEST(NormTest, everything_has_the_gradient_of_finite_differences) {
   const Kernels& rows = machine.device.kernels();
   for (const NormKind kind : {NormKind::rms, NormKind::layer}) {
     SCOPED_TRACE(kind == NormKind::rms ? "rms" : "layer");
-    Reals x({T, D}, 1), residual({T, D}, 2), weight({D}, 3), bias({D}, 4);
+    Reals x({T, D}, 1), residual({T, D}, 2), weight({D}, 3), bias({D}, 4), shift({D}, 7);
     Reals sum({T, D}), y({T, D}), stats({T, norm_stats(kind)});
     Reals y_weights({T, D}, 5), sum_weights({T, D}, 6);
-    // Both results are used, as in a block: y by the layer, the sum by the residual path.
+    // Both results are used, as in a block: y by the layer, the sum by the residual path, to which
+    // a bias is added.
     const auto loss = [&] {
       NormForwardArgs args;
       args.kind = kind;
@@ -228,10 +244,14 @@ TEST(NormTest, everything_has_the_gradient_of_finite_differences) {
       args.y = y.tensor;
       args.stats = stats.tensor;
       rows.norm_forward(*machine.stream, args);
-      return inner(y_weights, y) + inner(sum_weights, sum);
+      double shifted = 0;
+      for (size_t i = 0; i < sum.values.size(); ++i) {
+        shifted += sum_weights.values[i] * (sum.values[i] + shift.values[i % D]);
+      }
+      return inner(y_weights, y) + shifted;
     };
     loss();
-    Reals dx({T, D}), dweight({D}), dbias({D}), partials({1, 2 * D});
+    Reals dx({T, D}), dweight({D}), dbias({D}), dshift({D}), partials({1, 3 * D});
     rows.norm_backward(*machine.stream, {.kind = kind,
                                          .dy = y_weights.tensor,
                                          .x = sum.tensor,
@@ -241,10 +261,12 @@ TEST(NormTest, everything_has_the_gradient_of_finite_differences) {
                                          .dx = dx.tensor,
                                          .dweight = dweight.tensor,
                                          .dbias = dbias.tensor,
+                                         .dresidual_sum = dshift.tensor,
                                          .partials = partials.tensor});
     expect_gradient("x", x, dx, loss);
     expect_gradient("residual", residual, dx, loss);
     expect_gradient("weight", weight, dweight, loss);
+    expect_gradient("bias after the sum", shift, dshift, loss);
     if (kind == NormKind::layer) expect_gradient("bias", bias, dbias, loss);
   }
 }

@@ -147,8 +147,14 @@ void norm_backward(Stream& stream, const NormBackwardArgs& a) {
   may_have(row, "dbias", a.dbias, {a.x.cols()});
   may_have(row, "bias", a.bias, {a.x.cols()});
   may_have(row, "y", a.y, shape, a.x.dtype);
-  has(row, "partials", a.partials, {norm_partials(a.x.rows()), a.x.cols() * norm_stats(a.kind)},
-      DType::f32);
+  if (a.dresidual_sum) {
+    has(row, "dresidual_sum", a.dresidual_sum, {a.x.cols()});
+    is_real(row, "dresidual_sum", a.dresidual_sum);
+    TRIREME_CHECK(static_cast<bool>(a.dresidual), "{}: dresidual_sum without dresidual", row);
+  }
+  const base::TensorSpec partials =
+      norm_backward_partials(a.kind, a.x.rows(), a.x.cols(), static_cast<bool>(a.dresidual_sum));
+  has(row, "partials", a.partials, partials.shape, partials.dtype);
   send(stream, &Kernels::norm_backward, a);
 }
 

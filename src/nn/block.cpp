@@ -136,21 +136,22 @@ void Block::backward_mlp(Pass& pass) const {
   const Tensor dh2 = pass.scratch.take({{rows, spec_.width}, pass.dy.dtype});
   tp_.linear_backward_input(
       pass, {.dy = dup, .weight = at(pass.params, BlockParam::up_weight), .dx = dh2});
-  ops::norm_backward(
-      pass.stream,
-      {.kind = spec_.norm,
-       .dy = dh2,
-       .x = stash[BlockSlot::x2],
-       .stats = stash[BlockSlot::stats2],
-       .weight = at(pass.params, BlockParam::norm2_weight),
-       .dresidual = pass.dy,
-       .dx = stash[BlockSlot::dx2],
-       .dweight = at(pass.grads, BlockParam::norm2_weight),
-       .dbias = at(pass.grads, BlockParam::norm2_bias),
-       .bias = at(pass.params, BlockParam::norm2_bias),
-       .y = pass.remade(BlockSlot::h2),
-       .partials = pass.scratch.take(
-           {{spec::norm_partials(rows), spec_.width * norm_stats(spec_.norm)}, DType::f32})});
+  const Tensor down_bias = bias_grad(pass, Part::input, BlockParam::down_bias);
+  const base::TensorSpec partials =
+      spec::norm_backward_partials(spec_.norm, rows, spec_.width, static_cast<bool>(down_bias));
+  ops::norm_backward(pass.stream, {.kind = spec_.norm,
+                                   .dy = dh2,
+                                   .x = stash[BlockSlot::x2],
+                                   .stats = stash[BlockSlot::stats2],
+                                   .weight = at(pass.params, BlockParam::norm2_weight),
+                                   .dresidual = pass.dy,
+                                   .dx = stash[BlockSlot::dx2],
+                                   .dweight = at(pass.grads, BlockParam::norm2_weight),
+                                   .dbias = at(pass.grads, BlockParam::norm2_bias),
+                                   .dresidual_sum = down_bias,
+                                   .bias = at(pass.params, BlockParam::norm2_bias),
+                                   .y = pass.remade(BlockSlot::h2),
+                                   .partials = pass.scratch.take(partials)});
 }
 
 void Block::backward_attention(Pass& pass) const {
@@ -193,21 +194,22 @@ void Block::backward_attention(Pass& pass) const {
   const Tensor dh1 = pass.scratch.take({{rows, spec_.width}, act});
   tp_.linear_backward_input(
       pass, {.dy = dqkv, .weight = at(pass.params, BlockParam::qkv_weight), .dx = dh1});
-  ops::norm_backward(
-      pass.stream,
-      {.kind = spec_.norm,
-       .dy = dh1,
-       .x = pass.x,
-       .stats = stash[BlockSlot::stats1],
-       .weight = at(pass.params, BlockParam::norm1_weight),
-       .dresidual = dx2,
-       .dx = pass.dx,
-       .dweight = at(pass.grads, BlockParam::norm1_weight),
-       .dbias = at(pass.grads, BlockParam::norm1_bias),
-       .bias = at(pass.params, BlockParam::norm1_bias),
-       .y = pass.remade(BlockSlot::h1),
-       .partials = pass.scratch.take(
-           {{spec::norm_partials(rows), spec_.width * norm_stats(spec_.norm)}, DType::f32})});
+  const Tensor out_bias = bias_grad(pass, Part::input, BlockParam::out_bias);
+  const base::TensorSpec partials =
+      spec::norm_backward_partials(spec_.norm, rows, spec_.width, static_cast<bool>(out_bias));
+  ops::norm_backward(pass.stream, {.kind = spec_.norm,
+                                   .dy = dh1,
+                                   .x = pass.x,
+                                   .stats = stash[BlockSlot::stats1],
+                                   .weight = at(pass.params, BlockParam::norm1_weight),
+                                   .dresidual = dx2,
+                                   .dx = pass.dx,
+                                   .dweight = at(pass.grads, BlockParam::norm1_weight),
+                                   .dbias = at(pass.grads, BlockParam::norm1_bias),
+                                   .dresidual_sum = out_bias,
+                                   .bias = at(pass.params, BlockParam::norm1_bias),
+                                   .y = pass.remade(BlockSlot::h1),
+                                   .partials = pass.scratch.take(partials)});
 }
 
 void Block::backward_weight(Pass& pass) const {
@@ -217,22 +219,27 @@ void Block::backward_weight(Pass& pass) const {
   linear_backward_weight(pass, {.dy = tp_.kept_whole(pass.dy, stash[BlockSlot::dy_whole]),
                                 .x = stash[BlockSlot::act],
                                 .weight_grad = grad(BlockParam::down_weight),
-                                .bias_grad = grad(BlockParam::down_bias)});
+                                .bias_grad = bias_grad(pass, Part::weight, BlockParam::down_bias)});
   // Where a rank keeps its part of a norm's result, the rest is gathered again.
   const auto column = [&](BlockSlot dy, BlockSlot x, BlockParam weight, BlockParam bias) {
     const device::Arena::Mark mark(pass.scratch);
     linear_backward_weight(pass, {.dy = stash[dy],
                                   .x = tp_.whole(pass, stash[x]),
                                   .weight_grad = grad(weight),
-                                  .bias_grad = grad(bias)});
+                                  .bias_grad = bias_grad(pass, Part::weight, bias)});
   };
   column(BlockSlot::dup, BlockSlot::h2, BlockParam::up_weight, BlockParam::up_bias);
   linear_backward_weight(pass,
                          {.dy = tp_.kept_whole(stash[BlockSlot::dx2], stash[BlockSlot::dx2_whole]),
                           .x = stash[BlockSlot::o],
                           .weight_grad = grad(BlockParam::out_weight),
-                          .bias_grad = grad(BlockParam::out_bias)});
+                          .bias_grad = bias_grad(pass, Part::weight, BlockParam::out_bias)});
   column(BlockSlot::dqkv, BlockSlot::h1, BlockParam::qkv_weight, BlockParam::qkv_bias);
+}
+
+Tensor Block::bias_grad(const Pass& pass, Part part, BlockParam bias) const {
+  const bool is_in_b = spec::is_bias_made_in_b(spec_, shape_, bias);
+  return is_in_b == (part == Part::input) ? at(pass.grads, bias) : Tensor{};
 }
 
 void Block::rotate(Pass& pass, Tensor qkv) const {

@@ -26,6 +26,9 @@ class Block final : public Layer {
   void forward_mlp(Pass&) const;
   void backward_attention(Pass&) const;
   void backward_mlp(Pass&) const;
+  // The gradient of a bias if this part of the backward makes it, else nothing.
+  enum class Part : uint8_t { input, weight };
+  Tensor bias_grad(const Pass&, Part, spec::BlockParam bias) const;
   void rotate(Pass&, Tensor qkv) const;
   void rotate_back(Pass&, Tensor dqkv) const;
 

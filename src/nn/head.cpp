@@ -110,17 +110,16 @@ void Head::backward_input(Pass& pass, int /*phase*/) const {
   const device::Arena::Mark mark(pass.scratch);
   const int64_t rows = pass.x.rows();
   kernels::ops::norm_backward(
-      pass.stream,
-      {.kind = spec_.norm,
-       .dy = pass.stash[HeadSlot::dh],
-       .x = pass.x,
-       .stats = pass.stash[HeadSlot::stats],
-       .weight = at(pass.params, HeadParam::norm_weight),
-       .dx = pass.dx,
-       .dweight = at(pass.grads, HeadParam::norm_weight),
-       .dbias = at(pass.grads, HeadParam::norm_bias),
-       .partials = pass.scratch.take(
-           {{spec::norm_partials(rows), spec_.width * norm_stats(spec_.norm)}, base::DType::f32})});
+      pass.stream, {.kind = spec_.norm,
+                    .dy = pass.stash[HeadSlot::dh],
+                    .x = pass.x,
+                    .stats = pass.stash[HeadSlot::stats],
+                    .weight = at(pass.params, HeadParam::norm_weight),
+                    .dx = pass.dx,
+                    .dweight = at(pass.grads, HeadParam::norm_weight),
+                    .dbias = at(pass.grads, HeadParam::norm_bias),
+                    .partials = pass.scratch.take(
+                        spec::norm_backward_partials(spec_.norm, rows, spec_.width, false))});
 }
 
 void Head::backward_weight(Pass& /*pass*/) const {}

@@ -97,7 +97,8 @@ class Layer {
   virtual int phases() const = 0;
   // REQUIRES: phases are run in order 0 .. phases() - 1.
   virtual void forward(Pass&, int phase) const = 0;
-  // REQUIRES: phases are run in order phases() - 1 .. 0. Norm weights get their gradient here.
+  // REQUIRES: phases are run in order phases() - 1 .. 0. Norm weights and some biases get
+  // their gradient here.
   virtual void backward_input(Pass&, int phase) const = 0;
   virtual void backward_weight(Pass&) const = 0;
 };

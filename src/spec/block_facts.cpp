@@ -13,7 +13,8 @@
 //
 // Without q/k norm the rotation is done in place and there is no qk slot. Gradients of norm weights
 // are made in B, by the same row that makes dx: their inputs are at hand there, and W would have to
-// keep [T, D] more for each norm.
+// keep [T, D] more for each norm. That row also reads dy (norm2) and dx2 (norm1), whose sums over
+// rows are the gradients of the down and out biases: where it has all rows it makes them, too.
 #include <cmath>
 #include <utility>
 
@@ -37,6 +38,7 @@ struct Shapes {
         stats(norm_stats(s.norm)),
         ranks(in.shape.mesh[Axis::tp]),
         parts_rows(in.shape.sequence_parallel),
+        norms_sum_biases(is_bias_made_in_b(s, in.shape, BlockParam::down_bias)),
         act(in.recipe.storage),
         grad(in.recipe.grad) {}
 
@@ -48,7 +50,7 @@ struct Shapes {
 
   int64_t T, R, D, HK, N, U, F, stats;
   int ranks;
-  bool parts_rows;
+  bool parts_rows, norms_sum_biases;
   DType act, grad;
 };
 
@@ -101,7 +103,7 @@ std::vector<Slot> block_slots(const BlockSpec& s, const Shapes& h) {
 }
 
 std::vector<ScratchSet> block_scratch(const BlockSpec& s, const Shapes& h, const FactsInput& in) {
-  const TensorSpec partials = h.f32(norm_partials(h.R), h.D * h.stats);
+  const TensorSpec partials = norm_backward_partials(s.norm, h.R, h.D, h.norms_sum_biases);
   std::vector<ScratchSet> sets;
   if (h.parts_rows) {
     sets.push_back({"whole stream", {h.row(h.D)}, true});  // gathered, or before it is summed
@@ -194,11 +196,12 @@ Work input_gradient_work(const BlockSpec& s, const FactsInput& in, const Shapes&
   const auto norm = [&](BlockSlot result) {
     const bool is_layer = s.norm == NormKind::layer;
     const TensorSpec dbias = is_layer ? h.dvec(h.D) : none;
+    const TensorSpec sum = h.norms_sum_biases ? h.dvec(h.D) : none;
     const TensorSpec y = remakes(result) ? x : none;
     const TensorSpec bias = remakes(result) && is_layer ? h.vec(h.D) : none;
     ops.push_back(streaming(OpKind::norm_backward, x,
                             {x, x, h.f32(h.R, h.stats), h.vec(h.D), x, x, h.dvec(h.D), h.dvec(h.D),
-                             dbias, dbias, bias, y}));
+                             dbias, dbias, sum, sum, bias, y}));
   };
   comm.whole(work.comm);
   if (s.activation == Activation::swiglu) {
@@ -242,8 +245,9 @@ Work weight_gradient_work(const BlockSpec& s, const FactsInput& in, const Shapes
     const TensorSpec sum = bias ? h.dvec(out) : TensorSpec{};
     return gemm_cost({out, width, h.T, Layout::tn, h.act, h.grad, true}, {sum, sum});
   };
-  Work work{{wgrad(h.D, h.F, s.linear_bias), wgrad(h.U, h.D, s.linear_bias),
-             wgrad(h.D, h.HK, s.linear_bias), wgrad(h.N, h.D, s.has_qkv_bias())},
+  const bool end_bias = s.linear_bias && !h.norms_sum_biases;
+  Work work{{wgrad(h.D, h.F, end_bias), wgrad(h.U, h.D, s.linear_bias), wgrad(h.D, h.HK, end_bias),
+             wgrad(h.N, h.D, s.has_qkv_bias())},
             {}};
   const StreamComm comm(in, h.D);
   comm.whole(work.comm);  // h2

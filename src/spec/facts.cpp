@@ -117,6 +117,16 @@ BlockSpec local_block(const BlockSpec& block, const Sizes& sizes) {
   return local;
 }
 
+bool is_bias_made_in_b(const BlockSpec& block, const LocalShape& shape, BlockParam bias) {
+  switch (bias) {
+    case BlockParam::out_bias:
+    case BlockParam::down_bias:  // by the norms, unless they have a part of the rows
+      return block.linear_bias && !shape.sequence_parallel;
+    default:
+      return false;
+  }
+}
+
 Range local_vocab(int64_t vocab, const Sizes& sizes, const Coord& coord) {
   return local_range(internal::vocab_cut(vocab), vocab, sizes, coord);
 }

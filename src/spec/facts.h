@@ -168,6 +168,9 @@ Facts facts(const ModelSpec&, int layer, const LocalShape&, const Recipe&, Recom
 
 // What a rank has of a block: heads and feed-forward width are its share along tp.
 BlockSpec local_block(const BlockSpec&, const Sizes&);
+// Is the gradient of this bias made in B, by a row that has the rows to be summed at hand?
+// Otherwise W makes it, in the product for the weight's gradient.
+bool is_bias_made_in_b(const BlockSpec&, const LocalShape&, BlockParam bias);
 // The rows of the vocabulary that a rank has, without padding, and with it.
 Range local_vocab(int64_t vocab, const Sizes&, const Coord&);
 int64_t padded_vocab(int64_t vocab, const Sizes&);

@@ -38,7 +38,7 @@ Facts head_facts(const HeadSpec& s, const FactsInput& in) {
   const base::TensorSpec weight{{s.width}, act}, weight_grad{{s.width}, grad};
   const base::TensorSpec bias = s.norm == NormKind::layer ? weight : base::TensorSpec{};
   const base::TensorSpec bias_grad = s.norm == NormKind::layer ? weight_grad : base::TensorSpec{};
-  const base::TensorSpec partials = f32({norm_partials(rows), s.width * norm_stats(s.norm)});
+  const base::TensorSpec partials = norm_backward_partials(s.norm, rows, s.width, false);
 
   Facts f;
   f.params = head_params(s, in.model);

@@ -29,6 +29,12 @@ int64_t cudnn_bytes(const AttentionShape& s, const AttentionCall& call, bool det
 
 }  // namespace
 
+base::TensorSpec norm_backward_partials(NormKind kind, int64_t rows, int64_t width,
+                                        bool sums_dresidual) {
+  const int64_t sums = norm_stats(kind) + (sums_dresidual ? 1 : 0);
+  return {{norm_partials(rows), width * sums}, base::DType::f32};
+}
+
 Backend cpu_backend() { return {}; }
 
 Backend cuda_backend(bool deterministic) {

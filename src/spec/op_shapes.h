@@ -21,6 +21,10 @@ constexpr int64_t norm_partials(int64_t rows) {
   return (rows + norm_rows_per_partial - 1) / norm_rows_per_partial;
 }
 
+// Scratch of norm_backward over `rows` rows of `width`: a row of partial sums holds those of the
+// weight's gradient, then of the bias's (layer), then of dresidual where that sum is asked for.
+base::TensorSpec norm_backward_partials(NormKind, int64_t rows, int64_t width, bool sums_dresidual);
+
 // Parameters start, and shards are cut, at multiples of this many elements of a bucket; the
 // gradient norm adds up blocks of this size. 128 bf16 elements are one grain of memory.
 constexpr int64_t shard_grain_elements = 128;

@@ -2,8 +2,8 @@
 // s = x + residual, xhat = (s - mean) r, y = xhat * weight + bias; rms takes the mean as 0.
 //   g = dy * weight;  dx = r (g - mean(g) - xhat mean(g xhat)) + dresidual, for rms without
 //   mean(g).
-// Sums along a row are fp64. Weight gradients are summed over norm_rows_per_partial rows in fp32,
-// one task each, and these partial sums in fp64 in their order.
+// Sums along a row are fp64. Sums over rows (weight gradients, of dresidual) are taken over
+// norm_rows_per_partial rows in fp32, one task each, and these partial sums in fp64 in their order.
 #include <cmath>
 
 #include "kernels/cpu/partials.h"
@@ -102,7 +102,12 @@ void forward(base::ThreadPool& pool, const NormForwardArgs& args) {
   for_each_row(pool, args.x.rows(), D, [&](int64_t t) { forward_row(args, t, weight, bias); });
 }
 
-// Writes dx[t] and y[t] and adds the row's share to the partial sums of dweight and dbias.
+void add_row(const float* x, float* sums, int64_t count) {
+#pragma omp simd
+  for (int64_t i = 0; i < count; ++i) sums[i] += x[i];
+}
+
+// Writes dx[t] and y[t] and adds the row's share to the partial sums.
 void backward_row(const NormBackwardArgs& args, int64_t t, const float* weight, const float* bias,
                   float* partial) {
   const int64_t D = args.x.cols();
@@ -145,6 +150,8 @@ void backward_row(const NormBackwardArgs& args, int64_t t, const float* weight, 
   float* dx = place_for(args.dx, row, buffers[2]);
   if (args.dresidual) {
     const float* dresidual = values_of(args.dresidual, row, buffers[3]);
+    // Before dx, which may be the same tensor.
+    if (args.dresidual_sum) add_row(dresidual, partial + D * norm_stats(args.kind), D);
 #pragma omp simd
     for (int64_t i = 0; i < D; ++i) {
       const float xhat = (x[i] - mean) * r, g = dy[i] * weight[i];
@@ -175,6 +182,9 @@ void backward(base::ThreadPool& pool, const NormBackwardArgs& args) {
   });
   add_partials(pool, args.partials, 0, args.dweight);
   if (args.dbias) add_partials(pool, args.partials, D, args.dbias);
+  if (args.dresidual_sum) {
+    add_partials(pool, args.partials, D * norm_stats(args.kind), args.dresidual_sum);
+  }
 }
 
 }  // namespace

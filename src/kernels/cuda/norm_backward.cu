@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // With xhat = (x - mean) r and g = dy weight:
 //   dx = r (g - mean(g) - xhat mean(g xhat)) + dresidual, for rms without mean(g);
-//   dweight += sum over t of dy xhat;  dbias += sum over t of dy;  y = xhat weight + bias.
+//   dweight += sum over t of dy xhat;  dbias += sum over t of dy;  y = xhat weight + bias;
+//   dresidual_sum += sum over t of dresidual.
 // Bound by memory: dy, x, dresidual and dx (and y) once each.
 //
 // The fast kernel runs as many blocks as the multiprocessors hold (so the order of the sums over
@@ -35,7 +36,7 @@ struct Parameters {
   int64_t partials_stride;
   int64_t T, D;
   float inverse_D;
-  bool has_dbias;
+  bool has_dbias, has_dresidual_sum;
 };
 
 struct RowStats {
@@ -139,9 +140,14 @@ __device__ void wait_for_oldest() {
   asm volatile("" ::: "memory");
 }
 
+// Where the sums of dresidual start in a row of partials, in units of D.
+template <NormKind kind>
+constexpr int dresidual_place = kind == NormKind::layer ? 2 : 1;
+
 // REQUIRES: all operands are of type T and vectorisable, D <= N vectors for each thread, dynamic
-// shared memory of stages * vectors_per_turn vectors a thread.
-template <typename T, NormKind kind, int R, int N>
+// shared memory of stages * vectors_per_turn vectors a thread; `sums_dresidual` as the parameters
+// say, and then there is a dresidual.
+template <typename T, NormKind kind, int R, int N, bool sums_dresidual>
 __global__ void __launch_bounds__(max_threads) norm_backward_fast(Parameters a) {
   static_assert(R * N == max_vectors);
   constexpr int W = Vec<T>::width;
@@ -156,7 +162,7 @@ __global__ void __launch_bounds__(max_threads) norm_backward_fast(Parameters a) 
   for (int stage = 0; stage < stages; ++stage) {
     fetch<T, R, N>(a, slots, stage, first + stage * step);
   }
-  float weight[N][W] = {}, dweight[N][W] = {}, dbias[N][W] = {};
+  float weight[N][W] = {}, dweight[N][W] = {}, dbias[N][W] = {}, dresidual[N][W] = {};
 #pragma unroll
   for (int k = 0; k < N; ++k) {
     const int c = column<T>(k);
@@ -212,6 +218,7 @@ __global__ void __launch_bounds__(max_threads) norm_backward_fast(Parameters a) 
         }
 #pragma unroll
         for (int j = 0; j < W; ++j) {
+          if constexpr (sums_dresidual) dresidual[k][j] += dx[j];
           float inner = g[i][k][j] - xhat[i][k][j] * g_xhat_mean;
           if constexpr (is_layer) inner -= g_mean;
           dx[j] += r[i] * inner;
@@ -239,6 +246,9 @@ __global__ void __launch_bounds__(max_threads) norm_backward_fast(Parameters a) 
     if (c >= a.D) continue;
     store_floats(partial + c, dweight[k]);
     if (a.has_dbias) store_floats(partial + a.D + c, dbias[k]);
+    if constexpr (sums_dresidual) {
+      store_floats(partial + dresidual_place<kind> * a.D + c, dresidual[k]);
+    }
   }
 }
 
@@ -250,9 +260,11 @@ __global__ void __launch_bounds__(general_threads) norm_backward_general(Paramet
   const int64_t first = static_cast<int64_t>(blockIdx.x) * general_rows;
   const int64_t rows = a.T - first < general_rows ? a.T - first : general_rows;
   float* partial = a.partials + blockIdx.x * a.partials_stride;
+  float* dresidual = partial + dresidual_place<kind> * a.D;
   for (int64_t c = threadIdx.x; c < a.D; c += blockDim.x) {
     partial[c] = 0;
     if (a.has_dbias) partial[a.D + c] = 0;
+    if (a.has_dresidual_sum) dresidual[c] = 0;
   }
   for (int i = 0; i < rows; ++i) {
     const int64_t t = first + i;
@@ -272,6 +284,7 @@ __global__ void __launch_bounds__(general_threads) norm_backward_general(Paramet
       const float weight = a.weight.get(0, c), g = a.dy.get(t, c) * weight;
       const float xhat = norm_xhat<kind>(a.x.get(t, c), mean, r);
       const float residual = a.dresidual.data != nullptr ? a.dresidual.get(t, c) : 0.0F;
+      if (a.has_dresidual_sum) dresidual[c] += residual;
       a.dx.set(t, c, r * (g - g_mean - xhat * g_xhat_mean) + residual);
       if (a.y.data != nullptr) {
         const float bias = a.bias.data != nullptr ? a.bias.get(0, c) : 0.0F;
@@ -292,15 +305,15 @@ bool is_fast(const NormBackwardArgs& args) {
 }
 
 // Each returns how many rows of partials it fills.
-template <typename T, NormKind kind>
+template <typename T, NormKind kind, bool sums_dresidual>
 int64_t launch_fast(device::CudaStream& stream, const Parameters& a) {
   const int64_t moves = a.D / Vec<T>::width;
   const int64_t vectors = moves <= max_threads ? 1 : 2;
   const int64_t threads = ceil_div(moves, vectors * warp_size) * warp_size;
   const int64_t resident = stream.cuda_device().multiprocessors() * (max_threads / threads);
   const int64_t blocks = std::min(norm_partials(a.T), resident);
-  const auto kernel =
-      vectors == 1 ? norm_backward_fast<T, kind, 2, 1> : norm_backward_fast<T, kind, 1, 2>;
+  const auto kernel = vectors == 1 ? norm_backward_fast<T, kind, 2, 1, sums_dresidual>
+                                   : norm_backward_fast<T, kind, 1, 2, sums_dresidual>;
   constexpr int64_t thread_bytes = 16 * stages * vectors_per_turn;
   device::cuda_check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                           static_cast<int>(thread_bytes * max_threads)),
@@ -318,7 +331,9 @@ int64_t launch(device::CudaStream& stream, const NormBackwardArgs& args, const P
   int64_t blocks = norm_partials(a.T);
   if (is_fast(args)) {
     with_real_type(args.x.dtype, [&](auto* type) {
-      blocks = launch_fast<std::remove_pointer_t<decltype(type)>, kind>(stream, a);
+      using T = std::remove_pointer_t<decltype(type)>;
+      blocks = a.has_dresidual_sum ? launch_fast<T, kind, true>(stream, a)
+                                   : launch_fast<T, kind, false>(stream, a);
     });
   } else {
     norm_backward_general<kind><<<grid_of(blocks), general_threads, 0, stream.handle()>>>(a);
@@ -347,12 +362,16 @@ void norm_backward(Stream& stream, const NormBackwardArgs& args) {
                         .T = T,
                         .D = D,
                         .inverse_D = 1.0F / static_cast<float>(D),
-                        .has_dbias = static_cast<bool>(args.dbias)};
+                        .has_dbias = static_cast<bool>(args.dbias),
+                        .has_dresidual_sum = static_cast<bool>(args.dresidual_sum)};
   device::CudaStream& cuda = device::cuda_stream(stream);
-  const int64_t blocks = args.kind == NormKind::rms ? launch<NormKind::rms>(cuda, args, a)
-                                                    : launch<NormKind::layer>(cuda, args, a);
+  const bool is_layer = args.kind == NormKind::layer;
+  const int64_t blocks =
+      is_layer ? launch<NormKind::layer>(cuda, args, a) : launch<NormKind::rms>(cuda, args, a);
   check_launch("norm_backward");
-  add_partials(cuda.handle(), args.partials.slice_rows(0, blocks), args.dweight, args.dbias);
+  const PartialSums sums = is_layer ? PartialSums{args.dweight, args.dbias, args.dresidual_sum}
+                                    : PartialSums{args.dweight, args.dresidual_sum, Tensor{}};
+  add_partials(cuda.handle(), args.partials.slice_rows(0, blocks), sums);
 }
 
 }  // namespace trireme::kernels::cuda

@@ -15,14 +15,16 @@ constexpr int slices = 64;
 struct Sums {
   const float* partials;
   int64_t rows, stride;
-  int64_t width;   // of each destination
-  OutRows d0, d1;  // by blockIdx.y
+  int64_t width;  // of each destination
+  OutRows d[3];   // by blockIdx.y
 };
 
 __global__ void __launch_bounds__(columns* slices) add_partials_kernel(Sums a) {
   __shared__ double sums[slices][columns];
   const int column = threadIdx.x, slice = threadIdx.y;
   const int64_t c = static_cast<int64_t>(blockIdx.x) * columns + column;
+  const OutRows d = a.d[blockIdx.y];
+  if (d.data == nullptr) return;
   double sum = 0;
   if (c < a.width) {
     const float* p = a.partials + blockIdx.y * a.width + c;
@@ -35,26 +37,28 @@ __global__ void __launch_bounds__(columns* slices) add_partials_kernel(Sums a) {
     if (slice < half) sums[slice][column] += sums[slice + half][column];
   }
   if (slice == 0 && c < a.width) {
-    const OutRows d = blockIdx.y == 0 ? a.d0 : a.d1;
     d.set(0, c, static_cast<float>(static_cast<double>(d.get(0, c)) + sums[0][column]));
   }
 }
 
 }  // namespace
 
-void add_partials(cudaStream_t stream, const device::ConstTensor& partials,
-                  const device::Tensor& d0, const device::Tensor& d1) {
-  const int64_t width = d0.elements();
-  TRIREME_CHECK(d0.is_contiguous() && (!d1 || (d1.is_contiguous() && d1.elements() == width)),
-                "sums of {} and {}", d0.shape.to_string(), d1.shape.to_string());
+void add_partials(cudaStream_t stream, const device::ConstTensor& partials, const PartialSums& d) {
+  const int64_t width = d[0].elements();
+  unsigned count = 0;  // up to the last one that is present
+  for (unsigned i = 0; i < d.size(); ++i) {
+    if (!d[i]) continue;
+    TRIREME_CHECK(d[i].is_contiguous() && d[i].elements() == width, "sums of {} and {}",
+                  d[0].shape.to_string(), d[i].shape.to_string());
+    count = i + 1;
+  }
   if (width == 0) return;
   const Sums sums = {.partials = data<float>(partials),
                      .rows = partials.rows(),
                      .stride = partials.row_stride,
                      .width = width,
-                     .d0 = out_rows(d0),
-                     .d1 = out_rows(d1)};
-  const dim3 grid(grid_of(ceil_div(width, columns)), d1 ? 2 : 1);
+                     .d = {out_rows(d[0]), out_rows(d[1]), out_rows(d[2])}};
+  const dim3 grid(grid_of(ceil_div(width, columns)), count);
   add_partials_kernel<<<grid, dim3(columns, slices), 0, stream>>>(sums);
   check_launch("add_partials");
 }

@@ -2,13 +2,16 @@
 // The sum over blocks of rows that ends every weight gradient of a norm.
 #pragma once
 
+#include <array>
+
 #include "kernels/cuda/launch.cuh"
 
 namespace trireme::kernels::cuda {
 
-// d[c] += sum over rows of partials[row, c] for d0, and of partials[row, d0.elements() + c] for d1
-// (optional, of the same size). fp64, in an order that the number of rows alone decides.
-void add_partials(cudaStream_t stream, const device::ConstTensor& partials,
-                  const device::Tensor& d0, const device::Tensor& d1);
+// d[i][c] += sum over rows of partials[row, i * width + c], where width = d[0].elements(). The
+// others are optional and of the same size. fp64, in an order that the number of rows alone
+// decides.
+using PartialSums = std::array<device::Tensor, 3>;
+void add_partials(cudaStream_t stream, const device::ConstTensor& partials, const PartialSums& d);
 
 }  // namespace trireme::kernels::cuda

@@ -238,7 +238,7 @@ void rope_backward(Stream& stream, const RopeBackwardArgs& args) {
     rope_backward_general<<<grid, threads, 0, handle>>>(a);
   }
   check_launch("rope_backward");
-  add_partials(handle, args.partials, args.dq_weight, args.dk_weight);
+  add_partials(handle, args.partials, {args.dq_weight, args.dk_weight, Tensor{}});
 }
 
 }  // namespace trireme::kernels::cuda

@@ -45,6 +45,7 @@ void backward(const NormBackwardArgs& args) {
   const bool is_layer = args.kind == NormKind::layer;
   const auto D = static_cast<double>(x.cols);
   Matrix dweight = read(args.dweight), dbias = read(args.dbias);
+  Matrix dresidual_sum = read(args.dresidual_sum);
   Matrix dx(x.rows, x.cols), y(x.rows, x.cols);
   for (int64_t t = 0; t < x.rows; ++t) {
     const double mean = is_layer ? stats(t, 0) : 0;
@@ -61,6 +62,7 @@ void backward(const NormBackwardArgs& args) {
       const double xhat = (x(t, d) - mean) * r, g = dy(t, d) * weight(d);
       dx(t, d) = r * (g - mean_g - xhat * mean_g_xhat);
       if (args.dresidual) dx(t, d) += dresidual(t, d);
+      if (args.dresidual_sum) dresidual_sum(d) += dresidual(t, d);
       y(t, d) = xhat * weight(d) + (args.bias ? bias(d) : 0);
     }
   }
@@ -68,6 +70,7 @@ void backward(const NormBackwardArgs& args) {
   write(args.y, y);
   write(args.dweight, dweight);
   write(args.dbias, dbias);
+  write(args.dresidual_sum, dresidual_sum);
 }
 
 }  // namespace
