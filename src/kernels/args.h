@@ -35,6 +35,9 @@ struct GemmArgs {
   Tensor gelu_input = {};
   ConstTensor gelu_grad_of = {};  // optional [m, n]: d = value * gelu'(gelu_grad_of)
   Tensor a_sum = {};  // optional [m], gradient type: += sum over k of op(a) (a bias gradient)
+  // With gelu_grad_of only, both optional.
+  Tensor d_sum = {};       // [n], gradient type: += sum over rows of d as stored (a bias gradient)
+  Tensor gelu_again = {};  // [m, n], overlaps no other: gelu_forward of gelu_grad_of, its bits
 };
 
 // y[t] = table[tokens[t] - first_row] + position_table[positions[t]]. A token whose row is not in

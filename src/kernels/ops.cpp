@@ -87,8 +87,13 @@ void gemm(Stream& stream, const GemmArgs& a) {
   may_have(row, "gelu_input", a.gelu_input, {m, n});
   may_have(row, "gelu_grad_of", a.gelu_grad_of, {m, n});
   may_have(row, "a_sum", a.a_sum, {m});
+  may_have(row, "d_sum", a.d_sum, {n});
+  if (a.d_sum) is_real(row, "d_sum", a.d_sum);
+  may_have(row, "gelu_again", a.gelu_again, {m, n}, a.gelu_grad_of.dtype);
   TRIREME_CHECK(!a.residual || a.beta == 0, "gemm: residual with beta {}", a.beta);
   TRIREME_CHECK(!a.gelu_input || !a.gelu_grad_of, "gemm: both GELU and its gradient");
+  TRIREME_CHECK(a.gelu_grad_of || (!a.d_sum && !a.gelu_again),
+                "gemm: {} comes with gelu_grad_of only", a.d_sum ? "d_sum" : "gelu_again");
   send(stream, &Kernels::gemm, a);
 }
 

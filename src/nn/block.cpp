@@ -91,6 +91,8 @@ void Block::forward_mlp(Pass& pass) const {
                                     .stats = stash[BlockSlot::stats2]});
   }
   const bool gelu = spec_.activation == spec::Activation::gelu;
+  TRIREME_CHECK(!gelu || pass.fills(BlockSlot::up) || !pass.fills(BlockSlot::act),
+                "GELU's act is filled with up, or made again in the backward");
   if (pass.fills(BlockSlot::up)) {
     const device::Arena::Mark mark(pass.scratch);
     linear_forward(pass, {.x = tp_.whole(pass, stash[BlockSlot::h2]),
@@ -98,8 +100,6 @@ void Block::forward_mlp(Pass& pass) const {
                           .bias = at(pass.params, BlockParam::up_bias),
                           .y = stash[gelu ? BlockSlot::act : BlockSlot::up],
                           .gelu_input = gelu ? stash[BlockSlot::up] : Tensor{}});
-  } else if (gelu && pass.fills(BlockSlot::act)) {
-    ops::gelu_forward(pass.stream, {.x = stash[BlockSlot::up], .y = stash[BlockSlot::act]});
   }
   if (!gelu && pass.fills(BlockSlot::act)) {
     ops::swiglu_forward(pass.stream, {.gate_up = stash[BlockSlot::up], .y = stash[BlockSlot::act]});
@@ -119,14 +119,18 @@ void Block::backward_mlp(Pass& pass) const {
   const int64_t rows = pass.dy.rows();
   const Tensor dy = tp_.whole(pass, pass.dy, stash[BlockSlot::dy_whole]);
   const Tensor dup = stash[BlockSlot::dup];
-  const Tensor down = at(pass.params, BlockParam::down_weight);
   if (spec_.activation == spec::Activation::gelu) {
-    linear_backward_input(
-        pass, {.dy = dy, .weight = down, .dx = dup, .gelu_grad_of = stash[BlockSlot::up]});
+    linear_backward_input(pass, {.dy = dy,
+                                 .weight = at(pass.params, BlockParam::down_weight),
+                                 .dx = dup,
+                                 .gelu_grad_of = stash[BlockSlot::up],
+                                 .dx_sum = bias_grad(pass, Part::input, BlockParam::up_bias),
+                                 .gelu_again = pass.remade(BlockSlot::act)});
   } else {
     const device::Arena::Mark mark(pass.scratch);
     const Tensor dact = pass.scratch.take({{dy.rows(), spec_.ffn}, dy.dtype});
-    linear_backward_input(pass, {.dy = dy, .weight = down, .dx = dact});
+    linear_backward_input(
+        pass, {.dy = dy, .weight = at(pass.params, BlockParam::down_weight), .dx = dact});
     ops::swiglu_backward(pass.stream, {.gate_up = stash[BlockSlot::up],
                                        .dy = dact,
                                        .dgate_up = dup,
@@ -137,8 +141,6 @@ void Block::backward_mlp(Pass& pass) const {
   tp_.linear_backward_input(
       pass, {.dy = dup, .weight = at(pass.params, BlockParam::up_weight), .dx = dh2});
   const Tensor down_bias = bias_grad(pass, Part::input, BlockParam::down_bias);
-  const base::TensorSpec partials =
-      spec::norm_backward_partials(spec_.norm, rows, spec_.width, static_cast<bool>(down_bias));
   ops::norm_backward(pass.stream, {.kind = spec_.norm,
                                    .dy = dh2,
                                    .x = stash[BlockSlot::x2],
@@ -151,7 +153,7 @@ void Block::backward_mlp(Pass& pass) const {
                                    .dresidual_sum = down_bias,
                                    .bias = at(pass.params, BlockParam::norm2_bias),
                                    .y = pass.remade(BlockSlot::h2),
-                                   .partials = pass.scratch.take(partials)});
+                                   .partials = pass.scratch.take(norm_partials(rows, down_bias))});
 }
 
 void Block::backward_attention(Pass& pass) const {
@@ -195,8 +197,6 @@ void Block::backward_attention(Pass& pass) const {
   tp_.linear_backward_input(
       pass, {.dy = dqkv, .weight = at(pass.params, BlockParam::qkv_weight), .dx = dh1});
   const Tensor out_bias = bias_grad(pass, Part::input, BlockParam::out_bias);
-  const base::TensorSpec partials =
-      spec::norm_backward_partials(spec_.norm, rows, spec_.width, static_cast<bool>(out_bias));
   ops::norm_backward(pass.stream, {.kind = spec_.norm,
                                    .dy = dh1,
                                    .x = pass.x,
@@ -209,31 +209,28 @@ void Block::backward_attention(Pass& pass) const {
                                    .dresidual_sum = out_bias,
                                    .bias = at(pass.params, BlockParam::norm1_bias),
                                    .y = pass.remade(BlockSlot::h1),
-                                   .partials = pass.scratch.take(partials)});
+                                   .partials = pass.scratch.take(norm_partials(rows, out_bias))});
 }
 
 void Block::backward_weight(Pass& pass) const {
   const device::Range range(pass.stream, "weight gradients");
   Stash& stash = pass.stash;
-  const auto grad = [&pass](BlockParam param) { return at(pass.grads, param); };
-  linear_backward_weight(pass, {.dy = tp_.kept_whole(pass.dy, stash[BlockSlot::dy_whole]),
-                                .x = stash[BlockSlot::act],
-                                .weight_grad = grad(BlockParam::down_weight),
-                                .bias_grad = bias_grad(pass, Part::weight, BlockParam::down_bias)});
+  const auto product = [&](Tensor dy, Tensor x, BlockParam weight, BlockParam bias) {
+    linear_backward_weight(pass, {.dy = dy,
+                                  .x = x,
+                                  .weight_grad = at(pass.grads, weight),
+                                  .bias_grad = bias_grad(pass, Part::weight, bias)});
+  };
   // Where a rank keeps its part of a norm's result, the rest is gathered again.
   const auto column = [&](BlockSlot dy, BlockSlot x, BlockParam weight, BlockParam bias) {
     const device::Arena::Mark mark(pass.scratch);
-    linear_backward_weight(pass, {.dy = stash[dy],
-                                  .x = tp_.whole(pass, stash[x]),
-                                  .weight_grad = grad(weight),
-                                  .bias_grad = bias_grad(pass, Part::weight, bias)});
+    product(stash[dy], tp_.whole(pass, stash[x]), weight, bias);
   };
+  product(tp_.kept_whole(pass.dy, stash[BlockSlot::dy_whole]), stash[BlockSlot::act],
+          BlockParam::down_weight, BlockParam::down_bias);
   column(BlockSlot::dup, BlockSlot::h2, BlockParam::up_weight, BlockParam::up_bias);
-  linear_backward_weight(pass,
-                         {.dy = tp_.kept_whole(stash[BlockSlot::dx2], stash[BlockSlot::dx2_whole]),
-                          .x = stash[BlockSlot::o],
-                          .weight_grad = grad(BlockParam::out_weight),
-                          .bias_grad = bias_grad(pass, Part::weight, BlockParam::out_bias)});
+  product(tp_.kept_whole(stash[BlockSlot::dx2], stash[BlockSlot::dx2_whole]), stash[BlockSlot::o],
+          BlockParam::out_weight, BlockParam::out_bias);
   column(BlockSlot::dqkv, BlockSlot::h1, BlockParam::qkv_weight, BlockParam::qkv_bias);
 }
 

@@ -29,6 +29,10 @@ class Block final : public Layer {
   // The gradient of a bias if this part of the backward makes it, else nothing.
   enum class Part : uint8_t { input, weight };
   Tensor bias_grad(const Pass&, Part, spec::BlockParam bias) const;
+  base::TensorSpec norm_partials(int64_t rows, const Tensor& dresidual_sum) const {
+    return spec::norm_backward_partials(spec_.norm, rows, spec_.width,
+                                        static_cast<bool>(dresidual_sum));
+  }
   void rotate(Pass&, Tensor qkv) const;
   void rotate_back(Pass&, Tensor dqkv) const;
 

@@ -50,6 +50,7 @@ void Boundary::linear_forward(Pass& pass, const LinearForward& a) const {
 }
 
 void Boundary::linear_backward_input(Pass& pass, const LinearBackwardInput& a) const {
+  TRIREME_CHECK(!a.gelu_grad_of, "the gradient of an activation of a partial sum");
   const device::Arena::Mark mark(pass.scratch);
   LinearBackwardInput own = a;
   own.dx = partial(pass, a.dx, a.dy.rows());

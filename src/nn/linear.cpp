@@ -35,8 +35,12 @@ void linear_forward(const Pass& pass, const LinearForward& a) {
 
 void linear_backward_input(const Pass& pass, const LinearBackwardInput& a) {
   check_roles(pass, Role::dy_dgrad, Role::w_dgrad, a.dy);
-  kernels::ops::gemm(pass.stream,
-                     {.a = a.dy, .b = a.weight, .d = a.dx, .gelu_grad_of = a.gelu_grad_of});
+  kernels::ops::gemm(pass.stream, {.a = a.dy,
+                                   .b = a.weight,
+                                   .d = a.dx,
+                                   .gelu_grad_of = a.gelu_grad_of,
+                                   .d_sum = a.dx_sum,
+                                   .gelu_again = a.gelu_again});
 }
 
 void linear_backward_weight(const Pass& pass, const LinearBackwardWeight& a) {

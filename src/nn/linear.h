@@ -22,6 +22,9 @@ struct LinearBackwardInput {
   ConstTensor weight;        // [out, in]
   Tensor dx;                 // [T, in]
   ConstTensor gelu_grad_of;  // optional [T, in]: dx is multiplied by gelu' of it
+  // With gelu_grad_of only.
+  Tensor dx_sum;      // optional [in], added to: the sum of dx over rows, a bias gradient
+  Tensor gelu_again;  // optional [T, in]: gets gelu(gelu_grad_of)
 };
 void linear_backward_input(const Pass&, const LinearBackwardInput&);
 

@@ -14,7 +14,8 @@
 // Without q/k norm the rotation is done in place and there is no qk slot. Gradients of norm weights
 // are made in B, by the same row that makes dx: their inputs are at hand there, and W would have to
 // keep [T, D] more for each norm. That row also reads dy (norm2) and dx2 (norm1), whose sums over
-// rows are the gradients of the down and out biases: where it has all rows it makes them, too.
+// rows are the gradients of the down and out biases: where it has all rows it makes them, too. The
+// product that makes dup with GELU's gradient sums it for the up bias.
 #include <cmath>
 #include <utility>
 
@@ -68,7 +69,7 @@ std::vector<Slot> block_slots(const BlockSpec& s, const Shapes& h) {
   at(BlockSlot::x) = {.name = "x", .spec = h.stream()};
   at(BlockSlot::dy) = {.name = "dy", .spec = h.stream(), .life = Life::b_to_w};
   at(BlockSlot::stats1) = {.name = "stats1", .spec = h.f32(h.R, h.stats)};
-  // Results of norms and of SwiGLU that only W reads.
+  // Results of norms and activations that only W reads.
   const auto remade = [](const char* name, const TensorSpec& spec) {
     return Slot{
         .name = name, .spec = spec, .life = Life::f_to_w, .recomputable = true, .remade = true};
@@ -93,11 +94,9 @@ std::vector<Slot> block_slots(const BlockSpec& s, const Shapes& h) {
   at(BlockSlot::dy_whole) = {.name = "dy_whole", .spec = whole, .life = Life::b_to_w};
   at(BlockSlot::dx2_whole) = {.name = "dx2_whole", .spec = whole, .life = Life::b_to_w};
   // SwiGLU's backward is elementwise, so its result may overwrite its input. GELU's is the epilogue
-  // of a GEMM, which makes nothing else.
+  // of a GEMM.
   if (s.activation == Activation::swiglu) {
     at(BlockSlot::dup).replaces = static_cast<int>(BlockSlot::up);
-  } else {
-    at(BlockSlot::act).remade = false;
   }
   return slots;
 }
@@ -174,8 +173,6 @@ Work forward_work(const BlockSpec& s, const FactsInput& in, const Shapes& h, boo
     // With GELU, d is act and the epilogue also writes up.
     ops.push_back(gemm_cost({h.T, h.U, h.D, Layout::nt, h.act, h.act},
                             {s.linear_bias ? h.vec(h.U) : none, gelu ? h.row(h.U) : none}));
-  } else if (gelu && fills(BlockSlot::act)) {
-    ops.push_back(streaming(OpKind::gelu_forward, h.row(h.F), {h.row(h.F), h.row(h.F)}));
   }
   if (!gelu && fills(BlockSlot::act)) {
     ops.push_back(streaming(OpKind::swiglu_forward, h.row(h.F), {h.row(h.U), h.row(h.F)}));
@@ -210,7 +207,10 @@ Work input_gradient_work(const BlockSpec& s, const FactsInput& in, const Shapes&
     ops.push_back(
         streaming(OpKind::swiglu_backward, h.row(h.F), {h.row(h.U), h.row(h.F), h.row(h.U), y}));
   } else {
-    ops.push_back(gemm_cost({h.T, h.F, h.D, Layout::nn, h.act, h.act}, {h.row(h.F)}));
+    const TensorSpec sum = is_bias_made_in_b(s, in.shape, BlockParam::up_bias) ? h.dvec(h.U) : none;
+    const TensorSpec again = remakes(BlockSlot::act) ? h.row(h.F) : none;
+    ops.push_back(
+        gemm_cost({h.T, h.F, h.D, Layout::nn, h.act, h.act}, {h.row(h.F), sum, sum, again}));
   }
   ops.push_back(gemm_cost({h.T, h.D, h.U, Layout::nn, h.act, h.act}, {}));
   comm.sum(work.comm);
@@ -241,13 +241,14 @@ Work input_gradient_work(const BlockSpec& s, const FactsInput& in, const Shapes&
 }
 
 Work weight_gradient_work(const BlockSpec& s, const FactsInput& in, const Shapes& h) {
-  const auto wgrad = [&h](int64_t out, int64_t width, bool bias) {
-    const TensorSpec sum = bias ? h.dvec(out) : TensorSpec{};
+  const auto wgrad = [&](int64_t out, int64_t width, BlockParam bias) {
+    const bool has_bias = bias == BlockParam::qkv_bias ? s.has_qkv_bias() : s.linear_bias;
+    const bool sums = has_bias && !is_bias_made_in_b(s, in.shape, bias);
+    const TensorSpec sum = sums ? h.dvec(out) : TensorSpec{};
     return gemm_cost({out, width, h.T, Layout::tn, h.act, h.grad, true}, {sum, sum});
   };
-  const bool end_bias = s.linear_bias && !h.norms_sum_biases;
-  Work work{{wgrad(h.D, h.F, end_bias), wgrad(h.U, h.D, s.linear_bias), wgrad(h.D, h.HK, end_bias),
-             wgrad(h.N, h.D, s.has_qkv_bias())},
+  Work work{{wgrad(h.D, h.F, BlockParam::down_bias), wgrad(h.U, h.D, BlockParam::up_bias),
+             wgrad(h.D, h.HK, BlockParam::out_bias), wgrad(h.N, h.D, BlockParam::qkv_bias)},
             {}};
   const StreamComm comm(in, h.D);
   comm.whole(work.comm);  // h2

@@ -122,6 +122,8 @@ bool is_bias_made_in_b(const BlockSpec& block, const LocalShape& shape, BlockPar
     case BlockParam::out_bias:
     case BlockParam::down_bias:  // by the norms, unless they have a part of the rows
       return block.linear_bias && !shape.sequence_parallel;
+    case BlockParam::up_bias:  // by the product whose epilogue is GELU's gradient
+      return block.linear_bias && block.activation == Activation::gelu;
     default:
       return false;
   }

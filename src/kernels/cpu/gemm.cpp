@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // value = alpha op(a) op(b) + bias + residual + beta d;  d = act(value);  a_sum += row sums of
-// op(a).
+// op(a);  d_sum += column sums of d;  gelu_again = gelu(gelu_grad_of).
 //
 // The result is cut into tiles; a task multiplies one with single-threaded OpenBLAS and applies
 // what follows while the tile is in cache. fp32 results are multiplied straight into d; other tiles
@@ -137,6 +137,13 @@ void finish_row(const GemmArgs& args, const Segment& s, const float* bias, float
   }
   if (args.gelu_grad_of) {
     const float* x = values_of(args.gelu_grad_of, s, buffer);
+    if (args.gelu_again) {
+      SegmentBuffer results;
+      float* y = place_for(args.gelu_again, s, results);
+#pragma omp simd
+      for (int64_t i = 0; i < s.count; ++i) y[i] = gelu_of(x[i]);
+      store(args.gelu_again, s, y);
+    }
 #pragma omp simd
     for (int64_t i = 0; i < s.count; ++i) value[i] *= gelu_derivative_of(x[i]);
   }
@@ -175,35 +182,42 @@ void compute_tile(const GemmArgs& args, const Block& tile) {
 
 constexpr int64_t sum_rows_per_task = 64;
 
-// a_sum[first, first + count) += sums of these rows of op(a), in fp64 in the order of k.
-void add_sums(const GemmArgs& args, int64_t first, int64_t count) {
+// sum += sums of the rows of op(x).
+struct RowSums {
+  ConstTensor x;
+  bool trans = false;
+  Tensor sum;
+};
+
+// sum[first, first + count) += sums of these rows of op(x), in fp64 in the order of columns.
+void add_sums(const RowSums& args, int64_t first, int64_t count) {
   double sums[sum_rows_per_task] = {};
   SegmentBuffer buffer;
-  if (args.trans_a) {
-    for (int64_t k = 0; k < args.a.rows(); ++k) {
-      const float* a = values_of(args.a, {k, first, count}, buffer);
+  if (args.trans) {
+    for (int64_t k = 0; k < args.x.rows(); ++k) {
+      const float* x = values_of(args.x, {k, first, count}, buffer);
 #pragma omp simd
-      for (int64_t i = 0; i < count; ++i) sums[i] += static_cast<double>(a[i]);
+      for (int64_t i = 0; i < count; ++i) sums[i] += static_cast<double>(x[i]);
     }
   } else {
     for (int64_t i = 0; i < count; ++i) {
       double sum = 0;
-      for (int64_t k = 0; k < args.a.cols(); k += max_segment) {
-        const Segment s = {first + i, k, std::min(max_segment, args.a.cols() - k)};
-        const float* a = values_of(args.a, s, buffer);
+      for (int64_t k = 0; k < args.x.cols(); k += max_segment) {
+        const Segment s = {first + i, k, std::min(max_segment, args.x.cols() - k)};
+        const float* x = values_of(args.x, s, buffer);
 #pragma omp simd reduction(+ : sum)
-        for (int64_t j = 0; j < s.count; ++j) sum += static_cast<double>(a[j]);
+        for (int64_t j = 0; j < s.count; ++j) sum += static_cast<double>(x[j]);
       }
       sums[i] = sum;
     }
   }
   const Segment s = {0, first, count};
-  const float* old = values_of(args.a_sum, s, buffer);
+  const float* old = values_of(args.sum, s, buffer);
   float total[sum_rows_per_task];
   for (int64_t i = 0; i < count; ++i) {
     total[i] = static_cast<float>(static_cast<double>(old[i]) + sums[i]);
   }
-  store(args.a_sum, s, total);
+  store(args.sum, s, total);
 }
 
 void multiply_all(base::ThreadPool& pool, const GemmArgs& args) {
@@ -222,8 +236,13 @@ void multiply_all(base::ThreadPool& pool, const GemmArgs& args) {
       compute_tile(args, {r0, std::min(tiling.rows, m - r0), c0, std::min(tiling.cols, n - c0)});
     } else {
       const int64_t first = (task - tiles) * sum_rows_per_task;
-      add_sums(args, first, std::min(sum_rows_per_task, m - first));
+      add_sums({args.a, args.trans_a, args.a_sum}, first, std::min(sum_rows_per_task, m - first));
     }
+  });
+  if (!args.d_sum) return;
+  pool.for_each(divide_up(n, sum_rows_per_task), [&](int64_t task) {
+    const int64_t first = task * sum_rows_per_task;
+    add_sums({args.d, true, args.d_sum}, first, std::min(sum_rows_per_task, n - first));
   });
 }
 

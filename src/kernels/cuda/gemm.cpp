@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // value = alpha op(a) op(b) + bias + residual + beta d;  d = act(value);  a_sum += row sums of
-// op(a).
+// op(a);  d_sum += column sums of d;  gelu_again = gelu(gelu_grad_of).
 //
 // The product with bias and addend is the library's where it takes it (gemm_plans.h), else our own
 // (gemm_general.cu). GELU is a kernel after it: the row gelu_forward, whose bits are promised. Its
 // gradient is the library's epilogue in large bf16 products and a kernel after the others. Row sums
 // are the library's epilogue in large weight gradients where that is as good, and a kernel before
-// the others.
+// the others. d_sum and gelu_again are kernels around the product.
 #include "base/check.h"
 #include "base/shape.h"
 #include "kernels/cuda/gemm_kernels.h"
@@ -200,9 +200,12 @@ void gemm(Stream& stream, const GemmArgs& args) {
     add_row_sums(s, args.a, args.trans_a, args.a_sum);
   }
   if (args.d.rows() == 0 || args.d.cols() == 0) return;
+  // Before the product, since d may be gelu_grad_of.
+  if (args.gelu_again) gelu_forward(stream, {.x = args.gelu_grad_of, .y = args.gelu_again});
   const bool is_done = !is_tiny(args) && (args.gelu_grad_of ? multiply_with_gelu_grad(s, args)
                                                             : multiply_plainly(s, args));
   if (!is_done) general_gemm(s, args);
+  if (args.d_sum) add_row_sums(s, args.d, true, args.d_sum);
   if (args.gelu_input) gelu_forward(stream, {.x = args.gelu_input, .y = args.d});
 }
 

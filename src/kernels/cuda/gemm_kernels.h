@@ -12,7 +12,8 @@ namespace trireme::kernels::cuda {
 // Any product that GemmArgs can describe, on CUDA cores: for what the library does not take.
 //   value = alpha op(a) op(b) + bias + residual + beta d
 // goes to gelu_input where present (d is then left to gelu_forward), else to d, times
-// gelu'(gelu_grad_of) where that is present. Leaves a_sum alone. REQUIRES: d has elements.
+// gelu'(gelu_grad_of) where that is present. Leaves a_sum, d_sum and
+// gelu_again alone. REQUIRES: d has elements.
 void general_gemm(device::CudaStream& stream, const GemmArgs& args);
 
 // sum[i] += sum over k of op(a)[i, k], in an order that the shape of a decides. With `trans` it

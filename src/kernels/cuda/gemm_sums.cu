@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// sum[i] += sum over k of op(a)[i, k]: the bias gradient that goes with a weight gradient. Reads a
+// sum[i] += sum over k of op(a)[i, k]: the bias gradient that goes with a product. Reads a
 // once. Sums of columns (a stored [k, m]) take two kernels: blocks sum a chunk of rows each into
 // partials, then the chunks are added in their order. Chunks depend on the shape alone.
 #include <algorithm>
@@ -136,7 +136,7 @@ void launch_row_sums(device::CudaStream& stream, const ConstTensor& a, const Ten
 }  // namespace
 
 void add_row_sums(device::CudaStream& stream, const ConstTensor& a, bool trans, const Tensor& sum) {
-  TRIREME_CHECK(sum.is_contiguous(), "gemm: a_sum with gaps of {}", sum.row_stride);
+  TRIREME_CHECK(sum.is_contiguous(), "gemm: sums with gaps of {}", sum.row_stride);
   if (a.rows() == 0 || a.cols() == 0) return;
   with_real_type(a.dtype, [&](auto* t) {
     using T = std::remove_pointer_t<decltype(t)>;

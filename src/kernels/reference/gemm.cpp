@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // value = alpha op(a) op(b) + bias + residual + beta d;  d = act(value);  a_sum += row sums of
-// op(a).
+// op(a);  d_sum += column sums of d;  gelu_again = gelu(gelu_grad_of).
 #include "base/check.h"
 #include "kernels/reference/activation.h"
 #include "kernels/reference/matrix.h"
@@ -36,9 +36,9 @@ void run(const GemmArgs& args) {
   const Matrix bias = read(args.bias), residual = read(args.residual);
   const Matrix gelu_grad_of = read(args.gelu_grad_of);
   const Matrix old = args.beta != 0 ? read(args.d) : Matrix();
-  Matrix a_sum = read(args.a_sum);
+  Matrix a_sum = read(args.a_sum), d_sum = read(args.d_sum);
 
-  Matrix value = product(a, b), d(a.rows, b.cols);
+  Matrix value = product(a, b), d(a.rows, b.cols), gelu_again(a.rows, b.cols);
   for (int64_t m = 0; m < d.rows; ++m) {
     for (int64_t n = 0; n < d.cols; ++n) {
       double& v = value(m, n);
@@ -48,6 +48,8 @@ void run(const GemmArgs& args) {
       if (args.beta != 0) v += static_cast<double>(args.beta) * old(m, n);
       d(m, n) = v;
       if (args.gelu_grad_of) d(m, n) *= gelu_derivative(gelu_grad_of(m, n));
+      if (args.d_sum) d_sum(n) += rounded_to(args.d.dtype, d(m, n));
+      if (args.gelu_again) gelu_again(m, n) = gelu(gelu_grad_of(m, n));
     }
   }
   if (args.gelu_input) {
@@ -64,6 +66,8 @@ void run(const GemmArgs& args) {
   }
   write(args.d, d);
   write(args.a_sum, a_sum);
+  write(args.d_sum, d_sum);
+  write(args.gelu_again, gelu_again);
 }
 
 }  // namespace
