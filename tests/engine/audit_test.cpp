@@ -212,6 +212,24 @@ TEST(AuditTest, facts_along_tp_are_what_layers_send) {
   }
 }
 
+// No family mixes these, but blocks can: biases beside SwiGLU and an RMS norm, GELU without biases.
+TEST(AuditTest, facts_of_mixed_blocks_are_what_they_send) {
+  for (const spec::ModelDims& dims : {tiny_gpt2(), tiny_llama()}) {
+    spec::ModelSpec model = spec::make_model(dims);
+    auto& block = std::get<spec::BlockSpec>(model.layers[1]);
+    block.linear_bias = !block.linear_bias;
+    block.heads = block.kv_heads = 4;
+    for (const int tp : {1, 2}) {
+      for (const Recompute recompute : {Recompute::none, Recompute::selective, Recompute::full}) {
+        spec::LocalShape shape{.tokens = 24, .sequences = 2, .seq_len = 12, .head_chunk_rows = 5};
+        shape.mesh[spec::Axis::tp] = tp;
+        shape.sequence_parallel = tp > 1;
+        audit(model, 1, shape, spec::recipe_from_name("bf16"), recompute);
+      }
+    }
+  }
+}
+
 TEST(AuditTest, a_whole_model_sends_its_predicted_flops) {
   // llama-8b's shape: far too large for this machine, free on the null device.
   const spec::ModelSpec model = spec::make_model({.name = "llama-8b",
