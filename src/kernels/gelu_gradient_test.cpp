@@ -60,7 +60,7 @@ void expect_right(const Problem& p, Machine& machine) {
   }
 }
 
-TEST(GeluGradientTest, sums_what_is_stored_and_gives_the_bits_of_gelu) {
+TEST(GeluGradientTest, sums_what_is_stored_and_gives_the_bits_of_gelu_on_cpu_and_cuda) {
   for_each_machine([](Machine& machine) {
     for (const Size& size :
          {Size{1, 1, 1}, Size{17, 33, 7}, Size{129, 65, 90}, Size{300, 64, 80}}) {
@@ -75,7 +75,7 @@ TEST(GeluGradientTest, sums_what_is_stored_and_gives_the_bits_of_gelu) {
 }
 
 // Where the gradient is the library's epilogue.
-TEST(GeluGradientTest, sums_what_is_stored_at_a_measured_size) {
+TEST(GeluGradientTest, cuda_sums_what_is_stored_at_a_measured_size) {
   const std::string problem = device::gpu_status().problem;
   if (!problem.empty()) GTEST_SKIP() << problem;
   Machine machine = gpu_machine();

@@ -11,11 +11,29 @@ namespace {
 using base::DType;
 using base::Shape;
 
-// ---- the three things every front does after its checks
+// ---- what every front does after its checks
+template <typename Args>
+void announce(Stream& stream, const Args& args) {
+  if (stream.observer() != nullptr) stream.observer()->op(stream, cost_of(args));
+}
 template <typename Args>
 void send(Stream& stream, void (*Kernels::*row)(Stream&, const Args&), const Args& args) {
-  if (stream.observer() != nullptr) stream.observer()->op(stream, cost_of(args));
+  announce(stream, args);
   (stream.device().kernels().*row)(stream, args);
+}
+// Two rows, as one where the table has it and takes these. What that costs is then told of the
+// first; the second follows it and takes no time.
+template <typename Args>
+void send_pair(Stream& stream, bool (*pair)(Stream&, const GemmArgs&, const Args&),
+               const GemmArgs& gemm, void (*Kernels::*row)(Stream&, const Args&),
+               const Args& args) {
+  announce(stream, gemm);
+  if (pair != nullptr && pair(stream, gemm, args)) {
+    announce(stream, args);
+    return;
+  }
+  stream.device().kernels().gemm(stream, gemm);
+  send(stream, row, args);
 }
 
 // ---- checks, named for what they demand
@@ -67,9 +85,7 @@ void check_sequences(const char* row, const ConstTensor& q, const ConstTensor& k
                 tokens);
 }
 
-}  // namespace
-
-void gemm(Stream& stream, const GemmArgs& a) {
+void check(const GemmArgs& a) {
   const char* row = "gemm";
   const int64_t m = a.trans_a ? a.a.cols() : a.a.rows(), k = a.trans_a ? a.a.rows() : a.a.cols();
   const int64_t n = a.trans_b ? a.b.rows() : a.b.cols();
@@ -94,7 +110,47 @@ void gemm(Stream& stream, const GemmArgs& a) {
   TRIREME_CHECK(!a.gelu_input || !a.gelu_grad_of, "gemm: both GELU and its gradient");
   TRIREME_CHECK(a.gelu_grad_of || (!a.d_sum && !a.gelu_again),
                 "gemm: {} comes with gelu_grad_of only", a.d_sum ? "d_sum" : "gelu_again");
+}
+
+void check(const SwigluForwardArgs& a) {
+  is_real("swiglu_forward", "y", a.y);
+  has("swiglu_forward", "gate_up", a.gate_up, {a.y.rows(), 2 * a.y.cols()}, a.y.dtype);
+}
+
+void check(const SwigluBackwardArgs& a) {
+  is_real("swiglu_backward", "dy", a.dy);
+  has("swiglu_backward", "gate_up", a.gate_up, {a.dy.rows(), 2 * a.dy.cols()}, a.dy.dtype);
+  has("swiglu_backward", "dgate_up", a.dgate_up, a.gate_up.shape, a.dy.dtype);
+  may_have("swiglu_backward", "y", a.y, a.dy.shape, a.dy.dtype);
+}
+
+void check_follows(const ConstTensor& d, const ConstTensor& input) {
+  TRIREME_CHECK(d.data == input.data && d.shape == input.shape &&
+                    d.row_stride == input.row_stride && d.dtype == input.dtype,
+                "a pair of rows: the second does not take the first's result");
+}
+
+}  // namespace
+
+void gemm(Stream& stream, const GemmArgs& a) {
+  check(a);
   send(stream, &Kernels::gemm, a);
+}
+
+void gemm_swiglu_forward(Stream& stream, const GemmArgs& gemm, const SwigluForwardArgs& swiglu) {
+  check(gemm);
+  check(swiglu);
+  check_follows(gemm.d, swiglu.gate_up);
+  send_pair(stream, stream.device().kernels().gemm_swiglu_forward, gemm, &Kernels::swiglu_forward,
+            swiglu);
+}
+
+void gemm_swiglu_backward(Stream& stream, const GemmArgs& gemm, const SwigluBackwardArgs& swiglu) {
+  check(gemm);
+  check(swiglu);
+  check_follows(gemm.d, swiglu.dy);
+  send_pair(stream, stream.device().kernels().gemm_swiglu_backward, gemm, &Kernels::swiglu_backward,
+            swiglu);
 }
 
 void embedding_forward(Stream& stream, const EmbeddingForwardArgs& a) {
@@ -225,16 +281,12 @@ void attention_backward(Stream& stream, const AttentionBackwardArgs& a) {
 }
 
 void swiglu_forward(Stream& stream, const SwigluForwardArgs& a) {
-  is_real("swiglu_forward", "y", a.y);
-  has("swiglu_forward", "gate_up", a.gate_up, {a.y.rows(), 2 * a.y.cols()}, a.y.dtype);
+  check(a);
   send(stream, &Kernels::swiglu_forward, a);
 }
 
 void swiglu_backward(Stream& stream, const SwigluBackwardArgs& a) {
-  is_real("swiglu_backward", "dy", a.dy);
-  has("swiglu_backward", "gate_up", a.gate_up, {a.dy.rows(), 2 * a.dy.cols()}, a.dy.dtype);
-  has("swiglu_backward", "dgate_up", a.dgate_up, a.gate_up.shape, a.dy.dtype);
-  may_have("swiglu_backward", "y", a.y, a.dy.shape, a.dy.dtype);
+  check(a);
   send(stream, &Kernels::swiglu_backward, a);
 }
 

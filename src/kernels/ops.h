@@ -42,5 +42,10 @@ void merge_sums(Stream&, const MergeSumsArgs&);
 void step_control(Stream&, const StepControlArgs&);
 void adamw(Stream&, const AdamwArgs&);
 
+// Two of them in turn, where the input of the second is gemm.d: for back ends that can make one of
+// them. Nobody else may want gemm.d of the backward, which need not be written.
+void gemm_swiglu_forward(Stream&, const GemmArgs&, const SwigluForwardArgs&);
+void gemm_swiglu_backward(Stream&, const GemmArgs&, const SwigluBackwardArgs&);
+
 }  // namespace ops
 }  // namespace trireme::kernels

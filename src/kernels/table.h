@@ -35,6 +35,12 @@ struct Kernels {
   void (*merge_sums)(Stream&, const MergeSumsArgs&);
   void (*step_control)(Stream&, const StepControlArgs&);
   void (*adamw)(Stream&, const AdamwArgs&);
+
+  // Two rows as one, where a back end has it (else null) and the arguments are such (else false,
+  // and nothing is queued): the gemm and then the row whose input is gemm.d, with their bits. In
+  // the backward gemm.d is not written.
+  bool (*gemm_swiglu_forward)(Stream&, const GemmArgs&, const SwigluForwardArgs&) = nullptr;
+  bool (*gemm_swiglu_backward)(Stream&, const GemmArgs&, const SwigluBackwardArgs&) = nullptr;
 };
 
 // The tables of this build. cpu and reference run on a CpuDevice, cuda on a CudaDevice, null on any

@@ -93,15 +93,16 @@ void Block::forward_mlp(Pass& pass) const {
   const bool gelu = spec_.activation == spec::Activation::gelu;
   TRIREME_CHECK(!gelu || pass.fills(BlockSlot::up) || !pass.fills(BlockSlot::act),
                 "GELU's act is filled with up, or made again in the backward");
+  const bool swiglu_follows = !gelu && pass.fills(BlockSlot::act);
   if (pass.fills(BlockSlot::up)) {
     const device::Arena::Mark mark(pass.scratch);
     linear_forward(pass, {.x = tp_.whole(pass, stash[BlockSlot::h2]),
                           .weight = at(pass.params, BlockParam::up_weight),
                           .bias = at(pass.params, BlockParam::up_bias),
                           .y = stash[gelu ? BlockSlot::act : BlockSlot::up],
-                          .gelu_input = gelu ? stash[BlockSlot::up] : Tensor{}});
-  }
-  if (!gelu && pass.fills(BlockSlot::act)) {
+                          .gelu_input = gelu ? stash[BlockSlot::up] : Tensor{},
+                          .swiglu = swiglu_follows ? stash[BlockSlot::act] : Tensor{}});
+  } else if (swiglu_follows) {
     ops::swiglu_forward(pass.stream, {.gate_up = stash[BlockSlot::up], .y = stash[BlockSlot::act]});
   }
   if (!pass.recomputing) {
@@ -129,12 +130,13 @@ void Block::backward_mlp(Pass& pass) const {
   } else {
     const device::Arena::Mark mark(pass.scratch);
     const Tensor dact = pass.scratch.take({{dy.rows(), spec_.ffn}, dy.dtype});
-    linear_backward_input(
-        pass, {.dy = dy, .weight = at(pass.params, BlockParam::down_weight), .dx = dact});
-    ops::swiglu_backward(pass.stream, {.gate_up = stash[BlockSlot::up],
-                                       .dy = dact,
-                                       .dgate_up = dup,
-                                       .y = pass.remade(BlockSlot::act)});
+    linear_backward_input(pass, {.dy = dy,
+                                 .weight = at(pass.params, BlockParam::down_weight),
+                                 .dx = dact,
+                                 .swiglu = {.gate_up = stash[BlockSlot::up],
+                                            .dy = dact,
+                                            .dgate_up = dup,
+                                            .y = pass.remade(BlockSlot::act)}});
   }
   const device::Arena::Mark mark(pass.scratch);
   const Tensor dh2 = pass.scratch.take({{rows, spec_.width}, pass.dy.dtype});

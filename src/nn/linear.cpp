@@ -24,23 +24,33 @@ void check_roles(const Pass& pass, Role a, Role b, const ConstTensor& stored) {
 
 void linear_forward(const Pass& pass, const LinearForward& a) {
   check_roles(pass, Role::x_fwd, Role::w_fwd, a.x);
-  kernels::ops::gemm(pass.stream, {.a = a.x,
-                                   .b = a.weight,
-                                   .d = a.y,
-                                   .trans_b = true,
-                                   .bias = a.bias,
-                                   .residual = a.residual,
-                                   .gelu_input = a.gelu_input});
+  const kernels::GemmArgs gemm{.a = a.x,
+                               .b = a.weight,
+                               .d = a.y,
+                               .trans_b = true,
+                               .bias = a.bias,
+                               .residual = a.residual,
+                               .gelu_input = a.gelu_input};
+  if (a.swiglu) {
+    kernels::ops::gemm_swiglu_forward(pass.stream, gemm, {.gate_up = a.y, .y = a.swiglu});
+  } else {
+    kernels::ops::gemm(pass.stream, gemm);
+  }
 }
 
 void linear_backward_input(const Pass& pass, const LinearBackwardInput& a) {
   check_roles(pass, Role::dy_dgrad, Role::w_dgrad, a.dy);
-  kernels::ops::gemm(pass.stream, {.a = a.dy,
-                                   .b = a.weight,
-                                   .d = a.dx,
-                                   .gelu_grad_of = a.gelu_grad_of,
-                                   .d_sum = a.dx_sum,
-                                   .gelu_again = a.gelu_again});
+  const kernels::GemmArgs gemm{.a = a.dy,
+                               .b = a.weight,
+                               .d = a.dx,
+                               .gelu_grad_of = a.gelu_grad_of,
+                               .d_sum = a.dx_sum,
+                               .gelu_again = a.gelu_again};
+  if (a.swiglu.dy) {
+    kernels::ops::gemm_swiglu_backward(pass.stream, gemm, a.swiglu);
+  } else {
+    kernels::ops::gemm(pass.stream, gemm);
+  }
 }
 
 void linear_backward_weight(const Pass& pass, const LinearBackwardWeight& a) {

@@ -3,6 +3,7 @@
 // stored.
 #pragma once
 
+#include "kernels/args.h"
 #include "nn/layer.h"
 
 namespace trireme::nn {
@@ -14,6 +15,7 @@ struct LinearForward {
   ConstTensor residual;  // optional [T, out], added to the result
   Tensor y;              // [T, out]
   Tensor gelu_input;     // optional [T, out]: gets the result, and y = gelu(result)
+  Tensor swiglu;         // optional [T, out / 2]: gets swiglu(y)
 };
 void linear_forward(const Pass&, const LinearForward&);
 
@@ -25,6 +27,8 @@ struct LinearBackwardInput {
   // With gelu_grad_of only.
   Tensor dx_sum;      // optional [in], added to: the sum of dx over rows, a bias gradient
   Tensor gelu_again;  // optional [T, in]: gets gelu(gelu_grad_of)
+  // Optional: dx, its dy, need not be written then.
+  kernels::SwigluBackwardArgs swiglu;
 };
 void linear_backward_input(const Pass&, const LinearBackwardInput&);
 

@@ -3,12 +3,14 @@
 // op(a);  d_sum += column sums of d;  gelu_again = gelu(gelu_grad_of).
 //
 // The product with bias and addend is the library's where it takes it (gemm_plans.h), else our own
-// (gemm_general.cu). GELU is a kernel after it: the row gelu_forward, whose bits are promised. Its
-// gradient is the library's epilogue in large bf16 products and a kernel after the others. Row sums
+// (gemm_general.cu). GELU is part of our own product in large ones in bf16 (fused_products.h) and a
+// kernel after the others: the row gelu_forward, whose bits are promised. Its gradient is the
+// library's epilogue in large bf16 products and a kernel after the others. Row sums
 // are the library's epilogue in large weight gradients where that is as good, and a kernel before
 // the others. d_sum and gelu_again are kernels around the product.
 #include "base/check.h"
 #include "base/shape.h"
+#include "kernels/cuda/fused_products.h"
 #include "kernels/cuda/gemm_kernels.h"
 #include "kernels/cuda/gemm_plans.h"
 #include "kernels/cuda/libraries.h"
@@ -200,6 +202,8 @@ void gemm(Stream& stream, const GemmArgs& args) {
     add_row_sums(s, args.a, args.trans_a, args.a_sum);
   }
   if (args.d.rows() == 0 || args.d.cols() == 0) return;
+  const FusedProducts& fused = Libraries::of(s.cuda_device()).fused_products();
+  if (args.gelu_input && fused.gelu(s, args)) return;
   // Before the product, since d may be gelu_grad_of.
   if (args.gelu_again) gelu_forward(stream, {.x = args.gelu_grad_of, .y = args.gelu_again});
   const bool is_done = !is_tiny(args) && (args.gelu_grad_of ? multiply_with_gelu_grad(s, args)
@@ -207,6 +211,16 @@ void gemm(Stream& stream, const GemmArgs& args) {
   if (!is_done) general_gemm(s, args);
   if (args.d_sum) add_row_sums(s, args.d, true, args.d_sum);
   if (args.gelu_input) gelu_forward(stream, {.x = args.gelu_input, .y = args.d});
+}
+
+bool gemm_swiglu_forward(Stream& stream, const GemmArgs& gemm, const SwigluForwardArgs& swiglu) {
+  CudaStream& s = device::cuda_stream(stream);
+  return Libraries::of(s.cuda_device()).fused_products().swiglu(s, gemm, swiglu);
+}
+
+bool gemm_swiglu_backward(Stream& stream, const GemmArgs& gemm, const SwigluBackwardArgs& swiglu) {
+  CudaStream& s = device::cuda_stream(stream);
+  return Libraries::of(s.cuda_device()).fused_products().swiglu_grad(s, gemm, swiglu);
 }
 
 }  // namespace trireme::kernels::cuda

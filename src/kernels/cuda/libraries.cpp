@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "kernels/cuda/attention_plans.h"
+#include "kernels/cuda/fused_products.h"
 #include "kernels/cuda/gemm_plans.h"
 
 namespace trireme::kernels::cuda {
@@ -54,6 +55,11 @@ GemmPlans& Libraries::gemm_plans() {
 AttentionPlans& Libraries::attention_plans() {
   if (!attention_plans_) attention_plans_ = std::make_unique<AttentionPlans>(device_);
   return *attention_plans_;
+}
+
+const FusedProducts& Libraries::fused_products() {
+  if (!fused_products_) fused_products_ = std::make_unique<FusedProducts>(device_);
+  return *fused_products_;
 }
 
 }  // namespace trireme::kernels::cuda

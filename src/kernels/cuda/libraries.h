@@ -13,6 +13,7 @@
 namespace trireme::kernels::cuda {
 
 class AttentionPlans;
+class FusedProducts;
 class GemmPlans;
 
 // Throws DeviceError unless `status` is success. `what` is what was tried, in words.
@@ -35,12 +36,14 @@ class Libraries final : public device::CudaDevice::KernelState {
   cublasLtHandle_t cublas();
   GemmPlans& gemm_plans();
   AttentionPlans& attention_plans();
+  const FusedProducts& fused_products();
 
  private:
   device::CudaDevice& device_;
   cublasLtHandle_t cublas_ = nullptr;
   std::unique_ptr<GemmPlans> gemm_plans_;
   std::unique_ptr<AttentionPlans> attention_plans_;
+  std::unique_ptr<FusedProducts> fused_products_;
 };
 
 }  // namespace trireme::kernels::cuda

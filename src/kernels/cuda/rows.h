@@ -33,5 +33,7 @@ void sum_squares(Stream&, const SumSquaresArgs&);
 void merge_sums(Stream&, const MergeSumsArgs&);
 void step_control(Stream&, const StepControlArgs&);
 void adamw(Stream&, const AdamwArgs&);
+bool gemm_swiglu_forward(Stream&, const GemmArgs&, const SwigluForwardArgs&);
+bool gemm_swiglu_backward(Stream&, const GemmArgs&, const SwigluBackwardArgs&);
 
 }  // namespace trireme::kernels::cuda

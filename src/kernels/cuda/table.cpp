@@ -31,6 +31,8 @@ const Kernels& cuda_kernels() {
       .merge_sums = cuda::merge_sums,
       .step_control = cuda::step_control,
       .adamw = cuda::adamw,
+      .gemm_swiglu_forward = cuda::gemm_swiglu_forward,
+      .gemm_swiglu_backward = cuda::gemm_swiglu_backward,
   };
   return table;
 }

@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: Apache-2.0
+// Products with their activation in them: what is stored has the bits that the rows give one after
+// the other, from the product that is stored; and the product is a product.
+#include <fmt/core.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <string>
+#include <vector>
+
+#include "device/accelerator.h"
+#include "kernels/ops.h"
+#include "kernels/row_test.h"
+
+namespace trireme::kernels {
+namespace {
+
+struct Size {
+  int64_t m, F, k;
+};
+
+// Two ways to a sum of k products of numbers of size 1: they differ in the order of the terms, and
+// each of the `roundings` on the way may give neighbouring bf16 numbers.
+void expect_near(const Tensor& found, const Tensor& expected, int64_t k, int roundings) {
+  const std::vector<double> x = values_of(found), y = values_of(expected);
+  const double step = found.dtype == DType::bf16 ? roundings * 0x1p-7 : 0;
+  for (size_t i = 0; i < x.size(); ++i) {
+    const double bound = step * std::abs(y[i]) + 1e-5 * std::sqrt(static_cast<double>(k));
+    ASSERT_LE(std::abs(x[i] - y[i]), bound) << "element " << i;
+  }
+}
+
+void expect_forward(Machine& machine, const Size& size, DType dtype) {
+  const auto [m, F, k] = size;
+  SCOPED_TRACE(fmt::format("forward m {} F {} k {} {}", m, F, k, base::name_of(dtype)));
+  Operands operands(7, machine);
+  const ConstTensor a = operands.input({m, k}, {.dtype = dtype, .gap = 8});
+  const ConstTensor b = operands.input({2 * F, k}, {.dtype = dtype, .gap = 16});
+  const Tensor gate_up = operands.result({m, 2 * F}, {.dtype = dtype, .gap = 8});
+  const Tensor y = operands.result({m, F}, {.dtype = dtype, .gap = 24});
+  const Tensor plain = operands.result({m, 2 * F}, {.dtype = dtype});
+  const Tensor again = operands.result({m, F}, {.dtype = dtype});
+  Stream& stream = *machine.stream;
+  ops::gemm_swiglu_forward(stream, {.a = a, .b = b, .d = gate_up, .trans_b = true},
+                           {.gate_up = gate_up, .y = y});
+  ops::gemm(stream, {.a = a, .b = b, .d = plain, .trans_b = true});
+  ops::swiglu_forward(stream, {.gate_up = gate_up, .y = again});
+  stream.synchronize();
+  operands.expect_intact();
+  EXPECT_TRUE(values_of(y) == values_of(again));
+  expect_near(gate_up, plain, k, 1);
+}
+
+void expect_backward(Machine& machine, const Size& size, DType dtype, bool in_place) {
+  const auto [m, F, k] = size;
+  SCOPED_TRACE(fmt::format("backward m {} F {} k {} {}{}", m, F, k, base::name_of(dtype),
+                           in_place ? " in place" : ""));
+  Operands operands(8, machine);
+  const ConstTensor a = operands.input({m, k}, {.dtype = dtype, .gap = 16});
+  const ConstTensor b = operands.input({k, F}, {.dtype = dtype, .gap = 8});
+  const Make make = {.dtype = dtype, .gap = 8};
+  const ConstTensor first = operands.input({m, 2 * F}, make);
+  const Tensor gate_up = operands.updated({m, 2 * F}, make);
+  const Tensor d = in_place ? gate_up : operands.result({m, 2 * F}, {.dtype = dtype, .gap = 16});
+  const Tensor y = operands.result({m, F}, make), dy = operands.result({m, F}, make);
+  const Tensor plain = operands.result({m, F}, {.dtype = dtype});
+  const Tensor d_rows = operands.result({m, 2 * F}, {.dtype = dtype});
+  const Tensor y_rows = operands.result({m, F}, {.dtype = dtype});
+  Stream& stream = *machine.stream;
+  ops::copy(stream, {.x = first, .d = gate_up});
+  ops::gemm_swiglu_backward(stream, {.a = a, .b = b, .d = dy},
+                            {.gate_up = gate_up, .dy = dy, .dgate_up = d, .y = y});
+  ops::gemm(stream, {.a = a, .b = b, .d = plain});
+  ops::swiglu_backward(stream, {.gate_up = first, .dy = plain, .dgate_up = d_rows, .y = y_rows});
+  stream.synchronize();
+  operands.expect_intact();
+  EXPECT_TRUE(values_of(y) == values_of(y_rows));
+  expect_near(d, d_rows, 64 * k, 2);  // gate and up are below 8
+}
+
+void expect_gelu(Machine& machine, const Size& size, bool has_bias) {
+  const auto [m, F, k] = size;
+  SCOPED_TRACE(fmt::format("gelu m {} F {} k {}{}", m, F, k, has_bias ? " bias" : ""));
+  Operands operands(9, machine);
+  const ConstTensor a = operands.input({m, k}, {.dtype = DType::bf16, .gap = 8});
+  const ConstTensor b = operands.input({F, k}, {.dtype = DType::bf16});
+  const ConstTensor bias =
+      has_bias ? ConstTensor(operands.input({F}, {.dtype = DType::bf16})) : ConstTensor{};
+  const Tensor u = operands.result({m, F}, {.dtype = DType::bf16, .gap = 16});
+  const Tensor y = operands.result({m, F}, {.dtype = DType::bf16, .gap = 8});
+  const Tensor plain = operands.result({m, F}, {.dtype = DType::bf16});
+  const Tensor again = operands.result({m, F}, {.dtype = DType::bf16});
+  Stream& stream = *machine.stream;
+  ops::gemm(stream, {.a = a, .b = b, .d = y, .trans_b = true, .bias = bias, .gelu_input = u});
+  ops::gemm(stream, {.a = a, .b = b, .d = plain, .trans_b = true, .bias = bias});
+  ops::gelu_forward(stream, {.x = u, .y = again});
+  stream.synchronize();
+  operands.expect_intact();
+  EXPECT_TRUE(values_of(y) == values_of(again));
+  expect_near(u, plain, k, 1);
+}
+
+TEST(GemmActivationTest, has_the_bits_of_its_rows_on_cpu_and_cuda) {
+  for_each_machine([](Machine& machine) {
+    for (const Size& size : {Size{1, 1, 1}, Size{17, 33, 7}, Size{130, 64, 90}}) {
+      for (const DType dtype : {DType::f32, DType::bf16}) {
+        expect_forward(machine, size, dtype);
+        expect_backward(machine, size, dtype, false);
+        expect_backward(machine, size, dtype, true);
+      }
+    }
+  });
+}
+
+// Sizes that one kernel of ours takes on Hopper, none a multiple of its tiles.
+TEST(GemmActivationTest, cuda_large_products) {
+  const device::GpuStatus status = device::gpu_status();
+  if (!status.problem.empty()) GTEST_SKIP() << status.problem;
+  Machine machine = gpu_machine();
+  expect_forward(machine, {4100, 2056, 264}, DType::bf16);
+  expect_backward(machine, {4100, 4104, 264}, DType::bf16, false);
+  expect_backward(machine, {4100, 4104, 328}, DType::bf16, true);
+  expect_gelu(machine, {4100, 4104, 264}, true);
+  expect_gelu(machine, {4100, 4104, 1000}, false);
+}
+
+TEST(GemmActivationTest, cuda_large_products_are_one_kernel_on_hopper) {
+  const device::GpuStatus status = device::gpu_status();
+  if (!status.problem.empty()) GTEST_SKIP() << status.problem;
+  if (status.gpus.front().major != 9 || status.built_for.find("90a") == std::string::npos) {
+    GTEST_SKIP() << "no Hopper GPU, or not built for it";
+  }
+  Machine machine = gpu_machine();
+  Operands operands(10, machine);
+  const int64_t m = 4096, F = 4352, k = 256;
+  const Make make = {.dtype = DType::bf16};
+  const Tensor dy = operands.result({m, F}, make), d = operands.result({m, 2 * F}, make);
+  const ConstTensor gate_up = operands.input({m, 2 * F}, make);
+  EXPECT_TRUE(machine.device.kernels().gemm_swiglu_backward(
+      *machine.stream,
+      {.a = operands.input({m, k}, make), .b = operands.input({k, F}, make), .d = dy},
+      {.gate_up = gate_up, .dy = dy, .dgate_up = d}));
+  machine.stream->synchronize();
+  // The product itself is not stored.
+  EXPECT_TRUE(std::ranges::all_of(values_of(dy), [](double x) { return std::isnan(x); }));
+  EXPECT_TRUE(std::ranges::none_of(values_of(d), [](double x) { return std::isnan(x); }));
+}
+
+}  // namespace
+}  // namespace trireme::kernels
