@@ -50,8 +50,9 @@ std::filesystem::path choices_file(const device::CudaDevice& device) {
   for (const char c : device.gpu_name()) {
     gpu += std::isalnum(static_cast<unsigned char>(c)) != 0 ? c : '-';
   }
-  return options.cache_folder / fmt::format("gemm_{}_{}_{}.json", gpu, cublasLtGetVersion(),
-                                            options.deterministic ? "l1" : "fast");
+  constexpr int version = 2;  // of how they are measured
+  return options.cache_folder / fmt::format("gemm_{}_{}_{}_v{}.json", gpu, cublasLtGetVersion(),
+                                            options.deterministic ? "l1" : "fast", version);
 }
 
 }  // namespace

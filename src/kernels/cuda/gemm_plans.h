@@ -4,8 +4,9 @@
 //
 // The library proposes up to 16 algorithms. Small products take the first. Large ones are measured
 // at their first use, while the device may still allocate, with the operands at hand and the result
-// in memory of its own. On a deterministic device an algorithm is admitted only if its result has
-// the bits of the first one's, so that the choice, which hangs on timings, cannot change a run.
+// in memory of its own; the fastest once more under full load, where the power limit decides. On a
+// deterministic device an algorithm is admitted only if its result has the bits of the first one's,
+// so that the choice, which hangs on timings, cannot change a run.
 //
 // Epilogues with another way beside them (a product and a kernel of ours) are checked against it
 // when they are measured, and taken where they are as exact. On a deterministic device that
@@ -91,19 +92,27 @@ class GemmPlans {
                      const MatmulOperands& operands, device::CudaStream& stream) const;
 
   // ---- gemm_measure.cpp
+  struct Admitted {
+    cublasLtMatmulAlgo_t algo;
+    double seconds;  // of its shortest run
+  };
   void measure(device::CudaStream& stream, Plan& plan, const Matmul& what,
                const MatmulOperands& operands);
+  Admitted best_of(device::CudaStream& stream, Plan& plan, const Matmul& what,
+                   const MatmulOperands& trial, std::vector<Admitted> admitted);
+  void report();
+  // ---- gemm_measure_epilogue.cpp
   bool is_gelu_grad_right(device::CudaStream& stream, const Matmul& what,
                           const MatmulOperands& operands, double seconds);
   bool is_a_sum_right(device::CudaStream& stream, Plan& plan, const Matmul& what,
                       const MatmulOperands& operands);
-  void report();
 
   device::CudaDevice& device_;
   cublasLtHandle_t handle_;
   GemmChoices choices_;
   std::map<Matmul, Plan> plans_;
-  int unreported_ = 0;  // measurements since the last report
+  bool is_announced_ = false;  // that measurements go on
+  int unreported_ = 0;         // measurements since the last report
   double unreported_seconds_ = 0;
 };
 
