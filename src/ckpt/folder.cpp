@@ -12,7 +12,7 @@
 namespace trireme::ckpt {
 namespace {
 
-constexpr std::string_view prefix = "step-";
+constexpr std::string_view step_prefix = "step-";
 
 // Digits only, without a sign.
 std::optional<int64_t> number_from(std::string_view text) {
@@ -34,11 +34,11 @@ bool has_mark(std::string_view name, std::string_view mark) {
 
 }  // namespace
 
-std::string generation_name(int64_t step) { return fmt::format("{}{:08}", prefix, step); }
+std::string generation_name(int64_t step) { return fmt::format("{}{:08}", step_prefix, step); }
 
 std::optional<int64_t> step_from_name(std::string_view name) {
-  if (!name.starts_with(prefix)) return {};
-  const std::optional<int64_t> step = number_from(name.substr(prefix.size()));
+  if (!name.starts_with(step_prefix)) return {};
+  const std::optional<int64_t> step = number_from(name.substr(step_prefix.size()));
   if (!step || generation_name(*step) != name) return {};
   return step;
 }

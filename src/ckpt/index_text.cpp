@@ -23,7 +23,7 @@
 namespace trireme::ckpt {
 namespace {
 
-constexpr const char* title = "trireme index";
+constexpr const char* index_title = "trireme index";
 
 // Reads the words of one line after the other; a word or line that is not there is an error.
 class Words {
@@ -138,7 +138,7 @@ void for_each_line(const IndexView& index, int64_t chunks, const Each& each) {
     each(std::string_view(line.data(), line.size()));
     line.clear();
   };
-  fmt::format_to(out, "{} {}\n", title, format_version);
+  fmt::format_to(out, "{} {}\n", index_title, format_version);
   end_line();
   fmt::format_to(out, "rank {} data {} tensors {} chunks {}\n", index.rank, index.data_bytes,
                  index.tensors.size(), chunks);
@@ -192,7 +192,7 @@ std::string to_text(const Index& index) {
 }
 
 Index parse_index(std::string_view text, const std::string& where) {
-  const std::string_view body = unsealed(text, title, where);
+  const std::string_view body = unsealed(text, index_title, where);
   Words words(body.substr(body.find('\n') + 1), where);
   Index index;
   words.pass("rank");

@@ -17,7 +17,7 @@ namespace {
 
 using base::Json;
 
-constexpr const char* title = "trireme checkpoint";
+constexpr const char* manifest_title = "trireme checkpoint";
 constexpr int max_depth = 64;  // of nested values
 
 // Reads keys of one object; what is missing or of another type is an error.
@@ -138,14 +138,14 @@ std::string to_text(const Manifest& manifest) {
                      {"files", files},
                      {"tensors", tensors}};
   try {
-    return sealed(fmt::format("{} {}\n{}\n", title, format_version, json.dump()));
+    return sealed(fmt::format("{} {}\n{}\n", manifest_title, format_version, json.dump()));
   } catch (const Json::exception& error) {  // text that is not UTF-8
     throw base::IoError(fmt::format("the state or plan cannot be saved: {}", error.what()));
   }
 }
 
 Manifest parse_manifest(std::string_view text, const std::string& where) {
-  const std::string_view body = unsealed(text, title, where);
+  const std::string_view body = unsealed(text, manifest_title, where);
   const Json json = parse_json(body.substr(body.find('\n') + 1), where);
   const Fields fields(json, "manifest", where);
   Manifest manifest;

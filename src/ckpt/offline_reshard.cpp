@@ -71,7 +71,7 @@ std::filesystem::path reshard(Disk& disk, const Generation& from, const ReshardT
                               const IoOptions& options) {
   TRIREME_CHECK(target.ranks >= 1 && target.window_bytes >= 1, "{} ranks, windows of {} bytes",
                 target.ranks, target.window_bytes);
-  const int64_t window_bytes = base::round_up(target.window_bytes, chunk_bytes);
+  const int64_t step_bytes = base::round_up(target.window_bytes, chunk_bytes);
   const Draft draft = begin_generation(disk, target.root, from.manifest().step);
   try {
     Manifest manifest = from.manifest();
@@ -85,8 +85,8 @@ std::filesystem::path reshard(Disk& disk, const Generation& from, const ReshardT
       for (const TensorPieces& part : pieces) saved[part.tensor.name].push_back(part.pieces);
       const FileLayout layout = plan_file(pieces);
       DataWriter writer(disk, draft.folder, rank, layout);
-      for (int64_t begin = 0; begin < layout.bytes; begin += window_bytes) {
-        const auto window = memory.of(std::min(window_bytes, layout.bytes - begin));
+      for (int64_t begin = 0; begin < layout.bytes; begin += step_bytes) {
+        const auto window = memory.of(std::min(step_bytes, layout.bytes - begin));
         std::ranges::fill(window, std::byte{0});
         from.read(requests_for(layout, begin, window), options);
         writer.append(window);

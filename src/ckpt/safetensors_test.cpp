@@ -49,11 +49,11 @@ std::string file_of(const std::string& header, const std::string& data) {
   return length_prefix(header.size()) + header + data;
 }
 
-void write_bytes(const std::filesystem::path& path, const std::string& bytes) {
+void write_whole(const std::filesystem::path& path, const std::string& bytes) {
   std::ofstream(path, std::ios::binary) << bytes;
 }
 
-std::string read_bytes(const std::filesystem::path& path) {
+std::string read_whole(const std::filesystem::path& path) {
   std::ifstream in(path, std::ios::binary);
   return {std::istreambuf_iterator<char>(in), {}};
 }
@@ -66,7 +66,7 @@ std::string text_of(std::span<const std::byte> bytes) {
 std::string refusal(const std::string& bytes) {
   const TemporaryFolder folder;
   const auto path = folder.path() / "bad.safetensors";
-  write_bytes(path, bytes);
+  write_whole(path, bytes);
   try {
     (void)SafetensorsFile::open(path);
   } catch (const base::IoError& error) {
@@ -83,7 +83,7 @@ SafetensorsView view_of(const char* dtype, std::vector<int64_t> shape, const std
 TEST(Safetensors, hand_made_bytes_are_read) {
   const TemporaryFolder folder;
   const auto path = folder.path() / "a.safetensors";
-  write_bytes(path, file_of(R"({"w":{"dtype":"BF16","shape":[3,1],"data_offsets":[2,8]},)"
+  write_whole(path, file_of(R"({"w":{"dtype":"BF16","shape":[3,1],"data_offsets":[2,8]},)"
                             R"("__metadata__":{"format":"pt","\u00e9":"\n"},)"
                             R"("scalar":{"shape":[],"data_offsets":[0,2],"dtype":"F16"},)"
                             R"("none":{"dtype":"F64","shape":[4,0],"data_offsets":[2,2]}}   )",
@@ -149,7 +149,7 @@ TEST(Safetensors, written_files_follow_the_reference_order_and_alignment) {
                        R"("f":{"dtype":"BF16","shape":[1],"data_offsets":[20,22]},)"
                        R"("d":{"dtype":"U8","shape":[1],"data_offsets":[22,23]}})";
   header.resize((header.size() + 7) / 8 * 8, ' ');
-  EXPECT_EQ(read_bytes(path), file_of(header,
+  EXPECT_EQ(read_whole(path), file_of(header,
                                       "01234567"
                                       "0123"
                                       "0123"

@@ -58,7 +58,7 @@ const device::GpuInfo& usable(const device::GpuStatus& status, int index) {
       fmt::format("--gpu {}: this machine has {} GPUs, counted from 0", index, status.gpus.size()));
 }
 
-int run(const Args& args) {
+int run_bench_gpu(const Args& args) {
   const bool is_quick = args.flag("--quick");
   const device::GpuStatus status = device::gpu_status();
   const device::GpuInfo& gpu = usable(status, args.small_integer("--gpu"));
@@ -124,7 +124,7 @@ Verb bench_gpu_verb() {
                 .kind = Kind::integer,
                 .fallback = "0",
                 .help = "Which GPU, counted from 0"}},
-          .run = run};
+          .run = run_bench_gpu};
 }
 
 }  // namespace trireme::cli

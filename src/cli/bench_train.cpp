@@ -138,7 +138,7 @@ BenchPeaks peaks_of(const Args& args, const config::System& system, const BenchR
   return peaks;
 }
 
-int run(const Args& args) {
+int run_bench_train(const Args& args) {
   const double start = obs::steady_seconds();
   if (args.integer("--steps") < 1 || args.integer("--warmup") < 0) {
     throw base::ConfigError(fmt::format("--steps {} --warmup {}: at least 1 and 0",
@@ -224,7 +224,7 @@ Verb bench_train_verb() {
            {.name = "--roofline",
             .kind = Kind::flag,
             .help = "Also FLOPs, bytes, time and bound by family of kernels"}},
-      .run = run};
+      .run = run_bench_train};
   for (const Option& option : device_options()) verb.options.push_back(option);
   return verb;
 }

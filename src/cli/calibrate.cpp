@@ -206,7 +206,7 @@ Json json_of(const Machine& m, const plan::Times& times) {
           {"steps", kind(2, m.residuals.step)}};
 }
 
-int run(const Args& args) {
+int run_calibrate(const Args& args) {
   const std::filesystem::path out = args.text("--out");
   if (!out.empty()) check_machine_file(out, args.flag("--overwrite"));
   std::optional<Machine> like;
@@ -264,7 +264,7 @@ Verb calibrate_verb() {
                   {.name = "--like",
                    .help = "Machine of which links, network and fp8 are taken: a name or a file"},
                   {.name = "--quick", .kind = Kind::flag, .help = "Few shapes, few repetitions"}},
-      .run = run};
+      .run = run_calibrate};
   for (const Option& option : device_options()) verb.options.push_back(option);
   return verb;
 }

@@ -101,7 +101,7 @@ void print(const ckpt::Differences& found) {
   }
 }
 
-int run(const Args& args) {
+int run_ckpt_diff(const Args& args) {
   const double tolerance = args.number("--tolerance");
   if (!(tolerance >= 0)) {
     throw base::ConfigError(fmt::format("--tolerance {}: 0 or above", tolerance));
@@ -147,7 +147,7 @@ Verb ckpt_diff_verb() {
                        .kind = Kind::number,
                        .fallback = "0",
                        .help = "Elements may differ by this much; 0: not in a bit"}},
-          .run = run};
+          .run = run_ckpt_diff};
 }
 
 }  // namespace trireme::cli

@@ -89,7 +89,7 @@ void print(const ckpt::Generation& generation) {
   }
 }
 
-int run(const Args& args) {
+int run_ckpt_inspect(const Args& args) {
   const auto disk = ckpt::posix_disk();
   const ckpt::Generation generation =
       open_checkpoint(*disk, args.text("checkpoint"), asked_step(args));
@@ -133,7 +133,7 @@ Verb ckpt_inspect_verb() {
                        .is_required = true},
                       step_option(),
                       {.name = "--tensor", .help = "One tensor: its figures and hash"}},
-          .run = run};
+          .run = run_ckpt_inspect};
 }
 
 }  // namespace trireme::cli

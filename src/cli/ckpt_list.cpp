@@ -64,7 +64,7 @@ std::string time_text(std::time_t time, const char* format) {
   return time == 0 ? "" : fmt::format(fmt::runtime(format), fmt::gmtime(time));
 }
 
-int run(const Args& args) {
+int run_ckpt_list(const Args& args) {
   const auto disk = ckpt::posix_disk();
   const CheckpointPlace place = checkpoint_place(args.text("folder"));
   std::vector<Row> rows;
@@ -118,7 +118,7 @@ Verb ckpt_list_verb() {
           .options = {{.name = "folder",
                        .help = "A run's folder, or its checkpoint folder",
                        .is_required = true}},
-          .run = run};
+          .run = run_ckpt_list};
 }
 
 }  // namespace trireme::cli

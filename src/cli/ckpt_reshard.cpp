@@ -112,7 +112,7 @@ void expect_same_model(const Target& target, const ckpt::Generation& from) {
   lacks(found, wanted, "that model");
 }
 
-int run(const Args& args) {
+int run_ckpt_reshard(const Args& args) {
   const auto disk = ckpt::posix_disk();
   const ckpt::Generation from = open_checkpoint(*disk, args.text("from"), asked_step(args));
   const Target target = target_of(args, from);
@@ -174,7 +174,7 @@ Verb ckpt_reshard_verb() {
                   {.name = "--config",
                    .help = "Configuration whose layout is wanted; without it the run's own"}},
       .takes_overrides = true,
-      .run = run};
+      .run = run_ckpt_reshard};
 }
 
 }  // namespace trireme::cli

@@ -51,7 +51,7 @@ std::vector<int64_t> steps_to_check(ckpt::Disk& disk, const Args& args,
   return {*asked};
 }
 
-int run(const Args& args) {
+int run_ckpt_verify(const Args& args) {
   const auto disk = ckpt::posix_disk();
   const CheckpointPlace place = checkpoint_place(args.text("folder"));
   base::Json list = base::Json::array();
@@ -92,7 +92,7 @@ Verb ckpt_verify_verb() {
                       {.name = "--step",
                        .kind = Kind::integer,
                        .help = "Of one generation; without it all are read"}},
-          .run = run};
+          .run = run_ckpt_verify};
 }
 
 }  // namespace trireme::cli

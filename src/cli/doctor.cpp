@@ -19,7 +19,7 @@
 namespace trireme::cli {
 namespace {
 
-std::string version_text(int cuda_version) {
+std::string cuda_text(int cuda_version) {
   if (cuda_version == 0) return "none";
   return fmt::format("{}.{}", cuda_version / 1000, cuda_version % 1000 / 10);
 }
@@ -38,8 +38,8 @@ base::Json gpu_json(const device::GpuStatus& status) {
   }
   return {{"in_build", status.in_build},
           {"built_for", status.built_for},
-          {"driver", version_text(status.driver_version)},
-          {"runtime", version_text(status.runtime_version)},
+          {"driver", cuda_text(status.driver_version)},
+          {"runtime", cuda_text(status.runtime_version)},
           {"libraries", status.libraries},
           {"gpus", gpus}};
 }
@@ -52,8 +52,8 @@ void print_gpus(const device::GpuStatus& status) {
   }
   if (!status.in_build) return;
   fmt::print("cuda           driver for CUDA {}, built with CUDA {} for sm {}; {}\n",
-             version_text(status.driver_version), version_text(status.runtime_version),
-             status.built_for, status.libraries);
+             cuda_text(status.driver_version), cuda_text(status.runtime_version), status.built_for,
+             status.libraries);
   for (const device::GpuInfo& gpu : status.gpus) {
     fmt::print("gpu {:<11}{}, compute capability {}.{}, {} multiprocessors", gpu.index, gpu.name,
                gpu.major, gpu.minor, gpu.multiprocessors);
@@ -79,7 +79,7 @@ base::Json measured_json(const config::System& system) {
   return out;
 }
 
-int run(const Args& args) {
+int run_doctor(const Args& args) {
   const auto cores = static_cast<int>(std::thread::hardware_concurrency());
   const int64_t memory = static_cast<int64_t>(sysconf(_SC_PHYS_PAGES)) * sysconf(_SC_PAGE_SIZE);
   std::error_code error;
@@ -150,7 +150,7 @@ Verb doctor_verb() {
           .options = {{.name = "--measure",
                        .kind = Kind::flag,
                        .help = "Also measure matrix products and copies (seconds)"}},
-          .run = run};
+          .run = run_doctor};
 }
 
 }  // namespace trireme::cli

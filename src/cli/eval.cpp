@@ -38,7 +38,7 @@ struct Windows {
   }
 };
 
-int run(const Args& args) {
+int run_eval(const Args& args) {
   const auto data = data::open_tokens(
       args.text("--data"),
       {.format = data::token_format_from_name(args.text("--format")), .type = args.text("--type")});
@@ -140,7 +140,7 @@ Verb eval_verb() {
             .help = "fp32 or bf16",
             .choices = {"fp32", "bf16"}},
            {.name = "--per-sequence", .kind = Kind::flag, .help = "Also a line per sequence"}},
-      .run = run};
+      .run = run_eval};
   for (const Option& option : device_options()) verb.options.push_back(option);
   return verb;
 }

@@ -42,7 +42,7 @@ std::vector<int32_t> prompt_of(const Args& args, int64_t vocab) {
   return tokens;
 }
 
-int run(const Args& args) {
+int run_generate(const Args& args) {
   train::Inference model(
       args.text("weights"),
       {.seq_len = args.integer("--seq"), .dtype = args.text("--dtype"), .system = system_of(args)});
@@ -117,7 +117,7 @@ Verb generate_verb() {
             .fallback = "fp32",
             .help = "fp32 or bf16",
             .choices = {"fp32", "bf16"}}},
-      .run = run};
+      .run = run_generate};
   for (const Option& option : device_options()) verb.options.push_back(option);
   return verb;
 }

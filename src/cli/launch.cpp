@@ -19,7 +19,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-int positive(const Args& args, const std::string& name) {
+int at_least_one(const Args& args, const std::string& name) {
   const int value = args.small_integer(name);
   if (value < 1) throw base::ConfigError(fmt::format("{} {}: at least 1", name, value));
   return value;
@@ -40,8 +40,8 @@ config::Config checked_config(const Args& args, const LaunchOptions& options) {
 }
 
 LaunchOptions options_from(const Args& args) {
-  LaunchOptions options{.ranks_here = positive(args, "-n"),
-                        .nodes = positive(args, "--nnodes"),
+  LaunchOptions options{.ranks_here = at_least_one(args, "-n"),
+                        .nodes = at_least_one(args, "--nnodes"),
                         .node = args.small_integer("--node-rank"),
                         .rendezvous = args.text("--rdzv"),
                         .deadline_s = args.has("--deadline") ? args.number("--deadline") : 600,
@@ -84,7 +84,7 @@ LaunchOptions options_from(const Args& args) {
   return options;
 }
 
-int run(const Args& args) {
+int run_launch_verb(const Args& args) {
   const LaunchOptions options = options_from(args);
   const LaunchResult result = run_launch(options);
   if (args.wants_json()) {
@@ -147,7 +147,7 @@ Verb launch_verb() {
             .help = "Folder of flight records; else flight in the run's folder"},
            {.name = "--program", .help = "Run this in place of 'trireme train'"}},
       .takes_overrides = true,
-      .run = run};
+      .run = run_launch_verb};
 }
 
 }  // namespace trireme::cli

@@ -22,7 +22,7 @@ using device::Tensor;
 
 constexpr int64_t stream_width = 1024;
 constexpr int64_t stream_rows = 3;  // copy, norm, swiglu
-constexpr int64_t mib = int64_t{1} << 20;
+constexpr int64_t mebibyte = int64_t{1} << 20;
 
 }  // namespace
 
@@ -32,7 +32,7 @@ OperationTimer::OperationTimer(train::Platform& platform, Options options)
       dtype_(platform.is_gpu() ? DType::bf16 : DType::f32),
       stream_(platform.device->make_stream("calibrate")) {
   const int64_t workspace = platform.backend.stream_workspace_bytes;
-  const int64_t bytes = (platform.is_gpu() ? 5120 : 384) * mib + workspace;
+  const int64_t bytes = (platform.is_gpu() ? 5120 : 384) * mebibyte + workspace;
   arena_ = std::make_unique<device::Arena>(
       device::Buffer(*platform.device, device::Mem::scratch, bytes, "operands"));
   if (workspace > 0) stream_->set_workspace(arena_->take({{workspace}, DType::u8}));
@@ -251,7 +251,7 @@ void OperationTimer::add_streams(int64_t rows, plan::Times& times) {
 
 void OperationTimer::add_update(plan::Times& times) {
   const device::Arena::Mark mark(*arena_);
-  const TensorSpec flat{{(platform_.is_gpu() ? 64 : 8) * mib}, DType::f32};
+  const TensorSpec flat{{(platform_.is_gpu() ? 64 : 8) * mebibyte}, DType::f32};
   kernels::StepState state{};
   state.learning_rate = 1e-3F;
   state.applied = 1;

@@ -75,7 +75,7 @@ int explain(const Args& args) {
   return 0;
 }
 
-int run(const Args& args) {
+int run_plan(const Args& args) {
   if (args.has("--validate")) return validate_plans(args);
   if (!args.list("--explain").empty()) return explain(args);
   const PlanQuestion q = plan_question(args);
@@ -130,7 +130,7 @@ Verb plan_verb() {
               "  trireme plan --validate runs.jsonl",
           .options = std::move(options),
           .takes_overrides = true,
-          .run = run};
+          .run = run_plan};
 }
 
 }  // namespace trireme::cli

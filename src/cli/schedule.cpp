@@ -17,8 +17,6 @@ namespace {
 
 using schedule::Schedule;
 
-constexpr int columns = 100;
-
 struct Units {
   sim::StageSeconds seconds;
   sim::StageBytes kept{.f_to_w = 1};
@@ -99,8 +97,8 @@ std::string marked_line(const std::string& text, const std::string& reason) {
   }
   if (begin == std::string::npos) return {};
   const std::string whole = text.substr(begin, text.find('\n', begin) - begin);
-  const size_t first = column > columns / 2 ? column - columns / 2 : 0;
-  return fmt::format("\n{}\n{}^", whole.substr(std::min(first, whole.size()), columns),
+  const size_t first = column > grid_columns / 2 ? column - grid_columns / 2 : 0;
+  return fmt::format("\n{}\n{}^", whole.substr(std::min(first, whole.size()), grid_columns),
                      std::string(column - 1 - first, ' '));
 }
 
@@ -116,9 +114,9 @@ Schedule schedule_of_file(const std::string& path, int send_buffers, schedule::S
   const bool is_compute_alone = !schedule::has_messages(schedule);
   if (is_compute_alone) schedule = schedule::add_p2p(schedule, when);
   if (const std::optional<schedule::Fault> fault = schedule::find_fault(schedule, send_buffers)) {
-    throw base::ConfigError(fmt::format("{}{}: {}\n{}", path,
-                                        is_compute_alone ? ", with its messages added" : "",
-                                        fault->reason, sim::fault_grid(schedule, *fault, columns)));
+    throw base::ConfigError(
+        fmt::format("{}{}: {}\n{}", path, is_compute_alone ? ", with its messages added" : "",
+                    fault->reason, sim::fault_grid(schedule, *fault, grid_columns)));
   }
   return schedule;
 }
@@ -137,7 +135,7 @@ void check_cap(const std::string& name, const sim::Result& result, double cap) {
   }
 }
 
-int run(const Args& args) {
+int run_schedule(const Args& args) {
   const Units units = units_of(args);
   const int buffers = args.small_integer("--buffers");
   if (buffers < 0) throw base::ConfigError(fmt::format("--buffers {}: at least 0", buffers));
@@ -156,7 +154,7 @@ int run(const Args& args) {
         schedule::add_tied(schedule::add_reduce(schedule::add_p2p(std::move(schedule), when)));
     if (const auto fault = schedule::find_fault(schedule, buffers)) {
       throw base::ConfigError(
-          fmt::format("{}\n{}", fault->reason, sim::fault_grid(schedule, *fault, columns)));
+          fmt::format("{}\n{}", fault->reason, sim::fault_grid(schedule, *fault, grid_columns)));
     }
   }
   if (args.flag("--text") && !args.wants_json()) {
@@ -220,7 +218,7 @@ Verb schedule_verb() {
           "  trireme schedule capped --stages 4 --microbatches 8 --mem 3\n"
           "  trireme schedule --check mine.txt",
       .options = std::move(options),
-      .run = run};
+      .run = run_schedule};
 }
 
 }  // namespace trireme::cli

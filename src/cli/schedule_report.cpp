@@ -14,8 +14,6 @@
 namespace trireme::cli {
 namespace {
 
-constexpr int columns = 100;
-
 base::Json to_json(const Played& played) {
   const auto& [title, schedule, result, is_seconds] = played;
   base::Json out = {{"ok", true},
@@ -51,7 +49,7 @@ base::Json to_json(const Played& played) {
 
 void print(const Played& played) {
   const auto& [title, schedule, result, is_seconds] = played;
-  fmt::print("{}\n{}{}", title, sim::grid(schedule, result, columns), sim::legend(schedule));
+  fmt::print("{}\n{}{}", title, sim::grid(schedule, result, grid_columns), sim::legend(schedule));
   double exposed = 0, peak = 0;
   size_t peak_rank = 0;
   for (size_t rank = 0; rank < result.ranks.size(); ++rank) {

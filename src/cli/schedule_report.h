@@ -12,6 +12,8 @@
 
 namespace trireme::cli {
 
+constexpr int grid_columns = 100;
+
 // The numbers of "1,2.5,1". ConfigError, which names `option`, unless there are between `least` and
 // `most`, all of at least 0.
 std::vector<double> number_list(const std::string& option, const std::string& text, size_t least,

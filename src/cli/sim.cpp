@@ -50,7 +50,7 @@ std::vector<double> slowdown_of(const Args& args, int ranks) {
   return slowdown;
 }
 
-double positive(const Args& args, const std::string& name) {
+double above_zero(const Args& args, const std::string& name) {
   const double number = args.number(name);
   if (!(number > 0)) throw base::ConfigError(fmt::format("{} {}: must be above 0", name, number));
   return number;
@@ -91,17 +91,17 @@ Pipeline pipeline_of(const Args& args, const config::Config& config, const spec:
           sim::balanced_cut(layers, stages)};
 }
 
-int run(const Args& args) {
+int run_sim(const Args& args) {
   const config::Config config = config::load(
       args.text("config"), {.overrides = args.overrides(), .model_folders = model_folders()});
   double tflops = config.system.peak_tflops;
-  if (args.has("--tflops")) tflops = positive(args, "--tflops");
+  if (args.has("--tflops")) tflops = above_zero(args, "--tflops");
   if (tflops <= 0) {
     throw base::ConfigError(
         "no rate to divide FLOPs by: give --tflops, what a rank reaches (or system.peak_tflops)");
   }
   const spec::ModelSpec model = spec::make_model(config.dims);
-  const double bandwidth = args.has("--bandwidth") ? 1e9 * positive(args, "--bandwidth") : 0;
+  const double bandwidth = args.has("--bandwidth") ? 1e9 * above_zero(args, "--bandwidth") : 0;
   const spec::Backend backend = spec::cuda_backend(true);
   const spec::Plan plan = train::make_plan(config, model, backend);
   const sim::Costs layers = layers_of(config, model, plan, backend, 1e12 * tflops, bandwidth);
@@ -174,7 +174,7 @@ Verb sim_verb() {
           "--link 25 --straggler 2:1.2 --json",
       .options = std::move(options),
       .takes_overrides = true,
-      .run = run};
+      .run = run_sim};
 }
 
 }  // namespace trireme::cli

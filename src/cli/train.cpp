@@ -137,7 +137,7 @@ train::Resume resume_of(const Args& args) {
   return resume;
 }
 
-int run(const Args& args) {
+int run_train(const Args& args) {
   if (args.flag("--keys")) {
     fmt::print("{}", config::help_text());
     return 0;
@@ -250,7 +250,7 @@ Verb train_verb() {
                    .kind = Kind::flag,
                    .help = "Draw the loss curve at the end"}},
       .takes_overrides = true,
-      .run = run};
+      .run = run_train};
 }
 
 }  // namespace trireme::cli

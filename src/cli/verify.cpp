@@ -13,7 +13,7 @@
 namespace trireme::cli {
 namespace {
 
-int run(const Args& args) {
+int run_verify(const Args& args) {
   if (!args.has("config")) {
     throw base::ConfigError("no configuration file is given; configs/kjv.toml is an example");
   }
@@ -64,7 +64,7 @@ Verb verify_verb() {
                    .fallback = "30",
                    .help = "Seconds that a rank waits for another"}},
       .takes_overrides = true,
-      .run = run};
+      .run = run_verify};
 }
 
 }  // namespace trireme::cli

@@ -13,7 +13,7 @@ namespace trireme::comm {
 namespace {
 
 // "rank 2", "ranks 0, 1, 3".
-std::string ranks_text(const std::vector<int>& ranks) {
+std::string all_ranks_text(const std::vector<int>& ranks) {
   return fmt::format("{} {}", ranks.size() == 1 ? "rank" : "ranks", fmt::join(ranks, ", "));
 }
 
@@ -54,7 +54,7 @@ void Communicator::compare(const Operation& operation) {
                std::pair(b.first == usual->first, b.second.front());
       });
   const auto calls = [](const auto& one) {
-    return fmt::format("{} {} {}", ranks_text(one.second),
+    return fmt::format("{} {} {}", all_ranks_text(one.second),
                        one.second.size() == 1 ? "calls" : "call", one.first);
   };
   const std::string verdict =

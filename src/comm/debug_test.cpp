@@ -12,7 +12,7 @@
 namespace trireme::comm {
 namespace {
 
-constexpr int ranks = 3;
+constexpr int rank_count = 3;
 using Texts = std::vector<std::string>;
 
 enum class BackEnd : uint8_t { threads, gloo };
@@ -28,7 +28,7 @@ class DebugTest : public testing::TestWithParam<BackEnd> {
     return GetParam() == BackEnd::threads ? on_threads(body) : on_gloo(body);
   }
   void expect_on_every_rank(const std::function<void(Rank&)>& body, const std::string& text) {
-    EXPECT_EQ(failures(body), Texts(ranks, text));
+    EXPECT_EQ(failures(body), Texts(rank_count, text));
   }
 
  private:
@@ -45,8 +45,8 @@ class DebugTest : public testing::TestWithParam<BackEnd> {
     return {};
   }
   static Texts on_threads(const std::function<void(Rank&)>& body) {
-    ThreadWorld world(ranks, deadline_s);
-    Texts texts(ranks);
+    ThreadWorld world(rank_count, deadline_s);
+    Texts texts(rank_count);
     run_ranks(world, [&](int r) {
       texts[static_cast<size_t>(r)] =
           failure_of_rank(world.communicator(r, {.name = "world", .debug = true}), body);
@@ -55,14 +55,14 @@ class DebugTest : public testing::TestWithParam<BackEnd> {
   }
   static Texts on_gloo(const std::function<void(Rank&)>& body) {
     const StoreServer server({.host = "127.0.0.1"});
-    Texts texts(ranks);
+    Texts texts(rank_count);
     std::vector<std::thread> threads;
-    for (int r = 0; r < ranks; ++r) {
+    for (int r = 0; r < rank_count; ++r) {
       threads.emplace_back([&, r] {
         ProcessWorld world({.rank = r,
-                            .world = ranks,
+                            .world = rank_count,
                             .local_rank = r,
-                            .local_world = ranks,
+                            .local_world = rank_count,
                             .store = "127.0.0.1:" + std::to_string(server.port()),
                             .debug = true});
         texts[static_cast<size_t>(r)] =
@@ -173,7 +173,7 @@ TEST_P(DebugTest, another_order_of_two_groups) {
       b->barrier();
     }
   });
-  EXPECT_EQ(found, Texts(ranks, found[0]));
+  EXPECT_EQ(found, Texts(rank_count, found[0]));
   EXPECT_EQ(found[0].find("ranks wait for each other:"), 0U) << found[0];
   EXPECT_NE(found[0].find("rank 1 is in barrier #0 of group 'b'"), std::string::npos) << found[0];
   EXPECT_NE(found[0].find("is in barrier #1 of group 'a' and waits for rank"), std::string::npos)

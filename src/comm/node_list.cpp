@@ -14,7 +14,7 @@ namespace {
 
 constexpr size_t most_nodes = 1 << 20;
 
-struct Reader {
+struct ListReader {
   const std::string& text;
 
   base::ConfigError wrong(std::string_view why) const {
@@ -82,7 +82,7 @@ struct Reader {
 }  // namespace
 
 std::vector<std::string> expand_node_list(const std::string& text) {
-  const Reader reader{text};
+  const ListReader reader{text};
   std::vector<std::string> nodes;
   int depth = 0;
   size_t begin = 0;

@@ -11,16 +11,11 @@
 
 #include "base/check.h"
 #include "base/error.h"
+#include "comm/clock.h"
 #include "comm/store_wire.h"
 
 namespace trireme::comm {
 namespace {
-
-using Clock = std::chrono::steady_clock;
-
-double seconds_since(Clock::time_point begin) {
-  return std::chrono::duration<double>(Clock::now() - begin).count();
-}
 
 std::string key_of(const ProcessGroup& group, const Occasion& occasion, int64_t place) {
   return fmt::format("{}/{}{}/{}", group.key, occasion.what, occasion.number, place);

@@ -11,16 +11,11 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "comm/clock.h"
 #include "comm/verdict.h"
 
 namespace trireme::comm {
 namespace {
-
-using Clock = std::chrono::steady_clock;
-
-double seconds_since(Clock::time_point begin) {
-  return std::chrono::duration<double>(Clock::now() - begin).count();
-}
 
 void pause() { std::this_thread::sleep_for(std::chrono::milliseconds(20)); }
 

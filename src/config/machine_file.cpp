@@ -22,7 +22,7 @@ constexpr std::string_view how_to_describe =
     "a machine that has no file is described in one (machines/README.md), or measured on itself by "
     "trireme calibrate --out FILE.toml";
 
-std::string missing(const std::string& name, const std::vector<fs::path>& folders) {
+std::string no_machine(const std::string& name, const std::vector<fs::path>& folders) {
   const std::vector<std::string> names = machine_names(folders);
   const std::vector<std::string_view> views(names.begin(), names.end());
   const auto best = nearest(name, views);
@@ -138,7 +138,7 @@ spec::Machine machine_from_file(const std::string& path_or_name,
       return fs::is_regular_file(path, ignored);
     };
     if (std::none_of(folders.begin(), folders.end(), has_file)) {
-      throw base::ConfigError(missing(path_or_name, folders));
+      throw base::ConfigError(no_machine(path_or_name, folders));
     }
   }
   return machine_from_entries(entries_of_toml(read_text(path), path.string()), path.string(),

@@ -18,16 +18,17 @@ const std::string processor =
     "gigabytes_per_second = 2000\nunits = 108\ngemm_reach = 0.7\ngemm_ramp = 100\n"
     "attention_forward = 0.5\nattention_backward = 0.4\nattention_ramp = 300\n"
     "attention_head = 0.2\nmemory_reach = 0.8\nlaunch_microseconds = 2\n";
-const std::string good = "format = 2\nsource = 'a page'\n" + processor + "[domain]\nsize = 1\n";
+const std::string good_machine =
+    "format = 2\nsource = 'a page'\n" + processor + "[domain]\nsize = 1\n";
 
-spec::Machine read(const std::string& text) { return machine_from_text(text, "m.toml"); }
-std::string refusal(const std::string& text) {
-  return message_of([&] { (void)read(text); });
+spec::Machine read_machine(const std::string& text) { return machine_from_text(text, "m.toml"); }
+std::string machine_refusal(const std::string& text) {
+  return message_of([&] { (void)read_machine(text); });
 }
 
 TEST(MachineFile, units_of_the_file_become_bytes_operations_and_seconds) {
-  const spec::Machine m =
-      read(good + "link_gigabytes_per_second = 300\nlatency_microseconds = 2.5\nreach = 0.9\n");
+  const spec::Machine m = read_machine(
+      good_machine + "link_gigabytes_per_second = 300\nlatency_microseconds = 2.5\nreach = 0.9\n");
   EXPECT_EQ(m.name, "m.toml");
   EXPECT_EQ(m.processor.memory_bytes, 80e9);
   EXPECT_EQ(m.processor.bf16_flops, 312e12);
@@ -61,7 +62,7 @@ TEST(MachineFile, text_round_trips_every_key) {
   machine.processor.reserved_bytes = 0.125e9;
   const std::string text = machine_text(machine, "one\ntwo");
   EXPECT_TRUE(text.starts_with("# one\n# two\nformat = 2\n")) << text;
-  const spec::Machine again = read(text);
+  const spec::Machine again = read_machine(text);
   EXPECT_EQ(again.sources, machine.sources);
   EXPECT_EQ(again.source, machine.source);
   EXPECT_EQ(again.name, machine.name);
@@ -80,8 +81,9 @@ TEST(MachineFile, refusals_name_file_line_and_remedy) {
       {"name = 'x'\n", "m.toml: format: required, but not given"},
       {"format = 2\nsource = 'a'\n[domain]\nsize = 1\n",
        "m.toml: processor.units: required, but not given (multiprocessors"},
-      {good + "widht = 3\n", "m.toml:19: domain.widht: unknown key"},
-      {good + "[procesor]\n", "m.toml:19: [procesor]: unknown section; did you mean 'processor'?"},
+      {good_machine + "widht = 3\n", "m.toml:19: domain.widht: unknown key"},
+      {good_machine + "[procesor]\n",
+       "m.toml:19: [procesor]: unknown section; did you mean 'processor'?"},
       {"format = 2\nsource = 'a'\njitter = 2\n" + processor + "[domain]\nsize = 1\n",
        "m.toml:3: jitter = 2: must be from 0 to 1; nearest: 1"},
       {"format = 2\nsource = 'a'\n" + processor + "reserved_gigabytes = 81\n[domain]\nsize = 1\n",
@@ -90,24 +92,25 @@ TEST(MachineFile, refusals_name_file_line_and_remedy) {
        "m.toml:17: processor.fp8_reach: required with this processor.fp8_tflops, but not given"},
       {"format = 2\nsource = 'a'\n" + processor + "[domain]\nsize = 8\n",
        "m.toml:18: domain.link_gigabytes_per_second: required with this domain.size"},
-      {good + "[network]\nlink_gigabytes_per_second = 25\n",
+      {good_machine + "[network]\nlink_gigabytes_per_second = 25\n",
        "m.toml:20: network.reach: required with this network.link_gigabytes_per_second"},
-      {good + "[sources]\nprocessor.units = 'a'\n",
+      {good_machine + "[sources]\nprocessor.units = 'a'\n",
        "m.toml:20: sources.processor: keys of [sources] stand in quotes"},
-      {good + "[sources]\n\"processor.unit\" = 'a'\n",
+      {good_machine + "[sources]\n\"processor.unit\" = 'a'\n",
        "sources.processor.unit: unknown key; did you mean 'processor.units'?"},
   };
-  for (const auto& [text, wanted] : cases) expect_contains(refusal(text), wanted);
-  std::string none = good;
+  for (const auto& [text, wanted] : cases) expect_contains(machine_refusal(text), wanted);
+  std::string none = good_machine;
   none.replace(none.find("fp32_tflops = 20"), 16, "fp32_tflops = 0");
   none.replace(none.find("bf16_tflops = 312"), 17, "bf16_tflops = 0");
-  expect_contains(refusal(none), "m.toml:5: processor.fp32_tflops and bf16_tflops are both 0");
+  expect_contains(machine_refusal(none),
+                  "m.toml:5: processor.fp32_tflops and bf16_tflops are both 0");
   EXPECT_THROW((void)machine_from_file("nowhere/m.toml", {}), base::IoError);
 }
 
 TEST(MachineFile, every_number_needs_a_source) {
   std::string text = "format = 2\n" + processor + "[domain]\nsize = 1\n";
-  const std::string message = refusal(text);
+  const std::string message = machine_refusal(text);
   expect_contains(message, "14 problems");
   expect_contains(message, "m.toml:3: processor.memory_gigabytes: no source; say in [sources]");
   expect_contains(message, "m.toml:17: domain.size: no source");
@@ -116,14 +119,14 @@ TEST(MachineFile, every_number_needs_a_source) {
   for (const Key& key : keys.keys()) {
     if (key.is_required && key.name != "format") text += "\"" + key.path() + "\" = 'measured'\n";
   }
-  EXPECT_EQ(refusal(text), "");
-  EXPECT_EQ(read(text).sources.at("processor.units"), "measured");
+  EXPECT_EQ(machine_refusal(text), "");
+  EXPECT_EQ(read_machine(text).sources.at("processor.units"), "measured");
 }
 
 TEST(MachineFile, an_unknown_name_is_answered_with_the_known_ones_and_how_to_add_one) {
   const TemporaryFolder folder;
-  folder.write("a100-80gb.toml", good);
-  folder.write("h100.toml", good);
+  folder.write("a100-80gb.toml", good_machine);
+  folder.write("h100.toml", good_machine);
   folder.write("measured/h200.toml", "format = 1\n");
   const std::string message = message_of([&] { (void)machine_from_file("h10", {folder.path()}); });
   expect_contains(message, "no machine 'h10'; did you mean 'h100'? Machines are a100-80gb, h100; ");

@@ -24,7 +24,7 @@ using base::Json;
 spec::ModelDims dims_from_entries(const std::vector<Entry>& entries, const std::string& file,
                                   const std::string& default_name);
 spec::ModelDims read_path(const fs::path& path);
-std::string missing(const std::string& name, const std::vector<fs::path>& folders);
+std::string no_model(const std::string& name, const std::vector<fs::path>& folders);
 
 bool is_folder(const fs::path& path) {
   std::error_code ignored;
@@ -92,7 +92,7 @@ spec::ModelDims model_from_file(const std::string& path_or_name,
       const fs::path file = folder / (path_or_name + ".toml");
       if (is_file(file)) return read_path(file);
     }
-    if (!is_folder(path)) throw base::ConfigError(missing(path_or_name, folders));
+    if (!is_folder(path)) throw base::ConfigError(no_model(path_or_name, folders));
   }
   if (is_folder(path)) {
     const fs::path file = path / "config.json";
@@ -228,7 +228,7 @@ spec::ModelDims dims_from_entries(const std::vector<Entry>& entries, const std::
   return dims;
 }
 
-std::string missing(const std::string& name, const std::vector<fs::path>& folders) {
+std::string no_model(const std::string& name, const std::vector<fs::path>& folders) {
   const std::vector<std::string> names = model_names(folders);
   const std::vector<std::string_view> views(names.begin(), names.end());
   const auto best = nearest(name, views);

@@ -9,15 +9,15 @@
 namespace trireme::config {
 namespace {
 
-const std::string good =
+const std::string good_model =
     "family = 'llama'\nlayers = 2\nhidden = 64\nheads = 4\nffn = 8\nvocab = 9\nmax_seq = 4\n";
 
-spec::ModelDims read(const std::string& text) {
+spec::ModelDims read_model(const std::string& text) {
   const TemporaryFolder folder;
   return model_from_file(folder.write("m.toml", text).string(), {});
 }
-std::string refusal(const std::string& text) {
-  return message_of([&] { (void)read(text); });
+std::string model_refusal(const std::string& text) {
+  return message_of([&] { (void)read_model(text); });
 }
 
 TEST(ModelFile, shipped_models_have_their_known_sizes) {
@@ -54,12 +54,12 @@ TEST(ModelFile, json_form_round_trips) {
 }
 
 TEST(ModelFile, every_key_is_read) {
-  const spec::ModelDims d =
-      read(good +
-           "name = 'x'\nkv_heads = 2\nhead_dim = 6\nnorm_eps = 1e-6\ntied_head = false\n"
-           "qkv_bias = true\nqk_norm = true\nqk_norm_eps = 1e-7\ninit_std = 0.1\nrope_theta = 77\n"
-           "[rope_scaling]\nfactor = 2\nlow_freq_factor = 1.5\nhigh_freq_factor = 3\n"
-           "original_max_position = 5\n");
+  const spec::ModelDims d = read_model(
+      good_model +
+      "name = 'x'\nkv_heads = 2\nhead_dim = 6\nnorm_eps = 1e-6\ntied_head = false\n"
+      "qkv_bias = true\nqk_norm = true\nqk_norm_eps = 1e-7\ninit_std = 0.1\nrope_theta = 77\n"
+      "[rope_scaling]\nfactor = 2\nlow_freq_factor = 1.5\nhigh_freq_factor = 3\n"
+      "original_max_position = 5\n");
   EXPECT_EQ(d.name, "x");
   EXPECT_EQ(d.kv_heads, 2);
   EXPECT_EQ(d.head_dim, 6);
@@ -71,33 +71,33 @@ TEST(ModelFile, every_key_is_read) {
   EXPECT_EQ(d.init_std, 0.1F);
   EXPECT_EQ(d.rope.theta, 77);
   EXPECT_EQ(d.rope.scaling, (spec::RopeScaling{2, 1.5, 3, 5}));
-  EXPECT_EQ(read(good).name, "m");
-  EXPECT_FALSE(read(good).rope.scaling);
+  EXPECT_EQ(read_model(good_model).name, "m");
+  EXPECT_FALSE(read_model(good_model).rope.scaling);
 }
 
 TEST(ModelFile, refusals_name_line_and_key) {
   const std::vector<std::pair<std::string, std::string>> cases = {
       {"family = 'bert'\n", "m.toml:1: family = \"bert\": must be one of gpt2, llama"},
       {"family = 'llama'\n", "m.toml: layers: required, but not given"},
-      {good + "head = 3\n", "m.toml:8: head: unknown key; did you mean 'heads'?"},
-      {good + "heads = 3\n", "m.toml:8: not TOML"},
-      {good + "kv_heads = 3\n", "m.toml:8: kv_heads = 3: must divide heads = 4"},
-      {good + "head_dim = 3\n", "m.toml:8: head_dim = 3: must be even for RoPE"},
-      {good + "norm_eps = 0\n", "m.toml:8: norm_eps = 0: must be from 1e-12 to 1"},
-      {good + "rope_theta = 1\n", "m.toml:8: rope_theta = 1: must be above 1"},
-      {good + "[rope_scaling]\nfactr = 2\n",
+      {good_model + "head = 3\n", "m.toml:8: head: unknown key; did you mean 'heads'?"},
+      {good_model + "heads = 3\n", "m.toml:8: not TOML"},
+      {good_model + "kv_heads = 3\n", "m.toml:8: kv_heads = 3: must divide heads = 4"},
+      {good_model + "head_dim = 3\n", "m.toml:8: head_dim = 3: must be even for RoPE"},
+      {good_model + "norm_eps = 0\n", "m.toml:8: norm_eps = 0: must be from 1e-12 to 1"},
+      {good_model + "rope_theta = 1\n", "m.toml:8: rope_theta = 1: must be above 1"},
+      {good_model + "[rope_scaling]\nfactr = 2\n",
        "m.toml:9: rope_scaling.factr: unknown key; did you mean 'factor'?"},
-      {good + "[rope_scaling]\nlow_freq_factor = 9\n",
+      {good_model + "[rope_scaling]\nlow_freq_factor = 9\n",
        "m.toml:9: rope low_freq_factor = 9: must be below high_freq_factor = 4"},
-      {good + "[rope]\n", "m.toml:8: [rope]: unknown section"},
-      {good + "rope_scaling = 3\n",
+      {good_model + "[rope]\n", "m.toml:8: [rope]: unknown section"},
+      {good_model + "rope_scaling = 3\n",
        "m.toml:8: rope_scaling: found the integer 3, expected the section"},
-      {"family = 'gpt2'" + good.substr(16) + "rope_theta = 5\n",
+      {"family = 'gpt2'" + good_model.substr(16) + "rope_theta = 5\n",
        "m.toml:8: rope_theta: gpt2 has learned positions; this belongs to llama"},
-      {"family = 'gpt2'" + good.substr(16) + "tied_head = false\n",
+      {"family = 'gpt2'" + good_model.substr(16) + "tied_head = false\n",
        "m.toml:8: tied_head = false: gpt2 has a tied head"},
   };
-  for (const auto& [text, wanted] : cases) expect_contains(refusal(text), wanted);
+  for (const auto& [text, wanted] : cases) expect_contains(model_refusal(text), wanted);
   EXPECT_THROW((void)model_from_file("nowhere/m.toml", {}), base::IoError);
   EXPECT_THROW((void)model_from_file("nothing", {}), base::ConfigError);
   const TemporaryFolder folder;

@@ -14,7 +14,7 @@ namespace {
 // were like.
 constexpr double dense_error = 0.08, other_error = 0.15;
 constexpr double memory_error = 0.03;
-constexpr int64_t most_processors = 3072;
+constexpr int64_t most_compared_processors = 3072;
 constexpr double fewest_parameters = 1e8, most_parameters = 1.1e12;
 
 }  // namespace
@@ -36,9 +36,9 @@ Band band_of(const Job& job, const spec::Machine& machine, const Stack& stack, c
   if (l.precision == Precision::fp8 || l.precision == Precision::fp4) {
     widen(other_error, fmt::format("unaudited: the engine has no {} yet", name_of(l.precision)));
   }
-  if (l.processors() > most_processors) {
+  if (l.processors() > most_compared_processors) {
     widen(other_error, fmt::format("{} processors; the largest run that was compared had {}",
-                                   l.processors(), most_processors));
+                                   l.processors(), most_compared_processors));
   }
   const auto parameters = static_cast<double>(spec::parameter_count(job.model));
   if (!job.experts && (parameters < fewest_parameters || parameters > most_parameters)) {

@@ -18,7 +18,7 @@ int64_t inside(const Machine& machine, const Group& group) {
 double domain_rate(const Machine& m) { return m.domain.link.bytes_per_second * m.domain.reach; }
 
 // Of one processor, to processors `span` domains away.
-double network_rate(const Machine& m, int64_t domains) {
+double rate_between(const Machine& m, int64_t domains) {
   const spec::Network& n = m.network;
   const bool is_above = n.nodes_below_switch > 0 && domains > n.nodes_below_switch;
   return n.link.bytes_per_second * n.reach / (is_above ? n.oversubscription : 1);
@@ -67,7 +67,7 @@ double collective_seconds(const Machine& m, Collective kind, const Group& group,
     const double near_bytes = bytes * static_cast<double>(local - 1) / ranks;
     const double far_bytes = bytes * static_cast<double>(group.size - local) / ranks;
     const double far_seconds = domains > 1
-                                   ? far_bytes / network_rate(m, domains) +
+                                   ? far_bytes / rate_between(m, domains) +
                                          static_cast<double>(domains - 1) * m.network.link.latency
                                    : 0;
     const double near_seconds =
@@ -77,7 +77,7 @@ double collective_seconds(const Machine& m, Collective kind, const Group& group,
   if (domains == 1) return flat_seconds(near, kind, bytes, m.domain.in_switch_reduction);
   // One ring through all domains: what leaves a domain once per ring is spread over the adapters of
   // the group's ranks there.
-  const double spread = network_rate(m, domains) * static_cast<double>(local);
+  const double spread = rate_between(m, domains) * static_cast<double>(local);
   const double far_latency = m.network.link.latency;
   const Ring whole{ranks, local > 1 ? std::min(near.rate, spread) : spread,
                    (far_latency * static_cast<double>(domains) +
@@ -85,7 +85,7 @@ double collective_seconds(const Machine& m, Collective kind, const Group& group,
                        ranks};
   const double one_ring = flat_seconds(whole, kind, bytes, false);
   // Or in the domain first, then between ranks of equal place, each with its part.
-  const Ring far{static_cast<double>(domains), network_rate(m, domains), far_latency};
+  const Ring far{static_cast<double>(domains), rate_between(m, domains), far_latency};
   const Collective half = Collective::reduce_scatter;
   const double part = bytes / static_cast<double>(local);
   const double near_seconds = kind == Collective::all_reduce ? 2 * ring_seconds(near, half, bytes)
@@ -97,7 +97,7 @@ double collective_seconds(const Machine& m, Collective kind, const Group& group,
 
 double message_seconds(const Machine& m, int64_t stride, double bytes) {
   const bool is_near = stride < m.domain.size;
-  const double rate = is_near ? domain_rate(m) : network_rate(m, 2);
+  const double rate = is_near ? domain_rate(m) : rate_between(m, 2);
   return bytes / rate + (is_near ? m.domain.link.latency : m.network.link.latency);
 }
 

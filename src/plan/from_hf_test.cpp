@@ -11,6 +11,7 @@
 #include "base/json.h"
 #include "config/model_file.h"
 #include "plan/price.h"
+#include "plan/published_row.h"
 
 namespace trireme::plan {
 namespace {
@@ -45,9 +46,6 @@ std::string refusal(const Json& json, int64_t seq_len = 0) {
     return error.what();
   }
   return "";
-}
-bool has(const std::string& text, std::string_view part) {
-  return text.find(part) != std::string::npos;
 }
 
 TEST(FromHf, a_model_without_batch_or_layout) {

@@ -15,12 +15,10 @@ namespace {
 
 using Notes = std::vector<std::string>;
 
-constexpr int64_t most_processors = int64_t{1} << 24;
-
 // What torchrun was told; 0: nothing.
 int64_t stated_processors(MegatronFlags& flags) {
-  const auto world = flags.whole("--world-size", most_processors);
-  const auto nodes = flags.whole("--nnodes", most_processors / 1024);
+  const auto world = flags.whole("--world-size", most_described_processors);
+  const auto nodes = flags.whole("--nnodes", most_described_processors / 1024);
   const auto of_node = flags.whole("--nproc-per-node", 1024);
   if (world) return *world;
   return of_node ? nodes.value_or(1) * *of_node : 0;
@@ -265,9 +263,9 @@ Described from_megatron(std::string_view text, int64_t processors) {
   if (processors > 0 && stated > 0 && stated != processors) {
     d.taken.push_back(fmt::format("{} processors, not the {} of the flags", processors, stated));
   }
-  if (processors < 0 || processors > most_processors) {
-    throw base::ConfigError(
-        fmt::format("{} processors: from 1 to {} are allowed", processors, most_processors));
+  if (processors < 0 || processors > most_described_processors) {
+    throw base::ConfigError(fmt::format("{} processors: from 1 to {} are allowed", processors,
+                                        most_described_processors));
   }
   // Sizes that are missing break rules that do not matter.
   flags.throw_if_any();

@@ -10,23 +10,19 @@
 #include "config/machine_file.h"
 #include "config/model_file.h"
 #include "plan/price.h"
+#include "plan/published_row.h"
+#include "plan/samples_test.h"
 
 namespace trireme::plan {
 namespace {
 
-std::filesystem::path source_root() {
-  return std::filesystem::path(__FILE__).parent_path().parent_path().parent_path();
-}
-std::string refusal(const std::string& text, int64_t processors = 0) {
+std::string megatron_refusal(const std::string& text, int64_t processors = 0) {
   try {
     (void)from_megatron(text, processors);
   } catch (const base::ConfigError& error) {
     return error.what();
   }
   return "";
-}
-bool has(const std::string& text, std::string_view part) {
-  return text.find(part) != std::string::npos;
 }
 bool notes(const std::vector<std::string>& list, std::string_view part) {
   return std::any_of(list.begin(), list.end(),
@@ -73,7 +69,7 @@ LOGS=( --log-interval 100 --save-interval 10000 --save $1 --load $1 --tensorboar
 torchrun ${LAUNCH[@]} pretrain_gpt.py ${MODEL[@]} ${TRAINING[@]} ${PARALLEL[@]} ${DATA[@]} ${LOGS[@]}
 )";
 
-constexpr const char* llama70 =
+constexpr const char* megatron_llama70 =
     "torchrun --nproc-per-node=8 --nnodes=32 pretrain_gpt.py --use-mcore-models --num-layers 80 "
     "--hidden-size 8192 --ffn-hidden-size 28672 --num-attention-heads 64 --group-query-attention "
     "--num-query-groups 8 --seq-length 8192 --max-position-embeddings 8192 --padded-vocab-size "
@@ -114,11 +110,11 @@ TEST(FromMegatron, processors_of_the_caller_win) {
   EXPECT_EQ(d.processors, 1536);
   EXPECT_EQ(d.layout->dp, 12);
   EXPECT_TRUE(notes(d.taken, "not the 1024 of the flags"));
-  EXPECT_TRUE(has(refusal(gpt3, 100), "a multiple of 128"));
+  EXPECT_TRUE(has(megatron_refusal(gpt3, 100), "a multiple of 128"));
 }
 
 TEST(FromMegatron, a_llama_has_all_its_axes) {
-  const Described d = from_megatron(llama70, 0);
+  const Described d = from_megatron(megatron_llama70, 0);
   const Layout expected{.tp = 4,
                         .cp = 2,
                         .pp = 4,
@@ -140,7 +136,7 @@ TEST(FromMegatron, a_llama_has_all_its_axes) {
 
 TEST(FromMegatron, experts_are_read) {
   const Described d = from_megatron(
-      std::string(llama70) +
+      std::string(megatron_llama70) +
           "--num-experts 8 --moe-ffn-hidden-size 4096 --moe-shared-expert-intermediate-size 512 "
           "--moe-layer-freq \"([0]*2+[1]*78)\" --expert-model-parallel-size 4 "
           "--moe-aux-loss-coeff 1e-2 --moe-token-dispatcher-type alltoall",
@@ -198,7 +194,7 @@ TEST(FromMegatron, without_processors_the_batch_must_be_given) {
   const std::string text =
       "--num-layers 4 --hidden-size 512 --num-attention-heads 8 --seq-length 256 "
       "--micro-batch-size 2 --bf16 ";
-  EXPECT_TRUE(has(refusal(text), "--global-batch-size: required"));
+  EXPECT_TRUE(has(megatron_refusal(text), "--global-batch-size: required"));
   const Described d = from_megatron(text + "--global-batch-size 64", 0);
   EXPECT_EQ(d.processors, 0);
   EXPECT_EQ(d.layout->dp, 1);
@@ -206,18 +202,20 @@ TEST(FromMegatron, without_processors_the_batch_must_be_given) {
 }
 
 TEST(FromMegatron, all_that_is_missing_is_named_at_once) {
-  const std::string text = refusal("--bf16 --hidden-size x");
+  const std::string text = megatron_refusal("--bf16 --hidden-size x");
   for (const char* flag :
        {"--num-layers", "--num-attention-heads", "--seq-length", "--micro-batch-size"}) {
     EXPECT_TRUE(has(text, std::string(flag) + ": required, but not given")) << text;
   }
   EXPECT_TRUE(has(text, "--hidden-size: found x, expected a whole number")) << text;
   EXPECT_TRUE(has(text, "5 problems")) << text;
-  EXPECT_TRUE(has(refusal("--num-layers $LAYERS"), "which the shell would put"));
+  EXPECT_TRUE(has(megatron_refusal("--num-layers $LAYERS"), "which the shell would put"));
 }
 
 TEST(FromMegatron, contradictions_name_their_flag) {
-  const auto with = [](const std::string& more) { return refusal(llama70 + more); };
+  const auto with = [](const std::string& more) {
+    return megatron_refusal(megatron_llama70 + more);
+  };
   EXPECT_EQ(with(""), "");
   EXPECT_TRUE(has(with("--tensor-model-parallel-size 3 --world-size 72"),
                   "--tensor-model-parallel-size: 3 does not divide --num-attention-heads 64"));
@@ -239,7 +237,7 @@ TEST(FromMegatron, contradictions_name_their_flag) {
   EXPECT_TRUE(has(with("--bf16=1"), "takes no value"));
   EXPECT_TRUE(has(with("--tokenizer-type HuggingFaceTokenizer --padded-vocab-size 0"),
                   "--padded-vocab-size: found 0"));
-  EXPECT_TRUE(has(refusal(llama70, -1), "-1 processors"));
+  EXPECT_TRUE(has(megatron_refusal(megatron_llama70, -1), "-1 processors"));
 }
 
 TEST(FromMegatron, damaged_text_is_read_or_refused) {
@@ -251,7 +249,7 @@ TEST(FromMegatron, damaged_text_is_read_or_refused) {
   };
   int refused = 0;
   for (int round = 0; round < 2000; ++round) {
-    std::string text = round % 2 == 0 ? gpt3 : llama70;
+    std::string text = round % 2 == 0 ? gpt3 : megatron_llama70;
     for (size_t edits = 1 + next(4); edits > 0; --edits) {
       const size_t at = next(text.size());
       text.replace(at, next(3), 1, letters[next(letters.size())]);
@@ -269,7 +267,7 @@ TEST(FromMegatron, damaged_text_is_read_or_refused) {
 
 TEST(FromMegatron, flags_that_were_not_looked_at_are_named) {
   const Described d =
-      from_megatron(std::string(llama70) +
+      from_megatron(std::string(megatron_llama70) +
                         "--cross-entropy-loss-fusion --swigluu --lr 1e-4 --micro-batch-size 2 "
                         "--num-layers 80",
                     0);

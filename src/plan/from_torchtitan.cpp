@@ -16,8 +16,6 @@ namespace {
 
 using Notes = std::vector<std::string>;
 
-constexpr int64_t most_processors = int64_t{1} << 24;
-
 struct Flavor {
   std::string_view name;
   int layers;
@@ -169,10 +167,10 @@ void read_rest(TitanKeys& keys, const Layout& l, Notes& taken) {
 void read_data(TitanKeys& keys, int64_t processors, Layout& l, Notes& taken) {
   const char* shard_key = "parallelism.data_parallel_shard_degree";
   const int64_t rest = int64_t{l.tp} * l.cp * l.pp;
-  if (rest > most_processors) {
+  if (rest > most_described_processors) {
     keys.problem("parallelism.tensor_parallel_degree",
                  fmt::format("tensor x context x pipeline degree = {}; at most {} processors", rest,
-                             most_processors));
+                             most_described_processors));
     return;
   }
   const int replicas = keys.degree("data_parallel_replicate_degree");
@@ -242,9 +240,9 @@ void read_batch(TitanKeys& keys, Described& d) {
 }  // namespace
 
 Described from_torchtitan(const std::string& text, const std::string& file, int64_t processors) {
-  if (processors < 0 || processors > most_processors) {
-    throw base::ConfigError(
-        fmt::format("{} processors: from 1 to {} are allowed", processors, most_processors));
+  if (processors < 0 || processors > most_described_processors) {
+    throw base::ConfigError(fmt::format("{} processors: from 1 to {} are allowed", processors,
+                                        most_described_processors));
   }
   TitanKeys keys(text, file);
   Described d;

@@ -10,23 +10,19 @@
 #include "config/machine_file.h"
 #include "config/model_file.h"
 #include "plan/price.h"
+#include "plan/published_row.h"
+#include "plan/samples_test.h"
 
 namespace trireme::plan {
 namespace {
 
-std::filesystem::path source_root() {
-  return std::filesystem::path(__FILE__).parent_path().parent_path().parent_path();
-}
-std::string refusal(const std::string& text, int64_t processors = 64) {
+std::string titan_refusal(const std::string& text, int64_t processors = 64) {
   try {
     (void)from_torchtitan(text, "job.toml", processors);
   } catch (const base::ConfigError& error) {
     return error.what();
   }
   return "";
-}
-bool has(const std::string& text, std::string_view part) {
-  return text.find(part) != std::string::npos;
 }
 bool notes(const Described& d, std::string_view part) {
   return std::any_of(d.taken.begin(), d.taken.end(),
@@ -37,7 +33,7 @@ Described described(const std::string& text, int64_t processors) {
 }
 
 // As TorchTitan's own file for Llama 3 70B.
-const std::string llama70 = R"([job]
+const std::string titan_llama70 = R"([job]
 dump_folder = "./outputs"
 [profiling]
 enable_profiling = true
@@ -81,7 +77,7 @@ enabled = false
 )";
 
 TEST(FromTorchtitan, the_file_for_70b_is_the_shipped_model) {
-  const Described d = described(llama70, 64);
+  const Described d = described(titan_llama70, 64);
   const auto shipped = config::model_from_file("llama3-70b", {source_root() / "configs/models"});
   EXPECT_EQ(spec::parameter_count(d.job.model), spec::parameter_count(spec::make_model(shipped)));
   EXPECT_EQ(d.job.seq_len, 8192);
@@ -199,26 +195,26 @@ TEST(FromTorchtitan, replicas_alone_keep_whole_state) {
 }
 
 TEST(FromTorchtitan, what_is_wrong_is_named_with_its_line) {
-  EXPECT_TRUE(has(refusal(llama70, 0), "give their number"));
-  EXPECT_TRUE(has(refusal(llama70, 12), "12 processors do not divide"));
-  EXPECT_TRUE(has(refusal("[parallelism]\ndata_parallel_shard_degree = 4\n", 8),
+  EXPECT_TRUE(has(titan_refusal(titan_llama70, 0), "give their number"));
+  EXPECT_TRUE(has(titan_refusal(titan_llama70, 12), "12 processors do not divide"));
+  EXPECT_TRUE(has(titan_refusal("[parallelism]\ndata_parallel_shard_degree = 4\n", 8),
                   "makes 4 processors, not 8"));
-  const std::string other = refusal("[model]\nname = \"deepseek_v3\"\nflavor = \"671B\"\n");
+  const std::string other = titan_refusal("[model]\nname = \"deepseek_v3\"\nflavor = \"671B\"\n");
   EXPECT_TRUE(has(other, "job.toml:2: model.name") && has(other, "405B") && has(other, "--from-hf"))
       << other;
-  EXPECT_TRUE(has(refusal("[model]\nflavor = \"9B\"\n"), "job.toml:2: model.flavor"));
-  const std::string two = refusal(
+  EXPECT_TRUE(has(titan_refusal("[model]\nflavor = \"9B\"\n"), "job.toml:2: model.flavor"));
+  const std::string two = titan_refusal(
       "[parallelism]\ntensor_parallel_degree = 0\npipeline_parallel_degree = 2\n"
       "pipeline_parallel_schedule = \"LoopedBFS\"\n[activation_checkpoint]\nmode = \"some\"\n");
   EXPECT_TRUE(has(two, "tensor_parallel_degree: found 0")) << two;
   EXPECT_TRUE(has(two, "LoopedBFS is not modelled")) << two;
   EXPECT_TRUE(has(two, "expected one of none, selective, full")) << two;
   EXPECT_TRUE(has(two, "3 problems")) << two;
-  EXPECT_TRUE(has(refusal("[training]\nenable_cpu_offload = true\n"), "not modelled"));
-  EXPECT_TRUE(has(refusal("[training]\nglobal_batch_size = 100\n"), "does not divide"));
-  EXPECT_TRUE(has(refusal("[training]\nseq_len = \"long\"\n"), "expected an integer"));
-  EXPECT_TRUE(has(refusal("[parallelism]\nexpert_parallel_degree = 2\n"), "no experts"));
-  EXPECT_TRUE(has(refusal("[model"), "not TOML"));
+  EXPECT_TRUE(has(titan_refusal("[training]\nenable_cpu_offload = true\n"), "not modelled"));
+  EXPECT_TRUE(has(titan_refusal("[training]\nglobal_batch_size = 100\n"), "does not divide"));
+  EXPECT_TRUE(has(titan_refusal("[training]\nseq_len = \"long\"\n"), "expected an integer"));
+  EXPECT_TRUE(has(titan_refusal("[parallelism]\nexpert_parallel_degree = 2\n"), "no experts"));
+  EXPECT_TRUE(has(titan_refusal("[model"), "not TOML"));
 }
 
 }  // namespace

@@ -10,7 +10,7 @@
 namespace trireme::plan {
 namespace {
 
-constexpr std::string_view known =
+constexpr std::string_view known_words =
     "tp=N, cp=N, pp=N, dp=N, ep=N, zero=0..3, micro=N, sp, a schedule (gpipe, 1f1b, interleaved=N, "
     "zb-h1, zb-h2, zb-v, dualpipev), selective, full, fp32, bf16, fp8, fp4, pp-inside";
 
@@ -85,7 +85,8 @@ Layout layout_from_text(std::string_view text, int64_t processors) {
         equals == std::string_view::npos
             ? set_flag(word, l)
             : set_number(word, word.substr(0, equals), word.substr(equals + 1), l);
-    if (!is_known) throw base::ConfigError(fmt::format("layout: '{}' is none of {}", word, known));
+    if (!is_known)
+      throw base::ConfigError(fmt::format("layout: '{}' is none of {}", word, known_words));
   }
   const int64_t rest = int64_t{l.tp} * l.cp * l.pp;
   if (l.dp == 0) {

@@ -20,24 +20,24 @@ std::string path_of(const config::Entry& entry) {
 constexpr std::array<std::string_view, 11> harmless_sections = {
     "job",  "profiling", "metrics", "lr_scheduler",      "checkpoint", "validation",
     "comm", "debug",     "float8",  "memory_estimation", "quantize"};
-constexpr std::array<std::string_view, 18> harmless = {"model.hf_assets_path",
-                                                       "model.tokenizer_path",
-                                                       "model.print_after_conversion",
-                                                       "model.norm_type",
-                                                       "optimizer.lr",
-                                                       "optimizer.eps",
-                                                       "optimizer.beta1",
-                                                       "optimizer.beta2",
-                                                       "optimizer.weight_decay",
-                                                       "training.max_norm",
-                                                       "training.steps",
-                                                       "training.warmup_steps",
-                                                       "training.dataset",
-                                                       "training.dataset_path",
-                                                       "training.seed",
-                                                       "training.gc_freq",
-                                                       "training.mixed_precision_reduce",
-                                                       "compile.components"};
+constexpr std::array<std::string_view, 18> harmless_keys = {"model.hf_assets_path",
+                                                            "model.tokenizer_path",
+                                                            "model.print_after_conversion",
+                                                            "model.norm_type",
+                                                            "optimizer.lr",
+                                                            "optimizer.eps",
+                                                            "optimizer.beta1",
+                                                            "optimizer.beta2",
+                                                            "optimizer.weight_decay",
+                                                            "training.max_norm",
+                                                            "training.steps",
+                                                            "training.warmup_steps",
+                                                            "training.dataset",
+                                                            "training.dataset_path",
+                                                            "training.seed",
+                                                            "training.gc_freq",
+                                                            "training.mixed_precision_reduce",
+                                                            "compile.components"};
 
 }  // namespace
 
@@ -145,7 +145,7 @@ std::vector<std::string> TitanKeys::not_looked_at() const {
     const auto is_in = [](const auto& list, std::string_view word) {
       return std::find(list.begin(), list.end(), word) != list.end();
     };
-    if (entry.is_section_start || looked_at_.contains(path) || is_in(harmless, path) ||
+    if (entry.is_section_start || looked_at_.contains(path) || is_in(harmless_keys, path) ||
         is_in(harmless_sections, entry.section)) {
       continue;
     }

@@ -45,8 +45,6 @@ base::Result<Schedule> check(Schedule schedule, int send_buffers) {
 
 namespace {
 
-bool is_send(Op op) { return op == Op::SendY || op == Op::SendDx; }
-bool is_receive(Op op) { return op == Op::RecvX || op == Op::RecvDy; }
 bool is_of_step(Op op) { return op == Op::ReduceGrads || op == Op::SyncTied; }
 
 std::optional<std::string> fault_of_shape(const Schedule& schedule) {

@@ -1,16 +1,27 @@
 // SPDX-License-Identifier: Apache-2.0
-// For tests: schedules edited by the text of their actions.
+// For tests: schedules with all passes, what check() says of them, and edits by the text of
+// actions.
 #pragma once
 
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "schedule/schedule.h"
 
 namespace trireme::schedule {
+
+inline Schedule finished(Schedule schedule) {
+  return add_tied(add_reduce(add_p2p(std::move(schedule))));
+}
+
+inline std::string reason(const Schedule& schedule, int send_buffers = 1) {
+  return check(schedule, send_buffers).reason();
+}
 
 using Place = std::vector<Action>::iterator;
 

@@ -7,15 +7,12 @@
 #include <numeric>
 
 #include "schedule/catalogue.h"
+#include "schedule/edits_test.h"
 #include "schedule/lanes.h"
 #include "schedule/schedule.h"
 
 namespace trireme::schedule {
 namespace {
-
-Schedule finished(Schedule schedule) { return add_tied(add_reduce(add_p2p(std::move(schedule)))); }
-
-std::string reason(const Schedule& schedule) { return check(schedule, 1).reason(); }
 
 std::vector<int> up_to(int last) {
   std::vector<int> all(static_cast<size_t>(last));

@@ -6,8 +6,6 @@
 namespace trireme::schedule {
 namespace {
 
-bool is_send(Op op) { return op == Op::SendY || op == Op::SendDx; }
-bool is_receive(Op op) { return op == Op::RecvX || op == Op::RecvDy; }
 bool is_gradient(Op op) { return op == Op::SendDx || op == Op::RecvDy; }
 
 std::tuple<int, int, bool> channel_of(int rank, const Action& action) {

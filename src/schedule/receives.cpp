@@ -17,8 +17,6 @@ struct Channel {
 };
 
 Channel channel_of(size_t rank, const Action& action);
-bool is_send(Op op) { return op == Op::SendY || op == Op::SendDx; }
-bool is_receive(Op op) { return op == Op::RecvX || op == Op::RecvDy; }
 
 // Ranks that go through their programs with one message at most on each channel.
 class OneMessage {

@@ -29,6 +29,9 @@ enum class Op : uint8_t {
   SyncTied,     // sum the accumulators of tied weights
 };
 
+constexpr bool is_send(Op op) { return op == Op::SendY || op == Op::SendDx; }
+constexpr bool is_receive(Op op) { return op == Op::RecvX || op == Op::RecvDy; }
+
 struct Action {
   Op op = Op::F;
   int16_t stage = 0;

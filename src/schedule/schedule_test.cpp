@@ -18,8 +18,6 @@ struct Case {
   bool is_gpipe, is_split;
 };
 
-Schedule finished(Schedule schedule) { return add_tied(add_reduce(add_p2p(std::move(schedule)))); }
-
 // Every generated schedule of 1 to 8 ranks and 1 to 12 micro-batches, merged and split, before the
 // other passes.
 std::vector<Case> all_cases() {
@@ -40,10 +38,6 @@ std::vector<Case> all_cases() {
 
 void put_after(Schedule& schedule, size_t rank, std::string_view text, Action action) {
   schedule.program[rank].insert(find(schedule, rank, text) + 1, action);
-}
-
-std::string reason(const Schedule& schedule, int send_buffers = 1) {
-  return check(schedule, send_buffers).reason();
 }
 
 // ---- golden text

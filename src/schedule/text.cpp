@@ -54,8 +54,6 @@ const Lane& lane_of(const std::vector<Lane>& lanes, int microbatch);
 std::string refusal(const Word& word, std::string_view expected, std::string_view found);
 
 bool has_microbatch(Op op) { return op != Op::ReduceGrads && op != Op::SyncTied; }
-bool is_send(Op op) { return op == Op::SendY || op == Op::SendDx; }
-bool is_receive(Op op) { return op == Op::RecvX || op == Op::RecvDy; }
 bool is_compute(Op op) { return op == Op::F || op == Op::B || op == Op::W || op == Op::BW; }
 
 }  // namespace

@@ -4,15 +4,12 @@
 #include <gtest/gtest.h>
 
 #include "schedule/catalogue.h"
+#include "sim/made_test.h"
 
 namespace trireme::sim {
 namespace {
 
 using schedule::Schedule;
-
-Schedule make(std::string_view name, int ranks, int microbatches) {
-  return schedule::add_p2p(schedule::generate(name, {ranks, microbatches, 0}).value());
-}
 
 Result play(const Schedule& schedule) {
   return simulate(schedule, uniform_costs(schedule.stages(), {}, {.f_to_w = 1}, 0), {},
@@ -20,19 +17,19 @@ Result play(const Schedule& schedule) {
 }
 
 TEST(PictureTest, the_grid_shows_work_and_bubbles) {
-  const Schedule schedule = make("1f1b", 2, 2);
+  const Schedule schedule = made("1f1b", 2, 2);
   EXPECT_EQ(grid(schedule, play(schedule), 20),
             "0 F0F1....B0--..B1--\n"
             "1 ..F0B0--F1B1--....\n");
-  const Schedule v = make("zb-v", 1, 2);
+  const Schedule v = made("zb-v", 1, 2);
   EXPECT_EQ(grid(v, play(v), 40), "0 F0-f0-b0-w0-F1-B0-W0-f1-b1-w1-B1-W1-\n");
-  const Schedule pairs = make("dualpipe-v", 1, 2);
+  const Schedule pairs = made("dualpipe-v", 1, 2);
   EXPECT_EQ(grid(pairs, play(pairs), 40), "0 F0-f0-F1-b0----X1/0-----b1----B1-W1-\n");
 }
 
 TEST(PictureTest, the_grid_keeps_to_its_columns) {
   for (const schedule::Named& named : schedule::catalogue()) {
-    const Schedule schedule = make(named.name, 8, 64);
+    const Schedule schedule = made(named.name, 8, 64);
     const std::string text = grid(schedule, play(schedule), 100);
     for (size_t begin = 0; begin < text.size();) {
       const size_t end = text.find('\n', begin);
@@ -43,7 +40,7 @@ TEST(PictureTest, the_grid_keeps_to_its_columns) {
 }
 
 TEST(PictureTest, a_fault_is_shown_at_its_place) {
-  Schedule schedule = make("1f1b", 2, 2);
+  Schedule schedule = made("1f1b", 2, 2);
   std::swap(schedule.program[1][1], schedule.program[1][2]);
   const auto fault = schedule::find_fault(schedule, 1);
   ASSERT_TRUE(fault);
@@ -55,7 +52,7 @@ TEST(PictureTest, a_fault_is_shown_at_its_place) {
 // Every tag that is opened is closed, and nothing points outside.
 TEST(PictureTest, the_svg_is_well_formed_and_stands_alone) {
   for (const schedule::Named& named : schedule::catalogue()) {
-    const Schedule schedule = make(named.name, 4, 8);
+    const Schedule schedule = made(named.name, 4, 8);
     const Result result = play(schedule);
     const std::string text =
         svg({{"a < b & c", &schedule, &result}, {"again", &schedule, &result}});

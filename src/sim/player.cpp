@@ -14,9 +14,6 @@ namespace {
 
 const StageBytes nothing_kept;
 
-bool is_send(Op op) { return op == Op::SendY || op == Op::SendDx; }
-bool is_receive(Op op) { return op == Op::RecvX || op == Op::RecvDy; }
-
 }  // namespace
 
 Player::Player(const schedule::Schedule& schedule, const Costs& costs, const Links& links,

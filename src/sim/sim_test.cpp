@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "schedule/catalogue.h"
+#include "sim/made_test.h"
 
 namespace trireme::sim {
 namespace {
@@ -14,17 +15,13 @@ using schedule::add_p2p;
 using schedule::from_text;
 using schedule::Schedule;
 
-Schedule make(std::string_view name, int ranks, int microbatches) {
-  return add_p2p(schedule::generate(name, {ranks, microbatches, 0}).value());
-}
-
 Costs ones(const Schedule& schedule, double output_bytes = 0) {
   return uniform_costs(schedule.stages(), {}, {.f_to_b = 1, .f_to_w = 2, .b_to_w = 4},
                        output_bytes);
 }
 
 TEST(SimTest, one_micro_batch_over_two_ranks_to_the_second) {
-  const Schedule schedule = make("gpipe", 2, 1);
+  const Schedule schedule = made("gpipe", 2, 1);
   const Links links{{{.latency = 0.5, .bytes_per_second = 8}}, {}};
   const Result result = simulate(schedule, ones(schedule, 4), links, {.timeline = true});
   // F, 4 bytes at 8 a second, half a second of latency, F, BW, the message back, BW.
@@ -49,7 +46,7 @@ TEST(SimTest, memory_follows_the_lifetimes_and_ends_at_zero) {
   EXPECT_EQ(result.memory[0], points);
   EXPECT_EQ(result.ranks[0].peak_bytes, 10);
   for (const schedule::Named& named : schedule::catalogue()) {
-    const Schedule any = make(named.name, 4, 8);
+    const Schedule any = made(named.name, 4, 8);
     const Result played = simulate(any, ones(any), {}, {.timeline = true});
     for (const auto& memory : played.memory) EXPECT_EQ(memory.back().bytes, 0) << named.name;
   }
@@ -92,7 +89,7 @@ TEST(SimTest, a_shared_wire_serves_first_come_first) {
 // Two ways to play: with a wire for each pair in both tables the results are the same.
 TEST(SimTest, playing_in_the_order_of_time_changes_nothing_on_wires_of_ones_own) {
   for (const schedule::Named& named : schedule::catalogue()) {
-    const Schedule schedule = make(named.name, 4, 8);
+    const Schedule schedule = made(named.name, 4, 8);
     const Link link{0.25, 0};
     const Links all_inside = node_links({4, 4, link, {}});
     for (const double jitter : {0.0, 0.3}) {
@@ -106,7 +103,7 @@ TEST(SimTest, playing_in_the_order_of_time_changes_nothing_on_wires_of_ones_own)
 }
 
 TEST(SimTest, sends_that_block_hold_their_rank) {
-  const Schedule schedule = make("gpipe", 2, 1);
+  const Schedule schedule = made("gpipe", 2, 1);
   const Links links{{{.latency = 0.5}}, {}};
   const Result result =
       simulate(schedule, ones(schedule), links, {.sends_block = true, .timeline = true});
@@ -115,7 +112,7 @@ TEST(SimTest, sends_that_block_hold_their_rank) {
 }
 
 TEST(SimTest, jitter_is_a_function_of_the_seed) {
-  const Schedule schedule = make("1f1b", 4, 16);
+  const Schedule schedule = made("1f1b", 4, 16);
   const auto step = [&](uint64_t seed) {
     return simulate(schedule, ones(schedule), {}, {.jitter = 0.1, .seed = seed}).step_time;
   };
@@ -125,7 +122,7 @@ TEST(SimTest, jitter_is_a_function_of_the_seed) {
 }
 
 TEST(SimTest, a_straggler_sets_the_pace) {
-  const Schedule schedule = make("1f1b", 4, 64);
+  const Schedule schedule = made("1f1b", 4, 64);
   const Result even = simulate(schedule, ones(schedule), {}, {});
   const Result slow = simulate(schedule, ones(schedule), {}, {.slowdown = {1, 1, 1.5, 1}});
   EXPECT_GT(slow.step_time, 64 * 3 * 1.5);
@@ -134,7 +131,7 @@ TEST(SimTest, a_straggler_sets_the_pace) {
 
 TEST(SimTest, fewer_send_buffers_never_help) {
   for (const schedule::Named& named : schedule::catalogue()) {
-    const Schedule schedule = make(named.name, 4, 8);
+    const Schedule schedule = made(named.name, 4, 8);
     double before = 0;
     for (const int buffers : {0, 4, 2, 1}) {
       const double step =

@@ -30,7 +30,7 @@ Result play(const Schedule& with_messages, const Times& times) {
       {}, {});
 }
 
-Schedule make(std::string_view name, int ranks, int microbatches, int chunks = 0) {
+Schedule compute_only(std::string_view name, int ranks, int microbatches, int chunks = 0) {
   return schedule::generate(name, {ranks, microbatches, chunks}).value();
 }
 
@@ -54,7 +54,7 @@ TEST(TheoryTest, gpipe_and_1f1b_have_the_textbook_bubble) {
     for (const int m : {1, 2, 5, 8, 32, 100}) {
       for (const Times& times : some_times) {
         for (const char* name : {"gpipe", "1f1b"}) {
-          const Result result = play(add_p2p(make(name, p, m)), times);
+          const Result result = play(add_p2p(compute_only(name, p, m)), times);
           EXPECT_DOUBLE_EQ(result.bubble_fraction(), (p - 1.0) / (m + p - 1.0)) << name << p << m;
           EXPECT_DOUBLE_EQ(result.step_time, (m + p - 1) * (times.f + times.b + times.w));
           EXPECT_DOUBLE_EQ(result.makespan, result.step_time);
@@ -71,8 +71,8 @@ TEST(TheoryTest, sending_dx_before_w_is_never_worse) {
   for (const int p : {1, 2, 4, 7, 16}) {
     for (const int m : {1, 3, 8, 24}) {
       for (const Times& times : some_times) {
-        for (const Schedule& merged :
-             {make("gpipe", p, m), make("1f1b", p, m), make("interleaved", p, m, 3)}) {
+        for (const Schedule& merged : {compute_only("gpipe", p, m), compute_only("1f1b", p, m),
+                                       compute_only("interleaved", p, m, 3)}) {
           const Schedule split = split_backward(merged);
           const double whole = play(add_p2p(merged), times).step_time;
           const double after = play(add_p2p(split, SendDxWhen::after_w), times).step_time;
@@ -91,7 +91,7 @@ TEST(TheoryTest, interleaved_has_the_textbook_bubble) {
     for (const int v : {1, 2, 3, 5, 8}) {
       for (const int m : {p, 2 * p, 5 * p, p + 1, 2 * p + 1, 4 * p - 1}) {
         for (const Times& times : some_times) {
-          const Result result = play(add_p2p(make("interleaved", p, m, v)), times);
+          const Result result = play(add_p2p(compute_only("interleaved", p, m, v)), times);
           EXPECT_DOUBLE_EQ(result.bubble_fraction(), (p - 1.0) / (v * m + p - 1.0))
               << p << " ranks " << m << " micro-batches " << v << " chunks";
         }
@@ -107,10 +107,10 @@ TEST(TheoryTest, zb_h1_and_zb_h2_match_their_table) {
     for (const int m : {2 * p - 1, 2 * p, 3 * p + 1, 100}) {
       for (const auto& [f, b, w, fb] : some_times) {
         const double work = m * (f + b + w);
-        const Result h1 = play(add_p2p(make("zb-h1", p, m)), {f, b, w, fb});
+        const Result h1 = play(add_p2p(compute_only("zb-h1", p, m)), {f, b, w, fb});
         EXPECT_DOUBLE_EQ(h1.step_time - work, (p - 1) * (f + b - w)) << p << " " << m;
         EXPECT_DOUBLE_EQ(peak(h1), p);
-        const Result h2 = play(add_p2p(make("zb-h2", p, m)), {f, b, w, fb});
+        const Result h2 = play(add_p2p(compute_only("zb-h2", p, m)), {f, b, w, fb});
         EXPECT_DOUBLE_EQ(h2.step_time - work, (p - 1) * (f + b - 2 * w)) << p << " " << m;
         EXPECT_DOUBLE_EQ(peak(h2), 2 * p - 1);
       }
@@ -123,7 +123,7 @@ TEST(TheoryTest, zb_h1_and_zb_h2_match_their_table) {
 TEST(TheoryTest, zb_v_has_no_bubble_with_the_memory_of_1f1b) {
   for (const int p : {1, 2, 3, 4, 8, 16, 32}) {
     for (const int m : {2 * p - 1, 2 * p, 3 * p + 1, 100}) {
-      const Result result = play(add_p2p(make("zb-v", p, m)), {});
+      const Result result = play(add_p2p(compute_only("zb-v", p, m)), {});
       EXPECT_DOUBLE_EQ(result.bubble_fraction(), 0) << p << " " << m;
       EXPECT_DOUBLE_EQ(peak(result), 2 * p);
     }
@@ -140,12 +140,12 @@ TEST(TheoryTest, dualpipe_and_dualpipe_v_match_their_table) {
         for (const double w : {0.25, 0.5, 0.75, 1.0}) {
           for (const double overlap : {0.75, 0.875, 1.0}) {
             const double fb = overlap * (2 + w);
-            const Result result = play(add_p2p(make(name, p, m)), {1, 1, w, fb});
-            const int stages = make(name, p, m).stages();
+            const Result result = play(add_p2p(compute_only(name, p, m)), {1, 1, w, fb});
+            const int stages = compute_only(name, p, m).stages();
             const double bubble = (stages / 2.0 - 1) * (fb + 1 + w - 3 * w);
             EXPECT_NEAR(largest_bubble(result), bubble, 1e-9) << name << " " << p << " " << m;
             EXPECT_DOUBLE_EQ(peak(result), stages + 1);
-            const Result longer_b = play(add_p2p(make(name, p, m)), {1, 1.5, w, fb + 0.5});
+            const Result longer_b = play(add_p2p(compute_only(name, p, m)), {1, 1.5, w, fb + 0.5});
             EXPECT_LE(largest_bubble(longer_b),
                       (stages / 2.0 - 1) * (fb + 0.5 + 1.5 + w - 3 * w) + 1e-9);
           }

@@ -101,4 +101,6 @@ int64_t parameter_count(const ModelSpec& model) {
   return count;
 }
 
+int64_t vocab_of(const ModelSpec& model) { return std::get<HeadSpec>(model.layers.back()).vocab; }
+
 }  // namespace trireme::spec

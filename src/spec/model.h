@@ -114,5 +114,7 @@ ModelSpec make_model(const ModelDims&);
 
 // All parameters, a tied table counted once.
 int64_t parameter_count(const ModelSpec&);
+// Of the head.
+int64_t vocab_of(const ModelSpec&);
 
 }  // namespace trireme::spec

@@ -21,8 +21,6 @@ using schedule::Op;
 
 PipeKind kind_of(Op op) { return op == Op::SendY ? PipeKind::activations : PipeKind::gradients; }
 
-bool is_send(Op op) { return op == Op::SendY || op == Op::SendDx; }
-
 int last_layer(const ModelSpec& model) { return static_cast<int>(model.layers.size()) - 1; }
 
 // Is every output sent before the next one for the same channel is made?

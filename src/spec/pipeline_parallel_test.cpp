@@ -12,24 +12,24 @@
 namespace trireme::spec {
 namespace {
 
-constexpr int64_t D = 64, V = 304, S = 32;
+constexpr int64_t width = 64, vocab = 304, seq_len = 32;
 
 ModelSpec model_of(bool tied) {
   return make_model({.family = Family::llama,
                      .layers = 6,
-                     .hidden = D,
+                     .hidden = width,
                      .heads = 8,
                      .kv_heads = 4,
                      .ffn = 128,
-                     .vocab = V,
-                     .max_seq = S,
+                     .vocab = vocab,
+                     .max_seq = seq_len,
                      .tied_head = tied});
 }
 
 Plan plan_of(const ModelSpec& model, int microbatches, const SplitOptions& split) {
   return parallel_plan(model,
                        {.microbatch_sequences = 2,
-                        .seq_len = S,
+                        .seq_len = seq_len,
                         .microbatches = microbatches,
                         .recipe = recipe_from_name("bf16"),
                         .head_chunk_rows = 1000},
@@ -55,7 +55,7 @@ TEST(StageCutTest, the_dearest_stage_is_as_cheap_as_can_be) {
 TEST(PipelineParallelTest, messages_are_counted_by_rank) {
   const ModelSpec model = model_of(false);
   const Plan plan = plan_of(model, 4, {.pp = 3});
-  const int64_t message = 2 * S * D * 2;
+  const int64_t message = 2 * seq_len * width * 2;
   EXPECT_EQ(predict_pipe_traffic(model, plan, 0).activations, 4 * message);
   EXPECT_EQ(predict_pipe_traffic(model, plan, 0).gradients, 0);
   EXPECT_EQ(predict_pipe_traffic(model, plan, 1).activations, 4 * message);
@@ -78,14 +78,14 @@ TEST(PipelineParallelTest, a_table_on_two_ranks_goes_there_and_its_gradients_bac
   ASSERT_TRUE(table);
   EXPECT_EQ(table->owner, 0);
   EXPECT_EQ(table->reader, 1);
-  EXPECT_EQ(table->elements, V * D);
+  EXPECT_EQ(table->elements, vocab * width);
   EXPECT_EQ(table->staged, 0);
-  EXPECT_EQ(predict_pipe_traffic(model, plan, 0).table, V * D * 2);
-  EXPECT_EQ(predict_pipe_traffic(model, plan, 1).table, V * D * 4);
+  EXPECT_EQ(predict_pipe_traffic(model, plan, 0).table, vocab * width * 2);
+  EXPECT_EQ(predict_pipe_traffic(model, plan, 1).table, vocab * width * 4);
   // With a leaf for every micro-batch the first rank has begun one more when it ends one.
   const Plan each = plan_of(model, 4, {.pp = 2, .logical_dp = 4});
   EXPECT_EQ(split_table(model, each)->staged, 1);
-  EXPECT_EQ(predict_pipe_traffic(model, each, 1).table, 4 * V * D * 4);
+  EXPECT_EQ(predict_pipe_traffic(model, each, 1).table, 4 * vocab * width * 4);
   // Both ends of a V are on one rank.
   EXPECT_FALSE(split_table(model, plan_of(model, 4, {.pp = 2, .schedule = "zb-v"})));
 }

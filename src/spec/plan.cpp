@@ -25,8 +25,6 @@ bool tokens_fit(const Plan& plan) {
          plan.microbatch_sequences <= most_tokens / plan.seq_len;
 }
 
-int64_t vocab_of(const ModelSpec& model) { return std::get<HeadSpec>(model.layers.back()).vocab; }
-
 // Limits that no job comes near; they keep products of what a file says inside their types.
 constexpr int most_workers = 1 << 16;
 constexpr int most_microbatches = 1 << 20;

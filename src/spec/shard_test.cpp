@@ -17,7 +17,7 @@
 namespace trireme::spec {
 namespace {
 
-constexpr uint64_t seed = 20'011;
+constexpr uint64_t shard_seed = 20'011;
 
 // ---- random layouts
 
@@ -255,8 +255,8 @@ ShardSpec spec_of(const char* name, std::vector<int64_t> shape, std::vector<Cut>
 }
 
 TEST(ShardTest, reshard_round_trips_any_two_layouts) {
-  std::printf("seed %llu\n", static_cast<unsigned long long>(seed));
-  Dice dice(seed);
+  std::printf("seed %llu\n", static_cast<unsigned long long>(shard_seed));
+  Dice dice(shard_seed);
   std::array<int, static_cast<size_t>(Kind::count)> kinds{};
   std::array<int, 9> tp{}, ep{}, zero{};
   int empty_ranges = 0;
@@ -284,10 +284,11 @@ TEST(ShardTest, reshard_round_trips_any_two_layouts) {
         ASSERT_EQ(copy.target_stride.back(), 1);
         apply(copy, values.at(static_cast<size_t>(copy.source)), loaded, writes);
       }
-      ASSERT_EQ(loaded, expected) << "seed " << seed << " trial " << trial << ": " << describe(a)
-                                  << " -> " << describe(b);
+      ASSERT_EQ(loaded, expected) << "seed " << shard_seed << " trial " << trial << ": "
+                                  << describe(a) << " -> " << describe(b);
       ASSERT_TRUE(std::ranges::all_of(writes, [](int count) { return count == 1; }))
-          << "seed " << seed << " trial " << trial << ": " << describe(a) << " -> " << describe(b);
+          << "seed " << shard_seed << " trial " << trial << ": " << describe(a) << " -> "
+          << describe(b);
     }
   }
   // The dice did reach every case.
@@ -301,8 +302,8 @@ TEST(ShardTest, reshard_round_trips_any_two_layouts) {
 }
 
 TEST(ShardTest, pieces_tile_the_parameter_once_when_there_are_no_replicas) {
-  std::printf("seed %llu\n", static_cast<unsigned long long>(seed + 1));
-  Dice dice(seed + 1);
+  std::printf("seed %llu\n", static_cast<unsigned long long>(shard_seed + 1));
+  Dice dice(shard_seed + 1);
   for (int trial = 0; trial < 500; ++trial) {
     Layout layout = random_pair(dice)[0];
     layout.sizes[Axis::dp] = 1;
@@ -340,8 +341,8 @@ TEST(ShardTest, pieces_tile_the_parameter_once_when_there_are_no_replicas) {
 }
 
 TEST(ShardTest, a_flat_range_is_few_boxes_and_none_could_be_joined) {
-  std::printf("seed %llu\n", static_cast<unsigned long long>(seed + 2));
-  Dice dice(seed + 2);
+  std::printf("seed %llu\n", static_cast<unsigned long long>(shard_seed + 2));
+  Dice dice(shard_seed + 2);
   for (int trial = 0; trial < 3'000; ++trial) {
     const Layout layout = random_pair(dice)[0];
     const int64_t ndim = std::ssize(layout.spec.shape);

@@ -9,8 +9,6 @@
 namespace trireme::spec {
 namespace {
 
-size_t at(Pool pool) { return static_cast<size_t>(pool); }
-
 // One pool, filled in the order in which frames begin.
 class Places {
  public:
@@ -97,16 +95,16 @@ void place_frames(StashLayout& layout, std::span<const StashStage> stages,
                    [](const Frame& a, const Frame& b) { return a.begin < b.begin; });
   std::array<Places, pool_count> places;
   for (const Frame& frame : frames) {
-    const int64_t bytes = layout.stages[frame.stage].frame_bytes[at(frame.pool)];
-    const Places::Place place = places[at(frame.pool)].take(bytes, frame.begin, frame.end);
+    const int64_t bytes = layout.stages[frame.stage].frame_bytes[index_of(frame.pool)];
+    const Places::Place place = places[index_of(frame.pool)].take(bytes, frame.begin, frame.end);
     StashLayout::Frames& to = layout.frames[frame.stage][static_cast<size_t>(frame.microbatch)];
-    to.at[at(frame.pool)] = place.at;
+    to.at[index_of(frame.pool)] = place.at;
     if (frame.pool == Pool::inputs) to.input_free_behind = place.free_behind;
     if (frame.pool == Pool::gradients) to.gradient_free_behind = place.free_behind;
   }
   for (const Pool pool :
        {Pool::inputs, Pool::f_to_b, Pool::f_to_w, Pool::b_to_w, Pool::gradients}) {
-    layout.pools[at(pool)] = places[at(pool)].size();
+    layout.pools[index_of(pool)] = places[index_of(pool)].size();
   }
 }
 

@@ -10,8 +10,6 @@
 namespace trireme::spec {
 namespace {
 
-size_t at(Pool pool) { return static_cast<size_t>(pool); }
-
 bool is_overwritten(const std::vector<Slot>& slots, int index) {
   return std::any_of(slots.begin(), slots.end(),
                      [index](const Slot& slot) { return slot.replaces == index; });
@@ -43,7 +41,7 @@ class SlotPlacer {
     int64_t b_to_w = 0, in_forward = 0, in_backward = 0;  // of what serves one layer at a time
     std::vector<SlotHome> forward(slots.size()), backward(slots.size());
     const auto in_frame = [&](Pool pool, int64_t bytes) {
-      int64_t& used = stage_.frame_bytes[at(pool)];
+      int64_t& used = stage_.frame_bytes[index_of(pool)];
       used += bytes;
       return SlotHome{pool, used - bytes};
     };
@@ -111,7 +109,7 @@ std::string_view name_of(Pool pool) {
   constexpr std::array<std::string_view, pool_count> names = {
       "inputs", "f_to_b", "f_to_w", "b_to_w", "gradients", "recompute", "stream"};
   TRIREME_CHECK(pool < Pool::count, "pool {}", static_cast<int>(pool));
-  return names[at(pool)];
+  return names[index_of(pool)];
 }
 
 int64_t StashLayout::total_bytes() const {
@@ -138,7 +136,7 @@ StashLayout stash_layout(std::span<const StashStage> stages, const schedule::Sch
   place_frames(layout, stages, schedule, rank);
 
   const auto serves_a_layer = [&layout](Pool pool, int64_t bytes) {
-    layout.pools[at(pool)] = {bytes, bytes};
+    layout.pools[index_of(pool)] = {bytes, bytes};
   };
   if (layout.is_merged) serves_a_layer(Pool::b_to_w, placer.merged_b_to_w);
   // A dropped slot that B needs was one that F wrote, so a frame of F is never the smaller.

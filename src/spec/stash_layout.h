@@ -34,6 +34,7 @@ namespace trireme::spec {
 
 enum class Pool : uint8_t { inputs, f_to_b, f_to_w, b_to_w, gradients, recompute, stream, count };
 constexpr auto pool_count = static_cast<size_t>(Pool::count);
+constexpr size_t index_of(Pool pool) { return static_cast<size_t>(pool); }
 std::string_view name_of(Pool);
 
 struct SlotHome {

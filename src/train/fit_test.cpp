@@ -12,7 +12,7 @@
 namespace trireme::train {
 namespace {
 
-spec::ModelSpec model() {
+spec::ModelSpec fitted_model() {
   return spec::make_model({.name = "m",
                            .family = spec::Family::llama,
                            .layers = 8,
@@ -25,7 +25,7 @@ spec::ModelSpec model() {
 }
 
 FitJob job_of(int64_t sequences, int accumulate = 1, const spec::SplitOptions& split = {}) {
-  static const spec::ModelSpec the_model = model();
+  static const spec::ModelSpec the_model = fitted_model();
   static const spec::Backend backend = spec::cuda_backend(true);
   return make_fit_job(the_model, backend,
                       {.microbatch_sequences = sequences,
@@ -172,7 +172,7 @@ TEST(Fit, leaves_out_what_the_layout_does_not_allow) {
 }
 
 TEST(Fit, asks_the_device_for_its_limit) {
-  const spec::ModelSpec the_model = model();
+  const spec::ModelSpec the_model = fitted_model();
   const spec::Backend backend = spec::cpu_backend();
   const FitJob job =
       make_fit_job(the_model, backend, {.seq_len = 128, .recipe = spec::recipe_from_name("fp32")});

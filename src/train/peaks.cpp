@@ -21,33 +21,34 @@ struct Gpu {
   double bf16_tflops, fp32_tflops, terabytes;
 };
 // A longer name stands before one that it begins with.
-constexpr std::array<Gpu, 18> gpus = {{{"NVIDIA GB200", 2500, 80, 8},
-                                       {"NVIDIA B200", 2250, 75, 8},
-                                       {"NVIDIA GH200 480GB", 989.4, 66.9, 4},
-                                       {"NVIDIA H200 NVL", 835.5, 60, 4.8},
-                                       {"NVIDIA H200", 989.4, 66.9, 4.8},
-                                       {"NVIDIA H100 NVL", 835.5, 60, 3.9},
-                                       {"NVIDIA H100 PCIe", 756, 51.2, 2},
-                                       {"NVIDIA H100 80GB HBM3", 989.4, 66.9, 3.35},
-                                       {"NVIDIA H100 SXM5", 989.4, 66.9, 3.35},
-                                       {"NVIDIA A100-SXM4-80GB", 312, 19.5, 2.039},
-                                       {"NVIDIA A100-SXM4-40GB", 312, 19.5, 1.555},
-                                       {"NVIDIA A100 80GB PCIe", 312, 19.5, 1.935},
-                                       {"NVIDIA A100-PCIE-40GB", 312, 19.5, 1.555},
-                                       {"NVIDIA L40S", 362.05, 91.6, 0.864},
-                                       {"NVIDIA L4", 121, 30.3, 0.3},
-                                       {"NVIDIA GeForce RTX 4090", 165.2, 82.6, 1.008},
-                                       {"NVIDIA GeForce RTX 3090", 71, 35.6, 0.936},
-                                       {"NVIDIA A10", 125, 31.2, 0.6}}};
+constexpr std::array<Gpu, 18> known_gpus = {{{"NVIDIA GB200", 2500, 80, 8},
+                                             {"NVIDIA B200", 2250, 75, 8},
+                                             {"NVIDIA GH200 480GB", 989.4, 66.9, 4},
+                                             {"NVIDIA H200 NVL", 835.5, 60, 4.8},
+                                             {"NVIDIA H200", 989.4, 66.9, 4.8},
+                                             {"NVIDIA H100 NVL", 835.5, 60, 3.9},
+                                             {"NVIDIA H100 PCIe", 756, 51.2, 2},
+                                             {"NVIDIA H100 80GB HBM3", 989.4, 66.9, 3.35},
+                                             {"NVIDIA H100 SXM5", 989.4, 66.9, 3.35},
+                                             {"NVIDIA A100-SXM4-80GB", 312, 19.5, 2.039},
+                                             {"NVIDIA A100-SXM4-40GB", 312, 19.5, 1.555},
+                                             {"NVIDIA A100 80GB PCIe", 312, 19.5, 1.935},
+                                             {"NVIDIA A100-PCIE-40GB", 312, 19.5, 1.555},
+                                             {"NVIDIA L40S", 362.05, 91.6, 0.864},
+                                             {"NVIDIA L4", 121, 30.3, 0.3},
+                                             {"NVIDIA GeForce RTX 4090", 165.2, 82.6, 1.008},
+                                             {"NVIDIA GeForce RTX 3090", 71, 35.6, 0.936},
+                                             {"NVIDIA A10", 125, 31.2, 0.6}}};
 
 const Gpu* find(const std::string& hardware) {
-  const auto found = std::find_if(gpus.begin(), gpus.end(), [&hardware](const Gpu& gpu) {
-    // "NVIDIA A10" must not take "NVIDIA A10G" or "NVIDIA A100".
-    return hardware.starts_with(gpu.name) &&
-           (hardware.size() == gpu.name.size() ||
-            std::isalnum(static_cast<unsigned char>(hardware[gpu.name.size()])) == 0);
-  });
-  return found == gpus.end() ? nullptr : &*found;
+  const auto found =
+      std::find_if(known_gpus.begin(), known_gpus.end(), [&hardware](const Gpu& gpu) {
+        // "NVIDIA A10" must not take "NVIDIA A10G" or "NVIDIA A100".
+        return hardware.starts_with(gpu.name) &&
+               (hardware.size() == gpu.name.size() ||
+                std::isalnum(static_cast<unsigned char>(hardware[gpu.name.size()])) == 0);
+      });
+  return found == known_gpus.end() ? nullptr : &*found;
 }
 
 // Seconds of the fastest of some runs of `queue_work`.

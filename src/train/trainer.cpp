@@ -83,10 +83,6 @@ class Run {
   Wishes wishes_;
 };
 
-int64_t vocab_of(const spec::ModelSpec& model) {
-  return std::get<spec::HeadSpec>(model.layers.back()).vocab;
-}
-
 std::unique_ptr<comm::Communicator> connect(const RankStart& start, device::Device& device) {
   return start.connect ? start.connect(device) : nullptr;
 }
@@ -126,7 +122,7 @@ Run::Run(const config::Config& c, obs::RunMode mode, const TrainHooks& hooks,
       hooks_(hooks),
       start_(start),
       model_(spec::make_model(c.dims)),
-      data_(c, vocab_of(model_)),
+      data_(c, spec::vocab_of(model_)),
       lr_(make_lr_schedule(c)),
       platform_(make_platform(start.system, hooks.cache_folder)),
       job_(make_fit_job(model_, platform_.backend, make_one_rank_options(c), config::split_of(c))),

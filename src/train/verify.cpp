@@ -13,7 +13,7 @@
 namespace trireme::train {
 namespace {
 
-constexpr int most_ranks = 64;  // as threads of one process
+constexpr int most_thread_ranks = 64;  // as threads of one process
 
 spec::Backend backend_of(const config::System& system) { return make_platform(system).backend; }
 
@@ -47,7 +47,7 @@ class Verifier {
     job_.engine = smooth(job.engine);
     const spec::Plan full =
         spec::parallel_plan(spec::make_model(job.dims), job.one_rank, job.split, backend_);
-    scaled_ = scale_down(job.dims, job.one_rank, job.split, full, backend_, most_ranks);
+    scaled_ = scale_down(job.dims, job.one_rank, job.split, full, backend_, most_thread_ranks);
     model_ = spec::make_model(scaled_.dims);
     keep_legal();
   }

@@ -49,10 +49,6 @@ spec::TrafficTable predicted_of_steps(const VerifyRun& run, const spec::Coord& c
   return sent;
 }
 
-int64_t vocab_of(const spec::ModelSpec& model) {
-  return std::get<spec::HeadSpec>(model.layers.back()).vocab;
-}
-
 struct RankParts {
   device::Device& device;
   engine::Engine& engine;
@@ -185,7 +181,7 @@ RankRecord run_one_rank(const VerifyRun& run) {
   engine::Engine engine(*device, run.model, run.plan, run.backend, run.job.engine);
   int64_t step = 0;
   SampleRecorder source(
-      std::make_unique<VerifySource>(run.plan, spec::Coord{}, vocab_of(run.model), step),
+      std::make_unique<VerifySource>(run.plan, spec::Coord{}, spec::vocab_of(run.model), step),
       run.plan.microbatch_sequences);
   return train_rank(run, {*device, engine, source, step, [](double rate) { return rate; }}, true);
 }
@@ -208,7 +204,7 @@ LayoutResult run_layout(const VerifyRun& run, const RankRecord& reference, const
     engine::Engine engine(*device, run.model, run.plan, run.backend, options, &mesh);
     int64_t step = 0;
     std::unique_ptr<engine::MicrobatchSource> share =
-        std::make_unique<VerifySource>(run.plan, mesh.coord(), vocab_of(run.model), step);
+        std::make_unique<VerifySource>(run.plan, mesh.coord(), spec::vocab_of(run.model), step);
     if (hooks.source) share = hooks.source(rank, *device, std::move(share));
     SampleRecorder source(std::move(share), run.plan.microbatch_sequences);
     const auto rate = [&](double of) {

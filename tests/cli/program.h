@@ -22,6 +22,9 @@ struct Outcome {
   std::string out, err;
 };
 
+// What a run of the tiny configuration leaves.
+inline const std::string final_weights = "run/weights/final/model.safetensors";
+
 // Every file below a folder, by its path from there; folders end in a slash.
 using Tree = std::map<std::string, std::string>;
 

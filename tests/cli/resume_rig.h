@@ -16,8 +16,6 @@ namespace trireme::tests {
 
 using Words = std::vector<std::string>;
 
-inline const std::string final_weights = "run/weights/final/model.safetensors";
-
 inline Words train_words(int steps, const Words& more) {
   Words words = {"train",
                  "tiny_run.toml",

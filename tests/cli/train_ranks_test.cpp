@@ -12,8 +12,6 @@ namespace {
 
 using Words = std::vector<std::string>;
 
-const std::string final_weights = "run/weights/final/model.safetensors";
-
 // Two micro-batches for each of four workers.
 const Words four_workers = {"--training.local_batch_size=1", "--training.global_batch_size=8",
                             "--parallelism.logical_dp=4",    "--validation.enable",

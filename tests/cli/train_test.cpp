@@ -13,8 +13,6 @@
 namespace trireme::tests {
 namespace {
 
-const std::string final_weights = "run/weights/final/model.safetensors";
-
 // The objects of a file of JSON lines.
 std::vector<base::Json> lines_of(const Scratch& s, const std::string& file) {
   std::vector<base::Json> objects;

@@ -11,7 +11,7 @@
 namespace trireme::crashlab {
 namespace {
 
-constexpr uint64_t seed = 9;
+constexpr uint64_t fault_seed = 9;
 
 Promises run_with_fault(ckpt::Disk& disk, const Workload& workload, const CrashDisk& below) {
   const auto faulty = planted(disk, workload.fault);
@@ -23,7 +23,7 @@ std::string found_by_power_cuts(const Workload& workload) {
   CrashDisk disk;
   const Promises promises = run_with_fault(disk, workload, disk);
   for (uint64_t sample = 0; sample < 4'000; ++sample) {
-    Dice dice(seed + 1'000'003 * sample);
+    Dice dice(fault_seed + 1'000'003 * sample);
     const size_t cut = dice.pick(disk.operations() + 1);
     const std::string broken = broken_promise(*disk.image(cut, dice), promises.at(cut), workload);
     if (!broken.empty()) return fmt::format("power cut {}: {}", sample, broken);
@@ -47,7 +47,7 @@ std::string found_by_errors(const Workload& workload) {
     FailingDisk disk(below, {.operation = at, .is_full = at % 2 == 0});
     const Promises promises = run_with_fault(disk, workload, below);
     for (uint64_t sample = 0; sample < 8; ++sample) {
-      Dice dice(seed + static_cast<uint64_t>(at) * 100 + sample);
+      Dice dice(fault_seed + static_cast<uint64_t>(at) * 100 + sample);
       const size_t cut = sample == 0 ? below.operations() : dice.pick(below.operations() + 1);
       const std::string broken =
           broken_promise(*below.image(cut, dice), promises.at(cut), workload);
@@ -64,7 +64,7 @@ std::string found_by_flipped_bits(const Workload& workload) {
   for (const auto& path : disk.files()) {
     auto& bytes = disk.bytes(path);
     for (uint64_t flip = 0; flip < 400; ++flip) {
-      const uint64_t bit = base::rng_below(seed, flip, bytes.size() * 8);
+      const uint64_t bit = base::rng_below(fault_seed, flip, bytes.size() * 8);
       bytes[bit / 8] ^= static_cast<std::byte>(1U << (bit % 8));
       const std::optional<Loaded> loaded = load(disk, workload);
       bytes[bit / 8] ^= static_cast<std::byte>(1U << (bit % 8));

@@ -14,7 +14,7 @@
 namespace trireme::crashlab {
 namespace {
 
-constexpr uint64_t seed = 5;
+constexpr uint64_t cut_seed = 5;
 
 struct Logged {
   CrashDisk disk;
@@ -51,17 +51,17 @@ TEST(PowerCutTest, every_state_of_a_short_workload_keeps_its_promises) {
 TEST(PowerCutTest, sampled_states_of_a_longer_workload_keep_their_promises) {
   const bool is_full = std::getenv("TRIREME_FULL") != nullptr;
   const size_t orders = is_full ? 500 : 20, wanted = is_full ? 2'000 : 1'000;
-  std::printf("seed %llu\n", static_cast<unsigned long long>(seed));
+  std::printf("seed %llu\n", static_cast<unsigned long long>(cut_seed));
   std::unordered_set<uint64_t> distinct;
   size_t samples = 0, operations = 0;
   for (uint64_t order = 0; order < orders; ++order) {
-    const Workload workload{.small = {.rows = 1000, .ranks = 3}, .order = seed + 1'000 * order};
+    const Workload workload{.small = {.rows = 1000, .ranks = 3}, .order = cut_seed + 1'000 * order};
     const Logged logged(workload);
     operations += logged.disk.operations();
     const std::vector<size_t> writes = logged.disk.after_large_writes();
     for (size_t tries = 0; distinct.size() < (order + 1) * wanted; ++tries) {
       ASSERT_LT(tries, 100 * wanted) << distinct.size() << " distinct images";
-      Dice dice(seed + 1'000'003 * samples++);
+      Dice dice(cut_seed + 1'000'003 * samples++);
       const size_t cut = samples % 4 == 0 ? dice.pick(logged.disk.operations() + 1)
                                           : writes[dice.pick(writes.size())];
       const auto image = logged.disk.image(cut, dice);
@@ -78,7 +78,7 @@ TEST(PowerCutTest, a_second_power_cut_loses_nothing_either) {
   const Workload workload{.small = {.rows = 400}};
   const Logged logged(workload);
   for (uint64_t sample = 0; sample < 300; ++sample) {
-    Dice dice(seed + 77 * sample);
+    Dice dice(cut_seed + 77 * sample);
     const size_t cut = dice.pick(logged.disk.operations() + 1);
     const auto left = logged.disk.image(cut, dice);
     const std::vector<int64_t> before = ckpt::committed_steps(*left, root);

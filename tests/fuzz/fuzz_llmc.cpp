@@ -8,7 +8,7 @@
 namespace trireme::fuzz {
 namespace {
 
-bool parses(Input input) {
+bool parses_llmc(Input input) {
   try {
     const data::TokenArray tokens = data::parse_llmc(input, "input");
     TRIREME_CHECK(tokens.size() * data::size_of(tokens.type) +
@@ -26,7 +26,7 @@ bool parses(Input input) {
 // Found by its magic, as one document and as documents that end with token 0.
 bool read_llmc(Input input) {
   static const MemoryFile file;
-  const bool is_taken = parses(input);
+  const bool is_taken = parses_llmc(input);
   file.fill(input);
   for (const int32_t end_of_document : {-1, 0}) {
     bool is_opened = false;

@@ -39,7 +39,7 @@ class Pair {
   std::filesystem::path folder_;
 };
 
-bool parses(Input input) {
+bool parses_megatron(Input input) {
   try {
     const data::MegatronIndex index = data::parse_megatron_index(input, bin.size(), "input");
     TRIREME_CHECK(index.document_start(0) == 0, "{}", index.document_start(0));
@@ -54,7 +54,7 @@ bool parses(Input input) {
 
 bool read_megatron(Input input) {
   static const Pair pair;
-  const bool is_taken = parses(input);
+  const bool is_taken = parses_megatron(input);
   pair.index().fill(input);
   bool is_opened = false;
   try {

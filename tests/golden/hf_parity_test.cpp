@@ -20,7 +20,7 @@ namespace trireme::tests {
 namespace {
 
 template <typename T>
-std::vector<T> values_of(const ckpt::SafetensorsFile& file, const std::string& name) {
+std::vector<T> hf_values_of(const ckpt::SafetensorsFile& file, const std::string& name) {
   const ckpt::SafetensorsView& view = file.tensor(name);
   std::vector<T> values(view.bytes.size() / sizeof(T));
   std::memcpy(values.data(), view.bytes.data(), view.bytes.size());
@@ -35,10 +35,10 @@ class HfParityTest : public testing::TestWithParam<const char*> {};
 
 TEST_P(HfParityTest, logits_and_losses_are_those_of_transformers) {
   const auto golden = ckpt::SafetensorsFile::open(folder_of(GetParam()) / "golden.safetensors");
-  const std::vector<int32_t> ids = values_of<int32_t>(golden, "input_ids");  // [2, 13]
-  const std::vector<double> logits = values_of<double>(golden, "logits_f64");
-  const std::vector<float> theirs = values_of<float>(golden, "logits");
-  const std::vector<double> losses = values_of<double>(golden, "loss");  // [2, 12]
+  const std::vector<int32_t> ids = hf_values_of<int32_t>(golden, "input_ids");  // [2, 13]
+  const std::vector<double> logits = hf_values_of<double>(golden, "logits_f64");
+  const std::vector<float> theirs = hf_values_of<float>(golden, "logits");
+  const std::vector<double> losses = hf_values_of<double>(golden, "loss");  // [2, 12]
   constexpr size_t length = 13;
   const size_t vocab = logits.size() / ids.size();
 
@@ -86,8 +86,8 @@ TEST_P(HfParityTest, logits_and_losses_are_those_of_transformers) {
 // The forward that an export is checked with, which holds half a block at a time.
 TEST_P(HfParityTest, streamed_losses_are_those_of_transformers) {
   const auto golden = ckpt::SafetensorsFile::open(folder_of(GetParam()) / "golden.safetensors");
-  const std::vector<int32_t> ids = values_of<int32_t>(golden, "input_ids");  // [2, 13]
-  const std::vector<double> losses = values_of<double>(golden, "loss");      // [2, 12]
+  const std::vector<int32_t> ids = hf_values_of<int32_t>(golden, "input_ids");  // [2, 13]
+  const std::vector<double> losses = hf_values_of<double>(golden, "loss");      // [2, 12]
   const spec::ModelDims dims = config::model_from_file(folder_of(GetParam()).string(), {});
   const ckpt::HfFolder weights(folder_of(GetParam()), dims);
   device::CpuDevice device(kernels::cpu_kernels(), {});

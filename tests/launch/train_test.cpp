@@ -142,7 +142,7 @@ TEST_F(LaunchTrain, a_signal_finishes_the_step_and_saves) {
 }
 
 // The process of a rank that was started in this folder; 0: there is none.
-pid_t process_of(const Scratch& scratch, int rank) {
+pid_t train_process_of(const Scratch& scratch, int rank) {
   const std::string wanted = fmt::format("TRIREME_RANK={}", rank);
   for (const auto& entry : std::filesystem::directory_iterator("/proc")) {
     std::error_code error;
@@ -167,7 +167,7 @@ TEST_F(LaunchTrain, a_rank_that_is_killed_is_named) {
             joined(eight_samples, {"--training.steps=100000000", "--job.dump_folder=" + folder}))));
     ASSERT_TRUE(running.wait_for([&] { return running.err().find("step: ") != std::string::npos; }))
         << running.err();
-    const pid_t process = process_of(scratch_, rank);
+    const pid_t process = train_process_of(scratch_, rank);
     ASSERT_GT(process, 0);
     ASSERT_EQ(::kill(process, SIGKILL), 0);
     const Outcome outcome = running.wait();

@@ -118,7 +118,7 @@ Row write_row() {
           "cannot both hold"};
 }
 
-Row bubble_row() {
+Row bubble_memory_row() {
   const sim::Result result = played("1f1b", 8, 32);
   const double whole = result.bubble_fraction(), ideal = whole / (1 - whole);
   EXPECT_NEAR(ideal, 7.0 / 32, 1e-9);
@@ -156,7 +156,7 @@ Row selective_row() {
 std::vector<Row> memory_contradictions() { return {one_node_row(), large_row(), offload_row()}; }
 
 std::vector<Row> rate_contradictions() {
-  return {intensity_row(), data_row(), write_row(), bubble_row(), selective_row()};
+  return {intensity_row(), data_row(), write_row(), bubble_memory_row(), selective_row()};
 }
 
 }  // namespace trireme::tests

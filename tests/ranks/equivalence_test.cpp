@@ -15,7 +15,7 @@ using device::StreamMode;
 using spec::Recompute;
 using spec::ReduceWhen;
 
-constexpr int steps = 10;
+constexpr int equal_steps = 10;
 
 spec::ModelDims narrow(spec::ModelDims dims) {
   dims.name += "-narrow";
@@ -26,9 +26,11 @@ spec::ModelDims narrow(spec::ModelDims dims) {
   dims.vocab = 37;
   return dims;
 }
-spec::ModelDims gpt2() { return narrow(tiny_gpt2()); }    // tied head
-spec::ModelDims llama() { return narrow(tiny_llama()); }  // untied
-spec::ModelDims qwen3() { return narrow(tiny_qwen3()); }  // tied, with more kinds of parameters
+spec::ModelDims narrow_gpt2() { return narrow(tiny_gpt2()); }    // tied head
+spec::ModelDims narrow_llama() { return narrow(tiny_llama()); }  // untied
+spec::ModelDims narrow_qwen3() {
+  return narrow(tiny_qwen3());
+}  // tied, with more kinds of parameters
 
 struct Ranks {
   int dp, zero, stage;
@@ -51,9 +53,9 @@ void expect_same_bits(const Layout& layout) {
     one.recompute = Recompute::none;
     one.streams = StreamMode::inline_calls;
     one.split_backward = false;
-    hash = train_layout(one, steps);
+    hash = train_layout(one, equal_steps);
   }
-  EXPECT_EQ(train_layout(layout, steps), hash) << to_string(layout);
+  EXPECT_EQ(train_layout(layout, equal_steps), hash) << to_string(layout);
 }
 
 void expect_same_bits(Layout layout, const std::vector<Ranks>& all) {
@@ -66,7 +68,7 @@ void expect_same_bits(Layout layout, const std::vector<Ranks>& all) {
 }
 
 TEST(RanksTest, one_micro_batch_a_worker) {
-  for (const spec::ModelDims& dims : {gpt2(), llama()}) {
+  for (const spec::ModelDims& dims : {narrow_gpt2(), narrow_llama()}) {
     for (const char* recipe : {"fp32", "bf16"}) {
       const Layout layout{.dims = dims, .recipe = recipe};
       expect_same_bits(layout, without_sharded_grads);
@@ -77,20 +79,21 @@ TEST(RanksTest, one_micro_batch_a_worker) {
 
 TEST(RanksTest, one_worker_a_rank) {
   for (const int workers : {2, 3, 4, 6, 8}) {
-    const Layout layout{.dims = qwen3(), .recipe = "bf16", .logical_dp = workers};
+    const Layout layout{.dims = narrow_qwen3(), .recipe = "bf16", .logical_dp = workers};
     expect_same_bits(layout, {{workers, 1, 0}, {1, workers, 1}, {1, workers, 2}, {1, workers, 3}});
   }
-  expect_same_bits({.dims = qwen3(), .logical_dp = 8}, {{4, 2, 1}, {2, 4, 2}, {2, 4, 3}});
+  expect_same_bits({.dims = narrow_qwen3(), .logical_dp = 8}, {{4, 2, 1}, {2, 4, 2}, {2, 4, 3}});
 }
 
 TEST(RanksTest, accumulation_reduced_once) {
-  expect_same_bits({.dims = qwen3(), .microbatches = 2}, without_sharded_grads);
-  expect_same_bits({.dims = llama(), .recipe = "bf16", .microbatches = 3}, without_sharded_grads);
+  expect_same_bits({.dims = narrow_qwen3(), .microbatches = 2}, without_sharded_grads);
+  expect_same_bits({.dims = narrow_llama(), .recipe = "bf16", .microbatches = 3},
+                   without_sharded_grads);
 }
 
 TEST(RanksTest, accumulation_reduced_each) {
   for (const auto& [dims, recipe, microbatches] :
-       {std::tuple{gpt2(), "fp32", 3}, {llama(), "bf16", 2}}) {
+       {std::tuple{narrow_gpt2(), "fp32", 3}, {narrow_llama(), "bf16", 2}}) {
     const Layout layout{
         .dims = dims, .recipe = recipe, .microbatches = microbatches, .reduce = ReduceWhen::each};
     expect_same_bits(layout, without_sharded_grads);
@@ -101,20 +104,20 @@ TEST(RanksTest, accumulation_reduced_each) {
 // The hashes above say something: another number of workers, another type of sums or another time
 // of reducing changes bits.
 TEST(RanksTest, what_is_part_of_the_numerical_identity_changes_bits) {
-  const Layout plain{.dims = llama(), .dp = 2, .recipe = "bf16", .microbatches = 2};
+  const Layout plain{.dims = narrow_llama(), .dp = 2, .recipe = "bf16", .microbatches = 2};
   Layout workers = plain, sums = plain, each = plain;
   workers.logical_dp = 12;
   workers.microbatches = 4;
   sums.reduce_dtype = base::DType::bf16;
   each.reduce = ReduceWhen::each;
-  const std::string hash = train_layout(plain, steps);
-  EXPECT_NE(train_layout(workers, steps), hash);
-  EXPECT_NE(train_layout(sums, steps), hash);
-  EXPECT_NE(train_layout(each, steps), hash);
+  const std::string hash = train_layout(plain, equal_steps);
+  EXPECT_NE(train_layout(workers, equal_steps), hash);
+  EXPECT_NE(train_layout(sums, equal_steps), hash);
+  EXPECT_NE(train_layout(each, equal_steps), hash);
 }
 
 TEST(RanksTest, bf16_gradients_and_bf16_sums) {
-  Layout layout{.dims = gpt2(), .recipe = "bf16", .grad = base::DType::bf16};
+  Layout layout{.dims = narrow_gpt2(), .recipe = "bf16", .grad = base::DType::bf16};
   expect_same_bits(layout, {{4, 1, 0}, {1, 3, 1}, {1, 8, 2}, {2, 3, 3}});
   layout.grad = base::DType::f32;
   layout.reduce_dtype = base::DType::bf16;
@@ -125,7 +128,7 @@ TEST(RanksTest, bf16_gradients_and_bf16_sums) {
 }
 
 TEST(RanksTest, prefetch_recompute_and_split_backward) {
-  Layout layout{.dims = qwen3(), .zero = 4, .stage = 3, .recipe = "bf16"};
+  Layout layout{.dims = narrow_qwen3(), .zero = 4, .stage = 3, .recipe = "bf16"};
   for (const int prefetch : {0, 2, 9}) {
     for (const bool after : {false, true}) {
       layout.prefetch = prefetch;
@@ -140,7 +143,7 @@ TEST(RanksTest, prefetch_recompute_and_split_backward) {
 }
 
 TEST(RanksTest, worker_streams) {
-  for (const spec::ModelDims& dims : {gpt2(), llama()}) {
+  for (const spec::ModelDims& dims : {narrow_gpt2(), narrow_llama()}) {
     Layout layout{.dims = dims,
                   .microbatches = 2,
                   .reduce = ReduceWhen::each,

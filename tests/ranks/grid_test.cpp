@@ -15,7 +15,7 @@ namespace {
 
 constexpr int most_ranks = 8;
 
-spec::ModelDims gpt2() {
+spec::ModelDims grid_gpt2() {
   spec::ModelDims dims = tiny_gpt2();
   dims.name += "-of-grid";
   dims.hidden = 32;
@@ -25,7 +25,7 @@ spec::ModelDims gpt2() {
   return dims;
 }
 
-spec::ModelDims llama() {
+spec::ModelDims grid_llama() {
   spec::ModelDims dims = tiny_llama();
   dims.name += "-of-grid";
   dims.hidden = 32;
@@ -40,7 +40,7 @@ spec::ModelDims llama() {
 std::vector<Layout> all_layouts() {
   std::vector<Layout> all;
   const auto add = [&all](Layout layout) {
-    for (const spec::ModelDims& dims : {gpt2(), llama()}) {
+    for (const spec::ModelDims& dims : {grid_gpt2(), grid_llama()}) {
       for (const char* recipe : {"fp32", "bf16"}) {
         for (const int microbatches : {1, 2}) {
           layout.dims = dims;

@@ -9,7 +9,7 @@
 namespace trireme::tests {
 namespace {
 
-constexpr int steps = 3;
+constexpr int near_steps = 3;
 constexpr double init_std = 0.02;
 
 // Relative to the size of b, or to that of a tensor of elements of `least`.
@@ -33,7 +33,7 @@ Results one_rank(Layout layout) {
   layout.recompute = spec::Recompute::none;
   layout.streams = device::StreamMode::inline_calls;
   const auto [found, is_new] = known.try_emplace(bits_key(layout));
-  if (is_new) found->second = results_of(layout, steps);
+  if (is_new) found->second = results_of(layout, near_steps);
   return found->second;
 }
 
@@ -44,7 +44,7 @@ Results one_rank(Layout layout) {
 void expect_near_one_rank(Layout layout, double bound) {
   layout.adam_eps = 0.1F;
   const Results expected = one_rank(layout);
-  const Results found = results_of(layout, steps);
+  const Results found = results_of(layout, near_steps);
   double largest = 0;
   for (const auto& [name, grads] : expected.grads) {
     for (const float g : grads) largest = std::max(largest, std::abs(static_cast<double>(g)));

@@ -32,10 +32,10 @@ spec::ModelDims even(spec::ModelDims dims) {
   dims.vocab = 61;
   return dims;
 }
-spec::ModelDims gpt2() { return deep(tiny_gpt2()); }    // tied head
-spec::ModelDims llama() { return deep(tiny_llama()); }  // untied
+spec::ModelDims deep_gpt2() { return deep(tiny_gpt2()); }    // tied head
+spec::ModelDims deep_llama() { return deep(tiny_llama()); }  // untied
 
-constexpr int steps = 4;
+constexpr int piped_steps = 4;
 
 // At equal tp a pipeline computes the same sums in the same order.
 void expect_bits_without_pipeline(const Layout& layout) {
@@ -51,9 +51,9 @@ void expect_bits_without_pipeline(const Layout& layout) {
     one.keep_params = false;
     one.recompute = Recompute::none;
     one.streams = device::StreamMode::inline_calls;
-    hash->second = train_layout(one, steps);
+    hash->second = train_layout(one, piped_steps);
   }
-  EXPECT_EQ(train_layout(layout, steps), hash->second) << to_string(layout);
+  EXPECT_EQ(train_layout(layout, piped_steps), hash->second) << to_string(layout);
 }
 
 struct Shape {
@@ -81,7 +81,7 @@ Layout layout_of(const Shape& shape, const spec::ModelDims& dims) {
 
 TEST(PipelineTest, every_schedule_with_every_recompute) {
   for (const Shape& shape : shapes) {
-    for (const spec::ModelDims& dims : {gpt2(), llama()}) {
+    for (const spec::ModelDims& dims : {deep_gpt2(), deep_llama()}) {
       Layout layout = layout_of(shape, dims);
       for (const Recompute recompute : {Recompute::none, Recompute::selective, Recompute::full}) {
         layout.recompute = recompute;
@@ -106,7 +106,7 @@ TEST(PipelineTest, uneven_cuts) {
       {{"zb-h2", 4, 0, 9}, {0, 1, 2, 7}},
   };
   for (const auto& [shape, cut] : cuts) {
-    for (const spec::ModelDims& dims : {gpt2(), llama()}) {
+    for (const spec::ModelDims& dims : {deep_gpt2(), deep_llama()}) {
       Layout layout = layout_of(shape, dims);
       layout.cut = cut;
       for (const Recompute recompute : {Recompute::none, Recompute::selective}) {
@@ -125,7 +125,7 @@ TEST(PipelineTest, with_data_axes) {
   };
   for (const Shape& shape : shapes) {
     for (const Data& data : {Data{2, 1, 0}, Data{1, 2, 1}, Data{2, 2, 1}, Data{1, 3, 1}}) {
-      for (const spec::ModelDims& dims : {gpt2(), llama()}) {
+      for (const spec::ModelDims& dims : {deep_gpt2(), deep_llama()}) {
         Layout layout = layout_of(shape, dims);
         layout.dp = data.dp;
         layout.zero = data.zero;
@@ -151,7 +151,7 @@ TEST(PipelineTest, with_leaves_that_overlap) {
         Shape{"interleaved", 2, 2, 2}, Shape{"interleaved", 2, 2, 6}, Shape{"interleaved", 2, 3, 4},
         Shape{"interleaved", 2, 4, 8}, Shape{"interleaved", 4, 2, 8}}) {
     for (const int send_buffers : {1, 2}) {
-      Layout layout = layout_of(shape, gpt2());
+      Layout layout = layout_of(shape, deep_gpt2());
       layout.send_buffers = send_buffers;
       layout.reduce = ReduceWhen::each;
       expect_bits_without_pipeline(layout);
@@ -168,7 +168,7 @@ TEST(PipelineTest, with_sharded_gradients_and_parameters) {
   for (const Shape& shape : merged) {
     for (const int stage : {2, 3}) {
       for (const bool keep_params : {false, true}) {
-        for (const spec::ModelDims& dims : {gpt2(), llama()}) {
+        for (const spec::ModelDims& dims : {deep_gpt2(), deep_llama()}) {
           Layout layout = layout_of(shape, dims);
           layout.zero = 2;
           layout.stage = stage;
@@ -193,7 +193,7 @@ TEST(PipelineTest, with_tensor_and_sequence_parallel) {
   for (const Shape& shape : shapes) {
     if (shape.pp == 1 || shape.pp > 4) continue;
     for (const bool sequence_parallel : {false, true}) {
-      for (const spec::ModelDims& dims : {even(gpt2()), even(llama())}) {
+      for (const spec::ModelDims& dims : {even(deep_gpt2()), even(deep_llama())}) {
         Layout layout = layout_of(shape, dims);
         layout.tp = 2;
         layout.sequence_parallel = sequence_parallel;
@@ -205,7 +205,7 @@ TEST(PipelineTest, with_tensor_and_sequence_parallel) {
 }
 
 TEST(PipelineTest, everything_at_once) {
-  for (const spec::ModelDims& dims : {even(gpt2()), even(llama())}) {
+  for (const spec::ModelDims& dims : {even(deep_gpt2()), even(deep_llama())}) {
     for (const char* recipe : {"fp32", "bf16"}) {
       Layout layout = layout_of({"1f1b", 2, 0, 3}, dims);
       layout.recipe = recipe;
@@ -229,7 +229,7 @@ TEST(PipelineTest, everything_at_once) {
 // Compute on a thread of its own, and as few messages under way as can be.
 TEST(PipelineTest, worker_streams_and_one_send_buffer) {
   for (const Shape& shape : shapes) {
-    for (const spec::ModelDims& dims : {gpt2(), llama()}) {
+    for (const spec::ModelDims& dims : {deep_gpt2(), deep_llama()}) {
       Layout layout = layout_of(shape, dims);
       layout.streams = device::StreamMode::worker_threads;
       layout.recompute = Recompute::selective;
@@ -247,7 +247,7 @@ TEST(PipelineTest, worker_streams_and_one_send_buffer) {
 // that a shared table has to come again.
 TEST(PipelineTest, evaluation_is_the_same_on_every_rank) {
   for (const Shape& shape : {Shape{"1f1b", 3, 0, 3}, Shape{"zb-v", 2, 0, 4}}) {
-    for (const spec::ModelDims& dims : {gpt2(), llama()}) {
+    for (const spec::ModelDims& dims : {deep_gpt2(), deep_llama()}) {
       struct Said {
         double loss = 0;
         std::vector<float> tokens;

@@ -25,17 +25,17 @@ spec::ModelDims wide(spec::ModelDims dims) {
   dims.vocab = 61;
   return dims;
 }
-spec::ModelDims gpt2() { return wide(tiny_gpt2()); }    // tied head, biases
-spec::ModelDims llama() { return wide(tiny_llama()); }  // untied
-spec::ModelDims qwen3() { return wide(tiny_qwen3()); }  // norms of q and k
+spec::ModelDims wide_gpt2() { return wide(tiny_gpt2()); }    // tied head, biases
+spec::ModelDims wide_llama() { return wide(tiny_llama()); }  // untied
+spec::ModelDims wide_qwen3() { return wide(tiny_qwen3()); }  // norms of q and k
 
 // Ranks along the axes, and the stage of ZeRO.
-struct Ranks {
+struct Degrees {
   int dp, zero, stage, tp;
 };
 
-void expect_near(Layout layout, const std::vector<Ranks>& all, double bound) {
-  for (const Ranks& ranks : all) {
+void expect_near(Layout layout, const std::vector<Degrees>& all, double bound) {
+  for (const Degrees& ranks : all) {
     for (const bool sequence_parallel : {false, true}) {
       layout.dp = ranks.dp;
       layout.zero = ranks.zero;
@@ -48,31 +48,33 @@ void expect_near(Layout layout, const std::vector<Ranks>& all, double bound) {
   }
 }
 
-const std::vector<Ranks> with_data_axes = {{2, 1, 0, 2}, {3, 1, 0, 2}, {1, 2, 1, 2}, {1, 3, 2, 2},
-                                           {1, 2, 3, 4}, {1, 4, 3, 2}, {2, 2, 1, 2}, {2, 2, 3, 2}};
+const std::vector<Degrees> with_data_axes = {{2, 1, 0, 2}, {3, 1, 0, 2}, {1, 2, 1, 2},
+                                             {1, 3, 2, 2}, {1, 2, 3, 4}, {1, 4, 3, 2},
+                                             {2, 2, 1, 2}, {2, 2, 3, 2}};
 
 TEST(TensorTest, alone) {
-  for (const spec::ModelDims& dims : {gpt2(), llama(), qwen3()}) {
+  for (const spec::ModelDims& dims : {wide_gpt2(), wide_llama(), wide_qwen3()}) {
     expect_near({.dims = dims, .logical_dp = 1, .microbatches = 2}, {{1, 1, 0, 2}, {1, 1, 0, 4}},
                 1e-5);
   }
-  expect_near({.dims = gpt2(), .logical_dp = 1}, {{1, 1, 0, 8}}, 1e-5);
+  expect_near({.dims = wide_gpt2(), .logical_dp = 1}, {{1, 1, 0, 8}}, 1e-5);
 }
 
 TEST(TensorTest, with_data_parallel_and_zero) {
-  expect_near({.dims = gpt2(), .logical_dp = 12}, with_data_axes, 1e-5);
-  expect_near({.dims = qwen3(), .logical_dp = 12}, with_data_axes, 1e-5);
-  Layout each{.dims = llama(), .logical_dp = 12, .microbatches = 2, .reduce = ReduceWhen::each};
+  expect_near({.dims = wide_gpt2(), .logical_dp = 12}, with_data_axes, 1e-5);
+  expect_near({.dims = wide_qwen3(), .logical_dp = 12}, with_data_axes, 1e-5);
+  Layout each{
+      .dims = wide_llama(), .logical_dp = 12, .microbatches = 2, .reduce = ReduceWhen::each};
   expect_near(each, with_data_axes, 1e-5);
 }
 
 TEST(TensorTest, recompute_split_backward_and_worker_streams) {
-  Layout layout{.dims = qwen3(), .logical_dp = 2, .microbatches = 2};
+  Layout layout{.dims = wide_qwen3(), .logical_dp = 2, .microbatches = 2};
   for (const Recompute recompute : {Recompute::selective, Recompute::full}) {
     layout.recompute = recompute;
     expect_near(layout, {{1, 1, 0, 2}, {2, 1, 0, 2}, {1, 1, 0, 4}}, 1e-5);
   }
-  layout.dims = gpt2();
+  layout.dims = wide_gpt2();
   layout.recompute = Recompute::selective;
   layout.split_backward = true;
   expect_near(layout, {{1, 1, 0, 4}, {1, 2, 1, 2}}, 1e-5);
@@ -84,7 +86,7 @@ TEST(TensorTest, recompute_split_backward_and_worker_streams) {
 
 // bf16 rounds what crosses ranks: near the one rank in bf16 as far as that type goes.
 TEST(TensorTest, bf16) {
-  for (const spec::ModelDims& dims : {gpt2(), llama()}) {
+  for (const spec::ModelDims& dims : {wide_gpt2(), wide_llama()}) {
     expect_near({.dims = dims, .recipe = "bf16", .logical_dp = 2},
                 {{1, 1, 0, 2}, {1, 2, 3, 2}, {2, 1, 0, 4}}, 3e-2);
   }
@@ -94,7 +96,7 @@ TEST(TensorTest, bf16) {
 TEST(TensorTest, data_layouts_give_the_same_bits_at_equal_tp) {
   for (const bool sequence_parallel : {false, true}) {
     for (const char* recipe : {"fp32", "bf16"}) {
-      Layout layout{.dims = qwen3(),
+      Layout layout{.dims = wide_qwen3(),
                     .tp = 2,
                     .sequence_parallel = sequence_parallel,
                     .recipe = recipe,

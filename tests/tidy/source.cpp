@@ -11,7 +11,6 @@ namespace trireme::tidy {
 
 namespace {
 
-bool is_word(char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_'; }
 bool is_space(char c) { return std::isspace(static_cast<unsigned char>(c)) != 0; }
 std::string blanked(std::string_view text, bool blank_literals);
 
@@ -33,6 +32,8 @@ std::vector<SourceFile> read_tree(const std::filesystem::path& root,
             [](const SourceFile& a, const SourceFile& b) { return a.path < b.path; });
   return files;
 }
+
+bool is_word(char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_'; }
 
 std::string code_of(std::string_view text) { return blanked(text, true); }
 std::string without_comments(std::string_view text) { return blanked(text, false); }

@@ -21,6 +21,9 @@ struct SourceFile {
 std::vector<SourceFile> read_tree(const std::filesystem::path& root,
                                   const std::vector<std::string>& folders);
 
+// A character of an identifier.
+bool is_word(char c);
+
 // The text with comments, and with the content of string and character literals, replaced by
 // spaces; lines stay.
 std::string code_of(std::string_view text);

@@ -13,7 +13,6 @@ namespace trireme::tidy {
 
 namespace {
 
-bool is_word(char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_'; }
 bool lies_in(const SourceFile& file, std::string_view folder) {
   return file.path.rfind(folder, 0) == 0;
 }

@@ -81,7 +81,7 @@ std::vector<Planted> shared_table() {
   };
 }
 
-std::vector<Planted> ranks_apart() {
+std::vector<Planted> stages_apart() {
   train::VerifyHooks seed, rate;
   seed.options = [](int rank, engine::EngineOptions& o) { o.seed += rank == 1 ? 1 : 0; };
   rate.learning_rate = [](int rank, double of) { return rank == 1 ? 1.5 * of : of; };
@@ -95,9 +95,9 @@ std::vector<Planted> ranks_apart() {
   };
 }
 
-std::vector<Planted> all_faults() {
+std::vector<Planted> all_pipeline_faults() {
   std::vector<Planted> all;
-  for (const auto& make : {activations, gradients, shared_table, ranks_apart}) {
+  for (const auto& make : {activations, gradients, shared_table, stages_apart}) {
     for (Planted& fault : make()) all.push_back(std::move(fault));
   }
   return all;
@@ -107,7 +107,7 @@ class PipelineFaults : public testing::TestWithParam<Planted> {};
 
 TEST_P(PipelineFaults, is_found) { expect_found(GetParam()); }
 
-INSTANTIATE_TEST_SUITE_P(planted, PipelineFaults, testing::ValuesIn(all_faults()),
+INSTANTIATE_TEST_SUITE_P(planted, PipelineFaults, testing::ValuesIn(all_pipeline_faults()),
                          [](const testing::TestParamInfo<Planted>& fault) {
                            return fault.param.name;
                          });

@@ -9,18 +9,13 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "comm/clock.h"
 
 namespace trireme::comm {
 namespace {
 
-using Clock = std::chrono::steady_clock;
-
 // Work under way is given this long at a good end.
 constexpr double finish_seconds = 2;
-
-double seconds_since(Clock::time_point begin) {
-  return std::chrono::duration<double>(Clock::now() - begin).count();
-}
 
 // Most calls are taken over within some ten microseconds; the first of a group connects ranks.
 void pause(Clock::time_point begin) {

@@ -20,13 +20,12 @@
 #include <utility>
 #include <vector>
 
+#include "comm/clock.h"
 #include "comm/flight_recorder.h"
 #include "comm/threads/blame.h"
 #include "device/device.h"
 
 namespace trireme::comm {
-
-using Clock = std::chrono::steady_clock;
 
 // A call as the others must make it, too.
 struct Signature {

@@ -1,0 +1,15 @@
+// SPDX-License-Identifier: Apache-2.0
+// The clock of deadlines.
+#pragma once
+
+#include <chrono>
+
+namespace trireme::comm {
+
+using Clock = std::chrono::steady_clock;
+
+inline double seconds_since(Clock::time_point begin) {
+  return std::chrono::duration<double>(Clock::now() - begin).count();
+}
+
+}  // namespace trireme::comm
