@@ -3,6 +3,7 @@
 
 #include <cudaTypedefs.h>
 
+#include <algorithm>
 #include <string_view>
 
 #include "kernels/cuda/gemm_fused_kernel.cuh"
@@ -65,9 +66,9 @@ FusedProduct product_of(void* encode, const GemmArgs& gemm) {
 template <Fusion fusion>
 void launch(CudaStream& stream, const FusedProduct& p, int clusters) {
   const auto kernel = fused::kernel<fusion>;
-  static const cudaError_t status = cudaFuncSetAttribute(
-      kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(fused::shared_bytes));
-  device::cuda_check(status, "asking for shared memory");
+  device::cuda_check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                          static_cast<int>(fused::shared_bytes)),
+                     "a product with its activation: shared memory");
   const int blocks = fused::blocks_of_cluster * std::min(clusters, p.tiles);
   kernel<<<static_cast<unsigned>(blocks), fused::threads, fused::shared_bytes, stream.handle()>>>(
       p);
