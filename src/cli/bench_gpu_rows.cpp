@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "base/json.h"
+#include "cli/attention_trial.h"
 #include "device/accelerator.h"
 #include "kernels/cost.h"
 #include "kernels/ops.h"
@@ -91,7 +92,7 @@ double GpuBench::seconds_of(const std::function<void()>& queue) {
   return seconds[seconds.size() / 2];
 }
 
-bool GpuBench::fits(std::initializer_list<TensorSpec> specs) const {
+bool GpuBench::fits(const std::vector<TensorSpec>& specs) const {
   int64_t bytes = 0;
   for (const TensorSpec& spec : specs) bytes += base::bytes_of(spec);
   return bytes <= capacity_bytes_;
@@ -223,51 +224,10 @@ base::Json GpuBench::attention(bool with_forward) {
 }
 
 void GpuBench::measure_attention(const spec::AttentionShape& s, bool with_forward, Json& out) {
-  const int64_t tokens = s.tokens(), width = (s.heads + 2 * s.kv_heads) * s.head_dim;
-  const TensorSpec packed{{tokens, width}, s.dtype}, rows{{tokens, s.heads, s.head_dim}, s.dtype};
-  const TensorSpec lse{{s.heads, tokens}, DType::f32};
-  const TensorSpec scratch = spec::attention_workspace(backend_, s);
-  const TensorSpec offsets{{s.sequences + 1}, DType::i32};
   release();
-  if (!fits({packed, packed, rows, rows, lse, scratch, offsets})) return;
-  const Tensor qkv = tensor(packed), dqkv = tensor(packed);
-  const auto part = [&s](const Tensor& whole, int64_t first, int64_t heads) {
-    return whole.slice_heads(first * s.head_dim, heads, s.head_dim);
-  };
-  std::vector<int32_t> starts;
-  for (int64_t i = 0; i <= s.sequences; ++i) {
-    starts.push_back(static_cast<int32_t>(i * s.seq_len));
-  }
-  const Tensor seq_offsets = tensor(offsets);
-  stream_->upload(seq_offsets, std::as_bytes(std::span(starts)));
-  stream_->synchronize();
-  const float scale = 1.0F / std::sqrt(static_cast<float>(s.head_dim));
-  const kernels::AttentionForwardArgs forward{.q = part(qkv, 0, s.heads),
-                                              .k = part(qkv, s.heads, s.kv_heads),
-                                              .v = part(qkv, s.heads + s.kv_heads, s.kv_heads),
-                                              .seq_offsets = seq_offsets,
-                                              .sequences = s.sequences,
-                                              .max_seq = s.seq_len,
-                                              .has_documents = false,
-                                              .scale = scale,
-                                              .o = tensor(rows),
-                                              .lse = tensor(lse)};
-  const kernels::AttentionBackwardArgs backward{
-      .q = forward.q,
-      .k = forward.k,
-      .v = forward.v,
-      .o = forward.o,
-      .dout = tensor(rows),
-      .lse = forward.lse,
-      .seq_offsets = seq_offsets,
-      .sequences = s.sequences,
-      .max_seq = s.seq_len,
-      .has_documents = false,
-      .scale = scale,
-      .dq = part(dqkv, 0, s.heads),
-      .dk = part(dqkv, s.heads, s.kv_heads),
-      .dv = part(dqkv, s.heads + s.kv_heads, s.kv_heads),
-      .workspace = scratch.shape.ndim() > 0 ? arena_->take(scratch) : Tensor{}};
+  if (!fits(attention_tensors(s, backend_))) return;
+  const AttentionTrial trial = attention_trial(
+      s, backend_, *stream_, [this](const TensorSpec& spec) { return tensor(spec); });
   const auto add = [&](const char* pass, double seconds, double flops) {
     out.push_back({{"pass", pass},
                    {"deterministic", backend_.deterministic},
@@ -280,13 +240,13 @@ void GpuBench::measure_attention(const spec::AttentionShape& s, bool with_forwar
                    {"microseconds", rounded(1e6 * seconds, 2)},
                    {"tflops", per_second(flops, seconds, 1e12)}});
   };
-  ops::attention_forward(*stream_, forward);  // the backward reads what it leaves
+  ops::attention_forward(*stream_, trial.forward);  // the backward reads what it leaves
   if (with_forward) {
-    add("forward", seconds_of([&] { ops::attention_forward(*stream_, forward); }),
-        kernels::cost_of(forward).flops);
+    add("forward", seconds_of([&] { ops::attention_forward(*stream_, trial.forward); }),
+        kernels::cost_of(trial.forward).flops);
   }
-  add("backward", seconds_of([&] { ops::attention_backward(*stream_, backward); }),
-      kernels::cost_of(backward).flops);
+  add("backward", seconds_of([&] { ops::attention_backward(*stream_, trial.backward); }),
+      kernels::cost_of(trial.backward).flops);
 }
 
 }  // namespace trireme::cli

@@ -52,7 +52,7 @@ class GpuBench {
   // Memory until the next release(), filled with normal random numbers (or zero, for other types).
   // REQUIRES: fits().
   device::Tensor tensor(const base::TensorSpec& spec);
-  bool fits(std::initializer_list<base::TensorSpec> specs) const;
+  bool fits(const std::vector<base::TensorSpec>& specs) const;
   void release();
   void done(std::string_view what) const;
 

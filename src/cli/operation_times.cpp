@@ -2,12 +2,12 @@
 #include "cli/operation_times.h"
 
 #include <algorithm>
-#include <cmath>
 #include <span>
 #include <string>
 #include <utility>
 
 #include "base/rng.h"
+#include "cli/attention_trial.h"
 #include "kernels/cost.h"
 #include "kernels/ops.h"
 #include "kernels/step_state.h"
@@ -186,47 +186,14 @@ void OperationTimer::add_product(const Linear& l, const char* pass, plan::Times&
 
 void OperationTimer::add_attention(const spec::AttentionShape& s, plan::Times& times) {
   const device::Arena::Mark mark(*arena_);
-  const TensorSpec rows{{s.tokens(), s.heads, s.head_dim}, s.dtype};
-  const TensorSpec keys{{s.tokens(), s.kv_heads, s.head_dim}, s.dtype};
-  const TensorSpec scratch = spec::attention_workspace(platform_.backend, s);
-  std::vector<int32_t> starts;
-  for (int64_t i = 0; i <= s.sequences; ++i) starts.push_back(static_cast<int32_t>(i * s.seq_len));
-  const Tensor offsets = tensor({{s.sequences + 1}, DType::i32});
-  stream_->upload(offsets, std::as_bytes(std::span(starts)));
-  stream_->synchronize();
-  const float scale = 1.0F / std::sqrt(static_cast<float>(s.head_dim));
-  const kernels::AttentionForwardArgs forward{.q = tensor(rows),
-                                              .k = tensor(keys),
-                                              .v = tensor(keys),
-                                              .seq_offsets = offsets,
-                                              .sequences = s.sequences,
-                                              .max_seq = s.seq_len,
-                                              .has_documents = false,
-                                              .scale = scale,
-                                              .o = tensor(rows),
-                                              .lse = tensor({{s.heads, s.tokens()}, DType::f32})};
-  const kernels::AttentionBackwardArgs backward{
-      .q = forward.q,
-      .k = forward.k,
-      .v = forward.v,
-      .o = forward.o,
-      .dout = tensor(rows),
-      .lse = forward.lse,
-      .seq_offsets = offsets,
-      .sequences = s.sequences,
-      .max_seq = s.seq_len,
-      .has_documents = false,
-      .scale = scale,
-      .dq = tensor(rows),
-      .dk = tensor(keys),
-      .dv = tensor(keys),
-      .workspace = scratch.shape.ndim() > 0 ? arena_->take(scratch) : Tensor{}};
+  const AttentionTrial trial = attention_trial(
+      s, platform_.backend, *stream_, [this](const TensorSpec& spec) { return tensor(spec); });
   const auto add = [&](bool is_backward, const std::function<void()>& queue) {
     times.attention.push_back({{.shape = s, .backward = is_backward}, seconds_of(queue)});
     done(fmt::format("attention {} x {}", s.sequences, s.seq_len));
   };
-  add(false, [&] { ops::attention_forward(*stream_, forward); });
-  add(true, [&] { ops::attention_backward(*stream_, backward); });
+  add(false, [&] { ops::attention_forward(*stream_, trial.forward); });
+  add(true, [&] { ops::attention_backward(*stream_, trial.backward); });
 }
 
 void OperationTimer::add_streams(int64_t rows, plan::Times& times) {
