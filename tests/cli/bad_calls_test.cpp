@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a user gets wrong in calls of the program (bad_input.h).
+#include "tests/cli/bad_input.h"
+
+namespace trireme::tests {
+namespace {
+
+std::vector<BadCase> calls_cases() {
+  const std::string bench = "bench train --model tiny.toml --steps 1 ";
+  return {
+      {"unknown_verb",
+       "trian tiny_run.toml",
+       wrong_call,
+       {"'trian'", "did you mean 'train'?", "eval, generate"}},
+      {"unknown_verb_of_a_group",
+       "data inspekt text.txt",
+       wrong_call,
+       {"'data inspekt'", "did you mean 'data inspect'?"}},
+      {"group_without_verb", "data", wrong_call, {"subcommand is required", "--help"}},
+      {"nothing", "", wrong_call, {"subcommand is required", "--help"}},
+      {"unknown_option", "data inspect text.txt --sort", wrong_call, {"--sort", "--help"}},
+      {"one_argument_too_many", "data inspect text.txt more.txt", wrong_call, {"more.txt"}},
+      {"required_option_missing", "data build text.txt", wrong_call, {"--output is required"}},
+      {"required_argument_missing",
+       "train",
+       wrong_call,
+       {"no configuration file is given", "configs/kjv.toml"}},
+      {"option_without_value", "data build text.txt --output", wrong_call, {"--output"}},
+      {"option_given_twice", "data inspect text.txt --eod 1 --eod 2", wrong_call, {"--eod"}},
+      {"text_for_an_integer",
+       bench + "--warmup abc",
+       wrong_call,
+       {"--warmup", "'abc' is not an integer"}},
+      {"hexadecimal",
+       bench + "--warmup 0x10",
+       wrong_call,
+       {"--warmup", "'0x10' is not an integer"}},
+      {"integer_too_large",
+       bench + "--warmup 99999999999999999999",
+       wrong_call,
+       {"--warmup", "is not an integer"}},
+      {"text_for_a_number",
+       bench + "--peak-tflops fast",
+       wrong_call,
+       {"--peak-tflops", "'fast' is not a number"}},
+      {"unknown_choice", bench + "--dtype fp8", wrong_call, {"--dtype", "fp8", "bf16"}},
+      {"bench_without_steps",
+       "bench train --model tiny.toml --steps 0",
+       wrong_call,
+       {"--steps 0", "at least 1"}},
+      {"bench_sequence_too_long",
+       bench + "--seq 64",
+       wrong_call,
+       {"seq_len = 64", "the model's 32"}},
+      {"bench_empty_batch", bench + "--micro-batch 0", wrong_call, {"0 sequences", "at least 1"}},
+      {"bench_batch_too_large",
+       bench + "--seq 32 --micro-batch 1000000000000",
+       wrong_call,
+       {"1000000000000 sequences of 32 tokens", "at most 2147483647"}},
+      {"bench_unknown_determinism", bench + "--determinism l9", wrong_call, {"l9", "l1", "fast"}},
+      {"bench_negative_gpu", bench + "--gpu -1", wrong_call, {"--gpu -1", "0 or above"}},
+      {"bench_negative_chunk", bench + "--head-chunk -1", wrong_call, {"--head-chunk -1", "0"}},
+      {"train_unknown_device",
+       train_tiny + "--device gpu",
+       wrong_call,
+       {"system.device = \"gpu\"", "auto, cuda, cpu"}},
+      {"trace_of_no_steps",
+       train_tiny + "--trace-steps 3",
+       wrong_call,
+       {"--trace-steps 3", "first:last", "from 1 to 4"}},
+      {"trace_after_the_run",
+       train_tiny + "--trace-steps 3:5",
+       wrong_call,
+       {"--trace-steps 3:5", "to 4"}},
+      {"bench_unknown_device", bench + "--device gpu", wrong_call, {"device 'gpu'", "cpu"}},
+      {"bench_unknown_model",
+       "bench train --model llama-15mm",
+       wrong_call,
+       {"llama-15mm", "did you mean 'llama-15m'?"}},
+  };
+}
+INSTANTIATE_TEST_SUITE_P(Calls, BadInputTest, testing::ValuesIn(calls_cases()),
+                         [](const auto& one) { return one.param.name; });
+
+}  // namespace
+}  // namespace trireme::tests
