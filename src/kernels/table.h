@@ -37,8 +37,9 @@ struct Kernels {
   void (*adamw)(Stream&, const AdamwArgs&);
 
   // Two rows as one, where a back end has it (else null) and the arguments are such (else false,
-  // and nothing is queued): the gemm and then the row whose input is gemm.d, with their bits. In
-  // the backward gemm.d is not written.
+  // and nothing is queued): the gemm and then the row whose input is gemm.d. The row's results have
+  // its bits; the gemm may be summed in another order than alone, always the same for these
+  // arguments. In the backward gemm.d is not written.
   bool (*gemm_swiglu_forward)(Stream&, const GemmArgs&, const SwigluForwardArgs&) = nullptr;
   bool (*gemm_swiglu_backward)(Stream&, const GemmArgs&, const SwigluBackwardArgs&) = nullptr;
 };

@@ -27,7 +27,7 @@ struct LinearBackwardInput {
   // With gelu_grad_of only.
   Tensor dx_sum;      // optional [in], added to: the sum of dx over rows, a bias gradient
   Tensor gelu_again;  // optional [T, in]: gets gelu(gelu_grad_of)
-  // Optional: dx, its dy, need not be written then.
+  // Optional. Its dy is dx, which need not be written then.
   kernels::SwigluBackwardArgs swiglu;
 };
 void linear_backward_input(const Pass&, const LinearBackwardInput&);

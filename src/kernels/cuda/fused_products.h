@@ -14,9 +14,10 @@ class FusedProducts {
  public:
   explicit FusedProducts(device::CudaDevice& device);
 
-  // Each queues all that its arguments say, with the bits of the rows one after the other, or
-  // queues nothing and returns false: where the device is no Hopper, and where types, alignment or
-  // sizes are not those of a large product in bf16. That hangs on the arguments alone.
+  // Each queues all that its arguments say, with the bits of the activation's row for the product
+  // that is stored or would be, or queues nothing and returns false: where the device is no Hopper,
+  // and where types, alignment or sizes are not those of a large product in bf16. That hangs on the
+  // arguments alone.
 
   // The gemm with gelu_input.
   bool gelu(device::CudaStream& stream, const GemmArgs& gemm) const;

@@ -9,8 +9,9 @@
 // (gemm_fused_finish.cuh). Two blocks, one above the other, form a cluster and copy each half of
 // their common b for both.
 //
-// Every element is summed along k in one order that depends on nothing else, and every result is
-// rounded as by a product and a row of their own: the same bits in every run.
+// Every element is summed along k in one order that depends on nothing else (the library may have
+// another), and every result is rounded as by a product and a row of their own: the same bits in
+// every run.
 #pragma once
 
 #include "kernels/cuda/hopper.cuh"
