@@ -141,16 +141,15 @@ void Buckets::zero(int bucket) {
   run_update(bucket);  // the head's gradients begin before its forward
   const Bucket& b = at(bucket);
   groups_.compute().wait(reduced_[work_slot(bucket)]);
-  ops::fill(groups_.compute(), {.d = b.leaf()});
+  for (const spec::Range& range : b.layout().zeroed) {
+    ops::fill(groups_.compute(), {.d = b.leaf().slice_rows(range.begin, range.end - range.begin)});
+  }
   if (!b.has_tied_copies()) return;
   // Their sums were taken into the owner's, with its reduction, or sent to it.
   if (tied_to() >= 0) groups_.compute().wait(reduced_[work_slot(tied_to())]);
   if (bucket == table_reader_ && staged_.empty() && grads_sent_.front()) {
     grads_sent_.front()->wait(groups_.compute());
     grads_sent_.front().reset();
-  }
-  for (size_t i = 0; i < b.specs().size(); ++i) {
-    if (b.specs()[i].tied_copy) ops::fill(groups_.compute(), {.d = b.grads()[i]});
   }
 }
 

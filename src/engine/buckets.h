@@ -49,7 +49,9 @@ class Buckets {
   // ---- steps of scripts
   void gather(int bucket);
   void release(int bucket);  // all queued compute may still read it
-  void zero(int bucket);     // gradients, and those of its tied copies
+  // A leaf begins: gradients that need it are set to zero (Param::is_written: not those), and what
+  // is queued from here on may write all of them.
+  void zero(int bucket);
   // The bucket's leaf is complete: folds it, and with a rank's last leaf of a round reduces. After
   // the last round own_grads() has, or will have on the data stream, the sum over all workers.
   void reduce(int bucket, const spec::Leaf&);

@@ -51,7 +51,8 @@ Executor::Executor(const spec::Plan& plan, std::vector<std::unique_ptr<Stage>> s
 }
 
 // A leaf begins with its first F (gradients of the head) and its first B or BW (of all others), and
-// is complete with its last W or BW. Parameters that stay are gathered by the stage's first action
+// is complete with its last W or BW. The first F, W or BW writes gradients of weights, the others
+// add to them. Parameters that stay are gathered by the stage's first action
 // and released by the last that reads them.
 void Executor::find_places(const spec::Plan& plan) {
   const auto kind_of = [](Op op) { return op == Op::BW ? Op::B : op; };
@@ -67,7 +68,12 @@ void Executor::find_places(const spec::Plan& plan) {
     const int stage = action.stage;
     const auto key = std::tuple(stage, kind_of(action.op), place.leaf.hosted, place.leaf.round);
     place.begins = first.try_emplace(key, i).second;
-    if (is_weight(action.op)) last[{stage, place.leaf.hosted, place.leaf.round}] = i;
+    place.writes = action.op == Op::F && place.begins;
+    if (is_weight(action.op)) {
+      const auto [found, is_first] = last.try_emplace({stage, place.leaf.hosted, place.leaf.round});
+      found->second = i;
+      place.writes = is_first;
+    }
     if (!plan.keep_params) continue;
     place.gathers = !last_reader.contains(stage);
     place.releases = false;
@@ -132,6 +138,7 @@ Task Executor::task_of(size_t position, const InputStaging& inputs) {
           .leaf = place.leaf,
           .begins = place.begins,
           .completes = place.completes,
+          .writes = place.writes,
           .gathers = place.gathers,
           .releases = place.releases};
 }

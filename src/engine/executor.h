@@ -40,9 +40,9 @@ class Executor {
   // What is known of an action before it runs.
   struct Place {
     spec::Leaf leaf;
-    bool begins = false, completes = false;  // among those of its leaf
-    bool gathers = true, releases = true;    // among those of its stage
-    bool frees = false;                      // a receive waits for its end
+    bool begins = false, completes = false, writes = false;  // among those of its leaf
+    bool gathers = true, releases = true;                    // among those of its stage
+    bool frees = false;                                      // a receive waits for its end
   };
   using Key = std::pair<int, int>;  // stage, micro-batch
 

@@ -44,7 +44,7 @@ struct ScriptOptions {
   bool prefetch_after = false;  // in backward: after the layer's work instead of before
   int head = -1;         // the layer whose forward adds to its gradients already; -1: not here
   int tied_to = -1;      // the layer whose parameters that forward reads, too; -1: none
-  bool begins = false;   // gradients begin with this action: they are set to zero
+  bool begins = false;   // gradients begin with this action
   bool reduces = false;  // they are complete after it
   bool gathers = true;   // sharded parameters are not here yet
   bool releases = true;  // and need not stay

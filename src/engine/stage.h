@@ -39,6 +39,7 @@ struct Task {
   spec::Leaf leaf;         // that its gradients belong to
   bool begins = false;     // the action is the leaf's first of its kind
   bool completes = false;  // it is the leaf's last
+  bool writes = false;     // it is the leaf's first that makes gradients of weights
   bool gathers = true;     // sharded parameters are not here yet
   bool releases = true;    // and need not stay
   bool evaluates = false;  // nothing is kept
@@ -72,7 +73,7 @@ class Stage {
     Progress(Walk w, const std::vector<Step>& s, const Task& t, nn::StepSink& to)
         : walk(w), steps(&s), task(t), sink(to) {}
   };
-  // Gradients of a leaf begin at zero with its first actions and are reduced with its last. `sink`
+  // Gradients of a leaf begin with its first actions and are reduced with its last. `sink`
   // stays until the end.
   Progress begin(Walk, const Task&, nn::StepSink& sink);
   // The next step. False: there was none, and the action is over.

@@ -221,6 +221,7 @@ void Block::backward_weight(Pass& pass) const {
     linear_backward_weight(pass, {.dy = dy,
                                   .x = x,
                                   .weight_grad = at(pass.grads, weight),
+                                  .writes = pass.writes,
                                   .bias_grad = bias_grad(pass, Part::weight, bias)});
   };
   // Where a rank keeps its part of a norm's result, the rest is gathered again.

@@ -102,8 +102,10 @@ void Head::chunk(Pass& pass, int64_t begin, Tensor h, Tensor dh) const {
       columns_.begin);
   if (pass.evaluating) return;
   linear_backward_input(pass, {.dy = all, .weight = weight, .dx = dh});
-  linear_backward_weight(pass,
-                         {.dy = all, .x = h, .weight_grad = at(pass.grads, HeadParam::weight)});
+  linear_backward_weight(pass, {.dy = all,
+                                .x = h,
+                                .weight_grad = at(pass.grads, HeadParam::weight),
+                                .writes = pass.writes && begin == 0});
 }
 
 void Head::backward_input(Pass& pass, int /*phase*/) const {

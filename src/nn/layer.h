@@ -57,13 +57,14 @@ struct StepSink {
 struct Pass {
   device::Stream& stream;
   std::span<const Tensor> params;  // by the layer's parameter enum; absent ones are empty
-  std::span<const Tensor> grads;   // accumulated into
+  std::span<const Tensor> grads;   // added to, or see `writes`
   Stash& stash;
   device::Arena& scratch;
   const spec::Recipe& recipe;
 
-  Tensor x, y;    // forward: input (slot x of this layer), output (slot x of the next)
-  Tensor dy, dx;  // backward: gradient of the output (slot dy of this layer), of the input
+  Tensor x, y;          // forward: input (slot x of this layer), output (slot x of the next)
+  Tensor dy, dx;        // backward: gradient of the output (slot dy of this layer), of the input
+  bool writes = false;  // gradients of weights (Param::is_written) begin with this pass
   bool recomputing = false;  // refill dropped slots only, from the kept ones; y is not written
   bool evaluating = false;   // no backward follows: gradients may be left out
 

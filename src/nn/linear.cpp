@@ -55,9 +55,12 @@ void linear_backward_input(const Pass& pass, const LinearBackwardInput& a) {
 
 void linear_backward_weight(const Pass& pass, const LinearBackwardWeight& a) {
   check_roles(pass, Role::x_wgrad, Role::dy_wgrad, a.dy);
-  kernels::ops::gemm(
-      pass.stream,
-      {.a = a.dy, .b = a.x, .d = a.weight_grad, .trans_a = true, .beta = 1, .a_sum = a.bias_grad});
+  kernels::ops::gemm(pass.stream, {.a = a.dy,
+                                   .b = a.x,
+                                   .d = a.weight_grad,
+                                   .trans_a = true,
+                                   .beta = a.writes ? 0.0F : 1.0F,
+                                   .a_sum = a.bias_grad});
 }
 
 }  // namespace trireme::nn

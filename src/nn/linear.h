@@ -36,6 +36,7 @@ struct LinearBackwardWeight {
   ConstTensor dy;      // [T, out]
   ConstTensor x;       // [T, in]
   Tensor weight_grad;  // [out, in], added to
+  bool writes;         // weight_grad is written instead
   Tensor bias_grad;    // optional [out], added to
 };
 void linear_backward_weight(const Pass&, const LinearBackwardWeight&);

@@ -292,6 +292,10 @@ std::vector<Param> block_params(const BlockSpec& s, const ModelSpec& model, int 
                              BlockParam::norm2_weight, BlockParam::norm2_bias}) {
     params[static_cast<size_t>(p)].is_by_rows = true;
   }
+  for (const BlockParam p : {BlockParam::qkv_weight, BlockParam::out_weight, BlockParam::up_weight,
+                             BlockParam::down_weight}) {
+    params[static_cast<size_t>(p)].is_written = true;
+  }
   // A rank sees the heads that it has.
   for (const BlockParam p : {BlockParam::q_norm, BlockParam::k_norm}) {
     params[static_cast<size_t>(p)].shard.grad_sum.push_back(Axis::tp);

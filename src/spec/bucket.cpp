@@ -20,6 +20,22 @@ Kind kind_of(const Param& param) {
   return is_partial_along_tp(param, false) ? Kind::partial : Kind::copy;
 }
 
+// What lies between the entries that are written, in order.
+std::vector<Range> gaps(std::span<const Param> params, const BucketLayout& layout) {
+  std::vector<Range> all;
+  int64_t begin = 0;
+  const auto add = [&](int64_t end) {
+    if (begin < end) all.push_back({begin, end});
+  };
+  for (const BucketEntry& entry : layout.entries) {
+    if (!params[static_cast<size_t>(entry.param)].is_written) continue;
+    add(entry.offset);
+    begin = entry.offset + entry.elements;
+  }
+  add(layout.elements);
+  return all;
+}
+
 }  // namespace
 
 BucketLayout bucket_layout(std::span<const Param> params, const Sizes& sizes) {
@@ -54,6 +70,7 @@ BucketLayout bucket_layout(std::span<const Param> params, const Sizes& sizes) {
                 "a parameter with weight decay whose gradient is partial along tp");
   layout.elements =
       base::round_up(layout.elements, shard_grain_elements * sizes[Axis::dp] * sizes[Axis::zero]);
+  layout.zeroed = gaps(params, layout);
   return layout;
 }
 

@@ -28,6 +28,9 @@ struct BucketLayout {
   // Of those that all ranks along tp have: gradients by rows (Param::is_by_rows), and after them
   // such as are partial sums in any case.
   Range by_rows, partial;
+  // Where gradients must begin at zero: all but what the first product of a leaf writes
+  // (Param::is_written).
+  std::vector<Range> zeroed;
   // With padding: each entry to the shard grain, the whole to as many grains for each of the dp *
   // zero ranks that share it.
   int64_t elements = 0;

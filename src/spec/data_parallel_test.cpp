@@ -147,6 +147,39 @@ TEST(DataParallelTest, state_is_what_zero_promises) {
   }
 }
 
+// Of a bucket's gradients every element is either written by a product or begins at zero. Products
+// write whole matrices.
+TEST(DataParallelTest, gradients_are_written_or_begin_at_zero) {
+  ModelSpec model = make_model({.name = "odd",
+                                .family = Family::gpt2,
+                                .layers = 2,
+                                .hidden = 36,
+                                .heads = 4,
+                                .ffn = 100,
+                                .vocab = 67,
+                                .max_seq = 16});
+  Sizes ranks;
+  ranks[Axis::tp] = 2;
+  ranks[Axis::zero] = 3;
+  for (const Sizes& sizes : {Sizes{}, ranks}) {
+    for (int layer = 0; layer < static_cast<int>(model.layers.size()); ++layer) {
+      const std::vector<Param> params = params_of(model, layer);
+      const BucketLayout bucket = bucket_layout(params, sizes);
+      std::vector<int> times(static_cast<size_t>(bucket.elements));
+      for (const Range& range : bucket.zeroed) {
+        for (int64_t i = range.begin; i < range.end; ++i) ++times[static_cast<size_t>(i)];
+      }
+      for (const BucketEntry& entry : bucket.entries) {
+        const Param& param = params[static_cast<size_t>(entry.param)];
+        if (!param.is_written) continue;
+        EXPECT_EQ(param.shard.shape.size(), 2) << param.shard.name;
+        for (int64_t i = 0; i < entry.elements; ++i) ++times[static_cast<size_t>(entry.offset + i)];
+      }
+      EXPECT_EQ(std::set<int>(times.begin(), times.end()), std::set<int>{1}) << "layer " << layer;
+    }
+  }
+}
+
 // DDP, ZeRO-1 and -2 at one micro-batch: twice (N-1)/N of the gradients; ZeRO-3: half as much more.
 TEST(DataParallelTest, traffic_is_what_zero_promises) {
   const ModelSpec model = small_model(true);

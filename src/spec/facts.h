@@ -32,6 +32,8 @@ struct Param {
       false;  // the head's use of the embedding table: a gradient accumulator of its own, no state
   bool is_by_rows = false;  // its gradient is a sum over the rows of the stream that a rank has:
                             // all of them, except under sequence parallelism
+  bool is_written = false;  // its gradient is matrix products, of which a leaf's first writes and
+                            // the others add: it need not begin at zero
 };
 
 // Is the gradient that a rank makes along tp a part of the sum?

@@ -23,6 +23,7 @@ std::vector<Param> head_params(const HeadSpec& s, const ModelSpec& model) {
   at(HeadParam::weight) = make_param(s.tied ? "embedding.tokens" : "head.weight",
                                      {s.vocab, s.width}, Init::normal, model.init_std);
   at(HeadParam::weight).tied_copy = s.tied;
+  at(HeadParam::weight).is_written = true;
   at(HeadParam::weight).shard.cuts = {vocab_cut(s.vocab)};
   return params;
 }
