@@ -33,7 +33,8 @@ struct GemmArgs {
   // Optional [m, n]: gets the value, and d = gelu of what was stored, so that gelu_forward of it
   // gives the same bits.
   Tensor gelu_input = {};
-  ConstTensor gelu_grad_of = {};  // optional [m, n]: d = value * gelu'(gelu_grad_of)
+  // Optional [m, n]: d = value * gelu'(gelu_grad_of), of which one may be rounded to bf16 if d is.
+  ConstTensor gelu_grad_of = {};
   Tensor a_sum = {};  // optional [m], gradient type: += sum over k of op(a) (a bias gradient)
   // With gelu_grad_of only, both optional.
   Tensor d_sum = {};       // [n], gradient type: += sum over rows of d as stored (a bias gradient)

@@ -84,5 +84,16 @@ TEST(GeluGradientTest, cuda_sums_what_is_stored_at_a_measured_size) {
   }
 }
 
+// Where it is a product of our own on Hopper.
+TEST(GeluGradientTest, cuda_large_products) {
+  const std::string problem = device::gpu_status().problem;
+  if (!problem.empty()) GTEST_SKIP() << problem;
+  Machine machine = gpu_machine();
+  for (const bool in_place : {false, true}) {
+    expect_right({{4104, 4104, 264}, DType::bf16, DType::bf16, DType::f32, in_place}, machine);
+  }
+  expect_right({{4100, 4360, 328}, DType::bf16, DType::bf16, DType::bf16, false}, machine);
+}
+
 }  // namespace
 }  // namespace trireme::kernels

@@ -101,6 +101,32 @@ void expect_gelu(Machine& machine, const Size& size, bool has_bias) {
   expect_near(u, plain, k, 1);
 }
 
+void expect_gelu_grad(Machine& machine, const Size& size, float x_size) {
+  const auto [m, F, k] = size;
+  SCOPED_TRACE(fmt::format("gelu gradient m {} F {} k {}, x of {}", m, F, k, x_size));
+  Operands operands(11, machine);
+  const Make make = {.dtype = DType::bf16, .gap = 8};
+  const ConstTensor a = operands.input({m, k}, make), b = operands.input({k, F}, make);
+  const ConstTensor x = operands.input({m, F}, {.dtype = DType::bf16, .gap = 8, .size = x_size});
+  const Tensor d = operands.result({m, F}, make), plain = operands.result({m, F}, make);
+  const Tensor again = operands.result({m, F}, make), activation = operands.result({m, F}, make);
+  Stream& stream = *machine.stream;
+  ops::gemm(stream, {.a = a, .b = b, .d = d, .gelu_grad_of = x, .gelu_again = again});
+  ops::gelu_forward(stream, {.x = x, .y = activation});
+  ops::gemm(stream, {.a = a, .b = b, .d = plain});
+  stream.synchronize();
+  operands.expect_intact();
+  EXPECT_TRUE(values_of(again) == values_of(activation));
+  const std::vector<double> found = values_of(d), value = values_of(plain), at = values_of(x);
+  for (size_t i = 0; i < found.size(); ++i) {
+    const double u = at[i], slope = 1.5957691216057308;
+    const double s = 1 / (1 + std::exp(-slope * (u + 0.044715 * u * u * u)));
+    const double factor = s + u * s * (1 - s) * slope * (1 + 3 * 0.044715 * u * u);
+    const double expected = value[i] * factor;
+    ASSERT_NEAR(found[i], expected, 0x1p-6 * std::abs(expected) + 1e-4) << "element " << i;
+  }
+}
+
 TEST(GemmActivationTest, has_the_bits_of_its_rows_on_cpu_and_cuda) {
   for_each_machine([](Machine& machine) {
     for (const Size& size : {Size{1, 1, 1}, Size{17, 33, 7}, Size{130, 64, 90}}) {
@@ -123,6 +149,10 @@ TEST(GemmActivationTest, cuda_large_products) {
   expect_backward(machine, {4100, 4104, 328}, DType::bf16, true);
   expect_gelu(machine, {4100, 4104, 264}, true);
   expect_gelu(machine, {4100, 4104, 1000}, false);
+  for (const float x_size : {1.0F, 30.0F, 1e30F}) {
+    expect_gelu_grad(machine, {4100, 4104, 264}, x_size);
+  }
+  expect_gelu_grad(machine, {8200, 2056, 1000}, 1);
 }
 
 TEST(GemmActivationTest, cuda_large_products_are_one_kernel_on_hopper) {

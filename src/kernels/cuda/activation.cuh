@@ -16,8 +16,15 @@ struct Sigmoid {
 };
 __device__ inline float power_of_two(float t) {
   float e;
-  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(e) : "f"(fminf(t, 127.5F)));
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(e) : "f"(t));
   return e;
+}
+// NaN stays NaN.
+__device__ inline float between(float low, float x, float high) {
+  float r;
+  asm("min.NaN.f32 %0, %1, %2;" : "=f"(r) : "f"(x), "f"(high));
+  asm("max.NaN.f32 %0, %0, %1;" : "+f"(r) : "f"(low));
+  return r;
 }
 __device__ inline float reciprocal(float x) {
   float r;
@@ -28,7 +35,7 @@ __device__ inline float reciprocal(float x) {
 template <int n>
 __device__ inline void sigmoids_of_powers(float (&t)[n], Sigmoid (&s)[n]) {
 #pragma unroll
-  for (int j = 0; j < n; ++j) t[j] = power_of_two(t[j]);
+  for (int j = 0; j < n; ++j) t[j] = power_of_two(fminf(t[j], 127.5F));
 #pragma unroll
   for (int j = 0; j < n; ++j) s[j].value = reciprocal(1.0F + t[j]);
 #pragma unroll
@@ -55,10 +62,14 @@ __device__ inline float gelu_power(float x) {
 }
 __device__ inline float gelu(float x) { return x * sigmoid_of_power(gelu_power(x)).value; }
 
+// 2u'
+__device__ inline float gelu_power_slope(float x) {
+  return fmaf(3.0F * gelu_slope * gelu_cubic, x * x, gelu_slope);
+}
 // With the sigmoid s of x: s + x s (1 - s) 2u'. Where 2u' passes 1e4, |x| > 200, the product is 0
 // and 2u' must only stay finite.
 __device__ inline float gelu_grad(float x, const Sigmoid& s) {
-  const float slope = fminf(1e4F, fmaf(3.0F * gelu_slope * gelu_cubic, x * x, gelu_slope));
+  const float slope = fminf(1e4F, gelu_power_slope(x));
   return fmaf(x * (s.value * s.complement), slope, s.value);
 }
 __device__ inline float gelu_grad(float x) { return gelu_grad(x, sigmoid_of_power(gelu_power(x))); }

@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "kernels/cuda/gemm_fused_kernel.cuh"
+#include "kernels/cuda/norm_partials.cuh"
 
 namespace trireme::kernels::cuda {
 namespace {
@@ -96,7 +97,7 @@ FusedProducts::FusedProducts(device::CudaDevice& device) {
 
 bool FusedProducts::takes(const GemmArgs& gemm) const {
   const bool is_plain = !gemm.trans_a && gemm.alpha == 1 && gemm.beta == 0 && !gemm.residual &&
-                        !gemm.a_sum && !gemm.scale_a && !gemm.scale_b && !gemm.gelu_grad_of;
+                        !gemm.a_sum && !gemm.scale_a && !gemm.scale_b;
   if (clusters_ == 0 || !is_plain) return false;
   const bool is_small_enough =
       gemm.d.rows() <= INT32_MAX && gemm.d.cols() <= INT32_MAX / 2 && gemm.a.cols() <= INT32_MAX;
@@ -118,6 +119,29 @@ bool FusedProducts::gelu(CudaStream& stream, const GemmArgs& gemm) const {
   p.d = data<bf16>(gemm.d);
   p.d_stride = gemm.d.row_stride;
   launch<Fusion::gelu>(stream, p, clusters_);
+  return true;
+}
+
+bool FusedProducts::gelu_grad(CudaStream& stream, const GemmArgs& gemm) const {
+  // Without gelu_again the library's epilogue is as fast.
+  if (!gemm.gelu_again || !takes(gemm) || gemm.trans_b || gemm.bias ||
+      !is_good(gemm.gelu_grad_of) || !is_good(gemm.gelu_again)) {
+    return false;
+  }
+  const int64_t rows = ceil_div(gemm.d.rows(), fused::tile_m), columns = gemm.d.cols();
+  const base::TensorSpec spec = {{rows, columns}, DType::f32};
+  if (gemm.d_sum && base::bytes_of(spec) > stream.workspace().bytes()) return false;
+  FusedProduct p = product_of(encode_, gemm);
+  p.x = data<bf16>(gemm.gelu_grad_of);
+  p.x_stride = gemm.gelu_grad_of.row_stride;
+  p.d = data<bf16>(gemm.d);
+  p.d_stride = gemm.d.row_stride;
+  p.again = data<bf16>(gemm.gelu_again);
+  p.again_stride = gemm.gelu_again.row_stride;
+  const Tensor sums = gemm.d_sum ? device::view_of(stream.workspace().data, spec) : Tensor{};
+  p.sums = data<float>(sums);
+  launch<Fusion::gelu_grad>(stream, p, clusters_);
+  if (gemm.d_sum) add_partials(stream.handle(), sums, {gemm.d_sum});
   return true;
 }
 

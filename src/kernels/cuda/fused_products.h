@@ -21,6 +21,8 @@ class FusedProducts {
 
   // The gemm with gelu_input.
   bool gelu(device::CudaStream& stream, const GemmArgs& gemm) const;
+  // The gemm with gelu_grad_of, d_sum and gelu_again.
+  bool gelu_grad(device::CudaStream& stream, const GemmArgs& gemm) const;
   // The gemm and then the activation of its result, gemm.d.
   bool swiglu(device::CudaStream& stream, const GemmArgs& gemm,
               const SwigluForwardArgs& swiglu) const;

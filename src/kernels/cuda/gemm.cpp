@@ -4,10 +4,10 @@
 //
 // The product with bias and addend is the library's where it takes it (gemm_plans.h), else our own
 // (gemm_general.cu). GELU is part of our own product in large ones in bf16 (fused_products.h) and a
-// kernel after the others: the row gelu_forward, whose bits are promised. Its gradient is the
-// library's epilogue in large bf16 products and a kernel after the others. Row sums
-// are the library's epilogue in large weight gradients where that is as good, and a kernel before
-// the others. d_sum and gelu_again are kernels around the product.
+// kernel after the others: the row gelu_forward, whose bits are promised. So is its gradient, which
+// is the library's epilogue where our own product does not take it and the library's is large. Row
+// sums are the library's epilogue in large weight gradients where that is as good, and a kernel
+// before the others. d_sum and gelu_again are kernels around the product.
 #include "base/check.h"
 #include "base/shape.h"
 #include "kernels/cuda/fused_products.h"
@@ -204,6 +204,7 @@ void gemm(Stream& stream, const GemmArgs& args) {
   if (args.d.rows() == 0 || args.d.cols() == 0) return;
   const FusedProducts& fused = Libraries::of(s.cuda_device()).fused_products();
   if (args.gelu_input && fused.gelu(s, args)) return;
+  if (args.gelu_grad_of && fused.gelu_grad(s, args)) return;
   // Before the product, since d may be gelu_grad_of.
   if (args.gelu_again) gelu_forward(stream, {.x = args.gelu_grad_of, .y = args.gelu_again});
   const bool is_done = !is_tiny(args) && (args.gelu_grad_of ? multiply_with_gelu_grad(s, args)

@@ -6,12 +6,13 @@
 // operands to shared memory, three steps of 64 along k ahead; two warpgroups multiply, 64 rows
 // each, and leave a finished tile in shared memory as bf16 (gemm_fused_multiply.cuh); three warps
 // apply the activation to it and write the results while the next tile is multiplied
-// (gemm_fused_finish.cuh). Two blocks, one above the other, form a cluster and copy each half of
-// their common b for both.
+// (gemm_fused_finish.cuh). GELU's gradient would take three warps longer than the product: there
+// the warps that multiply make its factors while products are under way. Two blocks, one above the
+// other, form a cluster and copy each half of their common b for both.
 //
 // Every element is summed along k in one order that depends on nothing else (the library may have
-// another), and every result is rounded as by a product and a row of their own: the same bits in
-// every run.
+// another), and every result is rounded as by a product and a row of their own, but for GELU's
+// derivative, which is rounded to bf16 before it is multiplied: the same bits in every run.
 #pragma once
 
 #include "kernels/cuda/hopper.cuh"
@@ -22,11 +23,12 @@ namespace trireme::kernels::cuda {
 // What becomes of value = a op(b) (+ bias):
 enum class Fusion : uint8_t {
   gelu,         // value is stored, d = gelu(value)
+  gelu_grad,    // d = value gelu'(x), its column sums; again = gelu(x)
   swiglu,       // gate | up = value is stored, d = silu(gate) up
   swiglu_grad,  // dgate | dup = value up silu'(gate) | value silu(gate); again = silu(gate) up
 };
 // The forward's b is a weight [n, k], the backward's [k, n].
-constexpr bool is_backward(Fusion f) { return f == Fusion::swiglu_grad; }
+constexpr bool is_backward(Fusion f) { return f == Fusion::gelu_grad || f == Fusion::swiglu_grad; }
 
 struct FusedProduct {
   CUtensorMap a, b;                // read in boxes of a_box, b_box or b_box_by_columns
@@ -35,10 +37,11 @@ struct FusedProduct {
   int rows_together;               // rows of clusters that are gone through together
   const bf16* bias;                // gelu, optional [n]
   bf16* value;                     // forward: [m, n]
-  const bf16* x;                   // backward: [m, 2 n], gate | up; may be d
+  const bf16* x;                   // gelu_grad: [m, n]; swiglu_grad: [m, 2 n], gate | up; may be d
   bf16* d;
   bf16* again;  // backward, optional
   int64_t value_stride, x_stride, d_stride, again_stride;
+  float* sums;  // gelu_grad, optional: [tiles along m, n], of the rows of each tile
 };
 
 namespace fused {

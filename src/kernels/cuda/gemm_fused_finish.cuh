@@ -4,68 +4,9 @@
 // with it: instructions count.
 #pragma once
 
-#include "kernels/cuda/activation.cuh"
-#include "kernels/cuda/gemm_fused.cuh"
-#include "kernels/cuda/values.cuh"
+#include "kernels/cuda/gemm_fused_chunks.cuh"
 
 namespace trireme::kernels::cuda::fused {
-
-constexpr int W = 8;  // values in a chunk of 16 bytes
-
-// A matrix beside the tile that is read or written: its element at the tile's first row and column.
-struct Beside {
-  uint64_t first;
-  uint32_t stride;  // bytes
-};
-template <typename T>
-__device__ Beside beside(T* matrix, int64_t stride, int64_t row, int64_t column) {
-  return {reinterpret_cast<uint64_t>(matrix) + 2 * (row * stride + column),
-          static_cast<uint32_t>(2 * stride)};
-}
-
-// A chunk of the tile: its row, where it starts in a row in bytes, and whether it is inside the
-// matrices.
-struct Chunk {
-  uint32_t row, offset;
-  bool is_inside;
-};
-__device__ inline Chunk moved(const Chunk& c, uint32_t bytes) {
-  return {c.row, c.offset + bytes, c.is_inside};
-}
-__device__ inline uint64_t address_of(const Beside& m, const Chunk& c) {
-  return m.first + (static_cast<uint64_t>(c.row) * m.stride + c.offset);
-}
-// By a predicate, not a branch: the chunks that a warp works on must stay one piece of code, whose
-// instructions fill each other's latencies.
-__device__ inline void put(const Beside& to, const Chunk& c, const uint4& bits) {
-  asm volatile(
-      "{\n"
-      ".reg .pred inside;\n"
-      "setp.ne.s32 inside, %5, 0;\n"
-      "@inside st.global.v4.b32 [%0], {%1, %2, %3, %4};\n"
-      "}" ::"l"(address_of(to, c)),
-      "r"(bits.x), "r"(bits.y), "r"(bits.z), "r"(bits.w), "r"(static_cast<int>(c.is_inside))
-      : "memory");
-}
-__device__ inline void get(const Beside& from, const Chunk& c, uint4& bits) {
-  asm volatile(
-      "{\n"
-      ".reg .pred inside;\n"
-      "setp.ne.s32 inside, %5, 0;\n"
-      "@inside ld.global.v4.b32 {%0, %1, %2, %3}, [%4];\n"
-      "}"
-      : "+r"(bits.x), "+r"(bits.y), "+r"(bits.z), "+r"(bits.w)
-      : "l"(address_of(from, c)), "r"(static_cast<int>(c.is_inside))
-      : "memory");
-}
-__device__ inline uint4 load_shared(uint32_t address) {
-  uint4 bits;
-  asm volatile("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];"
-               : "=r"(bits.x), "=r"(bits.y), "=r"(bits.z), "=r"(bits.w)
-               : "r"(address)
-               : "memory");
-  return bits;
-}
 
 struct Matrices {
   Beside value, x, d, again;
@@ -93,21 +34,6 @@ __device__ inline void put_again(const Matrices& to, Chunk c, const uint4& bits)
 struct Values {
   uint4 first, second;
 };
-
-// Each in stages over the values of a chunk, so that the latencies of one value's steps are filled
-// by the others' (a compiler short of registers does not do this by itself).
-__device__ inline void gelu_sigmoids(const float (&x)[W], Sigmoid (&s)[W]) {
-  float t[W];
-#pragma unroll
-  for (int j = 0; j < W; ++j) t[j] = gelu_power(x[j]);
-  sigmoids_of_powers(t, s);
-}
-__device__ inline void silu_sigmoids(const float (&x)[W], Sigmoid (&s)[W]) {
-  float t[W];
-#pragma unroll
-  for (int j = 0; j < W; ++j) t[j] = silu_power(x[j]);
-  sigmoids_of_powers(t, s);
-}
 
 __device__ inline void finish_gelu(const Matrices& to, const Chunk& c, const Values& of) {
   float v[W];
@@ -157,6 +83,58 @@ __device__ inline void finish_swiglu_grad(const Matrices& to, const Chunk& c, co
 // the chunk of up goes with that of gate, of two rows.
 constexpr int rows_of_group = 4, groups = tile_m / rows_of_group;
 
+// The sums of a tile's columns. A warp has every third part of 16 columns.
+class ColumnSums {
+ public:
+  __device__ ColumnSums(Shared shared, int warp)
+      : shared_(shared), lane_(static_cast<int>(threadIdx.x) % warp_size), warp_(warp) {}
+
+  __device__ void begin() {
+#pragma unroll
+    for (auto& part : sums_) part[0][0] = part[0][1] = part[1][0] = part[1][1] = 0;
+  }
+  // Of the rows of one half.
+  __device__ void add(int half) {
+#pragma unroll 1
+    for (int first = half * half_m; first < (half + 1) * half_m; first += 16) {
+      const int row = first + lane_ % 16;
+      uint32_t m[parts][4];  // all are asked for before the first is waited for
+#pragma unroll
+      for (int i = 0; i < parts; ++i) {
+        const int column = min(column_of(i), tile_n - 16);
+        hopper::load_matrices_transposed(
+            shared_.values(row) + swizzled(row, column / W + lane_ / 16), m[i]);
+      }
+#pragma unroll
+      for (int i = 0; i < parts; ++i) {
+        hopper::add_column_sums(sums_[i][0], m[i][0], m[i][1]);
+        hopper::add_column_sums(sums_[i][1], m[i][2], m[i][3]);
+      }
+    }
+  }
+  __device__ void store(const FusedProduct& p, const Tile& tile) const {
+    if (lane_ >= 4 || tile.row >= p.m) return;
+    float* row = p.sums + static_cast<int64_t>(tile.row / tile_m) * p.n;
+#pragma unroll
+    for (int i = 0; i < parts; ++i) {
+#pragma unroll
+      for (int j = 0; j < 2; ++j) {
+        const int at = column_of(i) + 8 * j + 2 * lane_, column = tile.column + at;
+        if (at >= tile_n || column >= p.n) continue;
+        *reinterpret_cast<float2*>(row + column) = make_float2(sums_[i][j][0], sums_[i][j][1]);
+      }
+    }
+  }
+
+ private:
+  static constexpr int parts = (tile_n / 16 + finishing_warps - 1) / finishing_warps;
+  __device__ int column_of(int part) const { return 16 * (warp_ + part * finishing_warps); }
+
+  Shared shared_;
+  int lane_, warp_;
+  float sums_[parts][2][2];
+};
+
 template <Fusion fusion>
 __device__ void finish_tiles(const FusedProduct& p, Shared shared, uint32_t rank, int warp) {
   constexpr bool is_swiglu = fusion == Fusion::swiglu;
@@ -165,6 +143,7 @@ __device__ void finish_tiles(const FusedProduct& p, Shared shared, uint32_t rank
   const int lane = static_cast<int>(threadIdx.x) % warp_size;
   const int chunk = lane % lanes_of_row, lane_row = lane / lanes_of_row;
   const int columns = is_swiglu ? p.n / 2 : p.n;
+  ColumnSums sums(shared, warp);
   uint32_t parity = 0;
   for (Tiles tiles(p, rank); tiles.has_tile(); tiles.advance(), parity ^= 1) {
     const Tile tile = tiles.tile();
@@ -181,15 +160,18 @@ __device__ void finish_tiles(const FusedProduct& p, Shared shared, uint32_t rank
       get(matrices.x, c, x[turn].first);
       get(matrices.x, moved(c, matrices.second), x[turn].second);
     };
-    if constexpr (is_backward(fusion)) {
+    if constexpr (fusion == Fusion::swiglu_grad) {
 #pragma unroll
       for (int turn = 0; turn < turns; ++turn) fetch(warp, turn);
     }
+    const bool adds = fusion == Fusion::gelu_grad && p.sums != nullptr;
+    if constexpr (fusion == Fusion::gelu_grad) sums.begin();
     hopper::wait(shared.made(0), parity);
     bool is_lower = false;
 #pragma unroll 1
     for (int group = warp; group < groups; group += finishing_warps) {
       if (!is_lower && group >= groups / 2) {
+        if (adds) sums.add(0);
         hopper::arrive(shared.taken(0));
         hopper::wait(shared.made(1), parity);
         is_lower = true;
@@ -207,15 +189,19 @@ __device__ void finish_tiles(const FusedProduct& p, Shared shared, uint32_t rank
       for (int turn = 0; turn < turns; ++turn) {
         const Chunk c = chunk_of(group, turn);
         if constexpr (fusion == Fusion::gelu) finish_gelu(matrices, c, of[turn]);
+        // The factors were multiplied in already.
+        if constexpr (fusion == Fusion::gelu_grad) put(matrices.d, c, of[turn].first);
         if constexpr (fusion == Fusion::swiglu) finish_swiglu(matrices, c, of[turn]);
         if constexpr (fusion == Fusion::swiglu_grad) {
           finish_swiglu_grad(matrices, c, of[turn], x[turn]);
         }
         // What the next group needs, as soon as its place is free; there is no row after the last.
-        if constexpr (is_backward(fusion)) fetch(group + finishing_warps, turn);
+        if constexpr (fusion == Fusion::swiglu_grad) fetch(group + finishing_warps, turn);
       }
     }
+    if (adds) sums.add(1);
     hopper::arrive(shared.taken(1));
+    if (adds) sums.store(p, tile);
   }
 }
 

@@ -29,12 +29,13 @@ __global__ void __cluster_dims__(blocks_of_cluster) __launch_bounds__(threads, 1
   }
   __syncthreads();
   hopper::cluster_sync();
-  // Of the 3 x 168 registers that the warpgroups were given, those that multiply take 2 x 184.
+  // Of the 3 x 168 registers that the warpgroups were given, those that multiply take more.
+  constexpr int multiplying = fusion == Fusion::gelu_grad ? 200 : 184;
   if (group > 0) {
-    hopper::take_registers<184>();
+    hopper::take_registers<multiplying>();
     multiply_tiles<fusion>(p, shared, rank, group - 1);
   } else {
-    hopper::give_registers<136>();
+    hopper::give_registers<3 * 168 - 2 * multiplying>();
     if (warp > 0) {
       finish_tiles<fusion>(p, shared, rank, warp - 1);
     } else if (threadIdx.x == 0) {

@@ -4,7 +4,7 @@
 
 #include <cstring>
 
-#include "kernels/cuda/gemm_fused.cuh"
+#include "kernels/cuda/gemm_fused_chunks.cuh"
 
 namespace trireme::kernels::cuda::fused {
 
@@ -99,13 +99,109 @@ __device__ void leave_values(Shared shared, int half, const float (&d)[tile_n / 
   }
 }
 
+// gelu'(x) of a tile, made by the warps that multiply while their products are under way: each has
+// the 16 rows of its own values. x is copied to where the values will lie, and the factors, in
+// bf16, are left there in its place. A lane has a chunk of every row, which no other one touches.
+// gelu(x) is written at the same time.
+class Factors {
+ public:
+  __device__ Factors(const FusedProduct& p, Shared shared, int half)
+      : p_(p),
+        lane_(static_cast<int>(threadIdx.x) % warp_size),
+        first_(half * half_m + static_cast<int>(threadIdx.x) % group_threads / warp_size * rows),
+        place_(shared.values(first_)) {}
+
+  // Asks for x, and spreads the work evenly over that many turns. REQUIRES: the place of the values
+  // is free.
+  __device__ void begin(const Tile& tile, int turns) {
+    const Beside x = beside(p_.x, p_.x_stride, tile.row, tile.column);
+    again_ = beside(p_.again, p_.again_stride, tile.row, tile.column);
+    inside_ = (tile.column + lane_ * W < p_.n ? p_.m - tile.row : 0) - first_;
+    uint64_t from = address_of(x, chunk(0));
+#pragma unroll
+    for (int row = 0; row < rows; ++row, from += x.stride) {
+      hopper::copy_16(place(row), from, row < inside_);
+    }
+    done_ = 0;
+    turns_ = turns;
+    due_ = 0;
+  }
+  // One turn.
+  __device__ void make_share() {
+    due_ += rows;
+    hopper::copies_wait();
+#pragma unroll 1
+    for (; due_ >= turns_ && done_ < rows; due_ -= turns_) make_row();
+  }
+  __device__ void make_rest() {
+    hopper::copies_wait();
+#pragma unroll 1
+    while (done_ < rows) make_row();
+  }
+
+ private:
+  static constexpr int rows = 16;
+
+  __device__ Chunk chunk(int row) const {
+    return {static_cast<uint32_t>(first_ + row), static_cast<uint32_t>(lane_ * 16), row < inside_};
+  }
+  __device__ uint32_t place(int row) const {
+    return place_ + row * row_bytes + swizzled(row, lane_);
+  }
+  __device__ void make_row() {
+    float x[W], factor[W], y[W];
+    unpack<bf16>(load_shared(place(done_)), x);
+    gelu_with_grad(x, y, factor);
+    store_shared(place(done_), pack<bf16>(factor));
+    Chunk again = chunk(done_);
+    again.is_inside = again.is_inside && p_.again != nullptr;
+    put(again_, again, pack<bf16>(y));
+    ++done_;
+  }
+
+  const FusedProduct& p_;
+  int lane_, first_;
+  uint32_t place_;
+  Beside again_ = {};
+  int inside_ = 0, done_ = 0;
+  int turns_ = 0, due_ = 0;  // in rows / turns_
+};
+
+// The values of a warpgroup, each times the factor that lies in its place.
+__device__ inline void leave_multiplied(Shared shared, int half, const float (&d)[tile_n / 2]) {
+  const int thread = static_cast<int>(threadIdx.x) % group_threads;
+  const int warp = thread / warp_size, lane = thread % warp_size;
+  const int row = half * half_m + 16 * warp + lane % 16;
+  const auto place = [&](int chunk) {
+    return shared.values(row) + swizzled(row, chunk + lane / 16);
+  };
+  uint32_t next[4];
+  hopper::load_matrices(place(0), next);
+#pragma unroll
+  for (int chunk = 0; chunk < tile_n / 8; chunk += 2) {
+    const uint32_t factors[4] = {next[0], next[1], next[2], next[3]};
+    if (chunk + 2 < tile_n / 8) hopper::load_matrices(place(chunk + 2), next);
+    uint32_t words[4];
+#pragma unroll
+    for (int j = 0; j < 4; ++j) {
+      const float* pair = d + 4 * (chunk + j / 2) + 2 * (j % 2);
+      const __nv_bfloat162 both =
+          __floats2bfloat162_rn(pair[0] * __uint_as_float(factors[j] << 16),
+                                pair[1] * __uint_as_float(factors[j] & 0xffff0000U));
+      memcpy(&words[j], &both, 4);
+    }
+    hopper::store_matrices(place(chunk), words[0], words[1], words[2], words[3]);
+  }
+}
+
 // One warpgroup.
 template <Fusion fusion>
 __device__ void multiply_tiles(const FusedProduct& p, Shared shared, uint32_t rank, int half) {
   constexpr bool by_columns = is_backward(fusion);
   constexpr uint64_t a_part = 32 >> 4, b_part = (by_columns ? 16 * 128 : 32) >> 4;
   constexpr uint32_t b_leading = tile_k * 128;
-  constexpr bool has_bias = fusion == Fusion::gelu;
+  constexpr int steps_of_copy = 2;  // until x has come
+  constexpr bool has_bias = fusion == Fusion::gelu, has_factors = fusion == Fusion::gelu_grad;
   const int thread = static_cast<int>(threadIdx.x) % group_threads;
   const int steps = steps_of(p);
   const uint32_t bias_at = shared.base + bias_begin + half * row_bytes;
@@ -115,6 +211,7 @@ __device__ void multiply_tiles(const FusedProduct& p, Shared shared, uint32_t ra
   float d[tile_n / 2];
   Turn turn;
   uint32_t values_parity = 1;
+  Factors factors(p, shared, half);
   for (Tiles tiles(p, rank); tiles.has_tile(); tiles.advance(), values_parity ^= 1) {
     uint32_t bias = 0;
     if constexpr (has_bias) {
@@ -124,6 +221,7 @@ __device__ void multiply_tiles(const FusedProduct& p, Shared shared, uint32_t ra
       }
     }
     int last = 0;
+    int steps_since = 0;  // x was asked for
     for (int step = 0; step < steps; ++step, turn.advance()) {
       hopper::wait(shared.full(turn.stage), turn.parity);
       const uint64_t a = hopper::matrix_descriptor(shared.a(turn.stage) + half * (a_bytes / 2), 16);
@@ -140,6 +238,22 @@ __device__ void multiply_tiles(const FusedProduct& p, Shared shared, uint32_t ra
         release(last);
       }
       last = turn.stage;
+      if constexpr (has_factors) {
+        if (steps_since > 0) {
+          if (++steps_since > steps_of_copy) factors.make_share();
+        } else if (hopper::is_over(shared.taken(half), values_parity)) {
+          factors.begin(tiles.tile(), steps - step - steps_of_copy);
+          steps_since = 1;
+        }
+      }
+    }
+    if constexpr (has_factors) {
+      if (steps_since == 0) {
+        hopper::wait(shared.taken(half), values_parity);
+        factors.begin(tiles.tile(), 0);
+      }
+      factors.make_rest();
+      __syncwarp();
     }
     hopper::products_wait<0>();
     release(last);
@@ -149,8 +263,12 @@ __device__ void multiply_tiles(const FusedProduct& p, Shared shared, uint32_t ra
       }
       hopper::sync_threads(2 + half, group_threads);
     }
-    hopper::wait(shared.taken(half), values_parity);
-    leave_values<has_bias>(shared, half, d, bias_at);
+    if constexpr (has_factors) {
+      leave_multiplied(shared, half, d);
+    } else {
+      hopper::wait(shared.taken(half), values_parity);
+      leave_values<has_bias>(shared, half, d, bias_at);
+    }
     hopper::arrive(shared.made(half));
   }
 }

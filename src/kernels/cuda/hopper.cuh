@@ -58,6 +58,21 @@ __device__ inline void wait(uint32_t barrier, uint32_t parity) {
       : "memory");
 }
 
+// Whether the phase is over, without waiting for it.
+__device__ inline bool is_over(uint32_t barrier, uint32_t parity) {
+  uint32_t over;
+  asm volatile(
+      "{\n"
+      ".reg .pred p;\n"
+      "mbarrier.test_wait.parity.shared::cta.b64 p, [%1], %2;\n"
+      "selp.u32 %0, 1, 0, p;\n"
+      "}"
+      : "=r"(over)
+      : "r"(barrier), "r"(parity)
+      : "memory");
+  return over != 0;
+}
+
 // ---- clusters
 
 __device__ inline uint32_t cluster_rank() {
@@ -97,6 +112,14 @@ __device__ inline void copy_tile_to_all(uint32_t to, const CUtensorMap* map, int
       "l"(map), "r"(barrier), "r"(c), "r"(r), "h"(mask)
       : "memory");
 }
+
+// 16 bytes by the thread's own asynchronous copy, or zeros where there is nothing to read.
+__device__ inline void copy_16(uint32_t to, uint64_t from, bool is_there) {
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from),
+               "r"(is_there ? 16 : 0)
+               : "memory");
+}
+__device__ inline void copies_wait() { asm volatile("cp.async.wait_all;" ::: "memory"); }
 
 // ---- products by a warpgroup
 
@@ -166,6 +189,35 @@ __device__ inline void store_matrices(uint32_t address, uint32_t m0, uint32_t m1
   asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(address),
                "r"(m0), "r"(m1), "r"(m2), "r"(m3)
                : "memory");
+}
+
+// The same back; or each matrix transposed.
+__device__ inline void load_matrices(uint32_t address, uint32_t (&m)[4]) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(m[0]), "=r"(m[1]), "=r"(m[2]), "=r"(m[3])
+               : "r"(address)
+               : "memory");
+}
+
+__device__ inline void load_matrices_transposed(uint32_t address, uint32_t (&m)[4]) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(m[0]), "=r"(m[1]), "=r"(m[2]), "=r"(m[3])
+               : "r"(address)
+               : "memory");
+}
+
+// A warp's product with rows of ones: adds the sums of the columns of [16, 8], in two matrices as
+// load_matrices_transposed() brings them, to those that lane i has of columns 2 (i % 4) and on.
+__device__ inline void add_column_sums(float (&sums)[2], uint32_t upper, uint32_t lower) {
+  constexpr uint32_t ones = 0x3f803f80;
+  asm volatile(
+      "{\n"
+      ".reg .f32 unused0, unused1;\n"
+      "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, unused0, unused1}, "
+      "{%2, %3, %2, %3}, {%4, %5}, {%0, %1, %6, %6};\n"
+      "}"
+      : "+f"(sums[0]), "+f"(sums[1])
+      : "r"(ones), "r"(0), "r"(upper), "r"(lower), "f"(0.0F));
 }
 
 // ---- registers of a warpgroup's threads
