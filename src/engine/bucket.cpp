@@ -58,7 +58,7 @@ void Bucket::take_grads(const spec::Plan& plan, const BucketMemory& memory) {
     round_sum_ = reduced_grads();
     return;
   }
-  leaf_ = memory.grads.take(specs.leaf);
+  leaf_ = memory.leaf ? memory.leaf : memory.grads.take(specs.leaf);
   own_grads_ = range_of(leaf_, updated_);
   round_sum_ =
       specs.round_sum.shape.ndim() > 0 ? memory.grads.take(specs.round_sum) : reduced_grads();

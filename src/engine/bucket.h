@@ -20,6 +20,7 @@ struct BucketMemory {
   device::Arena& grads;
   device::Tensor gathered;  // shared: whole parameters come here; absent: the bucket keeps them
   device::Tensor work;      // shared: whole gradients are made here; absent: in its own
+  device::Tensor leaf;      // for gradients, instead of its own (spec/grad_places.h); or absent
 };
 
 class Bucket {

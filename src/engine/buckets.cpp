@@ -59,10 +59,11 @@ Buckets::Buckets(const spec::ModelSpec& model, const spec::Plan& plan, DataGroup
     const auto gather_slot = gathered_.empty()
                                  ? size_t{0}
                                  : static_cast<size_t>(buffers_.gather_slot(static_cast<int>(b)));
-    buckets_.emplace_back(spec::params_of(model, layers_[b]), plan, groups.coord(),
-                          BucketMemory{memory.params, memory.grads,
-                                       gathered_.empty() ? Tensor{} : gathered_[gather_slot],
-                                       work_.empty() ? Tensor{} : work_[b % work_.size()]});
+    buckets_.emplace_back(
+        spec::params_of(model, layers_[b]), plan, groups.coord(),
+        BucketMemory{memory.params, memory.grads,
+                     gathered_.empty() ? Tensor{} : gathered_[gather_slot],
+                     work_.empty() ? Tensor{} : work_[b % work_.size()], memory.leaves[b]});
   }
   tie(spec::pipe_buffers(model, plan, pipe.rank()), memory);
   written_.resize(buckets_.size());

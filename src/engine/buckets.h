@@ -32,6 +32,7 @@ class Buckets {
     device::Arena& params;
     device::Arena& grads;
     device::Arena& comm;
+    std::span<const device::Tensor> leaves;  // by bucket: for gradients, or absent
   };
   // Of all layers of the rank's stages, in order.
   Buckets(const spec::ModelSpec&, const spec::Plan&, DataGroups&, TensorGroup&, Pipe&,

@@ -11,6 +11,7 @@
 #include "kernels/ops.h"
 #include "kernels/step_state.h"
 #include "schedule/lives.h"
+#include "spec/grad_places.h"
 #include "spec/pipeline_parallel.h"
 #include "spec/predict.h"
 #include "spec/rope.h"
@@ -97,12 +98,13 @@ Engine::Engine(device::Device& device, const spec::ModelSpec& model, const spec:
 void Engine::make_stages(const spec::Backend& backend) {
   const int rank = pipe_->rank();
   pipe_->set_memory(arenas_->comm, spec::pipe_buffers(model_, plan_, rank));
-  buckets_ =
-      std::make_unique<Buckets>(model_, plan_, *groups_, *tensor_, *pipe_,
-                                Buckets::Memory{arenas_->params, arenas_->grads, arenas_->comm});
   std::vector<spec::StashStage> stash = spec::stash_stages(model_, plan_, rank, backend);
   spec::StashLayout layout = spec::stash_layout_of_rank(plan_, rank, stash);
   stash_ = std::make_unique<StashPools>(device_, std::move(stash), std::move(layout));
+  const std::vector<device::Tensor> leaves = grads_in_stash();
+  buckets_ = std::make_unique<Buckets>(
+      model_, plan_, *groups_, *tensor_, *pipe_,
+      Buckets::Memory{arenas_->params, arenas_->grads, arenas_->comm, leaves});
   const StageShared shared{.compute = *compute_,
                            .data = groups_->stream(),
                            .tensor = *tensor_,
@@ -117,6 +119,19 @@ void Engine::make_stages(const spec::Backend& backend) {
   }
   executor_ =
       std::make_unique<Executor>(plan_, std::move(stages), *pipe_, *buckets_, stash_->layout());
+}
+
+std::vector<device::Tensor> Engine::grads_in_stash() const {
+  std::vector<spec::BucketLayout> layouts;
+  for (const int layer : spec::layers_of_rank(model_, plan_, pipe_->rank())) {
+    layouts.push_back(spec::bucket_layout(spec::params_of(model_, layer), plan_.mesh));
+  }
+  const auto places = spec::grad_places(plan_, stash_->layout(), layouts);
+  std::vector<device::Tensor> leaves(layouts.size());
+  for (size_t b = 0; b < layouts.size(); ++b) {
+    if (places[b]) leaves[b] = stash_->under(*places[b], spec::grad_specs(plan_, layouts[b]).leaf);
+  }
+  return leaves;
 }
 
 device::Tensor Engine::make_rope_table() {

@@ -152,6 +152,7 @@ class Engine {
 
   void make_stages(const spec::Backend&);
   device::Tensor make_rope_table();
+  std::vector<device::Tensor> grads_in_stash() const;  // by bucket; the others are empty
   void init_weights(uint64_t seed);
   void publish_weights(int bucket);
   void take_batches(MicrobatchSource&);

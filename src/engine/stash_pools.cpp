@@ -198,6 +198,12 @@ device::Tensor StashPools::tensor(int stage, int layer, int microbatch, int slot
   return device::view_of(buffer_.data() + pool_begin_[pool] + frame + where.offset, spec);
 }
 
+device::Tensor StashPools::under(const spec::SlotHome& home, const base::TensorSpec& spec) const {
+  const auto pool = static_cast<size_t>(home.pool);
+  const int64_t frame = layout_.frames.front().front().at[pool];
+  return device::view_of(buffer_.data() + pool_begin_[pool] + frame + home.offset, spec);
+}
+
 void StashPools::uncount(int stage, int layer, Flight& f, const std::vector<Cell>& cells) {
   const auto l = static_cast<size_t>(layer);
   const std::vector<spec::Slot>& slots = at(stage).layers[l].stash;

@@ -38,6 +38,9 @@ class StashPools {
   void release_recomputed(int stage, int layer, int microbatch);
   void release_layer(int stage, int layer, int microbatch);
 
+  // Memory of the first micro-batch's frames, for gradients that take it over.
+  device::Tensor under(const spec::SlotHome&, const base::TensorSpec&) const;
+
   const spec::StashLayout& layout() const { return layout_; }
   // Highest bytes that were taken at one time, by pool.
   int64_t peak(spec::Pool pool) const;

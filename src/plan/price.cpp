@@ -25,8 +25,8 @@ struct KeyHash {
 };
 
 // What the update reads and writes of one element: gradient, master and moments in, master, moments
-// and weight out; the gradient once more for its norm, and once to clear it.
-constexpr double update_bytes = 4 * 4 + 3 * 4 + 2 + 2 * 4;
+// and weight out; the gradient once more for its norm.
+constexpr double update_bytes = 4 * 4 + 3 * 4 + 2 + 4;
 
 }  // namespace
 

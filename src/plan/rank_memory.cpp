@@ -41,6 +41,7 @@ struct Rank {
   void add_state(Bytes& bytes) const;
   void add_transfers(Bytes& bytes) const;
   void add_activations(Bytes& bytes) const;
+  double grads_in_stash() const;
   double largest_layer() const;
   double two_layers() const;
   double working() const;
@@ -159,6 +160,30 @@ void Rank::add_activations(Bytes& bytes) const {
   if (stack.is_engine() && l.pp > 1) sum += costs.block.input;
 }
 
+// What spec/grad_places.h places: gradients that take over what later layers kept.
+double Rank::grads_in_stash() const {
+  const bool is_one_backward = stack.is_engine() && l.micro_batches(job) == 1 && l.pp == 1 &&
+                               counts.is_merged && l.zero < 2 && (l.dp * l.cp == 1 || l.zero == 1);
+  if (!is_one_backward) return 0;
+  const LayerCost& block = costs.block;
+  const double of_block = (block.params + block.expert_params) * grad_bytes();
+  double for_w = costs.head.kept_for_w, for_b = costs.head.kept_for_b;  // free
+  double sum = 0;
+  const auto place = [&](double bytes) {
+    double& pool = bytes <= for_w ? for_w : for_b;
+    if (bytes > pool) return;
+    pool -= bytes;
+    sum += bytes;
+  };
+  for (double i = 0; i < share.all_blocks(); i += 1) {
+    place(of_block);
+    for_w += block.kept_for_w;
+    for_b += block.kept_for_b;
+  }
+  place(costs.embedding.params * grad_bytes());
+  return sum;
+}
+
 double Rank::working() const {
   if (!stack.is_engine()) {
     return std::max(costs.block.working(), share.has_head ? costs.head.working() : 0.0);
@@ -198,6 +223,7 @@ std::array<double, static_cast<size_t>(Item::count)> rank_memory(
     rank.add_state(bytes);
     rank.add_transfers(bytes);
     rank.add_activations(bytes);
+    at(bytes, Item::gradients) -= rank.grads_in_stash();
     at(bytes, Item::working) = rank.working();
     at(bytes, Item::reserved) = machine.processor.reserved_bytes + stack.extra_memory;
     double sum = 0;

@@ -135,7 +135,8 @@ TEST(PredictTest, state_is_18_or_16_bytes_per_parameter) {
   const auto state = [&model](const char* name, base::DType grad) {
     Recipe recipe = recipe_from_name(name);
     recipe.grad = grad;
-    const Plan plan = one_rank_plan(model, {.seq_len = 64, .recipe = recipe}, {});
+    const Plan plan =
+        one_rank_plan(model, {.seq_len = 64, .microbatches = 2, .recipe = recipe}, {});
     const MemoryTable& m = plan.predicted.memory.front();
     const int64_t tables = base::bytes_of(rope_table_spec(model, 64));
     return static_cast<double>(m.params + m.grads + m.optim - tables) /

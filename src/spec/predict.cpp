@@ -6,6 +6,7 @@
 #include "schedule/lives.h"
 #include "spec/bucket.h"
 #include "spec/data_parallel.h"
+#include "spec/grad_places.h"
 #include "spec/pipeline_parallel.h"
 #include "spec/stash_layout.h"
 #include "spec/tensor_parallel.h"
@@ -111,6 +112,10 @@ MemoryTable predict_memory(const ModelSpec& model, const Plan& plan, const Backe
   sum.optim += base::bytes_of({{step_state_bytes}, base::DType::u8});
 
   const StashLayout stash = stash_layout_of_rank(plan, pp_rank, stages);
+  const std::vector<std::optional<SlotHome>> places = grad_places(plan, stash, buckets);
+  for (size_t b = 0; b < places.size(); ++b) {
+    if (places[b]) sum.grads -= base::bytes_of(grad_specs(plan, buckets[b]).leaf);
+  }
   sum.stash_inputs = stash.of(Pool::inputs).peak;
   sum.stash_f_to_b = stash.of(Pool::f_to_b).peak;
   sum.stash_f_to_w = stash.of(Pool::f_to_w).peak;

@@ -39,6 +39,7 @@ class SlotPlacer {
  private:
   void place_layer(const std::vector<Slot>& slots, Recompute recompute, bool gets_gradient) {
     int64_t b_to_w = 0, in_forward = 0, in_backward = 0;  // of what serves one layer at a time
+    stage_.layer_at.push_back(stage_.frame_bytes);
     std::vector<SlotHome> forward(slots.size()), backward(slots.size());
     const auto in_frame = [&](Pool pool, int64_t bytes) {
       int64_t& used = stage_.frame_bytes[index_of(pool)];

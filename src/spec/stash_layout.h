@@ -46,6 +46,8 @@ struct SlotHome {
 // differ only for dropped slots that W reads.
 struct StageStash {
   std::vector<std::vector<SlotHome>> in_forward, in_backward;
+  // By layer: where its slots begin in the frames. Those of the layers behind it follow.
+  std::vector<std::array<int64_t, pool_count>> layer_at;
   std::array<int64_t, pool_count> frame_bytes{};  // of one micro-batch
   bool input_until_w = false;                     // else until B
 };

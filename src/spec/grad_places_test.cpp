@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "spec/grad_places.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "base/shape.h"
+#include "spec/predict.h"
+
+namespace trireme::spec {
+namespace {
+
+ModelSpec model_of(Family family, bool tied) {
+  return make_model({.name = "small",
+                     .family = family,
+                     .layers = 6,
+                     .hidden = 128,
+                     .heads = 4,
+                     .ffn = 512,
+                     .vocab = 1024,
+                     .max_seq = 64,
+                     .tied_head = tied});
+}
+
+struct Rank {
+  StashLayout stash;
+  std::vector<BucketLayout> buckets;
+  std::vector<std::optional<SlotHome>> places;
+
+  Rank(const ModelSpec& model, const Plan& plan) {
+    const std::vector<StashStage> stages = stash_stages(model, plan, 0, {});
+    stash = stash_layout_of_rank(plan, 0, stages);
+    for (const int layer : layers_of_rank(model, plan, 0)) {
+      buckets.push_back(bucket_layout(params_of(model, layer), plan.mesh));
+    }
+    places = grad_places(plan, stash, buckets);
+  }
+  int64_t placed() const {
+    return std::count_if(places.begin(), places.end(), [](const auto& p) { return p.has_value(); });
+  }
+};
+
+OneRankOptions options(Recompute recompute, int64_t sequences = 8) {
+  return {.microbatch_sequences = sequences,
+          .seq_len = 64,
+          .recipe = recipe_from_name("bf16"),
+          .recompute = recompute};
+}
+
+// Each lies where only layers behind its own have slots, and apart from the others.
+TEST(GradPlacesTest, take_what_later_layers_have_left) {
+  for (const Family family : {Family::gpt2, Family::llama}) {
+    for (const Recompute recompute : {Recompute::none, Recompute::selective, Recompute::full}) {
+      for (const int64_t sequences : {1, 3, 8, 40}) {
+        const ModelSpec model = model_of(family, family == Family::gpt2);
+        const Plan plan = one_rank_plan(model, options(recompute, sequences), {});
+        const Rank rank(model, plan);
+        const StageStash& stage = rank.stash.stages.front();
+        EXPECT_FALSE(rank.places.back()) << "the head's are made in the forward";
+        struct Place {
+          Pool pool;
+          int64_t begin, end;
+        };
+        std::vector<Place> all;
+        for (size_t b = 0; b + 1 < rank.places.size(); ++b) {
+          if (!rank.places[b]) continue;
+          const auto [pool, begin] = *rank.places[b];
+          const int64_t end = begin + base::bytes_of(grad_specs(plan, rank.buckets[b]).leaf);
+          EXPECT_EQ(begin % base::grain_bytes, 0);
+          EXPECT_GE(begin, stage.layer_at[b + 1][index_of(pool)]);
+          EXPECT_LE(end, stage.frame_bytes[index_of(pool)]);
+          for (const Place& other : all) {
+            EXPECT_TRUE(other.pool != pool || other.end <= begin || end <= other.begin);
+          }
+          all.push_back({pool, begin, end});
+          // No slot of this layer or of one before it lies there, in either direction.
+          for (size_t layer = 0; layer <= b; ++layer) {
+            for (const auto* homes : {&stage.in_forward, &stage.in_backward}) {
+              for (const SlotHome& home : (*homes)[layer]) {
+                EXPECT_TRUE(home.pool != pool || home.offset <= begin);
+              }
+            }
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST(GradPlacesTest, all_but_the_head_need_no_memory_of_their_own) {
+  const ModelSpec model = model_of(Family::llama, false);
+  const Plan plan = one_rank_plan(model, options(Recompute::selective, 40), {});
+  const Rank rank(model, plan);
+  EXPECT_EQ(rank.placed(), 7);
+  EXPECT_EQ(plan.predicted.memory.front().grads,
+            base::bytes_of(grad_specs(plan, rank.buckets.back()).leaf));
+}
+
+// Gradients of several micro-batches, and such as the next forward still needs, have their own.
+TEST(GradPlacesTest, only_gradients_of_one_backward_are_placed) {
+  const ModelSpec model = model_of(Family::llama, false);
+  const auto placed = [&](int microbatches, const SplitOptions& split) {
+    OneRankOptions one = options(Recompute::selective, 40);
+    one.microbatches = microbatches;
+    return Rank(model, parallel_plan(model, one, split, {})).placed();
+  };
+  EXPECT_EQ(placed(1, {}), 7);
+  EXPECT_EQ(placed(1, {.tp = 2}), 7);
+  EXPECT_EQ(placed(1, {.zero = 2, .residency = {.optim = true}}), 7);
+  EXPECT_EQ(placed(2, {}), 0);
+  EXPECT_EQ(placed(1, {.dp = 2}), 0);
+  EXPECT_EQ(placed(1, {.zero = 2, .residency = {.grads = true, .optim = true}}), 0);
+}
+
+}  // namespace
+}  // namespace trireme::spec
