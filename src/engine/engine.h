@@ -100,6 +100,7 @@ class Engine {
   std::vector<ParamInfo> parameters() const;
   std::vector<float> read_weights(const std::string& name);
   void write_weights(const std::string& name, std::span<const float> values);
+  // Of the last step. REQUIRES: no forward has run since: it may use their memory.
   std::vector<float> read_grads(const std::string& name);
   // Of all fp32 weights, in the order of parameters().
   std::string weights_sha256();

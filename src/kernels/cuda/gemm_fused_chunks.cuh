@@ -5,6 +5,7 @@
 
 #include "kernels/cuda/activation.cuh"
 #include "kernels/cuda/gemm_fused.cuh"
+#include "kernels/cuda/shared_memory.cuh"
 #include "kernels/cuda/values.cuh"
 
 namespace trireme::kernels::cuda::fused {
@@ -56,19 +57,6 @@ __device__ inline void get(const Beside& from, const Chunk& c, uint4& bits) {
       : "+r"(bits.x), "+r"(bits.y), "+r"(bits.z), "+r"(bits.w)
       : "l"(address_of(from, c)), "r"(static_cast<int>(c.is_inside))
       : "memory");
-}
-__device__ inline uint4 load_shared(uint32_t address) {
-  uint4 bits;
-  asm volatile("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];"
-               : "=r"(bits.x), "=r"(bits.y), "=r"(bits.z), "=r"(bits.w)
-               : "r"(address)
-               : "memory");
-  return bits;
-}
-__device__ inline void store_shared(uint32_t address, const uint4& bits) {
-  asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(bits.x), "r"(bits.y),
-               "r"(bits.z), "r"(bits.w)
-               : "memory");
 }
 
 // Each in stages over the values of a chunk, so that the latencies of one value's steps are filled

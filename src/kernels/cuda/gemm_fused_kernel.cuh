@@ -12,7 +12,7 @@ __global__ void __cluster_dims__(blocks_of_cluster) __launch_bounds__(threads, 1
     kernel(const __grid_constant__ FusedProduct p) {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL  // FusedProducts launches it nowhere else
   extern __shared__ uint8_t raw[];
-  const Shared shared = {(hopper::shared_address(raw) + 1023) & ~1023U};
+  const Shared shared = {(shared_address(raw) + 1023) & ~1023U};
   const uint32_t rank = hopper::cluster_rank();
   const int group = static_cast<int>(threadIdx.x) / group_threads;
   const int warp = static_cast<int>(threadIdx.x) / warp_size;

@@ -120,7 +120,7 @@ class Factors {
     uint64_t from = address_of(x, chunk(0));
 #pragma unroll
     for (int row = 0; row < rows; ++row, from += x.stride) {
-      hopper::copy_16(place(row), from, row < inside_);
+      copy_to_shared(place(row), from, row < inside_);
     }
     done_ = 0;
     turns_ = turns;
@@ -129,12 +129,12 @@ class Factors {
   // One turn.
   __device__ void make_share() {
     due_ += rows;
-    hopper::copies_wait();
+    wait_for_copies();
 #pragma unroll 1
     for (; due_ >= turns_ && done_ < rows; due_ -= turns_) make_row();
   }
   __device__ void make_rest() {
-    hopper::copies_wait();
+    wait_for_copies();
 #pragma unroll 1
     while (done_ < rows) make_row();
   }

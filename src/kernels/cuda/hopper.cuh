@@ -12,10 +12,6 @@
 
 namespace trireme::kernels::cuda::hopper {
 
-__device__ inline uint32_t shared_address(const void* p) {
-  return static_cast<uint32_t>(__cvta_generic_to_shared(p));
-}
-
 // ---- barriers: 8 bytes each, of two phases in turn; `parity` is that of the phase waited for
 
 __device__ inline void init_barrier(uint32_t barrier, uint32_t arrivals) {
@@ -112,14 +108,6 @@ __device__ inline void copy_tile_to_all(uint32_t to, const CUtensorMap* map, int
       "l"(map), "r"(barrier), "r"(c), "r"(r), "h"(mask)
       : "memory");
 }
-
-// 16 bytes by the thread's own asynchronous copy, or zeros where there is nothing to read.
-__device__ inline void copy_16(uint32_t to, uint64_t from, bool is_there) {
-  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from),
-               "r"(is_there ? 16 : 0)
-               : "memory");
-}
-__device__ inline void copies_wait() { asm volatile("cp.async.wait_all;" ::: "memory"); }
 
 // ---- products by a warpgroup
 
