@@ -3,7 +3,8 @@
 # Training throughput and memory on one GPU: Trireme (fast, l1) against PyTorch and the counted floor, measured in turn
 # so that all see the same machine. Prints one JSON line per model with the median of each; progress goes to stderr.
 # Models are those of the peer, as bench/models/*.toml has them. Memory is what the driver reports as used at most while
-# the program runs, less what was used before, sampled in the same way for both.
+# the program runs, less what was used before, sampled in the same way for both. Gradients are kept in bf16, which is
+# what the peer's products give (it stores them in fp32), and what the backward makes again anyway is not kept.
 set -uo pipefail
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
@@ -12,11 +13,12 @@ peers=$root/../shared/bench
 python=python3
 rounds=1 steps=16 warmup=4 floor=1 peak=989
 models=()
-extra=()
+settings=(--recompute selective --grad-dtype bf16)
 usage() {
   cat <<TEXT
-Usage: scripts/compare_gpu.sh [options] [model:micro-batch ...] [-- options of bench train]
-  (default: gpt2-124m:64 llama-1b:8 gpt2-1.5b:16 llama-8b-4l:2 llama-3b:4)
+Usage: scripts/compare_gpu.sh [options] [model:micro-batch ...] [-- settings of bench train]
+  (default: gpt2-124m:64 llama-1b:8 gpt2-1.5b:16 llama-8b-4l:2 llama-3b:4
+   -- ${settings[*]})
   --peers DIR       folder of torch_peer.py and gpu_floor.py (../shared/bench)
   --rounds N        measurements of each program, in turn ($rounds)
   --steps N         timed steps of Trireme ($steps)
@@ -43,7 +45,7 @@ while (($#)); do
       shift
       ;;
     --no-floor) floor=0 ;;
-    --) shift && extra=("$@") && break ;;
+    --) shift && settings=("$@") && break ;;
     -h | --help) usage && exit 0 ;;
     -*) usage >&2 && fail "unknown option $1" ;;
     *) models+=("$1") ;;
@@ -112,26 +114,38 @@ if ((floor)); then
   }
 fi
 touch "$scratch/floor"
+# trireme_as MODE STEPS: a command for measure, of the model at hand.
+trireme_as() {
+  command=("$trireme" bench train --model "$root/bench/models/$name.toml" --micro-batch "$batch" --seq "$seq"
+    --dtype bf16 --device cuda --determinism "$1" --steps "$2" --warmup "$warmup" --peak-tflops "$peak" --json
+    ${settings[@]+"${settings[@]}"})
+}
 for model in "${models[@]}"; do
   name=${model%%:*} batch=${model##*:}
   seq=$(sed -n 's/^max_seq = //p' "$root/bench/models/$name.toml")
-  rm -f "$scratch"/{fast,l1,torch}
-  touch "$scratch"/{fast,l1,torch}
+  rm -f "$scratch"/{fast,l1,torch,first}
+  touch "$scratch"/{fast,l1,torch,first}
+  # The first run on a machine chooses the algorithms of its products by trial, with results of their own, and keeps the
+  # choice: what is compared is every other run.
+  for mode in fast l1; do
+    echo "$name: trireme $mode, first run ..." >&2
+    trireme_as "$mode" 1
+    measure "$scratch/first" "${command[@]}"
+  done
   for ((round = 1; round <= rounds; ++round)); do
     echo "$name round $round/$rounds: pytorch ..." >&2
     measure "$scratch/torch" "$python" "$peers/torch_peer.py" "$model:compile"
     for mode in fast l1; do
       echo "$name round $round/$rounds: trireme $mode ..." >&2
-      measure "$scratch/$mode" "$trireme" bench train --model "$root/bench/models/$name.toml" \
-        --micro-batch "$batch" --seq "$seq" --dtype bf16 --device cuda --determinism "$mode" --steps "$steps" \
-        --warmup "$warmup" --peak-tflops "$peak" --json ${extra[@]+"${extra[@]}"}
+      trireme_as "$mode" "$steps"
+      measure "$scratch/$mode" "${command[@]}"
     done
   done
-  "$python" - "$scratch" "$name" "$batch" "$seq" "$rounds" <<'CODE'
+  "$python" - "$scratch" "$name" "$batch" "$seq" "$rounds" "${settings[*]}" <<'CODE'
 import json, pathlib, statistics, sys
-folder, (name, batch, seq, rounds) = pathlib.Path(sys.argv[1]), sys.argv[2:6]
+folder, (name, batch, seq, rounds, settings) = pathlib.Path(sys.argv[1]), sys.argv[2:7]
 runs = {kind: [json.loads(line) for line in (folder / kind).read_text().splitlines() if line.startswith("{")]
-        for kind in ("fast", "l1", "torch", "floor")}
+        for kind in ("fast", "l1", "torch", "floor", "first")}
 def median(kind, key):
     values = [run[key] for run in runs[kind] if isinstance(run.get(key), (int, float))]
     return statistics.median(values) if values else None
@@ -141,7 +155,7 @@ fast, l1, torch = median("fast", "tokens_per_second"), median("l1", "tokens_per_
 floor = next((run.get("floor_tok_s_bf16") for run in runs["floor"] if run.get("model") == name), None)
 gib = lambda kind: quotient(median(kind, "driver_mib"), 1024, 2)
 print(json.dumps(dict(
-    model=name, micro_batch=int(batch), seq=int(seq), rounds=int(rounds),
+    model=name, micro_batch=int(batch), seq=int(seq), rounds=int(rounds), settings=settings,
     trireme_fast_tokens_per_second=fast and round(fast), trireme_l1_tokens_per_second=l1 and round(l1),
     pytorch_tokens_per_second=torch, floor_tokens_per_second=floor,
     fast_over_pytorch=quotient(fast, torch), l1_over_pytorch=quotient(l1, torch), fast_over_floor=quotient(fast, floor),
@@ -149,6 +163,8 @@ print(json.dumps(dict(
     trireme_fast_mfu=median("fast", "mfu"), trireme_l1_mfu=median("l1", "mfu"), pytorch_mfu=median("torch", "mfu_palm"),
     trireme_fast_driver_gib=gib("fast"), trireme_l1_driver_gib=gib("l1"), pytorch_driver_gib=gib("torch"),
     memory_over_pytorch=quotient(median("fast", "driver_mib"), median("torch", "driver_mib")),
+    trireme_first_startup_seconds=max((run["startup_seconds"] for run in runs["first"]), default=None),
+    trireme_first_driver_gib=quotient(max((run["driver_mib"] for run in runs["first"]), default=0), 1024, 2),
     trireme_startup_seconds=median("fast", "startup_seconds"), pytorch_setup_seconds=median("torch", "setup_s"),
     trireme_loss=median("fast", "loss"), pytorch_loss=median("torch", "loss"))), flush=True)
 CODE
