@@ -29,7 +29,7 @@ std::optional<Proposal> priced(const PlanQuestion& q) {
   if (const std::string rule = plan::broken_rule(q.job, *q.asked); !rule.empty()) {
     throw base::ConfigError(fmt::format("layout '{}': {}", plan::to_text(*q.asked), rule));
   }
-  return plan::propose(q.job, q.machine, q.own_stack ? *q.own_stack : *q.stack, *q.asked);
+  return plan::propose(q.job, q.machine, q.own_stack ? *q.own_stack : q.stack, *q.asked);
 }
 
 void write_config(const std::filesystem::path& file, const PlanQuestion& q, const Proposal& best,
@@ -49,7 +49,8 @@ void write_config(const std::filesystem::path& file, const PlanQuestion& q, cons
       fmt::format("trireme plan: {} on {} x {}.\n{}\n{:.4g} s a step predicted, {:.1f} GB.",
                   q.job.model.name, q.processors, q.machine.name, plan::to_text(best.layout),
                   best.confirmed.seconds, best.confirmed.bytes / 1e9);
-  obs::write_file(file, plan::config_text(q.job, best.layout, {q.model, comment}));
+  obs::write_file(
+      file, plan::config_text(q.job, best.layout, {q.model, comment, q.stack.grad_bytes < 4}));
 }
 
 int explain(const Args& args) {
@@ -65,7 +66,7 @@ int explain(const Args& args) {
     if (const std::string rule = plan::broken_rule(q.job, layout); !rule.empty()) {
       throw base::ConfigError(fmt::format("layout '{}': {}", text, rule));
     }
-    both.push_back(plan::propose(q.job, q.machine, *q.stack, layout));
+    both.push_back(plan::propose(q.job, q.machine, q.stack, layout));
   }
   if (args.wants_json()) {
     fmt::print("{}\n", comparison_json(q, both[0], both[1]).dump());
@@ -88,7 +89,7 @@ int run_plan(const Args& args) {
     asked.better =
         plan::better_than(q.job, q.machine, *q.own_stack, options, asked.layout->price, 3);
   }
-  const plan::Answer answer = plan::answer(q.job, q.machine, *q.stack, options);
+  const plan::Answer answer = plan::answer(q.job, q.machine, q.stack, options);
   if (answer.best && args.has("--out")) {
     write_config(args.text("--out"), q, *answer.best, args.flag("--overwrite"));
   }

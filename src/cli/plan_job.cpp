@@ -36,6 +36,8 @@ void take_config(const Args& args, PlanQuestion& q) {
   q.model = config.model.name;
   q.asked = plan::layout_of(config);
   q.processors = q.asked->processors();
+  plan::keep_grads(q.stack, base::dtype_from_name(config.training.grad_dtype),
+                   base::dtype_from_name(config.parallelism.reduce_dtype));
 }
 
 void take_described(const plan::Described& d, PlanQuestion& q) {
@@ -90,6 +92,27 @@ void take_source(const Args& args, PlanQuestion& q) {
         "nothing to plan: give a configuration, --model, --from-hf, --from-megatron or "
         "--from-torchtitan");
   }
+}
+
+// Whose rules price it, and in what gradients are kept: as the configuration or the options say.
+void take_stack(const Args& args, PlanQuestion& q) {
+  if (args.has("--stack")) {
+    const plan::Stack* found = plan::find_stack(args.text("--stack"));
+    if (found == nullptr) {
+      std::vector<std::string> names;
+      for (const plan::Stack& stack : plan::stacks()) names.push_back(stack.name);
+      throw base::ConfigError(
+          fmt::format("--stack {}: none of {}", args.text("--stack"), fmt::join(names, ", ")));
+    }
+    q.stack = *found;
+  }
+  if (!args.has("--grad-dtype")) return;
+  if (!q.stack.is_engine()) {
+    throw base::ConfigError(
+        fmt::format("--grad-dtype is for Trireme; --stack {} has its own", q.stack.name));
+  }
+  const base::DType grad = base::dtype_from_name(args.text("--grad-dtype"));
+  plan::keep_grads(q.stack, grad, grad);
 }
 
 // The number within 5 % that halves most often; of several, the nearest.
@@ -179,16 +202,7 @@ PlanQuestion plan_question(const Args& args) {
     throw base::ConfigError(
         fmt::format("--memory-fraction {}: above 0, at most 1", q.memory_fraction));
   }
-  q.stack = &plan::trireme_stack();
-  if (args.has("--stack")) {
-    q.stack = plan::find_stack(args.text("--stack"));
-    if (q.stack == nullptr) {
-      std::vector<std::string> names;
-      for (const plan::Stack& stack : plan::stacks()) names.push_back(stack.name);
-      throw base::ConfigError(
-          fmt::format("--stack {}: none of {}", args.text("--stack"), fmt::join(names, ", ")));
-    }
-  }
+  take_stack(args, q);
   if (args.has("--layout")) q.asked = plan::layout_from_text(args.text("--layout"), q.processors);
   if (q.machine.processor.bf16_flops <= q.machine.processor.fp32_flops &&
       !args.has("--precision")) {
@@ -214,6 +228,9 @@ std::vector<Option> plan_question_options() {
       {.name = "--from-torchtitan", .help = "TOML file of TorchTitan"},
       {.name = "--from-hf", .help = "config.json of Hugging Face, or its folder"},
       {.name = "--stack", .help = "Price as this program would run it; else Trireme"},
+      {.name = "--grad-dtype",
+       .help = "In which gradients are kept; else the configuration's, or f32",
+       .choices = {"f32", "bf16"}},
       {.name = "--memory-fraction",
        .kind = Kind::number,
        .fallback = "0.95",

@@ -18,9 +18,9 @@ struct PlanQuestion {
   std::string model;  // as a configuration names it; empty: it is in none
   spec::Machine machine;
   int64_t processors = 0;
-  const plan::Stack* stack = nullptr;    // that prices, Trireme's unless asked otherwise
-  std::optional<plan::Layout> asked;     // the layout that the question came with
-  std::optional<plan::Stack> own_stack;  // of the program that it came from
+  plan::Stack stack = plan::trireme_stack();  // that prices, unless another was asked for
+  std::optional<plan::Layout> asked;          // the layout that the question came with
+  std::optional<plan::Stack> own_stack;       // of the program that it came from
   plan::Space space;
   double memory_fraction = 0.95;
   std::vector<std::string> taken, ignored;  // of settings that were read

@@ -81,11 +81,17 @@ Json proposal_json(const PlanQuestion& q, const Proposal& p) {
 
 Json answer_json(const PlanQuestion& q, const plan::Answer& answer, const PlanAsked& asked) {
   const plan::SearchResult& found = answer.search;
-  Json json = {{"ok", answer.best.has_value()}, {"model", q.job.model.name},
-               {"machine", q.machine.name},     {"stack", q.stack->name},
-               {"gpus", q.processors},          {"global_batch", q.job.global_batch},
-               {"seq_len", q.job.seq_len},      {"taken", q.taken},
-               {"ignored", q.ignored},          {"changes", answer.changes}};
+  Json json = {{"ok", answer.best.has_value()},
+               {"model", q.job.model.name},
+               {"machine", q.machine.name},
+               {"stack", q.stack.name},
+               {"grad_bytes", q.stack.grad_bytes},
+               {"gpus", q.processors},
+               {"global_batch", q.job.global_batch},
+               {"seq_len", q.job.seq_len},
+               {"taken", q.taken},
+               {"ignored", q.ignored},
+               {"changes", answer.changes}};
   json["best"] = answer.best ? proposal_json(q, *answer.best) : Json(nullptr);
   json["asked"] = asked.layout ? proposal_json(q, *asked.layout) : Json(nullptr);
   json["fastest_by_price"] = found.best ? candidate_json(*found.best) : Json(nullptr);

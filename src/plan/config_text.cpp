@@ -26,10 +26,11 @@ std::string config_text(const Job& job, const Layout& l, const ConfigChoice& cho
   for (std::string line; std::getline(lines, line);) text += fmt::format("# {}\n", line);
   text += fmt::format("[model]\nname = \"{}\"\n\n", quoted(choice.model));
   text += fmt::format(
-      "[training]\nlocal_batch_size = {}\nglobal_batch_size = {}\nseq_len = {}\ndtype = \"{}\"\n"
+      "[training]\nlocal_batch_size = {}\nglobal_batch_size = {}\nseq_len = {}\ndtype = \"{}\"\n{}"
       "dataset_path = \"\"  # to be filled in, or given as --training.dataset_path=PATH\n\n",
       l.micro_batch, job.global_batch, job.seq_len,
-      l.precision == Precision::fp32 ? "fp32" : "bf16");
+      l.precision == Precision::fp32 ? "fp32" : "bf16",
+      choice.bf16_grads && l.precision != Precision::fp32 ? "grad_dtype = \"bf16\"\n" : "");
   text += fmt::format("[activation_checkpoint]\nmode = \"{}\"\n\n", spec::name_of(l.recompute));
   text += fmt::format(
       "[parallelism]\ndata_parallel_replicate_degree = {}\ndata_parallel_shard_degree = {}\n",

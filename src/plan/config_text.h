@@ -11,6 +11,7 @@ namespace trireme::plan {
 struct ConfigChoice {
   std::string model;    // as model.name in a configuration
   std::string comment;  // lines of its head, without #
+  bool bf16_grads = false;
 };
 // REQUIRES: the engine can run the layout.
 std::string config_text(const Job&, const Layout&, const ConfigChoice&);

@@ -31,7 +31,11 @@ TEST(ConfigText, any_runnable_layout_loads_as_itself) {
     for (int i = 0; i < 40; ++i) {
       Layout l = runnable_layout(dice, job);
       l.precision = dice.of<Precision>({Precision::bf16, Precision::fp32});
-      const config::Config config = loaded(config_text(job, l, {name, "two\nlines"}), l);
+      Stack stack = trireme_stack();
+      if (dice.of<int>({0, 1}) == 1) keep_grads(stack, base::DType::bf16, base::DType::bf16);
+      const bool bf16_grads = stack.grad_bytes < 4;
+      const config::Config config =
+          loaded(config_text(job, l, {name, "two\nlines", bf16_grads}), l);
       const spec::JobLayout layout = config::layout_of(config);
       EXPECT_EQ(layout.ranks(), l.processors()) << to_text(l);
       EXPECT_EQ(layout.rank_microbatches(), l.micro_batches(job)) << to_text(l);
@@ -39,11 +43,13 @@ TEST(ConfigText, any_runnable_layout_loads_as_itself) {
       EXPECT_EQ(config.training.seq_len, job.seq_len);
       EXPECT_EQ(config.activation_checkpoint.mode, spec::name_of(l.recompute));
       EXPECT_EQ(config.training.dtype, name_of(l.precision));
-      const spec::Plan made =
-          spec::parallel_plan(spec::make_model(config.dims), one_rank_of(job, l),
-                              config::split_of(config), spec::cuda_backend(false));
-      EXPECT_TRUE(made == confirm(job, machine, trireme_stack(), l).plan)
-          << name << ": " << to_text(l);
+      EXPECT_EQ(config.training.grad_dtype,
+                bf16_grads && l.precision == Precision::bf16 ? "bf16" : "f32");
+      spec::OneRankOptions one = one_rank_of(job, l);
+      one.recipe.grad = base::dtype_from_name(config.training.grad_dtype);
+      const spec::Plan made = spec::parallel_plan(
+          spec::make_model(config.dims), one, config::split_of(config), spec::cuda_backend(false));
+      EXPECT_TRUE(made == confirm(job, machine, stack, l).plan) << name << ": " << to_text(l);
     }
   }
 }

@@ -82,8 +82,11 @@ Confirmed confirm(const Job& job, const spec::Machine& machine, const Stack& sta
   result.problem = missing_in_engine(job, layout);
   if (!result.problem.empty()) return result;
   try {
-    result.plan = spec::parallel_plan(job.model, one_rank_of(job, layout), split_of(layout),
-                                      spec::cuda_backend(false));
+    spec::OneRankOptions one = one_rank_of(job, layout);
+    spec::SplitOptions split = split_of(layout);
+    one.recipe = recipe_of(stack, layout.precision);
+    if (stack.reduce_bytes < stack.grad_bytes) split.reduce_dtype = base::DType::bf16;
+    result.plan = spec::parallel_plan(job.model, one, split, spec::cuda_backend(false));
   } catch (const base::ConfigError& error) {
     result.problem = error.what();
     return result;

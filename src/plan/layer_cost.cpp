@@ -31,12 +31,6 @@ struct Pricing {
   Precision products;
 };
 
-spec::Recipe recipe_of(const Stack& stack, Precision precision) {
-  spec::Recipe recipe = spec::recipe_from_name(precision == Precision::fp32 ? "fp32" : "bf16");
-  if (stack.grad_bytes < 4 && precision != Precision::fp32) recipe.grad = base::DType::bf16;
-  return recipe;
-}
-
 spec::LocalShape shape_of(const Job& job, const LayerKey& key) {
   spec::LocalShape shape;
   shape.sequences = key.micro_batch;

@@ -24,9 +24,11 @@ struct KeyHash {
   }
 };
 
-// What the update reads and writes of one element: gradient, master and moments in, master, moments
-// and weight out; the gradient once more for its norm.
-constexpr double update_bytes = 4 * 4 + 3 * 4 + 2 + 4;
+// What the update reads and writes of one element: master and moments in, master, moments and
+// weight out; the gradient, and that once more for its norm.
+double update_bytes(const Stack& stack) {
+  return 3 * 4 + 3 * 4 + 2 + 2 * (stack.is_engine() ? stack.grad_bytes : 4);
+}
 
 }  // namespace
 
@@ -171,7 +173,7 @@ Price Pricer::State::price(const Layout& l) {
   const double params =
       params_of(costs, share) / (l.zero > 0 ? l.dp * l.cp : 1) +
       expert_params_of(costs, share) / (l.zero > 0 ? std::max(1, l.dp * l.cp / l.ep) : 1);
-  at(Term::optimizer) = stack.optimizer * params * update_bytes /
+  at(Term::optimizer) = stack.optimizer * params * update_bytes(stack) /
                         (machine.processor.bytes_per_second * machine.processor.memory_reach);
   at(Term::rest) = stack.step_seconds;
   double sum = 0;

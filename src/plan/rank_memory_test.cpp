@@ -21,11 +21,11 @@ struct Compared {
 // What a layout needs may be stated too large by the places that stages of different sizes leave
 // between them, which the planner does not work out; too small by very little, for what it is
 // given out as fitting has to fit.
-void compare(const Job& job, const Layout& l, Compared& all) {
+void compare(const Job& job, const Layout& l, Compared& all, const Stack& stack = trireme_stack()) {
   const spec::Machine machine = shipped_machine("h100");
-  const Confirmed exact = confirm(job, machine, trireme_stack(), l);
+  const Confirmed exact = confirm(job, machine, stack, l);
   ASSERT_EQ(exact.problem, "") << job.model.name << ": " << to_text(l);
-  const double bytes = Pricer(job, machine, trireme_stack()).price(l).bytes;
+  const double bytes = Pricer(job, machine, stack).price(l).bytes;
   const double error = bytes / exact.bytes - 1;
   all.sum += std::abs(error);
   ++all.layouts;
@@ -60,6 +60,31 @@ TEST(RankMemory, both_precisions_and_short_sequences_too) {
     }
   }
   EXPECT_LT(all.sum / all.layouts, 0.01);
+}
+
+// One sequence for each rank, so that gradients lie where activations were; in both types.
+TEST(RankMemory, gradients_of_one_micro_batch_too) {
+  Compared all;
+  Stack half = trireme_stack();
+  keep_grads(half, base::DType::bf16, base::DType::bf16);
+  for (const char* name : {"gpt2-1.5b", "llama-1b", "llama-8b"}) {
+    for (const int dp : {1, 8}) {
+      for (const spec::Recompute recompute :
+           {spec::Recompute::none, spec::Recompute::selective, spec::Recompute::full}) {
+        for (const int micro_batch : {1, 4}) {
+          Layout l;
+          l.dp = dp;
+          l.zero = dp > 1 ? 1 : 0;
+          l.recompute = recompute;
+          l.micro_batch = micro_batch;
+          const Job job = job_of(name, int64_t{micro_batch} * dp, 1024);
+          compare(job, l, all);
+          compare(job, l, all, half);
+        }
+      }
+    }
+  }
+  EXPECT_LT(all.sum / all.layouts, 0.005);
 }
 
 // Each ZeRO stage keeps less of the state, and none of it less than its share.

@@ -107,6 +107,17 @@ const std::vector<Stack>& stacks() {
   return all;
 }
 
+void keep_grads(Stack& stack, base::DType grad, base::DType reduce) {
+  stack.grad_bytes = static_cast<double>(base::size_of(grad));
+  stack.reduce_bytes = std::min(stack.grad_bytes, static_cast<double>(base::size_of(reduce)));
+}
+
+spec::Recipe recipe_of(const Stack& stack, Precision precision) {
+  spec::Recipe recipe = spec::recipe_from_name(precision == Precision::fp32 ? "fp32" : "bf16");
+  if (stack.grad_bytes < 4 && precision != Precision::fp32) recipe.grad = base::DType::bf16;
+  return recipe;
+}
+
 const Stack& trireme_stack() { return stacks().front(); }
 
 const Stack* find_stack(std::string_view name) {

@@ -8,6 +8,9 @@
 #include <string_view>
 #include <vector>
 
+#include "plan/job.h"
+#include "spec/recipe.h"
+
 namespace trireme::plan {
 
 struct Stack {
@@ -56,6 +59,11 @@ struct Stack {
 };
 
 const Stack& trireme_stack();
+// With gradients of these types: as they are added up, and as they are summed over dp where that is
+// shorter.
+void keep_grads(Stack&, base::DType grad, base::DType reduce);
+// What the layers of a step compute with.
+spec::Recipe recipe_of(const Stack&, Precision);
 // All that are known; Trireme first.
 const std::vector<Stack>& stacks();
 // Null: not known.
