@@ -11,7 +11,7 @@
 namespace trireme::spec {
 namespace {
 
-ModelSpec model_of(Family family, bool tied) {
+ModelSpec model_to_place(Family family, bool tied) {
   return make_model({.name = "small",
                      .family = family,
                      .layers = 6,
@@ -23,12 +23,12 @@ ModelSpec model_of(Family family, bool tied) {
                      .tied_head = tied});
 }
 
-struct Rank {
+struct PlacedRank {
   StashLayout stash;
   std::vector<BucketLayout> buckets;
   std::vector<std::optional<SlotHome>> places;
 
-  Rank(const ModelSpec& model, const Plan& plan) {
+  PlacedRank(const ModelSpec& model, const Plan& plan) {
     const std::vector<StashStage> stages = stash_stages(model, plan, 0, {});
     stash = stash_layout_of_rank(plan, 0, stages);
     for (const int layer : layers_of_rank(model, plan, 0)) {
@@ -41,7 +41,7 @@ struct Rank {
   }
 };
 
-OneRankOptions options(Recompute recompute, int64_t sequences = 8) {
+OneRankOptions options_to_place(Recompute recompute, int64_t sequences = 8) {
   return {.microbatch_sequences = sequences,
           .seq_len = 64,
           .recipe = recipe_from_name("bf16"),
@@ -53,9 +53,9 @@ TEST(GradPlacesTest, take_what_later_layers_have_left) {
   for (const Family family : {Family::gpt2, Family::llama}) {
     for (const Recompute recompute : {Recompute::none, Recompute::selective, Recompute::full}) {
       for (const int64_t sequences : {1, 3, 8, 40}) {
-        const ModelSpec model = model_of(family, family == Family::gpt2);
-        const Plan plan = one_rank_plan(model, options(recompute, sequences), {});
-        const Rank rank(model, plan);
+        const ModelSpec model = model_to_place(family, family == Family::gpt2);
+        const Plan plan = one_rank_plan(model, options_to_place(recompute, sequences), {});
+        const PlacedRank rank(model, plan);
         const StageStash& stage = rank.stash.stages.front();
         EXPECT_FALSE(rank.places.back()) << "the head's are made in the forward";
         struct Place {
@@ -89,9 +89,9 @@ TEST(GradPlacesTest, take_what_later_layers_have_left) {
 }
 
 TEST(GradPlacesTest, all_but_the_head_need_no_memory_of_their_own) {
-  const ModelSpec model = model_of(Family::llama, false);
-  const Plan plan = one_rank_plan(model, options(Recompute::selective, 40), {});
-  const Rank rank(model, plan);
+  const ModelSpec model = model_to_place(Family::llama, false);
+  const Plan plan = one_rank_plan(model, options_to_place(Recompute::selective, 40), {});
+  const PlacedRank rank(model, plan);
   EXPECT_EQ(rank.placed(), 7);
   EXPECT_EQ(plan.predicted.memory.front().grads,
             base::bytes_of(grad_specs(plan, rank.buckets.back()).leaf));
@@ -99,11 +99,11 @@ TEST(GradPlacesTest, all_but_the_head_need_no_memory_of_their_own) {
 
 // Gradients of several micro-batches, and such as the next forward still needs, have their own.
 TEST(GradPlacesTest, only_gradients_of_one_backward_are_placed) {
-  const ModelSpec model = model_of(Family::llama, false);
+  const ModelSpec model = model_to_place(Family::llama, false);
   const auto placed = [&](int microbatches, const SplitOptions& split) {
-    OneRankOptions one = options(Recompute::selective, 40);
+    OneRankOptions one = options_to_place(Recompute::selective, 40);
     one.microbatches = microbatches;
-    return Rank(model, parallel_plan(model, one, split, {})).placed();
+    return PlacedRank(model, parallel_plan(model, one, split, {})).placed();
   };
   EXPECT_EQ(placed(1, {}), 7);
   EXPECT_EQ(placed(1, {.tp = 2}), 7);
