@@ -49,8 +49,12 @@ void write_config(const std::filesystem::path& file, const PlanQuestion& q, cons
       fmt::format("trireme plan: {} on {} x {}.\n{}\n{:.4g} s a step predicted, {:.1f} GB.",
                   q.job.model.name, q.processors, q.machine.name, plan::to_text(best.layout),
                   best.confirmed.seconds, best.confirmed.bytes / 1e9);
-  obs::write_file(
-      file, plan::config_text(q.job, best.layout, {q.model, comment, q.stack.grad_bytes < 4}));
+  const plan::Stack& stack = q.stack;
+  obs::write_file(file, plan::config_text(q.job, best.layout,
+                                          {.model = q.model,
+                                           .comment = comment,
+                                           .bf16_grads = stack.grad_bytes < 4,
+                                           .bf16_sums = stack.reduce_bytes < stack.grad_bytes}));
 }
 
 int explain(const Args& args) {

@@ -30,12 +30,13 @@ std::string config_text(const Job& job, const Layout& l, const ConfigChoice& cho
       "dataset_path = \"\"  # to be filled in, or given as --training.dataset_path=PATH\n\n",
       l.micro_batch, job.global_batch, job.seq_len,
       l.precision == Precision::fp32 ? "fp32" : "bf16",
-      choice.bf16_grads && l.precision != Precision::fp32 ? "grad_dtype = \"bf16\"\n" : "");
+      choice.bf16_grads ? "grad_dtype = \"bf16\"\n" : "");
   text += fmt::format("[activation_checkpoint]\nmode = \"{}\"\n\n", spec::name_of(l.recompute));
   text += fmt::format(
       "[parallelism]\ndata_parallel_replicate_degree = {}\ndata_parallel_shard_degree = {}\n",
       l.zero > 0 ? 1 : l.dp, l.zero > 0 ? l.dp : 1);
   if (l.zero > 0) text += fmt::format("zero_stage = {}\n", l.zero);
+  if (choice.bf16_sums) text += "reduce_dtype = \"bf16\"\n";
   text += fmt::format("tensor_parallel_degree = {}\n", l.tp);
   if (l.tp > 1) text += fmt::format("sequence_parallel = {}\n", l.sequence_parallel);
   text += fmt::format("pipeline_parallel_degree = {}\n", l.pp);

@@ -9,9 +9,9 @@
 namespace trireme::plan {
 
 struct ConfigChoice {
-  std::string model;    // as model.name in a configuration
-  std::string comment;  // lines of its head, without #
-  bool bf16_grads = false;
+  std::string model;                           // as model.name in a configuration
+  std::string comment;                         // lines of its head, without #
+  bool bf16_grads = false, bf16_sums = false;  // training.grad_dtype, parallelism.reduce_dtype
 };
 // REQUIRES: the engine can run the layout.
 std::string config_text(const Job&, const Layout&, const ConfigChoice&);

@@ -32,10 +32,14 @@ TEST(ConfigText, any_runnable_layout_loads_as_itself) {
       Layout l = runnable_layout(dice, job);
       l.precision = dice.of<Precision>({Precision::bf16, Precision::fp32});
       Stack stack = trireme_stack();
-      if (dice.of<int>({0, 1}) == 1) keep_grads(stack, base::DType::bf16, base::DType::bf16);
+      const auto either = [&] {
+        return dice.of<base::DType>({base::DType::f32, base::DType::bf16});
+      };
+      keep_grads(stack, either(), either());
       const bool bf16_grads = stack.grad_bytes < 4;
+      const bool bf16_sums = stack.reduce_bytes < stack.grad_bytes;
       const config::Config config =
-          loaded(config_text(job, l, {name, "two\nlines", bf16_grads}), l);
+          loaded(config_text(job, l, {name, "two\nlines", bf16_grads, bf16_sums}), l);
       const spec::JobLayout layout = config::layout_of(config);
       EXPECT_EQ(layout.ranks(), l.processors()) << to_text(l);
       EXPECT_EQ(layout.rank_microbatches(), l.micro_batches(job)) << to_text(l);
@@ -43,8 +47,8 @@ TEST(ConfigText, any_runnable_layout_loads_as_itself) {
       EXPECT_EQ(config.training.seq_len, job.seq_len);
       EXPECT_EQ(config.activation_checkpoint.mode, spec::name_of(l.recompute));
       EXPECT_EQ(config.training.dtype, name_of(l.precision));
-      EXPECT_EQ(config.training.grad_dtype,
-                bf16_grads && l.precision == Precision::bf16 ? "bf16" : "f32");
+      EXPECT_EQ(config.training.grad_dtype, bf16_grads ? "bf16" : "f32");
+      EXPECT_EQ(config.parallelism.reduce_dtype, bf16_sums ? "bf16" : "f32");
       spec::OneRankOptions one = one_rank_of(job, l);
       one.recipe.grad = base::dtype_from_name(config.training.grad_dtype);
       const spec::Plan made = spec::parallel_plan(

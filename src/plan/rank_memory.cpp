@@ -32,7 +32,7 @@ struct Rank {
 
   bool is_fp32() const { return l.precision == Precision::fp32; }
   double weight_bytes() const { return is_fp32() ? 4 : 2; }
-  double grad_bytes() const { return is_fp32() ? 4 : stack.grad_bytes; }
+  double grad_bytes() const { return is_fp32() && !stack.is_engine() ? 4 : stack.grad_bytes; }
   bool is_tied() const { return std::get<spec::HeadSpec>(job.model.layers.back()).tied; }
   double table() const { return costs.embedding.params; }
   // The token table has two users on different ranks.

@@ -114,7 +114,8 @@ void keep_grads(Stack& stack, base::DType grad, base::DType reduce) {
 
 spec::Recipe recipe_of(const Stack& stack, Precision precision) {
   spec::Recipe recipe = spec::recipe_from_name(precision == Precision::fp32 ? "fp32" : "bf16");
-  if (stack.grad_bytes < 4 && precision != Precision::fp32) recipe.grad = base::DType::bf16;
+  const bool may_be_half = stack.is_engine() || precision != Precision::fp32;
+  if (stack.grad_bytes < 4 && may_be_half) recipe.grad = base::DType::bf16;
   return recipe;
 }
 
