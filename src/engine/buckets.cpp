@@ -16,15 +16,6 @@ namespace ops = kernels::ops;
 using device::ConstTensor;
 using device::Tensor;
 
-std::vector<spec::BucketLayout> layouts_of(const spec::ModelSpec& model, const spec::Plan& plan,
-                                           int pp_rank) {
-  std::vector<spec::BucketLayout> layouts;
-  for (const int layer : spec::layers_of_rank(model, plan, pp_rank)) {
-    layouts.push_back(spec::bucket_layout(spec::params_of(model, layer), plan.mesh));
-  }
-  return layouts;
-}
-
 // The token table, or its gradients, as the embedding and as the head see it.
 Tensor table_of_embedding(std::span<const Tensor> all) {
   return all[static_cast<size_t>(spec::EmbeddingParam::tokens)];
@@ -46,7 +37,7 @@ Buckets::Buckets(const spec::ModelSpec& model, const spec::Plan& plan, DataGroup
       defers_updates_(groups.has_peers() && !plan.zero.optim),
       folds_(spec::folds(plan.logical_dp,
                          spec::workers_of(plan, spec::data_rank(plan.mesh, groups.coord())))),
-      buffers_(spec::data_buffers(plan, layouts_of(model, plan, pipe.rank()),
+      buffers_(spec::data_buffers(plan, spec::bucket_layouts(model, plan, pipe.rank()),
                                   spec::is_tied(model) && plan.stages() == 1)),
       layers_(spec::layers_of_rank(model, plan, pipe.rank())) {
   if (groups_.has_peers()) groups_.set_received(memory.comm.take(buffers_.received));

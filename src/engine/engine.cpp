@@ -122,10 +122,8 @@ void Engine::make_stages(const spec::Backend& backend) {
 }
 
 std::vector<device::Tensor> Engine::grads_in_stash() const {
-  std::vector<spec::BucketLayout> layouts;
-  for (const int layer : spec::layers_of_rank(model_, plan_, pipe_->rank())) {
-    layouts.push_back(spec::bucket_layout(spec::params_of(model_, layer), plan_.mesh));
-  }
+  const std::vector<spec::BucketLayout> layouts =
+      spec::bucket_layouts(model_, plan_, pipe_->rank());
   const auto places = spec::grad_places(plan_, stash_->layout(), layouts);
   std::vector<device::Tensor> leaves(layouts.size());
   for (size_t b = 0; b < layouts.size(); ++b) {

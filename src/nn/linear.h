@@ -33,11 +33,11 @@ struct LinearBackwardInput {
 void linear_backward_input(const Pass&, const LinearBackwardInput&);
 
 struct LinearBackwardWeight {
-  ConstTensor dy;      // [T, out]
-  ConstTensor x;       // [T, in]
-  Tensor weight_grad;  // [out, in], added to
-  bool writes;         // weight_grad is written instead
-  Tensor bias_grad;    // optional [out], added to
+  ConstTensor dy;       // [T, out]
+  ConstTensor x;        // [T, in]
+  Tensor weight_grad;   // [out, in], added to
+  bool writes = false;  // weight_grad is written instead
+  Tensor bias_grad;     // optional [out], added to
 };
 void linear_backward_weight(const Pass&, const LinearBackwardWeight&);
 

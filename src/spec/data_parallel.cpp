@@ -107,6 +107,14 @@ int node_buffers(const Plan& plan) {
   return most;
 }
 
+std::vector<BucketLayout> bucket_layouts(const ModelSpec& model, const Plan& plan, int pp_rank) {
+  std::vector<BucketLayout> layouts;
+  for (const int layer : layers_of_rank(model, plan, pp_rank)) {
+    layouts.push_back(bucket_layout(params_of(model, layer), plan.mesh));
+  }
+  return layouts;
+}
+
 Range updated_range(const Plan& plan, const Coord& coord, int64_t elements) {
   if (!plan.zero.optim) return {0, elements};
   const int64_t share = elements / plan.mesh[Axis::zero];

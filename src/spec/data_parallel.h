@@ -56,6 +56,10 @@ Range workers_of(const Plan&, int data_rank);
 // Whole gradients that must be kept for nodes that wait, on any rank.
 int node_buffers(const Plan&);
 
+// ---- buckets
+// Of all layers of a rank, in order.
+std::vector<BucketLayout> bucket_layouts(const ModelSpec&, const Plan&, int pp_rank);
+
 // ---- shards of a bucket of `elements`
 // What the optimizer of a rank updates: all, or its part along zero.
 Range updated_range(const Plan&, const Coord&, int64_t elements);

@@ -31,9 +31,7 @@ struct PlacedRank {
   PlacedRank(const ModelSpec& model, const Plan& plan) {
     const std::vector<StashStage> stages = stash_stages(model, plan, 0, {});
     stash = stash_layout_of_rank(plan, 0, stages);
-    for (const int layer : layers_of_rank(model, plan, 0)) {
-      buckets.push_back(bucket_layout(params_of(model, layer), plan.mesh));
-    }
+    buckets = bucket_layouts(model, plan, 0);
     places = grad_places(plan, stash, buckets);
   }
   int64_t placed() const {
