@@ -9,6 +9,7 @@
 
 #include "base/dtype.h"
 #include "base/error.h"
+#include "base/float_halves.h"
 #include "base/rng.h"
 #include "base/sha256.h"
 #include "base/shape.h"
@@ -26,6 +27,30 @@ TEST(Bf16Test, rounds_to_nearest_even_and_keeps_nan) {
   EXPECT_TRUE(std::isinf(static_cast<float>(Bf16(std::numeric_limits<float>::max()))));
 }
 
+TEST(FloatHalvesTest, halves_give_back_every_number_and_the_upper_is_the_nearest_bf16) {
+  // Every upper half with the lower halves at which rounding changes.
+  for (uint32_t upper = 0; upper < 0x10000U; ++upper) {
+    for (const uint32_t lower : {0U, 1U, 0x7fffU, 0x8000U, 0x8001U, 0xffffU}) {
+      const uint32_t bits = upper << 16U | lower;
+      const uint32_t halves = halves_of(bits);
+      const auto value = std::bit_cast<float>(bits);
+      Bf16 high;
+      high.bits = static_cast<uint16_t>(halves >> 16U);
+      if (std::isnan(value)) {
+        EXPECT_TRUE(std::isnan(static_cast<float>(high)));
+        EXPECT_TRUE(std::isnan(std::bit_cast<float>(float_bits_of(halves))));
+        continue;
+      }
+      EXPECT_EQ(float_bits_of(halves), bits);
+      if (lower == 0x8000U) {
+        EXPECT_EQ(high.bits, upper + 1) << "farther from zero";
+      } else {
+        EXPECT_EQ(high, Bf16(value));
+      }
+    }
+  }
+}
+
 TEST(ShapeTest, bytes_are_rounded_to_the_grain) {
   EXPECT_EQ(bytes_of({{3, 5}, DType::f32}), 256);
   EXPECT_EQ(bytes_of({{64}, DType::f32}), 256);
@@ -36,7 +61,7 @@ TEST(ShapeTest, bytes_are_rounded_to_the_grain) {
 }
 
 TEST(DTypeTest, names_round_trip_and_unknown_ones_are_refused) {
-  for (const DType dtype : {DType::f32, DType::bf16, DType::i64, DType::f8e5m2}) {
+  for (const DType dtype : {DType::f32, DType::bf16, DType::i64, DType::f8e5m2, DType::u16}) {
     EXPECT_EQ(dtype_from_name(name_of(dtype)), dtype);
   }
   EXPECT_THROW(dtype_from_name("fp16"), ConfigError);

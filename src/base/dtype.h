@@ -8,7 +8,7 @@
 
 namespace trireme::base {
 
-enum class DType : uint8_t { f32, bf16, f8e4m3, f8e5m2, f64, i32, i64, u8 };
+enum class DType : uint8_t { f32, bf16, f8e4m3, f8e5m2, f64, i32, i64, u8, u16 };
 
 int64_t size_of(DType);
 std::string_view name_of(DType);

@@ -32,6 +32,8 @@ std::optional<double> number_at(base::DType dtype, const std::byte* at) {
       return static_cast<double>(element<int64_t>(at));
     case base::DType::u8:
       return element<uint8_t>(at);
+    case base::DType::u16:
+      return element<uint16_t>(at);
     case base::DType::bf16: {
       base::Bf16 value;
       value.bits = element<uint16_t>(at);

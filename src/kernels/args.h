@@ -230,6 +230,8 @@ struct FillArgs {
 struct CopyArgs {
   ConstTensor x;
   Tensor d;
+  Tensor low = {};  // with x in f32 and d in bf16, all flat: then d and low (u16) get the halves of
+                    // x (base/float_halves.h)
 };
 
 // d += x. Same shape; f32 or bf16 each.
@@ -287,11 +289,11 @@ struct StepControlArgs {
 // One pass of AdamW with decoupled decay. With t = state.applied, g = grad * state.grad_scale:
 //   m = b1 m + (1 - b1) g;  v = b2 v + (1 - b2) g^2;
 //   p -= lr * (m / (1 - b1^t) / (sqrt(v / (1 - b2^t)) + eps) + weight_decay * p).
-// p is `master` where present (then param = p rounded), else `param`. Nothing changes when
-// state.skip is set.
+// p is `param`, or `master` (then param = p rounded), or has `param` and `master` as its halves
+// (base/float_halves.h). Nothing changes when state.skip is set.
 struct AdamwArgs {
   Tensor param;        // one dimension, f32 or bf16
-  Tensor master = {};  // f32; absent exactly when param is f32
+  Tensor master = {};  // f32, or u16: the lower halves; absent exactly when param is f32
   Tensor m, v;         // f32
   ConstTensor grad;
   ConstTensor state;  // one StepState

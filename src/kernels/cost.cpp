@@ -137,7 +137,9 @@ OpCost cost_of(const CrossEntropyArgs& a) {
 
 OpCost cost_of(const FillArgs& a) { return streaming(OpKind::fill, a.d, traffic({a.d})); }
 
-OpCost cost_of(const CopyArgs& a) { return streaming(OpKind::copy, a.d, traffic({a.x, a.d})); }
+OpCost cost_of(const CopyArgs& a) {
+  return streaming(OpKind::copy, a.d, traffic({a.x, a.d}) + (a.low ? a.low.bytes() : 0));
+}
 
 OpCost cost_of(const AccumulateArgs& a) {
   return streaming(OpKind::accumulate, a.d, traffic({a.x, a.d, a.d}));
@@ -160,11 +162,12 @@ OpCost cost_of(const StepControlArgs& a) {
 }
 
 OpCost cost_of(const AdamwArgs& a) {
-  // Without a master the parameter itself is read.
-  const int64_t read = a.master ? a.master.bytes() : a.param.bytes();
-  return streaming(
-      OpKind::adamw, a.param,
-      read + traffic({a.param, a.m, a.m, a.v, a.v, a.grad}) + (a.master ? a.master.bytes() : 0));
+  // The parameter is read where it is the weight, or half of it.
+  const bool reads_param = !a.master || a.master.dtype == base::DType::u16;
+  const int64_t master = a.master ? 2 * a.master.bytes() : 0;
+  return streaming(OpKind::adamw, a.param,
+                   master + (reads_param ? a.param.bytes() : 0) +
+                       traffic({a.param, a.m, a.m, a.v, a.v, a.grad}));
 }
 
 }  // namespace trireme::kernels

@@ -345,6 +345,12 @@ void copy(Stream& stream, const CopyArgs& a) {
   is_real("copy", "x", a.x);
   is_real("copy", "d", a.d);
   has("copy", "d", a.d, a.x.shape);
+  if (a.low) {
+    const Shape flat = {a.x.elements()};
+    has("copy", "x", a.x, flat, DType::f32);
+    has("copy", "d", a.d, flat, DType::bf16);
+    has("copy", "low", a.low, flat, DType::u16);
+  }
   send(stream, &Kernels::copy, a);
 }
 
@@ -391,7 +397,11 @@ void adamw(Stream& stream, const AdamwArgs& a) {
   TRIREME_CHECK(static_cast<bool>(a.master) == (a.param.dtype != DType::f32),
                 "adamw: a master goes with a bf16 parameter, here {}",
                 base::name_of(a.param.dtype));
-  if (a.master) has(row, "master", a.master, flat, DType::f32);
+  if (a.master) {
+    has(row, "master", a.master, flat);
+    TRIREME_CHECK(a.master.dtype == DType::f32 || a.master.dtype == DType::u16,
+                  "adamw: master is {}, not f32 or u16", base::name_of(a.master.dtype));
+  }
   has(row, "m", a.m, flat, DType::f32);
   has(row, "v", a.v, flat, DType::f32);
   is_real(row, "grad", a.grad);

@@ -2,6 +2,7 @@
 // Rows that set, move or add elements: fill, copy, accumulate, init_normal.
 #include <cstring>
 
+#include "base/float_halves.h"
 #include "base/rng.h"
 #include "kernels/cpu/rows.h"
 #include "kernels/cpu/segment.h"
@@ -29,6 +30,10 @@ void fill_all(base::ThreadPool& pool, const FillArgs& args) {
 // Equal types are moved as bytes: every NaN arrives as it is.
 void copy_all(base::ThreadPool& pool, const CopyArgs& args) {
   for_each_segment(pool, common_extent(args.x, args.d), [&](const Segment& s) {
+    if (args.low) {
+      return base::split_halves(floats_at(args.x, 0) + s.first, s.count, halves_at(args.d, s),
+                                halves_at(args.low, s));
+    }
     if (args.x.dtype == args.d.dtype) {
       const int64_t size = base::size_of(args.d.dtype);
       std::memmove(args.d.data + (s.row * args.d.row_stride + s.first) * size,

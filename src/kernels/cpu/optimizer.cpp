@@ -4,6 +4,7 @@
 #include <atomic>
 #include <cmath>
 
+#include "base/float_halves.h"
 #include "kernels/cpu/rows.h"
 #include "kernels/cpu/segment.h"
 #include "kernels/step_control.h"
@@ -72,10 +73,14 @@ void update(base::ThreadPool& pool, const AdamwArgs& args) {
   const float beta1 = args.beta1, beta2 = args.beta2, eps = args.eps, decay = args.weight_decay;
   const float rate = state.learning_rate, scale = state.grad_scale;
 
+  const bool has_halves = args.master && args.master.dtype == base::DType::u16;
   for_each_segment(pool, {1, args.param.elements()}, [&](const Segment& s) {
-    SegmentBuffer grads;
+    SegmentBuffer grads, joined;
     const float* grad = values_of(args.grad, s, grads);
-    float* p = floats_at(args.master ? args.master : args.param, 0) + s.first;
+    float* p = has_halves ? joined : floats_at(args.master ? args.master : args.param, 0) + s.first;
+    if (has_halves) {
+      base::join_halves(halves_at(args.param, s), halves_at(args.master, s), s.count, p);
+    }
     float* m = floats_at(args.m, 0) + s.first;
     float* v = floats_at(args.v, 0) + s.first;
 #pragma omp simd
@@ -86,7 +91,11 @@ void update(base::ThreadPool& pool, const AdamwArgs& args) {
       const float step = m[i] * m_factor / (std::sqrt(v[i] * v_factor) + eps);
       p[i] -= rate * (step + decay * p[i]);
     }
-    if (args.master) store(args.param, s, p);
+    if (has_halves) {
+      base::split_halves(p, s.count, halves_at(args.param, s), halves_at(args.master, s));
+    } else if (args.master) {
+      store(args.param, s, p);
+    }
   });
 }
 

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <type_traits>
 
+#include "base/float_halves.h"
 #include "base/rng.h"
 #include "kernels/cuda/rows.h"
 
@@ -101,6 +102,36 @@ void combine(Stream& stream, const ConstTensor& x, const Tensor& d, const char* 
   check_launch(name);
 }
 
+template <int W>
+__global__ void halves_kernel(Extent extent, const float* x, uint16_t* high, uint16_t* low) {
+  for_each_chunk<W>(extent, [&](int64_t, int64_t at, int64_t count) {
+    const auto from = Chunk<float, W>::load(x + at, count);
+    Chunk<uint16_t, W> upper, lower;
+#pragma unroll
+    for (int i = 0; i < W; ++i) {
+      const uint32_t halves = base::halves_of(__float_as_uint(from.at[i]));
+      upper.at[i] = static_cast<uint16_t>(halves >> 16U);
+      lower.at[i] = static_cast<uint16_t>(halves);
+    }
+    upper.store(high + at, count);
+    lower.store(low + at, count);
+  });
+}
+
+void copy_halves(Stream& stream, const CopyArgs& args) {
+  const Extent extent = {1, args.x.elements()};
+  if (extent.cols == 0) return;
+  const auto run = [&](auto kernel, int width) {
+    const auto [grid, block] = launch_shape(extent, width);
+    kernel<<<grid, block, 0, handle_of(stream)>>>(extent, data<float>(args.x),
+                                                  data<uint16_t>(args.d), data<uint16_t>(args.low));
+  };
+  const bool is_aligned = has_aligned_rows(args.x, extent) && has_aligned_rows(args.d, extent) &&
+                          has_aligned_rows(args.low, extent);
+  is_aligned ? run(halves_kernel<8>, 8) : run(halves_kernel<1>, 1);
+  check_launch("copy");
+}
+
 // ---- init_normal: as much arithmetic as memory, and only before the first step; no chunks.
 
 struct Draw {
@@ -151,7 +182,9 @@ void fill(Stream& stream, const FillArgs& args) {
   }
 }
 
-void copy(Stream& stream, const CopyArgs& args) { combine<Copy>(stream, args.x, args.d, "copy"); }
+void copy(Stream& stream, const CopyArgs& args) {
+  args.low ? copy_halves(stream, args) : combine<Copy>(stream, args.x, args.d, "copy");
+}
 
 void accumulate(Stream& stream, const AccumulateArgs& args) {
   combine<Accumulate>(stream, args.x, args.d, "accumulate");

@@ -3,9 +3,11 @@
 // and one pass of AdamW over all parameters.
 //
 // AdamW reads gradient, master, m and v and writes master, m, v and the parameter: 30 bytes an
-// element with fp32 gradients and bf16 parameters, 28 with all in fp32.
+// element with fp32 gradients and bf16 parameters, 28 with all in fp32 or with halves (which reads
+// the parameter, too).
 #include <type_traits>
 
+#include "base/float_halves.h"
 #include "kernels/cuda/elementwise.cuh"
 #include "kernels/cuda/rows.h"
 #include "kernels/step_control.h"
@@ -22,10 +24,10 @@ struct Betas {
   float beta1, beta2, eps, weight_decay;
 };
 
-template <typename Param, typename Grad>
+template <typename Param, typename Master, typename Grad>
 struct Pass {
   Param* param;
-  float* master;  // where Param is f32: the same as param
+  Master* master;  // float; where Param is that, too: the same as param; uint16_t: lower halves
   float *m, *v;
   const Grad* grad;
   const StepState* state;
@@ -40,26 +42,63 @@ __device__ float correction(float beta, int64_t t) {
 constexpr int adamw_threads = 256;
 constexpr int adamw_batch = 2;  // chunks of a thread that are on their way at one time
 
+// W weights as they lie in memory.
+template <typename Param, typename Master, int W>
+struct Weights {
+  static constexpr bool are_halves = std::is_same_v<Master, uint16_t>;
+  Chunk<Master, W> master;
+  Chunk<Param, W> param;
+
+  template <typename Grad>
+  __device__ void load(const Pass<Param, Master, Grad>& pass, int64_t at, int64_t left) {
+    master = Chunk<Master, W>::load(pass.master + at, left);
+    if constexpr (are_halves) param = Chunk<Param, W>::load(pass.param + at, left);
+  }
+  __device__ float get(int i) const {
+    if constexpr (are_halves) {
+      const uint32_t halves = uint32_t{__bfloat16_as_ushort(param.at[i])} << 16U | master.at[i];
+      return __uint_as_float(base::float_bits_of(halves));
+    } else {
+      return master.at[i];
+    }
+  }
+  __device__ void set(int i, float value) {
+    if constexpr (are_halves) {
+      const uint32_t halves = base::halves_of(__float_as_uint(value));
+      param.at[i] = __ushort_as_bfloat16(static_cast<uint16_t>(halves >> 16U));
+      master.at[i] = static_cast<uint16_t>(halves);
+    } else {
+      master.at[i] = value;
+      kernels::cuda::store(&param.at[i], value);
+    }
+  }
+  template <typename Grad>
+  __device__ void store(const Pass<Param, Master, Grad>& pass, int64_t at, int64_t left) const {
+    master.store(pass.master + at, left);
+    if constexpr (!std::is_same_v<Param, Master>) param.store(pass.param + at, left);
+  }
+};
+
 // What a thread has of one batch: chunk k starts at element first + k * threads * W. Lanes lie side
 // by side in every array, so that each load and store of a warp covers whole sectors.
-template <typename Grad, int W>
+template <typename Param, typename Master, typename Grad, int W>
 struct Batch {
   Chunk<Grad, W> grad[adamw_batch];
-  Chunk<float, W> p[adamw_batch], m[adamw_batch], v[adamw_batch];
+  Weights<Param, Master, W> p[adamw_batch];
+  Chunk<float, W> m[adamw_batch], v[adamw_batch];
 
-  template <typename Param>
-  __device__ void load(const Pass<Param, Grad>& pass, int64_t first) {
+  __device__ void load(const Pass<Param, Master, Grad>& pass, int64_t first) {
 #pragma unroll
     for (int k = 0; k < adamw_batch; ++k) {
       const int64_t at = first + k * adamw_threads * W, left = pass.count - at;
       if (left >= W) {
         grad[k] = Chunk<Grad, W>::load(pass.grad + at);
-        p[k] = Chunk<float, W>::load(pass.master + at);
+        p[k].load(pass, at, W);
         m[k] = Chunk<float, W>::load(pass.m + at);
         v[k] = Chunk<float, W>::load(pass.v + at);
       } else if (left > 0) {
         grad[k] = Chunk<Grad, W>::load(pass.grad + at, left);
-        p[k] = Chunk<float, W>::load(pass.master + at, left);
+        p[k].load(pass, at, left);
         m[k] = Chunk<float, W>::load(pass.m + at, left);
         v[k] = Chunk<float, W>::load(pass.v + at, left);
       }
@@ -69,13 +108,13 @@ struct Batch {
 
 // At most 64 registers, so that 1,024 threads of a multiprocessor have 112 or more bytes each under
 // way. The first batch is on its way before the state is looked at.
-template <typename Param, typename Grad, int W>
+template <typename Param, typename Master, typename Grad, int W>
 __global__ void __launch_bounds__(adamw_threads, 4)
-    adamw_kernel(Pass<Param, Grad> pass, Betas betas) {
+    adamw_kernel(Pass<Param, Master, Grad> pass, Betas betas) {
   constexpr int64_t block_elements = adamw_batch * adamw_threads * W;
   const int64_t step = int64_t{gridDim.x} * block_elements;
   int64_t first = blockIdx.x * block_elements + static_cast<int>(threadIdx.x) * W;
-  Batch<Grad, W> batch;
+  Batch<Param, Master, Grad, W> batch;
   batch.load(pass, first);
   if (pass.state->skip != 0) return;
   __shared__ float factors[2];
@@ -95,34 +134,32 @@ __global__ void __launch_bounds__(adamw_threads, 4)
     for (int k = 0; k < adamw_batch; ++k) {
       const int64_t at = first + k * adamw_threads * W, left = pass.count - at;
       if (left <= 0) continue;
-      Chunk<float, W>&p = batch.p[k], &m = batch.m[k], &v = batch.v[k];
-      Chunk<Param, W> param;
+      Chunk<float, W>&m = batch.m[k], &v = batch.v[k];
 #pragma unroll
       for (int i = 0; i < W; ++i) {
         const float g = load(&batch.grad[k].at[i]) * scale;
         m.at[i] = betas.beta1 * m.at[i] + new_m * g;
         v.at[i] = betas.beta2 * v.at[i] + new_v * (g * g);
         const float update = m.at[i] * m_factor / (sqrtf(v.at[i] * v_factor) + betas.eps);
-        p.at[i] -= rate * (update + betas.weight_decay * p.at[i]);
-        store(&param.at[i], p.at[i]);
+        const float p = batch.p[k].get(i);
+        batch.p[k].set(i, p - rate * (update + betas.weight_decay * p));
       }
-      p.store(pass.master + at, left);
+      batch.p[k].store(pass, at, left);
       m.store(pass.m + at, left);
       v.store(pass.v + at, left);
-      if constexpr (!std::is_same_v<Param, float>) param.store(pass.param + at, left);
     }
     first += step;
     batch.load(pass, first);
   }
 }
 
-template <typename Param, typename Grad, int W>
-void launch_adamw(Stream& stream, const Pass<Param, Grad>& pass, const Betas& betas) {
+template <typename Param, typename Master, typename Grad, int W>
+void launch_adamw(Stream& stream, const Pass<Param, Master, Grad>& pass, const Betas& betas) {
   // As many blocks as run at one time: each has a start of a microsecond (two powers).
   device::CudaStream& cuda = device::cuda_stream(stream);
   const int64_t resident = int64_t{4} * cuda.cuda_device().multiprocessors();
   const int64_t blocks = std::min(ceil_div(pass.count, W * adamw_batch * adamw_threads), resident);
-  adamw_kernel<Param, Grad, W>
+  adamw_kernel<Param, Master, Grad, W>
       <<<static_cast<unsigned>(blocks), adamw_threads, 0, cuda.handle()>>>(pass, betas);
   check_launch("adamw");
 }
@@ -148,20 +185,29 @@ void adamw(Stream& stream, const AdamwArgs& args) {
     all_aligned = all_aligned && is_aligned(t);
   }
   const Betas betas = {args.beta1, args.beta2, args.eps, args.weight_decay};
-  with_real_type(args.param.dtype, [&](auto* param_type) {
+  const auto run = [&]<typename Param, typename Master>(Param* param, Master* exact) {
     with_real_type(args.grad.dtype, [&](auto* grad_type) {
-      using Param = std::remove_pointer_t<decltype(param_type)>;
       using Grad = std::remove_pointer_t<decltype(grad_type)>;
-      const Pass<Param, Grad> pass = {data<Param>(args.param), data<float>(master),
-                                      data<float>(args.m),     data<float>(args.v),
-                                      data<Grad>(args.grad),   data<StepState>(args.state),
-                                      args.param.elements()};
+      const Pass<Param, Master, Grad> pass = {param,
+                                              exact,
+                                              data<float>(args.m),
+                                              data<float>(args.v),
+                                              data<Grad>(args.grad),
+                                              data<StepState>(args.state),
+                                              args.param.elements()};
       if (all_aligned) {
-        launch_adamw<Param, Grad, Vec<float>::width>(stream, pass, betas);
+        launch_adamw<Param, Master, Grad, Vec<float>::width>(stream, pass, betas);
       } else {
-        launch_adamw<Param, Grad, 1>(stream, pass, betas);
+        launch_adamw<Param, Master, Grad, 1>(stream, pass, betas);
       }
     });
+  };
+  if (master.dtype == base::DType::u16) {
+    run(data<bf16>(args.param), data<uint16_t>(master));
+    return;
+  }
+  with_real_type(args.param.dtype, [&](auto* type) {
+    run(data<std::remove_pointer_t<decltype(type)>>(args.param), data<float>(master));
   });
 }
 

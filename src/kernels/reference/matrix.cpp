@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/reference/matrix.h"
 
+#include <bit>
+
 #include "base/check.h"
+#include "base/float_halves.h"
 
 namespace trireme::kernels::reference {
 
@@ -54,6 +57,25 @@ void write(const Tensor& tensor, const Matrix& values) {
           TRIREME_CHECK(false, "the reference does not write {}", name_of(tensor.dtype));
       }
     }
+  }
+}
+
+Matrix read_halves(const ConstTensor& high, const ConstTensor& low) {
+  Matrix values(low.elements(), 1);
+  for (int64_t i = 0; i < values.rows; ++i) {
+    const uint32_t halves = static_cast<uint32_t>(reinterpret_cast<const Bf16*>(high.data)[i].bits)
+                                << 16U |
+                            reinterpret_cast<const uint16_t*>(low.data)[i];
+    values(i) = static_cast<double>(std::bit_cast<float>(base::float_bits_of(halves)));
+  }
+  return values;
+}
+
+void write_halves(const Tensor& high, const Tensor& low, const Matrix& values) {
+  for (int64_t i = 0; i < values.rows; ++i) {
+    const uint32_t halves = base::halves_of(std::bit_cast<uint32_t>(static_cast<float>(values(i))));
+    reinterpret_cast<Bf16*>(high.data)[i].bits = static_cast<uint16_t>(halves >> 16U);
+    reinterpret_cast<uint16_t*>(low.data)[i] = static_cast<uint16_t>(halves);
   }
 }
 

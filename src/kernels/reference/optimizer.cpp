@@ -28,7 +28,10 @@ void update(const AdamwArgs& args) {
   const auto& state = *reinterpret_cast<const StepState*>(args.state.data);
   if (state.skip != 0) return;
   const Matrix grad = read(args.grad);
-  Matrix p = read(args.master ? args.master : args.param), m = read(args.m), v = read(args.v);
+  const bool has_halves = args.master && args.master.dtype == base::DType::u16;
+  Matrix p = has_halves ? read_halves(args.param, args.master)
+                        : read(args.master ? args.master : args.param);
+  Matrix m = read(args.m), v = read(args.v);
   const auto b1 = static_cast<double>(args.beta1), b2 = static_cast<double>(args.beta2);
   const auto t = static_cast<double>(state.applied);
   const double m_correction = 1 - std::pow(b1, t), v_correction = 1 - std::pow(b2, t);
@@ -43,6 +46,7 @@ void update(const AdamwArgs& args) {
   }
   write(args.m, m);
   write(args.v, v);
+  if (has_halves) return write_halves(args.param, args.master, p);
   write(args.master, p);
   if (args.master) {
     for (double& value : p.values) value = rounded_to(args.master.dtype, value);
@@ -58,8 +62,8 @@ void sum_squares(Stream& stream, const SumSquaresArgs& args) {
 
 void merge_sums(Stream& stream, const MergeSumsArgs& args) {
   run_on(stream, [args] {
-    sums_at(args.sums) = merged(reinterpret_cast<const StepSums*>(args.parts.data),
-                                args.parts.rows(), args.copies);
+    sums_at(args.sums) =
+        merged(reinterpret_cast<const StepSums*>(args.parts.data), args.parts.rows(), args.copies);
   });
 }
 

@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: Apache-2.0
+// Rows whose operands are halves of fp32 numbers (base/float_halves.h).
+#include <gtest/gtest.h>
+
+#include "base/float_halves.h"
+#include "kernels/ops.h"
+#include "kernels/row_test.h"
+
+namespace trireme::kernels {
+namespace {
+
+// Flat fp32 numbers, in memory of the operands.
+struct Halves {
+  Tensor high, low;
+
+  uint32_t at(int64_t i) const {
+    return uint32_t{reinterpret_cast<const uint16_t*>(high.data)[i]} << 16U |
+           reinterpret_cast<const uint16_t*>(low.data)[i];
+  }
+};
+
+Halves halves_of(const Tensor& x, Operands& operands) {
+  const Shape shape = {x.elements()};
+  const Halves halves = {operands.scratch(shape, DType::bf16), operands.scratch(shape, DType::u16)};
+  for (int64_t i = 0; i < x.elements(); ++i) {
+    const uint32_t bits = base::halves_of(reinterpret_cast<const uint32_t*>(x.data)[i]);
+    reinterpret_cast<uint16_t*>(halves.high.data)[i] = static_cast<uint16_t>(bits >> 16U);
+    reinterpret_cast<uint16_t*>(halves.low.data)[i] = static_cast<uint16_t>(bits);
+  }
+  return halves;
+}
+
+StepState third_step() {
+  StepState state = {};
+  state.learning_rate = 0.01F;
+  state.applied = 3;
+  state.grad_scale = 0.125F;
+  return state;
+}
+
+TEST(HalvesTest, copy_splits_into_them) {
+  for_each_machine([](Machine& machine) {
+    for (const int64_t first : {0, 1}) {  // from the second element on no vector is aligned
+      for (const int64_t elements : {1, 9, 1000, 70001}) {
+        Operands operands(1, machine);
+        const Shape shape = {first + elements};
+        const auto part = [=](const Tensor& t) { return t.slice_rows(first, elements); };
+        const Tensor x = part(operands.input(shape));
+        const Tensor d = part(operands.result(shape, {.dtype = DType::bf16}));
+        const Tensor low = part(operands.result(shape, {.dtype = DType::u16}));
+        ops::copy(*machine.stream, {.x = x, .d = d, .low = low});
+        machine.stream->synchronize();
+        int64_t wrong = 0;
+        for (int64_t i = 0; i < elements; ++i) {
+          const uint32_t halves = base::halves_of(reinterpret_cast<const uint32_t*>(x.data)[i]);
+          if (reinterpret_cast<const uint16_t*>(d.data)[i] != halves >> 16U) ++wrong;
+          if (reinterpret_cast<const uint16_t*>(low.data)[i] != (halves & 0xffffU)) ++wrong;
+        }
+        EXPECT_EQ(wrong, 0) << "of " << elements << " elements from " << first;
+        operands.expect_intact();
+      }
+    }
+  });
+}
+
+// Two steps with masters in fp32 and with halves. From the second element on no vector is aligned.
+TEST(HalvesTest, adamw_has_the_bits_of_the_master_in_them) {
+  for_each_machine([](Machine& machine) {
+    for (const DType grad_dtype : {DType::f32, DType::bf16}) {
+      for (const int64_t first : {0, 1}) {
+        for (const int64_t elements : {1, 7, 65, 1000, 20001, 300000}) {
+          Operands operands(4, machine);
+          const Shape shape = {first + elements};
+          const auto part = [=](const Tensor& t) { return t.slice_rows(first, elements); };
+          AdamwArgs master;
+          master.param = part(operands.scratch(shape, DType::bf16));
+          master.master = part(operands.updated(shape));
+          master.state = operands.state(third_step());
+          AdamwArgs halves = master;
+          const Halves split = halves_of(operands.updated(shape), operands);
+          halves.param = part(split.high);
+          halves.master = part(split.low);
+          for (AdamwArgs* args : {&master, &halves}) {
+            args->m = part(operands.updated(shape, {.size = 0}));
+            args->v = part(operands.updated(shape, {.size = 0}));
+          }
+          for (int64_t i = 0; i < elements; ++i) {
+            const auto bits = base::float_bits_of(split.at(first + i));
+            reinterpret_cast<uint32_t*>(master.master.data)[i] = bits;
+          }
+          for (int step = 0; step < 2; ++step) {
+            master.grad = part(operands.input(shape, {.dtype = grad_dtype}));
+            halves.grad = master.grad;
+            ops::adamw(*machine.stream, master);
+            ops::adamw(*machine.stream, halves);
+          }
+          machine.stream->synchronize();
+          int64_t wrong = 0;
+          for (int64_t i = 0; i < elements; ++i) {
+            const auto bits = reinterpret_cast<const uint32_t*>(master.master.data)[i];
+            if (split.at(first + i) != base::halves_of(bits)) ++wrong;
+          }
+          EXPECT_EQ(wrong, 0) << "of " << elements << " elements from " << first;
+          operands.expect_intact();
+        }
+      }
+    }
+  });
+}
+
+TEST(HalvesTest, a_skipped_step_leaves_them_as_they_are) {
+  for_each_machine([](Machine& machine) {
+    Operands operands(5, machine);
+    StepState state = third_step();
+    state.skip = 1;
+    const Tensor weights = operands.input({200});
+    const Halves split = halves_of(weights, operands);
+    ops::adamw(*machine.stream, {.param = split.high,
+                                 .master = split.low,
+                                 .m = operands.input({200}),
+                                 .v = operands.input({200}),
+                                 .grad = operands.input({200}),
+                                 .state = operands.state(state)});
+    machine.stream->synchronize();
+    for (int64_t i = 0; i < 200; ++i) {
+      EXPECT_EQ(base::float_bits_of(split.at(i)),
+                reinterpret_cast<const uint32_t*>(weights.data)[i]);
+    }
+    operands.expect_intact();
+  });
+}
+
+}  // namespace
+}  // namespace trireme::kernels
