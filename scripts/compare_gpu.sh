@@ -4,7 +4,8 @@
 # so that all see the same machine. Prints one JSON line per model with the median of each; progress goes to stderr.
 # Models are those of the peer, as bench/models/*.toml has them. Memory is what the driver reports as used at most while
 # the program runs, less what was used before, sampled in the same way for both. Gradients are kept in bf16, which is
-# what the peer's products give (it stores them in fp32), and what the backward makes again anyway is not kept.
+# what the peer's products give (it stores them in fp32), what the backward makes again anyway is not kept, and fp32
+# weights are kept as the 16 bits that bf16 weights lack of them.
 set -uo pipefail
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
@@ -13,7 +14,7 @@ peers=$root/../shared/bench
 python=python3
 rounds=1 steps=16 warmup=4 floor=1 peak=989
 models=()
-settings=(--recompute selective --grad-dtype bf16)
+settings=(--recompute selective --grad-dtype bf16 --master-dtype u16)
 usage() {
   cat <<TEXT
 Usage: scripts/compare_gpu.sh [options] [model:micro-batch ...] [-- settings of bench train]

@@ -26,6 +26,7 @@ base::Json bench_json(const Args& args, const spec::ModelSpec& model, const Benc
       {"captured", r.was_captured},
       {"dtype", r.plan.recipe.name},
       {"grad_dtype", base::name_of(r.plan.recipe.grad)},
+      {"master_dtype", base::name_of(r.plan.optimizer.master)},
       {"threads", train::thread_count(args.integer("--threads"))},
       {"micro_batch", r.plan.microbatch_sequences},
       {"seq_len", r.plan.seq_len},

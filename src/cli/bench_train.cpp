@@ -44,6 +44,7 @@ spec::OneRankOptions options_of(const Args& args, const spec::ModelSpec& model) 
           .seq_len = seq_len,
           .microbatches = args.small_integer("--accumulate"),
           .recipe = recipe,
+          .master = base::dtype_from_name(args.text("--master-dtype")),
           .recompute = recompute_of(args.text("--recompute")),
           .head_chunk_rows = args.integer("--head-chunk")};
 }
@@ -82,6 +83,7 @@ BenchResult measure(const Args& args, const spec::ModelSpec& model, const config
                      .accumulate = "--accumulate ",
                      .head_chunk = "--head-chunk ",
                      .grad_dtype = "--grad-dtype ",
+                     .master_dtype = "--master-dtype ",
                      .recompute = "--recompute "});
   engine::Engine engine(*platform.device, model, plan, platform.backend,
                         {.capture = !args.flag("--no-capture")});
@@ -200,6 +202,10 @@ Verb bench_train_verb() {
             .fallback = "f32",
             .help = "In which gradients are summed",
             .choices = {"f32", "bf16"}},
+           {.name = "--master-dtype",
+            .fallback = "f32",
+            .help = "Master weights with bf16: f32, or u16 (the 16 bits that bf16 lacks of fp32)",
+            .choices = {"f32", "u16"}},
            {.name = "--head-chunk",
             .kind = Kind::integer,
             .fallback = "0",

@@ -50,11 +50,14 @@ void write_config(const std::filesystem::path& file, const PlanQuestion& q, cons
                   q.job.model.name, q.processors, q.machine.name, plan::to_text(best.layout),
                   best.confirmed.seconds, best.confirmed.bytes / 1e9);
   const plan::Stack& stack = q.stack;
-  obs::write_file(file, plan::config_text(q.job, best.layout,
-                                          {.model = q.model,
-                                           .comment = comment,
-                                           .bf16_grads = stack.grad_bytes < 4,
-                                           .bf16_sums = stack.reduce_bytes < stack.grad_bytes}));
+  obs::write_file(
+      file, plan::config_text(q.job, best.layout,
+                              {.model = q.model,
+                               .comment = comment,
+                               .bf16_grads = stack.grad_bytes < 4,
+                               .bf16_sums = stack.reduce_bytes < stack.grad_bytes,
+                               .half_masters = plan::master_of(stack, best.layout.precision) ==
+                                               base::DType::u16}));
 }
 
 int explain(const Args& args) {

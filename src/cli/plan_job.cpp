@@ -38,6 +38,7 @@ void take_config(const Args& args, PlanQuestion& q) {
   q.processors = q.asked->processors();
   plan::keep_grads(q.stack, base::dtype_from_name(config.training.grad_dtype),
                    base::dtype_from_name(config.parallelism.reduce_dtype));
+  plan::keep_master(q.stack, base::dtype_from_name(config.optimizer.master_dtype));
 }
 
 void take_described(const plan::Described& d, PlanQuestion& q) {
@@ -94,7 +95,8 @@ void take_source(const Args& args, PlanQuestion& q) {
   }
 }
 
-// Whose rules price it, and in what gradients are kept: as the configuration or the options say.
+// Whose rules price it, and in what gradients and master weights are kept: as the configuration or
+// the options say.
 void take_stack(const Args& args, PlanQuestion& q) {
   if (args.has("--stack")) {
     const plan::Stack* found = plan::find_stack(args.text("--stack"));
@@ -106,13 +108,19 @@ void take_stack(const Args& args, PlanQuestion& q) {
     }
     q.stack = *found;
   }
-  if (!args.has("--grad-dtype")) return;
-  if (!q.stack.is_engine()) {
-    throw base::ConfigError(
-        fmt::format("--grad-dtype is for Trireme; --stack {} has its own", q.stack.name));
+  for (const char* option : {"--grad-dtype", "--master-dtype"}) {
+    if (!args.has(option)) continue;
+    if (!q.stack.is_engine()) {
+      throw base::ConfigError(
+          fmt::format("{} is for Trireme; --stack {} has its own", option, q.stack.name));
+    }
+    const base::DType dtype = base::dtype_from_name(args.text(option));
+    if (option == std::string("--grad-dtype")) {
+      plan::keep_grads(q.stack, dtype, dtype);
+    } else {
+      plan::keep_master(q.stack, dtype);
+    }
   }
-  const base::DType grad = base::dtype_from_name(args.text("--grad-dtype"));
-  plan::keep_grads(q.stack, grad, grad);
 }
 
 // The number within 5 % that halves most often; of several, the nearest.
@@ -231,6 +239,10 @@ std::vector<Option> plan_question_options() {
       {.name = "--grad-dtype",
        .help = "In which gradients are kept; else the configuration's, or f32",
        .choices = {"f32", "bf16"}},
+      {.name = "--master-dtype",
+       .help = "Master weights of bf16 layouts: f32, or u16 (the 16 bits that bf16 lacks of fp32); "
+               "else the configuration's, or f32",
+       .choices = {"f32", "u16"}},
       {.name = "--memory-fraction",
        .kind = Kind::number,
        .fallback = "0.95",

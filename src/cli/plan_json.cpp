@@ -86,6 +86,7 @@ Json answer_json(const PlanQuestion& q, const plan::Answer& answer, const PlanAs
                {"machine", q.machine.name},
                {"stack", q.stack.name},
                {"grad_bytes", q.stack.grad_bytes},
+               {"optimizer_bytes", q.stack.optimizer_bytes},
                {"gpus", q.processors},
                {"global_batch", q.job.global_batch},
                {"seq_len", q.job.seq_len},

@@ -135,11 +135,14 @@ std::string answer_text(const PlanQuestion& q, const plan::Answer& answer, const
                         bool is_long) {
   const auto parameters = static_cast<double>(spec::parameter_count(q.job.model));
   std::string text = fmt::format(
-      "question  {}{} on {} x {} in domains of {}: {} sequences of {} tokens a step{}\n",
+      "question  {}{} on {} x {} in domains of {}: {} sequences of {} tokens a step{}{}\n",
       q.job.model.name, q.job.experts ? "" : fmt::format(" ({:.3g} parameters)", parameters),
       obs::grouped(q.processors), q.machine.name, q.machine.domain.size,
       obs::grouped(q.job.global_batch), obs::grouped(q.job.seq_len),
-      q.stack.grad_bytes < 4 ? ", gradients in bf16" : "");
+      q.stack.grad_bytes < 4 ? ", gradients in bf16" : "",
+      plan::master_of(q.stack, plan::Precision::bf16) == base::DType::u16
+          ? ", master weights in u16"
+          : "");
   for (const std::string& line : q.taken) text += fmt::format("taken     {}\n", line);
   for (const std::string& line : q.ignored) text += fmt::format("not seen  {}\n", line);
   if (asked.layout) {

@@ -200,6 +200,14 @@ void check_folders(const Config& c, Report& report) {
       "validation.dataset_path is empty");
 }
 
+void check_formats(const Config& c, Report& report) {
+  report.demand(c.optimizer.master_dtype == "f32" || c.training.dtype == "bf16",
+                {"optimizer.master_dtype", "training.dtype"},
+                fmt::format("optimizer.master_dtype = \"{}\": must be \"f32\" where training.dtype "
+                            "= \"{}\"; it is what bf16 weights lack of fp32",
+                            c.optimizer.master_dtype, c.training.dtype));
+}
+
 void check_model(const Config& c, Report& report) {
   if (report.is_bad("model.dims")) return;
   try {
@@ -212,6 +220,7 @@ void check_model(const Config& c, Report& report) {
 void check_rules(const Config& config, Report& report) {
   check_batch(config, report);
   check_schedule(config, report);
+  check_formats(config, report);
   check_folders(config, report);
   check_model(config, report);
 }

@@ -33,6 +33,7 @@ struct Optimizer {
   double beta1 = 0.9, beta2 = 0.95;
   double eps = 1e-8;
   double weight_decay = 0.1;
+  std::string master_dtype = "f32";
 };
 
 struct LrScheduler {

@@ -289,6 +289,9 @@ TEST(ConfigRefusal, names_line_key_and_cure) {
       {"[lr_scheduler]\nwarmup_steps = 100\ntotal_steps = 50\n",
        "run.toml:5: lr_scheduler.total_steps = 50: must be above lr_scheduler.warmup_steps = 100; "
        "nearest: 101"},
+      {"[optimizer]\nmaster_dtype = \"u16\"\n",
+       "run.toml:4: optimizer.master_dtype = \"u16\": must be \"f32\" where training.dtype = "
+       "\"fp32\""},
       {"[job]\ndump_folder = \"\"\n", "run.toml:4: job.dump_folder = \"\": must name a folder"},
       {"[checkpoint]\nfolder = \"\"\n", "run.toml:4: checkpoint.folder = \"\": must name a folder"},
       {"[metrics]\nsave_tb_folder = \"\"\n",

@@ -82,6 +82,9 @@ std::vector<Key> keys_of(Config& c) {
   k.number("eps", c.optimizer.eps, share, "added to the denominator");
   k.number("weight_decay", c.optimizer.weight_decay, between(0, 1000),
            "decoupled decay of matrices; norms and biases have none");
+  k.choice("master_dtype", c.optimizer.master_dtype, {"f32", "u16"},
+           "master weights of a bf16 run: in fp32, or as the 16 bits that the bf16 weights lack of "
+           "it, which is the same value in 2 bytes less per parameter");
 
   k.section("lr_scheduler");
   k.number("warmup_steps", c.lr_scheduler.warmup_steps, at_least(0),
@@ -118,7 +121,7 @@ std::vector<Key> keys_of(Config& c) {
            "a step whose norm is this multiple of the running norm is skipped; 0: never");
   k.number("steps", c.training.steps, at_least(1), "optimizer steps");
   k.choice("dtype", c.training.dtype, {"fp32", "bf16"},
-           "format of parameters and activations; bf16 keeps fp32 master weights");
+           "format of parameters and activations; with bf16 fp32 master weights are kept");
   k.choice("grad_dtype", c.training.grad_dtype, {"f32", "bf16"},
            "format in which gradients are accumulated");
   k.number("head_chunk_rows", c.training.head_chunk_rows, {.low = 0, .high = 1 << 30},

@@ -279,27 +279,37 @@ void Buckets::publish(int bucket) {
   arrived_[index] = groups_.mark(groups_.stream());
 }
 
-std::vector<float> Buckets::read_whole(int bucket, const Tensor& own) {
-  const int64_t whole = at(bucket).layout().elements;
-  if (own.elements() == whole) {
-    groups_.before_compute();
-    return download_floats(groups_.compute(), own);
-  }
+std::vector<std::byte> Buckets::read_whole(const Tensor& own, int64_t whole_bytes) {
   // In pieces through the memory in which sums arrive: nothing may be allocated.
   groups_.after_compute();
-  const int64_t shards = whole / own.elements();
-  const int64_t room = groups_.received().bytes() / base::size_of(own.dtype) / shards;
-  std::vector<float> all(static_cast<size_t>(whole));
-  for (int64_t begin = 0; begin < own.elements(); begin += room) {
-    const int64_t count = std::min(room, own.elements() - begin);
-    const Tensor piece = device::view_of(groups_.received().data, {{shards * count}, own.dtype});
-    groups_.gather_for_host(piece, own.slice_rows(begin, count));
-    const std::vector<float> values = download_floats(groups_.stream(), piece);
+  const Tensor bytes = device::view_of(own.data, {{own.bytes()}, base::DType::u8});
+  const int64_t shards = whole_bytes / bytes.elements();
+  const int64_t room = groups_.received().bytes() / shards;
+  std::vector<std::byte> all(static_cast<size_t>(whole_bytes));
+  for (int64_t begin = 0; begin < bytes.elements(); begin += room) {
+    const int64_t count = std::min(room, bytes.elements() - begin);
+    const Tensor piece = device::view_of(groups_.received().data, {{shards * count}, bytes.dtype});
+    groups_.gather_for_host(piece, bytes.slice_rows(begin, count));
+    std::vector<std::byte> part(static_cast<size_t>(piece.bytes()));
+    groups_.stream().download(part, piece);
+    groups_.stream().synchronize();
     for (int64_t s = 0; s < shards; ++s) {
-      std::copy_n(values.begin() + s * count, count, all.begin() + s * own.elements() + begin);
+      std::copy_n(part.begin() + s * count, count, all.begin() + s * bytes.elements() + begin);
     }
   }
   return all;
+}
+
+std::vector<float> Buckets::read_whole(int bucket, const optim::Numbers& own) {
+  const int64_t whole = at(bucket).layout().elements;
+  if (own.values.elements() == whole) {
+    groups_.before_compute();
+    return download_floats(groups_.compute(), own);
+  }
+  const auto gathered = [&](const Tensor& part) {
+    return part ? read_whole(part, whole * base::size_of(part.dtype)) : std::vector<std::byte>{};
+  };
+  return floats_of(own.values.dtype, gathered(own.values), gathered(own.low));
 }
 
 size_t Buckets::work_slot(int bucket) const {

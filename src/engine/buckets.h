@@ -21,6 +21,7 @@
 #include "engine/data_groups.h"
 #include "engine/pipe.h"
 #include "engine/tensor_group.h"
+#include "optim/numbers.h"
 #include "spec/data_parallel.h"
 #include "spec/model.h"
 
@@ -87,9 +88,11 @@ class Buckets {
   void complete_grads(int bucket);
   // The whole bucket in fp32, from what each rank along zero holds of it (own_params(),
   // own_grads(), or a tensor of the optimizer). Waits for the device. Collective.
-  std::vector<float> read_whole(int bucket, const device::Tensor& own);
+  std::vector<float> read_whole(int bucket, const optim::Numbers& own);
 
  private:
+  // The bytes of all ranks along zero, of which this one holds `own`.
+  std::vector<std::byte> read_whole(const device::Tensor& own, int64_t whole_bytes);
   Bucket& at(int bucket) { return buckets_[static_cast<size_t>(bucket)]; }
   size_t work_slot(int bucket) const;
   void tie(const spec::PipeBuffers&, const Memory&);

@@ -80,7 +80,8 @@ Engine::Engine(device::Device& device, const spec::ModelSpec& model, const spec:
                                                   0, bucket.own_params().elements());
       shards.push_back({bucket.own_params(), bucket.own_grads(), decayed});
     }
-    optimizer_ = std::make_unique<optim::AdamW>(*compute_, arenas_->optim, shards, options.adamw);
+    optimizer_ = std::make_unique<optim::AdamW>(*compute_, arenas_->optim, shards, options.adamw,
+                                                plan_.optimizer.master);
     buckets_->set_update([this](int b) { update(b); });
   }
   token_losses_ = arenas_->staging.take(spec::token_losses_spec(spec::local_shape_of(plan_)));

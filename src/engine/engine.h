@@ -111,8 +111,8 @@ class Engine {
   struct StateStretch {
     int layer = 0;  // of the model
     StateKind kind = StateKind::weight;
-    spec::Range range;      // elements of the bucket
-    device::Tensor values;  // of the range
+    spec::Range range;       // elements of the bucket
+    optim::Numbers numbers;  // of the range
   };
   // What this rank updates, as it is once all queued compute is done. REQUIRES: a training plan.
   std::vector<StateStretch> state();
@@ -121,7 +121,10 @@ class Engine {
   void flush_updates();
   // The next update waits for the event: somebody reads the state until then.
   void hold_state(device::Event until);
-  // The state was written, on all ranks and on the compute stream. Collective.
+  // A stretch of state() as floats. Both wait for the device.
+  std::vector<float> read_state(const StateStretch&);
+  void write_state(const StateStretch&, std::span<const float> values);
+  // The state was written, on all ranks. Collective.
   void state_changed();
   // Learning rate, clipping and skipping so far. Wait for the device.
   kernels::StepState step_state();
@@ -164,10 +167,10 @@ class Engine {
   void update(int bucket);
   void run_forward(MicrobatchSource&);
   // The fp32 weights that this rank updates, or the parameters in inference.
-  device::Tensor own_weights(int bucket) const;
+  optim::Numbers own_weights(int bucket) const;
   Located locate(const std::string& name) const;
   // `own` is of this rank's bucket, where it has the parameter.
-  std::vector<float> read(const Located&, const device::Tensor& own);
+  std::vector<float> read(const Located&, const optim::Numbers& own);
   // The whole parameter from what this rank and its peers along tp have of it. Collective.
   std::vector<float> assemble(const spec::Param&, std::span<const float> own);
 

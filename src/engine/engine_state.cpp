@@ -2,6 +2,7 @@
 // Engine: the state that a checkpoint keeps.
 #include "base/check.h"
 #include "engine/engine.h"
+#include "engine/host_floats.h"
 
 namespace trireme::engine {
 
@@ -18,13 +19,23 @@ std::vector<Engine::StateStretch> Engine::state() {
     const int layer = layers[static_cast<size_t>(b)];
     const spec::Range range = (*buckets_)[b].updated();
     all.push_back({layer, StateKind::weight, range, optimizer_->weights(b)});
-    all.push_back({layer, StateKind::first_moment, range, optimizer_->first_moment(b)});
-    all.push_back({layer, StateKind::second_moment, range, optimizer_->second_moment(b)});
+    all.push_back({layer, StateKind::first_moment, range, {optimizer_->first_moment(b)}});
+    all.push_back({layer, StateKind::second_moment, range, {optimizer_->second_moment(b)}});
   }
   return all;
 }
 
 void Engine::hold_state(device::Event until) { held_ = std::move(until); }
+
+std::vector<float> Engine::read_state(const StateStretch& stretch) {
+  return download_floats(*compute_, stretch.numbers);
+}
+
+void Engine::write_state(const StateStretch& stretch, std::span<const float> values) {
+  // Where weights are halves, parameters are written, which another rank may still be reading.
+  buckets_->before_change(buckets_->index_of_layer(stretch.layer));
+  upload_floats(*compute_, stretch.numbers, values);
+}
 
 void Engine::state_changed() {
   for (int b = 0; b < buckets_->size(); ++b) {

@@ -66,7 +66,7 @@ spec::Range common(const spec::Range& held, int64_t offset, int64_t elements) {
 void Engine::init_weights(uint64_t seed) {
   for (int b = 0; b < buckets_->size(); ++b) {
     const Bucket& bucket = (*buckets_)[b];
-    const device::Tensor own = own_weights(b);
+    const device::Tensor own = optimizer_ ? optimizer_->first_weights(b) : bucket.own_params();
     ops::fill(*compute_, {.d = own});  // padding too: it must stay zero
     for (const spec::BucketEntry& entry : bucket.layout().entries) {
       const spec::Range here = common(bucket.updated(), entry.offset, entry.elements);
@@ -77,7 +77,8 @@ void Engine::init_weights(uint64_t seed) {
                               {here.begin - entry.offset, here.end - entry.offset}),
                  own.slice_rows(here.begin - bucket.updated().begin, here.end - here.begin));
     }
-    publish_weights(b);
+    if (optimizer_) optimizer_->take_first_weights(*compute_, b);
+    buckets_->publish(b);
   }
   buckets_->weights_changed();
 }
@@ -101,7 +102,7 @@ std::vector<Engine::ParamInfo> Engine::parameters() const {
 std::vector<float> Engine::read_weights(const std::string& name) {
   buckets_->flush_updates();
   const Located at = locate(name);
-  return read(at, at.bucket >= 0 ? own_weights(at.bucket) : device::Tensor{});
+  return read(at, at.bucket >= 0 ? own_weights(at.bucket) : optim::Numbers{});
 }
 
 void Engine::write_weights(const std::string& name, std::span<const float> values) {
@@ -126,8 +127,7 @@ void Engine::write_weights(const std::string& name, std::span<const float> value
                  [&](int64_t whole, int64_t mine, int64_t n) {
                    std::copy_n(values.begin() + whole, n, own.begin() + mine);
                  });
-    upload_floats(*compute_, own_weights(at.bucket).slice_rows(here.begin - held.begin, count),
-                  own);
+    upload_floats(*compute_, own_weights(at.bucket).slice(here.begin - held.begin, count), own);
   }
   publish_weights(at.bucket);
   groups_->before_compute();
@@ -140,7 +140,7 @@ std::vector<float> Engine::read_grads(const std::string& name) {
   const Located at = locate(name);
   if (at.bucket < 0) return read(at, {});
   buckets_->complete_grads(at.bucket);
-  return read(at, (*buckets_)[at.bucket].own_grads());
+  return read(at, {(*buckets_)[at.bucket].own_grads()});
 }
 
 std::string Engine::weights_sha256() {
@@ -152,14 +152,13 @@ std::string Engine::weights_sha256() {
   return sha.hex();
 }
 
-std::vector<float> Engine::read(const Located& at, const device::Tensor& own) {
+std::vector<float> Engine::read(const Located& at, const optim::Numbers& own) {
   std::vector<float> values;
   if (at.bucket >= 0) {
-    const bool is_whole = own.elements() == (*buckets_)[at.bucket].layout().elements;
+    const bool is_whole = own.values.elements() == (*buckets_)[at.bucket].layout().elements;
     if (is_whole) {
       groups_->before_compute();
-      values =
-          assemble(at.param, download_floats(*compute_, own.slice_rows(at.offset, at.elements)));
+      values = assemble(at.param, download_floats(*compute_, own.slice(at.offset, at.elements)));
     } else {
       const std::vector<float> whole = buckets_->read_whole(at.bucket, own);
       values = assemble(at.param, std::span(whole).subspan(static_cast<size_t>(at.offset),
@@ -209,8 +208,9 @@ Engine::Located Engine::locate(const std::string& name) const {
   throw base::ConfigError(fmt::format("the model has no parameter '{}'", name));
 }
 
-device::Tensor Engine::own_weights(int bucket) const {
-  return optimizer_ ? optimizer_->weights(bucket) : (*buckets_)[bucket].own_params();
+optim::Numbers Engine::own_weights(int bucket) const {
+  return optimizer_ ? optimizer_->weights(bucket)
+                    : optim::Numbers{(*buckets_)[bucket].own_params()};
 }
 
 }  // namespace trireme::engine

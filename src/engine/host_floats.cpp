@@ -2,38 +2,83 @@
 #include "engine/host_floats.h"
 
 #include <algorithm>
+#include <cstring>
 
 #include "base/dtype.h"
+#include "base/float_halves.h"
 
 namespace trireme::engine {
+namespace {
 
-std::vector<float> download_floats(device::Stream& stream, const device::Tensor& from) {
-  std::vector<float> values(static_cast<size_t>(from.elements()));
-  if (from.dtype == base::DType::f32) {
-    stream.download(std::as_writable_bytes(std::span(values)), from);
+std::vector<std::byte> bytes_of(device::Stream& stream, const device::Tensor& from) {
+  std::vector<std::byte> bytes(static_cast<size_t>(from.bytes()));
+  if (from) stream.download(bytes, from);
+  stream.synchronize();
+  return bytes;
+}
+
+// As the tensors hold them; `low` stays empty where there are no lower halves.
+struct Stored {
+  std::vector<uint16_t> values, low;
+};
+
+Stored stored_of(const optim::Numbers& to, std::span<const float> values) {
+  Stored stored;
+  stored.values.resize(values.size());
+  if (to.low) {
+    stored.low.resize(values.size());
+    base::split_halves(values.data(), std::ssize(values), stored.values.data(), stored.low.data());
+  } else {
+    std::transform(values.begin(), values.end(), stored.values.begin(),
+                   [](float v) { return base::Bf16(v).bits; });
+  }
+  return stored;
+}
+
+}  // namespace
+
+std::vector<float> download_floats(device::Stream& stream, const optim::Numbers& from) {
+  if (from.values.dtype == base::DType::f32) {
+    std::vector<float> values(static_cast<size_t>(from.values.elements()));
+    stream.download(std::as_writable_bytes(std::span(values)), from.values);
     stream.synchronize();
     return values;
   }
-  std::vector<base::Bf16> stored(values.size());
-  stream.download(std::as_writable_bytes(std::span(stored)), from);
-  stream.synchronize();
-  std::transform(stored.begin(), stored.end(), values.begin(),
-                 [](base::Bf16 v) { return static_cast<float>(v); });
-  return values;
+  return floats_of(from.values.dtype, bytes_of(stream, from.values), bytes_of(stream, from.low));
 }
 
-void upload_floats(device::Stream& stream, const device::Tensor& to,
+void upload_floats(device::Stream& stream, const optim::Numbers& to,
                    std::span<const float> values) {
-  if (to.dtype == base::DType::f32) {
-    stream.upload(to, std::as_bytes(values));
+  if (to.values.dtype == base::DType::f32) {
+    stream.upload(to.values, std::as_bytes(values));
     stream.synchronize();
     return;
   }
-  std::vector<base::Bf16> stored(values.size());
-  std::transform(values.begin(), values.end(), stored.begin(),
-                 [](float v) { return base::Bf16(v); });
-  stream.upload(to, std::as_bytes(std::span(stored)));
+  const Stored stored = stored_of(to, values);
+  stream.upload(to.values, std::as_bytes(std::span(stored.values)));
+  if (to.low) stream.upload(to.low, std::as_bytes(std::span(stored.low)));
   stream.synchronize();
+}
+
+std::vector<float> floats_of(base::DType dtype, std::span<const std::byte> values,
+                             std::span<const std::byte> low) {
+  std::vector<float> floats(values.size() / static_cast<size_t>(base::size_of(dtype)));
+  if (dtype == base::DType::f32) {
+    std::memcpy(floats.data(), values.data(), values.size());
+    return floats;
+  }
+  const auto* stored = reinterpret_cast<const uint16_t*>(values.data());
+  if (!low.empty()) {
+    base::join_halves(stored, reinterpret_cast<const uint16_t*>(low.data()), std::ssize(floats),
+                      floats.data());
+    return floats;
+  }
+  std::transform(stored, stored + floats.size(), floats.begin(), [](uint16_t bits) {
+    base::Bf16 value;
+    value.bits = bits;
+    return static_cast<float>(value);
+  });
+  return floats;
 }
 
 }  // namespace trireme::engine

@@ -172,13 +172,13 @@ std::vector<float> Pipe::share(std::span<const float> values, int64_t elements, 
     const device::Tensor piece = device::view_of(host_buffer_.data, {{count}, base::DType::f32});
     const auto part =
         std::span(all).subspan(static_cast<size_t>(begin), static_cast<size_t>(count));
-    if (rank_ == owner) upload_floats(compute_, piece, part);
+    if (rank_ == owner) upload_floats(compute_, {piece}, part);
     share(piece, owner);
     if (rank_ == owner) {
       compute_.synchronize();
       continue;
     }
-    const std::vector<float> got = download_floats(compute_, piece);
+    const std::vector<float> got = download_floats(compute_, {piece});
     std::copy(got.begin(), got.end(), part.begin());
   }
   return all;

@@ -178,7 +178,7 @@ class Forward {
     if (block_spec.rope) {
       rope_table = slots.views.back();
       slots.views.pop_back();
-      upload_floats(*compute_, rope_table,
+      upload_floats(*compute_, {rope_table},
                     spec::rope_table(*block_spec.rope, block_spec.head_dim, count_));
     }
     slots.views[spec::slot_x] = x;
@@ -265,7 +265,7 @@ class Forward {
                              .sums = own[sums],
                              .token_losses = own[losses],
                              .loss_only = true});
-    return download_floats(*compute_, own[losses]);
+    return download_floats(*compute_, {own[losses]});
   }
 
   int64_t rows_at_once(int64_t columns) const {

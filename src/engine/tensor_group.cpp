@@ -31,10 +31,10 @@ std::vector<float> TensorGroup::gather_for_host(std::span<const float> own) {
     const device::Tensor piece =
         device::view_of(buffer_.data, {{ranks() * count}, base::DType::f32});
     const device::Tensor mine = piece.slice_rows(group_->rank() * count, count);
-    upload_floats(compute_, mine,
+    upload_floats(compute_, {mine},
                   own.subspan(static_cast<size_t>(begin), static_cast<size_t>(count)));
     group_->all_gather(compute_, piece, mine);
-    const std::vector<float> values = download_floats(compute_, piece);
+    const std::vector<float> values = download_floats(compute_, {piece});
     for (int64_t r = 0; r < ranks(); ++r) {
       std::copy_n(values.begin() + r * count, count, all.begin() + r * elements + begin);
     }

@@ -15,7 +15,7 @@ Tensor part(const Tensor& flat, int64_t begin, int64_t end) {
 }  // namespace
 
 AdamW::AdamW(device::Stream& stream, device::Arena& arena, std::span<const ShardView> shards,
-             const AdamwOptions& options)
+             const AdamwOptions& options, base::DType master)
     : shards_(shards.begin(), shards.end()), options_(options) {
   for (const ShardView& shard : shards_) {
     TRIREME_CHECK(shard.param.shape == shard.grad.shape && shard.decayed <= shard.param.elements(),
@@ -23,7 +23,9 @@ AdamW::AdamW(device::Stream& stream, device::Arena& arena, std::span<const Shard
                   shard.grad.shape.to_string(), shard.decayed);
     const base::TensorSpec f32{shard.param.shape, base::DType::f32};
     State state;
-    if (shard.param.dtype != base::DType::f32) state.master = arena.take(f32);
+    if (shard.param.dtype != base::DType::f32) {
+      state.master = arena.take({shard.param.shape, master});
+    }
     state.m = arena.take(f32);
     state.v = arena.take(f32);
     kernels::ops::fill(stream, {.d = state.m});
@@ -32,14 +34,31 @@ AdamW::AdamW(device::Stream& stream, device::Arena& arena, std::span<const Shard
   }
 }
 
-Tensor AdamW::weights(int shard) const {
+Tensor AdamW::first_weights(int shard) const {
+  const State& state = state_[static_cast<size_t>(shard)];
+  return state.has_halves() ? state.m : weights(shard).values;
+}
+
+void AdamW::take_first_weights(device::Stream& stream, int shard) const {
+  const State& state = state_[static_cast<size_t>(shard)];
+  if (state.has_halves()) {
+    const Numbers halves = weights(shard);
+    kernels::ops::copy(stream, {.x = state.m, .d = halves.values, .low = halves.low});
+    kernels::ops::fill(stream, {.d = state.m});
+  }
+  publish(stream, shard);
+}
+
+Numbers AdamW::weights(int shard) const {
   const auto at = static_cast<size_t>(shard);
-  return state_[at].master ? state_[at].master : shards_[at].param;
+  const Tensor &master = state_[at].master, &param = shards_[at].param;
+  if (!master) return {param};
+  return state_[at].has_halves() ? Numbers{param, master} : Numbers{master};
 }
 
 void AdamW::publish(device::Stream& stream, int shard) const {
   const auto at = static_cast<size_t>(shard);
-  if (state_[at].master) {
+  if (state_[at].master && !state_[at].has_halves()) {
     kernels::ops::copy(stream, {.x = state_[at].master, .d = shards_[at].param});
   }
 }

@@ -8,6 +8,7 @@
 
 #include "device/device.h"
 #include "device/memory.h"
+#include "optim/numbers.h"
 
 namespace trireme::optim {
 
@@ -28,16 +29,22 @@ struct AdamwOptions {
 class AdamW {
  public:
   // Takes its state from `arena` (purpose optim): per shard a master if the parameter is not fp32,
-  // and two moments, which are set to zero on `stream`. Master weights are whatever weights() is
-  // filled with.
+  // and two moments, which are set to zero on `stream`. A master is an fp32 copy or (`master` =
+  // u16, for bf16 parameters) the lower halves of fp32 weights, the upper being the parameters.
   AdamW(device::Stream& stream, device::Arena& arena, std::span<const ShardView> shards,
-        const AdamwOptions& options);
+        const AdamwOptions& options, base::DType master = base::DType::f32);
 
-  // The fp32 weights of shard i: master, or the parameter itself.
-  Tensor weights(int shard) const;
+  // Before the first step: where shard i takes its fp32 weights from, for the caller to write, and
+  // then the taking. Halves use the first moment for it, which is zero again afterwards.
+  Tensor first_weights(int shard) const;
+  void take_first_weights(device::Stream&, int shard) const;
+
+  // The fp32 weights of shard i: master, the parameter itself, or halves.
+  Numbers weights(int shard) const;
   Tensor first_moment(int shard) const { return state_[static_cast<size_t>(shard)].m; }
   Tensor second_moment(int shard) const { return state_[static_cast<size_t>(shard)].v; }
-  // After weights(i) were written from outside: rounds them into the parameters.
+  // After weights(i) were written from outside: rounds them into the parameters, where those are
+  // not part of them.
   void publish(device::Stream&, int shard) const;
 
   // One update of shard i, with learning rate, scale and skip flag from `state` (one
@@ -47,6 +54,7 @@ class AdamW {
  private:
   struct State {
     Tensor master, m, v;
+    bool has_halves() const { return master && master.dtype == base::DType::u16; }
   };
   std::vector<ShardView> shards_;
   std::vector<State> state_;

@@ -31,6 +31,7 @@ std::string config_text(const Job& job, const Layout& l, const ConfigChoice& cho
       l.micro_batch, job.global_batch, job.seq_len,
       l.precision == Precision::fp32 ? "fp32" : "bf16",
       choice.bf16_grads ? "grad_dtype = \"bf16\"\n" : "");
+  if (choice.half_masters) text += "[optimizer]\nmaster_dtype = \"u16\"\n\n";
   text += fmt::format("[activation_checkpoint]\nmode = \"{}\"\n\n", spec::name_of(l.recompute));
   text += fmt::format(
       "[parallelism]\ndata_parallel_replicate_degree = {}\ndata_parallel_shard_degree = {}\n",

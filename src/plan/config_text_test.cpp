@@ -36,10 +36,14 @@ TEST(ConfigText, any_runnable_layout_loads_as_itself) {
         return dice.of<base::DType>({base::DType::f32, base::DType::bf16});
       };
       keep_grads(stack, either(), either());
+      keep_master(stack, dice.of<base::DType>({base::DType::f32, base::DType::u16}));
+      const base::DType master = master_of(stack, l.precision);
       const bool bf16_grads = stack.grad_bytes < 4;
       const bool bf16_sums = stack.reduce_bytes < stack.grad_bytes;
-      const config::Config config =
-          loaded(config_text(job, l, {name, "two\nlines", bf16_grads, bf16_sums}), l);
+      const config::Config config = loaded(
+          config_text(job, l,
+                      {name, "two\nlines", bf16_grads, bf16_sums, master == base::DType::u16}),
+          l);
       const spec::JobLayout layout = config::layout_of(config);
       EXPECT_EQ(layout.ranks(), l.processors()) << to_text(l);
       EXPECT_EQ(layout.rank_microbatches(), l.micro_batches(job)) << to_text(l);
@@ -51,6 +55,8 @@ TEST(ConfigText, any_runnable_layout_loads_as_itself) {
       EXPECT_EQ(config.parallelism.reduce_dtype, bf16_sums ? "bf16" : "f32");
       spec::OneRankOptions one = one_rank_of(job, l);
       one.recipe.grad = base::dtype_from_name(config.training.grad_dtype);
+      one.master = base::dtype_from_name(config.optimizer.master_dtype);
+      EXPECT_EQ(one.master, master);
       const spec::Plan made = spec::parallel_plan(
           spec::make_model(config.dims), one, config::split_of(config), spec::cuda_backend(false));
       EXPECT_TRUE(made == confirm(job, machine, stack, l).plan) << name << ": " << to_text(l);

@@ -85,6 +85,7 @@ Confirmed confirm(const Job& job, const spec::Machine& machine, const Stack& sta
     spec::OneRankOptions one = one_rank_of(job, layout);
     spec::SplitOptions split = split_of(layout);
     one.recipe = recipe_of(stack, layout.precision);
+    one.master = master_of(stack, layout.precision);
     if (stack.reduce_bytes < stack.grad_bytes) split.reduce_dtype = base::DType::bf16;
     result.plan = spec::parallel_plan(job.model, one, split, spec::cuda_backend(false));
   } catch (const base::ConfigError& error) {

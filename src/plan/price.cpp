@@ -25,10 +25,12 @@ struct KeyHash {
 };
 
 // What the update reads and writes of one element: master and moments in, master, moments and
-// weight out; the gradient, and that once more for its norm. Other programs clear it, too: so their
-// constants were fitted.
-double update_bytes(const Stack& stack) {
-  return 3 * 4 + 3 * 4 + 2 + (stack.is_engine() ? 2 * stack.grad_bytes : 3 * 4);
+// weight out; the gradient, and that once more for its norm. A weight that is half of the master is
+// read, too. Other programs clear the gradient, too: so their constants were fitted.
+double update_bytes(const Stack& stack, Precision precision) {
+  const double state =
+      master_of(stack, precision) == base::DType::u16 ? 2 * (2 + 8) + 2 : 2 * (4 + 8);
+  return state + 2 + (stack.is_engine() ? 2 * stack.grad_bytes : 3 * 4);
 }
 
 }  // namespace
@@ -174,7 +176,7 @@ Price Pricer::State::price(const Layout& l) {
   const double params =
       params_of(costs, share) / (l.zero > 0 ? l.dp * l.cp : 1) +
       expert_params_of(costs, share) / (l.zero > 0 ? std::max(1, l.dp * l.cp / l.ep) : 1);
-  at(Term::optimizer) = stack.optimizer * params * update_bytes(stack) /
+  at(Term::optimizer) = stack.optimizer * params * update_bytes(stack, l.precision) /
                         (machine.processor.bytes_per_second * machine.processor.memory_reach);
   at(Term::rest) = stack.step_seconds;
   double sum = 0;

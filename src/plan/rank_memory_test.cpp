@@ -62,11 +62,14 @@ TEST(RankMemory, both_precisions_and_short_sequences_too) {
   EXPECT_LT(all.sum / all.layouts, 0.01);
 }
 
-// One sequence for each rank, so that gradients lie where activations were; in both types.
+// One sequence for each rank, so that gradients lie where activations were; in both types, and with
+// both kinds of master weights.
 TEST(RankMemory, gradients_of_one_micro_batch_too) {
   Compared all;
   Stack half = trireme_stack();
   keep_grads(half, base::DType::bf16, base::DType::bf16);
+  Stack halves = half;
+  keep_master(halves, base::DType::u16);
   for (const char* name : {"gpt2-1.5b", "llama-1b", "llama-8b"}) {
     for (const int dp : {1, 8}) {
       for (const spec::Recompute recompute :
@@ -80,6 +83,7 @@ TEST(RankMemory, gradients_of_one_micro_batch_too) {
           const Job job = job_of(name, int64_t{micro_batch} * dp, 1024);
           compare(job, l, all);
           compare(job, l, all, half);
+          compare(job, l, all, halves);
         }
       }
     }

@@ -112,6 +112,17 @@ void keep_grads(Stack& stack, base::DType grad, base::DType reduce) {
   stack.reduce_bytes = std::min(stack.grad_bytes, static_cast<double>(base::size_of(reduce)));
 }
 
+void keep_master(Stack& stack, base::DType master) {
+  constexpr double moments = 2 * 4;
+  stack.optimizer_bytes = moments + static_cast<double>(base::size_of(master));
+}
+
+base::DType master_of(const Stack& stack, Precision precision) {
+  const bool has_halves = stack.optimizer_bytes < trireme_stack().optimizer_bytes;
+  return stack.is_engine() && has_halves && precision != Precision::fp32 ? base::DType::u16
+                                                                         : base::DType::f32;
+}
+
 spec::Recipe recipe_of(const Stack& stack, Precision precision) {
   spec::Recipe recipe = spec::recipe_from_name(precision == Precision::fp32 ? "fp32" : "bf16");
   const bool may_be_half = stack.is_engine() || precision != Precision::fp32;

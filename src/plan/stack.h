@@ -62,6 +62,9 @@ const Stack& trireme_stack();
 // With gradients of these types: as they are added up, and as they are summed over dp where that is
 // shorter.
 void keep_grads(Stack&, base::DType grad, base::DType reduce);
+// With master weights of this type (spec::OptimizerTypes).
+void keep_master(Stack&, base::DType master);
+base::DType master_of(const Stack&, Precision);
 // What the layers of a step compute with.
 spec::Recipe recipe_of(const Stack&, Precision);
 // All that are known; Trireme first.

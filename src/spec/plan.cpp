@@ -215,6 +215,7 @@ Plan parallel_plan(const ModelSpec& model, const OneRankOptions& options, const 
   plan.microbatch_sequences = options.microbatch_sequences;
   plan.seq_len = options.seq_len;
   plan.recipe = options.recipe;
+  plan.optimizer.master = options.master;
   plan.inference = options.inference;
   plan.document_mask = options.document_mask;
   plan.recompute.assign(model.layers.size(), options.recompute);
@@ -260,8 +261,15 @@ void check_plan(const ModelSpec& model, const Plan& plan) {
   check_pipeline_axis(model, plan, is_broken);
   demand(plan.optimizer.name == "adamw",
          fmt::format("optimizer '{}': this build has adamw", plan.optimizer.name));
-  demand(plan.optimizer == OptimizerTypes{.name = plan.optimizer.name},
-         "optimizer state types: this build keeps master and moments in f32");
+  demand(plan.optimizer.first_moment == base::DType::f32 &&
+             plan.optimizer.second_moment == base::DType::f32,
+         "optimizer state types: this build keeps moments in f32");
+  demand(plan.optimizer.master == base::DType::f32 || plan.optimizer.master == base::DType::u16,
+         fmt::format("master weights in {}: use f32 or u16", base::name_of(plan.optimizer.master)));
+  demand(plan.optimizer.master == base::DType::f32 || plan.recipe.storage == base::DType::bf16,
+         fmt::format("master weights in u16: they are what bf16 parameters lack of fp32; of {} "
+                     "there is no master, use f32",
+                     base::name_of(plan.recipe.storage)));
   demand(plan.optimizer_place == Place::device && plan.stash_place == Place::device,
          "offload to the host is not in this build; place must be device");
   demand(plan.bucket_bytes == 0, "bucket_bytes: this build has one bucket per layer; use 0");

@@ -65,6 +65,8 @@ struct Prediction {
 
 struct OptimizerTypes {
   std::string name = "adamw";
+  // u16: the lower halves of fp32 weights whose upper halves are the parameters
+  // (base/float_halves.h).
   base::DType master = base::DType::f32, first_moment = base::DType::f32,
               second_moment = base::DType::f32;
   bool operator==(const OptimizerTypes&) const = default;
@@ -140,6 +142,7 @@ struct OneRankOptions {
   int64_t seq_len = 0;
   int microbatches = 1;  // gradient accumulation
   Recipe recipe;
+  base::DType master = base::DType::f32;  // as OptimizerTypes::master
   Recompute recompute = Recompute::none;  // of every block
   int64_t head_chunk_rows = 0;            // 0: from the back end's logits_bytes
   bool document_mask = false;

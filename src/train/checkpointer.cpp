@@ -16,6 +16,19 @@
 namespace trireme::train {
 namespace {
 
+// To join the halves of weights.
+int64_t joining_bytes(const spec::Plan& plan) {
+  const bool has_halves = plan.recipe.has_master() && plan.optimizer.master != base::DType::f32;
+  return has_halves ? StagedCopy::most_halves * static_cast<int64_t>(sizeof(float)) : 0;
+}
+
+// Of a rank's writer: first halves are joined, then the file is written.
+int64_t workspace_bytes(const ckpt::FileLayout& layout, const spec::Plan& plan, int rank,
+                        const ckpt::IoOptions& io) {
+  return std::max(ckpt::Workspace::rounded(joining_bytes(plan)),
+                  ckpt::writer_bytes(layout, rank, io));
+}
+
 constexpr std::array<engine::Engine::StateKind, 3> state_kinds = {
     engine::Engine::StateKind::weight, engine::Engine::StateKind::first_moment,
     engine::Engine::StateKind::second_moment};
@@ -39,8 +52,8 @@ Checkpointer::Checkpointer(engine::Engine& engine, const spec::ModelSpec& model,
       // Direct transfers want a page's border.
       staged_(memory_.data() + (-reinterpret_cast<uintptr_t>(memory_.data()) %
                                 static_cast<uintptr_t>(ckpt::page_bytes))),
-      workspace_({staged_ + layout_.bytes,
-                  static_cast<size_t>(ckpt::writer_bytes(layout_, rank.number(), io()))}),
+      workspace_({staged_ + layout_.bytes, static_cast<size_t>(workspace_bytes(
+                                               layout_, engine.plan(), rank.number(), io()))}),
       copies_(staged_copies(engine, model, rank.coord(), layout_)) {
   manifest_.plan = spec::to_json(engine.plan());
   for (const engine::Engine::ParamInfo& param : engine.parameters()) {
@@ -65,12 +78,13 @@ int64_t Checkpointer::memory_bytes(const spec::ModelSpec& model, const spec::Pla
                                    bool reread) {
   const ckpt::FileLayout layout =
       ckpt::plan_file(saved_pieces(model, plan, comm::coord_of(plan.mesh, rank)));
-  return ckpt::page_bytes + layout.bytes + ckpt::writer_bytes(layout, rank, io_of(layout, reread));
+  return ckpt::page_bytes + layout.bytes +
+         workspace_bytes(layout, plan, rank, io_of(layout, reread));
 }
 
 int64_t Checkpointer::used_bytes() const {
   int64_t staged = 0;
-  for (const StagedCopy& copy : copies_) staged = std::max(staged, copy.to + copy.from.bytes());
+  for (const StagedCopy& copy : copies_) staged = std::max(staged, copy.to + copy.bytes());
   return ckpt::page_bytes + base::round_up(staged, ckpt::page_bytes) + workspace_.high_water();
 }
 
@@ -92,9 +106,7 @@ void Checkpointer::save(int64_t step, const base::Json& state) {
   // The state as it is when all that is queued has run; the next update waits for the copies.
   engine_.flush_updates();
   copy_->wait(engine_.compute().record());
-  for (const StagedCopy& copy : copies_) {
-    copy_->download({staged_ + copy.to, static_cast<size_t>(copy.from.bytes())}, copy.from);
-  }
+  for (const StagedCopy& copy : copies_) copy.start(*copy_, staged_);
   engine_.hold_state(copy_->record());
   set_status({.phase = Phase::writing, .file = {}}, "");
   start([this] {
@@ -153,6 +165,10 @@ void Checkpointer::start(std::function<Status()> work) {
 
 ckpt::FileInfo Checkpointer::write() {
   copy_->synchronize();
+  workspace_.clear();  // of the save before
+  const auto joining = workspace_.take(joining_bytes(engine_.plan()));
+  for (const StagedCopy& copy : copies_) copy.finish(staged_, joining);
+  workspace_.clear();
   return ckpt::write_data(disk_,
                           {.folder = draft_->folder,
                            .rank = rank_.number(),

@@ -89,6 +89,7 @@ FitKeys train_fit_keys() {
           .accumulate = "",
           .head_chunk = "--training.head_chunk_rows=",
           .grad_dtype = "--training.grad_dtype=",
+          .master_dtype = "--optimizer.master_dtype=",
           .recompute = "--activation_checkpoint.mode="};
 }
 

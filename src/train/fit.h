@@ -20,7 +20,8 @@ constexpr int64_t cuda_context_bytes = int64_t{526} << 20;
 
 // How the user sets what can be changed; empty: it cannot be.
 struct FitKeys {
-  std::string micro_batch, global_batch, accumulate, head_chunk, grad_dtype, recompute;
+  std::string micro_batch, global_batch, accumulate, head_chunk, grad_dtype, master_dtype,
+      recompute;
 };
 FitKeys train_fit_keys();  // of a configuration
 

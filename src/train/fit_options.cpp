@@ -16,14 +16,16 @@ namespace {
 // What is changed, by kind; 0: as the user asked.
 struct Levels {
   int head_chunk = 0;   // halvings
+  int masters = 0;      // 1: u16
   int grads = 0;        // 1: bf16
   int recompute = 0;    // steps from none to selective to full
   int micro_batch = 0;  // halvings
 
   bool is_within(const Levels& o) const {
-    return head_chunk <= o.head_chunk && grads <= o.grads && recompute <= o.recompute &&
-           micro_batch <= o.micro_batch;
+    return head_chunk <= o.head_chunk && masters <= o.masters && grads <= o.grads &&
+           recompute <= o.recompute && micro_batch <= o.micro_batch;
   }
+  int total() const { return head_chunk + masters + grads + recompute + micro_batch; }
   bool operator==(const Levels&) const = default;
 };
 
@@ -86,6 +88,7 @@ std::optional<spec::Plan> changed(const FitJob& job, const Levels& by) {
   if (!one.inference) {
     one.microbatches = static_cast<int>(worker_sequences(job) / one.microbatch_sequences);
   }
+  if (by.masters > 0) one.master = base::DType::u16;
   if (by.grads > 0) one.recipe.grad = base::DType::bf16;
   one.recompute =
       static_cast<spec::Recompute>(static_cast<int>(policy_of(job.plan)) + by.recompute);
@@ -109,6 +112,7 @@ std::string how_text(const spec::Plan& plan, const Levels& by, const FitKeys& ke
     text += (text.empty() ? "" : " ") + key + value;
   };
   if (by.head_chunk > 0) add(keys.head_chunk, fmt::format("{}", plan.head_chunk_rows));
+  if (by.masters > 0) add(keys.master_dtype, "u16");
   if (by.grads > 0) add(keys.grad_dtype, "bf16");
   if (by.recompute > 0) add(keys.recompute, std::string(spec::name_of(policy_of(plan))));
   if (by.micro_batch > 0) {
@@ -136,6 +140,9 @@ Levels counts_of(const FitJob& job, const FitKeys& keys) {
   const bool trains = !plan.inference;
   return {
       .head_chunk = count(!keys.head_chunk.empty(), chunks_of(plan).size()),
+      .masters = count(!keys.master_dtype.empty() && trains && plan.recipe.has_master() &&
+                           plan.optimizer.master == base::DType::f32,
+                       2),
       .grads = count(!keys.grad_dtype.empty() && trains && plan.recipe.grad == base::DType::f32, 2),
       .recompute =
           count(!keys.recompute.empty() && trains, 3 - static_cast<size_t>(policy_of(plan))),
@@ -152,31 +159,40 @@ FitOption option_of(const FitJob& job, spec::Plan next, const Levels& by, const 
   return {std::move(next), std::move(how), price_text(extra, by), cost};
 }
 
+// All changes below `end`, smaller ones first: so a change which contains one that fits can be left
+// out.
+std::vector<Levels> changes_within(const Levels& end) {
+  std::vector<Levels> all;
+  for (int c = 0; c < end.head_chunk; ++c) {
+    for (int m = 0; m < end.masters; ++m) {
+      for (int g = 0; g < end.grads; ++g) {
+        for (int r = 0; r < end.recompute; ++r) {
+          for (int b = 0; b < end.micro_batch; ++b) all.push_back({c, m, g, r, b});
+        }
+      }
+    }
+  }
+  std::stable_sort(all.begin(), all.end(),
+                   [](const Levels& a, const Levels& b) { return a.total() < b.total(); });
+  all.erase(all.begin());  // nothing changed
+  return all;
+}
+
 }  // namespace
 
 std::vector<FitOption> options_within(const FitJob& job, int64_t bytes, const FitKeys& keys) {
   const Levels end = counts_of(job, keys);
   std::vector<Levels> fitting;
   std::vector<FitOption> options;
-  // Smaller changes come first, so that a change which contains one that fits is left out.
-  const int most = end.head_chunk + end.grads + end.recompute + end.micro_batch - 4;
-  for (int total = 1; total <= most; ++total) {
-    for (int c = 0; c < end.head_chunk; ++c) {
-      for (int g = 0; g < end.grads; ++g) {
-        for (int r = 0; r < end.recompute; ++r) {
-          const Levels by{c, g, r, total - c - g - r};
-          if (by.micro_batch < 0 || by.micro_batch >= end.micro_batch) continue;
-          if (std::any_of(fitting.begin(), fitting.end(),
-                          [&by](const Levels& smaller) { return smaller.is_within(by); })) {
-            continue;
-          }
-          std::optional<spec::Plan> next = changed(job, by);
-          if (!next || next->predicted.largest().total() > bytes) continue;
-          fitting.push_back(by);
-          options.push_back(option_of(job, *std::move(next), by, keys));
-        }
-      }
+  for (const Levels& by : changes_within(end)) {
+    if (std::any_of(fitting.begin(), fitting.end(),
+                    [&by](const Levels& smaller) { return smaller.is_within(by); })) {
+      continue;
     }
+    std::optional<spec::Plan> next = changed(job, by);
+    if (!next || next->predicted.largest().total() > bytes) continue;
+    fitting.push_back(by);
+    options.push_back(option_of(job, *std::move(next), by, keys));
   }
   std::stable_sort(options.begin(), options.end(), [](const FitOption& a, const FitOption& b) {
     return a.relative_cost < b.relative_cost;
@@ -186,7 +202,8 @@ std::vector<FitOption> options_within(const FitJob& job, int64_t bytes, const Fi
 
 FitOption smallest_option(const FitJob& job, const FitKeys& keys) {
   const Levels end = counts_of(job, keys);
-  Levels by{end.head_chunk - 1, end.grads - 1, end.recompute - 1, end.micro_batch - 1};
+  Levels by{end.head_chunk - 1, end.masters - 1, end.grads - 1, end.recompute - 1,
+            end.micro_batch - 1};
   for (; by.micro_batch > 0; --by.micro_batch) {
     if (auto next = changed(job, by)) return option_of(job, *std::move(next), by, keys);
   }

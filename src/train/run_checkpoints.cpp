@@ -18,17 +18,32 @@ bool wants_saves(const config::Checkpoint& c) {
   return c.enable && (c.interval > 0 || c.interval_seconds > 0 || c.mean_failure_seconds > 0);
 }
 
+// Adds what is another value now; of objects that have one name, of their keys.
+void add_changes(const std::string& key, const base::Json& was, const base::Json& is,
+                 std::string& changes) {
+  if (was == is) return;
+  const auto name_of = [](const base::Json& value) {
+    return value.is_object() && value.contains("name") ? value.at("name") : base::Json();
+  };
+  if (was.is_object() && is.is_object() && name_of(was) == name_of(is)) {
+    for (const auto& [inner, value] : is.items()) {
+      add_changes(key + "." + inner, was.contains(inner) ? was.at(inner) : base::Json(), value,
+                  changes);
+    }
+    return;
+  }
+  const auto text = [&](const base::Json& value) {
+    return name_of(value).is_null() ? value.dump() : name_of(value).dump();
+  };
+  changes +=
+      fmt::format("{}{} was {}, is {}", changes.empty() ? "" : "; ", key, text(was), text(is));
+}
+
 // What of the plan decides bits and is another one now; empty: nothing.
 std::string changes_of_identity(const base::Json& was, const base::Json& is) {
   std::string changes;
-  for (const char* key : {"logical_dp", "reduce", "reduce_dtype", "recipe"}) {
-    const base::Json before = was.contains(key) ? was.at(key) : base::Json();
-    if (before == is.at(key)) continue;
-    const auto text = [](const base::Json& value) {
-      return value.is_object() && value.contains("name") ? value.at("name").dump() : value.dump();
-    };
-    changes += fmt::format("{}{} was {}, is {}", changes.empty() ? "" : "; ", key, text(before),
-                           text(is.at(key)));
+  for (const char* key : {"logical_dp", "reduce", "reduce_dtype", "recipe", "optimizer"}) {
+    add_changes(key, was.contains(key) ? was.at(key) : base::Json(), is.at(key), changes);
   }
   return changes;
 }

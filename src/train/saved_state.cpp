@@ -7,6 +7,7 @@
 
 #include "base/check.h"
 #include "base/error.h"
+#include "base/float_halves.h"
 #include "base/json.h"
 #include "ckpt/bucket_pieces.h"
 #include "spec/data_parallel.h"
@@ -41,7 +42,34 @@ void for_each_saved(const spec::ModelSpec& model, const spec::Plan& plan, const 
   }
 }
 
+// Halves go block by block, so that little memory is enough to join them.
+void add_copies(const optim::Numbers& from, int64_t to, std::vector<StagedCopy>& copies) {
+  const int64_t elements = from.values.elements();
+  const int64_t block = from.low ? StagedCopy::most_halves : elements;
+  for (int64_t first = 0; first < elements; first += block) {
+    const optim::Numbers part = from.slice(first, std::min(block, elements - first));
+    copies.push_back({part, to + first * static_cast<int64_t>(sizeof(float))});
+  }
+}
+
 }  // namespace
+
+void StagedCopy::start(device::Stream& stream, std::byte* file) const {
+  const auto download = [&](const device::Tensor& part, int64_t at) {
+    stream.download({file + at, static_cast<size_t>(part.bytes())}, part);
+  };
+  download(from.values, to);
+  if (from.low) download(from.low, to + from.values.bytes());
+}
+
+void StagedCopy::finish(std::byte* file, std::span<std::byte> workspace) const {
+  if (!from.low) return;
+  TRIREME_CHECK(std::ssize(workspace) >= bytes(), "{} bytes for {}", workspace.size(), bytes());
+  std::memcpy(workspace.data(), file + to, static_cast<size_t>(bytes()));
+  const auto* halves = reinterpret_cast<const uint16_t*>(workspace.data());
+  const int64_t elements = from.values.elements();
+  base::join_halves(halves, halves + elements, elements, reinterpret_cast<float*>(file + to));
+}
 
 std::string state_name(Kind kind, const std::string& param) {
   const char* prefix = kind == Kind::weight ? "weight/" : kind == Kind::first_moment ? "m/" : "v/";
@@ -81,8 +109,8 @@ std::vector<StagedCopy> staged_copies(engine::Engine& engine, const spec::ModelS
                                      "'{}' is not where the layout has it", param.shard.name);
                        for (size_t i = 0; i < pieces.size(); ++i) {
                          const int64_t first = saved.begin - from->range.begin + pieces[i].local;
-                         copies.push_back({from->values.slice_rows(first, elements_of(pieces[i])),
-                                           to.boxes[i].offset});
+                         add_copies(from->numbers.slice(first, elements_of(pieces[i])),
+                                    to.boxes[i].offset, copies);
                        }
                      }
                    });
@@ -123,10 +151,7 @@ void read_layers(engine::Engine& engine, const spec::ModelSpec& model, const spe
 void load_state(engine::Engine& engine, const spec::ModelSpec& model, const spec::Coord& coord,
                 const ckpt::Generation& generation) {
   read_layers(engine, model, coord, generation, [&](const auto& stretches, const auto& values) {
-    for (size_t i = 0; i < values.size(); ++i) {
-      engine.compute().upload(stretches[i].values, std::as_bytes(std::span(values[i])));
-    }
-    engine.compute().synchronize();
+    for (size_t i = 0; i < values.size(); ++i) engine.write_state(stretches[i], values[i]);
   });
 }
 
@@ -135,9 +160,7 @@ std::string state_difference(engine::Engine& engine, const spec::ModelSpec& mode
   std::string found;
   read_layers(engine, model, coord, generation, [&](const auto& stretches, const auto& values) {
     for (size_t i = 0; i < values.size() && found.empty(); ++i) {
-      std::vector<float> own(values[i].size());
-      engine.compute().download(std::as_writable_bytes(std::span(own)), stretches[i].values);
-      engine.compute().synchronize();
+      const std::vector<float> own = engine.read_state(stretches[i]);
       if (std::memcmp(own.data(), values[i].data(), own.size() * sizeof(float)) == 0) continue;
       found = state_name(stretches[i].kind, spec::name_of_layer(model, stretches[i].layer));
     }

@@ -87,6 +87,7 @@ spec::OneRankOptions make_one_rank_options(const config::Config& c) {
           .seq_len = c.training.seq_len,
           .microbatches = static_cast<int>(config::layout_of(c).microbatches()),
           .recipe = recipe,
+          .master = base::dtype_from_name(c.optimizer.master_dtype),
           .recompute = mode == "full"        ? spec::Recompute::full
                        : mode == "selective" ? spec::Recompute::selective
                                              : spec::Recompute::none,

@@ -60,6 +60,7 @@ class Verifier {
     spec::OneRankOptions one = scaled_.one_rank;
     spec::SplitOptions split = scaled_.split;
     one.recipe = spec::recipe_from_name("fp32");
+    one.master = base::DType::f32;
     split.reduce_dtype = base::DType::f32;
     const RankRecord reference = run_alone(one, split);
     check(one, split, reference, reference);

@@ -24,12 +24,15 @@ using train::Checkpointer;
 constexpr int steps = 3;
 const ckpt::Disk::Path root = "/run";
 
-spec::Plan plan_of(const spec::ModelSpec& model, const spec::SplitOptions& split) {
+// In fp32, or in bf16 with masters of this type.
+spec::Plan plan_of(const spec::ModelSpec& model, const spec::SplitOptions& split,
+                   std::optional<base::DType> master = {}) {
   return spec::parallel_plan(model,
                              {.microbatch_sequences = 1,
                               .seq_len = 8,
                               .microbatches = 4,
-                              .recipe = spec::recipe_from_name("fp32")},
+                              .recipe = spec::recipe_from_name(master ? "bf16" : "fp32"),
+                              .master = master.value_or(base::DType::f32)},
                              split, spec::cpu_backend());
 }
 
@@ -45,11 +48,12 @@ struct Left {
 struct Wanted {
   bool reread = false;
   int keep = 0;
+  std::optional<base::DType> master = {};
 };
 
 Left run(ckpt::Disk& disk, const spec::SplitOptions& split, const Wanted& wanted = {}) {
   const spec::ModelSpec model = spec::make_model(tiny_llama());
-  const spec::Plan plan = plan_of(model, split);
+  const spec::Plan plan = plan_of(model, split, wanted.master);
   const int ranks = split.dp * split.zero * split.tp * split.pp;
   comm::ThreadWorld world(ranks, 60);
   const auto count = static_cast<size_t>(ranks);
@@ -105,9 +109,11 @@ const std::vector<spec::SplitOptions>& splits() {
 
 TEST(CheckpointerTest, takes_the_host_memory_that_was_predicted) {
   for (const spec::SplitOptions& split : splits()) {
-    for (const bool reread : {false, true}) {
+    for (const Wanted& wanted :
+         {Wanted{}, Wanted{.reread = true}, Wanted{.reread = true, .master = base::DType::u16}}) {
+      const bool reread = wanted.reread;
       ckpt::MemoryDisk disk;
-      const Left left = run(disk, split, {.reread = reread});
+      const Left left = run(disk, split, wanted);
       EXPECT_EQ(left.used, left.predicted);
       EXPECT_EQ(left.in_ledger, left.predicted);
       // Not less than the file, and with reread a buffer more.
@@ -117,6 +123,37 @@ TEST(CheckpointerTest, takes_the_host_memory_that_was_predicted) {
         EXPECT_GT(left.predicted[rank], file + (reread ? ckpt::chunk_bytes : 0));
       }
     }
+  }
+}
+
+// On one rank, of a model whose table has more halves than are joined at one time.
+TEST(CheckpointerTest, masters_and_halves_come_back_as_each_other) {
+  spec::ModelDims dims = tiny_llama();
+  dims.vocab = 100000;
+  const spec::ModelSpec model = spec::make_model(dims);
+  ASSERT_GT(dims.vocab * dims.hidden, 2 * train::StagedCopy::most_halves);
+  ckpt::MemoryDisk disk;
+  std::string last;
+  int64_t step = 0;
+  for (const base::DType master :
+       {base::DType::u16, base::DType::u16, base::DType::f32, base::DType::u16}) {
+    const spec::Plan plan = plan_of(model, {}, master);
+    device::CpuDevice device(kernels::cpu_kernels(), {});
+    train::Rank rank(nullptr, plan.mesh, device);
+    engine::Engine engine(device, model, plan, spec::cpu_backend(), {}, nullptr);
+    Checkpointer checkpointer(engine, model, rank, device, disk, {.folder = root}, {});
+    if (step > 0) {
+      ASSERT_TRUE(checkpointer.load({.step = step}));
+      EXPECT_EQ(engine.weights_sha256(), last);
+      EXPECT_EQ(checkpointer.difference(step), "");
+    }
+    RandomSource batches(static_cast<uint64_t>(step), dims.vocab, 1, 8);
+    engine.step(batches, 1e-2);
+    checkpointer.save(++step, base::Json{{"step", step}});
+    checkpointer.finish();
+    EXPECT_EQ(checkpointer.difference(step), "");
+    EXPECT_NE(engine.weights_sha256(), last);
+    last = engine.weights_sha256();
   }
 }
 

@@ -76,6 +76,25 @@ TEST(Resume, another_numerical_identity_is_said) {
       << outcome.err;
 }
 
+// Masters in halves are saved as fp32: a run goes on to the bit, and one with fp32 masters may.
+TEST(Resume, masters_in_halves_go_on) {
+  const Words halves = {"--training.dtype=bf16", "--optimizer.master_dtype=u16"};
+  const auto with = [&](Words words) {
+    words.insert(words.end(), halves.begin(), halves.end());
+    return words;
+  };
+  const Scratch s;
+  write_tiny(s);
+  const std::string expected = weights_of(s, 6, with({"--checkpoint.interval=3"}));
+  std::filesystem::remove(s.at(final_weights));
+  EXPECT_TRUE(weights_of(s, 6, with({"--resume", "3", zero + "2", stage + "3"})) == expected);
+  const Outcome other = trireme(s, train_words(6, {"--resume", "3", "--training.dtype=bf16"}));
+  EXPECT_EQ(other.exit_code, 0) << other.err;
+  EXPECT_NE(other.err.find("not to the bit: optimizer.master was \"u16\", is \"f32\""),
+            std::string::npos)
+      << other.err;
+}
+
 TEST(Resume, what_cannot_be_is_refused) {
   const Scratch s;
   write_tiny(s);

@@ -75,6 +75,7 @@ RigOptions random_options(Dice& dice) {
     default:
       break;
   }
+  if (o.recipe == "bf16" && dice(0, 1) == 0) o.master = base::DType::u16;
   return o;
 }
 

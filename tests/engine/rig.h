@@ -89,7 +89,7 @@ struct RigOptions {
   int microbatches = 1;
   int threads = 1;
   device::StreamMode streams = device::StreamMode::inline_calls;
-  base::DType grad = base::DType::f32;
+  base::DType grad = base::DType::f32, master = base::DType::f32;
   int64_t head_chunk_rows = 10;
   const kernels::Kernels* kernels = nullptr;  // default: cpu
   bool inference = false;
@@ -106,6 +106,7 @@ inline spec::Plan plan_of(const RigOptions& o, const spec::ModelSpec& model) {
                                          .seq_len = o.seq_len,
                                          .microbatches = o.microbatches,
                                          .recipe = recipe,
+                                         .master = o.master,
                                          .recompute = o.recompute,
                                          .head_chunk_rows = o.head_chunk_rows,
                                          .document_mask = o.document_mask,

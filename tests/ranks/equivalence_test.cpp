@@ -127,6 +127,15 @@ TEST(RanksTest, bf16_gradients_and_bf16_sums) {
   expect_same_bits(layout, {{3, 1, 0}, {2, 2, 1}, {1, 8, 3}});
 }
 
+TEST(RanksTest, masters_in_halves) {
+  Layout layout{.dims = narrow_llama(), .recipe = "bf16", .master = base::DType::u16};
+  expect_same_bits(layout, without_sharded_grads);
+  expect_same_bits(layout, with_sharded_grads);
+  layout.dims = narrow_gpt2();
+  layout.grad = base::DType::bf16;
+  expect_same_bits(layout, {{4, 1, 0}, {1, 3, 1}, {1, 8, 2}, {2, 3, 3}});
+}
+
 TEST(RanksTest, prefetch_recompute_and_split_backward) {
   Layout layout{.dims = narrow_qwen3(), .zero = 4, .stage = 3, .recipe = "bf16"};
   for (const int prefetch : {0, 2, 9}) {

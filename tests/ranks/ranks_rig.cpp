@@ -79,9 +79,9 @@ void train(RankRig& rig, const std::string& what, int steps, Results* results) {
 int ranks_of(const Layout& l) { return l.pp * l.dp * l.zero * l.tp; }
 
 std::string bits_key(const Layout& l) {
-  return fmt::format("{} {} grad {} L{} m{} x {} {} in {}", l.dims.name, l.recipe,
-                     base::name_of(l.grad), l.logical_dp, l.microbatches, l.sequences,
-                     l.reduce == spec::ReduceWhen::once ? "once" : "each",
+  return fmt::format("{} {} grad {} master {} L{} m{} x {} {} in {}", l.dims.name, l.recipe,
+                     base::name_of(l.grad), base::name_of(l.master), l.logical_dp, l.microbatches,
+                     l.sequences, l.reduce == spec::ReduceWhen::once ? "once" : "each",
                      base::name_of(l.reduce_dtype));
 }
 
@@ -109,6 +109,7 @@ spec::Plan plan_of(const Layout& l, const spec::ModelSpec& model) {
                                          .seq_len = seq_len,
                                          .microbatches = l.microbatches,
                                          .recipe = recipe,
+                                         .master = l.master,
                                          .recompute = l.recompute,
                                          .head_chunk_rows = 4},
                                         {.dp = l.dp,

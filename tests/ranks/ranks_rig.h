@@ -31,7 +31,7 @@ struct Layout {
   bool keep_params = false;
   int send_buffers = 2;
   std::string recipe = "fp32";
-  base::DType grad = base::DType::f32;
+  base::DType grad = base::DType::f32, master = base::DType::f32;
   int logical_dp = 24;
   int microbatches = 1;  // of one worker
   int sequences = 1;     // of a micro-batch
