@@ -36,7 +36,7 @@ void GemmPlans::measure(CudaStream& stream, Plan& plan, const Matmul& what,
   const double seconds_before = unreported_seconds_;  // a measurement may hold another
   std::optional<TrialResult> result;
   try {
-    result.emplace(device_, what);
+    result.emplace(device_, what, &operands);
   } catch (const base::OutOfMemory&) {
     base::log_warning("no memory to measure algorithms of the product {}: the first is taken",
                       what.to_string());

@@ -17,22 +17,31 @@ namespace trireme::kernels::cuda {
 // A result like d of a product, with the same stride, and a few numbers that kernels write.
 class TrialResult {
  public:
-  // Throws OutOfMemory.
-  TrialResult(device::CudaDevice& device, const Matmul& what)
+  // Throws OutOfMemory. With operands, the result is their d itself where the product overwrites
+  // it, without gaps, and reads nothing that lies there: a large one would be half as much memory
+  // again.
+  TrialResult(device::CudaDevice& device, const Matmul& what,
+              const MatmulOperands* operands = nullptr)
       : what_(what),
-        bytes_(base::round_up(((what.m - 1) * what.d_stride + what.n) * base::size_of(what.out),
-                              base::grain_bytes)),
-        buffer_(device, device::Mem::external, bytes_ + base::grain_bytes,
-                "algorithm measurement") {}
+        bytes_(((what.m - 1) * what.d_stride + what.n) * base::size_of(what.out)),
+        own_bytes_(operands != nullptr && is_overwritten(what)
+                       ? 0
+                       : base::round_up(bytes_, base::grain_bytes)),
+        buffer_(device, device::Mem::external, own_bytes_ + base::grain_bytes,
+                "algorithm measurement"),
+        data_(own_bytes_ == 0 ? operands->d : buffer_.data()) {}
 
-  std::byte* data() const { return buffer_.data(); }
+  std::byte* data() const { return data_; }
   Tensor tensor() const { return {data(), {what_.m, what_.n}, what_.d_stride, what_.out}; }
-  Digest* numbers() const { return reinterpret_cast<Digest*>(data() + bytes_); }
+  Digest* numbers() const { return reinterpret_cast<Digest*>(buffer_.data() + own_bytes_); }
 
   void clear(device::CudaStream& stream) const {
-    device::cuda_check(
-        cudaMemsetAsync(data(), 0, static_cast<size_t>(buffer_.bytes()), stream.handle()),
-        "clearing a result");
+    const auto clear_bytes = [&](void* begin, int64_t bytes) {
+      device::cuda_check(cudaMemsetAsync(begin, 0, static_cast<size_t>(bytes), stream.handle()),
+                         "clearing a result");
+    };
+    clear_bytes(data(), bytes_);
+    clear_bytes(numbers(), base::grain_bytes);
   }
   Digest read_numbers(device::CudaStream& stream) const {
     Digest numbers_here;
@@ -54,9 +63,15 @@ class TrialResult {
   }
 
  private:
+  static bool is_overwritten(const Matmul& what) {
+    return what.addend == Addend::none && what.d_stride == what.n &&
+           what.epilogue != Epilogue::gelu_grad && what.n * base::size_of(what.out) % 4 == 0;
+  }
+
   Matmul what_;
-  int64_t bytes_;
+  int64_t bytes_, own_bytes_;  // of the result, and of what was taken for it
   device::Buffer buffer_;
+  std::byte* data_;
 };
 
 // The shortest of a few runs, or the first if it takes longer than `limit`. The ones after the
