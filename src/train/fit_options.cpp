@@ -167,14 +167,16 @@ std::vector<Levels> changes_within(const Levels& end) {
     for (int m = 0; m < end.masters; ++m) {
       for (int g = 0; g < end.grads; ++g) {
         for (int r = 0; r < end.recompute; ++r) {
-          for (int b = 0; b < end.micro_batch; ++b) all.push_back({c, m, g, r, b});
+          for (int b = 0; b < end.micro_batch; ++b) {
+            const Levels by{c, m, g, r, b};
+            if (by.total() > 0) all.push_back(by);
+          }
         }
       }
     }
   }
   std::stable_sort(all.begin(), all.end(),
                    [](const Levels& a, const Levels& b) { return a.total() < b.total(); });
-  all.erase(all.begin());  // nothing changed
   return all;
 }
 
