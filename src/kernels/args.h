@@ -33,11 +33,16 @@ struct GemmArgs {
   // Optional [m, n]: gets the value, and d = gelu of what was stored, so that gelu_forward of it
   // gives the same bits.
   Tensor gelu_input = {};
-  // Optional [m, n]: d = value * gelu'(gelu_grad_of), of which one may be rounded to bf16 if d is.
+  // In its place, of d's type: gets gelu' of that. What a backward needs then is a multiplication.
+  Tensor gelu_slope = {};
+  // Optional [m, n]: d = value * gelu'(gelu_grad_of). If they are bf16, either may be rounded
+  // first.
   ConstTensor gelu_grad_of = {};
-  Tensor a_sum = {};  // optional [m], gradient type: += sum over k of op(a) (a bias gradient)
-  // With gelu_grad_of only, both optional.
-  Tensor d_sum = {};       // [n], gradient type: += sum over rows of d as stored (a bias gradient)
+  ConstTensor factor = {};  // in its place: d = value * factor; value may be rounded first if d is
+  Tensor a_sum = {};        // optional [m], gradient type: += sum over k of op(a) (a bias gradient)
+  // With gelu_grad_of or factor only, optional.
+  Tensor d_sum = {};  // [n], gradient type: += sum over rows of d as stored (a bias gradient)
+  // With gelu_grad_of only, optional.
   Tensor gelu_again = {};  // [m, n], overlaps no other: gelu_forward of gelu_grad_of, its bits
 };
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What comes beside a product with GELU's gradient: d_sum grows by the sums of the d that is
-// stored, and gelu_again has the bits of gelu_forward. (The product itself: gemm_test.cpp.)
+// What comes beside a product with GELU's gradient, or with a factor: d_sum grows by the sums of
+// the d that is stored, and gelu_again has the bits of gelu_forward. (The product itself:
+// gemm_test.cpp.)
 #include <fmt/core.h>
 #include <gtest/gtest.h>
 
@@ -22,13 +23,15 @@ struct Problem {
   Size size;
   DType in, out, sum;
   bool in_place;
+  bool by_factor = false;  // not by GELU's gradient
 };
 
 void expect_right(const Problem& p, Machine& machine) {
   const auto [m, n, k] = p.size;
   SCOPED_TRACE(fmt::format("m {} n {} k {} {} -> {} sum {}{}", m, n, k, base::name_of(p.in),
                            base::name_of(p.out), base::name_of(p.sum),
-                           p.in_place ? " in place" : ""));
+                           p.in_place ? " in place" : "") +
+               (p.by_factor ? " by a factor" : ""));
   Operands operands(static_cast<uint64_t>(n), machine);
   const Make make = {.dtype = p.out, .gap = n % 4};
   const Tensor d = p.in_place ? operands.updated({m, n}, make) : operands.result({m, n}, make);
@@ -41,12 +44,15 @@ void expect_right(const Problem& p, Machine& machine) {
   ops::gemm(*machine.stream, {.a = operands.input({m, k}, {.dtype = p.in}),
                               .b = operands.input({k, n}, {.dtype = p.in}),
                               .d = d,
-                              .gelu_grad_of = u,
+                              .gelu_grad_of = p.by_factor ? ConstTensor{} : u,
+                              .factor = p.by_factor ? u : ConstTensor{},
                               .d_sum = d_sum,
-                              .gelu_again = again});
+                              .gelu_again = p.by_factor ? Tensor{} : again});
   machine.stream->synchronize();
   operands.expect_intact();
-  EXPECT_TRUE(values_of(again) == values_of(expected));
+  if (!p.by_factor) {
+    EXPECT_TRUE(values_of(again) == values_of(expected));
+  }
   const std::vector<double> stored = values_of(d), found = values_of(d_sum);
   for (size_t c = 0; c < old.size(); ++c) {
     double sum = old[c], size = std::abs(old[c]);
@@ -68,7 +74,9 @@ TEST(GeluGradientTest, sums_what_is_stored_and_gives_the_bits_of_gelu_on_cpu_and
         const auto type = [variant](int bit) {
           return (variant & bit) != 0 ? DType::bf16 : DType::f32;
         };
-        expect_right({size, type(1), type(2), type(4), (variant & 8) != 0}, machine);
+        for (const bool by_factor : {false, true}) {
+          expect_right({size, type(1), type(2), type(4), (variant & 8) != 0, by_factor}, machine);
+        }
       }
     }
   });
@@ -81,6 +89,7 @@ TEST(GeluGradientTest, cuda_sums_what_is_stored_at_a_measured_size) {
   Machine machine = gpu_machine();
   for (const DType sum : {DType::f32, DType::bf16}) {
     expect_right({{528, 512, 2000}, DType::bf16, DType::bf16, sum, false}, machine);
+    expect_right({{528, 512, 2000}, DType::bf16, DType::bf16, sum, false, true}, machine);
   }
 }
 
@@ -90,8 +99,12 @@ TEST(GeluGradientTest, cuda_large_products) {
   if (!problem.empty()) GTEST_SKIP() << problem;
   Machine machine = gpu_machine();
   for (const bool in_place : {false, true}) {
-    expect_right({{4104, 4104, 264}, DType::bf16, DType::bf16, DType::f32, in_place}, machine);
+    for (const bool by_factor : {false, true}) {
+      expect_right({{4104, 4104, 264}, DType::bf16, DType::bf16, DType::f32, in_place, by_factor},
+                   machine);
+    }
   }
+  expect_right({{4100, 4360, 328}, DType::bf16, DType::bf16, DType::bf16, false, true}, machine);
   expect_right({{4100, 4360, 328}, DType::bf16, DType::bf16, DType::bf16, false}, machine);
 }
 

@@ -101,6 +101,43 @@ void expect_gelu(Machine& machine, const Size& size, bool has_bias) {
   expect_near(u, plain, k, 1);
 }
 
+// The slope that is kept instead of u is gelu' of it, and d times it is as near as a product of its
+// own.
+void expect_gelu_slope(Machine& machine, const Size& size) {
+  const auto [m, F, k] = size;
+  SCOPED_TRACE(fmt::format("gelu slope m {} F {} k {}", m, F, k));
+  Operands operands(12, machine);
+  const Make make = {.dtype = DType::bf16, .gap = 8};
+  const ConstTensor a = operands.input({m, k}, make), b = operands.input({F, k}, make);
+  const ConstTensor bias = operands.input({F}, {.dtype = DType::bf16});
+  const Tensor u = operands.result({m, F}, make), y = operands.result({m, F}, make);
+  const Tensor slope = operands.result({m, F}, make), same = operands.result({m, F}, make);
+  const Tensor plain = operands.result({m, k}, make), d = operands.result({m, k}, make);
+  const ConstTensor factor = operands.input({m, k}, make);
+  Stream& stream = *machine.stream;
+  ops::gemm(stream, {.a = a, .b = b, .d = y, .trans_b = true, .bias = bias, .gelu_input = u});
+  ops::gemm(stream,
+            {.a = a, .b = b, .d = same, .trans_b = true, .bias = bias, .gelu_slope = slope});
+  ops::gemm(stream, {.a = y, .b = b, .d = plain});
+  ops::gemm(stream, {.a = y, .b = b, .d = d, .factor = factor});
+  stream.synchronize();
+  operands.expect_intact();
+  EXPECT_TRUE(values_of(same) == values_of(y));
+  const std::vector<double> at = values_of(u), found = values_of(slope);
+  for (size_t i = 0; i < found.size(); ++i) {
+    const double x = at[i], linear = 1.5957691216057308;
+    const double s = 1 / (1 + std::exp(-linear * (x + 0.044715 * x * x * x)));
+    const double expected = s + x * s * (1 - s) * linear * (1 + 3 * 0.044715 * x * x);
+    ASSERT_NEAR(found[i], expected, 0x1p-8 * std::abs(expected) + 1e-5) << "element " << i;
+  }
+  const std::vector<double> value = values_of(plain), times = values_of(factor);
+  const std::vector<double> product = values_of(d);
+  for (size_t i = 0; i < product.size(); ++i) {
+    const double expected = value[i] * times[i];
+    ASSERT_NEAR(product[i], expected, 0x1p-6 * std::abs(expected) + 1e-4) << "element " << i;
+  }
+}
+
 void expect_gelu_grad(Machine& machine, const Size& size, float x_size) {
   const auto [m, F, k] = size;
   SCOPED_TRACE(fmt::format("gelu gradient m {} F {} k {}, x of {}", m, F, k, x_size));
@@ -149,6 +186,7 @@ TEST(GemmActivationTest, cuda_large_products) {
   expect_backward(machine, {4100, 4104, 328}, DType::bf16, true);
   expect_gelu(machine, {4100, 4104, 264}, true);
   expect_gelu(machine, {4100, 4104, 1000}, false);
+  expect_gelu_slope(machine, {4100, 4104, 4104});
   for (const float x_size : {1.0F, 30.0F, 1e30F}) {
     expect_gelu_grad(machine, {4100, 4104, 264}, x_size);
   }

@@ -25,9 +25,12 @@ enum class Epilogue : uint8_t {
   beta,
   alpha_and_beta,
   bias_and_gelu,
+  bias_and_gelu_slope,
   gelu_grad,
   gelu_grad_in_place,
   gelu_grad_and_more,  // d_sum, gelu_again
+  factor,
+  factor_in_place,
   a_sum,
   a_sum_bf16,
   a_sum_and_beta,
@@ -74,6 +77,13 @@ void run(const Problem& p, Operands& operands, Stream& stream) {
       args.bias = operands.input({n}, {.dtype = p.types.out});
       args.gelu_input = operands.result({m, n}, {.dtype = p.types.out, .gap = 1, .terms = k});
       break;
+    case Epilogue::bias_and_gelu_slope:
+      args.bias = operands.input({n}, {.dtype = p.types.out});
+      args.gelu_slope = operands.result({m, n}, {.dtype = p.types.out, .gap = 1, .terms = k});
+      break;
+    case Epilogue::factor:
+      args.factor = operands.input({m, n}, out);
+      break;
     case Epilogue::gelu_grad_and_more:
       // Of d as stored; a d that is near the reference's has a sum that is near its sum.
       args.d_sum = operands.updated({n}, {.dtype = p.types.in, .terms = m * k});
@@ -84,6 +94,7 @@ void run(const Problem& p, Operands& operands, Stream& stream) {
       break;
     case Epilogue::residual_in_place:
     case Epilogue::gelu_grad_in_place:
+    case Epilogue::factor_in_place:
       d_is_read = true;
       break;
     case Epilogue::a_sum:
@@ -103,6 +114,7 @@ void run(const Problem& p, Operands& operands, Stream& stream) {
   args.d = d_is_read ? operands.updated({m, n}, d_make) : operands.result({m, n}, d_make);
   if (p.epilogue == Epilogue::residual_in_place) args.residual = args.d;
   if (p.epilogue == Epilogue::gelu_grad_in_place) args.gelu_grad_of = args.d;
+  if (p.epilogue == Epilogue::factor_in_place) args.factor = args.d;
   ops::gemm(stream, args);
 }
 
@@ -241,6 +253,22 @@ TEST(GemmTest, epilogues_have_the_gradient_of_finite_differences) {
         .d_sum = du_sum.tensor,
         .gelu_again = again.tensor});
   EXPECT_EQ(again.values, h.values);
+  // The slope that the forward may keep gives the same.
+  Reals slope({T, F}), same({T, F}), same_sum({F});
+  gemm({.a = x.tensor,
+        .b = w.tensor,
+        .d = same.tensor,
+        .trans_b = true,
+        .bias = bias.tensor,
+        .gelu_slope = slope.tensor});
+  EXPECT_EQ(same.values, h.values);
+  gemm({.a = weights.tensor,
+        .b = w2.tensor,
+        .d = same.tensor,
+        .factor = slope.tensor,
+        .d_sum = same_sum.tensor});
+  EXPECT_EQ(same.values, du.values);
+  EXPECT_EQ(same_sum.values, du_sum.values);
   gemm({.a = weights.tensor, .b = h.tensor, .d = dw2.tensor, .trans_a = true, .beta = 1});
   gemm({.a = du.tensor, .b = w.tensor, .d = dx.tensor});
   gemm({.a = du.tensor,

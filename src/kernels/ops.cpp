@@ -101,15 +101,25 @@ void check(const GemmArgs& a) {
   may_have(row, "bias", a.bias, {n});
   may_have(row, "residual", a.residual, {m, n});
   may_have(row, "gelu_input", a.gelu_input, {m, n});
+  may_have(row, "gelu_slope", a.gelu_slope, {m, n}, a.d.dtype);
   may_have(row, "gelu_grad_of", a.gelu_grad_of, {m, n});
+  may_have(row, "factor", a.factor, {m, n});
   may_have(row, "a_sum", a.a_sum, {m});
   may_have(row, "d_sum", a.d_sum, {n});
   if (a.d_sum) is_real(row, "d_sum", a.d_sum);
   may_have(row, "gelu_again", a.gelu_again, {m, n}, a.gelu_grad_of.dtype);
   TRIREME_CHECK(!a.residual || a.beta == 0, "gemm: residual with beta {}", a.beta);
-  TRIREME_CHECK(!a.gelu_input || !a.gelu_grad_of, "gemm: both GELU and its gradient");
-  TRIREME_CHECK(a.gelu_grad_of || (!a.d_sum && !a.gelu_again),
-                "gemm: {} comes with gelu_grad_of only", a.d_sum ? "d_sum" : "gelu_again");
+  int activations = 0;
+  for (const ConstTensor& t :
+       {ConstTensor(a.gelu_input), ConstTensor(a.gelu_slope), a.gelu_grad_of, a.factor}) {
+    activations += t ? 1 : 0;
+  }
+  TRIREME_CHECK(activations <= 1,
+                "gemm: {} of gelu_input, gelu_slope, gelu_grad_of and factor; one at most",
+                activations);
+  TRIREME_CHECK(a.gelu_grad_of || a.factor || !a.d_sum,
+                "gemm: d_sum comes with gelu_grad_of or factor only");
+  TRIREME_CHECK(a.gelu_grad_of || !a.gelu_again, "gemm: gelu_again comes with gelu_grad_of only");
 }
 
 void check(const SwigluForwardArgs& a) {

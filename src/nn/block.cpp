@@ -19,6 +19,9 @@ Tensor at(std::span<const Tensor> tensors, BlockParam param) {
   return tensors[static_cast<size_t>(param)];
 }
 
+// Then the backward needs GELU's input again; else its slope is kept in place of that.
+bool remakes_act(const Pass& pass) { return pass.stash.fate(BlockSlot::act) == spec::Fate::remade; }
+
 float attention_scale(int64_t head_dim) { return 1.0F / std::sqrt(static_cast<float>(head_dim)); }
 
 }  // namespace
@@ -93,6 +96,7 @@ void Block::forward_mlp(Pass& pass) const {
   const bool gelu = spec_.activation == spec::Activation::gelu;
   TRIREME_CHECK(!gelu || pass.fills(BlockSlot::up) || !pass.fills(BlockSlot::act),
                 "GELU's act is filled with up, or made again in the backward");
+  const bool keeps_slope = gelu && !remakes_act(pass);
   const bool swiglu_follows = !gelu && pass.fills(BlockSlot::act);
   if (pass.fills(BlockSlot::up)) {
     const device::Arena::Mark mark(pass.scratch);
@@ -100,7 +104,8 @@ void Block::forward_mlp(Pass& pass) const {
                           .weight = at(pass.params, BlockParam::up_weight),
                           .bias = at(pass.params, BlockParam::up_bias),
                           .y = stash[gelu ? BlockSlot::act : BlockSlot::up],
-                          .gelu_input = gelu ? stash[BlockSlot::up] : Tensor{},
+                          .gelu_input = gelu && !keeps_slope ? stash[BlockSlot::up] : Tensor{},
+                          .gelu_slope = keeps_slope ? stash[BlockSlot::up] : Tensor{},
                           .swiglu = swiglu_follows ? stash[BlockSlot::act] : Tensor{}});
   } else if (swiglu_follows) {
     ops::swiglu_forward(pass.stream, {.gate_up = stash[BlockSlot::up], .y = stash[BlockSlot::act]});
@@ -121,10 +126,12 @@ void Block::backward_mlp(Pass& pass) const {
   const Tensor dy = tp_.whole(pass, pass.dy, stash[BlockSlot::dy_whole]);
   const Tensor dup = stash[BlockSlot::dup];
   if (spec_.activation == spec::Activation::gelu) {
+    const bool keeps_slope = !remakes_act(pass);
     linear_backward_input(pass, {.dy = dy,
                                  .weight = at(pass.params, BlockParam::down_weight),
                                  .dx = dup,
-                                 .gelu_grad_of = stash[BlockSlot::up],
+                                 .gelu_grad_of = keeps_slope ? Tensor{} : stash[BlockSlot::up],
+                                 .factor = keeps_slope ? stash[BlockSlot::up] : Tensor{},
                                  .dx_sum = bias_grad(pass, Part::input, BlockParam::up_bias),
                                  .gelu_again = pass.remade(BlockSlot::act)});
   } else {

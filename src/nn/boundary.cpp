@@ -34,7 +34,7 @@ void Boundary::linear_forward(Pass& pass, const LinearForward& a) const {
     nn::linear_forward(pass, a);
     return;
   }
-  TRIREME_CHECK(!a.gelu_input, "an activation of a partial sum");
+  TRIREME_CHECK(!a.gelu_input && !a.gelu_slope, "an activation of a partial sum");
   const device::Arena::Mark mark(pass.scratch);
   const int64_t rows = a.x.rows();
   const Tensor sums = partial(pass, a.y, rows);
@@ -50,7 +50,7 @@ void Boundary::linear_forward(Pass& pass, const LinearForward& a) const {
 }
 
 void Boundary::linear_backward_input(Pass& pass, const LinearBackwardInput& a) const {
-  TRIREME_CHECK(!a.gelu_grad_of, "the gradient of an activation of a partial sum");
+  TRIREME_CHECK(!a.gelu_grad_of && !a.factor, "the gradient of an activation of a partial sum");
   const device::Arena::Mark mark(pass.scratch);
   LinearBackwardInput own = a;
   own.dx = partial(pass, a.dx, a.dy.rows());

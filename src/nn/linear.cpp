@@ -30,7 +30,8 @@ void linear_forward(const Pass& pass, const LinearForward& a) {
                                .trans_b = true,
                                .bias = a.bias,
                                .residual = a.residual,
-                               .gelu_input = a.gelu_input};
+                               .gelu_input = a.gelu_input,
+                               .gelu_slope = a.gelu_slope};
   if (a.swiglu) {
     kernels::ops::gemm_swiglu_forward(pass.stream, gemm, {.gate_up = a.y, .y = a.swiglu});
   } else {
@@ -44,6 +45,7 @@ void linear_backward_input(const Pass& pass, const LinearBackwardInput& a) {
                                .b = a.weight,
                                .d = a.dx,
                                .gelu_grad_of = a.gelu_grad_of,
+                               .factor = a.factor,
                                .d_sum = a.dx_sum,
                                .gelu_again = a.gelu_again};
   if (a.swiglu.dy) {

@@ -15,6 +15,7 @@ struct LinearForward {
   ConstTensor residual;  // optional [T, out], added to the result
   Tensor y;              // [T, out]
   Tensor gelu_input;     // optional [T, out]: gets the result, and y = gelu(result)
+  Tensor gelu_slope;     // in its place: gets gelu'(result)
   Tensor swiglu;         // optional [T, out / 2]: gets swiglu(y)
 };
 void linear_forward(const Pass&, const LinearForward&);
@@ -24,9 +25,9 @@ struct LinearBackwardInput {
   ConstTensor weight;        // [out, in]
   Tensor dx;                 // [T, in]
   ConstTensor gelu_grad_of;  // optional [T, in]: dx is multiplied by gelu' of it
-  // With gelu_grad_of only.
-  Tensor dx_sum;      // optional [in], added to: the sum of dx over rows, a bias gradient
-  Tensor gelu_again;  // optional [T, in]: gets gelu(gelu_grad_of)
+  ConstTensor factor;        // in its place: dx is multiplied by it
+  Tensor dx_sum;             // with either, optional [in], added to: the sum of dx, a bias gradient
+  Tensor gelu_again;         // with gelu_grad_of, optional [T, in]: gets gelu of it
   // Optional. Its dy is dx, which need not be written then.
   kernels::SwigluBackwardArgs swiglu;
 };

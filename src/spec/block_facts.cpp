@@ -84,6 +84,7 @@ std::vector<Slot> block_slots(const BlockSpec& s, const Shapes& h) {
   at(BlockSlot::x2) = {.name = "x2", .spec = h.stream()};
   at(BlockSlot::stats2) = {.name = "stats2", .spec = h.f32(h.R, h.stats)};
   at(BlockSlot::h2) = remade("h2", h.stream());
+  // Of GELU, where act is kept: the slope, which is all that the backward needs.
   at(BlockSlot::up) = {.name = "up", .spec = h.row(h.U)};
   at(BlockSlot::act) = remade("act", h.row(h.F));
   at(BlockSlot::dqkv) = {.name = "dqkv", .spec = h.row(h.N), .life = Life::b_to_w};

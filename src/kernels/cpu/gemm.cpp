@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // value = alpha op(a) op(b) + bias + residual + beta d;  d = act(value);  a_sum += row sums of
-// op(a);  d_sum += column sums of d;  gelu_again = gelu(gelu_grad_of).
+// op(a);  d_sum += column sums of d;  gelu_again = gelu(gelu_grad_of);  gelu_slope = gelu'(value).
 //
 // The result is cut into tiles; a task multiplies one with single-threaded OpenBLAS and applies
 // what follows while the tile is in cache. fp32 results are multiplied straight into d; other tiles
@@ -125,6 +125,20 @@ void add(float* value, const float* x, int64_t count) {
   for (int64_t i = 0; i < count; ++i) value[i] += x[i];
 }
 
+// gelu'(x), rounded to this type.
+void slopes_of(const float* x, int64_t count, base::DType dtype, float* slopes) {
+#pragma omp simd
+  for (int64_t i = 0; i < count; ++i) slopes[i] = gelu_derivative_of(x[i]);
+  if (dtype == base::DType::f32) return;
+#pragma omp simd
+  for (int64_t i = 0; i < count; ++i) slopes[i] = static_cast<float>(base::Bf16(slopes[i]));
+}
+
+void multiply_by(float* value, const float* factors, int64_t count) {
+#pragma omp simd
+  for (int64_t i = 0; i < count; ++i) value[i] *= factors[i];
+}
+
 void finish_row(const GemmArgs& args, const Segment& s, const float* bias, float* value) {
   SegmentBuffer buffer;
   if (bias != nullptr) add(value, bias, s.count);
@@ -135,6 +149,17 @@ void finish_row(const GemmArgs& args, const Segment& s, const float* bias, float
 #pragma omp simd
     for (int64_t i = 0; i < s.count; ++i) value[i] = gelu_of(x[i]);
   }
+  if (args.gelu_slope) {
+    // Rounded as d would be; the slopes are what the gradient would make of that.
+    SegmentBuffer slopes;
+    store(args.gelu_slope, s, value);
+    const float* x = values_of(args.gelu_slope, s, buffer);
+    slopes_of(x, s.count, args.d.dtype, slopes);
+#pragma omp simd
+    for (int64_t i = 0; i < s.count; ++i) value[i] = gelu_of(x[i]);
+    store(args.gelu_slope, s, slopes);
+  }
+  if (args.factor) multiply_by(value, values_of(args.factor, s, buffer), s.count);
   if (args.gelu_grad_of) {
     const float* x = values_of(args.gelu_grad_of, s, buffer);
     if (args.gelu_again) {
@@ -144,15 +169,16 @@ void finish_row(const GemmArgs& args, const Segment& s, const float* bias, float
       for (int64_t i = 0; i < s.count; ++i) y[i] = gelu_of(x[i]);
       store(args.gelu_again, s, y);
     }
-#pragma omp simd
-    for (int64_t i = 0; i < s.count; ++i) value[i] *= gelu_derivative_of(x[i]);
+    SegmentBuffer slopes;
+    slopes_of(x, s.count, args.gelu_grad_of.dtype, slopes);
+    multiply_by(value, slopes, s.count);
   }
 }
 
 void compute_tile(const GemmArgs& args, const Block& tile) {
   // d may be the tensor that is read after the multiplication.
   const bool in_place = args.d.dtype == base::DType::f32 && args.d.data != args.residual.data &&
-                        args.d.data != args.gelu_grad_of.data;
+                        args.d.data != args.gelu_grad_of.data && args.d.data != args.factor.data;
   float* value = nullptr;
   int64_t stride = 0;
   if (in_place) {
@@ -169,7 +195,10 @@ void compute_tile(const GemmArgs& args, const Block& tile) {
   }
   multiply(args, tile, args.beta, value, stride);
 
-  if (in_place && !args.bias && !args.residual && !args.gelu_input && !args.gelu_grad_of) return;
+  if (in_place && !args.bias && !args.residual && !args.gelu_input && !args.gelu_slope &&
+      !args.gelu_grad_of && !args.factor) {
+    return;
+  }
   SegmentBuffer bias_buffer;
   const float* bias = nullptr;
   if (args.bias) bias = values_of(args.bias, {0, tile.c0, tile.cols}, bias_buffer);

@@ -64,6 +64,12 @@ FusedProduct product_of(void* encode, const GemmArgs& gemm) {
   return p;
 }
 
+// Sums of d's columns, so many rows of them a tile.
+base::TensorSpec partial_sums(const GemmArgs& gemm, int rows_of_tile) {
+  const int64_t tiles = ceil_div(gemm.d.rows(), fused::tile_m);
+  return {{rows_of_tile * tiles, gemm.d.cols()}, DType::f32};
+}
+
 template <Fusion fusion>
 void launch(CudaStream& stream, const FusedProduct& p, int clusters) {
   const auto kernel = fused::kernel<fusion>;
@@ -111,14 +117,16 @@ bool FusedProducts::gelu(CudaStream& stream, const GemmArgs& gemm) const {
   const bool has_good_bias =
       !gemm.bias || (gemm.bias.dtype == DType::bf16 && gemm.bias.is_contiguous() &&
                      reinterpret_cast<uintptr_t>(gemm.bias.data) % 4 == 0);
-  if (!takes(gemm) || !gemm.trans_b || !is_good(gemm.gelu_input) || !has_good_bias) return false;
+  const Tensor& stored = gemm.gelu_slope ? gemm.gelu_slope : gemm.gelu_input;
+  if (!takes(gemm) || !gemm.trans_b || !is_good(stored) || !has_good_bias) return false;
   FusedProduct p = product_of(encode_, gemm);
   p.bias = data<bf16>(gemm.bias);
-  p.value = data<bf16>(gemm.gelu_input);
-  p.value_stride = gemm.gelu_input.row_stride;
+  p.value = data<bf16>(stored);
+  p.value_stride = stored.row_stride;
   p.d = data<bf16>(gemm.d);
   p.d_stride = gemm.d.row_stride;
-  launch<Fusion::gelu>(stream, p, clusters_);
+  gemm.gelu_slope ? launch<Fusion::gelu_slope>(stream, p, clusters_)
+                  : launch<Fusion::gelu>(stream, p, clusters_);
   return true;
 }
 
@@ -128,8 +136,7 @@ bool FusedProducts::gelu_grad(CudaStream& stream, const GemmArgs& gemm) const {
       !is_good(gemm.gelu_grad_of) || !is_good(gemm.gelu_again)) {
     return false;
   }
-  const int64_t rows = ceil_div(gemm.d.rows(), fused::tile_m), columns = gemm.d.cols();
-  const base::TensorSpec spec = {{rows, columns}, DType::f32};
+  const base::TensorSpec spec = partial_sums(gemm, 1);
   if (gemm.d_sum && base::bytes_of(spec) > stream.workspace().bytes()) return false;
   FusedProduct p = product_of(encode_, gemm);
   p.x = data<bf16>(gemm.gelu_grad_of);
@@ -141,6 +148,22 @@ bool FusedProducts::gelu_grad(CudaStream& stream, const GemmArgs& gemm) const {
   const Tensor sums = gemm.d_sum ? device::view_of(stream.workspace().data, spec) : Tensor{};
   p.sums = data<float>(sums);
   launch<Fusion::gelu_grad>(stream, p, clusters_);
+  if (gemm.d_sum) add_partials(stream.handle(), sums, {gemm.d_sum});
+  return true;
+}
+
+bool FusedProducts::factor(CudaStream& stream, const GemmArgs& gemm) const {
+  if (!takes(gemm) || gemm.trans_b || gemm.bias || !is_good(gemm.factor)) return false;
+  const base::TensorSpec spec = partial_sums(gemm, fused::finishing_warps);
+  if (gemm.d_sum && base::bytes_of(spec) > stream.workspace().bytes()) return false;
+  FusedProduct p = product_of(encode_, gemm);
+  p.x = data<bf16>(gemm.factor);
+  p.x_stride = gemm.factor.row_stride;
+  p.d = data<bf16>(gemm.d);
+  p.d_stride = gemm.d.row_stride;
+  const Tensor sums = gemm.d_sum ? device::view_of(stream.workspace().data, spec) : Tensor{};
+  p.sums = data<float>(sums);
+  launch<Fusion::factor>(stream, p, clusters_);
   if (gemm.d_sum) add_partials(stream.handle(), sums, {gemm.d_sum});
   return true;
 }

@@ -19,8 +19,10 @@ class FusedProducts {
   // and where types, alignment or sizes are not those of a large product in bf16. That hangs on the
   // arguments alone.
 
-  // The gemm with gelu_input.
+  // The gemm with gelu_input or gelu_slope.
   bool gelu(device::CudaStream& stream, const GemmArgs& gemm) const;
+  // The gemm with factor and d_sum.
+  bool factor(device::CudaStream&, const GemmArgs&) const;
   // The gemm with gelu_grad_of, d_sum and gelu_again.
   bool gelu_grad(device::CudaStream& stream, const GemmArgs& gemm) const;
   // The gemm and then the activation of its result, gemm.d.

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // value = alpha op(a) op(b) + bias + residual + beta d;  d = act(value);  a_sum += row sums of
-// op(a);  d_sum += column sums of d;  gelu_again = gelu(gelu_grad_of).
+// op(a);  d_sum += column sums of d;  gelu_again = gelu(gelu_grad_of);  gelu_slope = gelu'(value).
 //
 // The product with bias and addend is the library's where it takes it (gemm_plans.h), else our own
 // (gemm_general.cu). GELU is part of our own product in large ones in bf16 (fused_products.h) and a
 // kernel after the others: the row gelu_forward, whose bits are promised. So is its gradient, which
-// is the library's epilogue where our own product does not take it and the library's is large. Row
-// sums are the library's epilogue in large weight gradients where that is as good, and a kernel
-// before the others. d_sum and gelu_again are kernels around the product.
+// is the library's epilogue where our own product does not take it and the library's is large, and
+// the multiplication by a factor. Row sums are the library's epilogue in large weight gradients
+// where that is as good, and a kernel before the others. d_sum and gelu_again are kernels around
+// the product.
 #include "base/check.h"
 #include "base/shape.h"
 #include "kernels/cuda/fused_products.h"
@@ -112,20 +113,21 @@ double flops_of(const GemmArgs& args) {
          static_cast<double>(k);
 }
 
-// d = value * gelu'(gelu_grad_of).
-bool multiply_with_gelu_grad(CudaStream& stream, const GemmArgs& args) {
+// d = value * factor, or * gelu'(gelu_grad_of).
+bool multiply_with_factor(CudaStream& stream, const GemmArgs& args) {
   if (args.bias || args.residual || args.beta != 0) return false;
-  const bool is_in_place = args.gelu_grad_of.data == args.d.data;
+  const ConstTensor& x = args.factor ? args.factor : args.gelu_grad_of;
+  const bool is_in_place = x.data == args.d.data;
   // Which products take the epilogue is decided by their shape: where it is exact enough the bits
   // do not depend on a measurement.
-  if (flops_of(args) >= least_measured_flops && !is_in_place && args.d.dtype == DType::bf16 &&
-      args.gelu_grad_of.dtype == DType::bf16 && args.gelu_grad_of.row_stride % 8 == 0 &&
-      alignment_of(args.gelu_grad_of.data) >= 16 &&
+  if (args.gelu_grad_of && flops_of(args) >= least_measured_flops && !is_in_place &&
+      args.d.dtype == DType::bf16 && args.gelu_grad_of.dtype == DType::bf16 &&
+      args.gelu_grad_of.row_stride % 8 == 0 && alignment_of(args.gelu_grad_of.data) >= 16 &&
       multiply(stream, args, {.d = args.d, .gelu_grad_of = args.gelu_grad_of})) {
     return true;
   }
   // Else the value goes to d, or to the workspace as fp32 where it fits beside what the library
-  // wants of it: then d may be gelu_grad_of, and is rounded once.
+  // wants of it: then d may be x, and is rounded once.
   Product p = {.d = args.d};
   if (is_in_place || args.d.dtype != DType::f32) {
     const base::TensorSpec spec = {{args.d.rows(), args.d.cols()}, DType::f32};
@@ -138,13 +140,17 @@ bool multiply_with_gelu_grad(CudaStream& stream, const GemmArgs& args) {
     }
   }
   if (!multiply(stream, args, p)) return false;
-  multiply_by_gelu_grad(stream, {.value = p.d, .x = args.gelu_grad_of, .d = args.d});
+  const FactorArgs factor = {.value = p.d, .x = x, .d = args.d};
+  args.factor ? multiply_by(stream, factor) : multiply_by_gelu_grad(stream, factor);
   return true;
 }
 
-// To gelu_input where present, else to d.
+// To gelu_input or gelu_slope where present, else to d.
 bool multiply_plainly(CudaStream& stream, const GemmArgs& args) {
-  Product p = {.d = args.gelu_input ? args.gelu_input : args.d, .bias = args.bias};
+  Product p = {.d = args.gelu_input   ? args.gelu_input
+                    : args.gelu_slope ? args.gelu_slope
+                                      : args.d,
+               .bias = args.bias};
   if (args.residual) {
     p.c = args.residual;
     p.beta = 1;
@@ -157,7 +163,8 @@ bool multiply_plainly(CudaStream& stream, const GemmArgs& args) {
 
 // The product and a_sum. The library overwrites sums, so they go through the workspace.
 bool multiply_with_row_sums(CudaStream& stream, const GemmArgs& args) {
-  if (args.bias || args.residual || args.gelu_input || args.gelu_grad_of || args.alpha != 1) {
+  if (args.bias || args.residual || args.gelu_input || args.gelu_slope || args.gelu_grad_of ||
+      args.factor || args.alpha != 1) {
     return false;
   }
   // Decided by the shape, as above. A kernel for the sums takes about 175 / n of the product's time
@@ -203,15 +210,18 @@ void gemm(Stream& stream, const GemmArgs& args) {
   }
   if (args.d.rows() == 0 || args.d.cols() == 0) return;
   const FusedProducts& fused = Libraries::of(s.cuda_device()).fused_products();
-  if (args.gelu_input && fused.gelu(s, args)) return;
+  if ((args.gelu_input || args.gelu_slope) && fused.gelu(s, args)) return;
   if (args.gelu_grad_of && fused.gelu_grad(s, args)) return;
+  if (args.factor && fused.factor(s, args)) return;
   // Before the product, since d may be gelu_grad_of.
   if (args.gelu_again) gelu_forward(stream, {.x = args.gelu_grad_of, .y = args.gelu_again});
-  const bool is_done = !is_tiny(args) && (args.gelu_grad_of ? multiply_with_gelu_grad(s, args)
-                                                            : multiply_plainly(s, args));
+  const bool has_factor = args.gelu_grad_of || args.factor;
+  const bool is_done =
+      !is_tiny(args) && (has_factor ? multiply_with_factor(s, args) : multiply_plainly(s, args));
   if (!is_done) general_gemm(s, args);
   if (args.d_sum) add_row_sums(s, args.d, true, args.d_sum);
   if (args.gelu_input) gelu_forward(stream, {.x = args.gelu_input, .y = args.d});
+  if (args.gelu_slope) gelu_with_slope(s, args.gelu_slope, args.d);
 }
 
 bool gemm_swiglu_forward(Stream& stream, const GemmArgs& gemm, const SwigluForwardArgs& swiglu) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// d = value * gelu'(x), where it is not part of the product; and the kernels that judge candidates
-// of the choice of algorithms.
+// GELU with its slope, and d = value * x or value * gelu'(x), where they are not part of the
+// product; and the kernels that judge candidates of the choice of algorithms.
 #include <algorithm>
 #include <type_traits>
 
@@ -39,11 +39,33 @@ __device__ void store_some(T* p, const float (&from)[W]) {
   }
 }
 
+// As a tensor of this type would hold it.
+template <typename T>
+__device__ float rounded_as(float value) {
+  T stored;
+  store(&stored, value);
+  return load(&stored);
+}
+
+// What a value is multiplied by.
+struct ByIt {
+  template <typename X>
+  __device__ static float factor(float x) {
+    return x;
+  }
+};
+struct ByGeluGrad {
+  template <typename X>
+  __device__ static float factor(float x) {
+    return rounded_as<X>(gelu_grad(x));
+  }
+};
+
 // No __restrict__: d may be value or x. A thread reads its elements before it writes them.
-template <typename V, typename X, typename D, int W>
+template <typename By, typename V, typename X, typename D, int W>
 __global__ void __launch_bounds__(threads)
-    gelu_grad_kernel(const V* value, int64_t value_stride, const X* x, int64_t x_stride, D* d,
-                     int64_t d_stride, int64_t rows, int64_t cols) {
+    factor_kernel(const V* value, int64_t value_stride, const X* x, int64_t x_stride, D* d,
+                  int64_t d_stride, int64_t rows, int64_t cols) {
   const int64_t col = (static_cast<int64_t>(blockIdx.x) * threads + threadIdx.x) * W;
   if (col >= cols) return;
   for (int64_t row = blockIdx.y; row < rows; row += gridDim.y) {
@@ -51,8 +73,26 @@ __global__ void __launch_bounds__(threads)
     load_some(value + row * value_stride + col, v);
     load_some(x + row * x_stride + col, u);
 #pragma unroll
-    for (int i = 0; i < W; ++i) v[i] *= gelu_grad(u[i]);
+    for (int i = 0; i < W; ++i) v[i] *= By::template factor<X>(u[i]);
     store_some(d + row * d_stride + col, v);
+  }
+}
+
+template <typename T, int W>
+__global__ void __launch_bounds__(threads)
+    gelu_slope_kernel(T* x, int64_t x_stride, T* y, int64_t y_stride, int64_t rows, int64_t cols) {
+  const int64_t col = (static_cast<int64_t>(blockIdx.x) * threads + threadIdx.x) * W;
+  if (col >= cols) return;
+  for (int64_t row = blockIdx.y; row < rows; row += gridDim.y) {
+    float u[W], result[W];
+    load_some(x + row * x_stride + col, u);
+#pragma unroll
+    for (int i = 0; i < W; ++i) {
+      result[i] = gelu(u[i]);
+      u[i] = gelu_grad(u[i]);
+    }
+    store_some(y + row * y_stride + col, result);
+    store_some(x + row * x_stride + col, u);
   }
 }
 
@@ -105,19 +145,21 @@ __global__ void __launch_bounds__(threads)
   add_to(count, errors);
 }
 
-template <typename V, typename X, typename D, int W>
-void launch_gelu_grad(device::CudaStream& stream, const GeluGradArgs& args) {
-  const dim3 grid(static_cast<unsigned>(ceil_div(args.d.cols(), int64_t{threads} * W)),
-                  static_cast<unsigned>(std::min<int64_t>(args.d.rows(), 65535)));
-  gelu_grad_kernel<V, X, D, W><<<grid, threads, 0, stream.handle()>>>(
-      data<V>(args.value), args.value.row_stride, data<X>(args.x), args.x.row_stride,
-      data<D>(args.d), args.d.row_stride, args.d.rows(), args.d.cols());
-  check_launch("gelu gradient");
+dim3 grid_over(const Tensor& d, int width) {
+  return {static_cast<unsigned>(ceil_div(d.cols(), int64_t{threads} * width)),
+          static_cast<unsigned>(std::min<int64_t>(d.rows(), 65535))};
 }
 
-}  // namespace
+template <typename By, typename V, typename X, typename D, int W>
+void launch_factor(device::CudaStream& stream, const FactorArgs& args) {
+  factor_kernel<By, V, X, D, W><<<grid_over(args.d, W), threads, 0, stream.handle()>>>(
+      data<V>(args.value), args.value.row_stride, data<X>(args.x), args.x.row_stride,
+      data<D>(args.d), args.d.row_stride, args.d.rows(), args.d.cols());
+  check_launch("a product's factor");
+}
 
-void multiply_by_gelu_grad(device::CudaStream& stream, const GeluGradArgs& args) {
+template <typename By>
+void multiply_values(device::CudaStream& stream, const FactorArgs& args) {
   if (args.d.rows() == 0 || args.d.cols() == 0) return;
   const bool is_wide = args.d.cols() % wide == 0 && is_vectorisable(args.value) &&
                        is_vectorisable(args.x) && is_vectorisable(args.d);
@@ -128,13 +170,37 @@ void multiply_by_gelu_grad(device::CudaStream& stream, const GeluGradArgs& args)
       with_real_type(args.d.dtype, [&](auto* d) {
         using D = std::remove_pointer_t<decltype(d)>;
         if (is_wide) {
-          launch_gelu_grad<V, X, D, wide>(stream, args);
+          launch_factor<By, V, X, D, wide>(stream, args);
         } else {
-          launch_gelu_grad<V, X, D, 1>(stream, args);
+          launch_factor<By, V, X, D, 1>(stream, args);
         }
       });
     });
   });
+}
+
+}  // namespace
+
+void multiply_by(device::CudaStream& stream, const FactorArgs& args) {
+  multiply_values<ByIt>(stream, args);
+}
+
+void multiply_by_gelu_grad(device::CudaStream& stream, const FactorArgs& args) {
+  multiply_values<ByGeluGrad>(stream, args);
+}
+
+void gelu_with_slope(device::CudaStream& stream, const Tensor& x, const Tensor& y) {
+  if (y.rows() == 0 || y.cols() == 0) return;
+  const bool is_wide = y.cols() % wide == 0 && is_vectorisable(x) && is_vectorisable(y);
+  with_real_type(y.dtype, [&](auto* type) {
+    using T = std::remove_pointer_t<decltype(type)>;
+    const auto run = [&](auto kernel, int width) {
+      kernel<<<grid_over(y, width), threads, 0, stream.handle()>>>(
+          data<T>(x), x.row_stride, data<T>(y), y.row_stride, y.rows(), y.cols());
+    };
+    is_wide ? run(gelu_slope_kernel<T, wide>, wide) : run(gelu_slope_kernel<T, 1>, 1);
+  });
+  check_launch("gelu with its slope");
 }
 
 void add_digest(device::CudaStream& stream, const std::byte* data, int64_t words, Digest* digest) {

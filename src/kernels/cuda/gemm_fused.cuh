@@ -23,25 +23,31 @@ namespace trireme::kernels::cuda {
 // What becomes of value = a op(b) (+ bias):
 enum class Fusion : uint8_t {
   gelu,         // value is stored, d = gelu(value)
+  gelu_slope,   // gelu'(value) is stored, d = gelu(value)
   gelu_grad,    // d = value gelu'(x), its column sums; again = gelu(x)
+  factor,       // d = value x, its column sums
   swiglu,       // gate | up = value is stored, d = silu(gate) up
   swiglu_grad,  // dgate | dup = value up silu'(gate) | value silu(gate); again = silu(gate) up
 };
 // The forward's b is a weight [n, k], the backward's [k, n].
-constexpr bool is_backward(Fusion f) { return f == Fusion::gelu_grad || f == Fusion::swiglu_grad; }
+constexpr bool is_backward(Fusion f) {
+  return f == Fusion::gelu_grad || f == Fusion::factor || f == Fusion::swiglu_grad;
+}
 
 struct FusedProduct {
   CUtensorMap a, b;                // read in boxes of a_box, b_box or b_box_by_columns
   int m, n, k;                     // of the product; n is 2 F of swiglu and F of swiglu_grad
   int clusters_m, tiles_n, tiles;  // in tiles of a cluster
   int rows_together;               // rows of clusters that are gone through together
-  const bf16* bias;                // gelu, optional [n]
-  bf16* value;                     // forward: [m, n]
-  const bf16* x;                   // gelu_grad: [m, n]; swiglu_grad: [m, 2 n], gate | up; may be d
+  const bf16* bias;                // gelu, gelu_slope: optional [n]
+  bf16* value;                     // forward: [m, n], what is stored
+  const bf16* x;  // gelu_grad, factor: [m, n]; swiglu_grad: [m, 2 n], gate | up; may be d
   bf16* d;
   bf16* again;  // backward, optional
   int64_t value_stride, x_stride, d_stride, again_stride;
-  float* sums;  // gelu_grad, optional: [tiles along m, n], of the rows of each tile
+  // Optional: sums of d over some rows of a tile each, in fp32. gelu_grad: [tiles along m, n];
+  // factor: [3 tiles along m, n].
+  float* sums;
 };
 
 namespace fused {

@@ -46,6 +46,14 @@ __device__ inline void finish_gelu(const Matrices& to, const Chunk& c, const Val
   put(to.d, c, pack<bf16>(v));
 }
 
+__device__ inline void finish_gelu_slope(const Matrices& to, const Chunk& c, const Values& of) {
+  float v[W], y[W], slope[W];
+  unpack<bf16>(of.first, v);
+  gelu_with_grad(v, y, slope);
+  put(to.value, c, pack<bf16>(slope));
+  put(to.d, c, pack<bf16>(y));
+}
+
 __device__ inline void finish_swiglu(const Matrices& to, const Chunk& c, const Values& of) {
   float gate[W], up[W];
   Sigmoid s[W];
@@ -79,9 +87,27 @@ __device__ inline void finish_swiglu_grad(const Matrices& to, const Chunk& c, co
   put_again(to, c, pack<bf16>(y));
 }
 
+// d = value x, which is added to the lane's sums of its columns as it is stored.
+__device__ inline void finish_factor(const Matrices& to, const Chunk& c, const Values& of,
+                                     const Values& at, float (&sums)[W]) {
+  float v[W], x[W];
+  unpack<bf16>(of.first, v);
+  unpack<bf16>(at.first, x);
+#pragma unroll
+  for (int j = 0; j < W; ++j) v[j] *= x[j];
+  const uint4 bits = pack<bf16>(v);
+  put(to.d, c, bits);
+  unpack<bf16>(bits, v);
+#pragma unroll
+  for (int j = 0; j < W; ++j) sums[j] += v[j];
+}
+
 // A warp takes groups of four rows. Its 32 lanes have a chunk of one row each or, of swiglu, where
 // the chunk of up goes with that of gate, of two rows.
 constexpr int rows_of_group = 4, groups = tile_m / rows_of_group;
+// Groups whose x is under way. With little to compute it is memory's latency that counts.
+template <Fusion fusion>
+constexpr int groups_ahead = fusion == Fusion::factor ? 3 : 1;
 
 // The sums of a tile's columns. A warp has every third part of 16 columns.
 class ColumnSums {
@@ -154,22 +180,31 @@ __device__ void finish_tiles(const FusedProduct& p, Shared shared, uint32_t rank
       const int row = group * rows_of_group + turn * rows_at_once + lane_row;
       return {static_cast<uint32_t>(row), static_cast<uint32_t>(chunk * 16), row < rows_inside};
     };
-    Values x[turns] = {};
-    const auto fetch = [&](int group, int turn) {
+    constexpr bool has_x = fusion == Fusion::swiglu_grad || fusion == Fusion::factor;
+    constexpr int ahead = groups_ahead<fusion>;
+    Values x[ahead][turns] = {};
+    const auto fetch = [&](Values& to, int group, int turn) {
       const Chunk c = chunk_of(group, turn);
-      get(matrices.x, c, x[turn].first);
-      get(matrices.x, moved(c, matrices.second), x[turn].second);
+      if constexpr (fusion == Fusion::factor) to.first = {};  // is summed, inside or not
+      get(matrices.x, c, to.first);
+      if constexpr (fusion == Fusion::swiglu_grad) {
+        get(matrices.x, moved(c, matrices.second), to.second);
+      }
     };
-    if constexpr (fusion == Fusion::swiglu_grad) {
+    if constexpr (has_x) {
 #pragma unroll
-      for (int turn = 0; turn < turns; ++turn) fetch(warp, turn);
+      for (int i = 0; i < ahead; ++i) {
+#pragma unroll
+        for (int turn = 0; turn < turns; ++turn)
+          fetch(x[i][turn], warp + i * finishing_warps, turn);
+      }
     }
     const bool adds = fusion == Fusion::gelu_grad && p.sums != nullptr;
     if constexpr (fusion == Fusion::gelu_grad) sums.begin();
+    float lane_sums[W] = {};
     hopper::wait(shared.made(0), parity);
     bool is_lower = false;
-#pragma unroll 1
-    for (int group = warp; group < groups; group += finishing_warps) {
+    const auto finish_group = [&](int group, Values(&at)[turns]) {
       if (!is_lower && group >= groups / 2) {
         if (adds) sums.add(0);
         hopper::arrive(shared.taken(0));
@@ -189,19 +224,35 @@ __device__ void finish_tiles(const FusedProduct& p, Shared shared, uint32_t rank
       for (int turn = 0; turn < turns; ++turn) {
         const Chunk c = chunk_of(group, turn);
         if constexpr (fusion == Fusion::gelu) finish_gelu(matrices, c, of[turn]);
+        if constexpr (fusion == Fusion::gelu_slope) finish_gelu_slope(matrices, c, of[turn]);
         // The factors were multiplied in already.
         if constexpr (fusion == Fusion::gelu_grad) put(matrices.d, c, of[turn].first);
+        if constexpr (fusion == Fusion::factor) {
+          finish_factor(matrices, c, of[turn], at[turn], lane_sums);
+        }
         if constexpr (fusion == Fusion::swiglu) finish_swiglu(matrices, c, of[turn]);
         if constexpr (fusion == Fusion::swiglu_grad) {
-          finish_swiglu_grad(matrices, c, of[turn], x[turn]);
+          finish_swiglu_grad(matrices, c, of[turn], at[turn]);
         }
-        // What the next group needs, as soon as its place is free; there is no row after the last.
-        if constexpr (fusion == Fusion::swiglu_grad) fetch(group + finishing_warps, turn);
+        // What a later group needs, as soon as its place is free; there is no row after the last.
+        if constexpr (has_x) fetch(at[turn], group + ahead * finishing_warps, turn);
+      }
+    };
+#pragma unroll 1
+    for (int first = warp; first < groups; first += ahead * finishing_warps) {
+#pragma unroll
+      for (int i = 0; i < ahead; ++i) {
+        const int group = first + i * finishing_warps;
+        if (group < groups) finish_group(group, x[i]);
       }
     }
     if (adds) sums.add(1);
     hopper::arrive(shared.taken(1));
     if (adds) sums.store(p, tile);
+    if (fusion == Fusion::factor && p.sums != nullptr && rows_inside > 0) {
+      const int64_t row = static_cast<int64_t>(tile.row / tile_m) * finishing_warps + warp;
+      store_floats(p.sums + row * p.n + tile.column + chunk * W, lane_sums);
+    }
   }
 }
 

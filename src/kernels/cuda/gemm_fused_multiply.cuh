@@ -201,7 +201,8 @@ __device__ void multiply_tiles(const FusedProduct& p, Shared shared, uint32_t ra
   constexpr uint64_t a_part = 32 >> 4, b_part = (by_columns ? 16 * 128 : 32) >> 4;
   constexpr uint32_t b_leading = tile_k * 128;
   constexpr int steps_of_copy = 2;  // until x has come
-  constexpr bool has_bias = fusion == Fusion::gelu, has_factors = fusion == Fusion::gelu_grad;
+  constexpr bool has_bias = fusion == Fusion::gelu || fusion == Fusion::gelu_slope;
+  constexpr bool has_factors = fusion == Fusion::gelu_grad;
   const int thread = static_cast<int>(threadIdx.x) % group_threads;
   const int steps = steps_of(p);
   const uint32_t bias_at = shared.base + bias_begin + half * row_bytes;

@@ -44,7 +44,7 @@ struct Params {
   int64_t a_stride, b_stride;
   bool trans_a, trans_b;
   float alpha, beta;
-  Any d, bias, residual, gelu_input, gelu_grad_of;
+  Any d, bias, residual, gelu_input, gelu_grad_of, factor;
 };
 
 // The part of a matrix that is used next: to[i][j] = x(k0 + i, c0 + j), zero outside. x(i, j) is
@@ -73,7 +73,11 @@ __device__ void finish(const Params& p, int64_t row, int64_t col, float sum) {
     return;
   }
   // d may be the tensor that was read: each element by the thread that writes it.
-  if (p.gelu_grad_of.data != nullptr) value *= gelu_grad(p.gelu_grad_of.at(row, col));
+  if (p.factor.data != nullptr) value *= p.factor.at(row, col);
+  if (p.gelu_grad_of.data != nullptr) {
+    const float slope = gelu_grad(p.gelu_grad_of.at(row, col));
+    value *= p.gelu_grad_of.is_bf16 ? __bfloat162float(__float2bfloat16_rn(slope)) : slope;
+  }
   p.d.put(row, col, value);
 }
 
@@ -147,8 +151,9 @@ void general_gemm(device::CudaStream& stream, const GemmArgs& args) {
                     .d = any_of(args.d),
                     .bias = any_of(args.bias),
                     .residual = any_of(args.residual),
-                    .gelu_input = any_of(args.gelu_input),
-                    .gelu_grad_of = any_of(args.gelu_grad_of)};
+                    .gelu_input = any_of(args.gelu_input ? args.gelu_input : args.gelu_slope),
+                    .gelu_grad_of = any_of(args.gelu_grad_of),
+                    .factor = any_of(args.factor)};
   const int64_t row_tiles = ceil_div(p.m, tile), col_tiles = ceil_div(p.n, tile);
   TRIREME_CHECK(
       row_tiles > 0 && row_tiles < (int64_t{1} << 31) && col_tiles > 0 && col_tiles <= 65535,

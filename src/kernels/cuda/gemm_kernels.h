@@ -11,22 +11,26 @@ namespace trireme::kernels::cuda {
 
 // Any product that GemmArgs can describe, on CUDA cores: for what the library does not take.
 //   value = alpha op(a) op(b) + bias + residual + beta d
-// goes to gelu_input where present (d is then left to gelu_forward), else to d, times
-// gelu'(gelu_grad_of) where that is present. Leaves a_sum, d_sum and
-// gelu_again alone. REQUIRES: d has elements.
+// goes to gelu_input or gelu_slope where present (d is then left to gelu_forward or
+// gelu_with_slope), else to d, times gelu'(gelu_grad_of) or factor where present. Leaves a_sum,
+// d_sum and gelu_again alone. REQUIRES: d has elements.
 void general_gemm(device::CudaStream& stream, const GemmArgs& args);
 
 // sum[i] += sum over k of op(a)[i, k], in an order that the shape of a decides. With `trans` it
 // needs some of the stream's workspace.
 void add_row_sums(device::CudaStream& stream, const ConstTensor& a, bool trans, const Tensor& sum);
 
-// d = value * gelu'(x). All [m, n]; value and x may each be the same tensor as d.
-struct GeluGradArgs {
+// d = value * x, or value * gelu'(x) rounded to x's type. All [m, n]; value and x may each be the
+// same tensor as d.
+struct FactorArgs {
   ConstTensor value;
   ConstTensor x;
   Tensor d;
 };
-void multiply_by_gelu_grad(device::CudaStream& stream, const GeluGradArgs& args);
+void multiply_by(device::CudaStream& stream, const FactorArgs& args);
+void multiply_by_gelu_grad(device::CudaStream& stream, const FactorArgs& args);
+// y = gelu(x) with gelu_forward's bits, and x becomes gelu'(x). Same shape and type.
+void gelu_with_slope(device::CudaStream& stream, const Tensor& x, const Tensor& y);
 
 // ---- for the choice of algorithms
 

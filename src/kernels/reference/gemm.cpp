@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // value = alpha op(a) op(b) + bias + residual + beta d;  d = act(value);  a_sum += row sums of
-// op(a);  d_sum += column sums of d;  gelu_again = gelu(gelu_grad_of).
+// op(a);  d_sum += column sums of d;  gelu_again = gelu(gelu_grad_of);  gelu_slope = gelu'(value).
 #include "base/check.h"
 #include "kernels/reference/activation.h"
 #include "kernels/reference/matrix.h"
@@ -34,7 +34,7 @@ void run(const GemmArgs& args) {
   const Matrix a = args.trans_a ? transposed(read(args.a)) : read(args.a);
   const Matrix b = args.trans_b ? transposed(read(args.b)) : read(args.b);
   const Matrix bias = read(args.bias), residual = read(args.residual);
-  const Matrix gelu_grad_of = read(args.gelu_grad_of);
+  const Matrix gelu_grad_of = read(args.gelu_grad_of), factor = read(args.factor);
   const Matrix old = args.beta != 0 ? read(args.d) : Matrix();
   Matrix a_sum = read(args.a_sum), d_sum = read(args.d_sum);
 
@@ -48,6 +48,7 @@ void run(const GemmArgs& args) {
       if (args.beta != 0) v += static_cast<double>(args.beta) * old(m, n);
       d(m, n) = v;
       if (args.gelu_grad_of) d(m, n) *= gelu_derivative(gelu_grad_of(m, n));
+      if (args.factor) d(m, n) *= factor(m, n);
       if (args.d_sum) d_sum(n) += rounded_to(args.d.dtype, d(m, n));
       if (args.gelu_again) gelu_again(m, n) = gelu(gelu_grad_of(m, n));
     }
@@ -58,6 +59,16 @@ void run(const GemmArgs& args) {
     for (int64_t m = 0; m < d.rows; ++m) {
       for (int64_t n = 0; n < d.cols; ++n) d(m, n) = gelu(stored(m, n));
     }
+  }
+  if (args.gelu_slope) {
+    for (int64_t m = 0; m < d.rows; ++m) {
+      for (int64_t n = 0; n < d.cols; ++n) {
+        const double stored = rounded_to(args.d.dtype, value(m, n));
+        d(m, n) = gelu(stored);
+        value(m, n) = gelu_derivative(stored);
+      }
+    }
+    write(args.gelu_slope, value);
   }
   if (args.a_sum) {
     for (int64_t m = 0; m < a.rows; ++m) {
