@@ -13,13 +13,13 @@ trireme=$root/build/gpu/trireme
 peers=$root/../shared/bench
 python=python3
 rounds=1 steps=16 warmup=4 floor=1 peak=989
-models=()
-settings=(--recompute selective --grad-dtype bf16 --master-dtype u16)
+models=() usual=(gpt2-124m:64:none llama-1b:8 gpt2-1.5b:16:selective:25 llama-8b-4l:2 llama-3b:4)
+settings=(--grad-dtype bf16 --master-dtype u16)
 usage() {
   cat <<TEXT
-Usage: scripts/compare_gpu.sh [options] [model:micro-batch ...] [-- settings of bench train]
-  (default: gpt2-124m:64 llama-1b:8 gpt2-1.5b:16 llama-8b-4l:2 llama-3b:4
-   -- ${settings[*]})
+Usage: scripts/compare_gpu.sh [options] [model:micro-batch[:recompute[:blocks]] ...] [-- settings of bench train]
+  (default: ${usual[*]}
+   -- ${settings[*]}; recompute is selective, of all blocks, unless it is given)
   --peers DIR       folder of torch_peer.py and gpu_floor.py (../shared/bench)
   --rounds N        measurements of each program, in turn ($rounds)
   --steps N         timed steps of Trireme ($steps)
@@ -53,12 +53,13 @@ while (($#)); do
   esac
   shift
 done
-((${#models[@]})) || models=(gpt2-124m:64 llama-1b:8 gpt2-1.5b:16 llama-8b-4l:2 llama-3b:4)
+((${#models[@]})) || models=("${usual[@]}")
 [[ -x $trireme ]] || fail "$trireme is not there; build it with scripts/test_gpu.sh --build-only"
 [[ -f $peers/torch_peer.py ]] || fail "$peers/torch_peer.py is not there; name its folder with --peers"
 command -v nvidia-smi >/dev/null || fail "nvidia-smi is not there: this needs a machine with an NVIDIA GPU"
 for model in "${models[@]}"; do
-  [[ $model =~ ^[^:]+:[1-9][0-9]*$ ]] || fail "'$model': give model:micro-batch, as llama-1b:8"
+  [[ $model =~ ^[^:]+:[1-9][0-9]*(:(none|selective|full)(:[0-9]+)?)?$ ]] ||
+    fail "'$model': give model:micro-batch[:recompute[:blocks]], as llama-1b:8 or gpt2-1.5b:16:selective:25"
   [[ -f $root/bench/models/${model%%:*}.toml ]] || fail "bench/models/${model%%:*}.toml is not there"
 done
 
@@ -119,10 +120,11 @@ touch "$scratch/floor"
 trireme_as() {
   command=("$trireme" bench train --model "$root/bench/models/$name.toml" --micro-batch "$batch" --seq "$seq"
     --dtype bf16 --device cuda --determinism "$1" --steps "$2" --warmup "$warmup" --peak-tflops "$peak" --json
-    ${settings[@]+"${settings[@]}"})
+    --recompute "$recompute" --recompute-blocks "$blocks" ${settings[@]+"${settings[@]}"})
 }
 for model in "${models[@]}"; do
-  name=${model%%:*} batch=${model##*:}
+  IFS=: read -r name batch recompute blocks <<<"$model"
+  recompute=${recompute:-selective} blocks=${blocks:--1}
   seq=$(sed -n 's/^max_seq = //p' "$root/bench/models/$name.toml")
   rm -f "$scratch"/{fast,l1,torch,first}
   touch "$scratch"/{fast,l1,torch,first}
@@ -135,14 +137,14 @@ for model in "${models[@]}"; do
   done
   for ((round = 1; round <= rounds; ++round)); do
     echo "$name round $round/$rounds: pytorch ..." >&2
-    measure "$scratch/torch" "$python" "$peers/torch_peer.py" "$model:compile"
+    measure "$scratch/torch" "$python" "$peers/torch_peer.py" "$name:$batch:compile"
     for mode in fast l1; do
       echo "$name round $round/$rounds: trireme $mode ..." >&2
       trireme_as "$mode" "$steps"
       measure "$scratch/$mode" "${command[@]}"
     done
   done
-  "$python" - "$scratch" "$name" "$batch" "$seq" "$rounds" "${settings[*]}" <<'CODE'
+  "$python" - "$scratch" "$name" "$batch" "$seq" "$rounds" "--recompute $recompute --recompute-blocks $blocks ${settings[*]}" <<'CODE'
 import json, pathlib, statistics, sys
 folder, (name, batch, seq, rounds, settings) = pathlib.Path(sys.argv[1]), sys.argv[2:7]
 runs = {kind: [json.loads(line) for line in (folder / kind).read_text().splitlines() if line.startswith("{")]

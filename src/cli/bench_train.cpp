@@ -38,6 +38,11 @@ spec::OneRankOptions options_of(const Args& args, const spec::ModelSpec& model) 
     throw base::ConfigError(
         fmt::format("--head-chunk {}: 0 (chosen) or above", args.integer("--head-chunk")));
   }
+  const int blocks = model.blocks();
+  if (args.integer("--recompute-blocks") < -1 || args.integer("--recompute-blocks") > blocks) {
+    throw base::ConfigError(fmt::format("--recompute-blocks {}: -1 (all) or from 0 to {}",
+                                        args.integer("--recompute-blocks"), blocks));
+  }
   spec::Recipe recipe = spec::recipe_from_name(args.text("--dtype"));
   recipe.grad = base::dtype_from_name(args.text("--grad-dtype"));
   return {.microbatch_sequences = args.integer("--micro-batch"),
@@ -46,6 +51,7 @@ spec::OneRankOptions options_of(const Args& args, const spec::ModelSpec& model) 
           .recipe = recipe,
           .master = base::dtype_from_name(args.text("--master-dtype")),
           .recompute = recompute_of(args.text("--recompute")),
+          .recompute_blocks = args.small_integer("--recompute-blocks"),
           .head_chunk_rows = args.integer("--head-chunk")};
 }
 
@@ -214,6 +220,10 @@ Verb bench_train_verb() {
             .fallback = "none",
             .help = "Of blocks",
             .choices = {"none", "selective", "full"}},
+           {.name = "--recompute-blocks",
+            .kind = Kind::integer,
+            .fallback = "-1",
+            .help = "Of how many blocks, the first ones; -1: of all"},
            {.name = "--no-capture",
             .kind = Kind::flag,
             .help = "Do not replay steps from a captured graph"},

@@ -39,6 +39,13 @@ void take_config(const Args& args, PlanQuestion& q) {
   plan::keep_grads(q.stack, base::dtype_from_name(config.training.grad_dtype),
                    base::dtype_from_name(config.parallelism.reduce_dtype));
   plan::keep_master(q.stack, base::dtype_from_name(config.optimizer.master_dtype));
+  const auto& recompute = config.activation_checkpoint;
+  if (recompute.mode != "none" && recompute.blocks >= 0 && recompute.blocks < config.dims.layers) {
+    q.taken.push_back(
+        fmt::format("recompute {} in all blocks, though activation_checkpoint.blocks "
+                    "= {}",
+                    recompute.mode, recompute.blocks));
+  }
 }
 
 void take_described(const plan::Described& d, PlanQuestion& q) {

@@ -200,6 +200,13 @@ void check_folders(const Config& c, Report& report) {
       "validation.dataset_path is empty");
 }
 
+void check_recompute(const Config& c, Report& report) {
+  const int64_t blocks = c.activation_checkpoint.blocks;
+  report.demand(blocks <= c.dims.layers, {"activation_checkpoint.blocks", "model.dims"},
+                fmt::format("activation_checkpoint.blocks = {}: the model has {}; nearest: {}",
+                            blocks, c.dims.layers, c.dims.layers));
+}
+
 void check_formats(const Config& c, Report& report) {
   report.demand(c.optimizer.master_dtype == "f32" || c.training.dtype == "bf16",
                 {"optimizer.master_dtype", "training.dtype"},
@@ -221,6 +228,7 @@ void check_rules(const Config& config, Report& report) {
   check_batch(config, report);
   check_schedule(config, report);
   check_formats(config, report);
+  check_recompute(config, report);
   check_folders(config, report);
   check_model(config, report);
 }

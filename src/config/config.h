@@ -64,6 +64,7 @@ struct Training {
 
 struct ActivationCheckpoint {
   std::string mode = "none";
+  int64_t blocks = -1;
 };
 
 struct Validation {

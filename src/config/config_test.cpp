@@ -289,6 +289,8 @@ TEST(ConfigRefusal, names_line_key_and_cure) {
       {"[lr_scheduler]\nwarmup_steps = 100\ntotal_steps = 50\n",
        "run.toml:5: lr_scheduler.total_steps = 50: must be above lr_scheduler.warmup_steps = 100; "
        "nearest: 101"},
+      {"[activation_checkpoint]\nblocks = 99\n",
+       "run.toml:4: activation_checkpoint.blocks = 99: the model has"},
       {"[optimizer]\nmaster_dtype = \"u16\"\n",
        "run.toml:4: optimizer.master_dtype = \"u16\": must be \"f32\" where training.dtype = "
        "\"fp32\""},

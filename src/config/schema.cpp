@@ -134,6 +134,8 @@ std::vector<Key> keys_of(Config& c) {
   k.section("activation_checkpoint");
   k.choice("mode", c.activation_checkpoint.mode, {"none", "selective", "full"},
            "what a block computes again in the backward pass");
+  k.number("blocks", c.activation_checkpoint.blocks, {.low = 0, .high = 1 << 20, .or_value = -1},
+           "of how many blocks, the first ones; the others compute nothing again; -1: of all");
 
   k.section("validation");
   k.boolean("enable", c.validation.enable, "measure the loss on held-out data");

@@ -218,8 +218,12 @@ Plan parallel_plan(const ModelSpec& model, const OneRankOptions& options, const 
   plan.optimizer.master = options.master;
   plan.inference = options.inference;
   plan.document_mask = options.document_mask;
-  plan.recompute.assign(model.layers.size(), options.recompute);
-  plan.recompute.front() = plan.recompute.back() = Recompute::none;
+  plan.recompute.assign(model.layers.size(), Recompute::none);
+  const int blocks = model.blocks();
+  const int recomputed = options.recompute_blocks < 0 ? blocks : options.recompute_blocks;
+  for (int block = 0; block < std::min(blocks, recomputed); ++block) {
+    plan.recompute[static_cast<size_t>(block) + 1] = options.recompute;
+  }
   plan.head_chunk_rows =
       options.head_chunk_rows != 0 ? options.head_chunk_rows
       : !tokens_fit(plan)

@@ -143,7 +143,8 @@ struct OneRankOptions {
   int microbatches = 1;  // gradient accumulation
   Recipe recipe;
   base::DType master = base::DType::f32;  // as OptimizerTypes::master
-  Recompute recompute = Recompute::none;  // of every block
+  Recompute recompute = Recompute::none;  // of the first recompute_blocks blocks
+  int recompute_blocks = -1;              // the others have none; -1, or more than there are: all
   int64_t head_chunk_rows = 0;            // 0: from the back end's logits_bytes
   bool document_mask = false;
   bool inference = false;  // REQUIRES: one micro-batch

@@ -52,6 +52,7 @@ std::vector<std::string> describe_run(const spec::ModelSpec& model, const spec::
   const spec::MemoryTable& memory = plan.predicted.largest();
   const int ranks = spec::data_ranks(plan.mesh);
   const spec::Recompute recompute = *std::max_element(plan.recompute.begin(), plan.recompute.end());
+  const auto recomputed = std::count(plan.recompute.begin(), plan.recompute.end(), recompute);
   std::vector<std::string> lines = {
       fmt::format("model     {}: {:.2f} M parameters, {} blocks", model.name,
                   static_cast<double>(spec::parameter_count(model)) / 1e6, model.blocks()),
@@ -59,8 +60,10 @@ std::vector<std::string> describe_run(const spec::ModelSpec& model, const spec::
                   ranks > 1 ? fmt::format("{} data ranks x ", ranks) : "",
                   plan.schedule.microbatches, plan.microbatch_sequences, plan.seq_len,
                   step_tokens(plan)),
-      fmt::format("plan      {}, recompute {}, {} predicted{}", plan.recipe.name,
-                  spec::name_of(recompute), obs::bytes_text(memory.total()),
+      fmt::format("plan      {}, recompute {}{}, {} predicted{}", plan.recipe.name,
+                  spec::name_of(recompute),
+                  recomputed < model.blocks() ? fmt::format(" in {} blocks", recomputed) : "",
+                  obs::bytes_text(memory.total()),
                   plan.mesh == spec::Sizes{}       ? ""
                   : plan.mesh[spec::Axis::pp] == 1 ? " on every rank"
                                                    : " on the largest rank"),

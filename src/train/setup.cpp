@@ -91,6 +91,7 @@ spec::OneRankOptions make_one_rank_options(const config::Config& c) {
           .recompute = mode == "full"        ? spec::Recompute::full
                        : mode == "selective" ? spec::Recompute::selective
                                              : spec::Recompute::none,
+          .recompute_blocks = static_cast<int>(c.activation_checkpoint.blocks),
           .head_chunk_rows = c.training.head_chunk_rows,
           .document_mask = c.training.document_mask};
 }

@@ -101,6 +101,9 @@ ScaledJob scale_down(const spec::ModelDims& dims, const spec::OneRankOptions& on
   o.seq_len = std::min(o.seq_len, base::round_up(most_tokens, tp) + o.seq_len % tp);
   job.dims.max_seq =
       std::min(dims.max_seq, one_rank.seq_len == dims.max_seq ? o.seq_len : 2 * o.seq_len);
+  if (o.recompute_blocks > 0 && o.recompute_blocks < dims.layers) {  // some, still
+    o.recompute_blocks = std::min(o.recompute_blocks, (job.dims.layers + 1) / 2);
+  }
   o.microbatch_sequences = std::min(o.microbatch_sequences, most_sequences);
   // Sequence parallelism cuts the tokens of a micro-batch.
   if (full.microbatch_tokens() % tp == 0) {

@@ -46,7 +46,10 @@ TEST(ExactnessTest, recompute_changes_no_bit) {
       const std::string expected = sha_after(o, 5);
       for (const Recompute recompute : {Recompute::selective, Recompute::full}) {
         o.recompute = recompute;
-        EXPECT_EQ(sha_after(o, 5), expected) << dims.name << " " << spec::name_of(recompute);
+        for (const int blocks : {-1, 1}) {
+          o.recompute_blocks = blocks;
+          EXPECT_EQ(sha_after(o, 5), expected) << dims.name << " " << spec::name_of(recompute);
+        }
       }
     }
   }

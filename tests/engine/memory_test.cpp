@@ -76,6 +76,7 @@ RigOptions random_options(Dice& dice) {
       break;
   }
   if (o.recipe == "bf16" && dice(0, 1) == 0) o.master = base::DType::u16;
+  if (dice(0, 1) == 0) o.recompute_blocks = static_cast<int>(dice(0, o.dims.layers));
   return o;
 }
 

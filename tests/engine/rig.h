@@ -85,6 +85,7 @@ struct RigOptions {
   spec::ModelDims dims;
   std::string recipe = "fp32";
   spec::Recompute recompute = spec::Recompute::none;
+  int recompute_blocks = -1;
   int64_t sequences = 2, seq_len = 13;
   int microbatches = 1;
   int threads = 1;
@@ -108,6 +109,7 @@ inline spec::Plan plan_of(const RigOptions& o, const spec::ModelSpec& model) {
                                          .recipe = recipe,
                                          .master = o.master,
                                          .recompute = o.recompute,
+                                         .recompute_blocks = o.recompute_blocks,
                                          .head_chunk_rows = o.head_chunk_rows,
                                          .document_mask = o.document_mask,
                                          .inference = o.inference},
