@@ -27,6 +27,8 @@ base::Json bench_json(const Args& args, const spec::ModelSpec& model, const Benc
       {"dtype", r.plan.recipe.name},
       {"grad_dtype", base::name_of(r.plan.recipe.grad)},
       {"master_dtype", base::name_of(r.plan.optimizer.master)},
+      {"recompute", args.text("--recompute")},
+      {"recompute_blocks", args.integer("--recompute-blocks")},
       {"threads", train::thread_count(args.integer("--threads"))},
       {"micro_batch", r.plan.microbatch_sequences},
       {"seq_len", r.plan.seq_len},

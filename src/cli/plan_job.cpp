@@ -42,8 +42,7 @@ void take_config(const Args& args, PlanQuestion& q) {
   const auto& recompute = config.activation_checkpoint;
   if (recompute.mode != "none" && recompute.blocks >= 0 && recompute.blocks < config.dims.layers) {
     q.taken.push_back(
-        fmt::format("recompute {} in all blocks, though activation_checkpoint.blocks "
-                    "= {}",
+        fmt::format("recompute {} in all blocks, though activation_checkpoint.blocks is {}",
                     recompute.mode, recompute.blocks));
   }
 }

@@ -19,12 +19,11 @@ namespace {
 
 using schedule::Schedule;
 
-sim::Costs layers_of(const config::Config& config, const spec::ModelSpec& model,
-                     const spec::Plan& plan, const spec::Backend& backend, double flops,
-                     double bytes) {
+sim::Costs layers_of(const spec::ModelSpec& model, const spec::Plan& plan,
+                     const spec::Backend& backend, double flops, double bytes) {
   return sim::layer_costs(model, {.shape = spec::local_shape_of(plan),
                                   .recipe = plan.recipe,
-                                  .recompute = train::make_one_rank_options(config).recompute,
+                                  .recompute = plan.recompute,
                                   .backend = backend,
                                   .flops_per_second = flops,
                                   .bytes_per_second = bytes});
@@ -104,7 +103,7 @@ int run_sim(const Args& args) {
   const double bandwidth = args.has("--bandwidth") ? 1e9 * above_zero(args, "--bandwidth") : 0;
   const spec::Backend backend = spec::cuda_backend(true);
   const spec::Plan plan = train::make_plan(config, model, backend);
-  const sim::Costs layers = layers_of(config, model, plan, backend, 1e12 * tflops, bandwidth);
+  const sim::Costs layers = layers_of(model, plan, backend, 1e12 * tflops, bandwidth);
 
   const auto [name, schedule, cut] = pipeline_of(args, config, model, plan, layers);
   const sim::Links links{{{.latency = 1e-6 * args.number("--latency-us"),

@@ -48,9 +48,9 @@ Costs layer_costs(const spec::ModelSpec& model, const ModelCostOptions& options)
       base::bytes_of({{options.shape.tokens, block->width}, options.recipe.storage}));
   Costs costs;
   for (int layer = 0; layer < static_cast<int>(model.layers.size()); ++layer) {
-    const bool is_block =
-        std::holds_alternative<spec::BlockSpec>(model.layers[static_cast<size_t>(layer)]);
-    const spec::Recompute recompute = is_block ? options.recompute : spec::Recompute::none;
+    const spec::Recompute recompute = options.recompute.empty()
+                                          ? spec::Recompute::none
+                                          : options.recompute.at(static_cast<size_t>(layer));
     const spec::Facts facts =
         spec::facts(model, layer, options.shape, options.recipe, recompute, options.backend);
     StageSeconds seconds;

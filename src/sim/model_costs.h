@@ -15,7 +15,7 @@ namespace trireme::sim {
 struct ModelCostOptions {
   spec::LocalShape shape;  // one micro-batch on one rank
   spec::Recipe recipe;
-  spec::Recompute recompute = spec::Recompute::none;  // of every block
+  std::vector<spec::Recompute> recompute;  // of each layer, as in a plan; empty: none
   spec::Backend backend;
   double flops_per_second = 1;
   double bytes_per_second = 0;  // of the device's memory; 0: without limit

@@ -52,6 +52,14 @@ TEST(ModelCostsTest, layers_take_their_flops_over_the_rate) {
   EXPECT_GT(layers.seconds[1].b, layers.seconds[1].w);  // attention has no W
   EXPECT_EQ(layers.output_bytes[1], 64.0 * 64 * 4);
   EXPECT_GT(layers.kept[1].f_to_w, 0);
+  ModelCostOptions mixed = options;
+  mixed.recompute = {spec::Recompute::none, spec::Recompute::full, spec::Recompute::none,
+                     spec::Recompute::none};
+  const Costs of_mixed = layer_costs(model, mixed);
+  EXPECT_GT(of_mixed.seconds[1].r, 0);
+  EXPECT_EQ(of_mixed.seconds[2].r, 0);
+  EXPECT_LT(of_mixed.kept[1].f_to_w, of_mixed.kept[2].f_to_w);
+  EXPECT_EQ(of_mixed.kept[2].f_to_w, layers.kept[2].f_to_w);
   ModelCostOptions slow = options;
   slow.bytes_per_second = 1e-3;
   EXPECT_GT(layer_costs(model, slow).seconds[0].f, 0);
