@@ -195,8 +195,9 @@ __device__ void finish_tiles(const FusedProduct& p, Shared shared, uint32_t rank
 #pragma unroll
       for (int i = 0; i < ahead; ++i) {
 #pragma unroll
-        for (int turn = 0; turn < turns; ++turn)
+        for (int turn = 0; turn < turns; ++turn) {
           fetch(x[i][turn], warp + i * finishing_warps, turn);
+        }
       }
     }
     const bool adds = fusion == Fusion::gelu_grad && p.sums != nullptr;
