@@ -14,8 +14,8 @@ namespace {
 
 // Layouts that pass as they stand, among which the simulator chooses.
 constexpr size_t compared = 6;
-// Bytes of training state per parameter in bf16: weight, gradient in fp32, master and moments.
-constexpr double state_bytes = 18;
+// Bytes of training state per parameter in bf16: weight, gradient, master and moments.
+double state_bytes_of(const Stack& stack) { return 2 + stack.grad_bytes + stack.optimizer_bytes; }
 
 std::optional<Proposal> settle(const Job& job, const spec::Machine& machine, const Stack& stack,
                                const SearchOptions& options, const SearchResult& found) {
@@ -55,6 +55,7 @@ std::vector<std::string> changes(const Job& job, const spec::Machine& machine, c
   std::vector<std::string> all;
   const double room = machine.processor.memory_bytes * options.memory_fraction;
   const auto parameters = static_cast<double>(spec::parameter_count(job.model));
+  const double state_bytes = state_bytes_of(stack);
   const auto least = static_cast<int64_t>(std::ceil(parameters * state_bytes / room));
   if (options.processors < least && !job.experts) {
     all.push_back(fmt::format(
