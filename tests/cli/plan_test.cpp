@@ -154,6 +154,10 @@ TEST(PlanTest, where_nothing_fits_the_nearest_changes_are_named) {
   EXPECT_TRUE(json.at("best").is_null());
   EXPECT_TRUE(has(json.at("changes"), "at least 16, or its state offloaded to the host"));
   EXPECT_TRUE(has(json.at("changes"), "32 processors: tp"));
+  // 2 + 2 + 2 + 8 bytes a parameter need fewer than 2 + 4 + 4 + 8.
+  const Outcome halves =
+      trireme(s, words_of(line + " --grad-dtype bf16 --master-dtype u16 --json"));
+  EXPECT_TRUE(has(only_object(halves.out).at("changes"), "(14 bytes for each of 7.06e+10"));
   EXPECT_EQ(json.at("search").at("too_large"), json.at("search").at("priced"));
   EXPECT_NE(text_of(s, line, 1).find("nothing fits 80.7 GB"), std::string::npos);
   EXPECT_FALSE(s.has("p.toml"));
