@@ -27,18 +27,20 @@ base::IoError failure(std::string_view what, int error) {
   return base::IoError(fmt::format("{}: {}", what, std::generic_category().message(error)));
 }
 
-constexpr std::array watched = {SIGCHLD, SIGINT, SIGTERM};
+constexpr std::array watched = {SIGCHLD, SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2, SIGXCPU};
 
 // A signal handler can reach nothing but globals. Not a signalfd: libraries start threads before
 // main() that do not block signals.
 std::atomic<int> wake_up = -1;  // the eventfd that it writes to
 std::array<std::atomic<bool>, watched.size()> has_come;
+std::atomic<bool> stop_came{false};
 
 void on_signal(int number) {
   const int error = errno;
   for (size_t i = 0; i < watched.size(); ++i) {
     if (watched[i] == number) has_come[i] = true;
   }
+  if (number != SIGCHLD && number != SIGUSR1) stop_came = true;
   const uint64_t one = 1;
   [[maybe_unused]] const ssize_t written = ::write(wake_up, &one, sizeof(one));
   errno = error;
@@ -51,7 +53,12 @@ int open_signals() {
   struct sigaction action {};
   action.sa_handler = on_signal;
   action.sa_flags = SA_RESTART;
-  for (const int number : watched) ::sigaction(number, &action, nullptr);
+  for (const int number : watched) {
+    struct sigaction before {};
+    ::sigaction(number, nullptr, &before);
+    if (number == SIGHUP && before.sa_handler == SIG_IGN) continue;  // nohup
+    ::sigaction(number, &action, nullptr);
+  }
   return descriptor;
 }
 
@@ -92,8 +99,12 @@ RankProcesses::~RankProcesses() {
   for (Process& process : processes_) {
     if (!process.ending) ::waitpid(process.id, nullptr, 0);
   }
-  for (const int number : watched) std::signal(number, SIG_DFL);
+  for (const int number : watched) {
+    if (number != SIGHUP) std::signal(number, SIG_DFL);
+  }
 }
+
+const std::atomic<bool>* RankProcesses::stop() { return &stop_came; }
 
 void RankProcesses::start(const comm::RankInfo& info, std::vector<std::string> command) {
   Pipe out = make_pipe(), err = make_pipe();
@@ -107,7 +118,10 @@ void RankProcesses::start(const comm::RankInfo& info, std::vector<std::string> c
   sigset_t none, defaults;
   sigemptyset(&none);
   sigemptyset(&defaults);
-  for (const int number : {SIGCHLD, SIGINT, SIGTERM, SIGPIPE}) sigaddset(&defaults, number);
+  for (const int number : watched) {
+    if (number != SIGHUP) sigaddset(&defaults, number);
+  }
+  sigaddset(&defaults, SIGPIPE);
   ::posix_spawnattr_setsigmask(&attributes, &none);
   ::posix_spawnattr_setsigdefault(&attributes, &defaults);
   ::posix_spawnattr_setpgroup(&attributes, 0);

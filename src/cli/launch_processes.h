@@ -4,6 +4,7 @@
 
 #include <sys/types.h>
 
+#include <atomic>
 #include <functional>
 #include <list>
 #include <optional>
@@ -32,7 +33,8 @@ class RankProcesses {
   // A line without its end, of stdout or stderr.
   using OnLine = std::function<void(int rank, bool is_error, std::string_view line)>;
 
-  // SIGCHLD, SIGINT and SIGTERM become input of wait() as long as it lives. One at a time.
+  // SIGCHLD, SIGUSR1 and the signals that ask to stop (stop_signals.h) become input of wait() as
+  // long as it lives; SIGHUP not where it was ignored. One at a time.
   explicit RankProcesses(OnLine on_line);
   // Ends what still runs.
   ~RankProcesses();
@@ -43,8 +45,10 @@ class RankProcesses {
   // twice. Throws IoError.
   void start(const comm::RankInfo& info, std::vector<std::string> command);
 
-  // Handles what comes within the time. Returns the signals that this process got (SIGINT,
-  // SIGTERM).
+  // True once a signal has asked this process to stop.
+  static const std::atomic<bool>* stop();
+
+  // Handles what comes within the time. Returns the signals that this process got, without SIGCHLD.
   std::vector<int> wait(double seconds);
 
   struct State {

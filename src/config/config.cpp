@@ -10,6 +10,7 @@
 #include "base/json.h"
 #include "config/apply.h"
 #include "config/document.h"
+#include "config/hf_config.h"
 #include "config/job_layout.h"
 #include "config/model_file.h"
 #include "config/schema.h"
@@ -183,8 +184,8 @@ void check_folders(const Config& c, Report& report) {
   report.demand(!c.checkpoint.enable || !c.checkpoint.folder.empty(),
                 {"checkpoint.folder", "checkpoint.enable"},
                 "checkpoint.folder = \"\": must name a folder where checkpoint.enable = true");
-  report.demand(!c.checkpoint.enable || (!c.checkpoint.export_folder.empty() &&
-                                         c.checkpoint.export_folder != c.checkpoint.folder),
+  report.demand(!c.checkpoint.enable || c.checkpoint.export_folder.empty() ||
+                    c.checkpoint.export_folder != c.checkpoint.folder,
                 {"checkpoint.export_folder", "checkpoint.folder"},
                 fmt::format("checkpoint.export_folder = \"{}\": must name a folder of its own, "
                             "not that of checkpoints",
@@ -221,6 +222,17 @@ void check_model(const Config& c, Report& report) {
     (void)spec::make_model(c.dims);
   } catch (const base::ConfigError& error) {
     report.add(report.where("model.name"), indented(error.what()));
+    return;
+  }
+  // A run ends with an export: what could not be exported is refused before it starts.
+  if (!c.checkpoint.enable || c.checkpoint.export_folder.empty()) return;
+  try {
+    (void)hf_config_of(c.dims, base::DType::f32);
+  } catch (const base::ConfigError& error) {
+    report.add(report.where("model.name"),
+               indented(fmt::format("{}; such a model has no Hugging Face form: change it, or set "
+                                    "checkpoint.export_folder = \"\" to keep checkpoints only",
+                                    error.what())));
   }
 }
 

@@ -36,12 +36,23 @@ const std::filesystem::path& without_partial_line(const std::filesystem::path& p
 
 }  // namespace
 
-JsonlSink::JsonlSink(const std::filesystem::path& path, Clock wall_clock)
-    : wall_clock_(std::move(wall_clock)),
+JsonlSink::JsonlSink(const std::filesystem::path& path, int64_t attempt, Clock wall_clock)
+    : attempt_(attempt),
+      wall_clock_(std::move(wall_clock)),
       file_(without_partial_line(path), OutputFile::Mode::append) {}
 
-void JsonlSink::step(int64_t step, std::span<const Metric> metrics) {
-  base::Json line = {{"step", step}, {"time", wall_clock_()}};
+void JsonlSink::resumed(int64_t from_step) {
+  const base::Json line = {{"kind", "resume"},
+                           {"attempt", attempt_},
+                           {"step", from_step},
+                           {"time", wall_clock_()},
+                           {"resumed_from", from_step}};
+  file_.write(line.dump() + "\n");
+}
+
+void JsonlSink::step(std::string_view kind, int64_t step, std::span<const Metric> metrics) {
+  base::Json line = {
+      {"kind", kind}, {"attempt", attempt_}, {"step", step}, {"time", wall_clock_()}};
   for (const Metric& metric : metrics) {
     const std::string name(metric.name);
     TRIREME_CHECK(!line.contains(name), "metric '{}' is there twice", name);

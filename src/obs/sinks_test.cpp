@@ -58,6 +58,18 @@ TEST(Tfevents, long_steps_and_zeros) {
             from_hex("09000000000000f03f 10ac02 2a0a 0a08 0a0161 1500000000"));
 }
 
+TEST(Tfevents, session_start_is_byte_exact) {
+  EXPECT_EQ(session_start_event(1.0, 81), from_hex("09000000000000f03f 1051 3a02 0801"));
+}
+
+TEST(TensorboardSink, a_resumed_run_purges_what_was_logged_after_its_checkpoint) {
+  const ScratchFolder folder;
+  TensorboardSink sink(folder / "tb", at_one);
+  sink.resumed(80);
+  EXPECT_EQ(content_of(sink.path()),
+            framed(version_event(1.0)) + framed(session_start_event(1.0, 81)));
+}
+
 TEST(TensorboardSink, writes_version_and_steps_at_once) {
   const ScratchFolder folder;
   TensorboardSink sink(folder / "tb" / "deep", at_one);
@@ -65,7 +77,7 @@ TEST(TensorboardSink, writes_version_and_steps_at_once) {
   EXPECT_EQ(name.rfind("events.out.tfevents.1.", 0), 0U) << name;
   EXPECT_TRUE(name.ends_with("." + std::to_string(::getpid()) + ".0")) << name;
   const std::vector<Metric> metrics = {{"loss_metrics/global_avg_loss", 2.5}, {"mfu(%)", 40.25}};
-  sink.step(7, metrics);
+  sink.step("train", 7, metrics);
   EXPECT_EQ(content_of(sink.path()),
             framed(version_event(1.0)) + framed(scalar_event(1.0, 7, metrics)));
 }
@@ -78,14 +90,15 @@ TEST(TensorboardSink, a_folder_that_cannot_be_made_is_reported) {
 
 TEST(JsonlSink, one_object_a_line_seen_at_once) {
   const ScratchFolder folder;
-  JsonlSink sink(folder / "metrics.jsonl", [] { return 1700000000.25; });
+  JsonlSink sink(folder / "metrics.jsonl", 1, [] { return 1700000000.25; });
   const std::vector<Metric> metrics = {{"loss", 4.5}, {"grad_norm", 0.1}};
-  sink.step(1, metrics);
+  sink.step("train", 1, metrics);
   EXPECT_EQ(content_of(folder / "metrics.jsonl"),
-            "{\"step\":1,\"time\":1700000000.25,\"loss\":4.5,\"grad_norm\":0.1}\n");
+            "{\"kind\":\"train\",\"attempt\":1,\"step\":1,\"time\":1700000000.25,\"loss\":4.5,"
+            "\"grad_norm\":0.1}\n");
   const std::vector<Metric> diverged = {{"loss", std::nan("")},
                                         {"grad_norm", std::numeric_limits<double>::infinity()}};
-  sink.step(2, diverged);
+  sink.step("train", 2, diverged);
   const std::string text = content_of(folder / "metrics.jsonl");
   const auto second = base::Json::parse(text.substr(text.find('\n') + 1));
   EXPECT_TRUE(second["loss"].is_null() && second["grad_norm"].is_null());
@@ -95,18 +108,20 @@ TEST(JsonlSink, continues_a_file_and_drops_half_a_line) {
   const ScratchFolder folder;
   const auto file = folder / "metrics.jsonl";
   std::ofstream(file) << "{\"step\":1}\n{\"st";
-  JsonlSink(file, at_one).step(2, {});
-  EXPECT_EQ(content_of(file), "{\"step\":1}\n{\"step\":2,\"time\":1.0}\n");
+  JsonlSink(file, 2, at_one).resumed(1);
+  EXPECT_EQ(content_of(file),
+            "{\"step\":1}\n{\"kind\":\"resume\",\"attempt\":2,\"step\":1,\"time\":1.0,"
+            "\"resumed_from\":1}\n");
   std::ofstream(file) << "{\"st";
-  JsonlSink(file, at_one).step(3, {});
-  EXPECT_EQ(content_of(file), "{\"step\":3,\"time\":1.0}\n");
+  JsonlSink(file, 1, at_one).step("train", 3, {});
+  EXPECT_EQ(content_of(file), "{\"kind\":\"train\",\"attempt\":1,\"step\":3,\"time\":1.0}\n");
 }
 
 TEST(JsonlSink, a_full_disk_is_reported) {
   if (!std::filesystem::exists("/dev/full")) GTEST_SKIP();
-  JsonlSink sink("/dev/full");
+  JsonlSink sink("/dev/full", 1);
   try {
-    sink.step(1, {});
+    sink.step("train", 1, {});
     FAIL() << "nothing was thrown";
   } catch (const base::IoError& error) {
     EXPECT_NE(std::string(error.what()).find("/dev/full: cannot be written"), std::string::npos);

@@ -44,7 +44,12 @@ TensorboardSink::TensorboardSink(const std::filesystem::path& folder, Clock wall
   file_.write(framed(version_event(wall_clock_())));
 }
 
-void TensorboardSink::step(int64_t step, std::span<const Metric> metrics) {
+void TensorboardSink::resumed(int64_t from_step) {
+  file_.write(framed(session_start_event(wall_clock_(), from_step + 1)));
+}
+
+void TensorboardSink::step(std::string_view /*kind*/, int64_t step,
+                           std::span<const Metric> metrics) {
   file_.write(framed(scalar_event(wall_clock_(), step, metrics)));
 }
 

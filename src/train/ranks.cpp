@@ -15,6 +15,7 @@
 #include "comm/threads.h"
 #include "config/job_layout.h"
 #include "device/accelerator.h"
+#include "train/run_identity.h"
 #include "train/setup.h"
 
 namespace trireme::train {
@@ -72,6 +73,22 @@ std::unique_ptr<comm::Communicator> connect(RankBackend backend, comm::ProcessWo
   if (backend == RankBackend::nccl) return comm::make_nccl(world, device, options);
   TRIREME_CHECK(backend == RankBackend::gloo, "back end {}", static_cast<int>(backend));
   return comm::make_gloo(world, options);
+}
+
+// Every rank compares itself with the first: as many requests as there are ranks.
+void compare_identities(comm::ProcessWorld& world, const std::string& identity, double deadline_s) {
+  const std::string key = "identity";
+  if (world.info().rank == 0) {
+    world.store().set(key, identity);
+    return;
+  }
+  world.wait_for({&key, 1}, deadline_s);
+  const std::string difference = identity_difference(world.store().get(key, deadline_s), identity);
+  if (difference.empty()) return;
+  throw base::ConfigError(
+      fmt::format("rank {} does not fit rank 0; give all ranks the same configuration, data and "
+                  "program. What differs (there: rank 0, here: rank {}):{}",
+                  world.info().rank, world.info().rank, difference));
 }
 
 // ---- what each rank has
@@ -146,7 +163,8 @@ void run_threads(const config::Config& c, const comm::RankInfo& info,
     comm::run_ranks(world, [&](int rank) {
       RankStart own = start;
       own.number = rank;
-      own.connect = [&world, rank, options](device::Device&) {
+      // Threads share one configuration and one build: there is nothing to compare.
+      own.connect = [&world, rank, options](device::Device&, const std::string&) {
         return world.communicator(rank, options);
       };
       body(own);
@@ -163,7 +181,8 @@ void run_process(RankBackend backend, const config::Config& c, comm::RankInfo in
   if (info.flight_folder.empty()) {
     info.flight_folder = (fs::path(c.job.dump_folder) / "flight").string();
   }
-  comm::ProcessWorld world(info);
+  const double deadline_s = world_options(backend, c, info).deadline_s;
+  comm::ProcessWorld world(info, {.deadline_s = deadline_s});
   RankStart start{.number = info.rank,
                   .ranks = info.world,
                   .system = share_of(c.system, on_gpu, info.local_rank, info.local_world),
@@ -172,8 +191,10 @@ void run_process(RankBackend backend, const config::Config& c, comm::RankInfo in
     const auto gpus = std::max<int>(1, static_cast<int>(device::gpu_status().gpus.size()));
     start.device_sharers = (info.local_world + gpus - 1) / gpus;
   }
-  start.connect = [&](device::Device& device) {
-    return connect(backend, world, device, world_options(backend, c, info));
+  start.connect = [&](device::Device& device, const std::string& identity) {
+    const comm::Communicator::Options options = world_options(backend, c, info);
+    compare_identities(world, identity, options.deadline_s);
+    return connect(backend, world, device, options);
   };
   start.description = {"ranks     this is " + info.text(),
                        fmt::format("          processes that talk over {}",

@@ -2,6 +2,10 @@
 #include "train/saver.h"
 
 #include <algorithm>
+#include <chrono>
+#include <condition_variable>
+#include <future>
+#include <mutex>
 #include <system_error>
 #include <vector>
 
@@ -10,8 +14,9 @@
 
 namespace trireme::train {
 
-Saver::Saver(std::filesystem::path folder, const config::Config& config)
-    : folder_(std::move(folder)), config_(config) {}
+Saver::Saver(std::filesystem::path folder, const config::Config& config,
+             std::function<void()> guard)
+    : folder_(std::move(folder)), config_(config), guard_(std::move(guard)) {}
 
 std::filesystem::path Saver::save(const std::string& name, const ckpt::ReadParam& read) const {
   std::error_code error;
@@ -23,7 +28,9 @@ std::filesystem::path Saver::save(const std::string& name, const ckpt::ReadParam
   const std::filesystem::path path = folder_ / name;
   ckpt::export_hf(path, config_.dims, read,
                   {.dtype = base::dtype_from_name(config_.checkpoint.export_dtype),
-                   .max_shard_bytes = config_.checkpoint.max_shard_bytes});
+                   .max_shard_bytes = config_.checkpoint.max_shard_bytes,
+                   .check = [this](const std::filesystem::path&) { guard_(); }});
+  guard_();
   prune();
   return path;
 }
@@ -39,30 +46,114 @@ void Saver::prune() const {
   for (size_t i = 0; i + keep < steps.size(); ++i) std::filesystem::remove_all(steps[i]);
 }
 
-std::filesystem::path save_weights(engine::Engine& engine, Rank& rank, const Saver* saver,
-                                   const std::string& name) {
-  const std::vector<engine::Engine::ParamInfo> params = engine.parameters();
-  // Reading a parameter takes all ranks. The first says which is next; -1: none.
-  constexpr int64_t none = -1;
-  const auto read = [&](int64_t asked) {
-    const int64_t next = rank.gather(asked).front();
-    return next == none ? std::vector<float>()
-                        : engine.read_weights(params[static_cast<size_t>(next)].name);
-  };
-  if (saver == nullptr) {
-    bool is_done = false;
-    while (!is_done) is_done = read(none).empty();
-    return {};
+namespace {
+
+// Parameters that the export thread of the first rank asks for and its main thread reads, together
+// with the other ranks.
+class Requests {
+ public:
+  // On the export thread: blocks until the values are there.
+  std::vector<float> get(int64_t param) {
+    std::unique_lock lock(mutex_);
+    wanted_ = param;
+    changed_.notify_all();
+    changed_.wait(lock, [this] { return wanted_ == none || is_ended_; });
+    if (is_ended_) throw base::Error("the run ended while weights were exported");
+    return std::move(values_);
   }
-  const std::filesystem::path path = saver->save(name, [&](const std::string& param) {
+  void end() {
+    const std::scoped_lock lock(mutex_);
+    is_ended_ = true;
+    changed_.notify_all();
+  }
+
+  static constexpr int64_t done = -1, none = -2;
+  // On the main thread: the parameter that is wanted; `done`; or `none` when none was asked for
+  // within a second.
+  int64_t next() {
+    std::unique_lock lock(mutex_);
+    changed_.wait_for(lock, std::chrono::seconds(1),
+                      [this] { return wanted_ != none || is_ended_; });
+    return wanted_ != none ? wanted_ : is_ended_ ? done : none;
+  }
+  void give(std::vector<float> values) {
+    const std::scoped_lock lock(mutex_);
+    values_ = std::move(values);
+    wanted_ = none;
+    changed_.notify_all();
+  }
+
+ private:
+  std::mutex mutex_;  // guards all below
+  std::condition_variable changed_;
+  int64_t wanted_ = none;
+  std::vector<float> values_;
+  bool is_ended_ = false;
+};
+
+}  // namespace
+
+SavedWeights save_weights(engine::Engine& engine, Rank& rank, const Saver* saver,
+                          const std::string& name) {
+  const std::vector<engine::Engine::ParamInfo> params = engine.parameters();
+  const auto read = [&](int64_t param) {
+    return engine.read_weights(params[static_cast<size_t>(param)].name);
+  };
+  const auto index_of = [&](const std::string& param) {
     const auto found =
         std::find_if(params.begin(), params.end(),
                      [&](const engine::Engine::ParamInfo& info) { return info.name == param; });
     TRIREME_CHECK(found != params.end(), "the engine has no parameter '{}'", param);
-    return read(found - params.begin());
+    return found - params.begin();
+  };
+  SavedWeights saved;
+  // Runs on the export thread, or here where there is no other rank to keep waiting.
+  const auto write = [&](const std::function<std::vector<float>(int64_t)>& get) {
+    try {
+      saved.path =
+          saver->save(name, [&](const std::string& param) { return get(index_of(param)); });
+    } catch (const base::Fenced&) {
+      throw;
+    } catch (const std::exception& error) {
+      saved.problem = error.what();
+    }
+  };
+  if (rank.is_alone()) {
+    write(read);
+    return saved;
+  }
+  // The first rank tells which parameter is next.
+  if (saver == nullptr) {
+    while (true) {
+      const int64_t next = rank.gather(Requests::none).front();
+      if (next == Requests::done) return saved;
+      if (next != Requests::none) (void)read(next);
+    }
+  }
+  Requests requests;
+  std::future<void> writing = std::async(std::launch::async, [&] {
+    try {
+      write([&requests](int64_t param) { return requests.get(param); });
+    } catch (...) {
+      requests.end();
+      throw;
+    }
+    requests.end();
   });
-  (void)read(none);
-  return path;
+  try {
+    while (true) {
+      const int64_t next = requests.next();
+      (void)rank.gather(next);
+      if (next == Requests::done) break;
+      if (next != Requests::none) requests.give(read(next));
+    }
+  } catch (...) {
+    requests.end();
+    writing.wait();
+    throw;
+  }
+  writing.get();
+  return saved;
 }
 
 }  // namespace trireme::train

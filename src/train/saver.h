@@ -3,6 +3,7 @@
 #pragma once
 
 #include <filesystem>
+#include <functional>
 #include <string>
 
 #include "ckpt/hf_weights.h"
@@ -14,7 +15,10 @@ namespace trireme::train {
 
 class Saver {
  public:
-  Saver(std::filesystem::path folder, const config::Config&);
+  // `guard` throws Fenced once another process has taken the run's folder over.
+  Saver(std::filesystem::path folder, const config::Config&, std::function<void()> guard);
+
+  const std::filesystem::path& folder() const { return folder_; }
 
   // Writes <folder>/<name> whole or not at all, and removes the oldest step folders beyond
   // checkpoint.keep_latest_k (0: none). Returns the path.
@@ -25,11 +29,16 @@ class Saver {
 
   std::filesystem::path folder_;
   const config::Config& config_;
+  std::function<void()> guard_;
 };
 
-// Weights of all ranks through the first one, which alone has a `saver` (null: another rank).
-// Returns its path there, else none. Collective.
-std::filesystem::path save_weights(engine::Engine&, Rank&, const Saver* saver,
-                                   const std::string& name);
+struct SavedWeights {
+  std::filesystem::path path;  // on the first rank; empty: none was written
+  std::string problem;         // on the first rank; why not
+};
+// Exports the weights of all ranks through the first one, which alone has a `saver` (null: another
+// rank). An export that fails is reported in the result and ends nothing else; it may take as long
+// as the disk takes, whatever deadline communication has. Collective.
+SavedWeights save_weights(engine::Engine&, Rank&, const Saver* saver, const std::string& name);
 
 }  // namespace trireme::train
