@@ -41,15 +41,21 @@ void expect_files(Disk&, const std::filesystem::path& generation, const FileInfo
 std::string missing_in(Disk&, const std::filesystem::path& generation);
 
 // Keeps the newest `keep` generations with nothing missing_in() them, and all newer ones; removes
-// older ones. A generation loses its name, durably, before the first of its files is removed.
-// Returns the steps that were removed. REQUIRES: keep >= 1; the caller saves into this folder
-// alone.
+// older ones. A generation loses its name, durably, before the first of its files is removed; of
+// one that is a link the link is removed, not what it points to. Returns the steps that were
+// removed. Throws IoError at the end if something could not be removed. REQUIRES: keep >= 1; the
+// caller saves into this folder alone.
 std::vector<int64_t> remove_old(Disk&, const std::filesystem::path& root, int keep);
 
-// Removes drafts that were never committed and what remove_old() began to remove. REQUIRES: nobody
-// else saves into this folder, and no draft is being written: call it before the first
-// begin_generation() of a run. Returns the names.
-std::vector<std::string> remove_leftovers(Disk&, const std::filesystem::path& root);
+struct Leftovers {
+  std::vector<std::string> removed;   // names
+  std::vector<std::string> problems;  // one for each that is still there, with path and reason
+};
+// Removes drafts that were never committed and what remove_old() began to remove; of a link with
+// such a name, the link. What cannot be removed stays and only takes space. REQUIRES: nobody else
+// saves into this folder, and no draft is being written: call it before the first
+// begin_generation() of a run.
+Leftovers remove_leftovers(Disk&, const std::filesystem::path& root);
 
 // For a run that goes on from `step` (-1: from the start) while newer generations exist, damaged
 // ones or those of a future that it leaves: they get names that loading and remove_old() do not

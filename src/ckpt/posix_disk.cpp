@@ -147,11 +147,11 @@ class PosixDisk final : public Disk {
   }
 
   void remove_file(const Path& path) override {
-    if (::unlink(path.c_str()) != 0) fail("remove", path, errno);
+    if (::unlink(path.c_str()) != 0 && errno != ENOENT) fail("remove", path, errno);
   }
 
   void remove_folder(const Path& path) override {
-    if (::rmdir(path.c_str()) != 0) fail("remove the folder", path, errno);
+    if (::rmdir(path.c_str()) != 0 && errno != ENOENT) fail("remove the folder", path, errno);
   }
 
   std::vector<DiskEntry> list(const Path& path) override {
@@ -159,7 +159,9 @@ class PosixDisk final : public Disk {
     std::error_code error;
     for (fs::directory_iterator at(path, error), end; !error && at != end; at.increment(error)) {
       std::error_code gone;  // an entry that another process removes meanwhile is no folder
-      entries.push_back({at->path().filename().string(), at->is_directory(gone)});
+      const fs::file_status status = at->symlink_status(gone);
+      entries.push_back(
+          {at->path().filename().string(), fs::is_directory(status), fs::is_symlink(status)});
     }
     if (error) fail("list the folder", path, error.value());
     std::ranges::sort(entries, {}, &DiskEntry::name);
@@ -171,6 +173,11 @@ class PosixDisk final : public Disk {
     if (::lstat(path.c_str(), &info) == 0) return true;
     if (errno != ENOENT && errno != ENOTDIR) fail("look for", path, errno);
     return false;
+  }
+
+  bool is_link(const Path& path) override {
+    std::error_code ignored;  // what cannot be examined cannot be removed either
+    return fs::is_symlink(fs::symlink_status(path, ignored));
   }
 
  private:

@@ -99,7 +99,8 @@ TEST(CkptSaveTest, drafts_are_not_seen_and_do_not_meet) {
   EXPECT_EQ(next.folder, "/run/step-00000020.tmp-1");
   abandon(disk, next);
   EXPECT_FALSE(disk.exists(next.folder));
-  EXPECT_EQ(remove_leftovers(disk, "/run"), (std::vector<std::string>{"step-00000020.tmp-0"}));
+  EXPECT_EQ(remove_leftovers(disk, "/run").removed,
+            (std::vector<std::string>{"step-00000020.tmp-0"}));
   EXPECT_EQ(names_in(disk, "/run"), (std::vector<std::string>{"step-00000010"}));
   EXPECT_THROW(begin_generation(disk, "/run", 10), base::IoError);
 }

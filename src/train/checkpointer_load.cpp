@@ -75,7 +75,9 @@ std::optional<Checkpointer::Loaded> Checkpointer::load(const Wanted& wanted) {
 
 void Checkpointer::begin_run(int64_t step) {
   if (rank_.is_first()) {
-    ckpt::remove_leftovers(disk_, options_.folder);
+    for (const std::string& problem : ckpt::remove_leftovers(disk_, options_.folder).problems) {
+      hooks_.say(fmt::format("warning: what an earlier run left half written stays: {}", problem));
+    }
     for (const std::string& name : ckpt::set_aside_newer(disk_, options_.folder, step)) {
       hooks_.say(fmt::format("checkpoint of another run set aside as {}",
                              (options_.folder / name).string()));
