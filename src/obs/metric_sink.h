@@ -18,7 +18,7 @@ struct Metric {
 class MetricSink {
  public:
   virtual ~MetricSink() = default;
-  // Throws IoError if the numbers cannot be stored.
+  // Numbers that cannot be stored are dropped with a warning: what only reports ends no run.
   virtual void step(int64_t step, std::span<const Metric> metrics) = 0;
 };
 
