@@ -112,11 +112,11 @@ std::string missing_in(Disk& disk, const std::filesystem::path& generation) {
   return "";
 }
 
-std::vector<int64_t> remove_old(Disk& disk, const std::filesystem::path& root, int keep) {
+std::vector<int64_t> remove_old(Disk& disk, const std::filesystem::path& root, int64_t keep) {
   TRIREME_CHECK(keep >= 1, "keep {}", keep);
   std::vector<int64_t> removed;
   std::vector<std::filesystem::path> nameless;
-  int whole = 0;
+  int64_t whole = 0;
   for (const int64_t step : committed_steps(disk, root)) {
     const std::string name = generation_name(step);
     if (whole < keep) {

@@ -45,7 +45,7 @@ std::string missing_in(Disk&, const std::filesystem::path& generation);
 // one that is a link the link is removed, not what it points to. Returns the steps that were
 // removed. Throws IoError at the end if something could not be removed. REQUIRES: keep >= 1; the
 // caller saves into this folder alone.
-std::vector<int64_t> remove_old(Disk&, const std::filesystem::path& root, int keep);
+std::vector<int64_t> remove_old(Disk&, const std::filesystem::path& root, int64_t keep);
 
 struct Leftovers {
   std::vector<std::string> removed;   // names

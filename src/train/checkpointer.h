@@ -32,7 +32,7 @@ namespace trireme::train {
 
 struct CheckpointOptions {
   std::filesystem::path folder;  // of all generations
-  int keep = 2;                  // generations; 0: all
+  int64_t keep = 2;              // generations; 0: all
   bool reread = false;           // after the write
 };
 

@@ -65,7 +65,7 @@ RunCheckpoints::RunCheckpoints(const config::Config& config, engine::Engine& eng
   checkpointer_.emplace(engine, model, rank, device, *disk_,
                         CheckpointOptions{.folder = std::filesystem::path(config.job.dump_folder) /
                                                     config.checkpoint.folder,
-                                          .keep = static_cast<int>(config.checkpoint.keep_latest_k),
+                                          .keep = config.checkpoint.keep_latest_k,
                                           .reread = config.checkpoint.reread},
                         hooks_);
 }
