@@ -7,6 +7,8 @@
 
 #include "base/check.h"
 #include "base/error.h"
+#include "base/log.h"
+#include "ckpt/export_folder.h"
 
 namespace trireme::train {
 
@@ -24,19 +26,11 @@ std::filesystem::path Saver::save(const std::string& name, const ckpt::ReadParam
   ckpt::export_hf(path, config_.dims, read,
                   {.dtype = base::dtype_from_name(config_.checkpoint.export_dtype),
                    .max_shard_bytes = config_.checkpoint.max_shard_bytes});
-  prune();
-  return path;
-}
-
-void Saver::prune() const {
-  const auto keep = static_cast<size_t>(config_.checkpoint.keep_latest_k);
-  if (keep == 0) return;
-  std::vector<std::filesystem::path> steps;
-  for (const auto& entry : std::filesystem::directory_iterator(folder_)) {
-    if (entry.path().filename().string().starts_with("step-")) steps.push_back(entry.path());
+  for (const std::string& problem :
+       ckpt::prune_exports(folder_, config_.checkpoint.keep_latest_k)) {
+    base::log_warning("older weights not removed: {}", problem);
   }
-  std::sort(steps.begin(), steps.end());  // numbers are padded, so by age
-  for (size_t i = 0; i + keep < steps.size(); ++i) std::filesystem::remove_all(steps[i]);
+  return path;
 }
 
 std::filesystem::path save_weights(engine::Engine& engine, Rank& rank, const Saver* saver,

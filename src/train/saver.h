@@ -16,13 +16,12 @@ class Saver {
  public:
   Saver(std::filesystem::path folder, const config::Config&);
 
-  // Writes <folder>/<name> whole or not at all, and removes the oldest step folders beyond
-  // checkpoint.keep_latest_k (0: none). Returns the path.
+  // Writes <folder>/<name> whole or not at all, and removes the oldest weights of steps beyond
+  // checkpoint.keep_latest_k (0: none) that this program wrote; what cannot be removed is a
+  // warning. Returns the path.
   std::filesystem::path save(const std::string& name, const ckpt::ReadParam& read) const;
 
  private:
-  void prune() const;
-
   std::filesystem::path folder_;
   const config::Config& config_;
 };
