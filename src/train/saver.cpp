@@ -9,11 +9,75 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "ckpt/export_folder.h"
+#include "ckpt/folder.h"
 
 namespace trireme::train {
+namespace {
+
+namespace fs = std::filesystem;
+
+// The first entry that is named as a generation and `is_foreign`; empty: none.
+fs::path first_foreign(const fs::path& folder, bool (*is_foreign)(const fs::path&)) {
+  std::error_code failed;
+  for (fs::directory_iterator at(folder, failed), end; !failed && at != end; at.increment(failed)) {
+    if (ckpt::step_from_name(at->path().filename().string()) && is_foreign(at->path())) {
+      return at->path();
+    }
+  }
+  return {};
+}
+
+// Generations and weights of steps have the same names: in one folder each would be pruned, or
+// skipped as damaged, as if it were the other. The configuration compared the names; here are the
+// folders that they lead to.
+void check_own_folders(const config::Config& c) {
+  struct Place {
+    const char* key;
+    fs::path path, real;
+  };
+  std::vector<Place> places;
+  const auto add = [&](const char* key, const std::string& name) {
+    const fs::path path = fs::path(c.job.dump_folder) / name;
+    std::error_code failed;  // what cannot be followed is found when it is opened
+    const fs::path real = fs::weakly_canonical(path, failed);
+    places.push_back({key, path, failed ? path : real});
+  };
+  add("checkpoint.folder", c.checkpoint.folder);
+  add("checkpoint.export_folder", c.checkpoint.export_folder);
+  if (c.metrics.enable_tensorboard) add("metrics.save_tb_folder", c.metrics.save_tb_folder);
+  for (size_t i = 0; i < places.size(); ++i) {
+    for (size_t j = i + 1; j < places.size(); ++j) {
+      if (places[i].real != places[j].real) continue;
+      throw base::ConfigError(
+          fmt::format("{} and {} both lead to {}: give each a folder of its own", places[i].key,
+                      places[j].key, places[i].real.string()));
+    }
+  }
+  const fs::path checkpoint = first_foreign(places[1].path, [](const fs::path& entry) {
+    std::error_code ignored;
+    return fs::exists(entry / ckpt::manifest_name, ignored);
+  });
+  if (!checkpoint.empty()) {
+    throw base::ConfigError(
+        fmt::format("checkpoint.export_folder = \"{}\": {} is a checkpoint; weights go into a "
+                    "folder without checkpoints",
+                    c.checkpoint.export_folder, checkpoint.string()));
+  }
+  const fs::path weights = first_foreign(places[0].path, &ckpt::is_export);
+  if (!weights.empty()) {
+    throw base::ConfigError(
+        fmt::format("checkpoint.folder = \"{}\": {} are exported weights; checkpoints go into a "
+                    "folder without them",
+                    c.checkpoint.folder, weights.string()));
+  }
+}
+
+}  // namespace
 
 Saver::Saver(std::filesystem::path folder, const config::Config& config)
-    : folder_(std::move(folder)), config_(config) {}
+    : folder_(std::move(folder)), config_(config) {
+  if (config.checkpoint.enable) check_own_folders(config);
+}
 
 std::filesystem::path Saver::save(const std::string& name, const ckpt::ReadParam& read) const {
   std::error_code error;

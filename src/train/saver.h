@@ -14,6 +14,8 @@ namespace trireme::train {
 
 class Saver {
  public:
+  // Throws ConfigError where weights, checkpoints and TensorBoard events would share a folder, by
+  // name or through links, or the folder of one holds the other's files.
   Saver(std::filesystem::path folder, const config::Config&);
 
   // Writes <folder>/<name> whole or not at all, and removes the oldest weights of steps beyond

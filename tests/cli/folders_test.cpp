@@ -62,5 +62,26 @@ TEST(SharedFolders, pruning_of_weights_leaves_what_the_run_did_not_write) {
   EXPECT_TRUE(s.has("models/step-00000005"));
 }
 
+TEST(SharedFolders, checkpoints_and_weights_do_not_share_one) {
+  for (const char* name : {"./checkpoint", "checkpoint/", "x/../checkpoint", "checkpoint/."}) {
+    const Scratch s;
+    write_tiny(s);
+    const Outcome outcome =
+        trireme(s, {"train", "tiny_run.toml", std::string("--checkpoint.export_folder=") + name});
+    EXPECT_EQ(outcome.exit_code, 2) << outcome.err;
+    EXPECT_NE(outcome.err.find("must name a folder of its own"), std::string::npos) << outcome.err;
+    EXPECT_FALSE(s.has("run"));
+  }
+  const Scratch s;
+  write_tiny(s);
+  ASSERT_EQ(trireme(s, {"train", "tiny_run.toml", "--checkpoint.export_interval=1"}).exit_code, 0);
+  const Outcome outcome =
+      trireme(s, {"train", "tiny_run.toml", "--overwrite", "--checkpoint.folder=weights",
+                  "--checkpoint.export_folder=other", "--checkpoint.interval=1"});
+  EXPECT_EQ(outcome.exit_code, 2) << outcome.err;
+  EXPECT_NE(outcome.err.find("are exported weights"), std::string::npos) << outcome.err;
+  EXPECT_TRUE(s.has("run/weights/step-00000003"));
+}
+
 }  // namespace
 }  // namespace trireme::tests
