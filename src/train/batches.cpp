@@ -73,6 +73,13 @@ DataSets::DataSets(const config::Config& c, int64_t vocab)
       std::make_unique<data::Sampler>(is_split_off ? *train_data_ : *validation_data_, options);
 }
 
+std::string DataSets::changed() const {
+  std::string all = train_data_->changed();
+  const std::string held_out = validation_data_ ? validation_data_->changed() : "";
+  if (!all.empty() && !held_out.empty()) all += "; ";
+  return all + held_out;
+}
+
 TrainBatches::TrainBatches(const data::Sampler& sampler, const spec::Plan& plan,
                            const spec::Coord& coord, int64_t first_step)
     : microbatches_(microbatches_of(plan, coord)),
