@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
+#include <array>
 #include <atomic>
 #include <cmath>
 #include <cstring>
@@ -10,6 +11,7 @@
 #include "base/dtype.h"
 #include "base/error.h"
 #include "base/float_halves.h"
+#include "base/mapped_ranges.h"
 #include "base/rng.h"
 #include "base/sha256.h"
 #include "base/shape.h"
@@ -116,6 +118,30 @@ TEST(ThreadPoolTest, every_task_runs_once_also_from_several_callers) {
     }
     for (std::thread& caller : callers) caller.join();
   }
+}
+
+TEST(MappedRangesTest, the_file_at_an_address_is_named) {
+  const std::vector<std::byte> a(100), b(1000);
+  std::array<char, 300> text;
+  const auto described = [&text](const std::byte* at) {
+    return std::string(text.data(), describe_mapping_fault(at, text));
+  };
+  EXPECT_EQ(described(a.data()), "");
+  {
+    const MappedRange first(a, "/data/a.bin");
+    MappedRange second(b, "/data/b.bin");
+    EXPECT_EQ(described(b.data() + 999).rfind("error: /data/b.bin: byte 999 of 1000 cannot", 0), 0U)
+        << described(b.data() + 999);
+    EXPECT_EQ(described(a.data()).rfind("error: /data/a.bin: byte 0 of 100 cannot", 0), 0U);
+    EXPECT_EQ(described(a.data()).back(), '\n');
+    EXPECT_EQ(described(b.data() + 1000), "");
+    second = MappedRange();
+    EXPECT_EQ(described(b.data()), "");
+    const MappedRange moved = MappedRange(b, std::string(1000, 'x'));
+    EXPECT_EQ(described(b.data()).size(), text.size());
+    EXPECT_EQ(described(b.data()).back(), '\n');
+  }
+  EXPECT_EQ(described(a.data()), "");
 }
 
 }  // namespace

@@ -76,6 +76,7 @@ SafetensorsFile SafetensorsFile::open(const std::filesystem::path& path) {
   SafetensorsFile file;
   file.path_ = path;
   file.file_ = {static_cast<const std::byte*>(start), Unmap{size}};
+  file.range_ = base::MappedRange({file.file_.get(), size}, path.string());
   file.read_header();
   return file;
 }

@@ -36,6 +36,7 @@ MappedFile::MappedFile(const std::filesystem::path& path) : path_(path) {
   void* start = ::mmap(nullptr, size, PROT_READ, MAP_PRIVATE, descriptor.value(), 0);
   if (start == MAP_FAILED) throw cannot_read(path, errno);
   start_ = {static_cast<const std::byte*>(start), Unmap{size}};
+  range_ = base::MappedRange(bytes(), path.string());
 }
 
 std::string MappedFile::changed() const {

@@ -11,11 +11,14 @@
 #include <span>
 #include <string>
 
+#include "base/mapped_ranges.h"
+
 namespace trireme::data {
 
 // Any thread may read. REQUIRES: the file is not truncated or written in place meanwhile (replacing
-// it by rename is fine for what was opened). changed() finds such writes after the fact. The bytes
-// stay at their address when the object is moved.
+// it by rename is fine for what was opened). changed() finds such writes after the fact, and a
+// truncation ends the process with a message (base/mapped_ranges.h). The bytes stay at their
+// address when the object is moved.
 class MappedFile {
  public:
   // Throws IoError if `path` is not a regular file that can be read.
@@ -38,6 +41,7 @@ class MappedFile {
   std::filesystem::path path_;
   struct stat opened_ {};  // as it was
   std::unique_ptr<const std::byte, Unmap> start_;
+  base::MappedRange range_;  // ends before the mapping does
 };
 
 }  // namespace trireme::data

@@ -3,10 +3,44 @@
 // message, and none in a crash or a wait.
 #include <gtest/gtest.h>
 
+#include <csignal>
+#include <filesystem>
+
 #include "tests/cli/resume_rig.h"
 
 namespace trireme::tests {
 namespace {
+
+namespace fs = std::filesystem;
+
+TEST(Limits, data_that_is_cut_off_while_training_is_named) {
+  for (const char* ranks : {"1", "2"}) {  // as threads
+    const Scratch s;
+    write_tiny(s);
+    Running running(s.path(),
+                    trireme_command({"train", "tiny_run.toml", "--training.steps=100000000",
+                                     "--metrics.log_freq=1000000", dp + ranks}));
+    ASSERT_TRUE(running.wait_for([&] {
+      return s.has("run/metrics.jsonl") && fs::file_size(s.at("run/metrics.jsonl")) > 0;
+    })) << running.err();
+    fs::resize_file(s.at("text.txt"), 0);
+    const Outcome outcome = running.wait();
+    EXPECT_EQ(outcome.exit_code, 1) << outcome.err;
+    EXPECT_NE(outcome.err.find("error: text.txt: byte "), std::string::npos) << outcome.err;
+    EXPECT_NE(outcome.err.find("was truncated while it was in use"), std::string::npos)
+        << outcome.err;
+  }
+}
+
+TEST(Limits, a_bus_error_that_is_no_file_keeps_its_default_action) {
+  const Scratch s;
+  write_tiny(s);
+  Running running(s.path(), trireme_command({"train", "tiny_run.toml", "--training.steps=100000000",
+                                             "--metrics.log_freq=1000000"}));
+  ASSERT_TRUE(running.wait_for([&] { return s.has("run/metrics.jsonl"); })) << running.err();
+  running.signal(SIGBUS);
+  EXPECT_EQ(running.wait().exit_code, 128 + SIGBUS);
+}
 
 // Each degree is legal, and their product is above 2^31.
 TEST(Limits, more_ranks_than_threads_are_refused) {
