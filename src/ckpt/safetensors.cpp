@@ -50,7 +50,8 @@ void SafetensorsFile::Unmap::operator()(const std::byte* start) const noexcept {
 }
 
 SafetensorsFile SafetensorsFile::open(const std::filesystem::path& path) {
-  const base::Descriptor descriptor(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  // A named pipe would block the open; it is refused below like every other special file.
+  const base::Descriptor descriptor(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   if (descriptor.value() < 0) {
     throw IoError(fmt::format("{}: cannot be opened: {}", path.string(), reason_of(errno)));
   }

@@ -2,6 +2,7 @@
 // Files that are not what they were, or not files, and limits of the system: each ends with one
 // message, and none in a crash or a wait.
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <csignal>
 #include <filesystem>
@@ -12,6 +13,11 @@ namespace trireme::tests {
 namespace {
 
 namespace fs = std::filesystem;
+
+void make_pipe(const Scratch& s, const std::string& name) {
+  fs::create_directories(s.at(name).parent_path());
+  ASSERT_EQ(::mkfifo(s.at(name).c_str(), 0600), 0) << name;
+}
 
 TEST(Limits, data_that_is_cut_off_while_training_is_named) {
   for (const char* ranks : {"1", "2"}) {  // as threads
@@ -40,6 +46,51 @@ TEST(Limits, a_bus_error_that_is_no_file_keeps_its_default_action) {
   ASSERT_TRUE(running.wait_for([&] { return s.has("run/metrics.jsonl"); })) << running.err();
   running.signal(SIGBUS);
   EXPECT_EQ(running.wait().exit_code, 128 + SIGBUS);
+}
+
+TEST(Limits, pipes_in_a_checkpoint_are_skipped) {
+  for (const char* file : {"manifest", "data-00000", "index-00000"}) {
+    const Scratch s;
+    write_tiny(s);
+    ASSERT_EQ(trireme(s, {"train", "tiny_run.toml", "--checkpoint.interval=2"}).exit_code, 0);
+    const std::string name = std::string("run/checkpoint/step-00000004/") + file;
+    fs::remove(s.at(name));
+    make_pipe(s, name);
+    const Outcome outcome =
+        trireme(s, {"train", "tiny_run.toml", "--checkpoint.interval=2", "--resume", "auto"});
+    EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
+    EXPECT_NE(outcome.err.find("checkpoint of step 4 skipped"), std::string::npos) << outcome.err;
+    EXPECT_NE(outcome.err.find("is not a file"), std::string::npos) << outcome.err;
+    EXPECT_NE(outcome.err.find("resume    step 2"), std::string::npos) << outcome.err;
+  }
+}
+
+TEST(Limits, pipes_in_the_place_of_files_are_refused) {
+  const Scratch s;
+  write_tiny(s);
+  ASSERT_EQ(trireme(s, {"train", "tiny_run.toml", "--checkpoint.interval=4"}).exit_code, 0);
+  make_pipe(s, "pipe");
+  fs::copy(s.at("run"), s.at("other"));
+  fs::remove(s.at("other/metrics.jsonl"));
+  make_pipe(s, "other/metrics.jsonl");
+  fs::create_directories(s.at("w"));
+  fs::copy_file(s.at("run/weights/final/config.json"), s.at("w/config.json"));
+  make_pipe(s, "w/model.safetensors");
+  fs::create_directories(s.at("i"));
+  fs::copy_file(s.at("run/weights/final/config.json"), s.at("i/config.json"));
+  make_pipe(s, "i/model.safetensors.index.json");
+  for (const Words& args :
+       {Words{"train", "pipe"}, Words{"train", "tiny_run.toml", "--model.name=./pipe"},
+        Words{"train", "tiny_run.toml", "--training.dataset_path=pipe"},
+        Words{"train", "tiny_run.toml", "--job.dump_folder=other", "--resume", "auto"},
+        Words{"generate", "w", "--prompt", "x"}, Words{"generate", "i", "--prompt", "x"},
+        Words{"ckpt", "reshard", "run", "--into", "new", "--plan", "pipe"}}) {
+    const Outcome outcome = trireme(s, args, {.deadline_seconds = 20});
+    EXPECT_GT(outcome.exit_code, 0) << args[1];
+    const bool is_named = outcome.err.find("pipe") != std::string::npos ||
+                          outcome.err.find("model.safetensors") != std::string::npos;
+    EXPECT_TRUE(is_named) << args[1] << outcome.err;
+  }
 }
 
 // Each degree is legal, and their product is above 2^31.
