@@ -12,9 +12,11 @@
 #include "base/error.h"
 #include "base/float_halves.h"
 #include "base/mapped_ranges.h"
+#include "base/refused_threads_test.h"
 #include "base/rng.h"
 #include "base/sha256.h"
 #include "base/shape.h"
+#include "base/start_thread.h"
 #include "base/threads.h"
 
 namespace trireme::base {
@@ -117,6 +119,32 @@ TEST(ThreadPoolTest, every_task_runs_once_also_from_several_callers) {
       });
     }
     for (std::thread& caller : callers) caller.join();
+  }
+}
+
+TEST(ThreadPoolTest, works_with_fewer_threads_where_the_system_refuses_them) {
+  testing::internal::CaptureStderr();
+  const RefusedThreads refused;
+  ThreadPool pool(4);
+  EXPECT_EQ(pool.threads(), 1);
+  const std::string said = testing::internal::GetCapturedStderr();
+  EXPECT_NE(said.find("warning: 1 of 4 threads could be started"), std::string::npos) << said;
+  EXPECT_NE(said.find("(ulimit -u)"), std::string::npos) << said;
+  std::vector<int> hits(97, 0);
+  pool.for_each(97, [&hits](int64_t i) { ++hits[static_cast<size_t>(i)]; });
+  EXPECT_EQ(std::accumulate(hits.begin(), hits.end(), 0), 97);
+}
+
+TEST(StartThreadTest, a_refusal_names_thread_and_limits) {
+  const RefusedThreads refused;
+  try {
+    start_thread("that tests", [] {}).join();
+    FAIL() << "it was started";
+  } catch (const Error& error) {
+    const std::string said = error.what();
+    EXPECT_EQ(said.rfind("the thread that tests cannot be started: Resource temporarily", 0), 0U)
+        << said;
+    EXPECT_NE(said.find("(pids.max)"), std::string::npos) << said;
   }
 }
 

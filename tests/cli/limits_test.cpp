@@ -14,6 +14,12 @@ namespace {
 
 namespace fs = std::filesystem;
 
+Words shell(const std::string& before, const Words& args) {
+  std::string line = before + "; exec";
+  for (const std::string& word : trireme_command(args)) line += " '" + word + "'";
+  return {"/bin/sh", "-c", line};
+}
+
 void make_pipe(const Scratch& s, const std::string& name) {
   fs::create_directories(s.at(name).parent_path());
   ASSERT_EQ(::mkfifo(s.at(name).c_str(), 0600), 0) << name;
@@ -91,6 +97,22 @@ TEST(Limits, pipes_in_the_place_of_files_are_refused) {
                           outcome.err.find("model.safetensors") != std::string::npos;
     EXPECT_TRUE(is_named) << args[1] << outcome.err;
   }
+}
+
+TEST(Limits, threads_that_cannot_be_started_are_named) {
+  const Scratch s;
+  write_tiny(s);
+  // Stacks of new threads are as large as this limit, and no address space holds them.
+  const Outcome outcome =
+      Running(s.path(), shell("export OPENBLAS_NUM_THREADS=1; ulimit -s 400000000000",
+                              {"train", "tiny_run.toml", "--system.threads=4"}))
+          .wait();
+  EXPECT_EQ(outcome.exit_code, 1) << outcome.err;
+  EXPECT_NE(outcome.err.find("warning: 1 of 4 threads could be started"), std::string::npos)
+      << outcome.err;
+  EXPECT_NE(outcome.err.find("error: the thread that reads batches ahead cannot be started"),
+            std::string::npos)
+      << outcome.err;
 }
 
 // Each degree is legal, and their product is above 2^31.
