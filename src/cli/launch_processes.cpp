@@ -166,15 +166,20 @@ void RankProcesses::read(Process& process, Stream& stream) {
     stream.rest.clear();
     return;
   }
+  // What was there before has no line's end.
+  const size_t searched = stream.rest.size();
   stream.rest.append(part.data(), static_cast<size_t>(count));
   size_t begin = 0;
-  for (size_t end = stream.rest.find('\n'); end != std::string::npos;
+  for (size_t end = stream.rest.find('\n', searched); end != std::string::npos;
        end = stream.rest.find('\n', begin)) {
     on_line_(process.rank, stream.is_error,
              std::string_view(stream.rest).substr(begin, end - begin));
     begin = end + 1;
   }
   stream.rest.erase(0, begin);
+  if (stream.rest.size() < max_line_bytes) return;
+  on_line_(process.rank, stream.is_error, stream.rest);
+  stream.rest.clear();
 }
 
 void RankProcesses::reap() {

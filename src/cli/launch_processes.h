@@ -29,7 +29,9 @@ std::string signal_name(int number);  // "SIGKILL"
 
 class RankProcesses {
  public:
-  // A line without its end, of stdout or stderr.
+  // A line without its end, of stdout or stderr. A longer one than about max_line_bytes comes in
+  // parts.
+  static constexpr size_t max_line_bytes = size_t{1} << 20;
   using OnLine = std::function<void(int rank, bool is_error, std::string_view line)>;
 
   // SIGCHLD, SIGINT and SIGTERM become input of wait() as long as it lives. One at a time.
