@@ -42,7 +42,8 @@ class RankProcesses {
   RankProcesses& operator=(const RankProcesses&) = delete;
 
   // Each rank leads a process group of its own, so that a terminal's Ctrl-C does not reach it
-  // twice. Throws IoError.
+  // twice. Throws IoError; ConfigError, before the first, where the limit of descriptors does not
+  // suffice for all of them.
   void start(const comm::RankInfo& info, std::vector<std::string> command);
 
   // Handles what comes within the time. Returns the signals that this process got (SIGINT,

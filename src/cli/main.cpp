@@ -6,6 +6,7 @@
 
 #include "base/mapped_ranges.h"
 #include "cli/args.h"
+#include "cli/environment.h"
 #include "cli/verbs.h"
 
 namespace {
@@ -37,5 +38,6 @@ void name_lost_mappings() {
 
 int main(int argc, char** argv) {
   name_lost_mappings();
+  trireme::cli::raise_descriptor_limit();
   return trireme::cli::run_command(trireme::cli::all_verbs(), argc, argv);
 }

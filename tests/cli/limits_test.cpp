@@ -115,6 +115,25 @@ TEST(Limits, threads_that_cannot_be_started_are_named) {
       << outcome.err;
 }
 
+TEST(Limits, descriptors_are_counted_before_ranks_start) {
+  const Scratch s;
+  write_tiny(s);
+  const Outcome outcome =
+      Running(s.path(), shell("ulimit -n 60", {"launch", "-n", "16", "tiny_run.toml"})).wait();
+  EXPECT_EQ(outcome.exit_code, 2) << outcome.err;
+  EXPECT_NE(outcome.err.find("launching 16 ranks of 16 needs"), std::string::npos) << outcome.err;
+  EXPECT_NE(outcome.err.find("may have 60"), std::string::npos) << outcome.err;
+}
+
+TEST(Limits, a_soft_limit_of_descriptors_is_raised) {
+  const Scratch s;
+  write_tiny(s);
+  const Outcome outcome =
+      Running(s.path(), shell("ulimit -Sn 14", {"launch", "-n", "2", "tiny_run.toml", dp + "2"}))
+          .wait();
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
+}
+
 // Each degree is legal, and their product is above 2^31.
 TEST(Limits, more_ranks_than_threads_are_refused) {
   const Scratch s;
