@@ -2,6 +2,7 @@
 // Files that are not what they were, or not files, and limits of the system: each ends with one
 // message, and none in a crash or a wait.
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 
 #include <csignal>
@@ -100,6 +101,9 @@ TEST(Limits, pipes_in_the_place_of_files_are_refused) {
 }
 
 TEST(Limits, threads_that_cannot_be_started_are_named) {
+  rlimit stack{};
+  ASSERT_EQ(::getrlimit(RLIMIT_STACK, &stack), 0);
+  if (stack.rlim_max != RLIM_INFINITY) GTEST_SKIP() << "the limit of the stack cannot be raised";
   const Scratch s;
   write_tiny(s);
   // Stacks of new threads are as large as this limit, and no address space holds them.
