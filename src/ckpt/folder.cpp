@@ -2,6 +2,7 @@
 #include "ckpt/folder.h"
 
 #include <fmt/core.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <charconv>
@@ -39,6 +40,18 @@ bool is_of_another_run(Disk& disk, const std::filesystem::path& generation, std:
     const std::string writer = read_manifest(disk, generation).writer.run;
     return !writer.empty() && writer != run;
   } catch (const base::Error&) {
+    return false;
+  }
+}
+
+// False, with one more problem: it is still there.
+bool try_to_remove(Disk& disk, const std::filesystem::path& folder,
+                   std::vector<std::string>& problems) {
+  try {
+    remove_all(disk, folder);
+    return true;
+  } catch (const base::IoError& error) {
+    problems.emplace_back(error.what());
     return false;
   }
 }
@@ -157,24 +170,29 @@ std::vector<int64_t> remove_old(Disk& disk, const std::filesystem::path& root, i
   }
   if (nameless.empty()) return removed;
   disk.sync_folder(root);
-  for (const auto& folder : nameless) remove_all(disk, folder);
+  std::vector<std::string> problems;
+  for (const auto& folder : nameless) try_to_remove(disk, folder, problems);
+  if (!problems.empty()) throw base::IoError(fmt::format("{}", fmt::join(problems, "; ")));
   return removed;
 }
 
-std::vector<std::string> remove_leftovers(Disk& disk, const std::filesystem::path& root,
-                                          const std::vector<std::string>& runs) {
-  std::vector<std::string> leftovers;
+Leftovers remove_leftovers(Disk& disk, const std::filesystem::path& root,
+                           const std::vector<std::string>& runs) {
+  Leftovers leftovers;
   if (!disk.exists(root)) return leftovers;
+  std::vector<std::string> names;
   for (const DiskEntry& entry : disk.list(root)) {
-    if (!entry.is_folder) continue;
+    if (!entry.is_folder && !entry.is_link) continue;
     const std::optional<Writer> writer = writer_of_draft(entry.name);
     const bool is_own = writer && (writer->run.empty() || std::ranges::count(runs, writer->run));
-    if (is_own || has_mark(entry.name, removed_mark)) leftovers.push_back(entry.name);
+    if (is_own || has_mark(entry.name, removed_mark)) names.push_back(entry.name);
   }
-  if (leftovers.empty()) return leftovers;
+  if (names.empty()) return leftovers;
   // A folder that lost a generation's name must not get it back, in a power cut, without its files.
   disk.sync_folder(root);
-  for (const std::string& name : leftovers) remove_all(disk, root / name);
+  for (const std::string& name : names) {
+    if (try_to_remove(disk, root / name, leftovers.problems)) leftovers.removed.push_back(name);
+  }
   return leftovers;
 }
 

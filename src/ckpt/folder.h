@@ -54,16 +54,23 @@ std::string missing_in(Disk&, const std::filesystem::path& generation);
 // Keeps the newest `keep` generations with nothing missing_in() them, and all newer ones; removes
 // older ones. Generations of another run than `run` are left alone and not counted; those that name
 // no run belong to any. A generation loses its name, durably, before the first of its files is
-// removed. Returns the steps that were removed. REQUIRES: keep >= 1; `run` is the only one of its
-// name that saves into this folder. `guard` is called around the renames alone.
+// removed; of one that is a link the link is removed, not what it points to. Returns the steps that
+// were removed. Throws IoError at the end if something could not be removed. REQUIRES: keep >= 1;
+// `run` is the only one of its name that saves into this folder. `guard` is called around the
+// renames alone.
 std::vector<int64_t> remove_old(Disk&, const std::filesystem::path& root, int64_t keep,
                                 std::string_view run = "", const Guard& guard = {});
 
+struct Leftovers {
+  std::vector<std::string> removed;   // names
+  std::vector<std::string> problems;  // one for each that is still there, with path and reason
+};
 // Removes what remove_old() began to remove, and drafts that were never committed: those of `runs`
-// and those that name no run. REQUIRES: no draft of these runs is being written: call it before the
-// first begin_generation() of a run. Returns the names.
-std::vector<std::string> remove_leftovers(Disk&, const std::filesystem::path& root,
-                                          const std::vector<std::string>& runs = {});
+// and those that name no run; of a link with such a name, the link. What cannot be removed stays
+// and only takes space. REQUIRES: no draft of these runs is being written: call it before the first
+// begin_generation() of a run.
+Leftovers remove_leftovers(Disk&, const std::filesystem::path& root,
+                           const std::vector<std::string>& runs = {});
 
 // For a run that goes on from `step` (-1: from the start) while newer generations exist, damaged
 // ones or those of a future that it leaves: they get names that loading and remove_old() do not

@@ -19,6 +19,7 @@
 
 #include "base/error.h"
 #include "cli/environment.h"
+#include "comm/store.h"
 
 namespace trireme::cli {
 namespace {
@@ -69,6 +70,17 @@ std::vector<char*> pointers(std::vector<std::string>& words) {
   return all;
 }
 
+// Descriptors of the launcher for all ranks that it starts, and where it runs the store for all
+// ranks of the job.
+int64_t descriptors_for(const comm::RankInfo& info) {
+  constexpr int64_t streams = 2;      // of a rank, to read
+  constexpr int64_t connections = 3;  // of a rank to the store: calls, heartbeat, verdict
+  constexpr int64_t passing = 8;      // ends of pipes that a new rank inherits, files of the moment
+  const bool runs_store =
+      info.node == 0 && !info.store.empty() && !comm::parse_store_address(info.store).is_folder;
+  return streams * info.local_world + (runs_store ? connections * info.world : 0) + passing;
+}
+
 struct Pipe {
   base::Descriptor read, write;
 };
@@ -107,6 +119,12 @@ RankProcesses::~RankProcesses() {
 const std::atomic<bool>* RankProcesses::stop() { return &stop_came; }
 
 void RankProcesses::start(const comm::RankInfo& info, std::vector<std::string> command) {
+  // Counted before the first starts: a rank too many would be missed only at the deadline.
+  if (processes_.empty()) {
+    expect_descriptors(descriptors_for(info),
+                       fmt::format("launching {} rank{} of {}", info.local_world,
+                                   info.local_world == 1 ? "" : "s", info.world));
+  }
   Pipe out = make_pipe(), err = make_pipe();
   posix_spawn_file_actions_t actions;
   posix_spawnattr_t attributes;
@@ -180,15 +198,20 @@ void RankProcesses::read(Process& process, Stream& stream) {
     stream.rest.clear();
     return;
   }
+  // What was there before has no line's end.
+  const size_t searched = stream.rest.size();
   stream.rest.append(part.data(), static_cast<size_t>(count));
   size_t begin = 0;
-  for (size_t end = stream.rest.find('\n'); end != std::string::npos;
+  for (size_t end = stream.rest.find('\n', searched); end != std::string::npos;
        end = stream.rest.find('\n', begin)) {
     on_line_(process.rank, stream.is_error,
              std::string_view(stream.rest).substr(begin, end - begin));
     begin = end + 1;
   }
   stream.rest.erase(0, begin);
+  if (stream.rest.size() < max_line_bytes) return;
+  on_line_(process.rank, stream.is_error, stream.rest);
+  stream.rest.clear();
 }
 
 void RankProcesses::reap() {

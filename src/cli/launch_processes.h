@@ -30,7 +30,9 @@ std::string signal_name(int number);  // "SIGKILL"
 
 class RankProcesses {
  public:
-  // A line without its end, of stdout or stderr.
+  // A line without its end, of stdout or stderr. A longer one than about max_line_bytes comes in
+  // parts.
+  static constexpr size_t max_line_bytes = size_t{1} << 20;
   using OnLine = std::function<void(int rank, bool is_error, std::string_view line)>;
 
   // SIGCHLD, SIGUSR1 and the signals that ask to stop (stop_signals.h) become input of wait() as
@@ -42,7 +44,8 @@ class RankProcesses {
   RankProcesses& operator=(const RankProcesses&) = delete;
 
   // Each rank leads a process group of its own, so that a terminal's Ctrl-C does not reach it
-  // twice. Throws IoError.
+  // twice. Throws IoError; ConfigError, before the first, where the limit of descriptors does not
+  // suffice for all of them.
   void start(const comm::RankInfo& info, std::vector<std::string> command);
 
   // True once a signal has asked this process to stop.

@@ -11,6 +11,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "base/start_thread.h"
 #include "comm/clock.h"
 #include "comm/verdict.h"
 
@@ -51,7 +52,7 @@ ProcessWorld::ProcessWorld(const RankInfo& info, Options options)
   verdict_store_ = store_->another();
   beat_store_->join(std::to_string(info_.rank));
   publish(*beat_store_, false);
-  heart_ = std::thread([this] { beat(); });
+  heart_ = base::start_thread("that reports this rank's progress", [this] { beat(); });
 }
 
 ProcessWorld::~ProcessWorld() {

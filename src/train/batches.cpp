@@ -95,6 +95,13 @@ base::Json DataSets::identity() const {
   return json;
 }
 
+std::string DataSets::changed() const {
+  std::string all = train_data_->changed();
+  const std::string held_out = validation_data_ ? validation_data_->changed() : "";
+  if (!all.empty() && !held_out.empty()) all += "; ";
+  return all + held_out;
+}
+
 TrainBatches::TrainBatches(const data::Sampler& sampler, const spec::Plan& plan,
                            const spec::Coord& coord, int64_t first_step, int64_t shift)
     : microbatches_(microbatches_of(plan, coord)),

@@ -26,6 +26,9 @@ class DataSets {
   const data::Sampler& train() const { return *train_; }
   const data::Sampler* validation() const { return validation_.get(); }  // null: none wanted
   const data::TokenData& train_data() const { return *train_data_; }
+  // How files of the data differ from those that were opened, for a message; empty: they do not.
+  // One call of the system for each file: cheap enough for every step that logs.
+  std::string changed() const;
 
   // What decides which tokens a run sees in which order: content of both data sets, split, order
   // and masks. Reads the data (content_id()). A resumed run compares it with that of its

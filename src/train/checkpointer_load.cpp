@@ -89,7 +89,10 @@ void Checkpointer::begin_run(const Begin& begin) {
   rank_.on_first([&] {
     std::vector<std::string> runs = {manifest_.writer.run};
     if (!begin.previous_run.empty()) runs.push_back(begin.previous_run);
-    ckpt::remove_leftovers(disk_, options_.folder, runs);
+    for (const std::string& problem :
+         ckpt::remove_leftovers(disk_, options_.folder, runs).problems) {
+      hooks_.say(fmt::format("warning: what an earlier run left half written stays: {}", problem));
+    }
     for (const std::string& name : ckpt::set_aside_newer(disk_, options_.folder, begin.step)) {
       hooks_.say(fmt::format("checkpoint of another run set aside as {}",
                              (options_.folder / name).string()));

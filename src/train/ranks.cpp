@@ -142,7 +142,15 @@ void write_flights(comm::ThreadWorld& world, const fs::path& folder) {
 
 void run_threads(const config::Config& c, const comm::RankInfo& info,
                  const std::function<void(const RankStart&)>& body) {
-  const auto ranks = static_cast<int>(ranks_of(c));
+  constexpr int64_t max_thread_ranks = 4096;  // as system.threads
+  const int64_t wanted = ranks_of(c);
+  if (wanted > max_thread_ranks) {
+    throw base::ConfigError(
+        fmt::format("parallelism: the degrees multiply to {} ranks, and without a launcher ranks "
+                    "are threads of this process, at most {}; start processes (docs/ranks.md)",
+                    wanted, max_thread_ranks));
+  }
+  const auto ranks = static_cast<int>(wanted);
   const bool on_gpu = runs_on_gpu(c.system);
   const comm::Communicator::Options options = world_options(RankBackend::threads, c, info);
   comm::ThreadWorld world(ranks, options.deadline_s);

@@ -11,8 +11,75 @@
 
 #include "base/check.h"
 #include "base/error.h"
+#include "base/log.h"
+#include "ckpt/export_folder.h"
+#include "ckpt/folder.h"
 
 namespace trireme::train {
+namespace {
+
+namespace fs = std::filesystem;
+
+// The first entry that is named as a generation and `is_foreign`; empty: none.
+fs::path first_foreign(const fs::path& folder, bool (*is_foreign)(const fs::path&)) {
+  std::error_code failed;
+  for (fs::directory_iterator at(folder, failed), end; !failed && at != end; at.increment(failed)) {
+    if (ckpt::step_from_name(at->path().filename().string()) && is_foreign(at->path())) {
+      return at->path();
+    }
+  }
+  return {};
+}
+
+}  // namespace
+
+// Generations and weights of steps have the same names: in one folder each would be pruned, or
+// skipped as damaged, as if it were the other. The configuration compared the names; here are the
+// folders that they lead to.
+void check_own_folders(const config::Config& c) {
+  if (!c.checkpoint.enable) return;
+  struct Place {
+    const char* key;
+    fs::path path, real;
+  };
+  std::vector<Place> places;
+  const auto add = [&](const char* key, const std::string& name) {
+    const fs::path path = fs::path(c.job.dump_folder) / name;
+    std::error_code failed;  // what cannot be followed is found when it is opened
+    const fs::path real = fs::weakly_canonical(path, failed);
+    places.push_back({key, path, failed ? path : real});
+  };
+  add("checkpoint.folder", c.checkpoint.folder);
+  const bool exports = !c.checkpoint.export_folder.empty();
+  if (exports) add("checkpoint.export_folder", c.checkpoint.export_folder);
+  if (c.metrics.enable_tensorboard) add("metrics.save_tb_folder", c.metrics.save_tb_folder);
+  for (size_t i = 0; i < places.size(); ++i) {
+    for (size_t j = i + 1; j < places.size(); ++j) {
+      if (places[i].real != places[j].real) continue;
+      throw base::ConfigError(
+          fmt::format("{} and {} both lead to {}: give each a folder of its own", places[i].key,
+                      places[j].key, places[i].real.string()));
+    }
+  }
+  if (!exports) return;
+  const fs::path checkpoint = first_foreign(places[1].path, [](const fs::path& entry) {
+    std::error_code ignored;
+    return fs::exists(entry / ckpt::manifest_name, ignored);
+  });
+  if (!checkpoint.empty()) {
+    throw base::ConfigError(
+        fmt::format("checkpoint.export_folder = \"{}\": {} is a checkpoint; weights go into a "
+                    "folder without checkpoints",
+                    c.checkpoint.export_folder, checkpoint.string()));
+  }
+  const fs::path weights = first_foreign(places[0].path, &ckpt::is_export);
+  if (!weights.empty()) {
+    throw base::ConfigError(
+        fmt::format("checkpoint.folder = \"{}\": {} are exported weights; checkpoints go into a "
+                    "folder without them",
+                    c.checkpoint.folder, weights.string()));
+  }
+}
 
 Saver::Saver(std::filesystem::path folder, const config::Config& config,
              std::function<void()> guard)
@@ -31,19 +98,11 @@ std::filesystem::path Saver::save(const std::string& name, const ckpt::ReadParam
                    .max_shard_bytes = config_.checkpoint.max_shard_bytes,
                    .check = [this](const std::filesystem::path&) { guard_(); }});
   guard_();
-  prune();
-  return path;
-}
-
-void Saver::prune() const {
-  const auto keep = static_cast<size_t>(config_.checkpoint.keep_latest_k);
-  if (keep == 0) return;
-  std::vector<std::filesystem::path> steps;
-  for (const auto& entry : std::filesystem::directory_iterator(folder_)) {
-    if (entry.path().filename().string().starts_with("step-")) steps.push_back(entry.path());
+  for (const std::string& problem :
+       ckpt::prune_exports(folder_, config_.checkpoint.keep_latest_k)) {
+    base::log_warning("older weights not removed: {}", problem);
   }
-  std::sort(steps.begin(), steps.end());  // numbers are padded, so by age
-  for (size_t i = 0; i + keep < steps.size(); ++i) std::filesystem::remove_all(steps[i]);
+  return path;
 }
 
 namespace {

@@ -13,6 +13,10 @@
 
 namespace trireme::train {
 
+// Throws ConfigError where weights, checkpoints and TensorBoard events would share a folder, by
+// name or through links, or the folder of one holds the other's files.
+void check_own_folders(const config::Config&);
+
 class Saver {
  public:
   // `guard` throws Fenced once another process has taken the run's folder over.
@@ -20,13 +24,12 @@ class Saver {
 
   const std::filesystem::path& folder() const { return folder_; }
 
-  // Writes <folder>/<name> whole or not at all, and removes the oldest step folders beyond
-  // checkpoint.keep_latest_k (0: none). Returns the path.
+  // Writes <folder>/<name> whole or not at all, and removes the oldest weights of steps beyond
+  // checkpoint.keep_latest_k (0: none) that this program wrote; what cannot be removed is a
+  // warning. Returns the path.
   std::filesystem::path save(const std::string& name, const ckpt::ReadParam& read) const;
 
  private:
-  void prune() const;
-
   std::filesystem::path folder_;
   const config::Config& config_;
   std::function<void()> guard_;

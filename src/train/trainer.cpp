@@ -59,6 +59,7 @@ class Run {
   void finish_trace();
   void summarise();
   void log(int64_t step);
+  void check_data();
   void log_skips(int64_t step, const engine::StepReport& report);
   void log_validation(int64_t step);
   void export_weights(const std::string& name);
@@ -100,6 +101,7 @@ class Run {
   int64_t first_skipped_ = -1;  // before this attempt; -1: not known yet
   int64_t logged_skipped_ = 0, logged_row_ = 0;
   bool is_row_open_ = false;
+  std::string accepted_change_;  // of the data's files, whose content is as it was
   StepClock clock_;
   int64_t sent_bytes_ = 0;  // in steps
   Wishes wishes_;
@@ -120,6 +122,7 @@ obs::RunMode checked_mode(const config::Config& c, obs::RunMode asked, const Tra
       hooks.resume.from != Resume::From::start && obs::holds_run(c.job.dump_folder);
   const obs::RunMode mode = resumes ? obs::RunMode::resume : asked;
   obs::RunDir::check(c.job.dump_folder, mode);
+  check_own_folders(c);
   return mode;
 }
 
@@ -241,7 +244,10 @@ TrainSummary Run::go() {
       summary_.startup_seconds = obs::steady_seconds() - start_seconds_;
       say(fmt::format("start-up  first step finished after {:.2f} s", summary_.startup_seconds));
     }
-    if (logs) log(step);
+    if (logs) {
+      check_data();
+      log(step);
+    }
     if (rank_.is_first() && hooks_.progress) {
       hooks_.progress(step, fmt::format("loss {:.4f}", summary_.loss.value_or(0)));
     }
@@ -517,6 +523,20 @@ void Run::export_weights(const std::string& name) {
                     "checkpoint",
                     saved.problem, config_.job.dump_folder));
   }
+}
+
+// Throws IoError if the data is no longer what the run started with. A file that was only touched,
+// or replaced by an equal one, is as good as before.
+void Run::check_data() {
+  const std::string change = data_.changed();
+  if (change.empty() || change == accepted_change_) return;
+  if (data_.identity() != data_identity_) {
+    throw base::IoError(fmt::format(
+        "{}: steps since the last checkpoint may have used other data. Put the data back and "
+        "resume, or continue with the new data (--resume auto --allow-data-change)",
+        change));
+  }
+  accepted_change_ = change;
 }
 
 // Tells where a row of skipped steps began and ended, at the first log line after it.
