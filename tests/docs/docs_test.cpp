@@ -44,7 +44,7 @@ const std::vector<Known> known_commands = {
     {"scripts/test_gpu.sh", How::script},
     {"scripts/test_gpu.sh --build-only", How::script},
     {"scripts/test_gpu.sh --memcheck --hf deps", How::script},
-    {"scripts/compare_gpu.sh --peers ../shared/bench llama-1b:8 gpt2-124m:64", How::script},
+    {"scripts/compare_gpu.sh llama-1b:8 gpt2-124m:64", How::script},
 
     {"trireme train configs/kjv.toml --device cuda --training.dtype=bf16", How::gpu},
     {"trireme train configs/kjv.toml --device cuda --trace-steps 3:5", How::gpu},
