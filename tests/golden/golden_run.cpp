@@ -3,9 +3,11 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <span>
+#include <utility>
 
 #include "tests/engine/rig.h"
 

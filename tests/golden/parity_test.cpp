@@ -7,6 +7,8 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <cstdio>
+#include <iterator>
 #include <numeric>
 
 #include "tests/golden/golden_run.h"
