@@ -100,7 +100,7 @@ std::vector<Key> keys_of(Config& c) {
 
   k.section("training");
   k.text("dataset_path", c.training.dataset_path,
-         "token file, prefix of a .bin/.idx pair, or folder");
+         "token file, or prefix of a .bin/.idx pair");
   k.choice("dataset_format", c.training.dataset_format,
            {"auto", "megatron", "llmc", "nanogpt", "text"},
            "layout of the data; auto: by its first bytes");

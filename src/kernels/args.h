@@ -5,8 +5,11 @@
 // Letters: T tokens (rows), D width, H query heads, G key/value heads, K head size, F feed-forward
 // width, V vocabulary, S sequences. "Activation type" is f32 or bf16; "gradient type" too.
 // Arithmetic is in fp32 or wider; a bf16 result is rounded once. Any matrix may have row_stride >
-// cols. An argument marked optional may be absent (empty shape). Gradients of parameters are always
-// added to, never overwritten.
+// cols. An argument marked optional may be absent (empty shape).
+//
+// Gradients of embeddings, norm weights and biases are added to what is there. The gradient of a
+// matrix is the result of a product: GemmArgs::beta says whether it is overwritten (0, in the first
+// micro-batch) or added to (1).
 #pragma once
 
 #include <cstdint>
