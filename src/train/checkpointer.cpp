@@ -156,6 +156,7 @@ void Checkpointer::start(std::function<Status()> work) {
   join();
   writer_ = std::thread([this, work = std::move(work)] {
     try {
+      copy_->device().use_on_this_thread();
       set_status(work(), "");
     } catch (const base::Error& error) {
       set_status({.phase = Phase::failed, .file = {}}, error.what());
