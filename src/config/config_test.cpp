@@ -377,6 +377,10 @@ TEST(ConfigRefusal, of_overrides) {
        "override --training.steps=many: training.steps: found the string \"many\", expected an "
        "integer"},
       {"--training.steps=1e3", "training.steps: found the number 1000, expected an integer"},
+  // llama-15m with a billion token ids and a step of 2^48 tokens.
+  expect_contains(refusal(small("vocab_size = 1073741824\nmax_seq = 16777216\n[training]\n"
+                                "seq_len = 16777216\nglobal_batch_size = 16777216\n")),
+                  "training.global_batch_size = 16777216: with training.seq_len = 16777216 model ");
       {"--training.steps=", "training.steps: found the string \"\", expected an integer"},
       {"--training.steps", "override --training.steps: no value; write --section.key=value"},
       {"training.steps", "override training.steps: no value"},
