@@ -9,6 +9,7 @@
 #include "config/job_layout.h"
 #include "device/accelerator.h"
 #include "device/cpu/cpu_device.h"
+#include "device/host_memory.h"
 #include "kernels/table.h"
 
 namespace trireme::train {
@@ -20,6 +21,7 @@ Platform cpu_platform(const config::System& system) {
   platform.device = std::make_unique<device::CpuDevice>(
       kernels::cpu_kernels(), device::CpuDevice::Options{.threads = threads});
   platform.backend = spec::cpu_backend();
+  platform.host_available_bytes = device::host_memory_available();
   platform.hardware = fmt::format("CPU, {} thread{}", threads, threads == 1 ? "" : "s");
   return platform;
 }

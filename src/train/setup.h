@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <limits>
 #include <memory>
 #include <string>
 
@@ -29,6 +30,8 @@ struct Platform {
 };
 
 // "auto" takes a GPU where one can be used, and the CPU otherwise. `default_cache` serves where
+  // Of the host, for all ranks on it; on a GPU without a limit here.
+  int64_t host_available_bytes = std::numeric_limits<int64_t>::max();
 // system.cache_folder is empty. Throws ConfigError for a device that this build or machine does not
 // have, with the reason.
 Platform make_platform(const config::System&, const std::filesystem::path& default_cache = {});
