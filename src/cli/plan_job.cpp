@@ -37,6 +37,7 @@ void take_config(const Args& args, PlanQuestion& q) {
   q.job = plan::job_of(config);
   q.model = config.model.name;
   q.asked = plan::layout_of(config);
+  q.is_dtype_open = config.training.dtype == "auto";
   q.processors = q.asked->processors();
   plan::keep_grads(q.stack, base::dtype_from_name(config.training.grad_dtype),
                    base::dtype_from_name(config.parallelism.reduce_dtype));
@@ -183,7 +184,6 @@ void take_batch(const Args& args, PlanQuestion& q) {
   }
 }
 
-}  // namespace
 // What is priced stays inside the types that hold it.
 void check_sizes(const plan::Job& job) {
   const auto real = [](int64_t value) { return static_cast<double>(value); };
@@ -212,6 +212,7 @@ void check_sizes(const plan::Job& job) {
   }
 }
 
+}  // namespace
 
 PlanQuestion plan_question(const Args& args) {
   PlanQuestion q;
@@ -234,8 +235,8 @@ PlanQuestion plan_question(const Args& args) {
                                         missing,
                                         fmt::join(config::machine_names(machine_folders()), ", ")));
   }
-  if (q.processors > most_gpus) {
   check_sizes(q.job);
+  if (q.processors > most_gpus) {
     throw base::ConfigError(fmt::format("{} processors: at most {}", q.processors, most_gpus));
   }
   q.machine = config::machine_from_file(args.text("--machine"), machine_folders());
@@ -252,6 +253,7 @@ PlanQuestion plan_question(const Args& args) {
   if (q.machine.processor.bf16_flops <= q.machine.processor.fp32_flops &&
       !args.has("--precision")) {
     q.space.precision = {plan::Precision::fp32};
+    if (q.is_dtype_open && !args.has("--layout")) q.asked->precision = plan::Precision::fp32;
   }
   return q;
 }

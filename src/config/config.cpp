@@ -225,12 +225,21 @@ void check_recompute(const Config& c, Report& report) {
                             blocks, c.dims.layers, c.dims.layers));
 }
 
+bool masters_fit(const Config& c) {
+  return c.optimizer.master_dtype == "f32" || c.training.dtype == "bf16";
+}
+
+std::string masters_text(const Config& c) {
+  return fmt::format(
+      "optimizer.master_dtype = \"{}\": must be \"f32\" where training.dtype = \"{}\"; it is what "
+      "bf16 weights lack of fp32",
+      c.optimizer.master_dtype, c.training.dtype);
+}
+
+// What is "auto" is checked once the device is known (settle_dtype).
 void check_formats(const Config& c, Report& report) {
-  report.demand(c.optimizer.master_dtype == "f32" || c.training.dtype == "bf16",
-                {"optimizer.master_dtype", "training.dtype"},
-                fmt::format("optimizer.master_dtype = \"{}\": must be \"f32\" where training.dtype "
-                            "= \"{}\"; it is what bf16 weights lack of fp32",
-                            c.optimizer.master_dtype, c.training.dtype));
+  report.demand(masters_fit(c) || c.training.dtype == "auto",
+                {"optimizer.master_dtype", "training.dtype"}, masters_text(c));
 }
 
 void check_model(const Config& c, Report& report) {
@@ -252,4 +261,16 @@ void check_rules(const Config& config, Report& report) {
 }
 
 }  // namespace
+
+Config settle_dtype(Config c, bool on_gpu) {
+  if (c.training.dtype != "auto") return c;
+  c.training.dtype = on_gpu ? "bf16" : "fp32";
+  if (!masters_fit(c)) {
+    throw base::ConfigError(masters_text(c) +
+                            fmt::format(" (training.dtype is auto, and the run is on {})",
+                                        on_gpu ? "a GPU" : "the CPU"));
+  }
+  return c;
+}
+
 }  // namespace trireme::config

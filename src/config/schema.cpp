@@ -120,8 +120,9 @@ std::vector<Key> keys_of(Config& c) {
   k.number("skip_norm_multiple", c.training.skip_norm_multiple, at_least_or(1, 0),
            "a step whose norm is this multiple of the running norm is skipped; 0: never");
   k.number("steps", c.training.steps, at_least(1), "optimizer steps");
-  k.choice("dtype", c.training.dtype, {"fp32", "bf16"},
-           "format of parameters and activations; with bf16 fp32 master weights are kept");
+  k.choice("dtype", c.training.dtype, {"auto", "fp32", "bf16"},
+           "format of parameters and activations; with bf16 fp32 master weights are kept; auto: "
+           "bf16 on a GPU, fp32 on the CPU. run.json has the one that was taken");
   k.choice("grad_dtype", c.training.grad_dtype, {"f32", "bf16"},
            "format in which gradients are accumulated");
   k.number("head_chunk_rows", c.training.head_chunk_rows, {.low = 0, .high = 1 << 30},

@@ -402,8 +402,9 @@ void Run::save(const std::string& name) {
 
 }  // namespace
 
-TrainSummary train(const config::Config& config, obs::RunMode mode, const TrainHooks& hooks,
+TrainSummary train(const config::Config& asked, obs::RunMode mode, const TrainHooks& hooks,
                    const comm::RankInfo& info) {
+  const config::Config config = settled(asked);
   TrainSummary summary;
   run_ranks(config, info, [&](const RankStart& start) {
     TrainSummary own = Run(config, mode, hooks, start).go();

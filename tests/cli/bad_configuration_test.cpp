@@ -126,7 +126,7 @@ std::vector<BadCase> configuration_cases() {
       {"fp8",
        train_tiny + "--training.dtype=fp8",
        wrong_call,
-       {"training.dtype = \"fp8\"", "one of fp32, bf16"}},
+       {"training.dtype = \"fp8\"", "one of auto, fp32, bf16"}},
       {"warm_up_longer_than_the_run",
        train_tiny + "--lr_scheduler.warmup_steps=9",
        wrong_call,
