@@ -133,8 +133,9 @@ std::vector<int> priced_cut(const ModelSpec& model, const Plan& plan, const Back
   LocalShape whole = local_shape_of(plan);
   whole.mesh = {};
   whole.sequence_parallel = false;
+  const bool fits = sizes_fit(model, plan);
   for (int layer = 0; layer < layers; ++layer) {
-    if (!sizes_fit(model, plan)) {  // refused below
+    if (!fits) {  // refused below
       costs.push_back(1);
       continue;
     }
