@@ -15,7 +15,7 @@ std::vector<BadCase> configuration_cases() {
       {"unknown_section",
        train_tiny,
        wrong_call,
-       {"tiny_run.toml:12", "[metric]", "did you mean 'metrics'?", "Sections are job"},
+       {"tiny_run.toml:13", "[metric]", "did you mean 'metrics'?", "Sections are job"},
        with("[metrics]", "[metric]")},
       {"wrong_type",
        train_tiny,

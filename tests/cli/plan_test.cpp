@@ -189,7 +189,6 @@ TEST(PlanTest, two_layouts_are_compared_term_by_term) {
   EXPECT_NE(text.find(a_is_faster ? "\nA is" : "\nB is"), std::string::npos) << text;
 }
 
-// tiny_run.toml has no dtype.
 TEST(PlanTest, an_open_dtype_is_the_machines) {
   const Scratch s;
   write_tiny(s);
@@ -197,8 +196,8 @@ TEST(PlanTest, an_open_dtype_is_the_machines) {
     const Json json = plan_json(s, "plan tiny_run.toml --gpus 1 --machine " + machine + more);
     return json.at("asked").at("layout").at("precision").get<std::string>();
   };
-  EXPECT_EQ(precision("h100", ""), "bf16");
-  EXPECT_EQ(precision("cpu", ""), "fp32");
+  EXPECT_EQ(precision("h100", " --training.dtype=auto"), "bf16");
+  EXPECT_EQ(precision("cpu", " --training.dtype=auto"), "fp32");
   EXPECT_EQ(precision("h100", " --training.dtype=fp32"), "fp32");
   EXPECT_EQ(precision("cpu", " --training.dtype=bf16"), "bf16");
 }

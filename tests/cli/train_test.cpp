@@ -101,7 +101,9 @@ TEST(TrainTest, a_trace_changes_no_bit) {
 TEST(TrainTest, run_json_has_the_dtype_that_was_taken) {
   const Scratch s;
   write_tiny(s);
-  ASSERT_EQ(trireme(s, {"train", "tiny_run.toml", "--device", "cpu"}).exit_code, 0);
+  const std::vector<std::string> words = {"train", "tiny_run.toml", "--device", "cpu",
+                                          "--training.dtype=auto"};
+  ASSERT_EQ(trireme(s, words).exit_code, 0);
   const base::Json config = base::Json::parse(s.read("run/run.json"));
   EXPECT_EQ(config.at("training").at("dtype"), "fp32");
 }
