@@ -30,7 +30,6 @@ using std::filesystem::path;
 
 void check_options(const ExportOptions& options);
 path plain_target(const path& dir);
-void check_replaceable(const path& dir, const ExportOptions& options);
 void copy_synced(const path& from, const path& to);
 void put_in_place(const path& written, const path& dir);
 
@@ -125,6 +124,8 @@ path plain_target(const path& dir) {
   return target;
 }
 
+}  // namespace
+
 // Whatever else lies in the directory would be lost.
 void check_replaceable(const path& dir, const ExportOptions& options) {
   if (!std::filesystem::exists(dir)) return;
@@ -145,6 +146,8 @@ void check_replaceable(const path& dir, const ExportOptions& options) {
     }
   }
 }
+
+namespace {
 
 void copy_synced(const path& from, const path& to) {
   std::ifstream in(from, std::ios::binary);

@@ -62,6 +62,9 @@ void export_hf(const std::filesystem::path& dir, const spec::ModelDims&, const R
 void export_hf(const std::filesystem::path& dir, const spec::ModelDims&, const ReadBox& read,
                const ExportOptions& options);
 
+// Throws IoError if export_hf() would refuse to replace `dir`.
+void check_replaceable(const std::filesystem::path& dir, const ExportOptions& options);
+
 // Reads a directory, an index (*.index.json) or a single safetensors file, of F32, BF16, F16 or F64
 // tensors. All names, shapes and types are checked before the first call of `write`, which is then
 // called once for every parameter of the model. Throws IoError that lists every missing, misshaped

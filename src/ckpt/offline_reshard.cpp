@@ -76,6 +76,7 @@ std::filesystem::path reshard(Disk& disk, const Generation& from, const ReshardT
   try {
     Manifest manifest = from.manifest();
     manifest.files.clear();
+    manifest.writer = {};  // no run has written it
     manifest.plan = target.plan;
     std::map<std::string, std::vector<std::vector<spec::Piece>>> saved;
     AlignedBytes memory;

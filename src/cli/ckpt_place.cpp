@@ -12,6 +12,7 @@
 #include "ckpt/posix_disk.h"
 #include "config/model_file.h"
 #include "obs/run_dir.h"
+#include "obs/run_owner.h"
 #include "spec/plan.h"
 
 namespace trireme::cli {
@@ -148,6 +149,11 @@ fs::path folder_to_write(const fs::path& path) {
   }
   const bool is_root = folder.filename() == usual_folder || has_generations(folder);
   const fs::path root = is_root ? path : folder_of_run(path);
+  // A run that is being trained does not expect checkpoints of others beside its own.
+  if (const std::string held = obs::RunOwner::refusal(plain(root).parent_path(), false);
+      !held.empty()) {
+    throw IoError(held);
+  }
   std::error_code error;
   fs::create_directories(root, error);
   if (error) throw IoError(fmt::format("{}: cannot be made: {}", root.string(), error.message()));

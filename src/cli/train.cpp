@@ -7,6 +7,8 @@
 #include "base/error.h"
 #include "base/json.h"
 #include "base/log.h"
+#include "ckpt/folder.h"
+#include "ckpt/posix_disk.h"
 #include "cli/device_options.h"
 #include "cli/environment.h"
 #include "cli/exit_codes.h"
@@ -178,6 +180,31 @@ train::Resume resume_of(const Args& args) {
   return resume;
 }
 
+// What the checkpoint that will be resumed from summed in which order; none: there is none, or it
+// cannot be read, which is told when it is loaded.
+std::optional<config::SavedSums> saved_sums(const train::Resume& resume,
+                                            const config::Config& config) {
+  if (resume.from == train::Resume::From::start) return {};
+  const std::filesystem::path folder =
+      std::filesystem::path(config.job.dump_folder) / config.checkpoint.folder;
+  const std::unique_ptr<ckpt::Disk> disk = ckpt::posix_disk();
+  try {
+    for (const int64_t step : ckpt::committed_steps(*disk, folder)) {
+      if (resume.from == train::Resume::From::step && step != resume.step) continue;
+      const auto generation = folder / ckpt::generation_name(step);
+      if (!ckpt::missing_in(*disk, generation).empty()) continue;
+      const ckpt::Manifest manifest = ckpt::read_manifest(*disk, generation);
+      if (manifest.step == 0) return {};
+      return config::SavedSums{.logical_dp = manifest.plan.at("logical_dp"),
+                               .reduce = manifest.plan.at("reduce"),
+                               .global_batch_size = manifest.state.at("samples_a_step")};
+    }
+  } catch (const base::IoError&) {
+  } catch (const base::Json::exception&) {
+  }
+  return {};
+}
+
 int run_train(const Args& args) {
   if (args.flag("--keys")) {
     fmt::print("{}", config::help_text());
@@ -245,7 +272,9 @@ config::Config train_config(const Args& args, int world) {
     options.overrides.push_back("training.init_from=" + args.text("--init-from"));
   }
   if (args.has("--device")) options.overrides.push_back("system.device=" + args.text("--device"));
-  return config::load(args.text("config"), options);
+  const config::Config config = config::load(args.text("config"), options);
+  options.saved = saved_sums(resume_of(args), config);
+  return options.saved ? config::load(args.text("config"), options) : config;
 }
 
 obs::RunMode run_mode(const Args& args) {

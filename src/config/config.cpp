@@ -52,7 +52,7 @@ Config load(const fs::path& file, const LoadOptions& options) {
   apply(overrides, keys, title, report);
   find_model(source, file, options, is_name_overridden, config, report);
   solve(config);
-  solve_layout(config, file, options.world, report);
+  solve_layout(config, file, options, report);
   check_rules(config, report);
   report.throw_if_any(title);
   return config;

@@ -164,6 +164,14 @@ struct Config {
 // Equal if the resolved forms are.
 bool operator==(const Config&, const Config&);
 
+// What the run that is resumed summed in which order. Keys that were left open take these where the
+// new layout allows it, so that the run continues to the bit.
+struct SavedSums {
+  int64_t logical_dp = 0;
+  std::string reduce;  // "once" or "each"
+  int64_t global_batch_size = 0;
+};
+
 struct LoadOptions {
   // "--section.key=value" or "section.key=value"; "--section.key" "value" as two elements; and
   // "--section.key" alone where the key is a boolean. Later ones win.
@@ -172,6 +180,7 @@ struct LoadOptions {
   std::vector<std::filesystem::path> model_folders;
   // Ranks of this run, which the degrees must multiply to; 0: as many as the degrees ask for.
   int world = 0;
+  std::optional<SavedSums> saved;  // of a run that is resumed
 };
 
 // Reads a TOML file, or a resolved JSON file (told apart by content); an empty path means defaults

@@ -84,6 +84,23 @@ bool read_schedule(Config& c, const fs::path& file, Report& report) {
   return false;
 }
 
+// The layout with what is open filled in as it was saved: all of it, or without the reduction, or
+// the batch alone; the first that breaks no rule.
+spec::JobLayout with_saved_sums(const spec::ModelDims& dims, const spec::JobLayout& asked,
+                                const SavedSums& saved, const spec::LayoutNames& names) {
+  for (const auto& [takes_workers, takes_reduce] :
+       {std::pair(true, true), std::pair(true, false), std::pair(false, false)}) {
+    spec::JobLayout layout = asked;
+    if (layout.global_batch == -1) layout.global_batch = saved.global_batch_size;
+    if (takes_workers && layout.logical_dp == 0) layout.logical_dp = saved.logical_dp;
+    if (takes_reduce && !layout.reduce) {
+      layout.reduce = saved.reduce == "each" ? spec::ReduceWhen::each : spec::ReduceWhen::once;
+    }
+    if (spec::check_layout(dims, layout, names).problems.empty()) return layout;
+  }
+  return asked;
+}
+
 }  // namespace
 
 spec::JobLayout layout_of(const Config& c) {
@@ -119,17 +136,18 @@ spec::SplitOptions split_of(const Config& c) {
   return split;
 }
 
-void solve_layout(Config& c, const fs::path& file, int world, Report& report) {
+void solve_layout(Config& c, const fs::path& file, const LoadOptions& options, Report& report) {
   if (!read_schedule(c, file, report)) {
     report.mark_bad("parallelism.pipeline_parallel_schedule_file");
   }
   settle_rest(c, report);
   spec::JobLayout asked = layout_of(c);
-  asked.world = world;
+  asked.world = options.world;
   const spec::LayoutNames names = paths();
   const spec::ModelDims unknown;
-  const spec::LayoutCheck check =
-      spec::check_layout(report.is_bad("model.dims") ? unknown : c.dims, asked, names);
+  const spec::ModelDims& dims = report.is_bad("model.dims") ? unknown : c.dims;
+  if (options.saved) asked = with_saved_sums(dims, asked, *options.saved, names);
+  const spec::LayoutCheck check = spec::check_layout(dims, asked, names);
   for (const spec::LayoutProblem& problem : check.problems) {
     std::vector<std::string> keys;
     for (const spec::LayoutKey key : problem.keys) keys.push_back(names[static_cast<size_t>(key)]);

@@ -92,13 +92,17 @@ bool holds_run(const path& directory) {
 
 RunDir::RunDir(std::filesystem::path directory) : path_(std::move(directory)) {}
 
-void RunDir::check(const std::filesystem::path& directory, RunMode mode) {
+void RunDir::expect_directory(const std::filesystem::path& directory) {
   std::error_code failed;
   if (std::filesystem::exists(directory, failed) &&
       !std::filesystem::is_directory(directory, failed)) {
     throw IoError(fmt::format("{}: a run needs a directory, and this is a file; give another name",
                               directory.string()));
   }
+}
+
+void RunDir::check(const std::filesystem::path& directory, RunMode mode) {
+  expect_directory(directory);
   const bool is_there = holds_run(directory);
   if (mode == RunMode::fresh && is_there) {
     throw IoError(

@@ -31,6 +31,8 @@ class RunDir {
   // Makes the directory if need be and tries to write in it. Throws IoError that says what may be
   // changed.
   static RunDir open(const std::filesystem::path& path, RunMode mode);
+  // Throws IoError if the path is there and is no directory.
+  static void expect_directory(const std::filesystem::path& path);
   // Throws what open() would throw of what is there, and changes nothing.
   static void check(const std::filesystem::path& path, RunMode mode);
 

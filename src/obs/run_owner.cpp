@@ -130,33 +130,64 @@ std::string refusal_text(const fs::path& folder, const OwnerRecord& record,
       folder.string(), record.run, holder);
 }
 
+bool is_same_file(int descriptor, const fs::path& path) {
+  struct stat opened {
+  }, there{};
+  return ::fstat(descriptor, &opened) == 0 && ::stat(path.c_str(), &there) == 0 &&
+         opened.st_ino == there.st_ino && opened.st_dev == there.st_dev;
+}
+
+struct HeldLock {
+  base::Descriptor file;
+  bool was_made;  // the file was not there
+};
 // The lock is taken when it returns; where the file system has no locks, it returns all the same.
-base::Descriptor take_lock(const fs::path& folder, double wait_seconds) {
+HeldLock take_lock(const fs::path& folder, double wait_seconds) {
   const fs::path path = folder / RunOwner::lock_name;
-  base::Descriptor file(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NONBLOCK, 0666));
-  if (file.value() < 0) {
-    throw base::IoError(fmt::format("{}: cannot be opened: {}", path.string(),
-                                    std::generic_category().message(errno)));
-  }
   const double end = steady_seconds() + wait_seconds;
-  while (::flock(file.value(), LOCK_EX | LOCK_NB) != 0) {
-    if (errno == EINTR) continue;
-    if (errno != EWOULDBLOCK) {
-      base::log_warning(
-          "{}: this file system has no locks ({}): two runs that start at the same "
-          "moment are not told apart",
-          path.string(), std::generic_category().message(errno));
-      return file;
-    }
-    if (steady_seconds() > end) {
+  while (true) {
+    constexpr int flags = O_RDWR | O_CLOEXEC | O_NONBLOCK;
+    int opened = ::open(path.c_str(), flags);
+    const bool was_made = opened < 0 && errno == ENOENT;
+    if (was_made) opened = ::open(path.c_str(), flags | O_CREAT | O_EXCL, 0666);
+    base::Descriptor file(opened);
+    if (was_made && opened < 0 && errno == EEXIST) continue;  // another process was faster
+    if (opened < 0) {
       throw base::IoError(fmt::format(
-          "{}: another process is starting or committing here and did not finish within {:g} s; "
-          "wait for it, or stop it",
-          folder.string(), wait_seconds));
+          "{}: the run directory cannot be written; give another one ({}: {})", folder.string(),
+          RunOwner::lock_name, std::generic_category().message(errno)));
     }
-    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    while (::flock(file.value(), LOCK_EX | LOCK_NB) != 0) {
+      if (errno == EINTR) continue;
+      if (errno != EWOULDBLOCK) {
+        base::log_warning(
+            "{}: this file system has no locks ({}): two runs that start at the same moment are "
+            "not told apart",
+            path.string(), std::generic_category().message(errno));
+        return {std::move(file), was_made};
+      }
+      if (steady_seconds() > end) {
+        throw base::IoError(
+            fmt::format("{}: another process is starting or committing here and did not finish "
+                        "within {:g} s; wait for it, or stop it",
+                        folder.string(), wait_seconds));
+      }
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    }
+    // A process that was refused removes a file that it made.
+    if (is_same_file(file.value(), path)) return {std::move(file), was_made};
   }
-  return file;
+}
+
+// The folder and those above it that are missing, the outermost last.
+std::vector<fs::path> missing_folders(const fs::path& folder) {
+  std::vector<fs::path> missing;
+  std::error_code ignored;
+  for (fs::path at = fs::absolute(folder, ignored).lexically_normal();
+       !at.empty() && !fs::exists(at, ignored) && at != at.parent_path(); at = at.parent_path()) {
+    if (at.has_filename()) missing.push_back(at);
+  }
+  return missing;
 }
 
 }  // namespace
@@ -202,18 +233,22 @@ RunOwner::RunOwner(fs::path folder, const Options& options)
     : folder_(std::move(folder)), options_(options) {}
 
 std::unique_ptr<RunOwner> RunOwner::hold(const fs::path& folder, const Options& options) {
+  // A second look below: the holder may begin between the two.
+  if (const std::string why = refusal(folder, options.takes_over); !why.empty()) {
+    throw base::IoError(why);
+  }
+  RunDir::expect_directory(folder);
+  std::unique_ptr<RunOwner> owner(new RunOwner(folder, options));
+  owner->made_folders_ = missing_folders(folder);
   std::error_code failed;
   fs::create_directories(folder, failed);
   if (failed) {
     throw base::IoError(
         fmt::format("{}: the run directory cannot be made: {}", folder.string(), failed.message()));
   }
-  // A second look below: the holder may begin between the two.
-  if (const std::string why = refusal(folder, options.takes_over); !why.empty()) {
-    throw base::IoError(why);
-  }
-  std::unique_ptr<RunOwner> owner(new RunOwner(folder, options));
-  owner->held_.emplace(take_lock(folder, options.wait_seconds));
+  HeldLock lock = take_lock(folder, options.wait_seconds);
+  owner->made_lock_ = lock.was_made;
+  owner->held_.emplace(std::move(lock.file));
   if (const std::string why = refusal(folder, options.takes_over); !why.empty()) {
     throw base::IoError(why);
   }
@@ -251,7 +286,13 @@ RunOwner::~RunOwner() {
     changed_.notify_all();
     renewing_.join();
   }
-  if (!own_file_) return;
+  if (!own_file_) {
+    // A run that did not begin leaves nothing behind.
+    if (made_lock_) ::unlink((folder_ / lock_name).c_str());
+    held_.reset();
+    for (const fs::path& made : made_folders_) ::rmdir(made.c_str());  // those that are empty
+    return;
+  }
   try {
     guarded([this] {
       record_.is_released = true;
@@ -283,7 +324,7 @@ bool RunOwner::is_fenced() const {
 }
 
 void RunOwner::guarded(const std::function<void()>& write) const {
-  const base::Descriptor lock = take_lock(folder_, 1e9);
+  const HeldLock lock = take_lock(folder_, 1e9);
   if (is_fenced()) {
     const std::optional<OwnerRecord> record = read_owner(folder_);
     throw base::Fenced(fmt::format(

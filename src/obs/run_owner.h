@@ -21,6 +21,7 @@
 #include <optional>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "base/descriptor.h"
 #include "obs/clock.h"
@@ -55,7 +56,8 @@ class RunOwner {
     double renew_seconds = 5;
   };
 
-  // Throws IoError, naming the holder, if the folder is held. Makes the folder if it is missing.
+  // Throws IoError, naming the holder, if the folder is held. Makes the folder if it is missing;
+  // unless begin() is called, it goes again.
   static std::unique_ptr<RunOwner> hold(const std::filesystem::path& folder,
                                         const Options& options = {.takes_over = false,
                                                                   .wait_seconds = 10,
@@ -89,6 +91,8 @@ class RunOwner {
 
   const std::filesystem::path folder_;
   const Options options_;
+  std::vector<std::filesystem::path> made_folders_;  // by hold(), the innermost first
+  bool made_lock_ = false;
   std::optional<base::Descriptor> held_;  // the lock, from hold() to begin()
   std::optional<OwnerRecord> previous_;
   OwnerRecord record_;

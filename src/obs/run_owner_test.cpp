@@ -91,6 +91,15 @@ TEST_F(RunOwnerTest, a_hold_that_does_not_begin_changes_nothing) {
   EXPECT_EQ(before, after);
 }
 
+TEST_F(RunOwnerTest, a_run_that_does_not_begin_leaves_no_folder) {
+  { (void)RunOwner::hold(folder_ / "a" / "b"); }
+  EXPECT_TRUE(fs::is_empty(folder_));
+  { (void)RunOwner::hold(folder_); }
+  EXPECT_TRUE(fs::is_empty(folder_));
+  { RunOwner::hold(folder_ / "a" / "b")->begin(""); }
+  EXPECT_TRUE(fs::exists(folder_ / "a" / "b" / RunOwner::lock_name));
+}
+
 TEST_F(RunOwnerTest, a_living_holder_keeps_others_out_stopped_or_not) {
   int ready[2];
   ASSERT_EQ(::pipe(ready), 0);

@@ -235,7 +235,8 @@ void Checkpointer::finish() {
   while (is_saving_) {
     {
       std::unique_lock lock(mutex_);
-      changed_.wait(lock, [this] {
+      // Not longer: the other ranks must hear of this one before a deadline passes.
+      changed_.wait_for(lock, std::chrono::seconds(1), [this] {
         return status_.phase != Phase::writing && status_.phase != Phase::committing;
       });
     }

@@ -62,6 +62,12 @@ void check_own_folders(const config::Config& c) {
     }
   }
   if (!exports) return;
+  std::error_code unknown;
+  if (fs::exists(places[1].path, unknown) && !fs::is_directory(places[1].path, unknown)) {
+    throw base::IoError(fmt::format("{}: is a file; weights go into a folder of this name",
+                                    places[1].path.string()));
+  }
+  ckpt::check_replaceable(places[1].path / "final", {});
   const fs::path checkpoint = first_foreign(places[1].path, [](const fs::path& entry) {
     std::error_code ignored;
     return fs::exists(entry / ckpt::manifest_name, ignored);

@@ -99,7 +99,7 @@ class Run {
   int64_t shift_ = 0;  // of samples, as TrainBatches has it
   TrainSummary summary_;
   int64_t first_skipped_ = -1;  // before this attempt; -1: not known yet
-  int64_t logged_skipped_ = 0, logged_row_ = 0;
+  int64_t logged_skipped_ = 0, logged_row_ = 0, skipped_before_row_ = 0;
   bool is_row_open_ = false;
   std::string accepted_change_;  // of the data's files, whose content is as it was
   StepClock clock_;
@@ -331,7 +331,7 @@ void Run::resume() {
 // All that may be refused was accepted: from here on the run writes.
 void Run::begin() {
   Checkpointer::Begin begin{.step = resumed_ ? resumed_->step : -1};
-  if (rank_.is_first()) {
+  rank_.on_first([&] {
     const std::optional<obs::OwnerRecord>& previous = owner_->previous();
     if (previous) begin.previous_run = previous->run;
     // A checkpoint knows its run; a folder that is resumed before it has one belongs to its last.
@@ -345,15 +345,15 @@ void Run::begin() {
     summary_.run_folder = output_->folder();
     say(fmt::format("run       {} ({}, attempt {})", config_.job.dump_folder, owner_->run(),
                     owner_->attempt()));
-    if (hooks_.trace.first > 0) {
-      const auto named = [this](const char* kind, const char* ending) {
-        return output_->folder() / fmt::format("{}_steps_{}-{}.{}", kind, hooks_.trace.first,
-                                               hooks_.trace.last, ending);
-      };
-      summary_.trace = named("trace", "json");
-      summary_.picture = named("pipeline", "svg");
-      trace_ = std::make_unique<Trace>(summary_.trace, engine_.compute());
-    }
+  });
+  if (rank_.is_first() && hooks_.trace.first > 0) {
+    const auto named = [this](const char* kind, const char* ending) {
+      return output_->folder() /
+             fmt::format("{}_steps_{}-{}.{}", kind, hooks_.trace.first, hooks_.trace.last, ending);
+    };
+    summary_.trace = named("trace", "json");
+    summary_.picture = named("pipeline", "svg");
+    trace_ = std::make_unique<Trace>(summary_.trace, engine_.compute());
   }
   checkpoints_.begin(begin);
 }
@@ -553,6 +553,8 @@ void Run::log_skips(int64_t step, const engine::StepReport& report) {
   if (report.row_first > logged_row_) {
     logged_row_ = report.row_first;
     is_row_open_ = true;
+    skipped_before_row_ =
+        report.skipped_in_a_row > 0 ? report.skipped - report.skipped_in_a_row : logged_skipped_;
     say(std::isfinite(report.row_norm)
             ? fmt::format("guard     step {} skipped: gradient norm {:.4g} is {:.3g} x its running "
                           "mean {:.4g}; training.skip_norm_multiple = {:g}",
@@ -563,8 +565,12 @@ void Run::log_skips(int64_t step, const engine::StepReport& report) {
   }
   if (is_row_open_ && report.skipped_in_a_row == 0) {
     is_row_open_ = false;
-    say(fmt::format("guard     steps are taken again at step {}; {} skipped since the line before",
-                    step, report.skipped - logged_skipped_));
+    const int64_t skipped = report.skipped - skipped_before_row_;
+    say(fmt::format("guard     step{} skipped; step {} is taken",
+                    skipped == 1 ? fmt::format(" {} was", report.row_first)
+                                 : fmt::format("s {} to {} were", report.row_first,
+                                               report.row_first + skipped - 1),
+                    step));
   }
 }
 

@@ -279,7 +279,8 @@ TEST(CkptTest, what_is_no_checkpoint_is_said_to_be_none) {
   EXPECT_EQ(older.exit_code, 0);
   EXPECT_EQ(only_object(older.out)["step"], 2);
   EXPECT_NE(older.err.find("checkpoint of step 4 skipped"), std::string::npos) << older.err;
-  trireme(s, {"train", "tiny_run.toml", "--job.dump_folder=bare", "--training.steps=1"});
+  trireme(s, {"train", "tiny_run.toml", "--job.dump_folder=bare", "--training.steps=1",
+              "--checkpoint.enable=false"});
   expect_refused(s, "ckpt list bare", "has saved no checkpoint");
 }
 

@@ -88,7 +88,7 @@ TEST(Limits, pipes_in_the_place_of_files_are_refused) {
   make_pipe(s, "i/model.safetensors.index.json");
   for (const Words& args :
        {Words{"train", "pipe"}, Words{"train", "tiny_run.toml", "--model.name=./pipe"},
-        Words{"train", "tiny_run.toml", "--training.dataset_path=pipe"},
+        Words{"train", "tiny_run.toml", "--training.dataset_path=pipe", "--job.dump_folder=new"},
         Words{"train", "tiny_run.toml", "--job.dump_folder=other", "--resume", "auto"},
         Words{"generate", "w", "--prompt", "x"}, Words{"generate", "i", "--prompt", "x"},
         Words{"ckpt", "reshard", "run", "--into", "new", "--plan", "pipe"}}) {
@@ -114,7 +114,7 @@ TEST(Limits, threads_that_cannot_be_started_are_named) {
   EXPECT_EQ(outcome.exit_code, 1) << outcome.err;
   EXPECT_NE(outcome.err.find("warning: 1 of 4 threads could be started"), std::string::npos)
       << outcome.err;
-  EXPECT_NE(outcome.err.find("error: the thread that reads batches ahead cannot be started"),
+  EXPECT_NE(outcome.err.find("error: the thread of stream 'checkpoint' cannot be started"),
             std::string::npos)
       << outcome.err;
 }

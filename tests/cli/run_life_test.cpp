@@ -70,6 +70,30 @@ TEST(RunLife, a_model_that_cannot_be_exported_is_refused_at_the_start) {
   EXPECT_TRUE(s.has(final_weights));
 }
 
+// The state is saved before the weights are exported, and a failing export takes nothing from it.
+TEST(RunLife, a_failing_export_leaves_the_run_and_its_checkpoint) {
+  for (const Words& layout : {Words{}, Words{zero + "2"}}) {
+    const Scratch s;
+    write_tiny(s);
+    const Words words =
+        with({"train", "tiny_run.toml", "--training.steps=300", "--lr_scheduler.total_steps=1000",
+              "--metrics.log_freq=1000", "--checkpoint.export_interval=100", "--json"},
+             layout);
+    Running running(s.path(), trireme_command(words));
+    ASSERT_TRUE(running.wait_for([&] { return s.has("run/run.json"); }));
+    s.write("run/weights", "a file where the folder should be");
+    const Outcome outcome = running.wait();
+    EXPECT_EQ(outcome.exit_code, 1) << outcome.err;
+    EXPECT_TRUE(has(outcome.err, "weights   not exported: ")) << outcome.err;
+    const base::Json summary = only_object(outcome.out);
+    EXPECT_EQ(summary.at("ok"), false);
+    EXPECT_EQ(summary.at("steps"), 300);
+    EXPECT_EQ(summary.at("saved_step"), 300);
+    EXPECT_TRUE(has(summary.at("error"), "the weights were not exported"));
+    EXPECT_EQ(trireme(s, {"ckpt", "verify", "run"}).exit_code, 0);
+  }
+}
+
 // ---- stops
 
 TEST(RunLife, every_way_to_ask_for_a_stop_saves_the_step) {

@@ -65,13 +65,23 @@ const std::vector<Known> known_commands = {
     {"trireme calibrate --out mine.toml", How::here,
      "trireme calibrate --out mine.toml --device cpu --quick"},
     {"trireme calibrate --device cpu --threads 1 --quick --json", How::here},
-    {"trireme train configs/kjv.toml", How::started},
+    {"trireme train configs/kjv.toml", How::here,
+     "trireme train configs/kjv.toml --training.steps=2 --lr_scheduler.warmup_steps=1"},
     {"trireme train configs/kjv.toml --training.steps=300 --job.dump_folder=runs/short",
      How::started},
     {"trireme train configs/kjv.toml --training.dtype=bf16 --training.steps=300 "
      "--job.dump_folder=runs/bf16",
      How::started},
-    {"trireme train runs/kjv/run.json --overwrite --json", How::started},
+    {"trireme train runs/kjv/run.json --overwrite --json", How::here},
+    {"trireme train configs/kjv.toml --training.steps=120 --job.dump_folder=runs/stopping",
+     How::here,
+     "trireme train configs/kjv.toml --training.steps=2 --lr_scheduler.warmup_steps=1 "
+     "--job.dump_folder=runs/stopping"},
+    {"trireme train configs/kjv.toml --training.steps=140 --job.dump_folder=runs/stopping "
+     "--resume auto",
+     How::here,
+     "trireme train configs/kjv.toml --training.steps=3 --lr_scheduler.warmup_steps=1 "
+     "--job.dump_folder=runs/stopping --resume auto"},
     {"trireme train configs/kjv.toml --parallelism.data_parallel_shard_degree=2 "
      "--job.dump_folder=runs/threads",
      How::started},
@@ -362,7 +372,7 @@ TEST(DocsTest, cheap_commands_work) {
       running.signal(SIGTERM);
     }
     const Outcome outcome = running.wait();
-    EXPECT_EQ(outcome.exit_code, 0) << line << "\n" << outcome.err;
+    EXPECT_EQ(outcome.exit_code, is_started ? 75 : 0) << line << "\n" << outcome.err;
     const bool is_json = std::find(words.begin(), words.end(), "--json") != words.end();
     if (is_json) {
       EXPECT_EQ(only_object(outcome.out)["ok"], true) << line;
@@ -395,8 +405,8 @@ std::string error_of(const std::string& output, const std::string& label) {
   for (std::string line; std::getline(lines, line);) {
     if (!line.ends_with("  " + label)) continue;
     std::istringstream words(line);
-    std::string count, runs, error;
-    words >> count >> runs >> error;
+    std::string count, word, error;
+    words >> count >> word >> error;
     return count + " runs " + error + " %";
   }
   return "no line of " + label;

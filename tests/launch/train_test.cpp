@@ -7,6 +7,7 @@
 #include <csignal>
 #include <fstream>
 #include <memory>
+#include <thread>
 
 #include "comm/gloo.h"
 #include "comm/store_server.h"
@@ -179,6 +180,132 @@ TEST_F(LaunchTrain, a_rank_that_is_killed_is_named) {
         << outcome.err;
     EXPECT_TRUE(scratch_.has(folder + fmt::format("/flight/rank{}.json", 1 - rank)));
   }
+}
+
+// A long run of few bits, saved often.
+const Words saved_often = {"--training.steps=400",       "--checkpoint.interval=5",
+                           "--metrics.log_freq=1000",    "--validation.enable=false",
+                           "--parallelism.logical_dp=4", "--parallelism.reduce=each"};
+
+bool has_checkpoint(const Scratch& scratch) {
+  std::error_code ignored;
+  for (const auto& entry :
+       std::filesystem::directory_iterator(scratch.at("run/checkpoint"), ignored)) {
+    if (entry.path().filename().string().find('.') == std::string::npos) return true;
+  }
+  return false;
+}
+
+// Killed under `launch`, continued under `launch`, by hand and by itself; options in any order.
+TEST_F(LaunchTrain, a_killed_run_continues_from_its_checkpoint) {
+  const Words words = joined(eight_samples, saved_often);
+  ASSERT_EQ(run(joined({"train"}, joined(words, {"--job.dump_folder=quiet"}))).exit_code, 0);
+  const std::string quiet = scratch_.read("quiet/weights/final/model.safetensors");
+  for (const bool restarts : {false, true}) {
+    std::filesystem::remove_all(scratch_.at("run"));
+    Words first = {"launch", "-n", "2"};
+    if (restarts) first.insert(first.end(), {"--restarts", "1"});
+    Running running(scratch_.path(), trireme_command(joined(first, words)));
+    ASSERT_TRUE(running.wait_for([&] { return has_checkpoint(scratch_); })) << running.err();
+    const pid_t process = train_process_of(scratch_, 1);
+    ASSERT_GT(process, 0);
+    ASSERT_EQ(::kill(process, SIGKILL), 0);
+    Outcome outcome = running.wait();
+    if (!restarts) {
+      EXPECT_EQ(outcome.exit_code, 1) << outcome.err;
+      outcome = run(joined({"launch", "--resume", "auto", "-n", "1"}, words));
+    } else {
+      EXPECT_NE(outcome.err.find("restart 1 of 1"), std::string::npos) << outcome.err;
+    }
+    EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
+    EXPECT_NE(outcome.err.find("resume    step "), std::string::npos) << outcome.err;
+    EXPECT_TRUE(scratch_.read(final_weights) == quiet);
+  }
+}
+
+// A rank as torchrun would start it, or a person by hand.
+std::unique_ptr<Running> start_rank(const Scratch& scratch, int rank, int port, const Words& more) {
+  const Words environment = {"/usr/bin/env",
+                             fmt::format("RANK={}", rank),
+                             "WORLD_SIZE=2",
+                             fmt::format("LOCAL_RANK={}", rank),
+                             "LOCAL_WORLD_SIZE=2",
+                             "MASTER_ADDR=127.0.0.1",
+                             fmt::format("MASTER_PORT={}", port)};
+  return std::make_unique<Running>(
+      scratch.path(),
+      joined(environment, trireme_command(joined(joined({"train"}, eight_samples), more))));
+}
+
+int free_port() { return comm::StoreServer({.host = "127.0.0.1"}).port(); }
+
+TEST_F(LaunchTrain, ranks_that_differ_are_refused_and_what_differs_is_named) {
+  scratch_.write("other.txt", "z" + scratch_.read("text.txt").substr(1));
+  const std::vector<std::pair<std::string, std::string>> cases = {
+      {"--optimizer.lr=0.1", "optimizer.lr: 0.01 there, 0.1 here"},
+      {"--debug.seed=7", "debug.seed: 0 there, 7 here"},
+      {"--training.seq_len=8", "training.seq_len: 16 there, 8 here"},
+      {"--training.steps=9", "training.steps: 4 there, 9 here"},
+      {"--training.dtype=bf16", "training.dtype: \"fp32\" there, \"bf16\" here"},
+      {"--training.dataset_path=other.txt", "data.training.token_hash: "}};
+  for (const auto& [change, message] : cases) {
+    const int port = free_port();
+    const auto first = start_rank(scratch_, 0, port, {});
+    const auto second = start_rank(scratch_, 1, port, {change});
+    const Outcome zero = first->wait(), one = second->wait();
+    EXPECT_NE(zero.exit_code, 0) << change;
+    EXPECT_EQ(one.exit_code, 2) << change << one.err;
+    EXPECT_NE(one.err.find(message), std::string::npos) << one.err;
+    EXPECT_NE(zero.err.find(message), std::string::npos) << zero.err;
+    EXPECT_FALSE(scratch_.has("run/run.json")) << change;
+  }
+  // The same data in another place is the same.
+  scratch_.write("copy.txt", scratch_.read("text.txt"));
+  const int port = free_port();
+  const auto first = start_rank(scratch_, 0, port, {});
+  const auto second = start_rank(scratch_, 1, port, {"--training.dataset_path=copy.txt"});
+  EXPECT_EQ(first->wait().exit_code, 0);
+  EXPECT_EQ(second->wait().exit_code, 0);
+}
+
+// A second job on the port of a first one can neither join it nor end it.
+TEST_F(LaunchTrain, a_second_job_on_the_same_port_does_no_harm) {
+  const int port = free_port();
+  const Words many = {"--training.steps=100000000", "--metrics.log_freq=1000000"};
+  const auto first = start_rank(scratch_, 0, port, many);
+  const auto second = start_rank(scratch_, 1, port, many);
+  ASSERT_TRUE(first->wait_for([&] { return first->err().find("step: ") != std::string::npos; }))
+      << first->err();
+  const Words other = {"--job.dump_folder=other", "--comm.deadline_s=2"};
+  const auto zero = start_rank(scratch_, 0, port, other);
+  const auto one = start_rank(scratch_, 1, port, other);
+  const Outcome listening = zero->wait(), joining = one->wait();
+  EXPECT_EQ(listening.exit_code, 1);
+  EXPECT_NE(listening.err.find("cannot listen"), std::string::npos) << listening.err;
+  EXPECT_EQ(joining.exit_code, 1);
+  EXPECT_NE(joining.err.find("'1' is process "), std::string::npos) << joining.err;
+  first->signal(SIGTERM);
+  EXPECT_EQ(first->wait().exit_code, 75);
+  EXPECT_EQ(second->wait().exit_code, 75);
+}
+
+TEST_F(LaunchTrain, waiting_for_other_ranks_ends_at_the_first_signal) {
+  for (const int rank : {0, 1}) {
+    const auto alone = start_rank(scratch_, rank, free_port(), {});
+    // Handlers are there before anything else; the rest is waiting.
+    std::this_thread::sleep_for(std::chrono::milliseconds(500));
+    alone->signal(SIGTERM);
+    const Outcome outcome = alone->wait();
+    EXPECT_EQ(outcome.exit_code, 75) << outcome.err;
+    EXPECT_NE(outcome.err.find("stopped while waiting for "), std::string::npos) << outcome.err;
+  }
+  Running launcher(scratch_.path(),
+                   trireme_command(joined({"launch", "-n", "1", "--nnodes", "2", "--node-rank", "1",
+                                           "--rdzv", fmt::format("127.0.0.1:{}", free_port())},
+                                          eight_samples)));
+  std::this_thread::sleep_for(std::chrono::milliseconds(500));
+  launcher.signal(SIGTERM);
+  EXPECT_EQ(launcher.wait().exit_code, 75);
 }
 
 TEST_F(LaunchTrain, torchruns_environment_is_enough) {
