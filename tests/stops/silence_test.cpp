@@ -5,10 +5,13 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstring>
 #include <functional>
+#include <iostream>
 #include <map>
 #include <memory>
+#include <random>
 #include <regex>
 
 #include "tests/stops/stops_rig.h"
@@ -21,10 +24,10 @@ namespace fs = std::filesystem;
 const std::string data_path = "--training.dataset_path=";
 const std::string held_out_path = "--validation.dataset_path=";
 
-// Tokens of two bytes each.
-std::string as_u16(const std::string& text) {
+// Four bytes for each byte: tokens in each of u16, u32 and text, and others in each.
+std::string widened(const std::string& text) {
   std::string bytes;
-  for (const char c : text) bytes += {c, '\0'};
+  for (const char c : text) bytes += {c, '\0', '\0', '\0'};
   return bytes;
 }
 
@@ -61,9 +64,8 @@ const std::map<std::string, Saved>& kinds_of_runs() {
       {"held out",
        {[](const Scratch& s) { s.write("held.txt", tiny_text(40)); },
         {data_path + "text.txt", "--validation.enable=true", held_out_path + "held.txt"}}},
-      // Bytes that every format and type can read.
       {"bare",
-       {[](const Scratch& s) { s.write("bare.txt", as_u16(tiny_text(60))); },
+       {[](const Scratch& s) { s.write("bare.txt", widened(tiny_text(60))); },
         {data_path + "bare.txt", "--training.dataset_format=nanogpt"}}},
       {"pair", {[](const Scratch& s) { build_pair(s, "text.txt", "pair"); }, {data_path + "pair"}}},
       {"documents",
@@ -264,8 +266,13 @@ bool mentions(const std::string& text, const std::string& expression) {
 }
 
 TEST_F(Silence, every_changed_data_set_or_split_is_refused_and_named) {
-  const std::vector<Change> changes = all_changes();
+  std::vector<Change> changes = all_changes();
   EXPECT_GE(changes.size(), 20U);
+  if (!is_full()) {
+    std::mt19937 random(printed_seed("silence"));
+    std::shuffle(changes.begin(), changes.end(), random);
+    changes.resize(8);
+  }
   int refused = 0;
   for (const Change& change : changes) {
     SCOPED_TRACE(change.name);
@@ -287,6 +294,7 @@ TEST_F(Silence, every_changed_data_set_or_split_is_refused_and_named) {
     EXPECT_EQ(allowed.exit_code, exit_done) << allowed.err;
     EXPECT_EQ(resumed_step(allowed.err), 4) << allowed.err;
     EXPECT_TRUE(mentions(allowed.err, change.named)) << allowed.err;
+    if (!is_full()) continue;
     // From here on the new data is the run's.
     const Outcome again = trireme(s, joined(words_of_run(kinds_of_runs().at(change.run), 8),
                                             joined(change.words, {"--resume", "auto"})));
@@ -327,6 +335,7 @@ TEST_F(Silence, data_that_only_moved_is_accepted) {
        {held_out_path + "moved.txt"}},
   };
   for (const Move& move : moves) {
+    if (!is_full() && move.run == "long text") continue;
     SCOPED_TRACE(move.run + (move.words.empty() ? "" : " " + move.words.back()));
     const Scratch s;
     copy_run(move.run, s);

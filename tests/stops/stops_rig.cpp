@@ -128,7 +128,8 @@ Words launcher_words(const JobOptions& options, const std::string& job_name) {
               "9:1",
               "--no_python"};
     case LauncherKind::openmpi:
-      // mpirun kills one second after SIGTERM unless it is told to wait longer.
+      // On SIGTERM mpirun sends SIGCONT, after the timeout SIGTERM, and after the timeout SIGKILL.
+      // The default is one second, which is short for a save on a busy machine.
       return {"/usr/bin/mpirun.openmpi",
               "--allow-run-as-root",
               "--oversubscribe",
@@ -136,7 +137,7 @@ Words launcher_words(const JobOptions& options, const std::string& job_name) {
               "none",
               "--mca",
               "odls_base_sigkill_timeout",
-              "30",
+              "5",
               "-n",
               ranks};
     case LauncherKind::mpich:
@@ -311,6 +312,24 @@ bool is_request(Stop stop) {
   return stop != Stop::kill_rank && stop != Stop::kill_launcher && stop != Stop::dead_pipe;
 }
 
+std::vector<int> codes_of_saved(LauncherKind launcher, Stop stop) {
+  const bool reaches_ranks_only = stop == Stop::user_signal || stop == Stop::hang_up;
+  switch (launcher) {
+    case LauncherKind::train:
+    case LauncherKind::launch:
+      return {exit_stopped};
+    case LauncherKind::torchrun:
+      return {1};
+    case LauncherKind::openmpi:
+      return stop == Stop::user_signal ? std::vector{exit_stopped} : std::vector{1, exit_stopped};
+    case LauncherKind::mpich:  // 0 whatever its ranks end with, if it was asked itself
+      return reaches_ranks_only ? std::vector{exit_stopped} : std::vector{0, exit_stopped};
+    case LauncherKind::srun:
+      return {exit_stopped};
+  }
+  return {};
+}
+
 Job::Job(const Scratch& scratch, JobOptions options)
     : scratch_(scratch), options_(std::move(options)) {
   static int jobs = 0;
@@ -371,6 +390,11 @@ void Job::signal_ranks(int number) {
   for (const pid_t rank : ranks()) ::kill(rank, number);
 }
 
+void Job::signal_ranks_when_there(int number) {
+  while (ranks().empty() && !has_ended()) pass(0.01);
+  signal_ranks(number);
+}
+
 bool Job::cancel(const std::string& signal) const {
   const Outcome outcome =
       Running(scratch_.path(), {"/usr/bin/env", slurm().setting(), "/usr/bin/scancel",
@@ -402,13 +426,14 @@ void Job::stop(Stop stop, std::mt19937& random) {
       request(SIGTERM, "TERM");
       return;
     case Stop::terminate_twice:
-      for (int i = 0; i < 2; ++i) {
-        signal_ranks(SIGTERM);
-        request(SIGTERM, "TERM");
-      }
+      // Open MPI's mpirun takes a second SIGTERM as an order to kill.
+      request(SIGTERM, "TERM");
+      signal_ranks(SIGTERM);
+      signal_ranks(SIGTERM);
+      if (launcher != LauncherKind::openmpi) request(SIGTERM, "TERM");
       return;
     case Stop::interrupt:
-      // MPICH and Open MPI take a second SIGINT as an order to kill; srun wants two.
+      // Both versions of mpirun take a second SIGINT as an order to kill; srun wants two.
       signal_launcher(SIGINT);
       signal_ranks(SIGINT);
       sleep_seconds(0.1 * static_cast<double>(random() % 1000) / 1000);
@@ -416,8 +441,9 @@ void Job::stop(Stop stop, std::mt19937& random) {
       signal_ranks(SIGINT);
       return;
     case Stop::hang_up:
-      request(SIGHUP, "HUP");
-      signal_ranks(SIGHUP);
+      // MPICH's mpirun dies of SIGHUP and takes its ranks along.
+      if (launcher != LauncherKind::mpich) request(SIGHUP, "HUP");
+      signal_ranks_when_there(SIGHUP);
       return;
     case Stop::dead_pipe:
       running_->close_streams();
@@ -425,10 +451,9 @@ void Job::stop(Stop stop, std::mt19937& random) {
       request(SIGTERM, "TERM");
       return;
     case Stop::user_signal:
-      // torchrun dies of SIGUSR2.
-      if (launcher == LauncherKind::torchrun) {
-        while (ranks().empty() && !has_ended()) pass(0.01);
-        signal_ranks(SIGUSR2);
+      // torchrun and MPICH's mpirun die of SIGUSR2.
+      if (launcher == LauncherKind::torchrun || launcher == LauncherKind::mpich) {
+        signal_ranks_when_there(SIGUSR2);
       } else {
         request(SIGUSR2, "USR2");
       }
@@ -450,14 +475,14 @@ void Job::stop(Stop stop, std::mt19937& random) {
 Outcome Job::wait() {
   const auto end = after(60);
   auto next_look = Clock::now();
-  auto next_request = after(3);
+  auto next_request = after(15);
   bool is_over = false;
   const auto looks = [&] {
     if (Clock::now() < next_look) return false;
     next_look = after(0.05);
     is_over = has_ended() && ranks().empty();
     if (!is_over && request_again_ && Clock::now() >= next_request) {
-      next_request = after(3);
+      next_request = after(15);
       request_again_();
     }
     return is_over || Clock::now() >= end;

@@ -79,6 +79,8 @@ inline constexpr Stop all_stops[] = {Stop::terminate, Stop::terminate_twice, Sto
                                      Stop::hang_up,   Stop::dead_pipe,       Stop::user_signal,
                                      Stop::kill_rank, Stop::kill_launcher};
 std::string name_of(Stop);
+// Returns the exit codes that the launcher may give to a run that saved after the stop.
+std::vector<int> codes_of_saved(LauncherKind, Stop);
 // True for a stop after which a run that has begun to train must have saved its last step.
 bool is_request(Stop);
 
@@ -116,6 +118,7 @@ class Job {
  private:
   void signal_launcher(int number);
   void signal_ranks(int number);
+  void signal_ranks_when_there(int number);      // waits for the first one
   bool cancel(const std::string& signal) const;  // Slurm's way to signal a job
 
   const Scratch& scratch_;

@@ -10,6 +10,7 @@
 #include <array>
 #include <iostream>
 #include <random>
+#include <regex>
 
 #include "comm/gloo.h"
 #include "tests/stops/stops_rig.h"
@@ -27,6 +28,10 @@ enum class End : uint8_t {
   fenced,
   other,
 };
+std::ostream& operator<<(std::ostream& out, End end) {
+  constexpr std::array names = {"done", "came late", "refused", "fenced", "another end"};
+  return out << names.at(static_cast<size_t>(end));
+}
 
 std::string host_name() {
   std::array<char, 256> name{};
@@ -37,7 +42,7 @@ std::string host_name() {
 bool names_holder(const std::string& log, const Job& holder) {
   if (log.find(host_name()) == std::string::npos) return false;
   for (const pid_t process : holder.seen()) {
-    if (log.find(fmt::format("process {}", process)) != std::string::npos) return true;
+    if (std::regex_search(log, std::regex(fmt::format("\\b{}\\b", process)))) return true;
   }
   return false;
 }
