@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // A resumed run must not go on with other data in silence: every form of a changed data set or
 // split is refused with a message that names it and leaves the run's folder as it was;
-// --allow-data-change accepts it and says so. Data that only moved is accepted.
+// --allow-data-change, or --allow-batch-change, accepts it and says so. Data that only moved is
+// accepted.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -107,10 +108,11 @@ const Scratch& saved_run(const std::string& name) {
   return *scratch;
 }
 
-// Everything below run/, but for the file that says which process has the folder.
+// Everything below run/, but for the files that say which process has the folder.
 Tree run_tree(const Scratch& s) {
   Tree tree = s.tree("run");
   tree.erase("owner.json");
+  tree.erase("owner.lock");
   return tree;
 }
 
@@ -120,13 +122,16 @@ struct Change {
   std::function<void(const Scratch&)> apply;  // to its folder
   Words words;                                // of the resumed run, after those of the kind
   std::string named;                          // a regular expression, found in the refusal
-  bool can_be_allowed = true;                 // false: the flag is not asked about it
+  std::string flag = "--allow-data-change";   // accepts it
 };
 
 const std::function<void(const Scratch&)> nothing = [](const Scratch&) {};
 
 // What a message about the content of a file contains.
-std::string about(const std::string& file) { return fmt::format("{}|dataset_path", file); }
+std::string about(const std::string& file) {
+  return fmt::format("{}|dataset_path|data[.]training", file);
+}
+const std::string about_validation = "data[.]validation|held_out|validation[.](split|enable)";
 
 std::vector<Change> all_changes() {
   const auto byte = [](const std::string& file, size_t at) {
@@ -216,36 +221,36 @@ std::vector<Change> all_changes() {
        nothing,
        {"--training.document_mask=true"},
        "document"},
-      {"validation switched on", "text", nothing, {"--validation.enable=true"}, "validation|split"},
+      {"validation switched on", "text", nothing, {"--validation.enable=true"}, about_validation},
       {"validation switched off",
        "split",
        nothing,
        {"--validation.enable=false"},
-       "validation|split"},
-      {"another share held out", "split", nothing, {"--validation.split=0.2"}, "validation|split"},
+       about_validation},
+      {"another share held out", "split", nothing, {"--validation.split=0.2"}, about_validation},
       {"held-out data of its own",
        "split",
        [](const Scratch& s) { s.write("held.txt", tiny_text(40)); },
        {held_out_path + "held.txt"},
-       "validation|split"},
+       about_validation},
       {"other held-out data",
        "held out",
        [](const Scratch& s) { s.write("other.txt", tiny_text(50)); },
        {held_out_path + "other.txt"},
-       "validation|other.txt"},
+       about_validation + "|other.txt"},
       {"a token of the held-out data",
        "held out",
        byte("held.txt", 500),
        {},
-       "validation|held.txt"},
-      {"longer samples", "text", nothing, {"--training.seq_len=32"}, "seq_len", false},
-      {"another order", "text", nothing, {"--debug.seed=3"}, "seed", false},
+       about_validation + "|held.txt"},
+      {"longer samples", "text", nothing, {"--training.seq_len=32"}, "seq_len"},
+      {"another order", "text", nothing, {"--debug.seed=3"}, "seed"},
       {"more samples a step",
        "text",
        nothing,
        {"--training.global_batch_size=8"},
        "samples|batch",
-       false},
+       "--allow-batch-change"},
   };
 }
 
@@ -289,8 +294,7 @@ TEST_F(Silence, every_changed_data_set_or_split_is_refused_and_named) {
         << change.named << " is not named in:\n"
         << outcome.err;
     EXPECT_TRUE(run_tree(s) == before) << "a refused run changed files of the folder";
-    if (!change.can_be_allowed) continue;
-    const Outcome allowed = resume(s, change.run, joined(change.words, {"--allow-data-change"}));
+    const Outcome allowed = resume(s, change.run, joined(change.words, {change.flag}));
     EXPECT_EQ(allowed.exit_code, exit_done) << allowed.err;
     EXPECT_EQ(resumed_step(allowed.err), 4) << allowed.err;
     EXPECT_TRUE(mentions(allowed.err, change.named)) << allowed.err;
