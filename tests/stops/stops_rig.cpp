@@ -407,7 +407,7 @@ void Job::stop(Stop stop, std::mt19937& random) {
   const LauncherKind launcher = options_.launcher;
   const bool is_ours = launcher <= LauncherKind::launch;
   const bool is_slurm = launcher == LauncherKind::srun;
-  // srun takes the first SIGTERM or SIGHUP as an order to kill its job: users call scancel.
+  // srun takes SIGTERM, SIGHUP or two SIGINTs as an order to kill its job: users call scancel.
   const bool has_begun = last_step(log()).has_value();
   const auto request = [=, this](int number, const std::string& name) {
     const auto once = [=, this] {
@@ -433,11 +433,11 @@ void Job::stop(Stop stop, std::mt19937& random) {
       if (launcher != LauncherKind::openmpi) request(SIGTERM, "TERM");
       return;
     case Stop::interrupt:
-      // Both versions of mpirun take a second SIGINT as an order to kill; srun wants two.
-      signal_launcher(SIGINT);
+      // Both versions of mpirun and srun take a second SIGINT as an order to kill.
+      request(SIGINT, "INT");
       signal_ranks(SIGINT);
       sleep_seconds(0.1 * static_cast<double>(random() % 1000) / 1000);
-      if (is_ours || is_slurm) signal_launcher(SIGINT);
+      if (is_ours) signal_launcher(SIGINT);
       signal_ranks(SIGINT);
       return;
     case Stop::hang_up:

@@ -66,7 +66,7 @@ std::string problem_of(LauncherKind);
 // ---- stops
 
 enum class Stop : uint8_t {
-  terminate,        // SIGTERM to the launcher; under srun, scancel
+  terminate,        // SIGTERM to the launcher; under srun by scancel
   terminate_twice,  // SIGTERM to all ranks and the launcher, twice
   interrupt,        // SIGINT as from a terminal, and again within 100 ms
   hang_up,          // SIGHUP to all
