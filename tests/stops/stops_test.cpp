@@ -31,6 +31,7 @@ class Stops : public testing::TestWithParam<LauncherKind> {
     if (GetParam() != LauncherKind::launch && !is_full()) GTEST_SKIP() << "only with TRIREME_FULL";
     const std::string problem = problem_of(GetParam());
     if (!problem.empty()) GTEST_SKIP() << problem;
+    random_.seed(printed_seed(name_of(GetParam())));
     write_stops_run(scratch_);
   }
 
@@ -84,6 +85,9 @@ class Stops : public testing::TestWithParam<LauncherKind> {
           << log;
     }
     EXPECT_EQ(saved.value_or(newest), newest) << log;
+    if (stop == Stop::kill_rank && launcher == LauncherKind::launch) {
+      EXPECT_EQ(outcome.exit_code, exit_failed) << log;
+    }
     if (stop == Stop::dead_pipe && had_begun && launcher == LauncherKind::launch) {
       EXPECT_EQ(outcome.exit_code, exit_stopped);
     }
@@ -118,8 +122,7 @@ class Stops : public testing::TestWithParam<LauncherKind> {
     EXPECT_EQ(verified.exit_code, 0) << verified.err;
   }
 
-  const unsigned seed_ = printed_seed("stops");
-  std::mt19937 random_{seed_};
+  std::mt19937 random_;
   Scratch scratch_;
   int64_t expected_ = -1;  // the step at which the next start must resume
   int requests_ = 0, saved_ = 0, resumes_ = 0;
