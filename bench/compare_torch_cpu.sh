@@ -2,11 +2,13 @@
 # SPDX-License-Identifier: Apache-2.0
 # Training throughput on the CPU, Trireme against PyTorch, measured in turn so that both see the same machine. Prints
 # one JSON line per model with the median of each; progress goes to stderr. Batches are those of the peer: 8 x 256.
+# Installs and builds what is missing, from a bare clone.
 set -euo pipefail
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
-trireme=$root/build/release/trireme
-peer=$root/../shared/bench/torch_cpu_peer.py
+built=$root/build/release/trireme
+trireme=$built
+peer=$root/bench/peers/torch_cpu_peer.py
 python=/usr/bin/python3
 threads=2
 steps=6
@@ -20,7 +22,7 @@ Usage: bench/compare_torch_cpu.sh [options] [model ...]      (default: gpt2-10m 
   --threads N    threads of both programs ($threads)
   --steps N      training steps of a measurement of Trireme ($steps)
   --trireme FILE the program (build/release/trireme)
-  --peer FILE    the PyTorch program (../shared/bench/torch_cpu_peer.py)
+  --peer FILE    the PyTorch program (bench/peers/torch_cpu_peer.py)
   --python FILE  a Python with PyTorch ($python)
 TEXT
 }
@@ -50,19 +52,20 @@ while (($#)); do
 done
 ((${#models[@]})) || models=(gpt2-10m llama-15m)
 
-[[ -x $trireme ]] || fail "$trireme is not there; build it with: cmake --preset release && cmake --build --preset release"
 [[ -f $peer ]] || fail "$peer is not there; name the PyTorch program with --peer"
-command -v "$python" >/dev/null || fail "$python is not there; name a Python with PyTorch with --python"
-
-if ! "$python" -c 'import torch' 2>/dev/null; then
-  install=(apt-get install -y python3-torch)
-  if [[ $python == /usr/bin/python3 && $(id -u) == 0 ]] && command -v apt-get >/dev/null; then
-    echo "installing PyTorch: ${install[*]}" >&2
-    DEBIAN_FRONTEND=noninteractive "${install[@]}" >&2 || fail "installing failed; run: ${install[*]}"
-  else
-    fail "$python has no PyTorch; run: sudo ${install[*]}"
-  fi
+. "$root/scripts/packages.sh"
+if [[ $trireme == "$built" && ! -x $built ]]; then
+  install_packages "${build_packages[@]}" >&2
+  (cd "$root" && build release trireme) >&2
 fi
+[[ -x $trireme ]] || fail "$trireme is not there; name the program with --trireme"
+if [[ $python == /usr/bin/python3 ]]; then
+  install_packages python3-torch >&2
+else
+  command -v "$python" >/dev/null || fail "$python is not there; name a Python with PyTorch with --python"
+fi
+"$python" -c 'import torch' 2>/dev/null ||
+  fail "$python has no PyTorch; run: sudo apt-get install -y python3-torch, and leave out --python"
 
 # rate FIELD COMMAND...: runs the command and prints the FIELD of the last JSON line of its output.
 rate() {

@@ -10,7 +10,7 @@ set -uo pipefail
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 trireme=$root/build/gpu/trireme
-peers=$root/../shared/bench
+peers=$root/bench/peers
 python=python3
 rounds=1 steps=16 warmup=4 floor=1 peak=989
 models=() usual=(gpt2-124m:64:none llama-1b:8 gpt2-1.5b:16:selective:25 llama-8b-4l:2 llama-3b:4)
@@ -20,7 +20,7 @@ usage() {
 Usage: scripts/compare_gpu.sh [options] [model:micro-batch[:recompute[:blocks]] ...] [-- settings of bench train]
   (default: ${usual[*]}
    -- ${settings[*]}; recompute is selective, of all blocks, unless it is given)
-  --peers DIR       folder of torch_peer.py and gpu_floor.py (../shared/bench)
+  --peers DIR       folder of torch_peer.py and gpu_floor.py (bench/peers)
   --rounds N        measurements of each program, in turn ($rounds)
   --steps N         timed steps of Trireme ($steps)
   --no-floor        do not run gpu_floor.py, which measures all models at once (a minute)

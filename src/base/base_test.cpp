@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
+#include <array>
 #include <atomic>
 #include <cmath>
 #include <cstring>
@@ -10,9 +11,12 @@
 #include "base/dtype.h"
 #include "base/error.h"
 #include "base/float_halves.h"
+#include "base/mapped_ranges.h"
+#include "base/refused_threads_test.h"
 #include "base/rng.h"
 #include "base/sha256.h"
 #include "base/shape.h"
+#include "base/start_thread.h"
 #include "base/threads.h"
 
 namespace trireme::base {
@@ -116,6 +120,56 @@ TEST(ThreadPoolTest, every_task_runs_once_also_from_several_callers) {
     }
     for (std::thread& caller : callers) caller.join();
   }
+}
+
+TEST(ThreadPoolTest, works_with_fewer_threads_where_the_system_refuses_them) {
+  testing::internal::CaptureStderr();
+  const RefusedThreads refused;
+  ThreadPool pool(4);
+  EXPECT_EQ(pool.threads(), 1);
+  const std::string said = testing::internal::GetCapturedStderr();
+  EXPECT_NE(said.find("warning: 1 of 4 threads could be started"), std::string::npos) << said;
+  EXPECT_NE(said.find("(ulimit -u)"), std::string::npos) << said;
+  std::vector<int> hits(97, 0);
+  pool.for_each(97, [&hits](int64_t i) { ++hits[static_cast<size_t>(i)]; });
+  EXPECT_EQ(std::accumulate(hits.begin(), hits.end(), 0), 97);
+}
+
+TEST(StartThreadTest, a_refusal_names_thread_and_limits) {
+  const RefusedThreads refused;
+  try {
+    start_thread("that tests", [] {}).join();
+    FAIL() << "it was started";
+  } catch (const Error& error) {
+    const std::string said = error.what();
+    EXPECT_EQ(said.rfind("the thread that tests cannot be started: Resource temporarily", 0), 0U)
+        << said;
+    EXPECT_NE(said.find("(pids.max)"), std::string::npos) << said;
+  }
+}
+
+TEST(MappedRangesTest, the_file_at_an_address_is_named) {
+  const std::vector<std::byte> a(100), b(1000);
+  std::array<char, 300> text;
+  const auto described = [&text](const std::byte* at) {
+    return std::string(text.data(), describe_mapping_fault(at, text));
+  };
+  EXPECT_EQ(described(a.data()), "");
+  {
+    const MappedRange first(a, "/data/a.bin");
+    MappedRange second(b, "/data/b.bin");
+    EXPECT_EQ(described(b.data() + 999).rfind("error: /data/b.bin: byte 999 of 1000 cannot", 0), 0U)
+        << described(b.data() + 999);
+    EXPECT_EQ(described(a.data()).rfind("error: /data/a.bin: byte 0 of 100 cannot", 0), 0U);
+    EXPECT_EQ(described(a.data()).back(), '\n');
+    EXPECT_EQ(described(b.data() + 1000), "");
+    second = MappedRange();
+    EXPECT_EQ(described(b.data()), "");
+    const MappedRange moved = MappedRange(b, std::string(1000, 'x'));
+    EXPECT_EQ(described(b.data()).size(), text.size());
+    EXPECT_EQ(described(b.data()).back(), '\n');
+  }
+  EXPECT_EQ(described(a.data()), "");
 }
 
 }  // namespace

@@ -37,6 +37,18 @@ class DeviceError : public Error {
   using Error::Error;
 };
 
+// A request to stop came before there was anything to save.
+class Stopped : public Error {
+ public:
+  using Error::Error;
+};
+
+// Another process has taken over what this one was writing; it must end and change nothing more.
+class Fenced : public Error {
+ public:
+  using Error::Error;
+};
+
 // The group was aborted: a peer died, a deadline passed, or someone called abort().
 class CommAborted : public Error {
  public:

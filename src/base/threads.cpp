@@ -2,8 +2,11 @@
 #include "base/threads.h"
 
 #include <algorithm>
+#include <system_error>
 
 #include "base/check.h"
+#include "base/log.h"
+#include "base/start_thread.h"
 
 namespace trireme::base {
 namespace {
@@ -16,7 +19,12 @@ constexpr int spins_before_sleep = 2000;
 
 ThreadPool::ThreadPool(int threads) {
   TRIREME_CHECK(threads >= 1, "threads = {}", threads);
-  for (int i = 1; i < threads; ++i) workers_.emplace_back([this] { serve(); });
+  try {
+    for (int i = 1; i < threads; ++i) workers_.emplace_back([this] { serve(); });
+  } catch (const std::system_error& error) {
+    log_warning("{} of {} threads could be started, which is slower: {}", this->threads(), threads,
+                thread_refusal(error.code()));
+  }
 }
 
 ThreadPool::~ThreadPool() {

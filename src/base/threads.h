@@ -16,8 +16,8 @@ namespace trireme::base {
 
 class ThreadPool {
  public:
-  // `threads` counts the caller of for_each, who always works too: 1 starts no thread. REQUIRES:
-  // threads >= 1.
+  // `threads` counts the caller of for_each, who always works too: 1 starts no thread. Where the
+  // system refuses some, the pool warns and makes do with those it got. REQUIRES: threads >= 1.
   explicit ThreadPool(int threads);
   ~ThreadPool();
   ThreadPool(const ThreadPool&) = delete;

@@ -81,8 +81,17 @@ Differences difference(const Generation& first, const Generation& second,
   base::Json first_state = first.manifest().state, second_state = second.manifest().state;
   first_state["step"] = first.manifest().step;
   second_state["step"] = second.manifest().step;
+  // How a run was set up is no part of what it has learned: it counts as little as the plan.
+  base::Json first_plan = first.manifest().plan, second_plan = second.manifest().plan;
+  for (const auto& [state, plan] :
+       {std::pair(&first_state, &first_plan), std::pair(&second_state, &second_plan)}) {
+    if (const auto config = state->find("config"); config != state->end()) {
+      (*plan)["config"] = *config;
+      state->erase(config);
+    }
+  }
   all.state = difference(first_state, second_state);
-  all.plan = difference(first.manifest().plan, second.manifest().plan);
+  all.plan = difference(first_plan, second_plan);
 
   std::map<std::string_view, const TensorInfo*> others;
   for (const TensorInfo& tensor : second.manifest().tensors) others[tensor.name] = &tensor;

@@ -4,6 +4,19 @@
 #include <fmt/core.h>
 
 namespace trireme::ckpt {
+namespace {
+
+// None if the folder is gone.
+std::vector<DiskEntry> entries_if_there(Disk& disk, const Disk::Path& folder) {
+  try {
+    return disk.list(folder);
+  } catch (const base::IoError&) {
+    if (disk.exists(folder)) throw;
+    return {};
+  }
+}
+
+}  // namespace
 
 std::string read_text(Disk& disk, const Disk::Path& path, int64_t limit_bytes) {
   const auto file = disk.open(path);
@@ -24,7 +37,8 @@ void write_text(Disk& disk, const Disk::Path& path, std::string_view text) {
 }
 
 void remove_all(Disk& disk, const Disk::Path& folder) {
-  for (const DiskEntry& entry : disk.list(folder)) {
+  if (disk.is_link(folder)) return disk.remove_file(folder);
+  for (const DiskEntry& entry : entries_if_there(disk, folder)) {
     if (entry.is_folder) {
       remove_all(disk, folder / entry.name);
     } else {

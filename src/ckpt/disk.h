@@ -43,7 +43,8 @@ class DiskFile {
 
 struct DiskEntry {
   std::string name;
-  bool is_folder = false;
+  bool is_folder = false;  // the entry itself; false for a link to a folder
+  bool is_link = false;    // a symbolic link, whatever it points to
   bool operator==(const DiskEntry&) const = default;
 };
 
@@ -63,12 +64,15 @@ class Disk {
   // In one step: a reader sees the old name or the new one. REQUIRES: both lie in one folder. An
   // error if `to` is taken.
   virtual void rename(const Path& from, const Path& to) = 0;
+  // Removes a file, or a symbolic link itself. Not an error if there is none.
   virtual void remove_file(const Path&) = 0;
-  // REQUIRES: it is empty.
+  // Not an error if there is none. REQUIRES: it is empty.
   virtual void remove_folder(const Path&) = 0;
   // In the order of names.
   virtual std::vector<DiskEntry> list(const Path&) = 0;
   virtual bool exists(const Path&) = 0;
+  // Checks the name itself, without following it.
+  virtual bool is_link(const Path&) = 0;
 };
 
 // The whole file as text. A file above `limit_bytes` is refused before memory is taken for it.
@@ -77,7 +81,8 @@ std::string read_text(Disk&, const Disk::Path&, int64_t limit_bytes);
 // A new file with this text, synced.
 void write_text(Disk&, const Disk::Path&, std::string_view text);
 
-// Removes a folder with all that lies in it.
+// Removes a folder with all that lies in it. Links are removed and never followed, neither `folder`
+// itself nor those inside it. What another process removes meanwhile is no error.
 void remove_all(Disk&, const Disk::Path& folder);
 
 }  // namespace trireme::ckpt

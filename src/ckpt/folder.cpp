@@ -2,6 +2,7 @@
 #include "ckpt/folder.h"
 
 #include <fmt/core.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <charconv>
@@ -25,11 +26,34 @@ std::optional<int64_t> number_from(std::string_view text) {
   return value;
 }
 
-// "step-00000020.tmp-3" for ".tmp-".
+// "step-00000020.old-3" for ".old-".
 bool has_mark(std::string_view name, std::string_view mark) {
   const size_t at = name.find(mark);
   return at != std::string_view::npos && step_from_name(name.substr(0, at)) &&
          number_from(name.substr(at + mark.size()));
+}
+
+// False also where the manifest cannot be read.
+bool is_of_another_run(Disk& disk, const std::filesystem::path& generation, std::string_view run) {
+  if (run.empty()) return false;
+  try {
+    const std::string writer = read_manifest(disk, generation).writer.run;
+    return !writer.empty() && writer != run;
+  } catch (const base::Error&) {
+    return false;
+  }
+}
+
+// False, with one more problem: it is still there.
+bool try_to_remove(Disk& disk, const std::filesystem::path& folder,
+                   std::vector<std::string>& problems) {
+  try {
+    remove_all(disk, folder);
+    return true;
+  } catch (const base::IoError& error) {
+    problems.emplace_back(error.what());
+    return false;
+  }
 }
 
 }  // namespace
@@ -41,6 +65,27 @@ std::optional<int64_t> step_from_name(std::string_view name) {
   const std::optional<int64_t> step = number_from(name.substr(step_prefix.size()));
   if (!step || generation_name(*step) != name) return {};
   return step;
+}
+
+std::string draft_start(int64_t step, const Writer& writer) {
+  const std::string start = generation_name(step) + draft_mark;
+  return writer.run.empty() ? start : fmt::format("{}{}-{}-", start, writer.run, writer.epoch);
+}
+
+std::optional<Writer> writer_of_draft(std::string_view name) {
+  const std::string_view mark = draft_mark;
+  const size_t at = name.find(mark);
+  if (at == std::string_view::npos || !step_from_name(name.substr(0, at))) return {};
+  const std::string_view rest = name.substr(at + mark.size());
+  if (number_from(rest)) return Writer{};
+  const size_t first = rest.find('-');
+  const size_t last = rest.rfind('-');
+  if (first == std::string_view::npos || last == first || !is_run_id(rest.substr(0, first))) {
+    return {};
+  }
+  const auto epoch = number_from(rest.substr(first + 1, last - first - 1));
+  if (!epoch || !number_from(rest.substr(last + 1))) return {};
+  return Writer{.run = std::string(rest.substr(0, first)), .epoch = *epoch};
 }
 
 std::string free_name(Disk& disk, const std::filesystem::path& folder, const std::string& start) {
@@ -99,40 +144,55 @@ std::string missing_in(Disk& disk, const std::filesystem::path& generation) {
   return "";
 }
 
-std::vector<int64_t> remove_old(Disk& disk, const std::filesystem::path& root, int keep) {
+std::vector<int64_t> remove_old(Disk& disk, const std::filesystem::path& root, int64_t keep,
+                                std::string_view run, const Guard& guard) {
   TRIREME_CHECK(keep >= 1, "keep {}", keep);
   std::vector<int64_t> removed;
   std::vector<std::filesystem::path> nameless;
-  int whole = 0;
+  int64_t whole = 0;
   for (const int64_t step : committed_steps(disk, root)) {
     const std::string name = generation_name(step);
+    if (is_of_another_run(disk, root / name, run)) continue;
     if (whole < keep) {
       whole += missing_in(disk, root / name).empty() ? 1 : 0;
       continue;
     }
-    nameless.push_back(root / free_name(disk, root, name + removed_mark));
-    disk.rename(root / name, nameless.back());
+    const auto rename = [&] {
+      nameless.push_back(root / free_name(disk, root, name + removed_mark));
+      disk.rename(root / name, nameless.back());
+    };
+    if (guard) {
+      guard(rename);
+    } else {
+      rename();
+    }
     removed.push_back(step);
   }
   if (nameless.empty()) return removed;
   disk.sync_folder(root);
-  for (const auto& folder : nameless) remove_all(disk, folder);
+  std::vector<std::string> problems;
+  for (const auto& folder : nameless) try_to_remove(disk, folder, problems);
+  if (!problems.empty()) throw base::IoError(fmt::format("{}", fmt::join(problems, "; ")));
   return removed;
 }
 
-std::vector<std::string> remove_leftovers(Disk& disk, const std::filesystem::path& root) {
-  std::vector<std::string> leftovers;
+Leftovers remove_leftovers(Disk& disk, const std::filesystem::path& root,
+                           const std::vector<std::string>& runs) {
+  Leftovers leftovers;
   if (!disk.exists(root)) return leftovers;
+  std::vector<std::string> names;
   for (const DiskEntry& entry : disk.list(root)) {
-    if (!entry.is_folder) continue;
-    if (has_mark(entry.name, draft_mark) || has_mark(entry.name, removed_mark)) {
-      leftovers.push_back(entry.name);
-    }
+    if (!entry.is_folder && !entry.is_link) continue;
+    const std::optional<Writer> writer = writer_of_draft(entry.name);
+    const bool is_own = writer && (writer->run.empty() || std::ranges::count(runs, writer->run));
+    if (is_own || has_mark(entry.name, removed_mark)) names.push_back(entry.name);
   }
-  if (leftovers.empty()) return leftovers;
+  if (names.empty()) return leftovers;
   // A folder that lost a generation's name must not get it back, in a power cut, without its files.
   disk.sync_folder(root);
-  for (const std::string& name : leftovers) remove_all(disk, root / name);
+  for (const std::string& name : names) {
+    if (try_to_remove(disk, root / name, leftovers.problems)) leftovers.removed.push_back(name);
+  }
   return leftovers;
 }
 

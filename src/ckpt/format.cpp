@@ -24,6 +24,13 @@ int64_t elements_of(const SavedBox& box) {
   return elements;
 }
 
+bool is_run_id(std::string_view text) {
+  constexpr size_t max_run_bytes = 32;
+  return !text.empty() && text.size() <= max_run_bytes && std::ranges::all_of(text, [](char c) {
+    return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
+  });
+}
+
 std::string data_name(int rank) { return fmt::format("data-{:05}", rank); }
 std::string index_name(int rank) { return fmt::format("index-{:05}", rank); }
 

@@ -68,8 +68,18 @@ struct FileInfo {
   bool operator==(const FileInfo&) const = default;
 };
 
+// Which run wrote a generation, and the how-manyth holder of the run's folder it was then. A run
+// that has been taken over has a smaller epoch than the one that took over.
+struct Writer {
+  std::string run;  // letters and digits; empty: not known, as in generations of older builds
+  int64_t epoch = 0;
+  bool operator==(const Writer&) const = default;
+};
+bool is_run_id(std::string_view text);  // 1 to 32 letters and digits
+
 struct Manifest {
   int64_t step = 0;
+  Writer writer;
   std::vector<TensorInfo> tensors;          // each name once
   std::vector<FileInfo> files;              // by rank, ascending
   base::Json state = base::Json::object();  // what the trainer keeps besides tensors

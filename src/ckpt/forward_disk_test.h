@@ -41,6 +41,7 @@ class ForwardDisk : public Disk {
   void remove_folder(const Path& path) override { disk_.remove_folder(path); }
   std::vector<DiskEntry> list(const Path& path) override { return disk_.list(path); }
   bool exists(const Path& path) override { return disk_.exists(path); }
+  bool is_link(const Path& path) override { return disk_.is_link(path); }
 
  protected:
   Disk& disk_;

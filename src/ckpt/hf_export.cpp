@@ -14,6 +14,7 @@
 #include "base/durable_file.h"
 #include "base/error.h"
 #include "base/json.h"
+#include "ckpt/export_folder.h"
 #include "ckpt/hf_names.h"
 #include "ckpt/hf_stream.h"
 #include "ckpt/hf_weights.h"
@@ -70,9 +71,8 @@ void export_hf(const path& dir, const spec::ModelDims& dims, const ReadBox& read
     const path target = plain_target(dir);
     check_replaceable(target, options);
     std::filesystem::create_directories(target.parent_path());
-    path beside = target;
-    beside += fmt::format(".tmp{}", ::getpid());
-    const TemporaryFolder folder(beside);
+    const TemporaryFolder folder(target.parent_path() /
+                                 export_draft_name(target.filename().string()));
     write_shards(folder.where(), shards, read, options.dtype);
     if (options.reread) compare_shards(folder.where(), shards, read, options.dtype);
     if (shards.size() > 1) {

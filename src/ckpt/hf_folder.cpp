@@ -83,6 +83,10 @@ namespace {
 nlohmann::json read_index(const path& index) {
   constexpr uintmax_t max_index_bytes = 100'000'000;
   std::error_code failed;
+  const auto status = std::filesystem::status(index, failed);
+  if (std::filesystem::exists(status) && !std::filesystem::is_regular_file(status)) {
+    throw IoError(fmt::format("{}: is not a regular file", index.string()));
+  }
   const uintmax_t bytes = std::filesystem::file_size(index, failed);
   if (failed) {
     throw IoError(fmt::format("{}: cannot be opened: {}", index.string(), failed.message()));

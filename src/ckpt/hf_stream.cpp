@@ -11,6 +11,7 @@
 #include "base/check.h"
 #include "base/error.h"
 #include "base/json.h"
+#include "ckpt/export_folder.h"
 #include "ckpt/hash.h"
 #include "ckpt/hf_decode.h"
 #include "ckpt/safetensors.h"
@@ -134,7 +135,8 @@ void write_shards(const path& folder, const std::vector<HfShard>& shards, const 
     for (const HfShard::Tensor& placed : shard.tensors) {
       infos[placed.tensor->name] = {safetensors_name(dtype), placed.tensor->shape};
     }
-    SafetensorsWriter writer(folder / shard.file, infos, {{"format", "pt"}});
+    SafetensorsWriter writer(folder / shard.file, infos,
+                             {{"format", "pt"}, {producer_key, producer_name}});
     for (const HfShard::Tensor& placed : shard.tensors) {
       for_each_hf_window(placed, dtype, read, [&](int64_t offset, std::span<const std::byte> part) {
         writer.write(placed.tensor->name, offset, part);

@@ -201,7 +201,7 @@ TEST(HfWeights, fused_parameters_are_split_by_rows_under_the_known_names) {
   const Weights weights = random_weights(qwen2());
   export_hf(folder / "a", qwen2(), reader_of(weights), {});
   const SafetensorsFile file = SafetensorsFile::open(folder / "a" / "model.safetensors");
-  EXPECT_EQ(file.metadata(), (SafetensorsMetadata{{"format", "pt"}}));
+  EXPECT_EQ(file.metadata(), (SafetensorsMetadata{{"format", "pt"}, {"producer", "trireme"}}));
   std::set<std::string> names;
   for (const auto& [name, view] : file.tensors()) names.insert(name);
   EXPECT_EQ(names.size(), 2 + 2 * 12U);

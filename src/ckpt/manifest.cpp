@@ -132,11 +132,15 @@ std::string to_text(const Manifest& manifest) {
   TRIREME_CHECK(manifest.step >= 0, "step {}", manifest.step);
   TRIREME_CHECK(manifest.state.is_object() && manifest.plan.is_object(),
                 "state and plan must be objects");
-  const Json json = {{"step", manifest.step},
-                     {"state", manifest.state},
-                     {"plan", manifest.plan},
-                     {"files", files},
-                     {"tensors", tensors}};
+  Json json = {{"step", manifest.step},
+               {"state", manifest.state},
+               {"plan", manifest.plan},
+               {"files", files},
+               {"tensors", tensors}};
+  if (!manifest.writer.run.empty()) {
+    json["run"] = manifest.writer.run;
+    json["epoch"] = manifest.writer.epoch;
+  }
   try {
     return sealed(fmt::format("{} {}\n{}\n", manifest_title, format_version, json.dump()));
   } catch (const Json::exception& error) {  // text that is not UTF-8
@@ -150,6 +154,12 @@ Manifest parse_manifest(std::string_view text, const std::string& where) {
   const Fields fields(json, "manifest", where);
   Manifest manifest;
   manifest.step = fields.number("step");
+  if (json.contains("run")) {
+    manifest.writer = {.run = fields.text("run"), .epoch = fields.number("epoch")};
+    if (!is_run_id(manifest.writer.run)) {
+      fields.fail("'run' must be 1 to 32 letters and digits");
+    }
+  }
   manifest.state = fields.object("state");
   manifest.plan = fields.object("plan");
   std::set<std::string_view> names;

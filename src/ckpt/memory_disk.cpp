@@ -103,12 +103,14 @@ void MemoryDisk::rename(const Path& from, const Path& to) {
 
 void MemoryDisk::remove_file(const Path& path) {
   const std::lock_guard lock(mutex_);
+  if (!nodes_.contains(path.string())) return;
   if (at(path) == nullptr) fail("remove", path, "it is a folder");
   nodes_.erase(path.string());
 }
 
 void MemoryDisk::remove_folder(const Path& path) {
   const std::lock_guard lock(mutex_);
+  if (!nodes_.contains(path.string())) return;
   expect_folder(path);
   const std::string inside = path.string() + "/";
   const auto next = nodes_.lower_bound(inside);

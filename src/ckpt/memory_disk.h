@@ -29,6 +29,7 @@ class MemoryDisk final : public Disk {
   void remove_folder(const Path&) override;
   std::vector<DiskEntry> list(const Path&) override;
   bool exists(const Path&) override;
+  bool is_link(const Path&) override { return false; }
 
   // ---- for tests: past the rules above
   // The content of a file, to be changed in place. REQUIRES: it exists, and no other thread uses

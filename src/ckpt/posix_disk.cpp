@@ -31,17 +31,28 @@ bool is_aligned(int64_t offset, const std::byte* memory, size_t bytes) {
           static_cast<uint64_t>(page_bytes)) == 0;
 }
 
+bool is_regular(int descriptor) {
+  struct stat info {};
+  return descriptor >= 0 && ::fstat(descriptor, &info) == 0 && S_ISREG(info.st_mode);
+}
+
 class PosixFile final : public DiskFile {
  public:
+  // What is no regular file is refused: a pipe would wait for a writer for ever, in open() already
+  // but for O_NONBLOCK, which regular files do not know.
   PosixFile(fs::path path, int flags, const PosixDiskOptions& options)
       : path_(std::move(path)),
-        plain_(::open(path_.c_str(), flags | O_CLOEXEC, 0666)),
+        plain_(::open(path_.c_str(), flags | O_CLOEXEC | O_NONBLOCK, 0666)),
         // The name exists from here on.
-        direct_(plain_.value() < 0 || !options.direct
-                    ? -1
-                    : ::open(path_.c_str(), (flags & O_ACCMODE) | O_DIRECT | O_CLOEXEC)),
-        is_direct_(direct_.value() >= 0) {
+        direct_(
+            !is_regular(plain_.value()) || !options.direct
+                ? -1
+                : ::open(path_.c_str(), (flags & O_ACCMODE) | O_DIRECT | O_CLOEXEC | O_NONBLOCK)),
+        is_direct_(is_regular(direct_.value())) {
     if (plain_.value() < 0) fail((flags & O_CREAT) != 0 ? "create" : "open", path_, errno);
+    if (!is_regular(plain_.value())) {
+      throw base::IoError(fmt::format("{} is not a file", path_.string()));
+    }
   }
 
   // Sets the place aside, so that parallel writes do not wait for each other to grow the file, and
@@ -87,9 +98,6 @@ class PosixFile final : public DiskFile {
   int64_t size() override {
     struct stat info {};
     if (::fstat(plain_.value(), &info) != 0) fail("ask for the size of", path_, errno);
-    if (!S_ISREG(info.st_mode)) {
-      throw base::IoError(fmt::format("{} is not a file", path_.string()));
-    }
     return info.st_size;
   }
 
@@ -127,8 +135,7 @@ class PosixDisk final : public Disk {
   }
 
   std::unique_ptr<DiskFile> open(const Path& path) override {
-    // A pipe would wait for a writer for ever.
-    return std::make_unique<PosixFile>(path, O_RDONLY | O_NONBLOCK, options_);
+    return std::make_unique<PosixFile>(path, O_RDONLY, options_);
   }
 
   void make_folder(const Path& path) override {
@@ -147,11 +154,11 @@ class PosixDisk final : public Disk {
   }
 
   void remove_file(const Path& path) override {
-    if (::unlink(path.c_str()) != 0) fail("remove", path, errno);
+    if (::unlink(path.c_str()) != 0 && errno != ENOENT) fail("remove", path, errno);
   }
 
   void remove_folder(const Path& path) override {
-    if (::rmdir(path.c_str()) != 0) fail("remove the folder", path, errno);
+    if (::rmdir(path.c_str()) != 0 && errno != ENOENT) fail("remove the folder", path, errno);
   }
 
   std::vector<DiskEntry> list(const Path& path) override {
@@ -159,7 +166,9 @@ class PosixDisk final : public Disk {
     std::error_code error;
     for (fs::directory_iterator at(path, error), end; !error && at != end; at.increment(error)) {
       std::error_code gone;  // an entry that another process removes meanwhile is no folder
-      entries.push_back({at->path().filename().string(), at->is_directory(gone)});
+      const fs::file_status status = at->symlink_status(gone);
+      entries.push_back(
+          {at->path().filename().string(), fs::is_directory(status), fs::is_symlink(status)});
     }
     if (error) fail("list the folder", path, error.value());
     std::ranges::sort(entries, {}, &DiskEntry::name);
@@ -171,6 +180,11 @@ class PosixDisk final : public Disk {
     if (::lstat(path.c_str(), &info) == 0) return true;
     if (errno != ENOENT && errno != ENOTDIR) fail("look for", path, errno);
     return false;
+  }
+
+  bool is_link(const Path& path) override {
+    std::error_code ignored;  // what cannot be examined cannot be removed either
+    return fs::is_symlink(fs::symlink_status(path, ignored));
   }
 
  private:

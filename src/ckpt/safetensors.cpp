@@ -50,7 +50,8 @@ void SafetensorsFile::Unmap::operator()(const std::byte* start) const noexcept {
 }
 
 SafetensorsFile SafetensorsFile::open(const std::filesystem::path& path) {
-  const base::Descriptor descriptor(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  // A named pipe would block the open; it is refused below like every other special file.
+  const base::Descriptor descriptor(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   if (descriptor.value() < 0) {
     throw IoError(fmt::format("{}: cannot be opened: {}", path.string(), reason_of(errno)));
   }
@@ -76,6 +77,7 @@ SafetensorsFile SafetensorsFile::open(const std::filesystem::path& path) {
   SafetensorsFile file;
   file.path_ = path;
   file.file_ = {static_cast<const std::byte*>(start), Unmap{size}};
+  file.range_ = base::MappedRange({file.file_.get(), size}, path.string());
   file.read_header();
   return file;
 }

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "base/descriptor.h"
+#include "base/mapped_ranges.h"
 
 namespace trireme::ckpt {
 
@@ -58,6 +59,7 @@ class SafetensorsFile {
 
   std::filesystem::path path_;
   std::unique_ptr<const std::byte, Unmap> file_;
+  base::MappedRange range_;  // ends before the mapping does
   std::map<std::string, SafetensorsView, std::less<>> tensors_;
   SafetensorsMetadata metadata_;
 };

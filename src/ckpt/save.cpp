@@ -89,20 +89,21 @@ FileLayout plan_file(std::span<const TensorPieces> tensors) {
   return layout;
 }
 
-Draft begin_generation(Disk& disk, const std::filesystem::path& given, int64_t step) {
+Draft begin_generation(Disk& disk, const std::filesystem::path& given, int64_t step,
+                       const Writer& writer) {
   TRIREME_CHECK(step >= 0, "step {}", step);
   // "run/checkpoints/" is the same folder as without the slash, but not the same path.
   const std::filesystem::path root = given.has_filename() ? given : given.parent_path();
   if (!disk.exists(root)) disk.make_folder(root);
   // Whoever made it may not have got so far.
   disk.sync_folder(root.has_parent_path() ? root.parent_path() : ".");
-  Draft draft{step, root, {}, root / generation_name(step)};
+  Draft draft{step, writer, root, {}, root / generation_name(step)};
   if (disk.exists(draft.committed)) {
     throw base::IoError(
         fmt::format("{} exists: step {} was saved before. Resume from it, or move it away",
                     draft.committed.string(), step));
   }
-  draft.folder = root / free_name(disk, root, generation_name(step) + draft_mark);
+  draft.folder = root / free_name(disk, root, draft_start(step, writer));
   disk.make_folder(draft.folder);
   return draft;
 }
@@ -172,9 +173,11 @@ FileInfo DataWriter::finish() {
                      to_text(index_));
 }
 
-std::filesystem::path commit(Disk& disk, const Draft& draft, const Manifest& manifest) {
-  TRIREME_CHECK(manifest.step == draft.step, "step {} in the draft of {}", manifest.step,
-                draft.step);
+std::filesystem::path commit(Disk& disk, const Draft& draft, const Manifest& manifest,
+                             const Guard& guard) {
+  TRIREME_CHECK(manifest.step == draft.step && manifest.writer == draft.writer,
+                "step {} of '{}' in the draft of {} of '{}'", manifest.step, manifest.writer.run,
+                draft.step, draft.writer.run);
   TRIREME_CHECK(std::ranges::is_sorted(manifest.files, std::less<>(), &FileInfo::rank),
                 "files are not by rank");
   for (const FileInfo& file : manifest.files) {
@@ -188,7 +191,12 @@ std::filesystem::path commit(Disk& disk, const Draft& draft, const Manifest& man
   }
   write_text(disk, draft.folder / manifest_name, text);
   disk.sync_folder(draft.folder);
-  disk.rename(draft.folder, draft.committed);
+  const auto rename = [&] { disk.rename(draft.folder, draft.committed); };
+  if (guard) {
+    guard(rename);
+  } else {
+    rename();
+  }
   disk.sync_folder(draft.root);
   return draft.committed;
 }

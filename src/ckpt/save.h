@@ -7,10 +7,10 @@
 //   first rank:  commit(disk, draft, manifest with all files)
 //
 // A generation exists from the moment on at which its folder has its final name, "step-00000020";
-// until then it is called "step-00000020.tmp-N", and readers do not see it. When commit() has
-// returned, a power cut cannot undo it. After an exception of any of the three the draft is lost:
-// abandon() it, or leave it to remove_leftovers(). All functions throw IoError, NoSpace where the
-// disk is full.
+// until then it is called "step-00000020.tmp-RUN-EPOCH-N", and readers do not see it. When commit()
+// has returned, a power cut cannot undo it. After an exception of any of the three the draft is
+// lost: abandon() it, or leave it to remove_leftovers(). All functions throw IoError, NoSpace where
+// the disk is full.
 #pragma once
 
 #include <cstddef>
@@ -20,6 +20,7 @@
 #include <vector>
 
 #include "ckpt/disk.h"
+#include "ckpt/folder.h"
 #include "ckpt/format.h"
 #include "ckpt/parallel.h"
 #include "ckpt/workspace.h"
@@ -45,6 +46,7 @@ FileLayout plan_file(std::span<const TensorPieces>);
 
 struct Draft {
   int64_t step = 0;
+  Writer writer;
   std::filesystem::path root;       // the checkpoint folder
   std::filesystem::path folder;     // that is written into
   std::filesystem::path committed;  // its name afterwards
@@ -53,7 +55,8 @@ struct Draft {
 // Makes `root` if it is missing (its parent must exist), and in it the draft's folder, under a name
 // that no other draft had that can still be seen. Throws IoError if this step was committed before:
 // set_aside_newer() makes room for a run that goes back.
-Draft begin_generation(Disk&, const std::filesystem::path& root, int64_t step);
+Draft begin_generation(Disk&, const std::filesystem::path& root, int64_t step,
+                       const Writer& writer = {});
 
 // Memory that write_data() takes besides the bytes of the file: the hashes of chunks, the index as
 // text, and with reread a chunk for every transfer in flight. A pure function, as plan_file().
@@ -92,9 +95,10 @@ class DataWriter {
 };
 
 // Writes the manifest, makes all durable, and gives the folder its final name, which is returned.
-// REQUIRES: every rank of manifest.files returned from write_data() with that FileInfo; files are
-// by rank. Throws IoError, and commits nothing, if a file is not there in its full size.
-std::filesystem::path commit(Disk&, const Draft&, const Manifest&);
+// `guard`, where there is one, is called around the rename alone. REQUIRES: every rank of
+// manifest.files returned from write_data() with that FileInfo; files are by rank; the writer is
+// that of the draft. Throws IoError, and commits nothing, if a file is not there in its full size.
+std::filesystem::path commit(Disk&, const Draft&, const Manifest&, const Guard& guard = {});
 
 // Removes a draft that will not be committed. Does not throw: what cannot be removed is left to
 // remove_leftovers().

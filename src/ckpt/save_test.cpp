@@ -99,7 +99,8 @@ TEST(CkptSaveTest, drafts_are_not_seen_and_do_not_meet) {
   EXPECT_EQ(next.folder, "/run/step-00000020.tmp-1");
   abandon(disk, next);
   EXPECT_FALSE(disk.exists(next.folder));
-  EXPECT_EQ(remove_leftovers(disk, "/run"), (std::vector<std::string>{"step-00000020.tmp-0"}));
+  EXPECT_EQ(remove_leftovers(disk, "/run").removed,
+            (std::vector<std::string>{"step-00000020.tmp-0"}));
   EXPECT_EQ(names_in(disk, "/run"), (std::vector<std::string>{"step-00000010"}));
   EXPECT_THROW(begin_generation(disk, "/run", 10), base::IoError);
 }
@@ -111,6 +112,9 @@ TEST(CkptSaveTest, old_generations_go_when_enough_newer_ones_are_whole) {
   disk.remove_file("/run/step-00000030/data-00001");
   disk.put_folder("/run/step-00000005.mine");
   disk.put_file("/run/notes", {});
+  for (const int64_t all : {int64_t{1} << 31, (int64_t{1} << 32) + 1, INT64_MAX}) {
+    EXPECT_TRUE(remove_old(disk, "/run", all).empty()) << all;
+  }
   EXPECT_EQ(remove_old(disk, "/run", 2), (std::vector<int64_t>{10}));
   EXPECT_EQ(names_in(disk, "/run"),
             (std::vector<std::string>{"notes", "step-00000005.mine", "step-00000020",

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/args.h"
+#include "cli/exit_codes.h"
 
 #include <fmt/format.h>
 
@@ -241,13 +242,18 @@ int run_command(const std::vector<Verb>& verbs, int argc, const char* const* arg
     if (!parser->app->parsed()) continue;
     try {
       const int code = parser->verb->run(parser->collect());
-      if (std::fflush(stdout) != 0) {
+      // Where SIGPIPE is ignored, a reader that has gone away is no error.
+      if (std::fflush(stdout) != 0 && errno != EPIPE) {
         throw base::IoError(fmt::format("standard output cannot be written: {}",
                                         std::generic_category().message(errno)));
       }
       return code;
     } catch (const base::ConfigError& error) {
-      return report(error.what(), parser->json, 2);
+      return report(error.what(), parser->json, exit_bad_call);
+    } catch (const base::Stopped& error) {
+      return report(error.what(), parser->json, exit_stopped);
+    } catch (const base::Fenced& error) {
+      return report(error.what(), parser->json, exit_do_not_requeue);
     } catch (const std::bad_alloc&) {
       return report("out of memory; take a smaller model, micro-batch or sequence", parser->json,
                     1);

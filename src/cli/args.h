@@ -55,9 +55,8 @@ struct Verb {
 // The words after the verb's name, as run_command() would read them. Throws ConfigError.
 Args parse_words(const Verb& verb, const std::vector<std::string>& words);
 
-// Parses, runs, and turns what is thrown into one message and an exit code: 0 success, 1 the
-// operation failed, 2 the call or the configuration is wrong. With --json an error is also one JSON
-// object on stdout.
+// Parses, runs, and turns what is thrown into one message and an exit code (exit_codes.h). With
+// --json an error is also one JSON object on stdout.
 int run_command(const std::vector<Verb>& verbs, int argc, const char* const* argv);
 
 }  // namespace trireme::cli

@@ -55,7 +55,8 @@ Row row_of(ckpt::Disk& disk, const fs::path& root, int64_t step) {
 std::vector<std::string> others(ckpt::Disk& disk, const fs::path& root) {
   std::vector<std::string> names;
   for (const ckpt::DiskEntry& entry : disk.list(root)) {
-    if (entry.is_folder && !ckpt::step_from_name(entry.name)) names.push_back(entry.name);
+    if ((entry.is_folder || entry.is_link) && !ckpt::step_from_name(entry.name))
+      names.push_back(entry.name);
   }
   return names;
 }

@@ -24,6 +24,8 @@ constexpr const char* usual_folder = "checkpoint";  // checkpoint.folder
 
 // Null if there is no such file, or it is not JSON.
 base::Json json_of(const fs::path& file) {
+  std::error_code ignored;  // a named pipe would wait for a writer
+  if (!fs::is_regular_file(file, ignored)) return nullptr;
   std::ifstream in(file, std::ios::binary);
   return base::Json::parse(std::string(std::istreambuf_iterator<char>(in), {}), nullptr, false);
 }

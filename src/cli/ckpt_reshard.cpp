@@ -27,6 +27,10 @@ struct Target {
 };
 
 spec::Plan read_plan(const std::filesystem::path& file) {
+  std::error_code ignored;  // a named pipe would wait for a writer
+  if (std::filesystem::exists(file, ignored) && !std::filesystem::is_regular_file(file, ignored)) {
+    throw base::IoError(fmt::format("{}: is not a file", file.string()));
+  }
   std::ifstream in(file, std::ios::binary);
   if (!in.is_open()) throw base::IoError(fmt::format("{}: cannot be opened", file.string()));
   const base::Json json =

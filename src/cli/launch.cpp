@@ -2,13 +2,17 @@
 // trireme launch: ranks as processes of this host, alone or as one of several hosts.
 #include <fmt/format.h>
 
-#include <csignal>
 #include <filesystem>
+#include <random>
 #include <system_error>
 
 #include "base/error.h"
 #include "base/json.h"
+#include "base/log.h"
+#include "cli/environment.h"
+#include "cli/exit_codes.h"
 #include "cli/launch_watch.h"
+#include "cli/stop_signals.h"
 #include "cli/train_call.h"
 #include "cli/verbs.h"
 #include "comm/rank_env.h"
@@ -35,8 +39,41 @@ config::Config checked_config(const Args& args, const LaunchOptions& options) {
                       .node = options.node,
                       .source = comm::RankSource::trireme};
   (void)train::choose_backend(config, info);
-  if (options.node == 0) obs::RunDir::check(config.job.dump_folder, run_mode(args));
+  if (options.node == 0) check_run_folder(args, config);
   return config;
+}
+
+// What is passed on to every rank.
+std::vector<std::string> train_words(const Args& args) {
+  std::vector<std::string> words = {args.text("config")};
+  for (const Option& option : train_verb().options) {
+    if (!option.name.starts_with("-") || !args.has(option.name)) continue;
+    if (option.kind != Kind::flag) {
+      words.push_back(option.name + "=" + args.text(option.name));
+    } else if (args.flag(option.name)) {
+      words.push_back(option.name);
+    }
+  }
+  words.insert(words.end(), args.overrides().begin(), args.overrides().end());
+  if (args.wants_json()) words.emplace_back("--json");
+  return words;
+}
+
+// 128 random bits. Several nodes have to come to the same by themselves: from what their launcher
+// gave them, or else from what they were all called with.
+std::string job_token(const LaunchOptions& options) {
+  const comm::Environment environment = process_environment();
+  const auto text = [&](const char* name) {
+    const auto found = environment.find(name);
+    return found == environment.end() ? std::string() : found->second;
+  };
+  if (!text("TRIREME_TOKEN").empty()) return text("TRIREME_TOKEN");
+  if (options.nodes > 1) {
+    return fmt::format("{}/{}/{}/{}", options.rendezvous, options.nodes, text("SLURM_JOB_ID"),
+                       text("SLURM_RESTART_COUNT"));
+  }
+  std::random_device random;
+  return fmt::format("{:08x}{:08x}{:08x}{:08x}", random(), random(), random(), random());
 }
 
 LaunchOptions options_from(const Args& args) {
@@ -64,9 +101,7 @@ LaunchOptions options_from(const Args& args) {
   if (!(options.deadline_s > 0)) {
     throw base::ConfigError(fmt::format("--deadline {:g}: seconds above 0", options.deadline_s));
   }
-  std::vector<std::string> words = {args.text("config")};
-  words.insert(words.end(), args.overrides().begin(), args.overrides().end());
-  if (args.wants_json()) words.emplace_back("--json");
+  const std::vector<std::string> words = train_words(args);
   fs::path folder;
   if (args.has("--program")) {
     options.command = {args.text("--program")};
@@ -84,33 +119,60 @@ LaunchOptions options_from(const Args& args) {
   return options;
 }
 
-int run_launch_verb(const Args& args) {
-  const LaunchOptions options = options_from(args);
-  const LaunchResult result = run_launch(options);
-  if (args.wants_json()) {
-    base::Json out = {{"ok", result.is_good()}};
-    if (!result.verdict.empty()) out["error"] = result.verdict;
-    if (!result.verdict.empty()) out["flight_records"] = options.flight_folder;
-    for (const RankProcesses::State& state : result.ranks) {
-      base::Json rank = {{"rank", state.rank}};
-      if (state.ending) {
-        rank["exit_code"] = state.ending->exit_code;
-        if (state.ending->signal != 0) rank["signal"] = state.ending->signal;
-      }
-      out["ranks"].push_back(rank);
+base::Json result_json(const LaunchResult& result, const LaunchOptions& options) {
+  base::Json out = {{"ok", result.is_good()}, {"exit_code", result.exit_code()}};
+  if (!result.verdict.empty()) out["error"] = result.verdict;
+  if (!result.verdict.empty()) out["flight_records"] = options.flight_folder;
+  for (const RankProcesses::State& state : result.ranks) {
+    base::Json rank = {{"rank", state.rank}};
+    if (state.ending) {
+      rank["exit_code"] = state.ending->exit_code;
+      if (state.ending->signal != 0) rank["signal"] = state.ending->signal;
     }
-    const base::Json first = base::Json::parse(result.out, nullptr, false);
-    if (first.is_object()) out["result"] = first;
+    out["ranks"].push_back(rank);
+  }
+  const base::Json first = base::Json::parse(result.out, nullptr, false);
+  if (first.is_object()) out["result"] = first;
+  return out;
+}
+
+// The same job again, from its newest checkpoint.
+void prepare_restart(LaunchOptions& options, const std::string& token, int64_t restart) {
+  const auto is_about_start = [](const std::string& word) {
+    return word == "--overwrite" || word == "--take-over" || word.starts_with("--resume=");
+  };
+  std::erase_if(options.command, is_about_start);
+  options.command.emplace_back("--resume=auto");
+  options.token = fmt::format("{}/{}", token, restart);
+}
+
+int run_launch_verb(const Args& args) {
+  ignore_broken_pipes();
+  LaunchOptions options = options_from(args);
+  const int64_t restarts = args.integer("--restarts");
+  if (restarts < 0) throw base::ConfigError(fmt::format("--restarts {}: at least 0", restarts));
+  const std::string token = job_token(options);
+  options.token = token;
+  LaunchResult result = run_launch(options);
+  int64_t restart = 0;
+  while (restart < restarts && result.exit_code() == exit_failed && result.stopped_by == 0) {
+    ++restart;
+    base::log_info("restart {} of {}: from the newest checkpoint", restart, restarts);
+    prepare_restart(options, token, restart);
+    result = run_launch(options);
+  }
+  if (args.wants_json()) {
+    base::Json out = result_json(result, options);
+    if (restarts > 0) out["restarts"] = restart;
     fmt::print("{}\n", out.dump(-1, ' ', false, base::Json::error_handler_t::replace));
   }
-  if (result.is_good()) return 0;
-  return result.stopped_by != 0 ? 128 + result.stopped_by : 1;
+  return result.exit_code();
 }
 
 }  // namespace
 
 Verb launch_verb() {
-  return {
+  Verb verb = {
       .name = "launch",
       .summary = "Start ranks as processes, on one host or several, and say which failed",
       .details =
@@ -145,9 +207,19 @@ Verb launch_verb() {
             .choices = {"rank0", "all"}},
            {.name = "--flight",
             .help = "Folder of flight records; else flight in the run's folder"},
+           {.name = "--restarts",
+            .kind = Kind::integer,
+            .fallback = "0",
+            .help = "When ranks fail, start the job again from its newest checkpoint, at most so "
+                    "often"},
            {.name = "--program", .help = "Run this in place of 'trireme train'"}},
       .takes_overrides = true,
       .run = run_launch_verb};
+  // What train takes is passed on; knowing it lets options and values stand in any order.
+  for (const Option& option : train_verb().options) {
+    if (option.name.starts_with("-")) verb.options.push_back(option);
+  }
+  return verb;
 }
 
 }  // namespace trireme::cli

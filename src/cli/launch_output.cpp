@@ -6,6 +6,16 @@
 #include <cstdio>
 
 namespace trireme::cli {
+namespace {
+
+// A reader that has gone away ends no run.
+void print_line(std::FILE* to, const std::string& line) {
+  const std::string text = line + "\n";
+  (void)std::fwrite(text.data(), 1, text.size(), to);
+  std::fflush(to);
+}
+
+}  // namespace
 
 void LaunchOutput::take(int rank, bool is_error, std::string_view line) {
   if (is_error) {
@@ -28,10 +38,8 @@ void LaunchOutput::show(const Line& line) {
     return;
   }
   if (!line.is_error && line.rank != 0 && !options_.shows_all) return;
-  std::FILE* to = line.is_error ? stderr : stdout;
-  if (line.rank != 0) fmt::print(to, "[rank{}]: ", line.rank);
-  fmt::print(to, "{}\n", line.text);
-  std::fflush(to);
+  print_line(line.is_error ? stderr : stdout,
+             (line.rank != 0 ? fmt::format("[rank{}]: ", line.rank) : "") + line.text);
 }
 
 void LaunchOutput::release(const std::string& verdict) {
@@ -44,9 +52,9 @@ void LaunchOutput::release(const std::string& verdict) {
 
 void LaunchOutput::show_last_words(int rank) {
   if (last_words_[rank].empty()) return;
-  fmt::print(stderr, "the last lines of rank {}:\n", rank);
+  print_line(stderr, fmt::format("the last lines of rank {}:", rank));
   for (const std::string& line : last_words_[rank]) {
-    fmt::print(stderr, "  [rank{}]: {}\n", rank, line);
+    print_line(stderr, fmt::format("  [rank{}]: {}", rank, line));
   }
 }
 

@@ -19,6 +19,7 @@
 
 #include "base/error.h"
 #include "cli/environment.h"
+#include "comm/store.h"
 
 namespace trireme::cli {
 namespace {
@@ -27,18 +28,20 @@ base::IoError failure(std::string_view what, int error) {
   return base::IoError(fmt::format("{}: {}", what, std::generic_category().message(error)));
 }
 
-constexpr std::array watched = {SIGCHLD, SIGINT, SIGTERM};
+constexpr std::array watched = {SIGCHLD, SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2, SIGXCPU};
 
 // A signal handler can reach nothing but globals. Not a signalfd: libraries start threads before
 // main() that do not block signals.
 std::atomic<int> wake_up = -1;  // the eventfd that it writes to
 std::array<std::atomic<bool>, watched.size()> has_come;
+std::atomic<bool> stop_came{false};
 
 void on_signal(int number) {
   const int error = errno;
   for (size_t i = 0; i < watched.size(); ++i) {
     if (watched[i] == number) has_come[i] = true;
   }
+  if (number != SIGCHLD && number != SIGUSR1) stop_came = true;
   const uint64_t one = 1;
   [[maybe_unused]] const ssize_t written = ::write(wake_up, &one, sizeof(one));
   errno = error;
@@ -51,7 +54,12 @@ int open_signals() {
   struct sigaction action {};
   action.sa_handler = on_signal;
   action.sa_flags = SA_RESTART;
-  for (const int number : watched) ::sigaction(number, &action, nullptr);
+  for (const int number : watched) {
+    struct sigaction before {};
+    ::sigaction(number, nullptr, &before);
+    if (number == SIGHUP && before.sa_handler == SIG_IGN) continue;  // nohup
+    ::sigaction(number, &action, nullptr);
+  }
   return descriptor;
 }
 
@@ -60,6 +68,17 @@ std::vector<char*> pointers(std::vector<std::string>& words) {
   for (std::string& word : words) all.push_back(word.data());
   all.push_back(nullptr);
   return all;
+}
+
+// Descriptors of the launcher for all ranks that it starts, and where it runs the store for all
+// ranks of the job.
+int64_t descriptors_for(const comm::RankInfo& info) {
+  constexpr int64_t streams = 2;      // of a rank, to read
+  constexpr int64_t connections = 3;  // of a rank to the store: calls, heartbeat, verdict
+  constexpr int64_t passing = 8;      // ends of pipes that a new rank inherits, files of the moment
+  const bool runs_store =
+      info.node == 0 && !info.store.empty() && !comm::parse_store_address(info.store).is_folder;
+  return streams * info.local_world + (runs_store ? connections * info.world : 0) + passing;
 }
 
 struct Pipe {
@@ -92,10 +111,20 @@ RankProcesses::~RankProcesses() {
   for (Process& process : processes_) {
     if (!process.ending) ::waitpid(process.id, nullptr, 0);
   }
-  for (const int number : watched) std::signal(number, SIG_DFL);
+  for (const int number : watched) {
+    if (number != SIGHUP) std::signal(number, SIG_DFL);
+  }
 }
 
+const std::atomic<bool>* RankProcesses::stop() { return &stop_came; }
+
 void RankProcesses::start(const comm::RankInfo& info, std::vector<std::string> command) {
+  // Counted before the first starts: a rank too many would be missed only at the deadline.
+  if (processes_.empty()) {
+    expect_descriptors(descriptors_for(info),
+                       fmt::format("launching {} rank{} of {}", info.local_world,
+                                   info.local_world == 1 ? "" : "s", info.world));
+  }
   Pipe out = make_pipe(), err = make_pipe();
   posix_spawn_file_actions_t actions;
   posix_spawnattr_t attributes;
@@ -107,7 +136,10 @@ void RankProcesses::start(const comm::RankInfo& info, std::vector<std::string> c
   sigset_t none, defaults;
   sigemptyset(&none);
   sigemptyset(&defaults);
-  for (const int number : {SIGCHLD, SIGINT, SIGTERM, SIGPIPE}) sigaddset(&defaults, number);
+  for (const int number : watched) {
+    if (number != SIGHUP) sigaddset(&defaults, number);
+  }
+  sigaddset(&defaults, SIGPIPE);
   ::posix_spawnattr_setsigmask(&attributes, &none);
   ::posix_spawnattr_setsigdefault(&attributes, &defaults);
   ::posix_spawnattr_setpgroup(&attributes, 0);
@@ -166,15 +198,20 @@ void RankProcesses::read(Process& process, Stream& stream) {
     stream.rest.clear();
     return;
   }
+  // What was there before has no line's end.
+  const size_t searched = stream.rest.size();
   stream.rest.append(part.data(), static_cast<size_t>(count));
   size_t begin = 0;
-  for (size_t end = stream.rest.find('\n'); end != std::string::npos;
+  for (size_t end = stream.rest.find('\n', searched); end != std::string::npos;
        end = stream.rest.find('\n', begin)) {
     on_line_(process.rank, stream.is_error,
              std::string_view(stream.rest).substr(begin, end - begin));
     begin = end + 1;
   }
   stream.rest.erase(0, begin);
+  if (stream.rest.size() < max_line_bytes) return;
+  on_line_(process.rank, stream.is_error, stream.rest);
+  stream.rest.clear();
 }
 
 void RankProcesses::reap() {

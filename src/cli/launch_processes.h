@@ -4,6 +4,7 @@
 
 #include <sys/types.h>
 
+#include <atomic>
 #include <functional>
 #include <list>
 #include <optional>
@@ -29,10 +30,13 @@ std::string signal_name(int number);  // "SIGKILL"
 
 class RankProcesses {
  public:
-  // A line without its end, of stdout or stderr.
+  // A line without its end, of stdout or stderr. A longer one than about max_line_bytes comes in
+  // parts.
+  static constexpr size_t max_line_bytes = size_t{1} << 20;
   using OnLine = std::function<void(int rank, bool is_error, std::string_view line)>;
 
-  // SIGCHLD, SIGINT and SIGTERM become input of wait() as long as it lives. One at a time.
+  // SIGCHLD, SIGUSR1 and the signals that ask to stop (stop_signals.h) become input of wait() as
+  // long as it lives; SIGHUP not where it was ignored. One at a time.
   explicit RankProcesses(OnLine on_line);
   // Ends what still runs.
   ~RankProcesses();
@@ -40,11 +44,14 @@ class RankProcesses {
   RankProcesses& operator=(const RankProcesses&) = delete;
 
   // Each rank leads a process group of its own, so that a terminal's Ctrl-C does not reach it
-  // twice. Throws IoError.
+  // twice. Throws IoError; ConfigError, before the first, where the limit of descriptors does not
+  // suffice for all of them.
   void start(const comm::RankInfo& info, std::vector<std::string> command);
 
-  // Handles what comes within the time. Returns the signals that this process got (SIGINT,
-  // SIGTERM).
+  // True once a signal has asked this process to stop.
+  static const std::atomic<bool>* stop();
+
+  // Handles what comes within the time. Returns the signals that this process got, without SIGCHLD.
   std::vector<int> wait(double seconds);
 
   struct State {

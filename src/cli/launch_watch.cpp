@@ -12,7 +12,9 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "cli/exit_codes.h"
 #include "cli/launch_output.h"
+#include "cli/stop_signals.h"
 #include "comm/store_server.h"
 #include "comm/verdict.h"
 
@@ -28,8 +30,11 @@ double seconds_since(Clock::time_point begin) {
 // Of a rank that died or stalled: until the others have told where they stand; then they are told
 // the verdict and end by themselves, are asked to, are made to.
 constexpr double collect_seconds = 0.4, ask_seconds = 0.25, kill_seconds = 0.75;
-// After the user's Ctrl-C: a step may take long.
-constexpr double stop_seconds = 60;
+// After a request to stop: a step and a save may take long, but not longer than the deadline.
+constexpr double min_stop_seconds = 60;
+// After a request to stop, when a rank ended in another way than by saving: the others cannot save
+// without it.
+constexpr double broken_stop_seconds = 5;
 constexpr double look_seconds = 0.1;
 
 std::string node_key(int node) { return fmt::format("node/{}/done", node); }
@@ -61,7 +66,7 @@ class Watch {
     if (verdict_.empty() && stopped_by_ == 0 && has_bad_ending()) conclude();
     output_.release(verdict_);
     if (!verdict_.empty() && std::filesystem::exists(options_.flight_folder)) {
-      fmt::print(stderr, "flight records of the ranks: {}\n", options_.flight_folder);
+      base::log_info("flight records of the ranks: {}", options_.flight_folder);
     }
     finish_nodes();
     return {.verdict = verdict_,
@@ -75,11 +80,21 @@ class Watch {
     comm::StoreAddress address{.host = "127.0.0.1"};
     if (options_.nodes > 1) address = comm::parse_store_address(options_.rendezvous);
     if (!address.is_folder && options_.node == 0) {
-      server_ = std::make_unique<comm::StoreServer>(comm::StoreServer::Options{
-          .host = options_.nodes > 1 ? "" : "127.0.0.1", .port = address.port});
+      server_ = std::make_unique<comm::StoreServer>(
+          comm::StoreServer::Options{.host = options_.nodes > 1 ? "" : "127.0.0.1",
+                                     .port = address.port,
+                                     .token = options_.token});
       address.port = server_->port();
     }
-    store_ = comm::open_store(address, 300);
+    store_ = comm::open_store(address, {.deadline_s = options_.deadline_s,
+                                        .patience_s = std::max(30.0, options_.deadline_s),
+                                        .token = options_.token,
+                                        .stop = RankProcesses::stop(),
+                                        .on_waiting = [this, &address](double waited_s) {
+                                          base::log_info(
+                                              "waiting for node 0 at {} ({:.0f} s of {:.0f} s)",
+                                              address.text(), waited_s, options_.deadline_s);
+                                        }});
     store_->join(fmt::format("node{}", options_.node));
     for (int local = 0; local < options_.ranks_here; ++local) {
       comm::RankInfo info{.rank = options_.node * options_.ranks_here + local,
@@ -90,6 +105,7 @@ class Watch {
       info.store = address.text();
       info.deadline_s = options_.deadline_s;
       info.flight_folder = options_.flight_folder;
+      info.token = options_.token;
       processes_.start(info, options_.command);
     }
   }
@@ -98,17 +114,32 @@ class Watch {
 
   bool has_bad_ending() const {
     const auto states = processes_.states();
-    return std::any_of(states.begin(), states.end(), [](const RankProcesses::State& state) {
-      return state.ending && !state.ending->is_good();
-    });
+    return std::any_of(states.begin(), states.end(), is_broken);
   }
 
+  // Requests to stop are passed on once, for ranks a repetition says nothing new. Only a Ctrl-C
+  // some time after the first means more.
   void forward(int number) {
     if (!verdict_.empty()) return;
-    // The second time the user means it.
-    processes_.signal(stopped_by_ == 0 ? number : SIGKILL);
-    if (stopped_by_ == 0) stopping_since_ = Clock::now();
+    if (number == SIGUSR1) {
+      processes_.signal(number);
+      return;
+    }
+    if (stopped_by_ != 0) {
+      if (number == SIGINT && seconds_since(stopping_since_) >= repeat_seconds) {
+        processes_.signal(SIGKILL);
+      }
+      return;
+    }
     stopped_by_ = number;
+    stopping_since_ = Clock::now();
+    processes_.signal(number == SIGINT ? SIGINT : SIGTERM);
+  }
+
+  // Ended neither well nor because it was asked to.
+  static bool is_broken(const RankProcesses::State& state) {
+    return state.ending && !state.ending->is_good() &&
+           !(state.ending->signal == 0 && state.ending->exit_code == exit_stopped);
   }
 
   void look() {
@@ -123,7 +154,15 @@ class Watch {
       return;
     }
     if (stopped_by_ != 0) {
-      if (seconds_since(stopping_since_) > stop_seconds) processes_.signal(SIGKILL);
+      const auto states = processes_.states();
+      if (!is_stop_broken_ && std::any_of(states.begin(), states.end(), is_broken)) {
+        is_stop_broken_ = true;
+        stop_broken_since_ = Clock::now();
+      }
+      const bool is_late =
+          seconds_since(stopping_since_) > std::max(min_stop_seconds, options_.deadline_s) ||
+          (is_stop_broken_ && seconds_since(stop_broken_since_) > broken_stop_seconds);
+      if (is_late) processes_.signal(SIGKILL);
       return;
     }
     try {
@@ -144,6 +183,10 @@ class Watch {
   void inspect() {
     if (const auto settled = store_->try_get(comm::verdict_key)) {
       tell(*settled);
+      return;
+    }
+    if (const std::string lost = lost_node(); !lost.empty()) {
+      tell(store_->set_once(comm::verdict_key, lost));
       return;
     }
     const std::vector<comm::RankReport> reports = all_reports();
@@ -178,12 +221,28 @@ class Watch {
     if (all_told || passed >= patience) conclude();
   }
 
+  // A launcher of another node that ended without a word; empty: none did.
+  std::string lost_node() {
+    if (options_.nodes == 1) return "";
+    std::vector<std::string> keys;
+    for (int node = 0; node < options_.nodes; ++node) {
+      keys.push_back(comm::Store::gone_key(fmt::format("node{}", node)));
+    }
+    const auto gone = store_->read(keys);
+    for (size_t node = 0; node < gone.size(); ++node) {
+      if (gone[node]) {
+        return fmt::format("the launcher of node {} has ended without reporting why", node);
+      }
+    }
+    return "";
+  }
+
   std::vector<comm::RankReport> all_reports() {
     std::vector<comm::RankReport> reports = comm::read_reports(*store_, world_);
     for (const RankProcesses::State& state : processes_.states()) {
       comm::RankReport& report = reports[static_cast<size_t>(state.rank)];
-      if (state.ending && state.ending->is_good()) report.ended.clear();
-      if (!state.ending || state.ending->is_good()) continue;
+      if (state.ending && !is_broken(state)) report.ended.clear();
+      if (!is_broken(state)) continue;
       report.ended = state.ending->text();
       report.departure = state.departure - world_;  // seen with our own eyes: before hearsay
     }
@@ -258,6 +317,8 @@ class Watch {
   bool has_asked_ = false;
   std::string verdict_;
   int stopped_by_ = 0;
+  bool is_stop_broken_ = false;
+  Clock::time_point stop_broken_since_;
 };
 
 }  // namespace
@@ -267,6 +328,29 @@ bool LaunchResult::is_good() const {
          std::all_of(ranks.begin(), ranks.end(), [](const RankProcesses::State& state) {
            return state.ending && state.ending->is_good();
          });
+}
+
+int LaunchResult::exit_code() const {
+  if (is_good()) return exit_done;
+  const auto any = [this](int code) {
+    return std::any_of(ranks.begin(), ranks.end(), [code](const RankProcesses::State& state) {
+      return state.ending && state.ending->signal == 0 && state.ending->exit_code == code;
+    });
+  };
+  if (any(exit_do_not_requeue)) return exit_do_not_requeue;
+  // Ranks that the request itself ended, before they could take it, had nothing to save.
+  const bool all_stopped =
+      verdict.empty() &&
+      std::all_of(ranks.begin(), ranks.end(), [this](const RankProcesses::State& state) {
+        if (!state.ending) return false;
+        if (state.ending->signal != 0) {
+          return stopped_by != 0 &&
+                 (state.ending->signal == SIGTERM || state.ending->signal == SIGINT);
+        }
+        return state.ending->exit_code == exit_stopped || state.ending->exit_code == exit_done;
+      });
+  if (all_stopped) return exit_stopped;
+  return any(exit_bad_call) ? exit_bad_call : exit_failed;
 }
 
 LaunchResult run_launch(const LaunchOptions& options) { return Watch(options).run(); }

@@ -17,6 +17,7 @@ struct LaunchOptions {
   double deadline_s = 600;           // a rank that is silent for longer has stalled
   std::vector<std::string> command;  // of every rank
   std::string flight_folder;
+  std::string token;       // of job and attempt; the same on all nodes
   bool shows_all = false;  // stdout of all ranks, not only of rank 0
   bool keeps_out = false;  // rank 0's stdout is kept for the result, not printed
 };
@@ -28,6 +29,8 @@ struct LaunchResult {
   std::string out;                          // rank 0's stdout, where it was to be kept
 
   bool is_good() const;
+  // Of the launcher, as docs/stopping.md has them: that of the ranks.
+  int exit_code() const;
 };
 
 // Throws ConfigError, IoError, CommAborted if the ranks cannot be started.

@@ -1,7 +1,43 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <unistd.h>
+
+#include <array>
+#include <csignal>
+
+#include "base/mapped_ranges.h"
 #include "cli/args.h"
+#include "cli/environment.h"
 #include "cli/verbs.h"
 
+namespace {
+
+// A mapped file that was cut off, or whose device failed, is no bug and has no stack to unwind: the
+// process says which and ends as after any other error. Everything else keeps the default action.
+void on_bus_error(int number, siginfo_t* info, void* /*context*/) {
+  const bool is_fault = info->si_code > 0;  // not sent by a process
+  if (is_fault) {
+    std::array<char, 4096> text;
+    const size_t size = trireme::base::describe_mapping_fault(info->si_addr, text);
+    if (size > 0) {
+      [[maybe_unused]] const ssize_t written = ::write(STDERR_FILENO, text.data(), size);
+      ::_exit(1);
+    }
+  }
+  std::signal(number, SIG_DFL);
+  if (!is_fault) std::raise(number);  // else the access is repeated
+}
+
+void name_lost_mappings() {
+  struct sigaction action {};
+  action.sa_sigaction = on_bus_error;
+  action.sa_flags = SA_SIGINFO;
+  ::sigaction(SIGBUS, &action, nullptr);
+}
+
+}  // namespace
+
 int main(int argc, char** argv) {
+  name_lost_mappings();
+  trireme::cli::raise_descriptor_limit();
   return trireme::cli::run_command(trireme::cli::all_verbs(), argc, argv);
 }

@@ -26,6 +26,8 @@ Progress::Progress(std::string label, std::string unit, int64_t total)
     : begin_seconds_(obs::steady_seconds()),
       progress_(options(std::move(label), std::move(unit), total)) {}
 
+void Progress::begin(int64_t done) { progress_.begin(done); }
+
 void Progress::update(int64_t done, std::string_view note) {
   if (!has_drawn_ && obs::steady_seconds() - begin_seconds_ < silent_seconds) return;
   has_drawn_ = true;

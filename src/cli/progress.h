@@ -15,6 +15,7 @@ namespace trireme::cli {
 class Progress {
  public:
   Progress(std::string label, std::string unit, int64_t total);
+  void begin(int64_t done);  // as obs::Progress
   void update(int64_t done, std::string_view note = {});
   // A line for people, above the live line.
   void line(std::string_view text);

@@ -1,39 +1,56 @@
 // SPDX-License-Identifier: Apache-2.0
 // trireme train: a run from a configuration file.
+#include <cerrno>
 #include <charconv>
-#include <csignal>
+#include <system_error>
 
 #include "base/error.h"
 #include "base/json.h"
 #include "base/log.h"
 #include "cli/device_options.h"
 #include "cli/environment.h"
+#include "cli/exit_codes.h"
 #include "cli/progress.h"
 #include "cli/step_prediction.h"
+#include "cli/stop_signals.h"
 #include "cli/train_call.h"
 #include "cli/verbs.h"
 #include "comm/rank_env.h"
 #include "config/config.h"
 #include "config/schema.h"
 #include "obs/number_text.h"
+#include "obs/run_owner.h"
 #include "train/throughput.h"
 #include "train/trainer.h"
 
 namespace trireme::cli {
 namespace {
 
-// A signal handler can reach nothing but globals.
-std::atomic<bool> stop_asked{false};
-std::atomic<bool> save_asked{false};
+// A run that skipped this share of its steps has not trained.
+constexpr double skipped_share = 0.9;
 
-void on_stop(int signal) {
-  // The second one ends the process at once.
-  if (stop_asked.exchange(true)) {
-    std::signal(signal, SIG_DFL);
-    std::raise(signal);
+// Why a run that came to its end is not called good; empty: it is.
+std::string problem_of(const train::TrainSummary& s) {
+  if (s.attempt_steps > 0 && static_cast<double>(s.attempt_skipped_steps) >=
+                                 skipped_share * static_cast<double>(s.attempt_steps)) {
+    return fmt::format(
+        "{} of {} steps were skipped because the gradient norm was not finite or far above its "
+        "running mean: this run has not trained; lower optimizer.lr, or look at the data",
+        s.attempt_skipped_steps, s.attempt_steps);
   }
+  if (!s.export_problem.empty()) {
+    return fmt::format("the weights were not exported: {}", s.export_problem);
+  }
+  if (s.was_stopped && s.saved_step != s.steps) {
+    return fmt::format("stopped after step {}, which is not saved", s.steps);
+  }
+  return "";
 }
-void on_save(int /*signal*/) { save_asked = true; }
+
+int exit_code_of(const train::TrainSummary& s) {
+  if (!problem_of(s).empty()) return exit_failed;
+  return s.was_stopped ? exit_stopped : exit_done;
+}
 
 base::Json summary_json(const train::TrainSummary& s) {
   const auto bytes = [](const spec::MemoryTable& m) {
@@ -41,8 +58,9 @@ base::Json summary_json(const train::TrainSummary& s) {
                       {"stash", m.stash()},   {"scratch", m.scratch}, {"comm", m.comm},
                       {"staging", m.staging}, {"total", m.total()}};
   };
-  base::Json out = {{"ok", true},
+  base::Json out = {{"ok", exit_code_of(s) == exit_done},
                     {"steps", s.steps},
+                    {"attempt_steps", s.attempt_steps},
                     {"tokens", s.tokens},
                     {"skipped_steps", s.skipped_steps},
                     {"stopped", s.was_stopped},
@@ -52,11 +70,12 @@ base::Json summary_json(const train::TrainSummary& s) {
                     {"startup_seconds", s.startup_seconds},
                     {"train_seconds", s.seconds},
                     {"tokens_per_second", s.tokens_per_second},
-                    {"loss", s.loss},
                     {"memory_predicted_bytes", bytes(s.predicted)},
                     {"memory_measured_bytes", bytes(s.measured)},
                     {"run_folder", s.run_folder.string()},
                     {"weights", s.weights.string()}};
+  if (s.loss) out["loss"] = *s.loss;
+  if (const std::string problem = problem_of(s); !problem.empty()) out["error"] = problem;
   out["ranks"] = base::Json::array();
   for (const train::RankFigures& rank : s.ranks) {
     out["ranks"].push_back({{"memory_predicted_bytes", rank.predicted.total()},
@@ -83,6 +102,7 @@ base::Json summary_json(const train::TrainSummary& s) {
   if (!s.trace.empty()) out["trace"] = s.trace.string();
   if (!s.picture.empty()) out["picture"] = s.picture.string();
   if (s.resumed_from > 0) out["resumed_from"] = s.resumed_from;
+  if (s.saved_step >= 0) out["saved_step"] = s.saved_step;
   if (s.checkpoints.saves + s.checkpoints.failed > 0) {
     out["checkpoints"] = {{"saved", s.checkpoints.saves},
                           {"failed", s.checkpoints.failed},
@@ -101,15 +121,25 @@ void print_summary(const train::TrainSummary& s, bool with_curve) {
     if (!s.validation_curve.empty()) series.push_back({"validation loss", s.validation_curve});
     fmt::print("\n{}", obs::curve_text(series, {}));
   }
-  fmt::print("\n{}\n", train::memory_table_text(s.predicted, s.measured, s.checkpoint_memory));
-  if (s.ranks.size() > 1) fmt::print("{}\n", train::ranks_table_text(s));
-  fmt::print("{} {} steps, {} tokens in {} ({} tokens/s)\n",
-             s.was_stopped ? "stopped after" : "done:", s.steps, obs::grouped(s.tokens),
-             obs::duration_text(s.seconds),
-             obs::grouped(static_cast<int64_t>(s.tokens_per_second)));
-  fmt::print("loss {:.4f} nats per token", s.loss);
+  if (s.attempt_steps > 0) {
+    fmt::print("\n{}\n", train::memory_table_text(s.predicted, s.measured, s.checkpoint_memory));
+  }
+  if (s.attempt_steps > 0 && s.ranks.size() > 1) fmt::print("{}\n", train::ranks_table_text(s));
+  if (s.attempt_steps == 0) {
+    fmt::print("nothing to do: the run is at step {}\n", s.steps);
+  } else {
+    fmt::print(
+        "{} {} steps{}, {} tokens in {} ({} tokens/s)\n",
+        s.was_stopped ? "stopped after" : "done:", s.steps,
+        s.attempt_steps < s.steps ? fmt::format(" ({} in this attempt)", s.attempt_steps) : "",
+        obs::grouped(s.tokens), obs::duration_text(s.seconds),
+        obs::grouped(static_cast<int64_t>(s.tokens_per_second)));
+  }
+  if (s.loss) fmt::print("loss {:.4f} nats per token", *s.loss);
   if (s.validation_loss) fmt::print(", validation {:.4f}", *s.validation_loss);
-  if (s.skipped_steps > 0) fmt::print(", {} steps skipped", s.skipped_steps);
+  if (s.skipped_steps > 0) {
+    fmt::print(", {} step{} skipped", s.skipped_steps, s.skipped_steps == 1 ? "" : "s");
+  }
   if (s.mfu) {
     fmt::print(", MFU {:.1f} %, HFU {:.1f} % of {:g} TFLOP/s ({})", 100 * *s.mfu, 100 * *s.hfu,
                s.peak_flops / 1e12, s.peak_source);
@@ -122,12 +152,22 @@ void print_summary(const train::TrainSummary& s, bool with_curve) {
 
 train::Resume resume_of(const Args& args) {
   using From = train::Resume::From;
-  const bool verifies = args.flag("--resume-verify");
+  train::Resume resume{.verifies = args.flag("--resume-verify"),
+                       .allows_data_change = args.flag("--allow-data-change"),
+                       .allows_batch_change = args.flag("--allow-batch-change")};
   const std::string text =
-      args.has("--resume") ? args.text("--resume") : (verifies ? "auto" : "never");
+      args.has("--resume") ? args.text("--resume") : (resume.verifies ? "auto" : "never");
   if (text == "never") return {};
-  if (text == "auto") return {.from = From::newest, .verifies = verifies};
-  train::Resume resume{.from = From::step, .verifies = verifies};
+  if (args.flag("--overwrite")) {
+    throw base::ConfigError(fmt::format(
+        "--overwrite replaces the run in the folder and --resume {} continues it: give one of them",
+        text));
+  }
+  if (text == "auto") {
+    resume.from = From::newest;
+    return resume;
+  }
+  resume.from = From::step;
   const char* const end = text.data() + text.size();
   const auto [behind, error] = std::from_chars(text.data(), end, resume.step);
   if (error != std::errc() || behind != end || resume.step < 0) {
@@ -142,7 +182,10 @@ int run_train(const Args& args) {
     fmt::print("{}", config::help_text());
     return 0;
   }
-  const comm::RankInfo info = comm::detect_rank(process_environment());
+  StopSignals signals;  // first: a request that comes during the start is kept
+  comm::RankInfo info = comm::detect_rank(process_environment());
+  if (info.has_launcher) signals.watch_parent();
+  info.stop = signals.stop();
   const bool is_first = info.rank == 0;
   if (is_first) {
     for (const std::string& warning : info.warnings) base::log_warning("{}", warning);
@@ -155,34 +198,38 @@ int run_train(const Args& args) {
       args.has("--trace-steps")
           ? train::trace_steps_from(args.text("--trace-steps"), config.training.steps)
           : train::TraceSteps{};
-  std::signal(SIGINT, on_stop);
-  std::signal(SIGTERM, on_stop);
-  std::signal(SIGUSR1, on_save);
   Progress progress("train", "steps", config.training.steps);
   const train::TrainHooks hooks{
       .line = [&progress](std::string_view text) { progress.line(text); },
+      .begins = [&progress](int64_t done) { progress.begin(done); },
       .progress = [&progress](int64_t done, std::string_view note) { progress.update(done, note); },
-      .stop = &stop_asked,
-      .save = &save_asked,
+      .stop = signals.stop(),
+      .save = signals.save(),
       .trace = trace,
       .cache_folder = default_cache_folder(),
-      .resume = resume_of(args)};
-  const bool goes_on =
-      hooks.resume.from != train::Resume::From::start && obs::holds_run(config.job.dump_folder);
-  const train::TrainSummary summary =
-      train::train(config, goes_on ? obs::RunMode::resume : run_mode(args), hooks, info);
+      .resume = resume_of(args),
+      .takes_over = args.flag("--take-over")};
+  const train::TrainSummary summary = train::train(config, run_mode(args), hooks, info);
   progress.finish();
-  if (!is_first) return 0;
-  const std::optional<StepPrediction> step = step_prediction(config, summary, machine);
-  if (args.wants_json()) {
-    base::Json json = summary_json(summary);
-    if (step) json["step"] = to_json(*step);
-    fmt::print("{}\n", json.dump());
-  } else {
-    print_summary(summary, args.flag("--curve"));
-    if (step) fmt::print("{}", to_text(*step));
+  if (!is_first) return exit_code_of(summary);
+  std::optional<StepPrediction> step;
+  if (summary.attempt_steps > 0) step = step_prediction(config, summary, machine);
+  try {
+    if (args.wants_json()) {
+      base::Json json = summary_json(summary);
+      if (step) json["step"] = to_json(*step);
+      fmt::print("{}\n", json.dump());
+    } else {
+      print_summary(summary, args.flag("--curve"));
+      if (step) fmt::print("{}", to_text(*step));
+    }
+  } catch (const std::system_error& error) {
+    if (error.code().value() != EPIPE) throw;  // a reader that has gone away is no failure
   }
-  return 0;
+  if (const std::string problem = problem_of(summary); !problem.empty()) {
+    base::log(base::LogLevel::error, problem);
+  }
+  return exit_code_of(summary);
 }
 
 }  // namespace
@@ -204,6 +251,14 @@ obs::RunMode run_mode(const Args& args) {
   return args.flag("--overwrite") ? obs::RunMode::overwrite : obs::RunMode::fresh;
 }
 
+void check_run_folder(const Args& args, const config::Config& config) {
+  const std::filesystem::path folder = config.job.dump_folder;
+  const bool resumes = resume_of(args).from != train::Resume::From::start && obs::holds_run(folder);
+  obs::RunDir::check(folder, resumes ? obs::RunMode::resume : run_mode(args));
+  const std::string refusal = obs::RunOwner::refusal(folder, args.flag("--take-over"));
+  if (!refusal.empty()) throw base::IoError(refusal);
+}
+
 Verb train_verb() {
   return {
       .name = "train",
@@ -211,9 +266,11 @@ Verb train_verb() {
       .details =
           "Any key can be set on the command line as --section.key=value; docs/configuration.md\n"
           "lists them. The resolved configuration is written to run.json in the run's folder and\n"
-          "can be run again from there. Ctrl-C or SIGTERM finishes the step, saves the weights "
-          "and\n"
-          "ends; SIGUSR1 saves and goes on.\n"
+          "can be run again from there. Ctrl-C, SIGTERM, SIGHUP, SIGUSR2 or SIGXCPU finishes the\n"
+          "step, saves a checkpoint and ends with exit code 75; --resume auto continues from it. "
+          "A\n"
+          "second Ctrl-C after 3 s ends at once. SIGUSR1 saves and goes on. Exit codes: 0 done,\n"
+          "1 failed, 2 bad call or configuration, 75 stopped and saved, 93 do not requeue.\n"
           "Degrees of [parallelism] above 1 run as threads of this process; under `trireme "
           "launch`,\n"
           "torchrun, Slurm or MPI each process is one rank.\n"
@@ -236,12 +293,23 @@ Verb train_verb() {
                   {.name = "--trace-steps",
                    .help = "first:last, as 3:5: write a Chrome trace of these steps"},
                   {.name = "--resume",
-                   .help = "auto: go on from the newest checkpoint in the run's folder that is "
-                           "whole, or start; STEP: from that one; never"},
+                   .help = "auto: continue from the newest intact checkpoint in the run's folder, "
+                           "or start; STEP: from that one; never"},
                   {.name = "--resume-verify",
                    .kind = Kind::flag,
                    .help = "Resume, after the steps since the checkpoint before were run again and "
                            "gave the same bits"},
+                  {.name = "--allow-data-change",
+                   .kind = Kind::flag,
+                   .help = "Resume although data, split, order or sequence length differ from the "
+                           "checkpoint's"},
+                  {.name = "--allow-batch-change",
+                   .kind = Kind::flag,
+                   .help = "Resume with another global batch; samples continue where they were"},
+                  {.name = "--take-over",
+                   .kind = Kind::flag,
+                   .help = "Take the run's folder from the process that is writing to it, which "
+                           "then ends (exit code 93)"},
                   {.name = "--init-from", .help = "Start from these Hugging Face weights"},
                   {.name = "--overwrite",
                    .kind = Kind::flag,

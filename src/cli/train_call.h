@@ -13,6 +13,9 @@ namespace trireme::cli {
 // the degrees ask for. Throws ConfigError with every problem, IoError.
 config::Config train_config(const Args& args, int world);
 
+// Fresh, or overwrite with --overwrite.
 obs::RunMode run_mode(const Args& args);
+// Throws IoError or ConfigError if the run's folder would refuse this call. Changes nothing.
+void check_run_folder(const Args& args, const config::Config& config);
 
 }  // namespace trireme::cli

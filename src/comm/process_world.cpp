@@ -11,6 +11,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "base/start_thread.h"
 #include "comm/clock.h"
 #include "comm/verdict.h"
 
@@ -33,14 +34,25 @@ ProcessWorld::ProcessWorld(const RankInfo& info, Options options)
   std::signal(SIGPIPE, SIG_IGN);
   const StoreAddress address = parse_store_address(info_.store);
   if (info_.hosts_store) {
-    server_ = std::make_unique<StoreServer>(StoreServer::Options{.port = address.port});
+    server_ = std::make_unique<StoreServer>(
+        StoreServer::Options{.port = address.port, .token = info_.token});
   }
-  store_ = open_store(address, options_.connect_s);
+  StoreOptions reaching{.deadline_s = options_.deadline_s,
+                        .patience_s = std::max(30.0, options_.deadline_s),
+                        .token = info_.token,
+                        .stop = info_.stop};
+  if (info_.local_rank == 0) {
+    reaching.on_waiting = [this](double waited_s) {
+      base::log_info("waiting for the store at {} ({:.0f} s of {:.0f} s)", info_.store, waited_s,
+                     options_.deadline_s);
+    };
+  }
+  store_ = open_store(address, reaching);
   beat_store_ = store_->another();
   verdict_store_ = store_->another();
   beat_store_->join(std::to_string(info_.rank));
   publish(*beat_store_, false);
-  heart_ = std::thread([this] { beat(); });
+  heart_ = base::start_thread("that reports this rank's progress", [this] { beat(); });
 }
 
 ProcessWorld::~ProcessWorld() {
@@ -142,12 +154,44 @@ void ProcessWorld::write_flight() noexcept {
 
 void ProcessWorld::wait_for(std::span<const std::string> keys, double deadline_s) {
   const auto begin = Clock::now();
+  constexpr double report_seconds = 10;
+  double next_report = report_seconds;
   while (true) {
     if (const std::string why = verdict(); !why.empty()) throw base::CommAborted(why);
-    const double left = deadline_s - seconds_since(begin);
-    if (left <= 0) fail(Failure::deadline, "waiting for the store", deadline_s);
-    if (store_->wait(keys, std::min(left, 0.1))) return;
+    if (info_.stop != nullptr && info_.stop->load()) {
+      throw base::Stopped("stopped while waiting for other ranks");
+    }
+    const double waited = seconds_since(begin);
+    if (waited >= deadline_s) fail(Failure::deadline, "waiting for the store", deadline_s);
+    if (store_->wait(keys, std::min(deadline_s - waited, 0.1))) return;
+    // The rank that is waited for may have ended.
+    if (store_->try_get(Store::any_gone_key)) {
+      fail(Failure::connection, "waiting for the store", deadline_s);
+    }
+    if (waited >= next_report) {
+      next_report += report_seconds;
+      log_waiting(waited, deadline_s);
+    }
   }
+}
+
+void ProcessWorld::log_waiting(double waited_s, double deadline_s) {
+  if (info_.rank != 0) return;  // one line is enough
+  std::vector<int> missing;
+  const std::vector<RankReport> reports = read_reports(*store_, info_.world);
+  for (size_t rank = 0; rank < reports.size(); ++rank) {
+    if (!reports[rank].position) missing.push_back(static_cast<int>(rank));
+  }
+  constexpr size_t max_shown = 8;
+  const size_t shown = std::min(missing.size(), max_shown);
+  const std::string who =
+      missing.empty()
+          ? "other ranks to connect"
+          : fmt::format(
+                "rank{} {}{} of {} at {}", missing.size() == 1 ? "" : "s",
+                fmt::join(missing.begin(), missing.begin() + static_cast<ptrdiff_t>(shown), ", "),
+                shown < missing.size() ? ", ..." : "", info_.world, info_.store);
+  base::log_info("waiting for {} ({:.0f} s of {:.0f} s)", who, waited_s, deadline_s);
 }
 
 void ProcessWorld::fail(Failure failure, const std::string& detail, double deadline_s) {

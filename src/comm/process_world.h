@@ -22,12 +22,14 @@ namespace trireme::comm {
 class ProcessWorld {
  public:
   struct Options {
-    double connect_s = 120;  // until the store is reached
+    double deadline_s = 120;  // until the store is reached, and at least 30 s for its answers
     double beat_s = 0.25;
   };
-  // Reaches the store, which it runs where info.hosts_store says so. Throws CommAborted, IoError.
-  // From here on SIGPIPE is ignored: a peer that dies is an error of the call, not our end.
-  explicit ProcessWorld(const RankInfo& info, Options options = {.connect_s = 120, .beat_s = 0.25});
+  // Reaches the store, which it runs where info.hosts_store is true. Throws CommAborted, IoError,
+  // and Stopped when info.stop is set while it waits. From here on SIGPIPE is ignored: a peer that
+  // dies is an error of the call, not the end of this process.
+  explicit ProcessWorld(const RankInfo& info,
+                        Options options = {.deadline_s = 120, .beat_s = 0.25});
   // Tells the others that this rank leaves. After an abort, writes the flight record.
   ~ProcessWorld();
   ProcessWorld(const ProcessWorld&) = delete;
@@ -44,7 +46,7 @@ class ProcessWorld {
   void abort(const std::string& reason) noexcept;
 
   // Until all keys are in the store; throws CommAborted when the run is aborted, and by fail() when
-  // the deadline passes.
+  // the deadline passes or a rank ends; Stopped when info.stop is set.
   void wait_for(std::span<const std::string> keys, double deadline_s);
 
   enum class Failure : uint8_t { deadline, connection };
@@ -71,6 +73,7 @@ class ProcessWorld {
 
  private:
   void beat();
+  void log_waiting(double waited_s, double deadline_s);
   void publish(Store& store, bool has_left) const;
   void abort_here(const std::string& verdict) noexcept;
   void write_flight() noexcept;

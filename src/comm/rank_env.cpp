@@ -122,6 +122,29 @@ std::string store_of(const Reader& reader, const RankInfo& info) {
       info.rank, info.world, name_of(info.source)));
 }
 
+// What is the same for all ranks of one attempt of one job, and for no others.
+std::string token_of(const Reader& reader, RankSource source) {
+  if (const auto given = reader.text("TRIREME_TOKEN")) return *given;
+  const auto joined = [&](std::initializer_list<const char*> names) {
+    std::string token;
+    for (const char* name : names) token += "/" + reader.text(name).value_or("");
+    return token.size() == names.size() ? std::string() : token;  // slashes alone
+  };
+  switch (source) {
+    case RankSource::torchrun:
+      return joined({"TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT"});
+    case RankSource::open_mpi:
+      return joined({"PMIX_NAMESPACE", "SLURM_JOB_ID", "SLURM_RESTART_COUNT"});
+    case RankSource::pmi:
+    case RankSource::slurm:
+      return joined({"SLURM_JOB_ID", "SLURM_STEP_ID", "SLURM_RESTART_COUNT"});
+    case RankSource::none:
+    case RankSource::trireme:
+      return "";
+  }
+  return "";
+}
+
 std::optional<RankInfo> read_source(const Reader& reader, const Names& names,
                                     std::vector<std::string>& warnings) {
   const auto rank = reader.integer(names.rank), world = reader.integer(names.world);
@@ -243,6 +266,10 @@ RankInfo detect_rank(const Environment& environment) {
   info.warnings = std::move(warnings);
   info.flight_folder = reader.text("TRIREME_FLIGHT").value_or("");
   info.is_watched = info.source == RankSource::trireme;
+  // RANK and WORLD_SIZE alone may be set by hand, in a shell that does not stay.
+  info.has_launcher =
+      info.source != RankSource::none &&
+      (info.source != RankSource::torchrun || reader.text("TORCHELASTIC_RUN_ID").has_value());
   info.debug = debug_from(environment);
   if (const auto deadline = reader.text("TRIREME_DEADLINE")) {
     const auto seconds = number_from(*deadline);
@@ -261,6 +288,7 @@ RankInfo detect_rank(const Environment& environment) {
     }
   }
   info.store = store_of(reader, info);
+  info.token = token_of(reader, info.source);
   info.hosts_store =
       info.rank == 0 && !info.is_watched && !parse_store_address(info.store).is_folder;
   return info;
@@ -275,6 +303,7 @@ Environment environment_for(const RankInfo& info) {
                      {"TRIREME_STORE", info.store}};
   if (info.deadline_s > 0) out["TRIREME_DEADLINE"] = fmt::format("{}", info.deadline_s);
   if (!info.flight_folder.empty()) out["TRIREME_FLIGHT"] = info.flight_folder;
+  if (!info.token.empty()) out["TRIREME_TOKEN"] = info.token;
   return out;
 }
 

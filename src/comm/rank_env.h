@@ -3,6 +3,7 @@
 // MPI, MPICH or Intel MPI, Slurm. Pure: the environment comes in as a table.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <map>
 #include <string>
@@ -21,12 +22,15 @@ struct RankInfo {
   int node = 0;
   RankSource source = RankSource::none;
   std::string store;          // address for open_store(); empty with one rank
+  std::string token;          // of job and attempt, for the store; empty: nothing tells them apart
   bool hosts_store = false;   // this process runs the StoreServer, on the port of `store`
   bool is_watched = false;    // a launcher of ours sees how ranks end and says whose fault it was
+  bool has_launcher = false;  // the parent process is a launcher, whose end is the job's
   double deadline_s = 0;      // that the launcher was given; 0: none
   bool debug = false;         // debug_from() of the environment
   std::string flight_folder;  // where flight records go on an abnormal end; empty: not said
-  std::vector<std::string> nodes;  // that the job has, where the environment tells (Slurm)
+  const std::atomic<bool>* stop = nullptr;  // set by the caller: waiting for others ends when true
+  std::vector<std::string> nodes;           // that the job has, where the environment tells (Slurm)
   std::vector<std::string> warnings;
 
   // "rank 3 of 8, local rank 1 of 2 on node 1, from torchrun; store at node1:29501;

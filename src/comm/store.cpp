@@ -68,9 +68,13 @@ StoreAddress parse_store_address(const std::string& text) {
   return {.host = std::string(host), .port = port};
 }
 
-std::unique_ptr<Store> open_store(const StoreAddress& address, double deadline_s) {
+std::unique_ptr<Store> open_store(const StoreAddress& address, const StoreOptions& options) {
   if (address.is_folder) return std::make_unique<FolderStore>(address.folder);
-  return std::make_unique<TcpStore>(address, deadline_s);
+  return std::make_unique<TcpStore>(address, options);
+}
+
+std::unique_ptr<Store> open_store(const StoreAddress& address, double deadline_s) {
+  return open_store(address, StoreOptions{.deadline_s = deadline_s});
 }
 
 }  // namespace trireme::comm

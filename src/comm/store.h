@@ -8,7 +8,9 @@
 // CommAborted.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -47,10 +49,12 @@ class Store {
   virtual std::string local_address() const { return "127.0.0.1"; }
 
   // From here on this handle stands for `name`: if the process ends without leave(), the store sets
-  // gone_key(name) by itself. A folder cannot see that; there only heartbeats tell.
+  // gone_key(name) and any_gone_key by itself. Throws CommAborted if another process that lives has
+  // the name. A folder can do neither; there only heartbeats tell.
   virtual void join(const std::string& /*name*/) {}
   virtual void leave() {}
   static std::string gone_key(const std::string& name) { return "gone/" + name; }
+  static constexpr const char* any_gone_key = "gone";
 
   // One key. get() waits and throws CommAborted when the deadline passes.
   std::string get(const std::string& key, double deadline_s);
@@ -68,7 +72,17 @@ struct StoreAddress {
 };
 StoreAddress parse_store_address(const std::string& text);
 
+struct StoreOptions {
+  double deadline_s = 30;  // until it is reached
+  double patience_s = 30;  // for an answer that needs no waiting
+  // Names the job and the attempt. A store that was started with another one belongs to another
+  // job, or to an attempt before: it is not joined. Folders do not compare it.
+  std::string token;
+  const std::atomic<bool>* stop = nullptr;          // true: reaching it ends, with Stopped
+  std::function<void(double waited_s)> on_waiting;  // called about every 10 s while it waits
+};
 // Connects, trying again until the deadline; throws CommAborted.
+std::unique_ptr<Store> open_store(const StoreAddress& address, const StoreOptions& options);
 std::unique_ptr<Store> open_store(const StoreAddress& address, double deadline_s);
 
 }  // namespace trireme::comm

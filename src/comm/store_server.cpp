@@ -25,7 +25,11 @@ constexpr size_t most_clients = 16384;
 }  // namespace
 
 StoreServer::StoreServer(const Options& options)
-    : listening_(listen_on(options.host, options.port)),
+    : options_(options),
+      greeting_(store_greeting(options.token)),
+      started_(std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch())
+                   .count()),
+      listening_(listen_on(options.host, options.port)),
       stop_(::eventfd(0, EFD_CLOEXEC)),
       port_(port_of(listening_.value())) {
   if (stop_.value() < 0) throw base::IoError("eventfd: " + error_text(errno));
@@ -64,9 +68,9 @@ void StoreServer::serve() {
 int StoreServer::poll_milliseconds() const {
   int least = 60000;
   for (const Client& client : clients_) {
-    if (!client.waiting) continue;
-    const auto left =
-        std::chrono::ceil<std::chrono::milliseconds>(client.waiting->end - Clock::now());
+    if (!client.waiting && !client.joins_at) continue;
+    const Clock::time_point end = client.waiting ? client.waiting->end : *client.joins_at;
+    const auto left = std::chrono::ceil<std::chrono::milliseconds>(end - Clock::now());
     least = static_cast<int>(std::clamp<int64_t>(left.count(), 0, least));
   }
   return least;
@@ -104,26 +108,65 @@ void StoreServer::receive(Client& client) {
 
 void StoreServer::handle_frames(Client& client) {
   if (!client.has_greeted) {
-    const size_t common = std::min(client.in.size(), store_greeting.size());
-    if (client.in.compare(0, common, store_greeting, 0, common) != 0) {
+    const size_t common = std::min(client.in.size(), store_protocol.size());
+    if (client.in.compare(0, common, store_protocol, 0, common) != 0) {
       client.is_open = false;
       return;
     }
-    if (common < store_greeting.size()) return;
-    client.in.erase(0, common);
+    if (client.in.size() < greeting_.size()) return;
+    // In constant time, so that the answer's time does not tell how much of it was right.
+    unsigned difference = 0;
+    for (size_t i = 0; i < greeting_.size(); ++i) {
+      difference |= static_cast<unsigned char>(client.in[i] ^ greeting_[i]);
+    }
+    if (difference != 0) {
+      refuse(client, "it belongs to another job, or to another attempt of this one");
+      return;
+    }
+    client.in.erase(0, greeting_.size());
     client.has_greeted = true;
   }
   try {
-    while (client.is_open && !client.waiting) {
+    while (client.is_open && !client.waiting && !client.joins_at) {
       const std::optional<StoreMessage> request = take_frame(client.in);
       if (!request) break;
       handle(client, *request);
     }
   } catch (const base::IoError& error) {
-    client.out += encode({StoreCode::refused, {error.what()}});
-    send(client);
-    client.is_open = false;
+    refuse(client, error.what());
   }
+}
+
+void StoreServer::refuse(Client& client, const std::string& why) {
+  client.out += encode({StoreCode::refused, {why}});
+  send(client);
+  client.name.clear();
+  client.joins_at.reset();
+  client.is_open = false;
+}
+
+void StoreServer::join(Client& client, const std::vector<std::string>& fields) {
+  const std::optional<double> start = fields.size() == 3 ? number_from(fields[2]) : std::nullopt;
+  if (!start) throw base::IoError("join() wants a name, a process and its start");
+  for (Client& other : clients_) {
+    if (&other == &client || !other.is_open || other.name != fields[0]) continue;
+    if (other.joins_at && other.process_start < *start) {
+      refuse(other, fmt::format("{} has started as '{}' since: this process ({}) is left over from "
+                                "an attempt before",
+                                fields[1], fields[0], other.process));
+      continue;
+    }
+    throw base::IoError(
+        fmt::format("'{}' is {} already; {} is of another job, or left over from an attempt before",
+                    fields[0], other.process, fields[1]));
+  }
+  client.name = fields[0];
+  client.process = fields[1];
+  client.process_start = *start;
+  const bool is_early = *start + options_.head_start_s < started_;
+  const double grace_s = options_.token.empty() && is_early ? options_.grace_s : 0;
+  client.joins_at = Clock::now() + std::chrono::duration_cast<Clock::duration>(
+                                       std::chrono::duration<double>(grace_s));
 }
 
 void StoreServer::handle(Client& client, const StoreMessage& request) {
@@ -178,9 +221,8 @@ void StoreServer::handle(Client& client, const StoreMessage& request) {
       return;  // answer_waiting() answers
     }
     case StoreCode::join:
-      expect(fields.size() == 1);
-      client.name = fields[0];
-      break;
+      join(client, fields);
+      return;  // answer_waiting() answers
     case StoreCode::leave:
       client.name.clear();
       break;
@@ -212,6 +254,14 @@ void StoreServer::send(Client& client) {
 bool StoreServer::answer_waiting() {
   bool has_handled = false;
   for (Client& client : clients_) {
+    if (!client.is_open) continue;
+    if (client.joins_at && Clock::now() >= *client.joins_at) {
+      client.joins_at.reset();
+      client.out += encode({StoreCode::ok, {}});
+      send(client);
+      handle_frames(client);
+      has_handled = true;
+    }
     if (!client.is_open || !client.waiting) continue;
     const bool is_there = has_all(client.waiting->keys);
     if (!is_there && Clock::now() < client.waiting->end) continue;
@@ -230,7 +280,10 @@ void StoreServer::drop_closed() {
       ++client;
       continue;
     }
-    if (!client->name.empty()) put(Store::gone_key(client->name), std::to_string(departures_++));
+    if (!client->name.empty() && !client->joins_at) {
+      put(Store::gone_key(client->name), std::to_string(departures_++));
+      put(Store::any_gone_key, client->name);
+    }
     client = clients_.erase(client);
   }
 }

@@ -97,10 +97,23 @@ bool is_socket_ready(int socket, short events, SocketClock::time_point end) {
   }
 }
 
-int connect_to(const StoreAddress& address, double deadline_s) {
+int connect_to(const StoreAddress& address, const StoreOptions& options,
+               const std::function<std::string(int socket)>& greet) {
+  const double deadline_s = options.deadline_s;
+  const SocketClock::time_point begin = SocketClock::now();
   const SocketClock::time_point end = socket_time_after(deadline_s);
+  constexpr double report_seconds = 10;
+  double next_report = report_seconds;
   std::string why;
   while (true) {
+    if (options.stop != nullptr && options.stop->load()) {
+      throw base::Stopped(fmt::format("stopped while waiting for the store at {}", address.text()));
+    }
+    const double waited = std::chrono::duration<double>(SocketClock::now() - begin).count();
+    if (options.on_waiting && waited >= next_report) {
+      options.on_waiting(waited);
+      next_report += report_seconds;
+    }
     addrinfo hints{};
     hints.ai_family = AF_UNSPEC;
     hints.ai_socktype = SOCK_STREAM;
@@ -113,14 +126,17 @@ int connect_to(const StoreAddress& address, double deadline_s) {
       const std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)> owner(list, &::freeaddrinfo);
       for (const addrinfo* to = list; to != nullptr; to = to->ai_next) {
         const int socket = try_connect(*to, end, why);
-        if (socket >= 0) return socket;
+        if (socket < 0) continue;
+        why = greet(socket);
+        if (why.empty()) return socket;
+        ::close(socket);
       }
     }
     if (seconds_until(end) <= 0) break;
     std::this_thread::sleep_for(std::chrono::milliseconds(50));
   }
   throw base::CommAborted(
-      fmt::format("the store at {} cannot be reached within {:g} s: {}; it runs in the launcher or "
+      fmt::format("the store at {} cannot be joined within {:g} s: {}; it runs in the launcher or "
                   "in rank 0: is that up, and is the address right for this host?",
                   address.text(), deadline_s, why));
 }

@@ -18,9 +18,10 @@ std::string error_text(int number);
 // Whether one of the poll `events` came before `end`.
 bool is_socket_ready(int socket, short events, SocketClock::time_point end);
 
-// A connected, non-blocking socket, which the caller owns. Tries again until the deadline, then
-// throws CommAborted.
-int connect_to(const StoreAddress& address, double deadline_s);
+// A connected, non-blocking socket, which the caller owns, to which `greet` has answered an empty
+// text. Tries again until the deadline, then throws CommAborted; Stopped when options.stop is set.
+int connect_to(const StoreAddress& address, const StoreOptions& options,
+               const std::function<std::string(int socket)>& greet);
 
 // A listening, non-blocking socket, which the caller owns; an empty host means every address of
 // this one, port 0 any free one. Throws IoError.

@@ -4,9 +4,11 @@
 #include <fmt/format.h>
 #include <poll.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include <array>
 #include <cerrno>
+#include <chrono>
 #include <utility>
 
 #include "base/error.h"
@@ -15,22 +17,59 @@
 namespace trireme::comm {
 namespace {
 
-// A server that takes longer than this to answer what needs no waiting is taken for dead.
-constexpr double answer_seconds = 30;
+// Sends the greeting and asks for nothing: why the server does not want this client; empty: it
+// does.
+std::string refused_greeting(int socket, const std::string& token) {
+  // A server that is there answers at once; one of another program may never.
+  constexpr double greeting_seconds = 10;
+  const SocketClock::time_point end = socket_time_after(greeting_seconds);
+  const std::string out = store_greeting(token) + encode({StoreCode::read, {}});
+  // Both are short: an empty socket buffer takes them whole.
+  if (::send(socket, out.data(), out.size(), MSG_NOSIGNAL) != static_cast<ssize_t>(out.size())) {
+    return "it closed the connection at once: " + error_text(errno);
+  }
+  std::string in;
+  while (true) {
+    if (!is_socket_ready(socket, POLLIN, end)) return "it does not answer";
+    std::array<char, 4096> part;
+    const ssize_t count = ::recv(socket, part.data(), part.size(), 0);
+    if (count == 0) return "it closed the connection: it is not a store of this version";
+    if (count < 0 && errno != EAGAIN && errno != EINTR) return error_text(errno);
+    if (count > 0) in.append(part.data(), static_cast<size_t>(count));
+    try {
+      const std::optional<StoreMessage> answer = take_frame(in);
+      if (!answer) continue;
+      if (answer->code == StoreCode::ok) return "";
+      return answer->fields.empty() ? "it refused" : answer->fields.front();
+    } catch (const base::IoError& error) {
+      return fmt::format("what answers is not a store of Trireme: {}", error.what());
+    }
+  }
+}
+
+std::string process_text() {
+  std::array<char, 256> host{};
+  if (::gethostname(host.data(), host.size() - 1) != 0) host = {"?"};
+  return fmt::format("process {} on {}", ::getpid(), host.data());
+}
+
+// When this process began to use stores: close to its start.
+double process_start() {
+  static const double start =
+      std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
+  return start;
+}
 
 }  // namespace
 
-TcpStore::TcpStore(StoreAddress address, double deadline_s)
+TcpStore::TcpStore(StoreAddress address, StoreOptions options)
     : address_(std::move(address)),
-      socket_(connect_to(address_, deadline_s)),
-      local_address_(address_of(socket_.value())) {
-  // The greeting is short: an empty socket buffer takes it whole.
-  if (::send(socket_.value(), store_greeting.data(), store_greeting.size(), MSG_NOSIGNAL) !=
-      static_cast<ssize_t>(store_greeting.size())) {
-    throw base::CommAborted(fmt::format("the store at {} closed the connection at once: {}",
-                                        address_.text(), error_text(errno)));
-  }
-}
+      options_(std::move(options)),
+      socket_((process_start(), connect_to(address_, options_,
+                                           [this](int socket) {
+                                             return refused_greeting(socket, options_.token);
+                                           }))),
+      local_address_(address_of(socket_.value())) {}
 
 std::vector<std::string> TcpStore::ask(StoreMessage request, size_t answers, double patience_s) {
   const std::scoped_lock lock(mutex_);
@@ -42,7 +81,8 @@ std::vector<std::string> TcpStore::ask(StoreMessage request, size_t answers, dou
   };
   if (is_broken_) throw gone("an earlier call failed");
   const std::string frame = encode(request);
-  const SocketClock::time_point end = socket_time_after(patience_s + answer_seconds);
+  // A server that takes longer to answer what needs no waiting is taken for dead.
+  const SocketClock::time_point end = socket_time_after(patience_s + options_.patience_s);
   for (size_t sent = 0; sent < frame.size();) {
     if (!is_socket_ready(socket_.value(), POLLOUT, end)) throw gone("no answer");
     const ssize_t count =
@@ -55,6 +95,7 @@ std::vector<std::string> TcpStore::ask(StoreMessage request, size_t answers, dou
     try {
       answer = take_frame(received_);
     } catch (const base::IoError& error) {
+      is_broken_ = true;
       throw base::CommAborted(fmt::format("what answers at {} is not a store of Trireme: {}",
                                           address_.text(), error.what()));
     }
@@ -106,10 +147,12 @@ bool TcpStore::wait(std::span<const std::string> keys, double deadline_s) {
 }
 
 std::unique_ptr<Store> TcpStore::another() const {
-  return std::make_unique<TcpStore>(address_, answer_seconds);
+  return std::make_unique<TcpStore>(address_, options_);
 }
 
-void TcpStore::join(const std::string& name) { ask({StoreCode::join, {name}}, 0); }
+void TcpStore::join(const std::string& name) {
+  ask({StoreCode::join, {name, process_text(), fmt::format("{:.3f}", process_start())}}, 0);
+}
 void TcpStore::leave() { ask({StoreCode::leave, {}}, 0); }
 
 }  // namespace trireme::comm

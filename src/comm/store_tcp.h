@@ -13,8 +13,9 @@ namespace trireme::comm {
 
 class TcpStore final : public Store {
  public:
-  // Tries again until the deadline passes: the server may not be up yet.
-  TcpStore(StoreAddress address, double deadline_s);
+  // Tries again until the deadline passes: the server may not be up yet, or that of an attempt
+  // before may still have the port.
+  TcpStore(StoreAddress address, StoreOptions options);
 
   void set(const std::string& key, const std::string& value) override;
   std::string set_once(const std::string& key, const std::string& value) override;
@@ -33,6 +34,7 @@ class TcpStore final : public Store {
   std::vector<std::string> ask(StoreMessage request, size_t answers, double patience_s = 0);
 
   const StoreAddress address_;
+  const StoreOptions options_;
   std::mutex mutex_;  // guards what follows: one question at a time
   base::Descriptor socket_;
   std::string received_;

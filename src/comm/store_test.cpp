@@ -130,9 +130,9 @@ INSTANTIATE_TEST_SUITE_P(kinds, StoreTest, testing::Bool(),
 
 TEST(StoreServer, knows_who_ended_without_a_word) {
   const StoreServer server({});
-  TcpStore watcher(local(server), 5);
+  TcpStore watcher(local(server), {.deadline_s = 5});
   {
-    TcpStore first(local(server), 5), second(local(server), 5), third(local(server), 5);
+    TcpStore first(local(server), {}), second(local(server), {}), third(local(server), {});
     first.join("1");
     second.join("2");
     second.leave();
@@ -146,7 +146,7 @@ TEST(StoreServer, listens_on_both_families) {
   const StoreServer server({});
   for (const char* host : {"127.0.0.1", "::1", "localhost"}) {
     try {
-      TcpStore store(local(server, host), 0.2);
+      TcpStore store(local(server, host), {.deadline_s = 0.2});
       store.set("key", host);
       EXPECT_EQ(store.try_get("key"), host);
     } catch (const base::CommAborted& error) {
@@ -167,7 +167,7 @@ TEST(StoreServer, taken_port_is_refused_with_advice) {
 
 TEST(StoreServer, end_of_the_server_wakes_a_waiting_client) {
   auto server = std::make_unique<StoreServer>(StoreServer::Options{});
-  TcpStore store(local(*server), 5);
+  TcpStore store(local(*server), {.deadline_s = 5});
   std::atomic<bool> threw = false;
   std::thread waiter([&] {
     try {
@@ -183,27 +183,106 @@ TEST(StoreServer, end_of_the_server_wakes_a_waiting_client) {
   EXPECT_THROW(store.set("a", "b"), base::CommAborted);
 }
 
+// Jobs and attempts do not meet in a store that is not theirs.
+TEST(StoreServer, keeps_out_clients_with_another_token) {
+  const StoreServer server({.token = "job 1"});
+  TcpStore own(local(server), {.token = "job 1"});
+  own.set("a", "1");
+  for (const char* token : {"", "job 2", "job 1 "}) {
+    try {
+      TcpStore other(local(server), {.deadline_s = 0.2, .token = token});
+      ADD_FAILURE() << token;
+    } catch (const base::CommAborted& error) {
+      EXPECT_NE(std::string(error.what()).find("belongs to another job"), std::string::npos)
+          << error.what();
+    }
+  }
+  EXPECT_EQ(own.try_get("a"), "1");
+}
+
+std::string refusal_of(TcpStore& store, const std::string& name) {
+  try {
+    store.join(name);
+  } catch (const base::CommAborted& error) {
+    return error.what();
+  }
+  return "";
+}
+
+TEST(StoreServer, a_name_has_one_holder_who_lives) {
+  const StoreServer server({});
+  auto first = std::make_unique<TcpStore>(local(server), StoreOptions{});
+  TcpStore second(local(server), {}), third(local(server), {}), watcher(local(server), {});
+  EXPECT_EQ(refusal_of(*first, "1"), "");
+  EXPECT_NE(refusal_of(second, "1").find("'1' is process "), std::string::npos);
+  EXPECT_FALSE(watcher.try_get(Store::gone_key("1")));  // the refused one was nobody
+  first.reset();
+  const std::string gone = Store::gone_key("1");
+  EXPECT_TRUE(watcher.wait({&gone, 1}, 5));
+  EXPECT_EQ(watcher.try_get(Store::any_gone_key), "1");
+  EXPECT_EQ(refusal_of(third, "1"), "");
+}
+
+// Without a token only time tells attempts apart: a process that waited for a store since before it
+// was there gives way to a younger one.
+TEST(StoreServer, a_process_left_over_from_an_attempt_before_gives_way) {
+  // All clients of this process have one start, which lies before this server's by more than 0 s.
+  TcpStore early_start(local(StoreServer({})), {});
+  const StoreServer server({.head_start_s = 0, .grace_s = 0.5});
+  const base::Descriptor stale(connect_to(local(server), {}, [](int) { return std::string(); }));
+  const std::string join =
+      store_greeting("") + encode({StoreCode::join, {"1", "process 5 on old", "1000.5"}});
+  ASSERT_EQ(::send(stale.value(), join.data(), join.size(), MSG_NOSIGNAL),
+            static_cast<ssize_t>(join.size()));
+  TcpStore young(local(server), {});
+  EXPECT_EQ(refusal_of(young, "1"), "");
+  std::string in(4096, '\0');
+  is_socket_ready(stale.value(), POLLIN, socket_time_after(5));
+  in.resize(
+      static_cast<size_t>(std::max<ssize_t>(0, ::recv(stale.value(), in.data(), in.size(), 0))));
+  EXPECT_NE(in.find("left over from an attempt before"), std::string::npos) << in;
+  // Alone, it is taken when the time has passed.
+  TcpStore other(local(server), {});
+  EXPECT_EQ(refusal_of(other, "2"), "");
+}
+
+TEST(TcpStore, waiting_ends_when_it_is_asked_to) {
+  int port = 0;
+  { port = StoreServer({}).port(); }
+  std::atomic<bool> stop{false};
+  std::thread asking([&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    stop = true;
+  });
+  EXPECT_THROW(TcpStore({.host = "127.0.0.1", .port = port}, {.deadline_s = 60, .stop = &stop}),
+               base::Stopped);
+  asking.join();
+}
+
 // Whatever a stranger sends, the server lives and answers others.
 TEST(StoreServer, survives_malformed_clients) {
   const StoreServer server({});
-  TcpStore store(local(server), 5);
+  TcpStore store(local(server), {.deadline_s = 5});
   std::mt19937 random(7);
-  std::vector<std::string> attacks = {"GET / HTTP/1.1\r\n\r\n",
-                                      std::string(64, '\0'),
-                                      "TRIREME1",
-                                      std::string("TRIREME1\xff\xff\xff\xff", 12),
-                                      std::string("TRIREME1\0\0\0\0", 12),
-                                      std::string("TRIREME1\x05\0\0\0\x00\xff\xff\0\0", 17)};
+  std::vector<std::string> attacks = {
+      "GET / HTTP/1.1\r\n\r\n",
+      std::string(64, '\0'),
+      "TRIREME2",
+      store_greeting("another job"),
+      store_greeting("") + "\xff\xff\xff\xff",
+      store_greeting("") + std::string("\0\0\0\0", 4),
+      store_greeting("") + std::string("\x05\0\0\0\x00\xff\xff\0\0", 9)};
   for (int i = 0; i < 200; ++i) {
     const auto code = static_cast<StoreCode>(random() % 9);
     std::vector<std::string> fields(random() % 4);
     for (std::string& field : fields) field = std::string(random() % 30, 'x');
     std::string bytes = encode({code, fields});
     if (random() % 2 == 0) bytes[random() % bytes.size()] = static_cast<char>(random());
-    attacks.push_back(std::string(store_greeting) + bytes);
+    attacks.push_back(store_greeting("") + bytes);
   }
   for (const std::string& attack : attacks) {
-    const base::Descriptor socket(connect_to(local(server), 5));
+    const base::Descriptor socket(
+        connect_to(local(server), {.deadline_s = 5}, [](int) { return std::string(); }));
     ASSERT_EQ(::send(socket.value(), attack.data(), attack.size(), MSG_NOSIGNAL),
               static_cast<ssize_t>(attack.size()));
     is_socket_ready(socket.value(), POLLIN, socket_time_after(0.002));
@@ -242,7 +321,7 @@ TEST(TcpStore, says_that_nobody_listens) {
   int port = 0;
   { port = StoreServer({}).port(); }
   try {
-    TcpStore store({.host = "127.0.0.1", .port = port}, 0.1);
+    TcpStore store({.host = "127.0.0.1", .port = port}, {.deadline_s = 0.1});
     FAIL();
   } catch (const base::CommAborted& error) {
     EXPECT_NE(std::string(error.what()).find("cannot be reached"), std::string::npos);

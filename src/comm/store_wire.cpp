@@ -4,9 +4,11 @@
 #include <fmt/format.h>
 
 #include <charconv>
+#include <span>
 
 #include "base/check.h"
 #include "base/error.h"
+#include "base/sha256.h"
 
 namespace trireme::comm {
 namespace {
@@ -34,6 +36,12 @@ std::optional<Number> parsed(std::string_view text) {
 }
 
 }  // namespace
+
+std::string store_greeting(const std::string& token) {
+  base::Sha256 hash;
+  hash.update(std::as_bytes(std::span(token)));
+  return std::string(store_protocol) + hash.hex();
+}
 
 std::string encode(const StoreMessage& message) {
   std::string body(1, static_cast<char>(message.code));

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What store and client say to each other: frames of a length (4 bytes, little-endian), a code and
-// a list of texts. A connection starts with a greeting, so that a stray browser is shown the door.
+// What store and client send to each other: frames of a length (4 bytes, little-endian), a code and
+// a list of texts. A connection starts with a greeting, the protocol's name and a hash of the job's
+// token, so that connections of other programs and other jobs are rejected.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +12,9 @@
 
 namespace trireme::comm {
 
-inline constexpr std::string_view store_greeting = "TRIREME1";
+inline constexpr std::string_view store_protocol = "TRIREME2";
+// The protocol and 64 hexadecimal digits.
+std::string store_greeting(const std::string& token);
 
 enum class StoreCode : uint8_t {
   set,       // key, value
@@ -19,7 +22,7 @@ enum class StoreCode : uint8_t {
   add,       // key, delta -> sum
   read,      // keys -> for each: "1", value, age in seconds; or "0", "", ""
   wait,      // deadline in seconds, keys -> "1" or "0"
-  join,      // name
+  join,      // name, the process in words, when it started (seconds since 1970)
   leave,     //
   ok,        // answers
   refused,   // why

@@ -10,6 +10,7 @@
 #include "base/json.h"
 #include "config/apply.h"
 #include "config/document.h"
+#include "config/hf_config.h"
 #include "config/job_layout.h"
 #include "config/model_file.h"
 #include "config/schema.h"
@@ -177,22 +178,37 @@ void check_schedule(const Config& c, Report& report) {
                             s.total_steps, s.warmup_steps, s.warmup_steps + 1));
 }
 
+// Where a folder of the run lies, as far as names tell: "./checkpoint/" is "checkpoint".
+fs::path place_of(const Config& c, const std::string& folder) {
+  const fs::path path = (fs::path(c.job.dump_folder) / folder).lexically_normal();
+  return path.has_filename() ? path : path.parent_path();
+}
+
 void check_folders(const Config& c, Report& report) {
   report.demand(!c.job.dump_folder.empty(), {"job.dump_folder"},
                 "job.dump_folder = \"\": must name a folder");
   report.demand(!c.checkpoint.enable || !c.checkpoint.folder.empty(),
                 {"checkpoint.folder", "checkpoint.enable"},
                 "checkpoint.folder = \"\": must name a folder where checkpoint.enable = true");
-  report.demand(!c.checkpoint.enable || (!c.checkpoint.export_folder.empty() &&
-                                         c.checkpoint.export_folder != c.checkpoint.folder),
-                {"checkpoint.export_folder", "checkpoint.folder"},
-                fmt::format("checkpoint.export_folder = \"{}\": must name a folder of its own, "
-                            "not that of checkpoints",
-                            c.checkpoint.export_folder));
+  const fs::path checkpoints = place_of(c, c.checkpoint.folder);
+  const fs::path weights = place_of(c, c.checkpoint.export_folder);
+  const fs::path events = place_of(c, c.metrics.save_tb_folder);
+  report.demand(
+      !c.checkpoint.enable || c.checkpoint.export_folder.empty() || weights != checkpoints,
+      {"checkpoint.export_folder", "checkpoint.folder"},
+      fmt::format("checkpoint.export_folder = \"{}\": must name a folder of its own, "
+                  "not that of checkpoints",
+                  c.checkpoint.export_folder));
   report.demand(
       !c.metrics.enable_tensorboard || !c.metrics.save_tb_folder.empty(),
       {"metrics.save_tb_folder", "metrics.enable_tensorboard"},
       "metrics.save_tb_folder = \"\": must name a folder where metrics.enable_tensorboard = true");
+  report.demand(!c.metrics.enable_tensorboard || !c.checkpoint.enable ||
+                    (events != checkpoints && events != weights),
+                {"metrics.save_tb_folder", "checkpoint.folder", "checkpoint.export_folder"},
+                fmt::format("metrics.save_tb_folder = \"{}\": must name a folder of its own, not "
+                            "that of checkpoints or weights",
+                            c.metrics.save_tb_folder));
   report.demand(
       !c.validation.enable || !c.validation.dataset_path.empty() || c.validation.split > 0,
       {"validation.split", "validation.enable", "validation.dataset_path"},
@@ -221,6 +237,17 @@ void check_model(const Config& c, Report& report) {
     (void)spec::make_model(c.dims);
   } catch (const base::ConfigError& error) {
     report.add(report.where("model.name"), indented(error.what()));
+    return;
+  }
+  // A run ends with an export: what could not be exported is refused before it starts.
+  if (!c.checkpoint.enable || c.checkpoint.export_folder.empty()) return;
+  try {
+    (void)hf_config_of(c.dims, base::DType::f32);
+  } catch (const base::ConfigError& error) {
+    report.add(report.where("model.name"),
+               indented(fmt::format("{}; such a model has no Hugging Face form: change it, or set "
+                                    "checkpoint.export_folder = \"\" to keep checkpoints only",
+                                    error.what())));
   }
 }
 

@@ -54,6 +54,7 @@ struct Training {
   double max_norm = 1;
   std::string clip = "fixed";
   double skip_norm_multiple = 20;
+  int64_t skip_row = 3;
   int64_t steps = 1000;
   std::string dtype = "fp32";
   std::string grad_dtype = "f32";
@@ -77,7 +78,7 @@ struct Validation {
 
 struct Checkpoint {
   bool enable = true;
-  int64_t interval = 0;
+  int64_t interval = -1;
   double interval_seconds = 0;
   double mean_failure_seconds = 0;
   std::string folder = "checkpoint";

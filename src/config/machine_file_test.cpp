@@ -139,7 +139,7 @@ TEST(MachineFile, an_unknown_name_is_answered_with_the_known_ones_and_how_to_add
   EXPECT_EQ(machine_from_file("h100", {folder.path()}).name, "h100");
 }
 
-// Peaks as shared/data/README.md has them; every number has a source of its own.
+// Peaks as data/README.md has them; every number has a source of its own.
 TEST(MachineFile, shipped_machines_are_what_their_names_say) {
   const std::map<std::string, std::pair<double, int64_t>> wanted = {
       {"a100-40gb", {312e12, 8}}, {"a100-80gb", {312e12, 8}}, {"b200", {2250e12, 8}},

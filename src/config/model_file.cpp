@@ -64,7 +64,10 @@ std::vector<Key> keys_of(ModelKeys& m) {
   k.boolean("tied_head", m.tied_head, "the head uses the embedding table; gpt2: always");
   k.boolean("qkv_bias", m.qkv_bias, "biases on q, k and v, as Qwen2 has; llama only");
   k.boolean("qk_norm", m.qk_norm, "RMS norm of q and k heads, as Qwen3 has; llama only");
-  k.number("qk_norm_eps", m.qk_norm_eps, eps, "added to the variance in those");
+  Range eps_or_zero = eps;
+  eps_or_zero.or_value = 0;
+  k.number("qk_norm_eps", m.qk_norm_eps, eps_or_zero,
+           "added to the variance in those; 0: norm_eps");
   k.number("init_std", m.init_std, eps, "spread of initial weights");
   k.number("rope_theta", m.rope_theta, {.low = 1, .high = count_limit, .low_excluded = true},
            "base of the rotary wavelengths; llama only");
@@ -214,7 +217,7 @@ spec::ModelDims dims_from_entries(const std::vector<Entry>& entries, const std::
       .vocab = m.vocab,
       .max_seq = m.max_seq,
       .norm_eps = static_cast<float>(m.norm_eps),
-      .qk_norm_eps = static_cast<float>(m.qk_norm_eps),
+      .qk_norm_eps = static_cast<float>(m.qk_norm_eps > 0 ? m.qk_norm_eps : m.norm_eps),
       .tied_head = m.tied_head,
       .qkv_bias = m.qkv_bias,
       .qk_norm = m.qk_norm,

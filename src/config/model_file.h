@@ -20,7 +20,7 @@ struct ModelKeys {
   int64_t max_seq = 0;
   double norm_eps = 1e-5;
   bool tied_head = true, qkv_bias = false, qk_norm = false;
-  double qk_norm_eps = 1e-6;
+  double qk_norm_eps = 0;  // 0: norm_eps
   double init_std = 0.02;
   double rope_theta = 10000;
   spec::RopeScaling rope_scaling;

@@ -100,7 +100,7 @@ std::vector<Key> keys_of(Config& c) {
 
   k.section("training");
   k.text("dataset_path", c.training.dataset_path,
-         "token file, prefix of a .bin/.idx pair, or folder");
+         "token file, or prefix of a .bin/.idx pair");
   k.choice("dataset_format", c.training.dataset_format,
            {"auto", "megatron", "llmc", "nanogpt", "text"},
            "layout of the data; auto: by its first bytes");
@@ -119,6 +119,9 @@ std::vector<Key> keys_of(Config& c) {
            "gradient clipping: at max_norm, by the running norm, or none");
   k.number("skip_norm_multiple", c.training.skip_norm_multiple, at_least_or(1, 0),
            "a step whose norm is this multiple of the running norm is skipped; 0: never");
+  k.number("skip_row", c.training.skip_row, {.low = 0, .high = 1 << 20},
+           "after so many steps in a row were skipped, the next one with a finite norm is taken, "
+           "clipped; 0: no limit");
   k.number("steps", c.training.steps, at_least(1), "optimizer steps");
   k.choice("dtype", c.training.dtype, {"fp32", "bf16"},
            "format of parameters and activations; with bf16 fp32 master weights are kept");
@@ -149,8 +152,11 @@ std::vector<Key> keys_of(Config& c) {
 
   k.section("checkpoint");
   k.boolean("enable", c.checkpoint.enable, "write checkpoints, and weights at the end");
-  k.number("interval", c.checkpoint.interval, at_least(0),
-           "steps between checkpoints of the whole state, from which --resume goes on; 0: none");
+  k.number(
+      "interval", c.checkpoint.interval, at_least_or(0, -1),
+      "steps between checkpoints of the whole state, from which --resume continues; 0: none in "
+      "between; -1: by time, after 60 s or 100 times the measured cost of a save, whichever is "
+      "longer, at most an hour. The last step and a stop are always saved");
   k.number("interval_seconds", c.checkpoint.interval_seconds, {.low = 0, .high = 1e9},
            "seconds after which a checkpoint is due, too; 0: steps alone count");
   k.number("mean_failure_seconds", c.checkpoint.mean_failure_seconds, {.low = 0, .high = 1e9},
@@ -162,7 +168,8 @@ std::vector<Key> keys_of(Config& c) {
   k.boolean("reread", c.checkpoint.reread, "read a checkpoint again after it was written");
   k.number("export_interval", c.checkpoint.export_interval, at_least(0),
            "steps between weights in Hugging Face form; 0: only at the end");
-  k.text("export_folder", c.checkpoint.export_folder, "folder of weights in job.dump_folder");
+  k.text("export_folder", c.checkpoint.export_folder,
+         "folder of weights in job.dump_folder; empty: no weights are exported");
   k.choice("export_dtype", c.checkpoint.export_dtype, {"f32", "bf16"}, "format of saved weights");
   k.number("max_shard_bytes", c.checkpoint.max_shard_bytes, at_least(1 << 20),
            "weights above this are cut into several files");

@@ -26,17 +26,39 @@ MappedFile::MappedFile(const std::filesystem::path& path) : path_(path) {
   // A named pipe would block the open; it is refused below like every other special file.
   const base::Descriptor descriptor(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   if (descriptor.value() < 0) throw cannot_read(path, errno);
-  struct stat about {};
-  if (::fstat(descriptor.value(), &about) != 0) throw cannot_read(path, errno);
-  if (!S_ISREG(about.st_mode)) {
+  if (::fstat(descriptor.value(), &opened_) != 0) throw cannot_read(path, errno);
+  if (!S_ISREG(opened_.st_mode)) {
     throw base::IoError(fmt::format("{}: is {}, not a file with data", path.string(),
-                                    S_ISDIR(about.st_mode) ? "a folder" : "a special file"));
+                                    S_ISDIR(opened_.st_mode) ? "a folder" : "a special file"));
   }
-  const auto size = static_cast<size_t>(about.st_size);
+  const auto size = static_cast<size_t>(opened_.st_size);
   if (size == 0) return;  // nothing can be mapped; the span is empty
   void* start = ::mmap(nullptr, size, PROT_READ, MAP_PRIVATE, descriptor.value(), 0);
   if (start == MAP_FAILED) throw cannot_read(path, errno);
   start_ = {static_cast<const std::byte*>(start), Unmap{size}};
+  range_ = base::MappedRange(bytes(), path.string());
+}
+
+std::string MappedFile::changed() const {
+  struct stat now {};
+  if (::stat(path_.c_str(), &now) != 0) {
+    return fmt::format("{}: {} since it was opened", path_.string(),
+                       errno == ENOENT
+                           ? "was removed"
+                           : "cannot be examined (" + std::generic_category().message(errno) + ")");
+  }
+  if (now.st_dev != opened_.st_dev || now.st_ino != opened_.st_ino) {
+    return fmt::format("{}: was replaced by another file since it was opened", path_.string());
+  }
+  if (now.st_size != opened_.st_size) {
+    return fmt::format("{}: has {} bytes and had {} when it was opened", path_.string(),
+                       now.st_size, opened_.st_size);
+  }
+  if (now.st_mtim.tv_sec != opened_.st_mtim.tv_sec ||
+      now.st_mtim.tv_nsec != opened_.st_mtim.tv_nsec) {
+    return fmt::format("{}: was written since it was opened", path_.string());
+  }
+  return {};
 }
 
 void MappedFile::expect_one_pass() const {

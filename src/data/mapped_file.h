@@ -3,15 +3,22 @@
 // than the memory.
 #pragma once
 
+#include <sys/stat.h>
+
 #include <cstddef>
 #include <filesystem>
 #include <memory>
 #include <span>
+#include <string>
+
+#include "base/mapped_ranges.h"
 
 namespace trireme::data {
 
 // Any thread may read. REQUIRES: the file is not truncated or written in place meanwhile (replacing
-// it by rename is fine). The bytes stay at their address when the object is moved.
+// it by rename is fine for what was opened). changed() finds such writes after the fact, and a
+// truncation ends the process with a message (base/mapped_ranges.h). The bytes stay at their
+// address when the object is moved.
 class MappedFile {
  public:
   // Throws IoError if `path` is not a regular file that can be read.
@@ -19,6 +26,9 @@ class MappedFile {
 
   const std::filesystem::path& path() const { return path_; }
   std::span<const std::byte> bytes() const { return {start_.get(), start_.get_deleter().size}; }
+  // How the file under `path` differs from the one that was opened: written, cut, replaced or
+  // removed since. Empty: it does not. One call of the system.
+  std::string changed() const;
   // Tells the system that the bytes are read once, from the front.
   void expect_one_pass() const;
 
@@ -29,7 +39,9 @@ class MappedFile {
   };
 
   std::filesystem::path path_;
+  struct stat opened_ {};  // as it was
   std::unique_ptr<const std::byte, Unmap> start_;
+  base::MappedRange range_;  // ends before the mapping does
 };
 
 }  // namespace trireme::data

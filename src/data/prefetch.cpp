@@ -5,6 +5,7 @@
 
 #include "base/check.h"
 #include "base/error.h"
+#include "base/start_thread.h"
 
 namespace trireme::data {
 
@@ -13,7 +14,7 @@ Prefetcher::Prefetcher(const Sampler& sampler, Positions positions, const Prefet
   TRIREME_CHECK(options.depth >= 1 && options.first_batch >= 0, "depth {}, first batch {}",
                 options.depth, options.first_batch);
   ring_.resize(static_cast<size_t>(options.depth) + 1);
-  thread_ = std::thread([this] { fill(); });
+  thread_ = base::start_thread("that reads batches ahead", [this] { fill(); });
 }
 
 Prefetcher::~Prefetcher() {

@@ -27,7 +27,7 @@ class Prefetcher {
   // The positions of batch number `batch`, into `out`. Called on the prefetcher's thread.
   using Positions = std::function<void(int64_t batch, std::vector<int64_t>& out)>;
 
-  // `sampler` must outlive the prefetcher.
+  // `sampler` must outlive the prefetcher. Throws Error if the thread cannot be started.
   Prefetcher(const Sampler& sampler, Positions positions, const PrefetchOptions&);
   ~Prefetcher();  // joins
   Prefetcher(const Prefetcher&) = delete;

@@ -8,6 +8,7 @@
 #include <set>
 
 #include "base/error.h"
+#include "base/refused_threads_test.h"
 #include "data/batch.h"
 #include "data/files_test.h"
 #include "data/permutation.h"
@@ -241,6 +242,16 @@ TEST(PrefetcherTest, it_can_be_left_at_any_time) {
                           {.depth = 2});
     for (int i = 0; i < taken; ++i) prefetcher.next();
   }
+}
+
+TEST(PrefetcherTest, a_thread_that_cannot_be_started_is_named) {
+  const auto data = counting(1000);
+  const Sampler sampler(*data, {.seq_len = 10});
+  const base::RefusedThreads refused;
+  EXPECT_TRUE(says(message_of<base::Error>([&] {
+                     Prefetcher(sampler, [](int64_t, std::vector<int64_t>&) {}, {.depth = 2});
+                   }),
+                   {"the thread that reads batches ahead cannot be started"}));
 }
 
 }  // namespace

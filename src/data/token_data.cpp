@@ -52,6 +52,15 @@ std::string TokenData::description() const {
                      name_of(type()));
 }
 
+std::string TokenData::changed() const {
+  std::string all;
+  for (const MappedFile& file : files()) {
+    const std::string one = file.changed();
+    if (!one.empty()) all += (all.empty() ? "" : "; ") + one;
+  }
+  return all;
+}
+
 std::unique_ptr<TokenData> open_tokens(const fs::path& path, const OpenOptions& options) {
   if (options.end_of_document < -1) {
     throw ConfigError(

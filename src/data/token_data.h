@@ -49,6 +49,8 @@ class TokenData {
   const std::string& name() const { return parts_.tokens.name; }  // of the file, for messages
   const std::vector<MappedFile>& files() const { return parts_.files; }
   std::string description() const;  // "kjv.bin: 4401234 tokens (megatron, u16)"
+  // MappedFile::changed() of all files, separated by "; ".
+  std::string changed() const;
 
  private:
   Parts parts_;

@@ -3,6 +3,9 @@
 
 #include <gtest/gtest.h>
 
+#include <chrono>
+#include <functional>
+
 #include "base/error.h"
 #include "base/rng.h"
 #include "data/files_test.h"
@@ -313,6 +316,35 @@ TEST_F(TokenDataTest, random_damage_is_survived) {
     }
   }
   EXPECT_GT(opened, 1000);
+}
+
+// Each change alone, on a file that was opened before it.
+TEST_F(TokenDataTest, files_that_change_under_a_reader_are_named) {
+  namespace fs = std::filesystem;
+  const std::string text = "one two three";
+  const auto changed_by = [&](const std::function<void(const fs::path&)>& change) {
+    const auto data = open_tokens(write("a.txt", text), {});
+    EXPECT_EQ(data->changed(), "");
+    change(path("a.txt"));
+    return data->changed();
+  };
+  EXPECT_EQ(changed_by([](const fs::path&) {}), "");
+  EXPECT_EQ(changed_by([&](const fs::path& file) {
+              write("a.txt", "ONE TWO THREE");
+              // Clocks of file systems may stand for some milliseconds.
+              fs::last_write_time(file, fs::last_write_time(file) + std::chrono::seconds(1));
+            }),
+            path("a.txt").string() + ": was written since it was opened");
+  EXPECT_EQ(changed_by([&](const fs::path&) { write("a.txt", text + text); }),
+            path("a.txt").string() + ": has 26 bytes and had 13 when it was opened");
+  EXPECT_EQ(changed_by([&](const fs::path& file) {
+              fs::last_write_time(write("b.txt", text), fs::last_write_time(file));
+              fs::rename(path("b.txt"), file);
+            }),
+            path("a.txt").string() + ": was replaced by another file since it was opened");
+  EXPECT_EQ(changed_by([](const fs::path& file) { fs::remove(file); }),
+            path("a.txt").string() + ": was removed since it was opened");
+  EXPECT_EQ(tokens_in_memory({1, 2, 3}, -1)->changed(), "");
 }
 
 }  // namespace

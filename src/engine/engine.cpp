@@ -247,6 +247,7 @@ void Engine::close_step() {
                                 .clip = options_.clip.kind,
                                 .clip_norm = options_.clip.norm,
                                 .guard_multiple = options_.clip.guard_multiple,
+                                .skip_row = options_.clip.skip_row,
                                 .guard_warmup = options_.clip.guard_warmup});
   for (int b = 0; b < buckets_->size(); ++b) {
     if (buckets_->defers_updates()) {
@@ -288,7 +289,10 @@ StepReport Engine::report() {
           .same_samples = state.unlike == 0,
           .applied = state.applied,
           .skipped = state.skipped,
-          .skipped_in_a_row = state.skipped_in_a_row};
+          .skipped_in_a_row = state.skipped_in_a_row,
+          .row_first = state.row_first,
+          .row_norm = state.row_norm,
+          .row_mean = state.row_mean};
 }
 
 EvalReport Engine::evaluate(MicrobatchSource& source, std::span<float> token_losses) {

@@ -36,6 +36,7 @@ struct ClipOptions {
   kernels::ClipKind kind = kernels::ClipKind::fixed;
   float norm = 1;
   float guard_multiple = 20;  // of the running mean norm; 0: skip only what is not finite
+  int64_t skip_row = 3;       // after so many skipped in a row a finite step is taken; 0: no limit
   int64_t guard_warmup = 20;  // applied steps before mean and deviation are trusted
 };
 
@@ -56,6 +57,9 @@ struct StepReport {
   uint64_t sample_hash = 0;  // sum of MicrobatchSource::sample_hash() over all ranks' micro-batches
   bool same_samples = true;  // along tp all ranks had the same
   int64_t applied = 0, skipped = 0, skipped_in_a_row = 0;  // steps so far
+  // The last row of skipped steps: its first step, that step's norm and the running mean then.
+  int64_t row_first = 0;
+  double row_norm = 0, row_mean = 0;
 };
 
 struct EvalReport {

@@ -5,8 +5,11 @@
 // Letters: T tokens (rows), D width, H query heads, G key/value heads, K head size, F feed-forward
 // width, V vocabulary, S sequences. "Activation type" is f32 or bf16; "gradient type" too.
 // Arithmetic is in fp32 or wider; a bf16 result is rounded once. Any matrix may have row_stride >
-// cols. An argument marked optional may be absent (empty shape). Gradients of parameters are always
-// added to, never overwritten.
+// cols. An argument marked optional may be absent (empty shape).
+//
+// Gradients of embeddings, norm weights and biases are added to what is there. The gradient of a
+// matrix is the result of a product: GemmArgs::beta says whether it is overwritten (0, in the first
+// micro-batch) or added to (1).
 #pragma once
 
 #include <cstdint>
@@ -276,7 +279,9 @@ struct MergeSumsArgs {
 enum class ClipKind : uint8_t { none, fixed, adaptive };
 
 // Closes the sums of a step. With n = sqrt(squares) / tokens: skip if n is not finite, or if at
-// least `guard_warmup` steps were applied and n > guard_multiple * norm_mean. Otherwise limit =
+// least `guard_warmup` steps were applied and n > guard_multiple * norm_mean. After `skip_row`
+// steps in a row were skipped, a finite n is not: a bad batch is one step, a bad state is many, and
+// skipping would keep it; such a step is clipped at guard_multiple * norm_mean at most. Limit =
 // clip_norm (fixed) or max(clip_norm, norm_mean + 4 * deviation) (adaptive; clip_norm alone until
 // guard_warmup steps were applied), grad_scale = min(1, limit / n) / tokens; then n enters the
 // running mean and variance, applied += 1. A step without valid tokens is skipped. Zeroes the sums.
@@ -286,6 +291,7 @@ struct StepControlArgs {
   ClipKind clip = ClipKind::fixed;
   float clip_norm = 1;
   float guard_multiple = 20;  // 0: only a norm that is not finite is skipped
+  int64_t skip_row = 3;       // 0: no limit
   int64_t guard_warmup = 20;
   float norm_decay =
       0.98F;  // of the running mean and variance (which start at the first applied norm)

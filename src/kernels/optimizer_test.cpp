@@ -138,6 +138,35 @@ TEST(StepControlTest, a_norm_far_above_the_mean_is_skipped_after_warm_up_only) {
   });
 }
 
+// A bad batch is one step; a bad state is many, and skipping the steps that would mend it keeps it.
+TEST(StepControlTest, after_a_row_of_skipped_steps_a_finite_one_is_taken_clipped) {
+  for_each_table([](Stream& stream) {
+    StepState state = state_after(50, 2);
+    StepControlArgs rule{.sums = {}, .state = {}};
+    rule.skip_row = 3;
+    for (int i = 0; i < 3; ++i) {
+      state = close(stream, sums_with(100 + i), state, rule).state;
+      EXPECT_EQ(state.skip, 1);
+      EXPECT_EQ(state.row_first, 51);
+      EXPECT_DOUBLE_EQ(state.row_norm, 100);
+      EXPECT_DOUBLE_EQ(state.row_mean, 2);
+    }
+    const StepState taken = close(stream, sums_with(100), state, rule).state;
+    EXPECT_EQ(taken.skip, 0);
+    EXPECT_EQ(taken.skipped_in_a_row, 0);
+    EXPECT_EQ(taken.row_first, 51);
+    EXPECT_FLOAT_EQ(taken.grad_scale, 0.25F / 100);  // the limit is clip_norm = 1
+    rule.clip = ClipKind::none;
+    EXPECT_FLOAT_EQ(close(stream, sums_with(100), state, rule).state.clip_limit, 40);
+    // What is not finite is never taken.
+    StepSums infinite = sums_with(1);
+    add_block_sum(infinite.squares, std::numeric_limits<double>::infinity());
+    EXPECT_EQ(close(stream, infinite, state, rule).state.skip, 1);
+    rule.skip_row = 0;
+    EXPECT_EQ(close(stream, sums_with(100), state, rule).state.skip, 1);
+  });
+}
+
 TEST(StepControlTest, a_step_without_tokens_is_skipped) {
   for_each_table([](Stream& stream) {
     const StepState after = close(stream, {}, state_after(3, 1)).state;

@@ -55,9 +55,15 @@ constexpr void close_step(StepSums& sums, StepState& state, const StepControlArg
 
   const bool is_finite = norm < std::numeric_limits<double>::infinity();  // false for NaN, too
   const bool warm = state.applied >= args.guard_warmup;
-  const bool above_guard = args.guard_multiple > 0 && warm && state.norm_mean > 0 &&
-                           norm > static_cast<double>(args.guard_multiple) * state.norm_mean;
-  if (!has_tokens || !is_finite || above_guard) {
+  const double guard = static_cast<double>(args.guard_multiple) * state.norm_mean;
+  const bool above_guard = args.guard_multiple > 0 && warm && state.norm_mean > 0 && norm > guard;
+  const bool row_is_full = args.skip_row > 0 && state.skipped_in_a_row >= args.skip_row;
+  if (!has_tokens || !is_finite || (above_guard && !row_is_full)) {
+    if (state.skipped_in_a_row == 0) {
+      state.row_first = state.applied + state.skipped + 1;
+      state.row_norm = norm;
+      state.row_mean = state.norm_mean;
+    }
     state.skip = 1;
     state.grad_scale = 0;
     state.clip_limit = 0;
@@ -72,6 +78,7 @@ constexpr void close_step(StepSums& sums, StepState& state, const StepControlArg
     const double usual = state.norm_mean + 4 * std::sqrt(state.norm_variance);
     if (usual > limit) limit = usual;
   }
+  if (above_guard && guard < limit) limit = guard;
   state.skip = 0;
   state.clip_limit = static_cast<float>(limit);
   state.grad_scale = static_cast<float>((norm > limit ? limit / norm : 1) / tokens);

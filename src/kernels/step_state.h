@@ -51,6 +51,10 @@ struct StepState {
   int64_t skipped_in_a_row;
   double norm_mean;  // running (exponential) mean and variance of grad_norm over applied steps
   double norm_variance;
+  // The last row of skipped steps: its first step (applied + skipped then), the norm that step had,
+  // and the running mean that it was compared with.
+  int64_t row_first;
+  double row_norm, row_mean;
 };
 
 static_assert(sizeof(StepSums) == spec::step_sums_bytes);

@@ -16,6 +16,7 @@ std::string step_line(const StepLine& s) {
   line +=
       fmt::format("  tps: {}  tflops: {}", grouped(s.tokens_per_second, 0), grouped(s.tflops, 2));
   if (s.mfu) line += fmt::format("  mfu: {:.2f}%", 100 * *s.mfu);
+  if (s.skipped > 0) line += fmt::format("  skipped: {}", s.skipped);
   return line;
 }
 

@@ -20,6 +20,7 @@ struct StepLine {
   double tokens_per_second = 0;
   double tflops = 0;
   std::optional<double> mfu;  // 0 to 1; left out where the peak is unknown
+  int64_t skipped = 0;        // steps since the line before; left out where 0
 };
 
 std::string step_line(const StepLine&);

@@ -4,6 +4,7 @@
 #include <fmt/core.h>
 
 #include <fstream>
+#include <string>
 #include <system_error>
 #include <utility>
 
@@ -15,18 +16,34 @@ namespace trireme::obs {
 
 namespace {
 
+// Where the last whole line of the file ends. Reads blocks from the end: after a power cut a file
+// may end in megabytes of zeros.
+uintmax_t end_of_lines(std::ifstream& in, uintmax_t size) {
+  constexpr uintmax_t block_bytes = 1 << 16;
+  std::string block;
+  for (uintmax_t end = size; end > 0;) {
+    const uintmax_t begin = end > block_bytes ? end - block_bytes : 0;
+    block.resize(end - begin);
+    in.seekg(static_cast<std::streamoff>(begin));
+    in.read(block.data(), static_cast<std::streamsize>(block.size()));
+    if (!in) return size;
+    if (const size_t found = block.rfind('\n'); found != std::string::npos) {
+      return begin + found + 1;
+    }
+    end = begin;
+  }
+  return 0;
+}
+
 // The path again, once the file ends with a whole line.
 const std::filesystem::path& without_partial_line(const std::filesystem::path& path) {
   std::error_code failed;
+  if (!std::filesystem::is_regular_file(path, failed)) return path;  // OutputFile refuses pipes
   const uintmax_t size = std::filesystem::file_size(path, failed);
   if (failed || size == 0) return path;
   std::ifstream in(path, std::ios::binary);
-  uintmax_t end = size;
-  for (; end > 0; --end) {
-    in.seekg(static_cast<std::streamoff>(end - 1));
-    if (in.get() == '\n') break;
-    if (!in) throw base::IoError(fmt::format("{}: cannot be read", path.string()));
-  }
+  const uintmax_t end = end_of_lines(in, size);
+  if (!in) throw base::IoError(fmt::format("{}: cannot be read", path.string()));
   if (end < size) std::filesystem::resize_file(path, end, failed);
   if (failed) {
     throw base::IoError(fmt::format("{}: cannot be written: {}", path.string(), failed.message()));
@@ -36,18 +53,29 @@ const std::filesystem::path& without_partial_line(const std::filesystem::path& p
 
 }  // namespace
 
-JsonlSink::JsonlSink(const std::filesystem::path& path, Clock wall_clock)
-    : wall_clock_(std::move(wall_clock)),
+JsonlSink::JsonlSink(const std::filesystem::path& path, int64_t attempt, Clock wall_clock)
+    : attempt_(attempt),
+      wall_clock_(std::move(wall_clock)),
       file_(without_partial_line(path), OutputFile::Mode::append) {}
 
-void JsonlSink::step(int64_t step, std::span<const Metric> metrics) {
-  base::Json line = {{"step", step}, {"time", wall_clock_()}};
+void JsonlSink::resumed(int64_t from_step) {
+  const base::Json line = {{"kind", "resume"},
+                           {"attempt", attempt_},
+                           {"step", from_step},
+                           {"time", wall_clock_()},
+                           {"resumed_from", from_step}};
+  file_.add(line.dump() + "\n");
+}
+
+void JsonlSink::step(std::string_view kind, int64_t step, std::span<const Metric> metrics) {
+  base::Json line = {
+      {"kind", kind}, {"attempt", attempt_}, {"step", step}, {"time", wall_clock_()}};
   for (const Metric& metric : metrics) {
     const std::string name(metric.name);
     TRIREME_CHECK(!line.contains(name), "metric '{}' is there twice", name);
     line[name] = metric.value;
   }
-  file_.write(line.dump() + "\n");
+  file_.add(line.dump() + "\n");
 }
 
 }  // namespace trireme::obs

@@ -41,6 +41,11 @@ Progress::~Progress() {
   if (is_drawn_ && !is_finished_) options_.write("\n");
 }
 
+void Progress::begin(int64_t done) {
+  first_done_ = done_ = done;
+  start_seconds_ = options_.clock();
+}
+
 void Progress::update(int64_t done, std::string_view note) {
   done_ = done;
   note_ = note;

@@ -36,6 +36,8 @@ class Progress {
   Progress(const Progress&) = delete;
   Progress& operator=(const Progress&) = delete;
 
+  // The work begins here with `done` behind it: rate and ETA count from now on.
+  void begin(int64_t done);
   // `done` counts from 0 to total; `note` stands at the end of the line ("loss 4.72").
   void update(int64_t done, std::string_view note = {});
   // Prints `text` and a newline above the live line.

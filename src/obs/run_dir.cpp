@@ -38,6 +38,9 @@ void check_writable(const path& directory) {
 
 void remove_logs(const path& directory) {
   std::filesystem::remove(directory / RunDir::config_name);
+  for (int attempt = 1; std::filesystem::remove(directory / fmt::format("run-{}.json", attempt));) {
+    ++attempt;
+  }
   std::filesystem::remove(directory / RunDir::metrics_name);
   const path events = directory / RunDir::events_name;
   if (!std::filesystem::is_directory(events)) return;
@@ -65,6 +68,19 @@ void write_file(const path& target, std::string_view text) {
   if (failed) {
     std::filesystem::remove(temporary, ignored);
     throw IoError(fmt::format("{}: cannot be written: {}", target.string(), failed.message()));
+  }
+}
+
+void keep_numbered(const path& target) {
+  std::error_code failed;
+  if (!std::filesystem::exists(target, failed)) return;
+  for (int number = 1;; ++number) {
+    const path kept = target.parent_path() / fmt::format("{}-{}{}", target.stem().string(), number,
+                                                         target.extension().string());
+    if (std::filesystem::exists(kept, failed)) continue;
+    std::filesystem::rename(target, kept, failed);
+    if (!failed) return;
+    throw IoError(fmt::format("{}: cannot be renamed: {}", target.string(), failed.message()));
   }
 }
 

@@ -11,6 +11,9 @@ namespace trireme::obs {
 // IoError, on a full disk too; then the old file is as before and no temporary one stays.
 void write_file(const std::filesystem::path& path, std::string_view text);
 
+// Gives a file that is there the next free name of "run-1.json", "run-2.json", ... Throws IoError.
+void keep_numbered(const std::filesystem::path& path);
+
 enum class RunMode {
   fresh,      // refuses a directory that holds a run
   overwrite,  // removes what an earlier run logged

@@ -1,11 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 // metrics.jsonl and TensorBoard files, byte by byte.
+#include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
 
+#include <algorithm>
 #include <cmath>
+#include <csignal>
 #include <limits>
 #include <vector>
 
+#include "base/descriptor.h"
 #include "base/error.h"
 #include "base/json.h"
 #include "obs/jsonl_sink.h"
@@ -58,6 +64,18 @@ TEST(Tfevents, long_steps_and_zeros) {
             from_hex("09000000000000f03f 10ac02 2a0a 0a08 0a0161 1500000000"));
 }
 
+TEST(Tfevents, session_start_is_byte_exact) {
+  EXPECT_EQ(session_start_event(1.0, 81), from_hex("09000000000000f03f 1051 3a02 0801"));
+}
+
+TEST(TensorboardSink, a_resumed_run_purges_what_was_logged_after_its_checkpoint) {
+  const ScratchFolder folder;
+  TensorboardSink sink(folder / "tb", at_one);
+  sink.resumed(80);
+  EXPECT_EQ(content_of(sink.path()),
+            framed(version_event(1.0)) + framed(session_start_event(1.0, 81)));
+}
+
 TEST(TensorboardSink, writes_version_and_steps_at_once) {
   const ScratchFolder folder;
   TensorboardSink sink(folder / "tb" / "deep", at_one);
@@ -65,7 +83,7 @@ TEST(TensorboardSink, writes_version_and_steps_at_once) {
   EXPECT_EQ(name.rfind("events.out.tfevents.1.", 0), 0U) << name;
   EXPECT_TRUE(name.ends_with("." + std::to_string(::getpid()) + ".0")) << name;
   const std::vector<Metric> metrics = {{"loss_metrics/global_avg_loss", 2.5}, {"mfu(%)", 40.25}};
-  sink.step(7, metrics);
+  sink.step("train", 7, metrics);
   EXPECT_EQ(content_of(sink.path()),
             framed(version_event(1.0)) + framed(scalar_event(1.0, 7, metrics)));
 }
@@ -78,14 +96,15 @@ TEST(TensorboardSink, a_folder_that_cannot_be_made_is_reported) {
 
 TEST(JsonlSink, one_object_a_line_seen_at_once) {
   const ScratchFolder folder;
-  JsonlSink sink(folder / "metrics.jsonl", [] { return 1700000000.25; });
+  JsonlSink sink(folder / "metrics.jsonl", 1, [] { return 1700000000.25; });
   const std::vector<Metric> metrics = {{"loss", 4.5}, {"grad_norm", 0.1}};
-  sink.step(1, metrics);
+  sink.step("train", 1, metrics);
   EXPECT_EQ(content_of(folder / "metrics.jsonl"),
-            "{\"step\":1,\"time\":1700000000.25,\"loss\":4.5,\"grad_norm\":0.1}\n");
+            "{\"kind\":\"train\",\"attempt\":1,\"step\":1,\"time\":1700000000.25,\"loss\":4.5,"
+            "\"grad_norm\":0.1}\n");
   const std::vector<Metric> diverged = {{"loss", std::nan("")},
                                         {"grad_norm", std::numeric_limits<double>::infinity()}};
-  sink.step(2, diverged);
+  sink.step("train", 2, diverged);
   const std::string text = content_of(folder / "metrics.jsonl");
   const auto second = base::Json::parse(text.substr(text.find('\n') + 1));
   EXPECT_TRUE(second["loss"].is_null() && second["grad_norm"].is_null());
@@ -95,22 +114,117 @@ TEST(JsonlSink, continues_a_file_and_drops_half_a_line) {
   const ScratchFolder folder;
   const auto file = folder / "metrics.jsonl";
   std::ofstream(file) << "{\"step\":1}\n{\"st";
-  JsonlSink(file, at_one).step(2, {});
-  EXPECT_EQ(content_of(file), "{\"step\":1}\n{\"step\":2,\"time\":1.0}\n");
+  JsonlSink(file, 2, at_one).resumed(1);
+  EXPECT_EQ(content_of(file),
+            "{\"step\":1}\n{\"kind\":\"resume\",\"attempt\":2,\"step\":1,\"time\":1.0,"
+            "\"resumed_from\":1}\n");
   std::ofstream(file) << "{\"st";
-  JsonlSink(file, at_one).step(3, {});
-  EXPECT_EQ(content_of(file), "{\"step\":3,\"time\":1.0}\n");
+  JsonlSink(file, 1, at_one).step("train", 3, {});
+  EXPECT_EQ(content_of(file), "{\"kind\":\"train\",\"attempt\":1,\"step\":3,\"time\":1.0}\n");
 }
 
-TEST(JsonlSink, a_full_disk_is_reported) {
-  if (!std::filesystem::exists("/dev/full")) GTEST_SKIP();
-  JsonlSink sink("/dev/full");
-  try {
-    sink.step(1, {});
-    FAIL() << "nothing was thrown";
-  } catch (const base::IoError& error) {
-    EXPECT_NE(std::string(error.what()).find("/dev/full: cannot be written"), std::string::npos);
+TEST(JsonlSink, megabytes_of_zeros_at_the_end_are_cut_off) {
+  const ScratchFolder folder;
+  const auto file = folder / "metrics.jsonl";
+  // The line's end is the last and the first byte of a block, and inside of one.
+  for (const size_t before : {0U, 65535U, 65536U, 100000U}) {
+    const std::string line = std::string(before, 'x') + "\n";
+    std::ofstream(file, std::ios::binary) << line << std::string(1 << 17, '\0');
+    JsonlSink(file, 1, at_one).step("train", 2, {});
+    EXPECT_TRUE(content_of(file) ==
+                line + "{\"kind\":\"train\",\"attempt\":1,\"step\":2,\"time\":1.0}\n")
+        << before;
   }
+  std::ofstream(file, std::ios::binary) << std::string(1 << 17, '\0');
+  JsonlSink(file, 1, at_one).step("train", 3, {});
+  EXPECT_EQ(content_of(file), "{\"kind\":\"train\",\"attempt\":1,\"step\":3,\"time\":1.0}\n");
+}
+
+TEST(JsonlSink, a_pipe_is_refused) {
+  const ScratchFolder folder;
+  const auto pipe = folder / "metrics.jsonl";
+  ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
+  EXPECT_THROW(JsonlSink(pipe, 1, at_one), base::IoError);
+  const base::Descriptor reader(::open(pipe.c_str(), O_RDONLY | O_NONBLOCK));
+  ASSERT_GE(reader.value(), 0);
+  EXPECT_THROW(JsonlSink(pipe, 1, at_one), base::IoError);
+}
+
+// No file of this process may grow beyond a size, which shows as a full disk does: with an error,
+// after a part of the bytes.
+class FullDisk {
+ public:
+  explicit FullDisk(rlim_t bytes) : handler_(std::signal(SIGXFSZ, SIG_IGN)) {
+    ::getrlimit(RLIMIT_FSIZE, &before_);
+    const rlimit small{bytes, before_.rlim_max};
+    EXPECT_EQ(::setrlimit(RLIMIT_FSIZE, &small), 0);
+  }
+  ~FullDisk() {
+    ::setrlimit(RLIMIT_FSIZE, &before_);
+    std::signal(SIGXFSZ, handler_);
+  }
+  FullDisk(const FullDisk&) = delete;
+  FullDisk& operator=(const FullDisk&) = delete;
+
+ private:
+  rlimit before_{};
+  void (*handler_)(int);
+};
+
+TEST(JsonlSink, a_full_disk_drops_lines_until_there_is_room) {
+  const ScratchFolder folder;
+  const auto file = folder / "metrics.jsonl";
+  const std::string first = "{\"kind\":\"train\",\"attempt\":1,\"step\":1,\"time\":1.0}\n",
+                    last = "{\"kind\":\"train\",\"attempt\":1,\"step\":4,\"time\":1.0}\n";
+  JsonlSink sink(file, 1, at_one);
+  sink.step("train", 1, {});
+  {
+    const FullDisk full(first.size() + 5);
+    sink.step("train", 2, {});
+    EXPECT_EQ(content_of(file), first);
+    sink.step("train", 3, {});
+  }
+  EXPECT_EQ(sink.dropped(), 2);
+  testing::internal::CaptureStderr();
+  sink.step("train", 4, {});
+  EXPECT_EQ(content_of(file), first + last);
+  EXPECT_EQ(sink.dropped(), 2);
+  sink.step("train", 5, {});
+  const std::string said = testing::internal::GetCapturedStderr();
+  EXPECT_EQ(std::count(said.begin(), said.end(), '\n'), 1) << said;
+  EXPECT_NE(said.find("metrics.jsonl: can be written again; 2 records were lost"),
+            std::string::npos)
+      << said;
+}
+
+TEST(JsonlSink, lines_lost_to_the_end_are_counted) {
+  if (!std::filesystem::exists("/dev/full")) GTEST_SKIP();
+  testing::internal::CaptureStderr();
+  {
+    JsonlSink sink("/dev/full", 1);
+    for (const int64_t step : {1, 2, 3}) sink.step("train", step, {});
+  }
+  const std::string said = testing::internal::GetCapturedStderr();
+  EXPECT_EQ(std::count(said.begin(), said.end(), '\n'), 2) << said;
+  EXPECT_NE(said.find("/dev/full: cannot be written: No space left on device"), std::string::npos)
+      << said;
+  EXPECT_NE(said.find("/dev/full: the last 3 records could not be written"), std::string::npos)
+      << said;
+}
+
+TEST(TensorboardSink, a_full_disk_drops_whole_events) {
+  const ScratchFolder folder;
+  TensorboardSink sink(folder / "tb", at_one);
+  const std::vector<Metric> metrics = {{"loss", 2.5}};
+  const std::string version = framed(version_event(1.0));
+  {
+    const FullDisk full(version.size() + 5);
+    sink.step("train", 1, metrics);
+    EXPECT_EQ(content_of(sink.path()), version);
+  }
+  sink.step("train", 2, metrics);
+  EXPECT_EQ(content_of(sink.path()), version + framed(scalar_event(1.0, 2, metrics)));
+  EXPECT_EQ(sink.dropped(), 1);
 }
 
 }  // namespace

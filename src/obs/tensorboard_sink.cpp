@@ -41,11 +41,19 @@ std::filesystem::path new_file(const std::filesystem::path& folder, double wall_
 TensorboardSink::TensorboardSink(const std::filesystem::path& folder, Clock wall_clock)
     : wall_clock_(std::move(wall_clock)),
       file_(new_file(folder, wall_clock_()), OutputFile::Mode::replace) {
-  file_.write(framed(version_event(wall_clock_())));
+  file_.add(framed(version_event(wall_clock_())));
+  if (file_.dropped() > 0) {
+    throw base::IoError(fmt::format("{}: its first event cannot be written", path().string()));
+  }
 }
 
-void TensorboardSink::step(int64_t step, std::span<const Metric> metrics) {
-  file_.write(framed(scalar_event(wall_clock_(), step, metrics)));
+void TensorboardSink::resumed(int64_t from_step) {
+  file_.add(framed(session_start_event(wall_clock_(), from_step + 1)));
+}
+
+void TensorboardSink::step(std::string_view /*kind*/, int64_t step,
+                           std::span<const Metric> metrics) {
+  file_.add(framed(scalar_event(wall_clock_(), step, metrics)));
 }
 
 }  // namespace trireme::obs

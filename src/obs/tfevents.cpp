@@ -42,6 +42,12 @@ void put_time(std::string& out, double wall_seconds) {
   put_raw(out, wall_seconds);
 }
 
+void put_step(std::string& out, int64_t step) {
+  if (step == 0) return;
+  put_key(out, 2, Wire::varint);
+  put_varint(out, static_cast<uint64_t>(step));
+}
+
 std::array<uint32_t, 256> crc_table() {
   std::array<uint32_t, 256> table{};
   for (uint32_t i = 0; i < 256; ++i) {
@@ -74,6 +80,17 @@ std::string version_event(double wall_seconds) {
   return event;
 }
 
+std::string session_start_event(double wall_seconds, int64_t step) {
+  std::string event;
+  put_time(event, wall_seconds);
+  put_step(event, step);
+  std::string session;
+  put_key(session, 1, Wire::varint);
+  put_varint(session, 1);
+  put_bytes(event, 7, session);
+  return event;
+}
+
 std::string scalar_event(double wall_seconds, int64_t step, std::span<const Metric> metrics) {
   std::string summary;
   for (const Metric& metric : metrics) {
@@ -85,10 +102,7 @@ std::string scalar_event(double wall_seconds, int64_t step, std::span<const Metr
   }
   std::string event;
   put_time(event, wall_seconds);
-  if (step != 0) {
-    put_key(event, 2, Wire::varint);
-    put_varint(event, static_cast<uint64_t>(step));
-  }
+  put_step(event, step);
   put_bytes(event, 5, summary);
   return event;
 }

@@ -38,7 +38,7 @@ constexpr int64_t embedding_block = 32;
 
 // Device memory that closing a step needs: kernels::StepSums and kernels::StepState.
 constexpr int64_t step_sums_bytes = 104;
-constexpr int64_t step_state_bytes = 96;
+constexpr int64_t step_state_bytes = 120;
 
 // What a kernel table needs beyond its operands.
 struct Backend {

@@ -5,7 +5,9 @@
 
 #include "base/check.h"
 #include "base/error.h"
+#include "base/json.h"
 #include "base/rng.h"
+#include "data/content.h"
 #include "data/vocabulary.h"
 #include "spec/data_parallel.h"
 
@@ -73,16 +75,45 @@ DataSets::DataSets(const config::Config& c, int64_t vocab)
       std::make_unique<data::Sampler>(is_split_off ? *train_data_ : *validation_data_, options);
 }
 
+base::Json DataSets::identity() const {
+  const auto described = [](const data::TokenData& data) {
+    const data::ContentId id = data::content_id(data);
+    return base::Json{{"tokens", id.tokens},
+                      {"token_hash", id.token_hash},
+                      {"documents", id.documents},
+                      {"document_hash", id.document_hash}};
+  };
+  const data::SamplerOptions& options = train_->options();
+  base::Json json = {{"training", described(*train_data_)},
+                     {"training_samples", train_->samples()},
+                     {"held_out_fraction", options.validation_fraction},
+                     {"document_mask", options.document_mask},
+                     {"seed", options.seed},
+                     {"seq_len", options.seq_len}};
+  json["validation"] = validation_data_ ? described(*validation_data_) : base::Json();
+  json["validation_samples"] = validation_ ? validation_->samples() : 0;
+  return json;
+}
+
+std::string DataSets::changed() const {
+  std::string all = train_data_->changed();
+  const std::string held_out = validation_data_ ? validation_data_->changed() : "";
+  if (!all.empty() && !held_out.empty()) all += "; ";
+  return all + held_out;
+}
+
 TrainBatches::TrainBatches(const data::Sampler& sampler, const spec::Plan& plan,
-                           const spec::Coord& coord, int64_t first_step)
+                           const spec::Coord& coord, int64_t first_step, int64_t shift)
     : microbatches_(microbatches_of(plan, coord)),
       hashes_(microbatches_.size()),
       split_(whole_step(plan)),
+      shift_(shift),
       prefetcher_(sampler,
                   [this](int64_t batch, std::vector<int64_t>& out) {
                     const auto each = static_cast<int64_t>(microbatches_.size());
                     data::batch_positions(split_, batch / each,
                                           microbatches_[static_cast<size_t>(batch % each)], out);
+                    for (int64_t& position : out) position += shift_;
                   },
                   {.first_batch = first_step * static_cast<int64_t>(microbatches_.size()),
                    .depth = 2 * static_cast<int>(microbatches_.size())}) {}
@@ -95,7 +126,8 @@ void TrainBatches::fill(int index, const engine::HostMicrobatch& out) {
   for (const int64_t sample : batch.samples) hash += base::hash_of(static_cast<uint64_t>(sample));
 }
 
-void check_samples(const engine::StepReport& report, const spec::Plan& plan, int64_t step) {
+void check_samples(const engine::StepReport& report, const spec::Plan& plan, int64_t step,
+                   int64_t shift) {
   if (!report.same_samples) {
     throw base::Error(
         fmt::format("step {}: ranks along tp worked on different samples; nothing that follows can "
@@ -103,15 +135,16 @@ void check_samples(const engine::StepReport& report, const spec::Plan& plan, int
                     step + 1));
   }
   const int64_t batch = whole_step(plan).global_batch;
+  const int64_t first = step * batch + shift;
   uint64_t wanted = 0;
   for (int64_t i = 0; i < batch; ++i) {
-    wanted += base::hash_of(static_cast<uint64_t>(step * batch + i));
+    wanted += base::hash_of(static_cast<uint64_t>(first + i));
   }
   if (report.sample_hash == wanted) return;
   throw base::Error(fmt::format(
       "step {}: the ranks did not work on its samples {} to {}, each once: the sum of their hashes "
       "is {:016x} and should be {:016x}; a sample is missing or there twice",
-      step + 1, step * batch, (step + 1) * batch - 1, report.sample_hash, wanted));
+      step + 1, first, first + batch - 1, report.sample_hash, wanted));
 }
 
 SequentialBatches::SequentialBatches(const data::Sampler& sampler, int64_t sequences)

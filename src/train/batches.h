@@ -6,6 +6,7 @@
 #include <memory>
 #include <vector>
 
+#include "base/json_fwd.h"
 #include "config/config.h"
 #include "data/prefetch.h"
 #include "data/sampler.h"
@@ -25,6 +26,14 @@ class DataSets {
   const data::Sampler& train() const { return *train_; }
   const data::Sampler* validation() const { return validation_.get(); }  // null: none wanted
   const data::TokenData& train_data() const { return *train_data_; }
+  // How files of the data differ from those that were opened, for a message; empty: they do not.
+  // One call of the system for each file: cheap enough for every step that logs.
+  std::string changed() const;
+
+  // What decides which tokens a run sees in which order: content of both data sets, split, order
+  // and masks. Reads the data (content_id()). A resumed run compares it with that of its
+  // checkpoint, and the ranks of a run with each other's.
+  base::Json identity() const;
 
  private:
   std::unique_ptr<data::TokenData> train_data_, validation_data_;
@@ -32,11 +41,13 @@ class DataSets {
 };
 
 // The training micro-batches of one rank, made ahead on a thread, in the order of steps from
-// `first_step` on. Which samples make micro-batch i of a step (spec::global_microbatch) depends on
-// no number of ranks.
+// `first_step` (from 0) on. Which samples make micro-batch i of a step (spec::global_microbatch)
+// depends on no number of ranks. Step s takes the samples from s * batch + `shift` on; the shift is
+// 0 unless the batch changed on the way.
 class TrainBatches final : public engine::MicrobatchSource {
  public:
-  TrainBatches(const data::Sampler&, const spec::Plan&, const spec::Coord&, int64_t first_step);
+  TrainBatches(const data::Sampler&, const spec::Plan&, const spec::Coord&, int64_t first_step,
+               int64_t shift = 0);
   void fill(int index, const engine::HostMicrobatch&) override;
   uint64_t sample_hash(int index) const override { return hashes_.at(static_cast<size_t>(index)); }
 
@@ -44,12 +55,14 @@ class TrainBatches final : public engine::MicrobatchSource {
   std::vector<int> microbatches_;  // of the whole step, by index of this rank
   std::vector<uint64_t> hashes_;   // of what was filled, by index
   data::BatchSplit split_;
+  int64_t shift_;
   data::Prefetcher prefetcher_;
 };
 
 // Throws Error unless all ranks together worked on the samples of step `step` (from 0), each once,
-// and ranks along tp on the same. `report` is that of the step.
-void check_samples(const engine::StepReport& report, const spec::Plan&, int64_t step);
+// and ranks along tp on the same. `report` is that of the step, `shift` that of TrainBatches.
+void check_samples(const engine::StepReport& report, const spec::Plan&, int64_t step,
+                   int64_t shift = 0);
 
 // Micro-batch after micro-batch of a sampler in its own order; after the last sample come sequences
 // without labels.

@@ -2,8 +2,12 @@
 #include "train/batches.h"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
+#include <filesystem>
+#include <fstream>
 #include <functional>
+#include <string>
 
 #include "base/error.h"
 #include "comm/threads.h"
@@ -124,6 +128,28 @@ TEST(TrainBatches, different_samples_along_tp_are_found) {
   };
   const std::string verdict = verdict_of({.dp = 2, .tp = 2}, swapped);
   EXPECT_NE(verdict.find("ranks along tp"), std::string::npos) << verdict;
+}
+
+TEST(DataSets, changes_of_training_and_held_out_files_are_named) {
+  namespace fs = std::filesystem;
+  const fs::path folder =
+      fs::temp_directory_path() / ("trireme_data_sets_" + std::to_string(::getpid()));
+  fs::create_directories(folder);
+  const fs::path train = folder / "train.txt", held_out = folder / "held_out.txt";
+  for (const fs::path& file : {train, held_out}) std::ofstream(file) << std::string(1000, 'x');
+  config::Config c;
+  c.training.dataset_path = train.string();
+  c.training.seq_len = 8;
+  c.validation.enable = true;
+  c.validation.dataset_path = held_out.string();
+  const DataSets data(c, 256);
+  EXPECT_EQ(data.changed(), "");
+  fs::resize_file(held_out, 999);
+  const std::string cut = held_out.string() + ": has 999 bytes and had 1000 when it was opened";
+  EXPECT_EQ(data.changed(), cut);
+  fs::remove(train);
+  EXPECT_EQ(data.changed(), train.string() + ": was removed since it was opened; " + cut);
+  fs::remove_all(folder);
 }
 
 }  // namespace

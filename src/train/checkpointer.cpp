@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
-#include <string_view>
+#include <system_error>
 #include <utility>
 
 #include "base/error.h"
@@ -45,10 +45,10 @@ Checkpointer::Checkpointer(engine::Engine& engine, const spec::ModelSpec& model,
       options_(std::move(options)),
       hooks_(std::move(hooks)),
       layout_(ckpt::plan_file(saved_pieces(model, engine.plan(), rank.coord()))),
-      copy_(device.make_side_stream("checkpoint")),
       memory_(device.make_host_buffer(
           device::Mem::checkpoint,
           memory_bytes(model, engine.plan(), rank.number(), options_.reread), "checkpoints")),
+      copy_(device.make_side_stream("checkpoint")),
       // Direct transfers want a page's border.
       staged_(memory_.data() + (-reinterpret_cast<uintptr_t>(memory_.data()) %
                                 static_cast<uintptr_t>(ckpt::page_bytes))),
@@ -110,7 +110,9 @@ void Checkpointer::save(int64_t step, const base::Json& state) {
   engine_.hold_state(copy_->record());
   set_status({.phase = Phase::writing, .file = {}}, "");
   start([this] {
-    if (rank_.is_alone()) draft_ = ckpt::begin_generation(disk_, options_.folder, step_);
+    if (rank_.is_alone()) {
+      draft_ = ckpt::begin_generation(disk_, options_.folder, step_, manifest_.writer);
+    }
     const Status written{.phase = Phase::written, .file = write()};
     if (!rank_.is_alone()) return written;
     commit({written});
@@ -126,10 +128,9 @@ bool Checkpointer::begin_together(int64_t step) {
   std::string problem;
   if (rank_.is_first()) {
     try {
-      draft_ = ckpt::begin_generation(disk_, options_.folder, step);
+      draft_ = ckpt::begin_generation(disk_, options_.folder, step, manifest_.writer);
       const std::string name = draft_->folder.filename().string();
-      const std::string_view mark = ckpt::draft_mark;
-      number = std::stoll(name.substr(name.find(mark) + mark.size()));
+      number = std::stoll(name.substr(ckpt::draft_start(step, manifest_.writer).size()));
     } catch (const base::IoError& error) {
       problem = error.what();
     }
@@ -142,25 +143,33 @@ bool Checkpointer::begin_together(int64_t step) {
     return false;
   }
   if (!rank_.is_first()) {
-    const std::string name = ckpt::generation_name(step);
-    draft_ = ckpt::Draft{
-        .step = step,
-        .root = options_.folder,
-        .folder = options_.folder / fmt::format("{}{}{}", name, ckpt::draft_mark, number),
-        .committed = options_.folder / name};
+    const std::string name = fmt::format("{}{}", ckpt::draft_start(step, manifest_.writer), number);
+    draft_ = ckpt::Draft{.step = step,
+                         .writer = manifest_.writer,
+                         .root = options_.folder,
+                         .folder = options_.folder / name,
+                         .committed = options_.folder / ckpt::generation_name(step)};
   }
   return true;
 }
 
 void Checkpointer::start(std::function<Status()> work) {
   join();
-  writer_ = std::thread([this, work = std::move(work)] {
+  const auto run = [this, work = std::move(work)] {
     try {
       set_status(work(), "");
-    } catch (const base::Error& error) {
+    } catch (const base::Fenced& error) {
+      set_status({.phase = Phase::fenced, .file = {}}, error.what());
+    } catch (const std::exception& error) {
       set_status({.phase = Phase::failed, .file = {}}, error.what());
     }
-  });
+  };
+  try {
+    writer_ = std::thread(run);
+  } catch (const std::system_error& error) {
+    set_status({.phase = Phase::failed, .file = {}},
+               fmt::format("no thread for the writer: {}", error.what()));
+  }
 }
 
 ckpt::FileInfo Checkpointer::write() {
@@ -180,11 +189,11 @@ ckpt::FileInfo Checkpointer::write() {
 
 void Checkpointer::commit(const std::vector<Status>& all) {
   for (const Status& status : all) manifest_.files.push_back(status.file);
-  ckpt::commit(disk_, *draft_, manifest_);
+  ckpt::commit(disk_, *draft_, manifest_, options_.guard);
   durable_at_ = obs::steady_seconds();
   if (options_.keep == 0) return;
   try {
-    ckpt::remove_old(disk_, options_.folder, options_.keep);
+    ckpt::remove_old(disk_, options_.folder, options_.keep, manifest_.writer.run, options_.guard);
   } catch (const base::IoError& error) {
     not_removed_ = error.what();
   }
@@ -197,6 +206,7 @@ void Checkpointer::settle() {
     return std::any_of(all.begin(), all.end(),
                        [phase](const Status& status) { return status.phase == phase; });
   };
+  if (is(Phase::fenced)) throw_fenced();
   const bool is_over = is(Phase::failed) || is(Phase::durable);
   if (is(Phase::writing) || is(Phase::committing)) return;
   if (is_over) {
@@ -208,6 +218,16 @@ void Checkpointer::settle() {
       return Status{.phase = Phase::durable, .file = {}};
     });
   }
+}
+
+// The draft is left to the process that took over: nothing of the folder is this one's any more.
+void Checkpointer::throw_fenced() {
+  join();
+  copy_->synchronize();
+  is_saving_ = false;
+  const std::scoped_lock lock(mutex_);
+  throw base::Fenced(!problem_.empty() ? problem_
+                                       : "another process has taken the run's folder over");
 }
 
 void Checkpointer::finish() {
@@ -226,6 +246,7 @@ void Checkpointer::finish() {
 
 void Checkpointer::end_save(const std::vector<Status>& all) {
   join();
+  copy_->synchronize();  // a save that failed early left copies behind
   const auto failed = std::find_if(
       all.begin(), all.end(), [](const Status& status) { return status.phase == Phase::failed; });
   if (failed == all.end()) {

@@ -32,8 +32,9 @@ namespace trireme::train {
 
 struct CheckpointOptions {
   std::filesystem::path folder;  // of all generations
-  int keep = 2;                  // generations; 0: all
+  int64_t keep = 2;              // generations; 0: all
   bool reread = false;           // after the write
+  ckpt::Guard guard;             // of the first rank; empty: none
 };
 
 // A save that ended well.
@@ -74,7 +75,8 @@ class Checkpointer {
   // After step `step` (1 is the first). Waits for the save before it, if that is still being
   // written. `state` is what the run keeps besides. Collective.
   void save(int64_t step, const base::Json& state);
-  // Commits a save whose files are all written. Collective; cheap when there is none.
+  // Commits a save whose files are all written. Collective; cheap when there is none. Throws Fenced
+  // on every rank if another process has taken the run's folder over; finish() likewise.
   void settle();
   // Waits for a save that is under way, and commits it. Collective.
   void finish();
@@ -84,6 +86,7 @@ class Checkpointer {
     int64_t step = 0;
     base::Json state, plan;
     std::filesystem::path folder;
+    ckpt::Writer writer;
   };
   struct Wanted {
     int64_t step = -1;      // this one; -1: the newest that verifies
@@ -93,17 +96,22 @@ class Checkpointer {
   // Brings a generation back; none if there is none. Every rank reads what it needs; nothing on
   // disk changes. Throws IoError where the asked one cannot be used. Collective.
   std::optional<Loaded> load(const Wanted&);
-  // This run goes on from `step` (-1: from the start) and saves from here on: what an earlier run
-  // left half written is removed, and generations after that step, which are of another future, are
-  // set aside. Collective; before the first save. Throws IoError.
-  void begin_run(int64_t step);
+  struct Begin {
+    int64_t step = -1;         // that the run goes on from; -1: it starts
+    ckpt::Writer writer;       // this run, given on the first rank
+    std::string previous_run;  // that had the folder before; may be empty
+  };
+  // The run saves from here on: what its earlier attempts and the run before it left half written
+  // is removed, and generations after that step, which are of another future, are set aside.
+  // Collective; before the first save. Throws IoError.
+  void begin_run(const Begin&);
   // The first tensor of which some rank has other bits than that generation; empty: none.
   // Collective. Throws IoError.
   std::string difference(int64_t step);
 
  private:
   // What ranks tell each other of a save. The first alone commits.
-  enum class Phase : uint8_t { none, writing, written, committing, durable, failed };
+  enum class Phase : uint8_t { none, writing, written, committing, durable, failed, fenced };
   struct Status {
     Phase phase = Phase::none;
     ckpt::FileInfo file;
@@ -112,13 +120,15 @@ class Checkpointer {
   bool begin_together(int64_t step);  // false: the draft could not be made
   Status status();
   void set_status(const Status&, const std::string& problem);
-  // Runs `work` on the writer's thread; what it throws ends the save.
+  // Runs `work` on the writer's thread; what it throws ends the save, and so does a thread that
+  // cannot be started.
   void start(std::function<Status()> work);
   static ckpt::IoOptions io_of(const ckpt::FileLayout&, bool reread);
   ckpt::IoOptions io() const { return io_of(layout_, options_.reread); }
   ckpt::FileInfo write();
   void commit(const std::vector<Status>&);
   void end_save(const std::vector<Status>&);
+  [[noreturn]] void throw_fenced();
   void join();
   // False: this rank cannot use it, and says why.
   bool try_load(int64_t step, Loaded&, std::string& problem);
@@ -130,8 +140,9 @@ class Checkpointer {
   CheckpointOptions options_;
   CheckpointHooks hooks_;
   ckpt::FileLayout layout_;
-  std::unique_ptr<device::Stream> copy_;
   device::HostBuffer memory_;
+  // After the memory that it copies to: a stream ends with what is queued on it.
+  std::unique_ptr<device::Stream> copy_;
   std::byte* staged_;               // in it, the file as it will be,
   ckpt::Workspace workspace_;       // and after it what the writer works in
   std::vector<StagedCopy> copies_;  // the same for every save

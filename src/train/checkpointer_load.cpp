@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Checkpointer: what brings generations back, and the start of a run in a folder that has some.
 #include <algorithm>
+#include <array>
 
+#include "base/check.h"
 #include "base/error.h"
 #include "base/json.h"
 #include "train/checkpointer.h"
@@ -14,7 +16,7 @@ bool Checkpointer::try_load(int64_t step, Loaded& loaded, std::string& problem) 
         ckpt::Generation::open(disk_, options_.folder / ckpt::generation_name(step));
     load_state(engine_, model_, rank_.coord(), generation);
     const ckpt::Manifest& manifest = generation.manifest();
-    loaded = {step, manifest.state, manifest.plan, generation.folder()};
+    loaded = {step, manifest.state, manifest.plan, generation.folder(), manifest.writer};
     engine_.set_step_state(step_state_from(loaded.state.at("clipping")));
     return true;
   } catch (const base::Error& error) {
@@ -73,15 +75,29 @@ std::optional<Checkpointer::Loaded> Checkpointer::load(const Wanted& wanted) {
                         count, count == 1 ? "" : "s"));
 }
 
-void Checkpointer::begin_run(int64_t step) {
-  if (rank_.is_first()) {
-    ckpt::remove_leftovers(disk_, options_.folder);
-    for (const std::string& name : ckpt::set_aside_newer(disk_, options_.folder, step)) {
+void Checkpointer::begin_run(const Begin& begin) {
+  // All ranks name drafts alike.
+  struct Told {
+    std::array<char, 40> run{};
+    int64_t epoch = 0;
+  } told;
+  TRIREME_CHECK(begin.writer.run.size() < told.run.size(), "run '{}'", begin.writer.run);
+  std::ranges::copy(begin.writer.run, told.run.begin());
+  told.epoch = begin.writer.epoch;
+  told = rank_.gather(told).front();
+  manifest_.writer = {.run = told.run.data(), .epoch = told.epoch};
+  rank_.on_first([&] {
+    std::vector<std::string> runs = {manifest_.writer.run};
+    if (!begin.previous_run.empty()) runs.push_back(begin.previous_run);
+    for (const std::string& problem :
+         ckpt::remove_leftovers(disk_, options_.folder, runs).problems) {
+      hooks_.say(fmt::format("warning: what an earlier run left half written stays: {}", problem));
+    }
+    for (const std::string& name : ckpt::set_aside_newer(disk_, options_.folder, begin.step)) {
       hooks_.say(fmt::format("checkpoint of another run set aside as {}",
                              (options_.folder / name).string()));
     }
-  }
-  rank_.barrier();
+  });
 }
 
 }  // namespace trireme::train

@@ -91,11 +91,11 @@ std::filesystem::path import_weights(ckpt::Disk& disk, const std::filesystem::pa
   }
   const std::vector<ckpt::TensorPieces> pieces = pieces_of(dims);
   const ckpt::FileLayout layout = ckpt::plan_file(pieces);
-  ckpt::Manifest manifest{.step = 0,
-                          .state = {{"step", 0},
-                                    {"imported", weights.string()},
-                                    {"model", config::to_json(dims)},
-                                    {"clipping", to_json(kernels::StepState{})}}};
+  ckpt::Manifest manifest;
+  manifest.state = {{"step", 0},
+                    {"imported", weights.string()},
+                    {"model", config::to_json(dims)},
+                    {"clipping", to_json(kernels::StepState{})}};
   for (const ckpt::TensorPieces& part : pieces) manifest.tensors.push_back(part.tensor);
   const ckpt::Draft draft = ckpt::begin_generation(disk, root, 0);
   try {

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "train/rank.h"
 
+#include <chrono>
+#include <future>
+
 namespace trireme::train {
 
 Rank::Rank(std::unique_ptr<comm::Communicator> world, const spec::Sizes& sizes,
@@ -9,8 +12,32 @@ Rank::Rank(std::unique_ptr<comm::Communicator> world, const spec::Sizes& sizes,
   if (!world_) return;
   mesh_.emplace(*world_, sizes);
   coord_ = mesh_->coord();
-  memory_.emplace(device, device::Mem::comm, (ranks() + 1) * slot_bytes, "what ranks tell");
+  memory_.emplace(device, device::Mem::comm, (ranks() + 1) * slot_bytes, "host exchange buffer");
   stream_ = device.make_stream("ranks");
+}
+
+void Rank::on_first(const std::function<void()>& work) {
+  if (is_alone()) return work();
+  enum class State : uint8_t { working, done, failed };
+  std::future<void> running;
+  if (is_first()) running = std::async(std::launch::async, work);
+  State state = State::working;
+  std::exception_ptr failure;
+  while (state == State::working) {
+    if (is_first() && running.wait_for(std::chrono::seconds(1)) == std::future_status::ready) {
+      try {
+        running.get();
+        state = State::done;
+      } catch (...) {
+        failure = std::current_exception();
+        state = State::failed;
+      }
+    }
+    state = gather(state).front();
+  }
+  if (failure) std::rethrow_exception(failure);
+  // The others learn why from what the first rank throws.
+  if (state == State::failed) barrier();
 }
 
 void Rank::gather_bytes(std::span<const std::byte> mine, std::span<std::byte> all) {

@@ -5,6 +5,7 @@
 
 #include <array>
 #include <cstring>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -43,6 +44,11 @@ class Rank {
   void barrier() {
     if (world_) world_->barrier();
   }
+  // Runs `work` on the first rank, for as long as it takes: meanwhile all ranks exchange a word
+  // about once a second, so that no deadline passes. `work` runs on a thread of its own where there
+  // are several ranks, and must not communicate. What it throws is thrown on the first rank.
+  // Collective.
+  void on_first(const std::function<void()>& work);
 
  private:
   static constexpr int64_t slot_bytes = 512;

@@ -15,6 +15,7 @@
 #include "comm/threads.h"
 #include "config/job_layout.h"
 #include "device/accelerator.h"
+#include "train/run_identity.h"
 #include "train/setup.h"
 
 namespace trireme::train {
@@ -74,6 +75,22 @@ std::unique_ptr<comm::Communicator> connect(RankBackend backend, comm::ProcessWo
   return comm::make_gloo(world, options);
 }
 
+// Every rank compares itself with the first: as many requests as there are ranks.
+void compare_identities(comm::ProcessWorld& world, const std::string& identity, double deadline_s) {
+  const std::string key = "identity";
+  if (world.info().rank == 0) {
+    world.store().set(key, identity);
+    return;
+  }
+  world.wait_for({&key, 1}, deadline_s);
+  const std::string difference = identity_difference(world.store().get(key, deadline_s), identity);
+  if (difference.empty()) return;
+  throw base::ConfigError(
+      fmt::format("rank {} does not fit rank 0; give all ranks the same configuration, data and "
+                  "program. What differs (there: rank 0, here: rank {}):{}",
+                  world.info().rank, world.info().rank, difference));
+}
+
 // ---- what each rank has
 
 // GPUs from system.gpu on, going round; cores in equal shares.
@@ -125,7 +142,15 @@ void write_flights(comm::ThreadWorld& world, const fs::path& folder) {
 
 void run_threads(const config::Config& c, const comm::RankInfo& info,
                  const std::function<void(const RankStart&)>& body) {
-  const auto ranks = static_cast<int>(ranks_of(c));
+  constexpr int64_t max_thread_ranks = 4096;  // as system.threads
+  const int64_t wanted = ranks_of(c);
+  if (wanted > max_thread_ranks) {
+    throw base::ConfigError(
+        fmt::format("parallelism: the degrees multiply to {} ranks, and without a launcher ranks "
+                    "are threads of this process, at most {}; start processes (docs/ranks.md)",
+                    wanted, max_thread_ranks));
+  }
+  const auto ranks = static_cast<int>(wanted);
   const bool on_gpu = runs_on_gpu(c.system);
   const comm::Communicator::Options options = world_options(RankBackend::threads, c, info);
   comm::ThreadWorld world(ranks, options.deadline_s);
@@ -146,7 +171,8 @@ void run_threads(const config::Config& c, const comm::RankInfo& info,
     comm::run_ranks(world, [&](int rank) {
       RankStart own = start;
       own.number = rank;
-      own.connect = [&world, rank, options](device::Device&) {
+      // Threads share one configuration and one build: there is nothing to compare.
+      own.connect = [&world, rank, options](device::Device&, const std::string&) {
         return world.communicator(rank, options);
       };
       body(own);
@@ -163,7 +189,8 @@ void run_process(RankBackend backend, const config::Config& c, comm::RankInfo in
   if (info.flight_folder.empty()) {
     info.flight_folder = (fs::path(c.job.dump_folder) / "flight").string();
   }
-  comm::ProcessWorld world(info);
+  const double deadline_s = world_options(backend, c, info).deadline_s;
+  comm::ProcessWorld world(info, {.deadline_s = deadline_s});
   RankStart start{.number = info.rank,
                   .ranks = info.world,
                   .system = share_of(c.system, on_gpu, info.local_rank, info.local_world),
@@ -172,8 +199,10 @@ void run_process(RankBackend backend, const config::Config& c, comm::RankInfo in
     const auto gpus = std::max<int>(1, static_cast<int>(device::gpu_status().gpus.size()));
     start.device_sharers = (info.local_world + gpus - 1) / gpus;
   }
-  start.connect = [&](device::Device& device) {
-    return connect(backend, world, device, world_options(backend, c, info));
+  start.connect = [&](device::Device& device, const std::string& identity) {
+    const comm::Communicator::Options options = world_options(backend, c, info);
+    compare_identities(world, identity, options.deadline_s);
+    return connect(backend, world, device, options);
   };
   start.description = {"ranks     this is " + info.text(),
                        fmt::format("          processes that talk over {}",

@@ -26,8 +26,10 @@ struct RankStart {
   int number = 0, ranks = 1;
   config::System system;   // of this rank: its GPU, its share of the cores
   int device_sharers = 1;  // ranks on this rank's device
-  // To be called once the device is there; null with one rank.
-  std::function<std::unique_ptr<comm::Communicator>(device::Device&)> connect;
+  // To be called once the device is there; null with one rank. `identity` (run_identity.h) is
+  // compared with the first rank's: ConfigError names what differs.
+  std::function<std::unique_ptr<comm::Communicator>(device::Device&, const std::string& identity)>
+      connect;
   std::function<void()> begins;          // the run has opened its folder
   std::vector<std::string> description;  // lines for people
 };

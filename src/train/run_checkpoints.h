@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// RunCheckpoints: when a run saves its state, what it keeps beside the tensors, and how it goes on
-// from what was saved. Checkpointer does the saving.
+// RunCheckpoints: when a run saves its state, what it keeps beside the tensors, and how it
+// continues from what was saved. Checkpointer does the saving.
 #pragma once
 
 #include <cstdint>
@@ -9,31 +9,45 @@
 #include <optional>
 #include <string>
 
+#include "base/json.h"
 #include "ckpt/disk.h"
 #include "config/config.h"
 #include "train/checkpointer.h"
 
 namespace trireme::train {
 
-// Whether a run goes on from a checkpoint in its folder.
+// Whether a run continues from a checkpoint in its folder, and what may differ then.
 struct Resume {
   enum class From : uint8_t { start, newest, step };
   From from = From::start;
   int64_t step = 0;
-  bool verifies = false;  // first runs the steps before it again, and compares bits
+  bool verifies = false;             // first runs the steps before it again, and compares bits
+  bool allows_data_change = false;   // other data, split, order or sequence length
+  bool allows_batch_change = false;  // another global batch
+};
+
+// Where a resumed run continues.
+struct Resumed {
+  int64_t step = 0;     // that was loaded
+  int64_t samples = 0;  // that were consumed until then
+  ckpt::Writer writer;  // of the checkpoint
 };
 
 class RunCheckpoints {
  public:
-  // All but the configuration's own must outlive it. Takes memory for saves only where the
-  // configuration wants some or the run is to be resumed.
-  RunCheckpoints(const config::Config&, engine::Engine&, const spec::ModelSpec&, Rank&,
-                 device::Device&, const Resume&, CheckpointHooks hooks);
+  // `data` is DataSets::identity(). All references must outlive it. Takes memory for saves only
+  // where checkpoint.enable is true or the run is to be resumed; `guard` is the first rank's.
+  RunCheckpoints(const config::Config&, base::Json data, engine::Engine&, const spec::ModelSpec&,
+                 Rank&, device::Device&, const Resume&, ckpt::Guard guard, CheckpointHooks hooks);
 
-  // The step that was loaded; none: the run begins. `run_steps` runs steps [first, last] again.
-  // Throws ConfigError where the run would not go on as the saved one, IoError, and Error where
-  // steps that were run again gave other bits. Nothing on disk has changed then. Collective.
-  std::optional<int64_t> resume(const std::function<void(int64_t first, int64_t last)>& run_steps);
+  // Runs steps [first, last] again, of samples shifted as TrainBatches has it.
+  using RunSteps = std::function<void(int64_t first, int64_t last, int64_t shift)>;
+  // Loads the checkpoint that is asked for; none: the run begins. Throws ConfigError where the run
+  // would not continue the saved one, IoError, and Error where steps that were run again gave other
+  // bits. Nothing on disk has changed then. Collective.
+  std::optional<Resumed> resume(const RunSteps& run_steps);
+  // After resume(): the run saves from here on. Collective.
+  void begin(const Checkpointer::Begin&);
 
   bool saves() const { return saves_; }
   // At steps at which ranks settle: commits what is written, and says whether a save is due by the
@@ -50,14 +64,18 @@ class RunCheckpoints {
   Memory memory() const;
 
  private:
-  // What must be the same for the next step to be the same.
   base::Json run_state(int64_t step) const;
-  void check(const Checkpointer::Loaded&) const;
-  void replay(const Checkpointer::Loaded& target,
-              const std::function<void(int64_t first, int64_t last)>& run_steps);
-  double interval_seconds() const;  // 0: steps alone count
+  // Throws ConfigError where `loaded` is of another run; logs what else differs.
+  void check(const Checkpointer::Loaded& loaded) const;
+  // Throws ConfigError where steps run again cannot give the bits of `loaded`.
+  void check_bits(const Checkpointer::Loaded& loaded) const;
+  int64_t shift_after(const Checkpointer::Loaded&) const;
+  void replay(const Checkpointer::Loaded& target, const RunSteps& run_steps);
+  bool is_timed() const;
+  double interval_seconds() const;  // REQUIRES: is_timed()
 
   const config::Config& config_;
+  const base::Json data_;
   const spec::ModelSpec& model_;
   const spec::Plan& plan_;
   Rank& rank_;
@@ -67,6 +85,7 @@ class RunCheckpoints {
   std::unique_ptr<ckpt::Disk> disk_;
   std::optional<Checkpointer> checkpointer_;
   double saved_at_ = 0;  // when the last was begun
+  int64_t shift_ = 0;    // of samples; see TrainBatches
 };
 
 }  // namespace trireme::train

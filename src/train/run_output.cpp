@@ -3,26 +3,43 @@
 
 #include <array>
 
+#include "base/error.h"
 #include "base/json.h"
+#include "base/log.h"
 #include "obs/jsonl_sink.h"
 #include "obs/tensorboard_sink.h"
 
 namespace trireme::train {
 
-RunOutput::RunOutput(const config::Config& c, obs::RunMode mode, const spec::Plan& plan)
-    : folder_(obs::RunDir::open(c.job.dump_folder, mode)),
-      saver_(folder_.path() / c.checkpoint.export_folder, c) {
+RunOutput::RunOutput(const config::Config& c, obs::RunMode mode, const spec::Plan& plan,
+                     const obs::RunOwner& owner, int64_t resumed_from)
+    : owner_(owner),
+      folder_(obs::RunDir::open(c.job.dump_folder, mode)),
+      saver_(folder_.path() / c.checkpoint.export_folder, c, [this] { owner_.guarded([] {}); }) {
+  obs::keep_numbered(folder_.config());
   obs::write_file(folder_.config(), config::to_json(c).dump(2) + "\n");
   obs::write_file(folder_.path() / "plan.json", spec::to_json(plan).dump(2) + "\n");
-  sinks_.push_back(std::make_unique<obs::JsonlSink>(folder_.metrics()));
+  sinks_.push_back(std::make_unique<obs::JsonlSink>(folder_.metrics(), owner.attempt()));
   if (c.metrics.enable_tensorboard) {
     sinks_.push_back(
         std::make_unique<obs::TensorboardSink>(folder_.path() / c.metrics.save_tb_folder));
   }
+  if (resumed_from < 0) return;
+  write([resumed_from](obs::MetricSink& sink) { sink.resumed(resumed_from); });
 }
 
-void RunOutput::add(int64_t step, std::span<const obs::Metric> metrics) {
-  for (const auto& sink : sinks_) sink->step(step, metrics);
+void RunOutput::write(const std::function<void(obs::MetricSink&)>& line) {
+  try {
+    owner_.guarded([&] {
+      for (const auto& sink : sinks_) line(*sink);
+    });
+  } catch (const base::IoError& error) {  // the folder is gone for the moment
+    base::log_warning("metrics of one step were not written: {}", error.what());
+  }
+}
+
+void RunOutput::add(std::string_view kind, int64_t step, std::span<const obs::Metric> metrics) {
+  write([&](obs::MetricSink& sink) { sink.step(kind, step, metrics); });
 }
 
 void RunOutput::add(const SavedGeneration& saved) {
@@ -30,7 +47,7 @@ void RunOutput::add(const SavedGeneration& saved) {
       {{"checkpoint/stall_seconds", saved.stall_seconds},
        {"checkpoint/durable_seconds", saved.durable_seconds},
        {"checkpoint/bytes_per_second", static_cast<double>(saved.bytes) / saved.durable_seconds}}};
-  add(saved.step, metrics);
+  add("checkpoint", saved.step, metrics);
 }
 
 }  // namespace trireme::train

@@ -3,7 +3,9 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <cstring>
+#include <limits>
 
 #include "base/check.h"
 #include "base/error.h"
@@ -173,7 +175,10 @@ base::Json to_json(const kernels::StepState& state) {
           {"skipped", state.skipped},
           {"skipped_in_a_row", state.skipped_in_a_row},
           {"norm_mean", state.norm_mean},
-          {"norm_variance", state.norm_variance}};
+          {"norm_variance", state.norm_variance},
+          {"row_first", state.row_first},
+          {"row_norm", std::isfinite(state.row_norm) ? base::Json(state.row_norm) : base::Json()},
+          {"row_mean", state.row_mean}};
 }
 
 kernels::StepState step_state_from(const base::Json& json) {
@@ -184,6 +189,14 @@ kernels::StepState step_state_from(const base::Json& json) {
     json.at("skipped_in_a_row").get_to(state.skipped_in_a_row);
     json.at("norm_mean").get_to(state.norm_mean);
     json.at("norm_variance").get_to(state.norm_variance);
+    // Older checkpoints have no row.
+    state.row_first = json.value("row_first", int64_t{0});
+    if (state.row_first > 0) {
+      const base::Json& norm = json.at("row_norm");
+      state.row_norm =
+          norm.is_null() ? std::numeric_limits<double>::infinity() : norm.get<double>();
+      json.at("row_mean").get_to(state.row_mean);
+    }
   } catch (const base::Json::exception& error) {
     throw base::ConfigError(fmt::format("the checkpoint's state of clipping: {}", error.what()));
   }

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <filesystem>
+#include <functional>
 #include <string>
 
 #include "ckpt/hf_weights.h"
@@ -12,24 +13,35 @@
 
 namespace trireme::train {
 
+// Throws ConfigError where weights, checkpoints and TensorBoard events would share a folder, by
+// name or through links, or the folder of one holds the other's files.
+void check_own_folders(const config::Config&);
+
 class Saver {
  public:
-  Saver(std::filesystem::path folder, const config::Config&);
+  // `guard` throws Fenced once another process has taken the run's folder over.
+  Saver(std::filesystem::path folder, const config::Config&, std::function<void()> guard);
 
-  // Writes <folder>/<name> whole or not at all, and removes the oldest step folders beyond
-  // checkpoint.keep_latest_k (0: none). Returns the path.
+  const std::filesystem::path& folder() const { return folder_; }
+
+  // Writes <folder>/<name> whole or not at all, and removes the oldest weights of steps beyond
+  // checkpoint.keep_latest_k (0: none) that this program wrote; what cannot be removed is a
+  // warning. Returns the path.
   std::filesystem::path save(const std::string& name, const ckpt::ReadParam& read) const;
 
  private:
-  void prune() const;
-
   std::filesystem::path folder_;
   const config::Config& config_;
+  std::function<void()> guard_;
 };
 
-// Weights of all ranks through the first one, which alone has a `saver` (null: another rank).
-// Returns its path there, else none. Collective.
-std::filesystem::path save_weights(engine::Engine&, Rank&, const Saver* saver,
-                                   const std::string& name);
+struct SavedWeights {
+  std::filesystem::path path;  // on the first rank; empty: none was written
+  std::string problem;         // on the first rank; why not
+};
+// Exports the weights of all ranks through the first one, which alone has a `saver` (null: another
+// rank). An export that fails is reported in the result and ends nothing else; it may take as long
+// as the disk takes, whatever deadline communication has. Collective.
+SavedWeights save_weights(engine::Engine&, Rank&, const Saver* saver, const std::string& name);
 
 }  // namespace trireme::train

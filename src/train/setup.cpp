@@ -113,6 +113,7 @@ engine::EngineOptions make_engine_options(const config::Config& c) {
                                                 : kernels::ClipKind::fixed;
   o.clip.norm = static_cast<float>(c.training.max_norm);
   o.clip.guard_multiple = static_cast<float>(c.training.skip_norm_multiple);
+  o.clip.skip_row = c.training.skip_row;
   return o;
 }
 

@@ -2,17 +2,22 @@
 #include "train/trainer.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstdlib>
 #include <memory>
+#include <mutex>
 #include <optional>
 
 #include "base/check.h"
 #include "base/error.h"
+#include "base/json.h"
+#include "ckpt/folder.h"
 #include "ckpt/hf_weights.h"
 #include "config/job_layout.h"
 #include "device/accelerator.h"
 #include "obs/clock.h"
 #include "obs/console.h"
+#include "obs/run_owner.h"
 #include "spec/data_parallel.h"
 #include "train/batches.h"
 #include "train/fit.h"
@@ -20,6 +25,7 @@
 #include "train/rank.h"
 #include "train/ranks.h"
 #include "train/run_checkpoints.h"
+#include "train/run_identity.h"
 #include "train/run_output.h"
 #include "train/run_text.h"
 #include "train/saver.h"
@@ -34,7 +40,7 @@ namespace trireme::train {
 namespace {
 
 // A run whose steps are all skipped will not recover by itself.
-constexpr int64_t most_skips_in_a_row = 100;
+constexpr int64_t max_skips_in_a_row = 100;
 
 class Run {
  public:
@@ -53,17 +59,29 @@ class Run {
   void finish_trace();
   void summarise();
   void log(int64_t step);
+  void check_data();
+  void log_skips(int64_t step, const engine::StepReport& report);
   void log_validation(int64_t step);
-  void save(const std::string& name);
+  void export_weights(const std::string& name);
+  void finish();
+  bool exports() const;
+  bool has_final_weights();
+  [[noreturn]] void end_fenced();
 
-  void resume();  // from a checkpoint, if that is wanted and there is one. Collective
+  // From a checkpoint, if that is wanted and there is one. Until begin() no file changes.
+  // Collective.
+  void resume();
+  void begin();
 
   const double start_seconds_ = obs::steady_seconds();
   const config::Config& config_;
   const TrainHooks& hooks_;
   const RankStart& start_;
+  const std::unique_ptr<obs::RunOwner> owner_;  // of the first rank
+  const obs::RunMode mode_;
   spec::ModelSpec model_;
   DataSets data_;
+  const base::Json data_identity_;
   optim::LrSchedule lr_;
   Platform platform_;
   const FitJob job_;
@@ -76,15 +94,41 @@ class Run {
   std::unique_ptr<Trace> trace_;     // of the first rank
   std::unique_ptr<StepPicture> picture_;
   RunCheckpoints checkpoints_;
+  std::optional<Resumed> resumed_;
   int64_t first_step_ = 1;
+  int64_t shift_ = 0;  // of samples, as TrainBatches has it
   TrainSummary summary_;
+  int64_t first_skipped_ = -1;  // before this attempt; -1: not known yet
+  int64_t logged_skipped_ = 0, logged_row_ = 0;
+  bool is_row_open_ = false;
+  std::string accepted_change_;  // of the data's files, whose content is as it was
   StepClock clock_;
   int64_t sent_bytes_ = 0;  // in steps
   Wishes wishes_;
 };
 
-std::unique_ptr<comm::Communicator> connect(const RankStart& start, device::Device& device) {
-  return start.connect ? start.connect(device) : nullptr;
+// Holds the run's folder, before anything else takes time or memory.
+std::unique_ptr<obs::RunOwner> hold_folder(const config::Config& c, const TrainHooks& hooks,
+                                           const RankStart& start) {
+  if (start.number != 0) return nullptr;
+  return obs::RunOwner::hold(c.job.dump_folder, {.takes_over = hooks.takes_over});
+}
+
+// Of the first rank; the others do not open the folder.
+obs::RunMode checked_mode(const config::Config& c, obs::RunMode asked, const TrainHooks& hooks,
+                          const RankStart& start) {
+  if (start.number != 0) return asked;
+  const bool resumes =
+      hooks.resume.from != Resume::From::start && obs::holds_run(c.job.dump_folder);
+  const obs::RunMode mode = resumes ? obs::RunMode::resume : asked;
+  obs::RunDir::check(c.job.dump_folder, mode);
+  check_own_folders(c);
+  return mode;
+}
+
+std::unique_ptr<comm::Communicator> connect(const RankStart& start, device::Device& device,
+                                            const config::Config& config, const base::Json& data) {
+  return start.connect ? start.connect(device, run_identity(config, data)) : nullptr;
 }
 
 // True if training starts from given weights.
@@ -121,41 +165,35 @@ Run::Run(const config::Config& c, obs::RunMode mode, const TrainHooks& hooks,
     : config_(c),
       hooks_(hooks),
       start_(start),
+      owner_(hold_folder(c, hooks, start)),
+      mode_(checked_mode(c, mode, hooks, start)),
       model_(spec::make_model(c.dims)),
       data_(c, spec::vocab_of(model_)),
+      data_identity_(data_.identity()),
       lr_(make_lr_schedule(c)),
       platform_(make_platform(start.system, hooks.cache_folder)),
       job_(make_fit_job(model_, platform_.backend, make_one_rank_options(c), config::split_of(c))),
       plan_(job_.plan),
-      rank_(connect(start, *platform_.device), plan_.mesh, *platform_.device),
+      rank_(connect(start, *platform_.device, c, data_identity_), plan_.mesh, *platform_.device),
       peaks_(check_and_measure(job_, platform_, start, rank_)),
       engine_(*platform_.device, model_, plan_, platform_.backend, make_engine_options(c),
               rank_.mesh()),
       weights_read_(read_init_weights(c, engine_)),
-      checkpoints_(c, engine_, model_, rank_, *platform_.device, hooks.resume,
+      checkpoints_(c, data_identity_, engine_, model_, rank_, *platform_.device, hooks.resume,
+                   owner_ ? [this](const auto& write) { owner_->guarded(write); } : ckpt::Guard{},
                    {.say =
                         [this](const std::string& text) {
                           if (hooks_.line) hooks_.line(text);
                         },
                     .saved =
                         [this](const SavedGeneration& saved) {
+                          summary_.saved_step = saved.step;
                           if (output_) output_->add(saved);
                         }}),
       wishes_(hooks.stop, hooks.save) {
   summary_.hardware = platform_.hardware;
   summary_.parameters = spec::parameter_count(model_);
   if (hooks.trace.first > 0) picture_ = std::make_unique<StepPicture>(engine_, rank_);
-  if (!rank_.is_first()) return;
-  output_.emplace(c, mode, engine_.plan());
-  if (start.begins) start.begins();
-  summary_.run_folder = output_->folder();
-  if (hooks.trace.first > 0) {
-    summary_.trace = output_->folder() /
-                     fmt::format("trace_steps_{}-{}.json", hooks.trace.first, hooks.trace.last);
-    summary_.picture = output_->folder() /
-                       fmt::format("pipeline_steps_{}-{}.svg", hooks.trace.first, hooks.trace.last);
-    trace_ = std::make_unique<Trace>(summary_.trace, engine_.compute());
-  }
 }
 
 void Run::describe() const {
@@ -163,24 +201,31 @@ void Run::describe() const {
   for (const std::string& line : describe_run(model_, engine_.plan(), platform_, peaks_)) say(line);
   say(fmt::format("data      {}; {} training samples of {} tokens",
                   data_.train_data().description(), data_.train().samples(), plan_.seq_len));
-  say(weights_read_ ? "start     weights of " + config_.training.init_from
-                    : fmt::format("start     weights drawn from seed {}", config_.debug.seed));
-  say(fmt::format("run       {}", config_.job.dump_folder));
 }
 
 TrainSummary Run::go() {
   describe();
   resume();
-  TrainBatches batches(data_.train(), plan_, rank_.coord(), first_step_ - 1);
+  begin();
+  if (first_step_ > config_.training.steps) {
+    say(fmt::format("nothing to do: the run is at step {}, training.steps is {}", first_step_ - 1,
+                    config_.training.steps));
+    finish();
+    return summary_;
+  }
+  TrainBatches batches(data_.train(), plan_, rank_.coord(), first_step_ - 1, shift_);
+  if (rank_.is_first() && hooks_.begins) hooks_.begins(first_step_ - 1);
   for (int64_t step = first_step_; step <= config_.training.steps; ++step) {
     queue_step(batches, step);
     summary_.steps = step;
+    summary_.attempt_steps = step - first_step_ + 1;
     summary_.tokens += step_tokens(plan_);
     Wish wish;
     bool is_checkpoint_time = false;
     if (settles(step)) {
       if (!rank_.is_alone()) clock_.wait(engine_.compute());
-      wish = wishes_.settle(rank_, step);
+      wish = wishes_.settle(rank_, step, owner_ && owner_->is_fenced());
+      if (wish.is_fenced) end_fenced();
       is_checkpoint_time = checkpoints_.settle();
     }
     summary_.was_stopped = wish.stop;
@@ -188,36 +233,72 @@ TrainSummary Run::go() {
     const bool logs = step == first_step_ || is_last || is_due(step, config_.metrics.log_freq);
     const bool validates =
         data_.validation() != nullptr && (is_last || is_due(step, config_.validation.freq));
-    const bool is_time =
-        config_.checkpoint.enable && is_due(step, config_.checkpoint.export_interval);
-    const bool saves = !is_last && (wish.save || is_time);
-    const bool checkpoints = checkpoints_.saves() && (is_last || wish.save || is_checkpoint_time ||
-                                                      is_due(step, config_.checkpoint.interval));
+    const bool is_time = exports() && is_due(step, config_.checkpoint.export_interval);
+    const bool exports_now = !is_last && exports() && (wish.save || is_time);
+    const bool checkpoints =
+        checkpoints_.saves() && (is_last || exports_now || wish.save || is_checkpoint_time ||
+                                 is_due(step, config_.checkpoint.interval));
 
-    if (logs || validates || saves) clock_.wait(engine_.compute());
+    if (logs || validates || exports_now) clock_.wait(engine_.compute());
     if (step == first_step_) {
       summary_.startup_seconds = obs::steady_seconds() - start_seconds_;
       say(fmt::format("start-up  first step finished after {:.2f} s", summary_.startup_seconds));
     }
-    if (logs) log(step);
+    if (logs) {
+      check_data();
+      log(step);
+    }
     if (rank_.is_first() && hooks_.progress) {
-      hooks_.progress(step, fmt::format("loss {:.4f}", summary_.loss));
+      hooks_.progress(step, fmt::format("loss {:.4f}", summary_.loss.value_or(0)));
     }
     if (validates) log_validation(step);
     if (checkpoints) checkpoints_.save(step);
-    if (saves) save(fmt::format("step-{:08}", step));
+    if (exports_now) {
+      checkpoints_.finish();  // first what the run can be resumed from
+      export_weights(ckpt::generation_name(step));
+    }
     if (summary_.was_stopped) {
       say(fmt::format("asked to stop: step {} is finished", step));
       break;
     }
   }
   finish_trace();
+  finish();
+  return summary_;
+}
+
+void Run::finish() {
   checkpoints_.finish();
   summary_.checkpoints = checkpoints_.figures();
-  if (config_.checkpoint.enable) save("final");
+  summary_.saved_step = rank_.gather(summary_.saved_step).front();
+  if (summary_.was_stopped && summary_.saved_step == summary_.steps) {
+    say(fmt::format("stopped   step {} is saved; --resume auto continues", summary_.steps));
+  } else if (summary_.was_stopped) {
+    say(fmt::format("stopped   step {} is not saved", summary_.steps));
+  }
+  if (exports() && !(summary_.attempt_steps == 0 && has_final_weights())) {
+    export_weights(summary_.was_stopped ? ckpt::generation_name(summary_.steps) : "final");
+  }
   summarise();
-  rank_.barrier();  // nobody leaves while another still reads
-  return summary_;
+  rank_.barrier();  // no rank leaves while another still reads
+}
+
+bool Run::exports() const {
+  return config_.checkpoint.enable && !config_.checkpoint.export_folder.empty();
+}
+
+// On every rank what the first one finds.
+bool Run::has_final_weights() {
+  std::error_code ignored;
+  const bool is_there =
+      output_ && std::filesystem::exists(output_->saver().folder() / "final", ignored);
+  return rank_.gather(static_cast<uint8_t>(is_there ? 1 : 0)).front() != 0;
+}
+
+void Run::end_fenced() {
+  if (owner_) owner_->guarded([] {});  // throws, with the name of the one that took over
+  throw base::Fenced(
+      fmt::format("{}: another process has taken the run's folder over", config_.job.dump_folder));
 }
 
 bool Run::settles(int64_t step) const {
@@ -229,28 +310,61 @@ bool Run::settles(int64_t step) const {
 }
 
 void Run::resume() {
-  const auto from = checkpoints_.resume([this](int64_t first, int64_t last) {
-    TrainBatches batches(data_.train(), plan_, rank_.coord(), first - 1);
+  resumed_ = checkpoints_.resume([this](int64_t first, int64_t last, int64_t shift) {
+    TrainBatches batches(data_.train(), plan_, rank_.coord(), first - 1, shift);
     for (int64_t step = first; step <= last; ++step) {
       engine_.step(batches, optim::learning_rate(lr_, step - 1));
       if (rank_.is_first() && hooks_.progress) hooks_.progress(step, "replay");
     }
   });
-  if (!from) return;
-  first_step_ = *from + 1;
-  summary_.steps = summary_.resumed_from = *from;
-  summary_.tokens = *from * step_tokens(plan_);
+  if (!resumed_) {
+    say(weights_read_ ? "start     weights of " + config_.training.init_from
+                      : fmt::format("start     weights drawn from seed {}", config_.debug.seed));
+    return;
+  }
+  first_step_ = resumed_->step + 1;
+  shift_ = resumed_->samples - resumed_->step * (step_tokens(plan_) / plan_.seq_len);
+  summary_.steps = summary_.resumed_from = resumed_->step;
+}
+
+// All that may be refused was accepted: from here on the run writes.
+void Run::begin() {
+  Checkpointer::Begin begin{.step = resumed_ ? resumed_->step : -1};
+  if (rank_.is_first()) {
+    const std::optional<obs::OwnerRecord>& previous = owner_->previous();
+    if (previous) begin.previous_run = previous->run;
+    // A checkpoint knows its run; a folder that is resumed before it has one belongs to its last.
+    const bool continues = mode_ == obs::RunMode::resume;
+    owner_->begin(resumed_ && !resumed_->writer.run.empty() ? resumed_->writer.run
+                  : continues                               ? begin.previous_run
+                                                            : "");
+    begin.writer = {.run = owner_->run(), .epoch = owner_->epoch()};
+    output_.emplace(config_, mode_, engine_.plan(), *owner_, begin.step);
+    if (start_.begins) start_.begins();
+    summary_.run_folder = output_->folder();
+    say(fmt::format("run       {} ({}, attempt {})", config_.job.dump_folder, owner_->run(),
+                    owner_->attempt()));
+    if (hooks_.trace.first > 0) {
+      const auto named = [this](const char* kind, const char* ending) {
+        return output_->folder() / fmt::format("{}_steps_{}-{}.{}", kind, hooks_.trace.first,
+                                               hooks_.trace.last, ending);
+      };
+      summary_.trace = named("trace", "json");
+      summary_.picture = named("pipeline", "svg");
+      trace_ = std::make_unique<Trace>(summary_.trace, engine_.compute());
+    }
+  }
+  checkpoints_.begin(begin);
 }
 
 void Run::summarise() {
   const spec::TrafficTable sent = spec::predict_traffic(model_, engine_.plan(), rank_.coord());
-  const RankFigures own{
-      .predicted = engine_.predicted_memory(),
-      .measured = engine_.measured(),
-      .ledger_bytes = platform_.device->ledger().live(),
-      .checkpoints = checkpoints_.memory(),
-      .predicted_traffic_bytes = (summary_.steps - summary_.resumed_from) * sent_in_steps(sent),
-      .counted_traffic_bytes = sent_bytes_};
+  const RankFigures own{.predicted = engine_.predicted_memory(),
+                        .measured = engine_.measured(),
+                        .ledger_bytes = platform_.device->ledger().live(),
+                        .checkpoints = checkpoints_.memory(),
+                        .predicted_traffic_bytes = summary_.attempt_steps * sent_in_steps(sent),
+                        .counted_traffic_bytes = sent_bytes_};
   summary_.ranks = rank_.gather(own);
   const auto weight = [](const RankFigures& rank) {
     return std::pair(std::abs(rank.measured.total() - rank.predicted.total()),
@@ -337,12 +451,12 @@ void Run::finish_trace() {
 
 void Run::log(int64_t step) {
   const engine::StepReport report = engine_.report();
-  check_samples(report, plan_, step - 1);
+  check_samples(report, plan_, step - 1, shift_);
   if (step == first_step_) clock_.leave_out();  // it warms up
   const double seconds = clock_.lap();
   const double rate = static_cast<double>(step_tokens(plan_)) / seconds;
   summary_.loss = report.mean_loss;
-  summary_.skipped_steps = report.skipped;
+  log_skips(step, report);
   summary_.loss_curve.push_back({static_cast<double>(step), report.mean_loss});
 
   const double tflops = formula_flops_per_token(model_, engine_.plan().seq_len) * rate / 1e12;
@@ -352,10 +466,11 @@ void Run::log(int64_t step) {
                      .grad_norm = static_cast<double>(report.grad_norm),
                      .memory_bytes = ledger_bytes,
                      .tokens_per_second = rate,
-                     .tflops = tflops};
+                     .tflops = tflops,
+                     .skipped = report.skipped - logged_skipped_};
+  logged_skipped_ = report.skipped;
   std::vector<obs::Metric> metrics = {
       {"loss_metrics/global_avg_loss", report.mean_loss},
-      {"loss_metrics/global_max_loss", report.mean_loss},
       {"grad_norm", static_cast<double>(report.grad_norm)},
       {"lr", static_cast<double>(report.learning_rate)},
       {"throughput(tps)", rate},
@@ -374,8 +489,8 @@ void Run::log(int64_t step) {
     metrics.push_back({"hfu(%)", 100 * u.hfu});
   }
   say(obs::step_line(line));
-  if (output_) output_->add(step, metrics);
-  if (report.skipped_in_a_row >= most_skips_in_a_row) {
+  if (output_) output_->add("train", step, metrics);
+  if (report.skipped_in_a_row >= max_skips_in_a_row) {
     throw base::Error(fmt::format(
         "step {}: {} steps in a row were skipped because the gradient norm ({}) is not finite or "
         "above {} times its running mean; lower optimizer.lr, or set training.skip_norm_multiple",
@@ -391,12 +506,65 @@ void Run::log_validation(int64_t step) {
   summary_.validation_curve.push_back({static_cast<double>(step), loss});
   say(fmt::format("validate step: {}  loss: {:8.5f}  tokens: {}", step, loss, sum.tokens));
   const obs::Metric metric{"validation_metrics/loss", loss};
-  if (output_) output_->add(step, {&metric, 1});
+  if (output_) output_->add("validation", step, {&metric, 1});
 }
 
-void Run::save(const std::string& name) {
-  summary_.weights = save_weights(engine_, rank_, output_ ? &output_->saver() : nullptr, name);
-  say(fmt::format("weights   {}", summary_.weights.string()));
+// A failing export is reported; what it would have exported is in the checkpoint.
+void Run::export_weights(const std::string& name) {
+  const SavedWeights saved =
+      save_weights(engine_, rank_, output_ ? &output_->saver() : nullptr, name);
+  summary_.weights = saved.path;
+  summary_.export_problem = saved.problem;
+  if (saved.problem.empty()) {
+    say(fmt::format("weights   {}", saved.path.string()));
+  } else {
+    say(
+        fmt::format("weights   not exported: {}; `trireme ckpt export {}` makes them from the "
+                    "checkpoint",
+                    saved.problem, config_.job.dump_folder));
+  }
+}
+
+// Throws IoError if the data is no longer what the run started with. A file that was only touched,
+// or replaced by an equal one, is as good as before.
+void Run::check_data() {
+  const std::string change = data_.changed();
+  if (change.empty() || change == accepted_change_) return;
+  if (data_.identity() != data_identity_) {
+    throw base::IoError(fmt::format(
+        "{}: steps since the last checkpoint may have used other data. Put the data back and "
+        "resume, or continue with the new data (--resume auto --allow-data-change)",
+        change));
+  }
+  accepted_change_ = change;
+}
+
+// Tells where a row of skipped steps began and ended, at the first log line after it.
+void Run::log_skips(int64_t step, const engine::StepReport& report) {
+  if (first_skipped_ < 0) {
+    // What earlier attempts skipped, and what this one skipped in its first step.
+    first_skipped_ = report.skipped - (report.was_skipped ? 1 : 0);
+    logged_skipped_ = first_skipped_;
+    logged_row_ = report.was_skipped ? 0 : report.row_first;
+  }
+  summary_.skipped_steps = report.skipped;
+  summary_.attempt_skipped_steps = report.skipped - first_skipped_;
+  if (report.row_first > logged_row_) {
+    logged_row_ = report.row_first;
+    is_row_open_ = true;
+    say(std::isfinite(report.row_norm)
+            ? fmt::format("guard     step {} skipped: gradient norm {:.4g} is {:.3g} x its running "
+                          "mean {:.4g}; training.skip_norm_multiple = {:g}",
+                          report.row_first, report.row_norm, report.row_norm / report.row_mean,
+                          report.row_mean, config_.training.skip_norm_multiple)
+            : fmt::format("guard     step {} skipped: the gradient norm is not finite",
+                          report.row_first));
+  }
+  if (is_row_open_ && report.skipped_in_a_row == 0) {
+    is_row_open_ = false;
+    say(fmt::format("guard     steps are taken again at step {}; {} skipped since the line before",
+                    step, report.skipped - logged_skipped_));
+  }
 }
 
 }  // namespace
@@ -404,8 +572,22 @@ void Run::save(const std::string& name) {
 TrainSummary train(const config::Config& config, obs::RunMode mode, const TrainHooks& hooks,
                    const comm::RankInfo& info) {
   TrainSummary summary;
+  std::mutex mutex;  // ranks that are threads share the caller's hook
+  TrainHooks shared = hooks;
+  if (hooks.line) {
+    shared.line = [&](std::string_view text) {
+      const std::scoped_lock lock(mutex);
+      hooks.line(text);
+    };
+  }
+  if (hooks.progress) {
+    shared.progress = [&](int64_t done, std::string_view note) {
+      const std::scoped_lock lock(mutex);
+      hooks.progress(done, note);
+    };
+  }
   run_ranks(config, info, [&](const RankStart& start) {
-    TrainSummary own = Run(config, mode, hooks, start).go();
+    TrainSummary own = Run(config, mode, shared, start).go();
     // As threads all ranks are here; their summaries differ in nothing but files.
     if (start.number == 0 || info.world > 1) summary = std::move(own);
   });

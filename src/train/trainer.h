@@ -21,15 +21,17 @@
 
 namespace trireme::train {
 
-// What a run tells the outside, and is told by it. Every member may be left empty.
+// What a run reports to its caller, and what its caller asks of it. Every member may be left empty.
 struct TrainHooks {
-  std::function<void(std::string_view)> line;                         // a line for people
+  std::function<void(std::string_view)> line;                         // a human-readable log line
+  std::function<void(int64_t done)> begins;                           // before the first step
   std::function<void(int64_t done, std::string_view note)> progress;  // after a step is queued
   const std::atomic<bool>* stop = nullptr;  // true: finish the step, save, return
   std::atomic<bool>* save = nullptr;        // true: save after this step; set back to false
   TraceSteps trace;                         // written to trace_steps_<first>-<last>.json of the run
   std::filesystem::path cache_folder;       // where system.cache_folder is empty
   Resume resume;
+  bool takes_over = false;  // the run's folder, also from a process that lives
 };
 
 // What one rank took.
@@ -42,17 +44,23 @@ struct RankFigures {
 };
 
 struct TrainSummary {
-  int64_t steps = 0, tokens = 0, skipped_steps = 0;
+  int64_t steps = 0;          // of the run, with those of earlier attempts
+  int64_t attempt_steps = 0;  // of this attempt; tokens and times below are of these
+  int64_t tokens = 0;
+  int64_t skipped_steps = 0;          // of the run
+  int64_t attempt_skipped_steps = 0;  // of this attempt
   int64_t parameters = 0;
   double seconds = 0;            // of training steps, without start-up, validation and saving
   double startup_seconds = 0;    // until the first step was finished
   double tokens_per_second = 0;  // median over logged stretches
-  double loss = 0;               // of the last step
+  std::optional<double> loss;    // of the last step of this attempt
   std::optional<double> validation_loss;
   std::optional<double> mfu, hfu, gemm_utilisation;
   double peak_flops = 0;  // that mfu and hfu refer to
   std::string peak_source;
   bool was_stopped = false, was_captured = false;
+  int64_t saved_step = -1;     // of the last checkpoint of this attempt; -1: none
+  std::string export_problem;  // why the last export failed; empty: it did not
   // Of the rank whose measured bytes are furthest from the predicted ones; of equals, the largest.
   spec::MemoryTable predicted, measured;
   RunCheckpoints::Memory checkpoint_memory;         // likewise; zero in a run that does not save
@@ -66,11 +74,14 @@ struct TrainSummary {
 };
 
 // Runs the rank that this process is, or all ranks of the configuration as threads where `info`
-// knows of no others (ranks.h). Only the first rank calls `line` and `progress` and writes files;
-// the summary is the first rank's, and of another process's rank it has what that rank knows.
+// knows of no others (ranks.h). Only the first rank calls `progress` and writes files; `line` may
+// be called by any rank, one at a time. The summary is the first rank's, and of another process's
+// rank it has what that rank knows. `mode` is fresh or overwrite; a run that is to be resumed and
+// whose folder holds a run is opened as such.
 //
 // Throws ConfigError, IoError or OutOfMemory before anything is trained if data, model, folders or
-// memory do not fit; CommAborted with a verdict when ranks lose each other. The host waits for the
+// memory do not fit, and then no file has changed; CommAborted with a verdict when ranks lose each
+// other; Fenced when another process has taken the run's folder over. The host waits for the
 // device at steps that log, validate or save, at the first and the last one, and nowhere else. With
 // several ranks it also waits about once a second, at steps that all ranks know beforehand, where
 // they tell each other whether one was asked to stop or to save.

@@ -20,9 +20,10 @@ struct Told {
 Wishes::Wishes(const std::atomic<bool>* stop, std::atomic<bool>* save)
     : stop_(stop), save_(save), settled_seconds_(obs::steady_seconds()) {}
 
-Wish Wishes::settle(Rank& rank, int64_t step) {
+Wish Wishes::settle(Rank& rank, int64_t step, bool is_fenced) {
   Wish wish{.stop = stop_ != nullptr && stop_->load(),
-            .save = save_ != nullptr && save_->exchange(false)};
+            .save = save_ != nullptr && save_->exchange(false),
+            .is_fenced = is_fenced};
   if (rank.is_alone()) return wish;
   const double passed = obs::steady_seconds() - settled_seconds_;
   double step_seconds = passed / static_cast<double>(step - settled_step_);
@@ -30,6 +31,7 @@ Wish Wishes::settle(Rank& rank, int64_t step) {
   for (const Told& told : rank.gather(Told{wish, step_seconds})) {
     wish.stop = wish.stop || told.wish.stop;
     wish.save = wish.save || told.wish.save;
+    wish.is_fenced = wish.is_fenced || told.wish.is_fenced;
     step_seconds = std::max(step_seconds, told.step_seconds);
   }
   settled_seconds_ = obs::steady_seconds();

@@ -13,18 +13,19 @@ namespace trireme::train {
 
 struct Wish {
   bool stop = false, save = false;
+  bool is_fenced = false;  // another process has taken the run's folder over
 };
 
 class Wishes {
  public:
-  // Flags that somebody else sets; null: nobody. `save` is set back once it was heard.
+  // Flags that signal handlers set; may be null. `save` is cleared when the request was accepted.
   Wishes(const std::atomic<bool>* stop, std::atomic<bool>* save);
 
   // Must ranks settle after this step at the latest? Earlier is allowed, if all do. The same on all
   // ranks; alone, after every step.
   bool is_due(int64_t step) const { return step >= next_step_; }
   // REQUIRES: step is above that of the last call. Collective.
-  Wish settle(Rank&, int64_t step);
+  Wish settle(Rank&, int64_t step, bool is_fenced);
 
  private:
   const std::atomic<bool>* stop_;

@@ -24,10 +24,11 @@ TEST(Resume, steps_are_run_again_and_compared) {
     EXPECT_NE(outcome.err.find("replayed: the bits of step 6"), std::string::npos) << outcome.err;
     EXPECT_TRUE(s.read(final_weights) == straight(8));
   }
-  // Another learning rate gives other bits.
+  // Another learning rate would give other bits: refused before the steps are run again.
   const Outcome other = trireme(s, train_words(8, {"--resume-verify", "--optimizer.lr=2e-2"}));
-  EXPECT_NE(other.exit_code, 0);
-  EXPECT_NE(other.err.find("gave other bits than"), std::string::npos) << other.err;
+  EXPECT_EQ(other.exit_code, 2);
+  EXPECT_NE(other.err.find("cannot give the same bits"), std::string::npos) << other.err;
+  EXPECT_NE(other.err.find("optimizer.lr: was 0.01, is 0.02"), std::string::npos) << other.err;
   const Outcome first = trireme(s, train_words(8, {"--resume", "2", "--resume-verify"}));
   EXPECT_NE(first.err.find("there is no checkpoint before step 2"), std::string::npos) << first.err;
 }
@@ -99,7 +100,7 @@ TEST(Resume, what_cannot_be_is_refused) {
   const Scratch s;
   write_tiny(s);
   (void)weights_of(s, 4, {"--checkpoint.interval=2"});
-  const Tree before = s.tree("run/checkpoint");
+  const Tree before = s.tree("run");
   const auto expect = [&](const Words& more, const std::string& part) {
     const Outcome outcome = trireme(s, train_words(6, more));
     EXPECT_NE(outcome.exit_code, 0);
@@ -108,10 +109,11 @@ TEST(Resume, what_cannot_be_is_refused) {
   expect({"--resume", "soon"}, "--resume soon: must be auto, never, or the step of a checkpoint");
   expect({"--resume", "3"}, "there is no checkpoint of step 3");
   expect({"--resume", "auto", "--training.global_batch_size=48"}, "samples_a_step: was 24, is 48");
-  expect({"--resume", "auto", "--debug.seed=5"}, "seed: was");
-  expect({"--resume", "2", "--debug.seed=5", "--checkpoint.interval=2"}, "seed: was");
-  expect({}, "run");  // the folder holds a run
-  EXPECT_EQ(s.tree("run/checkpoint"), before);
+  expect({"--resume", "auto", "--debug.seed=5"}, "data.seed: was 0, is 5");
+  expect({"--resume", "2", "--debug.seed=5", "--checkpoint.interval=2"}, "data.seed: was 0, is 5");
+  expect({"--resume", "auto", "--overwrite"}, "give one of them");
+  expect({}, "run");                 // the folder holds a run
+  EXPECT_EQ(s.tree("run"), before);  // run.json too
 }
 
 // What a save cost stands in the metric files, and its memory beside what was predicted.

@@ -199,15 +199,17 @@ TEST(TrainTest, terminate_finishes_the_step_and_saves) {
   ASSERT_TRUE(running.wait_for([&] { return s.has("run/metrics.jsonl"); }));
   running.signal(SIGTERM);
   const Outcome outcome = running.wait();
-  EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
+  EXPECT_EQ(outcome.exit_code, 75) << outcome.err;
   const base::Json summary = only_object(outcome.out);
-  EXPECT_EQ(summary["ok"], true);
+  EXPECT_EQ(summary["ok"], false);
   EXPECT_EQ(summary["stopped"], true);
+  EXPECT_EQ(summary["saved_step"], summary["steps"]);
   EXPECT_GE(summary["steps"], 1);
   EXPECT_LT(summary["steps"], 1000000);
-  EXPECT_EQ(summary["weights"], "run/weights/final");
+  const std::string name = fmt::format("run/weights/step-{:08}", summary["steps"].get<int64_t>());
+  EXPECT_EQ(summary["weights"], name);
   EXPECT_EQ(lines_of(s, "run/metrics.jsonl").back()["step"], summary["steps"]);
-  EXPECT_EQ(trireme(s, {"generate", "run/weights/final", "--tokens", "1"}).exit_code, 0);
+  EXPECT_EQ(trireme(s, {"generate", name, "--tokens", "1"}).exit_code, 0);
 }
 
 TEST(TrainTest, user_signal_saves_and_goes_on) {
@@ -230,9 +232,9 @@ TEST(TrainTest, user_signal_saves_and_goes_on) {
   EXPECT_FALSE(s.has("run/weights/final"));
   running.signal(SIGINT);
   const Outcome outcome = running.wait();
-  EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
+  EXPECT_EQ(outcome.exit_code, 75) << outcome.err;
   EXPECT_GT(only_object(outcome.out)["steps"], std::stoll(saved.substr(5)));
-  EXPECT_TRUE(s.has(final_weights));
+  EXPECT_FALSE(s.has(final_weights));
 }
 
 }  // namespace

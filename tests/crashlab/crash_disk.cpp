@@ -104,6 +104,7 @@ void CrashDisk::rename(const Path& from, const Path& to) {
 
 void CrashDisk::remove_file(const Path& path) {
   const std::lock_guard lock(mutex_);
+  if (find(path) < 0) return;
   expect(path, false);
   log({.kind = Kind::unlink,
        .node = expect(path.parent_path(), true),
@@ -112,6 +113,7 @@ void CrashDisk::remove_file(const Path& path) {
 
 void CrashDisk::remove_folder(const Path& path) {
   const std::lock_guard lock(mutex_);
+  if (find(path) < 0) return;
   if (!nodes_[static_cast<size_t>(expect(path, true))].names.empty()) {
     throw base::IoError(fmt::format("{} is not empty", path.string()));
   }

@@ -39,6 +39,7 @@ class CrashDisk final : public ckpt::Disk {
   void remove_folder(const Path&) override;
   std::vector<ckpt::DiskEntry> list(const Path&) override;
   bool exists(const Path&) override;
+  bool is_link(const Path&) override { return false; }
 
   // Changes and syncs so far.
   size_t operations() const;

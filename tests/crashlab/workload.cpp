@@ -74,7 +74,7 @@ class Run {
       for (const ckpt::DiskEntry& entry : disk_.list(root)) {
         const std::string name = ckpt::generation_name(step);
         if (!entry.name.starts_with(name + ckpt::draft_mark)) continue;
-        return {step, root, Disk::Path(root) / entry.name, Disk::Path(root) / name};
+        return {step, {}, root, Disk::Path(root) / entry.name, Disk::Path(root) / name};
       }
     }
     return ckpt::begin_generation(disk_, root, step);

@@ -44,7 +44,7 @@ const std::vector<Known> known_commands = {
     {"scripts/test_gpu.sh", How::script},
     {"scripts/test_gpu.sh --build-only", How::script},
     {"scripts/test_gpu.sh --memcheck --hf deps", How::script},
-    {"scripts/compare_gpu.sh --peers ../shared/bench llama-1b:8 gpt2-124m:64", How::script},
+    {"scripts/compare_gpu.sh llama-1b:8 gpt2-124m:64", How::script},
 
     {"trireme train configs/kjv.toml --device cuda --training.dtype=bf16", How::gpu},
     {"trireme train configs/kjv.toml --device cuda --trace-steps 3:5", How::gpu},
@@ -175,6 +175,9 @@ const std::vector<Known> known_commands = {
     {"trireme plan --from-hf DIR --machine h100 --gpus 64 --batch-tokens 4e6", How::here},
     {"trireme plan --validate runs.jsonl", How::here},
     {"trireme plan --validate runs.jsonl --fit", How::here},
+    {"trireme plan --validate data/published_runs.jsonl --fit", How::here,
+     "trireme plan --validate data/published_runs.jsonl"},
+    {"trireme plan --validate data/published_runs_single_node.jsonl", How::here},
     {"trireme plan --model llama3-70b --machine h100 --gpus 1024 --batch-tokens 4e6 --seq-len 8192",
      How::here},
     {"trireme plan --model llama-15m --machine cpu --gpus 2 --batch 8 --seq-len 256 --out "
@@ -313,6 +316,7 @@ TEST(DocsTest, scripts_that_are_shown_can_be_run) {
 // What a newcomer has after the quickstart, made small, and the files that examples name.
 void make_newcomers_folder(const Scratch& s) {
   fs::create_directory_symlink(source() / "configs", s.at("configs"));
+  fs::create_directory_symlink(source() / "data", s.at("data"));
   write_tiny(s);
   fs::copy_file(source() / "tests" / "planner" / "runs.jsonl", s.at("runs.jsonl"));
   s.write("book.txt", tiny_text(1000));
@@ -383,6 +387,39 @@ TEST(DocsTest, commands_that_need_a_gpu_say_why_there_is_none) {
     EXPECT_EQ(outcome.exit_code, 2) << known.command << "\n" << outcome.err;
     EXPECT_NE(outcome.err.find(reason), std::string::npos) << known.command << "\n" << outcome.err;
   }
+}
+
+// The line of `output` that ends in `label`, from its count of runs to its error: "245 runs 5.8 %".
+std::string error_of(const std::string& output, const std::string& label) {
+  std::istringstream lines(output);
+  for (std::string line; std::getline(lines, line);) {
+    if (!line.ends_with("  " + label)) continue;
+    std::istringstream words(line);
+    std::string count, runs, error;
+    words >> count >> runs >> error;
+    return count + " runs " + error + " %";
+  }
+  return "no line of " + label;
+}
+
+// The planner's errors as docs/benchmarks.md states them, from the published runs of this tree.
+TEST(DocsTest, errors_of_the_planner_are_those_that_are_stated) {
+  const Scratch s;
+  const std::string page = text_of(source() / "docs" / "benchmarks.md");
+  const auto validate = [&](const char* file) {
+    const Outcome outcome = trireme(s, {"plan", "--validate", (source() / "data" / file).string()});
+    EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
+    return outcome.out;
+  };
+  const std::string cluster = validate("published_runs.jsonl");
+  EXPECT_EQ(error_of(cluster, "dense, 16 bits"), "245 runs 5.8 %");
+  EXPECT_NE(page.find("| dense, 16 bits: 245 | 5.8 % |"), std::string::npos);
+  EXPECT_EQ(error_of(cluster, "all"), "379 runs 8.6 %");
+  EXPECT_NE(page.find("| all: 379 (MoE, fp8, fp4 too) | 8.6 % |"), std::string::npos);
+  EXPECT_NE(cluster.find("memory   3.7 % of 22  all"), std::string::npos);
+  EXPECT_NE(page.find("| memory: 22 | 3.7 % |"), std::string::npos);
+  EXPECT_EQ(error_of(validate("published_runs_single_node.jsonl"), "all"), "700 runs 8.2 %");
+  EXPECT_NE(page.find("| one node (vTrain, 700) | 8.2 % |"), std::string::npos);
 }
 
 TEST(DocsTest, pages_are_read_as_meant) {

@@ -60,6 +60,7 @@ Problems check_using_namespace(const SourceFile& file);
 Problems check_pragma_once(const SourceFile& file);
 Problems check_spdx(const SourceFile& file);
 Problems check_machine_paths(const SourceFile& file);
-Problems check_open_ends(const SourceFile& file);  // work left over, without an issue number
+Problems check_outside_files(const SourceFile& file);  // names files that a clone does not have
+Problems check_open_ends(const SourceFile& file);      // work left over, without an issue number
 
 }  // namespace trireme::tidy

@@ -217,6 +217,18 @@ TEST(TidyRules, paths_of_one_machine_are_found) {
   }
 }
 
+TEST(TidyRules, names_of_files_outside_the_repository_are_found) {
+  const std::string folder = "shared";
+  for (const std::string& bad : {"see " + folder + "/bench/x.py", folder + "/data/runs.jsonl",
+                                 "# " + folder + "/design", "cd ../" + folder}) {
+    EXPECT_EQ(check_outside_files(source(bad)).size(), 1U) << bad;
+    EXPECT_EQ(check_outside_files({"machines/x.toml", "a\n" + bad + "\nb"}).size(), 1U) << bad;
+  }
+  for (const char* good : {"file:///shared/x", "bench/peers", "data/published_runs.jsonl"}) {
+    EXPECT_TRUE(check_outside_files(source(good)).empty()) << good;
+  }
+}
+
 TEST(TidyRules, open_ends_without_an_issue_are_found) {
   for (const char* bad : {"// TODO: later", "// FIXME", "// TODO(me)", "// TODO(#)", "TODO(#12"}) {
     EXPECT_EQ(check_open_ends(source(bad)).size(), 1U) << bad;

@@ -177,6 +177,30 @@ Problems check_machine_paths(const SourceFile& file) {
   return problems;
 }
 
+Problems check_outside_files(const SourceFile& file) {
+  // In two literals, so that this file does not name them.
+  static constexpr std::array<std::string_view, 4> outside = {
+      "shared/"
+      "bench",
+      "shared/"
+      "data",
+      "shared/"
+      "design",
+      "../"
+      "shared"};
+  Problems problems;
+  for_each_line(file.text, [&](int number, const std::string& line) {
+    for (const std::string_view path : outside) {
+      if (line.find(path) != std::string::npos) {
+        problems.push_back(
+            fmt::format("{}:{}: {} is not in this repository", file.path, number, path));
+        break;
+      }
+    }
+  });
+  return problems;
+}
+
 Problems check_open_ends(const SourceFile& file) {
   static constexpr std::array<std::string_view, 2> marks = {"TODO", "FIXME"};
   Problems problems;

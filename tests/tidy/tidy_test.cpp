@@ -82,6 +82,18 @@ TEST(Tidy, headers_open_no_namespace) { expect_in_each("", check_using_namespace
 TEST(Tidy, headers_are_included_once) { expect_in_each("", check_pragma_once); }
 TEST(Tidy, files_begin_with_the_licence) { expect_in_each("", check_spdx); }
 TEST(Tidy, no_path_belongs_to_one_machine) { expect_in_each("src/", check_machine_paths); }
+TEST(Tidy, every_file_that_is_named_is_in_the_repository) {
+  Files files = read_tree(root(), {".ci", "bench", "cmake", "configs", "data", "docs", "machines",
+                                   "scripts", "src", "tests"});
+  EXPECT_GT(files.size(), tree().size());
+  for (const auto& entry : std::filesystem::directory_iterator(root())) {
+    if (entry.is_regular_file()) {
+      const std::string name = entry.path().filename().string();
+      files.push_back({name, text_of(name.c_str())});
+    }
+  }
+  for (const SourceFile& file : files) expect_none(check_outside_files(file));
+}
 TEST(Tidy, open_ends_have_an_issue) { expect_in_each("src/", check_open_ends); }
 
 }  // namespace

@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "base/start_thread.h"
 
 namespace trireme::comm {
 namespace {
@@ -22,7 +23,7 @@ NcclWatch::NcclWatch(ProcessWorld& world, device::CudaDevice& device)
   device_.set_check([&world] {
     if (const std::string why = world.verdict(); !why.empty()) throw base::CommAborted(why);
   });
-  thread_ = std::thread([this] { serve(); });
+  thread_ = base::start_thread("that watches NCCL", [this] { serve(); });
   // It only tells the thread: ending communicators takes time, and others must learn of the abort.
   wake_.emplace(world_, [this] {
     {

@@ -10,6 +10,7 @@
 
 #include "base/check.h"
 #include "base/error.h"
+#include "base/start_thread.h"
 #include "comm/threads/meeting.h"
 #include "comm/threads/thread_communicator.h"
 
@@ -64,7 +65,15 @@ void run_ranks(ThreadWorld& world, const std::function<void(int rank)>& body) {
     }
   };
   std::vector<std::thread> threads;
-  for (int rank = 0; rank < world.ranks(); ++rank) threads.emplace_back(run, rank);
+  try {
+    for (int rank = 0; rank < world.ranks(); ++rank) {
+      threads.push_back(base::start_thread(fmt::format("of rank {} of {}", rank, world.ranks()),
+                                           [&run, rank] { run(rank); }));
+    }
+  } catch (const std::exception& error) {  // ranks that run would wait for the others
+    keep(first_other);
+    world.abort(error.what());
+  }
   for (std::thread& thread : threads) thread.join();
   if (first_other) std::rethrow_exception(first_other);
   if (first_aborted) std::rethrow_exception(first_aborted);

@@ -6,6 +6,7 @@
 #include <thread>
 
 #include "base/error.h"
+#include "base/refused_threads_test.h"
 #include "comm/rank_test.h"
 #include "comm/threads/blame.h"
 
@@ -256,6 +257,18 @@ INSTANTIATE_TEST_SUITE_P(modes, ThreadsTest,
                          [](const testing::TestParamInfo<StreamMode>& mode) {
                            return mode.param == StreamMode::inline_calls ? "inline" : "worker";
                          });
+
+TEST(ThreadRanks, end_with_the_reason_where_one_cannot_be_started) {
+  ThreadWorld world(2, 60);
+  const base::RefusedThreads refused;
+  try {
+    run_ranks(world, [](int /*rank*/) {});
+    FAIL() << "nothing was thrown";
+  } catch (const base::Error& error) {
+    EXPECT_EQ(std::string(error.what()).rfind("the thread of rank 0 of 2 cannot be started", 0), 0U)
+        << error.what();
+  }
+}
 
 }  // namespace
 }  // namespace trireme::comm

@@ -9,6 +9,7 @@
 
 #include "base/check.h"
 #include "base/error.h"
+#include "base/start_thread.h"
 
 namespace trireme::device {
 namespace {
@@ -82,7 +83,9 @@ void CpuDevice::release(std::byte* data, int64_t /*bytes*/) noexcept { std::free
 
 CpuStream::CpuStream(CpuDevice& device, std::string name, StreamMode mode)
     : Stream(device, std::move(name)), cpu_device_(device), mode_(mode) {
-  if (mode_ == StreamMode::worker_threads) worker_ = std::thread([this] { serve(); });
+  if (mode_ == StreamMode::worker_threads) {
+    worker_ = base::start_thread("of stream '" + this->name() + "'", [this] { serve(); });
+  }
 }
 
 CpuStream::~CpuStream() {

@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+// Starts threads, and says which limit was met where the system refuses one.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <system_error>
+#include <thread>
+#include <utility>
+
+#include "base/error.h"
+
+namespace trireme::base {
+
+// "Resource temporarily unavailable; this user may have 4096 processes and threads (ulimit -u),
+// this control group 1000 (pids.max)".
+std::string thread_refusal(const std::error_code& error);
+
+// A thread that runs `body`. Throws Error that names the thread's `purpose` and the limits.
+template <typename Body>
+std::thread start_thread(std::string_view purpose, Body&& body) {
+  try {
+    return std::thread(std::forward<Body>(body));
+  } catch (const std::system_error& error) {
+    throw Error("the thread " + std::string(purpose) +
+                " cannot be started: " + thread_refusal(error.code()));
+  }
+}
+
+}  // namespace trireme::base

@@ -1,0 +1,298 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "obs/run_owner.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <chrono>
+#include <fstream>
+#include <random>
+#include <sstream>
+#include <system_error>
+#include <utility>
+
+#include "base/check.h"
+#include "base/error.h"
+#include "base/json.h"
+#include "base/log.h"
+#include "obs/run_dir.h"
+
+namespace trireme::obs {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::string first_line(const fs::path& path) {
+  std::ifstream in(path);
+  std::string line;
+  std::getline(in, line);
+  return line;
+}
+
+std::string name_of_host() {
+  std::array<char, 256> name{};
+  if (::gethostname(name.data(), name.size() - 1) != 0 || name[0] == '\0') return "localhost";
+  return name.data();
+}
+
+// This boot of this machine, and the name space of process numbers in it.
+std::string machine_id() {
+  std::error_code ignored;
+  return first_line("/proc/sys/kernel/random/boot_id") + " " +
+         fs::read_symlink("/proc/self/ns/pid", ignored).string();
+}
+
+struct ProcessState {
+  char state = 'X';  // as in /proc/PID/stat: T stopped, Z and X ended
+  int64_t start = 0;
+};
+// None if there is no such process.
+std::optional<ProcessState> process_state(int64_t process) {
+  const std::string line = first_line(fmt::format("/proc/{}/stat", process));
+  const size_t name_end = line.rfind(')');  // the name may hold anything
+  if (name_end == std::string::npos) return {};
+  std::istringstream fields(line.substr(name_end + 1));
+  ProcessState found;
+  fields >> found.state;
+  std::string skipped;
+  for (int field = 4; field < 22; ++field) fields >> skipped;
+  fields >> found.start;
+  if (!fields) return {};
+  return found;
+}
+
+std::string new_run_id() {
+  std::random_device random;
+  return fmt::format("{:08x}{:08x}", random(), random());
+}
+
+int64_t mtime_ns(const struct stat& info) {
+  return int64_t{info.st_mtim.tv_sec} * 1'000'000'000 + info.st_mtim.tv_nsec;
+}
+
+// Seconds since the lease was renewed, by the clock of the file system, which all hosts share.
+double lease_age(const fs::path& folder) {
+  struct stat lease {
+  }, now{};
+  const fs::path probe = folder / fmt::format(".clock.tmp{}", ::getpid());
+  const base::Descriptor file(
+      ::open(probe.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NONBLOCK, 0666));
+  const bool is_known = file.value() >= 0 && ::write(file.value(), "x", 1) == 1 &&
+                        ::fstat(file.value(), &now) == 0 &&
+                        ::stat((folder / RunOwner::record_name).c_str(), &lease) == 0;
+  ::unlink(probe.c_str());
+  if (!is_known) return 0;
+  return static_cast<double>(mtime_ns(now) - mtime_ns(lease)) * 1e-9;
+}
+
+base::Json to_json(const OwnerRecord& record) {
+  return {{"version", 1},
+          {"run", record.run},
+          {"epoch", record.epoch},
+          {"attempt", record.attempt},
+          {"host", record.host},
+          {"machine", record.machine},
+          {"process", record.process},
+          {"process_start", record.process_start},
+          {"since", record.since},
+          {"released", record.is_released}};
+}
+
+// Why this record keeps others out; empty: its holder has ended.
+std::string holder_text(const fs::path& folder, const OwnerRecord& record) {
+  if (record.is_released) return "";
+  std::string who = fmt::format("process {} on {}", record.process, record.host);
+  if (record.machine == machine_id()) {
+    const auto state = process_state(record.process);
+    if (!state || state->start != record.process_start || state->state == 'Z' ||
+        state->state == 'X') {
+      return "";
+    }
+    if (state->state == 'T' || state->state == 't') who += ", which is stopped (SIGSTOP)";
+    return who;
+  }
+  const double age = lease_age(folder);
+  if (age > RunOwner::lease_seconds) return "";
+  return who + fmt::format(", seen {:.0f} s ago", std::max(0.0, age));
+}
+
+std::string refusal_text(const fs::path& folder, const OwnerRecord& record,
+                         const std::string& holder) {
+  return fmt::format(
+      "{}: run {} is being written by {}; wait for it, stop it, or take the folder over with "
+      "--take-over",
+      folder.string(), record.run, holder);
+}
+
+// The lock is taken when it returns; where the file system has no locks, it returns all the same.
+base::Descriptor take_lock(const fs::path& folder, double wait_seconds) {
+  const fs::path path = folder / RunOwner::lock_name;
+  base::Descriptor file(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NONBLOCK, 0666));
+  if (file.value() < 0) {
+    throw base::IoError(fmt::format("{}: cannot be opened: {}", path.string(),
+                                    std::generic_category().message(errno)));
+  }
+  const double end = steady_seconds() + wait_seconds;
+  while (::flock(file.value(), LOCK_EX | LOCK_NB) != 0) {
+    if (errno == EINTR) continue;
+    if (errno != EWOULDBLOCK) {
+      base::log_warning(
+          "{}: this file system has no locks ({}): two runs that start at the same "
+          "moment are not told apart",
+          path.string(), std::generic_category().message(errno));
+      return file;
+    }
+    if (steady_seconds() > end) {
+      throw base::IoError(fmt::format(
+          "{}: another process is starting or committing here and did not finish within {:g} s; "
+          "wait for it, or stop it",
+          folder.string(), wait_seconds));
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
+  return file;
+}
+
+}  // namespace
+
+std::optional<OwnerRecord> read_owner(const fs::path& folder) {
+  const fs::path path = folder / RunOwner::record_name;
+  std::error_code failed;
+  if (!fs::exists(path, failed)) return {};
+  if (!fs::is_regular_file(path, failed)) {
+    throw base::IoError(fmt::format("{}: is not a file", path.string()));
+  }
+  std::ifstream in(path, std::ios::binary);
+  std::ostringstream text;
+  text << in.rdbuf();
+  try {
+    const base::Json json = base::Json::parse(text.str());
+    OwnerRecord record;
+    record.run = json.at("run");
+    record.epoch = json.at("epoch");
+    record.attempt = json.at("attempt");
+    record.host = json.at("host");
+    record.machine = json.at("machine");
+    record.process = json.at("process");
+    record.process_start = json.at("process_start");
+    record.since = json.at("since");
+    record.is_released = json.at("released");
+    return record;
+  } catch (const base::Json::exception& error) {
+    throw base::IoError(fmt::format("{}: damaged ({}); remove it if no run is using the folder",
+                                    path.string(), error.what()));
+  }
+}
+
+std::string RunOwner::refusal(const fs::path& folder, bool takes_over) {
+  if (takes_over) return "";
+  const std::optional<OwnerRecord> record = read_owner(folder);
+  if (!record) return "";
+  const std::string holder = holder_text(folder, *record);
+  return holder.empty() ? "" : refusal_text(folder, *record, holder);
+}
+
+RunOwner::RunOwner(fs::path folder, const Options& options)
+    : folder_(std::move(folder)), options_(options) {}
+
+std::unique_ptr<RunOwner> RunOwner::hold(const fs::path& folder, const Options& options) {
+  std::error_code failed;
+  fs::create_directories(folder, failed);
+  if (failed) {
+    throw base::IoError(
+        fmt::format("{}: the run directory cannot be made: {}", folder.string(), failed.message()));
+  }
+  // A second look below: the holder may begin between the two.
+  if (const std::string why = refusal(folder, options.takes_over); !why.empty()) {
+    throw base::IoError(why);
+  }
+  std::unique_ptr<RunOwner> owner(new RunOwner(folder, options));
+  owner->held_.emplace(take_lock(folder, options.wait_seconds));
+  if (const std::string why = refusal(folder, options.takes_over); !why.empty()) {
+    throw base::IoError(why);
+  }
+  owner->previous_ = read_owner(folder);
+  return owner;
+}
+
+void RunOwner::begin(const std::string& run) {
+  TRIREME_CHECK(held_.has_value() && record_.epoch == 0, "a run begins once");
+  record_ = {.run = run.empty() ? new_run_id() : run,
+             .epoch = previous_ ? previous_->epoch + 1 : 1,
+             .attempt = previous_ && previous_->run == run ? previous_->attempt + 1 : 1,
+             .host = name_of_host(),
+             .machine = machine_id(),
+             .process = ::getpid(),
+             .process_start = process_state(::getpid()).value_or(ProcessState{}).start,
+             .since = wall_seconds()};
+  const fs::path path = folder_ / record_name;
+  write_file(path, to_json(record_).dump(2) + "\n");
+  own_file_.emplace(::open(path.c_str(), O_RDWR | O_CLOEXEC));
+  if (own_file_->value() < 0) {
+    throw base::IoError(fmt::format("{}: cannot be opened: {}", path.string(),
+                                    std::generic_category().message(errno)));
+  }
+  held_.reset();
+  renewing_ = std::thread([this] { renew(); });
+}
+
+RunOwner::~RunOwner() {
+  if (renewing_.joinable()) {
+    {
+      const std::scoped_lock lock(mutex_);
+      is_ending_ = true;
+    }
+    changed_.notify_all();
+    renewing_.join();
+  }
+  if (!own_file_) return;
+  try {
+    guarded([this] {
+      record_.is_released = true;
+      write_file(folder_ / record_name, to_json(record_).dump(2) + "\n");
+    });
+  } catch (const std::exception&) {  // fenced, or the disk is gone: the process's end releases it
+  }
+}
+
+void RunOwner::renew() {
+  std::unique_lock lock(mutex_);
+  const auto period = std::chrono::duration<double>(options_.renew_seconds);
+  while (!changed_.wait_for(lock, period, [this] { return is_ending_; })) {
+    // By descriptor: once another process has replaced the file, this touches nothing of its.
+    (void)::futimens(own_file_->value(), nullptr);
+  }
+}
+
+bool RunOwner::is_fenced() const {
+  TRIREME_CHECK(own_file_.has_value(), "the run has not begun");
+  struct stat mine {
+  }, there{};
+  if (::fstat(own_file_->value(), &mine) != 0) return false;
+  if (::stat((folder_ / record_name).c_str(), &there) != 0) return false;  // removed by hand
+  if (mine.st_ino == there.st_ino && mine.st_dev == there.st_dev) return false;
+  // Another file: read it, for a copy that a user put back is not another owner.
+  const std::optional<OwnerRecord> record = read_owner(folder_);
+  return record && (record->run != record_.run || record->epoch != record_.epoch);
+}
+
+void RunOwner::guarded(const std::function<void()>& write) const {
+  const base::Descriptor lock = take_lock(folder_, 1e9);
+  if (is_fenced()) {
+    const std::optional<OwnerRecord> record = read_owner(folder_);
+    throw base::Fenced(fmt::format(
+        "{}: this run (epoch {}) was fenced: process {} on {} took the folder over as epoch {} of "
+        "run {}; nothing more is written",
+        folder_.string(), record_.epoch, record->process, record->host, record->epoch,
+        record->run));
+  }
+  write();
+}
+
+}  // namespace trireme::obs

@@ -1,0 +1,223 @@
+// SPDX-License-Identifier: Apache-2.0
+// The life of a run as its user sees it: what is refused before it starts, what a stop saves, what
+// a resumed run compares and records, and that its folder has one writer.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+
+#include <csignal>
+#include <sstream>
+
+#include "tests/cli/resume_rig.h"
+
+namespace trireme::tests {
+namespace {
+
+bool has(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
+
+std::vector<base::Json> lines_of_kind(const Scratch& s, const std::string& kind) {
+  std::vector<base::Json> found;
+  std::istringstream lines(s.read("run/metrics.jsonl"));
+  for (std::string line; std::getline(lines, line);) {
+    const base::Json json = base::Json::parse(line);
+    EXPECT_TRUE(json.contains("kind") && json.contains("attempt") && json.contains("step")) << line;
+    if (json.at("kind") == kind) found.push_back(json);
+  }
+  return found;
+}
+
+const Words endless = {"train",
+                       "tiny_run.toml",
+                       "--training.steps=100000000",
+                       "--lr_scheduler.total_steps=1000",
+                       "--metrics.log_freq=1000000",
+                       "--validation.enable=false"};
+Words with(Words words, const Words& more) {
+  words.insert(words.end(), more.begin(), more.end());
+  return words;
+}
+bool is_training(const Running& running) { return has(running.err(), "step: "); }
+
+// ---- before the start
+
+TEST(RunLife, a_model_that_cannot_be_exported_is_refused_at_the_start) {
+  const std::string own =
+      "family = \"llama\"\nlayers = 1\nhidden = 16\nheads = 2\nffn = 32\n"
+      "vocab = 256\nmax_seq = 32\n";
+  for (const char* more :
+       {"qk_norm = true\nqk_norm_eps = 1e-6\n", "qkv_bias = true\nqk_norm = true\n"}) {
+    const Scratch s;
+    write_tiny(s);
+    s.write("own.toml", own + more);
+    const Words words = {"train", "tiny_run.toml", "--model.name=./own.toml"};
+    const Outcome refused = trireme(s, words);
+    EXPECT_EQ(refused.exit_code, 2);
+    EXPECT_TRUE(has(refused.err, "no Hugging Face form")) << refused.err;
+    EXPECT_FALSE(s.has("run"));
+    const Outcome kept = trireme(s, with(words, {"--checkpoint.export_folder="}));
+    EXPECT_EQ(kept.exit_code, 0) << kept.err;
+    EXPECT_TRUE(s.has("run/checkpoint/step-00000004/manifest"));
+    EXPECT_FALSE(s.has("run/weights"));
+  }
+  // Without a value of its own the norm of q and k has the model's eps.
+  const Scratch s;
+  write_tiny(s);
+  s.write("own.toml", own + "qk_norm = true\n");
+  const Outcome outcome = trireme(s, {"train", "tiny_run.toml", "--model.name=./own.toml"});
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
+  EXPECT_TRUE(s.has(final_weights));
+}
+
+// ---- stops
+
+TEST(RunLife, every_way_to_ask_for_a_stop_saves_the_step) {
+  for (const int number : {SIGTERM, SIGINT, SIGHUP, SIGUSR2, SIGXCPU}) {
+    const Scratch s;
+    write_tiny(s);
+    Running running(s.path(),
+                    trireme_command(with(endless, {"--checkpoint.interval=0", "--json"})));
+    ASSERT_TRUE(running.wait_for([&] { return is_training(running); })) << running.err();
+    for (int i = 0; i < 3; ++i) running.signal(number);  // launchers deliver it more than once
+    const Outcome outcome = running.wait();
+    EXPECT_EQ(outcome.exit_code, 75) << number << outcome.err;
+    const base::Json summary = only_object(outcome.out);
+    const auto step = summary.at("steps").get<int64_t>();
+    EXPECT_TRUE(has(outcome.err, fmt::format("stopped   step {} is saved", step))) << outcome.err;
+    EXPECT_TRUE(s.has(fmt::format("run/checkpoint/step-{:08}/manifest", step)));
+    EXPECT_FALSE(s.has("run/weights/final"));
+    const Outcome more = trireme(
+        s, with({"train", "tiny_run.toml"},
+                {"--resume", "auto", "--validation.enable=false", "--lr_scheduler.total_steps=1000",
+                 fmt::format("--training.steps={}", step + 1)}));
+    EXPECT_EQ(more.exit_code, 0) << more.err;
+    EXPECT_TRUE(has(more.err, fmt::format("resume    step {} of", step))) << more.err;
+  }
+}
+
+TEST(RunLife, a_log_that_nobody_reads_ends_no_run) {
+  const Scratch s;
+  write_tiny(s);
+  std::string line = "set -o pipefail;";
+  for (const std::string& word :
+       trireme_command({"train", "tiny_run.toml", "--training.steps=40", "--metrics.log_freq=1",
+                        "--lr_scheduler.warmup_steps=0"})) {
+    line += " '" + word + "'";
+  }
+  Running running(s.path(), {"/bin/bash", "-c", line + " 2>&1 | head -n 3"});
+  const Outcome outcome = running.wait();
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.out;
+  EXPECT_EQ(lines_of_kind(s, "train").size(), 40U);
+  EXPECT_TRUE(s.has(final_weights));
+}
+
+// ---- what a resumed run compares and records
+
+TEST(RunLife, attempts_are_recorded_and_nothing_is_overwritten) {
+  const Scratch s;
+  write_tiny(s);
+  (void)weights_of(s, 4, {"--checkpoint.interval=2"});
+  const Outcome outcome = trireme(
+      s, train_words(6, {"--resume", "2", "--optimizer.lr=2e-2", "--checkpoint.interval=2"}));
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
+  EXPECT_TRUE(has(outcome.err, "resume    changed: optimizer.lr: was 0.01, is 0.02"))
+      << outcome.err;
+  EXPECT_FALSE(has(outcome.err, "weights drawn")) << outcome.err;
+  EXPECT_TRUE(has(outcome.out, "done: 6 steps (4 in this attempt)")) << outcome.out;
+  EXPECT_EQ(base::Json::parse(s.read("run/run-1.json")).at("optimizer").at("lr"), 0.01);
+  EXPECT_EQ(base::Json::parse(s.read("run/run.json")).at("optimizer").at("lr"), 0.02);
+  const auto resumed = lines_of_kind(s, "resume");
+  ASSERT_EQ(resumed.size(), 1U);
+  EXPECT_EQ(resumed[0].at("resumed_from"), 2);
+  EXPECT_EQ(resumed[0].at("attempt"), 2);
+  std::vector<std::pair<int64_t, int64_t>> steps;
+  for (const base::Json& line : lines_of_kind(s, "train")) {
+    steps.emplace_back(line.at("attempt"), line.at("step"));
+    EXPECT_FALSE(line.contains("loss_metrics/global_max_loss"));
+  }
+  EXPECT_EQ(steps, (std::vector<std::pair<int64_t, int64_t>>{{1, 1}, {1, 4}, {2, 3}, {2, 6}}));
+}
+
+TEST(RunLife, a_run_that_is_at_its_end_has_nothing_to_do) {
+  const Scratch s;
+  write_tiny(s);
+  const std::string weights = weights_of(s, 4, {});
+  const Outcome outcome = trireme(s, train_words(3, {"--resume", "auto", "--json"}));
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
+  EXPECT_TRUE(has(outcome.err, "nothing to do: the run is at step 4, training.steps is 3"))
+      << outcome.err;
+  const base::Json summary = only_object(outcome.out);
+  EXPECT_EQ(summary.at("steps"), 4);
+  EXPECT_EQ(summary.at("attempt_steps"), 0);
+  EXPECT_FALSE(summary.contains("loss"));
+  EXPECT_TRUE(s.read(final_weights) == weights);
+}
+
+TEST(RunLife, another_batch_continues_with_the_samples_that_come_next) {
+  const Scratch s;
+  write_tiny(s);
+  (void)weights_of(s, 4, {});
+  const Words half = {"--resume", "auto", "--training.global_batch_size=12",
+                      "--parallelism.logical_dp=12"};
+  const Outcome refused = trireme(s, train_words(6, half));
+  EXPECT_EQ(refused.exit_code, 2);
+  EXPECT_TRUE(has(refused.err, "samples_a_step: was 24, is 12")) << refused.err;
+  const Outcome outcome = trireme(s, train_words(6, with(half, {"--allow-batch-change"})));
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
+  const base::Json state = trireme_json(s, {"ckpt", "inspect", "run"}).at("state");
+  EXPECT_EQ(state.at("samples"), 4 * 24 + 2 * 12);
+}
+
+// ---- one writer
+
+TEST(RunLife, a_second_writer_is_refused_and_can_take_over) {
+  const Scratch s;
+  write_tiny(s);
+  Running first(s.path(), trireme_command(with(endless, {"--checkpoint.interval_seconds=0.05"})));
+  ASSERT_TRUE(first.wait_for([&] { return s.has("run/checkpoint") && is_training(first); }));
+  const auto has_checkpoint = [&] {
+    for (const auto& entry : std::filesystem::directory_iterator(s.at("run/checkpoint"))) {
+      if (entry.path().filename().string().find('.') == std::string::npos) return true;
+    }
+    return false;
+  };
+  ASSERT_TRUE(first.wait_for(has_checkpoint));
+  first.signal(SIGSTOP);
+  const Words resume = with(endless, {"--resume", "auto"});
+  for (const Words& words : {resume, with(endless, {"--overwrite"})}) {
+    const Outcome refused = trireme(s, words);
+    EXPECT_EQ(refused.exit_code, 1);
+    EXPECT_TRUE(has(refused.err, "is being written by process ")) << refused.err;
+    EXPECT_TRUE(has(refused.err, "--take-over")) << refused.err;
+  }
+  Running second(s.path(), trireme_command(with(resume, {"--take-over"})));
+  ASSERT_TRUE(second.wait_for([&] { return is_training(second); })) << second.err();
+  first.signal(SIGCONT);
+  const Outcome fenced = first.wait();
+  EXPECT_EQ(fenced.exit_code, 93) << fenced.err;
+  EXPECT_TRUE(has(fenced.err, "was fenced")) << fenced.err;
+  second.signal(SIGTERM);
+  EXPECT_EQ(second.wait().exit_code, 75);
+  EXPECT_EQ(trireme(s, {"ckpt", "verify", "run"}).exit_code, 0);
+}
+
+// ---- the guard
+
+TEST(RunLife, a_run_that_skipped_nearly_everything_is_not_ok) {
+  const Scratch s;
+  write_tiny(s);
+  const Outcome outcome =
+      trireme(s, train_words(30, {"--optimizer.lr=1000", "--training.clip=none",
+                                  "--metrics.log_freq=1", "--lr_scheduler.warmup_steps=0",
+                                  "--lr_scheduler.decay_type=constant", "--json"}));
+  EXPECT_EQ(outcome.exit_code, 1) << outcome.err;
+  EXPECT_TRUE(has(outcome.err, "guard     step ")) << outcome.err;
+  EXPECT_TRUE(has(outcome.err, "skipped: the gradient norm is not finite")) << outcome.err;
+  const base::Json summary = only_object(outcome.out);
+  EXPECT_EQ(summary.at("ok"), false);
+  EXPECT_TRUE(has(summary.at("error"), "this run has not trained"));
+}
+
+}  // namespace
+}  // namespace trireme::tests
