@@ -156,7 +156,7 @@ TEST(Restarts, ranks_that_die_are_started_again) {
   std::mt19937 random(printed_seed("restarts"));
   const Scratch scratch;
   write_stops_run(scratch);
-  const int kills = is_full() ? 10 : 2;
+  const int kills = is_full() ? 10 : 1;
   const int64_t steps = 100 * (kills + 1);
   Job job(scratch, {.ranks = 2,
                     .train_words = {"--resume", "auto", fmt::format("--training.steps={}", steps),

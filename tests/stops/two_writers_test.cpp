@@ -18,7 +18,7 @@
 namespace trireme::tests {
 namespace {
 
-constexpr int64_t steps = 200;
+constexpr int64_t steps = 120;
 
 // How one start ended.
 enum class End : uint8_t {
@@ -121,7 +121,7 @@ class TwoWriters : public testing::Test {
     write_stops_run(scratch);
     Job first(scratch, options_of(attempt.launchers[0], {}));
     if (!attempt.is_race) {
-      const auto from = static_cast<int64_t>(random() % 150);
+      const auto from = static_cast<int64_t>(random() % 80);
       ASSERT_TRUE(first.wait_for([&] { return last_step(first.log()).value_or(-1) >= from; }))
           << first.log();
     }
