@@ -265,6 +265,10 @@ std::string name_of(LauncherKind launcher) {
   return "";
 }
 
+std::ostream& operator<<(std::ostream& out, LauncherKind launcher) {
+  return out << name_of(launcher);
+}
+
 std::string problem_of(LauncherKind launcher) {
   const auto missing = [](const std::string& path, const std::string& package) {
     return is_executable(path) ? ""

@@ -9,6 +9,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <ostream>
 #include <random>
 #include <set>
 #include <string>
@@ -41,10 +42,11 @@ std::string sha256_of(const std::string& bytes);
 int64_t newest_checkpoint(const Scratch&);
 
 // ---- what a log says
-std::optional<int64_t> saved_step(const std::string& log);  // "stopped   step N is saved"
-std::optional<int64_t> resumed_step(
-    const std::string& log);                               // "resume    step N of"; -1: from none
-std::optional<int64_t> last_step(const std::string& log);  // of the last line of a step
+// Each returns the number of the last such line: "stopped   step N is saved"; "resume    step N
+// of", or -1 where there was no checkpoint; "step: N".
+std::optional<int64_t> saved_step(const std::string& log);
+std::optional<int64_t> resumed_step(const std::string& log);
+std::optional<int64_t> last_step(const std::string& log);
 
 // ---- launchers
 
@@ -60,6 +62,7 @@ inline constexpr LauncherKind all_launchers[] = {LauncherKind::launch, LauncherK
                                                  LauncherKind::openmpi, LauncherKind::mpich,
                                                  LauncherKind::srun};
 std::string name_of(LauncherKind);
+std::ostream& operator<<(std::ostream&, LauncherKind);  // for the names of tests
 // Returns why the launcher cannot run here; empty if it can. Starts the Slurm cluster for srun.
 std::string problem_of(LauncherKind);
 
