@@ -65,11 +65,15 @@ void export_hf(const std::filesystem::path& dir, const spec::ModelDims&, const R
 // Reads a directory, an index (*.index.json) or a single safetensors file, of F32, BF16, F16 or F64
 // tensors. All names, shapes and types are checked before the first call of `write`, which is then
 // called once for every parameter of the model. Throws IoError that lists every missing, misshaped
-// and unexpected tensor with its file.
+// and unexpected tensor with its file. A value that is not finite is an IoError, too, with the
+// tensor, its place and how many there are: parameters before it have been written then.
 void import_hf(const std::filesystem::path& dir_or_file, const spec::ModelDims&,
                const WriteParam& write);
 // The same in parts of at most 32 MiB: all of a parameter from front to back, then the next.
 void import_hf_parts(const std::filesystem::path& dir_or_file, const spec::ModelDims&,
                      const WritePart& write);
+
+// Throws what import_hf() throws before its first call of `write`; reads no values.
+void expect_hf(const std::filesystem::path& dir_or_file, const spec::ModelDims&);
 
 }  // namespace trireme::ckpt

@@ -6,10 +6,12 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include <cmath>
 #include <csignal>
 #include <cstring>
 #include <fstream>
 #include <iterator>
+#include <limits>
 #include <map>
 #include <set>
 #include <stdexcept>
@@ -307,6 +309,48 @@ TEST(HfWeights, missing_misshaped_and_unexpected_tensors_are_all_named) {
       << message;
   EXPECT_NE(message.find("'model.layers.0.mlp.extra.weight'"), std::string::npos) << message;
   EXPECT_NE(message.find("model.safetensors"), std::string::npos) << message;
+}
+
+TEST(HfWeights, values_that_are_not_finite_are_counted_and_refused_with_their_place) {
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  const float infinity = std::numeric_limits<float>::infinity();
+  const auto message = [](const spec::ModelDims& dims, const Weights& weights, base::DType dtype) {
+    const Folder folder;
+    export_hf(folder / "a", dims, reader_of(weights), {.dtype = dtype});
+    std::set<std::string> written;
+    std::string text;
+    try {
+      import_hf(folder / "a", dims, [&](const std::string& name, std::span<const float> values) {
+        written.insert(name);
+        for (const float value : values) EXPECT_TRUE(std::isfinite(value)) << name;
+      });
+    } catch (const base::IoError& error) {
+      text = error.what();
+    }
+    EXPECT_FALSE(written.contains("blocks.1.qkv.weight"));
+    return text;
+  };
+  for (const base::DType dtype : {base::DType::f32, base::DType::bf16}) {
+    // Row 13 of [12 + 4 + 4, 12] is row 1 of k.
+    Weights weights = random_weights(qwen2());
+    weights.at("blocks.1.qkv.weight")[13 * 12 + 5] = nan;
+    std::string text = message(qwen2(), weights, dtype);
+    EXPECT_NE(text.find("1 value of 1 parameter is not finite, the first is nan at [1, 5] of "
+                        "tensor 'model.layers.1.self_attn.k_proj.weight'"),
+              std::string::npos)
+        << text;
+    weights.at("blocks.1.qkv.weight")[13 * 12 + 6] = -infinity;
+    weights.at("head.norm.weight")[3] = infinity;
+    text = message(qwen2(), weights, dtype);
+    EXPECT_NE(text.find("3 values of 2 parameters are not finite"), std::string::npos) << text;
+    // The file has it transposed.
+    weights = random_weights(gpt2());
+    weights.at("blocks.1.qkv.weight")[5 * 12 + 3] = -infinity;
+    text = message(gpt2(), weights, dtype);
+    EXPECT_NE(text.find("-inf at [3, 5] of tensor 'transformer.h.1.attn.c_attn.weight'"),
+              std::string::npos)
+        << text;
+  }
 }
 
 TEST(HfWeights, a_tensor_of_whole_numbers_is_refused) {

@@ -69,9 +69,10 @@ Target target_of(const Args& args, const ckpt::Generation& from) {
         "{}: there is no run.json of its run that keys could change; give --config or --plan",
         from.folder().string()));
   }
-  const config::Config config = config::load(
+  const config::Config asked = config::load(
       file, {.overrides = args.overrides(), .model_folders = model_folders(), .world = 0});
-  const bool is_gpu = config.system.device == "cuda";
+  const bool is_gpu = asked.system.device == "cuda";
+  const config::Config config = config::settle_dtype(asked, is_gpu);
   Target target{spec::make_model(config.dims), {}};
   target.plan = train::make_plan(
       config, target.model,

@@ -3,6 +3,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <cmath>
 #include <cstdlib>
 
 #include "base/error.h"
@@ -35,6 +37,7 @@ void take_config(const Args& args, PlanQuestion& q) {
   q.job = plan::job_of(config);
   q.model = config.model.name;
   q.asked = plan::layout_of(config);
+  q.is_dtype_open = config.training.dtype == "auto";
   q.processors = q.asked->processors();
   plan::keep_grads(q.stack, base::dtype_from_name(config.training.grad_dtype),
                    base::dtype_from_name(config.parallelism.reduce_dtype));
@@ -181,6 +184,34 @@ void take_batch(const Args& args, PlanQuestion& q) {
   }
 }
 
+// What is priced stays inside the types that hold it.
+void check_sizes(const plan::Job& job) {
+  const auto real = [](int64_t value) { return static_cast<double>(value); };
+  if (job.experts) {
+    const auto& block = std::get<spec::BlockSpec>(job.model.layers.at(1));
+    const double parameters =
+        real(job.model.blocks()) * 3 * real(block.width) *
+        (real(job.experts->count) * real(job.experts->ffn) + real(job.experts->shared_ffn));
+    if (parameters > real(spec::max_parameters)) {
+      throw base::ConfigError(fmt::format(
+          "model '{}': {} experts of width {} in {} layers of width {} are {:.3g} parameters; at "
+          "most {:.3g}",
+          job.model.name, job.experts->count, job.experts->ffn, job.model.blocks(), block.width,
+          parameters, real(spec::max_parameters)));
+    }
+  }
+  const double of_sequence = spec::activation_elements(job.model, real(job.seq_len));
+  const double activations = of_sequence * real(job.global_batch);
+  if (activations > real(spec::max_step_activations)) {
+    throw base::ConfigError(fmt::format(
+        "a batch of {} sequences of {} tokens: with model '{}' that is {:.3g} activations in a "
+        "step; at most {:.3g}: give a smaller --batch (at most {:.0f}) or --seq-len",
+        job.global_batch, job.seq_len, job.model.name, activations,
+        real(spec::max_step_activations),
+        std::max(1.0, std::floor(real(spec::max_step_activations) / of_sequence))));
+  }
+}
+
 }  // namespace
 
 PlanQuestion plan_question(const Args& args) {
@@ -204,6 +235,7 @@ PlanQuestion plan_question(const Args& args) {
                                         missing,
                                         fmt::join(config::machine_names(machine_folders()), ", ")));
   }
+  check_sizes(q.job);
   if (q.processors > most_gpus) {
     throw base::ConfigError(fmt::format("{} processors: at most {}", q.processors, most_gpus));
   }
@@ -221,6 +253,7 @@ PlanQuestion plan_question(const Args& args) {
   if (q.machine.processor.bf16_flops <= q.machine.processor.fp32_flops &&
       !args.has("--precision")) {
     q.space.precision = {plan::Precision::fp32};
+    if (q.is_dtype_open && !args.has("--layout")) q.asked->precision = plan::Precision::fp32;
   }
   return q;
 }

@@ -20,7 +20,8 @@ struct PlanQuestion {
   int64_t processors = 0;
   plan::Stack stack = plan::trireme_stack();  // that prices, unless another was asked for
   std::optional<plan::Layout> asked;          // the layout that the question came with
-  std::optional<plan::Stack> own_stack;       // of the program that it came from
+  bool is_dtype_open = false;            // the configuration leaves the precision to the machine
+  std::optional<plan::Stack> own_stack;  // of the program that it came from
   plan::Space space;
   double memory_fraction = 0.95;
   std::vector<std::string> taken, ignored;  // of settings that were read

@@ -91,8 +91,11 @@ Pipeline pipeline_of(const Args& args, const config::Config& config, const spec:
 }
 
 int run_sim(const Args& args) {
-  const config::Config config = config::load(
-      args.text("config"), {.overrides = args.overrides(), .model_folders = model_folders()});
+  // The costs are those of a GPU.
+  const config::Config config = config::settle_dtype(
+      config::load(args.text("config"),
+                   {.overrides = args.overrides(), .model_folders = model_folders()}),
+      true);
   double tflops = config.system.peak_tflops;
   if (args.has("--tflops")) tflops = above_zero(args, "--tflops");
   if (tflops <= 0) {

@@ -20,6 +20,7 @@
 #include "config/schema.h"
 #include "obs/number_text.h"
 #include "obs/run_owner.h"
+#include "train/setup.h"
 #include "train/throughput.h"
 #include "train/trainer.h"
 
@@ -192,7 +193,7 @@ int run_train(const Args& args) {
   }
   // Where nobody started others, the degrees say how many ranks there are: threads of this process.
   const bool is_launched = info.world > 1 || info.source == comm::RankSource::trireme;
-  const config::Config config = train_config(args, is_launched ? info.world : 0);
+  const config::Config config = train::settled(train_config(args, is_launched ? info.world : 0));
   const std::optional<spec::Machine> machine = asked_machine(config);
   const train::TraceSteps trace =
       args.has("--trace-steps")

@@ -104,7 +104,7 @@ int connect_to(const StoreAddress& address, const StoreOptions& options,
   const SocketClock::time_point end = socket_time_after(deadline_s);
   constexpr double report_seconds = 10;
   double next_report = report_seconds;
-  std::string why;
+  std::string why, refused;
   while (true) {
     if (options.stop != nullptr && options.stop->load()) {
       throw base::Stopped(fmt::format("stopped while waiting for the store at {}", address.text()));
@@ -127,8 +127,8 @@ int connect_to(const StoreAddress& address, const StoreOptions& options,
       for (const addrinfo* to = list; to != nullptr; to = to->ai_next) {
         const int socket = try_connect(*to, end, why);
         if (socket < 0) continue;
-        why = greet(socket);
-        if (why.empty()) return socket;
+        refused = greet(socket);
+        if (refused.empty()) return socket;
         ::close(socket);
       }
     }
@@ -136,9 +136,10 @@ int connect_to(const StoreAddress& address, const StoreOptions& options,
     std::this_thread::sleep_for(std::chrono::milliseconds(50));
   }
   throw base::CommAborted(
-      fmt::format("the store at {} cannot be joined within {:g} s: {}; it runs in the launcher or "
-                  "in rank 0: is that up, and is the address right for this host?",
-                  address.text(), deadline_s, why));
+      fmt::format("the store at {} cannot be {} within {:g} s: {}; it runs in the launcher or in "
+                  "rank 0: is that up, and is the address right for this host?",
+                  address.text(), refused.empty() ? "reached" : "joined", deadline_s,
+                  refused.empty() ? why : refused));
 }
 
 int listen_on(const std::string& host, int port) {

@@ -162,6 +162,24 @@ void check_batch(const Config& c, Report& report) {
                             t.local_batch_size, t.seq_len, most_tokens, most_tokens / t.seq_len));
 }
 
+// REQUIRES: the model's sizes keep their rules.
+void check_activations(const Config& c, const spec::ModelSpec& model, Report& report) {
+  const auto& t = c.training;
+  const auto limit = static_cast<double>(spec::max_step_activations);
+  const int64_t sequences = std::max(t.global_batch_size, t.local_batch_size);
+  const double of_sequence = spec::activation_elements(model, static_cast<double>(t.seq_len));
+  const bool is_global = t.global_batch_size >= t.local_batch_size;
+  report.demand(
+      of_sequence * static_cast<double>(sequences) <= limit,
+      {is_global ? "training.global_batch_size" : "training.local_batch_size", "training.seq_len",
+       "model.dims"},
+      fmt::format("training.{} = {}: with training.seq_len = {} model '{}' would have "
+                  "{:.3g} activations in a step; at most {:.3g}, nearest: {}",
+                  is_global ? "global_batch_size" : "local_batch_size", sequences, t.seq_len,
+                  model.name, of_sequence * static_cast<double>(sequences), limit,
+                  std::max<int64_t>(1, static_cast<int64_t>(limit / of_sequence))));
+}
+
 void check_schedule(const Config& c, Report& report) {
   const auto& s = c.lr_scheduler;
   const int64_t steps = c.training.steps;
@@ -223,18 +241,27 @@ void check_recompute(const Config& c, Report& report) {
                             blocks, c.dims.layers, c.dims.layers));
 }
 
+bool masters_fit(const Config& c) {
+  return c.optimizer.master_dtype == "f32" || c.training.dtype == "bf16";
+}
+
+std::string masters_text(const Config& c) {
+  return fmt::format(
+      "optimizer.master_dtype = \"{}\": must be \"f32\" where training.dtype = \"{}\"; it is what "
+      "bf16 weights lack of fp32",
+      c.optimizer.master_dtype, c.training.dtype);
+}
+
+// What is "auto" is checked once the device is known (settle_dtype).
 void check_formats(const Config& c, Report& report) {
-  report.demand(c.optimizer.master_dtype == "f32" || c.training.dtype == "bf16",
-                {"optimizer.master_dtype", "training.dtype"},
-                fmt::format("optimizer.master_dtype = \"{}\": must be \"f32\" where training.dtype "
-                            "= \"{}\"; it is what bf16 weights lack of fp32",
-                            c.optimizer.master_dtype, c.training.dtype));
+  report.demand(masters_fit(c) || c.training.dtype == "auto",
+                {"optimizer.master_dtype", "training.dtype"}, masters_text(c));
 }
 
 void check_model(const Config& c, Report& report) {
   if (report.is_bad("model.dims")) return;
   try {
-    (void)spec::make_model(c.dims);
+    check_activations(c, spec::make_model(c.dims), report);
   } catch (const base::ConfigError& error) {
     report.add(report.where("model.name"), indented(error.what()));
     return;
@@ -261,4 +288,16 @@ void check_rules(const Config& config, Report& report) {
 }
 
 }  // namespace
+
+Config settle_dtype(Config c, bool on_gpu) {
+  if (c.training.dtype != "auto") return c;
+  c.training.dtype = on_gpu ? "bf16" : "fp32";
+  if (!masters_fit(c)) {
+    throw base::ConfigError(masters_text(c) +
+                            fmt::format(" (training.dtype is auto, and the run is on {})",
+                                        on_gpu ? "a GPU" : "the CPU"));
+  }
+  return c;
+}
+
 }  // namespace trireme::config

@@ -56,7 +56,7 @@ struct Training {
   double skip_norm_multiple = 20;
   int64_t skip_row = 3;
   int64_t steps = 1000;
-  std::string dtype = "fp32";
+  std::string dtype = "auto";
   std::string grad_dtype = "f32";
   int64_t head_chunk_rows = 0;
   bool document_mask = false;
@@ -175,10 +175,15 @@ struct LoadOptions {
 };
 
 // Reads a TOML file, or a resolved JSON file (told apart by content); an empty path means defaults
-// only. The result is resolved: it has no -1 that stands for another value, and `dims` is filled.
+// only. The result is resolved: it has no -1 that stands for another value, and `dims` is filled;
+// of what depends on the machine, system.device and training.dtype may be "auto".
 // Throws IoError if the file cannot be read, otherwise one ConfigError with a line for every
 // unknown section or key, wrong type and broken rule.
 Config load(const std::filesystem::path& file, const LoadOptions& options);
+
+// training.dtype = "auto" becomes bf16 where the run is on a GPU and fp32 on the CPU, which this
+// folder cannot know. Throws ConfigError where another key asks for the other one.
+Config settle_dtype(Config, bool on_gpu);
 
 // The resolved form, with every key and the model's dims: load() reads it back to an equal Config,
 // on a machine that has no model files.

@@ -106,6 +106,25 @@ TEST(Config, overrides_win_and_later_ones_over_earlier) {
   EXPECT_EQ(c.optimizer.weight_decay, 0);
 }
 
+TEST(Config, dtype_is_left_to_the_device_unless_it_is_given) {
+  const Config open = load_text(small("[optimizer]\nmaster_dtype = \"f32\"\n"));
+  EXPECT_EQ(open.training.dtype, "auto");
+  EXPECT_EQ(settle_dtype(open, true).training.dtype, "bf16");
+  EXPECT_EQ(settle_dtype(open, false).training.dtype, "fp32");
+  for (const char* dtype : {"fp32", "bf16"}) {
+    Config given = open;
+    given.training.dtype = dtype;
+    EXPECT_EQ(settle_dtype(given, true), given);
+    EXPECT_EQ(settle_dtype(given, false), given);
+  }
+  // Halves of master weights need bf16.
+  const Config halves = load_text(small("[optimizer]\nmaster_dtype = \"u16\"\n"));
+  EXPECT_EQ(settle_dtype(halves, true).training.dtype, "bf16");
+  expect_contains(message_of([&] { (void)settle_dtype(halves, false); }),
+                  "optimizer.master_dtype = \"u16\": must be \"f32\" where training.dtype = "
+                  "\"fp32\"");
+}
+
 TEST(Config, model_overrides_change_the_dims) {
   const Config c = load("", with({"--model.name=gpt2-124m", "--model.vocab_size=50304",
                                   "--model.max_seq=2048", "--training.seq_len=2048"}));
@@ -255,7 +274,7 @@ TEST(ConfigRefusal, names_line_key_and_cure) {
       {"[optimizer]\nname = \"adam\"\n",
        "run.toml:4: optimizer.name = \"adam\": must be one of AdamW; did you mean 'AdamW'?"},
       {"[training]\ndtype = \"fp8\"\n",
-       "run.toml:4: training.dtype = \"fp8\": must be one of fp32, bf16"},
+       "run.toml:4: training.dtype = \"fp8\": must be one of auto, fp32, bf16"},
       {"[training]\ndataset_format = \"megatrom\"\n", "; did you mean 'megatron'?"},
       {"[lr_scheduler]\ndecay_type = \"sqrt\"\n", "must be one of constant, linear, cosine, wsd"},
       {"[lr_scheduler]\nmin_lr_factor = 1.5\n", "must be from 0 to 1; nearest: 1"},
@@ -291,7 +310,7 @@ TEST(ConfigRefusal, names_line_key_and_cure) {
        "nearest: 101"},
       {"[activation_checkpoint]\nblocks = 99\n",
        "run.toml:4: activation_checkpoint.blocks = 99: the model has"},
-      {"[optimizer]\nmaster_dtype = \"u16\"\n",
+      {"[optimizer]\nmaster_dtype = \"u16\"\n[training]\ndtype = \"fp32\"\n",
        "run.toml:4: optimizer.master_dtype = \"u16\": must be \"f32\" where training.dtype = "
        "\"fp32\""},
       {"[job]\ndump_folder = \"\"\n", "run.toml:4: job.dump_folder = \"\": must name a folder"},
@@ -368,6 +387,10 @@ TEST(ConfigRefusal, of_models) {
                   "run.toml:2: model.name: nowhere/x.toml: no such file");
   expect_contains(refusal("[model]\nname = 3\n"),
                   "run.toml:2: model.name: found the integer 3, expected a string");
+  // llama-15m with a billion token ids and a step of 2^48 tokens.
+  expect_contains(refusal(small("vocab_size = 1073741824\nmax_seq = 16777216\n[training]\n"
+                                "seq_len = 16777216\nglobal_batch_size = 16777216\n")),
+                  "training.global_batch_size = 16777216: with training.seq_len = 16777216 model ");
   expect_contains(refusal(small("vocab_size = 1\n")),
                   "run.toml:3: model.vocab_size = 1: must be 0 or from 2 to 1073741824");
   const TemporaryFolder folder;

@@ -83,6 +83,9 @@ TEST(ModelFile, refusals_name_line_and_key) {
       {good_model + "heads = 3\n", "m.toml:8: not TOML"},
       {good_model + "kv_heads = 3\n", "m.toml:8: kv_heads = 3: must divide heads = 4"},
       {good_model + "head_dim = 3\n", "m.toml:8: head_dim = 3: must be even for RoPE"},
+      {"family = 'llama'\nlayers = 100000\nhidden = 1073741824\nheads = 16\nffn = 1073741824\n"
+       "vocab = 1073741824\nmax_seq = 8192\n",
+       "m.toml:2: layers = 100000: with hidden = 1073741824, heads = 16"},
       {good_model + "norm_eps = 0\n", "m.toml:8: norm_eps = 0: must be from 1e-12 to 1"},
       {good_model + "rope_theta = 1\n", "m.toml:8: rope_theta = 1: must be above 1"},
       {good_model + "[rope_scaling]\nfactr = 2\n",

@@ -123,8 +123,9 @@ std::vector<Key> keys_of(Config& c) {
            "after so many steps in a row were skipped, the next one with a finite norm is taken, "
            "clipped; 0: no limit");
   k.number("steps", c.training.steps, at_least(1), "optimizer steps");
-  k.choice("dtype", c.training.dtype, {"fp32", "bf16"},
-           "format of parameters and activations; with bf16 fp32 master weights are kept");
+  k.choice("dtype", c.training.dtype, {"auto", "fp32", "bf16"},
+           "format of parameters and activations; with bf16 fp32 master weights are kept; auto: "
+           "bf16 on a GPU, fp32 on the CPU. run.json has the one that was taken");
   k.choice("grad_dtype", c.training.grad_dtype, {"f32", "bf16"},
            "format in which gradients are accumulated");
   k.number("head_chunk_rows", c.training.head_chunk_rows, {.low = 0, .high = 1 << 30},

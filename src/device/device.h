@@ -161,6 +161,12 @@ class Device {
   // Of host memory. It has no budget and is never frozen.
   Ledger& host_ledger() { return host_ledger_; }
 
+  // Makes this the device of the calling thread. Every thread that touches a stream of the device
+  // calls it first, except the one that made the device: a thread of a GPU program begins with the
+  // first GPU, and a call that waits for another GPU's stream would make a context there, some
+  // 500 MiB that no prediction has. Any thread, any number of times. Nothing to do on a CPU.
+  virtual void use_on_this_thread() {}
+
   // The stream must be destroyed before the device.
   virtual std::unique_ptr<Stream> make_stream(std::string name) = 0;
   // A stream whose work never holds up the host, also on a device that runs work when it is called:

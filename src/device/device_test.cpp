@@ -1,14 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <chrono>
 #include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <limits>
+#include <string>
 #include <thread>
 #include <vector>
 
 #include "base/error.h"
 #include "device/cpu/cpu_device.h"
+#include "device/host_memory.h"
 #include "device/memory.h"
 
 namespace trireme::device {
@@ -236,6 +242,71 @@ TEST(StreamTest, inline_work_throws_at_the_call_and_the_stream_goes_on) {
   stream->synchronize();
   EXPECT_EQ(done, 1);
 }
+
+// ---- host memory
+
+class HostMemoryTest : public testing::Test {
+ protected:
+  HostMemoryTest() {
+    std::filesystem::remove_all(root_);
+    std::filesystem::create_directories(root_ / "cgroup");
+    files_ = {root_ / "meminfo", root_ / "self", root_ / "cgroup"};
+    write("meminfo", "MemTotal:       8000 kB\nMemFree:   1 kB\nMemAvailable:    4000 kB\n");
+  }
+  ~HostMemoryTest() override { std::filesystem::remove_all(root_); }
+
+  void write(const std::string& name, const std::string& text) {
+    std::filesystem::create_directories((root_ / name).parent_path());
+    std::ofstream(root_ / name) << text;
+  }
+  int64_t available() const { return host_memory_available(files_); }
+
+  std::filesystem::path root_ = std::filesystem::temp_directory_path() /
+                                ("trireme_host_memory_" + std::to_string(::getpid()));
+  HostMemoryFiles files_;
+};
+
+TEST_F(HostMemoryTest, is_what_the_machine_has_available) {
+  EXPECT_EQ(available(), 4000 * 1024);
+  std::filesystem::remove(root_ / "meminfo");
+  EXPECT_EQ(available(), std::numeric_limits<int64_t>::max());
+}
+
+TEST_F(HostMemoryTest, a_group_of_version_2_limits_it_and_its_file_cache_gives_way) {
+  write("self", "0::/\n");
+  write("cgroup/memory.max", "max\n");
+  write("cgroup/memory.current", "123\n");
+  EXPECT_EQ(available(), 4000 * 1024);
+  write("cgroup/memory.max", "1000000\n");
+  write("cgroup/memory.current", "900000\n");
+  EXPECT_EQ(available(), 100000);
+  write("cgroup/memory.stat", "anon 5\ninactive_file 500000\nactive_file 9\n");
+  EXPECT_EQ(available(), 600000);
+  write("cgroup/memory.current", "1600000\n");
+  EXPECT_EQ(available(), 0);
+}
+
+TEST_F(HostMemoryTest, outer_groups_limit_inner_ones) {
+  write("self", "0::/job/step\n");
+  write("cgroup/job/memory.max", "3000\n");
+  write("cgroup/job/memory.current", "1000\n");
+  write("cgroup/job/step/memory.max", "5000\n");
+  write("cgroup/job/step/memory.current", "500\n");
+  EXPECT_EQ(available(), 2000);
+}
+
+TEST_F(HostMemoryTest, a_group_of_version_1_limits_it) {
+  write("self", "12:cpu,cpuacct:/x\n9:memory:/job\n0::/elsewhere\n");
+  write("cgroup/memory/memory.limit_in_bytes", "9223372036854771712\n");
+  write("cgroup/memory/memory.usage_in_bytes", "77\n");
+  EXPECT_EQ(available(), 4000 * 1024);
+  write("cgroup/memory/job/memory.limit_in_bytes", "7000\n");
+  write("cgroup/memory/job/memory.usage_in_bytes", "3000\n");
+  write("cgroup/memory/job/memory.stat", "total_inactive_file 1000\n");
+  EXPECT_EQ(available(), 5000);
+}
+
+TEST_F(HostMemoryTest, of_this_machine_is_not_zero) { EXPECT_GT(host_memory_available(), 0); }
 
 }  // namespace
 }  // namespace trireme::device

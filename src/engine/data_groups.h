@@ -64,10 +64,11 @@ class DataGroups {
 
   device::Stream& compute_;
   spec::Coord coord_;
-  std::unique_ptr<device::Stream> own_stream_;
   std::unique_ptr<comm::Communicator> closing_;  // null: one rank in all
   std::unique_ptr<comm::Communicator> data_;     // null: one rank
-  comm::Communicator* dp_ = nullptr;             // null where the axis has one rank
+  // After the communicators, which its queued work uses: its destructor empties the queue.
+  std::unique_ptr<device::Stream> own_stream_;
+  comm::Communicator* dp_ = nullptr;  // null where the axis has one rank
   comm::Communicator* zero_ = nullptr;
   bool updates_all_ = false;  // every rank updates all parameters
   comm::SumOrder order_;

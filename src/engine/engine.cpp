@@ -151,8 +151,10 @@ const spec::MemoryTable& Engine::predicted_memory() const {
   return plan_.predicted.memory[static_cast<size_t>(pipe_->rank())];
 }
 
-Engine::~Engine() {
-  // Nothing that uses the engine's memory may be under way. A stream that has failed says so where
+Engine::~Engine() = default;
+
+Engine::Drain::~Drain() {
+  // Nothing that uses the engine's memory may be under way. A stream that has failed throws where
   // it is waited for; here it is only emptied.
   const auto empty = [](auto* what) {
     try {
@@ -161,9 +163,9 @@ Engine::~Engine() {
       base::log_warning("ending an engine after a failure: {}", error.what());
     }
   };
-  pipe_->close();
-  empty(&groups_->stream());
-  empty(compute_.get());
+  engine.pipe_->close();
+  empty(&engine.groups_->stream());
+  empty(engine.compute_.get());
 }
 
 void Engine::step(MicrobatchSource& source, double learning_rate) {

@@ -203,6 +203,14 @@ class Engine {
   device::Event held_;  // no update before
   int64_t steps_ = 0;
   std::unique_ptr<device::Graph> graph_;  // one whole step
+
+  // Empties all streams before the memory goes that their work uses, also where the constructor's
+  // body throws and the engine's destructor does not run. Declared last, so destroyed first.
+  struct Drain {
+    Engine& engine;
+    ~Drain();
+  };
+  Drain drain_{*this};
 };
 
 }  // namespace trireme::engine

@@ -40,9 +40,9 @@ InputStaging::InputStaging(device::Device& device, device::Arena& arena,
     : shape_(shape),
       vocab_(vocab),
       batch_bytes_(bytes_of_batch(shape)),
-      copy_(device.make_stream("copy")),
       host_(device.make_host_buffer(
-          device::Mem::staging, bytes_of_samples + microbatches * batch_bytes_, "input batches")) {
+          device::Mem::staging, bytes_of_samples + microbatches * batch_bytes_, "input batches")),
+      copy_(device.make_stream("copy")) {
   const base::TensorSpec all{{bytes_of_samples + microbatches * batch_bytes_}, base::DType::u8};
   landing_ = arena.take(all);
   current_ = arena.take(all);

@@ -63,8 +63,8 @@ class InputStaging {
   spec::LocalShape shape_;
   int64_t vocab_;
   int64_t batch_bytes_ = 0;  // of one micro-batch
-  std::unique_ptr<device::Stream> copy_;
   device::HostBuffer host_;
+  std::unique_ptr<device::Stream> copy_;  // after host_: its destructor ends uploads from there
   device::Tensor landing_, current_;  // flat; sample hash, then micro-batches one after the other
   std::vector<HostMicrobatch> host_batches_;
   std::vector<Microbatch> batches_;  // views of current_

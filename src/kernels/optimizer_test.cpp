@@ -301,6 +301,7 @@ std::vector<Case> merge_cases() {
              each[i] = StepSums{.loss = 0.1 + static_cast<double>(i), .tokens = i + 1};
              each[i].samples = static_cast<uint64_t>(i == 4 ? 99 : i / copies) << 61U;
              add_block_sum(each[i].squares, 1.0 / static_cast<double>(i + 3));
+             each[i].squares.limb[2] += int64_t{1} << 62;  // as of 2^30 block sums without carry
            }
            ops::merge_sums(
                stream,

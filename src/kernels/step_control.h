@@ -23,11 +23,7 @@ constexpr StepSums merged(const StepSums* parts, int64_t count, int64_t copies) 
     sums.tokens += parts[counted].tokens;
     sums.samples += parts[first].samples;
     for (int64_t i = first; i < first + copies; ++i) {
-      const WideSum& squares = parts[i].squares;
-      for (int limb = 0; limb < WideSum::limbs; ++limb) {
-        sums.squares.limb[limb] += squares.limb[limb];
-      }
-      sums.squares.not_finite += squares.not_finite;
+      add_part(sums.squares, parts[i].squares);
       sums.unlike += parts[i].unlike + (parts[i].samples != parts[first].samples ? 1 : 0);
     }
   }

@@ -4,10 +4,12 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <vector>
 
 #include "base/rng.h"
 #include "kernels/ops.h"
 #include "kernels/row_test.h"
+#include "kernels/step_control.h"
 #include "kernels/wide_sum.h"
 
 namespace trireme::kernels {
@@ -74,6 +76,35 @@ TEST(WideSumTest, a_limb_holds_many_additions) {
   WideSum sum = {};
   for (int i = 0; i < 1000000; ++i) add_block_sum(sum, 0x1.fffffffffffffp0);
   EXPECT_NEAR(to_double(sum), 2e6, 1e-6);
+}
+
+// Each rank may add up 2^31 block sums before it carries, so its limbs come close to 2^63.
+TEST(WideSumTest, full_limbs_of_many_ranks_add_up_exactly) {
+  constexpr int ranks = 1024;
+  constexpr int64_t full = int64_t{1} << 62;
+  for (int limb = 0; limb + 1 < WideSum::limbs; ++limb) {
+    std::vector<StepSums> parts(ranks, StepSums{});
+    for (StepSums& part : parts) part.squares.limb[limb] = full;
+    const WideSum sum = merged(parts.data(), ranks, 1).squares;
+    // 2^10 ranks times 2^62 units: a power of two, which fp64 holds exactly.
+    EXPECT_EQ(to_double(sum), std::ldexp(1.0, 10 + 62 + 32 * limb - 128)) << limb;
+    EXPECT_EQ(sum.not_finite, 0);
+  }
+  // One more unit in the lowest limb of a single rank is not lost.
+  std::vector<StepSums> parts(ranks, StepSums{});
+  for (StepSums& part : parts) part.squares.limb[0] = full;
+  parts[7].squares.limb[0] += 1;
+  WideSum sum = merged(parts.data(), ranks, 1).squares;
+  normalise(sum);
+  EXPECT_EQ(sum.limb[0], 1);
+  EXPECT_EQ(sum.limb[2], 1 << (10 + 62 - 64));
+}
+
+TEST(WideSumTest, a_total_beyond_the_highest_limb_is_not_finite) {
+  std::vector<StepSums> parts(3, StepSums{});
+  for (StepSums& part : parts) part.squares.limb[WideSum::limbs - 1] = int64_t{1} << 61;
+  EXPECT_LT(to_double(merged(parts.data(), 1, 1).squares), std::numeric_limits<double>::infinity());
+  EXPECT_EQ(to_double(merged(parts.data(), 3, 1).squares), std::numeric_limits<double>::infinity());
 }
 
 void sum_squares(int64_t elements, const Make& make, Operands& operands, Stream& stream) {

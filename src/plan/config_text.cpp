@@ -5,17 +5,45 @@
 
 #include <sstream>
 
+#include "base/error.h"
+#include "base/json.h"
+
 namespace trireme::plan {
 namespace {
 
-// As TOML has it between quotes.
+constexpr char delete_character = '\x7f';
+
+// A basic string of TOML, with its quotes. JSON escapes the same characters in the same way, but
+// for one that it allows.
 std::string quoted(const std::string& text) {
   std::string result;
-  for (const char c : text) {
-    if (c == '"' || c == '\\') result += '\\';
-    result += c;
+  try {
+    for (const char c : base::Json(text).dump()) {
+      if (c == delete_character) {
+        result += "\\u007f";
+      } else {
+        result += c;
+      }
+    }
+  } catch (const base::Json::exception&) {
+    throw base::ConfigError(
+        fmt::format("{}: not UTF-8, and a TOML file cannot hold it; give the file another name",
+                    base::Json(text).dump(-1, ' ', true, base::Json::error_handler_t::replace)));
   }
   return result;
+}
+
+// A comment of TOML has no control characters but tabs.
+std::string commented(const std::string& line) {
+  const std::string valid =
+      base::Json::parse(base::Json(line).dump(-1, ' ', true, base::Json::error_handler_t::replace));
+  std::string result = "# ";
+  for (const char c : valid) {
+    const auto byte = static_cast<unsigned char>(c);
+    const bool is_control = (byte < ' ' && c != '\t') || c == delete_character;
+    result += is_control ? '?' : c;
+  }
+  return result + "\n";
 }
 
 }  // namespace
@@ -23,8 +51,8 @@ std::string quoted(const std::string& text) {
 std::string config_text(const Job& job, const Layout& l, const ConfigChoice& choice) {
   std::string text;
   std::istringstream lines(choice.comment);
-  for (std::string line; std::getline(lines, line);) text += fmt::format("# {}\n", line);
-  text += fmt::format("[model]\nname = \"{}\"\n\n", quoted(choice.model));
+  for (std::string line; std::getline(lines, line);) text += commented(line);
+  text += fmt::format("[model]\nname = {}\n\n", quoted(choice.model));
   text += fmt::format(
       "[training]\nlocal_batch_size = {}\nglobal_batch_size = {}\nseq_len = {}\ndtype = \"{}\"\n{}"
       "dataset_path = \"\"  # to be filled in, or given as --training.dataset_path=PATH\n\n",

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "config/config.h"
+#include "config/document.h"
 #include "config/files_test.h"
 #include "config/job_layout.h"
 #include "plan/confirm.h"
@@ -68,6 +69,30 @@ TEST(ConfigText, names_with_quotes_stay_names) {
   const Job job = job_of("gpt2-124m", 8, 1024);
   const std::string text = config_text(job, {}, {R"(a\"b".toml)", ""});
   EXPECT_NE(text.find(R"(name = "a\\\"b\".toml")"), std::string::npos) << text;
+}
+
+// A path may have any byte but 0 and '/', and the file that names it must read back.
+TEST(ConfigText, names_and_comments_of_any_characters_read_back) {
+  const Job job = job_of("gpt2-124m", 8, 1024);
+  std::string controls;
+  for (char c = 1; c < ' '; ++c) controls += c;
+  const config::TemporaryFolder folder;
+  const std::string model = config::read_text(source_root() / "configs/models/gpt2-124m.toml");
+  for (const std::string& name :
+       {controls, std::string("\x7f\x7f"), std::string("\\u0041\\\"'''\\n"),
+        std::string("\xc3\xa9\xf0\x9f\x98\x80\xc2\x85"), std::string(" #=[]{}\t")}) {
+    const std::string file = folder.write(name + ".toml", model).string();
+    const std::string text = config_text(job, {}, {file, "plan " + name + "\xff"});
+    EXPECT_EQ(loaded(text, {}).model.name, file) << text;
+  }
+}
+
+TEST(ConfigText, a_name_that_is_not_utf8_is_refused) {
+  const Job job = job_of("gpt2-124m", 8, 1024);
+  const std::string message = config::message_of([&] {
+    (void)config_text(job, {}, {"models/\xff.toml", ""});
+  });
+  EXPECT_NE(message.find("not UTF-8"), std::string::npos) << message;
 }
 
 TEST(ConfigText, comments_stand_at_the_head) {

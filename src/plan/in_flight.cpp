@@ -133,10 +133,7 @@ const InFlight& InFlightTable::find(const Layout& l, int64_t micro_batches) {
   const int64_t m = l.pipe == Pipe::gpipe || l.pp == 1
                         ? micro_batches
                         : std::min<int64_t>(micro_batches, rounds * l.pp);
-  const uint64_t key = ((static_cast<uint64_t>(m) * 8192 + static_cast<uint64_t>(l.pp)) * 512 +
-                        static_cast<uint64_t>(l.chunks)) *
-                           8 +
-                       static_cast<uint64_t>(l.pipe);
+  const std::tuple key(m, l.pp, l.chunks, l.pipe);
   const auto found = known_.find(key);
   if (found != known_.end()) return found->second;
   return known_.emplace(key, in_flight(l, m)).first->second;

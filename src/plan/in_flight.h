@@ -5,7 +5,8 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <unordered_map>
+#include <map>
+#include <tuple>
 #include <vector>
 
 #include "plan/job.h"
@@ -44,7 +45,7 @@ class InFlightTable {
   const InFlight& find(const Layout&, int64_t micro_batches);
 
  private:
-  std::unordered_map<uint64_t, InFlight> known_;
+  std::map<std::tuple<int64_t, int, int, Pipe>, InFlight> known_;
 };
 
 }  // namespace trireme::plan

@@ -88,5 +88,18 @@ TEST(InFlight, peaks_of_stages_of_different_sizes_add_up) {
   EXPECT_EQ(bytes(4, 10), 50);
 }
 
+TEST(InFlightTest, a_table_keeps_many_chunks_apart) {
+  InFlightTable table;
+  Layout many;
+  many.pp = 2;
+  many.pipe = Pipe::interleaved;
+  many.chunks = 514;
+  Layout few = many;
+  few.pp = 3;
+  few.chunks = 2;
+  EXPECT_EQ(table.find(many, 6).ranks.front().f_to_b.size(), 514U);
+  EXPECT_EQ(table.find(few, 6).ranks.front().f_to_b.size(), 2U);
+}
+
 }  // namespace
 }  // namespace trireme::plan

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <set>
 #include <tuple>
 
@@ -278,6 +279,37 @@ TEST(Search, what_the_engine_lacks_is_priced_only_on_request) {
   options.space.unaudited = true;
   (void)search(job, shipped_machine("h100"), trireme_stack(), options);
   EXPECT_TRUE(has_cp);
+}
+
+// Chunks of interleaved layouts by pp.
+std::map<int, std::set<int>> chunks_tried(const Job& job, const SearchOptions& options) {
+  std::map<int, std::set<int>> tried;
+  for_each_layout(job, shipped_machine("h100"), options, [&](const Layout& l) {
+    if (l.pipe == Pipe::interleaved) tried[l.pp].insert(l.chunks);
+  });
+  return tried;
+}
+
+TEST(Search, every_number_of_chunks_of_a_usual_model_is_tried_and_some_of_a_very_deep_one) {
+  for (const auto& [pp, chunks] : chunks_tried(job_of("gpt3-175b", 64, 2048), on(64))) {
+    std::set<int> all;
+    for (int c = 2; c <= 98 / pp && c <= 64; ++c) all.insert(c);
+    EXPECT_EQ(chunks, all) << pp;
+  }
+  Job deep = job_of("llama-15m", 1024, 256);
+  const spec::LayerSpec block = deep.model.layers.at(1);
+  deep.model.layers.insert(deep.model.layers.begin() + 1, 100'000, block);
+  int64_t all = 0;
+  for (const auto& [pp, chunks] : chunks_tried(deep, on(1024))) {
+    all += std::ssize(chunks);
+    EXPECT_TRUE(chunks.empty() || pp * *chunks.rbegin() <= 512) << pp;
+  }
+  EXPECT_GT(all, 100);
+  EXPECT_LT(all, 300);
+  // What is asked for is tried.
+  SearchOptions asked = on(1024);
+  asked.space.chunks = {700};
+  EXPECT_TRUE(chunks_tried(deep, asked)[4].contains(700));
 }
 
 }  // namespace

@@ -34,12 +34,25 @@ std::vector<Staged> staged(const Job& job, const Space& space, int pp) {
   const auto add = [&](Pipe pipe, int chunks) {
     if (wants(space.pipes, pipe) && wants(space.chunks, chunks)) all.push_back({pipe, chunks});
   };
+  // Pipelines have some ten to a hundred ranks, models some hundred blocks, and then this is every
+  // schedule with every number of chunks. Beyond, schedules are long to write down, and a finer
+  // choice gains nothing; what is asked for by name is looked at all the same.
+  constexpr int long_pipeline = 256, all_chunks = 64, most_stages = 512;
   for (const Pipe pipe :
        {Pipe::one_f_one_b, Pipe::gpipe, Pipe::zb_h1, Pipe::zb_h2, Pipe::zb_v, Pipe::dualpipe_v}) {
+    const bool is_simple = pipe == Pipe::one_f_one_b || pipe == Pipe::gpipe;
+    if (!is_simple && pp > long_pipeline && space.pipes.empty()) continue;
     add(pipe, fixed_chunks(pipe));
   }
   const int most = (job.model.blocks() + 2) / pp;
-  for (int chunks = 2; chunks <= most; ++chunks) add(Pipe::interleaved, chunks);
+  const int most_tried = std::min(most, most_stages / pp);
+  for (int chunks = 2; chunks <= most_tried;
+       chunks = chunks < all_chunks ? chunks + 1 : 2 * chunks) {
+    if (space.chunks.empty()) add(Pipe::interleaved, chunks);
+  }
+  for (const int chunks : space.chunks) {
+    if (chunks >= 2 && chunks <= most) add(Pipe::interleaved, chunks);
+  }
   return all;
 }
 
@@ -85,9 +98,18 @@ class Dealer {
       for (const Staged& stages : staged(job_, space_, layout.pp)) {
         layout.pipe = stages.pipe;
         layout.chunks = stages.chunks;
+        if (is_unwieldy(layout)) continue;
         state(layout);
       }
     }
+  }
+
+  // Schedules of millions of passes take minutes to write down and check. Of jobs on up to some ten
+  // thousand processors none is left out.
+  bool is_unwieldy(const Layout& layout) const {
+    constexpr int64_t most_passes = int64_t{1} << 20;
+    return layout.pp > 1 && space_.pipes.empty() && space_.chunks.empty() &&
+           layout.pp * int64_t{layout.chunks} * layout.micro_batches(job_) > most_passes;
   }
 
   void state(Layout layout) {

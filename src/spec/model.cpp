@@ -8,6 +8,8 @@
 namespace trireme::spec {
 namespace {
 
+double real(int64_t value) { return static_cast<double>(value); }
+
 void check_dims(const ModelDims& d, int64_t kv_heads, int64_t head_dim) {
   std::string broken;
   const auto demand = [&broken](bool holds, std::string rule) {
@@ -46,6 +48,13 @@ void check_dims(const ModelDims& d, int64_t kv_heads, int64_t head_dim) {
     demand(d.tied_head, "tied_head = false: gpt2 has a tied head");
     demand(!d.qkv_bias && !d.qk_norm, "qkv_bias and qk_norm belong to family llama");
   }
+  const double parameters = estimated_parameters(d);
+  demand(parameters <= real(max_parameters),
+         fmt::format("layers = {}: with hidden = {}, heads = {}, kv_heads = {}, head_dim = {}, "
+                     "ffn = {}, vocab = {} and max_seq = {} that is {:.3g} parameters; at most "
+                     "{:.3g}",
+                     d.layers, d.hidden, d.heads, kv_heads, head_dim, d.ffn, d.vocab, d.max_seq,
+                     parameters, real(max_parameters)));
   if (!broken.empty()) {
     throw base::ConfigError(fmt::format("model '{}' breaks these rules:{}", d.name, broken));
   }
@@ -54,6 +63,33 @@ void check_dims(const ModelDims& d, int64_t kv_heads, int64_t head_dim) {
 }  // namespace
 
 std::string_view name_of(Family family) { return family == Family::gpt2 ? "gpt2" : "llama"; }
+
+double estimated_parameters(const ModelDims& d) {
+  const bool gpt2 = d.family == Family::gpt2;
+  const double hidden = real(d.hidden), heads = real(d.heads);
+  const double kv_heads = d.kv_heads == 0 ? heads : real(d.kv_heads);
+  const double attention = d.head_dim == 0 ? hidden : heads * real(d.head_dim);
+  const double keys = heads > 0 ? attention / heads * kv_heads : 0;
+  const double block = hidden * (2 * attention + 2 * keys + (gpt2 ? 2 : 3) * real(d.ffn));
+  const double tables = real(d.vocab) * (d.tied_head ? 1 : 2) + (gpt2 ? real(d.max_seq) : 0);
+  return d.layers * block + hidden * tables;
+}
+
+double activation_elements(const ModelSpec& model, double tokens) {
+  double widths = 0;
+  for (const LayerSpec& layer : model.layers) {
+    if (const auto* block = std::get_if<BlockSpec>(&layer)) {
+      widths += 4 * real(block->width) + real(block->qkv_width()) +
+                real(block->heads) * real(block->head_dim) + real(block->up_width()) +
+                real(block->ffn);
+    } else if (const auto* head = std::get_if<HeadSpec>(&layer)) {
+      widths += 2 * real(head->width) + real(head->vocab);
+    } else {
+      widths += real(std::get<EmbeddingSpec>(layer).width);
+    }
+  }
+  return tokens * widths;
+}
 
 ModelSpec make_model(const ModelDims& d) {
   const int64_t kv_heads = d.kv_heads == 0 ? d.heads : d.kv_heads;

@@ -109,7 +109,18 @@ struct ModelDims {
   float init_std = 0.02F;
 };
 
-// Throws ConfigError that lists every broken rule at once.
+// Limits far above any model or job, and far below int64: all that is computed from parameters and
+// activations (bytes, copies of state, operations' operands) stays inside its type.
+constexpr int64_t max_parameters = int64_t{1} << 50;
+constexpr int64_t max_step_activations = int64_t{1} << 56;
+
+// Parameters of a model of these sizes, to within small vectors, whatever the sizes are.
+double estimated_parameters(const ModelDims&);
+// Elements that `tokens` tokens have in all layers, each width of a layer counted once. A step has
+// at most max_step_activations of them.
+double activation_elements(const ModelSpec&, double tokens);
+
+// Throws ConfigError that lists every broken rule at once, also for more than max_parameters.
 ModelSpec make_model(const ModelDims&);
 
 // All parameters, a tied table counted once.

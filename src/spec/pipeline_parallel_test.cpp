@@ -3,8 +3,11 @@
 
 #include <gtest/gtest.h>
 
+#include <limits>
+
 #include "base/error.h"
 #include "base/json.h"
+#include "base/rng.h"
 #include "schedule/lives.h"
 #include "spec/predict.h"
 #include "spec/stage_cut.h"
@@ -50,6 +53,75 @@ TEST(StageCutTest, the_dearest_stage_is_as_cheap_as_can_be) {
   EXPECT_EQ(balanced_cut(std::vector<double>{1, 1, 1, 1}, 2), (std::vector<int>{0, 2}));
   EXPECT_EQ(balanced_cut(std::vector<double>{1, 1, 1, 1}, 4), (std::vector<int>{0, 1, 2, 3}));
   EXPECT_EQ(balanced_cut(std::vector<double>{9, 1, 1, 1}, 3), (std::vector<int>{0, 1, 3}));
+}
+
+// By the definition: the least of all runs' costs that suffices.
+std::vector<int> plain_balanced_cut(const std::vector<double>& costs, int stages) {
+  constexpr double slack = 1 + 1e-12;
+  const auto cut_at = [&](double bound) {
+    std::vector<int> cut = {0};
+    double sum = 0;
+    for (size_t layer = 0; layer < costs.size(); ++layer) {
+      if (costs[layer] > bound) return std::vector<int>(costs.size() + 1);
+      if (sum + costs[layer] > bound) {
+        cut.push_back(static_cast<int>(layer));
+        sum = 0;
+      }
+      sum += costs[layer];
+    }
+    return cut;
+  };
+  double best = std::numeric_limits<double>::max();
+  for (size_t first = 0; first < costs.size(); ++first) {
+    double sum = 0;
+    for (size_t last = first; last < costs.size(); ++last) {
+      sum += costs[last];
+      if (sum < best && std::ssize(cut_at(sum * slack)) <= stages) best = sum;
+    }
+  }
+  std::vector<int> cut = {0};
+  double sum = 0;
+  const auto count = static_cast<int>(costs.size());
+  for (int layer = 0; layer < count; ++layer) {
+    const double cost = costs[static_cast<size_t>(layer)];
+    const int left = stages - static_cast<int>(cut.size());
+    if (layer > cut.back() && (sum + cost > best * slack || count - layer == left) && left > 0) {
+      cut.push_back(layer);
+      sum = 0;
+    }
+    sum += cost;
+  }
+  return cut;
+}
+
+TEST(StageCutTest, the_balanced_cut_is_that_of_all_runs_of_layers) {
+  for (uint64_t seed = 0; seed < 300; ++seed) {
+    auto draw = [seed, at = uint64_t{0}](uint64_t below) mutable {
+      return base::rng_below(seed, at++, below);
+    };
+    const bool is_model = draw(2) == 0;  // ends that differ, and blocks alike
+    const double block = 0.1 * static_cast<double>(1 + draw(30));
+    std::vector<double> costs(2 + draw(40));
+    for (double& cost : costs) cost = is_model ? block : 0.1 * static_cast<double>(draw(9));
+    costs.front() = 0.3 * static_cast<double>(draw(5));
+    costs.back() = 0.7 * static_cast<double>(draw(9));
+    const int stages = 1 + static_cast<int>(draw(costs.size()));
+    EXPECT_EQ(balanced_cut(costs, stages), plain_balanced_cut(costs, stages)) << "seed " << seed;
+  }
+}
+
+// Time does not grow with the square of the layers.
+TEST(StageCutTest, a_hundred_thousand_layers_are_cut) {
+  std::vector<double> costs(100'000, 3.7);
+  costs.front() = 0;
+  costs.back() = 100;
+  for (const int stages : {2, 64, 4096}) {
+    const std::vector<int> cut = balanced_cut(costs, stages);
+    ASSERT_EQ(std::ssize(cut), stages);
+    // No stage but the head's costs more than an equal share and a layer.
+    const double share = 3.7 * 100'000 / stages + 100.0 / stages + 3.7;
+    EXPECT_LE(3.7 * (cut[1] - cut[0] - 1), std::max(share, 100.0));
+  }
 }
 
 TEST(PipelineParallelTest, messages_are_counted_by_rank) {

@@ -25,6 +25,13 @@ bool tokens_fit(const Plan& plan) {
          plan.microbatch_sequences <= most_tokens / plan.seq_len;
 }
 
+// Can facts() of the model's layers be computed for a micro-batch of the plan?
+bool sizes_fit(const ModelSpec& model, const Plan& plan) {
+  return tokens_fit(plan) &&
+         activation_elements(model, static_cast<double>(plan.microbatch_tokens())) <=
+             static_cast<double>(max_step_activations);
+}
+
 // Limits that no job comes near; they keep products of what a file says inside their types.
 constexpr int most_workers = 1 << 16;
 constexpr int most_microbatches = 1 << 20;
@@ -126,8 +133,9 @@ std::vector<int> priced_cut(const ModelSpec& model, const Plan& plan, const Back
   LocalShape whole = local_shape_of(plan);
   whole.mesh = {};
   whole.sequence_parallel = false;
+  const bool fits = sizes_fit(model, plan);
   for (int layer = 0; layer < layers; ++layer) {
-    if (!tokens_fit(plan)) {  // refused below
+    if (!fits) {  // refused below
       costs.push_back(1);
       continue;
     }
@@ -226,7 +234,7 @@ Plan parallel_plan(const ModelSpec& model, const OneRankOptions& options, const 
   }
   plan.head_chunk_rows =
       options.head_chunk_rows != 0 ? options.head_chunk_rows
-      : !tokens_fit(plan)
+      : !sizes_fit(model, plan)
           ? 1  // refused below
           : usual_head_chunk(backend, plan.recipe.storage, vocab_of(model) / std::max(split.tp, 1),
                              plan.microbatch_tokens());
@@ -289,6 +297,15 @@ void check_plan(const ModelSpec& model, const Plan& plan) {
   demand(plan.microbatch_sequences < 1 || plan.seq_len < 1 || tokens_fit(plan),
          fmt::format("{} sequences of {} tokens in a micro-batch: at most {} tokens",
                      plan.microbatch_sequences, plan.seq_len, most_tokens));
+  const double activations = activation_elements(
+      model, static_cast<double>(plan.microbatch_sequences) * static_cast<double>(plan.seq_len) *
+                 plan.schedule.microbatches);
+  demand(
+      activations <= static_cast<double>(max_step_activations),
+      fmt::format("{} micro-batches of {} sequences of {} tokens: with this model that is {:.3g} "
+                  "activations in a step; at most {:.3g}",
+                  plan.schedule.microbatches, plan.microbatch_sequences, plan.seq_len, activations,
+                  static_cast<double>(max_step_activations)));
   demand(plan.head_chunk_rows >= 1,
          fmt::format("head_chunk_rows = {}: at least 1", plan.head_chunk_rows));
   demand(static_cast<int>(plan.recompute.size()) == layers,

@@ -5,6 +5,7 @@
 
 #include <cmath>
 #include <functional>
+#include <limits>
 #include <numbers>
 
 #include "base/error.h"
@@ -98,6 +99,63 @@ TEST(ModelTest, broken_dimensions_are_reported_at_once) {
   EXPECT_NE(message.find("layers = 0"), std::string::npos) << message;
   EXPECT_NE(message.find("kv_heads = 3: must divide heads = 4"), std::string::npos);
   EXPECT_NE(message.find("head_dim = 7: must be even for RoPE"), std::string::npos);
+}
+
+ModelDims llama_of(int layers, int64_t hidden, int64_t ffn, int64_t ids) {
+  return {.name = "large",
+          .family = Family::llama,
+          .layers = layers,
+          .hidden = hidden,
+          .heads = 16,
+          .ffn = ffn,
+          .vocab = ids,
+          .max_seq = int64_t{1} << 24};
+}
+
+TEST(ModelTest, sizes_whose_products_pass_the_limit_are_refused) {
+  constexpr int64_t most = int64_t{1} << 30;
+  constexpr int64_t highest = std::numeric_limits<int64_t>::max();
+  for (const ModelDims& sizes : {llama_of(100'000, most, most, most), llama_of(1, most, 16, most),
+                                 llama_of(100'000, int64_t{1} << 20, int64_t{1} << 20, 64),
+                                 llama_of(1, highest / 32 * 32, highest, most)}) {
+    const std::string message = message_of([&] { (void)make_model(sizes); });
+    EXPECT_NE(
+        message.find(fmt::format("layers = {}: with hidden = {}", sizes.layers, sizes.hidden)),
+        std::string::npos)
+        << message;
+    EXPECT_NE(message.find("parameters; at most 1.13e+15"), std::string::npos) << message;
+  }
+  // Just below: 9e14 parameters in 800 layers.
+  const ModelDims large = llama_of(800, 1 << 18, 1 << 20, 256'000);
+  EXPECT_NEAR(static_cast<double>(parameter_count(make_model(large))), estimated_parameters(large),
+              1e-5 * estimated_parameters(large));  // norms: some widths of a quarter million
+}
+
+TEST(ModelTest, estimated_parameters_are_those_of_small_models_to_within_vectors) {
+  for (const Family family : {Family::gpt2, Family::llama}) {
+    ModelDims sizes = llama_of(3, 512, 2048, 1000);
+    sizes.family = family;
+    sizes.max_seq = 128;
+    const auto counted = static_cast<double>(parameter_count(make_model(sizes)));
+    // Biases and norms: some ten widths beside matrices of 512 rows.
+    EXPECT_NEAR(estimated_parameters(sizes), counted, 0.01 * counted);
+  }
+}
+
+TEST(PlanTest, batches_whose_products_pass_the_limit_are_refused) {
+  const ModelSpec model = make_model(llama_of(1'000, 1 << 14, 1 << 16, int64_t{1} << 30));
+  for (const int microbatches : {1, 8}) {
+    const std::string message = message_of([&] {
+      (void)one_rank_plan(model,
+                          {.microbatch_sequences = microbatches == 1 ? 127 : 1,
+                           .seq_len = int64_t{1} << 24,
+                           .microbatches = microbatches,
+                           .recipe = recipe_from_name("bf16")},
+                          cpu_backend());
+    });
+    EXPECT_NE(message.find("activations in a step; at most 7.21e+16"), std::string::npos)
+        << message;
+  }
 }
 
 TEST(ModelTest, parameter_counts_are_the_published_ones) {

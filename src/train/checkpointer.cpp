@@ -157,6 +157,7 @@ void Checkpointer::start(std::function<Status()> work) {
   join();
   const auto run = [this, work = std::move(work)] {
     try {
+      copy_->device().use_on_this_thread();
       set_status(work(), "");
     } catch (const base::Fenced& error) {
       set_status({.phase = Phase::fenced, .file = {}}, error.what());

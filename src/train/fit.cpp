@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "obs/number_text.h"
 #include "obs/table.h"
+#include "train/checkpointer.h"
 
 namespace trireme::train {
 namespace {
@@ -19,12 +20,21 @@ std::string gib(int64_t bytes) {
   return obs::grouped(static_cast<double>(bytes) / 0x1p30, 3) + " GiB";
 }
 
-std::string table_of(const spec::MemoryTable& m, int64_t available_bytes, int64_t external_bytes) {
+// What a rank's plan does not have.
+struct Besides {
+  int64_t libraries = 0;
+  int64_t checkpoints = 0;  // on the host, of all ranks there
+  int64_t other_ranks = 0;  // of this host
+
+  int64_t total() const { return libraries + checkpoints + other_ranks; }
+};
+
+std::string table_of(const spec::MemoryTable& m, int64_t available_bytes, const Besides& besides) {
   struct Row {
     const char* name;
     int64_t bytes;
   };
-  const std::array<Row, 15> rows = {{{"parameters", m.params},
+  const std::array<Row, 17> rows = {{{"parameters", m.params},
                                      {"gradients", m.grads},
                                      {"optimizer", m.optim},
                                      {"inputs of stages", m.stash_inputs},
@@ -38,8 +48,10 @@ std::string table_of(const spec::MemoryTable& m, int64_t available_bytes, int64_
                                      {"scratch", m.scratch},
                                      {"exchange", m.comm},
                                      {"input batches", m.staging},
-                                     {"libraries, still to come", external_bytes}}};
-  const int64_t needed = m.total() + external_bytes;
+                                     {"libraries, still to come", besides.libraries},
+                                     {"checkpoints on their way", besides.checkpoints},
+                                     {"other ranks of this host", besides.other_ranks}}};
+  const int64_t needed = m.total() + besides.total();
   const std::array<obs::Column, 3> columns = {
       {{"memory", obs::Align::left}, {"bytes"}, {"in GiB"}}};
   std::vector<std::vector<std::string>> cells;
@@ -57,8 +69,9 @@ std::string table_of(const spec::MemoryTable& m, int64_t available_bytes, int64_
   return obs::table_text(columns, cells);
 }
 
+// `available_bytes` are those of one rank.
 std::string advice(const FitJob& job, int64_t available_bytes, int64_t external_bytes,
-                   const FitKeys& keys) {
+                   const FitKeys& keys, bool is_gpu = true) {
   const std::vector<FitOption> fitting =
       options_within(job, available_bytes - external_bytes, keys);
   const auto needed = [external_bytes](const FitOption& option) {
@@ -77,8 +90,34 @@ std::string advice(const FitJob& job, int64_t available_bytes, int64_t external_
       least.how.empty() ? ""
                         : fmt::format(": with {} it would still need {}", least.how, needed(least));
   return "no change of batch, recompute or formats would fit" + all +
-         "; take a smaller model, shorter sequences, more ranks that share it, or a GPU with more "
-         "memory";
+         fmt::format(
+             "; take a smaller model, shorter sequences, more {}ranks that share it, or a "
+             "{} with more memory",
+             is_gpu ? "" : "hosts with ", is_gpu ? "GPU" : "machine");
+}
+
+[[noreturn]] void refuse(const FitJob& job, int64_t available_bytes, const Besides& besides,
+                         const std::string& cure) {
+  const spec::MemoryTable& memory = job.plan.predicted.largest();
+  throw base::OutOfMemory(
+      fmt::format("model '{}' does not fit: it needs {}, and {} are available (nothing was "
+                  "allocated)\n\n{}\n{}",
+                  job.model.name, gib(memory.total() + besides.total()), gib(available_bytes),
+                  table_of(memory, available_bytes, besides), cure));
+}
+
+// All ranks of this host: each of the plan where all are here, else as many as share the host, each
+// like the largest.
+int64_t host_bytes(const spec::Plan& plan, int sharers) {
+  using spec::Axis;
+  int64_t ranks = 1;
+  for (const Axis axis : {Axis::pp, Axis::dp, Axis::zero, Axis::cp, Axis::tp}) {
+    ranks *= plan.mesh[axis];
+  }
+  if (sharers != ranks) return sharers * plan.predicted.largest().total();
+  int64_t bytes = 0;
+  for (const spec::MemoryTable& stage : plan.predicted.memory) bytes += stage.total();
+  return bytes * (ranks / std::ssize(plan.predicted.memory));
 }
 
 }  // namespace
@@ -103,19 +142,31 @@ void check_fits(const FitJob& job, int64_t available_bytes, int64_t external_byt
   TRIREME_CHECK(external_bytes >= 0, "{} bytes", external_bytes);
   const spec::MemoryTable& memory = job.plan.predicted.largest();
   if (memory.total() + external_bytes <= available_bytes) return;
-  throw base::OutOfMemory(
-      fmt::format("model '{}' does not fit: it needs {}, and {} are available (nothing was "
-                  "allocated)\n\n{}\n{}",
-                  job.model.name, gib(memory.total() + external_bytes), gib(available_bytes),
-                  table_of(memory, available_bytes, external_bytes),
-                  advice(job, available_bytes, external_bytes, keys)));
+  refuse(job, available_bytes, {.libraries = external_bytes},
+         advice(job, available_bytes, external_bytes, keys));
 }
 
-void check_fits(const FitJob& job, Platform& platform, int sharers, const FitKeys& keys) {
+void check_fits(const FitJob& job, Platform& platform, int sharers, const FitKeys& keys,
+                int64_t checkpoint_bytes) {
+  if (!platform.is_gpu()) {
+    const int64_t host = platform.host_available_bytes;
+    const int64_t ranks = host_bytes(job.plan, sharers);
+    const Besides besides{.checkpoints = checkpoint_bytes * sharers,
+                          .other_ranks = ranks - job.plan.predicted.largest().total()};
+    if (ranks + besides.checkpoints > host) {
+      refuse(job, host, besides, advice(job, host / sharers, checkpoint_bytes, keys, false));
+    }
+  }
   const int64_t available = platform.device->available_bytes();
   if (available == std::numeric_limits<int64_t>::max()) return;
   const int64_t external = platform.is_gpu() ? cuda_library_bytes - cuda_context_bytes : 0;
   check_fits(job, available / sharers, external, keys);
+}
+
+int64_t checkpoint_bytes(const config::Config& c, const FitJob& job, int rank) {
+  const config::Checkpoint& k = c.checkpoint;
+  // The last step and a stop are saved whatever the interval is.
+  return k.enable ? Checkpointer::memory_bytes(job.model, job.plan, rank, k.reread) : 0;
 }
 
 }  // namespace trireme::train

@@ -58,8 +58,14 @@ FitOption smallest_option(const FitJob&, const FitKeys&);
 void check_fits(const FitJob&, int64_t available_bytes, int64_t external_bytes,
                 const FitKeys& keys = train_fit_keys());
 
-// The same on a platform that has just been made and that `sharers` ranks share in equal parts; a
-// device without a limit takes any plan.
-void check_fits(const FitJob&, Platform&, int sharers = 1, const FitKeys& keys = train_fit_keys());
+// The same on a platform that has just been made and that `sharers` ranks share in equal parts. On
+// a CPU all ranks of this host, and `checkpoint_bytes` of each of them for saves, are compared with
+// Platform::host_available_bytes. A device without a limit takes any plan.
+void check_fits(const FitJob&, Platform&, int sharers = 1, const FitKeys& keys = train_fit_keys(),
+                int64_t checkpoint_bytes = 0);
+
+// Host memory that saves of a rank take under this configuration, as Checkpointer::memory_bytes();
+// 0 where it saves nothing.
+int64_t checkpoint_bytes(const config::Config&, const FitJob&, int rank);
 
 }  // namespace trireme::train

@@ -53,6 +53,53 @@ TEST(Fit, takes_what_fits_to_the_byte) {
   EXPECT_NE(refusal(job, total(job) + 999, 1000), "");
 }
 
+// A platform on a CPU whose host has so much left.
+Platform cpu_with(int64_t available) {
+  Platform platform;
+  platform.device =
+      std::make_unique<device::CpuDevice>(kernels::cpu_kernels(), device::CpuDevice::Options{});
+  platform.backend = spec::cpu_backend();
+  platform.host_available_bytes = available;
+  return platform;
+}
+
+std::string host_refusal(const FitJob& job, int64_t available, int sharers, int64_t checkpoints) {
+  Platform platform = cpu_with(available);
+  try {
+    check_fits(job, platform, sharers, train_fit_keys(), checkpoints);
+  } catch (const base::OutOfMemory& error) {
+    return error.what();
+  }
+  return "";
+}
+
+TEST(Fit, on_a_cpu_all_ranks_and_their_checkpoints_must_fit_the_host) {
+  const FitJob alone = job_of(2);
+  EXPECT_EQ(host_refusal(alone, total(alone) + 7, 1, 7), "");
+  EXPECT_NE(host_refusal(alone, total(alone) + 6, 1, 7), "");
+  // Four ranks of which two are on this host: twice the largest.
+  const FitJob spread = job_of(2, 1, {.dp = 4});
+  EXPECT_EQ(host_refusal(spread, 2 * total(spread) + 14, 2, 7), "");
+  EXPECT_NE(host_refusal(spread, 2 * total(spread) + 13, 2, 7), "");
+  // All stages of a pipeline: their sum, though one is the largest.
+  const FitJob pipeline = job_of(2, 2, {.pp = 2});
+  int64_t sum = 0;
+  for (const spec::MemoryTable& stage : pipeline.plan.predicted.memory) sum += stage.total();
+  ASSERT_LT(sum, 2 * total(pipeline));
+  EXPECT_EQ(host_refusal(pipeline, sum, 2, 0), "");
+  EXPECT_NE(host_refusal(pipeline, sum - 1, 2, 0), "");
+}
+
+TEST(Fit, a_refusal_of_the_host_has_the_table_and_what_to_do) {
+  const FitJob job = job_of(8, 1, {.dp = 2});
+  const std::string said = host_refusal(job, total(job), 2, 1 << 30);
+  for (const char* part : {"does not fit", "parameters", "checkpoints on their way",
+                           "other ranks of this host", "needed", "available", "missing"}) {
+    EXPECT_NE(said.find(part), std::string::npos) << part << "\n" << said;
+  }
+  EXPECT_NE(host_refusal(job, 1 << 20, 2, 0).find("a machine with more memory"), std::string::npos);
+}
+
 TEST(Fit, a_refusal_has_the_table_and_what_to_do) {
   const FitJob job = job_of(8);
   const std::string said = refusal(job, total(job) * 3 / 4, 1 << 20);

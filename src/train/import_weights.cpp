@@ -89,6 +89,8 @@ std::filesystem::path import_weights(ckpt::Disk& disk, const std::filesystem::pa
         "another folder",
         root.string(), steps.front()));
   }
+  // Before place is set aside for a model that these weights may not be of.
+  ckpt::expect_hf(weights, dims);
   const std::vector<ckpt::TensorPieces> pieces = pieces_of(dims);
   const ckpt::FileLayout layout = ckpt::plan_file(pieces);
   ckpt::Manifest manifest;

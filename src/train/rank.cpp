@@ -12,7 +12,7 @@ Rank::Rank(std::unique_ptr<comm::Communicator> world, const spec::Sizes& sizes,
   if (!world_) return;
   mesh_.emplace(*world_, sizes);
   coord_ = mesh_->coord();
-  memory_.emplace(device, device::Mem::comm, (ranks() + 1) * slot_bytes, "host exchange buffer");
+  memory_.emplace(device, device::Mem::comm, memory_bytes(ranks()), "host exchange buffer");
   stream_ = device.make_stream("ranks");
 }
 

@@ -20,9 +20,13 @@ namespace trireme::train {
 
 class Rank {
  public:
-  // `world` spans all ranks; null: this is the only one. Takes a little memory of the device, which
+  // `world` spans all ranks; null: this is the only one. Takes memory_bytes() of the device, which
   // must outlive it.
   Rank(std::unique_ptr<comm::Communicator> world, const spec::Sizes& sizes, device::Device& device);
+
+  // Device memory of a rank among so many, for gather(). It is taken before a plan is compared with
+  // what the device has available, and is no part of the plan's prediction.
+  static int64_t memory_bytes(int ranks) { return ranks == 1 ? 0 : (ranks + 1) * slot_bytes; }
 
   int number() const { return world_ ? world_->rank() : 0; }
   int ranks() const { return world_ ? world_->size() : 1; }

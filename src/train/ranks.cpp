@@ -25,11 +25,6 @@ namespace fs = std::filesystem;
 
 int64_t ranks_of(const config::Config& c) { return config::layout_of(c).ranks(); }
 
-bool runs_on_gpu(const config::System& system) {
-  return system.device == "cuda" ||
-         (system.device == "auto" && device::gpu_status().problem.empty());
-}
-
 comm::Communicator::Options world_options(RankBackend backend, const config::Config& c,
                                           const comm::RankInfo& info) {
   return {.name = "world",

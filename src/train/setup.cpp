@@ -9,6 +9,7 @@
 #include "config/job_layout.h"
 #include "device/accelerator.h"
 #include "device/cpu/cpu_device.h"
+#include "device/host_memory.h"
 #include "kernels/table.h"
 
 namespace trireme::train {
@@ -20,6 +21,7 @@ Platform cpu_platform(const config::System& system) {
   platform.device = std::make_unique<device::CpuDevice>(
       kernels::cpu_kernels(), device::CpuDevice::Options{.threads = threads});
   platform.backend = spec::cpu_backend();
+  platform.host_available_bytes = device::host_memory_available();
   platform.hardware = fmt::format("CPU, {} thread{}", threads, threads == 1 ? "" : "s");
   return platform;
 }
@@ -53,6 +55,16 @@ int thread_count(int64_t asked) {
   return static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
 }
 
+bool runs_on_gpu(const config::System& system) {
+  return system.device == "cuda" ||
+         (system.device == "auto" && device::gpu_status().problem.empty());
+}
+
+config::Config settled(const config::Config& c) {
+  if (c.training.dtype != "auto") return c;
+  return config::settle_dtype(c, runs_on_gpu(c.system));
+}
+
 Platform make_platform(const config::System& system, const std::filesystem::path& default_cache) {
   const std::string& name = system.device;
   if (name != "auto" && name != "cuda" && name != "cpu") {
@@ -80,6 +92,7 @@ std::string determinism_text(const Platform& platform) {
 }
 
 spec::OneRankOptions make_one_rank_options(const config::Config& c) {
+  TRIREME_CHECK(c.training.dtype != "auto", "training.dtype is not settled");
   spec::Recipe recipe = spec::recipe_from_name(c.training.dtype);
   recipe.grad = base::dtype_from_name(c.training.grad_dtype);
   const std::string& mode = c.activation_checkpoint.mode;

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <limits>
 #include <memory>
 #include <string>
 
@@ -18,12 +19,19 @@ namespace trireme::train {
 // Threads to use: `asked`, or all cores of this machine for 0.
 int thread_count(int64_t asked);
 
+// Does system.device take a GPU on this machine?
+bool runs_on_gpu(const config::System&);
+// The configuration with training.dtype as this machine's device has it (config::settle_dtype).
+config::Config settled(const config::Config&);
+
 // A device and what the planner must know of its kernels.
 struct Platform {
   std::unique_ptr<device::Device> device;
   spec::Backend backend;
   std::string hardware;      // "NVIDIA H200", or "CPU, 8 threads"
   int64_t memory_bytes = 0;  // of the whole GPU; 0: not known
+  // Of the host, for all ranks on it; on a GPU without a limit here.
+  int64_t host_available_bytes = std::numeric_limits<int64_t>::max();
 
   bool is_gpu() const { return backend.name == "cuda"; }
 };
@@ -36,7 +44,8 @@ Platform make_platform(const config::System&, const std::filesystem::path& defau
 // What the platform promises about repeated runs, and at what price, in words.
 std::string determinism_text(const Platform&);
 
-// What of a plan is not about ranks; `microbatches` are those of one worker.
+// What of a plan is not about ranks; `microbatches` are those of one worker. REQUIRES:
+// training.dtype is settled, as for make_plan().
 spec::OneRankOptions make_one_rank_options(const config::Config&);
 spec::Plan make_plan(const config::Config&, const spec::ModelSpec&, const spec::Backend&);
 engine::EngineOptions make_engine_options(const config::Config&);

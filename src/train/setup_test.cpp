@@ -45,6 +45,16 @@ TEST(Setup, cpu_is_always_there) {
   EXPECT_EQ(platform.hardware, "CPU, 1 thread");
 }
 
+TEST(Setup, dtype_follows_the_device) {
+  config::Config c;
+  const bool has_gpu = device::gpu_status().problem.empty();
+  EXPECT_EQ(settled(c).training.dtype, has_gpu ? "bf16" : "fp32");
+  c.system.device = "cpu";
+  EXPECT_EQ(settled(c).training.dtype, "fp32");
+  c.training.dtype = "bf16";
+  EXPECT_EQ(settled(c).training.dtype, "bf16");
+}
+
 TEST(Setup, unknown_names_are_refused) {
   EXPECT_NE(refusal({.device = "tpu"}).find("device 'tpu'"), std::string::npos);
   EXPECT_NE(refusal({.determinism = "l9"}).find("determinism 'l9'"), std::string::npos);
@@ -52,6 +62,7 @@ TEST(Setup, unknown_names_are_refused) {
 
 TEST(Setup, the_plan_carries_documents_and_chunks) {
   config::Config c;
+  c.training.dtype = "fp32";
   c.dims = {.family = spec::Family::llama,
             .layers = 1,
             .hidden = 16,

@@ -143,8 +143,8 @@ bool read_init_weights(const config::Config& c, engine::Engine& engine) {
 
 // Refuses what does not fit before any rank allocates, and measures on a device that is idle.
 RunPeaks check_and_measure(const FitJob& job, Platform& platform, const RankStart& start,
-                           Rank& rank) {
-  check_fits(job, platform, start.device_sharers);
+                           Rank& rank, int64_t checkpoint_bytes) {
+  check_fits(job, platform, start.device_sharers, train_fit_keys(), checkpoint_bytes);
   rank.barrier();
   RunPeaks peaks;
   if (rank.is_first()) peaks = find_peaks(platform, job.plan, start.system.peak_tflops);
@@ -175,7 +175,8 @@ Run::Run(const config::Config& c, obs::RunMode mode, const TrainHooks& hooks,
       job_(make_fit_job(model_, platform_.backend, make_one_rank_options(c), config::split_of(c))),
       plan_(job_.plan),
       rank_(connect(start, *platform_.device, c, data_identity_), plan_.mesh, *platform_.device),
-      peaks_(check_and_measure(job_, platform_, start, rank_)),
+      peaks_(check_and_measure(job_, platform_, start, rank_,
+                               checkpoint_bytes(c, job_, start.number))),
       engine_(*platform_.device, model_, plan_, platform_.backend, make_engine_options(c),
               rank_.mesh()),
       weights_read_(read_init_weights(c, engine_)),
@@ -569,8 +570,9 @@ void Run::log_skips(int64_t step, const engine::StepReport& report) {
 
 }  // namespace
 
-TrainSummary train(const config::Config& config, obs::RunMode mode, const TrainHooks& hooks,
+TrainSummary train(const config::Config& asked, obs::RunMode mode, const TrainHooks& hooks,
                    const comm::RankInfo& info) {
+  const config::Config config = settled(asked);
   TrainSummary summary;
   std::mutex mutex;  // ranks that are threads share the caller's hook
   TrainHooks shared = hooks;

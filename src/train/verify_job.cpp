@@ -6,7 +6,8 @@
 
 namespace trireme::train {
 
-VerifyJob make_verify_job(const config::Config& c) {
+VerifyJob make_verify_job(const config::Config& asked) {
+  const config::Config c = settled(asked);
   VerifyJob job;
   job.dims = c.dims;
   job.one_rank = make_one_rank_options(c);

@@ -6,9 +6,13 @@
 #include <gtest/gtest.h>
 
 #include <map>
+#include <mutex>
+#include <set>
+#include <thread>
 
 #include "base/json.h"
 #include "ckpt/folder.h"
+#include "ckpt/forward_disk_test.h"
 #include "ckpt/memory_disk.h"
 #include "comm/threads.h"
 #include "tests/crashlab/failing_disk.h"
@@ -180,6 +184,52 @@ TEST(CheckpointerTest, tells_what_every_save_cost) {
     EXPECT_EQ(left.figures.durable_seconds, left.saved.back().durable_seconds);
     EXPECT_TRUE(left.said.empty());
   }
+}
+
+// Notes on which threads it was made the current device.
+class NotingDevice final : public device::CpuDevice {
+ public:
+  NotingDevice() : CpuDevice(kernels::cpu_kernels(), {}) {}
+  void use_on_this_thread() override {
+    const std::scoped_lock lock(mutex);
+    threads.insert(std::this_thread::get_id());
+  }
+
+  std::mutex mutex;  // guards threads
+  std::set<std::thread::id> threads;
+};
+
+// Notes on which threads files are written.
+class NotingDisk final : public ckpt::ForwardDisk {
+ public:
+  explicit NotingDisk(ckpt::Disk& below) : ForwardDisk(below) {}
+  std::unique_ptr<ckpt::DiskFile> create(const Path& path, int64_t bytes) override {
+    const std::scoped_lock lock(mutex);
+    threads.insert(std::this_thread::get_id());
+    return ForwardDisk::create(path, bytes);
+  }
+
+  std::mutex mutex;  // guards threads
+  std::set<std::thread::id> threads;
+};
+
+// A thread of a process with several GPUs begins with the first of them.
+TEST(CheckpointerTest, the_writers_thread_selects_its_device) {
+  const spec::ModelSpec model = spec::make_model(tiny_llama());
+  const spec::Plan plan = plan_of(model, {});
+  ckpt::MemoryDisk below;
+  NotingDisk disk(below);
+  NotingDevice device;
+  train::Rank rank(nullptr, plan.mesh, device);
+  engine::Engine engine(device, model, plan, spec::cpu_backend(), {}, nullptr);
+  Checkpointer checkpointer(engine, model, rank, device, disk, {.folder = root}, {});
+  RandomSource batches(5, tiny_llama().vocab, 1, 8);
+  engine.step(batches, 1e-2);
+  checkpointer.save(1, base::Json{{"step", 1}});
+  checkpointer.finish();
+  ASSERT_FALSE(disk.threads.empty());
+  EXPECT_FALSE(disk.threads.contains(std::this_thread::get_id()));
+  EXPECT_EQ(device.threads, disk.threads);
 }
 
 // At every operation, the first file and the folder before it included.

@@ -5,6 +5,13 @@
 namespace trireme::tests {
 namespace {
 
+// In f32, as weights are saved unless a key says otherwise.
+void with_last_value_nan(const Scratch& s) {
+  std::string bytes = s.read("w/model.safetensors");
+  bytes.replace(bytes.size() - 4, 4, std::string("\x00\x00\xc0\x7f", 4));
+  s.write("w/model.safetensors", bytes);
+}
+
 std::vector<BadCase> weights_cases() {
   const std::string eval = "eval --weights w --data text.txt ";
   return {
@@ -43,6 +50,18 @@ std::vector<BadCase> weights_cases() {
        {"w/model.safetensors", "mlp.up_proj.weight' is [32, 16]", "the model wants [48, 16]"},
        with_weights_then(
            with("\"intermediate_size\": 32", "\"intermediate_size\": 48", "w/config.json"))},
+      {"not_finite_for_train",
+       "train tiny_run.toml --init-from w",
+       failed,
+       {"w", "not finite, the first is nan at [", "of tensor '"},
+       with_weights_then(with_last_value_nan)},
+      {"not_finite_for_import",
+       "ckpt import w --into in",
+       failed,
+       {"w", "not finite, the first is nan at [", "of tensor '"},
+       with_weights_then(with_last_value_nan),
+       0,
+       {"in/", "in/checkpoint/"}},
       {"config_json_broken",
        eval,
        wrong_call,

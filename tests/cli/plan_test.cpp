@@ -189,6 +189,19 @@ TEST(PlanTest, two_layouts_are_compared_term_by_term) {
   EXPECT_NE(text.find(a_is_faster ? "\nA is" : "\nB is"), std::string::npos) << text;
 }
 
+TEST(PlanTest, an_open_dtype_is_the_machines) {
+  const Scratch s;
+  write_tiny(s);
+  const auto precision = [&s](const std::string& machine, const std::string& more) {
+    const Json json = plan_json(s, "plan tiny_run.toml --gpus 1 --machine " + machine + more);
+    return json.at("asked").at("layout").at("precision").get<std::string>();
+  };
+  EXPECT_EQ(precision("h100", " --training.dtype=auto"), "bf16");
+  EXPECT_EQ(precision("cpu", " --training.dtype=auto"), "fp32");
+  EXPECT_EQ(precision("h100", " --training.dtype=fp32"), "fp32");
+  EXPECT_EQ(precision("cpu", " --training.dtype=bf16"), "bf16");
+}
+
 TEST(PlanTest, limits_are_kept) {
   const Scratch s;
   const Json json = plan_json(s, big +

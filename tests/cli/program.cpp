@@ -230,6 +230,7 @@ const std::string_view tiny_config =
     "local_batch_size = 2\n"
     "seq_len = 16\n"
     "steps = 4\n"
+    "dtype = \"fp32\"\n"  // also where there is a GPU
     "[metrics]\n"
     "log_freq = 1\n"
     "[system]\n"

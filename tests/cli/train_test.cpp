@@ -98,6 +98,16 @@ TEST(TrainTest, a_trace_changes_no_bit) {
   EXPECT_TRUE(weights_after({}) == weights_after({"--trace-steps", "2:3"}));
 }
 
+TEST(TrainTest, run_json_has_the_dtype_that_was_taken) {
+  const Scratch s;
+  write_tiny(s);
+  const std::vector<std::string> words = {"train", "tiny_run.toml", "--device", "cpu",
+                                          "--training.dtype=auto"};
+  ASSERT_EQ(trireme(s, words).exit_code, 0);
+  const base::Json config = base::Json::parse(s.read("run/run.json"));
+  EXPECT_EQ(config.at("training").at("dtype"), "fp32");
+}
+
 TEST(TrainTest, run_json_gives_the_same_weights_again) {
   const Scratch s;
   write_tiny(s);

@@ -115,8 +115,10 @@ std::string NcclHandle::async_error() {
 
 void NcclHandle::abort() noexcept {
   const std::scoped_lock lock(mutex_);
-  if (std::exchange(is_aborted_, true) || comm_ == nullptr) return;
-  ncclCommAbort(std::exchange(comm_, nullptr));
+  if (std::exchange(is_aborted_, true)) return;
+  // A split that the library has handed over, but adopt() has not taken yet, is this handle's, too.
+  if (comm_ == nullptr) comm_ = std::atomic_ref<ncclComm_t>(arriving_).exchange(nullptr);
+  if (comm_ != nullptr) ncclCommAbort(std::exchange(comm_, nullptr));
 }
 
 void NcclHandle::finish() noexcept {

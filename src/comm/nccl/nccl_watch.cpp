@@ -65,9 +65,13 @@ void NcclWatch::watch(Flight flight) {
 }
 
 void NcclWatch::serve() {
-  // A thread begins with the first GPU.
-  cudaSetDevice(device_.options().index);
   bool is_over = false;
+  try {
+    device_.use_on_this_thread();
+  } catch (const std::exception& error) {
+    world_.abort(fmt::format("rank {}: {}", world_.info().rank, error.what()));
+    is_over = true;
+  }
   while (!is_over) {
     {
       std::unique_lock lock(mutex_);

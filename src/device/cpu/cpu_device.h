@@ -25,7 +25,8 @@ namespace trireme::device {
 
 enum class StreamMode : uint8_t { inline_calls, worker_threads };
 
-class CpuDevice final : public Device {
+// Tests derive from it to see or hold up what a stream is used for.
+class CpuDevice : public Device {
  public:
   struct Options {
     int threads = 1;  // that share the tasks of one kernel

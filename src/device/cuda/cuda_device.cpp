@@ -21,12 +21,16 @@ void cuda_check(cudaError_t status, const char* what) {
 
 CudaDevice::CudaDevice(const kernels::Kernels& kernels, const GpuOptions& options)
     : Device("cuda", kernels, std::numeric_limits<int64_t>::max()), options_(options) {
-  cuda_check(cudaSetDevice(options.index), "selecting the GPU");
+  CudaDevice::use_on_this_thread();
   cudaDeviceProp properties{};
   cuda_check(cudaGetDeviceProperties(&properties, options.index),
              "asking for the GPU's properties");
   gpu_name_ = properties.name;
   multiprocessors_ = properties.multiProcessorCount;
+}
+
+void CudaDevice::use_on_this_thread() {
+  cuda_check(cudaSetDevice(options_.index), "selecting the GPU");
 }
 
 CudaDevice::~CudaDevice() { kernel_state_.reset(); }

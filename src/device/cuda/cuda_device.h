@@ -40,6 +40,7 @@ class CudaDevice final : public Device {
   void set_check(std::function<void()> check);
   void run_check();
 
+  void use_on_this_thread() override;
   std::unique_ptr<Stream> make_stream(std::string name) override;
   int64_t available_bytes() override;
 
