@@ -238,8 +238,12 @@ void RunOwner::begin(const std::string& run) {
     throw base::IoError(fmt::format("{}: cannot be opened: {}", path.string(),
                                     std::generic_category().message(errno)));
   }
-  held_.reset();
   renewing_ = std::thread([this] { renew(); });
+}
+
+void RunOwner::begun() {
+  TRIREME_CHECK(held_.has_value() && record_.epoch > 0, "a run has begun once");
+  held_.reset();
 }
 
 RunOwner::~RunOwner() {
@@ -283,6 +287,10 @@ bool RunOwner::is_fenced() const {
 }
 
 void RunOwner::guarded(const std::function<void()>& write) const {
+  if (held_) {
+    write();
+    return;
+  }
   const base::Descriptor lock = take_lock(folder_, 1e9);
   if (is_fenced()) {
     const std::optional<OwnerRecord> record = read_owner(folder_);

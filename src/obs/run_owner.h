@@ -6,10 +6,11 @@
 //
 //   1. holds the folder (hold()): it is refused while the holder lives, stopped or not;
 //   2. checks whatever it likes; nothing in the folder has changed so far;
-//   3. begins (begin()): the epoch is raised, durably.
+//   3. begins (begin()): the epoch is raised, durably;
+//   4. writes the files that a run begins with, and lets others in again (begun()).
 //
 // From then on every older holder is fenced: guarded() throws base::Fenced instead of calling.
-// Steps 1 to 3 and guarded() exclude each other by a lock on RUN/owner.lock.
+// Steps 1 to 4 and guarded() exclude each other by a lock on RUN/owner.lock.
 #pragma once
 
 #include <condition_variable>
@@ -72,6 +73,9 @@ class RunOwner {
 
   // Raises the epoch. `run` continues that run; empty: a new one. Throws IoError. Once.
   void begin(const std::string& run);
+  // The run's first files are written: another process may look at the folder again. Once.
+  // REQUIRES: after begin().
+  void begun();
   // REQUIRES: after begin().
   const std::string& run() const { return record_.run; }
   int64_t epoch() const { return record_.epoch; }
@@ -80,7 +84,7 @@ class RunOwner {
   // Has another process taken the folder over? Cheap; any thread. REQUIRES: after begin().
   bool is_fenced() const;
   // Calls `write` while no other process can take over. Throws base::Fenced if one has. Any thread.
-  // REQUIRES: after begin().
+  // Until begun() the lock is this process's already. REQUIRES: after begin().
   void guarded(const std::function<void()>& write) const;
 
  private:
@@ -89,7 +93,7 @@ class RunOwner {
 
   const std::filesystem::path folder_;
   const Options options_;
-  std::optional<base::Descriptor> held_;  // the lock, from hold() to begin()
+  std::optional<base::Descriptor> held_;  // the lock, from hold() to begun()
   std::optional<OwnerRecord> previous_;
   OwnerRecord record_;
   std::optional<base::Descriptor> own_file_;  // the record as this process wrote it

@@ -356,6 +356,7 @@ void Run::begin() {
     }
   }
   checkpoints_.begin(begin);
+  if (owner_) owner_->begun();
 }
 
 void Run::summarise() {
