@@ -60,8 +60,13 @@ End end_of(const Outcome& outcome, const std::string& log, const Job& other) {
   return names_holder(log, other) ? End::refused : End::other;
 }
 
-// Names of files that only one of the two has, or that differ.
-std::string differing_names(const Tree& before, const Tree& after) {
+// Names of files that only one of the two has, or that differ. Drafts of checkpoints do not count:
+// a run that was stopped in the middle of a save leaves its draft to the run that took over.
+std::string differing_names(Tree before, Tree after) {
+  for (Tree* tree : {&before, &after}) {
+    std::erase_if(*tree,
+                  [](const auto& file) { return file.first.find(".tmp-") != std::string::npos; });
+  }
   std::string names;
   for (const auto& [name, bytes] : before) {
     const auto found = after.find(name);
