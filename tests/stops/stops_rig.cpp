@@ -484,7 +484,8 @@ Outcome Job::wait() {
   const auto looks = [&] {
     if (Clock::now() < next_look) return false;
     next_look = after(0.05);
-    is_over = has_ended() && ranks().empty();
+    const bool has_ranks = !ranks().empty();  // in any case, for seen()
+    is_over = has_ended() && !has_ranks;
     if (!is_over && request_again_ && Clock::now() >= next_request) {
       next_request = after(15);
       request_again_();
