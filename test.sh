@@ -33,6 +33,9 @@ if [ "$full" -eq 1 ]; then
   TRIREME_FULL=1 ./build/release/tests/ckpt_tests --gtest_brief=1 --gtest_filter='*every_layout*:*sampled*'
   echo "== testing twenty histories of kills and resumes"
   TRIREME_FULL=1 ./build/release/tests/cli_tests --gtest_brief=1 --gtest_filter='*histories*'
+  try_to_install "${launcher_packages[@]}"
+  echo "== testing stopped runs under every launcher, two writers in one folder, changed data"
+  TRIREME_FULL=1 ./build/release/tests/stops/stops_tests
   echo "== testing every shape of every schedule"
   ./build/release/schedule_test --gtest_brief=1 --gtest_also_run_disabled_tests --gtest_filter='*DISABLED_every_shape*'
   for preset in asan tsan; do

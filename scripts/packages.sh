@@ -2,6 +2,8 @@
 # Sourced by test.sh and quickstart.sh: what Trireme is built from, by Debian package.
 build_packages=(cmake g++ ninja-build libopenblas-dev libfmt-dev libspdlog-dev nlohmann-json3-dev
                 libcli11-dev libtomlplusplus-dev libgtest-dev libgloo-dev libxxhash-dev)
+# Launchers and schedulers that ./test.sh --full runs Trireme under.
+launcher_packages=(openmpi-bin mpich slurm-wlm munge python3-torch)
 
 # install_packages PACKAGE...: installs what is missing where that is possible without a password;
 # otherwise says what to run and ends the script.
@@ -26,6 +28,14 @@ install_packages() {
   "${as_root[@]}" apt-get update -qq
   "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive \
     apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
+}
+
+# try_to_install PACKAGE...: says of each that cannot be installed what that means, and goes on.
+try_to_install() {
+  local package
+  for package in "$@"; do
+    (install_packages "$package") || echo "== $package cannot be installed: tests that need it are SKIPPED"
+  done
 }
 
 # build PRESET [TARGET...]

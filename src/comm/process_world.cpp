@@ -136,10 +136,16 @@ void ProcessWorld::abort(const std::string& reason) noexcept {
   abort_here(stands);
 }
 
+void ProcessWorld::keep_flight(bool keeps) {
+  const std::scoped_lock lock(mutex_);
+  keeps_flight_ = keeps;
+}
+
 void ProcessWorld::write_flight() noexcept {
   {
     const std::scoped_lock lock(mutex_);
-    if (has_flown_ || info_.flight_folder.empty()) return;
+    if (has_flown_ || info_.flight_folder.empty() || !keeps_flight_) return;
+    if (verdict_.starts_with(no_flight_mark)) return;
     has_flown_ = true;
   }
   try {

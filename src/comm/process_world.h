@@ -10,6 +10,7 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <string_view>
 #include <thread>
 
 #include "comm/flight_recorder.h"
@@ -58,6 +59,11 @@ class ProcessWorld {
   // comm/verdict.h: circle_of() of this rank, by what the store knows now.
   std::string circle();
 
+  // Whether an abnormal end leaves a flight record; it does by default. Any thread.
+  void keep_flight(bool keeps);
+  // A verdict that begins with this leaves none on any rank.
+  static constexpr std::string_view no_flight_mark = "fenced: ";
+
   // Calls `wake` once when the run is aborted, on any thread, at once if it already is.
   class Wake {
    public:
@@ -88,11 +94,12 @@ class ProcessWorld {
   std::unique_ptr<Store> beat_store_;     // of the heartbeat
   std::unique_ptr<Store> verdict_store_;  // of whoever finds a failure
 
-  mutable std::mutex mutex_;  // guards verdict_, is_stopping_ and has_flown_
+  mutable std::mutex mutex_;  // guards verdict_, is_stopping_, has_flown_, keeps_flight_
   std::condition_variable changed_;
   std::string verdict_;
   bool is_stopping_ = false;
   bool has_flown_ = false;
+  bool keeps_flight_ = true;
 
   std::mutex wake_mutex_;  // guards wakes_ and next_wake_, and is held while they are called
   std::map<int, std::function<void()>> wakes_;

@@ -229,7 +229,7 @@ std::string RunOwner::refusal(const fs::path& folder, bool takes_over) {
   return holder.empty() ? "" : refusal_text(folder, *record, holder);
 }
 
-RunOwner::RunOwner(fs::path folder, const Options& options)
+RunOwner::RunOwner(Key, fs::path folder, const Options& options)
     : folder_(std::move(folder)), options_(options) {}
 
 std::unique_ptr<RunOwner> RunOwner::hold(const fs::path& folder, const Options& options) {
@@ -238,7 +238,7 @@ std::unique_ptr<RunOwner> RunOwner::hold(const fs::path& folder, const Options& 
     throw base::IoError(why);
   }
   RunDir::expect_directory(folder);
-  std::unique_ptr<RunOwner> owner(new RunOwner(folder, options));
+  auto owner = std::make_unique<RunOwner>(Key{}, folder, options);
   owner->made_folders_ = missing_folders(folder);
   std::error_code failed;
   fs::create_directories(folder, failed);
@@ -273,8 +273,12 @@ void RunOwner::begin(const std::string& run) {
     throw base::IoError(fmt::format("{}: cannot be opened: {}", path.string(),
                                     std::generic_category().message(errno)));
   }
-  held_.reset();
   renewing_ = std::thread([this] { renew(); });
+}
+
+void RunOwner::begun() {
+  TRIREME_CHECK(held_.has_value() && record_.epoch > 0, "a run has begun once");
+  held_.reset();
 }
 
 RunOwner::~RunOwner() {
@@ -324,6 +328,10 @@ bool RunOwner::is_fenced() const {
 }
 
 void RunOwner::guarded(const std::function<void()>& write) const {
+  if (held_) {
+    write();
+    return;
+  }
   const HeldLock lock = take_lock(folder_, 1e9);
   if (is_fenced()) {
     const std::optional<OwnerRecord> record = read_owner(folder_);

@@ -6,10 +6,11 @@
 //
 //   1. holds the folder (hold()): it is refused while the holder lives, stopped or not;
 //   2. checks whatever it likes; nothing in the folder has changed so far;
-//   3. begins (begin()): the epoch is raised, durably.
+//   3. begins (begin()): the epoch is raised, durably;
+//   4. writes the files that a run begins with, and lets others in again (begun()).
 //
 // From then on every older holder is fenced: guarded() throws base::Fenced instead of calling.
-// Steps 1 to 3 and guarded() exclude each other by a lock on RUN/owner.lock.
+// Steps 1 to 4 and guarded() exclude each other by a lock on RUN/owner.lock.
 #pragma once
 
 #include <condition_variable>
@@ -65,6 +66,11 @@ class RunOwner {
   // The reason why hold() would refuse now; empty: it would not. Changes nothing.
   static std::string refusal(const std::filesystem::path& folder, bool takes_over);
 
+  class Key {  // only hold() makes one
+    friend class RunOwner;
+    Key() = default;
+  };
+  RunOwner(Key, std::filesystem::path folder, const Options& options);
   ~RunOwner();  // releases the folder if it is still this process's
   RunOwner(const RunOwner&) = delete;
   RunOwner& operator=(const RunOwner&) = delete;
@@ -74,6 +80,9 @@ class RunOwner {
 
   // Raises the epoch. `run` continues that run; empty: a new one. Throws IoError. Once.
   void begin(const std::string& run);
+  // The run's first files are written: another process may look at the folder again. Once.
+  // REQUIRES: after begin().
+  void begun();
   // REQUIRES: after begin().
   const std::string& run() const { return record_.run; }
   int64_t epoch() const { return record_.epoch; }
@@ -82,18 +91,17 @@ class RunOwner {
   // Has another process taken the folder over? Cheap; any thread. REQUIRES: after begin().
   bool is_fenced() const;
   // Calls `write` while no other process can take over. Throws base::Fenced if one has. Any thread.
-  // REQUIRES: after begin().
+  // Until begun() the lock is this process's already. REQUIRES: after begin().
   void guarded(const std::function<void()>& write) const;
 
  private:
-  RunOwner(std::filesystem::path folder, const Options& options);
   void renew();
 
   const std::filesystem::path folder_;
   const Options options_;
   std::vector<std::filesystem::path> made_folders_;  // by hold(), the innermost first
   bool made_lock_ = false;
-  std::optional<base::Descriptor> held_;  // the lock, from hold() to begin()
+  std::optional<base::Descriptor> held_;  // the lock, from hold() to begun()
   std::optional<OwnerRecord> previous_;
   OwnerRecord record_;
   std::optional<base::Descriptor> own_file_;  // the record as this process wrote it

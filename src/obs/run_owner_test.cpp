@@ -62,6 +62,7 @@ TEST_F(RunOwnerTest, a_new_folder_begins_at_epoch_one_and_a_resumed_run_keeps_it
     const auto owner = RunOwner::hold(folder_);
     EXPECT_FALSE(owner->previous());
     owner->begin("");
+    owner->begun();
     run = owner->run();
     EXPECT_EQ(run.size(), 16U);
     EXPECT_EQ(owner->epoch(), 1);
@@ -72,6 +73,7 @@ TEST_F(RunOwnerTest, a_new_folder_begins_at_epoch_one_and_a_resumed_run_keeps_it
   const auto owner = RunOwner::hold(folder_);
   EXPECT_EQ(owner->previous()->run, run);
   owner->begin(run);
+  owner->begun();
   EXPECT_EQ(owner->run(), run);
   EXPECT_EQ(owner->epoch(), 2);
   EXPECT_EQ(owner->attempt(), 2);
@@ -108,6 +110,7 @@ TEST_F(RunOwnerTest, a_living_holder_keeps_others_out_stopped_or_not) {
   if (child == 0) {
     const auto owner = RunOwner::hold(folder_);
     owner->begin("");
+    owner->begun();
     [[maybe_unused]] const ssize_t written = ::write(ready[1], "x", 1);
     while (true) ::pause();
   }
@@ -130,11 +133,13 @@ TEST_F(RunOwnerTest, a_living_holder_keeps_others_out_stopped_or_not) {
 TEST_F(RunOwnerTest, whoever_was_taken_over_is_fenced) {
   const auto old = RunOwner::hold(folder_);
   old->begin("");
+  old->begun();
   int writes = 0;
   old->guarded([&] { ++writes; });
   EXPECT_NE(refused(), "");
   const auto young = RunOwner::hold(folder_, {.takes_over = true});
   young->begin(old->run());
+  young->begun();
   EXPECT_TRUE(old->is_fenced());
   EXPECT_THROW(old->guarded([&] { ++writes; }), base::Fenced);
   EXPECT_EQ(writes, 1);
@@ -142,11 +147,25 @@ TEST_F(RunOwnerTest, whoever_was_taken_over_is_fenced) {
   EXPECT_EQ(writes, 2);
 }
 
+TEST_F(RunOwnerTest, a_take_over_waits_until_the_first_files_are_written) {
+  const auto old = RunOwner::hold(folder_);
+  old->begin("");
+  int writes = 0;
+  old->guarded([&] { ++writes; });
+  EXPECT_THROW((void)RunOwner::hold(folder_, {.takes_over = true, .wait_seconds = 0.05}),
+               base::IoError);
+  EXPECT_EQ(writes, 1);
+  old->begun();
+  EXPECT_NO_THROW((void)RunOwner::hold(folder_, {.takes_over = true, .wait_seconds = 0.05}));
+}
+
 TEST_F(RunOwnerTest, a_fenced_holder_that_ends_does_not_release_the_folder) {
   auto old = RunOwner::hold(folder_);
   old->begin("");
+  old->begun();
   const auto young = RunOwner::hold(folder_, {.takes_over = true});
   young->begin(old->run());
+  young->begun();
   old.reset();
   EXPECT_FALSE(read_owner(folder_)->is_released);
   EXPECT_EQ(read_owner(folder_)->epoch, 2);
@@ -167,6 +186,7 @@ TEST_F(RunOwnerTest, a_lease_on_another_host_lasts_sixty_seconds) {
 TEST_F(RunOwnerTest, a_lease_is_renewed) {
   const auto owner = RunOwner::hold(folder_, {.renew_seconds = 0.01});
   owner->begin("");
+  owner->begun();
   set_age(70);
   const auto age = [this] {
     return fs::file_time_type::clock::now() - fs::last_write_time(folder_ / RunOwner::record_name);

@@ -86,6 +86,9 @@ void compare_identities(comm::ProcessWorld& world, const std::string& identity, 
                   world.info().rank, world.info().rank, difference));
 }
 
+// What the verdict of a run that was fenced begins with.
+constexpr std::string_view fenced_mark = comm::ProcessWorld::no_flight_mark;
+
 // ---- what each rank has
 
 // GPUs from system.gpu on, going round; cores in equal shares.
@@ -186,10 +189,13 @@ void run_process(RankBackend backend, const config::Config& c, comm::RankInfo in
   }
   const double deadline_s = world_options(backend, c, info).deadline_s;
   comm::ProcessWorld world(info, {.deadline_s = deadline_s});
+  // The folder may be another run's until this one has begun.
+  world.keep_flight(false);
   RankStart start{.number = info.rank,
                   .ranks = info.world,
                   .system = share_of(c.system, on_gpu, info.local_rank, info.local_world),
-                  .device_sharers = info.local_world};
+                  .device_sharers = info.local_world,
+                  .begins = [&world] { world.keep_flight(true); }};
   if (on_gpu) {
     const auto gpus = std::max<int>(1, static_cast<int>(device::gpu_status().gpus.size()));
     start.device_sharers = (info.local_world + gpus - 1) / gpus;
@@ -205,8 +211,16 @@ void run_process(RankBackend backend, const config::Config& c, comm::RankInfo in
                        layout_line(c)};
   try {
     body(start);
-  } catch (const base::CommAborted&) {
-    throw;  // all ranks know
+  } catch (const base::CommAborted& error) {
+    // All ranks know. A fenced run is fenced on every rank.
+    const std::string_view why = error.what();
+    if (why.starts_with(fenced_mark)) {
+      throw base::Fenced(std::string(why.substr(fenced_mark.size())));
+    }
+    throw;
+  } catch (const base::Fenced& error) {
+    world.abort(std::string(fenced_mark) + error.what());
+    throw;
   } catch (const std::exception& error) {
     world.abort(fmt::format("rank {} failed: {}", info.rank, error.what()));
     throw;

@@ -30,7 +30,7 @@ struct RankStart {
   // compared with the first rank's: ConfigError names what differs.
   std::function<std::unique_ptr<comm::Communicator>(device::Device&, const std::string& identity)>
       connect;
-  std::function<void()> begins;          // the run has opened its folder
+  std::function<void()> begins;          // to be called once the run writes to its folder
   std::vector<std::string> description;  // lines for people
 };
 

@@ -341,11 +341,11 @@ void Run::begin() {
                                                             : "");
     begin.writer = {.run = owner_->run(), .epoch = owner_->epoch()};
     output_.emplace(config_, mode_, engine_.plan(), *owner_, begin.step);
-    if (start_.begins) start_.begins();
     summary_.run_folder = output_->folder();
     say(fmt::format("run       {} ({}, attempt {})", config_.job.dump_folder, owner_->run(),
                     owner_->attempt()));
   });
+  if (start_.begins) start_.begins();
   if (rank_.is_first() && hooks_.trace.first > 0) {
     const auto named = [this](const char* kind, const char* ending) {
       return output_->folder() /
@@ -356,6 +356,7 @@ void Run::begin() {
     trace_ = std::make_unique<Trace>(summary_.trace, engine_.compute());
   }
   checkpoints_.begin(begin);
+  if (owner_) owner_->begun();
 }
 
 void Run::summarise() {

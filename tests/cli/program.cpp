@@ -41,6 +41,8 @@ double now_seconds() {
   const int nothing = ::open("/dev/null", O_RDONLY);
   bool is_ready = nothing >= 0 && ::dup2(nothing, 0) >= 0 && ::dup2(streams[0], 1) >= 0 &&
                   ::dup2(streams[1], 2) >= 0 && ::chdir(folder.c_str()) == 0;
+  // A shell starts jobs in the background with SIGINT ignored, nohup with SIGHUP.
+  for (const int number : {SIGINT, SIGHUP, SIGPIPE}) std::signal(number, SIG_DFL);
   if (options.most_file_bytes > 0) {
     // Ignored, so that a write fails with an error as it does on a full disk.
     std::signal(SIGXFSZ, SIG_IGN);
@@ -153,17 +155,29 @@ bool Running::wait_for(const std::function<bool()>& holds) {
 Outcome Running::wait() {
   while (read_streams(20) && !is_late()) {
   }
-  int status = 0;
-  while (::waitpid(process_, &status, WNOHANG) == 0) {
+  while (!has_ended()) {
     if (is_late()) {
       ADD_FAILURE() << "ran past the deadline; stderr so far:\n" << outcome_.err;
       return outcome_;  // the destructor ends it
     }
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
+  return outcome_;
+}
+
+bool Running::has_ended() {
+  if (process_ < 0) return true;
+  int status = 0;
+  if (::waitpid(process_, &status, WNOHANG) == 0) return false;
   process_ = -1;
   outcome_.exit_code = WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
-  return outcome_;
+  return true;
+}
+
+void Running::close_streams() {
+  for (int* stream : {&out_, &err_}) {
+    if (*stream >= 0) ::close(std::exchange(*stream, -1));
+  }
 }
 
 std::vector<std::string> trireme_command(const std::vector<std::string>& args) {

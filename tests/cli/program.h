@@ -65,13 +65,18 @@ class Running {
   // Until `holds`; false if the program ended before, or the deadline passed.
   bool wait_for(const std::function<bool()>& holds);
   Outcome wait();
-  const std::string& err() const { return outcome_.err; }  // what it has said so far
+  // Closes this end of the program's stdout and stderr, as a reader does that dies.
+  void close_streams();
+  bool has_ended();  // the program itself; processes that it started may still run
+  pid_t process() const { return process_; }
+  const std::string& out() const { return outcome_.out; }  // what it has written so far
+  const std::string& err() const { return outcome_.err; }
 
  private:
   bool read_streams(int wait_ms);  // false once both are closed
   bool is_late() const;
 
-  pid_t process_ = -1;
+  pid_t process_ = -1;  // -1: its exit code is known
   int out_ = -1, err_ = -1;
   double end_seconds_;
   Outcome outcome_;
