@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // `trireme train` from outside: what it writes, that it repeats itself to the byte, and how it
 // answers to signals.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <csignal>
 #include <sstream>
