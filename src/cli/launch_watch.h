@@ -29,7 +29,7 @@ struct LaunchResult {
   std::string out;                          // rank 0's stdout, where it was to be kept
 
   bool is_good() const;
-  // Of the launcher, as docs/stopping.md has them: that of the ranks.
+  // The launcher's exit code: that of its ranks (docs/stopping.md).
   int exit_code() const;
 };
 

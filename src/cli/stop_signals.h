@@ -3,7 +3,7 @@
 //
 //   SIGTERM, SIGINT, SIGUSR2, SIGXCPU, SIGHUP    finish the step, save, end
 //   SIGUSR1                                      save and go on
-//   SIGPIPE                                      ignored: a log that nobody reads ends no run
+//   SIGPIPE                                      ignored: a log without a reader ends no run
 //
 // Launchers deliver one request several times, so a second one changes nothing; only a SIGINT that
 // comes 3 s or more after the first, as from a person at a terminal, ends the process at once.
@@ -41,7 +41,7 @@ class StopSignals {
   std::thread watch_;
 };
 
-// Ignores SIGPIPE: writing to a pipe that nobody reads is then an error of the call.
+// Ignores SIGPIPE: writing to a pipe without a reader is then an error of the call.
 void ignore_broken_pipes();
 
 }  // namespace trireme::cli

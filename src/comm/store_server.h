@@ -55,7 +55,7 @@ class StoreServer {
     std::string name;     // of join()
     std::string process;  // that joined, in words
     double process_start = 0;
-    // Of a join() that is not answered yet; else in the past.
+    // When a join() that is not answered yet will be; none: there is none.
     std::optional<Clock::time_point> joins_at;
     std::optional<Waiting> waiting;
   };

@@ -215,7 +215,7 @@ TEST(StoreServer, a_name_has_one_holder_who_lives) {
   TcpStore second(local(server), {}), third(local(server), {}), watcher(local(server), {});
   EXPECT_EQ(refusal_of(*first, "1"), "");
   EXPECT_NE(refusal_of(second, "1").find("'1' is process "), std::string::npos);
-  EXPECT_FALSE(watcher.try_get(Store::gone_key("1")));  // the refused one was nobody
+  EXPECT_FALSE(watcher.try_get(Store::gone_key("1")));  // the refused client had no name
   first.reset();
   const std::string gone = Store::gone_key("1");
   EXPECT_TRUE(watcher.wait({&gone, 1}, 5));

@@ -25,7 +25,7 @@ std::optional<int64_t> number_in(std::string_view text) {
   return value;
 }
 
-// Of a file that has one number; nothing for "max" and for a file that is not there.
+// Returns the one number of a file; nothing for "max" and where the file is missing.
 std::optional<int64_t> number_of_file(const fs::path& file) {
   std::ifstream in(file);
   std::string text;

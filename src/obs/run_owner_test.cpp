@@ -130,7 +130,7 @@ TEST_F(RunOwnerTest, a_living_holder_keeps_others_out_stopped_or_not) {
   ::close(ready[1]);
 }
 
-TEST_F(RunOwnerTest, whoever_was_taken_over_is_fenced) {
+TEST_F(RunOwnerTest, a_holder_that_was_taken_over_is_fenced) {
   const auto old = RunOwner::hold(folder_);
   old->begin("");
   old->begun();

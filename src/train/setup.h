@@ -30,7 +30,7 @@ struct Platform {
   spec::Backend backend;
   std::string hardware;      // "NVIDIA H200", or "CPU, 8 threads"
   int64_t memory_bytes = 0;  // of the whole GPU; 0: not known
-  // Of the host, for all ranks on it; on a GPU without a limit here.
+  // What the host has left for all ranks on it; not limited on a GPU.
   int64_t host_available_bytes = std::numeric_limits<int64_t>::max();
 
   bool is_gpu() const { return backend.name == "cuda"; }

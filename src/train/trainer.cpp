@@ -114,7 +114,7 @@ std::unique_ptr<obs::RunOwner> hold_folder(const config::Config& c, const TrainH
   return obs::RunOwner::hold(c.job.dump_folder, {.takes_over = hooks.takes_over});
 }
 
-// Of the first rank; the others do not open the folder.
+// Decides on the first rank; the others do not open the folder.
 obs::RunMode checked_mode(const config::Config& c, obs::RunMode asked, const TrainHooks& hooks,
                           const RankStart& start) {
   if (start.number != 0) return asked;
@@ -229,11 +229,13 @@ TrainSummary Run::go() {
       if (wish.is_fenced) end_fenced();
       is_checkpoint_time = checkpoints_.settle();
     }
-    summary_.was_stopped = wish.stop;
+    // A request that comes with the last step changes nothing.
+    summary_.was_stopped = wish.stop && step < config_.training.steps;
     const bool is_last = step == config_.training.steps || summary_.was_stopped;
     const bool logs = step == first_step_ || is_last || is_due(step, config_.metrics.log_freq);
-    const bool validates =
-        data_.validation() != nullptr && (is_last || is_due(step, config_.validation.freq));
+    // A stop saves at once: the time until the process is killed may be short.
+    const bool validates = data_.validation() != nullptr && !summary_.was_stopped &&
+                           (is_last || is_due(step, config_.validation.freq));
     const bool is_time = exports() && is_due(step, config_.checkpoint.export_interval);
     const bool exports_now = !is_last && exports() && (wish.save || is_time);
     const bool checkpoints =

@@ -120,7 +120,7 @@ TEST(RunLife, every_way_to_ask_for_a_stop_saves_the_step) {
   }
 }
 
-TEST(RunLife, a_log_that_nobody_reads_ends_no_run) {
+TEST(RunLife, a_log_without_a_reader_ends_no_run) {
   const Scratch s;
   write_tiny(s);
   std::string line = "set -o pipefail;";
