@@ -121,7 +121,8 @@ TEST(Limits, threads_that_cannot_be_started_are_named) {
 
 // Whether this build can start ranks as processes on a CPU.
 bool has_processes(const Scratch& s) {
-  for (const base::Json& ranks : trireme_json(s, {"doctor"})["ranks"]) {
+  const base::Json doctor = trireme_json(s, {"doctor"});  // must outlive the loop
+  for (const base::Json& ranks : doctor["ranks"]) {
     if (ranks["name"] == "gloo") return ranks["available"] == true;
   }
   return false;

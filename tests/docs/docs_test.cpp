@@ -351,7 +351,8 @@ TEST(DocsTest, cheap_commands_work) {
   make_newcomers_folder(s);
   if (HasFatalFailure()) return;
   bool has_gloo = false;
-  for (const base::Json& ranks : trireme_json(s, {"doctor"})["ranks"]) {
+  const base::Json doctor = trireme_json(s, {"doctor"});  // must outlive the loop
+  for (const base::Json& ranks : doctor["ranks"]) {
     has_gloo = has_gloo || (ranks["name"] == "gloo" && ranks["available"] == true);
   }
   for (const Known& known : known_commands) {
