@@ -205,7 +205,7 @@ Args parse_words(const Verb& verb, const std::vector<std::string>& words) {
 }
 
 int run_command(const std::vector<Verb>& verbs, int argc, const char* const* argv) {
-  CLI::App app{"Trireme plans, trains, watches and recovers the pretraining of language models."};
+  CLI::App app{"Trireme plans, trains and recovers the pretraining of language models."};
   app.require_subcommand(1);
   app.failure_message(CLI::FailureMessage::simple);
   std::map<std::string, CLI::App*> groups;

@@ -236,7 +236,7 @@ void Checkpointer::finish() {
     {
       std::unique_lock lock(mutex_);
       // Not longer: the other ranks must hear of this one before a deadline passes.
-      changed_.wait_for(lock, std::chrono::seconds(1), [this] {
+      changed_.wait_for(lock, Rank::sign_of_life, [this] {
         return status_.phase != Phase::writing && status_.phase != Phase::committing;
       });
     }

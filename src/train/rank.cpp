@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "train/rank.h"
 
-#include <chrono>
 #include <future>
 
 namespace trireme::train {
@@ -24,7 +23,7 @@ void Rank::on_first(const std::function<void()>& work) {
   State state = State::working;
   std::exception_ptr failure;
   while (state == State::working) {
-    if (is_first() && running.wait_for(std::chrono::seconds(1)) == std::future_status::ready) {
+    if (is_first() && running.wait_for(sign_of_life) == std::future_status::ready) {
       try {
         running.get();
         state = State::done;

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <array>
+#include <chrono>
 #include <cstring>
 #include <functional>
 #include <memory>
@@ -48,8 +49,10 @@ class Rank {
   void barrier() {
     if (world_) world_->barrier();
   }
-  // Runs `work` on the first rank, for as long as it takes: meanwhile all ranks exchange a word
-  // about once a second, so that no deadline passes. `work` runs on a thread of its own where there
+  // A rank that works while others wait for it tells them so this often: far below any deadline.
+  static constexpr std::chrono::milliseconds sign_of_life{200};
+  // Runs `work` on the first rank, for as long as it takes: meanwhile the ranks exchange a sign of
+  // life, so that no deadline passes. `work` runs on a thread of its own where there
   // are several ranks, and must not communicate. What it throws is thrown on the first rank.
   // Collective.
   void on_first(const std::function<void()>& work);

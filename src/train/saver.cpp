@@ -134,11 +134,10 @@ class Requests {
 
   static constexpr int64_t done = -1, none = -2;
   // On the main thread: the parameter that is wanted; `done`; or `none` when none was asked for
-  // within a second.
+  // until it is time for a sign of life.
   int64_t next() {
     std::unique_lock lock(mutex_);
-    changed_.wait_for(lock, std::chrono::seconds(1),
-                      [this] { return wanted_ != none || is_ended_; });
+    changed_.wait_for(lock, Rank::sign_of_life, [this] { return wanted_ != none || is_ended_; });
     return wanted_ != none ? wanted_ : is_ended_ ? done : none;
   }
   void give(std::vector<float> values) {

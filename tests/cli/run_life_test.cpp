@@ -5,7 +5,9 @@
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
+#include <algorithm>
 #include <csignal>
+#include <fstream>
 #include <sstream>
 
 #include "tests/cli/resume_rig.h"
@@ -191,6 +193,29 @@ TEST(RunLife, another_batch_continues_with_the_samples_that_come_next) {
   EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
   const base::Json state = trireme_json(s, {"ckpt", "inspect", "run"}).at("state");
   EXPECT_EQ(state.at("samples"), 4 * 24 + 2 * 12);
+}
+
+// In place: a file that is cut off, even for a moment, is another matter.
+void overwrite(const Scratch& s, const std::string& name, const std::string& bytes) {
+  std::fstream file(s.at(name), std::ios::in | std::ios::out | std::ios::binary);
+  file.write(bytes.data(), std::ssize(bytes));
+}
+
+TEST(RunLife, data_that_changes_under_a_run_ends_it) {
+  const Scratch s;
+  write_tiny(s);
+  Running running(s.path(), trireme_command(with(endless, {"--metrics.log_freq=10"})));
+  ASSERT_TRUE(running.wait_for([&] { return is_training(running); })) << running.err();
+  const std::string text = s.read("text.txt");
+  overwrite(s, "text.txt", text);  // the same again
+  const size_t lines = s.read("run/metrics.jsonl").size();
+  ASSERT_TRUE(running.wait_for([&] { return s.read("run/metrics.jsonl").size() > 2 * lines; }));
+  std::string other = text;
+  std::reverse(other.begin(), other.end());
+  overwrite(s, "text.txt", other);
+  const Outcome outcome = running.wait();
+  EXPECT_EQ(outcome.exit_code, 1) << outcome.err;
+  EXPECT_TRUE(has(outcome.err, "may have used other data")) << outcome.err;
 }
 
 // ---- one writer
