@@ -56,7 +56,9 @@ std::string MappedFile::changed() const {
   }
   if (now.st_mtim.tv_sec != opened_.st_mtim.tv_sec ||
       now.st_mtim.tv_nsec != opened_.st_mtim.tv_nsec) {
-    return fmt::format("{}: was written since it was opened", path_.string());
+    // With the time, so that another write is another change.
+    return fmt::format("{}: was written since it was opened, last at {}.{:09}", path_.string(),
+                       now.st_mtim.tv_sec, now.st_mtim.tv_nsec);
   }
   return {};
 }

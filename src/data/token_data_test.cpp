@@ -329,12 +329,13 @@ TEST_F(TokenDataTest, files_that_change_under_a_reader_are_named) {
     return data->changed();
   };
   EXPECT_EQ(changed_by([](const fs::path&) {}), "");
-  EXPECT_EQ(changed_by([&](const fs::path& file) {
-              write("a.txt", "ONE TWO THREE");
-              // Clocks of file systems may stand for some milliseconds.
-              fs::last_write_time(file, fs::last_write_time(file) + std::chrono::seconds(1));
-            }),
-            path("a.txt").string() + ": was written since it was opened");
+  const std::string written = changed_by([&](const fs::path& file) {
+    write("a.txt", "ONE TWO THREE");
+    // Clocks of file systems may stand for some milliseconds.
+    fs::last_write_time(file, fs::last_write_time(file) + std::chrono::seconds(1));
+  });
+  EXPECT_TRUE(written.starts_with(path("a.txt").string() + ": was written since it was opened"))
+      << written;
   EXPECT_EQ(changed_by([&](const fs::path&) { write("a.txt", text + text); }),
             path("a.txt").string() + ": has 26 bytes and had 13 when it was opened");
   EXPECT_EQ(changed_by([&](const fs::path& file) {
