@@ -126,7 +126,7 @@ void Checkpointer::save(int64_t step, const base::Json& state) {
 bool Checkpointer::begin_together(int64_t step) {
   int64_t number = -1;
   std::string problem;
-  if (rank_.is_first()) {
+  rank_.on_first([&] {
     try {
       draft_ = ckpt::begin_generation(disk_, options_.folder, step, manifest_.writer);
       const std::string name = draft_->folder.filename().string();
@@ -134,7 +134,7 @@ bool Checkpointer::begin_together(int64_t step) {
     } catch (const base::IoError& error) {
       problem = error.what();
     }
-  }
+  });
   number = rank_.gather(number).front();
   if (number < 0) {
     ++figures_.failed;
