@@ -17,7 +17,7 @@ struct LaunchOptions {
   double deadline_s = 600;           // a rank that is silent for longer has stalled
   std::vector<std::string> command;  // of every rank
   std::string flight_folder;
-  std::string token;       // of job and attempt; the same on all nodes
+  std::string token;       // identifies job and attempt; the same on all nodes
   bool shows_all = false;  // stdout of all ranks, not only of rank 0
   bool keeps_out = false;  // rank 0's stdout is kept for the result, not printed
 };

@@ -22,7 +22,7 @@ struct RankInfo {
   int node = 0;
   RankSource source = RankSource::none;
   std::string store;          // address for open_store(); empty with one rank
-  std::string token;          // of job and attempt, for the store; empty: nothing tells them apart
+  std::string token;          // identifies job and attempt to the store; empty: unknown
   bool hosts_store = false;   // this process runs the StoreServer, on the port of `store`
   bool is_watched = false;    // a launcher of ours sees how ranks end and says whose fault it was
   bool has_launcher = false;  // the parent process is a launcher, whose end is the job's

@@ -180,7 +180,7 @@ struct LoadOptions {
   std::vector<std::filesystem::path> model_folders;
   // Ranks of this run, which the degrees must multiply to; 0: as many as the degrees ask for.
   int world = 0;
-  std::optional<SavedSums> saved;  // of a run that is resumed
+  std::optional<SavedSums> saved;  // set where a run is resumed
 };
 
 // Reads a TOML file, or a resolved JSON file (told apart by content); an empty path means defaults

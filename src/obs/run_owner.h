@@ -33,7 +33,7 @@ namespace trireme::obs {
 struct OwnerRecord {
   std::string run;      // 16 hexadecimal digits
   int64_t epoch = 0;    // from 1
-  int64_t attempt = 0;  // of this run, from 1
+  int64_t attempt = 0;  // counts starts of this run, from 1
   std::string host;     // for messages
   std::string machine;  // equal on all processes that see the same process numbers
   int64_t process = 0;

@@ -34,7 +34,7 @@ struct CheckpointOptions {
   std::filesystem::path folder;  // of all generations
   int64_t keep = 2;              // generations; 0: all
   bool reread = false;           // after the write
-  ckpt::Guard guard;             // of the first rank; empty: none
+  ckpt::Guard guard;             // set on the first rank; empty: no guard
 };
 
 // A save that ended well.

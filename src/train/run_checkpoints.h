@@ -30,7 +30,7 @@ struct Resume {
 struct Resumed {
   int64_t step = 0;     // that was loaded
   int64_t samples = 0;  // that were consumed until then
-  ckpt::Writer writer;  // of the checkpoint
+  ckpt::Writer writer;  // the run that wrote the checkpoint
 };
 
 class RunCheckpoints {
@@ -85,7 +85,7 @@ class RunCheckpoints {
   std::unique_ptr<ckpt::Disk> disk_;
   std::optional<Checkpointer> checkpointer_;
   double saved_at_ = 0;  // when the last was begun
-  int64_t shift_ = 0;    // of samples; see TrainBatches
+  int64_t shift_ = 0;    // offset of sample positions; see TrainBatches
 };
 
 }  // namespace trireme::train

@@ -77,7 +77,7 @@ class Run {
   const config::Config& config_;
   const TrainHooks& hooks_;
   const RankStart& start_;
-  const std::unique_ptr<obs::RunOwner> owner_;  // of the first rank
+  const std::unique_ptr<obs::RunOwner> owner_;  // on the first rank; null on others
   const obs::RunMode mode_;
   spec::ModelSpec model_;
   DataSets data_;
@@ -96,12 +96,12 @@ class Run {
   RunCheckpoints checkpoints_;
   std::optional<Resumed> resumed_;
   int64_t first_step_ = 1;
-  int64_t shift_ = 0;  // of samples, as TrainBatches has it
+  int64_t shift_ = 0;  // offset of sample positions; see TrainBatches
   TrainSummary summary_;
   int64_t first_skipped_ = -1;  // before this attempt; -1: not known yet
   int64_t logged_skipped_ = 0, logged_row_ = 0, skipped_before_row_ = 0;
   bool is_row_open_ = false;
-  std::string accepted_change_;  // of the data's files, whose content is as it was
+  std::string accepted_change_;  // a change of data files that left their content equal
   StepClock clock_;
   int64_t sent_bytes_ = 0;  // in steps
   Wishes wishes_;

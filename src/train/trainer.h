@@ -44,22 +44,22 @@ struct RankFigures {
 };
 
 struct TrainSummary {
-  int64_t steps = 0;          // of the run, with those of earlier attempts
-  int64_t attempt_steps = 0;  // of this attempt; tokens and times below are of these
+  int64_t steps = 0;          // the run has taken, earlier attempts included
+  int64_t attempt_steps = 0;  // this attempt has taken; tokens and times below count these
   int64_t tokens = 0;
-  int64_t skipped_steps = 0;          // of the run
-  int64_t attempt_skipped_steps = 0;  // of this attempt
+  int64_t skipped_steps = 0;          // by the run
+  int64_t attempt_skipped_steps = 0;  // by this attempt
   int64_t parameters = 0;
   double seconds = 0;            // of training steps, without start-up, validation and saving
   double startup_seconds = 0;    // until the first step was finished
   double tokens_per_second = 0;  // median over logged stretches
-  std::optional<double> loss;    // of the last step of this attempt
+  std::optional<double> loss;    // after this attempt's last step
   std::optional<double> validation_loss;
   std::optional<double> mfu, hfu, gemm_utilisation;
   double peak_flops = 0;  // that mfu and hfu refer to
   std::string peak_source;
   bool was_stopped = false, was_captured = false;
-  int64_t saved_step = -1;     // of the last checkpoint of this attempt; -1: none
+  int64_t saved_step = -1;     // the step this attempt saved last; -1: none
   std::string export_problem;  // why the last export failed; empty: it did not
   // Of the rank whose measured bytes are furthest from the predicted ones; of equals, the largest.
   spec::MemoryTable predicted, measured;
