@@ -19,6 +19,8 @@ class Descriptor {
   }
 
   int value() const { return value_; }
+  // The caller owns it from here on.
+  [[nodiscard]] int release() { return std::exchange(value_, -1); }
 
  private:
   int value_;

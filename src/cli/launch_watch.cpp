@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <csignal>
 #include <cstdio>
@@ -81,7 +82,8 @@ class Watch {
     if (options_.nodes > 1) address = comm::parse_store_address(options_.rendezvous);
     if (!address.is_folder && options_.node == 0) {
       server_ = std::make_unique<comm::StoreServer>(
-          comm::StoreServer::Options{.host = options_.nodes > 1 ? "" : "127.0.0.1",
+          comm::StoreServer::Options{.host = address.host,
+                                     .serves_other_hosts = options_.nodes > 1,
                                      .port = address.port,
                                      .token = options_.token});
       address.port = server_->port();
@@ -175,20 +177,32 @@ class Watch {
   void look_for_verdict() {
     if (!verdict_.empty() || stopped_by_ != 0) return;
     try {
-      if (const auto settled = store_->try_get(comm::verdict_key)) tell(*settled);
+      if (const auto settled = store_->try_get(comm::verdict_key)) {
+        tell(comm::verdict_text(*settled));
+      }
     } catch (const base::CommAborted& ignored) {  // look() will find it
     }
   }
 
   void inspect() {
-    if (const auto settled = store_->try_get(comm::verdict_key)) {
-      tell(*settled);
+    const std::array<std::string, 2> keys = {comm::verdict_key, comm::Store::any_gone_key};
+    const auto known = store_->read(keys);
+    if (known[0]) {
+      tell(comm::verdict_text(known[0]->text));
       return;
     }
-    if (const std::string lost = lost_node(); !lost.empty()) {
-      tell(store_->set_once(comm::verdict_key, lost));
+    const bool has_gone = known[1].has_value();
+    if (const std::string lost = has_gone ? lost_node() : ""; !lost.empty()) {
+      tell(comm::verdict_text(store_->set_once(comm::verdict_key, lost)));
       return;
     }
+    // As long as every process is there, only silence can be found, and one launcher looks for it:
+    // with many ranks the store has better things to do than to tell all of them to every node.
+    const bool may_have_died = has_gone || has_bad_ending();
+    if (!may_have_died && (options_.node != 0 || seconds_since(listened_) < listen_seconds())) {
+      return;
+    }
+    listened_ = Clock::now();
     const std::vector<comm::RankReport> reports = all_reports();
     const bool has_stalled =
         std::any_of(reports.begin(), reports.end(), [this](const comm::RankReport& report) {
@@ -219,6 +233,11 @@ class Watch {
                                                                report.silent_s < passed - 0.01));
         });
     if (all_told || passed >= patience) conclude();
+  }
+
+  double listen_seconds() const {
+    constexpr double seconds_a_rank = 5e-4;  // at 2,000 ranks once a second
+    return std::max({look_seconds, options_.deadline_s / 50, world_ * seconds_a_rank});
   }
 
   // A launcher of another node that ended without a word; empty: none did.
@@ -262,7 +281,7 @@ class Watch {
           text += fmt::format("; it is stopped by {}", signal_name(state.stopped_by));
         }
       }
-      text = store_->set_once(comm::verdict_key, text);
+      text = comm::verdict_text(store_->set_once(comm::verdict_key, text));
     } catch (const base::CommAborted& error) {
       if (text.empty()) text = error.what();
     }
@@ -313,7 +332,7 @@ class Watch {
   std::unique_ptr<comm::Store> store_;
 
   bool is_failing_ = false;  // a rank has died; the others are asked where they stand
-  Clock::time_point failing_since_, concluded_at_, stopping_since_;
+  Clock::time_point failing_since_, concluded_at_, stopping_since_, listened_;
   bool has_asked_ = false;
   std::string verdict_;
   int stopped_by_ = 0;

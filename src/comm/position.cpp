@@ -29,12 +29,22 @@ base::Json json_of(const std::vector<int>& ranks) {
   return {{"first", ranks[0]}, {"step", step}, {"count", ranks.size()}};
 }
 
-std::vector<int> ranks_from(const base::Json& json) {
-  if (!json.is_object()) return json;
-  const int first = json.at("first"), step = json.at("step"), count = json.at("count");
-  constexpr int most = 1 << 24;
+// A text of the store that is not what a rank wrote.
+struct NotPosition {};
+
+std::vector<int> ranks_from(const base::Json& json, int world) {
   std::vector<int> ranks;
-  for (int i = 0; i < std::min(count, most); ++i) ranks.push_back(first + i * step);
+  if (json.is_object()) {
+    const int64_t first = json.at("first"), step = json.at("step"), count = json.at("count");
+    const bool is_small = first >= 0 && first < world && step > -world && step < world;
+    if (!is_small || count < 0 || count > world) throw NotPosition();
+    for (int64_t i = 0; i < count; ++i) ranks.push_back(static_cast<int>(first + i * step));
+  } else {
+    ranks = json.get<std::vector<int>>();
+  }
+  const bool is_good = std::all_of(ranks.begin(), ranks.end(),
+                                   [world](int rank) { return rank >= 0 && rank < world; });
+  if (!is_good || ranks.size() > static_cast<size_t>(world)) throw NotPosition();
   return ranks;
 }
 
@@ -46,10 +56,10 @@ base::Json json_of(const Call& call) {
           {"peer", call.peer}};
 }
 
-Call call_from(const base::Json& json) {
+Call call_from(const base::Json& json, int world) {
   return {.op = json.at("op"),
           .group = json.at("group"),
-          .ranks = ranks_from(json.at("ranks")),
+          .ranks = ranks_from(json.at("ranks"), world),
           .sequence = json.at("sequence"),
           .peer = json.at("peer")};
 }
@@ -93,18 +103,26 @@ std::string to_text(const RankPosition& position) {
   return json.dump(-1, ' ', false, base::Json::error_handler_t::replace);
 }
 
-std::optional<RankPosition> position_from(const std::string& text) {
+std::optional<RankPosition> position_from(const std::string& text, int world) {
+  // Of calls that a rank has begun there is one a group, and groups are few.
+  constexpr size_t max_text_bytes = size_t{1} << 20, max_reached = 4096;
+  if (text.size() > max_text_bytes) return std::nullopt;
   try {
     const base::Json json = base::Json::parse(text);
     RankPosition position{.rank = json.at("rank"),
                           .host = json.at("host"),
                           .process = json.at("process"),
                           .has_left = json.at("has_left")};
-    if (json.contains("inside")) position.inside = call_from(json["inside"]);
-    if (json.contains("finished")) position.finished = call_from(json["finished"]);
-    for (const base::Json& call : json.at("reached")) position.reached.push_back(call_from(call));
+    if (json.contains("inside")) position.inside = call_from(json["inside"], world);
+    if (json.contains("finished")) position.finished = call_from(json["finished"], world);
+    if (json.at("reached").size() > max_reached) return std::nullopt;
+    for (const base::Json& call : json.at("reached")) {
+      position.reached.push_back(call_from(call, world));
+    }
     return position;
   } catch (const base::Json::exception&) {
+    return std::nullopt;
+  } catch (const NotPosition&) {
     return std::nullopt;
   }
 }

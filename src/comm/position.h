@@ -37,8 +37,8 @@ struct RankPosition {
 RankPosition position_of(const FlightRecorder& recorder);
 
 std::string to_text(const RankPosition& position);
-// None if the text is not one.
-std::optional<RankPosition> position_from(const std::string& text);
+// None if the text is not one of a run of `world` ranks.
+std::optional<RankPosition> position_from(const std::string& text, int world);
 
 // "all_reduce #17 of group 'world'", "recv #3 from rank 2 in group 'pp'".
 std::string call_text(const RankPosition::Call& call);

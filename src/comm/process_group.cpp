@@ -7,6 +7,7 @@
 #include <chrono>
 #include <map>
 #include <numeric>
+#include <optional>
 #include <thread>
 
 #include "base/check.h"
@@ -105,32 +106,62 @@ std::vector<std::string> tell_all(ProcessWorld& world, const ProcessGroup& group
   return texts;
 }
 
+namespace {
+
+struct Member {
+  int64_t color = 0, key = 0;
+  int rank = 0;
+};
+
+// "color key", as divide() writes it.
+std::optional<Member> member_from(const std::string& text, int rank) {
+  const size_t blank = text.find(' ');
+  if (blank == std::string::npos) return std::nullopt;
+  const auto color = integer_from(std::string_view(text).substr(0, blank));
+  const auto key = integer_from(std::string_view(text).substr(blank + 1));
+  if (!color || !key) return std::nullopt;
+  return Member{*color, *key, rank};
+}
+
+// What every rank of the group has said, by rank.
+std::vector<Member> all_members(ProcessWorld& world, const ProcessGroup& group,
+                                const Occasion& occasion) {
+  std::vector<Member> members;
+  constexpr int part_ranks = 4096;
+  for (int begin = 0; begin < group.size(); begin += part_ranks) {
+    std::vector<std::string> keys;
+    for (int rank = begin; rank < std::min(group.size(), begin + part_ranks); ++rank) {
+      keys.push_back(key_of(group, occasion, rank));
+    }
+    for (const auto& value : world.store().read(keys)) {
+      const int rank = static_cast<int>(members.size());
+      const std::optional<Member> member = member_from(value ? value->text : "", rank);
+      if (!member) {
+        const std::string why = fmt::format("the store's '{}' is not what a rank writes",
+                                            key_of(group, occasion, rank));
+        world.abort(why);
+        throw base::CommAborted(why);
+      }
+      members.push_back(*member);
+    }
+  }
+  return members;
+}
+
+}  // namespace
+
 Division divide(ProcessWorld& world, const ProcessGroup& group, const Occasion& occasion, int color,
                 int key) {
-  std::vector<std::string> keys;
-  for (int rank = 0; rank < group.size(); ++rank) keys.push_back(key_of(group, occasion, rank));
-  if (group.size() > 1) {
-    world.store().set(keys[static_cast<size_t>(group.rank)], fmt::format("{} {}", color, key));
-    world.wait_for(keys, occasion.deadline_s);
-  }
-  struct Member {
-    int64_t key;
-    int rank;
-  };
   std::map<int64_t, std::vector<Member>> members;  // by color
-  for (int rank = 0; rank < group.size(); ++rank) {
-    if (rank == group.rank) {
-      members[color].push_back({key, rank});
-      continue;
+  if (group.size() == 1) {
+    members[color] = {{color, key, 0}};
+  } else {
+    world.store().set(key_of(group, occasion, group.rank), fmt::format("{} {}", color, key));
+    meet(world, group, occasion);
+    for (const Member& member : all_members(world, group, occasion)) {
+      const bool is_own = member.rank == group.rank;
+      members[is_own ? color : member.color].push_back(member);
     }
-    const std::string& place = keys[static_cast<size_t>(rank)];
-    const std::string text = world.store().try_get(place).value_or("");
-    const size_t blank = text.find(' ');
-    const auto other_color = integer_from(std::string_view(text).substr(0, blank));
-    const auto other_key =
-        integer_from(blank == std::string::npos ? "" : std::string_view(text).substr(blank + 1));
-    TRIREME_CHECK(other_color && other_key, "'{}' is '{}'", place, text);
-    members[*other_color].push_back({*other_key, rank});
   }
   Division division;
   division.part.key = fmt::format("{}/{}{}/{}", group.key, occasion.what, occasion.number, color);

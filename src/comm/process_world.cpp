@@ -18,6 +18,11 @@
 namespace trireme::comm {
 namespace {
 
+// How many ranks have found that the run has failed.
+const std::string judges_key = "judges";
+// A rank that found it late does not wait longer for the verdict of others.
+constexpr double max_settle_seconds = 30;
+
 void pause() { std::this_thread::sleep_for(std::chrono::milliseconds(20)); }
 
 // A rank that told nothing for this long while others do is stopped; short deadlines need a shorter
@@ -35,7 +40,10 @@ ProcessWorld::ProcessWorld(const RankInfo& info, Options options)
   const StoreAddress address = parse_store_address(info_.store);
   if (info_.hosts_store) {
     server_ = std::make_unique<StoreServer>(
-        StoreServer::Options{.port = address.port, .token = info_.token});
+        StoreServer::Options{.host = address.host,
+                             .serves_other_hosts = info_.local_world < info_.world,
+                             .port = address.port,
+                             .token = info_.token});
   }
   StoreOptions reaching{.deadline_s = options_.deadline_s,
                         .patience_s = std::max(30.0, options_.deadline_s),
@@ -95,7 +103,7 @@ void ProcessWorld::beat() {
     std::string found;
     try {
       publish(*beat_store_, false);
-      found = beat_store_->try_get(verdict_key).value_or("");
+      if (const auto stands = beat_store_->try_get(verdict_key)) found = verdict_text(*stands);
     } catch (const base::Error& error) {
       found = error.what();
       if (server_ == nullptr && !info_.is_watched) found += "; rank 0 runs it";
@@ -121,7 +129,7 @@ void ProcessWorld::abort_here(const std::string& verdict) noexcept {
   {
     const std::scoped_lock lock(mutex_);
     if (!verdict_.empty()) return;
-    verdict_ = verdict.empty() ? "aborted" : verdict;
+    verdict_ = verdict_text(verdict);
   }
   const std::scoped_lock lock(wake_mutex_);
   for (const auto& [id, wake] : wakes_) wake();
@@ -130,8 +138,10 @@ void ProcessWorld::abort_here(const std::string& verdict) noexcept {
 void ProcessWorld::abort(const std::string& reason) noexcept {
   std::string stands = reason;
   try {
-    if (verdict_store_ != nullptr) stands = verdict_store_->set_once(verdict_key, reason);
-  } catch (const std::exception& ignored) {  // whoever is left learns it from the store's end
+    if (verdict_store_ != nullptr) {
+      stands = verdict_text(verdict_store_->set_once(verdict_key, reason));
+    }
+  } catch (const std::exception& ignored) {  // other ranks learn it from the store's end
   }
   abort_here(stands);
 }
@@ -217,26 +227,37 @@ void ProcessWorld::fail(Failure failure, const std::string& detail, double deadl
 std::string ProcessWorld::settle(Failure failure, const std::string& detail, double deadline_s) {
   Store& store = *verdict_store_;
   publish(store, false);
+  // One rank looks at what all others have told, the first that found the failure: if every rank
+  // did, the store would answer as many questions as there are ranks, squared. The next takes its
+  // place if it does not come to a verdict.
+  constexpr double judge_seconds = 5;
+  const double turn = static_cast<double>(store.add(judges_key, 1) - 1);
+  const double wait_s = std::min(turn * judge_seconds, max_settle_seconds);
+  if (wait_s > 0 && store.wait({&verdict_key, 1}, wait_s))
+    return verdict_text(*store.try_get(verdict_key));
   VerdictOptions options{.silent_limit_s = silent_limit(deadline_s), .reporter = info_.rank};
   if (failure == Failure::deadline) options.deadline_s = deadline_s;
   // A connection breaks at once when a peer dies, and also when a peer that knows of a failure
-  // closes it: whoever knows more says so soon. The launcher knows how a process ended.
+  // closes it: a rank that knows more says so soon. The launcher knows how a process ended.
   const double patience = failure == Failure::deadline ? 0 : info_.is_watched ? 3 : 2.5;
   const auto begin = Clock::now();
   while (true) {
-    if (const auto stands = store.try_get(verdict_key)) return *stands;
+    const auto looked = Clock::now();
     const std::vector<RankReport> reports = read_reports(store, info_.world);
     const bool is_clear =
         std::any_of(reports.begin(), reports.end(), [&](const RankReport& report) {
           return !report.ended.empty() || (report.position && !report.position->has_left &&
                                            report.silent_s > options.silent_limit_s);
         });
+    if (const auto stands = store.try_get(verdict_key)) return verdict_text(*stands);
     if (seconds_since(begin) >= patience || (is_clear && !info_.is_watched)) {
       Verdict verdict = verdict_of(reports, options);
       if (verdict.culprits.empty() && !detail.empty()) verdict.text += " (" + detail + ")";
-      return store.set_once(verdict_key, verdict.text);
+      return verdict_text(store.set_once(verdict_key, verdict.text));
     }
-    pause();
+    // A look at many ranks takes time: the store has four times as much for others.
+    const double pause_s = std::max(0.02, 4 * seconds_since(looked));
+    if (store.wait({&verdict_key, 1}, pause_s)) return verdict_text(*store.try_get(verdict_key));
   }
 }
 

@@ -2,299 +2,259 @@
 #include "comm/store_server.h"
 
 #include <fmt/format.h>
-#include <netinet/in.h>
-#include <netinet/tcp.h>
-#include <poll.h>
-#include <sys/eventfd.h>
-#include <sys/socket.h>
 
 #include <algorithm>
-#include <array>
-#include <cerrno>
-#include <utility>
 
 #include "base/error.h"
+#include "base/start_thread.h"
 #include "comm/store.h"
 #include "comm/store_socket.h"
 
 namespace trireme::comm {
 namespace {
 
-constexpr size_t most_clients = 16384;
+StoreConnections::Clock::time_point time_after(double seconds) {
+  using Clock = StoreConnections::Clock;
+  return Clock::now() + std::chrono::duration_cast<Clock::duration>(
+                            std::chrono::duration<double>(std::clamp(seconds, 0.0, 1e8)));
+}
+
+void expect(bool holds, const StoreMessage& request) {
+  if (holds) return;
+  throw base::IoError(fmt::format("request {} with {} fields", static_cast<int>(request.code),
+                                  request.fields.size()));
+}
+
+std::vector<base::Descriptor> listen_as(const StoreServer::Options& options, int& port) {
+  std::vector<base::Descriptor> sockets =
+      listen_on(options.host, options.port, options.serves_other_hosts);
+  port = port_of(sockets.front().value());
+  return sockets;
+}
 
 }  // namespace
 
 StoreServer::StoreServer(const Options& options)
     : options_(options),
-      greeting_(store_greeting(options.token)),
       started_(std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch())
                    .count()),
-      listening_(listen_on(options.host, options.port)),
-      stop_(::eventfd(0, EFD_CLOEXEC)),
-      port_(port_of(listening_.value())) {
-  if (stop_.value() < 0) throw base::IoError("eventfd: " + error_text(errno));
-  thread_ = std::thread([this] { serve(); });
+      connections_(listen_as(options, port_), store_greeting(options.token), options.limits),
+      table_(options.limits.max_table_bytes) {
+  thread_ = base::start_thread("that serves the store", [this] { serve(); });
 }
 
 StoreServer::~StoreServer() {
-  const uint64_t one = 1;
-  [[maybe_unused]] const ssize_t written = ::write(stop_.value(), &one, sizeof(one));
+  is_stopping_ = true;
+  connections_.wake();
   thread_.join();
 }
 
 void StoreServer::serve() {
-  std::vector<pollfd> polled;
-  while (true) {
-    polled.assign({{stop_.value(), POLLIN, 0}, {listening_.value(), POLLIN, 0}});
-    for (const Client& client : clients_) {
-      const int events = POLLIN | (client.out.empty() ? 0 : POLLOUT);
-      polled.push_back({client.socket.value(), static_cast<short>(events), 0});
+  while (!is_stopping_) {
+    const auto end = due_.empty() ? time_after(60) : due_.begin()->first;
+    for (const StoreConnections::Event& event : connections_.poll(end)) {
+      try {
+        if (event.request) {
+          handle(event.id, *event.request);
+        } else {
+          gone(event.id);
+        }
+      } catch (const std::exception& error) {  // what it asks for cannot be done
+        refuse(event.id, error.what());
+      }
     }
-    ::poll(polled.data(), polled.size(), poll_milliseconds());
-    if (polled[0].revents != 0) return;
-    size_t at = 2;
-    for (Client& client : clients_) {
-      const short events = polled[at++].revents;
-      if ((events & (POLLIN | POLLHUP | POLLERR)) != 0) receive(client);
-      if (client.is_open && (events & POLLOUT) != 0) send(client);
-    }
-    if (polled[1].revents != 0) accept_clients();
-    drop_closed();  // first: somebody may wait for the key that it sets
-    while (answer_waiting()) {
-    }
+    act_on_time();
   }
 }
 
-int StoreServer::poll_milliseconds() const {
-  int least = 60000;
-  for (const Client& client : clients_) {
-    if (!client.waiting && !client.joins_at) continue;
-    const Clock::time_point end = client.waiting ? client.waiting->end : *client.joins_at;
-    const auto left = std::chrono::ceil<std::chrono::milliseconds>(end - Clock::now());
-    least = static_cast<int>(std::clamp<int64_t>(left.count(), 0, least));
-  }
-  return least;
-}
-
-void StoreServer::accept_clients() {
-  while (true) {
-    base::Descriptor socket(
-        ::accept4(listening_.value(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
-    if (socket.value() < 0) return;
-    if (clients_.size() >= most_clients) continue;  // closed at once
-    const int on = 1;
-    ::setsockopt(socket.value(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
-    ::setsockopt(socket.value(), SOL_SOCKET, SO_KEEPALIVE, &on, sizeof(on));
-    clients_.push_back(Client{.socket = std::move(socket)});
-  }
-}
-
-void StoreServer::receive(Client& client) {
-  std::array<char, 65536> part;
-  while (client.is_open) {
-    const ssize_t count = ::recv(client.socket.value(), part.data(), part.size(), 0);
-    if (count < 0 && errno == EINTR) continue;
-    if (count < 0 && errno == EAGAIN) break;
-    if (count <= 0) {
-      client.is_open = false;
-      break;
-    }
-    client.in.append(part.data(), static_cast<size_t>(count));
-    // Whoever sends more while he waits for an answer does not speak our language.
-    if (client.in.size() > 2 * most_frame_bytes) client.is_open = false;
-  }
-  if (client.is_open) handle_frames(client);
-}
-
-void StoreServer::handle_frames(Client& client) {
-  if (!client.has_greeted) {
-    const size_t common = std::min(client.in.size(), store_protocol.size());
-    if (client.in.compare(0, common, store_protocol, 0, common) != 0) {
-      client.is_open = false;
-      return;
-    }
-    if (client.in.size() < greeting_.size()) return;
-    // In constant time, so that the answer's time does not tell how much of it was right.
-    unsigned difference = 0;
-    for (size_t i = 0; i < greeting_.size(); ++i) {
-      difference |= static_cast<unsigned char>(client.in[i] ^ greeting_[i]);
-    }
-    if (difference != 0) {
-      refuse(client, "it belongs to another job, or to another attempt of this one");
-      return;
-    }
-    client.in.erase(0, greeting_.size());
-    client.has_greeted = true;
-  }
-  try {
-    while (client.is_open && !client.waiting && !client.joins_at) {
-      const std::optional<StoreMessage> request = take_frame(client.in);
-      if (!request) break;
-      handle(client, *request);
-    }
-  } catch (const base::IoError& error) {
-    refuse(client, error.what());
-  }
-}
-
-void StoreServer::refuse(Client& client, const std::string& why) {
-  client.out += encode({StoreCode::refused, {why}});
-  send(client);
-  client.name.clear();
-  client.joins_at.reset();
-  client.is_open = false;
-}
-
-void StoreServer::join(Client& client, const std::vector<std::string>& fields) {
-  const std::optional<double> start = fields.size() == 3 ? number_from(fields[2]) : std::nullopt;
-  if (!start) throw base::IoError("join() wants a name, a process and its start");
-  for (Client& other : clients_) {
-    if (&other == &client || !other.is_open || other.name != fields[0]) continue;
-    if (other.joins_at && other.process_start < *start) {
-      refuse(other, fmt::format("{} has started as '{}' since: this process ({}) is left over from "
-                                "an attempt before",
-                                fields[1], fields[0], other.process));
-      continue;
-    }
-    throw base::IoError(
-        fmt::format("'{}' is {} already; {} is of another job, or left over from an attempt before",
-                    fields[0], other.process, fields[1]));
-  }
-  client.name = fields[0];
-  client.process = fields[1];
-  client.process_start = *start;
-  const bool is_early = *start + options_.head_start_s < started_;
-  const double grace_s = options_.token.empty() && is_early ? options_.grace_s : 0;
-  client.joins_at = Clock::now() + std::chrono::duration_cast<Clock::duration>(
-                                       std::chrono::duration<double>(grace_s));
-}
-
-void StoreServer::handle(Client& client, const StoreMessage& request) {
+void StoreServer::handle(Id id, const StoreMessage& request) {
   const std::vector<std::string>& fields = request.fields;
-  const auto expect = [&](bool holds) {
-    if (!holds) {
-      throw base::IoError(
-          fmt::format("request {} with {} fields", static_cast<int>(request.code), fields.size()));
-    }
-  };
   StoreMessage answer;
   switch (request.code) {
     case StoreCode::set:
-      expect(fields.size() == 2);
+      expect(fields.size() == 2, request);
       put(fields[0], fields[1]);
       break;
     case StoreCode::set_once:
-      expect(fields.size() == 2);
+      expect(fields.size() == 2, request);
       if (!table_.contains(fields[0])) put(fields[0], fields[1]);
-      answer.fields = {table_.at(fields[0]).value};
+      answer.fields = {table_.find(fields[0])->value};
       break;
     case StoreCode::add: {
-      expect(fields.size() == 2);
+      expect(fields.size() == 2, request);
       const auto delta = integer_from(fields[1]);
-      const auto old = table_.find(fields[0]);
-      const auto sum = old == table_.end() ? 0 : integer_from(old->second.value);
-      int64_t added = 0;
-      expect(delta && sum && !__builtin_add_overflow(*sum, *delta, &added));
-      put(fields[0], std::to_string(added));
-      answer.fields = {std::to_string(added)};
+      expect(delta.has_value(), request);
+      const bool is_new = !table_.contains(fields[0]);
+      answer.fields = {std::to_string(table_.add(fields[0], *delta))};
+      if (is_new) wake_waiting(fields[0]);
       break;
     }
     case StoreCode::read:
-      for (const std::string& key : fields) {
-        const auto found = table_.find(key);
-        if (found == table_.end()) {
-          answer.fields.insert(answer.fields.end(), {"0", "", ""});
-          continue;
-        }
-        const std::chrono::duration<double> age = Clock::now() - found->second.set_at;
-        answer.fields.insert(answer.fields.end(),
-                             {"1", found->second.value, fmt::format("{}", age.count())});
-      }
+      answer = read(fields);
       break;
-    case StoreCode::wait: {
-      expect(!fields.empty());
-      const auto seconds = number_from(fields[0]);
-      expect(seconds.has_value() && *seconds == *seconds);
-      const std::chrono::duration<double> span(std::clamp(*seconds, 0.0, 1e8));
-      client.waiting = {{fields.begin() + 1, fields.end()},
-                        Clock::now() + std::chrono::duration_cast<Clock::duration>(span)};
-      return;  // answer_waiting() answers
-    }
+    case StoreCode::wait:
+      wait(id, fields);
+      return;  // answered when the keys are there, or too late
     case StoreCode::join:
-      join(client, fields);
-      return;  // answer_waiting() answers
+      join(id, fields);
+      return;  // answered by act_on_time()
     case StoreCode::leave:
-      client.name.clear();
+      forget(id);
       break;
     case StoreCode::ok:
     case StoreCode::refused:
-      expect(false);
+      expect(false, request);
   }
+  connections_.answer(id, answer);
+}
+
+StoreMessage StoreServer::read(const std::vector<std::string>& keys) const {
+  StoreMessage answer;
   size_t bytes = 0;
-  for (const std::string& field : answer.fields) bytes += field.size() + 4;
-  expect(bytes < most_frame_bytes);
-  client.out += encode(answer);
-  send(client);
-}
-
-void StoreServer::send(Client& client) {
-  while (!client.out.empty()) {
-    const ssize_t count =
-        ::send(client.socket.value(), client.out.data(), client.out.size(), MSG_NOSIGNAL);
-    if (count < 0 && errno == EINTR) continue;
-    if (count < 0 && errno == EAGAIN) return;
-    if (count <= 0) {
-      client.is_open = false;
-      return;
-    }
-    client.out.erase(0, static_cast<size_t>(count));
-  }
-}
-
-bool StoreServer::answer_waiting() {
-  bool has_handled = false;
-  for (Client& client : clients_) {
-    if (!client.is_open) continue;
-    if (client.joins_at && Clock::now() >= *client.joins_at) {
-      client.joins_at.reset();
-      client.out += encode({StoreCode::ok, {}});
-      send(client);
-      handle_frames(client);
-      has_handled = true;
-    }
-    if (!client.is_open || !client.waiting) continue;
-    const bool is_there = has_all(client.waiting->keys);
-    if (!is_there && Clock::now() < client.waiting->end) continue;
-    client.waiting.reset();
-    client.out += encode({StoreCode::ok, {is_there ? "1" : "0"}});
-    send(client);
-    handle_frames(client);  // what came in meanwhile
-    has_handled = true;
-  }
-  return has_handled;
-}
-
-void StoreServer::drop_closed() {
-  for (auto client = clients_.begin(); client != clients_.end();) {
-    if (client->is_open) {
-      ++client;
+  for (const std::string& key : keys) {
+    const StoreTable::Entry* found = table_.find(key);
+    if (found == nullptr) {
+      answer.fields.insert(answer.fields.end(), {"0", "", ""});
       continue;
     }
-    if (!client->name.empty() && !client->joins_at) {
-      put(Store::gone_key(client->name), std::to_string(departures_++));
-      put(Store::any_gone_key, client->name);
-    }
-    client = clients_.erase(client);
+    bytes += found->value.size();
+    if (bytes > max_frame_bytes) break;  // before memory is taken for it
+    const std::chrono::duration<double> age = Clock::now() - found->set_at;
+    answer.fields.insert(answer.fields.end(), {"1", found->value, fmt::format("{}", age.count())});
   }
+  // Lengths, ages and the frame's code.
+  bytes += keys.size() * 64 + 1;
+  if (bytes > max_frame_bytes) {
+    throw base::IoError(fmt::format("{} keys hold more than {} bytes: read fewer at a time",
+                                    keys.size(), max_frame_bytes));
+  }
+  return answer;
+}
+
+// ---- waiting for keys
+
+void StoreServer::wait(Id id, const std::vector<std::string>& fields) {
+  const auto seconds = fields.empty() ? std::nullopt : number_from(fields[0]);
+  if (!seconds || *seconds != *seconds) throw base::IoError("wait() wants seconds and keys");
+  const Clock::time_point end = time_after(*seconds);
+  waiting_[id] = {.keys = {fields.begin() + 1, fields.end()}, .end = end};
+  due_.insert({end, id});
+  go_on_waiting(id);
+}
+
+void StoreServer::go_on_waiting(Id id) {
+  Waiting& waiting = waiting_.at(id);
+  while (waiting.found < waiting.keys.size() && table_.contains(waiting.keys[waiting.found])) {
+    ++waiting.found;
+  }
+  if (waiting.found == waiting.keys.size()) {
+    end_waiting(id, true);
+  } else {
+    waiting_for_[waiting.keys[waiting.found]].insert(id);
+  }
+}
+
+void StoreServer::end_waiting(Id id, bool is_there) {
+  const auto found = waiting_.find(id);
+  if (found == waiting_.end()) return;
+  const Waiting waiting = std::move(found->second);
+  waiting_.erase(found);
+  due_.erase({waiting.end, id});
+  if (waiting.found < waiting.keys.size()) {
+    const auto others = waiting_for_.find(waiting.keys[waiting.found]);
+    if (others != waiting_for_.end()) {
+      others->second.erase(id);
+      if (others->second.empty()) waiting_for_.erase(others);
+    }
+  }
+  connections_.answer(id, {StoreCode::ok, {is_there ? "1" : "0"}});
 }
 
 void StoreServer::put(const std::string& key, std::string value) {
-  table_[key] = {std::move(value), Clock::now()};
+  const bool is_new = !table_.contains(key);
+  table_.set(key, std::move(value));
+  if (is_new) wake_waiting(key);
 }
 
-bool StoreServer::has_all(const std::vector<std::string>& keys) const {
-  return std::all_of(keys.begin(), keys.end(),
-                     [this](const std::string& key) { return table_.contains(key); });
+void StoreServer::wake_waiting(const std::string& key) {
+  const auto found = waiting_for_.find(key);
+  if (found == waiting_for_.end()) return;
+  const std::set<Id> ids = std::move(found->second);
+  waiting_for_.erase(found);
+  for (const Id id : ids) go_on_waiting(id);
+}
+
+// ---- who is there
+
+void StoreServer::join(Id id, const std::vector<std::string>& fields) {
+  const std::optional<double> start = fields.size() == 3 ? number_from(fields[2]) : std::nullopt;
+  if (!start) throw base::IoError("join() wants a name, a process and its start");
+  const auto holder = names_.find(fields[0]);
+  if (holder != names_.end() && holder->second != id) {
+    const Member other = members_.at(holder->second);
+    if (!other.joins_at || other.process_start >= *start) {
+      throw base::IoError(fmt::format(
+          "'{}' is {} already; {} is of another job, or left over from an attempt before",
+          fields[0], other.process, fields[1]));
+    }
+    refuse(holder->second, fmt::format("{} has started as '{}' since: this process ({}) is left "
+                                       "over from an attempt before",
+                                       fields[1], fields[0], other.process));
+  }
+  forget(id);  // a client has one name
+  const bool is_early = *start + options_.head_start_s < started_;
+  const double grace_s = options_.token.empty() && is_early ? options_.grace_s : 0;
+  const Clock::time_point joins_at = time_after(grace_s);
+  members_[id] = {
+      .name = fields[0], .process = fields[1], .process_start = *start, .joins_at = joins_at};
+  names_[fields[0]] = id;
+  due_.insert({joins_at, id});
+}
+
+void StoreServer::refuse(Id id, const std::string& why) {
+  connections_.refuse(id, why);
+  end_waiting(id, false);
+  forget(id);
+}
+
+void StoreServer::forget(Id id) {
+  const auto found = members_.find(id);
+  if (found == members_.end()) return;
+  if (found->second.joins_at) due_.erase({*found->second.joins_at, id});
+  names_.erase(found->second.name);
+  members_.erase(found);
+}
+
+void StoreServer::gone(Id id) {
+  end_waiting(id, false);
+  const auto found = members_.find(id);
+  if (found == members_.end()) return;
+  const Member member = found->second;
+  forget(id);
+  if (member.joins_at) return;
+  for (const auto& [key, value] :
+       {std::pair(Store::gone_key(member.name), std::to_string(departures_++)),
+        std::pair(std::string(Store::any_gone_key), member.name)}) {
+    const bool is_new = !table_.contains(key);
+    table_.set_own(key, value);
+    if (is_new) wake_waiting(key);
+  }
+}
+
+void StoreServer::act_on_time() {
+  while (!due_.empty() && due_.begin()->first <= Clock::now()) {
+    const Id id = due_.begin()->second;
+    const auto member = members_.find(id);
+    if (waiting_.contains(id)) {
+      end_waiting(id, false);
+    } else if (member != members_.end() && member->second.joins_at) {
+      due_.erase(due_.begin());
+      member->second.joins_at.reset();
+      connections_.answer(id, {StoreCode::ok, {}});
+    } else {
+      due_.erase(due_.begin());
+    }
+  }
 }
 
 }  // namespace trireme::comm

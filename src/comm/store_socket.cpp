@@ -12,6 +12,7 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <cstring>
 #include <memory>
 #include <system_error>
 #include <thread>
@@ -56,24 +57,64 @@ int try_connect(const addrinfo& to, SocketClock::time_point end, std::string& wh
   return ::fcntl(socket.value(), F_DUPFD_CLOEXEC, 0);
 }
 
-// A listening socket, or -1 and why not.
-int try_listen(const addrinfo& at, std::string& why) {
-  const int socket =
-      ::socket(at.ai_family, at.ai_socktype | SOCK_CLOEXEC | SOCK_NONBLOCK, at.ai_protocol);
-  if (socket < 0) {
-    why = error_text(errno);
-    return -1;
+using Addresses = std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)>;
+
+// The addresses that `host` stands for; an empty one: every address of this host. None: `why`.
+Addresses resolve(const std::string& host, int port, int flags, std::string& why) {
+  addrinfo hints{};
+  hints.ai_family = AF_UNSPEC;
+  hints.ai_socktype = SOCK_STREAM;
+  hints.ai_flags = flags;
+  addrinfo* list = nullptr;
+  const std::string port_text = std::to_string(port);
+  const int failure =
+      ::getaddrinfo(host.empty() ? nullptr : host.c_str(), port_text.c_str(), &hints, &list);
+  if (failure != 0) why = ::gai_strerror(failure);
+  return {failure == 0 ? list : nullptr, &::freeaddrinfo};
+}
+
+bool is_loopback(const sockaddr& address) {
+  if (address.sa_family == AF_INET) {
+    const auto& ip4 = reinterpret_cast<const sockaddr_in&>(address);
+    return (ntohl(ip4.sin_addr.s_addr) >> 24) == 127;
   }
+  return address.sa_family == AF_INET6 &&
+         IN6_IS_ADDR_LOOPBACK(&reinterpret_cast<const sockaddr_in6&>(address).sin6_addr);
+}
+
+bool is_numeric(const std::string& host) {
+  std::string ignored;
+  return resolve(host, 0, AI_NUMERICHOST, ignored) != nullptr;
+}
+
+// A listening socket; negative: why not, as -errno.
+int try_listen(const addrinfo& at, int port, bool is_everywhere) {
+  base::Descriptor socket(
+      ::socket(at.ai_family, at.ai_socktype | SOCK_CLOEXEC | SOCK_NONBLOCK, at.ai_protocol));
+  if (socket.value() < 0) return -errno;
   const int on = 1, off = 0;
-  ::setsockopt(socket, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
-  // One socket for both families.
+  ::setsockopt(socket.value(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
+  sockaddr_storage address{};
+  std::memcpy(&address, at.ai_addr, at.ai_addrlen);
   if (at.ai_family == AF_INET6) {
-    ::setsockopt(socket, IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof(off));
+    // One socket for both families where it listens on all addresses.
+    const int* const only = is_everywhere ? &off : &on;
+    ::setsockopt(socket.value(), IPPROTO_IPV6, IPV6_V6ONLY, only, sizeof(*only));
+    reinterpret_cast<sockaddr_in6&>(address).sin6_port = htons(static_cast<uint16_t>(port));
+  } else {
+    reinterpret_cast<sockaddr_in&>(address).sin_port = htons(static_cast<uint16_t>(port));
   }
-  if (::bind(socket, at.ai_addr, at.ai_addrlen) == 0 && ::listen(socket, 1024) == 0) return socket;
-  why = error_text(errno);
-  ::close(socket);
-  return -1;
+  if (::bind(socket.value(), reinterpret_cast<sockaddr*>(&address), at.ai_addrlen) != 0 ||
+      ::listen(socket.value(), 4096) != 0) {
+    return -errno;
+  }
+  return socket.release();
+}
+
+base::IoError cannot_listen(const std::string& host, int port, const std::string& why) {
+  return base::IoError(fmt::format(
+      "the store cannot listen on {}:{}: {}; is another run using it? Choose another port",
+      host.empty() ? "*" : host, port, why));
 }
 
 }  // namespace
@@ -114,23 +155,13 @@ int connect_to(const StoreAddress& address, const StoreOptions& options,
       options.on_waiting(waited);
       next_report += report_seconds;
     }
-    addrinfo hints{};
-    hints.ai_family = AF_UNSPEC;
-    hints.ai_socktype = SOCK_STREAM;
-    addrinfo* list = nullptr;
-    const int failure =
-        ::getaddrinfo(address.host.c_str(), std::to_string(address.port).c_str(), &hints, &list);
-    if (failure != 0) {
-      why = ::gai_strerror(failure);
-    } else {
-      const std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)> owner(list, &::freeaddrinfo);
-      for (const addrinfo* to = list; to != nullptr; to = to->ai_next) {
-        const int socket = try_connect(*to, end, why);
-        if (socket < 0) continue;
-        refused = greet(socket);
-        if (refused.empty()) return socket;
-        ::close(socket);
-      }
+    const Addresses found = resolve(address.host, address.port, 0, why);
+    for (const addrinfo* to = found.get(); to != nullptr; to = to->ai_next) {
+      const int socket = try_connect(*to, end, why);
+      if (socket < 0) continue;
+      refused = greet(socket);
+      if (refused.empty()) return socket;
+      ::close(socket);
     }
     if (seconds_until(end) <= 0) break;
     std::this_thread::sleep_for(std::chrono::milliseconds(50));
@@ -142,31 +173,42 @@ int connect_to(const StoreAddress& address, const StoreOptions& options,
                   refused.empty() ? why : refused));
 }
 
-int listen_on(const std::string& host, int port) {
-  addrinfo hints{};
-  hints.ai_family = AF_UNSPEC;
-  hints.ai_socktype = SOCK_STREAM;
-  hints.ai_flags = AI_PASSIVE;
-  addrinfo* list = nullptr;
-  const std::string port_text = std::to_string(port);
-  const int failure =
-      ::getaddrinfo(host.empty() ? nullptr : host.c_str(), port_text.c_str(), &hints, &list);
+std::vector<base::Descriptor> listen_on(const std::string& host, int port,
+                                        bool serves_other_hosts) {
+  const bool is_port_given = port != 0;
   std::string why;
-  if (failure != 0) {
-    why = ::gai_strerror(failure);
-  } else {
-    const std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)> owner(list, &::freeaddrinfo);
-    for (const int family : {AF_INET6, AF_INET}) {  // IPv6 takes IPv4 as well
-      for (const addrinfo* at = list; at != nullptr; at = at->ai_next) {
-        if (at->ai_family != family) continue;
-        const int socket = try_listen(*at, why);
-        if (socket >= 0) return socket;
+  const Addresses found = resolve(host, port, AI_PASSIVE, why);
+  if (found == nullptr) throw cannot_listen(host, port, why);
+  bool is_everywhere = host.empty();
+  if (serves_other_hosts && !is_everywhere && !is_numeric(host)) {
+    is_everywhere = true;
+    for (const addrinfo* at = found.get(); at != nullptr; at = at->ai_next) {
+      is_everywhere = is_everywhere && is_loopback(*at->ai_addr);
+    }
+    if (is_everywhere) return listen_on("", port);
+  }
+  std::vector<base::Descriptor> sockets;
+  bool is_foreign = false;
+  for (const int family : {AF_INET6, AF_INET}) {
+    for (const addrinfo* at = found.get(); at != nullptr; at = at->ai_next) {
+      if (at->ai_family != family) continue;
+      const int socket = try_listen(*at, port, is_everywhere);
+      if (socket == -EADDRINUSE && is_port_given) {
+        throw cannot_listen(host, port, error_text(EADDRINUSE));
       }
+      if (socket < 0) {
+        is_foreign = is_foreign || socket == -EADDRNOTAVAIL;
+        why = error_text(-socket);
+        continue;
+      }
+      sockets.emplace_back(socket);
+      if (is_everywhere) return sockets;  // IPv6 takes IPv4 as well
+      port = port_of(socket);             // the same for all
     }
   }
-  throw base::IoError(fmt::format(
-      "the store cannot listen on {}:{}: {}; is another run using it? Choose another port",
-      host.empty() ? "*" : host, port, why));
+  if (sockets.empty() && is_foreign && serves_other_hosts) return listen_on("", port);
+  if (sockets.empty()) throw cannot_listen(host, port, why);
+  return sockets;
 }
 
 std::string address_of(int socket) {

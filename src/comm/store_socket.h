@@ -4,7 +4,9 @@
 
 #include <chrono>
 #include <string>
+#include <vector>
 
+#include "base/descriptor.h"
 #include "comm/store.h"
 
 namespace trireme::comm {
@@ -12,7 +14,7 @@ namespace trireme::comm {
 using SocketClock = std::chrono::steady_clock;
 SocketClock::time_point socket_time_after(double seconds);
 
-// Of errno.
+// What the system says about an errno.
 std::string error_text(int number);
 
 // Whether one of the poll `events` came before `end`.
@@ -23,9 +25,12 @@ bool is_socket_ready(int socket, short events, SocketClock::time_point end);
 int connect_to(const StoreAddress& address, const StoreOptions& options,
                const std::function<std::string(int socket)>& greet);
 
-// A listening, non-blocking socket, which the caller owns; an empty host means every address of
-// this one, port 0 any free one. Throws IoError.
-int listen_on(const std::string& host, int port);
+// Listening, non-blocking sockets of one port (0: any free one) for every address that `host`
+// stands for; an empty one means every address of this host. With `serves_other_hosts` that is also
+// taken where `host` stands for a loopback address here, as a host's own name does on many systems,
+// or for an address of another host. Throws IoError.
+std::vector<base::Descriptor> listen_on(const std::string& host, int port,
+                                        bool serves_other_hosts = false);
 
 std::string address_of(int socket);  // of this end, as numbers
 int port_of(int socket);

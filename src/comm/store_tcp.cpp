@@ -101,6 +101,7 @@ std::vector<std::string> TcpStore::ask(StoreMessage request, size_t answers, dou
     }
     if (answer) {
       if (answer->code != StoreCode::ok || answer->fields.size() != answers) {
+        is_broken_ = true;  // the store closes the connection after it
         throw base::CommAborted(
             fmt::format("the store at {} refused: {}", address_.text(),
                         answer->fields.empty() ? "no reason given" : answer->fields.front()));

@@ -49,37 +49,44 @@ std::string encode(const StoreMessage& message) {
     put_length(body, field.size());
     body += field;
   }
-  TRIREME_CHECK(body.size() <= most_frame_bytes, "a frame of {} bytes", body.size());
+  TRIREME_CHECK(body.size() <= max_frame_bytes, "a frame of {} bytes", body.size());
   std::string frame;
   put_length(frame, body.size());
   return frame + body;
 }
 
-std::optional<StoreMessage> take_frame(std::string& bytes) {
-  if (bytes.size() < length_bytes) return std::nullopt;
-  const size_t length = length_at(bytes, 0);
-  if (length < 1 || length > most_frame_bytes) {
+std::optional<StoreMessage> frame_at(std::string_view bytes, size_t& at) {
+  if (bytes.size() - at < length_bytes) return std::nullopt;
+  const size_t length = length_at(bytes, at);
+  if (length < 1 || length > max_frame_bytes) {
     throw base::IoError(
-        fmt::format("a frame of {} bytes; allowed are 1 to {}", length, most_frame_bytes));
+        fmt::format("a frame of {} bytes; allowed are 1 to {}", length, max_frame_bytes));
   }
-  if (bytes.size() < length_bytes + length) return std::nullopt;
-  const std::string body = bytes.substr(length_bytes, length);
-  bytes.erase(0, length_bytes + length);
+  if (bytes.size() - at < length_bytes + length) return std::nullopt;
+  const std::string_view body = bytes.substr(at + length_bytes, length);
   if (static_cast<unsigned char>(body[0]) > static_cast<unsigned char>(StoreCode::refused)) {
     throw base::IoError(fmt::format("code {} is not known", static_cast<unsigned char>(body[0])));
   }
   StoreMessage message{.code = static_cast<StoreCode>(body[0])};
-  for (size_t at = 1; at < body.size();) {
-    if (body.size() - at < length_bytes) throw base::IoError("a field without its length");
-    const size_t field = length_at(body, at);
-    at += length_bytes;
-    if (field > body.size() - at) {
+  for (size_t next = 1; next < body.size();) {
+    if (body.size() - next < length_bytes) throw base::IoError("a field without its length");
+    const size_t field = length_at(body, next);
+    next += length_bytes;
+    if (field > body.size() - next) {
       throw base::IoError(
-          fmt::format("a field of {} bytes where {} are left", field, body.size() - at));
+          fmt::format("a field of {} bytes where {} are left", field, body.size() - next));
     }
-    message.fields.push_back(body.substr(at, field));
-    at += field;
+    message.fields.emplace_back(body.substr(next, field));
+    next += field;
   }
+  at += length_bytes + length;
+  return message;
+}
+
+std::optional<StoreMessage> take_frame(std::string& bytes) {
+  size_t end = 0;
+  std::optional<StoreMessage> message = frame_at(bytes, end);
+  bytes.erase(0, end);
   return message;
 }
 

@@ -35,12 +35,14 @@ struct StoreMessage {
   bool operator==(const StoreMessage&) const = default;
 };
 
-inline constexpr size_t most_frame_bytes = size_t{8} << 20;
+inline constexpr size_t max_frame_bytes = size_t{8} << 20;
 
-// REQUIRES: the frame is at most most_frame_bytes long.
+// REQUIRES: the frame is at most max_frame_bytes long.
 std::string encode(const StoreMessage& message);
-// Takes the first whole frame off `bytes`; none: more bytes are needed. Throws IoError if no frame
-// can start like this.
+// The frame that begins at byte `at`, which then is the end of it; none: more bytes are needed.
+// Throws IoError if no frame can start like this.
+std::optional<StoreMessage> frame_at(std::string_view bytes, size_t& at);
+// The same with the first frame of `bytes`, which it takes off.
 std::optional<StoreMessage> take_frame(std::string& bytes);
 
 // Decimal texts, whole; none if they are not.

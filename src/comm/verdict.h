@@ -40,8 +40,11 @@ std::string circle_of(const std::vector<RankReport>& reports, int rank);
 
 // ---- how the store keeps it
 inline const std::string verdict_key = "verdict";
+// A verdict as the store has it, to be shown: without control characters, and never empty.
+std::string verdict_text(const std::string& stored);
 std::string position_key(int rank);
-// What the store knows of all ranks.
+// What the store knows about all ranks. It costs the store as much as there are ranks: for one
+// process of the run at a time.
 std::vector<RankReport> read_reports(Store& store, int world);
 
 }  // namespace trireme::comm

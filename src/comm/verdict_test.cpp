@@ -152,9 +152,20 @@ TEST(RankPosition, comes_from_the_recorder_and_back_from_text) {
   EXPECT_EQ(call_text(*position.inside), "broadcast #1 of group 'world'");
   ASSERT_EQ(position.reached.size(), 1U);
   EXPECT_EQ(position.reached.front().sequence, 1);
-  EXPECT_EQ(position_from(to_text(position)), position);
+  EXPECT_EQ(position_from(to_text(position), 64), position);
   for (const char* wrong : {"", "{}", "[1]", "{\"rank\": \"x\"}", "nonsense"}) {
-    EXPECT_EQ(position_from(wrong), std::nullopt) << wrong;
+    EXPECT_EQ(position_from(wrong, 64), std::nullopt) << wrong;
+  }
+  // Ranks that the run does not have, and more of them than memory.
+  EXPECT_EQ(position_from(to_text(position), 3), std::nullopt);
+  const std::string text = to_text(position), ranks = "{\"first\":0,\"step\":1,\"count\":4}";
+  for (const char* wrong :
+       {"{\"count\":16777216,\"first\":0,\"step\":1}", "{\"count\":4,\"first\":-1,\"step\":1}",
+        "{\"count\":4,\"first\":9223372036854775807,\"step\":1}",
+        "{\"count\":4,\"first\":0,\"step\":2147483647}", "[0,1,2,64]", "7"}) {
+    std::string planted = text;
+    planted.replace(planted.find(ranks), ranks.size(), wrong);
+    EXPECT_EQ(position_from(planted, 64), std::nullopt) << planted;
   }
 }
 

@@ -99,7 +99,14 @@ std::shared_ptr<NcclHandle> NcclCommunicator::connect(ProcessWorld& world, NcclW
   } else {
     world.wait_for({&key, 1}, options.deadline_s);
     const std::string text = world.store().try_get(key).value_or("");
-    TRIREME_CHECK(text.size() == sizeof(id.internal), "'{}' has {} bytes", key, text.size());
+    if (text.size() != sizeof(id.internal)) {
+      const std::string why = fmt::format(
+          "rank {}: the store's '{}' has {} bytes, not the {} of "
+          "an id of NCCL",
+          world.info().rank, key, text.size(), sizeof(id.internal));
+      world.abort(why);
+      throw base::CommAborted(why);
+    }
     std::memcpy(id.internal, text.data(), text.size());
   }
   ncclConfig_t config = config_of();
