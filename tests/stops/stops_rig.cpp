@@ -346,7 +346,7 @@ Job::Job(const Scratch& scratch, JobOptions options)
                           : trireme_command({"train", "stops.toml"});
   words.insert(words.end(), train.begin(), train.end());
   words.insert(words.end(), options_.train_words.begin(), options_.train_words.end());
-  running_ = std::make_unique<Running>(scratch.path(), words, RunOptions{.deadline_seconds = 300});
+  running_ = std::make_unique<Running>(scratch.path(), words, RunOptions{.deadline_seconds = options_.deadline_seconds});
   seen_.insert(running_->process());
 }
 

@@ -92,6 +92,7 @@ struct JobOptions {
   int ranks = 1;
   Words train_words;   // after "train stops.toml"
   Words launch_words;  // of `trireme launch` alone
+  double deadline_seconds = 300;
 };
 
 // One start of the run in the folder. The destructor ends all of its processes.
