@@ -220,6 +220,35 @@ TEST(Curve, ascii_golden) {
             "       ** loss   o validation\n");
 }
 
+// 20 steps from 5 down to 2, with a spike of two logged steps.
+std::vector<CurvePoint> descent_with_spike(double spike) {
+  std::vector<CurvePoint> points;
+  for (int step = 1; step <= 20; ++step) {
+    points.push_back({static_cast<double>(step), 2 + 3.0 / step});
+  }
+  points[11].y = points[12].y = spike;
+  return points;
+}
+
+TEST(Curve, a_spike_does_not_take_the_height) {
+  const std::vector<CurveSeries> series = {{"loss", descent_with_spike(80)}};
+  const auto lines = lines_of(curve_text(series, {.width = 60, .height = 10, .is_unicode = false}));
+  EXPECT_TRUE(lines[0].starts_with("5.000 |")) << lines[0];
+  EXPECT_NE(lines[0].find('^'), std::string::npos) << lines[0];
+  EXPECT_EQ(lines.back(), "       ^ 2 values above 5.000, up to 80.000");
+}
+
+TEST(Curve, what_is_no_spike_is_drawn_whole) {
+  // As high as the start; and a start that is far above all that follows.
+  std::vector<CurvePoint> falling = descent_with_spike(2);
+  falling[0].y = 80;
+  for (const auto& points : {descent_with_spike(5), falling}) {
+    const std::vector<CurveSeries> series = {{"loss", points}};
+    const std::string text = curve_text(series, {.width = 60, .height = 10, .is_unicode = false});
+    EXPECT_EQ(text.find('^'), std::string::npos) << text;
+  }
+}
+
 TEST(Curve, unicode_fits_and_has_all_lines) {
   CurveSeries falling{"loss", {}};
   for (int i = 0; i < 1000; ++i) {
