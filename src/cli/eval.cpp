@@ -58,7 +58,7 @@ int run_eval(const Args& args) {
 
   Progress progress("eval", "sequences", count);
   base::Json sequences = base::Json::array();
-  train::Inference::SequenceLoss total;
+  train::SequenceLoss total;
   const auto size = static_cast<size_t>(model.seq_len());
   std::vector<int32_t> tokens(size * static_cast<size_t>(model.sequences())), labels(tokens.size());
   for (int64_t first = 0; first < count; first += model.sequences()) {

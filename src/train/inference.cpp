@@ -65,22 +65,15 @@ Inference::Inference(const std::filesystem::path& weights, const InferenceOption
   });
 }
 
-std::vector<Inference::SequenceLoss> Inference::losses(std::span<const int32_t> tokens,
-                                                       std::span<const int32_t> labels) {
+std::vector<SequenceLoss> Inference::losses(std::span<const int32_t> tokens,
+                                            std::span<const int32_t> labels) {
   TRIREME_CHECK(static_cast<int64_t>(tokens.size()) == sequences_ * seq_len_ &&
                     tokens.size() == labels.size(),
                 "{} tokens, {} labels", tokens.size(), labels.size());
   GivenTokens source(tokens, labels, sequences_);
   std::vector<float> by_token(tokens.size());
   engine_->evaluate(source, by_token);
-  std::vector<SequenceLoss> sums(static_cast<size_t>(sequences_));
-  for (size_t t = 0; t < tokens.size(); ++t) {
-    if (labels[t] < 0) continue;
-    SequenceLoss& sum = sums[t / static_cast<size_t>(seq_len_)];
-    sum.loss_sum += static_cast<double>(by_token[t]);
-    ++sum.tokens;
-  }
-  return sums;
+  return sequence_losses(by_token, labels, sequences_);
 }
 
 std::vector<float> Inference::logits(std::span<const int32_t> tokens) {

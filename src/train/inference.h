@@ -14,6 +14,7 @@
 #include "engine/engine.h"
 #include "spec/model.h"
 #include "train/sample.h"
+#include "train/sequence_loss.h"
 #include "train/setup.h"
 
 namespace trireme::train {
@@ -39,10 +40,6 @@ class Inference {
 
   // Loss of each sequence of a micro-batch: tokens and labels are [sequences, seq_len]; a negative
   // label has no loss.
-  struct SequenceLoss {
-    double loss_sum = 0;
-    int64_t tokens = 0;
-  };
   std::vector<SequenceLoss> losses(std::span<const int32_t> tokens,
                                    std::span<const int32_t> labels);
 

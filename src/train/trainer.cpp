@@ -504,7 +504,7 @@ void Run::log(int64_t step) {
 
 void Run::log_validation(int64_t step) {
   const engine::EvalReport sum =
-      validate(engine_, rank_, *data_.validation(), config_.validation.steps);
+      validate(engine_, rank_, *data_.validation(), config::validation_samples(config_));
   const double loss = sum.loss_sum / static_cast<double>(std::max<int64_t>(1, sum.tokens));
   summary_.validation_loss = loss;
   summary_.validation_curve.push_back({static_cast<double>(step), loss});
