@@ -32,14 +32,7 @@ base::Json json_of(const fs::path& file) {
 }
 
 // The checkpoint folder of the run that is in `run`, or will be.
-fs::path folder_of_run(const fs::path& run) {
-  const base::Json config = json_of(run / obs::RunDir::config_name);
-  const auto pointer = base::Json::json_pointer("/checkpoint/folder");
-  if (config.is_object() && config.contains(pointer) && config.at(pointer).is_string()) {
-    return run / config.at(pointer).get<std::string>();
-  }
-  return run / usual_folder;
-}
+fs::path folder_of_run(const fs::path& run) { return run_folders(run).checkpoints; }
 
 bool has_generations(const fs::path& folder) {
   return !ckpt::committed_steps(*ckpt::posix_disk(), folder).empty();
@@ -63,6 +56,22 @@ std::string axes_text(const spec::Plan& plan) {
 }
 
 }  // namespace
+
+RunFolders run_folders(const fs::path& run) {
+  const base::Json config = json_of(run / obs::RunDir::config_name);
+  const auto folder = [&](const char* key, const char* otherwise) {
+    const base::Json::json_pointer pointer(key);
+    const bool is_known =
+        config.is_object() && config.contains(pointer) && config.at(pointer).is_string();
+    return run / (is_known ? config.at(pointer).get<std::string>() : otherwise);
+  };
+  return {.checkpoints = folder("/checkpoint/folder", usual_folder),
+          .weights = folder("/checkpoint/export_folder", obs::RunDir::weights_name)};
+}
+
+bool is_checkpoint(const fs::path& path) {
+  return ckpt::step_from_name(plain(path).filename().string()).has_value() || has_generations(path);
+}
 
 CheckpointPlace checkpoint_place(const fs::path& path) {
   if (!fs::exists(path)) throw IoError(fmt::format("{}: there is no such folder", path.string()));
