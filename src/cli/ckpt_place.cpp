@@ -70,7 +70,8 @@ RunFolders run_folders(const fs::path& run) {
 }
 
 bool is_checkpoint(const fs::path& path) {
-  return ckpt::step_from_name(plain(path).filename().string()).has_value() || has_generations(path);
+  return ckpt::step_from_name(plain(path).filename().string()).has_value() ||
+         has_generations(path) || has_generations(folder_of_run(path));
 }
 
 CheckpointPlace checkpoint_place(const fs::path& path) {

@@ -21,7 +21,7 @@ struct CheckpointPlace {
 // Throws IoError if the path is none of the three, saying what it is where that can be told.
 CheckpointPlace checkpoint_place(const std::filesystem::path&);
 
-// Is the path a checkpoint folder that has generations, or named as a generation?
+// Is the path a folder of generations, a run's folder that has one, or named as a generation?
 bool is_checkpoint(const std::filesystem::path&);
 
 // Where the run that is in a folder keeps its checkpoints and exported weights.

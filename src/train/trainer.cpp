@@ -365,6 +365,7 @@ void Run::resume() {
   shift_ = resumed_->samples - resumed_->step * (step_tokens(plan_) / plan_.seq_len);
   summary_.total_tokens = tokens_before_ = resumed_->tokens;
   summary_.steps = summary_.resumed_from = resumed_->step;
+  summary_.skipped_steps = engine_.step_state().skipped;
 }
 
 // All that may be refused was accepted: from here on the run writes.

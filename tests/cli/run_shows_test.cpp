@@ -135,6 +135,19 @@ TEST(RunShows, tokens_and_epochs_over_attempts_and_batches) {
   EXPECT_EQ(done.at("total_tokens"), 224);
 }
 
+TEST(RunShows, steps_that_earlier_attempts_skipped) {
+  const Scratch s;
+  write_tiny(s);
+  // Norms that jump up and down.
+  const Words words =
+      train_tiny({"--training.steps=60", "--optimizer.lr=0.5", "--training.clip=none",
+                  "--training.skip_norm_multiple=1", "--resume", "auto"});
+  const base::Json first = trireme_json(s, words), second = trireme_json(s, words);
+  ASSERT_GT(first.at("skipped_steps"), 0);
+  EXPECT_EQ(second.at("attempt_steps"), 0);
+  EXPECT_EQ(second.at("skipped_steps"), first.at("skipped_steps"));
+}
+
 TEST(RunShows, the_same_validation_on_every_layout) {
   const std::string micro = "--training.local_batch_size=", workers = "--parallelism.logical_dp=";
   struct Validation {

@@ -69,6 +69,9 @@ TEST(TrainedWeights, a_checkpoint_has_the_bits_of_its_export) {
   EXPECT_EQ(from_checkpoint.at("sequences"), from_export.at("sequences"));
   EXPECT_EQ(from_checkpoint.at("weights").at("step"), 2);
   EXPECT_EQ(run.tokens(older), run.tokens("exported"));
+  // A checkpoint without a run.
+  ASSERT_EQ(trireme(run.s, {"ckpt", "import", "exported", "--into", "to_come"}).exit_code, 0);
+  EXPECT_EQ(run.on_text("to_come").at("sequences"), from_export.at("sequences"));
   EXPECT_NE(from_checkpoint.at("loss"), run.on_text("run").at("loss"));
 }
 
