@@ -21,7 +21,7 @@ namespace {
 namespace fs = std::filesystem;
 using base::IoError;
 
-constexpr const char* usual_folder = "checkpoint";  // checkpoint.folder
+constexpr const char* default_folder = "checkpoint";  // checkpoint.folder
 
 // Null if there is no such file, or it is not JSON.
 base::Json json_of(const fs::path& file) {
@@ -65,7 +65,7 @@ RunFolders run_folders(const fs::path& run) {
         config.is_object() && config.contains(pointer) && config.at(pointer).is_string();
     return run / (is_known ? config.at(pointer).get<std::string>() : otherwise);
   };
-  return {.checkpoints = folder("/checkpoint/folder", usual_folder),
+  return {.checkpoints = folder("/checkpoint/folder", default_folder),
           .weights = folder("/checkpoint/export_folder", obs::RunDir::weights_name)};
 }
 
@@ -157,7 +157,7 @@ fs::path folder_to_write(const fs::path& path) {
     throw IoError(fmt::format("{}: has the name of a generation; give the folder to make it in",
                               path.string()));
   }
-  const bool is_root = folder.filename() == usual_folder || has_generations(folder);
+  const bool is_root = folder.filename() == default_folder || has_generations(folder);
   const fs::path root = is_root ? path : folder_of_run(path);
   // A run that is being trained does not expect checkpoints of others beside its own.
   if (const std::string held = obs::RunOwner::refusal(plain(root).parent_path(), false);

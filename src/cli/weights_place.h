@@ -24,9 +24,10 @@ class FoundWeights : public train::WeightsSource {
   virtual std::filesystem::path run_file() const = 0;
 };
 
-// Of a run's folder its final weights, or where there are none, or checkpoints are newer, its
-// newest checkpoint that is intact; of a checkpoint folder likewise. A damaged checkpoint is
-// skipped with a warning, unless the path names it. Throws IoError or ConfigError.
+// Finds the weights that a path means: a run's folder means its final weights or, where there are
+// none or checkpoints are newer, its newest intact checkpoint; a checkpoint folder means its newest
+// intact checkpoint. A damaged one is skipped with a warning, unless the path names it. Throws
+// IoError or ConfigError.
 std::unique_ptr<FoundWeights> find_weights(const std::filesystem::path&);
 
 // "from", a positional word: the path of find_weights().

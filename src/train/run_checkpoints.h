@@ -30,7 +30,7 @@ struct Resume {
 struct Resumed {
   int64_t step = 0;     // that was loaded
   int64_t samples = 0;  // that were consumed until then
-  int64_t tokens = 0;   // likewise; sequences may have had another length
+  int64_t tokens = 0;   // that were trained on until then, in sequences of any length
   ckpt::Writer writer;  // the run that wrote the checkpoint
 };
 

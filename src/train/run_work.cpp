@@ -18,7 +18,7 @@ namespace {
 // Data that is read more often than this teaches clearly less than new data (docs/data.md).
 constexpr double max_useful_epochs = 4;
 
-// Of counts. A result beyond the largest number is that number.
+// Sums and multiplies counts; a result beyond the largest number becomes that number.
 int64_t sum(int64_t a, int64_t b) {
   int64_t result = 0;
   return __builtin_add_overflow(a, b, &result) ? std::numeric_limits<int64_t>::max() : result;

@@ -26,14 +26,14 @@ struct RunWork {
 
 std::vector<std::string> describe_work(const config::Config&, const RunWork&);
 
-// Bytes that files of this run may take at one time beyond those that are there; -1: there is no
-// bound.
+// Returns the bytes that checkpoints and weights may take at one time beyond those that are there;
+// -1: there is no bound.
 int64_t disk_bytes(const config::Config&, const RunWork&);
 
-// Of the tensors of one export.
+// Returns the bytes of the tensors of one export.
 int64_t exported_bytes(const config::Config&);
 
-// On the disk of the folder, which need not be there yet; -1: not known.
+// Returns the free bytes on the disk of a folder, which need not exist yet; -1: not known.
 int64_t free_bytes(const std::filesystem::path& folder);
 
 }  // namespace trireme::train

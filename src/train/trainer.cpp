@@ -102,7 +102,7 @@ class Run {
   std::optional<Resumed> resumed_;
   int64_t first_step_ = 1;
   int64_t shift_ = 0;          // offset of sample positions; see TrainBatches
-  int64_t tokens_before_ = 0;  // of earlier attempts
+  int64_t tokens_before_ = 0;  // that earlier attempts trained on
   double data_seconds_ = 0, logged_data_seconds_ = 0;  // that steps waited for batches
   int64_t logged_step_ = 0;
   TrainSummary summary_;
@@ -219,22 +219,25 @@ void Run::describe() const {
                   data_.train_data().description(), data_.train().samples(), plan_.seq_len));
 }
 
-// After resume(), before begin(). Collective.
+// Prints what the run is going to do. After resume(), before begin(). Collective.
 void Run::describe_plan() {
   summary_.checkpoint_bytes = checkpoints_.checkpoint_bytes();
-  if (!rank_.is_first() || first_step_ > config_.training.steps) return;
-  const std::filesystem::path folder = config_.job.dump_folder;
-  const auto saved = ckpt::committed_steps(*ckpt::posix_disk(), folder / config_.checkpoint.folder);
-  const RunWork work{.first_step = first_step_,
-                     .step_samples = step_tokens(plan_) / plan_.seq_len,
-                     .training_samples = data_.train().samples(),
-                     .samples_before = resumed_ ? resumed_->samples : 0,
-                     .tokens_before = tokens_before_,
-                     .held_out_samples = data_.validation() ? data_.validation()->samples() : 0,
-                     .checkpoint_bytes = summary_.checkpoint_bytes,
-                     .checkpoints_before = mode_ == obs::RunMode::resume ? std::ssize(saved) : 0,
-                     .weights_bytes = exports() ? exported_bytes(config_) : 0,
-                     .free_bytes = free_bytes(folder / config_.checkpoint.folder)};
+  if (first_step_ > config_.training.steps) return;
+  RunWork work{.first_step = first_step_,
+               .step_samples = step_tokens(plan_) / plan_.seq_len,
+               .training_samples = data_.train().samples(),
+               .samples_before = resumed_ ? resumed_->samples : 0,
+               .tokens_before = tokens_before_,
+               .held_out_samples = data_.validation() ? data_.validation()->samples() : 0,
+               .checkpoint_bytes = summary_.checkpoint_bytes,
+               .weights_bytes = exports() ? exported_bytes(config_) : 0};
+  // A disk may be slow to answer.
+  rank_.on_first([&] {
+    const auto folder = std::filesystem::path(config_.job.dump_folder) / config_.checkpoint.folder;
+    work.free_bytes = free_bytes(folder);
+    if (!checkpoints_.saves() || mode_ != obs::RunMode::resume) return;
+    work.checkpoints_before = std::ssize(ckpt::committed_steps(*ckpt::posix_disk(), folder));
+  });
   for (const std::string& line : describe_work(config_, work)) say(line);
 }
 
