@@ -30,13 +30,13 @@ echo "== to compare: what counting finds in the same text (the network has to be
 $trireme data ngram runs/kjv-data/kjv --context 4 --split 0.05
 
 echo "== a sample"
-$trireme generate runs/kjv/weights/final --prompt 'And God said' --tokens 300 --temperature 0.7
+$trireme generate runs/kjv --prompt 'And God said' --tokens 300 --temperature 0.7
 
 cat <<'TEXT'
 
 == what to try next
-  ./build/release/trireme generate runs/kjv/weights/final --prompt 'The LORD is my' --seed 3
-  ./build/release/trireme eval --weights runs/kjv/weights/final --data runs/kjv-data/kjv.txt --seq 256 --limit 100
+  ./build/release/trireme generate runs/kjv --prompt 'The LORD is my' --seed 3
+  ./build/release/trireme eval runs/kjv --limit 100
   ./build/release/trireme train configs/kjv.toml --training.dtype=bf16 --training.steps=300 --job.dump_folder=runs/bf16
   ./build/release/trireme bench train --model gpt2-10m --micro-batch 8 --seq 256
   ./test.sh

@@ -14,9 +14,9 @@
 #include "cli/verbs.h"
 #include "config/model_file.h"
 #include "obs/number_text.h"
+#include "train/checkpoint_weights.h"
 #include "train/export_loss.h"
 #include "train/import_weights.h"
-#include "train/saved_state.h"
 
 namespace trireme::cli {
 namespace {
@@ -64,21 +64,17 @@ int export_weights(const Args& args) {
   const bool wants_loss = !args.flag("--no-loss");
   int64_t elements = 0;
   size_t tensors = 0;
-  std::map<std::string, ckpt::TensorInfo> infos;
   for (const ckpt::HfParam& param : ckpt::hf_params(dims)) {
     elements += param.elements();
     tensors += param.tensors.size();
-    infos[param.name] = {train::state_name(engine::Engine::StateKind::weight, param.name),
-                         base::DType::f32, param.shape};
   }
+  const train::CheckpointWeights weights(from, dims);
   // Everything is read twice: to write it, and to compare. Then come the losses.
   Progress progress("ckpt export", "values",
                     2 * elements + (wants_loss ? train::compared_elements(dims) : 0));
   int64_t done = 0;
   const auto read = [&](const std::string& name, const spec::Piece& box, std::span<float> values) {
-    const std::vector<ckpt::ReadRequest> requests = {
-        {infos.at(name), {{box.lo, box.hi, 0}}, std::as_writable_bytes(values)}};
-    from.read(requests);
+    weights.read(name, box, values);
   };
   std::optional<train::ExportLoss> loss;
   const auto compare = [&](const fs::path& written) {

@@ -21,7 +21,7 @@ namespace {
 namespace fs = std::filesystem;
 using base::IoError;
 
-constexpr const char* usual_folder = "checkpoint";  // checkpoint.folder
+constexpr const char* default_folder = "checkpoint";  // checkpoint.folder
 
 // Null if there is no such file, or it is not JSON.
 base::Json json_of(const fs::path& file) {
@@ -32,14 +32,7 @@ base::Json json_of(const fs::path& file) {
 }
 
 // The checkpoint folder of the run that is in `run`, or will be.
-fs::path folder_of_run(const fs::path& run) {
-  const base::Json config = json_of(run / obs::RunDir::config_name);
-  const auto pointer = base::Json::json_pointer("/checkpoint/folder");
-  if (config.is_object() && config.contains(pointer) && config.at(pointer).is_string()) {
-    return run / config.at(pointer).get<std::string>();
-  }
-  return run / usual_folder;
-}
+fs::path folder_of_run(const fs::path& run) { return run_folders(run).checkpoints; }
 
 bool has_generations(const fs::path& folder) {
   return !ckpt::committed_steps(*ckpt::posix_disk(), folder).empty();
@@ -63,6 +56,23 @@ std::string axes_text(const spec::Plan& plan) {
 }
 
 }  // namespace
+
+RunFolders run_folders(const fs::path& run) {
+  const base::Json config = json_of(run / obs::RunDir::config_name);
+  const auto folder = [&](const char* key, const char* otherwise) {
+    const base::Json::json_pointer pointer(key);
+    const bool is_known =
+        config.is_object() && config.contains(pointer) && config.at(pointer).is_string();
+    return run / (is_known ? config.at(pointer).get<std::string>() : otherwise);
+  };
+  return {.checkpoints = folder("/checkpoint/folder", default_folder),
+          .weights = folder("/checkpoint/export_folder", obs::RunDir::weights_name)};
+}
+
+bool is_checkpoint(const fs::path& path) {
+  return ckpt::step_from_name(plain(path).filename().string()).has_value() ||
+         has_generations(path) || has_generations(folder_of_run(path));
+}
 
 CheckpointPlace checkpoint_place(const fs::path& path) {
   if (!fs::exists(path)) throw IoError(fmt::format("{}: there is no such folder", path.string()));
@@ -147,7 +157,7 @@ fs::path folder_to_write(const fs::path& path) {
     throw IoError(fmt::format("{}: has the name of a generation; give the folder to make it in",
                               path.string()));
   }
-  const bool is_root = folder.filename() == usual_folder || has_generations(folder);
+  const bool is_root = folder.filename() == default_folder || has_generations(folder);
   const fs::path root = is_root ? path : folder_of_run(path);
   // A run that is being trained does not expect checkpoints of others beside its own.
   if (const std::string held = obs::RunOwner::refusal(plain(root).parent_path(), false);

@@ -21,6 +21,15 @@ struct CheckpointPlace {
 // Throws IoError if the path is none of the three, saying what it is where that can be told.
 CheckpointPlace checkpoint_place(const std::filesystem::path&);
 
+// Is the path a folder of generations, a run's folder that has one, or named as a generation?
+bool is_checkpoint(const std::filesystem::path&);
+
+// Where the run that is in a folder keeps its checkpoints and exported weights.
+struct RunFolders {
+  std::filesystem::path checkpoints, weights;
+};
+RunFolders run_folders(const std::filesystem::path& run);
+
 // The generation that the path is, or the one of `step` in its folder, or the newest one that
 // opens; newer ones that do not are said to the user. Throws IoError that names the steps there
 // are.

@@ -2,15 +2,23 @@
 // trireme eval: the loss of trained weights on a data set.
 #include <algorithm>
 #include <cmath>
+#include <filesystem>
+#include <functional>
+#include <memory>
 
 #include "base/error.h"
 #include "base/json.h"
+#include "base/log.h"
 #include "cli/device_options.h"
 #include "cli/progress.h"
 #include "cli/verbs.h"
+#include "cli/weights_place.h"
+#include "config/config.h"
 #include "data/token_data.h"
 #include "data/vocabulary.h"
+#include "train/batches.h"
 #include "train/inference.h"
+#include "train/validation.h"
 
 namespace trireme::cli {
 namespace {
@@ -38,30 +46,55 @@ struct Windows {
   }
 };
 
-int run_eval(const Args& args) {
-  const auto data = data::open_tokens(
-      args.text("--data"),
-      {.format = data::token_format_from_name(args.text("--format")), .type = args.text("--type")});
-  if (data->tokens() < 2) {
-    throw base::ConfigError(
-        fmt::format("{}: {} tokens; a loss needs at least 2", data->name(), data->tokens()));
-  }
-  train::Inference model(args.text("--weights"), {.sequences = args.integer("--batch"),
-                                                  .seq_len = args.integer("--seq"),
-                                                  .dtype = args.text("--dtype"),
-                                                  .system = system_of(args),
-                                                  .batch_option = "--batch "});
-  data::check_vocabulary(*data, model.dims().vocab, {});
-  const Windows windows{*data, model.seq_len()};
-  int64_t count = windows.count();
-  if (args.integer("--limit") > 0) count = std::min(count, args.integer("--limit"));
+// Losses of the sequences of a micro-batch, counted from the first one.
+using LossesFrom = std::function<std::vector<train::SequenceLoss>(int64_t first)>;
 
+struct Losses {
+  train::SequenceLoss total;
+  std::vector<train::SequenceLoss> sequences;  // that have a label
+};
+
+Losses all_losses(int64_t count, int64_t at_once, const LossesFrom& losses_from) {
   Progress progress("eval", "sequences", count);
-  base::Json sequences = base::Json::array();
-  train::Inference::SequenceLoss total;
+  Losses all;
+  for (int64_t first = 0; first < count; first += at_once) {
+    for (const train::SequenceLoss& loss : losses_from(first)) {
+      if (loss.tokens == 0) continue;
+      all.total.loss_sum += loss.loss_sum;
+      all.total.tokens += loss.tokens;
+      all.sequences.push_back(loss);
+    }
+    progress.update(std::min(count, first + at_once));
+  }
+  progress.finish();
+  return all;
+}
+
+// --limit, or as many as there are; `otherwise` where it is not given.
+int64_t count_of(const Args& args, int64_t available, int64_t otherwise) {
+  const int64_t limit = args.has("--limit") ? args.integer("--limit") : otherwise;
+  if (limit < 0) throw base::ConfigError(fmt::format("--limit {}: 0 (all) or above", limit));
+  return limit == 0 ? available : std::min(available, limit);
+}
+
+train::InferenceOptions inference_options(const Args& args) {
+  return {.sequences = args.integer("--batch"),
+          .seq_len = args.integer("--seq"),
+          .dtype = args.text("--dtype"),
+          .system = system_of(args),
+          .batch_option = "--batch "};
+}
+
+// On a data set that the call names.
+Losses losses_on_data(const Args& args, FoundWeights& weights, const data::TokenData& data) {
+  train::Inference model(weights, inference_options(args));
+  base::log_info("{}", weights.description());
+  data::check_vocabulary(data, model.dims().vocab, {});
+  const Windows windows{data, model.seq_len()};
+  const int64_t count = count_of(args, windows.count(), 0);
   const auto size = static_cast<size_t>(model.seq_len());
   std::vector<int32_t> tokens(size * static_cast<size_t>(model.sequences())), labels(tokens.size());
-  for (int64_t first = 0; first < count; first += model.sequences()) {
+  return all_losses(count, model.sequences(), [&](int64_t first) {
     for (int64_t i = 0; i < model.sequences(); ++i) {
       const size_t at = static_cast<size_t>(i) * size;
       const std::span<int32_t> row_tokens(tokens.data() + at, size),
@@ -72,18 +105,87 @@ int run_eval(const Args& args) {
         std::fill(row_labels.begin(), row_labels.end(), -1);
       }
     }
-    for (const auto& loss : model.losses(tokens, labels)) {
-      if (loss.tokens == 0) continue;
-      total.loss_sum += loss.loss_sum;
-      total.tokens += loss.tokens;
-      sequences.push_back({{"loss_sum", loss.loss_sum}, {"tokens", loss.tokens}});
-    }
-    progress.update(std::min(count, first + model.sequences()));
+    return model.losses(tokens, labels);
+  });
+}
+
+// The configuration of the run that weights belong to. Throws ConfigError if it does not validate.
+config::Config validating_run(const Args& args, const FoundWeights& weights) {
+  const std::filesystem::path file = weights.run_file();
+  if (file.empty()) {
+    throw base::ConfigError(
+        "--data is missing: these weights belong to no run whose validation data could be taken");
   }
-  progress.finish();
+  config::Config config = config::load(file.string(), {.model_folders = model_folders()});
+  if (!config.validation.enable) {
+    throw base::ConfigError(
+        fmt::format("--data is missing, and {} has no validation data (validation.enable = false)",
+                    file.string()));
+  }
+  const int64_t seq_len = args.integer("--seq");
+  if (seq_len != 0 && seq_len != config.training.seq_len) {
+    throw base::ConfigError(fmt::format(
+        "--seq {}: samples of the run's validation data have {} tokens; give --data for others",
+        seq_len, config.training.seq_len));
+  }
+  return config;
+}
+
+// On the held-out samples of the run that the weights belong to, as the run validates.
+Losses losses_on_run(const Args& args, FoundWeights& weights) {
+  const config::Config config = validating_run(args, weights);
+  const train::DataSets data(config, weights.dims().vocab);
+  const data::Sampler& sampler = *data.validation();
+  const int64_t validated =
+      train::validated_samples(config::validation_samples(config), sampler.samples());
+  const int64_t count = count_of(args, sampler.samples(), validated);
+  train::InferenceOptions options = inference_options(args);
+  options.seq_len = config.training.seq_len;
+  options.document_mask = config.training.document_mask;
+  train::Inference model(weights, options);
+  base::log_info("{}, on {} of {} held-out samples of its run", weights.description(), count,
+                 sampler.samples());
+  train::SequentialBatches batches(sampler, model.sequences(), count);
+  return all_losses(count, model.sequences(), [&](int64_t first) {
+    batches.seek(first / model.sequences());
+    return model.losses(batches, [&batches] { return batches.labels(); });
+  });
+}
+
+std::string weights_path(const Args& args) {
+  if (args.has("from") == args.has("--weights")) {
+    throw base::ConfigError(
+        args.has("from") ? "the weights are given twice: as a word, and as --weights"
+                         : "no weights are given: a run's folder, a checkpoint, or a folder with "
+                           "config.json and safetensors");
+  }
+  return args.text(args.has("from") ? "from" : "--weights");
+}
+
+int run_eval(const Args& args) {
+  const std::string path = weights_path(args);
+  std::unique_ptr<data::TokenData> data;
+  if (args.has("--data")) {
+    data = data::open_tokens(args.text("--data"),
+                             {.format = data::token_format_from_name(args.text("--format")),
+                              .type = args.text("--type")});
+    if (data->tokens() < 2) {
+      throw base::ConfigError(
+          fmt::format("{}: {} tokens; a loss needs at least 2", data->name(), data->tokens()));
+    }
+  }
+  const std::unique_ptr<FoundWeights> weights = find_weights(path);
+  const Losses losses =
+      data ? losses_on_data(args, *weights, *data) : losses_on_run(args, *weights);
+  const train::SequenceLoss& total = losses.total;
   const double mean = total.loss_sum / static_cast<double>(total.tokens);
   if (args.wants_json()) {
+    base::Json sequences = base::Json::array();
+    for (const train::SequenceLoss& loss : losses.sequences) {
+      sequences.push_back({{"loss_sum", loss.loss_sum}, {"tokens", loss.tokens}});
+    }
     fmt::print("{}\n", base::Json{{"ok", true},
+                                  {"weights", weights->json()},
                                   {"loss_sum", total.loss_sum},
                                   {"tokens", total.tokens},
                                   {"loss", mean},
@@ -93,9 +195,9 @@ int run_eval(const Args& args) {
     return 0;
   }
   if (args.flag("--per-sequence")) {
-    for (size_t i = 0; i < sequences.size(); ++i) {
-      fmt::print("sequence {:6}  loss sum {:12.4f}  tokens {:6}\n", i,
-                 sequences[i]["loss_sum"].get<double>(), sequences[i]["tokens"].get<int64_t>());
+    for (size_t i = 0; i < losses.sequences.size(); ++i) {
+      fmt::print("sequence {:6}  loss sum {:12.4f}  tokens {:6}\n", i, losses.sequences[i].loss_sum,
+                 losses.sequences[i].tokens);
     }
   }
   fmt::print("loss sum {:.6f}  tokens {}  loss {:.6f}  perplexity {:.4f}\n", total.loss_sum,
@@ -111,30 +213,33 @@ Verb eval_verb() {
       .summary = "Loss of trained weights on a data set, per sequence and in all",
       .details =
           "Every token but the first is predicted once, from the tokens before it in its\n"
-          "sequence of T.\n\nExamples:\n"
-          "  trireme eval --weights runs/kjv/weights/final --data runs/kjv-data/kjv --seq 256\n"
-          "  trireme eval --weights DIR --data val.bin --seq 1024 --json",
+          "sequence of T. Of a run's folder the final weights are taken; where there are none, "
+          "its\n"
+          "newest intact checkpoint. Without --data the loss is that of the run's own validation:\n"
+          "the same samples, the same mean.\n\nExamples:\n"
+          "  trireme eval runs/kjv\n"
+          "  trireme eval runs/kjv/weights/final --data runs/kjv-data/kjv --seq 256\n"
+          "  trireme eval DIR --data val.bin --seq 1024 --json",
       .options =
-          {{.name = "--weights",
-            .help = "Folder with config.json and safetensors",
-            .is_required = true},
+          {weights_argument(false),
+           {.name = "--weights", .help = "The same as the word before, by name"},
            {.name = "--data",
-            .help = "Tokens: Megatron, llm.c, nanoGPT or text",
-            .is_required = true},
+            .help = "Tokens: Megatron, llm.c, nanoGPT or text; default: the validation data of the "
+                    "run that the weights belong to"},
            {.name = "--seq",
             .kind = Kind::integer,
             .fallback = "0",
-            .help = "Length of a sequence; 0: the model's longest"},
+            .help = "Length of a sequence; 0: the model's longest, or the run's"},
            {.name = "--batch", .kind = Kind::integer, .fallback = "8", .help = "Sequences at once"},
            {.name = "--limit",
             .kind = Kind::integer,
-            .fallback = "0",
-            .help = "Only the first sequences; 0: all"},
+            .help = "Only the first sequences; 0: all. Default: all; of a run's validation data as "
+                    "many as the run validates"},
            {.name = "--format",
             .fallback = "auto",
-            .help = "Of the data",
+            .help = "Format of the data",
             .choices = {"auto", "megatron", "llmc", "nanogpt", "text"}},
-           {.name = "--type", .help = "Of tokens without header: u16 or u32"},
+           {.name = "--type", .help = "Type of tokens without a header: u16 or u32"},
            {.name = "--dtype",
             .fallback = "fp32",
             .help = "fp32 or bf16",

@@ -2,12 +2,15 @@
 // trireme generate: continue a text.
 #include <charconv>
 #include <cstdio>
+#include <memory>
 #include <sstream>
 
 #include "base/error.h"
 #include "base/json.h"
+#include "base/log.h"
 #include "cli/device_options.h"
 #include "cli/verbs.h"
+#include "cli/weights_place.h"
 #include "train/inference.h"
 
 namespace trireme::cli {
@@ -43,9 +46,11 @@ std::vector<int32_t> prompt_of(const Args& args, int64_t vocab) {
 }
 
 int run_generate(const Args& args) {
+  const std::unique_ptr<FoundWeights> weights = find_weights(args.text("from"));
   train::Inference model(
-      args.text("weights"),
+      *weights,
       {.seq_len = args.integer("--seq"), .dtype = args.text("--dtype"), .system = system_of(args)});
+  base::log_info("{}", weights->description());
   const std::vector<int32_t> prompt = prompt_of(args, model.dims().vocab);
   const train::SampleOptions options{.temperature = args.number("--temperature"),
                                      .top_k = args.integer("--top-k"),
@@ -70,7 +75,7 @@ int run_generate(const Args& args) {
     std::fputc('\n', stdout);
     return 0;
   }
-  base::Json out = {{"ok", true}, {"tokens", tokens}};
+  base::Json out = {{"ok", true}, {"tokens", tokens}, {"weights", weights->json()}};
   if (is_text) out["text"] = text;
   fmt::print("{}\n", out.dump(-1, ' ', false, base::Json::error_handler_t::replace));
   return 0;
@@ -83,40 +88,41 @@ Verb generate_verb() {
       .name = "generate",
       .summary = "Continue a text with trained weights",
       .details =
-          "Examples:\n"
-          "  trireme generate runs/kjv/weights/final --prompt 'In the beginning'\n"
+          "Of a run's folder the final weights are taken; where there are none, its newest intact\n"
+          "checkpoint.\n\nExamples:\n"
+          "  trireme generate runs/kjv --prompt 'In the beginning'\n"
           "  trireme generate DIR --prompt-ids 464,3290 --tokens 20 --temperature 0 --json",
-      .options =
-          {{.name = "weights",
-            .help = "Folder with config.json and safetensors",
-            .is_required = true},
-           {.name = "--prompt", .fallback = "\n", .help = "Text, for models of bytes"},
-           {.name = "--prompt-ids", .help = "Token ids, for other models: 17,4,99"},
-           {.name = "--tokens",
-            .kind = Kind::integer,
-            .fallback = "200",
-            .help = "How many to draw"},
-           {.name = "--temperature",
-            .kind = Kind::number,
-            .fallback = "0.8",
-            .help = "0 takes the most likely"},
-           {.name = "--top-k",
-            .kind = Kind::integer,
-            .fallback = "0",
-            .help = "Only the k most likely; 0: all"},
-           {.name = "--top-p",
-            .kind = Kind::number,
-            .fallback = "1",
-            .help = "Only the most likely with this probability together"},
-           {.name = "--seed", .kind = Kind::integer, .fallback = "0", .help = "Of the draws"},
-           {.name = "--seq",
-            .kind = Kind::integer,
-            .fallback = "0",
-            .help = "Longest context; 0: the model's"},
-           {.name = "--dtype",
-            .fallback = "fp32",
-            .help = "fp32 or bf16",
-            .choices = {"fp32", "bf16"}}},
+      .options = {weights_argument(true),
+                  {.name = "--prompt", .fallback = "\n", .help = "Text, for models of bytes"},
+                  {.name = "--prompt-ids", .help = "Token ids, for other models: 17,4,99"},
+                  {.name = "--tokens",
+                   .kind = Kind::integer,
+                   .fallback = "200",
+                   .help = "How many to draw"},
+                  {.name = "--temperature",
+                   .kind = Kind::number,
+                   .fallback = "0.8",
+                   .help = "0 takes the most likely"},
+                  {.name = "--top-k",
+                   .kind = Kind::integer,
+                   .fallback = "0",
+                   .help = "Only the k most likely; 0: all"},
+                  {.name = "--top-p",
+                   .kind = Kind::number,
+                   .fallback = "1",
+                   .help = "Only the most likely with this probability together"},
+                  {.name = "--seed",
+                   .kind = Kind::integer,
+                   .fallback = "0",
+                   .help = "Seed of the random draws"},
+                  {.name = "--seq",
+                   .kind = Kind::integer,
+                   .fallback = "0",
+                   .help = "Longest context; 0: the model's"},
+                  {.name = "--dtype",
+                   .fallback = "fp32",
+                   .help = "fp32 or bf16",
+                   .choices = {"fp32", "bf16"}}},
       .run = run_generate};
   for (const Option& option : device_options()) verb.options.push_back(option);
   return verb;

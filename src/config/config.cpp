@@ -232,6 +232,12 @@ void check_folders(const Config& c, Report& report) {
       {"validation.split", "validation.enable", "validation.dataset_path"},
       "validation.split = 0: must be above 0 where validation.enable = true and "
       "validation.dataset_path is empty");
+  report.demand(c.validation.steps == 0 || c.validation.samples == Validation{}.samples,
+                {"validation.steps", "validation.samples"},
+                fmt::format("validation.steps = {} and validation.samples = {}: give one of them; "
+                            "for samples set validation.steps = 0, for steps set "
+                            "validation.samples = {}",
+                            c.validation.steps, c.validation.samples, Validation{}.samples));
 }
 
 void check_recompute(const Config& c, Report& report) {
@@ -288,6 +294,11 @@ void check_rules(const Config& config, Report& report) {
 }
 
 }  // namespace
+
+int64_t validation_samples(const Config& c) {
+  if (c.validation.steps == 0) return c.validation.samples;
+  return c.validation.steps < 0 ? -1 : c.validation.steps * c.training.global_batch_size;
+}
 
 Config settle_dtype(Config c, bool on_gpu) {
   if (c.training.dtype != "auto") return c;

@@ -73,7 +73,8 @@ struct Validation {
   std::string dataset_path;
   double split = 0.05;
   int64_t freq = 100;
-  int64_t steps = 10;
+  int64_t samples = 80;  // -1: all
+  int64_t steps = 0;     // global batches in place of samples, where it is not 0; -1: all
 };
 
 struct Checkpoint {
@@ -160,6 +161,10 @@ struct Config {
   // What pipeline_parallel_schedule_file holds, where one is named. No key of its own, either.
   std::optional<schedule::Schedule> own_schedule;
 };
+
+// Sequences of one validation, the same for every layout and micro-batch; -1: all held-out data.
+// REQUIRES: training.global_batch_size is solved.
+int64_t validation_samples(const Config&);
 
 // Equal if the resolved forms are.
 bool operator==(const Config&, const Config&);

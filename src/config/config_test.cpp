@@ -59,6 +59,7 @@ TEST(Config, every_key_of_a_file_is_read) {
     }
   }
   wanted.training.skip_norm_multiple = 3.5;
+  wanted.validation.steps = 0;  // beside samples it must be
   wanted.dims.vocab = wanted.model.vocab_size = 300;
   wanted.dims.max_seq = wanted.model.max_seq;
   for (const Key& key : keys_of(wanted)) {
@@ -79,6 +80,22 @@ TEST(Config, defaults_are_resolved) {
   EXPECT_EQ(c.dims.name, "llama-15m");
   EXPECT_EQ(c.dims.vocab, 4096);
   EXPECT_EQ(load_text("model.name = 'llama-8b'").training.seq_len, 2048);
+}
+
+TEST(Config, a_validation_has_as_many_samples_for_every_micro_batch) {
+  for (const char* micro : {"1", "2", "8"}) {
+    const auto samples = [&](const std::string& more) {
+      return validation_samples(
+          load_text(small(fmt::format("[training]\nlocal_batch_size = {}\nglobal_batch_size = 16\n"
+                                      "[validation]\n{}\n",
+                                      micro, more))));
+    };
+    EXPECT_EQ(samples(""), 80);
+    EXPECT_EQ(samples("samples = 7"), 7);
+    EXPECT_EQ(samples("samples = -1"), -1);
+    EXPECT_EQ(samples("steps = 3"), 3 * 16);
+    EXPECT_EQ(samples("steps = -1"), -1);
+  }
 }
 
 TEST(Config, all_spellings_of_toml_are_read) {
@@ -282,7 +299,11 @@ TEST(ConfigRefusal, names_line_key_and_cure) {
        "lr_scheduler.decay_ratio = 0: must be above 0, at most 1"},
       {"[validation]\nsplit = 0.7\n",
        "run.toml:4: validation.split = 0.7: must be from 0 to 0.5; nearest: 0.5"},
-      {"[validation]\nsteps = 0\n", "validation.steps = 0: must be -1 or at least 1; nearest: 1"},
+      {"[validation]\nsamples = 0\n",
+       "validation.samples = 0: must be -1 or at least 1; nearest: 1"},
+      {"[validation]\nsteps = -2\n", "validation.steps = -2: must be from -1 to"},
+      {"[validation]\nsamples = 7\nsteps = 3\n",
+       "validation.steps = 3 and validation.samples = 7: give one of them"},
       {"[system]\ndevice = \"gpu\"\n",
        "run.toml:4: system.device = \"gpu\": must be one of auto, cuda, cpu"},
       {"[system]\ndeterminism = \"l2\"\n", "system.determinism = \"l2\": must be one of l1, fast"},

@@ -99,8 +99,7 @@ std::vector<Key> keys_of(Config& c) {
            "share of lr at the end of the decay");
 
   k.section("training");
-  k.text("dataset_path", c.training.dataset_path,
-         "token file, or prefix of a .bin/.idx pair");
+  k.text("dataset_path", c.training.dataset_path, "token file, or prefix of a .bin/.idx pair");
   k.choice("dataset_format", c.training.dataset_format,
            {"auto", "megatron", "llmc", "nanogpt", "text"},
            "layout of the data; auto: by its first bytes");
@@ -148,8 +147,11 @@ std::vector<Key> keys_of(Config& c) {
   k.number("split", c.validation.split, between(0, 0.5),
            "share of the training data that is held out where dataset_path is empty");
   k.number("freq", c.validation.freq, at_least(1), "steps between validations");
-  k.number("steps", c.validation.steps, at_least_or(1, -1),
-           "batches per validation; -1: all held-out data");
+  k.number("samples", c.validation.samples, at_least_or(1, -1),
+           "sequences per validation, on any layout; -1: all held-out data");
+  k.number("steps", c.validation.steps, {.low = -1, .high = 1 << 30},
+           "global batches per validation, in place of samples; -1: all held-out data; 0: samples "
+           "counts");
 
   k.section("checkpoint");
   k.boolean("enable", c.checkpoint.enable, "write checkpoints, and weights at the end");

@@ -25,20 +25,25 @@ TEST(Console, step_line_has_the_known_shape) {
   StepLine line{.step = 10,
                 .loss = 4.7215,
                 .grad_norm = 1.2345,
+                .learning_rate = 3e-4,
+                .tokens = 5'242'880,
+                .tokens_per_second = 5847,
+                .step_seconds = 89.67,
                 .memory_bytes = static_cast<int64_t>(49.66 * 1024 * 1024 * 1024),
                 .memory_fraction = 0.5228,
-                .tokens_per_second = 5847,
-                .tflops = 338.65,
                 .mfu = 0.3424};
   EXPECT_EQ(step_line(line),
-            "step: 10  loss:  4.72150  grad_norm:  1.2345  memory: 49.66GiB(52.28%)  tps: 5,847  "
-            "tflops: 338.65  mfu: 34.24%");
+            "step: 10  loss:  4.72150  grad_norm:  1.2345  lr: 3.0e-04  tokens: 5.24M  "
+            "tps: 5,847 (89.7 s)  memory: 49.66GiB(52.28%)  mfu: 34.24%");
   line.memory_fraction.reset();
   line.mfu.reset();
   line.step = 1;
+  line.tokens = 512;
+  line.step_seconds = 0.0876;
+  line.skipped = 2;
   EXPECT_EQ(step_line(line),
-            "step:  1  loss:  4.72150  grad_norm:  1.2345  memory: 49.66GiB  tps: 5,847  "
-            "tflops: 338.65");
+            "step:  1  loss:  4.72150  grad_norm:  1.2345  lr: 3.0e-04  tokens: 512  "
+            "tps: 5,847 (0.0876 s)  memory: 49.66GiB  skipped: 2");
 }
 
 TEST(NumberText, groups_digits) {
@@ -51,6 +56,17 @@ TEST(NumberText, groups_digits) {
   EXPECT_EQ(grouped(1234.5, 2), "1,234.50");
   EXPECT_EQ(grouped(999.96, 0), "1,000");
   EXPECT_EQ(grouped(std::nan(""), 0), "nan");
+}
+
+TEST(NumberText, large_counts_have_three_digits) {
+  EXPECT_EQ(count_text(0), "0");
+  EXPECT_EQ(count_text(99'999), "99,999");
+  EXPECT_EQ(count_text(100'000), "100K");
+  EXPECT_EQ(count_text(999'499), "999K");
+  EXPECT_EQ(count_text(999'500), "1.00M");
+  EXPECT_EQ(count_text(12'345'678), "12.3M");
+  EXPECT_EQ(count_text(15'000'000'000'000), "15.0T");
+  EXPECT_EQ(count_text(-1'536'000), "-1.54M");
 }
 
 TEST(NumberText, bytes_and_durations) {
@@ -218,6 +234,35 @@ TEST(Curve, ascii_golden) {
             "      +-------------------------\n"
             "       0         step         30\n"
             "       ** loss   o validation\n");
+}
+
+// 20 steps from 5 down to 2, with a spike of two logged steps.
+std::vector<CurvePoint> descent_with_spike(double spike) {
+  std::vector<CurvePoint> points;
+  for (int step = 1; step <= 20; ++step) {
+    points.push_back({static_cast<double>(step), 2 + 3.0 / step});
+  }
+  points[11].y = points[12].y = spike;
+  return points;
+}
+
+TEST(Curve, a_spike_does_not_take_the_height) {
+  const std::vector<CurveSeries> series = {{"loss", descent_with_spike(80)}};
+  const auto lines = lines_of(curve_text(series, {.width = 60, .height = 10, .is_unicode = false}));
+  EXPECT_TRUE(lines[0].starts_with("5.000 |")) << lines[0];
+  EXPECT_NE(lines[0].find('^'), std::string::npos) << lines[0];
+  EXPECT_EQ(lines.back(), "       ^ 2 values above 5.000, up to 80.000");
+}
+
+TEST(Curve, what_is_no_spike_is_drawn_whole) {
+  // As high as the start; and a start that is far above all that follows.
+  std::vector<CurvePoint> falling = descent_with_spike(2);
+  falling[0].y = 80;
+  for (const auto& points : {descent_with_spike(5), falling}) {
+    const std::vector<CurveSeries> series = {{"loss", points}};
+    const std::string text = curve_text(series, {.width = 60, .height = 10, .is_unicode = false});
+    EXPECT_EQ(text.find('^'), std::string::npos) << text;
+  }
 }
 
 TEST(Curve, unicode_fits_and_has_all_lines) {

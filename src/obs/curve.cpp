@@ -20,10 +20,15 @@ namespace {
 
 struct Box {
   double x0 = std::numeric_limits<double>::infinity(), x1 = -x0, y0 = x0, y1 = -x0;
+  // Points above y1 are drawn at the upper edge.
+  int above = 0;
+  double highest = 0;
 };
 
 // Of a braille character.
 constexpr int dots_across = 2, dots_down = 4;
+
+constexpr int arrow_mark = 0;  // beside the marks of series, which begin with 1
 
 struct Canvas {
   Canvas(int w, int h) : columns(w), rows(h), dots(size(), 0), marks(size(), -1) {}
@@ -34,7 +39,7 @@ struct Canvas {
 
   int columns, rows;
   std::vector<uint8_t> dots;  // of each character, in the bits of braille
-  std::vector<int> marks;     // the series whose mark stands there, or -1
+  std::vector<int> marks;     // the series whose mark stands there, an arrow, or -1
 };
 
 bool is_finite(const CurvePoint& p) { return std::isfinite(p.x) && std::isfinite(p.y); }
@@ -51,6 +56,31 @@ Box box_of(std::span<const CurveSeries> series) {
     }
   }
   return box;
+}
+
+// Where a few high points would take more than a third of the height, the upper edge comes down to
+// the first values or to the 90th percentile, whichever is higher.
+void cut_spikes(std::span<const CurveSeries> series, Box& box) {
+  constexpr double share = 0.9, excess = 1.5;
+  constexpr size_t min_points = 8;
+  std::vector<double> values;
+  double start = box.y0;
+  for (const CurveSeries& one : series) {
+    const size_t before = values.size();
+    for (const CurvePoint& p : one.points) {
+      if (is_finite(p)) values.push_back(p.y);
+    }
+    if (values.size() > before) start = std::max(start, values[before]);
+  }
+  if (values.size() < min_points) return;
+  const auto at =
+      values.begin() + static_cast<std::ptrdiff_t>(share * static_cast<double>(values.size() - 1));
+  std::nth_element(values.begin(), at, values.end());
+  const double edge = std::max(start, *at);
+  if (!(edge > box.y0) || box.y1 - box.y0 <= excess * (edge - box.y0)) return;
+  box.highest = box.y1;
+  box.y1 = edge;
+  for (const double value : values) box.above += value > edge ? 1 : 0;
 }
 
 // 0 to n - 1 for lo to hi; the middle where both are equal.
@@ -77,7 +107,7 @@ void draw_line(Canvas& canvas, const CurveSeries& series, const Box& box) {
   for (const CurvePoint& p : series.points) {
     if (!is_finite(p)) continue;
     const auto x = static_cast<size_t>(std::lround(scaled(p.x, box.x0, box.x1, across)));
-    sum[x] += (down - 1) - scaled(p.y, box.y0, box.y1, down);
+    sum[x] += (down - 1) - scaled(std::min(p.y, box.y1), box.y0, box.y1, down);
     ++count[x];
   }
   int last_x = -1;
@@ -105,8 +135,19 @@ void draw_marks(Canvas& canvas, const CurveSeries& series, int index, const Box&
     if (!is_finite(p)) continue;
     // On the same grid as the dots, so that equal values lie on the line.
     const long x = std::lround(scaled(p.x, box.x0, box.x1, across)) / dots_across;
-    const long y = std::lround((down - 1) - scaled(p.y, box.y0, box.y1, down)) / dots_down;
+    const double height = scaled(std::min(p.y, box.y1), box.y0, box.y1, down);
+    const long y = std::lround((down - 1) - height) / dots_down;
     canvas.marks[canvas.cell(static_cast<int>(x), static_cast<int>(y))] = index;
+  }
+}
+
+// An arrow in the first line above every point that is too high for the box.
+void draw_arrows(Canvas& canvas, const CurveSeries& series, const Box& box) {
+  for (const CurvePoint& p : series.points) {
+    if (!is_finite(p) || !(p.y > box.y1)) continue;
+    const long x =
+        std::lround(scaled(p.x, box.x0, box.x1, canvas.columns * dots_across)) / dots_across;
+    canvas.marks[canvas.cell(static_cast<int>(x), 0)] = arrow_mark;
   }
 }
 
@@ -118,6 +159,7 @@ std::string braille(uint8_t dots) {
 
 std::string_view mark_of(int index, bool is_unicode) {
   static constexpr std::array<std::string_view, 3> fancy = {"●", "◆", "▲"}, plain = {"o", "+", "x"};
+  if (index == arrow_mark) return is_unicode ? "↑" : "^";
   const auto at = static_cast<size_t>((index - 1) % 3);
   return is_unicode ? fancy[at] : plain[at];
 }
@@ -144,8 +186,9 @@ void end_line(std::string& text) {
 std::string curve_text(std::span<const CurveSeries> series, const CurveOptions& options) {
   TRIREME_CHECK(options.width >= 24 && options.height >= 2, "a curve of {} by {} characters",
                 options.width, options.height);
-  const Box box = box_of(series);
+  Box box = box_of(series);
   if (!(box.x1 >= box.x0)) return "(no finite value to draw)\n";
+  cut_spikes(series, box);
 
   // A label on every third line or so, and on the first and last.
   const auto label_at = [&](int row) -> std::string {
@@ -171,6 +214,7 @@ std::string curve_text(std::span<const CurveSeries> series, const CurveOptions& 
       draw_marks(canvas, series[i], static_cast<int>(i), box);
     }
   }
+  for (const CurveSeries& one : series) draw_arrows(canvas, one, box);
 
   const std::string_view side = options.is_unicode ? "│" : "|";
   const std::string_view corner = options.is_unicode ? "└" : "+";
@@ -212,6 +256,11 @@ std::string curve_text(std::span<const CurveSeries> series, const CurveOptions& 
       text += fmt::format("{} {} {}", i == 0 ? "" : "  ", sign, series[i].name);
     }
     end_line(text);
+  }
+  if (box.above > 0) {
+    text += fmt::format("{} {} {} value{} above {}, up to {}\n", margin,
+                        mark_of(arrow_mark, options.is_unicode), box.above,
+                        box.above == 1 ? "" : "s", number(box.y1), number(box.highest));
   }
   return text;
 }

@@ -25,6 +25,9 @@ struct CurveOptions {
   std::string x_title = "step";
 };
 
+// A few values far above the others and above the first one do not set the height: they are marked
+// with an arrow at the upper edge, and a line below the legend counts them.
+//
 // Lines that end with a newline and without spaces; says so where there is no finite point.
 // REQUIRES: width >= 24, height >= 2.
 std::string curve_text(std::span<const CurveSeries> series, const CurveOptions& options);

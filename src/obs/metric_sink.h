@@ -21,7 +21,8 @@ class MetricSink {
   // The run continues from the checkpoint of this step: what was logged after it is of a past that
   // did not happen.
   virtual void resumed(int64_t from_step) = 0;
-  // `kind` tells what the numbers are of: "train", "validation", "checkpoint". Numbers that cannot
+  // `kind` tells what the numbers are of: "train", "validation", "checkpoint",
+  // "export". Numbers that cannot
   // be stored are dropped with a warning: what only reports ends no run.
   virtual void step(std::string_view kind, int64_t step, std::span<const Metric> metrics) = 0;
 };

@@ -30,6 +30,16 @@ std::string grouped(double value, int decimals) {
   return std::isfinite(value) ? with_commas(text) : text;
 }
 
+std::string count_text(int64_t value) {
+  constexpr std::array<const char*, 4> units = {"K", "M", "B", "T"};
+  if (std::abs(value) < 100'000) return grouped(value);
+  double scaled = static_cast<double>(value) / 1000;
+  size_t unit = 0;
+  for (; std::abs(scaled) >= 999.5 && unit + 1 < units.size(); ++unit) scaled /= 1000;
+  const int decimals = std::abs(scaled) < 9.995 ? 2 : std::abs(scaled) < 99.95 ? 1 : 0;
+  return fmt::format("{:.{}f}{}", scaled, decimals, units[unit]);
+}
+
 std::string bytes_text(int64_t bytes) {
   constexpr std::array<const char*, 5> units = {"KiB", "MiB", "GiB", "TiB", "PiB"};
   auto value = static_cast<double>(bytes);

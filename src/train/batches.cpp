@@ -9,6 +9,7 @@
 #include "base/rng.h"
 #include "data/content.h"
 #include "data/vocabulary.h"
+#include "obs/clock.h"
 #include "spec/data_parallel.h"
 
 namespace trireme::train {
@@ -119,7 +120,9 @@ TrainBatches::TrainBatches(const data::Sampler& sampler, const spec::Plan& plan,
                    .depth = 2 * static_cast<int>(microbatches_.size())}) {}
 
 void TrainBatches::fill(int index, const engine::HostMicrobatch& out) {
+  const double came = obs::steady_seconds();
   const data::Batch& batch = prefetcher_.next();
+  waited_seconds_ += obs::steady_seconds() - came;
   copy_batch(batch, out);
   uint64_t& hash = hashes_.at(static_cast<size_t>(index));
   hash = 0;
@@ -147,11 +150,14 @@ void check_samples(const engine::StepReport& report, const spec::Plan& plan, int
       step + 1, first, first + batch - 1, report.sample_hash, wanted));
 }
 
-SequentialBatches::SequentialBatches(const data::Sampler& sampler, int64_t sequences)
-    : sampler_(sampler), sequences_(sequences) {}
+SequentialBatches::SequentialBatches(const data::Sampler& sampler, int64_t sequences,
+                                     int64_t samples)
+    : sampler_(sampler), sequences_(sequences), samples_(samples) {
+  TRIREME_CHECK(samples <= sampler.samples(), "{} of {} samples", samples, sampler.samples());
+}
 
 void SequentialBatches::fill(int /*index*/, const engine::HostMicrobatch& out) {
-  const int64_t left = std::max<int64_t>(0, sampler_.samples() - next_);
+  const int64_t left = std::max<int64_t>(0, samples_ - next_);
   std::vector<int64_t> positions;
   for (int64_t i = 0; i < sequences_; ++i) positions.push_back(next_++);
   data::fill_batch(sampler_, positions, batch_);

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "base/json_fwd.h"
@@ -50,12 +51,15 @@ class TrainBatches final : public engine::MicrobatchSource {
                int64_t shift = 0);
   void fill(int index, const engine::HostMicrobatch&) override;
   uint64_t sample_hash(int index) const override { return hashes_.at(static_cast<size_t>(index)); }
+  // For which fill() waited until a batch was made, in all.
+  double waited_seconds() const { return waited_seconds_; }
 
  private:
   std::vector<int> microbatches_;  // of the whole step, by index of this rank
   std::vector<uint64_t> hashes_;   // of what was filled, by index
   data::BatchSplit split_;
   int64_t shift_;
+  double waited_seconds_ = 0;
   data::Prefetcher prefetcher_;
 };
 
@@ -64,18 +68,20 @@ class TrainBatches final : public engine::MicrobatchSource {
 void check_samples(const engine::StepReport& report, const spec::Plan&, int64_t step,
                    int64_t shift = 0);
 
-// Micro-batch after micro-batch of a sampler in its own order; after the last sample come sequences
-// without labels.
+// Micro-batch after micro-batch of the first `samples` of a sampler in its own order; after the
+// last one come sequences without labels.
 class SequentialBatches final : public engine::MicrobatchSource {
  public:
-  SequentialBatches(const data::Sampler&, int64_t sequences);
+  SequentialBatches(const data::Sampler&, int64_t sequences, int64_t samples);
   void fill(int index, const engine::HostMicrobatch&) override;
   // The next one filled is this, counted from 0.
   void seek(int64_t microbatch) { next_ = microbatch * sequences_; }
+  // Labels of the one that was filled last, [sequences, seq_len].
+  std::span<const int32_t> labels() const { return batch_.labels; }
 
  private:
   const data::Sampler& sampler_;
-  int64_t sequences_;
+  int64_t sequences_, samples_;
   int64_t next_ = 0;
   data::Batch batch_;
 };

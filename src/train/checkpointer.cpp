@@ -82,6 +82,27 @@ int64_t Checkpointer::memory_bytes(const spec::ModelSpec& model, const spec::Pla
          workspace_bytes(layout, plan, rank, io_of(layout, reread));
 }
 
+int64_t Checkpointer::file_bytes() const {
+  const int64_t chunks = (layout_.bytes + ckpt::chunk_bytes - 1) / ckpt::chunk_bytes;
+  return layout_.bytes + ckpt::index_text_bytes({.rank = rank_.number(),
+                                                 .data_bytes = layout_.bytes,
+                                                 .tensors = layout_.tensors,
+                                                 .chunks = {}},
+                                                chunks);
+}
+
+int64_t Checkpointer::manifest_bytes(const base::Json& state) const {
+  ckpt::Manifest manifest = manifest_;
+  manifest.state = state;
+  manifest.state["clipping"] = to_json(kernels::StepState{});
+  manifest.writer = {.run = std::string(16, '0'), .epoch = 1};  // not known yet
+  for (int rank = 0; rank < rank_.ranks(); ++rank) {
+    manifest.files.push_back(
+        {.rank = rank, .data_bytes = layout_.bytes, .index_bytes = file_bytes() - layout_.bytes});
+  }
+  return static_cast<int64_t>(ckpt::to_text(manifest).size());
+}
+
 int64_t Checkpointer::used_bytes() const {
   int64_t staged = 0;
   for (const StagedCopy& copy : copies_) staged = std::max(staged, copy.to + copy.bytes());

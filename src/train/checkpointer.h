@@ -71,6 +71,10 @@ class Checkpointer {
   static int64_t memory_bytes(const spec::ModelSpec&, const spec::Plan&, int rank, bool reread);
   // How much of it was really used. REQUIRES: no save is under way.
   int64_t used_bytes() const;
+  // Bytes on disk of one save: of this rank's data file and index, and of the manifest that the
+  // first rank writes with this state, as far as the digits of its numbers are known.
+  int64_t file_bytes() const;
+  int64_t manifest_bytes(const base::Json& state) const;
 
   // After step `step` (1 is the first). Waits for the save before it, if that is still being
   // written. `state` is what the run keeps besides. Collective.

@@ -46,7 +46,7 @@ std::string table_of(const spec::MemoryTable& m, int64_t available_bytes, const 
                                      {"gradients between layers", m.stash_stream},
                                      {"gaps between unequal stages", m.stash_gaps},
                                      {"scratch", m.scratch},
-                                     {"exchange", m.comm},
+                                     {"communication buffers", m.comm},
                                      {"input batches", m.staging},
                                      {"libraries, still to come", besides.libraries},
                                      {"checkpoints on their way", besides.checkpoints},

@@ -2,12 +2,9 @@
 #include "train/inference.h"
 
 #include <algorithm>
-#include <system_error>
 
 #include "base/check.h"
 #include "base/error.h"
-#include "ckpt/hf_weights.h"
-#include "config/model_file.h"
 #include "train/fit.h"
 
 namespace trireme::train {
@@ -33,21 +30,13 @@ class GivenTokens final : public engine::MicrobatchSource {
   int64_t sequences_;
 };
 
-// A folder without a slash in its name must not be taken for the name of a model.
-spec::ModelDims dims_of(const std::filesystem::path& weights) {
-  std::error_code ignored;
-  if (!std::filesystem::is_directory(weights, ignored)) {
-    throw base::IoError(
-        fmt::format("{}: no such folder; weights are a folder with config.json and safetensors",
-                    weights.string()));
-  }
-  return config::model_from_file((weights / "").string(), {});
-}
-
 }  // namespace
 
 Inference::Inference(const std::filesystem::path& weights, const InferenceOptions& o)
-    : dims_(dims_of(weights)), sequences_(o.sequences) {
+    : Inference(*std::make_unique<HfSource>(weights), o) {}
+
+Inference::Inference(WeightsSource& weights, const InferenceOptions& o)
+    : dims_(weights.dims()), sequences_(o.sequences) {
   const spec::ModelSpec model = spec::make_model(dims_);
   seq_len_ = o.seq_len == 0 ? model.max_seq : o.seq_len;
   platform_ = make_platform(o.system);
@@ -56,31 +45,30 @@ Inference::Inference(const std::filesystem::path& weights, const InferenceOption
                                    .seq_len = seq_len_,
                                    .recipe = spec::recipe_from_name(o.dtype),
                                    .recompute = spec::Recompute::full,
+                                   .document_mask = o.document_mask,
                                    .inference = true});
   check_fits(job, platform_, 1, {.micro_batch = o.batch_option});
   engine_ = std::make_unique<engine::Engine>(*platform_.device, model, job.plan, platform_.backend,
                                              engine::EngineOptions{});
-  ckpt::import_hf(weights, dims_, [this](const std::string& name, std::span<const float> values) {
+  weights.read([this](const std::string& name, std::span<const float> values) {
     engine_->write_weights(name, values);
   });
 }
 
-std::vector<Inference::SequenceLoss> Inference::losses(std::span<const int32_t> tokens,
-                                                       std::span<const int32_t> labels) {
+std::vector<SequenceLoss> Inference::losses(std::span<const int32_t> tokens,
+                                            std::span<const int32_t> labels) {
   TRIREME_CHECK(static_cast<int64_t>(tokens.size()) == sequences_ * seq_len_ &&
                     tokens.size() == labels.size(),
                 "{} tokens, {} labels", tokens.size(), labels.size());
   GivenTokens source(tokens, labels, sequences_);
-  std::vector<float> by_token(tokens.size());
+  return losses(source, [labels] { return labels; });
+}
+
+std::vector<SequenceLoss> Inference::losses(
+    engine::MicrobatchSource& source, const std::function<std::span<const int32_t>()>& labels) {
+  std::vector<float> by_token(static_cast<size_t>(sequences_ * seq_len_));
   engine_->evaluate(source, by_token);
-  std::vector<SequenceLoss> sums(static_cast<size_t>(sequences_));
-  for (size_t t = 0; t < tokens.size(); ++t) {
-    if (labels[t] < 0) continue;
-    SequenceLoss& sum = sums[t / static_cast<size_t>(seq_len_)];
-    sum.loss_sum += static_cast<double>(by_token[t]);
-    ++sum.tokens;
-  }
-  return sums;
+  return sequence_losses(by_token, labels(), sequences_);
 }
 
 std::vector<float> Inference::logits(std::span<const int32_t> tokens) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A model read from a Hugging Face directory, for evaluation and generation.
+// A model with weights that were trained, for evaluation and generation.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,9 @@
 #include "engine/engine.h"
 #include "spec/model.h"
 #include "train/sample.h"
+#include "train/sequence_loss.h"
 #include "train/setup.h"
+#include "train/weights_source.h"
 
 namespace trireme::train {
 
@@ -23,12 +25,15 @@ struct InferenceOptions {
   int64_t seq_len = 0;  // 0: the model's longest
   std::string dtype = "fp32";
   config::System system;
-  std::string batch_option;  // how the user sets `sequences`, "--batch "; empty: not at all
+  bool document_mask = false;  // attention does not cross the borders of documents
+  std::string batch_option;    // how the user sets `sequences`, "--batch "; empty: not at all
 };
 
 class Inference {
  public:
-  // Reads config.json and weights. Throws IoError or ConfigError that names file and reason.
+  // Throws IoError or ConfigError that names file and reason.
+  Inference(WeightsSource& weights, const InferenceOptions&);
+  // From a Hugging Face folder.
   Inference(const std::filesystem::path& weights, const InferenceOptions&);
 
   const spec::ModelDims& dims() const { return dims_; }
@@ -39,12 +44,11 @@ class Inference {
 
   // Loss of each sequence of a micro-batch: tokens and labels are [sequences, seq_len]; a negative
   // label has no loss.
-  struct SequenceLoss {
-    double loss_sum = 0;
-    int64_t tokens = 0;
-  };
   std::vector<SequenceLoss> losses(std::span<const int32_t> tokens,
                                    std::span<const int32_t> labels);
+  // The same of a micro-batch that `source` fills; then `labels` are those of the micro-batch.
+  std::vector<SequenceLoss> losses(engine::MicrobatchSource& source,
+                                   const std::function<std::span<const int32_t>()>& labels);
 
   // Continues `prompt` by `count` tokens, telling each as it is drawn. Of a text longer than
   // seq_len the model sees the last seq_len tokens. The whole window is computed for every token.

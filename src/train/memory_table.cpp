@@ -17,24 +17,31 @@ std::string memory_table_text(const spec::MemoryTable& predicted, const spec::Me
   const std::array<Row, 8> rows = {{{"parameters", predicted.params, measured.params},
                                     {"gradients", predicted.grads, measured.grads},
                                     {"optimizer", predicted.optim, measured.optim},
-                                    {"kept for backward", predicted.stash(), measured.stash()},
+                                    {"activations", predicted.stash(), measured.stash()},
                                     {"scratch", predicted.scratch, measured.scratch},
-                                    {"exchange", predicted.comm, measured.comm},
+                                    {"communication buffers", predicted.comm, measured.comm},
                                     {"input batches", predicted.staging, measured.staging},
                                     {"sum", predicted.total(), measured.total()}}};
-  const std::array<obs::Column, 4> columns = {
-      {{"memory, bytes", obs::Align::left}, {"predicted"}, {"measured"}, {"difference"}}};
+  std::vector<obs::Column> columns = {
+      {"memory, bytes", obs::Align::left}, {"predicted"}, {"measured"}, {"difference"}};
+  // Bytes alone are hard to read where they are many.
+  const bool is_large = predicted.total() >= int64_t{1} << 30;
+  if (is_large) columns.push_back({"measured, GiB"});
   std::vector<std::vector<std::string>> cells;
+  const auto add = [&](const char* name, int64_t wanted, int64_t found) {
+    cells.push_back(
+        {name, obs::grouped(wanted), obs::grouped(found), obs::grouped(found - wanted)});
+    if (is_large)
+      cells.back().push_back(fmt::format("{:.2f}", static_cast<double>(found) / 0x1p30));
+  };
   for (const Row& row : rows) {
     if (&row == &rows.back()) cells.emplace_back();
     if (row.predicted == 0 && row.measured == 0) continue;
-    cells.push_back({row.name, obs::grouped(row.predicted), obs::grouped(row.measured),
-                     obs::grouped(row.measured - row.predicted)});
+    add(row.name, row.predicted, row.measured);
   }
   const auto& [host_predicted, host_measured] = checkpoints;
   if (host_predicted != 0 || host_measured != 0) {
-    cells.push_back({"checkpoints, on the host", obs::grouped(host_predicted),
-                     obs::grouped(host_measured), obs::grouped(host_measured - host_predicted)});
+    add("checkpoints, on the host", host_predicted, host_measured);
   }
   return obs::table_text(columns, cells);
 }

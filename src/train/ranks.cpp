@@ -103,26 +103,31 @@ config::System share_of(config::System system, bool on_gpu, int local_rank, int 
   return system;
 }
 
+// "layout    dp 2 ZeRO-3, tp 2, pp 2 (1F1B); gradients of 2 workers summed once a step"
 std::string layout_line(const config::Config& c) {
   const config::Parallelism& p = c.parallelism;
-  std::string line = fmt::format("layout    {} copies", p.data_parallel_replicate_degree);
-  if (p.data_parallel_replicate_degree == 1) line = "layout    one copy";
-  if (p.data_parallel_shard_degree > 1) {
-    line +=
-        fmt::format(", each sharded over {} (ZeRO-{})", p.data_parallel_shard_degree, p.zero_stage);
+  const int64_t copies = p.data_parallel_replicate_degree, shards = p.data_parallel_shard_degree;
+  std::string axes;
+  const auto add = [&axes](const std::string& axis) { axes += (axes.empty() ? "" : ", ") + axis; };
+  if (copies > 1 && shards > 1) {
+    add(fmt::format("dp {} x {} ZeRO-{}", copies, shards, p.zero_stage));
+  } else if (shards > 1) {
+    add(fmt::format("dp {} ZeRO-{}", shards, p.zero_stage));
+  } else if (copies > 1) {
+    add(fmt::format("dp {}", copies));
   }
   if (p.tensor_parallel_degree > 1) {
-    line += fmt::format(", matrices over {}{}", p.tensor_parallel_degree,
-                        p.sequence_parallel ? " with sequence parallel" : "");
+    add(fmt::format("tp {}{}", p.tensor_parallel_degree,
+                    p.sequence_parallel ? " with sequence parallel" : ""));
   }
   if (p.pipeline_parallel_degree > 1) {
-    line +=
-        fmt::format(", layers over {} ({})", p.pipeline_parallel_degree,
+    add(fmt::format("pp {} ({})", p.pipeline_parallel_degree,
                     p.pipeline_parallel_schedule_file.empty() ? p.pipeline_parallel_schedule
-                                                              : p.pipeline_parallel_schedule_file);
+                                                              : p.pipeline_parallel_schedule_file));
   }
-  return line + fmt::format("; gradients of {} worker{} summed {}", p.logical_dp,
-                            p.logical_dp == 1 ? "" : "s",
+  const std::string line = "layout    " + (axes.empty() ? "one rank" : axes);
+  if (p.logical_dp == 1) return line;
+  return line + fmt::format("; gradients of {} workers summed {}", p.logical_dp,
                             p.reduce == "each" ? "after each micro-batch" : "once a step");
 }
 

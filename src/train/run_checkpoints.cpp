@@ -72,6 +72,14 @@ void list_changes(const std::string& path, const base::Json& was, const base::Js
   lines.push_back(fmt::format("{}: was {}, is {}", path, was.dump(), is.dump()));
 }
 
+// Tokens that the run had trained on; a build that did not record them had sequences of one length.
+int64_t tokens_of(const Checkpointer::Loaded& loaded) {
+  const base::Json& state = loaded.state;
+  if (loaded.step == 0) return 0;
+  if (state.contains("tokens")) return state.at("tokens").get<int64_t>();
+  return state.at("samples").get<int64_t>() * state.at("seq_len").get<int64_t>();
+}
+
 std::string indented_lines(const std::vector<std::string>& lines) {
   std::string text;
   for (const std::string& line : lines) text += "\n  " + line;
@@ -117,8 +125,11 @@ std::optional<Resumed> RunCheckpoints::resume(const RunSteps& run_steps) {
     hooks_.say(fmt::format("resume    step {} of {}", loaded->step, loaded->folder.string()));
   }
   shift_ = shift_after(*loaded);
+  loaded_step_ = loaded->step;
+  loaded_tokens_ = tokens_of(*loaded);
   return Resumed{.step = loaded->step,
                  .samples = loaded->step * step_tokens(plan_) / plan_.seq_len + shift_,
+                 .tokens = loaded_tokens_,
                  .writer = loaded->writer};
 }
 
@@ -242,16 +253,29 @@ base::Json RunCheckpoints::run_state(int64_t step) const {
           {"seed", config_.debug.seed},
           {"samples", step * samples + shift_},
           {"samples_a_step", samples},
+          {"tokens", loaded_tokens_ + (step - loaded_step_) * step_tokens(plan_)},
           {"seq_len", plan_.seq_len},
           {"data", data_},
           {"config", config::to_json(config_)}};
 }
 
-void RunCheckpoints::save(int64_t step) {
-  saved_at_ = obs::steady_seconds();
+// With what readers of a checkpoint need besides.
+base::Json RunCheckpoints::saved_state(int64_t step) const {
   base::Json state = run_state(step);
   state["model"] = config::to_json(config_.dims);
-  checkpointer_->save(step, state);
+  return state;
+}
+
+void RunCheckpoints::save(int64_t step) {
+  saved_at_ = obs::steady_seconds();
+  checkpointer_->save(step, saved_state(step));
+}
+
+int64_t RunCheckpoints::checkpoint_bytes() {
+  if (!saves_) return 0;
+  int64_t bytes = checkpointer_->manifest_bytes(saved_state(config_.training.steps));
+  for (const int64_t of_rank : rank_.gather(checkpointer_->file_bytes())) bytes += of_rank;
+  return bytes;
 }
 
 bool RunCheckpoints::settle() {

@@ -30,6 +30,7 @@ struct Resume {
 struct Resumed {
   int64_t step = 0;     // that was loaded
   int64_t samples = 0;  // that were consumed until then
+  int64_t tokens = 0;   // that were trained on until then, in sequences of any length
   ckpt::Writer writer;  // the run that wrote the checkpoint
 };
 
@@ -50,6 +51,9 @@ class RunCheckpoints {
   void begin(const Checkpointer::Begin&);
 
   bool saves() const { return saves_; }
+  // Bytes on disk of one checkpoint, all ranks together; 0: the run does not save. Computed as the
+  // writer lays its files out. REQUIRES: before begin(). Collective.
+  int64_t checkpoint_bytes();
   // At steps at which ranks settle: commits what is written, and says whether a save is due by the
   // first rank's clock. Collective.
   bool settle();
@@ -65,6 +69,7 @@ class RunCheckpoints {
 
  private:
   base::Json run_state(int64_t step) const;
+  base::Json saved_state(int64_t step) const;
   // Throws ConfigError where `loaded` is of another run; logs what else differs.
   void check(const Checkpointer::Loaded& loaded) const;
   // Throws ConfigError where steps run again cannot give the bits of `loaded`.
@@ -86,6 +91,7 @@ class RunCheckpoints {
   std::optional<Checkpointer> checkpointer_;
   double saved_at_ = 0;  // when the last was begun
   int64_t shift_ = 0;    // offset of sample positions; see TrainBatches
+  int64_t loaded_step_ = 0, loaded_tokens_ = 0;
 };
 
 }  // namespace trireme::train

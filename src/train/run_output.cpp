@@ -43,11 +43,18 @@ void RunOutput::add(std::string_view kind, int64_t step, std::span<const obs::Me
 }
 
 void RunOutput::add(const SavedGeneration& saved) {
-  const std::array<obs::Metric, 3> metrics = {
+  const std::array<obs::Metric, 4> metrics = {
       {{"checkpoint/stall_seconds", saved.stall_seconds},
        {"checkpoint/durable_seconds", saved.durable_seconds},
+       {"checkpoint/bytes", static_cast<double>(saved.bytes)},
        {"checkpoint/bytes_per_second", static_cast<double>(saved.bytes) / saved.durable_seconds}}};
   add("checkpoint", saved.step, metrics);
+}
+
+void RunOutput::add(int64_t step, const SavedWeights& saved) {
+  const std::array<obs::Metric, 2> metrics = {
+      {{"export/seconds", saved.seconds}, {"export/bytes", static_cast<double>(saved.bytes)}}};
+  add("export", step, metrics);
 }
 
 }  // namespace trireme::train

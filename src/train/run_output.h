@@ -36,6 +36,7 @@ class RunOutput {
   void add(std::string_view kind, int64_t step, std::span<const obs::Metric> metrics);
   // At the step that was saved, which is before the step that runs.
   void add(const SavedGeneration&);
+  void add(int64_t step, const SavedWeights&);
 
  private:
   void write(const std::function<void(obs::MetricSink&)>& line);

@@ -14,6 +14,7 @@
 #include "base/log.h"
 #include "ckpt/export_folder.h"
 #include "ckpt/folder.h"
+#include "obs/clock.h"
 
 namespace trireme::train {
 namespace {
@@ -157,8 +158,24 @@ class Requests {
 
 }  // namespace
 
+namespace {
+
+int64_t bytes_in(const fs::path& folder) {
+  int64_t bytes = 0;
+  std::error_code failed;
+  for (fs::directory_iterator at(folder, failed), end; !failed && at != end; at.increment(failed)) {
+    std::error_code ignored;
+    const auto size = fs::file_size(at->path(), ignored);
+    if (!ignored) bytes += static_cast<int64_t>(size);
+  }
+  return bytes;
+}
+
+}  // namespace
+
 SavedWeights save_weights(engine::Engine& engine, Rank& rank, const Saver* saver,
                           const std::string& name) {
+  const double began = obs::steady_seconds();
   const std::vector<engine::Engine::ParamInfo> params = engine.parameters();
   const auto read = [&](int64_t param) {
     return engine.read_weights(params[static_cast<size_t>(param)].name);
@@ -176,6 +193,8 @@ SavedWeights save_weights(engine::Engine& engine, Rank& rank, const Saver* saver
     try {
       saved.path =
           saver->save(name, [&](const std::string& param) { return get(index_of(param)); });
+      saved.bytes = bytes_in(saved.path);
+      saved.seconds = obs::steady_seconds() - began;
     } catch (const base::Fenced&) {
       throw;
     } catch (const std::exception& error) {

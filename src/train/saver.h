@@ -38,6 +38,8 @@ class Saver {
 struct SavedWeights {
   std::filesystem::path path;  // on the first rank; empty: none was written
   std::string problem;         // on the first rank; why not
+  int64_t bytes = 0;           // of its files
+  double seconds = 0;
 };
 // Exports the weights of all ranks through the first one, which alone has a `saver` (null: another
 // rank). An export that fails is reported in the result and ends nothing else; it may take as long

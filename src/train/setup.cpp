@@ -82,9 +82,11 @@ Platform make_platform(const config::System& system, const std::filesystem::path
 }
 
 std::string determinism_text(const Platform& platform) {
-  if (!platform.is_gpu()) return "repeated runs give the same bits, on any number of threads";
+  if (!platform.is_gpu())
+    return "deterministic: repeated runs give the same bits, on any number of threads";
   if (platform.backend.deterministic) {
-    return "l1: repeated runs give the same bits; attention's backward sums dQ in a fixed order, "
+    return "deterministic (l1): repeated runs give the same bits; attention's backward sums dQ in "
+           "a fixed order, "
            "which takes time and scratch that `fast` saves";
   }
   return "fast: repeated runs differ in the last bits: cuDNN's standard attention backward, whose "

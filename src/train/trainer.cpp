@@ -2,6 +2,7 @@
 #include "train/trainer.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstdlib>
 #include <memory>
@@ -13,10 +14,12 @@
 #include "base/json.h"
 #include "ckpt/folder.h"
 #include "ckpt/hf_weights.h"
+#include "ckpt/posix_disk.h"
 #include "config/job_layout.h"
 #include "device/accelerator.h"
 #include "obs/clock.h"
 #include "obs/console.h"
+#include "obs/number_text.h"
 #include "obs/run_owner.h"
 #include "spec/data_parallel.h"
 #include "train/batches.h"
@@ -28,6 +31,7 @@
 #include "train/run_identity.h"
 #include "train/run_output.h"
 #include "train/run_text.h"
+#include "train/run_work.h"
 #include "train/saver.h"
 #include "train/setup.h"
 #include "train/step_clock.h"
@@ -52,6 +56,7 @@ class Run {
     if (rank_.is_first() && hooks_.line) hooks_.line(text);
   }
   void describe() const;
+  void describe_plan();
   bool is_due(int64_t step, int64_t every) const { return every > 0 && step % every == 0; }
   void queue_step(TrainBatches& batches, int64_t step);
   // Is this a step at which all ranks tell each other what they were asked for?
@@ -96,7 +101,10 @@ class Run {
   RunCheckpoints checkpoints_;
   std::optional<Resumed> resumed_;
   int64_t first_step_ = 1;
-  int64_t shift_ = 0;  // offset of sample positions; see TrainBatches
+  int64_t shift_ = 0;          // offset of sample positions; see TrainBatches
+  int64_t tokens_before_ = 0;  // that earlier attempts trained on
+  double data_seconds_ = 0, logged_data_seconds_ = 0;  // that steps waited for batches
+  int64_t logged_step_ = 0;
   TrainSummary summary_;
   int64_t first_skipped_ = -1;  // before this attempt; -1: not known yet
   int64_t logged_skipped_ = 0, logged_row_ = 0, skipped_before_row_ = 0;
@@ -158,6 +166,12 @@ RunPeaks check_and_measure(const FitJob& job, Platform& platform, const RankStar
   return peaks;
 }
 
+std::string saved_line(const SavedGeneration& saved) {
+  return fmt::format(
+      "saved     checkpoint of step {}: {} in {:.2f} s in the background, {:.2f} s waited",
+      saved.step, obs::bytes_text(saved.bytes), saved.durable_seconds, saved.stall_seconds);
+}
+
 int64_t sent_in_steps(const spec::TrafficTable& traffic) { return traffic.total() - traffic.other; }
 
 Run::Run(const config::Config& c, obs::RunMode mode, const TrainHooks& hooks,
@@ -189,6 +203,7 @@ Run::Run(const config::Config& c, obs::RunMode mode, const TrainHooks& hooks,
                     .saved =
                         [this](const SavedGeneration& saved) {
                           summary_.saved_step = saved.step;
+                          say(saved_line(saved));
                           if (output_) output_->add(saved);
                         }}),
       wishes_(hooks.stop, hooks.save) {
@@ -204,9 +219,32 @@ void Run::describe() const {
                   data_.train_data().description(), data_.train().samples(), plan_.seq_len));
 }
 
+// Prints what the run is going to do. After resume(), before begin(). Collective.
+void Run::describe_plan() {
+  summary_.checkpoint_bytes = checkpoints_.checkpoint_bytes();
+  if (first_step_ > config_.training.steps) return;
+  RunWork work{.first_step = first_step_,
+               .step_samples = step_tokens(plan_) / plan_.seq_len,
+               .training_samples = data_.train().samples(),
+               .samples_before = resumed_ ? resumed_->samples : 0,
+               .tokens_before = tokens_before_,
+               .held_out_samples = data_.validation() ? data_.validation()->samples() : 0,
+               .checkpoint_bytes = summary_.checkpoint_bytes,
+               .weights_bytes = exports() ? exported_bytes(config_) : 0};
+  // A disk may be slow to answer.
+  rank_.on_first([&] {
+    const auto folder = std::filesystem::path(config_.job.dump_folder) / config_.checkpoint.folder;
+    work.free_bytes = free_bytes(folder);
+    if (!checkpoints_.saves() || mode_ != obs::RunMode::resume) return;
+    work.checkpoints_before = std::ssize(ckpt::committed_steps(*ckpt::posix_disk(), folder));
+  });
+  for (const std::string& line : describe_work(config_, work)) say(line);
+}
+
 TrainSummary Run::go() {
   describe();
   resume();
+  describe_plan();
   begin();
   if (first_step_ > config_.training.steps) {
     say(fmt::format("nothing to do: the run is at step {}, training.steps is {}", first_step_ - 1,
@@ -221,6 +259,7 @@ TrainSummary Run::go() {
     summary_.steps = step;
     summary_.attempt_steps = step - first_step_ + 1;
     summary_.tokens += step_tokens(plan_);
+    summary_.total_tokens = tokens_before_ + summary_.tokens;
     Wish wish;
     bool is_checkpoint_time = false;
     if (settles(step)) {
@@ -327,7 +366,9 @@ void Run::resume() {
   }
   first_step_ = resumed_->step + 1;
   shift_ = resumed_->samples - resumed_->step * (step_tokens(plan_) / plan_.seq_len);
+  summary_.total_tokens = tokens_before_ = resumed_->tokens;
   summary_.steps = summary_.resumed_from = resumed_->step;
+  summary_.skipped_steps = engine_.step_state().skipped;
 }
 
 // All that may be refused was accepted: from here on the run writes.
@@ -423,6 +464,7 @@ void Run::queue_step(TrainBatches& batches, int64_t step) {
   engine_.step(batches, optim::learning_rate(lr_, step - 1));
   sent_bytes_ += sent_in_steps(engine_.traffic()) - sent_before;
   clock_.end_step();
+  data_seconds_ = batches.waited_seconds();
   if (is_traced) {
     if (trace_) trace_->end_step();
     picture_->end_step();
@@ -468,18 +510,28 @@ void Run::log(int64_t step) {
   obs::StepLine line{.step = step,
                      .loss = report.mean_loss,
                      .grad_norm = static_cast<double>(report.grad_norm),
-                     .memory_bytes = ledger_bytes,
+                     .learning_rate = static_cast<double>(report.learning_rate),
+                     .tokens = summary_.total_tokens,
                      .tokens_per_second = rate,
-                     .tflops = tflops,
+                     .step_seconds = seconds,
+                     .memory_bytes = ledger_bytes,
                      .skipped = report.skipped - logged_skipped_};
   logged_skipped_ = report.skipped;
+  const int64_t samples = step * (step_tokens(plan_) / plan_.seq_len) + shift_;
+  const int64_t steps = step - (step == first_step_ ? first_step_ - 1 : logged_step_);
+  const double data_seconds = (data_seconds_ - logged_data_seconds_) / static_cast<double>(steps);
+  logged_data_seconds_ = data_seconds_;
+  logged_step_ = step;
   std::vector<obs::Metric> metrics = {
       {"loss_metrics/global_avg_loss", report.mean_loss},
       {"grad_norm", static_cast<double>(report.grad_norm)},
       {"lr", static_cast<double>(report.learning_rate)},
       {"throughput(tps)", rate},
       {"tflops", tflops},
+      {"tokens", static_cast<double>(summary_.total_tokens)},
+      {"epoch", static_cast<double>(samples) / static_cast<double>(data_.train().samples())},
       {"time_metrics/end_to_end(s)", seconds},
+      {"time_metrics/data_loading(s)", data_seconds},
       {"memory/max_active(GiB)", static_cast<double>(ledger_bytes) / 0x1p30},
       {"skipped_steps", static_cast<double>(report.skipped)}};
   if (platform_.memory_bytes > 0) {
@@ -504,13 +556,15 @@ void Run::log(int64_t step) {
 
 void Run::log_validation(int64_t step) {
   const engine::EvalReport sum =
-      validate(engine_, rank_, *data_.validation(), config_.validation.steps);
+      validate(engine_, rank_, *data_.validation(), config::validation_samples(config_));
   const double loss = sum.loss_sum / static_cast<double>(std::max<int64_t>(1, sum.tokens));
   summary_.validation_loss = loss;
   summary_.validation_curve.push_back({static_cast<double>(step), loss});
   say(fmt::format("validate step: {}  loss: {:8.5f}  tokens: {}", step, loss, sum.tokens));
-  const obs::Metric metric{"validation_metrics/loss", loss};
-  if (output_) output_->add("validation", step, {&metric, 1});
+  const std::array<obs::Metric, 2> metrics = {
+      {{"validation_metrics/loss", loss},
+       {"validation_metrics/tokens", static_cast<double>(sum.tokens)}}};
+  if (output_) output_->add("validation", step, metrics);
 }
 
 // A failing export is reported; what it would have exported is in the checkpoint.
@@ -520,7 +574,9 @@ void Run::export_weights(const std::string& name) {
   summary_.weights = saved.path;
   summary_.export_problem = saved.problem;
   if (saved.problem.empty()) {
-    say(fmt::format("weights   {}", saved.path.string()));
+    say(fmt::format("weights   {} ({} in {:.2f} s)", saved.path.string(),
+                    obs::bytes_text(saved.bytes), saved.seconds));
+    if (output_) output_->add(summary_.steps, saved);
   } else {
     say(
         fmt::format("weights   not exported: {}; `trireme ckpt export {}` makes them from the "

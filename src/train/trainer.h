@@ -47,6 +47,7 @@ struct TrainSummary {
   int64_t steps = 0;          // the run has taken, earlier attempts included
   int64_t attempt_steps = 0;  // this attempt has taken; tokens and times below count these
   int64_t tokens = 0;
+  int64_t total_tokens = 0;           // the run has trained on, earlier attempts included
   int64_t skipped_steps = 0;          // by the run
   int64_t attempt_skipped_steps = 0;  // by this attempt
   int64_t parameters = 0;
@@ -69,6 +70,7 @@ struct TrainSummary {
   std::string hardware;
   int64_t resumed_from = 0;  // the step that was loaded; 0: none
   SaveFigures checkpoints;
+  int64_t checkpoint_bytes = 0;  // of one, all ranks' files, as predicted; 0: none is saved
   std::filesystem::path run_folder, weights, trace, picture;  // empty if none was written
   std::vector<obs::CurvePoint> loss_curve, validation_curve;
 };

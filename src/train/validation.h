@@ -8,10 +8,16 @@
 
 namespace trireme::train {
 
-// Of the first `microbatches` micro-batches of `sampler` in its order; -1: of all samples. Each
-// data rank takes every n-th; the sums are added in the order of the data, so that every number of
-// ranks gives the same bits. The same on all ranks. Collective.
-engine::EvalReport validate(engine::Engine&, Rank&, const data::Sampler& sampler,
-                            int64_t microbatches);
+// Returns the loss of the first `samples` samples of `sampler` in its order; -1: of all. The same
+// samples for every layout and micro-batch: losses are summed by sample, then in the order of the
+// data, so that every number of ranks gives the same bits, which are also those of
+// Inference::losses
+// (`trireme eval`). The same on all ranks. Collective.
+engine::EvalReport validate(engine::Engine&, Rank&, const data::Sampler& sampler, int64_t samples);
+
+// How many samples validate() takes of a sampler that has so many.
+inline int64_t validated_samples(int64_t asked, int64_t available) {
+  return asked < 0 || asked > available ? available : asked;
+}
 
 }  // namespace trireme::train

@@ -141,8 +141,8 @@ TEST(TrainRanks, a_pipeline_takes_a_cut_and_a_schedule_of_ones_own) {
                               "--parallelism.pipeline_parallel_schedule_file=mine.txt",
                               "--parallelism.pipeline_parallel_send_buffers=1"},
                              &said));
-  for (const char* part : {"layers over 2 (mine.txt)", "stages    2 on 2 ranks",
-                           "rank 0: layers 0-2", "rank 1: layers 3", "on the largest rank"}) {
+  for (const char* part : {"pp 2 (mine.txt)", "stages    2 on 2 ranks", "rank 0: layers 0-2",
+                           "rank 1: layers 3", "on the largest rank"}) {
     EXPECT_NE(said.find(part), std::string::npos) << part << "\n" << said;
   }
 }
@@ -185,7 +185,7 @@ TEST(TrainRanks, says_what_runs_where) {
   const Outcome outcome = trireme(
       s, train_words({"--parallelism.data_parallel_shard_degree=2", "--parallelism.zero_stage=1"}));
   ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
-  for (const char* part : {"2 as threads of this process", "sharded over 2 (ZeRO-1)",
+  for (const char* part : {"2 as threads of this process", "layout    dp 2 ZeRO-1",
                            "2 data ranks x 4 x 1 sequences", "on every rank"}) {
     EXPECT_NE(outcome.err.find(part), std::string::npos) << part << "\n" << outcome.err;
   }

@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+// The losses of a micro-batch's tokens, summed by sequence.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace trireme::train {
+
+struct SequenceLoss {
+  double loss_sum = 0;
+  int64_t tokens = 0;  // with a label
+};
+
+// Both spans are [sequences, seq_len]; a negative label has no loss.
+inline std::vector<SequenceLoss> sequence_losses(std::span<const float> token_losses,
+                                                 std::span<const int32_t> labels,
+                                                 int64_t sequences) {
+  std::vector<SequenceLoss> sums(static_cast<size_t>(sequences));
+  const size_t seq_len = token_losses.size() / sums.size();
+  for (size_t t = 0; t < token_losses.size(); ++t) {
+    if (labels[t] < 0) continue;
+    SequenceLoss& sum = sums[t / seq_len];
+    sum.loss_sum += static_cast<double>(token_losses[t]);
+    ++sum.tokens;
+  }
+  return sums;
+}
+
+}  // namespace trireme::train
