@@ -28,12 +28,15 @@ double silent_limit(double deadline_s) {
 
 }  // namespace
 
-ProcessWorld::ProcessWorld(const RankInfo& info, Options options)
-    : info_(info), options_(options), recorder_(info.rank) {
+ProcessWorld::ProcessWorld(Rendezvous found, Options options)
+    : info_(found.info),
+      options_(options),
+      recorder_(info_.rank),
+      server_(std::move(found.server)) {
   if (info_.world == 1) return;
   std::signal(SIGPIPE, SIG_IGN);
   const StoreAddress address = parse_store_address(info_.store);
-  if (info_.hosts_store) {
+  if (info_.hosts_store && server_ == nullptr) {
     server_ = std::make_unique<StoreServer>(
         StoreServer::Options{.port = address.port, .token = info_.token});
   }
