@@ -99,8 +99,7 @@ std::vector<Key> keys_of(Config& c) {
            "share of lr at the end of the decay");
 
   k.section("training");
-  k.text("dataset_path", c.training.dataset_path,
-         "token file, or prefix of a .bin/.idx pair");
+  k.text("dataset_path", c.training.dataset_path, "token file, or prefix of a .bin/.idx pair");
   k.choice("dataset_format", c.training.dataset_format,
            {"auto", "megatron", "llmc", "nanogpt", "text"},
            "layout of the data; auto: by its first bytes");
@@ -259,7 +258,8 @@ std::vector<Key> keys_of(Config& c) {
          "where measured choices of GPU algorithms are kept; empty: the folder named by "
          "TRIREME_CACHE_DIR, else trireme in XDG_CACHE_HOME, else ~/.cache/trireme");
   k.number("threads", c.system.threads, {.low = 0, .high = 4096},
-           "threads of the CPU device; 0: one per core");
+           "threads of the CPU device; 0: OMP_NUM_THREADS, or this rank's share of the cores that "
+           "affinity mask and control group allow");
   k.number("peak_tflops", c.system.peak_tflops, at_least(0),
            "peak of the device in 10^12 operations/s, for MFU; 0: the datasheet's where the GPU is "
            "known, else that of measured matrix products on a GPU, else none");
