@@ -136,7 +136,7 @@ std::string with_all_replaced(std::string text, const std::string& from, const s
   return text;
 }
 
-std::string host_name() {
+std::string this_host() {
   std::array<char, 256> name{};
   EXPECT_EQ(::gethostname(name.data(), name.size() - 1), 0);
   return std::string(name.data()).substr(0, std::string(name.data()).find('.'));
@@ -153,7 +153,7 @@ class LauncherTable : public testing::Test {
     text = with_all_replaced(text, "@LAUNCH", program + " launch");
     text = with_all_replaced(text, "@WORDS", words);
     text = with_all_replaced(text, "@PORT", std::to_string(port));
-    return with_all_replaced(text, "@HOST", host_name());
+    return with_all_replaced(text, "@HOST", this_host());
   }
 
   // Returns the hash of the weights; empty: it failed.
