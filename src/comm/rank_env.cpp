@@ -92,18 +92,22 @@ std::optional<std::string> store_from_master(const Reader& reader) {
   return StoreAddress{.host = *host, .port = *port + (is_master_port_taken(reader) ? 1 : 0)}.text();
 }
 
-std::optional<std::string> slurm_node_list(const Reader& reader) {
-  auto nodes = reader.text("SLURM_STEP_NODELIST");
+// mpirun starts its daemons as a step of some of the nodes; its ranks are on those of the job.
+std::optional<std::string> slurm_node_list(const Reader& reader, RankSource source) {
+  std::optional<std::string> nodes;
+  const bool is_mpi = source == RankSource::open_mpi || source == RankSource::pmi;
+  if (!is_mpi) nodes = reader.text("SLURM_STEP_NODELIST");
   if (!nodes) nodes = reader.text("SLURM_JOB_NODELIST");
   if (!nodes) nodes = reader.text("SLURM_NODELIST");
   return nodes;
 }
 
-std::optional<std::string> store_from_slurm(const Reader& reader) {
-  const auto nodes = slurm_node_list(reader);
+std::optional<std::string> store_from_slurm(const Reader& reader, RankSource source) {
+  const auto nodes = slurm_node_list(reader, source);
   if (!nodes) return std::nullopt;
+  const char* const step = source == RankSource::slurm ? "SLURM_STEP_ID" : "PMIX_NAMESPACE";
   const std::string job =
-      reader.text("SLURM_JOB_ID").value_or("0") + "." + reader.text("SLURM_STEP_ID").value_or("0");
+      reader.text("SLURM_JOB_ID").value_or("0") + "." + reader.text(step).value_or("0");
   return StoreAddress{.host = expand_node_list(*nodes).front(), .port = port_from(job)}.text();
 }
 
@@ -125,7 +129,7 @@ void find_store(const Reader& reader, RankInfo& info) {
   }
   if (info.source == RankSource::slurm || info.source == RankSource::open_mpi ||
       info.source == RankSource::pmi) {
-    if (const auto slurm = store_from_slurm(reader)) {
+    if (const auto slurm = store_from_slurm(reader, info.source)) {
       info.store = *slurm;
       return;
     }
@@ -332,7 +336,7 @@ RankInfo detect_rank(const Environment& environment) {
     info.deadline_s = *seconds;
   }
   if (info.world == 1) return info;
-  if (const auto nodes = slurm_node_list(reader)) {
+  if (const auto nodes = slurm_node_list(reader, info.source)) {
     try {
       info.nodes = expand_node_list(*nodes);
     } catch (const base::ConfigError& error) {  // where the store is known, nothing hangs on it

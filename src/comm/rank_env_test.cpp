@@ -129,6 +129,14 @@ TEST(RankEnv, open_mpi_is_read) {
   EXPECT_EQ(info.source, RankSource::open_mpi);
   EXPECT_EQ(info.local_rank, 2);
   EXPECT_EQ(info.store.substr(0, 10), "127.0.0.1:");
+  // Inside an allocation its daemons are a step of the other nodes.
+  Environment allocation = mpi;
+  for (const auto& [name, value] : slurm()) allocation[name] = value;
+  const std::string store = detect_rank(allocation).store;
+  EXPECT_EQ(store.substr(0, 7), "gpu001:");
+  allocation["SLURM_STEP_NODELIST"] = "gpu[002-003]";
+  allocation["SLURM_STEP_ID"] = "7";
+  EXPECT_EQ(detect_rank(allocation).store, store);
   mpi["OMPI_COMM_WORLD_LOCAL_SIZE"] = "3";
   EXPECT_NE(detect_rank(mpi).store_problem.find("TRIREME_STORE=host:port"), std::string::npos);
   EXPECT_TRUE(detect_rank(mpi).store.empty());
