@@ -234,10 +234,12 @@ std::optional<int64_t> last_step(const std::string& log) {
 // ---- launchers
 
 int free_port_pair() {
+  std::random_device random;
   for (;;) {
-    const int port = comm::StoreServer({.host = "127.0.0.1"}).port();
+    const int port = 16000 + static_cast<int>(random() % 14000);
     try {
-      comm::StoreServer next({.host = "127.0.0.1", .port = port + 1});
+      const comm::StoreServer first({.host = "127.0.0.1", .port = port});
+      const comm::StoreServer next({.host = "127.0.0.1", .port = port + 1});
       return port;
     } catch (const std::exception& ignored) {
     }
