@@ -11,15 +11,14 @@
 #include <cstdio>
 #include <limits>
 #include <memory>
-#include <new>
 #include <optional>
 #include <string_view>
 #include <system_error>
 
 #include "base/check.h"
 #include "base/error.h"
-#include "base/json.h"
-#include "base/log.h"
+#include "cli/rank_voice.h"
+#include "cli/report.h"
 #include "config/spelling.h"
 
 namespace trireme::cli {
@@ -104,14 +103,10 @@ struct Parser {
 
 namespace {
 
-int report(const std::string& error, bool json, int code) {
-  base::log(base::LogLevel::error, error);
-  if (json) {
-    // A message may quote a file or an argument that is not UTF-8.
-    const base::Json out{{"ok", false}, {"error", error}};
-    fmt::print("{}\n", out.dump(-1, ' ', false, base::Json::error_handler_t::replace));
-  }
-  return code;
+// Every rank of a run was called by the same words: one of them says what is wrong with these.
+int report_bad_call(const std::string& message, bool wants_json) {
+  if (is_reported_by_rank_zero()) return exit_bad_call;
+  return report(message, wants_json, exit_bad_call);
 }
 
 // The problem, if the words before the first option do not name a verb.
@@ -229,14 +224,14 @@ int run_command(const std::vector<Verb>& verbs, int argc, const char* const* arg
   }
   const std::vector<std::string> words(argv + std::min(argc, 1), argv + argc);
   const bool wants_json = std::find(words.begin(), words.end(), "--json") != words.end();
-  if (const auto problem = unknown_verb(verbs, words)) return report(*problem, wants_json, 2);
+  if (const auto problem = unknown_verb(verbs, words)) return report_bad_call(*problem, wants_json);
   try {
     app.parse(argc, argv);
   } catch (const CLI::Success& help) {
     return app.exit(help);
   } catch (const CLI::ParseError& error) {
-    return report(fmt::format("{}; run with --help for what is allowed", error.what()), wants_json,
-                  2);
+    return report_bad_call(fmt::format("{}; run with --help for what is allowed", error.what()),
+                           wants_json);
   }
   for (const auto& parser : parsers) {
     if (!parser->app->parsed()) continue;
@@ -248,17 +243,8 @@ int run_command(const std::vector<Verb>& verbs, int argc, const char* const* arg
                                         std::generic_category().message(errno)));
       }
       return code;
-    } catch (const base::ConfigError& error) {
-      return report(error.what(), parser->json, exit_bad_call);
-    } catch (const base::Stopped& error) {
-      return report(error.what(), parser->json, exit_stopped);
-    } catch (const base::Fenced& error) {
-      return report(error.what(), parser->json, exit_do_not_requeue);
-    } catch (const std::bad_alloc&) {
-      return report("out of memory; take a smaller model, micro-batch or sequence", parser->json,
-                    1);
     } catch (const std::exception& error) {
-      return report(error.what(), parser->json, 1);
+      return report_error(error, parser->json);
     }
   }
   return 2;

@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "base/json.h"
+#include "cli/environment.h"
 #include "obs/number_text.h"
 #include "train/setup.h"
 #include "train/throughput.h"
@@ -29,7 +30,7 @@ base::Json bench_json(const Args& args, const spec::ModelSpec& model, const Benc
       {"master_dtype", base::name_of(r.plan.optimizer.master)},
       {"recompute", args.text("--recompute")},
       {"recompute_blocks", args.integer("--recompute-blocks")},
-      {"threads", train::thread_count(args.integer("--threads"))},
+      {"threads", train::thread_count(threads_asked(args.integer("--threads")))},
       {"micro_batch", r.plan.microbatch_sequences},
       {"seq_len", r.plan.seq_len},
       {"accumulate", r.plan.schedule.microbatches},

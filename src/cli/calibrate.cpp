@@ -6,18 +6,19 @@
 #include <cmath>
 #include <filesystem>
 #include <optional>
-#include <thread>
 
 #include "base/error.h"
 #include "base/json.h"
 #include "cli/bench_gpu_text.h"
 #include "cli/device_options.h"
+#include "cli/environment.h"
 #include "cli/operation_times.h"
 #include "cli/progress.h"
 #include "cli/reference_steps.h"
 #include "cli/verbs.h"
 #include "config/machine_file.h"
 #include "device/accelerator.h"
+#include "device/host_cores.h"
 #include "plan/price.h"
 #include "plan/stack.h"
 #include "train/peaks.h"
@@ -125,13 +126,11 @@ void settle_peaks(const Peaks& peaks, bool is_gpu, Machine& m) {
   }
 }
 
-int cores() { return static_cast<int>(std::max(1U, std::thread::hardware_concurrency())); }
-
 Machine measure(const Args& args, train::Platform& platform, const std::optional<Machine>& like,
                 plan::Times& times) {
   const bool is_quick = args.flag("--quick");
-  const int threads = train::thread_count(args.integer("--threads"));
-  const int ranks = platform.is_gpu() ? 1 : std::max(1, cores() / threads);
+  const int threads = train::thread_count(threads_asked(args.integer("--threads")));
+  const int ranks = platform.is_gpu() ? 1 : std::max(1, device::host_cores().count() / threads);
   Machine m;
   const std::filesystem::path out = args.text("--out");
   m.name = out.empty() ? "this-machine" : out.stem().string();

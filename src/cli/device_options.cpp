@@ -7,6 +7,7 @@
 #include <string>
 
 #include "base/error.h"
+#include "cli/environment.h"
 
 namespace trireme::cli {
 namespace {
@@ -30,7 +31,7 @@ std::vector<Option> device_options() {
           {.name = "--threads",
            .kind = Kind::integer,
            .fallback = "0",
-           .help = "Of the CPU; 0: all cores"}};
+           .help = "Of the CPU; 0: OMP_NUM_THREADS, or all cores that it may use"}};
 }
 
 config::System system_of(const Args& args) {
@@ -42,7 +43,7 @@ config::System system_of(const Args& args) {
   system.gpu = args.small_integer("--gpu");
   system.determinism = args.text("--determinism");
   system.cache_folder = default_cache_folder().string();
-  system.threads = args.integer("--threads");
+  system.threads = threads_asked(args.integer("--threads"));
   return system;
 }
 

@@ -3,15 +3,16 @@
 #include <unistd.h>
 
 #include <filesystem>
-#include <thread>
 
 #include "base/json.h"
 #include "cli/device_options.h"
+#include "cli/environment.h"
 #include "cli/verbs.h"
 #include "comm/gloo.h"
 #include "comm/nccl.h"
 #include "config/model_file.h"
 #include "device/accelerator.h"
+#include "device/host_cores.h"
 #include "obs/number_text.h"
 #include "train/peaks.h"
 #include "train/setup.h"
@@ -80,7 +81,8 @@ base::Json measured_json(const config::System& system) {
 }
 
 int run_doctor(const Args& args) {
-  const auto cores = static_cast<int>(std::thread::hardware_concurrency());
+  const device::HostCores cores = device::host_cores();
+  const int64_t omp_threads = threads_asked(0);
   const int64_t memory = static_cast<int64_t>(sysconf(_SC_PHYS_PAGES)) * sysconf(_SC_PAGE_SIZE);
   std::error_code error;
   const auto disk = std::filesystem::space(".", error);
@@ -98,7 +100,11 @@ int run_doctor(const Args& args) {
   if (!has_gpu) cuda["reason"] = status.problem;
   const std::string gloo = comm::gloo_status(), nccl = comm::nccl_status();
   base::Json out = {{"ok", true},
-                    {"cores", cores},
+                    {"cores", cores.count()},
+                    {"cores_of_machine", cores.machine},
+                    {"cores_source", cores.source()},
+                    {"threads", train::thread_count(omp_threads)},
+                    {"threads_source", omp_threads > 0 ? "OMP_NUM_THREADS" : "cores"},
                     {"memory_bytes", memory},
                     {"disk_free_bytes", error ? 0 : static_cast<int64_t>(disk.available)},
                     {"devices", {{{"name", "cpu"}, {"available", true}}, cuda}},
@@ -116,7 +122,9 @@ int run_doctor(const Args& args) {
     fmt::print("{}\n", out.dump());
     return 0;
   }
-  fmt::print("cores          {}\nmemory         {:.1f} GiB\ndisk free here {:.1f} GiB\n", cores,
+  fmt::print("cores          {} ({})\n", cores.count(), cores.source());
+  if (omp_threads > 0) fmt::print("threads        {} (OMP_NUM_THREADS)\n", omp_threads);
+  fmt::print("memory         {:.1f} GiB\ndisk free here {:.1f} GiB\n",
              static_cast<double>(memory) / 0x1p30,
              error ? 0.0 : static_cast<double>(disk.available) / 0x1p30);
   fmt::print("device cpu     yes\n");

@@ -12,6 +12,7 @@
 #include <system_error>
 
 #include "base/error.h"
+#include "base/log.h"
 
 namespace trireme::cli {
 
@@ -32,6 +33,14 @@ std::vector<std::string> environment_words(const comm::Environment& changes) {
   std::vector<std::string> words;
   for (const auto& [name, value] : table) words.push_back(name + "=" + value);
   return words;
+}
+
+int64_t threads_asked(int64_t asked) {
+  if (asked != 0) return asked;
+  std::vector<std::string> warnings;
+  const int threads = comm::threads_from(process_environment(), warnings);
+  for (const std::string& warning : warnings) base::log_warning("{}", warning);
+  return threads;
 }
 
 void raise_descriptor_limit() {

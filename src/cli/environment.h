@@ -16,6 +16,9 @@ comm::Environment process_environment();
 // "NAME=value" for every variable, `changes` over those of this process.
 std::vector<std::string> environment_words(const comm::Environment& changes);
 
+// `asked`, or where that is 0 OMP_NUM_THREADS; 0: neither says a number.
+int64_t threads_asked(int64_t asked);
+
 // Raises the limit of open descriptors to the hard limit, or to 2^20 where that is above. Ranks
 // that this process starts have the raised limit, too.
 void raise_descriptor_limit();

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <filesystem>
-#include <random>
 #include <system_error>
 
 #include "base/error.h"
@@ -16,6 +15,7 @@
 #include "cli/train_call.h"
 #include "cli/verbs.h"
 #include "comm/rank_env.h"
+#include "comm/rendezvous.h"
 #include "train/ranks.h"
 
 namespace trireme::cli {
@@ -69,11 +69,11 @@ std::string job_token(const LaunchOptions& options) {
   };
   if (!text("TRIREME_TOKEN").empty()) return text("TRIREME_TOKEN");
   if (options.nodes > 1) {
+    if (options.node == 0) base::log_info("{}", comm::guessable_token_note);
     return fmt::format("{}/{}/{}/{}", options.rendezvous, options.nodes, text("SLURM_JOB_ID"),
                        text("SLURM_RESTART_COUNT"));
   }
-  std::random_device random;
-  return fmt::format("{:08x}{:08x}{:08x}{:08x}", random(), random(), random(), random());
+  return comm::random_token();
 }
 
 LaunchOptions options_from(const Args& args) {

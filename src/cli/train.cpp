@@ -13,6 +13,7 @@
 #include "cli/environment.h"
 #include "cli/exit_codes.h"
 #include "cli/progress.h"
+#include "cli/rank_voice.h"
 #include "cli/step_prediction.h"
 #include "cli/stop_signals.h"
 #include "cli/train_call.h"
@@ -207,15 +208,7 @@ std::optional<config::SavedSums> saved_sums(const train::Resume& resume,
   return {};
 }
 
-int run_train(const Args& args) {
-  if (args.flag("--keys")) {
-    fmt::print("{}", config::help_text());
-    return 0;
-  }
-  StopSignals signals;  // first: a request that comes during the start is kept
-  comm::RankInfo info = comm::detect_rank(process_environment());
-  if (info.has_launcher) signals.watch_parent();
-  info.stop = signals.stop();
+int run_as(const comm::RankInfo& info, const Args& args, const StopSignals& signals) {
   const bool is_first = info.rank == 0;
   if (is_first) {
     for (const std::string& warning : info.warnings) base::log_warning("{}", warning);
@@ -260,6 +253,19 @@ int run_train(const Args& args) {
     base::log(base::LogLevel::error, problem);
   }
   return exit_code_of(summary);
+}
+
+int run_train(const Args& args) {
+  if (args.flag("--keys")) {
+    fmt::print("{}", config::help_text());
+    return 0;
+  }
+  StopSignals signals;  // first: a request that comes during the start is kept
+  comm::RankInfo info = comm::detect_rank(process_environment());
+  if (info.has_launcher) signals.watch_parent();
+  info.stop = signals.stop();
+  return run_rank(info, args.wants_json(),
+                  [&](const comm::RankInfo& rank) { return run_as(rank, args, signals); });
 }
 
 }  // namespace

@@ -33,17 +33,19 @@ double silent_limit(double deadline_s) {
 
 }  // namespace
 
-ProcessWorld::ProcessWorld(const RankInfo& info, Options options)
-    : info_(info), options_(options), recorder_(info.rank) {
+ProcessWorld::ProcessWorld(Rendezvous found, Options options)
+    : info_(found.info),
+      options_(options),
+      recorder_(info_.rank),
+      server_(std::move(found.server)) {
   if (info_.world == 1) return;
   std::signal(SIGPIPE, SIG_IGN);
   const StoreAddress address = parse_store_address(info_.store);
-  if (info_.hosts_store) {
-    server_ = std::make_unique<StoreServer>(
-        StoreServer::Options{.host = address.host,
-                             .serves_other_hosts = info_.local_world < info_.world,
-                             .port = address.port,
-                             .token = info_.token});
+  if (info_.hosts_store && server_ == nullptr) {
+    server_ = std::make_unique<StoreServer>(store_options(info_));
+  }
+  if (server_ != nullptr && info_.local_world < info_.world && !info_.has_secret_token) {
+    base::log_info("{}", guessable_token_note);
   }
   StoreOptions reaching{.deadline_s = options_.deadline_s,
                         .patience_s = std::max(30.0, options_.deadline_s),

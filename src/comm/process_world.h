@@ -15,6 +15,7 @@
 
 #include "comm/flight_recorder.h"
 #include "comm/rank_env.h"
+#include "comm/rendezvous.h"
 #include "comm/store.h"
 #include "comm/store_server.h"
 
@@ -26,11 +27,12 @@ class ProcessWorld {
     double deadline_s = 120;  // until the store is reached, and at least 30 s for its answers
     double beat_s = 0.25;
   };
-  // Reaches the store, which it runs where info.hosts_store is true. Throws CommAborted, IoError,
-  // and Stopped when info.stop is set while it waits. From here on SIGPIPE is ignored: a peer that
-  // dies is an error of the call, not the end of this process.
-  explicit ProcessWorld(const RankInfo& info,
-                        Options options = {.deadline_s = 120, .beat_s = 0.25});
+  // Finds the store (comm/rendezvous.h) and reaches it; it runs it where info().hosts_store is
+  // true. Throws CommAborted, IoError, ConfigError, and Stopped when info.stop is set while it
+  // waits. From here on SIGPIPE is ignored: a peer that dies is an error of the call, not the end
+  // of this process.
+  explicit ProcessWorld(const RankInfo& info, Options options = {.deadline_s = 120, .beat_s = 0.25})
+      : ProcessWorld(rendezvous(info, options.deadline_s), options) {}
   // Tells the others that this rank leaves. After an abort, writes the flight record.
   ~ProcessWorld();
   ProcessWorld(const ProcessWorld&) = delete;
@@ -78,6 +80,7 @@ class ProcessWorld {
   };
 
  private:
+  ProcessWorld(Rendezvous found, Options options);
   void beat();
   void log_waiting(double waited_s, double deadline_s);
   void publish(Store& store, bool has_left) const;

@@ -80,46 +80,78 @@ int port_from(std::string_view job) {
   return 15000 + static_cast<int>(hash % 15000U);
 }
 
+// torchrun may keep a store of its own on MASTER_PORT.
+bool is_master_port_taken(const Reader& reader) {
+  return reader.text("TORCHELASTIC_USE_AGENT_STORE") == "True";
+}
+
 std::optional<std::string> store_from_master(const Reader& reader) {
   const auto host = reader.text("MASTER_ADDR");
   const auto port = reader.integer("MASTER_PORT");
   if (!host || !port) return std::nullopt;
-  // torchrun may keep a store of its own on that port.
-  const bool is_taken = reader.text("TORCHELASTIC_USE_AGENT_STORE") == "True";
-  return StoreAddress{.host = *host, .port = *port + (is_taken ? 1 : 0)}.text();
+  return StoreAddress{.host = *host, .port = *port + (is_master_port_taken(reader) ? 1 : 0)}.text();
 }
 
-std::optional<std::string> slurm_node_list(const Reader& reader) {
-  auto nodes = reader.text("SLURM_STEP_NODELIST");
+// mpirun starts its daemons as a step of some of the nodes; its ranks are on those of the job.
+std::optional<std::string> slurm_node_list(const Reader& reader, RankSource source) {
+  std::optional<std::string> nodes;
+  const bool is_mpi = source == RankSource::open_mpi || source == RankSource::pmi;
+  if (!is_mpi) nodes = reader.text("SLURM_STEP_NODELIST");
   if (!nodes) nodes = reader.text("SLURM_JOB_NODELIST");
   if (!nodes) nodes = reader.text("SLURM_NODELIST");
   return nodes;
 }
 
-std::optional<std::string> store_from_slurm(const Reader& reader) {
-  const auto nodes = slurm_node_list(reader);
+std::optional<std::string> store_from_slurm(const Reader& reader, RankSource source) {
+  const auto nodes = slurm_node_list(reader, source);
   if (!nodes) return std::nullopt;
+  const char* const step = source == RankSource::slurm ? "SLURM_STEP_ID" : "PMIX_NAMESPACE";
   const std::string job =
-      reader.text("SLURM_JOB_ID").value_or("0") + "." + reader.text("SLURM_STEP_ID").value_or("0");
+      reader.text("SLURM_JOB_ID").value_or("0") + "." + reader.text(step).value_or("0");
   return StoreAddress{.host = expand_node_list(*nodes).front(), .port = port_from(job)}.text();
 }
 
-std::string store_of(const Reader& reader, const RankInfo& info) {
-  if (const auto given = reader.text("TRIREME_STORE")) return parse_store_address(*given).text();
-  if (const auto master = store_from_master(reader)) return *master;
+// Sets the store, or by what it will be found.
+void find_store(const Reader& reader, RankInfo& info) {
+  if (const auto given = reader.text("TRIREME_STORE")) {
+    info.store = parse_store_address(*given).text();
+    return;
+  }
+  if (const auto master = store_from_master(reader)) {
+    info.store = *master;
+    if (is_master_port_taken(reader)) info.more_ports = 3;
+    return;
+  }
+  const auto descriptor = reader.integer("PMI_FD");
+  if (info.source == RankSource::pmi && descriptor) {
+    info.pmi_descriptor = *descriptor;
+    return;
+  }
   if (info.source == RankSource::slurm || info.source == RankSource::open_mpi ||
       info.source == RankSource::pmi) {
-    if (const auto slurm = store_from_slurm(reader)) return *slurm;
+    if (const auto slurm = store_from_slurm(reader, info.source)) {
+      info.store = *slurm;
+      return;
+    }
   }
   // All on one host: a port that the ranks of this job agree on.
   const auto job = reader.text("PMIX_NAMESPACE");
   if (info.local_world == info.world && job) {
-    return StoreAddress{.host = "127.0.0.1", .port = port_from(*job)}.text();
+    info.store = StoreAddress{.host = "127.0.0.1", .port = port_from(*job)}.text();
+    return;
   }
-  throw base::ConfigError(fmt::format(
-      "rank {} of {} (from {}) does not know where to meet the others: set MASTER_ADDR and "
-      "MASTER_PORT, or TRIREME_STORE=host:port of rank 0 (or the path of a shared folder)",
-      info.rank, info.world, name_of(info.source)));
+  info.store_problem = fmt::format(
+      "{} ranks (from {}) on several hosts do not know where to meet: set MASTER_ADDR and "
+      "MASTER_PORT, or TRIREME_STORE=host:port of rank 0 (or the path of a shared folder), for all",
+      info.world, name_of(info.source));
+}
+
+// Whether Slurm set the variables of PMI (srun --mpi=pmi2). Its own tell more.
+bool is_pmi_of_slurm(const Reader& reader) {
+  const bool has_step = reader.text("SLURM_STEP_ID") || reader.text("SLURM_STEPID");
+  return has_step && !reader.text("MPI_LOCALRANKID") && reader.text("PMI_RANK") &&
+         reader.text("PMI_RANK") == reader.text("SLURM_PROCID") &&
+         reader.text("PMI_SIZE") == reader.text("SLURM_NTASKS");
 }
 
 // What is the same for all ranks of one attempt of one job, and for no others.
@@ -132,7 +164,9 @@ std::string token_of(const Reader& reader, RankSource source) {
   };
   switch (source) {
     case RankSource::torchrun:
-      return joined({"TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT"});
+      // The run's id is "none" unless the user gives one.
+      if (joined({"TORCHELASTIC_RUN_ID"}).empty()) return "";
+      return joined({"TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT", "MASTER_PORT"});
     case RankSource::open_mpi:
       return joined({"PMIX_NAMESPACE", "SLURM_JOB_ID", "SLURM_RESTART_COUNT"});
     case RankSource::pmi:
@@ -238,11 +272,23 @@ bool debug_from(const Environment& environment) {
   return text == "1";
 }
 
+int threads_from(const Environment& environment, std::vector<std::string>& warnings) {
+  const auto text = Reader(environment).text("OMP_NUM_THREADS");
+  if (!text) return 0;
+  const std::optional<int64_t> threads = integer_from(text->substr(0, text->find(',')));
+  constexpr int64_t max_threads = 4096;  // as system.threads
+  if (threads && *threads >= 1 && *threads <= max_threads) return static_cast<int>(*threads);
+  warnings.push_back(fmt::format(
+      "OMP_NUM_THREADS={} is ignored: expected is an integer from 1 to {}", *text, max_threads));
+  return 0;
+}
+
 RankInfo detect_rank(const Environment& environment) {
   const Reader reader(environment);
   std::optional<RankInfo> chosen;
   std::vector<std::string> warnings;
   for (const Names& names : all_names) {
+    if (names.source == RankSource::pmi && is_pmi_of_slurm(reader)) continue;
     std::optional<RankInfo> found;
     try {
       found = read_source(reader, names, warnings);
@@ -262,15 +308,25 @@ RankInfo detect_rank(const Environment& environment) {
                                      name_of(chosen->source)));
     }
   }
+  if (!chosen && reader.text("PMI_PORT") && reader.text("PMI_ID")) {
+    throw base::ConfigError(fmt::format(
+        "MPI's launcher gives PMI_PORT={} in place of PMI_RANK, PMI_SIZE and PMI_FD: start mpirun "
+        "without -pmi-port",
+        *reader.text("PMI_PORT")));
+  }
   RankInfo info = chosen.value_or(RankInfo{});
   info.warnings = std::move(warnings);
   info.flight_folder = reader.text("TRIREME_FLIGHT").value_or("");
+  if (info.source == RankSource::torchrun) {
+    info.error_file = reader.text("TORCHELASTIC_ERROR_FILE").value_or("");
+  }
   info.is_watched = info.source == RankSource::trireme;
   // RANK and WORLD_SIZE alone may be set by hand, in a shell that does not stay.
   info.has_launcher =
       info.source != RankSource::none &&
       (info.source != RankSource::torchrun || reader.text("TORCHELASTIC_RUN_ID").has_value());
   info.debug = debug_from(environment);
+  info.cpu_threads = threads_from(environment, info.warnings);
   if (const auto deadline = reader.text("TRIREME_DEADLINE")) {
     const auto seconds = number_from(*deadline);
     if (!seconds || !(*seconds > 0)) {
@@ -280,17 +336,19 @@ RankInfo detect_rank(const Environment& environment) {
     info.deadline_s = *seconds;
   }
   if (info.world == 1) return info;
-  if (const auto nodes = slurm_node_list(reader)) {
+  if (const auto nodes = slurm_node_list(reader, info.source)) {
     try {
       info.nodes = expand_node_list(*nodes);
     } catch (const base::ConfigError& error) {  // where the store is known, nothing hangs on it
       info.warnings.emplace_back(error.what());
     }
   }
-  info.store = store_of(reader, info);
+  find_store(reader, info);
   info.token = token_of(reader, info.source);
-  info.hosts_store =
-      info.rank == 0 && !info.is_watched && !parse_store_address(info.store).is_folder;
+  info.has_secret_token = reader.text("TRIREME_TOKEN").has_value();
+  info.host_name = reader.text("MPIR_CVAR_CH3_INTERFACE_HOSTNAME").value_or("");
+  info.hosts_store = info.rank == 0 && !info.is_watched && !info.store.empty() &&
+                     !parse_store_address(info.store).is_folder;
   return info;
 }
 

@@ -59,6 +59,17 @@ TEST(RankEnv, debug_mode_is_0_or_1) {
   EXPECT_EQ(refusal({{"TRIREME_COMM_DEBUG", "yes"}}), "TRIREME_COMM_DEBUG=yes: expected is 0 or 1");
 }
 
+TEST(RankEnv, threads_are_those_of_openmp) {
+  EXPECT_EQ(detect_rank({}).cpu_threads, 0);
+  EXPECT_EQ(detect_rank({{"OMP_NUM_THREADS", "3"}}).cpu_threads, 3);
+  EXPECT_EQ(detect_rank({{"OMP_NUM_THREADS", "4,2"}}).cpu_threads, 4);
+  for (const char* wrong : {"0", "-1", "x", "4x", ",", "99999", "99999999999999999999"}) {
+    const RankInfo info = detect_rank({{"OMP_NUM_THREADS", wrong}});
+    EXPECT_EQ(info.cpu_threads, 0) << wrong;
+    EXPECT_TRUE(mentions(info.warnings, std::string("OMP_NUM_THREADS=") + wrong)) << wrong;
+  }
+}
+
 TEST(RankEnv, torchrun_is_read) {
   const RankInfo info = detect_rank(torchrun("3", "4"));
   EXPECT_EQ(info.text(),
@@ -69,6 +80,12 @@ TEST(RankEnv, torchrun_is_read) {
   zero["TORCHELASTIC_USE_AGENT_STORE"] = "True";
   EXPECT_EQ(detect_rank(zero).store, "node1:29501");
   EXPECT_TRUE(detect_rank(zero).hosts_store);
+  EXPECT_EQ(detect_rank(zero).more_ports, 3);
+  EXPECT_EQ(info.more_ports, 0);
+  zero["TORCHELASTIC_RUN_ID"] = "none";
+  zero["TORCHELASTIC_ERROR_FILE"] = "/logs/0/error.json";
+  EXPECT_EQ(detect_rank(zero).token, "/none//29500");
+  EXPECT_EQ(detect_rank(zero).error_file, "/logs/0/error.json");
   zero["TRIREME_STORE"] = "/shared/run7";
   EXPECT_EQ(detect_rank(zero).store, "/shared/run7");
   EXPECT_FALSE(detect_rank(zero).hosts_store);
@@ -112,11 +129,75 @@ TEST(RankEnv, open_mpi_is_read) {
   EXPECT_EQ(info.source, RankSource::open_mpi);
   EXPECT_EQ(info.local_rank, 2);
   EXPECT_EQ(info.store.substr(0, 10), "127.0.0.1:");
+  // Inside an allocation its daemons are a step of the other nodes.
+  Environment allocation = mpi;
+  for (const auto& [name, value] : slurm()) allocation[name] = value;
+  const std::string store = detect_rank(allocation).store;
+  EXPECT_EQ(store.substr(0, 7), "gpu001:");
+  allocation["SLURM_STEP_NODELIST"] = "gpu[002-003]";
+  allocation["SLURM_STEP_ID"] = "7";
+  EXPECT_EQ(detect_rank(allocation).store, store);
   mpi["OMPI_COMM_WORLD_LOCAL_SIZE"] = "3";
-  EXPECT_NE(refusal(mpi).find("TRIREME_STORE=host:port"), std::string::npos);
+  EXPECT_NE(detect_rank(mpi).store_problem.find("TRIREME_STORE=host:port"), std::string::npos);
+  EXPECT_TRUE(detect_rank(mpi).store.empty());
   mpi["MASTER_ADDR"] = "::1";
   mpi["MASTER_PORT"] = "5";
   EXPECT_EQ(detect_rank(mpi).store, "[::1]:5");
+}
+
+Environment mpich() {
+  return {{"PMI_RANK", "2"},        {"PMI_SIZE", "4"},
+          {"MPI_LOCALRANKID", "0"}, {"MPI_LOCALNRANKS", "2"},
+          {"PMI_FD", "7"},          {"MPIR_CVAR_CH3_INTERFACE_HOSTNAME", "node2"}};
+}
+
+TEST(RankEnv, mpich_is_read_and_meets_by_pmi) {
+  Environment mpi = mpich();
+  const RankInfo info = detect_rank(mpi);
+  EXPECT_EQ(info.text(), "rank 2 of 4, local rank 0 of 2 on node 0, from MPI (PMI)");
+  EXPECT_EQ(info.pmi_descriptor, 7);
+  EXPECT_EQ(info.host_name, "node2");
+  EXPECT_FALSE(info.hosts_store);
+  // Inside an allocation of Slurm, too.
+  for (const auto& [name, value] : slurm()) mpi[name] = value;
+  EXPECT_EQ(detect_rank(mpi).pmi_descriptor, 7);
+  // What is said explicitly goes before.
+  mpi["MASTER_ADDR"] = "node1";
+  mpi["MASTER_PORT"] = "5";
+  EXPECT_EQ(detect_rank(mpi).store, "node1:5");
+  EXPECT_EQ(detect_rank(mpi).pmi_descriptor, -1);
+  mpi["PMI_FD"] = "x";
+  EXPECT_EQ(detect_rank(mpi).store, "node1:5");
+  mpi.erase("MASTER_ADDR");
+  EXPECT_EQ(refusal(mpi), "PMI_FD=x in the environment: expected is an integer from 0");
+}
+
+TEST(RankEnv, pmi_is_spoken_only_by_the_processes_that_mpirun_started) {
+  Environment grandchild = mpich();
+  for (const auto& [name, value] : torchrun("3", "4")) grandchild[name] = value;
+  EXPECT_EQ(detect_rank(grandchild).pmi_descriptor, -1);
+  EXPECT_EQ(detect_rank({{"PMI_RANK", "0"}, {"PMI_SIZE", "1"}, {"PMI_FD", "7"}}).pmi_descriptor,
+            -1);
+  EXPECT_EQ(
+      refusal({{"PMI_PORT", "host:99"}, {"PMI_ID", "0"}}),
+      "MPI's launcher gives PMI_PORT=host:99 in place of PMI_RANK, PMI_SIZE and PMI_FD: start "
+      "mpirun without -pmi-port");
+}
+
+TEST(RankEnv, pmi_of_srun_is_described_by_slurm) {
+  Environment pmi2 = slurm();
+  pmi2["PMI_RANK"] = "5";
+  pmi2["PMI_SIZE"] = "10";
+  pmi2["PMI_FD"] = "4";
+  const RankInfo info = detect_rank(pmi2);
+  EXPECT_EQ(info.source, RankSource::slurm);
+  EXPECT_EQ(info.text(), detect_rank(slurm()).text());
+  EXPECT_EQ(info.pmi_descriptor, -1);
+  EXPECT_EQ(info.token, detect_rank(slurm()).token);
+  EXPECT_TRUE(info.warnings.empty());
+  pmi2["PMI_SIZE"] = "20";  // another launcher's
+  EXPECT_EQ(detect_rank(pmi2).source, RankSource::pmi);
+  EXPECT_TRUE(mentions(detect_rank(pmi2).warnings, "MPI (PMI) is believed"));
 }
 
 TEST(RankEnv, ours_is_read_back) {
@@ -155,7 +236,7 @@ TEST(RankEnv, impossible_ranks_are_refused_with_what_was_found) {
   EXPECT_NE(refusal(local).find("local rank 2 of 2"), std::string::npos);
   local["LOCAL_RANK"] = "1";
   local.erase("MASTER_ADDR");
-  EXPECT_NE(refusal(local).find("MASTER_ADDR"), std::string::npos);
+  EXPECT_NE(detect_rank(local).store_problem.find("MASTER_ADDR"), std::string::npos);
   EXPECT_TRUE(mentions(detect_rank({{"RANK", "1"}}).warnings, "RANK is set and WORLD_SIZE is not"));
 }
 

@@ -6,6 +6,9 @@
 #include <algorithm>
 #include <map>
 #include <set>
+#include <string_view>
+
+#include "comm/store_wire.h"
 
 namespace trireme::comm {
 namespace {
@@ -297,6 +300,18 @@ Verdict verdict_of(const Reports& reports, const VerdictOptions& options) {
   }
   if (!waiting.empty()) return of_circle(known, waiting, options);
   return {{}, "no rank lags behind: the network may have failed"};
+}
+
+std::optional<int> culprit_in(const std::string& verdict) {
+  // The store is gone, and with it all that was known (comm/process_world.cpp).
+  if (verdict.ends_with("; rank 0 runs it")) return 0;
+  for (const std::string_view begin : {"rank ", "ranks "}) {
+    if (!verdict.starts_with(begin)) continue;
+    const std::string_view rest = std::string_view(verdict).substr(begin.size());
+    const auto number = integer_from(rest.substr(0, rest.find_first_not_of("0123456789")));
+    if (number && *number >= 0 && *number < 1 << 30) return static_cast<int>(*number);
+  }
+  return std::nullopt;
 }
 
 }  // namespace trireme::comm

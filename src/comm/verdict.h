@@ -38,6 +38,9 @@ Verdict verdict_of(const std::vector<RankReport>& reports, const VerdictOptions&
 // it; else empty. Reports are of different moments: the same text some beats later is certain.
 std::string circle_of(const std::vector<RankReport>& reports, int rank);
 
+// Returns the first rank that the text of a verdict blames; none: it blames no single one.
+std::optional<int> culprit_in(const std::string& verdict);
+
 // ---- how the store keeps it
 inline const std::string verdict_key = "verdict";
 // A verdict as the store has it, to be shown: without control characters, and never empty.

@@ -169,5 +169,15 @@ TEST(RankPosition, comes_from_the_recorder_and_back_from_text) {
   }
 }
 
+TEST(Verdict, its_text_tells_the_culprit) {
+  EXPECT_EQ(culprit_in("rank 12 (process 7 on node1) was killed by signal 9 (SIGKILL)"), 12);
+  EXPECT_EQ(culprit_in("rank 3 failed: no such file"), 3);
+  EXPECT_EQ(culprit_in("ranks 1 and 2 did not come to all_reduce #3"), 1);
+  EXPECT_EQ(culprit_in("the store at node1:5 is gone; rank 0 runs it"), 0);
+  EXPECT_EQ(culprit_in("ranks wait for each other: rank 0 is in"), std::nullopt);
+  EXPECT_EQ(culprit_in("rank x"), std::nullopt);
+  EXPECT_EQ(culprit_in(""), std::nullopt);
+}
+
 }  // namespace
 }  // namespace trireme::comm

@@ -261,7 +261,8 @@ std::vector<Key> keys_of(Config& c) {
          "where measured choices of GPU algorithms are kept; empty: the folder named by "
          "TRIREME_CACHE_DIR, else trireme in XDG_CACHE_HOME, else ~/.cache/trireme");
   k.number("threads", c.system.threads, {.low = 0, .high = 4096},
-           "threads of the CPU device; 0: one per core");
+           "threads of the CPU device; 0: OMP_NUM_THREADS, or this rank's share of the cores that "
+           "affinity mask and control group allow");
   k.number("peak_tflops", c.system.peak_tflops, at_least(0),
            "peak of the device in 10^12 operations/s, for MFU; 0: the datasheet's where the GPU is "
            "known, else that of measured matrix products on a GPU, else none");

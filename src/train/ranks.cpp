@@ -15,6 +15,7 @@
 #include "comm/threads.h"
 #include "config/job_layout.h"
 #include "device/accelerator.h"
+#include "train/core_share.h"
 #include "train/run_identity.h"
 #include "train/setup.h"
 
@@ -91,14 +92,29 @@ constexpr std::string_view fenced_mark = comm::ProcessWorld::no_flight_mark;
 
 // ---- what each rank has
 
-// GPUs from system.gpu on, going round; cores in equal shares.
-config::System share_of(config::System system, bool on_gpu, int local_rank, int local_ranks) {
-  if (on_gpu) {
-    const auto gpus = static_cast<int64_t>(device::gpu_status().gpus.size());
-    if (gpus > 0 && system.gpu < gpus) system.gpu = (system.gpu + local_rank) % gpus;
-  }
+// GPUs from system.gpu on, going round.
+config::System with_gpu_of(config::System system, int local_rank) {
+  const auto gpus = static_cast<int64_t>(device::gpu_status().gpus.size());
+  if (gpus > 0 && system.gpu < gpus) system.gpu = (system.gpu + local_rank) % gpus;
+  return system;
+}
+
+// The share of one of `ranks` ranks in the threads of this process: what the environment says, or
+// every core.
+config::System with_threads(config::System system, const comm::RankInfo& info, int ranks) {
+  if (system.threads > 0) return system;
+  const int all = info.cpu_threads > 0 ? info.cpu_threads : thread_count(0);
+  system.threads = std::max(1, all / ranks);
+  return system;
+}
+
+config::System system_of_process(const config::System& asked, bool on_gpu,
+                                 comm::ProcessWorld& world) {
+  const comm::RankInfo& info = world.info();
+  if (on_gpu) return with_gpu_of(asked, info.local_rank);
+  config::System system = asked;
   if (system.threads == 0) {
-    system.threads = std::max(1, thread_count(0) / local_ranks);
+    system.threads = info.cpu_threads > 0 ? info.cpu_threads : share_of_host_cores(world);
   }
   return system;
 }
@@ -159,7 +175,7 @@ void run_threads(const config::Config& c, const comm::RankInfo& info,
   comm::ThreadWorld world(ranks, options.deadline_s);
   std::atomic<bool> has_begun = false;
   RankStart start{.ranks = ranks,
-                  .system = share_of(c.system, false, 0, ranks),
+                  .system = with_threads(c.system, info, ranks),
                   .device_sharers = ranks,
                   .begins = [&has_begun] { has_begun = true; }};
   start.description = {
@@ -198,7 +214,7 @@ void run_process(RankBackend backend, const config::Config& c, comm::RankInfo in
   world.keep_flight(false);
   RankStart start{.number = info.rank,
                   .ranks = info.world,
-                  .system = share_of(c.system, on_gpu, info.local_rank, info.local_world),
+                  .system = system_of_process(c.system, on_gpu, world),
                   .device_sharers = info.local_world,
                   .begins = [&world] { world.keep_flight(true); }};
   if (on_gpu) {
@@ -210,24 +226,32 @@ void run_process(RankBackend backend, const config::Config& c, comm::RankInfo in
     compare_identities(world, identity, options.deadline_s);
     return connect(backend, world, device, options);
   };
-  start.description = {"ranks     this is " + info.text(),
+  start.description = {"ranks     this is " + world.info().text(),
                        fmt::format("          processes that talk over {}",
                                    backend == RankBackend::gloo ? "Gloo" : "NCCL"),
                        layout_line(c)};
+  const auto failed = [&](const std::exception& error) {
+    if (info.failed) info.failed(world, error);
+  };
   try {
     body(start);
   } catch (const base::CommAborted& error) {
     // All ranks know. A fenced run is fenced on every rank.
     const std::string_view why = error.what();
     if (why.starts_with(fenced_mark)) {
-      throw base::Fenced(std::string(why.substr(fenced_mark.size())));
+      const base::Fenced fenced(std::string(why.substr(fenced_mark.size())));
+      failed(fenced);
+      throw base::Fenced(fenced);
     }
+    failed(error);
     throw;
   } catch (const base::Fenced& error) {
     world.abort(std::string(fenced_mark) + error.what());
+    failed(error);
     throw;
   } catch (const std::exception& error) {
     world.abort(fmt::format("rank {} failed: {}", info.rank, error.what()));
+    failed(error);
     throw;
   }
 }
@@ -255,7 +279,7 @@ void run_ranks(const config::Config& c, const comm::RankInfo& info,
                const std::function<void(const RankStart&)>& body) {
   const RankBackend backend = choose_backend(c, info);
   if (backend == RankBackend::none) {
-    body({.system = c.system});
+    body({.system = with_threads(c.system, info, 1)});
   } else if (backend == RankBackend::threads) {
     run_threads(c, info, body);
   } else {

@@ -2,13 +2,13 @@
 #include "train/setup.h"
 
 #include <algorithm>
-#include <thread>
 
 #include "base/check.h"
 #include "base/error.h"
 #include "config/job_layout.h"
 #include "device/accelerator.h"
 #include "device/cpu/cpu_device.h"
+#include "device/host_cores.h"
 #include "device/host_memory.h"
 #include "kernels/table.h"
 
@@ -52,7 +52,7 @@ int thread_count(int64_t asked) {
         fmt::format("{} threads: from 1 to {}, or 0 for one per core", asked, most));
   }
   if (asked > 0) return static_cast<int>(asked);
-  return static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
+  return device::host_cores().count();
 }
 
 bool runs_on_gpu(const config::System& system) {

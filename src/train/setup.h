@@ -16,7 +16,8 @@
 
 namespace trireme::train {
 
-// Threads to use: `asked`, or all cores of this machine for 0.
+// Threads to use: `asked`, or for 0 as many as the cores that this process may use
+// (device/host_cores.h).
 int thread_count(int64_t asked);
 
 // Does system.device take a GPU on this machine?

@@ -1,15 +1,16 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # A private Slurm cluster of this one machine, for tests of runs under srun.
-#   slurm.sh start FOLDER [PROCESS]   starts munged, slurmctld and slurmd with all their files in
-#                                     FOLDER; `SLURM_CONF=FOLDER/slurm.conf srun ...` then uses
-#                                     them. They end when PROCESS, if given, has ended.
+#   slurm.sh start FOLDER [PROCESS [NODES]]   starts munged, slurmctld and as many slurmd as NODES,
+#                                     1 by default, with all their files in FOLDER;
+#                                     `SLURM_CONF=FOLDER/slurm.conf srun ...` then uses them. They
+#                                     end when PROCESS, if given, has ended.
 #   slurm.sh stop FOLDER              ends them and every job; may be called at any time
 # Needs the packages slurm-wlm and munge, and root, since slurmd starts its jobs' processes as root.
 set -euo pipefail
 
 usage() {
-  sed -n '3,8s/^# \{0,1\}//p' "$0" >&2
+  sed -n '3,9s/^# \{0,1\}//p' "$0" >&2
   exit 2
 }
 
@@ -29,8 +30,15 @@ wait_until() {
   done
 }
 
+# All are this machine. The first has its name, which the others know it by.
+node_names() {
+  local node
+  hostname -s
+  for ((node = 2; node <= nodes; node++)); do echo "$(hostname -s)-node$node"; done
+}
+
 write_configuration() {
-  local host
+  local host name
   host=$(hostname -s)
   # Tasks are counted by CPUs that this machine need not have: four ranks run on two cores.
   cat >"$folder/slurm.conf" <<CONF
@@ -42,13 +50,12 @@ AuthType=auth/munge
 AuthInfo=socket=$folder/munge.socket
 CredType=cred/munge
 SlurmctldPort=$(free_port)
-SlurmdPort=$(free_port)
 SlurmctldPidFile=$folder/slurmctld.pid
-SlurmdPidFile=$folder/slurmd.pid
+SlurmdPidFile=$folder/slurmd-%n.pid
 SlurmctldLogFile=$folder/slurmctld.log
-SlurmdLogFile=$folder/slurmd.log
+SlurmdLogFile=$folder/slurmd-%n.log
 StateSaveLocation=$folder/state
-SlurmdSpoolDir=$folder/spool
+SlurmdSpoolDir=$folder/spool-%n
 ProctrackType=proctrack/linuxproc
 TaskPlugin=task/none
 JobAcctGatherType=jobacct_gather/none
@@ -62,14 +69,18 @@ SwitchType=switch/none
 ReturnToService=2
 KillWait=30
 SlurmdParameters=config_overrides
-NodeName=$host NodeAddr=127.0.0.1 CPUs=16 State=UNKNOWN
-PartitionName=all Nodes=$host Default=YES MaxTime=INFINITE State=UP OverSubscribe=FORCE:8
+PartitionName=all Nodes=ALL Default=YES MaxTime=INFINITE State=UP OverSubscribe=FORCE:8
 CONF
+  for name in $(node_names); do
+    echo "NodeName=$name NodeHostname=$host NodeAddr=127.0.0.1 Port=$(free_port) CPUs=16 State=UNKNOWN"
+  done >>"$folder/slurm.conf"
   echo 'CgroupPlugin=cgroup/v1' >"$folder/cgroup.conf"
 }
 
 start() {
-  mkdir -p "$folder/state" "$folder/spool"
+  local name
+  mkdir -p "$folder/state"
+  for name in $(node_names); do mkdir -p "$folder/spool-$name"; done
   chmod 755 "$folder"
   (umask 077 && dd if=/dev/urandom of="$folder/munge.key" bs=128 count=1 status=none)
   write_configuration
@@ -78,9 +89,11 @@ start() {
     --pid-file="$folder/munged.pid" --log-file="$folder/munged.log" \
     --seed-file="$folder/munged.seed" >/dev/null 2>&1 || fail "munged does not start"
   slurmctld -c -f "$folder/slurm.conf" >/dev/null 2>&1 || fail "slurmctld does not start"
-  slurmd -c -f "$folder/slurm.conf" -N "$(hostname -s)" >/dev/null 2>&1 || fail "slurmd does not start"
+  for name in $(node_names); do
+    slurmd -c -f "$folder/slurm.conf" -N "$name" >/dev/null 2>&1 || fail "slurmd does not start"
+  done
   export SLURM_CONF=$folder/slurm.conf
-  wait_until 30 timeout 10 srun --immediate=2 true || fail "the cluster does not start a job"
+  wait_until 30 timeout 10 srun --immediate=2 -N "$nodes" true || fail "the cluster does not start a job"
   [ -z "$owner" ] || setsid "$0" watch "$folder" "$owner" </dev/null >/dev/null 2>&1 &
 }
 
@@ -102,18 +115,19 @@ stop() {
   local name id
   [ -e "$folder/slurmctld.pid" ] &&
     SLURM_CONF=$folder/slurm.conf timeout 5 scancel --full --signal=KILL --user="$(id -un)" 2>/dev/null || true
-  for name in slurmd slurmctld munged; do
-    [ -e "$folder/$name.pid" ] || continue
-    id=$(cat "$folder/$name.pid")
+  for name in "$folder"/slurmd-*.pid "$folder/slurmctld.pid" "$folder/munged.pid"; do
+    [ -e "$name" ] || continue
+    id=$(cat "$name")
     kill "$id" 2>/dev/null || continue
     wait_until 10 test ! -e "/proc/$id" || kill -9 "$id" 2>/dev/null || true
   done
 }
 
-[ $# -eq 2 ] || [ $# -eq 3 ] || usage
+[ $# -ge 2 ] && [ $# -le 4 ] || usage
 mkdir -p "$2"
 folder=$(cd "$2" && pwd)
 owner=${3:-}
+nodes=${4:-1}
 case $1 in
   start) start ;;
   watch) watch ;;

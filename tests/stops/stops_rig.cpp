@@ -33,24 +33,12 @@ Clock::time_point after(double seconds) {
          std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds));
 }
 
-// Two neighbouring ports that are free now: the program's store takes the one after MASTER_PORT.
-int free_port() {
-  for (;;) {
-    const int port = comm::StoreServer({.host = "127.0.0.1"}).port();
-    try {
-      comm::StoreServer next({.host = "127.0.0.1", .port = port + 1});
-      return port;
-    } catch (const std::exception& ignored) {
-    }
-  }
-}
-
 // The variable that tells the processes of one job from those of another.
 const std::string job_mark = "TRIREME_TEST_JOB=";
 
 bool is_executable(const std::string& path) { return ::access(path.c_str(), X_OK) == 0; }
 
-// The Slurm cluster of this test program; it ends with it.
+// The Slurm cluster of this test program, of two nodes; it ends with it.
 class SlurmCluster {
  public:
   SlurmCluster() {
@@ -63,7 +51,7 @@ class SlurmCluster {
       problem_ = "a private Slurm cluster needs root";
       return;
     }
-    const Outcome started = run({"start", folder(), std::to_string(::getpid())});
+    const Outcome started = run({"start", folder(), std::to_string(::getpid()), "2"});
     if (started.exit_code != 0) problem_ = "slurm.sh start: " + started.err;
   }
   ~SlurmCluster() {
@@ -121,7 +109,7 @@ Words launcher_words(const JobOptions& options, const std::string& job_name) {
       // -r and -t name a rank that does not exist: torch 1.13 fails under Python 3.11 without them.
       return {"/usr/bin/torchrun",
               "--nproc_per_node=" + ranks,
-              fmt::format("--master_port={}", free_port()),
+              fmt::format("--master_port={}", free_port_pair()),
               "-r",
               "9:1",
               "-t",
@@ -141,9 +129,7 @@ Words launcher_words(const JobOptions& options, const std::string& job_name) {
               "-n",
               ranks};
     case LauncherKind::mpich:
-      return {
-          "/usr/bin/mpirun.mpich",     "-genv", "MASTER_ADDR", "127.0.0.1", "-genv", "MASTER_PORT",
-          std::to_string(free_port()), "-n",    ranks};
+      return {"/usr/bin/mpirun.mpich", "-n", ranks};
     case LauncherKind::srun:
       return {slurm().setting(), "/usr/bin/srun", "--job-name=" + job_name, "-n", ranks};
   }
@@ -246,6 +232,21 @@ std::optional<int64_t> last_step(const std::string& log) {
 }
 
 // ---- launchers
+
+int free_port_pair() {
+  std::random_device random;
+  for (;;) {
+    const int port = 16000 + static_cast<int>(random() % 14000);
+    try {
+      const comm::StoreServer first({.host = "127.0.0.1", .port = port});
+      const comm::StoreServer next({.host = "127.0.0.1", .port = port + 1});
+      return port;
+    } catch (const std::exception& ignored) {
+    }
+  }
+}
+
+std::string slurm_setting() { return slurm().setting(); }
 
 std::string name_of(LauncherKind launcher) {
   switch (launcher) {

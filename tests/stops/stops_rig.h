@@ -66,6 +66,13 @@ std::ostream& operator<<(std::ostream&, LauncherKind);  // for the names of test
 // Returns why the launcher cannot run here; empty if it can. Starts the Slurm cluster for srun.
 std::string problem_of(LauncherKind);
 
+// Returns a port that is free now, and so is the next one: under torchrun the program's store takes
+// the one after MASTER_PORT. It is below those that the system gives to clients: torch 1.13
+// connects to itself by chance while its server is not up yet.
+int free_port_pair();
+// Returns the variable by which Slurm's commands find the cluster. REQUIRES: srun has no problem.
+std::string slurm_setting();
+
 // ---- stops
 
 enum class Stop : uint8_t {

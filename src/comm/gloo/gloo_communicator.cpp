@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <thread>
 #include <utility>
 
 #include "base/check.h"
@@ -37,9 +38,16 @@ Milliseconds milliseconds(double seconds) {
 class GlooCommunicator::Transfers {
  public:
   Transfers(GlooCommunicator& group, uint64_t tag)
-      : context_(*group.context_),
+      : group_(group),
+        context_(*group.context_),
         tag_(tag),
         end_(Clock::now() + milliseconds(group.options().deadline_s)) {}
+  ~Transfers() {
+    const std::scoped_lock lock(group_.transfers_mutex_);
+    group_.transfers_.erase(this);
+  }
+  Transfers(const Transfers&) = delete;
+  Transfers& operator=(const Transfers&) = delete;
 
   void receive(int from, std::byte* data, int64_t bytes) {
     receives_.push_back(context_.createUnboundBuffer(data, static_cast<size_t>(bytes)));
@@ -52,8 +60,19 @@ class GlooCommunicator::Transfers {
     sends_.back()->send(to, tag_);
   }
   void wait() {
+    {
+      const std::scoped_lock lock(group_.transfers_mutex_);
+      check(!group_.is_called_off_);
+      group_.transfers_.insert(this);
+    }
     for (const auto& buffer : receives_) check(buffer->waitRecv(left()));
     for (const auto& buffer : sends_) check(buffer->waitSend(left()));
+  }
+
+  // From another thread, which holds the group's transfers_mutex_.
+  void call_off() {
+    for (const auto& buffer : receives_) buffer->abortWaitRecv();
+    for (const auto& buffer : sends_) buffer->abortWaitSend();
   }
 
  private:
@@ -65,6 +84,7 @@ class GlooCommunicator::Transfers {
     return std::max(left, Milliseconds(1));
   }
 
+  GlooCommunicator& group_;
   gloo::Context& context_;
   const uint64_t tag_;
   const Clock::time_point end_;
@@ -90,15 +110,32 @@ GlooCommunicator::GlooCommunicator(ProcessWorld& world,
     context_ = context;
   });
   wake_.emplace(world_, [this] {
-    // A wait that times out closes all connections of the context, and so wakes every waiter here
-    // and at the other ends.
+    // A wait that times out closes all connections of the context, and so wakes every waiter at the
+    // other ends, and most here.
     std::byte nothing{};
     const auto buffer = context_->createUnboundBuffer(&nothing, 1);
     try {
       buffer->waitRecv(Milliseconds(1));
     } catch (const std::exception& expected) {
     }
+    call_off();
   });
+}
+
+// A send that was queued while its connection was closing is in no list of Gloo's: nothing but this
+// would end the wait for it before the deadline. Gloo forgets a call that comes just before a wait
+// begins, so it is repeated until all waits have ended.
+void GlooCommunicator::call_off() noexcept {
+  constexpr int max_tries = 200;
+  for (int tries = 0; tries < max_tries; ++tries) {
+    {
+      const std::scoped_lock lock(transfers_mutex_);
+      is_called_off_ = true;
+      if (transfers_.empty()) return;
+      for (Transfers* transfers : transfers_) transfers->call_off();
+    }
+    std::this_thread::sleep_for(Milliseconds(5));
+  }
 }
 
 GlooCommunicator::~GlooCommunicator() = default;

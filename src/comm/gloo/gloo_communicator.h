@@ -10,7 +10,9 @@
 #include <chrono>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -46,6 +48,8 @@ class GlooCommunicator final : public Communicator {
   // Runs `work`, which throws what Gloo throws, in the order of the stream.
   void enqueue(Stream&, std::function<void()> work);
   void guarded(const std::function<void()>& work);
+  // Ends what waits in this group, and what begins to wait from now on.
+  void call_off() noexcept;
   uint64_t next_tag() { return next_tag_++; }
 
   ProcessWorld& world_;
@@ -55,6 +59,9 @@ class GlooCommunicator final : public Communicator {
   uint64_t next_tag_ = 0;
   std::vector<uint64_t> sends_, receives_;  // messages, by rank of the group
   int64_t splits_ = 0, told_ = 0;
+  std::mutex transfers_mutex_;  // guards is_called_off_ and transfers_
+  bool is_called_off_ = false;
+  std::set<Transfers*> transfers_;          // that wait, or will
   std::optional<ProcessWorld::Wake> wake_;  // last: gone before the context is
 };
 

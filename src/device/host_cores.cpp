@@ -1,0 +1,178 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "device/host_cores.h"
+
+#include <fmt/format.h>
+#include <sched.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <charconv>
+#include <fstream>
+#include <memory>
+#include <optional>
+
+#include "base/error.h"
+
+namespace trireme::device {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::set<int> affinity_mask() {
+  struct Freed {
+    void operator()(cpu_set_t* set) const { CPU_FREE(set); }
+  };
+  // The kernel refuses a mask that is shorter than its own.
+  for (int processors = 1024; processors <= 1 << 20; processors *= 4) {
+    const std::unique_ptr<cpu_set_t, Freed> set(CPU_ALLOC(static_cast<size_t>(processors)));
+    const size_t bytes = CPU_ALLOC_SIZE(static_cast<size_t>(processors));
+    if (set == nullptr) break;
+    if (::sched_getaffinity(0, bytes, set.get()) != 0) {
+      if (errno == EINVAL) continue;
+      break;
+    }
+    std::set<int> mask;
+    for (int processor = 0; processor < processors; ++processor) {
+      if (CPU_ISSET_S(static_cast<size_t>(processor), bytes, set.get())) mask.insert(processor);
+    }
+    return mask;
+  }
+  return {};
+}
+
+std::optional<double> first_number(const fs::path& file) {
+  std::ifstream in(file);
+  double value = 0;
+  if (!(in >> value)) return {};
+  return value;
+}
+
+// Cores' worth of a group: "quota period" of version 2, two files of version 1; 0: no limit.
+double quota_of(const fs::path& group) {
+  double quota = 0, period = 0;
+  std::ifstream in(group / "cpu.max");
+  if (!(in >> quota >> period)) {  // "max period" is no number
+    quota = first_number(group / "cpu.cfs_quota_us").value_or(0);
+    period = first_number(group / "cpu.cfs_period_us").value_or(0);
+  }
+  return quota > 0 && period > 0 ? quota / period : 0;
+}
+
+// The least quota of a group and of those that it is in, up to `root`.
+double quota_in_groups(const fs::path& root, const fs::path& group) {
+  double least = 0;
+  const fs::path inside = group.relative_path();
+  fs::path folder = root;
+  auto part = inside.begin();
+  while (true) {
+    const double quota = quota_of(folder);
+    if (quota > 0) least = least > 0 ? std::min(least, quota) : quota;
+    if (part == inside.end()) return least;
+    folder /= *part++;
+  }
+}
+
+double cpu_quota(const HostCoreFiles& files) {
+  double least = 0;
+  // Lines are "0::/group" in version 2, "4:cpu,cpuacct:/group" in version 1.
+  std::ifstream in(files.cgroups_of_process);
+  for (std::string line; std::getline(in, line);) {
+    const size_t first = line.find(':');
+    const size_t second = first == std::string::npos ? first : line.find(':', first + 1);
+    if (second == std::string::npos) continue;
+    const std::string kinds = line.substr(first + 1, second - first - 1);
+    const fs::path group = line.substr(second + 1);
+    fs::path root = files.cgroup_root;
+    if (!kinds.empty()) {
+      if (("," + kinds + ",").find(",cpu,") == std::string::npos) continue;
+      root /= "cpu";
+    }
+    const double quota = quota_in_groups(root, group);
+    if (quota > 0) least = least > 0 ? std::min(least, quota) : quota;
+  }
+  return least;
+}
+
+int whole_cores(double cores) {
+  return std::max(1, static_cast<int>(cores + 1e-6));  // sums of thirds are not whole
+}
+
+}  // namespace
+
+int HostCores::count() const {
+  const auto masked =
+      static_cast<double>(mask.empty() ? static_cast<size_t>(machine) : mask.size());
+  return whole_cores(quota > 0 ? std::min(masked, quota) : masked);
+}
+
+std::string HostCores::source() const {
+  const int masked = mask.empty() ? machine : static_cast<int>(mask.size());
+  if (count() < masked) {
+    return fmt::format("CPU quota of the control group, {:g} of {} cores", quota, masked);
+  }
+  if (masked < machine) return fmt::format("affinity mask, {} of {} cores", masked, machine);
+  return "all cores of this machine";
+}
+
+HostCores host_cores(const HostCoreFiles& files) {
+  HostCores cores{.mask = affinity_mask(), .quota = cpu_quota(files)};
+  const auto online = static_cast<int>(::sysconf(_SC_NPROCESSORS_ONLN));
+  cores.machine = std::max({1, online, static_cast<int>(cores.mask.size())});
+  return cores;
+}
+
+std::string mask_text(const std::set<int>& mask) {
+  std::string text;
+  for (auto at = mask.begin(); at != mask.end();) {
+    const int first = *at;
+    int last = first;
+    while (++at != mask.end() && *at == last + 1) last = *at;
+    if (!text.empty()) text += ',';
+    text += first == last ? fmt::format("{}", first) : fmt::format("{}-{}", first, last);
+  }
+  return text;
+}
+
+std::set<int> mask_from(const std::string& text) {
+  std::set<int> mask;
+  const char* at = text.data();
+  const char* const end = at + text.size();
+  const auto number = [&] {
+    int value = -1;
+    const auto [behind, error] = std::from_chars(at, end, value);
+    constexpr int max_processor = 1 << 20;
+    if (error != std::errc() || value < 0 || value > max_processor) {
+      throw base::IoError(fmt::format("'{}' is not a list of processors", text.substr(0, 80)));
+    }
+    at = behind;
+    return value;
+  };
+  const auto skips = [&](char c) {
+    const bool is_there = at != end && *at == c;
+    if (is_there) ++at;
+    return is_there;
+  };
+  if (text.empty()) return mask;
+  do {
+    const int first = number();
+    const int last = skips('-') ? number() : first;
+    for (int processor = first; processor <= last; ++processor) mask.insert(processor);
+  } while (skips(','));
+  if (at != end) (void)number();  // no number begins here
+  return mask;
+}
+
+int share_of_cores(std::span<const std::set<int>> masks, size_t own, double quota) {
+  double cores = 0;
+  for (const int processor : masks[own]) {
+    const auto users = std::count_if(masks.begin(), masks.end(), [&](const std::set<int>& mask) {
+      return mask.contains(processor);
+    });
+    cores += 1.0 / static_cast<double>(users);
+  }
+  if (quota > 0) cores = std::min(cores, quota / static_cast<double>(masks.size()));
+  return whole_cores(cores);
+}
+
+}  // namespace trireme::device
