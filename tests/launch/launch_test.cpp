@@ -97,7 +97,7 @@ TEST_F(Launch, every_fault_ends_all_ranks_with_one_verdict) {
     EXPECT_EQ(left_over(scratch, 4), Words{}) << planted.fault;
     int flights = 0;
     for (int rank = 0; rank < 4; ++rank) {
-      const std::string name = fmt::format("flight/rank{}.json", rank);
+      const std::string name = fmt::format("flight/rank_{}.json", rank);
       if (!scratch.has(name)) continue;
       ++flights;
       EXPECT_FALSE(only_object(scratch.read(name))["entries"].empty()) << name;
