@@ -35,11 +35,13 @@ const char* name_of(State state) {
   return "unknown";
 }
 
-// PyTorch's names of operations and element types, where they differ.
+// PyTorch's names of operations and element types, where they differ. Its analyser ends at a name
+// that it does not know, and only the newest know "split", where all ranks of a group wait for each
+// other as in a barrier; trireme_op has our own name.
 std::string torch_op(const std::string& op) {
   if (op == "all_gather") return "_all_gather_base";
   if (op == "reduce_scatter") return "_reduce_scatter_base";
-  if (op == "barrier") return "all_reduce_barrier";
+  if (op == "barrier" || op == "split") return "all_reduce_barrier";
   return op;
 }
 std::string torch_dtype(const std::string& dtype) {
@@ -142,6 +144,7 @@ Json flight_record(const std::vector<Entry>& entries, int world_rank, int64_t ma
                 {"p2p_seq_id", call.is_message ? call.sequence : 0},
                 {"op_id", entry.record_id},
                 {"profiling_name", call.name},
+                {"trireme_op", entry.op},
                 {"time_created_ns", at_ns(entry.scheduled_s)}};
     if (completed) out["duration_ms"] = 1e3 * (entry.completed_s - entry.started_s);
     out["input_sizes"] = sizes(call.in_elements);

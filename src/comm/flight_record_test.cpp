@@ -154,6 +154,26 @@ TEST(FlightRecord, the_two_ranks_of_a_message_are_a_group) {
   EXPECT_EQ(missing_by_torch(records), by_torch);
 }
 
+// PyTorch's analyser ends at any other name; these are what all of its releases know.
+TEST(FlightRecord, operations_have_names_that_every_release_of_pytorch_knows) {
+  const std::set<std::string> known = {
+      "broadcast", "all_gather", "all_reduce", "_all_gather_base",   "_reduce_scatter_base",
+      "gather",    "scatter",    "all_to_all", "all_reduce_barrier", "send",
+      "recv"};
+  FlightRecorder recorder(0);
+  for (const char* op : {"all_gather", "reduce_scatter", "all_reduce", "broadcast", "all_to_all",
+                         "barrier", "split", "send", "recv"}) {
+    recorder.scheduled({.group = "world", .ranks = {0, 1}, .op = op, .dtype = "f32", .peer = 1});
+  }
+  const Json record = recorder.to_json();
+  for (const Json& entry : record["entries"]) {
+    const auto name = entry["profiling_name"].get<std::string>();
+    ASSERT_TRUE(name.starts_with("nccl:")) << name;
+    EXPECT_TRUE(known.contains(name.substr(5, name.find(' ') - 5))) << name;
+  }
+  EXPECT_EQ(record["entries"][6]["trireme_op"], "split");
+}
+
 TEST(FlightRecord, a_group_has_one_number_everywhere) {
   EXPECT_EQ(group_number("tp", {0, 1}), group_number("tp", {0, 1}));
   const std::set<std::string> numbers = {group_number("tp", {0, 1}), group_number("tp", {2, 3}),

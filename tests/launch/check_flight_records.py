@@ -6,16 +6,16 @@
 
 FOLDER is `flight` of a run that ended because a rank did not come. --missing are the ranks that the
 analyser has to name; --stopped those that could write no record (killed or stopped). Needs PyTorch
-2.10 or later, on any machine: records may be carried there from where the ranks ran.
+2.9 or later, on any machine: records may be carried there from where the ranks ran.
 """
 import argparse
 import contextlib
 import io
+import json
 import logging
 import pathlib
 import pickle
 import re
-import json
 import sys
 
 
@@ -23,11 +23,7 @@ def analyse(folder, stopped):
     from torch.distributed.flight_recorder import fr_trace
 
     text = io.StringIO()
-    handler = logging.StreamHandler(text)
-    logging.getLogger().addHandler(handler)
-    for name in list(logging.root.manager.loggerDict):
-        if "flight" in name.lower():
-            logging.getLogger(name).addHandler(handler)
+    logging.getLogger("Flight Recorder").addHandler(logging.StreamHandler(text))
     with contextlib.redirect_stdout(text), contextlib.redirect_stderr(text):
         fr_trace.main([str(folder)] + (["--allow-incomplete-ranks"] if stopped else []))
     return text.getvalue()
