@@ -99,8 +99,7 @@ std::vector<Key> keys_of(Config& c) {
            "share of lr at the end of the decay");
 
   k.section("training");
-  k.text("dataset_path", c.training.dataset_path,
-         "token file, or prefix of a .bin/.idx pair");
+  k.text("dataset_path", c.training.dataset_path, "token file, or prefix of a .bin/.idx pair");
   k.choice("dataset_format", c.training.dataset_format,
            {"auto", "megatron", "llmc", "nanogpt", "text"},
            "layout of the data; auto: by its first bytes");
@@ -249,8 +248,8 @@ std::vector<Key> keys_of(Config& c) {
             "(slow); also with TRIREME_COMM_DEBUG=1");
 
   k.section("system");
-  k.choice("device", c.system.device, {"auto", "cuda", "cpu"},
-           "where to run; auto: a GPU if one can be used, else the CPU");
+  k.choice("device", c.system.device, {"auto", "cuda", "gpu", "cpu"},
+           "where to run; auto: a GPU if one can be used, else the CPU; gpu: the same as cuda");
   k.number("gpu", c.system.gpu, {.low = 0, .high = 1023},
            "which GPU, counted from 0 as `trireme doctor` lists them");
   k.choice("determinism", c.system.determinism, {"l1", "fast"},
