@@ -20,7 +20,7 @@ trireme=./build/release/trireme
 echo "== the text"
 mkdir -p runs/kjv-data
 bible -f gen1:1-rev22:21 >runs/kjv-data/kjv.txt
-$trireme data build runs/kjv-data/kjv.txt --output runs/kjv-data/kjv
+$trireme data build runs/kjv-data/kjv.txt --output runs/kjv-data/kjv --overwrite
 $trireme data inspect runs/kjv-data/kjv
 
 echo "== training: about two minutes on two cores"

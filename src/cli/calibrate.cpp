@@ -9,7 +9,9 @@
 
 #include "base/error.h"
 #include "base/json.h"
+#include "base/log.h"
 #include "cli/bench_gpu_text.h"
+#include "cli/calibrate_noise.h"
 #include "cli/device_options.h"
 #include "cli/environment.h"
 #include "cli/operation_times.h"
@@ -169,8 +171,9 @@ Machine measure(const Args& args, train::Platform& platform, const std::optional
   return m;
 }
 
-// Whole steps say what the sum of their operations leaves out.
-void fit_steps(const config::System& system, bool is_quick, Machine& m) {
+// Whole steps say what the sum of their operations leaves out. Returns what was wrong with the
+// measurement; empty: nothing.
+std::string fit_steps(const config::System& system, bool is_quick, Machine& m) {
   Progress progress("calibrate", "steps", 2);
   int64_t count = 0;
   const std::vector<ReferenceStep> steps = reference_steps(
@@ -192,6 +195,7 @@ void fit_steps(const config::System& system, bool is_quick, Machine& m) {
   }
   // Other models and layouts are predicted less well than those.
   m.time_error = std::max(0.05, 2 * m.residuals.step);
+  return settle_noise(m);
 }
 
 Json json_of(const Machine& m, const plan::Times& times) {
@@ -205,6 +209,18 @@ Json json_of(const Machine& m, const plan::Times& times) {
           {"steps", kind(2, m.residuals.step)}};
 }
 
+// What is written can be read; else the measurement is at fault, and no line of a file.
+void check_readable(const std::string& text, const std::string& name) {
+  try {
+    (void)config::machine_from_text(text, name);
+  } catch (const base::ConfigError& error) {
+    throw base::Error(
+        fmt::format("the times that were measured contradict each other, as on a busy machine; "
+                    "measure again when it is idle. Nothing was written. {}",
+                    error.what()));
+  }
+}
+
 int run_calibrate(const Args& args) {
   const std::filesystem::path out = args.text("--out");
   if (!out.empty()) check_machine_file(out, args.flag("--overwrite"));
@@ -216,21 +232,22 @@ int run_calibrate(const Args& args) {
   }
   plan::Times times;
   Machine m = measure(args, platform, like, times);
-  fit_steps(system_of(args), args.flag("--quick"), m);
+  const std::string noise = fit_steps(system_of(args), args.flag("--quick"), m);
+  if (!noise.empty()) base::log_warning("{}", noise);
   const std::string text = config::machine_text(
       m,
       "Written by trireme calibrate. The keys stand in machines/README.md.\n"
       "[residuals] are mean absolute errors of the times that the constants were fitted to.",
       4);
-  // What is written can be read.
-  (void)config::machine_from_text(text, m.name);
+  check_readable(text, m.name);
   if (!out.empty()) write_machine_file(out, text);
   if (args.wants_json()) {
-    fmt::print("{}\n", Json{{"ok", true},
-                            {"machine", config::machine_json(m)},
-                            {"fitted", json_of(m, times)},
-                            {"file", out.string()}}
-                           .dump());
+    Json json = {{"ok", true},
+                 {"machine", config::machine_json(m)},
+                 {"fitted", json_of(m, times)},
+                 {"file", out.string()}};
+    if (!noise.empty()) json["warning"] = noise;
+    fmt::print("{}\n", json.dump());
     return 0;
   }
   fmt::print("{}", text);

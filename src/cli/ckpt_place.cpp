@@ -5,6 +5,7 @@
 #include <fstream>
 #include <iterator>
 
+#include "base/count_text.h"
 #include "base/error.h"
 #include "base/json.h"
 #include "base/log.h"
@@ -194,7 +195,7 @@ spec::ModelDims model_of(const ckpt::Generation& generation) {
 
 std::string layout_words(const ckpt::Manifest& manifest) {
   const size_t ranks = manifest.files.size();
-  std::string text = fmt::format("{} rank{}", ranks, ranks == 1 ? "" : "s");
+  std::string text = base::count_text(ranks, "rank");
   if (manifest.plan.empty()) return text + ", no plan";
   try {
     const spec::Plan plan = spec::plan_from_json(manifest.plan);

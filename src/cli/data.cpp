@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // trireme data: build, inspect, synth, ngram.
 #include <algorithm>
+#include <filesystem>
+#include <system_error>
 
+#include "base/count_text.h"
 #include "base/error.h"
 #include "base/json.h"
 #include "cli/progress.h"
@@ -11,6 +14,7 @@
 #include "data/ngram.h"
 #include "data/synth.h"
 #include "data/token_data.h"
+#include "data/token_writer.h"
 #include "data/vocabulary.h"
 #include "train/setup.h"
 
@@ -31,7 +35,23 @@ const Option output_format = {.name = "--format",
                               .help = "To write",
                               .choices = {"megatron", "llmc"}};
 
+const Option overwrite_option = {
+    .name = "--overwrite", .kind = Kind::flag, .help = "Replace the data set if it exists"};
+
+// A data set that is there is replaced only on request.
+void check_output(const Args& args) {
+  const auto format = data::token_format_from_name(args.text("--format"));
+  for (const std::filesystem::path& file : data::token_files(args.text("--output"), format)) {
+    std::error_code ignored;
+    if (std::filesystem::is_regular_file(file, ignored) && !args.flag("--overwrite")) {
+      throw base::ConfigError(fmt::format(
+          "{}: exists; give --overwrite to replace it, or another --output", file.string()));
+    }
+  }
+}
+
 int build(const Args& args) {
+  check_output(args);
   data::BuildOptions o;
   for (const std::string& input : args.list("inputs")) o.inputs.emplace_back(input);
   o.output = args.text("--output");
@@ -44,7 +64,7 @@ int build(const Args& args) {
   std::unique_ptr<Progress> progress;
   o.progress = [&progress](const data::BuildProgress& p) {
     if (!progress) progress = std::make_unique<Progress>("data build", "bytes", p.bytes_total);
-    progress->update(p.bytes_done, fmt::format("{} documents", p.documents));
+    progress->update(p.bytes_done, base::count_text(p.documents, "document"));
   };
   const data::BuildReport report = data::build_dataset(o);
   if (progress) progress->finish();
@@ -58,9 +78,10 @@ int build(const Args& args) {
                                   {"output", o.output.string()}}
                            .dump());
   } else {
-    fmt::print("{}: {} documents, {} tokens (vocabulary {}), {} empty documents left out\n",
-               o.output.string(), report.documents, report.tokens, report.vocab,
-               report.empty_documents);
+    fmt::print("{}: {}, {} (vocabulary {}), {} left out\n", o.output.string(),
+               base::count_text(report.documents, "document"),
+               base::count_text(report.tokens, "token"), report.vocab,
+               base::count_text(report.empty_documents, "empty document"));
   }
   return 0;
 }
@@ -89,6 +110,7 @@ int inspect(const Args& args) {
 }
 
 int synth(const Args& args) {
+  check_output(args);
   const data::SynthOptions o{.output = args.text("--output"),
                              .format = data::token_format_from_name(args.text("--format")),
                              .seed = static_cast<uint64_t>(args.integer("--seed")),
@@ -106,10 +128,9 @@ int synth(const Args& args) {
                                   {"output", o.output.string()}}
                            .dump());
   } else {
-    fmt::print(
-        "{}: {} documents, {} tokens\nentropy rate {:.6f} nats per token: no model can do "
-        "better\n",
-        o.output.string(), report.documents, report.tokens, report.entropy_rate);
+    fmt::print("{}: {}, {}\nentropy rate {:.6f} nats per token: no model can do better\n",
+               o.output.string(), base::count_text(report.documents, "document"),
+               base::count_text(report.tokens, "token"), report.entropy_rate);
   }
   return 0;
 }
@@ -169,6 +190,7 @@ std::vector<Verb> data_verbs() {
                     .is_required = true},
                    output,
                    output_format,
+                   overwrite_option,
                    {.name = "--workers",
                     .kind = Kind::integer,
                     .fallback = "0",
@@ -197,6 +219,7 @@ std::vector<Verb> data_verbs() {
        .options =
            {output,
             output_format,
+            overwrite_option,
             {.name = "--seed", .kind = Kind::integer, .fallback = "0", .help = "Of the source"},
             {.name = "--vocab", .kind = Kind::integer, .fallback = "64", .help = "Tokens"},
             {.name = "--order",

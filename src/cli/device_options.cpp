@@ -22,7 +22,7 @@ std::string environment(const char* name) {
 std::vector<Option> device_options() {
   return {{.name = "--device",
            .fallback = "auto",
-           .help = "auto (a GPU if one can be used), cuda or cpu"},
+           .help = "auto (a GPU if one can be used), cuda (or gpu) or cpu"},
           {.name = "--gpu", .kind = Kind::integer, .fallback = "0", .help = "Which GPU, from 0"},
           {.name = "--determinism",
            .fallback = "l1",
@@ -39,7 +39,7 @@ config::System system_of(const Args& args) {
     throw base::ConfigError(fmt::format("--gpu {}: 0 or above", args.integer("--gpu")));
   }
   config::System system;
-  system.device = args.text("--device");
+  system.device = args.text("--device") == "gpu" ? "cuda" : args.text("--device");
   system.gpu = args.small_integer("--gpu");
   system.determinism = args.text("--determinism");
   system.cache_folder = default_cache_folder().string();

@@ -133,7 +133,7 @@ Verb plan_verb() {
               "Exit code 1: nothing fits; the text says what would have to change.\n\n"
               "Examples:\n"
               "  trireme plan --model llama-1b --machine h200 --gpus 8 --batch 512 --seq-len 4096\n"
-              "  trireme plan configs/llama-15m.toml --machine h200 --json\n"
+              "  trireme plan configs/llama-11m.toml --machine h200 --json\n"
               "  trireme plan --from-hf DIR --machine h100 --gpus 64 --batch-tokens 4e6\n"
               "  trireme plan --validate runs.jsonl",
           .options = std::move(options),

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
+#include <string_view>
 
 #include "base/error.h"
 #include "cli/plan_limits.h"
@@ -14,6 +15,7 @@
 #include "config/document.h"
 #include "config/machine_file.h"
 #include "config/model_file.h"
+#include "config/spelling.h"
 #include "plan/config_layout.h"
 #include "plan/from_hf.h"
 #include "plan/from_megatron.h"
@@ -60,8 +62,25 @@ void take_described(const plan::Described& d, PlanQuestion& q) {
   if (d.processors == 0 && q.asked) q.processors = q.asked->processors();
 }
 
+// A word that is neither an option nor a key of a configuration. Its value would else be taken for
+// the configuration.
+void check_keys(const Args& args) {
+  for (const std::string& word : args.overrides()) {
+    const std::string name = word.substr(0, word.find('='));
+    if (!name.starts_with("--") || name.find('.') != std::string::npos) continue;
+    std::vector<std::string> options;
+    for (const Option& option : plan_question_options()) options.push_back(option.name);
+    const std::vector<std::string_view> names(options.begin(), options.end());
+    const auto near = config::nearest(name, names);
+    throw base::ConfigError(fmt::format("{}: not an option of plan{}; run `trireme plan --help`",
+                                        name,
+                                        near ? fmt::format(", did you mean {}?", *near) : ""));
+  }
+}
+
 // Exactly one thing says what is planned.
 void check_sources(const Args& args) {
+  check_keys(args);
   std::vector<std::string> given;
   for (const char* name :
        {"config", "--model", "--from-hf", "--from-megatron", "--from-torchtitan"}) {

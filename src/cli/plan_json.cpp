@@ -61,6 +61,7 @@ Json proposal_json(const PlanQuestion& q, const Proposal& p) {
   json["tokens_per_second"] = rates.tokens;
   json["mfu"] = rates.mfu;
   json["hfu"] = rates.hfu;
+  json["fits"] = fits(q, p);
   json["headroom_bytes"] = q.machine.processor.memory_bytes - p.confirmed.bytes;
   json["confirmed"] = {{"seconds", p.confirmed.seconds},
                        {"bytes", p.confirmed.bytes},

@@ -90,13 +90,22 @@ void add_candidates(std::string& text, const char* label, const std::vector<plan
 }
 
 void add_proposal(std::string& text, const char* label, const PlanQuestion& q, const Proposal& p) {
-  text += fmt::format("{:10}{}\n          {}\n", label, plan::words(p.layout), headline(q, p));
+  text += fmt::format("{:10}{}\n", label, plan::words(p.layout));
+  if (!fits(q, p)) {
+    text += fmt::format("          does not fit: {:.1f} of {}\n", p.confirmed.bytes / 1e9,
+                        gigabytes(q.machine.processor.memory_bytes));
+  }
+  text += fmt::format("          {}\n", headline(q, p));
   if (!p.confirmed.problem.empty()) {
     text += fmt::format("          the engine does not run it: {}\n", p.confirmed.problem);
   }
 }
 
 }  // namespace
+
+bool fits(const PlanQuestion& q, const Proposal& p) {
+  return p.confirmed.bytes <= q.machine.processor.memory_bytes;
+}
 
 PlanRates plan_rates(const PlanQuestion& q, const Proposal& p) {
   PlanRates rates;

@@ -16,6 +16,8 @@ struct PlanRates {
   double tokens = 0, mfu = 0, hfu = 0;
 };
 PlanRates plan_rates(const PlanQuestion&, const plan::Proposal&);
+// Whether the memory of a processor holds what the rank that needs the most takes.
+bool fits(const PlanQuestion&, const plan::Proposal&);
 
 // Bytes by phase of a run, of the rank that needs the most.
 struct PlanPhases {

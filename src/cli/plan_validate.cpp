@@ -5,6 +5,7 @@
 
 #include <map>
 
+#include "base/count_text.h"
 #include "base/error.h"
 #include "base/json.h"
 #include "cli/progress.h"
@@ -178,7 +179,7 @@ int validate_plans(const Args& args) {
     if (!run.reason.empty()) ++reasons[run.reason];
   }
   for (const auto& [reason, count] : reasons) {
-    fmt::print("not predicted: {} run{}: {}\n", count, count == 1 ? "" : "s", reason);
+    fmt::print("not predicted: {}: {}\n", base::count_text(count, "run"), reason);
   }
   fmt::print("\nmean absolute error of the step time\n");
   for (const ErrorSummary& s : all) fmt::print("{}", summary_text(s));

@@ -73,7 +73,7 @@ void print(const Played& played) {
 
 void write_svg(const Played& played, const std::string& path) {
   std::ofstream file(path, std::ios::binary);
-  file << sim::svg({{played.title, &played.schedule, &played.result}});
+  file << sim::svg({{played.title, &played.schedule, &played.result, played.is_seconds}});
   file.close();
   if (!file) throw base::IoError(fmt::format("{}: cannot be written", path));
 }

@@ -4,6 +4,7 @@
 #include <charconv>
 #include <system_error>
 
+#include "base/count_text.h"
 #include "base/error.h"
 #include "base/json.h"
 #include "base/log.h"
@@ -135,8 +136,8 @@ void print_summary(const train::TrainSummary& s, bool with_curve) {
     fmt::print("nothing to do: the run is at step {}\n", s.steps);
   } else {
     fmt::print(
-        "{} {} steps{}, {} tokens in {} ({} tokens/s)\n",
-        s.was_stopped ? "stopped after" : "done:", s.steps,
+        "{} {}{}, {} tokens in {} ({} tokens/s)\n",
+        s.was_stopped ? "stopped after" : "done:", base::count_text(s.steps, "step"),
         s.attempt_steps < s.steps ? fmt::format(" ({} in this attempt)", s.attempt_steps) : "",
         obs::grouped(s.tokens), obs::duration_text(s.seconds),
         obs::grouped(static_cast<int64_t>(s.tokens_per_second)));
@@ -144,7 +145,7 @@ void print_summary(const train::TrainSummary& s, bool with_curve) {
   if (s.loss) fmt::print("loss {:.4f} nats per token", *s.loss);
   if (s.validation_loss) fmt::print(", validation {:.4f}", *s.validation_loss);
   if (s.skipped_steps > 0) {
-    fmt::print(", {} step{} skipped", s.skipped_steps, s.skipped_steps == 1 ? "" : "s");
+    fmt::print(", {} skipped", base::count_text(s.skipped_steps, "step"));
   }
   if (s.mfu) {
     fmt::print(", MFU {:.1f} %, HFU {:.1f} % of {:g} TFLOP/s ({})", 100 * *s.mfu, 100 * *s.hfu,
@@ -208,6 +209,14 @@ std::optional<config::SavedSums> saved_sums(const train::Resume& resume,
   return {};
 }
 
+void print_keys(bool as_json) {
+  if (!as_json) {
+    fmt::print("{}", config::help_text());
+    return;
+  }
+  fmt::print("{}\n", base::Json{{"ok", true}, {"keys", config::help_json()}}.dump());
+}
+
 int run_as(const comm::RankInfo& info, const Args& args, const StopSignals& signals) {
   const bool is_first = info.rank == 0;
   if (is_first) {
@@ -257,7 +266,7 @@ int run_as(const comm::RankInfo& info, const Args& args, const StopSignals& sign
 
 int run_train(const Args& args) {
   if (args.flag("--keys")) {
-    fmt::print("{}", config::help_text());
+    print_keys(args.wants_json());
     return 0;
   }
   StopSignals signals;  // first: a request that comes during the start is kept

@@ -1,73 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "comm/flight_recorder.h"
 
-#include <fmt/format.h>
-#include <fmt/ranges.h>
-
-#include <algorithm>
-#include <map>
-#include <system_error>
 #include <utility>
 
 #include "base/check.h"
-#include "base/durable_file.h"
-#include "base/error.h"
 #include "base/json.h"
+#include "comm/flight_record.h"
 
 namespace trireme::comm {
-namespace {
-
-using Entry = FlightRecorder::Entry;
-using State = FlightRecorder::State;
-using base::Json;
-
-const char* name_of(State state) {
-  switch (state) {
-    case State::scheduled:
-      return "scheduled";
-    case State::started:
-      return "started";
-    case State::completed:
-      return "completed";
-    case State::failed:
-      return "failed";
-  }
-  return "unknown";
-}
-
-bool is_message(const Entry& entry) { return entry.op == "send" || entry.op == "recv"; }
-
-std::string full_name(const Entry& entry) {
-  return fmt::format("{}[{}]", entry.group, fmt::join(entry.ranks, ","));
-}
-
-// The library's tools expect its own prefix, and the two ranks of a message by their place in the
-// group.
-std::string profiling_name(const Entry& entry, int world_rank) {
-  if (!is_message(entry)) return "nccl:" + entry.op;
-  const auto place = [&](int rank) {
-    return std::find(entry.ranks.begin(), entry.ranks.end(), rank) - entry.ranks.begin();
-  };
-  return fmt::format("nccl:{} {}{}{}", entry.op, place(world_rank),
-                     entry.op == "send" ? "->" : "<-", place(entry.peer));
-}
-
-// What is known of a group from the entries in the ring.
-struct Group {
-  int64_t id = 0;
-  int64_t enqueued = -1, started = -1, completed = -1;
-};
-
-void note(Group& group, const Entry& entry) {
-  if (is_message(entry)) return;
-  group.enqueued = std::max(group.enqueued, entry.sequence);
-  if (entry.state == State::scheduled) return;
-  group.started = std::max(group.started, entry.sequence);
-  if (entry.state == State::completed) group.completed = std::max(group.completed, entry.sequence);
-}
-
-}  // namespace
-
 FlightRecorder::FlightRecorder(int world_rank, size_t capacity)
     : made_(std::chrono::steady_clock::now()),
       made_ns_(std::chrono::duration_cast<std::chrono::nanoseconds>(
@@ -144,62 +84,12 @@ std::optional<FlightRecorder::Entry> FlightRecorder::last_completed() const {
   return std::nullopt;
 }
 
-Json FlightRecorder::to_json() const {
-  const auto all = entries();
-  std::map<std::string, Group> groups;
-  for (const Entry& entry : all) {
-    const auto next_id = static_cast<int64_t>(groups.size());
-    note(groups.try_emplace(full_name(entry), Group{.id = next_id}).first->second, entry);
-  }
-  const auto at_ns = [this](double seconds) {
-    return made_ns_ + static_cast<int64_t>(seconds * 1e9);
-  };
-  Json config = Json::object(), status = Json::object(), list = Json::array();
-  for (const Entry& entry : all) {
-    const std::string name = full_name(entry);
-    const Group& group = groups.at(name);
-    config[name] = {{"name", name},
-                    {"desc", entry.group},
-                    {"ranks", fmt::format("[{}]", fmt::join(entry.ranks, ", "))}};
-    status[std::to_string(group.id)] = {{"last_enqueued_collective", group.enqueued},
-                                        {"last_started_collective", group.started},
-                                        {"last_completed_collective", group.completed}};
-    const bool message = is_message(entry), completed = entry.state == State::completed;
-    Json out = {{"record_id", entry.record_id},
-                {"pg_id", group.id},
-                {"process_group", {name, entry.group}},
-                {"collective_seq_id", message ? 0 : entry.sequence},
-                {"p2p_seq_id", message ? entry.sequence : 0},
-                {"op_id", entry.record_id},
-                {"profiling_name", profiling_name(entry, world_rank_)},
-                {"time_created_ns", at_ns(entry.scheduled_s)}};
-    if (completed) out["duration_ms"] = 1e3 * (entry.completed_s - entry.started_s);
-    out["input_sizes"] = Json::array({Json::array({entry.elements})});
-    out["input_dtypes"] = Json::array({entry.dtype});
-    out["output_sizes"] = Json::array({Json::array({entry.out_elements})});
-    out["output_dtypes"] = Json::array({entry.dtype});
-    out["state"] = name_of(entry.state);
-    out["time_discovered_started_ns"] = entry.started_s > 0 ? at_ns(entry.started_s) : 0;
-    out["time_discovered_completed_ns"] = completed ? at_ns(entry.completed_s) : 0;
-    out["retired"] = completed;
-    out["timeout_ms"] = static_cast<int64_t>(1e3 * entry.deadline_s);
-    out["is_p2p"] = message;
-    list.push_back(std::move(out));
-  }
-  return {{"version", "2.4"},
-          {"rank", world_rank_},
-          {"pg_config", std::move(config)},
-          {"pg_status", std::move(status)},
-          {"entries", std::move(list)}};
+base::Json FlightRecorder::to_json() const {
+  return flight_record(entries(), world_rank_, made_ns_);
 }
 
-void FlightRecorder::write(const std::filesystem::path& path) const {
-  try {
-    base::write_synced(path, to_json().dump(1));
-  } catch (const std::system_error& error) {
-    throw base::IoError(fmt::format("the flight recorder of rank {} cannot be written to {}: {}",
-                                    world_rank_, path.string(), error.what()));
-  }
+void FlightRecorder::write(const std::filesystem::path& folder) const {
+  write_flight_record(folder, world_rank_, to_json());
 }
 
 }  // namespace trireme::comm

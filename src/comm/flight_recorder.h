@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// FlightRecorder: the last communications of one rank, kept in a ring, written as JSON when a run
-// ends abnormally. Keys are those of PyTorch's flight recorder, so that its tools read the file; a
-// group's name in it carries its ranks ("tp[0,1]"), because those tools tell groups apart by name.
+// FlightRecorder: the last communications of one rank, kept in a ring, written into files when a
+// run ends abnormally. flight_record.h describes the files.
 #pragma once
 
 #include <chrono>
@@ -52,8 +51,8 @@ class FlightRecorder {
   // Of the calls in the ring, the last made that is complete.
   std::optional<Entry> last_completed() const;
   base::Json to_json() const;
-  // Throws IoError.
-  void write(const std::filesystem::path&) const;
+  // Writes the files of this rank into `folder`, which exists. Throws IoError.
+  void write(const std::filesystem::path& folder) const;
 
  private:
   double now() const;

@@ -163,7 +163,7 @@ void ProcessWorld::write_flight() noexcept {
   try {
     const std::filesystem::path folder = info_.flight_folder;
     std::filesystem::create_directories(folder);
-    recorder_.write(folder / fmt::format("rank{}.json", info_.rank));
+    recorder_.write(folder);
   } catch (const std::exception& error) {
     base::log(base::LogLevel::warning,
               fmt::format("the flight record of rank {} is lost: {}", info_.rank, error.what()));

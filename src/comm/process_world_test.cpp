@@ -84,7 +84,7 @@ TEST_F(ProcessWorldTest, abort_of_one_wakes_all_and_the_first_reason_stands) {
   EXPECT_THROW(world(0).wait_for({&key, 1}, 60), base::CommAborted);
   wakes.clear();
   worlds_.clear();
-  for (const char* name : {"rank0.json", "rank1.json", "rank2.json"}) {
+  for (const char* name : {"rank_0.json", "rank_1.json", "rank_2.json"}) {
     EXPECT_TRUE(fs::exists(folder_ / name)) << name;
   }
 }
@@ -108,7 +108,7 @@ TEST_F(ProcessWorldTest, rank_that_left_is_named_and_a_clean_end_leaves_no_recor
   const std::string verdict = failure(0, ProcessWorld::Failure::connection, 30);
   EXPECT_EQ(verdict.find("rank 2 did not come"), 0U) << verdict;
   EXPECT_NE(verdict.find("rank 2 has left the run"), std::string::npos) << verdict;
-  EXPECT_FALSE(fs::exists(folder_ / "rank2.json"));
+  EXPECT_FALSE(fs::exists(folder_ / "rank_2.json"));
 }
 
 TEST_F(ProcessWorldTest, one_rank_needs_no_store) {

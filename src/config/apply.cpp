@@ -6,8 +6,10 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <iterator>
 #include <optional>
 
+#include "base/count_text.h"
 #include "base/error.h"
 #include "config/spelling.h"
 
@@ -67,8 +69,8 @@ void Report::blame(const std::vector<std::string>& paths, const std::string& pro
 
 void Report::throw_if_any(const std::string& what) const {
   if (problems_.empty()) return;
-  throw base::ConfigError(fmt::format("{}: {} problem{}\n  {}", what, problems_.size(),
-                                      problems_.size() == 1 ? "" : "s",
+  throw base::ConfigError(fmt::format("{}: {}\n  {}", what,
+                                      base::count_text(std::ssize(problems_), "problem"),
                                       fmt::join(problems_, "\n  ")));
 }
 
@@ -111,6 +113,14 @@ void apply(const std::vector<Entry>& entries, const std::vector<Key>& keys, cons
   }
 }
 
+namespace {
+
+bool looks_like_file(std::string_view word) {
+  return !word.starts_with("-") && (word.ends_with(".toml") || word.ends_with(".json"));
+}
+
+}  // namespace
+
 std::vector<Entry> entries_of_overrides(const std::vector<std::string>& overrides,
                                         const std::vector<Key>& keys, Report& report) {
   std::vector<Entry> entries;
@@ -138,9 +148,12 @@ std::vector<Entry> entries_of_overrides(const std::vector<std::string>& override
       text = "true";
     }
     if (path.empty() || !text) {
-      report.add(entry.where, !path.empty() && has_dashes && dot == std::string::npos
-                                  ? "not an option; a key is set by --section.key=value"
-                                  : "no value; write --section.key=value");
+      report.add(entry.where,
+                 !path.empty() && has_dashes && dot == std::string::npos
+                     ? "not an option; a key is set by --section.key=value"
+                 : looks_like_file(given)
+                     ? "a second configuration: give one file, and keys by --section.key=value"
+                     : "no value; write --section.key=value");
       continue;
     }
     entry.value = key == nullptr ? Value(*text) : value_from_text(*text, *key);
@@ -185,8 +198,9 @@ std::string did_you_mean(std::string_view word, const std::vector<std::string_vi
 
 std::string unknown_section(const Entry& entry, const std::vector<Key>& keys) {
   const auto sections = sections_of(keys);
-  return fmt::format("[{}]: unknown section{} Sections are {}", shown(entry.section),
-                     did_you_mean(entry.section, sections), fmt::join(sections, ", "));
+  const std::string hint = did_you_mean(entry.section, sections);
+  return fmt::format("[{}]: unknown section{} Sections are {}.", shown(entry.section),
+                     hint.empty() ? "." : hint, fmt::join(sections, ", "));
 }
 
 std::string unknown_key(const Entry& entry, const std::vector<Key>& keys) {

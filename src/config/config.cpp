@@ -141,6 +141,7 @@ void find_model(const Source& source, const fs::path& file, const LoadOptions& o
 }
 
 void solve(Config& c) {
+  if (c.system.device == "gpu") c.system.device = "cuda";
   constexpr int64_t usual_seq_len = 2048;
   if (c.training.seq_len == -1) {
     c.training.seq_len = std::clamp<int64_t>(c.dims.max_seq, 1, usual_seq_len);

@@ -107,6 +107,11 @@ TEST(Config, all_spellings_of_toml_are_read) {
   EXPECT_EQ(c.training.seq_len, 16);
 }
 
+TEST(Config, a_gpu_is_cuda) {
+  EXPECT_EQ(load_text("[model]\nname = 'llama-11m'\n", {"--system.device=gpu"}).system.device,
+            "cuda");
+}
+
 TEST(Config, overrides_win_and_later_ones_over_earlier) {
   const Config c = load_text(
       small("[optimizer]\nlr = 1e-3\n"),
@@ -198,7 +203,7 @@ TEST(Config, the_model_of_init_from_is_the_default) {
 }
 
 TEST(Config, shipped_files_load) {
-  for (const char* name : {"kjv", "llama-15m", "gpt2-124m"}) {
+  for (const char* name : {"kjv", "llama-11m", "gpt2-124m"}) {
     const Config c = load(source_root() / "configs" / (std::string(name) + ".toml"), {});
     EXPECT_FALSE(c.training.dataset_path.empty()) << name;
   }
@@ -304,8 +309,8 @@ TEST(ConfigRefusal, names_line_key_and_cure) {
       {"[validation]\nsteps = -2\n", "validation.steps = -2: must be from -1 to"},
       {"[validation]\nsamples = 7\nsteps = 3\n",
        "validation.steps = 3 and validation.samples = 7: give one of them"},
-      {"[system]\ndevice = \"gpu\"\n",
-       "run.toml:4: system.device = \"gpu\": must be one of auto, cuda, cpu"},
+      {"[system]\ndevice = \"npu\"\n",
+       "run.toml:4: system.device = \"npu\": must be one of auto, cuda, gpu, cpu"},
       {"[system]\ndeterminism = \"l2\"\n", "system.determinism = \"l2\": must be one of l1, fast"},
       {"[system]\ngpu = -1\n", "system.gpu = -1: must be from 0 to 1023; nearest: 0"},
       {"[system]\nthreads = 100000\n",

@@ -4,10 +4,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <iterator>
 #include <optional>
 #include <string_view>
 #include <vector>
 
+#include "base/count_text.h"
 #include "base/error.h"
 #include "base/json.h"
 #include "config/decimal.h"
@@ -181,6 +183,14 @@ void refuse_sliding_windows(Reader& in, bool has_switch) {
   }
 }
 
+// Longer sequences would need attention that forgets. A file without the key means the window that
+// transformers gives every Mistral; null means none.
+int64_t longest_within_window(Reader& in, bool has_key, int64_t max_seq) {
+  constexpr int64_t default_window = 4096;
+  if (has_key && in.find("sliding_window") == nullptr) return max_seq;
+  return std::min(max_seq, in.size("sliding_window", default_window));
+}
+
 void read_gpt2(Reader& in, spec::ModelDims& d) {
   d.family = spec::Family::gpt2;
   d.layers = static_cast<int>(in.size("n_layer", std::nullopt, most_layers));
@@ -206,15 +216,15 @@ void read_gpt2(Reader& in, spec::ModelDims& d) {
   }
 }
 
-void read_llama(Reader& in, const std::string& type, spec::ModelDims& d,
+void read_llama(Reader& in, const Json& json, const std::string& type, spec::ModelDims& d,
                 std::vector<std::string>& problems) {
-  const bool is_llama = type == "llama";
+  const bool is_llama = type == "llama", is_mistral = type == "mistral";
   d.family = spec::Family::llama;
   d.layers = static_cast<int>(in.size("num_hidden_layers", std::nullopt, most_layers));
   d.hidden = in.size("hidden_size");
   d.heads = in.size("num_attention_heads");
   d.ffn = in.size("intermediate_size");
-  d.kv_heads = in.size("num_key_value_heads", d.heads);
+  d.kv_heads = in.size("num_key_value_heads", is_mistral ? 8 : d.heads);
   // transformers gives every Qwen3 heads of 128 unless told otherwise.
   const bool has_head_dim = in.find("head_dim") != nullptr;
   d.head_dim =
@@ -224,7 +234,7 @@ void read_llama(Reader& in, const std::string& type, spec::ModelDims& d,
                fmt::format("{} must divide hidden_size = {} where head_dim is not given", d.heads,
                            d.hidden));
   }
-  d.max_seq = in.size("max_position_embeddings", is_llama ? 2048 : 32768);
+  d.max_seq = in.size("max_position_embeddings", is_llama ? 2048 : is_mistral ? 131072 : 32768);
   d.norm_eps = static_cast<float>(in.number("rms_norm_eps", 1e-6, 1));
   d.tied_head = in.boolean("tie_word_embeddings", false);
   d.qkv_bias = type == "qwen2";
@@ -236,7 +246,11 @@ void read_llama(Reader& in, const std::string& type, spec::ModelDims& d,
   if (type != "qwen2") {
     in.must_be_false("attention_bias", "it means biases on q, k, v and the output projection");
   }
-  refuse_sliding_windows(in, !is_llama);
+  if (is_mistral) {
+    d.max_seq = longest_within_window(in, json.contains("sliding_window"), d.max_seq);
+  } else {
+    refuse_sliding_windows(in, !is_llama);
+  }
 }
 
 std::string hf_dtype(base::DType dtype) {
@@ -344,16 +358,18 @@ spec::ModelDims dims_from_hf(const Json& json, const std::string& name) {
   in.must_be_absent("quantization_config", "weights must be plain f32, f16 or bf16");
   if (type == "gpt2") {
     read_gpt2(in, dims);
-  } else if (type == "llama" || type == "qwen2" || type == "qwen3") {
-    read_llama(in, type, dims, problems);
+  } else if (type == "llama" || type == "mistral" || type == "qwen2" || type == "qwen3") {
+    read_llama(in, json, type, dims, problems);
   } else {
     // Its other keys may mean anything.
-    problems = {fmt::format("model_type: {} is not supported; supported: gpt2, llama, qwen2, qwen3",
-                            in.find("model_type") ? Reader::shown(json["model_type"]) : "(none)")};
+    problems = {
+        fmt::format("model_type: {} is not supported; supported: gpt2, llama, mistral, qwen2, "
+                    "qwen3",
+                    in.find("model_type") ? Reader::shown(json["model_type"]) : "(none)")};
   }
   if (!problems.empty()) {
-    throw base::ConfigError(fmt::format("Hugging Face config: {} problem{}\n  {}", problems.size(),
-                                        problems.size() == 1 ? "" : "s",
+    throw base::ConfigError(fmt::format("Hugging Face config: {}\n  {}",
+                                        base::count_text(std::ssize(problems), "problem"),
                                         fmt::join(problems, "\n  ")));
   }
   (void)spec::make_model(dims);  // refuses sizes that do not fit together

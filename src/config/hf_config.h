@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Models in the words of Hugging Face's config.json: model_type gpt2, llama, qwen2 and qwen3.
+// Models in the words of Hugging Face's config.json: model_type gpt2, llama, mistral, qwen2 and
+// qwen3.
 #pragma once
 
 #include <string>
@@ -14,6 +15,10 @@ namespace trireme::config {
 // that are absent mean what transformers takes for them. What only concerns training elsewhere
 // (dropout) or storage (dtype, torch_dtype) is ignored; what would change the function and is not
 // supported is refused. Throws ConfigError that names every such key at once.
+//
+// A mistral is the Llama of the same sizes, and is written as one. With a sliding window it is that
+// Llama for sequences up to the window, so max_seq is the smaller of the window and
+// max_position_embeddings: longer sequences are refused where a sequence length is asked for.
 spec::ModelDims dims_from_hf(const base::Json& json, const std::string& name);
 
 // A config.json that old and new transformers load and dims_from_hf reads back to the same model.

@@ -45,6 +45,16 @@ Json qwen3() {
     "tie_word_embeddings":true,"use_sliding_window":false,"dtype":"bfloat16"})");
 }
 
+// As the files of Mistral 7B v0.1 have it; v0.3 has a null window.
+Json mistral() {
+  return Json::parse(R"({"architectures":["MistralForCausalLM"],"bos_token_id":1,"eos_token_id":2,
+    "hidden_act":"silu","hidden_size":4096,"initializer_range":0.02,"intermediate_size":14336,
+    "max_position_embeddings":32768,"model_type":"mistral","num_attention_heads":32,
+    "num_hidden_layers":32,"num_key_value_heads":8,"rms_norm_eps":1e-05,"rope_theta":10000.0,
+    "sliding_window":4096,"tie_word_embeddings":false,"torch_dtype":"bfloat16","use_cache":true,
+    "vocab_size":32000})");
+}
+
 spec::ModelSpec shipped(const std::string& name) {
   return spec::make_model(model_from_file(name, {shipped_models()}));
 }
@@ -61,6 +71,31 @@ TEST(HfConfig, published_files_give_the_shipped_models) {
   EXPECT_TRUE(model_of(llama(), "llama-1b") == shipped("llama-1b"));
   EXPECT_TRUE(model_of(qwen2(), "qwen2-0.5b") == shipped("qwen2-0.5b"));
   EXPECT_TRUE(model_of(qwen3(), "qwen3-0.6b") == shipped("qwen3-0.6b"));
+}
+
+TEST(HfConfig, a_mistral_is_the_llama_of_its_sizes_up_to_its_window) {
+  const spec::ModelDims windowed = dims_from_hf(mistral(), "m");
+  EXPECT_EQ(spec::parameter_count(spec::make_model(windowed)), 7'241'732'096);  // as published
+  EXPECT_EQ(windowed.max_seq, 4096);
+  Json full = mistral();
+  full["sliding_window"] = nullptr;
+  full["head_dim"] = 64;
+  const spec::ModelDims dims = dims_from_hf(full, "m");
+  EXPECT_EQ(dims.max_seq, 32768);
+  EXPECT_EQ(dims.head_dim, 64);
+  const Json written = hf_config_of(dims, base::DType::bf16);
+  EXPECT_EQ(written["model_type"], "llama");
+  EXPECT_TRUE(spec::make_model(dims_from_hf(written, "m")) == spec::make_model(dims));
+  // What transformers takes for keys that a file leaves out.
+  for (const char* key : {"sliding_window", "num_key_value_heads", "max_position_embeddings"}) {
+    full.erase(key);
+  }
+  EXPECT_EQ(dims_from_hf(full, "m").max_seq, 4096);
+  EXPECT_EQ(dims_from_hf(full, "m").kv_heads, 8);
+  full["sliding_window"] = nullptr;
+  EXPECT_EQ(dims_from_hf(full, "m").max_seq, 131072);
+  EXPECT_NE(refusal(mistral(), "sliding_window", 0).find("sliding_window: found 0"),
+            std::string::npos);
 }
 
 TEST(HfConfig, old_and_new_rope_keys_mean_the_same) {
@@ -141,9 +176,9 @@ TEST(HfConfig, what_is_written_has_the_keys_of_its_type) {
 TEST(HfConfig, refusals_name_the_key) {
   const Json window = {{"rope_type", "yarn"}, {"factor", 4.0}};
   const std::vector<std::pair<std::string, std::string>> cases = {
-      {refusal(llama(), "model_type", "mistral"),
-       "model_type: \"mistral\" is not supported; supported: "
-       "gpt2, llama, qwen2, qwen3"},
+      {refusal(llama(), "model_type", "gemma"),
+       "model_type: \"gemma\" is not supported; supported: "
+       "gpt2, llama, mistral, qwen2, qwen3"},
       {refusal(llama(), "model_type", nullptr), "model_type: (none) is not supported"},
       {refusal(llama(), "attention_bias", true), "attention_bias: true is not supported"},
       {refusal(qwen3(), "attention_bias", true), "attention_bias: true is not supported"},

@@ -24,6 +24,8 @@ using base::Json;
 spec::ModelDims dims_from_entries(const std::vector<Entry>& entries, const std::string& file,
                                   const std::string& default_name);
 spec::ModelDims read_path(const fs::path& path);
+std::optional<spec::ModelDims> model_of_earlier_name(const std::string& name,
+                                                     const std::vector<fs::path>& folders);
 std::string no_model(const std::string& name, const std::vector<fs::path>& folders);
 
 bool is_folder(const fs::path& path) {
@@ -95,6 +97,7 @@ spec::ModelDims model_from_file(const std::string& path_or_name,
       const fs::path file = folder / (path_or_name + ".toml");
       if (is_file(file)) return read_path(file);
     }
+    if (auto dims = model_of_earlier_name(path_or_name, folders)) return *dims;
     if (!is_folder(path)) throw base::ConfigError(no_model(path_or_name, folders));
   }
   if (is_folder(path)) {
@@ -109,6 +112,16 @@ spec::ModelDims model_from_file(const std::string& path_or_name,
 
 std::vector<std::string> model_names(const std::vector<fs::path>& folders) {
   return toml_names(folders);
+}
+
+const std::vector<EarlierName>& earlier_model_names() {
+  static const std::vector<EarlierName> names = {
+      {"gpt2-350m", "gpt2-355m"},        {"llama-15m", "llama-11m"},
+      {"llama-1b", "llama3.2-1b"},       {"llama-1b-32k", "llama3.2-1b-32k"},
+      {"llama-3b", "llama3.2-3b"},       {"llama-8b", "llama3.1-8b"},
+      {"llama-8b-4l", "llama3.1-8b-4l"}, {"llama3-405b", "llama3.1-405b"},
+  };
+  return names;
 }
 
 Json to_json(const spec::ModelDims& d) {
@@ -231,9 +244,29 @@ spec::ModelDims dims_from_entries(const std::vector<Entry>& entries, const std::
   return dims;
 }
 
+std::optional<spec::ModelDims> model_of_earlier_name(const std::string& name,
+                                                     const std::vector<fs::path>& folders) {
+  for (const EarlierName& earlier : earlier_model_names()) {
+    if (earlier.name != name) continue;
+    for (const fs::path& folder : folders) {
+      const fs::path file = folder / (std::string(earlier.now) + ".toml");
+      if (!is_file(file)) continue;
+      spec::ModelDims dims = read_path(file);
+      dims.name = name;  // reports and run.json keep the name that was asked for
+      return dims;
+    }
+  }
+  return std::nullopt;
+}
+
 std::string no_model(const std::string& name, const std::vector<fs::path>& folders) {
   const std::vector<std::string> names = model_names(folders);
-  const std::vector<std::string_view> views(names.begin(), names.end());
+  std::vector<std::string_view> views(names.begin(), names.end());
+  for (const EarlierName& earlier : earlier_model_names()) {
+    if (std::find(views.begin(), views.end(), earlier.now) != views.end()) {
+      views.push_back(earlier.name);
+    }
+  }
   const auto best = nearest(name, views);
   std::string text = fmt::format("no model '{}'", name);
   if (best) text += fmt::format("; did you mean '{}'?", *best);
@@ -244,8 +277,8 @@ std::string no_model(const std::string& name, const std::vector<fs::path>& folde
            fmt::format("; no model files in {}",
                        searched.empty() ? "any folder" : fmt::to_string(fmt::join(searched, ", ")));
   }
-  return text + fmt::format(" Models are {}; or give a path to a .toml or config.json",
-                            fmt::join(names, ", "));
+  return text + fmt::format("{} Models are {}; or give a path to a .toml or config.json",
+                            best ? "" : ".", fmt::join(names, ", "));
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/json_fwd.h"
@@ -28,7 +29,8 @@ struct ModelKeys {
 std::vector<Key> keys_of(ModelKeys&);
 
 // A model by a path (it has a slash or ends in .toml or .json, or is a folder that holds a
-// config.json) or by the name of a file `<name>.toml` in one of the folders, the first that has it.
+// config.json) or by the name of a file `<name>.toml` in one of the folders, the first that has it;
+// a name that a model had in earlier releases finds it too.
 // Throws ConfigError that lists every problem with file and line, or IoError if there is no such
 // file.
 spec::ModelDims model_from_file(const std::string& path_or_name,
@@ -36,6 +38,12 @@ spec::ModelDims model_from_file(const std::string& path_or_name,
 
 // Names that model_from_file finds in the folders, sorted.
 std::vector<std::string> model_names(const std::vector<std::filesystem::path>& folders);
+
+struct EarlierName {
+  std::string_view name, now;
+};
+// Names that models had in earlier releases, where family and size were named less evenly.
+const std::vector<EarlierName>& earlier_model_names();
 
 // The keys of a model file as JSON, and back. `where` names the origin in messages.
 base::Json to_json(const spec::ModelDims&);

@@ -23,14 +23,25 @@ std::string model_refusal(const std::string& text) {
 TEST(ModelFile, shipped_models_have_their_known_sizes) {
   // Published counts, and for models without one the sum over their matrices, done by hand.
   const std::map<std::string, int64_t> counts = {
-      {"gpt2-10m", 10'844'160},         {"gpt2-124m", 124'439'808},
-      {"gpt2-350m", 354'823'168},       {"gpt2-774m", 774'030'080},
-      {"gpt2-1.5b", 1'557'611'200},     {"gpt3-175b", 174'604'259'328},
-      {"kjv-llama", 836'736},           {"llama-15m", 11'015'040},
-      {"llama-1b", 1'235'814'400},      {"llama-1b-32k", 1'235'814'400 - (128256 - 32768) * 2048},
-      {"llama-3b", 3'212'749'824},      {"llama-8b", 8'030'261'248},
-      {"llama-8b-4l", 1'923'125'248},   {"llama3-70b", 70'553'706'496},
-      {"llama3-405b", 405'853'388'800}, {"qwen2-0.5b", 494'032'768},
+      {"gpt2-10m", 10'844'160},
+      {"gpt2-124m", 124'439'808},
+      {"gpt2-355m", 354'823'168},
+      {"gpt2-774m", 774'030'080},
+      {"gpt2-1.5b", 1'557'611'200},
+      {"gpt3-175b", 174'604'259'328},
+      {"kjv-llama", 836'736},
+      {"llama-11m", 11'015'040},
+      {"llama2-7b", 6'738'415'616},
+      {"llama2-13b", 13'015'864'320},
+      {"llama3-70b", 70'553'706'496},
+      {"llama3.1-8b", 8'030'261'248},
+      {"llama3.1-8b-4l", 1'923'125'248},
+      {"llama3.1-70b", 70'553'706'496},
+      {"llama3.1-405b", 405'853'388'800},
+      {"llama3.2-1b", 1'235'814'400},
+      {"llama3.2-1b-32k", 1'235'814'400 - (128256 - 32768) * 2048},
+      {"llama3.2-3b", 3'212'749'824},
+      {"qwen2-0.5b", 494'032'768},
       {"qwen3-0.6b", 596'049'920},
   };
   std::vector<std::string> names;
@@ -41,6 +52,28 @@ TEST(ModelFile, shipped_models_have_their_known_sizes) {
     EXPECT_EQ(spec::parameter_count(spec::make_model(dims)), count) << name;
   }
   EXPECT_EQ(model_names({shipped_models(), shipped_models()}), names);
+}
+
+TEST(ModelFile, earlier_names_find_their_models) {
+  for (const EarlierName& earlier : earlier_model_names()) {
+    const spec::ModelDims was = model_from_file(std::string(earlier.name), {shipped_models()});
+    spec::ModelDims now = model_from_file(std::string(earlier.now), {shipped_models()});
+    EXPECT_EQ(was.name, earlier.name);
+    EXPECT_EQ(now.name, earlier.now);
+    now.name = was.name;
+    EXPECT_TRUE(spec::make_model(was) == spec::make_model(now)) << earlier.name;
+  }
+  // A file of that name goes before.
+  const TemporaryFolder folder;
+  folder.write("llama-15m.toml", good_model);
+  EXPECT_EQ(model_from_file("llama-15m", {shipped_models(), folder.path()}).hidden, 64);
+}
+
+TEST(ModelFile, the_page_lists_every_model) {
+  const std::string page = configuration_page();
+  for (const std::string& name : model_names({shipped_models()})) {
+    EXPECT_NE(page.find("`" + name + "`"), std::string::npos) << name;
+  }
 }
 
 TEST(ModelFile, json_form_round_trips) {

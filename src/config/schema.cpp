@@ -251,8 +251,8 @@ std::vector<Key> keys_of(Config& c) {
             "(slow); also with TRIREME_COMM_DEBUG=1");
 
   k.section("system");
-  k.choice("device", c.system.device, {"auto", "cuda", "cpu"},
-           "where to run; auto: a GPU if one can be used, else the CPU");
+  k.choice("device", c.system.device, {"auto", "cuda", "gpu", "cpu"},
+           "where to run; auto: a GPU if one can be used, else the CPU; gpu: the same as cuda");
   k.number("gpu", c.system.gpu, {.low = 0, .high = 1023},
            "which GPU, counted from 0 as `trireme doctor` lists them");
   k.choice("determinism", c.system.determinism, {"l1", "fast"},

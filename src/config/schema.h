@@ -57,6 +57,8 @@ std::string rule_text(const Key&);   // "from 0 to 1", "one of a, b"; empty: no 
 
 // For a terminal: every key with type, default, rule and meaning.
 std::string help_text();
+// The same as a list of objects: key, type, default, allowed, meaning.
+base::Json help_json();
 // The text of docs/configuration.md.
 std::string configuration_page();
 

@@ -2,6 +2,7 @@
 // The schema in words: help for the terminal, and the documentation page.
 #include <fmt/format.h>
 
+#include "base/json.h"
 #include "config/model_file.h"
 #include "config/schema.h"
 
@@ -29,6 +30,29 @@ std::vector<std::vector<Key>> by_section(const std::vector<Key>& keys) {
   return groups;
 }
 
+// The files of configs/models; a test compares.
+std::string shipped_models_text() {
+  std::string text =
+      "| models of `configs/models` | |\n|---|---|\n"
+      "| `kjv-llama`, `gpt2-10m`, `llama-11m` | small, for first runs and tests; the first two are "
+      "over bytes |\n"
+      "| `gpt2-124m`, `gpt2-355m`, `gpt2-774m`, `gpt2-1.5b`, `gpt3-175b` | GPT-2 and the sizes of "
+      "GPT-3 |\n"
+      "| `llama2-7b`, `llama2-13b` | Llama 2 |\n"
+      "| `llama3-70b` | Llama 3 |\n"
+      "| `llama3.1-8b`, `llama3.1-70b`, `llama3.1-405b` | Llama 3.1, with its RoPE scaling |\n"
+      "| `llama3.2-1b`, `llama3.2-3b` | Llama 3.2 |\n"
+      "| `llama3.1-8b-4l`, `llama3.2-1b-32k` | four layers of the 8B; the 1B with a vocabulary of "
+      "32,768 |\n"
+      "| `qwen2-0.5b`, `qwen3-0.6b` | Qwen |\n\n"
+      "Names of earlier releases are understood:";
+  for (const EarlierName& earlier : earlier_model_names()) {
+    text += fmt::format("{} `{}` (now `{}`)", text.ends_with(':') ? "" : ",", earlier.name,
+                        earlier.now);
+  }
+  return text + ".\n";
+}
+
 }  // namespace
 
 std::string help_text() {
@@ -43,6 +67,19 @@ std::string help_text() {
     }
   }
   return text;
+}
+
+base::Json help_json() {
+  Config defaults;
+  base::Json list = base::Json::array();
+  for (const Key& key : keys_of(defaults)) {
+    list.push_back({{"key", key.path()},
+                    {"type", std::string(type_name(key))},
+                    {"default", value_json(key)},
+                    {"allowed", rule_text(key)},
+                    {"meaning", std::string(key.help)}});
+  }
+  return list;
 }
 
 std::string configuration_page() {
@@ -67,7 +104,9 @@ std::string configuration_page() {
   text +=
       "\n# Model files\n\n"
       "A model is a TOML file of its own, as those in `configs/models/`. A Hugging Face "
-      "`config.json` of type gpt2, llama, qwen2 or qwen3 does as well.\n";
+      "`config.json` of type gpt2, llama, mistral, qwen2 or qwen3 does as well; a mistral is read "
+      "as the Llama that it is for sequences up to its sliding window.\n\n" +
+      shipped_models_text();
   ModelKeys defaults_of_model;
   for (const std::vector<Key>& keys : by_section(keys_of(defaults_of_model))) {
     const std::string_view section = keys.front().section;

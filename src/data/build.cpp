@@ -216,8 +216,8 @@ void add_text(Block& block, std::span<const std::byte> text, size_t offset,
       const bool in_json = block.kind == Kind::json_lines;
       const auto at = in_json ? offset : offset + static_cast<size_t>(found - text.begin());
       throw IoError(fmt::format(
-          "{}:{}: the text holds the byte {}, which is the end-of-document token; take another "
-          "token (256 is no byte), or allow raw bytes",
+          "{}:{}: the text holds the byte {}, which is the end-of-document token; give another "
+          "with --eod (256 is no byte), or --raw-bytes",
           block.file->path().string(), line_number(*block.file, at), reserved));
     }
   }

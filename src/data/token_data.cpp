@@ -169,7 +169,8 @@ TokenFormat detect(const fs::path& path, const OpenOptions& options) {
   if (!options.type.empty()) return TokenFormat::nanogpt;
   throw IoError(fmt::format(
       "{}: has no header that is known (llm.c) and no index beside it (Megatron's {}); bare tokens "
-      "need their type (u16 or u32), text needs the format text",
+      "need their type (--type u16 or u32, training.dataset_dtype), text needs --format text "
+      "(training.dataset_format)",
       path.string(), with_extension(path, ".idx").filename().string()));
 }
 
@@ -195,7 +196,9 @@ TokenData::Parts open_llmc(const fs::path& path) {
 
 TokenData::Parts open_bare(const fs::path& path, const OpenOptions& options) {
   if (options.type.empty()) {
-    throw ConfigError(fmt::format("{}: bare tokens need their type: u16 or u32", path.string()));
+    throw ConfigError(
+        fmt::format("{}: bare tokens need their type: --type u16 or u32 (training.dataset_dtype)",
+                    path.string()));
   }
   const TokenType type = token_type_from_name(options.type);
   TokenData::Parts parts;

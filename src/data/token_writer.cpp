@@ -167,6 +167,11 @@ void append_as(std::span<const int32_t> tokens, std::vector<std::byte>& out) {
 
 }  // namespace
 
+std::vector<fs::path> token_files(const fs::path& path, TokenFormat format) {
+  if (format == TokenFormat::megatron) return {named(path, ".bin"), named(path, ".idx")};
+  return {named(path, ".bin")};
+}
+
 void TokenWriter::write(std::span<const int32_t> tokens) {
   TRIREME_CHECK(!finished_, "write after finish");
   if (tokens.empty()) return;

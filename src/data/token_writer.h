@@ -57,4 +57,7 @@ struct WriteOptions {
 // ConfigError about the options, IoError if the files cannot be made.
 std::unique_ptr<TokenWriter> write_tokens(const std::filesystem::path& path, const WriteOptions&);
 
+// Returns the files that write_tokens() makes of `path`.
+std::vector<std::filesystem::path> token_files(const std::filesystem::path& path, TokenFormat);
+
 }  // namespace trireme::data

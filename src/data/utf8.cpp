@@ -54,8 +54,7 @@ void check_utf8(std::span<const std::byte> bytes, const TextPlace& place) {
   const auto bad = first_invalid_utf8(bytes);
   if (!bad) return;
   throw base::IoError(fmt::format(
-      "{}: not UTF-8: byte 0x{:02x} at offset {}; convert the text, or "
-      "allow raw bytes",
+      "{}: not UTF-8: byte 0x{:02x} at offset {}; convert the text, or give --raw-bytes",
       place.name, static_cast<unsigned>(bytes[*bad]), place.offset + static_cast<int64_t>(*bad)));
 }
 

@@ -7,6 +7,8 @@
 #include <algorithm>
 #include <cstdlib>
 
+#include "base/count_text.h"
+
 namespace trireme::plan {
 namespace {
 
@@ -83,8 +85,9 @@ std::string why_empty(const Job& job, const SearchOptions& options) {
   }
   const Values some_tps = allowed(tps, options.space.tp);
   if (some_tps.empty()) {
-    return fmt::format("tp must divide {} processors and {} heads, as {} do; not {}", n,
-                       block.heads, fmt::join(tps, ", "), fmt::join(options.space.tp, ", "));
+    return fmt::format("tp must divide {} and {} heads, as {} do; not {}",
+                       base::count_text(n, "processor"), block.heads, fmt::join(tps, ", "),
+                       fmt::join(options.space.tp, ", "));
   }
   Values pps, dps;
   for (const int64_t tp : some_tps) {

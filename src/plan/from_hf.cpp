@@ -89,10 +89,10 @@ Described from_hf(const Json& json, const std::string& name, int64_t seq_len) {
     return std::find(names.begin(), names.end(), type) != names.end();
   };
   const bool has_experts = is_one_of({"mixtral", "qwen2_moe", "qwen3_moe"});
-  if (!has_experts && !is_one_of({"gpt2", "llama", "qwen2", "qwen3"})) {
+  if (!has_experts && !is_one_of({"gpt2", "llama", "mistral", "qwen2", "qwen3"})) {
     throw base::ConfigError(
         fmt::format("Hugging Face config: model_type: {} is not supported; supported: gpt2, llama, "
-                    "qwen2, qwen3, mixtral, qwen2_moe, qwen3_moe",
+                    "mistral, qwen2, qwen3, mixtral, qwen2_moe, qwen3_moe",
                     type));
   }
   Described d;

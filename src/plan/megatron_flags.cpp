@@ -7,7 +7,9 @@
 #include <array>
 #include <charconv>
 #include <cmath>
+#include <iterator>
 
+#include "base/count_text.h"
 #include "base/error.h"
 #include "config/spelling.h"
 
@@ -236,8 +238,8 @@ void MegatronFlags::problem(std::string_view name, const std::string& what) {
 
 void MegatronFlags::throw_if_any() const {
   if (problems_.empty()) return;
-  throw base::ConfigError(fmt::format("Megatron flags: {} problem{}\n  {}", problems_.size(),
-                                      problems_.size() == 1 ? "" : "s",
+  throw base::ConfigError(fmt::format("Megatron flags: {}\n  {}",
+                                      base::count_text(std::ssize(problems_), "problem"),
                                       fmt::join(problems_, "\n  ")));
 }
 

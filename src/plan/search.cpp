@@ -8,6 +8,7 @@
 #include <map>
 #include <tuple>
 
+#include "base/count_text.h"
 #include "base/error.h"
 #include "plan/feasible.h"
 #include "plan/space.h"
@@ -212,8 +213,9 @@ SearchResult search(const Job& job, const spec::Machine& machine, const Stack& s
   for_each_layout(job, machine, options, [&](const Layout& layout) { all.look_at(layout); });
   SearchResult result = all.take();
   if (result.layouts == 0) {
-    throw base::ConfigError(fmt::format("no layout has {} processors with what was asked for: {}",
-                                        options.processors, why_empty(job, options)));
+    throw base::ConfigError(fmt::format("no layout has {} with what was asked for: {}",
+                                        base::count_text(options.processors, "processor"),
+                                        why_empty(job, options)));
   }
   result.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
   return result;

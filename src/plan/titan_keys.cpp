@@ -5,7 +5,9 @@
 
 #include <algorithm>
 #include <array>
+#include <iterator>
 
+#include "base/count_text.h"
 #include "base/error.h"
 
 namespace trireme::plan {
@@ -133,8 +135,8 @@ void TitanKeys::problem(std::string_view path, const std::string& what) {
 
 void TitanKeys::throw_if_any() const {
   if (problems_.empty()) return;
-  throw base::ConfigError(fmt::format("{}: {} problem{}\n  {}", file_, problems_.size(),
-                                      problems_.size() == 1 ? "" : "s",
+  throw base::ConfigError(fmt::format("{}: {}\n  {}", file_,
+                                      base::count_text(std::ssize(problems_), "problem"),
                                       fmt::join(problems_, "\n  ")));
 }
 

@@ -27,6 +27,7 @@ struct Panel {
   std::string title;
   const schedule::Schedule* schedule = nullptr;
   const Result* result = nullptr;  // with its timeline
+  bool is_bytes = false;           // memory is in bytes; otherwise in units of the caller's
 };
 std::string svg(const std::vector<Panel>&);
 

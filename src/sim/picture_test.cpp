@@ -77,5 +77,22 @@ TEST(PictureTest, the_svg_is_well_formed_and_stands_alone) {
   }
 }
 
+double height_of(const std::string& text) {
+  const std::string key = " height=\"";
+  return std::stod(text.substr(text.find(key) + key.size()));
+}
+
+TEST(PictureTest, memory_has_a_unit_and_no_room_where_it_is_not_known) {
+  const Schedule schedule = made("1f1b", 2, 4);
+  Result result = play(schedule);
+  for (RankResult& rank : result.ranks) rank.peak_bytes = 3.5 * 1024 * 1024 * 1024;
+  const std::string with = svg({{"a", &schedule, &result, true}});
+  EXPECT_NE(with.find(">3.5 GiB</text>"), std::string::npos);
+  for (RankResult& rank : result.ranks) rank.peak_bytes = 0;
+  const std::string without = svg({{"a", &schedule, &result, true}});
+  EXPECT_EQ(without.find("kept"), std::string::npos);
+  EXPECT_LT(height_of(without), height_of(with) - 100);
+}
+
 }  // namespace
 }  // namespace trireme::sim

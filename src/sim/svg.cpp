@@ -75,6 +75,15 @@ std::string escaped(const std::string& text) {
   return out;
 }
 
+// "3.77 GiB", short enough for the margin; without a unit where the caller has its own.
+std::string memory_text(const Panel& panel, double size) {
+  if (!panel.is_bytes) return fmt::format("{:.4g}", size);
+  constexpr std::array<const char*, 6> units = {"B", "KiB", "MiB", "GiB", "TiB", "PiB"};
+  size_t unit = 0;
+  for (; size >= 1024 && unit + 1 < units.size(); ++unit) size /= 1024;
+  return fmt::format("{:.3g} {}", size, units[unit]);
+}
+
 class Drawing {
  public:
   explicit Drawing(const std::vector<Panel>& panels);
@@ -87,7 +96,14 @@ class Drawing {
   }
   double x(double at) const { return left + (last_ > 0 ? at / last_ * plot : 0); }
   static double panel_height(const Panel& panel) {
-    return 52 + row * panel.schedule->ranks + 34 + memory_height + 30;
+    const double memory = peak_bytes(panel) > 0 ? memory_height + 30 : 0;
+    return 52 + row * panel.schedule->ranks + 34 + memory;
+  }
+  // Zero for measured steps, whose memory over time is not known.
+  static double peak_bytes(const Panel& panel) {
+    double peak = 0;
+    for (const RankResult& rank : panel.result->ranks) peak = std::max(peak, rank.peak_bytes);
+    return peak;
   }
 
   void draw(const Panel& panel);
@@ -224,15 +240,15 @@ void Drawing::draw_axis(double at) {
 }
 
 void Drawing::draw_memory(const Panel& panel, double top) {
-  double most = 0;
-  for (const RankResult& rank : panel.result->ranks) most = std::max(most, rank.peak_bytes);
+  const double most = peak_bytes(panel);
   if (most <= 0) return;
   const double bottom = top + memory_height;
   const auto y = [&](double bytes) { return bottom - bytes / most * (memory_height - 8); };
-  add("<text x=\"{}\" y=\"{:.1f}\" text-anchor=\"end\">{:.4g}</text>"
+  add("<text x=\"{}\" y=\"{:.1f}\" text-anchor=\"end\">{}</text>"
       "<text x=\"{}\" y=\"{:.1f}\" text-anchor=\"end\">kept</text>"
       "<line x1=\"{}\" y1=\"{:.1f}\" x2=\"{}\" y2=\"{:.1f}\" stroke=\"#ccc\"/>\n",
-      left - 6, y(most) + 4, most, left - 6, bottom, left, bottom, left + plot, bottom);
+      left - 6, y(most) + 4, memory_text(panel, most), left - 6, bottom, left, bottom, left + plot,
+      bottom);
   for (size_t rank = 0; rank < panel.result->memory.size(); ++rank) {
     std::string path;
     double before = 0;
@@ -242,8 +258,9 @@ void Drawing::draw_memory(const Panel& panel, double top) {
       before = point.bytes;
     }
     add("<polyline points=\"{}\" fill=\"none\" stroke=\"{}\" stroke-width=\"1.2\">"
-        "<title>rank {}: at most {:g}</title></polyline>\n",
-        path, line_colours[rank % line_colours.size()], rank, panel.result->ranks[rank].peak_bytes);
+        "<title>rank {}: at most {}</title></polyline>\n",
+        path, line_colours[rank % line_colours.size()], rank,
+        memory_text(panel, panel.result->ranks[rank].peak_bytes));
   }
 }
 

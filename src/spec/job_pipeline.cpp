@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <functional>
 
+#include "base/count_text.h"
 #include "schedule/catalogue.h"
 #include "schedule/lives.h"
 #include "spec/pipeline_parallel.h"
@@ -120,8 +121,9 @@ class PipelineChecker {
                             own.microbatches / workers * l_.local_batch * l_.logical_dp);
     }
     add({key, LayoutKey::global_batch},
-        fmt::format("{}: it has {} micro-batches, and a rank runs {} in a step{}", name(key),
-                    own.microbatches, l_.rank_microbatches(), nearest));
+        fmt::format("{}: it has {}, and a rank runs {} in a step{}", name(key),
+                    base::count_text(own.microbatches, "micro-batch", "micro-batches"),
+                    l_.rank_microbatches(), nearest));
   }
 
   void check_cut(bool is_one_stage) {
@@ -174,9 +176,10 @@ class PipelineChecker {
       break;
     }
     add({LayoutKey::global_batch, LayoutKey::schedule, LayoutKey::pp, LayoutKey::local_batch},
-        fmt::format("{} = {}: a rank runs {} micro-batches in a step: {}{}",
-                    name(LayoutKey::global_batch), l_.global_batch, l_.rank_microbatches(), reason,
-                    nearest));
+        fmt::format("{} = {}: a rank runs {} in a step: {}{}", name(LayoutKey::global_batch),
+                    l_.global_batch,
+                    base::count_text(l_.rank_microbatches(), "micro-batch", "micro-batches"),
+                    reason, nearest));
   }
 
   // Gradients that are summed in turns need a schedule that makes them so.

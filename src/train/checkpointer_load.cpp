@@ -68,11 +68,12 @@ std::optional<Checkpointer::Loaded> Checkpointer::load(const Wanted& wanted) {
       hooks_.say(fmt::format("checkpoint of step {} skipped: {}", tried, problem));
   }
   if ((count == 0 && step < 0) || !wanted.is_needed) return {};
-  throw base::IoError(
-      count == 0
-          ? fmt::format("{}: there is no checkpoint of step {}", options_.folder.string(), step)
-          : fmt::format("{}: none of {} checkpoint{} can be loaded", options_.folder.string(),
-                        count, count == 1 ? "" : "s"));
+  throw base::IoError(count == 0   ? fmt::format("{}: there is no checkpoint of step {}",
+                                                 options_.folder.string(), step)
+                      : count == 1 ? fmt::format("{}: its only checkpoint cannot be loaded",
+                                                 options_.folder.string())
+                                   : fmt::format("{}: none of {} checkpoints can be loaded",
+                                                 options_.folder.string(), count));
 }
 
 void Checkpointer::begin_run(const Begin& begin) {

@@ -150,9 +150,7 @@ std::string layout_line(const config::Config& c) {
 void write_flights(comm::ThreadWorld& world, const fs::path& folder) {
   try {
     fs::create_directories(folder);
-    for (int rank = 0; rank < world.ranks(); ++rank) {
-      world.recorder(rank).write(folder / fmt::format("rank{}.json", rank));
-    }
+    for (int rank = 0; rank < world.ranks(); ++rank) world.recorder(rank).write(folder);
     base::log_info("flight records of the ranks: {}", folder.string());
   } catch (const std::exception& error) {  // the error that ends the run matters more
     base::log_warning("no flight records: {}", error.what());

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "base/check.h"
+#include "base/count_text.h"
 #include "base/error.h"
 #include "config/job_layout.h"
 #include "device/accelerator.h"
@@ -22,7 +23,7 @@ Platform cpu_platform(const config::System& system) {
       kernels::cpu_kernels(), device::CpuDevice::Options{.threads = threads});
   platform.backend = spec::cpu_backend();
   platform.host_available_bytes = device::host_memory_available();
-  platform.hardware = fmt::format("CPU, {} thread{}", threads, threads == 1 ? "" : "s");
+  platform.hardware = "CPU, " + base::count_text(threads, "thread");
   return platform;
 }
 

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cmath>
 #include <string_view>
 
 #include "base/check.h"
@@ -19,10 +20,38 @@ std::string quoted(const std::string& text) {
   return base::Json(text).dump(-1, ' ', false, base::Json::error_handler_t::replace);
 }
 
-// Times of the format are microseconds.
-std::string span(const std::string& name, int track, double begin, double end) {
-  return fmt::format(R"({{"name":{},"ph":"X","pid":0,"tid":{},"ts":{:.3f},"dur":{:.3f})",
-                     quoted(name), track, 1e6 * begin, 1e6 * std::max(0.0, end - begin));
+// A slice ends this much before the next one of its track may begin: readers that add ts and dur
+// as floating-point numbers (speedscope does) would else find it to end after the other began, and
+// nest the two. What is inside a slice ends that much before it again.
+constexpr int64_t gap_ns = 1;
+
+int64_t nanoseconds(double seconds) { return std::llround(1e9 * seconds); }
+
+// An event without its closing brace. Times of the format are microseconds, here with all digits of
+// a nanosecond. `depth` is the number of slices around this one.
+std::string span(const std::string& name, const char* category, int track, int depth,
+                 int64_t begin_ns, int64_t end_ns) {
+  const int64_t shown_ns = std::max<int64_t>(0, end_ns - begin_ns - (1 + depth) * gap_ns);
+  return fmt::format(
+      R"({{"name":{},"cat":"{}","ph":"X","pid":0,"tid":{},"ts":{}.{:03},"dur":{}.{:03})",
+      quoted(name), category, track, begin_ns / 1000, begin_ns % 1000, shown_ns / 1000,
+      shown_ns % 1000);
+}
+
+// What viewers filter by.
+const char* category_of(spec::OpKind kind) {
+  switch (kind) {
+    case spec::OpKind::fill:
+    case spec::OpKind::copy:
+      return "memory";
+    case spec::OpKind::adamw:
+    case spec::OpKind::step_control:
+    case spec::OpKind::sum_squares:
+    case spec::OpKind::merge_sums:
+      return "optimizer";
+    default:
+      return "compute";
+  }
 }
 
 std::string track_name(int track, const std::string& name) {
@@ -37,12 +66,12 @@ std::string layer_of(const std::vector<std::string>& ranges) {
   return text;
 }
 
-std::string device_event(const TimedOp& op, double offset) {
+std::string device_event(const TimedOp& op, int64_t begin_ns, int64_t end_ns) {
   const spec::OpCost& cost = op.cost;
   const std::string action = op.ranges.size() > 1 ? op.ranges[1] : "";
   const std::string shape =
       fmt::format("{} x {} x {} {}", cost.m, cost.n, cost.k, base::name_of(cost.dtype));
-  return span(op_name(cost), stream_track, offset + op.begin, offset + op.end) +
+  return span(op_name(cost), category_of(cost.kind), stream_track, 1, begin_ns, end_ns) +
          fmt::format(R"(,"args":{{"layer":{},"action":{},"shape":{},"flops":{},"bytes":{}}}}})",
                      quoted(layer_of(op.ranges)), quoted(action), quoted(shape),
                      static_cast<int64_t>(cost.flops), cost.bytes);
@@ -88,20 +117,25 @@ void Trace::end_step() {
   const std::vector<TimedOp> ops = timeline_.finish();
   if (ops.empty()) return;
   const double offset = timeline_.started_at() - begin_seconds_;
+  // Steps follow one another on a track, though the device's clock may differ from the host's.
+  const auto on_stream = [&](double at) {
+    return std::max(stream_end_ns_, nanoseconds(offset + at));
+  };
+  const auto on_host = [&](double at) { return std::max(host_end_ns_, nanoseconds(offset + at)); };
   const std::string name = fmt::format("step {}", step_);
-  add(span(name, stream_track, offset + ops.front().begin, offset + ops.back().end) + "}");
-  add(span(name, host_track, offset + ops.front().queue_begin, offset + ops.back().queue_end) +
-      "}");
+  const int64_t stream_end = on_stream(ops.back().end), host_end = on_host(ops.back().queue_end);
+  add(span(name, "step", stream_track, 0, on_stream(ops.front().begin), stream_end) + "}");
+  add(span(name, "step", host_track, 0, on_host(ops.front().queue_begin), host_end) + "}");
   for (const TimedOp& op : ops) {
-    add(device_event(op, offset));
-    add(span("queue " + op_name(op.cost), host_track, offset + op.queue_begin,
-             offset + op.queue_end) +
+    add(device_event(op, on_stream(op.begin), on_stream(op.end)));
+    add(span("queue " + op_name(op.cost), "host", host_track, 1, on_host(op.queue_begin),
+             on_host(op.queue_end)) +
         "}");
     write_if_large();
   }
-  add(span("wait after the step", host_track, offset + ops.back().queue_end,
-           timeline_.finished_at() - begin_seconds_) +
-      "}");
+  stream_end_ns_ = stream_end;
+  host_end_ns_ = std::max(host_end, nanoseconds(timeline_.finished_at() - begin_seconds_));
+  add(span("wait after the step", "host", host_track, 0, host_end, host_end_ns_) + "}");
   waits_ += host_waits(ops);
 }
 

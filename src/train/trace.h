@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Steps of training as a Chrome trace (chrome://tracing, ui.perfetto.dev): every operation on its
 // stream, with layer, shape and cost, and below it when the host queued it. Traced steps run
-// uncaptured, and the host waits before and after each.
+// uncaptured, and the host waits before and after each. Every event has a category: step, compute,
+// memory, optimizer or host.
 #pragma once
 
 #include <cstdint>
@@ -44,7 +45,8 @@ class Trace {
   std::string text_;  // not yet written
   bool is_first_ = true;
   int64_t step_ = 0, first_step_ = 0;
-  double begin_seconds_ = 0;  // of the first step, by the host's clock
+  double begin_seconds_ = 0;                     // of the first step, by the host's clock
+  int64_t stream_end_ns_ = 0, host_end_ns_ = 0;  // where the last step ended, since begin_seconds_
   int waits_ = 0;
 };
 

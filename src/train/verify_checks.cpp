@@ -7,6 +7,7 @@
 #include <limits>
 #include <map>
 #include <set>
+#include "base/count_text.h"
 #include "obs/number_text.h"
 #include "train/verify_hints.h"
 
@@ -34,8 +35,8 @@ VerifyCheck completes(const CheckedRun& run) {
   const bool ok = run.layout.failure.empty();
   return {.name = "completes",
           .ok = ok,
-          .detail = ok ? fmt::format("{} steps on {} rank{}", verify_steps, run.layout.ranks.size(),
-                                     run.layout.ranks.size() == 1 ? "" : "s")
+          .detail = ok ? fmt::format("{} steps on {}", verify_steps,
+                                     base::count_text(std::ssize(run.layout.ranks), "rank"))
                        : run.layout.failure,
           .hint = ok ? "" : "a rank threw, or waited for another until the deadline passed"};
 }

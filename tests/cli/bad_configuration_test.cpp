@@ -146,7 +146,7 @@ std::vector<BadCase> configuration_cases() {
       {"model_name_unknown",
        train_tiny + "--model.name=gpt2-10mm",
        wrong_call,
-       {"gpt2-10mm", "did you mean 'gpt2-10m'?", "llama-15m"}},
+       {"gpt2-10mm", "did you mean 'gpt2-10m'?", "llama-11m"}},
       {"model_file_missing",
        train_tiny + "--model.name=other.toml",
        wrong_call,

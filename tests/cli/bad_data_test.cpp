@@ -7,6 +7,11 @@ namespace {
 
 std::vector<BadCase> data_cases() {
   return {
+      {"build_over_a_data_set",
+       "data build text.txt --output d",
+       wrong_call,
+       {"d.bin: exists", "--overwrite"},
+       with_megatron},
       {"none_given",
        train_tiny + "--training.dataset_path=",
        wrong_call,
@@ -123,7 +128,7 @@ std::vector<BadCase> data_cases() {
       {"build_not_utf8",
        "data build latin.txt --output d",
        failed,
-       {"latin.txt", "not UTF-8", "0xe9 at offset 3", "raw bytes"},
+       {"latin.txt", "not UTF-8", "0xe9 at offset 3", "--raw-bytes"},
        with_file("latin.txt", "caf\xe9 au lait")},
       {"build_broken_line",
        "data build a.jsonl --output d",
@@ -175,7 +180,7 @@ std::vector<BadCase> data_cases() {
        {},
        1000},
       {"build_on_a_full_disk_keeps_the_old",
-       "data build text.txt tiny.toml.txt --output d",
+       "data build text.txt tiny.toml.txt --output d --overwrite",
        failed,
        {"d.", "cannot be written"},
        [](const Scratch& s) {
@@ -213,7 +218,7 @@ std::vector<BadCase> folders_cases() {
       {"holds_a_run",
        train_tiny,
        failed,
-       {"run", "already holds a run", "overwrite"},
+       {"run", "already holds a run", "--overwrite", "--resume auto"},
        with_file("run/run.json", "{}\n")},
       {"full_disk_at_the_start",
        train_tiny,

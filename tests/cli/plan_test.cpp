@@ -50,6 +50,19 @@ void expect_sums(const Json& priced) {
   EXPECT_NEAR(sum_of(priced.at("items")), bytes, 1e-13 * bytes);
 }
 
+TEST(PlanTest, a_layout_that_does_not_fit_is_called_so_first) {
+  const Scratch s;
+  const std::string call =
+      "plan --model llama2-13b --machine h100 --gpus 8 --batch 64 --seq-len 4096 --layout ";
+  const std::string text = text_of(s, call + "'tp=1 dp=8 zero=0 micro=1'");
+  const size_t refused = text.find("          does not fit: "), rate = text.find("tokens/s");
+  EXPECT_LT(text.find("yours"), refused);
+  EXPECT_LT(refused, rate) << text;
+  const Json json = plan_json(s, call + "'tp=1 dp=8 zero=0 micro=1'");
+  EXPECT_EQ(json.at("asked").at("fits"), false);
+  EXPECT_EQ(json.at("best").at("fits"), true);
+}
+
 TEST(PlanTest, json_has_the_answer_the_front_and_what_was_rejected) {
   const Scratch s;
   const Json json = plan_json(s, big + "--seq-len 8192");

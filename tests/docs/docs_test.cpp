@@ -122,8 +122,8 @@ const std::vector<Known> known_commands = {
     {"trireme bench train --model gpt2-10m --micro-batch 8 --seq 256 --by-row", How::here,
      "trireme bench train --model gpt2-10m --micro-batch 1 --seq 32 --by-row --steps 1 --warmup 0 "
      "--peak-tflops 1"},
-    {"trireme bench train --model llama-15m --dtype bf16 --by-row", How::here,
-     "trireme bench train --model llama-15m --dtype bf16 --by-row --micro-batch 1 --seq 32 "
+    {"trireme bench train --model llama-11m --dtype bf16 --by-row", How::here,
+     "trireme bench train --model llama-11m --dtype bf16 --by-row --micro-batch 1 --seq 32 "
      "--steps 1 --warmup 0 --peak-tflops 1"},
     {"trireme verify configs/kjv.toml", How::here},
     {"trireme verify configs/kjv.toml --parallelism.data_parallel_shard_degree=4", How::here},
@@ -182,8 +182,8 @@ const std::vector<Known> known_commands = {
      "trireme train tiny_run.toml --training.steps=1000000 --job.dump_folder=runs/imported "
      "--resume auto"},
     {"trireme plan --model llama-1b --machine h200 --gpus 8 --batch 512 --seq-len 4096", How::here},
-    {"trireme plan configs/llama-15m.toml --machine h200 --json", How::here},
-    {"trireme plan configs/llama-15m.toml --machine h200", How::here},
+    {"trireme plan configs/llama-11m.toml --machine h200 --json", How::here},
+    {"trireme plan configs/llama-11m.toml --machine h200", How::here},
     {"trireme plan --from-hf DIR --machine h100 --gpus 64 --batch-tokens 4e6", How::here},
     {"trireme plan --validate runs.jsonl", How::here},
     {"trireme plan --validate runs.jsonl --fit", How::here},
@@ -192,7 +192,7 @@ const std::vector<Known> known_commands = {
     {"trireme plan --validate data/published_runs_single_node.jsonl", How::here},
     {"trireme plan --model llama3-70b --machine h100 --gpus 1024 --batch-tokens 4e6 --seq-len 8192",
      How::here},
-    {"trireme plan --model llama-15m --machine cpu --gpus 2 --batch 8 --seq-len 256 --out "
+    {"trireme plan --model llama-11m --machine cpu --gpus 2 --batch 8 --seq-len 256 --out "
      "plan.toml",
      How::here},
     {"trireme plan --model llama3-70b --machine h100 --gpus 1024 --batch 512 --seq-len 8192 "

@@ -166,7 +166,7 @@ TEST_F(NcclTest, a_rank_that_does_not_come_is_named) {
       R"(the last that rank 1 finished was all_reduce #8 of group 'pair')";
   EXPECT_TRUE(std::regex_search(first_error(outcome.err), std::regex(expected))) << outcome.err;
   EXPECT_EQ(left_over(scratch, 2), Words{});
-  EXPECT_TRUE(scratch.has("flight/rank0.json"));
+  EXPECT_TRUE(scratch.has("flight/rank_0.json"));
 }
 
 }  // namespace

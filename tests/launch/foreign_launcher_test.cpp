@@ -57,7 +57,7 @@ TEST_P(ForeignLauncher, ranks_agree_who_died) {
     const Outcome outcome = ranks_[static_cast<size_t>(rank)]->wait();
     EXPECT_EQ(outcome.exit_code, 1);
     EXPECT_NE(outcome.err.find("error: rank 1 "), std::string::npos) << outcome.err;
-    EXPECT_TRUE(scratch_.has(fmt::format("flight/rank{}.json", rank)));
+    EXPECT_TRUE(scratch_.has(fmt::format("flight/rank_{}.json", rank)));
   }
 }
 

@@ -12,6 +12,7 @@
 #include <thread>
 
 #include "base/json.h"
+#include "base/pickle.h"
 #include "cli/environment.h"
 #include "comm/gloo.h"
 #include "comm/store_wire.h"
@@ -97,10 +98,12 @@ TEST_F(Launch, every_fault_ends_all_ranks_with_one_verdict) {
     EXPECT_EQ(left_over(scratch, 4), Words{}) << planted.fault;
     int flights = 0;
     for (int rank = 0; rank < 4; ++rank) {
-      const std::string name = fmt::format("flight/rank{}.json", rank);
+      const std::string name = fmt::format("flight/rank_{}.json", rank);
       if (!scratch.has(name)) continue;
       ++flights;
-      EXPECT_FALSE(only_object(scratch.read(name))["entries"].empty()) << name;
+      const base::Json record = only_object(scratch.read(name));
+      EXPECT_FALSE(record["entries"].empty()) << name;
+      EXPECT_EQ(scratch.read(fmt::format("flight/_dump_{}", rank)), base::pickle(record)) << name;
     }
     EXPECT_EQ(flights, planted.flights) << planted.fault;
   }

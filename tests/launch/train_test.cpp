@@ -178,7 +178,7 @@ TEST_F(LaunchTrain, a_rank_that_is_killed_is_named) {
     EXPECT_NE(outcome.err.find(fmt::format("error: rank {} (process {}", rank, process)),
               std::string::npos)
         << outcome.err;
-    EXPECT_TRUE(scratch_.has(folder + fmt::format("/flight/rank{}.json", 1 - rank)));
+    EXPECT_TRUE(scratch_.has(folder + fmt::format("/flight/rank_{}.json", 1 - rank)));
   }
 }
 

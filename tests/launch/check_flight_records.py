@@ -1,0 +1,62 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Reads flight records with PyTorch's own analyser and checks which ranks it names.
+
+  check_flight_records.py FOLDER --missing 2 [--stopped 2]
+
+FOLDER is `flight` of a run that ended because a rank did not come. --missing are the ranks that the
+analyser has to name; --stopped those that could write no record (killed or stopped). Needs PyTorch
+2.9 or later, on any machine: records may be carried there from where the ranks ran.
+"""
+import argparse
+import contextlib
+import io
+import json
+import logging
+import pathlib
+import pickle
+import re
+import sys
+
+
+def analyse(folder, stopped):
+    from torch.distributed.flight_recorder import fr_trace
+
+    text = io.StringIO()
+    logging.getLogger("Flight Recorder").addHandler(logging.StreamHandler(text))
+    with contextlib.redirect_stdout(text), contextlib.redirect_stderr(text):
+        fr_trace.main([str(folder)] + (["--allow-incomplete-ranks"] if stopped else []))
+    return text.getvalue()
+
+
+def named_ranks(text):
+    """Ranks of the first thing that the analyser complains about."""
+    found = re.search(r"missing ranks: \{([^}]*)\}", text)
+    found = found or re.search(r"missed FR dumps from ranks \(\{([^}]*)\}\)", text)
+    return sorted(int(rank) for rank in found.group(1).split(",")) if found else []
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("folder", type=pathlib.Path)
+    parser.add_argument("--missing", type=int, nargs="+", required=True)
+    parser.add_argument("--stopped", type=int, nargs="*", default=[])
+    args = parser.parse_args()
+    dumps = sorted(args.folder.glob("_dump_*"))
+    if not dumps:
+        sys.exit(f"{args.folder}: no files named _dump_RANK")
+    for dump in dumps:
+        rank = dump.name.rsplit("_", 1)[1]
+        with open(dump, "rb") as pickled, open(args.folder / f"rank_{rank}.json") as text:
+            if pickle.load(pickled) != json.load(text):
+                sys.exit(f"{dump}: is not what rank_{rank}.json holds")
+    text = analyse(args.folder, args.stopped)
+    print(text)
+    named = named_ranks(text)
+    if named != sorted(args.missing):
+        sys.exit(f"FAILED: the analyser names {named}, not {sorted(args.missing)}")
+    print(f"OK: {len(dumps)} records; the analyser names {named}")
+
+
+if __name__ == "__main__":
+    main()
