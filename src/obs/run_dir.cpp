@@ -106,8 +106,8 @@ void RunDir::check(const std::filesystem::path& directory, RunMode mode) {
   const bool is_there = holds_run(directory);
   if (mode == RunMode::fresh && is_there) {
     throw IoError(
-        fmt::format("{}: already holds a run; give another directory, or say whether to "
-                    "overwrite or to resume it",
+        fmt::format("{}: already holds a run; --resume auto continues it, --overwrite replaces "
+                    "it, --job.dump_folder names another folder",
                     directory.string()));
   }
   if (mode == RunMode::resume && !is_there) {
