@@ -6,6 +6,7 @@
 #include <thread>
 
 #include "base/json.h"
+#include "cli/build_info.h"
 #include "cli/device_options.h"
 #include "cli/verbs.h"
 #include "comm/gloo.h"
@@ -98,6 +99,7 @@ int run_doctor(const Args& args) {
   if (!has_gpu) cuda["reason"] = status.problem;
   const std::string gloo = comm::gloo_status(), nccl = comm::nccl_status();
   base::Json out = {{"ok", true},
+                    {"program", to_json(build_info())},
                     {"cores", cores},
                     {"memory_bytes", memory},
                     {"disk_free_bytes", error ? 0 : static_cast<int64_t>(disk.available)},
@@ -116,6 +118,7 @@ int run_doctor(const Args& args) {
     fmt::print("{}\n", out.dump());
     return 0;
   }
+  fmt::print("trireme        {} (commit {})\n", build_info().version, build_info().commit);
   fmt::print("cores          {}\nmemory         {:.1f} GiB\ndisk free here {:.1f} GiB\n", cores,
              static_cast<double>(memory) / 0x1p30,
              error ? 0.0 : static_cast<double>(disk.available) / 0x1p30);

@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0
+// From the words of a call to an exit code.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <new>
+#include <string_view>
+#include <system_error>
+
+#include "base/error.h"
+#include "base/json.h"
+#include "base/log.h"
+#include "cli/args.h"
+#include "cli/exit_codes.h"
+#include "config/spelling.h"
+
+namespace trireme::cli {
+namespace {
+
+int report(const std::string& error, bool json, int code) {
+  base::log(base::LogLevel::error, error);
+  if (json) {
+    // A message may quote a file or an argument that is not UTF-8.
+    const base::Json out{{"ok", false}, {"error", error}};
+    fmt::print("{}\n", out.dump(-1, ' ', false, base::Json::error_handler_t::replace));
+  }
+  return code;
+}
+
+// `-V` and `--version` are the verb version.
+std::vector<std::string> call_words(int argc, const char* const* argv) {
+  std::vector<std::string> words(argv + std::min(argc, 1), argv + argc);
+  if (!words.empty() && (words.front() == "-V" || words.front() == "--version")) {
+    words.front() = "version";
+  }
+  return words;
+}
+
+// Where SIGPIPE is ignored, a reader that has gone away is no error.
+void flush_output() {
+  if (std::fflush(stdout) != 0 && errno != EPIPE) {
+    throw base::IoError(fmt::format("standard output cannot be written: {}",
+                                    std::generic_category().message(errno)));
+  }
+}
+
+int run_call(const CommandSet& commands, const std::vector<std::string>& words) {
+  const bool has_no_verb =
+      words.empty() || (words.size() == 1 && commands.has_group(words.front()));
+  if (has_no_verb) {
+    fmt::print("{}", help_text(commands, words));
+    flush_output();
+    return exit_bad_call;
+  }
+  const Call call = parse_call(commands, words);
+  int code = exit_done;
+  if (call.verb == nullptr) {
+    fmt::print("{}", call.help);
+  } else {
+    code = call.verb->run(call.args);
+  }
+  flush_output();
+  return code;
+}
+
+}  // namespace
+
+bool CommandSet::has_group(const std::string& name) const {
+  return std::any_of(groups.begin(), groups.end(),
+                     [&](const VerbGroup& group) { return group.name == name; });
+}
+
+std::string unknown_verb(const CommandSet& commands, const std::vector<std::string>& words) {
+  if (words.empty() || words.front().starts_with("-")) return "";
+  std::vector<std::string_view> names;
+  for (const Verb& verb : commands.verbs) {
+    const std::string group = words.front() + " ";
+    if (verb.name == words.front()) return "";
+    if (verb.name.starts_with(group)) {
+      if (words.size() < 2 || words[1].starts_with("-")) return "";
+      if (verb.name == group + words[1]) return "";
+    }
+    names.push_back(verb.name);
+  }
+  const std::string name = commands.has_group(words.front()) ? words[0] + " " + words[1] : words[0];
+  const auto best = config::nearest(name, names);
+  return fmt::format("'{}' is not a verb{}; verbs are {}", name,
+                     best ? fmt::format(", did you mean '{}'?", *best) : "",
+                     fmt::join(names, ", "));
+}
+
+int run_command(const CommandSet& commands, int argc, const char* const* argv) {
+  const std::vector<std::string> words = call_words(argc, argv);
+  const bool json = std::find(words.begin(), words.end(), "--json") != words.end();
+  if (const std::string problem = unknown_verb(commands, words); !problem.empty()) {
+    return report(problem, json, exit_bad_call);
+  }
+  try {
+    return run_call(commands, words);
+  } catch (const base::ConfigError& error) {
+    return report(error.what(), json, exit_bad_call);
+  } catch (const base::Stopped& error) {
+    return report(error.what(), json, exit_stopped);
+  } catch (const base::Fenced& error) {
+    return report(error.what(), json, exit_do_not_requeue);
+  } catch (const std::bad_alloc&) {
+    return report("out of memory; take a smaller model, micro-batch or sequence", json,
+                  exit_failed);
+  } catch (const std::exception& error) {
+    return report(error.what(), json, exit_failed);
+  }
+}
+
+}  // namespace trireme::cli
