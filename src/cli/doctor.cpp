@@ -5,6 +5,7 @@
 #include <filesystem>
 
 #include "base/json.h"
+#include "cli/build_info.h"
 #include "cli/device_options.h"
 #include "cli/environment.h"
 #include "cli/verbs.h"
@@ -100,6 +101,7 @@ int run_doctor(const Args& args) {
   if (!has_gpu) cuda["reason"] = status.problem;
   const std::string gloo = comm::gloo_status(), nccl = comm::nccl_status();
   base::Json out = {{"ok", true},
+                    {"program", to_json(build_info())},
                     {"cores", cores.count()},
                     {"cores_of_machine", cores.machine},
                     {"cores_source", cores.source()},
@@ -122,6 +124,7 @@ int run_doctor(const Args& args) {
     fmt::print("{}\n", out.dump());
     return 0;
   }
+  fmt::print("trireme        {} (commit {})\n", build_info().version, build_info().commit);
   fmt::print("cores          {} ({})\n", cores.count(), cores.source());
   if (omp_threads > 0) fmt::print("threads        {} (OMP_NUM_THREADS)\n", omp_threads);
   fmt::print("memory         {:.1f} GiB\ndisk free here {:.1f} GiB\n",

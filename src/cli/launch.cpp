@@ -1,13 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 // trireme launch: ranks as processes of this host, alone or as one of several hosts.
 #include <fmt/format.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
+#include <cerrno>
 #include <filesystem>
+#include <optional>
+#include <string_view>
 #include <system_error>
 
+#include "base/descriptor.h"
 #include "base/error.h"
 #include "base/json.h"
 #include "base/log.h"
+#include "cli/config_options.h"
 #include "cli/environment.h"
 #include "cli/exit_codes.h"
 #include "cli/launch_watch.h"
@@ -30,9 +37,10 @@ int at_least_one(const Args& args, const std::string& name) {
 }
 
 // What every rank would refuse is refused here, once, before any is started.
-config::Config checked_config(const Args& args, const LaunchOptions& options) {
+config::Config checked_config(const Args& args, const config::ConfigText& given,
+                              const LaunchOptions& options) {
   const int world = options.ranks_here * options.nodes;
-  const config::Config config = train_config(args, world);
+  const config::Config config = train_config(args, given, world);
   comm::RankInfo info{.rank = options.node * options.ranks_here,
                       .world = world,
                       .local_world = options.ranks_here,
@@ -43,9 +51,51 @@ config::Config checked_config(const Args& args, const LaunchOptions& options) {
   return config;
 }
 
+// A configuration that only this process can read, in a file without a name that its ranks inherit.
+class InheritedText {
+ public:
+  explicit InheritedText(const std::string& text) : file_(::memfd_create("configuration", 0)) {
+    std::string_view rest = text;
+    while (file_.value() >= 0 && !rest.empty()) {
+      const ssize_t written = ::write(file_.value(), rest.data(), rest.size());
+      if (written < 0) break;
+      rest.remove_prefix(static_cast<size_t>(written));
+    }
+    if (file_.value() < 0 || !rest.empty()) {
+      throw base::IoError(fmt::format("the configuration cannot be passed on: {}",
+                                      std::generic_category().message(errno)));
+    }
+  }
+  std::string path() const { return fmt::format("/proc/self/fd/{}", file_.value()); }
+
+ private:
+  base::Descriptor file_;
+};
+
+// The configuration of a call, and what its ranks read it from.
+struct LaunchConfig {
+  config::ConfigText given;
+  std::string path;  // empty: options alone say what is trained
+  std::optional<InheritedText> inherited;
+};
+
+LaunchConfig launch_config(const Args& args) {
+  LaunchConfig config{.path = args.text("config")};
+  if (args.has("--program")) return config;  // its words are its own
+  config.given = config_text_of(args);
+  std::error_code unknown;
+  const bool is_read_once =
+      config::is_standard_input(config.path) || !fs::is_regular_file(config.path, unknown);
+  if (config.path.empty() || !is_read_once) return config;
+  config.inherited.emplace(config.given.text);
+  config.path = config.inherited->path();
+  return config;
+}
+
 // What is passed on to every rank.
-std::vector<std::string> train_words(const Args& args) {
-  std::vector<std::string> words = {args.text("config")};
+std::vector<std::string> train_words(const Args& args, const std::string& config) {
+  std::vector<std::string> words;
+  if (!config.empty()) words.push_back(config);
   for (const Option& option : train_verb().options) {
     if (!option.name.starts_with("-") || !args.has(option.name)) continue;
     if (option.kind != Kind::flag) {
@@ -76,7 +126,7 @@ std::string job_token(const LaunchOptions& options) {
   return comm::random_token();
 }
 
-LaunchOptions options_from(const Args& args) {
+LaunchOptions options_from(const Args& args, const LaunchConfig& launched) {
   LaunchOptions options{.ranks_here = at_least_one(args, "-n"),
                         .nodes = at_least_one(args, "--nnodes"),
                         .node = args.small_integer("--node-rank"),
@@ -101,14 +151,15 @@ LaunchOptions options_from(const Args& args) {
   if (!(options.deadline_s > 0)) {
     throw base::ConfigError(fmt::format("--deadline {:g}: seconds above 0", options.deadline_s));
   }
-  const std::vector<std::string> words = train_words(args);
+  const std::vector<std::string> words = train_words(args, launched.path);
   fs::path folder;
   if (args.has("--program")) {
     options.command = {args.text("--program")};
   } else {
     std::error_code error;
     options.command = {fs::read_symlink("/proc/self/exe", error).string(), "train"};
-    const config::Config config = checked_config(parse_words(train_verb(), words), options);
+    const config::Config config =
+        checked_config(parse_words(train_verb(), words), launched.given, options);
     if (!args.has("--deadline")) options.deadline_s = config.comm.deadline_s;
     folder = config.job.dump_folder;
   }
@@ -148,7 +199,8 @@ void prepare_restart(LaunchOptions& options, const std::string& token, int64_t r
 
 int run_launch_verb(const Args& args) {
   ignore_broken_pipes();
-  LaunchOptions options = options_from(args);
+  const LaunchConfig launched = launch_config(args);
+  LaunchOptions options = options_from(args, launched);
   const int64_t restarts = args.integer("--restarts");
   if (restarts < 0) throw base::ConfigError(fmt::format("--restarts {}: at least 0", restarts));
   const std::string token = job_token(options);
@@ -189,8 +241,7 @@ Verb launch_verb() {
           "  trireme launch -n 4 configs/kjv.toml --parallelism.data_parallel_replicate_degree=2 "
           "--job.dump_folder=runs/hsdp",
       .options =
-          {{.name = "config", .help = "As for train", .is_required = true},
-           {.name = "-n", .kind = Kind::integer, .fallback = "1", .help = "Processes on this host"},
+          {{.name = "-n", .kind = Kind::integer, .fallback = "1", .help = "Processes on this host"},
            {.name = "--nnodes", .kind = Kind::integer, .fallback = "1", .help = "Hosts"},
            {.name = "--node-rank",
             .kind = Kind::integer,
@@ -216,9 +267,7 @@ Verb launch_verb() {
       .takes_overrides = true,
       .run = run_launch_verb};
   // What train takes is passed on; knowing it lets options and values stand in any order.
-  for (const Option& option : train_verb().options) {
-    if (option.name.starts_with("-")) verb.options.push_back(option);
-  }
+  for (const Option& option : train_verb().options) verb.options.push_back(option);
   return verb;
 }
 

@@ -39,5 +39,5 @@ void name_lost_mappings() {
 int main(int argc, char** argv) {
   name_lost_mappings();
   trireme::cli::raise_descriptor_limit();
-  return trireme::cli::run_command(trireme::cli::all_verbs(), argc, argv);
+  return trireme::cli::run_command(trireme::cli::all_commands(), argc, argv);
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Progress of a verb on stderr: live on a terminal, plain lines elsewhere, nothing in the first two
-// seconds.
+// Progress of a verb on stderr: live on a terminal; elsewhere plain lines, and none in the first
+// two seconds.
 #pragma once
 
 #include <cstdint>
@@ -8,6 +8,7 @@
 #include <string>
 #include <string_view>
 
+#include "cli/terminal_style.h"
 #include "obs/progress.h"
 
 namespace trireme::cli {
@@ -22,8 +23,10 @@ class Progress {
   void finish();
 
  private:
+  Progress(std::string label, std::string unit, int64_t total, const TerminalStyle& style);
+
   double begin_seconds_;
-  bool has_drawn_ = false;
+  bool is_shown_;
   obs::Progress progress_;
 };
 

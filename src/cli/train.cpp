@@ -10,6 +10,8 @@
 #include "base/log.h"
 #include "ckpt/folder.h"
 #include "ckpt/posix_disk.h"
+#include "cli/build_info.h"
+#include "cli/config_options.h"
 #include "cli/device_options.h"
 #include "cli/environment.h"
 #include "cli/exit_codes.h"
@@ -17,6 +19,7 @@
 #include "cli/rank_voice.h"
 #include "cli/step_prediction.h"
 #include "cli/stop_signals.h"
+#include "cli/terminal_style.h"
 #include "cli/train_call.h"
 #include "cli/verbs.h"
 #include "comm/rank_env.h"
@@ -126,7 +129,8 @@ void print_summary(const train::TrainSummary& s, bool with_curve) {
   if (with_curve && s.loss_curve.size() > 1) {
     std::vector<obs::CurveSeries> series = {{"training loss", s.loss_curve}};
     if (!s.validation_curve.empty()) series.push_back({"validation loss", s.validation_curve});
-    fmt::print("\n{}", obs::curve_text(series, {}));
+    fmt::print("\n{}",
+               obs::curve_text(series, {.is_unicode = is_utf8_locale(process_environment())}));
   }
   if (s.attempt_steps > 0) {
     fmt::print("\n{}\n", train::memory_table_text(s.predicted, s.measured, s.checkpoint_memory));
@@ -217,20 +221,42 @@ void print_keys(bool as_json) {
   fmt::print("{}\n", base::Json{{"ok", true}, {"keys", config::help_json()}}.dump());
 }
 
-int run_as(const comm::RankInfo& info, const Args& args, const StopSignals& signals) {
+bool reads_standard_input(const Args& args) {
+  return args.has("config") && config::is_standard_input(args.text("config"));
+}
+
+// Every process of a launcher has a standard input of its own, or none.
+config::ConfigText config_text_of(const Args& args, const comm::RankInfo& info) {
+  if (reads_standard_input(args) && info.world > 1) {
+    throw base::ConfigError(fmt::format(
+        "{}: with {} processes the standard input reaches one of them or none; give a file that "
+        "all can read, or start the ranks with `trireme launch {}`",
+        args.text("config"), info.world, args.text("config")));
+  }
+  return config_text_of(args);
+}
+
+// `given`: the configuration, where it has been read already.
+int run_as(const comm::RankInfo& info, const Args& args, const StopSignals& signals,
+           std::optional<config::ConfigText> given) {
+  if (!given) given = config_text_of(args, info);
   const bool is_first = info.rank == 0;
   if (is_first) {
     for (const std::string& warning : info.warnings) base::log_warning("{}", warning);
   }
   // Where nobody started others, the degrees say how many ranks there are: threads of this process.
   const bool is_launched = info.world > 1 || info.source == comm::RankSource::trireme;
-  const config::Config config = train::settled(train_config(args, is_launched ? info.world : 0));
+  const config::Config config =
+      train::settled(train_config(args, *given, is_launched ? info.world : 0));
   const std::optional<spec::Machine> machine = asked_machine(config);
   const train::TraceSteps trace =
       args.has("--trace-steps")
           ? train::trace_steps_from(args.text("--trace-steps"), config.training.steps)
           : train::TraceSteps{};
   Progress progress("train", "steps", config.training.steps);
+  if (is_first) {
+    for (const std::string& note : config.notes) progress.line("note      " + note);
+  }
   const train::TrainHooks hooks{
       .line = [&progress](std::string_view text) { progress.line(text); },
       .begins = [&progress](int64_t done) { progress.begin(done); },
@@ -240,7 +266,8 @@ int run_as(const comm::RankInfo& info, const Args& args, const StopSignals& sign
       .trace = trace,
       .cache_folder = default_cache_folder(),
       .resume = resume_of(args),
-      .takes_over = args.flag("--take-over")};
+      .takes_over = args.flag("--take-over"),
+      .program = {.version = build_info().version, .commit = build_info().commit}};
   const train::TrainSummary summary = train::train(config, run_mode(args), hooks, info);
   progress.finish();
   if (!is_first) return exit_code_of(summary);
@@ -250,6 +277,8 @@ int run_as(const comm::RankInfo& info, const Args& args, const StopSignals& sign
     if (args.wants_json()) {
       base::Json json = summary_json(summary);
       if (step) json["step"] = to_json(*step);
+      json["name"] = config.job.name;
+      if (!config.notes.empty()) json["notes"] = config.notes;
       fmt::print("{}\n", json.dump());
     } else {
       print_summary(summary, args.flag("--curve"));
@@ -269,29 +298,25 @@ int run_train(const Args& args) {
     print_keys(args.wants_json());
     return 0;
   }
-  StopSignals signals;  // first: a request that comes during the start is kept
   comm::RankInfo info = comm::detect_rank(process_environment());
+  // Before signals are taken over: Ctrl-C ends a call that waits for its standard input.
+  std::optional<config::ConfigText> given;
+  if (reads_standard_input(args) && info.world == 1) given = config_text_of(args);
+  StopSignals signals;  // then at once: a request that comes during the start is kept
   if (info.has_launcher) signals.watch_parent();
   info.stop = signals.stop();
   return run_rank(info, args.wants_json(),
-                  [&](const comm::RankInfo& rank) { return run_as(rank, args, signals); });
+                  [&](const comm::RankInfo& rank) { return run_as(rank, args, signals, given); });
 }
 
 }  // namespace
 
-config::Config train_config(const Args& args, int world) {
-  if (!args.has("config")) {
-    throw base::ConfigError("no configuration file is given; configs/kjv.toml is an example");
-  }
+config::Config train_config(const Args& args, const config::ConfigText& given, int world) {
   config::LoadOptions options{
-      .overrides = args.overrides(), .model_folders = model_folders(), .world = world};
-  if (args.has("--init-from")) {
-    options.overrides.push_back("training.init_from=" + args.text("--init-from"));
-  }
-  if (args.has("--device")) options.overrides.push_back("system.device=" + args.text("--device"));
-  const config::Config config = config::load(args.text("config"), options);
+      .overrides = overrides_of(args), .model_folders = model_folders(), .world = world};
+  const config::Config config = config::load(given, options);
   options.saved = saved_sums(resume_of(args), config);
-  return options.saved ? config::load(args.text("config"), options) : config;
+  return options.saved ? config::load(given, options) : config;
 }
 
 obs::RunMode run_mode(const Args& args) {
@@ -307,12 +332,14 @@ void check_run_folder(const Args& args, const config::Config& config) {
 }
 
 Verb train_verb() {
-  return {
+  Verb verb = {
       .name = "train",
       .summary = "Train a model from a configuration file",
       .details =
-          "Any key can be set on the command line as --section.key=value; docs/configuration.md\n"
-          "lists them. The resolved configuration is written to run.json in the run's folder and\n"
+          "A configuration is a file, - for standard input, or options alone: --model and --data,\n"
+          "all other keys having defaults. Any key can be set on the command line as\n"
+          "--section.key=value; docs/configuration.md lists them. The resolved configuration is "
+          "written to run.json in the run's folder and\n"
           "can be run again from there. Ctrl-C, SIGTERM, SIGHUP, SIGUSR2 or SIGXCPU finishes the\n"
           "step, saves a checkpoint and ends with exit code 75; --resume auto continues from it. "
           "A\n"
@@ -331,12 +358,11 @@ Verb train_verb() {
           "  trireme train configs/kjv.toml --training.steps=300 --job.dump_folder=runs/short\n"
           "  trireme train configs/kjv.toml --parallelism.data_parallel_shard_degree=2 "
           "--job.dump_folder=runs/threads\n"
+          "  trireme train --model kjv-llama --data runs/kjv-data/kjv.txt --steps 300\n"
           "  trireme train runs/kjv/run.json --overwrite --json",
-      .options = {{.name = "config", .help = "TOML file, or run.json of an earlier run"},
-                  {.name = "--keys",
+      .options = {{.name = "--keys",
                    .kind = Kind::flag,
                    .help = "Print every key of a configuration, and end"},
-                  {.name = "--device", .help = "auto, cuda or cpu; sets system.device"},
                   {.name = "--trace-steps",
                    .help = "first:last, as 3:5: write a Chrome trace of these steps"},
                   {.name = "--resume",
@@ -366,6 +392,9 @@ Verb train_verb() {
                    .help = "Draw the loss curve at the end"}},
       .takes_overrides = true,
       .run = run_train};
+  const std::vector<Option> options = config_options();
+  verb.options.insert(verb.options.begin(), options.begin(), options.end());
+  return verb;
 }
 
 }  // namespace trireme::cli

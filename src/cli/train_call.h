@@ -9,9 +9,10 @@
 
 namespace trireme::cli {
 
-// The configuration that the words of the call make. `world`: ranks that there are; 0: as many as
-// the degrees ask for. Throws ConfigError with every problem, IoError.
-config::Config train_config(const Args& args, int world);
+// The configuration that the words of the call and the text that they name (config_options.h) make.
+// `world`: ranks that there are; 0: as many as the degrees ask for. Throws ConfigError with every
+// problem, IoError.
+config::Config train_config(const Args& args, const config::ConfigText& given, int world);
 
 // Fresh, or overwrite with --overwrite.
 obs::RunMode run_mode(const Args& args);

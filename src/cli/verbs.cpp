@@ -8,7 +8,7 @@
 
 namespace trireme::cli {
 
-std::vector<Verb> all_verbs() {
+CommandSet all_commands() {
   std::vector<Verb> verbs = {train_verb(), launch_verb(), verify_verb(), eval_verb(),
                              generate_verb()};
   std::vector<Verb> data = data_verbs();
@@ -24,7 +24,13 @@ std::vector<Verb> all_verbs() {
   verbs.push_back(schedule_verb());
   verbs.push_back(sim_verb());
   verbs.push_back(doctor_verb());
-  return verbs;
+  verbs.push_back(version_verb());
+  std::vector<Verb> help = help_verbs();
+  std::move(help.begin(), help.end(), std::back_inserter(verbs));
+  return {.verbs = std::move(verbs),
+          .groups = {{"data", "Make, look at and measure data sets"},
+                     {"ckpt", "List, check, compare, convert and export checkpoints"},
+                     {"bench", "Measure the speed of training and of a GPU"}}};
 }
 
 namespace {

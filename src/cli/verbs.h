@@ -22,8 +22,10 @@ Verb calibrate_verb();
 Verb schedule_verb();
 Verb sim_verb();
 Verb plan_verb();
+Verb version_verb();
+std::vector<Verb> help_verbs();
 
-std::vector<Verb> all_verbs();
+CommandSet all_commands();
 
 // Where model files are looked for: configs/models below the current folder, and beside the build
 // that this program belongs to.

@@ -4,7 +4,7 @@
 #include "base/json.h"
 
 #include "base/error.h"
-#include "cli/device_options.h"
+#include "cli/config_options.h"
 #include "cli/progress.h"
 #include "cli/verbs.h"
 #include "config/config.h"
@@ -14,12 +14,8 @@ namespace trireme::cli {
 namespace {
 
 int run_verify(const Args& args) {
-  if (!args.has("config")) {
-    throw base::ConfigError("no configuration file is given; configs/kjv.toml is an example");
-  }
-  config::LoadOptions options{.overrides = args.overrides(), .model_folders = model_folders()};
-  if (args.has("--device")) options.overrides.push_back("system.device=" + args.text("--device"));
-  const config::Config config = config::load(args.text("config"), options);
+  const config::Config config = config::load(
+      config_text_of(args), {.overrides = overrides_of(args), .model_folders = model_folders()});
   train::VerifyJob job = train::make_verify_job(config);
   job.deadline_s = args.number("--deadline");
   if (!(job.deadline_s > 0)) {
@@ -40,14 +36,15 @@ int run_verify(const Args& args) {
 }  // namespace
 
 Verb verify_verb() {
-  return {
+  Verb verb = {
       .name = "verify",
       .summary = "Prove that the layout of a configuration trains as one rank does",
       .details =
           "Takes the layout of a configuration (degrees, ZeRO stage, accumulation, order of\n"
           "sums, recompute, recipe), makes the model small without changing its structure, and\n"
           "trains it for three steps twice: as the ranks of the layout, threads of this\n"
-          "process, and as one fp32 rank. Compared are samples, loss, gradient norm, every\n"
+          "process (on a GPU they share it), and as one fp32 rank. Compared are samples, loss, "
+          "gradient norm, every\n"
           "parameter's gradient, the weights after the steps; bytes on the wire and memory of\n"
           "every rank with their predictions. Nothing is read or written but the\n"
           "configuration. Exit code 0: all agree, 1: something does not, 2: the configuration\n"
@@ -56,15 +53,15 @@ Verb verify_verb() {
           "  trireme verify configs/kjv.toml --parallelism.data_parallel_shard_degree=4\n"
           "  trireme verify configs/kjv.toml --parallelism.tensor_parallel_degree=2 "
           "--parallelism.sequence_parallel --training.dtype=bf16 --json",
-      .options = {{.name = "config", .help = "TOML file, or run.json of an earlier run"},
-                  {.name = "--device",
-                   .help = "auto, cuda or cpu; sets system.device. Ranks share one GPU"},
-                  {.name = "--deadline",
+      .options = {{.name = "--deadline",
                    .kind = Kind::number,
                    .fallback = "30",
                    .help = "Seconds that a rank waits for another"}},
       .takes_overrides = true,
       .run = run_verify};
+  const std::vector<Option> options = config_options();
+  verb.options.insert(verb.options.begin(), options.begin(), options.end());
+  return verb;
 }
 
 }  // namespace trireme::cli

@@ -321,12 +321,17 @@ std::optional<std::string> store(const Value& value, const Key& key) {
   if (given->find('\0') != std::string::npos) {
     return fmt::format("{}: the string holds a zero byte", key.path());
   }
-  if (!key.choices.empty() &&
-      std::find(key.choices.begin(), key.choices.end(), *given) == key.choices.end()) {
-    return fmt::format("{} = \"{}\": must be {}{}", key.path(), shown(*given), rule_text(key),
-                       did_you_mean(*given, key.choices));
+  std::string& field = *std::get<std::string*>(key.field);
+  if (key.choices.empty()) {
+    field = *given;
+    return std::nullopt;
   }
-  *std::get<std::string*>(key.field) = *given;
+  const auto choice = choice_of(*given, key.choices);
+  if (!choice) {
+    return fmt::format("{} = \"{}\": must be {}{}", key.path(), shown(*given), rule_text(key),
+                       choice_hint(*given, key.choices));
+  }
+  field = *choice;
   return std::nullopt;
 }
 

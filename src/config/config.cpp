@@ -22,15 +22,19 @@ namespace fs = std::filesystem;
 using base::Json;
 
 constexpr int format_version = 1;
+constexpr size_t max_name_bytes = 128;
 
 struct Source {
   std::vector<Entry> entries;
   std::optional<Json> dims;  // of a resolved configuration
 };
-Source read_source(const fs::path& file, Report& report);
-void find_model(const Source& source, const fs::path& file, const LoadOptions& options,
+Source read_source(const ConfigText& given, Report& report);
+void find_model(const Source& source, const ConfigText& given, const LoadOptions& options,
                 bool is_name_overridden, Config& config, Report& report);
-void solve(Config& config);
+std::string title_of(const ConfigText& given) {
+  return given.name.empty() ? "configuration" : given.name;
+}
+void solve(Config& config, const Report& report);
 void check_rules(const Config& config, Report& report);
 
 }  // namespace
@@ -38,21 +42,25 @@ void check_rules(const Config& config, Report& report);
 bool operator==(const Config& a, const Config& b) { return to_json(a) == to_json(b); }
 
 Config load(const fs::path& file, const LoadOptions& options) {
+  return load(file.empty() ? ConfigText{} : read_config_text(file), options);
+}
+
+Config load(const ConfigText& given, const LoadOptions& options) {
   Config config;
   Report report;
   const std::vector<Key> keys = keys_of(config);
-  const std::string title = file.empty() ? "configuration" : file.string();
+  const std::string title = title_of(given);
   Source source;
-  if (!file.empty()) source = read_source(file, report);
+  if (!given.name.empty()) source = read_source(given, report);
   const std::vector<Entry> overrides = entries_of_overrides(options.overrides, keys, report);
   const bool is_name_overridden = std::any_of(
       overrides.begin(), overrides.end(),
       [](const Entry& entry) { return entry.section == "model" && entry.key == "name"; });
   apply(source.entries, keys, title, report);
   apply(overrides, keys, title, report);
-  find_model(source, file, options, is_name_overridden, config, report);
-  solve(config);
-  solve_layout(config, file, options, report);
+  find_model(source, given, options, is_name_overridden, config, report);
+  solve(config, report);
+  solve_layout(config, given.folder, options, report);
   check_rules(config, report);
   report.throw_if_any(title);
   return config;
@@ -70,9 +78,8 @@ Json to_json(const Config& config) {
 
 namespace {
 
-Source read_source(const fs::path& file, Report& report) {
-  const std::string text = read_text(file);
-  const std::string name = file.string();
+Source read_source(const ConfigText& given, Report& report) {
+  const auto& [name, folder, text] = given;
   if (!looks_like_json(text)) return {entries_of_toml(text, name), std::nullopt};
 
   Json json = parse_json(text, name);
@@ -86,6 +93,7 @@ Source read_source(const fs::path& file, Report& report) {
     }
     json.erase("version");
   }
+  json.erase("program");  // which build wrote it
   Source source;
   if (const auto model = json.find("model"); model != json.end() && model->is_object()) {
     if (const auto dims = model->find("dims"); dims != model->end()) {
@@ -105,24 +113,23 @@ std::string indented(std::string text) {
   return text;
 }
 
-void find_model(const Source& source, const fs::path& file, const LoadOptions& options,
+void find_model(const Source& source, const ConfigText& given, const LoadOptions& options,
                 bool is_name_overridden, Config& config, Report& report) {
   std::vector<fs::path> folders;
-  if (!file.empty()) folders.push_back(file.parent_path() / "models");
+  if (!given.name.empty()) folders.push_back(given.folder / "models");
   folders.insert(folders.end(), options.model_folders.begin(), options.model_folders.end());
   if (report.is_bad("model.name")) {
     report.mark_bad("model.dims");
     return;
   }
   const auto fail = [&](const std::string& problem) {
-    const std::string title = file.empty() ? "configuration" : file.string();
-    report.add_bad_key("model.dims",
-                       report.was_given("model.name") ? report.where("model.name") : title,
-                       indented("model.name: " + problem));
+    report.add_bad_key(
+        "model.dims", report.was_given("model.name") ? report.where("model.name") : title_of(given),
+        indented("model.name: " + problem));
   };
   try {
     if (source.dims && !is_name_overridden) {
-      config.dims = dims_from_json(*source.dims, file.string() + ": model.dims");
+      config.dims = dims_from_json(*source.dims, given.name + ": model.dims");
     } else {
       if (config.model.name.empty()) config.model.name = config.training.init_from;
       if (config.model.name.empty()) {
@@ -130,7 +137,7 @@ void find_model(const Source& source, const fs::path& file, const LoadOptions& o
                                 fmt::join(model_names(folders), ", ")));
       }
       std::string name = config.model.name;
-      if (name.find('/') != std::string::npos) name = found_from(name, file).string();
+      if (name.find('/') != std::string::npos) name = found_from(name, given.folder).string();
       config.dims = model_from_file(name, folders);
     }
   } catch (const base::Error& error) {
@@ -140,13 +147,58 @@ void find_model(const Source& source, const fs::path& file, const LoadOptions& o
   if (config.model.max_seq != 0) config.dims.max_seq = config.model.max_seq;
 }
 
-void solve(Config& c) {
+// A text as the name of a folder or a run: without slashes and control characters.
+std::string as_name(std::string text) {
+  for (char& c : text) {
+    if (c == '/' || static_cast<unsigned char>(c) < 0x20 || c == 0x7f) c = '-';
+  }
+  if (text.size() > max_name_bytes) {
+    size_t end = max_name_bytes;
+    while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xc0U) == 0x80U) --end;  // UTF-8
+    text.resize(end);
+  }
+  return text.empty() || text == "." || text == ".." ? "run" : text;
+}
+
+// The last part of a path that names something: "runs/a" of "runs/a/.".
+std::string last_part(const fs::path& path) {
+  std::error_code unknown;
+  const fs::path whole = fs::absolute(path, unknown).lexically_normal();
+  return (whole.has_filename() ? whole : whole.parent_path()).filename().string();
+}
+
+void solve_job(Config& c) {
+  if (c.job.dump_folder.empty()) {
+    if (c.job.name.empty()) c.job.name = as_name(c.dims.name);
+    c.job.dump_folder = (fs::path("runs") / as_name(c.job.name)).string();
+  }
+  if (c.job.name.empty()) c.job.name = as_name(last_part(c.job.dump_folder));
+}
+
+// A short try of a long run's configuration: the warm-up ends with the run.
+void cut_warmup(Config& c, const Report& report) {
+  for (const char* key :
+       {"lr_scheduler.warmup_steps", "training.steps", "lr_scheduler.total_steps"}) {
+    if (report.is_bad(key)) return;
+  }
+  int64_t& warmup = c.lr_scheduler.warmup_steps;
+  if (warmup < c.training.steps) return;
+  c.notes.push_back(
+      fmt::format("lr_scheduler.warmup_steps is cut from {} to {}, because "
+                  "training.steps is {}",
+                  warmup, c.training.steps - 1, c.training.steps));
+  warmup = c.training.steps - 1;
+}
+
+void solve(Config& c, const Report& report) {
   if (c.system.device == "gpu") c.system.device = "cuda";
   constexpr int64_t usual_seq_len = 2048;
   if (c.training.seq_len == -1) {
     c.training.seq_len = std::clamp<int64_t>(c.dims.max_seq, 1, usual_seq_len);
   }
   if (c.lr_scheduler.total_steps == -1) c.lr_scheduler.total_steps = c.training.steps;
+  cut_warmup(c, report);
+  solve_job(c);
 }
 
 void check_batch(const Config& c, Report& report) {
@@ -183,13 +235,8 @@ void check_activations(const Config& c, const spec::ModelSpec& model, Report& re
 
 void check_schedule(const Config& c, Report& report) {
   const auto& s = c.lr_scheduler;
-  const int64_t steps = c.training.steps;
   const bool decays = s.decay_type != "constant";
-  report.demand(
-      s.warmup_steps < steps, {"lr_scheduler.warmup_steps", "training.steps"},
-      fmt::format("lr_scheduler.warmup_steps = {}: must be below training.steps = {}; nearest: {}",
-                  s.warmup_steps, steps, steps - 1));
-  report.demand(!decays || s.warmup_steps >= steps || s.warmup_steps < s.total_steps,
+  report.demand(!decays || s.warmup_steps < s.total_steps,
                 {"lr_scheduler.total_steps", "lr_scheduler.warmup_steps", "lr_scheduler.decay_type",
                  "training.steps"},
                 fmt::format("lr_scheduler.total_steps = {}: must be above "
@@ -203,9 +250,15 @@ fs::path place_of(const Config& c, const std::string& folder) {
   return path.has_filename() ? path : path.parent_path();
 }
 
+void check_name(const Config& c, Report& report) {
+  const std::string& name = c.job.name;
+  report.demand(name == as_name(name), {"job.name"},
+                fmt::format("job.name: must have at most {} bytes, no slash and no control "
+                            "character, and not be . or .., because folders are named by it",
+                            max_name_bytes));
+}
+
 void check_folders(const Config& c, Report& report) {
-  report.demand(!c.job.dump_folder.empty(), {"job.dump_folder"},
-                "job.dump_folder = \"\": must name a folder");
   report.demand(!c.checkpoint.enable || !c.checkpoint.folder.empty(),
                 {"checkpoint.folder", "checkpoint.enable"},
                 "checkpoint.folder = \"\": must name a folder where checkpoint.enable = true");
@@ -290,6 +343,7 @@ void check_rules(const Config& config, Report& report) {
   check_schedule(config, report);
   check_formats(config, report);
   check_recompute(config, report);
+  check_name(config, report);
   check_folders(config, report);
   check_model(config, report);
 }

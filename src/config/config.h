@@ -17,7 +17,8 @@
 namespace trireme::config {
 
 struct Job {
-  std::string dump_folder = "runs/default";
+  std::string name;         // load() puts the last part of dump_folder, or the model's name
+  std::string dump_folder;  // load() puts runs/<name>
   std::string description;
 };
 
@@ -160,6 +161,8 @@ struct Config {
   spec::ModelDims dims;
   // What pipeline_parallel_schedule_file holds, where one is named. No key of its own, either.
   std::optional<schedule::Schedule> own_schedule;
+  // What load() changed of the values that were given, one human-readable line each. No key.
+  std::vector<std::string> notes;
 };
 
 // Sequences of one validation, the same for every layout and micro-batch; -1: all held-out data.
@@ -188,11 +191,25 @@ struct LoadOptions {
   std::optional<SavedSums> saved;  // set where a run is resumed
 };
 
-// Reads a TOML file, or a resolved JSON file (told apart by content); an empty path means defaults
-// only. The result is resolved: it has no -1 that stands for another value, and `dims` is filled;
-// of what depends on the machine, system.device and training.dtype may be "auto".
-// Throws IoError if the file cannot be read, otherwise one ConfigError with a line for every
-// unknown section or key, wrong type and broken rule.
+// A configuration as it was read.
+struct ConfigText {
+  std::string name;              // in messages; empty: there is none, and defaults apply
+  std::filesystem::path folder;  // where paths in it are looked for, after the current folder
+  std::string text;
+};
+
+// Reads a file, a pipe or, for "-" and /dev/stdin, standard input, whose name is "<stdin>". What is
+// not a file can be read once only. Throws IoError.
+ConfigText read_config_text(const std::filesystem::path& path);
+bool is_standard_input(const std::filesystem::path& path);
+
+// Takes TOML or a resolved JSON object (told apart by content). The result is resolved: it has no
+// -1 that stands for another value, and `dims` is filled; of what depends on the machine,
+// system.device and training.dtype may be "auto". Throws IoError if a file cannot be read,
+// otherwise one ConfigError with a line for every unknown section or key, wrong type and broken
+// rule.
+Config load(const ConfigText& given, const LoadOptions& options);
+// The same of a file; an empty path means defaults only.
 Config load(const std::filesystem::path& file, const LoadOptions& options);
 
 // training.dtype = "auto" becomes bf16 where the run is on a GPU and fp32 on the CPU, which this

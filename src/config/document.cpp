@@ -1,15 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "config/document.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
+#include <unistd.h>
 
-#include <fstream>
-#include <iterator>
+#include <array>
+#include <cerrno>
 #include <set>
+#include <system_error>
 
 #include "base/check.h"
+#include "base/descriptor.h"
 #include "base/error.h"
 #include "base/json.h"
+#include "config/config.h"
 
 namespace trireme::config {
 namespace {
@@ -49,32 +54,59 @@ Value value_of(const Json& json) {
   }
 }
 
+// Until the end, in blocks: a pipe does not tell its size.
+std::string read_all(int descriptor, const std::string& name) {
+  constexpr size_t max_bytes = 16 << 20;
+  std::array<char, 1 << 16> block;
+  std::string text;
+  for (;;) {
+    const ssize_t count = ::read(descriptor, block.data(), block.size());
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0) {
+      throw base::IoError(
+          fmt::format("{}: cannot be read: {}", name, std::generic_category().message(errno)));
+    }
+    if (count == 0) return text;
+    text.append(block.data(), static_cast<size_t>(count));
+    if (text.size() > max_bytes) {
+      throw base::IoError(fmt::format("{}: a configuration has at most {} bytes", name, max_bytes));
+    }
+  }
+}
+
 }  // namespace
 
 std::string read_text(const std::filesystem::path& path) {
-  constexpr uintmax_t most_bytes = 16 << 20;
   std::error_code error;
   const auto status = std::filesystem::status(path, error);
   if (!std::filesystem::exists(status)) {
     throw base::IoError(fmt::format("{}: no such file", path.string()));
   }
-  if (!std::filesystem::is_regular_file(status)) {
+  if (std::filesystem::is_directory(status) || std::filesystem::is_socket(status)) {
     throw base::IoError(fmt::format("{}: not a file", path.string()));
   }
-  const uintmax_t bytes = std::filesystem::file_size(path, error);
-  if (!error && bytes > most_bytes) {
-    throw base::IoError(fmt::format("{}: {} bytes; a configuration has at most {}", path.string(),
-                                    bytes, most_bytes));
+  const base::Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (file.value() < 0) {
+    throw base::IoError(fmt::format("{}: cannot be read: {}", path.string(),
+                                    std::generic_category().message(errno)));
   }
-  std::ifstream in(path, std::ios::binary);
-  std::string text{std::istreambuf_iterator<char>(in), {}};
-  if (error || !in) throw base::IoError(fmt::format("{}: cannot be read", path.string()));
-  return text;
+  return read_all(file.value(), path.string());
+}
+
+ConfigText read_config_text(const std::filesystem::path& path) {
+  const std::string name = path.string();
+  if (is_standard_input(path)) return {"<stdin>", "", read_all(STDIN_FILENO, "<stdin>")};
+  const bool is_descriptor = name.starts_with("/dev/fd/") || name.starts_with("/proc/self/fd/");
+  return {name, is_descriptor ? std::filesystem::path() : path.parent_path(), read_text(path)};
+}
+
+bool is_standard_input(const std::filesystem::path& path) {
+  return path == "-" || path == "/dev/stdin" || path == "/dev/fd/0" || path == "/proc/self/fd/0";
 }
 
 std::filesystem::path found_from(const std::filesystem::path& name,
-                                 const std::filesystem::path& configuration) {
-  const std::filesystem::path beside = configuration.parent_path() / name;
+                                 const std::filesystem::path& folder) {
+  const std::filesystem::path beside = folder / name;
   std::error_code ignored;
   return !std::filesystem::exists(name, ignored) && std::filesystem::exists(beside, ignored)
              ? beside

@@ -63,14 +63,14 @@ void settle_rest(Config& c, Report& report) {
   }
 }
 
-// The schedule file that the configuration in `file` names, if it names one.
-bool read_schedule(Config& c, const fs::path& file, Report& report) {
+// The schedule file that a configuration of `folder` names, if it names one.
+bool read_schedule(Config& c, const fs::path& folder, Report& report) {
   const std::string key = "parallelism.pipeline_parallel_schedule_file";
   const std::string& name = c.parallelism.pipeline_parallel_schedule_file;
   c.own_schedule.reset();
   if (name.empty()) return true;
   if (report.is_bad(key)) return false;
-  const fs::path path = found_from(name, file);
+  const fs::path path = found_from(name, folder);
   try {
     const base::Result<schedule::Schedule> read = schedule::from_text(read_text(path));
     if (read) {
@@ -136,8 +136,8 @@ spec::SplitOptions split_of(const Config& c) {
   return split;
 }
 
-void solve_layout(Config& c, const fs::path& file, const LoadOptions& options, Report& report) {
-  if (!read_schedule(c, file, report)) {
+void solve_layout(Config& c, const fs::path& folder, const LoadOptions& options, Report& report) {
+  if (!read_schedule(c, folder, report)) {
     report.mark_bad("parallelism.pipeline_parallel_schedule_file");
   }
   settle_rest(c, report);

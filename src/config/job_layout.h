@@ -9,9 +9,9 @@
 namespace trireme::config {
 
 // Puts what is left open (-1, logical_dp = 0, reduce = "auto", the batch) and reports every rule
-// that degrees, model and batch break together; reads the schedule file. `file` is the
-// configuration's; of the options `world` and `saved` count.
-void solve_layout(Config& config, const std::filesystem::path& file, const LoadOptions& options,
+// that degrees, model and batch break together; reads the schedule file. `folder` is
+// that of the configuration's file; of the options `world` and `saved` count.
+void solve_layout(Config& config, const std::filesystem::path& folder, const LoadOptions& options,
                   Report& report);
 
 // Of a configuration that load() returned.

@@ -61,7 +61,11 @@ std::vector<Key> keys_of(Config& c) {
   const Range degree{.low = 1, .high = spec::most_degree, .or_value = -1};
   KeyList k;
   k.section("job");
-  k.text("dump_folder", c.job.dump_folder, "folder of everything the run writes");
+  k.text("name", c.job.name,
+         "name of the run, at most 128 bytes without slashes; empty: the last part of dump_folder, "
+         "or the model's name");
+  k.text("dump_folder", c.job.dump_folder,
+         "folder of everything the run writes; empty: runs/ and the name");
   k.text("description", c.job.description, "free text, kept with the run");
 
   k.section("model");
@@ -88,7 +92,7 @@ std::vector<Key> keys_of(Config& c) {
 
   k.section("lr_scheduler");
   k.number("warmup_steps", c.lr_scheduler.warmup_steps, at_least(0),
-           "steps of linear growth to lr");
+           "steps of linear growth to lr; cut where training.steps is not above it");
   k.number("total_steps", c.lr_scheduler.total_steps, at_least_or(1, -1),
            "step at which the decay ends; -1: training.steps");
   k.number("decay_ratio", c.lr_scheduler.decay_ratio, share,

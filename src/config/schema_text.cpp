@@ -95,6 +95,12 @@ std::string configuration_page() {
       "The resolved configuration (defaults filled, -1 solved, the model's sizes included) is "
       "written to the run's folder as JSON. It is accepted in place of the TOML file and needs no "
       "model file.\n\n"
+      "In place of a file, `-` and `/dev/stdin` read standard input, and a pipe, as "
+      "`<(generate.sh)`, is read once; errors name `<stdin>`. `trireme launch -` hands it to "
+      "its ranks; under mpirun or torchrun a file is needed, because their processes have no "
+      "standard input of their own. Without any file `--model NAME --data FILE` is enough. "
+      "Element types may be spelled as elsewhere: `float32`, `fp32` and `f32`, `bfloat16` and "
+      "`bf16`, `uint16` and `u16`; `run.json` has one spelling.\n\n"
       "`model.name` without a slash is looked for as `<name>.toml` in the folder `models` beside "
       "the configuration file, then in the folders that the program knows.\n";
   Config defaults;

@@ -1,8 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "config/spelling.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cstddef>
+
+#include "base/type_spelling.h"
 
 namespace trireme::config {
 
@@ -42,6 +46,24 @@ std::optional<std::string_view> nearest(std::string_view word,
     }
   }
   return best;
+}
+
+std::optional<std::string_view> choice_of(std::string_view word,
+                                          const std::vector<std::string_view>& choices) {
+  const auto exact = std::find(choices.begin(), choices.end(), word);
+  if (exact != choices.end()) return *exact;
+  const auto type = base::short_type_name(word);
+  if (!type) return std::nullopt;
+  const auto same = std::find_if(choices.begin(), choices.end(), [&](std::string_view choice) {
+    return base::short_type_name(choice) == type;
+  });
+  return same == choices.end() ? std::nullopt : std::optional(*same);
+}
+
+std::string choice_hint(std::string_view word, const std::vector<std::string_view>& choices) {
+  if (base::short_type_name(word)) return fmt::format("; {} is not supported here", word);
+  const auto best = nearest(word, choices);
+  return best ? fmt::format("; did you mean '{}'?", *best) : "";
 }
 
 }  // namespace trireme::config

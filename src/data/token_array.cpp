@@ -11,6 +11,7 @@
 
 #include "base/check.h"
 #include "base/error.h"
+#include "base/type_spelling.h"
 
 namespace trireme::data {
 namespace {
@@ -100,12 +101,13 @@ int64_t size_of(TokenType type) { return types[static_cast<size_t>(type)].bytes;
 
 std::string_view name_of(TokenType type) { return types[static_cast<size_t>(type)].name; }
 
-TokenType token_type_from_name(std::string_view name) {
+TokenType token_type_from_name(std::string_view word) {
+  const std::string_view name = base::short_type_name(word).value_or(word);
   for (const TypeRow& row : types) {
     if (row.name == name) return row.type;
   }
   throw base::ConfigError(
-      fmt::format("'{}' is not a token type; allowed: u8, i8, u16, i16, i32, u32, i64", name));
+      fmt::format("'{}' is not a token type; allowed: u8, i8, u16, i16, i32, u32, i64", word));
 }
 
 void TokenArray::read(int64_t begin, std::span<int32_t> out) const {

@@ -193,6 +193,34 @@ TEST_F(ProgressTest, no_width_is_too_small) {
   progress.finish();
 }
 
+TEST_F(ProgressTest, a_narrow_line_keeps_share_and_eta) {
+  const auto drawn = [this](int width) {
+    width_ = width;
+    now_ = 300;
+    Progress progress(options(true));
+    progress.begin(0);
+    now_ = 500;
+    taken();
+    progress.update(500, "loss 4.5");
+    return taken().substr(4);
+  };
+  EXPECT_EQ(drawn(60), "train  50%  500/1,000 steps  2.5/s  ETA 3:20  loss 4.5");
+  EXPECT_EQ(drawn(50), "train  50%  500/1,000 steps  2.5/s  ETA 3:20");
+  EXPECT_EQ(drawn(40), "train  50%  500/1,000 steps  ETA 3:20");
+  EXPECT_EQ(drawn(30), "train  50%  ETA 3:20");
+}
+
+TEST_F(ProgressTest, without_escape_codes_blanks_erase_the_line) {
+  ProgressOptions plain = options(true);
+  plain.has_escapes = false;
+  width_ = 40;
+  Progress progress(plain);
+  EXPECT_EQ(taken(), "\rtrain   0%  0/1,000 steps  ETA ?");
+  progress.line("a log line");
+  EXPECT_EQ(taken(),
+            "\r" + std::string(32, ' ') + "\ra log line\n\rtrain   0%  0/1,000 steps  ETA ?");
+}
+
 TEST_F(ProgressTest, a_continued_job_has_an_honest_rate) {
   ProgressOptions continued = options(false);
   continued.done = 900;

@@ -58,12 +58,16 @@ JsonlSink::JsonlSink(const std::filesystem::path& path, int64_t attempt, Clock w
       wall_clock_(std::move(wall_clock)),
       file_(without_partial_line(path), OutputFile::Mode::append) {}
 
-void JsonlSink::resumed(int64_t from_step) {
-  const base::Json line = {{"kind", "resume"},
-                           {"attempt", attempt_},
-                           {"step", from_step},
-                           {"time", wall_clock_()},
-                           {"resumed_from", from_step}};
+void JsonlSink::begin(const AttemptStart& start) {
+  const bool resumes = start.resumed_from >= 0;
+  base::Json line = {{"kind", resumes ? "resume" : "start"},
+                     {"attempt", attempt_},
+                     {"step", resumes ? start.resumed_from : 0},
+                     {"time", wall_clock_()},
+                     {"name", start.name},
+                     {"version", start.program.version},
+                     {"commit", start.program.commit}};
+  if (resumes) line["resumed_from"] = start.resumed_from;
   file_.add(line.dump() + "\n");
 }
 

@@ -19,7 +19,7 @@ class JsonlSink final : public MetricSink {
   // Appends to a file that is there; what a killed process left of a line is cut off first.
   JsonlSink(const std::filesystem::path& path, int64_t attempt, Clock wall_clock = wall_seconds);
   // {"kind":"resume","attempt":2,"step":80,"time":...,"resumed_from":80}
-  void resumed(int64_t from_step) override;
+  void begin(const AttemptStart& start) override;
   // REQUIRES: no metric is called "kind", "attempt", "step" or "time", and no name comes twice.
   void step(std::string_view kind, int64_t step, std::span<const Metric> metrics) override;
   int64_t dropped() const { return file_.dropped(); }  // lines

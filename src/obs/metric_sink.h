@@ -5,7 +5,10 @@
 
 #include <cstdint>
 #include <span>
+#include <string>
 #include <string_view>
+
+#include "base/program_id.h"
 
 namespace trireme::obs {
 
@@ -15,14 +18,21 @@ struct Metric {
   double value = 0;
 };
 
+// An attempt of a run, as its metrics begin.
+struct AttemptStart {
+  std::string name;  // of the run
+  base::ProgramId program;
+  // The step of the checkpoint from which it continues: what was logged after it is of a past that
+  // did not happen. -1: it continues none.
+  int64_t resumed_from = -1;
+};
+
 class MetricSink {
  public:
   virtual ~MetricSink() = default;
-  // The run continues from the checkpoint of this step: what was logged after it is of a past that
-  // did not happen.
-  virtual void resumed(int64_t from_step) = 0;
-  // `kind` tells what the numbers are of: "train", "validation", "checkpoint",
-  // "export". Numbers that cannot
+  virtual void begin(const AttemptStart& start) = 0;
+  // `kind` tells what the numbers are of: "train", "validation", "checkpoint", "export".
+  // Numbers that cannot
   // be stored are dropped with a warning: what only reports ends no run.
   virtual void step(std::string_view kind, int64_t step, std::span<const Metric> metrics) = 0;
 };

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <utility>
+#include <vector>
 
 #include "base/check.h"
 #include "obs/number_text.h"
@@ -54,8 +55,7 @@ void Progress::update(int64_t done, std::string_view note) {
 }
 
 void Progress::line(std::string_view text) {
-  std::string out;
-  if (is_drawn_) out += erase_line;
+  std::string out = erasure();
   out += text;
   out += '\n';
   options_.write(out);
@@ -78,34 +78,55 @@ void Progress::draw() {
   }
   // The last column stays free: some terminals wrap as soon as it is written.
   const int columns = std::max(options_.width() - 1, 1);
-  options_.write(fmt::format("{}{}", erase_line, cut_to_columns(text(columns), columns)));
+  const std::string whole = text(columns);
+  const std::string_view shown = cut_to_columns(whole, columns);
+  // A first line is drawn over what a prompt left, too.
+  const std::string before = is_drawn_              ? erasure()
+                             : options_.has_escapes ? std::string(erase_line)
+                                                    : "\r";
+  options_.write(before + std::string(shown));
+  drawn_columns_ = columns_of(shown);
   is_drawn_ = true;
 }
 
-// With a bar as wide as `columns` leave room for, at most max_bar.
+std::string Progress::erasure() const {
+  if (!is_drawn_) return "";
+  if (options_.has_escapes) return std::string(erase_line);
+  return fmt::format("\r{}\r", std::string(static_cast<size_t>(drawn_columns_), ' '));
+}
+
+// With a bar as wide as `columns` (0: no limit) leave room for, at most max_bar.
 std::string Progress::text(int columns) const {
   const double seconds = options_.clock() - start_seconds_;
   const auto did = static_cast<double>(done_ - first_done_);
-  std::string tail;
+  const std::string count =
+      options_.total > 0
+          ? fmt::format("  {}/{} {}", grouped(done_), grouped(options_.total), options_.unit)
+          : fmt::format("{} {}", grouped(done_), options_.unit);
+  std::string share, rate, end;
   if (options_.total > 0) {
-    const double share =
-        std::clamp(static_cast<double>(done_) / static_cast<double>(options_.total), 0.0, 1.0);
     // 100% is said only when all is done.
-    const int percent = static_cast<int>(100 * share);
-    tail = fmt::format("{:3}%  {}/{} {}", percent, grouped(done_), grouped(options_.total),
-                       options_.unit);
-  } else {
-    tail = fmt::format("{} {}", grouped(done_), options_.unit);
+    const double part =
+        std::clamp(static_cast<double>(done_) / static_cast<double>(options_.total), 0.0, 1.0);
+    share = fmt::format("{:3}%", static_cast<int>(100 * part));
   }
-  if (did > 0 && seconds > 0) tail += "  " + rate_text(did / seconds);
+  if (did > 0 && seconds > 0) rate = "  " + rate_text(did / seconds);
   if (options_.total > 0 && done_ < options_.total) {
-    tail += "  ETA ";
-    tail +=
+    end = "  ETA ";
+    end +=
         did > 0 ? duration_text(seconds / did * static_cast<double>(options_.total - done_)) : "?";
   } else if (options_.total > 0) {
-    tail += "  in " + duration_text(seconds);
+    end = "  in " + duration_text(seconds);
   }
-  if (!note_.empty()) tail += "  " + note_;
+  const std::string note = note_.empty() ? "" : "  " + note_;
+  const std::vector<std::string> tails = {share + count + rate + end + note,
+                                          share + count + rate + end, share + count + end,
+                                          options_.total > 0 ? share + end : count};
+  const auto fits = [&](const std::string& one) {
+    return columns == 0 || columns_of(options_.label) + 1 + columns_of(one) <= columns;
+  };
+  const auto found = std::find_if(tails.begin(), tails.end(), fits);
+  const std::string tail = found == tails.end() ? tails.back() : *found;
 
   const int free = columns - columns_of(options_.label) - columns_of(tail) - 4;
   const int bar = std::min(free, max_bar);

@@ -71,7 +71,7 @@ TEST(Tfevents, session_start_is_byte_exact) {
 TEST(TensorboardSink, a_resumed_run_purges_what_was_logged_after_its_checkpoint) {
   const ScratchFolder folder;
   TensorboardSink sink(folder / "tb", at_one);
-  sink.resumed(80);
+  sink.begin({.resumed_from = 80});
   EXPECT_EQ(content_of(sink.path()),
             framed(version_event(1.0)) + framed(session_start_event(1.0, 81)));
 }
@@ -110,14 +110,23 @@ TEST(JsonlSink, one_object_a_line_seen_at_once) {
   EXPECT_TRUE(second["loss"].is_null() && second["grad_norm"].is_null());
 }
 
+TEST(JsonlSink, the_first_line_names_run_and_program) {
+  const ScratchFolder folder;
+  JsonlSink(folder / "m", 1, at_one).begin({.name = "kjv", .program = {"0.1.0", "0123"}});
+  EXPECT_EQ(content_of(folder / "m"),
+            "{\"kind\":\"start\",\"attempt\":1,\"step\":0,\"time\":1.0,\"name\":\"kjv\","
+            "\"version\":\"0.1.0\",\"commit\":\"0123\"}\n");
+}
+
 TEST(JsonlSink, continues_a_file_and_drops_half_a_line) {
   const ScratchFolder folder;
   const auto file = folder / "metrics.jsonl";
   std::ofstream(file) << "{\"step\":1}\n{\"st";
-  JsonlSink(file, 2, at_one).resumed(1);
+  JsonlSink(file, 2, at_one)
+      .begin({.name = "kjv", .program = {"0.1.0", "0123"}, .resumed_from = 1});
   EXPECT_EQ(content_of(file),
             "{\"step\":1}\n{\"kind\":\"resume\",\"attempt\":2,\"step\":1,\"time\":1.0,"
-            "\"resumed_from\":1}\n");
+            "\"name\":\"kjv\",\"version\":\"0.1.0\",\"commit\":\"0123\",\"resumed_from\":1}\n");
   std::ofstream(file) << "{\"st";
   JsonlSink(file, 1, at_one).step("train", 3, {});
   EXPECT_EQ(content_of(file), "{\"kind\":\"train\",\"attempt\":1,\"step\":3,\"time\":1.0}\n");

@@ -47,8 +47,9 @@ TensorboardSink::TensorboardSink(const std::filesystem::path& folder, Clock wall
   }
 }
 
-void TensorboardSink::resumed(int64_t from_step) {
-  file_.add(framed(session_start_event(wall_clock_(), from_step + 1)));
+void TensorboardSink::begin(const AttemptStart& start) {
+  if (start.resumed_from < 0) return;
+  file_.add(framed(session_start_event(wall_clock_(), start.resumed_from + 1)));
 }
 
 void TensorboardSink::step(std::string_view /*kind*/, int64_t step,

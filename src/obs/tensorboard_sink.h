@@ -17,8 +17,9 @@ class TensorboardSink final : public MetricSink {
   // Makes the folder if need be, and always a file of its own: TensorBoard joins the files of a
   // folder.
   explicit TensorboardSink(const std::filesystem::path& folder, Clock wall_clock = wall_seconds);
-  // TensorBoard then drops the events of older files from the next step on.
-  void resumed(int64_t from_step) override;
+  // Where the run resumes, TensorBoard drops the events of older files from the next step on. The
+  // name of a run is that of its folder there.
+  void begin(const AttemptStart& start) override;
   void step(std::string_view kind, int64_t step, std::span<const Metric> metrics) override;
   int64_t dropped() const { return file_.dropped(); }  // events
   const std::filesystem::path& path() const { return file_.path(); }

@@ -3,6 +3,8 @@
 
 #include <fmt/format.h>
 
+#include "base/type_spelling.h"
+
 namespace trireme::plan {
 namespace {
 
@@ -31,7 +33,9 @@ std::string_view name_of(Precision precision) {
   return precision_names[static_cast<size_t>(precision)];
 }
 
-std::optional<Precision> precision_from(std::string_view name) {
+std::optional<Precision> precision_from(std::string_view word) {
+  const auto type = base::short_type_name(word);
+  const std::string_view name = type == "f32" ? "fp32" : type.value_or(word);
   for (size_t i = 0; i < precision_names.size(); ++i) {
     if (precision_names[i] == name) return static_cast<Precision>(i);
   }

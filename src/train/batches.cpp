@@ -28,7 +28,8 @@ std::unique_ptr<data::TokenData> open(const config::Config& c, const std::string
                                       int64_t vocab) {
   if (path.empty()) {
     throw base::ConfigError(
-        "training.dataset_path is empty: name a data set (trireme data build makes one)");
+        "training.dataset_path is empty: name a data set or a text with --data (trireme data build "
+        "makes data sets of texts)");
   }
   const data::TokenFormat format = data::token_format_from_name(c.training.dataset_format);
   auto data = data::open_tokens(

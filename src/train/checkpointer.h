@@ -20,6 +20,7 @@
 #include <thread>
 #include <vector>
 
+#include "base/program_id.h"
 #include "ckpt/folder.h"
 #include "ckpt/generation.h"
 #include "ckpt/save.h"
@@ -49,6 +50,7 @@ struct SavedGeneration {
 struct CheckpointHooks {
   std::function<void(const std::string&)> say;        // a line for people
   std::function<void(const SavedGeneration&)> saved;  // on the first rank; may be empty
+  base::ProgramId program;                            // which the manifests name
 };
 
 // Of all saves.

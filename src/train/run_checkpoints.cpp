@@ -178,7 +178,10 @@ void RunCheckpoints::check(const Checkpointer::Loaded& loaded) const {
   lines.insert(lines.end(), data_changes.begin(), data_changes.end());
   lines.insert(lines.end(), batch_changes.begin(), batch_changes.end());
   if (loaded.state.contains("config")) {
-    list_changes("", value_of("config"), own.at("config"), lines);
+    base::Json was = value_of("config"), is = own.at("config");
+    // A build without names of runs wrote it.
+    if (was.contains("job") && !was.at("job").contains("name")) is.at("job").erase("name");
+    list_changes("", was, is, lines);
   } else {
     hooks_.say("resume    this checkpoint does not name its data and configuration: not compared");
   }
@@ -263,6 +266,7 @@ base::Json RunCheckpoints::run_state(int64_t step) const {
 base::Json RunCheckpoints::saved_state(int64_t step) const {
   base::Json state = run_state(step);
   state["model"] = config::to_json(config_.dims);
+  state["program"] = {{"version", hooks_.program.version}, {"commit", hooks_.program.commit}};
   return state;
 }
 

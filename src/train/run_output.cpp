@@ -12,20 +12,24 @@
 namespace trireme::train {
 
 RunOutput::RunOutput(const config::Config& c, obs::RunMode mode, const spec::Plan& plan,
-                     const obs::RunOwner& owner, int64_t resumed_from)
+                     const obs::RunOwner& owner, const base::ProgramId& program,
+                     int64_t resumed_from)
     : owner_(owner),
       folder_(obs::RunDir::open(c.job.dump_folder, mode)),
       saver_(folder_.path() / c.checkpoint.export_folder, c, [this] { owner_.guarded([] {}); }) {
   obs::keep_numbered(folder_.config());
-  obs::write_file(folder_.config(), config::to_json(c).dump(2) + "\n");
+  base::Json configuration = config::to_json(c);
+  configuration["program"] = {{"version", program.version}, {"commit", program.commit}};
+  obs::write_file(folder_.config(), configuration.dump(2) + "\n");
   obs::write_file(folder_.path() / "plan.json", spec::to_json(plan).dump(2) + "\n");
   sinks_.push_back(std::make_unique<obs::JsonlSink>(folder_.metrics(), owner.attempt()));
   if (c.metrics.enable_tensorboard) {
     sinks_.push_back(
         std::make_unique<obs::TensorboardSink>(folder_.path() / c.metrics.save_tb_folder));
   }
-  if (resumed_from < 0) return;
-  write([resumed_from](obs::MetricSink& sink) { sink.resumed(resumed_from); });
+  const obs::AttemptStart start{
+      .name = c.job.name, .program = program, .resumed_from = resumed_from};
+  write([&start](obs::MetricSink& sink) { sink.begin(start); });
 }
 
 void RunOutput::write(const std::function<void(obs::MetricSink&)>& line) {

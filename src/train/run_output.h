@@ -11,6 +11,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/program_id.h"
 #include "config/config.h"
 #include "obs/metric_sink.h"
 #include "obs/run_dir.h"
@@ -24,10 +25,10 @@ namespace trireme::train {
 class RunOutput {
  public:
   // Opens the folder, which `owner` has begun to write, and writes configuration and plan; those of
-  // an earlier attempt are kept as run-1.json, ... A run that resumed from a step (-1: it did not)
-  // records it. Throws IoError.
+  // an earlier attempt are kept as run-1.json, ... Configuration and metrics name the program; a
+  // run that resumed from a step (-1: it did not) records it. Throws IoError.
   RunOutput(const config::Config&, obs::RunMode, const spec::Plan&, const obs::RunOwner& owner,
-            int64_t resumed_from);
+            const base::ProgramId& program, int64_t resumed_from);
 
   const std::filesystem::path& folder() const { return folder_.path(); }
   const Saver& saver() const { return saver_; }

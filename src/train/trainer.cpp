@@ -205,7 +205,8 @@ Run::Run(const config::Config& c, obs::RunMode mode, const TrainHooks& hooks,
                           summary_.saved_step = saved.step;
                           say(saved_line(saved));
                           if (output_) output_->add(saved);
-                        }}),
+                        },
+                    .program = hooks.program}),
       wishes_(hooks.stop, hooks.save) {
   summary_.hardware = platform_.hardware;
   summary_.parameters = spec::parameter_count(model_);
@@ -383,10 +384,10 @@ void Run::begin() {
                   : continues                               ? begin.previous_run
                                                             : "");
     begin.writer = {.run = owner_->run(), .epoch = owner_->epoch()};
-    output_.emplace(config_, mode_, engine_.plan(), *owner_, begin.step);
+    output_.emplace(config_, mode_, engine_.plan(), *owner_, hooks_.program, begin.step);
     summary_.run_folder = output_->folder();
-    say(fmt::format("run       {} ({}, attempt {})", config_.job.dump_folder, owner_->run(),
-                    owner_->attempt()));
+    say(fmt::format("run       {} in {} ({}, attempt {})", config_.job.name,
+                    config_.job.dump_folder, owner_->run(), owner_->attempt()));
   });
   if (start_.begins) start_.begins();
   if (rank_.is_first() && hooks_.trace.first > 0) {

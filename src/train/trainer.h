@@ -11,6 +11,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/program_id.h"
 #include "comm/rank_env.h"
 #include "config/config.h"
 #include "obs/curve.h"
@@ -32,6 +33,7 @@ struct TrainHooks {
   std::filesystem::path cache_folder;       // where system.cache_folder is empty
   Resume resume;
   bool takes_over = false;  // the run's folder, also from a process that lives
+  base::ProgramId program;  // which the run's files name
 };
 
 // What one rank took.

@@ -73,6 +73,8 @@ const std::vector<Known> known_commands = {
      "--job.dump_folder=runs/bf16",
      How::started},
     {"trireme train runs/kjv/run.json --overwrite --json", How::here},
+    {"trireme train --model kjv-llama --data runs/kjv-data/kjv.txt --steps 300", How::here,
+     "trireme train --model kjv-llama --data runs/kjv-data/kjv.txt --steps 2"},
     {"trireme train configs/kjv.toml --training.steps=120 --job.dump_folder=runs/stopping",
      How::here,
      "trireme train configs/kjv.toml --training.steps=2 --lr_scheduler.warmup_steps=1 "
@@ -203,6 +205,14 @@ const std::vector<Known> known_commands = {
      "--global-batch-size 128 --tensor-model-parallel-size 2 --bf16 --swiglu --ffn-hidden-size "
      "11008 --use-distributed-optimizer' --gpus 64 --machine a100-80gb",
      How::here},
+    {"trireme version", How::here},
+    {"trireme version --json", How::here},
+    {"trireme help", How::here},
+    {"trireme help train", How::here},
+    {"trireme help data build", How::here},
+    {"trireme completion bash", How::here},
+    {"trireme completion zsh", How::here},
+    {"trireme man", How::here},
     {"trireme doctor", How::here},
     {"trireme doctor --measure --json", How::here},
 };
@@ -270,7 +280,8 @@ std::vector<std::string> commands_of_help() {
        {"train",        "launch",       "verify",      "eval",        "generate",     "data build",
         "data inspect", "data synth",   "data ngram",  "ckpt list",   "ckpt inspect", "ckpt verify",
         "ckpt diff",    "ckpt reshard", "ckpt export", "ckpt import", "bench train",  "bench gpu",
-        "calibrate",    "plan",         "schedule",    "sim",         "doctor"}) {
+        "calibrate",    "plan",         "schedule",    "sim",         "doctor",       "version",
+        "help",         "completion",   "man"}) {
     std::vector<std::string> args = words_of(verb);
     args.emplace_back("--help");
     std::istringstream lines(trireme(s, args).out);

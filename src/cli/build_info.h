@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+// Which program this is: version, commit and what was built in. The values are generated at build
+// time (cmake/TriremeBuildInfo.cmake); nothing here depends on the machine that runs it.
+#pragma once
+
+#include <string>
+
+#include "base/json_fwd.h"
+
+namespace trireme::cli {
+
+struct BuildInfo {
+  std::string version;             // "0.1.0"
+  std::string commit;              // 12 digits, "-dirty" after changes; or "unknown"
+  std::string build_type;          // "Release"
+  std::string compiler;            // "GNU 12.2.0"
+  std::string system;              // "Linux x86_64"
+  std::string cuda_architectures;  // "90a"; empty: built without CUDA
+  bool has_gloo = false, has_nccl = false;
+};
+
+const BuildInfo& build_info();
+
+// "trireme 0.1.0 (commit 0123456789ab)" and a line for the build and the back ends.
+std::string to_text(const BuildInfo&);
+base::Json to_json(const BuildInfo&);
+
+}  // namespace trireme::cli

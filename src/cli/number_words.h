@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+// Words of a command line as numbers, decimal only.
+#pragma once
+
+#include <charconv>
+#include <cstdint>
+#include <optional>
+#include <string_view>
+#include <system_error>
+
+namespace trireme::cli {
+
+template <typename T>
+std::optional<T> whole_number_from(std::string_view text) {
+  T value{};
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
+  return value;
+}
+
+inline std::optional<int64_t> integer_from(std::string_view text) {
+  return whole_number_from<int64_t>(text);
+}
+inline std::optional<double> number_from(std::string_view text) {
+  return whole_number_from<double>(text);
+}
+
+}  // namespace trireme::cli
