@@ -13,7 +13,7 @@ case "${1:-}" in
   *) echo "quickstart.sh: unknown argument '$1'; known is --help" >&2; exit 2 ;;
 esac
 
-install_packages "${build_packages[@]}" bible-kjv
+install_packages "${build_packages[@]}" "${test_packages[@]}" bible-kjv
 build release trireme
 trireme=./build/release/trireme
 

@@ -16,7 +16,7 @@ for argument in "$@"; do
   esac
 done
 
-install_packages "${build_packages[@]}"
+install_packages "${build_packages[@]}" "${test_packages[@]}"
 build release
 echo "== testing release"
 ctest --preset release -j "$(nproc)"

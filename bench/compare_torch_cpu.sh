@@ -55,7 +55,7 @@ done
 [[ -f $peer ]] || fail "$peer is not there; name the PyTorch program with --peer"
 . "$root/scripts/packages.sh"
 if [[ $trireme == "$built" && ! -x $built ]]; then
-  install_packages "${build_packages[@]}" >&2
+  install_packages "${build_packages[@]}" "${test_packages[@]}" >&2
   (cd "$root" && build release trireme) >&2
 fi
 [[ -x $trireme ]] || fail "$trireme is not there; name the program with --trireme"

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-# CUDA is built when nvcc is found; without it the no_cuda.cpp files take its place.
+# CUDA is built when nvcc and cuDNN's header are found; without them the no_cuda.cpp files take its place. cuBLASLt and
+# cuDNN are loaded at run time (src/device/cuda/gpu_libraries.h): nothing links them.
 set(TRIREME_CUDA AUTO CACHE STRING "Build the CUDA back end: AUTO (when nvcc and cuDNN are found), ON or OFF")
 set_property(CACHE TRIREME_CUDA PROPERTY STRINGS AUTO ON OFF)
 set(TRIREME_HAS_CUDA OFF)
@@ -19,19 +20,33 @@ if(NOT TRIREME_CUDA STREQUAL "OFF")
     find_package(CUDAToolkit REQUIRED)
     find_path(CUDNN_INCLUDE_DIR cudnn.h HINTS ${CUDAToolkit_INCLUDE_DIRS})
     find_library(CUDNN_LIBRARY cudnn HINTS ${CUDAToolkit_LIBRARY_DIR})
-    if(CUDNN_INCLUDE_DIR AND CUDNN_LIBRARY)
+    if(CUDNN_INCLUDE_DIR)
       set(TRIREME_HAS_CUDA ON)
     endif()
   endif()
   if(TRIREME_CUDA STREQUAL "ON" AND NOT TRIREME_HAS_CUDA)
-    message(FATAL_ERROR "TRIREME_CUDA=ON, but nvcc (${CMAKE_CUDA_COMPILER}) or cuDNN (${CUDNN_LIBRARY}) is missing")
+    message(FATAL_ERROR "TRIREME_CUDA=ON, but nvcc (${CMAKE_CUDA_COMPILER}) or cudnn.h (${CUDNN_INCLUDE_DIR}) is missing")
   endif()
 endif()
 message(STATUS "Trireme CUDA back end: ${TRIREME_HAS_CUDA} ${CMAKE_CUDA_ARCHITECTURES}")
 
+# Programs of the build tree look for the libraries where CMake found them; installed ones have no such run path.
+function(trireme_look_beside library)
+  if(library)
+    get_filename_component(folder ${library} DIRECTORY)
+    list(APPEND CMAKE_BUILD_RPATH ${folder})
+    list(REMOVE_DUPLICATES CMAKE_BUILD_RPATH)
+    set(CMAKE_BUILD_RPATH ${CMAKE_BUILD_RPATH} PARENT_SCOPE)
+  endif()
+endfunction()
+if(TRIREME_HAS_CUDA)
+  trireme_look_beside("${CUDA_cublasLt_LIBRARY}")
+  trireme_look_beside("${CUDNN_LIBRARY}")
+endif()
+
 # What a folder of src/ that has a cuda/ folder needs beside its sources.
 function(trireme_link_cuda target)
-  target_link_libraries(${target} PRIVATE CUDA::cudart_static CUDA::cublasLt ${CUDNN_LIBRARY})
+  target_link_libraries(${target} PRIVATE CUDA::cudart_static)
   target_include_directories(${target} SYSTEM PRIVATE ${CUDAToolkit_INCLUDE_DIRS} ${CUDNN_INCLUDE_DIR})
   string(REPLACE ";" "," architectures "${CMAKE_CUDA_ARCHITECTURES}")
   target_compile_definitions(${target} PRIVATE TRIREME_CUDA_ARCHITECTURES="${architectures}")

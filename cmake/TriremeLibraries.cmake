@@ -66,7 +66,7 @@ function(trireme_add_folders)
   endforeach()
   set(TRIREME_FOLDERS ${folders} PARENT_SCOPE)
 
-  target_link_libraries(trireme_base PUBLIC fmt::fmt nlohmann_json::nlohmann_json Threads::Threads)
+  target_link_libraries(trireme_base PUBLIC fmt::fmt nlohmann_json::nlohmann_json Threads::Threads ${CMAKE_DL_LIBS})
   target_link_libraries(trireme_base PRIVATE spdlog::spdlog)
   target_link_libraries(trireme_kernels PRIVATE OpenBLAS::OpenBLAS)
   target_link_libraries(trireme_cli PRIVATE CLI11::CLI11)

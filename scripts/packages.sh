@@ -1,7 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-# Sourced by test.sh and quickstart.sh: what Trireme is built from, by Debian package.
+# Sourced by test.sh, quickstart.sh, scripts/try_package.sh and the Containerfile: what Trireme is built from, by Debian package.
 build_packages=(cmake g++ ninja-build libopenblas-dev libfmt-dev libspdlog-dev nlohmann-json3-dev
-                libcli11-dev libtomlplusplus-dev libgtest-dev libgloo-dev libxxhash-dev)
+                libcli11-dev libtomlplusplus-dev libgloo-dev libxxhash-dev)
+test_packages=(libgtest-dev)
+# What cpack needs for a Debian package.
+package_packages=(dpkg-dev file)
 # Launchers and schedulers that ./test.sh --full runs Trireme under.
 launcher_packages=(openmpi-bin mpich slurm-wlm munge python3-torch)
 
@@ -43,6 +46,6 @@ build() {
   local preset=$1
   shift
   echo "== building $preset${1:+: $*}"
-  cmake --preset "$preset" >/dev/null
+  cmake --preset "$preset" -DTRIREME_TESTS=ON >/dev/null
   cmake --build --preset "$preset" ${1+--target "$@"} -- --quiet
 }

@@ -3,6 +3,8 @@
 #include <unistd.h>
 
 #include <filesystem>
+#include <utility>
+#include <vector>
 
 #include "base/json.h"
 #include "cli/build_info.h"
@@ -26,6 +28,26 @@ std::string cuda_text(int cuda_version) {
   return fmt::format("{}.{}", cuda_version / 1000, cuda_version % 1000 / 10);
 }
 
+// The libraries that GPUs need, in the order in which they are loaded.
+std::vector<base::LibraryReport> all_libraries() {
+  std::vector<base::LibraryReport> all = device::gpu_libraries();
+  for (base::LibraryReport& library : comm::nccl_libraries()) all.push_back(std::move(library));
+  return all;
+}
+
+base::Json libraries_json() {
+  base::Json out = base::Json::array();
+  for (const base::LibraryReport& library : all_libraries()) {
+    out.push_back({{"name", library.name},
+                   {"file", library.file},
+                   {"loaded", library.problem.empty()},
+                   {"path", library.path},
+                   {"version", library.version},
+                   {"problem", library.problem}});
+  }
+  return out;
+}
+
 base::Json gpu_json(const device::GpuStatus& status) {
   base::Json gpus = base::Json::array();
   for (const device::GpuInfo& gpu : status.gpus) {
@@ -42,7 +64,7 @@ base::Json gpu_json(const device::GpuStatus& status) {
           {"built_for", status.built_for},
           {"driver", cuda_text(status.driver_version)},
           {"runtime", cuda_text(status.runtime_version)},
-          {"libraries", status.libraries},
+          {"libraries", libraries_json()},
           {"gpus", gpus}};
 }
 
@@ -53,9 +75,14 @@ void print_gpus(const device::GpuStatus& status) {
     fmt::print("device cuda    no: {}\n", status.problem);
   }
   if (!status.in_build) return;
-  fmt::print("cuda           driver for CUDA {}, built with CUDA {} for sm {}; {}\n",
-             cuda_text(status.driver_version), cuda_text(status.runtime_version), status.built_for,
-             status.libraries);
+  fmt::print("cuda           driver for CUDA {}, built with CUDA {} for sm {}\n",
+             cuda_text(status.driver_version), cuda_text(status.runtime_version), status.built_for);
+  for (const base::LibraryReport& library : all_libraries()) {
+    fmt::print("library        {}\n",
+               library.problem.empty()
+                   ? fmt::format("{} {}: {}", library.name, library.version, library.path)
+                   : fmt::format("{}: no: {}", library.name, library.problem));
+  }
   for (const device::GpuInfo& gpu : status.gpus) {
     fmt::print("gpu {:<11}{}, compute capability {}.{}, {} multiprocessors", gpu.index, gpu.name,
                gpu.major, gpu.minor, gpu.multiprocessors);

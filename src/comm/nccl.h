@@ -5,7 +5,9 @@
 
 #include <memory>
 #include <string>
+#include <vector>
 
+#include "base/shared_library.h"
 #include "comm/communicator.h"
 #include "comm/process_world.h"
 
@@ -13,6 +15,9 @@ namespace trireme::comm {
 
 // Empty: it can be used; else why not, and what to do.
 std::string nccl_status();
+
+// NCCL's library, loaded whether there is a GPU or not; empty in a build without NCCL.
+std::vector<base::LibraryReport> nccl_libraries();
 
 // This rank's handle on all ranks: every rank calls it. World and device, a GPU's, must outlive it;
 // streams must be of that device. Work is ordered by its stream; the host waits only until NCCL has

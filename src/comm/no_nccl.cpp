@@ -11,6 +11,8 @@ std::string nccl_status() {
          "for ranks on CPUs";
 }
 
+std::vector<base::LibraryReport> nccl_libraries() { return {}; }
+
 std::unique_ptr<Communicator> make_nccl(ProcessWorld& /*world*/, device::Device& /*device*/,
                                         Communicator::Options /*options*/) {
   throw base::ConfigError("ranks over NCCL: " + nccl_status());

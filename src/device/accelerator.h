@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "base/shared_library.h"
 #include "device/device.h"
 
 namespace trireme::device {
@@ -24,14 +25,20 @@ struct GpuInfo {
 };
 
 struct GpuStatus {
-  bool in_build = false;  // compiled with CUDA
-  std::string built_for;  // architectures, "90a"
-  std::string problem;    // empty: at least one GPU can be used; else why not, and what to do
+  bool in_build = false;       // compiled with CUDA
+  std::string built_for;       // architectures, "90a"
+  std::string problem;         // empty: at least one GPU can be used; else why not, and what to do
+  bool lacks_library = false;  // a GPU is there and works: `problem` is a library that is missing
   int driver_version = 0, runtime_version = 0;  // as CUDA counts: 13000 is 13.0; 0: none
-  std::string libraries;                        // "cuBLASLt 13.1.0, cuDNN 9.14.0"
+  // "cuBLASLt 13.1.0, cuDNN 9.14.0"; empty where they are not loaded, as without a GPU.
+  std::string libraries;
   std::vector<GpuInfo> gpus;
 };
 GpuStatus gpu_status();
+
+// What the kernels need beside the driver: loads each library, whether there is a GPU or not. Empty
+// in a build without CUDA.
+std::vector<base::LibraryReport> gpu_libraries();
 
 struct GpuOptions {
   int index = 0;

@@ -13,6 +13,8 @@ GpuStatus gpu_status() {
   return status;
 }
 
+std::vector<base::LibraryReport> gpu_libraries() { return {}; }
+
 std::unique_ptr<Device> make_gpu(const kernels::Kernels& /*kernels*/,
                                  const GpuOptions& /*options*/) {
   throw base::ConfigError("device 'cuda': " + gpu_status().problem);

@@ -56,9 +56,19 @@ int thread_count(int64_t asked) {
   return device::host_cores().count();
 }
 
+bool takes_gpu(const config::System& system, const device::GpuStatus& status) {
+  if (system.device != "auto") return system.device == "cuda";
+  if (status.lacks_library) {
+    throw base::ConfigError(fmt::format(
+        "device 'auto': {}; or choose the CPU with system.device = \"cpu\" (--device cpu)",
+        status.problem));
+  }
+  return status.problem.empty();
+}
+
 bool runs_on_gpu(const config::System& system) {
-  return system.device == "cuda" ||
-         (system.device == "auto" && device::gpu_status().problem.empty());
+  if (system.device != "auto") return system.device == "cuda";
+  return takes_gpu(system, device::gpu_status());
 }
 
 config::Config settled(const config::Config& c) {
@@ -78,7 +88,7 @@ Platform make_platform(const config::System& system, const std::filesystem::path
   if (name == "cpu") return cpu_platform(system);
   // Asked before the device is made: asking touches every GPU.
   const device::GpuStatus status = device::gpu_status();
-  if (name == "auto" && !status.problem.empty()) return cpu_platform(system);
+  if (!takes_gpu(system, status)) return cpu_platform(system);
   return gpu_platform(system, status, default_cache);
 }
 

@@ -9,6 +9,7 @@
 #include <string>
 
 #include "config/config.h"
+#include "device/accelerator.h"
 #include "device/device.h"
 #include "engine/engine.h"
 #include "optim/lr_schedule.h"
@@ -20,7 +21,11 @@ namespace trireme::train {
 // (device/host_cores.h).
 int thread_count(int64_t asked);
 
-// Does system.device take a GPU on this machine?
+// Does system.device take a GPU of a machine with this status? Throws ConfigError for `auto` where
+// a GPU could be used but for a library that is missing: a run that was meant for it must not take
+// the CPU unnoticed.
+bool takes_gpu(const config::System&, const device::GpuStatus&);
+// takes_gpu() on this machine.
 bool runs_on_gpu(const config::System&);
 // The configuration with training.dtype as this machine's device has it (config::settle_dtype).
 config::Config settled(const config::Config&);

@@ -26,6 +26,25 @@ TEST(Setup, auto_takes_the_gpu_where_there_is_one) {
   EXPECT_TRUE(has_gpu || platform.hardware == "CPU, 2 threads") << platform.hardware;
 }
 
+// The CPU takes the place of a GPU that is not there, not of one that lacks a library.
+TEST(Setup, auto_refuses_a_gpu_that_lacks_a_library) {
+  device::GpuStatus status;
+  status.problem = "no NVIDIA driver is loaded";
+  EXPECT_FALSE(takes_gpu({.device = "auto"}, status));
+  status.problem = "there is a GPU (NVIDIA H200), but libcudnn.so.9 cannot be loaded";
+  status.lacks_library = true;
+  EXPECT_FALSE(takes_gpu({.device = "cpu"}, status));
+  try {
+    takes_gpu({.device = "auto"}, status);
+    FAIL() << "took the CPU";
+  } catch (const base::ConfigError& error) {
+    const std::string said = error.what();
+    EXPECT_NE(said.find(status.problem), std::string::npos) << said;
+    EXPECT_NE(said.find("--device cpu"), std::string::npos) << said;
+  }
+  EXPECT_TRUE(takes_gpu({.device = "auto"}, {}));
+}
+
 TEST(Setup, a_missing_gpu_is_refused_with_the_reason) {
   const std::string problem = device::gpu_status().problem;
   if (problem.empty()) GTEST_SKIP() << "this machine has a GPU";

@@ -41,6 +41,7 @@ const std::vector<Known> known_commands = {
     {"tests/fuzz/run.sh", How::script},
     {"tests/fuzz/run.sh 60 config", How::script},
 
+    {"scripts/try_package.sh", How::script},
     {"scripts/test_gpu.sh", How::script},
     {"scripts/test_gpu.sh --build-only", How::script},
     {"scripts/test_gpu.sh --memcheck --hf deps", How::script},

@@ -59,6 +59,12 @@ Problems check_environment(const SourceFile& file);
 Problems check_using_namespace(const SourceFile& file);
 Problems check_pragma_once(const SourceFile& file);
 Problems check_spdx(const SourceFile& file);
+// The path patterns for which REUSE.toml names a licence: strings in the path lists of annotations
+// that have a SPDX-License-Identifier.
+std::vector<std::string> reuse_patterns(std::string_view reuse);
+// The file has a line with its licence among its first three, or a pattern covers it. In patterns
+// '*' matches within a folder, "**" also across folders.
+Problems check_licensed(const SourceFile& file, const std::vector<std::string>& patterns);
 Problems check_machine_paths(const SourceFile& file);
 Problems check_outside_files(const SourceFile& file);  // names files that a clone does not have
 Problems check_open_ends(const SourceFile& file);      // work left over, without an issue number

@@ -208,6 +208,25 @@ TEST(TidyRules, files_without_a_licence_line_are_found) {
   EXPECT_EQ(check_spdx({"bench/a.sh", "#!/bin/sh\nset -e\n# " + line}).size(), 1U);
 }
 
+TEST(TidyRules, files_without_any_licence_are_found) {
+  const std::vector<std::string> patterns = reuse_patterns(
+      "version = 1\n[[annotations]]\npath = \"**\"\nSPDX-FileCopyrightText = \"x\"\n"
+      "[[annotations]]\npath = [\n  \"**.json\",\n  \"data/*\",\n]\n"
+      "SPDX-License-Identifier = \"Apache-2.0\"\n"
+      "[[annotations]]\npath = \"one.bin\"\nSPDX-License-Identifier = \"MIT\"\n");
+  EXPECT_EQ(patterns, (std::vector<std::string>{"**.json", "data/*", "one.bin"}));
+  for (const char* good : {"a.json", "a/b/c.json", "data/x", "one.bin"}) {
+    EXPECT_TRUE(check_licensed({good, ""}, patterns).empty()) << good;
+  }
+  for (const char* bad : {"a.jsonl", "data/x/y", "b/one.bin", "machines/x.toml"}) {
+    EXPECT_EQ(check_licensed({bad, "x = 1\n"}, patterns).size(), 1U) << bad;
+  }
+  const std::string line = "# SPDX-License-Identifier: Apache-2.0\n";
+  EXPECT_TRUE(check_licensed({"a.toml", line}, patterns).empty());
+  EXPECT_TRUE(check_licensed({"a.py", "#!/x\n" + line}, patterns).empty());
+  EXPECT_EQ(check_licensed({"a.toml", "a\nb\nc\n" + line}, patterns).size(), 1U);
+}
+
 TEST(TidyRules, paths_of_one_machine_are_found) {
   for (const char* bad : {"\"/tmp/x\"", "// see /home/me", "/work/main", "(/root)", "=/tmp"}) {
     EXPECT_EQ(check_machine_paths(source(bad)).size(), 1U) << bad;

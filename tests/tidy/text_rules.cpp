@@ -156,6 +156,65 @@ Problems check_spdx(const SourceFile& file) {
   return {fmt::format("{}:1: the first line must be '{}'", file.path, wanted)};
 }
 
+namespace {
+
+// Does `pattern` match all of `path`?
+bool matches(std::string_view pattern, std::string_view path) {
+  if (pattern.empty()) return path.empty();
+  if (pattern.front() != '*') {
+    return !path.empty() && path.front() == pattern.front() &&
+           matches(pattern.substr(1), path.substr(1));
+  }
+  const bool is_deep = pattern.starts_with("**");
+  const std::string_view rest = pattern.substr(is_deep ? 2 : 1);
+  for (size_t length = 0; length <= path.size(); ++length) {
+    if (matches(rest, path.substr(length))) return true;
+    if (length < path.size() && path[length] == '/' && !is_deep) return false;
+  }
+  return false;
+}
+
+}  // namespace
+
+std::vector<std::string> reuse_patterns(std::string_view reuse) {
+  constexpr std::string_view heading = "[[annotations]]";
+  std::vector<std::string> patterns;
+  for (size_t at = reuse.find(heading); at != std::string_view::npos;) {
+    const size_t next = reuse.find(heading, at + 1);
+    const std::string_view part =
+        reuse.substr(at, next == std::string_view::npos ? next : next - at);
+    at = next;
+    const size_t paths = part.find("\npath = ");
+    if (paths == std::string_view::npos ||
+        part.find("\nSPDX-License-Identifier = ") == std::string_view::npos) {
+      continue;
+    }
+    const size_t line_end = part.find('\n', paths + 1), bracket = part.find('[', paths);
+    const size_t end = bracket < line_end ? part.find(']', bracket) : line_end;
+    for (size_t quote = part.find('"', paths); quote < end; quote = part.find('"', quote + 1)) {
+      const size_t close = part.find('"', quote + 1);
+      patterns.emplace_back(part.substr(quote + 1, close - quote - 1));
+      quote = close;
+    }
+  }
+  return patterns;
+}
+
+Problems check_licensed(const SourceFile& file, const std::vector<std::string>& patterns) {
+  std::istringstream lines(file.text);
+  std::string line;
+  for (int i = 0; i < 3 && std::getline(lines, line); ++i) {
+    if (line.find("SPDX-License-Identifier: Apache-2.0") != std::string::npos) return {};
+  }
+  for (const std::string& pattern : patterns) {
+    if (matches(pattern, file.path)) return {};
+  }
+  return {fmt::format(
+      "{}: no licence: begin with 'SPDX-License-Identifier: Apache-2.0' in a comment, or name the "
+      "file in REUSE.toml",
+      file.path)};
+}
+
 Problems check_machine_paths(const SourceFile& file) {
   static constexpr std::array<std::string_view, 4> roots = {"/home", "/work", "/root", "/tmp"};
   Problems problems;

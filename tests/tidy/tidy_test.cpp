@@ -27,6 +27,23 @@ std::string text_of(const char* path) {
   return {std::istreambuf_iterator<char>(in), {}};
 }
 
+// Every file of the repository, but not what building and running leave there.
+const Files& repository() {
+  static const Files files = [] {
+    Files all = read_tree(root(), {".ci", "bench", "cmake", "configs", "data", "docs", "machines",
+                                   "scripts", "src", "tests"});
+    EXPECT_GT(all.size(), tree().size());
+    for (const auto& entry : std::filesystem::directory_iterator(root())) {
+      const std::string name = entry.path().filename().string();
+      if (entry.is_regular_file() && name != ".git" && name != "compile_commands.json") {
+        all.push_back({name, text_of(name.c_str())});
+      }
+    }
+    return all;
+  }();
+  return files;
+}
+
 std::vector<Folder> floors() {
   Problems ignored;
   return parse_floors(text_of("src/floors.txt"), ignored);
@@ -83,16 +100,15 @@ TEST(Tidy, headers_are_included_once) { expect_in_each("", check_pragma_once); }
 TEST(Tidy, files_begin_with_the_licence) { expect_in_each("", check_spdx); }
 TEST(Tidy, no_path_belongs_to_one_machine) { expect_in_each("src/", check_machine_paths); }
 TEST(Tidy, every_file_that_is_named_is_in_the_repository) {
-  Files files = read_tree(root(), {".ci", "bench", "cmake", "configs", "data", "docs", "machines",
-                                   "scripts", "src", "tests"});
-  EXPECT_GT(files.size(), tree().size());
-  for (const auto& entry : std::filesystem::directory_iterator(root())) {
-    if (entry.is_regular_file()) {
-      const std::string name = entry.path().filename().string();
-      files.push_back({name, text_of(name.c_str())});
-    }
+  for (const SourceFile& file : repository()) expect_none(check_outside_files(file));
+}
+TEST(Tidy, every_file_has_a_licence) {
+  const std::vector<std::string> patterns = reuse_patterns(text_of("REUSE.toml"));
+  EXPECT_FALSE(patterns.empty());
+  EXPECT_EQ(text_of("LICENSES/Apache-2.0.txt"), text_of("LICENSE"));
+  for (const SourceFile& file : repository()) {
+    if (file.path != "LICENSE") expect_none(check_licensed(file, patterns));
   }
-  for (const SourceFile& file : files) expect_none(check_outside_files(file));
 }
 TEST(Tidy, open_ends_have_an_issue) { expect_in_each("src/", check_open_ends); }
 

@@ -14,6 +14,7 @@
 #include "base/log.h"
 #include "comm/nccl.h"
 #include "comm/nccl/nccl_communicator.h"
+#include "comm/nccl/nccl_library.h"
 #include "device/accelerator.h"
 
 namespace trireme::comm {
@@ -68,6 +69,7 @@ void tell_of_shared_gpus(ProcessWorld& world, const device::CudaDevice& device, 
 std::string nccl_status() {
   const device::GpuStatus gpus = device::gpu_status();
   if (!gpus.problem.empty()) return gpus.problem;
+  if (!nccl_shared_library().problem().empty()) return nccl_shared_library().problem();
   int version = 0;
   const ncclResult_t found = ncclGetVersion(&version);
   if (found != ncclSuccess) {
@@ -80,6 +82,13 @@ std::string nccl_status() {
                        version / 10000, version / 100 % 100, version % 100);
   }
   return "";
+}
+
+std::vector<base::LibraryReport> nccl_libraries() {
+  const base::SharedLibrary& library = nccl_shared_library();
+  int version = 0;
+  if (library.problem().empty()) static_cast<void>(ncclGetVersion(&version));
+  return {base::report_of(library, "NCCL", version)};
 }
 
 std::unique_ptr<Communicator> make_nccl(ProcessWorld& world, device::Device& device,

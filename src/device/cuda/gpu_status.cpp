@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "device/cuda/cuda_device.h"
+#include "device/cuda/gpu_libraries.h"
 
 namespace trireme::device {
 namespace {
@@ -71,15 +72,36 @@ GpuInfo describe(int index) {
   return gpu;
 }
 
+// Fills in what the libraries are, or which one is missing. REQUIRES: a GPU that can be used.
+void load_libraries(GpuStatus& status) {
+  for (const base::LibraryReport& library : gpu_libraries()) {
+    if (library.problem.empty()) {
+      status.libraries += fmt::format("{}{} {}", status.libraries.empty() ? "" : ", ", library.name,
+                                      library.version);
+    } else if (status.problem.empty()) {
+      const auto usable = std::find_if(status.gpus.begin(), status.gpus.end(),
+                                       [](const GpuInfo& gpu) { return gpu.is_usable; });
+      status.lacks_library = true;
+      status.problem = fmt::format("there is a GPU ({}), but {}", usable->name, library.problem);
+    }
+  }
+}
+
 }  // namespace
+
+std::vector<base::LibraryReport> gpu_libraries() {
+  const auto version_of = [](const base::SharedLibrary& library, size_t (*version)()) {
+    return library.problem().empty() ? static_cast<int>(version()) : 0;
+  };
+  return {base::report_of(cublaslt_library(), "cuBLASLt",
+                          version_of(cublaslt_library(), cublasLtGetVersion)),
+          base::report_of(cudnn_library(), "cuDNN", version_of(cudnn_library(), cudnnGetVersion))};
+}
 
 GpuStatus gpu_status() {
   GpuStatus status;
   status.in_build = true;
   status.built_for = TRIREME_CUDA_ARCHITECTURES;
-  const auto lt = static_cast<int>(cublasLtGetVersion()), dnn = static_cast<int>(cudnnGetVersion());
-  status.libraries = fmt::format("cuBLASLt {}.{}.{}, cuDNN {}.{}.{}", lt / 10000, lt / 100 % 100,
-                                 lt % 100, dnn / 10000, dnn / 100 % 100, dnn % 100);
   cudaRuntimeGetVersion(&status.runtime_version);
   cudaDriverGetVersion(&status.driver_version);
   int count = 0;
@@ -109,7 +131,11 @@ GpuStatus gpu_status() {
           fmt::format("GPU {} ({}): {}", i, status.gpus.back().name, status.gpus.back().problem);
     }
   }
-  if (!any) status.problem = first_problem;
+  if (any) {
+    load_libraries(status);
+  } else {
+    status.problem = first_problem;
+  }
   return status;
 }
 

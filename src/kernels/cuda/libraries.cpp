@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/cuda/libraries.h"
 
-#include <cudnn.h>
 #include <fmt/core.h>
 
 #include "base/error.h"
@@ -10,24 +9,11 @@
 #include "kernels/cuda/gemm_plans.h"
 
 namespace trireme::kernels::cuda {
-namespace {
-
-// Both libraries count 13.1.0 as 130100.
-std::string version_text(size_t version) {
-  return fmt::format("{}.{}.{}", version / 10000, version / 100 % 100, version % 100);
-}
-
-}  // namespace
 
 void cublas_check(cublasStatus_t status, const char* what) {
   if (status == CUBLAS_STATUS_SUCCESS) return;
   throw base::DeviceError(fmt::format("cuBLASLt: {}: {} ({})", what,
                                       cublasLtGetStatusString(status), static_cast<int>(status)));
-}
-
-std::string library_versions() {
-  return fmt::format("cuBLASLt {}, cuDNN {}", version_text(cublasLtGetVersion()),
-                     version_text(cudnnGetVersion()));
 }
 
 Libraries& Libraries::of(device::CudaDevice& device) {

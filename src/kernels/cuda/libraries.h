@@ -6,7 +6,6 @@
 #include <cublasLt.h>
 
 #include <memory>
-#include <string>
 
 #include "device/cuda/cuda_device.h"
 
@@ -18,9 +17,6 @@ class GemmPlans;
 
 // Throws DeviceError unless `status` is success. `what` is what was tried, in words.
 void cublas_check(cublasStatus_t status, const char* what);
-
-// "cuBLASLt 13.1.0, cuDNN 9.14.0": the libraries that this process runs with. Needs no GPU.
-std::string library_versions();
 
 class Libraries final : public device::CudaDevice::KernelState {
  public:
