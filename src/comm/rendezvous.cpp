@@ -11,7 +11,9 @@
 
 #include <algorithm>
 #include <array>
+#include <chrono>
 #include <random>
+#include <thread>
 
 #include "base/error.h"
 #include "comm/clock.h"
@@ -141,27 +143,38 @@ Rendezvous by_pmi(const RankInfo& info, double deadline_s) {
   return result;
 }
 
-// Rank 0 takes the first of the ports that is free; the token tells the others which one that is.
-Rendezvous by_ports(const RankInfo& info, double deadline_s) {
+// Listens on the first of the addresses whose port is free. Connections of clients hold ports for
+// moments, too, those of this run's own ranks among them: a few seconds are worth waiting.
+Rendezvous on_first_free(const StoreCard& card, const RankInfo& info, double deadline_s) {
   Rendezvous result{.info = info, .server = nullptr};
+  const auto begin = Clock::now();
+  constexpr double max_seconds = 5;
+  std::string why;
+  do {
+    for (const std::string& address : card.addresses) {
+      try {
+        result.info.store = address;
+        result.server = std::make_unique<StoreServer>(store_options(result.info));
+        return result;
+      } catch (const base::IoError& error) {
+        why = error.what();
+      }
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  } while (seconds_since(begin) < std::min(deadline_s, max_seconds));
+  throw base::IoError(
+      fmt::format("none of {} is free; the last: {}", fmt::join(card.addresses, ", "), why));
+}
+
+// Rank 0 takes one of several ports; the token tells the others which one that is.
+Rendezvous by_ports(const RankInfo& info, double deadline_s) {
   StoreCard card{.token = info.token, .addresses = {}};
   StoreAddress address = parse_store_address(info.store);
-  std::string why;
   for (int more = 0; more <= info.more_ports; ++more, ++address.port) {
     card.addresses.push_back(address.text());
-    if (info.rank != 0) continue;
-    try {
-      result.info.store = address.text();
-      result.server = std::make_unique<StoreServer>(store_options(result.info));
-      return result;
-    } catch (const base::IoError& error) {
-      if (why.empty()) why = error.what();
-    }
   }
-  if (info.rank == 0) {
-    throw base::IoError(
-        fmt::format("none of {} is free: {}", fmt::join(card.addresses, ", "), why));
-  }
+  if (info.rank == 0) return on_first_free(card, info, deadline_s);
+  Rendezvous result{.info = info, .server = nullptr};
   result.info.store = reachable_address(card, info, deadline_s);
   return result;
 }

@@ -143,8 +143,17 @@ TEST_F(OneReport, a_rank_that_is_killed_is_named_once_and_to_torchrun) {
 
 // torchrun's store port is the one after MASTER_PORT; another job may have it.
 TEST_F(OneReport, a_port_of_another_job_is_passed_over) {
-  const comm::StoreServer other({.host = "127.0.0.1", .token = "another job"});
-  port_ = other.port() - 1;
+  // Below the ports that the system gives to clients, as users choose them.
+  std::unique_ptr<comm::StoreServer> other;
+  for (int port = 16000; other == nullptr && port < 30000; port += 10) {
+    try {
+      other = std::make_unique<comm::StoreServer>(
+          comm::StoreServer::Options{.host = "127.0.0.1", .port = port, .token = "another job"});
+    } catch (const std::exception& taken) {
+    }
+  }
+  ASSERT_NE(other, nullptr);
+  port_ = other->port() - 1;
   for (int rank = 0; rank < world; ++rank) {
     start(rank, {}, {"TORCHELASTIC_USE_AGENT_STORE=True", "TORCHELASTIC_RUN_ID=none"});
   }
