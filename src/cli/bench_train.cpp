@@ -186,7 +186,7 @@ Verb bench_train_verb() {
           "up to three further steps, which run uncaptured.\n\n"
           "Examples:\n"
           "  trireme bench train --model gpt2-10m --micro-batch 8 --seq 256 --steps 6\n"
-          "  trireme bench train --model llama-15m --dtype bf16 --by-row",
+          "  trireme bench train --model llama-11m --dtype bf16 --by-row",
       .options =
           {{.name = "--model", .help = "Name of a model file, or a path", .is_required = true},
            {.name = "--micro-batch", .kind = Kind::integer, .fallback = "8", .help = "Sequences"},

@@ -203,7 +203,7 @@ std::vector<BadCase> planning_cases() {
       {"hf_unsupported",
        "plan --machine h100 --gpus 8 --batch 8 --from-hf config.json",
        wrong_call,
-       {"config.json", "model_type: mamba is not supported", "llama, qwen2"},
+       {"config.json", "model_type: mamba is not supported", "llama, mistral, qwen2"},
        with_file("config.json", "{\"model_type\": \"mamba\"}")},
       {"hf_missing",
        "plan --machine h100 --gpus 8 --batch 8 --from-hf gone",
