@@ -83,10 +83,7 @@ LaunchConfig launch_config(const Args& args) {
   LaunchConfig config{.path = args.text("config")};
   if (args.has("--program")) return config;  // its words are its own
   config.given = config_text_of(args);
-  std::error_code unknown;
-  const bool is_read_once =
-      config::is_standard_input(config.path) || !fs::is_regular_file(config.path, unknown);
-  if (config.path.empty() || !is_read_once) return config;
+  if (config.path.empty() || !config::is_read_once(config.path)) return config;
   config.inherited.emplace(config.given.text);
   config.path = config.inherited->path();
   return config;

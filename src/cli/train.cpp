@@ -209,13 +209,13 @@ std::optional<config::SavedSums> saved_sums(const train::Resume& resume,
   return {};
 }
 
-// Every process of a launcher has a standard input of its own, or none.
+// Every process of a launcher has a standard input of its own, or none, and a pipe has one reader.
 config::ConfigText config_text_of(const Args& args, const comm::RankInfo& info) {
-  if (args.has("config") && config::is_standard_input(args.text("config")) && info.world > 1) {
-    throw base::ConfigError(fmt::format(
-        "{}: with {} processes the standard input reaches one of them or none; give a file that "
-        "all can read, or start the ranks with `trireme launch {}`",
-        args.text("config"), info.world, args.text("config")));
+  if (args.has("config") && config::is_read_once(args.text("config")) && info.world > 1) {
+    throw base::ConfigError(
+        fmt::format("{}: with {} processes, standard input or a pipe reaches one of them or none; "
+                    "give a file that all can read, or start the ranks with `trireme launch`",
+                    args.text("config"), info.world));
   }
   return config_text_of(args);
 }
