@@ -79,17 +79,13 @@ struct LaunchConfig {
   std::optional<InheritedText> inherited;
 };
 
-LaunchConfig launch_config(const Args& args) {
-  LaunchConfig config{.path = args.text("config")};
-  if (args.has("--program")) return config;  // its words are its own
+void read_config(const Args& args, LaunchConfig& config) {
+  config.path = args.text("config");
+  if (args.has("--program")) return;  // its words are its own
   config.given = config_text_of(args);
-  std::error_code unknown;
-  const bool is_read_once =
-      config::is_standard_input(config.path) || !fs::is_regular_file(config.path, unknown);
-  if (config.path.empty() || !is_read_once) return config;
+  if (config.path.empty() || !config::is_read_once(config.path)) return;
   config.inherited.emplace(config.given.text);
   config.path = config.inherited->path();
-  return config;
 }
 
 // What is passed on to every rank.
@@ -126,7 +122,8 @@ std::string job_token(const LaunchOptions& options) {
   return comm::random_token();
 }
 
-LaunchOptions options_from(const Args& args, const LaunchConfig& launched) {
+// Reads the configuration, too, which must outlive the ranks.
+LaunchOptions options_from(const Args& args, LaunchConfig& launched) {
   LaunchOptions options{.ranks_here = at_least_one(args, "-n"),
                         .nodes = at_least_one(args, "--nnodes"),
                         .node = args.small_integer("--node-rank"),
@@ -151,6 +148,7 @@ LaunchOptions options_from(const Args& args, const LaunchConfig& launched) {
   if (!(options.deadline_s > 0)) {
     throw base::ConfigError(fmt::format("--deadline {:g}: seconds above 0", options.deadline_s));
   }
+  read_config(args, launched);
   const std::vector<std::string> words = train_words(args, launched.path);
   fs::path folder;
   if (args.has("--program")) {
@@ -199,7 +197,7 @@ void prepare_restart(LaunchOptions& options, const std::string& token, int64_t r
 
 int run_launch_verb(const Args& args) {
   ignore_broken_pipes();
-  const LaunchConfig launched = launch_config(args);
+  LaunchConfig launched;
   LaunchOptions options = options_from(args, launched);
   const int64_t restarts = args.integer("--restarts");
   if (restarts < 0) throw base::ConfigError(fmt::format("--restarts {}: at least 0", restarts));

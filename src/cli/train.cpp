@@ -221,17 +221,17 @@ void print_keys(bool as_json) {
   fmt::print("{}\n", base::Json{{"ok", true}, {"keys", config::help_json()}}.dump());
 }
 
-bool reads_standard_input(const Args& args) {
-  return args.has("config") && config::is_standard_input(args.text("config"));
+bool reads_once(const Args& args) {
+  return args.has("config") && config::is_read_once(args.text("config"));
 }
 
-// Every process of a launcher has a standard input of its own, or none.
+// Every process of a launcher has a standard input of its own, or none, and a pipe has one reader.
 config::ConfigText config_text_of(const Args& args, const comm::RankInfo& info) {
-  if (reads_standard_input(args) && info.world > 1) {
-    throw base::ConfigError(fmt::format(
-        "{}: with {} processes the standard input reaches one of them or none; give a file that "
-        "all can read, or start the ranks with `trireme launch {}`",
-        args.text("config"), info.world, args.text("config")));
+  if (reads_once(args) && info.world > 1) {
+    throw base::ConfigError(
+        fmt::format("{}: with {} processes, standard input or a pipe reaches one of them or none; "
+                    "give a file that all can read, or start the ranks with `trireme launch`",
+                    args.text("config"), info.world));
   }
   return config_text_of(args);
 }
@@ -301,7 +301,7 @@ int run_train(const Args& args) {
   comm::RankInfo info = comm::detect_rank(process_environment());
   // Before signals are taken over: Ctrl-C ends a call that waits for its standard input.
   std::optional<config::ConfigText> given;
-  if (reads_standard_input(args) && info.world == 1) given = config_text_of(args);
+  if (reads_once(args) && info.world == 1) given = config_text_of(args);
   StopSignals signals;  // then at once: a request that comes during the start is kept
   if (info.has_launcher) signals.watch_parent();
   info.stop = signals.stop();

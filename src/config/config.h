@@ -201,7 +201,8 @@ struct ConfigText {
 // Reads a file, a pipe or, for "-" and /dev/stdin, standard input, whose name is "<stdin>". What is
 // not a file can be read once only. Throws IoError.
 ConfigText read_config_text(const std::filesystem::path& path);
-bool is_standard_input(const std::filesystem::path& path);
+// Whether the path names standard input, a pipe or a terminal, which one process can read, once.
+bool is_read_once(const std::filesystem::path& path);
 
 // Takes TOML or a resolved JSON object (told apart by content). The result is resolved: it has no
 // -1 that stands for another value, and `dims` is filled; of what depends on the machine,

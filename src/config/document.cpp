@@ -74,17 +74,7 @@ std::string read_all(int descriptor, const std::string& name) {
   }
 }
 
-}  // namespace
-
-std::string read_text(const std::filesystem::path& path) {
-  std::error_code error;
-  const auto status = std::filesystem::status(path, error);
-  if (!std::filesystem::exists(status)) {
-    throw base::IoError(fmt::format("{}: no such file", path.string()));
-  }
-  if (std::filesystem::is_directory(status) || std::filesystem::is_socket(status)) {
-    throw base::IoError(fmt::format("{}: not a file", path.string()));
-  }
+std::string read_whole(const std::filesystem::path& path) {
   const base::Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
   if (file.value() < 0) {
     throw base::IoError(fmt::format("{}: cannot be read: {}", path.string(),
@@ -93,15 +83,37 @@ std::string read_text(const std::filesystem::path& path) {
   return read_all(file.value(), path.string());
 }
 
+bool is_standard_input(const std::filesystem::path& path) {
+  return path == "-" || path == "/dev/stdin" || path == "/dev/fd/0" || path == "/proc/self/fd/0";
+}
+
+}  // namespace
+
+std::string read_text(const std::filesystem::path& path) {
+  std::error_code error;
+  const auto status = std::filesystem::status(path, error);
+  if (!std::filesystem::exists(status)) {
+    throw base::IoError(fmt::format("{}: no such file", path.string()));
+  }
+  if (!std::filesystem::is_regular_file(status)) {
+    throw base::IoError(fmt::format("{}: not a file", path.string()));
+  }
+  return read_whole(path);
+}
+
 ConfigText read_config_text(const std::filesystem::path& path) {
   const std::string name = path.string();
   if (is_standard_input(path)) return {"<stdin>", "", read_all(STDIN_FILENO, "<stdin>")};
   const bool is_descriptor = name.starts_with("/dev/fd/") || name.starts_with("/proc/self/fd/");
-  return {name, is_descriptor ? std::filesystem::path() : path.parent_path(), read_text(path)};
+  return {name, is_descriptor ? std::filesystem::path() : path.parent_path(),
+          is_read_once(path) ? read_whole(path) : read_text(path)};
 }
 
-bool is_standard_input(const std::filesystem::path& path) {
-  return path == "-" || path == "/dev/stdin" || path == "/dev/fd/0" || path == "/proc/self/fd/0";
+bool is_read_once(const std::filesystem::path& path) {
+  std::error_code unknown;
+  const auto status = std::filesystem::status(path, unknown);
+  return is_standard_input(path) || std::filesystem::is_fifo(status) ||
+         std::filesystem::is_character_file(status);
 }
 
 std::filesystem::path found_from(const std::filesystem::path& name,

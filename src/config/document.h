@@ -29,8 +29,7 @@ struct Entry {
   bool is_section_start = false;  // stands for the section itself; key and value mean nothing
 };
 
-// The whole file, pipe or character device. Throws IoError if it is missing, a folder, unreadable
-// or above 16 MiB.
+// The whole file. Throws IoError if it is missing, not a file, unreadable or above 16 MiB.
 std::string read_text(const std::filesystem::path&);
 
 // A path that a configuration names: from here or, if nothing is there, from the folder of its

@@ -87,7 +87,7 @@ TEST(Limits, pipes_in_the_place_of_files_are_refused) {
   fs::copy_file(s.at("run/weights/final/config.json"), s.at("i/config.json"));
   make_pipe(s, "i/model.safetensors.index.json");
   for (const Words& args :
-       {Words{"train", "pipe"}, Words{"train", "tiny_run.toml", "--model.name=./pipe"},
+       {Words{"train", "tiny_run.toml", "--model.name=./pipe"},
         Words{"train", "tiny_run.toml", "--training.dataset_path=pipe", "--job.dump_folder=new"},
         Words{"train", "tiny_run.toml", "--job.dump_folder=other", "--resume", "auto"},
         Words{"generate", "w", "--prompt", "x"}, Words{"generate", "i", "--prompt", "x"},
