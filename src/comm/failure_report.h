@@ -21,7 +21,7 @@ struct FailureReporter {
 struct ReportPatience {
   double rank_zero_s = 3;  // until another rank reports in place of rank 0
   double printing_s = 3;   // for a rank that has begun to report, and for the others to learn of it
-  double joining_s = 5;    // of ranks that fail before they have joined, for each other
+  double joining_s = 5;    // for each other, of ranks that fail before they have joined
 };
 
 // For a rank of a run whose verdict stands. Returns when the run's one report is complete, which

@@ -49,7 +49,7 @@ class Pmi {
   const Options options_;
   const std::chrono::steady_clock::time_point end_;
   std::string received_;
-  std::string name_;  // of the job's table
+  std::string name_;  // the job's table
   size_t max_key_ = 64, max_value_ = 1024;
 };
 

@@ -104,7 +104,7 @@ std::string to_text(const RankPosition& position) {
 }
 
 std::optional<RankPosition> position_from(const std::string& text, int world) {
-  // Of calls that a rank has begun there is one a group, and groups are few.
+  // A rank has begun one call a group, and groups are few.
   constexpr size_t max_text_bytes = size_t{1} << 20, max_reached = 4096;
   if (text.size() > max_text_bytes) return std::nullopt;
   try {

@@ -189,7 +189,7 @@ void StoreConnections::make_room() {
 }
 
 void StoreConnections::receive(Id id, Client& client) {
-  // Of a stranger no more than the greeting is read.
+  // A stranger's bytes are read as far as the greeting goes.
   std::array<char, part_bytes> part;
   const size_t wanted = client.has_greeted ? part.size() : greeting_.size() - client.in.size();
   const ssize_t count = ::recv(client.socket.value(), part.data(), wanted, 0);

@@ -58,9 +58,9 @@ class StoreConnections {
     bool is_asking = false;   // its request is being handled
     bool is_stalled = false;  // it does not take the rest of its answer
     std::string in, out;
-    size_t taken = 0;    // of `in`: bytes of requests that were handed out
-    size_t sent = 0;     // of `out`
-    size_t counted = 0;  // of pending_bytes_
+    size_t taken = 0;    // bytes of `in` that were handed out as requests
+    size_t sent = 0;     // bytes of `out` that were sent
+    size_t counted = 0;  // bytes that pending_bytes_ has for this client
   };
 
   int poll_milliseconds(Clock::time_point end) const;

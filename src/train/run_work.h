@@ -13,14 +13,14 @@
 namespace trireme::train {
 
 struct RunWork {
-  int64_t first_step = 1;  // of this attempt
+  int64_t first_step = 1;  // the first of this attempt
   int64_t step_samples = 0;
-  int64_t training_samples = 0;                   // of one epoch
-  int64_t samples_before = 0, tokens_before = 0;  // of earlier attempts
+  int64_t training_samples = 0;                   // in one epoch
+  int64_t samples_before = 0, tokens_before = 0;  // in earlier attempts
   int64_t held_out_samples = 0;                   // 0: the run does not validate
-  int64_t checkpoint_bytes = 0;                   // of one checkpoint, all ranks; 0: none is saved
+  int64_t checkpoint_bytes = 0;                   // one checkpoint, all ranks; 0: none is saved
   int64_t checkpoints_before = 0;                 // in the folder already
-  int64_t weights_bytes = 0;                      // of one export; 0: none is made
+  int64_t weights_bytes = 0;                      // one export; 0: none is made
   int64_t free_bytes = -1;                        // on the disk of the run's folder; -1: not known
 };
 

@@ -18,7 +18,7 @@ class StoreAttackers {
  public:
   struct Target {
     comm::StoreAddress address;
-    std::string token;  // of the job; only `insiders` use it
+    std::string token;  // the job's; only broken clients of the job use it
   };
   // REQUIRES: the address is a numeric one of IPv4.
   StoreAttackers(const Target& target, unsigned seed);
