@@ -53,7 +53,7 @@ class RankVoice {
         const std::string verdict = world.store().try_get(comm::verdict_key).value_or("");
         if (!verdict.ends_with(error.what())) print_line(error);
       }
-      comm::report_once(world.store(), world.info(), reporter(error));
+      comm::report_once(world.store(), world.info(), error.what(), reporter(error));
     } catch (const base::CommAborted&) {
       if (has_spoken_ || !speaks_for_host(info_)) return;
       report_error(error, wants_json_ && info_.rank == 1);

@@ -19,7 +19,7 @@ namespace trireme::comm {
 namespace {
 
 const std::string reporter_key = "report/rank";  // the rank that reports
-const std::string reported_key = "report/done";
+const std::string reported_key = "report/done";  // the text that was reported
 
 // Set by a rank when it has learned that the report is made.
 std::string informed_key(int rank) { return fmt::format("report/informed/{}", rank); }
@@ -59,7 +59,7 @@ void lead_before_joining(const RankInfo& info, const std::string& text,
   const std::unique_ptr<Store> store =
       open_store(address, {.deadline_s = patience.joining_s, .token = found.info.token});
   store->set(reporter_key, "0");
-  store->set(reported_key, "1");
+  store->set(reported_key, text);
   store->set(verdict_key, early_verdict(0, text));
   wait_until_informed(*store, info, patience.joining_s);
 }
@@ -76,26 +76,32 @@ void follow_before_joining(const RankInfo& info, const std::string& text,
     reporter.print_line();
     return;
   }
-  const std::string verdict = store->set_once(verdict_key, early_verdict(info.rank, text));
-  // The one report will be of another failure.
-  if (!verdict.ends_with(" failed: " + text)) reporter.print_line();
-  report_once(*store, info, reporter, patience);
+  std::string reported;
+  try {
+    store->set_once(verdict_key, early_verdict(info.rank, text));
+    reported = report_once(*store, info, text, reporter, patience);
+  } catch (const base::Error&) {  // the store has gone: unknown
+  }
+  // The one report is of another failure; a verdict is shown as one line.
+  if (!reported.ends_with(text) && !reported.ends_with(verdict_text(text))) reporter.print_line();
 }
 
 }  // namespace
 
-void report_once(Store& store, const RankInfo& info, const FailureReporter& reporter,
-                 const ReportPatience& patience) {
+std::string report_once(Store& store, const RankInfo& info, const std::string& text,
+                        const FailureReporter& reporter, const ReportPatience& patience) {
   if (info.rank != 0) (void)store.wait({&reporter_key, 1}, patience.rank_zero_s);
   const std::string own = std::to_string(info.rank);
   if (store.set_once(reporter_key, own) == own) {
     reporter.print();
-    store.set(reported_key, "1");
+    store.set(reported_key, text);
   } else {
     (void)store.wait({&reported_key, 1}, patience.printing_s);
   }
+  const std::string reported = store.try_get(reported_key).value_or("");
   store.set(informed_key(info.rank), "1");
   if (info.hosts_store) wait_until_informed(store, info, patience.printing_s);
+  return reported;
 }
 
 void report_before_joining(const RankInfo& info, const std::string& text,

@@ -24,10 +24,11 @@ struct ReportPatience {
   double joining_s = 5;    // for each other, of ranks that fail before they have joined
 };
 
-// For a rank of a run whose verdict stands. Returns when the run's one report is complete, which
-// this rank may have made. Throws CommAborted if the store is gone.
-void report_once(Store& store, const RankInfo& info, const FailureReporter& reporter,
-                 const ReportPatience& patience = {});
+// For a rank of a run whose verdict stands; `text` is what print() prints. Returns the text of the
+// run's one report when it is complete, which this rank may have made; empty if no rank completed
+// it. Throws CommAborted if the store is gone.
+std::string report_once(Store& store, const RankInfo& info, const std::string& text,
+                        const FailureReporter& reporter, const ReportPatience& patience = {});
 
 // For a rank that failed with `text` before it joined the run. Reaches the store, which rank 0
 // starts for it, and makes the failure the verdict of the run. Ranks that fail with the same text

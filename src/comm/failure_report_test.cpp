@@ -74,7 +74,7 @@ Texts early(const std::vector<std::string>& texts, const ReportPatience& patienc
         world.wait_for({&never, 1}, 30);
       } catch (const base::CommAborted& error) {
         EXPECT_TRUE(std::string(error.what()).ends_with("failed: no such file")) << error.what();
-        report_once(world.store(), world.info(), spoken.reporter(rank), patience);
+        report_once(world.store(), world.info(), error.what(), spoken.reporter(rank), patience);
       }
     });
   }
@@ -121,7 +121,7 @@ TEST(FailureReport, without_rank_0_another_rank_reports) {
   for (const int rank : {1, 2}) {
     ranks.emplace_back([&, rank] {
       const auto store = open_store(parse_store_address(address), 10);
-      report_once(*store, info_of(rank, server.port()), spoken.reporter(rank),
+      report_once(*store, info_of(rank, server.port()), "lost", spoken.reporter(rank),
                   {.rank_zero_s = 0.05});
     });
   }
@@ -131,7 +131,7 @@ TEST(FailureReport, without_rank_0_another_rank_reports) {
   const auto store = open_store(parse_store_address(address), 10);
   RankInfo zero = info_of(0, server.port());
   zero.hosts_store = false;
-  report_once(*store, zero, spoken.reporter(0));
+  report_once(*store, zero, "lost", spoken.reporter(0));
   EXPECT_EQ(spoken.all().size(), 1U);
 }
 

@@ -55,7 +55,8 @@ TEST(RunWork, disk_holds_what_is_kept_and_what_is_being_written) {
 }
 
 TEST(RunWork, warns_of_a_small_disk_and_of_much_repeated_data) {
-  const config::Config c = hundred_steps();
+  config::Config c = hundred_steps();
+  c.job.dump_folder = "runs/default";
   RunWork work = work_of_a_small_run();
   EXPECT_EQ(text_of(c, work).find("warning"), std::string::npos) << text_of(c, work);
   work.free_bytes = 39 * mib;

@@ -49,6 +49,10 @@ const std::vector<VerbCalls>& all_calls() {
       {"schedule", "1f1b --stages 2 --microbatches 4", "1f1b --stages 0 --microbatches 4"},
       {"sim", "tiny_run.toml --tflops 1", "tiny_run.toml"},
       {"doctor", "", "--sort"},
+      {"version", "", "--short"},
+      {"help", "data build", "data bild"},
+      {"completion", "bash", "fish"},
+      {"man", "", "2"},
   };
   return calls;
 }

@@ -107,10 +107,10 @@ TEST(ReadersTest, every_line_of_metrics_has_a_kind) {
     ASSERT_TRUE(json.contains("kind") && json.contains("step") && json.contains("time")) << line;
     ++kinds[json.at("kind").get<std::string>()];
   }
-  for (const char* kind : {"train", "validation", "checkpoint", "resume"}) {
+  for (const char* kind : {"start", "train", "validation", "checkpoint", "export", "resume"}) {
     EXPECT_GT(kinds[kind], 0) << kind;
   }
-  EXPECT_EQ(kinds.size(), 4U);
+  EXPECT_EQ(kinds.size(), 6U);
   EXPECT_EQ(kinds["train"], 6);
   EXPECT_EQ(kinds["resume"], 1);
 }
