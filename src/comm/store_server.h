@@ -26,8 +26,7 @@ class StoreServer {
   struct Options {
     // The address or name to listen on, as clients know it; empty: every address of this host.
     std::string host;
-    // Clients are on other hosts, too: a name that stands for a loopback address here, or an
-    // address that this host does not have (behind a translation), is served on every address.
+    // Clients are on other hosts, too: listen_on() says where that makes a difference.
     bool serves_other_hosts = false;
     int port = 0;  // 0: any free one
     // Clients with another token are rejected. Without one, processes of two attempts cannot be

@@ -206,7 +206,12 @@ std::vector<base::Descriptor> listen_on(const std::string& host, int port,
       port = port_of(socket);             // the same for all
     }
   }
-  if (sockets.empty() && is_foreign && serves_other_hosts) return listen_on("", port);
+  if (sockets.empty() && is_foreign) {
+    if (serves_other_hosts || !is_numeric(host)) return listen_on("", port);
+    throw base::IoError(fmt::format(
+        "the store cannot listen on {}:{}: this host has no such address; give one that it has",
+        host, port));
+  }
   if (sockets.empty()) throw cannot_listen(host, port, why);
   return sockets;
 }

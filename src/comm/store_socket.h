@@ -26,9 +26,10 @@ int connect_to(const StoreAddress& address, const StoreOptions& options,
                const std::function<std::string(int socket)>& greet);
 
 // Listening, non-blocking sockets of one port (0: any free one) for every address that `host`
-// stands for; an empty one means every address of this host. With `serves_other_hosts` that is also
-// taken where `host` stands for a loopback address here, as a host's own name does on many systems,
-// or for an address of another host. Throws IoError.
+// stands for; an empty one means every address of this host. That is also taken
+// for a name of an address that this host does not have (behind a translation), and with
+// `serves_other_hosts` for such an address itself and for a name that stands for a loopback address
+// here, as a host's own name does on many systems. Throws IoError.
 std::vector<base::Descriptor> listen_on(const std::string& host, int port,
                                         bool serves_other_hosts = false);
 
