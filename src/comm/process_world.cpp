@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <csignal>
 #include <filesystem>
@@ -105,7 +106,13 @@ void ProcessWorld::beat() {
     std::string found;
     try {
       publish(*beat_store_, false);
-      if (const auto stands = beat_store_->try_get(verdict_key)) found = verdict_text(*stands);
+      const std::array<std::string, 2> keys = {verdict_key, Store::any_gone_key};
+      const auto known = beat_store_->read(keys);
+      if (known[0]) {
+        found = verdict_text(known[0]->text);
+      } else if (known[1] && known[1]->age_s > options_.gone_s && !info_.is_watched) {
+        found = settle(Failure::connection, "", options_.deadline_s);
+      }
     } catch (const base::Error& error) {
       found = error.what();
       if (server_ == nullptr && !info_.is_watched) found += "; rank 0 runs it";

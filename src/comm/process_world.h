@@ -26,12 +26,16 @@ class ProcessWorld {
   struct Options {
     double deadline_s = 120;  // until the store is reached, and at least 30 s for its answers
     double beat_s = 0.25;
+    // Without a launcher of ours: when a rank has ended and no call has failed of it for so long,
+    // the heartbeat settles the verdict. A back end may wait for a dead peer until its deadline.
+    double gone_s = 3;
   };
   // Finds the store (comm/rendezvous.h) and reaches it; it runs it where info().hosts_store is
   // true. Throws CommAborted, IoError, ConfigError, and Stopped when info.stop is set while it
   // waits. From here on SIGPIPE is ignored: a peer that dies is an error of the call, not the end
   // of this process.
-  explicit ProcessWorld(const RankInfo& info, Options options = {.deadline_s = 120, .beat_s = 0.25})
+  explicit ProcessWorld(const RankInfo& info,
+                        Options options = {.deadline_s = 120, .beat_s = 0.25, .gone_s = 3})
       : ProcessWorld(rendezvous(info, options.deadline_s), options) {}
   // Tells the others that this rank leaves. After an abort, writes the flight record.
   ~ProcessWorld();

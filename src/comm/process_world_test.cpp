@@ -13,6 +13,7 @@
 
 #include "base/error.h"
 #include "comm/store_server.h"
+#include "comm/store_tcp.h"
 
 namespace trireme::comm {
 namespace {
@@ -115,6 +116,21 @@ TEST_F(ProcessWorldTest, one_rank_needs_no_store) {
   ProcessWorld alone(RankInfo{});
   alone.abort("for a test");
   EXPECT_EQ(alone.verdict(), "for a test");
+}
+
+// A back end may wait for a rank that has died until its deadline: the heartbeat does not.
+TEST(ProcessWorld, a_rank_that_ended_is_found_though_no_call_fails) {
+  const StoreServer server({.host = "127.0.0.1", .token = "job"});
+  RankInfo info{.rank = 0, .world = 2, .local_world = 2};
+  info.store = "127.0.0.1:" + std::to_string(server.port());
+  info.token = "job";
+  ProcessWorld world(info, {.deadline_s = 30, .beat_s = 0.01, .gone_s = 0.05});
+  world.keep_flight(false);
+  { TcpStore(parse_store_address(info.store), {.token = "job"}).join("1"); }
+  for (int i = 0; i < 1000 && world.verdict().empty(); ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
+  EXPECT_TRUE(world.verdict().starts_with("rank 1 ended without a word")) << world.verdict();
 }
 
 }  // namespace

@@ -92,7 +92,7 @@ TEST(StoreAttack, an_attacked_run_trains_to_the_same_weights) {
   const Scratch scratch;
   write_stops_run(scratch);
   const double total = attack_seconds(), phase = std::min(5.0, total / 4);
-  JobOptions options{.ranks = 2, .train_words = step_words, .deadline_seconds = total + 300};
+  JobOptions options{.ranks = 2, .train_words = step_words, .deadline_seconds = 3 * total + 300};
   options.train_words.push_back("--metrics.log_freq=1");
   std::vector<Span> spans;
   int64_t connections = 0, admissions = 0, largest_kib = 0;
