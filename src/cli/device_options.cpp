@@ -31,7 +31,7 @@ std::vector<Option> device_options() {
           {.name = "--threads",
            .kind = Kind::integer,
            .fallback = "0",
-           .help = "Of the CPU; 0: OMP_NUM_THREADS, or all cores that it may use"}};
+           .help = "CPU threads; 0: OMP_NUM_THREADS, or all cores that the process may use"}};
 }
 
 config::System system_of(const Args& args) {

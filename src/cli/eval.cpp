@@ -213,9 +213,9 @@ Verb eval_verb() {
       .summary = "Loss of trained weights on a data set, per sequence and in all",
       .details =
           "Every token but the first is predicted once, from the tokens before it in its\n"
-          "sequence of T. Of a run's folder the final weights are taken; where there are none, "
-          "its\n"
-          "newest intact checkpoint. Without --data the loss is that of the run's own validation:\n"
+          "sequence of T. A run's folder stands for its final weights, or where there are none\n"
+          "for its newest intact checkpoint. Without --data the loss is that of the run's own "
+          "validation:\n"
           "the same samples, the same mean.\n\nExamples:\n"
           "  trireme eval runs/kjv\n"
           "  trireme eval runs/kjv/weights/final --data runs/kjv-data/kjv --seq 256\n"

@@ -88,8 +88,8 @@ Verb generate_verb() {
       .name = "generate",
       .summary = "Continue a text with trained weights",
       .details =
-          "Of a run's folder the final weights are taken; where there are none, its newest intact\n"
-          "checkpoint.\n\nExamples:\n"
+          "A run's folder stands for its final weights, or where there are none for its newest\n"
+          "intact checkpoint.\n\nExamples:\n"
           "  trireme generate runs/kjv --prompt 'In the beginning'\n"
           "  trireme generate DIR --prompt-ids 464,3290 --tokens 20 --temperature 0 --json",
       .options = {weights_argument(true),
