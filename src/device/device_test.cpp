@@ -250,7 +250,7 @@ class HostMemoryTest : public testing::Test {
   HostMemoryTest() {
     std::filesystem::remove_all(root_);
     std::filesystem::create_directories(root_ / "cgroup");
-    files_ = {root_ / "meminfo", root_ / "self", root_ / "cgroup"};
+    files_ = {root_ / "meminfo", {root_ / "self", root_ / "cgroup"}};
     write("meminfo", "MemTotal:       8000 kB\nMemFree:   1 kB\nMemAvailable:    4000 kB\n");
   }
   ~HostMemoryTest() override { std::filesystem::remove_all(root_); }

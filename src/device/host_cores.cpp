@@ -59,36 +59,10 @@ double quota_of(const fs::path& group) {
   return quota > 0 && period > 0 ? quota / period : 0;
 }
 
-// The least quota of a group and of those that it is in, up to `root`.
-double quota_in_groups(const fs::path& root, const fs::path& group) {
+double cpu_quota(const ControlGroupFiles& files) {
   double least = 0;
-  const fs::path inside = group.relative_path();
-  fs::path folder = root;
-  auto part = inside.begin();
-  while (true) {
-    const double quota = quota_of(folder);
-    if (quota > 0) least = least > 0 ? std::min(least, quota) : quota;
-    if (part == inside.end()) return least;
-    folder /= *part++;
-  }
-}
-
-double cpu_quota(const HostCoreFiles& files) {
-  double least = 0;
-  // Lines are "0::/group" in version 2, "4:cpu,cpuacct:/group" in version 1.
-  std::ifstream in(files.cgroups_of_process);
-  for (std::string line; std::getline(in, line);) {
-    const size_t first = line.find(':');
-    const size_t second = first == std::string::npos ? first : line.find(':', first + 1);
-    if (second == std::string::npos) continue;
-    const std::string kinds = line.substr(first + 1, second - first - 1);
-    const fs::path group = line.substr(second + 1);
-    fs::path root = files.cgroup_root;
-    if (!kinds.empty()) {
-      if (("," + kinds + ",").find(",cpu,") == std::string::npos) continue;
-      root /= "cpu";
-    }
-    const double quota = quota_in_groups(root, group);
+  for (const ControlGroup& group : control_groups(files, "cpu")) {
+    const double quota = quota_of(group.folder);
     if (quota > 0) least = least > 0 ? std::min(least, quota) : quota;
   }
   return least;
@@ -115,7 +89,7 @@ std::string HostCores::source() const {
   return "all cores of this machine";
 }
 
-HostCores host_cores(const HostCoreFiles& files) {
+HostCores host_cores(const ControlGroupFiles& files) {
   HostCores cores{.mask = affinity_mask(), .quota = cpu_quota(files)};
   const auto online = static_cast<int>(::sysconf(_SC_NPROCESSORS_ONLN));
   cores.machine = std::max({1, online, static_cast<int>(cores.mask.size())});

@@ -3,18 +3,13 @@
 // their ranks, cpusets of containers and of Slurm) and the CPU quota of its control groups.
 #pragma once
 
-#include <filesystem>
 #include <set>
 #include <span>
 #include <string>
 
-namespace trireme::device {
+#include "device/control_groups.h"
 
-// Where Linux tells of quotas. Tests put files of their own in these places.
-struct HostCoreFiles {
-  std::filesystem::path cgroups_of_process = "/proc/self/cgroup";
-  std::filesystem::path cgroup_root = "/sys/fs/cgroup";
-};
+namespace trireme::device {
 
 struct HostCores {
   std::set<int> mask;          // the processors of the affinity mask
@@ -23,7 +18,7 @@ struct HostCores {
   int count() const;           // threads that can run at a time, at least 1
   std::string source() const;  // which of these decides: "affinity mask", ...
 };
-HostCores host_cores(const HostCoreFiles& = {});
+HostCores host_cores(const ControlGroupFiles& = {});
 
 // "0-3,8", as the kernel writes masks.
 std::string mask_text(const std::set<int>& mask);

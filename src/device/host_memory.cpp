@@ -42,24 +42,18 @@ std::optional<int64_t> number_of_line(const fs::path& file, std::string_view key
   return {};
 }
 
-// What a group's limit leaves, and those of the groups that it is in, up to `root`.
-int64_t left_in_groups(const fs::path& root, const fs::path& group, const char* limit_name,
-                       const char* used_name, const char* cache_key) {
-  int64_t left = unlimited;
-  const fs::path inside = group.relative_path();
-  fs::path folder = root;
-  auto part = inside.begin();
-  while (true) {
-    const auto limit = number_of_file(folder / limit_name);
-    const auto used = number_of_file(folder / used_name);
-    if (limit && used) {
-      // Files that were read and can be read again give way.
-      const int64_t cache = number_of_line(folder / "memory.stat", cache_key).value_or(0);
-      left = std::min(left, std::max<int64_t>(0, *limit - std::max<int64_t>(0, *used - cache)));
-    }
-    if (part == inside.end()) return left;
-    folder /= *part++;
-  }
+// What the limit of one group leaves.
+int64_t left_in(const ControlGroup& group) {
+  const bool is_unified = group.is_unified;
+  const auto limit =
+      number_of_file(group.folder / (is_unified ? "memory.max" : "memory.limit_in_bytes"));
+  const auto used =
+      number_of_file(group.folder / (is_unified ? "memory.current" : "memory.usage_in_bytes"));
+  if (!limit || !used) return unlimited;
+  // Files that were read and can be read again give way.
+  const char* const cache_key = is_unified ? "inactive_file " : "total_inactive_file ";
+  const int64_t cache = number_of_line(group.folder / "memory.stat", cache_key).value_or(0);
+  return std::max<int64_t>(0, *limit - std::max<int64_t>(0, *used - cache));
 }
 
 }  // namespace
@@ -67,22 +61,8 @@ int64_t left_in_groups(const fs::path& root, const fs::path& group, const char* 
 int64_t host_memory_available(const HostMemoryFiles& files) {
   int64_t available = unlimited;
   if (const auto kib = number_of_line(files.meminfo, "MemAvailable:")) available = *kib * 1024;
-  // Lines are "0::/group" in version 2, "9:memory:/group" in version 1.
-  std::ifstream in(files.cgroups_of_process);
-  for (std::string line; std::getline(in, line);) {
-    const size_t first = line.find(':');
-    const size_t second = first == std::string::npos ? first : line.find(':', first + 1);
-    if (second == std::string::npos) continue;
-    const std::string kinds = line.substr(first + 1, second - first - 1);
-    const fs::path group = line.substr(second + 1);
-    if (kinds.empty()) {
-      available = std::min(available, left_in_groups(files.cgroup_root, group, "memory.max",
-                                                     "memory.current", "inactive_file "));
-    } else if (("," + kinds + ",").find(",memory,") != std::string::npos) {
-      available = std::min(
-          available, left_in_groups(files.cgroup_root / "memory", group, "memory.limit_in_bytes",
-                                    "memory.usage_in_bytes", "total_inactive_file "));
-    }
+  for (const ControlGroup& group : control_groups(files.groups, "memory")) {
+    available = std::min(available, left_in(group));
   }
   return available;
 }

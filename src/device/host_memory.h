@@ -5,13 +5,14 @@
 #include <cstdint>
 #include <filesystem>
 
+#include "device/control_groups.h"
+
 namespace trireme::device {
 
 // Where Linux tells of it. Tests put files of their own in these places.
 struct HostMemoryFiles {
   std::filesystem::path meminfo = "/proc/meminfo";
-  std::filesystem::path cgroups_of_process = "/proc/self/cgroup";
-  std::filesystem::path cgroup_root = "/sys/fs/cgroup";
+  ControlGroupFiles groups;
 };
 
 // Bytes that processes like this one can take together before the kernel refuses or kills: what the
