@@ -182,7 +182,10 @@ void cut_warmup(Config& c, const Report& report) {
     if (report.is_bad(key)) return;
   }
   int64_t& warmup = c.lr_scheduler.warmup_steps;
-  if (warmup < c.training.steps) return;
+  // A run that ends before its stated schedule does keeps the schedule, and the bits of a longer
+  // run.
+  const bool has_schedule = c.lr_scheduler.total_steps > warmup;
+  if (warmup < c.training.steps || has_schedule) return;
   c.notes.push_back(
       fmt::format("lr_scheduler.warmup_steps is cut from {} to {}, because "
                   "training.steps is {}",

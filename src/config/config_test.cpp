@@ -268,6 +268,14 @@ TEST(Config, a_warm_up_is_cut_at_the_last_step) {
   EXPECT_TRUE(load_text(small("[lr_scheduler]\nwarmup_steps = 999\n")).notes.empty());
 }
 
+// The learning rates of the first steps do not depend on where the run ends.
+TEST(Config, a_stated_schedule_keeps_its_warm_up) {
+  const Config short_run = load_text(
+      small("[lr_scheduler]\nwarmup_steps = 50\ntotal_steps = 3000\n"), {"training.steps=20"});
+  EXPECT_EQ(short_run.lr_scheduler.warmup_steps, 50);
+  EXPECT_TRUE(short_run.notes.empty());
+}
+
 TEST(Config, types_have_one_spelling_once_they_are_read) {
   const Config config = load_text(small(
       "[training]\ndtype = \"bfloat16\"\ngrad_dtype = \"fp32\"\ndataset_dtype = \"uint32\"\n"
