@@ -13,7 +13,7 @@ train::TimedOp op(spec::OpKind kind, double flops, int64_t bytes, double begin, 
   timed.cost.kind = kind;
   timed.cost.flops = flops;
   timed.cost.bytes = bytes;
-  if (kind == spec::OpKind::gemm) timed.cost.layout = spec::Layout::nt;
+  if (kind == spec::OpKind::gemm) timed.cost.layout = spec::GemmLayout::nt;
   timed.begin = begin;
   timed.end = end;
   return timed;

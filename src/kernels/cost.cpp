@@ -26,8 +26,9 @@ OpCost streaming(OpKind kind, const ConstTensor& main, int64_t bytes) {
 
 OpCost cost_of(const GemmArgs& a) {
   const int64_t m = a.d.rows(), n = a.d.cols(), k = a.trans_a ? a.a.rows() : a.a.cols();
-  const spec::Layout layout = a.trans_a ? (a.trans_b ? spec::Layout::tt : spec::Layout::tn)
-                                        : (a.trans_b ? spec::Layout::nt : spec::Layout::nn);
+  const spec::GemmLayout layout = a.trans_a
+                                      ? (a.trans_b ? spec::GemmLayout::tt : spec::GemmLayout::tn)
+                                      : (a.trans_b ? spec::GemmLayout::nt : spec::GemmLayout::nn);
   int64_t bytes =
       traffic({a.a, a.b, a.d, a.bias, a.residual, a.gelu_input, a.gelu_slope, a.gelu_grad_of,
                a.factor, a.a_sum, a.a_sum, a.d_sum, a.d_sum, a.gelu_again});

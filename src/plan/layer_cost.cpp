@@ -44,7 +44,7 @@ spec::LocalShape shape_of(const Job& job, const LayerKey& key) {
 
 double op_seconds(const Pricing& p, const OpCost& op) {
   if (op.kind == OpKind::gemm) {
-    const bool accumulates = op.layout == spec::Layout::tn;
+    const bool accumulates = op.layout == spec::GemmLayout::tn;
     double seconds =
         p.stack.gemm *
         gemm_seconds(p.machine.processor,

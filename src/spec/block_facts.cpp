@@ -135,7 +135,7 @@ Work forward_work(const BlockSpec& s, const FactsInput& in, const Shapes& h, boo
   if (fills(BlockSlot::h1)) norm();
   if (fills(BlockSlot::qkv)) {
     comm.whole(work.comm);
-    ops.push_back(gemm_cost({h.T, h.N, h.D, Layout::nt, h.act, h.act},
+    ops.push_back(gemm_cost({h.T, h.N, h.D, GemmLayout::nt, h.act, h.act},
                             {s.has_qkv_bias() ? h.vec(h.N) : none}));
   }
   const TensorSpec qk{{h.T, s.heads + s.kv_heads, s.head_dim}, h.act};
@@ -160,7 +160,7 @@ Work forward_work(const BlockSpec& s, const FactsInput& in, const Shapes& h, boo
   const auto project = [&](int64_t width) {
     const TensorSpec out_bias = s.linear_bias ? h.vec(h.D) : none;
     const TensorSpec part{{h.T / h.ranks, h.D}, h.act};
-    ops.push_back(gemm_cost({h.T, h.D, width, Layout::nt, h.act, h.act},
+    ops.push_back(gemm_cost({h.T, h.D, width, GemmLayout::nt, h.act, h.act},
                             {out_bias, h.ranks == 1 ? x : none}));
     if (h.ranks > 1) ops.push_back(streaming(OpKind::accumulate, part, {part, part, part}));
     comm.sum(work.comm);
@@ -171,7 +171,7 @@ Work forward_work(const BlockSpec& s, const FactsInput& in, const Shapes& h, boo
   if (fills(BlockSlot::up)) {
     comm.whole(work.comm);
     // With GELU, d is act and the epilogue also writes up.
-    ops.push_back(gemm_cost({h.T, h.U, h.D, Layout::nt, h.act, h.act},
+    ops.push_back(gemm_cost({h.T, h.U, h.D, GemmLayout::nt, h.act, h.act},
                             {s.linear_bias ? h.vec(h.U) : none, gelu ? h.row(h.U) : none}));
   }
   if (!gelu && fills(BlockSlot::act)) {
@@ -202,7 +202,7 @@ Work input_gradient_work(const BlockSpec& s, const FactsInput& in, const Shapes&
   };
   comm.whole(work.comm);
   if (s.activation == Activation::swiglu) {
-    ops.push_back(gemm_cost({h.T, h.F, h.D, Layout::nn, h.act, h.act}, {}));
+    ops.push_back(gemm_cost({h.T, h.F, h.D, GemmLayout::nn, h.act, h.act}, {}));
     const TensorSpec y = remakes(BlockSlot::act) ? h.row(h.F) : none;
     ops.push_back(
         streaming(OpKind::swiglu_backward, h.row(h.F), {h.row(h.U), h.row(h.F), h.row(h.U), y}));
@@ -210,13 +210,13 @@ Work input_gradient_work(const BlockSpec& s, const FactsInput& in, const Shapes&
     const TensorSpec sum = is_bias_made_in_b(s, in.shape, BlockParam::up_bias) ? h.dvec(h.U) : none;
     const TensorSpec again = remakes(BlockSlot::act) ? h.row(h.F) : none;
     ops.push_back(
-        gemm_cost({h.T, h.F, h.D, Layout::nn, h.act, h.act}, {h.row(h.F), sum, sum, again}));
+        gemm_cost({h.T, h.F, h.D, GemmLayout::nn, h.act, h.act}, {h.row(h.F), sum, sum, again}));
   }
-  ops.push_back(gemm_cost({h.T, h.D, h.U, Layout::nn, h.act, h.act}, {}));
+  ops.push_back(gemm_cost({h.T, h.D, h.U, GemmLayout::nn, h.act, h.act}, {}));
   comm.sum(work.comm);
   norm(BlockSlot::h2);
   comm.whole(work.comm);
-  ops.push_back(gemm_cost({h.T, h.HK, h.D, Layout::nn, h.act, h.act}, {}));
+  ops.push_back(gemm_cost({h.T, h.HK, h.D, GemmLayout::nn, h.act, h.act}, {}));
   const double pairs = causal_pairs(in.shape.sequences, in.shape.seq_len);
   const int64_t kv_bytes = 4 * moved(h.row(s.kv_heads * s.head_dim));  // k, v, dk, dv
   ops.push_back({.kind = OpKind::attention_backward,
@@ -234,7 +234,7 @@ Work input_gradient_work(const BlockSpec& s, const FactsInput& in, const Shapes&
     ops.push_back(streaming(OpKind::rope_backward, qk,
                             {qk, qk, ids, norms ? qk : none, rstd, w, w, dw, dw, dw, dw}));
   }
-  ops.push_back(gemm_cost({h.T, h.D, h.N, Layout::nn, h.act, h.act}, {}));
+  ops.push_back(gemm_cost({h.T, h.D, h.N, GemmLayout::nn, h.act, h.act}, {}));
   comm.sum(work.comm);
   norm(BlockSlot::h1);
   return work;
@@ -245,7 +245,7 @@ Work weight_gradient_work(const BlockSpec& s, const FactsInput& in, const Shapes
     const bool has_bias = bias == BlockParam::qkv_bias ? s.has_qkv_bias() : s.linear_bias;
     const bool sums = has_bias && !is_bias_made_in_b(s, in.shape, bias);
     const TensorSpec sum = sums ? h.dvec(out) : TensorSpec{};
-    return gemm_cost({out, width, h.T, Layout::tn, h.act, h.grad, true}, {sum, sum});
+    return gemm_cost({out, width, h.T, GemmLayout::tn, h.act, h.grad, true}, {sum, sum});
   };
   Work work{{wgrad(h.D, h.F, BlockParam::down_bias), wgrad(h.U, h.D, BlockParam::up_bias),
              wgrad(h.D, h.HK, BlockParam::out_bias), wgrad(h.N, h.D, BlockParam::qkv_bias)},

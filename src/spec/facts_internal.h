@@ -57,7 +57,7 @@ OpCost streaming(OpKind, const base::TensorSpec& main, std::initializer_list<bas
 
 struct GemmShape {
   int64_t m = 0, n = 0, k = 0;
-  Layout layout = Layout::nn;
+  GemmLayout layout = GemmLayout::nn;
   base::DType operands = base::DType::f32;
   base::DType result = base::DType::f32;
   bool accumulates = false;

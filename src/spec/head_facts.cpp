@@ -76,7 +76,7 @@ Facts head_facts(const HeadSpec& s, const FactsInput& in) {
     const base::TensorSpec logits{{n, columns.end - columns.begin}, act};
     const base::TensorSpec labels{{n}, base::DType::i32}, ce = f32({n, 3});
     if (!parts_rows) norm(n);
-    f.f.push_back(gemm_cost({n, padded, s.width, Layout::nt, act, act}, {}));
+    f.f.push_back(gemm_cost({n, padded, s.width, GemmLayout::nt, act, act}, {}));
     if (ranks == 1) {
       f.f.push_back(streaming(OpKind::cross_entropy, logits, {logits, labels, ce, logits}));
     } else {
@@ -85,8 +85,8 @@ Facts head_facts(const HeadSpec& s, const FactsInput& in) {
       f.f.push_back(streaming(OpKind::cross_entropy_merge, ce, {stats_of_ranks(n), ce}));
       f.f.push_back(streaming(OpKind::cross_entropy_grad, logits, {ce, labels, logits, logits}));
     }
-    f.f.push_back(gemm_cost({n, s.width, padded, Layout::nn, act, act}, {}));
-    f.f.push_back(gemm_cost({padded, s.width, n, Layout::tn, act, grad, true}, {}));
+    f.f.push_back(gemm_cost({n, s.width, padded, GemmLayout::nn, act, act}, {}));
+    f.f.push_back(gemm_cost({padded, s.width, n, GemmLayout::tn, act, grad, true}, {}));
     if (!parts_rows) comm.sum(f.f_comm, n);
   }
   if (parts_rows) comm.sum(f.f_comm);

@@ -45,13 +45,13 @@ enum class OpKind : uint8_t {
   adamw,
 };
 
-enum class Layout : uint8_t { none, nn, nt, tn, tt };  // of a GEMM: is a, is b transposed
+enum class GemmLayout : uint8_t { none, nn, nt, tn, tt };  // of a GEMM: is a, is b transposed
 
 struct OpCost {
   OpKind kind = OpKind::gemm;
   int64_t m = 0, n = 0, k = 0;  // GEMM: as usual; rows and row width elsewhere; attention: tokens,
                                 // sequence, head size
-  Layout layout = Layout::none;
+  GemmLayout layout = GemmLayout::none;
   base::DType dtype = base::DType::f32;  // of the main operand
   double flops = 0;
   int64_t bytes = 0;

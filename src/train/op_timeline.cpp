@@ -51,15 +51,15 @@ std::vector<TimedOp> OpTimeline::finish() {
 std::string op_name(const spec::OpCost& cost) {
   std::string name(spec::name_of(cost.kind));
   switch (cost.layout) {
-    case spec::Layout::nn:
+    case spec::GemmLayout::nn:
       return name + " nn";
-    case spec::Layout::nt:
+    case spec::GemmLayout::nt:
       return name + " nt";
-    case spec::Layout::tn:
+    case spec::GemmLayout::tn:
       return name + " tn";
-    case spec::Layout::tt:
+    case spec::GemmLayout::tt:
       return name + " tt";
-    case spec::Layout::none:
+    case spec::GemmLayout::none:
       break;
   }
   return name;
