@@ -63,6 +63,15 @@ std::vector<LeafSpan> leaf_spans(const Plan& plan, int rank, int stage) {
   return all;
 }
 
+// From this rank to others.
+std::set<PipeChannel> channels_between_stages(const Plan& plan, int rank) {
+  std::set<PipeChannel> channels;
+  for (const Action& action : plan.schedule.program[static_cast<size_t>(rank)]) {
+    if (is_send(action.op)) channels.insert({rank, action.peer, kind_of(action.op)});
+  }
+  return channels;
+}
+
 // See SplitTable::staged.
 int leaves_sent_ahead(const Plan& plan, int owner, int reader) {
   if (hosted_workers(plan) * reduce_rounds(plan) == 1) return 0;
@@ -144,10 +153,7 @@ std::string_view name_of(PipeKind kind) {
 std::vector<PipeChannel> pipe_channels(const ModelSpec& model, const Plan& plan) {
   std::set<PipeChannel> channels;
   for (size_t rank = 0; rank < plan.schedule.program.size(); ++rank) {
-    for (const Action& action : plan.schedule.program[rank]) {
-      if (!is_send(action.op)) continue;
-      channels.insert({static_cast<int>(rank), action.peer, kind_of(action.op)});
-    }
+    channels.merge(channels_between_stages(plan, static_cast<int>(rank)));
   }
   if (const auto table = split_table(model, plan)) {
     channels.insert({table->owner, table->reader, PipeKind::table});
@@ -176,11 +182,8 @@ std::optional<SplitTable> split_table(const ModelSpec& model, const Plan& plan) 
 PipeBuffers pipe_buffers(const ModelSpec& model, const Plan& plan, int pp_rank) {
   PipeBuffers buffers;
   buffers.message = message_spec(model, plan);
-  for (const PipeChannel& channel : pipe_channels(model, plan)) {
-    const bool is_between_stages =
-        channel.kind == PipeKind::activations || channel.kind == PipeKind::gradients;
-    if (channel.from == pp_rank && is_between_stages) buffers.messages += plan.send_buffers;
-  }
+  buffers.messages =
+      static_cast<int>(channels_between_stages(plan, pp_rank).size()) * plan.send_buffers;
   const auto table = split_table(model, plan);
   if (table && table->owner == pp_rank) {
     buffers.table_grads = {{table->elements}, plan.recipe.grad};

@@ -2,6 +2,10 @@
 #include "spec/stash_frames.h"
 
 #include <algorithm>
+#include <array>
+#include <iterator>
+#include <span>
+#include <vector>
 
 #include "base/check.h"
 #include "schedule/lives.h"
@@ -41,26 +45,34 @@ class Places {
     int64_t begin = 0, end = 0;
     int last = -1;
   };
-  // Until when those had it whom the new one replaces.
+  // Returns until when those had it that the new one replaces.
   int put(const Piece& own) {
+    // Pieces are in order and apart, so those that share bytes with the new one are neighbours.
+    const auto first =
+        std::ranges::find_if(pieces_, [&](const Piece& p) { return p.end > own.begin; });
+    const auto behind =
+        std::find_if(first, pieces_.end(), [&](const Piece& p) { return p.begin >= own.end; });
+    std::array<Piece, 3> instead{};
+    size_t count = 0;
     int last = -1;
-    std::vector<Piece> pieces;
-    for (const Piece& old : pieces_) {
-      const bool shares = old.begin < own.end && own.begin < old.end;
-      if (!shares) {
-        pieces.push_back(old);
-        continue;
-      }
-      last = std::max(last, old.last);
-      if (old.begin < own.begin) pieces.push_back({old.begin, own.begin, old.last});
-      if (own.end < old.end) pieces.push_back({own.end, old.end, old.last});
+    if (first != behind && first->begin < own.begin) {
+      instead[count++] = {first->begin, own.begin, first->last};
     }
-    pieces.insert(
-        std::upper_bound(pieces.begin(), pieces.end(), own,
-                         [](const Piece& a, const Piece& b) { return a.begin < b.begin; }),
-        own);
-    pieces_ = std::move(pieces);
+    instead[count++] = own;
+    if (first != behind && own.end < std::prev(behind)->end) {
+      instead[count++] = {own.end, std::prev(behind)->end, std::prev(behind)->last};
+    }
+    for (auto piece = first; piece != behind; ++piece) last = std::max(last, piece->last);
+    replace(first, behind, {instead.begin(), count});
     return last;
+  }
+
+  void replace(std::vector<Piece>::iterator first, std::vector<Piece>::iterator behind,
+               std::span<const Piece> pieces) {
+    size_t copied = 0;
+    for (; first != behind && copied < pieces.size(); ++first) *first = pieces[copied++];
+    first = pieces_.erase(first, behind);
+    pieces_.insert(first, pieces.begin() + static_cast<std::ptrdiff_t>(copied), pieces.end());
   }
 
   std::vector<Piece> pieces_;  // in order, apart
