@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // trireme plan: will it fit, how fast will it be, which layout, and why not that one.
+#include <chrono>
 #include <filesystem>
 
 #include "base/error.h"
@@ -7,6 +8,7 @@
 #include "cli/plan_job.h"
 #include "cli/plan_report.h"
 #include "cli/plan_validate.h"
+#include "cli/plan_words.h"
 #include "cli/verbs.h"
 #include "obs/run_dir.h"
 #include "plan/config_text.h"
@@ -18,13 +20,33 @@ namespace {
 using plan::Layout;
 using plan::Proposal;
 
+// Faster layouts of the program that the question came from.
+constexpr size_t max_better = 3;
+
+// Shows on stderr what the planner is doing, where that takes long.
+class SlowNotice {
+ public:
+  void show(std::string_view doing) {
+    ++steps_;
+    const auto now = std::chrono::steady_clock::now();
+    if (now < next_) return;
+    next_ = now + std::chrono::seconds(2);
+    fmt::print(stderr, "plan: {}, {} done in {:.0f} s\n", doing, steps_ - 1,
+               std::chrono::duration<double>(now - began_).count());
+  }
+
+ private:
+  std::chrono::steady_clock::time_point began_ = std::chrono::steady_clock::now();
+  std::chrono::steady_clock::time_point next_ = began_ + std::chrono::seconds(2);
+  int steps_ = 0;  // searches begun and layouts looked at
+};
+
 // The layout that the question came with, priced as the program that it came from would run it.
 std::optional<Proposal> priced(const PlanQuestion& q) {
   if (!q.asked) return {};
   if (q.asked->processors() != q.processors) {
-    throw base::ConfigError(fmt::format("{} is of {} processors, and there are {}",
-                                        plan::words(*q.asked), q.asked->processors(),
-                                        q.processors));
+    throw base::ConfigError(fmt::format("{} is of {} GPUs, and there are {}", plan::words(*q.asked),
+                                        q.asked->processors(), q.processors));
   }
   if (const std::string rule = plan::broken_rule(q.job, *q.asked); !rule.empty()) {
     throw base::ConfigError(fmt::format("layout '{}': {}", plan::to_text(*q.asked), rule));
@@ -46,9 +68,9 @@ void write_config(const std::filesystem::path& file, const PlanQuestion& q, cons
     throw base::IoError(fmt::format("{}: there already; --overwrite replaces it", file.string()));
   }
   const std::string comment =
-      fmt::format("trireme plan: {} on {} x {}.\n{}\n{:.4g} s a step predicted, {:.1f} GB.",
+      fmt::format("trireme plan: {} on {} x {}.\n{}\n{:.4g} s a step predicted, {}.",
                   q.job.model.name, q.processors, q.machine.name, plan::to_text(best.layout),
-                  best.confirmed.seconds, best.confirmed.bytes / 1e9);
+                  best.confirmed.seconds, memory_text(best.confirmed.bytes));
   const plan::Stack& stack = q.stack;
   obs::write_file(
       file, plan::config_text(q.job, best.layout,
@@ -75,10 +97,11 @@ int explain(const Args& args) {
     }
     both.push_back(plan::propose(q.job, q.machine, q.stack, layout));
   }
+  const PlannedLayout a = planned_layout(q, both[0]), b = planned_layout(q, both[1]);
   if (args.wants_json()) {
-    fmt::print("{}\n", comparison_json(q, both[0], both[1]).dump());
+    fmt::print("{}\n", comparison_json(q, a, b).dump());
   } else {
-    fmt::print("{}", comparison_text(q, both[0], both[1]));
+    fmt::print("{}", comparison_text(q, a, b));
   }
   return 0;
 }
@@ -91,22 +114,29 @@ int run_plan(const Args& args) {
   options.processors = q.processors;
   options.space = q.space;
   options.memory_fraction = q.memory_fraction;
-  PlanAsked asked{priced(q), {}};
-  if (asked.layout && q.own_stack) {
-    asked.better =
-        plan::better_than(q.job, q.machine, *q.own_stack, options, asked.layout->price, 3);
+  const std::optional<Proposal> asked = priced(q);
+  std::vector<Proposal> better;
+  plan::AnswerOptions more;
+  if (asked && q.own_stack) {
+    better = plan::better_than(q.job, q.machine, *q.own_stack, options, *asked, max_better);
+  } else if (asked) {
+    more.known.push_back(asked->layout);
   }
-  const plan::Answer answer = plan::answer(q.job, q.machine, q.stack, options);
-  if (answer.best && args.has("--out")) {
-    write_config(args.text("--out"), q, *answer.best, args.flag("--overwrite"));
+  SlowNotice notice;
+  more.progress = [&notice](std::string_view doing) { notice.show(doing); };
+  const PlanReport report =
+      plan_report(q, plan::answer(q.job, q.machine, q.stack, options, more), asked, better);
+  const bool is_written = report.best && args.has("--out");
+  if (is_written) {
+    write_config(args.text("--out"), q, report.best->proposal, args.flag("--overwrite"));
   }
   if (args.wants_json()) {
-    fmt::print("{}\n", answer_json(q, answer, asked).dump());
+    fmt::print("{}\n", answer_json(report).dump());
   } else {
-    fmt::print("{}", answer_text(q, answer, asked, args.flag("--long")));
-    if (answer.best && args.has("--out")) fmt::print("written   {}\n", args.text("--out"));
+    fmt::print("{}", answer_text(report, args.flag("--long")));
+    if (is_written) fmt::print("written   {}\n", args.text("--out"));
   }
-  return answer.best ? 0 : 1;
+  return report.best ? 0 : 1;
 }
 
 }  // namespace
@@ -126,13 +156,14 @@ Verb plan_verb() {
        .help = "Fit constants to them, too, and score the fit on runs held out"}};
   options.insert(options.end(), more.begin(), more.end());
   return {.name = "plan",
-          .summary = "Find the fastest layout of a job, and say why",
+          .summary = "Find the layout of a job: does it fit, how fast is it, what does it cost",
           .details =
               "Prices every layout of a job on a machine: time by term, memory by item. The answer "
               "is\nlooked at once more as the engine would run it. docs/planner.md says how.\n"
               "Exit code 1: nothing fits; the text says what would have to change.\n\n"
               "Examples:\n"
               "  trireme plan --model llama-1b --machine h200 --gpus 8 --batch 512 --seq-len 4096\n"
+              "  trireme plan --model llama-1b --machine h200 --gpus 8 --batch 512 --tokens 2e10\n"
               "  trireme plan configs/llama-11m.toml --machine h200 --json\n"
               "  trireme plan --from-hf DIR --machine h100 --gpus 64 --batch-tokens 4e6\n"
               "  trireme plan --validate runs.jsonl",

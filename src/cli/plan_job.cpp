@@ -10,12 +10,14 @@
 
 #include "base/error.h"
 #include "cli/plan_limits.h"
+#include "cli/plan_words.h"
 #include "cli/verbs.h"
 #include "config/config.h"
 #include "config/document.h"
 #include "config/machine_file.h"
 #include "config/model_file.h"
 #include "config/spelling.h"
+#include "obs/number_text.h"
 #include "plan/config_layout.h"
 #include "plan/from_hf.h"
 #include "plan/from_megatron.h"
@@ -28,7 +30,8 @@ namespace {
 namespace fs = std::filesystem;
 using plan::Layout;
 
-constexpr int64_t most_gpus = 1 << 20, most_sequences = 1 << 30;
+constexpr int64_t max_gpus = 1 << 20, max_sequences = 1 << 30;
+constexpr double max_run_tokens = 1e18;
 
 constexpr const char* layouts_help =
     "A layout in words, as \"tp=8 sp pp=4 interleaved=3 zero=1 micro=2 full\"";
@@ -178,21 +181,22 @@ void take_batch(const Args& args, PlanQuestion& q) {
   }
   if (args.has("--batch")) {
     q.job.global_batch = args.integer("--batch");
-    if (q.job.global_batch < 1 || q.job.global_batch > most_sequences) {
+    if (q.job.global_batch < 1 || q.job.global_batch > max_sequences) {
       throw base::ConfigError(
-          fmt::format("--batch {}: from 1 to {} sequences", q.job.global_batch, most_sequences));
+          fmt::format("--batch {}: from 1 to {} sequences", q.job.global_batch, max_sequences));
     }
   }
   if (args.has("--batch-tokens")) {
     const double sequences = args.number("--batch-tokens") / static_cast<double>(q.job.seq_len);
-    if (!(sequences >= 0.5) || sequences > most_sequences) {
+    if (!(sequences >= 0.5) || sequences > max_sequences) {
       throw base::ConfigError(fmt::format("--batch-tokens {}: from 1 to {} sequences of {}",
-                                          args.text("--batch-tokens"), most_sequences,
+                                          args.text("--batch-tokens"), max_sequences,
                                           q.job.seq_len));
     }
     q.job.global_batch = roundest(static_cast<int64_t>(sequences + 0.5));
-    q.taken.push_back(fmt::format("a batch of {} sequences, {:.4g} tokens", q.job.global_batch,
-                                  static_cast<double>(q.job.tokens())));
+    q.taken.push_back(fmt::format("a batch of {} sequences, {} tokens",
+                                  obs::grouped(q.job.global_batch),
+                                  amount_text(static_cast<double>(q.job.tokens()))));
   }
   if (args.has("--critical-batch")) {
     q.job.critical_batch_tokens = args.number("--critical-batch");
@@ -201,6 +205,31 @@ void take_batch(const Args& args, PlanQuestion& q) {
           fmt::format("--critical-batch {}: tokens, above 0", args.text("--critical-batch")));
     }
   }
+}
+
+// The length of the run, and what it is paid by.
+void take_run(const Args& args, PlanQuestion& q) {
+  if (q.machine.price_per_hour > 0) q.dollars_per_gpu_hour = q.machine.price_per_hour;
+  if (args.has("--price")) {
+    const double price = args.number("--price");
+    if (!(price >= 0) || price > 1e6) {
+      throw base::ConfigError(fmt::format(
+          "--price {}: dollars for one GPU and hour, from 0 to 1,000,000", args.text("--price")));
+    }
+    if (!args.has("--tokens")) {
+      throw base::ConfigError("--price: the cost is that of a whole run; give its --tokens, too");
+    }
+    q.dollars_per_gpu_hour = price;
+  }
+  if (!args.has("--tokens")) return;
+  const double tokens = args.number("--tokens");
+  const auto step = static_cast<double>(q.job.tokens());
+  if (!(tokens >= step) || tokens > max_run_tokens) {
+    throw base::ConfigError(
+        fmt::format("--tokens {}: tokens of the whole run, from the {} of one step to {:.0e}",
+                    args.text("--tokens"), obs::grouped(q.job.tokens()), max_run_tokens));
+  }
+  q.run_tokens = tokens;
 }
 
 // What is priced stays inside the types that hold it.
@@ -235,8 +264,8 @@ void check_sizes(const plan::Job& job) {
 
 PlanQuestion plan_question(const Args& args) {
   PlanQuestion q;
-  if (args.has("--gpus") && (args.integer("--gpus") < 1 || args.integer("--gpus") > most_gpus)) {
-    throw base::ConfigError(fmt::format("--gpus {}: from 1 to {}", args.text("--gpus"), most_gpus));
+  if (args.has("--gpus") && (args.integer("--gpus") < 1 || args.integer("--gpus") > max_gpus)) {
+    throw base::ConfigError(fmt::format("--gpus {}: from 1 to {}", args.text("--gpus"), max_gpus));
   }
   take_source(args, q);
   take_seq_len(args, q);
@@ -255,10 +284,11 @@ PlanQuestion plan_question(const Args& args) {
                                         fmt::join(config::machine_names(machine_folders()), ", ")));
   }
   check_sizes(q.job);
-  if (q.processors > most_gpus) {
-    throw base::ConfigError(fmt::format("{} processors: at most {}", q.processors, most_gpus));
+  if (q.processors > max_gpus) {
+    throw base::ConfigError(fmt::format("{} GPUs: at most {}", q.processors, max_gpus));
   }
   q.machine = config::machine_from_file(args.text("--machine"), machine_folders());
+  take_run(args, q);
   q.space = plan_limits(args);
   // Nothing of it is in the engine: priced all the same.
   if (q.job.experts) q.space.unaudited = true;
@@ -282,10 +312,16 @@ std::vector<Option> plan_question_options() {
       {.name = "config", .help = "TOML file of a run: its model, batch and layout"},
       {.name = "--model", .help = "A model of configs/models, a TOML file or a config.json"},
       {.name = "--machine", .help = "A machine of machines/, or a file like them"},
-      {.name = "--gpus", .kind = Kind::integer, .help = "Processors of the job"},
+      {.name = "--gpus", .kind = Kind::integer, .help = "GPUs of the job"},
       {.name = "--batch", .kind = Kind::integer, .help = "Sequences of a step"},
       {.name = "--batch-tokens", .kind = Kind::number, .help = "Tokens of a step, in their place"},
       {.name = "--seq-len", .kind = Kind::integer, .help = "Tokens of a sequence"},
+      {.name = "--tokens",
+       .kind = Kind::number,
+       .help = "Tokens of the whole run, as 2e12: says how long it takes and what it costs"},
+      {.name = "--price",
+       .kind = Kind::number,
+       .help = "Dollars for one GPU and hour; else what the machine's file states"},
       {.name = "--critical-batch",
        .kind = Kind::number,
        .help = "Tokens of a step at which progress by token has fallen to half"},
@@ -304,11 +340,11 @@ std::vector<Option> plan_question_options() {
       {.name = "--memory-fraction",
        .kind = Kind::number,
        .fallback = "0.95",
-       .help = "Of a processor's memory that a layout may take"},
-      {.name = "--tp", .help = "Only these degrees, as 1,2,8"},
-      {.name = "--pp", .help = "The same"},
-      {.name = "--cp", .help = "The same; 1 unless given"},
-      {.name = "--ep", .help = "The same"},
+       .help = "Part of a GPU's memory that a layout may take"},
+      {.name = "--tp", .help = "Only these degrees of tensor parallelism, as 1,2,8"},
+      {.name = "--pp", .help = "Only these degrees of pipeline parallelism"},
+      {.name = "--cp", .help = "Only these degrees of context parallelism; 1 unless given"},
+      {.name = "--ep", .help = "Only these degrees of expert parallelism"},
       {.name = "--zero", .help = "Only these stages of ZeRO"},
       {.name = "--chunks", .help = "Only so many stages of a rank"},
       {.name = "--micro-batch", .help = "Only these sizes, in sequences"},

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What `trireme plan` is asked about: a job, a machine and a number of processors, from options, a
+// What `trireme plan` is asked about: a job, a machine and a number of GPUs, from options, a
 // configuration or the settings of another program.
 #pragma once
 
@@ -24,7 +24,9 @@ struct PlanQuestion {
   std::optional<plan::Stack> own_stack;  // of the program that it came from
   plan::Space space;
   double memory_fraction = 0.95;
-  std::vector<std::string> taken, ignored;  // of settings that were read
+  std::optional<double> run_tokens;            // of the whole run; at least those of one step
+  std::optional<double> dollars_per_gpu_hour;  // as given, or as the machine's file states
+  std::vector<std::string> taken, ignored;     // of settings that were read
 };
 // Throws ConfigError, all that is missing at once.
 PlanQuestion plan_question(const Args&);

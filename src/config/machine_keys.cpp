@@ -122,7 +122,7 @@ std::vector<Key> list(spec::Machine& m, int64_t& format) {
            "time of a whole step's operations over that of each by itself");
   k.number("jitter", m.jitter, share, "relative deviation of a rank's time from step to step");
   k.number("price_per_hour", m.price_per_hour, {.low = 0, .high = 1e6},
-           "of one processor, in dollars; 0: not known; no verb uses it yet");
+           "of one GPU, in dollars; 0: not known; trireme plan --tokens costs by it");
   k.number("time_error", m.time_error, share,
            "relative error of step times that were compared with runs; 0: none was");
   k.number("memory_error", m.memory_error, share, "the same of memory");

@@ -1,151 +1,122 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "plan/answer.h"
 
-#include <fmt/format.h>
-
-#include <cmath>
+#include <algorithm>
 
 #include "base/error.h"
-#include "plan/feasible.h"
-#include "plan/layout_text.h"
 
 namespace trireme::plan {
 namespace {
 
-// Layouts that pass as they stand, among which the simulator chooses.
-constexpr size_t compared = 6;
-// Bytes of training state per parameter in bf16: weight, gradient, master and moments.
-double state_bytes_of(const Stack& stack) { return 2 + stack.grad_bytes + stack.optimizer_bytes; }
+constexpr size_t max_others = 8, max_smaller = 4;
 
-std::optional<Proposal> settle(const Job& job, const spec::Machine& machine, const Stack& stack,
-                               const SearchOptions& options, const SearchResult& found) {
-  if (!found.best) return {};
-  if (options.space.unaudited) return propose(job, machine, stack, found.best->layout);
-  const double room = machine.processor.memory_bytes * options.memory_fraction;
-  std::optional<Proposal> best;
-  size_t passed = 0;
-  const auto look_at = [&](const std::vector<Candidate>& list) {
-    for (const Candidate& candidate : list) {
-      if (passed == compared) return;
-      Proposal next = propose(job, machine, stack, candidate.layout);
-      if (!next.confirmed.problem.empty() || next.confirmed.bytes > room) continue;
-      ++passed;
-      if (!best || next.confirmed.seconds < best->confirmed.seconds) best = std::move(next);
-    }
-  };
-  look_at(found.fastest);
-  if (!best) look_at(found.families);
-  return best;
-}
-
-std::optional<Candidate> fits_on(const Job& job, const spec::Machine& machine, const Stack& stack,
-                                 SearchOptions options, int64_t processors) {
-  options.processors = processors;
-  options.visit = {};
-  try {
-    return search(job, machine, stack, options).best;
-  } catch (const base::ConfigError&) {
-    return {};  // no layout has that number
+// The same layout with another recompute, and with a micro-batch of twice or half the size.
+std::vector<Layout> neighbours_of(const Layout& layout) {
+  std::vector<Layout> all;
+  for (const auto recompute :
+       {spec::Recompute::none, spec::Recompute::selective, spec::Recompute::full}) {
+    if (recompute == layout.recompute) continue;
+    all.push_back(layout);
+    all.back().recompute = recompute;
   }
-}
-
-// What would have to be another way for something to fit.
-std::vector<std::string> changes(const Job& job, const spec::Machine& machine, const Stack& stack,
-                                 const SearchOptions& options, const SearchResult& found) {
-  std::vector<std::string> all;
-  const double room = machine.processor.memory_bytes * options.memory_fraction;
-  const auto parameters = static_cast<double>(spec::parameter_count(job.model));
-  const double state_bytes = state_bytes_of(stack);
-  const auto least = static_cast<int64_t>(std::ceil(parameters * state_bytes / room));
-  if (options.processors < least && !job.experts) {
-    all.push_back(fmt::format(
-        "the training state alone is {:.2f} TB ({} bytes for each of {:.3g} parameters), {:.0f} GB "
-        "on each of {} processors; it needs at least {}, or its state offloaded to the host, which "
-        "Trireme does not do yet",
-        parameters * state_bytes / 1e12, state_bytes, parameters,
-        parameters * state_bytes / 1e9 / static_cast<double>(options.processors),
-        options.processors, least));
-  }
-  for (int64_t n = options.processors * 2, tries = 0; tries < 12 && n <= int64_t{1} << 20;
-       n *= 2, ++tries) {
-    if (const auto best = fits_on(job, machine, stack, options, n)) {
-      all.push_back(fmt::format("{} processors: {} ({:.3g} s a step)", n, words(best->layout),
-                                best->price.seconds));
-      break;
-    }
-  }
-  const auto with = [&](const char* what, auto change) {
-    SearchOptions other = options;
-    change(other);
-    if (const auto best = fits_on(job, machine, stack, other, options.processors)) {
-      all.push_back(
-          fmt::format("{}: {} ({:.3g} s a step)", what, words(best->layout), best->price.seconds));
-    }
-  };
-  const Space& space = options.space;
-  if (!space.tp.empty() || !space.pp.empty() || !space.zero.empty() || !space.micro_batch.empty() ||
-      !space.recompute.empty() || !space.pipes.empty() || !space.chunks.empty()) {
-    with("without the limits on the layout", [](SearchOptions& o) {
-      const Space old = o.space;
-      o.space = {};
-      o.space.precision = old.precision;
-      o.space.unaudited = old.unaudited;
-    });
-  }
-  if (options.memory_fraction < 1) {
-    with("--memory-fraction 1", [](SearchOptions& o) { o.memory_fraction = 1; });
-  }
-  if (!space.unaudited) {
-    with("context parallelism, which the engine does not have yet", [](SearchOptions& o) {
-      o.space.unaudited = true;
-      o.space.cp = {};
-    });
-  }
-  if (found.smallest) {
-    all.push_back(fmt::format("the layout that comes nearest needs {:.1f} GB of {:.1f}: {}",
-                              found.smallest->price.bytes / 1e9, room / 1e9,
-                              words(found.smallest->layout)));
+  all.push_back(layout);
+  all.back().micro_batch *= 2;
+  if (layout.micro_batch % 2 == 0) {
+    all.push_back(layout);
+    all.back().micro_batch /= 2;
   }
   return all;
 }
 
-}  // namespace
-
-Proposal propose(const Job& job, const spec::Machine& machine, const Stack& stack,
-                 const Layout& layout) {
-  if (const std::string gap = missing_in_machine(machine, layout.processors(), layout.precision);
-      !gap.empty()) {
-    throw base::ConfigError(gap);
+void take_choice(const Finalists& finalists, Answer& result) {
+  const Choice choice = finalists.choice();
+  result.best = *choice.best;
+  result.tolerance = choice.tolerance;
+  const LayoutKind own = kind_of(choice.best->layout);
+  for (const Proposal* p : finalists.best_of_kinds()) {
+    if (p->confirmed.seconds < choice.best->confirmed.seconds) {
+      result.passed_over.push_back(*p);
+    } else if (kind_of(p->layout) != own) {
+      result.others.push_back(*p);
+    }
   }
-  return {layout, Pricer(job, machine, stack).price(layout), confirm(job, machine, stack, layout),
-          band_of(job, machine, stack, layout)};
 }
 
+void add_neighbours(Finalists& finalists, Answer& result) {
+  const auto is_slower = [](const Proposal& a, const Proposal& b) {
+    return a.confirmed.seconds < b.confirmed.seconds;
+  };
+  for (const Layout& layout : neighbours_of(result.best->layout)) {
+    const Proposal* p = finalists.add(layout);
+    const auto is_same = [&](const Proposal& other) { return other.layout == layout; };
+    if (p == nullptr || result.others.size() == max_others ||
+        p->confirmed.seconds < result.best->confirmed.seconds ||
+        std::ranges::any_of(result.others, is_same)) {
+      continue;
+    }
+    result.others.push_back(*p);
+  }
+  std::ranges::stable_sort(result.others, is_slower);
+}
+
+void add_smaller(const Job& job, const spec::Machine& machine, const Stack& stack,
+                 const SearchOptions& options, const PlanProgress& progress, Answer& result) {
+  SearchOptions fewer = options;
+  fewer.visit = {};
+  for (int64_t n = options.processors / 2; n >= 1 && result.smaller.size() < max_smaller; n /= 2) {
+    fewer.processors = n;
+    Finalists finalists(job, machine, stack, fewer, progress);
+    try {
+      (void)finalists.search_and_confirm(Effort::quick);
+    } catch (const base::ConfigError&) {
+      return;  // no layout has that number
+    }
+    const Choice choice = finalists.choice();
+    if (choice.best == nullptr) return;
+    result.smaller.push_back({n, *choice.best});
+  }
+}
+
+}  // namespace
+
 Answer answer(const Job& job, const spec::Machine& machine, const Stack& stack,
-              const SearchOptions& options) {
+              const SearchOptions& options, const AnswerOptions& more) {
   Answer result;
-  result.search = search(job, machine, stack, options);
-  result.best = settle(job, machine, stack, options, result.search);
-  if (!result.best) {
-    result.changes = changes(job, machine, stack, options, result.search);
+  Finalists finalists(job, machine, stack, options, more.progress);
+  result.search = finalists.search_and_confirm(Effort::full);
+  for (const Layout& layout : more.known) (void)finalists.add(layout);
+  if (finalists.choice().best == nullptr) {
+    if (const Proposal* nearest = finalists.nearest()) result.nearest = *nearest;
+    if (!job.experts) {
+      const StateNeed need = state_need(job, machine, stack, options.memory_fraction);
+      if (options.processors < need.min_gpus) result.state = need;
+    }
+    SearchOptions other = options;
+    other.visit = {};
+    result.changes = changes_that_fit(job, machine, stack, other, more.progress);
     return result;
   }
-  // They differ from what is fastest by price; the answer may be one of them.
-  std::erase_if(result.search.alternatives,
-                [&](const Candidate& c) { return c.layout == result.best->layout; });
-  for (int64_t n = options.processors / 2; n >= 1 && result.smaller.size() < 4; n /= 2) {
-    const auto best = fits_on(job, machine, stack, options, n);
-    if (!best) break;
-    result.smaller.push_back({n, *best});
-  }
   Pricer pricer(job, machine, stack);
-  result.textbook = textbook(job, machine, options.processors, options.memory_fraction, pricer);
-  if (result.textbook.layout) result.textbook_price = pricer.price(*result.textbook.layout);
+  result.textbook = textbook(job, machine, options.processors, options.memory_fraction, pricer,
+                             finalists.choice().best->layout.precision);
+  if (result.textbook.layout) {
+    const Proposal* p = finalists.add(*result.textbook.layout);
+    result.textbook_proposal =
+        p != nullptr ? *p : propose(job, machine, stack, *result.textbook.layout);
+  }
+  // What is shown beside the answer takes part in the choice.
+  for (const Layout& layout : neighbours_of(finalists.choice().best->layout)) {
+    (void)finalists.add(layout);
+  }
+  take_choice(finalists, result);
+  add_neighbours(finalists, result);
+  add_smaller(job, machine, stack, options, more.progress, result);
   return result;
 }
 
-std::vector<Candidate> better_than(const Job& job, const spec::Machine& machine, const Stack& stack,
-                                   const SearchOptions& options, const Price& price, size_t most) {
+std::vector<Proposal> better_than(const Job& job, const spec::Machine& machine, const Stack& stack,
+                                  const SearchOptions& options, const Proposal& asked,
+                                  size_t max_count) {
   SearchOptions own = options;
   own.space.unaudited = true;  // what Trireme's engine lacks is not the question
   own.space.pipes = {Pipe::one_f_one_b, Pipe::interleaved};
@@ -159,14 +130,16 @@ std::vector<Candidate> better_than(const Job& job, const spec::Machine& machine,
       if (job.model.blocks() % pp == 0) own.space.pp.push_back(pp);
     }
   }
-  std::vector<Candidate> faster = search(job, machine, stack, own).families;
-  if (stack.even_cut) {
-    std::erase_if(faster, [&](const Candidate& c) {
-      return job.model.blocks() % (c.layout.pp * c.layout.chunks) != 0;
-    });
+  std::vector<Proposal> faster;
+  for (const Candidate& c : search(job, machine, stack, own).families) {
+    if (faster.size() == max_count) break;
+    if (stack.even_cut && job.model.blocks() % (c.layout.pp * c.layout.chunks) != 0) continue;
+    Proposal next = propose(job, machine, stack, c.layout);
+    if (next.confirmed.seconds < asked.confirmed.seconds) faster.push_back(std::move(next));
   }
-  std::erase_if(faster, [&](const Candidate& c) { return c.price.seconds >= price.seconds; });
-  if (faster.size() > most) faster.resize(most);
+  std::ranges::stable_sort(faster, [](const Proposal& a, const Proposal& b) {
+    return a.confirmed.seconds < b.confirmed.seconds;
+  });
   return faster;
 }
 

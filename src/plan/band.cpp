@@ -10,12 +10,12 @@
 namespace trireme::plan {
 namespace {
 
-// Mean absolute error on published runs that were held out (docs/planner.md), and what those runs
-// were like.
+// Mean absolute error on published runs that were held out (docs/planner.md); where nothing like
+// the question was compared, more. And what those runs were like.
 constexpr double dense_error = 0.08, other_error = 0.15;
 constexpr double memory_error = 0.03;
-constexpr int64_t most_compared_processors = 3072;
-constexpr double fewest_parameters = 1e8, most_parameters = 1.1e12;
+constexpr int64_t max_compared_gpus = 3072;
+constexpr double min_parameters = 1e8, max_parameters = 1.1e12;
 
 }  // namespace
 
@@ -36,18 +36,22 @@ Band band_of(const Job& job, const spec::Machine& machine, const Stack& stack, c
   if (l.precision == Precision::fp8 || l.precision == Precision::fp4) {
     widen(other_error, fmt::format("unaudited: the engine has no {} yet", name_of(l.precision)));
   }
-  if (l.processors() > most_compared_processors) {
-    widen(other_error, fmt::format("{} processors; the largest run that was compared had {}",
-                                   l.processors(), most_compared_processors));
+  if (l.processors() > max_compared_gpus) {
+    widen(other_error, fmt::format("{} GPUs; the largest run that was compared had {}",
+                                   l.processors(), max_compared_gpus));
   }
   const auto parameters = static_cast<double>(spec::parameter_count(job.model));
-  if (!job.experts && (parameters < fewest_parameters || parameters > most_parameters)) {
+  if (!job.experts && (parameters < min_parameters || parameters > max_parameters)) {
+    const auto count = [](double n) {
+      return n < 1e9 ? fmt::format("{:.3g} M", n / 1e6) : fmt::format("{:.4g} B", n / 1e9);
+    };
     widen(other_error,
-          fmt::format("{:.3g} parameters; runs that were compared had {:.0e} to {:.1e}", parameters,
-                      fewest_parameters, most_parameters));
+          fmt::format("{} parameters; runs that were compared had {} to {}", count(parameters),
+                      count(min_parameters), count(max_parameters)));
   }
-  if (stack.is_engine() && l.processors() > 1 && machine.processor.bf16_flops > 0) {
-    widen(band.time, "Trireme on several GPUs was not measured: overlap is an assumption");
+  const bool is_gpu = machine.processor.bf16_flops > machine.processor.fp32_flops;
+  if (stack.is_engine() && l.processors() > 1 && is_gpu) {
+    widen(other_error, "Trireme on several GPUs was not measured: overlap is an assumption");
   }
   return band;
 }

@@ -42,7 +42,7 @@ TEST(Band, what_was_not_compared_widens_it_and_says_so) {
   };
   wider(job, "tp=8 cp=2", 64, "context parallelism");
   wider(job, "tp=8 fp8", 64, "fp8");
-  wider(job, "tp=8", 8192, "8192 processors");
+  wider(job, "tp=8", 8192, "8192 GPUs");
   Job experts = job;
   experts.experts = Experts{.count = 8, .chosen = 2, .ffn = 1024};
   wider(experts, "tp=8", 64, "experts");
@@ -64,8 +64,14 @@ TEST(Band, a_machine_nobody_compared_is_said_to_be_one) {
 
 TEST(Band, our_own_program_on_several_gpus_is_an_assumption) {
   const Job job = job_of("llama-8b", 64, 4096);
-  EXPECT_TRUE(warns(band(job, "a100-80gb", "trireme", "tp=8", 8), "Trireme on several GPUs"));
-  EXPECT_FALSE(warns(band(job, "a100-80gb", "trireme", "", 1), "Trireme on several GPUs"));
+  const Band several = band(job, "a100-80gb", "trireme", "tp=8", 8);
+  const Band one = band(job, "a100-80gb", "trireme", "", 1);
+  EXPECT_TRUE(warns(several, "Trireme on several GPUs"));
+  EXPECT_GE(several.time, 0.15);
+  EXPECT_FALSE(warns(one, "Trireme on several GPUs"));
+  EXPECT_EQ(one.time, shipped_machine("a100-80gb").time_error);
+  // Ranks that are threads of one host were measured.
+  EXPECT_FALSE(warns(band(job, "cpu", "trireme", "tp=2", 2), "Trireme on several GPUs"));
 }
 
 }  // namespace

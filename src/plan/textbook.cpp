@@ -17,7 +17,7 @@ constexpr std::array<spec::Recompute, 3> policies = {
 }  // namespace
 
 Textbook textbook(const Job& job, const spec::Machine& machine, int64_t processors,
-                  double memory_fraction, Pricer& pricer) {
+                  double memory_fraction, Pricer& pricer, Precision precision) {
   Textbook result;
   const double room = machine.processor.memory_bytes * memory_fraction;
   const auto fits = [&](const Layout& layout) {
@@ -32,25 +32,25 @@ Textbook textbook(const Job& job, const spec::Machine& machine, int64_t processo
       l.dp = static_cast<int>(processors / tp / pp);
       l.zero = l.dp > 1 ? 1 : 0;
       l.recompute = recompute;
+      l.precision = precision;
       if (fits(l)) return l;
     }
     return {};
   };
-  const int most_tp =
+  const int max_tp =
       static_cast<int>(std::min<int64_t>(processors, std::min<int64_t>(8, machine.domain.size)));
   std::optional<Layout> found;
-  for (int tp = 1; tp <= most_tp && !found; tp *= 2) {
+  for (int tp = 1; tp <= max_tp && !found; tp *= 2) {
     if (processors % tp == 0) found = try_all(tp, 1);
   }
-  for (int pp = 2; int64_t{pp} * most_tp <= processors && pp <= job.model.blocks() && !found;
-       ++pp) {
-    if (processors % (int64_t{pp} * most_tp) == 0) found = try_all(most_tp, pp);
+  for (int pp = 2; int64_t{pp} * max_tp <= processors && pp <= job.model.blocks() && !found; ++pp) {
+    if (processors % (int64_t{pp} * max_tp) == 0) found = try_all(max_tp, pp);
   }
   if (!found) {
     result.steps.push_back(
         {"nothing fits", fmt::format("tp up to {} inside the domain, stages across "
                                      "it, ZeRO-1 over the rest, full recompute",
-                                     most_tp)});
+                                     max_tp)});
     return result;
   }
   Layout l = *found;
@@ -73,7 +73,9 @@ Textbook textbook(const Job& job, const spec::Machine& machine, int64_t processo
       {fmt::format("ZeRO-{} over dp {}", l.zero, l.dp), "optimizer state is shared by all copies"});
   result.steps.push_back(
       {fmt::format("micro-batch {}, {} of them", l.micro_batch, l.micro_batches(job)),
-       fmt::format("{} recompute", spec::name_of(l.recompute))});
+       l.recompute == spec::Recompute::none
+           ? "no recompute"
+           : fmt::format("{} recompute", spec::name_of(l.recompute))});
   return result;
 }
 
@@ -92,7 +94,9 @@ std::vector<std::string> departures(const Layout& recipe, const Price& recipe_pr
     all.push_back(fmt::format("{} in place of {}", name_of(answer.pipe), name_of(recipe.pipe)));
   }
   if (recipe.recompute != answer.recompute) {
-    all.push_back(fmt::format("{} recompute in place of {}", spec::name_of(answer.recompute),
+    const bool has_none = answer.recompute == spec::Recompute::none;
+    all.push_back(fmt::format("{} recompute in place of {}",
+                              has_none ? "no" : spec::name_of(answer.recompute),
                               spec::name_of(recipe.recompute)));
   }
   // The terms that make the difference, largest first.

@@ -23,7 +23,7 @@ struct Textbook {
   std::vector<TextbookStep> steps;
 };
 Textbook textbook(const Job&, const spec::Machine&, int64_t processors, double memory_fraction,
-                  Pricer&);
+                  Pricer&, Precision = Precision::bf16);
 
 // Where the answer is another, in words with what the difference is worth.
 std::vector<std::string> departures(const Layout& recipe, const Price& recipe_price,

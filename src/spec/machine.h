@@ -76,7 +76,7 @@ struct Machine {
   // Time of a whole step's operations over that of each by itself.
   double step_factor = 1;
   double jitter = 0;          // relative deviation of a rank's time from step to step
-  double price_per_hour = 0;  // of one processor, in dollars; 0: not known; not used yet
+  double price_per_hour = 0;  // of one GPU, in dollars; 0: not known
   // Relative error of predictions that were compared with runs on this machine; 0: none was.
   double time_error = 0, memory_error = 0;
   Residuals residuals;

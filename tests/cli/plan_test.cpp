@@ -55,9 +55,8 @@ TEST(PlanTest, a_layout_that_does_not_fit_is_called_so_first) {
   const std::string call =
       "plan --model llama2-13b --machine h100 --gpus 8 --batch 64 --seq-len 4096 --layout ";
   const std::string text = text_of(s, call + "'tp=1 dp=8 zero=0 micro=1'");
-  const size_t refused = text.find("          does not fit: "), rate = text.find("tokens/s");
-  EXPECT_LT(text.find("yours"), refused);
-  EXPECT_LT(refused, rate) << text;
+  EXPECT_NE(text.find("\nyours     does not fit: 244.6 of 79.1 GiB a GPU: dp 8"), std::string::npos)
+      << text;
   const Json json = plan_json(s, call + "'tp=1 dp=8 zero=0 micro=1'");
   EXPECT_EQ(json.at("asked").at("fits"), false);
   EXPECT_EQ(json.at("best").at("fits"), true);
@@ -165,22 +164,25 @@ TEST(PlanTest, where_nothing_fits_the_nearest_changes_are_named) {
   const Json json = only_object(outcome.out);
   EXPECT_EQ(json.at("ok"), false);
   EXPECT_TRUE(json.at("best").is_null());
-  EXPECT_TRUE(has(json.at("changes"), "at least 16, or its state offloaded to the host"));
-  EXPECT_TRUE(has(json.at("changes"), "32 processors: tp"));
+  EXPECT_EQ(json.at("state").at("min_gpus"), 16);
+  EXPECT_EQ(json.at("state").at("bytes_per_parameter"), 18);
+  EXPECT_TRUE(has(json.at("changes"), "24 GPUs: "));
+  EXPECT_EQ(json.at("change_layouts").size(), json.at("changes").size());
   // 2 + 2 + 2 + 8 bytes a parameter need fewer than 2 + 4 + 4 + 8.
-  const Outcome halves =
-      trireme(s, words_of(line + " --grad-dtype bf16 --master-dtype u16 --json"));
-  EXPECT_TRUE(has(only_object(halves.out).at("changes"), "(14 bytes for each of 7.06e+10"));
+  const std::string halves = text_of(s, line + " --grad-dtype bf16 --master-dtype u16", 1);
+  EXPECT_NE(halves.find("(14 bytes for each of 70.6 B parameters)"), std::string::npos) << halves;
+  EXPECT_EQ(halves.find("change    --"), std::string::npos) << halves;
   EXPECT_EQ(json.at("search").at("too_large"), json.at("search").at("priced"));
-  EXPECT_NE(text_of(s, line, 1).find("nothing fits 80.7 GB"), std::string::npos);
+  EXPECT_NE(text_of(s, line, 1).find("\nanswer    does not fit: 149.7 of 75.1 GiB a GPU"),
+            std::string::npos);
   EXPECT_FALSE(s.has("p.toml"));
   // The change that is named is one.
-  plan_json(s, "plan --model llama3-70b --machine h100 --gpus 32 --batch 64 --seq-len 4096");
+  plan_json(s, "plan --model llama3-70b --machine h100 --gpus 24 --batch 64 --seq-len 4096");
   // So is a limit that is in the way.
   const Outcome limited =
       trireme(s, words_of(big + "--seq-len 8192 --zero 0 --pp 1 --tp 8 --json"));
   EXPECT_EQ(limited.exit_code, 1);
-  EXPECT_TRUE(has(only_object(limited.out).at("changes"), "without the limits on the layout: tp"));
+  EXPECT_TRUE(has(only_object(limited.out).at("changes"), "--zero 1: "));
 }
 
 TEST(PlanTest, two_layouts_are_compared_term_by_term) {
@@ -194,9 +196,10 @@ TEST(PlanTest, two_layouts_are_compared_term_by_term) {
   EXPECT_EQ(json.at("b").at("layout").at("zero"), 3);
   EXPECT_GT(json.at("a").at("terms").at("bubble"), 0);
   EXPECT_EQ(json.at("b").at("terms").at("bubble"), 0);
-  const bool a_is_faster = json.at("a").at("seconds") < json.at("b").at("seconds");
+  const bool a_is_faster =
+      json.at("a").at("confirmed").at("seconds") < json.at("b").at("confirmed").at("seconds");
   const std::string text = text_of(s, line);
-  for (const char* part : {"B - A", "bubble", "sum", "gigabytes", "weights"}) {
+  for (const char* part : {"B - A", "bubble", "sum", "GiB", "weights"}) {
     EXPECT_NE(text.find(part), std::string::npos) << part << "\n" << text;
   }
   EXPECT_NE(text.find(a_is_faster ? "\nA is" : "\nB is"), std::string::npos) << text;
@@ -299,17 +302,18 @@ TEST(PlanTest, what_was_not_compared_with_runs_is_said) {
       s, "plan --model gpt3-175b --machine a100-80gb --gpus 4096 --batch 4096 --seq-len 2048");
   EXPECT_GT(many.at("search").at("layouts_per_second"), 0);
   expect_sums(many.at("best"));
-  EXPECT_TRUE(has(many.at("best").at("band").at("warnings"), "4096 processors; the largest run"));
+  EXPECT_TRUE(has(many.at("best").at("band").at("warnings"), "4096 GPUs; the largest run"));
   const Json known = plan_json(s, big + "--seq-len 8192");
-  EXPECT_FALSE(has(known.at("best").at("band").at("warnings"), "processors; the largest run"));
+  EXPECT_FALSE(has(known.at("best").at("band").at("warnings"), "GPUs; the largest run"));
   EXPECT_FALSE(has(known.at("best").at("band").at("warnings"), "unaudited"));
-  EXPECT_LT(known.at("best").at("band").at("time"), many.at("best").at("band").at("time"));
+  EXPECT_TRUE(has(known.at("best").at("band").at("warnings"), "on several GPUs was not measured"));
+  EXPECT_GE(known.at("best").at("band").at("time"), 0.15);
   const Json fp8 = plan_json(s, big + "--seq-len 8192 --unaudited --precision fp8");
   EXPECT_TRUE(has(fp8.at("best").at("band").at("warnings"), "unaudited: the engine has no fp8"));
   EXPECT_EQ(fp8.at("best").at("confirmed").at("problem"), "fp8 is not in the engine yet");
   EXPECT_LT(fp8.at("best").at("seconds"), known.at("best").at("seconds"));
   EXPECT_NE(
-      text_of(s, big + "--seq-len 8192 --unaudited --precision fp8").find("\nbeware    unaud"),
+      text_of(s, big + "--seq-len 8192 --unaudited --precision fp8").find("\nwarning   unaud"),
       std::string::npos);
 }
 

@@ -185,6 +185,7 @@ const std::vector<Known> known_commands = {
      "trireme train tiny_run.toml --training.steps=1000000 --job.dump_folder=runs/imported "
      "--resume auto"},
     {"trireme plan --model llama-1b --machine h200 --gpus 8 --batch 512 --seq-len 4096", How::here},
+    {"trireme plan --model llama-1b --machine h200 --gpus 8 --batch 512 --tokens 2e10", How::here},
     {"trireme plan configs/llama-11m.toml --machine h200 --json", How::here},
     {"trireme plan configs/llama-11m.toml --machine h200", How::here},
     {"trireme plan --from-hf DIR --machine h100 --gpus 64 --batch-tokens 4e6", How::here},
