@@ -43,10 +43,10 @@ std::string headline(const PlanQuestion& q, const PlannedLayout& p) {
 
 std::string run_section(const PlanQuestion& q, const PlannedLayout& p) {
   if (!p.run) return {};
-  return line("run",
-              fmt::format("{} tokens in {} steps of {}: {}", amount_text(p.run->tokens),
-                          obs::grouped(p.run->steps),
-                          amount_text(static_cast<double>(q.job.tokens())), run_text(*p.run)));
+  return line("run", fmt::format("{} tokens in {} steps of {}: {}{}", amount_text(p.run->tokens),
+                                 obs::grouped(p.run->steps),
+                                 amount_text(static_cast<double>(q.job.tokens())), run_text(*p.run),
+                                 price_text(*p.run)));
 }
 
 // One layout a line, with its time over that of the reference.

@@ -58,13 +58,14 @@ std::string money_text(double dollars) {
 }
 
 std::string run_text(const plan::RunCost& run) {
-  std::string text = fmt::format("{}, {} GPU-hours", days_text(run.days),
-                                 obs::grouped(run.gpu_hours, run.gpu_hours < 100 ? 1 : 0));
-  if (run.dollars) {
-    text += fmt::format(", {} at {:.2f} $/GPU-hour", money_text(*run.dollars),
-                        run.gpu_hours > 0 ? *run.dollars / run.gpu_hours : 0);
-  }
-  return text;
+  return fmt::format("{}, {} GPU-hours{}", days_text(run.days),
+                     obs::grouped(run.gpu_hours, run.gpu_hours < 100 ? 1 : 0),
+                     run.dollars ? ", " + money_text(*run.dollars) : "");
+}
+
+std::string price_text(const plan::RunCost& run) {
+  if (!run.dollars || run.gpu_hours <= 0) return {};
+  return fmt::format(" at {:.2f} $/GPU-hour", *run.dollars / run.gpu_hours);
 }
 
 std::string processor_word(const spec::Machine& machine) {

@@ -20,8 +20,10 @@ std::string amount_text(double count);
 std::string days_text(double days);
 // "1.28 M$", "12,800 $" or "4.20 $".
 std::string money_text(double dollars);
-// "20.8 days, 512,000 GPU-hours, 1.28 M$ at 2.50 $/GPU-hour"; without money where there is none.
+// "20.8 days, 512,000 GPU-hours, 1.28 M$"; without money where there is none.
 std::string run_text(const plan::RunCost&);
+// " at 2.50 $/GPU-hour", or nothing.
+std::string price_text(const plan::RunCost&);
 
 // "GPU"; of a machine that has none, "rank".
 std::string processor_word(const spec::Machine&);

@@ -34,9 +34,11 @@ TEST(PlanWords, a_run_has_days_hours_and_money) {
   run.gpu_hours = 512000;
   EXPECT_EQ(run_text(run), "20.8 days, 512,000 GPU-hours");
   run.dollars = 1.28e6;
-  EXPECT_EQ(run_text(run), "20.8 days, 512,000 GPU-hours, 1.28 M$ at 2.50 $/GPU-hour");
+  EXPECT_EQ(run_text(run), "20.8 days, 512,000 GPU-hours, 1.28 M$");
+  EXPECT_EQ(price_text(run), " at 2.50 $/GPU-hour");
   run.dollars = 0;
-  EXPECT_EQ(run_text(run), "20.8 days, 512,000 GPU-hours, 0.00 $ at 0.00 $/GPU-hour");
+  EXPECT_EQ(run_text(run) + price_text(run),
+            "20.8 days, 512,000 GPU-hours, 0.00 $ at 0.00 $/GPU-hour");
   EXPECT_EQ(days_text(314.2), "314 days");
   EXPECT_EQ(days_text(1.5), "36.0 hours");
   EXPECT_EQ(days_text(1.0 / 24), "60.0 minutes");

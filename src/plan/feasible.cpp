@@ -68,7 +68,7 @@ std::string missing_in_machine(const spec::Machine& machine, int64_t processors,
   }
   if (processors > machine.domain.size && machine.network.link.bytes_per_second <= 0) {
     return fmt::format(
-        "{} processors: {} has {} in a domain, and its file no [network] between domains; at most "
+        "{} ranks: {} has {} in a domain, and its file no [network] between domains; at most "
         "{}, or a file with that section (machines/README.md)",
         processors, machine.name, machine.domain.size, machine.domain.size);
   }
@@ -86,7 +86,7 @@ std::string why_empty(const Job& job, const SearchOptions& options) {
   const Values some_tps = allowed(tps, options.space.tp);
   if (some_tps.empty()) {
     return fmt::format("tp must divide {} and {} heads, as {} do; not {}",
-                       base::count_text(n, "processor"), block.heads, fmt::join(tps, ", "),
+                       base::count_text(n, "GPU"), block.heads, fmt::join(tps, ", "),
                        fmt::join(options.space.tp, ", "));
   }
   Values pps, dps;
@@ -103,7 +103,7 @@ std::string why_empty(const Job& job, const SearchOptions& options) {
     std::ranges::sort(pps);
     pps.erase(std::ranges::unique(pps).begin(), pps.end());
     return fmt::format(
-        "tp x pp x cp must divide {} processors, and pp be at most the {} layers; with tp {} pp "
+        "tp x pp x cp must divide {} GPUs, and pp be at most the {} layers; with tp {} pp "
         "may be {}",
         n, layers, fmt::join(some_tps, " or "), fmt::join(pps, ", "));
   }

@@ -60,7 +60,7 @@ TEST(Feasible, limits_in_the_way_are_named) {
   SearchOptions options;
   options.processors = 8;
   options.space.tp = {3, 5};
-  EXPECT_NE(refusal(job, options).find("8 processors and 12 heads, as 1, 2, 4 do; not 3, 5"),
+  EXPECT_NE(refusal(job, options).find("8 GPUs and 12 heads, as 1, 2, 4 do; not 3, 5"),
             std::string::npos)
       << refusal(job, options);
   options.space.tp = {4};

@@ -91,16 +91,16 @@ Layout layout_from_text(std::string_view text, int64_t processors) {
   const int64_t rest = int64_t{l.tp} * l.cp * l.pp;
   if (l.dp == 0) {
     if (processors < rest || processors % rest != 0) {
-      throw base::ConfigError(fmt::format(
-          "layout '{}': {} processors do not divide by tp x cp x pp = {}", text, processors, rest));
+      throw base::ConfigError(fmt::format("layout '{}': {} GPUs do not divide by tp x cp x pp = {}",
+                                          text, processors, rest));
     }
     l.dp = static_cast<int>(processors / rest);
   }
   // Products of large degrees do not fit their type.
   if (rest > processors || processors % rest != 0 || processors / rest != l.dp) {
     throw base::ConfigError(
-        fmt::format("layout '{}': tp x cp x pp x dp = {} x {} x {} x {} are not the {} processors",
-                    text, l.tp, l.cp, l.pp, l.dp, processors));
+        fmt::format("layout '{}': tp x cp x pp x dp = {} x {} x {} x {} are not the {} GPUs", text,
+                    l.tp, l.cp, l.pp, l.dp, processors));
   }
   return l;
 }

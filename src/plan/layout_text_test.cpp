@@ -57,10 +57,10 @@ TEST(LayoutText, the_word_that_is_wrong_is_named) {
   EXPECT_EQ(refused("zero=4"), "layout: 'zero=4': expected a number from 0 to 3");
   EXPECT_TRUE(refused("tq=2").starts_with("layout: 'tq=2' is none of tp=N"));
   EXPECT_TRUE(refused("fast").starts_with("layout: 'fast' is none of tp=N"));
-  EXPECT_EQ(refused("tp=3"), "layout 'tp=3': 8 processors do not divide by tp x cp x pp = 3");
+  EXPECT_EQ(refused("tp=3"), "layout 'tp=3': 8 GPUs do not divide by tp x cp x pp = 3");
   EXPECT_EQ(refused("tp=2 dp=2"),
-            "layout 'tp=2 dp=2': tp x cp x pp x dp = 2 x 1 x 1 x 2 are not the 8 processors");
-  EXPECT_NE(refused("tp=1048576 pp=1048576 cp=1048576 dp=1048576").find("are not the 8 processors"),
+            "layout 'tp=2 dp=2': tp x cp x pp x dp = 2 x 1 x 1 x 2 are not the 8 GPUs");
+  EXPECT_NE(refused("tp=1048576 pp=1048576 cp=1048576 dp=1048576").find("are not the 8 GPUs"),
             std::string::npos);
 }
 

@@ -214,7 +214,7 @@ SearchResult search(const Job& job, const spec::Machine& machine, const Stack& s
   SearchResult result = all.take();
   if (result.layouts == 0) {
     throw base::ConfigError(fmt::format("no layout has {} with what was asked for: {}",
-                                        base::count_text(options.processors, "processor"),
+                                        base::count_text(options.processors, "GPU"),
                                         why_empty(job, options)));
   }
   result.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();

@@ -136,8 +136,7 @@ TEST(PlanTest, a_run_that_the_machine_file_does_not_cover_goes_unpredicted) {
                           "--training.global_batch_size=8 --system.machine=cpu --json"));
   EXPECT_EQ(run.exit_code, 0) << run.err;
   EXPECT_FALSE(only_object(run.out).contains("step"));
-  EXPECT_NE(run.err.find("no time is predicted: 4 processors: cpu has 2"), std::string::npos)
-      << run.err;
+  EXPECT_NE(run.err.find("no time is predicted: 4 ranks: cpu has 2"), std::string::npos) << run.err;
 }
 
 TEST(PlanTest, out_is_replaced_only_when_that_is_asked_for) {

@@ -186,6 +186,9 @@ const std::vector<Known> known_commands = {
      "--resume auto"},
     {"trireme plan --model llama-1b --machine h200 --gpus 8 --batch 512 --seq-len 4096", How::here},
     {"trireme plan --model llama-1b --machine h200 --gpus 8 --batch 512 --tokens 2e10", How::here},
+    {"trireme plan --model llama3-70b --machine h100 --gpus 1024 --batch-tokens 4e6 --seq-len 8192 "
+     "--tokens 2e12 --price 2.50",
+     How::here},
     {"trireme plan configs/llama-11m.toml --machine h200 --json", How::here},
     {"trireme plan configs/llama-11m.toml --machine h200", How::here},
     {"trireme plan --from-hf DIR --machine h100 --gpus 64 --batch-tokens 4e6", How::here},
