@@ -31,7 +31,7 @@ class SlowNotice {
     const auto now = std::chrono::steady_clock::now();
     if (now < next_) return;
     next_ = now + std::chrono::seconds(2);
-    fmt::print(stderr, "plan: {}, {} done in {:.0f} s\n", doing, steps_ - 1,
+    fmt::print(stderr, "plan: {}; {} looked at in {:.0f} s\n", doing, steps_ - 1,
                std::chrono::duration<double>(now - began_).count());
   }
 

@@ -214,13 +214,17 @@ std::string nothing_fits_section(const PlanReport& r) {
   }
   if (r.answer.state) {
     const plan::StateNeed& need = *r.answer.state;
+    const auto gpus = static_cast<double>(q.processors);
+    const std::string each = q.processors == 1
+                                 ? ""
+                                 : fmt::format(", {} on each of {}", memory_text(need.bytes / gpus),
+                                               processors_text(q.machine, q.processors));
     text += line(
         "state",
         fmt::format("weights, gradients and optimizer are {} ({} bytes for each of {} "
-                    "parameters), {} on each of {}; at least {} hold them",
+                    "parameters){}; at least {} hold them",
                     memory_text(need.bytes), need.bytes_per_parameter, amount_text(need.parameters),
-                    memory_text(need.bytes / static_cast<double>(q.processors)),
-                    processors_text(q.machine, q.processors), obs::grouped(need.min_gpus)));
+                    each, processors_text(q.machine, need.min_gpus)));
   }
   std::vector<std::string> texts;
   for (const PlannedChange& change : r.changes) texts.push_back(change_text(change));

@@ -88,7 +88,7 @@ Answer answer(const Job& job, const spec::Machine& machine, const Stack& stack,
   if (finalists.choice().best == nullptr) {
     if (const Proposal* nearest = finalists.nearest()) result.nearest = *nearest;
     if (!job.experts) {
-      const StateNeed need = state_need(job, machine, stack, options.memory_fraction);
+      const StateNeed need = state_need(job, machine, stack, options);
       if (options.processors < need.min_gpus) result.state = need;
     }
     SearchOptions other = options;

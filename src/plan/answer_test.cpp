@@ -136,6 +136,11 @@ TEST(Answer, what_does_not_help_is_not_named) {
   EXPECT_EQ(found.changes[1].what, "24 GPUs");
   EXPECT_EQ(found.state.value().min_gpus, 16);
   EXPECT_EQ(found.state.value().bytes_per_parameter, 18);
+  Space space;
+  space.precision = {Precision::fp32};
+  const Answer fp32 = answer_to({"llama3-70b", "h100", 8, 64, 4096}, space);
+  EXPECT_EQ(fp32.state.value().bytes_per_parameter, 16);
+  EXPECT_GE(fp32.nearest.value().confirmed.bytes * 8, fp32.state.value().bytes);
 }
 
 TEST(Answer, the_limit_in_the_way_is_named_with_a_value_that_helps) {

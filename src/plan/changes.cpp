@@ -144,7 +144,7 @@ void Trials::types() {
 void Trials::more_gpus() {
   const int64_t now = options_.processors;
   const auto enough = [&](const Stack& stack) {
-    return job_.experts ? 0 : state_need(job_, machine_, stack, options_.memory_fraction).min_gpus;
+    return job_.experts ? 0 : state_need(job_, machine_, stack, options_).min_gpus;
   };
   bool is_shorter_open = shorter_.has_value();
   for (int64_t unit = 2; now * unit <= max_tried_gpus; unit *= 2) {
@@ -189,12 +189,14 @@ std::vector<Change> changes_that_fit(const Job& job, const spec::Machine& machin
 }
 
 StateNeed state_need(const Job& job, const spec::Machine& machine, const Stack& stack,
-                     double memory_fraction) {
+                     const SearchOptions& options) {
   StateNeed need;
   need.parameters = static_cast<double>(spec::parameter_count(job.model));
-  need.bytes_per_parameter = 2 + stack.grad_bytes + stack.optimizer_bytes;
+  // With fp32 weights there are no masters beside them.
+  const bool is_fp32 = options.space.precision == std::vector{Precision::fp32};
+  need.bytes_per_parameter = is_fp32 ? 4 + 4 + 8 : 2 + stack.grad_bytes + stack.optimizer_bytes;
   need.bytes = need.parameters * need.bytes_per_parameter;
-  const double room = machine.processor.memory_bytes * memory_fraction;
+  const double room = machine.processor.memory_bytes * options.memory_fraction;
   need.min_gpus = static_cast<int64_t>(std::ceil(need.bytes / room));
   return need;
 }

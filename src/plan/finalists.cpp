@@ -115,7 +115,7 @@ const Proposal* Finalists::add(const Layout& layout) {
     if (known.layout == layout) return passes(known) ? &known : nullptr;
   }
   if (!is_allowed(layout) || !broken_rule(job_, layout).empty()) return nullptr;
-  if (progress_) progress_("confirming");
+  if (progress_) progress_("confirming layouts");
   known_.push_back(propose(job_, machine_, stack_, layout));
   if (!passes(known_.back())) return nullptr;
   passed_.push_back(&known_.back());
