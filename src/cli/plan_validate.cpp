@@ -8,6 +8,7 @@
 #include "base/count_text.h"
 #include "base/error.h"
 #include "base/json.h"
+#include "cli/plan_words.h"
 #include "cli/progress.h"
 #include "cli/verbs.h"
 #include "config/document.h"
@@ -93,8 +94,8 @@ std::string row_text(const Validated& row) {
                                         run.seconds, 100 * row.time_error)
                           : std::string(36, ' ');
   if (run.bytes > 0) {
-    text += fmt::format(" {:>8.1f} GB {:>8.1f} GB {:+6.1f} %", row.price.bytes / 1e9,
-                        run.bytes / 1e9, 100 * row.memory_error);
+    text += fmt::format(" {:>10} {:>10} {:+6.1f} %", memory_text(row.price.bytes),
+                        memory_text(run.bytes), 100 * row.memory_error);
   }
   return text + "\n";
 }
