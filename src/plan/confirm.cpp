@@ -71,6 +71,19 @@ spec::OneRankOptions one_rank_of(const Job& job, const Layout& l) {
   return options;
 }
 
+spec::SplitOptions split_of(const Stack& stack, const Layout& l) {
+  spec::SplitOptions split = split_of(l);
+  if (stack.reduce_bytes < stack.grad_bytes) split.reduce_dtype = base::DType::bf16;
+  return split;
+}
+
+spec::OneRankOptions one_rank_of(const Job& job, const Stack& stack, const Layout& l) {
+  spec::OneRankOptions one = one_rank_of(job, l);
+  one.recipe = recipe_of(stack, l.precision);
+  one.master = master_of(stack, l.precision);
+  return one;
+}
+
 Confirmed confirm(const Job& job, const spec::Machine& machine, const Stack& stack,
                   const Layout& layout) {
   Pricer pricer(job, machine, stack);
@@ -82,12 +95,8 @@ Confirmed confirm(const Job& job, const spec::Machine& machine, const Stack& sta
   result.problem = missing_in_engine(job, layout);
   if (!result.problem.empty()) return result;
   try {
-    spec::OneRankOptions one = one_rank_of(job, layout);
-    spec::SplitOptions split = split_of(layout);
-    one.recipe = recipe_of(stack, layout.precision);
-    one.master = master_of(stack, layout.precision);
-    if (stack.reduce_bytes < stack.grad_bytes) split.reduce_dtype = base::DType::bf16;
-    result.plan = spec::parallel_plan(job.model, one, split, spec::cuda_backend(false));
+    result.plan = spec::parallel_plan(job.model, one_rank_of(job, stack, layout),
+                                      split_of(stack, layout), job.backend);
   } catch (const base::ConfigError& error) {
     result.problem = error.what();
     return result;

@@ -24,5 +24,8 @@ Confirmed confirm(const Job&, const spec::Machine&, const Stack&, const Layout&)
 // The layout as the engine's options.
 spec::SplitOptions split_of(const Layout&);
 spec::OneRankOptions one_rank_of(const Job&, const Layout&);
+// The same with the types of gradients and master weights that the stack keeps.
+spec::SplitOptions split_of(const Stack&, const Layout&);
+spec::OneRankOptions one_rank_of(const Job&, const Stack&, const Layout&);
 
 }  // namespace trireme::plan

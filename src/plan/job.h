@@ -27,6 +27,8 @@ struct Job {
   std::optional<Experts> experts;
   int64_t seq_len = 0;
   int64_t global_batch = 0;  // sequences of a step
+  // What the engine computes with: `system.determinism` and the kind of device decide.
+  spec::Backend backend = spec::cuda_backend(true);
   // Tokens of a step at which progress by token has fallen to half; 0: not known.
   double critical_batch_tokens = 0;
 
