@@ -2,6 +2,7 @@
 #include "spec/stash_frames.h"
 
 #include <algorithm>
+#include <array>
 
 #include "base/check.h"
 #include "schedule/lives.h"
@@ -36,30 +37,36 @@ class Places {
   const StashLayout::Size& size() const { return size_; }
 
  private:
-  // Bytes [begin, end) of the pool, and the position until which somebody has them.
+  // Bytes [begin, end) of the pool, and the last position of the frame that has them.
   struct Piece {
     int64_t begin = 0, end = 0;
     int last = -1;
   };
   // Until when those had it whom the new one replaces.
   int put(const Piece& own) {
+    const auto first = std::partition_point(pieces_.begin(), pieces_.end(),
+                                            [&](const Piece& old) { return old.end <= own.begin; });
+    const auto behind = std::partition_point(first, pieces_.end(),
+                                             [&](const Piece& old) { return old.begin < own.end; });
     int last = -1;
-    std::vector<Piece> pieces;
-    for (const Piece& old : pieces_) {
-      const bool shares = old.begin < own.end && own.begin < old.end;
-      if (!shares) {
-        pieces.push_back(old);
-        continue;
-      }
-      last = std::max(last, old.last);
-      if (old.begin < own.begin) pieces.push_back({old.begin, own.begin, old.last});
-      if (own.end < old.end) pieces.push_back({own.end, old.end, old.last});
+    for (auto old = first; old != behind; ++old) last = std::max(last, old->last);
+    std::array<Piece, 3> parts;
+    size_t count = 0;
+    if (first != behind && first->begin < own.begin) {
+      parts[count++] = {first->begin, own.begin, first->last};
     }
-    pieces.insert(
-        std::upper_bound(pieces.begin(), pieces.end(), own,
-                         [](const Piece& a, const Piece& b) { return a.begin < b.begin; }),
-        own);
-    pieces_ = std::move(pieces);
+    parts[count++] = own;
+    if (first != behind && own.end < (behind - 1)->end) {
+      parts[count++] = {own.end, (behind - 1)->end, (behind - 1)->last};
+    }
+    // In place of the old ones, as far as there are so many.
+    const size_t replaced = std::min(count, static_cast<size_t>(behind - first));
+    const auto next = std::copy_n(parts.begin(), replaced, first);
+    if (next != behind) {
+      pieces_.erase(next, behind);
+    } else {
+      pieces_.insert(next, parts.begin() + replaced, parts.begin() + count);
+    }
     return last;
   }
 
