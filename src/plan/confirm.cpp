@@ -44,6 +44,15 @@ double simulated_step(const Job& job, const spec::Machine& machine, const Layout
   return sim::simulate(plan.schedule, stages, links, {.send_buffers = plan.send_buffers}).step_time;
 }
 
+spec::Plan engine_plan(const Job& job, const Stack& stack, const Layout& l) {
+  return spec::parallel_plan(job.model, one_rank_of(job, stack, l), split_of(stack, l),
+                             job.backend);
+}
+
+double bytes_of(const spec::Plan& plan, const spec::Machine& machine) {
+  return static_cast<double>(plan.predicted.largest().total()) + machine.processor.reserved_bytes;
+}
+
 }  // namespace
 
 spec::SplitOptions split_of(const Layout& l) {
@@ -84,6 +93,11 @@ spec::OneRankOptions one_rank_of(const Job& job, const Stack& stack, const Layou
   return one;
 }
 
+double engine_bytes(const Job& job, const spec::Machine& machine, const Stack& stack,
+                    const Layout& layout) {
+  return bytes_of(engine_plan(job, stack, layout), machine);
+}
+
 Confirmed confirm(const Job& job, const spec::Machine& machine, const Stack& stack,
                   const Layout& layout) {
   Pricer pricer(job, machine, stack);
@@ -95,14 +109,12 @@ Confirmed confirm(const Job& job, const spec::Machine& machine, const Stack& sta
   result.problem = missing_in_engine(job, layout);
   if (!result.problem.empty()) return result;
   try {
-    result.plan = spec::parallel_plan(job.model, one_rank_of(job, stack, layout),
-                                      split_of(stack, layout), job.backend);
+    result.plan = engine_plan(job, stack, layout);
   } catch (const base::ConfigError& error) {
     result.problem = error.what();
     return result;
   }
-  result.bytes = static_cast<double>(result.plan.predicted.largest().total()) +
-                 machine.processor.reserved_bytes;
+  result.bytes = bytes_of(result.plan, machine);
   if (layout.pp > 1) {
     const LayerCosts& costs = pricer.layers(layout);
     const double step = simulated_step(job, machine, layout, result.plan, costs);

@@ -19,6 +19,10 @@ struct Confirmed {
   double seconds = 0;
   double bubble = 0;  // as simulated
 };
+// Of a layout that the engine runs: what `bytes` of it is, without the rest. Throws ConfigError
+// that says why it does not.
+double engine_bytes(const Job&, const spec::Machine&, const Stack&, const Layout&);
+
 Confirmed confirm(const Job&, const spec::Machine&, const Stack&, const Layout&);
 
 // The layout as the engine's options.

@@ -4,9 +4,11 @@
 #include <algorithm>
 
 #include "plan/confirm.h"
+#include "schedule/lives.h"
 #include "spec/data_parallel.h"
 #include "spec/grad_places.h"
 #include "spec/predict.h"
+#include "spec/stash_frames.h"
 #include "spec/tensor_parallel.h"
 
 namespace trireme::plan {
@@ -15,6 +17,10 @@ namespace {
 using spec::LayerStash;
 using spec::MemoryTable;
 using spec::Pool;
+
+// Of a schedule with more passes of micro-batches through stages the gaps of its first rounds
+// count.
+constexpr int64_t max_placed_passes = int64_t{1} << 11;
 
 // ---- what a layout says about a rank
 int data_ranks(const Layout& l) { return l.dp; }
@@ -79,6 +85,24 @@ void add_stash(const LayerCosts& costs, const RankLives& rank, MemoryTable& sum)
   }
   sum.stash_recompute = one_layer(&LayerStash::recompute_forward);
   if (rank.runs_pairs) sum.stash_recompute += one_layer(&LayerStash::recompute_backward);
+}
+
+// The frames of a stage with so many blocks.
+spec::StageStash frames_of(const LayerStash& block, const LayerStash& head, int64_t blocks,
+                           bool is_first, bool is_last, bool is_merged) {
+  const int64_t x = block.frame_bytes[spec::index_of(Pool::inputs)];
+  const int64_t dy = block.frame_bytes[spec::index_of(Pool::gradients)];
+  const int64_t inner = blocks + (is_first ? 1 : 0) + (is_last ? 1 : 0) - 1;
+  spec::StageStash stage;
+  for (const Pool pool : {Pool::f_to_b, Pool::f_to_w, Pool::b_to_w}) {
+    const size_t at = spec::index_of(pool);
+    stage.frame_bytes[at] = blocks * block.frame_bytes[at] + (is_last ? head.frame_bytes[at] : 0);
+  }
+  stage.frame_bytes[spec::index_of(Pool::f_to_b)] += inner * x;
+  if (!is_merged) stage.frame_bytes[spec::index_of(Pool::b_to_w)] += inner * dy;
+  stage.frame_bytes[spec::index_of(Pool::inputs)] = is_first ? 0 : x;
+  stage.frame_bytes[spec::index_of(Pool::gradients)] = is_last ? 0 : dy;
+  return stage;
 }
 
 // Gradients of one micro-batch on one stage, which lie in the stash as far as it has room.
@@ -187,6 +211,42 @@ MemoryTable EngineMemory::memory_of(const Layout& l, const LayerCosts& costs, co
     }
   }
   return sum;
+}
+
+// Places of frames are taken in the order of the program. That of interleaved stages begins in the
+// same way whatever the number of micro-batches, so that more of them never need less.
+int64_t EngineMemory::gaps_of(const Layout& l, const LayerCosts& costs, const StageBlocks& cut,
+                              const RankLives& rank) {
+  if (l.chunks == 1) return 0;  // frames of one size
+  int64_t m = l.micro_batches(job_);
+  if (int64_t{l.pp} * l.chunks * m > max_placed_passes) {
+    if (l.pipe != Pipe::interleaved) return 0;
+    m = settled_micro_batches(l, m);
+  }
+  const auto [found, is_new] = gaps_.try_emplace({&costs, m, l.pp, l.chunks, l.pipe, rank.rank}, 0);
+  if (!is_new) return found->second;
+  const schedule::Schedule& schedule = lives_.written(l, m);
+  spec::StashLayout layout;
+  layout.is_merged = rank.is_merged;
+  std::vector<spec::StashStage> stages;
+  for (const int number : schedule::stages_of(schedule, rank.rank)) {
+    stages.push_back({number, {}, {}});
+    layout.stages.push_back(frames_of(stash_of(costs.block, rank), stash_of(costs.head, rank),
+                                      static_cast<int64_t>(cut.of(number)), number == 0,
+                                      number + 1 == schedule.stages(), rank.is_merged));
+  }
+  spec::place_frames(layout, stages, schedule, rank.rank);
+  return found->second = layout.gap_bytes();
+}
+
+int64_t EngineMemory::bytes_at_least(const Layout& l, const LayerCosts& costs,
+                                     const StageBlocks& cut) {
+  const PipeLives& pipe = lives_.find(l, l.micro_batches(job_), cut);
+  int64_t most = 0;
+  for (const RankLives& rank : pipe.ranks) {
+    most = std::max(most, memory_of(l, costs, pipe, rank).total() + gaps_of(l, costs, cut, rank));
+  }
+  return most;
 }
 
 MemoryTable EngineMemory::largest(const Layout& l, const LayerCosts& costs,

@@ -29,18 +29,24 @@ class EngineMemory {
 
   // REQUIRES: is_engine_layout(), and no rule is broken. Without what libraries reserve.
   spec::MemoryTable largest(const Layout&, const LayerCosts&, const StageBlocks&);
+  // Bytes that the engine takes at least: with the gaps, as far as some rounds of micro-batches
+  // show them. Much dearer where a rank has several stages; `costs` are remembered by address.
+  int64_t bytes_at_least(const Layout&, const LayerCosts& costs, const StageBlocks&);
 
  private:
   // What training state and the buffers of its collectives depend on.
   using StateKey = std::tuple<int, int, int, int, int, bool, int64_t, bool, bool>;
 
   const spec::MemoryTable& state_of(const Layout&, const LayerCosts&, const RankLives&);
+  int64_t gaps_of(const Layout&, const LayerCosts&, const StageBlocks&, const RankLives&);
   spec::MemoryTable memory_of(const Layout&, const LayerCosts&, const PipeLives&, const RankLives&);
 
   const Job& job_;
   const Stack& stack_;
   PipeLivesTable lives_;
   std::map<StateKey, spec::MemoryTable> states_;
+  // By layers, schedule and rank.
+  std::map<std::tuple<const LayerCosts*, int64_t, int, int, Pipe, int>, int64_t> gaps_;
 };
 
 }  // namespace trireme::plan

@@ -16,8 +16,7 @@ namespace {
 using schedule::Action;
 using schedule::Op;
 
-// After so many rounds of micro-batches through all ranks nothing more piles up, except in GPipe.
-constexpr int64_t lives_rounds = 3;
+constexpr int64_t lives_rounds = 3;  // of micro-batches through all ranks
 // Of a longer pipeline with weight gradients that are put off, ranks at equal distances are
 // counted.
 constexpr int max_counted_ranks = 32;
@@ -207,24 +206,30 @@ void repeat(PipeLives& lives, int64_t times) {
 
 }  // namespace
 
+int64_t settled_micro_batches(const Layout& l, int64_t micro_batches) {
+  return std::min(micro_batches, lives_rounds * l.pp);
+}
+
+const schedule::Schedule& PipeLivesTable::written(const Layout& l, int64_t micro_batches) {
+  const Shape shape{micro_batches, l.pp, l.chunks, l.pipe};
+  if (!schedule_ || shape != shape_) {
+    base::Result<schedule::Schedule> made =
+        schedule::generate(name_of(l.pipe), {l.pp, static_cast<int>(micro_batches), l.chunks});
+    TRIREME_CHECK(made, "{}", made.reason());
+    schedule_ = made.value();
+    shape_ = shape;
+  }
+  return *schedule_;
+}
+
 const PipeLives& PipeLivesTable::find(const Layout& l, int64_t micro_batches,
                                       const StageBlocks& cut) {
   const bool is_gpipe = l.pipe == Pipe::gpipe && l.pp > 1;
-  const int64_t counted = is_gpipe    ? 1
-                          : l.pp == 1 ? std::min<int64_t>(micro_batches, 2)
-                                      : std::min(micro_batches, lives_rounds * l.pp);
-  const Shape shape{is_gpipe ? micro_batches : counted, l.pp, l.chunks, l.pipe};
-  const std::tuple key(shape, cut.first, cut.most);
+  const int64_t settled = is_gpipe ? micro_batches : settled_micro_batches(l, micro_batches);
+  const std::tuple key(Shape{settled, l.pp, l.chunks, l.pipe}, cut.first, cut.most);
   const auto found = known_.find(key);
   if (found != known_.end()) return found->second;
-  if (!schedule_ || shape != shape_) {
-    base::Result<schedule::Schedule> made =
-        schedule::generate(name_of(l.pipe), {l.pp, static_cast<int>(counted), l.chunks});
-    TRIREME_CHECK(made, "{}", made.reason());
-    schedule_ = std::move(made.value());
-    shape_ = shape;
-  }
-  PipeLives lives = lives_of(*schedule_, cut, l);
+  PipeLives lives = lives_of(written(l, is_gpipe ? 1 : settled), cut, l);
   if (is_gpipe) repeat(lives, micro_batches);
   return known_.emplace(key, std::move(lives)).first->second;
 }

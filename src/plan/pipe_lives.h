@@ -54,14 +54,19 @@ struct PipeLives {
   int64_t ends_ahead = 0;
 };
 
+// After so many micro-batches nothing more piles up, except in GPipe.
+int64_t settled_micro_batches(const Layout&, int64_t micro_batches);
+
 // Remembers what it was asked for.
 class PipeLivesTable {
  public:
   // REQUIRES: no rule of the layout is broken.
   const PipeLives& find(const Layout&, int64_t micro_batches, const StageBlocks&);
+  // The layout's schedule with so many micro-batches, compute alone; good until the next call.
+  const schedule::Schedule& written(const Layout&, int64_t micro_batches);
 
  private:
-  using Shape = std::tuple<int64_t, int, int, Pipe>;
+  using Shape = std::tuple<int64_t, int, int, Pipe>;  // micro-batches, pp, chunks
 
   std::map<std::tuple<Shape, double, double>, PipeLives> known_;
   // The one that was written down last: layouts that differ in their cut alone follow each other.

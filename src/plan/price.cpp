@@ -234,6 +234,14 @@ Pricer::~Pricer() = default;
 
 Price Pricer::price(const Layout& layout) { return state_->price(layout); }
 
+double Pricer::bytes_at_least(const Layout& layout) {
+  if (!state_->has_exact_bytes(layout)) return price(layout).bytes;
+  State::Known& known = state_->find(layout);
+  return static_cast<double>(state_->engine_memory.bytes_at_least(
+             layout, known.costs, state_->times_of(layout, known).cut)) +
+         state_->machine.processor.reserved_bytes;
+}
+
 const LayerCosts& Pricer::layers(const Layout& layout) { return state_->find(layout).costs; }
 
 std::string_view name_of(Term term) {
