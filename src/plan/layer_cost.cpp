@@ -44,6 +44,11 @@ spec::LocalShape shape_of(const Job& job, const LayerKey& key) {
   return shape;
 }
 
+// Other programs sum in any order.
+spec::Backend backend_of(const Job& job, const Stack& stack) {
+  return stack.is_engine() ? job.backend : spec::cuda_backend(false);
+}
+
 double op_seconds(const Pricing& p, const OpCost& op) {
   if (op.kind == OpKind::gemm) {
     const bool accumulates = op.layout == spec::GemmLayout::tn;
@@ -71,12 +76,14 @@ struct Sum {
 
 Sum sum_of(const Pricing& p, const std::vector<OpCost>& ops, const spec::AttentionShape& shape) {
   Sum sum;
+  const spec::Backend backend = backend_of(p.job, p.stack);
   for (const OpCost& op : ops) {
     sum.kernels += 1;
     if (is_attention(op.kind)) {
       const double seconds =
           attention_seconds(p.machine.processor, p.stack,
-                            {shape, op.kind == OpKind::attention_backward, 1.0 / p.key.cp});
+                            {shape, op.kind == OpKind::attention_backward, 1.0 / p.key.cp,
+                             backend.deterministic && spec::attention_is_fused(backend, shape)});
       sum.attention += seconds;
       sum.seconds += seconds;
       sum.flops += op.flops * p.key.cp;
@@ -219,7 +226,7 @@ Pricing pricing_of(const Job& job, const spec::Machine& machine, const Stack& st
 
 Facts facts_of(const Pricing& p, const spec::ModelSpec& model, int layer,
                spec::Recompute recompute) {
-  return spec::facts(model, layer, p.shape, p.recipe, recompute, p.job.backend);
+  return spec::facts(model, layer, p.shape, p.recipe, recompute, backend_of(p.job, p.stack));
 }
 
 // FLOPs of all ranks along tp, as spec::parallel_plan() cuts stages by; 0 where nobody does.
