@@ -22,6 +22,9 @@ namespace {
 constexpr size_t max_confirmed = 32;
 constexpr int64_t max_confirmed_passes = int64_t{1} << 13;
 
+// Of the memory of a rank, what stages of different sizes leave free, or more: some 20 % were seen.
+constexpr double max_gaps = 0.3;
+
 using Family = std::tuple<int, int, int, int>;  // tp, cp, pp, ep
 
 Family family_of(const Layout& l) { return {l.tp, l.cp, l.pp, l.ep}; }
@@ -68,7 +71,9 @@ class Search {
     ++result_.priced;
     if (options_.visit) options_.visit(layout, candidate.price);
     double bytes = candidate.price.bytes;
-    if (bytes <= room_ && is_wanted(family, candidate)) bytes = pricer_.bytes_at_least(layout);
+    if (bytes <= room_ && bytes > room_ * (1 - max_gaps) && is_wanted(family, candidate)) {
+      bytes = pricer_.bytes_at_least(layout);
+    }
     if (!family.least || bytes < family.least_bytes) {
       family.least = candidate;
       family.least_bytes = bytes;
