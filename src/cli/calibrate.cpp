@@ -53,15 +53,28 @@ void take_from(const Machine& like, Machine& m) {
   to.host_bytes_per_second = from.host_bytes_per_second;
   to.reserved_bytes = from.reserved_bytes;
   to.flash2_factor = from.flash2_factor;
+  to.attention_fixed_order = from.attention_fixed_order;
   const std::string whole = fmt::format("{} (of {})", like.source, like.name);
-  for (const char* key :
-       {"processor.fp8_tflops", "processor.fp4_tflops", "processor.fp8_reach",
-        "processor.fp4_reach", "processor.host_gigabytes_per_second",
-        "processor.reserved_gigabytes", "processor.flash2_factor", "domain.size",
-        "domain.link_gigabytes_per_second", "domain.latency_microseconds", "domain.reach",
-        "domain.in_switch_reduction", "network.link_gigabytes_per_second",
-        "network.latency_microseconds", "network.reach", "network.oversubscription",
-        "network.nodes_below_switch", "network.in_network_reduction", "residuals.collective"}) {
+  for (const char* key : {"processor.fp8_tflops",
+                          "processor.fp4_tflops",
+                          "processor.fp8_reach",
+                          "processor.fp4_reach",
+                          "processor.host_gigabytes_per_second",
+                          "processor.reserved_gigabytes",
+                          "processor.flash2_factor",
+                          "processor.attention_fixed_order",
+                          "domain.size",
+                          "domain.link_gigabytes_per_second",
+                          "domain.latency_microseconds",
+                          "domain.reach",
+                          "domain.in_switch_reduction",
+                          "network.link_gigabytes_per_second",
+                          "network.latency_microseconds",
+                          "network.reach",
+                          "network.oversubscription",
+                          "network.nodes_below_switch",
+                          "network.in_network_reduction",
+                          "residuals.collective"}) {
     const auto own = like.sources.find(key);
     if (own != like.sources.end()) {
       m.sources[key] = fmt::format("{} (of {})", own->second, like.name);

@@ -298,6 +298,9 @@ PlanQuestion plan_question(const Args& args) {
         fmt::format("--memory-fraction {}: above 0, at most 1", q.memory_fraction));
   }
   take_stack(args, q);
+  const bool is_fast = args.has("--determinism") ? args.text("--determinism") == "fast"
+                                                 : !q.job.backend.deterministic;
+  q.job.backend = plan::backend_for(q.machine, !is_fast);
   if (args.has("--layout")) q.asked = plan::layout_from_text(args.text("--layout"), q.processors);
   if (q.machine.processor.bf16_flops <= q.machine.processor.fp32_flops &&
       !args.has("--precision")) {
@@ -337,6 +340,10 @@ std::vector<Option> plan_question_options() {
        .help = "Master weights of bf16 layouts: f32, or u16 (the 16 bits that bf16 lacks of fp32); "
                "else the configuration's, or f32",
        .choices = {"f32", "u16"}},
+      {.name = "--determinism",
+       .help = "l1: sums in a fixed order, which costs time and memory; fast: in any; else the "
+               "configuration's, or l1",
+       .choices = {"l1", "fast"}},
       {.name = "--memory-fraction",
        .kind = Kind::number,
        .fallback = "0.95",

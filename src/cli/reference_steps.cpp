@@ -77,6 +77,7 @@ std::vector<ReferenceStep> reference_steps(const config::System& system, bool is
     step.job.model = spec::make_model(reference.dims);
     step.job.seq_len = reference.seq_len;
     step.job.global_batch = reference.sequences;
+    step.job.backend = platform.backend;
     step.layout.micro_batch = reference.sequences;
     step.layout.precision = is_gpu ? plan::Precision::bf16 : plan::Precision::fp32;
     const spec::Plan plan = spec::one_rank_plan(

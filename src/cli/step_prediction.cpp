@@ -64,11 +64,6 @@ std::vector<std::string> causes_of(const config::Config& config, const train::Tr
                     "(model.vocab_size)",
                     config.dims.vocab));
   }
-  if (is_gpu && config.system.determinism == "l1") {
-    causes.emplace_back(
-        "system.determinism = \"l1\": sums in a fixed order cost 2 to 5 %; \"fast\" "
-        "does not");
-  }
   if (!is_gpu && s.ranks.size() > 1) {
     causes.emplace_back(
         "ranks are threads that share the cores of one machine; the prediction "
@@ -96,7 +91,8 @@ std::optional<StepPrediction> step_prediction(const config::Config& config,
   if (s.tokens_per_second <= 0 || s.steps - s.resumed_from < fewest_steps) return {};
   const auto machine = asked ? asked : machine_of(s.hardware);
   if (!machine) return {};
-  const plan::Job job = plan::job_of(config);
+  plan::Job job = plan::job_of(config);
+  job.backend = plan::backend_for(*machine, job.backend.deterministic);
   const plan::Layout layout = plan::layout_of(config);
   if (const std::string rule = plan::broken_rule(job, layout); !rule.empty()) {
     base::log_warning("no time is predicted: {}", rule);

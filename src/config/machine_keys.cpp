@@ -76,6 +76,9 @@ void list_processor(spec::Processor& p, KeyList& k) {
   k.require();
   k.number("flash2_factor", p.flash2_factor, {.low = 0.5, .high = 10},
            "time of FlashAttention-2, which other programs use, over that");
+  k.number("attention_fixed_order", p.attention_fixed_order, {.low = 0, .high = 10},
+           "sums of the backward pass in a fixed order (system.determinism = l1): what it takes "
+           "longer, over writing the bf16 gradients of all scores once");
   k.number("memory_reach", p.memory_reach, share,
            "of gigabytes_per_second, by what only moves bytes");
   k.require();

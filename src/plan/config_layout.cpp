@@ -10,6 +10,7 @@ Job job_of(const config::Config& config) {
   job.model = spec::make_model(config.dims);
   job.seq_len = config.training.seq_len;
   job.global_batch = config.training.global_batch_size;
+  job.backend = spec::cuda_backend(config.system.determinism != "fast");
   return job;
 }
 

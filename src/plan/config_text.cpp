@@ -74,6 +74,7 @@ std::string config_text(const Job& job, const Layout& l, const ConfigChoice& cho
     if (l.pipe == Pipe::interleaved)
       text += fmt::format("pipeline_parallel_chunks = {}\n", l.chunks);
   }
+  if (!job.backend.deterministic) text += "\n[system]\ndeterminism = \"fast\"\n";
   return text;
 }
 

@@ -59,7 +59,7 @@ TEST(ConfigText, any_runnable_layout_loads_as_itself) {
       one.master = base::dtype_from_name(config.optimizer.master_dtype);
       EXPECT_EQ(one.master, master);
       const spec::Plan made = spec::parallel_plan(
-          spec::make_model(config.dims), one, config::split_of(config), spec::cuda_backend(false));
+          spec::make_model(config.dims), one, config::split_of(config), job.backend);
       EXPECT_TRUE(made == confirm(job, machine, stack, l).plan) << name << ": " << to_text(l);
     }
   }

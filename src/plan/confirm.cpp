@@ -44,6 +44,15 @@ double simulated_step(const Job& job, const spec::Machine& machine, const Layout
   return sim::simulate(plan.schedule, stages, links, {.send_buffers = plan.send_buffers}).step_time;
 }
 
+spec::Plan engine_plan(const Job& job, const Stack& stack, const Layout& l) {
+  return spec::parallel_plan(job.model, one_rank_of(job, stack, l), split_of(stack, l),
+                             job.backend);
+}
+
+double bytes_of(const spec::Plan& plan, const spec::Machine& machine) {
+  return static_cast<double>(plan.predicted.largest().total()) + machine.processor.reserved_bytes;
+}
+
 }  // namespace
 
 spec::SplitOptions split_of(const Layout& l) {
@@ -71,6 +80,24 @@ spec::OneRankOptions one_rank_of(const Job& job, const Layout& l) {
   return options;
 }
 
+spec::SplitOptions split_of(const Stack& stack, const Layout& l) {
+  spec::SplitOptions split = split_of(l);
+  if (stack.reduce_bytes < stack.grad_bytes) split.reduce_dtype = base::DType::bf16;
+  return split;
+}
+
+spec::OneRankOptions one_rank_of(const Job& job, const Stack& stack, const Layout& l) {
+  spec::OneRankOptions one = one_rank_of(job, l);
+  one.recipe = recipe_of(stack, l.precision);
+  one.master = master_of(stack, l.precision);
+  return one;
+}
+
+double engine_bytes(const Job& job, const spec::Machine& machine, const Stack& stack,
+                    const Layout& layout) {
+  return bytes_of(engine_plan(job, stack, layout), machine);
+}
+
 Confirmed confirm(const Job& job, const spec::Machine& machine, const Stack& stack,
                   const Layout& layout) {
   Pricer pricer(job, machine, stack);
@@ -82,18 +109,12 @@ Confirmed confirm(const Job& job, const spec::Machine& machine, const Stack& sta
   result.problem = missing_in_engine(job, layout);
   if (!result.problem.empty()) return result;
   try {
-    spec::OneRankOptions one = one_rank_of(job, layout);
-    spec::SplitOptions split = split_of(layout);
-    one.recipe = recipe_of(stack, layout.precision);
-    one.master = master_of(stack, layout.precision);
-    if (stack.reduce_bytes < stack.grad_bytes) split.reduce_dtype = base::DType::bf16;
-    result.plan = spec::parallel_plan(job.model, one, split, spec::cuda_backend(false));
+    result.plan = engine_plan(job, stack, layout);
   } catch (const base::ConfigError& error) {
     result.problem = error.what();
     return result;
   }
-  result.bytes = static_cast<double>(result.plan.predicted.largest().total()) +
-                 machine.processor.reserved_bytes;
+  result.bytes = bytes_of(result.plan, machine);
   if (layout.pp > 1) {
     const LayerCosts& costs = pricer.layers(layout);
     const double step = simulated_step(job, machine, layout, result.plan, costs);

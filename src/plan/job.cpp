@@ -15,6 +15,11 @@ constexpr std::array<std::string_view, static_cast<size_t>(Precision::count)> pr
 
 }  // namespace
 
+spec::Backend backend_for(const spec::Machine& machine, bool deterministic) {
+  const bool is_gpu = machine.processor.bf16_flops > machine.processor.fp32_flops;
+  return is_gpu ? spec::cuda_backend(deterministic) : spec::cpu_backend();
+}
+
 std::string_view name_of(Pipe pipe) { return pipe_names[static_cast<size_t>(pipe)]; }
 
 std::optional<Pipe> pipe_from(std::string_view name) {

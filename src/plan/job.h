@@ -9,6 +9,7 @@
 #include <string_view>
 
 #include "spec/facts.h"
+#include "spec/machine.h"
 #include "spec/model.h"
 
 namespace trireme::plan {
@@ -27,11 +28,16 @@ struct Job {
   std::optional<Experts> experts;
   int64_t seq_len = 0;
   int64_t global_batch = 0;  // sequences of a step
+  // What the engine computes with, by system.determinism and the machine (backend_for).
+  spec::Backend backend = spec::cuda_backend(true);
   // Tokens of a step at which progress by token has fallen to half; 0: not known.
   double critical_batch_tokens = 0;
 
   int64_t tokens() const { return seq_len * global_batch; }
 };
+
+// The engine's back end on a machine: that of CPUs where it has no units for bf16.
+spec::Backend backend_for(const spec::Machine&, bool deterministic);
 
 enum class Pipe : uint8_t {
   gpipe,

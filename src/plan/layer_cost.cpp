@@ -8,8 +8,10 @@
 #include "plan/collective.h"
 #include "plan/expert_cost.h"
 #include "plan/op_time.h"
+#include "spec/bucket.h"
 #include "spec/facts.h"
 #include "spec/plan.h"
+#include "spec/predict.h"
 
 namespace trireme::plan {
 namespace {
@@ -42,6 +44,11 @@ spec::LocalShape shape_of(const Job& job, const LayerKey& key) {
   return shape;
 }
 
+// Other programs sum in any order.
+spec::Backend backend_of(const Job& job, const Stack& stack) {
+  return stack.is_engine() ? job.backend : spec::cuda_backend(false);
+}
+
 double op_seconds(const Pricing& p, const OpCost& op) {
   if (op.kind == OpKind::gemm) {
     const bool accumulates = op.layout == spec::GemmLayout::tn;
@@ -69,12 +76,14 @@ struct Sum {
 
 Sum sum_of(const Pricing& p, const std::vector<OpCost>& ops, const spec::AttentionShape& shape) {
   Sum sum;
+  const spec::Backend backend = backend_of(p.job, p.stack);
   for (const OpCost& op : ops) {
     sum.kernels += 1;
     if (is_attention(op.kind)) {
       const double seconds =
           attention_seconds(p.machine.processor, p.stack,
-                            {shape, op.kind == OpKind::attention_backward, 1.0 / p.key.cp});
+                            {shape, op.kind == OpKind::attention_backward, 1.0 / p.key.cp,
+                             backend.deterministic && spec::attention_is_fused(backend, shape)});
       sum.attention += seconds;
       sum.seconds += seconds;
       sum.flops += op.flops * p.key.cp;
@@ -116,6 +125,12 @@ bool is_until_w(const std::vector<spec::Slot>& slots, size_t index) {
       slots, [index](const spec::Slot& slot) { return slot.replaces == static_cast<int>(index); });
 }
 
+int64_t largest_scratch(const Facts& facts) {
+  int64_t most = 0;
+  for (const spec::ScratchSet& set : facts.scratch) most = std::max(most, spec::bytes_of(set));
+  return most;
+}
+
 // The pools of spec/stash_layout.h.
 void add_slots(const Pricing& p, const Facts& facts, LayerCost& cost) {
   for (size_t i = 0; i < facts.stash.size(); ++i) {
@@ -135,12 +150,22 @@ void add_slots(const Pricing& p, const Facts& facts, LayerCost& cost) {
       if (!until_w) cost.dropped_backward += bytes;
     }
   }
-  for (const spec::ScratchSet& set : facts.scratch) {
-    cost.scratch = std::max(cost.scratch, static_cast<double>(spec::bytes_of(set)));
-  }
+  cost.scratch = static_cast<double>(largest_scratch(facts));
 }
 
-LayerCost cost_of(const Pricing& p, const Facts& facts, const spec::AttentionShape& attention) {
+// As spec/predict.cpp adds them up.
+void add_engine_bytes(const Pricing& p, const Facts& facts, spec::Recompute recompute,
+                      LayerCost& cost) {
+  const spec::LayerPlace apart{.is_first = true, .gets_gradient = true};
+  cost.merged_stash = spec::layer_stash(facts.stash, recompute, apart, true);
+  cost.split_stash = spec::layer_stash(facts.stash, recompute, apart, false);
+  cost.scratch_bytes = largest_scratch(facts);
+  cost.elements = spec::bucket_layout(facts.params, p.shape.mesh).elements;
+  cost.tied_elements = spec::tied_elements(facts.params, p.shape.mesh);
+}
+
+LayerCost cost_of(const Pricing& p, const Facts& facts, const spec::AttentionShape& attention,
+                  spec::Recompute recompute = spec::Recompute::none) {
   LayerCost cost;
   const Sum f = sum_of(p, facts.f, attention), b = sum_of(p, facts.b, attention),
             w = sum_of(p, facts.w, attention), r = sum_of(p, facts.r, attention);
@@ -182,6 +207,7 @@ LayerCost cost_of(const Pricing& p, const Facts& facts, const spec::AttentionSha
   }
   cost.params = elements_of(facts, p.shape.mesh);
   add_slots(p, facts, cost);
+  if (p.stack.is_engine()) add_engine_bytes(p, facts, recompute, cost);
   cost.input = static_cast<double>(base::bytes_of(facts.stash[spec::slot_x].spec));
   return cost;
 }
@@ -200,7 +226,7 @@ Pricing pricing_of(const Job& job, const spec::Machine& machine, const Stack& st
 
 Facts facts_of(const Pricing& p, const spec::ModelSpec& model, int layer,
                spec::Recompute recompute) {
-  return spec::facts(model, layer, p.shape, p.recipe, recompute, spec::cuda_backend(false));
+  return spec::facts(model, layer, p.shape, p.recipe, recompute, backend_of(p.job, p.stack));
 }
 
 // FLOPs of all ranks along tp, as spec::parallel_plan() cuts stages by; 0 where nobody does.
@@ -238,7 +264,7 @@ LayerCost block_cost(const Job& job, const spec::Machine& machine, const Stack& 
   // Every pair of the whole sequence, shared by the ranks along cp.
   spec::AttentionShape attention = spec::attention_shape(local, p.shape, p.recipe.storage);
   attention.seq_len = job.seq_len;
-  LayerCost cost = cost_of(p, facts_of(p, model, 1, key.recompute), attention);
+  LayerCost cost = cost_of(p, facts_of(p, model, 1, key.recompute), attention, key.recompute);
   cost.cut_flops = whole_flops(p, model, 1, key.recompute);
   if (has_experts) add_experts(job, machine, stack, key, cost);
   return cost;
@@ -264,13 +290,10 @@ LayerCost head_cost(const Job& job, const spec::Machine& machine, const Stack& s
   if (stack.is_engine()) {
     // Not all logits exist at one time; a chunk of them costs the same by row.
     const auto& head = std::get<spec::HeadSpec>(job.model.layers.back());
-    p.shape.head_chunk_rows = spec::usual_head_chunk(spec::cuda_backend(false), p.recipe.storage,
-                                                     head.vocab / key.tp, p.shape.tokens);
-    cost.scratch = 0;
-    for (const spec::ScratchSet& set :
-         facts_of(p, job.model, layer, spec::Recompute::none).scratch) {
-      cost.scratch = std::max(cost.scratch, static_cast<double>(spec::bytes_of(set)));
-    }
+    p.shape.head_chunk_rows =
+        spec::usual_head_chunk(job.backend, p.recipe.storage, head.vocab / key.tp, p.shape.tokens);
+    cost.scratch_bytes = largest_scratch(facts_of(p, job.model, layer, spec::Recompute::none));
+    cost.scratch = static_cast<double>(cost.scratch_bytes);
   }
   return cost;
 }

@@ -6,6 +6,7 @@
 #include "plan/job.h"
 #include "plan/stack.h"
 #include "spec/machine.h"
+#include "spec/stash_layout.h"
 
 namespace trireme::plan {
 
@@ -41,6 +42,12 @@ struct LayerCost {
   // gradient of the output, where they are not apart; and inside its operations.
   double dropped = 0, dropped_backward = 0, made_by_b = 0, output_gradient = 0, scratch = 0;
   double expert_working = 0;
+
+  // The same to the byte, by which the engine allocates: slots with merged backwards and with B and
+  // W apart, where input and output gradient come from other stages; scratch; elements of the
+  // layer's bucket that one data rank would have, and of a tied copy.
+  spec::LayerStash merged_stash, split_stash;
+  int64_t scratch_bytes = 0, elements = 0, tied_elements = 0;
 
   double kept() const { return kept_for_b + kept_for_w; }
   double working() const {

@@ -72,7 +72,13 @@ double attention_seconds(const spec::Processor& p, const Stack& stack, const Att
                          (length / (length + p.attention_ramp)) *
                          std::min(1.0, std::pow(head / usual_head, p.attention_head));
     const double slower = stack.attention * (stack.flash2 ? p.flash2_factor : 1);
-    return flops * slower / (p.bf16_flops * reach) + p.launch_seconds;
+    double ordering = 0;
+    if (a.backward && a.fixed_order) {
+      const double scores = 2 * rows * length * length * a.pairs_factor;  // bytes
+      ordering = p.attention_fixed_order * length / (length + p.attention_ramp) * scores /
+                 (p.bytes_per_second * p.memory_reach);
+    }
+    return flops * slower / (p.bf16_flops * reach) + ordering + p.launch_seconds;
   }
   // Two products forward and four backward over all pairs, the mask's zeros too, and what the
   // scores in memory cost besides.

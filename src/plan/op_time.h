@@ -27,6 +27,7 @@ struct Attention {
   spec::AttentionShape shape;
   bool backward = false;
   double pairs_factor = 1;
+  bool fixed_order = false;  // of the sums of the backward's dQ
 };
 double attention_seconds(const spec::Processor&, const Stack&, const Attention&);
 

@@ -81,6 +81,26 @@ TEST(OpTime, attention_takes_what_was_measured_within_the_stated_residual) {
   EXPECT_LT(sum / count, 1.3 * h200.residuals.attention);
 }
 
+TEST(OpTime, sums_in_a_fixed_order_take_what_was_measured) {
+  const spec::Machine h200 = shipped_machine("h200");
+  double sum = 0;
+  int count = 0;
+  for (const Row& row : rows_of("attention")) {
+    if (row.at("deterministic") != "true") continue;
+    Attention a{{base::DType::bf16, whole(row, "sequences"), whole(row, "seq_len"),
+                 whole(row, "heads"), whole(row, "kv_heads"), whole(row, "head_dim")},
+                true};
+    const double fast = attention_seconds(h200.processor, trireme_stack(), a);
+    a.fixed_order = true;
+    const double seconds = attention_seconds(h200.processor, trireme_stack(), a);
+    EXPECT_GT(seconds, fast);
+    sum += std::abs(seconds / (1e-6 * number(row, "microseconds")) - 1);
+    ++count;
+  }
+  EXPECT_EQ(count, 8);
+  EXPECT_LT(sum / count, 0.08);
+}
+
 TEST(OpTime, larger_products_never_take_less) {
   const spec::Processor p = shipped_machine("h100").processor;
   Dice dice(1);

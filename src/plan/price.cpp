@@ -6,6 +6,7 @@
 #include <unordered_map>
 
 #include "plan/collective.h"
+#include "plan/engine_memory.h"
 #include "plan/layer_cost.h"
 #include "plan/pipe_time.h"
 #include "plan/rank_memory.h"
@@ -33,6 +34,23 @@ double update_bytes(const Stack& stack, Precision precision) {
   return state + 2 + (stack.is_engine() ? 2 * stack.grad_bytes : 3 * 4);
 }
 
+// Where B and W are apart, what B writes for W is kept; else it serves one layer.
+std::array<double, static_cast<size_t>(Item::count)> items_of(const spec::MemoryTable& t,
+                                                              bool is_apart, double reserved) {
+  std::array<double, static_cast<size_t>(Item::count)> bytes{};
+  const auto at = [&bytes](Item item) -> double& { return bytes[static_cast<size_t>(item)]; };
+  at(Item::weights) = static_cast<double>(t.params);
+  at(Item::gradients) = static_cast<double>(t.grads);
+  at(Item::optimizer) = static_cast<double>(t.optim);
+  at(Item::activations) =
+      static_cast<double>(t.stash_inputs + t.stash_f_to_b + t.stash_f_to_w + t.stash_gradients);
+  at(is_apart ? Item::activations : Item::working) += static_cast<double>(t.stash_b_to_w);
+  at(Item::working) += static_cast<double>(t.stash_recompute + t.stash_stream + t.scratch);
+  at(Item::transfers) = static_cast<double>(t.comm + t.staging);
+  at(Item::reserved) = reserved;
+  return bytes;
+}
+
 }  // namespace
 
 struct Pricer::State {
@@ -46,6 +64,7 @@ struct Pricer::State {
   };
   std::unordered_map<LayerKey, Known, KeyHash> known;
   InFlightTable in_flight;
+  EngineMemory engine_memory{job, stack};
 
   Known& find(const Layout& layout) {
     const LayerKey key = layer_key(layout);
@@ -58,7 +77,12 @@ struct Pricer::State {
     all.dense_block = job.experts && job.experts->dense_layers > 0
                           ? block_cost(job, machine, stack, key, false)
                           : all.block;
+    if (has_exact_bytes(layout)) add_engine_buffers(job, stack, layout, all);
     return known.emplace(key, Known{all, {}}).first->second;
+  }
+
+  bool has_exact_bytes(const Layout& layout) const {
+    return stack.is_engine() && is_engine_layout(job, layout);
   }
 
   const RankTimes& times_of(const Layout& l, Known& of_key) const {
@@ -185,7 +209,10 @@ Price Pricer::State::price(const Layout& l) {
   at(Term::jitter) = sum * (stack.jitter + machine.jitter) * std::sqrt(2 * std::log(ranks));
   price.seconds = sum + at(Term::jitter);
 
-  price.bytes_of = rank_memory(job, machine, stack, l, costs, times, in_flight);
+  price.bytes_of = has_exact_bytes(l)
+                       ? items_of(engine_memory.largest(l, costs, times.cut), is_apart(l.pipe),
+                                  machine.processor.reserved_bytes)
+                       : rank_memory(job, machine, stack, l, costs, times, in_flight);
   for (const double bytes : price.bytes_of) price.bytes += bytes;
 
   const double all_blocks = static_cast<double>(job.model.blocks());
@@ -206,6 +233,14 @@ Pricer::Pricer(const Job& job, const spec::Machine& machine, const Stack& stack)
 Pricer::~Pricer() = default;
 
 Price Pricer::price(const Layout& layout) { return state_->price(layout); }
+
+double Pricer::bytes_at_least(const Layout& layout) {
+  if (!state_->has_exact_bytes(layout)) return price(layout).bytes;
+  State::Known& known = state_->find(layout);
+  return static_cast<double>(state_->engine_memory.bytes_at_least(
+             layout, known.costs, state_->times_of(layout, known).cut)) +
+         state_->machine.processor.reserved_bytes;
+}
 
 const LayerCosts& Pricer::layers(const Layout& layout) { return state_->find(layout).costs; }
 

@@ -196,7 +196,7 @@ double Rank::working() const {
     if (counts.runs_pairs) sum += block.dropped_backward;
     if (counts.is_merged) sum += block.made_by_b + 2 * block.output_gradient;
   }
-  return sum + static_cast<double>(spec::cuda_backend(false).stream_workspace_bytes);
+  return sum + static_cast<double>(job.backend.stream_workspace_bytes);
 }
 
 }  // namespace

@@ -10,11 +10,20 @@
 
 #include "base/count_text.h"
 #include "base/error.h"
+#include "plan/confirm.h"
 #include "plan/feasible.h"
 #include "plan/space.h"
 
 namespace trireme::plan {
 namespace {
+
+// Layouts whose memory is predicted to the byte at the end of a search, and how long their
+// schedules may be.
+constexpr size_t max_confirmed = 32;
+constexpr int64_t max_confirmed_passes = int64_t{1} << 13;
+
+// Of the memory of a rank, what stages of different sizes leave free, or more: some 20 % were seen.
+constexpr double max_gaps = 0.3;
 
 using Family = std::tuple<int, int, int, int>;  // tp, cp, pp, ep
 
@@ -25,6 +34,7 @@ struct Found {
   std::optional<Candidate> best;
   std::string rule;                // the last that was broken
   std::optional<Candidate> least;  // in memory
+  double least_bytes = 0;          // that it takes at least
 };
 
 // The best layout for each value of one thing, by its number.
@@ -34,7 +44,11 @@ class Search {
  public:
   Search(const Job& job, const spec::Machine& machine, const Stack& stack,
          const SearchOptions& options)
-      : job_(job), machine_(machine), options_(options), pricer_(job, machine, stack) {
+      : job_(job),
+        machine_(machine),
+        stack_(stack),
+        options_(options),
+        pricer_(job, machine, stack) {
     room_ = machine.processor.memory_bytes * options.memory_fraction;
   }
 
@@ -56,8 +70,14 @@ class Search {
     const Candidate candidate{layout, pricer_.price(layout)};
     ++result_.priced;
     if (options_.visit) options_.visit(layout, candidate.price);
-    const double bytes = candidate.price.bytes;
-    if (!family.least || bytes < family.least->price.bytes) family.least = candidate;
+    double bytes = candidate.price.bytes;
+    if (bytes <= room_ && bytes > room_ * (1 - max_gaps) && is_wanted(family, candidate)) {
+      bytes = pricer_.bytes_at_least(layout);
+    }
+    if (!family.least || bytes < family.least_bytes) {
+      family.least = candidate;
+      family.least_bytes = bytes;
+    }
     if (bytes > room_) {
       ++result_.too_large;
       return;
@@ -75,11 +95,8 @@ class Search {
         result_.families.push_back(*found.best);
         if (!result_.best || is_better(*found.best, *result_.best)) result_.best = found.best;
       } else if (found.least) {
-        const double least = found.least->price.bytes;
         result_.rejected.push_back(
-            {tp, cp, pp, ep,
-             fmt::format("memory: at least {:.1f} GB of {:.1f} GB", least / 1e9, room_ / 1e9),
-             least - room_, found.least->layout});
+            {tp, cp, pp, ep, {}, found.least_bytes - room_, found.least->layout});
       } else {
         result_.rejected.push_back({tp, cp, pp, ep, found.rule, 0, {}});
       }
@@ -88,6 +105,7 @@ class Search {
         result_.smallest = found.least;
       }
     }
+    state_missing_memory();
     std::ranges::stable_sort(result_.families, is_better);
     std::ranges::sort_heap(result_.fastest, is_better);
     take_alternatives();
@@ -104,13 +122,56 @@ class Search {
     return a.price.bytes < b.price.bytes;
   }
 
-  void keep_for_front(const Candidate& candidate) {
-    const auto covers = [](const Candidate& a, const Candidate& b) {
-      return a.price.seconds <= b.price.seconds && a.price.bytes <= b.price.bytes;
-    };
-    for (const Candidate& kept : front_) {
-      if (covers(kept, candidate)) return;
+  static bool covers(const Candidate& a, const Candidate& b) {
+    return a.price.seconds <= b.price.seconds && a.price.bytes <= b.price.bytes;
+  }
+
+  // Would one of the lists keep it?
+  bool is_wanted(const Found& family, const Candidate& candidate) const {
+    if (!family.best || is_better(candidate, *family.best)) return true;
+    if (result_.fastest.size() < options_.fastest) return true;
+    if (!result_.fastest.empty() && is_better(candidate, result_.fastest.front())) return true;
+    if (!is_covered(candidate)) return true;
+    const std::array<int64_t, things> values = values_of(candidate.layout);
+    for (size_t i = 0; i < things; ++i) {
+      const auto at = by_value_[i].find(values[i]);
+      if (at == by_value_[i].end() || is_better(candidate, at->second)) return true;
     }
+    return false;
+  }
+
+  bool is_covered(const Candidate& candidate) const {
+    return std::ranges::any_of(front_, [&](const Candidate& k) { return covers(k, candidate); });
+  }
+
+  // Of the families that come nearest, what the engine would allocate: few, because that takes
+  // long.
+  void state_missing_memory() {
+    std::vector<Rejected*> by_memory;
+    for (Rejected& r : result_.rejected) {
+      if (r.nearest) by_memory.push_back(&r);
+    }
+    std::ranges::stable_sort(by_memory, {}, &Rejected::missing_bytes);
+    size_t confirmed = 0;
+    for (Rejected* r : by_memory) {
+      const Layout& l = *r->nearest;
+      const bool is_short =
+          int64_t{l.pp} * l.chunks * l.micro_batches(job_) <= max_confirmed_passes;
+      if (!options_.space.unaudited && stack_.is_engine() && is_short &&
+          confirmed++ < max_confirmed) {
+        try {
+          r->missing_bytes = engine_bytes(job_, machine_, stack_, l) - room_;
+        } catch (const base::ConfigError&) {
+          // A rule of the engine that layouts are not held against here: the bound stands.
+        }
+      }
+      r->reason = fmt::format("memory: at least {:.1f} GB of {:.1f} GB",
+                              (r->missing_bytes + room_) / 1e9, room_ / 1e9);
+    }
+  }
+
+  void keep_for_front(const Candidate& candidate) {
+    if (is_covered(candidate)) return;
     std::erase_if(front_, [&](const Candidate& kept) { return covers(candidate, kept); });
     front_.push_back(candidate);
   }
@@ -169,6 +230,7 @@ class Search {
 
   const Job& job_;
   const spec::Machine& machine_;
+  const Stack& stack_;
   const SearchOptions& options_;
   Pricer pricer_;
   double room_ = 0;

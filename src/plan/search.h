@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The fastest layout of a job on a number of processors: every layout of a space is priced, or left
 // out because a rule or its memory forbids it, and the result says which. The best is exact under
-// the prices of Pricer.
+// the prices of Pricer. Of layouts that the engine runs none that fits is left out: what is too
+// large is so by a lower bound (Pricer::bytes_at_least), and answer.h confirms what it proposes.
 #pragma once
 
 #include <cstdint>
@@ -45,8 +46,9 @@ struct Candidate {
 // Layouts that share what is named, none of which can be had.
 struct Rejected {
   int tp = 1, cp = 1, pp = 1, ep = 1;
-  std::string reason;        // the rule that is broken, or the memory that is missing
-  double missing_bytes = 0;  // of the layout that comes nearest; 0: a rule
+  std::string reason;  // the rule that is broken, or the memory that is missing
+  // Of the layout that comes nearest: as the engine would allocate it, or at least. 0: a rule.
+  double missing_bytes = 0;
   std::optional<Layout> nearest;
 };
 

@@ -9,11 +9,15 @@
 #include "plan/layer_cost.h"
 #include "plan/stack.h"
 #include "plan/stage_blocks.h"
+#include "spec/predict.h"
 
 namespace trireme::plan {
 
 struct LayerCosts {
   LayerCost embedding, block, dense_block, head;  // dense_block: without experts, where some are
+  // Of layouts that the engine runs: batches on their way, and sums along tp.
+  spec::StagingBytes staging;
+  int64_t tensor_buffer = 0;
 };
 
 struct RankShare {

@@ -38,6 +38,10 @@ std::vector<Range> gaps(std::span<const Param> params, const BucketLayout& layou
 
 }  // namespace
 
+int64_t padded_elements(int64_t elements, int64_t data_ranks) {
+  return base::round_up(elements, shard_grain_elements * data_ranks);
+}
+
 BucketLayout bucket_layout(std::span<const Param> params, const Sizes& sizes) {
   BucketLayout layout;
   const auto add = [&](bool decays, Kind kind) {
@@ -68,8 +72,7 @@ BucketLayout bucket_layout(std::span<const Param> params, const Sizes& sizes) {
   };
   TRIREME_CHECK(std::none_of(params.begin(), params.end(), is_left_out),
                 "a parameter with weight decay whose gradient is partial along tp");
-  layout.elements =
-      base::round_up(layout.elements, shard_grain_elements * sizes[Axis::dp] * sizes[Axis::zero]);
+  layout.elements = padded_elements(layout.elements, int64_t{sizes[Axis::dp]} * sizes[Axis::zero]);
   layout.zeroed = gaps(params, layout);
   return layout;
 }

@@ -36,6 +36,9 @@ struct BucketLayout {
   int64_t elements = 0;
 };
 
+// The elements of a bucket that so many data ranks share, from those without that padding.
+int64_t padded_elements(int64_t elements, int64_t data_ranks);
+
 // Tied copies and parameters that the layer does not have (empty shape) are left out.
 BucketLayout bucket_layout(std::span<const Param>, const Sizes&);
 

@@ -15,16 +15,15 @@ namespace {
 constexpr int64_t most_received_bytes = int64_t{64} << 20;
 constexpr int64_t least_bytes_a_part = 256;  // comm::Communicator::set_buffer
 
-int64_t most_elements(std::span<const BucketLayout> buckets, size_t first, size_t step) {
+int64_t most_elements(std::span<const int64_t> buckets, size_t first, size_t step) {
   int64_t most = 0;
-  for (size_t b = first; b < buckets.size(); b += step) {
-    most = std::max(most, buckets[b].elements);
-  }
+  for (size_t b = first; b < buckets.size(); b += step) most = std::max(most, buckets[b]);
   return most;
 }
 
 // Nodes that all ranks together bring to a sum.
 int64_t parts_of_all(const Plan& plan) {
+  if (plan.logical_dp == data_ranks(plan.mesh)) return plan.logical_dp;  // a leaf of each
   int64_t parts = 0;
   for (int rank = 0; rank < data_ranks(plan.mesh); ++rank) {
     parts += static_cast<int64_t>(tree_cover(plan.logical_dp, workers_of(plan, rank)).size());
@@ -98,6 +97,7 @@ Range workers_of(const Plan& plan, int data_rank) {
 }
 
 int node_buffers(const Plan& plan) {
+  if (plan.logical_dp == data_ranks(plan.mesh)) return 0;  // one leaf a rank
   int most = 0;
   for (int rank = 0; rank < data_ranks(plan.mesh); ++rank) {
     for (const Fold& fold : folds(plan.logical_dp, workers_of(plan, rank))) {
@@ -138,6 +138,12 @@ int DataBuffers::gather_slot(int bucket) const {
 }
 
 DataBuffers data_buffers(const Plan& plan, std::span<const BucketLayout> buckets, bool is_tied) {
+  std::vector<int64_t> elements;
+  for (const BucketLayout& bucket : buckets) elements.push_back(bucket.elements);
+  return data_buffers(plan, elements, is_tied);
+}
+
+DataBuffers data_buffers(const Plan& plan, std::span<const int64_t> buckets, bool is_tied) {
   DataBuffers all;
   all.is_tied = is_tied;
   const int ranks = data_ranks(plan.mesh);
@@ -162,7 +168,7 @@ DataBuffers data_buffers(const Plan& plan, std::span<const BucketLayout> buckets
     const size_t others = buckets.size() - (is_tied ? 1U : 0U);
     const size_t slots =
         plan.keep_params ? others : std::min(static_cast<size_t>(plan.prefetch) + 1, others);
-    if (is_tied) all.gathered.push_back({{buckets.front().elements}, plan.recipe.storage});
+    if (is_tied) all.gathered.push_back({{buckets.front()}, plan.recipe.storage});
     for (size_t i = 0; i < slots; ++i) {
       all.gathered.push_back(
           {{most_elements(buckets, i + (is_tied ? 1U : 0U), slots)}, plan.recipe.storage});
@@ -185,17 +191,21 @@ bool is_tied(const ModelSpec& model) {
 }
 
 GradSpecs grad_specs(const Plan& plan, const BucketLayout& bucket) {
+  return grad_specs(plan, bucket.elements);
+}
+
+GradSpecs grad_specs(const Plan& plan, int64_t elements) {
   GradSpecs specs;
   if (plan.inference) return specs;
   const base::DType grad = plan.recipe.grad;
-  specs.nodes.assign(static_cast<size_t>(node_buffers(plan)), {{bucket.elements}, sum_dtype(plan)});
+  specs.nodes.assign(static_cast<size_t>(node_buffers(plan)), {{elements}, sum_dtype(plan)});
   if (plan.zero.grads) {
-    specs.shard = {{bucket.elements / plan.mesh[Axis::zero]}, grad};
+    specs.shard = {{elements / plan.mesh[Axis::zero]}, grad};
     return specs;
   }
-  specs.leaf = {{bucket.elements}, grad};
+  specs.leaf = {{elements}, grad};
   if (reduce_rounds(plan) > 1) {
-    specs.round_sum = {{bucket.elements / data_ranks(plan.mesh)}, grad};
+    specs.round_sum = {{elements / data_ranks(plan.mesh)}, grad};
   }
   return specs;
 }

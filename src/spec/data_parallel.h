@@ -84,6 +84,8 @@ struct DataBuffers {
   int gather_slot(int bucket) const;
 };
 DataBuffers data_buffers(const Plan&, std::span<const BucketLayout>, bool is_tied);
+// The same from the elements of each bucket.
+DataBuffers data_buffers(const Plan&, std::span<const int64_t> elements, bool is_tied);
 int64_t bytes_of(const DataBuffers&);
 // Does the last layer read a parameter of the first? Where other stages lie between them,
 // pipeline_parallel.h says how.
@@ -97,6 +99,7 @@ struct GradSpecs {
   base::TensorSpec shard;               // of the updated range
 };
 GradSpecs grad_specs(const Plan&, const BucketLayout&);
+GradSpecs grad_specs(const Plan&, int64_t elements);
 
 // ---- bytes on the wire
 // That one rank sends in a step.

@@ -33,6 +33,9 @@ struct Processor {
   double attention_forward = 0.5, attention_backward = 0.4;
   double attention_ramp = 400, attention_head = 0.3;
   double flash2_factor = 1;  // time of FlashAttention-2 over that
+  // A backward whose sums have a fixed order writes the gradients of all scores and reads them
+  // back: of the time that one way takes, what the pass takes longer.
+  double attention_fixed_order = 0.7;
 
   // What only moves bytes: of bytes_per_second, and the least that a kernel takes.
   double memory_reach = 0.85;

@@ -41,6 +41,19 @@ bool sends_in_turn(const schedule::Schedule& schedule, size_t rank) {
   return true;
 }
 
+// On which a rank sends outputs and gradients. A rank has few of them and many messages.
+std::vector<PipeChannel> channels_between_stages(const Plan& plan, int rank) {
+  std::vector<PipeChannel> channels;
+  for (const Action& action : plan.schedule.program[static_cast<size_t>(rank)]) {
+    if (!is_send(action.op)) continue;
+    const PipeChannel channel{rank, action.peer, kind_of(action.op)};
+    if (std::find(channels.begin(), channels.end(), channel) == channels.end()) {
+      channels.push_back(channel);
+    }
+  }
+  return channels;
+}
+
 // Where the leaves of a stage begin and end in the program of its rank, in the order of their ends.
 struct LeafSpan {
   int begin = -1, end = -1;
@@ -61,15 +74,6 @@ std::vector<LeafSpan> leaf_spans(const Plan& plan, int rank, int stage) {
   std::sort(all.begin(), all.end(),
             [](const LeafSpan& x, const LeafSpan& y) { return x.end < y.end; });
   return all;
-}
-
-// From this rank to others.
-std::set<PipeChannel> channels_between_stages(const Plan& plan, int rank) {
-  std::set<PipeChannel> channels;
-  for (const Action& action : plan.schedule.program[static_cast<size_t>(rank)]) {
-    if (is_send(action.op)) channels.insert({rank, action.peer, kind_of(action.op)});
-  }
-  return channels;
 }
 
 // See SplitTable::staged.
@@ -152,8 +156,9 @@ std::string_view name_of(PipeKind kind) {
 
 std::vector<PipeChannel> pipe_channels(const ModelSpec& model, const Plan& plan) {
   std::set<PipeChannel> channels;
-  for (size_t rank = 0; rank < plan.schedule.program.size(); ++rank) {
-    channels.merge(channels_between_stages(plan, static_cast<int>(rank)));
+  for (int rank = 0; rank < plan.schedule.ranks; ++rank) {
+    const std::vector<PipeChannel> own = channels_between_stages(plan, rank);
+    channels.insert(own.begin(), own.end());
   }
   if (const auto table = split_table(model, plan)) {
     channels.insert({table->owner, table->reader, PipeKind::table});
@@ -183,7 +188,7 @@ PipeBuffers pipe_buffers(const ModelSpec& model, const Plan& plan, int pp_rank) 
   PipeBuffers buffers;
   buffers.message = message_spec(model, plan);
   buffers.messages =
-      static_cast<int>(channels_between_stages(plan, pp_rank).size()) * plan.send_buffers;
+      plan.send_buffers * static_cast<int>(channels_between_stages(plan, pp_rank).size());
   const auto table = split_table(model, plan);
   if (table && table->owner == pp_rank) {
     buffers.table_grads = {{table->elements}, plan.recipe.grad};

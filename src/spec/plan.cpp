@@ -201,8 +201,8 @@ Plan one_rank_plan(const ModelSpec& model, const OneRankOptions& options, const 
   return parallel_plan(model, options, {}, backend);
 }
 
-Plan parallel_plan(const ModelSpec& model, const OneRankOptions& options, const SplitOptions& split,
-                   const Backend& backend) {
+Plan unscheduled_plan(const ModelSpec& model, const OneRankOptions& options,
+                      const SplitOptions& split, const Backend& backend) {
   Plan plan;
   plan.mesh[Axis::dp] = split.dp;
   plan.mesh[Axis::zero] = split.zero;
@@ -248,7 +248,14 @@ Plan parallel_plan(const ModelSpec& model, const OneRankOptions& options, const 
                     "{} together",
                     options.microbatches, hosted, most_microbatches));
   }
-  plan.schedule = make_schedule(split, hosted * options.microbatches);
+  plan.schedule.microbatches = hosted * options.microbatches;
+  return plan;
+}
+
+Plan parallel_plan(const ModelSpec& model, const OneRankOptions& options, const SplitOptions& split,
+                   const Backend& backend) {
+  Plan plan = unscheduled_plan(model, options, split, backend);
+  plan.schedule = make_schedule(split, plan.schedule.microbatches);
   plan.first_layer_of_stage = split.first_layer_of_stage.empty() ? priced_cut(model, plan, backend)
                                                                  : split.first_layer_of_stage;
   check_plan(model, plan);

@@ -176,6 +176,9 @@ struct SplitOptions {
 // The same for pp * dp * zero * tp ranks. `microbatches` of the first options are those of one
 // worker.
 Plan parallel_plan(const ModelSpec&, const OneRankOptions&, const SplitOptions&, const Backend&);
+// The same before its schedule is written down, its stages are cut, and anything is checked or
+// predicted; of the schedule it has the number of micro-batches.
+Plan unscheduled_plan(const ModelSpec&, const OneRankOptions&, const SplitOptions&, const Backend&);
 
 // "8", or "8 or 16": the multiples of `unit` on both sides of `value`, for messages.
 std::string nearest_multiples(int64_t value, int64_t unit);

@@ -12,31 +12,46 @@
 #include "spec/tensor_parallel.h"
 
 namespace trireme::spec {
-namespace {
+namespace {}  // namespace
 
-// Parameters, gradients and optimizer state of one layer.
-void add_state(const Facts& layer, const BucketLayout& bucket, const Plan& plan, MemoryTable& sum) {
-  const int64_t shards = plan.mesh[Axis::zero];
-  const auto elements = [&](bool is_sharded) {
-    return is_sharded ? bucket.elements / shards : bucket.elements;
+int64_t tied_elements(std::span<const Param> params, const Sizes& sizes) {
+  for (const Param& param : params) {
+    if (param.tied_copy) return local_elements(param.shard, sizes);
+  }
+  return 0;
+}
+
+void add_state(const Plan& plan, int64_t elements, int64_t tied, MemoryTable& sum) {
+  const auto share = [&](bool is_sharded) {
+    return is_sharded ? elements / plan.mesh[Axis::zero] : elements;
   };
-  sum.params += base::bytes_of({{elements(plan.zero.params)}, plan.recipe.storage});
+  sum.params += base::bytes_of({{share(plan.zero.params)}, plan.recipe.storage});
   if (plan.inference) return;
-  const GradSpecs grads = grad_specs(plan, bucket);
+  const GradSpecs grads = grad_specs(plan, elements);
   sum.grads +=
       base::bytes_of(grads.leaf) + base::bytes_of(grads.round_sum) + base::bytes_of(grads.shard);
   for (const base::TensorSpec& node : grads.nodes) sum.grads += base::bytes_of(node);
-  const int64_t kept = elements(plan.zero.optim);
+  const int64_t kept = share(plan.zero.optim);
   if (plan.recipe.has_master()) sum.optim += base::bytes_of({{kept}, plan.optimizer.master});
   sum.optim += base::bytes_of({{kept}, plan.optimizer.first_moment});
   sum.optim += base::bytes_of({{kept}, plan.optimizer.second_moment});
-  for (const Param& param : layer.params) {
-    if (!param.tied_copy) continue;
-    sum.grads += base::bytes_of({{local_elements(param.shard, plan.mesh)}, plan.recipe.grad});
-  }
+  if (tied > 0) sum.grads += base::bytes_of({{tied}, plan.recipe.grad});
 }
 
-}  // namespace
+int64_t step_state_memory() {
+  return base::bytes_of({{step_sums_bytes}, base::DType::u8}) +
+         base::bytes_of({{step_state_bytes}, base::DType::u8});
+}
+
+StagingBytes staging_bytes(const LocalShape& shape) {
+  StagingBytes bytes;
+  // Twice: the batch that is read, and the next one, which arrives meanwhile.
+  for (const base::TensorSpec& spec : input_specs(shape)) {
+    bytes.by_microbatch += 2 * base::bytes_of(spec);
+  }
+  bytes.once = 2 * base::bytes_of(sample_hash_spec()) + base::bytes_of(token_losses_spec(shape));
+  return bytes;
+}
 
 std::vector<base::TensorSpec> input_specs(const LocalShape& shape) {
   const base::TensorSpec per_token{{shape.tokens}, base::DType::i32};
@@ -95,7 +110,7 @@ MemoryTable predict_memory(const ModelSpec& model, const Plan& plan, const Backe
   for (const StashStage& stage : stages) {
     for (const Facts& layer : stage.layers) {
       buckets.push_back(bucket_layout(layer.params, plan.mesh));
-      add_state(layer, buckets.back(), plan, sum);
+      add_state(plan, buckets.back().elements, tied_elements(layer.params, plan.mesh), sum);
       for (const ScratchSet& set : layer.scratch) {
         if (!plan.inference || set.in_forward) sum.scratch = std::max(sum.scratch, bytes_of(set));
       }
@@ -108,8 +123,7 @@ MemoryTable predict_memory(const ModelSpec& model, const Plan& plan, const Backe
   sum.scratch += base::bytes_of(stream_workspace_spec(backend));
   sum.params += base::bytes_of(rope_table_of_rank(model, plan, pp_rank));
   sum.params += base::bytes_of(pipe.shared_table);
-  sum.optim += base::bytes_of({{step_sums_bytes}, base::DType::u8});
-  sum.optim += base::bytes_of({{step_state_bytes}, base::DType::u8});
+  sum.optim += step_state_memory();
 
   const StashLayout stash = stash_layout_of_rank(plan, pp_rank, stages);
   const std::vector<std::optional<SlotHome>> places = grad_places(plan, stash, buckets);
@@ -125,12 +139,8 @@ MemoryTable predict_memory(const ModelSpec& model, const Plan& plan, const Backe
   sum.stash_stream = stash.of(Pool::stream).peak;
   sum.stash_gaps = stash.gap_bytes();
 
-  for (const base::TensorSpec& spec : input_specs(shape)) {
-    // Twice: the batch that is read, and the next one, which arrives meanwhile.
-    sum.staging += 2 * plan.schedule.microbatches * base::bytes_of(spec);
-  }
-  sum.staging += 2 * base::bytes_of(sample_hash_spec());
-  sum.staging += base::bytes_of(token_losses_spec(shape));
+  const StagingBytes staging = staging_bytes(shape);
+  sum.staging = plan.schedule.microbatches * staging.by_microbatch + staging.once;
   return sum;
 }
 

@@ -20,6 +20,18 @@ StashLayout stash_layout_of_rank(const Plan&, int pp_rank, std::span<const Stash
 // Rotations that the blocks of a pp rank share; empty without any.
 base::TensorSpec rope_table_of_rank(const ModelSpec&, const Plan&, int pp_rank);
 
+// ---- parts of a rank's memory
+// Elements that a rank has of the parameter that is a tied copy of another layer's; 0 without one.
+int64_t tied_elements(std::span<const Param>, const Sizes&);
+// Adds parameters, gradients and optimizer state of a layer whose bucket has so many elements.
+void add_state(const Plan&, int64_t elements, int64_t tied_elements, MemoryTable&);
+int64_t step_state_memory();  // of the optimizer, once
+// Batches on their way to the device: for each micro-batch of a step, and once.
+struct StagingBytes {
+  int64_t by_microbatch = 0, once = 0;
+};
+StagingBytes staging_bytes(const LocalShape&);
+
 // Memory of the ranks that run stage(s) of pp coordinate `pp_rank`.
 MemoryTable predict_memory(const ModelSpec&, const Plan&, const Backend&, int pp_rank);
 

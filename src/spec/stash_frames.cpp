@@ -3,9 +3,6 @@
 
 #include <algorithm>
 #include <array>
-#include <iterator>
-#include <span>
-#include <vector>
 
 #include "base/check.h"
 #include "schedule/lives.h"
@@ -40,39 +37,37 @@ class Places {
   const StashLayout::Size& size() const { return size_; }
 
  private:
-  // Bytes [begin, end) of the pool, and the position until which somebody has them.
+  // Bytes [begin, end) of the pool, and the last position of the frame that has them.
   struct Piece {
     int64_t begin = 0, end = 0;
     int last = -1;
   };
-  // Returns until when those had it that the new one replaces.
+  // Until when those had it whom the new one replaces.
   int put(const Piece& own) {
-    // Pieces are in order and apart, so those that share bytes with the new one are neighbours.
-    const auto first =
-        std::ranges::find_if(pieces_, [&](const Piece& p) { return p.end > own.begin; });
-    const auto behind =
-        std::find_if(first, pieces_.end(), [&](const Piece& p) { return p.begin >= own.end; });
-    std::array<Piece, 3> instead{};
-    size_t count = 0;
+    const auto first = std::partition_point(pieces_.begin(), pieces_.end(),
+                                            [&](const Piece& old) { return old.end <= own.begin; });
+    const auto behind = std::partition_point(first, pieces_.end(),
+                                             [&](const Piece& old) { return old.begin < own.end; });
     int last = -1;
+    for (auto old = first; old != behind; ++old) last = std::max(last, old->last);
+    std::array<Piece, 3> parts;
+    size_t count = 0;
     if (first != behind && first->begin < own.begin) {
-      instead[count++] = {first->begin, own.begin, first->last};
+      parts[count++] = {first->begin, own.begin, first->last};
     }
-    instead[count++] = own;
-    if (first != behind && own.end < std::prev(behind)->end) {
-      instead[count++] = {own.end, std::prev(behind)->end, std::prev(behind)->last};
+    parts[count++] = own;
+    if (first != behind && own.end < (behind - 1)->end) {
+      parts[count++] = {own.end, (behind - 1)->end, (behind - 1)->last};
     }
-    for (auto piece = first; piece != behind; ++piece) last = std::max(last, piece->last);
-    replace(first, behind, {instead.begin(), count});
+    // In place of the old ones, as far as there are so many.
+    const size_t replaced = std::min(count, static_cast<size_t>(behind - first));
+    const auto next = std::copy_n(parts.begin(), replaced, first);
+    if (next != behind) {
+      pieces_.erase(next, behind);
+    } else {
+      pieces_.insert(next, parts.begin() + replaced, parts.begin() + count);
+    }
     return last;
-  }
-
-  void replace(std::vector<Piece>::iterator first, std::vector<Piece>::iterator behind,
-               std::span<const Piece> pieces) {
-    size_t copied = 0;
-    for (; first != behind && copied < pieces.size(); ++first) *first = pieces[copied++];
-    first = pieces_.erase(first, behind);
-    pieces_.insert(first, pieces.begin() + static_cast<std::ptrdiff_t>(copied), pieces.end());
   }
 
   std::vector<Piece> pieces_;  // in order, apart

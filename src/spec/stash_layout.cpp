@@ -18,26 +18,32 @@ bool is_overwritten(const std::vector<Slot>& slots, int index) {
 // Places the slots of stages, one after the other.
 class SlotPlacer {
  public:
-  SlotPlacer(StashLayout& layout, bool is_inference)
-      : layout_(layout), is_inference_(is_inference) {}
+  SlotPlacer(bool is_merged, bool is_inference)
+      : is_merged_(is_merged), is_inference_(is_inference) {}
 
   StageStash place(const StashStage& stage, bool is_last_stage) {
     TRIREME_CHECK(stage.layers.size() == stage.recompute.size(), "{} layers, {} policies",
                   stage.layers.size(), stage.recompute.size());
     stage_ = {};
     for (size_t layer = 0; layer < stage.layers.size(); ++layer) {
-      const bool gets_gradient = layer + 1 == stage.layers.size() && !is_last_stage;
-      layer_ = static_cast<int>(layer);
-      place_layer(stage.layers[layer].stash, stage.recompute[layer], gets_gradient);
+      place_layer(stage.layers[layer].stash, stage.recompute[layer],
+                  {.is_first = layer == 0,
+                   .gets_gradient = layer + 1 == stage.layers.size() && !is_last_stage});
     }
     return std::move(stage_);
+  }
+  LayerStash place_one(const std::vector<Slot>& slots, Recompute recompute,
+                       const LayerPlace& place) {
+    place_layer(slots, recompute, place);
+    return {stage_.frame_bytes, merged_b_to_w, recompute_forward, recompute_backward, stream[0]};
   }
   // Largest needs of one layer.
   int64_t merged_b_to_w = 0, recompute_forward = 0, recompute_backward = 0;
   std::array<int64_t, 2> stream = {};  // of even and odd layers
 
  private:
-  void place_layer(const std::vector<Slot>& slots, Recompute recompute, bool gets_gradient) {
+  void place_layer(const std::vector<Slot>& slots, Recompute recompute, const LayerPlace& place) {
+    const size_t layer = stage_.layer_at.size();
     int64_t b_to_w = 0, in_forward = 0, in_backward = 0;  // of what serves one layer at a time
     stage_.layer_at.push_back(stage_.frame_bytes);
     std::vector<SlotHome> forward(slots.size()), backward(slots.size());
@@ -58,12 +64,12 @@ class SlotPlacer {
       SlotHome& b = backward[static_cast<size_t>(index)];
       if (slot.life == Life::b_to_w) {
         if (slot.replaces >= 0) continue;
-        if (index == slot_dy && gets_gradient) {
+        if (index == slot_dy && place.gets_gradient) {
           f = b = in_frame(Pool::gradients, bytes);
-        } else if (!layout_.is_merged) {
+        } else if (!is_merged_) {
           f = b = in_frame(Pool::b_to_w, bytes);
         } else if (index == slot_dy) {
-          int64_t& most = stream[static_cast<size_t>(layer_ % 2)];
+          int64_t& most = stream[layer % 2];
           most = std::max(most, bytes);
           f = b = {Pool::stream, 0};
         } else {
@@ -72,7 +78,7 @@ class SlotPlacer {
         continue;
       }
       const bool until_w = slot.life == Life::f_to_w || is_overwritten(slots, index);
-      if (index == slot_x && layer_ == 0) {
+      if (index == slot_x && place.is_first) {
         stage_.input_until_w = until_w;
         f = b = in_frame(Pool::inputs, bytes);
         continue;
@@ -82,8 +88,8 @@ class SlotPlacer {
         continue;
       }
       f = in_layer(Pool::recompute, in_forward, bytes);
-      b = until_w && !layout_.is_merged ? in_frame(Pool::b_to_w, bytes)
-                                        : in_layer(Pool::recompute, in_backward, bytes);
+      b = until_w && !is_merged_ ? in_frame(Pool::b_to_w, bytes)
+                                 : in_layer(Pool::recompute, in_backward, bytes);
     }
     for (size_t index = 0; index < slots.size(); ++index) {
       const int replaced = slots[index].replaces;
@@ -98,10 +104,8 @@ class SlotPlacer {
     recompute_backward = std::max(recompute_backward, in_backward);
   }
 
-  StashLayout& layout_;
-  const bool is_inference_;
+  const bool is_merged_, is_inference_;
   StageStash stage_;
-  int layer_ = 0;
 };
 
 }  // namespace
@@ -125,12 +129,17 @@ int64_t StashLayout::gap_bytes() const {
   return bytes;
 }
 
+LayerStash layer_stash(const std::vector<Slot>& slots, Recompute recompute, const LayerPlace& place,
+                       bool is_merged) {
+  return SlotPlacer(is_merged, false).place_one(slots, recompute, place);
+}
+
 StashLayout stash_layout(std::span<const StashStage> stages, const schedule::Schedule& schedule,
                          int rank, bool is_inference) {
   const std::vector<schedule::Action>& program = schedule.program[static_cast<size_t>(rank)];
   StashLayout layout;
   layout.is_merged = !schedule::splits_backward(program);
-  SlotPlacer placer(layout, is_inference);
+  SlotPlacer placer(layout.is_merged, is_inference);
   for (const StashStage& stage : stages) {
     layout.stages.push_back(placer.place(stage, stage.number + 1 == schedule.stages()));
   }

@@ -78,6 +78,19 @@ struct StashLayout {
   int64_t gap_bytes() const;
 };
 
+// What the slots of one layer take of a stage's frames, and of the pools that serve one layer at a
+// time.
+struct LayerStash {
+  std::array<int64_t, pool_count> frame_bytes{};
+  int64_t merged_b_to_w = 0, recompute_forward = 0, recompute_backward = 0, stream = 0;
+};
+struct LayerPlace {
+  bool is_first = false;       // of its stage: its input lies in `inputs`
+  bool gets_gradient = false;  // of its output, from another stage
+};
+// In training.
+LayerStash layer_stash(const std::vector<Slot>&, Recompute, const LayerPlace&, bool is_merged);
+
 // A stage of the rank.
 struct StashStage {
   int number = 0;

@@ -35,8 +35,10 @@ std::string page() {
       "edit it by hand.\n\n"
       "Unless a row says otherwise: machines are those of `machines/` (`h100`: 8 in a domain of "
       "NVLink, one adapter of 400 Gb/s each; `gb200`: 72 in a domain), 70B and 405B are Llama 3 "
-      "with sequences of 8,192 tokens, products are bf16 with gradients summed in fp32, the stack "
-      "is Trireme's (collectives of tp are not overlapped), and a layout is the fastest of its "
+      "with sequences of 8,192 tokens, products are bf16 with gradients summed in fp32 in any "
+      "order, the "
+      "stack is Trireme's (collectives of tp are not overlapped), and a layout is the fastest of "
+      "its "
       "kind over schedule, micro-batch, recompute and sequence parallelism that fits in 95 % of "
       "memory. \"Arithmetic\" marks what no function of Trireme computes.\n\n";
   text += "## Hold exactly\n\n" + table_of({state_rows, step_rows}) + "\n";

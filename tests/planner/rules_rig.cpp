@@ -53,6 +53,7 @@ spec::ModelSpec bloom_176b() {
 
 plan::Job job_of(spec::ModelSpec model, int64_t seq_len, int64_t sequences) {
   plan::Job job;
+  job.backend = spec::cuda_backend(false);  // as the programs run that the sayings are about
   job.model = std::move(model);
   job.seq_len = seq_len;
   job.global_batch = sequences;
