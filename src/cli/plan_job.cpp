@@ -16,6 +16,7 @@
 #include "config/machine_file.h"
 #include "config/model_file.h"
 #include "config/spelling.h"
+#include "config/stack_file.h"
 #include "plan/config_layout.h"
 #include "plan/from_hf.h"
 #include "plan/from_megatron.h"
@@ -32,6 +33,10 @@ constexpr int64_t most_gpus = 1 << 20, most_sequences = 1 << 30;
 
 constexpr const char* layouts_help =
     "A layout in words, as \"tp=8 sp pp=4 interleaved=3 zero=1 micro=2 full\"";
+
+plan::Stack shipped_stack(const std::string& name) {
+  return config::stack_from_file(name, stack_folders());
+}
 
 void take_config(const Args& args, PlanQuestion& q) {
   const config::Config config = config::load(
@@ -101,10 +106,12 @@ void take_source(const Args& args, PlanQuestion& q) {
   const int64_t processors = args.has("--gpus") ? args.integer("--gpus") : 0;
   const int64_t seq_len = args.has("--seq-len") ? args.integer("--seq-len") : 0;
   if (args.has("--from-megatron")) {
-    take_described(plan::from_megatron(args.text("--from-megatron"), processors), q);
+    take_described(plan::from_megatron(args.text("--from-megatron"), processors, shipped_stack), q);
   } else if (args.has("--from-torchtitan")) {
     const fs::path file = args.text("--from-torchtitan");
-    take_described(plan::from_torchtitan(config::read_text(file), file.string(), processors), q);
+    take_described(
+        plan::from_torchtitan(config::read_text(file), file.string(), processors, shipped_stack),
+        q);
   } else if (args.has("--from-hf")) {
     take_described(plan::from_hf_file(args.text("--from-hf"), seq_len), q);
     q.model = args.text("--from-hf");
@@ -127,14 +134,7 @@ void take_source(const Args& args, PlanQuestion& q) {
 // the options say.
 void take_stack(const Args& args, PlanQuestion& q) {
   if (args.has("--stack")) {
-    const plan::Stack* found = plan::find_stack(args.text("--stack"));
-    if (found == nullptr) {
-      std::vector<std::string> names;
-      for (const plan::Stack& stack : plan::stacks()) names.push_back(stack.name);
-      throw base::ConfigError(
-          fmt::format("--stack {}: none of {}", args.text("--stack"), fmt::join(names, ", ")));
-    }
-    q.stack = *found;
+    q.stack = shipped_stack(args.text("--stack"));
   }
   for (const char* option : {"--grad-dtype", "--master-dtype"}) {
     if (!args.has(option)) continue;
@@ -293,7 +293,9 @@ std::vector<Option> plan_question_options() {
       {.name = "--from-megatron", .help = "Flags of Megatron-LM, as one text"},
       {.name = "--from-torchtitan", .help = "TOML file of TorchTitan"},
       {.name = "--from-hf", .help = "config.json of Hugging Face, or its folder"},
-      {.name = "--stack", .help = "Price as this program would run it; else Trireme"},
+      {.name = "--stack",
+       .help = "Price as this program would run it: a name in stacks/, or a file like them; else "
+               "Trireme"},
       {.name = "--grad-dtype",
        .help = "In which gradients are kept; else the configuration's, or f32",
        .choices = {"f32", "bf16"}},

@@ -239,14 +239,15 @@ void read_batch(TitanKeys& keys, Described& d) {
 
 }  // namespace
 
-Described from_torchtitan(const std::string& text, const std::string& file, int64_t processors) {
+Described from_torchtitan(const std::string& text, const std::string& file, int64_t processors,
+                          const FindStack& find) {
   if (processors < 0 || processors > most_described_processors) {
     throw base::ConfigError(fmt::format("{} processors: from 1 to {} are allowed", processors,
                                         most_described_processors));
   }
   TitanKeys keys(text, file);
   Described d;
-  d.stack = *find_stack("fsdp");
+  d.stack = find("fsdp");
   d.layout.emplace();
   Layout& l = *d.layout;
   l.tp = keys.degree("tensor_parallel_degree");

@@ -18,7 +18,7 @@ namespace {
 
 std::string titan_refusal(const std::string& text, int64_t processors = 64) {
   try {
-    (void)from_torchtitan(text, "job.toml", processors);
+    (void)from_torchtitan(text, "job.toml", processors, shipped_stack);
   } catch (const base::ConfigError& error) {
     return error.what();
   }
@@ -29,7 +29,7 @@ bool notes(const Described& d, std::string_view part) {
                      [part](const std::string& one) { return has(one, part); });
 }
 Described described(const std::string& text, int64_t processors) {
-  return from_torchtitan(text, "job.toml", processors);
+  return from_torchtitan(text, "job.toml", processors, shipped_stack);
 }
 
 // As TorchTitan's own file for Llama 3 70B.

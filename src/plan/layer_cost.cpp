@@ -122,7 +122,7 @@ void add_slots(const Pricing& p, const Facts& facts, LayerCost& cost) {
     const spec::Slot& slot = facts.stash[i];
     if (slot.spec.shape.ndim() == 0 || slot.replaces >= 0) continue;
     const auto bytes = static_cast<double>(base::bytes_of(slot.spec));
-    const double kept = bytes * p.stack.activation_factor;
+    const double kept = bytes;
     const bool until_w = is_until_w(facts.stash, i);
     if (slot.life == spec::Life::b_to_w) {
       cost.kept_from_b += kept;
@@ -163,7 +163,7 @@ LayerCost cost_of(const Pricing& p, const Facts& facts, const spec::AttentionSha
     cost.r_kernels = cost.f_kernels;
     cost.r_flops = f.flops;
   }
-  if (p.key.recompute == spec::Recompute::selective && p.stack.selective_is_attention) {
+  if (p.key.recompute == spec::Recompute::selective && p.stack.selective == spec::SelectiveRecompute::attention) {
     cost.r = f.attention * factor;
     cost.r_tp = 0;
     cost.r_kernels = 4;

@@ -27,7 +27,9 @@ Json gpt3_row() {
     "measured": {"iter_s": 13.75, "mem_gb": null}})");
 }
 
-PublishedRun run_of(const Json& row) { return published_run(row, shipped_machine, "f:1"); }
+const Finders shipped = {shipped_machine, shipped_stack};
+
+PublishedRun run_of(const Json& row) { return published_run(row, shipped, "f:1"); }
 
 // With one value changed: {"parallel", "zero"}, or {"", "recompute"}.
 Json with(const std::string& section, const std::string& key, const Json& value) {
@@ -120,10 +122,10 @@ TEST(Published, values_of_another_kind_are_refused_by_line) {
 
 TEST(Published, files_name_the_line) {
   const std::string good = gpt3_row().dump();
-  EXPECT_EQ(published_runs(good + "\n\n" + good + "\n", shipped_machine, "f").size(), 2U);
+  EXPECT_EQ(published_runs(good + "\n\n" + good + "\n", shipped, "f").size(), 2U);
   const auto message = [](const std::string& text) {
     try {
-      (void)published_runs(text, shipped_machine, "runs.jsonl");
+      (void)published_runs(text, shipped, "runs.jsonl");
     } catch (const base::ConfigError& error) {
       return std::string(error.what());
     }

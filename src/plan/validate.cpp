@@ -12,7 +12,10 @@ std::vector<Validated> validate(const std::vector<PublishedRun>& runs) {
     Validated row{.run = &run};
     row.price = Pricer(run.job, run.machine, run.stack).price(run.layout);
     if (run.seconds > 0) row.time_error = row.price.seconds / run.seconds - 1;
-    if (run.bytes > 0) row.memory_error = row.price.bytes / run.bytes - 1;
+    if (run.bytes > 0) {
+      row.bytes = predicted_bytes(row.price, run.stack, run.memory_kind);
+      row.memory_error = row.bytes / run.bytes - 1;
+    }
     all.push_back(row);
   }
   return all;

@@ -298,7 +298,8 @@ std::vector<std::string> commands_of_help() {
 // Where each command is shown.
 std::map<std::string, std::set<std::string>> shown_commands() {
   std::map<std::string, std::set<std::string>> shown;
-  std::vector<fs::path> pages = {source() / "README.md", source() / "machines" / "README.md"};
+  std::vector<fs::path> pages = {source() / "README.md", source() / "machines" / "README.md",
+                                 source() / "stacks" / "README.md"};
   for (const auto& entry : fs::directory_iterator(source() / "docs")) {
     if (entry.path().extension() == ".md") pages.push_back(entry.path());
   }
