@@ -91,6 +91,8 @@ void list_memory(spec::ProgramMemory& m, KeyList& k) {
            "ZeRO-2 and 3: layers whose unsharded gradients exist in the type of the reduction");
   k.number("fragmentation", m.fragmentation, {.low = 1, .high = 10},
            "memory that the allocator reserves over what it hands out");
+  k.boolean("keeps_pools", m.keeps_pools,
+            "the allocator does not reuse memory of the loss in blocks, nor the reverse");
   k.number("extra_gigabytes", m.extra_bytes, {.low = 0, .high = 1000},
            "buffers of communication libraries");
 }

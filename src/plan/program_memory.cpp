@@ -179,7 +179,9 @@ void Program::add_activations(ItemBytes& bytes) const {
     sum += at_peak(counts.f_to_w) * for_w + at_peak(counts.b_to_w) * of.from_b;
   }
   const double in_block = r_.share.all_blocks() > 0 ? of.working + (is_full ? routed : 0) : 0;
-  item_of(bytes, Item::working) = std::max(in_block, r_.share.has_head ? head() : 0.0);
+  const double in_head = r_.share.has_head ? head() : 0;
+  item_of(bytes, Item::working) = std::max(in_block, in_head);
+  if (m_.keeps_pools) item_of(bytes, Item::reserved) = std::min(in_block, in_head);
 }
 
 }  // namespace
@@ -190,19 +192,12 @@ std::array<double, static_cast<size_t>(Item::count)> program_memory(const Progra
   program.add_state(bytes);
   program.add_transfers(bytes);
   program.add_activations(bytes);
-  double allocated = 0;
-  for (const double part : bytes) allocated += part;
+  double sum = 0;
+  for (const double part : bytes) sum += part;
   const spec::ProgramMemory& memory = rank.stack.memory;
-  item_of(bytes, Item::reserved) = (memory.fragmentation - 1) * allocated + memory.extra_bytes +
-                                   rank.machine.processor.reserved_bytes;
+  item_of(bytes, Item::reserved) +=
+      (memory.fragmentation - 1) * sum + memory.extra_bytes + rank.machine.processor.reserved_bytes;
   return bytes;
-}
-
-double predicted_bytes(const Price& price, const Stack& stack, MemoryKind kind) {
-  const double allocated = price.bytes - price.at(Item::reserved);
-  if (kind == MemoryKind::allocated) return allocated;
-  if (kind == MemoryKind::reserved) return allocated * stack.memory.fragmentation;
-  return price.bytes;
 }
 
 }  // namespace trireme::plan

@@ -29,14 +29,4 @@ struct ProgramRank {
 // handing it out.
 std::array<double, static_cast<size_t>(Item::count)> program_memory(const ProgramRank&);
 
-// What a published figure of memory counts.
-enum class MemoryKind : uint8_t {
-  allocated,  // handed out by the allocator
-  reserved,   // held by the allocator
-  device,     // taken on the device, as its driver reports it
-  count
-};
-// Returns what a price predicts for a figure of that kind.
-double predicted_bytes(const Price&, const Stack&, MemoryKind);
-
 }  // namespace trireme::plan

@@ -147,12 +147,13 @@ Layout layout_of(const Row& row, const Job& job, std::vector<std::string>& taken
 
 std::string machine_name(const std::string& gpu) {
   const std::string text = lower(gpu);
-  constexpr std::array<std::pair<std::string_view, std::string_view>, 12> names = {
+  constexpr std::array<std::pair<std::string_view, std::string_view>, 13> names = {
       {{"gb300", "gb300"},
        {"gb200", "gb200"},
        {"b300", "b300"},
        {"b200", "b200"},
        {"h200", "h200"},
+       {"h100-96gb-500w", "h100-500w"},
        {"h100", "h100"},
        {"h800", "h100"},
        {"a100-40gb-pcie", "a100-pcie"},
@@ -191,6 +192,8 @@ std::string stack_name(const Row& row) {
   const char* name = "megatron-core";
   if (has(schedule, "deepspeed")) {
     name = "deepspeed-2021";
+  } else if (has(source, "zero bubble")) {
+    name = "zero-bubble";
   } else if (has(source, "korthikanti")) {
     name = "megatron-2022";
   } else if (has(source, "vtrain") || has(source, "sc21")) {

@@ -2,6 +2,7 @@
 // Training runs that were published, one JSON object a line, as jobs that can be priced.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <optional>
 #include <string>
@@ -9,11 +10,18 @@
 
 #include "base/json_fwd.h"
 #include "plan/job.h"
-#include "plan/program_memory.h"
 #include "plan/stack.h"
 #include "spec/machine.h"
 
 namespace trireme::plan {
+
+// What a published figure of memory counts.
+enum class MemoryKind : uint8_t {
+  allocated,  // handed out by the allocator
+  reserved,   // held by the allocator
+  device,     // taken on the device, as its driver reports it
+  count
+};
 
 struct PublishedRun {
   std::string id, source;

@@ -158,6 +158,24 @@ TEST(Published, times_come_from_whatever_is_stated) {
   EXPECT_EQ(run_of(row).reason, "");
 }
 
+TEST(Published, memory_is_of_a_stated_kind) {
+  Json row = gpt3_row();
+  row["measured"] = {{"mem_gb", 70}};
+  EXPECT_EQ(run_of(row).memory_kind, MemoryKind::device);
+  row["measured"]["mem_kind"] = "reserved";
+  EXPECT_EQ(run_of(row).memory_kind, MemoryKind::reserved);
+  row["measured"]["mem_kind"] = "peak";
+  EXPECT_EQ(refused(row), "f:1: measured.mem_kind = peak: one of allocated, reserved, device");
+}
+
+TEST(Published, a_row_may_name_its_program) {
+  EXPECT_EQ(run_of(with("", "stack", "torchtitan")).stack.name, "torchtitan");
+  const std::string message = refused(with("", "stack", "torchtian"));
+  EXPECT_NE(message.find("f:1: stack: no stack 'torchtian'; did you mean 'torchtitan'?"),
+            std::string::npos)
+      << message;
+}
+
 TEST(Published, networks_are_read_from_words) {
   const auto rate = [](const std::string& text) { return network_rate(text, 8).value_or(-1); };
   EXPECT_DOUBLE_EQ(rate("Selene: NVLink3 600GB/s, 8x200Gb/s HDR IB per node"), 25e9);

@@ -34,6 +34,7 @@ struct ProgramMemory {
   // whose unsharded gradients wait in the type of the reduction.
   double gathered_blocks = 2, reduced_layers = 1;
   double fragmentation = 1;  // what the allocator reserves over what it hands out
+  bool keeps_pools = false;  // what the loss needed is not reused in blocks, and the reverse
   double extra_bytes = 0;    // buffers of communication libraries
   bool operator==(const ProgramMemory&) const = default;
 };
