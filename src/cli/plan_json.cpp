@@ -67,7 +67,7 @@ Json proposal_json(const PlanQuestion& q, const Proposal& p) {
                        {"bytes", p.confirmed.bytes},
                        {"bubble_seconds", p.confirmed.bubble},
                        {"problem", p.confirmed.problem}};
-  if (p.confirmed.problem.empty()) {
+  if (p.confirmed.has_plan) {
     const PlanPhases phases = plan_phases(q, p);
     json["phases"] = {{"start_bytes", phases.start},
                       {"load_bytes", phases.load},

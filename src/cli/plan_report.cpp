@@ -51,7 +51,7 @@ void add_terms(std::string& text, const Proposal& p) {
                         100 * seconds / p.price.seconds, plan::meaning_of(static_cast<Term>(i)));
   }
   text += fmt::format("          {:10} {:>10.4g}", "sum", p.price.seconds);
-  text += p.layout.pp > 1 && p.confirmed.problem.empty()
+  text += p.layout.pp > 1 && p.confirmed.has_plan
               ? fmt::format("; with the pipeline simulated {:.4g}\n", p.confirmed.seconds)
               : "\n";
 }
@@ -61,7 +61,7 @@ void add_memory(std::string& text, const PlanQuestion& q, const Proposal& p) {
   const auto row = [&text](std::string_view name, double bytes) {
     if (bytes > 0) text += fmt::format("          {:12} {:>10}\n", name, gigabytes(bytes));
   };
-  if (p.confirmed.problem.empty() && !p.confirmed.plan.predicted.memory.empty()) {
+  if (p.confirmed.has_plan) {
     // To the byte, as the engine takes it.
     const spec::MemoryTable& m = p.confirmed.plan.predicted.largest();
     row("weights", static_cast<double>(m.params));
@@ -175,7 +175,7 @@ std::string answer_text(const PlanQuestion& q, const plan::Answer& answer, const
     }
     add_terms(text, best);
     add_memory(text, q, best);
-    if (best.confirmed.problem.empty()) {
+    if (best.confirmed.has_plan) {
       const PlanPhases phases = plan_phases(q, best);
       text += fmt::format(
           "phases    start, load and step {} on the device, all taken before the first step; save "

@@ -80,7 +80,8 @@ Confirmed confirm(const Job& job, const spec::Machine& machine, const Stack& sta
   result.bubble = price.at(Term::bubble);
   result.bytes = price.bytes;
   result.problem = missing_in_engine(job, layout);
-  if (!result.problem.empty()) return result;
+  // Another program's memory and stages are not those of a plan.
+  if (!result.problem.empty() || !stack.is_engine()) return result;
   try {
     spec::OneRankOptions one = one_rank_of(job, layout);
     spec::SplitOptions split = split_of(layout);
@@ -92,6 +93,7 @@ Confirmed confirm(const Job& job, const spec::Machine& machine, const Stack& sta
     result.problem = error.what();
     return result;
   }
+  result.has_plan = true;
   result.bytes = static_cast<double>(result.plan.predicted.largest().total()) +
                  machine.processor.reserved_bytes;
   if (layout.pp > 1) {

@@ -60,7 +60,11 @@ void Program::add_state(ItemBytes& bytes) const {
   };
   const bool is_fp32 = l_.precision == Precision::fp32;
   const Stack& stack = r_.stack;
-  item_of(bytes, Item::weights) = elements(l_.zero >= 3) * (is_fp32 ? 4 : stack.weight_bytes);
+  // Weights that are cast from their masters are kept where those are sharded and they are not.
+  const bool is_cast = l_.zero == 1 || l_.zero == 2;
+  const double weight =
+      is_cast ? std::max(stack.weight_bytes, stack.gather_bytes) : stack.weight_bytes;
+  item_of(bytes, Item::weights) = elements(l_.zero >= 3) * (is_fp32 ? 4 : weight);
   item_of(bytes, Item::gradients) = elements(l_.zero >= 2) * (is_fp32 ? 4 : stack.grad_bytes);
   item_of(bytes, Item::optimizer) = elements(l_.zero >= 1) * (is_fp32 ? 8 : stack.optimizer_bytes);
 }

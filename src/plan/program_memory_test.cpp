@@ -22,6 +22,7 @@ TEST(ProgramMemory, state_is_that_of_the_program) {
   EXPECT_NEAR(fsdp.at(Item::weights) + fsdp.at(Item::gradients) + fsdp.at(Item::optimizer),
               16 * params / 8, 0.01 * 16 * params / 8);
   EXPECT_EQ(fsdp.at(Item::weights), 0);
+  EXPECT_NEAR(priced("fsdp", "zero=2 micro=1").at(Item::weights), 2 * params, 0.01 * params);
   // Megatron keeps weights in bf16 and gradients in fp32 on every rank.
   const Price megatron = priced("megatron-core", "zero=1 micro=1");
   EXPECT_NEAR(megatron.at(Item::weights), 2 * params, 0.01 * params);

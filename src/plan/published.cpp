@@ -198,8 +198,10 @@ std::string stack_name(const Row& row) {
     name = "megatron-2022";
   } else if (has(source, "vtrain") || has(source, "sc21")) {
     name = "megatron-2021";
+  } else if (has(source, "torchtitan")) {
+    name = "torchtitan-eager";
   } else if (has(schedule, "fsdp") || has(source, "llm-foundry") || has(source, "automodel") ||
-             has(source, "torchtitan") || id.starts_with("pytorch")) {
+             id.starts_with("pytorch")) {
     name = "fsdp";
   } else if (has(source, "llm.c")) {
     name = "llm.c";
