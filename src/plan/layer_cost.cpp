@@ -64,7 +64,8 @@ bool is_attention(OpKind kind) {
 }
 
 struct Sum {
-  double seconds = 0, attention = 0, products = 0, kernels = 0, flops = 0;
+  double seconds = 0, attention = 0, products = 0, kernels = 0;
+  double flops = 0, product_flops = 0;
 };
 
 Sum sum_of(const Pricing& p, const std::vector<OpCost>& ops, const spec::AttentionShape& shape) {
@@ -81,8 +82,11 @@ Sum sum_of(const Pricing& p, const std::vector<OpCost>& ops, const spec::Attenti
     } else {
       const double seconds = op_seconds(p, op);
       sum.seconds += seconds;
-      if (op.kind == OpKind::gemm) sum.products += seconds;
       sum.flops += op.flops;
+      if (op.kind == OpKind::gemm) {
+        sum.products += seconds;
+        sum.product_flops += op.flops;
+      }
     }
   }
   return sum;
@@ -142,8 +146,8 @@ void add_slots(const Pricing& p, const Facts& facts, LayerCost& cost) {
   }
 }
 
-// Part of a block's matrix products that is computed again where every second one is kept: of
-// query, key, value, output, gate, up and down the keys, the output and the up projection.
+// Returns the part of a block's matrix products that is computed again where every second one is
+// kept: the projections of keys, of attention's output, and up.
 double recomputed_products(const Job& job) {
   const auto& block = std::get<spec::BlockSpec>(job.model.layers.at(1));
   const double width = static_cast<double>(block.width);
@@ -191,7 +195,7 @@ LayerCost cost_of(const Pricing& p, const Facts& facts, const spec::AttentionSha
     cost.r = (f.seconds - f.attention - (1 - again) * f.products) * factor;
     cost.r_tp = cost.f_tp / 2;  // results of reductions are kept, gathered inputs are not
     cost.r_kernels = cost.f_kernels;
-    cost.r_flops = again * f.flops;
+    cost.r_flops = again * f.product_flops;
   }
   if (p.key.cp > 1 && f.attention > 0) {
     // Keys and values go round; backward their gradients, too. Attention hides what it can.

@@ -147,7 +147,8 @@ BlockBytes Program::block() const {
   return all;
 }
 
-// Of one block's routed experts: rows in the experts' order, both projections and their product.
+// Returns what one block's routed experts keep: rows in the experts' order, both projections and
+// their product.
 double Program::experts() const {
   if (!r_.job.experts || r_.share.blocks <= 0) return 0;
   const Experts& e = *r_.job.experts;
@@ -158,7 +159,8 @@ double Program::experts() const {
          (2 * 2 * static_cast<double>(shape().width) + each * static_cast<double>(e.ffn));
 }
 
-// While the loss is computed: its logits, and the final norm's row with its gradient.
+// Returns what the loss needs while it runs: its logits, and the final norm's row with its
+// gradient.
 double Program::head() const {
   const auto& head = std::get<spec::HeadSpec>(r_.job.model.layers.back());
   const double logits = static_cast<double>(head.vocab) / l_.tp * m_.logit_bytes;
