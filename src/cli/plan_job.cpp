@@ -134,7 +134,13 @@ void take_source(const Args& args, PlanQuestion& q) {
 // the options say.
 void take_stack(const Args& args, PlanQuestion& q) {
   if (args.has("--stack")) {
-    q.stack = shipped_stack(args.text("--stack"));
+    plan::Stack stack = shipped_stack(args.text("--stack"));
+    if (stack.is_engine()) {  // with the types of the configuration
+      stack.grad_bytes = q.stack.grad_bytes;
+      stack.reduce_bytes = q.stack.reduce_bytes;
+      stack.optimizer_bytes = q.stack.optimizer_bytes;
+    }
+    q.stack = std::move(stack);
   }
   for (const char* option : {"--grad-dtype", "--master-dtype"}) {
     if (!args.has(option)) continue;
@@ -148,6 +154,12 @@ void take_stack(const Args& args, PlanQuestion& q) {
     } else {
       plan::keep_master(q.stack, dtype);
     }
+  }
+  if (!q.stack.is_engine() && args.has("--out")) {
+    throw base::ConfigError(fmt::format(
+        "--out writes a configuration of Trireme, and --stack {} prices another program: give "
+        "one of them",
+        q.stack.name));
   }
 }
 
@@ -259,7 +271,8 @@ PlanQuestion plan_question(const Args& args) {
     throw base::ConfigError(fmt::format("{} processors: at most {}", q.processors, most_gpus));
   }
   q.machine = config::machine_from_file(args.text("--machine"), machine_folders());
-  q.space = plan_limits(args);
+  take_stack(args, q);
+  q.space = plan_limits(args, !q.stack.is_engine());
   // Nothing of it is in the engine: priced all the same.
   if (q.job.experts) q.space.unaudited = true;
   q.memory_fraction = args.number("--memory-fraction");
@@ -267,7 +280,6 @@ PlanQuestion plan_question(const Args& args) {
     throw base::ConfigError(
         fmt::format("--memory-fraction {}: above 0, at most 1", q.memory_fraction));
   }
-  take_stack(args, q);
   if (args.has("--layout")) q.asked = plan::layout_from_text(args.text("--layout"), q.processors);
   if (q.machine.processor.bf16_flops <= q.machine.processor.fp32_flops &&
       !args.has("--precision")) {

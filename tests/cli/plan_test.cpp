@@ -63,6 +63,12 @@ TEST(PlanTest, another_program_is_priced_by_its_file) {
   expect_sums(named.at("asked"));
   EXPECT_EQ(named.at("asked").at("confirmed").at("bytes"), named.at("asked").at("bytes"));
   EXPECT_FALSE(named.at("asked").contains("phases"));
+  // The file of this program changes nothing.
+  const std::string own_call = "plan --model llama3.1-8b --machine h100 --gpus 8 --batch 16 ";
+  Json plain = plan_json(s, own_call), by_file = plan_json(s, own_call + "--stack trireme");
+  plain.erase("search");
+  by_file.erase("search");
+  EXPECT_EQ(plain, by_file);
   std::ofstream(s.path() / "mine.toml") << "format = 1\nwhat = 'a fork'\nsource = 'counted'\n"
                                            "[memory]\nlogit_bytes = 100\n";
   const Json own = plan_json(s, call + "--stack mine.toml");
