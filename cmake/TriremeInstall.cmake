@@ -2,7 +2,7 @@
 # What `cmake --install` puts below its prefix, and the Debian package (`cpack` in the build folder). The program finds
 # share/trireme from its own place, so any prefix will do; an installed program has no run path.
 install(TARGETS trireme RUNTIME DESTINATION bin)
-install(DIRECTORY configs/models machines DESTINATION share/trireme FILES_MATCHING PATTERN "*.toml" PATTERN "README.md")
+install(DIRECTORY configs/models machines stacks DESTINATION share/trireme FILES_MATCHING PATTERN "*.toml" PATTERN "README.md")
 install(DIRECTORY configs/ DESTINATION share/trireme/configs FILES_MATCHING PATTERN "*.toml" PATTERN models EXCLUDE)
 install(DIRECTORY docs DESTINATION share/doc/trireme FILES_MATCHING PATTERN "*.md")
 install(FILES README.md CHANGELOG.md SECURITY.md LICENSE DESTINATION share/doc/trireme)

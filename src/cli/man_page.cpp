@@ -47,8 +47,8 @@ constexpr auto file_terms = std::to_array<ManTerm>({
     {"tb", "In the run's folder: TensorBoard events."},
     {"checkpoint", "In the run's folder: checkpoints, from which --resume continues."},
     {"weights", "In the run's folder: exported weights, Hugging Face directories."},
-    {"configs/models, machines",
-     "Model and machine files, below the current folder, beside the "
+    {"configs/models, machines, stacks",
+     "Model, machine and stack files, below the current folder, beside the "
      "build, or installed in share/trireme."},
 });
 

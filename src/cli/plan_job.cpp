@@ -18,6 +18,7 @@
 #include "config/model_file.h"
 #include "config/spelling.h"
 #include "obs/number_text.h"
+#include "config/stack_file.h"
 #include "plan/config_layout.h"
 #include "plan/from_hf.h"
 #include "plan/from_megatron.h"
@@ -35,6 +36,10 @@ constexpr double max_run_tokens = 1e18;
 
 constexpr const char* layouts_help =
     "A layout in words, as \"tp=8 sp pp=4 interleaved=3 zero=1 micro=2 full\"";
+
+plan::Stack shipped_stack(const std::string& name) {
+  return config::stack_from_file(name, stack_folders());
+}
 
 void take_config(const Args& args, PlanQuestion& q) {
   const config::Config config = config::load(
@@ -104,10 +109,12 @@ void take_source(const Args& args, PlanQuestion& q) {
   const int64_t processors = args.has("--gpus") ? args.integer("--gpus") : 0;
   const int64_t seq_len = args.has("--seq-len") ? args.integer("--seq-len") : 0;
   if (args.has("--from-megatron")) {
-    take_described(plan::from_megatron(args.text("--from-megatron"), processors), q);
+    take_described(plan::from_megatron(args.text("--from-megatron"), processors, shipped_stack), q);
   } else if (args.has("--from-torchtitan")) {
     const fs::path file = args.text("--from-torchtitan");
-    take_described(plan::from_torchtitan(config::read_text(file), file.string(), processors), q);
+    take_described(
+        plan::from_torchtitan(config::read_text(file), file.string(), processors, shipped_stack),
+        q);
   } else if (args.has("--from-hf")) {
     take_described(plan::from_hf_file(args.text("--from-hf"), seq_len), q);
     q.model = args.text("--from-hf");
@@ -130,14 +137,13 @@ void take_source(const Args& args, PlanQuestion& q) {
 // the options say.
 void take_stack(const Args& args, PlanQuestion& q) {
   if (args.has("--stack")) {
-    const plan::Stack* found = plan::find_stack(args.text("--stack"));
-    if (found == nullptr) {
-      std::vector<std::string> names;
-      for (const plan::Stack& stack : plan::stacks()) names.push_back(stack.name);
-      throw base::ConfigError(
-          fmt::format("--stack {}: none of {}", args.text("--stack"), fmt::join(names, ", ")));
+    plan::Stack stack = shipped_stack(args.text("--stack"));
+    if (stack.is_engine()) {  // with the types of the configuration
+      stack.grad_bytes = q.stack.grad_bytes;
+      stack.reduce_bytes = q.stack.reduce_bytes;
+      stack.optimizer_bytes = q.stack.optimizer_bytes;
     }
-    q.stack = *found;
+    q.stack = std::move(stack);
   }
   for (const char* option : {"--grad-dtype", "--master-dtype"}) {
     if (!args.has(option)) continue;
@@ -151,6 +157,12 @@ void take_stack(const Args& args, PlanQuestion& q) {
     } else {
       plan::keep_master(q.stack, dtype);
     }
+  }
+  if (!q.stack.is_engine() && args.has("--out")) {
+    throw base::ConfigError(fmt::format(
+        "--out writes a configuration of Trireme, and --stack {} prices another program: give "
+        "one of them",
+        q.stack.name));
   }
 }
 
@@ -289,7 +301,8 @@ PlanQuestion plan_question(const Args& args) {
   }
   q.machine = config::machine_from_file(args.text("--machine"), machine_folders());
   take_run(args, q);
-  q.space = plan_limits(args);
+  take_stack(args, q);
+  q.space = plan_limits(args, !q.stack.is_engine());
   // Nothing of it is in the engine: priced all the same.
   if (q.job.experts) q.space.unaudited = true;
   q.memory_fraction = args.number("--memory-fraction");
@@ -297,7 +310,6 @@ PlanQuestion plan_question(const Args& args) {
     throw base::ConfigError(
         fmt::format("--memory-fraction {}: above 0, at most 1", q.memory_fraction));
   }
-  take_stack(args, q);
   const bool is_fast = args.has("--determinism") ? args.text("--determinism") == "fast"
                                                  : !q.job.backend.deterministic;
   q.job.backend = plan::backend_for(q.machine, !is_fast);
@@ -332,7 +344,9 @@ std::vector<Option> plan_question_options() {
       {.name = "--from-megatron", .help = "Flags of Megatron-LM, as one text"},
       {.name = "--from-torchtitan", .help = "TOML file of TorchTitan"},
       {.name = "--from-hf", .help = "config.json of Hugging Face, or its folder"},
-      {.name = "--stack", .help = "Price as this program would run it; else Trireme"},
+      {.name = "--stack",
+       .help = "Price as this program would run it: a name in stacks/, or a file like them; else "
+               "Trireme"},
       {.name = "--grad-dtype",
        .help = "In which gradients are kept; else the configuration's, or f32",
        .choices = {"f32", "bf16"}},

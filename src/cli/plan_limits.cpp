@@ -84,7 +84,7 @@ void check_audited(const plan::Space& space) {
 
 }  // namespace
 
-plan::Space plan_limits(const Args& args) {
+plan::Space plan_limits(const Args& args, bool is_other_program) {
   plan::Space space;
   space.tp = small_numbers(args, "--tp");
   space.pp = small_numbers(args, "--pp");
@@ -102,8 +102,7 @@ plan::Space plan_limits(const Args& args) {
     space.precision =
         named<plan::Precision>(args, "--precision", "fp32, bf16, fp8, fp4", plan::precision_from);
   }
-  // Another program's layouts are not the engine's.
-  space.unaudited = args.flag("--unaudited") || args.has("--stack");
+  space.unaudited = args.flag("--unaudited") || is_other_program;
   check_audited(space);
   return space;
 }

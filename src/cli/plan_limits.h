@@ -8,6 +8,7 @@
 namespace trireme::cli {
 
 // Throws ConfigError for what is no value, and for what only --unaudited prices.
-plan::Space plan_limits(const Args&);
+// Another program's layouts are not the engine's: none of them is audited.
+plan::Space plan_limits(const Args&, bool is_other_program);
 
 }  // namespace trireme::cli

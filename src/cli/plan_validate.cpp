@@ -13,6 +13,7 @@
 #include "cli/verbs.h"
 #include "config/document.h"
 #include "config/machine_file.h"
+#include "config/stack_file.h"
 #include "plan/fit.h"
 #include "plan/layout_text.h"
 
@@ -25,12 +26,22 @@ using plan::PublishedRun;
 using plan::Validated;
 
 std::vector<PublishedRun> read_runs(const Args& args) {
+  // Rows are many, files few.
   std::map<std::string, spec::Machine> machines;
-  const plan::FindMachine find = [&](const std::string& name) {
-    const auto known = machines.find(name);
-    if (known != machines.end()) return known->second;
-    return machines.emplace(name, config::machine_from_file(name, machine_folders())).first->second;
-  };
+  std::map<std::string, spec::Stack> stacks;
+  const plan::Finders find = {[&](const std::string& name) {
+                                const auto [found, is_new] = machines.try_emplace(name);
+                                if (is_new)
+                                  found->second =
+                                      config::machine_from_file(name, machine_folders());
+                                return found->second;
+                              },
+                              [&](const std::string& name) {
+                                const auto [found, is_new] = stacks.try_emplace(name);
+                                if (is_new)
+                                  found->second = config::stack_from_file(name, stack_folders());
+                                return found->second;
+                              }};
   const std::string file = args.text("--validate");
   return plan::published_runs(config::read_text(file), find, file);
 }
@@ -78,7 +89,7 @@ Json row_json(const Validated& row) {
                {"machine", run.machine.name},
                {"stack", run.stack.name},
                {"predicted_seconds", row.price.seconds},
-               {"predicted_bytes", row.price.bytes},
+               {"predicted_bytes", run.bytes > 0 ? row.bytes : row.price.bytes},
                {"taken", run.taken}};
   json["measured_seconds"] = run.seconds > 0 ? Json(run.seconds) : Json(nullptr);
   json["error"] = run.seconds > 0 ? Json(row.time_error) : Json(nullptr);
@@ -94,7 +105,7 @@ std::string row_text(const Validated& row) {
                                         run.seconds, 100 * row.time_error)
                           : std::string(36, ' ');
   if (run.bytes > 0) {
-    text += fmt::format(" {:>10} {:>10} {:+6.1f} %", memory_text(row.price.bytes),
+    text += fmt::format(" {:>10} {:>10} {:+6.1f} %", memory_text(row.bytes),
                         memory_text(run.bytes), 100 * row.memory_error);
   }
   return text + "\n";

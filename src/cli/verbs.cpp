@@ -55,5 +55,6 @@ std::vector<std::filesystem::path> model_folders() {
   return folders_of("configs/models", "models");
 }
 std::vector<std::filesystem::path> machine_folders() { return folders_of("machines", "machines"); }
+std::vector<std::filesystem::path> stack_folders() { return folders_of("stacks", "stacks"); }
 
 }  // namespace trireme::cli

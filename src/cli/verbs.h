@@ -32,5 +32,7 @@ CommandSet all_commands();
 std::vector<std::filesystem::path> model_folders();
 // The same of machine files: machines.
 std::vector<std::filesystem::path> machine_folders();
+// The same of stack files: stacks.
+std::vector<std::filesystem::path> stack_folders();
 
 }  // namespace trireme::cli

@@ -13,7 +13,7 @@ namespace {
 
 Band band(const Job& job, const std::string& machine, const std::string& stack,
           const std::string& layout, int64_t processors) {
-  return band_of(job, shipped_machine(machine), *find_stack(stack),
+  return band_of(job, shipped_machine(machine), shipped_stack(stack),
                  layout_from_text(layout, processors));
 }
 
@@ -53,11 +53,11 @@ TEST(Band, a_machine_nobody_compared_is_said_to_be_one) {
   const Job job = job_of("llama-8b", 64, 4096);
   spec::Machine machine = shipped_machine("a100-80gb");
   machine.time_error = 0;
-  const Band found = band_of(job, machine, *find_stack("megatron-core"), {});
+  const Band found = band_of(job, machine, shipped_stack("megatron-core"), {});
   EXPECT_TRUE(warns(found, "no run on a100-80gb"));
   machine.time_error = 0.03;
   machine.memory_error = 0.01;
-  const Band measured = band_of(job, machine, *find_stack("megatron-core"), {});
+  const Band measured = band_of(job, machine, shipped_stack("megatron-core"), {});
   EXPECT_EQ(measured.time, 0.03);
   EXPECT_EQ(measured.memory, 0.01);
 }

@@ -107,13 +107,15 @@ Confirmed confirm(const Job& job, const spec::Machine& machine, const Stack& sta
   result.bubble = price.at(Term::bubble);
   result.bytes = price.bytes;
   result.problem = missing_in_engine(job, layout);
-  if (!result.problem.empty()) return result;
+  // Another program's memory and stages are not those of a plan.
+  if (!result.problem.empty() || !stack.is_engine()) return result;
   try {
     result.plan = engine_plan(job, stack, layout);
   } catch (const base::ConfigError& error) {
     result.problem = error.what();
     return result;
   }
+  result.has_plan = true;
   result.bytes = bytes_of(result.plan, machine);
   if (layout.pp > 1) {
     const LayerCosts& costs = pricer.layers(layout);

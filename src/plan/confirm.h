@@ -12,9 +12,10 @@
 namespace trireme::plan {
 
 struct Confirmed {
-  std::string problem;  // why the engine refuses it; empty: it runs
-  spec::Plan plan;      // with its prediction
-  double bytes = 0;     // of the rank that needs the most, with what libraries take
+  std::string problem;    // why the engine refuses it; empty: it runs
+  bool has_plan = false;  // `plan` holds it: it runs, and the stack is the engine's
+  spec::Plan plan;        // with its prediction
+  double bytes = 0;       // of the rank that needs the most, with what libraries take
   // The price with the pipeline's wait as simulated; without stages, the price.
   double seconds = 0;
   double bubble = 0;  // as simulated

@@ -39,7 +39,7 @@ Proposal propose(const Job& job, const spec::Machine& machine, const Stack& stac
   }
   Proposal p{layout, Pricer(job, machine, stack).price(layout),
              confirm(job, machine, stack, layout), band_of(job, machine, stack, layout), false};
-  p.is_engine_plan = stack.is_engine() && p.confirmed.problem.empty();
+  p.is_engine_plan = p.confirmed.has_plan;
   if (!stack.is_engine()) {
     // The engine's plan is not that of another program: its cut, buffers and memory are its own.
     p.confirmed.seconds = p.price.seconds;

@@ -41,6 +41,8 @@ std::vector<Knob> make_knobs() {
     all.push_back(of_stack(stack, "optimizer", &Stack::optimizer, 0.8, 5, 1.5));
     all.push_back(of_stack(stack, "jitter", &Stack::jitter, 0, 0.05, 0));
   }
+  // Starts at the constant of its family.
+  all.push_back(of_stack("zero-bubble", "gemm", &Stack::gemm, 0.9, 1.4, 1.03));
   all.push_back(of_stack("megatron-2021", "host_seconds", &Stack::host_seconds, 1e-6, 1e-4, 6e-6));
   all.push_back(of_stack("megatron-core", "tp_overlap", &Stack::tp_overlap, 0, 0.8, 0.5));
   all.push_back(of_stack("megatron-core", "ep_overlap", &Stack::ep_overlap, 0, 0.8, 0));

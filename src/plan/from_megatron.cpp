@@ -127,7 +127,7 @@ Precision read_precision(MegatronFlags& flags, Notes& taken) {
   return Precision::bf16;
 }
 
-Stack read_stack(MegatronFlags& flags, const Layout& l, Notes& taken) {
+Stack read_stack(MegatronFlags& flags, const Layout& l, const FindStack& find, Notes& taken) {
   const std::string backend = flags.text("--attention-backend");
   const bool has_flash = flags.is_on("--use-flash-attn");
   const bool is_local = flags.text("--transformer-impl") == "local" && !has_flash;
@@ -136,7 +136,7 @@ Stack read_stack(MegatronFlags& flags, const Layout& l, Notes& taken) {
                       flags.was_given("--activations-checkpoint-method");
   const bool is_2021 =
       is_local || backend == "unfused" || backend == "local" || (is_old && !has_flash);
-  Stack stack = *find_stack(is_2021 ? "megatron-2021" : "megatron-core");
+  Stack stack = find(is_2021 ? "megatron-2021" : "megatron-core");
   if (is_2021) taken.emplace_back("the kernels of Megatron before Transformer Engine");
   const std::string optimizer = flags.text("--optimizer");
   if (!optimizer.empty() && optimizer != "adam") {
@@ -227,7 +227,7 @@ void spread(MegatronFlags& flags, std::optional<int64_t> batch, Described& d) {
 
 }  // namespace
 
-Described from_megatron(std::string_view text, int64_t processors) {
+Described from_megatron(std::string_view text, int64_t processors, const FindStack& find) {
   MegatronFlags flags(flags_of(text));
   Described d;
   Layout l;
@@ -257,7 +257,7 @@ Described from_megatron(std::string_view text, int64_t processors) {
     d.taken.push_back(
         fmt::format("experts whole on each rank along tp, not cut in {}", of_experts));
   }
-  d.stack = read_stack(flags, l, d.taken);
+  d.stack = read_stack(flags, l, find, d.taken);
   const int64_t stated = stated_processors(flags);
   d.processors = processors > 0 ? processors : stated;
   if (processors > 0 && stated > 0 && stated != processors) {

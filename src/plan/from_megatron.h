@@ -43,6 +43,6 @@ namespace trireme::plan {
 // `text`: flags, or a script that holds them (plan/command_words.h). `processors` wins over what
 // the text says; 0: not known. Throws ConfigError that names every flag that is missing, malformed,
 // contradicts another or makes a model that is not modelled.
-Described from_megatron(std::string_view text, int64_t processors);
+Described from_megatron(std::string_view text, int64_t processors, const FindStack&);
 
 }  // namespace trireme::plan

@@ -16,9 +16,13 @@
 namespace trireme::plan {
 namespace {
 
+Described megatron_run(std::string_view text, int64_t processors) {
+  return from_megatron(text, processors, shipped_stack);
+}
+
 std::string megatron_refusal(const std::string& text, int64_t processors = 0) {
   try {
-    (void)from_megatron(text, processors);
+    (void)megatron_run(text, processors);
   } catch (const base::ConfigError& error) {
     return error.what();
   }
@@ -81,7 +85,7 @@ constexpr const char* megatron_llama70 =
     "--micro-batch-size 1 --global-batch-size 128 --bf16 --recompute-activations ";
 
 TEST(FromMegatron, the_example_of_175b_is_the_shipped_model) {
-  const Described d = from_megatron(gpt3, 0);
+  const Described d = megatron_run(gpt3, 0);
   spec::ModelDims dims = config::model_from_file("gpt3-175b", {source_root() / "configs/models"});
   dims.vocab = 51200;  // Megatron pads to 128 tp
   dims.name = d.job.model.name;
@@ -106,7 +110,7 @@ TEST(FromMegatron, the_example_of_175b_is_the_shipped_model) {
 }
 
 TEST(FromMegatron, processors_of_the_caller_win) {
-  const Described d = from_megatron(gpt3, 1536);
+  const Described d = megatron_run(gpt3, 1536);
   EXPECT_EQ(d.processors, 1536);
   EXPECT_EQ(d.layout->dp, 12);
   EXPECT_TRUE(notes(d.taken, "not the 1024 of the flags"));
@@ -114,7 +118,7 @@ TEST(FromMegatron, processors_of_the_caller_win) {
 }
 
 TEST(FromMegatron, a_llama_has_all_its_axes) {
-  const Described d = from_megatron(megatron_llama70, 0);
+  const Described d = megatron_run(megatron_llama70, 0);
   const Layout expected{.tp = 4,
                         .cp = 2,
                         .pp = 4,
@@ -135,7 +139,7 @@ TEST(FromMegatron, a_llama_has_all_its_axes) {
 }
 
 TEST(FromMegatron, experts_are_read) {
-  const Described d = from_megatron(
+  const Described d = megatron_run(
       std::string(megatron_llama70) +
           "--num-experts 8 --moe-ffn-hidden-size 4096 --moe-shared-expert-intermediate-size 512 "
           "--moe-layer-freq \"([0]*2+[1]*78)\" --expert-model-parallel-size 4 "
@@ -155,7 +159,7 @@ TEST(FromMegatron, sharding_recompute_and_precision_have_their_flags) {
       "--num-layers 4 --hidden-size 512 --num-attention-heads 8 --seq-length 256 "
       "--micro-batch-size 2 --vocab-size 32000 --untie-embeddings-and-output-weights ";
   const auto layout = [&](const std::string& more) {
-    return *from_megatron(small + more, 8).layout;
+    return *megatron_run(small + more, 8).layout;
   };
   EXPECT_EQ(layout("").precision, Precision::fp32);
   EXPECT_EQ(layout("").zero, 0);
@@ -174,18 +178,17 @@ TEST(FromMegatron, sharding_recompute_and_precision_have_their_flags) {
                 .chunks,
             2);
   // Megatron's default: a micro-batch a rank.
-  EXPECT_EQ(from_megatron(small, 8).job.global_batch, 16);
+  EXPECT_EQ(megatron_run(small, 8).job.global_batch, 16);
   // A mix that no family of ours is can be priced all the same.
-  const Described mixed =
-      from_megatron(small + "--swiglu --position-embedding-type rope --bf16", 8);
+  const Described mixed = megatron_run(small + "--swiglu --position-embedding-type rope --bf16", 8);
   EXPECT_FALSE(mixed.dims);
   const auto& block = std::get<spec::BlockSpec>(mixed.job.model.layers[1]);
   EXPECT_TRUE(block.linear_bias && block.rope && block.norm == spec::NormKind::layer);
   EXPECT_EQ(block.ffn, 1344);  // 8/3 of the width, in 64s
   EXPECT_GT(seconds_of(mixed, "h100"), 0);
-  EXPECT_EQ(from_megatron(small + "--use-legacy-models", 8).stack.name, "megatron-2021");
-  EXPECT_EQ(from_megatron(small + "--bf16 --grad-reduce-in-bf16", 8).stack.reduce_bytes, 2);
-  const Described old = from_megatron(small + "--activations-checkpoint-method uniform --fp16", 8);
+  EXPECT_EQ(megatron_run(small + "--use-legacy-models", 8).stack.name, "megatron-2021");
+  EXPECT_EQ(megatron_run(small + "--bf16 --grad-reduce-in-bf16", 8).stack.reduce_bytes, 2);
+  const Described old = megatron_run(small + "--activations-checkpoint-method uniform --fp16", 8);
   EXPECT_EQ(old.stack.name, "megatron-2021");
   EXPECT_EQ(old.layout->recompute, spec::Recompute::full);
 }
@@ -195,7 +198,7 @@ TEST(FromMegatron, without_processors_the_batch_must_be_given) {
       "--num-layers 4 --hidden-size 512 --num-attention-heads 8 --seq-length 256 "
       "--micro-batch-size 2 --bf16 ";
   EXPECT_TRUE(has(megatron_refusal(text), "--global-batch-size: required"));
-  const Described d = from_megatron(text + "--global-batch-size 64", 0);
+  const Described d = megatron_run(text + "--global-batch-size 64", 0);
   EXPECT_EQ(d.processors, 0);
   EXPECT_EQ(d.layout->dp, 1);
   EXPECT_EQ(d.job.global_batch, 64);
@@ -255,7 +258,7 @@ TEST(FromMegatron, damaged_text_is_read_or_refused) {
       text.replace(at, next(3), 1, letters[next(letters.size())]);
     }
     try {
-      const Described d = from_megatron(text, 0);
+      const Described d = megatron_run(text, 0);
       EXPECT_GT(d.layout->tp, 0);
     } catch (const base::ConfigError&) {
       ++refused;
@@ -267,10 +270,10 @@ TEST(FromMegatron, damaged_text_is_read_or_refused) {
 
 TEST(FromMegatron, flags_that_were_not_looked_at_are_named) {
   const Described d =
-      from_megatron(std::string(megatron_llama70) +
-                        "--cross-entropy-loss-fusion --swigluu --lr 1e-4 --micro-batch-size 2 "
-                        "--num-layers 80",
-                    0);
+      megatron_run(std::string(megatron_llama70) +
+                       "--cross-entropy-loss-fusion --swigluu --lr 1e-4 --micro-batch-size 2 "
+                       "--num-layers 80",
+                   0);
   const std::vector<std::string> expected = {"--cross-entropy-loss-fusion",
                                              "--swigluu (did you mean --swiglu?)"};
   EXPECT_EQ(d.ignored, expected);

@@ -144,15 +144,20 @@ Precision read_precision(TitanKeys& keys, Stack& stack, Notes& taken) {
   return is_fp32 ? Precision::fp32 : Precision::bf16;
 }
 
-void read_rest(TitanKeys& keys, const Layout& l, Notes& taken) {
+// TorchTitan as it is switched on: compiled or not, with tp under its products or not.
+std::string stack_of_titan(TitanKeys& keys, Notes& taken) {
+  const bool is_compiled = keys.boolean("compile.enable", keys.boolean("training.compile", false));
+  const bool is_async = keys.boolean("parallelism.enable_async_tensor_parallel", false);
+  if (!is_compiled && is_async) {
+    taken.emplace_back("exposed collectives of tp: asynchronous ones need torch.compile");
+  }
+  if (!is_compiled) return "torchtitan-eager";
+  return is_async ? "torchtitan-async-tp" : "torchtitan";
+}
+
+void read_rest(TitanKeys& keys, Notes& taken) {
   if (keys.boolean("training.enable_cpu_offload", false)) {
     keys.problem("training.enable_cpu_offload", "true is not modelled: all state is on the device");
-  }
-  if (keys.boolean("compile.enable", keys.boolean("training.compile", false))) {
-    taken.emplace_back("eager kernels, though the model is compiled");
-  }
-  if (keys.boolean("parallelism.enable_async_tensor_parallel", false) && l.tp > 1) {
-    taken.emplace_back("exposed collectives of tp, though it is asynchronous");
   }
   const std::string optimizer = keys.text("optimizer.name", "AdamW");
   if (optimizer != "AdamW" && optimizer != "Adam") {
@@ -239,14 +244,15 @@ void read_batch(TitanKeys& keys, Described& d) {
 
 }  // namespace
 
-Described from_torchtitan(const std::string& text, const std::string& file, int64_t processors) {
+Described from_torchtitan(const std::string& text, const std::string& file, int64_t processors,
+                          const FindStack& find) {
   if (processors < 0 || processors > most_described_processors) {
     throw base::ConfigError(fmt::format("{} processors: from 1 to {} are allowed", processors,
                                         most_described_processors));
   }
   TitanKeys keys(text, file);
   Described d;
-  d.stack = *find_stack("fsdp");
+  d.stack = find(stack_of_titan(keys, d.taken));
   d.layout.emplace();
   Layout& l = *d.layout;
   l.tp = keys.degree("tensor_parallel_degree");
@@ -259,7 +265,7 @@ Described from_torchtitan(const std::string& text, const std::string& file, int6
   read_pipe(keys, d.dims ? d.dims->layers : 0, l, d.taken);
   l.recompute = read_recompute(keys, d.taken);
   l.precision = read_precision(keys, d.stack, d.taken);
-  read_rest(keys, l, d.taken);
+  read_rest(keys, d.taken);
   read_batch(keys, d);
   keys.throw_if_any();
   d.processors = l.processors();

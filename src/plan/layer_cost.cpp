@@ -71,7 +71,8 @@ bool is_attention(OpKind kind) {
 }
 
 struct Sum {
-  double seconds = 0, attention = 0, kernels = 0, flops = 0;
+  double seconds = 0, attention = 0, products = 0, kernels = 0;
+  double flops = 0, product_flops = 0;
 };
 
 Sum sum_of(const Pricing& p, const std::vector<OpCost>& ops, const spec::AttentionShape& shape) {
@@ -88,8 +89,13 @@ Sum sum_of(const Pricing& p, const std::vector<OpCost>& ops, const spec::Attenti
       sum.seconds += seconds;
       sum.flops += op.flops * p.key.cp;
     } else {
-      sum.seconds += op_seconds(p, op);
+      const double seconds = op_seconds(p, op);
+      sum.seconds += seconds;
       sum.flops += op.flops;
+      if (op.kind == OpKind::gemm) {
+        sum.products += seconds;
+        sum.product_flops += op.flops;
+      }
     }
   }
   return sum;
@@ -137,7 +143,7 @@ void add_slots(const Pricing& p, const Facts& facts, LayerCost& cost) {
     const spec::Slot& slot = facts.stash[i];
     if (slot.spec.shape.ndim() == 0 || slot.replaces >= 0) continue;
     const auto bytes = static_cast<double>(base::bytes_of(slot.spec));
-    const double kept = bytes * p.stack.activation_factor;
+    const double kept = bytes;
     const bool until_w = is_until_w(facts.stash, i);
     if (slot.life == spec::Life::b_to_w) {
       cost.kept_from_b += kept;
@@ -164,6 +170,19 @@ void add_engine_bytes(const Pricing& p, const Facts& facts, spec::Recompute reco
   cost.tied_elements = spec::tied_elements(facts.params, p.shape.mesh);
 }
 
+// Returns the part of a block's matrix products that is computed again where every second one is
+// kept: the projections of keys, of attention's output, and up.
+double recomputed_products(const Job& job) {
+  const auto& block = std::get<spec::BlockSpec>(job.model.layers.at(1));
+  const double width = static_cast<double>(block.width);
+  const double inner = static_cast<double>(block.heads * block.head_dim);
+  const double key = static_cast<double>(block.kv_heads * block.head_dim);
+  const double ffn = static_cast<double>(block.ffn);
+  const double feed_forward = width * static_cast<double>(block.up_width() + block.ffn);
+  const double all = width * (inner + 2 * key) + inner * width + feed_forward;
+  return (width * key + inner * width + width * ffn) / all;
+}
+
 LayerCost cost_of(const Pricing& p, const Facts& facts, const spec::AttentionShape& attention,
                   spec::Recompute recompute = spec::Recompute::none) {
   LayerCost cost;
@@ -188,11 +207,20 @@ LayerCost cost_of(const Pricing& p, const Facts& facts, const spec::AttentionSha
     cost.r_kernels = cost.f_kernels;
     cost.r_flops = f.flops;
   }
-  if (p.key.recompute == spec::Recompute::selective && p.stack.selective_is_attention) {
+  if (p.key.recompute == spec::Recompute::selective &&
+      p.stack.selective == spec::SelectiveRecompute::attention) {
     cost.r = f.attention * factor;
     cost.r_tp = 0;
     cost.r_kernels = 4;
     cost.r_flops = 0;
+  }
+  if (p.key.recompute == spec::Recompute::selective &&
+      p.stack.selective == spec::SelectiveRecompute::products && f.attention > 0) {
+    const double again = recomputed_products(p.job);
+    cost.r = (f.seconds - f.attention - (1 - again) * f.products) * factor;
+    cost.r_tp = cost.f_tp / 2;  // results of reductions are kept, gathered inputs are not
+    cost.r_kernels = cost.f_kernels;
+    cost.r_flops = again * f.product_flops;
   }
   if (p.key.cp > 1 && f.attention > 0) {
     // Keys and values go round; backward their gradients, too. Attention hides what it can.

@@ -147,12 +147,13 @@ Layout layout_of(const Row& row, const Job& job, std::vector<std::string>& taken
 
 std::string machine_name(const std::string& gpu) {
   const std::string text = lower(gpu);
-  constexpr std::array<std::pair<std::string_view, std::string_view>, 12> names = {
+  constexpr std::array<std::pair<std::string_view, std::string_view>, 13> names = {
       {{"gb300", "gb300"},
        {"gb200", "gb200"},
        {"b300", "b300"},
        {"b200", "b200"},
        {"h200", "h200"},
+       {"h100-96gb-500w", "h100-500w"},
        {"h100", "h100"},
        {"h800", "h100"},
        {"a100-40gb-pcie", "a100-pcie"},
@@ -183,23 +184,37 @@ spec::Machine machine_of(const Row& row, const FindMachine& find) {
   return machine;
 }
 
-const Stack& stack_of(const Row& row) {
+// The program of a row: as it states, or as its source is known to have used.
+std::string stack_name(const Row& row) {
+  if (std::string stated = row.text("", "stack"); !stated.empty()) return stated;
   const std::string source = lower(row.text("", "source")), id = lower(row.text("", "id"));
   const std::string schedule = lower(row.text("", "schedule"));
   const char* name = "megatron-core";
   if (has(schedule, "deepspeed")) {
     name = "deepspeed-2021";
+  } else if (has(source, "zero bubble")) {
+    name = "zero-bubble";
   } else if (has(source, "korthikanti")) {
     name = "megatron-2022";
   } else if (has(source, "vtrain") || has(source, "sc21")) {
     name = "megatron-2021";
+  } else if (has(source, "torchtitan")) {
+    name = "torchtitan-eager";
   } else if (has(schedule, "fsdp") || has(source, "llm-foundry") || has(source, "automodel") ||
-             has(source, "torchtitan") || id.starts_with("pytorch")) {
+             id.starts_with("pytorch")) {
     name = "fsdp";
   } else if (has(source, "llm.c")) {
     name = "llm.c";
   }
-  return *find_stack(name);
+  return name;
+}
+
+Stack stack_of(const Row& row, const FindStack& find) {
+  try {
+    return find(stack_name(row));
+  } catch (const base::ConfigError& error) {
+    row.bad(fmt::format("stack: {}", error.what()));
+  }
 }
 
 // Model FLOPs as papers count them: 6 per parameter of products and token, attention in full.
@@ -218,6 +233,23 @@ double counted_flops(const Job& job) {
     }
   }
   return per_token * static_cast<double>(job.tokens());
+}
+
+// As the row states, or as its source is known to have measured.
+MemoryKind memory_kind(const Row& row) {
+  const std::string stated = row.text("measured", "mem_kind");
+  constexpr std::array<std::string_view, static_cast<size_t>(MemoryKind::count)> names = {
+      "allocated", "reserved", "device"};
+  if (!stated.empty()) {
+    const auto* found = std::ranges::find(names, stated);
+    if (found == names.end()) {
+      row.bad(fmt::format("measured.mem_kind = {}: one of {}", stated, fmt::join(names, ", ")));
+    }
+    return static_cast<MemoryKind>(found - names.begin());
+  }
+  const std::string source = lower(row.text("", "source"));
+  return has(source, "simumax") || has(source, "zero bubble") ? MemoryKind::allocated
+                                                              : MemoryKind::device;
 }
 
 double measured_seconds(const Row& row, const PublishedRun& run) {
@@ -243,7 +275,7 @@ double measured_seconds(const Row& row, const PublishedRun& run) {
 
 }  // namespace
 
-PublishedRun published_run(const Json& json, const FindMachine& find, const std::string& where) {
+PublishedRun published_run(const Json& json, const Finders& find, const std::string& where) {
   const Row row(json, where);
   PublishedRun run;
   run.id = row.text("", "id");
@@ -252,11 +284,12 @@ PublishedRun published_run(const Json& json, const FindMachine& find, const std:
   try {
     run.job = job_of(row, run.taken);
     run.layout = layout_of(row, run.job, run.taken);
-    run.machine = machine_of(row, find);
-    run.stack = stack_of(row);
+    run.machine = machine_of(row, find.machine);
+    run.stack = stack_of(row, find.stack);
     if (std::string rule = broken_rule(run.job, run.layout); !rule.empty()) throw Unpriced{rule};
     run.seconds = measured_seconds(row, run);
     run.bytes = 1e9 * row.number("measured", "mem_gb").value_or(0);
+    run.memory_kind = memory_kind(row);
     if (run.seconds <= 0 && run.bytes <= 0) throw Unpriced{"neither time nor memory is stated"};
   } catch (const Unpriced& unpriced) {
     run.reason = unpriced.reason;
@@ -264,7 +297,7 @@ PublishedRun published_run(const Json& json, const FindMachine& find, const std:
   return run;
 }
 
-std::vector<PublishedRun> published_runs(const std::string& text, const FindMachine& find,
+std::vector<PublishedRun> published_runs(const std::string& text, const Finders& find,
                                          const std::string& file) {
   std::vector<PublishedRun> runs;
   std::istringstream lines(text);

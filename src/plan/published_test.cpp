@@ -27,7 +27,9 @@ Json gpt3_row() {
     "measured": {"iter_s": 13.75, "mem_gb": null}})");
 }
 
-PublishedRun run_of(const Json& row) { return published_run(row, shipped_machine, "f:1"); }
+const Finders shipped = {shipped_machine, shipped_stack};
+
+PublishedRun run_of(const Json& row) { return published_run(row, shipped, "f:1"); }
 
 // With one value changed: {"parallel", "zero"}, or {"", "recompute"}.
 Json with(const std::string& section, const std::string& key, const Json& value) {
@@ -120,10 +122,10 @@ TEST(Published, values_of_another_kind_are_refused_by_line) {
 
 TEST(Published, files_name_the_line) {
   const std::string good = gpt3_row().dump();
-  EXPECT_EQ(published_runs(good + "\n\n" + good + "\n", shipped_machine, "f").size(), 2U);
+  EXPECT_EQ(published_runs(good + "\n\n" + good + "\n", shipped, "f").size(), 2U);
   const auto message = [](const std::string& text) {
     try {
-      (void)published_runs(text, shipped_machine, "runs.jsonl");
+      (void)published_runs(text, shipped, "runs.jsonl");
     } catch (const base::ConfigError& error) {
       return std::string(error.what());
     }
@@ -154,6 +156,24 @@ TEST(Published, times_come_from_whatever_is_stated) {
   row["measured"] = {{"mem_gb", 70}};
   EXPECT_EQ(run_of(row).bytes, 70e9);
   EXPECT_EQ(run_of(row).reason, "");
+}
+
+TEST(Published, memory_is_of_a_stated_kind) {
+  Json row = gpt3_row();
+  row["measured"] = {{"mem_gb", 70}};
+  EXPECT_EQ(run_of(row).memory_kind, MemoryKind::device);
+  row["measured"]["mem_kind"] = "reserved";
+  EXPECT_EQ(run_of(row).memory_kind, MemoryKind::reserved);
+  row["measured"]["mem_kind"] = "peak";
+  EXPECT_EQ(refused(row), "f:1: measured.mem_kind = peak: one of allocated, reserved, device");
+}
+
+TEST(Published, a_row_may_name_its_program) {
+  EXPECT_EQ(run_of(with("", "stack", "torchtitan")).stack.name, "torchtitan");
+  const std::string message = refused(with("", "stack", "torchtian"));
+  EXPECT_NE(message.find("f:1: stack: no stack 'torchtian'; did you mean 'torchtitan'?"),
+            std::string::npos)
+      << message;
 }
 
 TEST(Published, networks_are_read_from_words) {

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "plan/program_memory.h"
 #include "spec/op_shapes.h"
 
 namespace trireme::plan {
@@ -32,12 +33,13 @@ struct Rank {
 
   bool is_fp32() const { return l.precision == Precision::fp32; }
   double weight_bytes() const { return is_fp32() ? 4 : 2; }
-  double grad_bytes() const { return is_fp32() && !stack.is_engine() ? 4 : stack.grad_bytes; }
+  double grad_bytes() const { return stack.grad_bytes; }
   bool is_tied() const { return std::get<spec::HeadSpec>(job.model.layers.back()).tied; }
   double table() const { return costs.embedding.params; }
   // The token table has two users on different ranks.
   bool splits_table() const { return l.pp > 1 && is_tied() && !is_v(l.pipe); }
 
+  Bytes bytes() const;
   void add_state(Bytes& bytes) const;
   void add_transfers(Bytes& bytes) const;
   void add_activations(Bytes& bytes) const;
@@ -49,6 +51,17 @@ struct Rank {
 
 double& at(Bytes& bytes, Item item) { return bytes[static_cast<size_t>(item)]; }
 
+Bytes Rank::bytes() const {
+  Bytes all{};
+  add_state(all);
+  add_transfers(all);
+  add_activations(all);
+  at(all, Item::gradients) -= grads_in_stash();
+  at(all, Item::working) = working();
+  at(all, Item::reserved) = machine.processor.reserved_bytes;
+  return all;
+}
+
 void Rank::add_state(Bytes& bytes) const {
   const double params = params_of(costs, share), experts = expert_params_of(costs, share);
   const double data = static_cast<double>(l.dp) * l.cp;
@@ -59,7 +72,7 @@ void Rank::add_state(Bytes& bytes) const {
   at(bytes, Item::weights) = sharded(l.zero >= 3) * weight_bytes();
   at(bytes, Item::gradients) = sharded(l.zero >= 2) * grad_bytes();
   at(bytes, Item::optimizer) = sharded(l.zero >= 1) * (is_fp32() ? 8 : stack.optimizer_bytes);
-  if (!stack.is_engine() || !share.has_head || !is_tied()) return;
+  if (!share.has_head || !is_tied()) return;
   // The head's gradients of a shared table have memory of their own, and where it is another
   // rank's, the head has a copy of it.
   at(bytes, Item::gradients) += table() * grad_bytes();
@@ -74,7 +87,6 @@ double Rank::largest_layer() const {
 
 // Buffers of which layers use the first and the second in turn.
 double Rank::two_layers() const {
-  if (!stack.is_engine()) return 2 * largest_layer();
   const double block = costs.block.params + costs.block.expert_params;
   const double blocks = share.all_blocks() + (share.has_embedding ? 1 : 0);
   std::array<double, 2> turns = {};
@@ -95,15 +107,11 @@ void Rank::add_transfers(Bytes& bytes) const {
   const double params = params_of(costs, share) + expert_params_of(costs, share);
   const double two = two_layers();
   if (l.zero >= 3) {
-    const bool has_table = l.pp == 1 && is_tied() && stack.is_engine();
+    const bool has_table = l.pp == 1 && is_tied();
     const double some = has_table ? table() + 2 * block : two;
     sum += (l.pp > 1 ? params : std::min(params, some)) * weight_bytes();
   }
   if (l.zero >= 2) sum += two * grad_bytes();
-  if (!stack.is_engine()) {
-    if (l.pp > 1) sum += 4 * costs.block.input;
-    return;
-  }
   const double width = static_cast<double>(std::get<spec::BlockSpec>(job.model.layers.at(1)).width);
   const double tokens = static_cast<double>(l.micro_batch * job.seq_len) / l.cp;
   if (l.dp > 1) sum += std::min(largest * grad_bytes(), most_received);
@@ -149,21 +157,20 @@ void Rank::add_activations(Bytes& bytes) const {
   // Where stages of a rank take turns, places that small ones had are no place for a large one. The
   // first stage has the input of its first block among what it keeps.
   const double passages = static_cast<double>(l.micro_batches(job)) * l.chunks;
-  if (stack.is_engine() && l.pp > 1 && l.pipe == Pipe::interleaved &&
-      counts.f_to_b.back() < passages) {
+  if (l.pp > 1 && l.pipe == Pipe::interleaved && counts.f_to_b.back() < passages) {
     const double gap = largest + std::min(counts.last_stage * least, largest);
     if (least < largest || share.has_embedding) sum += (least < largest ? gap : largest) * for_b;
     if (least < largest) sum += gap * for_w;
   }
   if (share.has_head) sum += counts.last_stage * costs.head.kept();
   // The gradient that comes from the next stage.
-  if (stack.is_engine() && l.pp > 1) sum += costs.block.input;
+  if (l.pp > 1) sum += costs.block.input;
 }
 
 // What spec/grad_places.h places: gradients that take over what later layers kept.
 double Rank::grads_in_stash() const {
-  const bool is_one_backward = stack.is_engine() && l.micro_batches(job) == 1 && l.pp == 1 &&
-                               counts.is_merged && l.zero < 2 && (l.dp * l.cp == 1 || l.zero == 1);
+  const bool is_one_backward = l.micro_batches(job) == 1 && l.pp == 1 && counts.is_merged &&
+                               l.zero < 2 && (l.dp * l.cp == 1 || l.zero == 1);
   if (!is_one_backward) return 0;
   const LayerCost& block = costs.block;
   const double of_block = (block.params + block.expert_params) * grad_bytes();
@@ -185,9 +192,6 @@ double Rank::grads_in_stash() const {
 }
 
 double Rank::working() const {
-  if (!stack.is_engine()) {
-    return std::max(costs.block.working(), share.has_head ? costs.head.working() : 0.0);
-  }
   double sum = std::max(share.has_head ? costs.head.scratch : 0.0,
                         share.has_embedding ? costs.embedding.scratch : 0.0);
   if (share.all_blocks() > 0) {
@@ -219,13 +223,10 @@ std::array<double, static_cast<size_t>(Item::count)> rank_memory(
                     times.shares[i],
                     in_flight.ranks[i],
                     in_flight.ranks.front().f_to_w.front()};
-    Bytes bytes{};
-    rank.add_state(bytes);
-    rank.add_transfers(bytes);
-    rank.add_activations(bytes);
-    at(bytes, Item::gradients) -= rank.grads_in_stash();
-    at(bytes, Item::working) = rank.working();
-    at(bytes, Item::reserved) = machine.processor.reserved_bytes + stack.extra_memory;
+    const Bytes bytes = stack.is_engine()
+                            ? rank.bytes()
+                            : program_memory({job, machine, stack, l, costs, times.cut, number,
+                                              times.shares[i], in_flight.ranks[i]});
     double sum = 0;
     for (const double part : bytes) sum += part;
     if (sum > most_bytes) {

@@ -11,6 +11,7 @@
 
 #include "config/machine_file.h"
 #include "config/model_file.h"
+#include "config/stack_file.h"
 #include "plan/job.h"
 #include "plan/price.h"
 #include "plan/search.h"
@@ -23,6 +24,10 @@ inline std::filesystem::path source_root() {
 
 inline spec::Machine shipped_machine(const std::string& name) {
   return config::machine_from_file(name, {source_root() / "machines"});
+}
+
+inline Stack shipped_stack(const std::string& name) {
+  return config::stack_from_file(name, {source_root() / "stacks"});
 }
 
 inline Job job_of(const std::string& model, int64_t global_batch, int64_t seq_len) {

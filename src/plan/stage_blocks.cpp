@@ -28,7 +28,7 @@ bool suffices(double bound, double blocks, double stages, const CutCosts& costs)
 double StageBlocks::before(int64_t stage) const {
   if (stage <= 0) return 0;
   if (stage >= stages) return blocks;
-  if (is_even) return std::min(blocks, static_cast<double>(stage) * most);
+  if (is_even) return std::min(blocks, first + static_cast<double>(stage - 1) * most);
   // Layers are left for all stages behind, the head for the last.
   const double left = blocks - first + 1;
   return first + std::min(static_cast<double>(stage - 1) * most,
@@ -36,8 +36,11 @@ double StageBlocks::before(int64_t stage) const {
 }
 
 StageBlocks even_blocks(double blocks, int64_t stages) {
-  const double most = std::ceil(blocks / static_cast<double>(stages));
-  return {blocks, stages, true, most, most};
+  const auto count = static_cast<double>(stages);
+  const double most = std::ceil(blocks / count);
+  // Models made for it have two blocks fewer, in whose places embedding and head stand.
+  const bool counts_ends = stages > 1 && blocks + 2 == most * count;
+  return {blocks, stages, true, counts_ends ? most - 1 : most, most};
 }
 
 StageBlocks balanced_blocks(double blocks, int64_t stages, const CutCosts& costs) {

@@ -18,7 +18,8 @@ struct StageBlocks {
   double of(int64_t stage) const { return before(stage + 1) - before(stage); }
 };
 
-// As many for each as possible; the last ones have what is left.
+// As many for each as possible, where the last ones have what is left; or, where that makes equal
+// shares, with embedding and head counted as a block each.
 StageBlocks even_blocks(double blocks, int64_t stages);
 
 struct CutCosts {

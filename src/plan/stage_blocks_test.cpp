@@ -41,13 +41,26 @@ TEST(StageBlocks, balanced_is_the_engines_cut_for_any_costs) {
 TEST(StageBlocks, even_gives_the_same_to_all_and_what_is_left_to_the_last) {
   const StageBlocks even = even_blocks(96, 8);
   for (int64_t stage = 0; stage < 8; ++stage) EXPECT_EQ(even.of(stage), 12);
-  const StageBlocks uneven = even_blocks(10, 4);
+  const StageBlocks uneven = even_blocks(11, 4);
   EXPECT_EQ(uneven.of(0), 3);
   EXPECT_EQ(uneven.of(2), 3);
-  EXPECT_EQ(uneven.of(3), 1);
+  EXPECT_EQ(uneven.of(3), 2);
   const StageBlocks few = even_blocks(5, 4);
   EXPECT_EQ(few.of(2), 1);
   EXPECT_EQ(few.of(3), 0);
+}
+
+// Llama 3.1 405B has 126 blocks for stages of eight, GPT-3 of 14.6B 46 for 48 of one.
+TEST(StageBlocks, two_blocks_too_few_leave_room_for_embedding_and_head) {
+  const StageBlocks cut = even_blocks(126, 16);
+  EXPECT_EQ(cut.of(0), 7);
+  for (int64_t stage = 1; stage < 15; ++stage) EXPECT_EQ(cut.of(stage), 8);
+  EXPECT_EQ(cut.of(15), 7);
+  const StageBlocks ones = even_blocks(46, 48);
+  EXPECT_EQ(ones.of(0), 0);
+  EXPECT_EQ(ones.of(1), 1);
+  EXPECT_EQ(ones.of(46), 1);
+  EXPECT_EQ(ones.of(47), 0);
 }
 
 TEST(StageBlocks, every_block_is_on_one_stage) {

@@ -67,7 +67,7 @@ TEST(StageShare, the_rank_that_takes_the_longest_is_among_those_looked_at) {
 TEST(StageShare, equal_shares_put_embedding_and_head_on_top) {
   const Job job = job_of("gpt3-175b", 64, 2048);
   const spec::Machine machine = shipped_machine("a100-80gb");
-  const Stack& megatron = *find_stack("megatron-2022");
+  const Stack megatron = shipped_stack("megatron-2022");
   Pricer pricer(job, machine, megatron);
   const Layout l = layout_from_text("tp=8 pp=8 interleaved=3", 64);
   const RankTimes times = rank_times(job, l, megatron, pricer.layers(l));

@@ -4,6 +4,16 @@
 #include <cmath>
 
 namespace trireme::plan {
+namespace {
+
+// What a price says of a figure of the kind that was measured.
+double predicted_bytes(const Price& price, const PublishedRun& run) {
+  if (run.memory_kind == MemoryKind::allocated) return price.bytes - price.at(Item::reserved);
+  if (run.memory_kind == MemoryKind::device) return price.bytes;
+  return price.bytes - run.stack.memory.extra_bytes - run.machine.processor.reserved_bytes;
+}
+
+}  // namespace
 
 std::vector<Validated> validate(const std::vector<PublishedRun>& runs) {
   std::vector<Validated> all;
@@ -12,7 +22,10 @@ std::vector<Validated> validate(const std::vector<PublishedRun>& runs) {
     Validated row{.run = &run};
     row.price = Pricer(run.job, run.machine, run.stack).price(run.layout);
     if (run.seconds > 0) row.time_error = row.price.seconds / run.seconds - 1;
-    if (run.bytes > 0) row.memory_error = row.price.bytes / run.bytes - 1;
+    if (run.bytes > 0) {
+      row.bytes = predicted_bytes(row.price, run);
+      row.memory_error = row.bytes / run.bytes - 1;
+    }
     all.push_back(row);
   }
   return all;

@@ -13,6 +13,7 @@ namespace trireme::plan {
 struct Validated {
   const PublishedRun* run = nullptr;
   Price price;
+  double bytes = 0;  // predicted, of the kind that was measured; 0 where nothing was
   double time_error = 0, memory_error = 0;  // relative, signed; 0 where nothing was measured
 };
 // Runs that have a reason are left out.

@@ -43,9 +43,10 @@ TEST(InstallTest, an_installed_program_finds_its_files_from_any_prefix) {
   if (HasFatalFailure()) return;
   for (const char* file :
        {"bin/trireme", "share/trireme/models/llama3.2-1b.toml", "share/trireme/machines/h200.toml",
-        "share/trireme/machines/measured/h200.toml", "share/trireme/configs/kjv.toml",
-        "share/doc/trireme/README.md", "share/doc/trireme/docs/install.md",
-        "share/doc/trireme/LICENSE", "share/doc/trireme/CHANGELOG.md"}) {
+        "share/trireme/machines/measured/h200.toml", "share/trireme/stacks/fsdp.toml",
+        "share/trireme/configs/kjv.toml", "share/doc/trireme/README.md",
+        "share/doc/trireme/docs/install.md", "share/doc/trireme/LICENSE",
+        "share/doc/trireme/CHANGELOG.md"}) {
     EXPECT_TRUE(s.has(std::string("first/") + file)) << file;
   }
   EXPECT_FALSE(s.has("first/share/trireme/configs/models"));

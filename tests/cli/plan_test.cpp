@@ -50,6 +50,32 @@ void expect_sums(const Json& priced) {
   EXPECT_NEAR(sum_of(priced.at("items")), bytes, 1e-13 * bytes);
 }
 
+// A stack by name or by path; its memory is the program's, not that of the engine's buffers.
+TEST(PlanTest, another_program_is_priced_by_its_file) {
+  const Scratch s;
+  const std::string call =
+      "plan --model llama3.1-8b --machine h100 --gpus 8 --batch 16 --seq-len 8192 --layout "
+      "'zero=3 micro=2 selective' ";
+  const std::string text = text_of(s, call + "--stack torchtitan");
+  EXPECT_EQ(text.find("phases"), std::string::npos) << text;
+  EXPECT_EQ(text.find("libraries"), std::string::npos) << text;
+  const Json named = plan_json(s, call + "--stack torchtitan");
+  expect_sums(named.at("asked"));
+  EXPECT_EQ(named.at("asked").at("confirmed").at("bytes"), named.at("asked").at("bytes"));
+  EXPECT_FALSE(named.at("asked").contains("phases"));
+  // The file of this program changes nothing.
+  const std::string own_call = "plan --model llama3.1-8b --machine h100 --gpus 8 --batch 16 ";
+  Json plain = plan_json(s, own_call), by_file = plan_json(s, own_call + "--stack trireme");
+  plain.erase("search");
+  by_file.erase("search");
+  EXPECT_EQ(plain, by_file);
+  std::ofstream(s.path() / "mine.toml") << "format = 1\nwhat = 'a fork'\nsource = 'counted'\n"
+                                           "[memory]\nlogit_bytes = 100\n";
+  const Json own = plan_json(s, call + "--stack mine.toml");
+  EXPECT_EQ(own.at("stack"), "mine");
+  EXPECT_GT(own.at("asked").at("bytes"), named.at("asked").at("bytes"));
+}
+
 TEST(PlanTest, a_layout_that_does_not_fit_is_called_so_first) {
   const Scratch s;
   const std::string call =

@@ -7,6 +7,7 @@
 
 #include "config/machine_file.h"
 #include "config/model_file.h"
+#include "config/stack_file.h"
 #include "schedule/catalogue.h"
 
 namespace trireme::tests {
@@ -22,6 +23,10 @@ spec::ModelSpec shipped_model(const std::string& name) {
 
 spec::Machine shipped_machine(const std::string& name) {
   return config::machine_from_file(name, {root / "machines"});
+}
+
+spec::Stack shipped_stack(const std::string& name) {
+  return config::stack_from_file(name, {root / "stacks"});
 }
 
 spec::ModelSpec llama2(int64_t billions) {

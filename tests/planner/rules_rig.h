@@ -19,6 +19,7 @@ namespace trireme::tests {
 // Names as in configs/models and machines.
 spec::ModelSpec shipped_model(const std::string& name);
 spec::Machine shipped_machine(const std::string& name);
+spec::Stack shipped_stack(const std::string& name);
 spec::ModelSpec llama2(int64_t billions);  // 7 or 13
 spec::ModelSpec bloom_176b();
 plan::Job job_of(spec::ModelSpec model, int64_t seq_len, int64_t sequences);

@@ -44,7 +44,7 @@ Flops flops_of(const plan::Job& job, const plan::Stack& stack, spec::Recompute r
 
 Row recompute_row() {
   const plan::Job job = job_of(shipped_model("llama3-70b"), 2048, 1);
-  const Flops whole = flops_of(job, *plan::find_stack("megatron-core"), spec::Recompute::full);
+  const Flops whole = flops_of(job, shipped_stack("megatron-core"), spec::Recompute::full);
   const Flops own = flops_of(job, plan::trireme_stack(), spec::Recompute::full);
   EXPECT_NEAR(whole.hardware / whole.model, 4.0 / 3, 0.02);
   EXPECT_GT(own.hardware / own.model, 1.2);

@@ -31,7 +31,7 @@ std::string text_of(const char* path) {
 const Files& repository() {
   static const Files files = [] {
     Files all = read_tree(root(), {".ci", "bench", "cmake", "configs", "data", "docs", "machines",
-                                   "scripts", "src", "tests"});
+                                   "scripts", "src", "stacks", "tests"});
     EXPECT_GT(all.size(), tree().size());
     for (const auto& entry : std::filesystem::directory_iterator(root())) {
       const std::string name = entry.path().filename().string();

@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+// Other programs' runs that no constant was fitted to: what the planner says of their time and
+// memory. tests/planner/program_runs.jsonl has the rows with their sources (facts and figures
+// only); those of the zero-bubble paper stand in data/.
+#include <gtest/gtest.h>
+
+#include <filesystem>
+
+#include "config/document.h"
+#include "plan/validate.h"
+#include "tests/planner/rules_rig.h"
+
+namespace trireme::tests {
+namespace {
+
+using plan::ErrorSummary;
+using plan::PublishedRun;
+
+const std::filesystem::path source_tree = TRIREME_SOURCE_DIR;
+
+// machines/h100-500w.toml and the stacks of TorchTitan were fitted to runs of this source.
+constexpr std::string_view fitted_source =
+    "pytorch/torchtitan benchmarks/llama3_h100_202412_torchtitan.md";
+
+std::vector<PublishedRun> runs_of(const std::filesystem::path& file) {
+  return plan::published_runs(config::read_text(file), {shipped_machine, shipped_stack},
+                              file.string());
+}
+
+ErrorSummary errors_of(const std::vector<PublishedRun>& runs) {
+  return plan::summary_of(plan::validate(runs), "all");
+}
+
+// Their program's own constant was fitted to them: here they are priced with that of its family.
+std::vector<PublishedRun> zero_bubble_runs() {
+  std::vector<PublishedRun> runs = runs_of(source_tree / "data" / "published_runs.jsonl");
+  std::erase_if(runs, [](const PublishedRun& run) { return run.stack.name != "zero-bubble"; });
+  for (PublishedRun& run : runs) run.stack = shipped_stack("megatron-2021");
+  return runs;
+}
+
+std::vector<PublishedRun> unseen_runs() {
+  std::vector<PublishedRun> runs =
+      runs_of(source_tree / "tests" / "planner" / "program_runs.jsonl");
+  std::erase_if(runs, [](const PublishedRun& run) { return run.source == fitted_source; });
+  return runs;
+}
+
+TEST(ProgramRuns, every_row_is_predicted) {
+  for (const PublishedRun& run :
+       runs_of(source_tree / "tests" / "planner" / "program_runs.jsonl")) {
+    EXPECT_EQ(run.reason, "") << run.id;
+  }
+  EXPECT_EQ(zero_bubble_runs().size(), 31U);
+}
+
+TEST(ProgramRuns, sources_that_no_constant_was_fitted_to) {
+  std::vector<PublishedRun> runs = unseen_runs();
+  const ErrorSummary pytorch = errors_of(runs);
+  EXPECT_EQ(pytorch.timed, 22);
+  EXPECT_EQ(pytorch.weighed, 12);
+  EXPECT_LE(pytorch.time, 0.1);
+  EXPECT_LE(pytorch.memory, 0.12);
+  const std::vector<PublishedRun> megatron = zero_bubble_runs();
+  runs.insert(runs.end(), megatron.begin(), megatron.end());
+  const ErrorSummary all = errors_of(runs);
+  EXPECT_EQ(all.timed, 53);
+  EXPECT_EQ(all.weighed, 43);
+  EXPECT_LE(all.time, 0.1);
+  EXPECT_LE(all.memory, 0.12);
+}
+
+TEST(ProgramRuns, the_zero_bubble_paper_is_predicted_with_constants_of_its_family) {
+  const ErrorSummary errors = errors_of(zero_bubble_runs());
+  EXPECT_LE(errors.memory, 0.03);
+  EXPECT_LE(errors.time, 0.11);
+}
+
+}  // namespace
+}  // namespace trireme::tests
