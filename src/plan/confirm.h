@@ -19,8 +19,7 @@ struct Confirmed {
   double seconds = 0;
   double bubble = 0;  // as simulated
 };
-// Of a layout that the engine runs: what `bytes` of it is, without the rest. Throws ConfigError
-// that says why it does not.
+// Returns Confirmed::bytes alone. Throws ConfigError if the engine refuses the layout.
 double engine_bytes(const Job&, const spec::Machine&, const Stack&, const Layout&);
 
 Confirmed confirm(const Job&, const spec::Machine&, const Stack&, const Layout&);

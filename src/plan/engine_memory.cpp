@@ -18,8 +18,7 @@ using spec::LayerStash;
 using spec::MemoryTable;
 using spec::Pool;
 
-// Of a schedule with more passes of micro-batches through stages the gaps of its first rounds
-// count.
+// A pass is one micro-batch on one stage. Longer schedules take too long to lay out as a whole.
 constexpr int64_t max_placed_passes = int64_t{1} << 11;
 
 // ---- what a layout says about a rank
@@ -47,8 +46,8 @@ spec::Plan plan_of(const Job& job, const Stack& stack, const Layout& l) {
                                 job.backend);
 }
 
-// The largest set of a pool: its layers' slots, and of layers behind the first of a stage the slot
-// that would otherwise lie in another pool.
+// Returns the bytes of a pool's largest live set. `inner` is the slot (input or output gradient)
+// that a layer has in this pool unless another stage makes it.
 int64_t largest_set(const LiveSets& sets, int64_t block, int64_t head, int64_t inner) {
   int64_t most = 0;
   for (const LiveLayers& set : sets) {
@@ -70,7 +69,7 @@ void add_stash(const LayerCosts& costs, const RankLives& rank, MemoryTable& sum)
   sum.stash_gradients = rank.gradients * dy;
   sum.stash_f_to_b = pool(Pool::f_to_b, rank.f_to_b, x);
   sum.stash_f_to_w = pool(Pool::f_to_w, rank.f_to_w, 0);
-  // Of the pools that serve one layer, the largest.
+  // Pools that serve one layer at a time are as large as the largest layer needs.
   const auto one_layer = [&](int64_t LayerStash::*need) {
     return std::max({rank.blocks > 0 ? block.*need : 0,
                      rank.has_embedding ? stash_of(costs.embedding, rank).*need : 0,
@@ -78,7 +77,7 @@ void add_stash(const LayerCosts& costs, const RankLives& rank, MemoryTable& sum)
   };
   if (rank.is_merged) {
     sum.stash_b_to_w = one_layer(&LayerStash::merged_b_to_w);
-    // Of even and of odd layers: all but the last of a stage have one.
+    // Even and odd layers have one place each; the last layer of a stage has none.
     sum.stash_stream = std::min<int64_t>(rank.stage_layers - 1, 2) * dy;
   } else {
     sum.stash_b_to_w = pool(Pool::b_to_w, rank.b_to_w, dy);
@@ -87,7 +86,7 @@ void add_stash(const LayerCosts& costs, const RankLives& rank, MemoryTable& sum)
   if (rank.runs_pairs) sum.stash_recompute += one_layer(&LayerStash::recompute_backward);
 }
 
-// The frames of a stage with so many blocks.
+// Returns the frame sizes of a stage with so many blocks.
 spec::StageStash frames_of(const LayerStash& block, const LayerStash& head, int64_t blocks,
                            bool is_first, bool is_last, bool is_merged) {
   const int64_t x = block.frame_bytes[spec::index_of(Pool::inputs)];
@@ -105,7 +104,8 @@ spec::StageStash frames_of(const LayerStash& block, const LayerStash& head, int6
   return stage;
 }
 
-// Gradients of one micro-batch on one stage, which lie in the stash as far as it has room.
+// Returns the bytes of gradients that lie in the stash: those of one micro-batch on one stage, as
+// far as there is room.
 int64_t grads_in_stash(const spec::Plan& plan, const LayerCosts& costs, const RankLives& rank,
                        const Layout& l) {
   const std::vector<int64_t> elements = buckets_of(costs, rank, l);
@@ -213,8 +213,8 @@ MemoryTable EngineMemory::memory_of(const Layout& l, const LayerCosts& costs, co
   return sum;
 }
 
-// Places of frames are taken in the order of the program. That of interleaved stages begins in the
-// same way whatever the number of micro-batches, so that more of them never need less.
+// Frames take their places in the order of the program. Programs of interleaved stages begin alike
+// for any number of micro-batches, so more of them never need less.
 int64_t EngineMemory::gaps_of(const Layout& l, const LayerCosts& costs, const StageBlocks& cut,
                               const RankLives& rank) {
   if (l.chunks == 1) return 0;  // frames of one size

@@ -11,7 +11,7 @@
 namespace trireme::plan {
 namespace {
 
-// Of the rank that needs the most but for gaps.
+// Returns the memory of the rank that needs the most, without gaps.
 spec::MemoryTable exact_memory(const Job& job, const Stack& stack, const Layout& l) {
   const spec::Plan plan =
       spec::parallel_plan(job.model, one_rank_of(job, stack, l), split_of(stack, l), job.backend);
@@ -47,7 +47,7 @@ spec::Backend any_backend(Dice& dice) {
       {spec::cuda_backend(true), spec::cuda_backend(false), spec::cpu_backend()});
 }
 
-// Of any number of ranks along pp and of chunks.
+// Returns a layout with more numbers of ranks along pp and of chunks than any_layout() draws.
 Layout any_pipeline(Dice& dice, const Job& job) {
   while (true) {
     Layout l = any_layout(dice);
@@ -103,6 +103,15 @@ TEST(EngineMemory, is_exact_for_tied_tables_of_interleaved_stages) {
     const Job job = job_of("gpt2-124m", 2 * batch, 128);
     expect_exact(job, trireme_stack(), layout_from_text("pp=4 interleaved=3 dp=2 zero=2", 8));
     expect_exact(job, trireme_stack(), layout_from_text("pp=4 dp=2 zero=3", 8));
+  }
+}
+
+TEST(EngineMemory, is_exact_for_long_pipelines) {
+  const Job job = job_of("llama3-70b", 200, 1024);
+  for (const char* text : {"pp=48 zb-h1 full", "pp=64 zb-h2 full", "pp=40 zb-v", "pp=64"}) {
+    Layout l = layout_from_text(text, 1920);
+    l.dp = 1;
+    expect_exact(job, trireme_stack(), l);
   }
 }
 

@@ -36,7 +36,7 @@ struct Job {
   int64_t tokens() const { return seq_len * global_batch; }
 };
 
-// The engine's back end on a machine: that of CPUs where it has no units for bf16.
+// Returns the engine's back end on a machine; a machine without units for bf16 is a CPU.
 spec::Backend backend_for(const spec::Machine&, bool deterministic);
 
 enum class Pipe : uint8_t {

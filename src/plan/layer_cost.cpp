@@ -44,7 +44,7 @@ spec::LocalShape shape_of(const Job& job, const LayerKey& key) {
   return shape;
 }
 
-// Other programs sum in any order.
+// Other programs do not fix the order of sums.
 spec::Backend backend_of(const Job& job, const Stack& stack) {
   return stack.is_engine() ? job.backend : spec::cuda_backend(false);
 }
@@ -153,7 +153,7 @@ void add_slots(const Pricing& p, const Facts& facts, LayerCost& cost) {
   cost.scratch = static_cast<double>(largest_scratch(facts));
 }
 
-// As spec/predict.cpp adds them up.
+// Sizes for EngineMemory.
 void add_engine_bytes(const Pricing& p, const Facts& facts, spec::Recompute recompute,
                       LayerCost& cost) {
   const spec::LayerPlace apart{.is_first = true, .gets_gradient = true};

@@ -17,9 +17,8 @@ using schedule::Action;
 using schedule::Op;
 
 constexpr int64_t lives_rounds = 3;  // of micro-batches through all ranks
-// Of a longer pipeline with weight gradients that are put off, ranks at equal distances are
-// counted.
-constexpr int max_counted_ranks = 32;
+// In a longer pipeline with delayed weight gradients, ranks at equal distances are counted.
+constexpr int max_counted_ranks = 128;
 
 void insert(LiveSets& sets, const LiveLayers& live) {
   if (std::ranges::any_of(sets, [&](const LiveLayers& set) { return set.covers(live); })) return;
@@ -27,7 +26,7 @@ void insert(LiveSets& sets, const LiveLayers& live) {
   sets.push_back(live);
 }
 
-// What is live of one pool, and the largest sets so far.
+// The live set of one pool, and the largest ones so far.
 struct LiveCounter {
   LiveLayers now;
   LiveSets sets;
@@ -156,8 +155,8 @@ bool covers(const RankLives& a, const RankLives& b) {
          covers(a.b_to_w, b.b_to_w);
 }
 
-// Ranks of which one needs the most. With merged backwards ranks behind the second have no larger
-// stages than it, and fewer micro-batches under way; only the last has a head.
+// Returns ranks of which one needs the most. With merged backwards, ranks behind the second have no
+// larger stages than it has and fewer micro-batches in flight; only the last has a head.
 std::vector<int> counted_ranks(const Layout& l) {
   std::vector<int> ranks;
   if (!is_apart(l.pipe)) {
@@ -190,8 +189,7 @@ PipeLives lives_of(const schedule::Schedule& schedule, const StageBlocks& cut, c
   return all;
 }
 
-// GPipe has all forwards in front of all backwards: of m micro-batches it keeps m times as much as
-// of one.
+// GPipe runs all forwards before all backwards, so it keeps m times as much as for one micro-batch.
 void repeat(PipeLives& lives, int64_t times) {
   for (RankLives& rank : lives.ranks) {
     for (LiveSets* sets : {&rank.f_to_b, &rank.f_to_w}) {

@@ -17,12 +17,12 @@
 namespace trireme::plan {
 namespace {
 
-// Layouts whose memory is predicted to the byte at the end of a search, and how long their
-// schedules may be.
+// At the end of a search the memory of so many rejected layouts is predicted to the byte, if their
+// schedules have no more passes of micro-batches through stages.
 constexpr size_t max_confirmed = 32;
 constexpr int64_t max_confirmed_passes = int64_t{1} << 13;
 
-// Of the memory of a rank, what stages of different sizes leave free, or more: some 20 % were seen.
+// Gaps take no more of a rank's memory; 21 % is the most seen in 17,000 random layouts.
 constexpr double max_gaps = 0.3;
 
 using Family = std::tuple<int, int, int, int>;  // tp, cp, pp, ep
@@ -144,8 +144,7 @@ class Search {
     return std::ranges::any_of(front_, [&](const Candidate& k) { return covers(k, candidate); });
   }
 
-  // Of the families that come nearest, what the engine would allocate: few, because that takes
-  // long.
+  // States what the engine would allocate for the rejected families that come nearest.
   void state_missing_memory() {
     std::vector<Rejected*> by_memory;
     for (Rejected& r : result_.rejected) {

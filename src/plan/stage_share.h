@@ -15,7 +15,7 @@ namespace trireme::plan {
 
 struct LayerCosts {
   LayerCost embedding, block, dense_block, head;  // dense_block: without experts, where some are
-  // Of layouts that the engine runs: batches on their way, and sums along tp.
+  // Buffers of layouts that the engine runs: batches on their way, and sums along tp.
   spec::StagingBytes staging;
   int64_t tensor_buffer = 0;
 };
