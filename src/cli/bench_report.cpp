@@ -31,7 +31,7 @@ base::Json bench_json(const Args& args, const spec::ModelSpec& model, const Benc
       {"recompute", args.text("--recompute")},
       {"recompute_blocks", args.integer("--recompute-blocks")},
       {"threads", train::thread_count(threads_asked(args.integer("--threads")))},
-      {"micro_batch", r.plan.microbatch_sequences},
+      {"micro_batch", r.plan.layout.micro_batch},
       {"seq_len", r.plan.seq_len},
       {"accumulate", r.plan.schedule.microbatches},
       {"head_chunk_rows", r.plan.head_chunk_rows},

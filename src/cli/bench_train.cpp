@@ -25,13 +25,12 @@ namespace {
 
 constexpr int64_t most_observed_steps = 3;
 
-spec::Recompute recompute_of(const std::string& name) {
-  return name == "full"        ? spec::Recompute::full
-         : name == "selective" ? spec::Recompute::selective
-                               : spec::Recompute::none;
-}
+struct BenchJob {
+  spec::Workload work;
+  spec::Layout layout;
+};
 
-spec::OneRankOptions options_of(const Args& args, const spec::ModelSpec& model) {
+BenchJob job_of(const Args& args, const spec::ModelSpec& model) {
   const int64_t seq_len =
       args.integer("--seq") == 0 ? std::min<int64_t>(model.max_seq, 1024) : args.integer("--seq");
   if (args.integer("--head-chunk") < 0) {
@@ -43,16 +42,21 @@ spec::OneRankOptions options_of(const Args& args, const spec::ModelSpec& model) 
     throw base::ConfigError(fmt::format("--recompute-blocks {}: -1 (all) or from 0 to {}",
                                         args.integer("--recompute-blocks"), blocks));
   }
-  spec::Recipe recipe = spec::recipe_from_name(args.text("--dtype"));
-  recipe.grad = base::dtype_from_name(args.text("--grad-dtype"));
-  return {.microbatch_sequences = args.integer("--micro-batch"),
-          .seq_len = seq_len,
-          .microbatches = args.small_integer("--accumulate"),
-          .recipe = recipe,
-          .master = base::dtype_from_name(args.text("--master-dtype")),
-          .recompute = recompute_of(args.text("--recompute")),
-          .recompute_blocks = args.small_integer("--recompute-blocks"),
-          .head_chunk_rows = args.integer("--head-chunk")};
+  if (args.integer("--accumulate") < 1) {
+    throw base::ConfigError(
+        fmt::format("--accumulate {}: at least 1", args.integer("--accumulate")));
+  }
+  spec::Layout l;
+  l.micro_batch = args.integer("--micro-batch");
+  l.accumulation = args.small_integer("--accumulate");
+  l.precision = spec::precision_from_name(args.text("--dtype")).value_or(spec::Precision::bf16);
+  l.grad_dtype = base::dtype_from_name(args.text("--grad-dtype"));
+  l.master_dtype = base::dtype_from_name(args.text("--master-dtype"));
+  l.recompute = spec::recompute_from_name(args.text("--recompute")).value_or(spec::Recompute::none);
+  l.recompute_blocks = args.small_integer("--recompute-blocks");
+  l.head_chunk_rows = args.integer("--head-chunk");
+  l.deterministic = args.text("--determinism") == "l1";
+  return {{.seq_len = seq_len}, l};
 }
 
 // Steps are queued without waiting for the device; events between them give their times.
@@ -82,7 +86,8 @@ BenchResult measure(const Args& args, const spec::ModelSpec& model, const config
   train::Platform platform = train::make_platform(system);
   result.hardware = platform.hardware;
   result.context_bytes = device::driver_used_bytes(*platform.device);
-  const train::FitJob job = train::make_fit_job(model, platform.backend, options_of(args, model));
+  const BenchJob asked = job_of(args, model);
+  const train::FitJob job = train::make_fit_job(model, platform.backend, asked.work, asked.layout);
   const spec::Plan& plan = job.plan;
   train::check_fits(job, platform, 1,
                     {.micro_batch = "--micro-batch ",
@@ -94,8 +99,8 @@ BenchResult measure(const Args& args, const spec::ModelSpec& model, const config
   engine::Engine engine(*platform.device, model, plan, platform.backend,
                         {.capture = !args.flag("--no-capture")});
   result.plan = engine.plan();
-  BenchBatches source(std::get<spec::HeadSpec>(model.layers.back()).vocab,
-                      plan.microbatch_sequences, plan.seq_len);
+  BenchBatches source(std::get<spec::HeadSpec>(model.layers.back()).vocab, plan.layout.micro_batch,
+                      plan.seq_len);
   Progress progress("bench train", "steps", steps + warmup);
   for (int64_t step = 0; step < warmup; ++step) {
     engine.step(source, 3e-4);

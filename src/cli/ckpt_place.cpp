@@ -203,7 +203,7 @@ std::string layout_words(const ckpt::Manifest& manifest) {
     if (plan.stages() > 1) text += fmt::format(", {} stages", plan.stages());
     const int stage = plan.zero.params ? 3 : (plan.zero.grads ? 2 : (plan.zero.optim ? 1 : 0));
     if (stage > 0 && plan.mesh[spec::Axis::zero] > 1) text += fmt::format(", ZeRO-{}", stage);
-    if (plan.sequence_parallel) text += ", sequence parallel";
+    if (plan.layout.sequence_parallel) text += ", sequence parallel";
     return text;
   } catch (const base::ConfigError& error) {
     return fmt::format("{}, a plan that this version does not read ({})", text, error.what());

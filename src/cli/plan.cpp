@@ -10,15 +10,15 @@
 #include "cli/plan_validate.h"
 #include "cli/plan_words.h"
 #include "cli/verbs.h"
+#include "config/config_text.h"
 #include "obs/run_dir.h"
-#include "plan/config_text.h"
-#include "plan/layout_text.h"
+#include "spec/layout_text.h"
 
 namespace trireme::cli {
 namespace {
 
-using plan::Layout;
 using plan::Proposal;
+using spec::Layout;
 
 // Faster layouts of the program that the question came from.
 constexpr size_t max_better = 3;
@@ -44,12 +44,12 @@ class SlowNotice {
 // The layout that the question came with, priced as the program that it came from would run it.
 std::optional<Proposal> priced(const PlanQuestion& q) {
   if (!q.asked) return {};
-  if (q.asked->processors() != q.processors) {
-    throw base::ConfigError(fmt::format("{} is of {} GPUs, and there are {}", plan::words(*q.asked),
-                                        q.asked->processors(), q.processors));
+  if (q.asked->ranks() != q.processors) {
+    throw base::ConfigError(fmt::format("{} is of {} GPUs, and there are {}", spec::words(*q.asked),
+                                        q.asked->ranks(), q.processors));
   }
   if (const std::string rule = plan::broken_rule(q.job, *q.asked); !rule.empty()) {
-    throw base::ConfigError(fmt::format("layout '{}': {}", plan::to_text(*q.asked), rule));
+    throw base::ConfigError(fmt::format("layout '{}': {}", spec::to_text(*q.asked), rule));
   }
   return plan::propose(q.job, q.machine, q.own_stack ? *q.own_stack : q.stack, *q.asked);
 }
@@ -58,7 +58,7 @@ void write_config(const std::filesystem::path& file, const PlanQuestion& q, cons
                   bool may_replace) {
   if (!best.confirmed.problem.empty()) {
     throw base::ConfigError(fmt::format("--out: the engine does not run {}: {}",
-                                        plan::words(best.layout), best.confirmed.problem));
+                                        spec::words(best.layout), best.confirmed.problem));
   }
   if (q.model.empty()) {
     throw base::ConfigError(
@@ -69,17 +69,10 @@ void write_config(const std::filesystem::path& file, const PlanQuestion& q, cons
   }
   const std::string comment =
       fmt::format("trireme plan: {} on {} x {}.\n{}\n{:.4g} s a step predicted, {}.",
-                  q.job.model.name, q.processors, q.machine.name, plan::to_text(best.layout),
+                  q.job.model.name, q.processors, q.machine.name, spec::to_text(best.layout),
                   best.confirmed.seconds, memory_text(best.confirmed.bytes));
-  const plan::Stack& stack = q.stack;
-  obs::write_file(
-      file, plan::config_text(q.job, best.layout,
-                              {.model = q.model,
-                               .comment = comment,
-                               .bf16_grads = stack.grad_bytes < 4,
-                               .bf16_sums = stack.reduce_bytes < stack.grad_bytes,
-                               .half_masters = plan::master_of(stack, best.layout.precision) ==
-                                               base::DType::u16}));
+  obs::write_file(file, config::config_text(plan::workload_of(q.job), best.confirmed.plan.layout,
+                                            {.model = q.model, .comment = comment}));
 }
 
 int explain(const Args& args) {
@@ -91,7 +84,7 @@ int explain(const Args& args) {
   }
   std::vector<Proposal> both;
   for (const std::string& text : texts) {
-    const Layout layout = plan::layout_from_text(text, q.processors);
+    const Layout layout = asked_layout(q, text);
     if (const std::string rule = plan::broken_rule(q.job, layout); !rule.empty()) {
       throw base::ConfigError(fmt::format("layout '{}': {}", text, rule));
     }

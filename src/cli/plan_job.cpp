@@ -17,19 +17,19 @@
 #include "config/machine_file.h"
 #include "config/model_file.h"
 #include "config/spelling.h"
-#include "obs/number_text.h"
 #include "config/stack_file.h"
+#include "obs/number_text.h"
 #include "plan/config_layout.h"
 #include "plan/from_hf.h"
 #include "plan/from_megatron.h"
 #include "plan/from_torchtitan.h"
-#include "plan/layout_text.h"
+#include "spec/layout_text.h"
 
 namespace trireme::cli {
 namespace {
 
 namespace fs = std::filesystem;
-using plan::Layout;
+using spec::Layout;
 
 constexpr int64_t max_gpus = 1 << 20, max_sequences = 1 << 30;
 constexpr double max_run_tokens = 1e18;
@@ -48,16 +48,8 @@ void take_config(const Args& args, PlanQuestion& q) {
   q.model = config.model.name;
   q.asked = plan::layout_of(config);
   q.is_dtype_open = config.training.dtype == "auto";
-  q.processors = q.asked->processors();
-  plan::keep_grads(q.stack, base::dtype_from_name(config.training.grad_dtype),
-                   base::dtype_from_name(config.parallelism.reduce_dtype));
-  plan::keep_master(q.stack, base::dtype_from_name(config.optimizer.master_dtype));
-  const auto& recompute = config.activation_checkpoint;
-  if (recompute.mode != "none" && recompute.blocks >= 0 && recompute.blocks < config.dims.layers) {
-    q.taken.push_back(
-        fmt::format("recompute {} in all blocks, though activation_checkpoint.blocks is {}",
-                    recompute.mode, recompute.blocks));
-  }
+  q.processors = q.asked->ranks();
+  q.types = *q.asked;
 }
 
 void take_described(const plan::Described& d, PlanQuestion& q) {
@@ -67,7 +59,7 @@ void take_described(const plan::Described& d, PlanQuestion& q) {
   q.processors = d.processors;
   q.taken = d.taken;
   q.ignored = d.ignored;
-  if (d.processors == 0 && q.asked) q.processors = q.asked->processors();
+  if (d.processors == 0 && q.asked) q.processors = q.asked->ranks();
 }
 
 // A word that is neither an option nor a key of a configuration. Its value would else be taken for
@@ -137,13 +129,7 @@ void take_source(const Args& args, PlanQuestion& q) {
 // the options say.
 void take_stack(const Args& args, PlanQuestion& q) {
   if (args.has("--stack")) {
-    plan::Stack stack = shipped_stack(args.text("--stack"));
-    if (stack.is_engine()) {  // with the types of the configuration
-      stack.grad_bytes = q.stack.grad_bytes;
-      stack.reduce_bytes = q.stack.reduce_bytes;
-      stack.optimizer_bytes = q.stack.optimizer_bytes;
-    }
-    q.stack = std::move(stack);
+    q.stack = shipped_stack(args.text("--stack"));
   }
   for (const char* option : {"--grad-dtype", "--master-dtype"}) {
     if (!args.has(option)) continue;
@@ -153,9 +139,9 @@ void take_stack(const Args& args, PlanQuestion& q) {
     }
     const base::DType dtype = base::dtype_from_name(args.text(option));
     if (option == std::string("--grad-dtype")) {
-      plan::keep_grads(q.stack, dtype, dtype);
+      q.types.grad_dtype = q.types.reduce_dtype = dtype;
     } else {
-      plan::keep_master(q.stack, dtype);
+      q.types.master_dtype = dtype;
     }
   }
   if (!q.stack.is_engine() && args.has("--out")) {
@@ -274,6 +260,19 @@ void check_sizes(const plan::Job& job) {
 
 }  // namespace
 
+spec::Layout asked_layout(const PlanQuestion& q, const std::string& text) {
+  spec::Layout l = spec::layout_from_text(text, q.processors);
+  const spec::Layout fresh;
+  const auto take = [&](base::DType spec::Layout::*type) {
+    if (l.*type == fresh.*type && l.precision != spec::Precision::fp32) l.*type = q.types.*type;
+  };
+  take(&spec::Layout::grad_dtype);
+  take(&spec::Layout::master_dtype);
+  take(&spec::Layout::reduce_dtype);
+  if (l.deterministic) l.deterministic = q.space.deterministic;
+  return l;
+}
+
 PlanQuestion plan_question(const Args& args) {
   PlanQuestion q;
   if (args.has("--gpus") && (args.integer("--gpus") < 1 || args.integer("--gpus") > max_gpus)) {
@@ -313,11 +312,15 @@ PlanQuestion plan_question(const Args& args) {
   const bool is_fast = args.has("--determinism") ? args.text("--determinism") == "fast"
                                                  : !q.job.backend.deterministic;
   q.job.backend = plan::backend_for(q.machine, !is_fast);
-  if (args.has("--layout")) q.asked = plan::layout_from_text(args.text("--layout"), q.processors);
+  q.space.grad_dtype = q.types.grad_dtype;
+  q.space.master_dtype = q.types.master_dtype;
+  q.space.reduce_dtype = q.types.reduce_dtype;
+  q.space.deterministic = !is_fast;
+  if (args.has("--layout")) q.asked = asked_layout(q, args.text("--layout"));
   if (q.machine.processor.bf16_flops <= q.machine.processor.fp32_flops &&
       !args.has("--precision")) {
-    q.space.precision = {plan::Precision::fp32};
-    if (q.is_dtype_open && !args.has("--layout")) q.asked->precision = plan::Precision::fp32;
+    q.space.precision = {spec::Precision::fp32};
+    if (q.is_dtype_open && !args.has("--layout")) q.asked->precision = spec::Precision::fp32;
   }
   return q;
 }
@@ -367,6 +370,7 @@ std::vector<Option> plan_question_options() {
       {.name = "--cp", .help = "Only these degrees of context parallelism; 1 unless given"},
       {.name = "--ep", .help = "Only these degrees of expert parallelism"},
       {.name = "--zero", .help = "Only these stages of ZeRO"},
+      {.name = "--shard", .help = "Only so many ranks that share a copy of the state"},
       {.name = "--chunks", .help = "Only so many stages of a rank"},
       {.name = "--micro-batch", .help = "Only these sizes, in sequences"},
       {.name = "--schedule", .help = "Only these schedules, by name"},

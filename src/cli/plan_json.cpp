@@ -5,7 +5,7 @@
 
 #include "base/json.h"
 #include "cli/plan_report.h"
-#include "plan/layout_text.h"
+#include "spec/layout_text.h"
 
 namespace trireme::cli {
 namespace {
@@ -14,22 +14,23 @@ using base::Json;
 using plan::Item;
 using plan::Term;
 
-Json layout_json(const plan::Layout& l) {
-  return {{"text", plan::to_text(l)},
+Json layout_json(const spec::Layout& l) {
+  return {{"text", spec::to_text(l)},
           {"tp", l.tp},
           {"sequence_parallel", l.sequence_parallel},
           {"cp", l.cp},
           {"pp", l.pp},
-          {"schedule", std::string(plan::name_of(l.pipe))},
+          {"schedule", std::string(schedule::name_of(l.schedule))},
           {"chunks", l.chunks},
-          {"dp", l.dp},
-          {"zero", l.zero},
+          {"dp", l.data_ranks()},
+          {"zero", l.zero_stage},
           {"ep", l.ep},
           {"micro_batch", l.micro_batch},
           {"recompute", std::string(spec::name_of(l.recompute))},
-          {"precision", std::string(plan::name_of(l.precision))},
-          {"placement", std::string(plan::name_of(l.placement))},
-          {"gpus", l.processors()}};
+          {"precision", std::string(spec::name_of(l.precision))},
+          {"placement", std::string(spec::name_of(l.placement))},
+          {"gpus", l.ranks()},
+          {"settings", spec::to_json(l)}};
 }
 
 // Whole bytes; the items add up to `bytes`.
@@ -118,8 +119,8 @@ Json question_json(const PlanQuestion& q) {
           {"domain_size", q.machine.domain.size},
           {"memory_fraction", q.memory_fraction},
           {"stack", q.stack.name},
-          {"grad_bytes", q.stack.grad_bytes},
-          {"optimizer_bytes", q.stack.optimizer_bytes},
+          {"grad_bytes", plan::grad_bytes(q.stack, q.types)},
+          {"optimizer_bytes", plan::optimizer_bytes(q.stack, q.types)},
           {"gpus", q.processors},
           {"global_batch", q.job.global_batch},
           {"seq_len", q.job.seq_len},
@@ -152,7 +153,7 @@ Json textbook_json(const PlanReport& r) {
   for (const plan::TextbookStep& step : textbook.steps) {
     steps.push_back({{"what", step.what}, {"why", step.why}});
   }
-  Json json = {{"layout", textbook.layout ? Json(plan::to_text(*textbook.layout)) : Json()},
+  Json json = {{"layout", textbook.layout ? Json(spec::to_text(*textbook.layout)) : Json()},
                {"seconds", r.textbook ? Json(r.textbook->seconds()) : Json()},
                {"steps", steps}};
   if (r.textbook && r.best) {
@@ -173,7 +174,7 @@ Json rejected_json(const PlanReport& r) {
                    {"ep", one.ep},
                    {"reason", rejection_text(r.question, one)},
                    {"missing_bytes", one.missing_bytes},
-                   {"nearest", one.nearest ? Json(plan::to_text(*one.nearest)) : Json()}});
+                   {"nearest", one.nearest ? Json(spec::to_text(*one.nearest)) : Json()}});
   }
   return all;
 }

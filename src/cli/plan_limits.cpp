@@ -8,7 +8,7 @@
 #include <optional>
 
 #include "base/error.h"
-#include "plan/layout_text.h"
+#include "spec/layout_text.h"
 
 namespace trireme::cli {
 namespace {
@@ -75,9 +75,9 @@ void check_audited(const plan::Space& space) {
   for (const int cp : space.cp) {
     if (cp > 1) refuse(fmt::format("--cp {}: context parallelism", cp));
   }
-  for (const plan::Precision precision : space.precision) {
-    if (precision == plan::Precision::fp8 || precision == plan::Precision::fp4) {
-      refuse(fmt::format("--precision: {}", plan::name_of(precision)));
+  for (const spec::Precision precision : space.precision) {
+    if (precision == spec::Precision::fp8 || precision == spec::Precision::fp4) {
+      refuse(fmt::format("--precision: {}", spec::name_of(precision)));
     }
   }
 }
@@ -91,16 +91,17 @@ plan::Space plan_limits(const Args& args, bool is_other_program) {
   space.cp = args.has("--cp") ? small_numbers(args, "--cp") : std::vector<int>{1};
   space.ep = small_numbers(args, "--ep");
   space.zero = small_numbers(args, "--zero", {0, 3});
+  space.shard = small_numbers(args, "--shard");
   space.chunks = small_numbers(args, "--chunks");
   space.micro_batch = numbers(args, "--micro-batch");
-  space.pipes = named<plan::Pipe>(args, "--schedule",
-                                  "gpipe, 1f1b, interleaved, zb-h1, zb-h2, zb-v, dualpipev",
-                                  [](const std::string& name) { return plan::pipe_from(name); });
-  space.recompute =
-      named<spec::Recompute>(args, "--recompute", "none, selective, full", plan::recompute_from);
+  space.pipes = named<schedule::Kind>(
+      args, "--schedule", "gpipe, 1f1b, interleaved, zb-h1, zb-h2, zb-v, dualpipe-v",
+      [](const std::string& name) { return schedule::kind_from_name(name); });
+  space.recompute = named<spec::Recompute>(args, "--recompute", "none, selective, full",
+                                           spec::recompute_from_name);
   if (args.has("--precision")) {
-    space.precision =
-        named<plan::Precision>(args, "--precision", "fp32, bf16, fp8, fp4", plan::precision_from);
+    space.precision = named<spec::Precision>(args, "--precision", "fp32, bf16, fp8, fp4",
+                                             spec::precision_from_name);
   }
   space.unaudited = args.flag("--unaudited") || is_other_program;
   check_audited(space);

@@ -17,13 +17,13 @@ namespace {
 using plan::Item;
 using plan::Proposal;
 
-double peak_of(const spec::Processor& p, plan::Precision precision) {
+double peak_of(const spec::Processor& p, spec::Precision precision) {
   switch (precision) {
-    case plan::Precision::fp32:
+    case spec::Precision::fp32:
       return p.fp32_flops;
-    case plan::Precision::fp8:
+    case spec::Precision::fp8:
       return p.fp8_flops;
-    case plan::Precision::fp4:
+    case spec::Precision::fp4:
       return p.fp4_flops;
     default:
       return p.bf16_flops;
@@ -35,7 +35,7 @@ PlanRates rates_of(const PlanQuestion& q, const Proposal& p) {
   const double seconds = p.confirmed.seconds;
   rates.tokens = static_cast<double>(q.job.tokens()) / seconds;
   const double peak =
-      peak_of(q.machine.processor, p.layout.precision) * static_cast<double>(p.layout.processors());
+      peak_of(q.machine.processor, p.layout.precision) * static_cast<double>(p.layout.ranks());
   const double flops = q.job.experts ? p.price.model_flops
                                      : train::formula_flops_per_token(q.job.model, q.job.seq_len) *
                                            static_cast<double>(q.job.tokens());
@@ -92,7 +92,7 @@ std::vector<MemoryItem> items_of(const PlanQuestion& q, const Proposal& p) {
 PlanPhases phases_of(const PlanQuestion& q, const Proposal& p, int64_t bytes) {
   PlanPhases phases{.start = bytes, .load = bytes, .step = bytes};
   // The first rank of each stage; ranks along pp are furthest apart.
-  const int ranks_of_stage = p.layout.tp * p.layout.cp * p.layout.dp;
+  const int ranks_of_stage = p.layout.tp * p.layout.cp * p.layout.data_ranks();
   for (int stage = 0; stage < p.layout.pp; ++stage) {
     phases.save_host = std::max(phases.save_host,
                                 train::Checkpointer::memory_bytes(q.job.model, p.confirmed.plan,
@@ -106,7 +106,7 @@ std::optional<plan::RunCost> run_of(const PlanQuestion& q, const Proposal& p) {
   return plan::run_cost({.tokens = *q.run_tokens,
                          .step_tokens = q.job.tokens(),
                          .step_seconds = p.confirmed.seconds,
-                         .gpus = p.layout.processors(),
+                         .gpus = p.layout.ranks(),
                          .dollars_per_gpu_hour = q.dollars_per_gpu_hour});
 }
 
@@ -161,7 +161,7 @@ int64_t bytes_of(const PlannedLayout& p, std::string_view item) {
 
 double throughput_share(const PlanReport& r, const PlannedLayout& p) {
   const auto gpus = [](const PlannedLayout& l) {
-    return static_cast<double>(l.proposal.layout.processors());
+    return static_cast<double>(l.proposal.layout.ranks());
   };
   return r.best->seconds() * gpus(*r.best) / (p.seconds() * gpus(p));
 }

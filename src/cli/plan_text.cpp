@@ -71,10 +71,8 @@ std::string question_section(const PlanReport& r) {
       q.job.experts ? "" : fmt::format(" ({} parameters)", amount_text(parameters)),
       obs::grouped(q.processors), q.machine.name, q.machine.domain.size,
       obs::grouped(q.job.global_batch), obs::grouped(q.job.seq_len),
-      q.stack.grad_bytes < 4 ? ", gradients in bf16" : "",
-      plan::master_of(q.stack, plan::Precision::bf16) == base::DType::u16
-          ? ", master weights in u16"
-          : "");
+      plan::grad_bytes(q.stack, q.types) < 4 ? ", gradients in bf16" : "",
+      plan::master_of(q.stack, q.types) == base::DType::u16 ? ", master weights in u16" : "");
   text = line("question", text);
   for (const std::string& setting : q.taken) text += line("assumed", setting);
   for (const std::string& setting : q.ignored) text += line("ignored", setting);
@@ -185,7 +183,7 @@ std::string fewer_section(const PlanReport& r) {
   std::vector<std::string> texts;
   for (const PlannedLayout& p : r.smaller) {
     texts.push_back(fmt::format("{}: {:.4g} s, {:.0f} % of the throughput a {}: {}{}",
-                                processors_text(r.question.machine, p.proposal.layout.processors()),
+                                processors_text(r.question.machine, p.proposal.layout.ranks()),
                                 p.seconds(), 100 * throughput_share(r, p),
                                 processor_word(r.question.machine), named_layout(p.proposal.layout),
                                 p.run ? "; " + run_text(*p.run) : ""));

@@ -15,7 +15,7 @@
 #include "config/machine_file.h"
 #include "config/stack_file.h"
 #include "plan/fit.h"
-#include "plan/layout_text.h"
+#include "spec/layout_text.h"
 
 namespace trireme::cli {
 namespace {
@@ -85,7 +85,7 @@ Json row_json(const Validated& row) {
   const PublishedRun& run = *row.run;
   Json json = {{"id", run.id},
                {"source", run.source},
-               {"layout", plan::to_text(run.layout)},
+               {"layout", spec::to_text(run.layout)},
                {"machine", run.machine.name},
                {"stack", run.stack.name},
                {"predicted_seconds", row.price.seconds},
@@ -105,8 +105,8 @@ std::string row_text(const Validated& row) {
                                         run.seconds, 100 * row.time_error)
                           : std::string(36, ' ');
   if (run.bytes > 0) {
-    text += fmt::format(" {:>10} {:>10} {:+6.1f} %", memory_text(row.bytes),
-                        memory_text(run.bytes), 100 * row.memory_error);
+    text += fmt::format(" {:>10} {:>10} {:+6.1f} %", memory_text(row.bytes), memory_text(run.bytes),
+                        100 * row.memory_error);
   }
   return text + "\n";
 }

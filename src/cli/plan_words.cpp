@@ -77,13 +77,13 @@ std::string processors_text(const spec::Machine& machine, int64_t count) {
                      count == 1 ? "" : "s");
 }
 
-std::string named_layout(const plan::Layout& layout) {
+std::string named_layout(const spec::Layout& layout) {
   const plan::LayoutKind kind = plan::kind_of(layout);
-  std::string text = plan::words(layout);
-  if (layout.dp == 1) return text;
+  std::string text = spec::words(layout);
+  if (layout.data_ranks() == 1) return text;
   if (kind == plan::LayoutKind::ddp) text += " (DDP)";
-  if (kind == plan::LayoutKind::fsdp && layout.zero == 3) {
-    text += fmt::format(" (FSDP over {})", layout.dp);
+  if (kind == plan::LayoutKind::fsdp && layout.zero_stage == 3) {
+    text += fmt::format(" (FSDP over {})", layout.data_ranks());
   }
   return text;
 }

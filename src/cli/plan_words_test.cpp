@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-#include "plan/layout_text.h"
+#include "spec/layout_text.h"
 
 namespace trireme::cli {
 namespace {
@@ -50,7 +50,7 @@ TEST(PlanWords, a_run_has_days_hours_and_money) {
 
 TEST(PlanWords, layouts_of_data_parallelism_alone_have_their_name) {
   const auto named = [](const char* text) {
-    return named_layout(plan::layout_from_text(text, 64));
+    return named_layout(spec::layout_from_text(text, 64));
   };
   EXPECT_EQ(named("zero=3"), "dp 64 ZeRO-3, micro-batch 1, bf16 (FSDP over 64)");
   EXPECT_EQ(named(""), "dp 64, micro-batch 1, bf16 (DDP)");

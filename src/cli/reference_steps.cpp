@@ -79,9 +79,10 @@ std::vector<ReferenceStep> reference_steps(const config::System& system, bool is
     step.job.global_batch = reference.sequences;
     step.job.backend = platform.backend;
     step.layout.micro_batch = reference.sequences;
-    step.layout.precision = is_gpu ? plan::Precision::bf16 : plan::Precision::fp32;
-    const spec::Plan plan = spec::one_rank_plan(
-        step.job.model, plan::one_rank_of(step.job, step.layout), platform.backend);
+    step.layout.precision = is_gpu ? spec::Precision::bf16 : spec::Precision::fp32;
+    const spec::Plan plan = spec::solve_or_throw(
+        step.job.model, {.seq_len = reference.seq_len, .global_batch = reference.sequences},
+        step.layout, platform.backend);
     engine::Engine engine(*platform.device, step.job.model, plan, platform.backend,
                           {.capture = true});
     BenchBatches source(reference.dims.vocab, reference.sequences, reference.seq_len);

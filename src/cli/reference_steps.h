@@ -14,7 +14,7 @@ namespace trireme::cli {
 
 struct ReferenceStep {
   plan::Job job;
-  plan::Layout layout;
+  spec::Layout layout;
   double seconds = 0;
 };
 // On a platform of its own, made for `system`. `done` is told each model.

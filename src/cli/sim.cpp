@@ -72,9 +72,8 @@ Pipeline pipeline_of(const Args& args, const config::Config& config, const spec:
   if (!is_asked) return {name, plan.schedule, plan.first_layer_of_stage};
   const int ranks = args.has("--stages") ? args.small_integer("--stages")
                                          : static_cast<int>(p.pipeline_parallel_degree);
-  const int microbatches = args.has("--microbatches")
-                               ? args.small_integer("--microbatches")
-                               : train::make_one_rank_options(config).microbatches;
+  const int microbatches =
+      args.has("--microbatches") ? args.small_integer("--microbatches") : plan.layout.accumulation;
   const base::Result<Schedule> made = schedule::generate(
       name, {ranks, microbatches, args.has("--chunks") ? args.small_integer("--chunks") : 0});
   if (!made) throw base::ConfigError(made.reason());

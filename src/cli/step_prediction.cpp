@@ -93,13 +93,13 @@ std::optional<StepPrediction> step_prediction(const config::Config& config,
   if (!machine) return {};
   plan::Job job = plan::job_of(config);
   job.backend = plan::backend_for(*machine, job.backend.deterministic);
-  const plan::Layout layout = plan::layout_of(config);
+  const spec::Layout layout = plan::layout_of(config);
   if (const std::string rule = plan::broken_rule(job, layout); !rule.empty()) {
     base::log_warning("no time is predicted: {}", rule);
     return {};
   }
   if (const std::string gap =
-          plan::missing_in_machine(*machine, layout.processors(), layout.precision);
+          plan::missing_in_machine(*machine, layout.ranks(), layout.precision);
       !gap.empty()) {
     base::log_warning("no time is predicted: {}", gap);
     return {};

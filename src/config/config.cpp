@@ -11,7 +11,7 @@
 #include "config/apply.h"
 #include "config/document.h"
 #include "config/hf_config.h"
-#include "config/job_layout.h"
+#include "config/layout.h"
 #include "config/model_file.h"
 #include "config/schema.h"
 
@@ -204,20 +204,6 @@ void solve(Config& c, const Report& report) {
   solve_job(c);
 }
 
-void check_batch(const Config& c, Report& report) {
-  const auto& t = c.training;
-  report.demand(t.seq_len <= c.dims.max_seq, {"training.seq_len", "model.max_seq", "model.dims"},
-                fmt::format("training.seq_len = {}: must be at most the model's max_seq = {}; "
-                            "nearest: {}",
-                            t.seq_len, c.dims.max_seq, c.dims.max_seq));
-  constexpr int64_t most_tokens = INT32_MAX;
-  report.demand(t.local_batch_size <= most_tokens / t.seq_len,
-                {"training.local_batch_size", "training.seq_len", "model.dims"},
-                fmt::format("training.local_batch_size = {}: with training.seq_len = {} a "
-                            "micro-batch would have more than {} tokens; nearest: {}",
-                            t.local_batch_size, t.seq_len, most_tokens, most_tokens / t.seq_len));
-}
-
 // REQUIRES: the model's sizes keep their rules.
 void check_activations(const Config& c, const spec::ModelSpec& model, Report& report) {
   const auto& t = c.training;
@@ -304,23 +290,6 @@ void check_recompute(const Config& c, Report& report) {
                             blocks, c.dims.layers, c.dims.layers));
 }
 
-bool masters_fit(const Config& c) {
-  return c.optimizer.master_dtype == "f32" || c.training.dtype == "bf16";
-}
-
-std::string masters_text(const Config& c) {
-  return fmt::format(
-      "optimizer.master_dtype = \"{}\": must be \"f32\" where training.dtype = \"{}\"; it is what "
-      "bf16 weights lack of fp32",
-      c.optimizer.master_dtype, c.training.dtype);
-}
-
-// What is "auto" is checked once the device is known (settle_dtype).
-void check_formats(const Config& c, Report& report) {
-  report.demand(masters_fit(c) || c.training.dtype == "auto",
-                {"optimizer.master_dtype", "training.dtype"}, masters_text(c));
-}
-
 void check_model(const Config& c, Report& report) {
   if (report.is_bad("model.dims")) return;
   try {
@@ -342,9 +311,7 @@ void check_model(const Config& c, Report& report) {
 }
 
 void check_rules(const Config& config, Report& report) {
-  check_batch(config, report);
   check_schedule(config, report);
-  check_formats(config, report);
   check_recompute(config, report);
   check_name(config, report);
   check_folders(config, report);
@@ -361,10 +328,16 @@ int64_t validation_samples(const Config& c) {
 Config settle_dtype(Config c, bool on_gpu) {
   if (c.training.dtype != "auto") return c;
   c.training.dtype = on_gpu ? "bf16" : "fp32";
-  if (!masters_fit(c)) {
-    throw base::ConfigError(masters_text(c) +
-                            fmt::format(" (training.dtype is auto, and the run is on {})",
-                                        on_gpu ? "a GPU" : "the CPU"));
+  const spec::Settled settled = spec::settle(spec::sizes_of(c.dims), workload_of(c), 0,
+                                             layout_of(c), spec::Whose::engine, layout_paths());
+  for (const spec::Broken& broken : settled.broken) {
+    // Other rules were looked at when the file was loaded.
+    if (std::ranges::find(broken.rule->keys, spec::LayoutKey::precision) ==
+        broken.rule->keys.end()) {
+      continue;
+    }
+    throw base::ConfigError(fmt::format("{} (training.dtype is auto, and the run is on {})",
+                                        spec::to_text(broken), on_gpu ? "a GPU" : "the CPU"));
   }
   return c;
 }

@@ -160,7 +160,7 @@ struct Config {
   // The model that `model` names, with its overrides applied. No key of its own.
   spec::ModelDims dims;
   // What pipeline_parallel_schedule_file holds, where one is named. No key of its own, either.
-  std::optional<schedule::Schedule> own_schedule;
+  std::optional<schedule::Schedule> custom_schedule;
   // What load() changed of the values that were given, one human-readable line each. No key.
   std::vector<std::string> notes;
 };

@@ -7,7 +7,7 @@
 
 #include "base/json.h"
 #include "config/key_list.h"
-#include "spec/job_layout.h"
+#include "spec/layout.h"
 
 namespace trireme::config {
 namespace {
@@ -58,7 +58,7 @@ std::string Key::path() const {
 std::vector<Key> keys_of(Config& c) {
   const Range beta{.low = 0, .high = 1, .high_excluded = true};
   const Range share{.low = 0, .high = 1, .low_excluded = true};
-  const Range degree{.low = 1, .high = spec::most_degree, .or_value = -1};
+  const Range degree{.low = 1, .high = spec::max_degree, .or_value = -1};
   KeyList k;
   k.section("job");
   k.text("name", c.job.name,
@@ -195,7 +195,7 @@ std::vector<Key> keys_of(Config& c) {
   k.number("tensor_parallel_degree", c.parallelism.tensor_parallel_degree, degree,
            "ranks that share each matrix; must divide heads, kv_heads and ffn");
   k.number("pipeline_parallel_degree", c.parallelism.pipeline_parallel_degree,
-           {.low = 1, .high = spec::most_pp, .or_value = -1}, "ranks that share the layers");
+           {.low = 1, .high = spec::max_pp, .or_value = -1}, "ranks that share the layers");
   k.text("pipeline_parallel_schedule", c.parallelism.pipeline_parallel_schedule,
          "gpipe, 1f1b, interleaved, zb-h1, zb-h2, zb-v or dualpipe-v, in any spelling; "
          "docs/schedules.md");
@@ -203,7 +203,7 @@ std::vector<Key> keys_of(Config& c) {
          "a schedule of one's own, in the text form of docs/schedules.md, in place of a named one; "
          "messages and reductions are added where it has none");
   k.number("pipeline_parallel_chunks", c.parallelism.pipeline_parallel_chunks,
-           {.low = 0, .high = spec::most_pp},
+           {.low = 0, .high = spec::max_pp},
            "stages of a rank; 0: the schedule's own number, for interleaved 2");
   k.numbers("pipeline_parallel_first_layers", c.parallelism.pipeline_parallel_first_layers,
             {.low = 0, .high = 1 << 20},
@@ -226,7 +226,7 @@ std::vector<Key> keys_of(Config& c) {
   k.boolean("sequence_parallel", c.parallelism.sequence_parallel,
             "between the matrices of a block each rank of tensor_parallel_degree has its share of "
             "the tokens");
-  k.number("logical_dp", c.parallelism.logical_dp, {.low = 0, .high = spec::most_degree},
+  k.number("logical_dp", c.parallelism.logical_dp, {.low = 0, .high = spec::max_degree},
            "workers whose gradients are summed, a multiple of the data ranks; runs with the same "
            "number give the same bits on any number of data ranks. 0: as many as data ranks");
   k.choice("reduce", c.parallelism.reduce, {"auto", "once", "each"},

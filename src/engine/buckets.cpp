@@ -35,7 +35,7 @@ Buckets::Buckets(const spec::ModelSpec& model, const spec::Plan& plan, DataGroup
       hosted_(spec::hosted_workers(plan)),
       rounds_(spec::reduce_rounds(plan)),
       defers_updates_(groups.has_peers() && !plan.zero.optim),
-      folds_(spec::folds(plan.logical_dp,
+      folds_(spec::folds(plan.layout.logical_dp,
                          spec::workers_of(plan, spec::data_rank(plan.mesh, groups.coord())))),
       buffers_(spec::data_buffers(plan, spec::bucket_layouts(model, plan, pipe.rank()),
                                   spec::is_tied(model) && plan.stages() == 1)),

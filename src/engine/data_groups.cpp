@@ -55,10 +55,10 @@ DataGroups::DataGroups(const spec::Plan& plan, comm::Mesh* mesh, device::Device&
   if (plan.mesh[Axis::dp] > 1) dp_ = &mesh->along(Axis::dp, comm::Channel::data);
   if (plan.mesh[Axis::zero] > 1) zero_ = &mesh->along(Axis::zero, comm::Channel::data);
 
-  order_.leaves = plan.logical_dp;
+  order_.leaves = plan.layout.logical_dp;
   for (const int member : data_->world_ranks()) {
     const int at = spec::data_rank(plan.mesh, comm::coord_of(plan.mesh, member));
-    order_.parts.push_back(spec::tree_cover(plan.logical_dp, spec::workers_of(plan, at)));
+    order_.parts.push_back(spec::tree_cover(plan.layout.logical_dp, spec::workers_of(plan, at)));
   }
 }
 

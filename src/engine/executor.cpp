@@ -74,7 +74,7 @@ void Executor::find_places(const spec::Plan& plan) {
       found->second = i;
       place.writes = is_first;
     }
-    if (!plan.keep_params) continue;
+    if (!plan.layout.keeps_params()) continue;
     place.gathers = !last_reader.contains(stage);
     place.releases = false;
     if (action.op != Op::W) last_reader[stage] = i;

@@ -16,8 +16,8 @@ Stage::Stage(const spec::ModelSpec& model, const spec::Plan& plan, int stage, in
       has_first_(stage == 0),
       has_last_(stage + 1 == plan.stages()),
       residency_(plan.zero),
-      prefetch_(plan.prefetch),
-      prefetch_after_(plan.prefetch_after) {
+      prefetch_(plan.layout.prefetch),
+      prefetch_after_(plan.layout.prefetch_after) {
   const spec::LayerRange range = spec::layers_of_stage(model, plan, stage);
   first_bucket_ = shared.buckets.index_of_layer(range.first);
   recompute_ = {plan.recompute.begin() + range.first, plan.recompute.begin() + range.last};

@@ -11,7 +11,7 @@ using spec::Axis;
 using spec::TrafficTable;
 
 TensorGroup::TensorGroup(const spec::Plan& plan, comm::Mesh* mesh, device::Stream& compute)
-    : compute_(compute), sequence_parallel_(plan.sequence_parallel) {
+    : compute_(compute), sequence_parallel_(plan.layout.sequence_parallel) {
   if (plan.mesh[Axis::tp] > 1) group_ = &mesh->along(Axis::tp, comm::Channel::compute);
 }
 

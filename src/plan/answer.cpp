@@ -119,7 +119,7 @@ std::vector<Proposal> better_than(const Job& job, const spec::Machine& machine, 
                                   size_t max_count) {
   SearchOptions own = options;
   own.space.unaudited = true;  // what Trireme's engine lacks is not the question
-  own.space.pipes = {Pipe::one_f_one_b, Pipe::interleaved};
+  own.space.pipes = {Kind::one_f_one_b, Kind::interleaved};
   if (stack.even_cut) {
     // Megatron's kinds: sharded optimizer state, and stages of equal numbers of blocks.
     own.space.zero = {0, 1};

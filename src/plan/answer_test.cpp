@@ -6,8 +6,8 @@
 #include <algorithm>
 #include <set>
 
-#include "plan/layout_text.h"
 #include "plan/samples_test.h"
+#include "spec/layout_text.h"
 
 namespace trireme::plan {
 namespace {
@@ -94,14 +94,14 @@ TEST(Answer, a_layout_that_the_user_names_takes_part_within_the_limits) {
   options.processors = 8;
   options.space.pp = {2};
   options.space.chunks = {1};
-  options.space.pipes = {Pipe::zb_h2};
+  options.space.pipes = {Kind::zb_h2};
   AnswerOptions more;
   more.known = {layout_from_text("pp=2 zero=1", 8)};  // not of that schedule
   const Answer limited = answer(job, machine, trireme_stack(), options, more);
-  EXPECT_EQ(limited.best.value().layout.pipe, Pipe::zb_h2);
-  options.space.pipes = {Pipe::zb_h2, Pipe::one_f_one_b};
+  EXPECT_EQ(limited.best.value().layout.schedule, Kind::zb_h2);
+  options.space.pipes = {Kind::zb_h2, Kind::one_f_one_b};
   const Answer open = answer(job, machine, trireme_stack(), options, more);
-  EXPECT_EQ(open.best.value().layout.pipe, Pipe::one_f_one_b);
+  EXPECT_EQ(open.best.value().layout.schedule, Kind::one_f_one_b);
 }
 
 TEST(Answer, what_would_have_to_change_was_tried) {
@@ -123,9 +123,9 @@ TEST(Answer, what_would_have_to_change_was_tried) {
   EXPECT_EQ(names, (std::vector<std::string>{"--master-dtype u16", "--grad-dtype bf16",
                                              "--memory-fraction 1", "32 GPUs"}));
   // The types are those of the change, not of the question.
-  Stack shorter = trireme_stack();
-  keep_master(shorter, base::DType::u16);
-  EXPECT_EQ(propose(job, machine, shorter, found.changes[0].proposal.layout).confirmed.bytes,
+  const Layout& shorter = found.changes[0].proposal.layout;
+  EXPECT_EQ(shorter.master_dtype, base::DType::u16);
+  EXPECT_EQ(propose(job, machine, trireme_stack(), shorter).confirmed.bytes,
             found.changes[0].proposal.confirmed.bytes);
 }
 
@@ -165,7 +165,7 @@ TEST(Answer, another_programs_layout_is_as_it_is_priced) {
   const Job job = job_of("llama3-70b", 512, 8192);
   const spec::Machine machine = shipped_machine("h100");
   const Layout layout = layout_from_text("tp=8 sp pp=4 interleaved=5 zero=1 selective", 256);
-  const Proposal theirs = propose(job, machine, *find_stack("megatron-core"), layout);
+  const Proposal theirs = propose(job, machine, shipped_stack("megatron-core"), layout);
   EXPECT_EQ(theirs.confirmed.seconds, theirs.price.seconds);
   EXPECT_EQ(theirs.confirmed.bytes, theirs.price.bytes);
   EXPECT_FALSE(theirs.is_engine_plan);
@@ -177,7 +177,7 @@ TEST(Answer, another_programs_layout_is_as_it_is_priced) {
 TEST(Answer, better_layouts_are_faster_by_the_measure_of_the_asked_one) {
   const Job job = job_of("llama3-70b", 512, 8192);
   const spec::Machine machine = shipped_machine("h100");
-  const Stack& stack = *find_stack("megatron-core");
+  const Stack stack = shipped_stack("megatron-core");
   const Proposal asked =
       propose(job, machine, stack, layout_from_text("tp=8 pp=8 zero=1 full", 256));
   SearchOptions options;

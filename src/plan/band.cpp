@@ -36,9 +36,9 @@ Band band_of(const Job& job, const spec::Machine& machine, const Stack& stack, c
   if (l.precision == Precision::fp8 || l.precision == Precision::fp4) {
     widen(other_error, fmt::format("unaudited: the engine has no {} yet", name_of(l.precision)));
   }
-  if (l.processors() > max_compared_gpus) {
-    widen(other_error, fmt::format("{} GPUs; the largest run that was compared had {}",
-                                   l.processors(), max_compared_gpus));
+  if (l.ranks() > max_compared_gpus) {
+    widen(other_error, fmt::format("{} GPUs; the largest run that was compared had {}", l.ranks(),
+                                   max_compared_gpus));
   }
   const auto parameters = static_cast<double>(spec::parameter_count(job.model));
   if (!job.experts && (parameters < min_parameters || parameters > max_parameters)) {
@@ -50,7 +50,7 @@ Band band_of(const Job& job, const spec::Machine& machine, const Stack& stack, c
                       count(min_parameters), count(max_parameters)));
   }
   const bool is_gpu = machine.processor.bf16_flops > machine.processor.fp32_flops;
-  if (stack.is_engine() && l.processors() > 1 && is_gpu) {
+  if (stack.is_engine() && l.ranks() > 1 && is_gpu) {
     widen(other_error, "Trireme on several GPUs was not measured: overlap is an assumption");
   }
   return band;

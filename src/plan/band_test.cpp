@@ -5,8 +5,8 @@
 
 #include <algorithm>
 
-#include "plan/layout_text.h"
 #include "plan/samples_test.h"
+#include "spec/layout_text.h"
 
 namespace trireme::plan {
 namespace {

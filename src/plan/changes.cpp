@@ -16,6 +16,16 @@ namespace {
 constexpr int64_t max_tried_gpus = int64_t{1} << 20;
 constexpr const char *masters_option = "--master-dtype u16", *grads_option = "--grad-dtype bf16";
 
+SearchOptions with_masters(SearchOptions options) {
+  options.space.master_dtype = base::DType::u16;
+  return options;
+}
+
+SearchOptions with_grads(SearchOptions options) {
+  options.space.grad_dtype = options.space.reduce_dtype = base::DType::bf16;
+  return options;
+}
+
 // One question after another; remembers the answers.
 class Trials {
  public:
@@ -26,30 +36,24 @@ class Trials {
     if (!stack.is_engine() || std::ranges::find(precisions, Precision::bf16) == precisions.end()) {
       return;
     }
-    Stack shorter = stack;
-    keep_master(shorter, base::DType::u16);
-    if (shorter.optimizer_bytes != stack.optimizer_bytes) shorter_name_ = masters_option;
-    keep_grads(shorter, base::DType::bf16, base::DType::bf16);
-    if (shorter.grad_bytes != stack.grad_bytes) {
+    if (options.space.master_dtype == base::DType::f32) shorter_name_ = masters_option;
+    if (options.space.grad_dtype == base::DType::f32) {
       shorter_name_ += fmt::format("{}{}", shorter_name_.empty() ? "" : " ", grads_option);
     }
-    if (!shorter_name_.empty()) shorter_ = shorter;
+    if (!shorter_name_.empty()) shorter_ = with_grads(with_masters(options));
   }
 
   // `name` makes the change's name from the layout that was found. False: it does not help.
   template <typename Name>
-  bool try_this(const Stack& stack, const SearchOptions& options, Name name) {
-    auto found = first_that_fits(stack, options);
+  bool try_named(const SearchOptions& options, Name name) {
+    auto found = first_that_fits(options);
     if (!found) return false;
     const std::string what = name(found->layout);
     changes_.push_back({what, std::move(*found)});
     return true;
   }
   bool try_this(const SearchOptions& options, const std::string& what) {
-    return try_this(stack_, options, [&](const Layout&) { return what; });
-  }
-  bool try_this(const Stack& stack, const std::string& what) {
-    return try_this(stack, options_, [&](const Layout&) { return what; });
+    return try_named(options, [&](const Layout&) { return what; });
   }
 
   void limits();
@@ -60,8 +64,8 @@ class Trials {
   std::vector<Change> take() { return std::move(changes_); }
 
  private:
-  std::optional<Proposal> first_that_fits(const Stack& stack, const SearchOptions& options) const {
-    Finalists finalists(job_, machine_, stack, options, progress_);
+  std::optional<Proposal> first_that_fits(const SearchOptions& options) const {
+    Finalists finalists(job_, machine_, stack_, options, progress_);
     try {
       (void)finalists.search_and_confirm(Effort::quick);
     } catch (const base::ConfigError&) {
@@ -77,8 +81,8 @@ class Trials {
   const Stack& stack_;
   const SearchOptions& options_;
   const PlanProgress& progress_;
-  std::optional<Stack> shorter_;  // master weights and gradients in the shortest types
-  std::string shorter_name_;      // the options that make it so
+  std::optional<SearchOptions> shorter_;  // master weights and gradients in the shortest types
+  std::string shorter_name_;              // the options that make it so
   std::vector<Change> changes_;
 };
 
@@ -94,12 +98,12 @@ void Trials::limits() {
     (without.space.*list).clear();
     (free.space.*list).clear();
     const auto name = [&](const Layout& l) { return fmt::format("{} {}", option, value_of(l)); };
-    if (try_this(stack_, without, name)) is_enough = true;
+    if (try_named(without, name)) is_enough = true;
   };
   lift("--recompute", &Space::recompute, [](const Layout& l) { return name_of(l.recompute); });
   lift("--micro-batch", &Space::micro_batch, [](const Layout& l) { return l.micro_batch; });
-  lift("--zero", &Space::zero, [](const Layout& l) { return l.zero; });
-  lift("--schedule", &Space::pipes, [](const Layout& l) { return name_of(l.pipe); });
+  lift("--zero", &Space::zero, [](const Layout& l) { return l.zero_stage; });
+  lift("--schedule", &Space::pipes, [](const Layout& l) { return schedule::name_of(l.schedule); });
   lift("--chunks", &Space::chunks, [](const Layout& l) { return l.chunks; });
   lift("--tp", &Space::tp, [](const Layout& l) { return l.tp; });
   lift("--pp", &Space::pp, [](const Layout& l) { return l.pp; });
@@ -125,26 +129,23 @@ void Trials::memory() {
 // Shorter masters come first: they and the bf16 weights are fp32 weights, to the bit.
 void Trials::types() {
   if (!shorter_) return;
-  Stack masters = stack_, grads = stack_;
-  keep_master(masters, base::DType::u16);
-  keep_grads(grads, base::DType::bf16, base::DType::bf16);
-  const bool new_masters = masters.optimizer_bytes != stack_.optimizer_bytes;
-  const bool new_grads = grads.grad_bytes != stack_.grad_bytes;
+  const bool new_masters = options_.space.master_dtype == base::DType::f32;
+  const bool new_grads = options_.space.grad_dtype == base::DType::f32;
   bool is_enough = false;
-  if (new_masters) is_enough = try_this(masters, masters_option);
-  if (new_grads) is_enough = try_this(grads, grads_option) || is_enough;
+  if (new_masters) is_enough = try_this(with_masters(options_), masters_option);
+  if (new_grads) is_enough = try_this(with_grads(options_), grads_option) || is_enough;
   if (is_enough || !new_masters || !new_grads) return;
   if (try_this(*shorter_, shorter_name_)) return;
-  SearchOptions whole = options_;
+  SearchOptions whole = *shorter_;
   whole.memory_fraction = 1;
-  try_this(*shorter_, whole, [&](const Layout&) { return shorter_name_ + " --memory-fraction 1"; });
+  try_this(whole, shorter_name_ + " --memory-fraction 1");
 }
 
 // Twice, three times, four, six, eight, twelve times as many. With shorter types it may be fewer.
 void Trials::more_gpus() {
   const int64_t now = options_.processors;
-  const auto enough = [&](const Stack& stack) {
-    return job_.experts ? 0 : state_need(job_, machine_, stack, options_).min_gpus;
+  const auto enough = [&](const SearchOptions& options) {
+    return job_.experts ? 0 : state_need(job_, machine_, stack_, options).min_gpus;
   };
   bool is_shorter_open = shorter_.has_value();
   for (int64_t unit = 2; now * unit <= max_tried_gpus; unit *= 2) {
@@ -153,11 +154,11 @@ void Trials::more_gpus() {
       SearchOptions more = options_;
       more.processors = gpus;
       const std::string name = fmt::format("{} GPUs", gpus);
-      if (gpus >= enough(stack_) && try_this(more, name)) return;
+      if (gpus >= enough(options_) && try_this(more, name)) return;
       if (is_shorter_open && gpus >= enough(*shorter_)) {
-        is_shorter_open = !try_this(*shorter_, more, [&](const Layout&) {
-          return fmt::format("{} with {}", name, shorter_name_);
-        });
+        SearchOptions both = *shorter_;
+        both.processors = gpus;
+        is_shorter_open = !try_this(both, fmt::format("{} with {}", name, shorter_name_));
       }
     }
   }
@@ -168,7 +169,7 @@ void Trials::unaudited() {
   SearchOptions all = options_;
   all.space.unaudited = true;
   all.space.cp = {};
-  try_this(stack_, all, [](const Layout& l) {
+  try_named(all, [](const Layout& l) {
     return l.cp > 1 ? "context parallelism, which the engine does not have yet"
                     : "a layout that the engine does not run yet";
   });
@@ -193,8 +194,12 @@ StateNeed state_need(const Job& job, const spec::Machine& machine, const Stack& 
   StateNeed need;
   need.parameters = static_cast<double>(spec::parameter_count(job.model));
   // With fp32 weights there are no masters beside them.
-  const bool is_fp32 = options.space.precision == std::vector{Precision::fp32};
-  need.bytes_per_parameter = is_fp32 ? 4 + 4 + 8 : 2 + stack.grad_bytes + stack.optimizer_bytes;
+  Layout types;
+  types.precision = options.space.precision.front();
+  types.grad_dtype = options.space.grad_dtype;
+  types.master_dtype = options.space.master_dtype;
+  const double weight = types.precision == Precision::fp32 ? 4 : 2;
+  need.bytes_per_parameter = weight + grad_bytes(stack, types) + optimizer_bytes(stack, types);
   need.bytes = need.parameters * need.bytes_per_parameter;
   const double room = machine.processor.memory_bytes * options.memory_fraction;
   need.min_gpus = static_cast<int64_t>(std::ceil(need.bytes / room));

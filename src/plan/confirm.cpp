@@ -12,8 +12,9 @@ namespace trireme::plan {
 namespace {
 
 // Seconds of a stage's layers, as the simulator wants them.
+// `plain`: of blocks that compute nothing again.
 sim::Costs stage_costs(const spec::ModelSpec& model, const spec::Plan& plan,
-                       const LayerCosts& costs) {
+                       const LayerCosts& costs, const LayerCost& plain) {
   sim::Costs all;
   for (int stage = 0; stage < plan.stages(); ++stage) {
     sim::StageSeconds sum{0, 0, 0, 0, 0, 0, 0};
@@ -22,7 +23,9 @@ sim::Costs stage_costs(const spec::ModelSpec& model, const spec::Plan& plan,
       const spec::LayerSpec& spec = model.layers[static_cast<size_t>(layer)];
       const LayerCost& c = std::holds_alternative<spec::EmbeddingSpec>(spec) ? costs.embedding
                            : std::holds_alternative<spec::HeadSpec>(spec)    ? costs.head
-                                                                             : costs.block;
+                           : plan.recompute[static_cast<size_t>(layer)] == spec::Recompute::none
+                               ? plain
+                               : costs.block;
       sum.f += c.f + c.f_tp;
       sum.b += c.b + c.b_tp + c.r + c.r_tp;
       sum.w += c.w;
@@ -36,17 +39,14 @@ sim::Costs stage_costs(const spec::ModelSpec& model, const spec::Plan& plan,
 }
 
 double simulated_step(const Job& job, const spec::Machine& machine, const Layout& l,
-                      const spec::Plan& plan, const LayerCosts& costs) {
-  const int64_t stride = int64_t{l.tp} * l.cp * (l.placement == Placement::dp_inside ? l.dp : 1);
+                      const spec::Plan& plan, const LayerCosts& costs, const LayerCost& plain) {
+  const int64_t stride =
+      int64_t{l.tp} * l.cp * (l.placement == Placement::dp_inside ? l.data_ranks() : 1);
   const double bytes = costs.block.input / (l.sequence_parallel ? 1 : l.tp);
   const sim::Links links{{{.latency = message_seconds(machine, stride, bytes)}}, {}};
-  sim::Costs stages = stage_costs(job.model, plan, costs);
-  return sim::simulate(plan.schedule, stages, links, {.send_buffers = plan.send_buffers}).step_time;
-}
-
-spec::Plan engine_plan(const Job& job, const Stack& stack, const Layout& l) {
-  return spec::parallel_plan(job.model, one_rank_of(job, stack, l), split_of(stack, l),
-                             job.backend);
+  sim::Costs stages = stage_costs(job.model, plan, costs, plain);
+  return sim::simulate(plan.schedule, stages, links, {.send_buffers = plan.layout.send_buffers})
+      .step_time;
 }
 
 double bytes_of(const spec::Plan& plan, const spec::Machine& machine) {
@@ -55,47 +55,10 @@ double bytes_of(const spec::Plan& plan, const spec::Machine& machine) {
 
 }  // namespace
 
-spec::SplitOptions split_of(const Layout& l) {
-  spec::SplitOptions split;
-  split.tp = l.tp;
-  split.pp = l.pp;
-  (l.zero > 0 ? split.zero : split.dp) = l.dp;
-  split.schedule = std::string(name_of(l.pipe));
-  split.chunks = l.chunks;
-  split.sequence_parallel = l.sequence_parallel && l.tp > 1;
-  split.residency = {.params = l.zero >= 3, .grads = l.zero >= 2, .optim = l.zero >= 1};
-  // Whole gradients of a step are not kept where they are sharded.
-  if (l.zero >= 2) split.reduce = spec::ReduceWhen::each;
-  split.keep_params = l.zero >= 3 && l.pp > 1;
-  return split;
-}
-
-spec::OneRankOptions one_rank_of(const Job& job, const Layout& l) {
-  spec::OneRankOptions options;
-  options.recipe = spec::recipe_from_name(l.precision == Precision::fp32 ? "fp32" : "bf16");
-  options.recompute = l.recompute;
-  options.microbatch_sequences = l.micro_batch;
-  options.microbatches = static_cast<int>(l.micro_batches(job));
-  options.seq_len = job.seq_len;
-  return options;
-}
-
-spec::SplitOptions split_of(const Stack& stack, const Layout& l) {
-  spec::SplitOptions split = split_of(l);
-  if (stack.reduce_bytes < stack.grad_bytes) split.reduce_dtype = base::DType::bf16;
-  return split;
-}
-
-spec::OneRankOptions one_rank_of(const Job& job, const Stack& stack, const Layout& l) {
-  spec::OneRankOptions one = one_rank_of(job, l);
-  one.recipe = recipe_of(stack, l.precision);
-  one.master = master_of(stack, l.precision);
-  return one;
-}
-
-double engine_bytes(const Job& job, const spec::Machine& machine, const Stack& stack,
+double engine_bytes(const Job& job, const spec::Machine& machine, const Stack& /*stack*/,
                     const Layout& layout) {
-  return bytes_of(engine_plan(job, stack, layout), machine);
+  const spec::Plan plan = spec::solve_or_throw(job.model, workload_of(job), layout, job.backend);
+  return bytes_of(plan, machine);
 }
 
 Confirmed confirm(const Job& job, const spec::Machine& machine, const Stack& stack,
@@ -109,17 +72,22 @@ Confirmed confirm(const Job& job, const spec::Machine& machine, const Stack& sta
   result.problem = missing_in_engine(job, layout);
   // Another program's memory and stages are not those of a plan.
   if (!result.problem.empty() || !stack.is_engine()) return result;
-  try {
-    result.plan = engine_plan(job, stack, layout);
-  } catch (const base::ConfigError& error) {
-    result.problem = error.what();
+  spec::Solved solved = spec::solve(job.model, workload_of(job), layout, job.backend);
+  if (!solved.broken.empty()) {
+    result.problem = spec::to_text(solved.broken.front());
     return result;
   }
+  result.plan = std::move(solved.plan);
   result.has_plan = true;
   result.bytes = bytes_of(result.plan, machine);
   if (layout.pp > 1) {
-    const LayerCosts& costs = pricer.layers(layout);
-    const double step = simulated_step(job, machine, layout, result.plan, costs);
+    // Blocks by themselves, where some recompute and some do not.
+    Layout all = result.plan.layout, none = result.plan.layout;
+    all.recompute_blocks = none.recompute_blocks = -1;
+    none.recompute = spec::Recompute::none;
+    const LayerCost plain = pricer.layers(none).block;
+    const LayerCosts costs = pricer.layers(all);
+    const double step = simulated_step(job, machine, layout, result.plan, costs, plain);
     const double priced = price.at(Term::bubble) + price.at(Term::messages);
     double others = 0;
     for (const Term term : {Term::data, Term::optimizer, Term::jitter, Term::rest, Term::host}) {

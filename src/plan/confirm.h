@@ -20,17 +20,9 @@ struct Confirmed {
   double seconds = 0;
   double bubble = 0;  // as simulated
 };
-// Of a layout that the engine runs: what `bytes` of it is, without the rest. Throws ConfigError
-// that says why it does not.
+// Returns Confirmed::bytes alone. Throws ConfigError if the engine refuses the layout.
 double engine_bytes(const Job&, const spec::Machine&, const Stack&, const Layout&);
 
 Confirmed confirm(const Job&, const spec::Machine&, const Stack&, const Layout&);
-
-// The layout as the engine's options.
-spec::SplitOptions split_of(const Layout&);
-spec::OneRankOptions one_rank_of(const Job&, const Layout&);
-// The same with the types of gradients and master weights that the stack keeps.
-spec::SplitOptions split_of(const Stack&, const Layout&);
-spec::OneRankOptions one_rank_of(const Job&, const Stack&, const Layout&);
 
 }  // namespace trireme::plan

@@ -18,12 +18,8 @@ using spec::LayerStash;
 using spec::MemoryTable;
 using spec::Pool;
 
-// Of a schedule with more passes of micro-batches through stages the gaps of its first rounds
-// count.
+// A pass is one micro-batch on one stage. Longer schedules take too long to lay out as a whole.
 constexpr int64_t max_placed_passes = int64_t{1} << 11;
-
-// ---- what a layout says about a rank
-int data_ranks(const Layout& l) { return l.dp; }
 
 const LayerStash& stash_of(const LayerCost& cost, const RankLives& rank) {
   return rank.is_merged ? cost.merged_stash : cost.split_stash;
@@ -31,7 +27,7 @@ const LayerStash& stash_of(const LayerCost& cost, const RankLives& rank) {
 
 // Elements of a layer's bucket, padded for the data ranks.
 int64_t bucket_of(const LayerCost& cost, const Layout& l) {
-  return spec::padded_elements(cost.elements, data_ranks(l));
+  return spec::padded_elements(cost.elements, l.data_ranks());
 }
 
 std::vector<int64_t> buckets_of(const LayerCosts& costs, const RankLives& rank, const Layout& l) {
@@ -42,13 +38,13 @@ std::vector<int64_t> buckets_of(const LayerCosts& costs, const RankLives& rank, 
   return buckets;
 }
 
-spec::Plan plan_of(const Job& job, const Stack& stack, const Layout& l) {
-  return spec::unscheduled_plan(job.model, one_rank_of(job, stack, l), split_of(stack, l),
-                                job.backend);
+spec::Plan plan_of(const Job& job, const Layout& l) {
+  const spec::Workload work = workload_of(job);
+  return spec::unscheduled_plan(job.model, work, spec::filled(l, work), job.backend);
 }
 
-// The largest set of a pool: its layers' slots, and of layers behind the first of a stage the slot
-// that would otherwise lie in another pool.
+// Returns the bytes of a pool's largest live set. `inner` is the slot (input or output gradient)
+// that a layer has in this pool unless another stage makes it.
 int64_t largest_set(const LiveSets& sets, int64_t block, int64_t head, int64_t inner) {
   int64_t most = 0;
   for (const LiveLayers& set : sets) {
@@ -70,7 +66,7 @@ void add_stash(const LayerCosts& costs, const RankLives& rank, MemoryTable& sum)
   sum.stash_gradients = rank.gradients * dy;
   sum.stash_f_to_b = pool(Pool::f_to_b, rank.f_to_b, x);
   sum.stash_f_to_w = pool(Pool::f_to_w, rank.f_to_w, 0);
-  // Of the pools that serve one layer, the largest.
+  // Pools that serve one layer at a time are as large as the largest layer needs.
   const auto one_layer = [&](int64_t LayerStash::*need) {
     return std::max({rank.blocks > 0 ? block.*need : 0,
                      rank.has_embedding ? stash_of(costs.embedding, rank).*need : 0,
@@ -78,7 +74,7 @@ void add_stash(const LayerCosts& costs, const RankLives& rank, MemoryTable& sum)
   };
   if (rank.is_merged) {
     sum.stash_b_to_w = one_layer(&LayerStash::merged_b_to_w);
-    // Of even and of odd layers: all but the last of a stage have one.
+    // Even and odd layers have one place each; the last layer of a stage has none.
     sum.stash_stream = std::min<int64_t>(rank.stage_layers - 1, 2) * dy;
   } else {
     sum.stash_b_to_w = pool(Pool::b_to_w, rank.b_to_w, dy);
@@ -87,7 +83,7 @@ void add_stash(const LayerCosts& costs, const RankLives& rank, MemoryTable& sum)
   if (rank.runs_pairs) sum.stash_recompute += one_layer(&LayerStash::recompute_backward);
 }
 
-// The frames of a stage with so many blocks.
+// Returns the frame sizes of a stage with so many blocks.
 spec::StageStash frames_of(const LayerStash& block, const LayerStash& head, int64_t blocks,
                            bool is_first, bool is_last, bool is_merged) {
   const int64_t x = block.frame_bytes[spec::index_of(Pool::inputs)];
@@ -105,7 +101,8 @@ spec::StageStash frames_of(const LayerStash& block, const LayerStash& head, int6
   return stage;
 }
 
-// Gradients of one micro-batch on one stage, which lie in the stash as far as it has room.
+// Returns the bytes of gradients that lie in the stash: those of one micro-batch on one stage, as
+// far as there is room.
 int64_t grads_in_stash(const spec::Plan& plan, const LayerCosts& costs, const RankLives& rank,
                        const Layout& l) {
   const std::vector<int64_t> elements = buckets_of(costs, rank, l);
@@ -148,8 +145,8 @@ bool is_engine_layout(const Job& job, const Layout& l) {
          (l.precision == Precision::fp32 || l.precision == Precision::bf16);
 }
 
-void add_engine_buffers(const Job& job, const Stack& stack, const Layout& l, LayerCosts& costs) {
-  const spec::Plan plan = plan_of(job, stack, l);
+void add_engine_buffers(const Job& job, const Layout& l, LayerCosts& costs) {
+  const spec::Plan plan = plan_of(job, l);
   costs.staging = spec::staging_bytes(local_shape_of(plan));
   costs.tensor_buffer = base::bytes_of(tensor_buffer(job.model, plan));
 }
@@ -158,13 +155,28 @@ void add_engine_buffers(const Job& job, const Stack& stack, const Layout& l, Lay
 const MemoryTable& EngineMemory::state_of(const Layout& l, const LayerCosts& costs,
                                           const RankLives& rank) {
   const bool is_one_stage = l.pp * l.chunks == 1;
-  const StateKey key{l.tp,         l.dp,         l.zero,      static_cast<int>(l.precision),
-                     l.pp,         is_one_stage, rank.blocks, rank.has_embedding,
-                     rank.has_head};
+  const bool has_several = micro_batches(job_, l) > 1;
+  const StateKey key{
+      l.tp,
+      l.dp_replicate,
+      l.dp_shard,
+      l.zero_stage,
+      l.pp,
+      l.logical_dp,
+      l.prefetch,
+      static_cast<int>(l.precision),
+      static_cast<int>(l.grad_dtype),
+      static_cast<int>(l.master_dtype),
+      static_cast<int>(l.reduce_dtype),
+      static_cast<int>(l.reduce),
+      static_cast<int>(l.reshard),
+      rank.blocks,
+      (is_one_stage ? 4 : 0) + (rank.has_embedding ? 2 : 0) + (rank.has_head ? 1 : 0),
+      has_several ? 1 : 0};
   const auto [found, is_new] = states_.try_emplace(key);
   MemoryTable& sum = found->second;
   if (!is_new) return sum;
-  const spec::Plan plan = plan_of(job_, stack_, l);
+  const spec::Plan plan = plan_of(job_, l);
   MemoryTable block;
   spec::add_state(plan, bucket_of(costs.block, l), 0, block);
   sum.params = rank.blocks * block.params;
@@ -184,7 +196,7 @@ MemoryTable EngineMemory::memory_of(const Layout& l, const LayerCosts& costs, co
                                     const RankLives& rank) {
   MemoryTable sum = state_of(l, costs, rank);
   add_stash(costs, rank, sum);
-  const int64_t m = l.micro_batches(job_);
+  const int64_t m = micro_batches(job_, l);
   sum.staging = m * costs.staging.by_microbatch + costs.staging.once;
   sum.scratch = std::max({rank.blocks > 0 ? costs.block.scratch_bytes : 0,
                           rank.has_embedding ? costs.embedding.scratch_bytes : 0,
@@ -192,38 +204,37 @@ MemoryTable EngineMemory::memory_of(const Layout& l, const LayerCosts& costs, co
                 base::bytes_of(stream_workspace_spec(job_.backend));
   sum.comm += costs.tensor_buffer;
   if (l.pp == 1) {
-    if (m == 1 && l.chunks == 1)
-      sum.grads -= grads_in_stash(plan_of(job_, stack_, l), costs, rank, l);
+    if (m == 1 && l.chunks == 1) sum.grads -= grads_in_stash(plan_of(job_, l), costs, rank, l);
     return sum;
   }
-  const spec::SplitOptions split = split_of(stack_, l);
-  sum.comm += rank.channels * split.send_buffers *
+  sum.comm += rank.channels * l.send_buffers *
               stash_of(costs.block, rank).frame_bytes[spec::index_of(Pool::inputs)];
   if (costs.head.tied_elements > 0 && pipe.splits_ends) {
     // spec/pipeline_parallel.h: the head's rank has a copy of the table, and sends its gradients.
-    const spec::Recipe recipe = recipe_of(stack_, l.precision);
+    const spec::Recipe recipe = recipe_of(stack_, l.precision, l.grad_dtype);
     const int64_t grads = base::bytes_of({{costs.head.tied_elements}, recipe.grad});
     if (rank.has_embedding) sum.comm += grads;
     if (rank.has_head) {
       sum.params += base::bytes_of({{costs.head.tied_elements}, recipe.storage});
-      const bool is_staged = split.reduce == spec::ReduceWhen::each && m > 1;
+      const bool is_staged = m > 1 && (l.reduce == spec::ReduceWhen::each || l.shards_grads());
       if (is_staged) sum.comm += pipe.ends_ahead * grads;
     }
   }
   return sum;
 }
 
-// Places of frames are taken in the order of the program. That of interleaved stages begins in the
-// same way whatever the number of micro-batches, so that more of them never need less.
+// Frames take their places in the order of the program. Programs of interleaved stages begin alike
+// for any number of micro-batches, so more of them never need less.
 int64_t EngineMemory::gaps_of(const Layout& l, const LayerCosts& costs, const StageBlocks& cut,
                               const RankLives& rank) {
   if (l.chunks == 1) return 0;  // frames of one size
-  int64_t m = l.micro_batches(job_);
+  int64_t m = micro_batches(job_, l);
   if (int64_t{l.pp} * l.chunks * m > max_placed_passes) {
-    if (l.pipe != Pipe::interleaved) return 0;
+    if (l.schedule != Kind::interleaved) return 0;
     m = settled_micro_batches(l, m);
   }
-  const auto [found, is_new] = gaps_.try_emplace({&costs, m, l.pp, l.chunks, l.pipe, rank.rank}, 0);
+  const auto [found, is_new] =
+      gaps_.try_emplace({&costs, m, l.pp, l.chunks, l.schedule, rank.rank}, 0);
   if (!is_new) return found->second;
   const schedule::Schedule& schedule = lives_.written(l, m);
   spec::StashLayout layout;
@@ -241,7 +252,7 @@ int64_t EngineMemory::gaps_of(const Layout& l, const LayerCosts& costs, const St
 
 int64_t EngineMemory::bytes_at_least(const Layout& l, const LayerCosts& costs,
                                      const StageBlocks& cut) {
-  const PipeLives& pipe = lives_.find(l, l.micro_batches(job_), cut);
+  const PipeLives& pipe = lives_.find(l, micro_batches(job_, l), cut);
   int64_t most = 0;
   for (const RankLives& rank : pipe.ranks) {
     most = std::max(most, memory_of(l, costs, pipe, rank).total() + gaps_of(l, costs, cut, rank));
@@ -251,7 +262,7 @@ int64_t EngineMemory::bytes_at_least(const Layout& l, const LayerCosts& costs,
 
 MemoryTable EngineMemory::largest(const Layout& l, const LayerCosts& costs,
                                   const StageBlocks& cut) {
-  const PipeLives& pipe = lives_.find(l, l.micro_batches(job_), cut);
+  const PipeLives& pipe = lives_.find(l, micro_batches(job_, l), cut);
   MemoryTable most;
   for (const RankLives& rank : pipe.ranks) {
     const MemoryTable own = memory_of(l, costs, pipe, rank);

@@ -27,7 +27,7 @@ TEST(Feasible, what_a_machine_file_leaves_out_is_not_priced) {
   EXPECT_EQ(missing_in_machine(h100, 1024, Precision::fp8), "");
   EXPECT_NE(missing_in_machine(h100, 8, Precision::fp4), "");
   const Job job = job_of("gpt2-124m", 8, 1024);
-  EXPECT_THROW((void)propose(job, cpu, trireme_stack(), {.dp = 4}), base::ConfigError);
+  EXPECT_THROW((void)propose(job, cpu, trireme_stack(), {.dp_replicate = 4}), base::ConfigError);
   EXPECT_THROW((void)search(job, cpu, trireme_stack(), {.processors = 4}), base::ConfigError);
 }
 
@@ -69,7 +69,7 @@ TEST(Feasible, limits_in_the_way_are_named) {
       << refusal(job, options);
   options.space.pp = {2};
   EXPECT_EQ(refusal(job, options), "");
-  options.space.pipes = {Pipe::one_f_one_b};
+  options.space.pipes = {Kind::one_f_one_b};
   options.space.chunks = {2};
   EXPECT_NE(refusal(job, options).find("lift one"), std::string::npos) << refusal(job, options);
 }

@@ -31,9 +31,13 @@ bool is_in(const std::vector<T>& list, T value) {
 
 }  // namespace
 
-Proposal propose(const Job& job, const spec::Machine& machine, const Stack& stack,
-                 const Layout& layout) {
-  if (const std::string gap = missing_in_machine(machine, layout.processors(), layout.precision);
+Proposal propose(const Job& asked, const spec::Machine& machine, const Stack& stack,
+                 const Layout& open) {
+  // The back end is that of the layout's determinism.
+  Job job = asked;
+  if (job.backend.name == "cuda") job.backend = spec::cuda_backend(open.deterministic);
+  const Layout layout = spec::filled(open, workload_of(job));
+  if (const std::string gap = missing_in_machine(machine, layout.ranks(), layout.precision);
       !gap.empty()) {
     throw base::ConfigError(gap);
   }
@@ -128,10 +132,10 @@ bool Finalists::passes(const Proposal& p) const {
 
 bool Finalists::is_allowed(const Layout& l) const {
   const Space& space = options_.space;
-  if (l.processors() != options_.processors) return false;
-  if (l.pp > 1 && !(is_in(space.pipes, l.pipe) && is_in(space.chunks, l.chunks))) return false;
-  if (l.pp > 1 && l.dp > 1 && !is_in(space.placement, l.placement)) return false;
-  if (l.dp * l.cp > 1 && !is_in(space.zero, l.zero)) return false;
+  if (l.ranks() != options_.processors) return false;
+  if (l.pp > 1 && !(is_in(space.pipes, l.schedule) && is_in(space.chunks, l.chunks))) return false;
+  if (l.pp > 1 && l.data_ranks() > 1 && !is_in(space.placement, l.placement)) return false;
+  if (l.data_ranks() * l.cp > 1 && !is_in(space.zero, l.zero_stage)) return false;
   if (l.tp > 1 && !is_in(space.sequence_parallel, l.sequence_parallel ? 1 : 0)) return false;
   return is_in(space.tp, l.tp) && is_in(space.cp, l.cp) && is_in(space.pp, l.pp) &&
          is_in(space.ep, l.ep) && is_in(space.micro_batch, l.micro_batch) &&

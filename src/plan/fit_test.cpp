@@ -8,8 +8,8 @@
 #include <map>
 #include <set>
 
-#include "plan/layout_text.h"
 #include "plan/samples_test.h"
+#include "spec/layout_text.h"
 
 namespace trireme::plan {
 namespace {

@@ -86,7 +86,7 @@ void read_pipe(MegatronFlags& flags, int64_t layers, Layout& l, Notes& taken) {
     flags.problem(of_stage ? by_layers : by_count,
                   "means nothing without --pipeline-model-parallel-size above 1");
   }
-  if (l.chunks > 1) l.pipe = Pipe::interleaved;
+  if (l.chunks > 1) l.schedule = Kind::interleaved;
 }
 
 spec::Recompute read_recompute(MegatronFlags& flags, Notes& taken) {
@@ -154,7 +154,7 @@ Stack read_stack(MegatronFlags& flags, const Layout& l, const FindStack& find, N
   (void)flags.is_on("--overlap-param-gather");
   const bool tensor = flags.is_on("--tp-comm-overlap");
   (void)flags.is_on("--overlap-moe-expert-parallel-comm");
-  if (!reduces && l.zero < 3 && stack.dp_overlap > 0) {
+  if (!reduces && l.zero_stage < 3 && stack.dp_overlap > 0) {
     stack.dp_overlap = 0;
     taken.emplace_back("sums over dp after the backward, as --overlap-grad-reduce is not given");
   }
@@ -196,32 +196,32 @@ void spread(MegatronFlags& flags, std::optional<int64_t> batch, Described& d) {
   const int64_t rest = int64_t{l.tp} * l.pp * l.cp;
   if (d.processors > 0 && d.processors % rest != 0) {
     throw base::ConfigError(fmt::format(
-        "{} processors do not divide by --tensor-model-parallel-size {} x "
+        "{} GPUs do not divide by --tensor-model-parallel-size {} x "
         "--pipeline-model-parallel-size {} x --context-parallel-size {} = {}; give their number, a "
         "multiple of {}",
         d.processors, l.tp, l.pp, l.cp, rest, rest));
   }
-  if (d.processors > 0) l.dp = static_cast<int>(d.processors / rest);
+  const int ranks = d.processors > 0 ? static_cast<int>(d.processors / rest) : 1;
+  spec::set_data_ranks(l, ranks, l.zero_stage);
   if (batch) {
     d.job.global_batch = *batch;
   } else if (d.processors > 0) {
-    d.job.global_batch = l.micro_batch * l.dp;
+    d.job.global_batch = l.micro_batch * l.data_ranks();
     d.taken.push_back(
         fmt::format("a batch of {} sequences, one micro-batch a rank, Megatron's "
                     "default",
                     d.job.global_batch));
   } else {
-    flags.problem("--global-batch-size",
-                  "required where the number of processors is not given either");
+    flags.problem("--global-batch-size", "required where the number of GPUs is not given either");
   }
   if (d.processors == 0) return;
-  const int64_t step = l.dp * l.micro_batch;
+  const int64_t step = l.data_ranks() * l.micro_batch;
   if (d.job.global_batch % step != 0) {
     flags.problem(
         "--global-batch-size",
         fmt::format("{} does not divide by --micro-batch-size {} x {} data-parallel ranks "
-                    "of {} processors",
-                    d.job.global_batch, l.micro_batch, l.dp, d.processors));
+                    "of {} GPUs",
+                    d.job.global_batch, l.micro_batch, l.data_ranks(), d.processors));
   }
 }
 
@@ -240,7 +240,7 @@ Described from_megatron(std::string_view text, int64_t processors, const FindSta
   if (flags.was_given("--rampup-batch-size")) d.taken.emplace_back("the batch after its ramp");
   read_megatron_model(flags, d);
   const int64_t layers = flags.whole("--num-layers").value_or(1);
-  l.zero = read_zero(flags, l, !flags.is_on("--untie-embeddings-and-output-weights"));
+  l.zero_stage = read_zero(flags, l, !flags.is_on("--untie-embeddings-and-output-weights"));
   read_pipe(flags, layers, l, d.taken);
   l.recompute = read_recompute(flags, d.taken);
   l.precision = read_precision(flags, d.taken);
@@ -261,11 +261,11 @@ Described from_megatron(std::string_view text, int64_t processors, const FindSta
   const int64_t stated = stated_processors(flags);
   d.processors = processors > 0 ? processors : stated;
   if (processors > 0 && stated > 0 && stated != processors) {
-    d.taken.push_back(fmt::format("{} processors, not the {} of the flags", processors, stated));
+    d.taken.push_back(fmt::format("{} GPUs, not the {} of the flags", processors, stated));
   }
   if (processors < 0 || processors > most_described_processors) {
-    throw base::ConfigError(fmt::format("{} processors: from 1 to {} are allowed", processors,
-                                        most_described_processors));
+    throw base::ConfigError(
+        fmt::format("{} GPUs: from 1 to {} are allowed", processors, most_described_processors));
   }
   // Sizes that are missing break rules that do not matter.
   flags.throw_if_any();

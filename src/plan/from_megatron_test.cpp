@@ -95,7 +95,7 @@ TEST(FromMegatron, the_example_of_175b_is_the_shipped_model) {
   EXPECT_EQ(d.job.seq_len, 2048);
   EXPECT_EQ(d.job.global_batch, 1536);
   EXPECT_EQ(d.processors, 1024);
-  const Layout expected{.tp = 8, .pp = 16, .dp = 8};
+  const Layout expected{.tp = 8, .pp = 16, .dp_replicate = 8};
   EXPECT_TRUE(*d.layout == expected) << words(*d.layout);
   EXPECT_EQ(d.stack.name, "megatron-core");
   EXPECT_EQ(d.stack.dp_overlap, 0);
@@ -112,7 +112,7 @@ TEST(FromMegatron, the_example_of_175b_is_the_shipped_model) {
 TEST(FromMegatron, processors_of_the_caller_win) {
   const Described d = megatron_run(gpt3, 1536);
   EXPECT_EQ(d.processors, 1536);
-  EXPECT_EQ(d.layout->dp, 12);
+  EXPECT_EQ(d.layout->data_ranks(), 12);
   EXPECT_TRUE(notes(d.taken, "not the 1024 of the flags"));
   EXPECT_TRUE(has(megatron_refusal(gpt3, 100), "a multiple of 128"));
 }
@@ -122,12 +122,12 @@ TEST(FromMegatron, a_llama_has_all_its_axes) {
   const Layout expected{.tp = 4,
                         .cp = 2,
                         .pp = 4,
-                        .dp = 8,
-                        .zero = 1,
+                        .dp_shard = 8,
+                        .zero_stage = 1,
+                        .sequence_parallel = true,
+                        .schedule = Kind::interleaved,
                         .chunks = 4,
-                        .pipe = Pipe::interleaved,
-                        .recompute = spec::Recompute::selective,
-                        .sequence_parallel = true};
+                        .recompute = spec::Recompute::selective};
   EXPECT_TRUE(*d.layout == expected) << words(*d.layout);
   ASSERT_TRUE(d.dims);
   const auto shipped = config::model_from_file("llama3-70b", {source_root() / "configs/models"});
@@ -162,12 +162,14 @@ TEST(FromMegatron, sharding_recompute_and_precision_have_their_flags) {
     return *megatron_run(small + more, 8).layout;
   };
   EXPECT_EQ(layout("").precision, Precision::fp32);
-  EXPECT_EQ(layout("").zero, 0);
-  EXPECT_EQ(layout("--use-distributed-optimizer --bf16").zero, 1);
-  EXPECT_EQ(layout("--use-torch-fsdp2").zero, 3);
-  EXPECT_EQ(layout("--use-megatron-fsdp --data-parallel-sharding-strategy optim_grads").zero, 2);
-  EXPECT_EQ(layout("--use-custom-fsdp --data-parallel-sharding-strategy=optim_grads_params").zero,
-            3);
+  EXPECT_EQ(layout("").zero_stage, 0);
+  EXPECT_EQ(layout("--use-distributed-optimizer --bf16").zero_stage, 1);
+  EXPECT_EQ(layout("--use-torch-fsdp2").zero_stage, 3);
+  EXPECT_EQ(layout("--use-megatron-fsdp --data-parallel-sharding-strategy optim_grads").zero_stage,
+            2);
+  EXPECT_EQ(
+      layout("--use-custom-fsdp --data-parallel-sharding-strategy=optim_grads_params").zero_stage,
+      3);
   EXPECT_EQ(layout("--bf16 --fp8-format hybrid --fp8-amax-history-len 16").precision,
             Precision::fp8);
   EXPECT_EQ(layout("--recompute-granularity full --recompute-method uniform").recompute,
@@ -200,7 +202,7 @@ TEST(FromMegatron, without_processors_the_batch_must_be_given) {
   EXPECT_TRUE(has(megatron_refusal(text), "--global-batch-size: required"));
   const Described d = megatron_run(text + "--global-batch-size 64", 0);
   EXPECT_EQ(d.processors, 0);
-  EXPECT_EQ(d.layout->dp, 1);
+  EXPECT_EQ(d.layout->data_ranks(), 1);
   EXPECT_EQ(d.job.global_batch, 64);
 }
 
@@ -240,7 +242,7 @@ TEST(FromMegatron, contradictions_name_their_flag) {
   EXPECT_TRUE(has(with("--bf16=1"), "takes no value"));
   EXPECT_TRUE(has(with("--tokenizer-type HuggingFaceTokenizer --padded-vocab-size 0"),
                   "--padded-vocab-size: found 0"));
-  EXPECT_TRUE(has(megatron_refusal(megatron_llama70, -1), "-1 processors"));
+  EXPECT_TRUE(has(megatron_refusal(megatron_llama70, -1), "-1 GPUs"));
 }
 
 TEST(FromMegatron, damaged_text_is_read_or_refused) {

@@ -69,25 +69,25 @@ void read_pipe(TitanKeys& keys, int64_t blocks, Layout& l, Notes& taken) {
   std::transform(lower.begin(), lower.end(), lower.begin(),
                  [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
   if (lower == "gpipe") {
-    l.pipe = Pipe::gpipe;
+    l.schedule = Kind::gpipe;
   } else if (lower == "1f1b") {
-    l.pipe = Pipe::one_f_one_b;
+    l.schedule = Kind::one_f_one_b;
   } else if (lower == "interleaved1f1b" || lower == "interleavedzerobubble") {
-    l.pipe = Pipe::interleaved;
+    l.schedule = Kind::interleaved;
     l.chunks = 2;
     if (lower != "interleaved1f1b") taken.emplace_back("Interleaved1F1B for " + schedule);
   } else if (lower == "zbvzerobubble") {
-    l.pipe = Pipe::zb_v;
+    l.schedule = Kind::zb_v;
     l.chunks = 2;
   } else if (lower == "dualpipev") {
-    l.pipe = Pipe::dualpipe_v;
+    l.schedule = Kind::dualpipe_v;
     l.chunks = 2;
   } else {
     keys.problem(schedule_key, fmt::format("{} is not modelled; GPipe, 1F1B, Interleaved1F1B, "
                                            "InterleavedZeroBubble, ZBVZeroBubble and DualPipeV are",
                                            schedule));
   }
-  if (l.pipe == Pipe::interleaved && of_stage) {
+  if (l.schedule == Kind::interleaved && of_stage) {
     // Embedding and head count as a layer each.
     const int64_t stages = (blocks + 2 + *of_stage - 1) / *of_stage;
     if (stages % l.pp != 0) {
@@ -97,7 +97,7 @@ void read_pipe(TitanKeys& keys, int64_t blocks, Layout& l, Notes& taken) {
                                *of_stage, stages, l.pp));
     }
     l.chunks = static_cast<int>(std::max<int64_t>(1, stages / l.pp));
-    if (l.chunks == 1) l.pipe = Pipe::one_f_one_b;
+    if (l.chunks == 1) l.schedule = Kind::one_f_one_b;
   }
 }
 
@@ -169,12 +169,12 @@ void read_rest(TitanKeys& keys, Notes& taken) {
 }
 
 // Data parallelism: degree and stage.
-void read_data(TitanKeys& keys, int64_t processors, Layout& l, Notes& taken) {
+void read_data(TitanKeys& keys, int64_t processors, Layout& l) {
   const char* shard_key = "parallelism.data_parallel_shard_degree";
   const int64_t rest = int64_t{l.tp} * l.cp * l.pp;
   if (rest > most_described_processors) {
     keys.problem("parallelism.tensor_parallel_degree",
-                 fmt::format("tensor x context x pipeline degree = {}; at most {} processors", rest,
+                 fmt::format("tensor x context x pipeline degree = {}; at most {} GPUs", rest,
                              most_described_processors));
     return;
   }
@@ -184,20 +184,19 @@ void read_data(TitanKeys& keys, int64_t processors, Layout& l, Notes& taken) {
                                         {"default", "always", "never"});
   if (shards < 0) {
     if (processors == 0) {
-      keys.problem(shard_key, "-1 means all processors that are left: give their number");
+      keys.problem(shard_key, "-1 means all GPUs that are left: give their number");
       return;
     }
     if (processors % (rest * replicas) != 0) {
-      keys.problem(shard_key,
-                   fmt::format("{} processors do not divide by tensor x context x pipeline x "
-                               "replicate degree = {} x {} x {} x {}",
-                               processors, l.tp, l.cp, l.pp, replicas));
+      keys.problem(shard_key, fmt::format("{} GPUs do not divide by tensor x context x pipeline x "
+                                          "replicate degree = {} x {} x {} x {}",
+                                          processors, l.tp, l.cp, l.pp, replicas));
       return;
     }
     shards = processors / (rest * replicas);
   } else if (processors > 0 && rest * replicas * shards != processors) {
-    keys.problem(shard_key, fmt::format("{} with the other degrees makes {} processors, not {}",
-                                        shards, rest * replicas * shards, processors));
+    keys.problem(shard_key, fmt::format("{} with the other degrees makes {} GPUs, not {}", shards,
+                                        rest * replicas * shards, processors));
     return;
   }
   if (replicas * shards > 1 << 20) {
@@ -205,15 +204,11 @@ void read_data(TitanKeys& keys, int64_t processors, Layout& l, Notes& taken) {
                  fmt::format("{} data-parallel ranks; at most {}", replicas * shards, 1 << 20));
     return;
   }
-  l.dp = static_cast<int>(replicas * shards);
+  l.dp_replicate = replicas;
+  l.dp_shard = static_cast<int>(shards);
   const bool is_sharded = shards * l.cp > 1;
   const bool keeps = reshard == "never" || (reshard == "default" && l.pp > 1);
-  l.zero = is_sharded ? (keeps ? 2 : 3) : 0;
-  if (is_sharded && replicas > 1) {
-    taken.push_back(
-        fmt::format("state spread over all {} data-parallel ranks, not {} times over {}", l.dp,
-                    replicas, shards));
-  }
+  l.zero_stage = is_sharded ? (keeps ? 2 : 3) : 0;
 }
 
 void read_batch(TitanKeys& keys, Described& d) {
@@ -230,14 +225,14 @@ void read_batch(TitanKeys& keys, Described& d) {
         "parallelism.pipeline_parallel_microbatch_size",
         fmt::format("{} does not divide training.local_batch_size = {}", l.micro_batch, local));
   }
-  d.job.global_batch = global > 0 ? global : local * l.dp;
-  if (d.job.global_batch % (local * l.dp) != 0) {
+  d.job.global_batch = global > 0 ? global : local * l.data_ranks();
+  if (d.job.global_batch % (local * l.data_ranks()) != 0) {
     keys.problem("training.global_batch_size",
                  fmt::format("{} does not divide by local_batch_size x data-parallel degree = {} x "
                              "{}",
-                             global, local, l.dp));
+                             global, local, l.data_ranks()));
   }
-  if (l.pp > 1 && d.job.global_batch > local * l.dp) {
+  if (l.pp > 1 && d.job.global_batch > local * l.data_ranks()) {
     d.taken.emplace_back("one pipeline a step, not one for each local batch");
   }
 }
@@ -247,8 +242,8 @@ void read_batch(TitanKeys& keys, Described& d) {
 Described from_torchtitan(const std::string& text, const std::string& file, int64_t processors,
                           const FindStack& find) {
   if (processors < 0 || processors > most_described_processors) {
-    throw base::ConfigError(fmt::format("{} processors: from 1 to {} are allowed", processors,
-                                        most_described_processors));
+    throw base::ConfigError(
+        fmt::format("{} GPUs: from 1 to {} are allowed", processors, most_described_processors));
   }
   TitanKeys keys(text, file);
   Described d;
@@ -261,14 +256,14 @@ Described from_torchtitan(const std::string& text, const std::string& file, int6
   l.ep = keys.degree("expert_parallel_degree");
   l.sequence_parallel = l.tp > 1;
   read_model(keys, d);
-  read_data(keys, processors, l, d.taken);
+  read_data(keys, processors, l);
   read_pipe(keys, d.dims ? d.dims->layers : 0, l, d.taken);
   l.recompute = read_recompute(keys, d.taken);
   l.precision = read_precision(keys, d.stack, d.taken);
   read_rest(keys, d.taken);
   read_batch(keys, d);
   keys.throw_if_any();
-  d.processors = l.processors();
+  d.processors = l.ranks();
   if (const std::string rule = broken_rule(d.job, l); !rule.empty()) {
     throw base::ConfigError(fmt::format("{}: {}", file, rule));
   }

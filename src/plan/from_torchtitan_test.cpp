@@ -84,11 +84,11 @@ TEST(FromTorchtitan, the_file_for_70b_is_the_shipped_model) {
   EXPECT_EQ(d.job.global_batch, 64);
   EXPECT_EQ(d.processors, 64);
   const Layout expected{.tp = 8,
-                        .dp = 8,
-                        .zero = 3,
+                        .dp_shard = 8,
+                        .zero_stage = 3,
+                        .sequence_parallel = true,
                         .micro_batch = 8,
-                        .recompute = spec::Recompute::full,
-                        .sequence_parallel = true};
+                        .recompute = spec::Recompute::full};
   EXPECT_TRUE(*d.layout == expected) << words(*d.layout);
   EXPECT_EQ(d.stack.name, "torchtitan-eager");
   EXPECT_TRUE(d.taken.empty()) << d.taken.front();
@@ -141,20 +141,21 @@ selective_ac_option = "2"
   const Layout expected{.tp = 8,
                         .cp = 2,
                         .pp = 8,
-                        .dp = 8,
-                        .zero = 2,  // pipelines keep what was gathered
+                        .dp_replicate = 2,
+                        .dp_shard = 4,
+                        .zero_stage = 2,  // pipelines keep what was gathered
+                        .sequence_parallel = true,
+                        .schedule = Kind::interleaved,
                         .chunks = 4,
-                        .pipe = Pipe::interleaved,
                         .micro_batch = 2,
                         .recompute = spec::Recompute::selective,
-                        .sequence_parallel = true,
                         .precision = Precision::fp8};
   EXPECT_TRUE(*d.layout == expected) << words(*d.layout);
   EXPECT_EQ(d.processors, 1024);
   EXPECT_EQ(d.job.global_batch, 256);
   EXPECT_EQ(d.stack.gather_bytes, 1);
   EXPECT_EQ(d.ignored, std::vector<std::string>{"parallelism.new_key"});
-  for (const char* part : {"not 2 times over 4", "asynchronous", "one of 2", "one pipeline"}) {
+  for (const char* part : {"asynchronous", "one of 2", "one pipeline"}) {
     EXPECT_TRUE(notes(d, part)) << part;
   }
 }
@@ -178,7 +179,7 @@ enable_float8_linear = true
                                 16);
   EXPECT_EQ(d.layout->tp, 2);
   EXPECT_EQ(d.layout->pp, 2);
-  EXPECT_EQ(d.layout->dp, 4);
+  EXPECT_EQ(d.layout->data_ranks(), 4);
   EXPECT_EQ(d.layout->micro_batch, 1);
   EXPECT_EQ(d.layout->precision, Precision::fp8);
   EXPECT_EQ(d.job.global_batch, 8);
@@ -190,15 +191,15 @@ TEST(FromTorchtitan, replicas_alone_keep_whole_state) {
       "[model]\nflavor = \"8B\"\n[parallelism]\ndata_parallel_replicate_degree = 8\n"
       "data_parallel_shard_degree = 1\n",
       8);
-  EXPECT_EQ(d.layout->zero, 0);
-  EXPECT_EQ(d.layout->dp, 8);
+  EXPECT_EQ(d.layout->zero_stage, 0);
+  EXPECT_EQ(d.layout->data_ranks(), 8);
 }
 
 TEST(FromTorchtitan, what_is_wrong_is_named_with_its_line) {
   EXPECT_TRUE(has(titan_refusal(titan_llama70, 0), "give their number"));
-  EXPECT_TRUE(has(titan_refusal(titan_llama70, 12), "12 processors do not divide"));
+  EXPECT_TRUE(has(titan_refusal(titan_llama70, 12), "12 GPUs do not divide"));
   EXPECT_TRUE(has(titan_refusal("[parallelism]\ndata_parallel_shard_degree = 4\n", 8),
-                  "makes 4 processors, not 8"));
+                  "makes 4 GPUs, not 8"));
   const std::string other = titan_refusal("[model]\nname = \"deepseek_v3\"\nflavor = \"671B\"\n");
   EXPECT_TRUE(has(other, "job.toml:2: model.name") && has(other, "405B") && has(other, "--from-hf"))
       << other;

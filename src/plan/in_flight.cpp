@@ -105,17 +105,17 @@ InFlight in_flight(const Layout& l, int64_t micro_batches) {
   const auto m = static_cast<double>(micro_batches);
   const EndRanks ends = end_ranks(l);
   InFlight all;
-  const bool is_simple = l.pp == 1 || l.pipe == Pipe::gpipe || l.pipe == Pipe::one_f_one_b;
-  const auto made =
-      is_simple || l.pipe == Pipe::interleaved
-          ? base::Result<schedule::Schedule>::no("")
-          : schedule::generate(name_of(l.pipe), {l.pp, static_cast<int>(micro_batches), l.chunks});
+  const bool is_simple = l.pp == 1 || l.schedule == Kind::gpipe || l.schedule == Kind::one_f_one_b;
+  const auto made = is_simple || l.schedule == Kind::interleaved
+                        ? base::Result<schedule::Schedule>::no("")
+                        : schedule::generate(name_of(l.schedule),
+                                             {l.pp, static_cast<int>(micro_batches), l.chunks});
   for (int i = 0; i < ends.count; ++i) {
     const int rank = ends.ranks[static_cast<size_t>(i)];
-    const double held = l.pp == 1               ? 1
-                        : l.pipe == Pipe::gpipe ? m
-                                                : std::min(m, static_cast<double>(l.pp - rank));
-    if (l.pipe == Pipe::interleaved && l.pp > 1) {
+    const double held = l.pp == 1                   ? 1
+                        : l.schedule == Kind::gpipe ? m
+                                                    : std::min(m, static_cast<double>(l.pp - rank));
+    if (l.schedule == Kind::interleaved && l.pp > 1) {
       all.ranks.push_back(interleaved(l, micro_batches, rank));
     } else if (made) {
       all.ranks.push_back(counts_of(made.value(), rank));
@@ -130,10 +130,10 @@ InFlight in_flight(const Layout& l, int64_t micro_batches) {
 }  // namespace
 
 const InFlight& InFlightTable::find(const Layout& l, int64_t micro_batches) {
-  const int64_t m = l.pipe == Pipe::gpipe || l.pp == 1
+  const int64_t m = l.schedule == Kind::gpipe || l.pp == 1
                         ? micro_batches
                         : std::min<int64_t>(micro_batches, rounds * l.pp);
-  const std::tuple key(m, l.pp, l.chunks, l.pipe);
+  const std::tuple key(m, l.pp, l.chunks, l.schedule);
   const auto found = known_.find(key);
   if (found != known_.end()) return found->second;
   return known_.emplace(key, in_flight(l, m)).first->second;

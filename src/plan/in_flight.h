@@ -45,7 +45,7 @@ class InFlightTable {
   const InFlight& find(const Layout&, int64_t micro_batches);
 
  private:
-  std::map<std::tuple<int64_t, int, int, Pipe>, InFlight> known_;
+  std::map<std::tuple<int64_t, int, int, Kind>, InFlight> known_;
 };
 
 }  // namespace trireme::plan

@@ -3,11 +3,11 @@
 
 #include <gtest/gtest.h>
 
-#include "plan/layout_text.h"
 #include "plan/samples_test.h"
 #include "plan/stage_share.h"
 #include "schedule/catalogue.h"
 #include "schedule/lives.h"
+#include "spec/layout_text.h"
 
 namespace trireme::plan {
 namespace {
@@ -30,7 +30,7 @@ double most_alive(const schedule::Schedule& schedule, int rank, size_t stages, b
 }
 
 void expect_counted(const Layout& l, int micro_batches) {
-  const auto made = schedule::generate(name_of(l.pipe), {l.pp, micro_batches, l.chunks});
+  const auto made = schedule::generate(name_of(l.schedule), {l.pp, micro_batches, l.chunks});
   ASSERT_TRUE(made) << to_text(l);
   InFlightTable table;
   const InFlight& found = table.find(l, micro_batches);
@@ -47,13 +47,13 @@ void expect_counted(const Layout& l, int micro_batches) {
 }
 
 TEST(InFlight, peaks_are_those_of_the_schedules) {
-  for (const Pipe pipe :
-       {Pipe::gpipe, Pipe::one_f_one_b, Pipe::zb_h1, Pipe::zb_h2, Pipe::zb_v, Pipe::dualpipe_v}) {
+  for (const Kind pipe :
+       {Kind::gpipe, Kind::one_f_one_b, Kind::zb_h1, Kind::zb_h2, Kind::zb_v, Kind::dualpipe_v}) {
     for (const int pp : {2, 3, 4, 6}) {
       Layout l;
       l.pp = pp;
-      l.pipe = pipe;
-      l.chunks = fixed_chunks(pipe);
+      l.schedule = pipe;
+      l.chunks = schedule::named(pipe).chunks;
       for (const int m : {2 * pp, 3 * pp, 5 * pp}) expect_counted(l, m);
     }
   }
@@ -64,7 +64,7 @@ TEST(InFlight, interleaved_peaks_are_those_of_the_schedule) {
     for (const int chunks : {2, 3, 5}) {
       Layout l;
       l.pp = pp;
-      l.pipe = Pipe::interleaved;
+      l.schedule = Kind::interleaved;
       l.chunks = chunks;
       for (const int m : {pp, 2 * pp, 5 * pp}) expect_counted(l, m);
     }
@@ -74,6 +74,7 @@ TEST(InFlight, interleaved_peaks_are_those_of_the_schedule) {
 TEST(InFlight, one_rank_has_one) {
   InFlightTable table;
   Layout l;
+  l.chunks = 1;
   EXPECT_EQ(table.find(l, 100).ranks.front().f_to_w.front(), 1);
 }
 
@@ -92,7 +93,7 @@ TEST(InFlightTest, a_table_keeps_many_chunks_apart) {
   InFlightTable table;
   Layout many;
   many.pp = 2;
-  many.pipe = Pipe::interleaved;
+  many.schedule = Kind::interleaved;
   many.chunks = 514;
   Layout few = many;
   few.pp = 3;

@@ -22,10 +22,10 @@ LayoutKind kind_of(const Layout& l) {
   if (l.cp > 1) return LayoutKind::context;
   if (l.pp == 1) {
     if (l.tp > 1) return LayoutKind::tensor;
-    return l.zero > 0 ? LayoutKind::fsdp : LayoutKind::ddp;
+    return l.zero_stage > 0 ? LayoutKind::fsdp : LayoutKind::ddp;
   }
-  if (l.pipe == Pipe::one_f_one_b || l.pipe == Pipe::gpipe) return LayoutKind::one_f_one_b;
-  return l.pipe == Pipe::interleaved ? LayoutKind::interleaved : LayoutKind::zero_bubble;
+  if (l.schedule == Kind::one_f_one_b || l.schedule == Kind::gpipe) return LayoutKind::one_f_one_b;
+  return l.schedule == Kind::interleaved ? LayoutKind::interleaved : LayoutKind::zero_bubble;
 }
 
 std::string_view name_of(LayoutKind kind) {
@@ -42,9 +42,10 @@ std::string_view name_of(LayoutKind kind) {
 
 Simplicity simplicity_of(const Layout& l) {
   Simplicity s;
-  for (const int degree : {l.dp, l.tp, l.cp, l.pp, l.ep}) s.parallelisms += degree > 1 ? 1 : 0;
+  for (const int degree : {l.data_ranks(), l.tp, l.cp, l.pp, l.ep})
+    s.parallelisms += degree > 1 ? 1 : 0;
   s.is_staged = l.pp > 1;
-  s.is_not_1f1b = l.pp > 1 && l.pipe != Pipe::one_f_one_b;
+  s.is_not_1f1b = l.pp > 1 && l.schedule != Kind::one_f_one_b;
   s.chunks = l.pp > 1 ? l.chunks : 1;
   s.recompute = static_cast<int>(l.recompute);
   s.tp = l.tp;

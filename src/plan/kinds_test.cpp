@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-#include "plan/layout_text.h"
+#include "plan/samples_test.h"
 
 namespace trireme::plan {
 namespace {

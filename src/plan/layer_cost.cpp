@@ -39,12 +39,13 @@ spec::LocalShape shape_of(const Job& job, const LayerKey& key) {
   shape.seq_len = job.seq_len / key.cp;
   shape.tokens = shape.sequences * shape.seq_len;
   shape.head_chunk_rows = shape.tokens;
+  shape.has_documents = job.document_mask;
   shape.mesh[Axis::tp] = key.tp;
   shape.sequence_parallel = key.sequence_parallel && key.tp > 1;
   return shape;
 }
 
-// Other programs sum in any order.
+// Other programs do not fix the order of sums.
 spec::Backend backend_of(const Job& job, const Stack& stack) {
   return stack.is_engine() ? job.backend : spec::cuda_backend(false);
 }
@@ -159,7 +160,7 @@ void add_slots(const Pricing& p, const Facts& facts, LayerCost& cost) {
   cost.scratch = static_cast<double>(largest_scratch(facts));
 }
 
-// As spec/predict.cpp adds them up.
+// Sizes for EngineMemory.
 void add_engine_bytes(const Pricing& p, const Facts& facts, spec::Recompute recompute,
                       LayerCost& cost) {
   const spec::LayerPlace apart{.is_first = true, .gets_gradient = true};
@@ -247,7 +248,7 @@ Pricing pricing_of(const Job& job, const spec::Machine& machine, const Stack& st
           stack,
           key,
           shape_of(job, key),
-          recipe_of(stack, key.precision),
+          recipe_of(stack, key.precision, key.grad_dtype),
           stack.streaming,
           key.precision};
 }
@@ -257,7 +258,7 @@ Facts facts_of(const Pricing& p, const spec::ModelSpec& model, int layer,
   return spec::facts(model, layer, p.shape, p.recipe, recompute, backend_of(p.job, p.stack));
 }
 
-// FLOPs of all ranks along tp, as spec::parallel_plan() cuts stages by; 0 where nobody does.
+// FLOPs of all ranks along tp, by which spec::solve() cuts stages; 0 where the stack cuts in equal shares.
 double whole_flops(Pricing p, const spec::ModelSpec& model, int layer, spec::Recompute recompute) {
   if (p.stack.even_cut) return 0;
   p.shape.mesh = {};
@@ -273,8 +274,10 @@ double whole_flops(Pricing p, const spec::ModelSpec& model, int layer, spec::Rec
 }  // namespace
 
 LayerKey layer_key(const Layout& l) {
-  return {l.tp,       l.cp, l.ep, l.micro_batch, l.recompute, l.sequence_parallel && l.tp > 1,
-          l.precision};
+  return {
+      l.tp,          l.cp,         l.ep,
+      l.micro_batch, l.recompute,  l.sequence_parallel && l.tp > 1,
+      l.precision,   l.grad_dtype, l.recompute == spec::Recompute::none ? -1 : l.recompute_blocks};
 }
 
 LayerCost block_cost(const Job& job, const spec::Machine& machine, const Stack& stack,
@@ -318,8 +321,8 @@ LayerCost head_cost(const Job& job, const spec::Machine& machine, const Stack& s
   if (stack.is_engine()) {
     // Not all logits exist at one time; a chunk of them costs the same by row.
     const auto& head = std::get<spec::HeadSpec>(job.model.layers.back());
-    p.shape.head_chunk_rows =
-        spec::usual_head_chunk(job.backend, p.recipe.storage, head.vocab / key.tp, p.shape.tokens);
+    p.shape.head_chunk_rows = spec::default_head_chunk(job.backend, p.recipe.storage,
+                                                       head.vocab / key.tp, p.shape.tokens);
     cost.scratch_bytes = largest_scratch(facts_of(p, job.model, layer, spec::Recompute::none));
     cost.scratch = static_cast<double>(cost.scratch_bytes);
   }

@@ -17,6 +17,8 @@ struct LayerKey {
   spec::Recompute recompute = spec::Recompute::none;
   bool sequence_parallel = false;
   Precision precision = Precision::bf16;
+  base::DType grad_dtype = base::DType::f32;
+  int recompute_blocks = -1;  // Layout::recompute_blocks
   bool operator==(const LayerKey&) const = default;
 };
 LayerKey layer_key(const Layout&);
@@ -43,9 +45,9 @@ struct LayerCost {
   double dropped = 0, dropped_backward = 0, made_by_b = 0, output_gradient = 0, scratch = 0;
   double expert_working = 0;
 
-  // The same to the byte, by which the engine allocates: slots with merged backwards and with B and
-  // W apart, where input and output gradient come from other stages; scratch; elements of the
-  // layer's bucket that one data rank would have, and of a tied copy.
+  // What the engine allocates (EngineMemory): slots with merged backwards and with B and W apart,
+  // for a layer whose input and output gradient come from other stages; scratch; the elements of
+  // the layer's bucket for one data rank, and those of a tied copy.
   spec::LayerStash merged_stash, split_stash;
   int64_t scratch_bytes = 0, elements = 0, tied_elements = 0;
 

@@ -17,9 +17,8 @@ using schedule::Action;
 using schedule::Op;
 
 constexpr int64_t lives_rounds = 3;  // of micro-batches through all ranks
-// Of a longer pipeline with weight gradients that are put off, ranks at equal distances are
-// counted.
-constexpr int max_counted_ranks = 32;
+// In a longer pipeline with delayed weight gradients, ranks at equal distances are counted.
+constexpr int max_counted_ranks = 128;
 
 void insert(LiveSets& sets, const LiveLayers& live) {
   if (std::ranges::any_of(sets, [&](const LiveLayers& set) { return set.covers(live); })) return;
@@ -27,7 +26,7 @@ void insert(LiveSets& sets, const LiveLayers& live) {
   sets.push_back(live);
 }
 
-// What is live of one pool, and the largest sets so far.
+// The live set of one pool, and the largest ones so far.
 struct LiveCounter {
   LiveLayers now;
   LiveSets sets;
@@ -156,11 +155,11 @@ bool covers(const RankLives& a, const RankLives& b) {
          covers(a.b_to_w, b.b_to_w);
 }
 
-// Ranks of which one needs the most. With merged backwards ranks behind the second have no larger
-// stages than it, and fewer micro-batches under way; only the last has a head.
+// Returns ranks of which one needs the most. With merged backwards, ranks behind the second have no
+// larger stages than it has and fewer micro-batches in flight; only the last has a head.
 std::vector<int> counted_ranks(const Layout& l) {
   std::vector<int> ranks;
-  if (!is_apart(l.pipe)) {
+  if (!schedule::named(l.schedule).splits_backward) {
     for (const int rank : {0, 1, l.pp - 1}) {
       if (rank < l.pp && (ranks.empty() || rank > ranks.back())) ranks.push_back(rank);
     }
@@ -190,8 +189,7 @@ PipeLives lives_of(const schedule::Schedule& schedule, const StageBlocks& cut, c
   return all;
 }
 
-// GPipe has all forwards in front of all backwards: of m micro-batches it keeps m times as much as
-// of one.
+// GPipe runs all forwards before all backwards, so it keeps m times as much as for one micro-batch.
 void repeat(PipeLives& lives, int64_t times) {
   for (RankLives& rank : lives.ranks) {
     for (LiveSets* sets : {&rank.f_to_b, &rank.f_to_w}) {
@@ -211,10 +209,10 @@ int64_t settled_micro_batches(const Layout& l, int64_t micro_batches) {
 }
 
 const schedule::Schedule& PipeLivesTable::written(const Layout& l, int64_t micro_batches) {
-  const Shape shape{micro_batches, l.pp, l.chunks, l.pipe};
+  const Shape shape{micro_batches, l.pp, l.chunks, l.schedule};
   if (!schedule_ || shape != shape_) {
     base::Result<schedule::Schedule> made =
-        schedule::generate(name_of(l.pipe), {l.pp, static_cast<int>(micro_batches), l.chunks});
+        schedule::generate(name_of(l.schedule), {l.pp, static_cast<int>(micro_batches), l.chunks});
     TRIREME_CHECK(made, "{}", made.reason());
     schedule_ = made.value();
     shape_ = shape;
@@ -224,9 +222,9 @@ const schedule::Schedule& PipeLivesTable::written(const Layout& l, int64_t micro
 
 const PipeLives& PipeLivesTable::find(const Layout& l, int64_t micro_batches,
                                       const StageBlocks& cut) {
-  const bool is_gpipe = l.pipe == Pipe::gpipe && l.pp > 1;
+  const bool is_gpipe = l.schedule == Kind::gpipe && l.pp > 1;
   const int64_t settled = is_gpipe ? micro_batches : settled_micro_batches(l, micro_batches);
-  const std::tuple key(Shape{settled, l.pp, l.chunks, l.pipe}, cut.first, cut.most);
+  const std::tuple key(Shape{settled, l.pp, l.chunks, l.schedule}, cut.first, cut.most);
   const auto found = known_.find(key);
   if (found != known_.end()) return found->second;
   PipeLives lives = lives_of(written(l, is_gpipe ? 1 : settled), cut, l);

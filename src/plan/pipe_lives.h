@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the ranks of a pipeline hold at one time, counted on the programs of the schedule that the
-// engine runs: the live sets behind the pools of spec/stash_layout.h, in layers instead of bytes.
-// One count serves all layouts with the same schedule and the same cut.
+// PipeLivesTable counts what the ranks of a pipeline hold at one time: the live sets behind the
+// pools of spec/stash_layout.h, in layers instead of bytes. It walks through the programs of the
+// schedule that the engine runs. One count serves all layouts with the same schedule and the same
+// cut.
 #pragma once
 
 #include <cstdint>
@@ -26,7 +27,7 @@ struct LiveLayers {
     return blocks >= other.blocks && heads >= other.heads && inner >= other.inner;
   }
 };
-// Sets none of which covers another: the largest one depends on the sizes of layers.
+// No set covers another: which one is the largest depends on the sizes of layers.
 using LiveSets = std::vector<LiveLayers>;
 
 struct RankLives {
@@ -41,20 +42,20 @@ struct RankLives {
   LiveSets f_to_b, f_to_w;
   LiveSets b_to_w;                    // where they are apart
   int64_t inputs = 0, gradients = 0;  // that come from other stages
-  // Of a rank that has one end of the model, micro-batches that the other end is ahead (PipeLives).
-  int64_t ends_ahead = 0;
+  int64_t ends_ahead = 0;             // as far as this rank's program shows it (PipeLives)
 };
 
 struct PipeLives {
-  // Those among which is the rank that needs the most, whatever the sizes of layers.
+  // Whatever the sizes of layers, one of these ranks needs the most.
   std::vector<RankLives> ranks;
   bool splits_ends = false;  // the first and the last stage are on different ranks
-  // Micro-batches whose backward through the last stage can be over, or must be, before that of one
-  // through the first stage is, without that one: spec::SplitTable::staged of reduce = each.
+  // spec::SplitTable::staged of plans with reduce = each: how many micro-batches the last stage may
+  // be, or must be, ahead of the first in its backward.
   int64_t ends_ahead = 0;
 };
 
-// After so many micro-batches nothing more piles up, except in GPipe.
+// Returns the number of micro-batches, or fewer, after which nothing more piles up, except in
+// GPipe.
 int64_t settled_micro_batches(const Layout&, int64_t micro_batches);
 
 // Remembers what it was asked for.
@@ -62,14 +63,15 @@ class PipeLivesTable {
  public:
   // REQUIRES: no rule of the layout is broken.
   const PipeLives& find(const Layout&, int64_t micro_batches, const StageBlocks&);
-  // The layout's schedule with so many micro-batches, compute alone; good until the next call.
+  // Returns the layout's schedule for so many micro-batches, without messages. The reference is
+  // valid until the next call.
   const schedule::Schedule& written(const Layout&, int64_t micro_batches);
 
  private:
-  using Shape = std::tuple<int64_t, int, int, Pipe>;  // micro-batches, pp, chunks
+  using Shape = std::tuple<int64_t, int, int, Kind>;  // micro-batches, pp, chunks
 
   std::map<std::tuple<Shape, double, double>, PipeLives> known_;
-  // The one that was written down last: layouts that differ in their cut alone follow each other.
+  // The last one that was generated: layouts that differ only in their cut follow each other.
   Shape shape_{};
   std::optional<schedule::Schedule> schedule_;
 };

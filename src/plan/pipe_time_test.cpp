@@ -7,10 +7,10 @@
 #include <cmath>
 
 #include "plan/confirm.h"
-#include "plan/layout_text.h"
 #include "plan/samples_test.h"
 #include "schedule/catalogue.h"
 #include "sim/sim.h"
+#include "spec/layout_text.h"
 
 namespace trireme::plan {
 namespace {
@@ -21,16 +21,16 @@ struct Parts {
   double sum() const { return f + b + w; }
 };
 
-Layout staged(Pipe pipe, int pp, int chunks = 0) {
+Layout staged(Kind pipe, int pp, int chunks = 0) {
   Layout l;
-  l.pipe = pipe;
+  l.schedule = pipe;
   l.pp = pp;
-  l.chunks = chunks == 0 ? fixed_chunks(pipe) : chunks;
+  l.chunks = chunks == 0 ? schedule::named(pipe).chunks : chunks;
   return l;
 }
 
 double simulated(const Layout& l, int micro_batches, const Parts& t) {
-  const auto made = schedule::generate(name_of(l.pipe), {l.pp, micro_batches, l.chunks});
+  const auto made = schedule::generate(name_of(l.schedule), {l.pp, micro_batches, l.chunks});
   const schedule::Schedule schedule = schedule::add_p2p(made.value());
   const double n = l.chunks;
   const sim::StageSeconds stage{
@@ -58,7 +58,7 @@ const std::vector<Parts> some_parts = {{1, 1, 1},     {1, 1.3, 0.7}, {1, 2, 1}, 
                                        {1.2, 1.4, 1}, {0.8, 1.4, 1}, {1, 1.5, 1.4}, {0.5, 1, 0.4}};
 
 TEST(PipeTime, gpipe_and_1f1b_are_exact) {
-  for (const Pipe pipe : {Pipe::gpipe, Pipe::one_f_one_b}) {
+  for (const Kind pipe : {Kind::gpipe, Kind::one_f_one_b}) {
     for (const int pp : {2, 3, 4, 8, 16}) {
       for (const int m : {1, 2, 7, 16, 64}) {
         for (const Parts& t : some_parts) {
@@ -75,7 +75,7 @@ TEST(PipeTime, interleaved_is_exact) {
     for (const int chunks : {2, 3, 5, 8}) {
       for (const int rounds : {1, 2, 5}) {
         for (const Parts& t : some_parts) {
-          const Layout l = staged(Pipe::interleaved, pp, chunks);
+          const Layout l = staged(Kind::interleaved, pp, chunks);
           EXPECT_NEAR(closed(l, rounds * pp, t), simulated(l, rounds * pp, t), 1e-9) << to_text(l);
         }
       }
@@ -84,11 +84,11 @@ TEST(PipeTime, interleaved_is_exact) {
 }
 
 TEST(PipeTime, split_backwards_are_exact_where_b_is_the_longest) {
-  for (const Pipe pipe : {Pipe::zb_h1, Pipe::zb_h2, Pipe::zb_v, Pipe::dualpipe_v}) {
+  for (const Kind pipe : {Kind::zb_h1, Kind::zb_h2, Kind::zb_v, Kind::dualpipe_v}) {
     for (const int pp : {2, 3, 4, 8, 16}) {
       for (const int m : {2 * pp, 3 * pp + 1, 8 * pp}) {
         for (const Parts& t : some_parts) {
-          if (t.w > t.f && pipe == Pipe::zb_v) continue;
+          if (t.w > t.f && pipe == Kind::zb_v) continue;
           const Layout l = staged(pipe, pp);
           EXPECT_NEAR(closed(l, m, t), simulated(l, m, t), 1e-9)
               << to_text(l) << " m " << m << " f " << t.f << " b " << t.b << " w " << t.w;
@@ -102,7 +102,7 @@ TEST(PipeTime, split_backwards_are_exact_where_b_is_the_longest) {
 TEST(PipeTime, split_backwards_are_near_for_any_parts) {
   Dice dice(3);
   for (int turn = 0; turn < 400; ++turn) {
-    const Pipe pipe = dice.of<Pipe>({Pipe::zb_h1, Pipe::zb_h2, Pipe::zb_v, Pipe::dualpipe_v});
+    const Kind pipe = dice.of<Kind>({Kind::zb_h1, Kind::zb_h2, Kind::zb_v, Kind::dualpipe_v});
     const Layout l = staged(pipe, dice.of<int>({2, 4, 8, 12}));
     const Parts t{1, dice.between(0.6, 2.5), dice.between(0.5, 1.4)};
     const int m = 2 * l.pp + static_cast<int>(dice.below(20));
@@ -114,7 +114,7 @@ TEST(PipeTime, split_backwards_are_near_for_any_parts) {
 
 // Too few to fill the gaps: never less than it takes.
 TEST(PipeTime, few_micro_batches_wait_as_long_as_without_splitting) {
-  for (const Pipe pipe : {Pipe::zb_h1, Pipe::zb_h2, Pipe::zb_v}) {
+  for (const Kind pipe : {Kind::zb_h1, Kind::zb_h2, Kind::zb_v}) {
     for (const int pp : {2, 4, 8}) {
       for (int m = 1; m < 2 * pp; ++m) {
         const Layout l = staged(pipe, pp);
@@ -126,7 +126,7 @@ TEST(PipeTime, few_micro_batches_wait_as_long_as_without_splitting) {
 }
 
 TEST(PipeTime, one_stage_waits_for_nobody) {
-  const PipeSeconds none = priced(staged(Pipe::one_f_one_b, 1), 8, {});
+  const PipeSeconds none = priced(staged(Kind::one_f_one_b, 1), 8, {});
   EXPECT_EQ(none.bubble, 0);
   EXPECT_EQ(none.messages, 0);
 }

@@ -17,8 +17,9 @@ namespace {
 struct KeyHash {
   size_t operator()(const LayerKey& k) const {
     uint64_t h = static_cast<uint64_t>(k.micro_batch);
-    for (const int value : {k.tp, k.cp, k.ep, static_cast<int>(k.recompute),
-                            static_cast<int>(k.sequence_parallel), static_cast<int>(k.precision)}) {
+    for (const int value :
+         {k.tp, k.cp, k.ep, static_cast<int>(k.recompute), static_cast<int>(k.sequence_parallel),
+          static_cast<int>(k.precision), static_cast<int>(k.grad_dtype), k.recompute_blocks}) {
       h = h * 1000003U + static_cast<uint64_t>(value);
     }
     return h;
@@ -28,10 +29,9 @@ struct KeyHash {
 // What the update reads and writes of one element: master and moments in, master, moments and
 // weight out; the gradient, and that once more for its norm. A weight that is half of the master is
 // read, too. Other programs clear the gradient, too: so their constants were fitted.
-double update_bytes(const Stack& stack, Precision precision) {
-  const double state =
-      master_of(stack, precision) == base::DType::u16 ? 2 * (2 + 8) + 2 : 2 * (4 + 8);
-  return state + 2 + (stack.is_engine() ? 2 * stack.grad_bytes : 3 * 4);
+double update_bytes(const Stack& stack, const Layout& l) {
+  const double state = master_of(stack, l) == base::DType::u16 ? 2 * (2 + 8) + 2 : 2 * (4 + 8);
+  return state + 2 + (stack.is_engine() ? 2 * grad_bytes(stack, l) : 3 * 4);
 }
 
 // Where B and W are apart, what B writes for W is kept; else it serves one layer.
@@ -49,6 +49,33 @@ std::array<double, static_cast<size_t>(Item::count)> items_of(const spec::Memory
   at(Item::transfers) = static_cast<double>(t.comm + t.staging);
   at(Item::reserved) = reserved;
   return bytes;
+}
+
+// Where a share of the blocks has the first cost and the others the second, which computes nothing
+// again and keeps more.
+LayerCost mean_cost(const LayerCost& some, const LayerCost& others, double share) {
+  LayerCost mean = others;
+  const auto mix = [&](double LayerCost::*part) {
+    mean.*part = share * (some.*part) + (1 - share) * (others.*part);
+  };
+  for (double LayerCost::*part :
+       {&LayerCost::b, &LayerCost::w, &LayerCost::r, &LayerCost::b_tp, &LayerCost::r_tp,
+        &LayerCost::r_kernels, &LayerCost::r_flops, &LayerCost::cut_flops, &LayerCost::kept_for_b,
+        &LayerCost::kept_for_w, &LayerCost::kept_from_b}) {
+    mix(part);
+  }
+  const auto mix_stash = [&](spec::LayerStash LayerCost::*stash) {
+    for (size_t i = 0; i < (mean.*stash).frame_bytes.size(); ++i) {
+      (mean.*stash).frame_bytes[i] =
+          static_cast<int64_t>(share * static_cast<double>((some.*stash).frame_bytes[i]) +
+                               (1 - share) * static_cast<double>((others.*stash).frame_bytes[i]));
+    }
+    (mean.*stash).recompute_forward = (some.*stash).recompute_forward;
+    (mean.*stash).recompute_backward = (some.*stash).recompute_backward;
+  };
+  mix_stash(&LayerCost::merged_stash);
+  mix_stash(&LayerCost::split_stash);
+  return mean;
 }
 
 }  // namespace
@@ -74,10 +101,18 @@ struct Pricer::State {
     all.embedding = embedding_cost(job, machine, stack, key);
     all.head = head_cost(job, machine, stack, key);
     all.block = block_cost(job, machine, stack, key, job.experts.has_value());
+    const int blocks = job.model.blocks();
+    if (key.recompute_blocks >= 0 && key.recompute_blocks < blocks) {
+      // Blocks of a mean kind; confirm() looks at each layer by itself.
+      LayerKey plain = key;
+      plain.recompute = spec::Recompute::none;
+      const LayerCost other = block_cost(job, machine, stack, plain, job.experts.has_value());
+      all.block = mean_cost(all.block, other, static_cast<double>(key.recompute_blocks) / blocks);
+    }
     all.dense_block = job.experts && job.experts->dense_layers > 0
                           ? block_cost(job, machine, stack, key, false)
                           : all.block;
-    if (has_exact_bytes(layout)) add_engine_buffers(job, stack, layout, all);
+    if (has_exact_bytes(layout)) add_engine_buffers(job, layout, all);
     return known.emplace(key, Known{all, {}}).first->second;
   }
 
@@ -88,7 +123,7 @@ struct Pricer::State {
   const RankTimes& times_of(const Layout& l, Known& of_key) const {
     const uint64_t key =
         (static_cast<uint64_t>(l.pp) * 65536 + static_cast<uint64_t>(l.chunks)) * 8 +
-        static_cast<uint64_t>(l.pipe);
+        static_cast<uint64_t>(l.schedule);
     const auto found = of_key.times.find(key);
     if (found != of_key.times.end()) return found->second;
     return of_key.times.emplace(key, rank_times(job, l, stack, of_key.costs)).first->second;
@@ -107,18 +142,26 @@ Group data_group(const Layout& l, int64_t size) {
 
 }  // namespace
 
-// Sums of gradients, and where the optimizer's state is sharded the gathering of weights, layer by
-// layer.
+// Sums of gradients, layer by layer. Where a copy of the state is sharded, each rank gets the sums
+// of its part, first inside the copy and then over copies (HSDP).
 double Pricer::State::reduce_seconds(const Layout& l, double elements, double layers,
                                      const Group& group) const {
   if (group.size <= 1 || elements <= 0) return 0;
-  const double each = elements / layers;
-  if (l.zero == 0) {
-    return layers *
-           collective_seconds(machine, Collective::all_reduce, group, each * stack.reduce_bytes);
+  const double bytes = elements / layers * reduce_bytes(stack, l);
+  if (l.zero_stage == 0) {
+    return layers * collective_seconds(machine, Collective::all_reduce, group, bytes);
   }
-  return layers *
-         collective_seconds(machine, Collective::reduce_scatter, group, each * stack.reduce_bytes);
+  const int64_t shards = std::max<int64_t>(1, group.size / l.dp_replicate);
+  const Group inside{shards, group.stride}, copies{group.size / shards, group.stride * shards};
+  double seconds = 0;
+  if (shards > 1) {
+    seconds += collective_seconds(machine, Collective::reduce_scatter, inside, bytes);
+  }
+  if (copies.size > 1) {
+    seconds += collective_seconds(machine, Collective::all_reduce, copies,
+                                  bytes / static_cast<double>(shards));
+  }
+  return layers * seconds;
 }
 
 double Pricer::State::data_seconds(const Layout& l, const LayerCosts& costs,
@@ -126,42 +169,48 @@ double Pricer::State::data_seconds(const Layout& l, const LayerCosts& costs,
   const RankShare& share = times.last;
   // Under which transfers can hide: the pass of one micro-batch; with several chunks, that of the
   // others' last micro-batches.
-  const auto micro_batches = static_cast<double>(std::min<int64_t>(l.pp, l.micro_batches(job)));
-  const double passes = std::max(1.0, micro_batches * (l.chunks - 1) / l.chunks);
+  const auto first = static_cast<double>(std::min<int64_t>(l.pp, micro_batches(job, l)));
+  const double passes = std::max(1.0, first * (l.chunks - 1) / l.chunks);
   const double forward = times.last_seconds.forward * passes;
   const double backward = times.last_seconds.backward * passes;
-  const auto m = static_cast<double>(l.micro_batches(job));
-  const Group group = data_group(l, int64_t{l.dp} * l.cp);
+  const auto m = static_cast<double>(micro_batches(job, l));
+  const Group group = data_group(l, int64_t{l.data_ranks()} * l.cp);
   const double elements = params_of(costs, share), experts = expert_params_of(costs, share);
   const double layers = std::max(1.0, share.all_blocks());
-  const Group expert_group{std::max<int64_t>(1, int64_t{l.dp} * l.cp / l.ep), group.stride * l.ep};
+  const Group expert_group{std::max<int64_t>(1, int64_t{l.data_ranks()} * l.cp / l.ep),
+                           group.stride * l.ep};
   const double reduce = (reduce_seconds(l, elements, layers, group) +
                          reduce_seconds(l, experts, layers, expert_group)) /
                         stack.data_rate;
+  // Parameters are gathered inside a copy of the state.
+  const auto gather_in = [&](const Group& all, double count) {
+    const Group inside{std::max<int64_t>(1, all.size / l.dp_replicate), all.stride};
+    return collective_seconds(machine, Collective::all_gather, inside,
+                              count / layers * stack.gather_bytes);
+  };
   const auto gather = [&] {
     return layers / stack.data_rate *
-           (collective_seconds(machine, Collective::all_gather, group,
-                               elements / layers * stack.gather_bytes) +
-            collective_seconds(machine, Collective::all_gather, expert_group,
-                               experts / layers * stack.gather_bytes));
+           (gather_in(group, elements) + gather_in(expert_group, experts));
   };
   // Hidden as far as there is compute of the right kind at the right time.
   const auto exposed = [&](double transfer, double window, double overlap) {
     const double hidden = std::min(transfer * overlap, window);
     return transfer - hidden + stack.contention * hidden;
   };
-  if (l.zero < 3) {
-    const double reduces = l.zero == 2 && stack.reduces_each ? m : 1;
+  if (l.zero_stage < 3) {
+    const double reduces = l.zero_stage == 2 && stack.reduces_each ? m : 1;
     double seconds = reduces * exposed(reduce, reduces > 1 ? times.last_seconds.backward : backward,
                                        stack.dp_overlap);
     // Weights come back under the next forward.
-    if (l.zero > 0 && group.size > 1) seconds += exposed(gather(), forward, stack.dp_overlap);
+    if (l.zero_stage > 0 && group.size > 1) seconds += exposed(gather(), forward, stack.dp_overlap);
     return seconds;
   }
   // Parameters stay for all micro-batches where stages take turns (keep_params); else they are
   // gathered for every forward and every backward.
   const double gathered = gather();
-  if (l.pp > 1) {
+  const bool is_kept =
+      stack.is_engine() && l.reshard != spec::Reshard::automatic ? l.keeps_params() : l.pp > 1;
+  if (is_kept) {
     return exposed(gathered, forward, stack.zero3_overlap) +
            (stack.reduces_each ? m : 1) *
                exposed(reduce, times.last_seconds.backward, stack.zero3_overlap);
@@ -173,7 +222,7 @@ double Pricer::State::data_seconds(const Layout& l, const LayerCosts& costs,
 Price Pricer::State::price(const Layout& l) {
   Known& of_key = find(l);
   const LayerCosts& costs = of_key.costs;
-  const auto m = static_cast<double>(l.micro_batches(job));
+  const auto m = static_cast<double>(micro_batches(job, l));
   const RankTimes& times = times_of(l, of_key);
   const RankShare& share = times.last;
   const PhaseSeconds& own = times.last_seconds;
@@ -197,22 +246,22 @@ Price Pricer::State::price(const Layout& l) {
   at(Term::bubble) = pipe.bubble;
   at(Term::messages) = pipe.messages;
   at(Term::data) = data_seconds(l, costs, times);
-  const double params =
-      params_of(costs, share) / (l.zero > 0 ? l.dp * l.cp : 1) +
-      expert_params_of(costs, share) / (l.zero > 0 ? std::max(1, l.dp * l.cp / l.ep) : 1);
-  at(Term::optimizer) = stack.optimizer * params * update_bytes(stack, l.precision) /
+  const double params = params_of(costs, share) / l.state_shards() +
+                        expert_params_of(costs, share) / std::max(1, l.state_shards() / l.ep);
+  at(Term::optimizer) = stack.optimizer * params * update_bytes(stack, l) /
                         (machine.processor.bytes_per_second * machine.processor.memory_reach);
   at(Term::rest) = stack.step_seconds;
   double sum = 0;
   for (const double seconds : price.seconds_of) sum += seconds;
-  const auto ranks = static_cast<double>(l.processors());
+  const auto ranks = static_cast<double>(l.ranks());
   at(Term::jitter) = sum * (stack.jitter + machine.jitter) * std::sqrt(2 * std::log(ranks));
   price.seconds = sum + at(Term::jitter);
 
-  price.bytes_of = has_exact_bytes(l)
-                       ? items_of(engine_memory.largest(l, costs, times.cut), is_apart(l.pipe),
-                                  machine.processor.reserved_bytes)
-                       : rank_memory(job, machine, stack, l, costs, times, in_flight);
+  price.bytes_of =
+      has_exact_bytes(l)
+          ? items_of(engine_memory.largest(l, costs, times.cut),
+                     schedule::named(l.schedule).splits_backward, machine.processor.reserved_bytes)
+          : rank_memory(job, machine, stack, l, costs, times, in_flight);
   for (const double bytes : price.bytes_of) price.bytes += bytes;
 
   const double all_blocks = static_cast<double>(job.model.blocks());
@@ -221,7 +270,7 @@ Price Pricer::State::price(const Layout& l) {
     return (all_blocks - dense_blocks) * part(costs.block) +
            dense_blocks * part(costs.dense_block) + part(costs.embedding) + part(costs.head);
   };
-  const double replicas = m * static_cast<double>(l.tp) * l.cp * l.dp;
+  const double replicas = m * static_cast<double>(l.tp) * l.cp * l.data_ranks();
   price.model_flops = replicas * total([](const LayerCost& c) { return c.flops; });
   price.hardware_flops =
       price.model_flops + replicas * total([](const LayerCost& c) { return c.r_flops; });
@@ -232,7 +281,10 @@ Pricer::Pricer(const Job& job, const spec::Machine& machine, const Stack& stack)
     : state_(std::make_unique<State>(job, machine, stack)) {}
 Pricer::~Pricer() = default;
 
-Price Pricer::price(const Layout& layout) { return state_->price(layout); }
+Price Pricer::price(const Layout& layout) {
+  if (layout.chunks > 0 && layout.accumulation > 0) return state_->price(layout);
+  return state_->price(spec::filled(layout, workload_of(state_->job)));
+}
 
 double Pricer::bytes_at_least(const Layout& layout) {
   if (!state_->has_exact_bytes(layout)) return price(layout).bytes;

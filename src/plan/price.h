@@ -10,6 +10,7 @@
 #include <string_view>
 
 #include "plan/job.h"
+#include "plan/rules.h"
 #include "plan/stack.h"
 #include "plan/stage_share.h"
 #include "spec/machine.h"
@@ -53,8 +54,8 @@ struct Price {
   std::array<double, static_cast<size_t>(Term::count)> seconds_of{};
   double seconds = 0;  // their sum
   std::array<double, static_cast<size_t>(Item::count)> bytes_of{};
-  // Of the rank that needs the most. Of layouts that the engine runs exact but for the gaps that
-  // stages of different sizes leave in its stash: no more than it will allocate.
+  // Of the rank that needs the most. For layouts that the engine runs it is exact except for the
+  // gaps that stages of different sizes leave in the stash, so never more than is allocated.
   double bytes = 0;
   double model_flops = 0, hardware_flops = 0;  // of one step of the whole job
   bool operator==(const Price&) const = default;
@@ -62,10 +63,6 @@ struct Price {
   double at(Term term) const { return seconds_of[static_cast<size_t>(term)]; }
   double at(Item item) const { return bytes_of[static_cast<size_t>(item)]; }
 };
-
-// Empty: the layout can be run. Otherwise the rule that it breaks, as "heads = 12 do not divide by
-// tp = 8". Memory is not looked at.
-std::string broken_rule(const Job&, const Layout&);
 
 class Pricer {
  public:
@@ -78,8 +75,8 @@ class Pricer {
   // REQUIRES: no rule is broken. The price depends on the arguments alone. Not thread-safe: what
   // layouts have in common is remembered.
   Price price(const Layout&);
-  // Bytes below which the layout does not run: those of the price, with what is known of gaps.
-  // Takes long where ranks have several stages.
+  // Returns a closer lower bound of the bytes, which includes gaps (EngineMemory). Slow where ranks
+  // have several stages.
   double bytes_at_least(const Layout&);
   // What the price is made from.
   const LayerCosts& layers(const Layout&);

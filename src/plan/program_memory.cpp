@@ -53,7 +53,7 @@ class Program {
 void Program::add_state(ItemBytes& bytes) const {
   const double params = params_of(r_.costs, r_.share);
   const double experts = expert_params_of(r_.costs, r_.share);
-  const double data = static_cast<double>(l_.dp) * l_.cp;
+  const double data = static_cast<double>(l_.state_shards());
   const double expert_data = std::max(1.0, data / l_.ep);
   const auto elements = [&](bool is_sharded) {
     return is_sharded ? params / data + experts / expert_data : params + experts;
@@ -61,12 +61,13 @@ void Program::add_state(ItemBytes& bytes) const {
   const bool is_fp32 = l_.precision == Precision::fp32;
   const Stack& stack = r_.stack;
   // Weights that are cast from their masters are kept where those are sharded and they are not.
-  const bool is_cast = l_.zero == 1 || l_.zero == 2;
+  const bool is_cast = l_.zero_stage == 1 || l_.zero_stage == 2;
   const double weight =
       is_cast ? std::max(stack.weight_bytes, stack.gather_bytes) : stack.weight_bytes;
-  item_of(bytes, Item::weights) = elements(l_.zero >= 3) * (is_fp32 ? 4 : weight);
-  item_of(bytes, Item::gradients) = elements(l_.zero >= 2) * (is_fp32 ? 4 : stack.grad_bytes);
-  item_of(bytes, Item::optimizer) = elements(l_.zero >= 1) * (is_fp32 ? 8 : stack.optimizer_bytes);
+  item_of(bytes, Item::weights) = elements(l_.zero_stage >= 3) * (is_fp32 ? 4 : weight);
+  item_of(bytes, Item::gradients) = elements(l_.zero_stage >= 2) * (is_fp32 ? 4 : stack.grad_bytes);
+  item_of(bytes, Item::optimizer) =
+      elements(l_.zero_stage >= 1) * (is_fp32 ? 8 : stack.optimizer_bytes);
 }
 
 // Parameters that are gathered and gradients that wait for their reduction, both unsharded.
@@ -78,7 +79,7 @@ void Program::add_transfers(ItemBytes& bytes) const {
                                    r_.share.has_embedding ? r_.costs.embedding.params : 0.0,
                                    r_.share.has_head ? r_.costs.head.params : 0.0});
   const double params = params_of(r_.costs, r_.share) + expert_params_of(r_.costs, r_.share);
-  if (l_.zero >= 3) {
+  if (l_.zero_stage >= 3) {
     // A pipeline's stages take turns too quickly to gather for each micro-batch, and its gradients
     // are added up before they are reduced.
     const double gathered =
@@ -86,7 +87,7 @@ void Program::add_transfers(ItemBytes& bytes) const {
     sum += gathered * r_.stack.gather_bytes * scale_;
     if (l_.pp > 1) sum += params * r_.stack.reduce_bytes;
   }
-  if (l_.zero >= 2 && l_.pp == 1) {
+  if (l_.zero_stage >= 2 && l_.pp == 1) {
     const double reduced = std::min(params, largest + (m_.reduced_layers - 1) * each);
     sum += (m_.reduced_layers > 0 ? reduced : 0) * r_.stack.reduce_bytes;
   }

@@ -3,8 +3,8 @@
 
 #include <gtest/gtest.h>
 
-#include "plan/layout_text.h"
 #include "plan/samples_test.h"
+#include "spec/layout_text.h"
 
 namespace trireme::plan {
 namespace {

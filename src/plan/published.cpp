@@ -121,24 +121,24 @@ Layout layout_of(const Row& row, const Job& job, std::vector<std::string>& taken
   if (processors % rest != 0) {
     throw Unpriced{fmt::format("{} GPUs do not divide by tp x pp x cp = {}", processors, rest)};
   }
-  l.dp = static_cast<int>(processors / rest);
-  l.zero = zero_stage(row);
+  spec::set_data_ranks(l, static_cast<int>(processors / rest), zero_stage(row));
   const std::string schedule = lower(row.text("", "schedule"));
   l.chunks = row.degree_or("vpp", 1);
   if (row.find("parallel", "vpp") == nullptr && l.pp > 1) taken.emplace_back("one chunk a rank");
   if (l.pp == 1) l.chunks = 1;
-  if (l.chunks > 1) l.pipe = Pipe::interleaved;
-  if (has(schedule, "zb-1p")) l.pipe = Pipe::zb_h1;
-  if (has(schedule, "zb-2p")) l.pipe = Pipe::zb_h2;
-  if (has(schedule, "zb-v") || has(schedule, "zbv")) l.pipe = Pipe::zb_v;
-  if (l.pp > 1 && fixed_chunks(l.pipe) > 0) l.chunks = fixed_chunks(l.pipe);
+  if (l.chunks > 1) l.schedule = Kind::interleaved;
+  if (has(schedule, "zb-1p")) l.schedule = Kind::zb_h1;
+  if (has(schedule, "zb-2p")) l.schedule = Kind::zb_h2;
+  if (has(schedule, "zb-v") || has(schedule, "zbv")) l.schedule = Kind::zb_v;
+  if (l.pp > 1 && schedule::named(l.schedule).chunks > 0)
+    l.chunks = schedule::named(l.schedule).chunks;
   l.micro_batch = row.whole("", "micro_batch");
   l.recompute = recompute_of(row, taken);
   l.sequence_parallel = row.flag("parallel", "sp").value_or(l.tp > 1) && l.tp > 1;
   l.precision = precision_of(row);
   // Interleaving wants whole groups of micro-batches; what was run knew how to do without.
-  if (l.pipe == Pipe::interleaved && l.micro_batches(job) % l.pp != 0) {
-    l.pipe = Pipe::one_f_one_b;
+  if (l.schedule == Kind::interleaved && micro_batches(job, l) % l.pp != 0) {
+    l.schedule = Kind::one_f_one_b;
     l.chunks = 1;
     taken.emplace_back("1f1b, as the micro-batches do not divide by pp");
   }
@@ -262,13 +262,13 @@ double measured_seconds(const Row& row, const PublishedRun& run) {
     if (const auto seconds = positive(section, "iter_s")) return *seconds;
     if (const auto rate = positive(section, "tokens_per_s_per_gpu")) {
       return static_cast<double>(run.job.tokens()) /
-             (*rate * static_cast<double>(run.layout.processors()));
+             (*rate * static_cast<double>(run.layout.ranks()));
     }
   }
   if (const auto mfu = positive("measured", "mfu")) {
     if (*mfu > 1) throw Unpriced{fmt::format("measured.mfu = {} is no part of a peak", *mfu)};
     return counted_flops(run.job) /
-           (*mfu * run.machine.processor.bf16_flops * static_cast<double>(run.layout.processors()));
+           (*mfu * run.machine.processor.bf16_flops * static_cast<double>(run.layout.ranks()));
   }
   return 0;
 }

@@ -56,7 +56,7 @@ TEST(Published, a_row_is_a_job_a_layout_and_a_machine) {
   Layout l;
   l.tp = l.pp = 8;
   l.chunks = 3;
-  l.pipe = Pipe::interleaved;
+  l.schedule = Kind::interleaved;
   l.recompute = spec::Recompute::selective;
   l.sequence_parallel = true;
   EXPECT_EQ(run.layout, l) << words(run.layout);
@@ -70,7 +70,7 @@ TEST(Published, a_row_is_a_job_a_layout_and_a_machine) {
 TEST(Published, stages_of_zero_are_numbers_or_words) {
   const auto zero = [](const Json& value) {
     const PublishedRun run = run_of(with("parallel", "zero", value));
-    return run.reason.empty() ? run.layout.zero : -1;
+    return run.reason.empty() ? run.layout.zero_stage : -1;
   };
   EXPECT_EQ(zero(0), 0);
   EXPECT_EQ(zero(3), 3);
@@ -192,10 +192,10 @@ TEST(Published, networks_are_read_from_words) {
 TEST(Published, schedules_have_their_chunks) {
   EXPECT_EQ(run_of(with("", "schedule", "ZB-V")).layout.chunks, 2);
   const PublishedRun h1 = run_of(with("", "schedule", "zb-1p"));
-  EXPECT_EQ(h1.layout.pipe, Pipe::zb_h1);
+  EXPECT_EQ(h1.layout.schedule, Kind::zb_h1);
   EXPECT_EQ(h1.layout.chunks, 1);
   const PublishedRun odd = run_of(with("", "global_batch", 60));
-  EXPECT_EQ(odd.layout.pipe, Pipe::one_f_one_b);
+  EXPECT_EQ(odd.layout.schedule, Kind::one_f_one_b);
   EXPECT_FALSE(odd.taken.empty());
 }
 

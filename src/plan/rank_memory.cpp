@@ -33,11 +33,11 @@ struct Rank {
 
   bool is_fp32() const { return l.precision == Precision::fp32; }
   double weight_bytes() const { return is_fp32() ? 4 : 2; }
-  double grad_bytes() const { return stack.grad_bytes; }
+  double grad_bytes() const { return plan::grad_bytes(stack, l); }
   bool is_tied() const { return std::get<spec::HeadSpec>(job.model.layers.back()).tied; }
   double table() const { return costs.embedding.params; }
   // The token table has two users on different ranks.
-  bool splits_table() const { return l.pp > 1 && is_tied() && !is_v(l.pipe); }
+  bool splits_table() const { return l.pp > 1 && is_tied() && !schedule::named(l.schedule).is_v; }
 
   Bytes bytes() const;
   void add_state(Bytes& bytes) const;
@@ -64,14 +64,14 @@ Bytes Rank::bytes() const {
 
 void Rank::add_state(Bytes& bytes) const {
   const double params = params_of(costs, share), experts = expert_params_of(costs, share);
-  const double data = static_cast<double>(l.dp) * l.cp;
+  const double data = static_cast<double>(l.data_ranks()) * l.cp;
   const double expert_data = std::max(1.0, data / l.ep);
   const auto sharded = [&](bool is_sharded) {
     return is_sharded ? params / data + experts / expert_data : params + experts;
   };
-  at(bytes, Item::weights) = sharded(l.zero >= 3) * weight_bytes();
-  at(bytes, Item::gradients) = sharded(l.zero >= 2) * grad_bytes();
-  at(bytes, Item::optimizer) = sharded(l.zero >= 1) * (is_fp32() ? 8 : stack.optimizer_bytes);
+  at(bytes, Item::weights) = sharded(l.zero_stage >= 3) * weight_bytes();
+  at(bytes, Item::gradients) = sharded(l.zero_stage >= 2) * grad_bytes();
+  at(bytes, Item::optimizer) = sharded(l.zero_stage >= 1) * optimizer_bytes(stack, l);
   if (!share.has_head || !is_tied()) return;
   // The head's gradients of a shared table have memory of their own, and where it is another
   // rank's, the head has a copy of it.
@@ -106,28 +106,28 @@ void Rank::add_transfers(Bytes& bytes) const {
   const double largest = largest_layer();
   const double params = params_of(costs, share) + expert_params_of(costs, share);
   const double two = two_layers();
-  if (l.zero >= 3) {
+  if (l.zero_stage >= 3) {
     const bool has_table = l.pp == 1 && is_tied();
     const double some = has_table ? table() + 2 * block : two;
     sum += (l.pp > 1 ? params : std::min(params, some)) * weight_bytes();
   }
-  if (l.zero >= 2) sum += two * grad_bytes();
+  if (l.zero_stage >= 2) sum += two * grad_bytes();
   const double width = static_cast<double>(std::get<spec::BlockSpec>(job.model.layers.at(1)).width);
   const double tokens = static_cast<double>(l.micro_batch * job.seq_len) / l.cp;
-  if (l.dp > 1) sum += std::min(largest * grad_bytes(), most_received);
+  if (l.data_ranks() > 1) sum += std::min(largest * grad_bytes(), most_received);
   if (l.tp > 1) sum += std::min(tokens * width * weight_bytes(), most_received);
-  sum += 2 * static_cast<double>(l.micro_batches(job)) * tokens * input_bytes;
+  sum += 2 * static_cast<double>(micro_batches(job, l)) * tokens * input_bytes;
   if (l.pp == 1) return;
   // Outputs to the next rank and gradients back; in a V both go both ways, in a ring the ends too.
   const bool is_end = number == 0 || number == l.pp - 1;
   double channels = is_end ? 1 : 2;
-  if (is_v(l.pipe)) channels = is_end ? 2 : 4;
-  if (l.pipe == Pipe::interleaved) channels = 2;
+  if (schedule::named(l.schedule).is_v) channels = is_end ? 2 : 4;
+  if (l.schedule == Kind::interleaved) channels = 2;
   sum += send_buffers * channels * costs.block.input;
   if (splits_table()) {
     if (share.has_embedding) sum += table() * grad_bytes();
     // Of micro-batches that the head's rank is ahead.
-    if (share.has_head && l.zero >= 2) sum += (first_in_flight - 1) * table() * grad_bytes();
+    if (share.has_head && l.zero_stage >= 2) sum += (first_in_flight - 1) * table() * grad_bytes();
   }
 }
 
@@ -156,8 +156,8 @@ void Rank::add_activations(Bytes& bytes) const {
   }
   // Where stages of a rank take turns, places that small ones had are no place for a large one. The
   // first stage has the input of its first block among what it keeps.
-  const double passages = static_cast<double>(l.micro_batches(job)) * l.chunks;
-  if (l.pp > 1 && l.pipe == Pipe::interleaved && counts.f_to_b.back() < passages) {
+  const double passages = static_cast<double>(micro_batches(job, l)) * l.chunks;
+  if (l.pp > 1 && l.schedule == Kind::interleaved && counts.f_to_b.back() < passages) {
     const double gap = largest + std::min(counts.last_stage * least, largest);
     if (least < largest || share.has_embedding) sum += (least < largest ? gap : largest) * for_b;
     if (least < largest) sum += gap * for_w;
@@ -169,8 +169,9 @@ void Rank::add_activations(Bytes& bytes) const {
 
 // What spec/grad_places.h places: gradients that take over what later layers kept.
 double Rank::grads_in_stash() const {
-  const bool is_one_backward = l.micro_batches(job) == 1 && l.pp == 1 && counts.is_merged &&
-                               l.zero < 2 && (l.dp * l.cp == 1 || l.zero == 1);
+  const bool is_one_backward = micro_batches(job, l) == 1 && l.pp == 1 && counts.is_merged &&
+                               l.zero_stage < 2 &&
+                               (l.data_ranks() * l.cp == 1 || l.zero_stage == 1);
   if (!is_one_backward) return 0;
   const LayerCost& block = costs.block;
   const double of_block = (block.params + block.expert_params) * grad_bytes();
@@ -208,7 +209,7 @@ double Rank::working() const {
 std::array<double, static_cast<size_t>(Item::count)> rank_memory(
     const Job& job, const spec::Machine& machine, const Stack& stack, const Layout& l,
     const LayerCosts& costs, const RankTimes& times, InFlightTable& table) {
-  const InFlight& in_flight = table.find(l, l.micro_batches(job));
+  const InFlight& in_flight = table.find(l, micro_batches(job, l));
   Bytes most{};
   double most_bytes = -1;
   for (size_t i = 0; i < static_cast<size_t>(times.ends.count); ++i) {

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Bytes of the rank that needs the most, from the facts that the engine allocates with. Layouts
-// that the engine runs have an exact prediction besides (spec/predict.h), which differs by
-// rounding.
+// An estimate of the bytes of the rank that needs the most, for what EngineMemory does not compute:
+// other programs, and layouts with parts that the engine does not have yet.
 #pragma once
 
 #include <array>

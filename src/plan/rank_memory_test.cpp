@@ -16,8 +16,7 @@ TEST(RankMemory, zero_shards_what_it_says) {
   std::vector<Price> prices;
   for (int zero = 0; zero <= 3; ++zero) {
     Layout l;
-    l.dp = 8;
-    l.zero = zero;
+    spec::set_data_ranks(l, 8, zero);
     prices.push_back(pricer.price(l));
   }
   const auto eighth = [&](Item item, size_t zero) {

@@ -16,6 +16,8 @@
 #include "plan/price.h"
 #include "plan/search.h"
 
+#include "spec/layout_text.h"
+
 namespace trireme::plan {
 
 inline std::filesystem::path source_root() {
@@ -59,21 +61,37 @@ class Dice {
   std::mt19937_64 random_;
 };
 
+// With as many chunks as its schedule has where the words have none.
+inline Layout layout_from_text(const std::string& text, int64_t ranks) {
+  Layout l = spec::layout_from_text(text, ranks);
+  if (l.chunks == 0) l.chunks = l.pp == 1 ? 1 : schedule::chunks_of(l.schedule);
+  return l;
+}
+
+// A schedule that the planner prices.
+inline Kind any_schedule(Dice& dice) {
+  return dice.of<Kind>({Kind::gpipe, Kind::one_f_one_b, Kind::interleaved, Kind::zb_h1, Kind::zb_h2,
+                        Kind::zb_v, Kind::dualpipe_v});
+}
+
 // A layout of any kind, whether or not a rule forbids it.
 inline Layout any_layout(Dice& dice) {
   const std::vector<int> degrees = {1, 1, 2, 4, 8};
   Layout l;
   l.tp = dice.of(degrees);
   l.pp = dice.of(degrees);
-  l.dp = dice.of(degrees);
-  l.zero = l.dp > 1 ? static_cast<int>(dice.below(4)) : 0;
+  const int ranks = dice.of(degrees);
+  spec::set_data_ranks(l, ranks, ranks > 1 ? static_cast<int>(dice.below(4)) : 0);
   l.micro_batch = dice.of<int64_t>({1, 2, 4});
   l.recompute = dice.of<spec::Recompute>(
       {spec::Recompute::none, spec::Recompute::selective, spec::Recompute::full});
   l.sequence_parallel = l.tp > 1 && dice.below(2) == 1;
   if (l.pp > 1) {
-    l.pipe = static_cast<Pipe>(dice.below(static_cast<size_t>(Pipe::count)));
-    l.chunks = fixed_chunks(l.pipe) == 0 ? dice.of<int>({2, 3, 4}) : fixed_chunks(l.pipe);
+    l.schedule = any_schedule(dice);
+    l.chunks =
+        l.schedule == Kind::interleaved ? dice.of<int>({2, 3, 4}) : schedule::chunks_of(l.schedule);
+  } else {
+    l.chunks = 1;
   }
   return l;
 }
@@ -82,7 +100,9 @@ inline Layout any_layout(Dice& dice) {
 inline Layout runnable_layout(Dice& dice, const Job& job) {
   while (true) {
     const Layout l = any_layout(dice);
-    if (broken_rule(job, l).empty() && missing_in_engine(job, l).empty()) return l;
+    // Interleaving in whole groups of micro-batches: the time of others is not modelled.
+    const bool is_whole = l.schedule != Kind::interleaved || micro_batches(job, l) % l.pp == 0;
+    if (is_whole && missing_in_engine(job, l).empty()) return l;
   }
 }
 

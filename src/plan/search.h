@@ -18,14 +18,20 @@ namespace trireme::plan {
 // What may vary. An empty list: all values that there are.
 struct Space {
   std::vector<int> tp, cp = {1}, pp, ep, zero, chunks;
+  // Ranks that share a copy of the state; empty: all data ranks, or those inside a domain (HSDP).
+  std::vector<int> shard;
   std::vector<int64_t> micro_batch;
-  std::vector<Pipe> pipes;
+  std::vector<Kind> pipes;
   std::vector<spec::Recompute> recompute;
   std::vector<Precision> precision = {Precision::bf16};
   std::vector<Placement> placement;
   std::vector<int> sequence_parallel;  // 0, 1
   // Layouts that the engine cannot run yet: cp, ep, fp8.
   bool unaudited = false;
+  // Of every layout; masters of fp32 layouts are f32.
+  base::DType grad_dtype = base::DType::f32, master_dtype = base::DType::f32,
+              reduce_dtype = base::DType::f32;
+  bool deterministic = true;
 };
 
 struct SearchOptions {
@@ -69,8 +75,5 @@ struct SearchResult {
 // Throws ConfigError where the space is empty before anything is priced, or the machine's file does
 // not describe what it needs (feasible.h).
 SearchResult search(const Job&, const spec::Machine&, const Stack&, const SearchOptions&);
-
-// Can Trireme's engine run it? Empty: yes; else what it lacks.
-std::string missing_in_engine(const Job&, const Layout&);
 
 }  // namespace trireme::plan

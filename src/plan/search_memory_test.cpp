@@ -9,9 +9,9 @@
 #include <string>
 
 #include "plan/confirm.h"
-#include "plan/layout_text.h"
 #include "plan/samples_test.h"
 #include "plan/search.h"
+#include "spec/layout_text.h"
 
 namespace trireme::plan {
 namespace {
@@ -27,7 +27,7 @@ SearchOptions some_layouts() {
   options.processors = 8;
   options.space.zero = {0, 1};
   options.space.micro_batch = {1, 2};
-  options.space.pipes = {Pipe::one_f_one_b, Pipe::interleaved, Pipe::zb_v};
+  options.space.pipes = {Kind::one_f_one_b, Kind::interleaved, Kind::zb_v};
   options.space.recompute = {spec::Recompute::none, spec::Recompute::full};
   options.fastest = 100000;
   options.memory_fraction = 1;

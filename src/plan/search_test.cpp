@@ -10,9 +10,9 @@
 #include <tuple>
 
 #include "base/error.h"
-#include "plan/layout_text.h"
 #include "plan/samples_test.h"
 #include "plan/space.h"
+#include "spec/layout_text.h"
 
 namespace trireme::plan {
 namespace {
@@ -34,27 +34,38 @@ std::vector<Layout> all_layouts(const Job& job, int processors) {
       const int dp = processors / tp / pp;
       for (int64_t micro = 1; micro <= job.global_batch; ++micro) {
         if (job.global_batch % (dp * micro) != 0) continue;
-        for (int pipe = 0; pipe < static_cast<int>(Pipe::count); ++pipe) {
+        for (int pipe = 0; pipe < static_cast<int>(Kind::count); ++pipe) {
           for (int chunks = 1; pp * chunks <= job.model.blocks() + 2; ++chunks) {
-            const auto kind = static_cast<Pipe>(pipe);
-            const int fixed = pp == 1 ? 1 : fixed_chunks(kind);
+            const auto kind = static_cast<Kind>(pipe);
+            const int fixed = pp == 1 ? 1 : schedule::named(kind).chunks;
             if (fixed == 0 ? chunks == 1 : chunks != fixed) continue;
-            if (pp == 1 && kind != Pipe::one_f_one_b) continue;
+            if (pp == 1 && kind != Kind::one_f_one_b) continue;
+            if (kind == Kind::dualpipe) continue;
+            // Of interleaved schedules those of whole groups of micro-batches are priced.
+            const int64_t m = job.global_batch / (dp * micro);
+            if (kind == Kind::interleaved && m % pp != 0) continue;
             for (int rest = 0; rest < 4 * 3 * 2 * 2; ++rest) {
               Layout l;
               l.tp = tp;
               l.pp = pp;
-              l.dp = dp;
               l.micro_batch = micro;
-              l.pipe = kind;
+              l.schedule = kind;
               l.chunks = chunks;
-              l.zero = rest % 4;
+              spec::set_data_ranks(l, dp, rest % 4);
               l.recompute = static_cast<spec::Recompute>(rest / 4 % 3);
               l.sequence_parallel = rest / 12 % 2 == 1;
               l.placement = static_cast<Placement>(rest / 24);
-              const bool repeats = (l.zero > 0 && dp == 1) || (l.sequence_parallel && tp == 1) ||
+              const bool repeats = (l.zero_stage > 0 && dp == 1) ||
+                                   (l.sequence_parallel && tp == 1) ||
                                    (l.placement == Placement::pp_inside && (pp == 1 || dp == 1));
-              if (!repeats) all.push_back(l);
+              if (repeats) continue;
+              all.push_back(l);
+              // HSDP: a copy of the state in each domain of eight.
+              const int inside = 8 / tp;
+              if (l.zero_stage == 0 || inside <= 1 || inside >= dp || dp % inside != 0) continue;
+              l.dp_shard = inside;
+              l.dp_replicate = dp / inside;
+              all.push_back(l);
             }
           }
         }
@@ -102,7 +113,7 @@ TEST(Search, layouts_priced_singly_agree_to_the_bit) {
   const spec::Machine machine = shipped_machine("a100-80gb");
   SearchOptions options = on(4096);
   options.space.unaudited = true;
-  options.space.pipes = {Pipe::one_f_one_b, Pipe::interleaved};
+  options.space.pipes = {Kind::one_f_one_b, Kind::interleaved};
   std::vector<Candidate> all;
   options.visit = [&](const Layout& layout, const Price& price) { all.push_back({layout, price}); };
   const SearchResult found = search(job, machine, trireme_stack(), options);
@@ -194,7 +205,7 @@ TEST(Search, what_is_asked_for_is_kept) {
   options.space.pp = {4};
   options.space.zero = {1};
   options.space.micro_batch = {1, 2};
-  options.space.pipes = {Pipe::interleaved, Pipe::zb_h1};
+  options.space.pipes = {Kind::interleaved, Kind::zb_h1};
   options.space.chunks = {1, 2};
   options.space.recompute = {spec::Recompute::full};
   options.space.sequence_parallel = {1};
@@ -202,11 +213,11 @@ TEST(Search, what_is_asked_for_is_kept) {
   int64_t visits = 0;
   options.visit = [&](const Layout& l, const Price&) {
     ++visits;
-    EXPECT_TRUE((l.tp == 2 || l.tp == 4) && l.pp == 4 && l.zero == 1 && l.micro_batch <= 2);
-    EXPECT_TRUE((l.pipe == Pipe::interleaved && l.chunks == 2) || l.pipe == Pipe::zb_h1);
+    EXPECT_TRUE((l.tp == 2 || l.tp == 4) && l.pp == 4 && l.zero_stage == 1 && l.micro_batch <= 2);
+    EXPECT_TRUE((l.schedule == Kind::interleaved && l.chunks == 2) || l.schedule == Kind::zb_h1);
     EXPECT_TRUE(l.recompute == spec::Recompute::full && l.sequence_parallel);
     EXPECT_EQ(l.placement, Placement::dp_inside);
-    EXPECT_EQ(l.processors(), 32);
+    EXPECT_EQ(l.ranks(), 32);
   };
   (void)search(job, shipped_machine("h100"), trireme_stack(), options);
   EXPECT_EQ(visits, 2 * 2 * 2);
@@ -285,7 +296,7 @@ TEST(Search, what_the_engine_lacks_is_priced_only_on_request) {
 std::map<int, std::set<int>> chunks_tried(const Job& job, const SearchOptions& options) {
   std::map<int, std::set<int>> tried;
   for_each_layout(job, shipped_machine("h100"), options, [&](const Layout& l) {
-    if (l.pipe == Pipe::interleaved) tried[l.pp].insert(l.chunks);
+    if (l.schedule == Kind::interleaved) tried[l.pp].insert(l.chunks);
   });
   return tried;
 }

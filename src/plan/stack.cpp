@@ -29,26 +29,34 @@ const Stack& trireme_stack() {
   return stack;
 }
 
-void keep_grads(Stack& stack, base::DType grad, base::DType reduce) {
-  stack.grad_bytes = static_cast<double>(base::size_of(grad));
-  stack.reduce_bytes = std::min(stack.grad_bytes, static_cast<double>(base::size_of(reduce)));
+base::DType master_of(const Stack& stack, const Layout& l) {
+  return stack.is_engine() && l.precision != Precision::fp32 ? l.master_dtype : base::DType::f32;
 }
 
-void keep_master(Stack& stack, base::DType master) {
+double grad_bytes(const Stack& stack, const Layout& l) {
+  return stack.is_engine() ? static_cast<double>(base::size_of(l.grad_dtype)) : stack.grad_bytes;
+}
+
+double reduce_bytes(const Stack& stack, const Layout& l) {
+  if (!stack.is_engine()) return stack.reduce_bytes;
+  return static_cast<double>(std::min(base::size_of(l.grad_dtype), base::size_of(l.reduce_dtype)));
+}
+
+double optimizer_bytes(const Stack& stack, const Layout& l) {
   constexpr double moments = 2 * 4;
-  stack.optimizer_bytes = moments + static_cast<double>(base::size_of(master));
+  if (l.precision == Precision::fp32) return moments;
+  return stack.is_engine() ? moments + static_cast<double>(base::size_of(l.master_dtype))
+                           : stack.optimizer_bytes;
 }
 
-base::DType master_of(const Stack& stack, Precision precision) {
-  const bool has_halves = stack.optimizer_bytes < trireme_stack().optimizer_bytes;
-  return stack.is_engine() && has_halves && precision != Precision::fp32 ? base::DType::u16
-                                                                         : base::DType::f32;
-}
-
-spec::Recipe recipe_of(const Stack& stack, Precision precision) {
-  spec::Recipe recipe = spec::recipe_from_name(precision == Precision::fp32 ? "fp32" : "bf16");
-  const bool may_be_half = stack.is_engine() || precision != Precision::fp32;
-  if (stack.grad_bytes < 4 && may_be_half) recipe.grad = base::DType::bf16;
+spec::Recipe recipe_of(const Stack& stack, Precision precision, base::DType grad_dtype) {
+  const bool is_fp32 = precision == Precision::fp32;
+  spec::Recipe recipe = spec::recipe_of(is_fp32 ? Precision::fp32 : Precision::bf16);
+  if (stack.is_engine()) {
+    recipe.grad = grad_dtype;
+  } else if (stack.grad_bytes < 4 && !is_fp32) {
+    recipe.grad = base::DType::bf16;
+  }
   return recipe;
 }
 

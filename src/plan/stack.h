@@ -19,13 +19,13 @@ using FindStack = std::function<Stack(const std::string& name)>;
 
 // That of this program; stacks/trireme.toml holds the same numbers.
 const Stack& trireme_stack();
-// Sets the types of gradients: as they are added up, and as they are summed over dp where that is
-// shorter.
-void keep_grads(Stack&, base::DType grad, base::DType reduce);
-// Sets the type of master weights (spec::OptimizerTypes).
-void keep_master(Stack&, base::DType master);
-base::DType master_of(const Stack&, Precision);
+// Types and sizes that a layout has under a stack: the engine's are those of the layout, another
+// program's those of its stack.
+base::DType master_of(const Stack&, const Layout&);
+double grad_bytes(const Stack&, const Layout&);    // of an element, as gradients are added up
+double reduce_bytes(const Stack&, const Layout&);  // of an element that is summed over data ranks
+double optimizer_bytes(const Stack&, const Layout&);  // of a parameter, besides weight and gradient
 // What the layers of a step compute with.
-spec::Recipe recipe_of(const Stack&, Precision);
+spec::Recipe recipe_of(const Stack&, Precision, base::DType grad_dtype);
 
 }  // namespace trireme::plan

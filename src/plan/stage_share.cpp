@@ -37,14 +37,8 @@ PhaseSeconds seconds_of(const Stack& stack, const LayerCosts& costs, const RankS
   return sum;
 }
 
-bool is_v(Pipe pipe) { return pipe == Pipe::zb_v || pipe == Pipe::dualpipe_v; }
-
-bool is_apart(Pipe pipe) {
-  return pipe != Pipe::gpipe && pipe != Pipe::one_f_one_b && pipe != Pipe::interleaved;
-}
-
 int64_t stage_of(const Layout& l, int rank, int chunk) {
-  if (is_v(l.pipe) && chunk == 1) return int64_t{2} * l.pp - 1 - rank;
+  if (schedule::named(l.schedule).is_v && chunk == 1) return int64_t{2} * l.pp - 1 - rank;
   return rank + int64_t{chunk} * l.pp;
 }
 
@@ -71,7 +65,7 @@ EndRanks end_ranks(const Layout& l) {
   };
   add(0);
   add(1);
-  if (is_apart(l.pipe)) {
+  if (schedule::named(l.schedule).splits_backward) {
     constexpr int parts = static_cast<int>(EndRanks::most) - 2;
     for (int i = 1; i < parts; ++i) add(std::max(2, l.pp * i / parts));
   }

@@ -15,7 +15,7 @@ namespace trireme::plan {
 
 struct LayerCosts {
   LayerCost embedding, block, dense_block, head;  // dense_block: without experts, where some are
-  // Of layouts that the engine runs: batches on their way, and sums along tp.
+  // Buffers of layouts that the engine runs: batches on their way, and sums along tp.
   spec::StagingBytes staging;
   int64_t tensor_buffer = 0;
 };
@@ -58,9 +58,6 @@ struct RankTimes {
 // Blocks are cut as the engine cuts them, or in equal shares (Stack::even_cut).
 RankTimes rank_times(const Job&, const Layout&, const Stack&, const LayerCosts&);
 
-// Two stages in the form of a V: the first rank has the last stage, too.
-bool is_v(Pipe);
-bool is_apart(Pipe);  // some weight gradients are made later than those of inputs
 // Stage number `chunk` of a rank.
 int64_t stage_of(const Layout&, int rank, int chunk);
 RankShare share_of(const Job&, const Layout&, const StageBlocks&, int rank);

@@ -6,8 +6,8 @@
 #include <algorithm>
 
 #include "plan/confirm.h"
-#include "plan/layout_text.h"
 #include "plan/samples_test.h"
+#include "spec/layout_text.h"
 
 namespace trireme::plan {
 namespace {
@@ -35,7 +35,7 @@ TEST(StageShare, every_rank_has_what_the_engines_plan_gives_it) {
         ASSERT_EQ(share.blocks, blocks_in(job.model, engine.plan, rank))
             << name << ": " << to_text(l) << " rank " << rank;
         EXPECT_EQ(share.has_embedding, rank == 0);
-        EXPECT_EQ(share.has_head, rank == (is_v(l.pipe) ? 0 : l.pp - 1));
+        EXPECT_EQ(share.has_head, rank == (schedule::named(l.schedule).is_v ? 0 : l.pp - 1));
       }
     }
   }

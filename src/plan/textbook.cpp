@@ -29,8 +29,8 @@ Textbook textbook(const Job& job, const spec::Machine& machine, int64_t processo
       l.tp = tp;
       l.pp = pp;
       l.sequence_parallel = tp > 1;
-      l.dp = static_cast<int>(processors / tp / pp);
-      l.zero = l.dp > 1 ? 1 : 0;
+      const auto ranks = static_cast<int>(processors / tp / pp);
+      spec::set_data_ranks(l, ranks, ranks > 1 ? 1 : 0);
       l.recompute = recompute;
       l.precision = precision;
       if (fits(l)) return l;
@@ -59,7 +59,7 @@ Textbook textbook(const Job& job, const spec::Machine& machine, int64_t processo
     Layout larger = l;
     larger.micro_batch = micro;
     const bool is_filled = l.pp == 1 || (broken_rule(job, larger).empty() &&
-                                         larger.micro_batches(job) >= int64_t{4} * l.pp);
+                                         micro_batches(job, larger) >= int64_t{4} * l.pp);
     if (is_filled && fits(larger)) l = larger;
   }
   result.layout = l;
@@ -69,10 +69,10 @@ Textbook textbook(const Job& job, const spec::Machine& machine, int64_t processo
                  : fmt::format("inside a domain of {}, as memory needs", machine.domain.size)});
   result.steps.push_back(
       {fmt::format("pp {}", l.pp), l.pp == 1 ? "no stages are needed" : "across domains, 1F1B"});
+  result.steps.push_back({fmt::format("ZeRO-{} over dp {}", l.zero_stage, l.data_ranks()),
+                          "optimizer state is shared by all copies"});
   result.steps.push_back(
-      {fmt::format("ZeRO-{} over dp {}", l.zero, l.dp), "optimizer state is shared by all copies"});
-  result.steps.push_back(
-      {fmt::format("micro-batch {}, {} of them", l.micro_batch, l.micro_batches(job)),
+      {fmt::format("micro-batch {}, {} of them", l.micro_batch, micro_batches(job, l)),
        l.recompute == spec::Recompute::none
            ? "no recompute"
            : fmt::format("{} recompute", spec::name_of(l.recompute))});
@@ -88,10 +88,11 @@ std::vector<std::string> departures(const Layout& recipe, const Price& recipe_pr
   differ("tp", recipe.tp, answer.tp);
   differ("cp", recipe.cp, answer.cp);
   differ("pp", recipe.pp, answer.pp);
-  differ("ZeRO stage", recipe.zero, answer.zero);
+  differ("ZeRO stage", recipe.zero_stage, answer.zero_stage);
   differ("micro-batch", recipe.micro_batch, answer.micro_batch);
-  if (answer.pp > 1 && recipe.pp > 1 && answer.pipe != recipe.pipe) {
-    all.push_back(fmt::format("{} in place of {}", name_of(answer.pipe), name_of(recipe.pipe)));
+  if (answer.pp > 1 && recipe.pp > 1 && answer.schedule != recipe.schedule) {
+    all.push_back(
+        fmt::format("{} in place of {}", name_of(answer.schedule), name_of(recipe.schedule)));
   }
   if (recipe.recompute != answer.recompute) {
     const bool has_none = answer.recompute == spec::Recompute::none;

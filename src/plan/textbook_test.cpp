@@ -5,8 +5,8 @@
 
 #include <algorithm>
 
-#include "plan/layout_text.h"
 #include "plan/samples_test.h"
+#include "spec/layout_text.h"
 
 namespace trireme::plan {
 namespace {
@@ -29,8 +29,8 @@ TEST(Textbook, small_models_are_only_copied) {
   ASSERT_TRUE(found.layout);
   EXPECT_EQ(found.layout->tp, 1);
   EXPECT_EQ(found.layout->pp, 1);
-  EXPECT_EQ(found.layout->dp, 8);
-  EXPECT_EQ(found.layout->zero, 1);
+  EXPECT_EQ(found.layout->data_ranks(), 8);
+  EXPECT_EQ(found.layout->zero_stage, 1);
   EXPECT_GT(found.layout->micro_batch, 1);
 }
 
@@ -39,8 +39,8 @@ TEST(Textbook, large_ones_fill_the_domain_and_then_have_stages) {
   ASSERT_TRUE(found.layout);
   EXPECT_EQ(found.layout->tp, 8);
   EXPECT_GT(found.layout->pp, 1);
-  EXPECT_EQ(found.layout->pipe, Pipe::one_f_one_b);
-  EXPECT_EQ(found.layout->processors(), 1024);
+  EXPECT_EQ(found.layout->schedule, Kind::one_f_one_b);
+  EXPECT_EQ(found.layout->ranks(), 1024);
   EXPECT_TRUE(found.layout->sequence_parallel);
   ASSERT_EQ(found.steps.size(), 4U);
   EXPECT_EQ(found.steps[0].what, "tp 8");
@@ -56,7 +56,7 @@ TEST(Textbook, what_it_proposes_fits_and_breaks_no_rule) {
     const Job job = job_of(asked.model, asked.batch, asked.seq_len);
     const spec::Machine machine = shipped_machine(asked.machine);
     EXPECT_EQ(broken_rule(job, *found.layout), "");
-    EXPECT_EQ(found.layout->processors(), asked.processors);
+    EXPECT_EQ(found.layout->ranks(), asked.processors);
     const Price price = Pricer(job, machine, trireme_stack()).price(*found.layout);
     EXPECT_LE(price.bytes, 0.95 * machine.processor.memory_bytes) << to_text(*found.layout);
   }

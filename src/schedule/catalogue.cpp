@@ -12,28 +12,30 @@ namespace {
 using base::Result;
 
 constexpr int any = 0;
-constexpr int most_ranks = 4096;
-constexpr int64_t most_actions = 20'000'000;
+constexpr int max_ranks = 4096;
+constexpr int64_t max_actions = 20'000'000;
 
-const std::array<Named, 8> all = {{
-    {"gpipe", "all forwards, then all backwards", 1, [](int p, int m, int) { return gpipe(p, m); }},
-    {"1f1b", "one forward, one backward", 1, [](int p, int m, int) { return one_f_one_b(p, m); }},
-    {"interleaved", "1F1B with several chunks a rank", any, interleaved},
-    {"zb-h1", "zero bubble with the memory of 1F1B", 1,
+// In the order of Kind.
+const std::array<Named, static_cast<size_t>(Kind::count)> all = {{
+    {Kind::gpipe, "gpipe", "all forwards, then all backwards", 1, false, false,
+     [](int p, int m, int) { return gpipe(p, m); }},
+    {Kind::one_f_one_b, "1f1b", "one forward, one backward", 1, false, false,
+     [](int p, int m, int) { return one_f_one_b(p, m); }},
+    {Kind::interleaved, "interleaved", "1F1B with several chunks a rank", any, false, false,
+     interleaved},
+    {Kind::zb_h1, "zb-h1", "zero bubble with the memory of 1F1B", 1, false, true,
      [](int p, int m, int) { return zb_h1(p, m); }},
-    {"zb-h2", "zero bubble with twice that memory", 1,
+    {Kind::zb_h2, "zb-h2", "zero bubble with twice that memory", 1, false, true,
      [](int p, int m, int) { return zb_h2(p, m); }},
-    {"zb-v", "zero bubble on a V of two chunks a rank", 2,
+    {Kind::zb_v, "zb-v", "zero bubble on a V of two chunks a rank", 2, true, true,
      [](int p, int m, int) { return zb_v(p, m); }},
-    {"dualpipe", "two directions, forward and backward overlapped", 1,
+    {Kind::dualpipe, "dualpipe", "two directions, forward and backward overlapped", 1, false, true,
      [](int p, int m, int) { return dualpipe(p, m); }},
-    {"dualpipe-v", "half of DualPipe, on a V of two chunks a rank", 2,
+    {Kind::dualpipe_v, "dualpipe-v", "half of DualPipe, on a V of two chunks a rank", 2, true, true,
      [](int p, int m, int) { return dualpipe_v(p, m); }},
 }};
 
 std::string plain(std::string_view name);
-std::optional<std::string> refusal(const Named& named, const Shape& shape);
-
 }  // namespace
 
 std::span<const Named> catalogue() { return all; }
@@ -48,13 +50,26 @@ Result<Named> find_named(std::string_view name) {
   return Result<Named>::no(fmt::format("no schedule '{}'; there are {} and capped", name, names));
 }
 
+const Named& named(Kind kind) { return all[static_cast<size_t>(kind)]; }
+
+std::string_view name_of(Kind kind) { return named(kind).name; }
+
+std::optional<Kind> kind_from_name(std::string_view name) {
+  const Result<Named> found = find_named(name);
+  return found ? std::optional(found.value().kind) : std::nullopt;
+}
+
+int chunks_of(Kind kind) { return named(kind).chunks == any ? default_chunks : named(kind).chunks; }
+
 Result<Schedule> generate(std::string_view name, const Shape& shape) {
-  const Result<Named> named = find_named(name);
-  if (!named) return Result<Schedule>::no(named.reason());
-  if (const auto reason = refusal(named.value(), shape)) return Result<Schedule>::no(*reason);
-  const int own = named.value().chunks == any ? usual_chunks : named.value().chunks;
-  return named.value().make(shape.ranks, shape.microbatches,
-                            shape.chunks == 0 ? own : shape.chunks);
+  const Result<Named> found = find_named(name);
+  return found ? generate(found.value().kind, shape) : Result<Schedule>::no(found.reason());
+}
+
+Result<Schedule> generate(Kind kind, const Shape& shape) {
+  if (const auto reason = refusal(kind, shape)) return Result<Schedule>::no(*reason);
+  return named(kind).make(shape.ranks, shape.microbatches,
+                          shape.chunks == 0 ? chunks_of(kind) : shape.chunks);
 }
 
 namespace {
@@ -67,10 +82,13 @@ std::string plain(std::string_view name) {
   return out;
 }
 
-std::optional<std::string> refusal(const Named& named, const Shape& shape) {
+}  // namespace
+
+std::optional<std::string> refusal(Kind kind, const Shape& shape) {
+  const Named& named = all[static_cast<size_t>(kind)];
   const auto& [p, m, v] = shape;
-  if (p < 1 || p > most_ranks) {
-    return fmt::format("{} pipeline ranks: 1 to {} are possible", p, most_ranks);
+  if (p < 1 || p > max_ranks) {
+    return fmt::format("{} pipeline ranks: 1 to {} are possible", p, max_ranks);
   }
   if (m < 1) return fmt::format("{} micro-batches: at least 1 is needed", m);
   if (v < 0) return fmt::format("{} chunks a rank: at least 1 is needed", v);
@@ -79,13 +97,13 @@ std::optional<std::string> refusal(const Named& named, const Shape& shape) {
                        named.name, named.chunks, named.chunks == 1 ? "" : "s", v);
   }
   const int64_t forwards = int64_t{p} * m * std::max(v, 2);
-  if (forwards > most_actions / 3) {
+  if (forwards > max_actions / 3) {
     return fmt::format(
         "{} ranks with {} micro-batches and {} chunks: above {} actions; at most {} "
         "micro-batches",
-        p, m, std::max(v, 1), most_actions, most_actions / 3 / (int64_t{p} * std::max(v, 2)));
+        p, m, std::max(v, 1), max_actions, max_actions / 3 / (int64_t{p} * std::max(v, 2)));
   }
-  const bool is_dual = named.name == "dualpipe";
+  const bool is_dual = kind == Kind::dualpipe;
   if (is_dual && p % 2 != 0) {
     return fmt::format("dualpipe needs an even number of ranks, found {}; the nearest {} {}", p,
                        p == 1 ? "is" : "are",
@@ -97,7 +115,7 @@ std::optional<std::string> refusal(const Named& named, const Shape& shape) {
         "{} and {}",
         m, std::max(m - 1, 2 * p), m + 1);
   }
-  if ((is_dual || named.name == "dualpipe-v") && m < 2 * p) {
+  if ((is_dual || kind == Kind::dualpipe_v) && m < 2 * p) {
     return fmt::format(
         "{} on {} ranks needs at least {} micro-batches, found {}: the nearest are "
         "{} micro-batches{}",
@@ -108,5 +126,4 @@ std::optional<std::string> refusal(const Named& named, const Shape& shape) {
   return {};
 }
 
-}  // namespace
 }  // namespace trireme::schedule

@@ -23,10 +23,12 @@ int64_t most_elements(std::span<const int64_t> buckets, size_t first, size_t ste
 
 // Nodes that all ranks together bring to a sum.
 int64_t parts_of_all(const Plan& plan) {
-  if (plan.logical_dp == data_ranks(plan.mesh)) return plan.logical_dp;  // a leaf of each
+  if (plan.layout.logical_dp == data_ranks(plan.mesh))
+    return plan.layout.logical_dp;  // a leaf of each
   int64_t parts = 0;
   for (int rank = 0; rank < data_ranks(plan.mesh); ++rank) {
-    parts += static_cast<int64_t>(tree_cover(plan.logical_dp, workers_of(plan, rank)).size());
+    parts +=
+        static_cast<int64_t>(tree_cover(plan.layout.logical_dp, workers_of(plan, rank)).size());
   }
   return parts;
 }
@@ -43,20 +45,20 @@ int data_rank(const Sizes& sizes, const Coord& coord) {
   return coord[Axis::dp] * sizes[Axis::zero] + coord[Axis::zero];
 }
 
-int hosted_workers(const Plan& plan) { return plan.logical_dp / data_ranks(plan.mesh); }
+int hosted_workers(const Plan& plan) { return plan.layout.logical_dp / data_ranks(plan.mesh); }
 
 int worker_microbatches(const Plan& plan) {
   return plan.schedule.microbatches / hosted_workers(plan);
 }
 
 int reduce_rounds(const Plan& plan) {
-  return plan.reduce == ReduceWhen::each ? worker_microbatches(plan) : 1;
+  return plan.layout.reduce == ReduceWhen::each ? worker_microbatches(plan) : 1;
 }
 
 Leaf leaf_of(const Plan& plan, int index) {
   TRIREME_CHECK(index >= 0 && index < plan.schedule.microbatches, "micro-batch {} of {}", index,
                 plan.schedule.microbatches);
-  if (plan.reduce == ReduceWhen::once) return {index / worker_microbatches(plan), 0};
+  if (plan.layout.reduce == ReduceWhen::once) return {index / worker_microbatches(plan), 0};
   return {index % hosted_workers(plan), index / hosted_workers(plan)};
 }
 
@@ -64,12 +66,13 @@ int64_t global_microbatch(const Plan& plan, const Coord& coord, int index) {
   const Leaf leaf = leaf_of(plan, index);
   const int64_t worker = workers_of(plan, data_rank(plan.mesh, coord)).begin + leaf.hosted;
   const int64_t each = worker_microbatches(plan);
-  return worker * each + (plan.reduce == ReduceWhen::once ? index % each : leaf.round);
+  return worker * each + (plan.layout.reduce == ReduceWhen::once ? index % each : leaf.round);
 }
 
 base::DType sum_dtype(const Plan& plan) {
-  return plan.logical_dp > 1 && plan.reduce_dtype == base::DType::bf16 ? base::DType::bf16
-                                                                       : plan.recipe.grad;
+  return plan.layout.logical_dp > 1 && plan.layout.reduce_dtype == base::DType::bf16
+             ? base::DType::bf16
+             : plan.recipe.grad;
 }
 
 std::vector<Fold> folds(int64_t workers, Range held) {
@@ -93,14 +96,14 @@ std::vector<Fold> folds(int64_t workers, Range held) {
 }
 
 Range workers_of(const Plan& plan, int data_rank) {
-  return leaves_of_rank(plan.logical_dp, data_ranks(plan.mesh), data_rank);
+  return leaves_of_rank(plan.layout.logical_dp, data_ranks(plan.mesh), data_rank);
 }
 
 int node_buffers(const Plan& plan) {
-  if (plan.logical_dp == data_ranks(plan.mesh)) return 0;  // one leaf a rank
+  if (plan.layout.logical_dp == data_ranks(plan.mesh)) return 0;  // one leaf a rank
   int most = 0;
   for (int rank = 0; rank < data_ranks(plan.mesh); ++rank) {
-    for (const Fold& fold : folds(plan.logical_dp, workers_of(plan, rank))) {
+    for (const Fold& fold : folds(plan.layout.logical_dp, workers_of(plan, rank))) {
       most = std::max(most, fold.stacked);
     }
   }
@@ -166,8 +169,9 @@ DataBuffers data_buffers(const Plan& plan, std::span<const int64_t> buckets, boo
   }
   if (plan.zero.params) {
     const size_t others = buckets.size() - (is_tied ? 1U : 0U);
-    const size_t slots =
-        plan.keep_params ? others : std::min(static_cast<size_t>(plan.prefetch) + 1, others);
+    const size_t slots = plan.layout.keeps_params()
+                             ? others
+                             : std::min(static_cast<size_t>(plan.layout.prefetch) + 1, others);
     if (is_tied) all.gathered.push_back({{buckets.front()}, plan.recipe.storage});
     for (size_t i = 0; i < slots; ++i) {
       all.gathered.push_back(
@@ -214,7 +218,7 @@ TrafficTable predict_traffic(const ModelSpec& model, const Plan& plan, const Coo
   const int64_t ranks = data_ranks(plan.mesh), dp = plan.mesh[Axis::dp],
                 zero = plan.mesh[Axis::zero];
   const Range held = workers_of(plan, data_rank(plan.mesh, coord));
-  const auto parts = static_cast<int64_t>(tree_cover(plan.logical_dp, held).size());
+  const auto parts = static_cast<int64_t>(tree_cover(plan.layout.logical_dp, held).size());
   TrafficTable sum;
   for (const int layer : layers_of_rank(model, plan, coord[Axis::pp])) {
     const int64_t elements = bucket_layout(params_of(model, layer), plan.mesh).elements;
@@ -224,9 +228,10 @@ TrafficTable predict_traffic(const ModelSpec& model, const Plan& plan, const Coo
                         (elements / ranks * base::size_of(sum_dtype(plan)));
     // To all that update the same: every rank, or those along dp.
     sum.gather_grads += ((plan.zero.optim ? dp : ranks) - 1) * (grad_bytes / ranks);
-    const int64_t gathers = plan.zero.params && !plan.keep_params ? 2 * plan.schedule.microbatches
-                            : plan.zero.optim                     ? 1
-                                                                  : 0;
+    const int64_t gathers = plan.zero.params && !plan.layout.keeps_params()
+                                ? 2 * plan.schedule.microbatches
+                            : plan.zero.optim ? 1
+                                              : 0;
     sum.gather_params += gathers * (zero - 1) * (param_bytes / zero);
   }
   sum.step_sums = (closing_ranks(plan.mesh) - 1) * step_sums_bytes;

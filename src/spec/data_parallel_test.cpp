@@ -25,8 +25,6 @@ ModelSpec small_model(bool tied) {
                      .tied_head = tied});
 }
 
-constexpr Residency zero_stage(int stage) { return {stage >= 3, stage >= 2, stage >= 1}; }
-
 Coord coord_of(int dp, int zero) {
   Coord coord;
   coord[Axis::dp] = dp;
@@ -34,11 +32,15 @@ Coord coord_of(int dp, int zero) {
   return coord;
 }
 
-std::string refusal(const SplitOptions& data, int microbatches) {
+Plan data_plan(const ModelSpec& model, int microbatches, Layout layout) {
+  layout.precision = Precision::fp32;
+  layout.accumulation = microbatches;
+  return solve_or_throw(model, {.seq_len = 8}, layout, {});
+}
+
+std::string refusal(const Layout& layout, int microbatches) {
   try {
-    parallel_plan(small_model(false),
-                  {.seq_len = 8, .microbatches = microbatches, .recipe = recipe_from_name("fp32")},
-                  data, {});
+    (void)data_plan(small_model(false), microbatches, layout);
   } catch (const base::ConfigError& error) {
     return error.what();
   }
@@ -75,14 +77,12 @@ TEST(DataParallelTest, every_layout_works_on_the_same_micro_batches) {
   const ModelSpec model = small_model(false);
   for (const ReduceWhen reduce : {ReduceWhen::once, ReduceWhen::each}) {
     for (const auto& [dp, zero] : {std::pair{1, 1}, {2, 1}, {2, 3}, {4, 2}, {1, 8}}) {
-      const Plan plan = parallel_plan(
-          model, {.seq_len = 8, .microbatches = 3, .recipe = recipe_from_name("fp32")},
-          {.dp = dp,
-           .zero = zero,
-           .residency = zero_stage(zero > 1 ? 1 : 0),
-           .logical_dp = 24,
-           .reduce = reduce},
-          {});
+      const Plan plan = data_plan(model, 3,
+                                  {.dp_replicate = dp,
+                                   .dp_shard = zero,
+                                   .zero_stage = zero > 1 ? 1 : 0,
+                                   .logical_dp = 24,
+                                   .reduce = reduce});
       std::set<int64_t> seen;
       for (int d = 0; d < dp; ++d) {
         for (int z = 0; z < zero; ++z) {
@@ -127,12 +127,9 @@ TEST(DataParallelTest, state_is_what_zero_promises) {
   for (const int n : {2, 4, 8}) {
     for (int stage = 0; stage <= 3; ++stage) {
       for (const base::DType grad : {base::DType::f32, base::DType::bf16}) {
-        Recipe recipe = recipe_from_name("bf16");
-        recipe.grad = grad;
-        const Plan plan = parallel_plan(
-            model, {.seq_len = 64, .microbatches = stage == 1 ? 2 : 1, .recipe = recipe},
-            {.dp = stage == 0 ? n : 1, .zero = stage == 0 ? 1 : n, .residency = zero_stage(stage)},
-            {});
+        Layout layout{.accumulation = stage == 1 ? 2 : 1, .grad_dtype = grad};
+        set_data_ranks(layout, n, stage);
+        const Plan plan = solve_or_throw(model, {.seq_len = 64}, layout, {});
         const MemoryTable& m = plan.predicted.memory.front();
         const double g = static_cast<double>(base::size_of(grad));
         const double expected =
@@ -184,9 +181,9 @@ TEST(DataParallelTest, gradients_are_written_or_begin_at_zero) {
 TEST(DataParallelTest, traffic_is_what_zero_promises) {
   const ModelSpec model = small_model(true);
   const auto bytes = [&model](int stage, int n) {
-    const Plan plan = parallel_plan(
-        model, {.seq_len = 64, .recipe = recipe_from_name("fp32")},
-        {.dp = stage == 0 ? n : 1, .zero = stage == 0 ? 1 : n, .residency = zero_stage(stage)}, {});
+    Layout layout{.precision = Precision::fp32};
+    set_data_ranks(layout, n, stage);
+    const Plan plan = solve_or_throw(model, {.seq_len = 64}, layout, {});
     const TrafficTable t = predict_traffic(model, plan, {});
     return t.total() - t.step_sums;
   };
@@ -203,23 +200,24 @@ TEST(DataParallelTest, traffic_is_what_zero_promises) {
 }
 
 TEST(DataParallelTest, what_cannot_be_is_refused_with_what_can) {
-  const auto says = [](const SplitOptions& data, const char* what, int microbatches = 1) {
+  const auto says = [](const Layout& data, const char* what, int microbatches = 1) {
     const std::string message = refusal(data, microbatches);
     EXPECT_NE(message.find(what), std::string::npos) << message;
   };
-  says({.dp = 4, .logical_dp = 10},
-       "logical_dp = 10: must be a multiple of dp * zero = 4 up to 65536, for "
-       "example 8 or 12");
-  says({.dp = 4, .logical_dp = 2}, "for example 4");
-  says({.zero = 2}, "zero = 2 shards nothing");
-  says({.dp = 2, .residency = zero_stage(1)}, "needs zero > 1");
-  says({.zero = 2, .residency = {.grads = true}}, "need a sharded optimizer");
-  says({.zero = 2, .residency = zero_stage(2)}, "reduce must be each", 2);
-  says({.dp = 0}, "at least 1 each");
-  says({.dp = 1 << 30, .zero = 1 << 30}, "65536 together at most");
-  says({.logical_dp = 1 << 30}, "must be a multiple of dp * zero = 1 up to 65536");
-  says({.dp = 2, .reduce_dtype = base::DType::i32}, "use f32 or bf16");
-  EXPECT_EQ(refusal({.zero = 2, .residency = zero_stage(2), .reduce = ReduceWhen::each}, 2), "");
+  says({.dp_replicate = 4, .logical_dp = 10},
+       "logical_dp = 10: must be a multiple of the 4 data ranks; nearest: 8 or 12 "
+       "[logical_dp.multiple]");
+  says({.dp_replicate = 4, .logical_dp = 2}, "nearest: 4");
+  says({.dp_shard = 2}, "zero_stage = 0: shards nothing over dp_shard = 2");
+  says({.dp_shard = 2, .zero_stage = 4}, "zero_stage = 4: from 1 to 3");
+  says({.dp_shard = 2, .zero_stage = 2, .reduce = ReduceWhen::once},
+       "gradients are summed after each", 2);
+  says({.dp_replicate = 0}, "dp_replicate = 0: from 1 to");
+  says({.dp_replicate = 1 << 30, .dp_shard = 1 << 30}, "dp_shard = 1073741824: from 1 to");
+  says({.dp_replicate = 1 << 16, .dp_shard = 2, .zero_stage = 1}, "at most 65536 data ranks");
+  says({.logical_dp = 1 << 30}, "must be a multiple of the 1 data ranks up to 65536");
+  says({.dp_replicate = 2, .reduce_dtype = base::DType::i32}, "use f32 or bf16");
+  EXPECT_EQ(refusal({.dp_shard = 2, .zero_stage = 2, .reduce = ReduceWhen::each}, 2), "");
 }
 
 }  // namespace

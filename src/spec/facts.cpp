@@ -41,11 +41,19 @@ void check_supported(const LocalShape& shape) {
   }
 }
 
+constexpr std::array<std::string_view, 3> recompute_names = {"none", "selective", "full"};
+
 }  // namespace
 
 std::string_view name_of(Recompute recompute) {
-  constexpr std::array<std::string_view, 3> names = {"none", "selective", "full"};
-  return names[static_cast<size_t>(recompute)];
+  return recompute_names[static_cast<size_t>(recompute)];
+}
+
+std::optional<Recompute> recompute_from_name(std::string_view name) {
+  for (size_t i = 0; i < recompute_names.size(); ++i) {
+    if (recompute_names[i] == name) return static_cast<Recompute>(i);
+  }
+  return {};
 }
 
 bool is_kept(const Slot& slot, int index, Recompute recompute) {

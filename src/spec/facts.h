@@ -6,7 +6,9 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/shape.h"
@@ -116,6 +118,7 @@ enum class HeadSlot : int { x, dy, stats, dh, count };
 
 enum class Recompute : uint8_t { none, selective, full };
 std::string_view name_of(Recompute);
+std::optional<Recompute> recompute_from_name(std::string_view);
 
 // Is this slot kept from F to B under the policy? (b_to_w slots are not a matter of recompute.)
 bool is_kept(const Slot&, int index, Recompute);

@@ -39,11 +39,11 @@ struct PlacedRank {
   }
 };
 
-OneRankOptions options_to_place(Recompute recompute, int64_t sequences = 8) {
-  return {.microbatch_sequences = sequences,
-          .seq_len = 64,
-          .recipe = recipe_from_name("bf16"),
-          .recompute = recompute};
+Plan plan_to_place(const ModelSpec& model, Recompute recompute, int64_t sequences,
+                   Layout layout = {}) {
+  layout.micro_batch = sequences;
+  layout.recompute = recompute;
+  return solve_or_throw(model, {.seq_len = 64}, layout, {});
 }
 
 // Each lies where only layers behind its own have slots, and apart from the others.
@@ -52,7 +52,7 @@ TEST(GradPlacesTest, take_what_later_layers_have_left) {
     for (const Recompute recompute : {Recompute::none, Recompute::selective, Recompute::full}) {
       for (const int64_t sequences : {1, 3, 8, 40}) {
         const ModelSpec model = model_to_place(family, family == Family::gpt2);
-        const Plan plan = one_rank_plan(model, options_to_place(recompute, sequences), {});
+        const Plan plan = plan_to_place(model, recompute, sequences);
         const PlacedRank rank(model, plan);
         const StageStash& stage = rank.stash.stages.front();
         EXPECT_FALSE(rank.places.back()) << "the head's are made in the forward";
@@ -88,7 +88,7 @@ TEST(GradPlacesTest, take_what_later_layers_have_left) {
 
 TEST(GradPlacesTest, all_but_the_head_need_no_memory_of_their_own) {
   const ModelSpec model = model_to_place(Family::llama, false);
-  const Plan plan = one_rank_plan(model, options_to_place(Recompute::selective, 40), {});
+  const Plan plan = plan_to_place(model, Recompute::selective, 40);
   const PlacedRank rank(model, plan);
   EXPECT_EQ(rank.placed(), 7);
   EXPECT_EQ(plan.predicted.memory.front().grads,
@@ -98,17 +98,16 @@ TEST(GradPlacesTest, all_but_the_head_need_no_memory_of_their_own) {
 // Gradients of several micro-batches, and such as the next forward still needs, have their own.
 TEST(GradPlacesTest, only_gradients_of_one_backward_are_placed) {
   const ModelSpec model = model_to_place(Family::llama, false);
-  const auto placed = [&](int microbatches, const SplitOptions& split) {
-    OneRankOptions one = options_to_place(Recompute::selective, 40);
-    one.microbatches = microbatches;
-    return PlacedRank(model, parallel_plan(model, one, split, {})).placed();
+  const auto placed = [&](int microbatches, Layout layout) {
+    layout.accumulation = microbatches;
+    return PlacedRank(model, plan_to_place(model, Recompute::selective, 40, layout)).placed();
   };
   EXPECT_EQ(placed(1, {}), 7);
   EXPECT_EQ(placed(1, {.tp = 2}), 7);
-  EXPECT_EQ(placed(1, {.zero = 2, .residency = {.optim = true}}), 7);
+  EXPECT_EQ(placed(1, {.dp_shard = 2, .zero_stage = 1}), 7);
   EXPECT_EQ(placed(2, {}), 0);
-  EXPECT_EQ(placed(1, {.dp = 2}), 0);
-  EXPECT_EQ(placed(1, {.zero = 2, .residency = {.grads = true, .optim = true}}), 0);
+  EXPECT_EQ(placed(1, {.dp_replicate = 2}), 0);
+  EXPECT_EQ(placed(1, {.dp_shard = 2, .zero_stage = 2}), 0);
 }
 
 }  // namespace

@@ -81,7 +81,7 @@ int leaves_sent_ahead(const Plan& plan, int owner, int reader) {
   if (hosted_workers(plan) * reduce_rounds(plan) == 1) return 0;
   const std::vector<LeafSpan> taken = leaf_spans(plan, owner, 0);
   const std::vector<LeafSpan> sent = leaf_spans(plan, reader, plan.stages() - 1);
-  schedule::Prefixes prefixes(plan.schedule, plan.send_buffers);
+  schedule::Prefixes prefixes(plan.schedule, plan.layout.send_buffers);
   int most = 0;
   for (size_t leaf = 0; leaf + 1 < taken.size(); ++leaf) {
     // So that the reader need not wait: as many as the owner has begun by then.
@@ -188,7 +188,7 @@ PipeBuffers pipe_buffers(const ModelSpec& model, const Plan& plan, int pp_rank) 
   PipeBuffers buffers;
   buffers.message = message_spec(model, plan);
   buffers.messages =
-      plan.send_buffers * static_cast<int>(channels_between_stages(plan, pp_rank).size());
+      plan.layout.send_buffers * static_cast<int>(channels_between_stages(plan, pp_rank).size());
   const auto table = split_table(model, plan);
   if (table && table->owner == pp_rank) {
     buffers.table_grads = {{table->elements}, plan.recipe.grad};
@@ -227,63 +227,53 @@ PipeTraffic predict_pipe_traffic(const ModelSpec& model, const Plan& plan, int p
   return sum;
 }
 
-void check_pipeline_axis(const ModelSpec& model, const Plan& plan,
-                         const std::function<void(const std::string& rule)>& broken) {
-  const int pp = plan.mesh[Axis::pp];
+void check_stages(const ModelSpec& model, const Plan& plan,
+                  const std::function<void(const std::string& rule)>& broken) {
   const schedule::Schedule& schedule = plan.schedule;
-  if (schedule.ranks != pp) {
-    broken(fmt::format("pp = {}, and the schedule is for {} ranks", pp, schedule.ranks));
-  }
-  if (plan.inference && plan.stages() != 1) {
-    broken(fmt::format("{} stages: inference runs on one rank, in one stage", plan.stages()));
+  const Layout& l = plan.layout;
+  if (schedule.ranks != l.pp || schedule.microbatches != l.rank_microbatches() ||
+      schedule.stages() != l.pp * l.chunks) {
+    broken(
+        fmt::format("plan: its schedule has {} ranks, {} stages and {} micro-batches, and its "
+                    "layout {}, {} and {}",
+                    schedule.ranks, schedule.stages(), schedule.microbatches, l.pp, l.pp * l.chunks,
+                    l.rank_microbatches()));
+    return;
   }
   check_cut(model, plan, broken);
-  if (plan.send_buffers < 1) {
-    broken(fmt::format("send_buffers = {}: at least 1", plan.send_buffers));
-  }
-  if (schedule.lanes.size() > 1) {
+  const auto checked = schedule::check(schedule, l.send_buffers);
+  if (!checked) broken("schedule: " + checked.reason());
+  const bool reduces = std::ranges::all_of(schedule.program, [](const auto& program) {
+    return std::ranges::any_of(program,
+                               [](const Action& action) { return action.op == Op::ReduceGrads; });
+  });
+  // The rule book looks at the layout's schedule, which this one may not be.
+  if (l.shards_grads() && std::ranges::any_of(schedule.program, schedule::splits_backward)) {
     broken(
-        "a schedule with two lanes keeps every stage's parameters twice, which this build does not "
-        "execute; dualpipev runs the same overlap in one lane");
-    return;
+        "sharded gradients need a schedule with merged backward (BW): between B and W of a layer "
+        "its whole gradient would have to be kept");
   }
-  const auto checked = schedule::check(schedule, std::max(plan.send_buffers, 1));
-  if (!checked) {
-    broken("schedule: " + checked.reason());
-    return;
+  const bool has_several = l.shards_grads() || hosted_workers(plan) > 1 || reduce_rounds(plan) > 1;
+  if (has_several && !leaves_come_in_turn(plan, l.shards_grads())) {
+    broken(
+        "sharded gradients, several workers a rank and reduce = each need a schedule that ends the "
+        "backward of a micro-batch before the gradients of the next begin");
   }
+  if (is_tied(model) && !tied_leaves_come_in_turn(plan)) {
+    broken(
+        "a tied head, its first and last stage on one rank: the head's gradients of the next "
+        "micro-batch would begin before those of the first are summed");
+  }
+  if (l.data_ranks() > 1 && !reduces) {
+    broken("a schedule for several data ranks needs ReduceGrads");
+  }
+}
+
+bool sends_in_turn(const schedule::Schedule& schedule) {
   for (size_t rank = 0; rank < schedule.program.size(); ++rank) {
-    const std::vector<Action>& program = schedule.program[rank];
-    if (std::any_of(program.begin(), program.end(),
-                    [](const Action& action) { return action.op == Op::R; })) {
-      broken(
-          "the schedule recomputes whole stages early (R); this build recomputes layer by layer");
-    }
-    if (!sends_in_turn(schedule, rank)) {
-      broken(
-          fmt::format("schedule: rank {} makes an output for another rank before it has sent the "
-                      "one before it; put SendY and SendDx behind their F and B",
-                      rank));
-    }
-    if (plan.zero.params && !plan.keep_params && schedule::has_pairs(program)) {
-      broken(
-          "sharded parameters with a schedule that runs an F beside a backward: they must stay for "
-          "the whole step (keep_params), because both gather them");
-    }
+    if (!sends_in_turn(schedule, rank)) return false;
   }
-  if (is_tied(model) && plan.stages() == schedule.stages() && !tied_leaves_come_in_turn(plan)) {
-    broken(
-        "a tied head, its first and last stage apart on one rank, and several workers a rank or "
-        "reduce = each: the head's gradients of the next would begin before those of the first are "
-        "summed; use one worker a rank with reduce = once, or a schedule whose last stage is on "
-        "another rank");
-  }
-  const schedule::Lane& lane = schedule.lanes.front();
-  if (plan.zero.params && plan.stages() > 1 && lane.front() == lane.back() && is_tied(model)) {
-    broken(
-        "sharded parameters of a model with a tied head, and its first and last stage apart on one "
-        "rank: use ZeRO-1 or -2, or a schedule whose last stage is on another rank");
-  }
+  return true;
 }
 
 bool leaves_come_in_turn(const Plan& plan, bool one_accumulator) {

@@ -61,9 +61,13 @@ struct PipeTraffic {
 };
 PipeTraffic predict_pipe_traffic(const ModelSpec&, const Plan&, int pp_rank);
 
-// Calls broken(rule) for every rule of the axis that model and plan break together.
-void check_pipeline_axis(const ModelSpec&, const Plan&,
-                         const std::function<void(const std::string& rule)>& broken);
+// Calls broken(message) for everything in the plan's stages and schedule that does not follow from
+// its layout, or that the engine could not run. REQUIRES: the layout breaks no rule.
+void check_stages(const ModelSpec&, const Plan&,
+                  const std::function<void(const std::string& rule)>& broken);
+
+// Is every output sent before the next one for the same channel is computed?
+bool sends_in_turn(const schedule::Schedule&);
 
 // Do the gradients of each leaf become complete before those of another begin, on every stage? With
 // `one_accumulator` the stages of a rank share the memory in which they are made.

@@ -29,19 +29,16 @@ ModelSpec model_of(bool tied) {
                      .tied_head = tied});
 }
 
-Plan plan_of(const ModelSpec& model, int microbatches, const SplitOptions& split) {
-  return parallel_plan(model,
-                       {.microbatch_sequences = 2,
-                        .seq_len = seq_len,
-                        .microbatches = microbatches,
-                        .recipe = recipe_from_name("bf16"),
-                        .head_chunk_rows = 1000},
-                       split, {});
+Plan plan_of(const ModelSpec& model, int microbatches, Layout layout) {
+  layout.micro_batch = 2;
+  layout.accumulation = microbatches;
+  layout.head_chunk_rows = 1000;
+  return solve_or_throw(model, {.seq_len = seq_len}, layout, {});
 }
 
-std::string refusal(const ModelSpec& model, int microbatches, const SplitOptions& split) {
+std::string refusal(const ModelSpec& model, int microbatches, const Layout& layout) {
   try {
-    plan_of(model, microbatches, split);
+    (void)plan_of(model, microbatches, layout);
   } catch (const base::ConfigError& error) {
     return error.what();
   }
@@ -159,13 +156,13 @@ TEST(PipelineParallelTest, a_table_on_two_ranks_goes_there_and_its_gradients_bac
   EXPECT_EQ(split_table(model, each)->staged, 1);
   EXPECT_EQ(predict_pipe_traffic(model, each, 1).table, 4 * vocab * width * 4);
   // Both ends of a V are on one rank.
-  EXPECT_FALSE(split_table(model, plan_of(model, 4, {.pp = 2, .schedule = "zb-v"})));
+  EXPECT_FALSE(split_table(model, plan_of(model, 4, {.pp = 2, .schedule = schedule::Kind::zb_v})));
 }
 
 TEST(PipelineParallelTest, memory_falls_along_the_pipe) {
   const ModelSpec model = model_of(false);
   // Two blocks on each rank but the last, whose head is dear.
-  const Plan plan = plan_of(model, 8, {.pp = 4, .first_layer_of_stage = {0, 3, 5, 7}});
+  const Plan plan = plan_of(model, 8, {.pp = 4, .first_layers = {0, 3, 5, 7}});
   const std::vector<MemoryTable>& memory = plan.predicted.memory;
   ASSERT_EQ(memory.size(), 4U);
   EXPECT_EQ(memory[0].stash_inputs, 0);
@@ -186,10 +183,12 @@ TEST(StashFramesTest, frames_in_use_are_apart) {
     std::vector<int> cut;
   };
   for (const Case& c : {Case{"1f1b", 0, {0, 1}}, Case{"interleaved", 2, {0, 1, 4, 5}},
-                        Case{"zb-v", 0, {0, 4, 5, 6}}, Case{"dualpipev", 0, {0, 1, 2, 7}}}) {
-    const Plan plan = plan_of(
-        model, 6,
-        {.pp = 2, .schedule = c.schedule, .chunks = c.chunks, .first_layer_of_stage = c.cut});
+                        Case{"zb-v", 0, {0, 4, 5, 6}}, Case{"dualpipe-v", 0, {0, 1, 2, 7}}}) {
+    const Plan plan = plan_of(model, 6,
+                              {.pp = 2,
+                               .schedule = *schedule::kind_from_name(c.schedule),
+                               .chunks = c.chunks,
+                               .first_layers = c.cut});
     for (int rank = 0; rank < 2; ++rank) {
       const std::vector<StashStage> stages = stash_stages(model, plan, rank, {});
       const StashLayout layout = stash_layout_of_rank(plan, rank, stages);
@@ -220,33 +219,36 @@ TEST(StashFramesTest, frames_in_use_are_apart) {
 
 TEST(PipelineParallelTest, what_cannot_be_is_refused_with_what_can) {
   const ModelSpec model = model_of(true);
-  const auto expect = [&](const SplitOptions& split, const std::string& part) {
-    const std::string found = refusal(model, 4, split);
+  const auto expect = [&](const Layout& layout, const std::string& part) {
+    const std::string found = refusal(model, 4, layout);
     EXPECT_NE(found.find(part), std::string::npos) << found;
   };
   expect({.pp = 9},
-         "9 stages (pp = 9, 1 on each rank), and 'model' has 8 layers with embedding "
-         "and head: at most pp = 8");
-  expect({.pp = 4, .schedule = "interleaved", .chunks = 3}, "at most pp = 2 with as many on each");
-  expect({.pp = 2, .first_layer_of_stage = {0, 0}}, "stage 0 would have layers 0 to -1");
-  expect({.pp = 2, .first_layer_of_stage = {0, 8}}, "stage 1 would have layers 8 to 7");
-  expect({.pp = 2, .first_layer_of_stage = {0, 3, 5}}, "3 stage starts for a schedule of 2");
-  expect({.pp = 2, .schedule = "dualpipe"}, "dualpipev");
+         "pp = 9: that makes 9 stages (1 on each rank), and the model has 8 layers with embedding "
+         "and head; nearest: pp = 8 [pp.stages]");
+  expect({.pp = 4, .schedule = schedule::Kind::interleaved, .chunks = 3},
+         "nearest: pp = 2 [pp.stages]");
+  expect({.pp = 2, .first_layers = {0, 0}},
+         "first_layers = [0, 0]: must be the first layers of the 2 stages");
+  expect({.pp = 2, .first_layers = {0, 8}},
+         "first_layers = [0, 8]: must be the first layers of the 2 stages");
+  expect({.pp = 2, .first_layers = {0, 3, 5}},
+         "first_layers = [0, 3, 5]: must be the first layers of the 2 stages");
+  expect({.pp = 2, .schedule = schedule::Kind::dualpipe}, "nearest: dualpipe-v");
   expect({.pp = 2, .send_buffers = 0}, "send_buffers = 0: at least 1");
-  expect({.zero = 2,
-          .pp = 2,
-          .schedule = "gpipe",
-          .residency = {true, true, true},
+  expect({.pp = 2,
+          .dp_shard = 2,
+          .zero_stage = 3,
+          .schedule = schedule::Kind::gpipe,
           .reduce = ReduceWhen::each},
-         "before its forward (1f1b does");
-  expect({.zero = 2,
-          .pp = 2,
-          .schedule = "zb-h1",
-          .residency = {false, true, true},
+         "nearest: 1f1b, or interleaved, or zero_stage = 1 [zero.order]");
+  expect({.pp = 2,
+          .dp_shard = 2,
+          .zero_stage = 2,
+          .schedule = schedule::Kind::zb_h1,
           .reduce = ReduceWhen::each},
-         "merged backward");
-  expect({.pp = 2, .keep_params = true}, "keep_params needs sharded parameters");
-  expect({.pp = 2, .schedule = "zigzag"}, "zigzag");
+         "B and W must be one (BW)");
+  EXPECT_FALSE(plan_of(model, 4, {.pp = 2, .reshard = Reshard::never}).layout.keeps_params());
 }
 
 }  // namespace

@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Plan as JSON, both ways. Every field is written; reading demands every field and refuses unknown
 // ones, so that a plan from another version cannot be half understood.
+#include <algorithm>
 #include <array>
-#include <set>
+#include <optional>
 
-#include "base/check.h"
-#include "base/error.h"
-#include "base/json.h"
+#include "spec/json_reader.h"
 #include "spec/plan.h"
 
 namespace trireme::spec {
@@ -14,66 +13,16 @@ namespace {
 
 using base::Json;
 
-template <typename Enum, size_t n>
-struct Names {
-  std::array<std::string_view, n> names;
-
-  std::string write(Enum value) const { return std::string(names[static_cast<size_t>(value)]); }
-  Enum read(const std::string& name, std::string_view key) const {
-    std::string allowed;
-    for (size_t i = 0; i < n; ++i) {
-      if (names[i] == name) return static_cast<Enum>(i);
-      allowed += fmt::format("{}{}", i == 0 ? "" : ", ", names[i]);
-    }
-    throw base::ConfigError(fmt::format("plan: {} = '{}': allowed are {}", key, name, allowed));
+constexpr std::array<std::string_view, 3> scaling_names = {"none", "current", "delayed"};
+std::optional<Scaling> scaling_from_name(std::string_view name) {
+  for (size_t i = 0; i < scaling_names.size(); ++i) {
+    if (scaling_names[i] == name) return static_cast<Scaling>(i);
   }
-};
+  return {};
+}
 
-constexpr Names<Context, 5> contexts{{"none", "ring", "striped", "ulysses", "ulysses_ring"}};
-constexpr Names<ReduceWhen, 2> reduces{{"once", "each"}};
-constexpr Names<Recompute, 3> recomputes{{"none", "selective", "full"}};
-constexpr Names<Place, 2> places{{"device", "host"}};
-constexpr Names<Scaling, 3> scalings{{"none", "current", "delayed"}};
 constexpr std::array<Axis, static_cast<size_t>(Axis::count)> axes = {
     Axis::pp, Axis::dp, Axis::zero, Axis::cp, Axis::tp, Axis::ezero, Axis::ep, Axis::etp};
-
-// Reads the keys of one object; finish() refuses those that nobody asked for.
-class Reader {
- public:
-  Reader(const Json& object, std::string path) : object_(object), path_(std::move(path)) {
-    if (!object.is_object()) throw base::ConfigError(path_ + ": must be an object");
-  }
-  const Json& at(const char* key) {
-    seen_.insert(key);
-    const auto found = object_.find(key);
-    if (found == object_.end()) throw base::ConfigError(fmt::format("{}: no key '{}'", path_, key));
-    return *found;
-  }
-  template <typename T>
-  T get(const char* key) {
-    const Json& value = at(key);
-    try {
-      return value.get<T>();
-    } catch (const Json::exception&) {
-      throw base::ConfigError(
-          fmt::format("{}: {} = {} has the wrong type", path_, key, value.dump()));
-    }
-  }
-  Reader object(const char* key) { return {at(key), path_ + "." + key}; }
-  base::DType dtype(const char* key) { return base::dtype_from_name(get<std::string>(key)); }
-  void finish() const {
-    for (const auto& [key, value] : object_.items()) {
-      if (!seen_.contains(key)) {
-        throw base::ConfigError(fmt::format("{}: unknown key '{}'", path_, key));
-      }
-    }
-  }
-
- private:
-  const Json& object_;
-  std::string path_;
-  std::set<std::string> seen_;
-};
 
 std::string dtype_name(base::DType dtype) { return std::string(base::name_of(dtype)); }
 
@@ -83,7 +32,7 @@ Json recipe_to_json(const Recipe& recipe) {
     gemm.push_back({{"dtype", dtype_name(q.dtype)},
                     {"block_rows", q.block_rows},
                     {"block_cols", q.block_cols},
-                    {"scaling", scalings.write(q.scaling)}});
+                    {"scaling", std::string(scaling_names[static_cast<size_t>(q.scaling)])}});
   }
   return {{"name", recipe.name},
           {"storage", dtype_name(recipe.storage)},
@@ -92,7 +41,7 @@ Json recipe_to_json(const Recipe& recipe) {
           {"amax_history", recipe.amax_history}};
 }
 
-Recipe recipe_from_json(Reader in) {
+Recipe recipe_from_json(JsonReader in) {
   Recipe recipe;
   recipe.name = in.get<std::string>("name");
   recipe.storage = in.dtype("storage");
@@ -104,9 +53,9 @@ Recipe recipe_from_json(Reader in) {
         fmt::format("plan.recipe.gemm: must have {} entries, one per role", recipe.gemm.size()));
   }
   for (size_t i = 0; i < recipe.gemm.size(); ++i) {
-    Reader role(gemm[i], fmt::format("plan.recipe.gemm[{}]", i));
+    JsonReader role(gemm[i], fmt::format("plan.recipe.gemm[{}]", i));
     recipe.gemm[i] = {role.dtype("dtype"), role.get<int>("block_rows"), role.get<int>("block_cols"),
-                      scalings.read(role.get<std::string>("scaling"), "scaling")};
+                      role.named("scaling", scaling_from_name, "none, current, delayed")};
     role.finish();
   }
   in.finish();
@@ -145,10 +94,10 @@ Json prediction_to_json(const Prediction& p) {
           {"hardware_flops", p.hardware_flops}};
 }
 
-Prediction prediction_from_json(Reader in) {
+Prediction prediction_from_json(JsonReader in) {
   Prediction p;
   for (const Json& entry : in.at("memory_bytes")) {
-    Reader reader(entry, "plan.predicted.memory_bytes");
+    JsonReader reader(entry, "plan.predicted.memory_bytes");
     MemoryTable m;
     for (const MemoryField& f : memory_fields) m.*f.field = reader.get<int64_t>(f.name);
     reader.finish();
@@ -160,25 +109,131 @@ Prediction prediction_from_json(Reader in) {
   return p;
 }
 
+Sizes mesh_from_json(JsonReader in) {
+  Sizes mesh;
+  for (const Axis axis : axes) mesh[axis] = in.get<int>(name_of(axis).data());
+  in.finish();
+  return mesh;
+}
+
+schedule::Schedule schedule_from_json(JsonReader& in) {
+  const auto read = schedule::from_text(in.get<std::string>("schedule"));
+  if (!read) throw base::ConfigError("plan.schedule: " + read.reason());
+  return read.value();
+}
+
+Residency residency_from_json(JsonReader in) {
+  const Residency zero{in.get<bool>("params"), in.get<bool>("grads"), in.get<bool>("optim")};
+  in.finish();
+  return zero;
+}
+
+std::vector<Recompute> recompute_from_json(JsonReader& in) {
+  std::vector<Recompute> all;
+  for (const auto& name : in.get<std::vector<std::string>>("recompute")) {
+    const auto policy = recompute_from_name(name);
+    if (!policy) {
+      throw base::ConfigError("plan: recompute = '" + name +
+                              "': allowed are none, selective, full");
+    }
+    all.push_back(*policy);
+  }
+  return all;
+}
+
+OptimizerTypes optimizer_from_json(JsonReader in) {
+  const OptimizerTypes types{in.get<std::string>("name"), in.dtype("master"),
+                             in.dtype("first_moment"), in.dtype("second_moment")};
+  in.finish();
+  return types;
+}
+
+// ---- plans without a layout, of the first version
+
+// The named schedule with these actions, or the schedule itself as a custom one.
+void take_schedule(const schedule::Schedule& schedule, Layout& l) {
+  l.chunks = schedule.stages() / std::max(1, schedule.ranks);
+  if (l.pp == 1 && l.chunks == 1) return;
+  for (const schedule::Named& named : schedule::catalogue()) {
+    const auto made = schedule::generate(named.kind, {l.pp, schedule.microbatches, l.chunks});
+    if (!made || schedule::add_missing(made.value()) != schedule) continue;
+    l.schedule = named.kind;
+    return;
+  }
+  l.custom_schedule = schedule;
+}
+
+// The policy of the first blocks that recompute, and their number.
+void take_recompute(const std::vector<Recompute>& recompute, Layout& l) {
+  const auto blocks = static_cast<int>(recompute.size()) - 2;
+  int count = 0;
+  for (const Recompute policy : recompute) {
+    if (policy == Recompute::none) continue;
+    l.recompute = policy;
+    ++count;
+  }
+  if (count > 0 && count < blocks) l.recompute_blocks = count;
+}
+
+// Keys that could have one value only.
+void skip_reserved(JsonReader& in) {
+  const auto demand = [](bool holds, const char* key) {
+    if (!holds) throw base::ConfigError(std::string("plan: ") + key + ": not in this build");
+  };
+  demand(in.get<std::string>("context") == "none", "context");
+  demand(in.get<int64_t>("bucket_bytes") == 0, "bucket_bytes");
+  demand(in.get<double>("expert_capacity") == 0, "expert_capacity");
+  demand(in.get<std::string>("optimizer_place") == "device", "optimizer_place");
+  demand(in.get<std::string>("stash_place") == "device", "stash_place");
+}
+
+Layout layout_of_first_version(JsonReader& in, const Plan& plan) {
+  Layout l;
+  l.tp = plan.mesh[Axis::tp];
+  l.cp = plan.mesh[Axis::cp];
+  l.pp = plan.mesh[Axis::pp];
+  l.dp_replicate = plan.mesh[Axis::dp];
+  l.dp_shard = plan.mesh[Axis::zero];
+  l.zero_stage = plan.zero.params ? 3 : plan.zero.grads ? 2 : plan.zero.optim ? 1 : 0;
+  l.sequence_parallel = in.get<bool>("sequence_parallel");
+  take_schedule(plan.schedule, l);
+  if (plan.stages() > 1) l.first_layers = plan.first_layer_of_stage;
+  l.send_buffers = in.get<int>("send_buffers");
+  l.micro_batch = in.get<int64_t>("microbatch_sequences");
+  l.logical_dp = in.get<int>("logical_dp");
+  const int hosted = std::max(1, l.logical_dp / std::max(1, l.data_ranks()));
+  l.accumulation = plan.schedule.microbatches / hosted;
+  l.reduce = in.named("reduce", reduce_from_name, "once, each");
+  take_recompute(plan.recompute, l);
+  l.precision = precision_from_name(plan.recipe.name).value_or(Precision::bf16);
+  l.grad_dtype = plan.recipe.grad;
+  l.master_dtype = plan.optimizer.master;
+  l.reduce_dtype = in.dtype("reduce_dtype");
+  l.reshard = in.get<bool>("keep_params") ? Reshard::never : Reshard::always;
+  l.prefetch = in.get<int>("prefetch");
+  l.prefetch_after = in.get<bool>("prefetch_after");
+  l.head_chunk_rows = plan.head_chunk_rows;
+  skip_reserved(in);
+  return l;
+}
+
 }  // namespace
 
 Json to_json(const Plan& plan) {
   Json mesh = Json::object();
   for (const Axis axis : axes) mesh[std::string(name_of(axis))] = plan.mesh[axis];
   Json recompute = Json::array();
-  for (const Recompute r : plan.recompute) recompute.push_back(recomputes.write(r));
+  for (const Recompute r : plan.recompute) recompute.push_back(std::string(name_of(r)));
   return {
+      {"layout", to_json(plan.layout)},
+      {"seq_len", plan.seq_len},
+      {"document_mask", plan.document_mask},
+      {"inference", plan.inference},
       {"mesh", mesh},
       {"schedule", schedule::to_text(plan.schedule)},
       {"first_layer_of_stage", plan.first_layer_of_stage},
       {"zero",
        {{"params", plan.zero.params}, {"grads", plan.zero.grads}, {"optim", plan.zero.optim}}},
-      {"sequence_parallel", plan.sequence_parallel},
-      {"document_mask", plan.document_mask},
-      {"context", contexts.write(plan.context)},
-      {"inference", plan.inference},
-      {"microbatch_sequences", plan.microbatch_sequences},
-      {"seq_len", plan.seq_len},
       {"recompute", recompute},
       {"recipe", recipe_to_json(plan.recipe)},
       {"optimizer",
@@ -186,61 +241,27 @@ Json to_json(const Plan& plan) {
         {"master", dtype_name(plan.optimizer.master)},
         {"first_moment", dtype_name(plan.optimizer.first_moment)},
         {"second_moment", dtype_name(plan.optimizer.second_moment)}}},
-      {"logical_dp", plan.logical_dp},
-      {"reduce", reduces.write(plan.reduce)},
-      {"reduce_dtype", dtype_name(plan.reduce_dtype)},
-      {"bucket_bytes", plan.bucket_bytes},
-      {"prefetch", plan.prefetch},
-      {"prefetch_after", plan.prefetch_after},
-      {"keep_params", plan.keep_params},
-      {"send_buffers", plan.send_buffers},
       {"head_chunk_rows", plan.head_chunk_rows},
-      {"expert_capacity", plan.expert_capacity},
-      {"optimizer_place", places.write(plan.optimizer_place)},
-      {"stash_place", places.write(plan.stash_place)},
       {"predicted", prediction_to_json(plan.predicted)},
   };
 }
 
 Plan plan_from_json(const Json& json) {
-  Reader in(json, "plan");
+  JsonReader in(json, "plan");
   Plan plan;
-  Reader mesh = in.object("mesh");
-  for (const Axis axis : axes) plan.mesh[axis] = mesh.get<int>(name_of(axis).data());
-  mesh.finish();
-  const auto schedule = schedule::from_text(in.get<std::string>("schedule"));
-  if (!schedule) throw base::ConfigError("plan.schedule: " + schedule.reason());
-  plan.schedule = schedule.value();
+  plan.mesh = mesh_from_json(in.object("mesh"));
+  plan.schedule = schedule_from_json(in);
   plan.first_layer_of_stage = in.get<std::vector<int>>("first_layer_of_stage");
-  Reader zero = in.object("zero");
-  plan.zero = {zero.get<bool>("params"), zero.get<bool>("grads"), zero.get<bool>("optim")};
-  zero.finish();
-  plan.sequence_parallel = in.get<bool>("sequence_parallel");
+  plan.zero = residency_from_json(in.object("zero"));
   plan.document_mask = in.get<bool>("document_mask");
-  plan.context = contexts.read(in.get<std::string>("context"), "context");
   plan.inference = in.get<bool>("inference");
-  plan.microbatch_sequences = in.get<int64_t>("microbatch_sequences");
   plan.seq_len = in.get<int64_t>("seq_len");
-  for (const auto& name : in.get<std::vector<std::string>>("recompute")) {
-    plan.recompute.push_back(recomputes.read(name, "recompute"));
-  }
+  plan.recompute = recompute_from_json(in);
   plan.recipe = recipe_from_json(in.object("recipe"));
-  Reader optimizer = in.object("optimizer");
-  plan.optimizer = {optimizer.get<std::string>("name"), optimizer.dtype("master"),
-                    optimizer.dtype("first_moment"), optimizer.dtype("second_moment")};
-  optimizer.finish();
-  plan.logical_dp = in.get<int>("logical_dp");
-  plan.reduce = reduces.read(in.get<std::string>("reduce"), "reduce");
-  plan.reduce_dtype = in.dtype("reduce_dtype");
-  plan.bucket_bytes = in.get<int64_t>("bucket_bytes");
-  plan.prefetch = in.get<int>("prefetch");
-  plan.prefetch_after = in.get<bool>("prefetch_after");
-  plan.keep_params = in.get<bool>("keep_params");
-  plan.send_buffers = in.get<int>("send_buffers");
+  plan.optimizer = optimizer_from_json(in.object("optimizer"));
   plan.head_chunk_rows = in.get<int64_t>("head_chunk_rows");
-  plan.expert_capacity = in.get<double>("expert_capacity");
-  plan.optimizer_place = places.read(in.get<std::string>("optimizer_place"), "optimizer_place");
-  plan.stash_place = places.read(in.get<std::string>("stash_place"), "stash_place");
+  plan.layout = in.has("layout") ? layout_from_json(in.at("layout"), "plan.layout")
+                                 : layout_of_first_version(in, plan);
   plan.predicted = prediction_from_json(in.object("predicted"));
   in.finish();
   return plan;

@@ -29,13 +29,9 @@ ModelSpec small_model() {
 }
 
 Plan small_plan(const ModelSpec& model) {
-  return one_rank_plan(model,
-                       {.microbatch_sequences = 2,
-                        .seq_len = 32,
-                        .microbatches = 3,
-                        .recipe = recipe_from_name("bf16"),
-                        .recompute = Recompute::selective},
-                       {});
+  return solve_or_throw(model, {.seq_len = 32},
+                        {.micro_batch = 2, .accumulation = 3, .recompute = Recompute::selective},
+                        {});
 }
 
 std::string message_of(const std::function<void()>& call) {
@@ -66,21 +62,23 @@ TEST(PlanTest, json_with_a_wrong_key_is_refused_by_name) {
   EXPECT_NE(message_of([&] { plan_from_json(json); }).find("grad = 7 has the wrong type"),
             std::string::npos);
   json = good;
-  json["reduce"] = "sometimes";
-  EXPECT_NE(message_of([&] { plan_from_json(json); }).find("allowed are once, each"),
+  json["layout"]["reduce"] = "sometimes";
+  EXPECT_NE(message_of([&] { plan_from_json(json); }).find("allowed are auto, once, each"),
             std::string::npos);
 }
 
 TEST(PlanTest, all_broken_rules_are_reported_at_once) {
   const ModelSpec model = small_model();
   Plan plan = small_plan(model);
-  plan.mesh[Axis::cp] = 2;
+  plan.layout.cp = 2;
   plan.seq_len = 65;
   plan.recompute[0] = Recompute::full;
   const std::string message = message_of([&] { check_plan(model, plan); });
   EXPECT_NE(message.find("cp = 2"), std::string::npos) << message;
-  EXPECT_NE(message.find("seq_len = 65: from 1 to the model's 64"), std::string::npos);
-  EXPECT_NE(message.find("layer 0: only blocks can be recomputed"), std::string::npos);
+  EXPECT_NE(message.find("seq_len = 65: must be at most the model's max_seq = 64"),
+            std::string::npos);
+  EXPECT_NE(message.find("its mesh is not that of its layout"), std::string::npos);
+  EXPECT_NE(message.find("5 recompute policies for 5 layers"), std::string::npos);
 }
 
 TEST(ModelTest, broken_dimensions_are_reported_at_once) {
@@ -146,12 +144,10 @@ TEST(PlanTest, batches_whose_products_pass_the_limit_are_refused) {
   const ModelSpec model = make_model(llama_of(1'000, 1 << 14, 1 << 16, int64_t{1} << 30));
   for (const int microbatches : {1, 8}) {
     const std::string message = message_of([&] {
-      (void)one_rank_plan(model,
-                          {.microbatch_sequences = microbatches == 1 ? 127 : 1,
-                           .seq_len = int64_t{1} << 24,
-                           .microbatches = microbatches,
-                           .recipe = recipe_from_name("bf16")},
-                          cpu_backend());
+      (void)solve_or_throw(
+          model, {.seq_len = int64_t{1} << 24},
+          {.micro_batch = microbatches == 1 ? 127 : 1, .accumulation = microbatches},
+          cpu_backend());
     });
     EXPECT_NE(message.find("activations in a step; at most 7.21e+16"), std::string::npos)
         << message;
@@ -191,10 +187,9 @@ TEST(PredictTest, state_is_18_or_16_bytes_per_parameter) {
                                       .max_seq = 64,
                                       .tied_head = false});
   const auto state = [&model](const char* name, base::DType grad) {
-    Recipe recipe = recipe_from_name(name);
-    recipe.grad = grad;
-    const Plan plan =
-        one_rank_plan(model, {.seq_len = 64, .microbatches = 2, .recipe = recipe}, {});
+    const Plan plan = solve_or_throw(
+        model, {.seq_len = 64},
+        {.accumulation = 2, .precision = *precision_from_name(name), .grad_dtype = grad}, {});
     const MemoryTable& m = plan.predicted.memory.front();
     const int64_t tables = base::bytes_of(rope_table_spec(model, 64));
     return static_cast<double>(m.params + m.grads + m.optim - tables) /
@@ -214,10 +209,7 @@ TEST(PredictTest, full_recompute_costs_about_one_forward_of_the_blocks) {
                                       .vocab = 128,
                                       .max_seq = 256});
   const auto flops = [&model](Recompute recompute) {
-    return one_rank_plan(
-               model, {.seq_len = 256, .recipe = recipe_from_name("bf16"), .recompute = recompute},
-               {})
-        .predicted;
+    return solve_or_throw(model, {.seq_len = 256}, {.recompute = recompute}, {}).predicted;
   };
   const Prediction full = flops(Recompute::full);
   // The down projection of the forward is not needed again, so a little less than a third.

@@ -3,8 +3,30 @@
 
 #include "base/check.h"
 #include "base/error.h"
+#include "base/type_spelling.h"
 
 namespace trireme::spec {
+namespace {
+
+constexpr std::array<std::string_view, static_cast<size_t>(Precision::count)> precision_names = {
+    "fp32", "bf16", "fp8", "fp4"};
+
+}  // namespace
+
+std::string_view name_of(Precision precision) {
+  return precision_names[static_cast<size_t>(precision)];
+}
+
+std::optional<Precision> precision_from_name(std::string_view word) {
+  const auto type = base::short_type_name(word);
+  const std::string_view name = type == "f32" ? "fp32" : type.value_or(word);
+  for (size_t i = 0; i < precision_names.size(); ++i) {
+    if (precision_names[i] == name) return static_cast<Precision>(i);
+  }
+  return {};
+}
+
+Recipe recipe_of(Precision precision) { return recipe_from_name(std::string(name_of(precision))); }
 
 Recipe recipe_from_name(const std::string& name) {
   if (name != "fp32" && name != "bf16") {

@@ -2,7 +2,6 @@
 #include "spec/tensor_parallel.h"
 
 #include <algorithm>
-#include <numeric>
 
 #include "spec/data_parallel.h"
 
@@ -17,14 +16,6 @@ int64_t sent(const std::vector<CommCost>& costs, int ranks) {
   int64_t bytes = 0;
   for (const CommCost& cost : costs) bytes += sent_bytes(cost, ranks);
   return bytes;
-}
-
-// The divisors of `value` next to `wanted`.
-std::string nearest_divisors(int64_t value, int64_t wanted) {
-  int64_t below = std::min(wanted, value), above = wanted;
-  while (value % below != 0) --below;
-  while (above <= value && value % above != 0) ++above;
-  return above > value ? fmt::format("{}", below) : fmt::format("{} or {}", below, above);
 }
 
 }  // namespace
@@ -64,52 +55,13 @@ TensorTraffic predict_tensor_traffic(const ModelSpec& model, const Plan& plan, i
     sum.forward += plan.schedule.microbatches * sent(f.f_comm, ranks);
     sum.backward += plan.schedule.microbatches *
                     (sent(f.r_comm, ranks) + sent(f.b_comm, ranks) + sent(f.w_comm, ranks));
-    const Range range = summed_along_tp(bucket_layout(f.params, plan.mesh), plan.sequence_parallel);
+    const Range range =
+        summed_along_tp(bucket_layout(f.params, plan.mesh), plan.layout.sequence_parallel);
     sum.grads += leaves * sent_bytes({CommKind::all_reduce, Axis::tp, range.end - range.begin,
                                       plan.recipe.grad},
                                      ranks);
   }
   return sum;
-}
-
-void check_tensor_axis(const ModelSpec& model, const Plan& plan,
-                       const std::function<void(const std::string& rule)>& broken) {
-  const int64_t tp = plan.mesh[Axis::tp];
-  if (tp < 1) {
-    broken(fmt::format("tp = {}: at least 1", tp));
-    return;
-  }
-  if (tp == 1) {
-    if (plan.sequence_parallel) broken("sequence parallelism needs tp > 1");
-    return;
-  }
-  if (plan.inference) broken(fmt::format("tp = {}: inference runs on one rank", tp));
-  const auto* block = std::get_if<BlockSpec>(&model.layers.at(1));
-  if (block != nullptr) {
-    const int64_t heads = std::gcd(block->heads, block->kv_heads);
-    const auto divides = [&](const char* name, int64_t value) {
-      if (value % tp == 0) return;
-      broken(fmt::format("tp = {}: {} = {} does not divide by it; heads and kv_heads allow tp = {}",
-                         tp, name, value, nearest_divisors(heads, tp)));
-    };
-    divides("heads", block->heads);
-    divides("kv_heads", block->kv_heads);
-    if (block->ffn % tp != 0) {
-      broken(fmt::format("tp = {}: ffn = {} does not divide by it; use tp = {}, or ffn = {}", tp,
-                         block->ffn, nearest_divisors(block->ffn, tp),
-                         nearest_multiples(block->ffn, tp)));
-    }
-  }
-  const int64_t vocab = head_of(model).vocab;
-  if ((tp - 1) * ((vocab + tp - 1) / tp) >= vocab) {
-    broken(fmt::format("tp = {}: a vocabulary of {} leaves a rank without a row", tp, vocab));
-  }
-  if (plan.sequence_parallel && plan.microbatch_tokens() % tp != 0) {
-    broken(
-        fmt::format("sequence parallelism over tp = {}: {} tokens in a micro-batch do not divide "
-                    "by it; use {} tokens",
-                    tp, plan.microbatch_tokens(), nearest_multiples(plan.microbatch_tokens(), tp)));
-  }
 }
 
 }  // namespace trireme::spec

@@ -30,9 +30,4 @@ struct TensorTraffic {
 };
 TensorTraffic predict_tensor_traffic(const ModelSpec&, const Plan&, int pp_rank);
 
-// Calls broken(rule) for every rule of the axis that model and plan break together, with the
-// nearest sizes that break none.
-void check_tensor_axis(const ModelSpec&, const Plan&,
-                       const std::function<void(const std::string& rule)>& broken);
-
 }  // namespace trireme::spec

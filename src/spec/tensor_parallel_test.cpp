@@ -31,14 +31,14 @@ struct Shape {
 };
 
 Plan plan_of(const ModelSpec& model, const Shape& shape) {
-  return parallel_plan(model,
-                       {.microbatch_sequences = 2,
-                        .seq_len = S,
-                        .microbatches = shape.microbatches,
-                        .recipe = recipe_from_name("bf16"),
-                        .recompute = shape.recompute,
-                        .head_chunk_rows = 1000},
-                       {.tp = shape.tp, .sequence_parallel = shape.sequence_parallel}, {});
+  return solve_or_throw(model, {.seq_len = S},
+                        {.tp = shape.tp,
+                         .sequence_parallel = shape.sequence_parallel,
+                         .micro_batch = 2,
+                         .accumulation = shape.microbatches,
+                         .recompute = shape.recompute,
+                         .head_chunk_rows = 1000},
+                        {});
 }
 
 TEST(TensorParallelTest, sent_bytes_are_those_of_rings) {
@@ -152,14 +152,13 @@ TEST(TensorParallelTest, sizes_that_do_not_divide_are_refused_together_with_the_
   const ModelSpec model = model_of(Family::llama);
   const std::string text = refusal(model, {.tp = 3, .sequence_parallel = true});
   for (const char* part :
-       {"heads = 8 does not divide by it; heads and kv_heads allow tp = 2 or 4", "kv_heads = 4",
-        "ffn = 128 does not divide by it; use tp = 2 or 4, or ffn = 126 or 129",
-        "64 tokens in a micro-batch do not divide by it; use 63 or 66 tokens"}) {
+       {"heads = 8, kv_heads = 4 and ffn = 128 do not divide by it; nearest: 2 or 4",
+        "with sequence_parallel the 64 tokens of a micro-batch must divide by tp = 3; nearest: 30 "
+        "or 33"}) {
     EXPECT_NE(text.find(part), std::string::npos) << part << " in\n" << text;
   }
-  EXPECT_NE(refusal(model, {.tp = 1, .sequence_parallel = true}).find("needs tp > 1"),
-            std::string::npos);
-  EXPECT_NE(refusal(model, {.tp = 0}).find("tp = 0: at least 1"), std::string::npos);
+  EXPECT_FALSE(plan_of(model, {.tp = 1, .sequence_parallel = true}).layout.sequence_parallel);
+  EXPECT_NE(refusal(model, {.tp = 0}).find("tp = 0: from 1 to"), std::string::npos);
 }
 
 }  // namespace

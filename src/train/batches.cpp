@@ -44,8 +44,8 @@ std::unique_ptr<data::TokenData> open(const config::Config& c, const std::string
 
 // All micro-batches of a step, whoever works on them.
 data::BatchSplit whole_step(const spec::Plan& plan) {
-  const int count = plan.logical_dp * spec::worker_microbatches(plan);
-  const data::BatchSplit split{.global_batch = count * plan.microbatch_sequences,
+  const int count = plan.layout.logical_dp * spec::worker_microbatches(plan);
+  const data::BatchSplit split{.global_batch = count * plan.layout.micro_batch,
                                .micro_batches = count};
   data::check_split(split);
   return split;

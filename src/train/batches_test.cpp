@@ -26,13 +26,10 @@ const spec::ModelSpec model = spec::make_model({.family = spec::Family::llama,
                                                 .vocab = 256,
                                                 .max_seq = 8});
 
-spec::Plan plan_of(const spec::SplitOptions& split) {
-  return spec::parallel_plan(model,
-                             {.microbatch_sequences = 2,
-                              .seq_len = 8,
-                              .microbatches = 2,
-                              .recipe = spec::recipe_from_name("fp32")},
-                             split, spec::cpu_backend());
+spec::Plan plan_of(spec::Layout layout) {
+  layout.micro_batch = layout.accumulation = 2;
+  layout.precision = spec::Precision::fp32;
+  return spec::solve_or_throw(model, {.seq_len = 8}, layout, spec::cpu_backend());
 }
 
 // Gives the micro-batch of index 0 for every index.
@@ -58,14 +55,14 @@ enum class Source : uint8_t { healthy, repeating };
 
 // What check_samples() says after three steps in which each rank takes the batches of place(its own
 // coordinates); empty: nothing.
-std::string verdict_of(const spec::SplitOptions& split, const Place& place,
+std::string verdict_of(const spec::Layout& split, const Place& place,
                        Source kind = Source::healthy) {
   const spec::Plan plan = plan_of(split);
   std::vector<int32_t> tokens(2000);
   for (size_t i = 0; i < tokens.size(); ++i) tokens[i] = static_cast<int32_t>(i % 251);
   const auto data = data::tokens_in_memory(tokens, -1);
   const data::Sampler sampler(*data, {.seed = 3, .seq_len = 8});
-  const int ranks = split.dp * split.zero * split.tp;
+  const auto ranks = static_cast<int>(split.ranks());
   comm::ThreadWorld world(ranks, 60);
   try {
     comm::run_ranks(world, [&](int number) {
@@ -91,17 +88,15 @@ std::string verdict_of(const spec::SplitOptions& split, const Place& place,
 spec::Coord own(spec::Coord coord) { return coord; }
 
 TEST(TrainBatches, every_layout_works_on_each_sample_once) {
-  for (const spec::SplitOptions& split :
-       {spec::SplitOptions{},
+  for (const spec::Layout& split :
+       {spec::Layout{},
         {.logical_dp = 3},
-        {.dp = 2},
-        {.dp = 2, .logical_dp = 4},
-        {.zero = 2,
-        .residency = {.params = true, .grads = true, .optim = true},
-        .reduce = spec::ReduceWhen::each},
-        {.dp = 2, .tp = 2},
+        {.dp_replicate = 2},
+        {.dp_replicate = 2, .logical_dp = 4},
+        {.dp_shard = 2, .zero_stage = 3, .reduce = spec::ReduceWhen::each},
+        {.tp = 2, .dp_replicate = 2},
         {.tp = 2, .sequence_parallel = true}}) {
-    EXPECT_EQ(verdict_of(split, own), "") << split.dp << split.zero << split.tp;
+    EXPECT_EQ(verdict_of(split, own), "") << spec::words(split);
   }
 }
 
@@ -110,13 +105,13 @@ TEST(TrainBatches, the_same_samples_on_two_ranks_are_found) {
     coord[spec::Axis::dp] = 0;
     return coord;
   };
-  const std::string verdict = verdict_of({.dp = 2}, same);
+  const std::string verdict = verdict_of({.dp_replicate = 2}, same);
   EXPECT_NE(verdict.find("step 1"), std::string::npos) << verdict;
   EXPECT_NE(verdict.find("samples 0 to 7, each once"), std::string::npos) << verdict;
 }
 
 TEST(TrainBatches, a_source_that_repeats_samples_is_found) {
-  for (const spec::SplitOptions& split : {spec::SplitOptions{}, {.dp = 2}}) {
+  for (const spec::Layout& split : {spec::Layout{}, {.dp_replicate = 2}}) {
     EXPECT_NE(verdict_of(split, own, Source::repeating).find("there twice"), std::string::npos);
   }
 }
@@ -126,7 +121,7 @@ TEST(TrainBatches, different_samples_along_tp_are_found) {
     if (coord[spec::Axis::tp] == 1) coord[spec::Axis::dp] = 1 - coord[spec::Axis::dp];
     return coord;
   };
-  const std::string verdict = verdict_of({.dp = 2, .tp = 2}, swapped);
+  const std::string verdict = verdict_of({.tp = 2, .dp_replicate = 2}, swapped);
   EXPECT_NE(verdict.find("ranks along tp"), std::string::npos) << verdict;
 }
 

@@ -133,8 +133,11 @@ FitKeys train_fit_keys() {
 }
 
 FitJob make_fit_job(const spec::ModelSpec& model, const spec::Backend& backend,
-                    const spec::OneRankOptions& one_rank, const spec::SplitOptions& split) {
-  return {model, backend, one_rank, split, spec::parallel_plan(model, one_rank, split, backend)};
+                    const spec::Workload& work, const spec::Layout& layout) {
+  spec::Plan plan = spec::solve_or_throw(model, work, layout, backend);
+  spec::Workload any_batch = work;
+  any_batch.global_batch = 0;
+  return {model, backend, any_batch, plan.layout, std::move(plan)};
 }
 
 void check_fits(const FitJob& job, int64_t available_bytes, int64_t external_bytes,

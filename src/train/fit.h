@@ -25,18 +25,18 @@ struct FitKeys {
 };
 FitKeys train_fit_keys();  // of a configuration
 
-// A plan and the options that made it: a change is made to the options, so that the mesh, the
+// A plan and the layout that it was made of: a change is made to the layout, so that the mesh, the
 // shards and the schedule stay as they were asked for.
 struct FitJob {
   const spec::ModelSpec& model;
   const spec::Backend& backend;
-  spec::OneRankOptions one_rank;
-  spec::SplitOptions split;
+  spec::Workload work;  // its batch is what the layout makes
+  spec::Layout layout;  // settled
   spec::Plan plan;
 };
 // Both references must outlive the job.
-FitJob make_fit_job(const spec::ModelSpec&, const spec::Backend&, const spec::OneRankOptions&,
-                    const spec::SplitOptions& split = {});
+FitJob make_fit_job(const spec::ModelSpec&, const spec::Backend&, const spec::Workload&,
+                    const spec::Layout&);
 
 // A plan with some changes that save memory.
 struct FitOption {

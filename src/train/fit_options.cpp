@@ -5,7 +5,6 @@
 #include <optional>
 
 #include "base/check.h"
-#include "base/error.h"
 #include "spec/data_parallel.h"
 #include "spec/facts.h"
 #include "train/fit.h"
@@ -36,15 +35,15 @@ spec::Recompute policy_of(const spec::Plan& plan) {
 }
 
 int64_t worker_sequences(const FitJob& job) {
-  return job.one_rank.microbatch_sequences * job.one_rank.microbatches;
+  return job.layout.micro_batch * job.layout.accumulation;
 }
 
 // Micro-batch sizes that divide a worker's share of the batch, each at most half of the one before.
-// A schedule of one's own has its number of micro-batches.
+// A custom schedule has its number of micro-batches.
 std::vector<int64_t> micro_batches_of(const FitJob& job) {
   const int64_t global = worker_sequences(job);
-  std::vector<int64_t> sizes = {job.one_rank.microbatch_sequences};
-  if (job.split.own_schedule) return sizes;
+  std::vector<int64_t> sizes = {job.layout.micro_batch};
+  if (job.layout.custom_schedule) return sizes;
   while (sizes.back() > 1) {
     int64_t size = sizes.back() / 2;
     while (global % size != 0) --size;
@@ -83,26 +82,21 @@ double nominal_seconds(const spec::ModelSpec& model, const spec::Plan& plan,
 
 // None: the layout does not allow it.
 std::optional<spec::Plan> changed(const FitJob& job, const Levels& by) {
-  spec::OneRankOptions one = job.one_rank;
-  one.microbatch_sequences = micro_batches_of(job)[static_cast<size_t>(by.micro_batch)];
-  if (!one.inference) {
-    one.microbatches = static_cast<int>(worker_sequences(job) / one.microbatch_sequences);
+  spec::Layout l = job.layout;
+  l.micro_batch = micro_batches_of(job)[static_cast<size_t>(by.micro_batch)];
+  if (!job.work.inference) {
+    l.accumulation = static_cast<int>(worker_sequences(job) / l.micro_batch);
   }
-  if (by.masters > 0) one.master = base::DType::u16;
-  if (by.grads > 0) one.recipe.grad = base::DType::bf16;
-  one.recompute =
-      static_cast<spec::Recompute>(static_cast<int>(policy_of(job.plan)) + by.recompute);
-  one.head_chunk_rows = by.head_chunk == 0
-                            ? job.plan.head_chunk_rows
-                            : chunks_of(job.plan)[static_cast<size_t>(by.head_chunk)];
-  spec::SplitOptions split = job.split;
+  if (by.masters > 0) l.master_dtype = base::DType::u16;
+  if (by.grads > 0) l.grad_dtype = base::DType::bf16;
+  l.recompute = static_cast<spec::Recompute>(static_cast<int>(policy_of(job.plan)) + by.recompute);
+  l.head_chunk_rows = by.head_chunk == 0 ? job.plan.head_chunk_rows
+                                         : chunks_of(job.plan)[static_cast<size_t>(by.head_chunk)];
   // As reduce = "auto" does.
-  if (split.residency.grads && one.microbatches > 1) split.reduce = spec::ReduceWhen::each;
-  try {
-    return spec::parallel_plan(job.model, one, split, job.backend);
-  } catch (const base::ConfigError&) {
-    return std::nullopt;
-  }
+  if (l.shards_grads() && l.accumulation > 1) l.reduce = spec::ReduceWhen::each;
+  spec::Solved solved = spec::solve(job.model, job.work, l, job.backend);
+  if (!solved.broken.empty()) return std::nullopt;
+  return std::move(solved.plan);
 }
 
 std::string how_text(const spec::Plan& plan, const Levels& by, const FitKeys& keys) {
@@ -116,10 +110,9 @@ std::string how_text(const spec::Plan& plan, const Levels& by, const FitKeys& ke
   if (by.grads > 0) add(keys.grad_dtype, "bf16");
   if (by.recompute > 0) add(keys.recompute, std::string(spec::name_of(policy_of(plan))));
   if (by.micro_batch > 0) {
-    add(keys.micro_batch, fmt::format("{}", plan.microbatch_sequences));
-    add(keys.global_batch,
-        fmt::format("{}", plan.microbatch_sequences * plan.schedule.microbatches *
-                              spec::data_ranks(plan.mesh)));
+    add(keys.micro_batch, fmt::format("{}", plan.layout.micro_batch));
+    add(keys.global_batch, fmt::format("{}", plan.layout.micro_batch * plan.schedule.microbatches *
+                                                 spec::data_ranks(plan.mesh)));
     add(keys.accumulate, fmt::format("{}", spec::worker_microbatches(plan)));
   }
   return text;

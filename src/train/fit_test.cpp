@@ -24,15 +24,12 @@ spec::ModelSpec fitted_model() {
                            .max_seq = 2048});
 }
 
-FitJob job_of(int64_t sequences, int accumulate = 1, const spec::SplitOptions& split = {}) {
+FitJob job_of(int64_t sequences, int accumulate = 1, spec::Layout layout = {}) {
   static const spec::ModelSpec the_model = fitted_model();
   static const spec::Backend backend = spec::cuda_backend(true);
-  return make_fit_job(the_model, backend,
-                      {.microbatch_sequences = sequences,
-                       .seq_len = 2048,
-                       .microbatches = accumulate,
-                       .recipe = spec::recipe_from_name("bf16")},
-                      split);
+  layout.micro_batch = sequences;
+  layout.accumulation = accumulate;
+  return make_fit_job(the_model, backend, {.seq_len = 2048}, layout);
 }
 
 int64_t total(const spec::Plan& plan) { return plan.predicted.largest().total(); }
@@ -78,7 +75,7 @@ TEST(Fit, on_a_cpu_all_ranks_and_their_checkpoints_must_fit_the_host) {
   EXPECT_EQ(host_refusal(alone, total(alone) + 7, 1, 7), "");
   EXPECT_NE(host_refusal(alone, total(alone) + 6, 1, 7), "");
   // Four ranks of which two are on this host: twice the largest.
-  const FitJob spread = job_of(2, 1, {.dp = 4});
+  const FitJob spread = job_of(2, 1, {.dp_replicate = 4});
   EXPECT_EQ(host_refusal(spread, 2 * total(spread) + 14, 2, 7), "");
   EXPECT_NE(host_refusal(spread, 2 * total(spread) + 13, 2, 7), "");
   // All stages of a pipeline: their sum, though one is the largest.
@@ -91,7 +88,7 @@ TEST(Fit, on_a_cpu_all_ranks_and_their_checkpoints_must_fit_the_host) {
 }
 
 TEST(Fit, a_refusal_of_the_host_has_the_table_and_what_to_do) {
-  const FitJob job = job_of(8, 1, {.dp = 2});
+  const FitJob job = job_of(8, 1, {.dp_replicate = 2});
   const std::string said = host_refusal(job, total(job), 2, 1 << 30);
   for (const char* part : {"does not fit", "parameters", "checkpoints on their way",
                            "other ranks of this host", "needed", "available", "missing"}) {
@@ -120,7 +117,7 @@ TEST(Fit, options_fit_keep_the_global_batch_and_come_by_cost) {
     double cost = -1;
     for (const FitOption& option : options) {
       EXPECT_LE(total(option.plan), bytes) << option.how;
-      EXPECT_EQ(option.plan.microbatch_sequences * option.plan.schedule.microbatches, 12);
+      EXPECT_EQ(option.plan.layout.micro_batch * option.plan.schedule.microbatches, 12);
       EXPECT_GE(option.relative_cost, cost) << option.how;
       EXPECT_FALSE(option.how.empty());
       cost = option.relative_cost;
@@ -183,8 +180,8 @@ void expect_split_is_kept(const FitJob& job) {
       EXPECT_EQ(plan.stages(), job.plan.stages()) << option.how;
       EXPECT_EQ(plan.schedule.lanes, job.plan.schedule.lanes) << option.how;
       EXPECT_EQ(plan.predicted.memory.size(), job.plan.predicted.memory.size());
-      EXPECT_EQ(plan.microbatch_sequences * plan.schedule.microbatches,
-                job.plan.microbatch_sequences * job.plan.schedule.microbatches);
+      EXPECT_EQ(plan.layout.micro_batch * plan.schedule.microbatches,
+                job.plan.layout.micro_batch * job.plan.schedule.microbatches);
     }
   }
   EXPECT_EQ(refusal(job, total(job), 0), "");
@@ -193,14 +190,15 @@ void expect_split_is_kept(const FitJob& job) {
 
 TEST(Fit, keeps_the_stages_of_a_pipeline) {
   expect_split_is_kept(job_of(4, 8, {.pp = 2}));
-  expect_split_is_kept(job_of(4, 8, {.pp = 2, .schedule = "interleaved"}));
-  expect_split_is_kept(job_of(4, 8, {.dp = 2, .pp = 2, .schedule = "dualpipev"}));
+  expect_split_is_kept(job_of(4, 8, {.pp = 2, .schedule = schedule::Kind::interleaved}));
+  expect_split_is_kept(
+      job_of(4, 8, {.pp = 2, .dp_replicate = 2, .schedule = schedule::Kind::dualpipe_v}));
 }
 
 TEST(Fit, keeps_the_shards_of_zero) {
-  const spec::Residency all{true, true, true};
-  expect_split_is_kept(job_of(8, 1, {.zero = 4, .residency = all}));
-  const FitJob job = job_of(8, 2, {.zero = 4, .residency = all, .reduce = spec::ReduceWhen::each});
+  expect_split_is_kept(job_of(8, 1, {.dp_shard = 4, .zero_stage = 3}));
+  const FitJob job =
+      job_of(8, 2, {.dp_shard = 4, .zero_stage = 3, .reduce = spec::ReduceWhen::each});
   expect_split_is_kept(job);
   // The batch of all ranks is what the user sets.
   const auto options =
@@ -211,9 +209,9 @@ TEST(Fit, keeps_the_shards_of_zero) {
 
 TEST(Fit, leaves_out_what_the_layout_does_not_allow) {
   const std::string text = "0F0 0F1 0BW0 0BW1\n1F0 1BW0 1F1 1BW1\n";
-  spec::SplitOptions split{.pp = 2};
-  split.own_schedule = schedule::from_text(text).value();
-  const FitJob job = job_of(4, 2, split);
+  spec::Layout layout{.pp = 2};
+  layout.custom_schedule = schedule::from_text(text).value();
+  const FitJob job = job_of(4, 2, layout);
   EXPECT_TRUE(options_within(job, total(job) / 10, {.micro_batch = "m="}).empty());
   EXPECT_FALSE(options_within(job, total(job) - 1, train_fit_keys()).empty());
 }
@@ -222,7 +220,7 @@ TEST(Fit, asks_the_device_for_its_limit) {
   const spec::ModelSpec the_model = fitted_model();
   const spec::Backend backend = spec::cpu_backend();
   const FitJob job =
-      make_fit_job(the_model, backend, {.seq_len = 128, .recipe = spec::recipe_from_name("fp32")});
+      make_fit_job(the_model, backend, {.seq_len = 128}, {.precision = spec::Precision::fp32});
   const auto with_budget = [](int64_t bytes) {
     Platform platform;
     platform.device = std::make_unique<device::CpuDevice>(

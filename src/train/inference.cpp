@@ -40,13 +40,13 @@ Inference::Inference(WeightsSource& weights, const InferenceOptions& o)
   const spec::ModelSpec model = spec::make_model(dims_);
   seq_len_ = o.seq_len == 0 ? model.max_seq : o.seq_len;
   platform_ = make_platform(o.system);
-  const FitJob job = make_fit_job(model, platform_.backend,
-                                  {.microbatch_sequences = sequences_,
-                                   .seq_len = seq_len_,
-                                   .recipe = spec::recipe_from_name(o.dtype),
-                                   .recompute = spec::Recompute::full,
-                                   .document_mask = o.document_mask,
-                                   .inference = true});
+  spec::Layout layout;
+  layout.micro_batch = sequences_;
+  layout.recompute = spec::Recompute::full;
+  layout.precision = o.dtype == "fp32" ? spec::Precision::fp32 : spec::Precision::bf16;
+  const FitJob job = make_fit_job(
+      model, platform_.backend,
+      {.seq_len = seq_len_, .document_mask = o.document_mask, .inference = true}, layout);
   check_fits(job, platform_, 1, {.micro_batch = o.batch_option});
   engine_ = std::make_unique<engine::Engine>(*platform_.device, model, job.plan, platform_.backend,
                                              engine::EngineOptions{});

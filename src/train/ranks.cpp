@@ -13,7 +13,7 @@
 #include "comm/nccl.h"
 #include "comm/process_world.h"
 #include "comm/threads.h"
-#include "config/job_layout.h"
+#include "config/layout.h"
 #include "device/accelerator.h"
 #include "train/core_share.h"
 #include "train/run_identity.h"

@@ -35,11 +35,14 @@ void add_changes(const std::string& key, const base::Json& was, const base::Json
       fmt::format("{}{} was {}, is {}", changes.empty() ? "" : "; ", key, text(was), text(is));
 }
 
-// What of the plan decides bits and is another one now; empty: nothing.
+// What of the plan decides bits and is another one now; empty: nothing. Plans of earlier versions
+// have these keys outside of a layout.
 std::string changes_of_identity(const base::Json& was, const base::Json& is) {
   std::string changes;
   const auto value_of = [](const base::Json& plan, const char* key) {
-    return plan.contains(key) ? plan.at(key) : base::Json();
+    const auto layout = plan.find("layout");
+    const base::Json& keys = layout != plan.end() && layout->contains(key) ? *layout : plan;
+    return keys.contains(key) ? keys.at(key) : base::Json();
   };
   for (const char* key :
        {"logical_dp", "reduce", "reduce_dtype", "recipe", "optimizer", "sequence_parallel"}) {

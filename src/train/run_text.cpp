@@ -58,7 +58,7 @@ std::vector<std::string> describe_run(const spec::ModelSpec& model, const spec::
                   static_cast<double>(spec::parameter_count(model)) / 1e6, model.blocks()),
       fmt::format("batch     {}{} x {} sequences x {} tokens = {} tokens a step",
                   ranks > 1 ? fmt::format("{} data ranks x ", ranks) : "",
-                  plan.schedule.microbatches, plan.microbatch_sequences, plan.seq_len,
+                  plan.schedule.microbatches, plan.layout.micro_batch, plan.seq_len,
                   step_tokens(plan)),
       fmt::format("plan      {}, recompute {}{}, {} predicted{}", plan.recipe.name,
                   spec::name_of(recompute),

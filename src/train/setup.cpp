@@ -6,7 +6,7 @@
 #include "base/check.h"
 #include "base/count_text.h"
 #include "base/error.h"
-#include "config/job_layout.h"
+#include "config/layout.h"
 #include "device/accelerator.h"
 #include "device/cpu/cpu_device.h"
 #include "device/host_cores.h"
@@ -104,27 +104,10 @@ std::string determinism_text(const Platform& platform) {
          "dQ sums vary from run to run; algorithms of matrix products chosen by speed alone";
 }
 
-spec::OneRankOptions make_one_rank_options(const config::Config& c) {
-  TRIREME_CHECK(c.training.dtype != "auto", "training.dtype is not settled");
-  spec::Recipe recipe = spec::recipe_from_name(c.training.dtype);
-  recipe.grad = base::dtype_from_name(c.training.grad_dtype);
-  const std::string& mode = c.activation_checkpoint.mode;
-  return {.microbatch_sequences = c.training.local_batch_size,
-          .seq_len = c.training.seq_len,
-          .microbatches = static_cast<int>(config::layout_of(c).microbatches()),
-          .recipe = recipe,
-          .master = base::dtype_from_name(c.optimizer.master_dtype),
-          .recompute = mode == "full"        ? spec::Recompute::full
-                       : mode == "selective" ? spec::Recompute::selective
-                                             : spec::Recompute::none,
-          .recompute_blocks = static_cast<int>(c.activation_checkpoint.blocks),
-          .head_chunk_rows = c.training.head_chunk_rows,
-          .document_mask = c.training.document_mask};
-}
-
 spec::Plan make_plan(const config::Config& c, const spec::ModelSpec& model,
                      const spec::Backend& backend) {
-  return spec::parallel_plan(model, make_one_rank_options(c), config::split_of(c), backend);
+  TRIREME_CHECK(c.training.dtype != "auto", "training.dtype is not settled");
+  return spec::solve_or_throw(model, config::workload_of(c), config::layout_of(c), backend);
 }
 
 engine::EngineOptions make_engine_options(const config::Config& c) {

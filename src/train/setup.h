@@ -50,9 +50,7 @@ Platform make_platform(const config::System&, const std::filesystem::path& defau
 // What the platform promises about repeated runs, and at what price, in words.
 std::string determinism_text(const Platform&);
 
-// What of a plan is not about ranks; `microbatches` are those of one worker. REQUIRES:
-// training.dtype is settled, as for make_plan().
-spec::OneRankOptions make_one_rank_options(const config::Config&);
+// REQUIRES: training.dtype is settled.
 spec::Plan make_plan(const config::Config&, const spec::ModelSpec&, const spec::Backend&);
 engine::EngineOptions make_engine_options(const config::Config&);
 optim::LrSchedule make_lr_schedule(const config::Config&);

@@ -59,7 +59,7 @@ sim::Result StepPicture::simulated(const Drawn& drawn) const {
   const spec::Plan& plan = engine_.plan();
   const sim::Links links{{{.latency = sim::measured_latency(plan.schedule, drawn.timeline)}}, {}};
   return sim::simulate(plan.schedule, sim::measured_costs(plan.schedule, drawn.timeline), links,
-                       {.send_buffers = plan.send_buffers, .timeline = true});
+                       {.send_buffers = plan.layout.send_buffers, .timeline = true});
 }
 
 double StepPicture::ratio() const {

@@ -34,13 +34,11 @@ struct Rig {
                                             .vocab = 64,
                                             .max_seq = 16});
   Platform platform = make_platform({.device = "cpu", .threads = 1});
-  engine::Engine engine{
-      *platform.device, model,
-      spec::one_rank_plan(
-          model,
-          {.microbatch_sequences = 2, .seq_len = 16, .recipe = spec::recipe_from_name("fp32")},
-          platform.backend),
-      platform.backend, engine::EngineOptions{}};
+  engine::Engine engine{*platform.device, model,
+                        spec::solve_or_throw(model, {.seq_len = 16},
+                                             {.micro_batch = 2, .precision = spec::Precision::fp32},
+                                             platform.backend),
+                        platform.backend, engine::EngineOptions{}};
 };
 
 base::Json read(const std::filesystem::path& file) {

@@ -15,7 +15,7 @@
 #include "ckpt/folder.h"
 #include "ckpt/hf_weights.h"
 #include "ckpt/posix_disk.h"
-#include "config/job_layout.h"
+#include "config/layout.h"
 #include "device/accelerator.h"
 #include "obs/clock.h"
 #include "obs/console.h"
@@ -186,7 +186,7 @@ Run::Run(const config::Config& c, obs::RunMode mode, const TrainHooks& hooks,
       data_identity_(data_.identity()),
       lr_(make_lr_schedule(c)),
       platform_(make_platform(start.system, hooks.cache_folder)),
-      job_(make_fit_job(model_, platform_.backend, make_one_rank_options(c), config::split_of(c))),
+      job_(make_fit_job(model_, platform_.backend, config::workload_of(c), config::layout_of(c))),
       plan_(job_.plan),
       rank_(connect(start, *platform_.device, c, data_identity_), plan_.mesh, *platform_.device),
       peaks_(check_and_measure(job_, platform_, start, rank_,

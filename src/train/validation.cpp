@@ -46,7 +46,7 @@ void add_round(Rank& rank, const spec::Plan& plan, const std::vector<SequenceLos
 engine::EvalReport validate(engine::Engine& engine, Rank& rank, const data::Sampler& sampler,
                             int64_t samples) {
   const spec::Plan& plan = engine.plan();
-  const int64_t sequences = plan.microbatch_sequences;
+  const int64_t sequences = plan.layout.micro_batch;
   const int64_t wanted = validated_samples(samples, sampler.samples());
   const int64_t microbatches = (wanted + sequences - 1) / sequences;
   const int64_t data_ranks = spec::data_ranks(plan.mesh);

@@ -13,17 +13,17 @@
 namespace trireme::train {
 namespace {
 
-constexpr int most_thread_ranks = 64;  // as threads of one process
+constexpr int max_thread_ranks = 64;  // as threads of one process
 
 spec::Backend backend_of(const config::System& system) { return make_platform(system).backend; }
 
 // The one rank that does all workers' work.
-spec::SplitOptions alone(const spec::SplitOptions& split) {
-  spec::SplitOptions one;
-  one.logical_dp = split.logical_dp != 0 ? split.logical_dp : split.dp * split.zero;
-  one.reduce = split.reduce;
-  one.reduce_dtype = split.reduce_dtype;
-  return one;
+spec::Layout alone(spec::Layout l) {
+  l.tp = l.pp = 1;
+  spec::set_data_ranks(l, 1, 0);
+  l.custom_schedule.reset();
+  l.chunks = 1;
+  return l;
 }
 
 // An element whose gradient is zero but for rounding (a key's bias) moves by the learning rate
@@ -36,8 +36,8 @@ engine::EngineOptions smooth(engine::EngineOptions options) {
 }
 
 bool has_own_recipe(const VerifyJob& job) {
-  return job.one_rank.recipe != spec::recipe_from_name("fp32") ||
-         job.split.reduce_dtype != base::DType::f32;
+  return job.layout.precision != spec::Precision::fp32 ||
+         job.layout.grad_dtype != base::DType::f32 || job.layout.reduce_dtype != base::DType::f32;
 }
 
 class Verifier {
@@ -46,27 +46,26 @@ class Verifier {
       : job_(job), hooks_(hooks), backend_(backend_of(job.system)) {
     job_.engine = smooth(job.engine);
     const spec::Plan full =
-        spec::parallel_plan(spec::make_model(job.dims), job.one_rank, job.split, backend_);
-    scaled_ = scale_down(job.dims, job.one_rank, job.split, full, backend_, most_thread_ranks);
+        spec::solve_or_throw(spec::make_model(job.dims), job.work, job.layout, backend_);
+    job_.layout = full.layout;
+    scaled_ = scale_down(job.dims, job.work, full, backend_, max_thread_ranks);
     model_ = spec::make_model(scaled_.dims);
     keep_legal();
   }
 
   VerifyReport run() {
     report_.dims = scaled_.dims;
-    report_.split = scaled_.split;
-    report_.ranks = scaled_.split.dp * scaled_.split.zero * scaled_.split.tp * scaled_.split.pp;
+    report_.layout = scaled_.layout;
+    report_.ranks = static_cast<int>(scaled_.layout.ranks());
     report_.notes = scaled_.notes;
-    spec::OneRankOptions one = scaled_.one_rank;
-    spec::SplitOptions split = scaled_.split;
-    one.recipe = spec::recipe_from_name("fp32");
-    one.master = base::DType::f32;
-    split.reduce_dtype = base::DType::f32;
-    const RankRecord reference = run_alone(one, split);
-    check(one, split, reference, reference);
+    spec::Layout exact = scaled_.layout;
+    exact.precision = spec::Precision::fp32;
+    exact.grad_dtype = exact.master_dtype = exact.reduce_dtype = base::DType::f32;
+    const RankRecord reference = run_alone(exact);
+    check(exact, reference, reference);
     if (has_own_recipe(job_)) {
-      const RankRecord twin = run_alone(scaled_.one_rank, scaled_.split);
-      check(scaled_.one_rank, scaled_.split, reference, twin);
+      const RankRecord twin = run_alone(scaled_.layout);
+      check(scaled_.layout, reference, twin);
     }
     return std::move(report_);
   }
@@ -74,23 +73,21 @@ class Verifier {
  private:
   // Whether a schedule sums gradients in turn may depend on the number of micro-batches.
   void keep_legal() {
-    if (scaled_.one_rank.microbatches == job_.one_rank.microbatches) return;
-    try {
-      (void)spec::parallel_plan(model_, scaled_.one_rank, scaled_.split, backend_);
-    } catch (const base::ConfigError&) {
-      scaled_.one_rank.microbatches = job_.one_rank.microbatches;
-    }
+    if (scaled_.layout.accumulation == job_.layout.accumulation) return;
+    const bool is_legal =
+        spec::settle(spec::sizes_of(model_), scaled_.work, 0, scaled_.layout).broken.empty();
+    if (!is_legal) scaled_.layout.accumulation = job_.layout.accumulation;
   }
 
-  RankRecord run_alone(const spec::OneRankOptions& one, const spec::SplitOptions& split) {
-    const spec::Plan plan = spec::parallel_plan(model_, one, alone(split), backend_);
-    return run_one_rank(run_of(plan, "one rank, " + one.recipe.name));
+  RankRecord run_alone(const spec::Layout& layout) {
+    const spec::Plan plan = spec::solve_or_throw(model_, scaled_.work, alone(layout), backend_);
+    return run_one_rank(run_of(plan, "one rank, " + plan.recipe.name));
   }
 
-  void check(const spec::OneRankOptions& one, const spec::SplitOptions& split,
-             const RankRecord& reference, const RankRecord& twin) {
-    const spec::Plan plan = spec::parallel_plan(model_, one, split, backend_);
-    const VerifyRun run = run_of(plan, fmt::format("{} ranks, {}", report_.ranks, one.recipe.name));
+  void check(const spec::Layout& asked, const RankRecord& reference, const RankRecord& twin) {
+    const spec::Plan plan = spec::solve_or_throw(model_, scaled_.work, asked, backend_);
+    const VerifyRun run =
+        run_of(plan, fmt::format("{} ranks, {}", report_.ranks, plan.recipe.name));
     const LayoutResult layout = run_layout(run, reference, twin, hooks_);
     for (VerifyCheck& found :
          checks_of({model_, plan, reference, twin, layout, bounds_of(plan, backend_)})) {

@@ -31,8 +31,8 @@ namespace trireme::train {
 // A job as a user has laid it out.
 struct VerifyJob {
   spec::ModelDims dims;
-  spec::OneRankOptions one_rank;  // `microbatches` are those of one worker
-  spec::SplitOptions split;
+  spec::Workload work;
+  spec::Layout layout;
   engine::EngineOptions engine;
   config::System system;   // the device; all ranks share it
   double deadline_s = 30;  // of one communication
@@ -74,8 +74,8 @@ struct VerifyRank {
 };
 
 struct VerifyReport {
-  spec::ModelDims dims;      // of the model that ran
-  spec::SplitOptions split;  // that ran
+  spec::ModelDims dims;  // of the model that ran
+  spec::Layout layout;   // that ran
   int ranks = 1;
   std::vector<std::string> notes;  // what of the job was made smaller
   std::vector<VerifyCheck> checks;

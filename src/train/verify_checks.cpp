@@ -179,8 +179,8 @@ VerifyCheck bits(const CheckedRun& run) {
     }
   }
   if (check.ok) {
-    check.detail =
-        fmt::format("gradients and weights as on one rank at logical_dp {}", run.plan.logical_dp);
+    check.detail = fmt::format("gradients and weights as on one rank at logical_dp {}",
+                               run.plan.layout.logical_dp);
   }
   return check;
 }
@@ -233,7 +233,7 @@ VerifyBounds bounds_of(const spec::Plan& plan, const spec::Backend& backend) {
   const bool is_cut = plan.mesh[spec::Axis::tp] > 1;
   const bool is_exact = plan.recipe.storage == base::DType::f32 &&
                         plan.recipe.grad == base::DType::f32 &&
-                        plan.reduce_dtype == base::DType::f32;
+                        plan.layout.reduce_dtype == base::DType::f32;
   VerifyBounds bounds =
       is_exact ? VerifyBounds{1e-5, 1e-5, 1e-5, 1e-5} : VerifyBounds{1e-3, 2e-2, 1e-1, 1e-1};
   bounds.same_bits = !is_cut && backend.deterministic;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // From a configuration to what verify() takes.
-#include "config/job_layout.h"
+#include "config/layout.h"
 #include "train/setup.h"
 #include "train/verify.h"
 
@@ -10,8 +10,8 @@ VerifyJob make_verify_job(const config::Config& asked) {
   const config::Config c = settled(asked);
   VerifyJob job;
   job.dims = c.dims;
-  job.one_rank = make_one_rank_options(c);
-  job.split = config::split_of(c);
+  job.work = config::workload_of(c);
+  job.layout = config::layout_of(c);
   job.engine = make_engine_options(c);
   job.system = c.system;
   return job;

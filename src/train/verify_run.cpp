@@ -182,7 +182,7 @@ RankRecord run_one_rank(const VerifyRun& run) {
   int64_t step = 0;
   SampleRecorder source(
       std::make_unique<VerifySource>(run.plan, spec::Coord{}, spec::vocab_of(run.model), step),
-      run.plan.microbatch_sequences);
+      run.plan.layout.micro_batch);
   return train_rank(run, {*device, engine, source, step, [](double rate) { return rate; }}, true);
 }
 
@@ -206,7 +206,7 @@ LayoutResult run_layout(const VerifyRun& run, const RankRecord& reference, const
     std::unique_ptr<engine::MicrobatchSource> share =
         std::make_unique<VerifySource>(run.plan, mesh.coord(), spec::vocab_of(run.model), step);
     if (hooks.source) share = hooks.source(rank, *device, std::move(share));
-    SampleRecorder source(std::move(share), run.plan.microbatch_sequences);
+    SampleRecorder source(std::move(share), run.plan.layout.micro_batch);
     const auto rate = [&](double of) {
       return hooks.learning_rate ? hooks.learning_rate(rank, of) : of;
     };

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "base/error.h"
+#include "spec/rule_samples_test.h"
 #include "train/verify.h"
 
 namespace trireme::train {
@@ -21,21 +22,29 @@ const spec::ModelDims big_llama{.name = "big",
                                 .qk_norm = true};
 
 // The plan only says how large the whole job is: what tp cuts is not asked of it here.
-ScaledJob scaled(const spec::ModelDims& dims, spec::SplitOptions split,
-                 const spec::OneRankOptions& one) {
+ScaledJob scaled(const spec::ModelDims& dims, spec::Layout layout, int64_t seq_len,
+                 const std::vector<int>& cut = {0}) {
+  const spec::Workload work{.seq_len = seq_len};
   spec::Plan full;
-  full.microbatch_sequences = one.microbatch_sequences;
-  full.seq_len = one.seq_len;
+  full.layout = spec::settle(spec::ModelSizes{}, work, 0, layout).layout;
+  full.seq_len = seq_len;
   full.head_chunk_rows = 512;
-  return scale_down(dims, one, split, full, spec::cpu_backend(), 64);
+  full.first_layer_of_stage = cut;
+  return scale_down(dims, work, full, spec::cpu_backend(), 64);
 }
 
 TEST(VerifyScale, keeps_structure_and_drops_size) {
-  const spec::OneRankOptions one{.microbatch_sequences = 4, .seq_len = 4096, .microbatches = 16};
-  const ScaledJob job = scaled(big_llama, {.dp = 2, .zero = 4, .tp = 4, .logical_dp = 16}, one);
-  EXPECT_EQ(job.split.dp, 2);
-  EXPECT_EQ(job.split.zero, 4);
-  EXPECT_EQ(job.split.logical_dp, 16);
+  const ScaledJob job = scaled(big_llama,
+                               {.tp = 4,
+                                .dp_replicate = 2,
+                                .dp_shard = 4,
+                                .micro_batch = 4,
+                                .accumulation = 16,
+                                .logical_dp = 16},
+                               4096);
+  EXPECT_EQ(job.layout.dp_replicate, 2);
+  EXPECT_EQ(job.layout.dp_shard, 4);
+  EXPECT_EQ(job.layout.logical_dp, 16);
   EXPECT_TRUE(job.notes.empty());
   EXPECT_EQ(job.dims.heads / job.dims.kv_heads, 4);
   EXPECT_EQ(job.dims.kv_heads % 4, 0);
@@ -44,10 +53,10 @@ TEST(VerifyScale, keeps_structure_and_drops_size) {
   EXPECT_EQ(job.dims.vocab % 4, big_llama.vocab % 4);
   EXPECT_TRUE(job.dims.qk_norm);
   EXPECT_FALSE(job.dims.tied_head);
-  EXPECT_EQ(job.one_rank.seq_len % 4, 0);
-  EXPECT_GT(job.dims.max_seq, job.one_rank.seq_len);
-  EXPECT_GT(job.one_rank.microbatches, 1);
-  EXPECT_LT(job.one_rank.head_chunk_rows, job.one_rank.microbatch_sequences * job.one_rank.seq_len);
+  EXPECT_EQ(job.work.seq_len % 4, 0);
+  EXPECT_GT(job.dims.max_seq, job.work.seq_len);
+  EXPECT_GT(job.layout.accumulation, 1);
+  EXPECT_LT(job.layout.head_chunk_rows, job.layout.micro_batch * job.work.seq_len);
   EXPECT_LT(spec::parameter_count(spec::make_model(job.dims)), 200'000);
 }
 
@@ -57,7 +66,7 @@ TEST(VerifyScale, every_rank_has_rows_of_a_vocabulary_that_does_not_divide) {
       spec::ModelDims dims = big_llama;
       dims.heads = dims.kv_heads = 16;
       dims.vocab = vocab;
-      const ScaledJob job = scaled(dims, {.tp = tp}, {.seq_len = 4096});
+      const ScaledJob job = scaled(dims, {.tp = tp}, 4096);
       const int64_t rows = (job.dims.vocab + tp - 1) / tp;
       EXPECT_LT((tp - 1) * rows, job.dims.vocab) << "tp " << tp << ", vocabulary " << vocab;
       EXPECT_EQ(job.dims.vocab % tp, vocab % tp);
@@ -75,7 +84,7 @@ TEST(VerifyScale, leaves_a_small_model_as_it_is) {
   dims.ffn = 20;
   dims.vocab = 47;
   dims.max_seq = 8;
-  const ScaledJob job = scaled(dims, {.dp = 2}, {.seq_len = 8});
+  const ScaledJob job = scaled(dims, {.dp_replicate = 2}, 8);
   EXPECT_EQ(job.dims.hidden, 24);
   EXPECT_EQ(job.dims.heads, 4);
   EXPECT_EQ(job.dims.ffn, 20);
@@ -84,40 +93,41 @@ TEST(VerifyScale, leaves_a_small_model_as_it_is) {
 }
 
 TEST(VerifyScale, says_when_data_axes_do_not_fit_one_process) {
-  const spec::OneRankOptions one{.seq_len = 4096};
-  const ScaledJob job = scaled(big_llama, {.dp = 32, .zero = 8, .tp = 8, .logical_dp = 512}, one);
-  EXPECT_EQ(job.split.dp, 2);
-  EXPECT_EQ(job.split.zero, 2);
-  EXPECT_EQ(job.split.logical_dp, 8);
+  const ScaledJob job =
+      scaled(big_llama, {.tp = 8, .dp_replicate = 32, .dp_shard = 8, .logical_dp = 512}, 4096);
+  EXPECT_EQ(job.layout.dp_replicate, 2);
+  EXPECT_EQ(job.layout.dp_shard, 2);
+  EXPECT_EQ(job.layout.logical_dp, 8);
   ASSERT_EQ(job.notes.size(), 2U);
   EXPECT_NE(job.notes[0].find("dp = 32 runs as 2"), std::string::npos) << job.notes[0];
-  EXPECT_THROW(scaled(big_llama, {.tp = 128}, one), base::ConfigError);
+  EXPECT_THROW(scaled(big_llama, {.tp = 128}, 4096), base::ConfigError);
 }
 
 TEST(VerifyScale, keeps_stages_schedule_and_the_rest_of_micro_batches) {
-  const spec::SplitOptions split{.dp = 2, .pp = 4, .schedule = "interleaved", .chunks = 2};
-  spec::Plan full;
-  full.microbatch_sequences = 4;
-  full.seq_len = 4096;
-  full.head_chunk_rows = 512;
-  full.first_layer_of_stage = {0, 1, 3, 9, 15, 21, 27, 33};  // the embedding alone, the head alone
-  const spec::OneRankOptions one{.microbatch_sequences = 4, .seq_len = 4096, .microbatches = 63};
-  const ScaledJob job = scale_down(big_llama, one, split, full, spec::cpu_backend(), 64);
-  EXPECT_EQ(job.split.pp, 4);
-  EXPECT_EQ(job.split.chunks, 2);
-  EXPECT_EQ(job.split.first_layer_of_stage, (std::vector<int>{0, 1, 3, 5, 7, 9, 11, 13}));
+  const ScaledJob job =
+      scaled(big_llama,
+             {.pp = 4,
+              .dp_replicate = 2,
+              .schedule = schedule::Kind::interleaved,
+              .chunks = 2,
+              .micro_batch = 4,
+              .accumulation = 63},
+             4096, {0, 1, 3, 9, 15, 21, 27, 33});  // the embedding alone, the head alone
+  EXPECT_EQ(job.layout.pp, 4);
+  EXPECT_EQ(job.layout.chunks, 2);
+  EXPECT_EQ(job.layout.first_layers, (std::vector<int>{0, 1, 3, 5, 7, 9, 11, 13}));
   EXPECT_EQ(job.dims.layers, 12);
-  EXPECT_EQ(job.one_rank.microbatches % 4, 63 % 4);
-  EXPECT_GE(job.one_rank.microbatches, 8);
-  EXPECT_LT(job.one_rank.microbatches, 12);
-  EXPECT_THROW(scaled(big_llama, {.tp = 16, .pp = 8}, one), base::ConfigError);
+  EXPECT_EQ(job.layout.accumulation % 4, 63 % 4);
+  EXPECT_GE(job.layout.accumulation, 8);
+  EXPECT_LT(job.layout.accumulation, 12);
+  EXPECT_THROW(scaled(big_llama, {.tp = 16, .pp = 8}, 4096), base::ConfigError);
 }
 
 TEST(Verify, refuses_a_job_that_is_not_legal) {
   VerifyJob job;
   job.dims = big_llama;
-  job.one_rank = {.seq_len = 9000, .recipe = spec::recipe_from_name("fp32")};
-  job.split = {.dp = 2, .logical_dp = 3};
+  job.work = {.seq_len = 9000};
+  job.layout = {.dp_replicate = 2, .logical_dp = 3, .precision = spec::Precision::fp32};
   job.system.device = "cpu";
   try {
     verify(job);
@@ -126,6 +136,25 @@ TEST(Verify, refuses_a_job_that_is_not_legal) {
     const std::string text = error.what();
     EXPECT_NE(text.find("seq_len = 9000"), std::string::npos) << text;
     EXPECT_NE(text.find("logical_dp = 3"), std::string::npos) << text;
+  }
+}
+
+TEST(Verify, names_the_rule_that_a_layout_breaks) {
+  for (const spec::BrokenSample& sample : spec::broken_samples()) {
+    // No model has experts yet; ranks are as many as the layout has.
+    if (sample.experts > 0 || sample.ranks != 0 || sample.id == "cp.seq_len") continue;
+    VerifyJob job;
+    job.dims = spec::sample_dims(sample);
+    job.work = sample.work;
+    job.layout = sample.asked;
+    job.system.device = "cpu";
+    try {
+      verify(job);
+      ADD_FAILURE() << sample.id << ": it was taken";
+    } catch (const base::ConfigError& error) {
+      EXPECT_NE(std::string(error.what()).find("[" + sample.id + "]"), std::string::npos)
+          << sample.id << ": " << error.what();
+    }
   }
 }
 

@@ -16,14 +16,14 @@ VerifySource::VerifySource(const spec::Plan& plan, const spec::Coord& coord, int
       key_(base::rng_key(0, "verify")) {}
 
 uint64_t VerifySource::first_sample(int index) const {
-  const int64_t of_step = int64_t{plan_.logical_dp} * spec::worker_microbatches(plan_);
+  const int64_t of_step = int64_t{plan_.layout.logical_dp} * spec::worker_microbatches(plan_);
   const int64_t number = step_ * of_step + spec::global_microbatch(plan_, coord_, index);
-  return static_cast<uint64_t>(number * plan_.microbatch_sequences);
+  return static_cast<uint64_t>(number * plan_.layout.micro_batch);
 }
 
 uint64_t VerifySource::sample_hash(int index) const {
   uint64_t sum = 0;
-  for (int64_t s = 0; s < plan_.microbatch_sequences; ++s) {
+  for (int64_t s = 0; s < plan_.layout.micro_batch; ++s) {
     sum += base::hash_of(first_sample(index) + static_cast<uint64_t>(s));
   }
   return sum;
@@ -31,10 +31,10 @@ uint64_t VerifySource::sample_hash(int index) const {
 
 void VerifySource::fill(int index, const engine::HostMicrobatch& out) {
   constexpr uint64_t masked_one_in = 8;
-  engine::set_equal_sequences(out, plan_.microbatch_sequences, plan_.seq_len);
+  engine::set_equal_sequences(out, plan_.layout.micro_batch, plan_.seq_len);
   const auto length = static_cast<size_t>(plan_.seq_len);
   size_t borders = 0;
-  for (int64_t s = 0; s < plan_.microbatch_sequences; ++s) {
+  for (int64_t s = 0; s < plan_.layout.micro_batch; ++s) {
     const uint64_t id = first_sample(index) + static_cast<uint64_t>(s);
     const uint64_t first = id * (2 * length + 2);  // its random numbers
     const size_t begin = static_cast<size_t>(s) * length;

@@ -14,20 +14,17 @@ namespace {
 
 using base::Json;
 
-std::string layout_text(const spec::SplitOptions& s) {
-  const int stage = s.residency.params ? 3 : s.residency.grads ? 2 : s.residency.optim ? 1 : 0;
-  std::string text = fmt::format("dp {} x zero {} x tp {}", s.dp, s.zero, s.tp);
-  if (s.pp > 1) {
-    text += fmt::format(" x pp {} ({}, {} stages)", s.pp,
-                        s.own_schedule ? "a schedule of its own" : s.schedule,
-                        s.first_layer_of_stage.size());
+std::string layout_text(const spec::Layout& l) {
+  std::string text = fmt::format("dp {} x zero {} x tp {}", l.dp_replicate, l.dp_shard, l.tp);
+  if (l.pp > 1) {
+    text += fmt::format(" x pp {} ({}, {} stages)", l.pp,
+                        l.custom_schedule ? "a custom schedule" : schedule::name_of(l.schedule),
+                        l.pp * l.chunks);
   }
-  if (stage > 0) text += fmt::format(", ZeRO-{}", stage);
-  if (s.keep_params) text += " with parameters that stay";
-  if (s.sequence_parallel) text += ", sequence parallel";
-  return text + fmt::format(", logical_dp {}, reduce {}",
-                            s.logical_dp != 0 ? s.logical_dp : s.dp * s.zero,
-                            s.reduce == spec::ReduceWhen::once ? "once" : "each");
+  if (l.zero_stage > 0) text += fmt::format(", ZeRO-{}", l.zero_stage);
+  if (l.keeps_params()) text += " with parameters that stay";
+  if (l.sequence_parallel) text += ", sequence parallel";
+  return text + fmt::format(", logical_dp {}, reduce {}", l.logical_dp, spec::name_of(l.reduce));
 }
 
 std::string model_text(const spec::ModelDims& d) {
@@ -70,7 +67,7 @@ std::string to_text(const VerifyReport& report) {
                     has_bound ? fmt::format("{:.2g}", check.error) : "",
                     has_bound ? fmt::format("{:.0e}", check.bound) : "", check.detail});
   }
-  std::string text = fmt::format("{}\n{}\n", layout_text(report.split), model_text(report.dims));
+  std::string text = fmt::format("{}\n{}\n", layout_text(report.layout), model_text(report.dims));
   for (const std::string& note : report.notes) text += note + "\n";
   text += "\n" + obs::table_text(columns, rows) + "\n";
   if (!report.worst_parameter.empty()) {
@@ -112,7 +109,7 @@ Json to_json(const VerifyReport& report) {
            {"measured", to_json(rank.measured_memory)}}}});
   }
   return {{"ok", report.ok()},
-          {"layout", layout_text(report.split)},
+          {"layout", layout_text(report.layout)},
           {"model", model_text(report.dims)},
           {"notes", report.notes},
           {"steps", verify_steps},

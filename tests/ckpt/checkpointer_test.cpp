@@ -29,15 +29,12 @@ constexpr int steps = 3;
 const ckpt::Disk::Path root = "/run";
 
 // In fp32, or in bf16 with masters of this type.
-spec::Plan plan_of(const spec::ModelSpec& model, const spec::SplitOptions& split,
+spec::Plan plan_of(const spec::ModelSpec& model, spec::Layout layout,
                    std::optional<base::DType> master = {}) {
-  return spec::parallel_plan(model,
-                             {.microbatch_sequences = 1,
-                              .seq_len = 8,
-                              .microbatches = 4,
-                              .recipe = spec::recipe_from_name(master ? "bf16" : "fp32"),
-                              .master = master.value_or(base::DType::f32)},
-                             split, spec::cpu_backend());
+  layout.accumulation = 4;
+  layout.precision = master ? spec::Precision::bf16 : spec::Precision::fp32;
+  layout.master_dtype = master.value_or(base::DType::f32);
+  return spec::solve_or_throw(model, {.seq_len = 8}, layout, spec::cpu_backend());
 }
 
 // What is left of a run of three steps with a save after each.
@@ -55,10 +52,10 @@ struct Wanted {
   std::optional<base::DType> master = {};
 };
 
-Left run(ckpt::Disk& disk, const spec::SplitOptions& split, const Wanted& wanted = {}) {
+Left run(ckpt::Disk& disk, const spec::Layout& split, const Wanted& wanted = {}) {
   const spec::ModelSpec model = spec::make_model(tiny_llama());
   const spec::Plan plan = plan_of(model, split, wanted.master);
-  const int ranks = split.dp * split.zero * split.tp * split.pp;
+  const auto ranks = static_cast<int>(split.ranks());
   comm::ThreadWorld world(ranks, 60);
   const auto count = static_cast<size_t>(ranks);
   Left left{.predicted = std::vector<int64_t>(count),
@@ -98,21 +95,19 @@ Left run(ckpt::Disk& disk, const spec::SplitOptions& split, const Wanted& wanted
   return left;
 }
 
-const std::vector<spec::SplitOptions>& splits() {
-  static const std::vector<spec::SplitOptions> all = {
+const std::vector<spec::Layout>& splits() {
+  static const std::vector<spec::Layout> all = {
       {},
-      {.dp = 2},
-      {.zero = 2,
-       .residency = {.params = true, .grads = true, .optim = true},
-       .reduce = spec::ReduceWhen::each},
-      {.dp = 2, .zero = 2, .residency = {.optim = true}},
+      {.dp_replicate = 2},
+      {.dp_shard = 2, .zero_stage = 3, .reduce = spec::ReduceWhen::each},
+      {.dp_replicate = 2, .dp_shard = 2, .zero_stage = 1},
       {.tp = 2},
       {.pp = 2}};
   return all;
 }
 
 TEST(CheckpointerTest, takes_the_host_memory_that_was_predicted) {
-  for (const spec::SplitOptions& split : splits()) {
+  for (const spec::Layout& split : splits()) {
     for (const Wanted& wanted :
          {Wanted{}, Wanted{.reread = true}, Wanted{.reread = true, .master = base::DType::u16}}) {
       const bool reread = wanted.reread;
@@ -162,7 +157,7 @@ TEST(CheckpointerTest, masters_and_halves_come_back_as_each_other) {
 }
 
 TEST(CheckpointerTest, tells_what_every_save_cost) {
-  for (const spec::SplitOptions& split : splits()) {
+  for (const spec::Layout& split : splits()) {
     ckpt::MemoryDisk disk;
     const Left left = run(disk, split);
     ASSERT_EQ(left.saved.size(), size_t{steps});
@@ -234,7 +229,7 @@ TEST(CheckpointerTest, the_writers_thread_selects_its_device) {
 
 // At every operation, the first file and the folder before it included.
 TEST(CheckpointerTest, a_disk_that_is_full_or_fails_stops_saves_and_not_steps) {
-  for (const spec::SplitOptions& split : {spec::SplitOptions{}, {.dp = 2}}) {
+  for (const spec::Layout& split : {spec::Layout{}, {.dp_replicate = 2}}) {
     ckpt::MemoryDisk healthy;
     FailingDisk counting(healthy, {});
     const Left straight = run(counting, split);

@@ -61,7 +61,7 @@ std::vector<BadCase> configuration_cases() {
       {"axis_that_is_not_cut",
        train_tiny + "--parallelism.context_parallel_degree=2",
        wrong_call,
-       {"parallelism.context_parallel_degree = 2", "does not cut", "nearest: 1"}},
+       {"parallelism.context_parallel_degree = 2", "not in the engine yet", "nearest: 1"}},
       {"pipeline_of_an_unknown_schedule",
        train_tiny +
            "--parallelism.pipeline_parallel_degree=2 --parallelism.pipeline_parallel_schedule=2f2b",
@@ -71,7 +71,7 @@ std::vector<BadCase> configuration_cases() {
        train_tiny + "--parallelism.pipeline_parallel_degree=2 "
                     "--parallelism.pipeline_parallel_schedule=DualPipe",
        wrong_call,
-       {"parallelism.pipeline_parallel_schedule = DualPipe", "two lanes", "nearest: dualpipe-v"}},
+       {"parallelism.pipeline_parallel_schedule = dualpipe", "two lanes", "nearest: dualpipe-v"}},
       {"pipeline_with_too_few_micro_batches",
        train_tiny +
            "--parallelism.pipeline_parallel_degree=2 "
@@ -121,7 +121,7 @@ std::vector<BadCase> configuration_cases() {
                     "--training.seq_len=10 --parallelism.data_parallel_replicate_degree=2 "
                     "--parallelism.logical_dp=3 --parallelism.context_parallel_degree=2",
        wrong_call,
-       {"4 problems", "heads = 2", "seq_len = 10", "nearest: 9 or 12", "logical_dp = 3",
+       {"4 problems", "heads = 2", "seq_len = 10", "nearest: 6 or 12", "logical_dp = 3",
         "nearest: 2 or 4", "context_parallel_degree = 2"}},
       {"fp8",
        train_tiny + "--training.dtype=fp8",

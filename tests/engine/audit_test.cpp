@@ -244,13 +244,8 @@ TEST(AuditTest, a_whole_model_sends_its_predicted_flops) {
                                                   .tied_head = false});
   EXPECT_EQ(spec::parameter_count(model), 8030261248);
   for (const Recompute recompute : {Recompute::none, Recompute::full}) {
-    const spec::Plan plan = spec::one_rank_plan(model,
-                                                {.microbatch_sequences = 1,
-                                                 .seq_len = 8192,
-                                                 .microbatches = 2,
-                                                 .recipe = spec::recipe_from_name("bf16"),
-                                                 .recompute = recompute},
-                                                {});
+    const spec::Plan plan = spec::solve_or_throw(model, {.seq_len = 8192},
+                                                 {.accumulation = 2, .recompute = recompute}, {});
     device::NullDevice device(kernels::null_kernels());
     engine::Engine engine(device, model, plan, {}, {});
     class Sum final : public kernels::OpObserver {

@@ -100,20 +100,17 @@ struct RigOptions {
 };
 
 inline spec::Plan plan_of(const RigOptions& o, const spec::ModelSpec& model) {
-  spec::Recipe recipe = spec::recipe_from_name(o.recipe);
-  recipe.grad = o.grad;
-  spec::Plan plan = spec::one_rank_plan(model,
-                                        {.microbatch_sequences = o.sequences,
-                                         .seq_len = o.seq_len,
-                                         .microbatches = o.microbatches,
-                                         .recipe = recipe,
-                                         .master = o.master,
-                                         .recompute = o.recompute,
-                                         .recompute_blocks = o.recompute_blocks,
-                                         .head_chunk_rows = o.head_chunk_rows,
-                                         .document_mask = o.document_mask,
-                                         .inference = o.inference},
-                                        {});
+  spec::Plan plan = spec::solve_or_throw(
+      model, {.seq_len = o.seq_len, .document_mask = o.document_mask, .inference = o.inference},
+      {.micro_batch = o.sequences,
+       .accumulation = o.microbatches,
+       .recompute = o.recompute,
+       .recompute_blocks = o.recompute_blocks,
+       .precision = *spec::precision_from_name(o.recipe),
+       .grad_dtype = o.grad,
+       .master_dtype = o.master,
+       .head_chunk_rows = o.head_chunk_rows},
+      {});
   if (o.schedule) plan.schedule = *o.schedule;
   return plan;
 }

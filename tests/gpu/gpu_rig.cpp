@@ -48,18 +48,16 @@ std::unique_ptr<device::Device> make_device(Where where, bool deterministic) {
 }
 
 spec::Plan plan_of(const Trial& s, const spec::ModelSpec& model, const spec::Backend& backend) {
-  spec::Recipe recipe = spec::recipe_from_name(s.recipe);
-  recipe.grad = s.grad;
-  spec::Plan plan = spec::one_rank_plan(model,
-                                        {.microbatch_sequences = s.sequences,
-                                         .seq_len = s.seq_len,
-                                         .microbatches = s.microbatches,
-                                         .recipe = recipe,
-                                         .recompute = s.recompute,
-                                         .head_chunk_rows = s.head_chunk_rows,
-                                         .document_mask = s.document_mask,
-                                         .inference = s.inference},
-                                        backend);
+  spec::Plan plan = spec::solve_or_throw(
+      model, {.seq_len = s.seq_len, .document_mask = s.document_mask, .inference = s.inference},
+      {.micro_batch = s.sequences,
+       .accumulation = s.microbatches,
+       .recompute = s.recompute,
+       .precision = *spec::precision_from_name(s.recipe),
+       .grad_dtype = s.grad,
+       .head_chunk_rows = s.head_chunk_rows,
+       .deterministic = backend.deterministic},
+      backend);
   if (s.schedule) plan.schedule = *s.schedule;
   return plan;
 }

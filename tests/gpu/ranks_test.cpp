@@ -193,5 +193,9 @@ TEST_F(RanksTest, a_rank_that_fails_ends_all) {
   train_layout({.dims = tiny_llama(), .dp = 2, .logical_dp = 2, .on_gpu = true}, 1);
 }
 
+TEST_F(RanksTest, random_layouts_take_and_send_what_was_predicted) {
+  train_random_layouts(32, 30, true);
+}
+
 }  // namespace
 }  // namespace trireme::tests

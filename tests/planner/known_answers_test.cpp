@@ -22,16 +22,16 @@ TEST(KnownAnswers, tp_in_the_node_with_zero1_beats_tp_with_zero3_across_nodes) {
 TEST(KnownAnswers, zero3_alone_has_more_ranks_than_sequences) {
   EXPECT_THROW((void)fastest(four_million(), shipped_machine("h100"), 1024, three_layouts().c),
                base::ConfigError);
-  const plan::Layout alone{.dp = 1024, .zero = 3};
+  const spec::Layout alone{.dp_shard = 1024, .zero_stage = 3};
   EXPECT_NE(plan::broken_rule(four_million(), alone).find("batch = 512"), std::string::npos);
 }
 
 TEST(KnownAnswers, the_best_layout_of_70b_cuts_matrices_inside_the_node) {
   const spec::Machine machine = shipped_machine("h100");
-  const plan::Layout best = fastest(four_million(), machine, 1024).best.value().layout;
+  const spec::Layout best = fastest(four_million(), machine, 1024).best.value().layout;
   EXPECT_GT(best.tp, 1);
   EXPECT_LE(best.tp, machine.domain.size);
-  EXPECT_EQ(best.zero, 1);
+  EXPECT_EQ(best.zero_stage, 1);
 }
 
 TEST(KnownAnswers, seventy_billion_do_not_fit_in_one_node) {
@@ -114,8 +114,8 @@ TEST(KnownAnswers, the_layout_of_llama3_is_the_best_with_zero1) {
       fastest(job, shipped_machine("h100"), 16384, {.zero = {1}}).best.value();
   EXPECT_EQ(best.layout.tp, 8);
   EXPECT_EQ(best.layout.pp, 16);
-  EXPECT_EQ(best.layout.dp, 128);
-  EXPECT_EQ(best.layout.pipe, plan::Pipe::interleaved);
+  EXPECT_EQ(best.layout.data_ranks(), 128);
+  EXPECT_EQ(best.layout.schedule, schedule::Kind::interleaved);
 }
 
 }  // namespace

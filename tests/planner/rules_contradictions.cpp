@@ -39,20 +39,21 @@ Row large_row() {
   while (played("1f1b", 16, enough).bubble_fraction() > 0.05 + 1e-9) ++enough;
   EXPECT_EQ(enough, 285);
   const double bubble = played("1f1b", 16, 16).bubble_fraction();
-  const plan::Layout layout{.tp = 8, .pp = 16, .dp = 128};
-  EXPECT_EQ(layout.processors(), 16384);
-  EXPECT_EQ(layout.micro_batches(job), 16);
-  const double needed = 1.0 * enough * layout.dp * static_cast<double>(job.seq_len);
+  const spec::Layout layout{.tp = 8, .pp = 16, .dp_replicate = 128};
+  EXPECT_EQ(layout.ranks(), 16384);
+  EXPECT_EQ(micro_batches(job, layout), 16);
+  const double needed = 1.0 * enough * layout.data_ranks() * static_cast<double>(job.seq_len);
   EXPECT_NEAR(needed, 299e6, 1e6);
   EXPECT_NEAR(bubble, 0.48, 0.005);
   const double chunked = played("interleaved", 16, 16, 8).bubble_fraction();
   EXPECT_GT(chunked, 0.05);
   EXPECT_LT(chunked, 0.15);
-  return {"\"405B on 16,384 GPUs with TP8 PP16 DP128 and a bubble below 5 %\"",
-          fmt::format("{} micro-batches are {:.0f}M tokens a step; at 16.8M there are {}: bubble "
-                      "{:.0f} %, {:.0f} % interleaved with 8 chunks",
-                      enough, needed / 1e6, layout.micro_batches(job), 100 * bubble, 100 * chunked),
-          "does not hold at 16M tokens, even interleaved"};
+  return {
+      "\"405B on 16,384 GPUs with TP8 PP16 DP128 and a bubble below 5 %\"",
+      fmt::format("{} micro-batches are {:.0f}M tokens a step; at 16.8M there are {}: bubble "
+                  "{:.0f} %, {:.0f} % interleaved with 8 chunks",
+                  enough, needed / 1e6, micro_batches(job, layout), 100 * bubble, 100 * chunked),
+      "does not hold at 16M tokens, even interleaved"};
 }
 
 Row offload_row() {
@@ -135,7 +136,7 @@ Row selective_row() {
   const plan::Job job = job_of(shipped_model("llama3-70b"), 8192, 512);
   const spec::Machine machine = shipped_machine("h100");
   plan::Pricer pricer(job, machine, plan::trireme_stack());
-  plan::Layout layout{.tp = 8, .pp = 2, .dp = 64, .zero = 1, .sequence_parallel = true};
+  spec::Layout layout{.tp = 8, .pp = 2, .dp_shard = 64, .zero_stage = 1, .sequence_parallel = true};
   const plan::Price none = pricer.price(layout);
   const auto more = [&](spec::Recompute recompute) {
     layout.recompute = recompute;

@@ -30,7 +30,7 @@ Row domain_row() {
   wide.domain.size = 16;
   const double inside = 1e3 * layer_reduce(wide, 16), across = 1e3 * layer_reduce(node, 16);
   const plan::Job job = job_of(shipped_model("gpt3-175b"), 2048, 1536);
-  const plan::Layout best = fastest(job, node, 1024).best.value().layout;
+  const spec::Layout best = fastest(job, node, 1024).best.value().layout;
   const double eight = fastest_seconds(job, node, 1024, {.tp = {8}});
   const double sixteen = fastest_seconds(job, node, 1024, {.tp = {16}});
   EXPECT_GT(across, inside);
@@ -56,7 +56,7 @@ Row bloom_row() {
                             .pp = {pp},
                             .zero = {1},
                             .micro_batch = {2},
-                            .pipes = {plan::Pipe::one_f_one_b},
+                            .pipes = {schedule::Kind::one_f_one_b},
                             .recompute = {spec::Recompute::full}});
   };
   const double wide4 = seconds(four, 8, 6), narrow4 = seconds(four, 4, 12);
@@ -120,7 +120,8 @@ Row stage_row() {
   const spec::Machine machine = shipped_machine("h100");
   const plan::Job job = job_of(shipped_model("llama3-70b"), 8192, 512);
   plan::Pricer pricer(job, machine, plan::trireme_stack());
-  const plan::Layout layout{.tp = 8, .pp = 2, .dp = 64, .zero = 1, .sequence_parallel = true};
+  const spec::Layout layout{
+      .tp = 8, .pp = 2, .dp_shard = 64, .zero_stage = 1, .sequence_parallel = true};
   const plan::LayerCosts& layers = pricer.layers(layout);
   const double message = layers.block.input;
   spec::LocalShape shape;

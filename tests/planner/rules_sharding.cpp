@@ -79,7 +79,7 @@ Row preferred_row() {
   const double b = fastest_seconds(job, machine, 1024, all.b);
   const double a = fastest_seconds(job, machine, 1024, all.a);
   EXPECT_LT(b, a);
-  EXPECT_FALSE(plan::broken_rule(job, {.dp = 1024, .zero = 3}).empty());
+  EXPECT_FALSE(plan::broken_rule(job, {.dp_shard = 1024, .zero_stage = 3}).empty());
   const plan::Candidate first = fastest(job, machine, 1024, {.zero = {1}}).best.value();
   const plan::Candidate third = fastest(job, machine, 1024, {.zero = {3}}).best.value();
   EXPECT_LE(first.layout.tp, machine.domain.size);
@@ -90,7 +90,7 @@ Row preferred_row() {
       "preferred to ZeRO-3 across it",
       fmt::format("B {:.2f} s, A {:.2f} s, C has more ranks than sequences. Best with ZeRO-1: "
                   "{}: {:.2f} s; with ZeRO-3: {}: {:.2f} s",
-                  b, a, plan::words(first.layout), first.price.seconds, plan::words(third.layout),
+                  b, a, spec::words(first.layout), first.price.seconds, spec::words(third.layout),
                   third.price.seconds),
       holds ? "holds"
             : "holds for B and A; over all layouts our model prefers ZeRO-3 with little tp, for "
@@ -129,15 +129,15 @@ Row prefetch_row() {
 
 Row fp8_row() {
   const spec::Machine machine = shipped_machine("h100");
-  const auto seconds = [&](plan::Precision precision) {
+  const auto seconds = [&](spec::Precision precision) {
     const plan::Product product{.m = 8192, .n = 28672, .k = 8192};
     return plan::gemm_seconds(machine.processor, product, precision);
   };
-  const double product = seconds(plan::Precision::bf16) / seconds(plan::Precision::fp8);
+  const double product = seconds(spec::Precision::bf16) / seconds(spec::Precision::fp8);
   const auto gain = [&](const plan::Job& job, int64_t processors, Space space) {
     space.unaudited = true;
     const double bf16 = fastest_seconds(job, machine, processors, space);
-    space.precision = {plan::Precision::fp8};
+    space.precision = {spec::Precision::fp8};
     return bf16 / fastest_seconds(job, machine, processors, space);
   };
   const double large =

@@ -20,28 +20,22 @@ using plan::Item;
 
 // Weights, gradients and optimizer of one rank that holds everything and adds up gradients of two
 // micro-batches: those of one may lie where activations were (spec/grad_places.h).
-double state_bytes(const spec::ModelSpec& model, double grad_bytes) {
-  plan::Stack stack = plan::trireme_stack();
-  stack.grad_bytes = grad_bytes;
+double state_bytes(const spec::ModelSpec& model, base::DType grads) {
   const plan::Job job = job_of(model, 2048, 2);
   const spec::Machine machine = shipped_machine("h100");
-  plan::Pricer pricer(job, machine, stack);
-  const plan::Price price = pricer.price({});
+  plan::Pricer pricer(job, machine, plan::trireme_stack());
+  const plan::Price price = pricer.price({.grad_dtype = grads});
   return price.at(Item::weights) + price.at(Item::gradients) + price.at(Item::optimizer);
 }
 
 // A plan of the engine: `ranks` along the data axis.
 spec::Plan data_plan(const spec::ModelSpec& model, int ranks, int stage, base::DType sums,
                      int microbatches = 1) {
-  plan::Layout layout;
-  layout.dp = ranks;
-  layout.zero = stage;
-  spec::OneRankOptions one = plan::one_rank_of(job_of(model, 128, ranks), layout);
-  one.recipe.grad = sums;
-  one.microbatches = microbatches;
-  spec::SplitOptions split = plan::split_of(layout);
-  split.reduce_dtype = sums;
-  return spec::parallel_plan(model, one, split, spec::cuda_backend(false));
+  spec::Layout layout;
+  spec::set_data_ranks(layout, ranks, stage);
+  layout.accumulation = microbatches;
+  layout.grad_dtype = layout.reduce_dtype = sums;
+  return spec::solve_or_throw(model, {.seq_len = 128}, layout, spec::cuda_backend(false));
 }
 
 Row state_row() {
@@ -52,9 +46,9 @@ Row state_row() {
   const std::array<int, 3> said = {2, 14, 81}, real = {2, 15, 82};
   for (size_t i = 0; i < models.size(); ++i) {
     const auto params = static_cast<double>(spec::parameter_count(models[i]));
-    const double bytes = state_bytes(models[i], 2);
+    const double bytes = state_bytes(models[i], base::DType::bf16);
     EXPECT_NEAR(bytes / params, 16, 1e-3);
-    EXPECT_NEAR(state_bytes(models[i], 4) / params, 18, 1e-3);
+    EXPECT_NEAR(state_bytes(models[i], base::DType::f32) / params, 18, 1e-3);
     EXPECT_EQ(std::ceil(16 * sizes[i] / 80e9), said[i]);
     EXPECT_EQ(std::ceil(bytes / 80e9), real[i]);
     ours += fmt::format("{}{:.2f}B: {:.0f} GB, {} GPUs", i == 0 ? "" : "; ", params / 1e9,

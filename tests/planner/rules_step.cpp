@@ -36,7 +36,7 @@ struct Flops {
 Flops flops_of(const plan::Job& job, const plan::Stack& stack, spec::Recompute recompute) {
   const spec::Machine machine = shipped_machine("h100");
   plan::Pricer pricer(job, machine, stack);
-  plan::Layout layout;
+  spec::Layout layout;
   layout.recompute = recompute;
   const plan::Price price = pricer.price(layout);
   return {price.model_flops, price.hardware_flops};

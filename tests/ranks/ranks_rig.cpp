@@ -6,6 +6,8 @@
 #include <gtest/gtest.h>
 
 #include "device/accelerator.h"
+#include "spec/layout_samples_test.h"
+#include "spec/layout_text.h"
 #include "spec/op_shapes.h"
 #include "spec/predict.h"
 
@@ -19,7 +21,7 @@ constexpr double deadline_seconds = 60;
 class ShareOfStep final : public engine::MicrobatchSource {
  public:
   ShareOfStep(const spec::Plan& plan, const spec::Coord& coord, int64_t vocab)
-      : plan_(plan), coord_(coord), all_(7, vocab, plan.microbatch_sequences, seq_len) {}
+      : plan_(plan), coord_(coord), all_(7, vocab, plan.layout.micro_batch, seq_len) {}
 
   void fill(int index, const engine::HostMicrobatch& out) override {
     all_.fill(static_cast<int>(spec::global_microbatch(plan_, coord_, index)), out);
@@ -102,33 +104,32 @@ std::string to_string(const Layout& l) {
 }
 
 spec::Plan plan_of(const Layout& l, const spec::ModelSpec& model) {
-  spec::Recipe recipe = spec::recipe_from_name(l.recipe);
-  recipe.grad = l.grad;
-  spec::Plan plan = spec::parallel_plan(model,
-                                        {.microbatch_sequences = l.sequences,
-                                         .seq_len = seq_len,
-                                         .microbatches = l.microbatches,
-                                         .recipe = recipe,
-                                         .master = l.master,
-                                         .recompute = l.recompute,
-                                         .head_chunk_rows = 4},
-                                        {.dp = l.dp,
-                                         .zero = l.zero,
-                                         .tp = l.tp,
-                                         .pp = l.pp,
-                                         .schedule = l.schedule,
-                                         .chunks = l.chunks,
-                                         .first_layer_of_stage = l.cut,
-                                         .sequence_parallel = l.sequence_parallel,
-                                         .residency = zero_stage(l.stage),
-                                         .logical_dp = l.logical_dp,
-                                         .reduce = l.reduce,
-                                         .reduce_dtype = l.reduce_dtype,
-                                         .prefetch = l.prefetch,
-                                         .prefetch_after = l.prefetch_after,
-                                         .keep_params = l.keep_params,
-                                         .send_buffers = l.send_buffers},
-                                        backend_of(l));
+  spec::Plan plan =
+      spec::solve_or_throw(model, {.seq_len = seq_len},
+                           {.tp = l.tp,
+                            .pp = l.pp,
+                            .dp_replicate = l.dp,
+                            .dp_shard = l.zero,
+                            .zero_stage = l.stage,
+                            .sequence_parallel = l.sequence_parallel,
+                            .schedule = *schedule::kind_from_name(l.schedule),
+                            .chunks = l.chunks,
+                            .first_layers = l.cut,
+                            .send_buffers = l.send_buffers,
+                            .micro_batch = l.sequences,
+                            .accumulation = l.microbatches,
+                            .logical_dp = l.logical_dp,
+                            .reduce = l.reduce,
+                            .recompute = l.recompute,
+                            .precision = *spec::precision_from_name(l.recipe),
+                            .grad_dtype = l.grad,
+                            .master_dtype = l.master,
+                            .reduce_dtype = l.reduce_dtype,
+                            .reshard = l.keep_params ? spec::Reshard::never : spec::Reshard::always,
+                            .prefetch = l.prefetch,
+                            .prefetch_after = l.prefetch_after,
+                            .head_chunk_rows = 4},
+                           backend_of(l));
   if (l.split_backward) {
     plan.schedule = schedule::add_tied(schedule::add_reduce(
         schedule::split_backward(schedule::one_f_one_b(1, plan.schedule.microbatches))));
@@ -167,6 +168,44 @@ void run_layout(const Layout& layout, const std::function<void(RankRig&)>& body)
     const auto communicator = world.communicator(rank, {.name = "world"});
     run_rank(layout, *communicator, *device, body);
   });
+}
+
+void train_settled(const spec::ModelDims& dims, const spec::Layout& layout, bool on_gpu) {
+  const spec::ModelSpec model = spec::make_model(dims);
+  const spec::Backend backend = on_gpu ? spec::cuda_backend(layout.deterministic) : spec::Backend{};
+  const spec::Plan plan = spec::solve_or_throw(model, {.seq_len = seq_len}, layout, backend);
+  comm::ThreadWorld world(static_cast<int>(layout.ranks()), deadline_seconds);
+  comm::run_ranks(world, [&](int rank) {
+    std::unique_ptr<device::Device> device;
+    if (on_gpu) {
+      device = device::make_gpu(kernels::cuda_kernels(), {});
+    } else {
+      device =
+          std::make_unique<device::CpuDevice>(kernels::cpu_kernels(), device::CpuDevice::Options{});
+    }
+    const auto communicator = world.communicator(rank, {.name = "world"});
+    comm::Mesh mesh(*communicator, plan.mesh);
+    engine::Engine engine(*device, model, plan, backend, {}, &mesh);
+    ShareOfStep source(plan, mesh.coord(), dims.vocab);
+    RankRig rig{*device, model, engine, mesh, source, [&source] { source.next_step(); }, on_gpu};
+    train(rig, fmt::format("{} {}, rank {}", dims.name, spec::to_text(layout), rank), 1, nullptr);
+  });
+}
+
+void train_random_layouts(uint64_t seed, int count, bool on_gpu) {
+  SCOPED_TRACE(seed);
+  constexpr int64_t max_ranks = 8;
+  spec::LayoutDice dice(seed);
+  for (int i = 0; i < count; ++i) {
+    spec::ModelDims dims = dice.either() ? tiny_llama() : tiny_gpt2();
+    dims.layers = 4;
+    dims.heads = 4;
+    spec::Layout layout;
+    do {
+      layout = spec::any_layout(dice, spec::sizes_of(spec::make_model(dims)), seq_len);
+    } while (layout.ranks() > max_ranks);
+    train_settled(dims, layout, on_gpu);
+  }
 }
 
 std::string train_layout(const Layout& layout, int steps) {

@@ -16,8 +16,6 @@
 
 namespace trireme::tests {
 
-constexpr spec::Residency zero_stage(int stage) { return {stage >= 3, stage >= 2, stage >= 1}; }
-
 struct Layout {
   spec::ModelDims dims;
   int dp = 1, zero = 1;
@@ -69,6 +67,12 @@ void run_layout(const Layout&, const std::function<void(RankRig&)>& body);
 // One rank of a layout, whatever the ranks are.
 void run_rank(const Layout&, comm::Communicator& world, device::Device&,
               const std::function<void(RankRig&)>& body);
+
+// Runs one step of a layout on thread ranks and expects of every rank the memory, the ledger and
+// the bytes sent that were predicted.
+void train_settled(const spec::ModelDims&, const spec::Layout&, bool on_gpu);
+// `count` random layouts of both families, of at most 8 ranks.
+void train_random_layouts(uint64_t seed, int count, bool on_gpu);
 
 // SHA-256 of the weights after `steps`. Expects on the way, on every rank: the same hash, memory
 // and ledger as predicted, bytes sent as predicted.

@@ -80,12 +80,13 @@ TEST(RanksTest, weights_are_read_and_written_whole_on_every_rank) {
         } same;
         const double loss = rig.engine.evaluate(same).loss_sum;
         device::CpuDevice device(kernels::cpu_kernels(), {});
-        engine::Engine one(
-            device, rig.model,
-            spec::one_rank_plan(
-                rig.model, {.seq_len = 6, .recipe = rig.engine.plan().recipe, .head_chunk_rows = 4},
-                {}),
-            {}, {});
+        engine::Engine one(device, rig.model,
+                           spec::solve_or_throw(rig.model, {.seq_len = 6},
+                                                {.precision = rig.engine.plan().layout.precision,
+                                                 .grad_dtype = rig.engine.plan().layout.grad_dtype,
+                                                 .head_chunk_rows = 4},
+                                                {}),
+                           {}, {});
         for (const auto& param : one.parameters()) {
           one.write_weights(param.name, rig.engine.read_weights(param.name));
         }

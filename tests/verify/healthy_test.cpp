@@ -106,7 +106,7 @@ TEST(VerifyHealthy, reports_nothing_over_pipelines) {
     const train::VerifyReport report = train::verify(job_of(job));
     EXPECT_TRUE(report.ok()) << train::to_text(report);
     EXPECT_EQ(report.by_rank.size(), static_cast<size_t>(job.pp * job.dp * job.zero * job.tp));
-    EXPECT_EQ(report.split.pp, job.pp);
+    EXPECT_EQ(report.layout.pp, job.pp);
   }
 }
 

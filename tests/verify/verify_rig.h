@@ -48,29 +48,28 @@ struct SmallJob {
 inline train::VerifyJob job_of(const SmallJob& s) {
   train::VerifyJob job;
   job.dims = s.dims;
-  job.one_rank = {.microbatch_sequences = 1,
-                  .seq_len = 8,
-                  .microbatches = s.microbatches,
-                  .recipe = spec::recipe_from_name(s.recipe),
-                  .recompute = s.recompute,
-                  .document_mask = s.document_mask};
-  job.one_rank.recipe.grad = s.grad;
-  job.split = {.dp = s.dp,
-               .zero = s.zero,
-               .tp = s.tp,
-               .sequence_parallel = s.sequence_parallel,
-               .residency = {s.stage >= 3, s.stage >= 2, s.stage >= 1},
-               .logical_dp = s.logical_dp,
-               .reduce = s.reduce,
-               .reduce_dtype = s.reduce_dtype,
-               .prefetch = s.prefetch,
-               .prefetch_after = s.prefetch_after};
-  job.split.pp = s.pp;
-  job.split.schedule = s.schedule;
-  job.split.chunks = s.chunks;
-  job.split.first_layer_of_stage = s.cut;
-  job.split.keep_params = s.keep_params;
-  job.split.send_buffers = s.send_buffers;
+  job.work = {.seq_len = 8, .document_mask = s.document_mask};
+  job.layout = {.tp = s.tp,
+                .pp = s.pp,
+                .dp_replicate = s.dp,
+                .dp_shard = s.zero,
+                .zero_stage = s.stage,
+                .sequence_parallel = s.sequence_parallel,
+                .schedule = *schedule::kind_from_name(s.schedule),
+                .chunks = s.chunks,
+                .first_layers = s.cut,
+                .send_buffers = s.send_buffers,
+                .micro_batch = 1,
+                .accumulation = s.microbatches,
+                .logical_dp = s.logical_dp,
+                .reduce = s.reduce,
+                .recompute = s.recompute,
+                .precision = *spec::precision_from_name(s.recipe),
+                .grad_dtype = s.grad,
+                .reduce_dtype = s.reduce_dtype,
+                .reshard = s.keep_params ? spec::Reshard::never : spec::Reshard::always,
+                .prefetch = s.prefetch,
+                .prefetch_after = s.prefetch_after};
   job.system.device = "cpu";
   job.deadline_s = s.deadline_s;
   return job;

@@ -1,8 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "config/job_layout.h"
+#include "config/layout.h"
+
+#include <set>
 
 #include "base/json.h"
 #include "config/files_test.h"
+#include "config/schema.h"
+#include "spec/rule_samples_test.h"
 
 namespace trireme::config {
 namespace {
@@ -12,7 +16,12 @@ LoadOptions with(std::vector<std::string> overrides, int world) {
   return {.overrides = std::move(overrides), .model_folders = {shipped_models()}, .world = world};
 }
 
-TEST(JobLayoutConfig, the_rest_of_the_world_is_sharded) {
+std::string override_text(const Key& key) {
+  const base::Json value = value_json(key);
+  return value.is_string() ? value.get<std::string>() : value.dump();
+}
+
+TEST(LayoutConfig, the_rest_of_the_world_is_sharded) {
   const auto four = [](std::vector<std::string> overrides) {
     return load("", with(std::move(overrides), 4));
   };
@@ -37,7 +46,7 @@ TEST(JobLayoutConfig, the_rest_of_the_world_is_sharded) {
   EXPECT_TRUE(load(folder.write("run.json", to_json(hybrid).dump()), again) == hybrid);
 }
 
-TEST(JobLayoutConfig, refusal_of_degrees_comes_all_at_once) {
+TEST(LayoutConfig, refusal_of_degrees_comes_all_at_once) {
   const LoadOptions options = with(
       {"parallelism.tensor_parallel_degree=3", "parallelism.data_parallel_replicate_degree=2",
        "parallelism.sequence_parallel=true", "training.seq_len=10", "training.local_batch_size=1",
@@ -46,15 +55,15 @@ TEST(JobLayoutConfig, refusal_of_degrees_comes_all_at_once) {
   const std::string message = message_of([&] { (void)load("", options); });
   for (const char* part :
        {"4 problems", "context_parallel_degree = 2", "kv_heads = 2 and ffn = 1024 do not divide",
-        "nearest: 2\n", "training.seq_len = 10", "nearest: 9 or 12",
-        "logical_dp = 5: must be a multiple of the 4 data ranks; nearest: 4 or 8"}) {
+        "nearest: 2 [tp.divides]", "training.seq_len = 10", "nearest: 6 or 12",
+        "logical_dp = 5: must be a multiple of the 2 data ranks; nearest: 4 or 6"}) {
     expect_contains(message, part);
   }
 }
 
 // ---- pipelines (llama-15m: 6 blocks, with embedding and head 8 layers)
 
-TEST(JobLayoutConfig, pipeline_keys_become_the_split) {
+TEST(LayoutConfig, pipeline_keys_become_the_layout) {
   const Config c = load("", with({"parallelism.pipeline_parallel_degree=2",
                                   "parallelism.pipeline_parallel_schedule=Interleaved",
                                   "parallelism.pipeline_parallel_first_layers=[0, 3,5, 7]",
@@ -62,35 +71,36 @@ TEST(JobLayoutConfig, pipeline_keys_become_the_split) {
                                   "training.local_batch_size=1", "training.global_batch_size=8"},
                                  4));
   EXPECT_EQ(c.parallelism.data_parallel_shard_degree, 2);
-  const spec::SplitOptions split = split_of(c);
-  EXPECT_EQ(split.pp, 2);
-  EXPECT_EQ(split.schedule, "Interleaved");
-  EXPECT_EQ(split.chunks, 0);
-  EXPECT_EQ(split.first_layer_of_stage, (std::vector<int>{0, 3, 5, 7}));
-  EXPECT_EQ(split.send_buffers, 3);
-  EXPECT_TRUE(split.keep_params);  // ZeRO-3 in a pipeline
-  EXPECT_EQ(layout_of(c).ranks(), 4);
+  const spec::Layout layout = settled_layout(c);
+  EXPECT_EQ(layout.pp, 2);
+  EXPECT_EQ(layout.schedule, schedule::Kind::interleaved);
+  EXPECT_EQ(layout_of(c).chunks, 0);
+  EXPECT_EQ(layout.chunks, 2);
+  EXPECT_EQ(layout.first_layers, (std::vector<int>{0, 3, 5, 7}));
+  EXPECT_EQ(layout.send_buffers, 3);
+  EXPECT_TRUE(layout.keeps_params());  // ZeRO-3 in a pipeline
+  EXPECT_EQ(layout.ranks(), 4);
   const TemporaryFolder folder;
   const LoadOptions again{.overrides = {}, .model_folders = {shipped_models()}, .world = 4};
   EXPECT_TRUE(load(folder.write("run.json", to_json(c).dump()), again) == c);
 }
 
-TEST(JobLayoutConfig, the_rest_of_the_world_may_be_the_pipeline) {
+TEST(LayoutConfig, the_rest_of_the_world_may_be_the_pipeline) {
   const Config c =
       load("", with({"parallelism.pipeline_parallel_degree=-1",
                      "parallelism.tensor_parallel_degree=2", "training.global_batch_size=32"},
                     8));
   EXPECT_EQ(c.parallelism.pipeline_parallel_degree, 4);
   EXPECT_EQ(c.parallelism.data_parallel_shard_degree, 1);
-  EXPECT_FALSE(split_of(c).keep_params);
+  EXPECT_FALSE(settled_layout(c).keeps_params());
 }
 
-TEST(JobLayoutConfig, sharded_parameters_are_released_as_asked) {
+TEST(LayoutConfig, sharded_parameters_are_released_as_asked) {
   const auto keeps = [](const std::string& asked, const std::string& pp) {
-    return split_of(load("", with({"parallelism.fsdp_reshard_after_forward=" + asked,
-                                   "parallelism.pipeline_parallel_degree=" + pp},
-                                  4)))
-        .keep_params;
+    return settled_layout(load("", with({"parallelism.fsdp_reshard_after_forward=" + asked,
+                                         "parallelism.pipeline_parallel_degree=" + pp},
+                                        4)))
+        .keeps_params();
   };
   EXPECT_FALSE(keeps("default", "1"));
   EXPECT_TRUE(keeps("never", "1"));
@@ -98,7 +108,7 @@ TEST(JobLayoutConfig, sharded_parameters_are_released_as_asked) {
   EXPECT_TRUE(keeps("default", "2"));
 }
 
-TEST(JobLayoutConfig, a_schedule_of_ones_own_is_read_and_compared) {
+TEST(LayoutConfig, a_custom_schedule_is_read_and_compared) {
   const TemporaryFolder folder;
   const auto message = [&](const std::string& text, const std::string& sequences = "2") {
     const std::string file = folder.write("mine.txt", text).string();
@@ -124,6 +134,56 @@ TEST(JobLayoutConfig, a_schedule_of_ones_own_is_read_and_compared) {
   const std::string gone = message_of(
       [&] { (void)load("", with({"parallelism.pipeline_parallel_schedule_file=nosuch.txt"}, 1)); });
   expect_contains(gone, "nosuch.txt: no such file");
+}
+
+// ---- the rule book
+
+std::string model_text(const spec::ModelDims& d) {
+  return fmt::format(
+      "family = \"llama\"\nlayers = {}\nhidden = {}\nheads = {}\nkv_heads = {}\nffn = {}\nvocab = "
+      "{}\nmax_seq = {}\ntied_head = {}\n",
+      d.layers, d.hidden, d.heads, d.kv_heads, d.ffn, d.vocab, d.max_seq, d.tied_head);
+}
+
+// Every rule that a file can break is named, with its id, where the file is loaded. Values that the
+// schema does not take at all are refused by it.
+TEST(LayoutConfig, every_rule_is_named_by_its_id) {
+  const std::set<std::string> without_key = {
+      "degree.one_rest",     "placement.engine", "ep.engine",          "ep.ranks",
+      "cp.seq_len",          "ep.divides",       "batch.accumulation", "inference.one_rank",
+      "batch.micro_batches", "batch.activations"};
+  for (const spec::BrokenSample& sample : spec::broken_samples()) {
+    if (without_key.contains(sample.id)) continue;
+    const TemporaryFolder folder;
+    Config c;
+    set_layout(c, sample.asked);
+    c.model.name = folder.write("model.toml", model_text(spec::sample_dims(sample))).string();
+    if (sample.asked.custom_schedule) {
+      c.parallelism.pipeline_parallel_schedule_file =
+          folder.write("schedule.txt", schedule::to_text(*sample.asked.custom_schedule)).string();
+    }
+    if (sample.asked.accumulation > 0) {
+      const int workers =
+          sample.asked.logical_dp > 0 ? sample.asked.logical_dp : sample.asked.data_ranks();
+      c.training.global_batch_size = sample.asked.micro_batch * sample.asked.accumulation * workers;
+    }
+    if (sample.work.global_batch > 0) c.training.global_batch_size = sample.work.global_batch;
+    c.training.seq_len = sample.work.seq_len;
+    std::vector<std::string> overrides;
+    for (const Key& key : keys_of(c)) {
+      const bool is_layout = key.section == "parallelism" || key.section == "training" ||
+                             key.section == "activation_checkpoint" || key.name == "master_dtype" ||
+                             key.path() == "model.name";
+      if (is_layout) overrides.push_back(key.path() + "=" + override_text(key));
+    }
+    const std::string message = message_of(
+        [&] { (void)load("", {.overrides = overrides, .world = static_cast<int>(sample.ranks)}); });
+    const bool is_named = message.find("[" + sample.id + "]") != std::string::npos;
+    const bool is_out_of_schema = message.find("from ") != std::string::npos ||
+                                  message.find("must be one of") != std::string::npos ||
+                                  message.find("must be at least") != std::string::npos;
+    EXPECT_TRUE(is_named || is_out_of_schema) << sample.id << ": " << message;
+  }
 }
 
 }  // namespace

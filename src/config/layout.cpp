@@ -1,0 +1,252 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "config/layout.h"
+
+#include <fmt/format.h>
+
+#include <optional>
+
+#include "base/dtype.h"
+#include "base/error.h"
+#include "config/document.h"
+#include "schedule/schedule.h"
+
+namespace trireme::config {
+namespace {
+
+namespace fs = std::filesystem;
+
+// At most one degree may be the rest. A default of -1 gives way to one that the user wrote; axes
+// that this build does not cut are 1.
+void settle_rest(Config& c, Report& report) {
+  std::vector<std::string> written;
+  std::vector<int64_t*> open;
+  for (const Key& key : keys_of(c)) {
+    if (key.section != "parallelism" || !key.name.ends_with("_degree")) continue;
+    int64_t& degree = *std::get<int64_t*>(key.field);
+    const std::string path = key.path();
+    if (degree != -1) continue;
+    const bool is_cut = !key.name.starts_with("context_") && !key.name.starts_with("expert_");
+    if (report.was_given(path)) written.push_back(path);
+    if (!is_cut) {
+      degree = 1;
+      continue;
+    }
+    open.push_back(&degree);
+    if (report.was_given(path)) std::swap(open.front(), open.back());
+  }
+  for (size_t i = 1; i < open.size(); ++i) *open[i] = 1;
+  if (written.size() > 1) {
+    report.add(report.where(written[1]),
+               fmt::format("{} = -1: only one degree can be the rest, and {} is -1 too "
+                           "[degree.one_rest]",
+                           written[1], written[0]));
+  }
+}
+
+// The schedule file that a configuration of `folder` names, if it names one.
+bool read_schedule(Config& c, const fs::path& folder, Report& report) {
+  const std::string key = "parallelism.pipeline_parallel_schedule_file";
+  const std::string& name = c.parallelism.pipeline_parallel_schedule_file;
+  c.custom_schedule.reset();
+  if (name.empty()) return true;
+  if (report.is_bad(key)) return false;
+  const fs::path path = found_from(name, folder);
+  try {
+    const base::Result<schedule::Schedule> read = schedule::from_text(read_text(path));
+    if (read) {
+      c.custom_schedule = read.value();
+      return true;
+    }
+    report.add(report.where(key), fmt::format("{}: {}: {}", key, path.string(), read.reason()));
+  } catch (const base::IoError& error) {
+    report.add(report.where(key), fmt::format("{}: {}", key, error.what()));
+  }
+  return false;
+}
+
+// Reports a schedule that is not in the catalogue, and takes 1F1B for what is left to check.
+void check_schedule_name(Config& c, Report& report) {
+  const std::string key = "parallelism.pipeline_parallel_schedule";
+  std::string& name = c.parallelism.pipeline_parallel_schedule;
+  if (schedule::kind_from_name(name)) return;
+  std::vector<std::string> names;
+  for (const schedule::Named& named : schedule::catalogue()) {
+    if (named.kind != schedule::Kind::dualpipe) names.emplace_back(named.name);
+  }
+  report.blame({key},
+               fmt::format("{} = {}: there is no such schedule; there are {} [schedule.name]", key,
+                           name, spec::joined(names, "or")));
+  report.mark_bad(key);
+  name = "1F1B";
+}
+
+// The layout with what is open filled in as it was saved: all of it, or without the reduction, or
+// the batch alone; the first that breaks no rule.
+void take_saved_sums(const spec::ModelSizes& model, const SavedSums& saved, int64_t ranks,
+                     spec::Workload& work, spec::Layout& asked) {
+  for (const auto& [takes_workers, takes_reduce] :
+       {std::pair(true, true), std::pair(true, false), std::pair(false, false)}) {
+    spec::Layout layout = asked;
+    spec::Workload batch = work;
+    if (batch.global_batch == 0) batch.global_batch = saved.global_batch_size;
+    if (takes_workers && layout.logical_dp == 0) {
+      layout.logical_dp = static_cast<int>(saved.logical_dp);
+    }
+    if (takes_reduce && layout.reduce == spec::ReduceWhen::automatic) {
+      layout.reduce = saved.reduce == "each" ? spec::ReduceWhen::each : spec::ReduceWhen::once;
+    }
+    if (!spec::settle(model, batch, ranks, layout).broken.empty()) continue;
+    asked = layout;
+    work = batch;
+    return;
+  }
+}
+
+}  // namespace
+
+const spec::LayoutNames& layout_paths() {
+  static const spec::LayoutNames paths = {"parallelism.tensor_parallel_degree",
+                                          "parallelism.context_parallel_degree",
+                                          "parallelism.pipeline_parallel_degree",
+                                          "parallelism.data_parallel_replicate_degree",
+                                          "parallelism.data_parallel_shard_degree",
+                                          "parallelism.expert_parallel_degree",
+                                          "parallelism.zero_stage",
+                                          "parallelism.sequence_parallel",
+                                          "placement",
+                                          "parallelism.pipeline_parallel_schedule",
+                                          "parallelism.pipeline_parallel_chunks",
+                                          "parallelism.pipeline_parallel_schedule_file",
+                                          "parallelism.pipeline_parallel_first_layers",
+                                          "parallelism.pipeline_parallel_send_buffers",
+                                          "training.local_batch_size",
+                                          "accumulation",
+                                          "training.global_batch_size",
+                                          "training.seq_len",
+                                          "parallelism.logical_dp",
+                                          "parallelism.reduce",
+                                          "activation_checkpoint.mode",
+                                          "training.dtype",
+                                          "training.grad_dtype",
+                                          "optimizer.master_dtype",
+                                          "parallelism.reduce_dtype",
+                                          "parallelism.fsdp_reshard_after_forward",
+                                          "parallelism.prefetch",
+                                          "training.head_chunk_rows",
+                                          "model.dims"};
+  return paths;
+}
+
+spec::Workload workload_of(const Config& c) {
+  return {.seq_len = c.training.seq_len,
+          .global_batch = std::max<int64_t>(0, c.training.global_batch_size),
+          .document_mask = c.training.document_mask};
+}
+
+spec::Layout layout_of(const Config& c) {
+  const Parallelism& p = c.parallelism;
+  spec::Layout l;
+  l.tp = static_cast<int>(p.tensor_parallel_degree);
+  l.cp = static_cast<int>(p.context_parallel_degree);
+  l.pp = static_cast<int>(p.pipeline_parallel_degree);
+  l.dp_replicate = static_cast<int>(p.data_parallel_replicate_degree);
+  l.dp_shard = static_cast<int>(p.data_parallel_shard_degree);
+  l.ep = static_cast<int>(p.expert_parallel_degree);
+  l.zero_stage = static_cast<int>(p.zero_stage);
+  l.sequence_parallel = p.sequence_parallel;
+  l.schedule =
+      schedule::kind_from_name(p.pipeline_parallel_schedule).value_or(schedule::Kind::one_f_one_b);
+  l.chunks = static_cast<int>(p.pipeline_parallel_chunks);
+  l.custom_schedule = c.custom_schedule;
+  l.first_layers.assign(p.pipeline_parallel_first_layers.begin(),
+                        p.pipeline_parallel_first_layers.end());
+  l.send_buffers = static_cast<int>(p.pipeline_parallel_send_buffers);
+  l.micro_batch = c.training.local_batch_size;
+  l.logical_dp = static_cast<int>(p.logical_dp);
+  l.reduce = spec::reduce_from_name(p.reduce).value_or(spec::ReduceWhen::automatic);
+  l.recompute =
+      spec::recompute_from_name(c.activation_checkpoint.mode).value_or(spec::Recompute::none);
+  l.recompute_blocks = static_cast<int>(c.activation_checkpoint.blocks);
+  l.precision = spec::precision_from_name(c.training.dtype).value_or(spec::Precision::bf16);
+  l.grad_dtype = base::dtype_from_name(c.training.grad_dtype);
+  l.master_dtype = base::dtype_from_name(c.optimizer.master_dtype);
+  l.reduce_dtype = base::dtype_from_name(p.reduce_dtype);
+  l.reshard =
+      spec::reshard_from_name(p.fsdp_reshard_after_forward).value_or(spec::Reshard::automatic);
+  l.prefetch = static_cast<int>(p.prefetch);
+  l.prefetch_after = p.prefetch_after;
+  l.head_chunk_rows = c.training.head_chunk_rows;
+  l.deterministic = c.system.determinism == "l1";
+  return l;
+}
+
+spec::Layout settled_layout(const Config& c) {
+  return spec::settle(spec::sizes_of(c.dims), workload_of(c), 0, layout_of(c)).layout;
+}
+
+void set_layout(Config& c, const spec::Layout& l) {
+  Parallelism& p = c.parallelism;
+  p.tensor_parallel_degree = l.tp;
+  p.context_parallel_degree = l.cp;
+  p.pipeline_parallel_degree = l.pp;
+  p.data_parallel_replicate_degree = l.dp_replicate;
+  p.data_parallel_shard_degree = l.dp_shard;
+  p.expert_parallel_degree = l.ep;
+  p.zero_stage = l.zero_stage;
+  p.sequence_parallel = l.sequence_parallel;
+  p.pipeline_parallel_schedule = schedule::name_of(l.schedule);
+  p.pipeline_parallel_chunks = l.chunks;
+  c.custom_schedule = l.custom_schedule;
+  p.pipeline_parallel_first_layers.assign(l.first_layers.begin(), l.first_layers.end());
+  p.pipeline_parallel_send_buffers = l.send_buffers;
+  c.training.local_batch_size = l.micro_batch;
+  c.training.global_batch_size = l.accumulation > 0 && l.logical_dp > 0 ? l.global_batch() : -1;
+  p.logical_dp = l.logical_dp;
+  p.reduce = spec::name_of(l.reduce);
+  c.activation_checkpoint.mode = spec::name_of(l.recompute);
+  c.activation_checkpoint.blocks = l.recompute_blocks;
+  c.training.dtype = spec::name_of(l.precision);
+  c.training.grad_dtype = base::name_of(l.grad_dtype);
+  c.optimizer.master_dtype = base::name_of(l.master_dtype);
+  p.reduce_dtype = base::name_of(l.reduce_dtype);
+  p.fsdp_reshard_after_forward = spec::name_of(l.reshard);
+  p.prefetch = l.prefetch;
+  p.prefetch_after = l.prefetch_after;
+  c.training.head_chunk_rows = l.head_chunk_rows;
+  c.system.determinism = l.deterministic ? "l1" : "fast";
+}
+
+void solve_layout(Config& c, const fs::path& folder, const LoadOptions& options, Report& report) {
+  if (!read_schedule(c, folder, report)) {
+    report.mark_bad("parallelism.pipeline_parallel_schedule_file");
+  }
+  check_schedule_name(c, report);
+  settle_rest(c, report);
+  spec::Layout asked = layout_of(c);
+  spec::Workload work = workload_of(c);
+  const spec::ModelSizes sizes =
+      report.is_bad("model.dims") ? spec::ModelSizes{} : spec::sizes_of(c.dims);
+  if (options.saved) take_saved_sums(sizes, *options.saved, options.world, work, asked);
+  const spec::LayoutNames& names = layout_paths();
+  const spec::Settled settled =
+      spec::settle(sizes, work, options.world, asked, spec::Whose::engine, names);
+  for (const spec::Broken& broken : settled.broken) {
+    std::vector<std::string> keys;
+    for (const spec::LayoutKey key : broken.rule->keys) {
+      keys.push_back(names[static_cast<size_t>(key)]);
+    }
+    report.blame(keys, spec::to_text(broken));
+  }
+  const spec::Layout& l = settled.layout;
+  Parallelism& p = c.parallelism;
+  p.data_parallel_replicate_degree = l.dp_replicate;
+  p.data_parallel_shard_degree = l.dp_shard;
+  p.tensor_parallel_degree = l.tp;
+  p.pipeline_parallel_degree = l.pp;
+  p.zero_stage = l.zero_stage;
+  p.logical_dp = l.logical_dp;
+  p.reduce = spec::name_of(l.reduce);
+  c.training.global_batch_size = work.global_batch > 0 ? work.global_batch : l.global_batch();
+}
+
+}  // namespace trireme::config

@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+// Reads the keys of a JSON object and refuses those that were not asked for, so that what another
+// version wrote cannot be half understood.
+#pragma once
+
+#include <set>
+#include <string>
+#include <utility>
+
+#include "base/dtype.h"
+#include "base/error.h"
+#include "base/json.h"
+
+namespace trireme::spec {
+
+class JsonReader {
+ public:
+  // Throws ConfigError that begins with `path`, as all below.
+  JsonReader(const base::Json& object, std::string path) : object_(object), path_(std::move(path)) {
+    if (!object.is_object()) throw base::ConfigError(path_ + ": must be an object");
+  }
+
+  bool has(const char* key) const { return object_.contains(key); }
+  const base::Json& at(const char* key) {
+    seen_.insert(key);
+    const auto found = object_.find(key);
+    if (found == object_.end()) throw base::ConfigError(path_ + ": no key '" + key + "'");
+    return *found;
+  }
+  template <typename T>
+  T get(const char* key) {
+    const base::Json& value = at(key);
+    try {
+      return value.get<T>();
+    } catch (const base::Json::exception&) {
+      throw base::ConfigError(path_ + ": " + key + " = " + value.dump() + " has the wrong type");
+    }
+  }
+  JsonReader object(const char* key) { return {at(key), path_ + "." + key}; }
+  base::DType dtype(const char* key) { return base::dtype_from_name(get<std::string>(key)); }
+  // A value by its name, as `from_name` reads it; `allowed` lists the names.
+  template <typename FromName>
+  auto named(const char* key, FromName from_name, const std::string& allowed) {
+    const std::string name = get<std::string>(key);
+    const auto value = from_name(name);
+    if (!value) {
+      throw base::ConfigError(path_ + ": " + key + " = '" + name + "': allowed are " + allowed);
+    }
+    return *value;
+  }
+  // Throws for a key that was not read.
+  void finish() const {
+    for (const auto& [key, value] : object_.items()) {
+      if (!seen_.contains(key)) throw base::ConfigError(path_ + ": unknown key '" + key + "'");
+    }
+  }
+
+ private:
+  const base::Json& object_;
+  std::string path_;
+  std::set<std::string> seen_;
+};
+
+// "once, each": the names of all values of an enum that has `count`.
+template <typename Enum>
+std::string all_names() {
+  std::string names;
+  for (size_t i = 0; i < static_cast<size_t>(Enum::count); ++i) {
+    names += (i == 0 ? "" : ", ") + std::string(name_of(static_cast<Enum>(i)));
+  }
+  return names;
+}
+
+}  // namespace trireme::spec

@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: Apache-2.0
+// The chapters of the rule book, in the order in which rules are looked at.
+#pragma once
+
+#include <vector>
+
+#include "spec/rules.h"
+
+namespace trireme::spec {
+
+std::vector<Rule> degree_rules();
+std::vector<Rule> tensor_rules();
+std::vector<Rule> data_rules();
+std::vector<Rule> format_rules();
+std::vector<Rule> pipeline_rules();
+
+// May tp have this value, for a model of these sizes, on this engine?
+bool tp_is_legal(const ModelSizes&, int64_t tp);
+// Stages of a rank that the layout asks for; those of an unsettled one, too.
+int64_t chunks_of(const Layout&);
+
+}  // namespace trireme::spec
