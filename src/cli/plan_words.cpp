@@ -83,7 +83,8 @@ std::string named_layout(const spec::Layout& layout) {
   if (layout.data_ranks() == 1) return text;
   if (kind == plan::LayoutKind::ddp) text += " (DDP)";
   if (kind == plan::LayoutKind::fsdp && layout.zero_stage == 3) {
-    text += fmt::format(" (FSDP over {})", layout.data_ranks());
+    text += layout.dp_replicate > 1 ? fmt::format(" (HSDP, {} copies)", layout.dp_replicate)
+                                    : fmt::format(" (FSDP over {})", layout.dp_shard);
   }
   return text;
 }

@@ -194,7 +194,9 @@ void set_layout(Config& c, const spec::Layout& l) {
   p.expert_parallel_degree = l.ep;
   p.zero_stage = l.zero_stage;
   p.sequence_parallel = l.sequence_parallel;
-  p.pipeline_parallel_schedule = schedule::name_of(l.schedule);
+  if (schedule::kind_from_name(p.pipeline_parallel_schedule) != l.schedule) {
+    p.pipeline_parallel_schedule = schedule::name_of(l.schedule);
+  }
   p.pipeline_parallel_chunks = l.chunks;
   c.custom_schedule = l.custom_schedule;
   p.pipeline_parallel_first_layers.assign(l.first_layers.begin(), l.first_layers.end());

@@ -44,6 +44,7 @@ Simplicity simplicity_of(const Layout& l) {
   Simplicity s;
   for (const int degree : {l.data_ranks(), l.tp, l.cp, l.pp, l.ep})
     s.parallelisms += degree > 1 ? 1 : 0;
+  if (l.dp_replicate > 1 && l.dp_shard > 1) ++s.parallelisms;  // HSDP
   s.is_staged = l.pp > 1;
   s.is_not_1f1b = l.pp > 1 && l.schedule != Kind::one_f_one_b;
   s.chunks = l.pp > 1 ? l.chunks : 1;

@@ -82,6 +82,8 @@ bool shards_in_turn(const RuleCase& c) {
   const Layout& l = c.l;
   if (!l.shards_grads() || l.has_one_stage() || !merges_backward(l)) return true;
   if (!l.custom_schedule && l.schedule == Kind::one_f_one_b) return true;
+  // The head adds to its gradients in all forwards, which come before all backwards.
+  if (!l.custom_schedule && l.schedule == Kind::gpipe) return l.rank_microbatches() == 1;
   const bool is_whole = l.rank_microbatches() % l.pp == 0;
   if (!l.custom_schedule && l.schedule == Kind::interleaved && is_whole) return true;
   return leaves_come_in_turn(order_of(l), true);
