@@ -37,7 +37,7 @@ struct MemoryItem {
 struct PlannedLayout {
   plan::Proposal proposal;
   PlanRates rates;
-  // Of the rank that needs the most: of the engine's plan, or as priced where the engine has none.
+  // The rank that needs the most: as in the engine's plan, or as priced where there is none.
   std::vector<MemoryItem> items;
   int64_t bytes = 0;                 // their sum
   bool fits = false;                 // in the memory of a GPU

@@ -20,7 +20,7 @@ struct Smaller {
 };
 
 struct Answer {
-  // Of the fastest layouts that fit the simplest one. None: nothing fits.
+  // The simplest of the fastest layouts that fit. None: nothing fits.
   std::optional<Proposal> best;
   double tolerance = 0;               // relative time, within which the simplest was chosen
   std::vector<Proposal> passed_over;  // faster ones, the best of each kind; fastest first

@@ -26,7 +26,7 @@ struct StateNeed {
   double bytes = 0;
   int64_t min_gpus = 0;  // that hold it, by memory alone
 };
-// Of the precision that needs the least. REQUIRES: a model without experts.
+// Returns the need of the precision with the smallest state. REQUIRES: a model without experts.
 StateNeed state_need(const Job&, const spec::Machine&, const Stack&, const SearchOptions&);
 
 }  // namespace trireme::plan

@@ -22,7 +22,7 @@ namespace trireme::plan {
 struct Proposal {
   Layout layout;
   Price price;
-  // Of Trireme's own stack as the engine would run it; of another program's as priced.
+  // With Trireme's stack: as the engine would run it; with another program's: as priced.
   Confirmed confirmed;
   Band band;
   bool is_engine_plan = false;  // confirmed.plan is what would run, and confirmed.bytes exact
@@ -60,7 +60,7 @@ class Finalists {
   Choice choice() const;
   // The fastest of each kind, fastest first.
   std::vector<const Proposal*> best_of_kinds() const;
-  // Of all that was confirmed, the one that needs the least memory; one that the engine runs, if
+  // The confirmed layout that needs the least memory; one that the engine runs, if
   // there is one. Null: nothing was.
   const Proposal* nearest() const;
 

@@ -54,8 +54,8 @@ struct Price {
   std::array<double, static_cast<size_t>(Term::count)> seconds_of{};
   double seconds = 0;  // their sum
   std::array<double, static_cast<size_t>(Item::count)> bytes_of{};
-  // Of the rank that needs the most. For layouts that the engine runs it is exact except for the
-  // gaps that stages of different sizes leave in the stash, so never more than is allocated.
+  // The rank that needs the most has them. For layouts that the engine runs it is exact except for
+  // the gaps that stages of different sizes leave in the stash, so never more than is allocated.
   double bytes = 0;
   double model_flops = 0, hardware_flops = 0;  // of one step of the whole job
   bool operator==(const Price&) const = default;

@@ -28,7 +28,7 @@ struct Space {
   std::vector<int> sequence_parallel;  // 0, 1
   // Layouts that the engine cannot run yet: cp, ep, fp8.
   bool unaudited = false;
-  // Of every layout; masters of fp32 layouts are f32.
+  // Every layout has these formats; the masters of fp32 layouts are f32.
   base::DType grad_dtype = base::DType::f32, master_dtype = base::DType::f32,
               reduce_dtype = base::DType::f32;
   bool deterministic = true;
@@ -53,7 +53,7 @@ struct Candidate {
 struct Rejected {
   int tp = 1, cp = 1, pp = 1, ep = 1;
   std::string reason;  // the rule that is broken, or the memory that is missing
-  // Of the layout that comes nearest: as the engine would allocate it, or at least. 0: a rule.
+  // Memory that the nearest layout lacks: as the engine would allocate it, or at least. 0: a rule.
   double missing_bytes = 0;
   std::optional<Layout> nearest;
 };

@@ -41,7 +41,7 @@ std::vector<Layout> all_layouts(const Job& job, int processors) {
             if (fixed == 0 ? chunks == 1 : chunks != fixed) continue;
             if (pp == 1 && kind != Kind::one_f_one_b) continue;
             if (kind == Kind::dualpipe) continue;
-            // Of interleaved schedules those of whole groups of micro-batches are priced.
+            // Interleaved schedules are priced where groups of micro-batches are whole.
             const int64_t m = job.global_batch / (dp * micro);
             if (kind == Kind::interleaved && m % pp != 0) continue;
             for (int rest = 0; rest < 4 * 3 * 2 * 2; ++rest) {

@@ -14,7 +14,7 @@ struct BrokenSample {
   Layout asked;
   Workload work = {.seq_len = 16};
   int64_t ranks = 0;
-  // Of the model that all samples have otherwise.
+  // These differ from the model that all samples have otherwise.
   bool tied = true;
   int64_t vocab = 96;
   int64_t experts = 0;
@@ -49,7 +49,10 @@ inline std::vector<BrokenSample> broken_samples() {
   return {
       {"degree.range", {.tp = 0}},
       {"degree.product", {.dp_replicate = 2}, {.seq_len = 16}, 3},
-      {"degree.one_rest", {.dp_replicate = -1, .dp_shard = -1, .zero_stage = -1}, {.seq_len = 16}, 2},
+      {"degree.one_rest",
+       {.dp_replicate = -1, .dp_shard = -1, .zero_stage = -1},
+       {.seq_len = 16},
+       2},
       {"cp.engine", {.cp = 2}},
       {.id = "ep.engine", .asked = {.dp_replicate = 2, .ep = 2}, .experts = 4},
       {"ep.divides", {.dp_replicate = 2, .ep = 2}},

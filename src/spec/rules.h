@@ -65,7 +65,7 @@ struct ModelSizes {
   double activations_per_token = 0;  // elements (model.h, activation_elements())
 };
 ModelSizes sizes_of(const ModelSpec&);
-// Of dimensions that may break rules of make_model().
+// The dimensions may break rules of make_model().
 ModelSizes sizes_of(const ModelDims&);
 
 // Whose rule it is: every program's, or that of this engine alone.

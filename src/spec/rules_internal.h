@@ -12,7 +12,11 @@ std::vector<Rule> degree_rules();
 std::vector<Rule> tensor_rules();
 std::vector<Rule> data_rules();
 std::vector<Rule> format_rules();
+std::vector<Rule> custom_schedule_rules();
 std::vector<Rule> pipeline_rules();
+
+// Is the layout's schedule a custom one?
+inline bool is_custom(const RuleCase& c) { return c.l.custom_schedule.has_value(); }
 
 // May tp have this value, for a model of these sizes, on this engine?
 bool tp_is_legal(const ModelSizes&, int64_t tp);

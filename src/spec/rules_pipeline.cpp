@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Rules about the pipeline: does its schedule exist for these ranks, micro-batches, layers and
-// shards?
+// shards? Those of custom schedules are in rules_custom.cpp.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -42,8 +42,6 @@ Plan order_of(const Layout& l) {
   plan.first_layer_of_stage.resize(static_cast<size_t>(plan.schedule.stages()));
   return plan;
 }
-
-bool is_custom(const RuleCase& c) { return c.l.custom_schedule.has_value(); }
 
 // First and last stage are different stages of one rank.
 bool ends_share_a_rank(const Layout& l) {
@@ -114,122 +112,6 @@ std::string turn_message(const RuleCase& c, bool is_table) {
       l.shards_grads() ? fmt::format(", or {} = 1", c.name(zero_stage)) : "");
 }
 
-// ---- custom schedules
-
-std::optional<schedule::Fault> fault_of(const RuleCase& c) {
-  return schedule::find_fault(schedule::add_missing(*c.l.custom_schedule),
-                              std::max(c.l.send_buffers, 1));
-}
-
-bool recomputes_early(const Schedule& schedule) {
-  return std::ranges::any_of(schedule.program, [](const std::vector<schedule::Action>& program) {
-    return std::ranges::find(program, schedule::Op::R, &schedule::Action::op) != program.end();
-  });
-}
-
-std::string custom_batch_message(const RuleCase& c) {
-  using enum LayoutKey;
-  const Schedule& own = *c.l.custom_schedule;
-  const int workers = c.l.hosted_workers();
-  std::string nearest;
-  if (own.microbatches % workers == 0) {
-    nearest = fmt::format("; nearest: {} = {}", c.name(global_batch),
-                          own.microbatches / workers * c.l.micro_batch * c.l.logical_dp);
-  }
-  return fmt::format("{}: it has {}, and a rank runs {} in a step{}", c.name(custom_schedule),
-                     base::count_text(own.microbatches, "micro-batch", "micro-batches"),
-                     c.l.rank_microbatches(), nearest);
-}
-
-std::vector<Rule> custom_rules() {
-  using enum LayoutKey;
-  constexpr unsigned spoiled = Known::schedule | Known::cut;
-  return {
-      {.id = "schedule.custom_ranks",
-       .whose = Whose::engine,
-       .keys = {custom_schedule, pp},
-       .needs = Known::degrees | Known::schedule,
-       .spoils = spoiled,
-       .holds =
-           [](const RuleCase& c) { return !is_custom(c) || c.l.custom_schedule->ranks == c.l.pp; },
-       .message =
-           [](const RuleCase& c) {
-             const int ranks = c.l.custom_schedule->ranks;
-             return fmt::format("{}: it is for {} ranks, and {} = {}; nearest: {} = {}",
-                                c.name(custom_schedule), ranks, c.name(pp), c.l.pp, c.name(pp),
-                                ranks);
-           }},
-      {.id = "schedule.custom_lanes",
-       .whose = Whose::engine,
-       .keys = {custom_schedule},
-       .needs = Known::schedule,
-       .spoils = spoiled,
-       .holds =
-           [](const RuleCase& c) {
-             return !is_custom(c) || c.l.custom_schedule->lanes.size() == 1;
-           },
-       .message =
-           [](const RuleCase& c) {
-             return fmt::format(
-                 "{}: its two lanes keep every stage's parameters twice, which this "
-                 "build does not execute; use one lane for all micro-batches",
-                 c.name(custom_schedule));
-           }},
-      {.id = "schedule.custom_fault",
-       .whose = Whose::engine,
-       .keys = {custom_schedule},
-       .needs = Known::schedule,
-       .spoils = spoiled,
-       .holds = [](const RuleCase& c) { return !is_custom(c) || !fault_of(c); },
-       .message =
-           [](const RuleCase& c) {
-             return fmt::format("{}: {}", c.name(custom_schedule), fault_of(c)->reason);
-           }},
-      {.id = "schedule.custom_recompute",
-       .whose = Whose::engine,
-       .keys = {custom_schedule},
-       .needs = Known::schedule,
-       .spoils = spoiled,
-       .holds =
-           [](const RuleCase& c) {
-             return !is_custom(c) || !recomputes_early(*c.l.custom_schedule);
-           },
-       .message =
-           [](const RuleCase& c) {
-             return fmt::format(
-                 "{}: it recomputes whole stages early (R), and this build "
-                 "recomputes layer by layer; leave R out",
-                 c.name(custom_schedule));
-           }},
-      {.id = "schedule.custom_sends",
-       .whose = Whose::engine,
-       .keys = {custom_schedule},
-       .needs = Known::schedule,
-       .spoils = spoiled,
-       .holds =
-           [](const RuleCase& c) {
-             return !is_custom(c) || sends_in_turn(schedule::add_missing(*c.l.custom_schedule));
-           },
-       .message =
-           [](const RuleCase& c) {
-             return fmt::format(
-                 "{}: a rank computes an output for another rank before it has sent "
-                 "the one before it; put SendY and SendDx behind their F and B",
-                 c.name(custom_schedule));
-           }},
-      {.id = "schedule.custom_micro_batches",
-       .whose = Whose::engine,
-       .keys = {custom_schedule, global_batch},
-       .needs = all_but_schedule | Known::schedule,
-       .spoils = spoiled,
-       .holds =
-           [](const RuleCase& c) {
-             return !is_custom(c) || c.l.custom_schedule->microbatches == c.l.rank_microbatches();
-           },
-       .message = custom_batch_message},
-  };
-}
-
 std::string stages_message(const RuleCase& c) {
   using enum LayoutKey;
   const int64_t layers = c.model.layers, of_rank = chunks_of(c.l);
@@ -275,8 +157,7 @@ std::string shape_message(const RuleCase& c) {
 std::vector<Rule> pipeline_rules() {
   using enum LayoutKey;
   constexpr unsigned everything = all_but_schedule | Known::schedule | Known::cut;
-  std::vector<Rule> rules = custom_rules();
-  const std::vector<Rule> more = {
+  return {
       {.id = "schedule.lanes",
        .whose = Whose::any,
        .keys = {LayoutKey::schedule},
@@ -425,8 +306,6 @@ std::vector<Rule> pipeline_rules() {
                  c.name(reshard), name_of(c.l.reshard));
            }},
   };
-  rules.insert(rules.end(), more.begin(), more.end());
-  return rules;
 }
 
 }  // namespace trireme::spec

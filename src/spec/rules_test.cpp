@@ -7,6 +7,7 @@
 #include <set>
 
 #include "base/error.h"
+#include "schedule/lives.h"
 #include "spec/pipeline_parallel.h"
 #include "spec/plan.h"
 #include "spec/rule_samples_test.h"

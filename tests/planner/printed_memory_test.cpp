@@ -3,11 +3,10 @@
 // layout in a configuration.
 #include <gtest/gtest.h>
 
-#include <cstdlib>
-
 #include "config/config_text.h"
 #include "config/files_test.h"
 #include "config/layout.h"
+#include "plan/answer.h"
 #include "plan/finalists.h"
 #include "plan/samples_test.h"
 #include "spec/layout_samples_test.h"
@@ -29,7 +28,7 @@ spec::Plan plan_of_train(const Job& job, const Layout& l, const std::string& mod
 
 TEST(PrintedMemory, is_that_of_train_to_the_byte) {
   constexpr uint64_t seed = 41;
-  const int count = std::getenv("TRIREME_FULL") != nullptr ? 3000 : 150;
+  constexpr int count = 3000;
   SCOPED_TRACE(seed);
   const spec::Machine machine = shipped_machine("h100");
   const auto reserved = static_cast<int64_t>(machine.processor.reserved_bytes);
@@ -51,6 +50,53 @@ TEST(PrintedMemory, is_that_of_train_to_the_byte) {
         << model << ": " << spec::to_text(l);
     EXPECT_EQ(p.confirmed.plan, trained) << model << ": " << spec::to_text(l);
   }
+}
+
+// Everything that an answer shows has the memory of the plan that `train` makes of its layout.
+TEST(PrintedMemory, of_a_whole_answer_is_that_of_train) {
+  struct Question {
+    const char *model, *machine;
+    int64_t ranks, batch, seq_len;
+  };
+  int shown = 0, rejected = 0;
+  for (const Question& q :
+       {Question{"llama-8b", "h100", 16, 64, 4096}, Question{"gpt2-1.5b", "a100-40gb", 8, 32, 1024},
+        Question{"llama3-70b", "h100", 64, 128, 4096},
+        Question{"llama3-70b", "h200", 8, 16, 4096}}) {
+    const spec::Machine machine = shipped_machine(q.machine);
+    const Job job = job_of(q.model, q.batch, q.seq_len);
+    SearchOptions options;
+    options.processors = q.ranks;
+    const Answer found = answer(job, machine, trireme_stack(), options);
+    const auto expect_exact = [&](const Job& of, const Proposal& p) {
+      ASSERT_TRUE(p.is_engine_plan);
+      const spec::Plan trained = plan_of_train(of, p.confirmed.plan.layout, q.model);
+      EXPECT_EQ(p.confirmed.bytes, static_cast<double>(trained.predicted.largest().total()) +
+                                       machine.processor.reserved_bytes)
+          << spec::to_text(p.layout);
+      ++shown;
+    };
+    if (found.best) expect_exact(job, *found.best);
+    for (const Proposal& p : found.passed_over) expect_exact(job, p);
+    for (const Proposal& p : found.others) expect_exact(job, p);
+    if (found.textbook_proposal) expect_exact(job, *found.textbook_proposal);
+    if (found.nearest) expect_exact(job, *found.nearest);
+    for (const Change& change : found.changes) {
+      if (change.proposal.is_engine_plan) expect_exact(job, change.proposal);
+    }
+    const double room = machine.processor.memory_bytes * options.memory_fraction;
+    for (const Rejected& family : found.search.rejected) {
+      if (!family.nearest) continue;
+      const Layout l = spec::filled(*family.nearest, workload_of(job));
+      EXPECT_EQ(family.missing_bytes + room,
+                static_cast<double>(plan_of_train(job, l, q.model).predicted.largest().total()) +
+                    machine.processor.reserved_bytes)
+          << spec::to_text(l);
+      ++rejected;
+    }
+  }
+  EXPECT_GT(shown, 20);
+  EXPECT_GT(rejected, 5);
 }
 
 }  // namespace
