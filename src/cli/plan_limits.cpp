@@ -94,9 +94,9 @@ plan::Space plan_limits(const Args& args, bool is_other_program) {
   space.shard = small_numbers(args, "--shard");
   space.chunks = small_numbers(args, "--chunks");
   space.micro_batch = numbers(args, "--micro-batch");
-  space.pipes = named<schedule::Kind>(
-      args, "--schedule", "gpipe, 1f1b, interleaved, zb-h1, zb-h2, zb-v, dualpipe-v",
-      [](const std::string& name) { return schedule::kind_from_name(name); });
+  space.pipes =
+      named<schedule::Kind>(args, "--schedule", schedule::listed_names(""),
+                            [](const std::string& name) { return schedule::kind_from_name(name); });
   space.recompute = named<spec::Recompute>(args, "--recompute", "none, selective, full",
                                            spec::recompute_from_name);
   if (args.has("--precision")) {

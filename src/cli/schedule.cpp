@@ -176,9 +176,7 @@ int run_schedule(const Args& args) {
 
 Verb schedule_verb() {
   std::vector<Option> options = {
-      {.name = "name",
-       .help = "gpipe, 1f1b, interleaved, zb-h1, zb-h2, zb-v, dualpipe, dualpipe-v "
-               "or capped"},
+      {.name = "name", .help = schedule::listed_names("", true) + " or capped"},
       {.name = "--stages", .kind = Kind::integer, .help = "Pipeline ranks"},
       {.name = "--microbatches", .kind = Kind::integer, .help = "Micro-batches of a step"},
       {.name = "--chunks", .kind = Kind::integer, .help = "Stages of a rank, for interleaved"},

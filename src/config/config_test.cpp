@@ -402,7 +402,8 @@ TEST(ConfigRefusal, names_line_key_and_cure) {
       {"[validation]\nenable = true\nsplit = 0\n",
        "run.toml:5: validation.split = 0: must be above 0"},
       {"[parallelism]\ncontext_parallel_degree = 2\n",
-       "run.toml:4: parallelism.context_parallel_degree = 2: context parallelism is not in the engine yet; "
+       "run.toml:4: parallelism.context_parallel_degree = 2: context parallelism is not in the "
+       "engine yet; "
        "nearest: 1"},
       {"[parallelism]\npipeline_parallel_first_layers = [0, 1.5]\n",
        "run.toml:4: parallelism.pipeline_parallel_first_layers: found an array, expected a list of "

@@ -69,13 +69,9 @@ void check_schedule_name(Config& c, Report& report) {
   const std::string key = "parallelism.pipeline_parallel_schedule";
   std::string& name = c.parallelism.pipeline_parallel_schedule;
   if (schedule::kind_from_name(name)) return;
-  std::vector<std::string> names;
-  for (const schedule::Named& named : schedule::catalogue()) {
-    if (named.kind != schedule::Kind::dualpipe) names.emplace_back(named.name);
-  }
   report.blame({key},
                fmt::format("{} = {}: there is no such schedule; there are {} [schedule.name]", key,
-                           name, spec::joined(names, "or")));
+                           name, schedule::listed_names("or")));
   report.mark_bad(key);
   name = "1F1B";
 }

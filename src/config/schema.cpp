@@ -7,6 +7,7 @@
 
 #include "base/json.h"
 #include "config/key_list.h"
+#include "schedule/catalogue.h"
 #include "spec/layout.h"
 
 namespace trireme::config {
@@ -196,9 +197,9 @@ std::vector<Key> keys_of(Config& c) {
            "ranks that share each matrix; must divide heads, kv_heads and ffn");
   k.number("pipeline_parallel_degree", c.parallelism.pipeline_parallel_degree,
            {.low = 1, .high = spec::max_pp, .or_value = -1}, "ranks that share the layers");
-  k.text("pipeline_parallel_schedule", c.parallelism.pipeline_parallel_schedule,
-         "gpipe, 1f1b, interleaved, zb-h1, zb-h2, zb-v or dualpipe-v, in any spelling; "
-         "docs/schedules.md");
+  static const std::string schedules_help =
+      schedule::listed_names("or") + ", in any spelling; docs/schedules.md";
+  k.text("pipeline_parallel_schedule", c.parallelism.pipeline_parallel_schedule, schedules_help);
   k.text("pipeline_parallel_schedule_file", c.parallelism.pipeline_parallel_schedule_file,
          "a schedule of one's own, in the text form of docs/schedules.md, in place of a named one; "
          "messages and reductions are added where it has none");

@@ -164,31 +164,32 @@ Stack read_stack(MegatronFlags& flags, const Layout& l, const FindStack& find, N
   return stack;
 }
 
-// Rules between flags that hold for any number of processors.
-void check_rules(MegatronFlags& flags, const Job& job, const Layout& l) {
-  const auto& block = std::get<spec::BlockSpec>(job.model.layers.at(1));
-  constexpr std::string_view tp = "--tensor-model-parallel-size";
-  if (block.heads % l.tp != 0) {
-    flags.problem(tp,
-                  fmt::format("{} does not divide --num-attention-heads {}", l.tp, block.heads));
-  }
-  if (block.kv_heads % l.tp != 0 && l.tp % block.kv_heads != 0) {
-    flags.problem(tp,
-                  fmt::format("{} does not divide --num-query-groups {}", l.tp, block.kv_heads));
-  }
-  if (block.ffn % l.tp != 0) {
-    flags.problem(tp, fmt::format("{} does not divide --ffn-hidden-size {}", l.tp, block.ffn));
-  }
-  if (l.cp > 1 && job.seq_len % (2 * int64_t{l.cp}) != 0) {
-    flags.problem("--context-parallel-size",
-                  fmt::format("twice {} does not divide --seq-length {}", l.cp, job.seq_len));
-  }
-  if (l.ep > 1 && !job.experts) {
-    flags.problem("--expert-model-parallel-size", "means nothing without --num-experts");
-  } else if (job.experts && job.experts->count % l.ep != 0) {
-    flags.problem("--expert-model-parallel-size",
-                  fmt::format("{} does not divide --num-experts {}", l.ep, job.experts->count));
-  }
+// The flags that stand for a layout's fields.
+const spec::LayoutNames& flag_names() {
+  static const spec::LayoutNames names = [] {
+    spec::LayoutNames all = rule_names();
+    const auto set = [&all](spec::LayoutKey key, const char* flag) {
+      all[static_cast<size_t>(key)] = flag;
+    };
+    set(spec::LayoutKey::tp, "--tensor-model-parallel-size");
+    set(spec::LayoutKey::cp, "--context-parallel-size");
+    set(spec::LayoutKey::pp, "--pipeline-model-parallel-size");
+    set(spec::LayoutKey::ep, "--expert-model-parallel-size");
+    set(spec::LayoutKey::sequence_parallel, "--sequence-parallel");
+    set(spec::LayoutKey::chunks, "virtual stages of a rank");
+    set(spec::LayoutKey::micro_batch, "--micro-batch-size");
+    set(spec::LayoutKey::global_batch, "--global-batch-size");
+    set(spec::LayoutKey::seq_len, "--seq-length");
+    return all;
+  }();
+  return names;
+}
+
+// Rules that flags break together; those of the batch only where the number of GPUs is known.
+void check_rules(MegatronFlags& flags, const Described& d) {
+  Job job = d.job;
+  if (d.processors == 0) job.global_batch = 0;
+  for (const std::string& text : broken_rules(job, *d.layout, flag_names())) flags.broken(text);
 }
 
 void spread(MegatronFlags& flags, std::optional<int64_t> batch, Described& d) {
@@ -213,15 +214,6 @@ void spread(MegatronFlags& flags, std::optional<int64_t> batch, Described& d) {
                     d.job.global_batch));
   } else {
     flags.problem("--global-batch-size", "required where the number of GPUs is not given either");
-  }
-  if (d.processors == 0) return;
-  const int64_t step = l.data_ranks() * l.micro_batch;
-  if (d.job.global_batch % step != 0) {
-    flags.problem(
-        "--global-batch-size",
-        fmt::format("{} does not divide by --micro-batch-size {} x {} data-parallel ranks "
-                    "of {} GPUs",
-                    d.job.global_batch, l.micro_batch, l.data_ranks(), d.processors));
   }
 }
 
@@ -269,15 +261,10 @@ Described from_megatron(std::string_view text, int64_t processors, const FindSta
   }
   // Sizes that are missing break rules that do not matter.
   flags.throw_if_any();
-  check_rules(flags, d.job, l);
   d.layout = l;
   spread(flags, batch, d);
+  check_rules(flags, d);
   flags.throw_if_any();
-  if (d.processors > 0) {
-    if (const std::string rule = broken_rule(d.job, *d.layout); !rule.empty()) {
-      throw base::ConfigError(fmt::format("Megatron flags: {}", rule));
-    }
-  }
   d.taken.insert(d.taken.end(), flags.repeated().begin(), flags.repeated().end());
   d.ignored = flags.not_looked_at();
   return d;

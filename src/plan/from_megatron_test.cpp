@@ -223,17 +223,20 @@ TEST(FromMegatron, contradictions_name_their_flag) {
   };
   EXPECT_EQ(with(""), "");
   EXPECT_TRUE(has(with("--tensor-model-parallel-size 3 --world-size 72"),
-                  "--tensor-model-parallel-size: 3 does not divide --num-attention-heads 64"));
+                  "--tensor-model-parallel-size = 3: heads = 64, kv_heads = 8 and ffn = 28672 do "
+                  "not divide by it; nearest: 2 or 4 [tp.divides]"));
   EXPECT_TRUE(has(with("--pipeline-model-parallel-size 3"), "3 does not divide --num-layers 80"));
   EXPECT_TRUE(has(with("--num-layers-per-virtual-pipeline-stage 3"), "the 20 layers of a rank"));
   EXPECT_TRUE(has(with("--num-virtual-stages-per-pipeline-rank 4"), "give one of them"));
   EXPECT_TRUE(has(with("--pipeline-model-parallel-size 1"), "means nothing without"));
   EXPECT_TRUE(has(with("--fp16"), "--fp16: contradicts --bf16"));
-  EXPECT_TRUE(has(with("--global-batch-size 100"), "--global-batch-size: 100 does not divide"));
+  EXPECT_TRUE(has(with("--global-batch-size 100"),
+                  "--global-batch-size = 100: must be a multiple of --micro-batch-size"));
   EXPECT_TRUE(has(with("--seq-length 9000"), "above --max-position-embeddings 8192"));
-  EXPECT_TRUE(has(with("--expert-model-parallel-size 2"), "means nothing without --num-experts"));
+  EXPECT_TRUE(has(with("--expert-model-parallel-size 2"),
+                  "--expert-model-parallel-size = 2: the model has no experts"));
   EXPECT_TRUE(has(with("--num-experts 6 --expert-model-parallel-size 4"),
-                  "4 does not divide --num-experts 6"));
+                  "--expert-model-parallel-size = 4: 6 experts do not divide by it"));
   EXPECT_TRUE(
       has(with("--num-experts 8 --moe-layer-freq 2"), "--moe-layer-freq: 2 is not modelled"));
   EXPECT_TRUE(has(with("--multi-latent-attention"), "--multi-latent-attention: not modelled"));

@@ -8,6 +8,7 @@
 #include <charconv>
 
 #include "base/error.h"
+#include "config/layout.h"
 #include "plan/price.h"
 #include "plan/titan_keys.h"
 
@@ -264,8 +265,10 @@ Described from_torchtitan(const std::string& text, const std::string& file, int6
   read_batch(keys, d);
   keys.throw_if_any();
   d.processors = l.ranks();
-  if (const std::string rule = broken_rule(d.job, l); !rule.empty()) {
-    throw base::ConfigError(fmt::format("{}: {}", file, rule));
+  // The keys of a layout are Trireme's own, under the same names.
+  const std::vector<std::string> rules = broken_rules(d.job, l, config::layout_paths());
+  if (!rules.empty()) {
+    throw base::ConfigError(fmt::format("{}: {}", file, fmt::join(rules, "\n  ")));
   }
   d.ignored = keys.not_looked_at();
   return d;

@@ -32,6 +32,8 @@ class MegatronFlags {
   std::string text(std::string_view name, const std::vector<std::string_view>& allowed = {});
 
   void problem(std::string_view name, const std::string& what);
+  // A problem whose text names its flag.
+  void broken(const std::string& text) { problems_.push_back(text); }
   bool has_problems() const { return !problems_.empty(); }
   // ConfigError with a line for every problem.
   void throw_if_any() const;

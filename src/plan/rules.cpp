@@ -29,6 +29,16 @@ spec::ModelSizes sizes_of(const Job& job) {
   return sizes;
 }
 
+std::vector<std::string> broken_rules(const Job& job, const Layout& l,
+                                      const spec::LayoutNames& names) {
+  std::vector<std::string> texts;
+  for (const spec::Broken& broken :
+       spec::settle(sizes_of(job), workload_of(job), 0, l, spec::Whose::any, names).broken) {
+    texts.push_back(spec::to_text(broken));
+  }
+  return texts;
+}
+
 std::string broken_rule(const Job& job, const Layout& l) {
   return first_text(job, l, spec::Whose::any);
 }

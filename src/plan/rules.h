@@ -3,6 +3,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "plan/job.h"
 #include "spec/rules.h"
@@ -14,6 +15,9 @@ const spec::LayoutNames& rule_names();
 // With the job's experts.
 spec::ModelSizes sizes_of(const Job&);
 
+// Every rule of any program that the layout breaks, with its id; `names` are those of the settings
+// that the layout was read from.
+std::vector<std::string> broken_rules(const Job&, const Layout&, const spec::LayoutNames& names);
 // The first rule of any program that the layout breaks, with its id; empty: none. Memory is not
 // looked at.
 std::string broken_rule(const Job&, const Layout&);

@@ -5,6 +5,7 @@
 #include <array>
 #include <cctype>
 #include <optional>
+#include <vector>
 
 namespace trireme::schedule {
 namespace {
@@ -48,6 +49,19 @@ Result<Named> find_named(std::string_view name) {
   for (const Named& named : all)
     names += fmt::format("{}{}", names.empty() ? "" : ", ", named.name);
   return Result<Named>::no(fmt::format("no schedule '{}'; there are {} and capped", name, names));
+}
+
+std::string listed_names(std::string_view last, bool with_two_lanes) {
+  std::vector<std::string_view> names;
+  for (const Named& one : all) {
+    if (with_two_lanes || one.kind != Kind::dualpipe) names.push_back(one.name);
+  }
+  std::string text;
+  for (size_t i = 0; i < names.size(); ++i) {
+    const bool is_last = i + 1 == names.size() && !last.empty();
+    text += fmt::format("{}{}", i == 0 ? "" : is_last ? fmt::format(" {} ", last) : ", ", names[i]);
+  }
+  return text;
 }
 
 const Named& named(Kind kind) { return all[static_cast<size_t>(kind)]; }

@@ -40,6 +40,9 @@ std::span<const Named> catalogue();
 // what there is.
 base::Result<Named> find_named(std::string_view name);
 
+// "gpipe, 1f1b or interleaved": the names, with `last` before the last one; those of one lane
+// unless all are wanted.
+std::string listed_names(std::string_view last, bool with_two_lanes = false);
 const Named& named(Kind);
 std::string_view name_of(Kind);
 // In any spelling that find_named() takes.

@@ -63,13 +63,7 @@ Layout layout_from_json(const Json& json, const std::string& path) {
   l.zero_stage = in.get<int>("zero_stage");
   l.sequence_parallel = in.get<bool>("sequence_parallel");
   l.placement = in.named("placement", placement_from_name, all_names<Placement>());
-  l.schedule = in.named("schedule", schedule::kind_from_name, [] {
-    std::string names;
-    for (const schedule::Named& named : schedule::catalogue()) {
-      names += (names.empty() ? "" : ", ") + std::string(named.name);
-    }
-    return names;
-  }());
+  l.schedule = in.named("schedule", schedule::kind_from_name, schedule::listed_names("", true));
   l.chunks = in.get<int>("chunks");
   if (!in.at("custom_schedule").is_null()) {
     const auto read = schedule::from_text(in.get<std::string>("custom_schedule"));

@@ -166,14 +166,12 @@ std::string layout_words() {
   for (const TypeWord& type : type_words) {
     words.push_back(fmt::format("{}={}", type.word, base::name_of(type.other)));
   }
-  std::vector<std::string> names;
-  for (const schedule::Named& named : schedule::catalogue()) names.emplace_back(named.name);
   return fmt::format(
       "{}, dp=N, shard=N, micro=N, sp, a schedule ({}, interleaved=N), selective, full, fp32, "
       "bf16, "
       "fp8, fp4, reduce=once|each, reshard=always|never, prefetch-after, head-chunk=N, "
       "first-layers=0/3/5, fast, l1, pp-inside",
-      fmt::join(words, ", "), fmt::join(names, ", "));
+      fmt::join(words, ", "), schedule::listed_names(""));
 }
 
 Layout layout_from_text(std::string_view text, int64_t ranks) {

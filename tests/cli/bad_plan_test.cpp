@@ -211,7 +211,7 @@ std::vector<BadCase> planning_cases() {
            "--micro-batch-size 1 --seq-length 16 --max-position-embeddings 16 --vocab-size 256 "
            "--global-batch-size 9 --tensor-model-parallel-size 3'",
        wrong_call,
-       {"--tensor-model-parallel-size", "3 does not divide --num-attention-heads 2"}},
+       {"--tensor-model-parallel-size", "= 3: heads = 2, kv_heads = 2 and"}},
       {"titan_missing",
        "plan --machine h100 --gpus 8 --from-torchtitan gone.toml",
        failed,
