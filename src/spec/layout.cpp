@@ -4,7 +4,9 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <array>
+#include <limits>
 
 namespace trireme::spec {
 namespace {
@@ -41,6 +43,27 @@ std::string_view name_of(Placement placement) {
 }
 std::optional<Placement> placement_from_name(std::string_view name) {
   return value_named<Placement>(placement_names, name);
+}
+
+int64_t Layout::global_batch() const {
+  int64_t sequences = 0;
+  if (__builtin_mul_overflow(micro_batch, int64_t{accumulation} * logical_dp, &sequences)) {
+    return std::numeric_limits<int64_t>::max();
+  }
+  return sequences;
+}
+
+bool degrees_are_in_range(const Layout& l) {
+  double ranks = 1;
+  for (const int degree : {l.tp, l.cp, l.pp, l.dp_replicate, l.dp_shard}) {
+    if (degree == -1) continue;
+    if (degree < 1 || degree > max_priced_degree) return false;
+    ranks *= degree;
+  }
+  if (l.ep < 1 || l.ep > max_priced_degree) return false;
+  const double data = static_cast<double>(std::max(l.dp_replicate, 1)) * std::max(l.dp_shard, 1);
+  return l.pp <= max_pp && data <= static_cast<double>(max_priced_degree) &&
+         ranks <= static_cast<double>(max_ranks);
 }
 
 void set_data_ranks(Layout& layout, int ranks, int zero_stage) {

@@ -23,6 +23,8 @@ namespace trireme::spec {
 // Limits that no job comes near: products of all degrees stay far inside their types.
 constexpr int64_t max_degree = 1 << 16;
 constexpr int64_t max_pp = 4096;
+constexpr int64_t max_priced_degree = 1 << 20;  // of layouts that are priced, and of data ranks
+constexpr int64_t max_ranks = int64_t{1} << 40;
 
 // When gradients are summed over workers: at the end of a step, or after every micro-batch of a
 // worker (data_parallel.h). `automatic`: once, or each where sharded gradients need it.
@@ -83,7 +85,8 @@ struct Layout {
 
   bool operator==(const Layout&) const = default;
 
-  // ---- REQUIRES, for all below: the fields that they read are not open.
+  // ---- REQUIRES, for all below: the fields that they read are not open, and
+  // degrees_are_in_range().
   int data_ranks() const { return dp_replicate * dp_shard; }
   int64_t ranks() const { return int64_t{tp} * cp * pp * dp_replicate * dp_shard; }
   bool has_one_stage() const { return pp == 1 && chunks <= 1 && !custom_schedule; }
@@ -91,7 +94,7 @@ struct Layout {
   int hosted_workers() const { return logical_dp / data_ranks(); }
   // Micro-batches that each rank runs in a step.
   int64_t rank_microbatches() const { return int64_t{accumulation} * hosted_workers(); }
-  int64_t global_batch() const { return micro_batch * accumulation * logical_dp; }
+  int64_t global_batch() const;  // sequences of a step; at most what the type holds
   // Ranks that share one copy of the training state, those along cp among them.
   int state_shards() const { return zero_stage > 0 ? dp_shard * cp : 1; }
   bool shards_optimizer() const { return zero_stage >= 1; }
@@ -99,6 +102,9 @@ struct Layout {
   bool shards_params() const { return zero_stage >= 3; }
   bool keeps_params() const { return shards_params() && reshard == Reshard::never; }
 };
+
+// Is every degree, where it is not open (-1), at least 1 and small enough for products of all?
+bool degrees_are_in_range(const Layout&);
 
 // `ranks` data ranks that all share one copy of the state, or with stage 0 have a copy each.
 void set_data_ranks(Layout&, int ranks, int zero_stage);

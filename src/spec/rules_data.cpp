@@ -35,7 +35,7 @@ double step_activations(const RuleCase& c) {
 
 }  // namespace
 
-std::vector<Rule> data_rules() {
+std::vector<Rule> size_rules() {
   using enum LayoutKey;
   return {
       {.id = "batch.micro_batch",
@@ -78,6 +78,12 @@ std::vector<Rule> data_rules() {
                  c.name(micro_batch), c.l.micro_batch, c.name(seq_len), c.work.seq_len, max_tokens,
                  max_tokens / c.work.seq_len);
            }},
+  };
+}
+
+std::vector<Rule> data_rules() {
+  using enum LayoutKey;
+  return {
       {.id = "dp.count",
        .whose = Whose::engine,
        .keys = {dp_shard, dp_replicate},

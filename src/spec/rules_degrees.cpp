@@ -28,7 +28,7 @@ constexpr std::array<Degree, 6> all_degrees = {{{LayoutKey::tp, &Layout::tp},
                                                 {LayoutKey::ep, &Layout::ep}}};
 constexpr int open_degree = -1;
 
-int64_t max_of(LayoutKey key) { return key == LayoutKey::pp ? max_pp : int64_t{1} << 20; }
+int64_t max_of(LayoutKey key) { return key == LayoutKey::pp ? max_pp : max_priced_degree; }
 
 bool pp_is_legal(const RuleCase& c, int64_t pp) {
   if (c.asked.custom_schedule) return pp == c.asked.custom_schedule->ranks;
@@ -154,10 +154,10 @@ std::vector<Rule> degree_rules() {
        .spoils = Known::all,
        .holds =
            [](const RuleCase& c) {
-             return std::ranges::all_of(all_degrees, [&c](const Degree& degree) {
-               const int ranks = c.l.*degree.field;
-               return ranks >= 1 && ranks <= max_of(degree.key);
+             const bool is_open = std::ranges::any_of(all_degrees, [&c](const Degree& degree) {
+               return c.l.*degree.field == open_degree;
              });
+             return !is_open && degrees_are_in_range(c.l);
            },
        .message =
            [](const RuleCase& c) {
@@ -167,6 +167,12 @@ std::vector<Rule> degree_rules() {
                if (ranks >= 1 && ranks <= max_of(degree.key)) continue;
                bad.push_back(fmt::format("{} = {}: from 1 to {}", c.name(degree.key), ranks,
                                          max_of(degree.key)));
+             }
+             if (bad.empty()) {
+               bad.push_back(
+                   fmt::format("{} = {} x {} = {}: at most {} data ranks, and {} ranks in all",
+                               c.name(dp_replicate), c.l.dp_replicate, c.name(dp_shard),
+                               c.l.dp_shard, max_priced_degree, max_ranks));
              }
              return joined(bad, "and");
            }},

@@ -102,7 +102,7 @@ std::vector<Rule> tensor_rules() {
       {.id = "sp.tokens",
        .whose = Whose::any,
        .keys = {seq_len, micro_batch, tp, sequence_parallel},
-       .needs = Known::degrees,
+       .needs = Known::degrees | Known::batch,
        .holds =
            [](const RuleCase& c) { return !c.l.sequence_parallel || tokens_of(c) % c.l.tp == 0; },
        .message =

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
+#include <limits>
 
 #include "spec/rules.h"
 #include "spec/rules_internal.h"
@@ -32,9 +33,11 @@ void settle_data(Layout& l, const Workload& work) {
   }
   if (l.logical_dp == 0) l.logical_dp = l.data_ranks();
   if (l.accumulation == 0) {
-    const int64_t unit = l.micro_batch * l.logical_dp;
+    int64_t unit = 0;
+    const bool fits = !__builtin_mul_overflow(l.micro_batch, l.logical_dp, &unit) && unit > 0;
+    constexpr int64_t max = std::numeric_limits<int>::max();
     l.accumulation =
-        unit > 0 ? static_cast<int>(std::max<int64_t>(1, work.global_batch / unit)) : 1;
+        fits ? static_cast<int>(std::clamp<int64_t>(work.global_batch / unit, 1, max)) : 1;
   }
   if (l.reduce == ReduceWhen::automatic) {
     l.reduce = l.shards_grads() && l.accumulation > 1 ? ReduceWhen::each : ReduceWhen::once;
@@ -62,6 +65,7 @@ void settle_stages(Layout& l) {
 
 Layout filled(const Layout& asked, const Workload& work, int64_t ranks) {
   Layout l = asked;
+  if (!degrees_are_in_range(l)) return l;  // products might not fit their types
   settle_degrees(l, ranks);
   settle_data(l, work);
   settle_stages(l);
