@@ -11,6 +11,7 @@
 #include "config/apply.h"
 #include "config/document.h"
 #include "config/machine_keys.h"
+#include "config/sourced_file.h"
 #include "config/spelling.h"
 
 namespace trireme::config {
@@ -22,17 +23,7 @@ constexpr std::string_view how_to_describe =
     "a machine that has no file is described in one (machines/README.md), or measured on itself by "
     "trireme calibrate --out FILE.toml";
 
-std::string no_machine(const std::string& name, const std::vector<fs::path>& folders) {
-  const std::vector<std::string> names = machine_names(folders);
-  const std::vector<std::string_view> views(names.begin(), names.end());
-  const auto best = nearest(name, views);
-  std::string text = fmt::format("no machine '{}'", name);
-  if (best) text += fmt::format("; did you mean '{}'?", *best);
-  text += names.empty()
-              ? "; no machine files were found"
-              : fmt::format("{} Machines are {}", best ? "" : ".", fmt::join(names, ", "));
-  return fmt::format("{}; {}", text, how_to_describe);
-}
+constexpr SourcedKind machine_kind{"machine", "Machines", how_to_describe};
 
 // Files of another format are refused before their keys are: those would all be unknown.
 void check_format(const std::vector<Entry>& entries) {
@@ -45,18 +36,6 @@ void check_format(const std::vector<Entry>& entries) {
                     entry.where, *format, machine_format,
                     *format == 1 ? ", and format = 1 are rows that trireme bench gpu measured" : "",
                     how_to_describe));
-  }
-}
-
-void check_sources(const spec::Machine& m, const std::vector<Key>& keys, Report& report) {
-  if (!m.source.empty()) return;
-  for (const Key& key : keys) {
-    const std::string path = key.path();
-    if (key.section == "sources" || !has_source(key) || !report.was_given(path)) continue;
-    report.demand(m.sources.contains(path), {path},
-                  fmt::format("{}: no source; say in [sources] where the number is from "
-                              "(\"{}\" = \"...\"), or give one source for the whole file",
-                              path, path));
   }
 }
 
@@ -110,16 +89,10 @@ spec::Machine machine_from_entries(const std::vector<Entry>& entries, const std:
   check_format(entries);
   MachineKeys keys{spec::Machine{}};
   Report report;
-  for (const Entry& entry : entries) {
-    if (entry.section == "sources" && std::holds_alternative<Foreign>(entry.value)) {
-      report.add(entry.where, fmt::format("sources.{}: keys of [sources] stand in quotes, as "
-                                          "\"processor.units\" = \"...\"",
-                                          entry.key));
-    }
-  }
+  check_quoted(entries, "processor.units", report);
   if (report.empty()) apply(entries, keys.keys(), file, report);
   spec::Machine machine = keys.machine();
-  check_sources(machine, keys.keys(), report);
+  if (machine.source.empty()) check_sources(machine.sources, keys.keys(), report);
   check_rules(machine, report);
   report.throw_if_any(file);
   if (machine.name.empty()) machine.name = default_name;
@@ -130,17 +103,7 @@ spec::Machine machine_from_entries(const std::vector<Entry>& entries, const std:
 
 spec::Machine machine_from_file(const std::string& path_or_name,
                                 const std::vector<fs::path>& folders) {
-  fs::path path(path_or_name);
-  if (path_or_name.find('/') == std::string::npos && path.extension() != ".toml") {
-    const auto has_file = [&](const fs::path& folder) {
-      std::error_code ignored;
-      path = folder / (path_or_name + ".toml");
-      return fs::is_regular_file(path, ignored);
-    };
-    if (std::none_of(folders.begin(), folders.end(), has_file)) {
-      throw base::ConfigError(no_machine(path_or_name, folders));
-    }
-  }
+  const fs::path path = find_sourced(machine_kind, path_or_name, folders);
   return machine_from_entries(entries_of_toml(read_text(path), path.string()), path.string(),
                               path.stem().string());
 }
@@ -190,15 +153,8 @@ base::Json machine_json(const spec::Machine& machine) {
 }
 
 std::string machine_keys_page() {
-  MachineKeys keys{spec::Machine{}};
-  std::string text = "| key | must be | meaning |\n|---|---|---|\n";
-  for (const Key& key : keys.keys()) {
-    if (key.section == "sources") break;
-    const std::string rule = rule_text(key);
-    text += fmt::format("| `{}`{} | {}{}{} | {} |\n", key.path(), key.is_required ? " *" : "",
-                        type_name(key), rule.empty() ? "" : ", ", rule, key.help);
-  }
-  return text;
+  const MachineKeys keys{spec::Machine{}};
+  return keys_page(keys.keys());
 }
 
 }  // namespace trireme::config

@@ -2,6 +2,7 @@
 #include "config/machine_keys.h"
 
 #include "config/key_list.h"
+#include "config/sourced_file.h"
 
 namespace trireme::config {
 namespace {
@@ -147,18 +148,7 @@ std::vector<Key> list(spec::Machine& m, int64_t& format) {
 MachineKeys::MachineKeys(const spec::Machine& machine) : machine_(machine) {
   for (const Unit& unit : units_of(machine_)) *unit.field /= unit.size;
   keys_ = list(machine_, format_);
-  for (const Key& key : keys_) {
-    if (has_source(key)) (void)machine_.sources[key.path()];
-  }
-  // What a map holds stays where it is, so that keys can name it.
-  for (auto& [path, source] : machine_.sources) {
-    keys_.push_back({.section = "sources",
-                     .name = path,
-                     .field = &source,
-                     .range = {},
-                     .choices = {},
-                     .help = "where this key's number is from"});
-  }
+  add_sources(keys_, machine_.sources);
 }
 
 spec::Machine MachineKeys::machine() const {
@@ -166,10 +156,6 @@ spec::Machine MachineKeys::machine() const {
   for (const Unit& unit : units_of(result)) *unit.field *= unit.size;
   std::erase_if(result.sources, [](const auto& one) { return one.second.empty(); });
   return result;
-}
-
-bool has_source(const Key& key) {
-  return !std::holds_alternative<std::string*>(key.field) && key.path() != "format";
 }
 
 }  // namespace trireme::config

@@ -34,7 +34,4 @@ class MachineKeys {
   std::vector<Key> keys_;
 };
 
-// False for names and the like, which are nobody's measurement.
-bool has_source(const Key&);
-
 }  // namespace trireme::config

@@ -8,6 +8,7 @@
 #include "base/check.h"
 #include "config/key_list.h"
 #include "config/machine_keys.h"
+#include "config/sourced_file.h"
 
 namespace trireme::config {
 namespace {
@@ -128,18 +129,7 @@ StackKeys::StackKeys(const spec::Stack& stack)
   stack_.host_seconds /= micro_second;
   stack_.memory.extra_bytes /= gigabyte;
   keys_ = list(stack_, format_, selective_);
-  for (const Key& key : keys_) {
-    if (has_source(key)) (void)stack_.sources[key.path()];
-  }
-  // What a map holds stays where it is, so that keys can name it.
-  for (auto& [path, source] : stack_.sources) {
-    keys_.push_back({.section = "sources",
-                     .name = path,
-                     .field = &source,
-                     .range = {},
-                     .choices = {},
-                     .help = "where this key's number is from"});
-  }
+  add_sources(keys_, stack_.sources);
 }
 
 spec::Stack StackKeys::stack() const {

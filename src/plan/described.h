@@ -14,7 +14,7 @@
 
 namespace trireme::plan {
 
-constexpr int64_t most_described_processors = int64_t{1} << 24;
+constexpr int64_t max_described_gpus = int64_t{1} << 24;
 
 struct Described {
   Job job;  // global_batch is 0 where nothing says what it is

@@ -17,8 +17,8 @@ using Notes = std::vector<std::string>;
 
 // What torchrun was told; 0: nothing.
 int64_t stated_processors(MegatronFlags& flags) {
-  const auto world = flags.whole("--world-size", most_described_processors);
-  const auto nodes = flags.whole("--nnodes", most_described_processors / 1024);
+  const auto world = flags.whole("--world-size", max_described_gpus);
+  const auto nodes = flags.whole("--nnodes", max_described_gpus / 1024);
   const auto of_node = flags.whole("--nproc-per-node", 1024);
   if (world) return *world;
   return of_node ? nodes.value_or(1) * *of_node : 0;
@@ -255,9 +255,9 @@ Described from_megatron(std::string_view text, int64_t processors, const FindSta
   if (processors > 0 && stated > 0 && stated != processors) {
     d.taken.push_back(fmt::format("{} GPUs, not the {} of the flags", processors, stated));
   }
-  if (processors < 0 || processors > most_described_processors) {
+  if (processors < 0 || processors > max_described_gpus) {
     throw base::ConfigError(
-        fmt::format("{} GPUs: from 1 to {} are allowed", processors, most_described_processors));
+        fmt::format("{} GPUs: from 1 to {} are allowed", processors, max_described_gpus));
   }
   // Sizes that are missing break rules that do not matter.
   flags.throw_if_any();

@@ -173,10 +173,10 @@ void read_rest(TitanKeys& keys, Notes& taken) {
 void read_data(TitanKeys& keys, int64_t processors, Layout& l) {
   const char* shard_key = "parallelism.data_parallel_shard_degree";
   const int64_t rest = int64_t{l.tp} * l.cp * l.pp;
-  if (rest > most_described_processors) {
+  if (rest > max_described_gpus) {
     keys.problem("parallelism.tensor_parallel_degree",
                  fmt::format("tensor x context x pipeline degree = {}; at most {} GPUs", rest,
-                             most_described_processors));
+                             max_described_gpus));
     return;
   }
   const int replicas = keys.degree("data_parallel_replicate_degree");
@@ -242,9 +242,9 @@ void read_batch(TitanKeys& keys, Described& d) {
 
 Described from_torchtitan(const std::string& text, const std::string& file, int64_t processors,
                           const FindStack& find) {
-  if (processors < 0 || processors > most_described_processors) {
+  if (processors < 0 || processors > max_described_gpus) {
     throw base::ConfigError(
-        fmt::format("{} GPUs: from 1 to {} are allowed", processors, most_described_processors));
+        fmt::format("{} GPUs: from 1 to {} are allowed", processors, max_described_gpus));
   }
   TitanKeys keys(text, file);
   Described d;

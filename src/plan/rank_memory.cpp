@@ -15,7 +15,7 @@ using Bytes = std::array<double, static_cast<size_t>(Item::count)>;
 // Sums of larger buckets, and of larger activations along tp, come in parts of this
 // (spec/data_parallel.cpp, spec/tensor_parallel.cpp).
 
-constexpr double most_received = 64 * 1024 * 1024;
+constexpr double max_received = 64 * 1024 * 1024;
 constexpr double send_buffers = 2;  // of a channel
 constexpr double input_bytes = 16;  // of a token: itself, its label, position and offset
 
@@ -114,8 +114,8 @@ void Rank::add_transfers(Bytes& bytes) const {
   if (l.zero_stage >= 2) sum += two * grad_bytes();
   const double width = static_cast<double>(std::get<spec::BlockSpec>(job.model.layers.at(1)).width);
   const double tokens = static_cast<double>(l.micro_batch * job.seq_len) / l.cp;
-  if (l.data_ranks() > 1) sum += std::min(largest * grad_bytes(), most_received);
-  if (l.tp > 1) sum += std::min(tokens * width * weight_bytes(), most_received);
+  if (l.data_ranks() > 1) sum += std::min(largest * grad_bytes(), max_received);
+  if (l.tp > 1) sum += std::min(tokens * width * weight_bytes(), max_received);
   sum += 2 * static_cast<double>(micro_batches(job, l)) * tokens * input_bytes;
   if (l.pp == 1) return;
   // Outputs to the next rank and gradients back; in a V both go both ways, in a ring the ends too.

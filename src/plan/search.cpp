@@ -34,7 +34,7 @@ struct Found {
   std::optional<Candidate> best;
   std::string rule;                // the last that was broken
   std::optional<Candidate> least;  // in memory
-  double least_bytes = 0;          // that it takes at least
+  double min_bytes = 0;            // that it takes at least
 };
 
 // The best layout for each value of one thing, by its number.
@@ -71,9 +71,9 @@ class Search {
     if (bytes <= room_ && bytes > room_ * (1 - max_gaps) && is_wanted(family, candidate)) {
       bytes = pricer_.bytes_at_least(layout);
     }
-    if (!family.least || bytes < family.least_bytes) {
+    if (!family.least || bytes < family.min_bytes) {
       family.least = candidate;
-      family.least_bytes = bytes;
+      family.min_bytes = bytes;
     }
     if (bytes > room_) {
       ++result_.too_large;
@@ -93,7 +93,7 @@ class Search {
         if (!result_.best || is_better(*found.best, *result_.best)) result_.best = found.best;
       } else if (found.least) {
         result_.rejected.push_back(
-            {tp, cp, pp, ep, {}, found.least_bytes - room_, found.least->layout});
+            {tp, cp, pp, ep, {}, found.min_bytes - room_, found.least->layout});
       } else {
         result_.rejected.push_back({tp, cp, pp, ep, found.rule, 0, {}});
       }

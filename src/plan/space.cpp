@@ -118,9 +118,9 @@ class Dealer {
   // Schedules of millions of passes take minutes to write down and check. Of jobs on up to some ten
   // thousand processors none is left out.
   bool is_unwieldy(const Layout& layout) const {
-    constexpr int64_t most_passes = int64_t{1} << 20;
+    constexpr int64_t max_passes = int64_t{1} << 20;
     return layout.pp > 1 && space_.pipes.empty() && space_.chunks.empty() &&
-           layout.pp * int64_t{layout.chunks} * micro_batches(job_, layout) > most_passes;
+           layout.pp * int64_t{layout.chunks} * micro_batches(job_, layout) > max_passes;
   }
 
   void state(Layout layout) {

@@ -15,7 +15,7 @@ namespace {
 constexpr int64_t most_received_bytes = int64_t{64} << 20;
 constexpr int64_t least_bytes_a_part = 256;  // comm::Communicator::set_buffer
 
-int64_t most_elements(std::span<const int64_t> buckets, size_t first, size_t step) {
+int64_t largest_bucket(std::span<const int64_t> buckets, size_t first, size_t step) {
   int64_t most = 0;
   for (size_t b = first; b < buckets.size(); b += step) most = std::max(most, buckets[b]);
   return most;
@@ -150,7 +150,7 @@ DataBuffers data_buffers(const Plan& plan, std::span<const int64_t> buckets, boo
   DataBuffers all;
   all.is_tied = is_tied;
   const int ranks = data_ranks(plan.mesh);
-  const int64_t largest = most_elements(buckets, 0, 1);
+  const int64_t largest = largest_bucket(buckets, 0, 1);
   const base::DType sums = sum_dtype(plan);
   if (ranks > 1) {
     const int64_t parts = parts_of_all(plan);
@@ -164,7 +164,7 @@ DataBuffers data_buffers(const Plan& plan, std::span<const int64_t> buckets, boo
   if (sums != plan.recipe.grad) all.rounded = {{largest}, sums};
   if (plan.zero.grads) {
     for (const size_t i : {0U, 1U}) {
-      all.work.push_back({{most_elements(buckets, i, 2)}, plan.recipe.grad});
+      all.work.push_back({{largest_bucket(buckets, i, 2)}, plan.recipe.grad});
     }
   }
   if (plan.zero.params) {
@@ -175,7 +175,7 @@ DataBuffers data_buffers(const Plan& plan, std::span<const int64_t> buckets, boo
     if (is_tied) all.gathered.push_back({{buckets.front()}, plan.recipe.storage});
     for (size_t i = 0; i < slots; ++i) {
       all.gathered.push_back(
-          {{most_elements(buckets, i + (is_tied ? 1U : 0U), slots)}, plan.recipe.storage});
+          {{largest_bucket(buckets, i + (is_tied ? 1U : 0U), slots)}, plan.recipe.storage});
     }
   }
   return all;

@@ -16,7 +16,7 @@ std::string sum_type_message(const RuleCase& c) {
 }
 
 template <LayoutKey key, int64_t min>
-std::string least_message(const RuleCase& c) {
+std::string minimum_message(const RuleCase& c) {
   const int64_t value = key == LayoutKey::prefetch       ? c.l.prefetch
                         : key == LayoutKey::send_buffers ? c.l.send_buffers
                                                          : c.l.head_chunk_rows;
@@ -72,17 +72,17 @@ std::vector<Rule> format_rules() {
        .whose = Whose::any,
        .keys = {prefetch},
        .holds = [](const RuleCase& c) { return c.l.prefetch >= 0; },
-       .message = least_message<prefetch, 0>},
+       .message = minimum_message<prefetch, 0>},
       {.id = "send_buffers.range",
        .whose = Whose::any,
        .keys = {send_buffers},
        .holds = [](const RuleCase& c) { return c.l.send_buffers >= 1; },
-       .message = least_message<send_buffers, 1>},
+       .message = minimum_message<send_buffers, 1>},
       {.id = "head_chunk_rows.range",
        .whose = Whose::any,
        .keys = {head_chunk_rows},
        .holds = [](const RuleCase& c) { return c.l.head_chunk_rows >= 0; },
-       .message = least_message<head_chunk_rows, 0>},
+       .message = minimum_message<head_chunk_rows, 0>},
   };
 }
 
