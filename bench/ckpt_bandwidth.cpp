@@ -12,7 +12,7 @@
 #include <filesystem>
 #include <system_error>
 
-#include "base/descriptor.h"
+#include "base/system/descriptor.h"
 #include "base/rng.h"
 #include "ckpt/aligned.h"
 #include "ckpt/folder.h"

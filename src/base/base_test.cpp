@@ -11,13 +11,13 @@
 #include "base/dtype.h"
 #include "base/error.h"
 #include "base/float_halves.h"
-#include "base/mapped_ranges.h"
-#include "base/refused_threads_test.h"
+#include "base/system/mapped_ranges.h"
+#include "base/system/refused_threads_test.h"
 #include "base/rng.h"
 #include "base/sha256.h"
 #include "base/shape.h"
-#include "base/start_thread.h"
-#include "base/threads.h"
+#include "base/system/start_thread.h"
+#include "base/system/threads.h"
 
 namespace trireme::base {
 namespace {

@@ -7,7 +7,7 @@
 #include <limits>
 #include <map>
 
-#include "base/json.h"
+#include "base/text/json.h"
 #include "ckpt/aligned.h"
 #include "ckpt/figures.h"
 #include "ckpt/windows.h"

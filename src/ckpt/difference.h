@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "base/json.h"
+#include "base/text/json.h"
 #include "ckpt/generation.h"
 
 namespace trireme::ckpt {

@@ -4,7 +4,7 @@
 
 #include <gtest/gtest.h>
 
-#include "base/json.h"
+#include "base/text/json.h"
 #include "ckpt/figures.h"
 #include "ckpt/folder.h"
 #include "ckpt/memory_disk.h"

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "base/dtype.h"
-#include "base/json.h"
+#include "base/text/json.h"
 #include "ckpt/hash.h"
 
 namespace trireme::ckpt {

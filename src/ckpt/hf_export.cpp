@@ -11,9 +11,9 @@
 #include <system_error>
 #include <utility>
 
-#include "base/durable_file.h"
+#include "base/system/durable_file.h"
 #include "base/error.h"
-#include "base/json.h"
+#include "base/text/json.h"
 #include "ckpt/export_folder.h"
 #include "ckpt/hf_names.h"
 #include "ckpt/hf_stream.h"

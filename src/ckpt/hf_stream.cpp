@@ -10,7 +10,7 @@
 
 #include "base/check.h"
 #include "base/error.h"
-#include "base/json.h"
+#include "base/text/json.h"
 #include "ckpt/export_folder.h"
 #include "ckpt/hash.h"
 #include "ckpt/hf_decode.h"

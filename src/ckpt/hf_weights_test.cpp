@@ -17,7 +17,7 @@
 #include <stdexcept>
 
 #include "base/error.h"
-#include "base/json.h"
+#include "base/text/json.h"
 #include "base/rng.h"
 #include "ckpt/hf_names.h"
 #include "ckpt/safetensors.h"

@@ -8,7 +8,7 @@
 
 #include "base/check.h"
 #include "base/error.h"
-#include "base/json.h"
+#include "base/text/json.h"
 #include "ckpt/disk.h"
 #include "ckpt/format.h"
 

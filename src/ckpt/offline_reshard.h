@@ -7,7 +7,7 @@
 #include <functional>
 #include <vector>
 
-#include "base/json.h"
+#include "base/text/json.h"
 #include "ckpt/generation.h"
 #include "ckpt/save.h"
 

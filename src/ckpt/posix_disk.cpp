@@ -12,7 +12,7 @@
 #include <cstring>
 #include <system_error>
 
-#include "base/descriptor.h"
+#include "base/system/descriptor.h"
 
 namespace trireme::ckpt {
 namespace {

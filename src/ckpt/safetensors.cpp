@@ -17,9 +17,9 @@
 #include <tuple>
 #include <utility>
 
-#include "base/descriptor.h"
+#include "base/system/descriptor.h"
 #include "base/error.h"
-#include "base/json.h"
+#include "base/text/json.h"
 #include "ckpt/safetensors_layout.h"
 
 namespace trireme::ckpt {

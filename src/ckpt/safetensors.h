@@ -15,8 +15,8 @@
 #include <string_view>
 #include <vector>
 
-#include "base/descriptor.h"
-#include "base/mapped_ranges.h"
+#include "base/system/descriptor.h"
+#include "base/system/mapped_ranges.h"
 
 namespace trireme::ckpt {
 

@@ -10,10 +10,10 @@
 #include <utility>
 
 #include "base/check.h"
-#include "base/descriptor.h"
-#include "base/durable_file.h"
+#include "base/system/descriptor.h"
+#include "base/system/durable_file.h"
 #include "base/error.h"
-#include "base/json.h"
+#include "base/text/json.h"
 #include "ckpt/safetensors.h"
 #include "ckpt/safetensors_layout.h"
 

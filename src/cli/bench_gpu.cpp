@@ -4,7 +4,7 @@
 #include <memory>
 
 #include "base/error.h"
-#include "base/json.h"
+#include "base/text/json.h"
 #include "cli/bench_gpu_rows.h"
 #include "cli/bench_gpu_text.h"
 #include "cli/progress.h"

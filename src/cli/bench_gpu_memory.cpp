@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "base/json.h"
+#include "base/text/json.h"
 #include "cli/bench_gpu_rows.h"
 #include "kernels/cost.h"
 #include "kernels/ops.h"

@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "base/error.h"
-#include "base/json.h"
+#include "base/text/json.h"
 #include "cli/attention_trial.h"
 #include "device/accelerator.h"
 #include "kernels/cost.h"

@@ -10,7 +10,7 @@
 #include <string_view>
 #include <vector>
 
-#include "base/json_fwd.h"
+#include "base/text/json_fwd.h"
 #include "device/memory.h"
 #include "spec/model.h"
 #include "spec/op_shapes.h"

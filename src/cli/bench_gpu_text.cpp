@@ -8,9 +8,9 @@
 #include <system_error>
 #include <vector>
 
-#include "base/durable_file.h"
+#include "base/system/durable_file.h"
 #include "base/error.h"
-#include "base/json.h"
+#include "base/text/json.h"
 #include "obs/table.h"
 
 namespace trireme::cli {

@@ -6,7 +6,7 @@
 #include <filesystem>
 #include <string>
 
-#include "base/json_fwd.h"
+#include "base/text/json_fwd.h"
 
 namespace trireme::cli {
 

@@ -5,7 +5,7 @@
 
 #include <algorithm>
 
-#include "base/json.h"
+#include "base/text/json.h"
 #include "cli/environment.h"
 #include "obs/number_text.h"
 #include "train/setup.h"

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "base/json_fwd.h"
+#include "base/text/json_fwd.h"
 #include "cli/args.h"
 #include "cli/roofline.h"
 #include "spec/plan.h"

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "base/error.h"
-#include "base/json.h"
+#include "base/text/json.h"
 #include "cli/bench_batches.h"
 #include "cli/bench_report.h"
 #include "cli/device_options.h"

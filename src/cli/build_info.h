@@ -5,7 +5,7 @@
 
 #include <string>
 
-#include "base/json_fwd.h"
+#include "base/text/json_fwd.h"
 
 namespace trireme::cli {
 

@@ -8,7 +8,7 @@
 #include <optional>
 
 #include "base/error.h"
-#include "base/json.h"
+#include "base/text/json.h"
 #include "base/log.h"
 #include "cli/bench_gpu_text.h"
 #include "cli/calibrate_noise.h"

@@ -6,7 +6,7 @@
 #include <cmath>
 
 #include "base/error.h"
-#include "base/json.h"
+#include "base/text/json.h"
 #include "ckpt/difference.h"
 #include "ckpt/posix_disk.h"
 #include "ckpt/windows.h"

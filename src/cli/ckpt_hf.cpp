@@ -4,7 +4,7 @@
 #include <optional>
 
 #include "base/error.h"
-#include "base/json.h"
+#include "base/text/json.h"
 #include "ckpt/hf_names.h"
 #include "ckpt/hf_weights.h"
 #include "ckpt/posix_disk.h"

@@ -5,7 +5,7 @@
 #include <algorithm>
 
 #include "base/error.h"
-#include "base/json.h"
+#include "base/text/json.h"
 #include "ckpt/figures.h"
 #include "ckpt/posix_disk.h"
 #include "ckpt/windows.h"

@@ -5,7 +5,7 @@
 #include <chrono>
 
 #include "base/error.h"
-#include "base/json.h"
+#include "base/text/json.h"
 #include "ckpt/folder.h"
 #include "ckpt/posix_disk.h"
 #include "cli/ckpt_place.h"

@@ -5,9 +5,9 @@
 #include <fstream>
 #include <iterator>
 
-#include "base/count_text.h"
+#include "base/text/count_text.h"
 #include "base/error.h"
-#include "base/json.h"
+#include "base/text/json.h"
 #include "base/log.h"
 #include "ckpt/folder.h"
 #include "ckpt/posix_disk.h"

@@ -5,7 +5,7 @@
 #include <set>
 
 #include "base/error.h"
-#include "base/json.h"
+#include "base/text/json.h"
 #include "ckpt/offline_reshard.h"
 #include "ckpt/posix_disk.h"
 #include "cli/ckpt_place.h"

@@ -6,7 +6,7 @@
 #include <algorithm>
 
 #include "base/error.h"
-#include "base/json.h"
+#include "base/text/json.h"
 #include "ckpt/folder.h"
 #include "ckpt/generation.h"
 #include "ckpt/posix_disk.h"

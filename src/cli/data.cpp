@@ -4,9 +4,9 @@
 #include <filesystem>
 #include <system_error>
 
-#include "base/count_text.h"
+#include "base/text/count_text.h"
 #include "base/error.h"
-#include "base/json.h"
+#include "base/text/json.h"
 #include "cli/progress.h"
 #include "cli/verbs.h"
 #include "data/build.h"

@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "base/json.h"
+#include "base/text/json.h"
 #include "cli/build_info.h"
 #include "cli/device_options.h"
 #include "cli/environment.h"

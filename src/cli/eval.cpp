@@ -7,7 +7,7 @@
 #include <memory>
 
 #include "base/error.h"
-#include "base/json.h"
+#include "base/text/json.h"
 #include "base/log.h"
 #include "cli/device_options.h"
 #include "cli/progress.h"

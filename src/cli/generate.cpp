@@ -6,7 +6,7 @@
 #include <sstream>
 
 #include "base/error.h"
-#include "base/json.h"
+#include "base/text/json.h"
 #include "base/log.h"
 #include "cli/device_options.h"
 #include "cli/verbs.h"

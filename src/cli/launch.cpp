@@ -10,9 +10,9 @@
 #include <string_view>
 #include <system_error>
 
-#include "base/descriptor.h"
+#include "base/system/descriptor.h"
 #include "base/error.h"
-#include "base/json.h"
+#include "base/text/json.h"
 #include "base/log.h"
 #include "cli/config_options.h"
 #include "cli/environment.h"

@@ -12,7 +12,7 @@
 #include <string_view>
 #include <vector>
 
-#include "base/descriptor.h"
+#include "base/system/descriptor.h"
 #include "comm/rank_env.h"
 
 namespace trireme::cli {

@@ -4,7 +4,7 @@
 #include <array>
 #include <csignal>
 
-#include "base/mapped_ranges.h"
+#include "base/system/mapped_ranges.h"
 #include "cli/args.h"
 #include "cli/environment.h"
 #include "cli/verbs.h"

@@ -4,7 +4,7 @@
 #include <filesystem>
 
 #include "base/error.h"
-#include "base/json.h"
+#include "base/text/json.h"
 #include "cli/plan_job.h"
 #include "cli/plan_report.h"
 #include "cli/plan_validate.h"

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "base/json.h"
+#include "base/text/json.h"
 #include "cli/plan_report.h"
 #include "spec/layout_text.h"
 

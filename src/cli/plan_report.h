@@ -9,7 +9,7 @@
 #include <string_view>
 #include <vector>
 
-#include "base/json_fwd.h"
+#include "base/text/json_fwd.h"
 #include "cli/plan_job.h"
 #include "plan/answer.h"
 #include "plan/run_cost.h"

@@ -5,9 +5,9 @@
 
 #include <map>
 
-#include "base/count_text.h"
+#include "base/text/count_text.h"
 #include "base/error.h"
-#include "base/json.h"
+#include "base/text/json.h"
 #include "cli/plan_words.h"
 #include "cli/progress.h"
 #include "cli/verbs.h"

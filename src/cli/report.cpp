@@ -7,7 +7,7 @@
 #include <new>
 
 #include "base/error.h"
-#include "base/json.h"
+#include "base/text/json.h"
 #include "base/log.h"
 #include "cli/exit_codes.h"
 

@@ -6,7 +6,7 @@
 #include <map>
 
 #include "base/check.h"
-#include "base/json.h"
+#include "base/text/json.h"
 #include "obs/table.h"
 
 namespace trireme::cli {

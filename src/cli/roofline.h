@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "base/json_fwd.h"
+#include "base/text/json_fwd.h"
 #include "train/op_timeline.h"
 #include "train/peaks.h"
 

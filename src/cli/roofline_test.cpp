@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-#include "base/json.h"
+#include "base/text/json.h"
 
 namespace trireme::cli {
 namespace {

@@ -7,7 +7,7 @@
 #include <fstream>
 
 #include "base/error.h"
-#include "base/json.h"
+#include "base/text/json.h"
 #include "obs/number_text.h"
 #include "sim/picture.h"
 

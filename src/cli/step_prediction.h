@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "base/json_fwd.h"
+#include "base/text/json_fwd.h"
 #include "config/config.h"
 #include "spec/machine.h"
 #include "train/trainer.h"

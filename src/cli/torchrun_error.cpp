@@ -9,7 +9,7 @@
 #include <optional>
 #include <system_error>
 
-#include "base/json.h"
+#include "base/text/json.h"
 #include "comm/verdict.h"
 
 namespace trireme::cli {

@@ -8,7 +8,7 @@
 #include <fstream>
 #include <string>
 
-#include "base/json.h"
+#include "base/text/json.h"
 
 namespace trireme::cli {
 namespace {

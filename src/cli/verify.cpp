@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // trireme verify: does the layout of a configuration train as one rank does?
 #include "train/verify.h"
-#include "base/json.h"
+#include "base/text/json.h"
 
 #include "base/error.h"
 #include "cli/config_options.h"

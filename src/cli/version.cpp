@@ -2,7 +2,7 @@
 // trireme version: which program this is.
 #include <fmt/format.h>
 
-#include "base/json.h"
+#include "base/text/json.h"
 #include "cli/build_info.h"
 #include "cli/verbs.h"
 

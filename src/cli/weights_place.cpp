@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "base/error.h"
-#include "base/json.h"
+#include "base/text/json.h"
 #include "base/log.h"
 #include "ckpt/folder.h"
 #include "ckpt/posix_disk.h"

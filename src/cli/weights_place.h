@@ -7,7 +7,7 @@
 #include <memory>
 #include <string>
 
-#include "base/json_fwd.h"
+#include "base/text/json_fwd.h"
 #include "cli/args.h"
 #include "train/weights_source.h"
 

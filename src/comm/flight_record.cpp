@@ -9,10 +9,10 @@
 #include <system_error>
 #include <utility>
 
-#include "base/durable_file.h"
+#include "base/system/durable_file.h"
 #include "base/error.h"
-#include "base/json.h"
-#include "base/pickle.h"
+#include "base/text/json.h"
+#include "base/text/pickle.h"
 
 namespace trireme::comm {
 namespace {

@@ -21,7 +21,7 @@
 #include <string_view>
 #include <vector>
 
-#include "base/json_fwd.h"
+#include "base/text/json_fwd.h"
 #include "comm/flight_recorder.h"
 
 namespace trireme::comm {

@@ -15,8 +15,8 @@
 #include <string>
 
 #include "base/error.h"
-#include "base/json.h"
-#include "base/pickle.h"
+#include "base/text/json.h"
+#include "base/text/pickle.h"
 #include "comm/rank_test.h"
 
 namespace trireme::comm {

@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "base/check.h"
-#include "base/json.h"
+#include "base/text/json.h"
 #include "comm/flight_record.h"
 
 namespace trireme::comm {

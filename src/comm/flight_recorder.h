@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "base/json_fwd.h"
+#include "base/text/json_fwd.h"
 
 namespace trireme::comm {
 

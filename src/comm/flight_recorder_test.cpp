@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-#include "base/json.h"
+#include "base/text/json.h"
 #include "comm/flight_record.h"
 #include "comm/rank_test.h"
 

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "base/shared_library.h"
+#include "base/system/shared_library.h"
 #include "comm/communicator.h"
 #include "comm/process_world.h"
 

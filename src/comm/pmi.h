@@ -12,7 +12,7 @@
 #include <map>
 #include <string>
 
-#include "base/descriptor.h"
+#include "base/system/descriptor.h"
 
 namespace trireme::comm {
 

@@ -6,7 +6,7 @@
 
 #include <algorithm>
 
-#include "base/json.h"
+#include "base/text/json.h"
 
 namespace trireme::comm {
 namespace {

@@ -12,7 +12,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
-#include "base/start_thread.h"
+#include "base/system/start_thread.h"
 #include "comm/clock.h"
 #include "comm/verdict.h"
 

@@ -13,7 +13,7 @@
 #include <string>
 #include <vector>
 
-#include "base/descriptor.h"
+#include "base/system/descriptor.h"
 #include "comm/store_wire.h"
 
 namespace trireme::comm {

@@ -15,8 +15,8 @@
 #include <thread>
 #include <utility>
 
-#include "base/descriptor.h"
-#include "base/durable_file.h"
+#include "base/system/descriptor.h"
+#include "base/system/durable_file.h"
 #include "base/error.h"
 #include "comm/store_wire.h"
 

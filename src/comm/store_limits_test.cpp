@@ -11,7 +11,7 @@
 #include <array>
 #include <cerrno>
 
-#include "base/descriptor.h"
+#include "base/system/descriptor.h"
 #include "base/error.h"
 #include "comm/store_server.h"
 #include "comm/store_socket.h"

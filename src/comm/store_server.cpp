@@ -6,7 +6,7 @@
 #include <algorithm>
 
 #include "base/error.h"
-#include "base/start_thread.h"
+#include "base/system/start_thread.h"
 #include "comm/store.h"
 #include "comm/store_socket.h"
 

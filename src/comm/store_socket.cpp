@@ -17,7 +17,7 @@
 #include <system_error>
 #include <thread>
 
-#include "base/descriptor.h"
+#include "base/system/descriptor.h"
 #include "base/error.h"
 
 namespace trireme::comm {

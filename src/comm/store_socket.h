@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "base/descriptor.h"
+#include "base/system/descriptor.h"
 #include "comm/store.h"
 
 namespace trireme::comm {

@@ -5,7 +5,7 @@
 #include <mutex>
 #include <string>
 
-#include "base/descriptor.h"
+#include "base/system/descriptor.h"
 #include "comm/store.h"
 #include "comm/store_wire.h"
 

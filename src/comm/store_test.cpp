@@ -11,7 +11,7 @@
 #include <random>
 #include <thread>
 
-#include "base/descriptor.h"
+#include "base/system/descriptor.h"
 #include "base/error.h"
 #include "comm/store_folder.h"
 #include "comm/store_server.h"

@@ -9,7 +9,7 @@
 #include <iterator>
 #include <optional>
 
-#include "base/count_text.h"
+#include "base/text/count_text.h"
 #include "base/error.h"
 #include "config/spelling.h"
 

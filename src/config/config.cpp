@@ -7,7 +7,7 @@
 #include <optional>
 
 #include "base/error.h"
-#include "base/json.h"
+#include "base/text/json.h"
 #include "config/apply.h"
 #include "config/document.h"
 #include "config/hf_config.h"

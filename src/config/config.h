@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "base/json_fwd.h"
+#include "base/text/json_fwd.h"
 #include "schedule/schedule.h"
 #include "spec/model.h"
 

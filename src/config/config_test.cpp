@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "base/json.h"
+#include "base/text/json.h"
 #include "config/files_test.h"
 #include "config/schema.h"
 #include "config/spelling.h"

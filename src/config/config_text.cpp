@@ -10,7 +10,7 @@
 
 #include "base/check.h"
 #include "base/error.h"
-#include "base/json.h"
+#include "base/text/json.h"
 #include "config/layout.h"
 #include "config/schema.h"
 

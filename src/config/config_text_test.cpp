@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-#include "base/json.h"
+#include "base/text/json.h"
 #include "config/config.h"
 #include "config/document.h"
 #include "config/files_test.h"

@@ -11,9 +11,9 @@
 #include <system_error>
 
 #include "base/check.h"
-#include "base/descriptor.h"
+#include "base/system/descriptor.h"
 #include "base/error.h"
-#include "base/json.h"
+#include "base/text/json.h"
 #include "config/config.h"
 
 namespace trireme::config {

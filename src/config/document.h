@@ -10,7 +10,7 @@
 #include <variant>
 #include <vector>
 
-#include "base/json_fwd.h"
+#include "base/text/json_fwd.h"
 
 namespace trireme::config {
 

@@ -9,9 +9,9 @@
 #include <string_view>
 #include <vector>
 
-#include "base/count_text.h"
+#include "base/text/count_text.h"
 #include "base/error.h"
-#include "base/json.h"
+#include "base/text/json.h"
 #include "config/decimal.h"
 
 namespace trireme::config {

@@ -6,7 +6,7 @@
 #include <string>
 
 #include "base/dtype.h"
-#include "base/json_fwd.h"
+#include "base/text/json_fwd.h"
 #include "spec/model.h"
 
 namespace trireme::config {

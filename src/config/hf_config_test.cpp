@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "config/hf_config.h"
 
-#include "base/json.h"
+#include "base/text/json.h"
 #include "config/files_test.h"
 #include "config/model_file.h"
 

@@ -3,7 +3,7 @@
 
 #include <set>
 
-#include "base/json.h"
+#include "base/text/json.h"
 #include "config/files_test.h"
 #include "config/schema.h"
 #include "spec/rule_samples_test.h"

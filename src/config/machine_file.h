@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-#include "base/json_fwd.h"
+#include "base/text/json_fwd.h"
 #include "spec/machine.h"
 
 namespace trireme::config {

@@ -3,7 +3,7 @@
 
 #include <map>
 
-#include "base/json.h"
+#include "base/text/json.h"
 #include "config/document.h"
 #include "config/files_test.h"
 #include "config/machine_keys.h"

@@ -7,7 +7,7 @@
 #include <sstream>
 
 #include "base/error.h"
-#include "base/json.h"
+#include "base/text/json.h"
 #include "config/apply.h"
 #include "config/decimal.h"
 #include "config/document.h"

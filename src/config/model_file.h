@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-#include "base/json_fwd.h"
+#include "base/text/json_fwd.h"
 #include "config/schema.h"
 #include "spec/model.h"
 

@@ -5,7 +5,7 @@
 
 #include <cmath>
 
-#include "base/json.h"
+#include "base/text/json.h"
 #include "config/key_list.h"
 #include "schedule/catalogue.h"
 #include "spec/layout.h"

@@ -12,7 +12,7 @@
 #include <variant>
 #include <vector>
 
-#include "base/json_fwd.h"
+#include "base/text/json_fwd.h"
 #include "config/config.h"
 
 namespace trireme::config {

@@ -2,7 +2,7 @@
 // The schema in words: help for the terminal, and the documentation page.
 #include <fmt/format.h>
 
-#include "base/json.h"
+#include "base/text/json.h"
 #include "config/model_file.h"
 #include "config/schema.h"
 

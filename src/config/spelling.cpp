@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <cstddef>
 
-#include "base/type_spelling.h"
+#include "base/text/type_spelling.h"
 
 namespace trireme::config {
 

@@ -14,8 +14,8 @@
 
 #include "base/check.h"
 #include "base/error.h"
-#include "base/json.h"
-#include "base/threads.h"
+#include "base/text/json.h"
+#include "base/system/threads.h"
 #include "data/mapped_file.h"
 #include "data/token_writer.h"
 #include "data/utf8.h"

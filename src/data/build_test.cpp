@@ -6,7 +6,7 @@
 #include <cmath>
 
 #include "base/error.h"
-#include "base/json.h"
+#include "base/text/json.h"
 #include "base/rng.h"
 #include "data/files_test.h"
 #include "data/inspect.h"

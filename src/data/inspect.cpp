@@ -9,7 +9,7 @@
 #include <map>
 
 #include "base/check.h"
-#include "base/json.h"
+#include "base/text/json.h"
 
 namespace trireme::data {
 namespace {

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "base/json_fwd.h"
+#include "base/text/json_fwd.h"
 #include "data/token_data.h"
 
 namespace trireme::data {

@@ -9,7 +9,7 @@
 #include <cerrno>
 #include <system_error>
 
-#include "base/descriptor.h"
+#include "base/system/descriptor.h"
 #include "base/error.h"
 
 namespace trireme::data {

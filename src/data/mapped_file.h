@@ -11,13 +11,13 @@
 #include <span>
 #include <string>
 
-#include "base/mapped_ranges.h"
+#include "base/system/mapped_ranges.h"
 
 namespace trireme::data {
 
 // Any thread may read. REQUIRES: the file is not truncated or written in place meanwhile (replacing
 // it by rename is fine for what was opened). changed() finds such writes after the fact, and a
-// truncation ends the process with a message (base/mapped_ranges.h). The bytes stay at their
+// truncation ends the process with a message (base/system/mapped_ranges.h). The bytes stay at their
 // address when the object is moved.
 class MappedFile {
  public:

@@ -9,7 +9,7 @@
 #include <system_error>
 
 #include "base/check.h"
-#include "base/durable_file.h"
+#include "base/system/durable_file.h"
 #include "base/error.h"
 
 namespace trireme::data {

@@ -9,7 +9,7 @@
 #include <span>
 #include <vector>
 
-#include "base/descriptor.h"
+#include "base/system/descriptor.h"
 
 namespace trireme::data {
 

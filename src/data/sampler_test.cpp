@@ -8,7 +8,7 @@
 #include <set>
 
 #include "base/error.h"
-#include "base/refused_threads_test.h"
+#include "base/system/refused_threads_test.h"
 #include "data/batch.h"
 #include "data/files_test.h"
 #include "data/permutation.h"

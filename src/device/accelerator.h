@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "base/shared_library.h"
+#include "base/system/shared_library.h"
 #include "device/device.h"
 
 namespace trireme::device {

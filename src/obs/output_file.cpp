@@ -11,7 +11,7 @@
 #include <system_error>
 #include <utility>
 
-#include "base/durable_file.h"
+#include "base/system/durable_file.h"
 #include "base/error.h"
 
 namespace trireme::obs {

@@ -8,7 +8,7 @@
 #include <optional>
 #include <string_view>
 
-#include "base/descriptor.h"
+#include "base/system/descriptor.h"
 
 namespace trireme::obs {
 

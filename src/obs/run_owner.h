@@ -24,7 +24,7 @@
 #include <thread>
 #include <vector>
 
-#include "base/descriptor.h"
+#include "base/system/descriptor.h"
 #include "obs/clock.h"
 
 namespace trireme::obs {

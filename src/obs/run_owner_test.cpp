@@ -12,7 +12,7 @@
 #include <map>
 
 #include "base/error.h"
-#include "base/json.h"
+#include "base/text/json.h"
 #include "obs/run_dir.h"
 
 namespace trireme::obs {

@@ -11,9 +11,9 @@
 #include <limits>
 #include <vector>
 
-#include "base/descriptor.h"
+#include "base/system/descriptor.h"
 #include "base/error.h"
-#include "base/json.h"
+#include "base/text/json.h"
 #include "obs/jsonl_sink.h"
 #include "obs/scratch_folder_test.h"
 #include "obs/tensorboard_sink.h"

@@ -7,7 +7,7 @@
 #include <algorithm>
 #include <cstdlib>
 
-#include "base/count_text.h"
+#include "base/text/count_text.h"
 
 namespace trireme::plan {
 namespace {

@@ -8,7 +8,7 @@
 #include <string_view>
 
 #include "base/error.h"
-#include "base/json.h"
+#include "base/text/json.h"
 #include "config/document.h"
 #include "config/hf_config.h"
 

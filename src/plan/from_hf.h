@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <string>
 
-#include "base/json_fwd.h"
+#include "base/text/json_fwd.h"
 #include "plan/described.h"
 
 namespace trireme::plan {

@@ -8,7 +8,7 @@
 #include <fstream>
 
 #include "base/error.h"
-#include "base/json.h"
+#include "base/text/json.h"
 #include "config/model_file.h"
 #include "plan/price.h"
 #include "plan/published_row.h"

@@ -9,7 +9,7 @@
 #include <cmath>
 #include <iterator>
 
-#include "base/count_text.h"
+#include "base/text/count_text.h"
 #include "base/error.h"
 #include "config/spelling.h"
 

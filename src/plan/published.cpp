@@ -9,7 +9,7 @@
 #include <sstream>
 
 #include "base/error.h"
-#include "base/json.h"
+#include "base/text/json.h"
 #include "plan/price.h"
 #include "plan/published_row.h"
 

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "base/json_fwd.h"
+#include "base/text/json_fwd.h"
 #include "plan/job.h"
 #include "plan/stack.h"
 #include "spec/machine.h"

@@ -9,7 +9,7 @@
 #include <regex>
 
 #include "base/error.h"
-#include "base/json.h"
+#include "base/text/json.h"
 
 namespace trireme::plan {
 namespace {

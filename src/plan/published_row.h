@@ -8,7 +8,7 @@
 #include <string>
 #include <string_view>
 
-#include "base/json_fwd.h"
+#include "base/text/json_fwd.h"
 
 namespace trireme::plan {
 

@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "base/error.h"
-#include "base/json.h"
+#include "base/text/json.h"
 #include "plan/published_row.h"
 #include "plan/samples_test.h"
 

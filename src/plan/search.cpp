@@ -8,7 +8,7 @@
 #include <map>
 #include <tuple>
 
-#include "base/count_text.h"
+#include "base/text/count_text.h"
 #include "base/error.h"
 #include "plan/confirm.h"
 #include "plan/feasible.h"

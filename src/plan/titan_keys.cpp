@@ -7,7 +7,7 @@
 #include <array>
 #include <iterator>
 
-#include "base/count_text.h"
+#include "base/text/count_text.h"
 #include "base/error.h"
 
 namespace trireme::plan {

@@ -9,7 +9,7 @@
 
 #include "base/dtype.h"
 #include "base/error.h"
-#include "base/json.h"
+#include "base/text/json.h"
 
 namespace trireme::spec {
 

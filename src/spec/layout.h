@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "base/dtype.h"
-#include "base/json_fwd.h"
+#include "base/text/json_fwd.h"
 #include "schedule/catalogue.h"
 #include "schedule/schedule.h"
 #include "spec/facts.h"

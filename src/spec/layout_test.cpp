@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "base/error.h"
-#include "base/json.h"
+#include "base/text/json.h"
 #include "spec/layout_samples_test.h"
 #include "spec/layout_text.h"
 #include "spec/plan.h"

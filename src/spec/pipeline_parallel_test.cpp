@@ -6,7 +6,7 @@
 #include <limits>
 
 #include "base/error.h"
-#include "base/json.h"
+#include "base/text/json.h"
 #include "base/rng.h"
 #include "schedule/lives.h"
 #include "spec/predict.h"

@@ -9,7 +9,7 @@
 #include <numbers>
 
 #include "base/error.h"
-#include "base/json.h"
+#include "base/text/json.h"
 #include "spec/predict.h"
 #include "spec/rope.h"
 

@@ -3,7 +3,7 @@
 
 #include "base/check.h"
 #include "base/error.h"
-#include "base/type_spelling.h"
+#include "base/text/type_spelling.h"
 
 namespace trireme::spec {
 namespace {

@@ -16,7 +16,7 @@ namespace trireme::spec {
 // Formats of matrix products, by the names that configurations use. The engine has fp32 and bf16.
 enum class Precision : uint8_t { fp32, bf16, fp8, fp4, count };
 std::string_view name_of(Precision);
-// Also in the spellings of base/type_spelling.h.
+// Also in the spellings of base/text/type_spelling.h.
 std::optional<Precision> precision_from_name(std::string_view);
 
 enum class Role : uint8_t { x_fwd, w_fwd, dy_dgrad, w_dgrad, x_wgrad, dy_wgrad, count };

@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "base/count_text.h"
+#include "base/text/count_text.h"
 #include "spec/pipeline_parallel.h"
 #include "spec/rules_internal.h"
 

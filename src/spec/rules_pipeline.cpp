@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <functional>
 
-#include "base/count_text.h"
+#include "base/text/count_text.h"
 #include "schedule/lives.h"
 #include "spec/pipeline_parallel.h"
 #include "spec/rules_internal.h"

@@ -5,7 +5,7 @@
 
 #include "base/check.h"
 #include "base/error.h"
-#include "base/json.h"
+#include "base/text/json.h"
 #include "base/rng.h"
 #include "data/content.h"
 #include "data/vocabulary.h"

@@ -7,7 +7,7 @@
 #include <span>
 #include <vector>
 
-#include "base/json_fwd.h"
+#include "base/text/json_fwd.h"
 #include "config/config.h"
 #include "data/prefetch.h"
 #include "data/sampler.h"

@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "base/error.h"
-#include "base/json.h"
+#include "base/text/json.h"
 #include "base/shape.h"
 #include "comm/mesh.h"
 #include "obs/clock.h"

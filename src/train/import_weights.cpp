@@ -7,7 +7,7 @@
 
 #include "base/check.h"
 #include "base/error.h"
-#include "base/json.h"
+#include "base/text/json.h"
 #include "ckpt/aligned.h"
 #include "ckpt/folder.h"
 #include "ckpt/hf_names.h"

@@ -5,7 +5,7 @@
 #include <cmath>
 
 #include "base/error.h"
-#include "base/json.h"
+#include "base/text/json.h"
 #include "ckpt/posix_disk.h"
 #include "config/model_file.h"
 #include "obs/clock.h"

@@ -9,7 +9,7 @@
 #include <optional>
 #include <string>
 
-#include "base/json.h"
+#include "base/text/json.h"
 #include "ckpt/disk.h"
 #include "config/config.h"
 #include "train/checkpointer.h"

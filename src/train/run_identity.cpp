@@ -4,7 +4,7 @@
 #include <fmt/core.h>
 
 #include "base/build_id.h"
-#include "base/json.h"
+#include "base/text/json.h"
 #include "ckpt/difference.h"
 
 namespace trireme::train {

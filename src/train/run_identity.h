@@ -5,7 +5,7 @@
 
 #include <string>
 
-#include "base/json_fwd.h"
+#include "base/text/json_fwd.h"
 #include "config/config.h"
 
 namespace trireme::train {

@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "base/build_id.h"
-#include "base/json.h"
+#include "base/text/json.h"
 
 namespace trireme::train {
 namespace {

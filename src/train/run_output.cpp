@@ -4,7 +4,7 @@
 #include <array>
 
 #include "base/error.h"
-#include "base/json.h"
+#include "base/text/json.h"
 #include "base/log.h"
 #include "obs/jsonl_sink.h"
 #include "obs/tensorboard_sink.h"

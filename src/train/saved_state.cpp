@@ -10,7 +10,7 @@
 #include "base/check.h"
 #include "base/error.h"
 #include "base/float_halves.h"
-#include "base/json.h"
+#include "base/text/json.h"
 #include "ckpt/bucket_pieces.h"
 #include "spec/data_parallel.h"
 

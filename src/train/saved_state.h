@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "base/json_fwd.h"
+#include "base/text/json_fwd.h"
 #include "ckpt/generation.h"
 #include "ckpt/save.h"
 #include "device/device.h"

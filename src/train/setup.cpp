@@ -4,7 +4,7 @@
 #include <algorithm>
 
 #include "base/check.h"
-#include "base/count_text.h"
+#include "base/text/count_text.h"
 #include "base/error.h"
 #include "config/layout.h"
 #include "device/accelerator.h"

@@ -8,7 +8,7 @@
 
 #include "base/check.h"
 #include "base/error.h"
-#include "base/json.h"
+#include "base/text/json.h"
 
 namespace trireme::train {
 namespace {

@@ -9,7 +9,7 @@
 #include <sstream>
 
 #include "base/error.h"
-#include "base/json.h"
+#include "base/text/json.h"
 #include "engine/engine.h"
 #include "train/setup.h"
 

@@ -11,7 +11,7 @@
 
 #include "base/check.h"
 #include "base/error.h"
-#include "base/json.h"
+#include "base/text/json.h"
 #include "ckpt/folder.h"
 #include "ckpt/hf_weights.h"
 #include "ckpt/posix_disk.h"

@@ -17,7 +17,7 @@
 #include <string_view>
 #include <vector>
 
-#include "base/json_fwd.h"
+#include "base/text/json_fwd.h"
 #include "comm/communicator.h"
 #include "config/config.h"
 #include "device/device.h"

@@ -7,7 +7,7 @@
 #include <limits>
 #include <map>
 #include <set>
-#include "base/count_text.h"
+#include "base/text/count_text.h"
 #include "obs/number_text.h"
 #include "train/verify_hints.h"
 

@@ -3,7 +3,7 @@
 #include <array>
 #include <cmath>
 
-#include "base/json.h"
+#include "base/text/json.h"
 #include "obs/number_text.h"
 #include "obs/table.h"
 #include "train/verify.h"

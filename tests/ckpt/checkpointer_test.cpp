@@ -10,7 +10,7 @@
 #include <set>
 #include <thread>
 
-#include "base/json.h"
+#include "base/text/json.h"
 #include "ckpt/folder.h"
 #include "ckpt/forward_disk_test.h"
 #include "ckpt/memory_disk.h"

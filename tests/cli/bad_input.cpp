@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "base/json.h"
+#include "base/text/json.h"
 
 namespace trireme::tests {
 

@@ -5,7 +5,7 @@
 #include <fstream>
 #include <sstream>
 
-#include "base/json.h"
+#include "base/text/json.h"
 #include "tests/cli/program.h"
 
 namespace trireme::tests {

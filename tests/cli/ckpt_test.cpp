@@ -5,7 +5,7 @@
 #include <map>
 #include <set>
 
-#include "base/json.h"
+#include "base/text/json.h"
 #include "tests/cli/program.h"
 
 namespace trireme::tests {

@@ -7,7 +7,7 @@
 #include <cmath>
 #include <fstream>
 
-#include "base/json.h"
+#include "base/text/json.h"
 #include "tests/cli/program.h"
 
 namespace trireme::tests {

@@ -20,7 +20,7 @@
 #include <thread>
 #include <utility>
 
-#include "base/json.h"
+#include "base/text/json.h"
 
 namespace trireme::tests {
 namespace {

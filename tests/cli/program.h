@@ -13,7 +13,7 @@
 #include <string_view>
 #include <vector>
 
-#include "base/json.h"
+#include "base/text/json.h"
 
 namespace trireme::tests {
 

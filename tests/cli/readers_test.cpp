@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "base/json.h"
+#include "base/text/json.h"
 #include "tests/cli/program.h"
 
 namespace trireme::tests {

@@ -7,7 +7,7 @@
 #include <set>
 #include <sstream>
 
-#include "base/json.h"
+#include "base/text/json.h"
 #include "tests/cli/program.h"
 
 namespace trireme::tests {

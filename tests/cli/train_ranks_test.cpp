@@ -4,7 +4,7 @@
 
 #include <csignal>
 
-#include "base/json.h"
+#include "base/text/json.h"
 #include "tests/cli/program.h"
 
 namespace trireme::tests {

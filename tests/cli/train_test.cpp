@@ -9,7 +9,7 @@
 #include <csignal>
 #include <sstream>
 
-#include "base/json.h"
+#include "base/text/json.h"
 #include "tests/cli/program.h"
 
 namespace trireme::tests {

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "base/json.h"
+#include "base/text/json.h"
 #include "ckpt/disk.h"
 #include "ckpt/memory_disk.h"
 #include "ckpt/small_generation_test.h"

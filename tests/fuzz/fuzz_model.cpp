@@ -2,7 +2,7 @@
 #include <optional>
 
 #include "base/error.h"
-#include "base/json.h"
+#include "base/text/json.h"
 #include "config/hf_config.h"
 #include "config/model_file.h"
 #include "memory_file.h"

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "base/json.h"
+#include "base/text/json.h"
 #include "ckpt/safetensors.h"
 #include "spec/model.h"
 

@@ -11,8 +11,8 @@
 #include <regex>
 #include <thread>
 
-#include "base/json.h"
-#include "base/pickle.h"
+#include "base/text/json.h"
+#include "base/text/pickle.h"
 #include "cli/environment.h"
 #include "comm/gloo.h"
 #include "comm/store_wire.h"

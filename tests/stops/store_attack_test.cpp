@@ -15,7 +15,7 @@
 #include <memory>
 #include <sstream>
 
-#include "base/json.h"
+#include "base/text/json.h"
 #include "comm/gloo.h"
 #include "tests/stops/stops_rig.h"
 #include "tests/stops/store_attackers.h"

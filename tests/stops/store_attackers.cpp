@@ -15,7 +15,7 @@
 #include <deque>
 #include <random>
 
-#include "base/descriptor.h"
+#include "base/system/descriptor.h"
 #include "comm/store_wire.h"
 
 namespace trireme::tests {

@@ -3,7 +3,7 @@
 // nccl_library.cpp defines the functions that Trireme calls and forwards them.
 #pragma once
 
-#include "base/shared_library.h"
+#include "base/system/shared_library.h"
 
 namespace trireme::comm {
 

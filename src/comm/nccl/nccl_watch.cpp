@@ -8,7 +8,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
-#include "base/start_thread.h"
+#include "base/system/start_thread.h"
 
 namespace trireme::comm {
 namespace {

@@ -10,7 +10,7 @@
 
 #include "base/check.h"
 #include "base/error.h"
-#include "base/start_thread.h"
+#include "base/system/start_thread.h"
 #include "comm/threads/meeting.h"
 #include "comm/threads/thread_communicator.h"
 

@@ -6,7 +6,7 @@
 #include <thread>
 
 #include "base/error.h"
-#include "base/refused_threads_test.h"
+#include "base/system/refused_threads_test.h"
 #include "comm/rank_test.h"
 #include "comm/threads/blame.h"
 

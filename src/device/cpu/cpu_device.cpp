@@ -9,7 +9,7 @@
 
 #include "base/check.h"
 #include "base/error.h"
-#include "base/start_thread.h"
+#include "base/system/start_thread.h"
 
 namespace trireme::device {
 namespace {

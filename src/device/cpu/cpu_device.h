@@ -18,7 +18,7 @@
 #include <mutex>
 #include <thread>
 
-#include "base/threads.h"
+#include "base/system/threads.h"
 #include "device/device.h"
 
 namespace trireme::device {

@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-#include "base/shared_library.h"
+#include "base/system/shared_library.h"
 
 namespace trireme::device {
 

@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include "base/threads.h"
+#include "base/system/threads.h"
 #include "device/tensor.h"
 
 namespace trireme::kernels::cpu {

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "base/check.h"
-#include "base/threads.h"
+#include "base/system/threads.h"
 #include "device/cpu/cpu_device.h"
 #include "kernels/table.h"
 

@@ -11,9 +11,9 @@
 #include <iterator>
 #include <system_error>
 
-#include "base/durable_file.h"
+#include "base/system/durable_file.h"
 #include "base/error.h"
-#include "base/json.h"
+#include "base/text/json.h"
 #include "base/log.h"
 
 namespace trireme::kernels::cuda {

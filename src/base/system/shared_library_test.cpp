@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "base/shared_library.h"
+#include "base/system/shared_library.h"
 
 #include <gtest/gtest.h>
 

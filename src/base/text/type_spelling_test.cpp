@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "base/type_spelling.h"
+#include "base/text/type_spelling.h"
 
 #include <gtest/gtest.h>
 

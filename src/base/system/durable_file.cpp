@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "base/durable_file.h"
+#include "base/system/durable_file.h"
 
 #include <fcntl.h>
 #include <unistd.h>
@@ -7,7 +7,7 @@
 #include <cerrno>
 #include <system_error>
 
-#include "base/descriptor.h"
+#include "base/system/descriptor.h"
 
 namespace trireme::base {
 

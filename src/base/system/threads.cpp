@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "base/threads.h"
+#include "base/system/threads.h"
 
 #include <algorithm>
 #include <system_error>
 
 #include "base/check.h"
 #include "base/log.h"
-#include "base/start_thread.h"
+#include "base/system/start_thread.h"
 
 namespace trireme::base {
 namespace {

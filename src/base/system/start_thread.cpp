@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "base/start_thread.h"
+#include "base/system/start_thread.h"
 
 #include <fmt/core.h>
 #include <sys/resource.h>

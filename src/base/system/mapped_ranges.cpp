@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "base/mapped_ranges.h"
+#include "base/system/mapped_ranges.h"
 
 #include <algorithm>
 #include <atomic>

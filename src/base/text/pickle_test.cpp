@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "base/pickle.h"
+#include "base/text/pickle.h"
 
 #include <gtest/gtest.h>
 
 #include <string>
 #include <string_view>
 
-#include "base/json.h"
+#include "base/text/json.h"
 
 namespace trireme::base {
 namespace {

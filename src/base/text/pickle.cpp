@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "base/pickle.h"
+#include "base/text/pickle.h"
 
 #include <bit>
 #include <cstdint>
 #include <limits>
 
 #include "base/check.h"
-#include "base/json.h"
+#include "base/text/json.h"
 
 namespace trireme::base {
 namespace {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "base/count_text.h"
+#include "base/text/count_text.h"
 
 #include <fmt/format.h>
 

@@ -4,4 +4,4 @@
 
 #include <nlohmann/json.hpp>
 
-#include "base/json_fwd.h"
+#include "base/text/json_fwd.h"
