@@ -14,11 +14,11 @@
 
 #include "base/system/descriptor.h"
 #include "base/rng.h"
-#include "ckpt/aligned.h"
-#include "ckpt/folder.h"
-#include "ckpt/generation.h"
-#include "ckpt/posix_disk.h"
-#include "ckpt/save.h"
+#include "ckpt/disk/aligned.h"
+#include "ckpt/generation/folder.h"
+#include "ckpt/generation/generation.h"
+#include "ckpt/disk/posix_disk.h"
+#include "ckpt/generation/save.h"
 
 namespace {
 

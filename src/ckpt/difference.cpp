@@ -8,9 +8,9 @@
 #include <map>
 
 #include "base/text/json.h"
-#include "ckpt/aligned.h"
-#include "ckpt/figures.h"
-#include "ckpt/windows.h"
+#include "ckpt/disk/aligned.h"
+#include "ckpt/generation/figures.h"
+#include "ckpt/generation/windows.h"
 
 namespace trireme::ckpt {
 namespace {

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "base/text/json.h"
-#include "ckpt/generation.h"
+#include "ckpt/generation/generation.h"
 
 namespace trireme::ckpt {
 

@@ -5,11 +5,11 @@
 #include <gtest/gtest.h>
 
 #include "base/text/json.h"
-#include "ckpt/figures.h"
-#include "ckpt/folder.h"
-#include "ckpt/memory_disk.h"
-#include "ckpt/small_generation_test.h"
-#include "ckpt/windows.h"
+#include "ckpt/generation/figures.h"
+#include "ckpt/generation/folder.h"
+#include "ckpt/disk/memory_disk.h"
+#include "ckpt/generation/small_generation_test.h"
+#include "ckpt/generation/windows.h"
 
 namespace trireme::ckpt {
 namespace {

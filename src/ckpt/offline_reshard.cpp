@@ -6,7 +6,7 @@
 #include "base/check.h"
 #include "base/error.h"
 #include "base/shape.h"
-#include "ckpt/aligned.h"
+#include "ckpt/disk/aligned.h"
 
 namespace trireme::ckpt {
 namespace {

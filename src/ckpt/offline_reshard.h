@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "base/text/json.h"
-#include "ckpt/generation.h"
-#include "ckpt/save.h"
+#include "ckpt/generation/generation.h"
+#include "ckpt/generation/save.h"
 
 namespace trireme::ckpt {
 

@@ -5,9 +5,9 @@
 
 #include "base/error.h"
 #include "base/text/json.h"
-#include "ckpt/hf_names.h"
-#include "ckpt/hf_weights.h"
-#include "ckpt/posix_disk.h"
+#include "ckpt/hf/hf_names.h"
+#include "ckpt/hf/hf_weights.h"
+#include "ckpt/disk/posix_disk.h"
 #include "cli/ckpt_place.h"
 #include "cli/ckpt_verbs.h"
 #include "cli/progress.h"

@@ -6,9 +6,9 @@
 
 #include "base/error.h"
 #include "base/text/json.h"
-#include "ckpt/figures.h"
-#include "ckpt/posix_disk.h"
-#include "ckpt/windows.h"
+#include "ckpt/generation/figures.h"
+#include "ckpt/disk/posix_disk.h"
+#include "ckpt/generation/windows.h"
 #include "cli/ckpt_place.h"
 #include "cli/ckpt_verbs.h"
 #include "config/spelling.h"

@@ -6,8 +6,8 @@
 
 #include "base/error.h"
 #include "base/text/json.h"
-#include "ckpt/folder.h"
-#include "ckpt/posix_disk.h"
+#include "ckpt/generation/folder.h"
+#include "ckpt/disk/posix_disk.h"
 #include "cli/ckpt_place.h"
 #include "cli/ckpt_verbs.h"
 #include "obs/number_text.h"

@@ -8,7 +8,7 @@
 #include <optional>
 #include <string>
 
-#include "ckpt/generation.h"
+#include "ckpt/generation/generation.h"
 #include "cli/args.h"
 #include "spec/model.h"
 

@@ -7,7 +7,7 @@
 #include "base/error.h"
 #include "base/text/json.h"
 #include "ckpt/offline_reshard.h"
-#include "ckpt/posix_disk.h"
+#include "ckpt/disk/posix_disk.h"
 #include "cli/ckpt_place.h"
 #include "cli/ckpt_verbs.h"
 #include "cli/progress.h"

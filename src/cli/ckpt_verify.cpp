@@ -7,9 +7,9 @@
 
 #include "base/error.h"
 #include "base/text/json.h"
-#include "ckpt/folder.h"
-#include "ckpt/generation.h"
-#include "ckpt/posix_disk.h"
+#include "ckpt/generation/folder.h"
+#include "ckpt/generation/generation.h"
+#include "ckpt/disk/posix_disk.h"
 #include "cli/ckpt_place.h"
 #include "cli/ckpt_verbs.h"
 #include "cli/progress.h"

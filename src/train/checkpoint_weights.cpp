@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "train/checkpoint_weights.h"
 
-#include "ckpt/hf_names.h"
+#include "ckpt/hf/hf_names.h"
 #include "train/saved_state.h"
 
 namespace trireme::train {

@@ -7,8 +7,8 @@
 #include <span>
 #include <string>
 
-#include "ckpt/generation.h"
-#include "ckpt/hf_weights.h"
+#include "ckpt/generation/generation.h"
+#include "ckpt/hf/hf_weights.h"
 #include "spec/model.h"
 
 namespace trireme::train {

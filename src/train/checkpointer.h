@@ -21,10 +21,10 @@
 #include <vector>
 
 #include "base/program_id.h"
-#include "ckpt/folder.h"
-#include "ckpt/generation.h"
-#include "ckpt/save.h"
-#include "ckpt/workspace.h"
+#include "ckpt/generation/folder.h"
+#include "ckpt/generation/generation.h"
+#include "ckpt/generation/save.h"
+#include "ckpt/disk/workspace.h"
 #include "engine/engine.h"
 #include "train/rank.h"
 #include "train/saved_state.h"

@@ -8,7 +8,7 @@
 
 #include "base/error.h"
 #include "base/rng.h"
-#include "ckpt/hf_folder.h"
+#include "ckpt/hf/hf_folder.h"
 #include "config/model_file.h"
 #include "engine/streamed_loss.h"
 #include "train/setup.h"

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "base/dtype.h"
-#include "ckpt/hf_weights.h"
+#include "ckpt/hf/hf_weights.h"
 #include "spec/model.h"
 
 namespace trireme::train {

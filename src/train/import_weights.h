@@ -7,7 +7,7 @@
 #include <filesystem>
 #include <functional>
 
-#include "ckpt/disk.h"
+#include "ckpt/disk/disk.h"
 #include "spec/model.h"
 
 namespace trireme::train {

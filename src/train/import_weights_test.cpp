@@ -7,11 +7,11 @@
 #include <limits>
 
 #include "base/error.h"
-#include "ckpt/folder.h"
-#include "ckpt/forward_disk_test.h"
-#include "ckpt/hf_names.h"
-#include "ckpt/hf_weights.h"
-#include "ckpt/memory_disk.h"
+#include "ckpt/generation/folder.h"
+#include "ckpt/disk/forward_disk_test.h"
+#include "ckpt/hf/hf_names.h"
+#include "ckpt/hf/hf_weights.h"
+#include "ckpt/disk/memory_disk.h"
 
 namespace trireme::train {
 namespace {

@@ -10,7 +10,7 @@
 #include <string>
 
 #include "base/text/json.h"
-#include "ckpt/disk.h"
+#include "ckpt/disk/disk.h"
 #include "config/config.h"
 #include "train/checkpointer.h"
 

@@ -8,7 +8,7 @@
 #include <system_error>
 
 #include "base/dtype.h"
-#include "ckpt/hf_names.h"
+#include "ckpt/hf/hf_names.h"
 #include "obs/number_text.h"
 #include "train/validation.h"
 

@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "base/text/json_fwd.h"
-#include "ckpt/generation.h"
-#include "ckpt/save.h"
+#include "ckpt/generation/generation.h"
+#include "ckpt/generation/save.h"
 #include "device/device.h"
 #include "engine/engine.h"
 

@@ -12,8 +12,8 @@
 #include "base/check.h"
 #include "base/error.h"
 #include "base/log.h"
-#include "ckpt/export_folder.h"
-#include "ckpt/folder.h"
+#include "ckpt/hf/export_folder.h"
+#include "ckpt/generation/folder.h"
 #include "obs/clock.h"
 
 namespace trireme::train {

@@ -6,7 +6,7 @@
 #include <functional>
 #include <string>
 
-#include "ckpt/hf_weights.h"
+#include "ckpt/hf/hf_weights.h"
 #include "config/config.h"
 #include "engine/engine.h"
 #include "train/rank.h"

@@ -5,7 +5,7 @@
 #include <filesystem>
 #include <string>
 
-#include "ckpt/hf_weights.h"
+#include "ckpt/hf/hf_weights.h"
 #include "spec/model.h"
 
 namespace trireme::train {

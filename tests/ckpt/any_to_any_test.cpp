@@ -6,8 +6,8 @@
 #include <cstdlib>
 
 #include "base/rng.h"
-#include "ckpt/folder.h"
-#include "ckpt/memory_disk.h"
+#include "ckpt/generation/folder.h"
+#include "ckpt/disk/memory_disk.h"
 #include "ckpt/offline_reshard.h"
 #include "layouts.h"
 

@@ -11,9 +11,9 @@
 #include <thread>
 
 #include "base/text/json.h"
-#include "ckpt/folder.h"
-#include "ckpt/forward_disk_test.h"
-#include "ckpt/memory_disk.h"
+#include "ckpt/generation/folder.h"
+#include "ckpt/disk/forward_disk_test.h"
+#include "ckpt/disk/memory_disk.h"
 #include "comm/threads.h"
 #include "tests/crashlab/failing_disk.h"
 #include "tests/engine/rig.h"

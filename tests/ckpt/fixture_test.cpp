@@ -3,10 +3,10 @@
 // this program writes today. What version 1 holds is small_generation_test.h at step 7.
 #include <gtest/gtest.h>
 
-#include "ckpt/generation.h"
-#include "ckpt/memory_disk.h"
-#include "ckpt/posix_disk.h"
-#include "ckpt/small_generation_test.h"
+#include "ckpt/generation/generation.h"
+#include "ckpt/disk/memory_disk.h"
+#include "ckpt/disk/posix_disk.h"
+#include "ckpt/generation/small_generation_test.h"
 
 namespace trireme::ckpt_tests {
 namespace {

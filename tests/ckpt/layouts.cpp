@@ -8,7 +8,7 @@
 #include "base/check.h"
 #include "base/error.h"
 #include "base/rng.h"
-#include "ckpt/aligned.h"
+#include "ckpt/disk/aligned.h"
 #include "ckpt/bucket_pieces.h"
 #include "spec/data_parallel.h"
 

@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "ckpt/generation.h"
-#include "ckpt/save.h"
+#include "ckpt/generation/generation.h"
+#include "ckpt/generation/save.h"
 #include "spec/axes.h"
 #include "spec/model.h"
 

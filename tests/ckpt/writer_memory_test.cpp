@@ -8,9 +8,9 @@
 #include <cstdlib>
 #include <new>
 
-#include "ckpt/aligned.h"
-#include "ckpt/posix_disk.h"
-#include "ckpt/save.h"
+#include "ckpt/disk/aligned.h"
+#include "ckpt/disk/posix_disk.h"
+#include "ckpt/generation/save.h"
 
 namespace {
 

@@ -17,8 +17,8 @@
 #include <vector>
 
 #include "choices.h"
-#include "ckpt/hash.h"
-#include "ckpt/memory_disk.h"
+#include "ckpt/disk/hash.h"
+#include "ckpt/disk/memory_disk.h"
 
 namespace trireme::crashlab {
 

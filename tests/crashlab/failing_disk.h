@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <memory>
 
-#include "ckpt/forward_disk_test.h"
+#include "ckpt/disk/forward_disk_test.h"
 
 namespace trireme::crashlab {
 

@@ -5,7 +5,7 @@
 
 #include <gtest/gtest.h>
 
-#include "ckpt/folder.h"
+#include "ckpt/generation/folder.h"
 #include "crash_disk.h"
 #include "workload.h"
 

@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "ckpt/format.h"
-#include "ckpt/forward_disk_test.h"
+#include "ckpt/generation/format.h"
+#include "ckpt/disk/forward_disk_test.h"
 
 namespace trireme::crashlab {
 namespace {

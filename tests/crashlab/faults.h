@@ -6,7 +6,7 @@
 #include <memory>
 #include <string_view>
 
-#include "ckpt/disk.h"
+#include "ckpt/disk/disk.h"
 
 namespace trireme::crashlab {
 

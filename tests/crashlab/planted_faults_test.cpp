@@ -3,7 +3,7 @@
 #include <fmt/core.h>
 #include <gtest/gtest.h>
 
-#include "ckpt/folder.h"
+#include "ckpt/generation/folder.h"
 #include "crash_disk.h"
 #include "failing_disk.h"
 #include "workload.h"

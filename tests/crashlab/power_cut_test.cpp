@@ -7,7 +7,7 @@
 #include <cstdlib>
 #include <unordered_set>
 
-#include "ckpt/folder.h"
+#include "ckpt/generation/folder.h"
 #include "crash_disk.h"
 #include "workload.h"
 

@@ -5,7 +5,7 @@
 #include <exception>
 #include <thread>
 
-#include "ckpt/forward_disk_test.h"
+#include "ckpt/disk/forward_disk_test.h"
 
 namespace trireme::crashlab {
 

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "choices.h"
-#include "ckpt/disk.h"
+#include "ckpt/disk/disk.h"
 
 namespace trireme::crashlab {
 

@@ -6,8 +6,8 @@
 #include <algorithm>
 #include <set>
 
-#include "ckpt/folder.h"
-#include "ckpt/generation.h"
+#include "ckpt/generation/folder.h"
+#include "ckpt/generation/generation.h"
 #include "turns.h"
 
 namespace trireme::crashlab {

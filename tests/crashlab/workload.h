@@ -8,9 +8,9 @@
 #include <vector>
 
 #include "base/text/json.h"
-#include "ckpt/disk.h"
-#include "ckpt/memory_disk.h"
-#include "ckpt/small_generation_test.h"
+#include "ckpt/disk/disk.h"
+#include "ckpt/disk/memory_disk.h"
+#include "ckpt/generation/small_generation_test.h"
 #include "faults.h"
 
 namespace trireme::crashlab {

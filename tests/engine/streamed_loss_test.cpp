@@ -12,8 +12,8 @@
 #include <iterator>
 
 #include "base/error.h"
-#include "ckpt/hf_names.h"
-#include "ckpt/hf_stream.h"
+#include "ckpt/hf/hf_names.h"
+#include "ckpt/hf/hf_stream.h"
 #include "tests/engine/rig.h"
 #include "train/export_loss.h"
 

@@ -3,10 +3,10 @@
 
 #include "base/check.h"
 #include "base/error.h"
-#include "ckpt/format.h"
-#include "ckpt/generation.h"
-#include "ckpt/memory_disk.h"
-#include "ckpt/save.h"
+#include "ckpt/generation/format.h"
+#include "ckpt/generation/generation.h"
+#include "ckpt/disk/memory_disk.h"
+#include "ckpt/generation/save.h"
 #include "readers.h"
 
 namespace trireme::fuzz {

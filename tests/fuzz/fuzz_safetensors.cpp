@@ -3,7 +3,7 @@
 #include <optional>
 
 #include "base/error.h"
-#include "ckpt/safetensors.h"
+#include "ckpt/hf/safetensors.h"
 #include "memory_file.h"
 #include "readers.h"
 

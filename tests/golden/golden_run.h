@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "base/text/json.h"
-#include "ckpt/safetensors.h"
+#include "ckpt/hf/safetensors.h"
 #include "spec/model.h"
 
 namespace trireme::tests {

@@ -7,9 +7,9 @@
 #include <cstring>
 #include <filesystem>
 
-#include "ckpt/hf_folder.h"
-#include "ckpt/hf_weights.h"
-#include "ckpt/safetensors.h"
+#include "ckpt/hf/hf_folder.h"
+#include "ckpt/hf/hf_weights.h"
+#include "ckpt/hf/safetensors.h"
 #include "config/model_file.h"
 #include "device/cpu/cpu_device.h"
 #include "engine/streamed_loss.h"

@@ -8,7 +8,7 @@
 #include <cstring>
 #include <filesystem>
 
-#include "ckpt/safetensors.h"
+#include "ckpt/hf/safetensors.h"
 #include "tests/gpu/gpu_rig.h"
 #include "train/inference.h"
 

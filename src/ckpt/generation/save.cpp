@@ -1,0 +1,211 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ckpt/generation/save.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <exception>
+#include <functional>
+
+#include "base/check.h"
+#include "base/shape.h"
+#include "ckpt/disk/aligned.h"
+#include "ckpt/generation/folder.h"
+
+namespace trireme::ckpt {
+namespace {
+
+int64_t chunks_of(int64_t bytes) { return (bytes + chunk_bytes - 1) / chunk_bytes; }
+int64_t chunk_size(int64_t file_bytes, int64_t chunk) {
+  return std::min(chunk_bytes, file_bytes - chunk * chunk_bytes);
+}
+
+// Reading again: as many as have work.
+int64_t readers_of(int64_t chunks, const IoOptions& options) {
+  return options.reread ? std::min<int64_t>(options.queue_depth, chunks) : 0;
+}
+
+// Writes and syncs the index, as text, of a data file that is durable.
+FileInfo write_index(Disk& disk, const std::filesystem::path& folder, const IndexView& index,
+                     std::string_view text) {
+  if (std::ssize(text) > max_index_bytes) {
+    throw base::IoError(
+        fmt::format("the index of rank {} would have {} bytes; at most {} can be "
+                    "read: save on more ranks, or larger pieces",
+                    index.rank, text.size(), max_index_bytes));
+  }
+  write_text(disk, folder / index_name(index.rank), text);
+  return {index.rank, index.data_bytes, std::ssize(text), hash_of(text)};
+}
+
+void expect_size(Disk& disk, const std::filesystem::path& path, int64_t bytes) {
+  const int64_t found = disk.open(path)->size();
+  if (found == bytes) return;
+  throw base::IoError(
+      fmt::format("{} has {} bytes, not the {} that its rank wrote: do all ranks "
+                  "see the same folder?",
+                  path.string(), found, bytes));
+}
+
+// `memory` has a chunk for every transfer in flight.
+void compare_with_disk(Disk& disk, const std::filesystem::path& path, const IndexView& index,
+                       std::span<std::byte> memory, const IoOptions& options) {
+  const auto file = disk.open(path);
+  for_each_in_flight(options.queue_depth, std::ssize(index.chunks), [&](int worker, int64_t chunk) {
+    const auto buffer = memory.subspan(static_cast<size_t>(worker * chunk_bytes),
+                                       static_cast<size_t>(chunk_size(index.data_bytes, chunk)));
+    file->read_at(chunk * chunk_bytes, buffer);
+    if (hash_of(buffer) == index.chunks[static_cast<size_t>(chunk)]) return;
+    throw base::IoError(
+        fmt::format("{}: bytes {} to {} are not what was written: the disk or the "
+                    "memory of this machine is faulty",
+                    path.string(), chunk * chunk_bytes, chunk * chunk_bytes + std::ssize(buffer)));
+  });
+}
+
+}  // namespace
+
+FileLayout plan_file(std::span<const TensorPieces> tensors) {
+  FileLayout layout;
+  for (const TensorPieces& given : tensors) {
+    const TensorInfo& tensor = given.tensor;
+    TRIREME_CHECK(broken_rule(tensor).empty(), "{}", broken_rule(tensor));
+    SavedTensor saved{tensor, {}};
+    for (const spec::Piece& piece : given.pieces) {
+      TRIREME_CHECK(piece.lo.size() == tensor.shape.size() && piece.hi.size() == piece.lo.size(),
+                    "{}: a piece of {} dimensions", tensor.name, piece.lo.size());
+      for (size_t dim = 0; dim < piece.lo.size(); ++dim) {
+        TRIREME_CHECK(0 <= piece.lo[dim] && piece.lo[dim] < piece.hi[dim] &&
+                          piece.hi[dim] <= tensor.shape[dim],
+                      "{}: [{}, {}) of {}", tensor.name, piece.lo[dim], piece.hi[dim],
+                      tensor.shape[dim]);
+      }
+      saved.boxes.push_back({piece.lo, piece.hi, layout.bytes});
+      layout.bytes +=
+          base::round_up(elements_of(saved.boxes.back()) * base::size_of(tensor.dtype), page_bytes);
+    }
+    layout.tensors.push_back(std::move(saved));
+  }
+  return layout;
+}
+
+Draft begin_generation(Disk& disk, const std::filesystem::path& given, int64_t step,
+                       const Writer& writer) {
+  TRIREME_CHECK(step >= 0, "step {}", step);
+  // "run/checkpoints/" is the same folder as without the slash, but not the same path.
+  const std::filesystem::path root = given.has_filename() ? given : given.parent_path();
+  if (!disk.exists(root)) disk.make_folder(root);
+  // Whoever made it may not have got so far.
+  disk.sync_folder(root.has_parent_path() ? root.parent_path() : ".");
+  Draft draft{step, writer, root, {}, root / generation_name(step)};
+  if (disk.exists(draft.committed)) {
+    throw base::IoError(
+        fmt::format("{} exists: step {} was saved before. Resume from it, or move it away",
+                    draft.committed.string(), step));
+  }
+  draft.folder = root / free_name(disk, root, draft_start(step, writer));
+  disk.make_folder(draft.folder);
+  return draft;
+}
+
+int64_t writer_bytes(const FileLayout& layout, int rank, const IoOptions& options) {
+  const int64_t chunks = chunks_of(layout.bytes);
+  return Workspace::rounded(chunks * static_cast<int64_t>(sizeof(Hash))) +
+         Workspace::rounded(index_text_bytes({rank, layout.bytes, layout.tensors, {}}, chunks)) +
+         Workspace::rounded(readers_of(chunks, options) * chunk_bytes);
+}
+
+FileInfo write_data(Disk& disk, const DataToWrite& data, const IoOptions& options) {
+  const FileLayout& layout = data.layout;
+  TRIREME_CHECK(std::ssize(data.bytes) == layout.bytes, "{} bytes for a file of {}",
+                data.bytes.size(), layout.bytes);
+  AlignedBytes own_memory;
+  Workspace own(data.workspace != nullptr
+                    ? std::span<std::byte>()
+                    : own_memory.of(writer_bytes(layout, data.rank, options)));
+  Workspace& workspace = data.workspace != nullptr ? *data.workspace : own;
+  workspace.clear();
+  const int64_t chunks = chunks_of(layout.bytes);
+  const std::span<Hash> hashes = workspace.take_values<Hash>(chunks);
+  const IndexView index{data.rank, layout.bytes, layout.tensors, hashes};
+  const std::span<char> text = workspace.take_values<char>(index_text_bytes(index, chunks));
+  const std::span<std::byte> reread = workspace.take(readers_of(chunks, options) * chunk_bytes);
+  const auto path = data.folder / data_name(data.rank);
+  {
+    const auto file = disk.create(path, layout.bytes);
+    for_each_in_flight(options.queue_depth, chunks, [&](int, int64_t chunk) {
+      const auto bytes = data.bytes.subspan(static_cast<size_t>(chunk * chunk_bytes),
+                                            static_cast<size_t>(chunk_size(layout.bytes, chunk)));
+      hashes[static_cast<size_t>(chunk)] = hash_of(bytes);
+      file->write_at(chunk * chunk_bytes, bytes);
+    });
+    file->sync();
+  }
+  if (options.reread) compare_with_disk(disk, path, index, reread, options);
+  write_index_text(index, text);
+  return write_index(disk, data.folder, index, {text.data(), text.size()});
+}
+
+DataWriter::DataWriter(Disk& disk, const std::filesystem::path& folder, int rank, FileLayout layout)
+    : disk_(disk),
+      folder_(folder),
+      index_{rank, layout.bytes, std::move(layout.tensors), {}},
+      file_(disk.create(folder / data_name(rank), layout.bytes)) {}
+
+void DataWriter::append(std::span<const std::byte> bytes) {
+  TRIREME_CHECK(written_ % chunk_bytes == 0 && std::ssize(bytes) <= index_.data_bytes - written_,
+                "{} bytes after {} of {}", bytes.size(), written_, index_.data_bytes);
+  file_->write_at(written_, bytes);
+  for (int64_t chunk = 0; chunk < chunks_of(std::ssize(bytes)); ++chunk) {
+    index_.chunks.push_back(
+        hash_of(bytes.subspan(static_cast<size_t>(chunk * chunk_bytes),
+                              static_cast<size_t>(chunk_size(std::ssize(bytes), chunk)))));
+  }
+  written_ += std::ssize(bytes);
+}
+
+FileInfo DataWriter::finish() {
+  TRIREME_CHECK(written_ == index_.data_bytes, "{} of {} bytes", written_, index_.data_bytes);
+  file_->sync();
+  file_.reset();
+  return write_index(disk_, folder_,
+                     {index_.rank, index_.data_bytes, index_.tensors, index_.chunks},
+                     to_text(index_));
+}
+
+std::filesystem::path commit(Disk& disk, const Draft& draft, const Manifest& manifest,
+                             const Guard& guard) {
+  TRIREME_CHECK(manifest.step == draft.step && manifest.writer == draft.writer,
+                "step {} of '{}' in the draft of {} of '{}'", manifest.step, manifest.writer.run,
+                draft.step, draft.writer.run);
+  TRIREME_CHECK(std::ranges::is_sorted(manifest.files, std::less<>(), &FileInfo::rank),
+                "files are not by rank");
+  for (const FileInfo& file : manifest.files) {
+    expect_size(disk, draft.folder / data_name(file.rank), file.data_bytes);
+    expect_size(disk, draft.folder / index_name(file.rank), file.index_bytes);
+  }
+  const std::string text = to_text(manifest);
+  if (std::ssize(text) > max_manifest_bytes) {
+    throw base::IoError(fmt::format("the manifest would have {} bytes; at most {} can be read",
+                                    text.size(), max_manifest_bytes));
+  }
+  write_text(disk, draft.folder / manifest_name, text);
+  disk.sync_folder(draft.folder);
+  const auto rename = [&] { disk.rename(draft.folder, draft.committed); };
+  if (guard) {
+    guard(rename);
+  } else {
+    rename();
+  }
+  disk.sync_folder(draft.root);
+  return draft.committed;
+}
+
+void abandon(Disk& disk, const Draft& draft) noexcept {
+  try {
+    remove_all(disk, draft.folder);
+  } catch (const std::exception&) {
+  }
+}
+
+}  // namespace trireme::ckpt
