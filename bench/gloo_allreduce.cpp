@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "base/log.h"
-#include "cli/environment.h"
+#include "cli/shell/environment.h"
 #include "comm/gloo.h"
 #include "comm/store_wire.h"
 #include "device/cpu/cpu_device.h"

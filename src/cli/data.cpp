@@ -7,7 +7,7 @@
 #include "base/text/count_text.h"
 #include "base/error.h"
 #include "base/text/json.h"
-#include "cli/progress.h"
+#include "cli/shell/progress.h"
 #include "cli/verbs.h"
 #include "data/build.h"
 #include "data/inspect.h"

@@ -7,9 +7,9 @@
 #include <vector>
 
 #include "base/text/json.h"
-#include "cli/build_info.h"
-#include "cli/device_options.h"
-#include "cli/environment.h"
+#include "cli/shell/build_info.h"
+#include "cli/shell/device_options.h"
+#include "cli/shell/environment.h"
 #include "cli/verbs.h"
 #include "comm/gloo.h"
 #include "comm/nccl.h"

@@ -8,9 +8,9 @@
 #include "base/error.h"
 #include "base/text/json.h"
 #include "base/log.h"
-#include "cli/device_options.h"
+#include "cli/shell/device_options.h"
 #include "cli/verbs.h"
-#include "cli/weights_place.h"
+#include "cli/ckpt/weights_place.h"
 #include "train/inference.h"
 
 namespace trireme::cli {

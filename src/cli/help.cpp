@@ -4,9 +4,9 @@
 
 #include "base/error.h"
 #include "base/text/json.h"
-#include "cli/build_info.h"
-#include "cli/completion.h"
-#include "cli/man_page.h"
+#include "cli/shell/build_info.h"
+#include "cli/shell/completion.h"
+#include "cli/shell/man_page.h"
 #include "cli/verbs.h"
 
 namespace trireme::cli {

@@ -5,8 +5,8 @@
 #include <csignal>
 
 #include "base/system/mapped_ranges.h"
-#include "cli/args.h"
-#include "cli/environment.h"
+#include "cli/shell/args.h"
+#include "cli/shell/environment.h"
 #include "cli/verbs.h"
 
 namespace {

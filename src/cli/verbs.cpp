@@ -4,7 +4,7 @@
 #include <iterator>
 #include <system_error>
 
-#include "cli/ckpt_verbs.h"
+#include "cli/ckpt/ckpt_verbs.h"
 
 namespace trireme::cli {
 

@@ -5,7 +5,7 @@
 #include <filesystem>
 #include <vector>
 
-#include "cli/args.h"
+#include "cli/shell/args.h"
 
 namespace trireme::cli {
 

@@ -4,8 +4,8 @@
 #include "base/text/json.h"
 
 #include "base/error.h"
-#include "cli/config_options.h"
-#include "cli/progress.h"
+#include "cli/shell/config_options.h"
+#include "cli/shell/progress.h"
 #include "cli/verbs.h"
 #include "config/config.h"
 #include "train/setup.h"

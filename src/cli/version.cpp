@@ -3,7 +3,7 @@
 #include <fmt/format.h>
 
 #include "base/text/json.h"
-#include "cli/build_info.h"
+#include "cli/shell/build_info.h"
 #include "cli/verbs.h"
 
 namespace trireme::cli {

@@ -13,7 +13,7 @@
 
 #include "base/text/json.h"
 #include "base/text/pickle.h"
-#include "cli/environment.h"
+#include "cli/shell/environment.h"
 #include "comm/gloo.h"
 #include "comm/store_wire.h"
 #include "tests/launch/launch_rig.h"

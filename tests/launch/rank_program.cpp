@@ -25,7 +25,7 @@
 #include <thread>
 
 #include "base/log.h"
-#include "cli/environment.h"
+#include "cli/shell/environment.h"
 #include "comm/gloo.h"
 #include "comm/nccl.h"
 #include "comm/store_wire.h"

@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/calibrate/calibrate_noise.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace trireme::cli {
+
+std::string settle_noise(spec::Machine& m) {
+  // The ranges of these keys in a machine file.
+  constexpr double max_time_error = 1, min_step_factor = 0.5, max_step_factor = 5;
+  const double time_error = m.time_error, step_factor = m.step_factor;
+  m.time_error = std::min(time_error, max_time_error);
+  m.step_factor = std::clamp(step_factor, min_step_factor, max_step_factor);
+  if (m.time_error == time_error && m.step_factor == step_factor) return "";
+  return fmt::format(
+      "the machine was busy: whole steps took {:.2g} times what their operations predict, to "
+      "within "
+      "{:.0f} %; taken as {:.2g} and {:.0f} %, the nearest that a machine file may hold. Measure "
+      "again when it is idle",
+      step_factor, 100 * time_error, m.step_factor, 100 * m.time_error);
+}
+
+}  // namespace trireme::cli

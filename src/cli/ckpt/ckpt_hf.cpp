@@ -1,0 +1,216 @@
+// SPDX-License-Identifier: Apache-2.0
+// trireme ckpt export, trireme ckpt import: checkpoints to Hugging Face weights, and back.
+#include <cmath>
+#include <optional>
+
+#include "base/error.h"
+#include "base/text/json.h"
+#include "ckpt/hf/hf_names.h"
+#include "ckpt/hf/hf_weights.h"
+#include "ckpt/disk/posix_disk.h"
+#include "cli/ckpt/ckpt_place.h"
+#include "cli/ckpt/ckpt_verbs.h"
+#include "cli/shell/progress.h"
+#include "cli/verbs.h"
+#include "config/model_file.h"
+#include "obs/number_text.h"
+#include "train/checkpoint_weights.h"
+#include "train/export_loss.h"
+#include "train/import_weights.h"
+
+namespace trireme::cli {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::vector<fs::path> tokenizer_of(const Args& args) {
+  std::vector<fs::path> files;
+  if (!args.has("--tokenizer")) return files;
+  const fs::path folder = args.text("--tokenizer");
+  std::string names;
+  for (const char* name : ckpt::tokenizer_files) {
+    if (fs::is_regular_file(folder / name)) files.push_back(folder / name);
+    names += fmt::format("{}{}", names.empty() ? "" : ", ", name);
+  }
+  if (!files.empty()) return files;
+  throw base::IoError(
+      fmt::format("--tokenizer {}: none of these files is there: {}", folder.string(), names));
+}
+
+void expect_free(const fs::path& out, bool may_replace) {
+  if (may_replace || !fs::exists(out) || (fs::is_directory(out) && fs::is_empty(out))) return;
+  throw base::IoError(fmt::format(
+      "{}: is there already; give another folder, or --overwrite to replace weights in it",
+      out.string()));
+}
+
+// Null where it is not a number, which JSON has none for.
+base::Json loss_json(const train::ExportLoss& loss) {
+  const auto number = [](double value) {
+    return std::isfinite(value) ? base::Json(value) : base::Json();
+  };
+  return {{"checkpoint", number(loss.checkpoint)},
+          {"exported", number(loss.exported)},
+          {"tokens", loss.tokens}};
+}
+
+int export_weights(const Args& args) {
+  const auto disk = ckpt::posix_disk();
+  const ckpt::Generation from = open_checkpoint(*disk, args.text("from"), asked_step(args));
+  const spec::ModelDims dims = model_of(from);
+  const fs::path out = args.text("--out");
+  expect_free(out, args.flag("--overwrite"));
+  const base::DType dtype = base::dtype_from_name(args.text("--dtype"));
+  const bool wants_loss = !args.flag("--no-loss");
+  int64_t elements = 0;
+  size_t tensors = 0;
+  for (const ckpt::HfParam& param : ckpt::hf_params(dims)) {
+    elements += param.elements();
+    tensors += param.tensors.size();
+  }
+  const train::CheckpointWeights weights(from, dims);
+  // Everything is read twice: to write it, and to compare. Then come the losses.
+  Progress progress("ckpt export", "values",
+                    2 * elements + (wants_loss ? train::compared_elements(dims) : 0));
+  int64_t done = 0;
+  const auto read = [&](const std::string& name, const spec::Piece& box, std::span<float> values) {
+    weights.read(name, box, values);
+  };
+  std::optional<train::ExportLoss> loss;
+  const auto compare = [&](const fs::path& written) {
+    loss = train::compare_losses(dims, read, written, dtype, [&](int64_t more) {
+      progress.update(done += more, "comparing losses");
+    });
+  };
+  ckpt::export_hf(
+      out, dims,
+      ckpt::ReadBox([&](const std::string& name, const spec::Piece& box, std::span<float> values) {
+        read(name, box, values);
+        progress.update(done += std::ssize(values), name);
+      }),
+      {.dtype = dtype,
+       .max_shard_bytes = args.integer("--max-shard-bytes"),
+       .extra_files = tokenizer_of(args),
+       .reread = true,
+       .check = wants_loss ? compare : std::function<void(const fs::path&)>()});
+  progress.finish();
+  if (args.wants_json()) {
+    base::Json json{{"ok", true},
+                    {"weights", out.string()},
+                    {"step", from.manifest().step},
+                    {"model", dims.name},
+                    {"tensors", tensors},
+                    {"parameters", elements},
+                    {"dtype", args.text("--dtype")}};
+    if (loss) json["loss"] = loss_json(*loss);
+    fmt::print("{}\n", json.dump());
+    return 0;
+  }
+  fmt::print("{}: step {} of {}, {} tensors, {} parameters as {}; read again and compared\n",
+             out.string(), from.manifest().step, dims.name, tensors, obs::grouped(elements),
+             args.text("--dtype"));
+  if (loss) {
+    fmt::print("loss of {} fixed tokens: {:.6f} of the checkpoint{}, {:.6f} of the export\n",
+               loss->tokens.size() - 1, loss->checkpoint,
+               dtype == base::DType::bf16 ? " rounded to bf16" : "", loss->exported);
+  }
+  return 0;
+}
+
+int import_weights(const Args& args) {
+  const fs::path weights = args.text("weights");
+  if (!fs::exists(weights)) {
+    throw base::IoError(fmt::format("{}: there is no such folder or file", weights.string()));
+  }
+  const std::string model = args.has("--model") ? args.text("--model") : weights.string();
+  if (!args.has("--model") && !fs::exists(weights / "config.json")) {
+    throw base::ConfigError(
+        fmt::format("{}: there is no config.json in it that says which model it is; give --model",
+                    weights.string()));
+  }
+  const spec::ModelDims dims = config::model_from_file(model, model_folders());
+  const fs::path root = folder_to_write(args.text("--into"));
+  const auto disk = ckpt::posix_disk();
+  const int64_t parameters = spec::parameter_count(spec::make_model(dims));
+  // Weights and two moments in fp32.
+  Progress progress("import", "MiB", (3 * 4 * parameters) >> 20);
+  const fs::path made = train::import_weights(*disk, weights, dims, root,
+                                              [&](int64_t bytes) { progress.update(bytes >> 20); });
+  progress.finish();
+  if (args.wants_json()) {
+    fmt::print("{}\n", base::Json{{"ok", true},
+                                  {"generation", made.string()},
+                                  {"step", 0},
+                                  {"model", dims.name},
+                                  {"parameters", parameters}}
+                           .dump());
+  } else {
+    fmt::print(
+        "{}: {}, {} parameters; a run whose folder is {} begins with them under "
+        "--resume auto\n",
+        made.string(), dims.name, obs::grouped(parameters), root.parent_path().string());
+  }
+  return 0;
+}
+
+}  // namespace
+
+Verb ckpt_export_verb() {
+  return {
+      .name = "ckpt export",
+      .summary = "Weights of a checkpoint as a Hugging Face folder",
+      .details =
+          "Memory does not grow with the model, and no GPU is needed. Before the folder gets its "
+          "name,\n"
+          "every tensor is read again from the files and compared with the checkpoint by hash, and "
+          "the\n"
+          "loss of one sequence of fixed tokens is computed from both, half a block in memory at a "
+          "time:\n"
+          "it must be the same to the bit.\n\nExamples:\n"
+          "  trireme ckpt export runs/saved --out runs/exported\n"
+          "  trireme ckpt export runs/saved --step 20 --out runs/exported-bf16 --dtype bf16 "
+          "--max-shard-bytes 2000000000 --json",
+      .options = {{.name = "from",
+                   .help = "A run's folder, its checkpoint folder, or a generation",
+                   .is_required = true},
+                  step_option(),
+                  {.name = "--out", .help = "The folder to make", .is_required = true},
+                  {.name = "--dtype",
+                   .fallback = "f32",
+                   .help = "Of the weights",
+                   .choices = {"f32", "bf16"}},
+                  {.name = "--max-shard-bytes",
+                   .kind = Kind::integer,
+                   .fallback = "5000000000",
+                   .help = "Of one file; a larger tensor has its own"},
+                  {.name = "--tokenizer",
+                   .help = "A folder whose tokenizer files are copied beside the weights"},
+                  {.name = "--no-loss",
+                   .kind = Kind::flag,
+                   .help = "Compare tensors only, in the least time and memory"},
+                  {.name = "--overwrite",
+                   .kind = Kind::flag,
+                   .help = "Replace a folder of weights"}},
+      .run = export_weights};
+}
+
+Verb ckpt_import_verb() {
+  return {.name = "ckpt import",
+          .summary = "A checkpoint of step 0 from Hugging Face weights",
+          .details =
+              "`train --resume auto` begins with it: weights as given, moments zero, seed and data "
+              "as the\n"
+              "run's configuration says.\n\nExamples:\n"
+              "  trireme ckpt import runs/exported --into runs/imported",
+          .options = {{.name = "weights",
+                       .help = "A Hugging Face folder, an index, or a safetensors file",
+                       .is_required = true},
+                      {.name = "--into",
+                       .help = "The folder of a run to come, or a checkpoint folder",
+                       .is_required = true},
+                      {.name = "--model",
+                       .help = "A model by name or file, where there is no config.json"}},
+          .run = import_weights};
+}
+
+}  // namespace trireme::cli

@@ -1,0 +1,223 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/ckpt/ckpt_place.h"
+
+#include <algorithm>
+#include <fstream>
+#include <iterator>
+
+#include "base/text/count_text.h"
+#include "base/error.h"
+#include "base/text/json.h"
+#include "base/log.h"
+#include "ckpt/generation/folder.h"
+#include "ckpt/disk/posix_disk.h"
+#include "config/model_file.h"
+#include "obs/run_dir.h"
+#include "obs/run_owner.h"
+#include "spec/plan.h"
+
+namespace trireme::cli {
+namespace {
+
+namespace fs = std::filesystem;
+using base::IoError;
+
+constexpr const char* default_folder = "checkpoint";  // checkpoint.folder
+
+// Null if there is no such file, or it is not JSON.
+base::Json json_of(const fs::path& file) {
+  std::error_code ignored;  // a named pipe would wait for a writer
+  if (!fs::is_regular_file(file, ignored)) return nullptr;
+  std::ifstream in(file, std::ios::binary);
+  return base::Json::parse(std::string(std::istreambuf_iterator<char>(in), {}), nullptr, false);
+}
+
+// The checkpoint folder of the run that is in `run`, or will be.
+fs::path folder_of_run(const fs::path& run) { return run_folders(run).checkpoints; }
+
+bool has_generations(const fs::path& folder) {
+  return !ckpt::committed_steps(*ckpt::posix_disk(), folder).empty();
+}
+
+// Without a slash at the end, so that it has a name and a parent.
+fs::path plain(const fs::path& path) {
+  fs::path plain = fs::absolute(path).lexically_normal();
+  if (!plain.has_filename()) plain = plain.parent_path();
+  return plain;
+}
+
+std::string axes_text(const spec::Plan& plan) {
+  std::string text;
+  for (const spec::Axis axis :
+       {spec::Axis::pp, spec::Axis::dp, spec::Axis::zero, spec::Axis::cp, spec::Axis::tp}) {
+    if (plan.mesh[axis] == 1) continue;
+    text += fmt::format("{}{} {}", text.empty() ? "" : " x ", spec::name_of(axis), plan.mesh[axis]);
+  }
+  return text;
+}
+
+}  // namespace
+
+RunFolders run_folders(const fs::path& run) {
+  const base::Json config = json_of(run / obs::RunDir::config_name);
+  const auto folder = [&](const char* key, const char* otherwise) {
+    const base::Json::json_pointer pointer(key);
+    const bool is_known =
+        config.is_object() && config.contains(pointer) && config.at(pointer).is_string();
+    return run / (is_known ? config.at(pointer).get<std::string>() : otherwise);
+  };
+  return {.checkpoints = folder("/checkpoint/folder", default_folder),
+          .weights = folder("/checkpoint/export_folder", obs::RunDir::weights_name)};
+}
+
+bool is_checkpoint(const fs::path& path) {
+  return ckpt::step_from_name(plain(path).filename().string()).has_value() ||
+         has_generations(path) || has_generations(folder_of_run(path));
+}
+
+CheckpointPlace checkpoint_place(const fs::path& path) {
+  if (!fs::exists(path)) throw IoError(fmt::format("{}: there is no such folder", path.string()));
+  const fs::path folder = plain(path);
+  if (!fs::is_directory(folder)) {
+    throw IoError(fmt::format(
+        "{}: is a file; a run's folder, its checkpoint folder or a generation in it is wanted",
+        path.string()));
+  }
+  if (const auto step = ckpt::step_from_name(folder.filename().string())) {
+    return {folder.parent_path(), step};
+  }
+  if (has_generations(path)) return {path, {}};
+  const fs::path of_run = folder_of_run(path);
+  if (has_generations(of_run)) return {of_run, {}};
+  if (obs::holds_run(path)) {
+    throw IoError(fmt::format(
+        "{}: this run has saved no checkpoint in {}; checkpoint.interval sets when it does",
+        path.string(), of_run.filename().string()));
+  }
+  if (fs::exists(path / "config.json")) {
+    throw IoError(fmt::format(
+        "{}: is no checkpoint but weights in Hugging Face form; `trireme ckpt import` makes one "
+        "of them",
+        path.string()));
+  }
+  throw IoError(fmt::format(
+      "{}: is no checkpoint; a run's folder, its checkpoint folder, or a generation in it such as "
+      "{} is wanted",
+      path.string(), ckpt::generation_name(100)));
+}
+
+ckpt::Generation open_checkpoint(ckpt::Disk& disk, const fs::path& path,
+                                 std::optional<int64_t> step) {
+  const CheckpointPlace place = checkpoint_place(path);
+  if (place.step && step && *place.step != *step) {
+    throw base::ConfigError(fmt::format("--step {}: {} is the generation of step {}", *step,
+                                        path.string(), *place.step));
+  }
+  if (const std::optional<int64_t> wanted = place.step ? place.step : step) {
+    const std::vector<int64_t> steps = ckpt::committed_steps(disk, place.root);
+    if (std::ranges::find(steps, *wanted) == steps.end()) {
+      throw IoError(fmt::format("{}: there is no checkpoint of step {}; there are those of {}",
+                                path.string(), *wanted, steps_text(steps)));
+    }
+    return ckpt::Generation::open(disk, place.root / ckpt::generation_name(*wanted));
+  }
+  ckpt::NewestGood found = ckpt::newest_good(disk, place.root, ckpt::Verify::structure);
+  std::string problems;
+  for (const ckpt::GenerationInfo& skipped : found.skipped) {
+    problems += fmt::format("\n  step {}: {}", skipped.step, skipped.problem);
+  }
+  if (!found.generation) {
+    throw IoError(fmt::format("{}: no checkpoint can be read:{}", path.string(), problems));
+  }
+  for (const ckpt::GenerationInfo& skipped : found.skipped) {
+    base::log_warning("checkpoint of step {} skipped: {}", skipped.step, skipped.problem);
+  }
+  return std::move(*found.generation);
+}
+
+const Option& step_option() {
+  static const Option option = {.name = "--step",
+                                .kind = Kind::integer,
+                                .help = "Of the generation; without it the newest that opens"};
+  return option;
+}
+
+std::optional<int64_t> asked_step(const Args& args) {
+  if (!args.has("--step")) return {};
+  const int64_t step = args.integer("--step");
+  if (step < 0) throw base::ConfigError(fmt::format("--step {}: 0 or above", step));
+  return step;
+}
+
+fs::path folder_to_write(const fs::path& path) {
+  const fs::path folder = plain(path);
+  if (fs::exists(folder) && !fs::is_directory(folder)) {
+    throw IoError(fmt::format("{}: is a file; checkpoints go into a folder", path.string()));
+  }
+  if (ckpt::step_from_name(folder.filename().string())) {
+    throw IoError(fmt::format("{}: has the name of a generation; give the folder to make it in",
+                              path.string()));
+  }
+  const bool is_root = folder.filename() == default_folder || has_generations(folder);
+  const fs::path root = is_root ? path : folder_of_run(path);
+  // A run that is being trained does not expect checkpoints of others beside its own.
+  if (const std::string held = obs::RunOwner::refusal(plain(root).parent_path(), false);
+      !held.empty()) {
+    throw IoError(held);
+  }
+  std::error_code error;
+  fs::create_directories(root, error);
+  if (error) throw IoError(fmt::format("{}: cannot be made: {}", root.string(), error.message()));
+  return root;
+}
+
+fs::path run_file_of(const ckpt::Generation& generation) {
+  const fs::path run = plain(generation.folder()).parent_path().parent_path();
+  const fs::path file = run / obs::RunDir::config_name;
+  return fs::exists(file) ? file : fs::path();
+}
+
+spec::ModelDims model_of(const ckpt::Generation& generation) {
+  const std::string where = (generation.folder() / ckpt::manifest_name).string();
+  const base::Json& state = generation.manifest().state;
+  if (state.contains("model")) return config::dims_from_json(state.at("model"), where + ": model");
+  const fs::path file = run_file_of(generation);
+  const base::Json config = file.empty() ? base::Json() : json_of(file);
+  const auto pointer = base::Json::json_pointer("/model/dims");
+  if (config.is_object() && config.contains(pointer)) {
+    return config::dims_from_json(config.at(pointer), file.string() + ": model.dims");
+  }
+  throw base::ConfigError(
+      fmt::format("{}: does not say which model it is of, and there is no run.json of its run; put "
+                  "it back where the run saved it",
+                  where));
+}
+
+std::string layout_words(const ckpt::Manifest& manifest) {
+  const size_t ranks = manifest.files.size();
+  std::string text = base::count_text(ranks, "rank");
+  if (manifest.plan.empty()) return text + ", no plan";
+  try {
+    const spec::Plan plan = spec::plan_from_json(manifest.plan);
+    if (const std::string axes = axes_text(plan); !axes.empty()) text += ": " + axes;
+    if (plan.stages() > 1) text += fmt::format(", {} stages", plan.stages());
+    const int stage = plan.zero.params ? 3 : (plan.zero.grads ? 2 : (plan.zero.optim ? 1 : 0));
+    if (stage > 0 && plan.mesh[spec::Axis::zero] > 1) text += fmt::format(", ZeRO-{}", stage);
+    if (plan.layout.sequence_parallel) text += ", sequence parallel";
+    return text;
+  } catch (const base::ConfigError& error) {
+    return fmt::format("{}, a plan that this version does not read ({})", text, error.what());
+  }
+}
+
+std::string steps_text(const std::vector<int64_t>& steps) {
+  constexpr size_t most = 12;
+  std::string text;
+  for (size_t i = 0; i < std::min(steps.size(), most); ++i) {
+    text += fmt::format("{}{}", i == 0 ? "" : ", ", steps[i]);
+  }
+  if (steps.size() > most) text += fmt::format(" and {} older ones", steps.size() - most);
+  return text.empty() ? "none" : text;
+}
+
+}  // namespace trireme::cli

@@ -1,0 +1,163 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/ckpt/weights_place.h"
+
+#include <fmt/format.h>
+
+#include <optional>
+#include <system_error>
+#include <utility>
+#include <vector>
+
+#include "base/error.h"
+#include "base/text/json.h"
+#include "base/log.h"
+#include "ckpt/generation/folder.h"
+#include "ckpt/disk/posix_disk.h"
+#include "cli/ckpt/ckpt_place.h"
+#include "config/model_file.h"
+#include "obs/run_dir.h"
+#include "train/checkpoint_weights.h"
+
+namespace trireme::cli {
+namespace {
+
+namespace fs = std::filesystem;
+
+bool is_hf_folder(const fs::path& path) {
+  std::error_code ignored;
+  return fs::exists(path / "config.json", ignored);
+}
+
+fs::path run_file_in(const fs::path& folder) {
+  std::error_code ignored;
+  const fs::path file = folder / obs::RunDir::config_name;
+  return fs::is_regular_file(file, ignored) ? file : fs::path();
+}
+
+class FoundFolder final : public FoundWeights {
+ public:
+  explicit FoundFolder(fs::path path) : path_(std::move(path)), source_(path_) {}
+
+  const spec::ModelDims& dims() const override { return source_.dims(); }
+  void read(const ckpt::WriteParam& write) override { source_.read(write); }
+  std::string description() const override { return "weights of " + path_.string(); }
+  base::Json json() const override { return {{"path", path_.string()}}; }
+  // Exports are in a folder of their run's folder.
+  fs::path run_file() const override {
+    std::error_code failed;
+    const fs::path whole = fs::canonical(path_, failed);
+    return failed ? fs::path() : run_file_in(whole.parent_path().parent_path());
+  }
+
+ private:
+  fs::path path_;
+  train::HfSource source_;
+};
+
+// One checkpoint, or the newest of a folder that is intact.
+class FoundCheckpoint final : public FoundWeights {
+ public:
+  explicit FoundCheckpoint(const fs::path& path)
+      : disk_(ckpt::posix_disk()),
+        place_(checkpoint_place(path)),
+        generation_(open_checkpoint(*disk_, path, {})),
+        dims_(model_of(*generation_)) {}
+
+  const spec::ModelDims& dims() const override { return dims_; }
+
+  void read(const ckpt::WriteParam& write) override {
+    while (true) {
+      try {
+        train::CheckpointWeights(*generation_, dims_).read_all(write);
+        return;
+      } catch (const base::IoError& error) {
+        if (place_.step) throw;
+        base::log_warning("checkpoint of step {} skipped: {}", step(), error.what());
+        take_older(error.what());
+      }
+    }
+  }
+
+  std::string description() const override {
+    return fmt::format("checkpoint of step {} in {}", step(), place_.root.string());
+  }
+  base::Json json() const override {
+    return {{"path", generation_->folder().string()}, {"step", step()}};
+  }
+  fs::path run_file() const override { return run_file_of(*generation_); }
+
+ private:
+  int64_t step() const { return generation_->manifest().step; }
+
+  // The next older one of the same model. Throws IoError with `problem` if there is none.
+  void take_older(const char* problem) {
+    const int64_t before = step();
+    for (const int64_t older : ckpt::committed_steps(*disk_, place_.root)) {
+      if (older >= before) continue;
+      try {
+        ckpt::Generation next =
+            ckpt::Generation::open(*disk_, place_.root / ckpt::generation_name(older));
+        if (config::to_json(model_of(next)) != config::to_json(dims_)) continue;
+        generation_.emplace(std::move(next));
+        return;
+      } catch (const base::IoError& error) {
+        base::log_warning("checkpoint of step {} skipped: {}", older, error.what());
+      }
+    }
+    throw base::IoError(fmt::format("{}: no checkpoint can be read; of the oldest: {}",
+                                    place_.root.string(), problem));
+  }
+
+  std::unique_ptr<ckpt::Disk> disk_;
+  CheckpointPlace place_;
+  std::optional<ckpt::Generation> generation_;  // that opens; always there
+  spec::ModelDims dims_;
+};
+
+fs::file_time_type time_of(const fs::path& file) {
+  std::error_code failed;
+  const fs::file_time_type time = fs::last_write_time(file, failed);
+  return failed ? fs::file_time_type::min() : time;
+}
+
+// A run that was resumed leaves the final weights of an earlier end behind until it ends again.
+bool is_older_than_checkpoints(const fs::path& weights, const fs::path& root) {
+  const std::vector<int64_t> steps = ckpt::committed_steps(*ckpt::posix_disk(), root);
+  if (steps.empty()) return false;
+  return time_of(weights / "config.json") <
+         time_of(root / ckpt::generation_name(steps.front()) / ckpt::manifest_name);
+}
+
+}  // namespace
+
+std::unique_ptr<FoundWeights> find_weights(const fs::path& path) {
+  std::error_code ignored;
+  if (!fs::is_directory(path, ignored)) {
+    throw base::IoError(
+        fmt::format("{}: no such folder; weights are a run's folder, a checkpoint, or a folder "
+                    "with config.json and safetensors",
+                    path.string()));
+  }
+  if (is_hf_folder(path)) return std::make_unique<FoundFolder>(path);
+  if (obs::holds_run(path)) {
+    const RunFolders folders = run_folders(path);
+    const fs::path final_weights = folders.weights / "final";
+    if (is_hf_folder(final_weights) &&
+        !is_older_than_checkpoints(final_weights, folders.checkpoints)) {
+      return std::make_unique<FoundFolder>(final_weights);
+    }
+  } else if (!is_checkpoint(path)) {
+    throw base::IoError(
+        fmt::format("{}: a folder without config.json, and neither a run's folder nor a checkpoint",
+                    path.string()));
+  }
+  return std::make_unique<FoundCheckpoint>(path);
+}
+
+Option weights_argument(bool is_required) {
+  return {.name = "from",
+          .help = "A run's folder, a checkpoint, or a folder with config.json and safetensors",
+          .is_required = is_required};
+}
+
+}  // namespace trireme::cli

@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: Apache-2.0
+// trireme plan: will it fit, how fast will it be, which layout, and why not that one.
+#include <chrono>
+#include <filesystem>
+
+#include "base/error.h"
+#include "base/text/json.h"
+#include "cli/plan/plan_job.h"
+#include "cli/plan/plan_report.h"
+#include "cli/plan/plan_validate.h"
+#include "cli/plan/plan_words.h"
+#include "cli/verbs.h"
+#include "config/config_text.h"
+#include "obs/run_dir.h"
+#include "spec/layout_text.h"
+
+namespace trireme::cli {
+namespace {
+
+using plan::Proposal;
+using spec::Layout;
+
+// Faster layouts of the program that the question came from.
+constexpr size_t max_better = 3;
+
+// Shows on stderr what the planner is doing, where that takes long.
+class SlowNotice {
+ public:
+  void show(std::string_view doing) {
+    ++steps_;
+    const auto now = std::chrono::steady_clock::now();
+    if (now < next_) return;
+    next_ = now + std::chrono::seconds(2);
+    fmt::print(stderr, "plan: {}; {} looked at in {:.0f} s\n", doing, steps_ - 1,
+               std::chrono::duration<double>(now - began_).count());
+  }
+
+ private:
+  std::chrono::steady_clock::time_point began_ = std::chrono::steady_clock::now();
+  std::chrono::steady_clock::time_point next_ = began_ + std::chrono::seconds(2);
+  int steps_ = 0;  // searches begun and layouts looked at
+};
+
+// The layout that the question came with, priced as the program that it came from would run it.
+std::optional<Proposal> priced(const PlanQuestion& q) {
+  if (!q.asked) return {};
+  if (q.asked->ranks() != q.processors) {
+    throw base::ConfigError(fmt::format("{} is of {} GPUs, and there are {}", spec::words(*q.asked),
+                                        q.asked->ranks(), q.processors));
+  }
+  if (const std::string rule = plan::broken_rule(q.job, *q.asked); !rule.empty()) {
+    throw base::ConfigError(fmt::format("layout '{}': {}", spec::to_text(*q.asked), rule));
+  }
+  return plan::propose(q.job, q.machine, q.own_stack ? *q.own_stack : q.stack, *q.asked);
+}
+
+void write_config(const std::filesystem::path& file, const PlanQuestion& q, const Proposal& best,
+                  bool may_replace) {
+  if (!best.confirmed.problem.empty()) {
+    throw base::ConfigError(fmt::format("--out: the engine does not run {}: {}",
+                                        spec::words(best.layout), best.confirmed.problem));
+  }
+  if (q.model.empty()) {
+    throw base::ConfigError(
+        "--out: a configuration names its model by a file; give it as --model or --from-hf");
+  }
+  if (std::filesystem::exists(file) && !may_replace) {
+    throw base::IoError(fmt::format("{}: there already; --overwrite replaces it", file.string()));
+  }
+  const std::string comment =
+      fmt::format("trireme plan: {} on {} x {}.\n{}\n{:.4g} s a step predicted, {}.",
+                  q.job.model.name, q.processors, q.machine.name, spec::to_text(best.layout),
+                  best.confirmed.seconds, memory_text(best.confirmed.bytes));
+  obs::write_file(file, config::config_text(plan::workload_of(q.job), best.confirmed.plan.layout,
+                                            {.model = q.model, .comment = comment}));
+}
+
+int explain(const Args& args) {
+  const PlanQuestion q = plan_question(args);
+  const std::vector<std::string>& texts = args.list("--explain");
+  if (texts.size() != 2) {
+    throw base::ConfigError(
+        fmt::format("--explain: two layouts, each as one text, not {}", texts.size()));
+  }
+  std::vector<Proposal> both;
+  for (const std::string& text : texts) {
+    const Layout layout = asked_layout(q, text);
+    if (const std::string rule = plan::broken_rule(q.job, layout); !rule.empty()) {
+      throw base::ConfigError(fmt::format("layout '{}': {}", text, rule));
+    }
+    both.push_back(plan::propose(q.job, q.machine, q.stack, layout));
+  }
+  const PlannedLayout a = planned_layout(q, both[0]), b = planned_layout(q, both[1]);
+  if (args.wants_json()) {
+    fmt::print("{}\n", comparison_json(q, a, b).dump());
+  } else {
+    fmt::print("{}", comparison_text(q, a, b));
+  }
+  return 0;
+}
+
+int run_plan(const Args& args) {
+  if (args.has("--validate")) return validate_plans(args);
+  if (!args.list("--explain").empty()) return explain(args);
+  const PlanQuestion q = plan_question(args);
+  plan::SearchOptions options;
+  options.processors = q.processors;
+  options.space = q.space;
+  options.memory_fraction = q.memory_fraction;
+  const std::optional<Proposal> asked = priced(q);
+  std::vector<Proposal> better;
+  plan::AnswerOptions more;
+  if (asked && q.own_stack) {
+    better = plan::better_than(q.job, q.machine, *q.own_stack, options, *asked, max_better);
+  } else if (asked) {
+    more.known.push_back(asked->layout);
+  }
+  SlowNotice notice;
+  more.progress = [&notice](std::string_view doing) { notice.show(doing); };
+  const PlanReport report =
+      plan_report(q, plan::answer(q.job, q.machine, q.stack, options, more), asked, better);
+  const bool is_written = report.best && args.has("--out");
+  if (is_written) {
+    write_config(args.text("--out"), q, report.best->proposal, args.flag("--overwrite"));
+  }
+  if (args.wants_json()) {
+    fmt::print("{}\n", answer_json(report).dump());
+  } else {
+    fmt::print("{}", answer_text(report, args.flag("--long")));
+    if (is_written) fmt::print("written   {}\n", args.text("--out"));
+  }
+  return report.best ? 0 : 1;
+}
+
+}  // namespace
+
+Verb plan_verb() {
+  std::vector<Option> options = plan_question_options();
+  const std::vector<Option> more = {
+      {.name = "--out", .help = "Write the answer as a configuration for trireme train"},
+      {.name = "--overwrite", .kind = Kind::flag, .help = "Replace that file"},
+      {.name = "--long", .kind = Kind::flag, .help = "List everything that was rejected"},
+      {.name = "--explain",
+       .kind = Kind::list,
+       .help = "Compare two layouts term by term; given twice, one layout each"},
+      {.name = "--validate", .help = "Predict the runs of this file, one JSON object a line"},
+      {.name = "--fit",
+       .kind = Kind::flag,
+       .help = "Fit constants to them, too, and score the fit on runs held out"}};
+  options.insert(options.end(), more.begin(), more.end());
+  return {.name = "plan",
+          .summary = "Find the layout of a job: does it fit, how fast is it, what does it cost",
+          .details =
+              "Prices every layout of a job on a machine: time by term, memory by item. The answer "
+              "is\nlooked at once more as the engine would run it. docs/planner.md says how.\n"
+              "Exit code 1: nothing fits; the text says what would have to change.\n\n"
+              "Examples:\n"
+              "  trireme plan --model llama-1b --machine h200 --gpus 8 --batch 512 --seq-len 4096\n"
+              "  trireme plan --model llama-1b --machine h200 --gpus 8 --batch 512 --tokens 2e10\n"
+              "  trireme plan configs/llama-11m.toml --machine h200 --json\n"
+              "  trireme plan --from-hf DIR --machine h100 --gpus 64 --batch-tokens 4e6\n"
+              "  trireme plan --validate runs.jsonl",
+          .options = std::move(options),
+          .takes_overrides = true,
+          .run = run_plan};
+}
+
+}  // namespace trireme::cli

@@ -1,0 +1,277 @@
+// SPDX-License-Identifier: Apache-2.0
+// Answers of the planner as text: one function a section, in the order of the page.
+#include <algorithm>
+
+#include "cli/plan/plan_report.h"
+#include "cli/plan/plan_words.h"
+#include "obs/number_text.h"
+
+namespace trireme::cli {
+namespace {
+
+using plan::Term;
+
+constexpr size_t max_rejected_shown = 6;
+
+std::string line(const std::string& label, const std::string& text) {
+  return fmt::format("{:10}{}\n", label, text);
+}
+
+// The first line has the label.
+std::string lines(const std::string& label, const std::vector<std::string>& texts) {
+  std::string all;
+  for (const std::string& text : texts) all += line(all.empty() ? label : "", text);
+  return all;
+}
+
+std::string percent_text(double seconds, double reference) {
+  return fmt::format("{:+.1f} %", 100 * (seconds / reference - 1));
+}
+
+// "89.5 of 79.1 GiB a GPU"
+std::string memory_use(const PlanQuestion& q, const PlannedLayout& p, double limit) {
+  return fmt::format("{} a {}", memory_share_text(static_cast<double>(p.bytes), limit),
+                     processor_word(q.machine));
+}
+
+std::string headline(const PlanQuestion& q, const PlannedLayout& p) {
+  return fmt::format("{:.4g} s a step (+-{:.0f} %), {} tokens/s, MFU {:.1f} %, HFU {:.1f} %; {}",
+                     p.seconds(), 100 * p.proposal.band.time, obs::grouped(p.rates.tokens, 0),
+                     100 * p.rates.mfu, 100 * p.rates.hfu,
+                     memory_use(q, p, q.machine.processor.memory_bytes));
+}
+
+std::string run_section(const PlanQuestion& q, const PlannedLayout& p) {
+  if (!p.run) return {};
+  return line("run", fmt::format("{} tokens in {} steps of {}: {}{}", amount_text(p.run->tokens),
+                                 obs::grouped(p.run->steps),
+                                 amount_text(static_cast<double>(q.job.tokens())), run_text(*p.run),
+                                 price_text(*p.run)));
+}
+
+// One layout a line, with its time over that of the reference.
+std::string candidates(const std::string& label, const std::vector<PlannedLayout>& list,
+                       double reference) {
+  std::vector<std::string> texts;
+  for (const PlannedLayout& p : list) {
+    texts.push_back(fmt::format("{:>8}  {:>9.4g} s  {:>9}  {}{}{}",
+                                percent_text(p.seconds(), reference), p.seconds(),
+                                memory_text(static_cast<double>(p.bytes)),
+                                p.fits ? "" : "does not fit: ", named_layout(p.proposal.layout),
+                                p.run ? "; " + run_text(*p.run) : ""));
+  }
+  return lines(label, texts);
+}
+
+std::string question_section(const PlanReport& r) {
+  const PlanQuestion& q = r.question;
+  const auto parameters = static_cast<double>(spec::parameter_count(q.job.model));
+  std::string text = fmt::format(
+      "{}{} on {} x {} in domains of {}: {} sequences of {} tokens a step{}{}", q.job.model.name,
+      q.job.experts ? "" : fmt::format(" ({} parameters)", amount_text(parameters)),
+      obs::grouped(q.processors), q.machine.name, q.machine.domain.size,
+      obs::grouped(q.job.global_batch), obs::grouped(q.job.seq_len),
+      plan::grad_bytes(q.stack, q.types) < 4 ? ", gradients in bf16" : "",
+      plan::master_of(q.stack, q.types) == base::DType::u16 ? ", master weights in u16" : "");
+  text = line("question", text);
+  for (const std::string& setting : q.taken) text += line("assumed", setting);
+  for (const std::string& setting : q.ignored) text += line("ignored", setting);
+  return text;
+}
+
+std::string time_section(const PlannedLayout& planned) {
+  const plan::Price& price = planned.proposal.price;
+  std::string text = line("time", "of the rank that is last, in seconds a step");
+  for (size_t i = 0; i < price.seconds_of.size(); ++i) {
+    const double seconds = price.seconds_of[i];
+    if (seconds <= 0) continue;
+    text +=
+        line("", fmt::format("{:10} {:>10.4g} {:>5.1f} %  {}", plan::name_of(static_cast<Term>(i)),
+                             seconds, 100 * seconds / price.seconds,
+                             plan::meaning_of(static_cast<Term>(i))));
+  }
+  std::string sum = fmt::format("{:10} {:>10.4g}", "sum", price.seconds);
+  if (planned.seconds() != price.seconds) {
+    sum += fmt::format("; with the pipeline simulated {:.4g}", planned.seconds());
+  }
+  return text + line("", sum);
+}
+
+std::string memory_section(const PlannedLayout& planned) {
+  std::string text = line("memory", "of the rank that needs the most");
+  for (const MemoryItem& item : planned.items) {
+    if (item.bytes == 0) continue;
+    text += line("", fmt::format("{:12} {:>10}  {}", item.name,
+                                 memory_text(static_cast<double>(item.bytes)), item.meaning));
+  }
+  text +=
+      line("", fmt::format("{:12} {:>10}", "sum", memory_text(static_cast<double>(planned.bytes))));
+  if (!planned.phases) return text;
+  return text +
+         line("phases",
+              fmt::format("start, load and step {} on the device, all taken before the first step; "
+                          "save {} of host memory",
+                          memory_text(static_cast<double>(planned.phases->step)),
+                          memory_text(static_cast<double>(planned.phases->save_host))));
+}
+
+std::string warning_section(const PlannedLayout& p, const PlannedLayout* shown_elsewhere) {
+  std::string text;
+  for (const std::string& warning : p.proposal.band.warnings) {
+    if (shown_elsewhere != nullptr &&
+        std::ranges::find(shown_elsewhere->proposal.band.warnings, warning) !=
+            shown_elsewhere->proposal.band.warnings.end()) {
+      continue;
+    }
+    text += line("warning", warning);
+  }
+  return text;
+}
+
+std::string asked_section(const PlanReport& r, bool is_long) {
+  if (!r.asked) return {};
+  std::string text = layout_text(r.question, "yours", *r.asked);
+  text += warning_section(*r.asked, r.best ? &*r.best : nullptr);
+  if (is_long) text += time_section(*r.asked) + memory_section(*r.asked);
+  return text + candidates("better", r.better, r.asked->seconds());
+}
+
+std::string batch_section(const PlanQuestion& q) {
+  if (q.job.critical_batch_tokens <= 0) return {};
+  return line(
+      "batch",
+      fmt::format("{} tokens: {:.0f} % of the progress by token of a small batch, by a "
+                  "critical batch of {}",
+                  amount_text(static_cast<double>(q.job.tokens())),
+                  100 * plan::batch_efficiency(q.job), amount_text(q.job.critical_batch_tokens)));
+}
+
+std::string passed_over_section(const PlanReport& r) {
+  std::vector<std::string> texts;
+  for (const PlannedLayout& p : r.passed_over) {
+    const double gain = 100 * (1 - p.seconds() / r.best->seconds());
+    texts.push_back(fmt::format(
+        "by {}: {:.4g} s, {}: {}", gain < 0.05 ? "less than 0.1 %" : fmt::format("{:.1f} %", gain),
+        p.seconds(), memory_text(static_cast<double>(p.bytes)), named_layout(p.proposal.layout)));
+  }
+  if (!texts.empty()) {
+    texts.push_back(fmt::format("the answer is the simplest layout within {:.1f} % of it",
+                                100 * r.answer.tolerance));
+  }
+  return lines("fastest", texts);
+}
+
+std::string recipe_section(const PlanReport& r) {
+  std::vector<std::string> texts;
+  for (const plan::TextbookStep& step : r.answer.textbook.steps) {
+    texts.push_back(fmt::format("{}: {}", step.what, step.why));
+  }
+  if (r.textbook) {
+    const plan::Proposal &recipe = r.textbook->proposal, &best = r.best->proposal;
+    texts.push_back(fmt::format("{}{:.4g} s a step, {}",
+                                r.textbook->fits ? "" : "does not fit: ", r.textbook->seconds(),
+                                percent_text(r.textbook->seconds(), r.best->seconds())));
+    for (const std::string& departure :
+         plan::departures(recipe.layout, recipe.price, best.layout, best.price)) {
+      texts.push_back("here: " + departure);
+    }
+  }
+  return lines("recipe", texts);
+}
+
+std::string fewer_section(const PlanReport& r) {
+  std::vector<std::string> texts;
+  for (const PlannedLayout& p : r.smaller) {
+    texts.push_back(fmt::format("{}: {:.4g} s, {:.0f} % of the throughput a {}: {}{}",
+                                processors_text(r.question.machine, p.proposal.layout.ranks()),
+                                p.seconds(), 100 * throughput_share(r, p),
+                                processor_word(r.question.machine), named_layout(p.proposal.layout),
+                                p.run ? "; " + run_text(*p.run) : ""));
+  }
+  return lines("fewer", texts);
+}
+
+std::string best_section(const PlanReport& r) {
+  return layout_text(r.question, "answer", *r.best) + passed_over_section(r) +
+         batch_section(r.question) + warning_section(*r.best, nullptr) + time_section(*r.best) +
+         memory_section(*r.best) + recipe_section(r) +
+         candidates("others", r.others, r.best->seconds()) + fewer_section(r);
+}
+
+std::string nothing_fits_section(const PlanReport& r) {
+  const PlanQuestion& q = r.question;
+  const double room = q.machine.processor.memory_bytes * q.memory_fraction;
+  std::string text;
+  if (r.nearest && r.nearest->proposal.confirmed.problem.empty()) {
+    text = line("answer", fmt::format("does not fit: {}, by the layout that needs the least: {}",
+                                      memory_use(q, *r.nearest, room),
+                                      named_layout(r.nearest->proposal.layout)));
+  } else {
+    text = line("answer", fmt::format("does not fit: no layout takes at most {} a {}",
+                                      memory_text(room), processor_word(q.machine)));
+  }
+  if (r.answer.state) {
+    const plan::StateNeed& need = *r.answer.state;
+    const auto gpus = static_cast<double>(q.processors);
+    const std::string each = q.processors == 1
+                                 ? ""
+                                 : fmt::format(", {} on each of {}", memory_text(need.bytes / gpus),
+                                               processors_text(q.machine, q.processors));
+    text += line(
+        "state",
+        fmt::format("weights, gradients and optimizer are {} ({} bytes for each of {} "
+                    "parameters){}; at least {} hold them",
+                    memory_text(need.bytes), need.bytes_per_parameter, amount_text(need.parameters),
+                    each, processors_text(q.machine, need.min_gpus)));
+  }
+  std::vector<std::string> texts;
+  for (const PlannedChange& change : r.changes) texts.push_back(change_text(change));
+  if (texts.empty()) texts.emplace_back("nothing that was tried makes it fit");
+  return text + lines("change", texts);
+}
+
+std::string rejected_section(const PlanReport& r, bool is_long) {
+  std::vector<std::string> texts;
+  const std::vector<plan::Rejected>& all = r.answer.search.rejected;
+  for (const plan::Rejected& one : all) {
+    if (!is_long && texts.size() == max_rejected_shown) {
+      texts.push_back(fmt::format("and {} more; --long lists them", all.size() - texts.size()));
+      break;
+    }
+    texts.push_back(fmt::format(
+        "tp {} pp {}{}{}: {}", one.tp, one.pp, one.cp > 1 ? fmt::format(" cp {}", one.cp) : "",
+        one.ep > 1 ? fmt::format(" ep {}", one.ep) : "", rejection_text(r.question, one)));
+  }
+  return lines("rejected", texts);
+}
+
+std::string search_section(const plan::SearchResult& found) {
+  return line(
+      "search",
+      fmt::format("{} layouts: {} priced, {} of them too large, {} against a rule; {:.2f} s",
+                  obs::grouped(found.layouts), obs::grouped(found.priced),
+                  obs::grouped(found.too_large), obs::grouped(found.pruned), found.seconds));
+}
+
+}  // namespace
+
+std::string layout_text(const PlanQuestion& q, const std::string& label, const PlannedLayout& p) {
+  std::string text =
+      line(label, p.fits ? named_layout(p.proposal.layout)
+                         : fmt::format("does not fit: {}: {}",
+                                       memory_use(q, p, q.machine.processor.memory_bytes),
+                                       named_layout(p.proposal.layout)));
+  text += line("", headline(q, p));
+  if (!p.proposal.confirmed.problem.empty()) {
+    text += line("", "the engine does not run it: " + p.proposal.confirmed.problem);
+  }
+  return text + run_section(q, p);
+}
+
+std::string answer_text(const PlanReport& r, bool is_long) {
+  return question_section(r) + asked_section(r, is_long) +
+         (r.best ? best_section(r) : nothing_fits_section(r)) + rejected_section(r, is_long) +
+         search_section(r.answer.search);
+}
+
+}  // namespace trireme::cli

@@ -1,0 +1,11 @@
+// SPDX-License-Identifier: Apache-2.0
+// trireme plan --validate: predictions against runs that were published.
+#pragma once
+
+#include "cli/shell/args.h"
+
+namespace trireme::cli {
+
+int validate_plans(const Args&);
+
+}  // namespace trireme::cli

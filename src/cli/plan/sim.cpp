@@ -1,0 +1,181 @@
+// SPDX-License-Identifier: Apache-2.0
+// trireme sim: a run's model on a pipeline, timed without running it. Costs are facts() of its
+// layers over a stated rate.
+#include <algorithm>
+#include <charconv>
+#include <iterator>
+
+#include "base/error.h"
+#include "cli/plan/schedule_report.h"
+#include "cli/verbs.h"
+#include "config/config.h"
+#include "schedule/catalogue.h"
+#include "schedule/lanes.h"
+#include "sim/model_costs.h"
+#include "train/setup.h"
+
+namespace trireme::cli {
+namespace {
+
+using schedule::Schedule;
+
+sim::Costs layers_of(const spec::ModelSpec& model, const spec::Plan& plan,
+                     const spec::Backend& backend, double flops, double bytes) {
+  return sim::layer_costs(model, {.shape = spec::local_shape_of(plan),
+                                  .recipe = plan.recipe,
+                                  .recompute = plan.recompute,
+                                  .backend = backend,
+                                  .flops_per_second = flops,
+                                  .bytes_per_second = bytes});
+}
+
+// "2:1.5": rank 2 takes 1.5 times as long.
+std::vector<double> slowdown_of(const Args& args, int ranks) {
+  std::vector<double> slowdown;
+  for (const std::string& text : args.list("--straggler")) {
+    const char* const end = text.data() + text.size();
+    int rank = -1;
+    double factor = 0;
+    const auto after_rank = std::from_chars(text.data(), end, rank);
+    const bool has_colon = after_rank.ptr != end && *after_rank.ptr == ':';
+    const auto after = has_colon ? std::from_chars(after_rank.ptr + 1, end, factor) : after_rank;
+    if (!has_colon || after.ptr != end || rank < 0 || rank >= ranks || !(factor > 0)) {
+      throw base::ConfigError(fmt::format(
+          "--straggler {}: expected RANK:FACTOR, as 2:1.5, with a rank below {}", text, ranks));
+    }
+    slowdown.resize(static_cast<size_t>(ranks), 1);
+    slowdown[static_cast<size_t>(rank)] = factor;
+  }
+  return slowdown;
+}
+
+double above_zero(const Args& args, const std::string& name) {
+  const double number = args.number(name);
+  if (!(number > 0)) throw base::ConfigError(fmt::format("{} {}: must be above 0", name, number));
+  return number;
+}
+
+struct Pipeline {
+  std::string name;
+  Schedule schedule;
+  std::vector<int> cut;
+};
+
+// What the options say; without any, what train would run.
+Pipeline pipeline_of(const Args& args, const config::Config& config, const spec::ModelSpec& model,
+                     const spec::Plan& plan, const sim::Costs& layers) {
+  const config::Parallelism& p = config.parallelism;
+  const bool is_asked = args.has("--schedule") || args.has("--stages") || args.has("--chunks") ||
+                        args.has("--microbatches");
+  const std::string name =
+      args.has("--schedule") ? args.text("--schedule") : p.pipeline_parallel_schedule;
+  if (!is_asked) return {name, plan.schedule, plan.first_layer_of_stage};
+  const int ranks = args.has("--stages") ? args.small_integer("--stages")
+                                         : static_cast<int>(p.pipeline_parallel_degree);
+  const int microbatches =
+      args.has("--microbatches") ? args.small_integer("--microbatches") : plan.layout.accumulation;
+  const base::Result<Schedule> made = schedule::generate(
+      name, {ranks, microbatches, args.has("--chunks") ? args.small_integer("--chunks") : 0});
+  if (!made) throw base::ConfigError(made.reason());
+  const int stages = made.value().stages();
+  const int layer_count = static_cast<int>(model.layers.size());
+  if (stages > layer_count) {
+    throw base::ConfigError(fmt::format(
+        "{} stages, and {} has {} layers with embedding and head: at most {} ranks with {} chunk{}",
+        stages, model.name, layer_count, std::max(1, layer_count / (stages / ranks)),
+        stages / ranks, stages == ranks ? "" : "s"));
+  }
+  return {name, schedule::add_tied(schedule::add_reduce(schedule::add_p2p(made.value()))),
+          sim::balanced_cut(layers, stages)};
+}
+
+int run_sim(const Args& args) {
+  // The costs are those of a GPU.
+  const config::Config config = config::settle_dtype(
+      config::load(args.text("config"),
+                   {.overrides = args.overrides(), .model_folders = model_folders()}),
+      true);
+  double tflops = config.system.peak_tflops;
+  if (args.has("--tflops")) tflops = above_zero(args, "--tflops");
+  if (tflops <= 0) {
+    throw base::ConfigError(
+        "no rate to divide FLOPs by: give --tflops, what a rank reaches (or system.peak_tflops)");
+  }
+  const spec::ModelSpec model = spec::make_model(config.dims);
+  const double bandwidth = args.has("--bandwidth") ? 1e9 * above_zero(args, "--bandwidth") : 0;
+  const spec::Backend backend = spec::cuda_backend(true);
+  const spec::Plan plan = train::make_plan(config, model, backend);
+  const sim::Costs layers = layers_of(model, plan, backend, 1e12 * tflops, bandwidth);
+
+  const auto [name, schedule, cut] = pipeline_of(args, config, model, plan, layers);
+  const sim::Links links{{{.latency = 1e-6 * args.number("--latency-us"),
+                           .bytes_per_second = 1e9 * args.number("--link")}},
+                         {}};
+  const sim::Result result = sim::simulate(schedule, sim::stage_costs(layers, cut), links,
+                                           {.slowdown = slowdown_of(args, schedule.ranks),
+                                            .jitter = args.number("--jitter"),
+                                            .seed = static_cast<uint64_t>(args.integer("--seed")),
+                                            .timeline = true});
+  std::string cut_text;
+  for (const int first : cut) cut_text += fmt::format("{}{}", cut_text.empty() ? "" : " ", first);
+  const std::string title = fmt::format(
+      "{} on {}: {} ranks, {} micro-batches of {} tokens, {:g} TFLOP/s, stages begin at "
+      "layers {}",
+      model.name, name, schedule.ranks, schedule.microbatches,
+      config.training.local_batch_size * config.training.seq_len, tflops, cut_text);
+  report({title, schedule, result, true}, args);
+  return 0;
+}
+
+}  // namespace
+
+Verb sim_verb() {
+  std::vector<Option> options = {
+      {.name = "config", .help = "TOML file, or run.json of a run", .is_required = true},
+      {.name = "--schedule",
+       .help = "A name that `trireme schedule` knows; else the configuration's"},
+      {.name = "--stages",
+       .kind = Kind::integer,
+       .help = "Pipeline ranks; else parallelism.pipeline_parallel_degree"},
+      {.name = "--chunks", .kind = Kind::integer, .help = "Stages of a rank, for interleaved"},
+      {.name = "--microbatches",
+       .kind = Kind::integer,
+       .help = "Of one worker in a step; else what the batch sizes say"},
+      {.name = "--tflops", .kind = Kind::number, .help = "TFLOP/s that a rank reaches"},
+      {.name = "--bandwidth",
+       .kind = Kind::number,
+       .help = "GB/s of a rank's memory; not given: what only moves bytes is free"},
+      {.name = "--link",
+       .kind = Kind::number,
+       .fallback = "0",
+       .help = "GB/s between two ranks, each way; 0: without limit"},
+      {.name = "--latency-us", .kind = Kind::number, .fallback = "0", .help = "Of a message"},
+      {.name = "--straggler",
+       .kind = Kind::list,
+       .help = "RANK:FACTOR: this rank takes so many times as long; may stand several times"},
+      {.name = "--jitter",
+       .kind = Kind::number,
+       .fallback = "0",
+       .help = "Relative deviation of every action's time"},
+      {.name = "--seed", .kind = Kind::integer, .fallback = "0", .help = "Of the jitter"}};
+  std::vector<Option> common = report_options();
+  std::ranges::move(common, std::back_inserter(options));
+  return {
+      .name = "sim",
+      .summary = "Time a run's model on a pipeline without running it",
+      .details =
+          "Every layer takes its FLOPs over --tflops (and its bytes over --bandwidth, if that\n"
+          "is longer); layers are cut into stages so that the longest takes the least time.\n"
+          "Without --schedule, --stages, --chunks and --microbatches: the schedule and the cut\n"
+          "that `trireme train` would run. Memory is what micro-batches keep between forward\n"
+          "and backward, without weights.\n"
+          "Any key of the configuration can be set as --section.key=value.\n\nExamples:\n"
+          "  trireme sim configs/gpt2-124m.toml --tflops 100 --stages 4 --microbatches 16\n"
+          "  trireme sim configs/gpt2-124m.toml --tflops 100 --schedule zb-h1 --stages 4 "
+          "--link 25 --straggler 2:1.2 --json",
+      .options = std::move(options),
+      .takes_overrides = true,
+      .run = run_sim};
+}
+
+}  // namespace trireme::cli

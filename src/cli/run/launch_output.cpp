@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/run/launch_output.h"
+
+#include <fmt/format.h>
+
+#include <cstdio>
+
+namespace trireme::cli {
+namespace {
+
+// A reader that has gone away ends no run.
+void print_line(std::FILE* to, const std::string& line) {
+  const std::string text = line + "\n";
+  (void)std::fwrite(text.data(), 1, text.size(), to);
+  std::fflush(to);
+}
+
+}  // namespace
+
+void LaunchOutput::take(int rank, bool is_error, std::string_view line) {
+  if (is_error) {
+    constexpr size_t most = 5;
+    std::deque<std::string>& last = last_words_[rank];
+    last.emplace_back(line);
+    if (last.size() > most) last.pop_front();
+  }
+  Line taken{rank, is_error, std::string(line)};
+  if (is_holding_) {
+    held_.push_back(std::move(taken));
+  } else {
+    show(taken);
+  }
+}
+
+void LaunchOutput::show(const Line& line) {
+  if (!line.is_error && line.rank == 0 && options_.keeps_out) {
+    kept_ += line.text + "\n";
+    return;
+  }
+  if (!line.is_error && line.rank != 0 && !options_.shows_all) return;
+  print_line(line.is_error ? stderr : stdout,
+             (line.rank != 0 ? fmt::format("[rank{}]: ", line.rank) : "") + line.text);
+}
+
+void LaunchOutput::release(const std::string& verdict) {
+  is_holding_ = false;
+  for (const Line& line : held_) {
+    if (verdict.empty() || line.text.find(verdict) == std::string::npos) show(line);
+  }
+  held_.clear();
+}
+
+void LaunchOutput::show_last_words(int rank) {
+  if (last_words_[rank].empty()) return;
+  print_line(stderr, fmt::format("the last lines of rank {}:", rank));
+  for (const std::string& line : last_words_[rank]) {
+    print_line(stderr, fmt::format("  [rank{}]: {}", rank, line));
+  }
+}
+
+}  // namespace trireme::cli

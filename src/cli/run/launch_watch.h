@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+// What `trireme launch` does while ranks run: it holds the store, passes output on, and when a rank
+// dies or stalls it sees to it that every process ends soon, with one verdict.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "cli/run/launch_processes.h"
+
+namespace trireme::cli {
+
+struct LaunchOptions {
+  int ranks_here = 1;
+  int nodes = 1, node = 0;
+  std::string rendezvous;            // host:port of node 0; empty with one node
+  double deadline_s = 600;           // a rank that is silent for longer has stalled
+  std::vector<std::string> command;  // of every rank
+  std::string flight_folder;
+  std::string token;       // identifies job and attempt; the same on all nodes
+  bool shows_all = false;  // stdout of all ranks, not only of rank 0
+  bool keeps_out = false;  // rank 0's stdout is kept for the result, not printed
+};
+
+struct LaunchResult {
+  std::string verdict;                      // empty: nothing went wrong
+  int stopped_by = 0;                       // the signal that asked this launcher to end; 0: none
+  std::vector<RankProcesses::State> ranks;  // of this node
+  std::string out;                          // rank 0's stdout, where it was to be kept
+
+  bool is_good() const;
+  // The launcher's exit code: that of its ranks (docs/stopping.md).
+  int exit_code() const;
+};
+
+// Throws ConfigError, IoError, CommAborted if the ranks cannot be started.
+LaunchResult run_launch(const LaunchOptions& options);
+
+}  // namespace trireme::cli

@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0
+// From the words of a call to an exit code.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <string_view>
+#include <system_error>
+
+#include "base/error.h"
+#include "cli/shell/args.h"
+#include "cli/shell/exit_codes.h"
+#include "cli/run/rank_voice.h"
+#include "cli/shell/report.h"
+#include "config/spelling.h"
+
+namespace trireme::cli {
+namespace {
+
+// Every rank of a run was called by the same words: one of them says what is wrong with these.
+int report_bad_call(const std::string& message, bool wants_json) {
+  if (is_reported_by_rank_zero()) return exit_bad_call;
+  return report(message, wants_json, exit_bad_call);
+}
+
+// `-V` and `--version` are the verb version.
+std::vector<std::string> call_words(int argc, const char* const* argv) {
+  std::vector<std::string> words(argv + std::min(argc, 1), argv + argc);
+  if (!words.empty() && (words.front() == "-V" || words.front() == "--version")) {
+    words.front() = "version";
+  }
+  return words;
+}
+
+// Where SIGPIPE is ignored, a reader that has gone away is no error.
+void flush_output() {
+  if (std::fflush(stdout) != 0 && errno != EPIPE) {
+    throw base::IoError(fmt::format("standard output cannot be written: {}",
+                                    std::generic_category().message(errno)));
+  }
+}
+
+int run_call(const CommandSet& commands, const std::vector<std::string>& words, bool wants_json) {
+  const bool has_no_verb =
+      words.empty() || (words.size() == 1 && commands.has_group(words.front()));
+  if (has_no_verb) {
+    fmt::print("{}", help_text(commands, words));
+    flush_output();
+    return exit_bad_call;
+  }
+  Call call;
+  try {
+    call = parse_call(commands, words);
+  } catch (const base::ConfigError& error) {
+    return report_bad_call(error.what(), wants_json);
+  }
+  int code = exit_done;
+  if (call.verb == nullptr) {
+    fmt::print("{}", call.help);
+  } else {
+    code = call.verb->run(call.args);
+  }
+  flush_output();
+  return code;
+}
+
+}  // namespace
+
+bool CommandSet::has_group(const std::string& name) const {
+  return std::any_of(groups.begin(), groups.end(),
+                     [&](const VerbGroup& group) { return group.name == name; });
+}
+
+std::string unknown_verb(const CommandSet& commands, const std::vector<std::string>& words) {
+  if (words.empty() || words.front().starts_with("-")) return "";
+  std::vector<std::string_view> names;
+  for (const Verb& verb : commands.verbs) {
+    const std::string group = words.front() + " ";
+    if (verb.name == words.front()) return "";
+    if (verb.name.starts_with(group)) {
+      if (words.size() < 2 || words[1].starts_with("-")) return "";
+      if (verb.name == group + words[1]) return "";
+    }
+    names.push_back(verb.name);
+  }
+  const std::string name = commands.has_group(words.front()) ? words[0] + " " + words[1] : words[0];
+  const auto best = config::nearest(name, names);
+  return fmt::format("'{}' is not a verb{}; verbs are {}", name,
+                     best ? fmt::format(", did you mean '{}'?", *best) : "",
+                     fmt::join(names, ", "));
+}
+
+int run_command(const CommandSet& commands, int argc, const char* const* argv) {
+  const std::vector<std::string> words = call_words(argc, argv);
+  const bool wants_json = std::find(words.begin(), words.end(), "--json") != words.end();
+  if (const std::string problem = unknown_verb(commands, words); !problem.empty()) {
+    return report_bad_call(problem, wants_json);
+  }
+  try {
+    return run_call(commands, words, wants_json);
+  } catch (const std::exception& error) {
+    return report_error(error, wants_json);
+  }
+}
+
+}  // namespace trireme::cli

@@ -1,0 +1,184 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/shell/args.h"
+
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <memory>
+#include <optional>
+#include <string_view>
+
+#include "base/error.h"
+#include "cli/shell/number_words.h"
+#include "config/spelling.h"
+
+namespace trireme::cli {
+namespace {
+
+std::vector<std::string_view> views_of(const std::vector<std::string>& words) {
+  return {words.begin(), words.end()};
+}
+
+CLI::Validator one_of(const std::vector<std::string>& choices) {
+  const std::string listed = fmt::format("{{{}}}", fmt::join(choices, ","));
+  const auto check = [choices, listed](const std::string& text) {
+    if (config::choice_of(text, views_of(choices))) return std::string();
+    return fmt::format("{} not in {}{}", text, listed,
+                       config::choice_hint(text, views_of(choices)));
+  };
+  return CLI::Validator(check, listed);
+}
+
+}  // namespace
+
+// Binds the options of one verb to a subcommand, and collects their values after parsing.
+struct Parser {
+  const Verb* verb = nullptr;
+  CLI::App* app = nullptr;
+  std::map<std::string, std::vector<std::string>> values;
+  std::map<std::string, bool> flags;
+  bool json = false;
+
+  void bind(CLI::App& parent, const std::string& name) {
+    app = parent.add_subcommand(name, verb->summary)->group("Verbs");
+    app->footer("\n" + verb->details);
+    for (const Option& option : verb->options) add(option);
+    app->add_flag("--json", json, "One JSON object on stdout; messages stay on stderr");
+    if (verb->takes_overrides) app->allow_extras();
+  }
+
+  void add(const Option& option) {
+    if (option.kind == Kind::flag) {
+      app->add_flag(option.name, flags[option.name], option.help);
+      return;
+    }
+    CLI::Option* added = app->add_option(option.name, values[option.name], option.help);
+    // Otherwise "[a,b]" would be read as two values.
+    if (option.kind != Kind::list) added->expected(1)->allow_extra_args(false);
+    if (option.is_required) added->required();
+    if (option.kind == Kind::integer) {
+      added
+          ->check([](const std::string& text) {
+            return integer_from(text) ? "" : fmt::format("'{}' is not an integer", text);
+          })
+          ->type_name("INTEGER");
+    } else if (option.kind == Kind::number) {
+      added
+          ->check([](const std::string& text) {
+            return number_from(text) ? "" : fmt::format("'{}' is not a number", text);
+          })
+          ->type_name("NUMBER");
+    }
+    if (!option.choices.empty()) added->check(one_of(option.choices));
+    if (!option.fallback.empty()) added->default_str(option.fallback);
+  }
+
+  Args collect() const {
+    Args args;
+    for (const Option& option : verb->options) {
+      std::vector<std::string>& found = args.values_[option.name];
+      if (option.kind == Kind::flag) {
+        found = {flags.at(option.name) ? "1" : "0"};
+        continue;
+      }
+      found = app->get_option(option.name)->results();  // as written; conversion would drop "{}"
+      if (!option.choices.empty()) {
+        for (std::string& word : found) {
+          word = std::string(config::choice_of(word, views_of(option.choices)).value_or(word));
+        }
+      }
+      if (found.empty() && !option.fallback.empty()) found = {option.fallback};
+    }
+    args.values_["--json"] = {json ? "1" : "0"};
+    if (verb->takes_overrides) args.overrides_ = app->remaining();
+    return args;
+  }
+};
+
+namespace {
+
+// All commands as the library has them.
+struct CommandTree {
+  CLI::App app{"Trireme plans, trains and recovers the pretraining of language models."};
+  std::vector<std::unique_ptr<Parser>> parsers;
+  bool asks_version = false;  // run_command() answers where it is the first word
+
+  explicit CommandTree(const CommandSet& commands) {
+    app.require_subcommand(1);
+    app.get_formatter()->label("SUBCOMMAND", "VERB");
+    app.add_flag("-V,--version", asks_version, "Print version, commit and back ends");
+    app.footer(
+        "\n`trireme help VERB` explains a verb, with examples; `trireme man | man -l -` is the\n"
+        "manual page, `trireme completion bash` a script for the shell.");
+    std::map<std::string, CLI::App*> parents;
+    for (const Verb& verb : commands.verbs) {
+      auto parser = std::make_unique<Parser>();
+      parser->verb = &verb;
+      const size_t blank = verb.name.find(' ');
+      if (blank == std::string::npos) {
+        parser->bind(app, verb.name);
+      } else {
+        CLI::App*& parent = parents[verb.name.substr(0, blank)];
+        if (parent == nullptr) parent = add_group(commands, verb.name.substr(0, blank));
+        parser->bind(*parent, verb.name.substr(blank + 1));
+      }
+      parsers.push_back(std::move(parser));
+    }
+  }
+
+  CLI::App* add_group(const CommandSet& commands, const std::string& name) {
+    const auto group = std::find_if(commands.groups.begin(), commands.groups.end(),
+                                    [&](const VerbGroup& one) { return one.name == name; });
+    CLI::App* added =
+        app.add_subcommand(name, group == commands.groups.end() ? std::string() : group->summary);
+    added->group("Verbs");
+    added->require_subcommand(1);
+    added->footer(fmt::format("\n`trireme help {} VERB` explains one of them.", name));
+    return added;
+  }
+};
+
+}  // namespace
+
+Args parse_words(const Verb& verb, const std::vector<std::string>& words) {
+  CLI::App app;
+  Parser parser;
+  parser.verb = &verb;
+  parser.bind(app, verb.name);
+  std::vector<std::string> reversed(words.rbegin(), words.rend());  // as the library wants them
+  reversed.push_back(verb.name);
+  try {
+    app.parse(std::move(reversed));
+  } catch (const CLI::Error& error) {
+    throw base::ConfigError(
+        fmt::format("{}; run `trireme {} --help` for what is allowed", error.what(), verb.name));
+  }
+  return parser.collect();
+}
+
+Call parse_call(const CommandSet& commands, const std::vector<std::string>& words) {
+  CommandTree tree(commands);
+  tree.app.name("trireme");
+  try {
+    tree.app.parse(std::vector<std::string>(words.rbegin(), words.rend()));
+  } catch (const CLI::Success&) {
+    return {.help = tree.app.help()};
+  } catch (const CLI::ParseError& error) {
+    throw base::ConfigError(fmt::format("{}; run with --help for what is allowed", error.what()));
+  }
+  for (const auto& parser : tree.parsers) {
+    if (parser->app->parsed()) return {.verb = parser->verb, .args = parser->collect()};
+  }
+  throw base::ConfigError("no verb is given; run with --help for what is allowed");
+}
+
+std::string help_text(const CommandSet& commands, std::vector<std::string> words) {
+  if (const std::string problem = unknown_verb(commands, words); !problem.empty()) {
+    throw base::ConfigError(problem);
+  }
+  words.emplace_back("--help");
+  return parse_call(commands, words).help;
+}
+
+}  // namespace trireme::cli

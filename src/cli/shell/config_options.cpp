@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/shell/config_options.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+
+#include "base/error.h"
+
+namespace trireme::cli {
+namespace {
+
+struct KeyOption {
+  const char* option;
+  const char* key;
+};
+constexpr auto key_options = std::to_array<KeyOption>({{"--model", "model.name"},
+                                                       {"--data", "training.dataset_path"},
+                                                       {"--steps", "training.steps"},
+                                                       {"--init-from", "training.init_from"},
+                                                       {"--device", "system.device"}});
+
+// Whether --section.key=value, or --section.key value, sets the key.
+bool is_overridden(const Args& args, const std::string& key) {
+  return std::any_of(args.overrides().begin(), args.overrides().end(),
+                     [&](const std::string& word) {
+                       const std::string path = word.substr(0, word.find('='));
+                       return path == "--" + key || (path == key && word.size() > key.size());
+                     });
+}
+
+}  // namespace
+
+std::vector<Option> config_options() {
+  return {{.name = "config",
+           .help = "TOML file, or run.json of an earlier run; -: standard input. Not needed with "
+                   "--model"},
+          {.name = "--model",
+           .help = "Model: a name of configs/models, a TOML file, or a Hugging Face config.json or "
+                   "its folder; sets model.name"},
+          {.name = "--data", .help = "Tokens or text to train on; sets training.dataset_path"},
+          {.name = "--steps", .kind = Kind::integer, .help = "Sets training.steps"},
+          {.name = "--device", .help = "auto, cuda or cpu; sets system.device"}};
+}
+
+config::ConfigText config_text_of(const Args& args) {
+  if (args.has("config")) return config::read_config_text(args.text("config"));
+  const bool names_model = args.has("--model") || is_overridden(args, "model.name") ||
+                           is_overridden(args, "training.init_from") ||
+                           (args.knows("--init-from") && args.has("--init-from"));
+  if (!names_model) {
+    throw base::ConfigError(
+        "no configuration file is given; configs/kjv.toml is an example, or give --model NAME "
+        "--data FILE");
+  }
+  return {};
+}
+
+std::vector<std::string> overrides_of(const Args& args) {
+  std::vector<std::string> words = args.overrides();
+  for (const auto& [option, key] : key_options) {
+    if (!args.knows(option) || !args.has(option)) continue;
+    if (is_overridden(args, key)) {
+      throw base::ConfigError(
+          fmt::format("{} and --{} set the same key: give one of them", option, key));
+    }
+    words.push_back(fmt::format("--{}={}", key, args.text(option)));
+  }
+  return words;
+}
+
+}  // namespace trireme::cli

@@ -1,0 +1,13 @@
+// SPDX-License-Identifier: Apache-2.0
+// The manual page of the program, in the format of man(7), made of the descriptions of the verbs.
+#pragma once
+
+#include <string>
+
+#include "cli/shell/args.h"
+
+namespace trireme::cli {
+
+std::string man_page(const CommandSet& commands, const std::string& version);
+
+}  // namespace trireme::cli
