@@ -17,7 +17,7 @@
 #include "base/log.h"
 #include "cli/shell/environment.h"
 #include "comm/gloo.h"
-#include "comm/store_wire.h"
+#include "comm/store/store_wire.h"
 #include "device/cpu/cpu_device.h"
 #include "device/memory.h"
 #include "kernels/table.h"

@@ -21,7 +21,7 @@
 #include <vector>
 
 #include "base/error.h"
-#include "comm/faulty.h"
+#include "comm/failure/faulty.h"
 #include "comm/mesh.h"
 #include "comm/threads.h"
 #include "device/cpu/cpu_device.h"

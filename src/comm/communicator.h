@@ -18,7 +18,7 @@
 #include <string>
 #include <vector>
 
-#include "comm/flight_recorder.h"
+#include "comm/failure/flight_recorder.h"
 #include "device/device.h"
 #include "device/memory.h"
 #include "spec/comm_cost.h"

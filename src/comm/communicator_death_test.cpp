@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Calls that are bugs.
 #include "comm/communicator.h"
-#include "comm/rank_test.h"
+#include "comm/world/rank_test.h"
 
 namespace trireme::comm {
 namespace {

@@ -7,7 +7,7 @@
 #include <limits>
 #include <utility>
 
-#include "comm/rank_test.h"
+#include "comm/world/rank_test.h"
 
 namespace trireme::comm {
 namespace {

@@ -6,8 +6,8 @@
 
 #include "base/error.h"
 #include "comm/gloo.h"
-#include "comm/rank_test.h"
-#include "comm/store_server.h"
+#include "comm/world/rank_test.h"
+#include "comm/store/store_server.h"
 
 namespace trireme::comm {
 namespace {

@@ -7,7 +7,7 @@
 #include <string>
 
 #include "comm/communicator.h"
-#include "comm/process_world.h"
+#include "comm/world/process_world.h"
 
 namespace trireme::comm {
 

@@ -8,10 +8,10 @@
 #include <thread>
 
 #include "base/error.h"
-#include "comm/faulty.h"
+#include "comm/failure/faulty.h"
 #include "comm/gloo.h"
-#include "comm/rank_test.h"
-#include "comm/store_server.h"
+#include "comm/world/rank_test.h"
+#include "comm/store/store_server.h"
 
 namespace trireme::comm {
 namespace {

@@ -9,7 +9,7 @@
 
 #include "base/system/shared_library.h"
 #include "comm/communicator.h"
-#include "comm/process_world.h"
+#include "comm/world/process_world.h"
 
 namespace trireme::comm {
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Random sequences of collectives on random groups against a plain computation of what every rank
 // holds. Each sequence runs without waiting between calls, so in worker mode several are in flight.
-#include "comm/rank_test.h"
+#include "comm/world/rank_test.h"
 
 namespace trireme::comm {
 namespace {

@@ -2,7 +2,7 @@
 // How many threads a rank that is a process takes: its share of the cores of its host.
 #pragma once
 
-#include "comm/process_world.h"
+#include "comm/world/process_world.h"
 
 namespace trireme::train {
 

@@ -11,7 +11,7 @@
 #include "base/log.h"
 #include "comm/gloo.h"
 #include "comm/nccl.h"
-#include "comm/process_world.h"
+#include "comm/world/process_world.h"
 #include "comm/threads.h"
 #include "config/layout.h"
 #include "device/accelerator.h"

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "comm/communicator.h"
-#include "comm/rank_env.h"
+#include "comm/world/rank_env.h"
 #include "config/config.h"
 #include "device/device.h"
 

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "base/program_id.h"
-#include "comm/rank_env.h"
+#include "comm/world/rank_env.h"
 #include "config/config.h"
 #include "obs/curve.h"
 #include "obs/run_dir.h"

@@ -4,7 +4,7 @@
 #include "tests/ranks/near_rig.h"
 
 #include "base/error.h"
-#include "comm/rank_test.h"
+#include "comm/world/rank_test.h"
 #include "tests/gpu/gpu_rig.h"
 
 namespace trireme::tests {

@@ -11,7 +11,7 @@
 #include <thread>
 
 #include "comm/gloo.h"
-#include "comm/store_server.h"
+#include "comm/store/store_server.h"
 #include "tests/cli/program.h"
 
 namespace trireme::tests {

@@ -6,7 +6,7 @@
 #include <fstream>
 #include <regex>
 
-#include "comm/store_wire.h"
+#include "comm/store/store_wire.h"
 #include "comm/threads.h"
 #include "kernels/table.h"
 #include "tests/launch/exercise.h"

@@ -15,7 +15,7 @@
 #include "base/text/pickle.h"
 #include "cli/shell/environment.h"
 #include "comm/gloo.h"
-#include "comm/store_wire.h"
+#include "comm/store/store_wire.h"
 #include "tests/launch/launch_rig.h"
 
 namespace trireme::tests {

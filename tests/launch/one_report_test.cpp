@@ -8,7 +8,7 @@
 #include <memory>
 
 #include "comm/gloo.h"
-#include "comm/store_server.h"
+#include "comm/store/store_server.h"
 #include "tests/cli/program.h"
 
 namespace trireme::tests {

@@ -28,7 +28,7 @@
 #include "cli/shell/environment.h"
 #include "comm/gloo.h"
 #include "comm/nccl.h"
-#include "comm/store_wire.h"
+#include "comm/store/store_wire.h"
 #include "device/accelerator.h"
 #include "device/cpu/cpu_device.h"
 #include "device/memory.h"

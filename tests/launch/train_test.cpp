@@ -10,8 +10,8 @@
 #include <thread>
 
 #include "comm/gloo.h"
-#include "comm/store_server.h"
-#include "comm/store_wire.h"
+#include "comm/store/store_server.h"
+#include "comm/store/store_wire.h"
 #include "tests/cli/program.h"
 
 namespace trireme::tests {

@@ -16,7 +16,7 @@
 #include <thread>
 
 #include "base/sha256.h"
-#include "comm/store_server.h"
+#include "comm/store/store_server.h"
 
 namespace trireme::tests {
 namespace {

@@ -16,7 +16,7 @@
 #include <random>
 
 #include "base/system/descriptor.h"
-#include "comm/store_wire.h"
+#include "comm/store/store_wire.h"
 
 namespace trireme::tests {
 namespace {

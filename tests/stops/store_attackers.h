@@ -10,7 +10,7 @@
 #include <thread>
 #include <vector>
 
-#include "comm/store.h"
+#include "comm/store/store.h"
 
 namespace trireme::tests {
 

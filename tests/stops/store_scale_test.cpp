@@ -10,9 +10,9 @@
 #include <vector>
 
 #include "comm/clock.h"
-#include "comm/store_server.h"
-#include "comm/store_tcp.h"
-#include "comm/verdict.h"
+#include "comm/store/store_server.h"
+#include "comm/store/store_tcp.h"
+#include "comm/failure/verdict.h"
 #include "tests/stops/stops_rig.h"
 
 namespace trireme::tests {

@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-#include "comm/faulty.h"
+#include "comm/failure/faulty.h"
 #include "kernels/table.h"
 #include "train/verify.h"
 

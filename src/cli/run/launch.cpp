@@ -21,8 +21,8 @@
 #include "cli/run/stop_signals.h"
 #include "cli/run/train_call.h"
 #include "cli/verbs.h"
-#include "comm/rank_env.h"
-#include "comm/rendezvous.h"
+#include "comm/world/rank_env.h"
+#include "comm/world/rendezvous.h"
 #include "train/ranks.h"
 
 namespace trireme::cli {

@@ -19,7 +19,7 @@
 
 #include "base/error.h"
 #include "cli/shell/environment.h"
-#include "comm/store.h"
+#include "comm/store/store.h"
 
 namespace trireme::cli {
 namespace {

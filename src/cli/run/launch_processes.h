@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "base/system/descriptor.h"
-#include "comm/rank_env.h"
+#include "comm/world/rank_env.h"
 
 namespace trireme::cli {
 

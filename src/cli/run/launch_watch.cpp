@@ -16,8 +16,8 @@
 #include "cli/shell/exit_codes.h"
 #include "cli/run/launch_output.h"
 #include "cli/run/stop_signals.h"
-#include "comm/store_server.h"
-#include "comm/verdict.h"
+#include "comm/store/store_server.h"
+#include "comm/failure/verdict.h"
 
 namespace trireme::cli {
 namespace {

@@ -10,9 +10,9 @@
 #include "cli/shell/environment.h"
 #include "cli/shell/report.h"
 #include "cli/run/torchrun_error.h"
-#include "comm/failure_report.h"
-#include "comm/process_world.h"
-#include "comm/verdict.h"
+#include "comm/world/failure_report.h"
+#include "comm/world/process_world.h"
+#include "comm/failure/verdict.h"
 
 namespace trireme::cli {
 namespace {

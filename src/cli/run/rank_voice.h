@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Errors of a process that is one rank of several, started by a launcher of others: one message on
-// stderr and one JSON object for the whole run (comm/failure_report.h), and torchrun's error files.
+// stderr and one JSON object for the whole run (comm/world/failure_report.h), and torchrun's error files.
 #pragma once
 
 #include <functional>
 
-#include "comm/rank_env.h"
+#include "comm/world/rank_env.h"
 
 namespace trireme::cli {
 

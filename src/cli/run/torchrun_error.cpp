@@ -10,7 +10,7 @@
 #include <system_error>
 
 #include "base/text/json.h"
-#include "comm/verdict.h"
+#include "comm/failure/verdict.h"
 
 namespace trireme::cli {
 namespace {

@@ -5,7 +5,7 @@
 
 #include <string>
 
-#include "comm/rank_env.h"
+#include "comm/world/rank_env.h"
 
 namespace trireme::cli {
 

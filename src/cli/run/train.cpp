@@ -22,7 +22,7 @@
 #include "cli/shell/terminal_style.h"
 #include "cli/run/train_call.h"
 #include "cli/verbs.h"
-#include "comm/rank_env.h"
+#include "comm/world/rank_env.h"
 #include "config/config.h"
 #include "config/schema.h"
 #include "obs/number_text.h"

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "comm/rank_env.h"
+#include "comm/world/rank_env.h"
 
 namespace trireme::cli {
 

@@ -2,7 +2,7 @@
 // What may be written to a terminal, by the conventions of its environment.
 #pragma once
 
-#include "comm/rank_env.h"
+#include "comm/world/rank_env.h"
 
 namespace trireme::cli {
 

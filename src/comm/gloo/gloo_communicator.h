@@ -17,7 +17,7 @@
 #include <vector>
 
 #include "comm/communicator.h"
-#include "comm/process_group.h"
+#include "comm/world/process_group.h"
 #include "device/cpu/cpu_device.h"
 
 namespace trireme::comm {

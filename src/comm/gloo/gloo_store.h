@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "comm/process_world.h"
+#include "comm/world/process_world.h"
 
 namespace trireme::comm {
 

@@ -10,7 +10,7 @@
 #include "comm/communicator.h"
 #include "comm/nccl/nccl_handle.h"
 #include "comm/nccl/nccl_watch.h"
-#include "comm/process_group.h"
+#include "comm/world/process_group.h"
 #include "device/cuda/cuda_device.h"
 
 namespace trireme::comm {

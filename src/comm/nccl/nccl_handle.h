@@ -12,7 +12,7 @@
 #include <mutex>
 #include <string>
 
-#include "comm/process_world.h"
+#include "comm/world/process_world.h"
 
 namespace trireme::comm {
 

@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "comm/nccl/nccl_handle.h"
-#include "comm/process_world.h"
+#include "comm/world/process_world.h"
 #include "device/cuda/cuda_device.h"
 
 namespace trireme::comm {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Who is to blame when a deadline passes among thread ranks: from who waits for whom to one
-// sentence. Pure. (For processes, of which less is known, see comm/verdict.h.)
+// sentence. Pure. (For processes, of which less is known, see comm/failure/verdict.h.)
 #pragma once
 
 #include <functional>

@@ -21,7 +21,7 @@
 #include <vector>
 
 #include "comm/clock.h"
-#include "comm/flight_recorder.h"
+#include "comm/failure/flight_recorder.h"
 #include "comm/threads/blame.h"
 #include "device/device.h"
 

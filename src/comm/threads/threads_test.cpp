@@ -7,7 +7,7 @@
 
 #include "base/error.h"
 #include "base/system/refused_threads_test.h"
-#include "comm/rank_test.h"
+#include "comm/world/rank_test.h"
 #include "comm/threads/blame.h"
 
 namespace trireme::comm {

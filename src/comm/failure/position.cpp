@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "comm/failure/position.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+
+#include "base/text/json.h"
+
+namespace trireme::comm {
+namespace {
+
+using Call = RankPosition::Call;
+
+Call call_of(const FlightRecorder::Entry& entry) {
+  Call call{.op = entry.op, .group = entry.group, .ranks = entry.ranks, .sequence = entry.sequence};
+  if (call.is_message()) call.peer = entry.peer;
+  return call;
+}
+
+// Groups of a mesh are regular, and may be large: first, step and count, or the list.
+base::Json json_of(const std::vector<int>& ranks) {
+  const int step = ranks.size() > 1 ? ranks[1] - ranks[0] : 1;
+  for (size_t i = 1; i < ranks.size(); ++i) {
+    if (ranks[i] - ranks[i - 1] != step) return ranks;
+  }
+  if (ranks.empty()) return ranks;
+  return {{"first", ranks[0]}, {"step", step}, {"count", ranks.size()}};
+}
+
+// A text of the store that is not what a rank wrote.
+struct NotPosition {};
+
+std::vector<int> ranks_from(const base::Json& json, int world) {
+  std::vector<int> ranks;
+  if (json.is_object()) {
+    const int64_t first = json.at("first"), step = json.at("step"), count = json.at("count");
+    const bool is_small = first >= 0 && first < world && step > -world && step < world;
+    if (!is_small || count < 0 || count > world) throw NotPosition();
+    for (int64_t i = 0; i < count; ++i) ranks.push_back(static_cast<int>(first + i * step));
+  } else {
+    ranks = json.get<std::vector<int>>();
+  }
+  const bool is_good = std::all_of(ranks.begin(), ranks.end(),
+                                   [world](int rank) { return rank >= 0 && rank < world; });
+  if (!is_good || ranks.size() > static_cast<size_t>(world)) throw NotPosition();
+  return ranks;
+}
+
+base::Json json_of(const Call& call) {
+  return {{"op", call.op},
+          {"group", call.group},
+          {"ranks", json_of(call.ranks)},
+          {"sequence", call.sequence},
+          {"peer", call.peer}};
+}
+
+Call call_from(const base::Json& json, int world) {
+  return {.op = json.at("op"),
+          .group = json.at("group"),
+          .ranks = ranks_from(json.at("ranks"), world),
+          .sequence = json.at("sequence"),
+          .peer = json.at("peer")};
+}
+
+}  // namespace
+
+RankPosition position_of(const FlightRecorder& recorder) {
+  RankPosition position{.rank = recorder.world_rank(), .process = ::getpid()};
+  char host[256] = {};
+  ::gethostname(host, sizeof(host) - 1);
+  position.host = host;
+  for (const FlightRecorder::Entry& entry : recorder.entries()) {
+    const Call call = call_of(entry);
+    if (entry.state == FlightRecorder::State::completed) {
+      position.finished = call;
+    } else if (!position.inside) {
+      position.inside = call;
+    }
+    if (entry.state == FlightRecorder::State::scheduled || call.is_message()) continue;
+    const auto same = std::find_if(
+        position.reached.begin(), position.reached.end(),
+        [&](const Call& other) { return other.group == call.group && other.ranks == call.ranks; });
+    if (same == position.reached.end()) {
+      position.reached.push_back(call);
+    } else {
+      *same = call;
+    }
+  }
+  return position;
+}
+
+std::string to_text(const RankPosition& position) {
+  base::Json json = {{"rank", position.rank},
+                     {"host", position.host},
+                     {"process", position.process},
+                     {"has_left", position.has_left}};
+  if (position.inside) json["inside"] = json_of(*position.inside);
+  if (position.finished) json["finished"] = json_of(*position.finished);
+  json["reached"] = base::Json::array();
+  for (const Call& call : position.reached) json["reached"].push_back(json_of(call));
+  return json.dump(-1, ' ', false, base::Json::error_handler_t::replace);
+}
+
+std::optional<RankPosition> position_from(const std::string& text, int world) {
+  // A rank has begun one call a group, and groups are few.
+  constexpr size_t max_text_bytes = size_t{1} << 20, max_reached = 4096;
+  if (text.size() > max_text_bytes) return std::nullopt;
+  try {
+    const base::Json json = base::Json::parse(text);
+    RankPosition position{.rank = json.at("rank"),
+                          .host = json.at("host"),
+                          .process = json.at("process"),
+                          .has_left = json.at("has_left")};
+    if (json.contains("inside")) position.inside = call_from(json["inside"], world);
+    if (json.contains("finished")) position.finished = call_from(json["finished"], world);
+    if (json.at("reached").size() > max_reached) return std::nullopt;
+    for (const base::Json& call : json.at("reached")) {
+      position.reached.push_back(call_from(call, world));
+    }
+    return position;
+  } catch (const base::Json::exception&) {
+    return std::nullopt;
+  } catch (const NotPosition&) {
+    return std::nullopt;
+  }
+}
+
+std::string call_text(const Call& call) {
+  if (call.op == "send") {
+    return fmt::format("send #{} to rank {} in group '{}'", call.sequence, call.peer, call.group);
+  }
+  if (call.op == "recv") {
+    return fmt::format("recv #{} from rank {} in group '{}'", call.sequence, call.peer, call.group);
+  }
+  return fmt::format("{} #{} of group '{}'", call.op, call.sequence, call.group);
+}
+
+}  // namespace trireme::comm

@@ -1,0 +1,317 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "comm/failure/verdict.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <set>
+#include <string_view>
+
+#include "comm/store/store_wire.h"
+
+namespace trireme::comm {
+namespace {
+
+using Call = RankPosition::Call;
+using Reports = std::vector<RankReport>;
+
+// "rank 2", "ranks 0, 1 and 3"; many are shortened.
+std::string ranks_text(const std::vector<int>& ranks) {
+  if (ranks.size() == 1) return fmt::format("rank {}", ranks.front());
+  constexpr size_t most = 8;
+  const size_t shown = std::min(ranks.size(), most);
+  std::string text = "ranks ";
+  for (size_t i = 0; i < shown; ++i) {
+    const bool is_last = i + 1 == ranks.size();
+    text += fmt::format("{}{}", i == 0 ? "" : is_last ? " and " : ", ", ranks[i]);
+  }
+  if (shown < ranks.size()) text += fmt::format(" and {} more", ranks.size() - shown);
+  return text;
+}
+
+std::string named(int rank, const RankReport& report) {
+  if (!report.position) return fmt::format("rank {}", rank);
+  return fmt::format("rank {} (process {} on {})", rank, report.position->process,
+                     report.position->host);
+}
+
+// The reports, and whom each rank waits for where it stands.
+class Case {
+ public:
+  explicit Case(const Reports& reports) : reports_(reports), awaited_(reports.size()) {
+    std::vector<std::map<int, int64_t>> reached(reports.size());
+    for (size_t rank = 0; rank < reports.size(); ++rank) {
+      if (!reports[rank].position) continue;
+      for (const Call& call : reports[rank].position->reached) {
+        reached[rank][group_of(call)] = call.sequence;
+      }
+    }
+    for (int rank = 0; rank < world(); ++rank) {
+      const Call* call = inside(rank);
+      if (call == nullptr) continue;
+      std::vector<int>& awaited = awaited_[static_cast<size_t>(rank)];
+      if (call->is_message()) {
+        if (call->peer >= 0 && call->peer < world()) awaited = {call->peer};
+        continue;
+      }
+      const int group = group_of(*call);
+      for (const int member : call->ranks) {
+        if (member == rank || member < 0 || member >= world()) continue;
+        const auto& there = reached[static_cast<size_t>(member)];
+        const auto found = there.find(group);
+        if (found == there.end() || found->second < call->sequence) awaited.push_back(member);
+      }
+    }
+  }
+
+  int world() const { return static_cast<int>(reports_.size()); }
+  const RankReport& at(int rank) const { return reports_[static_cast<size_t>(rank)]; }
+  // Null: in no call.
+  const Call* inside(int rank) const {
+    const auto& position = at(rank).position;
+    return position && position->inside ? &*position->inside : nullptr;
+  }
+  const std::vector<int>& awaited(int rank) const { return awaited_[static_cast<size_t>(rank)]; }
+
+ private:
+  // Groups of one name may have different ranks.
+  int group_of(const Call& call) {
+    return groups_.try_emplace({call.group, call.ranks}, static_cast<int>(groups_.size()))
+        .first->second;
+  }
+
+  const Reports& reports_;
+  std::map<std::pair<std::string, std::vector<int>>, int> groups_;
+  std::vector<std::vector<int>> awaited_;
+};
+
+std::string last_known(const RankReport& report) {
+  if (!report.position) return "it was never heard of";
+  const RankPosition& position = *report.position;
+  if (position.inside)
+    return fmt::format("when last heard of it was in {}", call_text(*position.inside));
+  if (position.finished) {
+    return fmt::format("the last that it is known to have finished was {}",
+                       call_text(*position.finished));
+  }
+  return "when last heard of it had not communicated yet";
+}
+
+bool concerns(const Call& call, int rank) {
+  if (call.is_message()) return call.peer == rank;
+  return std::find(call.ranks.begin(), call.ranks.end(), rank) != call.ranks.end();
+}
+
+// "ranks 0 and 1 wait in all_reduce #17 of group 'world', rank 3 waits in ...": of calls that
+// concern the culprit.
+std::string waiters_text(const Case& known, int culprit) {
+  std::map<std::string, std::vector<int>> by_call;
+  for (int rank = 0; rank < known.world(); ++rank) {
+    const Call* call = known.inside(rank);
+    if (rank == culprit || call == nullptr || !concerns(*call, culprit)) continue;
+    by_call[call_text(*call)].push_back(rank);
+  }
+  std::string text;
+  constexpr int most = 4;
+  int shown = 0;
+  for (const auto& [call, ranks] : by_call) {
+    if (++shown > most) break;
+    text += fmt::format("{}{} {} in {}", text.empty() ? "" : ", ", ranks_text(ranks),
+                        ranks.size() == 1 ? "waits" : "wait", call);
+  }
+  return text;
+}
+
+std::string join_clauses(std::initializer_list<std::string> clauses) {
+  std::string text;
+  for (const std::string& clause : clauses) {
+    if (clause.empty()) continue;
+    text += (text.empty() ? "" : "; ") + clause;
+  }
+  return text;
+}
+
+Verdict of_one(const Case& known, int rank, const std::string& what) {
+  return {{rank},
+          join_clauses({fmt::format("{} {}", named(rank, known.at(rank)), what),
+                        last_known(known.at(rank)), waiters_text(known, rank)})};
+}
+
+// Ranks that others wait for and that wait for nobody, as seen from `begin`.
+std::vector<int> roots_from(const Case& known, const std::vector<int>& begin) {
+  std::set<int> seen(begin.begin(), begin.end()), roots;
+  std::vector<int> open = begin;
+  while (!open.empty()) {
+    const int rank = open.back();
+    open.pop_back();
+    for (const int other : known.awaited(rank)) {
+      if (!seen.insert(other).second) continue;
+      open.push_back(other);
+      if (known.awaited(other).empty()) roots.insert(other);
+    }
+  }
+  return {roots.begin(), roots.end()};
+}
+
+Verdict of_laggards(const Case& known, const std::vector<int>& laggards,
+                    const VerdictOptions& options) {
+  // Told by what the waiting ones are in, first of all the one that complains.
+  const Call* call = nullptr;
+  std::vector<int> waiting;
+  const auto look_at = [&](int rank) {
+    const std::vector<int>& awaited = known.awaited(rank);
+    if (std::find_first_of(awaited.begin(), awaited.end(), laggards.begin(), laggards.end()) ==
+        awaited.end()) {
+      return;
+    }
+    if (call == nullptr) call = known.inside(rank);
+    if (*known.inside(rank) == *call) waiting.push_back(rank);
+  };
+  if (options.reporter >= 0) look_at(options.reporter);
+  for (int rank = 0; rank < known.world(); ++rank) {
+    if (rank != options.reporter) look_at(rank);
+  }
+  std::sort(waiting.begin(), waiting.end());
+  std::vector<int> absent;  // of that call
+  for (const int rank : laggards) {
+    if (call != nullptr && concerns(*call, rank)) absent.push_back(rank);
+  }
+  if (absent.empty()) absent = laggards;
+  std::string text = fmt::format("{} did not come to {}", ranks_text(absent),
+                                 call != nullptr ? call_text(*call) : "a call that others wait in");
+  if (options.deadline_s > 0) text += fmt::format(" within {:g} s", options.deadline_s);
+  std::string waits;
+  if (!waiting.empty()) {
+    waits = fmt::format("{} {} waiting", ranks_text(waiting), waiting.size() == 1 ? "is" : "are");
+  }
+  const RankReport& first = known.at(absent.front());
+  std::string last;
+  if (!first.position) {
+    last = fmt::format("rank {} was never heard of", absent.front());
+  } else if (first.position->has_left) {
+    last = fmt::format("rank {} has left the run", absent.front());
+  } else if (first.position->inside) {
+    last = fmt::format("rank {} is in {}", absent.front(), call_text(*first.position->inside));
+  } else if (first.position->finished) {
+    last = fmt::format("the last that rank {} finished was {}", absent.front(),
+                       call_text(*first.position->finished));
+  } else {
+    last = fmt::format("rank {} has not communicated yet", absent.front());
+  }
+  return {absent, join_clauses({text, waits, last})};
+}
+
+// All wait, for each other: they disagree about what comes next. Where most are in one call, those
+// that it lacks went astray.
+Verdict of_circle(const Case& known, const std::vector<int>& waiting,
+                  const VerdictOptions& options) {
+  std::map<std::string, std::vector<int>> by_call;
+  for (const int rank : waiting) by_call[call_text(*known.inside(rank))].push_back(rank);
+  const auto larger = [](const auto& a, const auto& b) {
+    return a.second.size() < b.second.size();
+  };
+  const auto most = std::max_element(by_call.begin(), by_call.end(), larger);
+  const auto as_many = std::count_if(by_call.begin(), by_call.end(), [&](const auto& one) {
+    return one.second.size() == most->second.size();
+  });
+  if (by_call.size() > 1 && as_many == 1) {
+    VerdictOptions anybody = options;
+    anybody.reporter = most->second.front();
+    return of_laggards(known, known.awaited(anybody.reporter), anybody);
+  }
+  std::string text = fmt::format("{} wait for each other:", ranks_text(waiting));
+  for (size_t i = 0; i < std::min<size_t>(waiting.size(), 8); ++i) {
+    text += fmt::format("{} rank {} in {}", i == 0 ? "" : ",", waiting[i],
+                        call_text(*known.inside(waiting[i])));
+  }
+  return {waiting, text};
+}
+
+// Extends `path`, depth first, until it leads back to its begin.
+bool closes(const Case& known, std::vector<int>& path, std::set<int>& seen) {
+  for (const int next : known.awaited(path.back())) {
+    if (next == path.front()) return true;
+    if (!seen.insert(next).second) continue;
+    path.push_back(next);
+    if (closes(known, path, seen)) return true;
+    path.pop_back();
+  }
+  return false;
+}
+
+}  // namespace
+
+std::string circle_of(const Reports& reports, int rank) {
+  const Case known(reports);
+  std::vector<int> path = {rank};
+  std::set<int> seen;
+  if (!closes(known, path, seen)) return {};
+  // All ranks of the circle say it in the same words.
+  std::rotate(path.begin(), std::min_element(path.begin(), path.end()), path.end());
+  std::string text;
+  for (const int at : path) {
+    text += fmt::format("{} rank {} is in {} and waits for {}", text.empty() ? "" : ";", at,
+                        call_text(*known.inside(at)), ranks_text(known.awaited(at)));
+  }
+  return "ranks wait for each other:" + text;
+}
+
+Verdict verdict_of(const Reports& reports, const VerdictOptions& options) {
+  const Case known(reports);
+  const int world = known.world();
+  const auto at = [&](int rank) -> const RankReport& { return known.at(rank); };
+  int first_ended = -1, most_silent = -1;
+  std::vector<int> waiting;
+  for (int rank = 0; rank < world; ++rank) {
+    if (!at(rank).ended.empty() &&
+        (first_ended < 0 || at(rank).departure < at(first_ended).departure)) {
+      first_ended = rank;
+    }
+    const bool should_speak = at(rank).position && !at(rank).position->has_left;
+    if (should_speak && at(rank).silent_s > options.silent_limit_s &&
+        (most_silent < 0 || at(rank).silent_s > at(most_silent).silent_s)) {
+      most_silent = rank;
+    }
+    if (!known.awaited(rank).empty()) waiting.push_back(rank);
+  }
+  if (first_ended >= 0) return of_one(known, first_ended, at(first_ended).ended);
+  if (most_silent >= 0) {
+    return of_one(known, most_silent,
+                  fmt::format("has been silent for {:.1f} s: it is stopped, or its host does not "
+                              "answer",
+                              at(most_silent).silent_s));
+  }
+  std::vector<int> unknown;
+  for (int rank = 0; rank < world; ++rank) {
+    if (!at(rank).position) unknown.push_back(rank);
+  }
+  if (!unknown.empty()) {
+    return {unknown, fmt::format("{} never reached the store: not started, or started with "
+                                 "another address",
+                                 ranks_text(unknown))};
+  }
+  std::vector<int> begin = waiting;
+  if (options.reporter >= 0 && !known.awaited(options.reporter).empty()) {
+    begin = {options.reporter};
+  }
+  if (const std::vector<int> roots = roots_from(known, begin); !roots.empty()) {
+    return of_laggards(known, roots, options);
+  }
+  if (!waiting.empty()) return of_circle(known, waiting, options);
+  return {{}, "no rank lags behind: the network may have failed"};
+}
+
+std::optional<int> culprit_in(const std::string& verdict) {
+  // The store is gone, and with it all that was known (comm/world/process_world.cpp).
+  if (verdict.ends_with("; rank 0 runs it")) return 0;
+  for (const std::string_view begin : {"rank ", "ranks "}) {
+    if (!verdict.starts_with(begin)) continue;
+    const std::string_view rest = std::string_view(verdict).substr(begin.size());
+    const auto number = integer_from(rest.substr(0, rest.find_first_not_of("0123456789")));
+    if (number && *number >= 0 && *number < 1 << 30) return static_cast<int>(*number);
+  }
+  return std::nullopt;
+}
+
+}  // namespace trireme::comm

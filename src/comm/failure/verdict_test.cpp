@@ -1,0 +1,183 @@
+// SPDX-License-Identifier: Apache-2.0
+// Who is named, from made-up positions.
+#include "comm/failure/verdict.h"
+
+#include <gtest/gtest.h>
+
+namespace trireme::comm {
+namespace {
+
+using Call = RankPosition::Call;
+using Ranks = std::vector<int>;
+
+Call call(const std::string& op, const std::string& group, Ranks ranks, int64_t sequence) {
+  return {.op = op, .group = group, .ranks = std::move(ranks), .sequence = sequence};
+}
+Call message(const std::string& op, int64_t sequence, int peer) {
+  Call made = call(op, "pp", {0, 1, 2, 3}, sequence);
+  made.peer = peer;
+  return made;
+}
+
+RankReport report(int rank, std::optional<Call> inside, std::optional<Call> finished,
+                  std::vector<Call> reached) {
+  RankPosition position{.rank = rank, .host = "host", .process = 100 + rank};
+  position.inside = std::move(inside);
+  position.finished = std::move(finished);
+  position.reached = std::move(reached);
+  return {.position = position, .silent_s = 0.1};
+}
+RankReport waits(int rank, const Call& inside) {
+  return report(rank, inside, std::nullopt,
+                inside.is_message() ? std::vector<Call>{} : std::vector{inside});
+}
+
+const Call step = call("all_reduce", "world", {0, 1, 2, 3}, 17);
+const Call before = call("all_gather", "world", {0, 1, 2, 3}, 16);
+
+std::vector<RankReport> one_lags(int laggard) {
+  std::vector<RankReport> reports;
+  for (int rank = 0; rank < 4; ++rank) {
+    reports.push_back(rank == laggard ? report(rank, std::nullopt, before, {before})
+                                      : waits(rank, step));
+  }
+  return reports;
+}
+
+TEST(Verdict, names_the_rank_that_did_not_come) {
+  const Verdict verdict = verdict_of(one_lags(2), {.deadline_s = 5, .reporter = 1});
+  EXPECT_EQ(verdict.culprits, Ranks{2});
+  EXPECT_EQ(verdict.text,
+            "rank 2 did not come to all_reduce #17 of group 'world' within 5 s; ranks 0, 1 and 3 "
+            "are waiting; the last that rank 2 finished was all_gather #16 of group 'world'");
+}
+
+TEST(Verdict, first_end_counts_before_all_else) {
+  std::vector<RankReport> reports = one_lags(2);
+  reports[3].ended = "ended with exit code 1";
+  reports[3].departure = 1;
+  reports[0].ended = "was killed by signal 9 (SIGKILL)";
+  reports[1].silent_s = 100;
+  const Verdict verdict = verdict_of(reports, {});
+  EXPECT_EQ(verdict.culprits, Ranks{0});
+  EXPECT_TRUE(verdict.text.starts_with(
+      "rank 0 (process 100 on host) was killed by signal 9 (SIGKILL); when last heard of it was "
+      "in all_reduce #17 of group 'world'; ranks 1 and 3 wait in all_reduce #17"))
+      << verdict.text;
+}
+
+TEST(Verdict, silence_counts_before_lag) {
+  std::vector<RankReport> reports = one_lags(2);
+  reports[1].silent_s = 4;
+  reports[3].silent_s = 3;
+  const Verdict verdict = verdict_of(reports, {.reporter = 0});
+  EXPECT_EQ(verdict.culprits, Ranks{1});
+  EXPECT_NE(verdict.text.find("silent for 4.0 s"), std::string::npos);
+  reports[1].position->has_left = true;
+  EXPECT_EQ(verdict_of(reports, {.reporter = 0}).culprits, Ranks{3});
+}
+
+// 3 waits for 2 in a pair, 2 waits for 1 to send, 1 computes.
+TEST(Verdict, follows_who_waits_for_whom) {
+  const Call pair = call("all_reduce", "tp", {2, 3}, 4);
+  const Verdict verdict =
+      verdict_of({report(0, std::nullopt, before, {}), report(1, std::nullopt, before, {}),
+                  waits(2, message("recv", 7, 1)), waits(3, pair)},
+                 {.deadline_s = 2, .reporter = 3});
+  EXPECT_EQ(verdict.culprits, Ranks{1});
+  EXPECT_NE(verdict.text.find("rank 1 did not come to recv #7 from rank 1"), std::string::npos)
+      << verdict.text;
+}
+
+TEST(Verdict, groups_of_one_name_are_told_apart_by_their_ranks) {
+  const Call left = call("all_reduce", "tp", {0, 1}, 9),
+             right = call("all_reduce", "tp", {2, 3}, 3);
+  const Verdict verdict = verdict_of({waits(0, left), report(1, std::nullopt, right, {right}),
+                                      report(2, std::nullopt, right, {right}), waits(3, right)},
+                                     {.deadline_s = 2, .reporter = 0});
+  EXPECT_EQ(verdict.culprits, Ranks{1});
+}
+
+TEST(Verdict, in_a_circle_the_few_went_astray) {
+  const Call pair = call("all_reduce", "pair", {2, 3}, 50);
+  std::vector<RankReport> reports = one_lags(3);
+  reports[3] = report(3, pair, before, {before, pair});
+  EXPECT_EQ(verdict_of(reports, {.deadline_s = 2, .reporter = 3}).culprits, Ranks{3});
+  const Verdict tie = verdict_of({waits(0, message("recv", 1, 1)), waits(1, message("recv", 1, 0))},
+                                 {.deadline_s = 2, .reporter = 0});
+  EXPECT_EQ(tie.culprits, (Ranks{0, 1}));
+  EXPECT_NE(tie.text.find("wait for each other"), std::string::npos);
+}
+
+TEST(Verdict, knows_who_never_came_and_when_nobody_lags) {
+  std::vector<RankReport> reports = one_lags(2);
+  reports[2].position.reset();
+  EXPECT_EQ(verdict_of(reports, {.reporter = 0}).culprits, Ranks{2});
+  std::vector<RankReport> all;
+  for (int rank = 0; rank < 4; ++rank) all.push_back(waits(rank, step));
+  EXPECT_TRUE(verdict_of(all, {.reporter = 0}).culprits.empty());
+}
+
+TEST(Verdict, many_ranks_stay_one_line) {
+  std::vector<RankReport> reports;
+  Ranks everyone;
+  for (int rank = 0; rank < 1000; ++rank) everyone.push_back(rank);
+  const Call wide = call("all_reduce", "world", everyone, 3);
+  for (int rank = 0; rank < 1000; ++rank) reports.push_back(waits(rank, wide));
+  reports[500] = report(500, std::nullopt, std::nullopt, {});
+  const Verdict verdict = verdict_of(reports, {.reporter = 7});
+  EXPECT_EQ(verdict.culprits, Ranks{500});
+  EXPECT_LT(verdict.text.size(), 300U);
+}
+
+TEST(RankPosition, comes_from_the_recorder_and_back_from_text) {
+  FlightRecorder recorder(2);
+  const auto made = [&](const char* op, int64_t sequence, int peer) {
+    return recorder.scheduled({.sequence = sequence,
+                               .group = "world",
+                               .ranks = {0, 1, 2, 3},
+                               .op = op,
+                               .dtype = "f32",
+                               .peer = peer});
+  };
+  EXPECT_EQ(position_of(recorder).inside, std::nullopt);
+  const int64_t first = made("all_reduce", 0, -1), second = made("broadcast", 1, 3);
+  recorder.started(first);
+  recorder.completed(first);
+  recorder.started(second);
+  made("recv", 0, 1);
+  const RankPosition position = position_of(recorder);
+  EXPECT_EQ(position.rank, 2);
+  EXPECT_EQ(call_text(*position.finished), "all_reduce #0 of group 'world'");
+  EXPECT_EQ(call_text(*position.inside), "broadcast #1 of group 'world'");
+  ASSERT_EQ(position.reached.size(), 1U);
+  EXPECT_EQ(position.reached.front().sequence, 1);
+  EXPECT_EQ(position_from(to_text(position), 64), position);
+  for (const char* wrong : {"", "{}", "[1]", "{\"rank\": \"x\"}", "nonsense"}) {
+    EXPECT_EQ(position_from(wrong, 64), std::nullopt) << wrong;
+  }
+  // Ranks that the run does not have, and more of them than memory.
+  EXPECT_EQ(position_from(to_text(position), 3), std::nullopt);
+  const std::string text = to_text(position), ranks = "{\"first\":0,\"step\":1,\"count\":4}";
+  for (const char* wrong :
+       {"{\"count\":16777216,\"first\":0,\"step\":1}", "{\"count\":4,\"first\":-1,\"step\":1}",
+        "{\"count\":4,\"first\":9223372036854775807,\"step\":1}",
+        "{\"count\":4,\"first\":0,\"step\":2147483647}", "[0,1,2,64]", "7"}) {
+    std::string planted = text;
+    planted.replace(planted.find(ranks), ranks.size(), wrong);
+    EXPECT_EQ(position_from(planted, 64), std::nullopt) << planted;
+  }
+}
+
+TEST(Verdict, its_text_tells_the_culprit) {
+  EXPECT_EQ(culprit_in("rank 12 (process 7 on node1) was killed by signal 9 (SIGKILL)"), 12);
+  EXPECT_EQ(culprit_in("rank 3 failed: no such file"), 3);
+  EXPECT_EQ(culprit_in("ranks 1 and 2 did not come to all_reduce #3"), 1);
+  EXPECT_EQ(culprit_in("the store at node1:5 is gone; rank 0 runs it"), 0);
+  EXPECT_EQ(culprit_in("ranks wait for each other: rank 0 is in"), std::nullopt);
+  EXPECT_EQ(culprit_in("rank x"), std::nullopt);
+  EXPECT_EQ(culprit_in(""), std::nullopt);
+}
+
+}  // namespace
+}  // namespace trireme::comm

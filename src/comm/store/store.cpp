@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "comm/store/store.h"
+
+#include <fmt/format.h>
+
+#include <charconv>
+#include <string_view>
+
+#include "base/error.h"
+#include "comm/store/store_folder.h"
+#include "comm/store/store_tcp.h"
+
+namespace trireme::comm {
+
+std::string Store::get(const std::string& key, double deadline_s) {
+  if (!wait({&key, 1}, deadline_s)) {
+    throw base::CommAborted(fmt::format("nobody set '{}' in the store at {} within {:g} s", key,
+                                        address(), deadline_s));
+  }
+  std::optional<std::string> value = try_get(key);
+  if (!value) {
+    throw base::CommAborted(fmt::format("'{}' vanished from the store at {}", key, address()));
+  }
+  return *std::move(value);
+}
+
+std::optional<std::string> Store::try_get(const std::string& key) {
+  const std::vector<std::optional<Value>> found = read({&key, 1});
+  if (found.empty() || !found.front()) return std::nullopt;
+  return found.front()->text;
+}
+
+std::string StoreAddress::text() const {
+  if (is_folder) return folder;
+  return host.find(':') == std::string::npos ? fmt::format("{}:{}", host, port)
+                                             : fmt::format("[{}]:{}", host, port);
+}
+
+StoreAddress parse_store_address(const std::string& text) {
+  const auto wrong = [&](std::string_view why) {
+    return base::ConfigError(fmt::format(
+        "store '{}': {}; allowed are host:port, [address]:port and the path of a shared folder",
+        text, why));
+  };
+  std::string_view rest = text;
+  if (rest.starts_with("file://")) rest.remove_prefix(7);
+  if (rest.starts_with("/") || rest.starts_with("./") || rest.starts_with("../")) {
+    return {.is_folder = true, .folder = std::string(rest)};
+  }
+  if (rest.starts_with("tcp://")) rest.remove_prefix(6);
+  const size_t colon = rest.rfind(':');
+  if (colon == std::string_view::npos) throw wrong("there is no port");
+  std::string_view host = rest.substr(0, colon);
+  const std::string_view port_text = rest.substr(colon + 1);
+  if (host.starts_with("[") && host.ends_with("]")) {
+    host = host.substr(1, host.size() - 2);
+  } else if (host.find(':') != std::string_view::npos) {
+    throw wrong("an IPv6 address stands in brackets");
+  }
+  if (host.empty()) throw wrong("there is no host");
+  int port = 0;
+  const auto [end, error] =
+      std::from_chars(port_text.data(), port_text.data() + port_text.size(), port);
+  if (error != std::errc() || end != port_text.data() + port_text.size() || port < 1 ||
+      port > 65535) {
+    throw wrong("the port is a number from 1 to 65535");
+  }
+  return {.host = std::string(host), .port = port};
+}
+
+std::unique_ptr<Store> open_store(const StoreAddress& address, const StoreOptions& options) {
+  if (address.is_folder) return std::make_unique<FolderStore>(address.folder);
+  return std::make_unique<TcpStore>(address, options);
+}
+
+std::unique_ptr<Store> open_store(const StoreAddress& address, double deadline_s) {
+  return open_store(address, StoreOptions{.deadline_s = deadline_s});
+}
+
+}  // namespace trireme::comm

@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+// A Store in a folder that all hosts see: a file a key, which appears by rename and so is whole or
+// not there. The folder belongs to one run; a second one in it would find the keys of the first.
+#pragma once
+
+#include <filesystem>
+
+#include "comm/store/store.h"
+
+namespace trireme::comm {
+
+class FolderStore final : public Store {
+ public:
+  // Makes the folder; throws IoError.
+  explicit FolderStore(std::filesystem::path folder);
+
+  void set(const std::string& key, const std::string& value) override;
+  std::string set_once(const std::string& key, const std::string& value) override;
+  int64_t add(const std::string& key, int64_t delta) override;
+  std::vector<std::optional<Value>> read(std::span<const std::string> keys) override;
+  [[nodiscard]] bool wait(std::span<const std::string> keys, double deadline_s) override;
+  std::unique_ptr<Store> another() const override;
+  std::string address() const override { return folder_.string(); }
+
+ private:
+  std::filesystem::path path_of(const std::string& key) const;
+  std::filesystem::path write_beside(const std::string& value) const;
+
+  const std::filesystem::path folder_;
+};
+
+}  // namespace trireme::comm

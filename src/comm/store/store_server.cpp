@@ -1,0 +1,260 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "comm/store/store_server.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "base/system/start_thread.h"
+#include "comm/store/store.h"
+#include "comm/store/store_socket.h"
+
+namespace trireme::comm {
+namespace {
+
+StoreConnections::Clock::time_point time_after(double seconds) {
+  using Clock = StoreConnections::Clock;
+  return Clock::now() + std::chrono::duration_cast<Clock::duration>(
+                            std::chrono::duration<double>(std::clamp(seconds, 0.0, 1e8)));
+}
+
+void expect(bool holds, const StoreMessage& request) {
+  if (holds) return;
+  throw base::IoError(fmt::format("request {} with {} fields", static_cast<int>(request.code),
+                                  request.fields.size()));
+}
+
+std::vector<base::Descriptor> listen_as(const StoreServer::Options& options, int& port) {
+  std::vector<base::Descriptor> sockets =
+      listen_on(options.host, options.port, options.serves_other_hosts);
+  port = port_of(sockets.front().value());
+  return sockets;
+}
+
+}  // namespace
+
+StoreServer::StoreServer(const Options& options)
+    : options_(options),
+      started_(std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch())
+                   .count()),
+      connections_(listen_as(options, port_), store_greeting(options.token), options.limits),
+      table_(options.limits.max_table_bytes) {
+  thread_ = base::start_thread("that serves the store", [this] { serve(); });
+}
+
+StoreServer::~StoreServer() {
+  is_stopping_ = true;
+  connections_.wake();
+  thread_.join();
+}
+
+void StoreServer::serve() {
+  while (!is_stopping_) {
+    const auto end = due_.empty() ? time_after(60) : due_.begin()->first;
+    for (const StoreConnections::Event& event : connections_.poll(end)) {
+      try {
+        if (event.request) {
+          handle(event.id, *event.request);
+        } else {
+          gone(event.id);
+        }
+      } catch (const std::exception& error) {  // what it asks for cannot be done
+        refuse(event.id, error.what());
+      }
+    }
+    act_on_time();
+  }
+}
+
+void StoreServer::handle(Id id, const StoreMessage& request) {
+  const std::vector<std::string>& fields = request.fields;
+  StoreMessage answer;
+  switch (request.code) {
+    case StoreCode::set:
+      expect(fields.size() == 2, request);
+      put(fields[0], fields[1]);
+      break;
+    case StoreCode::set_once:
+      expect(fields.size() == 2, request);
+      if (!table_.contains(fields[0])) put(fields[0], fields[1]);
+      answer.fields = {table_.find(fields[0])->value};
+      break;
+    case StoreCode::add: {
+      expect(fields.size() == 2, request);
+      const auto delta = integer_from(fields[1]);
+      expect(delta.has_value(), request);
+      const bool is_new = !table_.contains(fields[0]);
+      answer.fields = {std::to_string(table_.add(fields[0], *delta))};
+      if (is_new) wake_waiting(fields[0]);
+      break;
+    }
+    case StoreCode::read:
+      answer = read(fields);
+      break;
+    case StoreCode::wait:
+      wait(id, fields);
+      return;  // answered when the keys are there, or too late
+    case StoreCode::join:
+      join(id, fields);
+      return;  // answered by act_on_time()
+    case StoreCode::leave:
+      forget(id);
+      break;
+    case StoreCode::ok:
+    case StoreCode::refused:
+      expect(false, request);
+  }
+  connections_.answer(id, answer);
+}
+
+StoreMessage StoreServer::read(const std::vector<std::string>& keys) const {
+  StoreMessage answer;
+  size_t bytes = 0;
+  for (const std::string& key : keys) {
+    const StoreTable::Entry* found = table_.find(key);
+    if (found == nullptr) {
+      answer.fields.insert(answer.fields.end(), {"0", "", ""});
+      continue;
+    }
+    bytes += found->value.size();
+    if (bytes > max_frame_bytes) break;  // before memory is taken for it
+    const std::chrono::duration<double> age = Clock::now() - found->set_at;
+    answer.fields.insert(answer.fields.end(), {"1", found->value, fmt::format("{}", age.count())});
+  }
+  // Lengths, ages and the frame's code.
+  bytes += keys.size() * 64 + 1;
+  if (bytes > max_frame_bytes) {
+    throw base::IoError(fmt::format("{} keys hold more than {} bytes: read fewer at a time",
+                                    keys.size(), max_frame_bytes));
+  }
+  return answer;
+}
+
+// ---- waiting for keys
+
+void StoreServer::wait(Id id, const std::vector<std::string>& fields) {
+  const auto seconds = fields.empty() ? std::nullopt : number_from(fields[0]);
+  if (!seconds || *seconds != *seconds) throw base::IoError("wait() wants seconds and keys");
+  const Clock::time_point end = time_after(*seconds);
+  waiting_[id] = {.keys = {fields.begin() + 1, fields.end()}, .end = end};
+  due_.insert({end, id});
+  go_on_waiting(id);
+}
+
+void StoreServer::go_on_waiting(Id id) {
+  Waiting& waiting = waiting_.at(id);
+  while (waiting.found < waiting.keys.size() && table_.contains(waiting.keys[waiting.found])) {
+    ++waiting.found;
+  }
+  if (waiting.found == waiting.keys.size()) {
+    end_waiting(id, true);
+  } else {
+    waiting_for_[waiting.keys[waiting.found]].insert(id);
+  }
+}
+
+void StoreServer::end_waiting(Id id, bool is_there) {
+  const auto found = waiting_.find(id);
+  if (found == waiting_.end()) return;
+  const Waiting waiting = std::move(found->second);
+  waiting_.erase(found);
+  due_.erase({waiting.end, id});
+  if (waiting.found < waiting.keys.size()) {
+    const auto others = waiting_for_.find(waiting.keys[waiting.found]);
+    if (others != waiting_for_.end()) {
+      others->second.erase(id);
+      if (others->second.empty()) waiting_for_.erase(others);
+    }
+  }
+  connections_.answer(id, {StoreCode::ok, {is_there ? "1" : "0"}});
+}
+
+void StoreServer::put(const std::string& key, std::string value) {
+  const bool is_new = !table_.contains(key);
+  table_.set(key, std::move(value));
+  if (is_new) wake_waiting(key);
+}
+
+void StoreServer::wake_waiting(const std::string& key) {
+  const auto found = waiting_for_.find(key);
+  if (found == waiting_for_.end()) return;
+  const std::set<Id> ids = std::move(found->second);
+  waiting_for_.erase(found);
+  for (const Id id : ids) go_on_waiting(id);
+}
+
+// ---- who is there
+
+void StoreServer::join(Id id, const std::vector<std::string>& fields) {
+  const std::optional<double> start = fields.size() == 3 ? number_from(fields[2]) : std::nullopt;
+  if (!start) throw base::IoError("join() wants a name, a process and its start");
+  const auto holder = names_.find(fields[0]);
+  if (holder != names_.end() && holder->second != id) {
+    const Member other = members_.at(holder->second);
+    if (!other.joins_at || other.process_start >= *start) {
+      throw base::IoError(fmt::format(
+          "'{}' is {} already; {} is of another job, or left over from an attempt before",
+          fields[0], other.process, fields[1]));
+    }
+    refuse(holder->second, fmt::format("{} has started as '{}' since: this process ({}) is left "
+                                       "over from an attempt before",
+                                       fields[1], fields[0], other.process));
+  }
+  forget(id);  // a client has one name
+  const bool is_early = *start + options_.head_start_s < started_;
+  const double grace_s = options_.token.empty() && is_early ? options_.grace_s : 0;
+  const Clock::time_point joins_at = time_after(grace_s);
+  members_[id] = {
+      .name = fields[0], .process = fields[1], .process_start = *start, .joins_at = joins_at};
+  names_[fields[0]] = id;
+  due_.insert({joins_at, id});
+}
+
+void StoreServer::refuse(Id id, const std::string& why) {
+  connections_.refuse(id, why);
+  end_waiting(id, false);
+  forget(id);
+}
+
+void StoreServer::forget(Id id) {
+  const auto found = members_.find(id);
+  if (found == members_.end()) return;
+  if (found->second.joins_at) due_.erase({*found->second.joins_at, id});
+  names_.erase(found->second.name);
+  members_.erase(found);
+}
+
+void StoreServer::gone(Id id) {
+  end_waiting(id, false);
+  const auto found = members_.find(id);
+  if (found == members_.end()) return;
+  const Member member = found->second;
+  forget(id);
+  if (member.joins_at) return;
+  for (const auto& [key, value] :
+       {std::pair(Store::gone_key(member.name), std::to_string(departures_++)),
+        std::pair(std::string(Store::any_gone_key), member.name)}) {
+    const bool is_new = !table_.contains(key);
+    table_.set_own(key, value);
+    if (is_new) wake_waiting(key);
+  }
+}
+
+void StoreServer::act_on_time() {
+  while (!due_.empty() && due_.begin()->first <= Clock::now()) {
+    const Id id = due_.begin()->second;
+    const auto member = members_.find(id);
+    if (waiting_.contains(id)) {
+      end_waiting(id, false);
+    } else if (member != members_.end() && member->second.joins_at) {
+      due_.erase(due_.begin());
+      member->second.joins_at.reset();
+      connections_.answer(id, {StoreCode::ok, {}});
+    } else {
+      due_.erase(due_.begin());
+    }
+  }
+}
+
+}  // namespace trireme::comm

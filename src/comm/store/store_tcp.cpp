@@ -1,0 +1,159 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "comm/store/store_tcp.h"
+
+#include <fmt/format.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <chrono>
+#include <utility>
+
+#include "base/error.h"
+#include "comm/store/store_socket.h"
+
+namespace trireme::comm {
+namespace {
+
+// Sends the greeting and asks for nothing: why the server does not want this client; empty: it
+// does.
+std::string refused_greeting(int socket, const std::string& token) {
+  // A server that is there answers at once; one of another program may never.
+  constexpr double greeting_seconds = 10;
+  const SocketClock::time_point end = socket_time_after(greeting_seconds);
+  const std::string out = store_greeting(token) + encode({StoreCode::read, {}});
+  // Both are short: an empty socket buffer takes them whole.
+  if (::send(socket, out.data(), out.size(), MSG_NOSIGNAL) != static_cast<ssize_t>(out.size())) {
+    return "it closed the connection at once: " + error_text(errno);
+  }
+  std::string in;
+  while (true) {
+    if (!is_socket_ready(socket, POLLIN, end)) return "it does not answer";
+    std::array<char, 4096> part;
+    const ssize_t count = ::recv(socket, part.data(), part.size(), 0);
+    if (count == 0) return "it closed the connection: it is not a store of this version";
+    if (count < 0 && errno != EAGAIN && errno != EINTR) return error_text(errno);
+    if (count > 0) in.append(part.data(), static_cast<size_t>(count));
+    try {
+      const std::optional<StoreMessage> answer = take_frame(in);
+      if (!answer) continue;
+      if (answer->code == StoreCode::ok) return "";
+      return answer->fields.empty() ? "it refused" : answer->fields.front();
+    } catch (const base::IoError& error) {
+      return fmt::format("what answers is not a store of Trireme: {}", error.what());
+    }
+  }
+}
+
+std::string process_text() {
+  std::array<char, 256> host{};
+  if (::gethostname(host.data(), host.size() - 1) != 0) host = {"?"};
+  return fmt::format("process {} on {}", ::getpid(), host.data());
+}
+
+// When this process began to use stores: close to its start.
+double process_start() {
+  static const double start =
+      std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
+  return start;
+}
+
+}  // namespace
+
+TcpStore::TcpStore(StoreAddress address, StoreOptions options)
+    : address_(std::move(address)),
+      options_(std::move(options)),
+      socket_((process_start(), connect_to(address_, options_,
+                                           [this](int socket) {
+                                             return refused_greeting(socket, options_.token);
+                                           }))),
+      local_address_(address_of(socket_.value())) {}
+
+std::vector<std::string> TcpStore::ask(StoreMessage request, size_t answers, double patience_s) {
+  const std::scoped_lock lock(mutex_);
+  const auto gone = [&](std::string_view why) {
+    is_broken_ = true;
+    return base::CommAborted(
+        fmt::format("the store at {} is gone ({}): the launcher or the rank that ran it has ended",
+                    address_.text(), why));
+  };
+  if (is_broken_) throw gone("an earlier call failed");
+  const std::string frame = encode(request);
+  // A server that takes longer to answer what needs no waiting is taken for dead.
+  const SocketClock::time_point end = socket_time_after(patience_s + options_.patience_s);
+  for (size_t sent = 0; sent < frame.size();) {
+    if (!is_socket_ready(socket_.value(), POLLOUT, end)) throw gone("no answer");
+    const ssize_t count =
+        ::send(socket_.value(), frame.data() + sent, frame.size() - sent, MSG_NOSIGNAL);
+    if (count < 0 && errno != EAGAIN && errno != EINTR) throw gone(error_text(errno));
+    if (count > 0) sent += static_cast<size_t>(count);
+  }
+  while (true) {
+    std::optional<StoreMessage> answer;
+    try {
+      answer = take_frame(received_);
+    } catch (const base::IoError& error) {
+      is_broken_ = true;
+      throw base::CommAborted(fmt::format("what answers at {} is not a store of Trireme: {}",
+                                          address_.text(), error.what()));
+    }
+    if (answer) {
+      if (answer->code != StoreCode::ok || answer->fields.size() != answers) {
+        is_broken_ = true;  // the store closes the connection after it
+        throw base::CommAborted(
+            fmt::format("the store at {} refused: {}", address_.text(),
+                        answer->fields.empty() ? "no reason given" : answer->fields.front()));
+      }
+      return std::move(answer->fields);
+    }
+    if (!is_socket_ready(socket_.value(), POLLIN, end)) throw gone("no answer");
+    std::array<char, 16384> part;
+    const ssize_t count = ::recv(socket_.value(), part.data(), part.size(), 0);
+    if (count == 0) throw gone("connection closed");
+    if (count < 0 && errno != EAGAIN && errno != EINTR) throw gone(error_text(errno));
+    if (count > 0) received_.append(part.data(), static_cast<size_t>(count));
+  }
+}
+
+void TcpStore::set(const std::string& key, const std::string& value) {
+  ask({StoreCode::set, {key, value}}, 0);
+}
+
+std::string TcpStore::set_once(const std::string& key, const std::string& value) {
+  return ask({StoreCode::set_once, {key, value}}, 1).front();
+}
+
+int64_t TcpStore::add(const std::string& key, int64_t delta) {
+  const std::string sum = ask({StoreCode::add, {key, std::to_string(delta)}}, 1).front();
+  return integer_from(sum).value_or(0);
+}
+
+std::vector<std::optional<Store::Value>> TcpStore::read(std::span<const std::string> keys) {
+  const std::vector<std::string> fields =
+      ask({StoreCode::read, {keys.begin(), keys.end()}}, 3 * keys.size());
+  std::vector<std::optional<Value>> values(keys.size());
+  for (size_t i = 0; i < keys.size(); ++i) {
+    if (fields[3 * i] != "1") continue;
+    values[i] = Value{fields[3 * i + 1], number_from(fields[3 * i + 2]).value_or(0)};
+  }
+  return values;
+}
+
+bool TcpStore::wait(std::span<const std::string> keys, double deadline_s) {
+  std::vector<std::string> fields = {fmt::format("{}", deadline_s)};
+  fields.insert(fields.end(), keys.begin(), keys.end());
+  return ask({StoreCode::wait, std::move(fields)}, 1, deadline_s).front() == "1";
+}
+
+std::unique_ptr<Store> TcpStore::another() const {
+  return std::make_unique<TcpStore>(address_, options_);
+}
+
+void TcpStore::join(const std::string& name) {
+  ask({StoreCode::join, {name, process_text(), fmt::format("{:.3f}", process_start())}}, 0);
+}
+void TcpStore::leave() { ask({StoreCode::leave, {}}, 0); }
+
+}  // namespace trireme::comm

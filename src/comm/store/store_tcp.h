@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+// The client of a StoreServer.
+#pragma once
+
+#include <mutex>
+#include <string>
+
+#include "base/system/descriptor.h"
+#include "comm/store/store.h"
+#include "comm/store/store_wire.h"
+
+namespace trireme::comm {
+
+class TcpStore final : public Store {
+ public:
+  // Tries again until the deadline passes: the server may not be up yet, or that of an attempt
+  // before may still have the port.
+  TcpStore(StoreAddress address, StoreOptions options);
+
+  void set(const std::string& key, const std::string& value) override;
+  std::string set_once(const std::string& key, const std::string& value) override;
+  int64_t add(const std::string& key, int64_t delta) override;
+  std::vector<std::optional<Value>> read(std::span<const std::string> keys) override;
+  [[nodiscard]] bool wait(std::span<const std::string> keys, double deadline_s) override;
+  std::unique_ptr<Store> another() const override;
+  std::string address() const override { return address_.text(); }
+  std::string local_address() const override { return local_address_; }
+  void join(const std::string& name) override;
+  void leave() override;
+
+ private:
+  // The answer's fields; `patience_s` is for what the server may take on purpose. REQUIRES: as many
+  // fields as `answers`.
+  std::vector<std::string> ask(StoreMessage request, size_t answers, double patience_s = 0);
+
+  const StoreAddress address_;
+  const StoreOptions options_;
+  std::mutex mutex_;  // guards what follows: one question at a time
+  base::Descriptor socket_;
+  std::string received_;
+  bool is_broken_ = false;  // question and answer may be out of step
+  std::string local_address_;
+};
+
+}  // namespace trireme::comm

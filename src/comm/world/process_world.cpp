@@ -1,0 +1,293 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "comm/world/process_world.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <csignal>
+#include <filesystem>
+#include <utility>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "base/system/start_thread.h"
+#include "comm/clock.h"
+#include "comm/failure/verdict.h"
+
+namespace trireme::comm {
+namespace {
+
+// How many ranks have found that the run has failed.
+const std::string judges_key = "judges";
+// A rank that found it late does not wait longer for the verdict of others.
+constexpr double max_settle_seconds = 30;
+
+void pause() { std::this_thread::sleep_for(std::chrono::milliseconds(20)); }
+
+// A rank that told nothing for this long while others do is stopped; short deadlines need a shorter
+// one, so that it has passed when the deadline has.
+double silent_limit(double deadline_s) {
+  return deadline_s > 0 ? std::min(1.5, 0.75 * deadline_s) : 1.5;
+}
+
+}  // namespace
+
+ProcessWorld::ProcessWorld(Rendezvous found, Options options)
+    : info_(found.info),
+      options_(options),
+      recorder_(info_.rank),
+      server_(std::move(found.server)) {
+  if (info_.world == 1) return;
+  std::signal(SIGPIPE, SIG_IGN);
+  const StoreAddress address = parse_store_address(info_.store);
+  if (info_.hosts_store && server_ == nullptr) {
+    server_ = std::make_unique<StoreServer>(store_options(info_));
+  }
+  if (server_ != nullptr && info_.local_world < info_.world && !info_.has_secret_token) {
+    base::log_info("{}", guessable_token_note);
+  }
+  StoreOptions reaching{.deadline_s = options_.deadline_s,
+                        .patience_s = std::max(30.0, options_.deadline_s),
+                        .token = info_.token,
+                        .stop = info_.stop};
+  if (info_.local_rank == 0) {
+    reaching.on_waiting = [this](double waited_s) {
+      base::log_info("waiting for the store at {} ({:.0f} s of {:.0f} s)", info_.store, waited_s,
+                     options_.deadline_s);
+    };
+  }
+  store_ = open_store(address, reaching);
+  beat_store_ = store_->another();
+  verdict_store_ = store_->another();
+  beat_store_->join(std::to_string(info_.rank));
+  publish(*beat_store_, false);
+  heart_ = base::start_thread("that reports this rank's progress", [this] { beat(); });
+}
+
+ProcessWorld::~ProcessWorld() {
+  if (!heart_.joinable()) return;
+  {
+    const std::scoped_lock lock(mutex_);
+    is_stopping_ = true;
+  }
+  changed_.notify_all();
+  heart_.join();
+  if (!verdict().empty()) write_flight();
+  try {
+    publish(*beat_store_, true);
+    beat_store_->leave();
+    // Others may still be reading; they leave soon, or the launcher sees to it.
+    if (server_ != nullptr && verdict().empty()) {
+      const auto begin = Clock::now();
+      while (seconds_since(begin) < 10) {
+        const std::vector<RankReport> reports = read_reports(*store_, info_.world);
+        const bool all_left =
+            std::all_of(reports.begin(), reports.end(), [](const RankReport& report) {
+              return !report.ended.empty() || (report.position && report.position->has_left);
+            });
+        if (all_left) break;
+        pause();
+      }
+    }
+  } catch (const std::exception& ignored) {  // the store is gone: nobody to tell
+  }
+}
+
+void ProcessWorld::publish(Store& store, bool has_left) const {
+  RankPosition position = position_of(recorder_);
+  position.has_left = has_left;
+  store.set(position_key(info_.rank), to_text(position));
+}
+
+void ProcessWorld::beat() {
+  while (true) {
+    std::string found;
+    try {
+      publish(*beat_store_, false);
+      const std::array<std::string, 2> keys = {verdict_key, Store::any_gone_key};
+      const auto known = beat_store_->read(keys);
+      if (known[0]) {
+        found = verdict_text(known[0]->text);
+      } else if (known[1] && known[1]->age_s > options_.gone_s && !info_.is_watched) {
+        found = settle(Failure::connection, "", options_.deadline_s);
+      }
+    } catch (const base::Error& error) {
+      found = error.what();
+      if (server_ == nullptr && !info_.is_watched) found += "; rank 0 runs it";
+    }
+    if (!found.empty()) {
+      abort_here(found);
+      write_flight();
+      return;
+    }
+    std::unique_lock lock(mutex_);
+    const auto span = std::chrono::duration<double>(options_.beat_s);
+    changed_.wait_for(lock, span, [this] { return is_stopping_; });
+    if (is_stopping_) return;
+  }
+}
+
+std::string ProcessWorld::verdict() const {
+  const std::scoped_lock lock(mutex_);
+  return verdict_;
+}
+
+void ProcessWorld::abort_here(const std::string& verdict) noexcept {
+  {
+    const std::scoped_lock lock(mutex_);
+    if (!verdict_.empty()) return;
+    verdict_ = verdict_text(verdict);
+  }
+  const std::scoped_lock lock(wake_mutex_);
+  for (const auto& [id, wake] : wakes_) wake();
+}
+
+void ProcessWorld::abort(const std::string& reason) noexcept {
+  std::string stands = reason;
+  try {
+    if (verdict_store_ != nullptr) {
+      stands = verdict_text(verdict_store_->set_once(verdict_key, reason));
+    }
+  } catch (const std::exception& ignored) {  // other ranks learn it from the store's end
+  }
+  abort_here(stands);
+}
+
+void ProcessWorld::keep_flight(bool keeps) {
+  const std::scoped_lock lock(mutex_);
+  keeps_flight_ = keeps;
+}
+
+void ProcessWorld::write_flight() noexcept {
+  {
+    const std::scoped_lock lock(mutex_);
+    if (has_flown_ || info_.flight_folder.empty() || !keeps_flight_) return;
+    if (verdict_.starts_with(no_flight_mark)) return;
+    has_flown_ = true;
+  }
+  try {
+    const std::filesystem::path folder = info_.flight_folder;
+    std::filesystem::create_directories(folder);
+    recorder_.write(folder);
+  } catch (const std::exception& error) {
+    base::log(base::LogLevel::warning,
+              fmt::format("the flight record of rank {} is lost: {}", info_.rank, error.what()));
+  }
+}
+
+void ProcessWorld::wait_for(std::span<const std::string> keys, double deadline_s) {
+  const auto begin = Clock::now();
+  constexpr double report_seconds = 10;
+  double next_report = report_seconds;
+  while (true) {
+    if (const std::string why = verdict(); !why.empty()) throw base::CommAborted(why);
+    if (info_.stop != nullptr && info_.stop->load()) {
+      throw base::Stopped("stopped while waiting for other ranks");
+    }
+    const double waited = seconds_since(begin);
+    if (waited >= deadline_s) fail(Failure::deadline, "waiting for the store", deadline_s);
+    if (store_->wait(keys, std::min(deadline_s - waited, 0.1))) return;
+    // The rank that is waited for may have ended.
+    if (store_->try_get(Store::any_gone_key)) {
+      fail(Failure::connection, "waiting for the store", deadline_s);
+    }
+    if (waited >= next_report) {
+      next_report += report_seconds;
+      log_waiting(waited, deadline_s);
+    }
+  }
+}
+
+void ProcessWorld::log_waiting(double waited_s, double deadline_s) {
+  if (info_.rank != 0) return;  // one line is enough
+  std::vector<int> missing;
+  const std::vector<RankReport> reports = read_reports(*store_, info_.world);
+  for (size_t rank = 0; rank < reports.size(); ++rank) {
+    if (!reports[rank].position) missing.push_back(static_cast<int>(rank));
+  }
+  constexpr size_t max_shown = 8;
+  const size_t shown = std::min(missing.size(), max_shown);
+  const std::string who =
+      missing.empty()
+          ? "other ranks to connect"
+          : fmt::format(
+                "rank{} {}{} of {} at {}", missing.size() == 1 ? "" : "s",
+                fmt::join(missing.begin(), missing.begin() + static_cast<ptrdiff_t>(shown), ", "),
+                shown < missing.size() ? ", ..." : "", info_.world, info_.store);
+  base::log_info("waiting for {} ({:.0f} s of {:.0f} s)", who, waited_s, deadline_s);
+}
+
+void ProcessWorld::fail(Failure failure, const std::string& detail, double deadline_s) {
+  std::string stands = verdict();
+  if (stands.empty()) {
+    try {
+      stands = settle(failure, detail, deadline_s);
+    } catch (const base::Error& error) {  // the store is gone
+      stands = error.what();
+      if (server_ == nullptr && !info_.is_watched) stands += "; rank 0 runs it";
+    }
+    abort_here(stands);
+  }
+  throw base::CommAborted(verdict());
+}
+
+std::string ProcessWorld::settle(Failure failure, const std::string& detail, double deadline_s) {
+  Store& store = *verdict_store_;
+  publish(store, false);
+  // One rank looks at what all others have told, the first that found the failure: if every rank
+  // did, the store would answer as many questions as there are ranks, squared. The next takes its
+  // place if it does not come to a verdict.
+  constexpr double judge_seconds = 5;
+  const double turn = static_cast<double>(store.add(judges_key, 1) - 1);
+  const double wait_s = std::min(turn * judge_seconds, max_settle_seconds);
+  if (wait_s > 0 && store.wait({&verdict_key, 1}, wait_s))
+    return verdict_text(*store.try_get(verdict_key));
+  VerdictOptions options{.silent_limit_s = silent_limit(deadline_s), .reporter = info_.rank};
+  if (failure == Failure::deadline) options.deadline_s = deadline_s;
+  // A connection breaks at once when a peer dies, and also when a peer that knows of a failure
+  // closes it: a rank that knows more says so soon. The launcher knows how a process ended.
+  const double patience = failure == Failure::deadline ? 0 : info_.is_watched ? 3 : 2.5;
+  const auto begin = Clock::now();
+  while (true) {
+    const auto looked = Clock::now();
+    const std::vector<RankReport> reports = read_reports(store, info_.world);
+    const bool is_clear =
+        std::any_of(reports.begin(), reports.end(), [&](const RankReport& report) {
+          return !report.ended.empty() || (report.position && !report.position->has_left &&
+                                           report.silent_s > options.silent_limit_s);
+        });
+    if (const auto stands = store.try_get(verdict_key)) return verdict_text(*stands);
+    if (seconds_since(begin) >= patience || (is_clear && !info_.is_watched)) {
+      Verdict verdict = verdict_of(reports, options);
+      if (verdict.culprits.empty() && !detail.empty()) verdict.text += " (" + detail + ")";
+      return verdict_text(store.set_once(verdict_key, verdict.text));
+    }
+    // A look at many ranks takes time: the store has four times as much for others.
+    const double pause_s = std::max(0.02, 4 * seconds_since(looked));
+    if (store.wait({&verdict_key, 1}, pause_s)) return verdict_text(*store.try_get(verdict_key));
+  }
+}
+
+std::string ProcessWorld::circle() {
+  return circle_of(read_reports(*store_, info_.world), info_.rank);
+}
+
+ProcessWorld::Wake::Wake(ProcessWorld& world, std::function<void()> wake) : world_(world) {
+  bool is_late = false;
+  {
+    const std::scoped_lock lock(world_.wake_mutex_);
+    id_ = world_.next_wake_++;
+    is_late = !world_.verdict().empty();
+    if (!is_late) world_.wakes_[id_] = wake;
+  }
+  if (is_late) wake();
+}
+
+ProcessWorld::Wake::~Wake() {
+  const std::scoped_lock lock(world_.wake_mutex_);
+  world_.wakes_.erase(id_);
+}
+
+}  // namespace trireme::comm

@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: Apache-2.0
+// Several ranks of a run inside one process, each with its own handle on the store: how they tell
+// each other of a failure, whatever carries their bytes.
+#include "comm/world/process_world.h"
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <chrono>
+#include <filesystem>
+#include <thread>
+
+#include "base/error.h"
+#include "comm/store/store_server.h"
+#include "comm/store/store_tcp.h"
+
+namespace trireme::comm {
+namespace {
+
+namespace fs = std::filesystem;
+
+class ProcessWorldTest : public testing::Test {
+ protected:
+  RankInfo info(int rank, bool is_watched = false) const {
+    RankInfo made{.rank = rank, .world = 3, .local_rank = rank, .local_world = 3};
+    made.store = "127.0.0.1:" + std::to_string(server_.port());
+    made.is_watched = is_watched;
+    made.flight_folder = folder_.string();
+    return made;
+  }
+  void SetUp() override {
+    std::string name = (fs::temp_directory_path() / "trireme_world_XXXXXX").string();
+    ASSERT_NE(::mkdtemp(name.data()), nullptr);
+    folder_ = name;
+    for (int rank = 0; rank < 3; ++rank) {
+      worlds_.push_back(std::make_unique<ProcessWorld>(info(rank)));
+    }
+  }
+  void TearDown() override {
+    worlds_.clear();
+    fs::remove_all(folder_);
+  }
+  ProcessWorld& world(int rank) { return *worlds_[static_cast<size_t>(rank)]; }
+  int64_t enter(int rank, int64_t sequence) {
+    const int64_t id = world(rank).recorder().scheduled(
+        {.sequence = sequence, .group = "world", .ranks = {0, 1, 2}, .op = "all_reduce"});
+    world(rank).recorder().started(id);
+    return id;
+  }
+  // What fail() throws.
+  std::string failure(int rank, ProcessWorld::Failure failure, double deadline_s) {
+    try {
+      world(rank).fail(failure, "the library's words", deadline_s);
+    } catch (const base::CommAborted& error) {
+      return error.what();
+    }
+  }
+  static void pause(double seconds) {
+    std::this_thread::sleep_for(std::chrono::duration<double>(seconds));
+  }
+
+  StoreServer server_{{.host = "127.0.0.1"}};
+  fs::path folder_;
+  std::vector<std::unique_ptr<ProcessWorld>> worlds_;
+};
+
+TEST_F(ProcessWorldTest, abort_of_one_wakes_all_and_the_first_reason_stands) {
+  std::atomic<int> woken = 0;
+  std::vector<std::unique_ptr<ProcessWorld::Wake>> wakes;
+  for (int rank = 0; rank < 3; ++rank) {
+    wakes.push_back(std::make_unique<ProcessWorld::Wake>(world(rank), [&] { ++woken; }));
+  }
+  world(1).abort("the disk is full");
+  EXPECT_EQ(world(1).verdict(), "the disk is full");
+  for (int i = 0; i < 100 && woken < 3; ++i) pause(0.02);
+  EXPECT_EQ(woken, 3);
+  world(2).abort("too late");
+  for (int rank = 0; rank < 3; ++rank) EXPECT_EQ(world(rank).verdict(), "the disk is full");
+  {
+    const ProcessWorld::Wake late(world(0), [&] { ++woken; });
+  }
+  EXPECT_EQ(woken, 4);
+  const std::string key = "never";
+  EXPECT_THROW(world(0).wait_for({&key, 1}, 60), base::CommAborted);
+  wakes.clear();
+  worlds_.clear();
+  for (const char* name : {"rank_0.json", "rank_1.json", "rank_2.json"}) {
+    EXPECT_TRUE(fs::exists(folder_ / name)) << name;
+  }
+}
+
+TEST_F(ProcessWorldTest, deadline_names_who_did_not_come) {
+  world(2).recorder().completed(enter(2, 4));
+  enter(0, 5);
+  enter(1, 5);
+  pause(0.6);  // two beats
+  const std::string verdict = failure(0, ProcessWorld::Failure::deadline, 0.5);
+  EXPECT_EQ(verdict,
+            "rank 2 did not come to all_reduce #5 of group 'world' within 0.5 s; ranks 0 and 1 are "
+            "waiting; the last that rank 2 finished was all_reduce #4 of group 'world'");
+  EXPECT_EQ(failure(1, ProcessWorld::Failure::connection, 0.5), verdict);
+}
+
+TEST_F(ProcessWorldTest, rank_that_left_is_named_and_a_clean_end_leaves_no_record) {
+  enter(0, 5);
+  enter(1, 5);
+  worlds_.pop_back();
+  const std::string verdict = failure(0, ProcessWorld::Failure::connection, 30);
+  EXPECT_EQ(verdict.find("rank 2 did not come"), 0U) << verdict;
+  EXPECT_NE(verdict.find("rank 2 has left the run"), std::string::npos) << verdict;
+  EXPECT_FALSE(fs::exists(folder_ / "rank_2.json"));
+}
+
+TEST_F(ProcessWorldTest, one_rank_needs_no_store) {
+  ProcessWorld alone(RankInfo{});
+  alone.abort("for a test");
+  EXPECT_EQ(alone.verdict(), "for a test");
+}
+
+// A back end may wait for a rank that has died until its deadline: the heartbeat does not.
+TEST(ProcessWorld, a_rank_that_ended_is_found_though_no_call_fails) {
+  const StoreServer server({.host = "127.0.0.1", .token = "job"});
+  RankInfo info{.rank = 0, .world = 2, .local_world = 2};
+  info.store = "127.0.0.1:" + std::to_string(server.port());
+  info.token = "job";
+  ProcessWorld world(info, {.deadline_s = 30, .beat_s = 0.01, .gone_s = 0.05});
+  world.keep_flight(false);
+  { TcpStore(parse_store_address(info.store), {.token = "job"}).join("1"); }
+  for (int i = 0; i < 1000 && world.verdict().empty(); ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
+  EXPECT_TRUE(world.verdict().starts_with("rank 1 ended without a word")) << world.verdict();
+}
+
+}  // namespace
+}  // namespace trireme::comm

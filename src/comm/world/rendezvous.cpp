@@ -1,0 +1,229 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "comm/world/rendezvous.h"
+
+#include <arpa/inet.h>
+#include <fmt/format.h>
+#include <ifaddrs.h>
+#include <net/if.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <random>
+#include <thread>
+
+#include "base/error.h"
+#include "comm/clock.h"
+#include "comm/world/pmi.h"
+#include "comm/store/store.h"
+
+namespace trireme::comm {
+namespace {
+
+constexpr const char* card_key = "trireme-store";
+
+// An address of the Internet as a number; empty if other hosts cannot reach this one by it.
+std::string numeric_address(const sockaddr* address) {
+  std::array<char, INET6_ADDRSTRLEN> text{};
+  if (address->sa_family == AF_INET) {
+    const auto* const v4 = reinterpret_cast<const sockaddr_in*>(address);
+    if (ntohl(v4->sin_addr.s_addr) >> 24 == 127) return "";
+    return ::inet_ntop(AF_INET, &v4->sin_addr, text.data(), text.size());
+  }
+  if (address->sa_family != AF_INET6) return "";
+  const auto* const v6 = reinterpret_cast<const sockaddr_in6*>(address);
+  if (IN6_IS_ADDR_LOOPBACK(&v6->sin6_addr) || IN6_IS_ADDR_LINKLOCAL(&v6->sin6_addr)) return "";
+  return ::inet_ntop(AF_INET6, &v6->sin6_addr, text.data(), text.size());
+}
+
+// Appends the addresses that a name of this host stands for.
+void append_resolved(const std::string& name, std::vector<std::string>& hosts) {
+  addrinfo hints{};
+  hints.ai_socktype = SOCK_STREAM;
+  addrinfo* list = nullptr;
+  if (::getaddrinfo(name.c_str(), nullptr, &hints, &list) != 0) return;
+  for (const addrinfo* at = list; at != nullptr; at = at->ai_next) {
+    hosts.push_back(numeric_address(at->ai_addr));
+  }
+  ::freeaddrinfo(list);
+}
+
+void append_interfaces(std::vector<std::string>& hosts) {
+  ifaddrs* list = nullptr;
+  if (::getifaddrs(&list) != 0) return;
+  for (const int family : {AF_INET, AF_INET6}) {
+    for (const ifaddrs* at = list; at != nullptr; at = at->ifa_next) {
+      if (at->ifa_addr == nullptr || (at->ifa_flags & IFF_UP) == 0) continue;
+      if (at->ifa_addr->sa_family == family) hosts.push_back(numeric_address(at->ifa_addr));
+    }
+  }
+  ::freeifaddrs(list);
+}
+
+// What other hosts may know this one by, the name that the launcher uses first. A name of this host
+// often means 127.0.1.1 on the host itself, so numbers go before names.
+std::vector<std::string> names_of_this_host(const std::string& launcher_name) {
+  std::array<char, 256> own{};
+  if (::gethostname(own.data(), own.size() - 1) != 0) own[0] = '\0';
+  std::vector<std::string> names = {launcher_name, own.data()}, hosts;
+  for (const std::string& name : names) {
+    if (!name.empty()) append_resolved(name, hosts);
+  }
+  append_interfaces(hosts);
+  hosts.insert(hosts.end(), names.begin(), names.end());
+  hosts.emplace_back("127.0.0.1");
+  std::vector<std::string> unique;
+  for (const std::string& host : hosts) {
+    if (host.empty() || std::find(unique.begin(), unique.end(), host) != unique.end()) continue;
+    unique.push_back(host);
+  }
+  // A card fits into the 1,024 characters of a value.
+  constexpr size_t max_hosts = 12;
+  if (unique.size() > max_hosts) unique.resize(max_hosts);
+  return unique;
+}
+
+// The first address at which a store answers that knows the token.
+std::string reachable_address(const StoreCard& card, const RankInfo& info, double deadline_s) {
+  const auto begin = Clock::now();
+  std::string why = "there is none";
+  constexpr double max_patience_s = 5;
+  for (double patience_s = 0.2; seconds_since(begin) < deadline_s;
+       patience_s = std::min(2 * patience_s, max_patience_s)) {
+    for (const std::string& address : card.addresses) {
+      const double left_s = deadline_s - seconds_since(begin);
+      if (left_s <= 0) break;
+      try {
+        (void)open_store(
+            parse_store_address(address),
+            {.deadline_s = std::min(patience_s, left_s), .token = card.token, .stop = info.stop});
+        return address;
+      } catch (const base::CommAborted& error) {
+        why = error.what();
+      }
+    }
+  }
+  throw base::IoError(fmt::format(
+      "rank {} of {} reaches rank 0 at none of {}; the last answer: {}. Set MASTER_ADDR "
+      "and MASTER_PORT to an address of rank 0 that all hosts reach",
+      info.rank, info.world, fmt::join(card.addresses, ", "), why));
+}
+
+Rendezvous by_pmi(const RankInfo& info, double deadline_s) {
+  const auto begin = Clock::now();
+  const bool is_one_host = info.local_world == info.world;
+  Rendezvous result{.info = info, .server = nullptr};
+  StoreCard card;
+  {
+    Pmi pmi(info.pmi_descriptor, {.deadline_s = deadline_s, .stop = info.stop});
+    if (info.rank == 0) {
+      card.token = random_token();
+      result.server = std::make_unique<StoreServer>(
+          StoreServer::Options{.host = is_one_host ? "127.0.0.1" : "", .token = card.token});
+      const std::vector<std::string> hosts =
+          is_one_host ? std::vector<std::string>{"127.0.0.1"} : names_of_this_host(info.host_name);
+      for (const std::string& host : hosts) {
+        card.addresses.push_back(StoreAddress{.host = host, .port = result.server->port()}.text());
+      }
+      pmi.put(card_key, card.text());
+    }
+    pmi.barrier();
+    if (info.rank != 0) card = parse_store_card(pmi.get(card_key));
+    // At once: a process that ends between its first word and this one ends the whole job.
+    pmi.finalize();
+  }
+  result.info.store = reachable_address(card, info, deadline_s - seconds_since(begin));
+  result.info.token = card.token;
+  result.info.has_secret_token = true;
+  result.info.hosts_store = info.rank == 0;
+  result.info.pmi_descriptor = -1;
+  return result;
+}
+
+// Listens on the first of the addresses whose port is free. Connections of clients hold ports for
+// moments, too, those of this run's own ranks among them: a few seconds are worth waiting.
+Rendezvous on_first_free(const StoreCard& card, const RankInfo& info, double deadline_s) {
+  Rendezvous result{.info = info, .server = nullptr};
+  const auto begin = Clock::now();
+  constexpr double max_seconds = 5;
+  std::string why;
+  do {
+    for (const std::string& address : card.addresses) {
+      try {
+        result.info.store = address;
+        result.server = std::make_unique<StoreServer>(store_options(result.info));
+        return result;
+      } catch (const base::IoError& error) {
+        why = error.what();
+      }
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  } while (seconds_since(begin) < std::min(deadline_s, max_seconds));
+  throw base::IoError(
+      fmt::format("none of {} is free; the last: {}", fmt::join(card.addresses, ", "), why));
+}
+
+// Rank 0 takes one of several ports; the token tells the others which one that is.
+Rendezvous by_ports(const RankInfo& info, double deadline_s) {
+  StoreCard card{.token = info.token, .addresses = {}};
+  StoreAddress address = parse_store_address(info.store);
+  for (int more = 0; more <= info.more_ports; ++more, ++address.port) {
+    card.addresses.push_back(address.text());
+  }
+  if (info.rank == 0) return on_first_free(card, info, deadline_s);
+  Rendezvous result{.info = info, .server = nullptr};
+  result.info.store = reachable_address(card, info, deadline_s);
+  return result;
+}
+
+}  // namespace
+
+StoreServer::Options store_options(const RankInfo& info) {
+  const StoreAddress address = parse_store_address(info.store);
+  return {.host = address.host,
+          .serves_other_hosts = info.local_world < info.world,
+          .port = address.port,
+          .token = info.token};
+}
+
+std::string random_token() {
+  std::random_device random;
+  return fmt::format("{:08x}{:08x}{:08x}{:08x}", random(), random(), random(), random());
+}
+
+std::string StoreCard::text() const {
+  return fmt::format("{}/{}", token, fmt::join(addresses, ","));
+}
+
+StoreCard parse_store_card(const std::string& text) {
+  StoreCard card;
+  const size_t slash = text.rfind('/');  // addresses have none
+  try {
+    if (slash == std::string::npos || slash == 0) throw base::ConfigError("no token");
+    card.token = text.substr(0, slash);
+    for (size_t begin = slash + 1; begin <= text.size();) {
+      const size_t end = std::min(text.find(',', begin), text.size());
+      card.addresses.push_back(text.substr(begin, end - begin));
+      if (parse_store_address(card.addresses.back()).is_folder) throw base::ConfigError("a folder");
+      begin = end + 1;
+    }
+  } catch (const base::ConfigError& error) {
+    throw base::IoError(
+        fmt::format("'{}', which rank 0 published, is not the address of a store: "
+                    "{}; are all ranks the same program?",
+                    text.substr(0, 80), error.what()));
+  }
+  return card;
+}
+
+Rendezvous rendezvous(const RankInfo& info, double deadline_s) {
+  if (!info.store_problem.empty()) throw base::ConfigError(info.store_problem);
+  if (info.pmi_descriptor >= 0) return by_pmi(info, deadline_s);
+  if (info.more_ports > 0 && !info.token.empty()) return by_ports(info, deadline_s);
+  return {.info = info, .server = nullptr};
+}
+
+}  // namespace trireme::comm

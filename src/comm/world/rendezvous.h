@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+// How the processes of a run learn where their store is. Most launchers tell by the environment.
+// Under torchrun it is on the first free one of several ports. Under mpirun of MPICH and Intel MPI
+// rank 0 starts it on any free port and gives its address, with a random token, to the others
+// through the launcher (comm/world/pmi.h).
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "comm/world/rank_env.h"
+#include "comm/store/store_server.h"
+
+namespace trireme::comm {
+
+struct Rendezvous {
+  RankInfo info;                        // store and token are known
+  std::unique_ptr<StoreServer> server;  // that rank 0 has already started; null: there is none
+};
+
+// Asks the launcher where the store is, where the environment does not tell. Throws ConfigError
+// where neither does, IoError where the launcher does not answer within the deadline, and Stopped
+// when info.stop is set.
+Rendezvous rendezvous(const RankInfo& info, double deadline_s);
+
+// How the store of the run listens: on its address and on no other, where that is possible.
+// REQUIRES: info.store is host and port.
+StoreServer::Options store_options(const RankInfo& info);
+
+// 128 random bits in hexadecimal digits.
+std::string random_token();
+
+// What rank 0 publishes: "token/host:port,host:port", the addresses in the order in which others
+// should try them.
+struct StoreCard {
+  std::string token;
+  std::vector<std::string> addresses;
+
+  std::string text() const;
+};
+// Throws IoError with what was found.
+StoreCard parse_store_card(const std::string& text);
+
+}  // namespace trireme::comm
