@@ -13,7 +13,7 @@
 #include "cli/verbs.h"
 #include "comm/gloo.h"
 #include "comm/nccl.h"
-#include "config/model_file.h"
+#include "config/files/model_file.h"
 #include "device/accelerator.h"
 #include "device/host_cores.h"
 #include "obs/number_text.h"

@@ -10,9 +10,9 @@
 #include "base/text/json.h"
 #include "config/apply.h"
 #include "config/document.h"
-#include "config/hf_config.h"
+#include "config/files/hf_config.h"
 #include "config/layout.h"
-#include "config/model_file.h"
+#include "config/files/model_file.h"
 #include "config/schema.h"
 
 namespace trireme::config {

@@ -8,7 +8,7 @@
 #include "config/document.h"
 #include "config/files_test.h"
 #include "config/layout.h"
-#include "config/model_file.h"
+#include "config/files/model_file.h"
 #include "spec/layout_samples_test.h"
 #include "spec/layout_text.h"
 

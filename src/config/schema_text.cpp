@@ -3,7 +3,7 @@
 #include <fmt/format.h>
 
 #include "base/text/json.h"
-#include "config/model_file.h"
+#include "config/files/model_file.h"
 #include "config/schema.h"
 
 namespace trireme::config {
@@ -86,7 +86,7 @@ std::string configuration_page() {
   std::string text =
       "# Configuration\n\n"
       "This page is generated from the schema in `src/config/schema.cpp` and "
-      "`src/config/model_file.cpp`; a test compares it.\n\n"
+      "`src/config/files/model_file.cpp`; a test compares it.\n\n"
       "A run is configured by a TOML file with the sections below; every key has a default. Names "
       "are those of TorchTitan where the meaning is the same. A key is overridden on the command "
       "line with `--section.key=value`, `--section.key value`, or, to switch a boolean on, "

@@ -10,7 +10,7 @@
 #include "base/error.h"
 #include "base/text/json.h"
 #include "config/document.h"
-#include "config/hf_config.h"
+#include "config/files/hf_config.h"
 
 namespace trireme::plan {
 namespace {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A model from a Hugging Face config.json, without batch or layout. model_type gpt2, llama, qwen2
-// and qwen3 as config/hf_config.h reads them; mixtral, qwen2_moe and qwen3_moe with experts.
+// and qwen3 as config/files/hf_config.h reads them; mixtral, qwen2_moe and qwen3_moe with experts.
 #pragma once
 
 #include <cstdint>

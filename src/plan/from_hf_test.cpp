@@ -9,7 +9,7 @@
 
 #include "base/error.h"
 #include "base/text/json.h"
-#include "config/model_file.h"
+#include "config/files/model_file.h"
 #include "plan/price.h"
 #include "plan/published_row.h"
 

@@ -7,8 +7,8 @@
 #include <filesystem>
 
 #include "base/error.h"
-#include "config/machine_file.h"
-#include "config/model_file.h"
+#include "config/files/machine_file.h"
+#include "config/files/model_file.h"
 #include "plan/price.h"
 #include "plan/published_row.h"
 #include "plan/samples_test.h"

@@ -9,9 +9,9 @@
 #include <string>
 #include <vector>
 
-#include "config/machine_file.h"
-#include "config/model_file.h"
-#include "config/stack_file.h"
+#include "config/files/machine_file.h"
+#include "config/files/model_file.h"
+#include "config/files/stack_file.h"
 #include "plan/job.h"
 #include "plan/price.h"
 #include "plan/search.h"

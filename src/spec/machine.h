@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Machine: what a cluster's parts can do, as numbers that the planner prices plans with. A machine
-// is a file (machines/*.toml, read by config/machine_file.h) in which every number names its
+// is a file (machines/*.toml, read by config/files/machine_file.h) in which every number names its
 // source.
 #pragma once
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Stack: what a training program does with a plan that changes its time or memory: which operations
 // it fuses, what it overlaps, how fast its host is, what it keeps for the backward pass. A stack is
-// a file (stacks/*.toml, read by config/stack_file.h) in which every number names its source.
+// a file (stacks/*.toml, read by config/files/stack_file.h) in which every number names its source.
 #pragma once
 
 #include <cstdint>

@@ -9,7 +9,7 @@
 #include "base/error.h"
 #include "base/rng.h"
 #include "ckpt/hf/hf_folder.h"
-#include "config/model_file.h"
+#include "config/files/model_file.h"
 #include "engine/streamed_loss.h"
 #include "train/setup.h"
 

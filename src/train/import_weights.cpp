@@ -13,7 +13,7 @@
 #include "ckpt/hf/hf_names.h"
 #include "ckpt/hf/hf_weights.h"
 #include "ckpt/generation/save.h"
-#include "config/model_file.h"
+#include "config/files/model_file.h"
 #include "train/saved_state.h"
 
 namespace trireme::train {

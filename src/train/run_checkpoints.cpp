@@ -7,7 +7,7 @@
 #include "base/error.h"
 #include "base/text/json.h"
 #include "ckpt/disk/posix_disk.h"
-#include "config/model_file.h"
+#include "config/files/model_file.h"
 #include "obs/clock.h"
 #include "train/run_text.h"
 

@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "base/error.h"
-#include "config/model_file.h"
+#include "config/files/model_file.h"
 
 namespace trireme::train {
 namespace {

@@ -3,8 +3,8 @@
 
 #include "base/error.h"
 #include "base/text/json.h"
-#include "config/hf_config.h"
-#include "config/model_file.h"
+#include "config/files/hf_config.h"
+#include "config/files/model_file.h"
 #include "memory_file.h"
 #include "readers.h"
 

@@ -10,7 +10,7 @@
 #include "ckpt/hf/hf_folder.h"
 #include "ckpt/hf/hf_weights.h"
 #include "ckpt/hf/safetensors.h"
-#include "config/model_file.h"
+#include "config/files/model_file.h"
 #include "device/cpu/cpu_device.h"
 #include "engine/streamed_loss.h"
 #include "kernels/table.h"

@@ -11,7 +11,7 @@
 #include <filesystem>
 #include <thread>
 
-#include "config/model_file.h"
+#include "config/files/model_file.h"
 #include "device/accelerator.h"
 
 namespace trireme::tests {

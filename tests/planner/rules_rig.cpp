@@ -5,9 +5,9 @@
 
 #include <filesystem>
 
-#include "config/machine_file.h"
-#include "config/model_file.h"
-#include "config/stack_file.h"
+#include "config/files/machine_file.h"
+#include "config/files/model_file.h"
+#include "config/files/stack_file.h"
 #include "schedule/catalogue.h"
 
 namespace trireme::tests {

@@ -18,7 +18,7 @@
 #include "ckpt/hf/hf_names.h"
 #include "ckpt/hf/hf_stream.h"
 #include "ckpt/hf/hf_weights.h"
-#include "config/hf_config.h"
+#include "config/files/hf_config.h"
 
 namespace trireme::ckpt {
 

@@ -21,7 +21,7 @@
 #include "base/rng.h"
 #include "ckpt/hf/hf_names.h"
 #include "ckpt/hf/safetensors.h"
-#include "config/hf_config.h"
+#include "config/files/hf_config.h"
 
 namespace trireme::ckpt {
 namespace {

@@ -9,7 +9,7 @@
 #include "cli/bench/bench_gpu_text.h"
 #include "cli/shell/progress.h"
 #include "cli/verbs.h"
-#include "config/model_file.h"
+#include "config/files/model_file.h"
 #include "device/accelerator.h"
 
 namespace trireme::cli {

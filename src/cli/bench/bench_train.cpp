@@ -12,7 +12,7 @@
 #include "cli/shell/progress.h"
 #include "cli/bench/row_times.h"
 #include "cli/verbs.h"
-#include "config/model_file.h"
+#include "config/files/model_file.h"
 #include "device/accelerator.h"
 #include "engine/engine.h"
 #include "obs/clock.h"

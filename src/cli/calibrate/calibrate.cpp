@@ -18,7 +18,7 @@
 #include "cli/shell/progress.h"
 #include "cli/calibrate/reference_steps.h"
 #include "cli/verbs.h"
-#include "config/machine_file.h"
+#include "config/files/machine_file.h"
 #include "device/accelerator.h"
 #include "device/host_cores.h"
 #include "plan/price.h"

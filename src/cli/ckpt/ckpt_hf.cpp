@@ -12,7 +12,7 @@
 #include "cli/ckpt/ckpt_verbs.h"
 #include "cli/shell/progress.h"
 #include "cli/verbs.h"
-#include "config/model_file.h"
+#include "config/files/model_file.h"
 #include "obs/number_text.h"
 #include "train/checkpoint_weights.h"
 #include "train/export_loss.h"

@@ -11,7 +11,7 @@
 #include "base/log.h"
 #include "ckpt/generation/folder.h"
 #include "ckpt/disk/posix_disk.h"
-#include "config/model_file.h"
+#include "config/files/model_file.h"
 #include "obs/run_dir.h"
 #include "obs/run_owner.h"
 #include "spec/plan.h"

@@ -14,7 +14,7 @@
 #include "ckpt/generation/folder.h"
 #include "ckpt/disk/posix_disk.h"
 #include "cli/ckpt/ckpt_place.h"
-#include "config/model_file.h"
+#include "config/files/model_file.h"
 #include "obs/run_dir.h"
 #include "train/checkpoint_weights.h"
 

@@ -12,8 +12,8 @@
 #include "cli/shell/progress.h"
 #include "cli/verbs.h"
 #include "config/document.h"
-#include "config/machine_file.h"
-#include "config/stack_file.h"
+#include "config/files/machine_file.h"
+#include "config/files/stack_file.h"
 #include "plan/fit.h"
 #include "spec/layout_text.h"
 

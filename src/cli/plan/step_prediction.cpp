@@ -7,7 +7,7 @@
 #include "base/text/json.h"
 #include "base/log.h"
 #include "cli/verbs.h"
-#include "config/machine_file.h"
+#include "config/files/machine_file.h"
 #include "plan/answer.h"
 #include "plan/config_layout.h"
 #include "plan/feasible.h"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "config/stack_keys.h"
+#include "config/files/stack_keys.h"
 
 #include <algorithm>
 #include <array>
@@ -7,8 +7,8 @@
 
 #include "base/check.h"
 #include "config/key_list.h"
-#include "config/machine_keys.h"
-#include "config/sourced_file.h"
+#include "config/files/machine_keys.h"
+#include "config/files/sourced_file.h"
 
 namespace trireme::config {
 namespace {

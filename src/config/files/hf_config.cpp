@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "config/hf_config.h"
+#include "config/files/hf_config.h"
 
 #include <fmt/format.h>
 

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "config/machine_file.h"
+#include "config/files/machine_file.h"
 
 #include <map>
 
 #include "base/text/json.h"
 #include "config/document.h"
 #include "config/files_test.h"
-#include "config/machine_keys.h"
+#include "config/files/machine_keys.h"
 
 namespace trireme::config {
 namespace {

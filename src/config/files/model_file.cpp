@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "config/model_file.h"
+#include "config/files/model_file.h"
 
 #include <fmt/format.h>
 
@@ -11,7 +11,7 @@
 #include "config/apply.h"
 #include "config/decimal.h"
 #include "config/document.h"
-#include "config/hf_config.h"
+#include "config/files/hf_config.h"
 #include "config/key_list.h"
 #include "config/spelling.h"
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "config/machine_keys.h"
+#include "config/files/machine_keys.h"
 
 #include "config/key_list.h"
-#include "config/sourced_file.h"
+#include "config/files/sourced_file.h"
 
 namespace trireme::config {
 namespace {

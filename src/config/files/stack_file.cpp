@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "config/stack_file.h"
+#include "config/files/stack_file.h"
 
 #include <fmt/format.h>
 
@@ -8,10 +8,10 @@
 #include "base/error.h"
 #include "config/apply.h"
 #include "config/document.h"
-#include "config/machine_keys.h"
-#include "config/sourced_file.h"
+#include "config/files/machine_keys.h"
+#include "config/files/sourced_file.h"
 #include "config/spelling.h"
-#include "config/stack_keys.h"
+#include "config/files/stack_keys.h"
 
 namespace trireme::config {
 namespace {

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "config/hf_config.h"
+#include "config/files/hf_config.h"
 
 #include "base/text/json.h"
 #include "config/files_test.h"
-#include "config/model_file.h"
+#include "config/files/model_file.h"
 
 namespace trireme::config {
 namespace {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "config/model_file.h"
+#include "config/files/model_file.h"
 
 #include <map>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "config/machine_file.h"
+#include "config/files/machine_file.h"
 
 #include <fmt/format.h>
 
@@ -10,8 +10,8 @@
 #include "base/text/json.h"
 #include "config/apply.h"
 #include "config/document.h"
-#include "config/machine_keys.h"
-#include "config/sourced_file.h"
+#include "config/files/machine_keys.h"
+#include "config/files/sourced_file.h"
 #include "config/spelling.h"
 
 namespace trireme::config {

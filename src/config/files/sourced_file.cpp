@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "config/sourced_file.h"
+#include "config/files/sourced_file.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "config/stack_file.h"
+#include "config/files/stack_file.h"
 
 #include "config/document.h"
 #include "config/files_test.h"
-#include "config/stack_keys.h"
+#include "config/files/stack_keys.h"
 
 namespace trireme::config {
 namespace {
