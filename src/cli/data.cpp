@@ -11,11 +11,11 @@
 #include "cli/verbs.h"
 #include "data/build.h"
 #include "data/inspect.h"
-#include "data/ngram.h"
-#include "data/synth.h"
-#include "data/token_data.h"
-#include "data/token_writer.h"
-#include "data/vocabulary.h"
+#include "data/yardsticks/ngram.h"
+#include "data/yardsticks/synth.h"
+#include "data/files/token_data.h"
+#include "data/files/token_writer.h"
+#include "data/files/vocabulary.h"
 #include "train/setup.h"
 
 namespace trireme::cli {

@@ -16,9 +16,9 @@
 #include "base/error.h"
 #include "base/text/json.h"
 #include "base/system/threads.h"
-#include "data/mapped_file.h"
-#include "data/token_writer.h"
-#include "data/utf8.h"
+#include "data/files/mapped_file.h"
+#include "data/files/token_writer.h"
+#include "data/files/utf8.h"
 
 namespace trireme::data {
 namespace {

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "data/token_data.h"
+#include "data/files/token_data.h"
 
 namespace trireme::data {
 

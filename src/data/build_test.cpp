@@ -10,7 +10,7 @@
 #include "base/rng.h"
 #include "data/files_test.h"
 #include "data/inspect.h"
-#include "data/utf8.h"
+#include "data/files/utf8.h"
 
 namespace trireme::data {
 namespace {

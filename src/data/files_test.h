@@ -15,7 +15,7 @@
 #include <type_traits>
 #include <vector>
 
-#include "data/token_data.h"
+#include "data/files/token_data.h"
 
 namespace trireme::data {
 

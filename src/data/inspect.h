@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "base/text/json_fwd.h"
-#include "data/token_data.h"
+#include "data/files/token_data.h"
 
 namespace trireme::data {
 

@@ -7,8 +7,8 @@
 #include "base/error.h"
 #include "base/text/json.h"
 #include "base/rng.h"
-#include "data/content.h"
-#include "data/vocabulary.h"
+#include "data/files/content.h"
+#include "data/files/vocabulary.h"
 #include "obs/clock.h"
 #include "spec/data_parallel.h"
 

@@ -2,7 +2,7 @@
 // The loss on held-out data, shared out over the data ranks.
 #pragma once
 
-#include "data/sampler.h"
+#include "data/samples/sampler.h"
 #include "engine/engine.h"
 #include "train/rank.h"
 

@@ -5,7 +5,7 @@
 
 #include <cmath>
 
-#include "data/markov.h"
+#include "data/yardsticks/markov.h"
 #include "optim/lr_schedule.h"
 #include "tests/engine/rig.h"
 

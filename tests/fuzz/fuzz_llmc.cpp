@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "base/error.h"
-#include "data/layouts.h"
+#include "data/files/layouts.h"
 #include "memory_file.h"
 #include "readers.h"
 #include "walk_tokens.h"

@@ -2,7 +2,7 @@
 #include <array>
 
 #include "base/error.h"
-#include "data/layouts.h"
+#include "data/files/layouts.h"
 #include "memory_file.h"
 #include "readers.h"
 #include "walk_tokens.h"

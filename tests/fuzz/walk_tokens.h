@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "base/check.h"
-#include "data/token_data.h"
+#include "data/files/token_data.h"
 
 namespace trireme::fuzz {
 

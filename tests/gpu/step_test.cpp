@@ -3,7 +3,7 @@
 // evaluation, logits, and the loss curve of a model that learns.
 #include <cmath>
 
-#include "data/markov.h"
+#include "data/yardsticks/markov.h"
 #include "tests/gpu/gpu_rig.h"
 
 namespace trireme::tests {

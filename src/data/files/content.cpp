@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "data/files/content.h"
+
+#define XXH_INLINE_ALL
+#include <fmt/core.h>
+#include <xxhash.h>
+
+#include <algorithm>
+#include <functional>
+#include <span>
+#include <vector>
+
+namespace trireme::data {
+namespace {
+
+class ContentHash {
+ public:
+  ContentHash() { XXH3_128bits_reset(&state_); }
+  void add(std::span<const std::byte> bytes) {
+    XXH3_128bits_update(&state_, bytes.data(), bytes.size());
+  }
+  std::string hex() const {
+    const XXH128_hash_t hash = XXH3_128bits_digest(&state_);
+    return fmt::format("{:016x}{:016x}", hash.high64, hash.low64);
+  }
+
+ private:
+  XXH3_state_t state_;
+};
+
+// Calls visit(begin, end) for all of [0, total), block by block; of more than max_hashed, for
+// blocks that are spread evenly, the first and the last among them.
+void for_each_block(int64_t total, const std::function<void(int64_t, int64_t)>& visit) {
+  constexpr int64_t block = int64_t{1} << 16;
+  if (total <= max_hashed) {
+    for (int64_t begin = 0; begin < total; begin += block) {
+      visit(begin, std::min(begin + block, total));
+    }
+    return;
+  }
+  constexpr int64_t blocks = max_hashed / block;
+  const int64_t spread = (total - block) / (blocks - 1), rest = (total - block) % (blocks - 1);
+  for (int64_t i = 0; i < blocks; ++i) {
+    const int64_t begin = spread * i + rest * i / (blocks - 1);
+    visit(begin, begin + block);
+  }
+}
+
+}  // namespace
+
+ContentId content_id(const TokenData& data) {
+  ContentId id{.tokens = data.tokens(), .documents = data.documents().count()};
+  ContentHash tokens, documents;
+  std::vector<int32_t> ids;
+  for_each_block(id.tokens, [&](int64_t begin, int64_t end) {
+    ids.resize(static_cast<size_t>(end - begin));
+    data.read(begin, ids);
+    tokens.add(std::as_bytes(std::span(ids)));
+  });
+  std::vector<int64_t> starts;
+  for_each_block(id.documents, [&](int64_t begin, int64_t end) {
+    starts.clear();
+    for (int64_t document = begin; document < end; ++document) {
+      starts.push_back(data.documents().start(document));
+    }
+    documents.add(std::as_bytes(std::span(starts)));
+  });
+  id.token_hash = tokens.hex();
+  id.document_hash = documents.hex();
+  return id;
+}
+
+}  // namespace trireme::data

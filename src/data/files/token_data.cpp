@@ -1,0 +1,224 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "data/files/token_data.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <system_error>
+
+#include "base/check.h"
+#include "base/error.h"
+#include "base/sha256.h"
+#include "data/files/layouts.h"
+#include "data/files/utf8.h"
+
+namespace trireme::data {
+namespace {
+
+namespace fs = std::filesystem;
+using base::ConfigError;
+using base::IoError;
+
+constexpr std::array<std::string_view, 6> format_names = {"auto",    "megatron", "llmc",
+                                                          "nanogpt", "text",     "memory"};
+
+fs::path with_extension(const fs::path& path, std::string_view extension);
+TokenFormat detect(const fs::path& path, const OpenOptions&);
+TokenData::Parts open_megatron(const fs::path& path);
+TokenData::Parts open_llmc(const fs::path& path);
+TokenData::Parts open_bare(const fs::path& path, const OpenOptions&);
+TokenData::Parts open_text(const fs::path& path, const OpenOptions&);
+
+}  // namespace
+
+std::string_view name_of(TokenFormat format) { return format_names[static_cast<size_t>(format)]; }
+
+TokenFormat token_format_from_name(std::string_view name) {
+  for (size_t i = 0; i + 1 < format_names.size(); ++i) {
+    if (format_names[i] == name) return static_cast<TokenFormat>(i);
+  }
+  throw ConfigError(fmt::format(
+      "'{}' is not a token format; allowed: auto, megatron, llmc, nanogpt, text", name));
+}
+
+TokenData::TokenData(Parts parts) : parts_(std::move(parts)) {
+  TRIREME_CHECK(parts_.documents != nullptr, "{}: no documents", parts_.tokens.name);
+}
+
+std::string TokenData::description() const {
+  return fmt::format("{}: {} tokens ({}, {})", name(), tokens(), name_of(format()),
+                     name_of(type()));
+}
+
+std::string TokenData::changed() const {
+  std::string all;
+  for (const MappedFile& file : files()) {
+    const std::string one = file.changed();
+    if (!one.empty()) all += (all.empty() ? "" : "; ") + one;
+  }
+  return all;
+}
+
+std::unique_ptr<TokenData> open_tokens(const fs::path& path, const OpenOptions& options) {
+  if (options.end_of_document < -1) {
+    throw ConfigError(
+        fmt::format("{}: end-of-document token {}; allowed: a token id, or -1 for none",
+                    path.string(), options.end_of_document));
+  }
+  const TokenFormat format =
+      options.format == TokenFormat::automatic ? detect(path, options) : options.format;
+  TokenData::Parts parts;
+  switch (format) {
+    case TokenFormat::megatron:
+      parts = open_megatron(path);
+      break;
+    case TokenFormat::llmc:
+      parts = open_llmc(path);
+      break;
+    case TokenFormat::nanogpt:
+      parts = open_bare(path, options);
+      break;
+    case TokenFormat::text:
+      parts = open_text(path, options);
+      break;
+    case TokenFormat::memory:
+    case TokenFormat::automatic:
+      throw ConfigError(
+          fmt::format("{}: '{}' is not the format of a file", path.string(), name_of(format)));
+  }
+  parts.format = format;
+  if (!parts.documents) {
+    parts.documents = options.end_of_document < 0
+                          ? one_document(parts.tokens.size())
+                          : documents_ending_with(options.end_of_document, parts.tokens);
+  }
+  return std::make_unique<TokenData>(std::move(parts));
+}
+
+std::unique_ptr<TokenData> tokens_in_memory(std::vector<int32_t> tokens, int32_t end_of_document) {
+  TokenData::Parts parts;
+  parts.memory = std::move(tokens);
+  parts.tokens = {std::as_bytes(std::span(parts.memory)), TokenType::i32, "tokens in memory"};
+  parts.documents = end_of_document < 0 ? one_document(parts.tokens.size())
+                                        : documents_ending_with(end_of_document, parts.tokens);
+  return std::make_unique<TokenData>(std::move(parts));
+}
+
+uint64_t fingerprint(const TokenData& data) {
+  constexpr int64_t samples = 64, sample_tokens = 256;
+  base::Sha256 hash;
+  const int64_t tokens = data.tokens();
+  hash.update(std::as_bytes(std::span(&tokens, 1)));
+  std::array<int32_t, sample_tokens> chunk;
+  const int64_t chunks = std::min(samples, (tokens + sample_tokens - 1) / sample_tokens);
+  const bool is_long = tokens > samples * sample_tokens;
+  const int64_t spread = is_long ? (tokens - sample_tokens) / (samples - 1) : sample_tokens;
+  for (int64_t i = 0; i < chunks; ++i) {
+    // Of a long stream, the last sample ends with it.
+    const int64_t begin = is_long && i + 1 == chunks ? tokens - sample_tokens : i * spread;
+    const auto part =
+        std::span(chunk).first(static_cast<size_t>(std::min(sample_tokens, tokens - begin)));
+    data.read(begin, part);
+    hash.update(std::as_bytes(part));
+  }
+  const std::string hex = hash.hex();
+  uint64_t value = 0;
+  std::from_chars(hex.data(), hex.data() + 16, value, 16);
+  return value;
+}
+
+namespace {
+
+// `path` with `extension` instead of .bin or .idx, or after a name that has neither.
+fs::path with_extension(const fs::path& path, std::string_view extension) {
+  const auto found = path.extension();
+  fs::path result = path;
+  if (found == ".bin" || found == ".idx") {
+    result.replace_extension(extension);
+  } else {
+    result += extension;
+  }
+  return result;
+}
+
+TokenFormat detect(const fs::path& path, const OpenOptions& options) {
+  std::error_code ignored;
+  const auto exists = [&](const fs::path& p) { return fs::exists(p, ignored); };
+  const auto extension = path.extension();
+  if (extension == ".idx") return TokenFormat::megatron;
+  if (!exists(path) || fs::is_directory(path, ignored)) {
+    const fs::path index = with_extension(path, ".idx"), bin = with_extension(path, ".bin");
+    if (exists(index) || (bin != path && exists(bin))) return TokenFormat::megatron;
+    if (exists(path)) {
+      throw IoError(fmt::format("{}: is a folder, not a data set", path.string()));
+    }
+    throw IoError(bin == path ? fmt::format("{}: does not exist", path.string())
+                              : fmt::format("{}: does not exist, and neither do {} and {}",
+                                            path.string(), bin.string(), index.string()));
+  }
+  if (extension == ".txt") return TokenFormat::text;
+  if (extension == ".jsonl" || extension == ".json") {
+    throw IoError(fmt::format("{}: JSON is not read directly; make tokens of it with `data build`",
+                              path.string()));
+  }
+  const MappedFile file(path);
+  if (has_llmc_magic(file.bytes())) return TokenFormat::llmc;
+  if (exists(with_extension(path, ".idx"))) return TokenFormat::megatron;
+  if (!options.type.empty()) return TokenFormat::nanogpt;
+  throw IoError(fmt::format(
+      "{}: has no header that is known (llm.c) and no index beside it (Megatron's {}); bare tokens "
+      "need their type (--type u16 or u32, training.dataset_dtype), text needs --format text "
+      "(training.dataset_format)",
+      path.string(), with_extension(path, ".idx").filename().string()));
+}
+
+TokenData::Parts open_megatron(const fs::path& path) {
+  TokenData::Parts parts;
+  const fs::path index_path = with_extension(path, ".idx"), bin_path = with_extension(path, ".bin");
+  parts.files.emplace_back(bin_path);
+  parts.files.emplace_back(index_path);
+  const auto bin = parts.files[0].bytes();
+  const MegatronIndex index = parse_megatron_index(
+      parts.files[1].bytes(), static_cast<int64_t>(bin.size()), index_path.string());
+  parts.tokens = {bin, index.type, bin_path.string()};
+  parts.documents = indexed_documents(index);
+  return parts;
+}
+
+TokenData::Parts open_llmc(const fs::path& path) {
+  TokenData::Parts parts;
+  parts.files.emplace_back(path);
+  parts.tokens = parse_llmc(parts.files[0].bytes(), path.string());
+  return parts;
+}
+
+TokenData::Parts open_bare(const fs::path& path, const OpenOptions& options) {
+  if (options.type.empty()) {
+    throw ConfigError(
+        fmt::format("{}: bare tokens need their type: --type u16 or u32 (training.dataset_dtype)",
+                    path.string()));
+  }
+  const TokenType type = token_type_from_name(options.type);
+  TokenData::Parts parts;
+  parts.files.emplace_back(path);
+  const auto bytes = parts.files[0].bytes();
+  if (bytes.size() % static_cast<size_t>(size_of(type)) != 0) {
+    throw IoError(fmt::format("{}: {} bytes are not a whole number of {} tokens", path.string(),
+                              bytes.size(), name_of(type)));
+  }
+  parts.tokens = {bytes, type, path.string()};
+  return parts;
+}
+
+TokenData::Parts open_text(const fs::path& path, const OpenOptions& options) {
+  TokenData::Parts parts;
+  parts.files.emplace_back(path);
+  parts.tokens = {parts.files[0].bytes(), TokenType::u8, path.string()};
+  if (!options.raw_bytes) check_utf8(parts.tokens.bytes, {.name = parts.tokens.name});
+  return parts;
+}
+
+}  // namespace
+}  // namespace trireme::data

@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+// Micro-batches as flat streams of tokens, and who takes which positions of the global batch.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "data/samples/sampler.h"
+
+namespace trireme::data {
+
+// Several samples back to back: T = samples * seq_len tokens.
+struct Batch {
+  std::vector<int32_t> tokens, labels, positions;  // [T]
+  // [T + 1]: where sequences (samples, and documents inside them if masked) start; first 0, rising,
+  // padded with T.
+  std::vector<int32_t> seq_offsets;
+  std::vector<int64_t> samples;  // the positions of its samples
+
+  bool operator==(const Batch&) const = default;
+};
+
+// Fills `out` with the samples of `positions`, in this order. Once `out` has grown to its size,
+// nothing is allocated.
+void fill_batch(const Sampler&, std::span<const int64_t> positions, Batch& out);
+
+// How the samples of a step are dealt out. Step s takes the positions [s * global_batch, (s + 1) *
+// global_batch) whatever the split; sample k of a rank is number k * ranks + rank of the step.
+struct BatchSplit {
+  int64_t global_batch = 1;
+  int ranks = 1, rank = 0;
+  int micro_batches = 1;  // of this rank in one step; equal sizes
+
+  int64_t samples() const { return global_batch / ranks / micro_batches; }  // of a micro-batch
+};
+
+// Throws ConfigError, with numbers, if the split does not divide.
+void check_split(const BatchSplit&);
+// The positions of micro-batch `micro_batch` of step `step`, into `out`. REQUIRES: check_split()
+// passed, step >= 0, 0 <= micro_batch < micro_batches.
+void batch_positions(const BatchSplit&, int64_t step, int micro_batch, std::vector<int64_t>& out);
+
+}  // namespace trireme::data
