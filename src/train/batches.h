@@ -13,7 +13,7 @@
 #include "data/samples/sampler.h"
 #include "data/files/token_data.h"
 #include "engine/engine.h"
-#include "engine/input.h"
+#include "engine/step/input.h"
 #include "spec/plan.h"
 
 namespace trireme::train {

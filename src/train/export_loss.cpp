@@ -10,7 +10,7 @@
 #include "base/rng.h"
 #include "ckpt/hf/hf_folder.h"
 #include "config/files/model_file.h"
-#include "engine/streamed_loss.h"
+#include "engine/step/streamed_loss.h"
 #include "train/setup.h"
 
 namespace trireme::train {

@@ -7,7 +7,7 @@
 #include <filesystem>
 #include <vector>
 
-#include "engine/action_times.h"
+#include "engine/step/action_times.h"
 #include "engine/engine.h"
 #include "sim/measured.h"
 #include "train/rank.h"

@@ -22,7 +22,7 @@
 #include "config/config.h"
 #include "device/device.h"
 #include "engine/engine.h"
-#include "engine/input.h"
+#include "engine/step/input.h"
 #include "spec/data_parallel.h"
 #include "spec/plan.h"
 

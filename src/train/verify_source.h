@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "base/rng.h"
-#include "engine/input.h"
+#include "engine/step/input.h"
 #include "spec/data_parallel.h"
 #include "spec/plan.h"
 

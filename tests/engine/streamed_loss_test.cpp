@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A forward that reads weights as it needs them: the losses of the whole engine, in the memory of
 // half a block; and what it finds in exports that hashes of tensors do not show.
-#include "engine/streamed_loss.h"
+#include "engine/step/streamed_loss.h"
 
 #include <gtest/gtest.h>
 #include <unistd.h>

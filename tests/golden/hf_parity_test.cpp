@@ -12,7 +12,7 @@
 #include "ckpt/hf/safetensors.h"
 #include "config/files/model_file.h"
 #include "device/cpu/cpu_device.h"
-#include "engine/streamed_loss.h"
+#include "engine/step/streamed_loss.h"
 #include "kernels/table.h"
 #include "train/inference.h"
 

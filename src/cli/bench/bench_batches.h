@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "base/rng.h"
-#include "engine/input.h"
+#include "engine/step/input.h"
 
 namespace trireme::cli {
 

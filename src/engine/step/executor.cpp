@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "engine/executor.h"
+#include "engine/step/executor.h"
 
 #include <algorithm>
 

@@ -2,7 +2,7 @@
 // Engine: the state that a checkpoint keeps.
 #include "base/check.h"
 #include "engine/engine.h"
-#include "engine/host_floats.h"
+#include "engine/state/host_floats.h"
 
 namespace trireme::engine {
 

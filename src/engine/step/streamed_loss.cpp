@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "engine/streamed_loss.h"
+#include "engine/step/streamed_loss.h"
 
 #include <algorithm>
 #include <numeric>
 
 #include "base/check.h"
 #include "device/memory.h"
-#include "engine/host_floats.h"
+#include "engine/state/host_floats.h"
 #include "kernels/ops.h"
 #include "nn/block.h"
 #include "spec/facts.h"

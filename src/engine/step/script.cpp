@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "engine/script.h"
+#include "engine/step/script.h"
 
 #include <algorithm>
 

@@ -17,10 +17,10 @@
 #include <vector>
 
 #include "device/memory.h"
-#include "engine/bucket.h"
-#include "engine/data_groups.h"
-#include "engine/pipe.h"
-#include "engine/tensor_group.h"
+#include "engine/state/bucket.h"
+#include "engine/state/data_groups.h"
+#include "engine/step/pipe.h"
+#include "engine/state/tensor_group.h"
 #include "optim/numbers.h"
 #include "spec/data_parallel.h"
 #include "spec/model.h"

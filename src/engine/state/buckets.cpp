@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "engine/buckets.h"
+#include "engine/state/buckets.h"
 
 #include <algorithm>
 #include <utility>
 
 #include "base/check.h"
-#include "engine/host_floats.h"
+#include "engine/state/host_floats.h"
 #include "kernels/ops.h"
 #include "spec/tensor_parallel.h"
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "engine/host_floats.h"
+#include "engine/state/host_floats.h"
 
 #include <algorithm>
 #include <cstring>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "engine/stage.h"
+#include "engine/step/stage.h"
 
 #include "base/check.h"
 

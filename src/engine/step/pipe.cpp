@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "engine/pipe.h"
+#include "engine/step/pipe.h"
 
 #include <algorithm>
 #include <exception>
 
 #include "base/check.h"
 #include "base/log.h"
-#include "engine/host_floats.h"
+#include "engine/state/host_floats.h"
 
 namespace trireme::engine {
 namespace {

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "engine/tensor_group.h"
+#include "engine/state/tensor_group.h"
 
 #include <algorithm>
 
-#include "engine/host_floats.h"
+#include "engine/state/host_floats.h"
 
 namespace trireme::engine {
 

@@ -8,7 +8,7 @@
 #include "base/rng.h"
 #include "base/sha256.h"
 #include "engine/engine.h"
-#include "engine/host_floats.h"
+#include "engine/state/host_floats.h"
 #include "kernels/ops.h"
 
 namespace trireme::engine {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "engine/action_times.h"
+#include "engine/step/action_times.h"
 
 namespace trireme::engine {
 

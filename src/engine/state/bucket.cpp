@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "engine/bucket.h"
+#include "engine/state/bucket.h"
 
 #include <algorithm>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "engine/stash_pools.h"
+#include "engine/step/stash_pools.h"
 
 #include <algorithm>
 

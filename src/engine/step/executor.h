@@ -11,10 +11,10 @@
 #include <utility>
 #include <vector>
 
-#include "engine/action_times.h"
-#include "engine/input.h"
-#include "engine/pipe.h"
-#include "engine/stage.h"
+#include "engine/step/action_times.h"
+#include "engine/step/input.h"
+#include "engine/step/pipe.h"
+#include "engine/step/stage.h"
 #include "schedule/schedule.h"
 #include "spec/plan.h"
 

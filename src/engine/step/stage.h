@@ -10,11 +10,11 @@
 #include <vector>
 
 #include "device/memory.h"
-#include "engine/buckets.h"
-#include "engine/data_groups.h"
-#include "engine/input.h"
-#include "engine/script.h"
-#include "engine/stash_pools.h"
+#include "engine/state/buckets.h"
+#include "engine/state/data_groups.h"
+#include "engine/step/input.h"
+#include "engine/step/script.h"
+#include "engine/step/stash_pools.h"
 #include "nn/layer.h"
 #include "spec/data_parallel.h"
 #include "spec/plan.h"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "engine/input.h"
+#include "engine/step/input.h"
 
 #include <algorithm>
 #include <cstring>
