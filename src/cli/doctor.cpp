@@ -16,7 +16,7 @@
 #include "config/files/model_file.h"
 #include "device/accelerator.h"
 #include "device/host_cores.h"
-#include "obs/number_text.h"
+#include "obs/terminal/number_text.h"
 #include "train/peaks.h"
 #include "train/setup.h"
 

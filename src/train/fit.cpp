@@ -7,8 +7,8 @@
 
 #include "base/check.h"
 #include "base/error.h"
-#include "obs/number_text.h"
-#include "obs/table.h"
+#include "obs/terminal/number_text.h"
+#include "obs/terminal/table.h"
 #include "train/checkpointer.h"
 
 namespace trireme::train {

@@ -2,8 +2,8 @@
 #include <array>
 
 #include "base/check.h"
-#include "obs/number_text.h"
-#include "obs/table.h"
+#include "obs/terminal/number_text.h"
+#include "obs/terminal/table.h"
 #include "train/trainer.h"
 
 namespace trireme::train {

@@ -6,8 +6,8 @@
 #include "base/error.h"
 #include "base/text/json.h"
 #include "base/log.h"
-#include "obs/jsonl_sink.h"
-#include "obs/tensorboard_sink.h"
+#include "obs/sinks/jsonl_sink.h"
+#include "obs/sinks/tensorboard_sink.h"
 
 namespace trireme::train {
 

@@ -13,7 +13,7 @@
 
 #include "base/program_id.h"
 #include "config/config.h"
-#include "obs/metric_sink.h"
+#include "obs/sinks/metric_sink.h"
 #include "obs/run_dir.h"
 #include "obs/run_owner.h"
 #include "spec/plan.h"

@@ -4,7 +4,7 @@
 #include <algorithm>
 
 #include "base/check.h"
-#include "obs/number_text.h"
+#include "obs/terminal/number_text.h"
 #include "schedule/lives.h"
 #include "spec/data_parallel.h"
 #include "train/fit.h"

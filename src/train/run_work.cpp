@@ -9,7 +9,7 @@
 
 #include "base/dtype.h"
 #include "ckpt/hf/hf_names.h"
-#include "obs/number_text.h"
+#include "obs/terminal/number_text.h"
 #include "train/validation.h"
 
 namespace trireme::train {

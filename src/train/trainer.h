@@ -14,7 +14,7 @@
 #include "base/program_id.h"
 #include "comm/world/rank_env.h"
 #include "config/config.h"
-#include "obs/curve.h"
+#include "obs/terminal/curve.h"
 #include "obs/run_dir.h"
 #include "spec/plan.h"
 #include "train/run_checkpoints.h"

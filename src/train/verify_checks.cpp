@@ -8,7 +8,7 @@
 #include <map>
 #include <set>
 #include "base/text/count_text.h"
-#include "obs/number_text.h"
+#include "obs/terminal/number_text.h"
 #include "train/verify_hints.h"
 
 namespace trireme::train {

@@ -4,8 +4,8 @@
 #include <cmath>
 
 #include "base/text/json.h"
-#include "obs/number_text.h"
-#include "obs/table.h"
+#include "obs/terminal/number_text.h"
+#include "obs/terminal/table.h"
 #include "train/verify.h"
 #include "train/verify_run.h"
 

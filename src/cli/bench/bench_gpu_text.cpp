@@ -11,7 +11,7 @@
 #include "base/system/durable_file.h"
 #include "base/error.h"
 #include "base/text/json.h"
-#include "obs/table.h"
+#include "obs/terminal/table.h"
 
 namespace trireme::cli {
 namespace {

@@ -7,7 +7,7 @@
 
 #include "base/text/json.h"
 #include "cli/shell/environment.h"
-#include "obs/number_text.h"
+#include "obs/terminal/number_text.h"
 #include "train/setup.h"
 #include "train/throughput.h"
 #include "train/trainer.h"

@@ -7,7 +7,7 @@
 
 #include "base/check.h"
 #include "base/text/json.h"
-#include "obs/table.h"
+#include "obs/terminal/table.h"
 
 namespace trireme::cli {
 namespace {

@@ -13,7 +13,7 @@
 #include "cli/shell/progress.h"
 #include "cli/verbs.h"
 #include "config/files/model_file.h"
-#include "obs/number_text.h"
+#include "obs/terminal/number_text.h"
 #include "train/checkpoint_weights.h"
 #include "train/export_loss.h"
 #include "train/import_weights.h"

@@ -12,7 +12,7 @@
 #include "cli/ckpt/ckpt_place.h"
 #include "cli/ckpt/ckpt_verbs.h"
 #include "config/spelling.h"
-#include "obs/number_text.h"
+#include "obs/terminal/number_text.h"
 
 namespace trireme::cli {
 namespace {

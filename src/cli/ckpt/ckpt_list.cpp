@@ -10,7 +10,7 @@
 #include "ckpt/disk/posix_disk.h"
 #include "cli/ckpt/ckpt_place.h"
 #include "cli/ckpt/ckpt_verbs.h"
-#include "obs/number_text.h"
+#include "obs/terminal/number_text.h"
 
 namespace trireme::cli {
 namespace {

@@ -14,7 +14,7 @@
 #include "cli/verbs.h"
 #include "comm/mesh.h"
 #include "config/config.h"
-#include "obs/number_text.h"
+#include "obs/terminal/number_text.h"
 #include "train/saved_state.h"
 #include "train/setup.h"
 

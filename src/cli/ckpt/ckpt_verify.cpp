@@ -13,7 +13,7 @@
 #include "cli/ckpt/ckpt_place.h"
 #include "cli/ckpt/ckpt_verbs.h"
 #include "cli/shell/progress.h"
-#include "obs/number_text.h"
+#include "obs/terminal/number_text.h"
 
 namespace trireme::cli {
 namespace {

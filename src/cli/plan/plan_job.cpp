@@ -18,7 +18,7 @@
 #include "config/files/model_file.h"
 #include "config/spelling.h"
 #include "config/files/stack_file.h"
-#include "obs/number_text.h"
+#include "obs/terminal/number_text.h"
 #include "plan/config_layout.h"
 #include "plan/from_hf.h"
 #include "plan/from_megatron.h"

@@ -4,7 +4,7 @@
 
 #include "cli/plan/plan_report.h"
 #include "cli/plan/plan_words.h"
-#include "obs/number_text.h"
+#include "obs/terminal/number_text.h"
 
 namespace trireme::cli {
 namespace {

@@ -6,7 +6,7 @@
 #include <array>
 #include <cmath>
 
-#include "obs/number_text.h"
+#include "obs/terminal/number_text.h"
 #include "plan/kinds.h"
 
 namespace trireme::cli {

@@ -8,7 +8,7 @@
 
 #include "base/error.h"
 #include "base/text/json.h"
-#include "obs/number_text.h"
+#include "obs/terminal/number_text.h"
 #include "sim/picture.h"
 
 namespace trireme::cli {

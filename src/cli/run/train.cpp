@@ -25,7 +25,7 @@
 #include "comm/world/rank_env.h"
 #include "config/config.h"
 #include "config/schema.h"
-#include "obs/number_text.h"
+#include "obs/terminal/number_text.h"
 #include "obs/run_owner.h"
 #include "train/setup.h"
 #include "train/throughput.h"

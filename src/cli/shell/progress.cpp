@@ -5,7 +5,7 @@
 
 #include "cli/shell/environment.h"
 #include "obs/clock.h"
-#include "obs/terminal.h"
+#include "obs/terminal/terminal.h"
 
 namespace trireme::cli {
 namespace {

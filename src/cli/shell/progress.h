@@ -9,7 +9,7 @@
 #include <string_view>
 
 #include "cli/shell/terminal_style.h"
-#include "obs/progress.h"
+#include "obs/terminal/progress.h"
 
 namespace trireme::cli {
 

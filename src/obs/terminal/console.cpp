@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "obs/console.h"
+#include "obs/terminal/console.h"
 
 #include <fmt/core.h>
 
-#include "obs/number_text.h"
+#include "obs/terminal/number_text.h"
 
 namespace trireme::obs {
 

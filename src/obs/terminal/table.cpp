@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "obs/table.h"
+#include "obs/terminal/table.h"
 
 #include <algorithm>
 
 #include "base/check.h"
-#include "obs/terminal.h"
+#include "obs/terminal/terminal.h"
 
 namespace trireme::obs {
 

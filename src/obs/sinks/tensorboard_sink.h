@@ -7,7 +7,7 @@
 #include <filesystem>
 
 #include "obs/clock.h"
-#include "obs/metric_sink.h"
+#include "obs/sinks/metric_sink.h"
 #include "obs/report_file.h"
 
 namespace trireme::obs {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "obs/progress.h"
+#include "obs/terminal/progress.h"
 
 #include <fmt/core.h>
 
@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "base/check.h"
-#include "obs/number_text.h"
-#include "obs/terminal.h"
+#include "obs/terminal/number_text.h"
+#include "obs/terminal/terminal.h"
 
 namespace trireme::obs {
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "obs/tensorboard_sink.h"
+#include "obs/sinks/tensorboard_sink.h"
 
 #include <fmt/core.h>
 #include <unistd.h>
@@ -11,7 +11,7 @@
 #include <utility>
 
 #include "base/error.h"
-#include "obs/tfevents.h"
+#include "obs/sinks/tfevents.h"
 
 namespace trireme::obs {
 

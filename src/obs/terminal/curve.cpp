@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "obs/curve.h"
+#include "obs/terminal/curve.h"
 
 #include <fmt/core.h>
 
@@ -11,8 +11,8 @@
 #include <string_view>
 
 #include "base/check.h"
-#include "obs/number_text.h"
-#include "obs/terminal.h"
+#include "obs/terminal/number_text.h"
+#include "obs/terminal/terminal.h"
 
 namespace trireme::obs {
 

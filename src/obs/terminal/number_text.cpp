@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "obs/number_text.h"
+#include "obs/terminal/number_text.h"
 
 #include <fmt/core.h>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "obs/tfevents.h"
+#include "obs/sinks/tfevents.h"
 
 #include <array>
 #include <bit>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "obs/terminal.h"
+#include "obs/terminal/terminal.h"
 
 #include <sys/ioctl.h>
 #include <unistd.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "obs/jsonl_sink.h"
+#include "obs/sinks/jsonl_sink.h"
 
 #include <fmt/core.h>
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What people see: step line, numbers, table, progress and curve.
-#include "obs/console.h"
+#include "obs/terminal/console.h"
 
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -10,11 +10,11 @@
 #include <sstream>
 #include <vector>
 
-#include "obs/curve.h"
-#include "obs/number_text.h"
-#include "obs/progress.h"
-#include "obs/table.h"
-#include "obs/terminal.h"
+#include "obs/terminal/curve.h"
+#include "obs/terminal/number_text.h"
+#include "obs/terminal/progress.h"
+#include "obs/terminal/table.h"
+#include "obs/terminal/terminal.h"
 
 namespace trireme::obs {
 namespace {

@@ -14,10 +14,10 @@
 #include "base/system/descriptor.h"
 #include "base/error.h"
 #include "base/text/json.h"
-#include "obs/jsonl_sink.h"
+#include "obs/sinks/jsonl_sink.h"
 #include "obs/scratch_folder_test.h"
-#include "obs/tensorboard_sink.h"
-#include "obs/tfevents.h"
+#include "obs/sinks/tensorboard_sink.h"
+#include "obs/sinks/tfevents.h"
 
 namespace trireme::obs {
 namespace {

@@ -13,7 +13,7 @@
 #include <string>
 #include <string_view>
 
-#include "obs/metric_sink.h"
+#include "obs/sinks/metric_sink.h"
 
 namespace trireme::obs {
 
