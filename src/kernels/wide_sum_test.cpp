@@ -8,7 +8,7 @@
 
 #include "base/rng.h"
 #include "kernels/ops.h"
-#include "kernels/row_test.h"
+#include "kernels/tests/row_test.h"
 #include "kernels/step_control.h"
 #include "kernels/wide_sum.h"
 

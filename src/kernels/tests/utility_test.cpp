@@ -5,7 +5,7 @@
 #include <cstring>
 
 #include "kernels/ops.h"
-#include "kernels/row_test.h"
+#include "kernels/tests/row_test.h"
 
 namespace trireme::kernels {
 namespace {

@@ -8,7 +8,7 @@
 #include <numeric>
 
 #include "kernels/ops.h"
-#include "kernels/row_test.h"
+#include "kernels/tests/row_test.h"
 
 namespace trireme::kernels {
 namespace {

@@ -7,7 +7,7 @@
 #include <limits>
 
 #include "kernels/ops.h"
-#include "kernels/row_test.h"
+#include "kernels/tests/row_test.h"
 #include "kernels/step_control.h"
 
 namespace trireme::kernels {

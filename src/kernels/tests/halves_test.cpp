@@ -4,7 +4,7 @@
 
 #include "base/float_halves.h"
 #include "kernels/ops.h"
-#include "kernels/row_test.h"
+#include "kernels/tests/row_test.h"
 
 namespace trireme::kernels {
 namespace {

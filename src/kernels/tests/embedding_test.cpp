@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "kernels/ops.h"
-#include "kernels/row_test.h"
+#include "kernels/tests/row_test.h"
 #include "spec/op_shapes.h"
 
 namespace trireme::kernels {
