@@ -4,9 +4,9 @@
 #include <fmt/core.h>
 
 #include "base/error.h"
-#include "kernels/cuda/attention_plans.h"
-#include "kernels/cuda/fused_products.h"
-#include "kernels/cuda/gemm_plans.h"
+#include "kernels/cuda/attention/attention_plans.h"
+#include "kernels/cuda/gemm_fused/fused_products.h"
+#include "kernels/cuda/gemm/gemm_plans.h"
 
 namespace trireme::kernels::cuda {
 

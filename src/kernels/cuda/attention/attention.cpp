@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+// The two rows of attention: cuDNN where it can (bf16, causal, sequences of one length, common head
+// sizes, aligned memory), the own kernels otherwise.
+#include "kernels/cuda/attention/attention_own.h"
+#include "kernels/cuda/attention/attention_plans.h"
+#include "kernels/cuda/libraries.h"
+#include "kernels/cuda/rows.h"
+
+namespace trireme::kernels::cuda {
+
+void attention_forward(Stream& stream, const AttentionForwardArgs& args) {
+  device::CudaStream& on = device::cuda_stream(stream);
+  device::CudaDevice& device = on.cuda_device();
+  const bool is_done =
+      is_fused(device, args) && Libraries::of(device).attention_plans().forward(on, args);
+  if (!is_done) own_attention_forward(on, args);
+}
+
+void attention_backward(Stream& stream, const AttentionBackwardArgs& args) {
+  device::CudaStream& on = device::cuda_stream(stream);
+  device::CudaDevice& device = on.cuda_device();
+  const bool is_done =
+      is_fused(device, args) && Libraries::of(device).attention_plans().backward(on, args);
+  if (!is_done) own_attention_backward(on, args);
+}
+
+}  // namespace trireme::kernels::cuda

@@ -1,0 +1,237 @@
+// SPDX-License-Identifier: Apache-2.0
+// value = alpha op(a) op(b) + bias + residual + beta d;  d = act(value);  a_sum += row sums of
+// op(a);  d_sum += column sums of d;  gelu_again = gelu(gelu_grad_of);  gelu_slope = gelu'(value).
+//
+// The product with bias and addend is the library's where it takes it (gemm_plans.h), else our own
+// (gemm_general.cu). GELU is part of our own product in large ones in bf16 (fused_products.h) and a
+// kernel after the others: the row gelu_forward, whose bits are promised. So is its gradient, which
+// is the library's epilogue where our own product does not take it and the library's is large, and
+// the multiplication by a factor. Row sums are the library's epilogue in large weight gradients
+// where that is as good, and a kernel before the others. d_sum and gelu_again are kernels around
+// the product.
+#include "base/check.h"
+#include "base/shape.h"
+#include "kernels/cuda/gemm_fused/fused_products.h"
+#include "kernels/cuda/gemm/gemm_kernels.h"
+#include "kernels/cuda/gemm/gemm_plans.h"
+#include "kernels/cuda/libraries.h"
+#include "kernels/cuda/rows.h"
+
+namespace trireme::kernels::cuda {
+namespace {
+
+using base::DType;
+using device::CudaStream;
+
+// The part of a row that the library does: d [m, n] = alpha op(a) op(b) + bias + beta c.
+struct Product {
+  Tensor d;
+  ConstTensor bias = {};
+  ConstTensor c = {};  // may be d
+  float beta = 0;
+  ConstTensor gelu_grad_of = {};  // then d is multiplied with gelu' of it
+  Tensor row_sums = {};           // [m] f32: gets the row sums of op(a)
+  int64_t workspace_begin = 0;    // bytes of the workspace that are in use
+};
+
+// The classes that algorithms tell apart: more would make more plans of the same product.
+int alignment_of(const std::byte* data) {
+  const auto address = reinterpret_cast<uintptr_t>(data);
+  for (const int bytes : {256, 16, 8, 4}) {
+    if (address % static_cast<uintptr_t>(bytes) == 0) return bytes;
+  }
+  return 2;
+}
+
+bool is_same(const ConstTensor& x, const ConstTensor& y) {
+  return x.data == y.data && x.row_stride == y.row_stride && x.dtype == y.dtype;
+}
+
+// Does the library have products of these types?
+bool are_types_known(const GemmArgs& args, const Product& p) {
+  const bool inputs =
+      args.a.dtype == args.b.dtype && (args.a.dtype == DType::bf16 || p.d.dtype == DType::f32);
+  return inputs && (!p.bias || (p.bias.dtype == p.d.dtype && p.bias.is_contiguous())) &&
+         (!p.c || p.c.dtype == p.d.dtype);
+}
+
+// False: the library does not take it, and nothing was queued.
+bool multiply(CudaStream& stream, const GemmArgs& args, const Product& p) {
+  if (!are_types_known(args, p)) return false;
+  // The same memory with other strides is no matrix that the library could add in place.
+  const bool is_in_place = p.c && p.c.data == p.d.data;
+  if (is_in_place && !is_same(p.c, p.d)) return false;
+  Matmul what = {.m = p.d.rows(),
+                 .n = p.d.cols(),
+                 .k = args.trans_a ? args.a.rows() : args.a.cols(),
+                 .trans_a = args.trans_a,
+                 .trans_b = args.trans_b,
+                 .in = args.a.dtype,
+                 .out = p.d.dtype,
+                 .a_stride = args.a.row_stride,
+                 .b_stride = args.b.row_stride,
+                 .d_stride = p.d.row_stride,
+                 .a_align = alignment_of(args.a.data),
+                 .b_align = alignment_of(args.b.data),
+                 .d_align = alignment_of(p.d.data),
+                 .workspace_bytes = stream.workspace().bytes() - p.workspace_begin};
+  MatmulOperands operands = {.a = args.a.data,
+                             .b = args.b.data,
+                             .d = p.d.data,
+                             .alpha = args.alpha,
+                             .beta = p.beta,
+                             .workspace = stream.workspace().data + p.workspace_begin};
+  if (p.c) {
+    what.addend = is_in_place ? Addend::in_place : Addend::separate;
+    if (!is_in_place) {
+      what.c_stride = p.c.row_stride;
+      what.c_align = alignment_of(p.c.data);
+      operands.c = p.c.data;
+    }
+  }
+  if (p.bias) {
+    what.epilogue = Epilogue::bias;
+    what.bias_align = alignment_of(p.bias.data);
+    operands.bias = p.bias.data;
+  }
+  if (p.gelu_grad_of) {
+    what.epilogue = Epilogue::gelu_grad;
+    what.aux_stride = p.gelu_grad_of.row_stride;
+    what.aux_align = alignment_of(p.gelu_grad_of.data);
+    operands.aux = p.gelu_grad_of.data;
+  }
+  if (p.row_sums) {
+    what.epilogue = Epilogue::a_sum;
+    operands.sums = p.row_sums.data;
+  }
+  return Libraries::of(stream.cuda_device()).gemm_plans().multiply(stream, what, operands);
+}
+
+double flops_of(const GemmArgs& args) {
+  const int64_t k = args.trans_a ? args.a.rows() : args.a.cols();
+  return 2.0 * static_cast<double>(args.d.rows()) * static_cast<double>(args.d.cols()) *
+         static_cast<double>(k);
+}
+
+// d = value * factor, or * gelu'(gelu_grad_of).
+bool multiply_with_factor(CudaStream& stream, const GemmArgs& args) {
+  if (args.bias || args.residual || args.beta != 0) return false;
+  const ConstTensor& x = args.factor ? args.factor : args.gelu_grad_of;
+  const bool is_in_place = x.data == args.d.data;
+  // Which products take the epilogue is decided by their shape: where it is exact enough the bits
+  // do not depend on a measurement.
+  if (args.gelu_grad_of && flops_of(args) >= least_measured_flops && !is_in_place &&
+      args.d.dtype == DType::bf16 && args.gelu_grad_of.dtype == DType::bf16 &&
+      args.gelu_grad_of.row_stride % 8 == 0 && alignment_of(args.gelu_grad_of.data) >= 16 &&
+      multiply(stream, args, {.d = args.d, .gelu_grad_of = args.gelu_grad_of})) {
+    return true;
+  }
+  // Else the value goes to d, or to the workspace as fp32 where it fits beside what the library
+  // wants of it: then d may be x, and is rounded once.
+  Product p = {.d = args.d};
+  if (is_in_place || args.d.dtype != DType::f32) {
+    const base::TensorSpec spec = {{args.d.rows(), args.d.cols()}, DType::f32};
+    const int64_t bytes = base::bytes_of(spec);
+    if (bytes <= stream.workspace().bytes() / 2) {
+      p.d = device::view_of(stream.workspace().data, spec);
+      p.workspace_begin = bytes;
+    } else if (is_in_place) {
+      return false;
+    }
+  }
+  if (!multiply(stream, args, p)) return false;
+  const FactorArgs factor = {.value = p.d, .x = x, .d = args.d};
+  args.factor ? multiply_by(stream, factor) : multiply_by_gelu_grad(stream, factor);
+  return true;
+}
+
+// To gelu_input or gelu_slope where present, else to d.
+bool multiply_plainly(CudaStream& stream, const GemmArgs& args) {
+  Product p = {.d = args.gelu_input   ? args.gelu_input
+                    : args.gelu_slope ? args.gelu_slope
+                                      : args.d,
+               .bias = args.bias};
+  if (args.residual) {
+    p.c = args.residual;
+    p.beta = 1;
+  } else if (args.beta != 0) {
+    p.c = args.d;
+    p.beta = args.beta;
+  }
+  return multiply(stream, args, p);
+}
+
+// The product and a_sum. The library overwrites sums, so they go through the workspace.
+bool multiply_with_row_sums(CudaStream& stream, const GemmArgs& args) {
+  if (args.bias || args.residual || args.gelu_input || args.gelu_slope || args.gelu_grad_of ||
+      args.factor || args.alpha != 1) {
+    return false;
+  }
+  // Decided by the shape, as above. A kernel for the sums takes about 175 / n of the product's time
+  // on an H200, which reads 4 TB/s and multiplies at 700 TFLOP/s: with many columns there is
+  // nothing to gain.
+  constexpr int64_t most_columns = 2048;
+  if (flops_of(args) < least_measured_flops || args.d.cols() > most_columns ||
+      args.a.dtype != DType::bf16 || args.d.dtype != DType::f32) {
+    return false;
+  }
+  const base::TensorSpec spec = {{args.d.rows()}, DType::f32};
+  const int64_t bytes = base::bytes_of(spec);
+  if (bytes > stream.workspace().bytes() / 2) return false;
+  Product p = {.d = args.d,
+               .row_sums = device::view_of(stream.workspace().data, spec),
+               .workspace_begin = bytes};
+  if (args.beta != 0) {
+    p.c = args.d;
+    p.beta = args.beta;
+  }
+  if (!multiply(stream, args, p)) return false;
+  accumulate(stream, {.x = p.row_sums, .d = args.a_sum});
+  return true;
+}
+
+// Not worth a plan: one block or a few of our own kernel, and a k that they get through.
+bool is_tiny(const GemmArgs& args) {
+  const int64_t k = args.trans_a ? args.a.rows() : args.a.cols();
+  return flops_of(args) < 1e6 && k <= 1024;
+}
+
+}  // namespace
+
+void gemm(Stream& stream, const GemmArgs& args) {
+  CudaStream& s = device::cuda_stream(stream);
+  TRIREME_CHECK(!args.gelu_input || args.gelu_input.dtype == args.d.dtype,
+                "gemm: gelu_input is {}, d is {}", base::name_of(args.gelu_input.dtype),
+                base::name_of(args.d.dtype));
+  if (args.a_sum) {
+    if (multiply_with_row_sums(s, args)) return;
+    // The workspace holds partial sums here and the library's partial products below: in order.
+    add_row_sums(s, args.a, args.trans_a, args.a_sum);
+  }
+  if (args.d.rows() == 0 || args.d.cols() == 0) return;
+  const FusedProducts& fused = Libraries::of(s.cuda_device()).fused_products();
+  if ((args.gelu_input || args.gelu_slope) && fused.gelu(s, args)) return;
+  if (args.gelu_grad_of && fused.gelu_grad(s, args)) return;
+  if (args.factor && fused.factor(s, args)) return;
+  // Before the product, since d may be gelu_grad_of.
+  if (args.gelu_again) gelu_forward(stream, {.x = args.gelu_grad_of, .y = args.gelu_again});
+  const bool has_factor = args.gelu_grad_of || args.factor;
+  const bool is_done =
+      !is_tiny(args) && (has_factor ? multiply_with_factor(s, args) : multiply_plainly(s, args));
+  if (!is_done) general_gemm(s, args);
+  if (args.d_sum) add_row_sums(s, args.d, true, args.d_sum);
+  if (args.gelu_input) gelu_forward(stream, {.x = args.gelu_input, .y = args.d});
+  if (args.gelu_slope) gelu_with_slope(s, args.gelu_slope, args.d);
+}
+
+bool gemm_swiglu_forward(Stream& stream, const GemmArgs& gemm, const SwigluForwardArgs& swiglu) {
+  CudaStream& s = device::cuda_stream(stream);
+  return Libraries::of(s.cuda_device()).fused_products().swiglu(s, gemm, swiglu);
+}
+
+bool gemm_swiglu_backward(Stream& stream, const GemmArgs& gemm, const SwigluBackwardArgs& swiglu) {
+  CudaStream& s = device::cuda_stream(stream);
+  return Libraries::of(s.cuda_device()).fused_products().swiglu_grad(s, gemm, swiglu);
+}
+
+}  // namespace trireme::kernels::cuda

@@ -1,0 +1,172 @@
+// SPDX-License-Identifier: Apache-2.0
+// value = alpha op(a) op(b) + bias + residual + beta d, for any strides, alignments and types, on
+// CUDA cores. A block computes a 64 x 64 tile, a thread 4 x 4 of it; k goes by in steps of 32, each
+// summed from zero and then added, so that the rounding errors of a long k stay small.
+#include <type_traits>
+
+#include "kernels/cuda/activation.cuh"
+#include "kernels/cuda/gemm/gemm_kernels.h"
+#include "kernels/cuda/launch.cuh"
+
+namespace trireme::kernels::cuda {
+namespace {
+
+constexpr int tile = 64;
+constexpr int depth = 32;
+constexpr int threads = 256;
+constexpr int per_thread = 4;  // rows, and columns
+static_assert(tile / per_thread * (tile / per_thread) == threads);
+
+// A matrix or vector whose type is known at run time; absent: null.
+struct Any {
+  void* data;
+  int64_t stride;
+  bool is_bf16;
+
+  __device__ float at(int64_t row, int64_t col) const {
+    const int64_t i = row * stride + col;
+    return is_bf16 ? load(static_cast<const bf16*>(data) + i)
+                   : load(static_cast<const float*>(data) + i);
+  }
+  __device__ void put(int64_t row, int64_t col, float value) const {
+    const int64_t i = row * stride + col;
+    if (is_bf16) {
+      store(static_cast<bf16*>(data) + i, value);
+    } else {
+      store(static_cast<float*>(data) + i, value);
+    }
+  }
+};
+
+struct Params {
+  int64_t m, n, k;
+  const void *a, *b;
+  int64_t a_stride, b_stride;
+  bool trans_a, trans_b;
+  float alpha, beta;
+  Any d, bias, residual, gelu_input, gelu_grad_of, factor;
+};
+
+// The part of a matrix that is used next: to[i][j] = x(k0 + i, c0 + j), zero outside. x(i, j) is
+// element [i, j] of the stored matrix, or [j, i] with k_is_column. Neighbouring threads read
+// neighbouring elements.
+template <typename T>
+__device__ void fill_panel(float (*to)[tile + 1], const T* x, int64_t stride, bool k_is_column,
+                           int64_t k0, int64_t k, int64_t c0, int64_t columns) {
+  for (int e = static_cast<int>(threadIdx.x); e < depth * tile; e += threads) {
+    const int i = k_is_column ? e % depth : e / tile;
+    const int j = k_is_column ? e / depth : e % tile;
+    const int64_t ki = k0 + i, c = c0 + j;
+    float value = 0;
+    if (ki < k && c < columns) value = load(x + (k_is_column ? c * stride + ki : ki * stride + c));
+    to[i][j] = value;
+  }
+}
+
+__device__ void finish(const Params& p, int64_t row, int64_t col, float sum) {
+  float value = p.alpha * sum;
+  if (p.bias.data != nullptr) value += p.bias.at(col, 0);  // [n]: rows of one
+  if (p.residual.data != nullptr) value += p.residual.at(row, col);
+  if (p.beta != 0) value += p.beta * p.d.at(row, col);
+  if (p.gelu_input.data != nullptr) {
+    p.gelu_input.put(row, col, value);
+    return;
+  }
+  // d may be the tensor that was read: each element by the thread that writes it.
+  if (p.factor.data != nullptr) value *= p.factor.at(row, col);
+  if (p.gelu_grad_of.data != nullptr) {
+    const float slope = gelu_grad(p.gelu_grad_of.at(row, col));
+    value *= p.gelu_grad_of.is_bf16 ? __bfloat162float(__float2bfloat16_rn(slope)) : slope;
+  }
+  p.d.put(row, col, value);
+}
+
+template <typename A, typename B>
+__global__ void __launch_bounds__(threads) general_gemm_kernel(const Params p) {
+  __shared__ float a_panel[depth][tile + 1];
+  __shared__ float b_panel[depth][tile + 1];
+  const int64_t row0 = static_cast<int64_t>(blockIdx.x) * tile;
+  const int64_t col0 = static_cast<int64_t>(blockIdx.y) * tile;
+  // Rows ty, ty + 16, ... and columns tx, tx + 16, ... of the tile.
+  constexpr int side = tile / per_thread;
+  const int tx = static_cast<int>(threadIdx.x) % side, ty = static_cast<int>(threadIdx.x) / side;
+
+  float sum[per_thread][per_thread] = {};
+  for (int64_t k0 = 0; k0 < p.k; k0 += depth) {
+    fill_panel(a_panel, static_cast<const A*>(p.a), p.a_stride, !p.trans_a, k0, p.k, row0, p.m);
+    fill_panel(b_panel, static_cast<const B*>(p.b), p.b_stride, p.trans_b, k0, p.k, col0, p.n);
+    __syncthreads();
+    float part[per_thread][per_thread] = {};
+#pragma unroll 8
+    for (int i = 0; i < depth; ++i) {
+      float a[per_thread], b[per_thread];
+#pragma unroll
+      for (int r = 0; r < per_thread; ++r) {
+        a[r] = a_panel[i][ty + r * side];
+        b[r] = b_panel[i][tx + r * side];
+      }
+#pragma unroll
+      for (int r = 0; r < per_thread; ++r) {
+#pragma unroll
+        for (int c = 0; c < per_thread; ++c) part[r][c] = fmaf(a[r], b[c], part[r][c]);
+      }
+    }
+#pragma unroll
+    for (int r = 0; r < per_thread; ++r) {
+#pragma unroll
+      for (int c = 0; c < per_thread; ++c) sum[r][c] += part[r][c];
+    }
+    __syncthreads();
+  }
+#pragma unroll
+  for (int r = 0; r < per_thread; ++r) {
+#pragma unroll
+    for (int c = 0; c < per_thread; ++c) {
+      const int64_t row = row0 + ty + r * side, col = col0 + tx + c * side;
+      if (row < p.m && col < p.n) finish(p, row, col, sum[r][c]);
+    }
+  }
+}
+
+Any any_of(const ConstTensor& t) {
+  if (!t) return {nullptr, 0, false};
+  // Only the outputs are written through it.
+  return {const_cast<std::byte*>(t.data), t.row_stride, t.dtype == base::DType::bf16};
+}
+
+}  // namespace
+
+void general_gemm(device::CudaStream& stream, const GemmArgs& args) {
+  const Params p = {.m = args.d.rows(),
+                    .n = args.d.cols(),
+                    .k = args.trans_a ? args.a.rows() : args.a.cols(),
+                    .a = args.a.data,
+                    .b = args.b.data,
+                    .a_stride = args.a.row_stride,
+                    .b_stride = args.b.row_stride,
+                    .trans_a = args.trans_a,
+                    .trans_b = args.trans_b,
+                    .alpha = args.alpha,
+                    .beta = args.beta,
+                    .d = any_of(args.d),
+                    .bias = any_of(args.bias),
+                    .residual = any_of(args.residual),
+                    .gelu_input = any_of(args.gelu_input ? args.gelu_input : args.gelu_slope),
+                    .gelu_grad_of = any_of(args.gelu_grad_of),
+                    .factor = any_of(args.factor)};
+  const int64_t row_tiles = ceil_div(p.m, tile), col_tiles = ceil_div(p.n, tile);
+  TRIREME_CHECK(
+      row_tiles > 0 && row_tiles < (int64_t{1} << 31) && col_tiles > 0 && col_tiles <= 65535,
+      "a product of {} x {}", p.m, p.n);
+  const dim3 grid(static_cast<unsigned>(row_tiles), static_cast<unsigned>(col_tiles));
+  with_real_type(args.a.dtype, [&](auto* a) {
+    using A = std::remove_pointer_t<decltype(a)>;
+    with_real_type(args.b.dtype, [&](auto* b) {
+      using B = std::remove_pointer_t<decltype(b)>;
+      general_gemm_kernel<A, B><<<grid, threads, 0, stream.handle()>>>(p);
+    });
+  });
+  check_launch("general gemm");
+}
+
+}  // namespace trireme::kernels::cuda

@@ -1,0 +1,202 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kernels/cuda/gemm_fused/fused_products.h"
+
+#include <cudaTypedefs.h>
+
+#include <algorithm>
+#include <string_view>
+
+#include "kernels/cuda/gemm_fused/gemm_fused_kernel.cuh"
+#include "kernels/cuda/norm/norm_partials.cuh"
+
+namespace trireme::kernels::cuda {
+namespace {
+
+using base::DType;
+using device::CudaStream;
+
+// Fewer would leave multiprocessors idle, or the finishing of the last tiles in the open.
+constexpr int least_tiles = 264;  // of a cluster: 4 for each pair of multiprocessors of an H200
+// With a shorter sum the activation takes longer than the product that should hide it.
+constexpr int64_t least_k = 256;
+
+bool is_in_build() {
+  return std::string_view(TRIREME_CUDA_ARCHITECTURES).find("90a") != std::string_view::npos;
+}
+
+CUtensorMap describe(void* encode, const ConstTensor& matrix, const fused::Box& box) {
+  const cuuint64_t sizes[2] = {static_cast<cuuint64_t>(matrix.cols()),
+                               static_cast<cuuint64_t>(matrix.rows())};
+  const cuuint64_t strides[1] = {static_cast<cuuint64_t>(matrix.row_stride) * 2};
+  const cuuint32_t boxes[2] = {static_cast<cuuint32_t>(box.columns),
+                               static_cast<cuuint32_t>(box.rows)};
+  const cuuint32_t steps[2] = {1, 1};
+  CUtensorMap map;
+  const CUresult result = reinterpret_cast<PFN_cuTensorMapEncodeTiled_v12000>(encode)(
+      &map, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 2,
+      const_cast<void*>(static_cast<const void*>(matrix.data)), sizes, strides, boxes, steps,
+      CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
+      CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+  TRIREME_CHECK(result == CUDA_SUCCESS, "describing a matrix of {} x {}: CUDA error {}",
+                matrix.rows(), matrix.cols(), static_cast<int>(result));
+  return map;
+}
+
+bool is_good(const ConstTensor& t) { return t.dtype == DType::bf16 && is_vectorisable(t); }
+
+// All but the activation's operands. `n` is of the product.
+FusedProduct product_of(void* encode, const GemmArgs& gemm) {
+  const int64_t n = gemm.d.cols(), k = gemm.a.cols();
+  FusedProduct p = {};
+  p.a = describe(encode, gemm.a, fused::a_box);
+  p.b = describe(encode, gemm.b, gemm.trans_b ? fused::b_box : fused::b_box_by_columns);
+  p.m = static_cast<int>(gemm.d.rows());
+  p.n = static_cast<int>(n);
+  p.k = static_cast<int>(k);
+  p.clusters_m =
+      static_cast<int>(ceil_div(gemm.d.rows(), fused::tile_m * fused::blocks_of_cluster));
+  p.tiles_n = static_cast<int>(ceil_div(n, fused::tile_n));
+  p.tiles = p.clusters_m * p.tiles_n;
+  // A small b stays in the cache, and a is read once; of a large one, short rows of tiles must
+  // share what is there.
+  constexpr int64_t small_b = 16 << 20;
+  p.rows_together = n * k * 2 <= small_b ? 16 : 8;
+  return p;
+}
+
+// Sums of d's columns, so many rows of them a tile.
+base::TensorSpec partial_sums(const GemmArgs& gemm, int rows_of_tile) {
+  const int64_t tiles = ceil_div(gemm.d.rows(), fused::tile_m);
+  return {{rows_of_tile * tiles, gemm.d.cols()}, DType::f32};
+}
+
+template <Fusion fusion>
+void launch(CudaStream& stream, const FusedProduct& p, int clusters) {
+  const auto kernel = fused::kernel<fusion>;
+  device::cuda_check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                          static_cast<int>(fused::shared_bytes)),
+                     "a product with its activation: shared memory");
+  const int blocks = fused::blocks_of_cluster * std::min(clusters, p.tiles);
+  kernel<<<static_cast<unsigned>(blocks), fused::threads, fused::shared_bytes, stream.handle()>>>(
+      p);
+  check_launch("a product with its activation");
+}
+
+}  // namespace
+
+FusedProducts::FusedProducts(device::CudaDevice& device) {
+  if (!is_in_build()) return;
+  int major = 0, minor = 0;
+  const int index = device.options().index;
+  device::cuda_check(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, index),
+                     "asking for the compute capability");
+  device::cuda_check(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, index),
+                     "asking for the compute capability");
+  if (major != 9 || minor != 0) return;
+  cudaDriverEntryPointQueryResult found = cudaDriverEntryPointSymbolNotFound;
+  device::cuda_check(cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &encode_, 12000,
+                                                      cudaEnableDefault, &found),
+                     "looking for cuTensorMapEncodeTiled");
+  if (found != cudaDriverEntryPointSuccess || encode_ == nullptr) return;
+  clusters_ = device.multiprocessors() / fused::blocks_of_cluster;
+}
+
+bool FusedProducts::takes(const GemmArgs& gemm) const {
+  const bool is_plain = !gemm.trans_a && gemm.alpha == 1 && gemm.beta == 0 && !gemm.residual &&
+                        !gemm.a_sum && !gemm.scale_a && !gemm.scale_b;
+  if (clusters_ == 0 || !is_plain) return false;
+  const bool is_small_enough =
+      gemm.d.rows() <= INT32_MAX && gemm.d.cols() <= INT32_MAX / 2 && gemm.a.cols() <= INT32_MAX;
+  const int64_t tiles = ceil_div(gemm.d.rows(), fused::tile_m * fused::blocks_of_cluster) *
+                        ceil_div(gemm.d.cols(), fused::tile_n);
+  return is_small_enough && tiles >= least_tiles && tiles <= INT32_MAX &&
+         gemm.a.cols() >= least_k && is_good(gemm.a) && is_good(gemm.b) && is_good(gemm.d);
+}
+
+bool FusedProducts::gelu(CudaStream& stream, const GemmArgs& gemm) const {
+  const bool has_good_bias =
+      !gemm.bias || (gemm.bias.dtype == DType::bf16 && gemm.bias.is_contiguous() &&
+                     reinterpret_cast<uintptr_t>(gemm.bias.data) % 4 == 0);
+  const Tensor& stored = gemm.gelu_slope ? gemm.gelu_slope : gemm.gelu_input;
+  if (!takes(gemm) || !gemm.trans_b || !is_good(stored) || !has_good_bias) return false;
+  FusedProduct p = product_of(encode_, gemm);
+  p.bias = data<bf16>(gemm.bias);
+  p.value = data<bf16>(stored);
+  p.value_stride = stored.row_stride;
+  p.d = data<bf16>(gemm.d);
+  p.d_stride = gemm.d.row_stride;
+  gemm.gelu_slope ? launch<Fusion::gelu_slope>(stream, p, clusters_)
+                  : launch<Fusion::gelu>(stream, p, clusters_);
+  return true;
+}
+
+bool FusedProducts::gelu_grad(CudaStream& stream, const GemmArgs& gemm) const {
+  // Without gelu_again the library's epilogue is as fast.
+  if (!gemm.gelu_again || !takes(gemm) || gemm.trans_b || gemm.bias ||
+      !is_good(gemm.gelu_grad_of) || !is_good(gemm.gelu_again)) {
+    return false;
+  }
+  const base::TensorSpec spec = partial_sums(gemm, 1);
+  if (gemm.d_sum && base::bytes_of(spec) > stream.workspace().bytes()) return false;
+  FusedProduct p = product_of(encode_, gemm);
+  p.x = data<bf16>(gemm.gelu_grad_of);
+  p.x_stride = gemm.gelu_grad_of.row_stride;
+  p.d = data<bf16>(gemm.d);
+  p.d_stride = gemm.d.row_stride;
+  p.again = data<bf16>(gemm.gelu_again);
+  p.again_stride = gemm.gelu_again.row_stride;
+  const Tensor sums = gemm.d_sum ? device::view_of(stream.workspace().data, spec) : Tensor{};
+  p.sums = data<float>(sums);
+  launch<Fusion::gelu_grad>(stream, p, clusters_);
+  if (gemm.d_sum) add_partials(stream.handle(), sums, {gemm.d_sum});
+  return true;
+}
+
+bool FusedProducts::factor(CudaStream& stream, const GemmArgs& gemm) const {
+  if (!takes(gemm) || gemm.trans_b || gemm.bias || !is_good(gemm.factor)) return false;
+  const base::TensorSpec spec = partial_sums(gemm, fused::finishing_warps);
+  if (gemm.d_sum && base::bytes_of(spec) > stream.workspace().bytes()) return false;
+  FusedProduct p = product_of(encode_, gemm);
+  p.x = data<bf16>(gemm.factor);
+  p.x_stride = gemm.factor.row_stride;
+  p.d = data<bf16>(gemm.d);
+  p.d_stride = gemm.d.row_stride;
+  const Tensor sums = gemm.d_sum ? device::view_of(stream.workspace().data, spec) : Tensor{};
+  p.sums = data<float>(sums);
+  launch<Fusion::factor>(stream, p, clusters_);
+  if (gemm.d_sum) add_partials(stream.handle(), sums, {gemm.d_sum});
+  return true;
+}
+
+bool FusedProducts::swiglu(CudaStream& stream, const GemmArgs& gemm,
+                           const SwigluForwardArgs& swiglu) const {
+  if (!takes(gemm) || !gemm.trans_b || gemm.bias || gemm.gelu_input || !is_good(swiglu.y)) {
+    return false;
+  }
+  FusedProduct p = product_of(encode_, gemm);
+  p.value = data<bf16>(gemm.d);
+  p.value_stride = gemm.d.row_stride;
+  p.d = data<bf16>(swiglu.y);
+  p.d_stride = swiglu.y.row_stride;
+  launch<Fusion::swiglu>(stream, p, clusters_);
+  return true;
+}
+
+bool FusedProducts::swiglu_grad(CudaStream& stream, const GemmArgs& gemm,
+                                const SwigluBackwardArgs& swiglu) const {
+  if (!takes(gemm) || gemm.trans_b || gemm.bias || gemm.gelu_input || !is_good(swiglu.gate_up) ||
+      !is_good(swiglu.dgate_up) || (swiglu.y && !is_good(swiglu.y))) {
+    return false;
+  }
+  FusedProduct p = product_of(encode_, gemm);
+  p.x = data<bf16>(swiglu.gate_up);
+  p.x_stride = swiglu.gate_up.row_stride;
+  p.d = data<bf16>(swiglu.dgate_up);
+  p.d_stride = swiglu.dgate_up.row_stride;
+  p.again = data<bf16>(swiglu.y);
+  p.again_stride = swiglu.y.row_stride;
+  launch<Fusion::swiglu_grad>(stream, p, clusters_);
+  return true;
+}
+
+}  // namespace trireme::kernels::cuda

@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: Apache-2.0
+// Matrix products in bf16 with the activation of a feed-forward network in them: what the library
+// does in a product and a pass over its result, or in an epilogue that its products wait for.
+//
+// One block a multiprocessor runs tile after tile of 128 x 256 values. Of its 12 warps, one copies
+// operands to shared memory, three steps of 64 along k ahead; two warpgroups multiply, 64 rows
+// each, and leave a finished tile in shared memory as bf16 (gemm_fused_multiply.cuh); three warps
+// apply the activation to it and write the results while the next tile is multiplied
+// (gemm_fused_finish.cuh). GELU's gradient would take three warps longer than the product: there
+// the warps that multiply make its factors while products are under way. Two blocks, one above the
+// other, form a cluster and copy each half of their common b for both.
+//
+// Every element is summed along k in one order that depends on nothing else (the library may have
+// another), and every result is rounded as by a product and a row of their own, but for GELU's
+// derivative, which is rounded to bf16 before it is multiplied: the same bits in every run.
+#pragma once
+
+#include "kernels/cuda/gemm_fused/hopper.cuh"
+#include "kernels/cuda/launch.cuh"
+
+namespace trireme::kernels::cuda {
+
+// What becomes of value = a op(b) (+ bias):
+enum class Fusion : uint8_t {
+  gelu,         // value is stored, d = gelu(value)
+  gelu_slope,   // gelu'(value) is stored, d = gelu(value)
+  gelu_grad,    // d = value gelu'(x), its column sums; again = gelu(x)
+  factor,       // d = value x, its column sums
+  swiglu,       // gate | up = value is stored, d = silu(gate) up
+  swiglu_grad,  // dgate | dup = value up silu'(gate) | value silu(gate); again = silu(gate) up
+};
+// The forward's b is a weight [n, k], the backward's [k, n].
+constexpr bool is_backward(Fusion f) {
+  return f == Fusion::gelu_grad || f == Fusion::factor || f == Fusion::swiglu_grad;
+}
+
+struct FusedProduct {
+  CUtensorMap a, b;                // read in boxes of a_box, b_box or b_box_by_columns
+  int m, n, k;                     // of the product; n is 2 F of swiglu and F of swiglu_grad
+  int clusters_m, tiles_n, tiles;  // in tiles of a cluster
+  int rows_together;               // rows of clusters that are gone through together
+  const bf16* bias;                // gelu, gelu_slope: optional [n]
+  bf16* value;                     // forward: [m, n], what is stored
+  const bf16* x;  // gelu_grad, factor: [m, n]; swiglu_grad: [m, 2 n], gate | up; may be d
+  bf16* d;
+  bf16* again;  // backward, optional
+  int64_t value_stride, x_stride, d_stride, again_stride;
+  // Optional: sums of d over some rows of a tile each, in fp32. gelu_grad: [tiles along m, n];
+  // factor: [3 tiles along m, n].
+  float* sums;
+};
+
+namespace fused {
+
+constexpr int tile_m = 128, tile_n = 256, tile_k = 64;
+constexpr int blocks_of_cluster = 2;  // along m
+constexpr int half_m = tile_m / 2;    // rows of one multiplying warpgroup
+constexpr int half_n = tile_n / 2;    // columns of the product whose b one block copies
+constexpr int stages = 3;
+constexpr int group_threads = 128;
+constexpr int threads = 3 * group_threads;
+constexpr int finishing_warps = 3;
+constexpr int swizzled_columns = 64;  // of a tile of bf16 in shared memory: 128 bytes
+
+struct Box {
+  int rows, columns;
+};
+constexpr Box a_box = {tile_m, tile_k};
+constexpr Box b_box = {half_n, tile_k}, b_box_by_columns = {tile_k, swizzled_columns};
+
+constexpr uint32_t a_bytes = tile_m * tile_k * 2, b_bytes = tile_n * tile_k * 2;
+constexpr uint32_t row_bytes = tile_n * 2;
+
+// Shared memory, from an address that is a multiple of 1024.
+constexpr uint32_t a_begin = 0;
+constexpr uint32_t b_begin = a_begin + stages * a_bytes;
+constexpr uint32_t values_begin = b_begin + stages * b_bytes;       // [tile_m][tile_n] bf16
+constexpr uint32_t bias_begin = values_begin + tile_m * row_bytes;  // [2][tile_n] bf16
+constexpr uint32_t barriers_begin = bias_begin + 2 * row_bytes;
+constexpr uint32_t barriers = 2 * stages + 4;
+constexpr uint32_t shared_bytes = barriers_begin + 8 * barriers + 1024;  // the start is rounded up
+
+struct Shared {
+  uint32_t base;
+  __device__ uint32_t a(int stage) const { return base + a_begin + stage * a_bytes; }
+  __device__ uint32_t b(int stage) const { return base + b_begin + stage * b_bytes; }
+  __device__ uint32_t values(int row) const { return base + values_begin + row * row_bytes; }
+  // Operands have come, operands were read, values have come, values were read.
+  __device__ uint32_t full(int stage) const { return base + barriers_begin + 8 * stage; }
+  __device__ uint32_t empty(int stage) const { return full(stages + stage); }
+  __device__ uint32_t made(int half) const { return full(2 * stages + half); }
+  __device__ uint32_t taken(int half) const { return full(2 * stages + 2 + half); }
+};
+
+// Where 16 bytes, column 8 chunk, lie in a row of the values: the chunks of a row are permuted by
+// the row, so that neither those who write a column of chunks nor those who read a row meet in a
+// bank.
+__device__ inline uint32_t swizzled(int row, int chunk) {
+  return static_cast<uint32_t>((chunk ^ (row & 7)) << 4);
+}
+
+struct Tile {
+  int row, column;  // its first, of this block
+};
+// The tiles of a block in turn. Neighbours in time share operands in the cache.
+class Tiles {
+ public:
+  __device__ Tiles(const FusedProduct& p, uint32_t rank)
+      : p_(p), rank_(rank), at_(static_cast<int>(blockIdx.x) / blocks_of_cluster) {}
+  __device__ bool has_tile() const { return at_ < p_.tiles; }
+  __device__ void advance() { at_ += static_cast<int>(gridDim.x) / blocks_of_cluster; }
+  __device__ Tile tile() const {
+    const int of_group = p_.rows_together * p_.tiles_n;
+    const int group = at_ / of_group, at = at_ % of_group;
+    const int first = group * p_.rows_together;
+    const int rows = min(p_.rows_together, p_.clusters_m - first);
+    const int row = (first + at % rows) * blocks_of_cluster + static_cast<int>(rank_);
+    return {row * tile_m, at / rows * tile_n};
+  }
+
+ private:
+  const FusedProduct& p_;
+  uint32_t rank_;
+  int at_;
+};
+
+}  // namespace fused
+}  // namespace trireme::kernels::cuda

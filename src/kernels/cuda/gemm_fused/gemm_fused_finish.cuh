@@ -1,0 +1,260 @@
+// SPDX-License-Identifier: Apache-2.0
+// The warps that apply the activation to finished tiles and write the results: see gemm_fused.cuh.
+// They have about as much time for a tile as the multiplication takes, and share the multiprocessor
+// with it: instructions count.
+#pragma once
+
+#include "kernels/cuda/gemm_fused/gemm_fused_chunks.cuh"
+
+namespace trireme::kernels::cuda::fused {
+
+struct Matrices {
+  Beside value, x, d, again;
+  uint32_t second;  // bytes from the gate half to the up half of swiglu's
+  bool has_again;
+};
+
+template <Fusion fusion>
+__device__ Matrices matrices_of(const FusedProduct& p, const Tile& tile) {
+  constexpr bool is_swiglu = fusion == Fusion::swiglu;
+  const int column = is_swiglu ? tile.column / 2 : tile.column;
+  return {beside(p.value, p.value_stride, tile.row, column),
+          beside(p.x, p.x_stride, tile.row, column),
+          beside(p.d, p.d_stride, tile.row, column),
+          beside(p.again, p.again_stride, tile.row, column),
+          static_cast<uint32_t>(2 * (is_swiglu ? p.n / 2 : p.n)),
+          p.again != nullptr};
+}
+__device__ inline void put_again(const Matrices& to, Chunk c, const uint4& bits) {
+  c.is_inside = c.is_inside && to.has_again;
+  put(to.again, c, bits);
+}
+
+// What was computed of a chunk: one or two chunks of the tile.
+struct Values {
+  uint4 first, second;
+};
+
+__device__ inline void finish_gelu(const Matrices& to, const Chunk& c, const Values& of) {
+  float v[W];
+  Sigmoid s[W];
+  put(to.value, c, of.first);
+  unpack<bf16>(of.first, v);
+  gelu_sigmoids(v, s);
+#pragma unroll
+  for (int j = 0; j < W; ++j) v[j] *= s[j].value;
+  put(to.d, c, pack<bf16>(v));
+}
+
+__device__ inline void finish_gelu_slope(const Matrices& to, const Chunk& c, const Values& of) {
+  float v[W], y[W], slope[W];
+  unpack<bf16>(of.first, v);
+  gelu_with_grad(v, y, slope);
+  put(to.value, c, pack<bf16>(slope));
+  put(to.d, c, pack<bf16>(y));
+}
+
+__device__ inline void finish_swiglu(const Matrices& to, const Chunk& c, const Values& of) {
+  float gate[W], up[W];
+  Sigmoid s[W];
+  put(to.value, c, of.first);
+  put(to.value, moved(c, to.second), of.second);
+  unpack<bf16>(of.first, gate);
+  silu_sigmoids(gate, s);
+  unpack<bf16>(of.second, up);
+#pragma unroll
+  for (int j = 0; j < W; ++j) gate[j] = silu(gate[j], s[j]).value * up[j];
+  put(to.d, c, pack<bf16>(gate));
+}
+
+__device__ inline void finish_swiglu_grad(const Matrices& to, const Chunk& c, const Values& of,
+                                          const Values& at) {
+  float v[W], gate[W], up[W], y[W];
+  Sigmoid s[W];
+  unpack<bf16>(at.first, gate);
+  silu_sigmoids(gate, s);
+  unpack<bf16>(of.first, v);
+  unpack<bf16>(at.second, up);
+#pragma unroll
+  for (int j = 0; j < W; ++j) {
+    const Silu of_gate = silu(gate[j], s[j]);
+    y[j] = of_gate.value * up[j];
+    gate[j] = v[j] * up[j] * of_gate.derivative;
+    up[j] = v[j] * of_gate.value;
+  }
+  put(to.d, c, pack<bf16>(gate));
+  put(to.d, moved(c, to.second), pack<bf16>(up));
+  put_again(to, c, pack<bf16>(y));
+}
+
+// d = value x, which is added to the lane's sums of its columns as it is stored.
+__device__ inline void finish_factor(const Matrices& to, const Chunk& c, const Values& of,
+                                     const Values& at, float (&sums)[W]) {
+  float v[W], x[W];
+  unpack<bf16>(of.first, v);
+  unpack<bf16>(at.first, x);
+#pragma unroll
+  for (int j = 0; j < W; ++j) v[j] *= x[j];
+  const uint4 bits = pack<bf16>(v);
+  put(to.d, c, bits);
+  unpack<bf16>(bits, v);
+#pragma unroll
+  for (int j = 0; j < W; ++j) sums[j] += v[j];
+}
+
+// A warp takes groups of four rows. Its 32 lanes have a chunk of one row each or, of swiglu, where
+// the chunk of up goes with that of gate, of two rows.
+constexpr int rows_of_group = 4, groups = tile_m / rows_of_group;
+// Groups whose x is under way. With little to compute it is memory's latency that counts.
+template <Fusion fusion>
+constexpr int groups_ahead = fusion == Fusion::factor ? 3 : 1;
+
+// The sums of a tile's columns. A warp has every third part of 16 columns.
+class ColumnSums {
+ public:
+  __device__ ColumnSums(Shared shared, int warp)
+      : shared_(shared), lane_(static_cast<int>(threadIdx.x) % warp_size), warp_(warp) {}
+
+  __device__ void begin() {
+#pragma unroll
+    for (auto& part : sums_) part[0][0] = part[0][1] = part[1][0] = part[1][1] = 0;
+  }
+  // Of the rows of one half.
+  __device__ void add(int half) {
+#pragma unroll 1
+    for (int first = half * half_m; first < (half + 1) * half_m; first += 16) {
+      const int row = first + lane_ % 16;
+      uint32_t m[parts][4];  // all are asked for before the first is waited for
+#pragma unroll
+      for (int i = 0; i < parts; ++i) {
+        const int column = min(column_of(i), tile_n - 16);
+        hopper::load_matrices_transposed(
+            shared_.values(row) + swizzled(row, column / W + lane_ / 16), m[i]);
+      }
+#pragma unroll
+      for (int i = 0; i < parts; ++i) {
+        hopper::add_column_sums(sums_[i][0], m[i][0], m[i][1]);
+        hopper::add_column_sums(sums_[i][1], m[i][2], m[i][3]);
+      }
+    }
+  }
+  __device__ void store(const FusedProduct& p, const Tile& tile) const {
+    if (lane_ >= 4 || tile.row >= p.m) return;
+    float* row = p.sums + static_cast<int64_t>(tile.row / tile_m) * p.n;
+#pragma unroll
+    for (int i = 0; i < parts; ++i) {
+#pragma unroll
+      for (int j = 0; j < 2; ++j) {
+        const int at = column_of(i) + 8 * j + 2 * lane_, column = tile.column + at;
+        if (at >= tile_n || column >= p.n) continue;
+        *reinterpret_cast<float2*>(row + column) = make_float2(sums_[i][j][0], sums_[i][j][1]);
+      }
+    }
+  }
+
+ private:
+  static constexpr int parts = (tile_n / 16 + finishing_warps - 1) / finishing_warps;
+  __device__ int column_of(int part) const { return 16 * (warp_ + part * finishing_warps); }
+
+  Shared shared_;
+  int lane_, warp_;
+  float sums_[parts][2][2];
+};
+
+template <Fusion fusion>
+__device__ void finish_tiles(const FusedProduct& p, Shared shared, uint32_t rank, int warp) {
+  constexpr bool is_swiglu = fusion == Fusion::swiglu;
+  constexpr int rows_at_once = is_swiglu ? 2 : 1, lanes_of_row = warp_size / rows_at_once;
+  constexpr int turns = rows_of_group / rows_at_once;
+  const int lane = static_cast<int>(threadIdx.x) % warp_size;
+  const int chunk = lane % lanes_of_row, lane_row = lane / lanes_of_row;
+  const int columns = is_swiglu ? p.n / 2 : p.n;
+  ColumnSums sums(shared, warp);
+  uint32_t parity = 0;
+  for (Tiles tiles(p, rank); tiles.has_tile(); tiles.advance(), parity ^= 1) {
+    const Tile tile = tiles.tile();
+    const Matrices matrices = matrices_of<fusion>(p, tile);
+    const int first_column = is_swiglu ? tile.column / 2 : tile.column;
+    const int rows_inside = first_column + chunk * W < columns ? min(tile_m, p.m - tile.row) : 0;
+    const auto chunk_of = [&](int group, int turn) -> Chunk {
+      const int row = group * rows_of_group + turn * rows_at_once + lane_row;
+      return {static_cast<uint32_t>(row), static_cast<uint32_t>(chunk * 16), row < rows_inside};
+    };
+    constexpr bool has_x = fusion == Fusion::swiglu_grad || fusion == Fusion::factor;
+    constexpr int ahead = groups_ahead<fusion>;
+    Values x[ahead][turns] = {};
+    const auto fetch = [&](Values& to, int group, int turn) {
+      const Chunk c = chunk_of(group, turn);
+      if constexpr (fusion == Fusion::factor) to.first = {};  // is summed, inside or not
+      get(matrices.x, c, to.first);
+      if constexpr (fusion == Fusion::swiglu_grad) {
+        get(matrices.x, moved(c, matrices.second), to.second);
+      }
+    };
+    if constexpr (has_x) {
+#pragma unroll
+      for (int i = 0; i < ahead; ++i) {
+#pragma unroll
+        for (int turn = 0; turn < turns; ++turn) {
+          fetch(x[i][turn], warp + i * finishing_warps, turn);
+        }
+      }
+    }
+    const bool adds = fusion == Fusion::gelu_grad && p.sums != nullptr;
+    if constexpr (fusion == Fusion::gelu_grad) sums.begin();
+    float lane_sums[W] = {};
+    hopper::wait(shared.made(0), parity);
+    bool is_lower = false;
+    const auto finish_group = [&](int group, Values(&at)[turns]) {
+      if (!is_lower && group >= groups / 2) {
+        if (adds) sums.add(0);
+        hopper::arrive(shared.taken(0));
+        hopper::wait(shared.made(1), parity);
+        is_lower = true;
+      }
+      Values of[turns];
+#pragma unroll
+      for (int turn = 0; turn < turns; ++turn) {
+        const int row = static_cast<int>(chunk_of(group, turn).row);
+        of[turn].first = load_shared(shared.values(row) + swizzled(row, chunk));
+        if constexpr (is_swiglu) {
+          of[turn].second = load_shared(shared.values(row) + swizzled(row, chunk + lanes_of_row));
+        }
+      }
+#pragma unroll
+      for (int turn = 0; turn < turns; ++turn) {
+        const Chunk c = chunk_of(group, turn);
+        if constexpr (fusion == Fusion::gelu) finish_gelu(matrices, c, of[turn]);
+        if constexpr (fusion == Fusion::gelu_slope) finish_gelu_slope(matrices, c, of[turn]);
+        // The factors were multiplied in already.
+        if constexpr (fusion == Fusion::gelu_grad) put(matrices.d, c, of[turn].first);
+        if constexpr (fusion == Fusion::factor) {
+          finish_factor(matrices, c, of[turn], at[turn], lane_sums);
+        }
+        if constexpr (fusion == Fusion::swiglu) finish_swiglu(matrices, c, of[turn]);
+        if constexpr (fusion == Fusion::swiglu_grad) {
+          finish_swiglu_grad(matrices, c, of[turn], at[turn]);
+        }
+        // What a later group needs, as soon as its place is free; there is no row after the last.
+        if constexpr (has_x) fetch(at[turn], group + ahead * finishing_warps, turn);
+      }
+    };
+#pragma unroll 1
+    for (int first = warp; first < groups; first += ahead * finishing_warps) {
+#pragma unroll
+      for (int i = 0; i < ahead; ++i) {
+        const int group = first + i * finishing_warps;
+        if (group < groups) finish_group(group, x[i]);
+      }
+    }
+    if (adds) sums.add(1);
+    hopper::arrive(shared.taken(1));
+    if (adds) sums.store(p, tile);
+    if (fusion == Fusion::factor && p.sums != nullptr && rows_inside > 0) {
+      const int64_t row = static_cast<int64_t>(tile.row / tile_m) * finishing_warps + warp;
+      store_floats(p.sums + row * p.n + tile.column + chunk * W, lane_sums);
+    }
+  }
+}
+
+}  // namespace trireme::kernels::cuda::fused

@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+// The kernel of gemm_fused.cuh: who does what.
+#pragma once
+
+#include "kernels/cuda/gemm_fused/gemm_fused_finish.cuh"
+#include "kernels/cuda/gemm_fused/gemm_fused_multiply.cuh"
+
+namespace trireme::kernels::cuda::fused {
+
+template <Fusion fusion>
+__global__ void __cluster_dims__(blocks_of_cluster) __launch_bounds__(threads, 1)
+    kernel(const __grid_constant__ FusedProduct p) {
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL  // FusedProducts launches it nowhere else
+  extern __shared__ uint8_t raw[];
+  const Shared shared = {(shared_address(raw) + 1023) & ~1023U};
+  const uint32_t rank = hopper::cluster_rank();
+  const int group = static_cast<int>(threadIdx.x) / group_threads;
+  const int warp = static_cast<int>(threadIdx.x) / warp_size;
+  if (threadIdx.x == 0) {
+    for (int stage = 0; stage < stages; ++stage) {
+      hopper::init_barrier(shared.full(stage), 1);
+      hopper::init_barrier(shared.empty(stage), 2 * blocks_of_cluster);
+    }
+    for (int half = 0; half < 2; ++half) {
+      hopper::init_barrier(shared.made(half), group_threads);
+      hopper::init_barrier(shared.taken(half), finishing_warps * warp_size);
+    }
+    hopper::publish_barriers();
+  }
+  __syncthreads();
+  hopper::cluster_sync();
+  // Of the 3 x 168 registers that the warpgroups were given, those that multiply take more.
+  constexpr int multiplying = fusion == Fusion::gelu_grad ? 200 : 184;
+  if (group > 0) {
+    hopper::take_registers<multiplying>();
+    multiply_tiles<fusion>(p, shared, rank, group - 1);
+  } else {
+    hopper::give_registers<3 * 168 - 2 * multiplying>();
+    if (warp > 0) {
+      finish_tiles<fusion>(p, shared, rank, warp - 1);
+    } else if (threadIdx.x == 0) {
+      hopper::fetch_map(&p.a);
+      hopper::fetch_map(&p.b);
+      copy_operands<fusion>(p, shared, rank);
+    }
+    __syncwarp();
+  }
+  // A block must be there as long as the other one copies to it.
+  hopper::cluster_sync();
+#endif
+}
+
+}  // namespace trireme::kernels::cuda::fused
