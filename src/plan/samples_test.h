@@ -13,8 +13,8 @@
 #include "config/files/model_file.h"
 #include "config/files/stack_file.h"
 #include "plan/job.h"
-#include "plan/price.h"
-#include "plan/search.h"
+#include "plan/price/price.h"
+#include "plan/search/search.h"
 
 #include "spec/layout_text.h"
 

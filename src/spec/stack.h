@@ -19,7 +19,7 @@ enum class SelectiveRecompute : uint8_t {
   count
 };
 
-// What a program other than this engine keeps in memory (plan/program_memory.h). Bytes are those of
+// What a program other than this engine keeps in memory (plan/memory/program_memory.h). Bytes are those of
 // one element, and count every copy that is alive until the backward pass.
 struct ProgramMemory {
   double norm_bytes = 4;        // of a norm: its input, its output, and copies in fp32

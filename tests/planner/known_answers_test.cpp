@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "base/error.h"
-#include "plan/price.h"
+#include "plan/price/price.h"
 #include "tests/planner/rules_rig.h"
 
 namespace trireme::tests {

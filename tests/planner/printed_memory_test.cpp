@@ -6,8 +6,8 @@
 #include "config/config_text.h"
 #include "config/files_test.h"
 #include "config/layout.h"
-#include "plan/answer.h"
-#include "plan/finalists.h"
+#include "plan/search/answer.h"
+#include "plan/search/finalists.h"
 #include "plan/samples_test.h"
 #include "spec/layout_samples_test.h"
 

@@ -7,7 +7,7 @@
 #include <filesystem>
 
 #include "config/document.h"
-#include "plan/validate.h"
+#include "plan/validate/validate.h"
 #include "tests/planner/rules_rig.h"
 
 namespace trireme::tests {

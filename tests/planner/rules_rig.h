@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "plan/search.h"
+#include "plan/search/search.h"
 #include "sim/sim.h"
 #include "spec/machine.h"
 #include "spec/model.h"

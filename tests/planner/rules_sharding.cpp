@@ -5,9 +5,9 @@
 
 #include <algorithm>
 
-#include "plan/collective.h"
-#include "plan/op_time.h"
-#include "plan/price.h"
+#include "plan/price/collective.h"
+#include "plan/price/op_time.h"
+#include "plan/price/price.h"
 #include "tests/planner/rules_rig.h"
 
 namespace trireme::tests {

@@ -5,9 +5,9 @@
 
 #include <cmath>
 
-#include "plan/collective.h"
-#include "plan/confirm.h"
-#include "plan/price.h"
+#include "plan/price/collective.h"
+#include "plan/search/confirm.h"
+#include "plan/price/price.h"
 #include "spec/comm_cost.h"
 #include "spec/data_parallel.h"
 #include "spec/facts.h"

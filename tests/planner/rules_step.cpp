@@ -5,7 +5,7 @@
 
 #include <cmath>
 
-#include "plan/price.h"
+#include "plan/price/price.h"
 #include "tests/planner/rules_rig.h"
 
 namespace trireme::tests {

@@ -21,7 +21,7 @@
 #include "config/files/machine_file.h"
 #include "device/accelerator.h"
 #include "device/host_cores.h"
-#include "plan/price.h"
+#include "plan/price/price.h"
 #include "plan/stack.h"
 #include "train/peaks.h"
 

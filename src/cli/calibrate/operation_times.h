@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "device/memory.h"
-#include "plan/fit_machine.h"
+#include "plan/validate/fit_machine.h"
 #include "train/setup.h"
 
 namespace trireme::cli {

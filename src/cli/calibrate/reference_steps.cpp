@@ -5,7 +5,7 @@
 
 #include "cli/bench/bench_batches.h"
 #include "engine/engine.h"
-#include "plan/confirm.h"
+#include "plan/search/confirm.h"
 #include "train/setup.h"
 
 namespace trireme::cli {

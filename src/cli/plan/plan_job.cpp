@@ -19,10 +19,10 @@
 #include "config/spelling.h"
 #include "config/files/stack_file.h"
 #include "obs/terminal/number_text.h"
-#include "plan/config_layout.h"
-#include "plan/from_hf.h"
-#include "plan/from_megatron.h"
-#include "plan/from_torchtitan.h"
+#include "plan/import/config_layout.h"
+#include "plan/import/from_hf.h"
+#include "plan/import/from_megatron.h"
+#include "plan/import/from_torchtitan.h"
 #include "spec/layout_text.h"
 
 namespace trireme::cli {

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "cli/shell/args.h"
-#include "plan/search.h"
+#include "plan/search/search.h"
 #include "plan/stack.h"
 
 namespace trireme::cli {

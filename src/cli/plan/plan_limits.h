@@ -3,7 +3,7 @@
 #pragma once
 
 #include "cli/shell/args.h"
-#include "plan/search.h"
+#include "plan/search/search.h"
 
 namespace trireme::cli {
 

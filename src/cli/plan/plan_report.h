@@ -11,8 +11,8 @@
 
 #include "base/text/json_fwd.h"
 #include "cli/plan/plan_job.h"
-#include "plan/answer.h"
-#include "plan/run_cost.h"
+#include "plan/search/answer.h"
+#include "plan/price/run_cost.h"
 
 namespace trireme::cli {
 

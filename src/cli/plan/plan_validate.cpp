@@ -14,7 +14,7 @@
 #include "config/document.h"
 #include "config/files/machine_file.h"
 #include "config/files/stack_file.h"
-#include "plan/fit.h"
+#include "plan/validate/fit.h"
 #include "spec/layout_text.h"
 
 namespace trireme::cli {

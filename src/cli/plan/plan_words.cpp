@@ -7,7 +7,7 @@
 #include <cmath>
 
 #include "obs/terminal/number_text.h"
-#include "plan/kinds.h"
+#include "plan/search/kinds.h"
 
 namespace trireme::cli {
 namespace {

@@ -5,7 +5,7 @@
 #include <string>
 
 #include "plan/job.h"
-#include "plan/run_cost.h"
+#include "plan/price/run_cost.h"
 #include "spec/machine.h"
 
 namespace trireme::cli {

@@ -8,9 +8,9 @@
 #include "base/log.h"
 #include "cli/verbs.h"
 #include "config/files/machine_file.h"
-#include "plan/answer.h"
-#include "plan/config_layout.h"
-#include "plan/feasible.h"
+#include "plan/search/answer.h"
+#include "plan/import/config_layout.h"
+#include "plan/search/feasible.h"
 
 namespace trireme::cli {
 namespace {

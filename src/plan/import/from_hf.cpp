@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "plan/import/from_hf.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <string_view>
+
+#include "base/error.h"
+#include "base/text/json.h"
+#include "config/document.h"
+#include "config/files/hf_config.h"
+
+namespace trireme::plan {
+namespace {
+
+using base::Json;
+
+int64_t count_of(const Json& json, std::string_view key, int64_t absent) {
+  const auto found = json.find(key);
+  if (found == json.end() || found->is_null()) return absent;
+  constexpr int64_t most = 1 << 30;
+  if (!found->is_number_integer() || *found < 0 || *found > most) {
+    throw base::ConfigError(
+        fmt::format("{}: found {}, expected an integer from 0 to {}", key, found->dump(), most));
+  }
+  return found->get<int64_t>();
+}
+
+// Layers without experts: none, or the first ones.
+int64_t dense_layers_of(const Json& json) {
+  if (count_of(json, "decoder_sparse_step", 1) != 1) {
+    throw base::ConfigError(
+        "decoder_sparse_step: only 1 is modelled, experts in every layer but the first ones");
+  }
+  const auto found = json.find("mlp_only_layers");
+  if (found == json.end() || !found->is_array()) return 0;
+  for (size_t i = 0; i < found->size(); ++i) {
+    if ((*found)[i] != i) {
+      throw base::ConfigError(
+          "mlp_only_layers: only the first layers may be without experts, as [0, 1, 2]");
+    }
+  }
+  return static_cast<int64_t>(found->size());
+}
+
+// Takes the experts out of a config, which becomes that of the model with the ordinary
+// feed-forward. Absent keys mean what transformers takes for them.
+Experts take_experts(Json& json, const std::string& type) {
+  Experts experts;
+  experts.chosen = count_of(json, "num_experts_per_tok",
+                            type == "qwen3_moe"   ? 8
+                            : type == "qwen2_moe" ? 4
+                                                  : 2);
+  if (type == "mixtral") {
+    experts.count = count_of(json, "num_local_experts", 8);
+    experts.ffn = count_of(json, "intermediate_size", 14336);
+    if (!json.contains("num_key_value_heads")) json["num_key_value_heads"] = 8;
+    json["model_type"] = "llama";
+  } else {
+    const bool is_qwen3 = type == "qwen3_moe";
+    experts.count = count_of(json, "num_experts", is_qwen3 ? 128 : 60);
+    experts.ffn = count_of(json, "moe_intermediate_size", is_qwen3 ? 768 : 1408);
+    if (!is_qwen3) experts.shared_ffn = count_of(json, "shared_expert_intermediate_size", 5632);
+    experts.dense_layers = dense_layers_of(json);
+    const int64_t heads = count_of(json, "num_attention_heads", 0);
+    if (is_qwen3 && heads > 0 && (!json.contains("head_dim") || json["head_dim"].is_null())) {
+      json["head_dim"] = count_of(json, "hidden_size", 0) / heads;
+    }
+    json["model_type"] = is_qwen3 ? "qwen3" : "qwen2";
+  }
+  if (experts.count < 1 || experts.chosen < 1 || experts.ffn < 1 ||
+      experts.chosen > experts.count) {
+    throw base::ConfigError(fmt::format("{} experts of width {}, of which a token uses {}",
+                                        experts.count, experts.ffn, experts.chosen));
+  }
+  return experts;
+}
+
+}  // namespace
+
+Described from_hf(const Json& json, const std::string& name, int64_t seq_len) {
+  if (!json.is_object()) throw base::ConfigError("Hugging Face config: expected an object");
+  const auto found = json.find("model_type");
+  const std::string type =
+      found != json.end() && found->is_string() ? found->get<std::string>() : "(none)";
+  const auto is_one_of = [&type](std::initializer_list<std::string_view> names) {
+    return std::find(names.begin(), names.end(), type) != names.end();
+  };
+  const bool has_experts = is_one_of({"mixtral", "qwen2_moe", "qwen3_moe"});
+  if (!has_experts && !is_one_of({"gpt2", "llama", "mistral", "qwen2", "qwen3"})) {
+    throw base::ConfigError(
+        fmt::format("Hugging Face config: model_type: {} is not supported; supported: gpt2, llama, "
+                    "mistral, qwen2, qwen3, mixtral, qwen2_moe, qwen3_moe",
+                    type));
+  }
+  Described d;
+  d.stack = trireme_stack();
+  Json plain = json;
+  if (plain.erase("quantization_config") > 0) {
+    d.taken.emplace_back("training in 16 bits, though the file's weights are quantized");
+  }
+  if (has_experts) d.job.experts = take_experts(plain, type);
+  const spec::ModelDims dims = config::dims_from_hf(plain, name);
+  d.job.model = spec::make_model(dims);
+  if (d.job.experts && d.job.experts->dense_layers >= dims.layers) {
+    throw base::ConfigError(fmt::format("mlp_only_layers: {} of {} layers, so none has experts",
+                                        d.job.experts->dense_layers, dims.layers));
+  }
+  if (!has_experts) d.dims = dims;
+  constexpr int64_t usual = 8192;
+  d.job.seq_len = seq_len > 0 ? seq_len : std::min(dims.max_seq, usual);
+  if (seq_len == 0) d.taken.push_back(fmt::format("sequences of {} tokens", d.job.seq_len));
+  if (seq_len < 0 || seq_len > dims.max_seq) {
+    throw base::ConfigError(
+        fmt::format("sequences of {} tokens: the model allows 1 to {}", seq_len, dims.max_seq));
+  }
+  return d;
+}
+
+Described from_hf_file(const std::string& path, int64_t seq_len) {
+  namespace fs = std::filesystem;
+  std::error_code ignored;
+  const fs::path file =
+      fs::is_directory(path, ignored) ? fs::path(path) / "config.json" : fs::path(path);
+  const Json json = config::parse_json(config::read_text(file), file.string());
+  // config.json says nothing of the model's name; its folder does.
+  const std::string folder = fs::absolute(file, ignored).parent_path().filename().string();
+  const bool is_usual = file.filename() == "config.json" && !folder.empty();
+  try {
+    return from_hf(json, is_usual ? folder : file.stem().string(), seq_len);
+  } catch (const base::ConfigError& error) {
+    throw base::ConfigError(fmt::format("{}: {}", file.string(), error.what()));
+  }
+}
+
+}  // namespace trireme::plan

@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+// A run of Megatron-LM from its command line or script. These flags are read:
+//   model       --num-layers* --hidden-size* --num-attention-heads* --seq-length* --ffn-hidden-size
+//               --group-query-attention --num-query-groups --kv-channels --max-position-embeddings
+//               --vocab-size --padded-vocab-size --make-vocab-size-divisible-by --tokenizer-type
+//               --swiglu --squared-relu --untie-embeddings-and-output-weights --normalization
+//               --norm-epsilon --disable-bias-linear --add-qkv-bias --qk-layernorm
+//               --position-embedding-type --use-rotary-position-embeddings --no-position-embedding
+//               --rotary-base --use-rope-scaling --rope-scaling-factor
+//   experts     --num-experts --moe-router-topk --moe-ffn-hidden-size --moe-layer-freq
+//               --moe-shared-expert-intermediate-size --expert-tensor-parallel-size
+//   layout      --tensor-model-parallel-size --pipeline-model-parallel-size
+//               --num-layers-per-virtual-pipeline-stage --num-virtual-stages-per-pipeline-rank
+//               --pipeline-model-parallel-layout --decoder-first-pipeline-num-layers
+//               --decoder-last-pipeline-num-layers --account-for-embedding-in-pipeline-split
+//               --account-for-loss-in-pipeline-split --context-parallel-size
+//               --expert-model-parallel-size --sequence-parallel
+//               --use-tp-pp-dp-mapping --use-distributed-optimizer --use-torch-fsdp2
+//               --use-custom-fsdp --use-megatron-fsdp --data-parallel-sharding-strategy
+//   batch       --micro-batch-size* --global-batch-size --rampup-batch-size
+//   memory      --recompute-granularity --recompute-activations --recompute-method
+//               --recompute-num-layers --recompute-modules --checkpoint-activations
+//               --activations-checkpoint-method
+//   numbers     --bf16 --fp16 --fp8-format --fp8-hybrid --fp8-e4m3 --fp4-format
+//               --grad-reduce-in-bf16
+//   overlap     --overlap-grad-reduce --overlap-param-gather --tp-comm-overlap
+//               --overlap-moe-expert-parallel-comm
+//   kernels     --transformer-impl --use-legacy-models --use-flash-attn --attention-backend
+//               --DDP-impl
+//   others      --optimizer --hidden-dropout --attention-dropout
+//   processors  --nnodes --nproc-per-node --world-size, as torchrun takes them
+// Those with a star are required. Learning rate, data, logs and checkpoints are passed over; every
+// other flag is named in Described::ignored.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+
+#include "plan/import/described.h"
+
+namespace trireme::plan {
+
+// `text`: flags, or a script that holds them (plan/import/command_words.h). `processors` wins over what
+// the text says; 0: not known. Throws ConfigError that names every flag that is missing, malformed,
+// contradicts another or makes a model that is not modelled.
+Described from_megatron(std::string_view text, int64_t processors, const FindStack&);
+
+}  // namespace trireme::plan

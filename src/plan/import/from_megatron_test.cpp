@@ -1,0 +1,290 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "plan/import/from_megatron.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <filesystem>
+
+#include "base/error.h"
+#include "config/files/machine_file.h"
+#include "config/files/model_file.h"
+#include "plan/price/price.h"
+#include "plan/validate/published_row.h"
+#include "plan/samples_test.h"
+
+namespace trireme::plan {
+namespace {
+
+Described megatron_run(std::string_view text, int64_t processors) {
+  return from_megatron(text, processors, shipped_stack);
+}
+
+std::string megatron_refusal(const std::string& text, int64_t processors = 0) {
+  try {
+    (void)megatron_run(text, processors);
+  } catch (const base::ConfigError& error) {
+    return error.what();
+  }
+  return "";
+}
+bool notes(const std::vector<std::string>& list, std::string_view part) {
+  return std::any_of(list.begin(), list.end(),
+                     [part](const std::string& one) { return has(one, part); });
+}
+double seconds_of(const Described& d, const std::string& machine_name) {
+  const spec::Machine machine =
+      config::machine_from_file(machine_name, {source_root() / "machines"});
+  Pricer pricer(d.job, machine, d.stack);
+  const Price price = pricer.price(*d.layout);
+  EXPECT_GT(price.bytes, 0);
+  return price.seconds;
+}
+
+// The flags of Megatron's example for 175B, in the form of its script.
+constexpr const char* gpt3 = R"(#!/bin/bash
+GPUS_PER_NODE=8
+NUM_NODES=128
+DATA_PATH=$5 # a prefix
+LAUNCH=(
+    --nproc_per_node $GPUS_PER_NODE
+    --nnodes $NUM_NODES
+    --master_addr localhost
+)
+MODEL=(
+    --num-layers 96
+    --hidden-size 12288
+    --num-attention-heads 96
+    --seq-length 2048
+    --max-position-embeddings 2048
+    --attention-backend auto # (flash/fused/unfused/local)
+)
+TRAINING=(
+    --micro-batch-size 1 --global-batch-size 1536 --rampup-batch-size 16 16 5859375
+    --train-iters 500000 --weight-decay 0.1 --adam-beta1 0.9 --init-method-std 0.006
+    --clip-grad 1.0 --fp16 --lr 6.0e-5 --lr-decay-style cosine --min-lr 6.0e-6
+)
+PARALLEL=(
+	--tensor-model-parallel-size 8
+	--pipeline-model-parallel-size 16
+)
+DATA=( --data-path $DATA_PATH --vocab-file $3 --merge-file $4 --split 949,50,1 )
+LOGS=( --log-interval 100 --save-interval 10000 --save $1 --load $1 --tensorboard-dir $2 )
+torchrun ${LAUNCH[@]} pretrain_gpt.py ${MODEL[@]} ${TRAINING[@]} ${PARALLEL[@]} ${DATA[@]} ${LOGS[@]}
+)";
+
+constexpr const char* megatron_llama70 =
+    "torchrun --nproc-per-node=8 --nnodes=32 pretrain_gpt.py --use-mcore-models --num-layers 80 "
+    "--hidden-size 8192 --ffn-hidden-size 28672 --num-attention-heads 64 --group-query-attention "
+    "--num-query-groups 8 --seq-length 8192 --max-position-embeddings 8192 --padded-vocab-size "
+    "128256 --swiglu --normalization RMSNorm --disable-bias-linear --position-embedding-type rope "
+    "--rotary-base 500000 --untie-embeddings-and-output-weights --hidden-dropout 0.0 "
+    "--attention-dropout 0.0 --tensor-model-parallel-size 4 --pipeline-model-parallel-size 4 "
+    "--num-layers-per-virtual-pipeline-stage 5 --context-parallel-size 2 --sequence-parallel "
+    "--use-distributed-optimizer --overlap-grad-reduce --overlap-param-gather --tp-comm-overlap "
+    "--micro-batch-size 1 --global-batch-size 128 --bf16 --recompute-activations ";
+
+TEST(FromMegatron, the_example_of_175b_is_the_shipped_model) {
+  const Described d = megatron_run(gpt3, 0);
+  spec::ModelDims dims = config::model_from_file("gpt3-175b", {source_root() / "configs/models"});
+  dims.vocab = 51200;  // Megatron pads to 128 tp
+  dims.name = d.job.model.name;
+  EXPECT_TRUE(d.job.model == spec::make_model(dims));
+  ASSERT_TRUE(d.dims);
+  EXPECT_TRUE(spec::make_model(*d.dims) == d.job.model);
+  EXPECT_EQ(d.job.seq_len, 2048);
+  EXPECT_EQ(d.job.global_batch, 1536);
+  EXPECT_EQ(d.processors, 1024);
+  const Layout expected{.tp = 8, .pp = 16, .dp_replicate = 8};
+  EXPECT_TRUE(*d.layout == expected) << words(*d.layout);
+  EXPECT_EQ(d.stack.name, "megatron-core");
+  EXPECT_EQ(d.stack.dp_overlap, 0);
+  EXPECT_TRUE(d.ignored.empty()) << d.ignored.front();
+  for (const char* part : {"GPT2BPETokenizer", "51200", "ramp", "fp16", "dropout", "49152"}) {
+    EXPECT_TRUE(notes(d.taken, part)) << part;
+  }
+  // About 140 TFLOP/s a processor: 6 x 175e9 x 3.1e6 tokens on 1024 of them take 23 s.
+  const double seconds = seconds_of(d, "a100-80gb");
+  EXPECT_GT(seconds, 10);
+  EXPECT_LT(seconds, 60);
+}
+
+TEST(FromMegatron, processors_of_the_caller_win) {
+  const Described d = megatron_run(gpt3, 1536);
+  EXPECT_EQ(d.processors, 1536);
+  EXPECT_EQ(d.layout->data_ranks(), 12);
+  EXPECT_TRUE(notes(d.taken, "not the 1024 of the flags"));
+  EXPECT_TRUE(has(megatron_refusal(gpt3, 100), "a multiple of 128"));
+}
+
+TEST(FromMegatron, a_llama_has_all_its_axes) {
+  const Described d = megatron_run(megatron_llama70, 0);
+  const Layout expected{.tp = 4,
+                        .cp = 2,
+                        .pp = 4,
+                        .dp_shard = 8,
+                        .zero_stage = 1,
+                        .sequence_parallel = true,
+                        .schedule = Kind::interleaved,
+                        .chunks = 4,
+                        .recompute = spec::Recompute::selective};
+  EXPECT_TRUE(*d.layout == expected) << words(*d.layout);
+  ASSERT_TRUE(d.dims);
+  const auto shipped = config::model_from_file("llama3-70b", {source_root() / "configs/models"});
+  EXPECT_EQ(spec::parameter_count(d.job.model), spec::parameter_count(spec::make_model(shipped)));
+  EXPECT_TRUE(d.taken.empty()) << d.taken.front();
+  EXPECT_TRUE(d.ignored.empty()) << d.ignored.front();
+  EXPECT_GT(d.stack.dp_overlap, 0);
+  EXPECT_GT(seconds_of(d, "h100"), 1);
+}
+
+TEST(FromMegatron, experts_are_read) {
+  const Described d = megatron_run(
+      std::string(megatron_llama70) +
+          "--num-experts 8 --moe-ffn-hidden-size 4096 --moe-shared-expert-intermediate-size 512 "
+          "--moe-layer-freq \"([0]*2+[1]*78)\" --expert-model-parallel-size 4 "
+          "--moe-aux-loss-coeff 1e-2 --moe-token-dispatcher-type alltoall",
+      0);
+  const Experts expected{
+      .count = 8, .chosen = 2, .ffn = 4096, .shared_ffn = 512, .dense_layers = 2};
+  EXPECT_TRUE(d.job.experts == expected);
+  EXPECT_EQ(d.layout->ep, 4);
+  EXPECT_FALSE(d.dims);
+  EXPECT_EQ(d.ignored, std::vector<std::string>{"--moe-token-dispatcher-type"});
+  EXPECT_GT(seconds_of(d, "h100"), 0.1);
+}
+
+TEST(FromMegatron, sharding_recompute_and_precision_have_their_flags) {
+  const std::string small =
+      "--num-layers 4 --hidden-size 512 --num-attention-heads 8 --seq-length 256 "
+      "--micro-batch-size 2 --vocab-size 32000 --untie-embeddings-and-output-weights ";
+  const auto layout = [&](const std::string& more) {
+    return *megatron_run(small + more, 8).layout;
+  };
+  EXPECT_EQ(layout("").precision, Precision::fp32);
+  EXPECT_EQ(layout("").zero_stage, 0);
+  EXPECT_EQ(layout("--use-distributed-optimizer --bf16").zero_stage, 1);
+  EXPECT_EQ(layout("--use-torch-fsdp2").zero_stage, 3);
+  EXPECT_EQ(layout("--use-megatron-fsdp --data-parallel-sharding-strategy optim_grads").zero_stage,
+            2);
+  EXPECT_EQ(
+      layout("--use-custom-fsdp --data-parallel-sharding-strategy=optim_grads_params").zero_stage,
+      3);
+  EXPECT_EQ(layout("--bf16 --fp8-format hybrid --fp8-amax-history-len 16").precision,
+            Precision::fp8);
+  EXPECT_EQ(layout("--recompute-granularity full --recompute-method uniform").recompute,
+            spec::Recompute::full);
+  EXPECT_EQ(layout("--recompute-granularity selective").recompute, spec::Recompute::selective);
+  EXPECT_EQ(layout("--pipeline-model-parallel-size 2 --num-virtual-stages-per-pipeline-rank 2 "
+                   "--global-batch-size 64")
+                .chunks,
+            2);
+  // Megatron's default: a micro-batch a rank.
+  EXPECT_EQ(megatron_run(small, 8).job.global_batch, 16);
+  // A mix that no family of ours is can be priced all the same.
+  const Described mixed = megatron_run(small + "--swiglu --position-embedding-type rope --bf16", 8);
+  EXPECT_FALSE(mixed.dims);
+  const auto& block = std::get<spec::BlockSpec>(mixed.job.model.layers[1]);
+  EXPECT_TRUE(block.linear_bias && block.rope && block.norm == spec::NormKind::layer);
+  EXPECT_EQ(block.ffn, 1344);  // 8/3 of the width, in 64s
+  EXPECT_GT(seconds_of(mixed, "h100"), 0);
+  EXPECT_EQ(megatron_run(small + "--use-legacy-models", 8).stack.name, "megatron-2021");
+  EXPECT_EQ(megatron_run(small + "--bf16 --grad-reduce-in-bf16", 8).stack.reduce_bytes, 2);
+  const Described old = megatron_run(small + "--activations-checkpoint-method uniform --fp16", 8);
+  EXPECT_EQ(old.stack.name, "megatron-2021");
+  EXPECT_EQ(old.layout->recompute, spec::Recompute::full);
+}
+
+TEST(FromMegatron, without_processors_the_batch_must_be_given) {
+  const std::string text =
+      "--num-layers 4 --hidden-size 512 --num-attention-heads 8 --seq-length 256 "
+      "--micro-batch-size 2 --bf16 ";
+  EXPECT_TRUE(has(megatron_refusal(text), "--global-batch-size: required"));
+  const Described d = megatron_run(text + "--global-batch-size 64", 0);
+  EXPECT_EQ(d.processors, 0);
+  EXPECT_EQ(d.layout->data_ranks(), 1);
+  EXPECT_EQ(d.job.global_batch, 64);
+}
+
+TEST(FromMegatron, all_that_is_missing_is_named_at_once) {
+  const std::string text = megatron_refusal("--bf16 --hidden-size x");
+  for (const char* flag :
+       {"--num-layers", "--num-attention-heads", "--seq-length", "--micro-batch-size"}) {
+    EXPECT_TRUE(has(text, std::string(flag) + ": required, but not given")) << text;
+  }
+  EXPECT_TRUE(has(text, "--hidden-size: found x, expected a whole number")) << text;
+  EXPECT_TRUE(has(text, "5 problems")) << text;
+  EXPECT_TRUE(has(megatron_refusal("--num-layers $LAYERS"), "which the shell would put"));
+}
+
+TEST(FromMegatron, contradictions_name_their_flag) {
+  const auto with = [](const std::string& more) {
+    return megatron_refusal(megatron_llama70 + more);
+  };
+  EXPECT_EQ(with(""), "");
+  EXPECT_TRUE(has(with("--tensor-model-parallel-size 3 --world-size 72"),
+                  "--tensor-model-parallel-size = 3: heads = 64, kv_heads = 8 and ffn = 28672 do "
+                  "not divide by it; nearest: 2 or 4 [tp.divides]"));
+  EXPECT_TRUE(has(with("--pipeline-model-parallel-size 3"), "3 does not divide --num-layers 80"));
+  EXPECT_TRUE(has(with("--num-layers-per-virtual-pipeline-stage 3"), "the 20 layers of a rank"));
+  EXPECT_TRUE(has(with("--num-virtual-stages-per-pipeline-rank 4"), "give one of them"));
+  EXPECT_TRUE(has(with("--pipeline-model-parallel-size 1"), "means nothing without"));
+  EXPECT_TRUE(has(with("--fp16"), "--fp16: contradicts --bf16"));
+  EXPECT_TRUE(has(with("--global-batch-size 100"),
+                  "--global-batch-size = 100: must be a multiple of --micro-batch-size"));
+  EXPECT_TRUE(has(with("--seq-length 9000"), "above --max-position-embeddings 8192"));
+  EXPECT_TRUE(has(with("--expert-model-parallel-size 2"),
+                  "--expert-model-parallel-size = 2: the model has no experts"));
+  EXPECT_TRUE(has(with("--num-experts 6 --expert-model-parallel-size 4"),
+                  "--expert-model-parallel-size = 4: 6 experts do not divide by it"));
+  EXPECT_TRUE(
+      has(with("--num-experts 8 --moe-layer-freq 2"), "--moe-layer-freq: 2 is not modelled"));
+  EXPECT_TRUE(has(with("--multi-latent-attention"), "--multi-latent-attention: not modelled"));
+  EXPECT_TRUE(has(with("--use-torch-fsdp2"), "contradicts --use-distributed-optimizer"));
+  EXPECT_TRUE(has(with("--num-layers 80 40"), "takes one value"));
+  EXPECT_TRUE(has(with("--bf16=1"), "takes no value"));
+  EXPECT_TRUE(has(with("--tokenizer-type HuggingFaceTokenizer --padded-vocab-size 0"),
+                  "--padded-vocab-size: found 0"));
+  EXPECT_TRUE(has(megatron_refusal(megatron_llama70, -1), "-1 GPUs"));
+}
+
+TEST(FromMegatron, damaged_text_is_read_or_refused) {
+  constexpr std::string_view letters = "\"'$(){}=-#\\\n 0179aZ[]+;";
+  uint64_t state = 1;
+  const auto next = [&state](size_t below) {
+    state = state * 6364136223846793005U + 1442695040888963407U;
+    return static_cast<size_t>(state >> 33) % below;
+  };
+  int refused = 0;
+  for (int round = 0; round < 2000; ++round) {
+    std::string text = round % 2 == 0 ? gpt3 : megatron_llama70;
+    for (size_t edits = 1 + next(4); edits > 0; --edits) {
+      const size_t at = next(text.size());
+      text.replace(at, next(3), 1, letters[next(letters.size())]);
+    }
+    try {
+      const Described d = megatron_run(text, 0);
+      EXPECT_GT(d.layout->tp, 0);
+    } catch (const base::ConfigError&) {
+      ++refused;
+    }
+  }
+  EXPECT_GT(refused, 100);
+  EXPECT_LT(refused, 1900);
+}
+
+TEST(FromMegatron, flags_that_were_not_looked_at_are_named) {
+  const Described d =
+      megatron_run(std::string(megatron_llama70) +
+                       "--cross-entropy-loss-fusion --swigluu --lr 1e-4 --micro-batch-size 2 "
+                       "--num-layers 80",
+                   0);
+  const std::vector<std::string> expected = {"--cross-entropy-loss-fusion",
+                                             "--swigluu (did you mean --swiglu?)"};
+  EXPECT_EQ(d.ignored, expected);
+  EXPECT_EQ(d.layout->micro_batch, 2);
+  EXPECT_TRUE(notes(d.taken, "--micro-batch-size is given again: the last counts, 2"));
+}
+
+}  // namespace
+}  // namespace trireme::plan

@@ -1,0 +1,277 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "plan/import/from_torchtitan.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+
+#include "base/error.h"
+#include "config/layout.h"
+#include "plan/price/price.h"
+#include "plan/import/titan_keys.h"
+
+namespace trireme::plan {
+namespace {
+
+using Notes = std::vector<std::string>;
+
+struct Flavor {
+  std::string_view name;
+  int layers;
+  int64_t hidden, heads, kv_heads, ffn, vocab;
+};
+// Of llama3, from torchtitan/models/llama3.
+constexpr std::array<Flavor, 4> flavors = {{{"debugmodel", 6, 256, 16, 16, 768, 2048},
+                                            {"8B", 32, 4096, 32, 8, 14336, 128256},
+                                            {"70B", 80, 8192, 64, 8, 28672, 128256},
+                                            {"405B", 126, 16384, 128, 8, 53248, 128256}}};
+
+void read_model(TitanKeys& keys, Described& d) {
+  const std::string name = keys.text("model.name", "llama3");
+  const std::string flavor = keys.text("model.flavor", "debugmodel");
+  d.job.seq_len = keys.whole("training.seq_len").value_or(2048);
+  const auto* found = std::find_if(flavors.begin(), flavors.end(),
+                                   [&](const Flavor& one) { return one.name == flavor; });
+  if (name != "llama3" || found == flavors.end()) {
+    keys.problem(name != "llama3" ? "model.name" : "model.flavor",
+                 fmt::format("the sizes of {} {} are not known here; those of llama3 debugmodel, "
+                             "8B, 70B and 405B are. Give the model with --from-hf config.json",
+                             name, flavor));
+    return;
+  }
+  constexpr int64_t longest = 131072;
+  d.dims = spec::ModelDims{.name = fmt::format("{}-{}", name, flavor),
+                           .family = spec::Family::llama,
+                           .layers = found->layers,
+                           .hidden = found->hidden,
+                           .heads = found->heads,
+                           .kv_heads = found->kv_heads,
+                           .ffn = found->ffn,
+                           .vocab = found->vocab,
+                           .max_seq = longest,
+                           .tied_head = false,
+                           .rope = {.theta = 500000, .scaling = spec::RopeScaling{.factor = 8}}};
+  d.job.model = spec::make_model(*d.dims);
+  if (d.job.seq_len > longest) {
+    keys.problem("training.seq_len",
+                 fmt::format("{} is above the model's {}", d.job.seq_len, longest));
+  }
+}
+
+void read_pipe(TitanKeys& keys, int64_t blocks, Layout& l, Notes& taken) {
+  const char* schedule_key = "parallelism.pipeline_parallel_schedule";
+  std::string schedule = keys.text("experimental.pipeline_parallel_schedule", "1F1B");
+  schedule = keys.text(schedule_key, schedule);
+  const auto of_stage = keys.whole("parallelism.pipeline_parallel_layers_per_stage");
+  if (l.pp == 1) return;
+  std::string lower = schedule;
+  std::transform(lower.begin(), lower.end(), lower.begin(),
+                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  if (lower == "gpipe") {
+    l.schedule = Kind::gpipe;
+  } else if (lower == "1f1b") {
+    l.schedule = Kind::one_f_one_b;
+  } else if (lower == "interleaved1f1b" || lower == "interleavedzerobubble") {
+    l.schedule = Kind::interleaved;
+    l.chunks = 2;
+    if (lower != "interleaved1f1b") taken.emplace_back("Interleaved1F1B for " + schedule);
+  } else if (lower == "zbvzerobubble") {
+    l.schedule = Kind::zb_v;
+    l.chunks = 2;
+  } else if (lower == "dualpipev") {
+    l.schedule = Kind::dualpipe_v;
+    l.chunks = 2;
+  } else {
+    keys.problem(schedule_key, fmt::format("{} is not modelled; GPipe, 1F1B, Interleaved1F1B, "
+                                           "InterleavedZeroBubble, ZBVZeroBubble and DualPipeV are",
+                                           schedule));
+  }
+  if (l.schedule == Kind::interleaved && of_stage) {
+    // Embedding and head count as a layer each.
+    const int64_t stages = (blocks + 2 + *of_stage - 1) / *of_stage;
+    if (stages % l.pp != 0) {
+      keys.problem("parallelism.pipeline_parallel_layers_per_stage",
+                   fmt::format("{} makes {} stages, which do not divide by "
+                               "pipeline_parallel_degree = {}",
+                               *of_stage, stages, l.pp));
+    }
+    l.chunks = static_cast<int>(std::max<int64_t>(1, stages / l.pp));
+    if (l.chunks == 1) l.schedule = Kind::one_f_one_b;
+  }
+}
+
+spec::Recompute read_recompute(TitanKeys& keys, Notes& taken) {
+  const char* option_key = "activation_checkpoint.selective_ac_option";
+  const std::string mode = keys.text("activation_checkpoint.mode", "selective",
+                                     {"none", "selective", "full", "memory_budget"});
+  const std::string option = keys.text(option_key, "2");
+  if (mode == "none") return spec::Recompute::none;
+  if (mode == "full") return spec::Recompute::full;
+  if (mode == "memory_budget") {
+    taken.emplace_back("selective recompute for activation_checkpoint.mode = memory_budget");
+    return spec::Recompute::selective;
+  }
+  if (option == "op") return spec::Recompute::selective;
+  int every = 0;
+  const auto [end, error] = std::from_chars(option.data(), option.data() + option.size(), every);
+  if (error != std::errc{} || end != option.data() + option.size() || every < 1) {
+    keys.problem(option_key, fmt::format("found \"{}\", expected \"op\" or a number", option));
+  }
+  if (every == 1) return spec::Recompute::full;
+  taken.push_back(fmt::format("selective recompute in every layer for full in one of {}", every));
+  return spec::Recompute::selective;
+}
+
+Precision read_precision(TitanKeys& keys, Stack& stack, Notes& taken) {
+  const bool is_fp32 =
+      keys.text("training.mixed_precision_param", "bfloat16", {"bfloat16", "float32"}) == "float32";
+  if (keys.text("training.dtype", "float32", {"float32", "bfloat16"}) == "bfloat16") {
+    taken.emplace_back("master weights in fp32, though training.dtype is bfloat16");
+  }
+  bool is_fp8 = keys.boolean("float8.enable_float8_linear", false);  // of older files
+  for (const std::string& name : keys.texts("model.converters")) {
+    if (name.find("float8") != std::string::npos || name.ends_with("mx")) {
+      is_fp8 = true;
+    } else {
+      taken.push_back(fmt::format("nothing for the converter {}", name));
+    }
+  }
+  if (is_fp8) {
+    if (keys.boolean("float8.enable_fsdp_float8_all_gather", false)) stack.gather_bytes = 1;
+    return Precision::fp8;
+  }
+  return is_fp32 ? Precision::fp32 : Precision::bf16;
+}
+
+// TorchTitan as it is switched on: compiled or not, with tp under its products or not.
+std::string stack_of_titan(TitanKeys& keys, Notes& taken) {
+  const bool is_compiled = keys.boolean("compile.enable", keys.boolean("training.compile", false));
+  const bool is_async = keys.boolean("parallelism.enable_async_tensor_parallel", false);
+  if (!is_compiled && is_async) {
+    taken.emplace_back("exposed collectives of tp: asynchronous ones need torch.compile");
+  }
+  if (!is_compiled) return "torchtitan-eager";
+  return is_async ? "torchtitan-async-tp" : "torchtitan";
+}
+
+void read_rest(TitanKeys& keys, Notes& taken) {
+  if (keys.boolean("training.enable_cpu_offload", false)) {
+    keys.problem("training.enable_cpu_offload", "true is not modelled: all state is on the device");
+  }
+  const std::string optimizer = keys.text("optimizer.name", "AdamW");
+  if (optimizer != "AdamW" && optimizer != "Adam") {
+    taken.push_back(fmt::format("the state of AdamW in place of {}", optimizer));
+  }
+  if (keys.boolean("optimizer.early_step_in_backward", false)) {
+    taken.emplace_back("an update after the backward, though it is inside");
+  }
+}
+
+// Data parallelism: degree and stage.
+void read_data(TitanKeys& keys, int64_t processors, Layout& l) {
+  const char* shard_key = "parallelism.data_parallel_shard_degree";
+  const int64_t rest = int64_t{l.tp} * l.cp * l.pp;
+  if (rest > max_described_gpus) {
+    keys.problem("parallelism.tensor_parallel_degree",
+                 fmt::format("tensor x context x pipeline degree = {}; at most {} GPUs", rest,
+                             max_described_gpus));
+    return;
+  }
+  const int replicas = keys.degree("data_parallel_replicate_degree");
+  int64_t shards = keys.degree("data_parallel_shard_degree", -1);
+  const std::string reshard = keys.text("parallelism.fsdp_reshard_after_forward", "default",
+                                        {"default", "always", "never"});
+  if (shards < 0) {
+    if (processors == 0) {
+      keys.problem(shard_key, "-1 means all GPUs that are left: give their number");
+      return;
+    }
+    if (processors % (rest * replicas) != 0) {
+      keys.problem(shard_key, fmt::format("{} GPUs do not divide by tensor x context x pipeline x "
+                                          "replicate degree = {} x {} x {} x {}",
+                                          processors, l.tp, l.cp, l.pp, replicas));
+      return;
+    }
+    shards = processors / (rest * replicas);
+  } else if (processors > 0 && rest * replicas * shards != processors) {
+    keys.problem(shard_key, fmt::format("{} with the other degrees makes {} GPUs, not {}", shards,
+                                        rest * replicas * shards, processors));
+    return;
+  }
+  if (replicas * shards > 1 << 20) {
+    keys.problem(shard_key,
+                 fmt::format("{} data-parallel ranks; at most {}", replicas * shards, 1 << 20));
+    return;
+  }
+  l.dp_replicate = replicas;
+  l.dp_shard = static_cast<int>(shards);
+  const bool is_sharded = shards * l.cp > 1;
+  const bool keeps = reshard == "never" || (reshard == "default" && l.pp > 1);
+  l.zero_stage = is_sharded ? (keeps ? 2 : 3) : 0;
+}
+
+void read_batch(TitanKeys& keys, Described& d) {
+  Layout& l = *d.layout;
+  const auto older = keys.whole("training.batch_size");
+  const int64_t local = keys.whole("training.local_batch_size").value_or(older.value_or(8));
+  const int64_t global = keys.whole("training.global_batch_size", -1).value_or(-1);
+  const auto of_pipe = keys.whole("parallelism.pipeline_parallel_microbatch_size");
+  const auto parts = keys.whole("experimental.pipeline_parallel_microbatches");
+  l.micro_batch = local;
+  if (l.pp > 1) l.micro_batch = parts && local % *parts == 0 ? local / *parts : of_pipe.value_or(1);
+  if (local % l.micro_batch != 0) {
+    keys.problem(
+        "parallelism.pipeline_parallel_microbatch_size",
+        fmt::format("{} does not divide training.local_batch_size = {}", l.micro_batch, local));
+  }
+  d.job.global_batch = global > 0 ? global : local * l.data_ranks();
+  if (d.job.global_batch % (local * l.data_ranks()) != 0) {
+    keys.problem("training.global_batch_size",
+                 fmt::format("{} does not divide by local_batch_size x data-parallel degree = {} x "
+                             "{}",
+                             global, local, l.data_ranks()));
+  }
+  if (l.pp > 1 && d.job.global_batch > local * l.data_ranks()) {
+    d.taken.emplace_back("one pipeline a step, not one for each local batch");
+  }
+}
+
+}  // namespace
+
+Described from_torchtitan(const std::string& text, const std::string& file, int64_t processors,
+                          const FindStack& find) {
+  if (processors < 0 || processors > max_described_gpus) {
+    throw base::ConfigError(
+        fmt::format("{} GPUs: from 1 to {} are allowed", processors, max_described_gpus));
+  }
+  TitanKeys keys(text, file);
+  Described d;
+  d.stack = find(stack_of_titan(keys, d.taken));
+  d.layout.emplace();
+  Layout& l = *d.layout;
+  l.tp = keys.degree("tensor_parallel_degree");
+  l.cp = keys.degree("context_parallel_degree");
+  l.pp = keys.degree("pipeline_parallel_degree");
+  l.ep = keys.degree("expert_parallel_degree");
+  l.sequence_parallel = l.tp > 1;
+  read_model(keys, d);
+  read_data(keys, processors, l);
+  read_pipe(keys, d.dims ? d.dims->layers : 0, l, d.taken);
+  l.recompute = read_recompute(keys, d.taken);
+  l.precision = read_precision(keys, d.stack, d.taken);
+  read_rest(keys, d.taken);
+  read_batch(keys, d);
+  keys.throw_if_any();
+  d.processors = l.ranks();
+  // The keys of a layout are Trireme's own, under the same names.
+  const std::vector<std::string> rules = broken_rules(d.job, l, config::layout_paths());
+  if (!rules.empty()) {
+    throw base::ConfigError(fmt::format("{}: {}", file, fmt::join(rules, "\n  ")));
+  }
+  d.ignored = keys.not_looked_at();
+  return d;
+}
+
+}  // namespace trireme::plan

@@ -1,0 +1,222 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "plan/import/from_torchtitan.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <filesystem>
+
+#include "base/error.h"
+#include "config/files/machine_file.h"
+#include "config/files/model_file.h"
+#include "plan/price/price.h"
+#include "plan/validate/published_row.h"
+#include "plan/samples_test.h"
+
+namespace trireme::plan {
+namespace {
+
+std::string titan_refusal(const std::string& text, int64_t processors = 64) {
+  try {
+    (void)from_torchtitan(text, "job.toml", processors, shipped_stack);
+  } catch (const base::ConfigError& error) {
+    return error.what();
+  }
+  return "";
+}
+bool notes(const Described& d, std::string_view part) {
+  return std::any_of(d.taken.begin(), d.taken.end(),
+                     [part](const std::string& one) { return has(one, part); });
+}
+Described described(const std::string& text, int64_t processors) {
+  return from_torchtitan(text, "job.toml", processors, shipped_stack);
+}
+
+// As TorchTitan's own file for Llama 3 70B.
+const std::string titan_llama70 = R"([job]
+dump_folder = "./outputs"
+[profiling]
+enable_profiling = true
+[metrics]
+log_freq = 10
+[model]
+name = "llama3"
+flavor = "70B"
+hf_assets_path = "./assets/hf/Llama-3.1-70B"
+# converters = ["float8"]
+[optimizer]
+name = "AdamW"
+lr = 1.5e-4
+eps = 1e-8
+[lr_scheduler]
+warmup_steps = 200
+[training]
+local_batch_size = 8
+seq_len = 8192
+max_norm = 1.0
+steps = 1000
+dataset = "c4"
+[parallelism]
+data_parallel_replicate_degree = 1
+data_parallel_shard_degree = -1
+tensor_parallel_degree = 8
+pipeline_parallel_degree = 1
+context_parallel_degree = 1
+[checkpoint]
+interval = 500
+[activation_checkpoint]
+mode = "full"
+[compile]
+enable = false
+components = ["model", "loss"]
+[float8]
+enable_fsdp_float8_all_gather = false
+filter_fqns = ["output"]
+[validation]
+enabled = false
+)";
+
+TEST(FromTorchtitan, the_file_for_70b_is_the_shipped_model) {
+  const Described d = described(titan_llama70, 64);
+  const auto shipped = config::model_from_file("llama3-70b", {source_root() / "configs/models"});
+  EXPECT_EQ(spec::parameter_count(d.job.model), spec::parameter_count(spec::make_model(shipped)));
+  EXPECT_EQ(d.job.seq_len, 8192);
+  EXPECT_EQ(d.job.global_batch, 64);
+  EXPECT_EQ(d.processors, 64);
+  const Layout expected{.tp = 8,
+                        .dp_shard = 8,
+                        .zero_stage = 3,
+                        .sequence_parallel = true,
+                        .micro_batch = 8,
+                        .recompute = spec::Recompute::full};
+  EXPECT_TRUE(*d.layout == expected) << words(*d.layout);
+  EXPECT_EQ(d.stack.name, "torchtitan-eager");
+  EXPECT_TRUE(d.taken.empty()) << d.taken.front();
+  EXPECT_TRUE(d.ignored.empty()) << d.ignored.front();
+  const spec::Machine machine =
+      config::machine_from_file("a100-80gb", {source_root() / "machines"});
+  Pricer pricer(d.job, machine, d.stack);
+  // 6 x 70e9 x 524e3 tokens on 64 of 312 TFLOP/s: 11 s at best.
+  EXPECT_GT(pricer.price(*d.layout).seconds, 11);
+}
+
+TEST(FromTorchtitan, flavors_have_their_published_sizes) {
+  const auto parameters = [](const std::string& flavor) {
+    return spec::parameter_count(
+        described("[model]\nname = \"llama3\"\nflavor = \"" + flavor + "\"\n", 1).job.model);
+  };
+  EXPECT_EQ(parameters("8B"), 8'030'261'248);
+  EXPECT_EQ(parameters("70B"), 70'553'706'496);
+  EXPECT_EQ(parameters("405B"), 405'853'388'800);
+  EXPECT_LT(parameters("debugmodel"), 10'000'000);
+}
+
+TEST(FromTorchtitan, pipelines_and_data_parallelism) {
+  const std::string text = R"([model]
+name = "llama3"
+flavor = "405B"
+converters = ["quantize.linear.float8"]
+[training]
+local_batch_size = 16
+global_batch_size = 256
+seq_len = 8192
+[parallelism]
+data_parallel_replicate_degree = 2
+data_parallel_shard_degree = 4
+tensor_parallel_degree = 8
+enable_async_tensor_parallel = true
+pipeline_parallel_degree = 8
+pipeline_parallel_schedule = "Interleaved1F1B"
+pipeline_parallel_layers_per_stage = 4
+pipeline_parallel_microbatch_size = 2
+context_parallel_degree = 2
+new_key = 3
+[float8]
+enable_fsdp_float8_all_gather = true
+[activation_checkpoint]
+mode = "selective"
+selective_ac_option = "2"
+)";
+  const Described d = described(text, 0);
+  const Layout expected{.tp = 8,
+                        .cp = 2,
+                        .pp = 8,
+                        .dp_replicate = 2,
+                        .dp_shard = 4,
+                        .zero_stage = 2,  // pipelines keep what was gathered
+                        .sequence_parallel = true,
+                        .schedule = Kind::interleaved,
+                        .chunks = 4,
+                        .micro_batch = 2,
+                        .recompute = spec::Recompute::selective,
+                        .precision = Precision::fp8};
+  EXPECT_TRUE(*d.layout == expected) << words(*d.layout);
+  EXPECT_EQ(d.processors, 1024);
+  EXPECT_EQ(d.job.global_batch, 256);
+  EXPECT_EQ(d.stack.gather_bytes, 1);
+  EXPECT_EQ(d.ignored, std::vector<std::string>{"parallelism.new_key"});
+  for (const char* part : {"asynchronous", "one of 2", "one pipeline"}) {
+    EXPECT_TRUE(notes(d, part)) << part;
+  }
+}
+
+TEST(FromTorchtitan, older_files_have_other_places) {
+  const Described d = described(R"([model]
+name = "llama3"
+flavor = "8B"
+[training]
+batch_size = 2
+seq_len = 4096
+data_parallel_shard_degree = 4
+tensor_parallel_degree = 2
+compile = true
+[experimental]
+pipeline_parallel_degree = 2
+pipeline_parallel_microbatches = 2
+[float8]
+enable_float8_linear = true
+)",
+                                16);
+  EXPECT_EQ(d.layout->tp, 2);
+  EXPECT_EQ(d.layout->pp, 2);
+  EXPECT_EQ(d.layout->data_ranks(), 4);
+  EXPECT_EQ(d.layout->micro_batch, 1);
+  EXPECT_EQ(d.layout->precision, Precision::fp8);
+  EXPECT_EQ(d.job.global_batch, 8);
+  EXPECT_EQ(d.stack.name, "torchtitan");
+}
+
+TEST(FromTorchtitan, replicas_alone_keep_whole_state) {
+  const Described d = described(
+      "[model]\nflavor = \"8B\"\n[parallelism]\ndata_parallel_replicate_degree = 8\n"
+      "data_parallel_shard_degree = 1\n",
+      8);
+  EXPECT_EQ(d.layout->zero_stage, 0);
+  EXPECT_EQ(d.layout->data_ranks(), 8);
+}
+
+TEST(FromTorchtitan, what_is_wrong_is_named_with_its_line) {
+  EXPECT_TRUE(has(titan_refusal(titan_llama70, 0), "give their number"));
+  EXPECT_TRUE(has(titan_refusal(titan_llama70, 12), "12 GPUs do not divide"));
+  EXPECT_TRUE(has(titan_refusal("[parallelism]\ndata_parallel_shard_degree = 4\n", 8),
+                  "makes 4 GPUs, not 8"));
+  const std::string other = titan_refusal("[model]\nname = \"deepseek_v3\"\nflavor = \"671B\"\n");
+  EXPECT_TRUE(has(other, "job.toml:2: model.name") && has(other, "405B") && has(other, "--from-hf"))
+      << other;
+  EXPECT_TRUE(has(titan_refusal("[model]\nflavor = \"9B\"\n"), "job.toml:2: model.flavor"));
+  const std::string two = titan_refusal(
+      "[parallelism]\ntensor_parallel_degree = 0\npipeline_parallel_degree = 2\n"
+      "pipeline_parallel_schedule = \"LoopedBFS\"\n[activation_checkpoint]\nmode = \"some\"\n");
+  EXPECT_TRUE(has(two, "tensor_parallel_degree: found 0")) << two;
+  EXPECT_TRUE(has(two, "LoopedBFS is not modelled")) << two;
+  EXPECT_TRUE(has(two, "expected one of none, selective, full")) << two;
+  EXPECT_TRUE(has(two, "3 problems")) << two;
+  EXPECT_TRUE(has(titan_refusal("[training]\nenable_cpu_offload = true\n"), "not modelled"));
+  EXPECT_TRUE(has(titan_refusal("[training]\nglobal_batch_size = 100\n"), "does not divide"));
+  EXPECT_TRUE(has(titan_refusal("[training]\nseq_len = \"long\"\n"), "expected an integer"));
+  EXPECT_TRUE(has(titan_refusal("[parallelism]\nexpert_parallel_degree = 2\n"), "no experts"));
+  EXPECT_TRUE(has(titan_refusal("[model"), "not TOML"));
+}
+
+}  // namespace
+}  // namespace trireme::plan

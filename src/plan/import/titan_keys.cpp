@@ -1,0 +1,159 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "plan/import/titan_keys.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <iterator>
+
+#include "base/text/count_text.h"
+#include "base/error.h"
+
+namespace trireme::plan {
+namespace {
+
+constexpr int64_t most = 1 << 30;
+
+std::string path_of(const config::Entry& entry) {
+  return entry.section.empty() ? entry.key : fmt::format("{}.{}", entry.section, entry.key);
+}
+
+constexpr std::array<std::string_view, 11> harmless_sections = {
+    "job",  "profiling", "metrics", "lr_scheduler",      "checkpoint", "validation",
+    "comm", "debug",     "float8",  "memory_estimation", "quantize"};
+constexpr std::array<std::string_view, 18> harmless_keys = {"model.hf_assets_path",
+                                                            "model.tokenizer_path",
+                                                            "model.print_after_conversion",
+                                                            "model.norm_type",
+                                                            "optimizer.lr",
+                                                            "optimizer.eps",
+                                                            "optimizer.beta1",
+                                                            "optimizer.beta2",
+                                                            "optimizer.weight_decay",
+                                                            "training.max_norm",
+                                                            "training.steps",
+                                                            "training.warmup_steps",
+                                                            "training.dataset",
+                                                            "training.dataset_path",
+                                                            "training.seed",
+                                                            "training.gc_freq",
+                                                            "training.mixed_precision_reduce",
+                                                            "compile.components"};
+
+}  // namespace
+
+TitanKeys::TitanKeys(const std::string& text, std::string file)
+    : file_(std::move(file)), entries_(config::entries_of_toml(text, file_)) {}
+
+const config::Entry* TitanKeys::find(std::string_view path) {
+  looked_at_.emplace(path);
+  for (const config::Entry& entry : entries_) {
+    if (!entry.is_section_start && path_of(entry) == path) return &entry;
+  }
+  return nullptr;
+}
+
+std::optional<int64_t> TitanKeys::whole(std::string_view path, int64_t least) {
+  const config::Entry* entry = find(path);
+  if (entry == nullptr) return {};
+  const auto* number = std::get_if<int64_t>(&entry->value);
+  if (number == nullptr) {
+    problem(path, "expected an integer");
+    return {};
+  }
+  if (*number < least || *number == 0 || *number > most) {
+    problem(path, fmt::format("found {}, expected {}an integer from 1 to {}", *number,
+                              least < 0 ? "-1 or " : "", most));
+    return {};
+  }
+  return *number;
+}
+
+std::string TitanKeys::text(std::string_view path, const std::string& absent,
+                            const std::vector<std::string_view>& allowed) {
+  const config::Entry* entry = find(path);
+  if (entry == nullptr) return absent;
+  const auto* text = std::get_if<std::string>(&entry->value);
+  if (text == nullptr) {
+    problem(path, "expected a string");
+    return absent;
+  }
+  if (!allowed.empty() && std::find(allowed.begin(), allowed.end(), *text) == allowed.end()) {
+    problem(path, fmt::format("found \"{}\", expected one of {}", *text, fmt::join(allowed, ", ")));
+    return absent;
+  }
+  return *text;
+}
+
+bool TitanKeys::boolean(std::string_view path, bool absent) {
+  const config::Entry* entry = find(path);
+  if (entry == nullptr) return absent;
+  const auto* value = std::get_if<bool>(&entry->value);
+  if (value == nullptr) problem(path, "expected true or false");
+  return value == nullptr ? absent : *value;
+}
+
+std::vector<std::string> TitanKeys::texts(std::string_view path) {
+  const config::Entry* entry = find(path);
+  if (entry == nullptr) return {};
+  if (const auto* one = std::get_if<std::string>(&entry->value)) return {*one};
+  const auto* foreign = std::get_if<config::Foreign>(&entry->value);
+  if (foreign != nullptr && !foreign->texts.empty()) return foreign->texts;
+  const auto* numbers = std::get_if<std::vector<int64_t>>(&entry->value);
+  if (numbers == nullptr || !numbers->empty()) problem(path, "expected a list of strings");
+  return {};
+}
+
+int TitanKeys::degree(const std::string& key, int least) {
+  constexpr int64_t most_degree = 1 << 20;
+  std::optional<int64_t> found;
+  std::string path;
+  for (const char* section : {"experimental", "training", "parallelism"}) {
+    const std::string here = fmt::format("{}.{}", section, key);
+    const auto value = whole(here, least);
+    if (value) {
+      found = value;
+      path = here;
+    }
+  }
+  if (found > most_degree) {
+    problem(path, fmt::format("found {}, expected at most {}", *found, most_degree));
+    return 1;
+  }
+  return static_cast<int>(found.value_or(least));
+}
+
+void TitanKeys::problem(std::string_view path, const std::string& what) {
+  const config::Entry* entry = find(path);
+  std::string text = fmt::format("{}: {}: {}", entry ? entry->where : file_, path, what);
+  // A key may be asked for more than once.
+  if (std::find(problems_.begin(), problems_.end(), text) == problems_.end()) {
+    problems_.push_back(std::move(text));
+  }
+}
+
+void TitanKeys::throw_if_any() const {
+  if (problems_.empty()) return;
+  throw base::ConfigError(fmt::format("{}: {}\n  {}", file_,
+                                      base::count_text(std::ssize(problems_), "problem"),
+                                      fmt::join(problems_, "\n  ")));
+}
+
+std::vector<std::string> TitanKeys::not_looked_at() const {
+  std::vector<std::string> names;
+  for (const config::Entry& entry : entries_) {
+    const std::string path = path_of(entry);
+    const auto is_in = [](const auto& list, std::string_view word) {
+      return std::find(list.begin(), list.end(), word) != list.end();
+    };
+    if (entry.is_section_start || looked_at_.contains(path) || is_in(harmless_keys, path) ||
+        is_in(harmless_sections, entry.section)) {
+      continue;
+    }
+    names.push_back(path);
+  }
+  return names;
+}
+
+}  // namespace trireme::plan

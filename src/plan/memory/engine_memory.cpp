@@ -1,0 +1,274 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "plan/memory/engine_memory.h"
+
+#include <algorithm>
+
+#include "plan/search/confirm.h"
+#include "schedule/lives.h"
+#include "spec/data_parallel.h"
+#include "spec/grad_places.h"
+#include "spec/predict.h"
+#include "spec/stash_frames.h"
+#include "spec/tensor_parallel.h"
+
+namespace trireme::plan {
+namespace {
+
+using spec::LayerStash;
+using spec::MemoryTable;
+using spec::Pool;
+
+// A pass is one micro-batch on one stage. Longer schedules take too long to lay out as a whole.
+constexpr int64_t max_placed_passes = int64_t{1} << 11;
+
+const LayerStash& stash_of(const LayerCost& cost, const RankLives& rank) {
+  return rank.is_merged ? cost.merged_stash : cost.split_stash;
+}
+
+// Elements of a layer's bucket, padded for the data ranks.
+int64_t bucket_of(const LayerCost& cost, const Layout& l) {
+  return spec::padded_elements(cost.elements, l.data_ranks());
+}
+
+std::vector<int64_t> buckets_of(const LayerCosts& costs, const RankLives& rank, const Layout& l) {
+  std::vector<int64_t> buckets;
+  if (rank.has_embedding) buckets.push_back(bucket_of(costs.embedding, l));
+  buckets.insert(buckets.end(), static_cast<size_t>(rank.blocks), bucket_of(costs.block, l));
+  if (rank.has_head) buckets.push_back(bucket_of(costs.head, l));
+  return buckets;
+}
+
+spec::Plan plan_of(const Job& job, const Layout& l) {
+  const spec::Workload work = workload_of(job);
+  return spec::unscheduled_plan(job.model, work, spec::filled(l, work), job.backend);
+}
+
+// Returns the bytes of a pool's largest live set. `inner` is the slot (input or output gradient)
+// that a layer has in this pool unless another stage makes it.
+int64_t largest_set(const LiveSets& sets, int64_t block, int64_t head, int64_t inner) {
+  int64_t most = 0;
+  for (const LiveLayers& set : sets) {
+    most = std::max(most, set.blocks * block + set.heads * head + set.inner * inner);
+  }
+  return most;
+}
+
+void add_stash(const LayerCosts& costs, const RankLives& rank, MemoryTable& sum) {
+  const LayerStash& block = stash_of(costs.block, rank);
+  const LayerStash& head = stash_of(costs.head, rank);
+  const auto pool = [&](Pool p, const LiveSets& sets, int64_t inner) {
+    const size_t at = spec::index_of(p);
+    return largest_set(sets, block.frame_bytes[at], head.frame_bytes[at], inner);
+  };
+  const int64_t x = block.frame_bytes[spec::index_of(Pool::inputs)];
+  const int64_t dy = block.frame_bytes[spec::index_of(Pool::gradients)];
+  sum.stash_inputs = rank.inputs * x;
+  sum.stash_gradients = rank.gradients * dy;
+  sum.stash_f_to_b = pool(Pool::f_to_b, rank.f_to_b, x);
+  sum.stash_f_to_w = pool(Pool::f_to_w, rank.f_to_w, 0);
+  // Pools that serve one layer at a time are as large as the largest layer needs.
+  const auto one_layer = [&](int64_t LayerStash::*need) {
+    return std::max({rank.blocks > 0 ? block.*need : 0,
+                     rank.has_embedding ? stash_of(costs.embedding, rank).*need : 0,
+                     rank.has_head ? head.*need : 0});
+  };
+  if (rank.is_merged) {
+    sum.stash_b_to_w = one_layer(&LayerStash::merged_b_to_w);
+    // Even and odd layers have one place each; the last layer of a stage has none.
+    sum.stash_stream = std::min<int64_t>(rank.stage_layers - 1, 2) * dy;
+  } else {
+    sum.stash_b_to_w = pool(Pool::b_to_w, rank.b_to_w, dy);
+  }
+  sum.stash_recompute = one_layer(&LayerStash::recompute_forward);
+  if (rank.runs_pairs) sum.stash_recompute += one_layer(&LayerStash::recompute_backward);
+}
+
+// Returns the frame sizes of a stage with so many blocks.
+spec::StageStash frames_of(const LayerStash& block, const LayerStash& head, int64_t blocks,
+                           bool is_first, bool is_last, bool is_merged) {
+  const int64_t x = block.frame_bytes[spec::index_of(Pool::inputs)];
+  const int64_t dy = block.frame_bytes[spec::index_of(Pool::gradients)];
+  const int64_t inner = blocks + (is_first ? 1 : 0) + (is_last ? 1 : 0) - 1;
+  spec::StageStash stage;
+  for (const Pool pool : {Pool::f_to_b, Pool::f_to_w, Pool::b_to_w}) {
+    const size_t at = spec::index_of(pool);
+    stage.frame_bytes[at] = blocks * block.frame_bytes[at] + (is_last ? head.frame_bytes[at] : 0);
+  }
+  stage.frame_bytes[spec::index_of(Pool::f_to_b)] += inner * x;
+  if (!is_merged) stage.frame_bytes[spec::index_of(Pool::b_to_w)] += inner * dy;
+  stage.frame_bytes[spec::index_of(Pool::inputs)] = is_first ? 0 : x;
+  stage.frame_bytes[spec::index_of(Pool::gradients)] = is_last ? 0 : dy;
+  return stage;
+}
+
+// Returns the bytes of gradients that lie in the stash: those of one micro-batch on one stage, as
+// far as there is room.
+int64_t grads_in_stash(const spec::Plan& plan, const LayerCosts& costs, const RankLives& rank,
+                       const Layout& l) {
+  const std::vector<int64_t> elements = buckets_of(costs, rank, l);
+  std::vector<spec::BucketLayout> buckets(elements.size());
+  spec::StageStash stage;
+  for (size_t i = 0; i < elements.size(); ++i) {
+    buckets[i].elements = elements[i];
+    const bool is_head = i + 1 == elements.size();
+    const LayerStash& layer = (i == 0    ? costs.embedding
+                               : is_head ? costs.head
+                                         : costs.block)
+                                  .merged_stash;
+    stage.layer_at.push_back(stage.frame_bytes);
+    for (const Pool pool : {Pool::f_to_b, Pool::f_to_w}) {
+      const size_t at = spec::index_of(pool);
+      stage.frame_bytes[at] += layer.frame_bytes[at];
+    }
+    // The input of a layer lies in the frame as well, unless it is the stage's.
+    if (i > 0) {
+      stage.frame_bytes[spec::index_of(Pool::f_to_b)] +=
+          layer.frame_bytes[spec::index_of(Pool::inputs)];
+    }
+  }
+  spec::StashLayout stash;
+  stash.is_merged = rank.is_merged;
+  stash.stages.push_back(std::move(stage));
+  const auto places = spec::grad_places(plan, stash, buckets);
+  int64_t bytes = 0;
+  for (size_t i = 0; i < places.size(); ++i) {
+    if (places[i]) bytes += base::bytes_of(spec::grad_specs(plan, elements[i]).leaf);
+  }
+  return bytes;
+}
+
+}  // namespace
+
+bool is_engine_layout(const Job& job, const Layout& l) {
+  const auto& block = std::get<spec::BlockSpec>(job.model.layers.at(1));
+  return !job.experts && l.cp == 1 && l.ep == 1 && block.kv_heads % l.tp == 0 &&
+         (l.precision == Precision::fp32 || l.precision == Precision::bf16);
+}
+
+void add_engine_buffers(const Job& job, const Layout& l, LayerCosts& costs) {
+  const spec::Plan plan = plan_of(job, l);
+  costs.staging = spec::staging_bytes(local_shape_of(plan));
+  costs.tensor_buffer = base::bytes_of(tensor_buffer(job.model, plan));
+}
+
+// Parameters, gradients, optimizer state, and the buffers along the data axes.
+const MemoryTable& EngineMemory::state_of(const Layout& l, const LayerCosts& costs,
+                                          const RankLives& rank) {
+  const bool is_one_stage = l.pp * l.chunks == 1;
+  const bool has_several = micro_batches(job_, l) > 1;
+  const StateKey key{
+      l.tp,
+      l.dp_replicate,
+      l.dp_shard,
+      l.zero_stage,
+      l.pp,
+      l.logical_dp,
+      l.prefetch,
+      static_cast<int>(l.precision),
+      static_cast<int>(l.grad_dtype),
+      static_cast<int>(l.master_dtype),
+      static_cast<int>(l.reduce_dtype),
+      static_cast<int>(l.reduce),
+      static_cast<int>(l.reshard),
+      rank.blocks,
+      (is_one_stage ? 4 : 0) + (rank.has_embedding ? 2 : 0) + (rank.has_head ? 1 : 0),
+      has_several ? 1 : 0};
+  const auto [found, is_new] = states_.try_emplace(key);
+  MemoryTable& sum = found->second;
+  if (!is_new) return sum;
+  const spec::Plan plan = plan_of(job_, l);
+  MemoryTable block;
+  spec::add_state(plan, bucket_of(costs.block, l), 0, block);
+  sum.params = rank.blocks * block.params;
+  sum.grads = rank.blocks * block.grads;
+  sum.optim = rank.blocks * block.optim + spec::step_state_memory();
+  if (rank.has_embedding) spec::add_state(plan, bucket_of(costs.embedding, l), 0, sum);
+  if (rank.has_head) {
+    spec::add_state(plan, bucket_of(costs.head, l), costs.head.tied_elements, sum);
+  }
+  if (rank.blocks > 0) sum.params += base::bytes_of(rope_table_spec(job_.model, job_.seq_len));
+  const bool reads_first = costs.head.tied_elements > 0 && is_one_stage;
+  sum.comm = bytes_of(spec::data_buffers(plan, buckets_of(costs, rank, l), reads_first));
+  return sum;
+}
+
+MemoryTable EngineMemory::memory_of(const Layout& l, const LayerCosts& costs, const PipeLives& pipe,
+                                    const RankLives& rank) {
+  MemoryTable sum = state_of(l, costs, rank);
+  add_stash(costs, rank, sum);
+  const int64_t m = micro_batches(job_, l);
+  sum.staging = m * costs.staging.by_microbatch + costs.staging.once;
+  sum.scratch = std::max({rank.blocks > 0 ? costs.block.scratch_bytes : 0,
+                          rank.has_embedding ? costs.embedding.scratch_bytes : 0,
+                          rank.has_head ? costs.head.scratch_bytes : 0}) +
+                base::bytes_of(stream_workspace_spec(job_.backend));
+  sum.comm += costs.tensor_buffer;
+  if (l.pp == 1) {
+    if (m == 1 && l.chunks == 1) sum.grads -= grads_in_stash(plan_of(job_, l), costs, rank, l);
+    return sum;
+  }
+  sum.comm += rank.channels * l.send_buffers *
+              stash_of(costs.block, rank).frame_bytes[spec::index_of(Pool::inputs)];
+  if (costs.head.tied_elements > 0 && pipe.splits_ends) {
+    // spec/pipeline_parallel.h: the head's rank has a copy of the table, and sends its gradients.
+    const spec::Recipe recipe = recipe_of(stack_, l.precision, l.grad_dtype);
+    const int64_t grads = base::bytes_of({{costs.head.tied_elements}, recipe.grad});
+    if (rank.has_embedding) sum.comm += grads;
+    if (rank.has_head) {
+      sum.params += base::bytes_of({{costs.head.tied_elements}, recipe.storage});
+      const bool is_staged = m > 1 && (l.reduce == spec::ReduceWhen::each || l.shards_grads());
+      if (is_staged) sum.comm += pipe.ends_ahead * grads;
+    }
+  }
+  return sum;
+}
+
+// Frames take their places in the order of the program. Programs of interleaved stages begin alike
+// for any number of micro-batches, so more of them never need less.
+int64_t EngineMemory::gaps_of(const Layout& l, const LayerCosts& costs, const StageBlocks& cut,
+                              const RankLives& rank) {
+  if (l.chunks == 1) return 0;  // frames of one size
+  int64_t m = micro_batches(job_, l);
+  if (int64_t{l.pp} * l.chunks * m > max_placed_passes) {
+    if (l.schedule != Kind::interleaved) return 0;
+    m = settled_micro_batches(l, m);
+  }
+  const auto [found, is_new] =
+      gaps_.try_emplace({&costs, m, l.pp, l.chunks, l.schedule, rank.rank}, 0);
+  if (!is_new) return found->second;
+  const schedule::Schedule& schedule = lives_.written(l, m);
+  spec::StashLayout layout;
+  layout.is_merged = rank.is_merged;
+  std::vector<spec::StashStage> stages;
+  for (const int number : schedule::stages_of(schedule, rank.rank)) {
+    stages.push_back({number, {}, {}});
+    layout.stages.push_back(frames_of(stash_of(costs.block, rank), stash_of(costs.head, rank),
+                                      static_cast<int64_t>(cut.of(number)), number == 0,
+                                      number + 1 == schedule.stages(), rank.is_merged));
+  }
+  spec::place_frames(layout, stages, schedule, rank.rank);
+  return found->second = layout.gap_bytes();
+}
+
+int64_t EngineMemory::bytes_at_least(const Layout& l, const LayerCosts& costs,
+                                     const StageBlocks& cut) {
+  const PipeLives& pipe = lives_.find(l, micro_batches(job_, l), cut);
+  int64_t most = 0;
+  for (const RankLives& rank : pipe.ranks) {
+    most = std::max(most, memory_of(l, costs, pipe, rank).total() + gaps_of(l, costs, cut, rank));
+  }
+  return most;
+}
+
+MemoryTable EngineMemory::largest(const Layout& l, const LayerCosts& costs,
+                                  const StageBlocks& cut) {
+  const PipeLives& pipe = lives_.find(l, micro_batches(job_, l), cut);
+  MemoryTable most;
+  for (const RankLives& rank : pipe.ranks) {
+    const MemoryTable own = memory_of(l, costs, pipe, rank);
+    if (own.total() > most.total()) most = own;
+  }
+  return most;
+}
+
+}  // namespace trireme::plan

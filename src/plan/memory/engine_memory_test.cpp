@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: Apache-2.0
+// The planner's bytes against those that the engine will have, to the byte (spec/predict.h).
+#include "plan/memory/engine_memory.h"
+
+#include <gtest/gtest.h>
+
+#include "plan/search/confirm.h"
+#include "plan/samples_test.h"
+#include "spec/layout_text.h"
+
+namespace trireme::plan {
+namespace {
+
+// Returns the memory of the rank that needs the most, without gaps.
+spec::MemoryTable exact_memory(const Job& job, const Layout& l) {
+  const spec::Plan plan = spec::solve_or_throw(job.model, workload_of(job), l, job.backend);
+  spec::MemoryTable most;
+  for (spec::MemoryTable rank : plan.predicted.memory) {
+    rank.stash_gaps = 0;
+    if (rank.total() > most.total()) most = rank;
+  }
+  return most;
+}
+
+void expect_exact(const Job& job, const Layout& l) {
+  const spec::Machine machine = shipped_machine("h100");
+  const spec::MemoryTable exact = exact_memory(job, l);
+  const Price price = Pricer(job, machine, trireme_stack()).price(l);
+  const double reserved = machine.processor.reserved_bytes;
+  EXPECT_EQ(price.bytes - reserved, static_cast<double>(exact.total()))
+      << job.model.name << ", " << job.global_batch << " x " << job.seq_len << ", "
+      << job.backend.name << (job.backend.deterministic ? "" : " fast") << ": " << to_text(l);
+}
+
+Layout with_types(Dice& dice, Layout l) {
+  const base::DType f32 = base::DType::f32, bf16 = base::DType::bf16;
+  l.grad_dtype = dice.of<base::DType>({f32, bf16});
+  l.reduce_dtype = dice.of<base::DType>({f32, bf16});
+  if (l.precision == Precision::bf16) {
+    l.master_dtype = dice.of<base::DType>({f32, base::DType::u16});
+  }
+  return l;
+}
+
+spec::Backend any_backend(Dice& dice) {
+  return dice.of<spec::Backend>(
+      {spec::cuda_backend(true), spec::cuda_backend(false), spec::cpu_backend()});
+}
+
+// Returns a layout with more numbers of ranks along pp and of chunks than any_layout() draws.
+Layout any_pipeline(Dice& dice, const Job& job) {
+  while (true) {
+    Layout l = any_layout(dice);
+    l.precision = dice.of<Precision>({Precision::fp32, Precision::bf16});
+    l.pp = dice.of<int>({1, 2, 3, 4, 6, 8, 12, 16, 24});
+    l.schedule = Kind::one_f_one_b;
+    if (l.pp > 1) l.schedule = any_schedule(dice);
+    l.chunks = l.schedule == Kind::interleaved ? dice.of<int>({2, 3, 4, 5, 7})
+                                               : schedule::chunks_of(l.schedule);
+    // HSDP: two copies of the state.
+    if (l.zero_stage > 0 && l.dp_shard >= 4 && dice.below(3) == 0) {
+      l.dp_shard /= 2;
+      l.dp_replicate = 2;
+    }
+    // The planner's interleaving is in whole groups of micro-batches.
+    const bool is_whole = l.schedule != Kind::interleaved || micro_batches(job, l) % l.pp == 0;
+    if (is_whole && missing_in_engine(job, l).empty()) return l;
+  }
+}
+
+TEST(EngineMemory, is_exact_for_every_layout_that_the_engine_runs) {
+  constexpr uint64_t seed = 7;
+  SCOPED_TRACE(seed);
+  Dice dice(seed);
+  for (const char* name : {"gpt2-124m", "gpt2-1.5b", "qwen2-0.5b", "qwen3-0.6b", "llama-1b",
+                           "llama-8b", "llama3-70b", "gpt3-175b"}) {
+    for (const int64_t batch : {8, 48, 64, 256}) {
+      for (int i = 0; i < 25; ++i) {
+        Job job = job_of(name, batch, dice.of<int64_t>({128, 1024, 4096}));
+        job.backend = any_backend(dice);
+        expect_exact(job, with_types(dice, any_pipeline(dice, job)));
+      }
+    }
+  }
+}
+
+// One micro-batch for each rank, so that gradients lie where activations were.
+TEST(EngineMemory, is_exact_for_gradients_in_the_stash) {
+  constexpr uint64_t seed = 8;
+  SCOPED_TRACE(seed);
+  Dice dice(seed);
+  for (const char* name : {"gpt2-1.5b", "llama-1b", "llama-8b"}) {
+    for (int i = 0; i < 40; ++i) {
+      Layout l;
+      const int ranks = dice.of<int>({1, 8});
+      spec::set_data_ranks(l, ranks, ranks > 1 ? dice.of<int>({0, 1, 2}) : 0);
+      l.recompute = static_cast<spec::Recompute>(dice.below(3));
+      l.micro_batch = dice.of<int64_t>({1, 4});
+      l.precision = dice.of<Precision>({Precision::fp32, Precision::bf16});
+      Job job = job_of(name, l.micro_batch * l.data_ranks(), 1024);
+      job.backend = any_backend(dice);
+      expect_exact(job, with_types(dice, l));
+    }
+  }
+}
+
+// The last stage of a rank holds back the first one's gradients of a tied table: as many as one
+// group of micro-batches has where that is all there is.
+TEST(EngineMemory, is_exact_for_tied_tables_of_interleaved_stages) {
+  for (const int64_t batch : {4, 8, 16, 64}) {
+    const Job job = job_of("gpt2-124m", 2 * batch, 128);
+    expect_exact(job, layout_from_text("pp=4 interleaved=3 dp=2 zero=2", 8));
+    expect_exact(job, layout_from_text("pp=4 dp=2 zero=3", 8));
+  }
+}
+
+TEST(EngineMemory, is_exact_for_long_pipelines) {
+  const Job job = job_of("llama3-70b", 200, 1024);
+  for (const char* text : {"pp=48 zb-h1 full", "pp=64 zb-h2 full", "pp=40 zb-v", "pp=64"}) {
+    Layout l = layout_from_text(text, 1920);
+    l.dp_replicate = 1;
+    expect_exact(job, l);
+  }
+}
+
+TEST(EngineMemory, deterministic_attention_takes_more) {
+  Job job = job_of("llama-8b", 8, 4096);
+  const spec::Machine machine = shipped_machine("h100");
+  const auto working = [&](bool deterministic) {
+    job.backend = spec::cuda_backend(deterministic);
+    return Pricer(job, machine, trireme_stack()).price({}).at(Item::working);
+  };
+  EXPECT_GT(working(true), working(false));
+}
+
+}  // namespace
+}  // namespace trireme::plan

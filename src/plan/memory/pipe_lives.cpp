@@ -1,0 +1,235 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "plan/memory/pipe_lives.h"
+
+#include <algorithm>
+#include <set>
+#include <utility>
+
+#include "base/check.h"
+#include "plan/memory/stage_share.h"
+#include "schedule/catalogue.h"
+#include "schedule/lives.h"
+
+namespace trireme::plan {
+namespace {
+
+using schedule::Action;
+using schedule::Op;
+
+constexpr int64_t lives_rounds = 3;  // of micro-batches through all ranks
+// In a longer pipeline with delayed weight gradients, ranks at equal distances are counted.
+constexpr int max_counted_ranks = 128;
+
+void insert(LiveSets& sets, const LiveLayers& live) {
+  if (std::ranges::any_of(sets, [&](const LiveLayers& set) { return set.covers(live); })) return;
+  std::erase_if(sets, [&](const LiveLayers& set) { return live.covers(set); });
+  sets.push_back(live);
+}
+
+// The live set of one pool, and the largest ones so far.
+struct LiveCounter {
+  LiveLayers now;
+  LiveSets sets;
+
+  void begin(const LiveLayers& stage) {
+    add(stage, 1);
+    insert(sets, now);
+  }
+  void end(const LiveLayers& stage) { add(stage, -1); }
+
+ private:
+  void add(const LiveLayers& stage, int64_t sign) {
+    now.blocks += sign * stage.blocks;
+    now.heads += sign * stage.heads;
+    now.inner += sign * stage.inner;
+  }
+};
+
+struct PeakCounter {
+  int64_t now = 0, peak = 0;
+
+  void begin() { peak = std::max(peak, ++now); }
+  void end() { --now; }
+};
+
+// The stages of a rank, by number.
+struct LiveStage {
+  bool is_here = false;
+  LiveLayers layers;
+};
+
+int64_t channels_of(const schedule::Schedule& schedule, int rank) {
+  const schedule::Lane& lane = schedule.lanes.front();
+  std::set<std::pair<int, bool>> channels;  // to, whether gradients
+  for (size_t stage = 0; stage + 1 < lane.size(); ++stage) {
+    const int from = lane[stage], to = lane[stage + 1];
+    if (from == to) continue;
+    if (from == rank) channels.emplace(to, false);
+    if (to == rank) channels.emplace(from, true);
+  }
+  return static_cast<int64_t>(channels.size());
+}
+
+// Walks through the rank's program. A receive stands directly before the action that needs it
+// (schedule/receives.h), so that compute alone says what is live.
+RankLives lives_of(const schedule::Schedule& schedule, const StageBlocks& cut, int rank) {
+  const std::vector<Action>& program = schedule.program[static_cast<size_t>(rank)];
+  const int last = schedule.stages() - 1;
+  RankLives own;
+  own.rank = rank;
+  std::vector<LiveStage> stages(static_cast<size_t>(last) + 3);  // one more at either end
+  const auto at = [&stages](int stage) -> LiveStage& {
+    return stages[static_cast<size_t>(stage + 1)];
+  };
+  const std::vector<int> numbers = schedule::stages_of(schedule, rank);
+  const int lowest = numbers.front();
+  for (const int number : numbers) {
+    const auto blocks = static_cast<int64_t>(cut.of(number));
+    const bool is_first = number == 0, is_last = number == last;
+    const int64_t layers = blocks + (is_first ? 1 : 0) + (is_last ? 1 : 0);
+    at(number) = {true, {blocks, is_last ? 1 : 0, layers - 1}};
+    own.blocks += blocks;
+    own.has_embedding = own.has_embedding || is_first;
+    own.has_head = own.has_head || is_last;
+    own.stage_layers = std::max(own.stage_layers, layers);
+  }
+  own.channels = channels_of(schedule, rank);
+  own.is_merged = !schedule::splits_backward(program);
+  own.runs_pairs = schedule::has_pairs(program);
+
+  LiveCounter f_to_b, f_to_w, b_to_w;
+  PeakCounter inputs, gradients;
+  int64_t begun = 0, ended = 0;              // on the first stage
+  int64_t last_ended = 0, lowest_ended = 0;  // on the last stage, and on the rank's lowest
+  for (const Action& action : program) {
+    const int number = action.stage;
+    const LiveLayers& layers = at(number).layers;
+    if (action.op == Op::F) {
+      f_to_b.begin(layers);
+      f_to_w.begin(layers);
+      if (number > 0 && !at(number - 1).is_here) inputs.begin();
+      if (number < last && at(number + 1).is_here) inputs.begin();
+      if (number == 0) ++begun;
+    }
+    if (action.op == Op::B || action.op == Op::BW) {
+      if (number < last && !at(number + 1).is_here) gradients.begin();
+      if (number > 0 && at(number - 1).is_here) gradients.begin();
+      if (action.op == Op::B) b_to_w.begin(layers);
+      f_to_b.end(layers);
+      if (number > 0) inputs.end();
+    }
+    if (action.op == Op::W || action.op == Op::BW) {
+      f_to_w.end(layers);
+      if (action.op == Op::W) b_to_w.end(layers);
+      if (number < last) gradients.end();
+      // The end of the last micro-batch is the end of the step.
+      if (number == 0 && ++ended < schedule.microbatches) {
+        own.ends_ahead = std::max(own.ends_ahead, begun - ended);
+      }
+      if (number == last) ++last_ended;
+      if (number == lowest && own.has_head && lowest_ended + 1 < schedule.microbatches) {
+        own.ends_ahead = std::max(own.ends_ahead, last_ended - lowest_ended);
+      }
+      if (number == lowest) ++lowest_ended;
+    }
+  }
+  own.f_to_b = std::move(f_to_b.sets);
+  own.f_to_w = std::move(f_to_w.sets);
+  own.b_to_w = std::move(b_to_w.sets);
+  own.inputs = inputs.peak;
+  own.gradients = gradients.peak;
+  return own;
+}
+
+bool covers(const LiveSets& all, const LiveSets& others) {
+  return std::ranges::all_of(others, [&](const LiveLayers& other) {
+    return std::ranges::any_of(all, [&](const LiveLayers& set) { return set.covers(other); });
+  });
+}
+
+// Does `a` need at least as much as `b`, whatever the sizes of layers?
+bool covers(const RankLives& a, const RankLives& b) {
+  return !b.has_embedding && !b.has_head && a.blocks >= b.blocks &&
+         a.stage_layers >= b.stage_layers && a.channels >= b.channels && a.inputs >= b.inputs &&
+         a.gradients >= b.gradients && covers(a.f_to_b, b.f_to_b) && covers(a.f_to_w, b.f_to_w) &&
+         covers(a.b_to_w, b.b_to_w);
+}
+
+// Returns ranks of which one needs the most. With merged backwards, ranks behind the second have no
+// larger stages than it has and fewer micro-batches in flight; only the last has a head.
+std::vector<int> counted_ranks(const Layout& l) {
+  std::vector<int> ranks;
+  if (!schedule::named(l.schedule).splits_backward) {
+    for (const int rank : {0, 1, l.pp - 1}) {
+      if (rank < l.pp && (ranks.empty() || rank > ranks.back())) ranks.push_back(rank);
+    }
+    return ranks;
+  }
+  const int count = std::min(l.pp, max_counted_ranks);
+  for (int i = 0; i < count; ++i) {
+    ranks.push_back(static_cast<int>(int64_t{i} * (l.pp - 1) / std::max(1, count - 1)));
+  }
+  return ranks;
+}
+
+PipeLives lives_of(const schedule::Schedule& schedule, const StageBlocks& cut, const Layout& l) {
+  PipeLives all;
+  const schedule::Lane& lane = schedule.lanes.front();
+  all.splits_ends = lane.front() != lane.back();
+  for (const int rank : counted_ranks(l)) {
+    RankLives own = lives_of(schedule, cut, rank);
+    all.ends_ahead = std::max(all.ends_ahead, own.ends_ahead);
+    if (std::ranges::any_of(all.ranks,
+                            [&](const RankLives& other) { return covers(other, own); })) {
+      continue;
+    }
+    std::erase_if(all.ranks, [&](const RankLives& other) { return covers(own, other); });
+    all.ranks.push_back(std::move(own));
+  }
+  return all;
+}
+
+// GPipe runs all forwards before all backwards, so it keeps m times as much as for one micro-batch.
+void repeat(PipeLives& lives, int64_t times) {
+  for (RankLives& rank : lives.ranks) {
+    for (LiveSets* sets : {&rank.f_to_b, &rank.f_to_w}) {
+      for (LiveLayers& set : *sets) {
+        set = {set.blocks * times, set.heads * times, set.inner * times};
+      }
+    }
+    rank.inputs *= times;
+  }
+  lives.ends_ahead = times - 1;
+}
+
+}  // namespace
+
+int64_t settled_micro_batches(const Layout& l, int64_t micro_batches) {
+  return std::min(micro_batches, lives_rounds * l.pp);
+}
+
+const schedule::Schedule& PipeLivesTable::written(const Layout& l, int64_t micro_batches) {
+  const Shape shape{micro_batches, l.pp, l.chunks, l.schedule};
+  if (!schedule_ || shape != shape_) {
+    base::Result<schedule::Schedule> made =
+        schedule::generate(name_of(l.schedule), {l.pp, static_cast<int>(micro_batches), l.chunks});
+    TRIREME_CHECK(made, "{}", made.reason());
+    schedule_ = made.value();
+    shape_ = shape;
+  }
+  return *schedule_;
+}
+
+const PipeLives& PipeLivesTable::find(const Layout& l, int64_t micro_batches,
+                                      const StageBlocks& cut) {
+  const bool is_gpipe = l.schedule == Kind::gpipe && l.pp > 1;
+  const int64_t settled = is_gpipe ? micro_batches : settled_micro_batches(l, micro_batches);
+  const std::tuple key(Shape{settled, l.pp, l.chunks, l.schedule}, cut.first, cut.most);
+  const auto found = known_.find(key);
+  if (found != known_.end()) return found->second;
+  PipeLives lives = lives_of(written(l, is_gpipe ? 1 : settled), cut, l);
+  if (is_gpipe) repeat(lives, micro_batches);
+  return known_.emplace(key, std::move(lives)).first->second;
+}
+
+}  // namespace trireme::plan

@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "plan/price/collective.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace trireme::plan {
+namespace {
+
+using spec::Machine;
+
+// Ranks of a group that are in one domain.
+int64_t inside(const Machine& machine, const Group& group) {
+  return std::clamp<int64_t>(machine.domain.size / std::max<int64_t>(1, group.stride), 1,
+                             group.size);
+}
+
+double domain_rate(const Machine& m) { return m.domain.link.bytes_per_second * m.domain.reach; }
+
+// Of one processor, to processors `span` domains away.
+double rate_between(const Machine& m, int64_t domains) {
+  const spec::Network& n = m.network;
+  const bool is_above = n.nodes_below_switch > 0 && domains > n.nodes_below_switch;
+  return n.link.bytes_per_second * n.reach / (is_above ? n.oversubscription : 1);
+}
+
+struct Ring {
+  double ranks, rate, latency;
+};
+
+// Sends of one rank, over the whole tensor: (n - 1) / n once, or twice to sum and to spread.
+double ring_seconds(const Ring& ring, Collective kind, double bytes) {
+  if (ring.ranks <= 1) return 0;
+  const double rounds = kind == Collective::all_reduce ? 2 : 1;
+  return rounds * (ring.ranks - 1) * (bytes / ring.ranks / ring.rate + ring.latency);
+}
+
+// Both halves of a tree at one time: every rank sends the tensor twice, in a logarithm of steps.
+double tree_seconds(const Ring& ring, double bytes) {
+  if (ring.ranks <= 1) return 0;
+  return 2 * (bytes / ring.rate + std::ceil(std::log2(ring.ranks)) * ring.latency);
+}
+
+// The switch adds: the tensor goes up once and comes down once, at the same time.
+double switch_seconds(const Ring& ring, double bytes) {
+  return bytes / ring.rate + 2 * ring.latency;
+}
+
+double flat_seconds(const Ring& ring, Collective kind, double bytes, bool in_switch) {
+  if (ring.ranks <= 1) return 0;
+  const double plain = ring_seconds(ring, kind, bytes);
+  if (kind != Collective::all_reduce) return plain;
+  const double best = std::min(plain, tree_seconds(ring, bytes));
+  return in_switch ? std::min(best, switch_seconds(ring, bytes)) : best;
+}
+
+}  // namespace
+
+double collective_seconds(const Machine& m, Collective kind, const Group& group, double bytes) {
+  if (group.size <= 1 || bytes <= 0) return 0;
+  const int64_t local = inside(m, group);
+  const int64_t domains = (group.size + local - 1) / local;
+  const auto ranks = static_cast<double>(group.size);
+  const Ring near{static_cast<double>(local), domain_rate(m), m.domain.link.latency};
+  if (kind == Collective::all_to_all) {
+    // Every rank has something for every other: what leaves the domain goes over its own adapter.
+    const double near_bytes = bytes * static_cast<double>(local - 1) / ranks;
+    const double far_bytes = bytes * static_cast<double>(group.size - local) / ranks;
+    const double far_seconds = domains > 1
+                                   ? far_bytes / rate_between(m, domains) +
+                                         static_cast<double>(domains - 1) * m.network.link.latency
+                                   : 0;
+    const double near_seconds =
+        local > 1 ? near_bytes / near.rate + static_cast<double>(local - 1) * near.latency : 0;
+    return std::max(near_seconds, far_seconds);
+  }
+  if (domains == 1) return flat_seconds(near, kind, bytes, m.domain.in_switch_reduction);
+  // One ring through all domains: what leaves a domain once per ring is spread over the adapters of
+  // the group's ranks there.
+  const double spread = rate_between(m, domains) * static_cast<double>(local);
+  const double far_latency = m.network.link.latency;
+  const Ring whole{ranks, local > 1 ? std::min(near.rate, spread) : spread,
+                   (far_latency * static_cast<double>(domains) +
+                    near.latency * static_cast<double>(group.size - domains)) /
+                       ranks};
+  const double one_ring = flat_seconds(whole, kind, bytes, false);
+  // Or in the domain first, then between ranks of equal place, each with its part.
+  const Ring far{static_cast<double>(domains), rate_between(m, domains), far_latency};
+  const Collective half = Collective::reduce_scatter;
+  const double part = bytes / static_cast<double>(local);
+  const double near_seconds = kind == Collective::all_reduce ? 2 * ring_seconds(near, half, bytes)
+                                                             : ring_seconds(near, half, bytes);
+  const double two_levels =
+      near_seconds + flat_seconds(far, kind, part, m.network.in_network_reduction);
+  return std::min(one_ring, two_levels);
+}
+
+double message_seconds(const Machine& m, int64_t stride, double bytes) {
+  const bool is_near = stride < m.domain.size;
+  const double rate = is_near ? domain_rate(m) : rate_between(m, 2);
+  return bytes / rate + (is_near ? m.domain.link.latency : m.network.link.latency);
+}
+
+}  // namespace trireme::plan

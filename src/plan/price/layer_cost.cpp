@@ -1,0 +1,332 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "plan/price/layer_cost.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/check.h"
+#include "plan/price/collective.h"
+#include "plan/price/expert_cost.h"
+#include "plan/price/op_time.h"
+#include "spec/bucket.h"
+#include "spec/facts.h"
+#include "spec/plan.h"
+#include "spec/predict.h"
+
+namespace trireme::plan {
+namespace {
+
+using spec::Axis;
+using spec::Facts;
+using spec::OpCost;
+using spec::OpKind;
+
+// Facts of one layer, and what they are priced with.
+struct Pricing {
+  const Job& job;
+  const spec::Machine& machine;
+  const Stack& stack;
+  const LayerKey& key;
+  spec::LocalShape shape;
+  spec::Recipe recipe;
+  double streaming;  // factor on bytes
+  Precision products;
+};
+
+spec::LocalShape shape_of(const Job& job, const LayerKey& key) {
+  spec::LocalShape shape;
+  shape.sequences = key.micro_batch;
+  shape.seq_len = job.seq_len / key.cp;
+  shape.tokens = shape.sequences * shape.seq_len;
+  shape.head_chunk_rows = shape.tokens;
+  shape.has_documents = job.document_mask;
+  shape.mesh[Axis::tp] = key.tp;
+  shape.sequence_parallel = key.sequence_parallel && key.tp > 1;
+  return shape;
+}
+
+// Other programs do not fix the order of sums.
+spec::Backend backend_of(const Job& job, const Stack& stack) {
+  return stack.is_engine() ? job.backend : spec::cuda_backend(false);
+}
+
+double op_seconds(const Pricing& p, const OpCost& op) {
+  if (op.kind == OpKind::gemm) {
+    const bool accumulates = op.layout == spec::GemmLayout::tn;
+    double seconds =
+        p.stack.gemm *
+        gemm_seconds(p.machine.processor,
+                     {op.m, op.n, op.k, 1, static_cast<double>(op.bytes), accumulates}, p.products);
+    if (p.products == Precision::fp8 || p.products == Precision::fp4) {
+      // The activation that is not quantised yet: read, and written in both orders.
+      const double elements = static_cast<double>(op.m) * static_cast<double>(op.k);
+      seconds += streaming_seconds(p.machine.processor, 4 * elements);
+    }
+    return seconds;
+  }
+  return streaming_seconds(p.machine.processor, static_cast<double>(op.bytes) * p.streaming);
+}
+
+bool is_attention(OpKind kind) {
+  return kind == OpKind::attention_forward || kind == OpKind::attention_backward;
+}
+
+struct Sum {
+  double seconds = 0, attention = 0, products = 0, kernels = 0;
+  double flops = 0, product_flops = 0;
+};
+
+Sum sum_of(const Pricing& p, const std::vector<OpCost>& ops, const spec::AttentionShape& shape) {
+  Sum sum;
+  const spec::Backend backend = backend_of(p.job, p.stack);
+  for (const OpCost& op : ops) {
+    sum.kernels += 1;
+    if (is_attention(op.kind)) {
+      const double seconds =
+          attention_seconds(p.machine.processor, p.stack,
+                            {shape, op.kind == OpKind::attention_backward, 1.0 / p.key.cp,
+                             backend.deterministic && spec::attention_is_fused(backend, shape)});
+      sum.attention += seconds;
+      sum.seconds += seconds;
+      sum.flops += op.flops * p.key.cp;
+    } else {
+      const double seconds = op_seconds(p, op);
+      sum.seconds += seconds;
+      sum.flops += op.flops;
+      if (op.kind == OpKind::gemm) {
+        sum.products += seconds;
+        sum.product_flops += op.flops;
+      }
+    }
+  }
+  return sum;
+}
+
+// Along tp, which is innermost.
+double tp_seconds(const Pricing& p, const std::vector<spec::CommCost>& all) {
+  double seconds = 0;
+  for (const spec::CommCost& comm : all) {
+    const auto bytes =
+        static_cast<double>(comm.elements) * static_cast<double>(base::size_of(comm.dtype));
+    const Collective kind = comm.kind == spec::CommKind::all_reduce   ? Collective::all_reduce
+                            : comm.kind == spec::CommKind::all_gather ? Collective::all_gather
+                                                                      : Collective::reduce_scatter;
+    seconds += collective_seconds(p.machine, kind, {p.key.tp, 1}, bytes);
+  }
+  return seconds * (1 - p.stack.tp_overlap);
+}
+
+double elements_of(const Facts& facts, const spec::Sizes& mesh) {
+  double elements = 0;
+  for (const spec::Param& param : facts.params) {
+    if (param.tied_copy || param.shard.shape.empty()) continue;
+    elements += static_cast<double>(spec::local_elements(param.shard, mesh));
+  }
+  return elements;
+}
+
+// Whether W reads the slot, or what B stores over it.
+bool is_until_w(const std::vector<spec::Slot>& slots, size_t index) {
+  if (slots[index].life == spec::Life::f_to_w) return true;
+  return std::ranges::any_of(
+      slots, [index](const spec::Slot& slot) { return slot.replaces == static_cast<int>(index); });
+}
+
+int64_t largest_scratch(const Facts& facts) {
+  int64_t most = 0;
+  for (const spec::ScratchSet& set : facts.scratch) most = std::max(most, spec::bytes_of(set));
+  return most;
+}
+
+// The pools of spec/stash_layout.h.
+void add_slots(const Pricing& p, const Facts& facts, LayerCost& cost) {
+  for (size_t i = 0; i < facts.stash.size(); ++i) {
+    const spec::Slot& slot = facts.stash[i];
+    if (slot.spec.shape.ndim() == 0 || slot.replaces >= 0) continue;
+    const auto bytes = static_cast<double>(base::bytes_of(slot.spec));
+    const double kept = bytes;
+    const bool until_w = is_until_w(facts.stash, i);
+    if (slot.life == spec::Life::b_to_w) {
+      cost.kept_from_b += kept;
+      (static_cast<int>(i) == spec::slot_dy ? cost.output_gradient : cost.made_by_b) += bytes;
+    } else if (spec::is_kept(slot, static_cast<int>(i), p.key.recompute)) {
+      (until_w ? cost.kept_for_w : cost.kept_for_b) += kept;
+    } else {
+      cost.dropped += bytes;
+      if (until_w) cost.kept_from_b += kept;  // made again by B
+      if (!until_w) cost.dropped_backward += bytes;
+    }
+  }
+  cost.scratch = static_cast<double>(largest_scratch(facts));
+}
+
+// Sizes for EngineMemory.
+void add_engine_bytes(const Pricing& p, const Facts& facts, spec::Recompute recompute,
+                      LayerCost& cost) {
+  const spec::LayerPlace apart{.is_first = true, .gets_gradient = true};
+  cost.merged_stash = spec::layer_stash(facts.stash, recompute, apart, true);
+  cost.split_stash = spec::layer_stash(facts.stash, recompute, apart, false);
+  cost.scratch_bytes = largest_scratch(facts);
+  cost.elements = spec::bucket_layout(facts.params, p.shape.mesh).elements;
+  cost.tied_elements = spec::tied_elements(facts.params, p.shape.mesh);
+}
+
+// Returns the part of a block's matrix products that is computed again where every second one is
+// kept: the projections of keys, of attention's output, and up.
+double recomputed_products(const Job& job) {
+  const auto& block = std::get<spec::BlockSpec>(job.model.layers.at(1));
+  const double width = static_cast<double>(block.width);
+  const double inner = static_cast<double>(block.heads * block.head_dim);
+  const double key = static_cast<double>(block.kv_heads * block.head_dim);
+  const double ffn = static_cast<double>(block.ffn);
+  const double feed_forward = width * static_cast<double>(block.up_width() + block.ffn);
+  const double all = width * (inner + 2 * key) + inner * width + feed_forward;
+  return (width * key + inner * width + width * ffn) / all;
+}
+
+LayerCost cost_of(const Pricing& p, const Facts& facts, const spec::AttentionShape& attention,
+                  spec::Recompute recompute = spec::Recompute::none) {
+  LayerCost cost;
+  const Sum f = sum_of(p, facts.f, attention), b = sum_of(p, facts.b, attention),
+            w = sum_of(p, facts.w, attention), r = sum_of(p, facts.r, attention);
+  const double factor = p.machine.step_factor;
+  cost.f = f.seconds * factor;
+  cost.b = b.seconds * factor;
+  cost.w = w.seconds * factor;
+  cost.r = r.seconds * factor;
+  cost.f_kernels = f.kernels;
+  cost.b_kernels = b.kernels + w.kernels;
+  cost.r_kernels = r.kernels;
+  cost.flops = f.flops + b.flops + w.flops;
+  cost.r_flops = r.flops;
+  cost.f_tp = tp_seconds(p, facts.f_comm);
+  cost.b_tp = tp_seconds(p, facts.b_comm) + tp_seconds(p, facts.w_comm);
+  cost.r_tp = tp_seconds(p, facts.r_comm);
+  if (p.key.recompute == spec::Recompute::full && p.stack.full_recompute_is_whole) {
+    cost.r = cost.f;
+    cost.r_tp = cost.f_tp;
+    cost.r_kernels = cost.f_kernels;
+    cost.r_flops = f.flops;
+  }
+  if (p.key.recompute == spec::Recompute::selective &&
+      p.stack.selective == spec::SelectiveRecompute::attention) {
+    cost.r = f.attention * factor;
+    cost.r_tp = 0;
+    cost.r_kernels = 4;
+    cost.r_flops = 0;
+  }
+  if (p.key.recompute == spec::Recompute::selective &&
+      p.stack.selective == spec::SelectiveRecompute::products && f.attention > 0) {
+    const double again = recomputed_products(p.job);
+    cost.r = (f.seconds - f.attention - (1 - again) * f.products) * factor;
+    cost.r_tp = cost.f_tp / 2;  // results of reductions are kept, gathered inputs are not
+    cost.r_kernels = cost.f_kernels;
+    cost.r_flops = again * f.product_flops;
+  }
+  if (p.key.cp > 1 && f.attention > 0) {
+    // Keys and values go round; backward their gradients, too. Attention hides what it can.
+    const double bytes = 2.0 * static_cast<double>(p.shape.tokens) *
+                         static_cast<double>(attention.kv_heads * attention.head_dim) *
+                         (p.recipe.storage == base::DType::f32 ? 4 : 2);
+    const Group group{p.key.cp, p.key.tp};
+    const double once = collective_seconds(p.machine, Collective::all_gather, group,
+                                           bytes * static_cast<double>(p.key.cp));
+    cost.f_cp = std::max(once - p.stack.cp_overlap * f.attention, 0.0);
+    cost.b_cp = std::max(2 * once - p.stack.cp_overlap * b.attention, 0.0);
+  }
+  cost.params = elements_of(facts, p.shape.mesh);
+  add_slots(p, facts, cost);
+  if (p.stack.is_engine()) add_engine_bytes(p, facts, recompute, cost);
+  cost.input = static_cast<double>(base::bytes_of(facts.stash[spec::slot_x].spec));
+  return cost;
+}
+
+Pricing pricing_of(const Job& job, const spec::Machine& machine, const Stack& stack,
+                   const LayerKey& key) {
+  return {job,
+          machine,
+          stack,
+          key,
+          shape_of(job, key),
+          recipe_of(stack, key.precision, key.grad_dtype),
+          stack.streaming,
+          key.precision};
+}
+
+Facts facts_of(const Pricing& p, const spec::ModelSpec& model, int layer,
+               spec::Recompute recompute) {
+  return spec::facts(model, layer, p.shape, p.recipe, recompute, backend_of(p.job, p.stack));
+}
+
+// FLOPs of all ranks along tp, by which spec::solve() cuts stages; 0 where the stack cuts in equal shares.
+double whole_flops(Pricing p, const spec::ModelSpec& model, int layer, spec::Recompute recompute) {
+  if (p.stack.even_cut) return 0;
+  p.shape.mesh = {};
+  p.shape.sequence_parallel = false;
+  const Facts facts = facts_of(p, model, layer, recompute);
+  double flops = 0;
+  for (const auto* ops : {&facts.f, &facts.b, &facts.w, &facts.r}) {
+    for (const OpCost& op : *ops) flops += op.flops;
+  }
+  return flops;
+}
+
+}  // namespace
+
+LayerKey layer_key(const Layout& l) {
+  return {
+      l.tp,          l.cp,         l.ep,
+      l.micro_batch, l.recompute,  l.sequence_parallel && l.tp > 1,
+      l.precision,   l.grad_dtype, l.recompute == spec::Recompute::none ? -1 : l.recompute_blocks};
+}
+
+LayerCost block_cost(const Job& job, const spec::Machine& machine, const Stack& stack,
+                     const LayerKey& key, bool has_experts) {
+  const Pricing p = pricing_of(job, machine, stack, key);
+  spec::BlockSpec block = std::get<spec::BlockSpec>(job.model.layers.at(1));
+  // Fewer key and value heads than ranks: each rank has a copy of one.
+  if (block.kv_heads % key.tp != 0 && key.tp % block.kv_heads == 0) block.kv_heads = key.tp;
+  if (has_experts) block.ffn = shared_width(*job.experts, key.tp);
+  const spec::ModelSpec model{job.model.name,
+                              job.model.max_seq,
+                              job.model.init_std,
+                              {job.model.layers.front(), block, job.model.layers.back()}};
+  const spec::BlockSpec local = spec::local_block(block, p.shape.mesh);
+  // Every pair of the whole sequence, shared by the ranks along cp.
+  spec::AttentionShape attention = spec::attention_shape(local, p.shape, p.recipe.storage);
+  attention.seq_len = job.seq_len;
+  LayerCost cost = cost_of(p, facts_of(p, model, 1, key.recompute), attention, key.recompute);
+  cost.cut_flops = whole_flops(p, model, 1, key.recompute);
+  if (has_experts) add_experts(job, machine, stack, key, cost);
+  return cost;
+}
+
+LayerCost embedding_cost(const Job& job, const spec::Machine& machine, const Stack& stack,
+                         const LayerKey& key) {
+  Pricing p = pricing_of(job, machine, stack, key);
+  p.streaming = stack.head_streaming;
+  LayerCost cost = cost_of(p, facts_of(p, job.model, 0, spec::Recompute::none), {});
+  cost.cut_flops = whole_flops(p, job.model, 0, spec::Recompute::none);
+  return cost;
+}
+
+LayerCost head_cost(const Job& job, const spec::Machine& machine, const Stack& stack,
+                    const LayerKey& key) {
+  Pricing p = pricing_of(job, machine, stack, key);
+  p.streaming = stack.head_streaming;
+  p.products = key.precision == Precision::fp32 ? Precision::fp32 : Precision::bf16;
+  const auto layer = static_cast<int>(job.model.layers.size()) - 1;
+  LayerCost cost = cost_of(p, facts_of(p, job.model, layer, spec::Recompute::none), {});
+  cost.cut_flops = whole_flops(p, job.model, layer, spec::Recompute::none);
+  if (stack.is_engine()) {
+    // Not all logits exist at one time; a chunk of them costs the same by row.
+    const auto& head = std::get<spec::HeadSpec>(job.model.layers.back());
+    p.shape.head_chunk_rows = spec::default_head_chunk(job.backend, p.recipe.storage,
+                                                       head.vocab / key.tp, p.shape.tokens);
+    cost.scratch_bytes = largest_scratch(facts_of(p, job.model, layer, spec::Recompute::none));
+    cost.scratch = static_cast<double>(cost.scratch_bytes);
+  }
+  return cost;
+}
+
+}  // namespace trireme::plan

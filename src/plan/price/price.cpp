@@ -1,0 +1,331 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "plan/price/price.h"
+
+#include <algorithm>
+#include <cmath>
+#include <unordered_map>
+
+#include "plan/price/collective.h"
+#include "plan/memory/engine_memory.h"
+#include "plan/price/layer_cost.h"
+#include "plan/price/pipe_time.h"
+#include "plan/memory/rank_memory.h"
+
+namespace trireme::plan {
+namespace {
+
+struct KeyHash {
+  size_t operator()(const LayerKey& k) const {
+    uint64_t h = static_cast<uint64_t>(k.micro_batch);
+    for (const int value :
+         {k.tp, k.cp, k.ep, static_cast<int>(k.recompute), static_cast<int>(k.sequence_parallel),
+          static_cast<int>(k.precision), static_cast<int>(k.grad_dtype), k.recompute_blocks}) {
+      h = h * 1000003U + static_cast<uint64_t>(value);
+    }
+    return h;
+  }
+};
+
+// What the update reads and writes of one element: master and moments in, master, moments and
+// weight out; the gradient, and that once more for its norm. A weight that is half of the master is
+// read, too. Other programs clear the gradient, too: so their constants were fitted.
+double update_bytes(const Stack& stack, const Layout& l) {
+  const double state = master_of(stack, l) == base::DType::u16 ? 2 * (2 + 8) + 2 : 2 * (4 + 8);
+  return state + 2 + (stack.is_engine() ? 2 * grad_bytes(stack, l) : 3 * 4);
+}
+
+// Where B and W are apart, what B writes for W is kept; else it serves one layer.
+std::array<double, static_cast<size_t>(Item::count)> items_of(const spec::MemoryTable& t,
+                                                              bool is_apart, double reserved) {
+  std::array<double, static_cast<size_t>(Item::count)> bytes{};
+  const auto at = [&bytes](Item item) -> double& { return bytes[static_cast<size_t>(item)]; };
+  at(Item::weights) = static_cast<double>(t.params);
+  at(Item::gradients) = static_cast<double>(t.grads);
+  at(Item::optimizer) = static_cast<double>(t.optim);
+  at(Item::activations) =
+      static_cast<double>(t.stash_inputs + t.stash_f_to_b + t.stash_f_to_w + t.stash_gradients);
+  at(is_apart ? Item::activations : Item::working) += static_cast<double>(t.stash_b_to_w);
+  at(Item::working) += static_cast<double>(t.stash_recompute + t.stash_stream + t.scratch);
+  at(Item::transfers) = static_cast<double>(t.comm + t.staging);
+  at(Item::reserved) = reserved;
+  return bytes;
+}
+
+// Where a share of the blocks has the first cost and the others the second, which computes nothing
+// again and keeps more.
+LayerCost mean_cost(const LayerCost& some, const LayerCost& others, double share) {
+  LayerCost mean = others;
+  const auto mix = [&](double LayerCost::*part) {
+    mean.*part = share * (some.*part) + (1 - share) * (others.*part);
+  };
+  for (double LayerCost::*part :
+       {&LayerCost::b, &LayerCost::w, &LayerCost::r, &LayerCost::b_tp, &LayerCost::r_tp,
+        &LayerCost::r_kernels, &LayerCost::r_flops, &LayerCost::cut_flops, &LayerCost::kept_for_b,
+        &LayerCost::kept_for_w, &LayerCost::kept_from_b}) {
+    mix(part);
+  }
+  const auto mix_stash = [&](spec::LayerStash LayerCost::*stash) {
+    for (size_t i = 0; i < (mean.*stash).frame_bytes.size(); ++i) {
+      (mean.*stash).frame_bytes[i] =
+          static_cast<int64_t>(share * static_cast<double>((some.*stash).frame_bytes[i]) +
+                               (1 - share) * static_cast<double>((others.*stash).frame_bytes[i]));
+    }
+    (mean.*stash).recompute_forward = (some.*stash).recompute_forward;
+    (mean.*stash).recompute_backward = (some.*stash).recompute_backward;
+  };
+  mix_stash(&LayerCost::merged_stash);
+  mix_stash(&LayerCost::split_stash);
+  return mean;
+}
+
+}  // namespace
+
+struct Pricer::State {
+  const Job& job;
+  const spec::Machine& machine;
+  const Stack& stack;
+  // Of layouts with the same key, by pipeline.
+  struct Known {
+    LayerCosts costs;
+    std::unordered_map<uint64_t, RankTimes> times;
+  };
+  std::unordered_map<LayerKey, Known, KeyHash> known;
+  InFlightTable in_flight;
+  EngineMemory engine_memory{job, stack};
+
+  Known& find(const Layout& layout) {
+    const LayerKey key = layer_key(layout);
+    const auto found = known.find(key);
+    if (found != known.end()) return found->second;
+    LayerCosts all;
+    all.embedding = embedding_cost(job, machine, stack, key);
+    all.head = head_cost(job, machine, stack, key);
+    all.block = block_cost(job, machine, stack, key, job.experts.has_value());
+    const int blocks = job.model.blocks();
+    if (key.recompute_blocks >= 0 && key.recompute_blocks < blocks) {
+      // Blocks of a mean kind; confirm() looks at each layer by itself.
+      LayerKey plain = key;
+      plain.recompute = spec::Recompute::none;
+      const LayerCost other = block_cost(job, machine, stack, plain, job.experts.has_value());
+      all.block = mean_cost(all.block, other, static_cast<double>(key.recompute_blocks) / blocks);
+    }
+    all.dense_block = job.experts && job.experts->dense_layers > 0
+                          ? block_cost(job, machine, stack, key, false)
+                          : all.block;
+    if (has_exact_bytes(layout)) add_engine_buffers(job, layout, all);
+    return known.emplace(key, Known{all, {}}).first->second;
+  }
+
+  bool has_exact_bytes(const Layout& layout) const {
+    return stack.is_engine() && is_engine_layout(job, layout);
+  }
+
+  const RankTimes& times_of(const Layout& l, Known& of_key) const {
+    const uint64_t key =
+        (static_cast<uint64_t>(l.pp) * 65536 + static_cast<uint64_t>(l.chunks)) * 8 +
+        static_cast<uint64_t>(l.schedule);
+    const auto found = of_key.times.find(key);
+    if (found != of_key.times.end()) return found->second;
+    return of_key.times.emplace(key, rank_times(job, l, stack, of_key.costs)).first->second;
+  }
+
+  Price price(const Layout& layout);
+  double data_seconds(const Layout&, const LayerCosts&, const RankTimes&) const;
+  double reduce_seconds(const Layout&, double elements, double layers, const Group&) const;
+};
+
+namespace {
+
+Group data_group(const Layout& l, int64_t size) {
+  return {size, l.placement == Placement::dp_inside ? int64_t{l.tp} : int64_t{l.tp} * l.pp};
+}
+
+}  // namespace
+
+// Sums of gradients, layer by layer. Where a copy of the state is sharded, each rank gets the sums
+// of its part, first inside the copy and then over copies (HSDP).
+double Pricer::State::reduce_seconds(const Layout& l, double elements, double layers,
+                                     const Group& group) const {
+  if (group.size <= 1 || elements <= 0) return 0;
+  const double bytes = elements / layers * reduce_bytes(stack, l);
+  if (l.zero_stage == 0) {
+    return layers * collective_seconds(machine, Collective::all_reduce, group, bytes);
+  }
+  const int64_t shards = std::max<int64_t>(1, group.size / l.dp_replicate);
+  const Group inside{shards, group.stride}, copies{group.size / shards, group.stride * shards};
+  double seconds = 0;
+  if (shards > 1) {
+    seconds += collective_seconds(machine, Collective::reduce_scatter, inside, bytes);
+  }
+  if (copies.size > 1) {
+    seconds += collective_seconds(machine, Collective::all_reduce, copies,
+                                  bytes / static_cast<double>(shards));
+  }
+  return layers * seconds;
+}
+
+double Pricer::State::data_seconds(const Layout& l, const LayerCosts& costs,
+                                   const RankTimes& times) const {
+  const RankShare& share = times.last;
+  // Under which transfers can hide: the pass of one micro-batch; with several chunks, that of the
+  // others' last micro-batches.
+  const auto first = static_cast<double>(std::min<int64_t>(l.pp, micro_batches(job, l)));
+  const double passes = std::max(1.0, first * (l.chunks - 1) / l.chunks);
+  const double forward = times.last_seconds.forward * passes;
+  const double backward = times.last_seconds.backward * passes;
+  const auto m = static_cast<double>(micro_batches(job, l));
+  const Group group = data_group(l, int64_t{l.data_ranks()} * l.cp);
+  const double elements = params_of(costs, share), experts = expert_params_of(costs, share);
+  const double layers = std::max(1.0, share.all_blocks());
+  const Group expert_group{std::max<int64_t>(1, int64_t{l.data_ranks()} * l.cp / l.ep),
+                           group.stride * l.ep};
+  const double reduce = (reduce_seconds(l, elements, layers, group) +
+                         reduce_seconds(l, experts, layers, expert_group)) /
+                        stack.data_rate;
+  // Parameters are gathered inside a copy of the state.
+  const auto gather_in = [&](const Group& all, double count) {
+    const Group inside{std::max<int64_t>(1, all.size / l.dp_replicate), all.stride};
+    return collective_seconds(machine, Collective::all_gather, inside,
+                              count / layers * stack.gather_bytes);
+  };
+  const auto gather = [&] {
+    return layers / stack.data_rate *
+           (gather_in(group, elements) + gather_in(expert_group, experts));
+  };
+  // Hidden as far as there is compute of the right kind at the right time.
+  const auto exposed = [&](double transfer, double window, double overlap) {
+    const double hidden = std::min(transfer * overlap, window);
+    return transfer - hidden + stack.contention * hidden;
+  };
+  if (l.zero_stage < 3) {
+    const double reduces = l.zero_stage == 2 && stack.reduces_each ? m : 1;
+    double seconds = reduces * exposed(reduce, reduces > 1 ? times.last_seconds.backward : backward,
+                                       stack.dp_overlap);
+    // Weights come back under the next forward.
+    if (l.zero_stage > 0 && group.size > 1) seconds += exposed(gather(), forward, stack.dp_overlap);
+    return seconds;
+  }
+  // Parameters stay for all micro-batches where stages take turns (keep_params); else they are
+  // gathered for every forward and every backward.
+  const double gathered = gather();
+  const bool is_kept =
+      stack.is_engine() && l.reshard != spec::Reshard::automatic ? l.keeps_params() : l.pp > 1;
+  if (is_kept) {
+    return exposed(gathered, forward, stack.zero3_overlap) +
+           (stack.reduces_each ? m : 1) *
+               exposed(reduce, times.last_seconds.backward, stack.zero3_overlap);
+  }
+  return m * (exposed(gathered, forward, stack.zero3_overlap) +
+              exposed(gathered + reduce, backward, stack.zero3_overlap));
+}
+
+Price Pricer::State::price(const Layout& l) {
+  Known& of_key = find(l);
+  const LayerCosts& costs = of_key.costs;
+  const auto m = static_cast<double>(micro_batches(job, l));
+  const RankTimes& times = times_of(l, of_key);
+  const RankShare& share = times.last;
+  const PhaseSeconds& own = times.last_seconds;
+  Price price;
+  const auto at = [&price](Term term) -> double& {
+    return price.seconds_of[static_cast<size_t>(term)];
+  };
+  const double blocks = share.blocks, dense = share.dense_blocks;
+  const auto of_blocks = [&](auto part) {
+    return m * (blocks * part(costs.block) + dense * part(costs.dense_block));
+  };
+  at(Term::forward) = of_blocks([](const LayerCost& c) { return c.f; });
+  at(Term::backward) = of_blocks([](const LayerCost& c) { return c.backward(); });
+  at(Term::recompute) = of_blocks([](const LayerCost& c) { return c.r; });
+  at(Term::tensor) = m * own.tensor;
+  at(Term::context) = of_blocks([](const LayerCost& c) { return c.f_cp + c.b_cp; });
+  at(Term::expert) = of_blocks([](const LayerCost& c) { return c.f_ep + c.b_ep; });
+  at(Term::ends) = m * own.ends;
+  at(Term::host) = m * own.host;
+  const PipeSeconds pipe = pipe_seconds(job, machine, stack, l, costs, times);
+  at(Term::bubble) = pipe.bubble;
+  at(Term::messages) = pipe.messages;
+  at(Term::data) = data_seconds(l, costs, times);
+  const double params = params_of(costs, share) / l.state_shards() +
+                        expert_params_of(costs, share) / std::max(1, l.state_shards() / l.ep);
+  at(Term::optimizer) = stack.optimizer * params * update_bytes(stack, l) /
+                        (machine.processor.bytes_per_second * machine.processor.memory_reach);
+  at(Term::rest) = stack.step_seconds;
+  double sum = 0;
+  for (const double seconds : price.seconds_of) sum += seconds;
+  const auto ranks = static_cast<double>(l.ranks());
+  at(Term::jitter) = sum * (stack.jitter + machine.jitter) * std::sqrt(2 * std::log(ranks));
+  price.seconds = sum + at(Term::jitter);
+
+  price.bytes_of =
+      has_exact_bytes(l)
+          ? items_of(engine_memory.largest(l, costs, times.cut),
+                     schedule::named(l.schedule).splits_backward, machine.processor.reserved_bytes)
+          : rank_memory(job, machine, stack, l, costs, times, in_flight);
+  for (const double bytes : price.bytes_of) price.bytes += bytes;
+
+  const double all_blocks = static_cast<double>(job.model.blocks());
+  const double dense_blocks = job.experts ? static_cast<double>(job.experts->dense_layers) : 0;
+  const auto total = [&](auto part) {
+    return (all_blocks - dense_blocks) * part(costs.block) +
+           dense_blocks * part(costs.dense_block) + part(costs.embedding) + part(costs.head);
+  };
+  const double replicas = m * static_cast<double>(l.tp) * l.cp * l.data_ranks();
+  price.model_flops = replicas * total([](const LayerCost& c) { return c.flops; });
+  price.hardware_flops =
+      price.model_flops + replicas * total([](const LayerCost& c) { return c.r_flops; });
+  return price;
+}
+
+Pricer::Pricer(const Job& job, const spec::Machine& machine, const Stack& stack)
+    : state_(std::make_unique<State>(job, machine, stack)) {}
+Pricer::~Pricer() = default;
+
+Price Pricer::price(const Layout& layout) {
+  if (layout.chunks > 0 && layout.accumulation > 0) return state_->price(layout);
+  return state_->price(spec::filled(layout, workload_of(state_->job)));
+}
+
+double Pricer::bytes_at_least(const Layout& layout) {
+  if (!state_->has_exact_bytes(layout)) return price(layout).bytes;
+  State::Known& known = state_->find(layout);
+  return static_cast<double>(state_->engine_memory.bytes_at_least(
+             layout, known.costs, state_->times_of(layout, known).cut)) +
+         state_->machine.processor.reserved_bytes;
+}
+
+const LayerCosts& Pricer::layers(const Layout& layout) { return state_->find(layout).costs; }
+
+std::string_view name_of(Term term) {
+  constexpr std::array<std::string_view, static_cast<size_t>(Term::count)> names = {
+      "forward", "backward", "recompute", "ends",      "tensor", "context", "expert",
+      "bubble",  "messages", "data",      "optimizer", "host",   "jitter",  "rest"};
+  return names[static_cast<size_t>(term)];
+}
+
+std::string_view meaning_of(Term term) {
+  constexpr std::array<std::string_view, static_cast<size_t>(Term::count)> meanings = {
+      "forward of the blocks",
+      "backward of the blocks",
+      "forward again, for what was not kept",
+      "embedding, head and loss",
+      "tensor parallel collectives, not hidden",
+      "context parallel transfers, not hidden",
+      "expert parallel exchanges, not hidden",
+      "waiting for other stages",
+      "pipeline messages, not hidden",
+      "data parallel and ZeRO collectives, not hidden",
+      "gradient norm and update",
+      "kernels sent more slowly than they run",
+      "waiting for the slowest rank",
+      "data, logs"};
+  return meanings[static_cast<size_t>(term)];
+}
+
+std::string_view name_of(Item item) {
+  constexpr std::array<std::string_view, static_cast<size_t>(Item::count)> names = {
+      "weights", "gradients", "optimizer", "activations", "working", "transfers", "reserved"};
+  return names[static_cast<size_t>(item)];
+}
+
+}  // namespace trireme::plan

@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+// Pricer: time and memory of a layout from the facts of its layers, a machine and a stack. The
+// search prices with it, and so does everything else: one layout has one price.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "plan/job.h"
+#include "plan/price/rules.h"
+#include "plan/stack.h"
+#include "plan/memory/stage_share.h"
+#include "spec/machine.h"
+
+namespace trireme::plan {
+
+// Where a step's seconds go, on the rank that is last.
+enum class Term : uint8_t {
+  forward,   // of blocks
+  backward,  // of blocks, without what is computed again
+  recompute,
+  ends,      // embedding, head and loss
+  tensor,    // collectives of tp that nothing hides
+  context,   // of cp
+  expert,    // of ep
+  bubble,    // waiting for other stages
+  messages,  // of pp that nothing hides
+  data,      // collectives of dp and ZeRO that nothing hides
+  optimizer,
+  host,    // where kernels are sent more slowly than they run
+  jitter,  // waiting for the slowest of all ranks
+  rest,
+  count
+};
+std::string_view name_of(Term);
+std::string_view meaning_of(Term);
+
+enum class Item : uint8_t {
+  weights,
+  gradients,
+  optimizer,
+  activations,
+  working,
+  transfers,
+  reserved,
+  count
+};
+std::string_view name_of(Item);
+
+struct Price {
+  std::array<double, static_cast<size_t>(Term::count)> seconds_of{};
+  double seconds = 0;  // their sum
+  std::array<double, static_cast<size_t>(Item::count)> bytes_of{};
+  // The rank that needs the most has them. For layouts that the engine runs it is exact except for
+  // the gaps that stages of different sizes leave in the stash, so never more than is allocated.
+  double bytes = 0;
+  double model_flops = 0, hardware_flops = 0;  // of one step of the whole job
+  bool operator==(const Price&) const = default;
+
+  double at(Term term) const { return seconds_of[static_cast<size_t>(term)]; }
+  double at(Item item) const { return bytes_of[static_cast<size_t>(item)]; }
+};
+
+class Pricer {
+ public:
+  // All must outlive it.
+  Pricer(const Job&, const spec::Machine&, const Stack&);
+  ~Pricer();
+  Pricer(const Pricer&) = delete;
+  Pricer& operator=(const Pricer&) = delete;
+
+  // REQUIRES: no rule is broken. The price depends on the arguments alone. Not thread-safe: what
+  // layouts have in common is remembered.
+  Price price(const Layout&);
+  // Returns a closer lower bound of the bytes, which includes gaps (EngineMemory). Slow where ranks
+  // have several stages.
+  double bytes_at_least(const Layout&);
+  // What the price is made from.
+  const LayerCosts& layers(const Layout&);
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace trireme::plan

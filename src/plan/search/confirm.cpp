@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "plan/search/confirm.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "plan/price/collective.h"
+#include "plan/search/search.h"
+#include "sim/sim.h"
+
+namespace trireme::plan {
+namespace {
+
+// Seconds of a stage's layers, as the simulator wants them.
+// `plain`: of blocks that compute nothing again.
+sim::Costs stage_costs(const spec::ModelSpec& model, const spec::Plan& plan,
+                       const LayerCosts& costs, const LayerCost& plain) {
+  sim::Costs all;
+  for (int stage = 0; stage < plan.stages(); ++stage) {
+    sim::StageSeconds sum{0, 0, 0, 0, 0, 0, 0};
+    const spec::LayerRange range = spec::layers_of_stage(model, plan, stage);
+    for (int layer = range.first; layer < range.last; ++layer) {
+      const spec::LayerSpec& spec = model.layers[static_cast<size_t>(layer)];
+      const LayerCost& c = std::holds_alternative<spec::EmbeddingSpec>(spec) ? costs.embedding
+                           : std::holds_alternative<spec::HeadSpec>(spec)    ? costs.head
+                           : plan.recompute[static_cast<size_t>(layer)] == spec::Recompute::none
+                               ? plain
+                               : costs.block;
+      sum.f += c.f + c.f_tp;
+      sum.b += c.b + c.b_tp + c.r + c.r_tp;
+      sum.w += c.w;
+    }
+    sum.bw = sum.b + sum.w;
+    sum.fb = sum.f + sum.bw;
+    all.seconds.push_back(sum);
+    all.output_bytes.push_back(costs.block.input);
+  }
+  return all;
+}
+
+double simulated_step(const Job& job, const spec::Machine& machine, const Layout& l,
+                      const spec::Plan& plan, const LayerCosts& costs, const LayerCost& plain) {
+  const int64_t stride =
+      int64_t{l.tp} * l.cp * (l.placement == Placement::dp_inside ? l.data_ranks() : 1);
+  const double bytes = costs.block.input / (l.sequence_parallel ? 1 : l.tp);
+  const sim::Links links{{{.latency = message_seconds(machine, stride, bytes)}}, {}};
+  sim::Costs stages = stage_costs(job.model, plan, costs, plain);
+  return sim::simulate(plan.schedule, stages, links, {.send_buffers = plan.layout.send_buffers})
+      .step_time;
+}
+
+double bytes_of(const spec::Plan& plan, const spec::Machine& machine) {
+  return static_cast<double>(plan.predicted.largest().total()) + machine.processor.reserved_bytes;
+}
+
+}  // namespace
+
+double engine_bytes(const Job& job, const spec::Machine& machine, const Stack& /*stack*/,
+                    const Layout& layout) {
+  const spec::Plan plan = spec::solve_or_throw(job.model, workload_of(job), layout, job.backend);
+  return bytes_of(plan, machine);
+}
+
+Confirmed confirm(const Job& job, const spec::Machine& machine, const Stack& stack,
+                  const Layout& layout) {
+  Pricer pricer(job, machine, stack);
+  const Price price = pricer.price(layout);
+  Confirmed result;
+  result.seconds = price.seconds;
+  result.bubble = price.at(Term::bubble);
+  result.bytes = price.bytes;
+  result.problem = missing_in_engine(job, layout);
+  // Another program's memory and stages are not those of a plan.
+  if (!result.problem.empty() || !stack.is_engine()) return result;
+  spec::Solved solved = spec::solve(job.model, workload_of(job), layout, job.backend);
+  if (!solved.broken.empty()) {
+    result.problem = spec::to_text(solved.broken.front());
+    return result;
+  }
+  result.plan = std::move(solved.plan);
+  result.has_plan = true;
+  result.bytes = bytes_of(result.plan, machine);
+  if (layout.pp > 1) {
+    // Blocks by themselves, where some recompute and some do not.
+    Layout all = result.plan.layout, none = result.plan.layout;
+    all.recompute_blocks = none.recompute_blocks = -1;
+    none.recompute = spec::Recompute::none;
+    const LayerCost plain = pricer.layers(none).block;
+    const LayerCosts costs = pricer.layers(all);
+    const double step = simulated_step(job, machine, layout, result.plan, costs, plain);
+    const double priced = price.at(Term::bubble) + price.at(Term::messages);
+    double others = 0;
+    for (const Term term : {Term::data, Term::optimizer, Term::jitter, Term::rest, Term::host}) {
+      others += price.at(term);
+    }
+    result.seconds = step + others;
+    result.bubble = std::max(0.0, step - (price.seconds - others - priced));
+  }
+  return result;
+}
+
+}  // namespace trireme::plan

@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "plan/search/feasible.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cstdlib>
+
+#include "base/text/count_text.h"
+
+namespace trireme::plan {
+namespace {
+
+using Values = std::vector<int64_t>;
+
+bool is_described(const spec::Processor& p, Precision precision) {
+  switch (precision) {
+    case Precision::fp32:
+      return p.fp32_flops > 0;
+    case Precision::bf16:
+      return p.bf16_flops > 0;
+    case Precision::fp8:
+      return p.fp8_flops > 0;
+    case Precision::fp4:
+      return p.fp4_flops > 0;
+    default:
+      return false;
+  }
+}
+
+Values divisors(int64_t number, int64_t most) {
+  Values all;
+  for (int64_t d = 1; d <= std::min(number, most); ++d) {
+    if (number % d == 0) all.push_back(d);
+  }
+  return all;
+}
+
+// Of `values` those that `limit` allows; empty: it allows all.
+Values allowed(const Values& values, const std::vector<int>& limit) {
+  Values some;
+  for (const int64_t value : values) {
+    if (limit.empty() || std::ranges::find(limit, value) != limit.end()) some.push_back(value);
+  }
+  return some;
+}
+
+// The multiple of one of the steps that is nearest to the batch; the smaller of two.
+int64_t nearest_batch(int64_t batch, const Values& steps) {
+  int64_t best = 0;
+  for (const int64_t step : steps) {
+    for (const int64_t near : {batch / step * step, (batch / step + 1) * step}) {
+      const int64_t gap = std::abs(near - batch), least = std::abs(best - batch);
+      if (near > 0 && (best == 0 || gap < least || (gap == least && near < best))) best = near;
+    }
+  }
+  return best;
+}
+
+}  // namespace
+
+std::string missing_in_machine(const spec::Machine& machine, int64_t processors,
+                               Precision precision) {
+  if (!is_described(machine.processor, precision)) {
+    return fmt::format("{}: the file of {} states no processor.{}_tflops", name_of(precision),
+                       machine.name, name_of(precision));
+  }
+  if (processors > machine.domain.size && machine.network.link.bytes_per_second <= 0) {
+    return fmt::format(
+        "{} ranks: {} has {} in a domain, and its file no [network] between domains; at most "
+        "{}, or a file with that section (machines/README.md)",
+        processors, machine.name, machine.domain.size, machine.domain.size);
+  }
+  return {};
+}
+
+std::string why_empty(const Job& job, const SearchOptions& options) {
+  const int64_t n = options.processors;
+  const auto& block = std::get<spec::BlockSpec>(job.model.layers.at(1));
+  const int64_t layers = job.model.blocks() + 2;
+  Values tps;
+  for (const int64_t d : divisors(n, block.heads)) {
+    if (block.heads % d == 0) tps.push_back(d);
+  }
+  const Values some_tps = allowed(tps, options.space.tp);
+  if (some_tps.empty()) {
+    return fmt::format("tp must divide {} and {} heads, as {} do; not {}",
+                       base::count_text(n, "GPU"), block.heads, fmt::join(tps, ", "),
+                       fmt::join(options.space.tp, ", "));
+  }
+  Values pps, dps;
+  for (const int64_t tp : some_tps) {
+    for (const int64_t pp : divisors(n / tp, layers)) {
+      pps.push_back(pp);
+      if (allowed({pp}, options.space.pp).empty()) continue;
+      for (const int64_t cp : divisors(n / tp / pp, job.seq_len)) {
+        if (!allowed({cp}, options.space.cp).empty()) dps.push_back(n / tp / pp / cp);
+      }
+    }
+  }
+  if (dps.empty()) {
+    std::ranges::sort(pps);
+    pps.erase(std::ranges::unique(pps).begin(), pps.end());
+    return fmt::format(
+        "tp x pp x cp must divide {} GPUs, and pp be at most the {} layers; with tp {} pp "
+        "may be {}",
+        n, layers, fmt::join(some_tps, " or "), fmt::join(pps, ", "));
+  }
+  Values steps;
+  for (const int64_t dp : dps) {
+    if (options.space.micro_batch.empty()) steps.push_back(dp);
+    for (const int64_t micro : options.space.micro_batch) steps.push_back(dp * micro);
+  }
+  if (const int64_t near = nearest_batch(job.global_batch, steps); near != job.global_batch) {
+    return fmt::format("a batch of {} does not divide by dp x micro-batch of any; nearest: {}",
+                       job.global_batch, near);
+  }
+  return "of the limits on pp, ep, schedule, chunks, ZeRO, micro-batch and recompute one excludes "
+         "another; lift one";
+}
+
+}  // namespace trireme::plan

@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+// Kinds of layouts, as people speak of them (FSDP alone, tensor parallelism without stages, ...),
+// and which of two layouts is the simpler one. Kinds collects the best layouts of each while a
+// search prices them.
+#pragma once
+
+#include <compare>
+#include <cstdint>
+#include <map>
+#include <string_view>
+#include <vector>
+
+#include "plan/search/search.h"
+
+namespace trireme::plan {
+
+enum class LayoutKind : uint8_t {
+  ddp,          // data parallelism alone, nothing sharded
+  fsdp,         // ZeRO alone
+  tensor,       // tp, no stages
+  one_f_one_b,  // stages, by 1F1B or GPipe
+  interleaved,
+  zero_bubble,  // the schedules that split backward
+  context,      // cp > 1, with anything else
+  count
+};
+LayoutKind kind_of(const Layout&);
+std::string_view name_of(LayoutKind);
+
+// Orders layouts, the simplest first: fewer kinds of parallelism, no stages, 1F1B before other
+// schedules, fewer chunks, less recompute, smaller tp.
+struct Simplicity {
+  int parallelisms = 0;  // of dp, tp, cp, pp and ep, those above 1
+  bool is_staged = false;
+  bool is_not_1f1b = false;
+  int chunks = 1;
+  int recompute = 0;
+  int tp = 1;
+  auto operator<=>(const Simplicity&) const = default;
+};
+Simplicity simplicity_of(const Layout&);
+
+// The fastest layouts of each kind and of each degree of simplicity.
+class Kinds {
+ public:
+  void add(const Layout&, const Price&);
+
+  // By price, at most `max_kept` of each.
+  static constexpr size_t max_kept = 3;
+  const std::map<LayoutKind, std::vector<Candidate>>& of_kind() const { return of_kind_; }
+  const std::map<Simplicity, std::vector<Candidate>>& by_simplicity() const { return simple_; }
+
+ private:
+  std::map<LayoutKind, std::vector<Candidate>> of_kind_;
+  std::map<Simplicity, std::vector<Candidate>> simple_;
+};
+
+}  // namespace trireme::plan

@@ -1,0 +1,204 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "plan/search/space.h"
+
+#include <algorithm>
+
+namespace trireme::plan {
+namespace {
+
+std::vector<int64_t> divisors(int64_t number) {
+  std::vector<int64_t> low, high;
+  for (int64_t d = 1; d * d <= number; ++d) {
+    if (number % d != 0) continue;
+    low.push_back(d);
+    if (d * d != number) high.push_back(number / d);
+  }
+  low.insert(low.end(), high.rbegin(), high.rend());
+  return low;
+}
+
+template <typename T>
+bool wants(const std::vector<T>& list, T value) {
+  return list.empty() || std::ranges::find(list, value) != list.end();
+}
+
+// A schedule with its chunks, in the order of simplicity.
+struct Staged {
+  Kind pipe;
+  int chunks;
+};
+
+std::vector<Staged> staged(const Job& job, const Space& space, int pp) {
+  if (pp == 1) return {{Kind::one_f_one_b, 1}};
+  std::vector<Staged> all;
+  const auto add = [&](Kind pipe, int chunks) {
+    if (wants(space.pipes, pipe) && wants(space.chunks, chunks)) all.push_back({pipe, chunks});
+  };
+  // Pipelines have some ten to a hundred ranks, models some hundred blocks, and then this is every
+  // schedule with every number of chunks. Beyond, schedules are long to write down, and a finer
+  // choice gains nothing; what is asked for by name is looked at all the same.
+  constexpr int long_pipeline = 256, all_chunks = 64, most_stages = 512;
+  for (const Kind pipe :
+       {Kind::one_f_one_b, Kind::gpipe, Kind::zb_h1, Kind::zb_h2, Kind::zb_v, Kind::dualpipe_v}) {
+    const bool is_simple = pipe == Kind::one_f_one_b || pipe == Kind::gpipe;
+    if (!is_simple && pp > long_pipeline && space.pipes.empty()) continue;
+    add(pipe, schedule::named(pipe).chunks);
+  }
+  const int most = (job.model.blocks() + 2) / pp;
+  const int most_tried = std::min(most, most_stages / pp);
+  for (int chunks = 2; chunks <= most_tried;
+       chunks = chunks < all_chunks ? chunks + 1 : 2 * chunks) {
+    if (space.chunks.empty()) add(Kind::interleaved, chunks);
+  }
+  for (const int chunks : space.chunks) {
+    if (chunks >= 2 && chunks <= most) add(Kind::interleaved, chunks);
+  }
+  return all;
+}
+
+class Dealer {
+ public:
+  Dealer(const Job& job, const spec::Machine& machine, const SearchOptions& options,
+         const std::function<void(const Layout&)>& give)
+      : job_(job),
+        work_(workload_of(job)),
+        domain_(machine.domain.size),
+        options_(options),
+        space_(options.space),
+        give_(give) {}
+
+  void degrees(const std::vector<int64_t>& tps) {
+    for (const int64_t tp : tps) {
+      for (const int64_t cp : divisors(options_.processors / tp)) {
+        if (!wants(space_.cp, static_cast<int>(cp))) continue;
+        for (const int64_t pp : divisors(options_.processors / tp / cp)) {
+          if (pp > job_.model.blocks() + 2 || !wants(space_.pp, static_cast<int>(pp))) continue;
+          Layout layout;
+          layout.grad_dtype = space_.grad_dtype;
+          layout.reduce_dtype = space_.reduce_dtype;
+          layout.deterministic = space_.deterministic;
+          layout.tp = static_cast<int>(tp);
+          layout.cp = static_cast<int>(cp);
+          layout.pp = static_cast<int>(pp);
+          layout.dp_replicate = static_cast<int>(options_.processors / tp / cp / pp);
+          experts(layout);
+        }
+      }
+    }
+  }
+
+ private:
+  void experts(Layout layout) {
+    const int64_t most = job_.experts ? job_.experts->count : 1;
+    for (const int64_t ep : divisors(most)) {
+      if ((int64_t{layout.data_ranks()} * layout.cp) % ep != 0) continue;
+      if (!wants(space_.ep, static_cast<int>(ep))) continue;
+      layout.ep = static_cast<int>(ep);
+      batch(layout);
+    }
+  }
+
+  void batch(Layout layout) {
+    if (job_.global_batch % layout.data_ranks() != 0) return;
+    for (const int64_t micro : divisors(job_.global_batch / layout.data_ranks())) {
+      if (!wants(space_.micro_batch, micro)) continue;
+      layout.micro_batch = micro;
+      for (const Staged& stages : staged(job_, space_, layout.pp)) {
+        layout.schedule = stages.pipe;
+        layout.chunks = stages.chunks;
+        // The time of groups that are not whole is not modelled.
+        const bool is_interleaved = layout.pp > 1 && layout.schedule == Kind::interleaved;
+        if (is_interleaved && micro_batches(job_, layout) % layout.pp != 0) continue;
+        if (is_unwieldy(layout)) continue;
+        state(layout);
+      }
+    }
+  }
+
+  // Schedules of millions of passes take minutes to write down and check. Of jobs on up to some ten
+  // thousand processors none is left out.
+  bool is_unwieldy(const Layout& layout) const {
+    constexpr int64_t max_passes = int64_t{1} << 20;
+    return layout.pp > 1 && space_.pipes.empty() && space_.chunks.empty() &&
+           layout.pp * int64_t{layout.chunks} * micro_batches(job_, layout) > max_passes;
+  }
+
+  void state(Layout layout) {
+    const int data = layout.data_ranks();
+    const bool may_shard = int64_t{data} * layout.cp > 1;
+    for (const Precision precision : space_.precision) {
+      layout.precision = precision;
+      layout.master_dtype = precision == Precision::fp32 ? base::DType::f32 : space_.master_dtype;
+      for (int zero = 0; zero <= (may_shard ? 3 : 0); ++zero) {
+        if (!wants(space_.zero, zero) && may_shard) continue;
+        spec::set_data_ranks(layout, data, zero);
+        for (const int shard : shards_of(layout)) {
+          layout.dp_shard = shard;
+          layout.dp_replicate = data / shard;
+          for (const auto recompute :
+               {spec::Recompute::none, spec::Recompute::selective, spec::Recompute::full}) {
+            if (!wants(space_.recompute, recompute)) continue;
+            layout.recompute = recompute;
+            rest(layout);
+          }
+        }
+      }
+    }
+  }
+
+  // Ranks that share a copy of the state: all data ranks, or as many as a domain holds, so that
+  // parameters are gathered over its links (HSDP).
+  std::vector<int> shards_of(const Layout& l) const {
+    const int data = l.data_ranks();
+    if (l.zero_stage == 0) return {1};
+    if (!space_.shard.empty()) {
+      std::vector<int> some;
+      for (const int shard : space_.shard) {
+        if (data % shard == 0 && (shard > 1 || l.cp > 1)) some.push_back(shard);
+      }
+      return some;
+    }
+    const int64_t inside = domain_ / (int64_t{l.tp} * l.cp);
+    if (inside <= 1 || inside >= data || data % inside != 0) return {data};
+    return {data, static_cast<int>(inside)};
+  }
+
+  void rest(Layout layout) {
+    for (const int parallel : {0, 1}) {
+      if (parallel == 1 && layout.tp == 1) continue;
+      if (layout.tp > 1 && !wants(space_.sequence_parallel, parallel)) continue;
+      layout.sequence_parallel = parallel == 1;
+      for (const Placement placement : {Placement::dp_inside, Placement::pp_inside}) {
+        const bool matters = layout.pp > 1 && layout.data_ranks() > 1;
+        if (placement == Placement::pp_inside && !matters) continue;
+        if (matters && !wants(space_.placement, placement)) continue;
+        layout.placement = placement;
+        give_(spec::filled(layout, work_));
+      }
+    }
+  }
+
+  const Job& job_;
+  const spec::Workload work_;
+  const int64_t domain_;
+  const SearchOptions& options_;
+  const Space& space_;
+  const std::function<void(const Layout&)>& give_;
+};
+
+}  // namespace
+
+void for_each_layout(const Job& job, const spec::Machine& machine, const SearchOptions& options,
+                     const std::function<void(const Layout&)>& give) {
+  const auto& block = std::get<spec::BlockSpec>(job.model.layers.at(1));
+  std::vector<int64_t> tps;
+  for (const int64_t tp : divisors(options.processors)) {
+    if (block.heads % tp != 0 || !wants(options.space.tp, static_cast<int>(tp))) continue;
+    // Beyond two domains every collective is as slow as the network, and there are more of them.
+    if (options.space.tp.empty() && tp > 2 * machine.domain.size) continue;
+    tps.push_back(tp);
+  }
+  Dealer(job, machine, options, give).degrees(tps);
+}
+
+}  // namespace trireme::plan

@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "plan/search/textbook.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+
+namespace trireme::plan {
+namespace {
+
+// Tried in this order for given tp and pp: what costs the least first.
+constexpr std::array<spec::Recompute, 3> policies = {
+    spec::Recompute::none, spec::Recompute::selective, spec::Recompute::full};
+
+}  // namespace
+
+Textbook textbook(const Job& job, const spec::Machine& machine, int64_t processors,
+                  double memory_fraction, Pricer& pricer, Precision precision) {
+  Textbook result;
+  const double room = machine.processor.memory_bytes * memory_fraction;
+  const auto fits = [&](const Layout& layout) {
+    return broken_rule(job, layout).empty() && pricer.price(layout).bytes <= room;
+  };
+  const auto try_all = [&](int tp, int pp) -> std::optional<Layout> {
+    for (const spec::Recompute recompute : policies) {
+      Layout l;
+      l.tp = tp;
+      l.pp = pp;
+      l.sequence_parallel = tp > 1;
+      const auto ranks = static_cast<int>(processors / tp / pp);
+      spec::set_data_ranks(l, ranks, ranks > 1 ? 1 : 0);
+      l.recompute = recompute;
+      l.precision = precision;
+      if (fits(l)) return l;
+    }
+    return {};
+  };
+  const int max_tp =
+      static_cast<int>(std::min<int64_t>(processors, std::min<int64_t>(8, machine.domain.size)));
+  std::optional<Layout> found;
+  for (int tp = 1; tp <= max_tp && !found; tp *= 2) {
+    if (processors % tp == 0) found = try_all(tp, 1);
+  }
+  for (int pp = 2; int64_t{pp} * max_tp <= processors && pp <= job.model.blocks() && !found; ++pp) {
+    if (processors % (int64_t{pp} * max_tp) == 0) found = try_all(max_tp, pp);
+  }
+  if (!found) {
+    result.steps.push_back(
+        {"nothing fits", fmt::format("tp up to {} inside the domain, stages across "
+                                     "it, ZeRO-1 over the rest, full recompute",
+                                     max_tp)});
+    return result;
+  }
+  Layout l = *found;
+  // Larger micro-batches while the bubble stays small.
+  for (int64_t micro = 2; micro <= 16; micro *= 2) {
+    Layout larger = l;
+    larger.micro_batch = micro;
+    const bool is_filled = l.pp == 1 || (broken_rule(job, larger).empty() &&
+                                         micro_batches(job, larger) >= int64_t{4} * l.pp);
+    if (is_filled && fits(larger)) l = larger;
+  }
+  result.layout = l;
+  result.steps.push_back(
+      {fmt::format("tp {}", l.tp),
+       l.tp == 1 ? "the state fits without cutting matrices"
+                 : fmt::format("inside a domain of {}, as memory needs", machine.domain.size)});
+  result.steps.push_back(
+      {fmt::format("pp {}", l.pp), l.pp == 1 ? "no stages are needed" : "across domains, 1F1B"});
+  result.steps.push_back({fmt::format("ZeRO-{} over dp {}", l.zero_stage, l.data_ranks()),
+                          "optimizer state is shared by all copies"});
+  result.steps.push_back(
+      {fmt::format("micro-batch {}, {} of them", l.micro_batch, micro_batches(job, l)),
+       l.recompute == spec::Recompute::none
+           ? "no recompute"
+           : fmt::format("{} recompute", spec::name_of(l.recompute))});
+  return result;
+}
+
+std::vector<std::string> departures(const Layout& recipe, const Price& recipe_price,
+                                    const Layout& answer, const Price& answer_price) {
+  std::vector<std::string> all;
+  const auto differ = [&](const char* name, int64_t theirs, int64_t ours) {
+    if (theirs != ours) all.push_back(fmt::format("{} {} in place of {}", name, ours, theirs));
+  };
+  differ("tp", recipe.tp, answer.tp);
+  differ("cp", recipe.cp, answer.cp);
+  differ("pp", recipe.pp, answer.pp);
+  differ("ZeRO stage", recipe.zero_stage, answer.zero_stage);
+  differ("micro-batch", recipe.micro_batch, answer.micro_batch);
+  if (answer.pp > 1 && recipe.pp > 1 && answer.schedule != recipe.schedule) {
+    all.push_back(
+        fmt::format("{} in place of {}", name_of(answer.schedule), name_of(recipe.schedule)));
+  }
+  if (recipe.recompute != answer.recompute) {
+    const bool has_none = answer.recompute == spec::Recompute::none;
+    all.push_back(fmt::format("{} recompute in place of {}",
+                              has_none ? "no" : spec::name_of(answer.recompute),
+                              spec::name_of(recipe.recompute)));
+  }
+  // The terms that make the difference, largest first.
+  std::vector<std::pair<double, size_t>> gains;
+  for (size_t i = 0; i < answer_price.seconds_of.size(); ++i) {
+    gains.emplace_back(answer_price.seconds_of[i] - recipe_price.seconds_of[i], i);
+  }
+  std::ranges::sort(
+      gains, [](const auto& a, const auto& b) { return std::abs(a.first) > std::abs(b.first); });
+  for (size_t i = 0; i < std::min<size_t>(3, gains.size()); ++i) {
+    if (std::abs(gains[i].first) < 1e-3 * recipe_price.seconds) break;
+    all.push_back(fmt::format("{}: {:+.3f} s", meaning_of(static_cast<Term>(gains[i].second)),
+                              gains[i].first));
+  }
+  return all;
+}
+
+}  // namespace trireme::plan

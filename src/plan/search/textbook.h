@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+// The recipe that the field goes by, in its order: as little tensor parallelism as memory needs and
+// never across nodes; then stages across nodes; ZeRO-1 over what is left; enough micro-batches to
+// keep the bubble small. Printed beside the planner's answer.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "plan/job.h"
+#include "plan/price/price.h"
+#include "spec/machine.h"
+
+namespace trireme::plan {
+
+struct TextbookStep {
+  std::string what;  // "tp 8: ..."
+  std::string why;
+};
+struct Textbook {
+  std::optional<Layout> layout;  // none: the recipe finds nothing that fits
+  std::vector<TextbookStep> steps;
+};
+Textbook textbook(const Job&, const spec::Machine&, int64_t processors, double memory_fraction,
+                  Pricer&, Precision = Precision::bf16);
+
+// Where the answer is another, in words with what the difference is worth.
+std::vector<std::string> departures(const Layout& recipe, const Price& recipe_price,
+                                    const Layout& answer, const Price& answer_price);
+
+}  // namespace trireme::plan

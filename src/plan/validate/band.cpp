@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "plan/validate/band.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "spec/model.h"
+
+namespace trireme::plan {
+namespace {
+
+// Mean absolute error on published runs that were held out (docs/planner.md); where nothing like
+// the question was compared, more. And what those runs were like.
+constexpr double dense_error = 0.08, other_error = 0.15;
+constexpr double memory_error = 0.03;
+constexpr int64_t max_compared_gpus = 3072;
+constexpr double min_parameters = 1e8, max_parameters = 1.1e12;
+
+}  // namespace
+
+Band band_of(const Job& job, const spec::Machine& machine, const Stack& stack, const Layout& l) {
+  Band band{.time = dense_error, .memory = memory_error};
+  const auto widen = [&](double error, const std::string& why) {
+    band.time = std::max(band.time, error);
+    band.warnings.push_back(why);
+  };
+  if (machine.time_error > 0) {
+    band.time = machine.time_error;
+  } else {
+    widen(other_error, fmt::format("no run on {} was compared with a prediction", machine.name));
+  }
+  if (machine.memory_error > 0) band.memory = machine.memory_error;
+  if (job.experts) widen(other_error, "unaudited: the engine has no experts yet");
+  if (l.cp > 1) widen(other_error, "unaudited: the engine has no context parallelism yet");
+  if (l.precision == Precision::fp8 || l.precision == Precision::fp4) {
+    widen(other_error, fmt::format("unaudited: the engine has no {} yet", name_of(l.precision)));
+  }
+  if (l.ranks() > max_compared_gpus) {
+    widen(other_error, fmt::format("{} GPUs; the largest run that was compared had {}", l.ranks(),
+                                   max_compared_gpus));
+  }
+  const auto parameters = static_cast<double>(spec::parameter_count(job.model));
+  if (!job.experts && (parameters < min_parameters || parameters > max_parameters)) {
+    const auto count = [](double n) {
+      return n < 1e9 ? fmt::format("{:.3g} M", n / 1e6) : fmt::format("{:.4g} B", n / 1e9);
+    };
+    widen(other_error,
+          fmt::format("{} parameters; runs that were compared had {} to {}", count(parameters),
+                      count(min_parameters), count(max_parameters)));
+  }
+  const bool is_gpu = machine.processor.bf16_flops > machine.processor.fp32_flops;
+  if (stack.is_engine() && l.ranks() > 1 && is_gpu) {
+    widen(other_error, "Trireme on several GPUs was not measured: overlap is an assumption");
+  }
+  return band;
+}
+
+}  // namespace trireme::plan

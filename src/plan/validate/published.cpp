@@ -1,0 +1,317 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "plan/validate/published.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <sstream>
+
+#include "base/error.h"
+#include "base/text/json.h"
+#include "plan/price/price.h"
+#include "plan/validate/published_row.h"
+
+namespace trireme::plan {
+namespace {
+
+using base::Json;
+
+constexpr double most_layers = 1e5, most_gpus = 1e7;
+
+Job job_of(const Row& row, std::vector<std::string>& taken) {
+  if (!row.text("model", "attention").empty()) {
+    throw Unpriced{
+        fmt::format("attention of the kind {} is not modelled", row.text("model", "attention"))};
+  }
+  const bool gated = row.flag("model", "gated").value_or(false);
+  spec::ModelDims dims;
+  dims.name = row.text("model", "name");
+  dims.family = gated ? spec::Family::llama : spec::Family::gpt2;
+  dims.layers = static_cast<int>(row.whole("model", "layers", most_layers));
+  dims.hidden = row.whole("model", "hidden");
+  dims.heads = row.whole("model", "heads");
+  dims.kv_heads = row.whole_or("model", "kv_heads", 0);
+  if (!gated) dims.kv_heads = 0;
+  dims.head_dim = row.whole_or("model", "head_dim", 0);
+  if (!gated) dims.head_dim = 0;
+  dims.vocab = row.whole("model", "vocab");
+  dims.max_seq = row.whole("model", "seq_len");
+  dims.tied_head = !gated || row.flag("model", "tied_embeddings").value_or(false);
+  Job job;
+  const Json* moe = row.find("model", "moe");
+  if (moe != nullptr) {
+    if (!moe->is_object()) row.bad("model.moe is not an object");
+    const auto count = [&](const char* key) -> int64_t {
+      const auto found = moe->find(key);
+      if (found == moe->end() || !found->is_number()) return 0;
+      const auto value = found->get<double>();
+      if (value < 0 || value > 1e9) {
+        throw Unpriced{fmt::format("model.moe.{} = {} is no count", key, value)};
+      }
+      return static_cast<int64_t>(value);
+    };
+    job.experts = Experts{.count = count("experts"),
+                          .chosen = count("top_k"),
+                          .ffn = count("moe_ffn"),
+                          .shared_ffn = count("shared") * count("moe_ffn"),
+                          .dense_layers = count("dense_layers")};
+    if (job.experts->count < 1 || job.experts->chosen < 1 || job.experts->ffn < 1) {
+      throw Unpriced{"experts without their number, choice or width"};
+    }
+    dims.ffn = row.whole_or("model", "ffn", job.experts->ffn);
+  } else {
+    dims.ffn = row.whole("model", "ffn");
+  }
+  try {
+    job.model = spec::make_model(dims);
+  } catch (const base::ConfigError& error) {
+    throw Unpriced{error.what()};
+  }
+  job.seq_len = dims.max_seq;
+  job.global_batch = row.whole("", "global_batch");
+  if (row.find("model", "gated") == nullptr) taken.emplace_back("a feed-forward without gate");
+  return job;
+}
+
+spec::Recompute recompute_of(const Row& row, std::vector<std::string>& taken) {
+  const std::string text = lower(row.text("", "recompute"));
+  if (text.empty()) taken.emplace_back("no recompute");
+  if (has(text, "full")) return spec::Recompute::full;
+  if (has(text, "selective") || has(text, "gelu")) return spec::Recompute::selective;
+  return spec::Recompute::none;
+}
+
+Precision precision_of(const Row& row) {
+  const std::string text = lower(row.text("", "precision"));
+  if (has(text, "fp4")) return Precision::fp4;
+  if (has(text, "fp8")) return Precision::fp8;
+  if (has(text, "fp32") && !has(text, "16")) return Precision::fp32;
+  return Precision::bf16;
+}
+
+// A number, or words as "FSDP(ZeRO-3)".
+int zero_stage(const Row& row) {
+  const Json* value = row.find("parallel", "zero");
+  if (value == nullptr) return 1;
+  if (value->is_string()) {
+    const std::string text = lower(value->get<std::string>());
+    const size_t at = text.find("zero-");
+    const std::string stage = at != std::string::npos ? text.substr(at + 5, 1) : text;
+    if (stage.size() == 1 && stage[0] >= '0' && stage[0] <= '3') return stage[0] - '0';
+    if (has(text, "fsdp")) return 3;
+    throw Unpriced{fmt::format("parallel.zero = {} is no stage", text)};
+  }
+  const double stage = *row.number("parallel", "zero");
+  if (stage < 0 || stage > 3 || stage != std::floor(stage)) {
+    throw Unpriced{fmt::format("parallel.zero = {} is no stage", stage)};
+  }
+  return static_cast<int>(stage);
+}
+
+Layout layout_of(const Row& row, const Job& job, std::vector<std::string>& taken) {
+  Layout l;
+  l.tp = row.degree("tp");
+  l.pp = row.degree("pp");
+  l.cp = row.degree_or("cp", 1);
+  l.ep = row.degree_or("ep", 1);
+  const int64_t processors = row.whole("cluster", "gpus", most_gpus);
+  const int64_t rest = int64_t{l.tp} * l.pp * l.cp;
+  if (processors % rest != 0) {
+    throw Unpriced{fmt::format("{} GPUs do not divide by tp x pp x cp = {}", processors, rest)};
+  }
+  spec::set_data_ranks(l, static_cast<int>(processors / rest), zero_stage(row));
+  const std::string schedule = lower(row.text("", "schedule"));
+  l.chunks = row.degree_or("vpp", 1);
+  if (row.find("parallel", "vpp") == nullptr && l.pp > 1) taken.emplace_back("one chunk a rank");
+  if (l.pp == 1) l.chunks = 1;
+  if (l.chunks > 1) l.schedule = Kind::interleaved;
+  if (has(schedule, "zb-1p")) l.schedule = Kind::zb_h1;
+  if (has(schedule, "zb-2p")) l.schedule = Kind::zb_h2;
+  if (has(schedule, "zb-v") || has(schedule, "zbv")) l.schedule = Kind::zb_v;
+  if (l.pp > 1 && schedule::named(l.schedule).chunks > 0)
+    l.chunks = schedule::named(l.schedule).chunks;
+  l.micro_batch = row.whole("", "micro_batch");
+  l.recompute = recompute_of(row, taken);
+  l.sequence_parallel = row.flag("parallel", "sp").value_or(l.tp > 1) && l.tp > 1;
+  l.precision = precision_of(row);
+  // Interleaving wants whole groups of micro-batches; what was run knew how to do without.
+  if (l.schedule == Kind::interleaved && micro_batches(job, l) % l.pp != 0) {
+    l.schedule = Kind::one_f_one_b;
+    l.chunks = 1;
+    taken.emplace_back("1f1b, as the micro-batches do not divide by pp");
+  }
+  return l;
+}
+
+std::string machine_name(const std::string& gpu) {
+  const std::string text = lower(gpu);
+  constexpr std::array<std::pair<std::string_view, std::string_view>, 13> names = {
+      {{"gb300", "gb300"},
+       {"gb200", "gb200"},
+       {"b300", "b300"},
+       {"b200", "b200"},
+       {"h200", "h200"},
+       {"h100-96gb-500w", "h100-500w"},
+       {"h100", "h100"},
+       {"h800", "h100"},
+       {"a100-40gb-pcie", "a100-pcie"},
+       {"a800-80gb-pcie", "a100-pcie"},
+       {"a100-40gb", "a100-40gb"},
+       {"a100", "a100-80gb"},
+       {"a800", "a100-80gb"}}};
+  for (const auto& [part, name] : names) {
+    if (has(text, part)) return std::string(name);
+  }
+  throw Unpriced{fmt::format("no machine file describes the GPU {}", gpu)};
+}
+
+spec::Machine machine_of(const Row& row, const FindMachine& find) {
+  const std::string gpu = row.text("cluster", "gpu");
+  if (gpu.empty()) throw Unpriced{"cluster.gpu is not stated"};
+  spec::Machine machine = find(machine_name(gpu));
+  // The same chips with fewer links.
+  const std::string chip = lower(gpu);
+  if (has(chip, "h800") || has(chip, "a800")) {
+    machine.domain.link.bytes_per_second = std::min(machine.domain.link.bytes_per_second, 200e9);
+  }
+  const int64_t node = row.whole_or("cluster", "gpus_per_node", 8, most_gpus);
+  // A domain may be larger than a node, but not than a node whose links end there.
+  if (machine.domain.size <= 8) machine.domain.size = node;
+  const auto rate = network_rate(row.text("cluster", "interconnect"), static_cast<double>(node));
+  if (rate) machine.network.link.bytes_per_second = *rate;
+  return machine;
+}
+
+// The program of a row: as it states, or as its source is known to have used.
+std::string stack_name(const Row& row) {
+  if (std::string stated = row.text("", "stack"); !stated.empty()) return stated;
+  const std::string source = lower(row.text("", "source")), id = lower(row.text("", "id"));
+  const std::string schedule = lower(row.text("", "schedule"));
+  const char* name = "megatron-core";
+  if (has(schedule, "deepspeed")) {
+    name = "deepspeed-2021";
+  } else if (has(source, "zero bubble")) {
+    name = "zero-bubble";
+  } else if (has(source, "korthikanti")) {
+    name = "megatron-2022";
+  } else if (has(source, "vtrain") || has(source, "sc21")) {
+    name = "megatron-2021";
+  } else if (has(source, "torchtitan")) {
+    name = "torchtitan-eager";
+  } else if (has(schedule, "fsdp") || has(source, "llm-foundry") || has(source, "automodel") ||
+             id.starts_with("pytorch")) {
+    name = "fsdp";
+  } else if (has(source, "llm.c")) {
+    name = "llm.c";
+  }
+  return name;
+}
+
+Stack stack_of(const Row& row, const FindStack& find) {
+  try {
+    return find(stack_name(row));
+  } catch (const base::ConfigError& error) {
+    row.bad(fmt::format("stack: {}", error.what()));
+  }
+}
+
+// Model FLOPs as papers count them: 6 per parameter of products and token, attention in full.
+double counted_flops(const Job& job) {
+  double per_token = 0;
+  for (const spec::LayerSpec& layer : job.model.layers) {
+    if (const auto* block = std::get_if<spec::BlockSpec>(&layer)) {
+      const double width = static_cast<double>(block->width);
+      const double inner = static_cast<double>(block->heads * block->head_dim);
+      per_token += 6 * width *
+                   (static_cast<double>(block->qkv_width()) + inner +
+                    static_cast<double>(block->up_width() + block->ffn));
+      per_token += 12 * inner * static_cast<double>(job.seq_len);
+    } else if (const auto* head = std::get_if<spec::HeadSpec>(&layer)) {
+      per_token += 6 * static_cast<double>(head->vocab) * static_cast<double>(head->width);
+    }
+  }
+  return per_token * static_cast<double>(job.tokens());
+}
+
+// As the row states, or as its source is known to have measured.
+MemoryKind memory_kind(const Row& row) {
+  const std::string stated = row.text("measured", "mem_kind");
+  constexpr std::array<std::string_view, static_cast<size_t>(MemoryKind::count)> names = {
+      "allocated", "reserved", "device"};
+  if (!stated.empty()) {
+    const auto* found = std::ranges::find(names, stated);
+    if (found == names.end()) {
+      row.bad(fmt::format("measured.mem_kind = {}: one of {}", stated, fmt::join(names, ", ")));
+    }
+    return static_cast<MemoryKind>(found - names.begin());
+  }
+  const std::string source = lower(row.text("", "source"));
+  return has(source, "simumax") || has(source, "zero bubble") ? MemoryKind::allocated
+                                                              : MemoryKind::device;
+}
+
+double measured_seconds(const Row& row, const PublishedRun& run) {
+  // What is printed as zero was not measured.
+  const auto positive = [&row](const char* section, const char* key) -> std::optional<double> {
+    const auto value = row.number(section, key);
+    return value && *value > 0 ? value : std::nullopt;
+  };
+  for (const char* section : {"measured", "derived"}) {
+    if (const auto seconds = positive(section, "iter_s")) return *seconds;
+    if (const auto rate = positive(section, "tokens_per_s_per_gpu")) {
+      return static_cast<double>(run.job.tokens()) /
+             (*rate * static_cast<double>(run.layout.ranks()));
+    }
+  }
+  if (const auto mfu = positive("measured", "mfu")) {
+    if (*mfu > 1) throw Unpriced{fmt::format("measured.mfu = {} is no part of a peak", *mfu)};
+    return counted_flops(run.job) /
+           (*mfu * run.machine.processor.bf16_flops * static_cast<double>(run.layout.ranks()));
+  }
+  return 0;
+}
+
+}  // namespace
+
+PublishedRun published_run(const Json& json, const Finders& find, const std::string& where) {
+  const Row row(json, where);
+  PublishedRun run;
+  run.id = row.text("", "id");
+  run.source = row.text("", "source");
+  if (run.id.empty()) row.bad("a run without id");
+  try {
+    run.job = job_of(row, run.taken);
+    run.layout = layout_of(row, run.job, run.taken);
+    run.machine = machine_of(row, find.machine);
+    run.stack = stack_of(row, find.stack);
+    if (std::string rule = broken_rule(run.job, run.layout); !rule.empty()) throw Unpriced{rule};
+    run.seconds = measured_seconds(row, run);
+    run.bytes = 1e9 * row.number("measured", "mem_gb").value_or(0);
+    run.memory_kind = memory_kind(row);
+    if (run.seconds <= 0 && run.bytes <= 0) throw Unpriced{"neither time nor memory is stated"};
+  } catch (const Unpriced& unpriced) {
+    run.reason = unpriced.reason;
+  }
+  return run;
+}
+
+std::vector<PublishedRun> published_runs(const std::string& text, const Finders& find,
+                                         const std::string& file) {
+  std::vector<PublishedRun> runs;
+  std::istringstream lines(text);
+  int number = 0;
+  for (std::string line; std::getline(lines, line);) {
+    ++number;
+    if (line.find_first_not_of(" \t\r") == std::string::npos) continue;
+    const std::string where = fmt::format("{}:{}", file, number);
+    const Json row = Json::parse(line, nullptr, false);
+    if (row.is_discarded()) throw base::ConfigError(fmt::format("{}: not JSON", where));
+    runs.push_back(published_run(row, find, where));
+  }
+  if (runs.empty()) throw base::ConfigError(fmt::format("{}: holds no run", file));
+  return runs;
+}
+
+}  // namespace trireme::plan
