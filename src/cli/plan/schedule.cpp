@@ -9,7 +9,7 @@
 #include "cli/verbs.h"
 #include "config/document.h"
 #include "schedule/catalogue.h"
-#include "schedule/lanes.h"
+#include "schedule/generators/lanes.h"
 #include "sim/picture.h"
 
 namespace trireme::cli {

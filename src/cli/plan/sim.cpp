@@ -10,7 +10,7 @@
 #include "cli/verbs.h"
 #include "config/config.h"
 #include "schedule/catalogue.h"
-#include "schedule/lanes.h"
+#include "schedule/generators/lanes.h"
 #include "sim/model_costs.h"
 #include "train/setup.h"
 

@@ -44,7 +44,7 @@ InFlight::Counts merged(InFlight::Peaks peaks, double last) {
   return counts;
 }
 
-// The program of one rank in schedule/interleaved.cpp, for micro-batches that divide by pp.
+// The program of one rank in schedule/generators/interleaved.cpp, for micro-batches that divide by pp.
 InFlight::Counts interleaved(const Layout& l, int64_t micro_batches, int rank) {
   Counter counter(l.chunks);
   const int64_t count = micro_batches * l.chunks;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // DualPipeV (DeepSeek-AI, 2025): one half of DualPipe, folded at its middle: the second direction
 // is the way back of the first. Two chunks a rank and one copy of the model.
-#include "schedule/dual.h"
-#include "schedule/lanes.h"
+#include "schedule/generators/dual.h"
+#include "schedule/generators/lanes.h"
 
 namespace trireme::schedule {
 

@@ -5,7 +5,7 @@
 // Backwards run in the order of the micro-batches, not in reverse: gradients are then added up left
 // to right as in every other single-lane schedule, so the bits of a step do not depend on the
 // schedule.
-#include "schedule/lanes.h"
+#include "schedule/generators/lanes.h"
 #include "schedule/schedule.h"
 
 namespace trireme::schedule {

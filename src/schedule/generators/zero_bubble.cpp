@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "schedule/zero_bubble.h"
+#include "schedule/generators/zero_bubble.h"
 
 #include <algorithm>
 #include <cstdint>
 
-#include "schedule/lanes.h"
+#include "schedule/generators/lanes.h"
 
 namespace trireme::schedule {
 

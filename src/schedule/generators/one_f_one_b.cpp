@@ -9,7 +9,7 @@
 #include <algorithm>
 #include <cstdint>
 
-#include "schedule/lanes.h"
+#include "schedule/generators/lanes.h"
 #include "schedule/schedule.h"
 
 namespace trireme::schedule {

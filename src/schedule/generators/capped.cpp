@@ -15,7 +15,7 @@
 #include <utility>
 
 #include "base/check.h"
-#include "schedule/lanes.h"
+#include "schedule/generators/lanes.h"
 #include "schedule/schedule.h"
 
 namespace trireme::schedule {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "schedule/lanes.h"
+#include "schedule/generators/lanes.h"
 
 #include <cstdint>
 #include <limits>

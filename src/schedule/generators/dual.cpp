@@ -3,7 +3,7 @@
 // both; takes the first backwards with their weight gradients apart; goes in pairs, the forward of
 // one side with the backward of the other; and drains in the mirror image. Weight gradients that
 // are apart run first-in first-out.
-#include "schedule/dual.h"
+#include "schedule/generators/dual.h"
 
 #include <deque>
 

@@ -8,7 +8,7 @@
 
 #include "schedule/catalogue.h"
 #include "schedule/edits_test.h"
-#include "schedule/lanes.h"
+#include "schedule/generators/lanes.h"
 #include "schedule/schedule.h"
 
 namespace trireme::schedule {

@@ -10,7 +10,7 @@
 #include <array>
 #include <cstdint>
 
-#include "schedule/lanes.h"
+#include "schedule/generators/lanes.h"
 #include "schedule/schedule.h"
 
 namespace trireme::schedule {

@@ -5,8 +5,8 @@
 #include <algorithm>
 
 #include "base/check.h"
-#include "schedule/dual.h"
-#include "schedule/lanes.h"
+#include "schedule/generators/dual.h"
+#include "schedule/generators/lanes.h"
 
 namespace trireme::schedule {
 
