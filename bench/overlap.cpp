@@ -28,7 +28,7 @@
 #include "engine/engine.h"
 #include "kernels/table.h"
 #include "obs/clock.h"
-#include "spec/data_parallel.h"
+#include "spec/parallel/data_parallel.h"
 
 namespace trireme::bench {
 namespace {

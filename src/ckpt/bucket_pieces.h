@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A flat range of a bucket (spec/bucket.h), such as a rank's share of master weights or moments, as
+// A flat range of a bucket (spec/parallel/bucket.h), such as a rank's share of master weights or moments, as
 // boxes of parameters: what a rank saves, and what it wants back. Padding is in none of them.
 #pragma once
 
@@ -7,9 +7,9 @@
 #include <span>
 #include <vector>
 
-#include "spec/bucket.h"
-#include "spec/facts.h"
-#include "spec/shard.h"
+#include "spec/parallel/bucket.h"
+#include "spec/facts/facts.h"
+#include "spec/parallel/shard.h"
 
 namespace trireme::ckpt {
 

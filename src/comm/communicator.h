@@ -21,8 +21,8 @@
 #include "comm/failure/flight_recorder.h"
 #include "device/device.h"
 #include "device/memory.h"
-#include "spec/comm_cost.h"
-#include "spec/shard.h"
+#include "spec/facts/comm_cost.h"
+#include "spec/parallel/shard.h"
 
 namespace trireme::comm {
 
@@ -38,7 +38,7 @@ struct Traffic {
   int64_t bytes = 0;
 };
 
-// In which order the sums of a group are taken (spec/sum_tree.h): `leaves` workers, of which rank r
+// In which order the sums of a group are taken (spec/parallel/sum_tree.h): `leaves` workers, of which rank r
 // of the group brings the nodes `parts[r]`. Together they are all leaves; the order of the ranks
 // need not be that of the leaves. The default of a group: one leaf a rank.
 struct SumOrder {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Sums in the fixed tree, and maxima. Every rank receives what all ranks bring for its part of the
-// result, a round at a time, into the buffer, and adds it up there in the order of spec/sum_tree.h
+// result, a round at a time, into the buffer, and adds it up there in the order of spec/parallel/sum_tree.h
 // with the device's own accumulate, which rounds every node to the type of the sum. So each element
 // is summed by the same operations whatever the back end, the number of rounds and the rank that
 // does it.
@@ -13,7 +13,7 @@
 #include "comm/tensors.h"
 #include "device/cpu/cpu_device.h"
 #include "kernels/ops.h"
-#include "spec/sum_tree.h"
+#include "spec/parallel/sum_tree.h"
 
 namespace trireme::comm {
 namespace {

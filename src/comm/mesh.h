@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "comm/communicator.h"
-#include "spec/axes.h"
+#include "spec/parallel/axes.h"
 
 namespace trireme::comm {
 

@@ -4,7 +4,7 @@
 
 #include <string>
 
-#include "spec/layout.h"
+#include "spec/layout/layout.h"
 
 namespace trireme::config {
 

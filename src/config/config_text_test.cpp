@@ -9,8 +9,8 @@
 #include "config/files_test.h"
 #include "config/layout.h"
 #include "config/files/model_file.h"
-#include "spec/layout_samples_test.h"
-#include "spec/layout_text.h"
+#include "spec/layout/layout_samples_test.h"
+#include "spec/layout/layout_text.h"
 
 namespace trireme::config {
 namespace {

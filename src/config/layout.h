@@ -4,8 +4,8 @@
 
 #include "config/apply.h"
 #include "config/config.h"
-#include "spec/layout.h"
-#include "spec/rules.h"
+#include "spec/layout/layout.h"
+#include "spec/layout/rules.h"
 
 namespace trireme::config {
 

@@ -6,7 +6,7 @@
 #include "base/text/json.h"
 #include "config/files_test.h"
 #include "config/schema.h"
-#include "spec/rule_samples_test.h"
+#include "spec/layout/rule_samples_test.h"
 
 namespace trireme::config {
 namespace {

@@ -8,7 +8,7 @@
 #include "base/text/json.h"
 #include "config/key_list.h"
 #include "schedule/catalogue.h"
-#include "spec/layout.h"
+#include "spec/layout/layout.h"
 
 namespace trireme::config {
 namespace {

@@ -11,11 +11,11 @@
 #include "kernels/ops.h"
 #include "kernels/step_state.h"
 #include "schedule/lives.h"
-#include "spec/grad_places.h"
-#include "spec/pipeline_parallel.h"
-#include "spec/predict.h"
-#include "spec/rope.h"
-#include "spec/tensor_parallel.h"
+#include "spec/memory/grad_places.h"
+#include "spec/parallel/pipeline_parallel.h"
+#include "spec/memory/predict.h"
+#include "spec/facts/rope.h"
+#include "spec/parallel/tensor_parallel.h"
 
 namespace trireme::engine {
 namespace {

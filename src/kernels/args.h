@@ -16,7 +16,7 @@
 
 #include "base/rng.h"
 #include "device/tensor.h"
-#include "spec/op_shapes.h"
+#include "spec/facts/op_shapes.h"
 
 namespace trireme::kernels {
 

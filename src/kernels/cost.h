@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// What an operation costs, read off the tensors it is given (conventions: spec/op_cost.h).
+// What an operation costs, read off the tensors it is given (conventions: spec/facts/op_cost.h).
 #pragma once
 
 #include "kernels/args.h"
-#include "spec/op_cost.h"
+#include "spec/facts/op_cost.h"
 
 namespace trireme::kernels {
 

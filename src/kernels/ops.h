@@ -4,7 +4,7 @@
 #pragma once
 
 #include "kernels/table.h"
-#include "spec/op_cost.h"
+#include "spec/facts/op_cost.h"
 
 namespace trireme::kernels {
 

@@ -5,7 +5,7 @@
 
 #include <cstdint>
 
-#include "spec/op_shapes.h"
+#include "spec/facts/op_shapes.h"
 
 namespace trireme::kernels {
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A transformer block: norm, attention, residual; norm, feed-forward, residual. Formulas, slots and
-// operations are described in spec/block_facts.cpp, in the same order.
+// operations are described in spec/facts/block_facts.cpp, in the same order.
 #pragma once
 
 #include "nn/boundary.h"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Token (and learned position) embedding: the first layer. Its facts are in
-// spec/embedding_facts.cpp.
+// spec/facts/embedding_facts.cpp.
 #pragma once
 
 #include "nn/boundary.h"

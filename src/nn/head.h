@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Final norm, logits, cross-entropy: the last layer. Logits exist for `head_chunk_rows` tokens at a
-// time. Its facts are in spec/head_facts.cpp.
+// time. Its facts are in spec/facts/head_facts.cpp.
 #pragma once
 
 #include "nn/boundary.h"

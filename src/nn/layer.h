@@ -10,7 +10,7 @@
 #include "base/rng.h"
 #include "device/device.h"
 #include "device/memory.h"
-#include "spec/facts.h"
+#include "spec/facts/facts.h"
 #include "spec/recipe.h"
 
 namespace trireme::nn {
@@ -18,7 +18,7 @@ namespace trireme::nn {
 using device::ConstTensor;
 using device::Tensor;
 
-// The slots of one layer for one micro-batch (spec/facts.h: BlockSlot and friends). It is the only
+// The slots of one layer for one micro-batch (spec/facts/facts.h: BlockSlot and friends). It is the only
 // memory that outlives a phase. Every slot asked for is marked as taken; the engine counts the
 // marks, which is what "measured" means.
 class Stash {

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <optional>
 
-#include "spec/layout.h"
+#include "spec/layout/layout.h"
 #include "spec/machine.h"
 #include "spec/model.h"
 

@@ -16,7 +16,7 @@
 #include "plan/price/price.h"
 #include "plan/search/search.h"
 
-#include "spec/layout_text.h"
+#include "spec/layout/layout_text.h"
 
 namespace trireme::plan {
 

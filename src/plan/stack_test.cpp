@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "plan/samples_test.h"
-#include "spec/layout_text.h"
+#include "spec/layout/layout_text.h"
 
 namespace trireme::plan {
 namespace {

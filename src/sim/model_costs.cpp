@@ -4,7 +4,7 @@
 #include <algorithm>
 
 #include "base/check.h"
-#include "spec/stage_cut.h"
+#include "spec/parallel/stage_cut.h"
 
 namespace trireme::sim {
 namespace {

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "sim/sim.h"
-#include "spec/facts.h"
+#include "spec/facts/facts.h"
 #include "spec/model.h"
 
 namespace trireme::sim {

@@ -3,7 +3,7 @@
 
 #include "base/check.h"
 #include "base/error.h"
-#include "spec/facts.h"
+#include "spec/facts/facts.h"
 
 namespace trireme::spec {
 namespace {

@@ -10,7 +10,7 @@
 #include <variant>
 #include <vector>
 
-#include "spec/op_shapes.h"
+#include "spec/facts/op_shapes.h"
 
 namespace trireme::spec {
 

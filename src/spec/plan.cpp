@@ -10,9 +10,9 @@
 #include "base/error.h"
 #include "schedule/catalogue.h"
 #include "schedule/lives.h"
-#include "spec/pipeline_parallel.h"
-#include "spec/predict.h"
-#include "spec/stage_cut.h"
+#include "spec/parallel/pipeline_parallel.h"
+#include "spec/memory/predict.h"
+#include "spec/parallel/stage_cut.h"
 
 namespace trireme::spec {
 namespace {

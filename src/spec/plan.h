@@ -10,12 +10,12 @@
 
 #include "base/text/json_fwd.h"
 #include "schedule/schedule.h"
-#include "spec/axes.h"
-#include "spec/facts.h"
-#include "spec/layout.h"
+#include "spec/parallel/axes.h"
+#include "spec/facts/facts.h"
+#include "spec/layout/layout.h"
 #include "spec/model.h"
 #include "spec/recipe.h"
-#include "spec/rules.h"
+#include "spec/layout/rules.h"
 
 namespace trireme::spec {
 

@@ -10,8 +10,8 @@
 
 #include "base/error.h"
 #include "base/text/json.h"
-#include "spec/predict.h"
-#include "spec/rope.h"
+#include "spec/memory/predict.h"
+#include "spec/facts/rope.h"
 
 namespace trireme::spec {
 namespace {

@@ -10,7 +10,7 @@
 #include "data/files/content.h"
 #include "data/files/vocabulary.h"
 #include "obs/clock.h"
-#include "spec/data_parallel.h"
+#include "spec/parallel/data_parallel.h"
 
 namespace trireme::train {
 namespace {

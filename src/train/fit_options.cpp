@@ -5,8 +5,8 @@
 #include <optional>
 
 #include "base/check.h"
-#include "spec/data_parallel.h"
-#include "spec/facts.h"
+#include "spec/parallel/data_parallel.h"
+#include "spec/facts/facts.h"
 #include "train/fit.h"
 
 namespace trireme::train {

@@ -6,7 +6,7 @@
 #include "base/check.h"
 #include "obs/terminal/number_text.h"
 #include "schedule/lives.h"
-#include "spec/data_parallel.h"
+#include "spec/parallel/data_parallel.h"
 #include "train/fit.h"
 
 namespace trireme::train {

@@ -12,7 +12,7 @@
 #include "base/float_halves.h"
 #include "base/text/json.h"
 #include "ckpt/bucket_pieces.h"
-#include "spec/data_parallel.h"
+#include "spec/parallel/data_parallel.h"
 
 namespace trireme::train {
 namespace {

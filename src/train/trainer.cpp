@@ -21,7 +21,7 @@
 #include "obs/terminal/console.h"
 #include "obs/terminal/number_text.h"
 #include "obs/run_owner.h"
-#include "spec/data_parallel.h"
+#include "spec/parallel/data_parallel.h"
 #include "train/batches.h"
 #include "train/fit.h"
 #include "train/peaks.h"

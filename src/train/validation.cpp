@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <array>
 
-#include "spec/data_parallel.h"
+#include "spec/parallel/data_parallel.h"
 #include "train/batches.h"
 #include "train/sequence_loss.h"
 

@@ -23,7 +23,7 @@
 #include "device/device.h"
 #include "engine/engine.h"
 #include "engine/step/input.h"
-#include "spec/data_parallel.h"
+#include "spec/parallel/data_parallel.h"
 #include "spec/plan.h"
 
 namespace trireme::train {

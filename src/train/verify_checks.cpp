@@ -175,7 +175,7 @@ VerifyCheck bits(const CheckedRun& run) {
       check.ok = false;
       check.detail = fmt::format("'{}' on rank {} has other bits than on one rank",
                                  run.reference.names[i], rank.table.rank);
-      check.hint = "the order of sums (spec/sum_tree.h), or what another check says";
+      check.hint = "the order of sums (spec/parallel/sum_tree.h), or what another check says";
     }
   }
   if (check.ok) {

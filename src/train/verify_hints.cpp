@@ -8,8 +8,8 @@
 #include <optional>
 #include <set>
 
-#include "spec/facts.h"
-#include "spec/pipeline_parallel.h"
+#include "spec/facts/facts.h"
+#include "spec/parallel/pipeline_parallel.h"
 
 namespace trireme::train {
 namespace {

@@ -6,7 +6,7 @@
 
 #include "base/error.h"
 #include "base/shape.h"
-#include "spec/data_parallel.h"
+#include "spec/parallel/data_parallel.h"
 
 namespace trireme::train {
 namespace {

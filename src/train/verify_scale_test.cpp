@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "base/error.h"
-#include "spec/rule_samples_test.h"
+#include "spec/layout/rule_samples_test.h"
 #include "train/verify.h"
 
 namespace trireme::train {

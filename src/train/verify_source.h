@@ -10,7 +10,7 @@
 
 #include "base/rng.h"
 #include "engine/step/input.h"
-#include "spec/data_parallel.h"
+#include "spec/parallel/data_parallel.h"
 #include "spec/plan.h"
 
 namespace trireme::train {

@@ -10,7 +10,7 @@
 #include "base/rng.h"
 #include "ckpt/disk/aligned.h"
 #include "ckpt/bucket_pieces.h"
-#include "spec/data_parallel.h"
+#include "spec/parallel/data_parallel.h"
 
 namespace trireme::ckpt_tests {
 namespace {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the ranks of a layout save and want back, with the trainer's rules (spec/bucket.h,
-// spec/data_parallel.h) and without a trainer.
+// What the ranks of a layout save and want back, with the trainer's rules (spec/parallel/bucket.h,
+// spec/parallel/data_parallel.h) and without a trainer.
 #pragma once
 
 #include <string>
@@ -8,7 +8,7 @@
 
 #include "ckpt/generation/generation.h"
 #include "ckpt/generation/save.h"
-#include "spec/axes.h"
+#include "spec/parallel/axes.h"
 #include "spec/model.h"
 
 namespace trireme::ckpt_tests {

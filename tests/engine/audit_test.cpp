@@ -8,8 +8,8 @@
 #include "kernels/ops.h"
 #include "nn/boundary.h"
 #include "nn/layer.h"
-#include "spec/facts.h"
-#include "spec/rope.h"
+#include "spec/facts/facts.h"
+#include "spec/facts/rope.h"
 #include "tests/engine/rig.h"
 
 namespace trireme::tests {

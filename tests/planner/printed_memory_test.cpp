@@ -9,7 +9,7 @@
 #include "plan/search/answer.h"
 #include "plan/search/finalists.h"
 #include "plan/samples_test.h"
-#include "spec/layout_samples_test.h"
+#include "spec/layout/layout_samples_test.h"
 
 namespace trireme::plan {
 namespace {

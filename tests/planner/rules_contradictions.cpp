@@ -6,7 +6,7 @@
 #include <cmath>
 
 #include "plan/price/price.h"
-#include "spec/facts.h"
+#include "spec/facts/facts.h"
 #include "tests/planner/rules_rig.h"
 
 namespace trireme::tests {

@@ -9,8 +9,8 @@
 #include "plan/price/op_time.h"
 #include "plan/price/price.h"
 #include "schedule/catalogue.h"
-#include "spec/comm_cost.h"
-#include "spec/facts.h"
+#include "spec/facts/comm_cost.h"
+#include "spec/facts/facts.h"
 #include "tests/planner/rules_rig.h"
 
 namespace trireme::tests {

@@ -8,9 +8,9 @@
 #include "plan/price/collective.h"
 #include "plan/search/confirm.h"
 #include "plan/price/price.h"
-#include "spec/comm_cost.h"
-#include "spec/data_parallel.h"
-#include "spec/facts.h"
+#include "spec/facts/comm_cost.h"
+#include "spec/parallel/data_parallel.h"
+#include "spec/facts/facts.h"
 #include "tests/planner/rules_rig.h"
 
 namespace trireme::tests {
@@ -19,7 +19,7 @@ namespace {
 using plan::Item;
 
 // Weights, gradients and optimizer of one rank that holds everything and adds up gradients of two
-// micro-batches: those of one may lie where activations were (spec/grad_places.h).
+// micro-batches: those of one may lie where activations were (spec/memory/grad_places.h).
 double state_bytes(const spec::ModelSpec& model, base::DType grads) {
   const plan::Job job = job_of(model, 2048, 2);
   const spec::Machine machine = shipped_machine("h100");

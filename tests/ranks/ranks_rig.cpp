@@ -6,10 +6,10 @@
 #include <gtest/gtest.h>
 
 #include "device/accelerator.h"
-#include "spec/layout_samples_test.h"
-#include "spec/layout_text.h"
-#include "spec/op_shapes.h"
-#include "spec/predict.h"
+#include "spec/layout/layout_samples_test.h"
+#include "spec/layout/layout_text.h"
+#include "spec/facts/op_shapes.h"
+#include "spec/memory/predict.h"
 
 namespace trireme::tests {
 namespace {

@@ -11,7 +11,7 @@
 #include "comm/mesh.h"
 #include "comm/threads.h"
 #include "engine/engine.h"
-#include "spec/data_parallel.h"
+#include "spec/parallel/data_parallel.h"
 #include "tests/engine/rig.h"
 
 namespace trireme::tests {

@@ -17,7 +17,7 @@
 #include "ckpt/disk/disk.h"
 #include "ckpt/generation/format.h"
 #include "ckpt/disk/parallel.h"
-#include "spec/shard.h"
+#include "spec/parallel/shard.h"
 
 namespace trireme::ckpt {
 

@@ -24,7 +24,7 @@
 #include "ckpt/generation/format.h"
 #include "ckpt/disk/parallel.h"
 #include "ckpt/disk/workspace.h"
-#include "spec/shard.h"
+#include "spec/parallel/shard.h"
 
 namespace trireme::ckpt {
 

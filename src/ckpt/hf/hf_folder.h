@@ -11,7 +11,7 @@
 #include "ckpt/hf/hf_names.h"
 #include "ckpt/hf/safetensors.h"
 #include "spec/model.h"
-#include "spec/shard.h"
+#include "spec/parallel/shard.h"
 
 namespace trireme::ckpt {
 

@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "base/check.h"
-#include "spec/facts.h"
+#include "spec/facts/facts.h"
 
 namespace trireme::ckpt {
 

@@ -14,7 +14,7 @@
 
 #include "base/dtype.h"
 #include "spec/model.h"
-#include "spec/shard.h"
+#include "spec/parallel/shard.h"
 
 namespace trireme::ckpt {
 

@@ -13,7 +13,7 @@
 #include "device/accelerator.h"
 #include "kernels/cost.h"
 #include "kernels/ops.h"
-#include "spec/facts.h"
+#include "spec/facts/facts.h"
 
 namespace trireme::cli {
 namespace {

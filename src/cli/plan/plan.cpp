@@ -12,7 +12,7 @@
 #include "cli/verbs.h"
 #include "config/config_text.h"
 #include "obs/run_dir.h"
-#include "spec/layout_text.h"
+#include "spec/layout/layout_text.h"
 
 namespace trireme::cli {
 namespace {

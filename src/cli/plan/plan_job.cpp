@@ -23,7 +23,7 @@
 #include "plan/import/from_hf.h"
 #include "plan/import/from_megatron.h"
 #include "plan/import/from_torchtitan.h"
-#include "spec/layout_text.h"
+#include "spec/layout/layout_text.h"
 
 namespace trireme::cli {
 namespace {

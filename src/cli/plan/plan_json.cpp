@@ -5,7 +5,7 @@
 
 #include "base/text/json.h"
 #include "cli/plan/plan_report.h"
-#include "spec/layout_text.h"
+#include "spec/layout/layout_text.h"
 
 namespace trireme::cli {
 namespace {

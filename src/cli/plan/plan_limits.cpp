@@ -8,7 +8,7 @@
 #include <optional>
 
 #include "base/error.h"
-#include "spec/layout_text.h"
+#include "spec/layout/layout_text.h"
 
 namespace trireme::cli {
 namespace {

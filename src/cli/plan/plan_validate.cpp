@@ -15,7 +15,7 @@
 #include "config/files/machine_file.h"
 #include "config/files/stack_file.h"
 #include "plan/validate/fit.h"
-#include "spec/layout_text.h"
+#include "spec/layout/layout_text.h"
 
 namespace trireme::cli {
 namespace {

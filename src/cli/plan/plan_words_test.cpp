@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-#include "spec/layout_text.h"
+#include "spec/layout/layout_text.h"
 
 namespace trireme::cli {
 namespace {

@@ -18,7 +18,7 @@
 #include "device/cpu/cpu_device.h"
 #include "device/memory.h"
 #include "kernels/table.h"
-#include "spec/sum_tree.h"
+#include "spec/parallel/sum_tree.h"
 
 namespace trireme::comm {
 

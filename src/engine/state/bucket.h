@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "device/memory.h"
-#include "spec/bucket.h"
-#include "spec/data_parallel.h"
+#include "spec/parallel/bucket.h"
+#include "spec/parallel/data_parallel.h"
 
 namespace trireme::engine {
 
@@ -20,7 +20,7 @@ struct BucketMemory {
   device::Arena& grads;
   device::Tensor gathered;  // shared: whole parameters come here; absent: the bucket keeps them
   device::Tensor work;      // shared: whole gradients are made here; absent: in its own
-  device::Tensor leaf;      // for gradients, instead of its own (spec/grad_places.h); or absent
+  device::Tensor leaf;      // for gradients, instead of its own (spec/memory/grad_places.h); or absent
 };
 
 class Bucket {

@@ -7,7 +7,7 @@
 #include "base/check.h"
 #include "engine/state/host_floats.h"
 #include "kernels/ops.h"
-#include "spec/tensor_parallel.h"
+#include "spec/parallel/tensor_parallel.h"
 
 namespace trireme::engine {
 namespace {

@@ -22,7 +22,7 @@
 #include "engine/step/pipe.h"
 #include "engine/state/tensor_group.h"
 #include "optim/numbers.h"
-#include "spec/data_parallel.h"
+#include "spec/parallel/data_parallel.h"
 #include "spec/model.h"
 
 namespace trireme::engine {

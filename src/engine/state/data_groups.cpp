@@ -5,7 +5,7 @@
 
 #include "base/check.h"
 #include "base/error.h"
-#include "spec/sum_tree.h"
+#include "spec/parallel/sum_tree.h"
 
 namespace trireme::engine {
 

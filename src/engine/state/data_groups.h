@@ -16,7 +16,7 @@
 #include "comm/communicator.h"
 #include "comm/mesh.h"
 #include "device/device.h"
-#include "spec/data_parallel.h"
+#include "spec/parallel/data_parallel.h"
 #include "spec/plan.h"
 
 namespace trireme::engine {

@@ -11,7 +11,7 @@
 #include "comm/mesh.h"
 #include "device/device.h"
 #include "nn/boundary.h"
-#include "spec/data_parallel.h"
+#include "spec/parallel/data_parallel.h"
 #include "spec/plan.h"
 
 namespace trireme::engine {

@@ -5,7 +5,7 @@
 
 #include "base/check.h"
 #include "schedule/lives.h"
-#include "spec/data_parallel.h"
+#include "spec/parallel/data_parallel.h"
 
 namespace trireme::engine {
 namespace {

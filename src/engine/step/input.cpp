@@ -6,7 +6,7 @@
 
 #include "base/check.h"
 #include "base/error.h"
-#include "spec/predict.h"
+#include "spec/memory/predict.h"
 
 namespace trireme::engine {
 

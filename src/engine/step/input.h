@@ -8,7 +8,7 @@
 
 #include "device/device.h"
 #include "device/memory.h"
-#include "spec/facts.h"
+#include "spec/facts/facts.h"
 
 namespace trireme::engine {
 

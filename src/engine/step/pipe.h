@@ -12,8 +12,8 @@
 #include "comm/mesh.h"
 #include "device/device.h"
 #include "device/memory.h"
-#include "spec/data_parallel.h"
-#include "spec/pipeline_parallel.h"
+#include "spec/parallel/data_parallel.h"
+#include "spec/parallel/pipeline_parallel.h"
 #include "spec/plan.h"
 
 namespace trireme::engine {

@@ -16,7 +16,7 @@
 #include "engine/step/script.h"
 #include "engine/step/stash_pools.h"
 #include "nn/layer.h"
-#include "spec/data_parallel.h"
+#include "spec/parallel/data_parallel.h"
 #include "spec/plan.h"
 
 namespace trireme::engine {

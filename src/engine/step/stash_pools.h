@@ -13,7 +13,7 @@
 
 #include "device/memory.h"
 #include "nn/layer.h"
-#include "spec/stash_layout.h"
+#include "spec/memory/stash_layout.h"
 
 namespace trireme::engine {
 

@@ -9,8 +9,8 @@
 #include "engine/state/host_floats.h"
 #include "kernels/ops.h"
 #include "nn/block.h"
-#include "spec/facts.h"
-#include "spec/rope.h"
+#include "spec/facts/facts.h"
+#include "spec/facts/rope.h"
 
 namespace trireme::engine {
 namespace {

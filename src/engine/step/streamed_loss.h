@@ -12,7 +12,7 @@
 
 #include "device/device.h"
 #include "spec/model.h"
-#include "spec/shard.h"
+#include "spec/parallel/shard.h"
 
 namespace trireme::engine {
 

@@ -5,11 +5,11 @@
 
 #include "plan/search/confirm.h"
 #include "schedule/lives.h"
-#include "spec/data_parallel.h"
-#include "spec/grad_places.h"
-#include "spec/predict.h"
-#include "spec/stash_frames.h"
-#include "spec/tensor_parallel.h"
+#include "spec/parallel/data_parallel.h"
+#include "spec/memory/grad_places.h"
+#include "spec/memory/predict.h"
+#include "spec/memory/stash_frames.h"
+#include "spec/parallel/tensor_parallel.h"
 
 namespace trireme::plan {
 namespace {
@@ -210,7 +210,7 @@ MemoryTable EngineMemory::memory_of(const Layout& l, const LayerCosts& costs, co
   sum.comm += rank.channels * l.send_buffers *
               stash_of(costs.block, rank).frame_bytes[spec::index_of(Pool::inputs)];
   if (costs.head.tied_elements > 0 && pipe.splits_ends) {
-    // spec/pipeline_parallel.h: the head's rank has a copy of the table, and sends its gradients.
+    // spec/parallel/pipeline_parallel.h: the head's rank has a copy of the table, and sends its gradients.
     const spec::Recipe recipe = recipe_of(stack_, l.precision, l.grad_dtype);
     const int64_t grads = base::bytes_of({{costs.head.tied_elements}, recipe.grad});
     if (rank.has_embedding) sum.comm += grads;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // EngineMemory computes the bytes of the rank that needs the most, for layouts that Trireme's
-// engine runs. It calls the functions that the engine allocates with (spec/predict.h) once for each
+// engine runs. It calls the functions that the engine allocates with (spec/memory/predict.h) once for each
 // kind of layer instead of for every layer. The result equals spec::predict_memory() to the byte,
 // except for the gaps that stages of different sizes leave in the stash; so it is a lower bound.
 #pragma once

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// The planner's bytes against those that the engine will have, to the byte (spec/predict.h).
+// The planner's bytes against those that the engine will have, to the byte (spec/memory/predict.h).
 #include "plan/memory/engine_memory.h"
 
 #include <gtest/gtest.h>
 
 #include "plan/search/confirm.h"
 #include "plan/samples_test.h"
-#include "spec/layout_text.h"
+#include "spec/layout/layout_text.h"
 
 namespace trireme::plan {
 namespace {

@@ -7,7 +7,7 @@
 #include "plan/memory/stage_share.h"
 #include "schedule/catalogue.h"
 #include "schedule/lives.h"
-#include "spec/layout_text.h"
+#include "spec/layout/layout_text.h"
 
 namespace trireme::plan {
 namespace {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // PipeLivesTable counts what the ranks of a pipeline hold at one time: the live sets behind the
-// pools of spec/stash_layout.h, in layers instead of bytes. It walks through the programs of the
+// pools of spec/memory/stash_layout.h, in layers instead of bytes. It walks through the programs of the
 // schedule that the engine runs. One count serves all layouts with the same schedule and the same
 // cut.
 #pragma once

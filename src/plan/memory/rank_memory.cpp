@@ -5,7 +5,7 @@
 #include <cmath>
 
 #include "plan/memory/program_memory.h"
-#include "spec/op_shapes.h"
+#include "spec/facts/op_shapes.h"
 
 namespace trireme::plan {
 namespace {
@@ -13,7 +13,7 @@ namespace {
 using Bytes = std::array<double, static_cast<size_t>(Item::count)>;
 
 // Sums of larger buckets, and of larger activations along tp, come in parts of this
-// (spec/data_parallel.cpp, spec/tensor_parallel.cpp).
+// (spec/parallel/data_parallel.cpp, spec/parallel/tensor_parallel.cpp).
 
 constexpr double max_received = 64 * 1024 * 1024;
 constexpr double send_buffers = 2;  // of a channel
@@ -167,7 +167,7 @@ void Rank::add_activations(Bytes& bytes) const {
   if (l.pp > 1) sum += costs.block.input;
 }
 
-// What spec/grad_places.h places: gradients that take over what later layers kept.
+// What spec/memory/grad_places.h places: gradients that take over what later layers kept.
 double Rank::grads_in_stash() const {
   const bool is_one_backward = micro_batches(job, l) == 1 && l.pp == 1 && counts.is_merged &&
                                l.zero_stage < 2 &&

@@ -8,7 +8,7 @@
 namespace trireme::plan {
 namespace {
 
-constexpr double slack = 1 + 1e-12;  // of sums in another order, as in spec/stage_cut.cpp
+constexpr double slack = 1 + 1e-12;  // of sums in another order, as in spec/parallel/stage_cut.cpp
 
 // Blocks that fit beside `ends` where nothing may cost more than `bound`; below 0: not even `ends`.
 double room(double bound, double ends, double block) {

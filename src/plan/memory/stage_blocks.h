@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // How many blocks every stage of a pipeline has, in closed form. The balanced cut is that of
-// spec/stage_cut.h, by which the engine cuts, for an embedding, equal blocks and a head.
+// spec/parallel/stage_cut.h, by which the engine cuts, for an embedding, equal blocks and a head.
 #pragma once
 
 #include <cstdint>

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "plan/samples_test.h"
-#include "spec/stage_cut.h"
+#include "spec/parallel/stage_cut.h"
 
 namespace trireme::plan {
 namespace {

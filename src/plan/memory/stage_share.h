@@ -9,7 +9,7 @@
 #include "plan/price/layer_cost.h"
 #include "plan/stack.h"
 #include "plan/memory/stage_blocks.h"
-#include "spec/predict.h"
+#include "spec/memory/predict.h"
 
 namespace trireme::plan {
 

@@ -8,10 +8,10 @@
 #include "plan/price/collective.h"
 #include "plan/price/expert_cost.h"
 #include "plan/price/op_time.h"
-#include "spec/bucket.h"
-#include "spec/facts.h"
+#include "spec/parallel/bucket.h"
+#include "spec/facts/facts.h"
 #include "spec/plan.h"
-#include "spec/predict.h"
+#include "spec/memory/predict.h"
 
 namespace trireme::plan {
 namespace {
@@ -138,7 +138,7 @@ int64_t largest_scratch(const Facts& facts) {
   return most;
 }
 
-// The pools of spec/stash_layout.h.
+// The pools of spec/memory/stash_layout.h.
 void add_slots(const Pricing& p, const Facts& facts, LayerCost& cost) {
   for (size_t i = 0; i < facts.stash.size(); ++i) {
     const spec::Slot& slot = facts.stash[i];

@@ -6,7 +6,7 @@
 #include "plan/job.h"
 #include "plan/stack.h"
 #include "spec/machine.h"
-#include "spec/stash_layout.h"
+#include "spec/memory/stash_layout.h"
 
 namespace trireme::plan {
 

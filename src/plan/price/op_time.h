@@ -7,8 +7,8 @@
 #include "plan/job.h"
 #include "plan/stack.h"
 #include "spec/machine.h"
-#include "spec/op_cost.h"
-#include "spec/op_shapes.h"
+#include "spec/facts/op_cost.h"
+#include "spec/facts/op_shapes.h"
 
 namespace trireme::plan {
 

@@ -10,7 +10,7 @@
 #include "plan/samples_test.h"
 #include "schedule/catalogue.h"
 #include "sim/sim.h"
-#include "spec/layout_text.h"
+#include "spec/layout/layout_text.h"
 
 namespace trireme::plan {
 namespace {

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// The rule book (spec/rules.h), asked about a job's layouts.
+// The rule book (spec/layout/rules.h), asked about a job's layouts.
 #pragma once
 
 #include <string>
 #include <vector>
 
 #include "plan/job.h"
-#include "spec/rules.h"
+#include "spec/layout/rules.h"
 
 namespace trireme::plan {
 
-// What messages of the planner call a layout's fields: the words of spec/layout_text.h.
+// What messages of the planner call a layout's fields: the words of spec/layout/layout_text.h.
 const spec::LayoutNames& rule_names();
 // With the job's experts.
 spec::ModelSizes sizes_of(const Job&);

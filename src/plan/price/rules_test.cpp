@@ -4,8 +4,8 @@
 
 #include "plan/samples_test.h"
 #include "plan/search/search.h"
-#include "spec/layout_text.h"
-#include "spec/rule_samples_test.h"
+#include "spec/layout/layout_text.h"
+#include "spec/layout/rule_samples_test.h"
 
 namespace trireme::plan {
 namespace {

@@ -7,7 +7,7 @@
 #include <set>
 
 #include "plan/samples_test.h"
-#include "spec/layout_text.h"
+#include "spec/layout/layout_text.h"
 
 namespace trireme::plan {
 namespace {

@@ -11,7 +11,7 @@
 #include "plan/search/confirm.h"
 #include "plan/samples_test.h"
 #include "plan/search/search.h"
-#include "spec/layout_text.h"
+#include "spec/layout/layout_text.h"
 
 namespace trireme::plan {
 namespace {

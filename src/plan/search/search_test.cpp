@@ -12,7 +12,7 @@
 #include "base/error.h"
 #include "plan/samples_test.h"
 #include "plan/search/space.h"
-#include "spec/layout_text.h"
+#include "spec/layout/layout_text.h"
 
 namespace trireme::plan {
 namespace {

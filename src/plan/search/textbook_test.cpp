@@ -6,7 +6,7 @@
 #include <algorithm>
 
 #include "plan/samples_test.h"
-#include "spec/layout_text.h"
+#include "spec/layout/layout_text.h"
 
 namespace trireme::plan {
 namespace {

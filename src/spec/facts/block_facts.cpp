@@ -1,0 +1,285 @@
+// SPDX-License-Identifier: Apache-2.0
+// A transformer block. Letters: T tokens, R rows of the stream, D width, H heads, G key/value
+// heads, K head size, F feed-forward width; H, G and F are those of one rank.
+//
+//   h1 = norm1(x);  qkv = h1 Wqkv^T;  qk = rope(norm(q), norm(k));  o = attention;  x2 = o Wo^T + x
+//   h2 = norm2(x2);  up = h2 Wup^T;  act = swiglu(up) or gelu(up);                   y = act Wd^T +
+//   x2
+//
+// Along tp a rank has some heads and some of F: Wqkv and Wup are cut by rows, Wo and Wd by columns,
+// and x2 and y are sums over ranks; so are the gradients dh1 and dh2. Under sequence parallelism a
+// rank has R = T / tp rows of x, h1, x2, h2 and their gradients: h1 and h2 are gathered before the
+// products that read them (again in W), dy and dx2 once, in B.
+//
+// Without q/k norm the rotation is done in place and there is no qk slot. Gradients of norm weights
+// are made in B, by the same row that makes dx: their inputs are at hand there, and W would have to
+// keep [T, D] more for each norm. That row also reads dy (norm2) and dx2 (norm1), whose sums over
+// rows are the gradients of the down and out biases: where it has all rows it makes them, too. The
+// product that makes dup with GELU's gradient sums it for the up bias.
+#include <utility>
+
+#include "spec/facts/facts_internal.h"
+
+namespace trireme::spec::internal {
+namespace {
+
+using base::DType;
+using base::TensorSpec;
+
+struct Shapes {
+  Shapes(const BlockSpec& s, const FactsInput& in)
+      : T(in.shape.tokens),
+        R(in.shape.rows()),
+        D(s.width),
+        HK(s.heads * s.head_dim),
+        N(s.qkv_width()),
+        U(s.up_width()),
+        F(s.ffn),
+        stats(norm_stats(s.norm)),
+        ranks(in.shape.mesh[Axis::tp]),
+        parts_rows(in.shape.sequence_parallel),
+        norms_sum_biases(is_bias_made_in_b(s, in.shape, BlockParam::down_bias)),
+        act(in.recipe.storage),
+        grad(in.recipe.grad) {}
+
+  TensorSpec stream() const { return {{R, D}, act}; }
+  TensorSpec row(int64_t width) const { return {{T, width}, act}; }
+  TensorSpec f32(int64_t rows, int64_t cols) const { return {{rows, cols}, DType::f32}; }
+  TensorSpec vec(int64_t n) const { return {{n}, act}; }
+  TensorSpec dvec(int64_t n) const { return {{n}, grad}; }
+
+  int64_t T, R, D, HK, N, U, F, stats;
+  int ranks;
+  bool parts_rows, norms_sum_biases;
+  DType act, grad;
+};
+
+// The operations of a phase, and the collectives between them.
+struct Work {
+  std::vector<OpCost> ops;
+  std::vector<CommCost> comm;
+};
+
+std::vector<Slot> block_slots(const BlockSpec& s, const Shapes& h) {
+  std::vector<Slot> slots(static_cast<size_t>(BlockSlot::count));
+  const auto at = [&slots](BlockSlot slot) -> Slot& { return slots[static_cast<size_t>(slot)]; };
+  const int64_t qk_width = (s.heads + s.kv_heads) * s.head_dim;
+  const TensorSpec none{};
+  at(BlockSlot::x) = {.name = "x", .spec = h.stream()};
+  at(BlockSlot::dy) = {.name = "dy", .spec = h.stream(), .life = Life::b_to_w};
+  at(BlockSlot::stats1) = {.name = "stats1", .spec = h.f32(h.R, h.stats)};
+  // Results of norms and activations that only W reads.
+  const auto remade = [](const char* name, const TensorSpec& spec) {
+    return Slot{
+        .name = name, .spec = spec, .life = Life::f_to_w, .recomputable = true, .remade = true};
+  };
+  at(BlockSlot::h1) = remade("h1", h.stream());
+  at(BlockSlot::qkv) = {.name = "qkv", .spec = h.row(h.N)};
+  at(BlockSlot::qk) = {
+      .name = "qk", .spec = s.qk_norm ? h.row(qk_width) : none, .recomputable = true};
+  at(BlockSlot::qk_rstd) = {.name = "qk_rstd",
+                            .spec = s.qk_norm ? h.f32(h.T, s.heads + s.kv_heads) : none};
+  at(BlockSlot::o) = {.name = "o", .spec = h.row(h.HK), .life = Life::f_to_w};
+  at(BlockSlot::lse) = {.name = "lse", .spec = h.f32(s.heads, h.T)};
+  at(BlockSlot::x2) = {.name = "x2", .spec = h.stream()};
+  at(BlockSlot::stats2) = {.name = "stats2", .spec = h.f32(h.R, h.stats)};
+  at(BlockSlot::h2) = remade("h2", h.stream());
+  // Of GELU, where act is kept: the slope, which is all that the backward needs.
+  at(BlockSlot::up) = {.name = "up", .spec = h.row(h.U)};
+  at(BlockSlot::act) = remade("act", h.row(h.F));
+  at(BlockSlot::dqkv) = {.name = "dqkv", .spec = h.row(h.N), .life = Life::b_to_w};
+  at(BlockSlot::dx2) = {.name = "dx2", .spec = h.stream(), .life = Life::b_to_w};
+  at(BlockSlot::dup) = {.name = "dup", .spec = h.row(h.U), .life = Life::b_to_w};
+  const TensorSpec whole = h.parts_rows ? h.row(h.D) : none;
+  at(BlockSlot::dy_whole) = {.name = "dy_whole", .spec = whole, .life = Life::b_to_w};
+  at(BlockSlot::dx2_whole) = {.name = "dx2_whole", .spec = whole, .life = Life::b_to_w};
+  // SwiGLU's backward is elementwise, so its result may overwrite its input. GELU's is the epilogue
+  // of a GEMM.
+  if (s.activation == Activation::swiglu) {
+    at(BlockSlot::dup).replaces = static_cast<int>(BlockSlot::up);
+  }
+  return slots;
+}
+
+std::vector<ScratchSet> block_scratch(const BlockSpec& s, const Shapes& h, const FactsInput& in) {
+  const TensorSpec partials = norm_backward_partials(s.norm, h.R, h.D, h.norms_sum_biases);
+  std::vector<ScratchSet> sets;
+  if (h.parts_rows) {
+    sets.push_back({"whole stream", {h.row(h.D)}, true});  // gathered, or before it is summed
+    sets.push_back({"whole gradient", {h.stream(), h.row(h.D)}});  // of the stream, beside its part
+  }
+  if (s.activation == Activation::swiglu) sets.push_back({"mlp.dact", {h.row(h.F)}});
+  sets.push_back({"mlp.dh2", {h.stream(), partials}});
+  sets.push_back(
+      {"attention.do",
+       {h.row(h.HK), attention_workspace(in.backend, attention_shape(s, in.shape, h.act))}});
+  if (s.qk_norm) sets.push_back({"attention.qk_norm", {h.f32(norm_partials(h.T), 2 * s.head_dim)}});
+  sets.push_back({"attention.dh1", {h.stream(), partials}});
+  return sets;
+}
+
+// The forward operations that fill the slots for which `fills` is true, and y if `makes_y`.
+template <typename Fills>
+Work forward_work(const BlockSpec& s, const FactsInput& in, const Shapes& h, bool makes_y,
+                  Fills fills) {
+  Work work;
+  std::vector<OpCost>& ops = work.ops;
+  const StreamComm comm(in, h.D);
+  const TensorSpec none{};
+  const TensorSpec x = h.stream(), stats = h.f32(h.R, h.stats);
+  const TensorSpec bias = s.norm == NormKind::layer ? h.vec(h.D) : none;
+  const TensorSpec ids{{h.T}, DType::i32};
+  const auto norm = [&] {
+    ops.push_back(streaming(OpKind::norm_forward, x, {x, h.vec(h.D), bias, x, stats}));
+  };
+  if (fills(BlockSlot::h1)) norm();
+  if (fills(BlockSlot::qkv)) {
+    comm.whole(work.comm);
+    ops.push_back(gemm_cost({h.T, h.N, h.D, GemmLayout::nt, h.act, h.act},
+                            {s.has_qkv_bias() ? h.vec(h.N) : none}));
+  }
+  const TensorSpec qk{{h.T, s.heads + s.kv_heads, s.head_dim}, h.act};
+  if (s.rope && fills(s.qk_norm ? BlockSlot::qk : BlockSlot::qkv)) {
+    const TensorSpec weight = s.qk_norm ? h.vec(s.head_dim) : none;
+    const TensorSpec rstd = s.qk_norm ? h.f32(h.T, s.heads + s.kv_heads) : none;
+    ops.push_back(streaming(OpKind::rope_forward, qk, {qk, qk, ids, weight, weight, rstd}));
+  }
+  if (fills(BlockSlot::o)) {
+    const double pairs = causal_pairs(in.shape.sequences, in.shape.seq_len);
+    const int64_t kv_bytes = 2 * moved(h.row(s.kv_heads * s.head_dim));
+    ops.push_back({.kind = OpKind::attention_forward,
+                   .m = h.T,
+                   .n = in.shape.seq_len,
+                   .k = s.head_dim,
+                   .dtype = h.act,
+                   .flops = 4 * pairs * static_cast<double>(h.HK),
+                   .bytes = 2 * moved(h.row(h.HK)) + kv_bytes + moved(h.f32(s.heads, h.T))});
+  }
+  // A projection back to the stream. Of several ranks the first adds the bias and each the residual
+  // to its part of the rows, before the sum.
+  const auto project = [&](int64_t width) {
+    const TensorSpec out_bias = s.linear_bias ? h.vec(h.D) : none;
+    const TensorSpec part{{h.T / h.ranks, h.D}, h.act};
+    ops.push_back(gemm_cost({h.T, h.D, width, GemmLayout::nt, h.act, h.act},
+                            {out_bias, h.ranks == 1 ? x : none}));
+    if (h.ranks > 1) ops.push_back(streaming(OpKind::accumulate, part, {part, part, part}));
+    comm.sum(work.comm);
+  };
+  if (fills(BlockSlot::x2)) project(h.HK);
+  if (fills(BlockSlot::h2)) norm();
+  const bool gelu = s.activation == Activation::gelu;
+  if (fills(BlockSlot::up)) {
+    comm.whole(work.comm);
+    // With GELU, d is act and the epilogue also writes up.
+    ops.push_back(gemm_cost({h.T, h.U, h.D, GemmLayout::nt, h.act, h.act},
+                            {s.linear_bias ? h.vec(h.U) : none, gelu ? h.row(h.U) : none}));
+  }
+  if (!gelu && fills(BlockSlot::act)) {
+    ops.push_back(streaming(OpKind::swiglu_forward, h.row(h.F), {h.row(h.U), h.row(h.F)}));
+  }
+  if (makes_y) project(h.F);
+  return work;
+}
+
+// `remakes` is true for slots that are written again on the way.
+template <typename Remakes>
+Work input_gradient_work(const BlockSpec& s, const FactsInput& in, const Shapes& h,
+                         Remakes remakes) {
+  Work work;
+  std::vector<OpCost>& ops = work.ops;
+  const StreamComm comm(in, h.D);
+  const TensorSpec none{};
+  const TensorSpec x = h.stream(), ids{{h.T}, DType::i32};
+  const auto norm = [&](BlockSlot result) {
+    const bool is_layer = s.norm == NormKind::layer;
+    const TensorSpec dbias = is_layer ? h.dvec(h.D) : none;
+    const TensorSpec sum = h.norms_sum_biases ? h.dvec(h.D) : none;
+    const TensorSpec y = remakes(result) ? x : none;
+    const TensorSpec bias = remakes(result) && is_layer ? h.vec(h.D) : none;
+    ops.push_back(streaming(OpKind::norm_backward, x,
+                            {x, x, h.f32(h.R, h.stats), h.vec(h.D), x, x, h.dvec(h.D), h.dvec(h.D),
+                             dbias, dbias, sum, sum, bias, y}));
+  };
+  comm.whole(work.comm);
+  if (s.activation == Activation::swiglu) {
+    ops.push_back(gemm_cost({h.T, h.F, h.D, GemmLayout::nn, h.act, h.act}, {}));
+    const TensorSpec y = remakes(BlockSlot::act) ? h.row(h.F) : none;
+    ops.push_back(
+        streaming(OpKind::swiglu_backward, h.row(h.F), {h.row(h.U), h.row(h.F), h.row(h.U), y}));
+  } else {
+    const TensorSpec sum = is_bias_made_in_b(s, in.shape, BlockParam::up_bias) ? h.dvec(h.U) : none;
+    const TensorSpec again = remakes(BlockSlot::act) ? h.row(h.F) : none;
+    ops.push_back(
+        gemm_cost({h.T, h.F, h.D, GemmLayout::nn, h.act, h.act}, {h.row(h.F), sum, sum, again}));
+  }
+  ops.push_back(gemm_cost({h.T, h.D, h.U, GemmLayout::nn, h.act, h.act}, {}));
+  comm.sum(work.comm);
+  norm(BlockSlot::h2);
+  comm.whole(work.comm);
+  ops.push_back(gemm_cost({h.T, h.HK, h.D, GemmLayout::nn, h.act, h.act}, {}));
+  const double pairs = causal_pairs(in.shape.sequences, in.shape.seq_len);
+  const int64_t kv_bytes = 4 * moved(h.row(s.kv_heads * s.head_dim));  // k, v, dk, dv
+  ops.push_back({.kind = OpKind::attention_backward,
+                 .m = h.T,
+                 .n = in.shape.seq_len,
+                 .k = s.head_dim,
+                 .dtype = h.act,
+                 .flops = 10 * pairs * static_cast<double>(h.HK),
+                 .bytes = 4 * moved(h.row(h.HK)) + kv_bytes + moved(h.f32(s.heads, h.T))});
+  if (s.rope) {
+    const TensorSpec qk{{h.T, s.heads + s.kv_heads, s.head_dim}, h.act};
+    const bool norms = s.qk_norm;
+    const TensorSpec w = norms ? h.vec(s.head_dim) : none, dw = norms ? h.dvec(s.head_dim) : none;
+    const TensorSpec rstd = norms ? h.f32(h.T, s.heads + s.kv_heads) : none;
+    ops.push_back(streaming(OpKind::rope_backward, qk,
+                            {qk, qk, ids, norms ? qk : none, rstd, w, w, dw, dw, dw, dw}));
+  }
+  ops.push_back(gemm_cost({h.T, h.D, h.N, GemmLayout::nn, h.act, h.act}, {}));
+  comm.sum(work.comm);
+  norm(BlockSlot::h1);
+  return work;
+}
+
+Work weight_gradient_work(const BlockSpec& s, const FactsInput& in, const Shapes& h) {
+  const auto wgrad = [&](int64_t out, int64_t width, BlockParam bias) {
+    const bool has_bias = bias == BlockParam::qkv_bias ? s.has_qkv_bias() : s.linear_bias;
+    const bool sums = has_bias && !is_bias_made_in_b(s, in.shape, bias);
+    const TensorSpec sum = sums ? h.dvec(out) : TensorSpec{};
+    return gemm_cost({out, width, h.T, GemmLayout::tn, h.act, h.grad, true}, {sum, sum});
+  };
+  Work work{{wgrad(h.D, h.F, BlockParam::down_bias), wgrad(h.U, h.D, BlockParam::up_bias),
+             wgrad(h.D, h.HK, BlockParam::out_bias), wgrad(h.N, h.D, BlockParam::qkv_bias)},
+            {}};
+  const StreamComm comm(in, h.D);
+  comm.whole(work.comm);  // h2
+  comm.whole(work.comm);  // h1
+  return work;
+}
+
+}  // namespace
+
+Facts block_facts(const BlockSpec& block, const FactsInput& in) {
+  const BlockSpec s = local_block(block, in.shape.mesh);
+  const Shapes h(s, in);
+  Facts f;
+  f.params = block_params(block, in.model, in.layer);
+  f.stash = block_slots(s, h);
+  f.scratch = block_scratch(s, h, in);
+  const auto has_fate = [&](Fate fate) {
+    return [&f, &in, fate](BlockSlot slot) {
+      const auto index = static_cast<int>(slot);
+      return fate_of(f.stash[static_cast<size_t>(index)], index, in.recompute) == fate;
+    };
+  };
+  const auto keep = [](std::vector<OpCost>& ops, std::vector<CommCost>& comm, Work work) {
+    ops = std::move(work.ops);
+    comm = std::move(work.comm);
+  };
+  keep(f.f, f.f_comm, forward_work(s, in, h, true, [](BlockSlot) { return true; }));
+  keep(f.b, f.b_comm, input_gradient_work(s, in, h, has_fate(Fate::remade)));
+  keep(f.w, f.w_comm, weight_gradient_work(s, in, h));
+  keep(f.r, f.r_comm, forward_work(s, in, h, false, has_fate(Fate::refilled)));
+  return f;
+}
+
+}  // namespace trireme::spec::internal

@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+// The parameters of a transformer block: their first values, what of them is cut along tp, and how
+// their gradients come about.
+#include <cmath>
+#include <utility>
+
+#include "spec/facts/facts_internal.h"
+
+namespace trireme::spec::internal {
+
+std::vector<Param> block_params(const BlockSpec& s, const ModelSpec& model, int layer) {
+  std::vector<Param> params(static_cast<size_t>(BlockParam::count));
+  const std::string prefix = "blocks." + std::to_string(layer - 1) + ".";
+  // Projections that add to the residual stream start smaller, as in GPT-2: there are two per
+  // block.
+  const float residual_std = model.init_std / std::sqrt(2.0F * static_cast<float>(model.blocks()));
+  const auto set = [&](BlockParam p, const char* name, std::vector<int64_t> shape, Init init,
+                       float std_dev = 0) {
+    params[static_cast<size_t>(p)] = make_param(prefix + name, std::move(shape), init, std_dev);
+  };
+  const bool norm_bias = s.norm == NormKind::layer;
+  set(BlockParam::norm1_weight, "norm1.weight", {s.width}, Init::ones);
+  if (norm_bias) set(BlockParam::norm1_bias, "norm1.bias", {s.width}, Init::zeros);
+  set(BlockParam::qkv_weight, "qkv.weight", {s.qkv_width(), s.width}, Init::normal, model.init_std);
+  if (s.has_qkv_bias()) set(BlockParam::qkv_bias, "qkv.bias", {s.qkv_width()}, Init::zeros);
+  if (s.qk_norm) {
+    set(BlockParam::q_norm, "q_norm.weight", {s.head_dim}, Init::ones);
+    set(BlockParam::k_norm, "k_norm.weight", {s.head_dim}, Init::ones);
+  }
+  set(BlockParam::out_weight, "out.weight", {s.width, s.heads * s.head_dim}, Init::normal,
+      residual_std);
+  if (s.linear_bias) set(BlockParam::out_bias, "out.bias", {s.width}, Init::zeros);
+  set(BlockParam::norm2_weight, "norm2.weight", {s.width}, Init::ones);
+  if (norm_bias) set(BlockParam::norm2_bias, "norm2.bias", {s.width}, Init::zeros);
+  const char* up = s.activation == Activation::swiglu ? "gate_up.weight" : "up.weight";
+  set(BlockParam::up_weight, up, {s.up_width(), s.width}, Init::normal, model.init_std);
+  if (s.linear_bias) set(BlockParam::up_bias, "up.bias", {s.up_width()}, Init::zeros);
+  set(BlockParam::down_weight, "down.weight", {s.width, s.ffn}, Init::normal, residual_std);
+  if (s.linear_bias) set(BlockParam::down_bias, "down.bias", {s.width}, Init::zeros);
+
+  for (const BlockParam p : {BlockParam::norm1_weight, BlockParam::norm1_bias,
+                             BlockParam::norm2_weight, BlockParam::norm2_bias}) {
+    params[static_cast<size_t>(p)].is_by_rows = true;
+  }
+  for (const BlockParam p : {BlockParam::qkv_weight, BlockParam::out_weight, BlockParam::up_weight,
+                             BlockParam::down_weight}) {
+    params[static_cast<size_t>(p)].is_written = true;
+  }
+  // A rank sees the heads that it has.
+  for (const BlockParam p : {BlockParam::q_norm, BlockParam::k_norm}) {
+    params[static_cast<size_t>(p)].shard.grad_sum.push_back(Axis::tp);
+  }
+
+  // Column-parallel projections are cut by output rows, inside each segment; row-parallel ones by
+  // input columns.
+  const auto cut = [&params](BlockParam p, int dim, std::vector<int64_t> segments) {
+    Param& param = params[static_cast<size_t>(p)];
+    if (!param.shard.shape.empty()) param.shard.cuts = {{Axis::tp, dim, std::move(segments)}};
+  };
+  const int64_t q = s.heads * s.head_dim, kv = s.kv_heads * s.head_dim;
+  cut(BlockParam::qkv_weight, 0, {q, kv, kv});
+  cut(BlockParam::qkv_bias, 0, {q, kv, kv});
+  const std::vector<int64_t> up_segments =
+      s.activation == Activation::swiglu ? std::vector{s.ffn, s.ffn} : std::vector{s.ffn};
+  cut(BlockParam::up_weight, 0, up_segments);
+  cut(BlockParam::up_bias, 0, up_segments);
+  cut(BlockParam::out_weight, 1, {q});
+  cut(BlockParam::down_weight, 1, {s.ffn});
+  return params;
+}
+
+}  // namespace trireme::spec::internal

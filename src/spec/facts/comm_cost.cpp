@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "spec/facts/comm_cost.h"
+
+#include <array>
+
+namespace trireme::spec {
+
+std::string_view name_of(CommKind kind) {
+  constexpr std::array<std::string_view, 3> names = {"all_reduce", "all_gather", "reduce_scatter"};
+  return names[static_cast<size_t>(kind)];
+}
+
+int64_t sent_bytes(const CommCost& cost, int ranks) {
+  const int64_t others = ranks - 1, size = base::size_of(cost.dtype);
+  const int64_t share = cost.elements / ranks;
+  if (cost.kind != CommKind::all_reduce) return others * share * size;
+  if (cost.elements < small_all_reduce_elements) return others * cost.elements * size;
+  const int64_t rest = cost.elements - share * ranks;
+  return others * (2 * share + rest) * size;
+}
+
+}  // namespace trireme::spec

@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+// One collective that a layer asks for along an axis of the mesh, and the bytes that a rank sends
+// for it: what comm::Communicator counts.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "base/dtype.h"
+#include "spec/parallel/axes.h"
+
+namespace trireme::spec {
+
+enum class CommKind : uint8_t { all_reduce, all_gather, reduce_scatter };
+std::string_view name_of(CommKind);
+
+struct CommCost {
+  CommKind kind = CommKind::all_reduce;
+  Axis axis = Axis::tp;
+  int64_t elements = 0;  // of the whole tensor
+  base::DType dtype = base::DType::f32;
+
+  bool operator==(const CommCost&) const = default;
+};
+
+// Tensors with fewer elements are summed by sending everything to everyone: one exchange in place
+// of two.
+constexpr int64_t small_all_reduce_elements = 4096;
+
+// By one of `ranks`. REQUIRES: gathered and scattered tensors divide by the ranks.
+int64_t sent_bytes(const CommCost&, int ranks);
+
+}  // namespace trireme::spec

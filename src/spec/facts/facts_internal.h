@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+// One function per layer kind, each in its own file, and the cost formulas they share.
+#pragma once
+
+#include <initializer_list>
+#include <vector>
+
+#include "spec/facts/facts.h"
+
+namespace trireme::spec::internal {
+
+struct FactsInput {
+  const ModelSpec& model;
+  int layer;
+  const LocalShape& shape;
+  const Recipe& recipe;
+  Recompute recompute;
+  const Backend& backend;
+};
+
+Facts embedding_facts(const EmbeddingSpec&, const FactsInput&);
+Facts block_facts(const BlockSpec&, const FactsInput&);
+Facts head_facts(const HeadSpec&, const FactsInput&);
+
+std::vector<Param> embedding_params(const EmbeddingSpec&, const ModelSpec&);
+std::vector<Param> block_params(const BlockSpec&, const ModelSpec&, int layer);
+std::vector<Param> head_params(const HeadSpec&, const ModelSpec&);
+
+// A parameter whose gradient is summed over every data axis. An empty shape marks one that this
+// layer does not have.
+Param make_param(std::string name, std::vector<int64_t> shape, Init init, float init_std);
+
+// A cut of the rows of the vocabulary.
+Cut vocab_cut(int64_t vocab);
+
+// Collectives along tp: every rank's part of the rows of the stream becomes all rows, and partial
+// sums of all rows become each rank's part of their sum. On one rank there are none.
+struct StreamComm {
+  explicit StreamComm(const FactsInput&, int64_t width);
+
+  void whole(std::vector<CommCost>&) const;
+  void sum(std::vector<CommCost>&, int64_t rows) const;
+  void sum(std::vector<CommCost>& costs) const { sum(costs, tokens); }
+
+  int ranks;
+  bool parts_rows;
+  int64_t tokens, width;
+  base::DType dtype;
+};
+
+// Bytes of a tensor without rounding: what an operation moves.
+int64_t moved(const base::TensorSpec&);
+int64_t moved(std::initializer_list<base::TensorSpec>);
+
+// A row priced by bytes: `main` gives m, n and dtype; every tensor of `all` moves once.
+OpCost streaming(OpKind, const base::TensorSpec& main, std::initializer_list<base::TensorSpec> all);
+
+struct GemmShape {
+  int64_t m = 0, n = 0, k = 0;
+  GemmLayout layout = GemmLayout::nn;
+  base::DType operands = base::DType::f32;
+  base::DType result = base::DType::f32;
+  bool accumulates = false;
+};
+// `extra`: bias, residual and epilogue tensors.
+OpCost gemm_cost(const GemmShape&, std::initializer_list<base::TensorSpec> extra);
+
+}  // namespace trireme::spec::internal

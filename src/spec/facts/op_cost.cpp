@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "spec/facts/op_cost.h"
+
+#include <array>
+
+#include "base/check.h"
+
+namespace trireme::spec {
+
+std::string_view name_of(OpKind kind) {
+  constexpr std::array<std::string_view, 24> names = {"gemm",
+                                                      "embedding_forward",
+                                                      "embedding_backward",
+                                                      "norm_forward",
+                                                      "norm_backward",
+                                                      "rope_forward",
+                                                      "rope_backward",
+                                                      "attention_forward",
+                                                      "attention_backward",
+                                                      "swiglu_forward",
+                                                      "swiglu_backward",
+                                                      "gelu_forward",
+                                                      "cross_entropy_stats",
+                                                      "cross_entropy_grad",
+                                                      "cross_entropy_merge",
+                                                      "cross_entropy",
+                                                      "fill",
+                                                      "copy",
+                                                      "accumulate",
+                                                      "init_normal",
+                                                      "sum_squares",
+                                                      "merge_sums",
+                                                      "step_control",
+                                                      "adamw"};
+  const auto index = static_cast<size_t>(kind);
+  TRIREME_CHECK(index < names.size(), "op kind {}", index);
+  return names[index];
+}
+
+std::string to_string(const OpCost& cost) {
+  constexpr std::array<std::string_view, 5> layouts = {"-", "nn", "nt", "tn", "tt"};
+  return fmt::format("{} m={} n={} k={} {} {} flops={:.0f} bytes={}", name_of(cost.kind), cost.m,
+                     cost.n, cost.k, layouts[static_cast<size_t>(cost.layout)],
+                     base::name_of(cost.dtype), cost.flops, cost.bytes);
+}
+
+}  // namespace trireme::spec

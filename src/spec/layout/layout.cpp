@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "spec/layout/layout.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <array>
+#include <limits>
+
+namespace trireme::spec {
+namespace {
+
+template <typename Enum>
+using EnumNames = std::array<std::string_view, static_cast<size_t>(Enum::count)>;
+
+constexpr EnumNames<ReduceWhen> reduce_names = {"auto", "once", "each"};
+constexpr EnumNames<Reshard> reshard_names = {"default", "always", "never"};
+constexpr EnumNames<Placement> placement_names = {"dp-inside", "pp-inside"};
+
+template <typename Enum>
+std::optional<Enum> value_named(const EnumNames<Enum>& names, std::string_view name) {
+  for (size_t i = 0; i < names.size(); ++i) {
+    if (names[i] == name) return static_cast<Enum>(i);
+  }
+  return {};
+}
+
+}  // namespace
+
+std::string_view name_of(ReduceWhen when) { return reduce_names[static_cast<size_t>(when)]; }
+std::optional<ReduceWhen> reduce_from_name(std::string_view name) {
+  return value_named<ReduceWhen>(reduce_names, name);
+}
+
+std::string_view name_of(Reshard when) { return reshard_names[static_cast<size_t>(when)]; }
+std::optional<Reshard> reshard_from_name(std::string_view name) {
+  return value_named<Reshard>(reshard_names, name);
+}
+
+std::string_view name_of(Placement placement) {
+  return placement_names[static_cast<size_t>(placement)];
+}
+std::optional<Placement> placement_from_name(std::string_view name) {
+  return value_named<Placement>(placement_names, name);
+}
+
+int64_t Layout::global_batch() const {
+  int64_t sequences = 0;
+  if (__builtin_mul_overflow(micro_batch, int64_t{accumulation} * logical_dp, &sequences)) {
+    return std::numeric_limits<int64_t>::max();
+  }
+  return sequences;
+}
+
+bool degrees_are_in_range(const Layout& l) {
+  double ranks = 1;
+  for (const int degree : {l.tp, l.cp, l.pp, l.dp_replicate, l.dp_shard}) {
+    if (degree == -1) continue;
+    if (degree < 1 || degree > max_priced_degree) return false;
+    ranks *= degree;
+  }
+  if (l.ep < 1 || l.ep > max_priced_degree) return false;
+  const double data = static_cast<double>(std::max(l.dp_replicate, 1)) * std::max(l.dp_shard, 1);
+  return l.pp <= max_pp && data <= static_cast<double>(max_priced_degree) &&
+         ranks <= static_cast<double>(max_ranks);
+}
+
+void set_data_ranks(Layout& layout, int ranks, int zero_stage) {
+  layout.dp_replicate = zero_stage > 0 ? 1 : ranks;
+  layout.dp_shard = zero_stage > 0 ? ranks : 1;
+  layout.zero_stage = zero_stage;
+}
+
+Layout opened(Layout l) {
+  const bool needs_each = l.shards_grads() && l.accumulation > 1;
+  if (l.reduce == (needs_each ? ReduceWhen::each : ReduceWhen::once)) {
+    l.reduce = ReduceWhen::automatic;
+  }
+  if (!l.shards_params() || l.reshard == (l.pp > 1 ? Reshard::never : Reshard::always)) {
+    l.reshard = Reshard::automatic;
+  }
+  if (l.logical_dp == l.data_ranks()) l.logical_dp = 0;
+  // Interleaving takes any number; on one rank several stages must be asked for.
+  const bool has_own_number = l.pp > 1 && l.chunks == schedule::named(l.schedule).chunks;
+  if (l.has_one_stage() || has_own_number || l.custom_schedule) l.chunks = 0;
+  l.accumulation = 0;
+  return l;
+}
+
+std::string words(const Layout& l) {
+  std::string text;
+  const auto add = [&text](const std::string& part) {
+    text += fmt::format("{}{}", text.empty() ? "" : ", ", part);
+  };
+  if (l.tp > 1) add(fmt::format("tp {}{}", l.tp, l.sequence_parallel ? " sp" : ""));
+  if (l.cp > 1) add(fmt::format("cp {}", l.cp));
+  if (!l.has_one_stage()) {
+    add(l.custom_schedule
+            ? fmt::format("pp {} by a custom schedule", l.pp)
+            : fmt::format(
+                  "pp {} {}{}", l.pp, schedule::name_of(l.schedule),
+                  l.schedule == schedule::Kind::interleaved
+                      ? fmt::format(" x {}", l.chunks > 0 ? l.chunks : schedule::default_chunks)
+                      : ""));
+  }
+  if (!l.first_layers.empty()) add(fmt::format("stages from {}", fmt::join(l.first_layers, "/")));
+  const bool is_hybrid = l.dp_replicate > 1 && l.dp_shard > 1;
+  add(fmt::format("dp {}{}", l.data_ranks(),
+                  l.zero_stage > 0 ? fmt::format(" ZeRO-{}", l.zero_stage) : ""));
+  if (is_hybrid) text += fmt::format(" over {}", l.dp_shard);
+  if (l.logical_dp > l.data_ranks()) add(fmt::format("{} workers", l.logical_dp));
+  if (l.ep > 1) add(fmt::format("ep {}", l.ep));
+  add(fmt::format("micro-batch {}", l.micro_batch));
+  if (l.recompute != Recompute::none) {
+    add(fmt::format("{} recompute", name_of(l.recompute)));
+    if (l.recompute_blocks >= 0) text += fmt::format(" in {} blocks", l.recompute_blocks);
+  }
+  add(std::string(name_of(l.precision)));
+  if (l.grad_dtype != base::DType::f32) {
+    add(fmt::format("{} gradients", base::name_of(l.grad_dtype)));
+  }
+  if (l.master_dtype != base::DType::f32) {
+    add(fmt::format("{} masters", base::name_of(l.master_dtype)));
+  }
+  if (l.pp > 1 && l.data_ranks() > 1 && l.placement == Placement::pp_inside) {
+    add("stages side by side");
+  }
+  return text;
+}
+
+}  // namespace trireme::spec

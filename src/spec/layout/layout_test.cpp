@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "spec/layout/layout.h"
+
+#include <gtest/gtest.h>
+
+#include "base/error.h"
+#include "base/text/json.h"
+#include "spec/layout/layout_samples_test.h"
+#include "spec/layout/layout_text.h"
+#include "spec/plan.h"
+
+namespace trireme::spec {
+namespace {
+
+ModelSpec layout_model(bool tied) {
+  return make_model({.name = "model",
+                     .family = tied ? Family::gpt2 : Family::llama,
+                     .layers = 6,
+                     .hidden = 64,
+                     .heads = 8,
+                     .ffn = 128,
+                     .vocab = 96,
+                     .max_seq = 32,
+                     .tied_head = tied});
+}
+
+TEST(Layout, any_layout_survives_json_text_and_plan) {
+  LayoutDice dice(21);
+  for (int i = 0; i < 600; ++i) {
+    const ModelSpec model = layout_model(dice.either());
+    const Workload work{.seq_len = 32, .document_mask = dice.either()};
+    const Layout l = any_layout(dice, sizes_of(model), work.seq_len);
+    SCOPED_TRACE(to_text(l));
+    EXPECT_EQ(layout_from_json(base::Json::parse(to_json(l).dump()), "layout"), l);
+    const Layout read = layout_from_text(to_text(l), l.ranks());
+    EXPECT_EQ(read, opened(l));
+    Workload same = work;
+    same.global_batch = l.global_batch();
+    EXPECT_EQ(settle(sizes_of(model), same, l.ranks(), read).layout, l);
+    const Plan plan = solve_or_throw(model, work, l, {});
+    EXPECT_EQ(plan.layout, l);
+    EXPECT_NO_THROW(check_plan(model, plan));
+    EXPECT_EQ(plan_from_json(base::Json::parse(to_json(plan).dump())), plan);
+  }
+}
+
+TEST(Layout, a_custom_schedule_and_a_cut_survive_json_and_plan) {
+  const ModelSpec model = layout_model(false);
+  Layout asked{.pp = 2, .first_layers = {0, 3}, .accumulation = 2};
+  asked.custom_schedule = schedule::from_text("0F0 0F1 0BW0 0BW1\n1F0 1BW0 1F1 1BW1\n").value();
+  const Plan plan = solve_or_throw(model, {.seq_len = 32}, asked, {});
+  EXPECT_EQ(plan.layout.first_layers, asked.first_layers);
+  EXPECT_EQ(plan.layout.custom_schedule, asked.custom_schedule);
+  EXPECT_EQ(plan_from_json(base::Json::parse(to_json(plan).dump())), plan);
+}
+
+TEST(Layout, json_with_a_wrong_key_is_refused_by_name) {
+  const auto message = [](const base::Json& json) {
+    try {
+      (void)layout_from_json(json, "plan.layout");
+    } catch (const base::ConfigError& error) {
+      return std::string(error.what());
+    }
+    return std::string();
+  };
+  base::Json json = to_json(Layout{});
+  json["schedule"] = "2f2b";
+  EXPECT_NE(message(json).find("plan.layout: schedule = '2f2b': allowed are gpipe, 1f1b"),
+            std::string::npos);
+  json = to_json(Layout{});
+  json.erase("prefetch");
+  EXPECT_NE(message(json).find("plan.layout: no key 'prefetch'"), std::string::npos);
+  json = to_json(Layout{});
+  json["colour"] = 1;
+  EXPECT_NE(message(json).find("unknown key 'colour'"), std::string::npos);
+}
+
+// What a build without layouts wrote into a checkpoint.
+TEST(Layout, plans_of_the_first_version_are_read) {
+  const ModelSpec model = layout_model(true);
+  LayoutDice dice(22);
+  for (int i = 0; i < 100; ++i) {
+    Layout asked = any_layout(dice, sizes_of(model), 32);
+    asked.deterministic = true;
+    const Plan plan = solve_or_throw(model, {.seq_len = 32}, asked, {});
+    const Layout& l = plan.layout;
+    base::Json json = to_json(plan);
+    json.erase("layout");
+    json["sequence_parallel"] = l.sequence_parallel;
+    json["send_buffers"] = l.send_buffers;
+    json["microbatch_sequences"] = l.micro_batch;
+    json["logical_dp"] = l.logical_dp;
+    json["reduce"] = std::string(name_of(l.reduce));
+    json["reduce_dtype"] = std::string(base::name_of(l.reduce_dtype));
+    json["keep_params"] = l.keeps_params();
+    json["prefetch"] = l.prefetch;
+    json["prefetch_after"] = l.prefetch_after;
+    json["context"] = "none";
+    json["bucket_bytes"] = 0;
+    json["expert_capacity"] = 0;
+    json["optimizer_place"] = "device";
+    json["stash_place"] = "device";
+    Plan read = plan_from_json(json);
+    EXPECT_NO_THROW(check_plan(model, read)) << to_text(l);
+    // A cut and a chunk of logits that were chosen are stated ones now.
+    EXPECT_EQ(read.first_layer_of_stage, plan.first_layer_of_stage);
+    // Few micro-batches make several schedules the same actions.
+    EXPECT_EQ(read.schedule, plan.schedule);
+    EXPECT_FALSE(read.layout.custom_schedule);
+    read.layout.schedule = l.schedule;
+    read.layout.first_layers = l.first_layers;
+    read.layout.head_chunk_rows = l.head_chunk_rows;
+    // Blocks that recompute nothing are as good as none.
+    if (l.recompute_blocks == 0) {
+      read.layout.recompute = l.recompute;
+      read.layout.recompute_blocks = 0;
+    }
+    EXPECT_EQ(read.layout, l) << to_text(l);
+    json["stash_place"] = "host";
+    EXPECT_THROW((void)plan_from_json(json), base::ConfigError);
+  }
+}
+
+}  // namespace
+}  // namespace trireme::spec

@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "spec/layout/layout_text.h"
+
+#include <gtest/gtest.h>
+
+#include "base/error.h"
+#include "schedule/catalogue.h"
+
+namespace trireme::spec {
+namespace {
+
+std::string refused(const std::string& text, int64_t processors = 8) {
+  try {
+    (void)layout_from_text(text, processors);
+  } catch (const base::ConfigError& error) {
+    return error.what();
+  }
+  return "not refused";
+}
+
+TEST(LayoutText, what_is_left_out_is_as_in_a_fresh_layout) {
+  Layout l;
+  l.dp_replicate = 8;
+  EXPECT_EQ(layout_from_text("", 8), l);
+  l = {};
+  l.tp = 8;
+  l.sequence_parallel = true;
+  l.pp = 4;
+  l.schedule = schedule::Kind::interleaved;
+  l.chunks = 3;
+  l.dp_shard = 2;
+  l.zero_stage = 1;
+  l.micro_batch = 2;
+  l.recompute = Recompute::full;
+  EXPECT_EQ(layout_from_text("tp=8 sp, pp=4 interleaved=3 zero=1\tmicro=2 full", 64), l);
+  EXPECT_EQ(layout_from_text("pp=2 interleaved", 2).chunks, 0);
+  EXPECT_EQ(layout_from_text("pp=2 interleaved=4 zb-h1", 2).chunks, 0);
+  EXPECT_EQ(layout_from_text("dp=8 zero=3 shard=4", 8).dp_replicate, 2);
+  EXPECT_EQ(layout_from_text("full blocks=3 grads=bf16 masters=u16 fast", 1).recompute_blocks, 3);
+}
+
+TEST(LayoutText, the_word_that_is_wrong_is_named) {
+  EXPECT_EQ(refused("tp=x"), "layout: 'tp=x': expected a number from 1 to 1048576");
+  EXPECT_EQ(refused("tp=0"), "layout: 'tp=0': expected a number from 1 to 1048576");
+  EXPECT_EQ(refused("zero=4"), "layout: 'zero=4': expected a number from 0 to 3");
+  EXPECT_TRUE(refused("tq=2").starts_with("layout: 'tq=2' is none of tp=N"));
+  EXPECT_TRUE(refused("slow").starts_with("layout: 'slow' is none of tp=N"));
+  EXPECT_EQ(refused("grads=f16"), "layout: 'grads=f16': expected f32 or bf16");
+  EXPECT_EQ(refused("zero=3 shard=3"),
+            "layout 'zero=3 shard=3': dp = 8 does not divide by shard = 3");
+  EXPECT_EQ(refused("tp=3"), "layout 'tp=3': 8 ranks do not divide by tp x cp x pp = 3");
+  EXPECT_EQ(refused("tp=2 dp=2"),
+            "layout 'tp=2 dp=2': tp x cp x pp x dp = 2 x 1 x 1 x 2 are not the 8 ranks");
+  EXPECT_NE(refused("tp=1048576 pp=1048576 cp=1048576 dp=1048576").find("are not the 8 ranks"),
+            std::string::npos);
+}
+
+TEST(LayoutText, words_say_what_matters) {
+  Layout l = layout_from_text("tp=8 sp pp=4 interleaved=3 zero=1 micro=2 full", 1024);
+  EXPECT_EQ(words(l),
+            "tp 8 sp, pp 4 interleaved x 3, dp 32 ZeRO-1, micro-batch 2, full recompute, bf16");
+  l.placement = Placement::pp_inside;
+  EXPECT_TRUE(words(l).ends_with(", stages side by side"));
+  EXPECT_EQ(words({}), "dp 1, micro-batch 1, bf16");
+}
+
+TEST(LayoutText, every_schedule_of_the_catalogue_is_a_word) {
+  for (const schedule::Named& named : schedule::catalogue()) {
+    EXPECT_EQ(layout_from_text(std::string("pp=2 ") + std::string(named.name), 2).schedule,
+              named.kind);
+  }
+}
+
+}  // namespace
+}  // namespace trireme::spec

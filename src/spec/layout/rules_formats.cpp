@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+// Rules about number formats and about sizes that trade memory for time.
+#include <fmt/format.h>
+
+#include "spec/layout/rules_internal.h"
+
+namespace trireme::spec {
+namespace {
+
+bool is_sum_type(base::DType type) { return type == base::DType::f32 || type == base::DType::bf16; }
+
+template <LayoutKey key>
+std::string sum_type_message(const RuleCase& c) {
+  const base::DType type = key == LayoutKey::grad_dtype ? c.l.grad_dtype : c.l.reduce_dtype;
+  return fmt::format("{} = {}: use f32 or bf16", c.name(key), base::name_of(type));
+}
+
+template <LayoutKey key, int64_t min>
+std::string minimum_message(const RuleCase& c) {
+  const int64_t value = key == LayoutKey::prefetch       ? c.l.prefetch
+                        : key == LayoutKey::send_buffers ? c.l.send_buffers
+                                                         : c.l.head_chunk_rows;
+  return fmt::format("{} = {}: at least {}", c.name(key), value, min);
+}
+
+}  // namespace
+
+std::vector<Rule> format_rules() {
+  using enum LayoutKey;
+  return {
+      {.id = "precision.engine",
+       .whose = Whose::engine,
+       .keys = {precision},
+       .holds =
+           [](const RuleCase& c) {
+             return c.l.precision == Precision::fp32 || c.l.precision == Precision::bf16;
+           },
+       .message =
+           [](const RuleCase& c) {
+             return fmt::format("{} = {}: not in the engine yet; nearest: bf16", c.name(precision),
+                                name_of(c.l.precision));
+           }},
+      {.id = "grad_dtype.kind",
+       .whose = Whose::any,
+       .keys = {grad_dtype},
+       .holds = [](const RuleCase& c) { return is_sum_type(c.l.grad_dtype); },
+       .message = sum_type_message<grad_dtype>},
+      {.id = "reduce_dtype.kind",
+       .whose = Whose::any,
+       .keys = {reduce_dtype},
+       .holds = [](const RuleCase& c) { return is_sum_type(c.l.reduce_dtype); },
+       .message = sum_type_message<reduce_dtype>},
+      {.id = "master_dtype.kind",
+       .whose = Whose::any,
+       .keys = {master_dtype, precision},
+       .holds =
+           [](const RuleCase& c) {
+             return c.l.master_dtype == base::DType::f32 ||
+                    (c.l.master_dtype == base::DType::u16 && c.l.precision != Precision::fp32);
+           },
+       .message =
+           [](const RuleCase& c) {
+             if (c.l.master_dtype == base::DType::u16) {
+               return fmt::format(
+                   "{} = u16: must be f32 where {} = fp32; it is what bf16 weights lack of fp32",
+                   c.name(master_dtype), c.name(precision));
+             }
+             return fmt::format("{} = {}: use f32 or u16", c.name(master_dtype),
+                                base::name_of(c.l.master_dtype));
+           }},
+      {.id = "prefetch.range",
+       .whose = Whose::any,
+       .keys = {prefetch},
+       .holds = [](const RuleCase& c) { return c.l.prefetch >= 0; },
+       .message = minimum_message<prefetch, 0>},
+      {.id = "send_buffers.range",
+       .whose = Whose::any,
+       .keys = {send_buffers},
+       .holds = [](const RuleCase& c) { return c.l.send_buffers >= 1; },
+       .message = minimum_message<send_buffers, 1>},
+      {.id = "head_chunk_rows.range",
+       .whose = Whose::any,
+       .keys = {head_chunk_rows},
+       .holds = [](const RuleCase& c) { return c.l.head_chunk_rows >= 0; },
+       .message = minimum_message<head_chunk_rows, 0>},
+  };
+}
+
+}  // namespace trireme::spec

@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <limits>
+
+#include "spec/layout/rules.h"
+#include "spec/layout/rules_internal.h"
+
+namespace trireme::spec {
+namespace {
+
+// A degree of -1 becomes what the others leave of the ranks; the first of several.
+void settle_degrees(Layout& l, int64_t ranks) {
+  int64_t fixed = l.cp;
+  int* open = nullptr;
+  for (int* degree : {&l.dp_shard, &l.dp_replicate, &l.tp, &l.pp}) {
+    if (*degree != -1) {
+      fixed *= *degree;
+    } else if (open == nullptr) {
+      open = degree;
+    } else {
+      *degree = 1;
+    }
+  }
+  if (open == nullptr) return;
+  *open = ranks == 0 || fixed <= 0 ? 1 : static_cast<int>(std::max<int64_t>(1, ranks / fixed));
+}
+
+void settle_data(Layout& l, const Workload& work) {
+  if (l.dp_shard == 1 && l.cp == 1) {
+    l.zero_stage = 0;
+  } else if (l.zero_stage == -1) {
+    l.zero_stage = l.dp_shard > 1 ? 3 : 0;
+  }
+  if (l.logical_dp == 0) l.logical_dp = l.data_ranks();
+  if (l.accumulation == 0) {
+    int64_t unit = 0;
+    const bool fits = !__builtin_mul_overflow(l.micro_batch, l.logical_dp, &unit) && unit > 0;
+    constexpr int64_t max = std::numeric_limits<int>::max();
+    l.accumulation =
+        fits ? static_cast<int>(std::clamp<int64_t>(work.global_batch / unit, 1, max)) : 1;
+  }
+  if (l.reduce == ReduceWhen::automatic) {
+    l.reduce = l.shards_grads() && l.accumulation > 1 ? ReduceWhen::each : ReduceWhen::once;
+  }
+  if (!l.shards_params()) {
+    l.reshard = Reshard::always;
+  } else if (l.reshard == Reshard::automatic) {
+    l.reshard = l.pp > 1 ? Reshard::never : Reshard::always;
+  }
+}
+
+void settle_stages(Layout& l) {
+  if (l.custom_schedule) {
+    l.schedule = schedule::Kind::one_f_one_b;
+    l.chunks = static_cast<int>(chunks_of(l));
+    return;
+  }
+  if (l.chunks == 0) l.chunks = l.pp == 1 ? 1 : static_cast<int>(chunks_of(l));
+  if (!l.has_one_stage()) return;
+  l.schedule = schedule::Kind::one_f_one_b;
+  l.first_layers.clear();
+}
+
+}  // namespace
+
+Layout filled(const Layout& asked, const Workload& work, int64_t ranks) {
+  Layout l = asked;
+  if (!degrees_are_in_range(l)) return l;  // products might not fit their types
+  settle_degrees(l, ranks);
+  settle_data(l, work);
+  settle_stages(l);
+  if (l.tp == 1) l.sequence_parallel = false;
+  if (l.pp == 1 || l.data_ranks() == 1) l.placement = Placement::dp_inside;
+  if (l.recompute == Recompute::none) l.recompute_blocks = -1;
+  return l;
+}
+
+Settled settle(const ModelSizes& model, const Workload& work, int64_t ranks, const Layout& asked,
+               Whose whose, const LayoutNames& names) {
+  Settled settled{filled(asked, work, ranks), {}};
+  Layout& l = settled.layout;
+  if (model.layers > 0 && l.recompute_blocks >= model.layers - 2) l.recompute_blocks = -1;
+  settled.broken = broken_rules({model, work, ranks, asked, l, names}, whose);
+  return settled;
+}
+
+}  // namespace trireme::spec

@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "spec/memory/grad_places.h"
+
+#include "base/check.h"
+
+namespace trireme::spec {
+namespace {
+
+// Are gradients those of one backward, and done with before the next forward? Plain data parallel
+// updates during that forward.
+bool is_one_backward(const Plan& plan, const StashLayout& stash) {
+  return !plan.inference && plan.schedule.microbatches == 1 && plan.stages() == 1 &&
+         stash.is_merged && !plan.zero.grads && (data_ranks(plan.mesh) == 1 || plan.zero.optim);
+}
+
+}  // namespace
+
+std::vector<std::optional<SlotHome>> grad_places(const Plan& plan, const StashLayout& stash,
+                                                 std::span<const BucketLayout> buckets) {
+  std::vector<std::optional<SlotHome>> places(buckets.size());
+  if (!is_one_backward(plan, stash)) return places;
+  const StageStash& stage = stash.stages.front();
+  TRIREME_CHECK(stage.layer_at.size() == buckets.size(), "{} layers, {} buckets",
+                stage.layer_at.size(), buckets.size());
+  // The backward goes from the last layer to the first, and frees frames from their ends on.
+  std::array<int64_t, pool_count> used{};
+  for (size_t b = buckets.size() - 1; b-- > 0;) {
+    const int64_t bytes = base::bytes_of(grad_specs(plan, buckets[b]).leaf);
+    for (const Pool pool : {Pool::f_to_w, Pool::f_to_b}) {
+      const size_t at = index_of(pool);
+      const int64_t end = stage.frame_bytes[at] - used[at];
+      if (end - bytes < stage.layer_at[b + 1][at]) continue;
+      places[b] = {pool, end - bytes};
+      used[at] += bytes;
+      break;
+    }
+  }
+  return places;
+}
+
+}  // namespace trireme::spec

@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "spec/memory/predict.h"
+
+#include <algorithm>
+
+#include "schedule/lives.h"
+#include "spec/parallel/bucket.h"
+#include "spec/parallel/data_parallel.h"
+#include "spec/memory/grad_places.h"
+#include "spec/parallel/pipeline_parallel.h"
+#include "spec/memory/stash_layout.h"
+#include "spec/parallel/tensor_parallel.h"
+
+namespace trireme::spec {
+namespace {}  // namespace
+
+int64_t tied_elements(std::span<const Param> params, const Sizes& sizes) {
+  for (const Param& param : params) {
+    if (param.tied_copy) return local_elements(param.shard, sizes);
+  }
+  return 0;
+}
+
+void add_state(const Plan& plan, int64_t elements, int64_t tied, MemoryTable& sum) {
+  const auto share = [&](bool is_sharded) {
+    return is_sharded ? elements / plan.mesh[Axis::zero] : elements;
+  };
+  sum.params += base::bytes_of({{share(plan.zero.params)}, plan.recipe.storage});
+  if (plan.inference) return;
+  const GradSpecs grads = grad_specs(plan, elements);
+  sum.grads +=
+      base::bytes_of(grads.leaf) + base::bytes_of(grads.round_sum) + base::bytes_of(grads.shard);
+  for (const base::TensorSpec& node : grads.nodes) sum.grads += base::bytes_of(node);
+  const int64_t kept = share(plan.zero.optim);
+  if (plan.recipe.has_master()) sum.optim += base::bytes_of({{kept}, plan.optimizer.master});
+  sum.optim += base::bytes_of({{kept}, plan.optimizer.first_moment});
+  sum.optim += base::bytes_of({{kept}, plan.optimizer.second_moment});
+  if (tied > 0) sum.grads += base::bytes_of({{tied}, plan.recipe.grad});
+}
+
+int64_t step_state_memory() {
+  return base::bytes_of({{step_sums_bytes}, base::DType::u8}) +
+         base::bytes_of({{step_state_bytes}, base::DType::u8});
+}
+
+StagingBytes staging_bytes(const LocalShape& shape) {
+  StagingBytes bytes;
+  // Twice: the batch that is read, and the next one, which arrives meanwhile.
+  for (const base::TensorSpec& spec : input_specs(shape)) {
+    bytes.by_microbatch += 2 * base::bytes_of(spec);
+  }
+  bytes.once = 2 * base::bytes_of(sample_hash_spec()) + base::bytes_of(token_losses_spec(shape));
+  return bytes;
+}
+
+std::vector<base::TensorSpec> input_specs(const LocalShape& shape) {
+  const base::TensorSpec per_token{{shape.tokens}, base::DType::i32};
+  return {per_token, per_token, per_token, {{shape.tokens + 1}, base::DType::i32}};
+}
+
+std::vector<Facts> facts_of_stage(const ModelSpec& model, const Plan& plan, int stage,
+                                  const Backend& backend) {
+  const LayerRange range = layers_of_stage(model, plan, stage);
+  std::vector<Facts> layers;
+  for (int layer = range.first; layer < range.last; ++layer) {
+    layers.push_back(facts(model, layer, local_shape_of(plan), plan.recipe,
+                           plan.recompute[static_cast<size_t>(layer)], backend));
+  }
+  return layers;
+}
+
+std::vector<StashStage> stash_stages(const ModelSpec& model, const Plan& plan, int pp_rank,
+                                     const Backend& backend) {
+  std::vector<StashStage> stages;
+  for (const int stage : schedule::stages_of(plan.schedule, pp_rank)) {
+    const LayerRange range = layers_of_stage(model, plan, stage);
+    stages.push_back({stage,
+                      facts_of_stage(model, plan, stage, backend),
+                      {plan.recompute.begin() + range.first, plan.recompute.begin() + range.last}});
+  }
+  return stages;
+}
+
+StashLayout stash_layout_of_rank(const Plan& plan, int pp_rank,
+                                 std::span<const StashStage> stages) {
+  return stash_layout(stages, plan.schedule, pp_rank, plan.inference);
+}
+
+base::TensorSpec rope_table_of_rank(const ModelSpec& model, const Plan& plan, int pp_rank) {
+  for (const int layer : layers_of_rank(model, plan, pp_rank)) {
+    if (std::holds_alternative<BlockSpec>(model.layers[static_cast<size_t>(layer)])) {
+      return rope_table_spec(model, plan.seq_len);
+    }
+  }
+  return {};
+}
+
+base::TensorSpec sample_hash_spec() { return {{sizeof(uint64_t)}, base::DType::u8}; }
+
+base::TensorSpec token_losses_spec(const LocalShape& shape) {
+  return {{shape.tokens}, base::DType::f32};
+}
+
+MemoryTable predict_memory(const ModelSpec& model, const Plan& plan, const Backend& backend,
+                           int pp_rank) {
+  const LocalShape shape = local_shape_of(plan);
+  const std::vector<StashStage> stages = stash_stages(model, plan, pp_rank, backend);
+  MemoryTable sum;
+  std::vector<BucketLayout> buckets;
+  for (const StashStage& stage : stages) {
+    for (const Facts& layer : stage.layers) {
+      buckets.push_back(bucket_layout(layer.params, plan.mesh));
+      add_state(plan, buckets.back().elements, tied_elements(layer.params, plan.mesh), sum);
+      for (const ScratchSet& set : layer.scratch) {
+        if (!plan.inference || set.in_forward) sum.scratch = std::max(sum.scratch, bytes_of(set));
+      }
+    }
+  }
+  const PipeBuffers pipe = pipe_buffers(model, plan, pp_rank);
+  sum.comm += bytes_of(data_buffers(plan, buckets, is_tied(model) && plan.stages() == 1));
+  sum.comm += base::bytes_of(tensor_buffer(model, plan));
+  sum.comm += bytes_of(pipe);
+  sum.scratch += base::bytes_of(stream_workspace_spec(backend));
+  sum.params += base::bytes_of(rope_table_of_rank(model, plan, pp_rank));
+  sum.params += base::bytes_of(pipe.shared_table);
+  sum.optim += step_state_memory();
+
+  const StashLayout stash = stash_layout_of_rank(plan, pp_rank, stages);
+  const std::vector<std::optional<SlotHome>> places = grad_places(plan, stash, buckets);
+  for (size_t b = 0; b < places.size(); ++b) {
+    if (places[b]) sum.grads -= base::bytes_of(grad_specs(plan, buckets[b]).leaf);
+  }
+  sum.stash_inputs = stash.of(Pool::inputs).peak;
+  sum.stash_f_to_b = stash.of(Pool::f_to_b).peak;
+  sum.stash_f_to_w = stash.of(Pool::f_to_w).peak;
+  sum.stash_b_to_w = stash.of(Pool::b_to_w).peak;
+  sum.stash_gradients = stash.of(Pool::gradients).peak;
+  sum.stash_recompute = stash.of(Pool::recompute).peak;
+  sum.stash_stream = stash.of(Pool::stream).peak;
+  sum.stash_gaps = stash.gap_bytes();
+
+  const StagingBytes staging = staging_bytes(shape);
+  sum.staging = plan.schedule.microbatches * staging.by_microbatch + staging.once;
+  return sum;
+}
+
+Prediction predict(const ModelSpec& model, const Plan& plan, const Backend& backend) {
+  Prediction prediction;
+  for (int rank = 0; rank < plan.schedule.ranks; ++rank) {
+    prediction.memory.push_back(predict_memory(model, plan, backend, rank));
+  }
+  const LocalShape shape = local_shape_of(plan);
+  for (int layer = 0; layer < static_cast<int>(model.layers.size()); ++layer) {
+    const Facts f = facts(model, layer, shape, plan.recipe,
+                          plan.recompute[static_cast<size_t>(layer)], backend);
+    double once = 0, again = 0;
+    for (const auto* ops : {&f.f, &f.b, &f.w}) {
+      for (const OpCost& op : *ops) once += op.flops;
+    }
+    for (const OpCost& op : f.r) again += op.flops;
+    prediction.model_flops += once;
+    prediction.hardware_flops += once + again;
+  }
+  const double replicas = static_cast<double>(plan.schedule.microbatches) * plan.mesh[Axis::dp] *
+                          plan.mesh[Axis::zero] * plan.mesh[Axis::tp];
+  prediction.model_flops *= replicas;
+  prediction.hardware_flops *= replicas;
+  return prediction;
+}
+
+}  // namespace trireme::spec

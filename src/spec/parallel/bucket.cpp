@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "spec/parallel/bucket.h"
+
+#include <algorithm>
+
+#include "base/check.h"
+#include "base/shape.h"
+
+namespace trireme::spec {
+namespace {
+
+// Parameters that are treated alike along tp lie side by side, in this order.
+enum class Kind : uint8_t { cut, copy, by_rows, partial };
+
+Kind kind_of(const Param& param) {
+  const bool is_cut = std::any_of(param.shard.cuts.begin(), param.shard.cuts.end(),
+                                  [](const Cut& cut) { return cut.axis == Axis::tp; });
+  if (is_cut) return Kind::cut;
+  if (param.is_by_rows) return Kind::by_rows;
+  return is_partial_along_tp(param, false) ? Kind::partial : Kind::copy;
+}
+
+// What lies between the entries that are written, in order.
+std::vector<Range> gaps(std::span<const Param> params, const BucketLayout& layout) {
+  std::vector<Range> all;
+  int64_t begin = 0;
+  const auto add = [&](int64_t end) {
+    if (begin < end) all.push_back({begin, end});
+  };
+  for (const BucketEntry& entry : layout.entries) {
+    if (!params[static_cast<size_t>(entry.param)].is_written) continue;
+    add(entry.offset);
+    begin = entry.offset + entry.elements;
+  }
+  add(layout.elements);
+  return all;
+}
+
+}  // namespace
+
+int64_t padded_elements(int64_t elements, int64_t data_ranks) {
+  return base::round_up(elements, shard_grain_elements * data_ranks);
+}
+
+BucketLayout bucket_layout(std::span<const Param> params, const Sizes& sizes) {
+  BucketLayout layout;
+  const auto add = [&](bool decays, Kind kind) {
+    const int64_t begin = layout.elements;
+    for (size_t i = 0; i < params.size(); ++i) {
+      const Param& param = params[i];
+      if (param.tied_copy || param.shard.shape.empty() || param.decays != decays ||
+          kind_of(param) != kind) {
+        continue;
+      }
+      const int64_t elements = local_elements(param.shard, sizes);
+      layout.entries.push_back({static_cast<int>(i), layout.elements, elements});
+      layout.elements += base::round_up(elements, shard_grain_elements);
+    }
+    return Range{begin, layout.elements};
+  };
+  layout.cut[0] = add(true, Kind::cut);
+  add(true, Kind::copy);
+  layout.decayed = layout.elements;
+  layout.cut[1] = add(false, Kind::cut);
+  add(false, Kind::copy);
+  layout.by_rows = add(false, Kind::by_rows);
+  layout.partial = add(false, Kind::partial);
+  const auto is_left_out = [](const Param& param) {
+    const Kind kind = kind_of(param);
+    return param.decays && !param.shard.shape.empty() &&
+           (kind == Kind::by_rows || kind == Kind::partial);
+  };
+  TRIREME_CHECK(std::none_of(params.begin(), params.end(), is_left_out),
+                "a parameter with weight decay whose gradient is partial along tp");
+  layout.elements = padded_elements(layout.elements, int64_t{sizes[Axis::dp]} * sizes[Axis::zero]);
+  layout.zeroed = gaps(params, layout);
+  return layout;
+}
+
+}  // namespace trireme::spec
