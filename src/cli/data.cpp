@@ -16,7 +16,7 @@
 #include "data/files/token_data.h"
 #include "data/files/token_writer.h"
 #include "data/files/vocabulary.h"
-#include "train/setup.h"
+#include "train/setup/setup.h"
 
 namespace trireme::cli {
 namespace {

@@ -17,8 +17,8 @@
 #include "device/accelerator.h"
 #include "device/host_cores.h"
 #include "obs/terminal/number_text.h"
-#include "train/peaks.h"
-#include "train/setup.h"
+#include "train/report/peaks.h"
+#include "train/setup/setup.h"
 
 namespace trireme::cli {
 namespace {

@@ -16,9 +16,9 @@
 #include "config/config.h"
 #include "data/files/token_data.h"
 #include "data/files/vocabulary.h"
-#include "train/batches.h"
-#include "train/inference.h"
-#include "train/validation.h"
+#include "train/run/batches.h"
+#include "train/weights/inference.h"
+#include "train/run/validation.h"
 
 namespace trireme::cli {
 namespace {

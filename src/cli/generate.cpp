@@ -11,7 +11,7 @@
 #include "cli/shell/device_options.h"
 #include "cli/verbs.h"
 #include "cli/ckpt/weights_place.h"
-#include "train/inference.h"
+#include "train/weights/inference.h"
 
 namespace trireme::cli {
 namespace {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // trireme verify: does the layout of a configuration train as one rank does?
-#include "train/verify.h"
+#include "train/verify/verify.h"
 #include "base/text/json.h"
 
 #include "base/error.h"
@@ -8,7 +8,7 @@
 #include "cli/shell/progress.h"
 #include "cli/verbs.h"
 #include "config/config.h"
-#include "train/setup.h"
+#include "train/setup/setup.h"
 
 namespace trireme::cli {
 namespace {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Checkpointer in a run of one or several ranks: it takes the host memory that was predicted, tells
 // what a save cost, and a disk that is full or fails stops saves, not steps.
-#include "train/checkpointer.h"
+#include "train/checkpointing/checkpointer.h"
 
 #include <gtest/gtest.h>
 
@@ -17,7 +17,7 @@
 #include "comm/threads.h"
 #include "tests/crashlab/failing_disk.h"
 #include "tests/engine/rig.h"
-#include "train/rank.h"
+#include "train/setup/rank.h"
 
 namespace trireme::tests {
 namespace {

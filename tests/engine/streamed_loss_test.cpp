@@ -15,7 +15,7 @@
 #include "ckpt/hf/hf_names.h"
 #include "ckpt/hf/hf_stream.h"
 #include "tests/engine/rig.h"
-#include "train/export_loss.h"
+#include "train/checkpointing/export_loss.h"
 
 namespace trireme::tests {
 namespace {

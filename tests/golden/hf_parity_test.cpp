@@ -14,7 +14,7 @@
 #include "device/cpu/cpu_device.h"
 #include "engine/step/streamed_loss.h"
 #include "kernels/table.h"
-#include "train/inference.h"
+#include "train/weights/inference.h"
 
 namespace trireme::tests {
 namespace {

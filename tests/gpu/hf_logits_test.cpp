@@ -10,7 +10,7 @@
 
 #include "ckpt/hf/safetensors.h"
 #include "tests/gpu/gpu_rig.h"
-#include "train/inference.h"
+#include "train/weights/inference.h"
 
 namespace trireme::tests {
 namespace {

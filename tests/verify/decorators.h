@@ -13,7 +13,7 @@
 
 #include "comm/failure/faulty.h"
 #include "kernels/table.h"
-#include "train/verify.h"
+#include "train/verify/verify.h"
 
 namespace trireme::tests {
 

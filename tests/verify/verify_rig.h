@@ -6,7 +6,7 @@
 #include <string>
 
 #include "tests/engine/rig.h"
-#include "train/verify.h"
+#include "train/verify/verify.h"
 
 namespace trireme::tests {
 

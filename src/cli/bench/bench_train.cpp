@@ -16,9 +16,9 @@
 #include "device/accelerator.h"
 #include "engine/engine.h"
 #include "obs/clock.h"
-#include "train/fit.h"
-#include "train/peaks.h"
-#include "train/setup.h"
+#include "train/setup/fit.h"
+#include "train/report/peaks.h"
+#include "train/setup/setup.h"
 
 namespace trireme::cli {
 namespace {

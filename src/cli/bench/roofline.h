@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "base/text/json_fwd.h"
-#include "train/op_timeline.h"
-#include "train/peaks.h"
+#include "train/report/op_timeline.h"
+#include "train/report/peaks.h"
 
 namespace trireme::cli {
 

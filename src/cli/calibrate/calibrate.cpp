@@ -23,7 +23,7 @@
 #include "device/host_cores.h"
 #include "plan/price/price.h"
 #include "plan/stack.h"
-#include "train/peaks.h"
+#include "train/report/peaks.h"
 
 namespace trireme::cli {
 namespace {

@@ -10,7 +10,7 @@
 
 #include "device/memory.h"
 #include "plan/validate/fit_machine.h"
-#include "train/setup.h"
+#include "train/setup/setup.h"
 
 namespace trireme::cli {
 

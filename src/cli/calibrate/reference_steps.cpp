@@ -6,7 +6,7 @@
 #include "cli/bench/bench_batches.h"
 #include "engine/engine.h"
 #include "plan/search/confirm.h"
-#include "train/setup.h"
+#include "train/setup/setup.h"
 
 namespace trireme::cli {
 namespace {

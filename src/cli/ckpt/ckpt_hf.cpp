@@ -14,9 +14,9 @@
 #include "cli/verbs.h"
 #include "config/files/model_file.h"
 #include "obs/terminal/number_text.h"
-#include "train/checkpoint_weights.h"
-#include "train/export_loss.h"
-#include "train/import_weights.h"
+#include "train/checkpointing/checkpoint_weights.h"
+#include "train/checkpointing/export_loss.h"
+#include "train/weights/import_weights.h"
 
 namespace trireme::cli {
 namespace {

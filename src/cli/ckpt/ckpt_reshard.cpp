@@ -15,8 +15,8 @@
 #include "comm/mesh.h"
 #include "config/config.h"
 #include "obs/terminal/number_text.h"
-#include "train/saved_state.h"
-#include "train/setup.h"
+#include "train/checkpointing/saved_state.h"
+#include "train/setup/setup.h"
 
 namespace trireme::cli {
 namespace {

@@ -16,7 +16,7 @@
 #include "cli/ckpt/ckpt_place.h"
 #include "config/files/model_file.h"
 #include "obs/run_dir.h"
-#include "train/checkpoint_weights.h"
+#include "train/checkpointing/checkpoint_weights.h"
 
 namespace trireme::cli {
 namespace {

@@ -9,7 +9,7 @@
 
 #include "base/text/json_fwd.h"
 #include "cli/shell/args.h"
-#include "train/weights_source.h"
+#include "train/weights/weights_source.h"
 
 namespace trireme::cli {
 

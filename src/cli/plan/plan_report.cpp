@@ -8,8 +8,8 @@
 #include <utility>
 
 #include "cli/plan/plan_words.h"
-#include "train/checkpointer.h"
-#include "train/throughput.h"
+#include "train/checkpointing/checkpointer.h"
+#include "train/report/throughput.h"
 
 namespace trireme::cli {
 namespace {

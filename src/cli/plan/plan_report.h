@@ -16,7 +16,7 @@
 
 namespace trireme::cli {
 
-// Of the whole job. Utilisation by the formula of published figures (train/throughput.h); with
+// Of the whole job. Utilisation by the formula of published figures (train/report/throughput.h); with
 // experts by the FLOPs of what runs.
 struct PlanRates {
   double tokens = 0, mfu = 0, hfu = 0;

@@ -12,7 +12,7 @@
 #include "schedule/catalogue.h"
 #include "schedule/generators/lanes.h"
 #include "sim/model_costs.h"
-#include "train/setup.h"
+#include "train/setup/setup.h"
 
 namespace trireme::cli {
 namespace {

@@ -9,7 +9,7 @@
 #include "base/text/json_fwd.h"
 #include "config/config.h"
 #include "spec/machine.h"
-#include "train/trainer.h"
+#include "train/run/trainer.h"
 
 namespace trireme::cli {
 

@@ -23,7 +23,7 @@
 #include "cli/verbs.h"
 #include "comm/world/rank_env.h"
 #include "comm/world/rendezvous.h"
-#include "train/ranks.h"
+#include "train/setup/ranks.h"
 
 namespace trireme::cli {
 namespace {

@@ -27,9 +27,9 @@
 #include "config/schema.h"
 #include "obs/terminal/number_text.h"
 #include "obs/run_owner.h"
-#include "train/setup.h"
-#include "train/throughput.h"
-#include "train/trainer.h"
+#include "train/setup/setup.h"
+#include "train/report/throughput.h"
+#include "train/run/trainer.h"
 
 namespace trireme::cli {
 namespace {

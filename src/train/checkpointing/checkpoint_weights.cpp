@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "train/checkpointing/checkpoint_weights.h"
+
+#include "ckpt/hf/hf_names.h"
+#include "train/checkpointing/saved_state.h"
+
+namespace trireme::train {
+
+CheckpointWeights::CheckpointWeights(const ckpt::Generation& generation,
+                                     const spec::ModelDims& dims)
+    : generation_(generation) {
+  for (const ckpt::HfParam& param : ckpt::hf_params(dims)) {
+    tensors_[param.name] = {state_name(engine::Engine::StateKind::weight, param.name),
+                            base::DType::f32, param.shape};
+  }
+}
+
+void CheckpointWeights::read(const std::string& name, const spec::Piece& box,
+                             std::span<float> values) const {
+  const ckpt::ReadRequest request{
+      tensors_.at(name), {{box.lo, box.hi, 0}}, std::as_writable_bytes(values)};
+  generation_.read({&request, 1});
+}
+
+void CheckpointWeights::read_all(const ckpt::WriteParam& write) const {
+  std::vector<float> values;
+  for (const auto& [name, tensor] : tensors_) {
+    values.resize(static_cast<size_t>(ckpt::bytes_of(tensor)) / sizeof(float));
+    read(name, {std::vector<int64_t>(tensor.shape.size()), tensor.shape, 0}, values);
+    write(name, values);
+  }
+}
+
+}  // namespace trireme::train

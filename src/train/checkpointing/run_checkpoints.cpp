@@ -1,0 +1,332 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "train/checkpointing/run_checkpoints.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/error.h"
+#include "base/text/json.h"
+#include "ckpt/disk/posix_disk.h"
+#include "config/files/model_file.h"
+#include "obs/clock.h"
+#include "train/report/run_text.h"
+
+namespace trireme::train {
+namespace {
+
+// Adds what is another value now; of objects that have one name, of their keys.
+void add_changes(const std::string& key, const base::Json& was, const base::Json& is,
+                 std::string& changes) {
+  if (was == is) return;
+  const auto name_of = [](const base::Json& value) {
+    return value.is_object() && value.contains("name") ? value.at("name") : base::Json();
+  };
+  if (was.is_object() && is.is_object() && name_of(was) == name_of(is)) {
+    for (const auto& [inner, value] : is.items()) {
+      add_changes(key + "." + inner, was.contains(inner) ? was.at(inner) : base::Json(), value,
+                  changes);
+    }
+    return;
+  }
+  const auto text = [&](const base::Json& value) {
+    return name_of(value).is_null() ? value.dump() : name_of(value).dump();
+  };
+  changes +=
+      fmt::format("{}{} was {}, is {}", changes.empty() ? "" : "; ", key, text(was), text(is));
+}
+
+// What of the plan decides bits and is another one now; empty: nothing. Plans of earlier versions
+// have these keys outside of a layout.
+std::string changes_of_identity(const base::Json& was, const base::Json& is) {
+  std::string changes;
+  const auto value_of = [](const base::Json& plan, const char* key) {
+    const auto layout = plan.find("layout");
+    const base::Json& keys = layout != plan.end() && layout->contains(key) ? *layout : plan;
+    return keys.contains(key) ? keys.at(key) : base::Json();
+  };
+  for (const char* key :
+       {"logical_dp", "reduce", "reduce_dtype", "recipe", "optimizer", "sequence_parallel"}) {
+    add_changes(key, value_of(was, key), value_of(is, key), changes);
+  }
+  const auto tp_of = [&](const base::Json& plan) {
+    const base::Json mesh = value_of(plan, "mesh");
+    return mesh.is_object() && mesh.contains("tp") ? mesh.at("tp") : base::Json();
+  };
+  add_changes("tp", tp_of(was), tp_of(is), changes);
+  return changes;
+}
+
+// Adds a line for every leaf that is in one of the two only or has another value.
+void list_changes(const std::string& path, const base::Json& was, const base::Json& is,
+                  std::vector<std::string>& lines) {
+  if (was == is) return;
+  if (was.is_object() && is.is_object()) {
+    for (const auto& [key, value] : is.items()) {
+      list_changes(path.empty() ? key : path + "." + key,
+                   was.contains(key) ? was.at(key) : base::Json(), value, lines);
+    }
+    for (const auto& [key, value] : was.items()) {
+      if (!is.contains(key)) {
+        list_changes(path.empty() ? key : path + "." + key, value, base::Json(), lines);
+      }
+    }
+    return;
+  }
+  lines.push_back(fmt::format("{}: was {}, is {}", path, was.dump(), is.dump()));
+}
+
+// Tokens that the run had trained on; a build that did not record them had sequences of one length.
+int64_t tokens_of(const Checkpointer::Loaded& loaded) {
+  const base::Json& state = loaded.state;
+  if (loaded.step == 0) return 0;
+  if (state.contains("tokens")) return state.at("tokens").get<int64_t>();
+  return state.at("samples").get<int64_t>() * state.at("seq_len").get<int64_t>();
+}
+
+std::string indented_lines(const std::vector<std::string>& lines) {
+  std::string text;
+  for (const std::string& line : lines) text += "\n  " + line;
+  return text;
+}
+
+}  // namespace
+
+RunCheckpoints::RunCheckpoints(const config::Config& config, base::Json data,
+                               engine::Engine& engine, const spec::ModelSpec& model, Rank& rank,
+                               device::Device& device, const Resume& resume, ckpt::Guard guard,
+                               CheckpointHooks hooks)
+    : config_(config),
+      data_(std::move(data)),
+      model_(model),
+      plan_(engine.plan()),
+      rank_(rank),
+      resume_(resume),
+      saves_(config.checkpoint.enable),
+      hooks_(std::move(hooks)),
+      disk_(ckpt::posix_disk()) {
+  if (!saves_ && resume_.from == Resume::From::start) return;
+  checkpointer_.emplace(engine, model, rank, device, *disk_,
+                        CheckpointOptions{.folder = std::filesystem::path(config.job.dump_folder) /
+                                                    config.checkpoint.folder,
+                                          .keep = config.checkpoint.keep_latest_k,
+                                          .reread = config.checkpoint.reread,
+                                          .guard = std::move(guard)},
+                        hooks_);
+}
+
+std::optional<Resumed> RunCheckpoints::resume(const RunSteps& run_steps) {
+  if (resume_.from == Resume::From::start) return {};
+  const int64_t wanted = resume_.from == Resume::From::step ? resume_.step : -1;
+  const auto loaded = checkpointer_->load({.step = wanted});
+  if (!loaded) {
+    if (rank_.is_first()) hooks_.say("resume    there is no checkpoint yet: from the start");
+    return {};
+  }
+  check(*loaded);
+  if (resume_.verifies) replay(*loaded, run_steps);
+  if (rank_.is_first()) {
+    hooks_.say(fmt::format("resume    step {} of {}", loaded->step, loaded->folder.string()));
+  }
+  shift_ = shift_after(*loaded);
+  loaded_step_ = loaded->step;
+  loaded_tokens_ = tokens_of(*loaded);
+  return Resumed{.step = loaded->step,
+                 .samples = loaded->step * step_tokens(plan_) / plan_.seq_len + shift_,
+                 .tokens = loaded_tokens_,
+                 .writer = loaded->writer};
+}
+
+void RunCheckpoints::begin(const Checkpointer::Begin& begin) {
+  if (!saves_) {
+    checkpointer_.reset();
+    return;
+  }
+  checkpointer_->begin_run(begin);
+  saved_at_ = obs::steady_seconds();
+}
+
+void RunCheckpoints::check(const Checkpointer::Loaded& loaded) const {
+  // An imported checkpoint of step 0 belongs to no run yet.
+  if (loaded.step == 0) return;
+  const auto value_of = [&loaded](const char* key) {
+    return loaded.state.contains(key) ? loaded.state.at(key) : base::Json();
+  };
+  const base::Json own = run_state(loaded.step);
+  std::vector<std::string> data_changes, batch_changes, lines;
+  if (loaded.state.contains("data")) {
+    list_changes("data", value_of("data"), own.at("data"), data_changes);
+  } else {  // of a build that did not record the data
+    for (const char* key : {"seed", "seq_len"}) {
+      list_changes(key, value_of(key), own.at(key), data_changes);
+    }
+  }
+  list_changes("samples_a_step", value_of("samples_a_step"), own.at("samples_a_step"),
+               batch_changes);
+  std::string problems;
+  if (!data_changes.empty() && !resume_.allows_data_change) {
+    problems += fmt::format("\nother data (--allow-data-change continues with it):{}",
+                            indented_lines(data_changes));
+  }
+  if (!batch_changes.empty() && !resume_.allows_batch_change) {
+    problems += fmt::format("\nanother batch (--allow-batch-change continues with it):{}",
+                            indented_lines(batch_changes));
+  }
+  if (!problems.empty()) {
+    throw base::ConfigError(
+        fmt::format("{}: this run would not continue the saved one. Set what differs as it was, or "
+                    "start a new run from its weights (--init-from) in another folder.{}",
+                    loaded.folder.string(), problems));
+  }
+  if (!rank_.is_first()) return;
+  lines.insert(lines.end(), data_changes.begin(), data_changes.end());
+  lines.insert(lines.end(), batch_changes.begin(), batch_changes.end());
+  if (loaded.state.contains("config")) {
+    base::Json was = value_of("config"), is = own.at("config");
+    // A build without names of runs wrote it.
+    if (was.contains("job") && !was.at("job").contains("name")) is.at("job").erase("name");
+    list_changes("", was, is, lines);
+  } else {
+    hooks_.say("resume    this checkpoint does not name its data and configuration: not compared");
+  }
+  for (const std::string& line : lines) hooks_.say("resume    changed: " + line);
+  const std::string changes = changes_of_identity(loaded.plan, spec::to_json(plan_));
+  if (!changes.empty()) {
+    hooks_.say(fmt::format("resume    the run goes on, but not to the bit: {}", changes));
+  }
+}
+
+// Samples that were consumed, over what this run's batch would have consumed.
+int64_t RunCheckpoints::shift_after(const Checkpointer::Loaded& loaded) const {
+  if (loaded.step == 0) return 0;
+  return loaded.state.at("samples").get<int64_t>() -
+         loaded.step * (step_tokens(plan_) / plan_.seq_len);
+}
+
+// Loads the checkpoint before the wanted one, runs the steps between them, compares, and loads the
+// wanted one again.
+void RunCheckpoints::replay(const Checkpointer::Loaded& target, const RunSteps& run_steps) {
+  const auto before = checkpointer_->load({.below = target.step, .is_needed = false});
+  if (!before) {
+    throw base::ConfigError(
+        fmt::format("{}: there is no checkpoint before step {} to replay steps from; keep more "
+                    "(checkpoint.keep_latest_k), or resume without --resume-verify",
+                    config_.checkpoint.folder, target.step));
+  }
+  check_bits(*before);
+  check_bits(target);
+  if (rank_.is_first()) {
+    hooks_.say(fmt::format("resume    replaying steps {} to {}", before->step + 1, target.step));
+  }
+  run_steps(before->step + 1, target.step, shift_after(*before));
+  const std::string difference = checkpointer_->difference(target.step);
+  if (!difference.empty()) {
+    throw base::Error(fmt::format(
+        "the steps from {} to {} were run again and gave other bits than {} has, first in {}: "
+        "another machine, build or numerical identity, or damage that no hash sees",
+        before->step + 1, target.step, target.folder.string(), difference));
+  }
+  if (rank_.is_first())
+    hooks_.say(fmt::format("resume    replayed: the bits of step {}", target.step));
+  (void)checkpointer_->load({.step = target.step});
+}
+
+// Steps that are run again can give the same bits only if all that decides bits is as it was.
+void RunCheckpoints::check_bits(const Checkpointer::Loaded& loaded) const {
+  if (loaded.step == 0 || !loaded.state.contains("config")) return;
+  std::vector<std::string> lines;
+  base::Json was = loaded.state.at("config"), is = config::to_json(config_);
+  for (base::Json* config : {&was, &is}) {
+    // The data's identity, the batch and lr_scheduler.total_steps are what counts of these.
+    for (const char* key : {"dataset_path", "local_batch_size", "steps"}) {
+      (*config)["training"].erase(key);
+    }
+  }
+  for (const char* key : {"optimizer", "lr_scheduler", "training"}) {
+    list_changes(key, was.at(key), is.at(key), lines);
+  }
+  const std::string identity = changes_of_identity(loaded.plan, spec::to_json(plan_));
+  if (!identity.empty()) lines.push_back(identity);
+  if (lines.empty()) return;
+  throw base::ConfigError(fmt::format(
+      "--resume-verify: the steps since {} cannot give the same bits, because this changed:{}",
+      loaded.folder.string(), indented_lines(lines)));
+}
+
+// What is compared when a run continues.
+base::Json RunCheckpoints::run_state(int64_t step) const {
+  const int64_t samples = step_tokens(plan_) / plan_.seq_len;
+  return {{"step", step},
+          {"seed", config_.debug.seed},
+          {"samples", step * samples + shift_},
+          {"samples_a_step", samples},
+          {"tokens", loaded_tokens_ + (step - loaded_step_) * step_tokens(plan_)},
+          {"seq_len", plan_.seq_len},
+          {"data", data_},
+          {"config", config::to_json(config_)}};
+}
+
+// With what readers of a checkpoint need besides.
+base::Json RunCheckpoints::saved_state(int64_t step) const {
+  base::Json state = run_state(step);
+  state["model"] = config::to_json(config_.dims);
+  state["program"] = {{"version", hooks_.program.version}, {"commit", hooks_.program.commit}};
+  return state;
+}
+
+void RunCheckpoints::save(int64_t step) {
+  saved_at_ = obs::steady_seconds();
+  checkpointer_->save(step, saved_state(step));
+}
+
+int64_t RunCheckpoints::checkpoint_bytes() {
+  if (!saves_) return 0;
+  int64_t bytes = checkpointer_->manifest_bytes(saved_state(config_.training.steps));
+  for (const int64_t of_rank : rank_.gather(checkpointer_->file_bytes())) bytes += of_rank;
+  return bytes;
+}
+
+bool RunCheckpoints::settle() {
+  if (!saves_) return false;
+  checkpointer_->settle();
+  if (!is_timed()) return false;  // by the configuration, so alike on all ranks
+  const bool is_time = obs::steady_seconds() - saved_at_ >= interval_seconds();
+  return rank_.gather(static_cast<uint8_t>(is_time ? 1 : 0)).front() != 0;
+}
+
+bool RunCheckpoints::is_timed() const {
+  const config::Checkpoint& c = config_.checkpoint;
+  return c.interval < 0 || c.interval_seconds > 0 || c.mean_failure_seconds > 0;
+}
+
+double RunCheckpoints::interval_seconds() const {
+  const config::Checkpoint& c = config_.checkpoint;
+  const SaveFigures& figures = checkpointer_->figures();
+  const double cost =
+      figures.saves == 0 ? 0 : figures.stall_seconds / static_cast<double>(figures.saves);
+  if (c.mean_failure_seconds <= 0) {
+    if (c.interval_seconds > 0) return c.interval_seconds;
+    // By default saves cost at most a hundredth of the time, and at most an hour is lost.
+    constexpr double least = 60, largest = 3600, cost_multiple = 100;
+    return std::clamp(cost_multiple * cost, least, largest);
+  }
+  // The first save, soon after the start, measures what one costs.
+  constexpr double first_seconds = 1;
+  if (figures.saves == 0) return first_seconds;
+  // The next one begins no sooner than the last is durable.
+  const double best =
+      std::max(std::sqrt(2 * cost * c.mean_failure_seconds), figures.durable_seconds);
+  return c.interval_seconds > 0 ? std::min(best, c.interval_seconds) : best;
+}
+
+RunCheckpoints::Memory RunCheckpoints::memory() const {
+  if (!checkpointer_) return {};
+  return {.predicted_bytes =
+              Checkpointer::memory_bytes(model_, plan_, rank_.number(), config_.checkpoint.reread),
+          .measured_bytes = checkpointer_->used_bytes()};
+}
+
+void RunCheckpoints::finish() {
+  if (checkpointer_) checkpointer_->finish();
+}
+
+}  // namespace trireme::train

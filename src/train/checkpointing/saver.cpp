@@ -1,0 +1,242 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "train/checkpointing/saver.h"
+
+#include <algorithm>
+#include <chrono>
+#include <condition_variable>
+#include <future>
+#include <mutex>
+#include <system_error>
+#include <vector>
+
+#include "base/check.h"
+#include "base/error.h"
+#include "base/log.h"
+#include "ckpt/hf/export_folder.h"
+#include "ckpt/generation/folder.h"
+#include "obs/clock.h"
+
+namespace trireme::train {
+namespace {
+
+namespace fs = std::filesystem;
+
+// The first entry that is named as a generation and `is_foreign`; empty: none.
+fs::path first_foreign(const fs::path& folder, bool (*is_foreign)(const fs::path&)) {
+  std::error_code failed;
+  for (fs::directory_iterator at(folder, failed), end; !failed && at != end; at.increment(failed)) {
+    if (ckpt::step_from_name(at->path().filename().string()) && is_foreign(at->path())) {
+      return at->path();
+    }
+  }
+  return {};
+}
+
+}  // namespace
+
+// Generations and weights of steps have the same names: in one folder each would be pruned, or
+// skipped as damaged, as if it were the other. The configuration compared the names; here are the
+// folders that they lead to.
+void check_own_folders(const config::Config& c) {
+  if (!c.checkpoint.enable) return;
+  struct Place {
+    const char* key;
+    fs::path path, real;
+  };
+  std::vector<Place> places;
+  const auto add = [&](const char* key, const std::string& name) {
+    const fs::path path = fs::path(c.job.dump_folder) / name;
+    std::error_code failed;  // what cannot be followed is found when it is opened
+    const fs::path real = fs::weakly_canonical(path, failed);
+    places.push_back({key, path, failed ? path : real});
+  };
+  add("checkpoint.folder", c.checkpoint.folder);
+  const bool exports = !c.checkpoint.export_folder.empty();
+  if (exports) add("checkpoint.export_folder", c.checkpoint.export_folder);
+  if (c.metrics.enable_tensorboard) add("metrics.save_tb_folder", c.metrics.save_tb_folder);
+  for (size_t i = 0; i < places.size(); ++i) {
+    for (size_t j = i + 1; j < places.size(); ++j) {
+      if (places[i].real != places[j].real) continue;
+      throw base::ConfigError(
+          fmt::format("{} and {} both lead to {}: give each a folder of its own", places[i].key,
+                      places[j].key, places[i].real.string()));
+    }
+  }
+  if (!exports) return;
+  std::error_code unknown;
+  if (fs::exists(places[1].path, unknown) && !fs::is_directory(places[1].path, unknown)) {
+    throw base::IoError(fmt::format("{}: is a file; weights go into a folder of this name",
+                                    places[1].path.string()));
+  }
+  ckpt::check_replaceable(places[1].path / "final", {});
+  const fs::path checkpoint = first_foreign(places[1].path, [](const fs::path& entry) {
+    std::error_code ignored;
+    return fs::exists(entry / ckpt::manifest_name, ignored);
+  });
+  if (!checkpoint.empty()) {
+    throw base::ConfigError(
+        fmt::format("checkpoint.export_folder = \"{}\": {} is a checkpoint; weights go into a "
+                    "folder without checkpoints",
+                    c.checkpoint.export_folder, checkpoint.string()));
+  }
+  const fs::path weights = first_foreign(places[0].path, &ckpt::is_export);
+  if (!weights.empty()) {
+    throw base::ConfigError(
+        fmt::format("checkpoint.folder = \"{}\": {} are exported weights; checkpoints go into a "
+                    "folder without them",
+                    c.checkpoint.folder, weights.string()));
+  }
+}
+
+Saver::Saver(std::filesystem::path folder, const config::Config& config,
+             std::function<void()> guard)
+    : folder_(std::move(folder)), config_(config), guard_(std::move(guard)) {}
+
+std::filesystem::path Saver::save(const std::string& name, const ckpt::ReadParam& read) const {
+  std::error_code error;
+  std::filesystem::create_directories(folder_, error);
+  if (error) {
+    throw base::IoError(fmt::format("{}: cannot make the folder for weights: {}", folder_.string(),
+                                    error.message()));
+  }
+  const std::filesystem::path path = folder_ / name;
+  ckpt::export_hf(path, config_.dims, read,
+                  {.dtype = base::dtype_from_name(config_.checkpoint.export_dtype),
+                   .max_shard_bytes = config_.checkpoint.max_shard_bytes,
+                   .check = [this](const std::filesystem::path&) { guard_(); }});
+  guard_();
+  for (const std::string& problem :
+       ckpt::prune_exports(folder_, config_.checkpoint.keep_latest_k)) {
+    base::log_warning("older weights not removed: {}", problem);
+  }
+  return path;
+}
+
+namespace {
+
+// Parameters that the export thread of the first rank asks for and its main thread reads, together
+// with the other ranks.
+class Requests {
+ public:
+  // On the export thread: blocks until the values are there.
+  std::vector<float> get(int64_t param) {
+    std::unique_lock lock(mutex_);
+    wanted_ = param;
+    changed_.notify_all();
+    changed_.wait(lock, [this] { return wanted_ == none || is_ended_; });
+    if (is_ended_) throw base::Error("the run ended while weights were exported");
+    return std::move(values_);
+  }
+  void end() {
+    const std::scoped_lock lock(mutex_);
+    is_ended_ = true;
+    changed_.notify_all();
+  }
+
+  static constexpr int64_t done = -1, none = -2;
+  // On the main thread: the parameter that is wanted; `done`; or `none` when none was asked for
+  // until it is time for a sign of life.
+  int64_t next() {
+    std::unique_lock lock(mutex_);
+    changed_.wait_for(lock, Rank::sign_of_life, [this] { return wanted_ != none || is_ended_; });
+    return wanted_ != none ? wanted_ : is_ended_ ? done : none;
+  }
+  void give(std::vector<float> values) {
+    const std::scoped_lock lock(mutex_);
+    values_ = std::move(values);
+    wanted_ = none;
+    changed_.notify_all();
+  }
+
+ private:
+  std::mutex mutex_;  // guards all below
+  std::condition_variable changed_;
+  int64_t wanted_ = none;
+  std::vector<float> values_;
+  bool is_ended_ = false;
+};
+
+}  // namespace
+
+namespace {
+
+int64_t bytes_in(const fs::path& folder) {
+  int64_t bytes = 0;
+  std::error_code failed;
+  for (fs::directory_iterator at(folder, failed), end; !failed && at != end; at.increment(failed)) {
+    std::error_code ignored;
+    const auto size = fs::file_size(at->path(), ignored);
+    if (!ignored) bytes += static_cast<int64_t>(size);
+  }
+  return bytes;
+}
+
+}  // namespace
+
+SavedWeights save_weights(engine::Engine& engine, Rank& rank, const Saver* saver,
+                          const std::string& name) {
+  const double began = obs::steady_seconds();
+  const std::vector<engine::Engine::ParamInfo> params = engine.parameters();
+  const auto read = [&](int64_t param) {
+    return engine.read_weights(params[static_cast<size_t>(param)].name);
+  };
+  const auto index_of = [&](const std::string& param) {
+    const auto found =
+        std::find_if(params.begin(), params.end(),
+                     [&](const engine::Engine::ParamInfo& info) { return info.name == param; });
+    TRIREME_CHECK(found != params.end(), "the engine has no parameter '{}'", param);
+    return found - params.begin();
+  };
+  SavedWeights saved;
+  // Runs on the export thread, or here where there is no other rank to keep waiting.
+  const auto write = [&](const std::function<std::vector<float>(int64_t)>& get) {
+    try {
+      saved.path =
+          saver->save(name, [&](const std::string& param) { return get(index_of(param)); });
+      saved.bytes = bytes_in(saved.path);
+      saved.seconds = obs::steady_seconds() - began;
+    } catch (const base::Fenced&) {
+      throw;
+    } catch (const std::exception& error) {
+      saved.problem = error.what();
+    }
+  };
+  if (rank.is_alone()) {
+    write(read);
+    return saved;
+  }
+  // The first rank tells which parameter is next.
+  if (saver == nullptr) {
+    while (true) {
+      const int64_t next = rank.gather(Requests::none).front();
+      if (next == Requests::done) return saved;
+      if (next != Requests::none) (void)read(next);
+    }
+  }
+  Requests requests;
+  std::future<void> writing = std::async(std::launch::async, [&] {
+    try {
+      write([&requests](int64_t param) { return requests.get(param); });
+    } catch (...) {
+      requests.end();
+      throw;
+    }
+    requests.end();
+  });
+  try {
+    while (true) {
+      const int64_t next = requests.next();
+      (void)rank.gather(next);
+      if (next == Requests::done) break;
+      if (next != Requests::none) requests.give(read(next));
+    }
+  } catch (...) {
+    requests.end();
+    writing.wait();
+    throw;
+  }
+  writing.get();
+  return saved;
+}
+
+}  // namespace trireme::train

@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a run leaves behind: its folder with configuration, plan, metrics and weights. One rank of a
+// run has one.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "base/program_id.h"
+#include "config/config.h"
+#include "obs/sinks/metric_sink.h"
+#include "obs/run_dir.h"
+#include "obs/run_owner.h"
+#include "spec/plan.h"
+#include "train/checkpointing/checkpointer.h"
+#include "train/checkpointing/saver.h"
+
+namespace trireme::train {
+
+class RunOutput {
+ public:
+  // Opens the folder, which `owner` has begun to write, and writes configuration and plan; those of
+  // an earlier attempt are kept as run-1.json, ... Configuration and metrics name the program; a
+  // run that resumed from a step (-1: it did not) records it. Throws IoError.
+  RunOutput(const config::Config&, obs::RunMode, const spec::Plan&, const obs::RunOwner& owner,
+            const base::ProgramId& program, int64_t resumed_from);
+
+  const std::filesystem::path& folder() const { return folder_.path(); }
+  const Saver& saver() const { return saver_; }
+  // Both throw Fenced if another process has taken the folder over, and nothing else: a file that
+  // only reports ends no run.
+  void add(std::string_view kind, int64_t step, std::span<const obs::Metric> metrics);
+  // At the step that was saved, which is before the step that runs.
+  void add(const SavedGeneration&);
+  void add(int64_t step, const SavedWeights&);
+
+ private:
+  void write(const std::function<void(obs::MetricSink&)>& line);
+
+  const obs::RunOwner& owner_;
+  obs::RunDir folder_;
+  Saver saver_;
+  std::vector<std::unique_ptr<obs::MetricSink>> sinks_;
+};
+
+}  // namespace trireme::train

@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "train/report/run_text.h"
+
+#include <algorithm>
+
+#include "base/check.h"
+#include "obs/terminal/number_text.h"
+#include "schedule/lives.h"
+#include "spec/parallel/data_parallel.h"
+#include "train/setup/fit.h"
+
+namespace trireme::train {
+namespace {
+
+std::string tflops(const Peak& peak) {
+  return fmt::format("{:g} TFLOP/s ({})", peak.per_second / 1e12, peak.source);
+}
+
+// "stages    4 on 2 ranks; rank 0: layers 0-2, 5-6; rank 1: layers 3-4, 7-9"
+std::string pipeline_line(const spec::ModelSpec& model, const spec::Plan& plan) {
+  constexpr int most_ranks = 8;
+  std::string line = fmt::format("stages    {} on {} ranks", plan.stages(), plan.schedule.ranks);
+  for (int rank = 0; rank < std::min(plan.schedule.ranks, most_ranks); ++rank) {
+    line += fmt::format("; rank {}: layers", rank);
+    for (const int stage : schedule::stages_of(plan.schedule, rank)) {
+      const spec::LayerRange range = spec::layers_of_stage(model, plan, stage);
+      line += stage == schedule::stages_of(plan.schedule, rank).front() ? " " : ", ";
+      line += range.first == range.last - 1 ? fmt::format("{}", range.first)
+                                            : fmt::format("{}-{}", range.first, range.last - 1);
+    }
+  }
+  return line + (plan.schedule.ranks > most_ranks ? "; ..." : "");
+}
+
+}  // namespace
+
+RunPeaks find_peaks(Platform& platform, const spec::Plan& plan, double given_tflops) {
+  const base::DType dtype = plan.recipe.storage;
+  RunPeaks peaks;
+  peaks.flops = known_flops(given_tflops, platform.hardware, dtype);
+  // Three matrices of 128 MiB; a GPU with less to spare is not measured.
+  constexpr int64_t needed = int64_t{1} << 30;
+  if (platform.is_gpu() && platform.device->available_bytes() > needed) {
+    peaks.gemm = measure_flops(platform, dtype);
+    if (!peaks.flops) peaks.flops = peaks.gemm;
+  }
+  return peaks;
+}
+
+std::vector<std::string> describe_run(const spec::ModelSpec& model, const spec::Plan& plan,
+                                      const Platform& platform, const RunPeaks& peaks) {
+  const spec::MemoryTable& memory = plan.predicted.largest();
+  const int ranks = spec::data_ranks(plan.mesh);
+  const spec::Recompute recompute = *std::max_element(plan.recompute.begin(), plan.recompute.end());
+  const auto recomputed = std::count(plan.recompute.begin(), plan.recompute.end(), recompute);
+  std::vector<std::string> lines = {
+      fmt::format("model     {}: {:.2f} M parameters, {} blocks", model.name,
+                  static_cast<double>(spec::parameter_count(model)) / 1e6, model.blocks()),
+      fmt::format("batch     {}{} x {} sequences x {} tokens = {} tokens a step",
+                  ranks > 1 ? fmt::format("{} data ranks x ", ranks) : "",
+                  plan.schedule.microbatches, plan.layout.micro_batch, plan.seq_len,
+                  step_tokens(plan)),
+      fmt::format("plan      {}, recompute {}{}, {} predicted{}", plan.recipe.name,
+                  spec::name_of(recompute),
+                  recomputed < model.blocks() ? fmt::format(" in {} blocks", recomputed) : "",
+                  obs::bytes_text(memory.total()),
+                  plan.mesh == spec::Sizes{}       ? ""
+                  : plan.mesh[spec::Axis::pp] == 1 ? " on every rank"
+                                                   : " on the largest rank"),
+      fmt::format("device    {}{}", platform.hardware,
+                  platform.memory_bytes > 0
+                      ? fmt::format(" ({})", obs::bytes_text(platform.memory_bytes))
+                      : ""),
+      "repeats   " + determinism_text(platform)};
+  if (plan.stages() > 1) lines.insert(lines.begin() + 3, pipeline_line(model, plan));
+  if (peaks.flops) {
+    std::string line = "mfu       (6 N + 12 L h T) x tokens/s / " + tflops(*peaks.flops);
+    if (peaks.gemm) line += "; GEMM here: " + tflops(*peaks.gemm);
+    lines.push_back(line);
+  } else if (platform.is_gpu()) {
+    lines.push_back("mfu       none: the peak of this GPU is not known; give system.peak_tflops");
+  }
+  return lines;
+}
+
+int64_t step_tokens(const spec::Plan& plan) {
+  return spec::data_ranks(plan.mesh) * plan.schedule.microbatches * plan.microbatch_tokens();
+}
+
+std::string memory_line(int64_t ledger_bytes, int64_t driver_bytes) {
+  const int64_t expected = ledger_bytes + cuda_library_bytes;
+  return fmt::format(
+      "memory    the driver reports {} used on this GPU by all programs; ledger {} + libraries {} "
+      "= {} ({:+.2f} %)",
+      obs::bytes_text(driver_bytes), obs::bytes_text(ledger_bytes),
+      obs::bytes_text(cuda_library_bytes), obs::bytes_text(expected),
+      100.0 * static_cast<double>(driver_bytes - expected) / static_cast<double>(expected));
+}
+
+}  // namespace trireme::train

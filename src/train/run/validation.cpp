@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "train/run/validation.h"
+
+#include <algorithm>
+#include <array>
+
+#include "spec/parallel/data_parallel.h"
+#include "train/run/batches.h"
+#include "train/weights/sequence_loss.h"
+
+namespace trireme::train {
+namespace {
+
+// Adds the losses of this round's samples, those of the first data rank first. Ranks exchange a few
+// samples at a time: a gather takes little.
+void add_round(Rank& rank, const spec::Plan& plan, const std::vector<SequenceLoss>& own,
+               engine::EvalReport& sum) {
+  using Some = std::array<SequenceLoss, 16>;
+  const auto data_ranks = static_cast<size_t>(spec::data_ranks(plan.mesh));
+  // Ranks that differ along other axes have the same micro-batch and the same losses. Those along
+  // tp are neighbours in the world, those along pp are furthest apart, and data ranks are numbered
+  // in its order.
+  const auto copies = static_cast<size_t>(plan.mesh[spec::Axis::tp]);
+  std::vector<std::vector<SequenceLoss>> losses(data_ranks);
+  for (size_t first = 0; first < own.size(); first += Some{}.size()) {
+    const size_t count = std::min(Some{}.size(), own.size() - first);
+    Some mine{};
+    std::copy_n(own.begin() + static_cast<ptrdiff_t>(first), count, mine.begin());
+    const std::vector<Some> all = rank.gather(mine);
+    for (size_t at = 0; at < data_ranks; ++at) {
+      const Some& theirs = all[at * copies];
+      losses[at].insert(losses[at].end(), theirs.begin(),
+                        theirs.begin() + static_cast<ptrdiff_t>(count));
+    }
+  }
+  for (const std::vector<SequenceLoss>& of_rank : losses) {
+    for (const SequenceLoss& loss : of_rank) {
+      sum.loss_sum += loss.loss_sum;
+      sum.tokens += loss.tokens;
+    }
+  }
+}
+
+}  // namespace
+
+engine::EvalReport validate(engine::Engine& engine, Rank& rank, const data::Sampler& sampler,
+                            int64_t samples) {
+  const spec::Plan& plan = engine.plan();
+  const int64_t sequences = plan.layout.micro_batch;
+  const int64_t wanted = validated_samples(samples, sampler.samples());
+  const int64_t microbatches = (wanted + sequences - 1) / sequences;
+  const int64_t data_ranks = spec::data_ranks(plan.mesh);
+  const int64_t own = spec::data_rank(plan.mesh, rank.coord());
+
+  SequentialBatches batches(sampler, sequences, wanted);
+  std::vector<float> token_losses(static_cast<size_t>(plan.microbatch_tokens()));
+  engine::EvalReport sum;
+  for (int64_t first = 0; first < microbatches; first += data_ranks) {
+    // A rank for which nothing is left takes part with a micro-batch without labels.
+    batches.seek(std::min(first + own, microbatches));
+    engine.evaluate(batches, token_losses);
+    add_round(rank, plan, sequence_losses(token_losses, batches.labels(), sequences), sum);
+  }
+  return sum;
+}
+
+}  // namespace trireme::train

@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "train/setup/fit.h"
+
+#include <algorithm>
+#include <array>
+#include <limits>
+
+#include "base/check.h"
+#include "base/error.h"
+#include "obs/terminal/number_text.h"
+#include "obs/terminal/table.h"
+#include "train/checkpointing/checkpointer.h"
+
+namespace trireme::train {
+namespace {
+
+constexpr size_t most_options = 5;
+
+std::string gib(int64_t bytes) {
+  return obs::grouped(static_cast<double>(bytes) / 0x1p30, 3) + " GiB";
+}
+
+// What a rank's plan does not have.
+struct Besides {
+  int64_t libraries = 0;
+  int64_t checkpoints = 0;  // on the host, of all ranks there
+  int64_t other_ranks = 0;  // of this host
+
+  int64_t total() const { return libraries + checkpoints + other_ranks; }
+};
+
+std::string table_of(const spec::MemoryTable& m, int64_t available_bytes, const Besides& besides) {
+  struct Row {
+    const char* name;
+    int64_t bytes;
+  };
+  const std::array<Row, 17> rows = {{{"parameters", m.params},
+                                     {"gradients", m.grads},
+                                     {"optimizer", m.optim},
+                                     {"inputs of stages", m.stash_inputs},
+                                     {"kept from forward to backward", m.stash_f_to_b},
+                                     {"kept to the weight gradients", m.stash_f_to_w},
+                                     {"kept between the backwards", m.stash_b_to_w},
+                                     {"gradients from other stages", m.stash_gradients},
+                                     {"recomputed block", m.stash_recompute},
+                                     {"gradients between layers", m.stash_stream},
+                                     {"gaps between unequal stages", m.stash_gaps},
+                                     {"scratch", m.scratch},
+                                     {"communication buffers", m.comm},
+                                     {"input batches", m.staging},
+                                     {"libraries, still to come", besides.libraries},
+                                     {"checkpoints on their way", besides.checkpoints},
+                                     {"other ranks of this host", besides.other_ranks}}};
+  const int64_t needed = m.total() + besides.total();
+  const std::array<obs::Column, 3> columns = {
+      {{"memory", obs::Align::left}, {"bytes"}, {"in GiB"}}};
+  std::vector<std::vector<std::string>> cells;
+  const auto add = [&cells](const char* name, int64_t bytes) {
+    cells.push_back(
+        {name, obs::grouped(bytes), obs::grouped(static_cast<double>(bytes) / 0x1p30, 3)});
+  };
+  for (const Row& row : rows) {
+    if (row.bytes != 0) add(row.name, row.bytes);
+  }
+  cells.emplace_back();
+  add("needed", needed);
+  add("available", available_bytes);
+  add("missing", needed - available_bytes);
+  return obs::table_text(columns, cells);
+}
+
+// `available_bytes` are those of one rank.
+std::string advice(const FitJob& job, int64_t available_bytes, int64_t external_bytes,
+                   const FitKeys& keys, bool is_gpu = true) {
+  const std::vector<FitOption> fitting =
+      options_within(job, available_bytes - external_bytes, keys);
+  const auto needed = [external_bytes](const FitOption& option) {
+    return gib(option.plan.predicted.largest().total() + external_bytes);
+  };
+  if (!fitting.empty()) {
+    std::string text = "these changes would fit, the cheapest first:";
+    for (size_t i = 0; i < std::min(fitting.size(), most_options); ++i) {
+      text += fmt::format("\n  {}\n      needs {}; {}", fitting[i].how, needed(fitting[i]),
+                          fitting[i].price);
+    }
+    return text;
+  }
+  const FitOption least = smallest_option(job, keys);
+  const std::string all =
+      least.how.empty() ? ""
+                        : fmt::format(": with {} it would still need {}", least.how, needed(least));
+  return "no change of batch, recompute or formats would fit" + all +
+         fmt::format(
+             "; take a smaller model, shorter sequences, more {}ranks that share it, or a "
+             "{} with more memory",
+             is_gpu ? "" : "hosts with ", is_gpu ? "GPU" : "machine");
+}
+
+[[noreturn]] void refuse(const FitJob& job, int64_t available_bytes, const Besides& besides,
+                         const std::string& cure) {
+  const spec::MemoryTable& memory = job.plan.predicted.largest();
+  throw base::OutOfMemory(
+      fmt::format("model '{}' does not fit: it needs {}, and {} are available (nothing was "
+                  "allocated)\n\n{}\n{}",
+                  job.model.name, gib(memory.total() + besides.total()), gib(available_bytes),
+                  table_of(memory, available_bytes, besides), cure));
+}
+
+// All ranks of this host: each of the plan where all are here, else as many as share the host, each
+// like the largest.
+int64_t host_bytes(const spec::Plan& plan, int sharers) {
+  using spec::Axis;
+  int64_t ranks = 1;
+  for (const Axis axis : {Axis::pp, Axis::dp, Axis::zero, Axis::cp, Axis::tp}) {
+    ranks *= plan.mesh[axis];
+  }
+  if (sharers != ranks) return sharers * plan.predicted.largest().total();
+  int64_t bytes = 0;
+  for (const spec::MemoryTable& stage : plan.predicted.memory) bytes += stage.total();
+  return bytes * (ranks / std::ssize(plan.predicted.memory));
+}
+
+}  // namespace
+
+FitKeys train_fit_keys() {
+  return {.micro_batch = "--training.local_batch_size=",
+          .global_batch = "--training.global_batch_size=",
+          .accumulate = "",
+          .head_chunk = "--training.head_chunk_rows=",
+          .grad_dtype = "--training.grad_dtype=",
+          .master_dtype = "--optimizer.master_dtype=",
+          .recompute = "--activation_checkpoint.mode="};
+}
+
+FitJob make_fit_job(const spec::ModelSpec& model, const spec::Backend& backend,
+                    const spec::Workload& work, const spec::Layout& layout) {
+  spec::Plan plan = spec::solve_or_throw(model, work, layout, backend);
+  spec::Workload any_batch = work;
+  any_batch.global_batch = 0;
+  return {model, backend, any_batch, plan.layout, std::move(plan)};
+}
+
+void check_fits(const FitJob& job, int64_t available_bytes, int64_t external_bytes,
+                const FitKeys& keys) {
+  TRIREME_CHECK(external_bytes >= 0, "{} bytes", external_bytes);
+  const spec::MemoryTable& memory = job.plan.predicted.largest();
+  if (memory.total() + external_bytes <= available_bytes) return;
+  refuse(job, available_bytes, {.libraries = external_bytes},
+         advice(job, available_bytes, external_bytes, keys));
+}
+
+void check_fits(const FitJob& job, Platform& platform, int sharers, const FitKeys& keys,
+                int64_t checkpoint_bytes) {
+  if (!platform.is_gpu()) {
+    const int64_t host = platform.host_available_bytes;
+    const int64_t ranks = host_bytes(job.plan, sharers);
+    const Besides besides{.checkpoints = checkpoint_bytes * sharers,
+                          .other_ranks = ranks - job.plan.predicted.largest().total()};
+    if (ranks + besides.checkpoints > host) {
+      refuse(job, host, besides, advice(job, host / sharers, checkpoint_bytes, keys, false));
+    }
+  }
+  const int64_t available = platform.device->available_bytes();
+  if (available == std::numeric_limits<int64_t>::max()) return;
+  const int64_t external = platform.is_gpu() ? cuda_library_bytes - cuda_context_bytes : 0;
+  check_fits(job, available / sharers, external, keys);
+}
+
+int64_t checkpoint_bytes(const config::Config& c, const FitJob& job, int rank) {
+  const config::Checkpoint& k = c.checkpoint;
+  // The last step and a stop are saved whatever the interval is.
+  return k.enable ? Checkpointer::memory_bytes(job.model, job.plan, rank, k.reread) : 0;
+}
+
+}  // namespace trireme::train

@@ -1,0 +1,238 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "train/setup/fit.h"
+
+#include <gtest/gtest.h>
+
+#include <limits>
+
+#include "base/error.h"
+#include "device/cpu/cpu_device.h"
+#include "kernels/table.h"
+
+namespace trireme::train {
+namespace {
+
+spec::ModelSpec fitted_model() {
+  return spec::make_model({.name = "m",
+                           .family = spec::Family::llama,
+                           .layers = 8,
+                           .hidden = 1024,
+                           .heads = 16,
+                           .kv_heads = 4,
+                           .ffn = 4096,
+                           .vocab = 32000,
+                           .max_seq = 2048});
+}
+
+FitJob job_of(int64_t sequences, int accumulate = 1, spec::Layout layout = {}) {
+  static const spec::ModelSpec the_model = fitted_model();
+  static const spec::Backend backend = spec::cuda_backend(true);
+  layout.micro_batch = sequences;
+  layout.accumulation = accumulate;
+  return make_fit_job(the_model, backend, {.seq_len = 2048}, layout);
+}
+
+int64_t total(const spec::Plan& plan) { return plan.predicted.largest().total(); }
+int64_t total(const FitJob& job) { return total(job.plan); }
+
+std::string refusal(const FitJob& job, int64_t available, int64_t external) {
+  try {
+    check_fits(job, available, external);
+  } catch (const base::OutOfMemory& error) {
+    return error.what();
+  }
+  return "";
+}
+
+TEST(Fit, takes_what_fits_to_the_byte) {
+  const FitJob job = job_of(8);
+  EXPECT_EQ(refusal(job, total(job) + 1000, 1000), "");
+  EXPECT_NE(refusal(job, total(job) + 999, 1000), "");
+}
+
+// A platform on a CPU whose host has so much left.
+Platform cpu_with(int64_t available) {
+  Platform platform;
+  platform.device =
+      std::make_unique<device::CpuDevice>(kernels::cpu_kernels(), device::CpuDevice::Options{});
+  platform.backend = spec::cpu_backend();
+  platform.host_available_bytes = available;
+  return platform;
+}
+
+std::string host_refusal(const FitJob& job, int64_t available, int sharers, int64_t checkpoints) {
+  Platform platform = cpu_with(available);
+  try {
+    check_fits(job, platform, sharers, train_fit_keys(), checkpoints);
+  } catch (const base::OutOfMemory& error) {
+    return error.what();
+  }
+  return "";
+}
+
+TEST(Fit, on_a_cpu_all_ranks_and_their_checkpoints_must_fit_the_host) {
+  const FitJob alone = job_of(2);
+  EXPECT_EQ(host_refusal(alone, total(alone) + 7, 1, 7), "");
+  EXPECT_NE(host_refusal(alone, total(alone) + 6, 1, 7), "");
+  // Four ranks of which two are on this host: twice the largest.
+  const FitJob spread = job_of(2, 1, {.dp_replicate = 4});
+  EXPECT_EQ(host_refusal(spread, 2 * total(spread) + 14, 2, 7), "");
+  EXPECT_NE(host_refusal(spread, 2 * total(spread) + 13, 2, 7), "");
+  // All stages of a pipeline: their sum, though one is the largest.
+  const FitJob pipeline = job_of(2, 2, {.pp = 2});
+  int64_t sum = 0;
+  for (const spec::MemoryTable& stage : pipeline.plan.predicted.memory) sum += stage.total();
+  ASSERT_LT(sum, 2 * total(pipeline));
+  EXPECT_EQ(host_refusal(pipeline, sum, 2, 0), "");
+  EXPECT_NE(host_refusal(pipeline, sum - 1, 2, 0), "");
+}
+
+TEST(Fit, a_refusal_of_the_host_has_the_table_and_what_to_do) {
+  const FitJob job = job_of(8, 1, {.dp_replicate = 2});
+  const std::string said = host_refusal(job, total(job), 2, 1 << 30);
+  for (const char* part : {"does not fit", "parameters", "checkpoints on their way",
+                           "other ranks of this host", "needed", "available", "missing"}) {
+    EXPECT_NE(said.find(part), std::string::npos) << part << "\n" << said;
+  }
+  EXPECT_NE(host_refusal(job, 1 << 20, 2, 0).find("a machine with more memory"), std::string::npos);
+}
+
+TEST(Fit, a_refusal_has_the_table_and_what_to_do) {
+  const FitJob job = job_of(8);
+  const std::string said = refusal(job, total(job) * 3 / 4, 1 << 20);
+  for (const char* part :
+       {"does not fit", "parameters", "gradients", "optimizer", "scratch", "input batches",
+        "libraries", "needed", "available", "missing", "the cheapest first", "more time",
+        "--activation_checkpoint.mode=", "--training.local_batch_size="}) {
+    EXPECT_NE(said.find(part), std::string::npos) << part << "\n" << said;
+  }
+}
+
+TEST(Fit, options_fit_keep_the_global_batch_and_come_by_cost) {
+  const FitJob job = job_of(6, 2);
+  for (const int percent : {95, 80, 60, 50}) {
+    const int64_t bytes = total(job) / 100 * percent;
+    const auto options = options_within(job, bytes, train_fit_keys());
+    ASSERT_FALSE(options.empty()) << percent;
+    double cost = -1;
+    for (const FitOption& option : options) {
+      EXPECT_LE(total(option.plan), bytes) << option.how;
+      EXPECT_EQ(option.plan.layout.micro_batch * option.plan.schedule.microbatches, 12);
+      EXPECT_GE(option.relative_cost, cost) << option.how;
+      EXPECT_FALSE(option.how.empty());
+      cost = option.relative_cost;
+    }
+  }
+}
+
+TEST(Fit, no_option_contains_a_smaller_one) {
+  const FitJob job = job_of(8);
+  const auto options = options_within(job, total(job) - 1, train_fit_keys());
+  // Each change alone saves a byte.
+  for (const FitOption& option : options) {
+    EXPECT_EQ(option.how.find(" --activation"), std::string::npos) << option.how;
+    EXPECT_EQ(option.how.find("bf16 "), std::string::npos) << option.how;
+  }
+}
+
+TEST(Fit, full_recompute_costs_more_time_than_selective) {
+  const FitJob job = job_of(8);
+  double selective = 0, full = 0;
+  for (const int percent : {99, 60}) {
+    for (const FitOption& o : options_within(job, total(job) / 100 * percent, train_fit_keys())) {
+      if (o.how == "--activation_checkpoint.mode=selective") selective = o.relative_cost;
+      if (o.how == "--activation_checkpoint.mode=full") full = o.relative_cost;
+    }
+  }
+  EXPECT_GT(selective, 0);
+  EXPECT_GT(full, selective);
+  // Less than a forward beside a forward and two backwards: the head is not computed again.
+  EXPECT_GT(full, 0.1);
+  EXPECT_LT(full, 1.0 / 3);
+}
+
+TEST(Fit, says_what_the_smallest_needs_where_nothing_fits) {
+  const std::string said = refusal(job_of(8), 1 << 20, 0);
+  for (const char* part : {"no change", "--activation_checkpoint.mode=full", "bf16",
+                           "--training.local_batch_size=1", "smaller model"}) {
+    EXPECT_NE(said.find(part), std::string::npos) << part << "\n" << said;
+  }
+}
+
+TEST(Fit, offers_only_what_can_be_set) {
+  const FitJob job = job_of(8);
+  const auto options = options_within(job, total(job) / 2, {.micro_batch = "--batch "});
+  ASSERT_EQ(options.size(), 1U);
+  EXPECT_TRUE(options.front().how.starts_with("--batch ")) << options.front().how;
+}
+
+// Of a job of several ranks the largest must fit, and every option keeps the split.
+void expect_split_is_kept(const FitJob& job) {
+  for (const int percent : {90, 70}) {
+    const int64_t bytes = total(job) / 100 * percent;
+    const auto options = options_within(job, bytes, train_fit_keys());
+    ASSERT_FALSE(options.empty()) << percent;
+    for (const FitOption& option : options) {
+      const spec::Plan& plan = option.plan;
+      EXPECT_LE(total(plan), bytes) << option.how;
+      EXPECT_EQ(plan.mesh, job.plan.mesh) << option.how;
+      EXPECT_EQ(plan.zero, job.plan.zero) << option.how;
+      EXPECT_EQ(plan.stages(), job.plan.stages()) << option.how;
+      EXPECT_EQ(plan.schedule.lanes, job.plan.schedule.lanes) << option.how;
+      EXPECT_EQ(plan.predicted.memory.size(), job.plan.predicted.memory.size());
+      EXPECT_EQ(plan.layout.micro_batch * plan.schedule.microbatches,
+                job.plan.layout.micro_batch * job.plan.schedule.microbatches);
+    }
+  }
+  EXPECT_EQ(refusal(job, total(job), 0), "");
+  EXPECT_NE(refusal(job, total(job) - 1, 0), "");
+}
+
+TEST(Fit, keeps_the_stages_of_a_pipeline) {
+  expect_split_is_kept(job_of(4, 8, {.pp = 2}));
+  expect_split_is_kept(job_of(4, 8, {.pp = 2, .schedule = schedule::Kind::interleaved}));
+  expect_split_is_kept(
+      job_of(4, 8, {.pp = 2, .dp_replicate = 2, .schedule = schedule::Kind::dualpipe_v}));
+}
+
+TEST(Fit, keeps_the_shards_of_zero) {
+  expect_split_is_kept(job_of(8, 1, {.dp_shard = 4, .zero_stage = 3}));
+  const FitJob job =
+      job_of(8, 2, {.dp_shard = 4, .zero_stage = 3, .reduce = spec::ReduceWhen::each});
+  expect_split_is_kept(job);
+  // The batch of all ranks is what the user sets.
+  const auto options =
+      options_within(job, total(job) / 2, {.micro_batch = "m=", .global_batch = "g="});
+  ASSERT_FALSE(options.empty());
+  EXPECT_NE(options.front().how.find("g=64"), std::string::npos) << options.front().how;
+}
+
+TEST(Fit, leaves_out_what_the_layout_does_not_allow) {
+  const std::string text = "0F0 0F1 0BW0 0BW1\n1F0 1BW0 1F1 1BW1\n";
+  spec::Layout layout{.pp = 2};
+  layout.custom_schedule = schedule::from_text(text).value();
+  const FitJob job = job_of(4, 2, layout);
+  EXPECT_TRUE(options_within(job, total(job) / 10, {.micro_batch = "m="}).empty());
+  EXPECT_FALSE(options_within(job, total(job) - 1, train_fit_keys()).empty());
+}
+
+TEST(Fit, asks_the_device_for_its_limit) {
+  const spec::ModelSpec the_model = fitted_model();
+  const spec::Backend backend = spec::cpu_backend();
+  const FitJob job =
+      make_fit_job(the_model, backend, {.seq_len = 128}, {.precision = spec::Precision::fp32});
+  const auto with_budget = [](int64_t bytes) {
+    Platform platform;
+    platform.device = std::make_unique<device::CpuDevice>(
+        kernels::cpu_kernels(), device::CpuDevice::Options{.budget_bytes = bytes});
+    return platform;
+  };
+  Platform unlimited = with_budget(std::numeric_limits<int64_t>::max());
+  Platform enough = with_budget(total(job)), less = with_budget(total(job) - 1);
+  EXPECT_NO_THROW(check_fits(job, unlimited));
+  EXPECT_NO_THROW(check_fits(job, enough));
+  EXPECT_THROW(check_fits(job, less), base::OutOfMemory);
+}
+
+}  // namespace
+}  // namespace trireme::train

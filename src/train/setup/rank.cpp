@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "train/setup/rank.h"
+
+#include <future>
+
+namespace trireme::train {
+
+Rank::Rank(std::unique_ptr<comm::Communicator> world, const spec::Sizes& sizes,
+           device::Device& device)
+    : world_(std::move(world)) {
+  if (!world_) return;
+  mesh_.emplace(*world_, sizes);
+  coord_ = mesh_->coord();
+  memory_.emplace(device, device::Mem::comm, memory_bytes(ranks()), "host exchange buffer");
+  stream_ = device.make_stream("ranks");
+}
+
+void Rank::on_first(const std::function<void()>& work) {
+  if (is_alone()) return work();
+  enum class State : uint8_t { working, done, failed };
+  std::future<void> running;
+  if (is_first()) running = std::async(std::launch::async, work);
+  State state = State::working;
+  std::exception_ptr failure;
+  while (state == State::working) {
+    if (is_first() && running.wait_for(sign_of_life) == std::future_status::ready) {
+      try {
+        running.get();
+        state = State::done;
+      } catch (...) {
+        failure = std::current_exception();
+        state = State::failed;
+      }
+    }
+    state = gather(state).front();
+  }
+  if (failure) std::rethrow_exception(failure);
+  // The others learn why from what the first rank throws.
+  if (state == State::failed) barrier();
+}
+
+void Rank::gather_bytes(std::span<const std::byte> mine, std::span<std::byte> all) {
+  const auto bytes = static_cast<int64_t>(mine.size());
+  const device::Tensor own = device::view_of(memory_->data(), {{bytes}, base::DType::u8});
+  const device::Tensor everyone =
+      device::view_of(memory_->data() + slot_bytes, {{ranks() * bytes}, base::DType::u8});
+  stream_->upload(own, mine);
+  world_->all_gather(*stream_, everyone, own);
+  stream_->download(all, everyone);
+  stream_->synchronize();
+}
+
+}  // namespace trireme::train

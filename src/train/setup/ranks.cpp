@@ -1,0 +1,288 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "train/setup/ranks.h"
+
+#include <algorithm>
+#include <atomic>
+#include <filesystem>
+#include <system_error>
+
+#include "base/check.h"
+#include "base/error.h"
+#include "base/log.h"
+#include "comm/gloo.h"
+#include "comm/nccl.h"
+#include "comm/world/process_world.h"
+#include "comm/threads.h"
+#include "config/layout.h"
+#include "device/accelerator.h"
+#include "train/setup/core_share.h"
+#include "train/setup/run_identity.h"
+#include "train/setup/setup.h"
+
+namespace trireme::train {
+namespace {
+
+namespace fs = std::filesystem;
+
+int64_t ranks_of(const config::Config& c) { return config::layout_of(c).ranks(); }
+
+comm::Communicator::Options world_options(RankBackend backend, const config::Config& c,
+                                          const comm::RankInfo& info) {
+  return {.name = "world",
+          .deadline_s = info.deadline_s > 0 ? info.deadline_s : c.comm.deadline_s,
+          .fixed_order = backend != RankBackend::nccl || c.comm.fixed_order,
+          .debug = c.comm.debug || info.debug};
+}
+
+std::string backend_problem(RankBackend backend, const config::Config& c,
+                            const comm::RankInfo& info, bool on_gpu) {
+  const bool is_launched = info.world > 1;
+  const std::string name =
+      c.comm.backend == "auto" ? "" : "comm.backend = " + c.comm.backend + ": ";
+  if (backend == RankBackend::threads && is_launched) {
+    return name + fmt::format(
+                      "{} ranks are processes here (from {}), and threads are ranks of one "
+                      "process; use auto",
+                      info.world, comm::name_of(info.source));
+  }
+  if (backend != RankBackend::threads && !is_launched) {
+    return name + fmt::format(
+                      "ranks are processes; start them with `trireme launch -n {}`, or use "
+                      "auto or threads for ranks in one process",
+                      ranks_of(c));
+  }
+  if (backend == RankBackend::gloo) {
+    if (on_gpu) return name + "Gloo moves memory of the CPU; use --device cpu, or nccl";
+    return comm::gloo_status();
+  }
+  if (backend == RankBackend::nccl) {
+    if (!on_gpu) return name + "NCCL moves memory of GPUs; use --device cuda, or gloo";
+    return comm::nccl_status();
+  }
+  return "";
+}
+
+// The one place where a back end is made. `world`: of processes.
+std::unique_ptr<comm::Communicator> connect(RankBackend backend, comm::ProcessWorld& world,
+                                            device::Device& device,
+                                            const comm::Communicator::Options& options) {
+  if (backend == RankBackend::nccl) return comm::make_nccl(world, device, options);
+  TRIREME_CHECK(backend == RankBackend::gloo, "back end {}", static_cast<int>(backend));
+  return comm::make_gloo(world, options);
+}
+
+// Every rank compares itself with the first: as many requests as there are ranks.
+void compare_identities(comm::ProcessWorld& world, const std::string& identity, double deadline_s) {
+  const std::string key = "identity";
+  if (world.info().rank == 0) {
+    world.store().set(key, identity);
+    return;
+  }
+  world.wait_for({&key, 1}, deadline_s);
+  const std::string difference = identity_difference(world.store().get(key, deadline_s), identity);
+  if (difference.empty()) return;
+  throw base::ConfigError(
+      fmt::format("rank {} does not fit rank 0; give all ranks the same configuration, data and "
+                  "program. What differs (there: rank 0, here: rank {}):{}",
+                  world.info().rank, world.info().rank, difference));
+}
+
+// What the verdict of a run that was fenced begins with.
+constexpr std::string_view fenced_mark = comm::ProcessWorld::no_flight_mark;
+
+// ---- what each rank has
+
+// GPUs from system.gpu on, going round.
+config::System with_gpu_of(config::System system, int local_rank) {
+  const auto gpus = static_cast<int64_t>(device::gpu_status().gpus.size());
+  if (gpus > 0 && system.gpu < gpus) system.gpu = (system.gpu + local_rank) % gpus;
+  return system;
+}
+
+// The share of one of `ranks` ranks in the threads of this process: what the environment says, or
+// every core.
+config::System with_threads(config::System system, const comm::RankInfo& info, int ranks) {
+  if (system.threads > 0) return system;
+  const int all = info.cpu_threads > 0 ? info.cpu_threads : thread_count(0);
+  system.threads = std::max(1, all / ranks);
+  return system;
+}
+
+config::System system_of_process(const config::System& asked, bool on_gpu,
+                                 comm::ProcessWorld& world) {
+  const comm::RankInfo& info = world.info();
+  if (on_gpu) return with_gpu_of(asked, info.local_rank);
+  config::System system = asked;
+  if (system.threads == 0) {
+    system.threads = info.cpu_threads > 0 ? info.cpu_threads : share_of_host_cores(world);
+  }
+  return system;
+}
+
+// "layout    dp 2 ZeRO-3, tp 2, pp 2 (1F1B); gradients of 2 workers summed once a step"
+std::string layout_line(const config::Config& c) {
+  const config::Parallelism& p = c.parallelism;
+  const int64_t copies = p.data_parallel_replicate_degree, shards = p.data_parallel_shard_degree;
+  std::string axes;
+  const auto add = [&axes](const std::string& axis) { axes += (axes.empty() ? "" : ", ") + axis; };
+  if (copies > 1 && shards > 1) {
+    add(fmt::format("dp {} x {} ZeRO-{}", copies, shards, p.zero_stage));
+  } else if (shards > 1) {
+    add(fmt::format("dp {} ZeRO-{}", shards, p.zero_stage));
+  } else if (copies > 1) {
+    add(fmt::format("dp {}", copies));
+  }
+  if (p.tensor_parallel_degree > 1) {
+    add(fmt::format("tp {}{}", p.tensor_parallel_degree,
+                    p.sequence_parallel ? " with sequence parallel" : ""));
+  }
+  if (p.pipeline_parallel_degree > 1) {
+    add(fmt::format("pp {} ({})", p.pipeline_parallel_degree,
+                    p.pipeline_parallel_schedule_file.empty() ? p.pipeline_parallel_schedule
+                                                              : p.pipeline_parallel_schedule_file));
+  }
+  const std::string line = "layout    " + (axes.empty() ? "one rank" : axes);
+  if (p.logical_dp == 1) return line;
+  return line + fmt::format("; gradients of {} workers summed {}", p.logical_dp,
+                            p.reduce == "each" ? "after each micro-batch" : "once a step");
+}
+
+void write_flights(comm::ThreadWorld& world, const fs::path& folder) {
+  try {
+    fs::create_directories(folder);
+    for (int rank = 0; rank < world.ranks(); ++rank) world.recorder(rank).write(folder);
+    base::log_info("flight records of the ranks: {}", folder.string());
+  } catch (const std::exception& error) {  // the error that ends the run matters more
+    base::log_warning("no flight records: {}", error.what());
+  }
+}
+
+void run_threads(const config::Config& c, const comm::RankInfo& info,
+                 const std::function<void(const RankStart&)>& body) {
+  constexpr int64_t max_thread_ranks = 4096;  // as system.threads
+  const int64_t wanted = ranks_of(c);
+  if (wanted > max_thread_ranks) {
+    throw base::ConfigError(
+        fmt::format("parallelism: the degrees multiply to {} ranks, and without a launcher ranks "
+                    "are threads of this process, at most {}; start processes (docs/ranks.md)",
+                    wanted, max_thread_ranks));
+  }
+  const auto ranks = static_cast<int>(wanted);
+  const bool on_gpu = runs_on_gpu(c.system);
+  const comm::Communicator::Options options = world_options(RankBackend::threads, c, info);
+  comm::ThreadWorld world(ranks, options.deadline_s);
+  std::atomic<bool> has_begun = false;
+  RankStart start{.ranks = ranks,
+                  .system = with_threads(c.system, info, ranks),
+                  .device_sharers = ranks,
+                  .begins = [&has_begun] { has_begun = true; }};
+  start.description = {
+      fmt::format("ranks     {} as threads of this process, {}", ranks,
+                  on_gpu ? "on one GPU"
+                         : fmt::format("each on {} of its CPU",
+                                       start.system.threads == 1
+                                           ? "one thread"
+                                           : fmt::format("{} threads", start.system.threads))),
+      layout_line(c)};
+  try {
+    comm::run_ranks(world, [&](int rank) {
+      RankStart own = start;
+      own.number = rank;
+      // Threads share one configuration and one build: there is nothing to compare.
+      own.connect = [&world, rank, options](device::Device&, const std::string&) {
+        return world.communicator(rank, options);
+      };
+      body(own);
+    });
+  } catch (...) {
+    if (has_begun) write_flights(world, fs::path(c.job.dump_folder) / "flight");
+    throw;
+  }
+}
+
+void run_process(RankBackend backend, const config::Config& c, comm::RankInfo info,
+                 const std::function<void(const RankStart&)>& body) {
+  const bool on_gpu = backend == RankBackend::nccl;
+  if (info.flight_folder.empty()) {
+    info.flight_folder = (fs::path(c.job.dump_folder) / "flight").string();
+  }
+  const double deadline_s = world_options(backend, c, info).deadline_s;
+  comm::ProcessWorld world(info, {.deadline_s = deadline_s});
+  // The folder may be another run's until this one has begun.
+  world.keep_flight(false);
+  RankStart start{.number = info.rank,
+                  .ranks = info.world,
+                  .system = system_of_process(c.system, on_gpu, world),
+                  .device_sharers = info.local_world,
+                  .begins = [&world] { world.keep_flight(true); }};
+  if (on_gpu) {
+    const auto gpus = std::max<int>(1, static_cast<int>(device::gpu_status().gpus.size()));
+    start.device_sharers = (info.local_world + gpus - 1) / gpus;
+  }
+  start.connect = [&](device::Device& device, const std::string& identity) {
+    const comm::Communicator::Options options = world_options(backend, c, info);
+    compare_identities(world, identity, options.deadline_s);
+    return connect(backend, world, device, options);
+  };
+  start.description = {"ranks     this is " + world.info().text(),
+                       fmt::format("          processes that talk over {}",
+                                   backend == RankBackend::gloo ? "Gloo" : "NCCL"),
+                       layout_line(c)};
+  const auto failed = [&](const std::exception& error) {
+    if (info.failed) info.failed(world, error);
+  };
+  try {
+    body(start);
+  } catch (const base::CommAborted& error) {
+    // All ranks know. A fenced run is fenced on every rank.
+    const std::string_view why = error.what();
+    if (why.starts_with(fenced_mark)) {
+      const base::Fenced fenced(std::string(why.substr(fenced_mark.size())));
+      failed(fenced);
+      throw base::Fenced(fenced);
+    }
+    failed(error);
+    throw;
+  } catch (const base::Fenced& error) {
+    world.abort(std::string(fenced_mark) + error.what());
+    failed(error);
+    throw;
+  } catch (const std::exception& error) {
+    world.abort(fmt::format("rank {} failed: {}", info.rank, error.what()));
+    failed(error);
+    throw;
+  }
+}
+
+}  // namespace
+
+RankBackend choose_backend(const config::Config& c, const comm::RankInfo& info) {
+  TRIREME_CHECK(info.world == 1 || info.world == ranks_of(c), "{} ranks for degrees of {}",
+                info.world, ranks_of(c));
+  if (ranks_of(c) == 1) return RankBackend::none;
+  const bool on_gpu = runs_on_gpu(c.system);
+  const std::string& name = c.comm.backend;
+  const RankBackend backend = name == "threads" ? RankBackend::threads
+                              : name == "gloo"  ? RankBackend::gloo
+                              : name == "nccl"  ? RankBackend::nccl
+                              : info.world == 1 ? RankBackend::threads
+                              : on_gpu          ? RankBackend::nccl
+                                                : RankBackend::gloo;
+  const std::string problem = backend_problem(backend, c, info, on_gpu);
+  if (!problem.empty()) throw base::ConfigError(problem);
+  return backend;
+}
+
+void run_ranks(const config::Config& c, const comm::RankInfo& info,
+               const std::function<void(const RankStart&)>& body) {
+  const RankBackend backend = choose_backend(c, info);
+  if (backend == RankBackend::none) {
+    body({.system = with_threads(c.system, info, 1)});
+  } else if (backend == RankBackend::threads) {
+    run_threads(c, info, body);
+  } else {
+    run_process(backend, c, info, body);
+  }
+}
+
+}  // namespace trireme::train

@@ -1,0 +1,159 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "train/verify/verify_hints.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <optional>
+#include <set>
+
+#include "spec/facts/facts.h"
+#include "spec/parallel/pipeline_parallel.h"
+
+namespace trireme::train {
+namespace {
+
+using spec::Axis;
+
+// How a parameter lies over tp.
+enum class Placing : uint8_t { whole, by_vocabulary, cut };
+
+Placing placing_of(const spec::ModelSpec& model, const std::string& name) {
+  for (int layer = 0; layer < static_cast<int>(model.layers.size()); ++layer) {
+    for (const spec::Param& param : spec::params_of(model, layer)) {
+      if (param.tied_copy || param.shard.name != name) continue;
+      const bool is_cut = std::any_of(param.shard.cuts.begin(), param.shard.cuts.end(),
+                                      [](const spec::Cut& cut) { return cut.axis == Axis::tp; });
+      const bool is_block =
+          std::holds_alternative<spec::BlockSpec>(model.layers[static_cast<size_t>(layer)]);
+      return !is_cut ? Placing::whole : is_block ? Placing::cut : Placing::by_vocabulary;
+    }
+  }
+  return Placing::whole;
+}
+
+struct Wrong {
+  std::set<size_t> params;
+  std::set<int> ranks;
+  std::optional<double> factor;  // all wrong gradients are this multiple of the right ones
+};
+
+Wrong wrong_gradients(const CheckedRun& run) {
+  Wrong wrong;
+  bool is_one_factor = true;
+  for (const RankResult& rank : run.layout.ranks) {
+    for (size_t i = 0; i < rank.params.size(); ++i) {
+      const Deviation& d = rank.params[i];
+      if (d.grad <= run.bounds.grads) continue;
+      wrong.params.insert(i);
+      wrong.ranks.insert(rank.table.rank);
+      if (!wrong.factor) wrong.factor = d.grad_factor;
+      constexpr double close = 1e-3;
+      is_one_factor = is_one_factor && d.grad_residual <= 10 * run.bounds.grads &&
+                      std::abs(d.grad_factor - *wrong.factor) <= close * std::abs(*wrong.factor);
+    }
+  }
+  if (!is_one_factor) wrong.factor.reset();
+  return wrong;
+}
+
+int layer_of(const spec::ModelSpec& model, const std::string& name) {
+  for (int layer = 0; layer < static_cast<int>(model.layers.size()); ++layer) {
+    for (const spec::Param& param : spec::params_of(model, layer)) {
+      if (!param.tied_copy && param.shard.name == name) return layer;
+    }
+  }
+  return 0;
+}
+
+// What the stages of the wrong parameters say of a pipeline; empty: nothing.
+std::string stages_hint(const CheckedRun& run, const std::set<size_t>& params) {
+  const std::vector<int>& cut = run.plan.first_layer_of_stage;
+  if (cut.size() == 1) return "";
+  std::set<int> stages;
+  for (const size_t i : params) {
+    const auto behind =
+        std::upper_bound(cut.begin(), cut.end(), layer_of(run.model, run.reference.names[i]));
+    stages.insert(static_cast<int>(behind - cut.begin()) - 1);
+  }
+  const int last = run.plan.stages() - 1;
+  const bool is_table = spec::split_table(run.model, run.plan) && params.size() == 1 &&
+                        layer_of(run.model, run.reference.names[*params.begin()]) == 0;
+  if (is_table) return "only the shared table: its gradients from the head's rank";
+  if (stages.size() == 1) {
+    return fmt::format("only stage {}: its backward, and its place in the schedule",
+                       *stages.begin());
+  }
+  if (*stages.rbegin() < last) {
+    return fmt::format("stages 0 to {}: the gradients that stage {} sends", *stages.rbegin(),
+                       *stages.rbegin() + 1);
+  }
+  return "";
+}
+
+std::string ranks_text(const std::set<int>& ranks) {
+  return fmt::format("{} {}", ranks.size() == 1 ? "rank" : "ranks", fmt::join(ranks, ", "));
+}
+
+}  // namespace
+
+std::string loss_hint(const CheckedRun& run, bool begins_wrong) {
+  if (!begins_wrong) {
+    if (spec::split_table(run.model, run.plan)) {
+      return "right at first: the update, or the shared table, which its owner sends again after "
+             "it";
+    }
+    return run.plan.zero.optim
+               ? "right at first: the update, or parameters that are gathered before it is done"
+               : "right at first: the update that the step before has made";
+  }
+  if (run.plan.mesh[Axis::pp] > 1) {
+    return "the forward: activations between stages, of the right micro-batch and in their order; "
+           "the shared table on the head's rank; or the loss's sum over data ranks";
+  }
+  if (run.plan.mesh[Axis::tp] > 1) {
+    return "the forward: sums over tp, the vocabulary's range of each rank; or the loss's sum "
+           "over data ranks";
+  }
+  return run.plan.zero.params ? "the gather of parameters; or the loss's sum over data ranks"
+                              : "the loss's sum over data ranks (step sums)";
+}
+
+std::string norm_hint(bool begins_wrong) {
+  return begins_wrong ? "the squares of a gradient element counted by none or by several ranks "
+                        "(step sums)"
+                      : "gradients of later steps: what a step leaves for the next";
+}
+
+std::string gradient_hint(const CheckedRun& run) {
+  const Wrong wrong = wrong_gradients(run);
+  std::set<Placing> placings;
+  for (const size_t i : wrong.params) {
+    placings.insert(placing_of(run.model, run.reference.names[i]));
+  }
+  std::string hint;
+  const bool all = wrong.params.size() == run.reference.names.size();
+  if (run.plan.mesh[Axis::tp] > 1 && placings == std::set{Placing::whole}) {
+    hint = "only parameters that tp does not cut: their sum over tp";
+  } else if (run.plan.mesh[Axis::tp] > 1 && placings == std::set{Placing::by_vocabulary}) {
+    hint = "only what the vocabulary cuts: a rank's range of it";
+  } else if (const std::string stages = stages_hint(run, wrong.params); !stages.empty()) {
+    hint = stages;
+  } else if (all) {
+    hint = "all parameters: the sum over workers, or what the backward begins with";
+  } else if (wrong.params.size() == 1) {
+    hint = "one parameter: its own backward";
+  } else {
+    hint = "some parameters: the reduction of their layers";
+  }
+  if (wrong.factor && wrong.params.size() > 1) {
+    hint += fmt::format("; each is {:.4g} times what it should be", *wrong.factor);
+  }
+  if (wrong.ranks.size() < run.layout.ranks.size()) {
+    hint += fmt::format("; on {} only", ranks_text(wrong.ranks));
+  }
+  return hint;
+}
+
+}  // namespace trireme::train

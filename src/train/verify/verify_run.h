@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+// The runs of verify(): a job as one rank, and as the ranks of a layout.
+#pragma once
+
+#include <span>
+#include <string>
+#include <vector>
+
+#include "train/verify/verify.h"
+
+namespace trireme::train {
+
+// The kinds of bytes that a step sends, for sums, comparisons and tables.
+struct TrafficKind {
+  const char* name;
+  int64_t spec::TrafficTable::*bytes;
+};
+std::span<const TrafficKind> step_traffic_kinds();
+
+// All that one rank can say after verify_steps steps.
+struct RankRecord {
+  std::vector<engine::StepReport> steps;
+  std::vector<std::vector<std::string>> samples;  // by step
+  std::vector<std::string> names;                 // of parameters
+  // By parameter: at the start; gradients of the first step; at the end.
+  std::vector<std::vector<float>> initial, grads, weights;
+  spec::TrafficTable counted;  // of the steps, without reading by name
+  spec::MemoryTable measured;
+  int64_t ledger_peak = 0;
+};
+
+// How one parameter of a rank differs from that of the one rank; see verify.h.
+struct Deviation {
+  double initial = 0, grad = 0, weights = 0;
+  double grad_factor = 1;    // of the one rank's gradient that fits best
+  double grad_residual = 0;  // what is left after it, as an error
+  bool same_bits = true;     // of gradients and weights as the twin
+};
+
+// A rank of a layout, compared.
+struct RankResult {
+  VerifyRank table;
+  int64_t ledger_peak = 0;
+  std::vector<engine::StepReport> steps;
+  std::vector<std::vector<std::string>> samples;
+  std::vector<Deviation> params;  // in the order of RankRecord::names
+};
+
+struct LayoutResult {
+  std::vector<RankResult> ranks;  // empty: it did not come to its end
+  std::string failure;            // why
+};
+
+struct VerifyRun {
+  const spec::ModelSpec& model;
+  const spec::Plan& plan;
+  const spec::Backend& backend;
+  const VerifyJob& job;
+  std::function<void()> step_done;
+};
+
+// `plan` is for one rank. Throws what the engine throws.
+RankRecord run_one_rank(const VerifyRun&);
+// `reference` is the fp32 rank; `twin` the one rank with the layout's recipe.
+LayoutResult run_layout(const VerifyRun&, const RankRecord& reference, const RankRecord& twin,
+                        const VerifyHooks&);
+
+}  // namespace trireme::train

@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "train/verify/verify_scale.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include "base/error.h"
+#include "base/shape.h"
+#include "spec/parallel/data_parallel.h"
+
+namespace trireme::train {
+namespace {
+
+// Blocks enough for every buffer that layers share to be used again.
+int layers_for(const spec::Layout& l) { return std::clamp(l.prefetch + 2, 3, 6); }
+
+// Layers of each stage of the small model: as the whole one has, up to a few, so that a stage of
+// one layer, of the embedding alone or of the head alone stays one.
+std::vector<int> small_stages(const spec::Plan& full, int layers) {
+  const int max = full.layout.shards_params() ? layers_for(full.layout) : 2;
+  std::vector<int> sizes;
+  for (int stage = 0; stage < full.stages(); ++stage) {
+    const auto at = static_cast<size_t>(stage);
+    const int end = stage + 1 < full.stages() ? full.first_layer_of_stage[at + 1] : layers;
+    sizes.push_back(std::min(end - full.first_layer_of_stage[at], max));
+  }
+  return sizes;
+}
+
+// The cut of these stages. The first layer of each.
+std::vector<int> cut_of(const std::vector<int>& sizes) {
+  std::vector<int> first(sizes.size(), 0);
+  std::partial_sum(sizes.begin(), sizes.end() - 1, first.begin() + 1);
+  return first;
+}
+
+spec::ModelDims small_model(const spec::ModelDims& whole, const spec::Layout& l,
+                            const spec::Backend& backend) {
+  constexpr int64_t width = 48, ffn_of_a_rank = 24, rows = 48;
+  const int64_t tp = l.tp;
+  spec::ModelDims d = whole;
+  d.layers = std::min(d.layers, layers_for(l));
+  const int64_t kv_heads = d.kv_heads == 0 ? d.heads : d.kv_heads;
+  const int64_t queries = d.heads / kv_heads;
+  const int64_t head_dim = d.head_dim == 0 ? d.hidden / d.heads : d.head_dim;
+  // cuDNN's attention has sizes that it does not take; the CPU's takes all.
+  d.head_dim = std::min<int64_t>(head_dim, backend.name == "cuda" ? 64 : 8);
+  d.kv_heads = kv_heads % tp == 0 ? std::min(kv_heads, 2 * tp) : kv_heads;
+  d.heads = queries * d.kv_heads;
+  d.hidden = std::min(d.hidden, base::round_up(width, 8 * tp));
+  d.ffn = std::min(d.ffn, ffn_of_a_rank * tp);
+  // With tp rows a rank and any rest the last rank still has one.
+  d.vocab = std::min(d.vocab, tp * std::max((rows + tp - 1) / tp, tp) + d.vocab % tp);
+  return d;
+}
+
+void shrink_data_axes(spec::Layout& l, int max_ranks, std::vector<std::string>& notes) {
+  if (int64_t{l.tp} * l.pp > max_ranks) {
+    throw base::ConfigError(fmt::format(
+        "tp = {}, pp = {}: verify runs at most {} ranks in one process", l.tp, l.pp, max_ranks));
+  }
+  const int hosted = l.hosted_workers();
+  const auto shrink = [&](int& degree, const char* name) {
+    const int64_t ranks = l.ranks();
+    if (ranks <= max_ranks || degree <= 2) return;
+    notes.push_back(fmt::format("{} = {} runs as 2: all ranks would be {}, at most {} fit", name,
+                                degree, ranks, max_ranks));
+    degree = 2;
+  };
+  shrink(l.dp_replicate, "dp");
+  shrink(l.dp_shard, "zero");
+  if (l.ranks() > max_ranks) {
+    throw base::ConfigError(fmt::format(
+        "dp = {}, zero = {}, tp = {}, pp = {}: verify runs at most {} ranks in one process",
+        l.dp_replicate, l.dp_shard, l.tp, l.pp, max_ranks));
+  }
+  l.logical_dp = hosted * l.data_ranks();
+}
+
+}  // namespace
+
+ScaledJob scale_down(const spec::ModelDims& dims, const spec::Workload& work,
+                     const spec::Plan& full, const spec::Backend& backend, int max_ranks) {
+  constexpr int64_t max_tokens = 16;  // of a sequence
+  constexpr int64_t max_sequences = 2;
+  constexpr int max_microbatches = 3;
+  const spec::Layout& whole = full.layout;
+  ScaledJob job{dims, work, whole, {}};
+  spec::Layout& l = job.layout;
+  job.work.global_batch = 0;
+  shrink_data_axes(l, max_ranks, job.notes);
+  job.dims = small_model(dims, whole, backend);
+  if (full.stages() > 1) {
+    const std::vector<int> sizes = small_stages(full, dims.layers + 2);
+    job.dims.layers = std::accumulate(sizes.begin(), sizes.end(), 0) - 2;
+    l.first_layers = cut_of(sizes);
+  }
+
+  const int64_t tp = whole.tp;
+  int64_t& seq_len = job.work.seq_len;
+  seq_len = std::min(seq_len, base::round_up(max_tokens, tp) + seq_len % tp);
+  job.dims.max_seq = std::min(dims.max_seq, work.seq_len == dims.max_seq ? seq_len : 2 * seq_len);
+  if (l.recompute_blocks > 0 && l.recompute_blocks < dims.layers) {  // some, still
+    l.recompute_blocks = std::min(l.recompute_blocks, (job.dims.layers + 1) / 2);
+  }
+  l.micro_batch = std::min(l.micro_batch, max_sequences);
+  // Sequence parallelism cuts the tokens of a micro-batch.
+  if (full.microbatch_tokens() % tp == 0) {
+    while (l.micro_batch * seq_len % tp != 0) ++l.micro_batch;
+  }
+  // Enough for every schedule to fill its pipeline, with the same rest over pp; a custom one has
+  // its number.
+  const int workers = whole.hosted_workers();
+  const int filled = whole.pp == 1 ? 0 : (2 * whole.pp + workers - 1) / workers;
+  const int max = std::max(max_microbatches, filled);
+  if (!whole.custom_schedule && l.accumulation > max) {
+    l.accumulation = max + (l.accumulation - max) % whole.pp;
+  }
+  if (full.head_chunk_rows < full.microbatch_tokens()) {
+    l.head_chunk_rows = (l.micro_batch * seq_len + 1) / 2;
+  }
+  return job;
+}
+
+}  // namespace trireme::train

@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "train/verify/verify_scale.h"
+
+#include <gtest/gtest.h>
+
+#include "base/error.h"
+#include "spec/layout/rule_samples_test.h"
+#include "train/verify/verify.h"
+
+namespace trireme::train {
+namespace {
+
+const spec::ModelDims big_llama{.name = "big",
+                                .layers = 32,
+                                .hidden = 4096,
+                                .heads = 32,
+                                .kv_heads = 8,
+                                .ffn = 14336,
+                                .vocab = 128257,
+                                .max_seq = 8192,
+                                .tied_head = false,
+                                .qk_norm = true};
+
+// The plan only says how large the whole job is: what tp cuts is not asked of it here.
+ScaledJob scaled(const spec::ModelDims& dims, spec::Layout layout, int64_t seq_len,
+                 const std::vector<int>& cut = {0}) {
+  const spec::Workload work{.seq_len = seq_len};
+  spec::Plan full;
+  full.layout = spec::settle(spec::ModelSizes{}, work, 0, layout).layout;
+  full.seq_len = seq_len;
+  full.head_chunk_rows = 512;
+  full.first_layer_of_stage = cut;
+  return scale_down(dims, work, full, spec::cpu_backend(), 64);
+}
+
+TEST(VerifyScale, keeps_structure_and_drops_size) {
+  const ScaledJob job = scaled(big_llama,
+                               {.tp = 4,
+                                .dp_replicate = 2,
+                                .dp_shard = 4,
+                                .micro_batch = 4,
+                                .accumulation = 16,
+                                .logical_dp = 16},
+                               4096);
+  EXPECT_EQ(job.layout.dp_replicate, 2);
+  EXPECT_EQ(job.layout.dp_shard, 4);
+  EXPECT_EQ(job.layout.logical_dp, 16);
+  EXPECT_TRUE(job.notes.empty());
+  EXPECT_EQ(job.dims.heads / job.dims.kv_heads, 4);
+  EXPECT_EQ(job.dims.kv_heads % 4, 0);
+  EXPECT_EQ(job.dims.ffn % 4, 0);
+  EXPECT_EQ(job.dims.hidden % 4, 0);
+  EXPECT_EQ(job.dims.vocab % 4, big_llama.vocab % 4);
+  EXPECT_TRUE(job.dims.qk_norm);
+  EXPECT_FALSE(job.dims.tied_head);
+  EXPECT_EQ(job.work.seq_len % 4, 0);
+  EXPECT_GT(job.dims.max_seq, job.work.seq_len);
+  EXPECT_GT(job.layout.accumulation, 1);
+  EXPECT_LT(job.layout.head_chunk_rows, job.layout.micro_batch * job.work.seq_len);
+  EXPECT_LT(spec::parameter_count(spec::make_model(job.dims)), 200'000);
+}
+
+TEST(VerifyScale, every_rank_has_rows_of_a_vocabulary_that_does_not_divide) {
+  for (const int tp : {2, 4, 8, 16}) {
+    for (const int64_t vocab : {50257, 128256, 151936, 32001}) {
+      spec::ModelDims dims = big_llama;
+      dims.heads = dims.kv_heads = 16;
+      dims.vocab = vocab;
+      const ScaledJob job = scaled(dims, {.tp = tp}, 4096);
+      const int64_t rows = (job.dims.vocab + tp - 1) / tp;
+      EXPECT_LT((tp - 1) * rows, job.dims.vocab) << "tp " << tp << ", vocabulary " << vocab;
+      EXPECT_EQ(job.dims.vocab % tp, vocab % tp);
+    }
+  }
+}
+
+TEST(VerifyScale, leaves_a_small_model_as_it_is) {
+  spec::ModelDims dims = big_llama;
+  dims.layers = 2;
+  dims.hidden = 24;
+  dims.heads = 4;
+  dims.kv_heads = 2;
+  dims.head_dim = 8;
+  dims.ffn = 20;
+  dims.vocab = 47;
+  dims.max_seq = 8;
+  const ScaledJob job = scaled(dims, {.dp_replicate = 2}, 8);
+  EXPECT_EQ(job.dims.hidden, 24);
+  EXPECT_EQ(job.dims.heads, 4);
+  EXPECT_EQ(job.dims.ffn, 20);
+  EXPECT_EQ(job.dims.vocab, 47);
+  EXPECT_EQ(job.dims.max_seq, 8);
+}
+
+TEST(VerifyScale, says_when_data_axes_do_not_fit_one_process) {
+  const ScaledJob job =
+      scaled(big_llama, {.tp = 8, .dp_replicate = 32, .dp_shard = 8, .logical_dp = 512}, 4096);
+  EXPECT_EQ(job.layout.dp_replicate, 2);
+  EXPECT_EQ(job.layout.dp_shard, 2);
+  EXPECT_EQ(job.layout.logical_dp, 8);
+  ASSERT_EQ(job.notes.size(), 2U);
+  EXPECT_NE(job.notes[0].find("dp = 32 runs as 2"), std::string::npos) << job.notes[0];
+  EXPECT_THROW(scaled(big_llama, {.tp = 128}, 4096), base::ConfigError);
+}
+
+TEST(VerifyScale, keeps_stages_schedule_and_the_rest_of_micro_batches) {
+  const ScaledJob job =
+      scaled(big_llama,
+             {.pp = 4,
+              .dp_replicate = 2,
+              .schedule = schedule::Kind::interleaved,
+              .chunks = 2,
+              .micro_batch = 4,
+              .accumulation = 63},
+             4096, {0, 1, 3, 9, 15, 21, 27, 33});  // the embedding alone, the head alone
+  EXPECT_EQ(job.layout.pp, 4);
+  EXPECT_EQ(job.layout.chunks, 2);
+  EXPECT_EQ(job.layout.first_layers, (std::vector<int>{0, 1, 3, 5, 7, 9, 11, 13}));
+  EXPECT_EQ(job.dims.layers, 12);
+  EXPECT_EQ(job.layout.accumulation % 4, 63 % 4);
+  EXPECT_GE(job.layout.accumulation, 8);
+  EXPECT_LT(job.layout.accumulation, 12);
+  EXPECT_THROW(scaled(big_llama, {.tp = 16, .pp = 8}, 4096), base::ConfigError);
+}
+
+TEST(Verify, refuses_a_job_that_is_not_legal) {
+  VerifyJob job;
+  job.dims = big_llama;
+  job.work = {.seq_len = 9000};
+  job.layout = {.dp_replicate = 2, .logical_dp = 3, .precision = spec::Precision::fp32};
+  job.system.device = "cpu";
+  try {
+    verify(job);
+    FAIL() << "it was taken";
+  } catch (const base::ConfigError& error) {
+    const std::string text = error.what();
+    EXPECT_NE(text.find("seq_len = 9000"), std::string::npos) << text;
+    EXPECT_NE(text.find("logical_dp = 3"), std::string::npos) << text;
+  }
+}
+
+TEST(Verify, names_the_rule_that_a_layout_breaks) {
+  for (const spec::BrokenSample& sample : spec::broken_samples()) {
+    // No model has experts yet; ranks are as many as the layout has.
+    if (sample.experts > 0 || sample.ranks != 0 || sample.id == "cp.seq_len") continue;
+    VerifyJob job;
+    job.dims = spec::sample_dims(sample);
+    job.work = sample.work;
+    job.layout = sample.asked;
+    job.system.device = "cpu";
+    try {
+      verify(job);
+      ADD_FAILURE() << sample.id << ": it was taken";
+    } catch (const base::ConfigError& error) {
+      EXPECT_NE(std::string(error.what()).find("[" + sample.id + "]"), std::string::npos)
+          << sample.id << ": " << error.what();
+    }
+  }
+}
+
+}  // namespace
+}  // namespace trireme::train

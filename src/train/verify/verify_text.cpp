@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0
+// What verify() found, as a table and as JSON.
+#include <array>
+#include <cmath>
+
+#include "base/text/json.h"
+#include "obs/terminal/number_text.h"
+#include "obs/terminal/table.h"
+#include "train/verify/verify.h"
+#include "train/verify/verify_run.h"
+
+namespace trireme::train {
+namespace {
+
+using base::Json;
+
+std::string layout_text(const spec::Layout& l) {
+  std::string text = fmt::format("dp {} x zero {} x tp {}", l.dp_replicate, l.dp_shard, l.tp);
+  if (l.pp > 1) {
+    text += fmt::format(" x pp {} ({}, {} stages)", l.pp,
+                        l.custom_schedule ? "a custom schedule" : schedule::name_of(l.schedule),
+                        l.pp * l.chunks);
+  }
+  if (l.zero_stage > 0) text += fmt::format(", ZeRO-{}", l.zero_stage);
+  if (l.keeps_params()) text += " with parameters that stay";
+  if (l.sequence_parallel) text += ", sequence parallel";
+  return text + fmt::format(", logical_dp {}, reduce {}", l.logical_dp, spec::name_of(l.reduce));
+}
+
+std::string model_text(const spec::ModelDims& d) {
+  return fmt::format("{}: {} blocks, {} wide, {} heads ({} of keys) of {}, ffn {}, vocabulary {}{}",
+                     d.name, d.layers, d.hidden, d.heads, d.kv_heads == 0 ? d.heads : d.kv_heads,
+                     d.head_dim, d.ffn, d.vocab, d.tied_head ? ", tied" : "");
+}
+
+// JSON has no infinity.
+Json number(double value) { return std::isfinite(value) ? Json(value) : Json("not finite"); }
+
+Json to_json(const spec::TrafficTable& table) {
+  Json json = Json::object();
+  int64_t total = 0;
+  for (const TrafficKind& kind : step_traffic_kinds()) {
+    json[kind.name] = table.*kind.bytes;
+    total += table.*kind.bytes;
+  }
+  json["total"] = total;
+  return json;
+}
+
+Json to_json(const spec::MemoryTable& m) {
+  return {{"params", m.params},   {"grads", m.grads}, {"optim", m.optim},     {"stash", m.stash()},
+          {"scratch", m.scratch}, {"comm", m.comm},   {"staging", m.staging}, {"total", m.total()}};
+}
+
+}  // namespace
+
+std::string to_text(const VerifyReport& report) {
+  const std::array<obs::Column, 5> columns = {{{"", obs::Align::left},
+                                               {"check", obs::Align::left},
+                                               {"error", obs::Align::right},
+                                               {"bound", obs::Align::right},
+                                               {"found", obs::Align::left}}};
+  std::vector<std::vector<std::string>> rows;
+  for (const VerifyCheck& check : report.checks) {
+    const bool has_bound = check.bound > 0;
+    rows.push_back({check.ok ? "OK" : "FAILED", check.recipe + " " + check.name,
+                    has_bound ? fmt::format("{:.2g}", check.error) : "",
+                    has_bound ? fmt::format("{:.0e}", check.bound) : "", check.detail});
+  }
+  std::string text = fmt::format("{}\n{}\n", layout_text(report.layout), model_text(report.dims));
+  for (const std::string& note : report.notes) text += note + "\n";
+  text += "\n" + obs::table_text(columns, rows) + "\n";
+  if (!report.worst_parameter.empty()) {
+    text += fmt::format("worst gradient: '{}', error {:.3g}\n", report.worst_parameter,
+                        report.worst_error);
+  }
+  if (const VerifyCheck* failed = report.first_failed(); failed != nullptr) {
+    text += fmt::format("look first at {} {}: {}\n", failed->recipe, failed->name, failed->hint);
+  }
+  text += report.ok() ? "all checks agree\n" : "the layout does NOT train as one rank does\n";
+  return text;
+}
+
+Json to_json(const VerifyReport& report) {
+  Json checks = Json::array(), ranks = Json::array();
+  for (const VerifyCheck& check : report.checks) {
+    Json json = {
+        {"name", check.name}, {"recipe", check.recipe}, {"ok", check.ok}, {"detail", check.detail}};
+    if (check.bound > 0) {
+      json["error"] = number(check.error);
+      json["bound"] = check.bound;
+    }
+    if (!check.hint.empty()) json["hint"] = check.hint;
+    checks.push_back(std::move(json));
+  }
+  for (const VerifyRank& rank : report.by_rank) {
+    Json coord = Json::object();
+    for (const spec::Axis axis :
+         {spec::Axis::pp, spec::Axis::dp, spec::Axis::zero, spec::Axis::tp}) {
+      coord[std::string(spec::name_of(axis))] = rank.coord[axis];
+    }
+    ranks.push_back(
+        {{"rank", rank.rank},
+         {"coord", coord},
+         {"bytes",
+          {{"predicted", to_json(rank.predicted_bytes)}, {"counted", to_json(rank.counted_bytes)}}},
+         {"memory",
+          {{"predicted", to_json(rank.predicted_memory)},
+           {"measured", to_json(rank.measured_memory)}}}});
+  }
+  return {{"ok", report.ok()},
+          {"layout", layout_text(report.layout)},
+          {"model", model_text(report.dims)},
+          {"notes", report.notes},
+          {"steps", verify_steps},
+          {"checks", checks},
+          {"worst_parameter", report.worst_parameter},
+          {"worst_error", number(report.worst_error)},
+          {"ranks", ranks}};
+}
+
+}  // namespace trireme::train
