@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tests/cli/bad_input.h"
+#include "tests/cli/bad/bad_input.h"
 
 #include <algorithm>
 #include <cstring>
