@@ -9,10 +9,10 @@
 #include <vector>
 
 #include "base/error.h"
-#include "base/text/json.h"
 #include "base/log.h"
-#include "ckpt/generation/folder.h"
+#include "base/text/json.h"
 #include "ckpt/disk/posix_disk.h"
+#include "ckpt/generation/folder.h"
 #include "cli/ckpt/ckpt_place.h"
 #include "config/files/model_file.h"
 #include "obs/run_dir.h"
@@ -114,7 +114,7 @@ class FoundCheckpoint final : public FoundWeights {
   spec::ModelDims dims_;
 };
 
-fs::file_time_type time_of(const fs::path& file) {
+fs::file_time_type written_at(const fs::path& file) {
   std::error_code failed;
   const fs::file_time_type time = fs::last_write_time(file, failed);
   return failed ? fs::file_time_type::min() : time;
@@ -124,8 +124,8 @@ fs::file_time_type time_of(const fs::path& file) {
 bool is_older_than_checkpoints(const fs::path& weights, const fs::path& root) {
   const std::vector<int64_t> steps = ckpt::committed_steps(*ckpt::posix_disk(), root);
   if (steps.empty()) return false;
-  return time_of(weights / "config.json") <
-         time_of(root / ckpt::generation_name(steps.front()) / ckpt::manifest_name);
+  return written_at(weights / "config.json") <
+         written_at(root / ckpt::generation_name(steps.front()) / ckpt::manifest_name);
 }
 
 }  // namespace

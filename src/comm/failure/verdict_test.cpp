@@ -8,9 +8,9 @@ namespace trireme::comm {
 namespace {
 
 using Call = RankPosition::Call;
-using Ranks = std::vector<int>;
+using RankList = std::vector<int>;
 
-Call call(const std::string& op, const std::string& group, Ranks ranks, int64_t sequence) {
+Call call(const std::string& op, const std::string& group, RankList ranks, int64_t sequence) {
   return {.op = op, .group = group, .ranks = std::move(ranks), .sequence = sequence};
 }
 Call message(const std::string& op, int64_t sequence, int peer) {
@@ -46,7 +46,7 @@ std::vector<RankReport> one_lags(int laggard) {
 
 TEST(Verdict, names_the_rank_that_did_not_come) {
   const Verdict verdict = verdict_of(one_lags(2), {.deadline_s = 5, .reporter = 1});
-  EXPECT_EQ(verdict.culprits, Ranks{2});
+  EXPECT_EQ(verdict.culprits, RankList{2});
   EXPECT_EQ(verdict.text,
             "rank 2 did not come to all_reduce #17 of group 'world' within 5 s; ranks 0, 1 and 3 "
             "are waiting; the last that rank 2 finished was all_gather #16 of group 'world'");
@@ -59,7 +59,7 @@ TEST(Verdict, first_end_counts_before_all_else) {
   reports[0].ended = "was killed by signal 9 (SIGKILL)";
   reports[1].silent_s = 100;
   const Verdict verdict = verdict_of(reports, {});
-  EXPECT_EQ(verdict.culprits, Ranks{0});
+  EXPECT_EQ(verdict.culprits, RankList{0});
   EXPECT_TRUE(verdict.text.starts_with(
       "rank 0 (process 100 on host) was killed by signal 9 (SIGKILL); when last heard of it was "
       "in all_reduce #17 of group 'world'; ranks 1 and 3 wait in all_reduce #17"))
@@ -71,10 +71,10 @@ TEST(Verdict, silence_counts_before_lag) {
   reports[1].silent_s = 4;
   reports[3].silent_s = 3;
   const Verdict verdict = verdict_of(reports, {.reporter = 0});
-  EXPECT_EQ(verdict.culprits, Ranks{1});
+  EXPECT_EQ(verdict.culprits, RankList{1});
   EXPECT_NE(verdict.text.find("silent for 4.0 s"), std::string::npos);
   reports[1].position->has_left = true;
-  EXPECT_EQ(verdict_of(reports, {.reporter = 0}).culprits, Ranks{3});
+  EXPECT_EQ(verdict_of(reports, {.reporter = 0}).culprits, RankList{3});
 }
 
 // 3 waits for 2 in a pair, 2 waits for 1 to send, 1 computes.
@@ -84,7 +84,7 @@ TEST(Verdict, follows_who_waits_for_whom) {
       verdict_of({report(0, std::nullopt, before, {}), report(1, std::nullopt, before, {}),
                   waits(2, message("recv", 7, 1)), waits(3, pair)},
                  {.deadline_s = 2, .reporter = 3});
-  EXPECT_EQ(verdict.culprits, Ranks{1});
+  EXPECT_EQ(verdict.culprits, RankList{1});
   EXPECT_NE(verdict.text.find("rank 1 did not come to recv #7 from rank 1"), std::string::npos)
       << verdict.text;
 }
@@ -95,24 +95,24 @@ TEST(Verdict, groups_of_one_name_are_told_apart_by_their_ranks) {
   const Verdict verdict = verdict_of({waits(0, left), report(1, std::nullopt, right, {right}),
                                       report(2, std::nullopt, right, {right}), waits(3, right)},
                                      {.deadline_s = 2, .reporter = 0});
-  EXPECT_EQ(verdict.culprits, Ranks{1});
+  EXPECT_EQ(verdict.culprits, RankList{1});
 }
 
 TEST(Verdict, in_a_circle_the_few_went_astray) {
   const Call pair = call("all_reduce", "pair", {2, 3}, 50);
   std::vector<RankReport> reports = one_lags(3);
   reports[3] = report(3, pair, before, {before, pair});
-  EXPECT_EQ(verdict_of(reports, {.deadline_s = 2, .reporter = 3}).culprits, Ranks{3});
+  EXPECT_EQ(verdict_of(reports, {.deadline_s = 2, .reporter = 3}).culprits, RankList{3});
   const Verdict tie = verdict_of({waits(0, message("recv", 1, 1)), waits(1, message("recv", 1, 0))},
                                  {.deadline_s = 2, .reporter = 0});
-  EXPECT_EQ(tie.culprits, (Ranks{0, 1}));
+  EXPECT_EQ(tie.culprits, (RankList{0, 1}));
   EXPECT_NE(tie.text.find("wait for each other"), std::string::npos);
 }
 
 TEST(Verdict, knows_who_never_came_and_when_nobody_lags) {
   std::vector<RankReport> reports = one_lags(2);
   reports[2].position.reset();
-  EXPECT_EQ(verdict_of(reports, {.reporter = 0}).culprits, Ranks{2});
+  EXPECT_EQ(verdict_of(reports, {.reporter = 0}).culprits, RankList{2});
   std::vector<RankReport> all;
   for (int rank = 0; rank < 4; ++rank) all.push_back(waits(rank, step));
   EXPECT_TRUE(verdict_of(all, {.reporter = 0}).culprits.empty());
@@ -120,13 +120,13 @@ TEST(Verdict, knows_who_never_came_and_when_nobody_lags) {
 
 TEST(Verdict, many_ranks_stay_one_line) {
   std::vector<RankReport> reports;
-  Ranks everyone;
+  RankList everyone;
   for (int rank = 0; rank < 1000; ++rank) everyone.push_back(rank);
   const Call wide = call("all_reduce", "world", everyone, 3);
   for (int rank = 0; rank < 1000; ++rank) reports.push_back(waits(rank, wide));
   reports[500] = report(500, std::nullopt, std::nullopt, {});
   const Verdict verdict = verdict_of(reports, {.reporter = 7});
-  EXPECT_EQ(verdict.culprits, Ranks{500});
+  EXPECT_EQ(verdict.culprits, RankList{500});
   EXPECT_LT(verdict.text.size(), 300U);
 }
 
@@ -156,7 +156,7 @@ TEST(RankPosition, comes_from_the_recorder_and_back_from_text) {
   for (const char* wrong : {"", "{}", "[1]", "{\"rank\": \"x\"}", "nonsense"}) {
     EXPECT_EQ(position_from(wrong, 64), std::nullopt) << wrong;
   }
-  // Ranks that the run does not have, and more of them than memory.
+  // RankList that the run does not have, and more of them than memory.
   EXPECT_EQ(position_from(to_text(position), 3), std::nullopt);
   const std::string text = to_text(position), ranks = "{\"first\":0,\"step\":1,\"count\":4}";
   for (const char* wrong :

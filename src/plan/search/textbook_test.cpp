@@ -11,13 +11,13 @@
 namespace trireme::plan {
 namespace {
 
-struct Asked {
+struct Question {
   const char* model;
   const char* machine;
   int64_t processors, batch, seq_len;
 };
 
-Textbook recipe(const Asked& asked) {
+Textbook recipe(const Question& asked) {
   const Job job = job_of(asked.model, asked.batch, asked.seq_len);
   const spec::Machine machine = shipped_machine(asked.machine);
   Pricer pricer(job, machine, trireme_stack());
@@ -47,10 +47,10 @@ TEST(Textbook, large_ones_fill_the_domain_and_then_have_stages) {
 }
 
 TEST(Textbook, what_it_proposes_fits_and_breaks_no_rule) {
-  for (const Asked& asked :
-       {Asked{"llama-8b", "h100", 8, 64, 4096}, Asked{"llama3-70b", "h100", 64, 256, 4096},
-        Asked{"llama3-70b", "a100-80gb", 256, 1024, 4096},
-        Asked{"gpt2-1.5b", "a100-40gb", 24, 192, 1024}}) {
+  for (const Question& asked :
+       {Question{"llama-8b", "h100", 8, 64, 4096}, Question{"llama3-70b", "h100", 64, 256, 4096},
+        Question{"llama3-70b", "a100-80gb", 256, 1024, 4096},
+        Question{"gpt2-1.5b", "a100-40gb", 24, 192, 1024}}) {
     const Textbook found = recipe(asked);
     ASSERT_TRUE(found.layout) << asked.model;
     const Job job = job_of(asked.model, asked.batch, asked.seq_len);
