@@ -11,8 +11,8 @@
 #include "config/apply.h"
 #include "config/document.h"
 #include "config/files/hf_config.h"
-#include "config/layout.h"
 #include "config/files/model_file.h"
+#include "config/layout.h"
 #include "config/schema.h"
 
 namespace trireme::config {
@@ -195,9 +195,9 @@ void cut_warmup(Config& c, const Report& report) {
 
 void solve(Config& c, const Report& report) {
   if (c.system.device == "gpu") c.system.device = "cuda";
-  constexpr int64_t usual_seq_len = 2048;
+  constexpr int64_t default_seq_len = 2048;
   if (c.training.seq_len == -1) {
-    c.training.seq_len = std::clamp<int64_t>(c.dims.max_seq, 1, usual_seq_len);
+    c.training.seq_len = std::clamp<int64_t>(c.dims.max_seq, 1, default_seq_len);
   }
   if (c.lr_scheduler.total_steps == -1) c.lr_scheduler.total_steps = c.training.steps;
   cut_warmup(c, report);

@@ -11,8 +11,8 @@
 #include <system_error>
 
 #include "base/check.h"
-#include "base/system/descriptor.h"
 #include "base/error.h"
+#include "base/system/descriptor.h"
 #include "base/text/json.h"
 #include "config/config.h"
 
@@ -144,7 +144,7 @@ bool looks_like_json(std::string_view text) {
 
 Json parse_json(const std::string& text, const std::string& file) {
   constexpr int deepest = 32;
-  constexpr size_t most_keys = 10'000;      // an object finds a key by looking at all of them
+  constexpr size_t max_keys = 10'000;       // an object finds a key by looking at all of them
   std::vector<std::set<std::string>> keys;  // of every object that is open
   const auto watch = [&](int depth, Json::parse_event_t event, Json& parsed) {
     if (depth > deepest) {
@@ -157,9 +157,8 @@ Json parse_json(const std::string& text, const std::string& file) {
       if (!keys.back().insert(key).second) {
         throw base::ConfigError(fmt::format("{}: key '{}' stands twice", file, key));
       }
-      if (keys.back().size() > most_keys) {
-        throw base::ConfigError(
-            fmt::format("{}: more than {} keys in one object", file, most_keys));
+      if (keys.back().size() > max_keys) {
+        throw base::ConfigError(fmt::format("{}: more than {} keys in one object", file, max_keys));
       }
     }
     return true;

@@ -107,11 +107,11 @@ size_t line_of_assertion(std::string_view text) {
 
 std::vector<Entry> entries_of_toml(const std::string& text, const std::string& file) {
   // Tables nest with every dot of a key, and the library removes them by recursion.
-  constexpr int64_t most_dots = 10'000;
+  constexpr int64_t max_dots = 10'000;
   const auto dots = std::count(text.begin(), text.end(), '.');
-  if (dots > most_dots) {
+  if (dots > max_dots) {
     throw base::ConfigError(
-        fmt::format("{}: {} dots; a configuration has at most {}", file, dots, most_dots));
+        fmt::format("{}: {} dots; a configuration has at most {}", file, dots, max_dots));
   }
   toml::table table;
   try {

@@ -11,10 +11,10 @@
 #include "kernels/ops.h"
 #include "kernels/step_state.h"
 #include "schedule/lives.h"
-#include "spec/memory/grad_places.h"
-#include "spec/parallel/pipeline_parallel.h"
-#include "spec/memory/predict.h"
 #include "spec/facts/rope.h"
+#include "spec/memory/grad_places.h"
+#include "spec/memory/predict.h"
+#include "spec/parallel/pipeline_parallel.h"
 #include "spec/parallel/tensor_parallel.h"
 
 namespace trireme::engine {
@@ -35,7 +35,7 @@ spec::Plan checked(const spec::ModelSpec& model, spec::Plan plan, const spec::Ba
 
 // Layers times micro-batches of a step that is worth capturing: a layer is about thirty nodes of a
 // graph, and the host needs about a second to prepare 25,000.
-constexpr int most_captured_layers = 800;
+constexpr int max_captured_layers = 800;
 
 }  // namespace
 
@@ -174,10 +174,9 @@ void Engine::step(MicrobatchSource& source, double learning_rate) {
   // The first step is run as it is: libraries choose their algorithms then. A step that somebody
   // watches is not replayed, because a replay passes no fronts.
   const bool is_held = held_.state() != nullptr;  // a recording cannot wait for it
-  const bool is_replayed =
-      options_.capture && !groups_->closes_with_peers() && steps_ > 0 &&
-      compute_->observer() == nullptr && !is_watched_ && !is_held &&
-      plan_.schedule.microbatches * executor_->layers() <= most_captured_layers;
+  const bool is_replayed = options_.capture && !groups_->closes_with_peers() && steps_ > 0 &&
+                           compute_->observer() == nullptr && !is_watched_ && !is_held &&
+                           plan_.schedule.microbatches * executor_->layers() <= max_captured_layers;
   if (is_replayed) {
     set_learning_rate(learning_rate);
     if (!graph_) {

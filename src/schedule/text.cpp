@@ -47,8 +47,8 @@ template <std::integral Number>
 std::optional<Number> take_number(std::string_view& rest);
 std::optional<Op> take_op(std::string_view& rest);
 Result<std::vector<Lane>> find_lanes(const std::vector<Placed>& actions);
-std::vector<Lane> usual_lanes(const std::map<std::pair<int, int>, int>& rank_of, int count,
-                              int stages);
+std::vector<Lane> default_lanes(const std::map<std::pair<int, int>, int>& rank_of, int count,
+                                int stages);
 int deviations(const std::map<std::pair<int, int>, int>& rank_of, const std::vector<Lane>& lanes);
 const Lane& lane_of(const std::vector<Lane>& lanes, int microbatch);
 std::string refusal(const Word& word, std::string_view expected, std::string_view found);
@@ -214,8 +214,8 @@ Result<std::vector<Lane>> find_lanes(const std::vector<Placed>& actions) {
                                fmt::format("\"{}\"", word.text)));
     }
   }
-  const std::vector<Lane> one = usual_lanes(rank_of, 1, stages),
-                          two = usual_lanes(rank_of, 2, stages);
+  const std::vector<Lane> one = default_lanes(rank_of, 1, stages),
+                          two = default_lanes(rank_of, 2, stages);
   const bool is_one = deviations(rank_of, one) == 0;
   // Two lanes that go the same way for the most part are one lane with a mistake in it.
   int apart = 0;
@@ -247,8 +247,8 @@ Result<std::vector<Lane>> find_lanes(const std::vector<Placed>& actions) {
 }
 
 // By lane and stage, the rank on which most of its micro-batches are; of equals, the lowest.
-std::vector<Lane> usual_lanes(const std::map<std::pair<int, int>, int>& rank_of, int count,
-                              int stages) {
+std::vector<Lane> default_lanes(const std::map<std::pair<int, int>, int>& rank_of, int count,
+                                int stages) {
   std::vector<Lane> lanes(static_cast<size_t>(count), Lane(static_cast<size_t>(stages), unknown));
   std::map<std::array<int, 3>, int> votes;  // of (lane, stage, rank)
   for (const auto& [key, rank] : rank_of) ++votes[{key.second % count, key.first, rank}];

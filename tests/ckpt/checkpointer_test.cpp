@@ -11,9 +11,9 @@
 #include <thread>
 
 #include "base/text/json.h"
-#include "ckpt/generation/folder.h"
 #include "ckpt/disk/forward_disk_test.h"
 #include "ckpt/disk/memory_disk.h"
+#include "ckpt/generation/folder.h"
 #include "comm/threads.h"
 #include "tests/crashlab/failing_disk.h"
 #include "tests/engine/rig.h"
@@ -130,7 +130,7 @@ TEST(CheckpointerTest, masters_and_halves_come_back_as_each_other) {
   spec::ModelDims dims = tiny_llama();
   dims.vocab = 100000;
   const spec::ModelSpec model = spec::make_model(dims);
-  ASSERT_GT(dims.vocab * dims.hidden, 2 * train::StagedCopy::most_halves);
+  ASSERT_GT(dims.vocab * dims.hidden, 2 * train::StagedCopy::max_halves);
   ckpt::MemoryDisk disk;
   std::string last;
   int64_t step = 0;

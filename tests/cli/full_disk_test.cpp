@@ -19,7 +19,7 @@ TEST(FullDisk, stops_saving_and_not_training) {
   write_tiny(s);
   const Outcome outcome =
       trireme(s, train_words(6, {"--checkpoint.interval=2", "--checkpoint.export_dtype=bf16"}),
-              {.most_file_bytes = 60'000});
+              {.max_file_bytes = 60'000});
   EXPECT_EQ(count(outcome.err, "not saved"), 3) << outcome.err;
   EXPECT_NE(outcome.err.find("step:  6"), std::string::npos) << outcome.err;
   for (const auto& [name, bytes] : s.tree("run/checkpoint")) ADD_FAILURE() << name;

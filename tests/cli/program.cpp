@@ -43,10 +43,10 @@ double now_seconds() {
                   ::dup2(streams[1], 2) >= 0 && ::chdir(folder.c_str()) == 0;
   // A shell starts jobs in the background with SIGINT ignored, nohup with SIGHUP.
   for (const int number : {SIGINT, SIGHUP, SIGPIPE}) std::signal(number, SIG_DFL);
-  if (options.most_file_bytes > 0) {
+  if (options.max_file_bytes > 0) {
     // Ignored, so that a write fails with an error as it does on a full disk.
     std::signal(SIGXFSZ, SIG_IGN);
-    const auto most = static_cast<rlim_t>(options.most_file_bytes);
+    const auto most = static_cast<rlim_t>(options.max_file_bytes);
     const rlimit limit{most, most};
     is_ready = is_ready && ::setrlimit(RLIMIT_FSIZE, &limit) == 0;
   }

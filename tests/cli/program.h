@@ -48,7 +48,7 @@ class Scratch {
 };
 
 struct RunOptions {
-  int64_t most_file_bytes = 0;  // no file may grow above; 0: no limit. Stands for a full disk.
+  int64_t max_file_bytes = 0;  // no file may grow above; 0: no limit. Stands for a full disk.
   double deadline_seconds = 60;
 };
 

@@ -244,7 +244,7 @@ TEST(TrainRanks, what_fails_on_one_rank_ends_all_with_its_reason) {
   write_tiny(s);
   // Stands for a full disk: the first rank cannot write the weights, the others wait for it.
   const Outcome outcome = trireme(s, train_words({"--parallelism.data_parallel_shard_degree=2"}),
-                                  {.most_file_bytes = 8000});
+                                  {.max_file_bytes = 8000});
   EXPECT_EQ(outcome.exit_code, 1);
   EXPECT_NE(outcome.err.find("model.safetensors"), std::string::npos) << outcome.err;
   EXPECT_EQ(outcome.err.find("left its group"), std::string::npos) << outcome.err;

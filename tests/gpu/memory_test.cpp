@@ -85,7 +85,7 @@ TEST_F(MemoryTest, the_ledger_holds_what_was_predicted) {
 
 // What CUDA, cuBLASLt and cuDNN take for themselves once kernels are loaded is a constant: at most
 // this much.
-constexpr int64_t most_constant_bytes = int64_t{1} << 30;
+constexpr int64_t max_constant_bytes = int64_t{1} << 30;
 
 TEST_F(MemoryTest, the_driver_reports_little_more_than_the_ledger) {
   spec::ModelDims dims = medium_llama();
@@ -109,7 +109,7 @@ TEST_F(MemoryTest, the_driver_reports_little_more_than_the_ledger) {
   std::printf("ledger %.1f MiB, the driver reports %.1f MiB more\n",
               static_cast<double>(live) / 0x1p20, static_cast<double>(used - live) / 0x1p20);
   EXPECT_GE(used, live - (int64_t{64} << 20));
-  EXPECT_LE(used, live + live / 50 + most_constant_bytes);
+  EXPECT_LE(used, live + live / 50 + max_constant_bytes);
 }
 
 TEST_F(MemoryTest, what_does_not_fit_is_refused_before_it_is_allocated) {

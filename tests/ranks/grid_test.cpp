@@ -13,7 +13,7 @@
 namespace trireme::tests {
 namespace {
 
-constexpr int most_ranks = 8;
+constexpr int max_ranks = 8;
 
 spec::ModelDims grid_gpt2() {
   spec::ModelDims dims = tiny_gpt2();
@@ -54,8 +54,8 @@ std::vector<Layout> all_layouts() {
     }
   };
   for (const int tp : {1, 2, 4, 8}) {
-    for (int zero = 1; zero * tp <= most_ranks; ++zero) {
-      for (int dp = 1; dp * zero * tp <= most_ranks; ++dp) {
+    for (int zero = 1; zero * tp <= max_ranks; ++zero) {
+      for (int dp = 1; dp * zero * tp <= max_ranks; ++dp) {
         for (int stage = zero > 1 ? 1 : 0; stage <= (zero > 1 ? 3 : 0); ++stage) {
           Layout layout{.dp = dp, .zero = zero, .stage = stage, .tp = tp, .logical_dp = dp * zero};
           layout.sequences = 4;  // of six tokens: they divide by every tp

@@ -25,9 +25,9 @@ using base::TensorSpec;
 using device::Mem;
 using device::Tensor;
 
-constexpr int64_t most_bytes = int64_t{12} << 30;  // all that the shapes below need
+constexpr int64_t max_bytes = int64_t{12} << 30;  // all that the shapes below need
 
-constexpr int64_t least_bytes = int64_t{3} << 30;  // all that memory() needs
+constexpr int64_t min_bytes = int64_t{3} << 30;  // all that memory() needs
 
 // With as many digits as are worth reading.
 double rounded(double value, double digits) {
@@ -54,12 +54,12 @@ GpuBench::GpuBench(Options options)
       device::view_of(workspace_->data(), {{backend_.stream_workspace_bytes}, DType::u8}));
   // Libraries need some of what is left, and so does the choice of algorithms.
   const int64_t share = device_->available_bytes() / 10 * 7;
-  capacity_bytes_ = std::min(most_bytes, share) / base::grain_bytes * base::grain_bytes;
-  if (capacity_bytes_ < least_bytes) {
+  capacity_bytes_ = std::min(max_bytes, share) / base::grain_bytes * base::grain_bytes;
+  if (capacity_bytes_ < min_bytes) {
     throw base::OutOfMemory(fmt::format(
         "bench gpu: {} bytes for operands, 70 % of what the GPU has free; at least {} are needed. "
         "End programs that use it (nvidia-smi shows them)",
-        capacity_bytes_, least_bytes));
+        capacity_bytes_, min_bytes));
   }
   arena_ = std::make_unique<device::Arena>(
       device::Buffer(*device_, Mem::scratch, capacity_bytes_, "operands"));

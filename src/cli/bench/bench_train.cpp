@@ -8,22 +8,22 @@
 #include "base/text/json.h"
 #include "cli/bench/bench_batches.h"
 #include "cli/bench/bench_report.h"
+#include "cli/bench/row_times.h"
 #include "cli/shell/device_options.h"
 #include "cli/shell/progress.h"
-#include "cli/bench/row_times.h"
 #include "cli/verbs.h"
 #include "config/files/model_file.h"
 #include "device/accelerator.h"
 #include "engine/engine.h"
 #include "obs/clock.h"
-#include "train/setup/fit.h"
 #include "train/report/peaks.h"
+#include "train/setup/fit.h"
 #include "train/setup/setup.h"
 
 namespace trireme::cli {
 namespace {
 
-constexpr int64_t most_observed_steps = 3;
+constexpr int64_t max_observed_steps = 3;
 
 struct BenchJob {
   spec::Workload work;
@@ -119,7 +119,7 @@ BenchResult measure(const Args& args, const spec::ModelSpec& model, const config
   result.driver_used_bytes = device::driver_used_bytes(*platform.device);
   if (args.flag("--by-row") || args.flag("--roofline")) {
     train::OpTimeline timeline(engine.compute());
-    result.observed_steps = std::min(steps, most_observed_steps);
+    result.observed_steps = std::min(steps, max_observed_steps);
     for (int64_t step = 0; step < result.observed_steps; ++step) {
       timeline.start();
       engine.step(source, 3e-4);

@@ -10,16 +10,16 @@
 #include <string_view>
 #include <system_error>
 
-#include "base/system/descriptor.h"
 #include "base/error.h"
-#include "base/text/json.h"
 #include "base/log.h"
-#include "cli/shell/config_options.h"
-#include "cli/shell/environment.h"
-#include "cli/shell/exit_codes.h"
+#include "base/system/descriptor.h"
+#include "base/text/json.h"
 #include "cli/run/launch_watch.h"
 #include "cli/run/stop_signals.h"
 #include "cli/run/train_call.h"
+#include "cli/shell/config_options.h"
+#include "cli/shell/environment.h"
+#include "cli/shell/exit_codes.h"
 #include "cli/verbs.h"
 #include "comm/world/rank_env.h"
 #include "comm/world/rendezvous.h"
@@ -131,10 +131,10 @@ LaunchOptions options_from(const Args& args, LaunchConfig& launched) {
                         .deadline_s = args.has("--deadline") ? args.number("--deadline") : 600,
                         .shows_all = args.text("--output") == "all",
                         .keeps_out = args.wants_json()};
-  constexpr int most_here = 1024, most_ranks = 1 << 20;
-  if (options.ranks_here > most_here || options.nodes > most_ranks / options.ranks_here) {
+  constexpr int max_here = 1024, max_ranks = 1 << 20;
+  if (options.ranks_here > max_here || options.nodes > max_ranks / options.ranks_here) {
     throw base::ConfigError(fmt::format("-n {} on {} nodes: at most {} ranks a node, {} in all",
-                                        options.ranks_here, options.nodes, most_here, most_ranks));
+                                        options.ranks_here, options.nodes, max_here, max_ranks));
   }
   if (options.node < 0 || options.node >= options.nodes) {
     throw base::ConfigError(fmt::format("--node-rank {}: with --nnodes {} it is 0 to {}",

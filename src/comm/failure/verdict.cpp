@@ -261,7 +261,7 @@ Verdict verdict_of(const Reports& reports, const VerdictOptions& options) {
   const Case known(reports);
   const int world = known.world();
   const auto at = [&](int rank) -> const RankReport& { return known.at(rank); };
-  int first_ended = -1, most_silent = -1;
+  int first_ended = -1, max_silent = -1;
   std::vector<int> waiting;
   for (int rank = 0; rank < world; ++rank) {
     if (!at(rank).ended.empty() &&
@@ -270,17 +270,17 @@ Verdict verdict_of(const Reports& reports, const VerdictOptions& options) {
     }
     const bool should_speak = at(rank).position && !at(rank).position->has_left;
     if (should_speak && at(rank).silent_s > options.silent_limit_s &&
-        (most_silent < 0 || at(rank).silent_s > at(most_silent).silent_s)) {
-      most_silent = rank;
+        (max_silent < 0 || at(rank).silent_s > at(max_silent).silent_s)) {
+      max_silent = rank;
     }
     if (!known.awaited(rank).empty()) waiting.push_back(rank);
   }
   if (first_ended >= 0) return of_one(known, first_ended, at(first_ended).ended);
-  if (most_silent >= 0) {
-    return of_one(known, most_silent,
+  if (max_silent >= 0) {
+    return of_one(known, max_silent,
                   fmt::format("has been silent for {:.1f} s: it is stopped, or its host does not "
                               "answer",
-                              at(most_silent).silent_s));
+                              at(max_silent).silent_s));
   }
   std::vector<int> unknown;
   for (int rank = 0; rank < world; ++rank) {

@@ -12,7 +12,7 @@
 namespace trireme::comm {
 namespace {
 
-constexpr size_t most_nodes = 1 << 20;
+constexpr size_t max_nodes = 1 << 20;
 
 struct ListReader {
   const std::string& text;
@@ -43,7 +43,7 @@ struct ListReader {
       const std::string_view last = dash == std::string_view::npos ? first : part.substr(dash + 1);
       const uint64_t from = number(first), to = number(last);
       if (to < from) throw wrong(fmt::format("the range {} goes down", part));
-      if (to - from >= most_nodes) throw wrong("too many nodes");
+      if (to - from >= max_nodes) throw wrong("too many nodes");
       for (uint64_t i = from; i <= to; ++i) {
         all.push_back(fmt::format("{:0{}}", i, first.size()));
       }
@@ -65,7 +65,7 @@ struct ListReader {
         inserts = members(pattern.substr(open + 1, close - open - 1));
         end = close + 1;
       }
-      if (all.size() * inserts.size() > most_nodes) throw wrong("too many nodes");
+      if (all.size() * inserts.size() > max_nodes) throw wrong("too many nodes");
       std::vector<std::string> longer;
       for (const std::string& prefix : all) {
         for (const std::string& insert : inserts) {

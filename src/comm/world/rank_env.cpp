@@ -256,8 +256,8 @@ std::string RankInfo::text() const {
                                  world, local_rank, local_world, node, name_of(source));
   if (!store.empty()) text += fmt::format("; store at {}", store);
   if (nodes.empty()) return text;
-  constexpr size_t most_shown = 8;
-  const size_t shown = std::min(nodes.size(), most_shown);
+  constexpr size_t max_shown = 8;
+  const size_t shown = std::min(nodes.size(), max_shown);
   return text +
          fmt::format("; {} node{}: {}{}", nodes.size(), nodes.size() == 1 ? "" : "s",
                      fmt::join(nodes.begin(), nodes.begin() + static_cast<ptrdiff_t>(shown), ", "),

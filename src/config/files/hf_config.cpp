@@ -9,8 +9,8 @@
 #include <string_view>
 #include <vector>
 
-#include "base/text/count_text.h"
 #include "base/error.h"
+#include "base/text/count_text.h"
 #include "base/text/json.h"
 #include "config/decimal.h"
 
@@ -19,7 +19,7 @@ namespace {
 
 using base::Json;
 
-constexpr int64_t most_layers = 100'000;
+constexpr int64_t max_layers = 100'000;
 
 // Reads one object and collects what is wrong with it. A key that is null counts as absent.
 class Reader {
@@ -193,7 +193,7 @@ int64_t longest_within_window(Reader& in, bool has_key, int64_t max_seq) {
 
 void read_gpt2(Reader& in, spec::ModelDims& d) {
   d.family = spec::Family::gpt2;
-  d.layers = static_cast<int>(in.size("n_layer", std::nullopt, most_layers));
+  d.layers = static_cast<int>(in.size("n_layer", std::nullopt, max_layers));
   d.hidden = in.size("n_embd");
   d.heads = in.size("n_head");
   d.kv_heads = d.heads;
@@ -220,7 +220,7 @@ void read_llama(Reader& in, const Json& json, const std::string& type, spec::Mod
                 std::vector<std::string>& problems) {
   const bool is_llama = type == "llama", is_mistral = type == "mistral";
   d.family = spec::Family::llama;
-  d.layers = static_cast<int>(in.size("num_hidden_layers", std::nullopt, most_layers));
+  d.layers = static_cast<int>(in.size("num_hidden_layers", std::nullopt, max_layers));
   d.hidden = in.size("hidden_size");
   d.heads = in.size("num_attention_heads");
   d.ffn = in.size("intermediate_size");

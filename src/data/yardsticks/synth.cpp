@@ -6,29 +6,29 @@
 #include <vector>
 
 #include "base/error.h"
-#include "data/yardsticks/markov.h"
 #include "data/files/token_writer.h"
+#include "data/yardsticks/markov.h"
 
 namespace trireme::data {
 namespace {
 
 void check_options(const SynthOptions& options) {
-  constexpr int64_t most_contexts = 1 << 20, longest = 1 << 28;
+  constexpr int64_t max_contexts = 1 << 20, longest = 1 << 28;
   const auto refuse = [](const std::string& what) {
     throw base::ConfigError("data synth: " + what);
   };
-  if (options.vocab < 2 || options.vocab > most_contexts) {
-    refuse(fmt::format("vocab = {}; allowed: 2 .. {}", options.vocab, most_contexts));
+  if (options.vocab < 2 || options.vocab > max_contexts) {
+    refuse(fmt::format("vocab = {}; allowed: 2 .. {}", options.vocab, max_contexts));
   }
   if (options.order < 0) refuse(fmt::format("order = {}; allowed: 0 and up", options.order));
   int64_t contexts = 1;
-  for (int i = 0; i < options.order && contexts <= most_contexts; ++i) contexts *= options.vocab;
+  for (int i = 0; i < options.order && contexts <= max_contexts; ++i) contexts *= options.vocab;
   // The table of transitions is contexts * vocab.
-  if (contexts > most_contexts || contexts * options.vocab > (int64_t{1} << 26)) {
+  if (contexts > max_contexts || contexts * options.vocab > (int64_t{1} << 26)) {
     refuse(
         fmt::format("vocab {} with order {} has too many contexts; allowed: vocab^order <= {} and "
                     "vocab^(order + 1) <= {}",
-                    options.vocab, options.order, most_contexts, 1 << 26));
+                    options.vocab, options.order, max_contexts, 1 << 26));
   }
   if (!(options.sharpness >= 0 && options.sharpness <= 100)) {
     refuse(fmt::format("sharpness = {}; allowed: 0 .. 100", options.sharpness));

@@ -67,7 +67,7 @@ TEST(ScriptTest, parts_of_a_split_backward_make_the_merged_one) {
 }
 
 // Walks a script as the stage does; returns how many layers were here at one time.
-size_t most_gathered(const std::vector<Step>& steps, const ScriptOptions& o) {
+size_t max_gathered(const std::vector<Step>& steps, const ScriptOptions& o) {
   std::set<int> here;
   size_t most = 0;
   for (const Step& step : steps) {
@@ -95,10 +95,10 @@ TEST(ScriptTest, sharded_parameters_are_here_when_needed_and_never_more_than_pre
         o.prefetch_after = after;
         const size_t window = static_cast<size_t>(prefetch) + 1;
         const bool is_after = after && walk != Walk::forward && prefetch > 0;
-        EXPECT_EQ(most_gathered(script(walk, o), o), is_after ? window - 1 : window);
+        EXPECT_EQ(max_gathered(script(walk, o), o), is_after ? window - 1 : window);
         o.head = layers - 1;
         o.tied_to = 0;
-        EXPECT_LE(most_gathered(script(walk, o), o), window + 1);
+        EXPECT_LE(max_gathered(script(walk, o), o), window + 1);
       }
     }
   }

@@ -237,7 +237,7 @@ void Operands::expect_intact() const {
   }
 }
 
-void Operands::expect_near(const Operands& reference, const Factors& least_factors) const {
+void Operands::expect_near(const Operands& reference, const Factors& min_factors) const {
   ASSERT_EQ(entries_.size(), reference.entries_.size());
   for (size_t i = 0; i < entries_.size(); ++i) {
     const Entry &found = entries_[i], &expected = reference.entries_[i];
@@ -249,7 +249,7 @@ void Operands::expect_near(const Operands& reference, const Factors& least_facto
       EXPECT_TRUE(std::ranges::equal(found.bytes, expected.bytes))
           << "bits differ from the reference";
     } else {
-      expect_elements_near(found.make, least_factors, found.tensor, expected.tensor);
+      expect_elements_near(found.make, min_factors, found.tensor, expected.tensor);
     }
   }
 }

@@ -106,11 +106,11 @@ class Operands {
 
   // Every comparison adds test failures. Inputs, gaps and the margins around tensors are untouched.
   void expect_intact() const;
-  // `least_factors`: the smallest that the first factor of the bound (see Make) is taken to be.
+  // `min_factors`: the smallest that the first factor of the bound (see Make) is taken to be.
   struct Factors {
     double f32 = 0, bf16 = 0;
   };
-  void expect_near(const Operands& reference, const Factors& least_factors) const;
+  void expect_near(const Operands& reference, const Factors& min_factors) const;
   void expect_same_bits(const Operands& other) const;
 
  private:

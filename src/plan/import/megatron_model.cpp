@@ -15,7 +15,7 @@ namespace {
 using Notes = std::vector<std::string>;
 
 // Megatron's own width for a feed-forward that is not told.
-int64_t usual_ffn(int64_t hidden, bool gated) {
+int64_t default_ffn(int64_t hidden, bool gated) {
   constexpr int64_t grain = 64;
   return gated ? 8 * hidden / 3 / grain * grain : 4 * hidden;
 }
@@ -143,7 +143,7 @@ void read_megatron_model(MegatronFlags& flags, Described& described) {
   const bool gated = flags.is_on("--swiglu");
   if (flags.is_on("--squared-relu")) taken.emplace_back("--squared-relu at the cost of GELU");
   const auto ffn = flags.whole("--ffn-hidden-size");
-  dims.ffn = ffn.value_or(usual_ffn(dims.hidden, gated));
+  dims.ffn = ffn.value_or(default_ffn(dims.hidden, gated));
   if (!ffn && flags.was_given("--hidden-size")) {
     taken.push_back(fmt::format("a feed-forward of {}, Megatron's default", dims.ffn));
   }

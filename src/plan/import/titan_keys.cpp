@@ -7,8 +7,8 @@
 #include <array>
 #include <iterator>
 
-#include "base/text/count_text.h"
 #include "base/error.h"
+#include "base/text/count_text.h"
 
 namespace trireme::plan {
 namespace {
@@ -106,7 +106,7 @@ std::vector<std::string> TitanKeys::texts(std::string_view path) {
 }
 
 int TitanKeys::degree(const std::string& key, int least) {
-  constexpr int64_t most_degree = 1 << 20;
+  constexpr int64_t max_degree = 1 << 20;
   std::optional<int64_t> found;
   std::string path;
   for (const char* section : {"experimental", "training", "parallelism"}) {
@@ -117,8 +117,8 @@ int TitanKeys::degree(const std::string& key, int least) {
       path = here;
     }
   }
-  if (found > most_degree) {
-    problem(path, fmt::format("found {}, expected at most {}", *found, most_degree));
+  if (found > max_degree) {
+    problem(path, fmt::format("found {}, expected at most {}", *found, max_degree));
     return 1;
   }
   return static_cast<int>(found.value_or(least));

@@ -3,8 +3,8 @@
 
 #include <gtest/gtest.h>
 
-#include "plan/samples_test.h"
 #include "plan/memory/stage_share.h"
+#include "plan/samples_test.h"
 #include "schedule/catalogue.h"
 #include "schedule/lives.h"
 #include "spec/layout/layout_text.h"
@@ -13,7 +13,7 @@ namespace trireme::plan {
 namespace {
 
 // Counted position by position in the whole schedule.
-double most_alive(const schedule::Schedule& schedule, int rank, size_t stages, bool until_w) {
+double max_alive(const schedule::Schedule& schedule, int rank, size_t stages, bool until_w) {
   const std::vector<int> own = schedule::stages_of(schedule, rank);
   const auto passages = schedule::passages(schedule, rank);
   const auto length = static_cast<int>(schedule.program[static_cast<size_t>(rank)].size());
@@ -38,9 +38,9 @@ void expect_counted(const Layout& l, int micro_batches) {
   ASSERT_EQ(found.ranks.size(), static_cast<size_t>(ends.count));
   for (size_t i = 0; i < found.ranks.size(); ++i) {
     for (size_t k = 0; k < static_cast<size_t>(l.chunks); ++k) {
-      EXPECT_EQ(found.ranks[i].f_to_b[k], most_alive(made.value(), ends.ranks[i], k + 1, false))
+      EXPECT_EQ(found.ranks[i].f_to_b[k], max_alive(made.value(), ends.ranks[i], k + 1, false))
           << to_text(l) << " rank " << ends.ranks[i] << " stage " << k << " m " << micro_batches;
-      EXPECT_EQ(found.ranks[i].f_to_w[k], most_alive(made.value(), ends.ranks[i], k + 1, true))
+      EXPECT_EQ(found.ranks[i].f_to_w[k], max_alive(made.value(), ends.ranks[i], k + 1, true))
           << to_text(l) << " rank " << ends.ranks[i] << " stage " << k << " m " << micro_batches;
     }
   }

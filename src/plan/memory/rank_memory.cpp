@@ -211,7 +211,7 @@ std::array<double, static_cast<size_t>(Item::count)> rank_memory(
     const LayerCosts& costs, const RankTimes& times, InFlightTable& table) {
   const InFlight& in_flight = table.find(l, micro_batches(job, l));
   Bytes most{};
-  double most_bytes = -1;
+  double max_bytes = -1;
   for (size_t i = 0; i < static_cast<size_t>(times.ends.count); ++i) {
     const int number = times.ends.ranks[i];
     const Rank rank{job,
@@ -230,8 +230,8 @@ std::array<double, static_cast<size_t>(Item::count)> rank_memory(
                                               times.shares[i], in_flight.ranks[i]});
     double sum = 0;
     for (const double part : bytes) sum += part;
-    if (sum > most_bytes) {
-      most_bytes = sum;
+    if (sum > max_bytes) {
+      max_bytes = sum;
       most = bytes;
     }
   }

@@ -21,7 +21,7 @@ constexpr std::array<Tile, 5> tiles = {
 // tiles at the end.
 constexpr double whole_waves = 0.5;
 
-constexpr double usual_head = 128;
+constexpr double default_head = 128;
 
 double parts(int64_t size, int64_t part) { return static_cast<double>((size + part - 1) / part); }
 
@@ -70,7 +70,7 @@ double attention_seconds(const spec::Processor& p, const Stack& stack, const Att
         (a.backward ? 10 : 4) * a.pairs_factor * rows * head * spec::causal_pairs(1, shape.seq_len);
     const double reach = (a.backward ? p.attention_backward : p.attention_forward) *
                          (length / (length + p.attention_ramp)) *
-                         std::min(1.0, std::pow(head / usual_head, p.attention_head));
+                         std::min(1.0, std::pow(head / default_head, p.attention_head));
     const double slower = stack.attention * (stack.flash2 ? p.flash2_factor : 1);
     double ordering = 0;
     if (a.backward && a.fixed_order) {

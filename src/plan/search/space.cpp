@@ -37,7 +37,7 @@ std::vector<Staged> staged(const Job& job, const Space& space, int pp) {
   // Pipelines have some ten to a hundred ranks, models some hundred blocks, and then this is every
   // schedule with every number of chunks. Beyond, schedules are long to write down, and a finer
   // choice gains nothing; what is asked for by name is looked at all the same.
-  constexpr int long_pipeline = 256, all_chunks = 64, most_stages = 512;
+  constexpr int long_pipeline = 256, all_chunks = 64, max_stages = 512;
   for (const Kind pipe :
        {Kind::one_f_one_b, Kind::gpipe, Kind::zb_h1, Kind::zb_h2, Kind::zb_v, Kind::dualpipe_v}) {
     const bool is_simple = pipe == Kind::one_f_one_b || pipe == Kind::gpipe;
@@ -45,8 +45,8 @@ std::vector<Staged> staged(const Job& job, const Space& space, int pp) {
     add(pipe, schedule::named(pipe).chunks);
   }
   const int most = (job.model.blocks() + 2) / pp;
-  const int most_tried = std::min(most, most_stages / pp);
-  for (int chunks = 2; chunks <= most_tried;
+  const int max_tried = std::min(most, max_stages / pp);
+  for (int chunks = 2; chunks <= max_tried;
        chunks = chunks < all_chunks ? chunks + 1 : 2 * chunks) {
     if (space.chunks.empty()) add(Kind::interleaved, chunks);
   }

@@ -21,7 +21,7 @@ Numbers between(const Numbers& a, const Numbers& b, double t) {
 
 // Nelder and Mead, "A simplex method for function minimization", 1965, with the usual factors.
 Minimum one_simplex(const Value& value, const Numbers& start, double step) {
-  constexpr int most_steps = 4000;
+  constexpr int max_steps = 4000;
   constexpr double enough = 1e-10;
   const size_t n = start.size();
   std::vector<Minimum> corners = {{start, value(start)}};
@@ -31,7 +31,7 @@ Minimum one_simplex(const Value& value, const Numbers& start, double step) {
     corners.push_back({corner, value(corner)});
   }
   const auto by_value = [](const Minimum& a, const Minimum& b) { return a.value < b.value; };
-  for (int count = 0; count < most_steps; ++count) {
+  for (int count = 0; count < max_steps; ++count) {
     std::stable_sort(corners.begin(), corners.end(), by_value);
     if (corners.back().value - corners.front().value < enough) break;
     Numbers centre(n, 0.0);
@@ -69,9 +69,9 @@ Minimum one_simplex(const Value& value, const Numbers& start, double step) {
 
 Minimum minimise(const Value& value, Numbers start, double step) {
   TRIREME_CHECK(!start.empty() && std::isfinite(value(start)), "{} numbers", start.size());
-  constexpr int most_beginnings = 20;
+  constexpr int max_beginnings = 20;
   Minimum best = one_simplex(value, start, step);
-  for (int i = 0; i < most_beginnings; ++i) {
+  for (int i = 0; i < max_beginnings; ++i) {
     // Turned round every time, so that a simplex that fell flat is not made again.
     const Minimum next = one_simplex(value, best.at, i % 2 == 0 ? -step / 2 : step);
     const bool gains = next.value < best.value * (1 - 1e-5);

@@ -18,7 +18,7 @@ namespace {
 
 using base::Json;
 
-constexpr double most_layers = 1e5, most_gpus = 1e7;
+constexpr double max_layers = 1e5, max_gpus = 1e7;
 
 Job job_of(const Row& row, std::vector<std::string>& taken) {
   if (!row.text("model", "attention").empty()) {
@@ -29,7 +29,7 @@ Job job_of(const Row& row, std::vector<std::string>& taken) {
   spec::ModelDims dims;
   dims.name = row.text("model", "name");
   dims.family = gated ? spec::Family::llama : spec::Family::gpt2;
-  dims.layers = static_cast<int>(row.whole("model", "layers", most_layers));
+  dims.layers = static_cast<int>(row.whole("model", "layers", max_layers));
   dims.hidden = row.whole("model", "hidden");
   dims.heads = row.whole("model", "heads");
   dims.kv_heads = row.whole_or("model", "kv_heads", 0);
@@ -116,7 +116,7 @@ Layout layout_of(const Row& row, const Job& job, std::vector<std::string>& taken
   l.pp = row.degree("pp");
   l.cp = row.degree_or("cp", 1);
   l.ep = row.degree_or("ep", 1);
-  const int64_t processors = row.whole("cluster", "gpus", most_gpus);
+  const int64_t processors = row.whole("cluster", "gpus", max_gpus);
   const int64_t rest = int64_t{l.tp} * l.pp * l.cp;
   if (processors % rest != 0) {
     throw Unpriced{fmt::format("{} GPUs do not divide by tp x pp x cp = {}", processors, rest)};
@@ -176,7 +176,7 @@ spec::Machine machine_of(const Row& row, const FindMachine& find) {
   if (has(chip, "h800") || has(chip, "a800")) {
     machine.domain.link.bytes_per_second = std::min(machine.domain.link.bytes_per_second, 200e9);
   }
-  const int64_t node = row.whole_or("cluster", "gpus_per_node", 8, most_gpus);
+  const int64_t node = row.whole_or("cluster", "gpus_per_node", 8, max_gpus);
   // A domain may be larger than a node, but not than a node whose links end there.
   if (machine.domain.size <= 8) machine.domain.size = node;
   const auto rate = network_rate(row.text("cluster", "interconnect"), static_cast<double>(node));

@@ -16,7 +16,7 @@ namespace {
 
 using base::Json;
 
-constexpr double most_degree = 1 << 20;
+constexpr double max_degree = 1 << 20;
 
 std::string name(const char* section, const char* key) {
   return fmt::format("{}{}{}", section, *section != 0 ? "." : "", key);
@@ -72,7 +72,7 @@ int64_t Row::whole_or(const char* section, const char* key, int64_t otherwise, d
 }
 
 int Row::degree(const char* key) const {
-  return static_cast<int>(whole("parallel", key, most_degree));
+  return static_cast<int>(whole("parallel", key, max_degree));
 }
 
 int Row::degree_or(const char* key, int otherwise) const {

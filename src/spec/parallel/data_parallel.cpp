@@ -12,8 +12,8 @@ namespace trireme::spec {
 namespace {
 
 // Sums of larger buckets are taken in several rounds of exchange.
-constexpr int64_t most_received_bytes = int64_t{64} << 20;
-constexpr int64_t least_bytes_a_part = 256;  // comm::Communicator::set_buffer
+constexpr int64_t max_received_bytes = int64_t{64} << 20;
+constexpr int64_t min_bytes_a_part = 256;  // comm::Communicator::set_buffer
 
 int64_t largest_bucket(std::span<const int64_t> buckets, size_t first, size_t step) {
   int64_t most = 0;
@@ -155,7 +155,7 @@ DataBuffers data_buffers(const Plan& plan, std::span<const int64_t> buckets, boo
   if (ranks > 1) {
     const int64_t parts = parts_of_all(plan);
     const int64_t wanted = parts * (largest / ranks) * base::size_of(sums);
-    all.received = {{std::max(parts * least_bytes_a_part, std::min(wanted, most_received_bytes))},
+    all.received = {{std::max(parts * min_bytes_a_part, std::min(wanted, max_received_bytes))},
                     base::DType::u8};
   }
   if (const int64_t closing = closing_ranks(plan.mesh); closing > 1) {

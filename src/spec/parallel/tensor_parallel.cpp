@@ -8,7 +8,7 @@
 namespace trireme::spec {
 namespace {
 
-constexpr int64_t most_buffer_bytes = int64_t{64} << 20;
+constexpr int64_t max_buffer_bytes = int64_t{64} << 20;
 
 const HeadSpec& head_of(const ModelSpec& model) { return std::get<HeadSpec>(model.layers.back()); }
 
@@ -41,7 +41,7 @@ base::TensorSpec tensor_buffer(const ModelSpec& model, const Plan& plan) {
   const int64_t stream =
       plan.microbatch_tokens() * head_of(model).width * base::size_of(plan.recipe.storage);
   const int64_t small = ranks * small_all_reduce_elements * base::size_of(base::DType::f32);
-  return {{std::max(small, std::min(stream, most_buffer_bytes))}, base::DType::u8};
+  return {{std::max(small, std::min(stream, max_buffer_bytes))}, base::DType::u8};
 }
 
 TensorTraffic predict_tensor_traffic(const ModelSpec& model, const Plan& plan, int pp_rank) {

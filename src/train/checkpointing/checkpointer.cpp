@@ -8,8 +8,8 @@
 #include <utility>
 
 #include "base/error.h"
-#include "base/text/json.h"
 #include "base/shape.h"
+#include "base/text/json.h"
 #include "comm/mesh.h"
 #include "obs/clock.h"
 
@@ -19,7 +19,7 @@ namespace {
 // To join the halves of weights.
 int64_t joining_bytes(const spec::Plan& plan) {
   const bool has_halves = plan.recipe.has_master() && plan.optimizer.master != base::DType::f32;
-  return has_halves ? StagedCopy::most_halves * static_cast<int64_t>(sizeof(float)) : 0;
+  return has_halves ? StagedCopy::max_halves * static_cast<int64_t>(sizeof(float)) : 0;
 }
 
 // Of a rank's writer: first halves are joined, then the file is written.

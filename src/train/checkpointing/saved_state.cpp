@@ -47,7 +47,7 @@ void for_each_saved(const spec::ModelSpec& model, const spec::Plan& plan, const 
 // Halves go block by block, so that little memory is enough to join them.
 void add_copies(const optim::Numbers& from, int64_t to, std::vector<StagedCopy>& copies) {
   const int64_t elements = from.values.elements();
-  const int64_t block = from.low ? StagedCopy::most_halves : elements;
+  const int64_t block = from.low ? StagedCopy::max_halves : elements;
   for (int64_t first = 0; first < elements; first += block) {
     const optim::Numbers part = from.slice(first, std::min(block, elements - first));
     copies.push_back({part, to + first * static_cast<int64_t>(sizeof(float))});

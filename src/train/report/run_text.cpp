@@ -18,9 +18,9 @@ std::string tflops(const Peak& peak) {
 
 // "stages    4 on 2 ranks; rank 0: layers 0-2, 5-6; rank 1: layers 3-4, 7-9"
 std::string pipeline_line(const spec::ModelSpec& model, const spec::Plan& plan) {
-  constexpr int most_ranks = 8;
+  constexpr int max_ranks = 8;
   std::string line = fmt::format("stages    {} on {} ranks", plan.stages(), plan.schedule.ranks);
-  for (int rank = 0; rank < std::min(plan.schedule.ranks, most_ranks); ++rank) {
+  for (int rank = 0; rank < std::min(plan.schedule.ranks, max_ranks); ++rank) {
     line += fmt::format("; rank {}: layers", rank);
     for (const int stage : schedule::stages_of(plan.schedule, rank)) {
       const spec::LayerRange range = spec::layers_of_stage(model, plan, stage);
@@ -29,7 +29,7 @@ std::string pipeline_line(const spec::ModelSpec& model, const spec::Plan& plan) 
                                             : fmt::format("{}-{}", range.first, range.last - 1);
     }
   }
-  return line + (plan.schedule.ranks > most_ranks ? "; ..." : "");
+  return line + (plan.schedule.ranks > max_ranks ? "; ..." : "");
 }
 
 }  // namespace

@@ -5,8 +5,8 @@
 
 #include "base/check.h"
 #include "base/error.h"
-#include "base/text/json.h"
 #include "base/rng.h"
+#include "base/text/json.h"
 #include "data/files/content.h"
 #include "data/files/vocabulary.h"
 #include "obs/clock.h"
@@ -37,8 +37,8 @@ std::unique_ptr<data::TokenData> open(const config::Config& c, const std::string
       {.format = format,
        .type = format == data::TokenFormat::nanogpt ? c.training.dataset_dtype : std::string()});
   // Well below a second. Of larger data every sample is checked when it is drawn.
-  constexpr int64_t most_scanned = 1 << 27;
-  if (data->tokens() <= most_scanned) data::check_vocabulary(*data, vocab, {});
+  constexpr int64_t max_scanned = 1 << 27;
+  if (data->tokens() <= max_scanned) data::check_vocabulary(*data, vocab, {});
   return data;
 }
 

@@ -14,7 +14,7 @@
 namespace trireme::train {
 namespace {
 
-constexpr size_t most_options = 5;
+constexpr size_t max_options = 5;
 
 std::string gib(int64_t bytes) {
   return obs::grouped(static_cast<double>(bytes) / 0x1p30, 3) + " GiB";
@@ -79,7 +79,7 @@ std::string advice(const FitJob& job, int64_t available_bytes, int64_t external_
   };
   if (!fitting.empty()) {
     std::string text = "these changes would fit, the cheapest first:";
-    for (size_t i = 0; i < std::min(fitting.size(), most_options); ++i) {
+    for (size_t i = 0; i < std::min(fitting.size(), max_options); ++i) {
       text += fmt::format("\n  {}\n      needs {}; {}", fitting[i].how, needed(fitting[i]),
                           fitting[i].price);
     }

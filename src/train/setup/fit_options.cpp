@@ -5,8 +5,8 @@
 #include <optional>
 
 #include "base/check.h"
-#include "spec/parallel/data_parallel.h"
 #include "spec/facts/facts.h"
+#include "spec/parallel/data_parallel.h"
 #include "train/setup/fit.h"
 
 namespace trireme::train {
@@ -28,7 +28,7 @@ struct Levels {
   bool operator==(const Levels&) const = default;
 };
 
-constexpr int64_t least_chunk = 256;  // rows; below, products of the head become too thin
+constexpr int64_t min_chunk = 256;  // rows; below, products of the head become too thin
 
 spec::Recompute policy_of(const spec::Plan& plan) {
   return *std::max_element(plan.recompute.begin(), plan.recompute.end());
@@ -54,7 +54,7 @@ std::vector<int64_t> micro_batches_of(const FitJob& job) {
 
 std::vector<int64_t> chunks_of(const spec::Plan& plan) {
   std::vector<int64_t> rows = {std::min(plan.head_chunk_rows, plan.microbatch_tokens())};
-  while (rows.back() / 2 >= least_chunk) rows.push_back(rows.back() / 2);
+  while (rows.back() / 2 >= min_chunk) rows.push_back(rows.back() / 2);
   return rows;
 }
 

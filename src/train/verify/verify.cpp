@@ -29,8 +29,8 @@ spec::Layout alone(spec::Layout l) {
 // An element whose gradient is zero but for rounding (a key's bias) moves by the learning rate
 // times its sign where eps is small, and the sign is that of the rounding.
 engine::EngineOptions smooth(engine::EngineOptions options) {
-  constexpr float least_eps = 1e-3F;
-  options.adamw.eps = std::max(options.adamw.eps, least_eps);
+  constexpr float min_eps = 1e-3F;
+  options.adamw.eps = std::max(options.adamw.eps, min_eps);
   options.capture = false;
   return options;
 }

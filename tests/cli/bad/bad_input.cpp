@@ -76,7 +76,7 @@ TEST_P(BadInputTest, is_refused_in_one_message_and_leaves_nothing) {
       const auto is_option = [](const std::string& word) { return word.starts_with("--"); };
       args.insert(std::find_if(args.begin(), args.end(), is_option), "--json");
     }
-    const Outcome outcome = trireme(scratch, args, {.most_file_bytes = bad.most_file_bytes});
+    const Outcome outcome = trireme(scratch, args, {.max_file_bytes = bad.max_file_bytes});
 
     EXPECT_EQ(outcome.exit_code, bad.exit_code) << outcome.err;
     std::string said = outcome.err;

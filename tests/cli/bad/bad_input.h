@@ -27,7 +27,7 @@ struct BadCase {
   int exit_code;
   std::vector<std::string> wanted;  // parts of the message
   Change prepare = {};              // after write_tiny()
-  int64_t most_file_bytes = 0;
+  int64_t max_file_bytes = 0;
   // Files that the run may have written before it failed, all whole.
   std::vector<std::string> may_leave = {};
 };

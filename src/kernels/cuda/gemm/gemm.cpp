@@ -11,9 +11,9 @@
 // the product.
 #include "base/check.h"
 #include "base/shape.h"
-#include "kernels/cuda/gemm_fused/fused_products.h"
 #include "kernels/cuda/gemm/gemm_kernels.h"
 #include "kernels/cuda/gemm/gemm_plans.h"
+#include "kernels/cuda/gemm_fused/fused_products.h"
 #include "kernels/cuda/libraries.h"
 #include "kernels/cuda/rows.h"
 
@@ -120,7 +120,7 @@ bool multiply_with_factor(CudaStream& stream, const GemmArgs& args) {
   const bool is_in_place = x.data == args.d.data;
   // Which products take the epilogue is decided by their shape: where it is exact enough the bits
   // do not depend on a measurement.
-  if (args.gelu_grad_of && flops_of(args) >= least_measured_flops && !is_in_place &&
+  if (args.gelu_grad_of && flops_of(args) >= min_measured_flops && !is_in_place &&
       args.d.dtype == DType::bf16 && args.gelu_grad_of.dtype == DType::bf16 &&
       args.gelu_grad_of.row_stride % 8 == 0 && alignment_of(args.gelu_grad_of.data) >= 16 &&
       multiply(stream, args, {.d = args.d, .gelu_grad_of = args.gelu_grad_of})) {
@@ -170,8 +170,8 @@ bool multiply_with_row_sums(CudaStream& stream, const GemmArgs& args) {
   // Decided by the shape, as above. A kernel for the sums takes about 175 / n of the product's time
   // on an H200, which reads 4 TB/s and multiplies at 700 TFLOP/s: with many columns there is
   // nothing to gain.
-  constexpr int64_t most_columns = 2048;
-  if (flops_of(args) < least_measured_flops || args.d.cols() > most_columns ||
+  constexpr int64_t max_columns = 2048;
+  if (flops_of(args) < min_measured_flops || args.d.cols() > max_columns ||
       args.a.dtype != DType::bf16 || args.d.dtype != DType::f32) {
     return false;
   }

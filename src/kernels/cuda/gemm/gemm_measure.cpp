@@ -22,9 +22,9 @@ using device::CudaStream;
 constexpr double hopeless = 1.5;
 // The best of products this large are measured again under full load: those that are at most so
 // much slower in single runs, and so many.
-constexpr double least_sustained_flops = 3e10;
+constexpr double min_sustained_flops = 3e10;
 constexpr double near_the_best = 1.08;
-constexpr size_t most_finalists = 5;
+constexpr size_t max_finalists = 5;
 
 }  // namespace
 
@@ -109,10 +109,10 @@ GemmPlans::Admitted GemmPlans::best_of(CudaStream& stream, Plan& plan, const Mat
                                        const MatmulOperands& trial,
                                        std::vector<Admitted> admitted) {
   std::ranges::sort(admitted, {}, &Admitted::seconds);
-  if (what.flops() < least_sustained_flops) return admitted.front();
+  if (what.flops() < min_sustained_flops) return admitted.front();
   const double limit = near_the_best * admitted.front().seconds;
   std::erase_if(admitted, [limit](const Admitted& a) { return a.seconds > limit; });
-  admitted.resize(std::min(admitted.size(), most_finalists));
+  admitted.resize(std::min(admitted.size(), max_finalists));
   if (admitted.size() == 1) return admitted.front();
   std::vector<double> sustained(admitted.size());
   for (const bool backwards : {false, true}) {

@@ -15,7 +15,7 @@
 namespace trireme::kernels::cuda {
 namespace {
 
-constexpr int most_candidates = 16;
+constexpr int max_candidates = 16;
 
 cudaDataType_t type_of(base::DType dtype) {
   return dtype == base::DType::bf16 ? CUDA_R_16BF : CUDA_R_32F;
@@ -168,12 +168,12 @@ void GemmPlans::find_candidates(Plan& plan, const Matmul& what) {
   align(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, is_separate ? what.c_align : what.d_align);
   align(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, what.d_align);
 
-  const bool is_large = what.flops() >= least_measured_flops;
-  std::array<cublasLtMatmulHeuristicResult_t, most_candidates> results;
+  const bool is_large = what.flops() >= min_measured_flops;
+  std::array<cublasLtMatmulHeuristicResult_t, max_candidates> results;
   int count = 0;
   const cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(
       handle_, &plan.operation, &plan.a, &plan.b, &plan.c, &plan.d, &preference,
-      is_large ? most_candidates : 1, results.data(), &count);
+      is_large ? max_candidates : 1, results.data(), &count);
   const bool has_other_way = status == CUBLAS_STATUS_NOT_SUPPORTED ||
                              status == CUBLAS_STATUS_INVALID_VALUE ||
                              what.epilogue == Epilogue::a_sum;

@@ -62,7 +62,7 @@ struct MatmulOperands {
 };
 
 // Products of at least this size are measured.
-constexpr double least_measured_flops = 1e9;
+constexpr double min_measured_flops = 1e9;
 
 class GemmPlans {
  public:

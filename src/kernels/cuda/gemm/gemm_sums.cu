@@ -14,7 +14,7 @@ namespace {
 
 constexpr int warps = 8;
 constexpr int threads = warps * warp_size;
-constexpr int64_t least_chunk_rows = 128;
+constexpr int64_t min_chunk_rows = 128;
 
 // partials[chunk, c] = sum over the chunk's rows of a[row, c]. Block (x: column tile, y: chunk);
 // lane l has W columns, warp w every eighth row.
@@ -101,11 +101,11 @@ __global__ void __launch_bounds__(threads)
 template <typename T, int W>
 void launch_column_sums(device::CudaStream& stream, const ConstTensor& a, const Tensor& sum) {
   const Tensor workspace = stream.workspace();
-  const int64_t most_chunks =
+  const int64_t max_chunks =
       std::min<int64_t>(65535, workspace.bytes() / (a.cols() * int64_t{sizeof(float)}));
-  TRIREME_CHECK(most_chunks > 0, "gemm: sums of {} columns in a workspace of {} bytes", a.cols(),
+  TRIREME_CHECK(max_chunks > 0, "gemm: sums of {} columns in a workspace of {} bytes", a.cols(),
                 workspace.bytes());
-  const int64_t chunk_rows = std::max(least_chunk_rows, ceil_div(a.rows(), most_chunks));
+  const int64_t chunk_rows = std::max(min_chunk_rows, ceil_div(a.rows(), max_chunks));
   const int64_t chunks = ceil_div(a.rows(), chunk_rows);
   const dim3 grid(static_cast<unsigned>(ceil_div(a.cols(), warp_size * W)),
                   static_cast<unsigned>(chunks));

@@ -16,9 +16,9 @@ using base::DType;
 using device::CudaStream;
 
 // Fewer would leave multiprocessors idle, or the finishing of the last tiles in the open.
-constexpr int least_tiles = 264;  // of a cluster: 4 for each pair of multiprocessors of an H200
+constexpr int min_tiles = 264;  // of a cluster: 4 for each pair of multiprocessors of an H200
 // With a shorter sum the activation takes longer than the product that should hide it.
-constexpr int64_t least_k = 256;
+constexpr int64_t min_k = 256;
 
 bool is_in_build() {
   return std::string_view(TRIREME_CUDA_ARCHITECTURES).find("90a") != std::string_view::npos;
@@ -109,8 +109,8 @@ bool FusedProducts::takes(const GemmArgs& gemm) const {
       gemm.d.rows() <= INT32_MAX && gemm.d.cols() <= INT32_MAX / 2 && gemm.a.cols() <= INT32_MAX;
   const int64_t tiles = ceil_div(gemm.d.rows(), fused::tile_m * fused::blocks_of_cluster) *
                         ceil_div(gemm.d.cols(), fused::tile_n);
-  return is_small_enough && tiles >= least_tiles && tiles <= INT32_MAX &&
-         gemm.a.cols() >= least_k && is_good(gemm.a) && is_good(gemm.b) && is_good(gemm.d);
+  return is_small_enough && tiles >= min_tiles && tiles <= INT32_MAX && gemm.a.cols() >= min_k &&
+         is_good(gemm.a) && is_good(gemm.b) && is_good(gemm.d);
 }
 
 bool FusedProducts::gelu(CudaStream& stream, const GemmArgs& gemm) const {
