@@ -12,33 +12,33 @@
 #include "base/check.h"
 #include "base/error.h"
 #include "base/text/json.h"
+#include "ckpt/disk/posix_disk.h"
 #include "ckpt/generation/folder.h"
 #include "ckpt/hf/hf_weights.h"
-#include "ckpt/disk/posix_disk.h"
 #include "config/layout.h"
 #include "device/accelerator.h"
 #include "obs/clock.h"
+#include "obs/run_owner.h"
 #include "obs/terminal/console.h"
 #include "obs/terminal/number_text.h"
-#include "obs/run_owner.h"
 #include "spec/parallel/data_parallel.h"
-#include "train/run/batches.h"
-#include "train/setup/fit.h"
-#include "train/report/peaks.h"
-#include "train/setup/rank.h"
-#include "train/setup/ranks.h"
 #include "train/checkpointing/run_checkpoints.h"
-#include "train/setup/run_identity.h"
+#include "train/checkpointing/saver.h"
+#include "train/report/peaks.h"
 #include "train/report/run_output.h"
 #include "train/report/run_text.h"
-#include "train/run/run_work.h"
-#include "train/checkpointing/saver.h"
-#include "train/setup/setup.h"
 #include "train/report/step_clock.h"
 #include "train/report/step_picture.h"
 #include "train/report/throughput.h"
+#include "train/run/batches.h"
+#include "train/run/control_signals.h"
+#include "train/run/run_work.h"
 #include "train/run/validation.h"
-#include "train/run/wishes.h"
+#include "train/setup/fit.h"
+#include "train/setup/rank.h"
+#include "train/setup/ranks.h"
+#include "train/setup/run_identity.h"
+#include "train/setup/setup.h"
 
 namespace trireme::train {
 namespace {
@@ -112,7 +112,7 @@ class Run {
   std::string accepted_change_;  // a change of data files that left their content equal
   StepClock clock_;
   int64_t sent_bytes_ = 0;  // in steps
-  Wishes wishes_;
+  ControlSignals signals_;
 };
 
 // Holds the run's folder, before anything else takes time or memory.
@@ -207,7 +207,7 @@ Run::Run(const config::Config& c, obs::RunMode mode, const TrainHooks& hooks,
                           if (output_) output_->add(saved);
                         },
                     .program = hooks.program}),
-      wishes_(hooks.stop, hooks.save) {
+      signals_(hooks.stop, hooks.save) {
   summary_.hardware = platform_.hardware;
   summary_.parameters = spec::parameter_count(model_);
   if (hooks.trace.first > 0) picture_ = std::make_unique<StepPicture>(engine_, rank_);
@@ -261,25 +261,25 @@ TrainSummary Run::go() {
     summary_.attempt_steps = step - first_step_ + 1;
     summary_.tokens += step_tokens(plan_);
     summary_.total_tokens = tokens_before_ + summary_.tokens;
-    Wish wish;
+    Request request;
     bool is_checkpoint_time = false;
     if (settles(step)) {
       if (!rank_.is_alone()) clock_.wait(engine_.compute());
-      wish = wishes_.settle(rank_, step, owner_ && owner_->is_fenced());
-      if (wish.is_fenced) end_fenced();
+      request = signals_.settle(rank_, step, owner_ && owner_->is_fenced());
+      if (request.is_fenced) end_fenced();
       is_checkpoint_time = checkpoints_.settle();
     }
     // A request that comes with the last step changes nothing.
-    summary_.was_stopped = wish.stop && step < config_.training.steps;
+    summary_.was_stopped = request.stop && step < config_.training.steps;
     const bool is_last = step == config_.training.steps || summary_.was_stopped;
     const bool logs = step == first_step_ || is_last || is_due(step, config_.metrics.log_freq);
     // A stop saves at once: the time until the process is killed may be short.
     const bool validates = data_.validation() != nullptr && !summary_.was_stopped &&
                            (is_last || is_due(step, config_.validation.freq));
     const bool is_time = exports() && is_due(step, config_.checkpoint.export_interval);
-    const bool exports_now = !is_last && exports() && (wish.save || is_time);
+    const bool exports_now = !is_last && exports() && (request.save || is_time);
     const bool checkpoints =
-        checkpoints_.saves() && (is_last || exports_now || wish.save || is_checkpoint_time ||
+        checkpoints_.saves() && (is_last || exports_now || request.save || is_checkpoint_time ||
                                  is_due(step, config_.checkpoint.interval));
 
     if (logs || validates || exports_now) clock_.wait(engine_.compute());
@@ -345,7 +345,7 @@ void Run::end_fenced() {
 }
 
 bool Run::settles(int64_t step) const {
-  return step == first_step_ || step == config_.training.steps || wishes_.is_due(step) ||
+  return step == first_step_ || step == config_.training.steps || signals_.is_due(step) ||
          is_due(step, config_.metrics.log_freq) ||
          (data_.validation() != nullptr && is_due(step, config_.validation.freq)) ||
          (config_.checkpoint.enable && (is_due(step, config_.checkpoint.interval) ||

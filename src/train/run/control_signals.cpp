@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "train/run/wishes.h"
+#include "train/run/control_signals.h"
 
 #include <algorithm>
 
