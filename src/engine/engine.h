@@ -18,12 +18,12 @@
 #include "device/device.h"
 #include "device/memory.h"
 #include "engine/state/data_groups.h"
+#include "engine/state/tensor_group.h"
 #include "engine/step/executor.h"
 #include "engine/step/input.h"
 #include "engine/step/pipe.h"
 #include "engine/step/stage.h"
 #include "engine/step/stash_pools.h"
-#include "engine/state/tensor_group.h"
 #include "kernels/args.h"
 #include "kernels/step_state.h"
 #include "optim/adamw.h"
@@ -112,22 +112,22 @@ class Engine {
   // ---- state: all that the next step depends on besides its batch
   enum class StateKind : uint8_t { weight, first_moment, second_moment, count };
   // Some of the fp32 state of one layer's bucket.
-  struct StateStretch {
+  struct StateRange {
     int layer = 0;  // of the model
     StateKind kind = StateKind::weight;
-    spec::Range range;       // elements of the bucket
-    optim::Numbers numbers;  // of the range
+    spec::Range range;         // elements of the bucket
+    optim::FlatFloats floats;  // of the range
   };
   // What this rank updates, as it is once all queued compute is done. REQUIRES: a training plan.
-  std::vector<StateStretch> state();
+  std::vector<StateRange> state();
   // Queues what of the last update is still to be done, as state() does: whoever kept the stretches
   // of an earlier call finds them up to date once all queued compute is done.
   void flush_updates();
   // The next update waits for the event: somebody reads the state until then.
   void hold_state(device::Event until);
   // A stretch of state() as floats. Both wait for the device.
-  std::vector<float> read_state(const StateStretch&);
-  void write_state(const StateStretch&, std::span<const float> values);
+  std::vector<float> read_state(const StateRange&);
+  void write_state(const StateRange&, std::span<const float> values);
   // The state was written, on all ranks. Collective.
   void state_changed();
   // Learning rate, clipping and skipping so far. Wait for the device.
@@ -171,10 +171,10 @@ class Engine {
   void update(int bucket);
   void run_forward(MicrobatchSource&);
   // The fp32 weights that this rank updates, or the parameters in inference.
-  optim::Numbers own_weights(int bucket) const;
+  optim::FlatFloats own_weights(int bucket) const;
   Located locate(const std::string& name) const;
   // `own` is of this rank's bucket, where it has the parameter.
-  std::vector<float> read(const Located&, const optim::Numbers& own);
+  std::vector<float> read(const Located&, const optim::FlatFloats& own);
   // The whole parameter from what this rank and its peers along tp have of it. Collective.
   std::vector<float> assemble(const spec::Param&, std::span<const float> own);
 

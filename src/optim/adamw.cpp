@@ -42,18 +42,18 @@ Tensor AdamW::first_weights(int shard) const {
 void AdamW::take_first_weights(device::Stream& stream, int shard) const {
   const State& state = state_[static_cast<size_t>(shard)];
   if (state.has_halves()) {
-    const Numbers halves = weights(shard);
+    const FlatFloats halves = weights(shard);
     kernels::ops::copy(stream, {.x = state.m, .d = halves.values, .low = halves.low});
     kernels::ops::fill(stream, {.d = state.m});
   }
   publish(stream, shard);
 }
 
-Numbers AdamW::weights(int shard) const {
+FlatFloats AdamW::weights(int shard) const {
   const auto at = static_cast<size_t>(shard);
   const Tensor &master = state_[at].master, &param = shards_[at].param;
   if (!master) return {param};
-  return state_[at].has_halves() ? Numbers{param, master} : Numbers{master};
+  return state_[at].has_halves() ? FlatFloats{param, master} : FlatFloats{master};
 }
 
 void AdamW::publish(device::Stream& stream, int shard) const {

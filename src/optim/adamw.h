@@ -8,7 +8,7 @@
 
 #include "device/device.h"
 #include "device/memory.h"
-#include "optim/numbers.h"
+#include "optim/flat_floats.h"
 
 namespace trireme::optim {
 
@@ -40,7 +40,7 @@ class AdamW {
   void take_first_weights(device::Stream&, int shard) const;
 
   // The fp32 weights of shard i: master, the parameter itself, or halves.
-  Numbers weights(int shard) const;
+  FlatFloats weights(int shard) const;
   Tensor first_moment(int shard) const { return state_[static_cast<size_t>(shard)].m; }
   Tensor second_moment(int shard) const { return state_[static_cast<size_t>(shard)].v; }
   // After weights(i) were written from outside: rounds them into the parameters, where those are

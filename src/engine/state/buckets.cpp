@@ -300,7 +300,7 @@ std::vector<std::byte> Buckets::read_whole(const Tensor& own, int64_t whole_byte
   return all;
 }
 
-std::vector<float> Buckets::read_whole(int bucket, const optim::Numbers& own) {
+std::vector<float> Buckets::read_whole(int bucket, const optim::FlatFloats& own) {
   const int64_t whole = at(bucket).layout().elements;
   if (own.values.elements() == whole) {
     groups_.before_compute();

@@ -19,11 +19,11 @@
 #include "device/memory.h"
 #include "engine/state/bucket.h"
 #include "engine/state/data_groups.h"
-#include "engine/step/pipe.h"
 #include "engine/state/tensor_group.h"
-#include "optim/numbers.h"
-#include "spec/parallel/data_parallel.h"
+#include "engine/step/pipe.h"
+#include "optim/flat_floats.h"
 #include "spec/model.h"
+#include "spec/parallel/data_parallel.h"
 
 namespace trireme::engine {
 
@@ -88,7 +88,7 @@ class Buckets {
   void complete_grads(int bucket);
   // The whole bucket in fp32, from what each rank along zero holds of it (own_params(),
   // own_grads(), or a tensor of the optimizer). Waits for the device. Collective.
-  std::vector<float> read_whole(int bucket, const optim::Numbers& own);
+  std::vector<float> read_whole(int bucket, const optim::FlatFloats& own);
 
  private:
   // The bytes of all ranks along zero, of which this one holds `own`.

@@ -11,10 +11,10 @@ void Engine::flush_updates() {
   buckets_->flush_updates();
 }
 
-std::vector<Engine::StateStretch> Engine::state() {
+std::vector<Engine::StateRange> Engine::state() {
   flush_updates();
   const std::vector<int> layers = spec::layers_of_rank(model_, plan_, pipe_->rank());
-  std::vector<StateStretch> all;
+  std::vector<StateRange> all;
   for (int b = 0; b < buckets_->size(); ++b) {
     const int layer = layers[static_cast<size_t>(b)];
     const spec::Range range = (*buckets_)[b].updated();
@@ -27,14 +27,14 @@ std::vector<Engine::StateStretch> Engine::state() {
 
 void Engine::hold_state(device::Event until) { held_ = std::move(until); }
 
-std::vector<float> Engine::read_state(const StateStretch& stretch) {
-  return download_floats(*compute_, stretch.numbers);
+std::vector<float> Engine::read_state(const StateRange& stretch) {
+  return download_floats(*compute_, stretch.floats);
 }
 
-void Engine::write_state(const StateStretch& stretch, std::span<const float> values) {
+void Engine::write_state(const StateRange& stretch, std::span<const float> values) {
   // Where weights are halves, parameters are written, which another rank may still be reading.
   buckets_->before_change(buckets_->index_of_layer(stretch.layer));
-  upload_floats(*compute_, stretch.numbers, values);
+  upload_floats(*compute_, stretch.floats, values);
 }
 
 void Engine::state_changed() {

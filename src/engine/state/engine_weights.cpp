@@ -102,7 +102,7 @@ std::vector<Engine::ParamInfo> Engine::parameters() const {
 std::vector<float> Engine::read_weights(const std::string& name) {
   buckets_->flush_updates();
   const Located at = locate(name);
-  return read(at, at.bucket >= 0 ? own_weights(at.bucket) : optim::Numbers{});
+  return read(at, at.bucket >= 0 ? own_weights(at.bucket) : optim::FlatFloats{});
 }
 
 void Engine::write_weights(const std::string& name, std::span<const float> values) {
@@ -152,7 +152,7 @@ std::string Engine::weights_sha256() {
   return sha.hex();
 }
 
-std::vector<float> Engine::read(const Located& at, const optim::Numbers& own) {
+std::vector<float> Engine::read(const Located& at, const optim::FlatFloats& own) {
   std::vector<float> values;
   if (at.bucket >= 0) {
     const bool is_whole = own.values.elements() == (*buckets_)[at.bucket].layout().elements;
@@ -208,9 +208,9 @@ Engine::Located Engine::locate(const std::string& name) const {
   throw base::ConfigError(fmt::format("the model has no parameter '{}'", name));
 }
 
-optim::Numbers Engine::own_weights(int bucket) const {
+optim::FlatFloats Engine::own_weights(int bucket) const {
   return optimizer_ ? optimizer_->weights(bucket)
-                    : optim::Numbers{(*buckets_)[bucket].own_params()};
+                    : optim::FlatFloats{(*buckets_)[bucket].own_params()};
 }
 
 }  // namespace trireme::engine

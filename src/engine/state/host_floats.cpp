@@ -22,7 +22,7 @@ struct Stored {
   std::vector<uint16_t> values, low;
 };
 
-Stored stored_of(const optim::Numbers& to, std::span<const float> values) {
+Stored stored_of(const optim::FlatFloats& to, std::span<const float> values) {
   Stored stored;
   stored.values.resize(values.size());
   if (to.low) {
@@ -37,7 +37,7 @@ Stored stored_of(const optim::Numbers& to, std::span<const float> values) {
 
 }  // namespace
 
-std::vector<float> download_floats(device::Stream& stream, const optim::Numbers& from) {
+std::vector<float> download_floats(device::Stream& stream, const optim::FlatFloats& from) {
   if (from.values.dtype == base::DType::f32) {
     std::vector<float> values(static_cast<size_t>(from.values.elements()));
     stream.download(std::as_writable_bytes(std::span(values)), from.values);
@@ -47,7 +47,7 @@ std::vector<float> download_floats(device::Stream& stream, const optim::Numbers&
   return floats_of(from.values.dtype, bytes_of(stream, from.values), bytes_of(stream, from.low));
 }
 
-void upload_floats(device::Stream& stream, const optim::Numbers& to,
+void upload_floats(device::Stream& stream, const optim::FlatFloats& to,
                    std::span<const float> values) {
   if (to.values.dtype == base::DType::f32) {
     stream.upload(to.values, std::as_bytes(values));

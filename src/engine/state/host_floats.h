@@ -7,13 +7,13 @@
 #include <vector>
 
 #include "device/device.h"
-#include "optim/numbers.h"
+#include "optim/flat_floats.h"
 
 namespace trireme::engine {
 
 // Both wait for the device.
-std::vector<float> download_floats(device::Stream&, const optim::Numbers& from);
-void upload_floats(device::Stream&, const optim::Numbers& to, std::span<const float> values);
+std::vector<float> download_floats(device::Stream&, const optim::FlatFloats& from);
+void upload_floats(device::Stream&, const optim::FlatFloats& to, std::span<const float> values);
 
 // The floats in the bytes of an f32 or bf16 tensor, or of halves, whose lower ones are `low`.
 std::vector<float> floats_of(base::DType, std::span<const std::byte> values,

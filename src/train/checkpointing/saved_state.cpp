@@ -45,11 +45,11 @@ void for_each_saved(const spec::ModelSpec& model, const spec::Plan& plan, const 
 }
 
 // Halves go block by block, so that little memory is enough to join them.
-void add_copies(const optim::Numbers& from, int64_t to, std::vector<StagedCopy>& copies) {
+void add_copies(const optim::FlatFloats& from, int64_t to, std::vector<StagedCopy>& copies) {
   const int64_t elements = from.values.elements();
   const int64_t block = from.low ? StagedCopy::max_halves : elements;
   for (int64_t first = 0; first < elements; first += block) {
-    const optim::Numbers part = from.slice(first, std::min(block, elements - first));
+    const optim::FlatFloats part = from.slice(first, std::min(block, elements - first));
     copies.push_back({part, to + first * static_cast<int64_t>(sizeof(float))});
   }
 }
@@ -93,7 +93,7 @@ std::vector<ckpt::TensorPieces> saved_pieces(const spec::ModelSpec& model, const
 
 std::vector<StagedCopy> staged_copies(engine::Engine& engine, const spec::ModelSpec& model,
                                       const spec::Coord& coord, const ckpt::FileLayout& layout) {
-  const std::vector<engine::Engine::StateStretch> state = engine.state();
+  const std::vector<engine::Engine::StateRange> state = engine.state();
   std::vector<StagedCopy> copies;
   size_t next = 0;  // in the file, whose order is that of saved_pieces()
   for (const int layer : spec::layers_of_rank(model, engine.plan(), coord[spec::Axis::pp])) {
@@ -126,7 +126,7 @@ namespace {
 template <typename Layer>
 void read_layers(engine::Engine& engine, const spec::ModelSpec& model, const spec::Coord& coord,
                  const ckpt::Generation& generation, const Layer& layer) {
-  const std::vector<engine::Engine::StateStretch> state = engine.state();
+  const std::vector<engine::Engine::StateRange> state = engine.state();
   for (size_t first = 0; first < state.size(); first += kinds.size()) {
     const auto stretches = std::span(state).subspan(first, kinds.size());
     const std::vector<spec::Param> params = spec::params_of(model, state[first].layer);
@@ -134,7 +134,7 @@ void read_layers(engine::Engine& engine, const spec::ModelSpec& model, const spe
     // Padding is no part of what was saved: it stays zero.
     std::vector<std::vector<float>> values;
     std::vector<ckpt::ReadRequest> requests;
-    for (const engine::Engine::StateStretch& stretch : stretches) {
+    for (const engine::Engine::StateRange& stretch : stretches) {
       values.emplace_back(static_cast<size_t>(stretch.range.end - stretch.range.begin));
       const auto bytes = std::as_writable_bytes(std::span(values.back()));
       for (const ckpt::ParamPieces& wanted :

@@ -26,8 +26,8 @@ std::vector<ckpt::TensorPieces> saved_pieces(const spec::ModelSpec&, const spec:
 
 // A copy from the engine's state to where ckpt::plan_file(saved_pieces()) wants it, in fp32.
 struct StagedCopy {
-  optim::Numbers from;  // f32, or at most max_halves
-  int64_t to = 0;       // byte in the file
+  optim::FlatFloats from;  // f32, or at most max_halves
+  int64_t to = 0;          // byte in the file
 
   static constexpr int64_t max_halves = 1 << 20;  // elements
 
