@@ -20,7 +20,9 @@ Tensor at(std::span<const Tensor> tensors, BlockParam param) {
 }
 
 // Then the backward needs GELU's input again; else its slope is kept in place of that.
-bool remakes_act(const Pass& pass) { return pass.stash.fate(BlockSlot::act) == spec::Fate::remade; }
+bool recomputes_act(const Pass& pass) {
+  return pass.stash.fate(BlockSlot::act) == spec::Fate::recomputed_in_b;
+}
 
 float attention_scale(int64_t head_dim) { return 1.0F / std::sqrt(static_cast<float>(head_dim)); }
 
@@ -96,7 +98,7 @@ void Block::forward_mlp(Pass& pass) const {
   const bool gelu = spec_.activation == spec::Activation::gelu;
   TRIREME_CHECK(!gelu || pass.fills(BlockSlot::up) || !pass.fills(BlockSlot::act),
                 "GELU's act is filled with up, or made again in the backward");
-  const bool keeps_slope = gelu && !remakes_act(pass);
+  const bool keeps_slope = gelu && !recomputes_act(pass);
   const bool swiglu_follows = !gelu && pass.fills(BlockSlot::act);
   if (pass.fills(BlockSlot::up)) {
     const device::Arena::Mark mark(pass.scratch);
@@ -126,14 +128,14 @@ void Block::backward_mlp(Pass& pass) const {
   const Tensor dy = tp_.whole(pass, pass.dy, stash[BlockSlot::dy_whole]);
   const Tensor dup = stash[BlockSlot::dup];
   if (spec_.activation == spec::Activation::gelu) {
-    const bool keeps_slope = !remakes_act(pass);
+    const bool keeps_slope = !recomputes_act(pass);
     linear_backward_input(pass, {.dy = dy,
                                  .weight = at(pass.params, BlockParam::down_weight),
                                  .dx = dup,
                                  .gelu_grad_of = keeps_slope ? Tensor{} : stash[BlockSlot::up],
                                  .factor = keeps_slope ? stash[BlockSlot::up] : Tensor{},
                                  .dx_sum = bias_grad(pass, Part::input, BlockParam::up_bias),
-                                 .gelu_again = pass.remade(BlockSlot::act)});
+                                 .gelu_again = pass.recomputed_in_b(BlockSlot::act)});
   } else {
     const device::Arena::Mark mark(pass.scratch);
     const Tensor dact = pass.scratch.take({{dy.rows(), spec_.ffn}, dy.dtype});
@@ -143,7 +145,7 @@ void Block::backward_mlp(Pass& pass) const {
                                  .swiglu = {.gate_up = stash[BlockSlot::up],
                                             .dy = dact,
                                             .dgate_up = dup,
-                                            .y = pass.remade(BlockSlot::act)}});
+                                            .y = pass.recomputed_in_b(BlockSlot::act)}});
   }
   const device::Arena::Mark mark(pass.scratch);
   const Tensor dh2 = pass.scratch.take({{rows, spec_.width}, pass.dy.dtype});
@@ -161,7 +163,7 @@ void Block::backward_mlp(Pass& pass) const {
                                    .dbias = at(pass.grads, BlockParam::norm2_bias),
                                    .dresidual_sum = down_bias,
                                    .bias = at(pass.params, BlockParam::norm2_bias),
-                                   .y = pass.remade(BlockSlot::h2),
+                                   .y = pass.recomputed_in_b(BlockSlot::h2),
                                    .partials = pass.scratch.take(norm_partials(rows, down_bias))});
 }
 
@@ -217,7 +219,7 @@ void Block::backward_attention(Pass& pass) const {
                                    .dbias = at(pass.grads, BlockParam::norm1_bias),
                                    .dresidual_sum = out_bias,
                                    .bias = at(pass.params, BlockParam::norm1_bias),
-                                   .y = pass.remade(BlockSlot::h1),
+                                   .y = pass.recomputed_in_b(BlockSlot::h1),
                                    .partials = pass.scratch.take(norm_partials(rows, out_bias))});
 }
 

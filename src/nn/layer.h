@@ -18,8 +18,8 @@ namespace trireme::nn {
 using device::ConstTensor;
 using device::Tensor;
 
-// The slots of one layer for one micro-batch (spec/facts/facts.h: BlockSlot and friends). It is the only
-// memory that outlives a phase. Every slot asked for is marked as taken; the engine counts the
+// The slots of one layer for one micro-batch (spec/facts/facts.h: BlockSlot and friends). It is the
+// only memory that outlives a phase. Every slot asked for is marked as taken; the engine counts the
 // marks, which is what "measured" means.
 class Stash {
  public:
@@ -81,12 +81,12 @@ struct Pass {
   // Must this pass compute the slot?
   template <typename SlotEnum>
   bool fills(SlotEnum slot) const {
-    return !recomputing || stash.fate(slot) == spec::Fate::refilled;
+    return !recomputing || stash.fate(slot) == spec::Fate::recomputed;
   }
   // Backward: the slot if it must be written again, else nothing.
   template <typename SlotEnum>
-  Tensor remade(SlotEnum slot) const {
-    return stash.fate(slot) == spec::Fate::remade ? stash[slot] : Tensor{};
+  Tensor recomputed_in_b(SlotEnum slot) const {
+    return stash.fate(slot) == spec::Fate::recomputed_in_b ? stash[slot] : Tensor{};
   }
 };
 

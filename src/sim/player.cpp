@@ -234,12 +234,12 @@ double Player::at_begin(const Action& action) {
     case Op::B:
       return kept.b_to_w;
     case Op::R:
-      if (refilled_.empty()) {
-        refilled_.resize(static_cast<size_t>(schedule_.stages()) *
-                         static_cast<size_t>(schedule_.microbatches));
+      if (recomputed_.empty()) {
+        recomputed_.resize(static_cast<size_t>(schedule_.stages()) *
+                           static_cast<size_t>(schedule_.microbatches));
       }
-      refilled_[static_cast<size_t>(action.microbatch) * static_cast<size_t>(schedule_.stages()) +
-                static_cast<size_t>(action.stage)] = true;
+      recomputed_[static_cast<size_t>(action.microbatch) * static_cast<size_t>(schedule_.stages()) +
+                  static_cast<size_t>(action.stage)] = true;
       return kept.r_to_w;
     default:
       return 0;
@@ -248,19 +248,19 @@ double Player::at_begin(const Action& action) {
 
 double Player::at_end(const Action& action) {
   const StageBytes& kept = kept_by(action);
-  const auto refilled = [&] {
+  const auto recomputed = [&] {
     const size_t at =
         static_cast<size_t>(action.microbatch) * static_cast<size_t>(schedule_.stages()) +
         static_cast<size_t>(action.stage);
-    return !refilled_.empty() && refilled_[at] ? kept.r_to_w : 0;
+    return !recomputed_.empty() && recomputed_[at] ? kept.r_to_w : 0;
   };
   switch (action.op) {
     case Op::B:
       return kept.f_to_b;
     case Op::W:
-      return kept.f_to_w + kept.b_to_w + refilled();
+      return kept.f_to_w + kept.b_to_w + recomputed();
     case Op::BW:
-      return kept.f_to_b + kept.f_to_w + refilled();
+      return kept.f_to_b + kept.f_to_w + recomputed();
     default:
       return 0;
   }

@@ -70,7 +70,7 @@ class Player {
   std::vector<Wire> wires_;
   std::vector<Channel> channels_;
   std::vector<Rank> ranks_;
-  std::vector<bool> refilled_;                // by micro-batch and stage: an early R has run
+  std::vector<bool> recomputed_;              // by micro-batch and stage: an early R has run
   using Waiting = std::pair<double, size_t>;  // clock, rank
   std::priority_queue<Waiting, std::vector<Waiting>, std::greater<>> ready_;
   Result result_;

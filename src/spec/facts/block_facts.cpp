@@ -69,11 +69,14 @@ std::vector<Slot> block_slots(const BlockSpec& s, const Shapes& h) {
   at(BlockSlot::dy) = {.name = "dy", .spec = h.stream(), .life = Life::b_to_w};
   at(BlockSlot::stats1) = {.name = "stats1", .spec = h.f32(h.R, h.stats)};
   // Results of norms and activations that only W reads.
-  const auto remade = [](const char* name, const TensorSpec& spec) {
-    return Slot{
-        .name = name, .spec = spec, .life = Life::f_to_w, .recomputable = true, .remade = true};
+  const auto recomputed_in_b = [](const char* name, const TensorSpec& spec) {
+    return Slot{.name = name,
+                .spec = spec,
+                .life = Life::f_to_w,
+                .recomputable = true,
+                .recomputed_in_b = true};
   };
-  at(BlockSlot::h1) = remade("h1", h.stream());
+  at(BlockSlot::h1) = recomputed_in_b("h1", h.stream());
   at(BlockSlot::qkv) = {.name = "qkv", .spec = h.row(h.N)};
   at(BlockSlot::qk) = {
       .name = "qk", .spec = s.qk_norm ? h.row(qk_width) : none, .recomputable = true};
@@ -83,10 +86,10 @@ std::vector<Slot> block_slots(const BlockSpec& s, const Shapes& h) {
   at(BlockSlot::lse) = {.name = "lse", .spec = h.f32(s.heads, h.T)};
   at(BlockSlot::x2) = {.name = "x2", .spec = h.stream()};
   at(BlockSlot::stats2) = {.name = "stats2", .spec = h.f32(h.R, h.stats)};
-  at(BlockSlot::h2) = remade("h2", h.stream());
+  at(BlockSlot::h2) = recomputed_in_b("h2", h.stream());
   // Of GELU, where act is kept: the slope, which is all that the backward needs.
   at(BlockSlot::up) = {.name = "up", .spec = h.row(h.U)};
-  at(BlockSlot::act) = remade("act", h.row(h.F));
+  at(BlockSlot::act) = recomputed_in_b("act", h.row(h.F));
   at(BlockSlot::dqkv) = {.name = "dqkv", .spec = h.row(h.N), .life = Life::b_to_w};
   at(BlockSlot::dx2) = {.name = "dx2", .spec = h.stream(), .life = Life::b_to_w};
   at(BlockSlot::dup) = {.name = "dup", .spec = h.row(h.U), .life = Life::b_to_w};
@@ -276,9 +279,9 @@ Facts block_facts(const BlockSpec& block, const FactsInput& in) {
     comm = std::move(work.comm);
   };
   keep(f.f, f.f_comm, forward_work(s, in, h, true, [](BlockSlot) { return true; }));
-  keep(f.b, f.b_comm, input_gradient_work(s, in, h, has_fate(Fate::remade)));
+  keep(f.b, f.b_comm, input_gradient_work(s, in, h, has_fate(Fate::recomputed_in_b)));
   keep(f.w, f.w_comm, weight_gradient_work(s, in, h));
-  keep(f.r, f.r_comm, forward_work(s, in, h, false, has_fate(Fate::refilled)));
+  keep(f.r, f.r_comm, forward_work(s, in, h, false, has_fate(Fate::recomputed)));
   return f;
 }
 

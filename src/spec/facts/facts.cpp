@@ -71,7 +71,8 @@ bool is_kept(const Slot& slot, int index, Recompute recompute) {
 
 Fate fate_of(const Slot& slot, int index, Recompute recompute) {
   if (slot.life == Life::b_to_w || is_kept(slot, index, recompute)) return Fate::kept;
-  return slot.remade && recompute == Recompute::selective ? Fate::remade : Fate::refilled;
+  return slot.recomputed_in_b && recompute == Recompute::selective ? Fate::recomputed_in_b
+                                                                   : Fate::recomputed;
 }
 
 bool is_partial_along_tp(const Param& param, bool sequence_parallel) {

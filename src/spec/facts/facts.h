@@ -12,13 +12,13 @@
 #include <vector>
 
 #include "base/shape.h"
-#include "spec/parallel/axes.h"
 #include "spec/facts/comm_cost.h"
-#include "spec/model.h"
 #include "spec/facts/op_cost.h"
 #include "spec/facts/op_shapes.h"
-#include "spec/recipe.h"
+#include "spec/model.h"
+#include "spec/parallel/axes.h"
 #include "spec/parallel/shard.h"
+#include "spec/recipe.h"
 
 namespace trireme::spec {
 
@@ -79,8 +79,8 @@ struct Slot {
   const char* name = "";
   base::TensorSpec spec;  // empty shape: this layer has no such slot
   Life life = Life::f_to_b;
-  bool recomputable = false;  // cheap to refill: dropped by Recompute::selective
-  bool remade = false;        // read by W alone after F, and B can write it again on its way
+  bool recomputable = false;     // cheap to refill: dropped by Recompute::selective
+  bool recomputed_in_b = false;  // read by W alone after F, and B can write it again on its way
   int replaces = -1;  // a b_to_w slot that is stored over this f_to_b slot, which is dead by then
   Place place = Place::device;
   bool backward_only = false;  // written in F for B's sake: not there in inference
@@ -125,10 +125,10 @@ bool is_kept(const Slot&, int index, Recompute);
 
 // What becomes of a slot between F and B.
 enum class Fate : uint8_t {
-  kept,      // as F left it; of a b_to_w slot: F has not written it
-  refilled,  // dropped after F; R fills it again from kept slots
-  remade,    // dropped after F; B writes it again. Not under full recompute, where R needs it to
-             // refill others
+  kept,             // as F left it; of a b_to_w slot: F has not written it
+  recomputed,       // dropped after F; R fills it again from kept slots
+  recomputed_in_b,  // dropped after F; B writes it again. Not under full recompute, where R needs
+                    // it to refill others
 };
 Fate fate_of(const Slot&, int index, Recompute);
 
