@@ -10,12 +10,12 @@
 
 #include "base/dtype.h"
 #include "base/error.h"
-#include "base/float_halves.h"
-#include "base/system/mapped_ranges.h"
-#include "base/system/refused_threads_test.h"
 #include "base/rng.h"
 #include "base/sha256.h"
 #include "base/shape.h"
+#include "base/split_float.h"
+#include "base/system/mapped_ranges.h"
+#include "base/system/refused_threads_test.h"
 #include "base/system/start_thread.h"
 #include "base/system/threads.h"
 
@@ -31,21 +31,21 @@ TEST(Bf16Test, rounds_to_nearest_even_and_keeps_nan) {
   EXPECT_TRUE(std::isinf(static_cast<float>(Bf16(std::numeric_limits<float>::max()))));
 }
 
-TEST(FloatHalvesTest, halves_give_back_every_number_and_the_upper_is_the_nearest_bf16) {
+TEST(SplitFloatTest, halves_give_back_every_number_and_the_upper_is_the_nearest_bf16) {
   // Every upper half with the lower halves at which rounding changes.
   for (uint32_t upper = 0; upper < 0x10000U; ++upper) {
     for (const uint32_t lower : {0U, 1U, 0x7fffU, 0x8000U, 0x8001U, 0xffffU}) {
       const uint32_t bits = upper << 16U | lower;
-      const uint32_t halves = halves_of(bits);
+      const uint32_t packed = split_bits(bits);
       const auto value = std::bit_cast<float>(bits);
       Bf16 high;
-      high.bits = static_cast<uint16_t>(halves >> 16U);
+      high.bits = static_cast<uint16_t>(packed >> 16U);
       if (std::isnan(value)) {
         EXPECT_TRUE(std::isnan(static_cast<float>(high)));
-        EXPECT_TRUE(std::isnan(std::bit_cast<float>(float_bits_of(halves))));
+        EXPECT_TRUE(std::isnan(std::bit_cast<float>(joined_bits(packed))));
         continue;
       }
-      EXPECT_EQ(float_bits_of(halves), bits);
+      EXPECT_EQ(joined_bits(packed), bits);
       if (lower == 0x8000U) {
         EXPECT_EQ(high.bits, upper + 1) << "farther from zero";
       } else {

@@ -139,10 +139,10 @@ TEST(Config, dtype_is_left_to_the_device_unless_it_is_given) {
     EXPECT_EQ(settle_dtype(given, true), given);
     EXPECT_EQ(settle_dtype(given, false), given);
   }
-  // Halves of master weights need bf16.
-  const Config halves = load_text(small("[optimizer]\nmaster_dtype = \"u16\"\n"));
-  EXPECT_EQ(settle_dtype(halves, true).training.dtype, "bf16");
-  expect_contains(message_of([&] { (void)settle_dtype(halves, false); }),
+  // SplitFloats of master weights need bf16.
+  const Config split = load_text(small("[optimizer]\nmaster_dtype = \"u16\"\n"));
+  EXPECT_EQ(settle_dtype(split, true).training.dtype, "bf16");
+  expect_contains(message_of([&] { (void)settle_dtype(split, false); }),
                   "optimizer.master_dtype = u16: must be f32 where training.dtype = fp32");
 }
 

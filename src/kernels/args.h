@@ -239,7 +239,7 @@ struct CopyArgs {
   ConstTensor x;
   Tensor d;
   Tensor low = {};  // with x in f32 and d in bf16, all flat: then d and low (u16) get the halves of
-                    // x (base/float_halves.h)
+                    // x (base/split_float.h)
 };
 
 // d += x. Same shape; f32 or bf16 each.
@@ -301,7 +301,7 @@ struct StepControlArgs {
 //   m = b1 m + (1 - b1) g;  v = b2 v + (1 - b2) g^2;
 //   p -= lr * (m / (1 - b1^t) / (sqrt(v / (1 - b2^t)) + eps) + weight_decay * p).
 // p is `param`, or `master` (then param = p rounded), or has `param` and `master` as its halves
-// (base/float_halves.h). Nothing changes when state.skip is set.
+// (base/split_float.h). Nothing changes when state.skip is set.
 struct AdamwArgs {
   Tensor param;        // one dimension, f32 or bf16
   Tensor master = {};  // f32, or u16: the lower halves; absent exactly when param is f32

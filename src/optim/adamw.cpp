@@ -36,14 +36,14 @@ AdamW::AdamW(device::Stream& stream, device::Arena& arena, std::span<const Shard
 
 Tensor AdamW::first_weights(int shard) const {
   const State& state = state_[static_cast<size_t>(shard)];
-  return state.has_halves() ? state.m : weights(shard).values;
+  return state.is_split() ? state.m : weights(shard).values;
 }
 
 void AdamW::take_first_weights(device::Stream& stream, int shard) const {
   const State& state = state_[static_cast<size_t>(shard)];
-  if (state.has_halves()) {
-    const FlatFloats halves = weights(shard);
-    kernels::ops::copy(stream, {.x = state.m, .d = halves.values, .low = halves.low});
+  if (state.is_split()) {
+    const FlatFloats split = weights(shard);
+    kernels::ops::copy(stream, {.x = state.m, .d = split.values, .low = split.low});
     kernels::ops::fill(stream, {.d = state.m});
   }
   publish(stream, shard);
@@ -53,12 +53,12 @@ FlatFloats AdamW::weights(int shard) const {
   const auto at = static_cast<size_t>(shard);
   const Tensor &master = state_[at].master, &param = shards_[at].param;
   if (!master) return {param};
-  return state_[at].has_halves() ? FlatFloats{param, master} : FlatFloats{master};
+  return state_[at].is_split() ? FlatFloats{param, master} : FlatFloats{master};
 }
 
 void AdamW::publish(device::Stream& stream, int shard) const {
   const auto at = static_cast<size_t>(shard);
-  if (state_[at].master && !state_[at].has_halves()) {
+  if (state_[at].master && !state_[at].is_split()) {
     kernels::ops::copy(stream, {.x = state_[at].master, .d = shards_[at].param});
   }
 }

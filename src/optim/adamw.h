@@ -35,7 +35,7 @@ class AdamW {
         const AdamwOptions& options, base::DType master = base::DType::f32);
 
   // Before the first step: where shard i takes its fp32 weights from, for the caller to write, and
-  // then the taking. Halves use the first moment for it, which is zero again afterwards.
+  // then the taking. SplitFloats use the first moment for it, which is zero again afterwards.
   Tensor first_weights(int shard) const;
   void take_first_weights(device::Stream&, int shard) const;
 
@@ -54,7 +54,7 @@ class AdamW {
  private:
   struct State {
     Tensor master, m, v;
-    bool has_halves() const { return master && master.dtype == base::DType::u16; }
+    bool is_split() const { return master && master.dtype == base::DType::u16; }
   };
   std::vector<ShardView> shards_;
   std::vector<State> state_;

@@ -8,7 +8,7 @@
 namespace trireme::optim {
 
 // Flat numbers as the device has them: f32 or bf16 in `values`; or fp32 numbers of which that is
-// the upper half and `low` (u16) the lower one (base/float_halves.h).
+// the upper half and `low` (u16) the lower one (base/split_float.h).
 struct Numbers {
   device::Tensor values;
   device::Tensor low = {};

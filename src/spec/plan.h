@@ -10,12 +10,12 @@
 
 #include "base/text/json_fwd.h"
 #include "schedule/schedule.h"
-#include "spec/parallel/axes.h"
 #include "spec/facts/facts.h"
 #include "spec/layout/layout.h"
-#include "spec/model.h"
-#include "spec/recipe.h"
 #include "spec/layout/rules.h"
+#include "spec/model.h"
+#include "spec/parallel/axes.h"
+#include "spec/recipe.h"
 
 namespace trireme::spec {
 
@@ -63,7 +63,7 @@ struct Prediction {
 struct OptimizerTypes {
   std::string name = "adamw";
   // u16: the lower halves of fp32 weights whose upper halves are the parameters
-  // (base/float_halves.h).
+  // (base/split_float.h).
   base::DType master = base::DType::f32, first_moment = base::DType::f32,
               second_moment = base::DType::f32;
   bool operator==(const OptimizerTypes&) const = default;

@@ -130,7 +130,7 @@ TEST(CheckpointerTest, masters_and_halves_come_back_as_each_other) {
   spec::ModelDims dims = tiny_llama();
   dims.vocab = 100000;
   const spec::ModelSpec model = spec::make_model(dims);
-  ASSERT_GT(dims.vocab * dims.hidden, 2 * train::StagedCopy::max_halves);
+  ASSERT_GT(dims.vocab * dims.hidden, 2 * train::StagedCopy::max_split_elements);
   ckpt::MemoryDisk disk;
   std::string last;
   int64_t step = 0;

@@ -56,7 +56,7 @@ TEST(ExactnessTest, recompute_changes_no_bit) {
 }
 
 // Masters in halves are the same fp32 numbers. Of the parameters only those may differ that were
-// halfway between two bf16, about one in 65,536 (base/float_halves.h).
+// halfway between two bf16, about one in 65,536 (base/split_float.h).
 TEST(ExactnessTest, masters_in_halves_begin_the_same_and_stay_near) {
   for (const spec::ModelDims& dims : {tiny_gpt2(), tiny_llama()}) {
     RigOptions o{.dims = dims, .recipe = "bf16"};

@@ -5,7 +5,7 @@
 #include <cstring>
 
 #include "base/dtype.h"
-#include "base/float_halves.h"
+#include "base/split_float.h"
 
 namespace trireme::engine {
 namespace {
@@ -27,7 +27,7 @@ Stored stored_of(const optim::FlatFloats& to, std::span<const float> values) {
   stored.values.resize(values.size());
   if (to.low) {
     stored.low.resize(values.size());
-    base::split_halves(values.data(), std::ssize(values), stored.values.data(), stored.low.data());
+    base::split_floats(values.data(), std::ssize(values), stored.values.data(), stored.low.data());
   } else {
     std::transform(values.begin(), values.end(), stored.values.begin(),
                    [](float v) { return base::Bf16(v).bits; });
@@ -69,7 +69,7 @@ std::vector<float> floats_of(base::DType dtype, std::span<const std::byte> value
   }
   const auto* stored = reinterpret_cast<const uint16_t*>(values.data());
   if (!low.empty()) {
-    base::join_halves(stored, reinterpret_cast<const uint16_t*>(low.data()), std::ssize(floats),
+    base::join_floats(stored, reinterpret_cast<const uint16_t*>(low.data()), std::ssize(floats),
                       floats.data());
     return floats;
   }

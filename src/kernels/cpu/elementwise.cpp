@@ -2,8 +2,8 @@
 // Rows that set, move or add elements: fill, copy, accumulate, init_normal.
 #include <cstring>
 
-#include "base/float_halves.h"
 #include "base/rng.h"
+#include "base/split_float.h"
 #include "kernels/cpu/rows.h"
 #include "kernels/cpu/segment.h"
 
@@ -31,8 +31,8 @@ void fill_all(base::ThreadPool& pool, const FillArgs& args) {
 void copy_all(base::ThreadPool& pool, const CopyArgs& args) {
   for_each_segment(pool, common_extent(args.x, args.d), [&](const Segment& s) {
     if (args.low) {
-      return base::split_halves(floats_at(args.x, 0) + s.first, s.count, halves_at(args.d, s),
-                                halves_at(args.low, s));
+      return base::split_floats(floats_at(args.x, 0) + s.first, s.count, u16_at(args.d, s),
+                                u16_at(args.low, s));
     }
     if (args.x.dtype == args.d.dtype) {
       const int64_t size = base::size_of(args.d.dtype);

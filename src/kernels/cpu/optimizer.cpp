@@ -4,7 +4,7 @@
 #include <atomic>
 #include <cmath>
 
-#include "base/float_halves.h"
+#include "base/split_float.h"
 #include "kernels/cpu/rows.h"
 #include "kernels/cpu/segment.h"
 #include "kernels/step_control.h"
@@ -73,13 +73,13 @@ void update(base::ThreadPool& pool, const AdamwArgs& args) {
   const float beta1 = args.beta1, beta2 = args.beta2, eps = args.eps, decay = args.weight_decay;
   const float rate = state.learning_rate, scale = state.grad_scale;
 
-  const bool has_halves = args.master && args.master.dtype == base::DType::u16;
+  const bool is_split = args.master && args.master.dtype == base::DType::u16;
   for_each_segment(pool, {1, args.param.elements()}, [&](const Segment& s) {
     SegmentBuffer grads, joined;
     const float* grad = values_of(args.grad, s, grads);
-    float* p = has_halves ? joined : floats_at(args.master ? args.master : args.param, 0) + s.first;
-    if (has_halves) {
-      base::join_halves(halves_at(args.param, s), halves_at(args.master, s), s.count, p);
+    float* p = is_split ? joined : floats_at(args.master ? args.master : args.param, 0) + s.first;
+    if (is_split) {
+      base::join_floats(u16_at(args.param, s), u16_at(args.master, s), s.count, p);
     }
     float* m = floats_at(args.m, 0) + s.first;
     float* v = floats_at(args.v, 0) + s.first;
@@ -91,8 +91,8 @@ void update(base::ThreadPool& pool, const AdamwArgs& args) {
       const float step = m[i] * m_factor / (std::sqrt(v[i] * v_factor) + eps);
       p[i] -= rate * (step + decay * p[i]);
     }
-    if (has_halves) {
-      base::split_halves(p, s.count, halves_at(args.param, s), halves_at(args.master, s));
+    if (is_split) {
+      base::split_floats(p, s.count, u16_at(args.param, s), u16_at(args.master, s));
     } else if (args.master) {
       store(args.param, s, p);
     }

@@ -36,8 +36,8 @@ inline const base::Bf16* bf16_at(const ConstTensor& x, int64_t row) {
 inline base::Bf16* bf16_at(const Tensor& x, int64_t row) {
   return reinterpret_cast<base::Bf16*>(x.data) + row * x.row_stride;
 }
-// Of a flat tensor with upper or lower halves of fp32 numbers (base/float_halves.h).
-inline uint16_t* halves_at(const Tensor& x, const Segment& s) {
+// Of a flat tensor with upper or lower halves of fp32 numbers (base/split_float.h).
+inline uint16_t* u16_at(const Tensor& x, const Segment& s) {
   return reinterpret_cast<uint16_t*>(x.data) + s.first;
 }
 inline int32_t index_at(const ConstTensor& x, int64_t row) {

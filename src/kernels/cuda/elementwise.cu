@@ -7,8 +7,8 @@
 #include <cmath>
 #include <type_traits>
 
-#include "base/float_halves.h"
 #include "base/rng.h"
+#include "base/split_float.h"
 #include "kernels/cuda/rows.h"
 
 namespace trireme::kernels::cuda {
@@ -103,22 +103,22 @@ void combine(Stream& stream, const ConstTensor& x, const Tensor& d, const char* 
 }
 
 template <int W>
-__global__ void halves_kernel(Extent extent, const float* x, uint16_t* high, uint16_t* low) {
+__global__ void split_kernel(Extent extent, const float* x, uint16_t* high, uint16_t* low) {
   for_each_chunk<W>(extent, [&](int64_t, int64_t at, int64_t count) {
     const auto from = Chunk<float, W>::load(x + at, count);
     Chunk<uint16_t, W> upper, lower;
 #pragma unroll
     for (int i = 0; i < W; ++i) {
-      const uint32_t halves = base::halves_of(__float_as_uint(from.at[i]));
-      upper.at[i] = static_cast<uint16_t>(halves >> 16U);
-      lower.at[i] = static_cast<uint16_t>(halves);
+      const uint32_t packed = base::split_bits(__float_as_uint(from.at[i]));
+      upper.at[i] = static_cast<uint16_t>(packed >> 16U);
+      lower.at[i] = static_cast<uint16_t>(packed);
     }
     upper.store(high + at, count);
     lower.store(low + at, count);
   });
 }
 
-void copy_halves(Stream& stream, const CopyArgs& args) {
+void copy_split(Stream& stream, const CopyArgs& args) {
   const Extent extent = {1, args.x.elements()};
   if (extent.cols == 0) return;
   const auto run = [&](auto kernel, int width) {
@@ -128,7 +128,7 @@ void copy_halves(Stream& stream, const CopyArgs& args) {
   };
   const bool is_aligned = has_aligned_rows(args.x, extent) && has_aligned_rows(args.d, extent) &&
                           has_aligned_rows(args.low, extent);
-  is_aligned ? run(halves_kernel<8>, 8) : run(halves_kernel<1>, 1);
+  is_aligned ? run(split_kernel<8>, 8) : run(split_kernel<1>, 1);
   check_launch("copy");
 }
 
@@ -183,7 +183,7 @@ void fill(Stream& stream, const FillArgs& args) {
 }
 
 void copy(Stream& stream, const CopyArgs& args) {
-  args.low ? copy_halves(stream, args) : combine<Copy>(stream, args.x, args.d, "copy");
+  args.low ? copy_split(stream, args) : combine<Copy>(stream, args.x, args.d, "copy");
 }
 
 void accumulate(Stream& stream, const AccumulateArgs& args) {

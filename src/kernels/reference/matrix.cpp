@@ -4,7 +4,7 @@
 #include <bit>
 
 #include "base/check.h"
-#include "base/float_halves.h"
+#include "base/split_float.h"
 
 namespace trireme::kernels::reference {
 
@@ -60,22 +60,23 @@ void write(const Tensor& tensor, const Matrix& values) {
   }
 }
 
-Matrix read_halves(const ConstTensor& high, const ConstTensor& low) {
+Matrix read_split(const ConstTensor& high, const ConstTensor& low) {
   Matrix values(low.elements(), 1);
   for (int64_t i = 0; i < values.rows; ++i) {
-    const uint32_t halves = static_cast<uint32_t>(reinterpret_cast<const Bf16*>(high.data)[i].bits)
+    const uint32_t packed = static_cast<uint32_t>(reinterpret_cast<const Bf16*>(high.data)[i].bits)
                                 << 16U |
                             reinterpret_cast<const uint16_t*>(low.data)[i];
-    values(i) = static_cast<double>(std::bit_cast<float>(base::float_bits_of(halves)));
+    values(i) = static_cast<double>(std::bit_cast<float>(base::joined_bits(packed)));
   }
   return values;
 }
 
-void write_halves(const Tensor& high, const Tensor& low, const Matrix& values) {
+void write_split(const Tensor& high, const Tensor& low, const Matrix& values) {
   for (int64_t i = 0; i < values.rows; ++i) {
-    const uint32_t halves = base::halves_of(std::bit_cast<uint32_t>(static_cast<float>(values(i))));
-    reinterpret_cast<Bf16*>(high.data)[i].bits = static_cast<uint16_t>(halves >> 16U);
-    reinterpret_cast<uint16_t*>(low.data)[i] = static_cast<uint16_t>(halves);
+    const uint32_t packed =
+        base::split_bits(std::bit_cast<uint32_t>(static_cast<float>(values(i))));
+    reinterpret_cast<Bf16*>(high.data)[i].bits = static_cast<uint16_t>(packed >> 16U);
+    reinterpret_cast<uint16_t*>(low.data)[i] = static_cast<uint16_t>(packed);
   }
 }
 

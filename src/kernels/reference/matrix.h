@@ -38,9 +38,9 @@ Matrix read(const ConstTensor& tensor);
 // REQUIRES: the matrix has as many rows and columns as the tensor. An absent tensor is left alone.
 void write(const Tensor& tensor, const Matrix& values);
 
-// The fp32 numbers whose halves (base/float_halves.h) two flat tensors are.
-Matrix read_halves(const ConstTensor& high, const ConstTensor& low);
-void write_halves(const Tensor& high, const Tensor& low, const Matrix& values);
+// The fp32 numbers whose halves (base/split_float.h) two flat tensors are.
+Matrix read_split(const ConstTensor& high, const ConstTensor& low);
+void write_split(const Tensor& high, const Tensor& low, const Matrix& values);
 
 // `value` as it will be once stored in a tensor of this type.
 double rounded_to(base::DType dtype, double value);

@@ -28,9 +28,9 @@ void update(const AdamwArgs& args) {
   const auto& state = *reinterpret_cast<const StepState*>(args.state.data);
   if (state.skip != 0) return;
   const Matrix grad = read(args.grad);
-  const bool has_halves = args.master && args.master.dtype == base::DType::u16;
-  Matrix p = has_halves ? read_halves(args.param, args.master)
-                        : read(args.master ? args.master : args.param);
+  const bool is_split = args.master && args.master.dtype == base::DType::u16;
+  Matrix p =
+      is_split ? read_split(args.param, args.master) : read(args.master ? args.master : args.param);
   Matrix m = read(args.m), v = read(args.v);
   const auto b1 = static_cast<double>(args.beta1), b2 = static_cast<double>(args.beta2);
   const auto t = static_cast<double>(state.applied);
@@ -46,7 +46,7 @@ void update(const AdamwArgs& args) {
   }
   write(args.m, m);
   write(args.v, v);
-  if (has_halves) return write_halves(args.param, args.master, p);
+  if (is_split) return write_split(args.param, args.master, p);
   write(args.master, p);
   if (args.master) {
     for (double& value : p.values) value = rounded_to(args.master.dtype, value);

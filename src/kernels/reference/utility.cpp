@@ -35,7 +35,7 @@ void fill_all(const FillArgs& args) {
 
 // Tensors of one type are copied as bytes, so that every NaN and every integer arrives as it is.
 void copy_all(const CopyArgs& args) {
-  if (args.low) return write_halves(args.d, args.low, read(args.x));
+  if (args.low) return write_split(args.d, args.low, read(args.x));
   if (args.x.dtype != args.d.dtype) return write(args.d, read(args.x));
   for (int64_t r = 0; r < args.d.rows(); ++r) {
     const std::byte* from = args.x.data + r * args.x.row_stride * base::size_of(args.x.dtype);

@@ -18,8 +18,8 @@ namespace {
 
 // To join the halves of weights.
 int64_t joining_bytes(const spec::Plan& plan) {
-  const bool has_halves = plan.recipe.has_master() && plan.optimizer.master != base::DType::f32;
-  return has_halves ? StagedCopy::max_halves * static_cast<int64_t>(sizeof(float)) : 0;
+  const bool is_split = plan.recipe.has_master() && plan.optimizer.master != base::DType::f32;
+  return is_split ? StagedCopy::max_split_elements * static_cast<int64_t>(sizeof(float)) : 0;
 }
 
 // Of a rank's writer: first halves are joined, then the file is written.

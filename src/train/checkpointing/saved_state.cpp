@@ -9,7 +9,7 @@
 
 #include "base/check.h"
 #include "base/error.h"
-#include "base/float_halves.h"
+#include "base/split_float.h"
 #include "base/text/json.h"
 #include "ckpt/bucket_pieces.h"
 #include "spec/parallel/data_parallel.h"
@@ -44,10 +44,10 @@ void for_each_saved(const spec::ModelSpec& model, const spec::Plan& plan, const 
   }
 }
 
-// Halves go block by block, so that little memory is enough to join them.
+// SplitFloats go block by block, so that little memory is enough to join them.
 void add_copies(const optim::FlatFloats& from, int64_t to, std::vector<StagedCopy>& copies) {
   const int64_t elements = from.values.elements();
-  const int64_t block = from.low ? StagedCopy::max_halves : elements;
+  const int64_t block = from.low ? StagedCopy::max_split_elements : elements;
   for (int64_t first = 0; first < elements; first += block) {
     const optim::FlatFloats part = from.slice(first, std::min(block, elements - first));
     copies.push_back({part, to + first * static_cast<int64_t>(sizeof(float))});
@@ -68,9 +68,9 @@ void StagedCopy::finish(std::byte* file, std::span<std::byte> workspace) const {
   if (!from.low) return;
   TRIREME_CHECK(std::ssize(workspace) >= bytes(), "{} bytes for {}", workspace.size(), bytes());
   std::memcpy(workspace.data(), file + to, static_cast<size_t>(bytes()));
-  const auto* halves = reinterpret_cast<const uint16_t*>(workspace.data());
+  const auto* split = reinterpret_cast<const uint16_t*>(workspace.data());
   const int64_t elements = from.values.elements();
-  base::join_halves(halves, halves + elements, elements, reinterpret_cast<float*>(file + to));
+  base::join_floats(split, split + elements, elements, reinterpret_cast<float*>(file + to));
 }
 
 std::string state_name(Kind kind, const std::string& param) {

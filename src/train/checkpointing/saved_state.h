@@ -26,15 +26,15 @@ std::vector<ckpt::TensorPieces> saved_pieces(const spec::ModelSpec&, const spec:
 
 // A copy from the engine's state to where ckpt::plan_file(saved_pieces()) wants it, in fp32.
 struct StagedCopy {
-  optim::FlatFloats from;  // f32, or at most max_halves
+  optim::FlatFloats from;  // f32, or at most max_split_elements
   int64_t to = 0;          // byte in the file
 
-  static constexpr int64_t max_halves = 1 << 20;  // elements
+  static constexpr int64_t max_split_elements = 1 << 20;  // elements
 
   int64_t bytes() const { return from.values.bytes() + (from.low ? from.low.bytes() : 0); }
   // Queues that the memory of the file gets the state as it lies on the device.
   void start(device::Stream&, std::byte* file) const;
-  // Once that has run: as it lies in the file. Halves want a workspace of bytes().
+  // Once that has run: as it lies in the file. SplitFloats want a workspace of bytes().
   void finish(std::byte* file, std::span<std::byte> workspace) const;
 };
 std::vector<StagedCopy> staged_copies(engine::Engine&, const spec::ModelSpec&, const spec::Coord&,

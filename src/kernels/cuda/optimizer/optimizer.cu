@@ -7,7 +7,7 @@
 // the parameter, too).
 #include <type_traits>
 
-#include "base/float_halves.h"
+#include "base/split_float.h"
 #include "kernels/cuda/elementwise.cuh"
 #include "kernels/cuda/rows.h"
 #include "kernels/step_control.h"
@@ -45,28 +45,28 @@ constexpr int adamw_batch = 2;  // chunks of a thread that are on their way at o
 // W weights as they lie in memory.
 template <typename Param, typename Master, int W>
 struct Weights {
-  static constexpr bool are_halves = std::is_same_v<Master, uint16_t>;
+  static constexpr bool is_split = std::is_same_v<Master, uint16_t>;
   Chunk<Master, W> master;
   Chunk<Param, W> param;
 
   template <typename Grad>
   __device__ void load(const Pass<Param, Master, Grad>& pass, int64_t at, int64_t left) {
     master = Chunk<Master, W>::load(pass.master + at, left);
-    if constexpr (are_halves) param = Chunk<Param, W>::load(pass.param + at, left);
+    if constexpr (is_split) param = Chunk<Param, W>::load(pass.param + at, left);
   }
   __device__ float get(int i) const {
-    if constexpr (are_halves) {
-      const uint32_t halves = uint32_t{__bfloat16_as_ushort(param.at[i])} << 16U | master.at[i];
-      return __uint_as_float(base::float_bits_of(halves));
+    if constexpr (is_split) {
+      const uint32_t packed = uint32_t{__bfloat16_as_ushort(param.at[i])} << 16U | master.at[i];
+      return __uint_as_float(base::joined_bits(packed));
     } else {
       return master.at[i];
     }
   }
   __device__ void set(int i, float value) {
-    if constexpr (are_halves) {
-      const uint32_t halves = base::halves_of(__float_as_uint(value));
-      param.at[i] = __ushort_as_bfloat16(static_cast<uint16_t>(halves >> 16U));
-      master.at[i] = static_cast<uint16_t>(halves);
+    if constexpr (is_split) {
+      const uint32_t packed = base::split_bits(__float_as_uint(value));
+      param.at[i] = __ushort_as_bfloat16(static_cast<uint16_t>(packed >> 16U));
+      master.at[i] = static_cast<uint16_t>(packed);
     } else {
       master.at[i] = value;
       kernels::cuda::store(&param.at[i], value);

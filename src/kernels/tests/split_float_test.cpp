@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rows whose operands are halves of fp32 numbers (base/float_halves.h).
+// Rows whose operands are halves of fp32 numbers (base/split_float.h).
 #include <gtest/gtest.h>
 
-#include "base/float_halves.h"
+#include "base/split_float.h"
 #include "kernels/ops.h"
 #include "kernels/tests/row_test.h"
 
