@@ -54,7 +54,7 @@ TEST(KnownAnswers, seventy_billion_do_not_fit_in_one_node) {
 TEST(KnownAnswers, tp_stays_in_the_domain_while_there_are_sequences_for_everyone) {
   struct Case {
     const char *model, *machine;
-    int64_t seq_len, sequences, processors;
+    int64_t seq_len, sequences, gpus;
   };
   for (const Case& c : {Case{"llama-8b", "h100", 8192, 128, 64},
                         {"llama3-70b", "h100", 8192, 512, 1024},
@@ -63,9 +63,9 @@ TEST(KnownAnswers, tp_stays_in_the_domain_while_there_are_sequences_for_everyone
                         {"llama3-405b", "h100", 8192, 2048, 16384}}) {
     const spec::Machine machine = shipped_machine(c.machine);
     const auto best =
-        fastest(job_of(shipped_model(c.model), c.seq_len, c.sequences), machine, c.processors).best;
+        fastest(job_of(shipped_model(c.model), c.seq_len, c.sequences), machine, c.gpus).best;
     ASSERT_TRUE(best.has_value()) << c.model;
-    EXPECT_LE(best->layout.tp, machine.domain.size) << c.model << " " << c.processors;
+    EXPECT_LE(best->layout.tp, machine.domain.size) << c.model << " " << c.gpus;
   }
 }
 

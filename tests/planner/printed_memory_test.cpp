@@ -6,9 +6,9 @@
 #include "config/config_text.h"
 #include "config/files_test.h"
 #include "config/layout.h"
+#include "plan/samples_test.h"
 #include "plan/search/answer.h"
 #include "plan/search/finalists.h"
-#include "plan/samples_test.h"
 #include "spec/layout/layout_samples_test.h"
 
 namespace trireme::plan {
@@ -66,7 +66,7 @@ TEST(PrintedMemory, of_a_whole_answer_is_that_of_train) {
     const spec::Machine machine = shipped_machine(q.machine);
     const Job job = job_of(q.model, q.batch, q.seq_len);
     SearchOptions options;
-    options.processors = q.ranks;
+    options.gpus = q.ranks;
     const Answer found = answer(job, machine, trireme_stack(), options);
     const auto expect_exact = [&](const Job& of, const Proposal& p) {
       ASSERT_TRUE(p.is_engine_plan);

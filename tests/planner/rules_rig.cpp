@@ -65,17 +65,17 @@ plan::Job job_of(spec::ModelSpec model, int64_t seq_len, int64_t sequences) {
   return job;
 }
 
-plan::SearchResult fastest(const plan::Job& job, const spec::Machine& machine, int64_t processors,
+plan::SearchResult fastest(const plan::Job& job, const spec::Machine& machine, int64_t gpus,
                            const plan::Space& space) {
   plan::SearchOptions options;
-  options.processors = processors;
+  options.gpus = gpus;
   options.space = space;
   return plan::search(job, machine, plan::trireme_stack(), options);
 }
 
-double fastest_seconds(const plan::Job& job, const spec::Machine& machine, int64_t processors,
+double fastest_seconds(const plan::Job& job, const spec::Machine& machine, int64_t gpus,
                        const plan::Space& space) {
-  return fastest(job, machine, processors, space).best.value().price.seconds;
+  return fastest(job, machine, gpus, space).best.value().price.seconds;
 }
 
 ThreeLayouts three_layouts() {

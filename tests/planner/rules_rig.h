@@ -25,13 +25,13 @@ spec::ModelSpec bloom_176b();
 plan::Job job_of(spec::ModelSpec model, int64_t seq_len, int64_t sequences);
 
 // With Trireme's own stack. No best: nothing fits.
-plan::SearchResult fastest(const plan::Job&, const spec::Machine&, int64_t processors,
+plan::SearchResult fastest(const plan::Job&, const spec::Machine&, int64_t gpus,
                            const plan::Space& space = {});
 // Seconds of the best. REQUIRES: something fits.
-double fastest_seconds(const plan::Job&, const spec::Machine&, int64_t processors,
+double fastest_seconds(const plan::Job&, const spec::Machine&, int64_t gpus,
                        const plan::Space& space = {});
 
-// The three layouts of 70B on 1,024 processors that the field compares.
+// The three layouts of 70B on 1,024 GPUs that the field compares.
 struct ThreeLayouts {
   plan::Space b, a, c;  // tp 8 pp 2 ZeRO-1; tp 8 ZeRO-3; ZeRO-3 alone
 };

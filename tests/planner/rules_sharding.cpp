@@ -29,7 +29,7 @@ Row pod_row() {
       "holds: gathers hide under compute, collectives of tp do not"};
 }
 
-// Seconds of B, A and C on 1,024 processors.
+// Seconds of B, A and C on 1,024 GPUs.
 std::array<double, 3> three_seconds(const plan::Job& job, const spec::Machine& machine) {
   const ThreeLayouts all = three_layouts();
   return {fastest_seconds(job, machine, 1024, all.b), fastest_seconds(job, machine, 1024, all.a),
@@ -134,11 +134,11 @@ Row fp8_row() {
     return plan::gemm_seconds(machine.processor, product, precision);
   };
   const double product = seconds(spec::Precision::bf16) / seconds(spec::Precision::fp8);
-  const auto gain = [&](const plan::Job& job, int64_t processors, Space space) {
+  const auto gain = [&](const plan::Job& job, int64_t gpus, Space space) {
     space.unaudited = true;
-    const double bf16 = fastest_seconds(job, machine, processors, space);
+    const double bf16 = fastest_seconds(job, machine, gpus, space);
     space.precision = {spec::Precision::fp8};
-    return bf16 / fastest_seconds(job, machine, processors, space);
+    return bf16 / fastest_seconds(job, machine, gpus, space);
   };
   const double large =
       gain(job_of(shipped_model("llama3-70b"), 8192, 128), 64, {.tp = {4}, .pp = {4}, .zero = {1}});

@@ -44,9 +44,9 @@ class SlowNotice {
 // The layout that the question came with, priced as the program that it came from would run it.
 std::optional<Proposal> priced(const PlanQuestion& q) {
   if (!q.asked) return {};
-  if (q.asked->ranks() != q.processors) {
+  if (q.asked->ranks() != q.gpus) {
     throw base::ConfigError(fmt::format("{} is of {} GPUs, and there are {}", spec::words(*q.asked),
-                                        q.asked->ranks(), q.processors));
+                                        q.asked->ranks(), q.gpus));
   }
   if (const std::string rule = plan::broken_rule(q.job, *q.asked); !rule.empty()) {
     throw base::ConfigError(fmt::format("layout '{}': {}", spec::to_text(*q.asked), rule));
@@ -69,7 +69,7 @@ void write_config(const std::filesystem::path& file, const PlanQuestion& q, cons
   }
   const std::string comment =
       fmt::format("trireme plan: {} on {} x {}.\n{}\n{:.4g} s a step predicted, {}.",
-                  q.job.model.name, q.processors, q.machine.name, spec::to_text(best.layout),
+                  q.job.model.name, q.gpus, q.machine.name, spec::to_text(best.layout),
                   best.confirmed.seconds, memory_text(best.confirmed.bytes));
   obs::write_file(file, config::config_text(plan::workload_of(q.job), best.confirmed.plan.layout,
                                             {.model = q.model, .comment = comment}));
@@ -104,7 +104,7 @@ int run_plan(const Args& args) {
   if (!args.list("--explain").empty()) return explain(args);
   const PlanQuestion q = plan_question(args);
   plan::SearchOptions options;
-  options.processors = q.processors;
+  options.gpus = q.gpus;
   options.space = q.space;
   options.memory_fraction = q.memory_fraction;
   const std::optional<Proposal> asked = priced(q);

@@ -16,8 +16,8 @@
 #include "config/document.h"
 #include "config/files/machine_file.h"
 #include "config/files/model_file.h"
-#include "config/spelling.h"
 #include "config/files/stack_file.h"
+#include "config/spelling.h"
 #include "obs/terminal/number_text.h"
 #include "plan/import/config_layout.h"
 #include "plan/import/from_hf.h"
@@ -48,7 +48,7 @@ void take_config(const Args& args, PlanQuestion& q) {
   q.model = config.model.name;
   q.asked = plan::layout_of(config);
   q.is_dtype_open = config.training.dtype == "auto";
-  q.processors = q.asked->ranks();
+  q.gpus = q.asked->ranks();
   q.types = *q.asked;
 }
 
@@ -56,10 +56,10 @@ void take_described(const plan::Described& d, PlanQuestion& q) {
   q.job = d.job;
   q.asked = d.layout;
   q.own_stack = d.stack;
-  q.processors = d.processors;
+  q.gpus = d.gpus;
   q.taken = d.taken;
   q.ignored = d.ignored;
-  if (d.processors == 0 && q.asked) q.processors = q.asked->ranks();
+  if (d.gpus == 0 && q.asked) q.gpus = q.asked->ranks();
 }
 
 // A word that is neither an option nor a key of a configuration. Its value would else be taken for
@@ -98,15 +98,14 @@ void check_sources(const Args& args) {
 
 void take_source(const Args& args, PlanQuestion& q) {
   check_sources(args);
-  const int64_t processors = args.has("--gpus") ? args.integer("--gpus") : 0;
+  const int64_t gpus = args.has("--gpus") ? args.integer("--gpus") : 0;
   const int64_t seq_len = args.has("--seq-len") ? args.integer("--seq-len") : 0;
   if (args.has("--from-megatron")) {
-    take_described(plan::from_megatron(args.text("--from-megatron"), processors, shipped_stack), q);
+    take_described(plan::from_megatron(args.text("--from-megatron"), gpus, shipped_stack), q);
   } else if (args.has("--from-torchtitan")) {
     const fs::path file = args.text("--from-torchtitan");
     take_described(
-        plan::from_torchtitan(config::read_text(file), file.string(), processors, shipped_stack),
-        q);
+        plan::from_torchtitan(config::read_text(file), file.string(), gpus, shipped_stack), q);
   } else if (args.has("--from-hf")) {
     take_described(plan::from_hf_file(args.text("--from-hf"), seq_len), q);
     q.model = args.text("--from-hf");
@@ -261,7 +260,7 @@ void check_sizes(const plan::Job& job) {
 }  // namespace
 
 spec::Layout asked_layout(const PlanQuestion& q, const std::string& text) {
-  spec::Layout l = spec::layout_from_text(text, q.processors);
+  spec::Layout l = spec::layout_from_text(text, q.gpus);
   const spec::Layout fresh;
   const auto take = [&](base::DType spec::Layout::*type) {
     if (l.*type == fresh.*type && l.precision != spec::Precision::fp32) l.*type = q.types.*type;
@@ -281,12 +280,12 @@ PlanQuestion plan_question(const Args& args) {
   take_source(args, q);
   take_seq_len(args, q);
   take_batch(args, q);
-  if (args.has("--gpus")) q.processors = args.integer("--gpus");
+  if (args.has("--gpus")) q.gpus = args.integer("--gpus");
   std::string missing;
   const auto need = [&missing](bool is_there, const char* what) {
     if (!is_there) missing += fmt::format("{}{}", missing.empty() ? "" : ", ", what);
   };
-  need(q.processors > 0, "--gpus N");
+  need(q.gpus > 0, "--gpus N");
   need(q.job.global_batch > 0, "--batch SEQUENCES or --batch-tokens N");
   need(args.has("--machine"), "--machine NAME");
   if (!missing.empty()) {
@@ -295,8 +294,8 @@ PlanQuestion plan_question(const Args& args) {
                                         fmt::join(config::machine_names(machine_folders()), ", ")));
   }
   check_sizes(q.job);
-  if (q.processors > max_gpus) {
-    throw base::ConfigError(fmt::format("{} GPUs: at most {}", q.processors, max_gpus));
+  if (q.gpus > max_gpus) {
+    throw base::ConfigError(fmt::format("{} GPUs: at most {}", q.gpus, max_gpus));
   }
   q.machine = config::machine_from_file(args.text("--machine"), machine_folders());
   take_run(args, q);

@@ -17,7 +17,7 @@ struct PlanQuestion {
   plan::Job job;
   std::string model;  // as a configuration names it; empty: it is in none
   spec::Machine machine;
-  int64_t processors = 0;
+  int64_t gpus = 0;
   plan::Stack stack = plan::trireme_stack();  // that prices, unless another was asked for
   std::optional<spec::Layout> asked;          // the layout that the question came with
   spec::Layout types;                         // whose number formats the search takes

@@ -121,7 +121,7 @@ Json question_json(const PlanQuestion& q) {
           {"stack", q.stack.name},
           {"grad_bytes", plan::grad_bytes(q.stack, q.types)},
           {"optimizer_bytes", plan::optimizer_bytes(q.stack, q.types)},
-          {"gpus", q.processors},
+          {"gpus", q.gpus},
           {"global_batch", q.job.global_batch},
           {"seq_len", q.job.seq_len},
           {"dollars_per_gpu_hour", q.dollars_per_gpu_hour ? Json(*q.dollars_per_gpu_hour) : Json()},

@@ -69,8 +69,8 @@ std::string question_section(const PlanReport& r) {
   std::string text = fmt::format(
       "{}{} on {} x {} in domains of {}: {} sequences of {} tokens a step{}{}", q.job.model.name,
       q.job.experts ? "" : fmt::format(" ({} parameters)", amount_text(parameters)),
-      obs::grouped(q.processors), q.machine.name, q.machine.domain.size,
-      obs::grouped(q.job.global_batch), obs::grouped(q.job.seq_len),
+      obs::grouped(q.gpus), q.machine.name, q.machine.domain.size, obs::grouped(q.job.global_batch),
+      obs::grouped(q.job.seq_len),
       plan::grad_bytes(q.stack, q.types) < 4 ? ", gradients in bf16" : "",
       plan::master_of(q.stack, q.types) == base::DType::u16 ? ", master weights in u16" : "");
   text = line("question", text);
@@ -183,7 +183,7 @@ std::string fewer_section(const PlanReport& r) {
   std::vector<std::string> texts;
   for (const PlannedLayout& p : r.smaller) {
     texts.push_back(fmt::format("{}: {:.4g} s, {:.0f} % of the throughput a {}: {}{}",
-                                processors_text(r.question.machine, p.proposal.layout.ranks()),
+                                gpus_text(r.question.machine, p.proposal.layout.ranks()),
                                 p.seconds(), 100 * throughput_share(r, p),
                                 processor_word(r.question.machine), named_layout(p.proposal.layout),
                                 p.run ? "; " + run_text(*p.run) : ""));
@@ -212,17 +212,17 @@ std::string nothing_fits_section(const PlanReport& r) {
   }
   if (r.answer.state) {
     const plan::StateNeed& need = *r.answer.state;
-    const auto gpus = static_cast<double>(q.processors);
-    const std::string each = q.processors == 1
+    const auto gpus = static_cast<double>(q.gpus);
+    const std::string each = q.gpus == 1
                                  ? ""
                                  : fmt::format(", {} on each of {}", memory_text(need.bytes / gpus),
-                                               processors_text(q.machine, q.processors));
-    text += line(
-        "state",
-        fmt::format("weights, gradients and optimizer are {} ({} bytes for each of {} "
-                    "parameters){}; at least {} hold them",
-                    memory_text(need.bytes), need.bytes_per_parameter, amount_text(need.parameters),
-                    each, processors_text(q.machine, need.min_gpus)));
+                                               gpus_text(q.machine, q.gpus));
+    text +=
+        line("state",
+             fmt::format("weights, gradients and optimizer are {} ({} bytes for each of {} "
+                         "parameters){}; at least {} hold them",
+                         memory_text(need.bytes), need.bytes_per_parameter,
+                         amount_text(need.parameters), each, gpus_text(q.machine, need.min_gpus)));
   }
   std::vector<std::string> texts;
   for (const PlannedChange& change : r.changes) texts.push_back(change_text(change));

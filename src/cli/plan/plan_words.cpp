@@ -72,7 +72,7 @@ std::string processor_word(const spec::Machine& machine) {
   return machine.processor.bf16_flops > machine.processor.fp32_flops ? "GPU" : "rank";
 }
 
-std::string processors_text(const spec::Machine& machine, int64_t count) {
+std::string gpus_text(const spec::Machine& machine, int64_t count) {
   return fmt::format("{} {}{}", obs::grouped(count), processor_word(machine),
                      count == 1 ? "" : "s");
 }

@@ -28,7 +28,7 @@ std::string price_text(const plan::RunCost&);
 // "GPU"; of a machine that has none, "rank".
 std::string processor_word(const spec::Machine&);
 // "1,024 GPUs", "1 rank"
-std::string processors_text(const spec::Machine&, int64_t count);
+std::string gpus_text(const spec::Machine&, int64_t count);
 // The layout in words, and what people call it where it is DDP or FSDP and nothing else.
 std::string named_layout(const spec::Layout&);
 

@@ -60,9 +60,9 @@ TEST(PlanWords, layouts_of_data_parallelism_alone_have_their_name) {
 TEST(PlanWords, a_machine_without_gpus_has_ranks) {
   spec::Machine machine;
   machine.processor.fp32_flops = machine.processor.bf16_flops = 1e11;
-  EXPECT_EQ(processors_text(machine, 1), "1 rank");
+  EXPECT_EQ(gpus_text(machine, 1), "1 rank");
   machine.processor.bf16_flops = 1e15;
-  EXPECT_EQ(processors_text(machine, 1024), "1,024 GPUs");
+  EXPECT_EQ(gpus_text(machine, 1024), "1,024 GPUs");
 }
 
 }  // namespace

@@ -23,7 +23,7 @@ struct Described {
   Stack stack;  // that of the program, with what the description switches on or off
   // The model by its sizes, if Trireme can train it; the same as job.model where both are.
   std::optional<spec::ModelDims> dims;
-  int64_t processors = 0;  // 0: not stated; then layout->data_ranks() is 1 and stands for nothing
+  int64_t gpus = 0;  // 0: not stated; then layout->data_ranks() is 1 and stands for nothing
   std::vector<std::string> taken;    // what was left open, or is not modelled, and what was taken
   std::vector<std::string> ignored;  // flags or keys that were not looked at
 };

@@ -52,7 +52,7 @@ TEST(FromHf, a_model_without_batch_or_layout) {
   const Described d = from_hf(llama(), "llama-70b", 0);
   EXPECT_FALSE(d.layout);
   EXPECT_EQ(d.job.global_batch, 0);
-  EXPECT_EQ(d.processors, 0);
+  EXPECT_EQ(d.gpus, 0);
   EXPECT_EQ(d.job.seq_len, 8192);
   ASSERT_TRUE(d.dims);
   EXPECT_EQ(spec::parameter_count(d.job.model), 70'553'706'496);

@@ -188,25 +188,25 @@ const spec::LayoutNames& flag_names() {
 // Rules that flags break together; those of the batch only where the number of GPUs is known.
 void check_rules(MegatronFlags& flags, const Described& d) {
   Job job = d.job;
-  if (d.processors == 0) job.global_batch = 0;
+  if (d.gpus == 0) job.global_batch = 0;
   for (const std::string& text : broken_rules(job, *d.layout, flag_names())) flags.broken(text);
 }
 
 void spread(MegatronFlags& flags, std::optional<int64_t> batch, Described& d) {
   Layout& l = *d.layout;
   const int64_t rest = int64_t{l.tp} * l.pp * l.cp;
-  if (d.processors > 0 && d.processors % rest != 0) {
+  if (d.gpus > 0 && d.gpus % rest != 0) {
     throw base::ConfigError(fmt::format(
         "{} GPUs do not divide by --tensor-model-parallel-size {} x "
         "--pipeline-model-parallel-size {} x --context-parallel-size {} = {}; give their number, a "
         "multiple of {}",
-        d.processors, l.tp, l.pp, l.cp, rest, rest));
+        d.gpus, l.tp, l.pp, l.cp, rest, rest));
   }
-  const int ranks = d.processors > 0 ? static_cast<int>(d.processors / rest) : 1;
+  const int ranks = d.gpus > 0 ? static_cast<int>(d.gpus / rest) : 1;
   spec::set_data_ranks(l, ranks, l.zero_stage);
   if (batch) {
     d.job.global_batch = *batch;
-  } else if (d.processors > 0) {
+  } else if (d.gpus > 0) {
     d.job.global_batch = l.micro_batch * l.data_ranks();
     d.taken.push_back(
         fmt::format("a batch of {} sequences, one micro-batch a rank, Megatron's "
@@ -219,7 +219,7 @@ void spread(MegatronFlags& flags, std::optional<int64_t> batch, Described& d) {
 
 }  // namespace
 
-Described from_megatron(std::string_view text, int64_t processors, const FindStack& find) {
+Described from_megatron(std::string_view text, int64_t gpus, const FindStack& find) {
   MegatronFlags flags(flags_of(text));
   Described d;
   Layout l;
@@ -251,13 +251,13 @@ Described from_megatron(std::string_view text, int64_t processors, const FindSta
   }
   d.stack = read_stack(flags, l, find, d.taken);
   const int64_t stated = stated_processors(flags);
-  d.processors = processors > 0 ? processors : stated;
-  if (processors > 0 && stated > 0 && stated != processors) {
-    d.taken.push_back(fmt::format("{} GPUs, not the {} of the flags", processors, stated));
+  d.gpus = gpus > 0 ? gpus : stated;
+  if (gpus > 0 && stated > 0 && stated != gpus) {
+    d.taken.push_back(fmt::format("{} GPUs, not the {} of the flags", gpus, stated));
   }
-  if (processors < 0 || processors > max_described_gpus) {
+  if (gpus < 0 || gpus > max_described_gpus) {
     throw base::ConfigError(
-        fmt::format("{} GPUs: from 1 to {} are allowed", processors, max_described_gpus));
+        fmt::format("{} GPUs: from 1 to {} are allowed", gpus, max_described_gpus));
   }
   // Sizes that are missing break rules that do not matter.
   flags.throw_if_any();

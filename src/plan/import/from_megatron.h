@@ -28,7 +28,7 @@
 //   kernels     --transformer-impl --use-legacy-models --use-flash-attn --attention-backend
 //               --DDP-impl
 //   others      --optimizer --hidden-dropout --attention-dropout
-//   processors  --nnodes --nproc-per-node --world-size, as torchrun takes them
+//   GPUs  --nnodes --nproc-per-node --world-size, as torchrun takes them
 // Those with a star are required. Learning rate, data, logs and checkpoints are passed over; every
 // other flag is named in Described::ignored.
 #pragma once
@@ -40,9 +40,9 @@
 
 namespace trireme::plan {
 
-// `text`: flags, or a script that holds them (plan/import/command_words.h). `processors` wins over what
+// `text`: flags, or a script that holds them (plan/import/command_words.h). `GPUs` wins over what
 // the text says; 0: not known. Throws ConfigError that names every flag that is missing, malformed,
 // contradicts another or makes a model that is not modelled.
-Described from_megatron(std::string_view text, int64_t processors, const FindStack&);
+Described from_megatron(std::string_view text, int64_t gpus, const FindStack&);
 
 }  // namespace trireme::plan

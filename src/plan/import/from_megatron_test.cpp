@@ -10,19 +10,19 @@
 #include "config/files/machine_file.h"
 #include "config/files/model_file.h"
 #include "plan/price/price.h"
-#include "plan/validate/published_row.h"
 #include "plan/samples_test.h"
+#include "plan/validate/published_row.h"
 
 namespace trireme::plan {
 namespace {
 
-Described megatron_run(std::string_view text, int64_t processors) {
-  return from_megatron(text, processors, shipped_stack);
+Described megatron_run(std::string_view text, int64_t gpus) {
+  return from_megatron(text, gpus, shipped_stack);
 }
 
-std::string megatron_refusal(const std::string& text, int64_t processors = 0) {
+std::string megatron_refusal(const std::string& text, int64_t gpus = 0) {
   try {
-    (void)megatron_run(text, processors);
+    (void)megatron_run(text, gpus);
   } catch (const base::ConfigError& error) {
     return error.what();
   }
@@ -94,7 +94,7 @@ TEST(FromMegatron, the_example_of_175b_is_the_shipped_model) {
   EXPECT_TRUE(spec::make_model(*d.dims) == d.job.model);
   EXPECT_EQ(d.job.seq_len, 2048);
   EXPECT_EQ(d.job.global_batch, 1536);
-  EXPECT_EQ(d.processors, 1024);
+  EXPECT_EQ(d.gpus, 1024);
   const Layout expected{.tp = 8, .pp = 16, .dp_replicate = 8};
   EXPECT_TRUE(*d.layout == expected) << words(*d.layout);
   EXPECT_EQ(d.stack.name, "megatron-core");
@@ -111,7 +111,7 @@ TEST(FromMegatron, the_example_of_175b_is_the_shipped_model) {
 
 TEST(FromMegatron, processors_of_the_caller_win) {
   const Described d = megatron_run(gpt3, 1536);
-  EXPECT_EQ(d.processors, 1536);
+  EXPECT_EQ(d.gpus, 1536);
   EXPECT_EQ(d.layout->data_ranks(), 12);
   EXPECT_TRUE(notes(d.taken, "not the 1024 of the flags"));
   EXPECT_TRUE(has(megatron_refusal(gpt3, 100), "a multiple of 128"));
@@ -201,7 +201,7 @@ TEST(FromMegatron, without_processors_the_batch_must_be_given) {
       "--micro-batch-size 2 --bf16 ";
   EXPECT_TRUE(has(megatron_refusal(text), "--global-batch-size: required"));
   const Described d = megatron_run(text + "--global-batch-size 64", 0);
-  EXPECT_EQ(d.processors, 0);
+  EXPECT_EQ(d.gpus, 0);
   EXPECT_EQ(d.layout->data_ranks(), 1);
   EXPECT_EQ(d.job.global_batch, 64);
 }

@@ -9,8 +9,8 @@
 
 #include "base/error.h"
 #include "config/layout.h"
-#include "plan/price/price.h"
 #include "plan/import/titan_keys.h"
+#include "plan/price/price.h"
 
 namespace trireme::plan {
 namespace {
@@ -170,7 +170,7 @@ void read_rest(TitanKeys& keys, Notes& taken) {
 }
 
 // Data parallelism: degree and stage.
-void read_data(TitanKeys& keys, int64_t processors, Layout& l) {
+void read_data(TitanKeys& keys, int64_t gpus, Layout& l) {
   const char* shard_key = "parallelism.data_parallel_shard_degree";
   const int64_t rest = int64_t{l.tp} * l.cp * l.pp;
   if (rest > max_described_gpus) {
@@ -184,20 +184,20 @@ void read_data(TitanKeys& keys, int64_t processors, Layout& l) {
   const std::string reshard = keys.text("parallelism.fsdp_reshard_after_forward", "default",
                                         {"default", "always", "never"});
   if (shards < 0) {
-    if (processors == 0) {
+    if (gpus == 0) {
       keys.problem(shard_key, "-1 means all GPUs that are left: give their number");
       return;
     }
-    if (processors % (rest * replicas) != 0) {
+    if (gpus % (rest * replicas) != 0) {
       keys.problem(shard_key, fmt::format("{} GPUs do not divide by tensor x context x pipeline x "
                                           "replicate degree = {} x {} x {} x {}",
-                                          processors, l.tp, l.cp, l.pp, replicas));
+                                          gpus, l.tp, l.cp, l.pp, replicas));
       return;
     }
-    shards = processors / (rest * replicas);
-  } else if (processors > 0 && rest * replicas * shards != processors) {
+    shards = gpus / (rest * replicas);
+  } else if (gpus > 0 && rest * replicas * shards != gpus) {
     keys.problem(shard_key, fmt::format("{} with the other degrees makes {} GPUs, not {}", shards,
-                                        rest * replicas * shards, processors));
+                                        rest * replicas * shards, gpus));
     return;
   }
   if (replicas * shards > 1 << 20) {
@@ -240,11 +240,11 @@ void read_batch(TitanKeys& keys, Described& d) {
 
 }  // namespace
 
-Described from_torchtitan(const std::string& text, const std::string& file, int64_t processors,
+Described from_torchtitan(const std::string& text, const std::string& file, int64_t gpus,
                           const FindStack& find) {
-  if (processors < 0 || processors > max_described_gpus) {
+  if (gpus < 0 || gpus > max_described_gpus) {
     throw base::ConfigError(
-        fmt::format("{} GPUs: from 1 to {} are allowed", processors, max_described_gpus));
+        fmt::format("{} GPUs: from 1 to {} are allowed", gpus, max_described_gpus));
   }
   TitanKeys keys(text, file);
   Described d;
@@ -257,14 +257,14 @@ Described from_torchtitan(const std::string& text, const std::string& file, int6
   l.ep = keys.degree("expert_parallel_degree");
   l.sequence_parallel = l.tp > 1;
   read_model(keys, d);
-  read_data(keys, processors, l);
+  read_data(keys, gpus, l);
   read_pipe(keys, d.dims ? d.dims->layers : 0, l, d.taken);
   l.recompute = read_recompute(keys, d.taken);
   l.precision = read_precision(keys, d.stack, d.taken);
   read_rest(keys, d.taken);
   read_batch(keys, d);
   keys.throw_if_any();
-  d.processors = l.ranks();
+  d.gpus = l.ranks();
   // The keys of a layout are Trireme's own, under the same names.
   const std::vector<std::string> rules = broken_rules(d.job, l, config::layout_paths());
   if (!rules.empty()) {

@@ -25,10 +25,10 @@
 
 namespace trireme::plan {
 
-// `file` names the text in messages. `processors` is what torchrun is told; 0: not known, and then
+// `file` names the text in messages. `GPUs` is what torchrun is told; 0: not known, and then
 // the file must give data_parallel_shard_degree. Throws ConfigError that names every key that is
 // wrong or contradicts another, or the model if its sizes are not known.
-Described from_torchtitan(const std::string& text, const std::string& file, int64_t processors,
+Described from_torchtitan(const std::string& text, const std::string& file, int64_t gpus,
                           const FindStack&);
 
 }  // namespace trireme::plan

@@ -10,15 +10,15 @@
 #include "config/files/machine_file.h"
 #include "config/files/model_file.h"
 #include "plan/price/price.h"
-#include "plan/validate/published_row.h"
 #include "plan/samples_test.h"
+#include "plan/validate/published_row.h"
 
 namespace trireme::plan {
 namespace {
 
-std::string titan_refusal(const std::string& text, int64_t processors = 64) {
+std::string titan_refusal(const std::string& text, int64_t gpus = 64) {
   try {
-    (void)from_torchtitan(text, "job.toml", processors, shipped_stack);
+    (void)from_torchtitan(text, "job.toml", gpus, shipped_stack);
   } catch (const base::ConfigError& error) {
     return error.what();
   }
@@ -28,8 +28,8 @@ bool notes(const Described& d, std::string_view part) {
   return std::any_of(d.taken.begin(), d.taken.end(),
                      [part](const std::string& one) { return has(one, part); });
 }
-Described described(const std::string& text, int64_t processors) {
-  return from_torchtitan(text, "job.toml", processors, shipped_stack);
+Described described(const std::string& text, int64_t gpus) {
+  return from_torchtitan(text, "job.toml", gpus, shipped_stack);
 }
 
 // As TorchTitan's own file for Llama 3 70B.
@@ -82,7 +82,7 @@ TEST(FromTorchtitan, the_file_for_70b_is_the_shipped_model) {
   EXPECT_EQ(spec::parameter_count(d.job.model), spec::parameter_count(spec::make_model(shipped)));
   EXPECT_EQ(d.job.seq_len, 8192);
   EXPECT_EQ(d.job.global_batch, 64);
-  EXPECT_EQ(d.processors, 64);
+  EXPECT_EQ(d.gpus, 64);
   const Layout expected{.tp = 8,
                         .dp_shard = 8,
                         .zero_stage = 3,
@@ -151,7 +151,7 @@ selective_ac_option = "2"
                         .recompute = spec::Recompute::selective,
                         .precision = Precision::fp8};
   EXPECT_TRUE(*d.layout == expected) << words(*d.layout);
-  EXPECT_EQ(d.processors, 1024);
+  EXPECT_EQ(d.gpus, 1024);
   EXPECT_EQ(d.job.global_batch, 256);
   EXPECT_EQ(d.stack.gather_bytes, 1);
   EXPECT_EQ(d.ignored, std::vector<std::string>{"parallelism.new_key"});

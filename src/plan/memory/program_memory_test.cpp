@@ -9,9 +9,9 @@
 namespace trireme::plan {
 namespace {
 
-Price priced(const std::string& stack, const std::string& layout, int64_t processors = 8) {
+Price priced(const std::string& stack, const std::string& layout, int64_t gpus = 8) {
   return Pricer(job_of("llama3.1-8b", 64, 8192), shipped_machine("h100"), shipped_stack(stack))
-      .price(layout_from_text(layout, processors));
+      .price(layout_from_text(layout, gpus));
 }
 
 constexpr double params = 8.03e9;

@@ -17,7 +17,7 @@ int64_t inside(const Machine& machine, const Group& group) {
 
 double domain_rate(const Machine& m) { return m.domain.link.bytes_per_second * m.domain.reach; }
 
-// Of one processor, to processors `span` domains away.
+// Of one processor, to GPUs `span` domains away.
 double rate_between(const Machine& m, int64_t domains) {
   const spec::Network& n = m.network;
   const bool is_above = n.nodes_below_switch > 0 && domains > n.nodes_below_switch;

@@ -8,8 +8,8 @@
 
 namespace trireme::plan {
 
-// `size` ranks, each `stride` processors from the next, in domains of neighbouring processors. All
-// processors are in such groups that communicate at one time.
+// `size` ranks, each `stride` GPUs from the next, in domains of neighbouring GPUs. All
+// GPUs are in such groups that communicate at one time.
 struct Group {
   int64_t size = 1, stride = 1;
 };
@@ -21,7 +21,7 @@ enum class Collective : uint8_t { all_reduce, all_gather, reduce_scatter, all_to
 // of a domain and of several meet, both levels one after the other.
 double collective_seconds(const spec::Machine&, Collective, const Group&, double bytes);
 
-// From a rank to the one `stride` processors on.
+// From a rank to the one `stride` GPUs on.
 double message_seconds(const spec::Machine&, int64_t stride, double bytes);
 
 }  // namespace trireme::plan

@@ -10,8 +10,8 @@
 namespace trireme::plan {
 namespace {
 
-std::string rule(const Job& job, const std::string& text, int64_t processors) {
-  return broken_rule(job, layout_from_text(text, processors));
+std::string rule(const Job& job, const std::string& text, int64_t gpus) {
+  return broken_rule(job, layout_from_text(text, gpus));
 }
 
 TEST(PlanRules, rules_of_any_program_name_the_numbers_that_break_them) {
@@ -95,7 +95,7 @@ TEST(PlanRules, the_search_names_the_rule_that_rejects_a_family) {
   const spec::Machine machine = shipped_machine("h100");
   const auto reasons = [&](const char* model, const Space& space, int64_t ranks) {
     SearchOptions options;
-    options.processors = ranks;
+    options.gpus = ranks;
     options.space = space;
     std::string all;
     for (const Rejected& r :

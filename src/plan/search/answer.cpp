@@ -63,8 +63,8 @@ void add_smaller(const Job& job, const spec::Machine& machine, const Stack& stac
                  const SearchOptions& options, const PlanProgress& progress, Answer& result) {
   SearchOptions fewer = options;
   fewer.visit = {};
-  for (int64_t n = options.processors / 2; n >= 1 && result.smaller.size() < max_smaller; n /= 2) {
-    fewer.processors = n;
+  for (int64_t n = options.gpus / 2; n >= 1 && result.smaller.size() < max_smaller; n /= 2) {
+    fewer.gpus = n;
     Finalists finalists(job, machine, stack, fewer, progress);
     try {
       (void)finalists.search_and_confirm(Effort::quick);
@@ -89,7 +89,7 @@ Answer answer(const Job& job, const spec::Machine& machine, const Stack& stack,
     if (const Proposal* nearest = finalists.nearest()) result.nearest = *nearest;
     if (!job.experts) {
       const StateNeed need = state_need(job, machine, stack, options);
-      if (options.processors < need.min_gpus) result.state = need;
+      if (options.gpus < need.min_gpus) result.state = need;
     }
     SearchOptions other = options;
     other.visit = {};
@@ -97,7 +97,7 @@ Answer answer(const Job& job, const spec::Machine& machine, const Stack& stack,
     return result;
   }
   Pricer pricer(job, machine, stack);
-  result.textbook = textbook(job, machine, options.processors, options.memory_fraction, pricer,
+  result.textbook = textbook(job, machine, options.gpus, options.memory_fraction, pricer,
                              finalists.choice().best->layout.precision);
   if (result.textbook.layout) {
     const Proposal* p = finalists.add(*result.textbook.layout);

@@ -15,7 +15,7 @@ namespace trireme::plan {
 
 // The layout to use on fewer GPUs.
 struct Smaller {
-  int64_t processors = 0;
+  int64_t gpus = 0;
   Proposal best;
 };
 

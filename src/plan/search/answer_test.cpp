@@ -19,7 +19,7 @@ struct Asked {
 
 Answer answer_to(const Asked& q, const Space& space = {}) {
   SearchOptions options;
-  options.processors = q.gpus;
+  options.gpus = q.gpus;
   options.space = space;
   return answer(job_of(q.model, q.batch, q.seq_len), shipped_machine(q.machine), trireme_stack(),
                 options);
@@ -91,7 +91,7 @@ TEST(Answer, a_layout_that_the_user_names_takes_part_within_the_limits) {
   const Job job = job_of("llama-8b", 512, 8192);
   const spec::Machine machine = shipped_machine("h100");
   SearchOptions options;
-  options.processors = 8;
+  options.gpus = 8;
   options.space.pp = {2};
   options.space.chunks = {1};
   options.space.pipes = {Kind::zb_h2};
@@ -181,7 +181,7 @@ TEST(Answer, better_layouts_are_faster_by_the_measure_of_the_asked_one) {
   const Proposal asked =
       propose(job, machine, stack, layout_from_text("tp=8 pp=8 zero=1 full", 256));
   SearchOptions options;
-  options.processors = 256;
+  options.gpus = 256;
   const std::vector<Proposal> better = better_than(job, machine, stack, options, asked, 3);
   ASSERT_EQ(better.size(), 3U);
   double before = 0;

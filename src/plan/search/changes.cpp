@@ -143,7 +143,7 @@ void Trials::types() {
 
 // Twice, three times, four, six, eight, twelve times as many. With shorter types it may be fewer.
 void Trials::more_gpus() {
-  const int64_t now = options_.processors;
+  const int64_t now = options_.gpus;
   const auto enough = [&](const SearchOptions& options) {
     return job_.experts ? 0 : state_need(job_, machine_, stack_, options).min_gpus;
   };
@@ -152,12 +152,12 @@ void Trials::more_gpus() {
     for (const int64_t gpus : {now * unit, now * unit / 2 * 3}) {
       if (gpus > max_tried_gpus) return;
       SearchOptions more = options_;
-      more.processors = gpus;
+      more.gpus = gpus;
       const std::string name = fmt::format("{} GPUs", gpus);
       if (gpus >= enough(options_) && try_this(more, name)) return;
       if (is_shorter_open && gpus >= enough(*shorter_)) {
         SearchOptions both = *shorter_;
-        both.processors = gpus;
+        both.gpus = gpus;
         is_shorter_open = !try_this(both, fmt::format("{} with {}", name, shorter_name_));
       }
     }

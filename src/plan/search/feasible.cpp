@@ -60,23 +60,22 @@ int64_t nearest_batch(int64_t batch, const Values& steps) {
 
 }  // namespace
 
-std::string missing_in_machine(const spec::Machine& machine, int64_t processors,
-                               Precision precision) {
+std::string missing_in_machine(const spec::Machine& machine, int64_t gpus, Precision precision) {
   if (!is_described(machine.processor, precision)) {
     return fmt::format("{}: the file of {} states no processor.{}_tflops", name_of(precision),
                        machine.name, name_of(precision));
   }
-  if (processors > machine.domain.size && machine.network.link.bytes_per_second <= 0) {
+  if (gpus > machine.domain.size && machine.network.link.bytes_per_second <= 0) {
     return fmt::format(
         "{} ranks: {} has {} in a domain, and its file no [network] between domains; at most "
         "{}, or a file with that section (machines/README.md)",
-        processors, machine.name, machine.domain.size, machine.domain.size);
+        gpus, machine.name, machine.domain.size, machine.domain.size);
   }
   return {};
 }
 
 std::string why_empty(const Job& job, const SearchOptions& options) {
-  const int64_t n = options.processors;
+  const int64_t n = options.gpus;
   const auto& block = std::get<spec::BlockSpec>(job.model.layers.at(1));
   const int64_t layers = job.model.blocks() + 2;
   Values tps;

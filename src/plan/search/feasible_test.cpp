@@ -4,8 +4,8 @@
 #include <gtest/gtest.h>
 
 #include "base/error.h"
-#include "plan/search/answer.h"
 #include "plan/samples_test.h"
+#include "plan/search/answer.h"
 
 namespace trireme::plan {
 namespace {
@@ -28,7 +28,7 @@ TEST(Feasible, what_a_machine_file_leaves_out_is_not_priced) {
   EXPECT_NE(missing_in_machine(h100, 8, Precision::fp4), "");
   const Job job = job_of("gpt2-124m", 8, 1024);
   EXPECT_THROW((void)propose(job, cpu, trireme_stack(), {.dp_replicate = 4}), base::ConfigError);
-  EXPECT_THROW((void)search(job, cpu, trireme_stack(), {.processors = 4}), base::ConfigError);
+  EXPECT_THROW((void)search(job, cpu, trireme_stack(), {.gpus = 4}), base::ConfigError);
 }
 
 // What is named as nearest has a layout.
@@ -38,7 +38,7 @@ TEST(Feasible, the_nearest_batch_is_one) {
   for (int i = 0; i < 60; ++i) {
     Job job = job_of("gpt2-124m", dice.of<int64_t>({3, 7, 13, 50, 97, 640}), 1024);
     SearchOptions options;
-    options.processors = dice.of<int64_t>({6, 64, 96, 128});
+    options.gpus = dice.of<int64_t>({6, 64, 96, 128});
     options.space.tp = {dice.of<int>({1, 2})};
     options.space.pp = {1, 2};
     options.space.micro_batch = {dice.of<int64_t>({1, 3, 4})};
@@ -58,7 +58,7 @@ TEST(Feasible, the_nearest_batch_is_one) {
 TEST(Feasible, limits_in_the_way_are_named) {
   const Job job = job_of("gpt2-124m", 64, 1024);
   SearchOptions options;
-  options.processors = 8;
+  options.gpus = 8;
   options.space.tp = {3, 5};
   EXPECT_NE(refusal(job, options).find("8 GPUs and 12 heads, as 1, 2, 4 do; not 3, 5"),
             std::string::npos)

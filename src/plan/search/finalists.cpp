@@ -132,7 +132,7 @@ bool Finalists::passes(const Proposal& p) const {
 
 bool Finalists::is_allowed(const Layout& l) const {
   const Space& space = options_.space;
-  if (l.ranks() != options_.processors) return false;
+  if (l.ranks() != options_.gpus) return false;
   if (l.pp > 1 && !(is_in(space.pipes, l.schedule) && is_in(space.chunks, l.chunks))) return false;
   if (l.pp > 1 && l.data_ranks() > 1 && !is_in(space.placement, l.placement)) return false;
   if (l.data_ranks() * l.cp > 1 && !is_in(space.zero, l.zero_stage)) return false;

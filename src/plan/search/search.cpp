@@ -8,8 +8,8 @@
 #include <map>
 #include <tuple>
 
-#include "base/text/count_text.h"
 #include "base/error.h"
+#include "base/text/count_text.h"
 #include "plan/search/confirm.h"
 #include "plan/search/feasible.h"
 #include "plan/search/space.h"
@@ -246,7 +246,7 @@ SearchResult search(const Job& job, const spec::Machine& machine, const Stack& s
                     const SearchOptions& options) {
   const auto began = std::chrono::steady_clock::now();
   for (const Precision precision : options.space.precision) {
-    if (const std::string gap = missing_in_machine(machine, options.processors, precision);
+    if (const std::string gap = missing_in_machine(machine, options.gpus, precision);
         !gap.empty()) {
       throw base::ConfigError(gap);
     }
@@ -256,7 +256,7 @@ SearchResult search(const Job& job, const spec::Machine& machine, const Stack& s
   SearchResult result = all.take();
   if (result.layouts == 0) {
     throw base::ConfigError(fmt::format("no layout has {} with what was asked for: {}",
-                                        base::count_text(options.processors, "GPU"),
+                                        base::count_text(options.gpus, "GPU"),
                                         why_empty(job, options)));
   }
   result.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();

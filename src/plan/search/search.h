@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The fastest layout of a job on a number of processors: every layout of a space is priced, or left
+// The fastest layout of a job on a number of GPUs: every layout of a space is priced, or left
 // out because a rule or its memory forbids it, and the result says which. The best is exact under
 // the prices of Pricer. Of layouts that the engine runs none that fits is left out: what is too
 // large is so by a lower bound (Pricer::bytes_at_least), and answer.h confirms what it proposes.
@@ -35,7 +35,7 @@ struct Space {
 };
 
 struct SearchOptions {
-  int64_t processors = 1;
+  int64_t gpus = 1;
   Space space;
   double memory_fraction = 0.95;  // of a processor's memory that a layout may take
   size_t alternatives = 8;        // that are kept

@@ -8,8 +8,8 @@
 #include <set>
 #include <string>
 
-#include "plan/search/confirm.h"
 #include "plan/samples_test.h"
+#include "plan/search/confirm.h"
 #include "plan/search/search.h"
 #include "spec/layout/layout_text.h"
 
@@ -24,7 +24,7 @@ struct Fitted {
 // Layouts with and without gaps between the stages of a rank.
 SearchOptions some_layouts() {
   SearchOptions options;
-  options.processors = 8;
+  options.gpus = 8;
   options.space.zero = {0, 1};
   options.space.micro_batch = {1, 2};
   options.space.pipes = {Kind::one_f_one_b, Kind::interleaved, Kind::zb_v};

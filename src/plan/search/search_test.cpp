@@ -19,19 +19,19 @@ namespace {
 
 using Family = std::tuple<int, int, int, int>;
 
-SearchOptions on(int64_t processors) {
+SearchOptions on(int64_t gpus) {
   SearchOptions options;
-  options.processors = processors;
+  options.gpus = gpus;
   return options;
 }
 
 // Every layout there is, by plain loops.
-std::vector<Layout> all_layouts(const Job& job, int processors) {
+std::vector<Layout> all_layouts(const Job& job, int gpus) {
   std::vector<Layout> all;
-  for (int tp = 1; tp <= processors; ++tp) {
-    for (int pp = 1; pp * tp <= processors; ++pp) {
-      if (processors % (tp * pp) != 0) continue;
-      const int dp = processors / tp / pp;
+  for (int tp = 1; tp <= gpus; ++tp) {
+    for (int pp = 1; pp * tp <= gpus; ++pp) {
+      if (gpus % (tp * pp) != 0) continue;
+      const int dp = gpus / tp / pp;
       for (int64_t micro = 1; micro <= job.global_batch; ++micro) {
         if (job.global_batch % (dp * micro) != 0) continue;
         for (int pipe = 0; pipe < static_cast<int>(Kind::count); ++pipe) {
@@ -80,7 +80,7 @@ bool comes_before(const Price& a, const Price& b) {
 }
 
 TEST(Search, the_best_is_that_of_brute_force) {
-  for (const auto& [model, processors, batch] :
+  for (const auto& [model, gpus, batch] :
        {std::tuple{"gpt2-350m", 4, 8}, {"llama-1b", 8, 16}, {"llama-8b", 16, 16}}) {
     const Job job = job_of(model, batch, 2048);
     const spec::Machine machine = shipped_machine("a100-40gb");
@@ -88,7 +88,7 @@ TEST(Search, the_best_is_that_of_brute_force) {
     std::optional<Price> best;
     int64_t priced = 0, too_large = 0;
     Pricer pricer(job, machine, trireme_stack());
-    for (const Layout& l : all_layouts(job, processors)) {
+    for (const Layout& l : all_layouts(job, gpus)) {
       if (!broken_rule(job, l).empty() || !missing_in_engine(job, l).empty()) continue;
       ++priced;
       const Price price = pricer.price(l);
@@ -98,7 +98,7 @@ TEST(Search, the_best_is_that_of_brute_force) {
         best = price;
       }
     }
-    const SearchResult found = search(job, machine, trireme_stack(), on(processors));
+    const SearchResult found = search(job, machine, trireme_stack(), on(gpus));
     EXPECT_EQ(found.priced, priced) << model;
     EXPECT_EQ(found.too_large, too_large) << model;
     EXPECT_EQ(found.layouts, found.priced + found.pruned);

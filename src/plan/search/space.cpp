@@ -69,9 +69,9 @@ class Dealer {
 
   void degrees(const std::vector<int64_t>& tps) {
     for (const int64_t tp : tps) {
-      for (const int64_t cp : divisors(options_.processors / tp)) {
+      for (const int64_t cp : divisors(options_.gpus / tp)) {
         if (!wants(space_.cp, static_cast<int>(cp))) continue;
-        for (const int64_t pp : divisors(options_.processors / tp / cp)) {
+        for (const int64_t pp : divisors(options_.gpus / tp / cp)) {
           if (pp > job_.model.blocks() + 2 || !wants(space_.pp, static_cast<int>(pp))) continue;
           Layout layout;
           layout.grad_dtype = space_.grad_dtype;
@@ -80,7 +80,7 @@ class Dealer {
           layout.tp = static_cast<int>(tp);
           layout.cp = static_cast<int>(cp);
           layout.pp = static_cast<int>(pp);
-          layout.dp_replicate = static_cast<int>(options_.processors / tp / cp / pp);
+          layout.dp_replicate = static_cast<int>(options_.gpus / tp / cp / pp);
           experts(layout);
         }
       }
@@ -116,7 +116,7 @@ class Dealer {
   }
 
   // Schedules of millions of passes take minutes to write down and check. Of jobs on up to some ten
-  // thousand processors none is left out.
+  // thousand GPUs none is left out.
   bool is_unwieldy(const Layout& layout) const {
     constexpr int64_t max_passes = int64_t{1} << 20;
     return layout.pp > 1 && space_.pipes.empty() && space_.chunks.empty() &&
@@ -192,7 +192,7 @@ void for_each_layout(const Job& job, const spec::Machine& machine, const SearchO
                      const std::function<void(const Layout&)>& give) {
   const auto& block = std::get<spec::BlockSpec>(job.model.layers.at(1));
   std::vector<int64_t> tps;
-  for (const int64_t tp : divisors(options.processors)) {
+  for (const int64_t tp : divisors(options.gpus)) {
     if (block.heads % tp != 0 || !wants(options.space.tp, static_cast<int>(tp))) continue;
     // Beyond two domains every collective is as slow as the network, and there are more of them.
     if (options.space.tp.empty() && tp > 2 * machine.domain.size) continue;

@@ -16,7 +16,7 @@ constexpr std::array<spec::Recompute, 3> policies = {
 
 }  // namespace
 
-Textbook textbook(const Job& job, const spec::Machine& machine, int64_t processors,
+Textbook textbook(const Job& job, const spec::Machine& machine, int64_t gpus,
                   double memory_fraction, Pricer& pricer, Precision precision) {
   Textbook result;
   const double room = machine.processor.memory_bytes * memory_fraction;
@@ -29,7 +29,7 @@ Textbook textbook(const Job& job, const spec::Machine& machine, int64_t processo
       l.tp = tp;
       l.pp = pp;
       l.sequence_parallel = tp > 1;
-      const auto ranks = static_cast<int>(processors / tp / pp);
+      const auto ranks = static_cast<int>(gpus / tp / pp);
       spec::set_data_ranks(l, ranks, ranks > 1 ? 1 : 0);
       l.recompute = recompute;
       l.precision = precision;
@@ -38,13 +38,13 @@ Textbook textbook(const Job& job, const spec::Machine& machine, int64_t processo
     return {};
   };
   const int max_tp =
-      static_cast<int>(std::min<int64_t>(processors, std::min<int64_t>(8, machine.domain.size)));
+      static_cast<int>(std::min<int64_t>(gpus, std::min<int64_t>(8, machine.domain.size)));
   std::optional<Layout> found;
   for (int tp = 1; tp <= max_tp && !found; tp *= 2) {
-    if (processors % tp == 0) found = try_all(tp, 1);
+    if (gpus % tp == 0) found = try_all(tp, 1);
   }
-  for (int pp = 2; int64_t{pp} * max_tp <= processors && pp <= job.model.blocks() && !found; ++pp) {
-    if (processors % (int64_t{pp} * max_tp) == 0) found = try_all(max_tp, pp);
+  for (int pp = 2; int64_t{pp} * max_tp <= gpus && pp <= job.model.blocks() && !found; ++pp) {
+    if (gpus % (int64_t{pp} * max_tp) == 0) found = try_all(max_tp, pp);
   }
   if (!found) {
     result.steps.push_back(

@@ -22,8 +22,8 @@ struct Textbook {
   std::optional<Layout> layout;  // none: the recipe finds nothing that fits
   std::vector<TextbookStep> steps;
 };
-Textbook textbook(const Job&, const spec::Machine&, int64_t processors, double memory_fraction,
-                  Pricer&, Precision = Precision::bf16);
+Textbook textbook(const Job&, const spec::Machine&, int64_t gpus, double memory_fraction, Pricer&,
+                  Precision = Precision::bf16);
 
 // Where the answer is another, in words with what the difference is worth.
 std::vector<std::string> departures(const Layout& recipe, const Price& recipe_price,

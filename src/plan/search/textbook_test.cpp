@@ -14,14 +14,14 @@ namespace {
 struct Question {
   const char* model;
   const char* machine;
-  int64_t processors, batch, seq_len;
+  int64_t gpus, batch, seq_len;
 };
 
 Textbook recipe(const Question& asked) {
   const Job job = job_of(asked.model, asked.batch, asked.seq_len);
   const spec::Machine machine = shipped_machine(asked.machine);
   Pricer pricer(job, machine, trireme_stack());
-  return textbook(job, machine, asked.processors, 0.95, pricer);
+  return textbook(job, machine, asked.gpus, 0.95, pricer);
 }
 
 TEST(Textbook, small_models_are_only_copied) {
@@ -56,7 +56,7 @@ TEST(Textbook, what_it_proposes_fits_and_breaks_no_rule) {
     const Job job = job_of(asked.model, asked.batch, asked.seq_len);
     const spec::Machine machine = shipped_machine(asked.machine);
     EXPECT_EQ(broken_rule(job, *found.layout), "");
-    EXPECT_EQ(found.layout->ranks(), asked.processors);
+    EXPECT_EQ(found.layout->ranks(), asked.gpus);
     const Price price = Pricer(job, machine, trireme_stack()).price(*found.layout);
     EXPECT_LE(price.bytes, 0.95 * machine.processor.memory_bytes) << to_text(*found.layout);
   }

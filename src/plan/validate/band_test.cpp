@@ -12,9 +12,9 @@ namespace trireme::plan {
 namespace {
 
 Band band(const Job& job, const std::string& machine, const std::string& stack,
-          const std::string& layout, int64_t processors) {
+          const std::string& layout, int64_t gpus) {
   return band_of(job, shipped_machine(machine), shipped_stack(stack),
-                 layout_from_text(layout, processors));
+                 layout_from_text(layout, gpus));
 }
 
 bool warns(const Band& band, const std::string& part) {
@@ -34,9 +34,9 @@ TEST(Band, inside_what_was_compared_there_is_no_warning) {
 TEST(Band, what_was_not_compared_widens_it_and_says_so) {
   const Job job = job_of("llama-8b", 1 << 20, 4096);
   const double inside = band(job, "a100-80gb", "megatron-core", "tp=8", 64).time;
-  const auto wider = [&](const Job& asked, const std::string& layout, int64_t processors,
+  const auto wider = [&](const Job& asked, const std::string& layout, int64_t gpus,
                          const std::string& why) {
-    const Band found = band(asked, "a100-80gb", "megatron-core", layout, processors);
+    const Band found = band(asked, "a100-80gb", "megatron-core", layout, gpus);
     EXPECT_GT(found.time, inside) << why;
     EXPECT_TRUE(warns(found, why)) << why;
   };

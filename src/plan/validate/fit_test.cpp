@@ -17,12 +17,12 @@ namespace {
 using Runs = std::vector<PublishedRun>;
 
 PublishedRun run_of(const std::string& id, const std::string& source, const std::string& model,
-                    const std::string& layout, int64_t processors) {
+                    const std::string& layout, int64_t gpus) {
   PublishedRun run;
   run.id = id;
   run.source = source;
   run.job = job_of(model, 64, 2048);
-  run.layout = layout_from_text(layout, processors);
+  run.layout = layout_from_text(layout, gpus);
   run.machine = shipped_machine("a100-80gb");
   run.stack = shipped_stack("megatron-2022");
   return run;

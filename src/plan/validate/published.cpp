@@ -116,12 +116,12 @@ Layout layout_of(const Row& row, const Job& job, std::vector<std::string>& taken
   l.pp = row.degree("pp");
   l.cp = row.degree_or("cp", 1);
   l.ep = row.degree_or("ep", 1);
-  const int64_t processors = row.whole("cluster", "gpus", max_gpus);
+  const int64_t gpus = row.whole("cluster", "gpus", max_gpus);
   const int64_t rest = int64_t{l.tp} * l.pp * l.cp;
-  if (processors % rest != 0) {
-    throw Unpriced{fmt::format("{} GPUs do not divide by tp x pp x cp = {}", processors, rest)};
+  if (gpus % rest != 0) {
+    throw Unpriced{fmt::format("{} GPUs do not divide by tp x pp x cp = {}", gpus, rest)};
   }
-  spec::set_data_ranks(l, static_cast<int>(processors / rest), zero_stage(row));
+  spec::set_data_ranks(l, static_cast<int>(gpus / rest), zero_stage(row));
   const std::string schedule = lower(row.text("", "schedule"));
   l.chunks = row.degree_or("vpp", 1);
   if (row.find("parallel", "vpp") == nullptr && l.pp > 1) taken.emplace_back("one chunk a rank");
