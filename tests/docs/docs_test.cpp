@@ -100,6 +100,11 @@ const std::vector<Known> known_commands = {
      "--parallelism.pipeline_parallel_schedule=interleaved --training.global_batch_size=16 "
      "--job.dump_folder=runs/pipelines",
      How::ranks},
+    {"trireme train configs/kjv.toml --training.steps=3 --training.dtype=bf16 "
+     "--training.global_batch_size=8 --parallelism.tensor_parallel_degree=2 "
+     "--parallelism.pipeline_parallel_degree=2 --parallelism.data_parallel_shard_degree=2 "
+     "--job.dump_folder=runs/example",
+     How::here},
     {"trireme eval runs/kjv", How::here},
     {"trireme eval runs/kjv --limit 100", How::here, "trireme eval runs/kjv --limit 3"},
     {"trireme eval runs/kjv/weights/final --data runs/kjv-data/kjv --seq 256", How::here},
