@@ -121,6 +121,53 @@ const std::vector<Known> known_commands = {
     {"trireme data inspect train.bin --format nanogpt --type u16 --json", How::here},
     {"trireme data synth --output runs/markov --vocab 64 --order 2", How::here},
     {"trireme data ngram runs/book --context 4 --split 0.05", How::here},
+    {"trireme train --model kjv-llama --data runs/book --steps 300 --validation.enable --curve "
+     "--job.dump_folder=runs/mine",
+     How::here,
+     "trireme train --model kjv-llama --data runs/book --steps 2 --validation.enable --curve "
+     "--job.dump_folder=runs/mine"},
+    {"trireme generate runs/mine --prompt 'In the'", How::here,
+     "trireme generate runs/mine --prompt 'In the' --tokens 5"},
+    {"trireme eval runs/mine", How::here},
+    {"trireme ckpt export runs/mine --out runs/mine-hf", How::here},
+    {"trireme train runs/mine/run.json --training.steps=600 --resume auto", How::here,
+     "trireme train runs/mine/run.json --training.steps=3 --resume auto"},
+    {"trireme train configs/kjv.toml --training.steps=40 --training.global_batch_size=8 "
+     "--parallelism.logical_dp=4 --checkpoint.interval=20 --job.dump_folder=runs/moved",
+     How::here,
+     "trireme train configs/kjv.toml --training.steps=4 --training.global_batch_size=8 "
+     "--parallelism.logical_dp=4 --checkpoint.interval=2 --job.dump_folder=runs/moved"},
+    {"trireme launch -n 2 configs/kjv.toml --training.steps=40 --training.global_batch_size=8 "
+     "--parallelism.logical_dp=4 --checkpoint.interval=20 --job.dump_folder=runs/moved "
+     "--parallelism.zero_stage=1 --resume 20",
+     How::ranks,
+     "trireme launch -n 2 configs/kjv.toml --training.steps=1000000 --training.global_batch_size=8 "
+     "--parallelism.logical_dp=4 --checkpoint.interval=1000000 --job.dump_folder=runs/moved "
+     "--parallelism.zero_stage=1 --resume 2"},
+    {"trireme train configs/kjv.toml --training.steps=40 --training.global_batch_size=8 "
+     "--parallelism.logical_dp=4 --checkpoint.interval=20 --job.dump_folder=runs/moved "
+     "--parallelism.pipeline_parallel_degree=2 --resume 20",
+     How::here,
+     "trireme train configs/kjv.toml --training.steps=4 --training.global_batch_size=8 "
+     "--parallelism.logical_dp=4 --checkpoint.interval=2 --job.dump_folder=runs/moved "
+     "--parallelism.pipeline_parallel_degree=2 --resume 2"},
+    {"trireme ckpt list runs/moved", How::here},
+    {"trireme train configs/kjv.toml --training.steps=40 --training.global_batch_size=8 "
+     "--parallelism.logical_dp=4 --checkpoint.interval=20 --job.dump_folder=runs/straight",
+     How::here,
+     "trireme train configs/kjv.toml --training.steps=4 --training.global_batch_size=8 "
+     "--parallelism.logical_dp=4 --checkpoint.interval=2 --job.dump_folder=runs/straight"},
+    {"trireme ckpt diff runs/straight runs/moved", How::here},
+    {"trireme train configs/kjv.toml --training.steps=21 --trace-steps 3:5 "
+     "--job.dump_folder=runs/slow",
+     How::here,
+     "trireme train configs/kjv.toml --training.steps=6 --trace-steps 3:5 "
+     "--job.dump_folder=runs/slow"},
+    {"trireme train configs/kjv.toml --training.steps=40 --system.machine=mine.toml "
+     "--job.dump_folder=runs/slower",
+     How::here,
+     "trireme train configs/kjv.toml --training.steps=4 --system.machine=mine.toml "
+     "--job.dump_folder=runs/slower"},
     {"trireme bench train --model gpt2-10m --micro-batch 8 --seq 256", How::here,
      "trireme bench train --model gpt2-10m --micro-batch 1 --seq 32 --steps 1 --warmup 0 "
      "--peak-tflops 1"},
@@ -130,6 +177,9 @@ const std::vector<Known> known_commands = {
     {"trireme bench train --model gpt2-10m --micro-batch 8 --seq 256 --by-row", How::here,
      "trireme bench train --model gpt2-10m --micro-batch 1 --seq 32 --by-row --steps 1 --warmup 0 "
      "--peak-tflops 1"},
+    {"trireme bench train --model gpt2-10m --micro-batch 8 --seq 256 --roofline", How::here,
+     "trireme bench train --model gpt2-10m --micro-batch 1 --seq 32 --roofline --steps 1 --warmup "
+     "0 --peak-tflops 1"},
     {"trireme bench train --model llama-11m --dtype bf16 --by-row", How::here,
      "trireme bench train --model llama-11m --dtype bf16 --by-row --micro-batch 1 --seq 32 "
      "--steps 1 --warmup 0 --peak-tflops 1"},
@@ -191,6 +241,11 @@ const std::vector<Known> known_commands = {
      "--resume auto"},
     {"trireme plan --model llama-1b --machine h200 --gpus 8 --batch 512 --seq-len 4096", How::here},
     {"trireme plan --model llama-1b --machine h200 --gpus 8 --batch 512 --tokens 2e10", How::here},
+    {"trireme plan --model llama3.1-8b --machine h100 --gpus 8 --batch 16 --seq-len 8192",
+     How::here},
+    {"trireme plan --model llama3.1-8b --machine h100 --gpus 8 --batch 16 --seq-len 8192 --layout "
+     "'zero=3 micro=2'",
+     How::here},
     {"trireme plan --model llama3-70b --machine h100 --gpus 1024 --batch-tokens 4e6 --seq-len 8192 "
      "--tokens 2e12 --price 2.50",
      How::here},
