@@ -5,7 +5,6 @@
 #pragma once
 
 #include <span>
-#include <string>
 #include <vector>
 
 #include "device/memory.h"
@@ -20,13 +19,12 @@ struct BucketMemory {
   device::Arena& grads;
   device::Tensor gathered;  // shared: whole parameters come here; absent: the bucket keeps them
   device::Tensor work;      // shared: whole gradients are made here; absent: in its own
-  device::Tensor leaf;      // for gradients, instead of its own (spec/memory/grad_places.h); or absent
+  device::Tensor leaf;  // for gradients, instead of its own (spec/memory/grad_places.h); or absent
 };
 
 class Bucket {
  public:
-  // Gradients are absent under an inference plan. A tied copy has a gradient accumulator of its
-  // own; its parameters are those of its owner: see tie().
+  // Gradients are absent under an inference plan. So are the views of a tied copy: see set_views().
   Bucket(std::vector<spec::Param> params, const spec::Plan&, const spec::Coord&,
          const BucketMemory&);
 
@@ -53,13 +51,8 @@ class Bucket {
   std::span<const device::Tensor> params() const { return params_; }
   std::span<const device::Tensor> grads() const { return grads_; }
 
-  // Makes the tied copies of this bucket read the parameter of the same name in `owner`, or
-  // `table`.
-  void tie(const Bucket& owner);
-  void take_copies(device::Tensor table);
-  bool has_tied_copies() const;
-  // The index of the parameter called `name`, or -1.
-  int find(const std::string& name) const;
+  // Sets the views of a parameter that has no place in the bucket: a tied copy (SharedTable).
+  void set_views(size_t param, device::Tensor params, device::Tensor grads);
 
  private:
   void take_grads(const spec::Plan&, const BucketMemory&);

@@ -3,15 +3,11 @@
 // zero and reduce as the scripts ask, one bucket at a time, on the data stream beside the compute
 // stream. Plain data parallel, ZeRO-1, -2, -3 and HSDP are this one code; the plan's residency
 // decides which tensors of a Bucket are the same memory.
-//
-// The token table that embedding and head share is read in the embedding's bucket where both are on
-// this rank. Where they are not (spec::SplitTable), the head's rank has a copy, which comes from
-// the embedding's before the first use after a change; the head's gradients go the other way.
 #pragma once
 
 #include <cstdint>
 #include <functional>
-#include <memory>
+#include <optional>
 #include <span>
 #include <utility>
 #include <vector>
@@ -19,6 +15,7 @@
 #include "device/memory.h"
 #include "engine/state/bucket.h"
 #include "engine/state/data_groups.h"
+#include "engine/state/shared_table.h"
 #include "engine/state/tensor_group.h"
 #include "engine/step/pipe.h"
 #include "optim/flat_floats.h"
@@ -43,8 +40,7 @@ class Buckets {
   const Bucket& operator[](int bucket) const { return buckets_[static_cast<size_t>(bucket)]; }
   std::vector<Bucket>::const_iterator begin() const { return buckets_.begin(); }
   std::vector<Bucket>::const_iterator end() const { return buckets_.end(); }
-  // The bucket whose parameters the head of this rank reads beside its own, or -1.
-  int tied_to() const { return tied_to_; }
+  SharedTable& table() { return *table_; }
   // Of layer `layer` of the model. REQUIRES: it is on this rank.
   int index_of_layer(int layer) const;
 
@@ -63,13 +59,11 @@ class Buckets {
   void await_reduced() { groups_.before_compute(); }
 
   // ---- changes of own_params(), on the compute stream
-  void before_change(int bucket);                     // nobody reads the old ones any more
-  void publish(int bucket);                           // brings the new ones to where they are read
-  void weights_changed() { is_table_stale_ = true; }  // somewhere; called on all ranks
-  // A step brings the shared table to its reader even if an evaluation just did: what a step sends
-  // is the same every time, as its prediction and its recording are.
-  void begin_step();
-  void begin_evaluation();
+  // No rank reads the old ones any more.
+  void before_change(int bucket) { table_->before_change(bucket); }
+  void publish(int bucket);  // brings the new ones to where they are read
+  // Parameters have changed on some rank. All ranks call it.
+  void weights_changed() { table_->set_stale(); }
 
   // ---- updates that wait for their gradients. Where every rank updates everything (plain data
   // parallel), a bucket is updated just before the next forward comes to it, and gradients of most
@@ -95,9 +89,6 @@ class Buckets {
   std::vector<std::byte> read_whole(const device::Tensor& own, int64_t whole_bytes);
   Bucket& at(int bucket) { return buckets_[static_cast<size_t>(bucket)]; }
   size_t work_slot(int bucket) const;
-  void tie(const spec::PipeBuffers&, const Memory&);
-  void add_tied_copies(int bucket);
-  void send_table_grads();
   void sum_along_tp(int bucket);
   // The share is measured (bench/overlap.sh).
   bool gathers_in_forward(int bucket) const { return defers_updates_ && bucket < size() * 4 / 5; }
@@ -107,7 +98,6 @@ class Buckets {
 
   DataGroups& groups_;
   TensorGroup& tensor_;
-  Pipe& pipe_;
   const spec::Residency residency_;
   const int hosted_, rounds_;
   const bool defers_updates_;
@@ -118,18 +108,7 @@ class Buckets {
   std::vector<device::Tensor> work_, gathered_;
   std::vector<int> layers_;  // of the model, by bucket
   std::vector<Bucket> buckets_;
-  int tied_to_ = -1;
-
-  // ---- a table that two ranks share; -1: not here
-  int table_owner_ = -1, table_reader_ = -1;
-  device::Tensor table_grads_;  // on the owner: the reader's
-  bool is_table_stale_ = true;  // the reader's
-  bool is_table_due_ = false;   // on the owner: to be sent when it is next used
-  std::unique_ptr<comm::Sent> table_sent_;
-  std::vector<device::Tensor> staged_;                   // on the reader: gradients on their way
-  std::vector<std::unique_ptr<comm::Sent>> grads_sent_;  // by staged_, or one straight from the sum
-  size_t next_staged_ = 0;
-  device::Event table_arrived_;
+  std::optional<SharedTable> table_;
 
   // ---- order between the streams
   std::vector<device::Event> written_;   // by bucket: own_params(), on compute

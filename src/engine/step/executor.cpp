@@ -94,7 +94,7 @@ void Executor::find_frees() {
 
 void Executor::run(device::Stream& compute, const InputStaging& inputs, nn::StepSink& sink) {
   step_began_ = compute.record();
-  buckets_.begin_step();
+  buckets_.table().begin_step();
   for (size_t i = 0; i < program_.size(); ++i) {
     const Action& action = program_[i];
     const device::Range range(compute, schedule::to_text(action));
@@ -220,7 +220,7 @@ void Executor::receive(size_t position) {
 void Executor::evaluate(device::Stream& compute, const InputStaging& inputs, nn::StepSink& sink) {
   constexpr int microbatch = 0;
   pipe_.count_as_other(true);
-  buckets_.begin_evaluation();
+  buckets_.table().begin_evaluation();
   for (size_t i = 0; i < stages_.size(); ++i) {
     const int number = stage_numbers_[i], next = number + 1;
     if (number > 0 && index_of(number - 1) < 0) {

@@ -35,7 +35,7 @@ std::vector<std::vector<PipeChannel>> rounds_of(const std::vector<PipeChannel>& 
 
 Pipe::Pipe(const spec::ModelSpec& model, const spec::Plan& plan, comm::Mesh* mesh,
            device::Device& device, device::Stream& compute)
-    : compute_(compute), table_(spec::split_table(model, plan)) {
+    : compute_(compute) {
   if (plan.mesh[Axis::pp] == 1) return;
   TRIREME_CHECK(mesh != nullptr, "pp = {} without a mesh", plan.mesh[Axis::pp]);
   rank_ = mesh->coord()[Axis::pp];
@@ -126,17 +126,12 @@ device::Event Pipe::receive(PipeKind kind, int from, device::Tensor to, const de
   return c.stream->record();
 }
 
-std::unique_ptr<comm::Sent> Pipe::send_table(PipeKind kind, device::ConstTensor from) {
-  const bool is_owner = kind == PipeKind::table;
-  return start(channel(kind, rank_, is_owner ? table_->reader : table_->owner), from);
+std::unique_ptr<comm::Sent> Pipe::send_from(PipeKind kind, int to, device::ConstTensor from) {
+  return start(channel(kind, rank_, to), from);
 }
 
-device::Event Pipe::receive_table(device::Tensor to) {
-  return receive(PipeKind::table, table_->owner, to, compute_.record());
-}
-
-void Pipe::receive_table_grads(device::Stream& stream, device::Tensor to) {
-  channel(PipeKind::table_gradients, table_->reader, rank_).group->recv(stream, to, 0);
+void Pipe::receive_on(device::Stream& stream, PipeKind kind, int from, device::Tensor to) {
+  channel(kind, from, rank_).group->recv(stream, to, 0);
 }
 
 std::unique_ptr<comm::Sent> Pipe::start(Channel& c, device::ConstTensor from) {

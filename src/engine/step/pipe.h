@@ -27,7 +27,6 @@ class Pipe {
 
   int rank() const { return rank_; }  // along pp
   bool has_peers() const { return group_ != nullptr; }
-  const std::optional<spec::SplitTable>& table() const { return table_; }
 
   // ---- between stages
   // Where the next output (or input gradient) for rank `to` is to be written: compute that is
@@ -43,11 +42,10 @@ class Pipe {
     return *channel(kind, from, rank_).stream;
   }
 
-  // ---- the shared table (spec::SplitTable), between any two streams
-  // `from` may be written again after the Sent.
-  std::unique_ptr<comm::Sent> send_table(spec::PipeKind, device::ConstTensor from);
-  device::Event receive_table(device::Tensor to);  // after all compute that is queued
-  void receive_table_grads(device::Stream&, device::Tensor to);
+  // ---- other messages: tensors of the caller, without a send buffer
+  // Sends what compute has written so far. `from` may be written again after the Sent.
+  std::unique_ptr<comm::Sent> send_from(spec::PipeKind, int to, device::ConstTensor from);
+  void receive_on(device::Stream&, spec::PipeKind, int from, device::Tensor to);
 
   // ---- for readers on the host. Collective along pp; wait for the device.
   // What rank `owner` has, on every rank.
@@ -83,9 +81,8 @@ class Pipe {
   device::Stream& compute_;
   int rank_ = 0;
   comm::Communicator* group_ = nullptr;  // all along pp; null: one rank
-  std::optional<spec::SplitTable> table_;
-  std::vector<Channel> channels_;  // that begin or end here
-  device::Tensor host_buffer_;     // for share()
+  std::vector<Channel> channels_;        // that begin or end here
+  device::Tensor host_buffer_;           // for share()
   bool counts_as_other_ = false;
   spec::TrafficTable traffic_;
 };

@@ -49,9 +49,9 @@ class Writer {
   void release(int position) {
     if (!reads_shards_ || !options_.releases) return;
     const bool is_last = position + 1 == layers_;
-    const bool keeps = walk_ == Walk::forward && options_.tied_to >= 0;
-    if (!keeps || layer_at(position) != options_.tied_to) add(Kind::release, layer_at(position));
-    if (keeps && is_last) add(Kind::release, options_.tied_to);
+    const bool keeps = walk_ == Walk::forward && options_.stays >= 0;
+    if (!keeps || layer_at(position) != options_.stays) add(Kind::release, layer_at(position));
+    if (keeps && is_last) add(Kind::release, options_.stays);
   }
   // In F for the head, else in the first action of the backward.
   void zero(int layer) {

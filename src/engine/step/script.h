@@ -43,7 +43,7 @@ struct ScriptOptions {
   int prefetch = 1;             // how many layers ahead parameters are gathered
   bool prefetch_after = false;  // in backward: after the layer's work instead of before
   int head = -1;         // the layer whose forward adds to its gradients already; -1: not here
-  int tied_to = -1;      // the layer whose parameters that forward reads, too; -1: none
+  int stays = -1;        // the layer whose parameters stay for the whole forward; -1: none
   bool begins = false;   // gradients begin with this action
   bool reduces = false;  // they are complete after it
   bool gathers = true;   // sharded parameters are not here yet

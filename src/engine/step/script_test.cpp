@@ -77,8 +77,8 @@ size_t max_gathered(const std::vector<Step>& steps, const ScriptOptions& o) {
       EXPECT_EQ(here.erase(step.layer), 1U);
     } else if (step.kind != Kind::reduce && step.kind != Kind::zero) {
       EXPECT_TRUE(here.contains(step.layer)) << "layer " << step.layer << " is not here";
-      if (step.kind == Kind::forward && step.layer == o.head && o.tied_to >= 0) {
-        EXPECT_TRUE(here.contains(o.tied_to));
+      if (step.kind == Kind::forward && step.layer == o.head && o.stays >= 0) {
+        EXPECT_TRUE(here.contains(o.stays));
       }
     }
     most = std::max(most, here.size());
@@ -97,7 +97,7 @@ TEST(ScriptTest, sharded_parameters_are_here_when_needed_and_never_more_than_pre
         const bool is_after = after && walk != Walk::forward && prefetch > 0;
         EXPECT_EQ(max_gathered(script(walk, o), o), is_after ? window - 1 : window);
         o.head = layers - 1;
-        o.tied_to = 0;
+        o.stays = 0;
         EXPECT_LE(max_gathered(script(walk, o), o), window + 1);
       }
     }

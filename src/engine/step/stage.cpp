@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/step/stage.h"
 
+#include <algorithm>
+
 #include "base/check.h"
 
 namespace trireme::engine {
@@ -42,15 +44,15 @@ const std::vector<Step>& Stage::script_for(Walk walk, const Task& task) {
   const ScriptKey key{walk, task.begins, task.completes, task.gathers, task.releases};
   const auto [found, is_new] = scripts_.try_emplace(key);
   if (is_new) {
-    // The head reads a bucket in front of it where that is in this stage.
-    const int tied_to = has_first_ && has_last_ ? shared_.buckets.tied_to() : -1;
+    // The last layer may read another layer's bucket, which must stay if it is in this stage.
+    const int also_read = shared_.buckets.table().read_with(bucket(layers() - 1));
     found->second = script(walk, {.phases_by_layer = phases_,
                                   .recompute = recompute_,
                                   .residency = residency_,
                                   .prefetch = prefetch_,
                                   .prefetch_after = prefetch_after_,
                                   .head = has_last_ ? layers() - 1 : -1,
-                                  .tied_to = tied_to,
+                                  .stays = std::max(also_read - first_bucket_, -1),
                                   .begins = task.begins,
                                   .reduces = task.completes,
                                   .gathers = task.gathers,
@@ -111,10 +113,8 @@ void Stage::run_step(const Step& step, const Progress& progress) {
   const bool is_backward = step.kind != Kind::forward;
   const device::Range range(shared_.compute, names_[static_cast<size_t>(step.layer)]);
   if (step.kind != Kind::backward_weight) buckets.use(bucket(step.layer));
-  if (step.kind == Kind::forward && has_last_ && step.layer + 1 == layers() &&
-      buckets.tied_to() >= 0) {
-    buckets.use(buckets.tied_to());
-  }
+  const int also_read = buckets.table().read_with(bucket(step.layer));
+  if (step.kind == Kind::forward && also_read >= 0) buckets.use(also_read);
   nn::Stash stash = shared_.stash.open(index_, step.layer, task.microbatch, is_backward);
   nn::Pass pass = make_pass(progress, step.layer, stash, is_backward);
   const nn::Layer& layer = *layers_[static_cast<size_t>(step.layer)];
