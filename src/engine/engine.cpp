@@ -354,7 +354,7 @@ spec::MemoryTable Engine::measured() const {
   m.stash_gradients = stash_->peak(spec::Pool::gradients);
   m.stash_recompute = stash_->peak(spec::Pool::recompute);
   m.stash_stream = stash_->peak(spec::Pool::stream);
-  m.stash_gaps = stash_->layout().gap_bytes();
+  m.stash_gaps = stash_->gap_bytes();
   return m;
 }
 

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Predicted bytes against measured ones: what layers, buckets, optimizer and inputs really took, by
-// high-water mark.
+// Predicted bytes against measured ones: high-water marks of what layers, buckets, optimizer and
+// inputs took. Arenas and pools are sized from the prediction, and most takes use the functions
+// that it uses: these tests prove that every take is in the prediction, that the prediction has no
+// more, and that nothing else was allocated. That the sizes are right, tests/ranks/sizes_test.cpp
+// checks.
 #include <gtest/gtest.h>
 
 #include "base/error.h"
@@ -17,13 +20,18 @@ void expect_equal(const MemoryTable& predicted, const MemoryTable& measured,
   EXPECT_EQ(predicted.params, measured.params) << what;
   EXPECT_EQ(predicted.grads, measured.grads) << what;
   EXPECT_EQ(predicted.optim, measured.optim) << what;
+  EXPECT_EQ(predicted.stash_inputs, measured.stash_inputs) << what;
   EXPECT_EQ(predicted.stash_f_to_b, measured.stash_f_to_b) << what;
   EXPECT_EQ(predicted.stash_f_to_w, measured.stash_f_to_w) << what;
   EXPECT_EQ(predicted.stash_b_to_w, measured.stash_b_to_w) << what;
+  EXPECT_EQ(predicted.stash_gradients, measured.stash_gradients) << what;
   EXPECT_EQ(predicted.stash_recompute, measured.stash_recompute) << what;
   EXPECT_EQ(predicted.stash_stream, measured.stash_stream) << what;
+  EXPECT_EQ(predicted.stash_gaps, measured.stash_gaps) << what;
   EXPECT_EQ(predicted.scratch, measured.scratch) << what;
+  EXPECT_EQ(predicted.comm, measured.comm) << what;
   EXPECT_EQ(predicted.staging, measured.staging) << what;
+  EXPECT_EQ(predicted, measured) << what << ": a field that is not listed above";
 }
 
 // Draws from [low, high].
@@ -80,7 +88,7 @@ RigOptions random_options(Dice& dice) {
   return o;
 }
 
-TEST(MemoryTest, predicted_is_measured_on_random_models) {
+TEST(MemoryTest, every_take_is_predicted_and_nothing_else_is_allocated_on_random_models) {
   constexpr uint64_t seed = 20240607;
   Dice dice(seed);
   for (int i = 0; i < 80; ++i) {
@@ -91,7 +99,7 @@ TEST(MemoryTest, predicted_is_measured_on_random_models) {
                                          i, spec::name_of(o.dims.family), o.recipe,
                                          spec::name_of(o.recompute), o.microbatches, o.dims.layers);
     expect_equal(rig.engine.plan().predicted.memory.front(), rig.engine.measured(), what);
-    // The ledger saw exactly the slabs of the prediction, and nothing since the first step.
+    // The slabs have the sizes of the prediction, so this shows that there is no other allocation.
     EXPECT_EQ(rig.device.ledger().peak(), rig.engine.plan().predicted.memory.front().total())
         << what;
   }

@@ -42,7 +42,11 @@ std::string to_string(const spec::TrafficTable& t) {
       t.tp_grads, t.pp_activations, t.pp_gradients, t.pp_table, t.other);
 }
 
-// Runs steps and expects what a healthy rank does: bytes sent, memory, the same weights everywhere.
+// Runs steps and expects on every rank that
+//   - the bytes sent are the predicted ones. Both are sums of formulas: comm::Communicator counts
+//     each call by the sizes of its tensors. sizes_test.cpp has numbers by hand.
+//   - every take of memory is in the prediction, and the prediction has no more.
+//   - nothing else was allocated: slabs have the predicted sizes, so the ledger has their sum.
 void train(RankRig& rig, const std::string& what, int steps, Results* results) {
   spec::TrafficTable sent_before = rig.engine.traffic(), predicted = sent_before;
   for (int i = 0; i < steps; ++i) {

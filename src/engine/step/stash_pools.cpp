@@ -103,6 +103,9 @@ void StashPools::settle(int stage, int layer, int microbatch, bool is_backward) 
     Meter& meter = meters_[cell];
     meter.live += base::bytes_of(spec.spec);
     meter.peak = std::max(meter.peak, meter.live);
+    const int64_t begin = offset_of(stage, layer, microbatch, static_cast<int>(slot), is_backward);
+    int64_t& highest = highest_end_[spec::index_of(pool)];
+    highest = std::max(highest, begin + base::bytes_of(spec.spec));
   }
 }
 
@@ -139,6 +142,14 @@ int64_t StashPools::peak(Pool pool) const {
       break;
   }
   TRIREME_CHECK(false, "pool {}", static_cast<int>(pool));
+}
+
+int64_t StashPools::gap_bytes() const {
+  int64_t bytes = 0;
+  for (size_t pool = 0; pool < spec::pool_count; ++pool) {
+    bytes += highest_end_[pool] - peak(static_cast<Pool>(pool));
+  }
+  return bytes;
 }
 
 StashPools::Flight* StashPools::find(int stage, int microbatch) {
@@ -183,19 +194,26 @@ const spec::SlotHome& StashPools::home(int stage, int layer, int slot, bool is_b
   return homes[static_cast<size_t>(layer)][static_cast<size_t>(slot)];
 }
 
+int64_t StashPools::offset_of(int stage, int layer, int microbatch, int slot,
+                              bool is_backward) const {
+  const spec::SlotHome& where = home(stage, layer, slot, is_backward);
+  if (where.pool == Pool::stream && layer % 2 == 1) return layout_.stream_odd_at + where.offset;
+  if (where.pool == Pool::recompute && is_backward) {
+    return layout_.recompute_backward_at + where.offset;
+  }
+  const auto& frames = layout_.frames[static_cast<size_t>(stage)][static_cast<size_t>(microbatch)];
+  return frames.at[spec::index_of(where.pool)] + where.offset;
+}
+
 device::Tensor StashPools::tensor(int stage, int layer, int microbatch, int slot,
                                   bool is_backward) const {
   const PerStage& of = stages_[static_cast<size_t>(stage)];
   const base::TensorSpec& spec =
       of.layers[static_cast<size_t>(layer)].stash[static_cast<size_t>(slot)].spec;
   if (spec.shape.ndim() == 0) return {};
-  const spec::SlotHome& where = home(stage, layer, slot, is_backward);
-  const auto pool = static_cast<size_t>(where.pool);
-  int64_t frame =
-      layout_.frames[static_cast<size_t>(stage)][static_cast<size_t>(microbatch)].at[pool];
-  if (where.pool == Pool::stream && layer % 2 == 1) frame = layout_.stream_odd_at;
-  if (where.pool == Pool::recompute && is_backward) frame = layout_.recompute_backward_at;
-  return device::view_of(buffer_.data() + pool_begin_[pool] + frame + where.offset, spec);
+  const size_t pool = spec::index_of(home(stage, layer, slot, is_backward).pool);
+  const int64_t offset = offset_of(stage, layer, microbatch, slot, is_backward);
+  return device::view_of(buffer_.data() + pool_begin_[pool] + offset, spec);
 }
 
 device::Tensor StashPools::under(const spec::SlotHome& home, const base::TensorSpec& spec) const {

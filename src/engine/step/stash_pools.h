@@ -44,6 +44,8 @@ class StashPools {
   const spec::StashLayout& layout() const { return layout_; }
   // Highest bytes that were taken at one time, by pool.
   int64_t peak(spec::Pool pool) const;
+  // Bytes below the highest end of a taken slot that no peak accounts for, over all pools.
+  int64_t gap_bytes() const;
 
  private:
   // What is measured apart: each pool, and each half of those that have two.
@@ -81,6 +83,8 @@ class StashPools {
   Flight& flight(int stage, int microbatch);
   Cell cell_of(int layer, spec::Pool pool, bool is_backward) const;
   const spec::SlotHome& home(int stage, int layer, int slot, bool is_backward) const;
+  // The first byte of a slot, from the start of its pool.
+  int64_t offset_of(int stage, int layer, int microbatch, int slot, bool is_backward) const;
   device::Tensor tensor(int stage, int layer, int microbatch, int slot, bool is_backward) const;
   void uncount(int stage, int layer, Flight&, const std::vector<Cell>& cells);
 
@@ -90,6 +94,7 @@ class StashPools {
   std::array<int64_t, spec::pool_count> pool_begin_{};
   std::vector<PerStage> stages_;
   std::array<Meter, static_cast<size_t>(Cell::count)> meters_{};
+  std::array<int64_t, spec::pool_count> highest_end_{};  // of a taken slot, from the pool's start
 };
 
 }  // namespace trireme::engine
