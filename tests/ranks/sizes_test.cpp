@@ -72,8 +72,8 @@ Layout tp_of_two() {
 void measure(const Layout& layout,
              const std::function<void(const spec::MemoryTable& memory,
                                       const spec::TrafficTable& sent)>& check) {
-  SCOPED_TRACE(to_string(layout));
   run_layout(layout, [&](RankRig& rig) {
+    SCOPED_TRACE(to_string(layout));  // in the thread of the rank
     const spec::TrafficTable before = rig.engine.traffic();
     rig.engine.step(rig.source, 1e-3);
     rig.engine.compute().synchronize();
