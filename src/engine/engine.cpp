@@ -33,8 +33,8 @@ spec::Plan checked(const spec::ModelSpec& model, spec::Plan plan, const spec::Ba
   return plan;
 }
 
-// Layers times micro-batches of a step that is worth capturing: a layer is about thirty nodes of a
-// graph, and the host needs about a second to prepare 25,000.
+// The largest step, in layers times micro-batches, that is worth capturing: a layer is about thirty
+// graph nodes, and the host needs about a second to prepare 25,000.
 constexpr int max_captured_layers = 800;
 
 }  // namespace
@@ -128,7 +128,8 @@ std::vector<device::Tensor> Engine::grads_in_stash() const {
   const auto places = spec::grad_places(plan_, stash_->layout(), layouts);
   std::vector<device::Tensor> leaves(layouts.size());
   for (size_t b = 0; b < layouts.size(); ++b) {
-    if (places[b]) leaves[b] = stash_->under(*places[b], spec::grad_specs(plan_, layouts[b]).leaf);
+    if (places[b])
+      leaves[b] = stash_->memory_at(*places[b], spec::grad_specs(plan_, layouts[b]).leaf);
   }
   return leaves;
 }
@@ -154,28 +155,28 @@ const spec::MemoryTable& Engine::predicted_memory() const {
 Engine::~Engine() = default;
 
 Engine::Drain::~Drain() {
-  // Nothing that uses the engine's memory may be under way. A stream that has failed throws where
-  // it is waited for; here it is only emptied.
-  const auto empty = [](auto* what) {
+  // No work that uses the engine's memory may be in flight. A failed stream throws from
+  // synchronize(); here it only has to be empty.
+  const auto drain = [](auto* what) {
     try {
       what->synchronize();
     } catch (const std::exception& error) {
-      base::log_warning("ending an engine after a failure: {}", error.what());
+      base::log_warning("destroying an engine after a failure: {}", error.what());
     }
   };
   engine.pipe_->close();
-  empty(&engine.groups_->stream());
-  empty(engine.compute_.get());
+  drain(&engine.groups_->stream());
+  drain(engine.compute_.get());
 }
 
 void Engine::step(MicrobatchSource& source, double learning_rate) {
   const device::Range range(*compute_, "step");
   take_batches(source);
-  // The first step is run as it is: libraries choose their algorithms then. A step that somebody
-  // watches is not replayed, because a replay passes no fronts.
-  const bool is_held = held_.state() != nullptr;  // a recording cannot wait for it
+  // The first step is not captured: libraries choose their algorithms in it. A step with an
+  // observer is not replayed, because a replay does not call the fronts of ops.
+  const bool is_held = held_.state() != nullptr;  // a captured graph cannot wait for the event
   const bool is_replayed = options_.capture && !groups_->closes_with_peers() && steps_ > 0 &&
-                           compute_->observer() == nullptr && !is_watched_ && !is_held &&
+                           compute_->observer() == nullptr && !has_times_ && !is_held &&
                            plan_.schedule.microbatches * executor_->layers() <= max_captured_layers;
   if (is_replayed) {
     set_learning_rate(learning_rate);
@@ -198,7 +199,7 @@ void Engine::step(MicrobatchSource& source, double learning_rate) {
 
 void Engine::watch_actions(ActionTimes* times) {
   executor_->set_times(times);
-  is_watched_ = times != nullptr;
+  has_times_ = times != nullptr;
 }
 
 void Engine::accumulate(MicrobatchSource& source) {
@@ -207,7 +208,7 @@ void Engine::accumulate(MicrobatchSource& source) {
 }
 
 void Engine::apply(double learning_rate) {
-  buckets_->flush_updates();  // they are of the learning rate before
+  buckets_->flush_updates();  // deferred ones use the previous learning rate
   set_learning_rate(learning_rate);
   close_step();
 }
@@ -222,8 +223,8 @@ void Engine::take_batches(MicrobatchSource& source) {
 }
 
 void Engine::set_learning_rate(double learning_rate) {
-  // The first field of StepState. The value is an argument of the launch, so this is never part of
-  // a captured step.
+  // The first field of StepState. The value is a launch argument, so this is never part of a
+  // captured step.
   ops::fill(*compute_, {.d = device::view_of(state_.data, {{1}, base::DType::f32}),
                         .value = static_cast<float>(learning_rate)});
 }
@@ -232,7 +233,7 @@ void Engine::run_microbatches() { executor_->run(*compute_, *inputs_, sink_); }
 
 void Engine::close_step() {
   const device::Range range(*compute_, "optimizer");
-  // Every element of the gradient is counted by the one rank that has added it up.
+  // Each element of the gradient is counted by the rank that has reduced it.
   for (const Bucket& bucket : *buckets_) {
     const spec::Range& held = bucket.reduced();
     for (const spec::Range& part :

@@ -16,7 +16,7 @@ namespace ops = kernels::ops;
 using device::ConstTensor;
 using device::Tensor;
 
-// Does the head read the embedding's bucket where it was gathered?
+// Does the head read the embedding's bucket in its gather slot?
 bool is_read_in_place(const spec::ModelSpec& model, const spec::Plan& plan) {
   const auto table = spec::shared_table(model, plan);
   return table && table->is_in_one_stage;
@@ -59,8 +59,8 @@ Buckets::Buckets(const spec::ModelSpec& model, const spec::Plan& plan, DataGroup
   arrived_.resize(buckets_.size());
   released_.resize(gathered_.size());
   holds_.assign(gathered_.size(), -1);
-  due_.resize(buckets_.size());
-  is_due_.assign(buckets_.size(), 0);
+  grads_arrived_.resize(buckets_.size());
+  is_deferred_.assign(buckets_.size(), 0);
   reduced_.resize(work_.empty() ? buckets_.size() : work_.size());
 }
 
@@ -72,7 +72,8 @@ int Buckets::index_of_layer(int layer) const {
 
 void Buckets::gather(int bucket) {
   const auto slot = static_cast<size_t>(buffers_.gather_slot(bucket));
-  TRIREME_CHECK(holds_[slot] < 0, "bucket {} is gathered over bucket {}", bucket, holds_[slot]);
+  TRIREME_CHECK(holds_[slot] < 0, "bucket {} is gathered into the slot of bucket {}", bucket,
+                holds_[slot]);
   holds_[slot] = bucket;
   groups_.stream().wait(std::exchange(released_[slot], {}));
   groups_.stream().wait(std::exchange(written_[static_cast<size_t>(bucket)], {}));
@@ -82,7 +83,8 @@ void Buckets::gather(int bucket) {
 
 void Buckets::release(int bucket) {
   const auto slot = static_cast<size_t>(buffers_.gather_slot(bucket));
-  TRIREME_CHECK(holds_[slot] == bucket, "bucket {} is released, {} is there", bucket, holds_[slot]);
+  TRIREME_CHECK(holds_[slot] == bucket, "bucket {} is released, but its slot holds {}", bucket,
+                holds_[slot]);
   holds_[slot] = -1;
   before_change(bucket);
   released_[slot] = groups_.mark(groups_.compute());
@@ -92,14 +94,14 @@ void Buckets::use(int bucket) {
   run_update(bucket);
   if (residency_.params) {
     const auto slot = static_cast<size_t>(buffers_.gather_slot(bucket));
-    TRIREME_CHECK(holds_[slot] == bucket, "bucket {} is not here", bucket);
+    TRIREME_CHECK(holds_[slot] == bucket, "bucket {} is used before it was gathered", bucket);
   }
   groups_.compute().wait(std::exchange(arrived_[static_cast<size_t>(bucket)], {}));
   table_->use(bucket);
 }
 
 void Buckets::zero(int bucket) {
-  run_update(bucket);  // the head's gradients begin before its forward
+  run_update(bucket);  // the head's gradients are set to zero before its forward
   const Bucket& b = at(bucket);
   groups_.compute().wait(reduced_[work_slot(bucket)]);
   for (const spec::Range& range : b.layout().zeroed) {
@@ -122,7 +124,8 @@ void Buckets::reduce(int bucket, const spec::Leaf& leaf) {
   const spec::Fold& fold = folds_[static_cast<size_t>(leaf.hosted)];
   const std::span<const Tensor> stack = b.nodes().first(static_cast<size_t>(fold.stacked));
   if (leaf.hosted + 1 < hosted_) {
-    // Wait for the next worker: on top of the stack, or in the node that the last merge completes.
+    // Keep the sum for the next worker: on top of the stack, or in the node that the last merge
+    // completes.
     if (fold.merges == 0) ops::copy(stream, {.x = part, .d = b.nodes()[stack.size()]});
     for (size_t i = 0; i < static_cast<size_t>(fold.merges); ++i) {
       const size_t to = stack.size() - 1 - i;
@@ -140,7 +143,8 @@ void Buckets::reduce(int bucket, const spec::Leaf& leaf) {
   reduced_[work_slot(bucket)] = groups_.mark(stream);
 }
 
-// Small: norm weights and biases. So on the compute stream, where its group talks anyway.
+// These are small tensors (norm weights and biases), so they are summed on the compute stream,
+// which the group along tp uses anyway.
 void Buckets::sum_along_tp(int bucket) {
   const spec::Range range = spec::summed_along_tp(at(bucket).layout(), tensor_.sequence_parallel());
   tensor_.sum_grads(at(bucket).leaf().slice_rows(range.begin, range.end - range.begin));
@@ -169,20 +173,20 @@ void Buckets::defer_update(int bucket) {
   if (gathers_in_forward(bucket)) {
     groups_.gather_grads(at(bucket).own_grads(), at(bucket).reduced_grads());
   }
-  due_[static_cast<size_t>(bucket)] = groups_.mark(groups_.stream());
-  is_due_[static_cast<size_t>(bucket)] = 1;
+  grads_arrived_[static_cast<size_t>(bucket)] = groups_.mark(groups_.stream());
+  is_deferred_[static_cast<size_t>(bucket)] = 1;
 }
 
 void Buckets::complete_grads(int bucket) {
   if (!gathers_in_forward(bucket)) return;
-  groups_.after_compute();  // an update may still read what is written again
+  groups_.after_compute();  // an update may still read the memory that the gather writes
   groups_.gather_grads_for_host(at(bucket).own_grads(), at(bucket).reduced_grads());
   groups_.before_compute();
 }
 
 void Buckets::run_update(int bucket) {
-  if (std::exchange(is_due_[static_cast<size_t>(bucket)], uint8_t{0}) == 0) return;
-  groups_.compute().wait(std::exchange(due_[static_cast<size_t>(bucket)], {}));
+  if (std::exchange(is_deferred_[static_cast<size_t>(bucket)], uint8_t{0}) == 0) return;
+  groups_.compute().wait(std::exchange(grads_arrived_[static_cast<size_t>(bucket)], {}));
   before_change(bucket);
   update_(bucket);
 }
@@ -204,7 +208,7 @@ void Buckets::publish(int bucket) {
 }
 
 std::vector<std::byte> Buckets::read_whole(const Tensor& own, int64_t whole_bytes) {
-  // In pieces through the memory in which sums arrive: nothing may be allocated.
+  // In pieces through the buffer for received parts, because nothing may be allocated.
   groups_.after_compute();
   const Tensor bytes = device::view_of(own.data, {{own.bytes()}, base::DType::u8});
   const int64_t shards = whole_bytes / bytes.elements();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Engine: the state that a checkpoint keeps.
+// Engine: the state that a checkpoint saves.
 #include "base/check.h"
 #include "engine/engine.h"
 #include "engine/state/host_floats.h"
@@ -27,14 +27,14 @@ std::vector<Engine::StateRange> Engine::state() {
 
 void Engine::hold_state(device::Event until) { held_ = std::move(until); }
 
-std::vector<float> Engine::read_state(const StateRange& stretch) {
-  return download_floats(*compute_, stretch.floats);
+std::vector<float> Engine::read_state(const StateRange& range) {
+  return download_floats(*compute_, range.floats);
 }
 
-void Engine::write_state(const StateRange& stretch, std::span<const float> values) {
-  // Where weights are halves, parameters are written, which another rank may still be reading.
-  buckets_->before_change(buckets_->index_of_layer(stretch.layer));
-  upload_floats(*compute_, stretch.floats, values);
+void Engine::write_state(const StateRange& range, std::span<const float> values) {
+  // With split fp32 weights this writes parameters, which another rank may still be reading.
+  buckets_->before_change(buckets_->index_of_layer(range.layer));
+  upload_floats(*compute_, range.floats, values);
 }
 
 void Engine::state_changed() {

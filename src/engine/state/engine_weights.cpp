@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Engine: weights and gradients by name, and their first values.
+// Engine: weights and gradients by name, and initial weights.
 #include <algorithm>
 #include <functional>
 
@@ -16,7 +16,8 @@ namespace {
 
 namespace ops = kernels::ops;
 
-// Fills the flat stretch `d`, which holds `pieces` of a parameter, as its description says.
+// Fills the flat range `d`, which holds `pieces` of a parameter, with the parameter's initial
+// values.
 void init_param(device::Stream& stream, const spec::Param& param, uint64_t seed,
                 const std::vector<spec::Piece>& pieces, device::Tensor d) {
   if (param.init != spec::Init::normal) {
@@ -25,7 +26,8 @@ void init_param(device::Stream& stream, const spec::Param& param, uint64_t seed,
   }
   const base::RngKey key = base::rng_key(seed, param.shard.name);
   for (const spec::Piece& piece : pieces) {
-    TRIREME_CHECK(piece.lo.size() == 2, "'{}' is drawn but not a matrix", param.shard.name);
+    TRIREME_CHECK(piece.lo.size() == 2, "'{}' has random initial values, but is not a matrix",
+                  param.shard.name);
     const int64_t rows = piece.hi[0] - piece.lo[0], cols = piece.hi[1] - piece.lo[1];
     const int64_t width = param.shard.shape[1];
     ops::init_normal(stream, {.d = d.slice_rows(piece.local, rows * cols).reshape({rows, cols}),
@@ -36,7 +38,8 @@ void init_param(device::Stream& stream, const spec::Param& param, uint64_t seed,
   }
 }
 
-// Calls row(of the whole, of the holder's, elements) for every row of every piece of a parameter.
+// Calls row(offset in the whole parameter, offset in the holder's part, elements) for every row of
+// every piece of a parameter.
 void for_each_row(const spec::ShardSpec& shard, const std::vector<spec::Piece>& pieces,
                   const std::function<void(int64_t whole, int64_t held, int64_t count)>& row) {
   const int64_t width = shard.shape.back();
@@ -56,7 +59,8 @@ int64_t elements_of(const spec::ShardSpec& shard) {
   return elements;
 }
 
-// What of a bucket's elements [offset, offset + elements) lies in `held`; empty if begin >= end.
+// Returns the intersection of a bucket's elements [offset, offset + elements) and `held`; empty if
+// begin >= end.
 spec::Range common(const spec::Range& held, int64_t offset, int64_t elements) {
   return {std::max(held.begin, offset), std::min(held.end, offset + elements)};
 }
@@ -67,7 +71,7 @@ void Engine::init_weights(uint64_t seed) {
   for (int b = 0; b < buckets_->size(); ++b) {
     const Bucket& bucket = (*buckets_)[b];
     const device::Tensor own = optimizer_ ? optimizer_->first_weights(b) : bucket.own_params();
-    ops::fill(*compute_, {.d = own});  // padding too: it must stay zero
+    ops::fill(*compute_, {.d = own});  // also the padding, which must stay zero
     for (const spec::BucketEntry& entry : bucket.layout().entries) {
       const spec::Range here = common(bucket.updated(), entry.offset, entry.elements);
       if (here.begin >= here.end) continue;
@@ -110,8 +114,8 @@ void Engine::write_weights(const std::string& name, std::span<const float> value
   const Located at = locate(name);
   const spec::ShardSpec& shard = at.param.shard;
   if (static_cast<int64_t>(values.size()) != elements_of(shard)) {
-    throw base::ConfigError(fmt::format("'{}' has {} elements, {} were given", name,
-                                        elements_of(shard), values.size()));
+    throw base::ConfigError(fmt::format("parameter '{}' has {} elements, but {} values were given",
+                                        name, elements_of(shard), values.size()));
   }
   buckets_->weights_changed();
   if (at.bucket < 0) return;
@@ -120,7 +124,7 @@ void Engine::write_weights(const std::string& name, std::span<const float> value
   const spec::Range here = common(held, at.offset, at.elements);
   if (here.begin < here.end) {
     const int64_t count = here.end - here.begin;
-    std::vector<float> own(static_cast<size_t>(count));  // zero where it is padding
+    std::vector<float> own(static_cast<size_t>(count));  // padding stays zero
     for_each_row(shard,
                  spec::pieces(shard, plan_.mesh, groups_->coord(),
                               {here.begin - at.offset, here.end - at.offset}),

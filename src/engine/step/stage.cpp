@@ -103,10 +103,10 @@ void Stage::end(const Progress& progress) {
 
 void Stage::run_step(const Step& step, const Progress& progress) {
   const Task& task = progress.task;
-  const bool is_move = step.kind == Kind::gather || step.kind == Kind::release ||
-                       step.kind == Kind::zero || step.kind == Kind::reduce;
-  if (is_move) {
-    move(step, task);
+  const bool is_bucket_step = step.kind == Kind::gather || step.kind == Kind::release ||
+                              step.kind == Kind::zero || step.kind == Kind::reduce;
+  if (is_bucket_step) {
+    run_bucket_step(step, task);
     return;
   }
   Buckets& buckets = shared_.buckets;
@@ -138,10 +138,10 @@ void Stage::run_step(const Step& step, const Progress& progress) {
   shared_.tensor.count(task.evaluates ? &spec::TrafficTable::other
                        : is_backward  ? &spec::TrafficTable::tp_backward
                                       : &spec::TrafficTable::tp_forward);
-  shared_.stash.settle(index_, step.layer, task.microbatch, is_backward);
+  shared_.stash.count_taken(index_, step.layer, task.microbatch, is_backward);
 }
 
-void Stage::move(const Step& step, const Task& task) {
+void Stage::run_bucket_step(const Step& step, const Task& task) {
   const std::string& name = names_[static_cast<size_t>(step.layer)];
   switch (step.kind) {
     case Kind::gather: {
@@ -161,7 +161,7 @@ void Stage::move(const Step& step, const Task& task) {
       break;
     }
     default:
-      TRIREME_CHECK(false, "step {} moves nothing", static_cast<int>(step.kind));
+      TRIREME_CHECK(false, "step {} is not a step of a bucket", static_cast<int>(step.kind));
   }
 }
 
@@ -171,7 +171,7 @@ void Stage::finish(const Step& step, int microbatch) {
       shared_.stash.release_recomputed(index_, step.layer, microbatch);
       break;
     case Kind::backward_input:
-      // Merged, W of the layer still reads it.
+      // With a merged backward, W of the layer still reads it.
       if (!shared_.stash.layout().is_merged) {
         shared_.stash.release_recomputed(index_, step.layer, microbatch);
       }
@@ -214,7 +214,7 @@ nn::Pass Stage::make_pass(const Progress& progress, int layer, nn::Stash& stash,
     return pass;
   }
   if (!(is_last && has_last_)) pass.dy = stash[spec::slot_dy];
-  // W makes no input gradient.
+  // W computes no input gradient.
   if (progress.walk == Walk::backward_weight) return pass;
   pass.dx =
       is_first ? task.out : pools.take(index_, layer - 1, task.microbatch, spec::slot_dy, true);

@@ -12,7 +12,7 @@ using spec::Pool;
 StashPools::StashPools(device::Device& device, std::vector<spec::StashStage> stages,
                        spec::StashLayout layout)
     : layout_(std::move(layout)),
-      runs_two_(layout_.recompute_backward_at > 0),
+      runs_pairs_(layout_.recompute_backward_at > 0),
       buffer_(device, device::Mem::stash, layout_.total_bytes(), "stash pools") {
   int64_t begin = 0;
   for (size_t pool = 0; pool < spec::pool_count; ++pool) {
@@ -82,11 +82,11 @@ nn::Stash StashPools::open(int stage, int layer, int microbatch, bool is_backwar
 
 device::Tensor StashPools::take(int stage, int layer, int microbatch, int slot, bool is_backward) {
   flight(stage, microbatch).taken[static_cast<size_t>(layer)][static_cast<size_t>(slot)] = 1;
-  settle(stage, layer, microbatch, is_backward);
+  count_taken(stage, layer, microbatch, is_backward);
   return tensor(stage, layer, microbatch, slot, is_backward);
 }
 
-void StashPools::settle(int stage, int layer, int microbatch, bool is_backward) {
+void StashPools::count_taken(int stage, int layer, int microbatch, bool is_backward) {
   Flight& f = flight(stage, microbatch);
   const auto l = static_cast<size_t>(layer);
   const std::vector<spec::Slot>& slots = at(stage).layers[l].stash;
@@ -94,7 +94,7 @@ void StashPools::settle(int stage, int layer, int microbatch, bool is_backward) 
     if (f.taken[l][slot] == 0) continue;
     f.taken[l][slot] = 0;
     const spec::Slot& spec = slots[slot];
-    // A slot stored over another one takes nothing more, as long as that one is still there.
+    // A slot that overwrites another takes no more memory as long as the other one is live.
     if (spec.replaces >= 0 && f.counted_in[l][static_cast<size_t>(spec.replaces)] != 0) continue;
     if (f.counted_in[l][slot] != 0) continue;
     const Pool pool = home(stage, layer, static_cast<int>(slot), is_backward).pool;
@@ -179,7 +179,7 @@ StashPools::Cell StashPools::cell_of(int layer, Pool pool, bool is_backward) con
     case Pool::gradients:
       return Cell::gradients;
     case Pool::recompute:
-      return is_backward && runs_two_ ? Cell::recompute_backward : Cell::recompute_forward;
+      return is_backward && runs_pairs_ ? Cell::recompute_backward : Cell::recompute_forward;
     case Pool::stream:
       return layer % 2 == 0 ? Cell::stream_even : Cell::stream_odd;
     case Pool::count:
@@ -216,7 +216,8 @@ device::Tensor StashPools::tensor(int stage, int layer, int microbatch, int slot
   return device::view_of(buffer_.data() + pool_begin_[pool] + offset, spec);
 }
 
-device::Tensor StashPools::under(const spec::SlotHome& home, const base::TensorSpec& spec) const {
+device::Tensor StashPools::memory_at(const spec::SlotHome& home,
+                                     const base::TensorSpec& spec) const {
   const auto pool = static_cast<size_t>(home.pool);
   const int64_t frame = layout_.frames.front().front().at[pool];
   return device::view_of(buffer_.data() + pool_begin_[pool] + frame + home.offset, spec);
