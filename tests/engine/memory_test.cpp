@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Predicted bytes against measured ones: high-water marks of what layers, buckets, optimizer and
-// inputs took. Arenas and pools are sized from the prediction, and most takes use the functions
-// that it uses: these tests prove that every take is in the prediction, that the prediction has no
-// more, and that nothing else was allocated. That the sizes are right, tests/ranks/sizes_test.cpp
-// checks.
+// Predicted bytes against high-water marks of what layers, buckets, optimizer and inputs took. The
+// engine sizes arenas and pools from the prediction, and most takes use the same functions. So
+// these tests prove that the prediction lists every take and no more, and that nothing else was
+// allocated. tests/ranks/sizes_test.cpp checks the sizes themselves.
 #include <gtest/gtest.h>
 
 #include "base/error.h"
@@ -34,7 +33,7 @@ void expect_equal(const MemoryTable& predicted, const MemoryTable& measured,
   EXPECT_EQ(predicted, measured) << what << ": a field that is not listed above";
 }
 
-// Draws from [low, high].
+// Random integers in [low, high].
 class Dice {
  public:
   explicit Dice(uint64_t seed) : key_(base::rng_key(seed, "dice")) {}
@@ -116,7 +115,7 @@ TEST(MemoryTest, full_recompute_keeps_one_layer_and_one_input_per_layer) {
       Rig none(o);
       none.train(1, 1e-3);
 
-      // One block's slots, from its facts: those kept without recompute, and its input.
+      // The slots of one block, from its facts: those kept without recompute, and its input.
       const spec::Facts block = spec::facts(full.model, 1, spec::local_shape_of(full.engine.plan()),
                                             full.engine.plan().recipe, Recompute::none, {});
       int64_t whole = 0;
@@ -126,7 +125,7 @@ TEST(MemoryTest, full_recompute_keeps_one_layer_and_one_input_per_layer) {
       const int64_t input = base::bytes_of(block.stash[spec::slot_x].spec);
       const MemoryTable with = full.engine.measured(), without = none.engine.measured();
       EXPECT_EQ(with.stash_recompute, whole - input);
-      // All that F leaves behind shrinks by (whole - input) per block.
+      // The slots that F keeps shrink by (whole - input) per block.
       EXPECT_EQ(
           without.stash_f_to_b + without.stash_f_to_w - (with.stash_f_to_b + with.stash_f_to_w),
           layers * (whole - input));

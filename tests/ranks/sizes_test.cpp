@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Measured bytes against numbers that were written by hand from the shapes of one small model: they
-// use no function of spec/. A llama of two blocks in fp32: width 128, 4 heads of 32, 2 key/value
-// heads, feed-forward 256, vocabulary 256. A rank runs two micro-batches of 32 sequences of 6
-// tokens, one at a time, so T = 192. Every tensor is a multiple of 256 bytes, except where a
+// Measured bytes against formulas written by hand from the shapes of one small model, which use no
+// function of spec/. The model is a llama of two blocks in fp32: width 128, 4 heads of 32, 2
+// key/value heads, feed-forward 256, vocabulary 256. A rank runs two micro-batches of 32 sequences
+// of 6 tokens, one at a time, so T = 192. Every tensor is a multiple of 256 bytes, except where a
 // comment names the padding.
 #include <gtest/gtest.h>
 
@@ -13,7 +13,7 @@
 namespace trireme::tests {
 namespace {
 
-constexpr int64_t f32_bytes = 4;                // bytes
+constexpr int64_t f32_bytes = 4;
 constexpr int64_t rope_elements = 6 * 32;       // RoPE: [seq_len, head size]
 constexpr int64_t stream_elements = 192 * 128;  // [T, width]
 
@@ -26,9 +26,9 @@ constexpr int64_t matrix_elements = 256 * 128                  // Wqkv: 4 + 2 * 
 constexpr int64_t block_elements = matrix_elements + 2 * 128;  // and two norms
 constexpr int64_t model_elements = table_elements + 2 * block_elements + (128 + table_elements);
 static_assert(model_elements == 361'088);
-// Of two data ranks each holds a multiple of 128 elements of a layer: only the head needs padding.
+// Each of two data ranks holds a multiple of 128 elements of a layer: only the head needs padding.
 constexpr int64_t two_rank_elements = model_elements + 128;
-// Of two ranks along tp each has half of all matrices and all norms.
+// Each of two ranks along tp has half of every matrix and all norms.
 constexpr int64_t tp_rank_elements =
     table_elements / 2 + 2 * (matrix_elements / 2 + 2 * 128) + (128 + table_elements / 2);
 

@@ -4,7 +4,7 @@
 //
 // If embedding and head are on one rank, the head reads the table in the embedding's bucket.
 // Otherwise the reader has a copy, which the owner sends before the first use after a change. The
-// head always has a gradient accumulator of its own; with each leaf it is added to the embedding's
+// head always has a separate gradient accumulator; with each leaf it is added to the embedding's
 // gradients, directly or after a message from reader to owner.
 //
 // In a model without a tied head, and on ranks between the two, every call does nothing.
