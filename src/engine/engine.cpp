@@ -93,7 +93,16 @@ Engine::Engine(device::Device& device, const spec::ModelSpec& model, const spec:
   }
   ops::fill(*compute_, {.d = sink_.sums});
   ops::fill(*compute_, {.d = state_});
-  init_weights(options.seed);
+  access_ = std::make_unique<StateAccess>(StateAccess::Parts{.model = model_,
+                                                             .plan = plan_,
+                                                             .compute = *compute_,
+                                                             .groups = *groups_,
+                                                             .tensor = *tensor_,
+                                                             .pipe = *pipe_,
+                                                             .buckets = *buckets_,
+                                                             .optimizer = optimizer_.get(),
+                                                             .step_state = state_});
+  access_->init_weights(options.seed);
 }
 
 void Engine::make_stages(const spec::Backend& backend) {
@@ -197,6 +206,8 @@ void Engine::step(MicrobatchSource& source, double learning_rate) {
   device_.ledger().freeze();
 }
 
+void Engine::hold_state(device::Event until) { held_ = std::move(until); }
+
 void Engine::watch_actions(ActionTimes* times) {
   executor_->set_times(times);
   has_times_ = times != nullptr;
@@ -278,9 +289,7 @@ void Engine::merge_sums() {
 }
 
 StepReport Engine::report() {
-  kernels::StepState state{};
-  compute_->download(std::as_writable_bytes(std::span(&state, 1)), state_);
-  compute_->synchronize();
+  const kernels::StepState state = access_->step_state();
   return {.mean_loss = state.mean_loss,
           .tokens = state.tokens,
           .grad_norm = state.grad_norm,

@@ -18,6 +18,7 @@
 #include "device/device.h"
 #include "device/memory.h"
 #include "engine/state/data_groups.h"
+#include "engine/state/state_access.h"
 #include "engine/state/tensor_group.h"
 #include "engine/step/executor.h"
 #include "engine/step/input.h"
@@ -97,45 +98,28 @@ class Engine {
   // plan.
   std::vector<float> logits(MicrobatchSource&, int64_t token);
 
-  // ---- parameters and gradients by name, whole, in fp32; each call waits for the device.
-  struct ParamInfo {
-    std::string name;
-    std::vector<int64_t> shape;
-  };
-  std::vector<ParamInfo> parameters() const;
-  std::vector<float> read_weights(const std::string& name);
-  void write_weights(const std::string& name, std::span<const float> values);
-  // Returns gradients of the last step. REQUIRES: no forward has run since, because it may reuse
-  // their memory.
-  std::vector<float> read_grads(const std::string& name);
-  // Returns the hash of all fp32 weights, in the order of parameters().
-  std::string weights_sha256();
-
-  // ---- state: everything besides the batch that the next step depends on
-  enum class StateKind : uint8_t { weight, first_moment, second_moment, count };
-  // A range of the fp32 state of one layer's bucket.
-  struct StateRange {
-    int layer = 0;  // of the model
-    StateKind kind = StateKind::weight;
-    spec::Range range;         // elements of the bucket
-    optim::FlatFloats floats;  // a view of the range
-  };
-  // Returns views of the state that this rank updates; they are current once the compute stream has
-  // drained. REQUIRES: a training plan.
-  std::vector<StateRange> state();
-  // Queues deferred updates, as state() does: ranges returned by an earlier state() are current
-  // once the compute stream has drained.
-  void flush_updates();
+  // ---- weights, gradients and training state: see StateAccess
+  using ParamInfo = StateAccess::ParamInfo;
+  using StateKind = StateAccess::StateKind;
+  using StateRange = StateAccess::StateRange;
+  std::vector<ParamInfo> parameters() const { return access_->parameters(); }
+  std::vector<float> read_weights(const std::string& name) { return access_->read_weights(name); }
+  void write_weights(const std::string& name, std::span<const float> values) {
+    access_->write_weights(name, values);
+  }
+  std::vector<float> read_grads(const std::string& name) { return access_->read_grads(name); }
+  std::string weights_sha256() { return access_->weights_sha256(); }
+  std::vector<StateRange> state() { return access_->state(); }
+  void flush_updates() { access_->flush_updates(); }
+  std::vector<float> read_state(const StateRange& range) { return access_->read_state(range); }
+  void write_state(const StateRange& range, std::span<const float> values) {
+    access_->write_state(range, values);
+  }
+  void state_changed() { access_->state_changed(); }
+  kernels::StepState step_state() { return access_->step_state(); }
+  void set_step_state(const kernels::StepState& state) { access_->set_step_state(state); }
   // Makes the next update wait for the event, until which the caller reads the state.
   void hold_state(device::Event until);
-  // Read or write a range of state() as floats. Both wait for the device.
-  std::vector<float> read_state(const StateRange&);
-  void write_state(const StateRange&, std::span<const float> values);
-  // Publishes state that write_state() has changed on all ranks. Collective.
-  void state_changed();
-  // The state of learning rate, clipping and skipping. Both wait for the device.
-  kernels::StepState step_state();
-  void set_step_state(const kernels::StepState&);
 
   // Returns the bytes used so far: high-water marks of arenas and stash pools.
   spec::MemoryTable measured() const;
@@ -155,19 +139,10 @@ class Engine {
 
  private:
   struct Arenas;
-  struct Located {
-    int pp_rank = 0;  // the rank along pp that has the parameter
-    int bucket = -1;  // its bucket on that rank; -1 on others
-    spec::Param param;
-    int64_t offset = 0, elements = 0;  // in the bucket's flat vectors
-  };
-
   void make_stages(const spec::Backend&);
   device::Tensor make_rope_table();
   // By bucket: its gradients if they lie in the stash, otherwise empty.
   std::vector<device::Tensor> grads_in_stash() const;
-  void init_weights(uint64_t seed);
-  void publish_weights(int bucket);
   void take_batches(MicrobatchSource&);
   void set_learning_rate(double);
   void run_microbatches();
@@ -175,14 +150,6 @@ class Engine {
   void merge_sums();
   void update(int bucket);
   void run_forward(MicrobatchSource&);
-  // Returns the fp32 weights that this rank updates, or the parameters in inference.
-  optim::FlatFloats own_weights(int bucket) const;
-  Located locate(const std::string& name) const;
-  // Returns the whole parameter on every rank. `own` is this rank's part of the bucket; empty if
-  // another pp rank has the parameter.
-  std::vector<float> read(const Located&, const optim::FlatFloats& own);
-  // Returns the whole parameter from the parts of this rank and its peers along tp. Collective.
-  std::vector<float> assemble(const spec::Param&, std::span<const float> own);
 
   device::Device& device_;
   spec::Plan plan_;
@@ -206,6 +173,7 @@ class Engine {
   std::unique_ptr<device::Arena> logits_arena_;
   spec::ModelSpec model_;
   int64_t vocab_ = 0;
+  std::unique_ptr<StateAccess> access_;
   device::Event held_;  // updates wait for it: see hold_state()
   int64_t steps_ = 0;
   std::unique_ptr<device::Graph> graph_;  // a captured step
