@@ -66,7 +66,7 @@ struct Pass {
   Tensor dy, dx;        // backward: gradient of the output (slot dy of this layer), of the input
   bool writes = false;  // overwrite weight gradients (Param::is_written) instead of adding to them
   bool recomputing = false;  // recompute dropped slots only, from the kept ones; do not write y
-  bool evaluating = false;   // no backward follows: skip gradients
+  bool evaluating = false;   // no backward follows: gradients may be skipped
 
   // The micro-batch: a flat stream of T tokens, cut into sequences.
   ConstTensor tokens, labels, positions;  // [T] i32

@@ -60,7 +60,7 @@ class Buckets {
   void await_reduced() { groups_.before_compute(); }
 
   // ---- changes of own_params(), on the compute stream
-  // No rank reads the old ones any more.
+  // Compute that is queued from here on may overwrite them.
   void before_change(int bucket) { table_->before_change(bucket); }
   void publish(int bucket);  // sends the new ones to the ranks that read them
   // Parameters have changed on some rank. All ranks call it.

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// SharedTable: the token table of a model with a tied head, as one rank along pp takes part in it
-// (spec::SharedTable has its owner, its reader and the bytes that move).
+// SharedTable: one pp rank's part in sharing the token table of a model with a tied head
+// (spec::SharedTable lists owner, reader and the bytes that move).
 //
 // If embedding and head are on one rank, the head reads the table in the embedding's bucket.
-// Otherwise the reader has a copy, which the owner sends before the first use after a change. The
-// head always has a separate gradient accumulator; with each leaf it is added to the embedding's
-// gradients, directly or after a message from reader to owner.
+// Otherwise the reader has a copy, which the owner sends in every step, and before an evaluation if
+// weights have changed since. The head always has a separate gradient accumulator; with each leaf
+// it is added to the embedding's gradients, directly or after a message from reader to owner.
 //
 // In a model without a tied head, and on ranks between the two, every call does nothing.
 #pragma once
@@ -30,7 +30,8 @@ class SharedTable {
     device::Arena& comm;
   };
   // `buckets` are those of the rank, in the order of their layers: the embedding's is the first of
-  // the owner, the head's the last of the reader and gets its views of table and gradients here.
+  // the owner; the head's is the last of the reader, and the constructor sets its views of table
+  // and gradients.
   SharedTable(const spec::ModelSpec&, const spec::Plan&, DataGroups&, Pipe&,
               std::span<Bucket> buckets, const Memory&);
 
@@ -41,13 +42,13 @@ class SharedTable {
   // Marks the reader's copy as out of date. All ranks call it after every change of weights.
   void set_stale() { is_stale_ = true; }
   bool is_stale() const { return is_stale_; }
-  // Starts to bring the table to its reader. A step does so even if an evaluation just did: its
-  // traffic is then the same every time, as its prediction and its recording are.
+  // Requests the transfer of the table to its reader. A step does so even if an evaluation just
+  // did: so all steps have the same traffic, as their prediction and their captured graph have.
   void begin_step();
   // The same, if the copy is stale.
   void begin_evaluation();
-  // On the owner: sends the table if begin_step() asked for it. On the reader: compute that is
-  // queued from here on reads the table that was sent.
+  // On the owner: sends the table if begin_step() or begin_evaluation() requested it. On the
+  // reader: compute that is queued from here on reads the table that was sent.
   void use(int bucket);
   // Compute that is queued from here on may overwrite the owner's parameters.
   void before_change(int bucket);

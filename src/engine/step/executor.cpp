@@ -177,7 +177,7 @@ void Executor::compute_at(size_t position, device::Stream& compute, const InputS
   if (times_ != nullptr) times_->end(position);
 }
 
-// Both scripts in alternation: what one waits for, the other covers.
+// Alternates the steps of both scripts, so that one computes while the other waits.
 void Executor::compute_pair(size_t position, device::Stream& compute, const InputStaging& inputs,
                             nn::StepSink& sink) {
   Stage& first = stage(program_[position].stage);
