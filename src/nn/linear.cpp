@@ -9,13 +9,13 @@ namespace {
 
 using spec::Role;
 
-// Operands are stored in the format that the recipe wants for both roles; other formats come with a
-// quantise row.
+// Checks that operands are stored in the format of the recipe for both roles; other formats would
+// need an op that quantises.
 void check_roles(const Pass& pass, Role a, Role b, const ConstTensor& stored) {
   for (const Role role : {a, b}) {
     const spec::Quant& quant = pass.recipe.gemm[static_cast<size_t>(role)];
     TRIREME_CHECK(quant.scaling == spec::Scaling::none && quant.dtype == stored.dtype,
-                  "recipe '{}' wants {} where {} is stored", pass.recipe.name,
+                  "recipe '{}' needs {}, the operand is stored as {}", pass.recipe.name,
                   base::name_of(quant.dtype), base::name_of(stored.dtype));
   }
 }

@@ -178,13 +178,14 @@ const MemoryTable& EngineMemory::state_of(const Layout& l, const LayerCosts& cos
   if (!is_new) return sum;
   const spec::Plan plan = plan_of(job_, l);
   MemoryTable block;
-  spec::add_state(plan, bucket_of(costs.block, l), 0, block);
+  spec::add_state(plan, bucket_of(costs.block, l), block);
   sum.params = rank.blocks * block.params;
   sum.grads = rank.blocks * block.grads;
   sum.optim = rank.blocks * block.optim + spec::step_state_memory();
-  if (rank.has_embedding) spec::add_state(plan, bucket_of(costs.embedding, l), 0, sum);
+  if (rank.has_embedding) spec::add_state(plan, bucket_of(costs.embedding, l), sum);
   if (rank.has_head) {
-    spec::add_state(plan, bucket_of(costs.head, l), costs.head.tied_elements, sum);
+    spec::add_state(plan, bucket_of(costs.head, l), sum);
+    sum.grads += base::bytes_of({{costs.head.tied_elements}, plan.recipe.grad});
   }
   if (rank.blocks > 0) sum.params += base::bytes_of(rope_table_spec(job_.model, job_.seq_len));
   const bool reads_first = costs.head.tied_elements > 0 && is_one_stage;

@@ -49,7 +49,7 @@ struct PipeLives {
   // Whatever the sizes of layers, one of these ranks needs the most.
   std::vector<RankLives> ranks;
   bool splits_ends = false;  // the first and the last stage are on different ranks
-  // spec::SplitTable::staged of plans with reduce = each: how many micro-batches the last stage may
+  // The number of spec::SharedTable::staged_grads of plans with reduce = each: how many micro-batches the last stage may
   // be, or must be, ahead of the first in its backward.
   int64_t ends_ahead = 0;
 };

@@ -5,8 +5,8 @@
 
 #include <vector>
 
-#include "spec/plan.h"
 #include "spec/memory/stash_layout.h"
+#include "spec/plan.h"
 
 namespace trireme::spec {
 
@@ -24,7 +24,7 @@ base::TensorSpec rope_table_of_rank(const ModelSpec&, const Plan&, int pp_rank);
 // Elements that a rank has of the parameter that is a tied copy of another layer's; 0 without one.
 int64_t tied_elements(std::span<const Param>, const Sizes&);
 // Adds parameters, gradients and optimizer state of a layer whose bucket has so many elements.
-void add_state(const Plan&, int64_t elements, int64_t tied_elements, MemoryTable&);
+void add_state(const Plan&, int64_t elements, MemoryTable&);
 int64_t step_state_memory();  // of the optimizer, once
 // Batches on their way to the device: for each micro-batch of a step, and once.
 struct StagingBytes {

@@ -10,6 +10,7 @@
 
 #include "schedule/lives.h"
 #include "schedule/prefixes.h"
+#include "spec/memory/predict.h"
 #include "spec/parallel/bucket.h"
 #include "spec/parallel/data_parallel.h"
 
@@ -76,7 +77,7 @@ std::vector<LeafSpan> leaf_spans(const Plan& plan, int rank, int stage) {
   return all;
 }
 
-// See SplitTable::staged.
+// Returns the number of SharedTable::staged_grads.
 int leaves_sent_ahead(const Plan& plan, int owner, int reader) {
   if (hosted_workers(plan) * reduce_rounds(plan) == 1) return 0;
   const std::vector<LeafSpan> taken = leaf_spans(plan, owner, 0);
@@ -160,7 +161,7 @@ std::vector<PipeChannel> pipe_channels(const ModelSpec& model, const Plan& plan)
     const std::vector<PipeChannel> own = channels_between_stages(plan, rank);
     channels.insert(own.begin(), own.end());
   }
-  if (const auto table = split_table(model, plan)) {
+  if (const auto table = shared_table(model, plan); table && table->is_split()) {
     channels.insert({table->owner, table->reader, PipeKind::table});
     channels.insert({table->reader, table->owner, PipeKind::table_gradients});
   }
@@ -173,39 +174,37 @@ base::TensorSpec message_spec(const ModelSpec& model, const Plan& plan) {
   return {{local_shape_of(plan).rows(), width}, plan.recipe.storage};
 }
 
-std::optional<SplitTable> split_table(const ModelSpec& model, const Plan& plan) {
+int64_t SharedTable::bytes_sent_by(int pp_rank) const {
+  return pp_rank == owner ? table_bytes : pp_rank == reader ? grad_bytes : 0;
+}
+
+std::optional<SharedTable> shared_table(const ModelSpec& model, const Plan& plan) {
+  const int64_t elements = tied_elements(params_of(model, last_layer(model)), plan.mesh);
+  if (elements == 0) return {};
   const schedule::Lane& lane = plan.schedule.lanes.front();
-  if (!is_tied(model) || lane.front() == lane.back()) return {};
-  for (const Param& param : params_of(model, last_layer(model))) {
-    if (!param.tied_copy) continue;
-    return SplitTable{lane.front(), lane.back(), local_elements(param.shard, plan.mesh),
-                      leaves_sent_ahead(plan, lane.front(), lane.back())};
-  }
-  return {};
+  SharedTable table{
+      .owner = lane.front(), .reader = lane.back(), .is_in_one_stage = plan.stages() == 1};
+  const base::TensorSpec grads{{elements}, plan.recipe.grad};
+  if (!plan.inference) table.head_grads = grads;
+  if (!table.is_split()) return table;
+  table.copy = {{elements}, plan.recipe.storage};
+  table.received_grads = grads;
+  table.staged_grads.assign(static_cast<size_t>(leaves_sent_ahead(plan, table.owner, table.reader)),
+                            grads);
+  const int64_t leaves = hosted_workers(plan) * reduce_rounds(plan);
+  table.table_bytes = elements * base::size_of(plan.recipe.storage);
+  table.grad_bytes = leaves * elements * base::size_of(plan.recipe.grad);
+  return table;
 }
 
 PipeBuffers pipe_buffers(const ModelSpec& model, const Plan& plan, int pp_rank) {
-  PipeBuffers buffers;
-  buffers.message = message_spec(model, plan);
-  buffers.messages =
-      plan.layout.send_buffers * static_cast<int>(channels_between_stages(plan, pp_rank).size());
-  const auto table = split_table(model, plan);
-  if (table && table->owner == pp_rank) {
-    buffers.table_grads = {{table->elements}, plan.recipe.grad};
-  }
-  if (table && table->reader == pp_rank) {
-    buffers.shared_table = {{table->elements}, plan.recipe.storage};
-    buffers.staged_grads.assign(static_cast<size_t>(table->staged),
-                                {{table->elements}, plan.recipe.grad});
-  }
-  return buffers;
+  return {.message = message_spec(model, plan),
+          .messages = plan.layout.send_buffers *
+                      static_cast<int>(channels_between_stages(plan, pp_rank).size())};
 }
 
 int64_t bytes_of(const PipeBuffers& buffers) {
-  int64_t bytes =
-      buffers.messages * base::bytes_of(buffers.message) + base::bytes_of(buffers.table_grads);
-  for (const base::TensorSpec& staged : buffers.staged_grads) bytes += base::bytes_of(staged);
-  return bytes;
+  return buffers.messages * base::bytes_of(buffers.message);
 }
 
 PipeTraffic predict_pipe_traffic(const ModelSpec& model, const Plan& plan, int pp_rank) {
@@ -216,14 +215,7 @@ PipeTraffic predict_pipe_traffic(const ModelSpec& model, const Plan& plan, int p
     if (action.op == Op::SendY) sum.activations += bytes;
     if (action.op == Op::SendDx) sum.gradients += bytes;
   }
-  const auto table = split_table(model, plan);
-  if (table && table->owner == pp_rank) {
-    sum.table = table->elements * base::size_of(plan.recipe.storage);
-  }
-  if (table && table->reader == pp_rank) {
-    const int64_t leaves = hosted_workers(plan) * reduce_rounds(plan);
-    sum.table = leaves * table->elements * base::size_of(plan.recipe.grad);
-  }
+  if (const auto table = shared_table(model, plan)) sum.table = table->bytes_sent_by(pp_rank);
   return sum;
 }
 

@@ -6,8 +6,8 @@
 #include <limits>
 
 #include "base/error.h"
-#include "base/text/json.h"
 #include "base/rng.h"
+#include "base/text/json.h"
 #include "schedule/lives.h"
 #include "spec/memory/predict.h"
 #include "spec/parallel/stage_cut.h"
@@ -131,7 +131,7 @@ TEST(PipelineParallelTest, messages_are_counted_by_rank) {
   EXPECT_EQ(predict_pipe_traffic(model, plan, 1).gradients, 4 * message);
   EXPECT_EQ(predict_pipe_traffic(model, plan, 2).activations, 0);
   EXPECT_EQ(predict_pipe_traffic(model, plan, 2).gradients, 4 * message);
-  EXPECT_FALSE(split_table(model, plan));
+  EXPECT_FALSE(shared_table(model, plan));
   EXPECT_EQ(pipe_channels(model, plan).size(), 4U);
   EXPECT_EQ(pipe_buffers(model, plan, 0).messages, 2);
   EXPECT_EQ(pipe_buffers(model, plan, 1).messages, 4);
@@ -143,20 +143,27 @@ TEST(PipelineParallelTest, messages_are_counted_by_rank) {
 TEST(PipelineParallelTest, a_table_on_two_ranks_goes_there_and_its_gradients_back) {
   const ModelSpec model = model_of(true);
   const Plan plan = plan_of(model, 4, {.pp = 2});
-  const auto table = split_table(model, plan);
-  ASSERT_TRUE(table);
+  const auto table = shared_table(model, plan);
+  ASSERT_TRUE(table && table->is_split());
   EXPECT_EQ(table->owner, 0);
   EXPECT_EQ(table->reader, 1);
-  EXPECT_EQ(table->elements, vocab * width);
-  EXPECT_EQ(table->staged, 0);
+  EXPECT_EQ(table->copy.shape.elements(), vocab * width);
+  EXPECT_EQ(table->head_grads.shape.elements(), vocab * width);
+  EXPECT_EQ(table->received_grads, table->head_grads);
+  EXPECT_EQ(table->staged_grads.size(), 0U);
   EXPECT_EQ(predict_pipe_traffic(model, plan, 0).table, vocab * width * 2);
   EXPECT_EQ(predict_pipe_traffic(model, plan, 1).table, vocab * width * 4);
   // With a leaf for every micro-batch the first rank has begun one more when it ends one.
   const Plan each = plan_of(model, 4, {.pp = 2, .logical_dp = 4});
-  EXPECT_EQ(split_table(model, each)->staged, 1);
+  EXPECT_EQ(shared_table(model, each)->staged_grads.size(), 1U);
   EXPECT_EQ(predict_pipe_traffic(model, each, 1).table, 4 * vocab * width * 4);
   // Both ends of a V are on one rank.
-  EXPECT_FALSE(split_table(model, plan_of(model, 4, {.pp = 2, .schedule = schedule::Kind::zb_v})));
+  const Plan v = plan_of(model, 4, {.pp = 2, .schedule = schedule::Kind::zb_v});
+  const auto own = shared_table(model, v);
+  ASSERT_TRUE(own);
+  EXPECT_FALSE(own->is_split() || own->is_in_one_stage);
+  EXPECT_EQ(own->copy.shape.ndim() + own->received_grads.shape.ndim(), 0);
+  EXPECT_EQ(predict_pipe_traffic(model, v, 0).table, 0);
 }
 
 TEST(PipelineParallelTest, memory_falls_along_the_pipe) {

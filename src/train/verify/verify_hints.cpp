@@ -67,6 +67,12 @@ int layer_of(const spec::ModelSpec& model, const std::string& name) {
   return 0;
 }
 
+// Are embedding and head of a tied model on different ranks?
+bool is_table_split(const CheckedRun& run) {
+  const auto table = spec::shared_table(run.model, run.plan);
+  return table && table->is_split();
+}
+
 // What the stages of the wrong parameters say of a pipeline; empty: nothing.
 std::string stages_hint(const CheckedRun& run, const std::set<size_t>& params) {
   const std::vector<int>& cut = run.plan.first_layer_of_stage;
@@ -78,7 +84,7 @@ std::string stages_hint(const CheckedRun& run, const std::set<size_t>& params) {
     stages.insert(static_cast<int>(behind - cut.begin()) - 1);
   }
   const int last = run.plan.stages() - 1;
-  const bool is_table = spec::split_table(run.model, run.plan) && params.size() == 1 &&
+  const bool is_table = is_table_split(run) && params.size() == 1 &&
                         layer_of(run.model, run.reference.names[*params.begin()]) == 0;
   if (is_table) return "only the shared table: its gradients from the head's rank";
   if (stages.size() == 1) {
@@ -100,7 +106,7 @@ std::string ranks_text(const std::set<int>& ranks) {
 
 std::string loss_hint(const CheckedRun& run, bool begins_wrong) {
   if (!begins_wrong) {
-    if (spec::split_table(run.model, run.plan)) {
+    if (is_table_split(run)) {
       return "right at first: the update, or the shared table, which its owner sends again after "
              "it";
     }
