@@ -16,14 +16,12 @@
 
 #include "base/rng.h"
 #include "device/tensor.h"
+#include "kernels/epilogue.h"
 #include "spec/facts/op_shapes.h"
 
 namespace trireme::kernels {
 
-using device::ConstTensor;
-using device::Tensor;
-
-// value = alpha op(a) op(b) + bias + residual + beta d;  d = act(value).
+// value = alpha op(a) op(b) + beta d;  d = epilogue(value), which is value itself by default.
 struct GemmArgs {
   ConstTensor a, b;  // op(a) [m, k], op(b) [k, n]
   Tensor d;          // [m, n]; must not overlap a or b
@@ -31,22 +29,7 @@ struct GemmArgs {
   float alpha = 1;
   float beta = 0;                          // with 0, d is not read (it may hold NaN)
   ConstTensor scale_a = {}, scale_b = {};  // fp8 only, optional
-  ConstTensor bias = {};                   // optional [n]
-  ConstTensor residual = {};               // optional [m, n]; may not be combined with beta != 0
-  // Optional [m, n]: gets the value, and d = gelu of what was stored, so that gelu_forward of it
-  // gives the same bits.
-  Tensor gelu_input = {};
-  // In its place, of d's type: gets gelu' of that. What a backward needs then is a multiplication.
-  Tensor gelu_slope = {};
-  // Optional [m, n]: d = value * gelu'(gelu_grad_of). If they are bf16, either may be rounded
-  // first.
-  ConstTensor gelu_grad_of = {};
-  ConstTensor factor = {};  // in its place: d = value * factor; value may be rounded first if d is
-  Tensor a_sum = {};        // optional [m], gradient type: += sum over k of op(a) (a bias gradient)
-  // With gelu_grad_of or factor only, optional.
-  Tensor d_sum = {};  // [n], gradient type: += sum over rows of d as stored (a bias gradient)
-  // With gelu_grad_of only, optional.
-  Tensor gelu_again = {};  // [m, n], overlaps no other: gelu_forward of gelu_grad_of, its bits
+  Epilogue epilogue = {};
 };
 
 // y[t] = table[tokens[t] - first_row] + position_table[positions[t]]. A token whose row is not in

@@ -17,6 +17,13 @@ int64_t traffic(std::initializer_list<ConstTensor> tensors) {
   return bytes;
 }
 
+int64_t traffic_of(const AddTerms& e) { return traffic({e.bias, e.residual}); }
+int64_t traffic_of(const GeluForward& e) { return traffic({e.bias, e.input}); }
+int64_t traffic_of(const GeluForwardSlope& e) { return traffic({e.bias, e.slope}); }
+int64_t traffic_of(const GeluGradient& e) { return traffic({e.input, e.d_sum, e.d_sum, e.gelu}); }
+int64_t traffic_of(const ScaleBy& e) { return traffic({e.factor, e.d_sum, e.d_sum}); }
+int64_t traffic_of(const BiasGradient& e) { return traffic({e.sum, e.sum}); }
+
 // A row that is priced by bytes alone: m rows of n elements.
 OpCost streaming(OpKind kind, const ConstTensor& main, int64_t bytes) {
   return {.kind = kind, .m = main.rows(), .n = main.cols(), .dtype = main.dtype, .bytes = bytes};
@@ -29,9 +36,8 @@ OpCost cost_of(const GemmArgs& a) {
   const spec::GemmLayout layout = a.trans_a
                                       ? (a.trans_b ? spec::GemmLayout::tt : spec::GemmLayout::tn)
                                       : (a.trans_b ? spec::GemmLayout::nt : spec::GemmLayout::nn);
-  int64_t bytes =
-      traffic({a.a, a.b, a.d, a.bias, a.residual, a.gelu_input, a.gelu_slope, a.gelu_grad_of,
-               a.factor, a.a_sum, a.a_sum, a.d_sum, a.d_sum, a.gelu_again});
+  int64_t bytes = traffic({a.a, a.b, a.d}) +
+                  std::visit([](const auto& e) { return traffic_of(e); }, a.epilogue);
   if (a.beta != 0) bytes += a.d.bytes();
   const double flops =
       2.0 * static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k);

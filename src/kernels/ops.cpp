@@ -85,6 +85,53 @@ void check_sequences(const char* row, const ConstTensor& q, const ConstTensor& k
                 tokens);
 }
 
+// Checks the tensors of an epilogue, and that beta is one that it allows.
+struct EpilogueCheck {
+  const GemmArgs& a;
+  const char* row = "gemm";
+  int64_t m = a.d.rows(), n = a.d.cols();
+
+  void operator()(const AddTerms& e) const {
+    may_have(row, "bias", e.bias, {n});
+    may_have(row, "residual", e.residual, {m, n});
+    TRIREME_CHECK(!e.residual || a.beta == 0, "gemm: residual with beta {}", a.beta);
+  }
+  void operator()(const GeluForward& e) const {
+    may_have(row, "bias", e.bias, {n});
+    has(row, "GeluForward::input", e.input, {m, n}, a.d.dtype);
+    has_no_beta();
+  }
+  void operator()(const GeluForwardSlope& e) const {
+    may_have(row, "bias", e.bias, {n});
+    has(row, "GeluForwardSlope::slope", e.slope, {m, n}, a.d.dtype);
+    has_no_beta();
+  }
+  void operator()(const GeluGradient& e) const {
+    has(row, "GeluGradient::input", e.input, {m, n});
+    may_have(row, "GeluGradient::gelu", e.gelu, {m, n}, e.input.dtype);
+    check_sum("GeluGradient::d_sum", e.d_sum, n);
+    has_no_beta();
+  }
+  void operator()(const ScaleBy& e) const {
+    has(row, "ScaleBy::factor", e.factor, {m, n});
+    check_sum("ScaleBy::d_sum", e.d_sum, n);
+    has_no_beta();
+  }
+  void operator()(const BiasGradient& e) const {
+    TRIREME_CHECK(static_cast<bool>(e.sum), "gemm: a bias gradient without its sum");
+    check_sum("BiasGradient::sum", e.sum, m);
+  }
+
+ private:
+  void check_sum(const char* name, const Tensor& sum, int64_t elements) const {
+    may_have(row, name, sum, {elements});
+    if (sum) is_real(row, name, sum);
+  }
+  void has_no_beta() const {
+    TRIREME_CHECK(a.beta == 0, "gemm: an activation or a factor with beta {}", a.beta);
+  }
+};
+
 void check(const GemmArgs& a) {
   const char* row = "gemm";
   const int64_t m = a.trans_a ? a.a.cols() : a.a.rows(), k = a.trans_a ? a.a.rows() : a.a.cols();
@@ -98,28 +145,7 @@ void check(const GemmArgs& a) {
                 a.a.shape.to_string(), a.trans_a ? "^T" : "", a.b.shape.to_string(),
                 a.trans_b ? "^T" : "");
   has(row, "d", a.d, {m, n});
-  may_have(row, "bias", a.bias, {n});
-  may_have(row, "residual", a.residual, {m, n});
-  may_have(row, "gelu_input", a.gelu_input, {m, n});
-  may_have(row, "gelu_slope", a.gelu_slope, {m, n}, a.d.dtype);
-  may_have(row, "gelu_grad_of", a.gelu_grad_of, {m, n});
-  may_have(row, "factor", a.factor, {m, n});
-  may_have(row, "a_sum", a.a_sum, {m});
-  may_have(row, "d_sum", a.d_sum, {n});
-  if (a.d_sum) is_real(row, "d_sum", a.d_sum);
-  may_have(row, "gelu_again", a.gelu_again, {m, n}, a.gelu_grad_of.dtype);
-  TRIREME_CHECK(!a.residual || a.beta == 0, "gemm: residual with beta {}", a.beta);
-  int activations = 0;
-  for (const ConstTensor& t :
-       {ConstTensor(a.gelu_input), ConstTensor(a.gelu_slope), a.gelu_grad_of, a.factor}) {
-    activations += t ? 1 : 0;
-  }
-  TRIREME_CHECK(activations <= 1,
-                "gemm: {} of gelu_input, gelu_slope, gelu_grad_of and factor; one at most",
-                activations);
-  TRIREME_CHECK(a.gelu_grad_of || a.factor || !a.d_sum,
-                "gemm: d_sum comes with gelu_grad_of or factor only");
-  TRIREME_CHECK(a.gelu_grad_of || !a.gelu_again, "gemm: gelu_again comes with gelu_grad_of only");
+  std::visit(EpilogueCheck{a}, a.epilogue);
 }
 
 void check(const SwigluForwardArgs& a) {

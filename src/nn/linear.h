@@ -9,25 +9,19 @@
 namespace trireme::nn {
 
 struct LinearForward {
-  ConstTensor x;         // [T, in]
-  ConstTensor weight;    // [out, in]
-  ConstTensor bias;      // optional [out]
-  ConstTensor residual;  // optional [T, out], added to the result
-  Tensor y;              // [T, out]
-  Tensor gelu_input;     // optional [T, out]: gets the result, and y = gelu(result)
-  Tensor gelu_slope;     // in its place: gets gelu'(result)
-  Tensor swiglu;         // optional [T, out / 2]: gets swiglu(y)
+  ConstTensor x;               // [T, in]
+  ConstTensor weight;          // [out, in]
+  kernels::Epilogue epilogue;  // bias, residual or GELU of the product
+  Tensor y;                    // [T, out]
+  Tensor swiglu;               // optional [T, out / 2]: gets swiglu(y)
 };
 void linear_forward(const Pass&, const LinearForward&);
 
 struct LinearBackwardInput {
-  ConstTensor dy;            // [T, out]
-  ConstTensor weight;        // [out, in]
-  Tensor dx;                 // [T, in]
-  ConstTensor gelu_grad_of;  // optional [T, in]: dx is multiplied by gelu' of it
-  ConstTensor factor;        // in its place: dx is multiplied by it
-  Tensor dx_sum;             // with either, optional [in], added to: the sum of dx, a bias gradient
-  Tensor gelu_again;         // with gelu_grad_of, optional [T, in]: gets gelu of it
+  ConstTensor dy;              // [T, out]
+  ConstTensor weight;          // [out, in]
+  Tensor dx;                   // [T, in]
+  kernels::Epilogue epilogue;  // GeluGradient, ScaleBy or nothing
   // Optional. Its dy is dx, which need not be written then.
   kernels::SwigluBackwardArgs swiglu;
 };

@@ -137,7 +137,7 @@ TEST(ElementwiseTest, gelu_has_the_gradient_of_finite_differences) {
   };
   machine.device.kernels().gemm(
       *machine.stream,
-      {.a = weights.tensor, .b = one.tensor, .d = dx.tensor, .gelu_grad_of = x.tensor});
+      {.a = weights.tensor, .b = one.tensor, .d = dx.tensor, .epilogue = GeluGradient{x.tensor}});
   expect_gradient("x", x, dx, loss);
 }
 

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What comes beside a product with GELU's gradient, or with a factor: d_sum grows by the sums of
-// the d that is stored, and gelu_again has the bits of gelu_forward. (The product itself:
-// gemm_test.cpp.)
+// What GeluGradient and ScaleBy write besides d: d_sum grows by the sums of d as stored, and
+// GeluGradient::gelu has the bits of gelu_forward. (d itself: gemm_test.cpp.)
 #include <fmt/core.h>
 #include <gtest/gtest.h>
 
@@ -41,13 +40,12 @@ void expect_right(const Problem& p, Machine& machine) {
   const ConstTensor u = p.in_place ? d : operands.input({m, n}, make);
   const std::vector<double> old = values_of(d_sum);
   ops::gelu_forward(*machine.stream, {.x = u, .y = expected});
-  ops::gemm(*machine.stream, {.a = operands.input({m, k}, {.dtype = p.in}),
-                              .b = operands.input({k, n}, {.dtype = p.in}),
-                              .d = d,
-                              .gelu_grad_of = p.by_factor ? ConstTensor{} : u,
-                              .factor = p.by_factor ? u : ConstTensor{},
-                              .d_sum = d_sum,
-                              .gelu_again = p.by_factor ? Tensor{} : again});
+  GemmArgs args = {.a = operands.input({m, k}, {.dtype = p.in}),
+                   .b = operands.input({k, n}, {.dtype = p.in}),
+                   .d = d,
+                   .epilogue = GeluGradient{.input = u, .d_sum = d_sum, .gelu = again}};
+  if (p.by_factor) args.epilogue = ScaleBy{.factor = u, .d_sum = d_sum};
+  ops::gemm(*machine.stream, args);
   machine.stream->synchronize();
   operands.expect_intact();
   if (!p.by_factor) {

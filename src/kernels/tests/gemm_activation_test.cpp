@@ -92,8 +92,8 @@ void expect_gelu(Machine& machine, const Size& size, bool has_bias) {
   const Tensor plain = operands.result({m, F}, {.dtype = DType::bf16});
   const Tensor again = operands.result({m, F}, {.dtype = DType::bf16});
   Stream& stream = *machine.stream;
-  ops::gemm(stream, {.a = a, .b = b, .d = y, .trans_b = true, .bias = bias, .gelu_input = u});
-  ops::gemm(stream, {.a = a, .b = b, .d = plain, .trans_b = true, .bias = bias});
+  ops::gemm(stream, {.a = a, .b = b, .d = y, .trans_b = true, .epilogue = GeluForward{bias, u}});
+  ops::gemm(stream, {.a = a, .b = b, .d = plain, .trans_b = true, .epilogue = AddTerms{bias}});
   ops::gelu_forward(stream, {.x = u, .y = again});
   stream.synchronize();
   operands.expect_intact();
@@ -115,11 +115,12 @@ void expect_gelu_slope(Machine& machine, const Size& size) {
   const Tensor plain = operands.result({m, k}, make), d = operands.result({m, k}, make);
   const ConstTensor factor = operands.input({m, k}, make);
   Stream& stream = *machine.stream;
-  ops::gemm(stream, {.a = a, .b = b, .d = y, .trans_b = true, .bias = bias, .gelu_input = u});
-  ops::gemm(stream,
-            {.a = a, .b = b, .d = same, .trans_b = true, .bias = bias, .gelu_slope = slope});
+  ops::gemm(stream, {.a = a, .b = b, .d = y, .trans_b = true, .epilogue = GeluForward{bias, u}});
+  ops::gemm(
+      stream,
+      {.a = a, .b = b, .d = same, .trans_b = true, .epilogue = GeluForwardSlope{bias, slope}});
   ops::gemm(stream, {.a = y, .b = b, .d = plain});
-  ops::gemm(stream, {.a = y, .b = b, .d = d, .factor = factor});
+  ops::gemm(stream, {.a = y, .b = b, .d = d, .epilogue = ScaleBy{factor}});
   stream.synchronize();
   operands.expect_intact();
   EXPECT_TRUE(values_of(same) == values_of(y));
@@ -148,7 +149,7 @@ void expect_gelu_grad(Machine& machine, const Size& size, float x_size) {
   const Tensor d = operands.result({m, F}, make), plain = operands.result({m, F}, make);
   const Tensor again = operands.result({m, F}, make), activation = operands.result({m, F}, make);
   Stream& stream = *machine.stream;
-  ops::gemm(stream, {.a = a, .b = b, .d = d, .gelu_grad_of = x, .gelu_again = again});
+  ops::gemm(stream, {.a = a, .b = b, .d = d, .epilogue = GeluGradient{.input = x, .gelu = again}});
   ops::gelu_forward(stream, {.x = x, .y = activation});
   ops::gemm(stream, {.a = a, .b = b, .d = plain});
   stream.synchronize();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// value = alpha op(a) op(b) + bias + residual + beta d, for any strides, alignments and types, on
+// value = alpha op(a) op(b) + beta d and its epilogue, for any strides, alignments and types, on
 // CUDA cores. A block computes a 64 x 64 tile, a thread 4 x 4 of it; k goes by in steps of 32, each
 // summed from zero and then added, so that the rounding errors of a long k stay small.
 #include <type_traits>
@@ -44,7 +44,9 @@ struct Params {
   int64_t a_stride, b_stride;
   bool trans_a, trans_b;
   float alpha, beta;
-  Any d, bias, residual, gelu_input, gelu_grad_of, factor;
+  Any d;
+  // Of the epilogue; absent where it has none.
+  Any bias, residual, gelu_input, gelu_grad_of, factor;
 };
 
 // The part of a matrix that is used next: to[i][j] = x(k0 + i, c0 + j), zero outside. x(i, j) is
@@ -134,26 +136,38 @@ Any any_of(const ConstTensor& t) {
   return {const_cast<std::byte*>(t.data), t.row_stride, t.dtype == base::DType::bf16};
 }
 
+void add_epilogue(Params& p, const AddTerms& e) {
+  p.bias = any_of(e.bias);
+  p.residual = any_of(e.residual);
+}
+void add_epilogue(Params& p, const GeluForward& e) {
+  p.bias = any_of(e.bias);
+  p.gelu_input = any_of(e.input);
+}
+void add_epilogue(Params& p, const GeluForwardSlope& e) {
+  p.bias = any_of(e.bias);
+  p.gelu_input = any_of(e.slope);
+}
+void add_epilogue(Params& p, const GeluGradient& e) { p.gelu_grad_of = any_of(e.input); }
+void add_epilogue(Params& p, const ScaleBy& e) { p.factor = any_of(e.factor); }
+void add_epilogue(Params& /*p*/, const BiasGradient& /*e*/) {}
+
 }  // namespace
 
 void general_gemm(device::CudaStream& stream, const GemmArgs& args) {
-  const Params p = {.m = args.d.rows(),
-                    .n = args.d.cols(),
-                    .k = args.trans_a ? args.a.rows() : args.a.cols(),
-                    .a = args.a.data,
-                    .b = args.b.data,
-                    .a_stride = args.a.row_stride,
-                    .b_stride = args.b.row_stride,
-                    .trans_a = args.trans_a,
-                    .trans_b = args.trans_b,
-                    .alpha = args.alpha,
-                    .beta = args.beta,
-                    .d = any_of(args.d),
-                    .bias = any_of(args.bias),
-                    .residual = any_of(args.residual),
-                    .gelu_input = any_of(args.gelu_input ? args.gelu_input : args.gelu_slope),
-                    .gelu_grad_of = any_of(args.gelu_grad_of),
-                    .factor = any_of(args.factor)};
+  Params p = {.m = args.d.rows(),
+              .n = args.d.cols(),
+              .k = args.trans_a ? args.a.rows() : args.a.cols(),
+              .a = args.a.data,
+              .b = args.b.data,
+              .a_stride = args.a.row_stride,
+              .b_stride = args.b.row_stride,
+              .trans_a = args.trans_a,
+              .trans_b = args.trans_b,
+              .alpha = args.alpha,
+              .beta = args.beta,
+              .d = any_of(args.d)};
+  std::visit([&p](const auto& e) { add_epilogue(p, e); }, args.epilogue);
   const int64_t row_tiles = ceil_div(p.m, tile), col_tiles = ceil_div(p.n, tile);
   TRIREME_CHECK(
       row_tiles > 0 && row_tiles < (int64_t{1} << 31) && col_tiles > 0 && col_tiles <= 65535,

@@ -10,10 +10,9 @@
 namespace trireme::kernels::cuda {
 
 // Any product that GemmArgs can describe, on CUDA cores: for what the library does not take.
-//   value = alpha op(a) op(b) + bias + residual + beta d
-// goes to gelu_input or gelu_slope where present (d is then left to gelu_forward or
-// gelu_with_slope), else to d, times gelu'(gelu_grad_of) or factor where present. Leaves a_sum,
-// d_sum and gelu_again alone. REQUIRES: d has elements.
+// Computes d and does not write what the epilogue writes besides, with one exception: for
+// GeluForward and GeluForwardSlope it stores value + bias in `input` or `slope`, and d is left to
+// gelu_forward or gelu_with_slope. REQUIRES: d has elements.
 void general_gemm(device::CudaStream& stream, const GemmArgs& args);
 
 // sum[i] += sum over k of op(a)[i, k], in an order that the shape of a decides. With `trans` it

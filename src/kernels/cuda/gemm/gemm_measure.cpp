@@ -40,7 +40,7 @@ void GemmPlans::measure(CudaStream& stream, Plan& plan, const Matmul& what,
   } catch (const base::OutOfMemory&) {
     base::log_warning("no memory to measure algorithms of the product {}: the first is taken",
                       what.to_string());
-    plan.is_usable = what.epilogue != Epilogue::a_sum;
+    plan.is_usable = what.epilogue != MatmulEpilogue::a_sum;
     plan.is_final = true;
     plan.candidates.clear();
     return;
@@ -84,11 +84,11 @@ void GemmPlans::measure(CudaStream& stream, Plan& plan, const Matmul& what,
     plan.algo = best.algo;
     choice.algo = best.algo;
     choice.microseconds = 1e6 * best.seconds;
-    if (what.epilogue == Epilogue::gelu_grad) {
+    if (what.epilogue == MatmulEpilogue::gelu_grad) {
       result->clear(stream);
       cublas_check(run(plan, plan.algo, what, trial, stream), "checking an epilogue");
       choice.is_rejected = !is_gelu_grad_right(stream, what, trial, best.seconds);
-    } else if (what.epilogue == Epilogue::a_sum) {
+    } else if (what.epilogue == MatmulEpilogue::a_sum) {
       result.reset();  // there may be no memory for two
       choice.is_rejected = !is_a_sum_right(stream, plan, what, operands);
     }

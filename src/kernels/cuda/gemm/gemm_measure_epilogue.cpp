@@ -35,7 +35,7 @@ std::vector<float> floats_of(CudaStream& stream, const std::byte* data, int64_t 
 bool GemmPlans::is_gelu_grad_right(CudaStream& stream, const Matmul& what,
                                    const MatmulOperands& operands, double seconds) {
   Matmul plain = what;
-  plain.epilogue = Epilogue::none;
+  plain.epilogue = MatmulEpilogue::none;
   plain.aux_stride = 0;
   plain.aux_align = Matmul().aux_align;
   std::optional<TrialResult> value;
@@ -132,7 +132,7 @@ bool GemmPlans::is_a_sum_right(CudaStream& stream, Plan& plan, const Matmul& wha
   if (device_.options().deterministic) return true;
 
   Matmul plain = what;
-  plain.epilogue = Epilogue::none;
+  plain.epilogue = MatmulEpilogue::none;
   plain.workspace_bytes = stream.workspace().bytes();
   MatmulOperands separate = trial;
   separate.sums = nullptr;

@@ -72,7 +72,7 @@ GemmPlans::GemmPlans(device::CudaDevice& device, cublasLtHandle_t handle)
 bool GemmPlans::multiply(device::CudaStream& stream, const Matmul& what,
                          const MatmulOperands& operands) {
   Plan& plan = plan_of(stream, what, operands);
-  if (!plan.is_usable || (what.epilogue == Epilogue::a_sum && !plan.is_final)) return false;
+  if (!plan.is_usable || (what.epilogue == MatmulEpilogue::a_sum && !plan.is_final)) return false;
   const cublasStatus_t status = run(plan, plan.algo, what, operands, stream);
   if (status == CUBLAS_STATUS_NOT_SUPPORTED) {
     base::log_warning("cuBLASLt proposed an algorithm and refused it: {}", what.to_string());
@@ -124,14 +124,14 @@ void GemmPlans::describe(Plan& plan, const Matmul& what) const {
   set(plan.c, what.out, what.m, what.n, is_separate ? what.c_stride : what.d_stride);
   set(plan.d, what.out, what.m, what.n, what.d_stride);
   uint32_t epilogue = CUBLASLT_EPILOGUE_DEFAULT;
-  if (what.epilogue == Epilogue::bias) {
+  if (what.epilogue == MatmulEpilogue::bias) {
     epilogue = CUBLASLT_EPILOGUE_BIAS;
     set(plan.operation, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE,
         static_cast<int32_t>(type_of(what.out)));
-  } else if (what.epilogue == Epilogue::gelu_grad) {
+  } else if (what.epilogue == MatmulEpilogue::gelu_grad) {
     epilogue = CUBLASLT_EPILOGUE_DGELU;
     set(plan.operation, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, what.aux_stride);
-  } else if (what.epilogue == Epilogue::a_sum) {
+  } else if (what.epilogue == MatmulEpilogue::a_sum) {
     epilogue = CUBLASLT_EPILOGUE_BGRADB;  // our a is its B
     set(plan.operation, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, static_cast<int32_t>(CUDA_R_32F));
   }
@@ -141,11 +141,11 @@ void GemmPlans::describe(Plan& plan, const Matmul& what) const {
 // The proposals depend on the alignment of these pointers, which `what` has (sums are always
 // aligned to 256 bytes); their values are of each call.
 void GemmPlans::set_pointers(Plan& plan, const Matmul& what, const MatmulOperands& operands) const {
-  if (what.epilogue == Epilogue::bias) {
+  if (what.epilogue == MatmulEpilogue::bias) {
     set(plan.operation, CUBLASLT_MATMUL_DESC_BIAS_POINTER, operands.bias);
-  } else if (what.epilogue == Epilogue::gelu_grad) {
+  } else if (what.epilogue == MatmulEpilogue::gelu_grad) {
     set(plan.operation, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, operands.aux);
-  } else if (what.epilogue == Epilogue::a_sum) {
+  } else if (what.epilogue == MatmulEpilogue::a_sum) {
     set(plan.operation, CUBLASLT_MATMUL_DESC_BIAS_POINTER, operands.sums);
   }
 }
@@ -176,7 +176,7 @@ void GemmPlans::find_candidates(Plan& plan, const Matmul& what) {
       is_large ? max_candidates : 1, results.data(), &count);
   const bool has_other_way = status == CUBLAS_STATUS_NOT_SUPPORTED ||
                              status == CUBLAS_STATUS_INVALID_VALUE ||
-                             what.epilogue == Epilogue::a_sum;
+                             what.epilogue == MatmulEpilogue::a_sum;
   if (status != CUBLAS_STATUS_SUCCESS && has_other_way) {
     count = 0;  // the library does not take such a product: the caller has another way
   } else {

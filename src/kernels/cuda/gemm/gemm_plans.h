@@ -27,7 +27,7 @@
 
 namespace trireme::kernels::cuda {
 
-enum class Epilogue : uint8_t { none, bias, gelu_grad, a_sum };
+enum class MatmulEpilogue : uint8_t { none, bias, gelu_grad, a_sum };
 // What is added to the product: nothing, what d holds, or another matrix of d's type.
 enum class Addend : uint8_t { none, in_place, separate };
 
@@ -36,7 +36,7 @@ struct Matmul {
   int64_t m = 0, n = 0, k = 0;
   bool trans_a = false, trans_b = false;
   base::DType in = base::DType::f32, out = base::DType::f32;
-  Epilogue epilogue = Epilogue::none;
+  MatmulEpilogue epilogue = MatmulEpilogue::none;
   Addend addend = Addend::none;
   int64_t a_stride = 0, b_stride = 0, c_stride = 0, d_stride = 0, aux_stride = 0;
   // In bytes, one of 256, 16, 8, 4, 2; of absent operands 256.
@@ -54,9 +54,9 @@ struct MatmulOperands {
   const std::byte *a = nullptr, *b = nullptr;
   const std::byte* c = nullptr;  // with Addend::separate only
   std::byte* d = nullptr;
-  const std::byte* bias = nullptr;  // [n], type of d; with Epilogue::bias only
-  const std::byte* aux = nullptr;   // [m, n], bf16: with Epilogue::gelu_grad only
-  std::byte* sums = nullptr;        // [m] f32, gets the row sums of op(a): Epilogue::a_sum only
+  const std::byte* bias = nullptr;  // [n], type of d; with MatmulEpilogue::bias only
+  const std::byte* aux = nullptr;   // [m, n], bf16: with MatmulEpilogue::gelu_grad only
+  std::byte* sums = nullptr;  // [m] f32, gets the row sums of op(a): MatmulEpilogue::a_sum only
   float alpha = 1, beta = 0;
   std::byte* workspace = nullptr;
 };

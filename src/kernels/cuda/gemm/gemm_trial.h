@@ -65,7 +65,7 @@ class TrialResult {
  private:
   static bool is_overwritten(const Matmul& what) {
     return what.addend == Addend::none && what.d_stride == what.n &&
-           what.epilogue != Epilogue::gelu_grad && what.n * base::size_of(what.out) % 4 == 0;
+           what.epilogue != MatmulEpilogue::gelu_grad && what.n * base::size_of(what.out) % 4 == 0;
   }
 
   Matmul what_;

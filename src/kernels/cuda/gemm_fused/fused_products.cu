@@ -44,6 +44,17 @@ CUtensorMap describe(void* encode, const ConstTensor& matrix, const fused::Box& 
 
 bool is_good(const ConstTensor& t) { return t.dtype == DType::bf16 && is_vectorisable(t); }
 
+bool is_good_bias(const ConstTensor& bias) {
+  return !bias || (bias.dtype == DType::bf16 && bias.is_contiguous() &&
+                   reinterpret_cast<uintptr_t>(bias.data) % 4 == 0);
+}
+
+// Is d the value itself, and is nothing else written?
+bool stores_value(const GemmArgs& gemm) {
+  const auto* terms = std::get_if<AddTerms>(&gemm.epilogue);
+  return terms != nullptr && !terms->bias && !terms->residual;
+}
+
 // All but the activation's operands. `n` is of the product.
 FusedProduct product_of(void* encode, const GemmArgs& gemm) {
   const int64_t n = gemm.d.cols(), k = gemm.a.cols();
@@ -61,6 +72,18 @@ FusedProduct product_of(void* encode, const GemmArgs& gemm) {
   // share what is there.
   constexpr int64_t small_b = 16 << 20;
   p.rows_together = n * k * 2 <= small_b ? 16 : 8;
+  return p;
+}
+
+// A product with GELU: value + bias, or its slope, goes to `stored`.
+FusedProduct gelu_product(void* encode, const GemmArgs& gemm, const ConstTensor& bias,
+                          const Tensor& stored) {
+  FusedProduct p = product_of(encode, gemm);
+  p.bias = data<bf16>(bias);
+  p.value = data<bf16>(stored);
+  p.value_stride = stored.row_stride;
+  p.d = data<bf16>(gemm.d);
+  p.d_stride = gemm.d.row_stride;
   return p;
 }
 
@@ -102,8 +125,8 @@ FusedProducts::FusedProducts(device::CudaDevice& device) {
 }
 
 bool FusedProducts::takes(const GemmArgs& gemm) const {
-  const bool is_plain = !gemm.trans_a && gemm.alpha == 1 && gemm.beta == 0 && !gemm.residual &&
-                        !gemm.a_sum && !gemm.scale_a && !gemm.scale_b;
+  const bool is_plain =
+      !gemm.trans_a && gemm.alpha == 1 && gemm.beta == 0 && !gemm.scale_a && !gemm.scale_b;
   if (clusters_ == 0 || !is_plain) return false;
   const bool is_small_enough =
       gemm.d.rows() <= INT32_MAX && gemm.d.cols() <= INT32_MAX / 2 && gemm.a.cols() <= INT32_MAX;
@@ -113,66 +136,60 @@ bool FusedProducts::takes(const GemmArgs& gemm) const {
          is_good(gemm.a) && is_good(gemm.b) && is_good(gemm.d);
 }
 
-bool FusedProducts::gelu(CudaStream& stream, const GemmArgs& gemm) const {
-  const bool has_good_bias =
-      !gemm.bias || (gemm.bias.dtype == DType::bf16 && gemm.bias.is_contiguous() &&
-                     reinterpret_cast<uintptr_t>(gemm.bias.data) % 4 == 0);
-  const Tensor& stored = gemm.gelu_slope ? gemm.gelu_slope : gemm.gelu_input;
-  if (!takes(gemm) || !gemm.trans_b || !is_good(stored) || !has_good_bias) return false;
-  FusedProduct p = product_of(encode_, gemm);
-  p.bias = data<bf16>(gemm.bias);
-  p.value = data<bf16>(stored);
-  p.value_stride = stored.row_stride;
-  p.d = data<bf16>(gemm.d);
-  p.d_stride = gemm.d.row_stride;
-  gemm.gelu_slope ? launch<Fusion::gelu_slope>(stream, p, clusters_)
-                  : launch<Fusion::gelu>(stream, p, clusters_);
+bool FusedProducts::multiply(CudaStream& stream, const GemmArgs& gemm, const GeluForward& e) const {
+  if (!takes(gemm) || !gemm.trans_b || !is_good(e.input) || !is_good_bias(e.bias)) return false;
+  launch<Fusion::gelu>(stream, gelu_product(encode_, gemm, e.bias, e.input), clusters_);
   return true;
 }
 
-bool FusedProducts::gelu_grad(CudaStream& stream, const GemmArgs& gemm) const {
-  // Without gelu_again the library's epilogue is as fast.
-  if (!gemm.gelu_again || !takes(gemm) || gemm.trans_b || gemm.bias ||
-      !is_good(gemm.gelu_grad_of) || !is_good(gemm.gelu_again)) {
+bool FusedProducts::multiply(CudaStream& stream, const GemmArgs& gemm,
+                             const GeluForwardSlope& e) const {
+  if (!takes(gemm) || !gemm.trans_b || !is_good(e.slope) || !is_good_bias(e.bias)) return false;
+  launch<Fusion::gelu_slope>(stream, gelu_product(encode_, gemm, e.bias, e.slope), clusters_);
+  return true;
+}
+
+bool FusedProducts::multiply(CudaStream& stream, const GemmArgs& gemm,
+                             const GeluGradient& e) const {
+  // Without e.gelu the library's epilogue is as fast.
+  if (!e.gelu || !takes(gemm) || gemm.trans_b || !is_good(e.input) || !is_good(e.gelu)) {
     return false;
   }
   const base::TensorSpec spec = partial_sums(gemm, 1);
-  if (gemm.d_sum && base::bytes_of(spec) > stream.workspace().bytes()) return false;
+  if (e.d_sum && base::bytes_of(spec) > stream.workspace().bytes()) return false;
   FusedProduct p = product_of(encode_, gemm);
-  p.x = data<bf16>(gemm.gelu_grad_of);
-  p.x_stride = gemm.gelu_grad_of.row_stride;
+  p.x = data<bf16>(e.input);
+  p.x_stride = e.input.row_stride;
   p.d = data<bf16>(gemm.d);
   p.d_stride = gemm.d.row_stride;
-  p.again = data<bf16>(gemm.gelu_again);
-  p.again_stride = gemm.gelu_again.row_stride;
-  const Tensor sums = gemm.d_sum ? device::view_of(stream.workspace().data, spec) : Tensor{};
+  p.again = data<bf16>(e.gelu);
+  p.again_stride = e.gelu.row_stride;
+  const Tensor sums = e.d_sum ? device::view_of(stream.workspace().data, spec) : Tensor{};
   p.sums = data<float>(sums);
   launch<Fusion::gelu_grad>(stream, p, clusters_);
-  if (gemm.d_sum) add_partials(stream.handle(), sums, {gemm.d_sum});
+  if (e.d_sum) add_partials(stream.handle(), sums, {e.d_sum});
   return true;
 }
 
-bool FusedProducts::factor(CudaStream& stream, const GemmArgs& gemm) const {
-  if (!takes(gemm) || gemm.trans_b || gemm.bias || !is_good(gemm.factor)) return false;
+bool FusedProducts::multiply(CudaStream& stream, const GemmArgs& gemm, const ScaleBy& e) const {
+  if (!takes(gemm) || gemm.trans_b || !is_good(e.factor)) return false;
   const base::TensorSpec spec = partial_sums(gemm, fused::finishing_warps);
-  if (gemm.d_sum && base::bytes_of(spec) > stream.workspace().bytes()) return false;
+  if (e.d_sum && base::bytes_of(spec) > stream.workspace().bytes()) return false;
   FusedProduct p = product_of(encode_, gemm);
-  p.x = data<bf16>(gemm.factor);
-  p.x_stride = gemm.factor.row_stride;
+  p.x = data<bf16>(e.factor);
+  p.x_stride = e.factor.row_stride;
   p.d = data<bf16>(gemm.d);
   p.d_stride = gemm.d.row_stride;
-  const Tensor sums = gemm.d_sum ? device::view_of(stream.workspace().data, spec) : Tensor{};
+  const Tensor sums = e.d_sum ? device::view_of(stream.workspace().data, spec) : Tensor{};
   p.sums = data<float>(sums);
   launch<Fusion::factor>(stream, p, clusters_);
-  if (gemm.d_sum) add_partials(stream.handle(), sums, {gemm.d_sum});
+  if (e.d_sum) add_partials(stream.handle(), sums, {e.d_sum});
   return true;
 }
 
 bool FusedProducts::swiglu(CudaStream& stream, const GemmArgs& gemm,
                            const SwigluForwardArgs& swiglu) const {
-  if (!takes(gemm) || !gemm.trans_b || gemm.bias || gemm.gelu_input || !is_good(swiglu.y)) {
-    return false;
-  }
+  if (!takes(gemm) || !stores_value(gemm) || !gemm.trans_b || !is_good(swiglu.y)) return false;
   FusedProduct p = product_of(encode_, gemm);
   p.value = data<bf16>(gemm.d);
   p.value_stride = gemm.d.row_stride;
@@ -184,7 +201,7 @@ bool FusedProducts::swiglu(CudaStream& stream, const GemmArgs& gemm,
 
 bool FusedProducts::swiglu_grad(CudaStream& stream, const GemmArgs& gemm,
                                 const SwigluBackwardArgs& swiglu) const {
-  if (!takes(gemm) || gemm.trans_b || gemm.bias || gemm.gelu_input || !is_good(swiglu.gate_up) ||
+  if (!takes(gemm) || !stores_value(gemm) || gemm.trans_b || !is_good(swiglu.gate_up) ||
       !is_good(swiglu.dgate_up) || (swiglu.y && !is_good(swiglu.y))) {
     return false;
   }

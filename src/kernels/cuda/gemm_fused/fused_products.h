@@ -19,12 +19,11 @@ class FusedProducts {
   // and where types, alignment or sizes are not those of a large product in bf16. That hangs on the
   // arguments alone.
 
-  // The gemm with gelu_input or gelu_slope.
-  bool gelu(device::CudaStream& stream, const GemmArgs& gemm) const;
-  // The gemm with factor and d_sum.
-  bool factor(device::CudaStream&, const GemmArgs&) const;
-  // The gemm with gelu_grad_of, d_sum and gelu_again.
-  bool gelu_grad(device::CudaStream& stream, const GemmArgs& gemm) const;
+  // The gemm with its epilogue.
+  bool multiply(device::CudaStream& stream, const GemmArgs& gemm, const GeluForward& e) const;
+  bool multiply(device::CudaStream&, const GemmArgs&, const GeluForwardSlope&) const;
+  bool multiply(device::CudaStream&, const GemmArgs&, const GeluGradient&) const;
+  bool multiply(device::CudaStream&, const GemmArgs&, const ScaleBy&) const;
   // The gemm and then the activation of its result, gemm.d.
   bool swiglu(device::CudaStream& stream, const GemmArgs& gemm,
               const SwigluForwardArgs& swiglu) const;
@@ -33,7 +32,7 @@ class FusedProducts {
                    const SwigluBackwardArgs& swiglu) const;
 
  private:
-  bool takes(const GemmArgs& gemm) const;
+  bool takes(const GemmArgs& gemm) const;  // whatever the epilogue
 
   int clusters_ = 0;        // that the device runs at once; 0: it runs none
   void* encode_ = nullptr;  // the driver's function that describes matrices to the copy engine
