@@ -8,8 +8,8 @@
 
 #include "base/rng.h"
 #include "kernels/ops.h"
-#include "kernels/tests/row_test.h"
 #include "kernels/step_control.h"
+#include "kernels/tests/op_test.h"
 #include "kernels/wide_sum.h"
 
 namespace trireme::kernels {

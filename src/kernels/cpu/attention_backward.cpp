@@ -5,7 +5,7 @@
 // A task is one key head of one sequence with the query heads that read it, so all sums have one
 // order. dk and dv are added up where they lie if fp32, else in the workspace.
 #include "kernels/cpu/attention_blocks.h"
-#include "kernels/cpu/rows.h"
+#include "kernels/cpu/table_ops.h"
 #include "kernels/cpu/vector_math.h"
 
 #include <limits>

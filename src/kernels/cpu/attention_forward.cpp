@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "kernels/cpu/attention_blocks.h"
-#include "kernels/cpu/rows.h"
+#include "kernels/cpu/table_ops.h"
 #include "kernels/cpu/vector_math.h"
 
 namespace trireme::kernels::cpu {

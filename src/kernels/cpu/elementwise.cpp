@@ -4,8 +4,8 @@
 
 #include "base/rng.h"
 #include "base/split_float.h"
-#include "kernels/cpu/rows.h"
 #include "kernels/cpu/segment.h"
+#include "kernels/cpu/table_ops.h"
 
 namespace trireme::kernels::cpu {
 namespace {

@@ -5,8 +5,8 @@
 // tasks touch the same element and every sum has one order.
 #include <vector>
 
-#include "kernels/cpu/rows.h"
 #include "kernels/cpu/segment.h"
+#include "kernels/cpu/table_ops.h"
 
 namespace trireme::kernels::cpu {
 namespace {

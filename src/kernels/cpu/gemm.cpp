@@ -8,9 +8,9 @@
 
 #include <mutex>
 
-#include "kernels/cpu/rows.h"
 #include "kernels/cpu/segment.h"
 #include "kernels/cpu/small_product.h"
+#include "kernels/cpu/table_ops.h"
 #include "kernels/cpu/vector_math.h"
 
 namespace trireme::kernels::cpu {

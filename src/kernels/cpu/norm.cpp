@@ -7,8 +7,8 @@
 #include <cmath>
 
 #include "kernels/cpu/partials.h"
-#include "kernels/cpu/rows.h"
 #include "kernels/cpu/segment.h"
+#include "kernels/cpu/table_ops.h"
 
 namespace trireme::kernels::cpu {
 namespace {

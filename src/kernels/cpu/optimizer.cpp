@@ -5,8 +5,8 @@
 #include <cmath>
 
 #include "base/split_float.h"
-#include "kernels/cpu/rows.h"
 #include "kernels/cpu/segment.h"
+#include "kernels/cpu/table_ops.h"
 #include "kernels/step_control.h"
 #include "kernels/step_state.h"
 #include "kernels/wide_sum.h"

@@ -3,7 +3,7 @@
 // Element by element, bound by memory: 6, 10 (12 with y) and 4 bytes an element of y in bf16. A
 // thread moves 16 bytes of each operand; blockIdx.x is the row.
 #include "kernels/cuda/activation.cuh"
-#include "kernels/cuda/rows.h"
+#include "kernels/cuda/table_ops.h"
 #include "kernels/cuda/values.cuh"
 
 namespace trireme::kernels::cuda {

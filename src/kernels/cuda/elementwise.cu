@@ -9,7 +9,7 @@
 
 #include "base/rng.h"
 #include "base/split_float.h"
-#include "kernels/cuda/rows.h"
+#include "kernels/cuda/table_ops.h"
 
 namespace trireme::kernels::cuda {
 namespace {

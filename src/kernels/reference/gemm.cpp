@@ -3,7 +3,7 @@
 #include "base/check.h"
 #include "kernels/reference/activation.h"
 #include "kernels/reference/matrix.h"
-#include "kernels/reference/rows.h"
+#include "kernels/reference/table_ops.h"
 
 namespace trireme::kernels::reference {
 namespace {

@@ -4,7 +4,7 @@
 #include <cmath>
 
 #include "kernels/reference/matrix.h"
-#include "kernels/reference/rows.h"
+#include "kernels/reference/table_ops.h"
 #include "kernels/step_control.h"
 #include "kernels/step_state.h"
 #include "kernels/wide_sum.h"

@@ -5,7 +5,7 @@
 #include "base/check.h"
 #include "base/rng.h"
 #include "kernels/reference/matrix.h"
-#include "kernels/reference/rows.h"
+#include "kernels/reference/table_ops.h"
 
 namespace trireme::kernels::reference {
 namespace {

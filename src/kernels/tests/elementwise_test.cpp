@@ -5,7 +5,7 @@
 #include <cmath>
 
 #include "kernels/ops.h"
-#include "kernels/tests/row_test.h"
+#include "kernels/tests/op_test.h"
 
 namespace trireme::kernels {
 namespace {

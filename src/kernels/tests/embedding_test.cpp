@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "kernels/ops.h"
-#include "kernels/tests/row_test.h"
+#include "kernels/tests/op_test.h"
 #include "spec/facts/op_shapes.h"
 
 namespace trireme::kernels {

@@ -10,7 +10,7 @@
 
 #include "device/accelerator.h"
 #include "kernels/ops.h"
-#include "kernels/tests/row_test.h"
+#include "kernels/tests/op_test.h"
 
 namespace trireme::kernels {
 namespace {

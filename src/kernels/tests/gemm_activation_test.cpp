@@ -11,7 +11,7 @@
 
 #include "device/accelerator.h"
 #include "kernels/ops.h"
-#include "kernels/tests/row_test.h"
+#include "kernels/tests/op_test.h"
 
 namespace trireme::kernels {
 namespace {

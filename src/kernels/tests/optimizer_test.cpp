@@ -7,8 +7,8 @@
 #include <limits>
 
 #include "kernels/ops.h"
-#include "kernels/tests/row_test.h"
 #include "kernels/step_control.h"
+#include "kernels/tests/op_test.h"
 
 namespace trireme::kernels {
 namespace {

@@ -4,7 +4,7 @@
 
 #include "base/split_float.h"
 #include "kernels/ops.h"
-#include "kernels/tests/row_test.h"
+#include "kernels/tests/op_test.h"
 
 namespace trireme::kernels {
 namespace {

@@ -5,7 +5,7 @@
 #include <cstring>
 
 #include "kernels/ops.h"
-#include "kernels/tests/row_test.h"
+#include "kernels/tests/op_test.h"
 
 namespace trireme::kernels {
 namespace {

@@ -4,7 +4,7 @@
 #include "kernels/cuda/attention/attention_own.h"
 #include "kernels/cuda/attention/attention_plans.h"
 #include "kernels/cuda/libraries.h"
-#include "kernels/cuda/rows.h"
+#include "kernels/cuda/table_ops.h"
 
 namespace trireme::kernels::cuda {
 

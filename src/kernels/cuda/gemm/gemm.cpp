@@ -14,7 +14,7 @@
 #include "kernels/cuda/gemm/gemm_plans.h"
 #include "kernels/cuda/gemm_fused/fused_products.h"
 #include "kernels/cuda/libraries.h"
-#include "kernels/cuda/rows.h"
+#include "kernels/cuda/table_ops.h"
 
 namespace trireme::kernels::cuda {
 namespace {

@@ -8,7 +8,7 @@
 #include "base/log.h"
 #include "kernels/cuda/gemm/gemm_trial.h"
 #include "kernels/cuda/libraries.h"
-#include "kernels/cuda/rows.h"
+#include "kernels/cuda/table_ops.h"
 
 namespace trireme::kernels::cuda {
 namespace {

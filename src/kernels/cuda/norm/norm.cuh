@@ -2,7 +2,7 @@
 // What forward and backward of a norm compute alike.
 #pragma once
 
-#include "kernels/cuda/rows.h"
+#include "kernels/cuda/table_ops.h"
 #include "kernels/cuda/values.cuh"
 
 namespace trireme::kernels::cuda {

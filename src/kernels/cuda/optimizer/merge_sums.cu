@@ -2,7 +2,7 @@
 // A few dozen numbers of every rank, added by one thread: they are in order, and nobody waits for
 // anything else meanwhile.
 #include "kernels/cuda/launch.cuh"
-#include "kernels/cuda/rows.h"
+#include "kernels/cuda/table_ops.h"
 #include "kernels/step_control.h"
 
 namespace trireme::kernels::cuda {

@@ -9,7 +9,7 @@
 
 #include "base/split_float.h"
 #include "kernels/cuda/elementwise.cuh"
-#include "kernels/cuda/rows.h"
+#include "kernels/cuda/table_ops.h"
 #include "kernels/step_control.h"
 #include "kernels/step_state.h"
 

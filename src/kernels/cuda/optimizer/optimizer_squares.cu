@@ -12,7 +12,7 @@
 #include <type_traits>
 
 #include "kernels/cuda/launch.cuh"
-#include "kernels/cuda/rows.h"
+#include "kernels/cuda/table_ops.h"
 #include "kernels/step_state.h"
 #include "kernels/wide_sum.h"
 

@@ -5,7 +5,7 @@
 
 #include <cfloat>
 
-#include "kernels/cuda/rows.h"
+#include "kernels/cuda/table_ops.h"
 #include "kernels/cuda/values.cuh"
 
 namespace trireme::kernels::cuda {

@@ -4,7 +4,7 @@
 #include <type_traits>
 
 #include "kernels/cuda/elementwise.cuh"
-#include "kernels/cuda/rows.h"
+#include "kernels/cuda/table_ops.h"
 
 namespace trireme::kernels::cuda {
 namespace {

@@ -14,8 +14,8 @@
 #include <type_traits>
 
 #include "kernels/cuda/elementwise.cuh"
+#include "kernels/cuda/table_ops.h"
 #include "kernels/cuda/vocabulary/embedding_sort.cuh"
-#include "kernels/cuda/rows.h"
 #include "spec/facts/op_shapes.h"
 
 namespace trireme::kernels::cuda {

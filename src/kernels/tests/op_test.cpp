@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "kernels/tests/row_test.h"
+#include "kernels/tests/op_test.h"
 
 #include <gtest/gtest.h>
 
