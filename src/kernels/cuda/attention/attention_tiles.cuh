@@ -9,7 +9,7 @@
 
 #include "base/error.h"
 #include "kernels/args.h"
-#include "kernels/cuda/attention/attention_own.h"
+#include "kernels/cuda/attention/attention_general.h"
 #include "kernels/cuda/launch.cuh"
 
 namespace trireme::kernels::cuda {
@@ -233,10 +233,10 @@ Sequences sequences_of(const Args& args) {
 // Calls f with the TileShape for head size K.
 template <typename F>
 void with_tile_shape(int64_t K, F&& f) {
-  if (K > own_attention_max_head_dim) {
+  if (K > general_attention_max_head_dim) {
     throw base::ConfigError(fmt::format(
         "attention on a GPU: head size {} is too large; head sizes up to {} can be computed", K,
-        own_attention_max_head_dim));
+        general_attention_max_head_dim));
   }
   if (K <= 32) {
     f(TileShape<32>{});

@@ -226,7 +226,8 @@ BackwardParams<E> params_of(const AttentionBackwardArgs& args) {
 
 }  // namespace
 
-void own_attention_backward(const device::CudaStream& stream, const AttentionBackwardArgs& args) {
+void general_attention_backward(const device::CudaStream& stream,
+                                const AttentionBackwardArgs& args) {
   const int64_t delta_rows = args.q.rows() * args.q.shape[1];
   TRIREME_CHECK(args.workspace && args.workspace.dtype == base::DType::f32 &&
                     args.workspace.is_contiguous() && args.workspace.elements() >= delta_rows,

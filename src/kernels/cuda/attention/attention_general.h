@@ -9,11 +9,11 @@
 
 namespace trireme::kernels::cuda {
 
-constexpr int64_t own_attention_max_head_dim = 256;
+constexpr int64_t general_attention_max_head_dim = 256;
 
 // Both throw ConfigError for a larger head size.
-void own_attention_forward(const device::CudaStream&, const AttentionForwardArgs&);
+void general_attention_forward(const device::CudaStream&, const AttentionForwardArgs&);
 // REQUIRES: a workspace of at least T H floats.
-void own_attention_backward(const device::CudaStream&, const AttentionBackwardArgs&);
+void general_attention_backward(const device::CudaStream&, const AttentionBackwardArgs&);
 
 }  // namespace trireme::kernels::cuda

@@ -108,7 +108,7 @@ __global__ void __launch_bounds__(attention_threads, 2) forward_kernel(ForwardPa
 
 }  // namespace
 
-void own_attention_forward(const device::CudaStream& stream, const AttentionForwardArgs& args) {
+void general_attention_forward(const device::CudaStream& stream, const AttentionForwardArgs& args) {
   with_real_type(args.q.dtype, [&](auto* type) {
     using E = std::remove_pointer_t<decltype(type)>;
     const ForwardParams<E> params = {.q = head_rows<E>(args.q),
