@@ -9,8 +9,8 @@ namespace {
 using spec::OpCost;
 using spec::OpKind;
 
-// Bytes of all tensors that are present: each is read or written once. An accumulated one stands in
-// the list twice.
+// Bytes of all tensors that are present: each is read or written once. Tensors that are added to
+// are listed twice.
 int64_t traffic(std::initializer_list<ConstTensor> tensors) {
   int64_t bytes = 0;
   for (const ConstTensor& tensor : tensors) bytes += tensor ? tensor.bytes() : 0;
@@ -24,7 +24,7 @@ int64_t traffic_of(const GeluGradient& e) { return traffic({e.input, e.d_sum, e.
 int64_t traffic_of(const ScaleBy& e) { return traffic({e.factor, e.d_sum, e.d_sum}); }
 int64_t traffic_of(const BiasGradient& e) { return traffic({e.sum, e.sum}); }
 
-// A row that is priced by bytes alone: m rows of n elements.
+// The cost of an op that is limited by memory traffic: m rows of n elements.
 OpCost streaming(OpKind kind, const ConstTensor& main, int64_t bytes) {
   return {.kind = kind, .m = main.rows(), .n = main.cols(), .dtype = main.dtype, .bytes = bytes};
 }
@@ -100,7 +100,7 @@ OpCost cost_of(const AttentionBackwardArgs& a) {
   const int64_t heads = a.q.shape[1], head_dim = a.q.shape[2];
   const double pairs = a.causal ? spec::causal_pairs(a.sequences, a.max_seq)
                                 : static_cast<double>(a.sequences * a.max_seq * a.max_seq);
-  // Five products: scores again, dv, dp, dq, dk.
+  // Five products: scores recomputed, dv, dp, dq, dk.
   const double flops = 5 * 2.0 * pairs * static_cast<double>(heads * head_dim);
   return {.kind = OpKind::attention_backward,
           .m = a.q.rows(),
@@ -170,7 +170,7 @@ OpCost cost_of(const StepControlArgs& a) {
 }
 
 OpCost cost_of(const AdamwArgs& a) {
-  // The parameter is read where it is the weight, or half of it.
+  // The parameter is read if it is the weight, or its high part.
   const bool reads_param = !a.master || a.master.dtype == base::DType::u16;
   const int64_t master = a.master ? 2 * a.master.bytes() : 0;
   return streaming(OpKind::adamw, a.param,

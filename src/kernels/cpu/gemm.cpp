@@ -2,8 +2,8 @@
 // value = alpha op(a) op(b) + beta d;  d = epilogue(value), as kernels/epilogue.h states.
 //
 // The result is cut into tiles; a task multiplies one with single-threaded OpenBLAS and applies
-// what follows while the tile is in cache. fp32 results are multiplied straight into d; other tiles
-// go through memory of the thread.
+// the epilogue while the tile is in cache. fp32 results are multiplied directly into d; other tiles
+// go through thread-local memory.
 #include <cblas.h>
 
 #include <mutex>
@@ -22,7 +22,7 @@ static_assert(max_tile_cols <= max_segment);
 // Operands that are not fp32 are converted this much of k at a time.
 constexpr int64_t max_panel_depth = 512;
 
-struct PanelA;  // names of thread memory
+struct PanelA;  // tags of thread_floats()
 struct PanelB;
 struct ResultTile;
 
@@ -32,8 +32,8 @@ struct Tiling {
 
 // OpenBLAS copies both operands of a tile, which costs the fraction 8/rows + 12/cols of the
 // multiplication (measured on Neoverse-V1, k from 384 to 4096); too few tiles leave threads without
-// work. Takes the tile that is best on average over a few numbers of threads: it must not depend on
-// the number that runs.
+// work. Returns the tile that is best on average over a few numbers of threads: it must not depend
+// on the actual number.
 Tiling tiling_of(int64_t m, int64_t n) {
   Tiling best;
   double best_cost = 0;
@@ -199,7 +199,7 @@ void finish(const Row& row, const ScaleBy& e) {
 
 void finish(const Row& /*row*/, const BiasGradient& /*e*/) {}
 
-// What compute_tile() asks about an epilogue.
+// The properties of an epilogue that compute_tile() needs.
 struct Needs {
   ConstTensor bias = {};
   ConstTensor read = {};  // [m, n]; d may be the same tensor

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The close of a step: sums of squares, the decision (kernels/step_control.h) and one pass of
+// The end of a step: sums of squares, the decision (kernels/step_control.h) and one pass of
 // AdamW.
 #include <atomic>
 #include <cmath>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The rows of the CPU back end. Each has the contract of its args (kernels/args.h), runs on a
+// The ops of the CPU back end. Each has the contract of its args (kernels/args.h), runs on a
 // CpuStream, and shares its work over the pool in tasks cut by shape, so that results have the same
 // bits for any number of threads.
 #pragma once

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The rows of the CUDA back end. Each has the contract of its args (kernels/args.h), runs on a
-// CudaStream, only queues work (it may be captured), and gives the same bits from run to run unless
-// its device was asked for `fast`.
+// The ops of the CUDA back end. Each has the contract of its args (kernels/args.h), runs on a
+// CudaStream, only queues work (it may be captured), and is deterministic unless its device has
+// determinism `fast`.
 #pragma once
 
 #include "kernels/args.h"

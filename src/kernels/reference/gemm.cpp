@@ -17,7 +17,7 @@ Matrix transposed(const Matrix& a) {
 }
 
 Matrix product(const Matrix& a, const Matrix& b) {
-  TRIREME_CHECK(a.cols == b.rows, "inner sizes {} and {}", a.cols, b.rows);
+  TRIREME_CHECK(a.cols == b.rows, "gemm: inner sizes {} and {} differ", a.cols, b.rows);
   Matrix d(a.rows, b.cols);
   for (int64_t m = 0; m < a.rows; ++m) {
     for (int64_t k = 0; k < a.cols; ++k) {
@@ -106,7 +106,7 @@ void finish(const GemmArgs& args, const Matrix& value, const BiasGradient& e) {
 }
 
 void run(const GemmArgs& args) {
-  TRIREME_CHECK(!args.scale_a && !args.scale_b, "the reference has no fp8");
+  TRIREME_CHECK(!args.scale_a && !args.scale_b, "gemm: the reference does not support fp8 scales");
   const Matrix a = args.trans_a ? transposed(read(args.a)) : read(args.a);
   const Matrix b = args.trans_b ? transposed(read(args.b)) : read(args.b);
   const Matrix old = args.beta != 0 ? read(args.d) : Matrix();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The close of a step: the sum of squares, the decision (kernels/step_control.h), and AdamW.
+// The end of a step: the sum of squares, the decision (kernels/step_control.h), and AdamW.
 #include <algorithm>
 #include <cmath>
 
