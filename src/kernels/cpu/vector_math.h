@@ -61,7 +61,7 @@ inline float gelu_of(float x) {
   return x * sigmoid_of(gelu_slope * (x + gelu_cubic * x * x * x)).value;
 }
 
-// sigmoid(2u) + x sigmoid'(2u) 2u'. Where 2u' passes 1e4, |x| > 200, it has no effect and must only
+// sigmoid(2u) + x sigmoid'(2u) 2u'. If 2u' exceeds 1e4, |x| > 200, it has no effect and must only
 // stay finite.
 inline float gelu_derivative_of(float x) {
   const Sigmoid s = sigmoid_of(gelu_slope * (x + gelu_cubic * x * x * x));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The two rows of attention: cuDNN where it can (bf16, causal, sequences of one length, common head
-// sizes, aligned memory), the own kernels otherwise.
+// The two ops of attention: cuDNN for bf16, causal, sequences of equal length, common head sizes
+// and aligned memory, otherwise the general kernels.
 #include "kernels/cuda/attention/attention_general.h"
 #include "kernels/cuda/attention/attention_plans.h"
 #include "kernels/cuda/libraries.h"

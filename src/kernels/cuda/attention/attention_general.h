@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Trireme's own attention: f32 and bf16, any borders of sequences, causal or not, grouped queries,
-// any strides, head sizes up to 256. No atomics: the same bits from run to run. It multiplies in
-// fp32 on the CUDA cores, so it is for what cuDNN does not do, not for speed.
+// General attention kernels: f32 and bf16, any sequence boundaries (documents), causal or not,
+// grouped queries, any strides, head sizes up to 256. They use no atomics and are deterministic.
+// They multiply in fp32 on CUDA cores: they cover what cuDNN does not support and are much slower.
 #pragma once
 
 #include "device/cuda/cuda_device.h"

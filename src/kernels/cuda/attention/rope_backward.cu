@@ -209,7 +209,7 @@ void rope_backward(Stream& stream, const RopeBackwardArgs& args) {
   if (T == 0 || K == 0) return;
   const cudaStream_t handle = device::cuda_stream(stream).handle();
   if (!args.q_weight) return rotate_back(handle, args);
-  TRIREME_CHECK(K <= rope_max_head_dim, "rope_backward: head size {}", K);
+  TRIREME_CHECK(K <= rope_max_head_dim, "rope_backward: head size {} is not supported", K);
   static_assert(rope_max_head_dim <= threads);
   const base::DType dtype = args.dy.dtype;
   const Parameters a = {.dy = in_rows(args.dy),

@@ -22,18 +22,19 @@ namespace {
 using base::DType;
 using device::CudaStream;
 
-// The part of a row that the library does: d [m, n] = alpha op(a) op(b) + bias + beta c.
+// The part of a gemm that cuBLASLt computes: d [m, n] = alpha op(a) op(b) + bias + beta c.
 struct Product {
   Tensor d;
   ConstTensor bias = {};
   ConstTensor c = {};  // may be d
   float beta = 0;
-  ConstTensor gelu_grad_of = {};  // then d is multiplied with gelu' of it
-  Tensor row_sums = {};           // [m] f32: gets the row sums of op(a)
+  ConstTensor gelu_grad_of = {};  // optional: d is multiplied by gelu' of it
+  Tensor row_sums = {};           // optional [m] f32: the row sums of op(a)
   int64_t workspace_begin = 0;    // bytes of the workspace that are in use
 };
 
-// The classes that algorithms tell apart: more would make more plans of the same product.
+// Returns one of the alignments that algorithms distinguish: more would make more plans of the same
+// product.
 int alignment_of(const std::byte* data) {
   const auto address = reinterpret_cast<uintptr_t>(data);
   for (const int bytes : {256, 16, 8, 4}) {
@@ -46,7 +47,7 @@ bool is_same(const ConstTensor& x, const ConstTensor& y) {
   return x.data == y.data && x.row_stride == y.row_stride && x.dtype == y.dtype;
 }
 
-// Does the library have products of these types?
+// Returns whether the library supports products of these types.
 bool are_types_known(const GemmArgs& args, const Product& p) {
   const bool inputs =
       args.a.dtype == args.b.dtype && (args.a.dtype == DType::bf16 || p.d.dtype == DType::f32);
@@ -54,10 +55,10 @@ bool are_types_known(const GemmArgs& args, const Product& p) {
          (!p.c || p.c.dtype == p.d.dtype);
 }
 
-// False: the library does not take it, and nothing was queued.
+// Queues the product, or queues nothing and returns false if the library does not support it.
 bool multiply(CudaStream& stream, const GemmArgs& args, const Product& p) {
   if (!are_types_known(args, p)) return false;
-  // The same memory with other strides is no matrix that the library could add in place.
+  // The library cannot add a matrix in place that has the memory of d and other strides.
   const bool is_in_place = p.c && p.c.data == p.d.data;
   if (is_in_place && !is_same(p.c, p.d)) return false;
   Matmul what = {.m = p.d.rows(),
@@ -112,14 +113,14 @@ double flops_of(const GemmArgs& args) {
          static_cast<double>(k);
 }
 
-// Not worth a plan: one block or a few of our own kernel, and a k that they get through.
+// Returns whether a plan is not worth its cost: a few blocks of the general kernel suffice.
 bool is_tiny(const GemmArgs& args) {
   const int64_t k = args.trans_a ? args.a.rows() : args.a.cols();
   return flops_of(args) < 1e6 && k <= 1024;
 }
 
-// Can the library's epilogue take the gradient of GELU? Decided by the shape: where it is exact
-// enough the bits do not depend on a measurement.
+// Returns whether the library's epilogue is tried for the gradient of GELU. Depends on the shape,
+// so that bits do not depend on a measurement as long as the epilogue is exact enough.
 bool suits_epilogue(const GemmArgs& args, const GeluGradient& e) {
   return flops_of(args) >= min_measured_flops && e.input.data != args.d.data &&
          args.d.dtype == DType::bf16 && e.input.dtype == DType::bf16 &&
@@ -128,12 +129,12 @@ bool suits_epilogue(const GemmArgs& args, const GeluGradient& e) {
 
 using MultiplyBy = void (*)(CudaStream&, const FactorArgs&);
 
-// d = value * x, or another function of the two, by a kernel after the product.
+// Computes value, then d from value and x by a kernel: multiply_by or multiply_by_gelu_grad.
 bool multiply_then(CudaStream& stream, const GemmArgs& args, const ConstTensor& x,
                    MultiplyBy multiply_by_x) {
   const bool is_in_place = x.data == args.d.data;
-  // The value goes to d, or to the workspace as fp32 where it fits beside what the library wants of
-  // it: then d may be x, and is rounded once.
+  // The value goes to d, or as fp32 to the workspace if it fits beside the library's workspace:
+  // then d may be x, and is rounded once.
   Product p = {.d = args.d};
   if (is_in_place || args.d.dtype != DType::f32) {
     const base::TensorSpec spec = {{args.d.rows(), args.d.cols()}, DType::f32};
@@ -153,7 +154,7 @@ bool multiply_then(CudaStream& stream, const GemmArgs& args, const ConstTensor& 
 // The product and BiasGradient::sum. The library overwrites sums, so they go through the workspace.
 bool multiply_with_row_sums(CudaStream& stream, const GemmArgs& args, const BiasGradient& e) {
   if (args.alpha != 1) return false;
-  // Decided by the shape, as above. A kernel for the sums takes about 175 / n of the product's time
+  // Depends on the shape, as above. A kernel for the sums takes about 175 / n of the product's time
   // on an H200, which reads 4 TB/s and multiplies at 700 TFLOP/s: with many columns there is
   // nothing to gain.
   constexpr int64_t max_columns = 2048;
@@ -182,7 +183,7 @@ const FusedProducts& fused_products(CudaStream& stream) {
   return Libraries::of(stream.cuda_device()).fused_products();
 }
 
-// ---- run(): the whole operation, one overload for each epilogue
+// ---- run(): the complete operation, one overload for each epilogue
 
 void run(CudaStream& stream, const GemmArgs& args, const AddTerms& e) {
   if (is_empty(args.d)) return;
@@ -233,7 +234,8 @@ void run(CudaStream& stream, const GemmArgs& args, const ScaleBy& e) {
 
 void run(CudaStream& stream, const GemmArgs& args, const BiasGradient& e) {
   if (multiply_with_row_sums(stream, args, e)) return;
-  // The workspace holds partial sums here and the library's partial products below: in order.
+  // The workspace holds partial sums here and the library's partial products below; the stream
+  // orders the two uses.
   add_row_sums(stream, args.a, args.trans_a, e.sum);
   run(stream, args, AddTerms{});
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The library's matrices are column-major, so a row-major matrix is its transpose there: we ask for
+// The library's matrices are column-major, so a row-major matrix is its transpose there: we request
 // d^T = op(b)^T op(a)^T, with our b as its a, and a bias along the rows of d^T.
 #include "kernels/cuda/gemm/gemm_plans.h"
 
@@ -50,7 +50,7 @@ std::filesystem::path choices_file(const device::CudaDevice& device) {
   for (const char c : device.gpu_name()) {
     gpu += std::isalnum(static_cast<unsigned char>(c)) != 0 ? c : '-';
   }
-  constexpr int version = 2;  // of how they are measured
+  constexpr int version = 2;  // of the measurement
   return options.cache_folder / fmt::format("gemm_{}_{}_{}_v{}.json", gpu, cublasLtGetVersion(),
                                             options.deterministic ? "l1" : "fast", version);
 }
@@ -75,7 +75,7 @@ bool GemmPlans::multiply(device::CudaStream& stream, const Matmul& what,
   if (!plan.is_usable || (what.epilogue == MatmulEpilogue::a_sum && !plan.is_final)) return false;
   const cublasStatus_t status = run(plan, plan.algo, what, operands, stream);
   if (status == CUBLAS_STATUS_NOT_SUPPORTED) {
-    base::log_warning("cuBLASLt proposed an algorithm and refused it: {}", what.to_string());
+    base::log_warning("cuBLASLt proposed an algorithm and rejected it: {}", what.to_string());
     plan.is_usable = false;
     return false;
   }
@@ -138,8 +138,8 @@ void GemmPlans::describe(Plan& plan, const Matmul& what) const {
   set(plan.operation, CUBLASLT_MATMUL_DESC_EPILOGUE, epilogue);
 }
 
-// The proposals depend on the alignment of these pointers, which `what` has (sums are always
-// aligned to 256 bytes); their values are of each call.
+// The proposals depend on the alignment of these pointers, which `what` contains (sums are always
+// aligned to 256 bytes); the pointers themselves change with each call.
 void GemmPlans::set_pointers(Plan& plan, const Matmul& what, const MatmulOperands& operands) const {
   if (what.epilogue == MatmulEpilogue::bias) {
     set(plan.operation, CUBLASLT_MATMUL_DESC_BIAS_POINTER, operands.bias);
@@ -178,9 +178,9 @@ void GemmPlans::find_candidates(Plan& plan, const Matmul& what) {
                              status == CUBLAS_STATUS_INVALID_VALUE ||
                              what.epilogue == MatmulEpilogue::a_sum;
   if (status != CUBLAS_STATUS_SUCCESS && has_other_way) {
-    count = 0;  // the library does not take such a product: the caller has another way
+    count = 0;  // not supported by the library: the caller uses another kernel
   } else {
-    cublas_check(status, "asking for algorithms");
+    cublas_check(status, "querying algorithms");
   }
   for (size_t i = 0; i < static_cast<size_t>(count); ++i) {
     if (results[i].state == CUBLAS_STATUS_SUCCESS) plan.candidates.push_back(results[i].algo);
@@ -201,7 +201,7 @@ void GemmPlans::find_candidates(Plan& plan, const Matmul& what) {
   if (plan.is_final) plan.candidates.clear();
 }
 
-// Would the library run this algorithm, which comes from a file?
+// Checks with the library an algorithm that was read from a file.
 bool GemmPlans::accept(Plan& plan, const Matmul& what, const cublasLtMatmulAlgo_t& algo) const {
   cublasLtMatmulHeuristicResult_t result = {};
   const cublasStatus_t status = cublasLtMatmulAlgoCheck(handle_, &plan.operation, &plan.a, &plan.b,

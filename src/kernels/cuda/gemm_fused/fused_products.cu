@@ -15,7 +15,7 @@ namespace {
 using base::DType;
 using device::CudaStream;
 
-// Fewer would leave multiprocessors idle, or the finishing of the last tiles in the open.
+// Fewer would leave multiprocessors idle, or expose the epilogue of the last tiles.
 constexpr int min_tiles = 264;  // of a cluster: 4 for each pair of multiprocessors of an H200
 // With a shorter sum the activation takes longer than the product that should hide it.
 constexpr int64_t min_k = 256;
@@ -49,13 +49,13 @@ bool is_good_bias(const ConstTensor& bias) {
                    reinterpret_cast<uintptr_t>(bias.data) % 4 == 0);
 }
 
-// Is d the value itself, and is nothing else written?
+// Returns whether d is the value itself and nothing else is written.
 bool stores_value(const GemmArgs& gemm) {
   const auto* terms = std::get_if<AddTerms>(&gemm.epilogue);
   return terms != nullptr && !terms->bias && !terms->residual;
 }
 
-// All but the activation's operands. `n` is of the product.
+// Everything but the operands of the activation. `n` is that of the product.
 FusedProduct product_of(void* encode, const GemmArgs& gemm) {
   const int64_t n = gemm.d.cols(), k = gemm.a.cols();
   FusedProduct p = {};
@@ -68,8 +68,8 @@ FusedProduct product_of(void* encode, const GemmArgs& gemm) {
       static_cast<int>(ceil_div(gemm.d.rows(), fused::tile_m * fused::blocks_of_cluster));
   p.tiles_n = static_cast<int>(ceil_div(n, fused::tile_n));
   p.tiles = p.clusters_m * p.tiles_n;
-  // A small b stays in the cache, and a is read once; of a large one, short rows of tiles must
-  // share what is there.
+  // A small b stays in the cache, and a is read once; with a large b, short rows of tiles must
+  // share the part that is in the cache.
   constexpr int64_t small_b = 16 << 20;
   p.rows_together = n * k * 2 <= small_b ? 16 : 8;
   return p;
@@ -87,7 +87,7 @@ FusedProduct gelu_product(void* encode, const GemmArgs& gemm, const ConstTensor&
   return p;
 }
 
-// Sums of d's columns, so many rows of them a tile.
+// Sums of d's columns, `rows_of_tile` rows of partial sums for each tile.
 base::TensorSpec partial_sums(const GemmArgs& gemm, int rows_of_tile) {
   const int64_t tiles = ceil_div(gemm.d.rows(), fused::tile_m);
   return {{rows_of_tile * tiles, gemm.d.cols()}, DType::f32};
@@ -98,11 +98,11 @@ void launch(CudaStream& stream, const FusedProduct& p, int clusters) {
   const auto kernel = fused::kernel<fusion>;
   device::cuda_check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                           static_cast<int>(fused::shared_bytes)),
-                     "a product with its activation: shared memory");
+                     "fused gemm: shared memory");
   const int blocks = fused::blocks_of_cluster * std::min(clusters, p.tiles);
   kernel<<<static_cast<unsigned>(blocks), fused::threads, fused::shared_bytes, stream.handle()>>>(
       p);
-  check_launch("a product with its activation");
+  check_launch("fused gemm");
 }
 
 }  // namespace
@@ -112,9 +112,9 @@ FusedProducts::FusedProducts(device::CudaDevice& device) {
   int major = 0, minor = 0;
   const int index = device.options().index;
   device::cuda_check(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, index),
-                     "asking for the compute capability");
+                     "querying the compute capability");
   device::cuda_check(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, index),
-                     "asking for the compute capability");
+                     "querying the compute capability");
   if (major != 9 || minor != 0) return;
   cudaDriverEntryPointQueryResult found = cudaDriverEntryPointSymbolNotFound;
   device::cuda_check(cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &encode_, 12000,
@@ -162,8 +162,8 @@ bool FusedProducts::multiply(CudaStream& stream, const GemmArgs& gemm,
   p.x_stride = e.input.row_stride;
   p.d = data<bf16>(gemm.d);
   p.d_stride = gemm.d.row_stride;
-  p.again = data<bf16>(e.gelu);
-  p.again_stride = e.gelu.row_stride;
+  p.recomputed = data<bf16>(e.gelu);
+  p.recomputed_stride = e.gelu.row_stride;
   const Tensor sums = e.d_sum ? device::view_of(stream.workspace().data, spec) : Tensor{};
   p.sums = data<float>(sums);
   launch<Fusion::gelu_grad>(stream, p, clusters_);
@@ -210,8 +210,8 @@ bool FusedProducts::swiglu_grad(CudaStream& stream, const GemmArgs& gemm,
   p.x_stride = swiglu.gate_up.row_stride;
   p.d = data<bf16>(swiglu.dgate_up);
   p.d_stride = swiglu.dgate_up.row_stride;
-  p.again = data<bf16>(swiglu.y);
-  p.again_stride = swiglu.y.row_stride;
+  p.recomputed = data<bf16>(swiglu.y);
+  p.recomputed_stride = swiglu.y.row_stride;
   launch<Fusion::swiglu_grad>(stream, p, clusters_);
   return true;
 }

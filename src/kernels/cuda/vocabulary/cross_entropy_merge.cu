@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A thread takes a row: three numbers of every rank.
+// One thread for each row, which has three numbers from every rank.
 #include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/table_ops.h"
 
