@@ -64,7 +64,7 @@ void expect_right(const Problem& p, Machine& machine) {
   }
 }
 
-TEST(GeluGradientTest, sums_what_is_stored_and_gives_the_bits_of_gelu_on_cpu_and_cuda) {
+TEST(GeluGradientTest, sums_d_as_stored_and_gives_the_bits_of_gelu_on_cpu_and_cuda) {
   for_each_machine([](Machine& machine) {
     for (const Size& size :
          {Size{1, 1, 1}, Size{17, 33, 7}, Size{129, 65, 90}, Size{300, 64, 80}}) {
@@ -80,8 +80,8 @@ TEST(GeluGradientTest, sums_what_is_stored_and_gives_the_bits_of_gelu_on_cpu_and
   });
 }
 
-// Where the gradient is the library's epilogue.
-TEST(GeluGradientTest, cuda_sums_what_is_stored_at_a_measured_size) {
+// A size at which the gradient is the library's epilogue.
+TEST(GeluGradientTest, cuda_sums_d_as_stored_at_a_measured_size) {
   const std::string problem = device::gpu_status().problem;
   if (!problem.empty()) GTEST_SKIP() << problem;
   Machine machine = gpu_machine();
@@ -91,7 +91,7 @@ TEST(GeluGradientTest, cuda_sums_what_is_stored_at_a_measured_size) {
   }
 }
 
-// Where it is a product of our own on Hopper.
+// Sizes at which it is a fused product on Hopper.
 TEST(GeluGradientTest, cuda_large_products) {
   const std::string problem = device::gpu_status().problem;
   if (!problem.empty()) GTEST_SKIP() << problem;

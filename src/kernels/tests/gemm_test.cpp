@@ -89,7 +89,7 @@ void run(const Problem& p, Operands& operands, Stream& stream) {
       args.epilogue = ScaleBy{.factor = operands.input({m, n}, out)};
       break;
     case Variant::gelu_grad_and_more: {
-      // Of d as stored; a d that is near the reference's has a sum that is near its sum.
+      // Sums d as stored; if d is close to the reference, so is the sum.
       const Tensor d_sum = operands.updated({n}, {.dtype = p.types.in, .terms = m * k});
       const Tensor gelu = operands.result({m, n}, {.dtype = p.types.out, .gap = 2});
       args.epilogue =
@@ -134,8 +134,7 @@ std::vector<Case> cases(const std::vector<Size>& sizes) {
   for (const Size& size : sizes) {
     for (const Types& types : all_types) {
       for (int e = 0; e < static_cast<int>(Variant::count); ++e) {
-        // Sums of values that may each be rounded either way: see
-        // what_comes_with_the_gelu_gradient.
+        // Sums of values that may each be rounded either way: see gelu_gradient_test.cpp.
         if (static_cast<Variant>(e) == Variant::gelu_grad_and_more && types.out == DType::bf16) {
           continue;
         }
@@ -173,7 +172,7 @@ TEST(GemmTest, cuda_agrees_with_the_reference) {
   expect_cuda_agrees(cases({{1, 1, 1}, {1, 7, 3}, {2, 1, 17}, {17, 33, 7}, {65, 3, 34}}));
 }
 
-// Rows that are aligned to 16 bytes and not, products of several tiles, long sums.
+// Rows with and without alignment to 16 bytes, products of several tiles, long sums.
 TEST(GemmTest, cuda_agrees_with_the_reference_on_larger_sizes) {
   expect_cuda_agrees(cases({{96, 64, 80}, {129, 65, 200}}));
   std::vector<Case> list;
@@ -260,7 +259,7 @@ TEST(GemmTest, epilogues_have_the_gradient_of_finite_differences) {
         .d = du.tensor,
         .epilogue = GeluGradient{.input = u.tensor, .d_sum = du_sum.tensor, .gelu = again.tensor}});
   EXPECT_EQ(again.values, h.values);
-  // The slope that the forward may keep gives the same.
+  // The slope that the forward may store gives the same result.
   Reals slope({T, F}), same({T, F}), same_sum({F});
   gemm({.a = x.tensor,
         .b = w.tensor,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Shared by the forward and backward kernels of the rotary embedding: how lanes divide a head, and
-// the row of the table that belongs to a token.
+// the cosines and sines of a token.
 #pragma once
 
 #include "kernels/cuda/values.cuh"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sorts tokens by their rows of the table. A key is (row << 32 | token), so no two are
+// Sorts tokens by their embedding rows. A key is (row << 32 | token), so no two are
 // equal and the order is unique; row is `no_row` for tokens that belong to another rank.
 #pragma once
 
