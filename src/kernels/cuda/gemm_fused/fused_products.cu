@@ -42,9 +42,9 @@ CUtensorMap describe(void* encode, const ConstTensor& matrix, const fused::Box& 
   return map;
 }
 
-bool is_good(const ConstTensor& t) { return t.dtype == DType::bf16 && is_vectorisable(t); }
+bool is_aligned_bf16(const ConstTensor& t) { return t.dtype == DType::bf16 && is_vectorisable(t); }
 
-bool is_good_bias(const ConstTensor& bias) {
+bool is_aligned_bf16_bias(const ConstTensor& bias) {
   return !bias || (bias.dtype == DType::bf16 && bias.is_contiguous() &&
                    reinterpret_cast<uintptr_t>(bias.data) % 4 == 0);
 }
@@ -124,7 +124,7 @@ FusedProducts::FusedProducts(device::CudaDevice& device) {
   clusters_ = device.multiprocessors() / fused::blocks_of_cluster;
 }
 
-bool FusedProducts::takes(const GemmArgs& gemm) const {
+bool FusedProducts::supports(const GemmArgs& gemm) const {
   const bool is_plain =
       !gemm.trans_a && gemm.alpha == 1 && gemm.beta == 0 && !gemm.scale_a && !gemm.scale_b;
   if (clusters_ == 0 || !is_plain) return false;
@@ -133,18 +133,22 @@ bool FusedProducts::takes(const GemmArgs& gemm) const {
   const int64_t tiles = ceil_div(gemm.d.rows(), fused::tile_m * fused::blocks_of_cluster) *
                         ceil_div(gemm.d.cols(), fused::tile_n);
   return is_small_enough && tiles >= min_tiles && tiles <= INT32_MAX && gemm.a.cols() >= min_k &&
-         is_good(gemm.a) && is_good(gemm.b) && is_good(gemm.d);
+         is_aligned_bf16(gemm.a) && is_aligned_bf16(gemm.b) && is_aligned_bf16(gemm.d);
 }
 
 bool FusedProducts::multiply(CudaStream& stream, const GemmArgs& gemm, const GeluForward& e) const {
-  if (!takes(gemm) || !gemm.trans_b || !is_good(e.input) || !is_good_bias(e.bias)) return false;
+  if (!supports(gemm) || !gemm.trans_b || !is_aligned_bf16(e.input) ||
+      !is_aligned_bf16_bias(e.bias))
+    return false;
   launch<Fusion::gelu>(stream, gelu_product(encode_, gemm, e.bias, e.input), clusters_);
   return true;
 }
 
 bool FusedProducts::multiply(CudaStream& stream, const GemmArgs& gemm,
                              const GeluForwardSlope& e) const {
-  if (!takes(gemm) || !gemm.trans_b || !is_good(e.slope) || !is_good_bias(e.bias)) return false;
+  if (!supports(gemm) || !gemm.trans_b || !is_aligned_bf16(e.slope) ||
+      !is_aligned_bf16_bias(e.bias))
+    return false;
   launch<Fusion::gelu_slope>(stream, gelu_product(encode_, gemm, e.bias, e.slope), clusters_);
   return true;
 }
@@ -152,7 +156,8 @@ bool FusedProducts::multiply(CudaStream& stream, const GemmArgs& gemm,
 bool FusedProducts::multiply(CudaStream& stream, const GemmArgs& gemm,
                              const GeluGradient& e) const {
   // Without e.gelu the library's epilogue is as fast.
-  if (!e.gelu || !takes(gemm) || gemm.trans_b || !is_good(e.input) || !is_good(e.gelu)) {
+  if (!e.gelu || !supports(gemm) || gemm.trans_b || !is_aligned_bf16(e.input) ||
+      !is_aligned_bf16(e.gelu)) {
     return false;
   }
   const base::TensorSpec spec = partial_sums(gemm, 1);
@@ -172,7 +177,7 @@ bool FusedProducts::multiply(CudaStream& stream, const GemmArgs& gemm,
 }
 
 bool FusedProducts::multiply(CudaStream& stream, const GemmArgs& gemm, const ScaleBy& e) const {
-  if (!takes(gemm) || gemm.trans_b || !is_good(e.factor)) return false;
+  if (!supports(gemm) || gemm.trans_b || !is_aligned_bf16(e.factor)) return false;
   const base::TensorSpec spec = partial_sums(gemm, fused::finishing_warps);
   if (e.d_sum && base::bytes_of(spec) > stream.workspace().bytes()) return false;
   FusedProduct p = product_of(encode_, gemm);
@@ -189,7 +194,8 @@ bool FusedProducts::multiply(CudaStream& stream, const GemmArgs& gemm, const Sca
 
 bool FusedProducts::swiglu(CudaStream& stream, const GemmArgs& gemm,
                            const SwigluForwardArgs& swiglu) const {
-  if (!takes(gemm) || !stores_value(gemm) || !gemm.trans_b || !is_good(swiglu.y)) return false;
+  if (!supports(gemm) || !stores_value(gemm) || !gemm.trans_b || !is_aligned_bf16(swiglu.y))
+    return false;
   FusedProduct p = product_of(encode_, gemm);
   p.value = data<bf16>(gemm.d);
   p.value_stride = gemm.d.row_stride;
@@ -201,8 +207,8 @@ bool FusedProducts::swiglu(CudaStream& stream, const GemmArgs& gemm,
 
 bool FusedProducts::swiglu_grad(CudaStream& stream, const GemmArgs& gemm,
                                 const SwigluBackwardArgs& swiglu) const {
-  if (!takes(gemm) || !stores_value(gemm) || gemm.trans_b || !is_good(swiglu.gate_up) ||
-      !is_good(swiglu.dgate_up) || (swiglu.y && !is_good(swiglu.y))) {
+  if (!supports(gemm) || !stores_value(gemm) || gemm.trans_b || !is_aligned_bf16(swiglu.gate_up) ||
+      !is_aligned_bf16(swiglu.dgate_up) || (swiglu.y && !is_aligned_bf16(swiglu.y))) {
     return false;
   }
   FusedProduct p = product_of(encode_, gemm);

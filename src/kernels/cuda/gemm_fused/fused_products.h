@@ -32,7 +32,7 @@ class FusedProducts {
                    const SwigluBackwardArgs& swiglu) const;
 
  private:
-  bool takes(const GemmArgs& gemm) const;  // independent of the epilogue
+  bool supports(const GemmArgs& gemm) const;  // independent of the epilogue
 
   int clusters_ = 0;        // that run concurrently; 0: not supported
   void* encode_ = nullptr;  // cuTensorMapEncodeTiled()
