@@ -12,6 +12,7 @@ namespace {
 
 namespace ops = kernels::ops;
 using base::DType;
+using kernels::AddTerms;
 using spec::BlockParam;
 using spec::BlockSlot;
 
@@ -22,6 +23,19 @@ Tensor at(std::span<const Tensor> tensors, BlockParam param) {
 // If true, the backward reads GELU's input again; otherwise the slot `up` holds GELU's slope.
 bool recomputes_act(const Pass& pass) {
   return pass.stash.fate(BlockSlot::act) == spec::Fate::recomputed_in_b;
+}
+
+kernels::Epilogue gelu_forward(const Pass& pass) {
+  const Tensor bias = at(pass.params, BlockParam::up_bias), up = pass.stash[BlockSlot::up];
+  if (recomputes_act(pass)) return kernels::GeluForward{.bias = bias, .input = up};
+  return kernels::GeluForwardSlope{.bias = bias, .slope = up};
+}
+
+kernels::Epilogue gelu_gradient(const Pass& pass, Tensor bias_grad) {
+  const Tensor up = pass.stash[BlockSlot::up];
+  if (!recomputes_act(pass)) return kernels::ScaleBy{.factor = up, .d_sum = bias_grad};
+  return kernels::GeluGradient{
+      .input = up, .d_sum = bias_grad, .gelu = pass.recomputed_in_b(BlockSlot::act)};
 }
 
 float attention_scale(int64_t head_dim) { return 1.0F / std::sqrt(static_cast<float>(head_dim)); }
@@ -54,7 +68,7 @@ void Block::forward_attention(Pass& pass) const {
     const device::Arena::Mark mark(pass.scratch);
     linear_forward(pass, {.x = tp_.gather_rows(pass, stash[BlockSlot::h1]),
                           .weight = at(pass.params, BlockParam::qkv_weight),
-                          .bias = at(pass.params, BlockParam::qkv_bias),
+                          .epilogue = AddTerms{.bias = at(pass.params, BlockParam::qkv_bias)},
                           .y = stash[BlockSlot::qkv]});
   }
   if (spec_.rope && pass.fills(spec_.qk_norm ? BlockSlot::qk : BlockSlot::qkv)) {
@@ -77,8 +91,8 @@ void Block::forward_attention(Pass& pass) const {
   if (pass.fills(BlockSlot::x2)) {
     tp_.linear_forward(pass, {.x = stash[BlockSlot::o],
                               .weight = at(pass.params, BlockParam::out_weight),
-                              .bias = at(pass.params, BlockParam::out_bias),
-                              .residual = pass.x,
+                              .epilogue = AddTerms{.bias = at(pass.params, BlockParam::out_bias),
+                                                   .residual = pass.x},
                               .y = stash[BlockSlot::x2]});
   }
 }
@@ -98,16 +112,14 @@ void Block::forward_mlp(Pass& pass) const {
   const bool gelu = spec_.activation == spec::Activation::gelu;
   TRIREME_CHECK(!gelu || pass.fills(BlockSlot::up) || !pass.fills(BlockSlot::act),
                 "GELU's act must be computed with up, or recomputed in the backward");
-  const bool keeps_slope = gelu && !recomputes_act(pass);
   const bool swiglu_follows = !gelu && pass.fills(BlockSlot::act);
   if (pass.fills(BlockSlot::up)) {
     const device::Arena::Mark mark(pass.scratch);
     linear_forward(pass, {.x = tp_.gather_rows(pass, stash[BlockSlot::h2]),
                           .weight = at(pass.params, BlockParam::up_weight),
-                          .bias = at(pass.params, BlockParam::up_bias),
+                          .epilogue = gelu ? gelu_forward(pass)
+                                           : AddTerms{.bias = at(pass.params, BlockParam::up_bias)},
                           .y = stash[gelu ? BlockSlot::act : BlockSlot::up],
-                          .gelu_input = gelu && !keeps_slope ? stash[BlockSlot::up] : Tensor{},
-                          .gelu_slope = keeps_slope ? stash[BlockSlot::up] : Tensor{},
                           .swiglu = swiglu_follows ? stash[BlockSlot::act] : Tensor{}});
   } else if (swiglu_follows) {
     ops::swiglu_forward(pass.stream, {.gate_up = stash[BlockSlot::up], .y = stash[BlockSlot::act]});
@@ -115,8 +127,8 @@ void Block::forward_mlp(Pass& pass) const {
   if (!pass.recomputing) {
     tp_.linear_forward(pass, {.x = stash[BlockSlot::act],
                               .weight = at(pass.params, BlockParam::down_weight),
-                              .bias = at(pass.params, BlockParam::down_bias),
-                              .residual = stash[BlockSlot::x2],
+                              .epilogue = AddTerms{.bias = at(pass.params, BlockParam::down_bias),
+                                                   .residual = stash[BlockSlot::x2]},
                               .y = pass.y});
   }
 }
@@ -128,14 +140,11 @@ void Block::backward_mlp(Pass& pass) const {
   const Tensor dy = tp_.gather_rows(pass, pass.dy, stash[BlockSlot::dy_whole]);
   const Tensor dup = stash[BlockSlot::dup];
   if (spec_.activation == spec::Activation::gelu) {
-    const bool keeps_slope = !recomputes_act(pass);
-    linear_backward_input(pass, {.dy = dy,
-                                 .weight = at(pass.params, BlockParam::down_weight),
-                                 .dx = dup,
-                                 .gelu_grad_of = keeps_slope ? Tensor{} : stash[BlockSlot::up],
-                                 .factor = keeps_slope ? stash[BlockSlot::up] : Tensor{},
-                                 .dx_sum = bias_grad(pass, Part::input, BlockParam::up_bias),
-                                 .gelu_again = pass.recomputed_in_b(BlockSlot::act)});
+    linear_backward_input(
+        pass, {.dy = dy,
+               .weight = at(pass.params, BlockParam::down_weight),
+               .dx = dup,
+               .epilogue = gelu_gradient(pass, bias_grad(pass, Part::input, BlockParam::up_bias))});
   } else {
     const device::Arena::Mark mark(pass.scratch);
     const Tensor dact = pass.scratch.take({{dy.rows(), spec_.ffn}, dy.dtype});

@@ -35,23 +35,28 @@ void Boundary::linear_forward(Pass& pass, const LinearForward& a) const {
     nn::linear_forward(pass, a);
     return;
   }
-  TRIREME_CHECK(!a.gelu_input && !a.gelu_slope, "an activation of a partial sum");
+  const auto* terms = std::get_if<kernels::AddTerms>(&a.epilogue);
+  TRIREME_CHECK(terms != nullptr, "an activation of a partial sum");
   const device::Arena::Mark mark(pass.scratch);
   const int64_t rows = a.x.rows();
   const Tensor sums = partial(pass, a.y, rows);
-  nn::linear_forward(pass, {.x = a.x, .weight = a.weight, .bias = once(a.bias), .y = sums});
-  if (a.residual) {
+  nn::linear_forward(pass, {.x = a.x,
+                            .weight = a.weight,
+                            .epilogue = kernels::AddTerms{.bias = once(terms->bias)},
+                            .y = sums});
+  if (terms->residual) {
     // Each rank adds the residual to its part of the rows.
     const int64_t begin = rank() * rows / ranks(), count = (rank() + 1) * rows / ranks() - begin;
     const int64_t first = splits_rows_ ? 0 : begin;
-    kernels::ops::accumulate(pass.stream, {.x = a.residual.slice_rows(first, count),
+    kernels::ops::accumulate(pass.stream, {.x = terms->residual.slice_rows(first, count),
                                            .d = sums.slice_rows(begin, count)});
   }
   sum(pass, sums, a.y);
 }
 
 void Boundary::linear_backward_input(Pass& pass, const LinearBackwardInput& a) const {
-  TRIREME_CHECK(!a.gelu_grad_of && !a.factor, "the gradient of an activation of a partial sum");
+  TRIREME_CHECK(std::holds_alternative<kernels::AddTerms>(a.epilogue),
+                "the gradient of an activation of a partial sum");
   const device::Arena::Mark mark(pass.scratch);
   LinearBackwardInput own = a;
   own.dx = partial(pass, a.dx, a.dy.rows());

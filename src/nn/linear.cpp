@@ -24,14 +24,8 @@ void check_roles(const Pass& pass, Role a, Role b, const ConstTensor& stored) {
 
 void linear_forward(const Pass& pass, const LinearForward& a) {
   check_roles(pass, Role::x_fwd, Role::w_fwd, a.x);
-  const kernels::GemmArgs gemm{.a = a.x,
-                               .b = a.weight,
-                               .d = a.y,
-                               .trans_b = true,
-                               .bias = a.bias,
-                               .residual = a.residual,
-                               .gelu_input = a.gelu_input,
-                               .gelu_slope = a.gelu_slope};
+  const kernels::GemmArgs gemm{
+      .a = a.x, .b = a.weight, .d = a.y, .trans_b = true, .epilogue = a.epilogue};
   if (a.swiglu) {
     kernels::ops::gemm_swiglu_forward(pass.stream, gemm, {.gate_up = a.y, .y = a.swiglu});
   } else {
@@ -41,13 +35,7 @@ void linear_forward(const Pass& pass, const LinearForward& a) {
 
 void linear_backward_input(const Pass& pass, const LinearBackwardInput& a) {
   check_roles(pass, Role::dy_dgrad, Role::w_dgrad, a.dy);
-  const kernels::GemmArgs gemm{.a = a.dy,
-                               .b = a.weight,
-                               .d = a.dx,
-                               .gelu_grad_of = a.gelu_grad_of,
-                               .factor = a.factor,
-                               .d_sum = a.dx_sum,
-                               .gelu_again = a.gelu_again};
+  const kernels::GemmArgs gemm{.a = a.dy, .b = a.weight, .d = a.dx, .epilogue = a.epilogue};
   if (a.swiglu.dy) {
     kernels::ops::gemm_swiglu_backward(pass.stream, gemm, a.swiglu);
   } else {
@@ -57,12 +45,10 @@ void linear_backward_input(const Pass& pass, const LinearBackwardInput& a) {
 
 void linear_backward_weight(const Pass& pass, const LinearBackwardWeight& a) {
   check_roles(pass, Role::x_wgrad, Role::dy_wgrad, a.dy);
-  kernels::ops::gemm(pass.stream, {.a = a.dy,
-                                   .b = a.x,
-                                   .d = a.weight_grad,
-                                   .trans_a = true,
-                                   .beta = a.writes ? 0.0F : 1.0F,
-                                   .a_sum = a.bias_grad});
+  kernels::GemmArgs gemm{
+      .a = a.dy, .b = a.x, .d = a.weight_grad, .trans_a = true, .beta = a.writes ? 0.0F : 1.0F};
+  if (a.bias_grad) gemm.epilogue = kernels::BiasGradient{a.bias_grad};
+  kernels::ops::gemm(pass.stream, gemm);
 }
 
 }  // namespace trireme::nn

@@ -8,25 +8,19 @@
 namespace trireme::nn {
 
 struct LinearForward {
-  ConstTensor x;         // [T, in]
-  ConstTensor weight;    // [out, in]
-  ConstTensor bias;      // optional [out]
-  ConstTensor residual;  // optional [T, out], added to the result
-  Tensor y;              // [T, out]
-  Tensor gelu_input;     // optional [T, out]: receives the result, and y = gelu(result)
-  Tensor gelu_slope;     // alternative to gelu_input: receives gelu'(result)
-  Tensor swiglu;         // optional [T, out / 2]: receives swiglu(y)
+  ConstTensor x;               // [T, in]
+  ConstTensor weight;          // [out, in]
+  kernels::Epilogue epilogue;  // bias, residual or GELU of the product
+  Tensor y;                    // [T, out]
+  Tensor swiglu;               // optional [T, out / 2]: receives swiglu(y)
 };
 void linear_forward(const Pass&, const LinearForward&);
 
 struct LinearBackwardInput {
-  ConstTensor dy;            // [T, out]
-  ConstTensor weight;        // [out, in]
-  Tensor dx;                 // [T, in]
-  ConstTensor gelu_grad_of;  // optional [T, in]: dx is multiplied by gelu'(gelu_grad_of)
-  ConstTensor factor;        // alternative to gelu_grad_of: dx is multiplied by factor
-  Tensor dx_sum;             // with either, optional [in]: += sum of dx over rows, a bias gradient
-  Tensor gelu_again;         // with gelu_grad_of, optional [T, in]: receives gelu(gelu_grad_of)
+  ConstTensor dy;              // [T, out]
+  ConstTensor weight;          // [out, in]
+  Tensor dx;                   // [T, in]
+  kernels::Epilogue epilogue;  // GeluGradient, ScaleBy or nothing
   // Optional: the SwiGLU backward that follows. Its dy is dx, which then need not be written.
   kernels::SwigluBackwardArgs swiglu;
 };

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// The rows of the CPU back end. Each has the contract of its args (kernels/args.h), runs on a
-// CpuStream, and shares its work over the pool in tasks cut by shape, so that results have the same
-// bits for any number of threads.
+// The ops of the CUDA back end. Each has the contract of its args (kernels/args.h), runs on a
+// CudaStream, only queues work (it may be captured), and is deterministic unless its device has
+// determinism `fast`.
 #pragma once
 
 #include "kernels/args.h"
 #include "kernels/table.h"
 
-namespace trireme::kernels::cpu {
+namespace trireme::kernels::cuda {
 
 void gemm(Stream&, const GemmArgs&);
 void embedding_forward(Stream&, const EmbeddingForwardArgs&);
@@ -33,5 +33,7 @@ void sum_squares(Stream&, const SumSquaresArgs&);
 void merge_sums(Stream&, const MergeSumsArgs&);
 void step_control(Stream&, const StepControlArgs&);
 void adamw(Stream&, const AdamwArgs&);
+bool gemm_swiglu_forward(Stream&, const GemmArgs&, const SwigluForwardArgs&);
+bool gemm_swiglu_backward(Stream&, const GemmArgs&, const SwigluBackwardArgs&);
 
-}  // namespace trireme::kernels::cpu
+}  // namespace trireme::kernels::cuda

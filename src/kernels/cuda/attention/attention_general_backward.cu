@@ -2,9 +2,9 @@
 // With p = exp(scale q k - lse), dp = dout v, delta = sum over K of dout * o (Dao et al., 2022):
 //   ds = scale p (dp - delta);  dq = ds k;  dv = p^T dout;  dk = ds^T q.
 //
-// Three kernels, so that every sum has one owner and one order: delta; dq, a block for a tile of
-// queries; dk and dv, a block for a tile of keys, over all query heads that read it. Scores are
-// computed twice: 14 K FLOPs per pair of the tiles walked instead of 10 K.
+// Three kernels, so that every sum is computed by one thread block in one order: delta; dq, a block
+// for a tile of queries; dk and dv, a block for a tile of keys, over all query heads that read it.
+// Scores are computed twice: 14 K FLOPs per pair of the tiles visited instead of 10 K.
 #include "kernels/cuda/attention/attention_tiles.cuh"
 
 namespace trireme::kernels::cuda {
@@ -57,7 +57,7 @@ __global__ void __launch_bounds__(attention_threads, S::width <= 64 ? 2 : 1)
 
   const int thread = static_cast<int>(threadIdx.x);
   const int tx = thread % attention_side, ty = thread / attention_side;
-  const int block = static_cast<int>(gridDim.x - 1 - blockIdx.x);  // late tiles see most keys
+  const int block = static_cast<int>(gridDim.x - 1 - blockIdx.x);  // late tiles see the most keys
   const int head = block % p.heads, first = block / p.heads * S::tile;
   const int kv_head = head / (p.heads / p.kv_heads);
   const int rows = min(S::tile, p.tokens - first);
@@ -82,7 +82,7 @@ __global__ void __launch_bounds__(attention_threads, S::width <= 64 ? 2 : 1)
 
   const int keys_end = p.causal ? first + rows : sequence[rows - 1].end;
   for (int key0 = sequence[0].begin; key0 < keys_end; key0 += S::tile) {
-    __syncthreads();  // the tile before has been read
+    __syncthreads();  // the previous tile has been read
     load_tile<S>(k, p.k, kv_head, p.K, key0, keys_end);
     load_tile<S>(v, p.v, kv_head, p.K, key0, keys_end);
     __syncthreads();
@@ -127,7 +127,7 @@ __global__ void __launch_bounds__(attention_threads, S::width <= 64 ? 2 : 1)
 
   const int thread = static_cast<int>(threadIdx.x);
   const int tx = thread % attention_side, ty = thread / attention_side;
-  // Early tiles are seen by most queries: they start first.
+  // Early tiles are seen by the most queries: they start first.
   const int block = static_cast<int>(blockIdx.x);
   const int kv_head = block % p.kv_heads, first = block / p.kv_heads * S::tile;
   const int group = p.heads / p.kv_heads;
@@ -152,11 +152,11 @@ __global__ void __launch_bounds__(attention_threads, S::width <= 64 ? 2 : 1)
   const int queries_end = sequence[rows - 1].end;
   for (int head = kv_head * group; head < (kv_head + 1) * group; ++head) {
     for (int query0 = queries_begin; query0 < queries_end; query0 += S::tile) {
-      __syncthreads();  // the tile before has been read
+      __syncthreads();  // the previous tile has been read
       load_tile<S>(q, p.q, head, p.K, query0, queries_end);
       load_tile<S>(dout, p.dout, head, p.K, query0, queries_end);
       if (thread < S::tile) {
-        // A query before (after) these keys is of the sequence of the first (last) of them.
+        // A query before (after) these keys belongs to the sequence of the first (last) of them.
         const int t = query0 + thread;
         const Span own = sequence[min(max(t - first, 0), rows - 1)];
         const bool exists = t < queries_end;
@@ -226,7 +226,8 @@ BackwardParams<E> params_of(const AttentionBackwardArgs& args) {
 
 }  // namespace
 
-void own_attention_backward(const device::CudaStream& stream, const AttentionBackwardArgs& args) {
+void general_attention_backward(const device::CudaStream& stream,
+                                const AttentionBackwardArgs& args) {
   const int64_t delta_rows = args.q.rows() * args.q.shape[1];
   TRIREME_CHECK(args.workspace && args.workspace.dtype == base::DType::f32 &&
                     args.workspace.is_contiguous() && args.workspace.elements() >= delta_rows,

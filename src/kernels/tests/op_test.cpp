@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "kernels/tests/row_test.h"
+#include "kernels/tests/op_test.h"
 
 #include <gtest/gtest.h>
 
@@ -15,7 +15,7 @@
 namespace trireme::kernels {
 namespace {
 
-constexpr int64_t margin_bytes = 64;  // keeps the alignment of what is taken
+constexpr int64_t margin_bytes = 64;  // keeps the alignment of pieces
 constexpr int64_t gpu_chunk_bytes = 64 << 20;
 constexpr std::byte poison{0xff};  // bytes of a NaN in every real type
 
@@ -33,11 +33,11 @@ void store(const Tensor& tensor, int64_t index, double value) {
       at<base::Bf16>(tensor, index) = base::Bf16(static_cast<float>(value));
       break;
     default:
-      TRIREME_CHECK(false, "no random {}", base::name_of(tensor.dtype));
+      TRIREME_CHECK(false, "no random values of type {}", base::name_of(tensor.dtype));
   }
 }
 
-// Sums of two runs: integers are equal, the loss is a sum of logarithms taken in fp32.
+// Sums of two runs: integers must be equal, the loss is a sum of logarithms computed in fp32.
 void expect_sums_near(const StepSums& found, const StepSums& reference) {
   EXPECT_NEAR(found.loss, reference.loss, 1e-5 * std::max(1.0, std::abs(reference.loss)));
   EXPECT_EQ(found.tokens, reference.tokens);
@@ -83,8 +83,8 @@ std::byte* OperandMemory::take(int64_t bytes) {
     taken_ = 0;
   }
   std::byte* piece = chunks_[chunk_].data() + taken_;
-  TRIREME_CHECK(reinterpret_cast<uintptr_t>(piece) % margin_bytes == 0, "host memory at {}",
-                reinterpret_cast<uintptr_t>(piece));
+  TRIREME_CHECK(reinterpret_cast<uintptr_t>(piece) % margin_bytes == 0,
+                "host memory at {} is not aligned", reinterpret_cast<uintptr_t>(piece));
   taken_ += rounded;
   return piece;
 }
@@ -150,7 +150,7 @@ void Operands::fill_normal(Entry& entry) {
   const Tensor& t = entry.tensor;
   for (int64_t r = 0; r < t.rows(); ++r) {
     for (int64_t c = 0; c < t.cols(); ++c) {
-      const float value = base::rng_normal(key_, drawn_++, entry.make.size);
+      const float value = base::rng_normal(key_, generated_++, entry.make.size);
       store(t, r * t.row_stride + c, static_cast<double>(value));
     }
   }
@@ -212,9 +212,9 @@ Tensor Operands::state(const StepState& value) {
   return entry.tensor;
 }
 
-void Operands::prepare(const std::function<void(Stream&)>& rows) {
+void Operands::prepare(const std::function<void(Stream&)>& queue_ops) {
   Machine machine(reference_kernels());
-  rows(*machine.stream);
+  queue_ops(*machine.stream);
   for (Entry& entry : entries_) remember(entry);
 }
 
@@ -222,7 +222,8 @@ void Operands::expect_intact() const {
   for (size_t i = 0; i < entries_.size(); ++i) {
     const Entry& entry = entries_[i];
     std::vector<std::byte> now(entry.bytes.begin(), entry.bytes.end());
-    if (entry.role != Role::input) {  // put the elements back: what is left are gaps and margins
+    if (entry.role !=
+        Role::input) {  // restores the elements, so that only gaps and margins are compared
       const int64_t size = base::size_of(entry.tensor.dtype);
       for (int64_t r = 0; r < entry.tensor.rows(); ++r) {
         const auto first = static_cast<size_t>(margin_bytes + r * entry.tensor.row_stride * size);
@@ -280,7 +281,7 @@ std::vector<double> values_of(const ConstTensor& tensor) {
           values.push_back(reinterpret_cast<const double*>(tensor.data)[i]);
           break;
         default:
-          TRIREME_CHECK(false, "{} as numbers", base::name_of(tensor.dtype));
+          TRIREME_CHECK(false, "{} cannot be read as numbers", base::name_of(tensor.dtype));
       }
     }
   }
@@ -300,14 +301,14 @@ void expect_cpu_agrees(const std::vector<Case>& cases) {
     found.expect_intact();
     found.expect_near(expected, {});
     ++seed;
-    if (testing::Test::HasFailure()) return;  // the first failing case says enough
+    if (testing::Test::HasFailure()) return;  // the first failing case is enough
   }
 }
 
 void expect_cuda_agrees(const std::vector<Case>& cases) {
   const std::string problem = device::gpu_status().problem;
   if (!problem.empty()) GTEST_SKIP() << problem;
-  // Several failing cases tell more than one, many do not.
+  // Several failing cases help more than one; many do not.
   constexpr int enough_failures = 20;
   const auto* result = testing::UnitTest::GetInstance()->current_test_info()->result();
   Machine reference(reference_kernels()), cuda = gpu_machine();

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The reference back end: the formulas of kernels/args.h as plain loops in double, one thread, no
-// regard for speed. It exists to be compared with. Every row here has the contract of its args.
+// regard for speed. Tests compare the other back ends with it. Every op has the contract of its
+// args.
 #pragma once
 
 #include "kernels/args.h"

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // o = softmax(scale q k^T + mask) v with online softmax: a block takes one tile of queries of one
-// head, walks over the tiles of keys that any of them sees, and keeps for each query the highest
+// head, visits the tiles of keys that any of them sees, and keeps for each query the highest
 // score m, the sum l of exp(score - m) and the weighted sum of values. lse = m + log l.
 //
-// FLOPs: 4 K per pair of the tiles walked. Per 64 fused multiply-adds a thread reads 8 x 16 bytes
+// FLOPs: 4 K per pair of the tiles visited. Per 64 fused multiply-adds a thread reads 8 x 16 bytes
 // of shared memory, which limits it to about half of the fp32 peak.
 #include <math_constants.h>
 
@@ -34,7 +34,7 @@ __global__ void __launch_bounds__(attention_threads, 2) forward_kernel(ForwardPa
 
   const int thread = static_cast<int>(threadIdx.x);
   const int tx = thread % attention_side, ty = thread / attention_side;
-  // Late tiles see most keys: they start first.
+  // Late tiles see the most keys: they start first.
   const int block = static_cast<int>(gridDim.x - 1 - blockIdx.x);
   const int head = block % p.heads, first = block / p.heads * S::tile;
   const int kv_head = head / (p.heads / p.kv_heads);
@@ -59,7 +59,7 @@ __global__ void __launch_bounds__(attention_threads, 2) forward_kernel(ForwardPa
 
   const int keys_end = p.causal ? first + rows : sequence[rows - 1].end;
   for (int key0 = sequence[0].begin; key0 < keys_end; key0 += S::tile) {
-    __syncthreads();  // the values of the tile before have been read
+    __syncthreads();  // the values of the previous tile have been read
     load_tile<S>(kv, p.k, kv_head, p.K, key0, keys_end);
     __syncthreads();
     float s[n][n] = {};
@@ -108,7 +108,7 @@ __global__ void __launch_bounds__(attention_threads, 2) forward_kernel(ForwardPa
 
 }  // namespace
 
-void own_attention_forward(const device::CudaStream& stream, const AttentionForwardArgs& args) {
+void general_attention_forward(const device::CudaStream& stream, const AttentionForwardArgs& args) {
   with_real_type(args.q.dtype, [&](auto* type) {
     using E = std::remove_pointer_t<decltype(type)>;
     const ForwardParams<E> params = {.q = head_rows<E>(args.q),
