@@ -7,7 +7,6 @@
 #include <memory>
 #include <span>
 
-#include "base/rng.h"
 #include "device/device.h"
 #include "device/memory.h"
 #include "spec/facts/facts.h"
@@ -74,8 +73,6 @@ struct Pass {
   int64_t sequences = 1, max_seq = 0;     // nominal
   bool has_documents = false;             // sequences may be cut further, as seq_offsets say
   ConstTensor rope_table;                 // [max_seq, K] f32, where the model has RoPE
-  int64_t microbatch = 0;
-  base::RngKey rng = 0;
   StepSink& sink;
 
   // Must this pass compute the slot?
