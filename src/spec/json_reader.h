@@ -48,6 +48,12 @@ class JsonReader {
     }
     return *value;
   }
+  // Accepts a key whose value adds nothing, if it is there; throws for any value but `only`.
+  void ignore(const char* key, const base::Json& only) {
+    if (!has(key) || at(key) == only) return;
+    throw base::ConfigError(path_ + ": " + key + " = " + at(key).dump() +
+                            ": this version supports " + only.dump() + " only");
+  }
   // Throws for a key that was not read.
   void finish() const {
     for (const auto& [key, value] : object_.items()) {

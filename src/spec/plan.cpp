@@ -10,8 +10,8 @@
 #include "base/error.h"
 #include "schedule/catalogue.h"
 #include "schedule/lives.h"
-#include "spec/parallel/pipeline_parallel.h"
 #include "spec/memory/predict.h"
+#include "spec/parallel/pipeline_parallel.h"
 #include "spec/parallel/stage_cut.h"
 
 namespace trireme::spec {
@@ -193,9 +193,6 @@ void check_plan(const ModelSpec& model, const Plan& plan) {
          "plan: its number formats are not those of its layout");
   demand(plan.optimizer.name == "adamw",
          fmt::format("optimizer '{}': this build has adamw", plan.optimizer.name));
-  demand(plan.optimizer.first_moment == base::DType::f32 &&
-             plan.optimizer.second_moment == base::DType::f32,
-         "optimizer state types: this build keeps moments in f32");
   demand(plan.head_chunk_rows >= 1,
          fmt::format("head_chunk_rows = {}: at least 1", plan.head_chunk_rows));
   demand(plan.recompute == recompute_by_layer(model, plan.layout),

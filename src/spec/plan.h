@@ -60,12 +60,14 @@ struct Prediction {
   }
 };
 
+// The type of AdamW's two moments.
+constexpr base::DType moment_dtype = base::DType::f32;
+
 struct OptimizerTypes {
   std::string name = "adamw";
-  // u16: the lower halves of fp32 weights whose upper halves are the parameters
+  // u16: the low parts of split fp32 weights whose high parts are the parameters
   // (base/split_float.h).
-  base::DType master = base::DType::f32, first_moment = base::DType::f32,
-              second_moment = base::DType::f32;
+  base::DType master = base::DType::f32;
   bool operator==(const OptimizerTypes&) const = default;
 };
 

@@ -21,21 +21,11 @@ std::optional<Precision> precision_from_name(std::string_view);
 
 enum class Role : uint8_t { x_fwd, w_fwd, dy_dgrad, w_dgrad, x_wgrad, dy_wgrad, count };
 
-enum class Scaling : uint8_t { none, current, delayed };
-
-struct Quant {
-  base::DType dtype = base::DType::f32;
-  int block_rows = 0, block_cols = 0;  // of one scale; 0: the whole tensor
-  Scaling scaling = Scaling::none;
-  bool operator==(const Quant&) const = default;
-};
-
 struct Recipe {
   std::string name;
-  base::DType storage = base::DType::f32;  // of parameters and activations
-  std::array<Quant, static_cast<size_t>(Role::count)> gemm;
+  base::DType storage = base::DType::f32;                          // of parameters and activations
+  std::array<base::DType, static_cast<size_t>(Role::count)> gemm;  // operand types by role
   base::DType grad = base::DType::f32;  // in which parameter gradients are accumulated
-  int amax_history = 0;                 // steps, for delayed scaling
   bool operator==(const Recipe&) const = default;
 
   // Master weights are kept apart when parameters are stored in less than fp32.

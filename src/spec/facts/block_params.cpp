@@ -46,9 +46,8 @@ std::vector<Param> block_params(const BlockSpec& s, const ModelSpec& model, int 
                              BlockParam::down_weight}) {
     params[static_cast<size_t>(p)].is_written = true;
   }
-  // A rank sees the heads that it has.
   for (const BlockParam p : {BlockParam::q_norm, BlockParam::k_norm}) {
-    params[static_cast<size_t>(p)].shard.grad_sum.push_back(Axis::tp);
+    params[static_cast<size_t>(p)].is_by_heads = true;
   }
 
   // Column-parallel projections are cut by output rows, inside each segment; row-parallel ones by

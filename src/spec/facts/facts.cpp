@@ -76,9 +76,7 @@ Fate fate_of(const Slot& slot, int index, Recompute recompute) {
 }
 
 bool is_partial_along_tp(const Param& param, bool sequence_parallel) {
-  const std::vector<Axis>& axes = param.shard.grad_sum;
-  return std::find(axes.begin(), axes.end(), Axis::tp) != axes.end() ||
-         (param.is_by_rows && sequence_parallel);
+  return param.is_by_heads || (param.is_by_rows && sequence_parallel);
 }
 
 int64_t bytes_of(const ScratchSet& set) {
@@ -143,11 +141,7 @@ Range local_vocab(int64_t vocab, const Sizes& sizes, const Coord& coord) {
 }
 
 int64_t padded_vocab(int64_t vocab, const Sizes& sizes) {
-  return local_shape({.name = "vocabulary",
-                      .shape = {vocab},
-                      .cuts = {internal::vocab_cut(vocab)},
-                      .grad_sum = {},
-                      .stages = {}},
+  return local_shape({.name = "vocabulary", .shape = {vocab}, .cuts = {internal::vocab_cut(vocab)}},
                      sizes)
       .front();
 }
@@ -182,11 +176,7 @@ Param make_param(std::string name, std::vector<int64_t> shape, Init init, float 
   param.decays = shape.size() >= 2;
   param.init = init;
   param.init_std = init_std;
-  param.shard = {.name = std::move(name),
-                 .shape = std::move(shape),
-                 .cuts = {},
-                 .grad_sum = {Axis::dp, Axis::zero, Axis::cp},
-                 .stages = {}};
+  param.shard = {.name = std::move(name), .shape = std::move(shape), .cuts = {}};
   return param;
 }
 

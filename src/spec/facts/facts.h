@@ -32,10 +32,11 @@ struct Param {
   bool decays = false;  // weight decay: matrices yes; norms and biases no
   bool tied_copy =
       false;  // the head's use of the embedding table: a gradient accumulator of its own, no state
-  bool is_by_rows = false;  // its gradient is a sum over the rows of the stream that a rank has:
-                            // all of them, except under sequence parallelism
-  bool is_written = false;  // its gradient is matrix products, of which a leaf's first writes and
-                            // the others add: it need not begin at zero
+  bool is_by_rows = false;   // its gradient is a sum over the rows of the stream that a rank has:
+                             // all of them, except under sequence parallelism
+  bool is_by_heads = false;  // its gradient is a sum over the heads that a rank along tp holds
+  bool is_written = false;   // its gradient is matrix products, of which a leaf's first writes and
+                             // the others add: it need not begin at zero
 };
 
 // Is the gradient that a rank makes along tp a part of the sum?
@@ -73,7 +74,6 @@ enum class Life : uint8_t {
   f_to_w,  // written by F, last read by W
   b_to_w,  // written by B, last read by W
 };
-enum class Place : uint8_t { device, host };
 
 struct Slot {
   const char* name = "";
@@ -82,7 +82,6 @@ struct Slot {
   bool recomputable = false;     // cheap to refill: dropped by Recompute::selective
   bool recomputed_in_b = false;  // read by W alone after F, and B can write it again on its way
   int replaces = -1;  // a b_to_w slot that is stored over this f_to_b slot, which is dead by then
-  Place place = Place::device;
   bool backward_only = false;  // written in F for B's sake: not there in inference
 };
 

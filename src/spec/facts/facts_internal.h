@@ -26,8 +26,7 @@ std::vector<Param> embedding_params(const EmbeddingSpec&, const ModelSpec&);
 std::vector<Param> block_params(const BlockSpec&, const ModelSpec&, int layer);
 std::vector<Param> head_params(const HeadSpec&, const ModelSpec&);
 
-// A parameter whose gradient is summed over every data axis. An empty shape marks one that this
-// layer does not have.
+// An empty shape marks a parameter that this layer does not have.
 Param make_param(std::string name, std::vector<int64_t> shape, Init init, float init_std);
 
 // A cut of the rows of the vocabulary.

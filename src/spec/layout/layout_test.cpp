@@ -121,5 +121,33 @@ TEST(Layout, plans_of_the_first_version_are_read) {
   }
 }
 
+// Keys that plans no longer have: their one value is ignored, another one is refused.
+TEST(Layout, reserved_keys_of_earlier_plans_are_ignored_at_their_only_value) {
+  const Plan plan = solve_or_throw(layout_model(true), {.seq_len = 32}, {}, {});
+  base::Json json = to_json(plan);
+  const base::Json operand = {
+      {"dtype", "bf16"}, {"block_rows", 0}, {"block_cols", 0}, {"scaling", "none"}};
+  json["recipe"]["gemm"] = base::Json(6, operand);
+  json["recipe"]["amax_history"] = 0;
+  json["optimizer"]["first_moment"] = json["optimizer"]["second_moment"] = "f32";
+  EXPECT_EQ(plan_from_json(json), plan);
+  const auto refused = [&](const char* section, const char* key, const base::Json& value) {
+    base::Json other = json;
+    other[section][key] = value;
+    try {
+      (void)plan_from_json(other);
+    } catch (const base::ConfigError& error) {
+      return std::string(error.what());
+    }
+    return std::string();
+  };
+  EXPECT_EQ(refused("recipe", "amax_history", 16),
+            "plan.recipe: amax_history = 16: this version supports 0 only");
+  EXPECT_NE(refused("recipe", "gemm", base::Json(6, {{"dtype", "f32"}})).find("recipe: gemm ="),
+            std::string::npos);
+  EXPECT_EQ(refused("optimizer", "first_moment", "bf16"),
+            "plan.optimizer: first_moment = \"bf16\": this version supports \"f32\" only");
+}
+
 }  // namespace
 }  // namespace trireme::spec

@@ -4,11 +4,11 @@
 #include <algorithm>
 
 #include "schedule/lives.h"
+#include "spec/memory/grad_places.h"
+#include "spec/memory/stash_layout.h"
 #include "spec/parallel/bucket.h"
 #include "spec/parallel/data_parallel.h"
-#include "spec/memory/grad_places.h"
 #include "spec/parallel/pipeline_parallel.h"
-#include "spec/memory/stash_layout.h"
 #include "spec/parallel/tensor_parallel.h"
 
 namespace trireme::spec {
@@ -33,8 +33,7 @@ void add_state(const Plan& plan, int64_t elements, int64_t tied, MemoryTable& su
   for (const base::TensorSpec& node : grads.nodes) sum.grads += base::bytes_of(node);
   const int64_t kept = share(plan.zero.optim);
   if (plan.recipe.has_master()) sum.optim += base::bytes_of({{kept}, plan.optimizer.master});
-  sum.optim += base::bytes_of({{kept}, plan.optimizer.first_moment});
-  sum.optim += base::bytes_of({{kept}, plan.optimizer.second_moment});
+  sum.optim += 2 * base::bytes_of({{kept}, moment_dtype});
   if (tied > 0) sum.grads += base::bytes_of({{tied}, plan.recipe.grad});
 }
 

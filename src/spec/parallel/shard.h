@@ -31,9 +31,6 @@ struct ShardSpec {
   std::string name;
   std::vector<int64_t> shape;  // of the whole parameter
   std::vector<Cut> cuts;       // at most one per dimension
-  std::vector<Axis> grad_sum;  // axes on which the gradient is a partial sum
-  std::vector<int>
-      stages;  // that hold it, once a plan has cut the model; more than one: tied weights, copies
   bool operator==(const ShardSpec&) const = default;
 };
 

@@ -21,7 +21,7 @@ Coord at(int tp) {
 }
 
 ShardSpec table(int64_t rows, int64_t cols, int64_t grain) {
-  ShardSpec spec{.name = "table", .shape = {rows, cols}, .cuts = {}, .grad_sum = {}, .stages = {}};
+  ShardSpec spec{.name = "table", .shape = {rows, cols}, .cuts = {}};
   spec.cuts = {{Axis::tp, 0, {rows}, grain}};
   return spec;
 }
