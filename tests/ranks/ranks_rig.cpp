@@ -8,7 +8,7 @@
 #include "device/accelerator.h"
 #include "spec/layout/layout_samples_test.h"
 #include "spec/layout/layout_text.h"
-#include "spec/facts/op_shapes.h"
+#include "spec/facts/backend.h"
 #include "spec/memory/predict.h"
 
 namespace trireme::tests {

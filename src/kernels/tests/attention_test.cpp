@@ -9,6 +9,7 @@
 
 #include "kernels/ops.h"
 #include "kernels/tests/row_test.h"
+#include "spec/facts/backend.h"
 
 namespace trireme::kernels {
 namespace {

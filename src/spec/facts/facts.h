@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "base/shape.h"
+#include "spec/facts/backend.h"
 #include "spec/facts/comm_cost.h"
 #include "spec/facts/op_cost.h"
 #include "spec/facts/op_shapes.h"

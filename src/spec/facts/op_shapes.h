@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Shapes on which facts() and the kernels must agree: statistics that are kept, and scratch that a
-// row asks for.
+// Shapes on which facts() and the kernels of every back end must agree: statistics that are kept,
+// partial sums, and grains. backend.h has the scratch that only some back ends need.
 #pragma once
 
 #include <cstdint>
-#include <string>
 
 #include "base/shape.h"
 
@@ -33,55 +32,8 @@ constexpr int64_t shard_grain_elements = 128;
 // matrix products with that dimension are slow.
 constexpr int64_t vocab_grain = 8;
 
-// Sorted tokens whose gradients embedding_backward of the cuda back end sums in one go.
-constexpr int64_t embedding_block = 32;
-
 // Device memory that closing a step needs: kernels::StepSums and kernels::StepState.
 constexpr int64_t step_sums_bytes = 104;
 constexpr int64_t step_state_bytes = 120;
-
-// What a kernel table needs beyond its operands.
-struct Backend {
-  std::string name = "cpu";  // cpu or cuda
-  bool deterministic = true;
-  int64_t stream_workspace_bytes = 0;  // of the compute stream, for libraries
-  int64_t logits_bytes = 8 << 20;      // near which a chunk of logits is kept
-  int64_t attention_bytes = 0;         // that one call of deterministic attention may take
-  int64_t row_grain = 1;               // elements: rows of logits start at its multiples
-
-  bool operator==(const Backend&) const = default;
-};
-Backend cpu_backend();
-Backend cuda_backend(bool deterministic);
-
-// Empty if the back end needs none.
-base::TensorSpec stream_workspace_spec(const Backend&);
-
-// A micro-batch as attention sees it.
-struct AttentionShape {
-  base::DType dtype = base::DType::f32;
-  int64_t sequences = 1, seq_len = 0;  // of equal length, unless has_documents
-  int64_t heads = 0, kv_heads = 0, head_dim = 0;
-  bool has_documents = false;
-
-  int64_t tokens() const { return sequences * seq_len; }
-};
-
-// Does cuDNN compute this shape on the cuda back end? Otherwise Trireme's own kernel does: fp32,
-// document borders, head sizes that cuDNN has no kernel for.
-bool attention_is_fused(const Backend&, const AttentionShape&);
-
-// How many sequences and key/value heads the back end's attention_backward takes at one time: all,
-// except where deterministic sums need memory that grows with the square of the length.
-struct AttentionCall {
-  int64_t sequences = 1, kv_heads = 1;
-};
-AttentionCall attention_call(const Backend&, const AttentionShape&);
-
-// Scratch of attention_backward: flat f32, or nothing (empty shape).
-base::TensorSpec attention_workspace(const Backend&, const AttentionShape&);
-
-// Scratch of embedding_backward over `tokens` rows of `width`: flat u8, or nothing (empty shape).
-base::TensorSpec embedding_workspace(const Backend&, int64_t tokens, int64_t width);
 
 }  // namespace trireme::spec
