@@ -21,14 +21,16 @@ std::string legend(const schedule::Schedule&);
 // The programs around the fault's place, which is marked.
 std::string fault_grid(const schedule::Schedule&, const schedule::Fault&, int columns);
 
-// One panel below the other, on one scale of time: a row a rank, messages as thin lines, and the
-// memory of every rank below.
+// A panel has a legend, a row for each rank with messages as thin lines, and, if memory is known, a
+// chart of every rank's activations.
 struct Panel {
   std::string title;
   const schedule::Schedule* schedule = nullptr;
   const Result* result = nullptr;  // with its timeline
-  bool is_bytes = false;           // memory is in bytes; otherwise in units of the caller's
+  bool is_seconds = false;  // times are in seconds, memory is in bytes; otherwise both are in units
+                            // of the caller
 };
+// Draws one panel below the other, on one scale of time.
 std::string svg(const std::vector<Panel>&);
 
 }  // namespace trireme::sim
