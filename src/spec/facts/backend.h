@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Backend: what a kernel table needs beyond its operands, as numbers and as functions of shapes.
-// The planner reads the same description as the kernels, so it needs no device. Each back end is
-// described in a file of its own: cpu_backend.cpp, cuda_backend.cpp.
+// Backend: the scratch that a kernel table needs beyond its operands, as numbers and as functions
+// of shapes. The planner reads the same description as the kernels, so it needs no device. Each
+// back end has a file: cpu_backend.cpp, cuda_backend.cpp.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@
 
 namespace trireme::spec {
 
-// A micro-batch as attention sees it.
+// The attention problem of a micro-batch.
 struct AttentionShape {
   base::DType dtype = base::DType::f32;
   int64_t sequences = 1, seq_len = 0;  // of equal length, unless has_documents
@@ -65,7 +65,7 @@ AttentionCall attention_call(const Backend&, const AttentionShape&);
 // Scratch of attention_backward: flat f32, or nothing (empty shape).
 base::TensorSpec attention_workspace(const Backend&, const AttentionShape&);
 
-// Sorted tokens whose gradients embedding_backward of the cuda back end sums in one go.
+// Sorted tokens whose gradients one thread block of the CUDA embedding_backward sums.
 constexpr int64_t embedding_block = 32;
 
 // Scratch of embedding_backward over `tokens` rows of `width`: flat u8, or nothing (empty shape).

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Shapes on which facts() and the kernels of every back end must agree: statistics that are kept,
-// partial sums, and grains. backend.h has the scratch that only some back ends need.
+// Shapes on which facts() and the kernels of every back end must agree: statistics, partial sums
+// and grains. backend.h describes the scratch that depends on the back end.
 #pragma once
 
 #include <cstdint>
@@ -14,14 +14,14 @@ enum class NormKind : uint8_t { rms, layer };
 // Statistics kept per row: rms {1 / rms}, layer {mean, 1 / deviation}.
 constexpr int64_t norm_stats(NormKind kind) { return kind == NormKind::rms ? 1 : 2; }
 
-// Rows whose weight gradients are summed together before the fixed-order sum over blocks.
+// Rows whose weight gradients form one partial sum; the partial sums are added in a fixed order.
 constexpr int64_t norm_rows_per_partial = 32;
 constexpr int64_t norm_partials(int64_t rows) {
   return (rows + norm_rows_per_partial - 1) / norm_rows_per_partial;
 }
 
-// Scratch of norm_backward over `rows` rows of `width`: a row of partial sums holds those of the
-// weight's gradient, then of the bias's (layer), then of dresidual where that sum is asked for.
+// Scratch of norm_backward over `rows` rows of `width`: a row of partial sums contains those of the
+// weight's gradient, then of the bias's (layer), then of dresidual if `sums_dresidual`.
 base::TensorSpec norm_backward_partials(NormKind, int64_t rows, int64_t width, bool sums_dresidual);
 
 // Parameters start, and shards are cut, at multiples of this many elements of a bucket; the
@@ -32,7 +32,7 @@ constexpr int64_t shard_grain_elements = 128;
 // matrix products with that dimension are slow.
 constexpr int64_t vocab_grain = 8;
 
-// Device memory that closing a step needs: kernels::StepSums and kernels::StepState.
+// Device memory of the end of a step: kernels::StepSums and kernels::StepState.
 constexpr int64_t step_sums_bytes = 104;
 constexpr int64_t step_state_bytes = 120;
 
