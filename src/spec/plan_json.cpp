@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Plan as JSON, both ways. Every field is written; reading demands every field and refuses unknown
-// ones, so that a plan from another version cannot be half understood.
+// Plan as JSON, both ways. Every field is written; reading requires every field and refuses unknown
+// ones, so that a plan of another version is not misread silently.
 #include <algorithm>
 #include <array>
 
@@ -131,9 +131,9 @@ OptimizerTypes optimizer_from_json(JsonReader in) {
   return types;
 }
 
-// ---- plans without a layout, of the first version
+// ---- plans of the first version, which have no layout
 
-// The named schedule with these actions, or the schedule itself as a custom one.
+// Finds the named schedule with these actions; otherwise the schedule becomes a custom one.
 void take_schedule(const schedule::Schedule& schedule, Layout& l) {
   l.chunks = schedule.stages() / std::max(1, schedule.ranks);
   if (l.pp == 1 && l.chunks == 1) return;
@@ -146,7 +146,7 @@ void take_schedule(const schedule::Schedule& schedule, Layout& l) {
   l.custom_schedule = schedule;
 }
 
-// The policy of the first blocks that recompute, and their number.
+// Reads the policy of the blocks that recompute, and their number.
 void take_recompute(const std::vector<Recompute>& recompute, Layout& l) {
   const auto blocks = static_cast<int>(recompute.size()) - 2;
   int count = 0;
@@ -158,7 +158,7 @@ void take_recompute(const std::vector<Recompute>& recompute, Layout& l) {
   if (count > 0 && count < blocks) l.recompute_blocks = count;
 }
 
-// Keys that could have one value only.
+// Keys that never had another value.
 void ignore_reserved(JsonReader& in) {
   in.ignore("context", "none");
   in.ignore("bucket_bytes", 0);

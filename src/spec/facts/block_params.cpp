@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The parameters of a transformer block: their first values, what of them is cut along tp, and how
-// their gradients come about.
+// The parameters of a transformer block: their initial values, their cuts along tp, and how their
+// gradients are computed.
 #include <cmath>
 #include <utility>
 

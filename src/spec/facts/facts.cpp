@@ -16,7 +16,7 @@ struct Match : Cases... {
   using Cases::operator()...;
 };
 template <typename... Cases>
-Match(Cases...) -> Match<Cases...>;  // clang before 17 does not find it by itself
+Match(Cases...) -> Match<Cases...>;  // clang before 17 does not deduce it
 
 const LayerSpec& layer_of(const ModelSpec& model, int layer) {
   TRIREME_CHECK(layer >= 0 && layer < static_cast<int>(model.layers.size()), "layer {} of {}",
@@ -27,7 +27,7 @@ const LayerSpec& layer_of(const ModelSpec& model, int layer) {
 void check_supported(const LocalShape& shape) {
   for (const Axis axis : {Axis::cp, Axis::ep, Axis::etp}) {
     if (shape.mesh[axis] != 1) {
-      throw base::ConfigError(fmt::format("{} = {}: this build cuts no layer along {}; use 1",
+      throw base::ConfigError(fmt::format("{} = {}: layers cannot be cut along {}; use 1",
                                           name_of(axis), shape.mesh[axis], name_of(axis)));
     }
   }
@@ -127,9 +127,9 @@ BlockSpec local_block(const BlockSpec& block, const Sizes& sizes) {
 bool is_bias_made_in_b(const BlockSpec& block, const LocalShape& shape, BlockParam bias) {
   switch (bias) {
     case BlockParam::out_bias:
-    case BlockParam::down_bias:  // by the norms, unless they have a part of the rows
+    case BlockParam::down_bias:  // in the norms, unless they have only a part of the rows
       return block.linear_bias && !shape.sequence_parallel;
-    case BlockParam::up_bias:  // by the product whose epilogue is GELU's gradient
+    case BlockParam::up_bias:  // in the product whose epilogue is GELU's gradient
       return block.linear_bias && block.activation == Activation::gelu;
     default:
       return false;

@@ -44,7 +44,7 @@ int64_t step_state_memory() {
 
 StagingBytes staging_bytes(const LocalShape& shape) {
   StagingBytes bytes;
-  // Twice: the batch that is read, and the next one, which arrives meanwhile.
+  // Twice: the batch that is read, and the next one, which is copied meanwhile.
   for (const base::TensorSpec& spec : input_specs(shape)) {
     bytes.by_microbatch += 2 * base::bytes_of(spec);
   }
