@@ -184,10 +184,10 @@ Work forward_work(const BlockSpec& s, const FactsInput& in, const Shapes& h, boo
   return work;
 }
 
-// `remakes` is true for slots that are written again on the way.
-template <typename Remakes>
+// `recomputes` is true for slots that B recomputes.
+template <typename Recomputes>
 Work input_gradient_work(const BlockSpec& s, const FactsInput& in, const Shapes& h,
-                         Remakes remakes) {
+                         Recomputes recomputes) {
   Work work;
   std::vector<OpCost>& ops = work.ops;
   const StreamComm comm(in, h.D);
@@ -197,8 +197,8 @@ Work input_gradient_work(const BlockSpec& s, const FactsInput& in, const Shapes&
     const bool is_layer = s.norm == NormKind::layer;
     const TensorSpec dbias = is_layer ? h.dvec(h.D) : none;
     const TensorSpec sum = h.norms_sum_biases ? h.dvec(h.D) : none;
-    const TensorSpec y = remakes(result) ? x : none;
-    const TensorSpec bias = remakes(result) && is_layer ? h.vec(h.D) : none;
+    const TensorSpec y = recomputes(result) ? x : none;
+    const TensorSpec bias = recomputes(result) && is_layer ? h.vec(h.D) : none;
     ops.push_back(streaming(OpKind::norm_backward, x,
                             {x, x, h.f32(h.R, h.stats), h.vec(h.D), x, x, h.dvec(h.D), h.dvec(h.D),
                              dbias, dbias, sum, sum, bias, y}));
@@ -206,12 +206,12 @@ Work input_gradient_work(const BlockSpec& s, const FactsInput& in, const Shapes&
   comm.whole(work.comm);
   if (s.activation == Activation::swiglu) {
     ops.push_back(gemm_cost({h.T, h.F, h.D, GemmLayout::nn, h.act, h.act}, {}));
-    const TensorSpec y = remakes(BlockSlot::act) ? h.row(h.F) : none;
+    const TensorSpec y = recomputes(BlockSlot::act) ? h.row(h.F) : none;
     ops.push_back(
         streaming(OpKind::swiglu_backward, h.row(h.F), {h.row(h.U), h.row(h.F), h.row(h.U), y}));
   } else {
     const TensorSpec sum = is_bias_made_in_b(s, in.shape, BlockParam::up_bias) ? h.dvec(h.U) : none;
-    const TensorSpec again = remakes(BlockSlot::act) ? h.row(h.F) : none;
+    const TensorSpec again = recomputes(BlockSlot::act) ? h.row(h.F) : none;
     ops.push_back(
         gemm_cost({h.T, h.F, h.D, GemmLayout::nn, h.act, h.act}, {h.row(h.F), sum, sum, again}));
   }
