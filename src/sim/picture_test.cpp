@@ -27,7 +27,7 @@ TEST(PictureTest, the_grid_shows_work_and_bubbles) {
   EXPECT_EQ(grid(pairs, play(pairs), 40), "0 F0-f0-F1-b0----X1/0-----b1----B1-W1-\n");
 }
 
-TEST(PictureTest, the_grid_keeps_to_its_columns) {
+TEST(PictureTest, the_grid_fits_its_columns) {
   for (const schedule::Named& named : schedule::catalogue()) {
     const Schedule schedule = made(named.name, 8, 64);
     const std::string text = grid(schedule, play(schedule), 100);
@@ -49,7 +49,7 @@ TEST(PictureTest, a_fault_is_shown_at_its_place) {
             "  1  1RecvX0<0 [1BW0] 1F0 1SendDx0>0 1RecvX1<0 1F1 ...\n");
 }
 
-// Every tag that is opened is closed, and nothing points outside.
+// Every tag that is opened is closed, and the file has no external references.
 TEST(PictureTest, the_svg_is_well_formed_and_stands_alone) {
   for (const schedule::Named& named : schedule::catalogue()) {
     const Schedule schedule = made(named.name, 4, 8);
@@ -149,7 +149,7 @@ TEST(PictureTest, time_has_a_unit) {
   EXPECT_TRUE(has(svg({{"a", &schedule, &fast, true}}), ">time (ms)</text>"));
 }
 
-// The head as a stage of its own computes its gradients in F.
+// A stage that is the head alone computes its gradients in F.
 TEST(PictureTest, a_forward_that_contains_the_backward_is_marked) {
   const Schedule schedule = made("1f1b", 2, 2);
   const char* mark = ">F that contains the backward</text>";

@@ -88,7 +88,7 @@ void Drawing::draw_cell(const Panel& panel, size_t rank, size_t at, double top) 
   draw_numbers(panel, rank, at, top);
 }
 
-// A pair's two numbers stand side by side, or in a narrow cell one over the other.
+// Writes the numbers of a pair side by side, or in a narrow cell one above the other.
 void Drawing::draw_numbers(const Panel& panel, size_t rank, size_t at, double top) {
   const Action& action = panel.schedule->program[rank][at];
   if (action.microbatch < 0) return;
