@@ -14,7 +14,7 @@ namespace {
 // Returns the elements [flat.begin, flat.end) of a box in row-major order as boxes of the tensor;
 // local counts from flat.begin.
 std::vector<spec::Piece> part_of(const SavedBox& box, spec::Range flat) {
-  spec::ShardSpec extent{.name = "box", .shape = {}, .cuts = {}, .grad_sum = {}, .stages = {}};
+  spec::ShardSpec extent{.name = "box", .shape = {}, .cuts = {}};
   for (size_t dim = 0; dim < box.lo.size(); ++dim) {
     extent.shape.push_back(box.hi[dim] - box.lo[dim]);
   }

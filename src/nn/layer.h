@@ -7,7 +7,6 @@
 #include <memory>
 #include <span>
 
-#include "base/rng.h"
 #include "device/device.h"
 #include "device/memory.h"
 #include "spec/facts/facts.h"
@@ -74,8 +73,6 @@ struct Pass {
   int64_t sequences = 1, max_seq = 0;     // nominal
   bool has_documents = false;             // seq_offsets may split sequences into documents
   ConstTensor rope_table;                 // [max_seq, K] f32 if the model has RoPE
-  int64_t microbatch = 0;
-  base::RngKey rng = 0;
   StepSink& sink;
 
   // Does this pass have to compute the slot?

@@ -13,10 +13,9 @@ using spec::Role;
 // need an op that quantises.
 void check_roles(const Pass& pass, Role a, Role b, const ConstTensor& stored) {
   for (const Role role : {a, b}) {
-    const spec::Quant& quant = pass.recipe.gemm[static_cast<size_t>(role)];
-    TRIREME_CHECK(quant.scaling == spec::Scaling::none && quant.dtype == stored.dtype,
-                  "recipe '{}' needs {}, the operand is stored as {}", pass.recipe.name,
-                  base::name_of(quant.dtype), base::name_of(stored.dtype));
+    const base::DType wanted = pass.recipe.gemm[static_cast<size_t>(role)];
+    TRIREME_CHECK(wanted == stored.dtype, "recipe '{}' needs {}, the operand is stored as {}",
+                  pass.recipe.name, base::name_of(wanted), base::name_of(stored.dtype));
   }
 }
 

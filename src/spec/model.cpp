@@ -27,7 +27,7 @@ void check_dims(const ModelDims& d, int64_t kv_heads, int64_t head_dim) {
            fmt::format("kv_heads = {}: must divide heads = {}", kv_heads, d.heads));
     if (d.head_dim == 0) {
       demand(d.hidden % d.heads == 0,
-             fmt::format("heads = {}: must divide hidden = {} where head_dim is not given", d.heads,
+             fmt::format("heads = {}: must divide hidden = {} if head_dim is not given", d.heads,
                          d.hidden));
     }
   }

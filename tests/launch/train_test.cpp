@@ -100,7 +100,7 @@ TEST_F(LaunchTrain, what_no_rank_could_run_starts_none) {
   const Tree before = scratch_.tree();
   const std::vector<std::pair<Words, std::string>> all = {
       {{"-n", "3", "--parallelism.data_parallel_shard_degree=2"},
-       "that is 2 ranks, and there are 3"},
+       "that needs 2 ranks, but there are 3"},
       {{"-n", "2", "--training.global_batch_size=3"}, "nearest: 2 or 4"},
       {{"-n", "2", "--parallelism.tensor_parallel_degree=3"}, "heads = 2"},
       {{"-n", "2", "--parallelism.pipeline_parallel_degree=2",

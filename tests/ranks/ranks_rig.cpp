@@ -9,6 +9,7 @@
 #include "spec/facts/op_shapes.h"
 #include "spec/layout/layout_samples_test.h"
 #include "spec/layout/layout_text.h"
+#include "spec/facts/backend.h"
 #include "spec/memory/predict.h"
 
 namespace trireme::tests {

@@ -111,7 +111,7 @@ TEST(CkptDamageTest, a_manifest_that_is_wrong_but_sealed_is_refused) {
   EXPECT_REASON(resealed("manifest", "[40,3]", "[4000000000,4000000000]"), "2^60");
   EXPECT_REASON(resealed("manifest", "\"m/a\"", "\"weight/a\""), "weight/a is there twice");
   EXPECT_REASON(resealed("manifest", "\"rank\":1", "\"rank\":0"), "ranks must ascend");
-  EXPECT_REASON(resealed("manifest", "\"files\":[", "\"files\":[],\"file\":["), "nobody saved");
+  EXPECT_REASON(resealed("manifest", "\"files\":[", "\"files\":[],\"file\":["), "is in none of");
   EXPECT_REASON(resealed("index-00000", "rank 0", "rank 7"), "not the one in the manifest");
 }
 

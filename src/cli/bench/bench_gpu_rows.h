@@ -13,7 +13,7 @@
 #include "base/text/json_fwd.h"
 #include "device/memory.h"
 #include "spec/model.h"
-#include "spec/facts/op_shapes.h"
+#include "spec/facts/backend.h"
 
 namespace trireme::cli {
 

@@ -203,7 +203,6 @@ nn::Pass Stage::make_pass(const Progress& progress, int layer, nn::Stash& stash,
                 .max_seq = shape_.seq_len,
                 .has_documents = shape_.has_documents,
                 .rope_table = shared_.rope_table,
-                .microbatch = task.microbatch,
                 .sink = progress.sink};
   const bool is_first = layer == 0, is_last = layer + 1 == layers();
   StashPools& pools = shared_.stash;

@@ -9,6 +9,7 @@
 
 #include "kernels/ops.h"
 #include "kernels/tests/op_test.h"
+#include "spec/facts/backend.h"
 
 namespace trireme::kernels {
 namespace {

@@ -4,7 +4,7 @@
 
 #include "kernels/ops.h"
 #include "kernels/tests/op_test.h"
-#include "spec/facts/op_shapes.h"
+#include "spec/facts/backend.h"
 
 namespace trireme::kernels {
 namespace {

@@ -10,7 +10,7 @@
 #include "base/check.h"
 #include "device/accelerator.h"
 #include "kernels/wide_sum.h"
-#include "spec/facts/op_shapes.h"
+#include "spec/facts/backend.h"
 
 namespace trireme::kernels {
 namespace {

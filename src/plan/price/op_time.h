@@ -8,7 +8,7 @@
 #include "plan/stack.h"
 #include "spec/machine.h"
 #include "spec/facts/op_cost.h"
-#include "spec/facts/op_shapes.h"
+#include "spec/facts/backend.h"
 
 namespace trireme::plan {
 

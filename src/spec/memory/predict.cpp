@@ -44,8 +44,7 @@ void add_state(const Plan& plan, int64_t elements, MemoryTable& sum) {
   for (const base::TensorSpec& node : grads.nodes) sum.grads += base::bytes_of(node);
   const int64_t kept = share(plan.zero.optim);
   if (plan.recipe.has_master()) sum.optim += base::bytes_of({{kept}, plan.optimizer.master});
-  sum.optim += base::bytes_of({{kept}, plan.optimizer.first_moment});
-  sum.optim += base::bytes_of({{kept}, plan.optimizer.second_moment});
+  sum.optim += 2 * base::bytes_of({{kept}, moment_dtype});
 }
 
 int64_t step_state_memory() {
@@ -55,7 +54,7 @@ int64_t step_state_memory() {
 
 StagingBytes staging_bytes(const LocalShape& shape) {
   StagingBytes bytes;
-  // Twice: the batch that is read, and the next one, which arrives meanwhile.
+  // Twice: the batch that is read, and the next one, which is copied meanwhile.
   for (const base::TensorSpec& spec : input_specs(shape)) {
     bytes.by_microbatch += 2 * base::bytes_of(spec);
   }

@@ -24,7 +24,7 @@ PipeKind kind_of(Op op) { return op == Op::SendY ? PipeKind::activations : PipeK
 
 int last_layer(const ModelSpec& model) { return static_cast<int>(model.layers.size()) - 1; }
 
-// Is every output sent before the next one for the same channel is made?
+// Is every output sent before the next one for the same channel is computed?
 bool sends_in_turn(const schedule::Schedule& schedule, size_t rank) {
   std::map<std::pair<int, PipeKind>, bool> waits;
   for (const Action& action : schedule.program[rank]) {
@@ -42,7 +42,8 @@ bool sends_in_turn(const schedule::Schedule& schedule, size_t rank) {
   return true;
 }
 
-// On which a rank sends outputs and gradients. A rank has few of them and many messages.
+// Returns the channels on which a rank sends outputs and gradients. A rank has few channels and
+// many messages.
 std::vector<PipeChannel> channels_between_stages(const Plan& plan, int rank) {
   std::vector<PipeChannel> channels;
   for (const Action& action : plan.schedule.program[static_cast<size_t>(rank)]) {
@@ -55,7 +56,8 @@ std::vector<PipeChannel> channels_between_stages(const Plan& plan, int rank) {
   return channels;
 }
 
-// Where the leaves of a stage begin and end in the program of its rank, in the order of their ends.
+// Returns where the leaves of a stage begin and end in the program of its rank, in the order of
+// their ends.
 struct LeafSpan {
   int begin = -1, end = -1;
 };
@@ -83,35 +85,35 @@ int leaves_sent_ahead(const Plan& plan, int owner, int reader) {
   const std::vector<LeafSpan> taken = leaf_spans(plan, owner, 0);
   const std::vector<LeafSpan> sent = leaf_spans(plan, reader, plan.stages() - 1);
   schedule::Prefixes prefixes(plan.schedule, plan.layout.send_buffers);
-  int most = 0;
+  int ahead = 0;
   for (size_t leaf = 0; leaf + 1 < taken.size(); ++leaf) {
-    // So that the reader need not wait: as many as the owner has begun by then.
+    // The leaves that the owner has begun by then: so many let the reader run without waiting.
     const auto begun = std::count_if(taken.begin(), taken.end(), [&](const LeafSpan& span) {
       return span.begin < taken[leaf].end;
     });
-    most = std::max(most, static_cast<int>(begun) - static_cast<int>(leaf) - 1);
-    // So that nobody waits for ever: as many as must have been sent.
+    ahead = std::max(ahead, static_cast<int>(begun) - static_cast<int>(leaf) - 1);
+    // The leaves that must have been sent: fewer would deadlock.
     prefixes.need(owner, taken[leaf].end + 1);
-    const int come = prefixes.of(reader);
-    if (sent[leaf + 1].begin >= come) continue;
-    const auto ended = std::count_if(sent.begin(), sent.end(),
-                                     [come](const LeafSpan& span) { return span.end < come; });
-    most = std::max(most, std::max(1, static_cast<int>(ended) - static_cast<int>(leaf)));
+    const int reached = prefixes.of(reader);
+    if (sent[leaf + 1].begin >= reached) continue;
+    const auto ended = std::count_if(
+        sent.begin(), sent.end(), [reached](const LeafSpan& span) { return span.end < reached; });
+    ahead = std::max(ahead, std::max(1, static_cast<int>(ended) - static_cast<int>(leaf)));
   }
-  return most;
+  return ahead;
 }
 
 bool adds_gradients(const Action& action, int last_stage) {
-  // The head adds to its gradients in F already.
+  // The head adds to its gradients in F.
   return action.op == Op::B || action.op == Op::W || action.op == Op::BW ||
          (action.op == Op::F && action.stage == last_stage);
 }
 
-// Leaves in the order in which they are added to: is each over before another begins?
+// Checks, for leaves in the order in which they are added to, that each ends before another begins.
 template <typename Id>
 class Turns {
  public:
-  // False: this one was over.
+  // Returns false if this leaf has ended before.
   bool take(const Id& leaf) {
     if (now_ == leaf) return true;
     if (now_) over_.insert(*now_);
@@ -226,8 +228,8 @@ void check_stages(const ModelSpec& model, const Plan& plan,
   if (schedule.ranks != l.pp || schedule.microbatches != l.rank_microbatches() ||
       schedule.stages() != l.pp * l.chunks) {
     broken(
-        fmt::format("plan: its schedule has {} ranks, {} stages and {} micro-batches, and its "
-                    "layout {}, {} and {}",
+        fmt::format("plan: its schedule has {} ranks, {} stages and {} micro-batches, but its "
+                    "layout has {}, {} and {}",
                     schedule.ranks, schedule.stages(), schedule.microbatches, l.pp, l.pp * l.chunks,
                     l.rank_microbatches()));
     return;
@@ -239,7 +241,7 @@ void check_stages(const ModelSpec& model, const Plan& plan,
     return std::ranges::any_of(program,
                                [](const Action& action) { return action.op == Op::ReduceGrads; });
   });
-  // The rule book looks at the layout's schedule, which this one may not be.
+  // The rule book checks the layout's schedule, which may differ from the plan's.
   if (l.shards_grads() && std::ranges::any_of(schedule.program, schedule::splits_backward)) {
     broken(
         "sharded gradients need a schedule with merged backward (BW): between B and W of a layer "
@@ -248,7 +250,8 @@ void check_stages(const ModelSpec& model, const Plan& plan,
   const bool has_several = l.shards_grads() || hosted_workers(plan) > 1 || reduce_rounds(plan) > 1;
   if (has_several && !leaves_come_in_turn(plan, l.shards_grads())) {
     broken(
-        "sharded gradients, several workers a rank and reduce = each need a schedule that ends the "
+        "sharded gradients, several workers per rank and reduce = each need a schedule that ends "
+        "the "
         "backward of a micro-batch before the gradients of the next begin");
   }
   if (is_tied(model) && !tied_leaves_come_in_turn(plan)) {
@@ -270,7 +273,7 @@ bool sends_in_turn(const schedule::Schedule& schedule) {
 
 bool leaves_come_in_turn(const Plan& plan, bool one_accumulator) {
   for (const std::vector<Action>& program : plan.schedule.program) {
-    // By stage, or of the whole rank: the leaf that is being added to, and those that are over.
+    // By stage, or for the whole rank: the current leaf, and those that have ended.
     using StageLeaf = std::tuple<int, int, int>;  // stage, worker, round
     std::map<int, Turns<StageLeaf>> all;
     for (const Action& action : program) {

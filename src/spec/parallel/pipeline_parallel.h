@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// How ranks along pp share a model: what they send each other, over which channels, and the rules
-// of a plan with stages.
+// How ranks along pp share a model: the messages between them, their channels, and the rules of a
+// plan with stages.
 //
 // A channel goes from one rank to another and carries one kind of message, first in, first out.
-// Between stages these are outputs and their gradients. A token table that embedding and head share
-// and that lies on two ranks belongs to the embedding's: it sends the table to the head's rank
-// before a step's first use, and gets the head's gradients of it back, leaf by leaf.
+// Between stages these are outputs and their gradients. If embedding and head share the token table
+// and are on different ranks, the embedding's rank owns it: it sends the table to the head's rank
+// before the step's first use, and receives the head's gradients of it, leaf by leaf.
 #pragma once
 
 #include <cstdint>
@@ -26,10 +26,10 @@ struct PipeChannel {
   PipeKind kind = PipeKind::activations;
   auto operator<=>(const PipeChannel&) const = default;
 };
-// All that the plan uses, in order.
+// Returns all channels of the plan, in order.
 std::vector<PipeChannel> pipe_channels(const ModelSpec&, const Plan&);
 
-// Of one message between stages, as a tensor; empty with one stage.
+// The tensor of one message between stages; empty with one stage.
 base::TensorSpec message_spec(const ModelSpec&, const Plan&);
 
 // The token table of a model with a tied head. It belongs to the embedding's rank; the head reads
@@ -63,7 +63,7 @@ std::optional<SharedTable> shared_table(const ModelSpec&, const Plan&);
 // ---- memory of a pp rank for messages
 struct PipeBuffers {
   base::TensorSpec message;
-  int messages = 0;  // of those: send_buffers for each channel between stages
+  int messages = 0;  // number of them: send_buffers for each channel between stages
 };
 PipeBuffers pipe_buffers(const ModelSpec&, const Plan&, int pp_rank);
 int64_t bytes_of(const PipeBuffers&);
@@ -75,19 +75,19 @@ struct PipeTraffic {
 };
 PipeTraffic predict_pipe_traffic(const ModelSpec&, const Plan&, int pp_rank);
 
-// Calls broken(message) for everything in the plan's stages and schedule that does not follow from
-// its layout, or that the engine could not run. REQUIRES: the layout breaks no rule.
+// Calls broken(message) for every property of the plan's stages and schedule that does not follow
+// from its layout, or that the engine cannot run. REQUIRES: the layout breaks no rule.
 void check_stages(const ModelSpec&, const Plan&,
                   const std::function<void(const std::string& rule)>& broken);
 
 // Is every output sent before the next one for the same channel is computed?
 bool sends_in_turn(const schedule::Schedule&);
 
-// Do the gradients of each leaf become complete before those of another begin, on every stage? With
-// `one_accumulator` the stages of a rank share the memory in which they are made.
+// Are the gradients of each leaf complete before those of another begin, on every stage? With
+// `one_accumulator` the stages of a rank share one gradient accumulator.
 bool leaves_come_in_turn(const Plan&, bool one_accumulator);
-// The same of a tied table whose two users are different stages of one rank: the head's gradients
-// of a leaf are taken with the embedding's, so those of the next must not have begun.
+// The same for a tied table whose two users are different stages of one rank: the head's gradients
+// of a leaf are read with the embedding's, so those of the next leaf must not have begun.
 bool tied_leaves_come_in_turn(const Plan&);
 
 }  // namespace trireme::spec

@@ -52,7 +52,8 @@ void StepPicture::end_step() {
       }
     }
   }
-  if (rank_.is_first()) drawn_.push_back(std::move(drawn));
+  // Without a pipeline the picture would be one bar.
+  if (rank_.is_first() && schedule.ranks > 1) drawn_.push_back(std::move(drawn));
 }
 
 sim::Result StepPicture::simulated(const Drawn& drawn) const {
@@ -83,13 +84,13 @@ void StepPicture::write(const std::filesystem::path& file) const {
     const sim::Result &measured = results[2 * i], &predicted = results[2 * i + 1];
     panels.push_back({fmt::format("step {}, measured: {:.4g} s, idle {:.1f} %", drawn_[i].step,
                                   measured.makespan, 100 * measured.bubble_fraction()),
-                      &schedule, &measured});
+                      &schedule, &measured, true});
     panels.push_back(
         {fmt::format(
              "step {}, simulated with the mean cost of each stage's actions: {:.4g} s, idle "
              "{:.1f} %",
              drawn_[i].step, predicted.makespan, 100 * predicted.bubble_fraction()),
-         &schedule, &predicted});
+         &schedule, &predicted, true});
   }
   obs::OutputFile out(file, obs::OutputFile::Mode::replace);
   out.write(sim::svg(panels));

@@ -16,7 +16,7 @@
 #include "kernels/cuda/elementwise.cuh"
 #include "kernels/cuda/table_ops.h"
 #include "kernels/cuda/vocabulary/embedding_sort.cuh"
-#include "spec/facts/op_shapes.h"
+#include "spec/facts/backend.h"
 
 namespace trireme::kernels::cuda {
 namespace {
