@@ -76,7 +76,7 @@ TEST(FromHf, experts_are_taken_out) {
   EXPECT_TRUE(from_hf(many, "q", 0).job.experts ==
               (Experts{.count = 128, .chosen = 8, .ffn = 768}));
   const auto model = from_hf(many, "q", 0).job.model;
-  EXPECT_TRUE(std::get<spec::BlockSpec>(model.layers[1]).qk_norm);
+  EXPECT_TRUE(spec::typical_block(model).qk_norm);
   many["mlp_only_layers"] = {0, 1};
   EXPECT_EQ(from_hf(many, "q", 0).job.experts->dense_layers, 2);
   many["mlp_only_layers"] = {3};

@@ -184,7 +184,7 @@ TEST(FromMegatron, sharding_recompute_and_precision_have_their_flags) {
   // A mix that no family of ours is can be priced all the same.
   const Described mixed = megatron_run(small + "--swiglu --position-embedding-type rope --bf16", 8);
   EXPECT_FALSE(mixed.dims);
-  const auto& block = std::get<spec::BlockSpec>(mixed.job.model.layers[1]);
+  const auto& block = spec::typical_block(mixed.job.model);
   EXPECT_TRUE(block.linear_bias && block.rope && block.norm == spec::NormKind::layer);
   EXPECT_EQ(block.ffn, 1344);  // 8/3 of the width, in 64s
   EXPECT_GT(seconds_of(mixed, "h100"), 0);

@@ -5,10 +5,10 @@
 
 #include "plan/search/confirm.h"
 #include "schedule/lives.h"
-#include "spec/parallel/data_parallel.h"
 #include "spec/memory/grad_places.h"
 #include "spec/memory/predict.h"
 #include "spec/memory/stash_frames.h"
+#include "spec/parallel/data_parallel.h"
 #include "spec/parallel/tensor_parallel.h"
 
 namespace trireme::plan {
@@ -140,7 +140,7 @@ int64_t grads_in_stash(const spec::Plan& plan, const LayerCosts& costs, const Ra
 }  // namespace
 
 bool is_engine_layout(const Job& job, const Layout& l) {
-  const auto& block = std::get<spec::BlockSpec>(job.model.layers.at(1));
+  const auto& block = spec::typical_block(job.model);
   return !job.experts && l.cp == 1 && l.ep == 1 && block.kv_heads % l.tp == 0 &&
          (l.precision == Precision::fp32 || l.precision == Precision::bf16);
 }
@@ -210,7 +210,8 @@ MemoryTable EngineMemory::memory_of(const Layout& l, const LayerCosts& costs, co
   sum.comm += rank.channels * l.send_buffers *
               stash_of(costs.block, rank).frame_bytes[spec::index_of(Pool::inputs)];
   if (costs.head.tied_elements > 0 && pipe.splits_ends) {
-    // spec/parallel/pipeline_parallel.h: the head's rank has a copy of the table, and sends its gradients.
+    // spec/parallel/pipeline_parallel.h: the head's rank has a copy of the table, and sends its
+    // gradients.
     const spec::Recipe recipe = recipe_of(stack_, l.precision, l.grad_dtype);
     const int64_t grads = base::bytes_of({{costs.head.tied_elements}, recipe.grad});
     if (rank.has_embedding) sum.comm += grads;

@@ -38,9 +38,7 @@ class Program {
   BlockBytes block() const;
   double experts() const;
   double head() const;
-  const spec::BlockSpec& shape() const {
-    return std::get<spec::BlockSpec>(r_.job.model.layers.at(1));
-  }
+  const spec::BlockSpec& shape() const { return spec::typical_block(r_.job.model); }
 
   const ProgramRank& r_;
   const spec::ProgramMemory& m_;

@@ -112,7 +112,7 @@ void Rank::add_transfers(Bytes& bytes) const {
     sum += (l.pp > 1 ? params : std::min(params, some)) * weight_bytes();
   }
   if (l.zero_stage >= 2) sum += two * grad_bytes();
-  const double width = static_cast<double>(std::get<spec::BlockSpec>(job.model.layers.at(1)).width);
+  const double width = static_cast<double>(spec::typical_block(job.model).width);
   const double tokens = static_cast<double>(l.micro_batch * job.seq_len) / l.cp;
   if (l.data_ranks() > 1) sum += std::min(largest * grad_bytes(), max_received);
   if (l.tp > 1) sum += std::min(tokens * width * weight_bytes(), max_received);

@@ -20,7 +20,7 @@ int64_t shared_width(const Experts& experts, int tp) {
 void add_experts(const Job& job, const spec::Machine& machine, const Stack& stack,
                  const LayerKey& key, LayerCost& cost) {
   const Experts& e = *job.experts;
-  const auto& block = std::get<spec::BlockSpec>(job.model.layers.at(1));
+  const auto& block = spec::typical_block(job.model);
   const int64_t tokens = key.micro_batch * job.seq_len / key.cp;
   // Under sequence parallelism ranks along tp have their own rows; without it each does its share.
   const int64_t rows = std::max<int64_t>(1, tokens * e.chosen / key.tp);

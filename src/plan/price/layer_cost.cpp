@@ -8,10 +8,10 @@
 #include "plan/price/collective.h"
 #include "plan/price/expert_cost.h"
 #include "plan/price/op_time.h"
-#include "spec/parallel/bucket.h"
 #include "spec/facts/facts.h"
-#include "spec/plan.h"
 #include "spec/memory/predict.h"
+#include "spec/parallel/bucket.h"
+#include "spec/plan.h"
 
 namespace trireme::plan {
 namespace {
@@ -174,7 +174,7 @@ void add_engine_bytes(const Pricing& p, const Facts& facts, spec::Recompute reco
 // Returns the part of a block's matrix products that is computed again where every second one is
 // kept: the projections of keys, of attention's output, and up.
 double recomputed_products(const Job& job) {
-  const auto& block = std::get<spec::BlockSpec>(job.model.layers.at(1));
+  const auto& block = spec::typical_block(job.model);
   const double width = static_cast<double>(block.width);
   const double inner = static_cast<double>(block.heads * block.head_dim);
   const double key = static_cast<double>(block.kv_heads * block.head_dim);
@@ -258,7 +258,8 @@ Facts facts_of(const Pricing& p, const spec::ModelSpec& model, int layer,
   return spec::facts(model, layer, p.shape, p.recipe, recompute, backend_of(p.job, p.stack));
 }
 
-// FLOPs of all ranks along tp, by which spec::solve() cuts stages; 0 where the stack cuts in equal shares.
+// FLOPs of all ranks along tp, by which spec::solve() cuts stages; 0 where the stack cuts in equal
+// shares.
 double whole_flops(Pricing p, const spec::ModelSpec& model, int layer, spec::Recompute recompute) {
   if (p.stack.even_cut) return 0;
   p.shape.mesh = {};
@@ -283,7 +284,7 @@ LayerKey layer_key(const Layout& l) {
 LayerCost block_cost(const Job& job, const spec::Machine& machine, const Stack& stack,
                      const LayerKey& key, bool has_experts) {
   const Pricing p = pricing_of(job, machine, stack, key);
-  spec::BlockSpec block = std::get<spec::BlockSpec>(job.model.layers.at(1));
+  spec::BlockSpec block = spec::typical_block(job.model);
   // Fewer key and value heads than ranks: each rank has a copy of one.
   if (block.kv_heads % key.tp != 0 && key.tp % block.kv_heads == 0) block.kv_heads = key.tp;
   if (has_experts) block.ffn = shared_width(*job.experts, key.tp);

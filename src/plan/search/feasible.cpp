@@ -76,7 +76,7 @@ std::string missing_in_machine(const spec::Machine& machine, int64_t gpus, Preci
 
 std::string why_empty(const Job& job, const SearchOptions& options) {
   const int64_t n = options.gpus;
-  const auto& block = std::get<spec::BlockSpec>(job.model.layers.at(1));
+  const auto& block = spec::typical_block(job.model);
   const int64_t layers = job.model.blocks() + 2;
   Values tps;
   for (const int64_t d : divisors(n, block.heads)) {

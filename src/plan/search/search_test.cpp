@@ -308,7 +308,7 @@ TEST(Search, every_number_of_chunks_of_a_usual_model_is_tried_and_some_of_a_very
     EXPECT_EQ(chunks, all) << pp;
   }
   Job deep = job_of("llama-15m", 1024, 256);
-  const spec::LayerSpec block = deep.model.layers.at(1);
+  const spec::LayerSpec block = spec::typical_block(deep.model);
   deep.model.layers.insert(deep.model.layers.begin() + 1, 100'000, block);
   int64_t all = 0;
   for (const auto& [pp, chunks] : chunks_tried(deep, on(1024))) {

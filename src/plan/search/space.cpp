@@ -190,7 +190,7 @@ class Dealer {
 
 void for_each_layout(const Job& job, const spec::Machine& machine, const SearchOptions& options,
                      const std::function<void(const Layout&)>& give) {
-  const auto& block = std::get<spec::BlockSpec>(job.model.layers.at(1));
+  const auto& block = spec::typical_block(job.model);
   std::vector<int64_t> tps;
   for (const int64_t tp : divisors(options.gpus)) {
     if (block.heads % tp != 0 || !wants(options.space.tp, static_cast<int>(tp))) continue;
