@@ -17,7 +17,7 @@ using schedule::Action;
 using schedule::Op;
 
 constexpr int64_t lives_rounds = 3;  // of micro-batches through all ranks
-// In a longer pipeline with delayed weight gradients, ranks at equal distances are counted.
+// In a longer pipeline with split backward, this many ranks at equal distances are counted.
 constexpr int max_counted_ranks = 128;
 
 void insert(LiveSets& sets, const LiveLayers& live) {
@@ -26,7 +26,7 @@ void insert(LiveSets& sets, const LiveLayers& live) {
   sets.push_back(live);
 }
 
-// The live set of one pool, and the largest ones so far.
+// The current live set of one pool, and the largest sets so far.
 struct LiveCounter {
   LiveLayers now;
   LiveSets sets;
@@ -52,7 +52,7 @@ struct PeakCounter {
   void end() { --now; }
 };
 
-// The stages of a rank, by number.
+// One stage of the pipeline, as one rank sees it.
 struct LiveStage {
   bool is_here = false;
   LiveLayers layers;
@@ -60,7 +60,7 @@ struct LiveStage {
 
 int64_t channels_of(const schedule::Schedule& schedule, int rank) {
   const schedule::Lane& lane = schedule.lanes.front();
-  std::set<std::pair<int, bool>> channels;  // to, whether gradients
+  std::set<std::pair<int, bool>> channels;  // destination, whether it carries gradients
   for (size_t stage = 0; stage + 1 < lane.size(); ++stage) {
     const int from = lane[stage], to = lane[stage + 1];
     if (from == to) continue;
@@ -71,7 +71,7 @@ int64_t channels_of(const schedule::Schedule& schedule, int rank) {
 }
 
 // Walks through the rank's program. A receive stands directly before the action that needs it
-// (schedule/receives.h), so that compute alone says what is live.
+// (schedule/receives.h), so that the compute actions alone determine what is live.
 RankLives lives_of(const schedule::Schedule& schedule, const StageBlocks& cut, int rank) {
   const std::vector<Action>& program = schedule.program[static_cast<size_t>(rank)];
   const int last = schedule.stages() - 1;
@@ -147,7 +147,7 @@ bool covers(const LiveSets& all, const LiveSets& others) {
   });
 }
 
-// Does `a` need at least as much as `b`, whatever the sizes of layers?
+// Returns whether `a` needs at least as much memory as `b` for any sizes of layers.
 bool covers(const RankLives& a, const RankLives& b) {
   return !b.has_embedding && !b.has_head && a.blocks >= b.blocks &&
          a.stage_layers >= b.stage_layers && a.channels >= b.channels && a.inputs >= b.inputs &&
@@ -155,8 +155,8 @@ bool covers(const RankLives& a, const RankLives& b) {
          covers(a.b_to_w, b.b_to_w);
 }
 
-// Returns ranks of which one needs the most. With merged backwards, ranks behind the second have no
-// larger stages than it has and fewer micro-batches in flight; only the last has a head.
+// Returns ranks of which one needs the most memory. With merged backward, ranks behind the second
+// have no larger stages than it and fewer micro-batches in flight; only the last has a head.
 std::vector<int> counted_ranks(const Layout& l) {
   std::vector<int> ranks;
   if (!schedule::named(l.schedule).splits_backward) {
@@ -224,7 +224,7 @@ const PipeLives& PipeLivesTable::find(const Layout& l, int64_t micro_batches,
                                       const StageBlocks& cut) {
   const bool is_gpipe = l.schedule == Kind::gpipe && l.pp > 1;
   const int64_t settled = is_gpipe ? micro_batches : settled_micro_batches(l, micro_batches);
-  const std::tuple key(Shape{settled, l.pp, l.chunks, l.schedule}, cut.first, cut.most);
+  const std::tuple key(Shape{settled, l.pp, l.chunks, l.schedule}, cut.first, cut.later);
   const auto found = known_.find(key);
   if (found != known_.end()) return found->second;
   PipeLives lives = lives_of(written(l, is_gpipe ? 1 : settled), cut, l);

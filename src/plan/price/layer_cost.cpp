@@ -21,7 +21,7 @@ using spec::Facts;
 using spec::OpCost;
 using spec::OpKind;
 
-// Facts of one layer, and what they are priced with.
+// The inputs from which the facts of one layer are priced.
 struct Pricing {
   const Job& job;
   const spec::Machine& machine;
@@ -45,7 +45,7 @@ spec::LocalShape shape_of(const Job& job, const LayerKey& key) {
   return shape;
 }
 
-// Other programs do not fix the order of sums.
+// Other programs are priced without a fixed order of sums.
 spec::Backend backend_of(const Job& job, const Stack& stack) {
   return stack.is_engine() ? job.backend : spec::cuda_backend(false);
 }
@@ -58,7 +58,7 @@ double op_seconds(const Pricing& p, const OpCost& op) {
         gemm_seconds(p.machine.processor,
                      {op.m, op.n, op.k, 1, static_cast<double>(op.bytes), accumulates}, p.products);
     if (p.products == Precision::fp8 || p.products == Precision::fp4) {
-      // The activation that is not quantised yet: read, and written in both orders.
+      // Quantising the activation: read it, and write it in both orders.
       const double elements = static_cast<double>(op.m) * static_cast<double>(op.k);
       seconds += streaming_seconds(p.machine.processor, 4 * elements);
     }
@@ -102,7 +102,7 @@ Sum sum_of(const Pricing& p, const std::vector<OpCost>& ops, const spec::Attenti
   return sum;
 }
 
-// Along tp, which is innermost.
+// Returns the exposed seconds of collectives along tp, the innermost axis.
 double tp_seconds(const Pricing& p, const std::vector<spec::CommCost>& all) {
   double seconds = 0;
   for (const spec::CommCost& comm : all) {
@@ -125,7 +125,7 @@ double elements_of(const Facts& facts, const spec::Sizes& mesh) {
   return elements;
 }
 
-// Whether W reads the slot, or what B stores over it.
+// Returns whether W reads the slot, or the slot that B stores in its place.
 bool is_until_w(const std::vector<spec::Slot>& slots, size_t index) {
   if (slots[index].life == spec::Life::f_to_w) return true;
   return std::ranges::any_of(
@@ -133,12 +133,14 @@ bool is_until_w(const std::vector<spec::Slot>& slots, size_t index) {
 }
 
 int64_t largest_scratch(const Facts& facts) {
-  int64_t most = 0;
-  for (const spec::ScratchSet& set : facts.scratch) most = std::max(most, spec::bytes_of(set));
-  return most;
+  int64_t largest = 0;
+  for (const spec::ScratchSet& set : facts.scratch) {
+    largest = std::max(largest, spec::bytes_of(set));
+  }
+  return largest;
 }
 
-// The pools of spec/memory/stash_layout.h.
+// Adds the bytes of the pools of spec/memory/stash_layout.h.
 void add_slots(const Pricing& p, const Facts& facts, LayerCost& cost) {
   for (size_t i = 0; i < facts.stash.size(); ++i) {
     const spec::Slot& slot = facts.stash[i];
@@ -153,14 +155,14 @@ void add_slots(const Pricing& p, const Facts& facts, LayerCost& cost) {
       (until_w ? cost.kept_for_w : cost.kept_for_b) += kept;
     } else {
       cost.dropped += bytes;
-      if (until_w) cost.kept_from_b += kept;  // made again by B
+      if (until_w) cost.kept_from_b += kept;  // recomputed by B
       if (!until_w) cost.dropped_backward += bytes;
     }
   }
   cost.scratch = static_cast<double>(largest_scratch(facts));
 }
 
-// Sizes for EngineMemory.
+// Fills in the sizes for EngineMemory.
 void add_engine_bytes(const Pricing& p, const Facts& facts, spec::Recompute recompute,
                       LayerCost& cost) {
   const spec::LayerPlace apart{.is_first = true, .gets_gradient = true};
@@ -171,8 +173,8 @@ void add_engine_bytes(const Pricing& p, const Facts& facts, spec::Recompute reco
   cost.tied_elements = spec::tied_elements(facts.params, p.shape.mesh);
 }
 
-// Returns the part of a block's matrix products that is computed again where every second one is
-// kept: the projections of keys, of attention's output, and up.
+// Returns the fraction of a block's matrix products that is recomputed if every second one is kept:
+// the projections of keys, of attention's output, and up.
 double recomputed_products(const Job& job) {
   const auto& block = spec::typical_block(job.model);
   const double width = static_cast<double>(block.width);
@@ -217,14 +219,15 @@ LayerCost cost_of(const Pricing& p, const Facts& facts, const spec::AttentionSha
   }
   if (p.key.recompute == spec::Recompute::selective &&
       p.stack.selective == spec::SelectiveRecompute::products && f.attention > 0) {
-    const double again = recomputed_products(p.job);
-    cost.r = (f.seconds - f.attention - (1 - again) * f.products) * factor;
+    const double recomputed = recomputed_products(p.job);
+    cost.r = (f.seconds - f.attention - (1 - recomputed) * f.products) * factor;
     cost.r_tp = cost.f_tp / 2;  // results of reductions are kept, gathered inputs are not
     cost.r_kernels = cost.f_kernels;
-    cost.r_flops = again * f.product_flops;
+    cost.r_flops = recomputed * f.product_flops;
   }
   if (p.key.cp > 1 && f.attention > 0) {
-    // Keys and values go round; backward their gradients, too. Attention hides what it can.
+    // Ring attention: keys and values go round, in backward their gradients too. Transfers overlap
+    // with attention.
     const double bytes = 2.0 * static_cast<double>(p.shape.tokens) *
                          static_cast<double>(attention.kv_heads * attention.head_dim) *
                          (p.recipe.storage == base::DType::f32 ? 4 : 2);
@@ -258,8 +261,8 @@ Facts facts_of(const Pricing& p, const spec::ModelSpec& model, int layer,
   return spec::facts(model, layer, p.shape, p.recipe, recompute, backend_of(p.job, p.stack));
 }
 
-// FLOPs of all ranks along tp, by which spec::solve() cuts stages; 0 where the stack cuts in equal
-// shares.
+// Returns the FLOPs of all ranks along tp, by which spec::solve() balances stages; 0 if the stack
+// cuts stages in equal shares.
 double whole_flops(Pricing p, const spec::ModelSpec& model, int layer, spec::Recompute recompute) {
   if (p.stack.even_cut) return 0;
   p.shape.mesh = {};
@@ -285,7 +288,7 @@ LayerCost block_cost(const Job& job, const spec::Machine& machine, const Stack& 
                      const LayerKey& key, bool has_experts) {
   const Pricing p = pricing_of(job, machine, stack, key);
   spec::BlockSpec block = spec::typical_block(job.model);
-  // Fewer key and value heads than ranks: each rank has a copy of one.
+  // If tp exceeds the key and value heads, each rank has a copy of one.
   if (block.kv_heads % key.tp != 0 && key.tp % block.kv_heads == 0) block.kv_heads = key.tp;
   if (has_experts) block.ffn = shared_width(*job.experts, key.tp);
   const spec::ModelSpec model{job.model.name,
@@ -293,7 +296,7 @@ LayerCost block_cost(const Job& job, const spec::Machine& machine, const Stack& 
                               job.model.init_std,
                               {job.model.layers.front(), block, job.model.layers.back()}};
   const spec::BlockSpec local = spec::local_block(block, p.shape.mesh);
-  // Every pair of the whole sequence, shared by the ranks along cp.
+  // All pairs of the full sequence, divided over the ranks along cp.
   spec::AttentionShape attention = spec::attention_shape(local, p.shape, p.recipe.storage);
   attention.seq_len = job.seq_len;
   LayerCost cost = cost_of(p, facts_of(p, model, 1, key.recompute), attention, key.recompute);
@@ -320,7 +323,7 @@ LayerCost head_cost(const Job& job, const spec::Machine& machine, const Stack& s
   LayerCost cost = cost_of(p, facts_of(p, job.model, layer, spec::Recompute::none), {});
   cost.cut_flops = whole_flops(p, job.model, layer, spec::Recompute::none);
   if (stack.is_engine()) {
-    // Not all logits exist at one time; a chunk of them costs the same by row.
+    // The engine computes logits in chunks of rows, which cost the same per row.
     const auto& head = std::get<spec::HeadSpec>(job.model.layers.back());
     p.shape.head_chunk_rows = spec::default_head_chunk(job.backend, p.recipe.storage,
                                                        head.vocab / key.tp, p.shape.tokens);
