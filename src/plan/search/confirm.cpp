@@ -11,8 +11,8 @@
 namespace trireme::plan {
 namespace {
 
-// Seconds of a stage's layers, as the simulator wants them.
-// `plain`: of blocks that compute nothing again.
+// Returns the simulator's costs of every stage. `plain` is the cost of blocks that do not
+// recompute.
 sim::Costs stage_costs(const spec::ModelSpec& model, const spec::Plan& plan,
                        const LayerCosts& costs, const LayerCost& plain) {
   sim::Costs all;
@@ -70,7 +70,7 @@ Confirmed confirm(const Job& job, const spec::Machine& machine, const Stack& sta
   result.bubble = price.at(Term::bubble);
   result.bytes = price.bytes;
   result.problem = missing_in_engine(job, layout);
-  // Another program's memory and stages are not those of a plan.
+  // The engine's plan does not describe memory and stages of another program.
   if (!result.problem.empty() || !stack.is_engine()) return result;
   spec::Solved solved = spec::solve(job.model, workload_of(job), layout, job.backend);
   if (!solved.broken.empty()) {
@@ -81,7 +81,7 @@ Confirmed confirm(const Job& job, const spec::Machine& machine, const Stack& sta
   result.has_plan = true;
   result.bytes = bytes_of(result.plan, machine);
   if (layout.pp > 1) {
-    // Blocks by themselves, where some recompute and some do not.
+    // Some blocks may recompute and others not; each gets its own cost.
     Layout all = result.plan.layout, none = result.plan.layout;
     all.recompute_blocks = none.recompute_blocks = -1;
     none.recompute = spec::Recompute::none;

@@ -10,7 +10,7 @@
 namespace trireme::plan {
 namespace {
 
-// Tried in this order for given tp and pp: what costs the least first.
+// Tried in this order for given tp and pp, the cheapest first.
 constexpr std::array<spec::Recompute, 3> policies = {
     spec::Recompute::none, spec::Recompute::selective, spec::Recompute::full};
 
@@ -48,8 +48,8 @@ Textbook textbook(const Job& job, const spec::Machine& machine, int64_t gpus,
   }
   if (!found) {
     result.steps.push_back(
-        {"nothing fits", fmt::format("tp up to {} inside the domain, stages across "
-                                     "it, ZeRO-1 over the rest, full recompute",
+        {"nothing fits", fmt::format("tried: tp up to {} inside the domain, stages across "
+                                     "domains, ZeRO-1 over the remaining ranks, full recompute",
                                      max_tp)});
     return result;
   }
@@ -63,14 +63,15 @@ Textbook textbook(const Job& job, const spec::Machine& machine, int64_t gpus,
     if (is_filled && fits(larger)) l = larger;
   }
   result.layout = l;
-  result.steps.push_back(
-      {fmt::format("tp {}", l.tp),
-       l.tp == 1 ? "the state fits without cutting matrices"
-                 : fmt::format("inside a domain of {}, as memory needs", machine.domain.size)});
+  result.steps.push_back({fmt::format("tp {}", l.tp),
+                          l.tp == 1
+                              ? "the state fits without tensor parallelism"
+                              : fmt::format("inside a domain of {}, as large as memory requires",
+                                            machine.domain.size)});
   result.steps.push_back(
       {fmt::format("pp {}", l.pp), l.pp == 1 ? "no stages are needed" : "across domains, 1F1B"});
   result.steps.push_back({fmt::format("ZeRO-{} over dp {}", l.zero_stage, l.data_ranks()),
-                          "optimizer state is shared by all copies"});
+                          "shards the optimizer state"});
   result.steps.push_back(
       {fmt::format("micro-batch {}, {} of them", l.micro_batch, micro_batches(job, l)),
        l.recompute == spec::Recompute::none
@@ -83,7 +84,7 @@ std::vector<std::string> departures(const Layout& recipe, const Price& recipe_pr
                                     const Layout& answer, const Price& answer_price) {
   std::vector<std::string> all;
   const auto differ = [&](const char* name, int64_t theirs, int64_t ours) {
-    if (theirs != ours) all.push_back(fmt::format("{} {} in place of {}", name, ours, theirs));
+    if (theirs != ours) all.push_back(fmt::format("{} {} instead of {}", name, ours, theirs));
   };
   differ("tp", recipe.tp, answer.tp);
   differ("cp", recipe.cp, answer.cp);
@@ -92,15 +93,15 @@ std::vector<std::string> departures(const Layout& recipe, const Price& recipe_pr
   differ("micro-batch", recipe.micro_batch, answer.micro_batch);
   if (answer.pp > 1 && recipe.pp > 1 && answer.schedule != recipe.schedule) {
     all.push_back(
-        fmt::format("{} in place of {}", name_of(answer.schedule), name_of(recipe.schedule)));
+        fmt::format("{} instead of {}", name_of(answer.schedule), name_of(recipe.schedule)));
   }
   if (recipe.recompute != answer.recompute) {
     const bool has_none = answer.recompute == spec::Recompute::none;
-    all.push_back(fmt::format("{} recompute in place of {}",
+    all.push_back(fmt::format("{} recompute instead of {}",
                               has_none ? "no" : spec::name_of(answer.recompute),
                               spec::name_of(recipe.recompute)));
   }
-  // The terms that make the difference, largest first.
+  // The terms with the largest differences.
   std::vector<std::pair<double, size_t>> gains;
   for (size_t i = 0; i < answer_price.seconds_of.size(); ++i) {
     gains.emplace_back(answer_price.seconds_of[i] - recipe_price.seconds_of[i], i);
