@@ -57,7 +57,7 @@ void take_described(const plan::Described& d, PlanQuestion& q) {
   q.asked = d.layout;
   q.own_stack = d.stack;
   q.gpus = d.gpus;
-  q.taken = d.taken;
+  q.taken = d.assumed;
   q.ignored = d.ignored;
   if (d.gpus == 0 && q.asked) q.gpus = q.asked->ranks();
 }
