@@ -79,11 +79,11 @@ double collective_seconds(const Machine& m, Collective kind, const Group& group,
   // the group's ranks in it.
   const double spread = rate_between(m, domains) * static_cast<double>(local);
   const double far_latency = m.network.link.latency;
-  const Ring whole{ranks, local > 1 ? std::min(near.rate, spread) : spread,
-                   (far_latency * static_cast<double>(domains) +
-                    near.latency * static_cast<double>(group.size - domains)) /
-                       ranks};
-  const double one_ring = flat_seconds(whole, kind, bytes, false);
+  const Ring all{ranks, local > 1 ? std::min(near.rate, spread) : spread,
+                 (far_latency * static_cast<double>(domains) +
+                  near.latency * static_cast<double>(group.size - domains)) /
+                     ranks};
+  const double one_ring = flat_seconds(all, kind, bytes, false);
   // Two levels: inside the domain, then between ranks with the same index, each with its part.
   const Ring far{static_cast<double>(domains), rate_between(m, domains), far_latency};
   const Collective half = Collective::reduce_scatter;

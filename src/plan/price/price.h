@@ -54,8 +54,9 @@ struct Price {
   std::array<double, static_cast<size_t>(Term::count)> seconds_of{};
   double seconds = 0;  // their sum
   std::array<double, static_cast<size_t>(Item::count)> bytes_of{};
-  // Of the rank with the highest total. For layouts that the engine runs it is exact except for the
-  // gaps that stages of different sizes leave in the stash, so never more than is allocated.
+  // The sum on the rank with the highest total. For layouts that the engine runs it is exact except
+  // for the gaps that stages of different sizes leave in the stash, so never more than is
+  // allocated.
   double bytes = 0;
   double model_flops = 0, hardware_flops = 0;  // of one step, over all ranks
   bool operator==(const Price&) const = default;
