@@ -186,24 +186,9 @@ double recomputed_products(const Job& job) {
   return (width * key + inner * width + width * ffn) / all;
 }
 
-LayerCost cost_of(const Pricing& p, const Facts& facts, const spec::AttentionShape& attention,
-                  spec::Recompute recompute = spec::Recompute::none) {
-  LayerCost cost;
-  const Sum f = sum_of(p, facts.f, attention), b = sum_of(p, facts.b, attention),
-            w = sum_of(p, facts.w, attention), r = sum_of(p, facts.r, attention);
+// Replaces Trireme's recompute by that of another program. `f` is the sum of the forward.
+void set_recompute_of_stack(const Pricing& p, const Sum& f, LayerCost& cost) {
   const double factor = p.machine.step_factor;
-  cost.f = f.seconds * factor;
-  cost.b = b.seconds * factor;
-  cost.w = w.seconds * factor;
-  cost.r = r.seconds * factor;
-  cost.f_kernels = f.kernels;
-  cost.b_kernels = b.kernels + w.kernels;
-  cost.r_kernels = r.kernels;
-  cost.flops = f.flops + b.flops + w.flops;
-  cost.r_flops = r.flops;
-  cost.f_tp = tp_seconds(p, facts.f_comm);
-  cost.b_tp = tp_seconds(p, facts.b_comm) + tp_seconds(p, facts.w_comm);
-  cost.r_tp = tp_seconds(p, facts.r_comm);
   if (p.key.recompute == spec::Recompute::full && p.stack.full_recompute_is_whole) {
     cost.r = cost.f;
     cost.r_tp = cost.f_tp;
@@ -225,18 +210,43 @@ LayerCost cost_of(const Pricing& p, const Facts& facts, const spec::AttentionSha
     cost.r_kernels = cost.f_kernels;
     cost.r_flops = recomputed * f.product_flops;
   }
-  if (p.key.cp > 1 && f.attention > 0) {
-    // Ring attention: keys and values go round, in backward their gradients too. Transfers overlap
-    // with attention.
-    const double bytes = 2.0 * static_cast<double>(p.shape.tokens) *
-                         static_cast<double>(attention.kv_heads * attention.head_dim) *
-                         (p.recipe.storage == base::DType::f32 ? 4 : 2);
-    const Group group{p.key.cp, p.key.tp};
-    const double once = collective_seconds(p.machine, Collective::all_gather, group,
-                                           bytes * static_cast<double>(p.key.cp));
-    cost.f_cp = std::max(once - p.stack.cp_overlap * f.attention, 0.0);
-    cost.b_cp = std::max(2 * once - p.stack.cp_overlap * b.attention, 0.0);
-  }
+}
+
+// Ring attention: keys and values go round, in backward their gradients too. Transfers overlap with
+// attention, which takes the given seconds.
+void set_context_parallel(const Pricing& p, const spec::AttentionShape& attention, double f_seconds,
+                          double b_seconds, LayerCost& cost) {
+  if (p.key.cp == 1 || f_seconds <= 0) return;
+  const double bytes = 2.0 * static_cast<double>(p.shape.tokens) *
+                       static_cast<double>(attention.kv_heads * attention.head_dim) *
+                       (p.recipe.storage == base::DType::f32 ? 4 : 2);
+  const Group group{p.key.cp, p.key.tp};
+  const double once = collective_seconds(p.machine, Collective::all_gather, group,
+                                         bytes * static_cast<double>(p.key.cp));
+  cost.f_cp = std::max(once - p.stack.cp_overlap * f_seconds, 0.0);
+  cost.b_cp = std::max(2 * once - p.stack.cp_overlap * b_seconds, 0.0);
+}
+
+LayerCost cost_of(const Pricing& p, const Facts& facts, const spec::AttentionShape& attention,
+                  spec::Recompute recompute = spec::Recompute::none) {
+  LayerCost cost;
+  const Sum f = sum_of(p, facts.f, attention), b = sum_of(p, facts.b, attention),
+            w = sum_of(p, facts.w, attention), r = sum_of(p, facts.r, attention);
+  const double factor = p.machine.step_factor;
+  cost.f = f.seconds * factor;
+  cost.b = b.seconds * factor;
+  cost.w = w.seconds * factor;
+  cost.r = r.seconds * factor;
+  cost.f_kernels = f.kernels;
+  cost.b_kernels = b.kernels + w.kernels;
+  cost.r_kernels = r.kernels;
+  cost.flops = f.flops + b.flops + w.flops;
+  cost.r_flops = r.flops;
+  cost.f_tp = tp_seconds(p, facts.f_comm);
+  cost.b_tp = tp_seconds(p, facts.b_comm) + tp_seconds(p, facts.w_comm);
+  cost.r_tp = tp_seconds(p, facts.r_comm);
+  set_recompute_of_stack(p, f, cost);
+  set_context_parallel(p, attention, f.attention, b.attention, cost);
   cost.params = elements_of(facts, p.shape.mesh);
   add_slots(p, facts, cost);
   if (p.stack.is_engine()) add_engine_bytes(p, facts, recompute, cost);

@@ -133,8 +133,13 @@ struct Pricer::State {
   }
 
   Price price(const Layout& layout);
+  void add_bytes(const Layout&, const LayerCosts&, const RankTimes&, Price&);
+  void add_flops(const Layout&, const LayerCosts&, Price&) const;
   double data_seconds(const Layout&, const LayerCosts&, const RankTimes&) const;
   double reduce_seconds(const Layout&, double elements, double layers, const Group&) const;
+  double gather_seconds(const Layout&, double elements, double layers, const Group&) const;
+  double exposed_seconds(double transfer, double window, double overlap) const;
+  double update_seconds(const Layout&, const LayerCosts&, const RankShare&) const;
 };
 
 namespace {
@@ -167,6 +172,21 @@ double Pricer::State::reduce_seconds(const Layout& l, double elements, double la
   return layers * seconds;
 }
 
+// Returns the time to gather one layer's parameters inside a copy of the state.
+double Pricer::State::gather_seconds(const Layout& l, double elements, double layers,
+                                     const Group& group) const {
+  const Group inside{std::max<int64_t>(1, group.size / l.dp_replicate), group.stride};
+  return collective_seconds(machine, Collective::all_gather, inside,
+                            elements / layers * stack.gather_bytes);
+}
+
+// Returns the exposed part of a transfer, which is hidden up to the length of its window of
+// compute.
+double Pricer::State::exposed_seconds(double transfer, double window, double overlap) const {
+  const double hidden = std::min(transfer * overlap, window);
+  return transfer - hidden + stack.contention * hidden;
+}
+
 double Pricer::State::data_seconds(const Layout& l, const LayerCosts& costs,
                                    const RankTimes& times) const {
   const RankShare& share = times.slowest;
@@ -185,20 +205,13 @@ double Pricer::State::data_seconds(const Layout& l, const LayerCosts& costs,
   const double reduce = (reduce_seconds(l, elements, layers, group) +
                          reduce_seconds(l, experts, layers, expert_group)) /
                         stack.data_rate;
-  // Parameters are gathered inside a copy of the state.
-  const auto gather_in = [&](const Group& all, double count) {
-    const Group inside{std::max<int64_t>(1, all.size / l.dp_replicate), all.stride};
-    return collective_seconds(machine, Collective::all_gather, inside,
-                              count / layers * stack.gather_bytes);
-  };
   const auto gather = [&] {
     return layers / stack.data_rate *
-           (gather_in(group, elements) + gather_in(expert_group, experts));
+           (gather_seconds(l, elements, layers, group) +
+            gather_seconds(l, experts, layers, expert_group));
   };
-  // A transfer is hidden up to the length of its window of compute.
   const auto exposed = [&](double transfer, double window, double overlap) {
-    const double hidden = std::min(transfer * overlap, window);
-    return transfer - hidden + stack.contention * hidden;
+    return exposed_seconds(transfer, window, overlap);
   };
   if (l.zero_stage < 3) {
     const double reduces = l.zero_stage == 2 && stack.reduces_each ? m : 1;
@@ -250,24 +263,39 @@ Price Pricer::State::price(const Layout& l) {
   at(Term::bubble) = pipe.bubble;
   at(Term::messages) = pipe.messages;
   at(Term::data) = data_seconds(l, costs, times);
-  const double params = params_of(costs, share) / l.state_shards() +
-                        expert_params_of(costs, share) / std::max(1, l.state_shards() / l.ep);
-  at(Term::optimizer) = stack.optimizer * params * update_bytes(stack, l) /
-                        (machine.processor.bytes_per_second * machine.processor.memory_reach);
+  at(Term::optimizer) = update_seconds(l, costs, share);
   at(Term::rest) = stack.step_seconds;
   double sum = 0;
   for (const double seconds : price.seconds_of) sum += seconds;
   const auto ranks = static_cast<double>(l.ranks());
   at(Term::jitter) = sum * (stack.jitter + machine.jitter) * std::sqrt(2 * std::log(ranks));
   price.seconds = sum + at(Term::jitter);
+  add_bytes(l, costs, times, price);
+  add_flops(l, costs, price);
+  return price;
+}
 
+// Returns the time of the optimizer's update of the rank's shard.
+double Pricer::State::update_seconds(const Layout& l, const LayerCosts& costs,
+                                     const RankShare& share) const {
+  const double params = params_of(costs, share) / l.state_shards() +
+                        expert_params_of(costs, share) / std::max(1, l.state_shards() / l.ep);
+  return stack.optimizer * params * update_bytes(stack, l) /
+         (machine.processor.bytes_per_second * machine.processor.memory_reach);
+}
+
+void Pricer::State::add_bytes(const Layout& l, const LayerCosts& costs, const RankTimes& times,
+                              Price& price) {
   price.bytes_of =
       has_exact_bytes(l)
           ? items_of(engine_memory.largest(l, costs, times.cut),
                      schedule::named(l.schedule).splits_backward, machine.processor.reserved_bytes)
           : rank_memory(job, machine, stack, l, costs, times, in_flight);
   for (const double bytes : price.bytes_of) price.bytes += bytes;
+}
 
+void Pricer::State::add_flops(const Layout& l, const LayerCosts& costs, Price& price) const {
+  const auto m = static_cast<double>(micro_batches(job, l));
   const double all_blocks = static_cast<double>(job.model.blocks());
   const double dense_blocks = job.experts ? static_cast<double>(job.experts->dense_layers) : 0;
   const auto total = [&](auto part) {
@@ -278,7 +306,6 @@ Price Pricer::State::price(const Layout& l) {
   price.model_flops = replicas * total([](const LayerCost& c) { return c.flops; });
   price.hardware_flops =
       price.model_flops + replicas * total([](const LayerCost& c) { return c.r_flops; });
-  return price;
 }
 
 Pricer::Pricer(const Job& job, const spec::Machine& machine, const Stack& stack)
@@ -299,37 +326,5 @@ double Pricer::bytes_at_least(const Layout& layout) {
 }
 
 const LayerCosts& Pricer::layers(const Layout& layout) { return state_->find(layout).costs; }
-
-std::string_view name_of(Term term) {
-  constexpr std::array<std::string_view, static_cast<size_t>(Term::count)> names = {
-      "forward", "backward", "recompute", "ends",      "tensor", "context", "expert",
-      "bubble",  "messages", "data",      "optimizer", "host",   "jitter",  "rest"};
-  return names[static_cast<size_t>(term)];
-}
-
-std::string_view meaning_of(Term term) {
-  constexpr std::array<std::string_view, static_cast<size_t>(Term::count)> meanings = {
-      "forward of the blocks",
-      "backward of the blocks",
-      "forward recomputed for dropped activations",
-      "embedding, head and loss",
-      "tensor parallel collectives, exposed",
-      "context parallel transfers, exposed",
-      "expert parallel all-to-alls, exposed",
-      "waiting for other stages",
-      "pipeline messages, exposed",
-      "data parallel and ZeRO collectives, exposed",
-      "gradient norm and update",
-      "kernels launched more slowly than they run",
-      "waiting for the slowest rank",
-      "data loading and logging"};
-  return meanings[static_cast<size_t>(term)];
-}
-
-std::string_view name_of(Item item) {
-  constexpr std::array<std::string_view, static_cast<size_t>(Item::count)> names = {
-      "weights", "gradients", "optimizer", "activations", "working", "transfers", "reserved"};
-  return names[static_cast<size_t>(item)];
-}
 
 }  // namespace trireme::plan
