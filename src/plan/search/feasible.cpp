@@ -59,6 +59,39 @@ int64_t nearest_batch(int64_t batch, const Values& steps) {
   return best;
 }
 
+// Degrees that a job and the limits of a search leave over.
+struct Degrees {
+  Values tps, pps, dps;  // pps: with the allowed tps; dps: with the allowed tp, pp and cp
+};
+
+Degrees degrees_of(const Job& job, const SearchOptions& options, const Values& allowed_tps,
+                   int64_t max_pp) {
+  Degrees degrees;
+  for (const int64_t tp : allowed_tps) {
+    const int64_t rest = options.gpus / tp;
+    for (const int64_t pp : divisors(rest, max_pp)) {
+      degrees.pps.push_back(pp);
+      if (allowed({pp}, options.space.pp).empty()) continue;
+      for (const int64_t cp : divisors(rest / pp, job.seq_len)) {
+        if (!allowed({cp}, options.space.cp).empty()) degrees.dps.push_back(rest / pp / cp);
+      }
+    }
+  }
+  std::ranges::sort(degrees.pps);
+  degrees.pps.erase(std::ranges::unique(degrees.pps).begin(), degrees.pps.end());
+  return degrees;
+}
+
+// Returns dp x micro-batch, which must divide the batch, for every allowed combination.
+Values batch_steps(const Values& dps, const std::vector<int64_t>& micro_batches) {
+  Values steps;
+  for (const int64_t dp : dps) {
+    if (micro_batches.empty()) steps.push_back(dp);
+    for (const int64_t micro : micro_batches) steps.push_back(dp * micro);
+  }
+  return steps;
+}
+
 }  // namespace
 
 std::string missing_in_machine(const spec::Machine& machine, int64_t gpus, Precision precision) {
@@ -91,29 +124,14 @@ std::string why_empty(const Job& job, const SearchOptions& options) {
                        base::count_text(n, "GPU"), block.heads, fmt::join(tps, ", "),
                        fmt::join(options.space.tp, ", "));
   }
-  Values pps, dps;
-  for (const int64_t tp : some_tps) {
-    for (const int64_t pp : divisors(n / tp, layers)) {
-      pps.push_back(pp);
-      if (allowed({pp}, options.space.pp).empty()) continue;
-      for (const int64_t cp : divisors(n / tp / pp, job.seq_len)) {
-        if (!allowed({cp}, options.space.cp).empty()) dps.push_back(n / tp / pp / cp);
-      }
-    }
-  }
-  if (dps.empty()) {
-    std::ranges::sort(pps);
-    pps.erase(std::ranges::unique(pps).begin(), pps.end());
+  const Degrees degrees = degrees_of(job, options, some_tps, layers);
+  if (degrees.dps.empty()) {
     return fmt::format(
         "tp x pp x cp must divide {} GPUs, and pp must be at most the {} layers; with tp {} pp "
         "may be {}",
-        n, layers, fmt::join(some_tps, " or "), fmt::join(pps, ", "));
+        n, layers, fmt::join(some_tps, " or "), fmt::join(degrees.pps, ", "));
   }
-  Values steps;
-  for (const int64_t dp : dps) {
-    if (options.space.micro_batch.empty()) steps.push_back(dp);
-    for (const int64_t micro : options.space.micro_batch) steps.push_back(dp * micro);
-  }
+  const Values steps = batch_steps(degrees.dps, options.space.micro_batch);
   if (const int64_t near = nearest_batch(job.global_batch, steps); near != job.global_batch) {
     return fmt::format(
         "no allowed dp x micro-batch divides the global batch of {}; nearest batch: {}",
