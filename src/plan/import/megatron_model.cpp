@@ -129,6 +129,29 @@ spec::RopeSpec read_rope(MegatronFlags& flags) {
   return rope;
 }
 
+// The choices that make a family of models.
+struct LayerKinds {
+  bool is_gated = false, is_rms = false, has_bias = true;
+  Positions positions = Positions::learned;
+};
+
+// Changes a model of one family to a mix that is none of Trireme's families.
+void set_layer_kinds(const LayerKinds& kinds, int64_t max_seq, spec::ModelSpec& model) {
+  const auto norm = kinds.is_rms ? spec::NormKind::rms : spec::NormKind::layer;
+  for (spec::LayerSpec& layer : model.layers) {
+    if (auto* block = std::get_if<spec::BlockSpec>(&layer)) {
+      block->norm = norm;
+      block->activation = kinds.is_gated ? spec::Activation::swiglu : spec::Activation::gelu;
+      block->linear_bias = kinds.has_bias;
+      if (kinds.positions != Positions::rotary) block->rope.reset();
+    } else if (auto* head = std::get_if<spec::HeadSpec>(&layer)) {
+      head->norm = norm;
+    } else if (kinds.positions == Positions::learned) {
+      std::get<spec::EmbeddingSpec>(layer).positions = max_seq;
+    }
+  }
+}
+
 }  // namespace
 
 void read_megatron_model(MegatronFlags& flags, Described& described) {
@@ -182,19 +205,7 @@ void read_megatron_model(MegatronFlags& flags, Described& described) {
     return;
   }
   if (!is_llama && !is_gpt2) {
-    for (spec::LayerSpec& layer : described.job.model.layers) {
-      const auto norm = is_rms ? spec::NormKind::rms : spec::NormKind::layer;
-      if (auto* block = std::get_if<spec::BlockSpec>(&layer)) {
-        block->norm = norm;
-        block->activation = gated ? spec::Activation::swiglu : spec::Activation::gelu;
-        block->linear_bias = has_bias;
-        if (positions != Positions::rotary) block->rope.reset();
-      } else if (auto* head = std::get_if<spec::HeadSpec>(&layer)) {
-        head->norm = norm;
-      } else if (positions == Positions::learned) {
-        std::get<spec::EmbeddingSpec>(layer).positions = dims.max_seq;
-      }
-    }
+    set_layer_kinds({gated, is_rms, has_bias, positions}, dims.max_seq, described.job.model);
   }
   if ((is_llama || is_gpt2) && !experts) described.dims = dims;
   described.job.experts = experts;

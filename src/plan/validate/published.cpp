@@ -20,6 +20,30 @@ using base::Json;
 
 constexpr double max_layers = 1e5, max_gpus = 1e7;
 
+std::optional<Experts> experts_of(const Row& row) {
+  const Json* moe = row.find("model", "moe");
+  if (moe == nullptr) return {};
+  if (!moe->is_object()) row.bad("model.moe is not an object");
+  const auto count = [&](const char* key) -> int64_t {
+    const auto found = moe->find(key);
+    if (found == moe->end() || !found->is_number()) return 0;
+    const auto value = found->get<double>();
+    if (value < 0 || value > 1e9) {
+      throw Unpriced{fmt::format("model.moe.{} = {} is not from 0 to 1e9", key, value)};
+    }
+    return static_cast<int64_t>(value);
+  };
+  const Experts experts{.count = count("experts"),
+                        .chosen = count("top_k"),
+                        .ffn = count("moe_ffn"),
+                        .shared_ffn = count("shared") * count("moe_ffn"),
+                        .dense_layers = count("dense_layers")};
+  if (experts.count < 1 || experts.chosen < 1 || experts.ffn < 1) {
+    throw Unpriced{"model.moe needs experts, top_k and moe_ffn"};
+  }
+  return experts;
+}
+
 Job job_of(const Row& row, std::vector<std::string>& assumed) {
   if (!row.text("model", "attention").empty()) {
     throw Unpriced{
@@ -40,30 +64,9 @@ Job job_of(const Row& row, std::vector<std::string>& assumed) {
   dims.max_seq = row.whole("model", "seq_len");
   dims.tied_head = !gated || row.flag("model", "tied_embeddings").value_or(false);
   Job job;
-  const Json* moe = row.find("model", "moe");
-  if (moe != nullptr) {
-    if (!moe->is_object()) row.bad("model.moe is not an object");
-    const auto count = [&](const char* key) -> int64_t {
-      const auto found = moe->find(key);
-      if (found == moe->end() || !found->is_number()) return 0;
-      const auto value = found->get<double>();
-      if (value < 0 || value > 1e9) {
-        throw Unpriced{fmt::format("model.moe.{} = {} is not from 0 to 1e9", key, value)};
-      }
-      return static_cast<int64_t>(value);
-    };
-    job.experts = Experts{.count = count("experts"),
-                          .chosen = count("top_k"),
-                          .ffn = count("moe_ffn"),
-                          .shared_ffn = count("shared") * count("moe_ffn"),
-                          .dense_layers = count("dense_layers")};
-    if (job.experts->count < 1 || job.experts->chosen < 1 || job.experts->ffn < 1) {
-      throw Unpriced{"model.moe needs experts, top_k and moe_ffn"};
-    }
-    dims.ffn = row.whole_or("model", "ffn", job.experts->ffn);
-  } else {
-    dims.ffn = row.whole("model", "ffn");
-  }
+  job.experts = experts_of(row);
+  dims.ffn =
+      job.experts ? row.whole_or("model", "ffn", job.experts->ffn) : row.whole("model", "ffn");
   try {
     job.model = spec::make_model(dims);
   } catch (const base::ConfigError& error) {
