@@ -137,6 +137,13 @@ int64_t parameter_count(const ModelSpec& model) {
   return count;
 }
 
+const BlockSpec& typical_block(const ModelSpec& model) {
+  TRIREME_CHECK(model.layers.size() > 1, "{} has {} layers", model.name, model.layers.size());
+  const auto* block = std::get_if<BlockSpec>(&model.layers[1]);
+  TRIREME_CHECK(block != nullptr, "{} has no block behind its embedding", model.name);
+  return *block;
+}
+
 int64_t vocab_of(const ModelSpec& model) { return std::get<HeadSpec>(model.layers.back()).vocab; }
 
 }  // namespace trireme::spec

@@ -85,6 +85,9 @@ struct ModelSpec {
   int blocks() const { return static_cast<int>(layers.size()) - 2; }
 };
 
+// Returns the first block. make_model() gives every block the same sizes, so it stands for all.
+const BlockSpec& typical_block(const ModelSpec&);
+
 enum class Family : uint8_t { gpt2, llama };
 std::string_view name_of(Family);
 

@@ -57,7 +57,7 @@ void take_described(const plan::Described& d, PlanQuestion& q) {
   q.asked = d.layout;
   q.own_stack = d.stack;
   q.gpus = d.gpus;
-  q.taken = d.taken;
+  q.taken = d.assumed;
   q.ignored = d.ignored;
   if (d.gpus == 0 && q.asked) q.gpus = q.asked->ranks();
 }
@@ -233,7 +233,7 @@ void take_run(const Args& args, PlanQuestion& q) {
 void check_sizes(const plan::Job& job) {
   const auto real = [](int64_t value) { return static_cast<double>(value); };
   if (job.experts) {
-    const auto& block = std::get<spec::BlockSpec>(job.model.layers.at(1));
+    const auto& block = spec::typical_block(job.model);
     const double parameters =
         real(job.model.blocks()) * 3 * real(block.width) *
         (real(job.experts->count) * real(job.experts->ffn) + real(job.experts->shared_ffn));

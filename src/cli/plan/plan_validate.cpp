@@ -5,8 +5,8 @@
 
 #include <map>
 
-#include "base/text/count_text.h"
 #include "base/error.h"
+#include "base/text/count_text.h"
 #include "base/text/json.h"
 #include "cli/plan/plan_words.h"
 #include "cli/shell/progress.h"
@@ -90,7 +90,7 @@ Json row_json(const Validated& row) {
                {"stack", run.stack.name},
                {"predicted_seconds", row.price.seconds},
                {"predicted_bytes", run.bytes > 0 ? row.bytes : row.price.bytes},
-               {"taken", run.taken}};
+               {"taken", run.assumed}};
   json["measured_seconds"] = run.seconds > 0 ? Json(run.seconds) : Json(nullptr);
   json["error"] = run.seconds > 0 ? Json(row.time_error) : Json(nullptr);
   json["measured_bytes"] = run.bytes > 0 ? Json(run.bytes) : Json(nullptr);

@@ -378,7 +378,7 @@ spec::ModelDims dims_from_hf(const Json& json, const std::string& name) {
 
 Json hf_config_of(const spec::ModelDims& dims, base::DType dtype) {
   const spec::ModelSpec model = spec::make_model(dims);
-  const auto& block = std::get<spec::BlockSpec>(model.layers[1]);
+  const auto& block = spec::typical_block(model);
   Json json =
       dims.family == spec::Family::gpt2 ? gpt2_config(dims, block) : llama_config(dims, block);
   json["use_cache"] = true;
