@@ -12,13 +12,13 @@
 #include <functional>
 
 #include "comm/communicator.h"
-#include "comm/threads/meeting.h"
+#include "comm/threads/rendezvous_point.h"
 
 namespace trireme::comm {
 
 class ThreadCommunicator final : public Communicator {
  public:
-  ThreadCommunicator(Gathering& gathering, Meeting& meeting, int rank, Options options,
+  ThreadCommunicator(ThreadGroup& thread_group, RendezvousPoint& point, int rank, Options options,
                      double world_deadline_s);
 
   void abort(const std::string& reason) noexcept override;
@@ -37,15 +37,15 @@ class ThreadCommunicator final : public Communicator {
   std::vector<std::string> do_tell(const std::string& text) override;
   void do_abort(const std::string& verdict) noexcept override;
 
-  class Posted;
+  class PostedSend;
 
-  Visitor visitor(int64_t step_bytes) const;
+  Caller make_caller(int64_t step_bytes) const;
   // Shows `source` to all, queues the copies and waits, on the stream, until all have copied.
   void move(Stream&, const std::byte* source, int64_t step_bytes,
-            const std::function<void(const std::vector<Post>& shown)>& queue_copies);
+            const std::function<void(const std::vector<Slot>& published)>& queue_copies);
 
-  Gathering& gathering_;
-  Meeting& meeting_;
+  ThreadGroup& thread_group_;
+  RendezvousPoint& point_;
   const double world_deadline_s_;
   int64_t splits_ = 0;
 };

@@ -7,8 +7,8 @@
 
 #include "base/error.h"
 #include "base/system/refused_threads_test.h"
-#include "comm/world/rank_test.h"
 #include "comm/threads/blame.h"
+#include "comm/world/rank_test.h"
 
 namespace trireme::comm {
 namespace {

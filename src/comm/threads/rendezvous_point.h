@@ -38,7 +38,7 @@ struct Signature {
 };
 
 // What a rank shows the others.
-struct Post {
+struct Slot {
   const std::byte* data = nullptr;
   device::Event event;
   int color = 0, key = 0;  // of a split
@@ -47,7 +47,7 @@ struct Post {
 };
 
 // Who comes, for messages and deadlines.
-struct Visitor {
+struct Caller {
   int rank = 0;  // of the group
   std::string group;
   Signature signature;
@@ -66,31 +66,32 @@ struct Message {
   bool is_taken = false, is_done = false, is_withdrawn = false;
 };
 
-class Meeting;
+class RendezvousPoint;
 
 // All groups of one world, and whether it was aborted.
-class Gathering {
+class ThreadGroup {
  public:
-  explicit Gathering(int ranks);
-  ~Gathering();
+  explicit ThreadGroup(int ranks);
+  ~ThreadGroup();
 
-  Meeting& everyone() { return *meetings_.front(); }
+  RendezvousPoint& world() { return *points_.front(); }
   FlightRecorder& recorder(int rank) { return *recorders_[static_cast<size_t>(rank)]; }
   int ranks() const { return static_cast<int>(recorders_.size()); }
 
   void abort(const std::string& verdict) noexcept;
   std::string verdict() const;
-  void check_is_open() const;  // throws CommAborted once it was aborted
+  void check_not_aborted() const;  // throws CommAborted once it was aborted
 
   // The group that split number `number` of `parent` made for `color`: the first who asks makes it.
-  Meeting& part_of(Meeting& parent, int64_t number, int color, const std::vector<int>& world_ranks);
+  RendezvousPoint& subgroup(RendezvousPoint& parent, int64_t number, int color,
+                            const std::vector<int>& world_ranks);
 
  private:
-  friend class Meeting;
+  friend class RendezvousPoint;
   enum class Kind : uint8_t { collective, send, recv };
   struct Waiting {
-    const Meeting& meeting;
-    const Visitor& visitor;
+    const RendezvousPoint& point;
+    const Caller& caller;
     Kind kind;
     int peer;  // of the group
     const std::function<bool()>& is_over;
@@ -105,63 +106,63 @@ class Gathering {
 
   mutable std::mutex mutex_;  // guards everything here and in the meetings
   std::vector<std::unique_ptr<FlightRecorder>> recorders_;
-  std::vector<std::unique_ptr<Meeting>> meetings_;
-  std::map<std::tuple<const Meeting*, int64_t, int>, Meeting*> parts_;
+  std::vector<std::unique_ptr<RendezvousPoint>> points_;
+  std::map<std::tuple<const RendezvousPoint*, int64_t, int>, RendezvousPoint*> subgroups_;
   std::vector<const Waiting*> waiting_;
   bool is_aborted_ = false;
   std::string verdict_;
 };
 
 // One group of ranks. Throws CommAborted where it says so.
-class Meeting {
+class RendezvousPoint {
  public:
-  Meeting(Gathering& gathering, std::vector<int> world_ranks);
+  RendezvousPoint(ThreadGroup& thread_group, std::vector<int> world_ranks);
 
   const std::vector<int>& world_ranks() const { return world_ranks_; }
 
-  // Waits for all; gives what all have shown, by rank of the group, valid until this rank comes
+  // Waits for all; gives what all have published, by rank of the group, valid until this rank comes
   // again. Throws, also when ranks came to different calls.
-  const std::vector<Post>& meet(const Visitor&, Post);
+  const std::vector<Slot>& enter(const Caller&, Slot);
   // The second meeting of a collective.
-  const std::vector<Post>& part(int rank, Post);
+  const std::vector<Slot>& leave(int rank, Slot);
 
-  // ---- messages. The number of a message between two ranks is the sequence of the visitor's call:
+  // ---- messages. The number of a message between two ranks is the sequence of the caller's call:
   // they are taken in that order whichever stream comes first.
   // Shows a message to `to`. Throws.
-  void post(const Visitor&, int to, std::shared_ptr<Message>);
+  void post(const Caller&, int to, std::shared_ptr<Message>);
   // Waits until `to` has queued its copies of what was posted; done is then set. Throws if it was
   // not taken, and nobody reads it from then on.
-  void await(const Visitor&, int to, Message&);
+  void await(const Caller&, int to, Message&);
   // The sender takes its memory back: waits for copies that are being queued. Who comes for a
   // message that was not taken throws.
   void withdraw(Message&) noexcept;
   // Waits for a message to this rank; finish() must follow. Throws.
-  std::shared_ptr<Message> take(const Visitor&, int from, int64_t bytes);
+  std::shared_ptr<Message> take(const Caller&, int from, int64_t bytes);
   void finish(Message&, device::Event done);
 
  private:
-  friend class Gathering;
+  friend class ThreadGroup;
   using Lock = std::unique_lock<std::mutex>;
-  using Kind = Gathering::Kind;
+  using Kind = ThreadGroup::Kind;
 
-  // ---- REQUIRE: the gathering's lock
+  // ---- REQUIRE: the thread_group's lock
   // Waits until `is_over`; throws when the world is aborted or the deadline passes before.
-  void wait(Lock&, const Visitor&, Kind, int peer, const std::function<bool()>& is_over);
-  std::vector<Post>& slots() { return slots_[static_cast<size_t>(generation_ % 2)]; }
-  void arrive(int rank, Post);
-  void open();  // all have come: the next generation begins
+  void wait(Lock&, const Caller&, Kind, int peer, const std::function<bool()>& is_over);
+  std::vector<Slot>& slots() { return slots_[static_cast<size_t>(round_ % 2)]; }
+  void arrive(int rank, Slot);
+  void begin_next_round();  // all have come: the next generation begins
   // Empty if all ranks came to the same call.
   std::string find_mismatch(const std::string& group);
-  Wait describe(const Gathering::Waiting&) const;
+  Wait describe(const ThreadGroup::Waiting&) const;
 
-  Gathering& gathering_;
+  ThreadGroup& thread_group_;
   const std::vector<int> world_ranks_;
   std::condition_variable changed_;
   // Slots alternate: those of a generation are written again only after all ranks came to the next.
-  std::vector<Post> slots_[2];
-  std::vector<bool> has_come_;
-  int come_ = 0;
-  int64_t generation_ = 0;
+  std::vector<Slot> slots_[2];
+  std::vector<bool> has_entered_;
+  int entered_ = 0;
+  int64_t round_ = 0;
   // By sender, receiver and number.
   std::map<std::tuple<int, int, int64_t>, std::shared_ptr<Message>> messages_;
 };
