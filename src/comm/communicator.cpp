@@ -8,7 +8,6 @@
 
 #include "base/check.h"
 #include "comm/tensors.h"
-#include "device/cpu/cpu_device.h"
 
 namespace trireme::comm {
 namespace {
@@ -18,11 +17,10 @@ namespace {
 // looks after it (do_begin).
 void mark(Stream* stream, FlightRecorder& recorder, void (FlightRecorder::*state)(int64_t),
           int64_t record_id) {
-  auto* cpu_stream = dynamic_cast<device::CpuStream*>(stream);
-  if (cpu_stream == nullptr) {
+  if (stream == nullptr || stream->host_calls() != Stream::HostCalls::queued) {
     (recorder.*state)(record_id);
   } else {
-    cpu_stream->enqueue([&recorder, state, record_id] { (recorder.*state)(record_id); });
+    stream->call_host([&recorder, state, record_id] { (recorder.*state)(record_id); });
   }
 }
 

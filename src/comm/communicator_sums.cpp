@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Sums in the fixed tree, and maxima. Every rank receives what all ranks bring for its part of the
-// result, a round at a time, into the buffer, and adds it up there in the order of spec/parallel/sum_tree.h
-// with the device's own accumulate, which rounds every node to the type of the sum. So each element
-// is summed by the same operations whatever the back end, the number of rounds and the rank that
-// does it.
+// result, a round at a time, into the buffer, and adds it up there in the order of
+// spec/parallel/sum_tree.h with the device's own accumulate, which rounds every node to the type of
+// the sum. So each element is summed by the same operations whatever the back end, the number of
+// rounds and the rank that does it.
 #include <algorithm>
 #include <cmath>
 
@@ -11,7 +11,6 @@
 #include "base/error.h"
 #include "comm/communicator.h"
 #include "comm/tensors.h"
-#include "device/cpu/cpu_device.h"
 #include "kernels/ops.h"
 #include "spec/parallel/sum_tree.h"
 
@@ -173,8 +172,7 @@ void Communicator::max_everywhere(Stream& stream, Tensor inout) {
     traffic_.bytes += 2 * (size() - 1) * inout.bytes() / size();
     return;
   }
-  auto* cpu_stream = dynamic_cast<device::CpuStream*>(&stream);
-  if (cpu_stream == nullptr) {
+  if (stream.host_calls() == Stream::HostCalls::none) {
     throw base::DeviceError(fmt::format(
         "the ranks of group '{}' share a GPU, where maxima over ranks are not built", name()));
   }
@@ -182,8 +180,8 @@ void Communicator::max_everywhere(Stream& stream, Tensor inout) {
   for (int64_t at = 0; at < inout.bytes(); at += round) {
     const int64_t bytes = std::min(round, inout.bytes() - at);
     exchange(stream, bytes_at(buffer_.data, size() * bytes), inout.data + at, 0, bytes, everyone_);
-    cpu_stream->enqueue([in = reinterpret_cast<const float*>(buffer_.data), ranks = size(), bytes,
-                         out = reinterpret_cast<float*>(inout.data + at)] {
+    stream.call_host([in = reinterpret_cast<const float*>(buffer_.data), ranks = size(), bytes,
+                      out = reinterpret_cast<float*>(inout.data + at)] {
       max_over(in, ranks, bytes / static_cast<int64_t>(sizeof(float)), out);
     });
   }

@@ -28,6 +28,10 @@ void Stream::launch(const Graph& /*graph*/) {
   TRIREME_CHECK(false, "device '{}' captures no graphs", device_.name());
 }
 
+void Stream::call_host(std::function<void()> /*work*/) {
+  TRIREME_CHECK(false, "stream '{}' of device '{}' cannot call the host", name_, device_.name());
+}
+
 HostBuffer Device::make_host_buffer(Mem mem, int64_t bytes, std::string_view what) {
   host_ledger_.take(mem, bytes, what);
   HostBuffer::Memory memory;

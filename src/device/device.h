@@ -97,6 +97,13 @@ class Stream {
   // REQUIRES: from capture() of this stream.
   virtual void launch(const Graph&);
 
+  // When call_host() runs its work: never, because the stream cannot call the host; at once; or
+  // after all work that was queued before.
+  enum class HostCalls : uint8_t { none, immediate, queued };
+  virtual HostCalls host_calls() const { return HostCalls::none; }
+  // Runs `work` on the host in the order of this stream. REQUIRES: host_calls() != none.
+  virtual void call_host(std::function<void()> work);
+
   // Contiguous tensors only; sizes must be equal.
   void upload(Tensor to, std::span<const std::byte> from);
   void download(std::span<std::byte> to, ConstTensor from);

@@ -4,24 +4,22 @@
 #include <algorithm>
 #include <chrono>
 #include <cstring>
+#include <functional>
 #include <thread>
 #include <utility>
 
 #include "base/check.h"
 #include "comm/tensors.h"
-#include "device/cpu/cpu_device.h"
 
 namespace trireme::comm {
 namespace {
 
 using What = Fault::What;
 
-template <typename Work>
-void enqueue(Stream& stream, Work work) {
-  auto* cpu_stream = dynamic_cast<device::CpuStream*>(&stream);
-  TRIREME_CHECK(cpu_stream != nullptr, "faults are planted on CPU streams, '{}' is none",
-                stream.name());
-  cpu_stream->enqueue(std::move(work));
+void enqueue(Stream& stream, std::function<void()> work) {
+  TRIREME_CHECK(stream.host_calls() != Stream::HostCalls::none,
+                "faults are planted on CPU streams, '{}' is none", stream.name());
+  stream.call_host(std::move(work));
 }
 
 void scale(std::byte* data, int64_t bytes, base::DType dtype, float factor) {

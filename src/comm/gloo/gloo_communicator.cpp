@@ -159,13 +159,12 @@ void GlooCommunicator::guarded(const std::function<void()>& work) {
 }
 
 void GlooCommunicator::enqueue(Stream& stream, std::function<void()> work) {
-  auto* cpu_stream = dynamic_cast<device::CpuStream*>(&stream);
-  if (cpu_stream == nullptr) {
+  if (stream.host_calls() == Stream::HostCalls::none) {
     throw base::ConfigError(fmt::format(
         "group '{}': Gloo moves host memory, but stream '{}' belongs to a GPU; use NCCL", name(),
         stream.name()));
   }
-  cpu_stream->enqueue([this, work = std::move(work)] { guarded(work); });
+  stream.call_host([this, work = std::move(work)] { guarded(work); });
 }
 
 void GlooCommunicator::do_all_gather(Stream& stream, Tensor out, ConstTensor in) {

@@ -18,7 +18,6 @@
 
 #include "comm/communicator.h"
 #include "comm/world/process_group.h"
-#include "device/cpu/cpu_device.h"
 
 namespace trireme::comm {
 

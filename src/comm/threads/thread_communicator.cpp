@@ -11,18 +11,11 @@
 
 #include "base/check.h"
 #include "comm/tensors.h"
-#include "device/cpu/cpu_device.h"
 
 namespace trireme::comm {
 namespace {
 
-// Null if the stream is not a worker.
-device::CpuStream* worker_of(Stream& stream) {
-  auto* cpu_stream = dynamic_cast<device::CpuStream*>(&stream);
-  const bool is_worker =
-      cpu_stream != nullptr && cpu_stream->mode() == device::StreamMode::worker_threads;
-  return is_worker ? cpu_stream : nullptr;
-}
+bool is_worker(const Stream& stream) { return stream.host_calls() == Stream::HostCalls::queued; }
 
 Communicator::Options bounded(Communicator::Options options, double deadline_s) {
   options.deadline_s = std::min(options.deadline_s, deadline_s);
@@ -148,20 +141,19 @@ void ThreadCommunicator::do_broadcast(Stream& stream, Tensor inout, int root) {
 
 bool ThreadCommunicator::do_begin(Stream& stream) {
   const bool is_posted = std::string_view(call().op) == "send" && call().bytes > 0;
-  if (!is_posted || worker_of(stream) != nullptr) return false;
+  if (!is_posted || is_worker(stream)) return false;
   recorder().started(call().record_id);  // PostedSend says the rest
   return true;
 }
 
 // Work of a worker stream keeps nothing of the communicator: the world outlives it.
 void ThreadCommunicator::do_send(Stream& stream, ConstTensor in, int to) {
-  device::CpuStream* worker = worker_of(stream);
-  if (worker == nullptr) {
+  if (!is_worker(stream)) {
     do_start_send(stream, in, to)->wait(stream);
     return;
   }
   thread_group_.check_not_aborted();
-  worker->enqueue([&point = point_, own = make_caller(in.bytes()), in, to]() mutable {
+  stream.call_host([&point = point_, own = make_caller(in.bytes()), in, to]() mutable {
     own.deadline = deadline_after(own.deadline_s);
     const auto message = std::make_shared<Message>(Message{.data = in.data, .bytes = in.bytes()});
     point.post(own, to, message);
@@ -171,7 +163,7 @@ void ThreadCommunicator::do_send(Stream& stream, ConstTensor in, int to) {
 }
 
 std::unique_ptr<Sent> ThreadCommunicator::do_start_send(Stream& stream, ConstTensor in, int to) {
-  if (worker_of(stream) != nullptr) {
+  if (is_worker(stream)) {
     do_send(stream, in, to);
     return sent_at(stream.record());
   }
@@ -181,9 +173,9 @@ std::unique_ptr<Sent> ThreadCommunicator::do_start_send(Stream& stream, ConstTen
 
 void ThreadCommunicator::do_recv(Stream& stream, Tensor out, int from) {
   const Caller caller = make_caller(out.bytes());
-  if (device::CpuStream* worker = worker_of(stream); worker != nullptr) {
+  if (is_worker(stream)) {
     thread_group_.check_not_aborted();
-    worker->enqueue([&point = point_, own = caller, out, from]() mutable {
+    stream.call_host([&point = point_, own = caller, out, from]() mutable {
       own.deadline = deadline_after(own.deadline_s);
       const auto message = point.take(own, from, out.bytes());
       TRIREME_CHECK(message->ready.state() == nullptr, "a GPU sent to host memory");

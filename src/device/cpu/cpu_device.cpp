@@ -119,6 +119,10 @@ double CpuStream::seconds_between(const Event& begin, const Event& end) const {
   return taken.count();
 }
 
+Stream::HostCalls CpuStream::host_calls() const {
+  return mode_ == StreamMode::inline_calls ? HostCalls::immediate : HostCalls::queued;
+}
+
 void CpuStream::wait(const Event& event) {
   if (event.state() == nullptr) return;
   enqueue([keep = event, state = &cpu_event(event, name())] { state->await(); });

@@ -60,6 +60,8 @@ class CpuStream final : public Stream {
   void synchronize() override;
   Event record_timed() override;
   double seconds_between(const Event& begin, const Event& end) const override;
+  HostCalls host_calls() const override;
+  void call_host(std::function<void()> work) override { enqueue(std::move(work)); }
 
   // Runs `work` now (inline) or after all that is queued (worker).
   template <typename Work>
