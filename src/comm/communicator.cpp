@@ -24,7 +24,7 @@ void mark(Stream* stream, FlightRecorder& recorder, void (FlightRecorder::*state
   }
 }
 
-std::vector<int> counting(size_t count) {
+std::vector<int> rank_numbers(size_t count) {
   std::vector<int> numbers(count);
   std::iota(numbers.begin(), numbers.end(), 0);
   return numbers;
@@ -53,7 +53,7 @@ Communicator::Communicator(int rank, std::vector<int> world_ranks, Options optio
       options_(std::move(options)),
       recorder_(recorder),
       own_order_(SumOrder::one_leaf_each(size())),
-      everyone_(counting(world_ranks_.size())),
+      all_ranks_(rank_numbers(world_ranks_.size())),
       sent_(world_ranks_.size()),
       received_(world_ranks_.size()) {
   TRIREME_CHECK(rank >= 0 && rank < size(), "rank {} of group '{}' of {}", rank, name(), size());
@@ -182,8 +182,8 @@ void Communicator::all_to_all(Stream& stream, Tensor out, Tensor counts_in, Cons
                 "{} in '{}': in overlaps out", op, name());
   perform(&stream, {.op = op, .in = in, .out = out}, [&] {
     const int64_t count_bytes = base::size_of(base::DType::i32), block_bytes = in.bytes() / size();
-    exchange(stream, as_bytes(counts_in), counts_out.data, count_bytes, count_bytes, everyone_);
-    exchange(stream, as_bytes(out), in.data, block_bytes, block_bytes, everyone_);
+    exchange(stream, as_bytes(counts_in), counts_out.data, count_bytes, count_bytes, all_ranks_);
+    exchange(stream, as_bytes(out), in.data, block_bytes, block_bytes, all_ranks_);
   });
 }
 

@@ -38,9 +38,9 @@ struct Traffic {
   int64_t bytes = 0;
 };
 
-// In which order the sums of a group are taken (spec/parallel/sum_tree.h): `leaves` workers, of which rank r
-// of the group brings the nodes `parts[r]`. Together they are all leaves; the order of the ranks
-// need not be that of the leaves. The default of a group: one leaf a rank.
+// In which order the sums of a group are taken (spec/parallel/sum_tree.h): `leaves` workers, of
+// which rank r of the group brings the nodes `parts[r]`. Together they are all leaves; the order of
+// the ranks need not be that of the leaves. The default of a group: one leaf a rank.
 struct SumOrder {
   int64_t leaves = 0;
   std::vector<std::vector<spec::Range>> parts;
@@ -181,7 +181,7 @@ class Communicator {
   virtual void do_end(Stream&) {}
   // What every rank of the group says of the collective that it has come to, by rank. The host
   // waits for all.
-  virtual std::vector<std::string> do_tell(const std::string& text) = 0;
+  virtual std::vector<std::string> do_gather_texts(const std::string& text) = 0;
   // As abort(), with the verdict as all ranks have found it.
   virtual void do_abort(const std::string& verdict) noexcept { abort(verdict); }
 
@@ -221,8 +221,8 @@ class Communicator {
   std::vector<int> world_ranks_;
   Options options_;
   FlightRecorder& recorder_;
-  const SumOrder own_order_;         // one leaf a rank
-  const std::vector<int> everyone_;  // 0, 1, ... size() - 1
+  const SumOrder own_order_;          // one leaf a rank
+  const std::vector<int> all_ranks_;  // 0, 1, ... size() - 1
   Tensor buffer_;
   Traffic traffic_;
   Call call_;

@@ -35,7 +35,7 @@ void Communicator::compare(const Operation& operation) {
         fmt::format("from rank {}", world_ranks_[static_cast<size_t>(operation.peer)]));
   }
   if (!details.empty()) text += fmt::format(" ({})", fmt::join(details, ", "));
-  const std::vector<std::string> texts = do_tell(text);
+  const std::vector<std::string> texts = do_gather_texts(text);
 
   std::map<std::string, std::vector<int>> ranks_of;  // of the world, by what they call
   for (size_t rank = 0; rank < texts.size(); ++rank) {

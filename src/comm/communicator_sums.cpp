@@ -179,7 +179,7 @@ void Communicator::max_everywhere(Stream& stream, Tensor inout) {
   const int64_t round = round_bytes(inout.bytes(), size());
   for (int64_t at = 0; at < inout.bytes(); at += round) {
     const int64_t bytes = std::min(round, inout.bytes() - at);
-    exchange(stream, bytes_at(buffer_.data, size() * bytes), inout.data + at, 0, bytes, everyone_);
+    exchange(stream, bytes_at(buffer_.data, size() * bytes), inout.data + at, 0, bytes, all_ranks_);
     stream.call_host([in = reinterpret_cast<const float*>(buffer_.data), ranks = size(), bytes,
                       out = reinterpret_cast<float*>(inout.data + at)] {
       max_over(in, ranks, bytes / static_cast<int64_t>(sizeof(float)), out);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Attackers of a run's store: threads that connect to it as strangers do, with random bytes, half
-// greetings, thousands of connections and answers that are never read, and as broken processes of
+// handshakes, thousands of connections and answers that are never read, and as broken processes of
 // the job itself do, with its token. They take only processor time that nothing else wants.
 #pragma once
 

@@ -268,9 +268,9 @@ bool FaultyCommunicator::do_begin(Stream& stream) {
 
 void FaultyCommunicator::do_end(Stream& stream) { inner_->do_end(stream); }
 
-std::vector<std::string> FaultyCommunicator::do_tell(const std::string& text) {
+std::vector<std::string> FaultyCommunicator::do_gather_texts(const std::string& text) {
   inner_->call_ = call_;
-  return inner_->do_tell(text);
+  return inner_->do_gather_texts(text);
 }
 
 void FaultyCommunicator::do_abort(const std::string& verdict) noexcept {

@@ -62,7 +62,7 @@ class FaultyCommunicator final : public Communicator {
   bool do_reduce_scatter(Stream&, Tensor out, ConstTensor in) override;
   bool do_begin(Stream&) override;
   void do_end(Stream&) override;
-  std::vector<std::string> do_tell(const std::string& text) override;
+  std::vector<std::string> do_gather_texts(const std::string& text) override;
   void do_abort(const std::string& verdict) noexcept override;
 
   using Bytes = std::vector<std::byte>;

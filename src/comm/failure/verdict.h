@@ -36,7 +36,7 @@ struct VerdictOptions {
 Verdict verdict_of(const std::vector<RankReport>& reports, const VerdictOptions& options);
 // "ranks wait for each other: ..." if `rank` is in a circle of ranks that do, as the reports have
 // it; else empty. Reports are of different moments: the same text some beats later is certain.
-std::string circle_of(const std::vector<RankReport>& reports, int rank);
+std::string cycle_of(const std::vector<RankReport>& reports, int rank);
 
 // Returns the first rank that the text of a verdict blames; none: it blames no single one.
 std::optional<int> culprit_in(const std::string& verdict);

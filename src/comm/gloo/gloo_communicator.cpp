@@ -62,7 +62,7 @@ class GlooCommunicator::Transfers {
   void wait() {
     {
       const std::scoped_lock lock(group_.transfers_mutex_);
-      check(!group_.is_called_off_);
+      check(!group_.is_cancelled_);
       group_.transfers_.insert(this);
     }
     for (const auto& buffer : receives_) check(buffer->waitRecv(left()));
@@ -70,7 +70,7 @@ class GlooCommunicator::Transfers {
   }
 
   // From another thread, which holds the group's transfers_mutex_.
-  void call_off() {
+  void cancel_waits() {
     for (const auto& buffer : receives_) buffer->abortWaitRecv();
     for (const auto& buffer : sends_) buffer->abortWaitSend();
   }
@@ -118,21 +118,21 @@ GlooCommunicator::GlooCommunicator(ProcessWorld& world,
       buffer->waitRecv(Milliseconds(1));
     } catch (const std::exception& expected) {
     }
-    call_off();
+    cancel_waits();
   });
 }
 
 // A send that was queued while its connection was closing is in no list of Gloo's: nothing but this
 // would end the wait for it before the deadline. Gloo forgets a call that comes just before a wait
 // begins, so it is repeated until all waits have ended.
-void GlooCommunicator::call_off() noexcept {
+void GlooCommunicator::cancel_waits() noexcept {
   constexpr int max_tries = 200;
   for (int tries = 0; tries < max_tries; ++tries) {
     {
       const std::scoped_lock lock(transfers_mutex_);
-      is_called_off_ = true;
+      is_cancelled_ = true;
       if (transfers_.empty()) return;
-      for (Transfers* transfers : transfers_) transfers->call_off();
+      for (Transfers* transfers : transfers_) transfers->cancel_waits();
     }
     std::this_thread::sleep_for(Milliseconds(5));
   }
@@ -274,13 +274,14 @@ bool GlooCommunicator::do_all_reduce(Stream& stream, Tensor inout, Reduce reduce
 }
 
 std::unique_ptr<Communicator> GlooCommunicator::do_split(int color, int key, Options options) {
-  const Occasion occasion = {"split", splits_++, this->options().deadline_s};
-  ProcessGroup part = divide(world_, group_, occasion, color, key).part;
-  return std::make_unique<GlooCommunicator>(world_, device_, std::move(part), std::move(options));
+  const SyncPoint point = {"split", splits_++, this->options().deadline_s};
+  ProcessGroup subgroup = split_group(world_, group_, point, color, key).subgroup;
+  return std::make_unique<GlooCommunicator>(world_, device_, std::move(subgroup),
+                                            std::move(options));
 }
 
-std::vector<std::string> GlooCommunicator::do_tell(const std::string& text) {
-  return tell_all(world_, group_, {"debug", told_++, options().deadline_s}, text);
+std::vector<std::string> GlooCommunicator::do_gather_texts(const std::string& text) {
+  return gather_texts(world_, group_, {"debug", texts_gathered_++, options().deadline_s}, text);
 }
 
 }  // namespace trireme::comm

@@ -42,13 +42,13 @@ class GlooCommunicator final : public Communicator {
   void do_barrier() override;
   std::unique_ptr<Communicator> do_split(int color, int key, Options options) override;
   bool do_all_reduce(Stream&, Tensor inout, Reduce) override;
-  std::vector<std::string> do_tell(const std::string& text) override;
+  std::vector<std::string> do_gather_texts(const std::string& text) override;
 
   // Runs `work`, which throws what Gloo throws, in the order of the stream.
   void enqueue(Stream&, std::function<void()> work);
   void guarded(const std::function<void()>& work);
   // Ends what waits in this group, and what begins to wait from now on.
-  void call_off() noexcept;
+  void cancel_waits() noexcept;
   uint64_t next_tag() { return next_tag_++; }
 
   ProcessWorld& world_;
@@ -57,9 +57,9 @@ class GlooCommunicator final : public Communicator {
   std::shared_ptr<gloo::Context> context_;  // Gloo's own; none in a group of one
   uint64_t next_tag_ = 0;
   std::vector<uint64_t> sends_, receives_;  // messages, by rank of the group
-  int64_t splits_ = 0, told_ = 0;
-  std::mutex transfers_mutex_;  // guards is_called_off_ and transfers_
-  bool is_called_off_ = false;
+  int64_t splits_ = 0, texts_gathered_ = 0;
+  std::mutex transfers_mutex_;  // guards is_cancelled_ and transfers_
+  bool is_cancelled_ = false;
   std::set<Transfers*> transfers_;          // that wait, or will
   std::optional<ProcessWorld::Wake> wake_;  // last: gone before the context is
 };

@@ -218,26 +218,26 @@ bool NcclCommunicator::do_reduce_scatter(Stream& stream, Tensor out, ConstTensor
 
 // The hosts meet in the store: a kernel would wait for a stream.
 void NcclCommunicator::do_barrier() {
-  meet(world_, group_, {"barrier", barriers_++, options().deadline_s});
+  store_barrier(world_, group_, {"barrier", barriers_++, options().deadline_s});
 }
 
-std::vector<std::string> NcclCommunicator::do_tell(const std::string& text) {
-  return tell_all(world_, group_, {"debug", told_++, options().deadline_s}, text);
+std::vector<std::string> NcclCommunicator::do_gather_texts(const std::string& text) {
+  return gather_texts(world_, group_, {"debug", texts_gathered_++, options().deadline_s}, text);
 }
 
 std::unique_ptr<Communicator> NcclCommunicator::do_split(int color, int key, Options options) {
-  const Occasion occasion = {"split", splits_++, this->options().deadline_s};
-  Division division = divide(world_, group_, occasion, color, key);
+  const SyncPoint point = {"split", splits_++, this->options().deadline_s};
+  GroupSplit split = split_group(world_, group_, point, color, key);
   std::shared_ptr<NcclHandle> handle;
   // All ranks of the parent take part, also those whose part is themselves alone.
-  if (division.largest > 1) {
-    const bool is_alone = division.part.size() == 1;
+  if (split.largest > 1) {
+    const bool is_alone = split.subgroup.size() == 1;
     handle = std::make_shared<NcclHandle>(world_, options.name, options.deadline_s);
     watch_->add(handle);
     handle_->run("ncclCommSplit", [&](ncclComm_t& comm) {
       ncclConfig_t config = config_of();
-      return ncclCommSplit(comm, is_alone ? NCCL_SPLIT_NOCOLOR : division.color_place,
-                           division.part.rank, handle->place(), &config);
+      return ncclCommSplit(comm, is_alone ? NCCL_SPLIT_NOCOLOR : split.color_index,
+                           split.subgroup.rank, handle->place(), &config);
     });
     if (is_alone) {
       watch_->remove(*handle);
@@ -247,7 +247,7 @@ std::unique_ptr<Communicator> NcclCommunicator::do_split(int color, int key, Opt
     }
   }
   return std::make_unique<NcclCommunicator>(world_, watch_, std::move(handle),
-                                            std::move(division.part), std::move(options));
+                                            std::move(split.subgroup), std::move(options));
 }
 
 }  // namespace trireme::comm

@@ -41,7 +41,7 @@ class NcclCommunicator final : public Communicator {
   bool do_reduce_scatter(Stream&, Tensor out, ConstTensor in) override;
   bool do_begin(Stream&) override;
   void do_end(Stream&) override;
-  std::vector<std::string> do_tell(const std::string& text) override;
+  std::vector<std::string> do_gather_texts(const std::string& text) override;
 
   // Throws ConfigError unless it is a GPU's.
   device::CudaStream& checked(Stream&) const;
@@ -51,7 +51,7 @@ class NcclCommunicator final : public Communicator {
   std::shared_ptr<NcclHandle> handle_;  // the watch has it, too
   const ProcessGroup group_;
   device::Event begin_;  // of the call that is being made
-  int64_t splits_ = 0, barriers_ = 0, told_ = 0;
+  int64_t splits_ = 0, barriers_ = 0, texts_gathered_ = 0;
 };
 
 }  // namespace trireme::comm

@@ -42,11 +42,12 @@ std::string gpu_id(const device::CudaDevice& device) {
 
 // NCCL refuses two ranks on one GPU of one host. Told that they are on different hosts, it connects
 // them by the network. It reads its environment at its first call, which comes after this.
-void tell_of_shared_gpus(ProcessWorld& world, const device::CudaDevice& device, double deadline_s) {
+void separate_shared_gpus(ProcessWorld& world, const device::CudaDevice& device,
+                          double deadline_s) {
   const std::string host = host_id();
   const std::vector<std::string> all =
-      tell_all(world, everyone(world, "world"), {"gpu", 0, deadline_s},
-               fmt::format("{} {}", gpu_id(device), host));
+      gather_texts(world, world_group(world, "world"), {"gpu", 0, deadline_s},
+                   fmt::format("{} {}", gpu_id(device), host));
   const auto own = static_cast<size_t>(world.info().rank);
   const auto place = std::count(all.begin(), all.begin() + world.info().rank, all[own]);
   const bool any_shared = std::any_of(all.begin(), all.end(), [&](const std::string& one) {
@@ -99,12 +100,12 @@ std::unique_ptr<Communicator> make_nccl(ProcessWorld& world, device::Device& dev
         fmt::format("NCCL moves GPU memory, but the device is '{}'; use Gloo", device.name()));
   }
   options.debug = options.debug || world.info().debug;
-  if (world.info().world > 1) tell_of_shared_gpus(world, *cuda_device, options.deadline_s);
+  if (world.info().world > 1) separate_shared_gpus(world, *cuda_device, options.deadline_s);
   if (const std::string why = nccl_status(); !why.empty()) {
     throw base::ConfigError("ranks over NCCL: " + why);
   }
   const auto watch = std::make_shared<NcclWatch>(world, *cuda_device);
-  ProcessGroup group = everyone(world, "world/nccl");
+  ProcessGroup group = world_group(world, "world/nccl");
   auto handle = NcclCommunicator::connect(world, *watch, group, options);
   return std::make_unique<NcclCommunicator>(world, watch, std::move(handle), std::move(group),
                                             std::move(options));

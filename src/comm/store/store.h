@@ -73,8 +73,8 @@ struct StoreAddress {
 StoreAddress parse_store_address(const std::string& text);
 
 struct StoreOptions {
-  double deadline_s = 30;  // until it is reached
-  double patience_s = 30;  // for an answer that needs no waiting
+  double deadline_s = 30;       // until it is reached
+  double reply_timeout_s = 30;  // for an answer that needs no waiting
   // Names the job and the attempt. A store that was started with another one belongs to another
   // job, or to an attempt before: it is not joined. Folders do not compare it.
   std::string token;

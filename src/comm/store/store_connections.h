@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // StoreConnections: the sockets of a StoreServer. It accepts connections, lets in those that send
-// the greeting of this job, and hands out their requests one at a time. A client that has not
+// the handshake of this job, and hands out their requests one at a time. A client that has not
 // greeted can neither read nor set anything, has a few bytes of memory and a few seconds; a client
 // whose bytes are not a request is disconnected. Used by one thread, but for wake().
 #pragma once
@@ -19,8 +19,9 @@
 namespace trireme::comm {
 
 struct StoreLimits {
-  size_t max_strangers = 256;  // connections that have not greeted; beyond, the oldest is closed
-  double greeting_s = 10;      // until a connection that has not greeted is closed
+  size_t max_unauthenticated =
+      256;                  // connections that have not greeted; beyond, the oldest is closed
+  double handshake_s = 10;  // until a connection that has not greeted is closed
   size_t max_clients = size_t{1} << 18;
   // Requests received in part and answers sent in part, of all clients.
   size_t max_pending_bytes = size_t{256} << 20;
@@ -39,7 +40,7 @@ class StoreConnections {
     std::optional<StoreMessage> request;  // none: the client has gone
   };
 
-  StoreConnections(std::vector<base::Descriptor> listening, std::string greeting,
+  StoreConnections(std::vector<base::Descriptor> listening, std::string handshake,
                    const StoreLimits& limits);
 
   // What has happened, waiting for it until `end` or wake(). A client whose request was handed out
@@ -53,8 +54,8 @@ class StoreConnections {
  private:
   struct Client {
     base::Descriptor socket;
-    Clock::time_point greets_until;
-    bool has_greeted = false;
+    Clock::time_point handshake_end;
+    bool is_authenticated = false;
     bool is_asking = false;   // its request is being handled
     bool is_stalled = false;  // it does not take the rest of its answer
     std::string in, out;
@@ -67,26 +68,26 @@ class StoreConnections {
   void accept_from(int listening);
   void make_room();
   void receive(Id id, Client& client);
-  void greet(Id id, Client& client);
+  void check_handshake(Id id, Client& client);
   void take_request(Id id, Client& client);
   void send(Id id, Client& client);
   void count(Id id, Client& client);
   void close_with(Id id, Client& client, const std::string& why);
-  void close_stranger(Id id);
+  void close_unauthenticated(Id id);
   void close(Id id);
-  void close_late_strangers();
+  void close_expired();
   void set_accepting(bool accepts);
   void watch(int socket, uint32_t events, Id id, bool is_new);
 
   const std::vector<base::Descriptor> listening_;
-  const std::string greeting_;
+  const std::string handshake_;
   const StoreLimits limits_;
   base::Descriptor epoll_;
   base::Descriptor wake_;                  // an eventfd
   std::optional<base::Descriptor> spare_;  // given up to accept where descriptors have run out
   std::map<Id, Client> clients_;
-  std::set<Id> strangers_;  // by age
-  std::set<Id> ready_;      // clients that may have another request in `in`
+  std::set<Id> unauthenticated_;  // by age
+  std::set<Id> ready_;            // clients that may have another request in `in`
   std::vector<Event> events_;
   Id next_id_;
   size_t pending_bytes_ = 0;

@@ -11,13 +11,13 @@
 #include <array>
 #include <cerrno>
 
-#include "base/system/descriptor.h"
 #include "base/error.h"
+#include "base/system/descriptor.h"
+#include "comm/failure/verdict.h"
 #include "comm/store/store_server.h"
 #include "comm/store/store_socket.h"
 #include "comm/store/store_table.h"
 #include "comm/store/store_tcp.h"
-#include "comm/failure/verdict.h"
 
 namespace trireme::comm {
 namespace {
@@ -54,17 +54,18 @@ TEST(StoreDoor, nothing_can_be_read_or_set_without_the_token) {
   const StoreServer server({.token = secret});
   TcpStore own(address_at(server), {.token = secret});
   own.set("weights", "precious");
-  std::vector<std::string> greetings = {"", std::string(store_protocol), store_greeting(""),
-                                        store_greeting("0123456789abcdef0123456789abcdee")};
-  greetings.push_back(store_greeting(secret));
-  greetings.back().back() ^= 1;
-  for (const std::string& greeting : greetings) {
+  std::vector<std::string> handshakes = {"", std::string(store_protocol), store_handshake(""),
+                                         store_handshake("0123456789abcdef0123456789abcdee")};
+  handshakes.push_back(store_handshake(secret));
+  handshakes.back().back() ^= 1;
+  for (const std::string& handshake : handshakes) {
     for (const StoreMessage& request : {StoreMessage{StoreCode::read, {"weights"}},
                                         StoreMessage{StoreCode::set, {"weights", "worthless"}},
                                         StoreMessage{StoreCode::set_once, {verdict_key, "dead"}},
                                         StoreMessage{StoreCode::join, {"0", "process 1", "0"}}}) {
       const base::Descriptor stranger = stranger_at(server);
-      send_all(stranger, greeting + encode(request) + std::string(store_greeting("").size(), 'x'));
+      send_all(stranger,
+               handshake + encode(request) + std::string(store_handshake("").size(), 'x'));
       std::string answer;
       EXPECT_TRUE(is_closed(stranger, 5, &answer));
       EXPECT_EQ(answer.find("precious"), std::string::npos);
@@ -75,14 +76,14 @@ TEST(StoreDoor, nothing_can_be_read_or_set_without_the_token) {
   EXPECT_EQ(own.try_get(Store::any_gone_key), std::nullopt);
 }
 
-TEST(StoreDoor, a_connection_that_does_not_greet_is_closed) {
-  const StoreServer server({.token = secret, .limits = {.greeting_s = 0.2}});
+TEST(StoreDoor, a_connection_that_sends_no_handshake_is_closed) {
+  const StoreServer server({.token = secret, .limits = {.handshake_s = 0.2}});
   const TcpStore own(address_at(server), {.token = secret});
   const base::Descriptor silent = stranger_at(server), slow = stranger_at(server);
-  const std::string greeting = store_greeting(secret);
+  const std::string handshake = store_handshake(secret);
   bool is_over = false;
-  for (size_t i = 0; i < greeting.size() && !is_over; ++i) {
-    ::send(slow.value(), greeting.data() + i, 1, MSG_NOSIGNAL);
+  for (size_t i = 0; i < handshake.size() && !is_over; ++i) {
+    ::send(slow.value(), handshake.data() + i, 1, MSG_NOSIGNAL);
     is_over = is_closed(slow, 0.02);
   }
   EXPECT_TRUE(is_over);
@@ -90,12 +91,13 @@ TEST(StoreDoor, a_connection_that_does_not_greet_is_closed) {
 }
 
 TEST(StoreDoor, strangers_make_room_for_each_other_and_for_ranks) {
-  const StoreServer server({.token = secret, .limits = {.max_strangers = 4, .greeting_s = 1e6}});
+  const StoreServer server(
+      {.token = secret, .limits = {.max_unauthenticated = 4, .handshake_s = 1e6}});
   std::vector<base::Descriptor> strangers;
   for (int i = 0; i < 12; ++i) strangers.push_back(stranger_at(server));
   for (size_t i = 0; i < 8; ++i) EXPECT_TRUE(is_closed(strangers[i], 5)) << i;
   for (size_t i = 8; i < 12; ++i) EXPECT_FALSE(is_closed(strangers[i], 0.05)) << i;
-  // A rank is a stranger, too, until its greeting has come: it may cost the oldest its place.
+  // A rank is a stranger, too, until its handshake has come: it may cost the oldest its place.
   TcpStore own(address_at(server), {.token = secret});
   own.set("a", "1");
   EXPECT_EQ(own.try_get("a"), "1");
@@ -144,7 +146,7 @@ TEST(StoreDoor, a_client_that_does_not_read_is_held_up_alone) {
   const StoreServer server({.limits = {.max_pending_bytes = 3 * value_bytes + value_bytes / 2}});
   TcpStore own(address_at(server), {});
   own.set("large", std::string(value_bytes, 'x'));
-  std::string requests = store_greeting("");
+  std::string requests = store_handshake("");
   for (size_t i = 0; i < answers; ++i) requests += encode({StoreCode::read, {"large"}});
   std::vector<base::Descriptor> slow;
   for (int i = 0; i < 8; ++i) {

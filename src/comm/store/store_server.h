@@ -65,14 +65,14 @@ class StoreServer {
   StoreMessage read(const std::vector<std::string>& keys) const;
   void wait(Id id, const std::vector<std::string>& fields);
   // Answers, or has the client wait for the next key that is missing.
-  void go_on_waiting(Id id);
+  void continue_waiting(Id id);
   void end_waiting(Id id, bool is_there);
   // Throws IoError if the name is taken.
   void join(Id id, const std::vector<std::string>& fields);
   void refuse(Id id, const std::string& why);
-  void forget(Id id);
-  void gone(Id id);
-  void act_on_time();
+  void remove_member(Id id);
+  void on_disconnect(Id id);
+  void handle_timeouts();
   void put(const std::string& key, std::string value);
   void wake_waiting(const std::string& key);
 

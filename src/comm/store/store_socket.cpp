@@ -17,8 +17,8 @@
 #include <system_error>
 #include <thread>
 
-#include "base/system/descriptor.h"
 #include "base/error.h"
+#include "base/system/descriptor.h"
 
 namespace trireme::comm {
 namespace {
@@ -139,7 +139,7 @@ bool is_socket_ready(int socket, short events, SocketClock::time_point end) {
 }
 
 int connect_to(const StoreAddress& address, const StoreOptions& options,
-               const std::function<std::string(int socket)>& greet) {
+               const std::function<std::string(int socket)>& handshake) {
   const double deadline_s = options.deadline_s;
   const SocketClock::time_point begin = SocketClock::now();
   const SocketClock::time_point end = socket_time_after(deadline_s);
@@ -159,7 +159,7 @@ int connect_to(const StoreAddress& address, const StoreOptions& options,
     for (const addrinfo* to = found.get(); to != nullptr; to = to->ai_next) {
       const int socket = try_connect(*to, end, why);
       if (socket < 0) continue;
-      refused = greet(socket);
+      refused = handshake(socket);
       if (refused.empty()) return socket;
       ::close(socket);
     }

@@ -20,10 +20,11 @@ std::string error_text(int number);
 // Whether one of the poll `events` came before `end`.
 bool is_socket_ready(int socket, short events, SocketClock::time_point end);
 
-// A connected, non-blocking socket, which the caller owns, to which `greet` has answered an empty
-// text. Tries again until the deadline, then throws CommAborted; Stopped when options.stop is set.
+// A connected, non-blocking socket, which the caller owns, to which `handshake` has answered an
+// empty text. Tries again until the deadline, then throws CommAborted; Stopped when options.stop is
+// set.
 int connect_to(const StoreAddress& address, const StoreOptions& options,
-               const std::function<std::string(int socket)>& greet);
+               const std::function<std::string(int socket)>& handshake);
 
 // Listening, non-blocking sockets of one port (0: any free one) for every address that `host`
 // stands for; an empty one means every address of this host. That is also taken

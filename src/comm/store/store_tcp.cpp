@@ -17,13 +17,13 @@
 namespace trireme::comm {
 namespace {
 
-// Sends the greeting and asks for nothing: why the server does not want this client; empty: it
+// Sends the handshake and asks for nothing: why the server does not want this client; empty: it
 // does.
-std::string refused_greeting(int socket, const std::string& token) {
+std::string refused_handshake(int socket, const std::string& token) {
   // A server that is there answers at once; one of another program may never.
-  constexpr double greeting_seconds = 10;
-  const SocketClock::time_point end = socket_time_after(greeting_seconds);
-  const std::string out = store_greeting(token) + encode({StoreCode::read, {}});
+  constexpr double handshake_seconds = 10;
+  const SocketClock::time_point end = socket_time_after(handshake_seconds);
+  const std::string out = store_handshake(token) + encode({StoreCode::read, {}});
   // Both are short: an empty socket buffer takes them whole.
   if (::send(socket, out.data(), out.size(), MSG_NOSIGNAL) != static_cast<ssize_t>(out.size())) {
     return "it closed the connection at once: " + error_text(errno);
@@ -67,11 +67,12 @@ TcpStore::TcpStore(StoreAddress address, StoreOptions options)
       options_(std::move(options)),
       socket_((process_start(), connect_to(address_, options_,
                                            [this](int socket) {
-                                             return refused_greeting(socket, options_.token);
+                                             return refused_handshake(socket, options_.token);
                                            }))),
       local_address_(address_of(socket_.value())) {}
 
-std::vector<std::string> TcpStore::ask(StoreMessage request, size_t answers, double patience_s) {
+std::vector<std::string> TcpStore::ask(StoreMessage request, size_t answers,
+                                       double expected_wait_s) {
   const std::scoped_lock lock(mutex_);
   const auto gone = [&](std::string_view why) {
     is_broken_ = true;
@@ -82,7 +83,7 @@ std::vector<std::string> TcpStore::ask(StoreMessage request, size_t answers, dou
   if (is_broken_) throw gone("an earlier call failed");
   const std::string frame = encode(request);
   // A server that takes longer to answer what needs no waiting is taken for dead.
-  const SocketClock::time_point end = socket_time_after(patience_s + options_.patience_s);
+  const SocketClock::time_point end = socket_time_after(expected_wait_s + options_.reply_timeout_s);
   for (size_t sent = 0; sent < frame.size();) {
     if (!is_socket_ready(socket_.value(), POLLOUT, end)) throw gone("no answer");
     const ssize_t count =

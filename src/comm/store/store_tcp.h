@@ -29,9 +29,9 @@ class TcpStore final : public Store {
   void leave() override;
 
  private:
-  // The answer's fields; `patience_s` is for what the server may take on purpose. REQUIRES: as many
-  // fields as `answers`.
-  std::vector<std::string> ask(StoreMessage request, size_t answers, double patience_s = 0);
+  // The answer's fields; `expected_wait_s` is for what the server may take on purpose. REQUIRES: as
+  // many fields as `answers`.
+  std::vector<std::string> ask(StoreMessage request, size_t answers, double expected_wait_s = 0);
 
   const StoreAddress address_;
   const StoreOptions options_;

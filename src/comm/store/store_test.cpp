@@ -11,8 +11,8 @@
 #include <random>
 #include <thread>
 
-#include "base/system/descriptor.h"
 #include "base/error.h"
+#include "base/system/descriptor.h"
 #include "comm/store/store_folder.h"
 #include "comm/store/store_server.h"
 #include "comm/store/store_socket.h"
@@ -231,7 +231,7 @@ TEST(StoreServer, a_process_left_over_from_an_attempt_before_gives_way) {
   const StoreServer server({.head_start_s = 0, .grace_s = 0.5});
   const base::Descriptor stale(connect_to(local(server), {}, [](int) { return std::string(); }));
   const std::string join =
-      store_greeting("") + encode({StoreCode::join, {"1", "process 5 on old", "1000.5"}});
+      store_handshake("") + encode({StoreCode::join, {"1", "process 5 on old", "1000.5"}});
   ASSERT_EQ(::send(stale.value(), join.data(), join.size(), MSG_NOSIGNAL),
             static_cast<ssize_t>(join.size()));
   TcpStore young(local(server), {});
@@ -268,17 +268,17 @@ TEST(StoreServer, survives_malformed_clients) {
       "GET / HTTP/1.1\r\n\r\n",
       std::string(64, '\0'),
       "TRIREME2",
-      store_greeting("another job"),
-      store_greeting("") + "\xff\xff\xff\xff",
-      store_greeting("") + std::string("\0\0\0\0", 4),
-      store_greeting("") + std::string("\x05\0\0\0\x00\xff\xff\0\0", 9)};
+      store_handshake("another job"),
+      store_handshake("") + "\xff\xff\xff\xff",
+      store_handshake("") + std::string("\0\0\0\0", 4),
+      store_handshake("") + std::string("\x05\0\0\0\x00\xff\xff\0\0", 9)};
   for (int i = 0; i < 200; ++i) {
     const auto code = static_cast<StoreCode>(random() % 9);
     std::vector<std::string> fields(random() % 4);
     for (std::string& field : fields) field = std::string(random() % 30, 'x');
     std::string bytes = encode({code, fields});
     if (random() % 2 == 0) bytes[random() % bytes.size()] = static_cast<char>(random());
-    attacks.push_back(store_greeting("") + bytes);
+    attacks.push_back(store_handshake("") + bytes);
   }
   for (const std::string& attack : attacks) {
     const base::Descriptor socket(

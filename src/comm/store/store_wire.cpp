@@ -37,7 +37,7 @@ std::optional<Number> parsed(std::string_view text) {
 
 }  // namespace
 
-std::string store_greeting(const std::string& token) {
+std::string store_handshake(const std::string& token) {
   base::Sha256 hash;
   hash.update(std::as_bytes(std::span(token)));
   return std::string(store_protocol) + hash.hex();

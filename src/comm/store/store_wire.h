@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What store and client send to each other: frames of a length (4 bytes, little-endian), a code and
-// a list of texts. A connection starts with a greeting, the protocol's name and a hash of the job's
-// token, so that connections of other programs and other jobs are rejected.
+// a list of texts. A connection starts with a handshake, the protocol's name and a hash of the
+// job's token, so that connections of other programs and other jobs are rejected.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@ namespace trireme::comm {
 
 inline constexpr std::string_view store_protocol = "TRIREME2";
 // The protocol and 64 hexadecimal digits.
-std::string store_greeting(const std::string& token);
+std::string store_handshake(const std::string& token);
 
 enum class StoreCode : uint8_t {
   set,       // key, value

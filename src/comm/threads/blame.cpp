@@ -45,26 +45,26 @@ std::vector<int> waiting_with(std::span<const Wait> waits, const Wait& wait,
   return ranks;
 }
 
-std::string circle_text(std::span<const Wait> waits, std::span<const size_t> circle) {
+std::string cycle_text(std::span<const Wait> waits, std::span<const size_t> cycle) {
   std::string text = "ranks wait for each other:";
-  for (const size_t at : circle) {
+  for (const size_t at : cycle) {
     const Wait& wait = waits[at];
     text += fmt::format("{} rank {} is in {} of group '{}' and waits for {}",
-                        at == circle.front() ? "" : ";", wait.rank, wait.call, wait.group,
+                        at == cycle.front() ? "" : ";", wait.rank, wait.call, wait.group,
                         text_of(wait.missing));
   }
   return text;
 }
 
 // Extends `path` by waits in collectives, depth first, until it leads back to its begin.
-bool closes(std::span<const Wait> waits, std::vector<size_t>& path, std::vector<bool>& seen) {
+bool closes_cycle(std::span<const Wait> waits, std::vector<size_t>& path, std::vector<bool>& seen) {
   for (const int rank : waits[path.back()].missing) {
     const size_t next = wait_of(waits, rank);
     if (next == path.front()) return true;
     if (next == waits.size() || seen[next] || !waits[next].is_collective) continue;
     seen[next] = true;
     path.push_back(next);
-    if (closes(waits, path, seen)) return true;
+    if (closes_cycle(waits, path, seen)) return true;
     path.pop_back();
   }
   return false;
@@ -72,11 +72,11 @@ bool closes(std::span<const Wait> waits, std::vector<size_t>& path, std::vector<
 
 }  // namespace
 
-std::string circle_through(std::span<const Wait> waits, size_t through) {
+std::string cycle_through(std::span<const Wait> waits, size_t through) {
   TRIREME_CHECK(through < waits.size(), "wait {} of {}", through, waits.size());
   std::vector<size_t> path = {through};
   std::vector<bool> seen(waits.size());
-  return closes(waits, path, seen) ? circle_text(waits, path) : std::string();
+  return closes_cycle(waits, path, seen) ? cycle_text(waits, path) : std::string();
 }
 
 std::string blame(std::span<const Wait> waits, size_t noticed, double deadline_s,
@@ -95,7 +95,7 @@ std::string blame(std::span<const Wait> waits, size_t noticed, double deadline_s
     if (seen != path.end()) {
       const auto begin = static_cast<size_t>(seen - path.begin());
       return fmt::format("{}; rank {} noticed after {} s",
-                         circle_text(waits, std::span(path).subspan(begin)), waits[noticed].rank,
+                         cycle_text(waits, std::span(path).subspan(begin)), waits[noticed].rank,
                          deadline_s);
     }
     path.push_back(next);

@@ -31,6 +31,6 @@ std::string blame(std::span<const Wait> waits, size_t noticed, double deadline_s
 
 // "ranks wait for each other: ..." if the wait `through` is part of a circle of collectives, which
 // no deadline is needed to see; else empty.
-std::string circle_through(std::span<const Wait> waits, size_t through);
+std::string cycle_through(std::span<const Wait> waits, size_t through);
 
 }  // namespace trireme::comm

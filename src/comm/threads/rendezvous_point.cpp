@@ -105,8 +105,8 @@ void RendezvousPoint::wait(Lock& lock, const Caller& caller, Kind kind, int peer
   auto& waiting = thread_group_.waiting_;
   waiting.push_back(&own);
   if (caller.may_differ && !is_over()) {
-    const std::string circle = circle_through(thread_group_.waits_with(own), 0);
-    if (!circle.empty()) thread_group_.abort_locked(circle);
+    const std::string cycle = cycle_through(thread_group_.waits_with(own), 0);
+    if (!cycle.empty()) thread_group_.abort_locked(cycle);
   }
   bool is_late = false;
   while (!is_over() && !thread_group_.is_aborted_ && !is_late) {

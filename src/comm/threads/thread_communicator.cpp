@@ -198,7 +198,7 @@ void ThreadCommunicator::do_recv(Stream& stream, Tensor out, int from) {
   if (failure) std::rethrow_exception(failure);
 }
 
-std::vector<std::string> ThreadCommunicator::do_tell(const std::string& text) {
+std::vector<std::string> ThreadCommunicator::do_gather_texts(const std::string& text) {
   Caller own = make_caller(0);
   own.may_differ = true;
   std::vector<std::string> texts;

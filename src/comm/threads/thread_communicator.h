@@ -34,7 +34,7 @@ class ThreadCommunicator final : public Communicator {
   bool do_begin(Stream&) override;
   void do_barrier() override;
   std::unique_ptr<Communicator> do_split(int color, int key, Options options) override;
-  std::vector<std::string> do_tell(const std::string& text) override;
+  std::vector<std::string> do_gather_texts(const std::string& text) override;
   void do_abort(const std::string& verdict) noexcept override;
 
   class PostedSend;

@@ -54,7 +54,7 @@ TEST(Blame, looks_at_the_host_of_a_rank_first_and_sees_no_circle_through_message
   Wait message = wait(0, "pp", "recv #3 from rank 1", {1});
   message.is_collective = false;
   const Wait collective = wait(1, "dp", "barrier #4", {0}), own = wait(0, "tp", "barrier #5", {2});
-  EXPECT_EQ(circle_through(std::vector{collective, message}, 0), "");
+  EXPECT_EQ(cycle_through(std::vector{collective, message}, 0), "");
   EXPECT_EQ(blame(std::vector{collective, message, own}, 0, 5, nothing),
             "rank 2 did not come to barrier #5 of group 'tp'; rank 0 is waiting; rank 2 has "
             "finished no communication yet; behind them rank 1 waited 5 s in barrier #4 of group "

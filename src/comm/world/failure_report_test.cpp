@@ -13,8 +13,8 @@
 #include <vector>
 
 #include "base/error.h"
-#include "comm/world/process_world.h"
 #include "comm/store/store_server.h"
+#include "comm/world/process_world.h"
 
 namespace trireme::comm {
 namespace {
@@ -55,7 +55,7 @@ RankInfo info_of(int rank, int port) {
 int unused_port() { return StoreServer({.host = "127.0.0.1"}).port(); }
 
 // Every rank fails before it joins, with its text; an empty one joins and waits for the others.
-Texts early(const std::vector<std::string>& texts, const ReportPatience& patience) {
+Texts early(const std::vector<std::string>& texts, const ReportTimeouts& timeouts) {
   Spoken spoken;
   const int port = unused_port();
   std::vector<std::thread> ranks;
@@ -64,17 +64,17 @@ Texts early(const std::vector<std::string>& texts, const ReportPatience& patienc
       const std::string& text = texts[static_cast<size_t>(rank)];
       const RankInfo info = info_of(rank, port);
       if (!text.empty()) {
-        report_before_joining(info, text, spoken.reporter(rank), patience);
+        report_before_joining(info, text, spoken.reporter(rank), timeouts);
         return;
       }
-      ProcessWorld world(info, {.deadline_s = 30, .beat_s = 0.02});
+      ProcessWorld world(info, {.deadline_s = 30, .heartbeat_s = 0.02});
       world.keep_flight(false);
       const std::string never = "never";
       try {
         world.wait_for({&never, 1}, 30);
       } catch (const base::CommAborted& error) {
         EXPECT_TRUE(std::string(error.what()).ends_with("failed: no such file")) << error.what();
-        report_once(world.store(), world.info(), error.what(), spoken.reporter(rank), patience);
+        report_once(world.store(), world.info(), error.what(), spoken.reporter(rank), timeouts);
       }
     });
   }

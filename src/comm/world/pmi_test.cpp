@@ -17,9 +17,9 @@
 #include <vector>
 
 #include "base/error.h"
+#include "comm/store/store_server.h"
 #include "comm/world/process_world.h"
 #include "comm/world/rendezvous.h"
-#include "comm/store/store_server.h"
 
 namespace trireme::comm {
 namespace {
@@ -213,16 +213,17 @@ TEST(Pmi, a_descriptor_that_is_no_socket_is_refused) {
   EXPECT_THROW(Pmi(pipe[0], {}), base::ConfigError);
 }
 
-TEST(StoreCard, is_read_back_and_nothing_else_is) {
-  const StoreCard card{.token = "12ab", .addresses = {"10.0.0.1:77", "[fe::1]:77", "node1:77"}};
-  EXPECT_EQ(parse_store_card(card.text()).addresses, card.addresses);
-  EXPECT_EQ(parse_store_card(card.text()).token, card.token);
+TEST(StoreEndpoints, is_read_back_and_nothing_else_is) {
+  const StoreEndpoints endpoints{.token = "12ab",
+                                 .addresses = {"10.0.0.1:77", "[fe::1]:77", "node1:77"}};
+  EXPECT_EQ(parse_store_endpoints(endpoints.text()).addresses, endpoints.addresses);
+  EXPECT_EQ(parse_store_endpoints(endpoints.text()).token, endpoints.token);
   for (const char* wrong : {"", "/", "token", "token/", "/a:1", "t/a:1,", "t/a", "t/a:x"}) {
-    EXPECT_THROW(parse_store_card(wrong), base::IoError) << wrong;
+    EXPECT_THROW(parse_store_endpoints(wrong), base::IoError) << wrong;
   }
 }
 
-// Ranks as threads of this process; on "several hosts" the card has all addresses of this one.
+// Ranks as threads of this process; on "several hosts" the endpoints has all addresses of this one.
 TEST(Rendezvous, ranks_find_one_store_through_the_launcher) {
   for (const int local_world : {3, 1}) {
     constexpr int ranks = 3;

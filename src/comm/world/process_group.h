@@ -19,10 +19,10 @@ struct ProcessGroup {
 };
 
 // All ranks.
-ProcessGroup everyone(const ProcessWorld& world, const std::string& key);
+ProcessGroup world_group(const ProcessWorld& world, const std::string& key);
 
 // One of the times that the ranks of a group meet: all ranks count the same.
-struct Occasion {
+struct SyncPoint {
   std::string what;  // "barrier"
   int64_t number = 0;
   double deadline_s = 0;
@@ -30,18 +30,18 @@ struct Occasion {
 
 // Each of these waits for all ranks and throws CommAborted when the run is aborted or the deadline
 // passes, which aborts it.
-void meet(ProcessWorld& world, const ProcessGroup& group, const Occasion& occasion);
+void store_barrier(ProcessWorld& world, const ProcessGroup& group, const SyncPoint& point);
 // What every rank says, by rank. It asks the store again and again: for small groups, or rarely.
-std::vector<std::string> tell_all(ProcessWorld& world, const ProcessGroup& group,
-                                  const Occasion& occasion, const std::string& text);
+std::vector<std::string> gather_texts(ProcessWorld& world, const ProcessGroup& group,
+                                      const SyncPoint& point, const std::string& text);
 
 // How a group falls into parts.
-struct Division {
-  ProcessGroup part;    // of this rank
-  int color_place = 0;  // of its color among all, in ascending order
-  int64_t largest = 0;  // ranks of the largest part
+struct GroupSplit {
+  ProcessGroup subgroup;  // of this rank
+  int color_index = 0;    // of its color among all, in ascending order
+  int64_t largest = 0;    // ranks of the largest part
 };
-Division divide(ProcessWorld& world, const ProcessGroup& group, const Occasion& occasion, int color,
-                int key);
+GroupSplit split_group(ProcessWorld& world, const ProcessGroup& group, const SyncPoint& point,
+                       int color, int key);
 
 }  // namespace trireme::comm

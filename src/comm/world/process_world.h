@@ -14,10 +14,10 @@
 #include <thread>
 
 #include "comm/failure/flight_recorder.h"
-#include "comm/world/rank_env.h"
-#include "comm/world/rendezvous.h"
 #include "comm/store/store.h"
 #include "comm/store/store_server.h"
+#include "comm/world/rank_env.h"
+#include "comm/world/rendezvous.h"
 
 namespace trireme::comm {
 
@@ -25,17 +25,17 @@ class ProcessWorld {
  public:
   struct Options {
     double deadline_s = 120;  // until the store is reached, and at least 30 s for its answers
-    double beat_s = 0.25;
+    double heartbeat_s = 0.25;
     // Without a launcher of ours: when a rank has ended and no call has failed of it for so long,
     // the heartbeat settles the verdict. A back end may wait for a dead peer until its deadline.
     double gone_s = 3;
   };
-  // Finds the store (comm/world/rendezvous.h) and reaches it; it runs it where info().hosts_store is
-  // true. Throws CommAborted, IoError, ConfigError, and Stopped when info.stop is set while it
+  // Finds the store (comm/world/rendezvous.h) and reaches it; it runs it where info().hosts_store
+  // is true. Throws CommAborted, IoError, ConfigError, and Stopped when info.stop is set while it
   // waits. From here on SIGPIPE is ignored: a peer that dies is an error of the call, not the end
   // of this process.
   explicit ProcessWorld(const RankInfo& info,
-                        Options options = {.deadline_s = 120, .beat_s = 0.25, .gone_s = 3})
+                        Options options = {.deadline_s = 120, .heartbeat_s = 0.25, .gone_s = 3})
       : ProcessWorld(rendezvous(info, options.deadline_s), options) {}
   // Tells the others that this rank leaves. After an abort, writes the flight record.
   ~ProcessWorld();
@@ -62,8 +62,8 @@ class ProcessWorld {
   // library said.
   [[noreturn]] void fail(Failure failure, const std::string& detail, double deadline_s);
 
-  // comm/failure/verdict.h: circle_of() of this rank, by what the store knows now.
-  std::string circle();
+  // comm/failure/verdict.h: cycle_of() of this rank, by what the store knows now.
+  std::string wait_cycle();
 
   // Whether an abnormal end leaves a flight record; it does by default. Any thread.
   void keep_flight(bool keeps);
@@ -85,34 +85,34 @@ class ProcessWorld {
 
  private:
   ProcessWorld(Rendezvous found, Options options);
-  void beat();
+  void send_heartbeats();
   void log_waiting(double waited_s, double deadline_s);
   void publish(Store& store, bool has_left) const;
   void abort_here(const std::string& verdict) noexcept;
   void write_flight() noexcept;
   // The verdict that the ranks agree on, given what this one knows.
-  std::string settle(Failure failure, const std::string& detail, double deadline_s);
+  std::string agree_on_verdict(Failure failure, const std::string& detail, double deadline_s);
 
   const RankInfo info_;
   const Options options_;
   FlightRecorder recorder_;
   std::unique_ptr<StoreServer> server_;
-  std::unique_ptr<Store> store_;          // of the back end's rendezvous
-  std::unique_ptr<Store> beat_store_;     // of the heartbeat
-  std::unique_ptr<Store> verdict_store_;  // of whoever finds a failure
+  std::unique_ptr<Store> store_;            // of the back end's rendezvous
+  std::unique_ptr<Store> heartbeat_store_;  // of the heartbeat
+  std::unique_ptr<Store> verdict_store_;    // of whoever finds a failure
 
-  mutable std::mutex mutex_;  // guards verdict_, is_stopping_, has_flown_, keeps_flight_
+  mutable std::mutex mutex_;  // guards verdict_, is_stopping_, has_written_flight_, keeps_flight_
   std::condition_variable changed_;
   std::string verdict_;
   bool is_stopping_ = false;
-  bool has_flown_ = false;
+  bool has_written_flight_ = false;
   bool keeps_flight_ = true;
 
   std::mutex wake_mutex_;  // guards wakes_ and next_wake_, and is held while they are called
   std::map<int, std::function<void()>> wakes_;
   int next_wake_ = 0;
 
-  std::thread heart_;
+  std::thread heartbeat_thread_;
 };
 
 }  // namespace trireme::comm

@@ -124,7 +124,7 @@ TEST(ProcessWorld, a_rank_that_ended_is_found_though_no_call_fails) {
   RankInfo info{.rank = 0, .world = 2, .local_world = 2};
   info.store = "127.0.0.1:" + std::to_string(server.port());
   info.token = "job";
-  ProcessWorld world(info, {.deadline_s = 30, .beat_s = 0.01, .gone_s = 0.05});
+  ProcessWorld world(info, {.deadline_s = 30, .heartbeat_s = 0.01, .gone_s = 0.05});
   world.keep_flight(false);
   { TcpStore(parse_store_address(info.store), {.token = "job"}).join("1"); }
   for (int i = 0; i < 1000 && world.verdict().empty(); ++i) {

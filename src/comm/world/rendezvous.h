@@ -9,8 +9,8 @@
 #include <string>
 #include <vector>
 
-#include "comm/world/rank_env.h"
 #include "comm/store/store_server.h"
+#include "comm/world/rank_env.h"
 
 namespace trireme::comm {
 
@@ -33,13 +33,13 @@ std::string random_token();
 
 // What rank 0 publishes: "token/host:port,host:port", the addresses in the order in which others
 // should try them.
-struct StoreCard {
+struct StoreEndpoints {
   std::string token;
   std::vector<std::string> addresses;
 
   std::string text() const;
 };
 // Throws IoError with what was found.
-StoreCard parse_store_card(const std::string& text);
+StoreEndpoints parse_store_endpoints(const std::string& text);
 
 }  // namespace trireme::comm
