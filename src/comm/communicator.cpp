@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The fronts: checks, traffic, flight recorder. Sums are in communicator_sums.cpp.
+// The public calls: checks, traffic, flight recorder. Sums are in communicator_sums.cpp.
 #include "comm/communicator.h"
 
 #include <algorithm>
@@ -12,9 +12,9 @@
 namespace trireme::comm {
 namespace {
 
-// A mark in the recorder is work of the stream where the host can be part of it. A GPU's queue
-// cannot call the host cheaply: there the mark says that the work was queued, unless the back end
-// looks after it (do_begin).
+// Marks the recorder, in the order of the stream if that can call the host. A GPU's queue cannot do
+// so cheaply: there the mark means that the work was queued, unless the back end marks the recorder
+// itself (do_begin).
 void mark(Stream* stream, FlightRecorder& recorder, void (FlightRecorder::*state)(int64_t),
           int64_t record_id) {
   if (stream == nullptr || stream->host_calls() != Stream::HostCalls::queued) {
@@ -31,7 +31,8 @@ std::vector<int> rank_numbers(size_t count) {
 }
 
 void is_contiguous(const char* op, const char* name, const ConstTensor& tensor) {
-  TRIREME_CHECK(tensor && tensor.is_contiguous(), "{}: {} {} has rows every {} elements", op, name,
+  TRIREME_CHECK(tensor && tensor.is_contiguous(),
+                "{}: {} {} is not contiguous: its row stride is {} elements", op, name,
                 tensor.shape.to_string(), tensor.row_stride);
 }
 
@@ -117,7 +118,7 @@ void Communicator::perform(Stream* stream, const Operation& operation,
   }
 }
 
-// ---- bytes that move as they are
+// ---- bytes that are moved unchanged
 
 void Communicator::exchange(Stream& stream, Tensor out, const std::byte* in, int64_t stride_bytes,
                             int64_t chunk_bytes, std::span<const int> from) {

@@ -6,8 +6,8 @@
 
 #include "base/error.h"
 #include "comm/gloo.h"
-#include "comm/world/rank_test.h"
 #include "comm/store/store_server.h"
+#include "comm/world/rank_test.h"
 
 namespace trireme::comm {
 namespace {
@@ -108,7 +108,7 @@ TEST_P(DebugTest, another_operation) {
           rank.group->all_gather(*rank.stream, y, x);
         }
       },
-      "group 'world': rank 1 calls all_reduce #1 (sum, f32 [8]) where ranks 0, 2 call all_gather "
+      "group 'world': rank 1 calls all_reduce #1 (sum, f32 [8]), but ranks 0, 2 call all_gather "
       "#1 (f32 [24])");
 }
 
@@ -118,7 +118,7 @@ TEST_P(DebugTest, another_size) {
         const Tensor x = rank.make(Values(rank.group->rank() == 0 ? 5000 : 5001));
         rank.group->all_reduce(*rank.stream, x, Reduce::sum);
       },
-      "group 'world': rank 0 calls all_reduce #0 (sum, f32 [5000]) where ranks 1, 2 call "
+      "group 'world': rank 0 calls all_reduce #0 (sum, f32 [5000]), but ranks 1, 2 call "
       "all_reduce #0 (sum, f32 [5001])");
 }
 
@@ -128,7 +128,7 @@ TEST_P(DebugTest, nothing_is_a_size_too) {
         const Tensor x = rank.make(Values(4));
         rank.group->broadcast(*rank.stream, x.slice_rows(0, rank.group->rank() == 2 ? 0 : 4), 0);
       },
-      "group 'world': rank 2 calls broadcast #0 (f32 [0], from rank 0) where ranks 0, 1 call "
+      "group 'world': rank 2 calls broadcast #0 (f32 [0], from rank 0), but ranks 0, 1 call "
       "broadcast #0 (f32 [4], from rank 0)");
 }
 
@@ -139,7 +139,7 @@ TEST_P(DebugTest, another_type) {
         const Tensor x = rank.make(Values(is_odd ? 8 : 4), is_odd ? DType::bf16 : DType::f32);
         rank.group->broadcast(*rank.stream, x, 1);
       },
-      "group 'world': rank 2 calls broadcast #0 (bf16 [8], from rank 1) where ranks 0, 1 call "
+      "group 'world': rank 2 calls broadcast #0 (bf16 [8], from rank 1), but ranks 0, 1 call "
       "broadcast #0 (f32 [4], from rank 1)");
 }
 
@@ -148,14 +148,14 @@ TEST_P(DebugTest, another_root_or_reduction) {
       [](Rank& rank) {
         rank.group->broadcast(*rank.stream, rank.make(Values(4)), rank.group->rank());
       },
-      "group 'world': rank 1 calls broadcast #0 (f32 [4], from rank 1) where rank 0 calls "
+      "group 'world': rank 1 calls broadcast #0 (f32 [4], from rank 1), but rank 0 calls "
       "broadcast #0 (f32 [4], from rank 0)");
   expect_on_every_rank(
       [](Rank& rank) {
         const Reduce reduce = rank.group->rank() == 2 ? Reduce::max : Reduce::sum;
         rank.group->all_reduce(*rank.stream, rank.make(Values(4)), reduce);
       },
-      "group 'world': rank 2 calls all_reduce #0 (max, f32 [4]) where ranks 0, 1 call all_reduce "
+      "group 'world': rank 2 calls all_reduce #0 (max, f32 [4]), but ranks 0, 1 call all_reduce "
       "#0 (sum, f32 [4])");
 }
 

@@ -74,7 +74,9 @@ std::string group_name(std::span<const Axis> axes, Channel channel) {
 std::string mesh_problem(const Sizes& sizes, int world) {
   for (const View& view : {dense_view, expert_view}) {
     for (const Axis axis : view) {
-      if (sizes[axis] < 1) return fmt::format("{} = {} ranks", spec::name_of(axis), sizes[axis]);
+      if (sizes[axis] < 1)
+        return fmt::format("{} = {}: an axis needs at least 1 rank", spec::name_of(axis),
+                           sizes[axis]);
     }
   }
   const auto text_of = [&](const View& view) {

@@ -82,7 +82,7 @@ TEST(Mesh, sizes_that_are_no_mesh_are_refused_with_the_numbers) {
   sizes[Axis::ep] = 2;
   EXPECT_NE(mesh_problem(sizes, 3).find("6 ranks for experts"), std::string::npos);
   sizes[Axis::tp] = 0;
-  EXPECT_EQ(mesh_problem(sizes, 3), "tp = 0 ranks");
+  EXPECT_EQ(mesh_problem(sizes, 3), "tp = 0: an axis needs at least 1 rank");
   ThreadWorld world(2);
   const auto alone = world.communicator(0, {.name = "world"});
   EXPECT_THROW(Mesh(*alone, sizes), base::ConfigError);

@@ -10,8 +10,8 @@
 #include "base/error.h"
 #include "comm/failure/faulty.h"
 #include "comm/gloo.h"
-#include "comm/world/rank_test.h"
 #include "comm/store/store_server.h"
+#include "comm/world/rank_test.h"
 
 namespace trireme::comm {
 namespace {
@@ -257,8 +257,8 @@ TEST_P(MessagesTest, a_deadline_names_the_rank_that_did_not_receive) {
     end.rank.stream->synchronize();
   });
   EXPECT_EQ(found,
-            "rank 1 did not come to recv #1 from rank 0 of group 'pp' within 0.2 s; rank 0 is "
-            "waiting; the last that rank 1 finished was recv #0 of 'pp'");
+            "rank 1 did not enter recv #1 from rank 0 of group 'pp' within 0.2 s; rank 0 is "
+            "waiting; the last call that rank 1 finished was recv #0 of 'pp'");
 }
 
 TEST_P(MessagesTest, what_the_sender_dropped_is_not_read) {

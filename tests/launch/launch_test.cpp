@@ -74,13 +74,13 @@ TEST_F(Launch, every_fault_ends_all_ranks_with_one_verdict) {
        R"(^rank 0 \(.*\) ended with exit code 3; .*finished was all_reduce #8 of group 'pair'; ranks 1, 2 and 3 wait in all_reduce #\d+ of group 'world')",
        3},
       {"--throw=3@9", R"(^rank 3 \(.*\) ended with exit code 1; )", 3},
-      {"--stop=1@9", R"(^rank 1 \(.*\) has been silent for [\d.]+ s: .*ranks 0, 2 and 3 wait in)",
+      {"--stop=1@9", R"(^rank 1 \(.*\) has sent no heartbeat for [\d.]+ s: .*ranks 0, 2 and 3 wait in)",
        3},
       {"--sleep=1@9",
-       R"(^rank 1 did not come to all_reduce #\d+ of group 'world' within 1.5 s; ranks 0, 2 and 3 are waiting; the last that rank 1 finished was all_reduce #8 of group 'pair')",
+       R"(^rank 1 did not enter all_reduce #\d+ of group 'world' within 1.5 s; ranks 0, 2 and 3 are waiting; the last call that rank 1 finished was all_reduce #8 of group 'pair')",
        4},
       {"--skip=3@9",
-       R"(^rank 3 did not come to all_reduce #\d+ of group 'world' within 1.5 s; ranks 0, 1 and 2 are waiting; rank 3 is in all_reduce #9 of group 'pair')",
+       R"(^rank 3 did not enter all_reduce #\d+ of group 'world' within 1.5 s; ranks 0, 1 and 2 are waiting; rank 3 is in all_reduce #9 of group 'pair')",
        4},
   };
   for (const Planted& planted : all) {

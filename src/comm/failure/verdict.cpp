@@ -16,7 +16,7 @@ namespace {
 using Call = RankPosition::Call;
 using Reports = std::vector<RankReport>;
 
-// "rank 2", "ranks 0, 1 and 3"; many are shortened.
+// "rank 2", "ranks 0, 1 and 3"; long lists are shortened.
 std::string ranks_text(const std::vector<int>& ranks) {
   if (ranks.size() == 1) return fmt::format("rank {}", ranks.front());
   constexpr size_t max_shown = 8;
@@ -36,7 +36,7 @@ std::string named(int rank, const RankReport& report) {
                      report.position->host);
 }
 
-// The reports, and whom each rank waits for where it stands.
+// The reports, and the ranks that each rank waits for in its current call.
 class WaitGraph {
  public:
   explicit WaitGraph(const Reports& reports) : reports_(reports), awaited_(reports.size()) {
@@ -87,15 +87,14 @@ class WaitGraph {
 };
 
 std::string last_known(const RankReport& report) {
-  if (!report.position) return "it was never heard of";
+  if (!report.position) return "no heartbeat was ever received from it";
   const RankPosition& position = *report.position;
   if (position.inside)
-    return fmt::format("when last heard of it was in {}", call_text(*position.inside));
+    return fmt::format("at its last heartbeat it was in {}", call_text(*position.inside));
   if (position.finished) {
-    return fmt::format("the last that it is known to have finished was {}",
-                       call_text(*position.finished));
+    return fmt::format("at its last heartbeat it had finished {}", call_text(*position.finished));
   }
-  return "when last heard of it had not communicated yet";
+  return "at its last heartbeat it had not communicated yet";
 }
 
 bool concerns(const Call& call, int rank) {
@@ -103,8 +102,8 @@ bool concerns(const Call& call, int rank) {
   return std::find(call.ranks.begin(), call.ranks.end(), rank) != call.ranks.end();
 }
 
-// "ranks 0 and 1 wait in all_reduce #17 of group 'world', rank 3 waits in ...": of calls that
-// concern the culprit.
+// Returns "ranks 0 and 1 wait in all_reduce #17 of group 'world', rank 3 waits in ...", for calls
+// that involve the culprit.
 std::string waiters_text(const WaitGraph& known, int culprit) {
   std::map<std::string, std::vector<int>> by_call;
   for (int rank = 0; rank < known.world(); ++rank) {
@@ -138,7 +137,8 @@ Verdict blame_one(const WaitGraph& known, int rank, const std::string& what) {
                         last_known(known.at(rank)), waiters_text(known, rank)})};
 }
 
-// Ranks that others wait for and that wait for nobody, as seen from `begin`.
+// Returns the ranks that `begin` wait for, directly or through others, and that do not wait
+// themselves.
 std::vector<int> roots_from(const WaitGraph& known, const std::vector<int>& begin) {
   std::set<int> seen(begin.begin(), begin.end()), roots;
   std::vector<int> open = begin;
@@ -156,7 +156,7 @@ std::vector<int> roots_from(const WaitGraph& known, const std::vector<int>& begi
 
 Verdict blame_laggards(const WaitGraph& known, const std::vector<int>& laggards,
                        const VerdictOptions& options) {
-  // Told by what the waiting ones are in, first of all the one that complains.
+  // The text names the call that a waiting rank is in, preferably the reporter.
   const Call* call = nullptr;
   std::vector<int> waiting;
   const auto look_at = [&](int rank) {
@@ -173,12 +173,12 @@ Verdict blame_laggards(const WaitGraph& known, const std::vector<int>& laggards,
     if (rank != options.reporter) look_at(rank);
   }
   std::sort(waiting.begin(), waiting.end());
-  std::vector<int> absent;  // of that call
+  std::vector<int> absent;  // from that call
   for (const int rank : laggards) {
     if (call != nullptr && concerns(*call, rank)) absent.push_back(rank);
   }
   if (absent.empty()) absent = laggards;
-  std::string text = fmt::format("{} did not come to {}", ranks_text(absent),
+  std::string text = fmt::format("{} did not enter {}", ranks_text(absent),
                                  call != nullptr ? call_text(*call) : "a call that others wait in");
   if (options.deadline_s > 0) text += fmt::format(" within {:g} s", options.deadline_s);
   std::string waits;
@@ -188,13 +188,13 @@ Verdict blame_laggards(const WaitGraph& known, const std::vector<int>& laggards,
   const RankReport& first = known.at(absent.front());
   std::string last;
   if (!first.position) {
-    last = fmt::format("rank {} was never heard of", absent.front());
+    last = fmt::format("no heartbeat was ever received from rank {}", absent.front());
   } else if (first.position->has_left) {
     last = fmt::format("rank {} has left the run", absent.front());
   } else if (first.position->inside) {
     last = fmt::format("rank {} is in {}", absent.front(), call_text(*first.position->inside));
   } else if (first.position->finished) {
-    last = fmt::format("the last that rank {} finished was {}", absent.front(),
+    last = fmt::format("the last call that rank {} finished was {}", absent.front(),
                        call_text(*first.position->finished));
   } else {
     last = fmt::format("rank {} has not communicated yet", absent.front());
@@ -202,8 +202,8 @@ Verdict blame_laggards(const WaitGraph& known, const std::vector<int>& laggards,
   return {absent, join_clauses({text, waits, last})};
 }
 
-// All wait, for each other: they disagree about what comes next. Where most are in one call, those
-// that it lacks went astray.
+// All ranks wait for each other: they disagree about the next call. If most are in one call, the
+// ranks missing from it are to blame.
 Verdict blame_cycle(const WaitGraph& known, const std::vector<int>& waiting,
                     const VerdictOptions& options) {
   std::map<std::string, std::vector<int>> by_call;
@@ -228,7 +228,7 @@ Verdict blame_cycle(const WaitGraph& known, const std::vector<int>& waiting,
   return {waiting, text};
 }
 
-// Extends `path`, depth first, until it leads back to its begin.
+// Extends `path`, depth first, until it leads back to its first rank.
 bool closes_cycle(const WaitGraph& known, std::vector<int>& path, std::set<int>& seen) {
   for (const int next : known.awaited(path.back())) {
     if (next == path.front()) return true;
@@ -247,7 +247,7 @@ std::string cycle_of(const Reports& reports, int rank) {
   std::vector<int> path = {rank};
   std::set<int> seen;
   if (!closes_cycle(known, path, seen)) return {};
-  // All ranks of the circle say it in the same words.
+  // All ranks of the cycle must produce the same text.
   std::rotate(path.begin(), std::min_element(path.begin(), path.end()), path.end());
   std::string text;
   for (const int at : path) {
@@ -279,8 +279,8 @@ Verdict verdict_of(const Reports& reports, const VerdictOptions& options) {
   if (max_silent >= 0) {
     return blame_one(
         known, max_silent,
-        fmt::format("has been silent for {:.1f} s: it is stopped, or its host does not "
-                    "answer",
+        fmt::format("has sent no heartbeat for {:.1f} s: it is stopped, or its host is "
+                    "unreachable",
                     at(max_silent).silent_s));
   }
   std::vector<int> unknown;
@@ -304,7 +304,7 @@ Verdict verdict_of(const Reports& reports, const VerdictOptions& options) {
 }
 
 std::optional<int> culprit_in(const std::string& verdict) {
-  // The store is gone, and with it all that was known (comm/world/process_world.cpp).
+  // The store is gone, and all reports with it (comm/world/process_world.cpp).
   if (verdict.ends_with("; rank 0 runs it")) return 0;
   for (const std::string_view begin : {"rank ", "ranks "}) {
     if (!verdict.starts_with(begin)) continue;

@@ -48,8 +48,8 @@ TEST(Verdict, names_the_rank_that_did_not_come) {
   const Verdict verdict = verdict_of(one_lags(2), {.deadline_s = 5, .reporter = 1});
   EXPECT_EQ(verdict.culprits, RankList{2});
   EXPECT_EQ(verdict.text,
-            "rank 2 did not come to all_reduce #17 of group 'world' within 5 s; ranks 0, 1 and 3 "
-            "are waiting; the last that rank 2 finished was all_gather #16 of group 'world'");
+            "rank 2 did not enter all_reduce #17 of group 'world' within 5 s; ranks 0, 1 and 3 "
+            "are waiting; the last call that rank 2 finished was all_gather #16 of group 'world'");
 }
 
 TEST(Verdict, first_end_counts_before_all_else) {
@@ -61,7 +61,7 @@ TEST(Verdict, first_end_counts_before_all_else) {
   const Verdict verdict = verdict_of(reports, {});
   EXPECT_EQ(verdict.culprits, RankList{0});
   EXPECT_TRUE(verdict.text.starts_with(
-      "rank 0 (process 100 on host) was killed by signal 9 (SIGKILL); when last heard of it was "
+      "rank 0 (process 100 on host) was killed by signal 9 (SIGKILL); at its last heartbeat it was "
       "in all_reduce #17 of group 'world'; ranks 1 and 3 wait in all_reduce #17"))
       << verdict.text;
 }
@@ -72,7 +72,7 @@ TEST(Verdict, silence_counts_before_lag) {
   reports[3].silent_s = 3;
   const Verdict verdict = verdict_of(reports, {.reporter = 0});
   EXPECT_EQ(verdict.culprits, RankList{1});
-  EXPECT_NE(verdict.text.find("silent for 4.0 s"), std::string::npos);
+  EXPECT_NE(verdict.text.find("no heartbeat for 4.0 s"), std::string::npos);
   reports[1].position->has_left = true;
   EXPECT_EQ(verdict_of(reports, {.reporter = 0}).culprits, RankList{3});
 }
@@ -85,7 +85,7 @@ TEST(Verdict, follows_who_waits_for_whom) {
                   waits(2, message("recv", 7, 1)), waits(3, pair)},
                  {.deadline_s = 2, .reporter = 3});
   EXPECT_EQ(verdict.culprits, RankList{1});
-  EXPECT_NE(verdict.text.find("rank 1 did not come to recv #7 from rank 1"), std::string::npos)
+  EXPECT_NE(verdict.text.find("rank 1 did not enter recv #7 from rank 1"), std::string::npos)
       << verdict.text;
 }
 
@@ -172,7 +172,7 @@ TEST(RankPosition, comes_from_the_recorder_and_back_from_text) {
 TEST(Verdict, its_text_tells_the_culprit) {
   EXPECT_EQ(culprit_in("rank 12 (process 7 on node1) was killed by signal 9 (SIGKILL)"), 12);
   EXPECT_EQ(culprit_in("rank 3 failed: no such file"), 3);
-  EXPECT_EQ(culprit_in("ranks 1 and 2 did not come to all_reduce #3"), 1);
+  EXPECT_EQ(culprit_in("ranks 1 and 2 did not enter all_reduce #3"), 1);
   EXPECT_EQ(culprit_in("the store at node1:5 is gone; rank 0 runs it"), 0);
   EXPECT_EQ(culprit_in("ranks wait for each other: rank 0 is in"), std::nullopt);
   EXPECT_EQ(culprit_in("rank x"), std::nullopt);

@@ -24,7 +24,7 @@ namespace {
 using Milliseconds = std::chrono::milliseconds;
 using Clock = std::chrono::steady_clock;
 
-// Tags of messages are apart from those of collectives.
+// Tags of messages differ from those of collectives.
 constexpr uint64_t message_tag = uint64_t{1} << 48;
 
 Milliseconds milliseconds(double seconds) {
@@ -33,8 +33,8 @@ Milliseconds milliseconds(double seconds) {
 
 }  // namespace
 
-// What one call sends and receives. Posts at once, waits at the end; the memory must stay until
-// then.
+// The sends and receives of one call. They are posted at once, and wait() waits for all; the memory
+// must stay valid until then.
 class GlooCommunicator::Transfers {
  public:
   Transfers(GlooCommunicator& group, uint64_t tag)
@@ -69,7 +69,7 @@ class GlooCommunicator::Transfers {
     for (const auto& buffer : sends_) check(buffer->waitSend(left()));
   }
 
-  // From another thread, which holds the group's transfers_mutex_.
+  // Called by another thread, which holds the group's transfers_mutex_.
   void cancel_waits() {
     for (const auto& buffer : receives_) buffer->abortWaitRecv();
     for (const auto& buffer : sends_) buffer->abortWaitSend();
@@ -77,7 +77,7 @@ class GlooCommunicator::Transfers {
 
  private:
   static void check(bool is_done) {
-    if (!is_done) throw gloo::IoException("a transfer was called off");
+    if (!is_done) throw gloo::IoException("a transfer was cancelled");
   }
   Milliseconds left() const {
     const auto left = std::chrono::duration_cast<Milliseconds>(end_ - Clock::now());
@@ -111,7 +111,7 @@ GlooCommunicator::GlooCommunicator(ProcessWorld& world,
   });
   wake_.emplace(world_, [this] {
     // A wait that times out closes all connections of the context, and so wakes every waiter at the
-    // other ends, and most here.
+    // peers, and most here.
     std::byte nothing{};
     const auto buffer = context_->createUnboundBuffer(&nothing, 1);
     try {
@@ -122,9 +122,9 @@ GlooCommunicator::GlooCommunicator(ProcessWorld& world,
   });
 }
 
-// A send that was queued while its connection was closing is in no list of Gloo's: nothing but this
-// would end the wait for it before the deadline. Gloo forgets a call that comes just before a wait
-// begins, so it is repeated until all waits have ended.
+// Gloo does not list a send that was queued while its connection was closing: nothing else would
+// end the wait for it before the deadline. Gloo loses a cancellation that precedes the wait, so it
+// is repeated until all waits have ended.
 void GlooCommunicator::cancel_waits() noexcept {
   constexpr int max_tries = 200;
   for (int tries = 0; tries < max_tries; ++tries) {
@@ -256,7 +256,7 @@ void GlooCommunicator::do_barrier() {
   });
 }
 
-// Gloo's own ring. Only where the caller does not want the fixed order of sums.
+// Gloo's ring, used only if the caller does not require the fixed order of sums.
 bool GlooCommunicator::do_all_reduce(Stream& stream, Tensor inout, Reduce reduce) {
   if (inout.dtype != base::DType::f32) return false;
   enqueue(stream, [this, tag = next_tag(), inout, reduce] {

@@ -143,7 +143,8 @@ Wait RendezvousPoint::describe(const ThreadGroup::Waiting& waiting) const {
 
 void RendezvousPoint::arrive(int rank, Slot slot) {
   const auto place = static_cast<size_t>(rank);
-  TRIREME_CHECK(!has_entered_[place], "rank {} came twice: one communicator, one thread at a time",
+  TRIREME_CHECK(!has_entered_[place],
+                "rank {} entered twice: only one thread may use a communicator at a time",
                 world_ranks_[place]);
   slots()[place] = std::move(slot);
   has_entered_[place] = true;
@@ -173,7 +174,7 @@ std::string RendezvousPoint::find_mismatch(const std::string& group) {
   const auto rank_of = [&](auto slot) {
     return world_ranks_[static_cast<size_t>(slot - entered.begin())];
   };
-  return fmt::format("rank {} came to {} of group '{}' where rank {} came to {}", rank_of(odd),
+  return fmt::format("rank {} entered {} of group '{}', but rank {} entered {}", rank_of(odd),
                      text_of(odd->signature), group, rank_of(majority),
                      text_of(majority->signature));
 }
@@ -255,7 +256,7 @@ std::shared_ptr<Message> RendezvousPoint::take(const Caller& caller, int from, i
                     number, caller.group, receiver));
   } else if (message->bytes != bytes) {
     thread_group_.abort_locked(fmt::format(
-        "rank {} receives {} bytes from rank {} as message #{} of group '{}', which sends {}",
+        "rank {} expects {} bytes from rank {} as message #{} of group '{}', but {} were sent",
         receiver, bytes, sender, number, caller.group, message->bytes));
   } else {
     messages_.erase(place);

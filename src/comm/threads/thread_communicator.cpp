@@ -24,8 +24,8 @@ Communicator::Options bounded(Communicator::Options options, double deadline_s) 
 
 }  // namespace
 
-// A message that the host has published to the receiver. It is complete, for the recorder, when the
-// receiver has taken it.
+// A message that the host has published to the receiver. The recorder marks it as completed when
+// the receiver has queued its copy.
 class ThreadCommunicator::PostedSend final : public Sent {
  public:
   PostedSend(ThreadCommunicator& group, int to, Message message)
@@ -142,11 +142,11 @@ void ThreadCommunicator::do_broadcast(Stream& stream, Tensor inout, int root) {
 bool ThreadCommunicator::do_begin(Stream& stream) {
   const bool is_posted = std::string_view(call().op) == "send" && call().bytes > 0;
   if (!is_posted || is_worker(stream)) return false;
-  recorder().started(call().record_id);  // PostedSend says the rest
+  recorder().started(call().record_id);  // PostedSend records the rest
   return true;
 }
 
-// Work of a worker stream keeps nothing of the communicator: the world outlives it.
+// Work of a worker stream refers to the world, which outlives it, and not to the communicator.
 void ThreadCommunicator::do_send(Stream& stream, ConstTensor in, int to) {
   if (!is_worker(stream)) {
     do_start_send(stream, in, to)->wait(stream);

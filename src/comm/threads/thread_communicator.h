@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// A rank's handle on a group of thread ranks. The host threads meet at the call; bytes move on the
-// streams, each rank copying what it needs out of the others' memory, ordered by events. The host
-// never waits for a stream, so no stream can hold up the meeting of another; and every event that a
-// stream waits for was queued before the wait was, so streams cannot wait in a circle.
+// A rank's handle on a group of thread ranks. The host threads rendezvous at the call. Bytes move
+// on the streams: each rank copies what it needs out of the others' memory, ordered by events. The
+// host never waits for a stream, so no stream can delay a rendezvous; and every event that a stream
+// waits for was queued before the wait, so streams cannot wait in a cycle.
 //
-// Messages on a worker stream meet in the stream instead, when it comes to them: the host goes on.
-// There the order of calls must not let streams wait in a circle. On other streams the receiver's
-// host waits for the sender's, and the sender's in Sent::wait().
+// Messages on a worker stream rendezvous in the stream, when it reaches them, and the host does not
+// wait. There the caller must order calls so that streams do not wait in a cycle. On other streams
+// the receiver's host waits for the sender's, and the sender's host waits in Sent::wait().
 #pragma once
 
 #include <functional>
@@ -40,7 +40,8 @@ class ThreadCommunicator final : public Communicator {
   class PostedSend;
 
   Caller make_caller(int64_t step_bytes) const;
-  // Shows `source` to all, queues the copies and waits, on the stream, until all have copied.
+  // Publishes `source` to all ranks, queues the copies and lets the stream wait until all ranks
+  // have copied.
   void move(Stream&, const std::byte* source, int64_t step_bytes,
             const std::function<void(const std::vector<Slot>& published)>& queue_copies);
 

@@ -44,7 +44,7 @@ std::string ThreadWorld::verdict() const { return shared_->thread_group.verdict(
 void ThreadWorld::abort(const std::string& reason) noexcept { shared_->thread_group.abort(reason); }
 
 void run_ranks(ThreadWorld& world, const std::function<void(int rank)>& body) {
-  std::mutex mutex;  // guards the two below
+  std::mutex mutex;  // guards first_aborted and first_other
   std::exception_ptr first_aborted, first_other;
   const auto keep = [&](std::exception_ptr& first) {
     const std::scoped_lock lock(mutex);
@@ -70,7 +70,8 @@ void run_ranks(ThreadWorld& world, const std::function<void(int rank)>& body) {
       threads.push_back(base::start_thread(fmt::format("of rank {} of {}", rank, world.ranks()),
                                            [&run, rank] { run(rank); }));
     }
-  } catch (const std::exception& error) {  // ranks that run would wait for the others
+  } catch (
+      const std::exception& error) {  // the ranks already started would wait for the missing ones
     keep(first_other);
     world.abort(error.what());
   }

@@ -97,8 +97,8 @@ TEST_F(ProcessWorldTest, deadline_names_who_did_not_come) {
   pause(0.6);  // two beats
   const std::string verdict = failure(0, ProcessWorld::Failure::deadline, 0.5);
   EXPECT_EQ(verdict,
-            "rank 2 did not come to all_reduce #5 of group 'world' within 0.5 s; ranks 0 and 1 are "
-            "waiting; the last that rank 2 finished was all_reduce #4 of group 'world'");
+            "rank 2 did not enter all_reduce #5 of group 'world' within 0.5 s; ranks 0 and 1 are "
+            "waiting; the last call that rank 2 finished was all_reduce #4 of group 'world'");
   EXPECT_EQ(failure(1, ProcessWorld::Failure::connection, 0.5), verdict);
 }
 
@@ -130,7 +130,8 @@ TEST(ProcessWorld, a_rank_that_ended_is_found_though_no_call_fails) {
   for (int i = 0; i < 1000 && world.verdict().empty(); ++i) {
     std::this_thread::sleep_for(std::chrono::milliseconds(10));
   }
-  EXPECT_TRUE(world.verdict().starts_with("rank 1 ended without a word")) << world.verdict();
+  EXPECT_TRUE(world.verdict().starts_with("rank 1 exited without reporting an error"))
+      << world.verdict();
 }
 
 }  // namespace
