@@ -109,7 +109,7 @@ std::vector<Way> all_ways() {
        .needs = {srun, torchrun},
        .commands = {"/usr/bin/srun -N 2 -n 2 --ntasks-per-node 1 " + c10d + "@HOST:@PORT " +
                     torchrun_words},
-       .log = {"rank 0 of 4, local rank 0 of 2 on node 0, from torchrun", "torchrun is believed"}},
+       .log = {"rank 0 of 4, local rank 0 of 2 on node 0, from torchrun", "using torchrun"}},
       {.name = "srun launch",
        .needs = {srun},
        .commands =

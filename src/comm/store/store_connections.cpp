@@ -22,14 +22,14 @@ namespace {
 
 constexpr auto refusal_window = std::chrono::milliseconds(100);
 constexpr auto report_window = std::chrono::seconds(60);
-constexpr size_t part_bytes = 65536;  // read from one client before others have their turn
+constexpr size_t part_bytes = 65536;  // read from one client before others are served
 constexpr int max_accepted = 64;      // in one turn
 
 base::Descriptor spare_descriptor() {
   return base::Descriptor(::open("/dev/null", O_RDONLY | O_CLOEXEC));
 }
 
-// In constant time, so that the answer's time does not tell how much of it was right.
+// Compares in constant time, so that the duration does not reveal how many bytes were right.
 bool is_equal(const std::string& a, const std::string& b) {
   if (a.size() != b.size()) return false;
   unsigned difference = 0;
@@ -39,8 +39,8 @@ bool is_equal(const std::string& a, const std::string& b) {
 
 }  // namespace
 
-// Ids below that of the first client are those of the listening sockets, and the last of them
-// wake_'s.
+// Ids below that of the first client belong to the listening sockets, and the last of them to
+// wake_.
 StoreConnections::StoreConnections(std::vector<base::Descriptor> listening, std::string handshake,
                                    const StoreLimits& limits)
     : listening_(std::move(listening)),
@@ -99,7 +99,7 @@ std::vector<StoreConnections::Event> StoreConnections::poll(Clock::time_point en
         if ((event.events & ~static_cast<uint32_t>(EPOLLOUT)) != 0 && clients_.contains(id)) {
           receive(id, found->second);
         }
-      } catch (const std::exception&) {  // out of memory: this client, not the run
+      } catch (const std::exception&) {  // out of memory: ends this client, not the run
         close(id);
       }
     }
@@ -113,7 +113,7 @@ std::vector<StoreConnections::Event> StoreConnections::poll(Clock::time_point en
       close_with(id, found->second, error.what());
     }
   }
-  // Last: clients of this job go before strangers.
+  // Last: clients of this job have priority over new connections.
   if (Clock::now() >= window_ + refusal_window) {
     window_ = Clock::now();
     refusals_ = 0;
@@ -122,7 +122,7 @@ std::vector<StoreConnections::Event> StoreConnections::poll(Clock::time_point en
   if (may_accept && accepts_) {
     try {
       for (const base::Descriptor& socket : listening_) accept_from(socket.value());
-    } catch (const std::exception&) {  // out of memory: the connection closes
+    } catch (const std::exception&) {  // out of memory: the connection is closed
     }
   }
   close_expired();
@@ -159,7 +159,7 @@ void StoreConnections::accept_from(int listening) {
                                             std::chrono::duration_cast<Clock::duration>(handshake)})
             .first->second;
     unauthenticated_.insert(id);
-    receive(id, client);  // a rank has mostly sent its handshake by now
+    receive(id, client);  // a rank has usually sent its handshake by now
     while (unauthenticated_.size() > limits_.max_unauthenticated) {
       const Id oldest = *unauthenticated_.begin();
       receive(oldest, clients_.at(oldest));
@@ -168,13 +168,13 @@ void StoreConnections::accept_from(int listening) {
   }
 }
 
-// There are no descriptors left: the connection that waits is closed, and so is a stranger's.
+// Called if no descriptors are left: closes an unauthenticated connection, or the pending one.
 void StoreConnections::make_room() {
   if (!has_warned_descriptors_) {
     has_warned_descriptors_ = true;
     base::log_warning(
         "the store has run out of file descriptors with {} connections; raise the limit "
-        "(ulimit -n): every rank has three",
+        "(ulimit -n): every rank needs three",
         clients_.size());
   }
   if (!unauthenticated_.empty()) {
@@ -189,7 +189,7 @@ void StoreConnections::make_room() {
 }
 
 void StoreConnections::receive(Id id, Client& client) {
-  // A stranger's bytes are read as far as the handshake goes.
+  // Until the handshake is complete, no bytes beyond it are read.
   std::array<char, part_bytes> part;
   const size_t wanted =
       client.is_authenticated ? part.size() : handshake_.size() - client.in.size();
@@ -204,7 +204,7 @@ void StoreConnections::receive(Id id, Client& client) {
     check_handshake(id, client);
     return;
   }
-  // A client sends one request and waits for its answer.
+  // A client sends one request and waits for its reply; it may not send more.
   if (client.in.size() - client.taken > max_frame_bytes + part_bytes) {
     close(id);
     return;
@@ -221,7 +221,7 @@ void StoreConnections::check_handshake(Id id, Client& client) {
   }
   if (client.in.size() < handshake_.size()) return;
   if (!is_equal(client.in, handshake_)) {
-    close_with(id, client, "it belongs to another job, or to another attempt of this one");
+    close_with(id, client, "it belongs to another job, or to another attempt of this job");
     return;
   }
   client.in.clear();
@@ -287,10 +287,10 @@ void StoreConnections::send(Id id, Client& client) {
   count(id, client);
 }
 
-// The last that is done with a client in a call: it may close it.
+// Must be the last use of a client in a function, because it may close the client.
 void StoreConnections::count(Id id, Client& client) {
   const size_t now = client.in.size() + client.out.size();
-  pending_bytes_ += now - client.counted;  // unsigned: a smaller `now` takes off
+  pending_bytes_ += now - client.counted;  // unsigned: wraps correctly if `now` is smaller
   client.counted = now;
   if (pending_bytes_ > limits_.max_pending_bytes && now > part_bytes) close(id);
 }
@@ -299,7 +299,7 @@ void StoreConnections::close_with(Id id, Client& client, const std::string& why)
   const std::string text = encode({StoreCode::refused, {why}});
   [[maybe_unused]] const ssize_t sent =
       ::send(client.socket.value(), text.data(), text.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
-  // Unread bytes would make the system take the text back.
+  // With unread bytes the system would reset the connection and discard the text.
   ::shutdown(client.socket.value(), SHUT_WR);
   std::array<char, 4096> rest;
   [[maybe_unused]] const ssize_t unread =
@@ -314,8 +314,8 @@ void StoreConnections::close_unauthenticated(Id id) {
   if (++refusals_ >= limits_.max_refusals) set_accepting(false);
   if (Clock::now() >= reported_ + report_window) {
     reported_ = Clock::now();
-    base::log_warning("the store has closed {} connection{} without this job's token", unreported_,
-                      unreported_ == 1 ? "" : "s");
+    base::log_warning("the store has closed {} connection{} that did not send this job's token",
+                      unreported_, unreported_ == 1 ? "" : "s");
     unreported_ = 0;
   }
 }

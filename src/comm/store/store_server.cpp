@@ -59,7 +59,7 @@ void StoreServer::serve() {
         } else {
           on_disconnect(event.id);
         }
-      } catch (const std::exception& error) {  // what it asks for cannot be done
+      } catch (const std::exception& error) {  // the request cannot be fulfilled
         refuse(event.id, error.what());
       }
     }
@@ -94,7 +94,7 @@ void StoreServer::handle(Id id, const StoreMessage& request) {
       break;
     case StoreCode::wait:
       wait(id, fields);
-      return;  // answered when the keys are there, or too late
+      return;  // answered when the keys exist or the time is over
     case StoreCode::join:
       join(id, fields);
       return;  // answered by handle_timeouts()
@@ -118,11 +118,11 @@ StoreMessage StoreServer::read(const std::vector<std::string>& keys) const {
       continue;
     }
     bytes += found->value.size();
-    if (bytes > max_frame_bytes) break;  // before memory is taken for it
+    if (bytes > max_frame_bytes) break;  // before memory is allocated for it
     const std::chrono::duration<double> age = Clock::now() - found->set_at;
     answer.fields.insert(answer.fields.end(), {"1", found->value, fmt::format("{}", age.count())});
   }
-  // Lengths, ages and the frame's code.
+  // For lengths, ages and the frame's code.
   bytes += keys.size() * 64 + 1;
   if (bytes > max_frame_bytes) {
     throw base::IoError(fmt::format("{} keys hold more than {} bytes: read fewer at a time",
@@ -135,7 +135,7 @@ StoreMessage StoreServer::read(const std::vector<std::string>& keys) const {
 
 void StoreServer::wait(Id id, const std::vector<std::string>& fields) {
   const auto seconds = fields.empty() ? std::nullopt : number_from(fields[0]);
-  if (!seconds || *seconds != *seconds) throw base::IoError("wait() wants seconds and keys");
+  if (!seconds || *seconds != *seconds) throw base::IoError("wait() needs seconds and keys");
   const Clock::time_point end = time_after(*seconds);
   waiting_[id] = {.keys = {fields.begin() + 1, fields.end()}, .end = end};
   due_.insert({end, id});
@@ -184,24 +184,24 @@ void StoreServer::wake_waiting(const std::string& key) {
   for (const Id id : ids) continue_waiting(id);
 }
 
-// ---- who is there
+// ---- members
 
 void StoreServer::join(Id id, const std::vector<std::string>& fields) {
   const std::optional<double> start = fields.size() == 3 ? number_from(fields[2]) : std::nullopt;
-  if (!start) throw base::IoError("join() wants a name, a process and its start");
+  if (!start) throw base::IoError("join() needs a name, a process and its start");
   const auto holder = names_.find(fields[0]);
   if (holder != names_.end() && holder->second != id) {
     const Member other = members_.at(holder->second);
     if (!other.joins_at || other.process_start >= *start) {
       throw base::IoError(fmt::format(
-          "'{}' is {} already; {} is of another job, or left over from an attempt before",
+          "'{}' is already {}; {} belongs to another job, or is left over from an earlier attempt",
           fields[0], other.process, fields[1]));
     }
-    refuse(holder->second, fmt::format("{} has started as '{}' since: this process ({}) is left "
-                                       "over from an attempt before",
+    refuse(holder->second, fmt::format("{} has since started as '{}': this process ({}) is left "
+                                       "over from an earlier attempt",
                                        fields[1], fields[0], other.process));
   }
-  remove_member(id);  // a client has one name
+  remove_member(id);  // a client has one name only
   const bool is_early = *start + options_.head_start_s < started_;
   const double grace_s = options_.token.empty() && is_early ? options_.grace_s : 0;
   const Clock::time_point joins_at = time_after(grace_s);

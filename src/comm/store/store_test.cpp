@@ -240,7 +240,7 @@ TEST(StoreServer, a_process_left_over_from_an_attempt_before_gives_way) {
   is_socket_ready(stale.value(), POLLIN, socket_time_after(5));
   in.resize(
       static_cast<size_t>(std::max<ssize_t>(0, ::recv(stale.value(), in.data(), in.size(), 0))));
-  EXPECT_NE(in.find("left over from an attempt before"), std::string::npos) << in;
+  EXPECT_NE(in.find("left over from an earlier attempt"), std::string::npos) << in;
   // Alone, it is taken when the time has passed.
   TcpStore other(local(server), {});
   EXPECT_EQ(refusal_of(other, "2"), "");

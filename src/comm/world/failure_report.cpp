@@ -21,15 +21,15 @@ namespace {
 const std::string reporter_key = "report/rank";  // the rank that reports
 const std::string reported_key = "report/done";  // the text that was reported
 
-// Set by a rank when it has learned that the report is made.
+// Set by a rank when it knows that the failure has been reported.
 std::string informed_key(int rank) { return fmt::format("report/informed/{}", rank); }
 
 std::string early_verdict(int rank, const std::string& text) {
   return fmt::format("rank {} failed: {}", rank, text);
 }
 
-// Until every other rank has learned that the report is made, or has left the run: the store ends
-// with rank 0, and a rank that loses it cannot know.
+// Waits until every other rank knows that the failure has been reported, or has left the run: the
+// store ends with rank 0, and a rank without it cannot know.
 void wait_until_informed(Store& store, const RankInfo& info, double max_wait_s) {
   const auto begin = Clock::now();
   std::vector<std::string> keys;
@@ -50,7 +50,7 @@ void wait_until_informed(Store& store, const RankInfo& info, double max_wait_s) 
 
 void lead_before_joining(const RankInfo& info, const std::string& text,
                          const FailureReporter& reporter, const ReportTimeouts& timeouts) {
-  reporter.print();  // first: the end of another rank may be the end of this one
+  reporter.print();  // first: launchers may kill this rank when another ends
   Rendezvous found = rendezvous(info, timeouts.joining_s);
   const StoreAddress address = parse_store_address(found.info.store);
   if (found.server == nullptr) {
@@ -80,9 +80,9 @@ void follow_before_joining(const RankInfo& info, const std::string& text,
   try {
     store->set_once(verdict_key, early_verdict(info.rank, text));
     reported = report_once(*store, info, text, reporter, timeouts);
-  } catch (const base::Error&) {  // the store has gone: unknown
+  } catch (const base::Error&) {  // the store is gone: unknown
   }
-  // The one report is of another failure; a verdict is shown as one line.
+  // The report was about another failure; a verdict is one line.
   if (!reported.ends_with(text) && !reported.ends_with(verdict_text(text))) reporter.print_line();
 }
 
@@ -112,7 +112,7 @@ void report_before_joining(const RankInfo& info, const std::string& text,
     } else {
       follow_before_joining(info, text, reporter, timeouts);
     }
-  } catch (const base::Error&) {  // the report is made, or its store has gone
+  } catch (const base::Error&) {  // reported already, or the store is gone
   }
 }
 

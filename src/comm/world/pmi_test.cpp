@@ -167,14 +167,14 @@ TEST(Pmi, bad_answers_are_errors_with_what_was_found) {
   };
   expect(but("init", ""), "it has closed the connection");
   expect(but("init", "HTTP/1.1 400 Bad Request\r\n"),
-         "was answered by 'HTTP/1.1 400 Bad Request?'");
+         "pmi_subversion=1': 'HTTP/1.1 400 Bad Request?'");
   expect(but("init", std::string("\0\xff\n", 3)),
-         "was answered by '?"
+         "pmi_subversion=1': '?"
          "?'");
   expect(but("init", "cmd=response_to_init rc=-1\n"), "failed: 'cmd=response_to_init rc=-1'");
-  expect(but("get_my", "cmd=my_kvsname\n"), "no name");
-  expect(but("get_my", "\n"), "was answered by ''");
-  expect(but("get_maxes", "cmd=maxes keylen_max=3 vallen_max=9\n"), "takes keys below 3");
+  expect(but("get_my", "cmd=my_kvsname\n"), "did not name");
+  expect(but("get_my", "\n"), "unexpected reply to 'cmd=get_my_kvsname': ''");
+  expect(but("get_maxes", "cmd=maxes keylen_max=3 vallen_max=9\n"), "allows keys below 3");
   expect(but("get_maxes", std::string(200000, 'x')), "bytes without an end of line");
   expect(but("get k", "cmd=get_result rc=-1 msg=key_not_found\n"), "rc=-1");
   EXPECT_EQ(but("get_maxes", "cmd=maxes keylen_max=-3 vallen_max=zzz\n"), "value");
@@ -198,7 +198,7 @@ TEST(Pmi, a_launcher_that_says_nothing_ends_by_the_deadline_or_a_stop) {
     has_ended = true;
     return problem;
   };
-  EXPECT_NE(try_it({.deadline_s = 0.05}).find("no answer within 0.05 s"), std::string::npos);
+  EXPECT_NE(try_it({.deadline_s = 0.05}).find("no reply within 0.05 s"), std::string::npos);
   const std::atomic<bool> stop = true;
   EXPECT_EQ(try_it({.deadline_s = 30, .stop = &stop}), "stopped while waiting for other ranks");
 }

@@ -22,13 +22,13 @@ std::string key_of(const ProcessGroup& group, const SyncPoint& point, int64_t pl
   return fmt::format("{}/{}{}/{}", group.key, point.what, point.number, place);
 }
 
-// Ranks whose hosts wait for each other will not come: two looks that are several beats apart and
-// show the same make sure.
+// Detects ranks whose hosts wait for each other. A cycle counts if two checks several heartbeats
+// apart find the same one.
 class CycleFinder {
  public:
   explicit CycleFinder(ProcessWorld& world) : world_(world), looked_(Clock::now()) {}
 
-  // Aborts the run and throws CommAborted when there is a circle.
+  // Aborts the run and throws CommAborted if there is a cycle.
   void look() {
     if (seconds_since(looked_) < 0.8) return;
     const std::string found = world_.wait_cycle();
@@ -65,8 +65,8 @@ void store_barrier(ProcessWorld& world, const ProcessGroup& group, const SyncPoi
 
 std::vector<std::string> gather_texts(ProcessWorld& world, const ProcessGroup& group,
                                       const SyncPoint& point, const std::string& text) {
-  // Two places a rank serve all occasions: whoever writes number n + 2 has heard of all that they
-  // came to n + 1, so all have read n.
+  // Two keys per rank serve all sync points: a rank that writes number n + 2 has read the texts of
+  // all ranks for n + 1, so all ranks have read n.
   const auto place_of = [&](int rank) {
     return fmt::format("{}/{}{}/{}", group.key, point.what, point.number % 2, rank);
   };
@@ -123,7 +123,7 @@ std::optional<Member> member_from(const std::string& text, int rank) {
   return Member{*color, *key, rank};
 }
 
-// What every rank of the group has said, by rank.
+// Returns the color and key of every rank of the group, by rank.
 std::vector<Member> all_members(ProcessWorld& world, const ProcessGroup& group,
                                 const SyncPoint& point) {
   std::vector<Member> members;
@@ -137,8 +137,8 @@ std::vector<Member> all_members(ProcessWorld& world, const ProcessGroup& group,
       const int rank = static_cast<int>(members.size());
       const std::optional<Member> member = member_from(value ? value->text : "", rank);
       if (!member) {
-        const std::string why =
-            fmt::format("the store's '{}' is not what a rank writes", key_of(group, point, rank));
+        const std::string why = fmt::format("the store's '{}' is not the color and key of a rank",
+                                            key_of(group, point, rank));
         world.abort(why);
         throw base::CommAborted(why);
       }

@@ -19,15 +19,15 @@
 namespace trireme::comm {
 namespace {
 
-// How many ranks have found that the run has failed.
+// Counts the ranks that have found that the run has failed.
 const std::string judges_key = "judges";
-// A rank that found it late does not wait longer for the verdict of others.
+// The longest that a rank waits for the verdict of other ranks.
 constexpr double max_agreement_seconds = 30;
 
 void pause() { std::this_thread::sleep_for(std::chrono::milliseconds(20)); }
 
-// A rank that told nothing for this long while others do is stopped; short deadlines need a shorter
-// one, so that it has passed when the deadline has.
+// A rank without a heartbeat for this long counts as stopped. Short deadlines need a shorter limit,
+// which has passed when the deadline passes.
 double silent_limit(double deadline_s) {
   return deadline_s > 0 ? std::min(1.5, 0.75 * deadline_s) : 1.5;
 }
@@ -79,7 +79,7 @@ ProcessWorld::~ProcessWorld() {
   try {
     publish(*heartbeat_store_, true);
     heartbeat_store_->leave();
-    // Others may still be reading; they leave soon, or the launcher sees to it.
+    // Other ranks may still read the store; they leave soon, or the launcher ends them.
     if (server_ != nullptr && verdict().empty()) {
       const auto begin = Clock::now();
       while (seconds_since(begin) < 10) {
@@ -92,7 +92,7 @@ ProcessWorld::~ProcessWorld() {
         pause();
       }
     }
-  } catch (const std::exception& ignored) {  // the store is gone: nobody to tell
+  } catch (const std::exception& ignored) {  // the store is gone, and the other ranks notice that
   }
 }
 
@@ -151,7 +151,7 @@ void ProcessWorld::abort(const std::string& reason) noexcept {
     if (verdict_store_ != nullptr) {
       stands = verdict_text(verdict_store_->set_once(verdict_key, reason));
     }
-  } catch (const std::exception& ignored) {  // other ranks learn it from the store's end
+  } catch (const std::exception& ignored) {  // other ranks notice that the store is gone
   }
   abort_here(stands);
 }
@@ -190,7 +190,7 @@ void ProcessWorld::wait_for(std::span<const std::string> keys, double deadline_s
     const double waited = seconds_since(begin);
     if (waited >= deadline_s) fail(Failure::deadline, "waiting for the store", deadline_s);
     if (store_->wait(keys, std::min(deadline_s - waited, 0.1))) return;
-    // The rank that is waited for may have ended.
+    // The missing rank may have ended.
     if (store_->try_get(Store::any_gone_key)) {
       fail(Failure::connection, "waiting for the store", deadline_s);
     }
@@ -238,9 +238,9 @@ std::string ProcessWorld::agree_on_verdict(Failure failure, const std::string& d
                                            double deadline_s) {
   Store& store = *verdict_store_;
   publish(store, false);
-  // One rank looks at what all others have told, the first that found the failure: if every rank
-  // did, the store would answer as many questions as there are ranks, squared. The next takes its
-  // place if it does not come to a verdict.
+  // One rank reads the reports of all others, the first that found the failure: if every rank did,
+  // the number of reads would be the square of the number of ranks. The next takes over if it does
+  // not reach a verdict.
   constexpr double judge_seconds = 5;
   const double turn = static_cast<double>(store.add(judges_key, 1) - 1);
   const double wait_s = std::min(turn * judge_seconds, max_agreement_seconds);
@@ -248,8 +248,9 @@ std::string ProcessWorld::agree_on_verdict(Failure failure, const std::string& d
     return verdict_text(*store.try_get(verdict_key));
   VerdictOptions options{.silent_limit_s = silent_limit(deadline_s), .reporter = info_.rank};
   if (failure == Failure::deadline) options.deadline_s = deadline_s;
-  // A connection breaks at once when a peer dies, and also when a peer that knows of a failure
-  // closes it: a rank that knows more says so soon. The launcher knows how a process ended.
+  // A connection breaks at once when a peer dies, and also when a peer closes it after a failure,
+  // so wait for a rank with more information to set the verdict. The launcher knows how a process
+  // ended.
   const double max_wait_s = failure == Failure::deadline ? 0 : info_.is_watched ? 3 : 2.5;
   const auto begin = Clock::now();
   while (true) {
@@ -266,7 +267,7 @@ std::string ProcessWorld::agree_on_verdict(Failure failure, const std::string& d
       if (verdict.culprits.empty() && !detail.empty()) verdict.text += " (" + detail + ")";
       return verdict_text(store.set_once(verdict_key, verdict.text));
     }
-    // A look at many ranks takes time: the store has four times as much for others.
+    // Reading the reports of many ranks takes time: leave the store four times as much for others.
     const double pause_s = std::max(0.02, 4 * seconds_since(looked));
     if (store.wait({&verdict_key, 1}, pause_s)) return verdict_text(*store.try_get(verdict_key));
   }

@@ -107,7 +107,7 @@ TEST_F(ProcessWorldTest, rank_that_left_is_named_and_a_clean_end_leaves_no_recor
   enter(1, 5);
   worlds_.pop_back();
   const std::string verdict = failure(0, ProcessWorld::Failure::connection, 30);
-  EXPECT_EQ(verdict.find("rank 2 did not come"), 0U) << verdict;
+  EXPECT_EQ(verdict.find("rank 2 did not enter"), 0U) << verdict;
   EXPECT_NE(verdict.find("rank 2 has left the run"), std::string::npos) << verdict;
   EXPECT_FALSE(fs::exists(folder_ / "rank_2.json"));
 }

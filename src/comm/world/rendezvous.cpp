@@ -25,7 +25,7 @@ namespace {
 
 constexpr const char* endpoints_key = "trireme-store";
 
-// An address of the Internet as a number; empty if other hosts cannot reach this one by it.
+// Returns a numeric Internet address; empty if other hosts cannot reach this one by it.
 std::string numeric_address(const sockaddr* address) {
   std::array<char, INET6_ADDRSTRLEN> text{};
   if (address->sa_family == AF_INET) {
@@ -39,7 +39,7 @@ std::string numeric_address(const sockaddr* address) {
   return ::inet_ntop(AF_INET6, &v6->sin6_addr, text.data(), text.size());
 }
 
-// Appends the addresses that a name of this host stands for.
+// Appends the addresses that a name of this host resolves to.
 void append_resolved(const std::string& name, std::vector<std::string>& hosts) {
   addrinfo hints{};
   hints.ai_socktype = SOCK_STREAM;
@@ -63,8 +63,8 @@ void append_interfaces(std::vector<std::string>& hosts) {
   ::freeifaddrs(list);
 }
 
-// What other hosts may know this one by, the name that the launcher uses first. A name of this host
-// often means 127.0.1.1 on the host itself, so numbers go before names.
+// Returns addresses and names by which other hosts may reach this one, the launcher's name first. A
+// name of this host often resolves to 127.0.1.1 on the host itself, so numbers precede names.
 std::vector<std::string> names_of_this_host(const std::string& launcher_name) {
   std::array<char, 256> own{};
   if (::gethostname(own.data(), own.size() - 1) != 0) own[0] = '\0';
@@ -80,17 +80,17 @@ std::vector<std::string> names_of_this_host(const std::string& launcher_name) {
     if (host.empty() || std::find(unique.begin(), unique.end(), host) != unique.end()) continue;
     unique.push_back(host);
   }
-  // A endpoints fits into the 1,024 characters of a value.
+  // The text of the endpoints must fit into the 1,024 characters of a PMI value.
   constexpr size_t max_hosts = 12;
   if (unique.size() > max_hosts) unique.resize(max_hosts);
   return unique;
 }
 
-// The first address at which a store answers that knows the token.
+// Returns the first address at which a store with this token replies.
 std::string reachable_address(const StoreEndpoints& endpoints, const RankInfo& info,
                               double deadline_s) {
   const auto begin = Clock::now();
-  std::string why = "there is none";
+  std::string why = "no address was given";
   constexpr double max_try_s = 5;
   for (double try_s = 0.2; seconds_since(begin) < deadline_s;
        try_s = std::min(2 * try_s, max_try_s)) {
@@ -108,8 +108,8 @@ std::string reachable_address(const StoreEndpoints& endpoints, const RankInfo& i
     }
   }
   throw base::IoError(fmt::format(
-      "rank {} of {} reaches rank 0 at none of {}; the last answer: {}. Set MASTER_ADDR "
-      "and MASTER_PORT to an address of rank 0 that all hosts reach",
+      "rank {} of {} cannot reach rank 0 at any of {}; the last error: {}. Set MASTER_ADDR "
+      "and MASTER_PORT to an address of rank 0 that all hosts can reach",
       info.rank, info.world, fmt::join(endpoints.addresses, ", "), why));
 }
 
@@ -134,7 +134,7 @@ Rendezvous by_pmi(const RankInfo& info, double deadline_s) {
     }
     pmi.barrier();
     if (info.rank != 0) endpoints = parse_store_endpoints(pmi.get(endpoints_key));
-    // At once: a process that ends between its first word and this one ends the whole job.
+    // At once: the launcher kills the job if a process ends between init and finalize.
     pmi.finalize();
   }
   result.info.store = reachable_address(endpoints, info, deadline_s - seconds_since(begin));
@@ -145,8 +145,8 @@ Rendezvous by_pmi(const RankInfo& info, double deadline_s) {
   return result;
 }
 
-// Listens on the first of the addresses whose port is free. Connections of clients hold ports for
-// moments, too, those of this run's own ranks among them: a few seconds are worth waiting.
+// Listens on the first address whose port is free. Client connections, also of this run's ranks,
+// occupy ports for moments, so it retries for a few seconds.
 Rendezvous on_first_free(const StoreEndpoints& endpoints, const RankInfo& info, double deadline_s) {
   Rendezvous result{.info = info, .server = nullptr};
   const auto begin = Clock::now();
@@ -164,11 +164,11 @@ Rendezvous on_first_free(const StoreEndpoints& endpoints, const RankInfo& info, 
     }
     std::this_thread::sleep_for(std::chrono::milliseconds(50));
   } while (seconds_since(begin) < std::min(deadline_s, max_seconds));
-  throw base::IoError(
-      fmt::format("none of {} is free; the last: {}", fmt::join(endpoints.addresses, ", "), why));
+  throw base::IoError(fmt::format("none of {} is free; the last error: {}",
+                                  fmt::join(endpoints.addresses, ", "), why));
 }
 
-// Rank 0 takes one of several ports; the token tells the others which one that is.
+// Rank 0 uses one of several ports; the other ranks recognise the store by its token.
 Rendezvous by_ports(const RankInfo& info, double deadline_s) {
   StoreEndpoints endpoints{.token = info.token, .addresses = {}};
   StoreAddress address = parse_store_address(info.store);
