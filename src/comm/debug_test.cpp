@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Debug mode: the first collective that ranks do not agree about is named on every rank, on threads
-// and on processes (here: threads of one process, each with a world of its own).
+// Debug mode: the first collective on which ranks disagree is reported on every rank, for threads
+// and for processes (here: threads of one process, each with its own ProcessWorld).
 #include <mutex>
 #include <thread>
 
@@ -23,7 +23,7 @@ class DebugTest : public testing::TestWithParam<BackEnd> {
     if (GetParam() == BackEnd::gloo && !gloo_status().empty()) GTEST_SKIP() << gloo_status();
   }
 
-  // What each rank's body threw; empty if it did not.
+  // The message that each rank's body threw; empty if it did not throw.
   Texts failures(const std::function<void(Rank&)>& body) {
     return GetParam() == BackEnd::threads ? on_threads(body) : on_gloo(body);
   }
@@ -74,7 +74,7 @@ class DebugTest : public testing::TestWithParam<BackEnd> {
   }
 };
 
-TEST_P(DebugTest, calls_that_agree_are_left_alone) {
+TEST_P(DebugTest, calls_that_agree_pass) {
   expect_on_every_rank(
       [](Rank& rank) {
         Communicator& group = *rank.group;
@@ -122,7 +122,7 @@ TEST_P(DebugTest, another_size) {
       "all_reduce #0 (sum, f32 [5001])");
 }
 
-TEST_P(DebugTest, nothing_is_a_size_too) {
+TEST_P(DebugTest, an_empty_tensor_is_another_size) {
   expect_on_every_rank(
       [](Rank& rank) {
         const Tensor x = rank.make(Values(4));
@@ -159,7 +159,7 @@ TEST_P(DebugTest, another_root_or_reduction) {
       "#0 (sum, f32 [4])");
 }
 
-// The hosts wait for each other, and that is seen long before the deadline.
+// The hosts wait for each other, which is reported long before the deadline.
 TEST_P(DebugTest, another_order_of_two_groups) {
   const Texts found = failures([](Rank& rank) {
     const auto a = rank.group->split(0, 0, {.name = "a", .deadline_s = 60});

@@ -112,7 +112,7 @@ Json sizes(int64_t elements) { return Json::array({Json::array({elements})}); }
 }  // namespace
 
 std::string group_number(std::string_view name, const std::vector<int>& ranks) {
-  // FNV-1a; twelve decimal digits are enough to tell ten thousand groups apart and short enough
+  // FNV-1a; twelve decimal digits are enough to distinguish ten thousand groups and short enough
   // for a table.
   uint64_t hash = 0xcbf29ce484222325U;
   for (const char c : fmt::format("{}[{}]", name, fmt::join(ranks, ","))) {

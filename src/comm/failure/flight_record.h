@@ -25,7 +25,7 @@
 
 namespace trireme::comm {
 
-// Returns the record of rank `world_rank`; `made_ns` is when its recorder was made, since 1970.
+// Returns the record of rank `world_rank`; `made_ns` is when its recorder was created, since 1970.
 base::Json flight_record(const std::vector<FlightRecorder::Entry>& entries, int world_rank,
                          int64_t made_ns);
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Who is named, from made-up positions.
+// The ranks that are blamed, from invented positions.
 #include "comm/failure/verdict.h"
 
 #include <gtest/gtest.h>
@@ -44,7 +44,7 @@ std::vector<RankReport> one_lags(int laggard) {
   return reports;
 }
 
-TEST(Verdict, names_the_rank_that_did_not_come) {
+TEST(Verdict, names_the_rank_that_did_not_enter) {
   const Verdict verdict = verdict_of(one_lags(2), {.deadline_s = 5, .reporter = 1});
   EXPECT_EQ(verdict.culprits, RankList{2});
   EXPECT_EQ(verdict.text,
@@ -52,7 +52,7 @@ TEST(Verdict, names_the_rank_that_did_not_come) {
             "are waiting; the last call that rank 2 finished was all_gather #16 of group 'world'");
 }
 
-TEST(Verdict, first_end_counts_before_all_else) {
+TEST(Verdict, the_rank_that_ended_first_has_priority) {
   std::vector<RankReport> reports = one_lags(2);
   reports[3].ended = "ended with exit code 1";
   reports[3].departure = 1;
@@ -66,7 +66,7 @@ TEST(Verdict, first_end_counts_before_all_else) {
       << verdict.text;
 }
 
-TEST(Verdict, silence_counts_before_lag) {
+TEST(Verdict, silence_has_priority_over_lag) {
   std::vector<RankReport> reports = one_lags(2);
   reports[1].silent_s = 4;
   reports[3].silent_s = 3;
@@ -78,7 +78,7 @@ TEST(Verdict, silence_counts_before_lag) {
 }
 
 // 3 waits for 2 in a pair, 2 waits for 1 to send, 1 computes.
-TEST(Verdict, follows_who_waits_for_whom) {
+TEST(Verdict, follows_the_waits) {
   const Call pair = call("all_reduce", "tp", {2, 3}, 4);
   const Verdict verdict =
       verdict_of({report(0, std::nullopt, before, {}), report(1, std::nullopt, before, {}),
@@ -89,7 +89,7 @@ TEST(Verdict, follows_who_waits_for_whom) {
       << verdict.text;
 }
 
-TEST(Verdict, groups_of_one_name_are_told_apart_by_their_ranks) {
+TEST(Verdict, groups_with_the_same_name_are_distinguished_by_their_ranks) {
   const Call left = call("all_reduce", "tp", {0, 1}, 9),
              right = call("all_reduce", "tp", {2, 3}, 3);
   const Verdict verdict = verdict_of({waits(0, left), report(1, std::nullopt, right, {right}),
@@ -98,7 +98,7 @@ TEST(Verdict, groups_of_one_name_are_told_apart_by_their_ranks) {
   EXPECT_EQ(verdict.culprits, RankList{1});
 }
 
-TEST(Verdict, in_a_circle_the_few_went_astray) {
+TEST(Verdict, in_a_cycle_the_minority_is_blamed) {
   const Call pair = call("all_reduce", "pair", {2, 3}, 50);
   std::vector<RankReport> reports = one_lags(3);
   reports[3] = report(3, pair, before, {before, pair});
@@ -109,7 +109,7 @@ TEST(Verdict, in_a_circle_the_few_went_astray) {
   EXPECT_NE(tie.text.find("wait for each other"), std::string::npos);
 }
 
-TEST(Verdict, knows_who_never_came_and_when_nobody_lags) {
+TEST(Verdict, names_ranks_that_never_started_and_the_case_that_none_lags) {
   std::vector<RankReport> reports = one_lags(2);
   reports[2].position.reset();
   EXPECT_EQ(verdict_of(reports, {.reporter = 0}).culprits, RankList{2});
@@ -130,7 +130,7 @@ TEST(Verdict, many_ranks_stay_one_line) {
   EXPECT_LT(verdict.text.size(), 300U);
 }
 
-TEST(RankPosition, comes_from_the_recorder_and_back_from_text) {
+TEST(RankPosition, is_read_from_the_recorder_and_from_text) {
   FlightRecorder recorder(2);
   const auto made = [&](const char* op, int64_t sequence, int peer) {
     return recorder.scheduled({.sequence = sequence,
@@ -169,7 +169,7 @@ TEST(RankPosition, comes_from_the_recorder_and_back_from_text) {
   }
 }
 
-TEST(Verdict, its_text_tells_the_culprit) {
+TEST(Verdict, its_text_names_the_culprit) {
   EXPECT_EQ(culprit_in("rank 12 (process 7 on node1) was killed by signal 9 (SIGKILL)"), 12);
   EXPECT_EQ(culprit_in("rank 3 failed: no such file"), 3);
   EXPECT_EQ(culprit_in("ranks 1 and 2 did not enter all_reduce #3"), 1);
