@@ -156,7 +156,7 @@ TEST(RankPosition, is_read_from_the_recorder_and_from_text) {
   for (const char* wrong : {"", "{}", "[1]", "{\"rank\": \"x\"}", "nonsense"}) {
     EXPECT_EQ(position_from(wrong, 64), std::nullopt) << wrong;
   }
-  // RankList that the run does not have, and more of them than memory.
+  // Ranks that the run does not have, and more of them than fit into memory.
   EXPECT_EQ(position_from(to_text(position), 3), std::nullopt);
   const std::string text = to_text(position), ranks = "{\"first\":0,\"step\":1,\"count\":4}";
   for (const char* wrong :
