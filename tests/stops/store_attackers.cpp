@@ -23,7 +23,7 @@ namespace {
 
 using comm::StoreCode;
 
-// What a stranger sends at most: longer than any handshake.
+// The most that an unauthenticated attacker sends: longer than any handshake.
 constexpr size_t max_noise_bytes = 4096;
 
 std::string random_bytes(std::mt19937& random, size_t count) {
@@ -42,7 +42,8 @@ std::string random_request(std::mt19937& random) {
   return comm::encode(requests[random() % requests.size()]);
 }
 
-// Bytes of a stranger: noise, other protocols, handshakes of other jobs followed by requests.
+// Returns bytes of an unauthenticated attacker: noise, other protocols, handshakes of other jobs
+// followed by requests.
 std::string stranger_bytes(std::mt19937& random) {
   switch (random() % 5) {
     case 0:
@@ -147,8 +148,8 @@ void StoreAttackers::open_thousands() {
   }
 }
 
-// With the token: answers that it does not read, requests that it does not finish, frames that are
-// none. It joins as no rank.
+// A client with the token: replies that it does not read, requests that it does not finish, invalid
+// frames. It does not join as a rank.
 void StoreAttackers::misbehave_inside(unsigned seed) {
   take_idle_time();
   std::mt19937 random(seed);
