@@ -145,7 +145,7 @@ TEST_F(NcclTest, a_rank_that_is_killed_or_stopped_is_named_and_all_end) {
     EXPECT_EQ(outcome.exit_code, 1) << what;
     const std::string expected =
         fmt::format("^rank {} \\(.*\\) {}", c.rank,
-                    c.number == SIGSTOP ? "has been silent" : "was killed by signal 9");
+                    c.number == SIGSTOP ? "has sent no heartbeat" : "was killed by signal 9");
     EXPECT_TRUE(std::regex_search(first_error(outcome.err), std::regex(expected)))
         << what << "\n-- stderr\n"
         << outcome.err;
