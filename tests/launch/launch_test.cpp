@@ -58,7 +58,7 @@ TEST_F(Launch, processes_give_the_same_bits_as_threads) {
   }
 }
 
-struct Planted {
+struct InjectedFault {
   std::string fault;
   std::string verdict;  // a regular expression for the first error
   int flights;          // ranks that can still write a flight record
@@ -66,7 +66,7 @@ struct Planted {
 
 TEST_F(Launch, every_fault_ends_all_ranks_with_one_verdict) {
   const double deadline = 1.5;
-  const std::vector<Planted> all = {
+  const std::vector<InjectedFault> all = {
       {"--kill=2@9",
        R"(^rank 2 \(process \d+ on .*\) was killed by signal 9 \(SIGKILL\); .*ranks 0, 1 and 3 wait in all_reduce #\d+ of group 'world')",
        3},
@@ -83,19 +83,19 @@ TEST_F(Launch, every_fault_ends_all_ranks_with_one_verdict) {
        R"(^rank 3 did not enter all_reduce #\d+ of group 'world' within 1.5 s; ranks 0, 1 and 2 are waiting; rank 3 is in all_reduce #9 of group 'pair')",
        4},
   };
-  for (const Planted& planted : all) {
+  for (const InjectedFault& injected : all) {
     const Scratch scratch;
     const Outcome outcome =
-        Running(scratch.path(), launch_words(4, deadline, {"loop", planted.fault})).wait();
-    EXPECT_EQ(outcome.exit_code, 1) << planted.fault;
+        Running(scratch.path(), launch_words(4, deadline, {"loop", injected.fault})).wait();
+    EXPECT_EQ(outcome.exit_code, 1) << injected.fault;
     std::string verdict = first_error(outcome.err);
-    if (planted.fault.starts_with("--throw")) {
+    if (injected.fault.starts_with("--throw")) {
       EXPECT_EQ(verdict, "the requested fault");  // it reported the error before it ended
       verdict = first_error(outcome.err.substr(outcome.err.find(verdict)));
     }
-    EXPECT_TRUE(std::regex_search(verdict, std::regex(planted.verdict)))
-        << planted.fault << ": " << outcome.err;
-    EXPECT_EQ(left_over(scratch, 4), Words{}) << planted.fault;
+    EXPECT_TRUE(std::regex_search(verdict, std::regex(injected.verdict)))
+        << injected.fault << ": " << outcome.err;
+    EXPECT_EQ(left_over(scratch, 4), Words{}) << injected.fault;
     int flights = 0;
     for (int rank = 0; rank < 4; ++rank) {
       const std::string name = fmt::format("flight/rank_{}.json", rank);
@@ -105,7 +105,7 @@ TEST_F(Launch, every_fault_ends_all_ranks_with_one_verdict) {
       EXPECT_FALSE(record["entries"].empty()) << name;
       EXPECT_EQ(scratch.read(fmt::format("flight/_dump_{}", rank)), base::pickle(record)) << name;
     }
-    EXPECT_EQ(flights, planted.flights) << planted.fault;
+    EXPECT_EQ(flights, injected.flights) << injected.fault;
   }
 }
 

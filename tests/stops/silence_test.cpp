@@ -228,7 +228,7 @@ std::vector<Change> all_changes() {
        {"--validation.enable=false"},
        about_validation},
       {"another share held out", "split", nothing, {"--validation.split=0.2"}, about_validation},
-      {"held-out data of its own",
+      {"separate held-out data",
        "split",
        [](const Scratch& s) { s.write("held.txt", tiny_text(40)); },
        {held_out_path + "held.txt"},

@@ -13,7 +13,7 @@
 
 namespace trireme::comm {
 
-// What the store knows about one rank.
+// The information in the store about one rank.
 struct RankReport {
   std::optional<RankPosition> position;  // of its last heartbeat; none: it never sent one
   double silent_s = 0;                   // since that heartbeat

@@ -163,9 +163,9 @@ TEST(RankPosition, is_read_from_the_recorder_and_from_text) {
        {"{\"count\":16777216,\"first\":0,\"step\":1}", "{\"count\":4,\"first\":-1,\"step\":1}",
         "{\"count\":4,\"first\":9223372036854775807,\"step\":1}",
         "{\"count\":4,\"first\":0,\"step\":2147483647}", "[0,1,2,64]", "7"}) {
-    std::string planted = text;
-    planted.replace(planted.find(ranks), ranks.size(), wrong);
-    EXPECT_EQ(position_from(planted, 64), std::nullopt) << planted;
+    std::string changed = text;
+    changed.replace(changed.find(ranks), ranks.size(), wrong);
+    EXPECT_EQ(position_from(changed, 64), std::nullopt) << changed;
   }
 }
 

@@ -22,7 +22,7 @@ struct StoreLimits {
   size_t max_unauthenticated = 256;  // connections; beyond that, the oldest is closed
   double handshake_s = 10;           // after which an unauthenticated connection is closed
   size_t max_clients = size_t{1} << 18;
-  // Of partly received requests and partly sent replies of all clients.
+  // Bytes of partly received requests and partly sent replies of all clients.
   size_t max_pending_bytes = size_t{256} << 20;
   size_t max_table_bytes = size_t{1} << 30;
   // Unauthenticated connections that are closed within a tenth of a second; no more are accepted in

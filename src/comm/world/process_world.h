@@ -90,7 +90,7 @@ class ProcessWorld {
   void publish(Store& store, bool has_left) const;
   void abort_here(const std::string& verdict) noexcept;
   void write_flight() noexcept;
-  // Returns the verdict that the ranks agree on, given what this rank knows.
+  // Returns the verdict that the ranks agree on, given the information of this rank.
   std::string agree_on_verdict(Failure failure, const std::string& detail, double deadline_s);
 
   const RankInfo info_;
