@@ -52,7 +52,7 @@ class SilentGroup final : public comm::Communicator {
   void do_recv(Stream&, Tensor, int) override {}
   void do_barrier() override {}
   std::unique_ptr<Communicator> do_split(int, int, Options) override { return nullptr; }
-  std::vector<std::string> do_tell(const std::string& text) override { return {text}; }
+  std::vector<std::string> do_gather_texts(const std::string& text) override { return {text}; }
   bool do_all_reduce(Stream&, Tensor, comm::Reduce) override { return true; }
   bool do_reduce_scatter(Stream&, Tensor, ConstTensor) override { return true; }
 };

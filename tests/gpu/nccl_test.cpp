@@ -146,7 +146,7 @@ TEST_F(NcclTest, a_rank_that_is_killed_or_stopped_is_named_and_all_end) {
     EXPECT_EQ(outcome.exit_code, 1) << what;
     const std::string expected =
         fmt::format("^rank {} \\(.*\\) {}", c.rank,
-                    c.number == SIGSTOP ? "has been silent" : "was killed by signal 9");
+                    c.number == SIGSTOP ? "has sent no heartbeat" : "was killed by signal 9");
     EXPECT_TRUE(std::regex_search(first_error(outcome.err), std::regex(expected)))
         << what << "\n-- stderr\n"
         << outcome.err;
@@ -163,8 +163,8 @@ TEST_F(NcclTest, a_rank_that_does_not_enter_is_named) {
       Running(scratch.path(), words(2, 4, {"loop", "--sleep=1@9"}), run_options).wait();
   EXPECT_EQ(outcome.exit_code, 1);
   const std::string expected =
-      R"(^rank 1 did not come to all_reduce #\d+ of group 'world' within 4 s; rank 0 is waiting; )"
-      R"(the last that rank 1 finished was all_reduce #8 of group 'pair')";
+      R"(^rank 1 did not enter all_reduce #\d+ of group 'world' within 4 s; rank 0 is waiting; )"
+      R"(the last call that rank 1 finished was all_reduce #8 of group 'pair')";
   EXPECT_TRUE(std::regex_search(first_error(outcome.err), std::regex(expected))) << outcome.err;
   EXPECT_EQ(left_over(scratch, 2), Words{});
   EXPECT_TRUE(scratch.has("flight/rank_0.json"));

@@ -42,7 +42,7 @@ class WrongAxisWorld final : public comm::Communicator {
   void do_send(Stream&, ConstTensor, int) override { refuse(); }
   void do_recv(Stream&, Tensor, int) override { refuse(); }
   void do_barrier() override { refuse(); }
-  std::vector<std::string> do_tell(const std::string& text) override { return {text}; }
+  std::vector<std::string> do_gather_texts(const std::string& text) override { return {text}; }
   static void refuse() { TRIREME_CHECK(false, "this world only splits"); }
 
   comm::FlightRecorder recorder_;

@@ -13,11 +13,11 @@
 
 #include "base/error.h"
 #include "base/log.h"
-#include "cli/shell/exit_codes.h"
 #include "cli/run/launch_output.h"
 #include "cli/run/stop_signals.h"
-#include "comm/store/store_server.h"
+#include "cli/shell/exit_codes.h"
 #include "comm/failure/verdict.h"
+#include "comm/store/store_server.h"
 
 namespace trireme::cli {
 namespace {
@@ -89,7 +89,7 @@ class Watch {
       address.port = server_->port();
     }
     store_ = comm::open_store(address, {.deadline_s = options_.deadline_s,
-                                        .patience_s = std::max(30.0, options_.deadline_s),
+                                        .reply_timeout_s = std::max(30.0, options_.deadline_s),
                                         .token = options_.token,
                                         .stop = RankProcesses::stop(),
                                         .on_waiting = [this, &address](double waited_s) {
