@@ -23,7 +23,7 @@ Halves halves_of(const Tensor& x, Operands& operands) {
   const Shape shape = {x.elements()};
   const Halves halves = {operands.scratch(shape, DType::bf16), operands.scratch(shape, DType::u16)};
   for (int64_t i = 0; i < x.elements(); ++i) {
-    const uint32_t bits = base::halves_of(reinterpret_cast<const uint32_t*>(x.data)[i]);
+    const uint32_t bits = base::split_bits(reinterpret_cast<const uint32_t*>(x.data)[i]);
     reinterpret_cast<uint16_t*>(halves.high.data)[i] = static_cast<uint16_t>(bits >> 16U);
     reinterpret_cast<uint16_t*>(halves.low.data)[i] = static_cast<uint16_t>(bits);
   }
@@ -52,7 +52,7 @@ TEST(HalvesTest, copy_splits_into_them) {
         machine.stream->synchronize();
         int64_t wrong = 0;
         for (int64_t i = 0; i < elements; ++i) {
-          const uint32_t halves = base::halves_of(reinterpret_cast<const uint32_t*>(x.data)[i]);
+          const uint32_t halves = base::split_bits(reinterpret_cast<const uint32_t*>(x.data)[i]);
           if (reinterpret_cast<const uint16_t*>(d.data)[i] != halves >> 16U) ++wrong;
           if (reinterpret_cast<const uint16_t*>(low.data)[i] != (halves & 0xffffU)) ++wrong;
         }
@@ -85,7 +85,7 @@ TEST(HalvesTest, adamw_has_the_bits_of_the_master_in_them) {
             args->v = part(operands.updated(shape, {.size = 0}));
           }
           for (int64_t i = 0; i < elements; ++i) {
-            const auto bits = base::float_bits_of(split.at(first + i));
+            const auto bits = base::joined_bits(split.at(first + i));
             reinterpret_cast<uint32_t*>(master.master.data)[i] = bits;
           }
           for (int step = 0; step < 2; ++step) {
@@ -98,7 +98,7 @@ TEST(HalvesTest, adamw_has_the_bits_of_the_master_in_them) {
           int64_t wrong = 0;
           for (int64_t i = 0; i < elements; ++i) {
             const auto bits = reinterpret_cast<const uint32_t*>(master.master.data)[i];
-            if (split.at(first + i) != base::halves_of(bits)) ++wrong;
+            if (split.at(first + i) != base::split_bits(bits)) ++wrong;
           }
           EXPECT_EQ(wrong, 0) << "of " << elements << " elements from " << first;
           operands.expect_intact();
@@ -123,7 +123,7 @@ TEST(HalvesTest, a_skipped_step_leaves_them_as_they_are) {
                                  .state = operands.state(state)});
     machine.stream->synchronize();
     for (int64_t i = 0; i < 200; ++i) {
-      EXPECT_EQ(base::float_bits_of(split.at(i)),
+      EXPECT_EQ(base::joined_bits(split.at(i)),
                 reinterpret_cast<const uint32_t*>(weights.data)[i]);
     }
     operands.expect_intact();
