@@ -111,7 +111,7 @@ std::vector<StagedCopy> staged_copies(engine::Engine& engine, const spec::ModelS
                                      "'{}' is not where the layout has it", param.shard.name);
                        for (size_t i = 0; i < pieces.size(); ++i) {
                          const int64_t first = saved.begin - from->range.begin + pieces[i].local;
-                         add_copies(from->numbers.slice(first, elements_of(pieces[i])),
+                         add_copies(from->floats.slice(first, elements_of(pieces[i])),
                                     to.boxes[i].offset, copies);
                        }
                      }
