@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "train/report/memory_table.h"
+
 #include <array>
 
 #include "base/check.h"
 #include "obs/terminal/number_text.h"
 #include "obs/terminal/table.h"
-#include "train/run/trainer.h"
 
 namespace trireme::train {
 
@@ -46,15 +47,15 @@ std::string memory_table_text(const spec::MemoryTable& predicted, const spec::Me
   return obs::table_text(columns, cells);
 }
 
-std::string ranks_table_text(const TrainSummary& summary) {
+std::string ranks_table_text(std::span<const RankFigures> ranks) {
   const std::array<obs::Column, 5> columns = {{{"rank", obs::Align::left},
                                                {"memory predicted"},
                                                {"measured"},
                                                {"bytes sent, predicted"},
                                                {"counted"}}};
   std::vector<std::vector<std::string>> cells;
-  for (size_t rank = 0; rank < summary.ranks.size(); ++rank) {
-    const RankFigures& figures = summary.ranks[rank];
+  for (size_t rank = 0; rank < ranks.size(); ++rank) {
+    const RankFigures& figures = ranks[rank];
     cells.push_back({fmt::format("{}", rank), obs::grouped(figures.predicted.total()),
                      obs::grouped(figures.measured.total()),
                      obs::grouped(figures.predicted_traffic_bytes),

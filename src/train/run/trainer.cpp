@@ -411,26 +411,7 @@ void Run::summarise() {
                         .checkpoints = checkpoints_.memory(),
                         .predicted_traffic_bytes = summary_.attempt_steps * sent_in_steps(sent),
                         .counted_traffic_bytes = sent_bytes_};
-  summary_.ranks = rank_.gather(own);
-  const auto weight = [](const RankFigures& rank) {
-    return std::pair(std::abs(rank.measured.total() - rank.predicted.total()),
-                     rank.predicted.total());
-  };
-  const auto checkpoint_weight = [](const RankFigures& rank) {
-    return std::pair(std::abs(rank.checkpoints.measured_bytes - rank.checkpoints.predicted_bytes),
-                     rank.checkpoints.predicted_bytes);
-  };
-  const RankFigures& shown = *std::max_element(
-      summary_.ranks.begin(), summary_.ranks.end(),
-      [&](const RankFigures& a, const RankFigures& b) { return weight(a) < weight(b); });
-  summary_.predicted = shown.predicted;
-  summary_.measured = shown.measured;
-  summary_.checkpoint_memory =
-      std::max_element(summary_.ranks.begin(), summary_.ranks.end(),
-                       [&](const RankFigures& a, const RankFigures& b) {
-                         return checkpoint_weight(a) < checkpoint_weight(b);
-                       })
-          ->checkpoints;
+  set_ranks(summary_, rank_.gather(own));
   summary_.ledger_bytes = own.ledger_bytes;
   summary_.driver_used_bytes = device::driver_used_bytes(*platform_.device);
   if (platform_.is_gpu() && rank_.is_alone()) {
