@@ -33,6 +33,7 @@
 #include "train/run/batches.h"
 #include "train/run/control_signals.h"
 #include "train/run/run_work.h"
+#include "train/run/step_agenda.h"
 #include "train/run/validation.h"
 #include "train/setup/fit.h"
 #include "train/setup/rank.h"
@@ -57,10 +58,9 @@ class Run {
   }
   void describe() const;
   void describe_plan();
-  bool is_due(int64_t step, int64_t every) const { return every > 0 && step % every == 0; }
   void queue_step(TrainBatches& batches, int64_t step);
-  // Is this a step at which all ranks tell each other what they were asked for?
-  bool settles(int64_t step) const;
+  StepRequests exchanged_requests(const StepAgenda&, int64_t step);
+  void act(int64_t step, const StepActions&);
   void finish_trace();
   void summarise();
   void log(int64_t step);
@@ -69,7 +69,6 @@ class Run {
   void log_validation(int64_t step);
   void export_weights(const std::string& name);
   void finish();
-  bool exports() const;
   bool has_final_weights();
   [[noreturn]] void end_fenced();
 
@@ -231,7 +230,7 @@ void Run::describe_plan() {
                .tokens_before = tokens_before_,
                .held_out_samples = data_.validation() ? data_.validation()->samples() : 0,
                .checkpoint_bytes = summary_.checkpoint_bytes,
-               .weights_bytes = exports() ? exported_bytes(config_) : 0};
+               .weights_bytes = exports_weights(config_) ? exported_bytes(config_) : 0};
   // A disk may be slow to answer.
   rank_.on_first([&] {
     const auto folder = std::filesystem::path(config_.job.dump_folder) / config_.checkpoint.folder;
@@ -255,59 +254,54 @@ TrainSummary Run::go() {
   }
   TrainBatches batches(data_.train(), plan_, rank_.coord(), first_step_ - 1, shift_);
   if (rank_.is_first() && hooks_.begins) hooks_.begins(first_step_ - 1);
+  const StepAgenda agenda(config_, first_step_, data_.validation() != nullptr);
   for (int64_t step = first_step_; step <= config_.training.steps; ++step) {
     queue_step(batches, step);
     summary_.steps = step;
     summary_.attempt_steps = step - first_step_ + 1;
     summary_.tokens += step_tokens(plan_);
     summary_.total_tokens = tokens_before_ + summary_.tokens;
-    Request request;
-    bool is_checkpoint_time = false;
-    if (settles(step)) {
-      if (!rank_.is_alone()) clock_.wait(engine_.compute());
-      request = signals_.settle(rank_, step, owner_ && owner_->is_fenced());
-      if (request.is_fenced) end_fenced();
-      is_checkpoint_time = checkpoints_.settle();
-    }
-    // A request that comes with the last step changes nothing.
-    summary_.was_stopped = request.stop && step < config_.training.steps;
-    const bool is_last = step == config_.training.steps || summary_.was_stopped;
-    const bool logs = step == first_step_ || is_last || is_due(step, config_.metrics.log_freq);
-    // A stop saves at once: the time until the process is killed may be short.
-    const bool validates = data_.validation() != nullptr && !summary_.was_stopped &&
-                           (is_last || is_due(step, config_.validation.freq));
-    const bool is_time = exports() && is_due(step, config_.checkpoint.export_interval);
-    const bool exports_now = !is_last && exports() && (request.save || is_time);
-    const bool checkpoints =
-        checkpoints_.saves() && (is_last || exports_now || request.save || is_checkpoint_time ||
-                                 is_due(step, config_.checkpoint.interval));
-
-    if (logs || validates || exports_now) clock_.wait(engine_.compute());
-    if (step == first_step_) {
-      summary_.startup_seconds = obs::steady_seconds() - start_seconds_;
-      say(fmt::format("start-up  first step finished after {:.2f} s", summary_.startup_seconds));
-    }
-    if (logs) {
-      check_data();
-      log(step);
-    }
-    if (rank_.is_first() && hooks_.progress) {
-      hooks_.progress(step, fmt::format("loss {:.4f}", summary_.loss.value_or(0)));
-    }
-    if (validates) log_validation(step);
-    if (checkpoints) checkpoints_.save(step);
-    if (exports_now) {
-      checkpoints_.finish();  // first what the run can be resumed from
-      export_weights(ckpt::generation_name(step));
-    }
-    if (summary_.was_stopped) {
-      say(fmt::format("asked to stop: step {} is finished", step));
-      break;
-    }
+    const StepActions actions = agenda.actions(step, exchanged_requests(agenda, step));
+    act(step, actions);
+    if (actions.is_last) break;
   }
   finish_trace();
   finish();
   return summary_;
+}
+
+// Returns what was requested of any rank, at steps after which ranks exchange requests; at others
+// nothing. Collective at the former.
+StepRequests Run::exchanged_requests(const StepAgenda& agenda, int64_t step) {
+  if (!agenda.exchanges_requests(step) && !signals_.is_due(step)) return {};
+  if (!rank_.is_alone()) clock_.wait(engine_.compute());
+  const Request request = signals_.settle(rank_, step, owner_ && owner_->is_fenced());
+  if (request.is_fenced) end_fenced();
+  const bool is_save_time = checkpoints_.settle();
+  return {.stop = request.stop, .save = request.save, .is_save_time = is_save_time};
+}
+
+void Run::act(int64_t step, const StepActions& actions) {
+  summary_.was_stopped = actions.is_stopped;
+  if (actions.waits()) clock_.wait(engine_.compute());
+  if (step == first_step_) {
+    summary_.startup_seconds = obs::steady_seconds() - start_seconds_;
+    say(fmt::format("start-up  first step finished after {:.2f} s", summary_.startup_seconds));
+  }
+  if (actions.logs) {
+    check_data();
+    log(step);
+  }
+  if (rank_.is_first() && hooks_.progress) {
+    hooks_.progress(step, fmt::format("loss {:.4f}", summary_.loss.value_or(0)));
+  }
+  if (actions.validates) log_validation(step);
+  if (actions.saves) checkpoints_.save(step);
+  if (actions.exports) {
+    checkpoints_.finish();  // first the checkpoint that the run can be resumed from
+    export_weights(ckpt::generation_name(step));
+  }
+  if (actions.is_stopped) say(fmt::format("asked to stop: step {} is finished", step));
 }
 
 void Run::finish() {
@@ -319,15 +313,11 @@ void Run::finish() {
   } else if (summary_.was_stopped) {
     say(fmt::format("stopped   step {} is not saved", summary_.steps));
   }
-  if (exports() && !(summary_.attempt_steps == 0 && has_final_weights())) {
+  if (exports_weights(config_) && !(summary_.attempt_steps == 0 && has_final_weights())) {
     export_weights(summary_.was_stopped ? ckpt::generation_name(summary_.steps) : "final");
   }
   summarise();
   rank_.barrier();  // no rank leaves while another still reads
-}
-
-bool Run::exports() const {
-  return config_.checkpoint.enable && !config_.checkpoint.export_folder.empty();
 }
 
 // On every rank what the first one finds.
@@ -342,14 +332,6 @@ void Run::end_fenced() {
   if (owner_) owner_->guarded([] {});  // throws, with the name of the one that took over
   throw base::Fenced(
       fmt::format("{}: another process has taken the run's folder over", config_.job.dump_folder));
-}
-
-bool Run::settles(int64_t step) const {
-  return step == first_step_ || step == config_.training.steps || signals_.is_due(step) ||
-         is_due(step, config_.metrics.log_freq) ||
-         (data_.validation() != nullptr && is_due(step, config_.validation.freq)) ||
-         (config_.checkpoint.enable && (is_due(step, config_.checkpoint.interval) ||
-                                        is_due(step, config_.checkpoint.export_interval)));
 }
 
 void Run::resume() {
