@@ -9,9 +9,9 @@
 
 #include "base/text/json_fwd.h"
 #include "config/config.h"
+#include "data/files/token_data.h"
 #include "data/samples/prefetch.h"
 #include "data/samples/sampler.h"
-#include "data/files/token_data.h"
 #include "engine/engine.h"
 #include "engine/step/input.h"
 #include "spec/plan.h"

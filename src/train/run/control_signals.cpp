@@ -22,8 +22,8 @@ ControlSignals::ControlSignals(const std::atomic<bool>* stop, std::atomic<bool>*
 
 Request ControlSignals::settle(Rank& rank, int64_t step, bool is_fenced) {
   Request request{.stop = stop_ != nullptr && stop_->load(),
-            .save = save_ != nullptr && save_->exchange(false),
-            .is_fenced = is_fenced};
+                  .save = save_ != nullptr && save_->exchange(false),
+                  .is_fenced = is_fenced};
   if (rank.is_alone()) return request;
   const double passed = obs::steady_seconds() - settled_seconds_;
   double step_seconds = passed / static_cast<double>(step - settled_step_);

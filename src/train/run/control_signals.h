@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// ControlSignals: what a run is asked for from outside, to stop or to save. With several ranks one rank's
-// request is everybody's: they tell each other about once a second, between steps, at steps that all
-// know beforehand.
+// ControlSignals: what a run is asked for from outside, to stop or to save. With several ranks one
+// rank's request is everybody's: they tell each other about once a second, between steps, at steps
+// that all know beforehand.
 #pragma once
 
 #include <atomic>
