@@ -13,7 +13,7 @@
 #include "optim/lr_schedule.h"
 #include "spec/model.h"
 #include "train/report/run_text.h"
-#include "train/run/batches.h"
+#include "train/batches/batches.h"
 #include "train/run/train_hooks.h"
 #include "train/setup/fit.h"
 #include "train/setup/rank.h"

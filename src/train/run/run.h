@@ -10,7 +10,7 @@
 
 #include "train/checkpointing/run_checkpoints.h"
 #include "train/report/run_output.h"
-#include "train/report/run_trace.h"
+#include "train/trace/run_trace.h"
 #include "train/report/step_clock.h"
 #include "train/report/train_summary.h"
 #include "train/run/control_signals.h"

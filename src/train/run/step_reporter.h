@@ -11,7 +11,7 @@
 #include "train/report/step_clock.h"
 #include "train/report/step_metrics.h"
 #include "train/report/train_summary.h"
-#include "train/run/data_watch.h"
+#include "train/batches/data_watch.h"
 #include "train/run/incarnation.h"
 #include "train/run/run_position.h"
 

@@ -10,7 +10,7 @@
 
 #include "base/program_id.h"
 #include "train/checkpointing/run_checkpoints.h"
-#include "train/report/trace.h"
+#include "train/trace/trace.h"
 
 namespace trireme::train {
 

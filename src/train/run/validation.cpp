@@ -5,7 +5,7 @@
 #include <array>
 
 #include "spec/parallel/data_parallel.h"
-#include "train/run/batches.h"
+#include "train/batches/batches.h"
 #include "train/weights/sequence_loss.h"
 
 namespace trireme::train {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "train/run/data_watch.h"
+#include "train/batches/data_watch.h"
 
 #include <fmt/format.h>
 

@@ -9,8 +9,8 @@
 #include <string>
 #include <vector>
 
-#include "train/report/step_picture.h"
-#include "train/report/trace.h"
+#include "train/trace/step_picture.h"
+#include "train/trace/trace.h"
 
 namespace trireme::train {
 

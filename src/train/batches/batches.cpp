@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "train/run/batches.h"
+#include "train/batches/batches.h"
 
 #include <algorithm>
 

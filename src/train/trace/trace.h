@@ -10,7 +10,7 @@
 #include <string>
 
 #include "obs/output_file.h"
-#include "train/report/op_timeline.h"
+#include "train/trace/op_timeline.h"
 
 namespace trireme::train {
 

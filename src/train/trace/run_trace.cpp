@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "train/report/run_trace.h"
+#include "train/trace/run_trace.h"
 
 #include <fmt/format.h>
 

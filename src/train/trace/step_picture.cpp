@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "train/report/step_picture.h"
+#include "train/trace/step_picture.h"
 
 #include <algorithm>
 #include <array>

@@ -5,7 +5,7 @@
 #include <string>
 
 #include "base/text/json_fwd.h"
-#include "train/run/batches.h"
+#include "train/batches/batches.h"
 
 namespace trireme::train {
 

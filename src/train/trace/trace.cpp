@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "train/report/trace.h"
+#include "train/trace/trace.h"
 
 #include <algorithm>
 #include <charconv>

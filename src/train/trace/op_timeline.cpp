@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "train/report/op_timeline.h"
+#include "train/trace/op_timeline.h"
 
 #include <utility>
 
