@@ -41,7 +41,7 @@ spec::Plan plan_of(const spec::ModelSpec& model, spec::Layout layout,
 struct Left {
   std::string weights;  // their hash
   train::SaveFigures figures;
-  std::vector<std::string> said;  // by the first rank
+  std::vector<std::string> logged;  // by the first rank
   std::vector<train::SavedGeneration> saved;
   std::vector<int64_t> predicted, used, in_ledger;  // by rank
 };
@@ -71,9 +71,9 @@ Left run(ckpt::Disk& disk, const spec::Layout& split, const Wanted& wanted = {})
       Checkpointer checkpointer(
           engine, model, rank, device, disk,
           {.folder = root, .keep = wanted.keep, .reread = wanted.reread},
-          {.say =
+          {.log =
                [&](const std::string& text) {
-                 if (rank.is_first()) left.said.push_back(text);
+                 if (rank.is_first()) left.logged.push_back(text);
                },
            .saved = [&](const train::SavedGeneration& saved) { left.saved.push_back(saved); }});
       for (int64_t step = 1; step <= steps; ++step) {
@@ -177,7 +177,7 @@ TEST(CheckpointerTest, tells_what_every_save_cost) {
     }
     EXPECT_DOUBLE_EQ(left.figures.stall_seconds, stall_seconds);
     EXPECT_EQ(left.figures.durable_seconds, left.saved.back().durable_seconds);
-    EXPECT_TRUE(left.said.empty());
+    EXPECT_TRUE(left.logged.empty());
   }
 }
 
@@ -245,9 +245,9 @@ TEST(CheckpointerTest, a_disk_that_is_full_or_fails_stops_saves_and_not_steps) {
                                     (for_good ? " for good" : " once");
           EXPECT_EQ(left.weights, straight.weights) << where;
           EXPECT_EQ(left.figures.saves + left.figures.failed, steps) << where;
-          // Every save that is not there was said, and only those.
-          EXPECT_EQ(std::ssize(left.said), left.figures.failed) << where;
-          for (const std::string& line : left.said) {
+          // Every save that is not there was logged, and only those.
+          EXPECT_EQ(std::ssize(left.logged), left.figures.failed) << where;
+          for (const std::string& line : left.logged) {
             EXPECT_NE(line.find("not saved: "), std::string::npos) << line;
           }
           EXPECT_EQ(std::ssize(left.saved), left.figures.saves) << where;
@@ -276,9 +276,10 @@ TEST(CheckpointerTest, a_generation_is_saved_also_where_older_ones_cannot_be_rem
   EXPECT_EQ(left.figures.saves, steps);
   EXPECT_EQ(left.figures.failed, 0);
   EXPECT_EQ(ckpt::committed_steps(disk, root), (std::vector<int64_t>{steps}));
-  ASSERT_EQ(std::ssize(left.said), steps - 1);
-  EXPECT_NE(left.said[0].find("saved, but older ones not removed: nothing goes"), std::string::npos)
-      << left.said[0];
+  ASSERT_EQ(std::ssize(left.logged), steps - 1);
+  EXPECT_NE(left.logged[0].find("saved, but older ones not removed: nothing goes"),
+            std::string::npos)
+      << left.logged[0];
 }
 
 }  // namespace

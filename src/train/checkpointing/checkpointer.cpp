@@ -160,7 +160,7 @@ bool Checkpointer::begin_together(int64_t step) {
   if (number < 0) {
     ++figures_.failed;
     if (rank_.is_first())
-      hooks_.say(fmt::format("checkpoint of step {} not saved: {}", step, problem));
+      hooks_.log(fmt::format("checkpoint of step {} not saved: {}", step, problem));
     return false;
   }
   if (!rank_.is_first()) {
@@ -221,7 +221,7 @@ void Checkpointer::commit(const std::vector<Status>& all) {
   }
 }
 
-void Checkpointer::settle() {
+void Checkpointer::poll() {
   if (!is_saving_) return;
   const std::vector<Status> all = rank_.gather(status());
   const auto is = [&all](Phase phase) {
@@ -257,11 +257,11 @@ void Checkpointer::finish() {
     {
       std::unique_lock lock(mutex_);
       // Not longer: the other ranks must hear of this one before a deadline passes.
-      changed_.wait_for(lock, Rank::sign_of_life, [this] {
+      changed_.wait_for(lock, Rank::heartbeat_interval, [this] {
         return status_.phase != Phase::writing && status_.phase != Phase::committing;
       });
     }
-    settle();
+    poll();
     // Other ranks may still be writing.
     if (is_saving_ && !rank_.is_alone()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
@@ -275,7 +275,7 @@ void Checkpointer::end_save(const std::vector<Status>& all) {
   if (failed == all.end()) {
     ++figures_.saves;
     if (!not_removed_.empty()) {
-      hooks_.say(fmt::format("checkpoint of step {} saved, but older ones not removed: {}", step_,
+      hooks_.log(fmt::format("checkpoint of step {} saved, but older ones not removed: {}", step_,
                              std::exchange(not_removed_, {})));
     }
     figures_.bytes += layout_.bytes;
@@ -296,7 +296,7 @@ void Checkpointer::end_save(const std::vector<Status>& all) {
     const std::string why =
         !problem_.empty() ? problem_ : fmt::format("rank {} could not write", failed - all.begin());
     if (rank_.is_first() || !problem_.empty()) {
-      hooks_.say(fmt::format("checkpoint of step {} not saved: {}", step_, why));
+      hooks_.log(fmt::format("checkpoint of step {} not saved: {}", step_, why));
     }
     if (rank_.is_first() && draft_) ckpt::abandon(disk_, *draft_);
   }

@@ -5,7 +5,7 @@
 // A save takes the state as it is after a step: it is copied to host memory (staging) on a stream
 // of its own while the next step computes, whose update waits if the copy is not done; a thread
 // writes, hashes and syncs. With several ranks each writes its own file, and the first commits once
-// all have said that theirs is durable, which they do when they settle(). What goes wrong with a
+// all have said that theirs is durable, which they do when they poll(). What goes wrong with a
 // save is said and ends the save, not the run.
 #pragma once
 
@@ -21,13 +21,13 @@
 #include <vector>
 
 #include "base/program_id.h"
+#include "ckpt/disk/workspace.h"
 #include "ckpt/generation/folder.h"
 #include "ckpt/generation/generation.h"
 #include "ckpt/generation/save.h"
-#include "ckpt/disk/workspace.h"
 #include "engine/engine.h"
-#include "train/setup/rank.h"
 #include "train/checkpointing/saved_state.h"
+#include "train/setup/rank.h"
 
 namespace trireme::train {
 
@@ -46,9 +46,9 @@ struct SavedGeneration {
   double durable_seconds = 0;
 };
 
-// Called on the thread that calls save(), settle() and finish().
+// Called on the thread that calls save(), poll() and finish().
 struct CheckpointHooks {
-  std::function<void(const std::string&)> say;        // a line for people
+  std::function<void(const std::string&)> log;        // a human-readable log line
   std::function<void(const SavedGeneration&)> saved;  // on the first rank; may be empty
   base::ProgramId program;                            // which the manifests name
 };
@@ -83,7 +83,7 @@ class Checkpointer {
   void save(int64_t step, const base::Json& state);
   // Commits a save whose files are all written. Collective; cheap when there is none. Throws Fenced
   // on every rank if another process has taken the run's folder over; finish() likewise.
-  void settle();
+  void poll();
   // Waits for a save that is under way, and commits it. Collective.
   void finish();
   const SaveFigures& figures() const { return figures_; }

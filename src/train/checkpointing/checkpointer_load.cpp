@@ -56,16 +56,16 @@ std::optional<Checkpointer::Loaded> Checkpointer::load(const Wanted& wanted) {
     Loaded loaded;
     std::string problem;
     const std::vector<bool> are_good = [&] {
-      const std::vector<uint8_t> said =
+      const std::vector<uint8_t> by_rank =
           rank_.gather(static_cast<uint8_t>(try_load(tried, loaded, problem) ? 1 : 0));
-      return std::vector<bool>(said.begin(), said.end());
+      return std::vector<bool>(by_rank.begin(), by_rank.end());
     }();
     if (std::find(are_good.begin(), are_good.end(), false) == are_good.end()) {
       engine_.state_changed();
       return loaded;
     }
     if (!problem.empty())
-      hooks_.say(fmt::format("checkpoint of step {} skipped: {}", tried, problem));
+      hooks_.log(fmt::format("checkpoint of step {} skipped: {}", tried, problem));
   }
   if ((count == 0 && step < 0) || !wanted.is_needed) return {};
   throw base::IoError(count == 0   ? fmt::format("{}: there is no checkpoint of step {}",
@@ -77,25 +77,25 @@ std::optional<Checkpointer::Loaded> Checkpointer::load(const Wanted& wanted) {
 }
 
 void Checkpointer::begin_run(const Begin& begin) {
-  // All ranks name drafts alike.
-  struct Told {
+  // All ranks name drafts alike: the first rank sends its writer to the others.
+  struct WriterBytes {
     std::array<char, 40> run{};
     int64_t epoch = 0;
-  } told;
-  TRIREME_CHECK(begin.writer.run.size() < told.run.size(), "run '{}'", begin.writer.run);
-  std::ranges::copy(begin.writer.run, told.run.begin());
-  told.epoch = begin.writer.epoch;
-  told = rank_.gather(told).front();
-  manifest_.writer = {.run = told.run.data(), .epoch = told.epoch};
+  } writer;
+  TRIREME_CHECK(begin.writer.run.size() < writer.run.size(), "run '{}'", begin.writer.run);
+  std::ranges::copy(begin.writer.run, writer.run.begin());
+  writer.epoch = begin.writer.epoch;
+  writer = rank_.gather(writer).front();
+  manifest_.writer = {.run = writer.run.data(), .epoch = writer.epoch};
   rank_.on_first([&] {
     std::vector<std::string> runs = {manifest_.writer.run};
     if (!begin.previous_run.empty()) runs.push_back(begin.previous_run);
     for (const std::string& problem :
          ckpt::remove_leftovers(disk_, options_.folder, runs).problems) {
-      hooks_.say(fmt::format("warning: what an earlier run left half written stays: {}", problem));
+      hooks_.log(fmt::format("warning: what an earlier run left half written stays: {}", problem));
     }
     for (const std::string& name : ckpt::set_aside_newer(disk_, options_.folder, begin.step)) {
-      hooks_.say(fmt::format("checkpoint of another run set aside as {}",
+      hooks_.log(fmt::format("checkpoint of another run set aside as {}",
                              (options_.folder / name).string()));
     }
   });

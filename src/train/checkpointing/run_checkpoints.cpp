@@ -119,13 +119,13 @@ std::optional<Resumed> RunCheckpoints::resume(const RunSteps& run_steps) {
   const int64_t wanted = resume_.from == Resume::From::step ? resume_.step : -1;
   const auto loaded = checkpointer_->load({.step = wanted});
   if (!loaded) {
-    if (rank_.is_first()) hooks_.say("resume    there is no checkpoint yet: from the start");
+    if (rank_.is_first()) hooks_.log("resume    there is no checkpoint yet: from the start");
     return {};
   }
   check(*loaded);
   if (resume_.verifies) replay(*loaded, run_steps);
   if (rank_.is_first()) {
-    hooks_.say(fmt::format("resume    step {} of {}", loaded->step, loaded->folder.string()));
+    hooks_.log(fmt::format("resume    step {} of {}", loaded->step, loaded->folder.string()));
   }
   shift_ = shift_after(*loaded);
   loaded_step_ = loaded->step;
@@ -186,12 +186,12 @@ void RunCheckpoints::check(const Checkpointer::Loaded& loaded) const {
     if (was.contains("job") && !was.at("job").contains("name")) is.at("job").erase("name");
     list_changes("", was, is, lines);
   } else {
-    hooks_.say("resume    this checkpoint does not name its data and configuration: not compared");
+    hooks_.log("resume    this checkpoint does not name its data and configuration: not compared");
   }
-  for (const std::string& line : lines) hooks_.say("resume    changed: " + line);
+  for (const std::string& line : lines) hooks_.log("resume    changed: " + line);
   const std::string changes = changes_of_identity(loaded.plan, spec::to_json(plan_));
   if (!changes.empty()) {
-    hooks_.say(fmt::format("resume    the run goes on, but not to the bit: {}", changes));
+    hooks_.log(fmt::format("resume    the run goes on, but not to the bit: {}", changes));
   }
 }
 
@@ -215,7 +215,7 @@ void RunCheckpoints::replay(const Checkpointer::Loaded& target, const RunSteps& 
   check_bits(*before);
   check_bits(target);
   if (rank_.is_first()) {
-    hooks_.say(fmt::format("resume    replaying steps {} to {}", before->step + 1, target.step));
+    hooks_.log(fmt::format("resume    replaying steps {} to {}", before->step + 1, target.step));
   }
   run_steps(before->step + 1, target.step, shift_after(*before));
   const std::string difference = checkpointer_->difference(target.step);
@@ -226,7 +226,7 @@ void RunCheckpoints::replay(const Checkpointer::Loaded& target, const RunSteps& 
         before->step + 1, target.step, target.folder.string(), difference));
   }
   if (rank_.is_first())
-    hooks_.say(fmt::format("resume    replayed: the bits of step {}", target.step));
+    hooks_.log(fmt::format("resume    replayed: the bits of step {}", target.step));
   (void)checkpointer_->load({.step = target.step});
 }
 
@@ -285,9 +285,9 @@ int64_t RunCheckpoints::checkpoint_bytes() {
   return bytes;
 }
 
-bool RunCheckpoints::settle() {
+bool RunCheckpoints::poll() {
   if (!saves_) return false;
-  checkpointer_->settle();
+  checkpointer_->poll();
   if (!is_timed()) return false;  // by the configuration, so alike on all ranks
   const bool is_time = obs::steady_seconds() - saved_at_ >= interval_seconds();
   return rank_.gather(static_cast<uint8_t>(is_time ? 1 : 0)).front() != 0;

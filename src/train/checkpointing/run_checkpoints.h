@@ -56,7 +56,7 @@ class RunCheckpoints {
   int64_t checkpoint_bytes();
   // At steps at which ranks settle: commits what is written, and says whether a save is due by the
   // first rank's clock. Collective.
-  bool settle();
+  bool poll();
   void save(int64_t step);  // collective
   void finish();            // waits until all is durable. Collective
   SaveFigures figures() const { return checkpointer_ ? checkpointer_->figures() : SaveFigures{}; }

@@ -12,8 +12,8 @@
 #include "base/check.h"
 #include "base/error.h"
 #include "base/log.h"
-#include "ckpt/hf/export_folder.h"
 #include "ckpt/generation/folder.h"
+#include "ckpt/hf/export_folder.h"
 #include "obs/clock.h"
 
 namespace trireme::train {
@@ -138,7 +138,8 @@ class Requests {
   // until it is time for a sign of life.
   int64_t next() {
     std::unique_lock lock(mutex_);
-    changed_.wait_for(lock, Rank::sign_of_life, [this] { return wanted_ != none || is_ended_; });
+    changed_.wait_for(lock, Rank::heartbeat_interval,
+                      [this] { return wanted_ != none || is_ended_; });
     return wanted_ != none ? wanted_ : is_ended_ ? done : none;
   }
   void give(std::vector<float> values) {

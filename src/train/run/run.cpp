@@ -90,9 +90,9 @@ StepRequests Run::exchanged_requests(const StepAgenda& agenda, int64_t step) {
   if (!agenda.exchanges_requests(step) && !signals_.is_due(step)) return {};
   if (!parts_.rank.is_alone()) clock_.wait(parts_.engine.compute());
   const Request request =
-      signals_.settle(parts_.rank, step, parts_.owner && parts_.owner->is_fenced());
+      signals_.exchange(parts_.rank, step, parts_.owner && parts_.owner->is_fenced());
   if (request.is_fenced) end_fenced();
-  const bool is_save_time = checkpoints_.settle();
+  const bool is_save_time = checkpoints_.poll();
   return {.stop = request.stop, .save = request.save, .is_save_time = is_save_time};
 }
 

@@ -10,7 +10,6 @@
 
 #include "train/checkpointing/run_checkpoints.h"
 #include "train/report/run_output.h"
-#include "train/trace/run_trace.h"
 #include "train/report/step_clock.h"
 #include "train/report/train_summary.h"
 #include "train/run/control_signals.h"
@@ -19,6 +18,7 @@
 #include "train/run/step_agenda.h"
 #include "train/run/step_reporter.h"
 #include "train/run/train_hooks.h"
+#include "train/trace/run_trace.h"
 
 namespace trireme::train {
 

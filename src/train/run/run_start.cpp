@@ -40,9 +40,9 @@ Run::Run(const config::Config& c, obs::RunMode mode, const TrainHooks& hooks,
 }
 
 CheckpointHooks Run::checkpoint_hooks() {
-  return {.say =
+  return {.log =
               [this](const std::string& text) {
-                if (hooks_.line) hooks_.line(text);
+                if (hooks_.log) hooks_.log(text);
               },
           .saved =
               [this](const SavedGeneration& saved) {
@@ -54,7 +54,7 @@ CheckpointHooks Run::checkpoint_hooks() {
 }
 
 void Run::log(const std::string& text) const {
-  if (parts_.rank.is_first() && hooks_.line) hooks_.line(text);
+  if (parts_.rank.is_first() && hooks_.log) hooks_.log(text);
 }
 
 void Run::describe() const {

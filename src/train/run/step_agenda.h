@@ -13,7 +13,7 @@ namespace trireme::train {
 // What was requested at a step. The same on all ranks.
 struct StepRequests {
   bool stop = false, save = false;
-  bool is_save_time = false;  // a save is due by the clock (RunCheckpoints::settle)
+  bool is_save_time = false;  // a save is due by the clock (RunCheckpoints::poll)
 };
 
 // What happens after a step, in this order.

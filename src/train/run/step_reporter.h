@@ -6,12 +6,12 @@
 #include <functional>
 #include <string>
 
+#include "train/batches/data_watch.h"
 #include "train/report/run_output.h"
 #include "train/report/skip_log.h"
 #include "train/report/step_clock.h"
 #include "train/report/step_metrics.h"
 #include "train/report/train_summary.h"
-#include "train/batches/data_watch.h"
 #include "train/run/incarnation.h"
 #include "train/run/run_position.h"
 

@@ -16,7 +16,7 @@ namespace trireme::train {
 
 // Every member may be left empty.
 struct TrainHooks {
-  std::function<void(std::string_view)> line;                         // a human-readable log line
+  std::function<void(std::string_view)> log;                          // a human-readable log line
   std::function<void(int64_t done)> begins;                           // before the first step
   std::function<void(int64_t done, std::string_view note)> progress;  // after a step is queued
   const std::atomic<bool>* stop = nullptr;  // true: finish the step, save, return

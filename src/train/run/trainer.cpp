@@ -16,10 +16,10 @@ TrainSummary train(const config::Config& asked, obs::RunMode mode, const TrainHo
   TrainSummary summary;
   std::mutex mutex;  // guards the caller's hooks, which ranks that are threads share
   TrainHooks shared = hooks;
-  if (hooks.line) {
-    shared.line = [&](std::string_view text) {
+  if (hooks.log) {
+    shared.log = [&](std::string_view text) {
       const std::scoped_lock lock(mutex);
-      hooks.line(text);
+      hooks.log(text);
     };
   }
   if (hooks.progress) {

@@ -23,7 +23,7 @@ void Rank::on_first(const std::function<void()>& work) {
   State state = State::working;
   std::exception_ptr failure;
   while (state == State::working) {
-    if (is_first() && running.wait_for(sign_of_life) == std::future_status::ready) {
+    if (is_first() && running.wait_for(heartbeat_interval) == std::future_status::ready) {
       try {
         running.get();
         state = State::done;

@@ -50,7 +50,7 @@ class Rank {
     if (world_) world_->barrier();
   }
   // A rank that works while others wait for it tells them so this often: far below any deadline.
-  static constexpr std::chrono::milliseconds sign_of_life{200};
+  static constexpr std::chrono::milliseconds heartbeat_interval{200};
   // Runs `work` on the first rank, for as long as it takes: meanwhile the ranks exchange a sign of
   // life, so that no deadline passes. `work` runs on a thread of its own where there
   // are several ranks, and must not communicate. What it throws is thrown on the first rank.
