@@ -16,13 +16,13 @@
 namespace trireme::train {
 namespace {
 
-// To join the halves of weights.
+// Bytes to join split weights in.
 int64_t joining_bytes(const spec::Plan& plan) {
   const bool is_split = plan.recipe.has_master() && plan.optimizer.master != base::DType::f32;
   return is_split ? StagedCopy::max_split_elements * static_cast<int64_t>(sizeof(float)) : 0;
 }
 
-// Of a rank's writer: first halves are joined, then the file is written.
+// The writer of a rank first joins split weights, then writes the file, in the same memory.
 int64_t workspace_bytes(const ckpt::FileLayout& layout, const spec::Plan& plan, int rank,
                         const ckpt::IoOptions& io) {
   return std::max(ckpt::Workspace::rounded(joining_bytes(plan)),
@@ -49,7 +49,7 @@ Checkpointer::Checkpointer(engine::Engine& engine, const spec::ModelSpec& model,
           device::Mem::checkpoint,
           memory_bytes(model, engine.plan(), rank.number(), options_.reread), "checkpoints")),
       copy_(device.make_side_stream("checkpoint")),
-      // Direct transfers want a page's border.
+      // Direct I/O needs page-aligned memory.
       staged_(memory_.data() + (-reinterpret_cast<uintptr_t>(memory_.data()) %
                                 static_cast<uintptr_t>(ckpt::page_bytes))),
       workspace_({staged_ + layout_.bytes, static_cast<size_t>(workspace_bytes(
@@ -110,13 +110,13 @@ int64_t Checkpointer::used_bytes() const {
 }
 
 void Checkpointer::save(int64_t step, const base::Json& state) {
-  const double came = obs::steady_seconds();
+  const double called = obs::steady_seconds();
   finish();
-  const double waited = obs::steady_seconds() - came;
-  // The host was ahead of the device; what it waits here costs no step anything.
+  const double waited = obs::steady_seconds() - called;
+  // The host is ahead of the device: waiting here delays no step.
   const base::Json clipping = to_json(engine_.step_state());
   began_ = obs::steady_seconds();
-  // Alone, all that touches the disk is the thread's.
+  // With one rank, only the writer thread touches the disk.
   if (!rank_.is_alone() && !begin_together(step)) return;
   is_saving_ = true;
   step_ = step;
@@ -124,7 +124,7 @@ void Checkpointer::save(int64_t step, const base::Json& state) {
   manifest_.files.clear();
   manifest_.state = state;
   manifest_.state["clipping"] = clipping;
-  // The state as it is when all that is queued has run; the next update waits for the copies.
+  // Copies the state as it is after all queued work; the next update waits for the copies.
   engine_.flush_updates();
   copy_->wait(engine_.compute().record());
   for (const StagedCopy& copy : copies_) copy.start(*copy_, staged_);
@@ -143,7 +143,6 @@ void Checkpointer::save(int64_t step, const base::Json& state) {
   figures_.stall_seconds += stall_seconds_;
 }
 
-// The first rank makes the folder; the others are told its number.
 bool Checkpointer::begin_together(int64_t step) {
   int64_t number = -1;
   std::string problem;
@@ -190,7 +189,7 @@ void Checkpointer::start(std::function<Status()> work) {
     writer_ = std::thread(run);
   } catch (const std::system_error& error) {
     set_status({.phase = Phase::failed, .file = {}},
-               fmt::format("no thread for the writer: {}", error.what()));
+               fmt::format("the writer thread cannot be started: {}", error.what()));
   }
 }
 
@@ -242,7 +241,7 @@ void Checkpointer::poll() {
   }
 }
 
-// The draft is left to the process that took over: nothing of the folder is this one's any more.
+// Leaves the draft to the process that took over: it owns the folder now.
 void Checkpointer::throw_fenced() {
   join();
   copy_->synchronize();
@@ -256,7 +255,8 @@ void Checkpointer::finish() {
   while (is_saving_) {
     {
       std::unique_lock lock(mutex_);
-      // Not longer: the other ranks must hear of this one before a deadline passes.
+      // Not longer: this rank must take part in a collective before a deadline of the others
+      // passes.
       changed_.wait_for(lock, Rank::heartbeat_interval, [this] {
         return status_.phase != Phase::writing && status_.phase != Phase::committing;
       });
@@ -279,7 +279,7 @@ void Checkpointer::end_save(const std::vector<Status>& all) {
                              std::exchange(not_removed_, {})));
     }
     figures_.bytes += layout_.bytes;
-    // Ranks that do not commit are told of it here.
+    // Ranks that do not commit are notified here.
     const double durable_at = rank_.is_first() ? durable_at_ : obs::steady_seconds();
     figures_.durable_seconds = durable_at - began_;
     if (rank_.is_first() && hooks_.saved) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Checkpointer: what brings generations back, and the start of a run in a folder that has some.
+// Checkpointer: loading generations, and the start of a run in a folder that contains some.
 #include <algorithm>
 #include <array>
 
@@ -34,7 +34,7 @@ std::string Checkpointer::difference(int64_t step) {
   const std::vector<uint8_t> all = rank_.gather(static_cast<uint8_t>(own.empty() ? 0 : 1));
   const auto differs = std::find(all.begin(), all.end(), uint8_t{1});
   if (differs == all.end()) return {};
-  return own.empty() ? fmt::format("what rank {} has", differs - all.begin()) : own;
+  return own.empty() ? fmt::format("the state of rank {}", differs - all.begin()) : own;
 }
 
 std::optional<Checkpointer::Loaded> Checkpointer::load(const Wanted& wanted) {
@@ -92,10 +92,11 @@ void Checkpointer::begin_run(const Begin& begin) {
     if (!begin.previous_run.empty()) runs.push_back(begin.previous_run);
     for (const std::string& problem :
          ckpt::remove_leftovers(disk_, options_.folder, runs).problems) {
-      hooks_.log(fmt::format("warning: what an earlier run left half written stays: {}", problem));
+      hooks_.log(
+          fmt::format("warning: incomplete files of an earlier run were not removed: {}", problem));
     }
     for (const std::string& name : ckpt::set_aside_newer(disk_, options_.folder, begin.step)) {
-      hooks_.log(fmt::format("checkpoint of another run set aside as {}",
+      hooks_.log(fmt::format("checkpoint of another run moved aside to {}",
                              (options_.folder / name).string()));
     }
   });

@@ -14,7 +14,7 @@
 namespace trireme::train {
 namespace {
 
-// Adds what is another value now; of objects that have one name, of their keys.
+// Appends the values that differ; objects with the same name are compared key by key.
 void add_changes(const std::string& key, const base::Json& was, const base::Json& is,
                  std::string& changes) {
   if (was == is) return;
@@ -35,7 +35,7 @@ void add_changes(const std::string& key, const base::Json& was, const base::Json
       fmt::format("{}{} was {}, is {}", changes.empty() ? "" : "; ", key, text(was), text(is));
 }
 
-// What of the plan decides bits and is another one now; empty: nothing. Plans of earlier versions
+// Returns the keys of the plan that decide bits and differ; empty: none. Plans of earlier versions
 // have these keys outside of a layout.
 std::string changes_of_identity(const base::Json& was, const base::Json& is) {
   std::string changes;
@@ -56,7 +56,7 @@ std::string changes_of_identity(const base::Json& was, const base::Json& is) {
   return changes;
 }
 
-// Adds a line for every leaf that is in one of the two only or has another value.
+// Appends a line for every leaf that is in only one of the two or has another value.
 void list_changes(const std::string& path, const base::Json& was, const base::Json& is,
                   std::vector<std::string>& lines) {
   if (was == is) return;
@@ -75,7 +75,8 @@ void list_changes(const std::string& path, const base::Json& was, const base::Js
   lines.push_back(fmt::format("{}: was {}, is {}", path, was.dump(), is.dump()));
 }
 
-// Tokens that the run had trained on; a build that did not record them had sequences of one length.
+// Returns the tokens that the run had trained on. Builds that did not record them had sequences of
+// one length.
 int64_t tokens_of(const Checkpointer::Loaded& loaded) {
   const base::Json& state = loaded.state;
   if (loaded.step == 0) return 0;
@@ -119,7 +120,7 @@ std::optional<Resumed> RunCheckpoints::resume(const RunSteps& run_steps) {
   const int64_t wanted = resume_.from == Resume::From::step ? resume_.step : -1;
   const auto loaded = checkpointer_->load({.step = wanted});
   if (!loaded) {
-    if (rank_.is_first()) hooks_.log("resume    there is no checkpoint yet: from the start");
+    if (rank_.is_first()) hooks_.log("resume    no checkpoint exists yet: starting from step 1");
     return {};
   }
   check(*loaded);
@@ -155,7 +156,7 @@ void RunCheckpoints::check(const Checkpointer::Loaded& loaded) const {
   std::vector<std::string> data_changes, batch_changes, lines;
   if (loaded.state.contains("data")) {
     list_changes("data", value_of("data"), own.at("data"), data_changes);
-  } else {  // of a build that did not record the data
+  } else {  // written by a build that did not record the data
     for (const char* key : {"seed", "seq_len"}) {
       list_changes(key, value_of(key), own.at(key), data_changes);
     }
@@ -164,16 +165,16 @@ void RunCheckpoints::check(const Checkpointer::Loaded& loaded) const {
                batch_changes);
   std::string problems;
   if (!data_changes.empty() && !resume_.allows_data_change) {
-    problems += fmt::format("\nother data (--allow-data-change continues with it):{}",
+    problems += fmt::format("\nother data (--allow-data-change accepts it):{}",
                             indented_lines(data_changes));
   }
   if (!batch_changes.empty() && !resume_.allows_batch_change) {
-    problems += fmt::format("\nanother batch (--allow-batch-change continues with it):{}",
+    problems += fmt::format("\nanother batch (--allow-batch-change accepts it):{}",
                             indented_lines(batch_changes));
   }
   if (!problems.empty()) {
     throw base::ConfigError(
-        fmt::format("{}: this run would not continue the saved one. Set what differs as it was, or "
+        fmt::format("{}: this run would not continue the saved one. Restore the settings below, or "
                     "start a new run from its weights (--init-from) in another folder.{}",
                     loaded.folder.string(), problems));
   }
@@ -182,33 +183,34 @@ void RunCheckpoints::check(const Checkpointer::Loaded& loaded) const {
   lines.insert(lines.end(), batch_changes.begin(), batch_changes.end());
   if (loaded.state.contains("config")) {
     base::Json was = value_of("config"), is = own.at("config");
-    // A build without names of runs wrote it.
+    // Written by a build without names of runs.
     if (was.contains("job") && !was.at("job").contains("name")) is.at("job").erase("name");
     list_changes("", was, is, lines);
   } else {
-    hooks_.log("resume    this checkpoint does not name its data and configuration: not compared");
+    hooks_.log(
+        "resume    this checkpoint does not record its data and configuration: not compared");
   }
   for (const std::string& line : lines) hooks_.log("resume    changed: " + line);
   const std::string changes = changes_of_identity(loaded.plan, spec::to_json(plan_));
   if (!changes.empty()) {
-    hooks_.log(fmt::format("resume    the run goes on, but not to the bit: {}", changes));
+    hooks_.log(fmt::format("resume    the run continues, but not bit for bit: {}", changes));
   }
 }
 
-// Samples that were consumed, over what this run's batch would have consumed.
+// Returns the samples that were consumed beyond those that this run's batch would have consumed.
 int64_t RunCheckpoints::shift_after(const Checkpointer::Loaded& loaded) const {
   if (loaded.step == 0) return 0;
   return loaded.state.at("samples").get<int64_t>() -
          loaded.step * (step_tokens(plan_) / plan_.seq_len);
 }
 
-// Loads the checkpoint before the wanted one, runs the steps between them, compares, and loads the
-// wanted one again.
+// Loads the checkpoint before the target, replays the steps between them, compares, and loads the
+// target again.
 void RunCheckpoints::replay(const Checkpointer::Loaded& target, const RunSteps& run_steps) {
   const auto before = checkpointer_->load({.below = target.step, .is_needed = false});
   if (!before) {
     throw base::ConfigError(
-        fmt::format("{}: there is no checkpoint before step {} to replay steps from; keep more "
+        fmt::format("{}: no checkpoint before step {} exists to replay steps from; keep more "
                     "(checkpoint.keep_latest_k), or resume without --resume-verify",
                     config_.checkpoint.folder, target.step));
   }
@@ -221,22 +223,22 @@ void RunCheckpoints::replay(const Checkpointer::Loaded& target, const RunSteps& 
   const std::string difference = checkpointer_->difference(target.step);
   if (!difference.empty()) {
     throw base::Error(fmt::format(
-        "the steps from {} to {} were run again and gave other bits than {} has, first in {}: "
-        "another machine, build or numerical identity, or damage that no hash sees",
+        "replaying steps {} to {} gave other bits than {}, first in {}: another machine, build or "
+        "numerical setting, or damage that no hash detects",
         before->step + 1, target.step, target.folder.string(), difference));
   }
   if (rank_.is_first())
-    hooks_.log(fmt::format("resume    replayed: the bits of step {}", target.step));
+    hooks_.log(fmt::format("resume    replayed: same bits as step {}", target.step));
   (void)checkpointer_->load({.step = target.step});
 }
 
-// Steps that are run again can give the same bits only if all that decides bits is as it was.
+// Replayed steps can give the same bits only if every setting that decides bits is unchanged.
 void RunCheckpoints::check_bits(const Checkpointer::Loaded& loaded) const {
   if (loaded.step == 0 || !loaded.state.contains("config")) return;
   std::vector<std::string> lines;
   base::Json was = loaded.state.at("config"), is = config::to_json(config_);
   for (base::Json* config : {&was, &is}) {
-    // The data's identity, the batch and lr_scheduler.total_steps are what counts of these.
+    // The data's identity, the batch and lr_scheduler.total_steps stand for these.
     for (const char* key : {"dataset_path", "local_batch_size", "steps"}) {
       (*config)["training"].erase(key);
     }
@@ -252,7 +254,7 @@ void RunCheckpoints::check_bits(const Checkpointer::Loaded& loaded) const {
       loaded.folder.string(), indented_lines(lines)));
 }
 
-// What is compared when a run continues.
+// What a resumed run is compared with.
 base::Json RunCheckpoints::run_state(int64_t step) const {
   const int64_t samples = step_tokens(plan_) / plan_.seq_len;
   return {{"step", step},
@@ -265,7 +267,7 @@ base::Json RunCheckpoints::run_state(int64_t step) const {
           {"config", config::to_json(config_)}};
 }
 
-// With what readers of a checkpoint need besides.
+// run_state(), and what readers of a checkpoint need besides.
 base::Json RunCheckpoints::saved_state(int64_t step) const {
   base::Json state = run_state(step);
   state["model"] = config::to_json(config_.dims);
@@ -288,7 +290,7 @@ int64_t RunCheckpoints::checkpoint_bytes() {
 bool RunCheckpoints::poll() {
   if (!saves_) return false;
   checkpointer_->poll();
-  if (!is_timed()) return false;  // by the configuration, so alike on all ranks
+  if (!is_timed()) return false;  // decided by the configuration, so the same on all ranks
   const bool is_time = obs::steady_seconds() - saved_at_ >= interval_seconds();
   return rank_.gather(static_cast<uint8_t>(is_time ? 1 : 0)).front() != 0;
 }
@@ -306,13 +308,13 @@ double RunCheckpoints::interval_seconds() const {
   if (c.mean_failure_seconds <= 0) {
     if (c.interval_seconds > 0) return c.interval_seconds;
     // By default saves cost at most a hundredth of the time, and at most an hour is lost.
-    constexpr double least = 60, largest = 3600, cost_multiple = 100;
-    return std::clamp(cost_multiple * cost, least, largest);
+    constexpr double min_seconds = 60, max_seconds = 3600, cost_multiple = 100;
+    return std::clamp(cost_multiple * cost, min_seconds, max_seconds);
   }
-  // The first save, soon after the start, measures what one costs.
+  // The first save, soon after the start, measures the cost of a save.
   constexpr double first_seconds = 1;
   if (figures.saves == 0) return first_seconds;
-  // The next one begins no sooner than the last is durable.
+  // The next save begins no sooner than the last one is durable.
   const double best =
       std::max(std::sqrt(2 * cost * c.mean_failure_seconds), figures.durable_seconds);
   return c.interval_seconds > 0 ? std::min(best, c.interval_seconds) : best;

@@ -21,7 +21,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// The first entry that is named as a generation and `is_foreign`; empty: none.
+// Returns the first entry that is named like a generation and `is_foreign`; empty: none.
 fs::path first_foreign(const fs::path& folder, bool (*is_foreign)(const fs::path&)) {
   std::error_code failed;
   for (fs::directory_iterator at(folder, failed), end; !failed && at != end; at.increment(failed)) {
@@ -35,8 +35,8 @@ fs::path first_foreign(const fs::path& folder, bool (*is_foreign)(const fs::path
 }  // namespace
 
 // Generations and weights of steps have the same names: in one folder each would be pruned, or
-// skipped as damaged, as if it were the other. The configuration compared the names; here are the
-// folders that they lead to.
+// skipped as damaged, as if it were the other. The configuration has compared the names; here the
+// folders that they resolve to are compared.
 void check_own_folders(const config::Config& c) {
   if (!c.checkpoint.enable) return;
   struct Place {
@@ -46,7 +46,7 @@ void check_own_folders(const config::Config& c) {
   std::vector<Place> places;
   const auto add = [&](const char* key, const std::string& name) {
     const fs::path path = fs::path(c.job.dump_folder) / name;
-    std::error_code failed;  // what cannot be followed is found when it is opened
+    std::error_code failed;  // a path that cannot be resolved fails when it is opened
     const fs::path real = fs::weakly_canonical(path, failed);
     places.push_back({key, path, failed ? path : real});
   };
@@ -57,15 +57,14 @@ void check_own_folders(const config::Config& c) {
   for (size_t i = 0; i < places.size(); ++i) {
     for (size_t j = i + 1; j < places.size(); ++j) {
       if (places[i].real != places[j].real) continue;
-      throw base::ConfigError(
-          fmt::format("{} and {} both lead to {}: give each a folder of its own", places[i].key,
-                      places[j].key, places[i].real.string()));
+      throw base::ConfigError(fmt::format("{} and {} both resolve to {}: give each its own folder",
+                                          places[i].key, places[j].key, places[i].real.string()));
     }
   }
   if (!exports) return;
   std::error_code unknown;
   if (fs::exists(places[1].path, unknown) && !fs::is_directory(places[1].path, unknown)) {
-    throw base::IoError(fmt::format("{}: is a file; weights go into a folder of this name",
+    throw base::IoError(fmt::format("{}: is a file; checkpoint.export_folder must be a folder",
                                     places[1].path.string()));
   }
   ckpt::check_replaceable(places[1].path / "final", {});
@@ -96,7 +95,7 @@ std::filesystem::path Saver::save(const std::string& name, const ckpt::ReadParam
   std::error_code error;
   std::filesystem::create_directories(folder_, error);
   if (error) {
-    throw base::IoError(fmt::format("{}: cannot make the folder for weights: {}", folder_.string(),
+    throw base::IoError(fmt::format("{}: cannot create the folder of weights: {}", folder_.string(),
                                     error.message()));
   }
   const std::filesystem::path path = folder_ / name;
@@ -114,11 +113,11 @@ std::filesystem::path Saver::save(const std::string& name, const ckpt::ReadParam
 
 namespace {
 
-// Parameters that the export thread of the first rank asks for and its main thread reads, together
+// Parameters that the export thread of the first rank requests and its main thread reads, together
 // with the other ranks.
 class Requests {
  public:
-  // On the export thread: blocks until the values are there.
+  // On the export thread: blocks until the values have been read.
   std::vector<float> get(int64_t param) {
     std::unique_lock lock(mutex_);
     wanted_ = param;
@@ -134,8 +133,8 @@ class Requests {
   }
 
   static constexpr int64_t done = -1, none = -2;
-  // On the main thread: the parameter that is wanted; `done`; or `none` when none was asked for
-  // until it is time for a sign of life.
+  // On the main thread: returns the requested parameter; `done`; or `none` if none was requested
+  // within a heartbeat interval.
   int64_t next() {
     std::unique_lock lock(mutex_);
     changed_.wait_for(lock, Rank::heartbeat_interval,
@@ -189,7 +188,7 @@ SavedWeights save_weights(engine::Engine& engine, Rank& rank, const Saver* saver
     return found - params.begin();
   };
   SavedWeights saved;
-  // Runs on the export thread, or here where there is no other rank to keep waiting.
+  // Runs on the export thread, or on this one if no other rank waits.
   const auto write = [&](const std::function<std::vector<float>(int64_t)>& get) {
     try {
       saved.path =
@@ -206,7 +205,7 @@ SavedWeights save_weights(engine::Engine& engine, Rank& rank, const Saver* saver
     write(read);
     return saved;
   }
-  // The first rank tells which parameter is next.
+  // Receives from the first rank which parameter is next.
   if (saver == nullptr) {
     while (true) {
       const int64_t next = rank.gather(Requests::none).front();
