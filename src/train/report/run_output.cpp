@@ -4,8 +4,8 @@
 #include <array>
 
 #include "base/error.h"
-#include "base/text/json.h"
 #include "base/log.h"
+#include "base/text/json.h"
 #include "obs/sinks/jsonl_sink.h"
 #include "obs/sinks/tensorboard_sink.h"
 

@@ -13,9 +13,9 @@
 
 #include "base/program_id.h"
 #include "config/config.h"
-#include "obs/sinks/metric_sink.h"
 #include "obs/run_dir.h"
 #include "obs/run_owner.h"
+#include "obs/sinks/metric_sink.h"
 #include "spec/plan.h"
 #include "train/checkpointing/checkpointer.h"
 #include "train/checkpointing/saver.h"

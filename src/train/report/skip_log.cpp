@@ -11,7 +11,7 @@ namespace {
 constexpr int64_t max_skips_in_a_row = 100;
 
 std::string ended_line(int64_t first, int64_t skipped, int64_t step) {
-  return fmt::format("guard     step{} skipped; step {} is taken",
+  return fmt::format("guard     step{} skipped; step {} is applied",
                      skipped == 1 ? fmt::format(" {} was", first)
                                   : fmt::format("s {} to {} were", first, first + skipped - 1),
                      step);

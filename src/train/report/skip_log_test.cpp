@@ -32,7 +32,7 @@ TEST(SkipLog, reports_where_a_row_of_skipped_steps_began_and_ended) {
   EXPECT_EQ(log.add(10, report(2, 2, 9)), Lines{"guard     step 9" + norm_is_high});
   EXPECT_EQ(log.newly_skipped(), 2);
   EXPECT_EQ(log.add(12, report(3, 0, 9)),
-            Lines{"guard     steps 9 to 11 were skipped; step 12 is taken"});
+            Lines{"guard     steps 9 to 11 were skipped; step 12 is applied"});
   EXPECT_EQ(log.newly_skipped(), 1);
   EXPECT_EQ(log.add(13, report(3, 0, 9)), Lines{});
   EXPECT_EQ(log.attempt_skipped(), 3);
@@ -44,7 +44,7 @@ TEST(SkipLog, a_row_between_two_logged_steps_gives_both_lines) {
   engine::StepReport after = report(1, 0, 7);
   after.row_norm = std::numeric_limits<double>::infinity();
   EXPECT_EQ(log.add(10, after), (Lines{"guard     step 7 skipped: the gradient norm is not finite",
-                                       "guard     step 7 was skipped; step 10 is taken"}));
+                                       "guard     step 7 was skipped; step 10 is applied"}));
 }
 
 TEST(SkipLog, steps_that_earlier_attempts_skipped_are_not_reported_again) {

@@ -113,7 +113,7 @@ void Run::act(int64_t step, const StepActions& actions, StepReporter& reporter) 
     checkpoints_.finish();  // first the checkpoint that the run can be resumed from
     export_weights(ckpt::generation_name(step));
   }
-  if (actions.is_stopped) log(fmt::format("asked to stop: step {} is finished", step));
+  if (actions.is_stopped) log(fmt::format("stop requested: step {} is finished", step));
 }
 
 void Run::end_fenced() {

@@ -80,7 +80,7 @@ void Run::resume() {
   if (!resumed_) {
     log(parts_.has_given_weights
             ? "start     weights of " + config_.training.init_from
-            : fmt::format("start     weights drawn from seed {}", config_.debug.seed));
+            : fmt::format("start     weights initialised from seed {}", config_.debug.seed));
     return;
   }
   summary_.total_tokens = position_.tokens_before;
