@@ -17,7 +17,7 @@ std::vector<MemoryRow> memory_rows(const spec::MemoryTable& predicted,
           {"activations", predicted.stash(), measured.stash()},
           {"scratch", predicted.scratch, measured.scratch},
           {"communication buffers", predicted.comm, measured.comm},
-          {"input batches", predicted.staging, measured.staging},
+          {"batch", predicted.staging, measured.staging},
           {"sum", predicted.total(), measured.total()}};
 }
 
