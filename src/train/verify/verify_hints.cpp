@@ -16,7 +16,7 @@ namespace {
 
 using spec::Axis;
 
-// How a parameter lies over tp.
+// How tp shards a parameter.
 enum class Placing : uint8_t { whole, by_vocabulary, cut };
 
 Placing placing_of(const spec::ModelSpec& model, const std::string& name) {
@@ -67,7 +67,7 @@ int layer_of(const spec::ModelSpec& model, const std::string& name) {
   return 0;
 }
 
-// What the stages of the wrong parameters say of a pipeline; empty: nothing.
+// Returns a hint if the stages of the wrong parameters form a pattern; otherwise empty.
 std::string stages_hint(const CheckedRun& run, const std::set<size_t>& params) {
   const std::vector<int>& cut = run.plan.first_layer_of_stage;
   if (cut.size() == 1) return "";
@@ -102,11 +102,11 @@ std::string loss_hint(const CheckedRun& run, bool begins_wrong) {
   if (!begins_wrong) {
     if (spec::split_table(run.model, run.plan)) {
       return "right at first: the update, or the shared table, which its owner sends again after "
-             "it";
+             "the update";
     }
     return run.plan.zero.optim
                ? "right at first: the update, or parameters that are gathered before it is done"
-               : "right at first: the update that the step before has made";
+               : "right at first: the update of the step before";
   }
   if (run.plan.mesh[Axis::pp] > 1) {
     return "the forward: activations between stages, of the right micro-batch and in their order; "
@@ -123,7 +123,7 @@ std::string loss_hint(const CheckedRun& run, bool begins_wrong) {
 std::string norm_hint(bool begins_wrong) {
   return begins_wrong ? "the squares of a gradient element counted by none or by several ranks "
                         "(step sums)"
-                      : "gradients of later steps: what a step leaves for the next";
+                      : "gradients of later steps: state that a step leaves for the next";
 }
 
 std::string gradient_hint(const CheckedRun& run) {
@@ -137,18 +137,18 @@ std::string gradient_hint(const CheckedRun& run) {
   if (run.plan.mesh[Axis::tp] > 1 && placings == std::set{Placing::whole}) {
     hint = "only parameters that tp does not cut: their sum over tp";
   } else if (run.plan.mesh[Axis::tp] > 1 && placings == std::set{Placing::by_vocabulary}) {
-    hint = "only what the vocabulary cuts: a rank's range of it";
+    hint = "only parameters that are sharded by vocabulary: a rank's range of it";
   } else if (const std::string stages = stages_hint(run, wrong.params); !stages.empty()) {
     hint = stages;
   } else if (all) {
-    hint = "all parameters: the sum over workers, or what the backward begins with";
+    hint = "all parameters: the sum over workers, or the first gradient of the backward";
   } else if (wrong.params.size() == 1) {
     hint = "one parameter: its own backward";
   } else {
     hint = "some parameters: the reduction of their layers";
   }
   if (wrong.factor && wrong.params.size() > 1) {
-    hint += fmt::format("; each is {:.4g} times what it should be", *wrong.factor);
+    hint += fmt::format("; each is {:.4g} times the right value", *wrong.factor);
   }
   if (wrong.ranks.size() < run.layout.ranks.size()) {
     hint += fmt::format("; on {} only", ranks_text(wrong.ranks));
