@@ -93,14 +93,14 @@ class Checkpointer {
     std::filesystem::path folder;
     ckpt::Writer writer;
   };
-  struct Wanted {
+  struct LoadOptions {
     int64_t step = -1;      // of this step only; -1: the newest that verifies
     int64_t below = -1;     // older than this step; -1: any
     bool is_needed = true;  // throw if generations exist and none can be used
   };
   // Loads a generation; returns none if there is none. Every rank reads the parts that it needs;
   // nothing on disk changes. Throws IoError if the requested one cannot be used. Collective.
-  std::optional<Loaded> load(const Wanted&);
+  std::optional<Loaded> load(const LoadOptions&);
   struct Begin {
     int64_t step = -1;         // that the run was resumed from; -1: it starts
     ckpt::Writer writer;       // this run; set on the first rank

@@ -37,16 +37,16 @@ std::string Checkpointer::difference(int64_t step) {
   return own.empty() ? fmt::format("the state of rank {}", differs - all.begin()) : own;
 }
 
-std::optional<Checkpointer::Loaded> Checkpointer::load(const Wanted& wanted) {
-  const int64_t step = wanted.step;
+std::optional<Checkpointer::Loaded> Checkpointer::load(const LoadOptions& options) {
+  const int64_t step = options.step;
   std::vector<int64_t> candidates;
   if (rank_.is_first()) {
     candidates = ckpt::committed_steps(disk_, options_.folder);
     if (step >= 0) {
       std::erase_if(candidates, [step](int64_t candidate) { return candidate != step; });
     }
-    if (wanted.below >= 0) {
-      std::erase_if(candidates, [&](int64_t candidate) { return candidate >= wanted.below; });
+    if (options.below >= 0) {
+      std::erase_if(candidates, [&](int64_t candidate) { return candidate >= options.below; });
     }
   }
   const auto count = rank_.gather(static_cast<int64_t>(candidates.size())).front();
@@ -67,7 +67,7 @@ std::optional<Checkpointer::Loaded> Checkpointer::load(const Wanted& wanted) {
     if (!problem.empty())
       hooks_.log(fmt::format("checkpoint of step {} skipped: {}", tried, problem));
   }
-  if ((count == 0 && step < 0) || !wanted.is_needed) return {};
+  if ((count == 0 && step < 0) || !options.is_needed) return {};
   throw base::IoError(count == 0   ? fmt::format("{}: there is no checkpoint of step {}",
                                                  options_.folder.string(), step)
                       : count == 1 ? fmt::format("{}: its only checkpoint cannot be loaded",

@@ -33,7 +33,7 @@ class StepAgenda {
   // data.
   StepAgenda(const config::Config&, int64_t first_step, bool has_validation);
 
-  // True if ranks exchange requests after this step whatever the clock says: after the first and
+  // True if ranks exchange requests after this step, independent of the clock: after the first and
   // the last one, and where a step may log, validate, save or export.
   bool exchanges_requests(int64_t step) const;
   // REQUIRES: `requests` is empty unless requests were exchanged after this step.

@@ -17,9 +17,9 @@ namespace {
 using spec::Axis;
 
 // How tp shards a parameter.
-enum class Placing : uint8_t { whole, by_vocabulary, cut };
+enum class TpSharding : uint8_t { replicated, by_vocabulary, sharded };
 
-Placing placing_of(const spec::ModelSpec& model, const std::string& name) {
+TpSharding tp_sharding_of(const spec::ModelSpec& model, const std::string& name) {
   for (int layer = 0; layer < static_cast<int>(model.layers.size()); ++layer) {
     for (const spec::Param& param : spec::params_of(model, layer)) {
       if (param.tied_copy || param.shard.name != name) continue;
@@ -27,10 +27,12 @@ Placing placing_of(const spec::ModelSpec& model, const std::string& name) {
                                       [](const spec::Cut& cut) { return cut.axis == Axis::tp; });
       const bool is_block =
           std::holds_alternative<spec::BlockSpec>(model.layers[static_cast<size_t>(layer)]);
-      return !is_cut ? Placing::whole : is_block ? Placing::cut : Placing::by_vocabulary;
+      return !is_cut    ? TpSharding::replicated
+             : is_block ? TpSharding::sharded
+                        : TpSharding::by_vocabulary;
     }
   }
-  return Placing::whole;
+  return TpSharding::replicated;
 }
 
 struct Wrong {
@@ -128,15 +130,15 @@ std::string norm_hint(bool begins_wrong) {
 
 std::string gradient_hint(const CheckedRun& run) {
   const Wrong wrong = wrong_gradients(run);
-  std::set<Placing> placings;
+  std::set<TpSharding> shardings;
   for (const size_t i : wrong.params) {
-    placings.insert(placing_of(run.model, run.reference.names[i]));
+    shardings.insert(tp_sharding_of(run.model, run.reference.names[i]));
   }
   std::string hint;
   const bool all = wrong.params.size() == run.reference.names.size();
-  if (run.plan.mesh[Axis::tp] > 1 && placings == std::set{Placing::whole}) {
+  if (run.plan.mesh[Axis::tp] > 1 && shardings == std::set{TpSharding::replicated}) {
     hint = "only parameters that tp does not cut: their sum over tp";
-  } else if (run.plan.mesh[Axis::tp] > 1 && placings == std::set{Placing::by_vocabulary}) {
+  } else if (run.plan.mesh[Axis::tp] > 1 && shardings == std::set{TpSharding::by_vocabulary}) {
     hint = "only parameters that are sharded by vocabulary: a rank's range of it";
   } else if (const std::string stages = stages_hint(run, wrong.params); !stages.empty()) {
     hint = stages;

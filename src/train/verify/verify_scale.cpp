@@ -34,11 +34,11 @@ std::vector<int> cut_of(const std::vector<int>& sizes) {
   return first;
 }
 
-spec::ModelDims small_model(const spec::ModelDims& whole, const spec::Layout& l,
+spec::ModelDims small_model(const spec::ModelDims& full, const spec::Layout& l,
                             const spec::Backend& backend) {
   constexpr int64_t width = 48, ffn_of_a_rank = 24, rows = 48;
   const int64_t tp = l.tp;
-  spec::ModelDims d = whole;
+  spec::ModelDims d = full;
   d.layers = std::min(d.layers, layers_for(l));
   const int64_t kv_heads = d.kv_heads == 0 ? d.heads : d.kv_heads;
   const int64_t queries = d.heads / kv_heads;
@@ -85,19 +85,19 @@ ScaledJob scale_down(const spec::ModelDims& dims, const spec::Workload& work,
   constexpr int64_t max_tokens = 16;  // of a sequence
   constexpr int64_t max_sequences = 2;
   constexpr int max_microbatches = 3;
-  const spec::Layout& whole = full.layout;
-  ScaledJob job{dims, work, whole, {}};
+  const spec::Layout& full_layout = full.layout;
+  ScaledJob job{dims, work, full_layout, {}};
   spec::Layout& l = job.layout;
   job.work.global_batch = 0;
   shrink_data_axes(l, max_ranks, job.notes);
-  job.dims = small_model(dims, whole, backend);
+  job.dims = small_model(dims, full_layout, backend);
   if (full.stages() > 1) {
     const std::vector<int> sizes = small_stages(full, dims.layers + 2);
     job.dims.layers = std::accumulate(sizes.begin(), sizes.end(), 0) - 2;
     l.first_layers = cut_of(sizes);
   }
 
-  const int64_t tp = whole.tp;
+  const int64_t tp = full_layout.tp;
   int64_t& seq_len = job.work.seq_len;
   seq_len = std::min(seq_len, base::round_up(max_tokens, tp) + seq_len % tp);
   job.dims.max_seq = std::min(dims.max_seq, work.seq_len == dims.max_seq ? seq_len : 2 * seq_len);
@@ -111,11 +111,11 @@ ScaledJob scale_down(const spec::ModelDims& dims, const spec::Workload& work,
   }
   // Enough for every schedule to fill its pipeline, with the same remainder modulo pp; a custom
   // schedule fixes the number.
-  const int workers = whole.hosted_workers();
-  const int filled = whole.pp == 1 ? 0 : (2 * whole.pp + workers - 1) / workers;
+  const int workers = full_layout.hosted_workers();
+  const int filled = full_layout.pp == 1 ? 0 : (2 * full_layout.pp + workers - 1) / workers;
   const int max = std::max(max_microbatches, filled);
-  if (!whole.custom_schedule && l.accumulation > max) {
-    l.accumulation = max + (l.accumulation - max) % whole.pp;
+  if (!full_layout.custom_schedule && l.accumulation > max) {
+    l.accumulation = max + (l.accumulation - max) % full_layout.pp;
   }
   if (full.head_chunk_rows < full.microbatch_tokens()) {
     l.head_chunk_rows = (l.micro_batch * seq_len + 1) / 2;
