@@ -131,6 +131,10 @@ class Checkpointer {
   // that cannot be started.
   void start(std::function<Status()> work);
   static ckpt::IoOptions io_of(const ckpt::FileLayout&, bool reread);
+  static int64_t joining_bytes(const spec::Plan&);  // to join split weights in
+  // The writer of a rank first joins split weights, then writes the file, in the same memory.
+  static int64_t workspace_bytes(const ckpt::FileLayout&, const spec::Plan&, int rank,
+                                 const ckpt::IoOptions&);
   ckpt::IoOptions io() const { return io_of(layout_, options_.reread); }
   ckpt::FileInfo write();
   void commit(const std::vector<Status>&);
