@@ -68,4 +68,28 @@ void list_changes(const std::string& path, const base::Json& was, const base::Js
   lines.push_back(fmt::format("{}: was {}, is {}", path, was.dump(), is.dump()));
 }
 
+StateChanges changes_of_state(const base::Json& saved, const base::Json& own) {
+  const auto value_of = [&saved](const char* key) {
+    return saved.contains(key) ? saved.at(key) : base::Json();
+  };
+  StateChanges changes;
+  if (saved.contains("data")) {
+    list_changes("data", value_of("data"), own.at("data"), changes.data);
+  } else {  // written by a build that did not record the data
+    for (const char* key : {"seed", "seq_len"}) {
+      list_changes(key, value_of(key), own.at(key), changes.data);
+    }
+  }
+  list_changes("samples_a_step", value_of("samples_a_step"), own.at("samples_a_step"),
+               changes.batch);
+  changes.has_config = saved.contains("config");
+  if (changes.has_config) {
+    base::Json was = value_of("config"), is = own.at("config");
+    // Written by a build without names of runs.
+    if (was.contains("job") && !was.at("job").contains("name")) is.at("job").erase("name");
+    list_changes("", was, is, changes.config);
+  }
+  return changes;
+}
+
 }  // namespace trireme::train

@@ -17,4 +17,11 @@ std::string changes_of_identity(const base::Json& was, const base::Json& is);
 void list_changes(const std::string& path, const base::Json& was, const base::Json& is,
                   std::vector<std::string>& lines);
 
+// Differences between the states of two runs (RunCheckpoints::run_state), one per line.
+struct StateChanges {
+  std::vector<std::string> data, batch, config;
+  bool has_config = false;  // false: the saved state does not record its configuration
+};
+StateChanges changes_of_state(const base::Json& saved, const base::Json& own);
+
 }  // namespace trireme::train

@@ -49,5 +49,34 @@ TEST(ResumeChanges, plans_without_a_layout_are_compared_by_their_own_keys) {
   EXPECT_EQ(changes_of_identity(older, newer), "");
 }
 
+TEST(ResumeChanges, data_batch_and_configuration_are_distinguished) {
+  const Json saved = {{"samples_a_step", 4},
+                      {"data", {{"seed", 0}}},
+                      {"config", {{"job", {{"name", "a"}}}, {"optimizer", {{"lr", 0.5}}}}}};
+  Json own = saved;
+  own["samples_a_step"] = 8;
+  own["data"]["seed"] = 1;
+  own["config"]["optimizer"]["lr"] = 0.25;
+  using Lines = std::vector<std::string>;
+  const StateChanges changes = changes_of_state(saved, own);
+  EXPECT_EQ(changes.data, Lines{"data.seed: was 0, is 1"});
+  EXPECT_EQ(changes.batch, Lines{"samples_a_step: was 4, is 8"});
+  EXPECT_EQ(changes.config, Lines{"optimizer.lr: was 0.5, is 0.25"});
+  EXPECT_TRUE(changes.has_config);
+}
+
+TEST(ResumeChanges, states_of_older_builds_are_compared_by_what_they_record) {
+  const Json saved = {{"samples_a_step", 4}, {"seed", 0}, {"seq_len", 8}};
+  const Json own = {{"samples_a_step", 4},
+                    {"seed", 0},
+                    {"seq_len", 16},
+                    {"data", {{"seed", 0}}},
+                    {"config", Json::object()}};
+  const StateChanges changes = changes_of_state(saved, own);
+  EXPECT_EQ(changes.data, std::vector<std::string>{"seq_len: was 8, is 16"});
+  EXPECT_TRUE(changes.batch.empty());
+  EXPECT_FALSE(changes.has_config);
+}
+
 }  // namespace
 }  // namespace trireme::train

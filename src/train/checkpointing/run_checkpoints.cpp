@@ -9,7 +9,6 @@
 #include "ckpt/disk/posix_disk.h"
 #include "config/files/model_file.h"
 #include "obs/clock.h"
-#include "train/checkpointing/resume_changes.h"
 #include "train/report/run_text.h"
 
 namespace trireme::train {
@@ -89,28 +88,15 @@ void RunCheckpoints::begin(const Checkpointer::Begin& begin) {
 void RunCheckpoints::check(const Checkpointer::Loaded& loaded) const {
   // An imported checkpoint of step 0 belongs to no run yet.
   if (loaded.step == 0) return;
-  const auto value_of = [&loaded](const char* key) {
-    return loaded.state.contains(key) ? loaded.state.at(key) : base::Json();
-  };
-  const base::Json own = run_state(loaded.step);
-  std::vector<std::string> data_changes, batch_changes, lines;
-  if (loaded.state.contains("data")) {
-    list_changes("data", value_of("data"), own.at("data"), data_changes);
-  } else {  // written by a build that did not record the data
-    for (const char* key : {"seed", "seq_len"}) {
-      list_changes(key, value_of(key), own.at(key), data_changes);
-    }
-  }
-  list_changes("samples_a_step", value_of("samples_a_step"), own.at("samples_a_step"),
-               batch_changes);
+  const StateChanges changes = changes_of_state(loaded.state, run_state(loaded.step));
   std::string problems;
-  if (!data_changes.empty() && !resume_.allows_data_change) {
+  if (!changes.data.empty() && !resume_.allows_data_change) {
     problems += fmt::format("\nother data (--allow-data-change accepts it):{}",
-                            indented_lines(data_changes));
+                            indented_lines(changes.data));
   }
-  if (!batch_changes.empty() && !resume_.allows_batch_change) {
+  if (!changes.batch.empty() && !resume_.allows_batch_change) {
     problems += fmt::format("\nanother batch (--allow-batch-change accepts it):{}",
-                            indented_lines(batch_changes));
+                            indented_lines(changes.batch));
   }
   if (!problems.empty()) {
     throw base::ConfigError(
@@ -118,22 +104,20 @@ void RunCheckpoints::check(const Checkpointer::Loaded& loaded) const {
                     "start a new run from its weights (--init-from) in another folder.{}",
                     loaded.folder.string(), problems));
   }
-  if (!rank_.is_first()) return;
-  lines.insert(lines.end(), data_changes.begin(), data_changes.end());
-  lines.insert(lines.end(), batch_changes.begin(), batch_changes.end());
-  if (loaded.state.contains("config")) {
-    base::Json was = value_of("config"), is = own.at("config");
-    // Written by a build without names of runs.
-    if (was.contains("job") && !was.at("job").contains("name")) is.at("job").erase("name");
-    list_changes("", was, is, lines);
-  } else {
+  if (rank_.is_first()) log_changes(changes, loaded.plan);
+}
+
+void RunCheckpoints::log_changes(const StateChanges& changes, const base::Json& saved_plan) const {
+  if (!changes.has_config) {
     hooks_.log(
         "resume    this checkpoint does not record its data and configuration: not compared");
   }
-  for (const std::string& line : lines) hooks_.log("resume    changed: " + line);
-  const std::string changes = changes_of_identity(loaded.plan, spec::to_json(plan_));
-  if (!changes.empty()) {
-    hooks_.log(fmt::format("resume    the run continues, but not bit for bit: {}", changes));
+  for (const auto* lines : {&changes.data, &changes.batch, &changes.config}) {
+    for (const std::string& line : *lines) hooks_.log("resume    changed: " + line);
+  }
+  const std::string identity = changes_of_identity(saved_plan, spec::to_json(plan_));
+  if (!identity.empty()) {
+    hooks_.log(fmt::format("resume    the run continues, but not bit for bit: {}", identity));
   }
 }
 

@@ -13,6 +13,7 @@
 #include "ckpt/disk/disk.h"
 #include "config/config.h"
 #include "train/checkpointing/checkpointer.h"
+#include "train/checkpointing/resume_changes.h"
 
 namespace trireme::train {
 
@@ -72,6 +73,7 @@ class RunCheckpoints {
   base::Json saved_state(int64_t step) const;
   // Throws ConfigError if this run would not continue `loaded`; logs every other difference.
   void check(const Checkpointer::Loaded& loaded) const;
+  void log_changes(const StateChanges&, const base::Json& saved_plan) const;
   // Throws ConfigError if replayed steps cannot give the bits of `loaded`.
   void check_bits(const Checkpointer::Loaded& loaded) const;
   int64_t shift_after(const Checkpointer::Loaded&) const;
