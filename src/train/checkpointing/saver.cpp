@@ -156,10 +156,6 @@ class Requests {
   bool is_ended_ = false;
 };
 
-}  // namespace
-
-namespace {
-
 int64_t bytes_in(const fs::path& folder) {
   int64_t bytes = 0;
   std::error_code failed;
@@ -171,15 +167,12 @@ int64_t bytes_in(const fs::path& folder) {
   return bytes;
 }
 
-}  // namespace
+using ReadByIndex = std::function<std::vector<float>(int64_t param)>;
 
-SavedWeights save_weights(engine::Engine& engine, Rank& rank, const Saver* saver,
-                          const std::string& name) {
-  const double began = obs::steady_seconds();
-  const std::vector<engine::Engine::ParamInfo> params = engine.parameters();
-  const auto read = [&](int64_t param) {
-    return engine.read_weights(params[static_cast<size_t>(param)].name);
-  };
+// Writes the weights that `get` returns. Any error but Fenced is reported in the result.
+SavedWeights write_weights(const Saver& saver, const std::string& name,
+                           const std::vector<engine::Engine::ParamInfo>& params,
+                           const ReadByIndex& get) {
   const auto index_of = [&](const std::string& param) {
     const auto found =
         std::find_if(params.begin(), params.end(),
@@ -187,56 +180,73 @@ SavedWeights save_weights(engine::Engine& engine, Rank& rank, const Saver* saver
     TRIREME_CHECK(found != params.end(), "the engine has no parameter '{}'", param);
     return found - params.begin();
   };
+  const double began = obs::steady_seconds();
   SavedWeights saved;
-  // Runs on the export thread, or on this one if no other rank waits.
-  const auto write = [&](const std::function<std::vector<float>(int64_t)>& get) {
-    try {
-      saved.path =
-          saver->save(name, [&](const std::string& param) { return get(index_of(param)); });
-      saved.bytes = bytes_in(saved.path);
-      saved.seconds = obs::steady_seconds() - began;
-    } catch (const base::Fenced&) {
-      throw;
-    } catch (const std::exception& error) {
-      saved.problem = error.what();
-    }
-  };
-  if (rank.is_alone()) {
-    write(read);
-    return saved;
+  try {
+    saved.path = saver.save(name, [&](const std::string& param) { return get(index_of(param)); });
+    saved.bytes = bytes_in(saved.path);
+    saved.seconds = obs::steady_seconds() - began;
+  } catch (const base::Fenced&) {
+    throw;
+  } catch (const std::exception& error) {
+    saved.problem = error.what();
   }
-  // Receives from the first rank which parameter is next.
+  return saved;
+}
+
+// On other ranks: reads the parameters that the first rank requests, because a read is collective.
+void follow_requests(Rank& rank, const ReadByIndex& read) {
+  while (true) {
+    const int64_t next = rank.gather(Requests::none).front();
+    if (next == Requests::done) return;
+    if (next != Requests::none) (void)read(next);
+  }
+}
+
+// On the first rank: answers the requests of the export thread until it is done.
+void serve_requests(Requests& requests, Rank& rank, const ReadByIndex& read) {
+  while (true) {
+    const int64_t next = requests.next();
+    (void)rank.gather(next);
+    if (next == Requests::done) return;
+    if (next != Requests::none) requests.give(read(next));
+  }
+}
+
+}  // namespace
+
+SavedWeights save_weights(engine::Engine& engine, Rank& rank, const Saver* saver,
+                          const std::string& name) {
+  const std::vector<engine::Engine::ParamInfo> params = engine.parameters();
+  const ReadByIndex read = [&](int64_t param) {
+    return engine.read_weights(params[static_cast<size_t>(param)].name);
+  };
+  if (rank.is_alone()) return write_weights(*saver, name, params, read);
   if (saver == nullptr) {
-    while (true) {
-      const int64_t next = rank.gather(Requests::none).front();
-      if (next == Requests::done) return saved;
-      if (next != Requests::none) (void)read(next);
-    }
+    follow_requests(rank, read);
+    return {};
   }
   Requests requests;
-  std::future<void> writing = std::async(std::launch::async, [&] {
+  // The export thread may take longer than a deadline; this one exchanges heartbeats meanwhile.
+  std::future<SavedWeights> writing = std::async(std::launch::async, [&] {
     try {
-      write([&requests](int64_t param) { return requests.get(param); });
+      SavedWeights saved = write_weights(
+          *saver, name, params, [&requests](int64_t param) { return requests.get(param); });
+      requests.end();
+      return saved;
     } catch (...) {
       requests.end();
       throw;
     }
-    requests.end();
   });
   try {
-    while (true) {
-      const int64_t next = requests.next();
-      (void)rank.gather(next);
-      if (next == Requests::done) break;
-      if (next != Requests::none) requests.give(read(next));
-    }
+    serve_requests(requests, rank, read);
   } catch (...) {
     requests.end();
     writing.wait();
     throw;
   }
-  writing.get();
-  return saved;
+  return writing.get();
 }
 
 }  // namespace trireme::train
