@@ -138,7 +138,7 @@ TEST_F(LaunchTrain, a_signal_finishes_the_step_and_saves) {
   running.signal(SIGTERM);
   const Outcome outcome = running.wait();
   EXPECT_EQ(outcome.exit_code, 75) << outcome.err;
-  EXPECT_NE(outcome.err.find("asked to stop"), std::string::npos) << outcome.err;
+  EXPECT_NE(outcome.err.find("stop requested"), std::string::npos) << outcome.err;
   EXPECT_NE(outcome.err.find("is saved; --resume auto continues"), std::string::npos)
       << outcome.err;
   EXPECT_FALSE(scratch_.has(final_weights));  // the run is not finished

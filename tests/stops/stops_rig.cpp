@@ -224,7 +224,7 @@ std::optional<int64_t> saved_step(const std::string& log) {
 }
 std::optional<int64_t> resumed_step(const std::string& log) {
   const auto step = last_number(log, R"(resume    step (\d+) of )");
-  if (!step && log.find("resume    there is no checkpoint yet") != std::string::npos) return -1;
+  if (!step && log.find("resume    no checkpoint exists yet") != std::string::npos) return -1;
   return step;
 }
 std::optional<int64_t> last_step(const std::string& log) {

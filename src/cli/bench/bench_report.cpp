@@ -10,7 +10,7 @@
 #include "obs/terminal/number_text.h"
 #include "train/setup/setup.h"
 #include "train/report/throughput.h"
-#include "train/run/trainer.h"
+#include "train/report/memory_table.h"
 
 namespace trireme::cli {
 

@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "train/report/op_timeline.h"
+#include "train/trace/op_timeline.h"
 
 namespace trireme::cli {
 

@@ -29,6 +29,7 @@
 #include "obs/run_owner.h"
 #include "train/setup/setup.h"
 #include "train/report/throughput.h"
+#include "train/report/memory_table.h"
 #include "train/run/trainer.h"
 
 namespace trireme::cli {
@@ -135,7 +136,7 @@ void print_summary(const train::TrainSummary& s, bool with_curve) {
   if (s.attempt_steps > 0) {
     fmt::print("\n{}\n", train::memory_table_text(s.predicted, s.measured, s.checkpoint_memory));
   }
-  if (s.attempt_steps > 0 && s.ranks.size() > 1) fmt::print("{}\n", train::ranks_table_text(s));
+  if (s.attempt_steps > 0 && s.ranks.size() > 1) fmt::print("{}\n", train::ranks_table_text(s.ranks));
   if (s.attempt_steps == 0) {
     fmt::print("nothing to do: the run is at step {}\n", s.steps);
   } else {
@@ -258,7 +259,7 @@ int run_as(const comm::RankInfo& info, const Args& args, const StopSignals& sign
     for (const std::string& note : config.notes) progress.line("note      " + note);
   }
   const train::TrainHooks hooks{
-      .line = [&progress](std::string_view text) { progress.line(text); },
+      .log = [&progress](std::string_view text) { progress.line(text); },
       .begins = [&progress](int64_t done) { progress.begin(done); },
       .progress = [&progress](int64_t done, std::string_view note) { progress.update(done, note); },
       .stop = signals.stop(),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "train/report/step_picture.h"
+#include "train/trace/step_picture.h"
 
 #include <algorithm>
 #include <array>
@@ -36,7 +36,7 @@ void StepPicture::end_step() {
   const schedule::Schedule& schedule = engine_.plan().schedule;
   size_t longest = 0;
   for (const auto& program : schedule.program) longest = std::max(longest, program.size());
-  // Programs differ in length, so in pieces that all ranks bring.
+  // Programs of ranks differ in length, so all ranks gather as many pieces as the longest has.
   using Piece = std::array<engine::ActionSpan, 32>;
   Drawn drawn{step_, sim::Timeline(schedule.program.size())};
   const size_t stride = static_cast<size_t>(rank_.ranks()) / schedule.program.size();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "train/run/batches.h"
+#include "train/batches/batches.h"
 
 #include <algorithm>
 
@@ -36,13 +36,13 @@ std::unique_ptr<data::TokenData> open(const config::Config& c, const std::string
       path,
       {.format = format,
        .type = format == data::TokenFormat::nanogpt ? c.training.dataset_dtype : std::string()});
-  // Well below a second. Of larger data every sample is checked when it is drawn.
+  // Takes well below a second. In larger data every sample is checked when it is read.
   constexpr int64_t max_scanned = 1 << 27;
   if (data->tokens() <= max_scanned) data::check_vocabulary(*data, vocab, {});
   return data;
 }
 
-// All micro-batches of a step, whoever works on them.
+// Returns the split of a step into micro-batches, over all ranks.
 data::BatchSplit whole_step(const spec::Plan& plan) {
   const int count = plan.layout.logical_dp * spec::worker_microbatches(plan);
   const data::BatchSplit split{.global_batch = count * plan.layout.micro_batch,
@@ -121,9 +121,9 @@ TrainBatches::TrainBatches(const data::Sampler& sampler, const spec::Plan& plan,
                    .depth = 2 * static_cast<int>(microbatches_.size())}) {}
 
 void TrainBatches::fill(int index, const engine::HostMicrobatch& out) {
-  const double came = obs::steady_seconds();
+  const double called = obs::steady_seconds();
   const data::Batch& batch = prefetcher_.next();
-  waited_seconds_ += obs::steady_seconds() - came;
+  waited_seconds_ += obs::steady_seconds() - called;
   copy_batch(batch, out);
   uint64_t& hash = hashes_.at(static_cast<size_t>(index));
   hash = 0;
@@ -134,8 +134,8 @@ void check_samples(const engine::StepReport& report, const spec::Plan& plan, int
                    int64_t shift) {
   if (!report.same_samples) {
     throw base::Error(
-        fmt::format("step {}: ranks along tp worked on different samples; nothing that follows can "
-                    "be trusted",
+        fmt::format("step {}: ranks along tp consumed different samples; no later result can be "
+                    "trusted",
                     step + 1));
   }
   const int64_t batch = whole_step(plan).global_batch;
@@ -146,8 +146,8 @@ void check_samples(const engine::StepReport& report, const spec::Plan& plan, int
   }
   if (report.sample_hash == wanted) return;
   throw base::Error(fmt::format(
-      "step {}: the ranks did not work on its samples {} to {}, each once: the sum of their hashes "
-      "is {:016x} and should be {:016x}; a sample is missing or there twice",
+      "step {}: samples {}..{} were not each consumed exactly once: the sum of their hashes is "
+      "{:016x} and should be {:016x}; a sample is missing or duplicated",
       step + 1, first, first + batch - 1, report.sample_hash, wanted));
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "train/report/op_timeline.h"
+#include "train/trace/op_timeline.h"
 
 #include <utility>
 
@@ -17,7 +17,7 @@ void OpTimeline::start() {
   sent_.clear();
   stream_.set_observer(this);
   started_at_ = clock_();
-  origin_ = stream_.record_timed();  // of an idle stream: it happens now
+  origin_ = stream_.record_timed();  // the stream is idle: the event completes now
 }
 
 void OpTimeline::op(const device::Stream& stream, const spec::OpCost& cost) {

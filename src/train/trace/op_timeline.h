@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// When each operation of a stretch of work ran on the device, and when the host queued it. Works on
-// any stream; the host waits only at the two ends of the stretch.
+// When each operation of an observed span ran on the device, and when the host queued it. Works on
+// any stream; the host waits only at the two ends of the span.
 #pragma once
 
 #include <string>
@@ -11,10 +11,10 @@
 
 namespace trireme::train {
 
-// Seconds since the stretch began, on the device's and on the host's clock.
+// Seconds since the span began, on the device's and on the host's clock.
 struct TimedOp {
   spec::OpCost cost;
-  std::vector<std::string> ranges;        // where the engine was, outermost first
+  std::vector<std::string> ranges;        // the engine's nested ranges, outermost first
   double begin = 0, end = 0;              // on the device: until the next operation began
   double queue_begin = 0, queue_end = 0;  // on the host: until the next one was queued
 
@@ -29,10 +29,9 @@ class OpTimeline final : public kernels::OpObserver {
   OpTimeline(const OpTimeline&) = delete;
   OpTimeline& operator=(const OpTimeline&) = delete;
 
-  // Waits until the stream is empty and observes it from here on. Steps that are observed run
-  // uncaptured.
+  // Waits until the stream is idle and observes it from then on. Observed steps are not captured.
   void start();
-  // Stops, waits for the stream and returns what was sent since start(), in order.
+  // Stops, waits for the stream and returns the operations queued since start(), in order.
   std::vector<TimedOp> finish();
 
   double started_at() const { return started_at_; }    // by the host's clock
@@ -58,9 +57,10 @@ class OpTimeline final : public kernels::OpObserver {
 // "gemm nt", "adamw".
 std::string op_name(const spec::OpCost&);
 
-// Places inside the stretch at which the host went on only once the device had caught up, though
-// the device was behind when the operation before was queued: waits of the host for the device. A
-// device that has run out of work cannot be told from one that was waited for, and is not counted.
+// Counts the waits of the host for the device inside the span: places at which the host continued
+// only after the device had caught up, although the device was behind when the previous operation
+// was queued. A device that ran out of work cannot be distinguished from one that was waited for,
+// and is not counted.
 int host_waits(const std::vector<TimedOp>& ops);
 
 }  // namespace trireme::train

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Steps of training as a Chrome trace (chrome://tracing, ui.perfetto.dev): every operation on its
-// stream, with layer, shape and cost, and below it when the host queued it. Traced steps run
-// uncaptured, and the host waits before and after each. Every event has a category: step, compute,
-// memory, optimizer or host.
+// stream, with layer, shape and cost, and below it when the host queued it. Traced steps are not
+// captured as a graph, and the host waits before and after each. Every event has a category: step,
+// compute, memory, optimizer or host.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@
 #include <string>
 
 #include "obs/output_file.h"
-#include "train/report/op_timeline.h"
+#include "train/trace/op_timeline.h"
 
 namespace trireme::train {
 
@@ -19,7 +19,7 @@ struct TraceSteps {
   int64_t first = 0, last = 0;
   bool contains(int64_t step) const { return first > 0 && step >= first && step <= last; }
 };
-// From "a:b"; throws ConfigError. `steps`: of the run.
+// Parses "first:last"; throws ConfigError. `steps`: of the run.
 TraceSteps trace_steps_from(const std::string& text, int64_t steps);
 
 class Trace {
@@ -29,7 +29,7 @@ class Trace {
 
   void begin_step(int64_t step);
   void end_step();  // waits for the stream
-  // The file is whole once this returns; nothing may follow.
+  // Completes the file. Call last.
   void finish();
 
   const std::filesystem::path& path() const { return file_.path(); }

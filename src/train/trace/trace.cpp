@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "train/report/trace.h"
+#include "train/trace/trace.h"
 
 #include <algorithm>
 #include <charconv>
@@ -20,15 +20,15 @@ std::string quoted(const std::string& text) {
   return base::Json(text).dump(-1, ' ', false, base::Json::error_handler_t::replace);
 }
 
-// A slice ends this much before the next one of its track may begin: readers that add ts and dur
-// as floating-point numbers (speedscope does) would else find it to end after the other began, and
-// nest the two. What is inside a slice ends that much before it again.
+// A slice ends this much before the next one of its track may begin. Otherwise readers that add ts
+// and dur as floating-point numbers (speedscope does) compute an end after the next begin, and nest
+// the two. A nested slice ends earlier by the same amount.
 constexpr int64_t gap_ns = 1;
 
 int64_t nanoseconds(double seconds) { return std::llround(1e9 * seconds); }
 
-// An event without its closing brace. Times of the format are microseconds, here with all digits of
-// a nanosecond. `depth` is the number of slices around this one.
+// Returns an event without its closing brace. Times of the format are microseconds, here with all
+// digits of a nanosecond. `depth` is the number of enclosing slices.
 std::string span(const std::string& name, const char* category, int track, int depth,
                  int64_t begin_ns, int64_t end_ns) {
   const int64_t shown_ns = std::max<int64_t>(0, end_ns - begin_ns - (1 + depth) * gap_ns);
@@ -38,7 +38,7 @@ std::string span(const std::string& name, const char* category, int track, int d
       shown_ns % 1000);
 }
 
-// What viewers filter by.
+// The category by which viewers filter.
 const char* category_of(spec::OpKind kind) {
   switch (kind) {
     case spec::OpKind::fill:
@@ -59,7 +59,7 @@ std::string track_name(int track, const std::string& name) {
                      track, quoted(name));
 }
 
-// "blocks.3/attention" of {"step", "F0", "blocks.3", "attention"}.
+// Returns "blocks.3/attention" for {"step", "F0", "blocks.3", "attention"}.
 std::string layer_of(const std::vector<std::string>& ranges) {
   std::string text;
   for (size_t i = 2; i < ranges.size(); ++i) text += (text.empty() ? "" : "/") + ranges[i];
@@ -89,7 +89,7 @@ TraceSteps trace_steps_from(const std::string& text, int64_t steps) {
   if (!has_colon || last.ec != std::errc() || last.ptr != end || found.first < 1 ||
       found.last < found.first || found.last > steps) {
     throw base::ConfigError(fmt::format(
-        "--trace-steps {}: must be first:last, as 3:5, with steps from 1 to {}", text, steps));
+        "--trace-steps {}: must be first:last, such as 3:5, with steps from 1 to {}", text, steps));
   }
   return found;
 }
@@ -117,7 +117,7 @@ void Trace::end_step() {
   const std::vector<TimedOp> ops = timeline_.finish();
   if (ops.empty()) return;
   const double offset = timeline_.started_at() - begin_seconds_;
-  // Steps follow one another on a track, though the device's clock may differ from the host's.
+  // Steps on a track must not overlap, although the device's clock may differ from the host's.
   const auto on_stream = [&](double at) {
     return std::max(stream_end_ns_, nanoseconds(offset + at));
   };

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "train/report/trace.h"
+#include "train/trace/trace.h"
 
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -95,7 +95,7 @@ TEST(Trace, has_every_operation_on_both_tracks) {
   EXPECT_GT(layered, ops / 2);
 }
 
-TEST(Trace, a_wait_of_the_host_is_seen) {
+TEST(Trace, a_wait_of_the_host_is_counted) {
   // The device is 1 ms behind; after the second operation the host waits for it.
   const std::vector<TimedOp> waiting = {
       {.begin = 0, .end = 1e-3, .queue_begin = 0, .queue_end = 1e-5},

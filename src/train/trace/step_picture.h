@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// StepPicture: traced steps as a picture of the pipeline: what every action of every stage took,
-// and beside it the same schedule as the simulator plays it with the mean cost of each stage's
-// actions. Of the ranks along pp that the first rank belongs to.
+// StepPicture: traced steps as a picture of the pipeline: the measured time of every action of
+// every stage, and beside it the same schedule, simulated with the mean cost of each stage's
+// actions. It shows the pipeline that the first rank belongs to.
 #pragma once
 
 #include <filesystem>
 #include <vector>
 
-#include "engine/step/action_times.h"
 #include "engine/engine.h"
+#include "engine/step/action_times.h"
 #include "sim/measured.h"
 #include "train/setup/rank.h"
 
@@ -21,16 +21,16 @@ class StepPicture {
   StepPicture(const StepPicture&) = delete;
   StepPicture& operator=(const StepPicture&) = delete;
 
-  // Collective. Ranks meet at the beginning of a step, from where its times count; the host waits
-  // at the end of it.
+  // Collective. A barrier at the beginning of a step is the origin of its times; the host waits at
+  // the end of it.
   void begin_step(int64_t step);
   void end_step();
 
-  // ---- of the first rank
+  // ---- on the first rank
   bool has_steps() const { return !drawn_.empty(); }
   // REQUIRES: has_steps(). Throws IoError.
   void write(const std::filesystem::path& file) const;
-  // Measured over simulated time of all traced steps, from the first action to the last.
+  // Returns measured over simulated time of all traced steps, from the first action to the last.
   double ratio() const;
 
  private:

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "train/run/batches.h"
+#include "train/batches/batches.h"
 
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -32,7 +32,7 @@ spec::Plan plan_of(spec::Layout layout) {
   return spec::solve_or_throw(model, {.seq_len = 8}, layout, spec::cpu_backend());
 }
 
-// Gives the micro-batch of index 0 for every index.
+// Fills every index with the micro-batch of index 0.
 class Repeating final : public engine::MicrobatchSource {
  public:
   explicit Repeating(TrainBatches& source) : source_(source) {}
@@ -53,9 +53,9 @@ class Repeating final : public engine::MicrobatchSource {
 using Place = std::function<spec::Coord(spec::Coord)>;
 enum class Source : uint8_t { healthy, repeating };
 
-// What check_samples() says after three steps in which each rank takes the batches of place(its own
-// coordinates); empty: nothing.
-std::string verdict_of(const spec::Layout& split, const Place& place,
+// Returns the message of check_samples() after three steps in which each rank takes the batches of
+// place(its coordinates); empty: no error.
+std::string problem_of(const spec::Layout& split, const Place& place,
                        Source kind = Source::healthy) {
   const spec::Plan plan = plan_of(split);
   std::vector<int32_t> tokens(2000);
@@ -87,7 +87,7 @@ std::string verdict_of(const spec::Layout& split, const Place& place,
 
 spec::Coord own(spec::Coord coord) { return coord; }
 
-TEST(TrainBatches, every_layout_works_on_each_sample_once) {
+TEST(TrainBatches, every_layout_consumes_each_sample_once) {
   for (const spec::Layout& split :
        {spec::Layout{},
         {.logical_dp = 3},
@@ -96,33 +96,34 @@ TEST(TrainBatches, every_layout_works_on_each_sample_once) {
         {.dp_shard = 2, .zero_stage = 3, .reduce = spec::ReduceWhen::each},
         {.tp = 2, .dp_replicate = 2},
         {.tp = 2, .sequence_parallel = true}}) {
-    EXPECT_EQ(verdict_of(split, own), "") << spec::words(split);
+    EXPECT_EQ(problem_of(split, own), "") << spec::words(split);
   }
 }
 
-TEST(TrainBatches, the_same_samples_on_two_ranks_are_found) {
+TEST(TrainBatches, the_same_samples_on_two_ranks_are_detected) {
   const auto same = [](spec::Coord coord) {
     coord[spec::Axis::dp] = 0;
     return coord;
   };
-  const std::string verdict = verdict_of({.dp_replicate = 2}, same);
-  EXPECT_NE(verdict.find("step 1"), std::string::npos) << verdict;
-  EXPECT_NE(verdict.find("samples 0 to 7, each once"), std::string::npos) << verdict;
+  const std::string problem = problem_of({.dp_replicate = 2}, same);
+  EXPECT_NE(problem.find("step 1"), std::string::npos) << problem;
+  EXPECT_NE(problem.find("samples 0..7 were not each consumed exactly once"), std::string::npos)
+      << problem;
 }
 
-TEST(TrainBatches, a_source_that_repeats_samples_is_found) {
+TEST(TrainBatches, a_source_that_repeats_samples_is_detected) {
   for (const spec::Layout& split : {spec::Layout{}, {.dp_replicate = 2}}) {
-    EXPECT_NE(verdict_of(split, own, Source::repeating).find("there twice"), std::string::npos);
+    EXPECT_NE(problem_of(split, own, Source::repeating).find("duplicated"), std::string::npos);
   }
 }
 
-TEST(TrainBatches, different_samples_along_tp_are_found) {
+TEST(TrainBatches, different_samples_along_tp_are_detected) {
   const auto swapped = [](spec::Coord coord) {
     if (coord[spec::Axis::tp] == 1) coord[spec::Axis::dp] = 1 - coord[spec::Axis::dp];
     return coord;
   };
-  const std::string verdict = verdict_of({.tp = 2, .dp_replicate = 2}, swapped);
-  EXPECT_NE(verdict.find("ranks along tp"), std::string::npos) << verdict;
+  const std::string problem = problem_of({.tp = 2, .dp_replicate = 2}, swapped);
+  EXPECT_NE(problem.find("ranks along tp"), std::string::npos) << problem;
 }
 
 TEST(DataSets, changes_of_training_and_held_out_files_are_named) {
