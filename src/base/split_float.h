@@ -10,28 +10,28 @@
 namespace trireme::base {
 
 // The bf16 in the upper half, the lower bits in the lower one.
-constexpr uint32_t halves_of(uint32_t float_bits) {
+constexpr uint32_t split_bits(uint32_t float_bits) {
   constexpr uint32_t magnitude = 0x7fffffffU, infinity = 0x7f800000U, nan = 0x7fff7fffU;
   const bool is_nan = (float_bits & magnitude) > infinity;
-  const uint32_t halves = ((float_bits + 0x8000U) & 0xffff0000U) | (float_bits & 0xffffU);
-  return is_nan ? nan : halves;
+  const uint32_t packed = ((float_bits + 0x8000U) & 0xffff0000U) | (float_bits & 0xffffU);
+  return is_nan ? nan : packed;
 }
 
-// What halves_of() was given.
-constexpr uint32_t float_bits_of(uint32_t halves) { return halves - ((halves & 0x8000U) << 1U); }
+// What split_bits() was given.
+constexpr uint32_t joined_bits(uint32_t packed) { return packed - ((packed & 0x8000U) << 1U); }
 
-inline void split_halves(const float* values, int64_t count, uint16_t* high, uint16_t* low) {
+inline void split_floats(const float* values, int64_t count, uint16_t* high, uint16_t* low) {
   for (int64_t i = 0; i < count; ++i) {
-    const uint32_t halves = halves_of(std::bit_cast<uint32_t>(values[i]));
-    high[i] = static_cast<uint16_t>(halves >> 16U);
-    low[i] = static_cast<uint16_t>(halves);
+    const uint32_t packed = split_bits(std::bit_cast<uint32_t>(values[i]));
+    high[i] = static_cast<uint16_t>(packed >> 16U);
+    low[i] = static_cast<uint16_t>(packed);
   }
 }
 
-inline void join_halves(const uint16_t* high, const uint16_t* low, int64_t count, float* values) {
+inline void join_floats(const uint16_t* high, const uint16_t* low, int64_t count, float* values) {
   for (int64_t i = 0; i < count; ++i) {
-    const uint32_t halves = static_cast<uint32_t>(high[i]) << 16U | low[i];
-    values[i] = std::bit_cast<float>(float_bits_of(halves));
+    const uint32_t packed = static_cast<uint32_t>(high[i]) << 16U | low[i];
+    values[i] = std::bit_cast<float>(joined_bits(packed));
   }
 }
 

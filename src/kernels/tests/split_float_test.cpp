@@ -10,7 +10,7 @@ namespace trireme::kernels {
 namespace {
 
 // Flat fp32 numbers, in memory of the operands.
-struct Halves {
+struct SplitFloats {
   Tensor high, low;
 
   uint32_t at(int64_t i) const {
@@ -19,11 +19,12 @@ struct Halves {
   }
 };
 
-Halves halves_of(const Tensor& x, Operands& operands) {
+SplitFloats split_of(const Tensor& x, Operands& operands) {
   const Shape shape = {x.elements()};
-  const Halves halves = {operands.scratch(shape, DType::bf16), operands.scratch(shape, DType::u16)};
+  const SplitFloats halves = {operands.scratch(shape, DType::bf16),
+                              operands.scratch(shape, DType::u16)};
   for (int64_t i = 0; i < x.elements(); ++i) {
-    const uint32_t bits = base::halves_of(reinterpret_cast<const uint32_t*>(x.data)[i]);
+    const uint32_t bits = base::split_bits(reinterpret_cast<const uint32_t*>(x.data)[i]);
     reinterpret_cast<uint16_t*>(halves.high.data)[i] = static_cast<uint16_t>(bits >> 16U);
     reinterpret_cast<uint16_t*>(halves.low.data)[i] = static_cast<uint16_t>(bits);
   }
@@ -38,7 +39,7 @@ StepState third_step() {
   return state;
 }
 
-TEST(HalvesTest, copy_splits_into_them) {
+TEST(SplitFloatTest, copy_splits_into_them) {
   for_each_machine([](Machine& machine) {
     for (const int64_t first : {0, 1}) {  // from the second element on no vector is aligned
       for (const int64_t elements : {1, 9, 1000, 70001}) {
@@ -52,7 +53,7 @@ TEST(HalvesTest, copy_splits_into_them) {
         machine.stream->synchronize();
         int64_t wrong = 0;
         for (int64_t i = 0; i < elements; ++i) {
-          const uint32_t halves = base::halves_of(reinterpret_cast<const uint32_t*>(x.data)[i]);
+          const uint32_t halves = base::split_bits(reinterpret_cast<const uint32_t*>(x.data)[i]);
           if (reinterpret_cast<const uint16_t*>(d.data)[i] != halves >> 16U) ++wrong;
           if (reinterpret_cast<const uint16_t*>(low.data)[i] != (halves & 0xffffU)) ++wrong;
         }
@@ -64,7 +65,7 @@ TEST(HalvesTest, copy_splits_into_them) {
 }
 
 // Two steps with masters in fp32 and with halves. From the second element on no vector is aligned.
-TEST(HalvesTest, adamw_has_the_bits_of_the_master_in_them) {
+TEST(SplitFloatTest, adamw_has_the_bits_of_the_master_in_them) {
   for_each_machine([](Machine& machine) {
     for (const DType grad_dtype : {DType::f32, DType::bf16}) {
       for (const int64_t first : {0, 1}) {
@@ -77,7 +78,7 @@ TEST(HalvesTest, adamw_has_the_bits_of_the_master_in_them) {
           master.master = part(operands.updated(shape));
           master.state = operands.state(third_step());
           AdamwArgs halves = master;
-          const Halves split = halves_of(operands.updated(shape), operands);
+          const SplitFloats split = split_of(operands.updated(shape), operands);
           halves.param = part(split.high);
           halves.master = part(split.low);
           for (AdamwArgs* args : {&master, &halves}) {
@@ -85,7 +86,7 @@ TEST(HalvesTest, adamw_has_the_bits_of_the_master_in_them) {
             args->v = part(operands.updated(shape, {.size = 0}));
           }
           for (int64_t i = 0; i < elements; ++i) {
-            const auto bits = base::float_bits_of(split.at(first + i));
+            const auto bits = base::joined_bits(split.at(first + i));
             reinterpret_cast<uint32_t*>(master.master.data)[i] = bits;
           }
           for (int step = 0; step < 2; ++step) {
@@ -98,7 +99,7 @@ TEST(HalvesTest, adamw_has_the_bits_of_the_master_in_them) {
           int64_t wrong = 0;
           for (int64_t i = 0; i < elements; ++i) {
             const auto bits = reinterpret_cast<const uint32_t*>(master.master.data)[i];
-            if (split.at(first + i) != base::halves_of(bits)) ++wrong;
+            if (split.at(first + i) != base::split_bits(bits)) ++wrong;
           }
           EXPECT_EQ(wrong, 0) << "of " << elements << " elements from " << first;
           operands.expect_intact();
@@ -108,13 +109,13 @@ TEST(HalvesTest, adamw_has_the_bits_of_the_master_in_them) {
   });
 }
 
-TEST(HalvesTest, a_skipped_step_leaves_them_as_they_are) {
+TEST(SplitFloatTest, a_skipped_step_leaves_them_as_they_are) {
   for_each_machine([](Machine& machine) {
     Operands operands(5, machine);
     StepState state = third_step();
     state.skip = 1;
     const Tensor weights = operands.input({200});
-    const Halves split = halves_of(weights, operands);
+    const SplitFloats split = split_of(weights, operands);
     ops::adamw(*machine.stream, {.param = split.high,
                                  .master = split.low,
                                  .m = operands.input({200}),
@@ -123,8 +124,7 @@ TEST(HalvesTest, a_skipped_step_leaves_them_as_they_are) {
                                  .state = operands.state(state)});
     machine.stream->synchronize();
     for (int64_t i = 0; i < 200; ++i) {
-      EXPECT_EQ(base::float_bits_of(split.at(i)),
-                reinterpret_cast<const uint32_t*>(weights.data)[i]);
+      EXPECT_EQ(base::joined_bits(split.at(i)), reinterpret_cast<const uint32_t*>(weights.data)[i]);
     }
     operands.expect_intact();
   });
