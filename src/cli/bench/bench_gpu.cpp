@@ -5,12 +5,12 @@
 
 #include "base/error.h"
 #include "base/text/json.h"
-#include "cli/bench/bench_gpu_rows.h"
 #include "cli/bench/bench_gpu_text.h"
 #include "cli/shell/progress.h"
 #include "cli/verbs.h"
 #include "config/files/model_file.h"
 #include "device/accelerator.h"
+#include "train/measure/gpu_bench.h"
 
 namespace trireme::cli {
 namespace {
@@ -73,14 +73,14 @@ int run_bench_gpu(const Args& args) {
   // Squares, linears and heads of the models, attention twice, rows, copies, launches.
   Progress progress("bench gpu", "figures", is_quick ? 35 : 117);
   int64_t figures_so_far = 0;
-  GpuBench::Options options{.index = gpu.index, .is_quick = is_quick};
+  train::GpuBench::Options options{.index = gpu.index, .is_quick = is_quick};
   options.measured = [&](std::string_view what) { progress.update(++figures_so_far, what); };
 
   Json figures = {{"format", 1},
                   {"name", out.empty() ? plain_name(gpu.name) : out.stem().string()},
                   {"source", "measured by trireme bench gpu"},
                   {"gpu", gpu_json(status, gpu)}};
-  auto bench = std::make_unique<GpuBench>(options);
+  auto bench = std::make_unique<train::GpuBench>(options);
   figures["memory"] = bench->memory();
   figures["launch"] = bench->launches();
   figures["host"] = bench->host_copies();
@@ -89,7 +89,7 @@ int run_bench_gpu(const Args& args) {
   // The deterministic backward is other kernels, on a device of its own.
   bench.reset();
   options.deterministic = true;
-  bench = std::make_unique<GpuBench>(options);
+  bench = std::make_unique<train::GpuBench>(options);
   for (const Json& figure : bench->attention(false)) figures["attention"].push_back(figure);
   bench.reset();
   progress.finish();

@@ -8,8 +8,8 @@
 #include <system_error>
 #include <vector>
 
-#include "base/system/durable_file.h"
 #include "base/error.h"
+#include "base/system/durable_file.h"
 #include "base/text/json.h"
 #include "obs/terminal/table.h"
 

@@ -8,9 +8,9 @@
 #include "base/text/json.h"
 #include "cli/shell/environment.h"
 #include "obs/terminal/number_text.h"
-#include "train/setup/setup.h"
 #include "train/report/throughput.h"
 #include "train/run/trainer.h"
+#include "train/setup/setup.h"
 
 namespace trireme::cli {
 

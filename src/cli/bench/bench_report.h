@@ -8,7 +8,7 @@
 
 #include "base/text/json_fwd.h"
 #include "cli/shell/args.h"
-#include "cli/bench/roofline.h"
+#include "train/measure/roofline.h"
 #include "spec/plan.h"
 
 namespace trireme::cli {
@@ -37,7 +37,7 @@ struct BenchResult {
 struct BenchPeaks {
   train::Peak flops;                // that MFU refers to
   std::optional<train::Peak> gemm;  // measured
-  std::optional<Roofline> roofline;
+  std::optional<train::Roofline> roofline;
 };
 
 base::Json bench_json(const Args&, const spec::ModelSpec&, const BenchResult&, const BenchPeaks&);

@@ -6,9 +6,7 @@
 
 #include "base/error.h"
 #include "base/text/json.h"
-#include "cli/bench/bench_batches.h"
 #include "cli/bench/bench_report.h"
-#include "cli/bench/row_times.h"
 #include "cli/shell/device_options.h"
 #include "cli/shell/progress.h"
 #include "cli/verbs.h"
@@ -16,6 +14,8 @@
 #include "device/accelerator.h"
 #include "engine/engine.h"
 #include "obs/clock.h"
+#include "train/measure/op_times.h"
+#include "train/measure/random_batches.h"
 #include "train/report/peaks.h"
 #include "train/setup/fit.h"
 #include "train/setup/setup.h"
@@ -99,8 +99,8 @@ BenchResult measure(const Args& args, const spec::ModelSpec& model, const config
   engine::Engine engine(*platform.device, model, plan, platform.backend,
                         {.capture = !args.flag("--no-capture")});
   result.plan = engine.plan();
-  BenchBatches source(std::get<spec::HeadSpec>(model.layers.back()).vocab, plan.layout.micro_batch,
-                      plan.seq_len);
+  train::RandomBatches source(std::get<spec::HeadSpec>(model.layers.back()).vocab,
+                              plan.layout.micro_batch, plan.seq_len);
   Progress progress("bench train", "steps", steps + warmup);
   for (int64_t step = 0; step < warmup; ++step) {
     engine.step(source, 3e-4);
@@ -145,8 +145,8 @@ BenchPeaks peaks_of(const Args& args, const config::System& system, const BenchR
   if (args.flag("--roofline")) {
     auto bandwidth = train::datasheet_bandwidth(result.hardware);
     if (!bandwidth) bandwidth = train::measure_bandwidth(device());
-    peaks.roofline =
-        Roofline{family_times(result.observed, result.observed_steps), peaks.flops, *bandwidth};
+    peaks.roofline = train::Roofline{train::family_times(result.observed, result.observed_steps),
+                                     peaks.flops, *bandwidth};
   }
   return peaks;
 }
@@ -166,7 +166,7 @@ int run_bench_train(const Args& args) {
   const config::System system = system_of(args);
   const BenchResult result = measure(args, model, system, start);
   if (args.flag("--by-row")) {
-    RowTimes rows;
+    train::OpTimes rows;
     rows.add(result.observed);
     fmt::print(stderr, "{}", rows.text(result.observed_steps));
   }

@@ -8,21 +8,21 @@
 #include <optional>
 
 #include "base/error.h"
-#include "base/text/json.h"
 #include "base/log.h"
+#include "base/text/json.h"
 #include "cli/bench/bench_gpu_text.h"
-#include "cli/calibrate/calibrate_noise.h"
 #include "cli/shell/device_options.h"
 #include "cli/shell/environment.h"
-#include "cli/calibrate/operation_times.h"
 #include "cli/shell/progress.h"
-#include "cli/calibrate/reference_steps.h"
 #include "cli/verbs.h"
 #include "config/files/machine_file.h"
 #include "device/accelerator.h"
 #include "device/host_cores.h"
+#include "plan/calibrate/measurement_noise.h"
 #include "plan/price/price.h"
 #include "plan/stack.h"
+#include "train/measure/operation_times.h"
+#include "train/measure/reference_steps.h"
 #include "train/report/peaks.h"
 
 namespace trireme::cli {
@@ -168,13 +168,13 @@ Machine measure(const Args& args, train::Platform& platform, const std::optional
 
   int64_t count = 0;
   std::optional<Progress> progress;
-  OperationTimer timer(platform, {.is_quick = is_quick, .measured = [&](std::string_view what) {
-                                    progress->update(++count, what);
-                                  }});
+  train::OperationTimer timer(
+      platform, {.is_quick = is_quick,
+                 .measured = [&](std::string_view what) { progress->update(++count, what); }});
   progress.emplace("calibrate", "operations", timer.rows());
   timer.add_all(times);
   if (ranks > 1) {
-    times.collectives = thread_all_reduces(std::min(ranks, 8), threads, is_quick);
+    times.collectives = train::thread_all_reduces(std::min(ranks, 8), threads, is_quick);
     m.domain.link = {.bytes_per_second = 1e9, .latency = 1e-5};
   }
   progress->finish();
@@ -189,12 +189,12 @@ Machine measure(const Args& args, train::Platform& platform, const std::optional
 std::string fit_steps(const config::System& system, bool is_quick, Machine& m) {
   Progress progress("calibrate", "steps", 2);
   int64_t count = 0;
-  const std::vector<ReferenceStep> steps = reference_steps(
+  const std::vector<train::ReferenceStep> steps = train::reference_steps(
       system, is_quick, [&](std::string_view what) { progress.update(++count, what); });
   progress.finish();
   const auto ratios = [&] {
     std::vector<double> all;
-    for (const ReferenceStep& step : steps) {
+    for (const train::ReferenceStep& step : steps) {
       all.push_back(step.seconds /
                     plan::Pricer(step.job, m, plan::trireme_stack()).price(step.layout).seconds);
     }
@@ -208,7 +208,7 @@ std::string fit_steps(const config::System& system, bool is_quick, Machine& m) {
   }
   // Other models and layouts are predicted less well than those.
   m.time_error = std::max(0.05, 2 * m.residuals.step);
-  return settle_noise(m);
+  return plan::settle_noise(m);
 }
 
 Json json_of(const Machine& m, const plan::Times& times) {

@@ -10,7 +10,7 @@
 #include "kernels/args.h"
 #include "spec/facts/op_shapes.h"
 
-namespace trireme::cli {
+namespace trireme::train {
 
 struct AttentionTrial {
   kernels::AttentionForwardArgs forward;
@@ -26,4 +26,4 @@ AttentionTrial attention_trial(
     const spec::AttentionShape& shape, const spec::Backend& backend, device::Stream& stream,
     const std::function<device::Tensor(const base::TensorSpec&)>& tensor);
 
-}  // namespace trireme::cli
+}  // namespace trireme::train

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cli/bench/roofline.h"
+#include "train/measure/roofline.h"
 
 #include <algorithm>
 #include <array>
@@ -9,14 +9,14 @@
 #include "base/text/json.h"
 #include "obs/terminal/table.h"
 
-namespace trireme::cli {
+namespace trireme::train {
 namespace {
 
 std::string family_of(const spec::OpCost& cost) {
   using spec::OpKind;
   switch (cost.kind) {
     case OpKind::gemm:
-      return train::op_name(cost);
+      return op_name(cost);
     case OpKind::attention_forward:
       return "attention forward";
     case OpKind::attention_backward:
@@ -71,11 +71,11 @@ double ratio(double a, double b) { return b > 0 ? a / b : 0; }
 
 }  // namespace
 
-std::vector<FamilyTime> family_times(const std::vector<train::TimedOp>& ops, int64_t steps) {
+std::vector<FamilyTime> family_times(const std::vector<TimedOp>& ops, int64_t steps) {
   TRIREME_CHECK(steps > 0, "{} steps", steps);
   std::map<std::string, FamilyTime> by_name;
   const auto n = static_cast<double>(steps);
-  for (const train::TimedOp& op : ops) {
+  for (const TimedOp& op : ops) {
     FamilyTime& family = by_name[family_of(op.cost)];
     family.flops += op.cost.flops / n;
     family.bytes += static_cast<double>(op.cost.bytes) / n;
@@ -176,4 +176,4 @@ base::Json Roofline::json() const {
           {"ms_per_step", 1e3 * step_seconds()}};
 }
 
-}  // namespace trireme::cli
+}  // namespace trireme::train

@@ -10,11 +10,11 @@
 #include "base/rng.h"
 #include "engine/step/input.h"
 
-namespace trireme::cli {
+namespace trireme::train {
 
-class BenchBatches final : public engine::MicrobatchSource {
+class RandomBatches final : public engine::MicrobatchSource {
  public:
-  BenchBatches(int64_t vocab, int64_t sequences, int64_t seq_len)
+  RandomBatches(int64_t vocab, int64_t sequences, int64_t seq_len)
       : sequences_(sequences), seq_len_(seq_len) {
     const auto tokens = static_cast<size_t>(sequences * seq_len);
     const auto below = static_cast<uint64_t>(vocab);
@@ -40,4 +40,4 @@ class BenchBatches final : public engine::MicrobatchSource {
   size_t next_ = 0;
 };
 
-}  // namespace trireme::cli
+}  // namespace trireme::train

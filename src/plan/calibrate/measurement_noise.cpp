@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cli/calibrate/calibrate_noise.h"
+#include "plan/calibrate/measurement_noise.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 
-namespace trireme::cli {
+namespace trireme::plan {
 
 std::string settle_noise(spec::Machine& m) {
   // The ranges of these keys in a machine file.
@@ -22,4 +22,4 @@ std::string settle_noise(spec::Machine& m) {
       step_factor, 100 * time_error, m.step_factor, 100 * m.time_error);
 }
 
-}  // namespace trireme::cli
+}  // namespace trireme::plan

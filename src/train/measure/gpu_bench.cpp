@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cli/bench/bench_gpu_rows.h"
+#include "train/measure/gpu_bench.h"
 
 #include <fmt/core.h>
 
@@ -9,13 +9,13 @@
 
 #include "base/error.h"
 #include "base/text/json.h"
-#include "cli/bench/attention_trial.h"
 #include "device/accelerator.h"
 #include "kernels/cost.h"
 #include "kernels/ops.h"
 #include "spec/facts/facts.h"
+#include "train/measure/attention_trial.h"
 
-namespace trireme::cli {
+namespace trireme::train {
 namespace {
 
 namespace ops = kernels::ops;
@@ -249,4 +249,4 @@ void GpuBench::measure_attention(const spec::AttentionShape& s, bool with_forwar
       kernels::cost_of(trial.backward).flops);
 }
 
-}  // namespace trireme::cli
+}  // namespace trireme::train

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cli/bench/attention_trial.h"
+#include "train/measure/attention_trial.h"
 
 #include <cmath>
 #include <span>
 
-namespace trireme::cli {
+namespace trireme::train {
 namespace {
 
 using base::DType;
@@ -77,4 +77,4 @@ AttentionTrial attention_trial(const spec::AttentionShape& shape, const spec::Ba
            .workspace = scratch.shape.ndim() > 0 ? tensor(scratch) : Tensor{}}};
 }
 
-}  // namespace trireme::cli
+}  // namespace trireme::train

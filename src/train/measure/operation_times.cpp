@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cli/calibrate/operation_times.h"
+#include "train/measure/operation_times.h"
 
 #include <algorithm>
 #include <span>
@@ -7,12 +7,12 @@
 #include <utility>
 
 #include "base/rng.h"
-#include "cli/bench/attention_trial.h"
 #include "kernels/cost.h"
 #include "kernels/ops.h"
 #include "kernels/step_state.h"
+#include "train/measure/attention_trial.h"
 
-namespace trireme::cli {
+namespace trireme::train {
 namespace {
 
 namespace ops = kernels::ops;
@@ -26,7 +26,7 @@ constexpr int64_t mebibyte = int64_t{1} << 20;
 
 }  // namespace
 
-OperationTimer::OperationTimer(train::Platform& platform, Options options)
+OperationTimer::OperationTimer(Platform& platform, Options options)
     : platform_(platform),
       options_(std::move(options)),
       dtype_(platform.is_gpu() ? DType::bf16 : DType::f32),
@@ -239,4 +239,4 @@ void OperationTimer::add_update(plan::Times& times) {
   done("update");
 }
 
-}  // namespace trireme::cli
+}  // namespace trireme::train

@@ -12,7 +12,7 @@
 #include "plan/validate/fit_machine.h"
 #include "train/setup/setup.h"
 
-namespace trireme::cli {
+namespace trireme::train {
 
 class OperationTimer {
  public:
@@ -21,7 +21,7 @@ class OperationTimer {
     std::function<void(std::string_view what)> measured;  // after each row; may be empty
   };
   // `platform` must outlive it. bf16 on a GPU, fp32 on a CPU.
-  OperationTimer(train::Platform& platform, Options options);
+  OperationTimer(Platform& platform, Options options);
 
   // Rows that add_all() measures, if all of them fit the device.
   int64_t rows() const;
@@ -47,7 +47,7 @@ class OperationTimer {
   device::Tensor tensor(const base::TensorSpec& spec);  // of normal random numbers, or zeros
   void done(std::string_view what) const;
 
-  train::Platform& platform_;
+  Platform& platform_;
   Options options_;
   base::DType dtype_;
   std::unique_ptr<device::Stream> stream_;
@@ -57,4 +57,4 @@ class OperationTimer {
 // All-reduces of two ranks, and of `ranks`, that are threads of this process with `threads` each.
 std::vector<plan::TimedCollective> thread_all_reduces(int ranks, int threads, bool is_quick);
 
-}  // namespace trireme::cli
+}  // namespace trireme::train

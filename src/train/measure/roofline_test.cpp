@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cli/bench/roofline.h"
+#include "train/measure/roofline.h"
 
 #include <gtest/gtest.h>
 
 #include "base/text/json.h"
 
-namespace trireme::cli {
+namespace trireme::train {
 namespace {
 
-train::TimedOp op(spec::OpKind kind, double flops, int64_t bytes, double begin, double end) {
-  train::TimedOp timed;
+TimedOp op(spec::OpKind kind, double flops, int64_t bytes, double begin, double end) {
+  TimedOp timed;
   timed.cost.kind = kind;
   timed.cost.flops = flops;
   timed.cost.bytes = bytes;
@@ -21,7 +21,7 @@ train::TimedOp op(spec::OpKind kind, double flops, int64_t bytes, double begin, 
 
 TEST(Roofline, groups_by_family_and_names_the_bound) {
   // Two steps of a product and two norms, on a device of 1 TFLOP/s and 1 GB/s.
-  std::vector<train::TimedOp> ops;
+  std::vector<TimedOp> ops;
   for (int step = 0; step < 2; ++step) {
     ops.push_back(op(spec::OpKind::gemm, 1e9, 1000, 0, 2e-3));
     ops.push_back(op(spec::OpKind::norm_forward, 0, 1000000, 2e-3, 4e-3));
@@ -47,4 +47,4 @@ TEST(Roofline, groups_by_family_and_names_the_bound) {
 }
 
 }  // namespace
-}  // namespace trireme::cli
+}  // namespace trireme::train

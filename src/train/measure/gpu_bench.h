@@ -12,10 +12,10 @@
 
 #include "base/text/json_fwd.h"
 #include "device/memory.h"
-#include "spec/model.h"
 #include "spec/facts/op_shapes.h"
+#include "spec/model.h"
 
-namespace trireme::cli {
+namespace trireme::train {
 
 // A GPU with a stream, that stream's workspace, and memory that each measurement uses anew.
 class GpuBench {
@@ -66,4 +66,4 @@ class GpuBench {
   std::unique_ptr<device::Arena::Mark> mark_;  // gives back what the last measurement took
 };
 
-}  // namespace trireme::cli
+}  // namespace trireme::train

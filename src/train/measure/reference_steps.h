@@ -10,7 +10,7 @@
 #include "config/config.h"
 #include "plan/job.h"
 
-namespace trireme::cli {
+namespace trireme::train {
 
 struct ReferenceStep {
   plan::Job job;
@@ -21,4 +21,4 @@ struct ReferenceStep {
 std::vector<ReferenceStep> reference_steps(const config::System& system, bool is_quick,
                                            const std::function<void(std::string_view)>& done);
 
-}  // namespace trireme::cli
+}  // namespace trireme::train

@@ -10,14 +10,14 @@
 
 #include "train/report/op_timeline.h"
 
-namespace trireme::cli {
+namespace trireme::train {
 
-class RowTimes {
+class OpTimes {
  public:
-  void add(const std::vector<train::TimedOp>& ops) {
-    for (const train::TimedOp& op : ops) {
-      Row& row = rows_[fmt::format("{} {}x{}x{}", train::op_name(op.cost), op.cost.m, op.cost.n,
-                                   op.cost.k)];
+  void add(const std::vector<TimedOp>& ops) {
+    for (const TimedOp& op : ops) {
+      Row& row =
+          rows_[fmt::format("{} {}x{}x{}", op_name(op.cost), op.cost.m, op.cost.n, op.cost.k)];
       row.seconds += op.seconds();
       row.flops += op.cost.flops;
       row.bytes += static_cast<double>(op.cost.bytes);
@@ -49,4 +49,4 @@ class RowTimes {
   std::map<std::string, Row> rows_;
 };
 
-}  // namespace trireme::cli
+}  // namespace trireme::train

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cli/calibrate/calibrate_noise.h"
+#include "plan/calibrate/measurement_noise.h"
 
 #include <gtest/gtest.h>
 
-namespace trireme::cli {
+namespace trireme::plan {
 namespace {
 
 TEST(CalibrateNoise, a_busy_machine_is_named_and_its_figures_fit_a_file) {
@@ -25,4 +25,4 @@ TEST(CalibrateNoise, a_busy_machine_is_named_and_its_figures_fit_a_file) {
 }
 
 }  // namespace
-}  // namespace trireme::cli
+}  // namespace trireme::plan

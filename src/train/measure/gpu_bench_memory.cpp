@@ -4,13 +4,13 @@
 #include <cmath>
 
 #include "base/text/json.h"
-#include "cli/bench/bench_gpu_rows.h"
 #include "kernels/cost.h"
 #include "kernels/ops.h"
 #include "kernels/step_state.h"
 #include "obs/clock.h"
+#include "train/measure/gpu_bench.h"
 
-namespace trireme::cli {
+namespace trireme::train {
 namespace {
 
 namespace ops = kernels::ops;
@@ -118,4 +118,4 @@ base::Json GpuBench::launches() {
           {"captured_microseconds", each(captured)}};
 }
 
-}  // namespace trireme::cli
+}  // namespace trireme::train

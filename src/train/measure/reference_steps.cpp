@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cli/calibrate/reference_steps.h"
+#include "train/measure/reference_steps.h"
 
 #include <algorithm>
 
-#include "cli/bench/bench_batches.h"
 #include "engine/engine.h"
 #include "plan/search/confirm.h"
+#include "train/measure/random_batches.h"
 #include "train/setup/setup.h"
 
-namespace trireme::cli {
+namespace trireme::train {
 namespace {
 
 struct Reference {
@@ -70,9 +70,9 @@ double seconds_of(engine::Engine& engine, engine::MicrobatchSource& source, int 
 std::vector<ReferenceStep> reference_steps(const config::System& system, bool is_quick,
                                            const std::function<void(std::string_view)>& done) {
   std::vector<ReferenceStep> all;
-  const bool is_gpu = train::make_platform(system).is_gpu();
+  const bool is_gpu = make_platform(system).is_gpu();
   for (const Reference& reference : references(is_gpu)) {
-    train::Platform platform = train::make_platform(system);
+    Platform platform = make_platform(system);
     ReferenceStep step;
     step.job.model = spec::make_model(reference.dims);
     step.job.seq_len = reference.seq_len;
@@ -85,7 +85,7 @@ std::vector<ReferenceStep> reference_steps(const config::System& system, bool is
         step.layout, platform.backend);
     engine::Engine engine(*platform.device, step.job.model, plan, platform.backend,
                           {.capture = true});
-    BenchBatches source(reference.dims.vocab, reference.sequences, reference.seq_len);
+    RandomBatches source(reference.dims.vocab, reference.sequences, reference.seq_len);
     step.seconds = seconds_of(engine, source, is_quick ? 3 : 9);
     all.push_back(step);
     if (done) done(fmt::format("step of {}", reference.dims.name));
@@ -93,4 +93,4 @@ std::vector<ReferenceStep> reference_steps(const config::System& system, bool is
   return all;
 }
 
-}  // namespace trireme::cli
+}  // namespace trireme::train

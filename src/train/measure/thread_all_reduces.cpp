@@ -2,14 +2,14 @@
 #include <algorithm>
 #include <vector>
 
-#include "cli/calibrate/operation_times.h"
 #include "comm/threads.h"
 #include "device/cpu/cpu_device.h"
 #include "kernels/ops.h"
 #include "kernels/table.h"
 #include "obs/clock.h"
+#include "train/measure/operation_times.h"
 
-namespace trireme::cli {
+namespace trireme::train {
 namespace {
 
 constexpr int64_t largest_bytes = int64_t{16} << 20;
@@ -68,4 +68,4 @@ std::vector<plan::TimedCollective> thread_all_reduces(int ranks, int threads, bo
   return rows;
 }
 
-}  // namespace trireme::cli
+}  // namespace trireme::train

@@ -6,11 +6,11 @@
 
 #include "spec/machine.h"
 
-namespace trireme::cli {
+namespace trireme::plan {
 
 // Whole steps that took far from what their operations predict leave step_factor or time_error
 // outside what a machine file may hold. Sets them to the nearest that it may, and returns a
 // sentence that says so and what to do; empty: they were inside.
 std::string settle_noise(spec::Machine&);
 
-}  // namespace trireme::cli
+}  // namespace trireme::plan

@@ -10,7 +10,7 @@
 #include "train/report/op_timeline.h"
 #include "train/report/peaks.h"
 
-namespace trireme::cli {
+namespace trireme::train {
 
 struct FamilyTime {
   std::string name;                          // "gemm nt", "attention backward", "norm"
@@ -18,13 +18,13 @@ struct FamilyTime {
 };
 
 // Of `steps` observed steps, the longest first.
-std::vector<FamilyTime> family_times(const std::vector<train::TimedOp>& ops, int64_t steps);
+std::vector<FamilyTime> family_times(const std::vector<TimedOp>& ops, int64_t steps);
 
 // A family is bound by compute if its FLOPs at the peak take longer than its bytes at the
 // bandwidth. Bytes are compulsory traffic: each operand once.
 struct Roofline {
   std::vector<FamilyTime> families;
-  train::Peak flops, bandwidth;
+  Peak flops, bandwidth;
 
   bool is_compute_bound(const FamilyTime&) const;
   double bound_seconds(const FamilyTime&) const;
@@ -34,4 +34,4 @@ struct Roofline {
   base::Json json() const;
 };
 
-}  // namespace trireme::cli
+}  // namespace trireme::train
