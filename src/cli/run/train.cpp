@@ -4,32 +4,32 @@
 #include <charconv>
 #include <system_error>
 
-#include "base/text/count_text.h"
 #include "base/error.h"
-#include "base/text/json.h"
 #include "base/log.h"
-#include "ckpt/generation/folder.h"
+#include "base/text/count_text.h"
+#include "base/text/json.h"
 #include "ckpt/disk/posix_disk.h"
+#include "ckpt/generation/folder.h"
+#include "cli/run/rank_voice.h"
+#include "cli/run/step_prediction_text.h"
+#include "cli/run/stop_signals.h"
+#include "cli/run/train_call.h"
 #include "cli/shell/build_info.h"
 #include "cli/shell/config_options.h"
 #include "cli/shell/device_options.h"
 #include "cli/shell/environment.h"
 #include "cli/shell/exit_codes.h"
 #include "cli/shell/progress.h"
-#include "cli/run/rank_voice.h"
-#include "cli/plan/step_prediction.h"
-#include "cli/run/stop_signals.h"
 #include "cli/shell/terminal_style.h"
-#include "cli/run/train_call.h"
 #include "cli/verbs.h"
 #include "comm/world/rank_env.h"
 #include "config/config.h"
 #include "config/schema.h"
-#include "obs/terminal/number_text.h"
 #include "obs/run_owner.h"
-#include "train/setup/setup.h"
+#include "obs/terminal/number_text.h"
 #include "train/report/throughput.h"
 #include "train/run/trainer.h"
+#include "train/setup/setup.h"
 
 namespace trireme::cli {
 namespace {
@@ -248,7 +248,7 @@ int run_as(const comm::RankInfo& info, const Args& args, const StopSignals& sign
   const bool is_launched = info.world > 1 || info.source == comm::RankSource::trireme;
   const config::Config config =
       train::settled(train_config(args, *given, is_launched ? info.world : 0));
-  const std::optional<spec::Machine> machine = asked_machine(config);
+  const std::optional<spec::Machine> machine = train::configured_machine(config, machine_folders());
   const train::TraceSteps trace =
       args.has("--trace-steps")
           ? train::trace_steps_from(args.text("--trace-steps"), config.training.steps)
@@ -271,8 +271,10 @@ int run_as(const comm::RankInfo& info, const Args& args, const StopSignals& sign
   const train::TrainSummary summary = train::train(config, run_mode(args), hooks, info);
   progress.finish();
   if (!is_first) return exit_code_of(summary);
-  std::optional<StepPrediction> step;
-  if (summary.attempt_steps > 0) step = step_prediction(config, summary, machine);
+  std::optional<train::StepPrediction> step;
+  if (summary.attempt_steps > 0) {
+    step = train::step_prediction(config, summary, machine, machine_folders());
+  }
   try {
     if (args.wants_json()) {
       base::Json json = summary_json(summary);

@@ -1,18 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cli/plan/step_prediction.h"
+#include "train/report/step_prediction.h"
 
 #include <cmath>
 
 #include "base/error.h"
-#include "base/text/json.h"
 #include "base/log.h"
-#include "cli/verbs.h"
+#include "base/text/json.h"
 #include "config/files/machine_file.h"
-#include "plan/search/answer.h"
 #include "plan/import/config_layout.h"
+#include "plan/search/answer.h"
 #include "plan/search/feasible.h"
 
-namespace trireme::cli {
+namespace trireme::train {
 namespace {
 
 // Steps before which a median says little.
@@ -20,20 +19,22 @@ constexpr int64_t fewest_steps = 3;
 // Of a part of the step that is worth naming.
 constexpr double worth_naming = 0.01;
 
-// A file that cannot be read is nobody's reason to end a run.
-std::optional<spec::Machine> machine_of(const std::string& hardware) {
-  for (const std::string& name : config::machine_names(machine_folders())) {
+// Returns the machine whose file names `hardware`.
+std::optional<spec::Machine> machine_of(const std::string& hardware,
+                                        const std::vector<std::filesystem::path>& folders) {
+  for (const std::string& name : config::machine_names(folders)) {
     try {
-      const spec::Machine machine = config::machine_from_file(name, machine_folders());
+      const spec::Machine machine = config::machine_from_file(name, folders);
       if (!machine.processor.name.empty() && machine.processor.name == hardware) return machine;
     } catch (const base::Error& error) {
+      // The run is over: a bad file of another machine must not make it fail.
       base::log_warning("machine {} not looked at: {}", name, error.what());
     }
   }
   return {};
 }
 
-std::vector<std::string> causes_of(const config::Config& config, const train::TrainSummary& s,
+std::vector<std::string> causes_of(const config::Config& config, const TrainSummary& s,
                                    const StepPrediction& step) {
   std::vector<std::string> causes;
   const bool is_gpu = s.driver_used_bytes > 0;
@@ -80,16 +81,17 @@ std::vector<std::string> causes_of(const config::Config& config, const train::Tr
 
 }  // namespace
 
-std::optional<spec::Machine> asked_machine(const config::Config& config) {
+std::optional<spec::Machine> configured_machine(const config::Config& config,
+                                                const std::vector<std::filesystem::path>& folders) {
   if (config.system.machine.empty()) return {};
-  return config::machine_from_file(config.system.machine, machine_folders());
+  return config::machine_from_file(config.system.machine, folders);
 }
 
-std::optional<StepPrediction> step_prediction(const config::Config& config,
-                                              const train::TrainSummary& s,
-                                              const std::optional<spec::Machine>& asked) {
+std::optional<StepPrediction> step_prediction(const config::Config& config, const TrainSummary& s,
+                                              const std::optional<spec::Machine>& configured,
+                                              const std::vector<std::filesystem::path>& folders) {
   if (s.tokens_per_second <= 0 || s.steps - s.resumed_from < fewest_steps) return {};
-  const auto machine = asked ? asked : machine_of(s.hardware);
+  const auto machine = configured ? configured : machine_of(s.hardware, folders);
   if (!machine) return {};
   plan::Job job = plan::job_of(config);
   job.backend = plan::backend_for(*machine, job.backend.deterministic);
@@ -98,8 +100,7 @@ std::optional<StepPrediction> step_prediction(const config::Config& config,
     base::log_warning("no time is predicted: {}", rule);
     return {};
   }
-  if (const std::string gap =
-          plan::missing_in_machine(*machine, layout.ranks(), layout.precision);
+  if (const std::string gap = plan::missing_in_machine(*machine, layout.ranks(), layout.precision);
       !gap.empty()) {
     base::log_warning("no time is predicted: {}", gap);
     return {};
@@ -114,18 +115,6 @@ std::optional<StepPrediction> step_prediction(const config::Config& config,
   return step;
 }
 
-std::string to_text(const StepPrediction& step) {
-  std::string text = fmt::format(
-      "step: {:.4g} s predicted from {}, {:.4g} s measured, {:+.1f} %; band +-{:.0f} %\n",
-      step.predicted, step.machine, step.measured, 100 * step.gap(), 100 * step.band);
-  for (size_t i = 0; i < step.causes.size(); ++i) {
-    text += fmt::format("{} {}. {}\n",
-                        i == 0 ? "warning: the gap is outside the band. It may be" : "   or", i + 1,
-                        step.causes[i]);
-  }
-  return text;
-}
-
 base::Json to_json(const StepPrediction& step) {
   return {{"machine", step.machine},
           {"predicted_seconds", step.predicted},
@@ -135,4 +124,4 @@ base::Json to_json(const StepPrediction& step) {
           {"causes", step.causes}};
 }
 
-}  // namespace trireme::cli
+}  // namespace trireme::train
