@@ -1,24 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 // trireme bench train: the speed of training steps on random tokens.
 #include <algorithm>
-#include <optional>
-#include <vector>
 
 #include "base/error.h"
 #include "base/text/json.h"
 #include "cli/bench/bench_report.h"
+#include "cli/bench/op_time_text.h"
 #include "cli/shell/device_options.h"
 #include "cli/shell/progress.h"
 #include "cli/verbs.h"
 #include "config/files/model_file.h"
-#include "device/accelerator.h"
-#include "engine/engine.h"
 #include "obs/clock.h"
 #include "train/measure/op_times.h"
-#include "train/measure/random_batches.h"
-#include "train/report/peaks.h"
-#include "train/setup/fit.h"
-#include "train/setup/setup.h"
+#include "train/measure/step_bench.h"
 
 namespace trireme::cli {
 namespace {
@@ -59,96 +53,25 @@ BenchJob job_of(const Args& args, const spec::ModelSpec& model) {
   return {{.seq_len = seq_len}, l};
 }
 
-// Steps are queued without waiting for the device; events between them give their times.
-void time_steps(engine::Engine& engine, engine::MicrobatchSource& source, int64_t steps,
-                BenchResult& result) {
-  device::Stream& compute = engine.compute();
-  compute.synchronize();
-  const double begin = obs::steady_seconds();
-  std::vector<device::Event> events = {compute.record_timed()};
-  for (int64_t step = 0; step < steps; ++step) {
-    engine.step(source, 3e-4);
-    events.push_back(compute.record_timed());
-  }
-  compute.synchronize();
-  result.wall_seconds = obs::steady_seconds() - begin;
-  for (size_t i = 1; i < events.size(); ++i) {
-    result.seconds.push_back(compute.seconds_between(events[i - 1], events[i]));
-  }
-  result.first_seconds = result.seconds.front();
-  std::sort(result.seconds.begin(), result.seconds.end());
-}
-
-BenchResult measure(const Args& args, const spec::ModelSpec& model, const config::System& system,
-                    double start) {
-  const int64_t steps = args.integer("--steps"), warmup = args.integer("--warmup");
-  BenchResult result;
-  train::Platform platform = train::make_platform(system);
-  result.hardware = platform.hardware;
-  result.context_bytes = device::driver_used_bytes(*platform.device);
-  const BenchJob asked = job_of(args, model);
-  const train::FitJob job = train::make_fit_job(model, platform.backend, asked.work, asked.layout);
-  const spec::Plan& plan = job.plan;
-  train::check_fits(job, platform, 1,
-                    {.micro_batch = "--micro-batch ",
-                     .accumulate = "--accumulate ",
-                     .head_chunk = "--head-chunk ",
-                     .grad_dtype = "--grad-dtype ",
-                     .master_dtype = "--master-dtype ",
-                     .recompute = "--recompute "});
-  engine::Engine engine(*platform.device, model, plan, platform.backend,
-                        {.capture = !args.flag("--no-capture")});
-  result.plan = engine.plan();
-  train::RandomBatches source(std::get<spec::HeadSpec>(model.layers.back()).vocab,
-                              plan.layout.micro_batch, plan.seq_len);
-  Progress progress("bench train", "steps", steps + warmup);
-  for (int64_t step = 0; step < warmup; ++step) {
-    engine.step(source, 3e-4);
-    engine.compute().synchronize();
-    if (step == 0) result.startup_seconds = obs::steady_seconds() - start;
-    progress.update(step + 1);
-  }
-  const double before = obs::steady_seconds();
-  time_steps(engine, source, steps, result);
-  if (warmup == 0) result.startup_seconds = before - start + result.first_seconds;
-  progress.update(steps + warmup);
-  result.was_captured = engine.is_captured();
-  result.loss = engine.report().mean_loss;
-  result.measured = engine.measured();
-  result.ledger_bytes = platform.device->ledger().live();
-  result.driver_used_bytes = device::driver_used_bytes(*platform.device);
-  if (args.flag("--by-row") || args.flag("--roofline")) {
-    train::OpTimeline timeline(engine.compute());
-    result.observed_steps = std::min(steps, max_observed_steps);
-    for (int64_t step = 0; step < result.observed_steps; ++step) {
-      timeline.start();
-      engine.step(source, 3e-4);
-      for (train::TimedOp& op : timeline.finish()) result.observed.push_back(std::move(op));
-    }
-  }
-  progress.finish();
-  return result;
-}
-
-// After the engine is gone, so that start-up has none of this.
-BenchPeaks peaks_of(const Args& args, const config::System& system, const BenchResult& result) {
-  const base::DType dtype = result.plan.recipe.storage;
-  const auto known = train::known_flops(args.number("--peak-tflops"), result.hardware, dtype);
-  BenchPeaks peaks;
-  std::optional<train::Platform> platform;
-  const auto device = [&]() -> train::Platform& {
-    if (!platform) platform.emplace(train::make_platform(system));
-    return *platform;
-  };
-  if (!known || args.flag("--gemm-peak")) peaks.gemm = train::measure_flops(device(), dtype);
-  peaks.flops = known ? *known : *peaks.gemm;
-  if (args.flag("--roofline")) {
-    auto bandwidth = train::datasheet_bandwidth(result.hardware);
-    if (!bandwidth) bandwidth = train::measure_bandwidth(device());
-    peaks.roofline = train::Roofline{train::family_times(result.observed, result.observed_steps),
-                                     peaks.flops, *bandwidth};
-  }
-  return peaks;
+train::StepBenchOptions bench_options(const Args& args, const spec::ModelSpec& model,
+                                      double start_seconds) {
+  const BenchJob job = job_of(args, model);
+  const int64_t steps = args.integer("--steps");
+  const bool observes = args.flag("--by-row") || args.flag("--roofline");
+  return {.work = job.work,
+          .layout = job.layout,
+          .system = system_of(args),
+          .steps = steps,
+          .warmup = args.integer("--warmup"),
+          .captures = !args.flag("--no-capture"),
+          .observed_steps = observes ? std::min(steps, max_observed_steps) : 0,
+          .keys = {.micro_batch = "--micro-batch ",
+                   .accumulate = "--accumulate ",
+                   .head_chunk = "--head-chunk ",
+                   .grad_dtype = "--grad-dtype ",
+                   .master_dtype = "--master-dtype ",
+                   .recompute = "--recompute "},
+          .start_seconds = start_seconds};
 }
 
 int run_bench_train(const Args& args) {
@@ -163,15 +86,21 @@ int run_bench_train(const Args& args) {
   }
   const spec::ModelSpec model =
       spec::make_model(config::model_from_file(args.text("--model"), model_folders()));
-  const config::System system = system_of(args);
-  const BenchResult result = measure(args, model, system, start);
+  train::StepBenchOptions options = bench_options(args, model, start);
+  Progress progress("bench train", "steps", options.steps + options.warmup);
+  options.progress = [&progress](int64_t done) { progress.update(done); };
+  const train::StepBench result = train::bench_steps(model, options);
+  progress.finish();
   if (args.flag("--by-row")) {
-    train::OpTimes rows;
-    rows.add(result.observed);
-    fmt::print(stderr, "{}", rows.text(result.observed_steps));
+    fmt::print(stderr, "{}", to_text(train::op_times(result.observed), result.observed_steps));
   }
-  const BenchPeaks peaks = peaks_of(args, system, result);
-  const base::Json json = bench_json(args, model, result, peaks);
+  // After the engine is gone, so that start-up has none of this.
+  const train::StepBenchPeaks peaks =
+      train::bench_peaks(result, options.system,
+                         {.given_tflops = args.number("--peak-tflops"),
+                          .measures_gemm = args.flag("--gemm-peak"),
+                          .has_roofline = args.flag("--roofline")});
+  const base::Json json = train::to_json(model, options, result, peaks);
   if (args.wants_json()) {
     fmt::print("{}\n", json.dump());
   } else {

@@ -2,12 +2,10 @@
 #include "train/measure/roofline.h"
 
 #include <algorithm>
-#include <array>
 #include <map>
 
 #include "base/check.h"
 #include "base/text/json.h"
-#include "obs/terminal/table.h"
 
 namespace trireme::train {
 namespace {
@@ -53,19 +51,6 @@ std::string family_of(const spec::OpCost& cost) {
   return "other";
 }
 
-struct Unit {
-  const char* prefix;
-  double size;
-};
-
-// The largest unit of which `value` is at least one.
-Unit unit_of(double value) {
-  for (const Unit unit : {Unit{"T", 1e12}, Unit{"G", 1e9}, Unit{"M", 1e6}}) {
-    if (value >= unit.size) return unit;
-  }
-  return {"k", 1e3};
-}
-
 // 0 where nothing was measured.
 double ratio(double a, double b) { return b > 0 ? a / b : 0; }
 
@@ -103,56 +88,6 @@ double Roofline::step_seconds() const {
   double sum = 0;
   for (const FamilyTime& family : families) sum += family.seconds;
   return sum;
-}
-
-std::string Roofline::text() const {
-  // A CPU reaches thousandths of what a GPU does: each column has the unit of its largest value.
-  FamilyTime largest;
-  double largest_flop_rate = flops.per_second, largest_byte_rate = bandwidth.per_second;
-  for (const FamilyTime& f : families) {
-    largest.flops = std::max(largest.flops, f.flops);
-    largest.bytes = std::max(largest.bytes, f.bytes);
-    largest_flop_rate = std::max(largest_flop_rate, ratio(f.flops, f.seconds));
-    largest_byte_rate = std::max(largest_byte_rate, ratio(f.bytes, f.seconds));
-  }
-  const Unit work = unit_of(largest.flops), moved = unit_of(largest.bytes);
-  const Unit work_rate = unit_of(largest_flop_rate), moved_rate = unit_of(largest_byte_rate);
-  const std::array<obs::Column, 9> columns = {{{"kernels", obs::Align::left},
-                                               {work.prefix + std::string("FLOP")},
-                                               {moved.prefix + std::string("B")},
-                                               {"ms"},
-                                               {work_rate.prefix + std::string("FLOP/s")},
-                                               {moved_rate.prefix + std::string("B/s")},
-                                               {"bound by", obs::Align::left},
-                                               {"of bound"},
-                                               {"of step"}}};
-  std::vector<std::vector<std::string>> cells;
-  const auto row = [&](const FamilyTime& f, const std::string& bound, double bound_share) {
-    cells.push_back({f.name, fmt::format("{:.2f}", f.flops / work.size),
-                     fmt::format("{:.2f}", f.bytes / moved.size),
-                     fmt::format("{:.3f}", 1e3 * f.seconds),
-                     fmt::format("{:.2f}", ratio(f.flops, f.seconds) / work_rate.size),
-                     fmt::format("{:.2f}", ratio(f.bytes, f.seconds) / moved_rate.size), bound,
-                     fmt::format("{:.1f} %", 100 * bound_share),
-                     fmt::format("{:.1f} %", 100 * ratio(f.seconds, step_seconds()))});
-  };
-  FamilyTime sum{.name = "step"};
-  double bound = 0;
-  for (const FamilyTime& f : families) {
-    row(f, is_compute_bound(f) ? "compute" : "memory", ratio(bound_seconds(f), f.seconds));
-    sum.flops += f.flops;
-    sum.bytes += f.bytes;
-    sum.seconds += f.seconds;
-    bound += bound_seconds(f);
-  }
-  cells.emplace_back();
-  row(sum, "", ratio(bound, sum.seconds));
-  return obs::table_text(columns, cells) +
-         fmt::format(
-             "peak {:.4g} {}FLOP/s ({}), {:.4g} {}B/s ({}); times are of uncaptured steps and "
-             "hold the gaps between kernels\n",
-             flops.per_second / work_rate.size, work_rate.prefix, flops.source,
-             bandwidth.per_second / moved_rate.size, moved_rate.prefix, bandwidth.source);
 }
 
 base::Json Roofline::json() const {

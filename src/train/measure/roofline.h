@@ -30,7 +30,6 @@ struct Roofline {
   double bound_seconds(const FamilyTime&) const;
   double step_seconds() const;  // sum of the families
 
-  std::string text() const;
   base::Json json() const;
 };
 

@@ -40,10 +40,6 @@ TEST(Roofline, groups_by_family_and_names_the_bound) {
   EXPECT_EQ(json["families"][1]["bound"], "compute");
   EXPECT_NEAR(json["families"][1]["of_bound"].get<double>(), 0.5, 1e-12);
   EXPECT_NEAR(json["families"][0]["of_step"].get<double>(), 0.75, 1e-12);
-  // 0.5 TFLOP/s of 1, and 0.5 GB/s of 1: no column is all zeros.
-  for (const char* part : {"75.0 %", "TFLOP/s", " GB/s", "0.50", "MB"}) {
-    EXPECT_NE(roofline.text().find(part), std::string::npos) << part << roofline.text();
-  }
 }
 
 }  // namespace
