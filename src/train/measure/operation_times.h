@@ -54,7 +54,4 @@ class OperationTimer {
   std::unique_ptr<device::Arena> arena_;
 };
 
-// All-reduces of two ranks, and of `ranks`, that are threads of this process with `threads` each.
-std::vector<plan::TimedCollective> thread_all_reduces(int ranks, int threads, bool is_quick);
-
 }  // namespace trireme::train

@@ -67,13 +67,13 @@ double seconds_of(engine::Engine& engine, engine::MicrobatchSource& source, int 
 
 }  // namespace
 
-std::vector<ReferenceStep> reference_steps(const config::System& system, bool is_quick,
-                                           const std::function<void(std::string_view)>& done) {
-  std::vector<ReferenceStep> all;
+std::vector<plan::TimedStep> reference_steps(const config::System& system, bool is_quick,
+                                             const std::function<void(std::string_view)>& done) {
+  std::vector<plan::TimedStep> all;
   const bool is_gpu = make_platform(system).is_gpu();
   for (const Reference& reference : references(is_gpu)) {
     Platform platform = make_platform(system);
-    ReferenceStep step;
+    plan::TimedStep step;
     step.job.model = spec::make_model(reference.dims);
     step.job.seq_len = reference.seq_len;
     step.job.global_batch = reference.sequences;

@@ -3,22 +3,19 @@
 // takes by itself.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <string_view>
 #include <vector>
 
 #include "config/config.h"
-#include "plan/job.h"
+#include "plan/calibrate/step_factor.h"
 
 namespace trireme::train {
 
-struct ReferenceStep {
-  plan::Job job;
-  spec::Layout layout;
-  double seconds = 0;
-};
+constexpr int64_t reference_step_count = 2;
 // On a platform of its own, made for `system`. `done` is told each model.
-std::vector<ReferenceStep> reference_steps(const config::System& system, bool is_quick,
-                                           const std::function<void(std::string_view)>& done);
+std::vector<plan::TimedStep> reference_steps(const config::System& system, bool is_quick,
+                                             const std::function<void(std::string_view)>& done);
 
 }  // namespace trireme::train

@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "train/measure/thread_all_reduces.h"
+
 #include <algorithm>
 #include <vector>
 
@@ -7,7 +9,6 @@
 #include "kernels/ops.h"
 #include "kernels/table.h"
 #include "obs/clock.h"
-#include "train/measure/operation_times.h"
 
 namespace trireme::train {
 namespace {
