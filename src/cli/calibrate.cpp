@@ -32,15 +32,16 @@ Json json_of(const train::Calibration& calibration) {
           {"steps", kind(calibration.steps, m.residuals.step)}};
 }
 
-// What is written can be read; else the measurement is at fault, and no line of a file.
+// Throws Error if the file could not be read back: then the measurement is at fault, not a line of
+// a file.
 void check_readable(const std::string& text, const std::string& name) {
   try {
     (void)config::machine_from_text(text, name);
   } catch (const base::ConfigError& error) {
-    throw base::Error(
-        fmt::format("the times that were measured contradict each other, as on a busy machine; "
-                    "measure again when it is idle. Nothing was written. {}",
-                    error.what()));
+    throw base::Error(fmt::format(
+        "the measured times contradict each other, as on a busy machine; measure again when it "
+        "is idle. Nothing was written. {}",
+        error.what()));
   }
 }
 
@@ -68,7 +69,7 @@ int run_calibrate(const Args& args) {
   if (!noise.empty()) base::log_warning("{}", noise);
   const std::string text = config::machine_text(
       m,
-      "Written by trireme calibrate. The keys stand in machines/README.md.\n"
+      "Written by trireme calibrate. machines/README.md describes the keys.\n"
       "[residuals] are mean absolute errors of the times that the constants were fitted to.",
       4);
   check_readable(text, m.name);
@@ -84,7 +85,8 @@ int run_calibrate(const Args& args) {
   }
   fmt::print("{}", text);
   if (platform.is_gpu() && !like) {
-    fmt::print("\nOne GPU: links were not measured. --like NAME takes those of another machine.\n");
+    fmt::print(
+        "\nOne GPU: links were not measured. --like NAME copies those of another machine.\n");
   }
   if (!out.empty()) fmt::print("\nwritten to {}\n", out.string());
   return 0;
@@ -97,21 +99,27 @@ Verb calibrate_verb() {
       .name = "calibrate",
       .summary = "Measure this machine and write the file that plans are priced with",
       .details =
-          "Matrix products, attention and what only moves bytes are timed through the kernels\n"
-          "that training uses, and on a CPU all-reduces of ranks that are threads. A few\n"
-          "constants are fitted to the times; what is left of error is written with them.\n"
-          "The machine should be idle. The file is described in machines/README.md.\n\n"
+          "Times matrix products, attention and memory-bound operations with the kernels that\n"
+          "training uses, and on a CPU also all-reduces between ranks that are threads. Fits a "
+          "few\n"
+          "constants to the times and writes them with the remaining errors. The machine should "
+          "be\n"
+          "idle. machines/README.md describes the file.\n\n"
           "Examples:\n"
           "  trireme calibrate --out mine.toml\n"
           "  trireme calibrate --device cpu --threads 1 --quick --json\n"
           "  trireme calibrate --device cuda --like h200 --out mine.toml",
-      .options = {{.name = "--out", .help = "Machine file to write; none: it is printed only"},
+      .options = {{.name = "--out",
+                   .help = "Machine file to write; without it the file is only printed"},
                   {.name = "--overwrite",
                    .kind = Kind::flag,
-                   .help = "Replace the file if it exists"},
+                   .help = "Replace the file of --out if it already exists"},
                   {.name = "--like",
-                   .help = "Machine of which links, network and fp8 are taken: a name or a file"},
-                  {.name = "--quick", .kind = Kind::flag, .help = "Few shapes, few repetitions"}},
+                   .help =
+                       "Machine (name or file) whose links, network and fp8 figures are copied"},
+                  {.name = "--quick",
+                   .kind = Kind::flag,
+                   .help = "Measure fewer shapes, with fewer repetitions"}},
       .run = run_calibrate};
   for (const Option& option : device_options()) verb.options.push_back(option);
   return verb;

@@ -128,7 +128,7 @@ TEST(TrainedWeights, what_is_missing_is_named) {
   };
   for (const Case& c : std::vector<Case>{
            {{"eval", "run"}, 2, "run/run.json has no validation data (validation.enable = false)"},
-           {{"eval", "w"}, 2, "--data is missing: these weights belong to no run"},
+           {{"eval", "w"}, 2, "--data is missing, and these weights belong to no run"},
            {{"eval", "--data", "text.txt"}, 2, "no weights are given"},
            {{"eval", "w", "--weights", "w", "--data", "text.txt"}, 2, "given twice"},
            {{"eval", "w", "--data", "text.txt", "--limit", "-1"},

@@ -7,12 +7,12 @@
 #include <string>
 
 #include "base/error.h"
+#include "cli/run/torchrun_error.h"
 #include "cli/shell/environment.h"
 #include "cli/shell/report.h"
-#include "cli/run/torchrun_error.h"
+#include "comm/failure/verdict.h"
 #include "comm/world/failure_report.h"
 #include "comm/world/process_world.h"
-#include "comm/failure/verdict.h"
 
 namespace trireme::cli {
 namespace {
@@ -20,17 +20,17 @@ namespace {
 bool was_stopped(const std::exception& error) {
   return dynamic_cast<const base::Stopped*>(&error) != nullptr;
 }
-// A verdict, which every rank has.
+// A verdict, which every rank receives.
 bool is_verdict(const std::exception& error) {
   return dynamic_cast<const base::CommAborted*>(&error) != nullptr ||
          dynamic_cast<const base::Fenced*>(&error) != nullptr;
 }
 
-// Where ranks cannot agree, because the store is gone with rank 0, or was never reached: on every
-// host the first rank, and the second, since the first may be the one that is gone.
-bool speaks_for_host(const comm::RankInfo& info) { return info.local_rank <= 1; }
+// If ranks cannot agree on a reporter, because the store died with rank 0 or was never reached, two
+// ranks of every host report: the first, and the second in case the first is the one that died.
+bool reports_for_host(const comm::RankInfo& info) { return info.local_rank <= 1; }
 
-// Whether ranks can agree on who reports.
+// Returns whether ranks can agree on a reporter.
 bool has_shared_store(const comm::RankInfo& info) {
   return info.pmi_descriptor >= 0 ||
          (!info.store.empty() && !comm::parse_store_address(info.store).is_folder);
@@ -40,7 +40,7 @@ class RankVoice {
  public:
   RankVoice(const comm::RankInfo& info, bool wants_json) : info_(info), wants_json_(wants_json) {}
 
-  // After this rank has joined the run.
+  // Reports an error after this rank has joined the run.
   void report_joined(comm::ProcessWorld& world, const std::exception& error) {
     is_reported_ = true;
     if (was_stopped(error)) {
@@ -55,12 +55,12 @@ class RankVoice {
       }
       comm::report_once(world.store(), world.info(), error.what(), reporter(error));
     } catch (const base::CommAborted&) {
-      if (has_spoken_ || !speaks_for_host(info_)) return;
+      if (has_printed_ || !reports_for_host(info_)) return;
       report_error(error, wants_json_ && info_.rank == 1);
     }
   }
 
-  // Before, or where the run could not be joined.
+  // Reports an error before this rank has joined, or if it could not join.
   void report_alone(const std::exception& error) {
     if (was_stopped(error)) {
       report_error(error, wants_json_ && info_.rank == 0);
@@ -68,7 +68,7 @@ class RankVoice {
     }
     write_torchrun_error(info_, error.what());
     if (is_verdict(error) || !has_shared_store(info_)) {
-      if (info_.rank == 0 || speaks_for_host(info_)) {
+      if (info_.rank == 0 || reports_for_host(info_)) {
         report_error(error, wants_json_ && info_.rank == 0);
       }
       return;
@@ -82,20 +82,20 @@ class RankVoice {
   comm::FailureReporter reporter(const std::exception& error) {
     return {.print =
                 [this, &error] {
-                  has_spoken_ = true;
+                  has_printed_ = true;
                   report_error(error, wants_json_);
                 },
             .print_line = [this, &error] { print_line(error); }};
   }
   void print_line(const std::exception& error) {
-    has_spoken_ = true;
+    has_printed_ = true;
     report(fmt::format("rank {}: {}", info_.rank, message_of(error)), false, 0);
   }
 
   const comm::RankInfo info_;
   const bool wants_json_;
   bool is_reported_ = false;
-  bool has_spoken_ = false;
+  bool has_printed_ = false;
 };
 
 }  // namespace

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Errors of a process that is one rank of several, started by a launcher of others: one message on
-// stderr and one JSON object for the whole run (comm/world/failure_report.h), and torchrun's error files.
+// Error reports of a process that is one rank of several and was not started by `trireme launch`:
+// one message on stderr and one JSON object for the whole run (comm/world/failure_report.h), and
+// the error files of torchrun.
 #pragma once
 
 #include <functional>
@@ -9,13 +10,14 @@
 
 namespace trireme::cli {
 
-// Runs `body` with `info`, in which it sets `failed`, and returns its exit code, or that of what it
-// throws. Throws on what run_command() should report: where this process is alone, or `trireme
-// launch` reports.
+// Runs `body` with `info`, in which it sets `failed`, and returns its exit code, or the exit code
+// of the exception that it throws. If this process is the only rank, or `trireme launch` reports
+// errors, the exception is passed on to run_command().
 int run_rank(comm::RankInfo info, bool wants_json,
              const std::function<int(const comm::RankInfo&)>& body);
 
-// Whether a later rank of a run has the same command line, and with it the same bad call.
+// Returns whether this process is a rank other than 0, whose bad call rank 0 reports, too: all
+// ranks have the same command line.
 bool is_reported_by_rank_zero();
 
 }  // namespace trireme::cli

@@ -24,9 +24,10 @@ train::Resume resume_of(const Args& args) {
       args.has("--resume") ? args.text("--resume") : (resume.verifies ? "auto" : "never");
   if (text == "never") return {};
   if (args.flag("--overwrite")) {
-    throw base::ConfigError(fmt::format(
-        "--overwrite replaces the run in the folder and --resume {} continues it: give one of them",
-        text));
+    throw base::ConfigError(
+        fmt::format("--overwrite replaces the run in the folder and --resume {} continues it: give "
+                    "one of them",
+                    text));
   }
   if (text == "auto") {
     resume.from = From::newest;

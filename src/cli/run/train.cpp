@@ -40,7 +40,8 @@ bool reads_once(const Args& args) {
   return args.has("config") && config::is_read_once(args.text("config"));
 }
 
-// Every process of a launcher has a standard input of its own, or none, and a pipe has one reader.
+// Throws ConfigError for a pipe or standard input with several processes: each process has another
+// standard input, or none, and a pipe has one reader.
 config::ConfigText config_text_of(const Args& args, const comm::RankInfo& info) {
   if (reads_once(args) && info.world > 1) {
     throw base::ConfigError(
@@ -51,7 +52,7 @@ config::ConfigText config_text_of(const Args& args, const comm::RankInfo& info) 
   return config_text_of(args);
 }
 
-// `given`: the configuration, where it has been read already.
+// `given`: the configuration, if it has already been read.
 int run_as(const comm::RankInfo& info, const Args& args, const StopSignals& signals,
            std::optional<config::ConfigText> given) {
   if (!given) given = config_text_of(args, info);
@@ -59,7 +60,7 @@ int run_as(const comm::RankInfo& info, const Args& args, const StopSignals& sign
   if (is_first) {
     for (const std::string& warning : info.warnings) base::log_warning("{}", warning);
   }
-  // Where nobody started others, the degrees say how many ranks there are: threads of this process.
+  // Without a launcher, the ranks are threads of this process, as many as the degrees require.
   const bool is_launched = info.world > 1 || info.source == comm::RankSource::trireme;
   const config::Config config =
       train::settled(train_config(args, *given, is_launched ? info.world : 0));
@@ -102,7 +103,7 @@ int run_as(const comm::RankInfo& info, const Args& args, const StopSignals& sign
       if (step) fmt::print("{}", to_text(*step));
     }
   } catch (const std::system_error& error) {
-    if (error.code().value() != EPIPE) throw;  // a reader that has gone away is no failure
+    if (error.code().value() != EPIPE) throw;  // the reader has gone away: the run has not failed
   }
   if (const std::string problem = problem_of(summary); !problem.empty()) {
     base::log(base::LogLevel::error, problem);
@@ -116,10 +117,10 @@ int run_train(const Args& args) {
     return 0;
   }
   comm::RankInfo info = comm::detect_rank(process_environment());
-  // Before signals are taken over: Ctrl-C ends a call that waits for its standard input.
+  // Before signal handlers are installed: Ctrl-C ends a call that waits for its standard input.
   std::optional<config::ConfigText> given;
   if (reads_once(args) && info.world == 1) given = config_text_of(args);
-  StopSignals signals;  // then at once: a request that comes during the start is kept
+  StopSignals signals;  // before the start-up, so that a request during it is kept
   if (info.has_launcher) signals.watch_parent();
   info.stop = signals.stop();
   return run_rank(info, args.wants_json(),
@@ -153,60 +154,63 @@ Verb train_verb() {
       .name = "train",
       .summary = "Train a model from a configuration file",
       .details =
-          "A configuration is a file, - for standard input, or options alone: --model and --data,\n"
-          "all other keys having defaults. Any key can be set on the command line as\n"
-          "--section.key=value; docs/configuration.md lists them. The resolved configuration is "
-          "written to run.json in the run's folder and\n"
-          "can be run again from there. Ctrl-C, SIGTERM, SIGHUP, SIGUSR2 or SIGXCPU finishes the\n"
-          "step, saves a checkpoint and ends with exit code 75; --resume auto continues from it. "
-          "A\n"
-          "second Ctrl-C after 3 s ends at once. SIGUSR1 saves and goes on. Exit codes: 0 done,\n"
+          "The configuration is a file, - for standard input, or options alone (--model and "
+          "--data;\n"
+          "all other keys have defaults). --section.key=value sets any key; docs/configuration.md\n"
+          "lists them. The resolved configuration is written to run.json in the run's folder, and\n"
+          "can be run again from there.\n"
+          "Ctrl-C, SIGTERM, SIGHUP, SIGUSR2 and SIGXCPU finish the step, save a checkpoint and "
+          "end\n"
+          "the run with exit code 75; --resume auto continues from it. A second Ctrl-C after 3 s\n"
+          "ends the process at once. SIGUSR1 saves a checkpoint and continues. Exit codes: 0 "
+          "done,\n"
           "1 failed, 2 bad call or configuration, 75 stopped and saved, 93 do not requeue.\n"
-          "Degrees of [parallelism] above 1 run as threads of this process; under `trireme "
-          "launch`,\n"
-          "torchrun, Slurm or MPI each process is one rank.\n"
-          "--trace-steps writes trace_steps_first-last.json to the run's folder, for\n"
-          "ui.perfetto.dev: every operation on its stream with layer, shape and cost, and when "
+          "Degrees of [parallelism] above 1 run as threads of this process; under `trireme\n"
+          "launch`, torchrun, Slurm or MPI each process is one rank.\n"
+          "--trace-steps writes two files to the run's folder: trace_steps_first-last.json for\n"
+          "ui.perfetto.dev, with every operation on its stream, its layer, shape and cost, and "
           "the\n"
-          "host queued it; and pipeline_steps_first-last.svg, the actions of all stages as they\n"
-          "ran and as the simulator has them. Traced steps are not replayed from a captured\n"
-          "graph, so they are slower where launches count.\n\nExamples:\n"
+          "time when the host queued it; and pipeline_steps_first-last.svg, with the actions of "
+          "all\n"
+          "stages as measured and as simulated. Traced steps are not replayed from a captured\n"
+          "graph, so they are slower if kernel launches dominate.\n\nExamples:\n"
           "  trireme train configs/kjv.toml\n"
           "  trireme train configs/kjv.toml --training.steps=300 --job.dump_folder=runs/short\n"
           "  trireme train configs/kjv.toml --parallelism.data_parallel_shard_degree=2 "
           "--job.dump_folder=runs/threads\n"
           "  trireme train --model kjv-llama --data runs/kjv-data/kjv.txt --steps 300\n"
           "  trireme train runs/kjv/run.json --overwrite --json",
-      .options = {{.name = "--keys",
-                   .kind = Kind::flag,
-                   .help = "Print every key of a configuration, and end"},
-                  {.name = "--trace-steps",
-                   .help = "first:last, as 3:5: write a Chrome trace of these steps"},
-                  {.name = "--resume",
-                   .help = "auto: continue from the newest intact checkpoint in the run's folder, "
-                           "or start; STEP: from that one; never"},
-                  {.name = "--resume-verify",
-                   .kind = Kind::flag,
-                   .help = "Resume, after the steps since the checkpoint before were run again and "
-                           "gave the same bits"},
-                  {.name = "--allow-data-change",
-                   .kind = Kind::flag,
-                   .help = "Resume although data, split, order or sequence length differ from the "
-                           "checkpoint's"},
-                  {.name = "--allow-batch-change",
-                   .kind = Kind::flag,
-                   .help = "Resume with another global batch; samples continue where they were"},
-                  {.name = "--take-over",
-                   .kind = Kind::flag,
-                   .help = "Take the run's folder from the process that is writing to it, which "
-                           "then ends (exit code 93)"},
-                  {.name = "--init-from", .help = "Start from these Hugging Face weights"},
-                  {.name = "--overwrite",
-                   .kind = Kind::flag,
-                   .help = "Replace the run that is in the folder"},
-                  {.name = "--curve",
-                   .kind = Kind::flag,
-                   .help = "Draw the loss curve at the end"}},
+      .options =
+          {{.name = "--keys",
+            .kind = Kind::flag,
+            .help = "Print all keys of a configuration and exit"},
+           {.name = "--trace-steps",
+            .help = "Steps to write a Chrome trace of, as first:last, for example 3:5"},
+           {.name = "--resume",
+            .help =
+                "auto: resume from the newest intact checkpoint in the run's folder, or start if "
+                "there is none; STEP: resume from the checkpoint of that step; never: start"},
+           {.name = "--resume-verify",
+            .kind = Kind::flag,
+            .help = "Before resuming, run the steps between the last two checkpoints again and "
+                    "check that "
+                    "they give the same bits"},
+           {.name = "--allow-data-change",
+            .kind = Kind::flag,
+            .help = "Resume although data, split, order or sequence length differ from the "
+                    "checkpoint's"},
+           {.name = "--allow-batch-change",
+            .kind = Kind::flag,
+            .help = "Resume although the global batch size differs; training continues at the next "
+                    "sample"},
+           {.name = "--take-over",
+            .kind = Kind::flag,
+            .help = "Take the run's folder over from the process that is writing to it, which then "
+                    "ends "
+                    "with exit code 93"},
+           {.name = "--init-from", .help = "Hugging Face weights to start from"},
+           {.name = "--overwrite", .kind = Kind::flag, .help = "Replace the run in the folder"},
+           {.name = "--curve", .kind = Kind::flag, .help = "Draw the loss curve at the end"}},
       .takes_overrides = true,
       .run = run_train};
   const std::vector<Option> options = config_options();

@@ -25,14 +25,14 @@ std::string problem_of(const train::TrainSummary& s) {
                                  skipped_share * static_cast<double>(s.attempt_steps)) {
     return fmt::format(
         "{} of {} steps were skipped because the gradient norm was not finite or far above its "
-        "running mean: this run has not trained; lower optimizer.lr, or look at the data",
+        "running mean: this run has not trained; lower optimizer.lr, or check the data",
         s.attempt_skipped_steps, s.attempt_steps);
   }
   if (!s.export_problem.empty()) {
     return fmt::format("the weights were not exported: {}", s.export_problem);
   }
   if (s.was_stopped && s.saved_step != s.steps) {
-    return fmt::format("stopped after step {}, which is not saved", s.steps);
+    return fmt::format("stopped after step {}, which was not saved", s.steps);
   }
   return "";
 }
@@ -137,7 +137,8 @@ void print_summary(const train::TrainSummary& s, bool with_curve) {
     fmt::print(", MFU {:.1f} %, HFU {:.1f} % of {:g} TFLOP/s ({})", 100 * *s.mfu, 100 * *s.hfu,
                s.peak_flops / 1e12, s.peak_source);
   }
-  if (s.gemm_utilisation) fmt::print(", {:.1f} % of GEMM here", 100 * *s.gemm_utilisation);
+  if (s.gemm_utilisation)
+    fmt::print(", {:.1f} % of the measured GEMM peak", 100 * *s.gemm_utilisation);
   fmt::print("\n");
   if (!s.trace.empty()) fmt::print("trace in {}\n", s.trace.string());
   if (!s.weights.empty()) fmt::print("weights in {}\n", s.weights.string());

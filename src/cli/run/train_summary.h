@@ -9,7 +9,7 @@
 
 namespace trireme::cli {
 
-// Returns why a run that came to its end counts as failed; empty if it does not.
+// Returns why a run that ended counts as failed; empty if it does not.
 std::string problem_of(const train::TrainSummary&);
 int exit_code_of(const train::TrainSummary&);
 
