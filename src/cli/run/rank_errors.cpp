@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cli/run/rank_voice.h"
+#include "cli/run/rank_errors.h"
 
 #include <fmt/format.h>
 
@@ -36,9 +36,9 @@ bool has_shared_store(const comm::RankInfo& info) {
          (!info.store.empty() && !comm::parse_store_address(info.store).is_folder);
 }
 
-class RankVoice {
+class RankErrors {
  public:
-  RankVoice(const comm::RankInfo& info, bool wants_json) : info_(info), wants_json_(wants_json) {}
+  RankErrors(const comm::RankInfo& info, bool wants_json) : info_(info), wants_json_(wants_json) {}
 
   // Reports an error after this rank has joined the run.
   void report_joined(comm::ProcessWorld& world, const std::exception& error) {
@@ -103,14 +103,14 @@ class RankVoice {
 int run_rank(comm::RankInfo info, bool wants_json,
              const std::function<int(const comm::RankInfo&)>& body) {
   if (info.world == 1 || info.is_watched) return body(info);
-  RankVoice voice(info, wants_json);
-  info.failed = [&voice](comm::ProcessWorld& world, const std::exception& error) {
-    voice.report_joined(world, error);
+  RankErrors errors(info, wants_json);
+  info.failed = [&errors](comm::ProcessWorld& world, const std::exception& error) {
+    errors.report_joined(world, error);
   };
   try {
     return body(info);
   } catch (const std::exception& error) {
-    if (!voice.is_reported()) voice.report_alone(error);
+    if (!errors.is_reported()) errors.report_alone(error);
     return exit_code_of(error);
   }
 }
