@@ -195,7 +195,7 @@ TEST(PlanTest, out_is_replaced_only_when_that_is_asked_for) {
   const std::string other = tiny + " --tp 2 --out p.toml";
   const Outcome refused = trireme(s, words_of(other));
   EXPECT_EQ(refused.exit_code, 1);
-  EXPECT_NE(refused.err.find("p.toml: there already; --overwrite replaces it"), std::string::npos);
+  EXPECT_NE(refused.err.find("p.toml: already exists; give --overwrite to replace it"), std::string::npos);
   EXPECT_EQ(s.tree(), before);
   EXPECT_NE(text_of(s, other + " --overwrite").find("written   p.toml"), std::string::npos);
   EXPECT_NE(s.read("p.toml").find("tensor_parallel_degree = 2"), std::string::npos);
@@ -296,7 +296,7 @@ TEST(PlanTest, settings_of_other_programs_are_priced_as_theirs) {
   const Json of_megatron = plan_json(s, megatron);
   EXPECT_EQ(of_megatron.at("asked").at("layout").at("text"), "tp=4 pp=1 dp=16 zero=0 micro=1");
   EXPECT_TRUE(has(of_megatron.at("ignored"), "--colour"));
-  EXPECT_TRUE(has(of_megatron.at("taken"), "--overlap-grad-reduce is not given"));
+  EXPECT_TRUE(has(of_megatron.at("assumed"), "--overlap-grad-reduce is not given"));
   const Json of_titan = plan_json(s, "plan --from-torchtitan titan.toml --gpus 8 --machine h100");
   EXPECT_EQ(of_titan.at("model"), "llama3-8B");
   EXPECT_EQ(of_titan.at("asked").at("layout").at("zero"), 3);

@@ -83,17 +83,17 @@ TEST(ScheduleVerbTest, impossible_wishes_are_refused_with_the_nearest_possible) 
       {"schedule 1f1b --stages 4 --microbatches 8 --chunks 2",
        "1f1b has 1 chunk a rank, found 2; interleaved takes any number"},
       {"schedule zb-h2 --stages 8 --microbatches 24 --mem 8",
-       "zb-h2 keeps 15 on rank 0, and --mem allows 8; it needs --mem 15, and `capped` finds an "
-       "order that keeps to 8"},
+       "zb-h2 needs 15 on rank 0, but --mem allows 8; give --mem 15, or the schedule `capped`, "
+       "which stays within 8"},
       {"schedule capped --stages 4 --microbatches 8 --chunks 3 --mem 2",
        "a rank may keep 2, and one micro-batch alone keeps 3: the cap must be at least 3"},
       {"schedule nothing --stages 4 --microbatches 8", "no schedule 'nothing'; there are gpipe"},
-      {"schedule 1f1b --stages 4", "a NAME, --stages and --microbatches are needed"},
+      {"schedule 1f1b --stages 4", "give a NAME, --stages and --microbatches"},
       {"schedule 1f1b --stages 4 --microbatches 8 --costs 1,2",
-       "--costs 1,2: expected 3 to 4 numbers of at least 0, with commas between"},
+       "--costs 1,2: expected 3 to 4 numbers of at least 0, separated by commas"},
       {"schedule 1f1b --stages 2 --microbatches 4 --buffers 0", "deadlock with 0 send buffers"},
       {"schedule 1f1b --stages 1000000 --microbatches 8", "1 to 4096 are possible"},
-      {"sim tiny_run.toml --stages 2", "no rate to divide FLOPs by: give --tflops"},
+      {"sim tiny_run.toml --stages 2", "the speed of a rank is not known: give --tflops"},
       {"sim tiny_run.toml --stages 99 --microbatches 4 --tflops 1", "99 stages, and"},
       {"sim tiny_run.toml --tflops 1 --straggler 1:2", "with a rank below 1"},
   };

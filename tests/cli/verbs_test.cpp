@@ -54,6 +54,7 @@ TEST(VerbsTest, json_is_one_object_for_every_verb) {
   EXPECT_EQ(text["tokens"].size(), 5U);
   EXPECT_TRUE(text["text"].is_string());
   EXPECT_GT(trireme_json(s, {"doctor"})["cores"], 0);
+  // --by-row: the old name of --by-op.
   const base::Json speed =
       trireme_json(s, {"bench", "train", "--model", "tiny.toml", "--micro-batch", "2", "--seq",
                        "16", "--steps", "2", "--peak-tflops", "1", "--by-row"});

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// trireme bench gpu: what this GPU reaches, as figures for people and as a file of rows.
+// trireme bench gpu: measures a GPU; prints the figures and writes them to a file.
 #include <filesystem>
 #include <memory>
 
@@ -46,7 +46,7 @@ Json gpu_json(const device::GpuStatus& status, const device::GpuInfo& gpu) {
           {"libraries", status.libraries}};
 }
 
-// ConfigError with the reason if this GPU cannot be used.
+// Throws ConfigError with the reason if this GPU cannot be used.
 const device::GpuInfo& usable(const device::GpuStatus& status, int index) {
   if (!status.problem.empty()) throw base::ConfigError("bench gpu: " + status.problem);
   for (const device::GpuInfo& gpu : status.gpus) {
@@ -70,7 +70,7 @@ int run_bench_gpu(const Args& args) {
     models.push_back(spec::make_model(config::model_from_file(name, model_folders())));
   }
 
-  // Squares, linears and heads of the models, attention twice, rows, copies, launches.
+  // Square products, linears and heads of the models, attention twice, memory, copies, launches.
   Progress progress("bench gpu", "figures", is_quick ? 35 : 117);
   int64_t figures_so_far = 0;
   train::GpuBench::Options options{.index = gpu.index, .is_quick = is_quick};
@@ -86,7 +86,7 @@ int run_bench_gpu(const Args& args) {
   figures["host"] = bench->host_copies();
   figures["gemm"] = bench->gemm(models);
   figures["attention"] = bench->attention(true);
-  // The deterministic backward is other kernels, on a device of its own.
+  // The deterministic backward has other kernels, so it needs a new device.
   bench.reset();
   options.deterministic = true;
   bench = std::make_unique<train::GpuBench>(options);
@@ -109,22 +109,27 @@ int run_bench_gpu(const Args& args) {
 }  // namespace
 
 Verb bench_gpu_verb() {
-  return {.name = "bench gpu",
-          .summary = "What a GPU reaches: products, attention, memory, copies, launches",
-          .details =
-              "Measured through the kernels that training uses, on random numbers. The file\n"
-              "is described in machines/README.md.\n\nExamples:\n"
-              "  trireme bench gpu --quick\n"
-              "  trireme bench gpu --out machines/measured/h200.toml --overwrite",
-          .options =
-              {{.name = "--out", .help = "File of figures to write: machines/measured/NAME.toml"},
-               {.name = "--overwrite", .kind = Kind::flag, .help = "Replace the file if it exists"},
-               {.name = "--quick", .kind = Kind::flag, .help = "Few shapes, few repetitions"},
-               {.name = "--gpu",
-                .kind = Kind::integer,
-                .fallback = "0",
-                .help = "Which GPU, counted from 0"}},
-          .run = run_bench_gpu};
+  return {
+      .name = "bench gpu",
+      .summary = "Measure a GPU: matrix products, attention, memory, copies, launches",
+      .details =
+          "Times the kernels that training uses, on random numbers. machines/README.md describes\n"
+          "the file.\n\nExamples:\n"
+          "  trireme bench gpu --quick\n"
+          "  trireme bench gpu --out machines/measured/h200.toml --overwrite",
+      .options = {{.name = "--out",
+                   .help = "File to write the figures to, as machines/measured/NAME.toml"},
+                  {.name = "--overwrite",
+                   .kind = Kind::flag,
+                   .help = "Replace the file of --out if it already exists"},
+                  {.name = "--quick",
+                   .kind = Kind::flag,
+                   .help = "Measure fewer shapes, with fewer repetitions"},
+                  {.name = "--gpu",
+                   .kind = Kind::integer,
+                   .fallback = "0",
+                   .help = "Index of the GPU, from 0"}},
+      .run = run_bench_gpu};
 }
 
 }  // namespace trireme::cli

@@ -25,7 +25,7 @@ void print_bench(const train::StepBench& r, const train::StepBenchPeaks& peaks,
              train::mfu_formula);
   fmt::print("HFU                {:.1f} %\n", 100 * json["hfu"].get<double>());
   if (peaks.gemm) {
-    fmt::print("of GEMM here       {:.1f} % of {:.4f} TFLOP/s ({})\n",
+    fmt::print("of GEMM peak       {:.1f} % of {:.4f} TFLOP/s ({})\n",
                100 * json["utilisation_of_gemm_peak"].get<double>(), peaks.gemm->per_second / 1e12,
                peaks.gemm->source);
   }

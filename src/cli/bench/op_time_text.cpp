@@ -16,7 +16,7 @@ struct Unit {
   double size;
 };
 
-// The largest unit of which `value` is at least one.
+// Returns the largest unit that is at most `value`.
 Unit unit_of(double value) {
   for (const Unit unit : {Unit{"T", 1e12}, Unit{"G", 1e9}, Unit{"M", 1e6}}) {
     if (value >= unit.size) return unit;
@@ -30,7 +30,8 @@ double ratio(double a, double b) { return b > 0 ? a / b : 0; }
 }  // namespace
 
 std::string to_text(const train::Roofline& roofline) {
-  // A CPU reaches thousandths of what a GPU does: each column has the unit of its largest value.
+  // Each column has the unit of its largest value, since a CPU is about a thousand times slower
+  // than a GPU.
   train::FamilyTime largest;
   double largest_flop_rate = roofline.flops.per_second,
          largest_byte_rate = roofline.bandwidth.per_second;
@@ -73,13 +74,14 @@ std::string to_text(const train::Roofline& roofline) {
   }
   cells.emplace_back();
   row(sum, "", ratio(bound, sum.seconds));
-  return obs::table_text(columns, cells) +
-         fmt::format(
-             "peak {:.4g} {}FLOP/s ({}), {:.4g} {}B/s ({}); times are of uncaptured steps and "
-             "hold the gaps between kernels\n",
-             roofline.flops.per_second / work_rate.size, work_rate.prefix, roofline.flops.source,
-             roofline.bandwidth.per_second / moved_rate.size, moved_rate.prefix,
-             roofline.bandwidth.source);
+  return obs::table_text(columns, cells) + fmt::format(
+                                               "peak {:.4g} {}FLOP/s ({}), {:.4g} {}B/s ({}); "
+                                               "times are of uncaptured steps and include the "
+                                               "gaps between kernels\n",
+                                               roofline.flops.per_second / work_rate.size,
+                                               work_rate.prefix, roofline.flops.source,
+                                               roofline.bandwidth.per_second / moved_rate.size,
+                                               moved_rate.prefix, roofline.bandwidth.source);
 }
 
 std::string to_text(const std::vector<train::OpTime>& times, int64_t steps) {

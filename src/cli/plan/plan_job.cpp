@@ -18,8 +18,7 @@ namespace {
 constexpr int64_t max_gpus = 1 << 20;
 constexpr double max_run_tokens = 1e18;
 
-// Whose rules price it, and in what gradients and master weights are kept: as the configuration or
-// the options say.
+// Sets the stack that prices the layouts, and the dtypes of gradients and master weights.
 void take_stack(const Args& args, PlanQuestion& q) {
   if (args.has("--stack")) {
     q.stack = shipped_stack(args.text("--stack"));
@@ -27,8 +26,8 @@ void take_stack(const Args& args, PlanQuestion& q) {
   for (const char* option : {"--grad-dtype", "--master-dtype"}) {
     if (!args.has(option)) continue;
     if (!q.stack.is_engine()) {
-      throw base::ConfigError(
-          fmt::format("{} is for Trireme; --stack {} has its own", option, q.stack.name));
+      throw base::ConfigError(fmt::format(
+          "{} is for the stack trireme; --stack {} sets its own dtype", option, q.stack.name));
     }
     const base::DType dtype = base::dtype_from_name(args.text(option));
     if (option == std::string("--grad-dtype")) {
@@ -39,23 +38,23 @@ void take_stack(const Args& args, PlanQuestion& q) {
   }
   if (!q.stack.is_engine() && args.has("--out")) {
     throw base::ConfigError(fmt::format(
-        "--out writes a configuration of Trireme, and --stack {} prices another program: give "
+        "--out writes a configuration of Trireme, but --stack {} prices another program: give "
         "one of them",
         q.stack.name));
   }
 }
 
-// The length of the run, and what it is paid by.
+// Sets the length of the run and the price of a GPU-hour.
 void take_run(const Args& args, PlanQuestion& q) {
   if (q.machine.price_per_hour > 0) q.dollars_per_gpu_hour = q.machine.price_per_hour;
   if (args.has("--price")) {
     const double price = args.number("--price");
     if (!(price >= 0) || price > 1e6) {
       throw base::ConfigError(fmt::format(
-          "--price {}: dollars for one GPU and hour, from 0 to 1,000,000", args.text("--price")));
+          "--price {}: must be from 0 to 1,000,000 dollars per GPU-hour", args.text("--price")));
     }
     if (!args.has("--tokens")) {
-      throw base::ConfigError("--price: the cost is that of a whole run; give its --tokens, too");
+      throw base::ConfigError("--price: the cost is that of a whole run; also give --tokens");
     }
     q.dollars_per_gpu_hour = price;
   }
@@ -63,9 +62,9 @@ void take_run(const Args& args, PlanQuestion& q) {
   const double tokens = args.number("--tokens");
   const auto step = static_cast<double>(q.job.tokens());
   if (!(tokens >= step) || tokens > max_run_tokens) {
-    throw base::ConfigError(
-        fmt::format("--tokens {}: tokens of the whole run, from the {} of one step to {:.0e}",
-                    args.text("--tokens"), obs::grouped(q.job.tokens()), max_run_tokens));
+    throw base::ConfigError(fmt::format(
+        "--tokens {}: must be the tokens of the whole run, from the {} of one step to {:.0e}",
+        args.text("--tokens"), obs::grouped(q.job.tokens()), max_run_tokens));
   }
   q.run_tokens = tokens;
 }
@@ -102,8 +101,7 @@ PlanQuestion plan_question(const Args& args) {
   need(q.job.global_batch > 0, "--batch SEQUENCES or --batch-tokens N");
   need(args.has("--machine"), "--machine NAME");
   if (!missing.empty()) {
-    throw base::ConfigError(fmt::format("not enough to plan with: give {}. Machines are {}",
-                                        missing,
+    throw base::ConfigError(fmt::format("not enough to plan with: give {}. Machines: {}", missing,
                                         fmt::join(config::machine_names(machine_folders()), ", ")));
   }
   check_sizes(q.job);
@@ -114,12 +112,12 @@ PlanQuestion plan_question(const Args& args) {
   take_run(args, q);
   take_stack(args, q);
   q.space = plan_limits(args, !q.stack.is_engine());
-  // Nothing of it is in the engine: priced all the same.
+  // The engine has no experts, but the planner prices them.
   if (q.job.experts) q.space.unaudited = true;
   q.memory_fraction = args.number("--memory-fraction");
   if (!(q.memory_fraction > 0) || q.memory_fraction > 1) {
     throw base::ConfigError(
-        fmt::format("--memory-fraction {}: above 0, at most 1", q.memory_fraction));
+        fmt::format("--memory-fraction {}: must be above 0 and at most 1", q.memory_fraction));
   }
   const bool is_fast = args.has("--determinism") ? args.text("--determinism") == "fast"
                                                  : !q.job.backend.deterministic;

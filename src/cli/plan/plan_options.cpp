@@ -5,64 +5,71 @@ namespace trireme::cli {
 namespace {
 
 constexpr const char* layouts_help =
-    "A layout in words, as \"tp=8 sp pp=4 interleaved=3 zero=1 micro=2 full\"";
+    "Layout to price, as \"tp=8 sp pp=4 interleaved=3 zero=1 micro=2 full\"";
 
 }  // namespace
 
 std::vector<Option> plan_question_options() {
   return {
-      {.name = "config", .help = "TOML file of a run: its model, batch and layout"},
-      {.name = "--model", .help = "A model of configs/models, a TOML file or a config.json"},
-      {.name = "--machine", .help = "A machine of machines/, or a file like them"},
-      {.name = "--gpus", .kind = Kind::integer, .help = "GPUs of the job"},
-      {.name = "--batch", .kind = Kind::integer, .help = "Sequences of a step"},
-      {.name = "--batch-tokens", .kind = Kind::number, .help = "Tokens of a step, in their place"},
-      {.name = "--seq-len", .kind = Kind::integer, .help = "Tokens of a sequence"},
+      {.name = "config",
+       .help = "Configuration of a run (TOML) whose model, batch and layout are planned"},
+      {.name = "--model", .help = "Model: a name in configs/models, a TOML file or a config.json"},
+      {.name = "--machine", .help = "Machine: a name in machines/, or a machine file"},
+      {.name = "--gpus", .kind = Kind::integer, .help = "Number of GPUs of the job"},
+      {.name = "--batch", .kind = Kind::integer, .help = "Global batch size in sequences"},
+      {.name = "--batch-tokens",
+       .kind = Kind::number,
+       .help = "Global batch size in tokens, instead of --batch"},
+      {.name = "--seq-len", .kind = Kind::integer, .help = "Sequence length in tokens"},
       {.name = "--tokens",
        .kind = Kind::number,
-       .help = "Tokens of the whole run, as 2e12: says how long it takes and what it costs"},
+       .help = "Tokens of the whole run, as 2e12; adds its duration and its cost"},
       {.name = "--price",
        .kind = Kind::number,
-       .help = "Dollars for one GPU and hour; else what the machine's file states"},
+       .help = "Dollars per GPU-hour; default: the price in the machine's file"},
       {.name = "--critical-batch",
        .kind = Kind::number,
-       .help = "Tokens of a step at which progress by token has fallen to half"},
+       .help = "Critical batch size in tokens: the one at which progress per token has halved"},
       {.name = "--layout", .help = layouts_help},
-      {.name = "--from-megatron", .help = "Flags of Megatron-LM, as one text"},
-      {.name = "--from-torchtitan", .help = "TOML file of TorchTitan"},
-      {.name = "--from-hf", .help = "config.json of Hugging Face, or its folder"},
+      {.name = "--from-megatron", .help = "Flags of a Megatron-LM job to plan, as one text"},
+      {.name = "--from-torchtitan", .help = "TOML file of a TorchTitan job to plan"},
+      {.name = "--from-hf",
+       .help = "Hugging Face config.json, or its folder, of the model to plan"},
       {.name = "--stack",
-       .help = "Price as this program would run it: a name in stacks/, or a file like them; else "
-               "Trireme"},
+       .help =
+           "Training program whose costs are used: a name in stacks/, or a stack file; default: "
+           "trireme"},
       {.name = "--grad-dtype",
-       .help = "In which gradients are kept; else the configuration's, or f32",
+       .help = "Dtype of gradients; default: the configuration's, or f32",
        .choices = {"f32", "bf16"}},
       {.name = "--master-dtype",
-       .help = "Master weights of bf16 layouts: f32, or u16 (the 16 bits that bf16 lacks of fp32); "
-               "else the configuration's, or f32",
+       .help =
+           "Master weights of bf16 layouts: f32, or u16 (the low 16 bits of fp32; the bf16 weight "
+           "has the high ones); default: the configuration's, or f32",
        .choices = {"f32", "u16"}},
       {.name = "--determinism",
-       .help = "l1: sums in a fixed order, which costs time and memory; fast: in any; else the "
-               "configuration's, or l1",
+       .help =
+           "Determinism: l1 (sums in a fixed order, which costs time and memory) or fast; default: "
+           "the configuration's, or l1",
        .choices = {"l1", "fast"}},
       {.name = "--memory-fraction",
        .kind = Kind::number,
        .fallback = "0.95",
-       .help = "Part of a GPU's memory that a layout may take"},
-      {.name = "--tp", .help = "Only these degrees of tensor parallelism, as 1,2,8"},
-      {.name = "--pp", .help = "Only these degrees of pipeline parallelism"},
-      {.name = "--cp", .help = "Only these degrees of context parallelism; 1 unless given"},
-      {.name = "--ep", .help = "Only these degrees of expert parallelism"},
-      {.name = "--zero", .help = "Only these stages of ZeRO"},
-      {.name = "--shard", .help = "Only so many ranks that share a copy of the state"},
-      {.name = "--chunks", .help = "Only so many stages of a rank"},
-      {.name = "--micro-batch", .help = "Only these sizes, in sequences"},
-      {.name = "--schedule", .help = "Only these schedules, by name"},
-      {.name = "--recompute", .help = "Only these: none, selective, full"},
-      {.name = "--precision", .help = "fp32, bf16, fp8, fp4; bf16 unless given"},
+       .help = "Part of a GPU's memory that a layout may use"},
+      {.name = "--tp", .help = "Allowed degrees of tensor parallelism, as 1,2,8"},
+      {.name = "--pp", .help = "Allowed degrees of pipeline parallelism, as 1,2,8"},
+      {.name = "--cp", .help = "Allowed degrees of context parallelism; default: 1"},
+      {.name = "--ep", .help = "Allowed degrees of expert parallelism, as 1,2,8"},
+      {.name = "--zero", .help = "Allowed ZeRO stages, as 1,3"},
+      {.name = "--shard", .help = "Allowed numbers of ranks that shard one copy of the state"},
+      {.name = "--chunks", .help = "Allowed numbers of pipeline stages per rank"},
+      {.name = "--micro-batch", .help = "Allowed micro-batch sizes, in sequences"},
+      {.name = "--schedule", .help = "Allowed pipeline schedules, by name"},
+      {.name = "--recompute", .help = "Allowed recompute policies: none, selective, full"},
+      {.name = "--precision", .help = "Allowed precisions: fp32, bf16, fp8, fp4; default: bf16"},
       {.name = "--unaudited",
        .kind = Kind::flag,
-       .help = "Also layouts that the engine cannot run yet (cp, ep, fp8)"},
+       .help = "Also price layouts that the engine cannot run yet (cp, ep, fp8)"},
   };
 }
 

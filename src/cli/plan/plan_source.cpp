@@ -41,13 +41,13 @@ void take_described(const plan::Described& d, PlanQuestion& q) {
   q.asked = d.layout;
   q.own_stack = d.stack;
   q.gpus = d.gpus;
-  q.taken = d.taken;
+  q.assumed = d.taken;
   q.ignored = d.ignored;
   if (d.gpus == 0 && q.asked) q.gpus = q.asked->ranks();
 }
 
-// A word that is neither an option nor a key of a configuration. Its value would else be taken for
-// the configuration.
+// Throws ConfigError for a word that is neither an option nor a key of a configuration: its value
+// would be read as the name of a configuration.
 void check_keys(const Args& args) {
   for (const std::string& word : args.overrides()) {
     const std::string name = word.substr(0, word.find('='));
@@ -62,7 +62,7 @@ void check_keys(const Args& args) {
   }
 }
 
-// Exactly one thing says what is planned.
+// Throws ConfigError if there are several sources of the job.
 void check_sources(const Args& args) {
   check_keys(args);
   std::vector<std::string> given;
@@ -72,11 +72,11 @@ void check_sources(const Args& args) {
   }
   if (given.size() > 1) {
     throw base::ConfigError(
-        fmt::format("{} each say what is planned: give one of them", fmt::join(given, " and ")));
+        fmt::format("{} each name the job to plan: give one of them", fmt::join(given, " and ")));
   }
   if (!args.overrides().empty() && !args.has("config")) {
-    throw base::ConfigError(
-        fmt::format("{}: changes a configuration, and none is given", args.overrides().front()));
+    throw base::ConfigError(fmt::format(
+        "{}: changes a configuration, but no configuration is given", args.overrides().front()));
   }
 }
 

@@ -51,6 +51,7 @@ struct Parser {
   void add(const Option& option) {
     if (option.kind == Kind::flag) {
       app->add_flag(option.name, flags[option.name], option.help);
+      if (!option.old_name.empty()) app->add_flag(option.old_name, flags[option.name])->group("");
       return;
     }
     CLI::Option* added = app->add_option(option.name, values[option.name], option.help);

@@ -21,7 +21,8 @@ struct Option {
   std::string help;
   bool is_required = false;
   std::vector<std::string>
-      choices;  // text only; empty: any. Element types have other spellings, too
+      choices;           // of a text; empty: any text. Element types have other spellings
+  std::string old_name;  // of a flag: an earlier name, which is accepted and not listed
 };
 
 // The values of one call, typed by the verb's options. REQUIRES: the verb has the option that is
