@@ -48,7 +48,7 @@ TEST(CalibrateTest, an_unknown_machine_is_answered_with_the_known_ones) {
   }
   const Outcome cpu = trireme(s, {"calibrate", "--device", "cpu", "--like", "h200"});
   EXPECT_EQ(cpu.exit_code, 2);
-  EXPECT_NE(cpu.err.find("it is for --device cuda"), std::string::npos) << cpu.err;
+  EXPECT_NE(cpu.err.find("--like is for --device cuda"), std::string::npos) << cpu.err;
   const Outcome rows = trireme(
       s, {"calibrate", "--like", std::string(TRIREME_SOURCE_DIR) + "/machines/measured/h200.toml"});
   EXPECT_EQ(rows.exit_code, 2);

@@ -188,7 +188,7 @@ TEST(CkptTest, reshard_refuses_what_does_not_fit) {
   s.write("big.toml", replaced(tiny_model, "ffn = 32", "ffn = 48"));
   expect_refused(s, "ckpt reshard run --into other", "no layout is given");
   expect_refused(s, "ckpt reshard run --into other --model.name=big.toml",
-                 "the layout is of another model");
+                 "the layout belongs to another model");
   expect_refused(s, "ckpt reshard run --into other --plan run/run.json", "run/run.json: plan");
   expect_refused(s, "ckpt reshard run --into run --parallelism.data_parallel_replicate_degree=2",
                  "step-00000004");
@@ -266,9 +266,9 @@ TEST(CkptTest, what_is_no_checkpoint_is_said_to_be_none) {
   std::filesystem::create_directories(s.at("empty"));
   for (const std::string verb : {"list", "inspect", "verify"}) {
     expect_refused(s, "ckpt " + verb + " nowhere", "nowhere: there is no such folder");
-    expect_refused(s, "ckpt " + verb + " empty", "empty: is no checkpoint");
+    expect_refused(s, "ckpt " + verb + " empty", "empty: is not a checkpoint");
     expect_refused(s, "ckpt " + verb + " text.txt", "text.txt: is a file");
-    expect_refused(s, "ckpt " + verb + " run/weights/final", "Hugging Face form");
+    expect_refused(s, "ckpt " + verb + " run/weights/final", "is not a checkpoint but Hugging Face weights");
   }
   s.write(newest + "/manifest", "trireme checkpoint 9\n{}\n");
   const Outcome newer = trireme(s, {"ckpt", "inspect", newest});

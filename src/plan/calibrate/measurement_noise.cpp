@@ -7,7 +7,7 @@
 
 namespace trireme::plan {
 
-std::string settle_noise(spec::Machine& m) {
+std::string clamp_noise(spec::Machine& m) {
   // The ranges of these keys in a machine file.
   constexpr double max_time_error = 1, min_step_factor = 0.5, max_step_factor = 5;
   const double time_error = m.time_error, step_factor = m.step_factor;
@@ -17,8 +17,8 @@ std::string settle_noise(spec::Machine& m) {
   return fmt::format(
       "the machine was busy: whole steps took {:.2g} times what their operations predict, to "
       "within "
-      "{:.0f} %; taken as {:.2g} and {:.0f} %, the nearest that a machine file may hold. Measure "
-      "again when it is idle",
+      "{:.0f} %; assumed {:.2g} and {:.0f} %, the limits of a machine file. Measure again when the "
+      "machine is idle",
       step_factor, 100 * time_error, m.step_factor, 100 * m.time_error);
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What `calibrate` does with a measurement that a busy machine has spoilt.
+// Handles a measurement of `calibrate` that other load on the machine has distorted.
 #pragma once
 
 #include <string>
@@ -8,9 +8,9 @@
 
 namespace trireme::plan {
 
-// Whole steps that took far from what their operations predict leave step_factor or time_error
-// outside what a machine file may hold. Sets them to the nearest that it may, and returns a
-// sentence that says so and what to do; empty: they were inside.
-std::string settle_noise(spec::Machine&);
+// If whole steps take far from what their operations predict, step_factor or time_error is outside
+// the range of a machine file. Clamps them to the range and returns a warning; empty if they were
+// inside.
+std::string clamp_noise(spec::Machine&);
 
 }  // namespace trireme::plan

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Attention as a layer calls it, with q, k and v side by side, on memory of any numbers: what is
-// timed by bench gpu and calibrate.
+// Arguments of attention as a layer calls it, with q, k and v in one tensor, for timing by `bench
+// gpu` and `calibrate`.
 #pragma once
 
 #include <functional>
@@ -14,14 +14,14 @@ namespace trireme::train {
 
 struct AttentionTrial {
   kernels::AttentionForwardArgs forward;
-  kernels::AttentionBackwardArgs backward;  // reads what the forward leaves
+  kernels::AttentionBackwardArgs backward;  // reads the output of the forward
 };
 
-// All that it needs, for a check of what there is.
+// Returns the specs of all tensors that attention_trial() allocates, to check whether they fit.
 std::vector<base::TensorSpec> attention_tensors(const spec::AttentionShape& shape,
                                                 const spec::Backend& backend);
 
-// `tensor` gives memory with numbers in it. Waits for the stream.
+// `tensor` allocates and fills a tensor. Waits for the stream.
 AttentionTrial attention_trial(
     const spec::AttentionShape& shape, const spec::Backend& backend, device::Stream& stream,
     const std::function<device::Tensor(const base::TensorSpec&)>& tensor);

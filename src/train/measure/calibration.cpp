@@ -77,7 +77,7 @@ Machine unfitted(const config::System& system, const Platform& platform, int thr
 Calibration calibrate(const config::System& system, Platform& platform,
                       const CalibrationOptions& options) {
   if (options.like && !platform.is_gpu()) {
-    throw base::ConfigError("--like: links of a CPU are measured; it is for --device cuda");
+    throw base::ConfigError("--like is for --device cuda: the links of a CPU are measured");
   }
   const int threads = thread_count(system.threads);
   const int ranks = platform.is_gpu() ? 1 : std::max(1, device::host_cores().count() / threads);
@@ -86,7 +86,7 @@ Calibration calibrate(const config::System& system, Platform& platform,
   m = unfitted(system, platform, threads, ranks, options);
 
   OperationTimer timer(platform, {.is_quick = options.is_quick, .measured = options.measured});
-  if (options.begin) options.begin("operations", timer.rows());
+  if (options.begin) options.begin("operations", timer.operations());
   timer.add_all(result.times);
   if (ranks > 1) {
     result.times.collectives = thread_all_reduces(std::min(ranks, 8), threads, options.is_quick);
@@ -103,7 +103,7 @@ Calibration calibrate(const config::System& system, Platform& platform,
       reference_steps(system, options.is_quick, options.measured);
   result.steps = steps.size();
   plan::fit_step_factor(steps, m);
-  result.warning = plan::settle_noise(m);
+  result.warning = plan::clamp_noise(m);
   return result;
 }
 

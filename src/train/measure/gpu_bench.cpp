@@ -25,11 +25,11 @@ using base::TensorSpec;
 using device::Mem;
 using device::Tensor;
 
-constexpr int64_t max_bytes = int64_t{12} << 30;  // all that the shapes below need
+constexpr int64_t max_bytes = int64_t{12} << 30;  // the largest need of the shapes below
 
-constexpr int64_t min_bytes = int64_t{3} << 30;  // all that memory() needs
+constexpr int64_t min_bytes = int64_t{3} << 30;  // the need of memory()
 
-// With as many digits as are worth reading.
+// Rounds to `digits` decimal places.
 double rounded(double value, double digits) {
   const double scale = std::pow(10.0, digits);
   return std::round(value * scale) / scale;
@@ -52,14 +52,15 @@ GpuBench::GpuBench(Options options)
                                                 backend_.stream_workspace_bytes, "workspace");
   stream_->set_workspace(
       device::view_of(workspace_->data(), {{backend_.stream_workspace_bytes}, DType::u8}));
-  // Libraries need some of what is left, and so does the choice of algorithms.
+  // Libraries and the selection of algorithms need some of the free memory.
   const int64_t share = device_->available_bytes() / 10 * 7;
   capacity_bytes_ = std::min(max_bytes, share) / base::grain_bytes * base::grain_bytes;
   if (capacity_bytes_ < min_bytes) {
-    throw base::OutOfMemory(fmt::format(
-        "bench gpu: {} bytes for operands, 70 % of what the GPU has free; at least {} are needed. "
-        "End programs that use it (nvidia-smi shows them)",
-        capacity_bytes_, min_bytes));
+    throw base::OutOfMemory(
+        fmt::format("bench gpu: needs {1} bytes for operands, available are {0} (70 % of the free "
+                    "GPU memory); end "
+                    "other programs on the GPU (nvidia-smi lists them)",
+                    capacity_bytes_, min_bytes));
   }
   arena_ = std::make_unique<device::Arena>(
       device::Buffer(*device_, Mem::scratch, capacity_bytes_, "operands"));
@@ -70,14 +71,14 @@ void GpuBench::done(std::string_view what) const {
 }
 
 double GpuBench::seconds_of(const std::function<void()>& queue) {
-  // The first calls choose algorithms, build plans and load kernels.
+  // The first calls select algorithms, build plans and load kernels.
   for (int i = 0; i < 2; ++i) queue();
   const device::Event begin = stream_->record_timed();
   queue();
   const device::Event end = stream_->record_timed();
   stream_->synchronize();
   const double one = std::max(stream_->seconds_between(begin, end), 1e-6);
-  // Long enough that neither the launch nor the clock's grain shows.
+  // Long enough that neither the launch nor the resolution of the clock matters.
   const int calls = std::clamp(static_cast<int>((options_.is_quick ? 0.01 : 0.03) / one), 3, 400);
   const int rounds = options_.is_quick ? 3 : 5;
   std::vector<double> seconds;
@@ -99,7 +100,7 @@ bool GpuBench::fits(const std::vector<TensorSpec>& specs) const {
 }
 
 void GpuBench::release() {
-  mark_.reset();  // before the next one looks where the arena stands
+  mark_.reset();  // before the next mark reads the position of the arena
   mark_ = std::make_unique<device::Arena::Mark>(*arena_);
 }
 
@@ -109,7 +110,7 @@ Tensor GpuBench::tensor(const TensorSpec& spec) {
     ops::fill(*stream_, {.d = made});
     return made;
   }
-  // Not zeros: with those the chip draws less power and runs faster than in training.
+  // Not zeros: with zeros a GPU draws less power and runs faster than in training.
   constexpr int64_t width = 4096;
   const int64_t count = made.elements();
   const Tensor matrix =
@@ -151,7 +152,7 @@ std::vector<GpuBench::Product> GpuBench::products(
       add_linear(model.name + " down", rows, block.width, block.ffn);
     }
     const auto& head = std::get<spec::HeadSpec>(model.layers.back());
-    // A chunk of logits; their rows start at multiples of the grain, the weight's do not.
+    // A chunk of logits; its rows start at multiples of the grain, those of the weight do not.
     add_linear(model.name + " head", 8192, head.vocab, head.width);
   }
   return all;
@@ -169,7 +170,7 @@ base::Json GpuBench::gemm(const std::vector<spec::ModelSpec>& models) {
 
 base::Json GpuBench::measure(const Product& p) {
   const bool trans_a = p.layout[0] == 't', trans_b = p.layout[1] == 't';
-  // Rows start where the engine lets those of logits start, which leaves other widths alone.
+  // The row stride is that of the engine's logits, which equals the width for all other products.
   const auto spec_of = [this](int64_t rows, int64_t cols, DType dtype) {
     return spec::logits_spec(backend_, rows, cols, dtype);
   };
@@ -240,7 +241,7 @@ void GpuBench::measure_attention(const spec::AttentionShape& s, bool with_forwar
                    {"microseconds", rounded(1e6 * seconds, 2)},
                    {"tflops", per_second(flops, seconds, 1e12)}});
   };
-  ops::attention_forward(*stream_, trial.forward);  // the backward reads what it leaves
+  ops::attention_forward(*stream_, trial.forward);  // the backward reads its output
   if (with_forward) {
     add("forward", seconds_of([&] { ops::attention_forward(*stream_, trial.forward); }),
         kernels::cost_of(trial.forward).flops);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Measurements of one GPU through the rows that training uses. Every function waits for the GPU and
-// returns figures with their units in the names of the keys: an array of objects, or one object.
+// Measures one GPU with the kernels that training uses. Every function waits for the GPU and
+// returns figures with units in the names of the keys: an array of objects, or one object.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,7 @@
 
 namespace trireme::train {
 
-// A GPU with a stream, that stream's workspace, and memory that each measurement uses anew.
+// A GPU with a stream, the workspace of the stream, and memory that the measurements reuse.
 class GpuBench {
  public:
   struct Options {
@@ -26,7 +26,7 @@ class GpuBench {
     bool is_quick = false;                                // fewer shapes, fewer repetitions
     std::function<void(std::string_view what)> measured;  // after each figure; may be empty
   };
-  // Throws ConfigError where there is no GPU that can be used.
+  // Throws ConfigError if there is no usable GPU, and OutOfMemory if too little memory is free.
   explicit GpuBench(Options options);
 
   base::Json gemm(const std::vector<spec::ModelSpec>& models);
@@ -47,10 +47,10 @@ class GpuBench {
   base::Json measure(const Product& product);
   void measure_attention(const spec::AttentionShape& shape, bool with_forward, base::Json& out);
 
-  // Seconds of one call: the median of several rounds of many calls in a row, after a warm-up.
+  // Returns the seconds of one call: the median over several rounds of many calls, after a warm-up.
   double seconds_of(const std::function<void()>& queue);
-  // Memory until the next release(), filled with normal random numbers (or zero, for other types).
-  // REQUIRES: fits().
+  // Allocates a tensor until the next release() and fills it with normal random numbers, or with
+  // zeros for types other than f32 and bf16. REQUIRES: fits().
   device::Tensor tensor(const base::TensorSpec& spec);
   bool fits(const std::vector<base::TensorSpec>& specs) const;
   void release();
@@ -63,7 +63,7 @@ class GpuBench {
   std::unique_ptr<device::Buffer> workspace_;
   int64_t capacity_bytes_ = 0;
   std::unique_ptr<device::Arena> arena_;
-  std::unique_ptr<device::Arena::Mark> mark_;  // gives back what the last measurement took
+  std::unique_ptr<device::Arena::Mark> mark_;  // frees the tensors of the last measurement
 };
 
 }  // namespace trireme::train

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The measurements of GpuBench that no matrix product is part of.
+// The measurements of GpuBench without matrix products: memory, copies, launches.
 #include <algorithm>
 #include <cmath>
 
@@ -25,7 +25,7 @@ double rounded(double value) { return std::round(value * 100) / 100; }
 
 }  // namespace
 
-// Every tensor is far larger than the second-level cache (60 MB on an H200).
+// Every tensor is far larger than the L2 cache (60 MB on an H200).
 base::Json GpuBench::memory() {
   Json out;
   const auto add = [&](const char* row, int64_t bytes, double seconds) {
@@ -64,7 +64,7 @@ base::Json GpuBench::memory() {
     stream_->synchronize();
     const Tensor param = tensor({{128 * mib}, DType::bf16}), master = tensor(flat);
     const Tensor m = tensor(flat), v = tensor(flat), grad = tensor(flat);
-    ops::fill(*stream_, {.d = v, .value = 0.25F});  // a square: not negative
+    ops::fill(*stream_, {.d = v, .value = 0.25F});  // second moments are not negative
     const kernels::AdamwArgs adamw{
         .param = param, .master = master, .m = m, .v = v, .grad = grad, .state = on_device};
     add("adamw", kernels::cost_of(adamw).bytes, seconds_of([&] { ops::adamw(*stream_, adamw); }));
@@ -95,7 +95,7 @@ base::Json GpuBench::host_copies() {
   return out;
 }
 
-// The smallest useful kernel, so that what is measured is the way to it.
+// Uses the smallest useful kernel, so that the launch itself is measured.
 base::Json GpuBench::launches() {
   constexpr int launches = 200;
   release();

@@ -21,7 +21,7 @@ using base::TensorSpec;
 using device::Tensor;
 
 constexpr int64_t stream_width = 1024;
-constexpr int64_t stream_rows = 3;  // copy, norm, swiglu
+constexpr int64_t stream_ops = 3;  // copy, norm, swiglu
 constexpr int64_t mebibyte = int64_t{1} << 20;
 
 }  // namespace
@@ -70,7 +70,7 @@ std::vector<spec::AttentionShape> OperationTimer::attentions() const {
   struct Sizes {
     int64_t sequences, seq_len, heads, head_dim;
   };
-  // The first two are those of --quick.
+  // With is_quick only the first two are measured.
   const std::vector<Sizes> gpu = {{16, 1024, 16, 64},  {2, 8192, 16, 128}, {4, 4096, 32, 64},
                                   {16, 1024, 16, 128}, {4, 4096, 16, 128}, {32, 512, 16, 64}};
   const std::vector<Sizes> cpu = {{2, 128, 6, 64}, {1, 512, 6, 64},  {8, 64, 6, 64},
@@ -88,7 +88,7 @@ std::vector<spec::AttentionShape> OperationTimer::attentions() const {
   return all;
 }
 
-std::vector<int64_t> OperationTimer::widths() const {
+std::vector<int64_t> OperationTimer::stream_sizes() const {
   if (platform_.is_gpu()) {
     if (options_.is_quick) return {1024, 131072};
     return {1024, 16384, 65536, 131072};
@@ -97,9 +97,9 @@ std::vector<int64_t> OperationTimer::widths() const {
   return {256, 1024, 4096};
 }
 
-int64_t OperationTimer::rows() const {
+int64_t OperationTimer::operations() const {
   return static_cast<int64_t>(3 * linears().size() + 2 * attentions().size() +
-                              stream_rows * widths().size()) +
+                              stream_ops * stream_sizes().size()) +
          1;
 }
 
@@ -108,7 +108,7 @@ void OperationTimer::add_all(plan::Times& times) {
     for (const char* pass : {"forward", "dgrad", "wgrad"}) add_product(linear, pass, times);
   }
   for (const spec::AttentionShape& shape : attentions()) add_attention(shape, times);
-  for (const int64_t rows : widths()) add_streams(rows, times);
+  for (const int64_t rows : stream_sizes()) add_streams(rows, times);
   add_update(times);
 }
 
@@ -117,7 +117,7 @@ void OperationTimer::done(std::string_view what) const {
 }
 
 double OperationTimer::seconds_of(const std::function<void()>& queue) {
-  // The first calls choose algorithms, build plans, load kernels and fill caches.
+  // The first calls select algorithms, build plans, load kernels and fill caches.
   for (int i = 0; i < 2; ++i) queue();
   const auto timed = [&](int calls) {
     const device::Event begin = stream_->record_timed();
@@ -132,7 +132,7 @@ double OperationTimer::seconds_of(const std::function<void()>& queue) {
   std::vector<double> seconds(options_.is_quick ? 3 : 7);
   for (double& round : seconds) round = timed(calls);
   std::sort(seconds.begin(), seconds.end());
-  // What else runs on a CPU only adds time.
+  // On a CPU other programs only add time, so the minimum is the best estimate.
   return platform_.is_gpu() ? seconds[seconds.size() / 2] : seconds.front();
 }
 
@@ -142,7 +142,7 @@ Tensor OperationTimer::tensor(const TensorSpec& spec) {
     ops::fill(*stream_, {.d = made});
     return made;
   }
-  // Not zeros: with those a GPU draws less power and runs faster than in training.
+  // Not zeros: with zeros a GPU draws less power and runs faster than in training.
   const Tensor matrix = made.reshape({1, made.elements()});
   ops::init_normal(*stream_, {.d = matrix,
                               .key = base::rng_key(1, "calibrate"),
@@ -227,7 +227,7 @@ void OperationTimer::add_update(plan::Times& times) {
   stream_->upload(on_device, std::as_bytes(std::span(&state, 1)));
   stream_->synchronize();
   const Tensor v = tensor(flat);
-  ops::fill(*stream_, {.d = v, .value = 0.25F});  // a square: not negative
+  ops::fill(*stream_, {.d = v, .value = 0.25F});  // second moments are not negative
   const kernels::AdamwArgs adamw{.param = tensor({flat.shape, dtype_}),
                                  .master = dtype_ == DType::f32 ? Tensor{} : tensor(flat),
                                  .m = tensor(flat),

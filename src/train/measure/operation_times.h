@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Times of operations on this machine, measured through the rows that training uses
-// (kernels/ops.h), of shapes like those of models: what `calibrate` fits constants to.
+// Measures the times of operations (kernels/ops.h) on this machine, with shapes like those of
+// models; `calibrate` fits constants to them.
 #pragma once
 
 #include <functional>
@@ -18,14 +18,14 @@ class OperationTimer {
  public:
   struct Options {
     bool is_quick = false;                                // fewer shapes, fewer repetitions
-    std::function<void(std::string_view what)> measured;  // after each row; may be empty
+    std::function<void(std::string_view what)> measured;  // after each operation; may be empty
   };
-  // `platform` must outlive it. bf16 on a GPU, fp32 on a CPU.
+  // `platform` must outlive the timer. Measures bf16 on a GPU and fp32 on a CPU.
   OperationTimer(Platform& platform, Options options);
 
-  // Rows that add_all() measures, if all of them fit the device.
-  int64_t rows() const;
-  // Products, attention and what only moves bytes. Waits for the device.
+  // Returns the number of operations that add_all() measures.
+  int64_t operations() const;
+  // Measures products, attention and memory-bound operations. Waits for the device.
   void add_all(plan::Times& times);
 
  private:
@@ -34,17 +34,17 @@ class OperationTimer {
   };
   std::vector<Linear> linears() const;
   std::vector<spec::AttentionShape> attentions() const;
-  std::vector<int64_t> widths() const;  // of streams, in rows of stream_width elements
+  std::vector<int64_t> stream_sizes() const;  // in rows of stream_width elements
 
   void add_product(const Linear& linear, const char* pass, plan::Times& times);
   void add_attention(const spec::AttentionShape& shape, plan::Times& times);
   void add_streams(int64_t rows, plan::Times& times);
   void add_update(plan::Times& times);
 
-  // Seconds of one call: the median (on a CPU the least) of several rounds of many calls in a row,
-  // after a warm-up.
+  // Returns the seconds of one call: the median (on a CPU the minimum) over several rounds of many
+  // calls, after a warm-up.
   double seconds_of(const std::function<void()>& queue);
-  device::Tensor tensor(const base::TensorSpec& spec);  // of normal random numbers, or zeros
+  device::Tensor tensor(const base::TensorSpec& spec);  // normal random numbers, or zeros
   void done(std::string_view what) const;
 
   Platform& platform_;

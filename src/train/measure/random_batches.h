@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Random tokens for benchmarks, drawn before anything is timed: steps only copy them.
+// Random tokens for benchmarks, sampled at construction: steps only copy them.
 #pragma once
 
 #include <algorithm>
@@ -26,7 +26,7 @@ class RandomBatches final : public engine::MicrobatchSource {
     }
   }
 
-  // Different batches in turn.
+  // Copies the next of a few different batches.
   void fill(int /*index*/, const engine::HostMicrobatch& out) override {
     const std::vector<int32_t>& batch = batches_[next_++ % batches_.size()];
     engine::set_equal_sequences(out, sequences_, seq_len_);

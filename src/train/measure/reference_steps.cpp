@@ -45,7 +45,8 @@ std::vector<Reference> references(bool is_gpu) {
   return {{gpt2, rows / gpt2.max_seq, gpt2.max_seq}, {llama, rows / llama.max_seq, llama.max_seq}};
 }
 
-// The middle of some steps behind those in which algorithms are chosen and graphs captured.
+// Returns the median over some steps, after a warm-up in which algorithms are selected and graphs
+// captured.
 double seconds_of(engine::Engine& engine, engine::MicrobatchSource& source, int steps) {
   constexpr int warmup = 3;
   device::Stream& compute = engine.compute();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Whole steps of small models, timed: what the operations of a step take together is not what each
-// takes by itself.
+// Times whole steps of small models: the time of a step is not the sum of the times of its
+// operations.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@
 namespace trireme::train {
 
 constexpr int64_t reference_step_count = 2;
-// On a platform of its own, made for `system`. `done` is told each model.
+// Makes a new platform for `system` for each model. Calls `done` after each model; may be empty.
 std::vector<plan::TimedStep> reference_steps(const config::System& system, bool is_quick,
                                              const std::function<void(std::string_view)>& done);
 

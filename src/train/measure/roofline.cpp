@@ -51,7 +51,7 @@ std::string family_of(const spec::OpCost& cost) {
   return "other";
 }
 
-// 0 where nothing was measured.
+// Returns 0 if nothing was measured.
 double ratio(double a, double b) { return b > 0 ? a / b : 0; }
 
 }  // namespace

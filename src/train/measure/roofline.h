@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The roofline of a step: for each family of kernels FLOPs, bytes and time, whether compute or
+// The roofline of a step: FLOPs, bytes and time of each family of kernels, whether compute or
 // memory bounds it, and how near it is to that bound.
 #pragma once
 
@@ -17,7 +17,7 @@ struct FamilyTime {
   double flops = 0, bytes = 0, seconds = 0;  // of one step
 };
 
-// Of `steps` observed steps, the longest first.
+// Returns the means over `steps` observed steps, the longest family first.
 std::vector<FamilyTime> family_times(const std::vector<TimedOp>& ops, int64_t steps);
 
 // A family is bound by compute if its FLOPs at the peak take longer than its bytes at the

@@ -14,9 +14,10 @@ namespace trireme::train {
 namespace {
 
 constexpr int64_t largest_bytes = int64_t{16} << 20;
-constexpr int64_t buffer_bytes = int64_t{8} << 20;  // for sums in the tree
+constexpr int64_t buffer_bytes = int64_t{8} << 20;  // for the tree sum
 
-// Of rank 0, for every size: the least of several rounds, since what else runs only adds time.
+// Returns the times of rank 0 by size: the minimum over several rounds, since other programs only
+// add time.
 std::vector<double> seconds_by_size(int ranks, int threads, const std::vector<int64_t>& sizes,
                                     int rounds) {
   std::vector<double> result;

@@ -7,7 +7,8 @@
 
 namespace trireme::train {
 
-// All-reduces of two ranks, and of `ranks`, that are threads of this process with `threads` each.
+// Measures all-reduces of two ranks and of `ranks` ranks, which are threads of this process with
+// `threads` compute threads each.
 std::vector<plan::TimedCollective> thread_all_reduces(int ranks, int threads, bool is_quick);
 
 }  // namespace trireme::train

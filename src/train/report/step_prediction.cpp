@@ -14,10 +14,10 @@
 namespace trireme::train {
 namespace {
 
-// Steps before which a median says little.
-constexpr int64_t fewest_steps = 3;
-// Of a part of the step that is worth naming.
-constexpr double worth_naming = 0.01;
+// With fewer steps the median is not reliable.
+constexpr int64_t min_steps = 3;
+// The smallest share of the time that is named as a cause.
+constexpr double min_share = 0.01;
 
 // Returns the machine whose file names `hardware`.
 std::optional<spec::Machine> machine_of(const std::string& hardware,
@@ -28,7 +28,7 @@ std::optional<spec::Machine> machine_of(const std::string& hardware,
       if (!machine.processor.name.empty() && machine.processor.name == hardware) return machine;
     } catch (const base::Error& error) {
       // The run is over: a bad file of another machine must not make it fail.
-      base::log_warning("machine {} not looked at: {}", name, error.what());
+      base::log_warning("machine {} ignored: {}", name, error.what());
     }
   }
   return {};
@@ -39,43 +39,44 @@ std::vector<std::string> causes_of(const config::Config& config, const TrainSumm
   std::vector<std::string> causes;
   const bool is_gpu = s.driver_used_bytes > 0;
   if (step.gap() < 0) {
-    causes.emplace_back("the machine's file is of a slower machine: trireme calibrate measures it");
+    causes.emplace_back(
+        "the machine file describes a slower machine: trireme calibrate measures this one");
     return causes;
   }
   const double saving = s.checkpoints.stall_seconds / std::max(s.seconds, 1e-9);
-  if (saving > worth_naming) {
+  if (saving > min_share) {
     causes.push_back(
-        fmt::format("checkpoints held the host up for {:.0f} % of the time: save less "
-                    "often (checkpoint.interval), or to a faster disk",
+        fmt::format("checkpoints blocked the host for {:.0f} % of the time: save less often "
+                    "(checkpoint.interval), or to a faster disk",
                     100 * saving));
   }
   if (is_gpu && config.training.document_mask) {
     causes.emplace_back(
-        "training.document_mask: attention runs on a kernel of Trireme's own, many "
-        "times slower than the library's");
+        "training.document_mask: attention runs on Trireme's kernel, which is many times slower "
+        "than "
+        "cuDNN's");
   }
   if (is_gpu && !s.was_captured) {
     causes.emplace_back(
-        "the step was not captured: kernels are sent one by one (traced steps, "
-        "or ranks as threads)");
+        "the step was not captured as a graph: kernels are launched one by one (traced steps, or "
+        "ranks as threads)");
   }
   if (is_gpu && config.dims.vocab % 8 != 0) {
-    causes.push_back(
-        fmt::format("a vocabulary of {} is no multiple of 8: products with it are slow "
-                    "(model.vocab_size)",
-                    config.dims.vocab));
+    causes.push_back(fmt::format(
+        "the vocabulary of {} is not a multiple of 8: products with it are slow (model.vocab_size)",
+        config.dims.vocab));
   }
   if (!is_gpu && s.ranks.size() > 1) {
     causes.emplace_back(
-        "ranks are threads that share the cores of one machine; the prediction "
-        "gives each a core");
+        "ranks are threads that share the cores of one machine; the prediction assumes a core for "
+        "each");
   }
   causes.emplace_back(
-      "another program on the device, or a lower clock: compare trireme calibrate "
-      "with the machine's file");
+      "another program on the device, or a lower clock: compare the result of trireme calibrate "
+      "with the machine file");
   causes.emplace_back(
-      "the host is late with batches, or a rank is slow: --trace-steps shows who "
-      "waits for whom");
+      "the host is late with batches, or a rank is slow: --trace-steps shows which rank waits for "
+      "which");
   return causes;
 }
 
@@ -90,7 +91,7 @@ std::optional<spec::Machine> configured_machine(const config::Config& config,
 std::optional<StepPrediction> step_prediction(const config::Config& config, const TrainSummary& s,
                                               const std::optional<spec::Machine>& configured,
                                               const std::vector<std::filesystem::path>& folders) {
-  if (s.tokens_per_second <= 0 || s.steps - s.resumed_from < fewest_steps) return {};
+  if (s.tokens_per_second <= 0 || s.steps - s.resumed_from < min_steps) return {};
   const auto machine = configured ? configured : machine_of(s.hardware, folders);
   if (!machine) return {};
   plan::Job job = plan::job_of(config);

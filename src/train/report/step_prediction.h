@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The time of a step that was measured beside the one that the planner predicts.
+// Compares the measured time of a step with the planner's prediction.
 #pragma once
 
 #include <filesystem>
@@ -18,7 +18,7 @@ struct StepPrediction {
   std::string machine;
   double predicted = 0, measured = 0;  // seconds
   double band = 0;                     // relative, each way
-  std::vector<std::string> causes;     // outside the band: what may be the reason, likeliest first
+  std::vector<std::string> causes;     // possible causes if outside the band, likeliest first
 
   double gap() const { return measured / predicted - 1; }
 };

@@ -23,7 +23,7 @@ std::vector<BadCase> weights_cases() {
       {"without_config_json",
        eval,
        failed,
-       {"w", "without config.json"},
+       {"w", "has no config.json"},
        with_weights_then([](const Scratch& s) { std::filesystem::remove(s.at("w/config.json")); })},
       {"without_safetensors",
        eval,
