@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// schedule and sim from outside.
+// `trireme schedule` and `trireme sim`.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -73,7 +73,7 @@ TEST(ScheduleVerbTest, faults_of_a_file_are_shown_at_their_place) {
       << mistyped.err;
 }
 
-TEST(ScheduleVerbTest, impossible_wishes_are_refused_with_the_nearest_possible) {
+TEST(ScheduleVerbTest, impossible_requests_are_refused_with_the_nearest_possible) {
   const Scratch s;
   write_tiny(s);
   const std::vector<std::pair<std::string, std::string>> cases = {
@@ -104,7 +104,7 @@ TEST(ScheduleVerbTest, impossible_wishes_are_refused_with_the_nearest_possible) 
   }
 }
 
-TEST(SimVerbTest, without_options_it_plays_what_train_would_run) {
+TEST(SimVerbTest, without_options_it_simulates_the_pipeline_of_train) {
   const Scratch s;
   write_tiny(s);
   const auto played = trireme_json(
@@ -119,7 +119,7 @@ TEST(SimVerbTest, without_options_it_plays_what_train_would_run) {
   EXPECT_EQ(asked["stages"], 2);
 }
 
-TEST(SimVerbTest, a_straggler_and_jitter_cost_time_and_a_seed_repeats) {
+TEST(SimVerbTest, a_straggler_and_jitter_cost_time_and_a_seed_is_deterministic) {
   const Scratch s;
   write_tiny(s);
   const auto step = [&](const std::string& rest) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a user asks the planner that it cannot answer (bad_input.h).
+// Mistakes in questions to the planner (bad_input.h).
 #include "tests/cli/bad/bad_input.h"
 
 namespace trireme::tests {
