@@ -4,18 +4,18 @@
 #include <filesystem>
 #include <system_error>
 
-#include "base/text/count_text.h"
 #include "base/error.h"
+#include "base/text/count_text.h"
 #include "base/text/json.h"
 #include "cli/shell/progress.h"
 #include "cli/verbs.h"
 #include "data/build.h"
-#include "data/inspect.h"
-#include "data/yardsticks/ngram.h"
-#include "data/yardsticks/synth.h"
 #include "data/files/token_data.h"
 #include "data/files/token_writer.h"
 #include "data/files/vocabulary.h"
+#include "data/inspect.h"
+#include "data/yardsticks/ngram.h"
+#include "data/yardsticks/synth.h"
 #include "train/setup/setup.h"
 
 namespace trireme::cli {
@@ -23,29 +23,32 @@ namespace {
 
 const Option format_option = {.name = "--format",
                               .fallback = "auto",
-                              .help = "Of the data",
+                              .help = "Format of the data set",
                               .choices = {"auto", "megatron", "llmc", "nanogpt", "text"}};
-const Option type_option = {.name = "--type", .help = "Of tokens without header: u16 or u32"};
-const Option eod_option = {.name = "--eod",
-                           .kind = Kind::integer,
-                           .fallback = "-1",
-                           .help = "Token that ends a document in formats without index; -1: none"};
+const Option type_option = {.name = "--type",
+                            .help = "Token type of files without a header: u16 or u32"};
+const Option eod_option = {
+    .name = "--eod",
+    .kind = Kind::integer,
+    .fallback = "-1",
+    .help = "Token that ends a document, in formats without an index; -1: none"};
 const Option output_format = {.name = "--format",
                               .fallback = "megatron",
-                              .help = "To write",
+                              .help = "Format to write",
                               .choices = {"megatron", "llmc"}};
 
 const Option overwrite_option = {
-    .name = "--overwrite", .kind = Kind::flag, .help = "Replace the data set if it exists"};
+    .name = "--overwrite", .kind = Kind::flag, .help = "Replace the data set if it already exists"};
 
-// A data set that is there is replaced only on request.
+// Throws ConfigError if the data set exists and --overwrite is not given.
 void check_output(const Args& args) {
   const auto format = data::token_format_from_name(args.text("--format"));
   for (const std::filesystem::path& file : data::token_files(args.text("--output"), format)) {
     std::error_code ignored;
     if (std::filesystem::is_regular_file(file, ignored) && !args.flag("--overwrite")) {
-      throw base::ConfigError(fmt::format(
-          "{}: exists; give --overwrite to replace it, or another --output", file.string()));
+      throw base::ConfigError(
+          fmt::format("{}: already exists; give --overwrite to replace it, or another --output",
+                      file.string()));
     }
   }
 }
@@ -175,18 +178,20 @@ int ngram(const Args& args) {
 
 std::vector<Verb> data_verbs() {
   const Option output = {.name = "--output",
-                         .help = "Where to write: PREFIX (.bin and .idx) or FILE.bin",
+                         .help = "Data set to write: PREFIX (for .bin and .idx) or FILE.bin",
                          .is_required = true};
-  const Option input = {.name = "data", .help = "A data set", .is_required = true};
+  const Option input = {.name = "data",
+                        .help = "Data set: a file, or the prefix of .bin and .idx",
+                        .is_required = true};
   return {
       {.name = "data build",
-       .summary = "Text to tokens, one per byte",
+       .summary = "Convert text to tokens, one per byte",
        .details = "Examples:\n"
                   "  trireme data build book.txt --output runs/book\n"
                   "  trireme data build a.jsonl b.jsonl --output corpus --key text --workers 4",
        .options = {{.name = "inputs",
                     .kind = Kind::list,
-                    .help = ".txt and .jsonl files",
+                    .help = "Text files: .txt or .jsonl",
                     .is_required = true},
                    output,
                    output_format,
@@ -194,50 +199,61 @@ std::vector<Verb> data_verbs() {
                    {.name = "--workers",
                     .kind = Kind::integer,
                     .fallback = "0",
-                    .help = "Threads; 0: all cores. They do not change the bytes"},
+                    .help = "Number of threads; 0: all cores. The output does not depend on it"},
                    {.name = "--eod",
                     .kind = Kind::integer,
                     .fallback = "0",
-                    .help = "Token written after each document; -1: none"},
+                    .help = "Token to write after each document; -1: none"},
                    {.name = "--split-lines",
                     .kind = Kind::flag,
-                    .help = ".txt: every line is a document"},
+                    .help = "Treat every line of a .txt file as a document"},
                    {.name = "--raw-bytes",
                     .kind = Kind::flag,
-                    .help = ".txt: take bytes that are not UTF-8 as they are"},
-                   {.name = "--key", .fallback = "text", .help = ".jsonl: the key of the text"}},
+                    .help = "Accept bytes in .txt files that are not UTF-8"},
+                   {.name = "--key",
+                    .fallback = "text",
+                    .help = "Key of the text in .jsonl files"}},
        .run = build},
       {.name = "data inspect",
-       .summary = "Documents, lengths, skew and token range of a data set",
+       .summary = "Print documents, lengths, skew and token range of a data set",
        .details = "Examples:\n  trireme data inspect runs/book\n"
                   "  trireme data inspect train.bin --format nanogpt --type u16 --json",
        .options = {input, format_option, type_option, eod_option},
        .run = inspect},
       {.name = "data synth",
-       .summary = "A data set from a Markov source, with its exact entropy rate",
+       .summary = "Generate a data set from a Markov source, with its exact entropy rate",
        .details = "Examples:\n  trireme data synth --output runs/markov --vocab 64 --order 2",
        .options =
            {output,
             output_format,
             overwrite_option,
-            {.name = "--seed", .kind = Kind::integer, .fallback = "0", .help = "Of the source"},
-            {.name = "--vocab", .kind = Kind::integer, .fallback = "64", .help = "Tokens"},
+            {.name = "--seed",
+             .kind = Kind::integer,
+             .fallback = "0",
+             .help = "Seed of the Markov source"},
+            {.name = "--vocab",
+             .kind = Kind::integer,
+             .fallback = "64",
+             .help = "Size of the vocabulary"},
             {.name = "--order",
              .kind = Kind::integer,
              .fallback = "1",
-             .help = "Tokens of context that matter"},
+             .help = "Order of the source: tokens of context that the next one depends on"},
             {.name = "--sharpness",
              .kind = Kind::number,
              .fallback = "4",
-             .help = "Higher: more predictable"},
-            {.name = "--documents", .kind = Kind::integer, .fallback = "1000", .help = "How many"},
+             .help = "Concentration of the transition probabilities; higher is more predictable"},
+            {.name = "--documents",
+             .kind = Kind::integer,
+             .fallback = "1000",
+             .help = "Number of documents"},
             {.name = "--tokens",
              .kind = Kind::integer,
              .fallback = "1024",
-             .help = "In each document"}},
+             .help = "Tokens in each document"}},
        .run = synth},
       {.name = "data ngram",
-       .summary = "Loss of an n-gram model: what a network has to beat",
+       .summary = "Print the loss of an n-gram model, as a baseline",
        .details = "Examples:\n  trireme data ngram runs/book --context 4 --split 0.05",
        .options = {input,
                    format_option,
@@ -246,11 +262,11 @@ std::vector<Verb> data_verbs() {
                    {.name = "--context",
                     .kind = Kind::integer,
                     .fallback = "4",
-                    .help = "Tokens of context, 0 to 4"},
+                    .help = "Tokens of context, from 0 to 4"},
                    {.name = "--split",
                     .kind = Kind::number,
                     .fallback = "0.05",
-                    .help = "Part at the end that it is measured on"}},
+                    .help = "Part of the data, at its end, that the loss is measured on"}},
        .run = ngram}};
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// trireme doctor: what this machine and this build have.
+// trireme doctor: reports what this machine and this build provide.
 #include <unistd.h>
 
 #include <filesystem>
@@ -182,13 +182,14 @@ int run_doctor(const Args& args) {
 }  // namespace
 
 Verb doctor_verb() {
-  return {.name = "doctor",
-          .summary = "What this machine and this build have",
-          .details = "Examples:\n  trireme doctor\n  trireme doctor --measure --json",
-          .options = {{.name = "--measure",
-                       .kind = Kind::flag,
-                       .help = "Also measure matrix products and copies (seconds)"}},
-          .run = run_doctor};
+  return {
+      .name = "doctor",
+      .summary = "Report what this machine and this build provide",
+      .details = "Examples:\n  trireme doctor\n  trireme doctor --measure --json",
+      .options = {{.name = "--measure",
+                   .kind = Kind::flag,
+                   .help = "Also measure matrix products and copies, which takes some seconds"}},
+      .run = run_doctor};
 }
 
 }  // namespace trireme::cli

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// trireme eval: the loss of trained weights on a data set.
+// trireme eval: computes the loss of trained weights on a data set.
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
@@ -7,24 +7,25 @@
 #include <memory>
 
 #include "base/error.h"
-#include "base/text/json.h"
 #include "base/log.h"
+#include "base/text/json.h"
+#include "cli/ckpt/weights_place.h"
 #include "cli/shell/device_options.h"
 #include "cli/shell/progress.h"
 #include "cli/verbs.h"
-#include "cli/ckpt/weights_place.h"
 #include "config/config.h"
 #include "data/files/token_data.h"
 #include "data/files/vocabulary.h"
 #include "train/batches/batches.h"
 #include "train/weights/inference.h"
 #include "train/run/validation.h"
+#include "train/weights/inference.h"
 
 namespace trireme::cli {
 namespace {
 
-// Sequence s holds tokens [s * seq, (s + 1) * seq) and is asked for the next one of each; the last
-// sequence may be shorter.
+// Sequence s has the tokens [s * seq, (s + 1) * seq), and the next token of each as its label; the
+// last sequence may be shorter.
 struct Windows {
   const data::TokenData& data;
   int64_t seq_len;
@@ -32,7 +33,8 @@ struct Windows {
   int64_t labels() const { return data.tokens() - 1; }
   int64_t count() const { return (labels() + seq_len - 1) / seq_len; }
 
-  // Into tokens and labels of one sequence; what is missing becomes padding without loss.
+  // Fills the tokens and labels of one sequence; positions behind the data are padding without
+  // loss.
   void read(int64_t sequence, std::span<int32_t> tokens, std::span<int32_t> out) const {
     std::fill(tokens.begin(), tokens.end(), 0);
     std::fill(out.begin(), out.end(), -1);
@@ -46,12 +48,12 @@ struct Windows {
   }
 };
 
-// Losses of the sequences of a micro-batch, counted from the first one.
+// Returns the losses of the sequences of a micro-batch that starts at sequence `first`.
 using LossesFrom = std::function<std::vector<train::SequenceLoss>(int64_t first)>;
 
 struct Losses {
   train::SequenceLoss total;
-  std::vector<train::SequenceLoss> sequences;  // that have a label
+  std::vector<train::SequenceLoss> sequences;  // without those that are all padding
 };
 
 Losses all_losses(int64_t count, int64_t at_once, const LossesFrom& losses_from) {
@@ -70,7 +72,7 @@ Losses all_losses(int64_t count, int64_t at_once, const LossesFrom& losses_from)
   return all;
 }
 
-// --limit, or as many as there are; `otherwise` where it is not given.
+// Returns --limit, at most `available`, or `otherwise` if it is not given; 0 means `available`.
 int64_t count_of(const Args& args, int64_t available, int64_t otherwise) {
   const int64_t limit = args.has("--limit") ? args.integer("--limit") : otherwise;
   if (limit < 0) throw base::ConfigError(fmt::format("--limit {}: 0 (all) or above", limit));
@@ -85,7 +87,7 @@ train::InferenceOptions inference_options(const Args& args) {
           .batch_option = "--batch "};
 }
 
-// On a data set that the call names.
+// Losses on the data set of --data.
 Losses losses_on_data(const Args& args, FoundWeights& weights, const data::TokenData& data) {
   train::Inference model(weights, inference_options(args));
   base::log_info("{}", weights.description());
@@ -114,7 +116,8 @@ config::Config validating_run(const Args& args, const FoundWeights& weights) {
   const std::filesystem::path file = weights.run_file();
   if (file.empty()) {
     throw base::ConfigError(
-        "--data is missing: these weights belong to no run whose validation data could be taken");
+        "--data is missing, and these weights belong to no run whose validation data could be "
+        "used");
   }
   config::Config config = config::load(file.string(), {.model_folders = model_folders()});
   if (!config.validation.enable) {
@@ -131,7 +134,7 @@ config::Config validating_run(const Args& args, const FoundWeights& weights) {
   return config;
 }
 
-// On the held-out samples of the run that the weights belong to, as the run validates.
+// Losses on the held-out samples of the run that the weights belong to, computed as the run does.
 Losses losses_on_run(const Args& args, FoundWeights& weights) {
   const config::Config config = validating_run(args, weights);
   const train::DataSets data(config, weights.dims().vocab);
@@ -155,9 +158,10 @@ Losses losses_on_run(const Args& args, FoundWeights& weights) {
 std::string weights_path(const Args& args) {
   if (args.has("from") == args.has("--weights")) {
     throw base::ConfigError(
-        args.has("from") ? "the weights are given twice: as a word, and as --weights"
-                         : "no weights are given: a run's folder, a checkpoint, or a folder with "
-                           "config.json and safetensors");
+        args.has("from")
+            ? "the weights are given twice: as an argument, and as --weights"
+            : "no weights are given; give a run's folder, a checkpoint, or a folder with "
+              "config.json and safetensors");
   }
   return args.text(args.has("from") ? "from" : "--weights");
 }
@@ -210,41 +214,48 @@ int run_eval(const Args& args) {
 Verb eval_verb() {
   Verb verb = {
       .name = "eval",
-      .summary = "Loss of trained weights on a data set, per sequence and in all",
+      .summary = "Compute the loss of trained weights on a data set",
       .details =
           "Every token but the first is predicted once, from the tokens before it in its\n"
-          "sequence of T. A run's folder stands for its final weights, or where there are none\n"
-          "for its newest intact checkpoint. Without --data the loss is that of the run's own "
-          "validation:\n"
-          "the same samples, the same mean.\n\nExamples:\n"
+          "sequence. For a run's folder, the final weights are used, or if there are none the\n"
+          "newest intact checkpoint. Without --data the loss is the run's validation loss: the "
+          "same\n"
+          "samples and the same mean.\n\nExamples:\n"
           "  trireme eval runs/kjv\n"
           "  trireme eval runs/kjv/weights/final --data runs/kjv-data/kjv --seq 256\n"
           "  trireme eval DIR --data val.bin --seq 1024 --json",
       .options =
           {weights_argument(false),
-           {.name = "--weights", .help = "The same as the word before, by name"},
+           {.name = "--weights", .help = "Weights, as an option instead of the argument `from`"},
            {.name = "--data",
-            .help = "Tokens: Megatron, llm.c, nanoGPT or text; default: the validation data of the "
-                    "run that the weights belong to"},
+            .help =
+                "Data set: Megatron, llm.c, nanoGPT or text; default: the validation data of the "
+                "run that the weights belong to"},
            {.name = "--seq",
             .kind = Kind::integer,
             .fallback = "0",
-            .help = "Length of a sequence; 0: the model's longest, or the run's"},
-           {.name = "--batch", .kind = Kind::integer, .fallback = "8", .help = "Sequences at once"},
+            .help = "Tokens of a sequence; 0: the model's max_seq, or the run's seq_len"},
+           {.name = "--batch",
+            .kind = Kind::integer,
+            .fallback = "8",
+            .help = "Sequences of a micro-batch"},
            {.name = "--limit",
             .kind = Kind::integer,
-            .help = "Only the first sequences; 0: all. Default: all; of a run's validation data as "
-                    "many as the run validates"},
+            .help = "Number of sequences, from the first; 0: all. Default: all of --data, or as "
+                    "many as "
+                    "the run validates on"},
            {.name = "--format",
             .fallback = "auto",
-            .help = "Format of the data",
+            .help = "Format of the data set",
             .choices = {"auto", "megatron", "llmc", "nanogpt", "text"}},
-           {.name = "--type", .help = "Type of tokens without a header: u16 or u32"},
+           {.name = "--type", .help = "Token type of files without a header: u16 or u32"},
            {.name = "--dtype",
             .fallback = "fp32",
-            .help = "fp32 or bf16",
+            .help = "Precision of the weights",
             .choices = {"fp32", "bf16"}},
-           {.name = "--per-sequence", .kind = Kind::flag, .help = "Also a line per sequence"}},
+           {.name = "--per-sequence",
+            .kind = Kind::flag,
+            .help = "Also print the loss of every sequence"}},
       .run = run_eval};
   for (const Option& option : device_options()) verb.options.push_back(option);
   return verb;

@@ -1,22 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
-// trireme generate: continue a text.
+// trireme generate: continues a text.
 #include <charconv>
 #include <cstdio>
 #include <memory>
 #include <sstream>
 
 #include "base/error.h"
-#include "base/text/json.h"
 #include "base/log.h"
+#include "base/text/json.h"
+#include "cli/ckpt/weights_place.h"
 #include "cli/shell/device_options.h"
 #include "cli/verbs.h"
-#include "cli/ckpt/weights_place.h"
 #include "train/weights/inference.h"
 
 namespace trireme::cli {
 namespace {
 
-constexpr int64_t byte_vocab = 257;  // bytes, perhaps with an end-of-document token
+constexpr int64_t byte_vocab = 257;  // 256 bytes, and an end-of-document token
 
 std::vector<int32_t> prompt_of(const Args& args, int64_t vocab) {
   std::vector<int32_t> tokens;
@@ -88,40 +88,44 @@ Verb generate_verb() {
       .name = "generate",
       .summary = "Continue a text with trained weights",
       .details =
-          "A run's folder stands for its final weights, or where there are none for its newest\n"
-          "intact checkpoint.\n\nExamples:\n"
+          "For a run's folder, the final weights are used, or if there are none the newest intact\n"
+          "checkpoint.\n\nExamples:\n"
           "  trireme generate runs/kjv --prompt 'In the beginning'\n"
           "  trireme generate DIR --prompt-ids 464,3290 --tokens 20 --temperature 0 --json",
       .options = {weights_argument(true),
-                  {.name = "--prompt", .fallback = "\n", .help = "Text, for models of bytes"},
-                  {.name = "--prompt-ids", .help = "Token ids, for other models: 17,4,99"},
+                  {.name = "--prompt",
+                   .fallback = "\n",
+                   .help = "Text to continue, for models whose tokens are bytes"},
+                  {.name = "--prompt-ids",
+                   .help = "Token ids to continue, as 17,4,99, for all other models"},
                   {.name = "--tokens",
                    .kind = Kind::integer,
                    .fallback = "200",
-                   .help = "How many to draw"},
+                   .help = "Number of tokens to sample"},
                   {.name = "--temperature",
                    .kind = Kind::number,
                    .fallback = "0.8",
-                   .help = "0 takes the most likely"},
+                   .help = "Sampling temperature; 0 takes the most likely token"},
                   {.name = "--top-k",
                    .kind = Kind::integer,
                    .fallback = "0",
-                   .help = "Only the k most likely; 0: all"},
+                   .help = "Sample from the k most likely tokens only; 0: from all"},
                   {.name = "--top-p",
                    .kind = Kind::number,
                    .fallback = "1",
-                   .help = "Only the most likely with this probability together"},
+                   .help = "Sample from the most likely tokens whose probabilities sum to this "
+                           "(nucleus sampling)"},
                   {.name = "--seed",
                    .kind = Kind::integer,
                    .fallback = "0",
-                   .help = "Seed of the random draws"},
+                   .help = "Seed of the sampling"},
                   {.name = "--seq",
                    .kind = Kind::integer,
                    .fallback = "0",
-                   .help = "Longest context; 0: the model's"},
+                   .help = "Longest context in tokens; 0: the model's max_seq"},
                   {.name = "--dtype",
                    .fallback = "fp32",
-                   .help = "fp32 or bf16",
+                   .help = "Precision of the weights",
                    .choices = {"fp32", "bf16"}}},
       .run = run_generate};
   for (const Option& option : device_options()) verb.options.push_back(option);

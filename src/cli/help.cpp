@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// trireme help, completion and man: what the program knows about its own command line.
+// trireme help, completion and man: descriptions of the command line.
 #include <fmt/format.h>
 
 #include "base/error.h"
@@ -27,7 +27,7 @@ int run_help(const Args& args) {
   const size_t max_words = !words.empty() && commands.has_group(words.front()) ? 2 : 1;
   if (words.size() > max_words) {
     throw base::ConfigError(
-        fmt::format("help {}: more than one verb, as train or data build", fmt::join(words, " ")));
+        fmt::format("help {}: give one verb, such as train or data build", fmt::join(words, " ")));
   }
   return print_text(args, help_text(commands, words));
 }
@@ -49,7 +49,9 @@ std::vector<Verb> help_verbs() {
       {.name = "help",
        .summary = "Explain the program, a group of verbs or a verb",
        .details = "Examples:\n  trireme help\n  trireme help train\n  trireme help data build",
-       .options = {{.name = "verb", .kind = Kind::list, .help = "A verb or a group"}},
+       .options = {{.name = "verb",
+                    .kind = Kind::list,
+                    .help = "Verb or group of verbs to explain"}},
        .run = run_help},
       {.name = "completion",
        .summary = "Print a script that completes verbs, options and keys in a shell",
@@ -59,7 +61,7 @@ std::vector<Verb> help_verbs() {
            "a folder of $fpath.\n\n"
            "Examples:\n  trireme completion bash\n  trireme completion zsh",
        .options = {{.name = "shell",
-                    .help = "Whose script",
+                    .help = "Shell that the script is for",
                     .is_required = true,
                     .choices = {"bash", "zsh"}}},
        .run = run_completion},

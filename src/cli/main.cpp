@@ -11,8 +11,9 @@
 
 namespace {
 
-// A mapped file that was cut off, or whose device failed, is no bug and has no stack to unwind: the
-// process says which and ends as after any other error. Everything else keeps the default action.
+// Reports a mapped file that was truncated or whose device failed: that is no bug and there is no
+// stack to unwind, so the process names the file and exits as after any other error. Every other
+// SIGBUS keeps the default action.
 void on_bus_error(int number, siginfo_t* info, void* /*context*/) {
   const bool is_fault = info->si_code > 0;  // not sent by a process
   if (is_fault) {

@@ -28,15 +28,15 @@ CommandSet all_commands() {
   std::vector<Verb> help = help_verbs();
   std::move(help.begin(), help.end(), std::back_inserter(verbs));
   return {.verbs = std::move(verbs),
-          .groups = {{"data", "Make, look at and measure data sets"},
+          .groups = {{"data", "Build, inspect and measure data sets"},
                      {"ckpt", "List, check, compare, convert and export checkpoints"},
                      {"bench", "Measure the speed of training and of a GPU"}}};
 }
 
 namespace {
 
-// `name` below the current folder, beside the build that this program belongs to, and where it is
-// installed as `installed`.
+// Returns `name` below the current folder and below the source folder of this build, and
+// `installed` in the installation.
 std::vector<std::filesystem::path> folders_of(const std::filesystem::path& name,
                                               const std::filesystem::path& installed) {
   std::vector<std::filesystem::path> folders = {name};

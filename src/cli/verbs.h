@@ -27,12 +27,12 @@ std::vector<Verb> help_verbs();
 
 CommandSet all_commands();
 
-// Where model files are looked for: configs/models below the current folder, and beside the build
-// that this program belongs to.
+// Folders that are searched for model files: configs/models below the current folder, below the
+// source folder of this build, and in the installation.
 std::vector<std::filesystem::path> model_folders();
-// The same of machine files: machines.
+// Folders that are searched for machine files (machines), in the same places.
 std::vector<std::filesystem::path> machine_folders();
-// The same of stack files: stacks.
+// Folders that are searched for stack files (stacks), in the same places.
 std::vector<std::filesystem::path> stack_folders();
 
 }  // namespace trireme::cli

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// trireme verify: does the layout of a configuration train as one rank does?
+// trireme verify: checks that the layout of a configuration trains as one rank does.
 #include "train/verify/verify.h"
 #include "base/text/json.h"
 
@@ -38,17 +38,16 @@ int run_verify(const Args& args) {
 Verb verify_verb() {
   Verb verb = {
       .name = "verify",
-      .summary = "Prove that the layout of a configuration trains as one rank does",
+      .summary = "Check that the layout of a configuration trains as one rank does",
       .details =
-          "Takes the layout of a configuration (degrees, ZeRO stage, accumulation, order of\n"
-          "sums, recompute, recipe), makes the model small without changing its structure, and\n"
-          "trains it for three steps twice: as the ranks of the layout, threads of this\n"
-          "process (on a GPU they share it), and as one fp32 rank. Compared are samples, loss, "
-          "gradient norm, every\n"
-          "parameter's gradient, the weights after the steps; bytes on the wire and memory of\n"
-          "every rank with their predictions. Nothing is read or written but the\n"
-          "configuration. Exit code 0: all agree, 1: something does not, 2: the configuration\n"
-          "is wrong.\n\nExamples:\n"
+          "Takes the layout of a configuration (degrees, ZeRO stage, accumulation, reduction\n"
+          "order, recompute, precision), shrinks the model without changing its structure, and\n"
+          "trains it for three steps twice: with the ranks of the layout as threads of this\n"
+          "process (on a GPU they share it), and with one fp32 rank. It compares samples, loss,\n"
+          "gradient norm, every parameter's gradient and the weights after the steps, and the\n"
+          "bytes on the wire and the memory of every rank with their predictions. It reads only\n"
+          "the configuration and writes no file. Exit code 0: all agree, 1: something differs,\n"
+          "2: the configuration is wrong.\n\nExamples:\n"
           "  trireme verify configs/kjv.toml\n"
           "  trireme verify configs/kjv.toml --parallelism.data_parallel_shard_degree=4\n"
           "  trireme verify configs/kjv.toml --parallelism.tensor_parallel_degree=2 "
@@ -56,7 +55,7 @@ Verb verify_verb() {
       .options = {{.name = "--deadline",
                    .kind = Kind::number,
                    .fallback = "30",
-                   .help = "Seconds that a rank waits for another"}},
+                   .help = "Seconds that a rank waits for another before the check fails"}},
       .takes_overrides = true,
       .run = run_verify};
   const std::vector<Option> options = config_options();

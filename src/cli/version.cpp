@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// trireme version: which program this is.
+// trireme version: version, commit and back ends of this program.
 #include <fmt/format.h>
 
 #include "base/text/json.h"
@@ -43,9 +43,9 @@ base::Json to_json(const BuildInfo& info) {
 
 Verb version_verb() {
   return {.name = "version",
-          .summary = "Version, commit and back ends of this program",
+          .summary = "Print version, commit and back ends of this program",
           .details =
-              "The same as `trireme --version` and `trireme -V`.\n\n"
+              "`trireme --version` and `trireme -V` print the same text.\n\n"
               "Examples:\n  trireme version\n  trireme version --json",
           .run = run_version};
 }

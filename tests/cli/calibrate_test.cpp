@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// calibrate from outside. Times are this machine's; what is tested is that they become a file.
+// `trireme calibrate`: the times depend on the machine, so only the file that it writes is tested.
 #include <gtest/gtest.h>
 
 #include <fstream>
@@ -38,7 +38,7 @@ TEST(CalibrateTest, a_cpu_becomes_a_machine_file_with_residuals) {
   EXPECT_NE(again.err.find("--overwrite"), std::string::npos) << again.err;
 }
 
-TEST(CalibrateTest, an_unknown_machine_is_answered_with_the_known_ones) {
+TEST(CalibrateTest, an_unknown_machine_is_refused_with_the_names_of_the_known_ones) {
   const Scratch s;
   const Outcome unknown = trireme(s, {"calibrate", "--device", "cpu", "--like", "h20"});
   EXPECT_EQ(unknown.exit_code, 2);
@@ -48,7 +48,7 @@ TEST(CalibrateTest, an_unknown_machine_is_answered_with_the_known_ones) {
   }
   const Outcome cpu = trireme(s, {"calibrate", "--device", "cpu", "--like", "h200"});
   EXPECT_EQ(cpu.exit_code, 2);
-  EXPECT_NE(cpu.err.find("it is for --device cuda"), std::string::npos) << cpu.err;
+  EXPECT_NE(cpu.err.find("--like is for --device cuda"), std::string::npos) << cpu.err;
   const Outcome rows = trireme(
       s, {"calibrate", "--like", std::string(TRIREME_SOURCE_DIR) + "/machines/measured/h200.toml"});
   EXPECT_EQ(rows.exit_code, 2);

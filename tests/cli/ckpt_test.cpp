@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The verbs of `trireme ckpt` from outside, on checkpoints of small runs.
+// The verbs of `trireme ckpt` on checkpoints of small runs.
 #include <gtest/gtest.h>
 
 #include <map>
@@ -16,7 +16,7 @@ using Words = std::vector<std::string>;
 const std::string newest = "run/checkpoint/step-00000004";
 const std::string weight = "weight/blocks.0.norm1.weight";
 
-// Checkpoints of steps 2 and 4 in run/checkpoint.
+// Writes checkpoints of steps 2 and 4 to run/checkpoint.
 void train(const Scratch& s, Words more = {}) {
   Words words = {"train",
                  "tiny_run.toml",
@@ -52,7 +52,7 @@ base::Json json_of(const Scratch& s, const std::string& line) {
   return trireme_json(s, words_of(line));
 }
 
-TEST(CkptTest, list_has_all_newest_first_and_says_what_is_wrong) {
+TEST(CkptTest, list_has_all_newest_first_with_their_problems) {
   const Scratch s;
   make_run(s, {"--parallelism.data_parallel_shard_degree=2", "--parallelism.zero_stage=1"});
   for (const std::string folder : {"run", "run/checkpoint", "run/checkpoint/"}) {
@@ -125,7 +125,7 @@ TEST(CkptTest, verify_finds_a_flipped_bit) {
   expect_refused(s, "ckpt verify run --step 5", "there are those of 4, 2");
 }
 
-TEST(CkptTest, diff_counts_what_differs) {
+TEST(CkptTest, diff_counts_differences) {
   const Scratch s;
   make_run(s);
   EXPECT_EQ(json_of(s, "ckpt diff run " + newest)["ok"], true);
@@ -150,7 +150,7 @@ TEST(CkptTest, diff_counts_what_differs) {
   expect_refused(s, "ckpt diff run run --tolerance -1", "--tolerance -1: 0 or above");
 }
 
-TEST(CkptTest, reshard_gives_what_the_other_layout_would_have_saved) {
+TEST(CkptTest, reshard_writes_the_files_that_the_other_layout_saves) {
   const Scratch s;
   make_run(s);
   const std::string keys =
@@ -172,23 +172,23 @@ TEST(CkptTest, reshard_gives_what_the_other_layout_would_have_saved) {
                 s.read(std::string("other/checkpoint/step-00000004/") + name))
         << name;
   }
-  // And back, by the plan that the run wrote down.
+  // And back, with the plan.json of the run.
   json_of(s, "ckpt reshard other --into back --plan run/plan.json");
   EXPECT_TRUE(s.read(newest + "/data-00000") == s.read("back/checkpoint/step-00000004/data-00000"));
-  // A run goes on from it.
+  // A run resumes from it.
   train(s, {"--training.steps=6", "--job.dump_folder=run", "--resume", "auto"});
   train(s, {"--training.steps=6", "--job.dump_folder=other", "--resume", "auto"});
   EXPECT_TRUE(s.read("run/weights/final/model.safetensors") ==
               s.read("other/weights/final/model.safetensors"));
 }
 
-TEST(CkptTest, reshard_refuses_what_does_not_fit) {
+TEST(CkptTest, reshard_refuses_a_layout_that_does_not_match) {
   const Scratch s;
   make_run(s);
   s.write("big.toml", replaced(tiny_model, "ffn = 32", "ffn = 48"));
   expect_refused(s, "ckpt reshard run --into other", "no layout is given");
   expect_refused(s, "ckpt reshard run --into other --model.name=big.toml",
-                 "the layout is of another model");
+                 "the layout belongs to another model");
   expect_refused(s, "ckpt reshard run --into other --plan run/run.json", "run/run.json: plan");
   expect_refused(s, "ckpt reshard run --into run --parallelism.data_parallel_replicate_degree=2",
                  "step-00000004");
@@ -197,7 +197,7 @@ TEST(CkptTest, reshard_refuses_what_does_not_fit) {
   EXPECT_FALSE(s.has("other/checkpoint"));
 }
 
-TEST(CkptTest, export_is_what_the_run_exports) {
+TEST(CkptTest, export_writes_the_weights_that_the_run_exports) {
   const Scratch s;
   make_run(s, {"--parallelism.pipeline_parallel_degree=2"});
   const base::Json made = json_of(s, "ckpt export run --out out");
@@ -206,7 +206,7 @@ TEST(CkptTest, export_is_what_the_run_exports) {
   EXPECT_EQ(made["loss"]["checkpoint"], made["loss"]["exported"]);
   EXPECT_GT(made["loss"]["exported"], 0);
   EXPECT_GT(made["loss"]["tokens"].size(), 2U);
-  // In pieces, with a tokenizer, from a generation that was copied elsewhere.
+  // In several files, with a tokenizer, from a copied checkpoint.
   s.write("words/tokenizer.json", "{}");
   std::filesystem::create_directories(s.at("far"));
   std::filesystem::copy(s.at(newest), s.at("far/step-00000004"),
@@ -236,7 +236,7 @@ TEST(CkptTest, export_is_what_the_run_exports) {
 }
 
 // Export, import and export again; and a run from an import is the run from those weights.
-TEST(CkptTest, import_begins_a_run) {
+TEST(CkptTest, a_run_starts_from_an_import) {
   const Scratch s;
   make_run(s);
   const base::Json made = json_of(s, "ckpt import run/weights/final --into in");
@@ -250,7 +250,7 @@ TEST(CkptTest, import_begins_a_run) {
   EXPECT_TRUE(s.read("given/weights/final/model.safetensors") ==
               s.read("in/weights/final/model.safetensors"));
   EXPECT_EQ(json_of(s, "ckpt diff given in")["ok"], true);
-  // From that one again, on two ranks, though newer ones are there.
+  // From the imported checkpoint again, on two ranks, although newer ones exist.
   train(s, {"--job.dump_folder=in", "--debug.seed=3", "--resume", "0",
             "--parallelism.data_parallel_shard_degree=2"});
   EXPECT_EQ(json_of(s, "ckpt diff given in")["ok"], true);
@@ -260,21 +260,22 @@ TEST(CkptTest, import_begins_a_run) {
   EXPECT_FALSE(s.has("other/checkpoint/step-00000000"));
 }
 
-TEST(CkptTest, what_is_no_checkpoint_is_said_to_be_none) {
+TEST(CkptTest, other_paths_are_refused_with_the_reason) {
   const Scratch s;
   make_run(s);
   std::filesystem::create_directories(s.at("empty"));
   for (const std::string verb : {"list", "inspect", "verify"}) {
     expect_refused(s, "ckpt " + verb + " nowhere", "nowhere: there is no such folder");
-    expect_refused(s, "ckpt " + verb + " empty", "empty: is no checkpoint");
+    expect_refused(s, "ckpt " + verb + " empty", "empty: is not a checkpoint");
     expect_refused(s, "ckpt " + verb + " text.txt", "text.txt: is a file");
-    expect_refused(s, "ckpt " + verb + " run/weights/final", "Hugging Face form");
+    expect_refused(s, "ckpt " + verb + " run/weights/final",
+                   "is not a checkpoint but Hugging Face weights");
   }
   s.write(newest + "/manifest", "trireme checkpoint 9\n{}\n");
   const Outcome newer = trireme(s, {"ckpt", "inspect", newest});
   EXPECT_EQ(newer.exit_code, 1);
   EXPECT_NE(newer.err.find("version 9"), std::string::npos) << newer.err;
-  // The one before serves, and the user is told.
+  // The previous checkpoint is used, with a warning.
   const Outcome older = trireme(s, {"ckpt", "inspect", "run", "--json"});
   EXPECT_EQ(older.exit_code, 0);
   EXPECT_EQ(only_object(older.out)["step"], 2);

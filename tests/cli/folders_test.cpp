@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a run does to folders that hold more than its own files.
+// Runs in folders that contain other files.
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -46,7 +46,7 @@ TEST(SharedFolders, an_archived_checkpoint_survives_the_run_that_drops_its_link)
   EXPECT_FALSE(fs::is_symlink(s.at("run/checkpoint/step-00000001.tmp-0")));
 }
 
-TEST(SharedFolders, pruning_of_weights_leaves_what_the_run_did_not_write) {
+TEST(SharedFolders, pruning_of_weights_leaves_files_of_others) {
   const Scratch s;
   write_tiny(s);
   s.write("models/step-0-notes/thesis.txt", "precious");

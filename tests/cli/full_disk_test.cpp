@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A disk without room stops saving, not training, and every save that fails is said.
+// A full disk stops saving, not training, and every failed save is reported.
 #include <gtest/gtest.h>
 
 #include "tests/cli/resume_rig.h"
@@ -13,7 +13,7 @@ int count(const std::string& text, const std::string& part) {
   return found;
 }
 
-// No file may grow: saving fails and says so every time, training goes on.
+// No file may grow: every save fails with a message, and training continues.
 TEST(FullDisk, stops_saving_and_not_training) {
   const Scratch s;
   write_tiny(s);
@@ -25,7 +25,7 @@ TEST(FullDisk, stops_saving_and_not_training) {
   for (const auto& [name, bytes] : s.tree("run/checkpoint")) ADD_FAILURE() << name;
 }
 
-// Runs a line of the shell where it may mount file systems that nobody else sees.
+// Runs a shell command in a mount namespace, where it may mount file systems.
 Outcome run_apart(const Scratch& s, const std::string& line) {
   s.write("line.sh", line + "\n");
   return Running(s.path(),
@@ -33,8 +33,7 @@ Outcome run_apart(const Scratch& s, const std::string& line) {
       .wait();
 }
 
-// A file system of its own for the checkpoints, as small as `options` says, and six steps of which
-// every second is saved there.
+// Runs six steps and saves every second one to a file system of the size in `options`.
 Outcome train_on_small_disk(const Scratch& s, const std::string& options, const Words& layout) {
   write_tiny(s);
   std::filesystem::create_directory(s.at("small"));
@@ -70,7 +69,7 @@ TEST(FullDisk, of_any_size_stops_saving_and_not_training) {
       EXPECT_TRUE(s.read(final_weights) == straight(6)) << options;
     }
   }
-  // Where there is room nothing is said.
+  // With enough space nothing is reported.
   const Scratch s;
   const Outcome outcome = train_on_small_disk(s, "size=64m", {});
   EXPECT_EQ(count(outcome.err, "not saved"), 0) << outcome.err;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The program as it is installed: what it links, what lies beside it, and that it runs away from
-// the build and from CUDA.
+// The installed program: the libraries that it links, its data files, and that it runs without the
+// build folder and without CUDA.
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -16,7 +16,7 @@ Outcome shell(const Scratch& s, const std::string& line) {
   return Running(s.path(), {"/bin/sh", "-c", line}).wait();
 }
 
-// `cmake --install` to a prefix in the folder.
+// Runs `cmake --install` to a prefix in the folder.
 void install(const Scratch& s, const std::string& prefix) {
   const Outcome outcome =
       shell(s, std::string("'" TRIREME_CMAKE "' --install '" TRIREME_BUILD_DIR "' --prefix '") +
@@ -24,8 +24,8 @@ void install(const Scratch& s, const std::string& prefix) {
   ASSERT_EQ(outcome.exit_code, 0) << outcome.out << outcome.err;
 }
 
-// One program serves machines with CUDA and without: it must not ask the loader for these. Nor may
-// it export the functions that it forwards, which would take the place of the real ones.
+// One program serves machines with CUDA and without: it must not link these libraries, nor export
+// the functions that it forwards, which would replace the real ones.
 TEST(InstallTest, no_gpu_library_is_linked) {
   const Scratch s;
   const Outcome outcome = shell(s, "LC_ALL=C readelf --wide --dynamic --dyn-syms '" TRIREME_PROGRAM
@@ -64,8 +64,8 @@ TEST(InstallTest, an_installed_program_finds_its_files_from_any_prefix) {
   EXPECT_EQ(only_object(plan.out)["ok"], true);
 }
 
-// A login node: no CUDA folder, no search path. In a namespace of its own an empty folder takes the
-// place of CUDA's.
+// A login node without a CUDA folder and search path: in a mount namespace, an empty folder
+// replaces that of CUDA.
 TEST(InstallTest, an_installed_program_trains_where_cuda_is_hidden) {
   const Scratch s;
   const std::string hidden =
@@ -86,7 +86,7 @@ TEST(InstallTest, an_installed_program_trains_where_cuda_is_hidden) {
   const base::Json cuda = only_object(doctor.out)["cuda"];
   EXPECT_EQ(cuda["libraries"].empty(), cuda["in_build"] == false);
   for (const base::Json& library : cuda["libraries"]) {
-    if (library["loaded"] == true) continue;  // ldconfig knows another place
+    if (library["loaded"] == true) continue;  // ldconfig found it elsewhere
     const auto problem = library["problem"].get<std::string>();
     EXPECT_NE(problem.find(library["file"].get<std::string>() + " cannot be loaded"),
               std::string::npos)

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// --json: with it every verb prints one JSON object on stdout and nothing else, whether it succeeds
-// or not, and `ok` agrees with the exit code. The list of verbs is the program's own, so a new verb
-// fails here until it has a good and a bad call below.
+// --json: every verb prints exactly one JSON object on stdout, whether it succeeds or not, and `ok`
+// agrees with the exit code. The list of verbs comes from the program, so a new verb fails here
+// until it has a good and a bad call below.
 #include <gtest/gtest.h>
 
 #include <map>
@@ -21,7 +21,7 @@ struct VerbCalls {
   std::string bad;
 };
 
-// In the order in which they are run: later calls use what earlier ones wrote.
+// In the order in which they run: later calls use the files of earlier ones.
 const std::vector<VerbCalls>& all_calls() {
   static const std::vector<VerbCalls> calls = {
       {"train", "tiny_run.toml --checkpoint.interval=2 --checkpoint.keep_latest_k=0", "gone.toml"},
@@ -57,7 +57,7 @@ const std::vector<VerbCalls>& all_calls() {
   return calls;
 }
 
-// The names after "verbs are" in the answer to a verb that does not exist.
+// Returns the names after "verbs are" in the error message for an unknown verb.
 std::set<std::string> verbs_of_program(const Scratch& s) {
   const Outcome outcome = trireme(s, {"nonsense", "--json"});
   const base::Json answer = only_object(outcome.out);
@@ -84,7 +84,7 @@ void expect_one_object(const Scratch& s, const std::string& command, bool is_goo
   EXPECT_TRUE(answer.contains("error")) << command << "\n" << outcome.out;
 }
 
-TEST(JsonTest, every_verb_answers_good_and_bad_calls_with_one_object) {
+TEST(JsonTest, every_verb_prints_one_object_for_good_and_bad_calls) {
   const Scratch s;
   write_tiny(s);
   std::set<std::string> verbs;

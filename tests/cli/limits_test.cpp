@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Files that are not what they were, or not files, and limits of the system: each ends with one
-// message, and none in a crash or a wait.
+// Files that change or are not regular files, and limits of the system: each case ends with one
+// message, not with a crash or a hang.
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -45,7 +45,7 @@ TEST(Limits, data_that_is_cut_off_while_training_is_named) {
   }
 }
 
-TEST(Limits, a_bus_error_that_is_no_file_keeps_its_default_action) {
+TEST(Limits, a_bus_error_without_a_file_keeps_its_default_action) {
   const Scratch s;
   write_tiny(s);
   Running running(s.path(), trireme_command({"train", "tiny_run.toml", "--training.steps=100000000",
@@ -106,7 +106,7 @@ TEST(Limits, threads_that_cannot_be_started_are_named) {
   if (stack.rlim_max != RLIM_INFINITY) GTEST_SKIP() << "the limit of the stack cannot be raised";
   const Scratch s;
   write_tiny(s);
-  // Stacks of new threads are as large as this limit, and no address space holds them.
+  // Stacks of new threads have the size of this limit, which exceeds the address space.
   const Outcome outcome =
       Running(s.path(), shell("export OPENBLAS_NUM_THREADS=1; ulimit -s 400000000000",
                               {"train", "tiny_run.toml", "--system.threads=4"}))
@@ -119,7 +119,7 @@ TEST(Limits, threads_that_cannot_be_started_are_named) {
       << outcome.err;
 }
 
-// Whether this build can start ranks as processes on a CPU.
+// Returns whether this build can run ranks as processes on a CPU.
 bool has_processes(const Scratch& s) {
   const base::Json doctor = trireme_json(s, {"doctor"});  // must outlive the loop
   for (const base::Json& ranks : doctor["ranks"]) {
@@ -149,7 +149,7 @@ TEST(Limits, a_soft_limit_of_descriptors_is_raised) {
   EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
 }
 
-// Each degree is legal, and their product is above 2^31.
+// Each degree is legal, but their product is above 2^31.
 TEST(Limits, more_ranks_than_threads_are_refused) {
   const Scratch s;
   write_tiny(s);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What `trireme plan` prints: days and money of a run, percentages that follow from the times
-// beside them, one unit of memory, and the same in JSON as in the text.
+// The report of `trireme plan`: days and cost of a run, percentages that agree with the printed
+// times, one unit of memory, and the same figures in JSON and text.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -32,7 +32,7 @@ std::string plan_text(const Scratch& s, const std::string& line, int exit_code =
   return outcome.out;
 }
 
-// The lines of a section, without its label.
+// Returns the lines of a section, without its label.
 std::vector<std::string> section_of(const std::string& text, const std::string& label) {
   std::vector<std::string> lines;
   std::istringstream all(text);
@@ -59,7 +59,7 @@ double percent_in(const std::string& line) {
 // Four digits of each time and one of the percentage are printed.
 constexpr double rounding = 0.16;
 
-// Each line's percentage is that of its time over the reference's.
+// Expects that the percentage of each line is that of its time relative to the reference.
 void expect_percentages(const std::vector<std::string>& lines, double reference) {
   for (const std::string& line : lines) {
     EXPECT_NEAR(percent_in(line), 100 * (seconds_in(line) / reference - 1),
@@ -83,13 +83,17 @@ TEST(PlanAnswerTest, percentages_agree_with_the_times_that_are_printed) {
       EXPECT_NEAR(percent_in(fastest[i]), gain, rounding) << fastest[i];
       EXPECT_LE(gain, 2.1);
     }
-    for (const std::string& line : section_of(text, "recipe")) {
+    for (const std::string& line : section_of(text, "textbook")) {
       if (line.find(" s a step, ") == std::string::npos) continue;
       EXPECT_NEAR(std::stod(line.substr(line.find(", ") + 2)), 100 * (seconds_in(line) / best - 1),
                   1.0)
           << line;
     }
-    for (const std::string& line : section_of(text, "fewer")) {
+    // The label "with fewer GPUs" stands on a separate line.
+    std::vector<std::string> fewer = section_of(text, "with");
+    ASSERT_GE(fewer.size(), 2U) << text;
+    fewer.erase(fewer.begin());
+    for (const std::string& line : fewer) {
       std::string digits = line.substr(0, line.find(' '));
       std::erase(digits, ',');
       const double gpus = std::stod(digits), all = question == seventy ? 1024 : 8;
@@ -128,7 +132,7 @@ TEST(PlanAnswerTest, a_run_has_its_days_its_gpu_hours_and_its_price) {
   EXPECT_TRUE(std::regex_search(text, line)) << text;
 }
 
-TEST(PlanAnswerTest, the_price_is_the_machines_where_none_is_given) {
+TEST(PlanAnswerTest, the_default_price_is_that_of_the_machine_file) {
   const Scratch s;
   const std::string call = eight + "--tokens 1e12 ";
   const Json without = trireme_json(s, words_of(call));

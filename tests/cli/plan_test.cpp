@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// `trireme plan` from outside: what it answers, that train runs it, and what it says where there is
-// no answer.
+// `trireme plan`: its answers, that train runs them, and its messages if nothing fits.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -45,12 +44,12 @@ void expect_sums(const Json& priced) {
   const double seconds = priced.at("seconds"), bytes = priced.at("bytes");
   EXPECT_GT(seconds, 0);
   EXPECT_GT(bytes, 0);
-  // What rounding of some tens of numbers can do.
+  // Tolerance: rounding errors of some tens of numbers.
   EXPECT_NEAR(sum_of(priced.at("terms")), seconds, 1e-13 * seconds);
   EXPECT_NEAR(sum_of(priced.at("items")), bytes, 1e-13 * bytes);
 }
 
-// A stack by name or by path; its memory is the program's, not that of the engine's buffers.
+// A stack by name or by path; its memory is an estimate of that program, not the engine's plan.
 TEST(PlanTest, another_program_is_priced_by_its_file) {
   const Scratch s;
   const std::string call =
@@ -62,7 +61,7 @@ TEST(PlanTest, another_program_is_priced_by_its_file) {
   expect_sums(named.at("asked"));
   EXPECT_EQ(named.at("asked").at("confirmed").at("bytes"), named.at("asked").at("bytes"));
   EXPECT_FALSE(named.at("asked").contains("phases"));
-  // The file of this program changes nothing.
+  // The stack file of Trireme changes nothing.
   const std::string own_call = "plan --model llama3.1-8b --machine h100 --gpus 8 --batch 16 ";
   Json plain = plan_json(s, own_call), by_file = plan_json(s, own_call + "--stack trireme");
   plain.erase("search");
@@ -75,7 +74,7 @@ TEST(PlanTest, another_program_is_priced_by_its_file) {
   EXPECT_GT(own.at("asked").at("bytes"), named.at("asked").at("bytes"));
 }
 
-TEST(PlanTest, a_layout_that_does_not_fit_is_called_so_first) {
+TEST(PlanTest, a_layout_that_does_not_fit_starts_with_these_words) {
   const Scratch s;
   const std::string call =
       "plan --model llama2-13b --machine h100 --gpus 8 --batch 64 --seq-len 4096 --layout ";
@@ -87,7 +86,7 @@ TEST(PlanTest, a_layout_that_does_not_fit_is_called_so_first) {
   EXPECT_EQ(json.at("best").at("fits"), true);
 }
 
-TEST(PlanTest, json_has_the_answer_the_front_and_what_was_rejected) {
+TEST(PlanTest, json_has_the_answer_the_front_and_the_rejected_layouts) {
   const Scratch s;
   const Json json = plan_json(s, big + "--seq-len 8192");
   const Json& search = json.at("search");
@@ -111,7 +110,7 @@ TEST(PlanTest, json_has_the_answer_the_front_and_what_was_rejected) {
     expect_sums(one);
     EXPECT_NE(one.at("layout"), best.at("layout"));
   }
-  // Of those on all processors none is better than another in time and memory both.
+  // The layouts on all GPUs are a Pareto front of time and memory.
   for (const Json& a : json.at("front")) {
     for (const Json& b : json.at("front")) {
       if (a.at("layout").at("gpus") != 1024 || b.at("layout").at("gpus") != 1024) continue;
@@ -148,7 +147,7 @@ TEST(PlanTest, the_answer_is_run_by_train_unchanged_and_its_step_predicted) {
     const Json& step = run.at("step");
     EXPECT_EQ(step.at("machine"), "cpu");
     EXPECT_GT(step.at("measured_seconds"), 0);
-    // The planner's word before the run is its word after it.
+    // The prediction is the same before and after the run.
     EXPECT_DOUBLE_EQ(step.at("predicted_seconds"), best.at("confirmed").at("seconds")) << question;
     int64_t most = 0;
     for (const Json& rank : run.at("ranks")) {
@@ -171,12 +170,12 @@ TEST(PlanTest, sums_in_a_fixed_order_cost_time_and_memory_unless_asked_for_fast)
   const double price = l1.at("seconds").get<double>() / fast.at("seconds").get<double>() - 1;
   EXPECT_GT(price, 0.03);
   EXPECT_LT(price, 0.06);
-  // The configuration that is written says so, too.
+  // The written configuration contains it, too.
   const Json again = plan_json(s, "plan p.toml --machine h200 --recompute selective");
   EXPECT_EQ(again.at("best").at("seconds"), fast.at("seconds"));
 }
 
-TEST(PlanTest, a_run_that_the_machine_file_does_not_cover_goes_unpredicted) {
+TEST(PlanTest, a_run_that_the_machine_file_does_not_cover_is_not_predicted) {
   const Scratch s;
   write_tiny(s);
   const Outcome run =
@@ -187,7 +186,7 @@ TEST(PlanTest, a_run_that_the_machine_file_does_not_cover_goes_unpredicted) {
   EXPECT_NE(run.err.find("no time is predicted: 4 ranks: cpu has 2"), std::string::npos) << run.err;
 }
 
-TEST(PlanTest, out_is_replaced_only_when_that_is_asked_for) {
+TEST(PlanTest, out_is_replaced_only_with_overwrite) {
   const Scratch s;
   write_tiny(s);
   text_of(s, tiny + " --out p.toml");
@@ -195,14 +194,15 @@ TEST(PlanTest, out_is_replaced_only_when_that_is_asked_for) {
   const std::string other = tiny + " --tp 2 --out p.toml";
   const Outcome refused = trireme(s, words_of(other));
   EXPECT_EQ(refused.exit_code, 1);
-  EXPECT_NE(refused.err.find("p.toml: there already; --overwrite replaces it"), std::string::npos);
+  EXPECT_NE(refused.err.find("p.toml: already exists; give --overwrite to replace it"),
+            std::string::npos);
   EXPECT_EQ(s.tree(), before);
   EXPECT_NE(text_of(s, other + " --overwrite").find("written   p.toml"), std::string::npos);
   EXPECT_NE(s.read("p.toml").find("tensor_parallel_degree = 2"), std::string::npos);
-  EXPECT_EQ(s.tree().size(), before.size());  // no half of it is left
+  EXPECT_EQ(s.tree().size(), before.size());  // no partial file is left
 }
 
-TEST(PlanTest, where_nothing_fits_the_nearest_changes_are_named) {
+TEST(PlanTest, if_nothing_fits_the_nearest_changes_are_named) {
   const Scratch s;
   const std::string line =
       "plan --model llama3-70b --machine h100 --gpus 8 --batch 64 --seq-len 4096 --out p.toml";
@@ -223,9 +223,9 @@ TEST(PlanTest, where_nothing_fits_the_nearest_changes_are_named) {
   EXPECT_NE(text_of(s, line, 1).find("\nanswer    does not fit: 149.7 of 75.1 GiB a GPU"),
             std::string::npos);
   EXPECT_FALSE(s.has("p.toml"));
-  // The change that is named is one.
+  // The proposed change works.
   plan_json(s, "plan --model llama3-70b --machine h100 --gpus 24 --batch 64 --seq-len 4096");
-  // So is a limit that is in the way.
+  // Lifting a limit is proposed, too.
   const Outcome limited =
       trireme(s, words_of(big + "--seq-len 8192 --zero 0 --pp 1 --tp 8 --json"));
   EXPECT_EQ(limited.exit_code, 1);
@@ -252,7 +252,7 @@ TEST(PlanTest, two_layouts_are_compared_term_by_term) {
   EXPECT_NE(text.find(a_is_faster ? "\nA is" : "\nB is"), std::string::npos) << text;
 }
 
-TEST(PlanTest, an_open_dtype_is_the_machines) {
+TEST(PlanTest, an_auto_dtype_is_chosen_for_the_machine) {
   const Scratch s;
   write_tiny(s);
   const auto precision = [&s](const std::string& machine, const std::string& more) {
@@ -282,7 +282,7 @@ TEST(PlanTest, limits_are_kept) {
   }
 }
 
-TEST(PlanTest, settings_of_other_programs_are_priced_as_theirs) {
+TEST(PlanTest, settings_of_other_programs_are_priced_with_their_stacks) {
   const Scratch s;
   s.write("titan.toml",
           "[model]\nname = \"llama3\"\nflavor = \"8B\"\n"
@@ -296,7 +296,7 @@ TEST(PlanTest, settings_of_other_programs_are_priced_as_theirs) {
   const Json of_megatron = plan_json(s, megatron);
   EXPECT_EQ(of_megatron.at("asked").at("layout").at("text"), "tp=4 pp=1 dp=16 zero=0 micro=1");
   EXPECT_TRUE(has(of_megatron.at("ignored"), "--colour"));
-  EXPECT_TRUE(has(of_megatron.at("taken"), "--overlap-grad-reduce is not given"));
+  EXPECT_TRUE(has(of_megatron.at("assumed"), "--overlap-grad-reduce is not given"));
   const Json of_titan = plan_json(s, "plan --from-torchtitan titan.toml --gpus 8 --machine h100");
   EXPECT_EQ(of_titan.at("model"), "llama3-8B");
   EXPECT_EQ(of_titan.at("asked").at("layout").at("zero"), 3);
@@ -311,7 +311,7 @@ TEST(PlanTest, settings_of_other_programs_are_priced_as_theirs) {
   EXPECT_NE(text_of(s, megatron).find("\nyours     tp 4, dp 16"), std::string::npos);
 }
 
-TEST(PlanTest, published_runs_are_predicted_and_the_rest_is_told) {
+TEST(PlanTest, published_runs_are_predicted_and_the_others_reported) {
   const Scratch s;
   const Json good = plan_json(s, "plan --validate " + runs);
   EXPECT_EQ(good.at("rows").size(), 3U);
@@ -325,7 +325,7 @@ TEST(PlanTest, published_runs_are_predicted_and_the_rest_is_told) {
     sum += std::abs(error);
   }
   EXPECT_NEAR(good.at("summary").at("mean_abs_error"), sum / 3, 1e-12);
-  // A run whose micro-batch nobody stated.
+  // A run whose micro-batch is not known.
   std::ifstream file(runs);
   std::string line;
   std::getline(file, line);
@@ -343,7 +343,7 @@ TEST(PlanTest, published_runs_are_predicted_and_the_rest_is_told) {
             std::string::npos);
 }
 
-TEST(PlanTest, what_was_not_compared_with_runs_is_said) {
+TEST(PlanTest, layouts_without_measured_runs_have_a_warning) {
   const Scratch s;
   const Json many = plan_json(
       s, "plan --model gpt3-175b --machine a100-80gb --gpus 4096 --batch 4096 --seq-len 2048");
@@ -357,7 +357,8 @@ TEST(PlanTest, what_was_not_compared_with_runs_is_said) {
   EXPECT_GE(known.at("best").at("band").at("time"), 0.15);
   const Json fp8 = plan_json(s, big + "--seq-len 8192 --unaudited --precision fp8");
   EXPECT_TRUE(has(fp8.at("best").at("band").at("warnings"), "unaudited: the engine has no fp8"));
-  EXPECT_EQ(fp8.at("best").at("confirmed").at("problem"), "precision = fp8: not in the engine yet; nearest: bf16 [precision.engine]");
+  EXPECT_EQ(fp8.at("best").at("confirmed").at("problem"),
+            "precision = fp8: not in the engine yet; nearest: bf16 [precision.engine]");
   EXPECT_LT(fp8.at("best").at("seconds"), known.at("best").at("seconds"));
   EXPECT_NE(
       text_of(s, big + "--seq-len 8192 --unaudited --precision fp8").find("\nwarning   unaud"),

@@ -35,16 +35,16 @@ double now_seconds() {
   throw std::system_error(errno, std::generic_category(), what);
 }
 
-// In the child, before the program takes its place: only calls that are safe after a fork.
+// Runs in the child before exec: only calls that are safe after a fork.
 [[noreturn]] void become(const fs::path& folder, char* const* words, const RunOptions& options,
                          const int (&streams)[2]) {
   const int nothing = ::open("/dev/null", O_RDONLY);
   bool is_ready = nothing >= 0 && ::dup2(nothing, 0) >= 0 && ::dup2(streams[0], 1) >= 0 &&
                   ::dup2(streams[1], 2) >= 0 && ::chdir(folder.c_str()) == 0;
-  // A shell starts jobs in the background with SIGINT ignored, nohup with SIGHUP.
+  // A shell ignores SIGINT in background jobs, and nohup ignores SIGHUP.
   for (const int number : {SIGINT, SIGHUP, SIGPIPE}) std::signal(number, SIG_DFL);
   if (options.max_file_bytes > 0) {
-    // Ignored, so that a write fails with an error as it does on a full disk.
+    // SIGXFSZ is ignored, so that a write fails with an error, as on a full disk.
     std::signal(SIGXFSZ, SIG_IGN);
     const auto most = static_cast<rlim_t>(options.max_file_bytes);
     const rlimit limit{most, most};
@@ -128,7 +128,7 @@ void Running::signal(int number) const {
 bool Running::is_late() const { return now_seconds() > end_seconds_; }
 
 bool Running::read_streams(int wait_ms) {
-  std::array<pollfd, 2> polled = {{{out_, POLLIN, 0}, {err_, POLLIN, 0}}};  // -1 is passed over
+  std::array<pollfd, 2> polled = {{{out_, POLLIN, 0}, {err_, POLLIN, 0}}};  // poll() skips -1
   if (::poll(polled.data(), polled.size(), wait_ms) < 0 && errno != EINTR) fail("poll");
   for (size_t i = 0; i < polled.size(); ++i) {
     if (polled[i].revents == 0) continue;
@@ -158,7 +158,7 @@ Outcome Running::wait() {
   while (!has_ended()) {
     if (is_late()) {
       ADD_FAILURE() << "ran past the deadline; stderr so far:\n" << outcome_.err;
-      return outcome_;  // the destructor ends it
+      return outcome_;  // the destructor kills it
     }
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
@@ -230,7 +230,7 @@ const std::string_view tiny_config =
     "local_batch_size = 2\n"
     "seq_len = 16\n"
     "steps = 4\n"
-    "dtype = \"fp32\"\n"  // also where there is a GPU
+    "dtype = \"fp32\"\n"  // also on a machine with a GPU
     "[metrics]\n"
     "log_freq = 1\n"
     "[system]\n"

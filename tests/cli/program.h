@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The built program, run as a user runs it: in a folder of its own, with a deadline, its exit code
-// and both of its streams kept.
+// Runs the built program as a user does: in a new folder and with a deadline; records its exit
+// code, stdout and stderr.
 #pragma once
 
 #include <sys/types.h>
@@ -22,13 +22,13 @@ struct Outcome {
   std::string out, err;
 };
 
-// What a run of the tiny configuration leaves.
+// The weights that a run of the tiny configuration writes.
 inline const std::string final_weights = "run/weights/final/model.safetensors";
 
-// Every file below a folder, by its path from there; folders end in a slash.
+// The contents of every file below a folder, by relative path; paths of folders end in a slash.
 using Tree = std::map<std::string, std::string>;
 
-// A folder that is removed with everything in it.
+// A temporary folder, which is removed with its contents.
 class Scratch {
  public:
   Scratch();
@@ -48,11 +48,11 @@ class Scratch {
 };
 
 struct RunOptions {
-  int64_t max_file_bytes = 0;  // no file may grow above; 0: no limit. Stands for a full disk.
+  int64_t max_file_bytes = 0;  // limit of the size of files, to simulate a full disk; 0: none
   double deadline_seconds = 60;
 };
 
-// The program while it runs. A process that is left is ended.
+// The program while it runs. The destructor kills it if it still runs.
 class Running {
  public:
   Running(const std::filesystem::path& folder, std::vector<std::string> command,
@@ -62,14 +62,15 @@ class Running {
   Running& operator=(const Running&) = delete;
 
   void signal(int number) const;
-  // Until `holds`; false if the program ended before, or the deadline passed.
+  // Waits until holds() returns true; returns false if the program ended before or the deadline
+  // passed.
   bool wait_for(const std::function<bool()>& holds);
   Outcome wait();
-  // Closes this end of the program's stdout and stderr, as a reader does that dies.
+  // Closes the reading ends of the program's stdout and stderr, like a reader that dies.
   void close_streams();
   bool has_ended();  // the program itself; processes that it started may still run
   pid_t process() const { return process_; }
-  const std::string& out() const { return outcome_.out; }  // what it has written so far
+  const std::string& out() const { return outcome_.out; }  // output so far
   const std::string& err() const { return outcome_.err; }
 
  private:
@@ -85,24 +86,25 @@ class Running {
 // Runs `trireme ARGS...` in the folder.
 Outcome trireme(const Scratch& scratch, const std::vector<std::string>& args,
                 const RunOptions& options = {});
-// The words of the program's command line.
+// Returns the command line: the program and its arguments.
 std::vector<std::string> trireme_command(const std::vector<std::string>& args);
 
-// Runs with --json added, wants success, and returns the object. stdout must be that and no more.
+// Runs with --json added, expects success, and returns the JSON object, which must be all of
+// stdout.
 base::Json trireme_json(const Scratch& scratch, std::vector<std::string> args);
-// The one JSON object that the text is; null and a failure if it is anything else.
+// Parses a text that must be one JSON object; otherwise the test fails and it returns null.
 base::Json only_object(const std::string& text);
 
-// A model of two layers over bytes, tiny.toml, a text of about 3,000 bytes, text.txt, and a
-// configuration of four steps over both, tiny_run.toml, that writes to run/.
+// Writes tiny.toml, a model of two layers whose tokens are bytes; text.txt, a text of about 3,000
+// bytes; and tiny_run.toml, a configuration of four steps with both, which writes to run/.
 void write_tiny(const Scratch& scratch);
 std::string tiny_text(int lines);
 extern const std::string_view tiny_model, tiny_config;
 
-// `text` with the first `from` replaced, which must be there.
+// Replaces the first `from` in `text`. REQUIRES: `text` contains it.
 std::string replaced(std::string_view text, std::string_view from, std::string_view to);
 
-// As many of `words` as a shell would see: blanks separate, single quotes hold together.
+// Splits a line as a shell does: blanks separate words, single quotes keep them together.
 std::vector<std::string> words_of(const std::string& line);
 
 }  // namespace trireme::tests

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Files of a run as other programs read them: traces by speedscope's rule, metrics by their kinds.
+// Files of a run as other programs read them: traces with the nesting rule of speedscope, metrics
+// by kind.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -23,9 +24,9 @@ struct Slice {
   std::string name;
 };
 
-// speedscope adds ts and dur as doubles, and shows a slice that begins before an earlier one of its
-// track has ended inside that one. Returns how deep slices are then nested at most, or -1 if one
-// ends after the slice around it.
+// speedscope adds ts and dur as doubles, and nests a slice that begins before an earlier one of its
+// track has ended. Returns the maximum depth of nesting, or -1 if a slice ends after the one around
+// it.
 int depth_in_speedscope(std::vector<Slice> slices) {
   std::stable_sort(slices.begin(), slices.end(), [](const Slice& a, const Slice& b) {
     return std::pair(a.begin, -a.end) < std::pair(b.begin, -b.end);
@@ -58,14 +59,14 @@ void expect_readable_trace(const std::string& text) {
   }
   EXPECT_TRUE(seen.contains("compute") && seen.contains("host"));
   EXPECT_GE(tracks.size(), 2U);
-  // An operation inside its step: never deeper.
+  // Operations are nested in their step and no deeper.
   for (const auto& [track, slices] : tracks) {
     EXPECT_GT(slices.size(), 20U);
     EXPECT_EQ(depth_in_speedscope(slices), 2) << track.second;
   }
 }
 
-TEST(ReadersTest, a_trace_nests_as_it_was_meant) {
+TEST(ReadersTest, a_trace_has_operations_inside_steps) {
   const std::vector<Words> layouts = {
       {},
       {"--parallelism.data_parallel_shard_degree=2", "--parallelism.zero_stage=3",

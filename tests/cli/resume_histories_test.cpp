@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Runs that end at any moment and go on, each time on another layout: in the end there is what a
-// run leaves that was never interrupted, and every step worked on its own samples.
+// Runs that end at any moment and are resumed, each time on another layout: they end with the state
+// of an uninterrupted run, and every step consumes its samples exactly once.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -17,7 +17,7 @@
 namespace trireme::tests {
 namespace {
 
-// Weights, both moments and the state besides, of the newest checkpoints of two runs.
+// Compares weights, moments and state of the newest checkpoints of two runs.
 void expect_same_checkpoint(const Scratch& s, const Scratch& other, int steps) {
   const base::Json found =
       trireme_json(s, {"ckpt", "diff", "run", (other.path() / "run").string()});
@@ -36,21 +36,21 @@ void expect_same_checkpoint(const Scratch& s, const Scratch& other, int steps) {
   EXPECT_EQ(found.at("compared"), 3 * kinds["weight"]);
 }
 
-// Norms of the gradients of every step, as it was logged by all runs that had it. (The loss is no
-// measure: it is summed for the log by rank.)
+// The gradient norms that all attempts logged, by step. (The loss cannot be compared: it is summed
+// by rank.)
 std::map<int64_t, std::set<std::string>> logged_steps(const Scratch& s) {
   std::map<int64_t, std::set<std::string>> steps;
   std::istringstream lines(s.read("run/metrics.jsonl"));
   for (std::string line; std::getline(lines, line);) {
     const base::Json json = base::Json::parse(line);
     const auto norm = json.find("grad_norm");
-    if (norm == json.end()) continue;  // of a save
+    if (norm == json.end()) continue;  // the line of a save
     steps[json.at("step").get<int64_t>()].insert(norm->dump());
   }
   return steps;
 }
 
-TEST(Resume, goes_on_to_the_bit_on_any_layout) {
+TEST(Resume, any_layout_continues_with_the_same_bits) {
   const Scratch s;
   write_tiny(s);
   Words first = {"--checkpoint.interval=3", "--checkpoint.keep_latest_k=0"};
@@ -62,7 +62,7 @@ TEST(Resume, goes_on_to_the_bit_on_any_layout) {
     words.insert(words.end(), save.begin(), save.end());
     words.insert(words.end(), {"--resume", "6"});
     EXPECT_TRUE(weights_of(s, 12, words) == straight(12)) << (layout.empty() ? "" : layout[0]);
-    // Its own checkpoint of step 10, on one rank.
+    // A checkpoint of step 10 on one rank.
     std::filesystem::remove(s.at(final_weights));
     EXPECT_TRUE(weights_of(s, 12, {"--resume", "10", "--checkpoint.keep_latest_k=0"}) ==
                 straight(12))
@@ -70,13 +70,14 @@ TEST(Resume, goes_on_to_the_bit_on_any_layout) {
   }
 }
 
-// Killed at any moment, also while a checkpoint is written; every time on another layout. At a step
-// that is logged, the run ends with an error unless all ranks together worked on the samples of
-// that step, each once; here every step is. One that was run again after a kill did the same again.
-TEST(Resume, histories_with_kills_end_as_if_nothing_had_been) {
+// Runs are killed at any moment, also while a checkpoint is written, and resumed on another layout.
+// At every logged step, here at every step, the run itself fails unless the ranks together consumed
+// each sample of the step exactly once. Steps that are run again after a kill must give the same
+// norms.
+TEST(Resume, killed_and_resumed_runs_end_like_an_uninterrupted_one) {
   constexpr int steps = 60;
   const int histories = std::getenv("TRIREME_FULL") != nullptr ? 20 : 3;
-  std::mt19937 random(7);  // NOLINT(cert-msc51-cpp): the same histories every time
+  std::mt19937 random(7);  // NOLINT(cert-msc51-cpp): a fixed seed
   std::vector<Words> deck;
   const auto next_layout = [&] {
     if (deck.empty()) {
@@ -99,7 +100,7 @@ TEST(Resume, histories_with_kills_end_as_if_nothing_had_been) {
       Running run(s.path(), trireme_command(train_words(steps, words)));
       const bool is_killed = kills < 6;
       if (is_killed) {
-        const auto saved = [&s] {  // names of generations, of drafts too
+        const auto saved = [&s] {  // names of checkpoints, also of incomplete ones
           std::error_code ignored;
           std::set<std::string> names;
           for (std::filesystem::directory_iterator at(s.at("run/checkpoint"), ignored), end;
@@ -108,7 +109,7 @@ TEST(Resume, histories_with_kills_end_as_if_nothing_had_been) {
           }
           return names;
         };
-        // From the first file of its own on, some milliseconds more.
+        // A few milliseconds after its first file.
         const std::set<std::string> before = saved();
         (void)run.wait_for([&] { return saved() != before; });
         const auto end =

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What tests of runs that end and go on share: a small run on any layout, and what it leaves if
-// nothing interrupts it.
+// Shared by tests of resumed runs: a small run on any layout, and the weights that it writes
+// without interruption.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -35,7 +35,7 @@ inline std::string weights_of(const Scratch& s, int steps, const Words& more) {
   return s.has(final_weights) ? s.read(final_weights) : "";
 }
 
-// A run of one rank that nothing interrupts; its folder has a checkpoint of the last step.
+// An uninterrupted run of one rank; its folder has a checkpoint of the last step.
 struct Straight {
   explicit Straight(int steps) {
     write_tiny(scratch);

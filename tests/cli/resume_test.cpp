@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Runs that go on from checkpoints: what is compared, what is skipped, what is refused and what is
-// said. What counts is that the weights are those of a run that was never interrupted, to the byte.
+// Runs that resume from checkpoints: what is compared, skipped, refused and printed. The weights
+// must equal those of an uninterrupted run, byte by byte.
 #include <gtest/gtest.h>
 
 #include <sstream>
@@ -24,7 +24,7 @@ TEST(Resume, steps_are_run_again_and_compared) {
     EXPECT_NE(outcome.err.find("replayed: same bits as step 6"), std::string::npos) << outcome.err;
     EXPECT_TRUE(s.read(final_weights) == straight(8));
   }
-  // Another learning rate would give other bits: refused before the steps are run again.
+  // Another learning rate would give other bits, so it is refused before the steps are run again.
   const Outcome other = trireme(s, train_words(8, {"--resume-verify", "--optimizer.lr=2e-2"}));
   EXPECT_EQ(other.exit_code, 2);
   EXPECT_NE(other.err.find("cannot give the same bits"), std::string::npos) << other.err;
@@ -51,8 +51,8 @@ TEST(Resume, a_damaged_checkpoint_is_named_and_the_one_before_used) {
   EXPECT_TRUE(s.has("run/checkpoint/step-00000012.aside-0"));  // nothing is lost
 }
 
-// A new run in an old run's folder: its checkpoints are its own, the old ones stay beside them.
-TEST(Resume, a_run_that_starts_anew_does_not_go_on_from_another) {
+// A new run in the folder of an old one does not use its checkpoints; they are moved aside.
+TEST(Resume, a_new_run_does_not_resume_from_an_old_one) {
   const Scratch s;
   write_tiny(s);
   (void)weights_of(s, 14, {"--checkpoint.interval=7", "--debug.seed=9"});
@@ -65,8 +65,8 @@ TEST(Resume, a_run_that_starts_anew_does_not_go_on_from_another) {
   EXPECT_TRUE(weights_of(s, 12, {"--resume", "7"}) == straight(12));
 }
 
-// Sums in another order: the run goes on, and says that it is not to the bit.
-TEST(Resume, another_numerical_identity_is_said) {
+// Another reduction order: the run resumes and prints that it will not have the same bits.
+TEST(Resume, a_changed_numerical_identity_is_printed) {
   const Scratch s;
   write_tiny(s);
   (void)weights_of(s, 2, {"--checkpoint.interval=2"});
@@ -77,8 +77,9 @@ TEST(Resume, another_numerical_identity_is_said) {
       << outcome.err;
 }
 
-// Masters in halves are saved as fp32: a run goes on to the bit, and one with fp32 masters may.
-TEST(Resume, masters_in_halves_go_on) {
+// Split fp32 master weights are saved as fp32: a run resumes with the same bits, also with fp32
+// masters.
+TEST(Resume, split_masters_are_resumed) {
   const Words halves = {"--training.dtype=bf16", "--optimizer.master_dtype=u16"};
   const auto with = [&](Words words) {
     words.insert(words.end(), halves.begin(), halves.end());
@@ -96,7 +97,7 @@ TEST(Resume, masters_in_halves_go_on) {
       << other.err;
 }
 
-TEST(Resume, what_cannot_be_is_refused) {
+TEST(Resume, impossible_resumes_are_refused) {
   const Scratch s;
   write_tiny(s);
   (void)weights_of(s, 4, {"--checkpoint.interval=2"});
@@ -116,7 +117,7 @@ TEST(Resume, what_cannot_be_is_refused) {
   EXPECT_EQ(s.tree("run"), before);  // run.json too
 }
 
-// What a save cost stands in the metric files, and its memory beside what was predicted.
+// Metrics contain the time of every save, and its memory beside the prediction.
 TEST(Resume, figures_of_every_save_are_kept) {
   for (const Words& layout : {Words{}, Words{zero + "2", stage + "3"}, Words{pp + "2"}}) {
     const Scratch s;

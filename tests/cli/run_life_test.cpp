@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The life of a run as its user sees it: what is refused before it starts, what a stop saves, what
-// a resumed run compares and records, and that its folder has one writer.
+// A run from start to end as its user sees it: errors before it starts, stops that save, what a
+// resumed run compares and records, and that its folder has one writer.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
@@ -63,7 +63,7 @@ TEST(RunLife, a_model_that_cannot_be_exported_is_refused_at_the_start) {
     EXPECT_TRUE(s.has("run/checkpoint/step-00000004/manifest"));
     EXPECT_FALSE(s.has("run/weights"));
   }
-  // Without a value of its own the norm of q and k has the model's eps.
+  // Without its own value, the norm of q and k has the model's eps.
   const Scratch s;
   write_tiny(s);
   s.write("own.toml", own + "qk_norm = true\n");
@@ -72,7 +72,7 @@ TEST(RunLife, a_model_that_cannot_be_exported_is_refused_at_the_start) {
   EXPECT_TRUE(s.has(final_weights));
 }
 
-// The state is saved before the weights are exported, and a failing export takes nothing from it.
+// The state is saved before the weights are exported, so a failed export does not lose it.
 TEST(RunLife, a_failing_export_leaves_the_run_and_its_checkpoint) {
   for (const Words& layout : {Words{}, Words{zero + "2"}}) {
     const Scratch s;
@@ -98,7 +98,7 @@ TEST(RunLife, a_failing_export_leaves_the_run_and_its_checkpoint) {
 
 // ---- stops
 
-TEST(RunLife, every_way_to_ask_for_a_stop_saves_the_step) {
+TEST(RunLife, every_request_to_stop_saves_the_step) {
   for (const int number : {SIGTERM, SIGINT, SIGHUP, SIGUSR2, SIGXCPU}) {
     const Scratch s;
     write_tiny(s);
@@ -122,7 +122,7 @@ TEST(RunLife, every_way_to_ask_for_a_stop_saves_the_step) {
   }
 }
 
-TEST(RunLife, a_log_without_a_reader_ends_no_run) {
+TEST(RunLife, a_log_without_a_reader_does_not_end_the_run) {
   const Scratch s;
   write_tiny(s);
   std::string line = "set -o pipefail;";
@@ -165,7 +165,7 @@ TEST(RunLife, attempts_are_recorded_and_nothing_is_overwritten) {
   EXPECT_EQ(steps, (std::vector<std::pair<int64_t, int64_t>>{{1, 1}, {1, 4}, {2, 3}, {2, 6}}));
 }
 
-TEST(RunLife, a_run_that_is_at_its_end_has_nothing_to_do) {
+TEST(RunLife, a_finished_run_has_nothing_to_do) {
   const Scratch s;
   write_tiny(s);
   const std::string weights = weights_of(s, 4, {});
@@ -180,7 +180,7 @@ TEST(RunLife, a_run_that_is_at_its_end_has_nothing_to_do) {
   EXPECT_TRUE(s.read(final_weights) == weights);
 }
 
-TEST(RunLife, another_batch_continues_with_the_samples_that_come_next) {
+TEST(RunLife, another_batch_size_continues_with_the_next_samples) {
   const Scratch s;
   write_tiny(s);
   (void)weights_of(s, 4, {});
@@ -195,7 +195,7 @@ TEST(RunLife, another_batch_continues_with_the_samples_that_come_next) {
   EXPECT_EQ(state.at("samples"), 4 * 24 + 2 * 12);
 }
 
-// In place: a file that is cut off, even for a moment, is another matter.
+// Writes in place: a truncated file, even for a moment, is another case.
 void overwrite(const Scratch& s, const std::string& name, const std::string& bytes) {
   std::fstream file(s.at(name), std::ios::in | std::ios::out | std::ios::binary);
   file.write(bytes.data(), std::ssize(bytes));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a run shows of itself: its plan before the first step, its steps, its saves.
+// The output of a run: its plan before the first step, its steps, its saves.
 #include <gtest/gtest.h>
 
 #include <map>
@@ -18,7 +18,7 @@ Words train_tiny(const Words& more) {
   return words;
 }
 
-// Lines of metrics.jsonl of one kind, by step; of equal steps the last.
+// Returns the lines of one kind in metrics.jsonl by step; the last one for equal steps.
 std::map<int64_t, base::Json> metrics(const Scratch& s, const std::string& kind) {
   std::map<int64_t, base::Json> found;
   std::istringstream lines(s.read("run/metrics.jsonl"));
@@ -127,7 +127,7 @@ TEST(RunShows, tokens_and_epochs_over_attempts_and_batches) {
     EXPECT_GE(line.at("time_metrics/data_loading(s)").get<double>(), 0);
     EXPECT_GT(line.at("time_metrics/end_to_end(s)").get<double>(), 0);
   }
-  // A run that is done shows no loss of a step that it did not take.
+  // A finished run prints no loss, because it took no step.
   const base::Json done = trireme_json(
       s, train_tiny({"--training.steps=5", "--training.global_batch_size=4", "--resume", "auto"}));
   EXPECT_FALSE(done.contains("loss")) << done.dump();
@@ -138,7 +138,7 @@ TEST(RunShows, tokens_and_epochs_over_attempts_and_batches) {
 TEST(RunShows, steps_that_earlier_attempts_skipped) {
   const Scratch s;
   write_tiny(s);
-  // Norms that jump up and down.
+  // Gradient norms that vary widely.
   const Words words =
       train_tiny({"--training.steps=60", "--optimizer.lr=0.5", "--training.clip=none",
                   "--training.skip_norm_multiple=1", "--resume", "auto"});
@@ -175,7 +175,7 @@ TEST(RunShows, the_same_validation_on_every_layout) {
     EXPECT_EQ(other.loss, one.loss) << layout.back();
     EXPECT_EQ(other.tokens, one.tokens) << layout.back();
   }
-  // With other sums in training, hence slightly different weights.
+  // Training with another reduction order gives slightly different weights.
   for (const Words& layout : std::vector<Words>{{micro + "1"},
                                                 {micro + "4"},
                                                 {micro + "8"},

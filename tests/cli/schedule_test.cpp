@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// schedule and sim from outside.
+// `trireme schedule` and `trireme sim`.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -73,7 +73,7 @@ TEST(ScheduleVerbTest, faults_of_a_file_are_shown_at_their_place) {
       << mistyped.err;
 }
 
-TEST(ScheduleVerbTest, impossible_wishes_are_refused_with_the_nearest_possible) {
+TEST(ScheduleVerbTest, impossible_requests_are_refused_with_the_nearest_possible) {
   const Scratch s;
   write_tiny(s);
   const std::vector<std::pair<std::string, std::string>> cases = {
@@ -83,17 +83,17 @@ TEST(ScheduleVerbTest, impossible_wishes_are_refused_with_the_nearest_possible) 
       {"schedule 1f1b --stages 4 --microbatches 8 --chunks 2",
        "1f1b has 1 chunk per rank, found 2; interleaved allows any number"},
       {"schedule zb-h2 --stages 8 --microbatches 24 --mem 8",
-       "zb-h2 keeps 15 on rank 0, and --mem allows 8; it needs --mem 15, and `capped` finds an "
-       "order that keeps to 8"},
+       "zb-h2 needs 15 on rank 0, but --mem allows 8; give --mem 15, or the schedule `capped`, "
+       "which stays within 8"},
       {"schedule capped --stages 4 --microbatches 8 --chunks 3 --mem 2",
        "the cap is 2, but one micro-batch alone needs 3: the cap must be at least 3"},
       {"schedule nothing --stages 4 --microbatches 8", "unknown schedule 'nothing'; allowed are gpipe"},
-      {"schedule 1f1b --stages 4", "a NAME, --stages and --microbatches are needed"},
+      {"schedule 1f1b --stages 4", "give a NAME, --stages and --microbatches"},
       {"schedule 1f1b --stages 4 --microbatches 8 --costs 1,2",
-       "--costs 1,2: expected 3 to 4 numbers of at least 0, with commas between"},
+       "--costs 1,2: expected 3 to 4 numbers of at least 0, separated by commas"},
       {"schedule 1f1b --stages 2 --microbatches 4 --buffers 0", "deadlock with 0 send buffers"},
       {"schedule 1f1b --stages 1000000 --microbatches 8", "allowed are 1 to 4096"},
-      {"sim tiny_run.toml --stages 2", "no rate to divide FLOPs by: give --tflops"},
+      {"sim tiny_run.toml --stages 2", "the speed of a rank is not known: give --tflops"},
       {"sim tiny_run.toml --stages 99 --microbatches 4 --tflops 1", "99 stages, and"},
       {"sim tiny_run.toml --tflops 1 --straggler 1:2", "with a rank below 1"},
   };
@@ -104,7 +104,7 @@ TEST(ScheduleVerbTest, impossible_wishes_are_refused_with_the_nearest_possible) 
   }
 }
 
-TEST(SimVerbTest, without_options_it_plays_what_train_would_run) {
+TEST(SimVerbTest, without_options_it_simulates_the_pipeline_of_train) {
   const Scratch s;
   write_tiny(s);
   const auto played = trireme_json(
@@ -119,7 +119,7 @@ TEST(SimVerbTest, without_options_it_plays_what_train_would_run) {
   EXPECT_EQ(asked["stages"], 2);
 }
 
-TEST(SimVerbTest, a_straggler_and_jitter_cost_time_and_a_seed_repeats) {
+TEST(SimVerbTest, a_straggler_and_jitter_cost_time_and_a_seed_is_deterministic) {
   const Scratch s;
   write_tiny(s);
   const auto step = [&](const std::string& rest) {

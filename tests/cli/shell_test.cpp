@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The conventions of a shell: version, help, completion, the manual page, standard input, and what
-// a terminal gets.
+// The conventions of a shell: version, help, completion, the manual page, standard input, and
+// output on a terminal.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -13,7 +13,7 @@
 namespace trireme::tests {
 namespace {
 
-// A shell in the folder of the test, which knows the program as $T.
+// Runs a shell command in the folder of the test, with the program as $T.
 Outcome shell(const Scratch& s, const std::string& script) {
   return Running(s.path(), {"/bin/bash", "-c", "T=" TRIREME_PROGRAM "\n" + script}).wait();
 }
@@ -26,7 +26,7 @@ bool contains(const std::string& text, const std::string& part) {
   return text.find(part) != std::string::npos;
 }
 
-// ---- who and what
+// ---- version and names
 
 TEST(ShellTest, version_names_program_commit_and_back_ends) {
   const Scratch s;
@@ -174,7 +174,7 @@ TEST(ShellTest, a_configuration_may_come_through_a_pipe) {
   EXPECT_EQ(shell(s, "$T verify - <tiny_run.toml").exit_code, 0);
 }
 
-TEST(ShellTest, a_launcher_hands_its_standard_input_on_and_others_are_refused) {
+TEST(ShellTest, launch_passes_its_standard_input_to_ranks_and_other_launchers_are_refused) {
   const Scratch s;
   write_tiny(s);
   const Outcome refused = shell(s,
@@ -200,7 +200,7 @@ TEST(ShellTest, options_alone_train_a_model) {
   EXPECT_EQ(result["steps"], 2);
   EXPECT_EQ(result["run_folder"], "runs/tiny");
   EXPECT_EQ(result["name"], "tiny");
-  // With a file they go before it, in any order.
+  // With a file, options override it, in any order.
   const base::Json more = trireme_json(
       s, {"train", "--steps", "3", "tiny_run.toml", "--data=text.txt", "--job.name=x"});
   EXPECT_EQ(more["steps"], 3);
@@ -221,7 +221,7 @@ TEST(ShellTest, a_warm_up_is_cut_at_the_end_of_the_run) {
   EXPECT_TRUE(contains(more.err, "changed: lr_scheduler.warmup_steps: was 3, is 5")) << more.err;
 }
 
-TEST(ShellTest, types_may_be_spelled_as_elsewhere) {
+TEST(ShellTest, types_may_be_spelled_as_in_other_programs) {
   const Scratch s;
   write_tiny(s);
   const Outcome outcome =
@@ -242,9 +242,9 @@ TEST(ShellTest, types_may_be_spelled_as_elsewhere) {
   EXPECT_TRUE(contains(half.err, "{fp32,bf16}; float16 is not supported")) << half.err;
 }
 
-// ---- what a terminal gets
+// ---- output on a terminal
 
-// What the program writes to a terminal of 40 columns.
+// Returns the output of the program on a terminal of 40 columns.
 std::string on_terminal(const Scratch& s, const std::string& environment) {
   const Outcome outcome =
       shell(s, environment +
@@ -254,13 +254,13 @@ std::string on_terminal(const Scratch& s, const std::string& environment) {
   return outcome.out;
 }
 
-TEST(ShellTest, a_terminal_gets_escape_codes_only_if_it_wants_them) {
+TEST(ShellTest, escape_codes_are_written_only_to_terminals_that_support_them) {
   const Scratch s;
   if (!has_command(s, "script")) GTEST_SKIP() << "script is not installed";
   write_tiny(s);
   const std::string live = on_terminal(s, "TERM=xterm");
   EXPECT_TRUE(contains(live, "\x1b[K")) << live;
-  EXPECT_TRUE(contains(live, "100%")) << live;  // also of a run that is over at once
+  EXPECT_TRUE(contains(live, "100%")) << live;  // also for a very short run
   const std::string plain = on_terminal(s, "TERM=xterm NO_COLOR=1");
   EXPECT_FALSE(contains(plain, "\x1b")) << plain;
   EXPECT_TRUE(contains(plain, "100%")) << plain;

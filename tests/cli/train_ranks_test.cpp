@@ -12,7 +12,7 @@ namespace {
 
 using Words = std::vector<std::string>;
 
-// Two micro-batches for each of four workers.
+// Two micro-batches for each of four data-parallel ranks.
 const Words four_workers = {"--training.local_batch_size=1", "--training.global_batch_size=8",
                             "--parallelism.logical_dp=4",    "--validation.enable",
                             "--validation.steps=3",          "--optimizer.weight_decay=0.1"};
@@ -53,7 +53,7 @@ TEST(TrainRanks, every_layout_gives_the_bits_of_one_rank) {
       layout.push_back(reduce);
       const Result several = result_of(layout);
       EXPECT_TRUE(several.weights == one.weights) << name << " " << reduce;
-      // Of the loss every rank adds up its own micro-batches first.
+      // The loss is summed per rank first, so its last bits depend on the layout.
       EXPECT_NEAR(several.summary["loss"].get<double>(), one.summary["loss"].get<double>(), 1e-9);
       EXPECT_EQ(several.summary["validation_loss"], one.summary["validation_loss"]);
       EXPECT_EQ(several.summary["tokens"], one.summary["tokens"]);
@@ -122,7 +122,7 @@ TEST(TrainRanks, pipelines_with_data_axes_give_the_bits_of_one_rank) {
   expect_same({pp + "2", dp + "2", zero + "2", schedule_is + "interleaved"}, each);
 }
 
-TEST(TrainRanks, a_pipeline_takes_a_cut_and_a_schedule_of_ones_own) {
+TEST(TrainRanks, a_pipeline_runs_a_custom_cut_and_schedule) {
   const Words few = {"--parallelism.logical_dp=1", "--training.global_batch_size=2"};
   const auto weights = [&](const Words& more, std::string* said = nullptr) {
     const Scratch s;
@@ -147,7 +147,7 @@ TEST(TrainRanks, a_pipeline_takes_a_cut_and_a_schedule_of_ones_own) {
   }
 }
 
-TEST(TrainRanks, generate_reads_what_a_pipeline_has_trained) {
+TEST(TrainRanks, generate_reads_the_weights_of_a_pipeline) {
   const Scratch s;
   write_tiny(s);
   ASSERT_EQ(trireme(s, train_words({pp + "2"})).exit_code, 0);
@@ -179,7 +179,7 @@ TEST(TrainRanks, tensor_parallel_is_close_to_one_rank_and_the_same_for_every_dat
   }
 }
 
-TEST(TrainRanks, says_what_runs_where) {
+TEST(TrainRanks, prints_the_layout) {
   const Scratch s;
   write_tiny(s);
   const Outcome outcome = trireme(
@@ -190,7 +190,7 @@ TEST(TrainRanks, says_what_runs_where) {
     EXPECT_NE(outcome.err.find(part), std::string::npos) << part << "\n" << outcome.err;
   }
   EXPECT_NE(outcome.out.find("bytes sent, predicted"), std::string::npos) << outcome.out;
-  // One voice: the first rank's.
+  // Only the first rank prints.
   EXPECT_EQ(outcome.err.find("step:  1"), outcome.err.rfind("step:  1"));
 }
 
@@ -239,10 +239,10 @@ TEST(TrainRanks, all_ranks_stop_and_save_at_the_same_step) {
   EXPECT_FALSE(s.has(final_weights));
 }
 
-TEST(TrainRanks, what_fails_on_one_rank_ends_all_with_its_reason) {
+TEST(TrainRanks, a_failure_on_one_rank_ends_all_with_its_reason) {
   const Scratch s;
   write_tiny(s);
-  // Stands for a full disk: the first rank cannot write the weights, the others wait for it.
+  // Simulates a full disk: the first rank cannot write the weights, and the others wait for it.
   const Outcome outcome = trireme(s, train_words({"--parallelism.data_parallel_shard_degree=2"}),
                                   {.max_file_bytes = 8000});
   EXPECT_EQ(outcome.exit_code, 1);

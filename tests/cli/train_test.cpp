@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// `trireme train` from outside: what it writes, that it repeats itself to the byte, and how it
-// answers to signals.
+// `trireme train`: the files that it writes, that it is deterministic to the byte, and its reaction
+// to signals.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -26,7 +26,7 @@ std::vector<base::Json> lines_of(const Scratch& s, const std::string& file) {
   return objects;
 }
 
-// The weights after training with these arguments, in a folder of their own.
+// Returns the weights after training with these arguments in a new folder.
 std::string weights_after(const std::vector<std::string>& overrides) {
   const Scratch s;
   write_tiny(s);
@@ -37,7 +37,7 @@ std::string weights_after(const std::vector<std::string>& overrides) {
   return s.has(final_weights) ? s.read(final_weights) : "";
 }
 
-TEST(TrainTest, writes_everything_a_run_has) {
+TEST(TrainTest, writes_all_files_of_a_run) {
   const Scratch s;
   write_tiny(s);
   const base::Json summary = trireme_json(s, {"train", "tiny_run.toml", "--validation.enable"});
@@ -69,7 +69,7 @@ TEST(TrainTest, writes_everything_a_run_has) {
   EXPECT_EQ(validations, 1);
 }
 
-TEST(TrainTest, says_one_line_a_step_and_a_summary) {
+TEST(TrainTest, prints_one_line_per_step_and_a_summary) {
   const Scratch s;
   write_tiny(s);
   const Outcome outcome = trireme(s, {"train", "tiny_run.toml", "--curve"});
@@ -82,7 +82,7 @@ TEST(TrainTest, says_one_line_a_step_and_a_summary) {
   }
 }
 
-TEST(TrainTest, traces_the_steps_that_are_asked_for) {
+TEST(TrainTest, traces_the_requested_steps) {
   const Scratch s;
   write_tiny(s);
   const base::Json summary = trireme_json(s, {"train", "tiny_run.toml", "--trace-steps", "2:3"});
@@ -100,7 +100,7 @@ TEST(TrainTest, a_trace_changes_no_bit) {
   EXPECT_TRUE(weights_after({}) == weights_after({"--trace-steps", "2:3"}));
 }
 
-TEST(TrainTest, run_json_has_the_dtype_that_was_taken) {
+TEST(TrainTest, run_json_has_the_dtype_that_was_chosen) {
   const Scratch s;
   write_tiny(s);
   const std::vector<std::string> words = {"train", "tiny_run.toml", "--device", "cpu",
@@ -161,7 +161,7 @@ TEST(TrainTest, saves_on_a_cadence_and_keeps_the_latest) {
   }
 }
 
-TEST(TrainTest, writes_no_weights_where_they_are_not_wanted) {
+TEST(TrainTest, writes_no_weights_if_export_is_off) {
   const Scratch s;
   write_tiny(s);
   const base::Json summary = trireme_json(
@@ -171,7 +171,7 @@ TEST(TrainTest, writes_no_weights_where_they_are_not_wanted) {
   EXPECT_FALSE(s.has("run/weights"));
 }
 
-TEST(TrainTest, goes_on_from_exported_weights) {
+TEST(TrainTest, starts_from_exported_weights) {
   const Scratch s;
   write_tiny(s);
   // The learning rate ends at 0, so the last loss is nearly that of the weights; both are means of
@@ -228,7 +228,7 @@ TEST(TrainTest, terminate_finishes_the_step_and_saves) {
   EXPECT_EQ(trireme(s, {"generate", name, "--tokens", "1"}).exit_code, 0);
 }
 
-TEST(TrainTest, user_signal_saves_and_goes_on) {
+TEST(TrainTest, user_signal_saves_and_continues) {
   const Scratch s;
   write_tiny(s);
   Running running(s.path(), trireme_command({"train", "tiny_run.toml", "--training.steps=1000000",

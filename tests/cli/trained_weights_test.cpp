@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// `trireme eval` and `trireme generate` of a run's folder, a checkpoint and exported weights.
+// `trireme eval` and `trireme generate` on a run's folder, a checkpoint and exported weights.
 #include <gtest/gtest.h>
 
 #include <chrono>
@@ -14,7 +14,7 @@ namespace fs = std::filesystem;
 
 const std::string newest = "run/checkpoint/step-00000004", older = "run/checkpoint/step-00000002";
 
-// A run of four steps with checkpoints of steps 2 and 4, on two ranks that cut every matrix.
+// Runs four steps with checkpoints of steps 2 and 4, on two tensor-parallel ranks.
 struct TrainedRun {
   TrainedRun() {
     write_tiny(s);
@@ -38,7 +38,7 @@ struct TrainedRun {
   base::Json summary;
 };
 
-TEST(TrainedWeights, a_runs_folder_is_its_final_weights) {
+TEST(TrainedWeights, a_runs_folder_means_its_final_weights) {
   const TrainedRun run;
   const base::Json by_run = run.on_text("run");
   const base::Json by_weights = run.eval({"--weights", "run/weights/final", "--data", "text.txt"});
@@ -75,7 +75,7 @@ TEST(TrainedWeights, a_checkpoint_has_the_bits_of_its_export) {
   EXPECT_NE(from_checkpoint.at("loss"), run.on_text("run").at("loss"));
 }
 
-TEST(TrainedWeights, without_final_weights_the_newest_checkpoint_is_taken) {
+TEST(TrainedWeights, without_final_weights_the_newest_checkpoint_is_used) {
   const TrainedRun run;
   const base::Json of_final = run.on_text("run");
   fs::remove_all(run.s.at("run/weights"));
@@ -90,7 +90,7 @@ TEST(TrainedWeights, without_final_weights_the_newest_checkpoint_is_taken) {
       << outcome.err;
 }
 
-TEST(TrainedWeights, final_weights_of_an_earlier_end_are_not_taken) {
+TEST(TrainedWeights, final_weights_older_than_checkpoints_are_not_used) {
   const TrainedRun run;
   const fs::path config = run.s.at("run/weights/final/config.json");
   fs::last_write_time(config, fs::last_write_time(config) - std::chrono::hours(1));
@@ -128,7 +128,7 @@ TEST(TrainedWeights, what_is_missing_is_named) {
   };
   for (const Case& c : std::vector<Case>{
            {{"eval", "run"}, 2, "run/run.json has no validation data (validation.enable = false)"},
-           {{"eval", "w"}, 2, "--data is missing: these weights belong to no run"},
+           {{"eval", "w"}, 2, "--data is missing, and these weights belong to no run"},
            {{"eval", "--data", "text.txt"}, 2, "no weights are given"},
            {{"eval", "w", "--weights", "w", "--data", "text.txt"}, 2, "given twice"},
            {{"eval", "w", "--data", "text.txt", "--limit", "-1"},

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The other verbs from outside, and what all verbs have in common.
+// The other verbs, and properties of all verbs.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -11,7 +11,7 @@
 namespace trireme::tests {
 namespace {
 
-// Weights in run/weights/final.
+// Writes weights to run/weights/final.
 void train_tiny(const Scratch& s, std::vector<std::string> overrides = {}) {
   write_tiny(s);
   overrides.insert(overrides.begin(), {"train", "tiny_run.toml"});
@@ -54,6 +54,7 @@ TEST(VerbsTest, json_is_one_object_for_every_verb) {
   EXPECT_EQ(text["tokens"].size(), 5U);
   EXPECT_TRUE(text["text"].is_string());
   EXPECT_GT(trireme_json(s, {"doctor"})["cores"], 0);
+  // --by-row: the old name of --by-op.
   const base::Json speed =
       trireme_json(s, {"bench", "train", "--model", "tiny.toml", "--micro-batch", "2", "--seq",
                        "16", "--steps", "2", "--peak-tflops", "1", "--by-row"});
@@ -82,7 +83,7 @@ TEST(VerbsTest, output_that_cannot_be_written_is_an_error) {
 
 TEST(EvalTest, is_the_validation_loss_of_training) {
   const Scratch s;
-  s.write("held_out.txt", tiny_text(60).substr(0, 8 * 16 + 1));  // whole batches of whole sequences
+  s.write("held_out.txt", tiny_text(60).substr(0, 8 * 16 + 1));  // only full batches and sequences
   write_tiny(s);
   const base::Json summary =
       trireme_json(s, {"train", "tiny_run.toml", "--validation.enable", "--validation.steps=-1",
@@ -135,7 +136,7 @@ TEST(EvalTest, reads_the_same_tokens_from_every_format) {
   EXPECT_EQ(loss("text.txt"), loss("d_llmc.bin"));
 }
 
-TEST(GenerateTest, repeats_itself) {
+TEST(GenerateTest, is_deterministic) {
   const Scratch s;
   train_tiny(s);
   const auto tokens = [&](const std::string& options) {
@@ -183,7 +184,7 @@ TEST(DataTest, build_gives_the_same_bytes_for_any_workers) {
   EXPECT_TRUE(s.read("with_1.idx") == s.read("with_2.idx"));
 }
 
-TEST(DataTest, inspect_describes_what_build_wrote) {
+TEST(DataTest, inspect_describes_the_output_of_build) {
   const Scratch s;
   s.write("a.txt", "one\ntwo two\n\nthree\n");
   trireme_json(s, {"data", "build", "a.txt", "--split-lines", "--output", "d"});
@@ -209,7 +210,7 @@ TEST(DataTest, synth_states_an_entropy_that_an_ngram_model_reaches) {
   EXPECT_GT(loss, entropy - 0.03);
 }
 
-TEST(DoctorTest, names_the_models_that_other_verbs_take) {
+TEST(DoctorTest, lists_the_models_that_other_verbs_accept) {
   const Scratch s;
   const base::Json report = trireme_json(s, {"doctor"});
   EXPECT_NE(std::find(report["models"].begin(), report["models"].end(), "llama-11m"),

@@ -176,13 +176,13 @@ const std::vector<Known> known_commands = {
      "trireme bench train --model gpt2-10m --micro-batch 1 --seq 32 --steps 1 --warmup 0 "
      "--peak-tflops 1"},
     {"trireme bench train --model gpt2-10m --micro-batch 8 --seq 256 --by-row", How::here,
-     "trireme bench train --model gpt2-10m --micro-batch 1 --seq 32 --by-row --steps 1 --warmup 0 "
+     "trireme bench train --model gpt2-10m --micro-batch 1 --seq 32 --by-op --steps 1 --warmup 0 "
      "--peak-tflops 1"},
     {"trireme bench train --model gpt2-10m --micro-batch 8 --seq 256 --roofline", How::here,
      "trireme bench train --model gpt2-10m --micro-batch 1 --seq 32 --roofline --steps 1 --warmup "
      "0 --peak-tflops 1"},
-    {"trireme bench train --model llama-11m --dtype bf16 --by-row", How::here,
-     "trireme bench train --model llama-11m --dtype bf16 --by-row --micro-batch 1 --seq 32 "
+    {"trireme bench train --model llama-11m --dtype bf16 --by-op", How::here,
+     "trireme bench train --model llama-11m --dtype bf16 --by-op --micro-batch 1 --seq 32 "
      "--steps 1 --warmup 0 --peak-tflops 1"},
     {"trireme verify configs/kjv.toml", How::here},
     {"trireme verify configs/kjv.toml --parallelism.data_parallel_shard_degree=4", How::here},

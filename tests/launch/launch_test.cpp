@@ -206,7 +206,7 @@ TEST_F(Launch, two_nodes_share_one_verdict) {
 TEST_F(Launch, invalid_calls_are_refused) {
   const std::vector<std::pair<Words, std::string>> all = {
       {{"-n", "0", "x"}, "-n 0: at least 1"},
-      {{"-n", "2", "--nnodes", "2", "x"}, "--nnodes wants --rdzv"},
+      {{"-n", "2", "--nnodes", "2", "x"}, "--nnodes needs --rdzv"},
       {{"-n", "2", "--nnodes", "2", "--node-rank", "2", "--rdzv", "a:1", "x"}, "--node-rank 2"},
       {{"-n", "2", "--deadline", "0", "x"}, "--deadline 0"},
       {{"-n", "1000000", "x"}, "at most"},

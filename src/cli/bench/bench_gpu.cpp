@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// trireme bench gpu: what this GPU reaches, as figures for people and as a file of rows.
+// trireme bench gpu: measures a GPU; prints the figures and writes them to a file.
 #include <filesystem>
 #include <memory>
 
 #include "base/error.h"
 #include "base/text/json.h"
-#include "cli/bench/bench_gpu_rows.h"
 #include "cli/bench/bench_gpu_text.h"
 #include "cli/shell/progress.h"
 #include "cli/verbs.h"
 #include "config/files/model_file.h"
 #include "device/accelerator.h"
+#include "train/measure/gpu_bench.h"
 
 namespace trireme::cli {
 namespace {
@@ -46,7 +46,7 @@ Json gpu_json(const device::GpuStatus& status, const device::GpuInfo& gpu) {
           {"libraries", status.libraries}};
 }
 
-// ConfigError with the reason if this GPU cannot be used.
+// Throws ConfigError with the reason if this GPU cannot be used.
 const device::GpuInfo& usable(const device::GpuStatus& status, int index) {
   if (!status.problem.empty()) throw base::ConfigError("bench gpu: " + status.problem);
   for (const device::GpuInfo& gpu : status.gpus) {
@@ -70,26 +70,26 @@ int run_bench_gpu(const Args& args) {
     models.push_back(spec::make_model(config::model_from_file(name, model_folders())));
   }
 
-  // Squares, linears and heads of the models, attention twice, rows, copies, launches.
+  // Square products, linears and heads of the models, attention twice, memory, copies, launches.
   Progress progress("bench gpu", "figures", is_quick ? 35 : 117);
   int64_t figures_so_far = 0;
-  GpuBench::Options options{.index = gpu.index, .is_quick = is_quick};
+  train::GpuBench::Options options{.index = gpu.index, .is_quick = is_quick};
   options.measured = [&](std::string_view what) { progress.update(++figures_so_far, what); };
 
   Json figures = {{"format", 1},
                   {"name", out.empty() ? plain_name(gpu.name) : out.stem().string()},
                   {"source", "measured by trireme bench gpu"},
                   {"gpu", gpu_json(status, gpu)}};
-  auto bench = std::make_unique<GpuBench>(options);
+  auto bench = std::make_unique<train::GpuBench>(options);
   figures["memory"] = bench->memory();
   figures["launch"] = bench->launches();
   figures["host"] = bench->host_copies();
   figures["gemm"] = bench->gemm(models);
   figures["attention"] = bench->attention(true);
-  // The deterministic backward is other kernels, on a device of its own.
+  // The deterministic backward has other kernels, so it needs a new device.
   bench.reset();
   options.deterministic = true;
-  bench = std::make_unique<GpuBench>(options);
+  bench = std::make_unique<train::GpuBench>(options);
   for (const Json& figure : bench->attention(false)) figures["attention"].push_back(figure);
   bench.reset();
   progress.finish();
@@ -109,22 +109,27 @@ int run_bench_gpu(const Args& args) {
 }  // namespace
 
 Verb bench_gpu_verb() {
-  return {.name = "bench gpu",
-          .summary = "What a GPU reaches: products, attention, memory, copies, launches",
-          .details =
-              "Measured through the kernels that training uses, on random numbers. The file\n"
-              "is described in machines/README.md.\n\nExamples:\n"
-              "  trireme bench gpu --quick\n"
-              "  trireme bench gpu --out machines/measured/h200.toml --overwrite",
-          .options =
-              {{.name = "--out", .help = "File of figures to write: machines/measured/NAME.toml"},
-               {.name = "--overwrite", .kind = Kind::flag, .help = "Replace the file if it exists"},
-               {.name = "--quick", .kind = Kind::flag, .help = "Few shapes, few repetitions"},
-               {.name = "--gpu",
-                .kind = Kind::integer,
-                .fallback = "0",
-                .help = "Which GPU, counted from 0"}},
-          .run = run_bench_gpu};
+  return {
+      .name = "bench gpu",
+      .summary = "Measure a GPU: matrix products, attention, memory, copies, launches",
+      .details =
+          "Times the kernels that training uses, on random numbers. machines/README.md describes\n"
+          "the file.\n\nExamples:\n"
+          "  trireme bench gpu --quick\n"
+          "  trireme bench gpu --out machines/measured/h200.toml --overwrite",
+      .options = {{.name = "--out",
+                   .help = "File to write the figures to, as machines/measured/NAME.toml"},
+                  {.name = "--overwrite",
+                   .kind = Kind::flag,
+                   .help = "Replace the file of --out if it already exists"},
+                  {.name = "--quick",
+                   .kind = Kind::flag,
+                   .help = "Measure fewer shapes, with fewer repetitions"},
+                  {.name = "--gpu",
+                   .kind = Kind::integer,
+                   .fallback = "0",
+                   .help = "Index of the GPU, from 0"}},
+      .run = run_bench_gpu};
 }
 
 }  // namespace trireme::cli

@@ -8,8 +8,8 @@
 #include <system_error>
 #include <vector>
 
-#include "base/system/durable_file.h"
 #include "base/error.h"
+#include "base/system/durable_file.h"
 #include "base/text/json.h"
 #include "obs/terminal/table.h"
 
@@ -18,8 +18,7 @@ namespace {
 
 using base::Json;
 
-// Scalars of JSON are scalars of TOML: strings are quoted and escaped alike, numbers and booleans
-// are spelled alike.
+// Scalars have the same syntax in JSON and TOML: quoting and escapes of strings, numbers, booleans.
 std::string pairs_text(const Json& object) {
   std::string text;
   for (const auto& [key, value] : object.items()) {
@@ -51,7 +50,7 @@ std::string list_text(const Json& list) {
 }  // namespace
 
 std::string machine_file_text(const Json& figures) {
-  std::string text = "# Written by trireme bench gpu. The format stands in machines/README.md.\n";
+  std::string text = "# Written by trireme bench gpu. machines/README.md describes the format.\n";
   text += pairs_text(figures);
   for (const auto& [name, section] : figures.items()) {
     if (section.is_object()) text += fmt::format("\n[{}]\n{}", name, pairs_text(section));
@@ -81,16 +80,18 @@ void check_machine_file(const std::filesystem::path& path, bool may_replace) {
   std::error_code error;
   const std::filesystem::file_status status = std::filesystem::status(path, error);
   if (std::filesystem::exists(status) && !std::filesystem::is_regular_file(status)) {
-    throw base::ConfigError(fmt::format("{}: is not a file; name one with --out", path.string()));
+    throw base::ConfigError(
+        fmt::format("{}: is not a file; give a file with --out", path.string()));
   }
   if (std::filesystem::exists(status) && !may_replace) {
-    throw base::ConfigError(
-        fmt::format("{}: exists; give --overwrite to replace it, or another name", path.string()));
+    throw base::ConfigError(fmt::format(
+        "{}: already exists; give --overwrite to replace it, or another --out", path.string()));
   }
   const std::filesystem::path folder = path.has_parent_path() ? path.parent_path() : ".";
   if (!std::filesystem::is_directory(folder, error)) {
     throw base::ConfigError(
-        fmt::format("{}: the folder {} is not there; make it", path.string(), folder.string()));
+        fmt::format("{}: the folder {} does not exist; create it, or give another --out",
+                    path.string(), folder.string()));
   }
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What `bench gpu` measured, as a machine file and as tables for people. Figures are an object of
-// scalars, objects of scalars (sections) and arrays of objects of scalars (lists).
+// Formats the figures of `bench gpu` as a machine file and as human-readable tables. Figures are an
+// object of scalars, objects of scalars (sections) and arrays of objects of scalars (lists).
 #pragma once
 
 #include <filesystem>
@@ -10,14 +10,15 @@
 
 namespace trireme::cli {
 
-// TOML: the scalars, then [section] for every section and [[list]] for every entry of a list.
+// Returns TOML: the scalars, then [section] for every section and [[list]] for every entry of a
+// list.
 std::string machine_file_text(const base::Json& figures);
-// One table a section or list; columns that never change are left out.
+// Returns one table per section or list, without columns whose values are all equal.
 std::string figures_text(const base::Json& figures);
 
-// Throws ConfigError if `path` exists and may not be replaced, or has no folder to stand in.
+// Throws ConfigError if `path` exists and may not be replaced, or if its folder does not exist.
 void check_machine_file(const std::filesystem::path& path, bool may_replace);
-// All of the file or none of it. Throws IoError.
+// Writes the file atomically. Throws IoError.
 void write_machine_file(const std::filesystem::path& path, const std::string& text);
 
 }  // namespace trireme::cli

@@ -25,7 +25,7 @@ base::Json figures() {
 
 TEST(BenchGpuTextTest, a_machine_file_is_toml) {
   EXPECT_EQ(machine_file_text(figures()),
-            "# Written by trireme bench gpu. The format stands in machines/README.md.\n"
+            "# Written by trireme bench gpu. machines/README.md describes the format.\n"
             "format = 1\n"
             "source = \"measured by \\\"trireme bench gpu\\\"\"\n"
             "\n[gpu]\nname = \"NVIDIA H200\"\nmemory_bytes = 150000000000\n"
@@ -56,7 +56,7 @@ TEST(BenchGpuTextTest, files_are_replaced_only_when_asked) {
   EXPECT_THROW(check_machine_file(folder, true), base::ConfigError);
   EXPECT_THROW(check_machine_file(folder / "none" / "gpu.toml", false), base::ConfigError);
   EXPECT_THROW(write_machine_file(folder / "none" / "gpu.toml", ""), base::IoError);
-  // Nothing stays beside it.
+  // No temporary file is left.
   EXPECT_EQ(std::distance(fs::directory_iterator(folder), fs::directory_iterator()), 1);
   fs::remove_all(folder);
 }

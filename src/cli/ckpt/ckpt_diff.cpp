@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// trireme ckpt diff: what two generations do not have in common.
+// trireme ckpt diff: prints the differences between two checkpoints.
 #include <fmt/ranges.h>
 
 #include <algorithm>
@@ -67,11 +67,11 @@ base::Json to_json(const ckpt::Differences& found) {
           {"plan", keys_json(found.plan)}};
 }
 
-// A schedule of thousands of actions is not for people.
+// Truncates long values, such as a schedule of thousands of actions.
 std::string short_text(const base::Json& value) {
-  constexpr size_t most = 60;
+  constexpr size_t max_size = 60;
   std::string text = value.dump();
-  if (text.size() > most) text = text.substr(0, most) + "...";
+  if (text.size() > max_size) text = text.substr(0, max_size) + "...";
   return text;
 }
 
@@ -104,7 +104,7 @@ void print(const ckpt::Differences& found) {
 int run_ckpt_diff(const Args& args) {
   const double tolerance = args.number("--tolerance");
   if (!(tolerance >= 0)) {
-    throw base::ConfigError(fmt::format("--tolerance {}: 0 or above", tolerance));
+    throw base::ConfigError(fmt::format("--tolerance {}: must be 0 or above", tolerance));
   }
   const auto disk = ckpt::posix_disk();
   const ckpt::Generation first = open_checkpoint(*disk, args.text("first"), {});
@@ -128,26 +128,31 @@ int run_ckpt_diff(const Args& args) {
 }  // namespace
 
 Verb ckpt_diff_verb() {
-  return {.name = "ckpt diff",
-          .summary = "Compare two checkpoints, tensor by tensor, whatever their layouts",
-          .details =
-              "The exit code is 0 if tensors and state are equal, 1 if not. Keys of the "
-              "plan that differ\n"
-              "are shown and do not count: they say how the bytes are spread. Of a folder "
-              "the newest\n"
-              "checkpoint is taken.\n\nExamples:\n"
-              "  trireme ckpt diff runs/saved runs/resharded\n"
-              "  trireme ckpt diff runs/saved/checkpoint/step-00000020 "
-              "runs/resharded --tolerance 1e-6 --json",
-          .options = {{.name = "first",
-                       .help = "A generation, or a folder of them",
-                       .is_required = true},
-                      {.name = "second", .help = "The other", .is_required = true},
-                      {.name = "--tolerance",
-                       .kind = Kind::number,
-                       .fallback = "0",
-                       .help = "Elements may differ by this much; 0: not in a bit"}},
-          .run = run_ckpt_diff};
+  return {
+      .name = "ckpt diff",
+      .summary = "Compare two checkpoints tensor by tensor, also of different layouts",
+      .details =
+          "The exit code is 0 if tensors and state are equal, otherwise 1. Different keys of the "
+          "plan\n"
+          "are printed but do not count: they describe the layout. For a folder, the newest "
+          "checkpoint\n"
+          "is compared.\n\nExamples:\n"
+          "  trireme ckpt diff runs/saved runs/resharded\n"
+          "  trireme ckpt diff runs/saved/checkpoint/step-00000020 "
+          "runs/resharded --tolerance 1e-6 --json",
+      .options =
+          {{.name = "first",
+            .help = "First checkpoint, or a folder of checkpoints",
+            .is_required = true},
+           {.name = "second",
+            .help = "Second checkpoint, or a folder of checkpoints",
+            .is_required = true},
+           {.name = "--tolerance",
+            .kind = Kind::number,
+            .fallback = "0",
+            .help =
+                "Largest difference of elements that count as equal; 0: all bits must be equal"}},
+      .run = run_ckpt_diff};
 }
 
 }  // namespace trireme::cli

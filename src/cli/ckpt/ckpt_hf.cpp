@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// trireme ckpt export, trireme ckpt import: checkpoints to Hugging Face weights, and back.
+// trireme ckpt export, trireme ckpt import: convert checkpoints to Hugging Face weights, and back.
 #include <cmath>
 #include <optional>
 
 #include "base/error.h"
 #include "base/text/json.h"
+#include "ckpt/disk/posix_disk.h"
 #include "ckpt/hf/hf_names.h"
 #include "ckpt/hf/hf_weights.h"
-#include "ckpt/disk/posix_disk.h"
 #include "cli/ckpt/ckpt_place.h"
 #include "cli/ckpt/ckpt_verbs.h"
 #include "cli/shell/progress.h"
@@ -34,17 +34,17 @@ std::vector<fs::path> tokenizer_of(const Args& args) {
   }
   if (!files.empty()) return files;
   throw base::IoError(
-      fmt::format("--tokenizer {}: none of these files is there: {}", folder.string(), names));
+      fmt::format("--tokenizer {}: contains none of these files: {}", folder.string(), names));
 }
 
 void expect_free(const fs::path& out, bool may_replace) {
   if (may_replace || !fs::exists(out) || (fs::is_directory(out) && fs::is_empty(out))) return;
   throw base::IoError(fmt::format(
-      "{}: is there already; give another folder, or --overwrite to replace weights in it",
+      "{}: already exists; give another --out, or --overwrite to replace the weights in it",
       out.string()));
 }
 
-// Null where it is not a number, which JSON has none for.
+// A loss that is not finite becomes null, since JSON has no NaN.
 base::Json loss_json(const train::ExportLoss& loss) {
   const auto number = [](double value) {
     return std::isfinite(value) ? base::Json(value) : base::Json();
@@ -69,7 +69,7 @@ int export_weights(const Args& args) {
     tensors += param.tensors.size();
   }
   const train::CheckpointWeights weights(from, dims);
-  // Everything is read twice: to write it, and to compare. Then come the losses.
+  // Everything is read twice, to write it and to compare; then the losses are computed.
   Progress progress("ckpt export", "values",
                     2 * elements + (wants_loss ? train::compared_elements(dims) : 0));
   int64_t done = 0;
@@ -110,7 +110,7 @@ int export_weights(const Args& args) {
              out.string(), from.manifest().step, dims.name, tensors, obs::grouped(elements),
              args.text("--dtype"));
   if (loss) {
-    fmt::print("loss of {} fixed tokens: {:.6f} of the checkpoint{}, {:.6f} of the export\n",
+    fmt::print("loss on {} fixed tokens: {:.6f} of the checkpoint{}, {:.6f} of the export\n",
                loss->tokens.size() - 1, loss->checkpoint,
                dtype == base::DType::bf16 ? " rounded to bf16" : "", loss->exported);
   }
@@ -124,9 +124,8 @@ int import_weights(const Args& args) {
   }
   const std::string model = args.has("--model") ? args.text("--model") : weights.string();
   if (!args.has("--model") && !fs::exists(weights / "config.json")) {
-    throw base::ConfigError(
-        fmt::format("{}: there is no config.json in it that says which model it is; give --model",
-                    weights.string()));
+    throw base::ConfigError(fmt::format(
+        "{}: contains no config.json that describes the model; give --model", weights.string()));
   }
   const spec::ModelDims dims = config::model_from_file(model, model_folders());
   const fs::path root = folder_to_write(args.text("--into"));
@@ -146,8 +145,7 @@ int import_weights(const Args& args) {
                            .dump());
   } else {
     fmt::print(
-        "{}: {}, {} parameters; a run whose folder is {} begins with them under "
-        "--resume auto\n",
+        "{}: {}, {} parameters; a run in the folder {} starts from them with --resume auto\n",
         made.string(), dims.name, obs::grouped(parameters), root.parent_path().string());
   }
   return 0;
@@ -156,61 +154,60 @@ int import_weights(const Args& args) {
 }  // namespace
 
 Verb ckpt_export_verb() {
-  return {
-      .name = "ckpt export",
-      .summary = "Weights of a checkpoint as a Hugging Face folder",
-      .details =
-          "Memory does not grow with the model, and no GPU is needed. Before the folder gets its "
-          "name,\n"
-          "every tensor is read again from the files and compared with the checkpoint by hash, and "
-          "the\n"
-          "loss of one sequence of fixed tokens is computed from both, half a block in memory at a "
-          "time:\n"
-          "it must be the same to the bit.\n\nExamples:\n"
-          "  trireme ckpt export runs/saved --out runs/exported\n"
-          "  trireme ckpt export runs/saved --step 20 --out runs/exported-bf16 --dtype bf16 "
-          "--max-shard-bytes 2000000000 --json",
-      .options = {{.name = "from",
-                   .help = "A run's folder, its checkpoint folder, or a generation",
-                   .is_required = true},
-                  step_option(),
-                  {.name = "--out", .help = "The folder to make", .is_required = true},
-                  {.name = "--dtype",
-                   .fallback = "f32",
-                   .help = "Of the weights",
-                   .choices = {"f32", "bf16"}},
-                  {.name = "--max-shard-bytes",
-                   .kind = Kind::integer,
-                   .fallback = "5000000000",
-                   .help = "Of one file; a larger tensor has its own"},
-                  {.name = "--tokenizer",
-                   .help = "A folder whose tokenizer files are copied beside the weights"},
-                  {.name = "--no-loss",
-                   .kind = Kind::flag,
-                   .help = "Compare tensors only, in the least time and memory"},
-                  {.name = "--overwrite",
-                   .kind = Kind::flag,
-                   .help = "Replace a folder of weights"}},
-      .run = export_weights};
+  return {.name = "ckpt export",
+          .summary = "Export the weights of a checkpoint as a Hugging Face folder",
+          .details =
+              "Memory does not grow with the number of layers, and no GPU is needed. Before the "
+              "folder is\n"
+              "renamed to --out, every tensor is read again and its hash compared with the "
+              "checkpoint, and\n"
+              "the loss of one sequence of fixed tokens is computed from both, with half a block "
+              "in memory\n"
+              "at a time. Both losses must have the same bits.\n\nExamples:\n"
+              "  trireme ckpt export runs/saved --out runs/exported\n"
+              "  trireme ckpt export runs/saved --step 20 --out runs/exported-bf16 --dtype bf16 "
+              "--max-shard-bytes 2000000000 --json",
+          .options = {{.name = "from",
+                       .help = "Run's folder, its checkpoint folder, or a checkpoint",
+                       .is_required = true},
+                      step_option(),
+                      {.name = "--out", .help = "Folder to create", .is_required = true},
+                      {.name = "--dtype",
+                       .fallback = "f32",
+                       .help = "Dtype of the exported weights",
+                       .choices = {"f32", "bf16"}},
+                      {.name = "--max-shard-bytes",
+                       .kind = Kind::integer,
+                       .fallback = "5000000000",
+                       .help = "Maximum size of one file; a larger tensor gets a file of its size"},
+                      {.name = "--tokenizer",
+                       .help = "Folder whose tokenizer files are copied beside the weights"},
+                      {.name = "--no-loss",
+                       .kind = Kind::flag,
+                       .help = "Compare tensors but no losses, which takes less time and memory"},
+                      {.name = "--overwrite",
+                       .kind = Kind::flag,
+                       .help = "Replace the folder of --out if it contains weights"}},
+          .run = export_weights};
 }
 
 Verb ckpt_import_verb() {
-  return {.name = "ckpt import",
-          .summary = "A checkpoint of step 0 from Hugging Face weights",
-          .details =
-              "`train --resume auto` begins with it: weights as given, moments zero, seed and data "
-              "as the\n"
-              "run's configuration says.\n\nExamples:\n"
-              "  trireme ckpt import runs/exported --into runs/imported",
-          .options = {{.name = "weights",
-                       .help = "A Hugging Face folder, an index, or a safetensors file",
-                       .is_required = true},
-                      {.name = "--into",
-                       .help = "The folder of a run to come, or a checkpoint folder",
-                       .is_required = true},
-                      {.name = "--model",
-                       .help = "A model by name or file, where there is no config.json"}},
-          .run = import_weights};
+  return {
+      .name = "ckpt import",
+      .summary = "Create a checkpoint of step 0 from Hugging Face weights",
+      .details =
+          "`train --resume auto` starts from it: with these weights, zero moments, and the seed "
+          "and\n"
+          "data of the run's configuration.\n\nExamples:\n"
+          "  trireme ckpt import runs/exported --into runs/imported",
+      .options = {{.name = "weights",
+                   .help = "Hugging Face folder, index, or safetensors file",
+                   .is_required = true},
+                  {.name = "--into",
+                   .help = "Folder of the future run, or a checkpoint folder",
+                   .is_required = true},
+                  {.name = "--model", .help = "Model by name or file, if there is no config.json"}},
+      .run = import_weights};
 }
 
 }  // namespace trireme::cli

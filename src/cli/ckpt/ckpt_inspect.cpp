@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// trireme ckpt inspect: what a generation holds.
+// trireme ckpt inspect: prints the contents of a checkpoint.
 #include <fmt/ranges.h>
 
 #include <algorithm>
 
 #include "base/error.h"
 #include "base/text/json.h"
-#include "ckpt/generation/figures.h"
 #include "ckpt/disk/posix_disk.h"
+#include "ckpt/generation/figures.h"
 #include "ckpt/generation/windows.h"
 #include "cli/ckpt/ckpt_place.h"
 #include "cli/ckpt/ckpt_verbs.h"
@@ -39,7 +39,7 @@ const TensorInfo& find(const Manifest& manifest, const std::string& name) {
   }
   const auto near = config::nearest(name, names);
   throw base::IoError(fmt::format(
-      "--tensor {}: the checkpoint has no such tensor{}; without --tensor all are listed", name,
+      "--tensor {}: the checkpoint has no such tensor{}; leave --tensor out to list all", name,
       near ? fmt::format(" (did you mean '{}'?)", *near) : ""));
 }
 
@@ -70,7 +70,7 @@ int inspect_tensor(const Args& args, const ckpt::Generation& generation) {
 
 void print(const ckpt::Generation& generation) {
   const Manifest& manifest = generation.manifest();
-  fmt::print("generation {}\nstep       {}\nlayout     {}\nstate\n", generation.folder().string(),
+  fmt::print("checkpoint {}\nstep       {}\nlayout     {}\nstate\n", generation.folder().string(),
              manifest.step, layout_words(manifest));
   for (const auto& [key, value] : manifest.state.items()) {
     fmt::print("  {} = {}\n", key, value.dump());
@@ -120,19 +120,20 @@ int run_ckpt_inspect(const Args& args) {
 
 Verb ckpt_inspect_verb() {
   return {.name = "ckpt inspect",
-          .summary = "What a checkpoint holds: state, plan, tensors, files",
+          .summary = "Print the contents of a checkpoint: state, plan, tensors, files",
           .details =
-              "weight/ are the master weights, m/ and v/ the optimizer's moments. The hash "
-              "of a tensor\n"
-              "is that of the whole one, whatever layout saved it.\n\nExamples:\n"
+              "Tensors weight/ are the master weights, m/ and v/ the moments of the optimizer. The "
+              "hash\n"
+              "of a tensor does not depend on the layout that saved it.\n\nExamples:\n"
               "  trireme ckpt inspect runs/saved\n"
               "  trireme ckpt inspect runs/saved --step 20 --tensor "
               "weight/blocks.0.norm1.weight --json",
           .options = {{.name = "checkpoint",
-                       .help = "A run's folder, its checkpoint folder, or a generation",
+                       .help = "Run's folder, its checkpoint folder, or a checkpoint",
                        .is_required = true},
                       step_option(),
-                      {.name = "--tensor", .help = "One tensor: its figures and hash"}},
+                      {.name = "--tensor",
+                       .help = "Name of a tensor whose statistics and hash are printed"}},
           .run = run_ckpt_inspect};
 }
 

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// trireme ckpt list: the generations of a folder.
+// trireme ckpt list: lists the checkpoints of a folder.
 #include <fmt/chrono.h>
 
 #include <chrono>
 
 #include "base/error.h"
 #include "base/text/json.h"
-#include "ckpt/generation/folder.h"
 #include "ckpt/disk/posix_disk.h"
+#include "ckpt/generation/folder.h"
 #include "cli/ckpt/ckpt_place.h"
 #include "cli/ckpt/ckpt_verbs.h"
 #include "obs/terminal/number_text.h"
@@ -19,13 +19,13 @@ namespace fs = std::filesystem;
 
 struct Row {
   int64_t step = 0;
-  std::time_t saved_at = 0;  // of the manifest; 0: it is not there
+  std::time_t saved_at = 0;  // time of the manifest; 0: there is none
   int64_t bytes = 0;
   size_t ranks = 0;
   std::string layout, problem;
 };
 
-// A generation is committed right after its manifest was written.
+// A checkpoint is committed right after its manifest is written.
 std::time_t time_of(const fs::path& file) {
   std::error_code error;
   const auto time = fs::last_write_time(file, error);
@@ -51,7 +51,7 @@ Row row_of(ckpt::Disk& disk, const fs::path& root, int64_t step) {
   return row;
 }
 
-// Names that are no generations any more, or not yet.
+// Returns the names of other folders: checkpoints that were moved aside, or are not complete.
 std::vector<std::string> others(ckpt::Disk& disk, const fs::path& root) {
   std::vector<std::string> names;
   for (const ckpt::DiskEntry& entry : disk.list(root)) {
@@ -98,10 +98,10 @@ int run_ckpt_list(const Args& args) {
                row.problem.empty() ? row.layout : "cannot be read: " + row.problem);
   }
   for (const std::string& name : rest) {
-    fmt::print("also there: {} ({})\n", name,
+    fmt::print("also found: {} ({})\n", name,
                name.find(ckpt::aside_mark) != std::string::npos
-                   ? "set aside by a run that went on from an earlier step"
-                   : "not a whole generation");
+                   ? "moved aside by a run that was resumed from an earlier step"
+                   : "not a complete checkpoint");
   }
   return 0;
 }
@@ -110,14 +110,14 @@ int run_ckpt_list(const Args& args) {
 
 Verb ckpt_list_verb() {
   return {.name = "ckpt list",
-          .summary = "The checkpoints of a run, newest first",
+          .summary = "List the checkpoints of a run, newest first",
           .details =
-              "Manifests, indexes and sizes of files are checked; `ckpt verify` reads every "
+              "Checks manifests, indexes and sizes of files; `ckpt verify` reads every "
               "byte.\n\nExamples:\n"
               "  trireme ckpt list runs/saved\n"
               "  trireme ckpt list runs/saved/checkpoint --json",
           .options = {{.name = "folder",
-                       .help = "A run's folder, or its checkpoint folder",
+                       .help = "Run's folder, or its checkpoint folder",
                        .is_required = true}},
           .run = run_ckpt_list};
 }

@@ -5,12 +5,12 @@
 #include <fstream>
 #include <iterator>
 
-#include "base/text/count_text.h"
 #include "base/error.h"
-#include "base/text/json.h"
 #include "base/log.h"
-#include "ckpt/generation/folder.h"
+#include "base/text/count_text.h"
+#include "base/text/json.h"
 #include "ckpt/disk/posix_disk.h"
+#include "ckpt/generation/folder.h"
 #include "config/files/model_file.h"
 #include "obs/run_dir.h"
 #include "obs/run_owner.h"
@@ -24,22 +24,22 @@ using base::IoError;
 
 constexpr const char* default_folder = "checkpoint";  // checkpoint.folder
 
-// Null if there is no such file, or it is not JSON.
+// Returns null if there is no such file, or a discarded value if it is not JSON.
 base::Json json_of(const fs::path& file) {
-  std::error_code ignored;  // a named pipe would wait for a writer
+  std::error_code ignored;  // reading a named pipe would wait for a writer
   if (!fs::is_regular_file(file, ignored)) return nullptr;
   std::ifstream in(file, std::ios::binary);
   return base::Json::parse(std::string(std::istreambuf_iterator<char>(in), {}), nullptr, false);
 }
 
-// The checkpoint folder of the run that is in `run`, or will be.
+// Returns the checkpoint folder of the run in `run`, which need not exist yet.
 fs::path folder_of_run(const fs::path& run) { return run_folders(run).checkpoints; }
 
 bool has_generations(const fs::path& folder) {
   return !ckpt::committed_steps(*ckpt::posix_disk(), folder).empty();
 }
 
-// Without a slash at the end, so that it has a name and a parent.
+// Removes a trailing slash, so that the path has a name and a parent.
 fs::path plain(const fs::path& path) {
   fs::path plain = fs::absolute(path).lexically_normal();
   if (!plain.has_filename()) plain = plain.parent_path();
@@ -80,7 +80,7 @@ CheckpointPlace checkpoint_place(const fs::path& path) {
   const fs::path folder = plain(path);
   if (!fs::is_directory(folder)) {
     throw IoError(fmt::format(
-        "{}: is a file; a run's folder, its checkpoint folder or a generation in it is wanted",
+        "{}: is a file; give a run's folder, its checkpoint folder or a checkpoint in it",
         path.string()));
   }
   if (const auto step = ckpt::step_from_name(folder.filename().string())) {
@@ -91,18 +91,19 @@ CheckpointPlace checkpoint_place(const fs::path& path) {
   if (has_generations(of_run)) return {of_run, {}};
   if (obs::holds_run(path)) {
     throw IoError(fmt::format(
-        "{}: this run has saved no checkpoint in {}; checkpoint.interval sets when it does",
+        "{}: this run has saved no checkpoint in {}; checkpoint.interval sets how often it saves",
         path.string(), of_run.filename().string()));
   }
   if (fs::exists(path / "config.json")) {
-    throw IoError(fmt::format(
-        "{}: is no checkpoint but weights in Hugging Face form; `trireme ckpt import` makes one "
-        "of them",
-        path.string()));
+    throw IoError(
+        fmt::format("{}: is not a checkpoint but Hugging Face weights; `trireme ckpt import` "
+                    "converts them to a "
+                    "checkpoint",
+                    path.string()));
   }
   throw IoError(fmt::format(
-      "{}: is no checkpoint; a run's folder, its checkpoint folder, or a generation in it such as "
-      "{} is wanted",
+      "{}: is not a checkpoint; give a run's folder, its checkpoint folder, or a checkpoint in it "
+      "such as {}",
       path.string(), ckpt::generation_name(100)));
 }
 
@@ -110,7 +111,7 @@ ckpt::Generation open_checkpoint(ckpt::Disk& disk, const fs::path& path,
                                  std::optional<int64_t> step) {
   const CheckpointPlace place = checkpoint_place(path);
   if (place.step && step && *place.step != *step) {
-    throw base::ConfigError(fmt::format("--step {}: {} is the generation of step {}", *step,
+    throw base::ConfigError(fmt::format("--step {}: {} is the checkpoint of step {}", *step,
                                         path.string(), *place.step));
   }
   if (const std::optional<int64_t> wanted = place.step ? place.step : step) {
@@ -136,38 +137,41 @@ ckpt::Generation open_checkpoint(ckpt::Disk& disk, const fs::path& path,
 }
 
 const Option& step_option() {
-  static const Option option = {.name = "--step",
-                                .kind = Kind::integer,
-                                .help = "Of the generation; without it the newest that opens"};
+  static const Option option = {
+      .name = "--step",
+      .kind = Kind::integer,
+      .help = "Step of the checkpoint; default: the newest that can be opened"};
   return option;
 }
 
 std::optional<int64_t> asked_step(const Args& args) {
   if (!args.has("--step")) return {};
   const int64_t step = args.integer("--step");
-  if (step < 0) throw base::ConfigError(fmt::format("--step {}: 0 or above", step));
+  if (step < 0) throw base::ConfigError(fmt::format("--step {}: must be 0 or above", step));
   return step;
 }
 
 fs::path folder_to_write(const fs::path& path) {
   const fs::path folder = plain(path);
   if (fs::exists(folder) && !fs::is_directory(folder)) {
-    throw IoError(fmt::format("{}: is a file; checkpoints go into a folder", path.string()));
+    throw IoError(
+        fmt::format("{}: is a file; give a folder to write checkpoints to", path.string()));
   }
   if (ckpt::step_from_name(folder.filename().string())) {
-    throw IoError(fmt::format("{}: has the name of a generation; give the folder to make it in",
+    throw IoError(fmt::format("{}: has the name of a checkpoint; give the folder to create it in",
                               path.string()));
   }
   const bool is_root = folder.filename() == default_folder || has_generations(folder);
   const fs::path root = is_root ? path : folder_of_run(path);
-  // A run that is being trained does not expect checkpoints of others beside its own.
+  // A running process does not expect new checkpoints beside those that it saves.
   if (const std::string held = obs::RunOwner::refusal(plain(root).parent_path(), false);
       !held.empty()) {
     throw IoError(held);
   }
   std::error_code error;
   fs::create_directories(root, error);
-  if (error) throw IoError(fmt::format("{}: cannot be made: {}", root.string(), error.message()));
+  if (error)
+    throw IoError(fmt::format("{}: cannot be created: {}", root.string(), error.message()));
   return root;
 }
 
@@ -188,8 +192,9 @@ spec::ModelDims model_of(const ckpt::Generation& generation) {
     return config::dims_from_json(config.at(pointer), file.string() + ": model.dims");
   }
   throw base::ConfigError(
-      fmt::format("{}: does not say which model it is of, and there is no run.json of its run; put "
-                  "it back where the run saved it",
+      fmt::format("{}: does not contain the model, and there is no run.json of its run; move the "
+                  "checkpoint back "
+                  "to where the run saved it",
                   where));
 }
 
@@ -206,17 +211,17 @@ std::string layout_words(const ckpt::Manifest& manifest) {
     if (plan.layout.sequence_parallel) text += ", sequence parallel";
     return text;
   } catch (const base::ConfigError& error) {
-    return fmt::format("{}, a plan that this version does not read ({})", text, error.what());
+    return fmt::format("{}, a plan that this version cannot read ({})", text, error.what());
   }
 }
 
 std::string steps_text(const std::vector<int64_t>& steps) {
-  constexpr size_t most = 12;
+  constexpr size_t max_steps = 12;
   std::string text;
-  for (size_t i = 0; i < std::min(steps.size(), most); ++i) {
+  for (size_t i = 0; i < std::min(steps.size(), max_steps); ++i) {
     text += fmt::format("{}{}", i == 0 ? "" : ", ", steps[i]);
   }
-  if (steps.size() > most) text += fmt::format(" and {} older ones", steps.size() - most);
+  if (steps.size() > max_steps) text += fmt::format(" and {} older ones", steps.size() - max_steps);
   return text.empty() ? "none" : text;
 }
 

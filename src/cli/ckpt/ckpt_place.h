@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a path means to the verbs of `trireme ckpt`: a run's folder, a checkpoint folder, or one
-// generation; and the model that a generation is of.
+// Resolves the paths of the verbs of `trireme ckpt` (a run's folder, a checkpoint folder, or one
+// checkpoint), and finds the model of a checkpoint.
 #pragma once
 
 #include <cstdint>
@@ -16,40 +16,41 @@ namespace trireme::cli {
 
 struct CheckpointPlace {
   std::filesystem::path root;   // the checkpoint folder
-  std::optional<int64_t> step;  // the path is of this generation
+  std::optional<int64_t> step;  // if the path names one checkpoint
 };
-// Throws IoError if the path is none of the three, saying what it is where that can be told.
+// Throws IoError if the path is none of the three; the message names what it is, if that is known.
 CheckpointPlace checkpoint_place(const std::filesystem::path&);
 
-// Is the path a folder of generations, a run's folder that has one, or named as a generation?
+// Returns whether the path is a checkpoint folder, a run's folder with checkpoints, or has the name
+// of a checkpoint.
 bool is_checkpoint(const std::filesystem::path&);
 
-// Where the run that is in a folder keeps its checkpoints and exported weights.
+// The folders in which a run saves its checkpoints and exported weights.
 struct RunFolders {
   std::filesystem::path checkpoints, weights;
 };
 RunFolders run_folders(const std::filesystem::path& run);
 
-// The generation that the path is, or the one of `step` in its folder, or the newest one that
-// opens; newer ones that do not are said to the user. Throws IoError that names the steps there
-// are.
+// Opens the checkpoint that the path names, or the one of `step`, or the newest one that can be
+// opened; logs a warning for newer ones that cannot. Throws IoError that lists the available steps.
 ckpt::Generation open_checkpoint(ckpt::Disk&, const std::filesystem::path&,
                                  std::optional<int64_t> step);
-// --step of a verb, where it is given. Throws ConfigError.
+// Returns --step, if it is given. Throws ConfigError.
 std::optional<int64_t> asked_step(const Args&);
 const Option& step_option();
 
-// The checkpoint folder that a path to write into means: one that has generations or is called
-// "checkpoint"; else the one of the run that is there or will be. It is made if it is missing, but
-// not its own generations. Throws IoError.
+// Returns the checkpoint folder to write into: the path itself if it contains checkpoints or is
+// called "checkpoint", otherwise the checkpoint folder of the run at that path, which need not
+// exist yet. Creates the folder if it is missing. Throws IoError.
 std::filesystem::path folder_to_write(const std::filesystem::path&);
 
-// run.json of the run that a generation belongs to; empty: there is none.
+// Returns run.json of the run that a checkpoint belongs to; empty if there is none.
 std::filesystem::path run_file_of(const ckpt::Generation&);
-// As the generation says, or run.json beside it. Throws ConfigError if neither does.
+// Returns the model of a checkpoint, from its manifest or from run.json. Throws ConfigError if
+// neither contains it.
 spec::ModelDims model_of(const ckpt::Generation&);
 
-// ---- words
+// ---- text
 // "4 ranks: dp 2 x tp 2, ZeRO-2"
 std::string layout_words(const ckpt::Manifest&);
 std::string steps_text(const std::vector<int64_t>&);  // "2, 4 and 6"

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// trireme ckpt reshard: the same checkpoint as another layout would have saved it.
+// trireme ckpt reshard: rewrites a checkpoint for another layout.
 #include <fstream>
 #include <iterator>
 #include <set>
 
 #include "base/error.h"
 #include "base/text/json.h"
-#include "ckpt/offline_reshard.h"
 #include "ckpt/disk/posix_disk.h"
+#include "ckpt/offline_reshard.h"
 #include "cli/ckpt/ckpt_place.h"
 #include "cli/ckpt/ckpt_verbs.h"
 #include "cli/shell/progress.h"
@@ -27,7 +27,7 @@ struct Target {
 };
 
 spec::Plan read_plan(const std::filesystem::path& file) {
-  std::error_code ignored;  // a named pipe would wait for a writer
+  std::error_code ignored;  // reading a named pipe would wait for a writer
   if (std::filesystem::exists(file, ignored) && !std::filesystem::is_regular_file(file, ignored)) {
     throw base::IoError(fmt::format("{}: is not a file", file.string()));
   }
@@ -37,7 +37,7 @@ spec::Plan read_plan(const std::filesystem::path& file) {
       base::Json::parse(std::string(std::istreambuf_iterator<char>(in), {}), nullptr, false);
   if (json.is_discarded()) {
     throw base::IoError(
-        fmt::format("{}: is not valid JSON; plan.json of a run is wanted", file.string()));
+        fmt::format("{}: is not valid JSON; give plan.json of a run", file.string()));
   }
   try {
     return spec::plan_from_json(json);
@@ -46,12 +46,12 @@ spec::Plan read_plan(const std::filesystem::path& file) {
   }
 }
 
-// What the options ask for: a plan as it stands, or that of the run's configuration with keys
-// changed.
+// Returns the plan of --plan, or that of --config or the run's configuration with the given keys.
 Target target_of(const Args& args, const ckpt::Generation& from) {
   if (args.has("--plan")) {
     if (args.has("--config") || !args.overrides().empty()) {
-      throw base::ConfigError("--plan says all of the layout: give it without --config and keys");
+      throw base::ConfigError(
+          "--plan contains the whole layout: give it without --config and keys");
     }
     Target target{spec::make_model(model_of(from)), read_plan(args.text("--plan"))};
     spec::check_plan(target.model, target.plan);
@@ -59,15 +59,15 @@ Target target_of(const Args& args, const ckpt::Generation& from) {
   }
   if (!args.has("--config") && args.overrides().empty()) {
     throw base::ConfigError(
-        "no layout is given: --plan plan.json, --config FILE, or keys such as "
+        "no layout is given; give --plan plan.json, --config FILE, or keys such as "
         "--parallelism.data_parallel_shard_degree=2");
   }
   const std::filesystem::path file =
       args.has("--config") ? std::filesystem::path(args.text("--config")) : run_file_of(from);
   if (file.empty()) {
-    throw base::ConfigError(fmt::format(
-        "{}: there is no run.json of its run that keys could change; give --config or --plan",
-        from.folder().string()));
+    throw base::ConfigError(
+        fmt::format("{}: there is no run.json of its run to change; give --config or --plan",
+                    from.folder().string()));
   }
   const config::Config asked = config::load(
       file, {.overrides = args.overrides(), .model_folders = model_folders(), .world = 0});
@@ -109,7 +109,7 @@ void expect_same_model(const Target& target, const ckpt::Generation& from) {
                              const char* where) {
     for (const std::string& name : all) {
       if (some.contains(name)) continue;
-      throw base::ConfigError(fmt::format("{}: the layout is of another model: {} has no {}",
+      throw base::ConfigError(fmt::format("{}: the layout belongs to another model: {} has no {}",
                                           from.folder().string(), where, name));
     }
   };
@@ -155,31 +155,31 @@ int run_ckpt_reshard(const Args& args) {
 }  // namespace
 
 Verb ckpt_reshard_verb() {
-  return {
-      .name = "ckpt reshard",
-      .summary = "Write a checkpoint anew, as another layout would have saved it",
-      .details =
-          "`train --resume` loads any layout into any other, so this is for readers elsewhere, for "
-          "fewer\n"
-          "and larger files, or for a folder of its own. Memory does not grow with the model.\n"
-          "Keys change the configuration of the run that saved it; --plan takes a plan as it "
-          "stands.\n\nExamples:\n"
-          "  trireme ckpt reshard runs/saved --into runs/resharded "
-          "--parallelism.tensor_parallel_degree=2\n"
-          "  trireme ckpt reshard runs/saved --step 20 --into runs/back --plan "
-          "runs/saved/plan.json",
-      .options = {{.name = "from",
-                   .help = "A run's folder, its checkpoint folder, or a generation",
-                   .is_required = true},
-                  step_option(),
-                  {.name = "--into",
-                   .help = "The folder of another run, or a checkpoint folder",
-                   .is_required = true},
-                  {.name = "--plan", .help = "plan.json of a run"},
-                  {.name = "--config",
-                   .help = "Configuration whose layout is wanted; without it the run's own"}},
-      .takes_overrides = true,
-      .run = run_ckpt_reshard};
+  return {.name = "ckpt reshard",
+          .summary = "Rewrite a checkpoint as another layout would save it",
+          .details =
+              "`train --resume` loads any layout into any other, so this is for other programs, "
+              "for fewer\n"
+              "and larger files, or for a copy. Memory does not grow with the number of layers.\n"
+              "--section.key=value changes the configuration of the run that saved the checkpoint; "
+              "--plan\n"
+              "gives a plan unchanged.\n\nExamples:\n"
+              "  trireme ckpt reshard runs/saved --into runs/resharded "
+              "--parallelism.tensor_parallel_degree=2\n"
+              "  trireme ckpt reshard runs/saved --step 20 --into runs/back --plan "
+              "runs/saved/plan.json",
+          .options = {{.name = "from",
+                       .help = "Run's folder, its checkpoint folder, or a checkpoint",
+                       .is_required = true},
+                      step_option(),
+                      {.name = "--into",
+                       .help = "Folder of another run, or a checkpoint folder, to write to",
+                       .is_required = true},
+                      {.name = "--plan", .help = "plan.json of a run, whose layout is written"},
+                      {.name = "--config",
+                       .help = "Configuration whose layout is written; default: that of the run"}},
+          .takes_overrides = true,
+          .run = run_ckpt_reshard};
 }
 
 }  // namespace trireme::cli

@@ -1,15 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// trireme ckpt verify: every byte of checkpoints against the hashes that were taken when they were
-// saved.
+// trireme ckpt verify: compares every byte of checkpoints with the hashes of the save.
 #include <fmt/format.h>
 
 #include <algorithm>
 
 #include "base/error.h"
 #include "base/text/json.h"
+#include "ckpt/disk/posix_disk.h"
 #include "ckpt/generation/folder.h"
 #include "ckpt/generation/generation.h"
-#include "ckpt/disk/posix_disk.h"
 #include "cli/ckpt/ckpt_place.h"
 #include "cli/ckpt/ckpt_verbs.h"
 #include "cli/shell/progress.h"
@@ -55,44 +54,45 @@ int run_ckpt_verify(const Args& args) {
   const auto disk = ckpt::posix_disk();
   const CheckpointPlace place = checkpoint_place(args.text("folder"));
   base::Json list = base::Json::array();
-  bool are_whole = true;
+  bool are_intact = true;
   for (const int64_t step : steps_to_check(*disk, args, place)) {
     const Checked checked = check(*disk, place.root, step);
-    are_whole = are_whole && checked.damage.empty();
+    are_intact = are_intact && checked.damage.empty();
     list.push_back({{"step", step}, {"bytes", checked.bytes}, {"damage", checked.damage}});
     if (args.wants_json()) continue;
     if (checked.damage.empty()) {
-      fmt::print("step {}: whole, {} read\n", step, obs::bytes_text(checked.bytes));
+      fmt::print("step {}: intact, {} read\n", step, obs::bytes_text(checked.bytes));
     }
     for (const std::string& line : checked.damage) {
       fmt::print("step {}: damaged: {}\n", step, line);
     }
   }
   if (args.wants_json()) {
-    fmt::print("{}\n", base::Json{{"ok", are_whole},
+    fmt::print("{}\n", base::Json{{"ok", are_intact},
                                   {"folder", place.root.string()},
                                   {"generations", std::move(list)}}
                            .dump());
   }
-  return are_whole ? 0 : 1;
+  return are_intact ? 0 : 1;
 }
 
 }  // namespace
 
 Verb ckpt_verify_verb() {
-  return {.name = "ckpt verify",
-          .summary = "Read every byte of checkpoints and compare it with its hash",
-          .details =
-              "The exit code is 0 only if all that were asked for are whole.\n\nExamples:\n"
-              "  trireme ckpt verify runs/saved\n"
-              "  trireme ckpt verify runs/saved --step 20 --json",
-          .options = {{.name = "folder",
-                       .help = "A run's folder, its checkpoint folder, or a generation",
-                       .is_required = true},
-                      {.name = "--step",
-                       .kind = Kind::integer,
-                       .help = "Of one generation; without it all are read"}},
-          .run = run_ckpt_verify};
+  return {
+      .name = "ckpt verify",
+      .summary = "Read every byte of checkpoints and compare it with its hash",
+      .details =
+          "The exit code is 0 if all of these checkpoints are intact, otherwise 1.\n\nExamples:\n"
+          "  trireme ckpt verify runs/saved\n"
+          "  trireme ckpt verify runs/saved --step 20 --json",
+      .options = {{.name = "folder",
+                   .help = "Run's folder, its checkpoint folder, or a checkpoint",
+                   .is_required = true},
+                  {.name = "--step",
+                   .kind = Kind::integer,
+                   .help = "Step of the checkpoint to read; default: all checkpoints"}},
+      .run = run_ckpt_verify};
 }
 
 }  // namespace trireme::cli

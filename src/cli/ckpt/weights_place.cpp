@@ -42,7 +42,7 @@ class FoundFolder final : public FoundWeights {
   void read(const ckpt::WriteParam& write) override { source_.read(write); }
   std::string description() const override { return "weights of " + path_.string(); }
   base::Json json() const override { return {{"path", path_.string()}}; }
-  // Exports are in a folder of their run's folder.
+  // Exports are two levels below their run's folder.
   fs::path run_file() const override {
     std::error_code failed;
     const fs::path whole = fs::canonical(path_, failed);
@@ -54,7 +54,7 @@ class FoundFolder final : public FoundWeights {
   train::HfSource source_;
 };
 
-// One checkpoint, or the newest of a folder that is intact.
+// One checkpoint, or the newest intact one of a folder.
 class FoundCheckpoint final : public FoundWeights {
  public:
   explicit FoundCheckpoint(const fs::path& path)
@@ -89,7 +89,8 @@ class FoundCheckpoint final : public FoundWeights {
  private:
   int64_t step() const { return generation_->manifest().step; }
 
-  // The next older one of the same model. Throws IoError with `problem` if there is none.
+  // Opens the next older checkpoint of the same model. Throws IoError with `problem` if there is
+  // none.
   void take_older(const char* problem) {
     const int64_t before = step();
     for (const int64_t older : ckpt::committed_steps(*disk_, place_.root)) {
@@ -104,13 +105,14 @@ class FoundCheckpoint final : public FoundWeights {
         base::log_warning("checkpoint of step {} skipped: {}", older, error.what());
       }
     }
-    throw base::IoError(fmt::format("{}: no checkpoint can be read; of the oldest: {}",
+    throw base::IoError(fmt::format("{}: no checkpoint can be read; the error of the oldest: {}",
                                     place_.root.string(), problem));
   }
 
   std::unique_ptr<ckpt::Disk> disk_;
   CheckpointPlace place_;
-  std::optional<ckpt::Generation> generation_;  // that opens; always there
+  std::optional<ckpt::Generation>
+      generation_;  // never empty; an optional so that it can be replaced
   spec::ModelDims dims_;
 };
 
@@ -120,7 +122,8 @@ fs::file_time_type written_at(const fs::path& file) {
   return failed ? fs::file_time_type::min() : time;
 }
 
-// A run that was resumed leaves the final weights of an earlier end behind until it ends again.
+// Returns whether the final weights are older than the newest checkpoint, as in a run that was
+// resumed after its end and has not ended again.
 bool is_older_than_checkpoints(const fs::path& weights, const fs::path& root) {
   const std::vector<int64_t> steps = ckpt::committed_steps(*ckpt::posix_disk(), root);
   if (steps.empty()) return false;
@@ -133,10 +136,10 @@ bool is_older_than_checkpoints(const fs::path& weights, const fs::path& root) {
 std::unique_ptr<FoundWeights> find_weights(const fs::path& path) {
   std::error_code ignored;
   if (!fs::is_directory(path, ignored)) {
-    throw base::IoError(
-        fmt::format("{}: no such folder; weights are a run's folder, a checkpoint, or a folder "
-                    "with config.json and safetensors",
-                    path.string()));
+    throw base::IoError(fmt::format(
+        "{}: no such folder; give a run's folder, a checkpoint, or a folder with config.json and "
+        "safetensors",
+        path.string()));
   }
   if (is_hf_folder(path)) return std::make_unique<FoundFolder>(path);
   if (obs::holds_run(path)) {
@@ -147,17 +150,17 @@ std::unique_ptr<FoundWeights> find_weights(const fs::path& path) {
       return std::make_unique<FoundFolder>(final_weights);
     }
   } else if (!is_checkpoint(path)) {
-    throw base::IoError(
-        fmt::format("{}: a folder without config.json, and neither a run's folder nor a checkpoint",
-                    path.string()));
+    throw base::IoError(fmt::format(
+        "{}: has no config.json and is neither a run's folder nor a checkpoint", path.string()));
   }
   return std::make_unique<FoundCheckpoint>(path);
 }
 
 Option weights_argument(bool is_required) {
-  return {.name = "from",
-          .help = "A run's folder, a checkpoint, or a folder with config.json and safetensors",
-          .is_required = is_required};
+  return {
+      .name = "from",
+      .help = "Weights: a run's folder, a checkpoint, or a folder with config.json and safetensors",
+      .is_required = is_required};
 }
 
 }  // namespace trireme::cli

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// trireme plan: will it fit, how fast will it be, which layout, and why not that one.
+// trireme plan: finds the layout of a job, and reports whether it fits, its time and its cost.
 #include <chrono>
 #include <filesystem>
 
@@ -20,10 +20,10 @@ namespace {
 using plan::Proposal;
 using spec::Layout;
 
-// Faster layouts of the program that the question came from.
+// Number of faster layouts shown for the program whose settings were read.
 constexpr size_t max_better = 3;
 
-// Shows on stderr what the planner is doing, where that takes long.
+// Prints the state of the search on stderr every two seconds.
 class SlowNotice {
  public:
   void show(std::string_view doing) {
@@ -31,22 +31,22 @@ class SlowNotice {
     const auto now = std::chrono::steady_clock::now();
     if (now < next_) return;
     next_ = now + std::chrono::seconds(2);
-    fmt::print(stderr, "plan: {}; {} looked at in {:.0f} s\n", doing, steps_ - 1,
+    fmt::print(stderr, "plan: {}; {} examined in {:.0f} s\n", doing, steps_ - 1,
                std::chrono::duration<double>(now - began_).count());
   }
 
  private:
   std::chrono::steady_clock::time_point began_ = std::chrono::steady_clock::now();
   std::chrono::steady_clock::time_point next_ = began_ + std::chrono::seconds(2);
-  int steps_ = 0;  // searches begun and layouts looked at
+  int steps_ = 0;  // searches begun and layouts examined
 };
 
-// The layout that the question came with, priced as the program that it came from would run it.
+// Prices the layout of the question, with the stack of the program whose settings were read.
 std::optional<Proposal> priced(const PlanQuestion& q) {
   if (!q.asked) return {};
   if (q.asked->ranks() != q.gpus) {
-    throw base::ConfigError(fmt::format("{} is of {} GPUs, and there are {}", spec::words(*q.asked),
-                                        q.asked->ranks(), q.gpus));
+    throw base::ConfigError(fmt::format("{} has {} ranks, but the job has {} GPUs",
+                                        spec::words(*q.asked), q.asked->ranks(), q.gpus));
   }
   if (const std::string rule = plan::broken_rule(q.job, *q.asked); !rule.empty()) {
     throw base::ConfigError(fmt::format("layout '{}': {}", spec::to_text(*q.asked), rule));
@@ -57,15 +57,17 @@ std::optional<Proposal> priced(const PlanQuestion& q) {
 void write_config(const std::filesystem::path& file, const PlanQuestion& q, const Proposal& best,
                   bool may_replace) {
   if (!best.confirmed.problem.empty()) {
-    throw base::ConfigError(fmt::format("--out: the engine does not run {}: {}",
+    throw base::ConfigError(fmt::format("--out: the engine cannot run {}: {}",
                                         spec::words(best.layout), best.confirmed.problem));
   }
   if (q.model.empty()) {
     throw base::ConfigError(
-        "--out: a configuration names its model by a file; give it as --model or --from-hf");
+        "--out: a configuration names the file of its model; give the model with --model or "
+        "--from-hf");
   }
   if (std::filesystem::exists(file) && !may_replace) {
-    throw base::IoError(fmt::format("{}: there already; --overwrite replaces it", file.string()));
+    throw base::IoError(fmt::format(
+        "{}: already exists; give --overwrite to replace it, or another --out", file.string()));
   }
   const std::string comment =
       fmt::format("trireme plan: {} on {} x {}.\n{}\n{:.4g} s a step predicted, {}.",
@@ -80,7 +82,7 @@ int explain(const Args& args) {
   const std::vector<std::string>& texts = args.list("--explain");
   if (texts.size() != 2) {
     throw base::ConfigError(
-        fmt::format("--explain: two layouts, each as one text, not {}", texts.size()));
+        fmt::format("--explain: give two layouts, each as one text; found {}", texts.size()));
   }
   std::vector<Proposal> both;
   for (const std::string& text : texts) {
@@ -137,23 +139,29 @@ int run_plan(const Args& args) {
 Verb plan_verb() {
   std::vector<Option> options = plan_question_options();
   const std::vector<Option> more = {
-      {.name = "--out", .help = "Write the answer as a configuration for trireme train"},
-      {.name = "--overwrite", .kind = Kind::flag, .help = "Replace that file"},
-      {.name = "--long", .kind = Kind::flag, .help = "List everything that was rejected"},
+      {.name = "--out", .help = "Configuration file for trireme train to write the answer to"},
+      {.name = "--overwrite",
+       .kind = Kind::flag,
+       .help = "Replace the file of --out if it already exists"},
+      {.name = "--long", .kind = Kind::flag, .help = "List all rejected layouts"},
       {.name = "--explain",
        .kind = Kind::list,
-       .help = "Compare two layouts term by term; given twice, one layout each"},
-      {.name = "--validate", .help = "Predict the runs of this file, one JSON object a line"},
+       .help = "Layout to compare with another one, term by term; give the option twice"},
+      {.name = "--validate",
+       .help =
+           "File of measured runs, one JSON object per line, to compare with their predictions"},
       {.name = "--fit",
        .kind = Kind::flag,
-       .help = "Fit constants to them, too, and score the fit on runs held out"}};
+       .help =
+           "With --validate: also fit constants to the runs, and score the fit on held-out runs"}};
   options.insert(options.end(), more.begin(), more.end());
   return {.name = "plan",
           .summary = "Find the layout of a job: does it fit, how fast is it, what does it cost",
           .details =
-              "Prices every layout of a job on a machine: time by term, memory by item. The answer "
-              "is\nlooked at once more as the engine would run it. docs/planner.md says how.\n"
-              "Exit code 1: nothing fits; the text says what would have to change.\n\n"
+              "Prices every layout of a job on a machine: time by term, memory by item. The best\n"
+              "layouts are then planned exactly as the engine would run them. docs/planner.md "
+              "describes\n"
+              "the method. Exit code 1: nothing fits; the report lists changes that would fit.\n\n"
               "Examples:\n"
               "  trireme plan --model llama-1b --machine h200 --gpus 8 --batch 512 --seq-len 4096\n"
               "  trireme plan --model llama-1b --machine h200 --gpus 8 --batch 512 --tokens 2e10\n"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Two layouts, term by term: `trireme plan --explain`.
+// Compares two layouts term by term, for `trireme plan --explain`.
 #include <algorithm>
 
 #include "cli/plan/plan_report.h"

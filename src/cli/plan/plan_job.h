@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What `trireme plan` is asked about: a job, a machine and a number of GPUs, from options, a
+// The question of `trireme plan`: a job, a machine and a number of GPUs, from options, a
 // configuration or the settings of another program.
 #pragma once
 
@@ -15,25 +15,25 @@ namespace trireme::cli {
 
 struct PlanQuestion {
   plan::Job job;
-  std::string model;  // as a configuration names it; empty: it is in none
+  std::string model;  // the name for a configuration's model.name; empty: there is none
   spec::Machine machine;
   int64_t gpus = 0;
-  plan::Stack stack = plan::trireme_stack();  // that prices, unless another was asked for
-  std::optional<spec::Layout> asked;          // the layout that the question came with
-  spec::Layout types;                         // whose number formats the search takes
-  bool is_dtype_open = false;            // the configuration leaves the precision to the machine
-  std::optional<plan::Stack> own_stack;  // of the program that it came from
+  plan::Stack stack = plan::trireme_stack();  // that prices the layouts
+  std::optional<spec::Layout> asked;          // the layout that was given
+  spec::Layout types;                         // its dtypes are those of the search
+  bool is_dtype_open = false;                 // training.dtype is auto: the machine decides
+  std::optional<plan::Stack> own_stack;       // of the program whose settings were read
   plan::Space space;
   double memory_fraction = 0.95;
-  std::optional<double> run_tokens;            // of the whole run; at least those of one step
-  std::optional<double> dollars_per_gpu_hour;  // as given, or as the machine's file states
-  std::vector<std::string> taken, ignored;     // of settings that were read
+  std::optional<double> run_tokens;            // of the whole run; at least one step
+  std::optional<double> dollars_per_gpu_hour;  // from --price, or from the machine's file
+  std::vector<std::string> assumed, ignored;   // settings of another program
 };
-// A layout as it was typed, with the formats and the determinism of the question where it has none
-// of its own. Throws ConfigError that names the word.
+// Parses a layout; dtypes and determinism that it does not set are those of the question. Throws
+// ConfigError that names the word.
 spec::Layout asked_layout(const PlanQuestion&, const std::string& text);
 
-// Throws ConfigError, all that is missing at once.
+// Reads the question from the options. Throws ConfigError that lists all missing options.
 PlanQuestion plan_question(const Args&);
 std::vector<Option> plan_question_options();
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Answers of the planner as JSON.
+// Formats the report of the planner as JSON.
 #include <algorithm>
 #include <cmath>
 
@@ -33,7 +33,7 @@ Json layout_json(const spec::Layout& l) {
           {"settings", spec::to_json(l)}};
 }
 
-// Whole bytes; the items add up to `bytes`.
+// Rounds to whole bytes; `bytes` is the sum of the rounded items.
 Json price_json(const plan::Price& price) {
   Json terms = Json::object(), items = Json::object();
   for (size_t i = 0; i < price.seconds_of.size(); ++i) {
@@ -96,7 +96,7 @@ Json planned_json(const PlanQuestion& q, const PlannedLayout& planned) {
   return json;
 }
 
-// With `over`: each time over that one.
+// With `over`: adds each time relative to that one.
 Json planned_list(const PlanQuestion& q, const std::vector<PlannedLayout>& list,
                   std::optional<double> over = {}) {
   Json all = Json::array();
@@ -125,7 +125,8 @@ Json question_json(const PlanQuestion& q) {
           {"global_batch", q.job.global_batch},
           {"seq_len", q.job.seq_len},
           {"dollars_per_gpu_hour", q.dollars_per_gpu_hour ? Json(*q.dollars_per_gpu_hour) : Json()},
-          {"taken", q.taken},
+          {"assumed", q.assumed},
+          {"taken", q.assumed},  // "taken": the old name of "assumed"
           {"ignored", q.ignored}};
 }
 
@@ -157,10 +158,10 @@ Json textbook_json(const PlanReport& r) {
                {"seconds", r.textbook ? Json(r.textbook->seconds()) : Json()},
                {"steps", steps}};
   if (r.textbook && r.best) {
-    const plan::Proposal &recipe = r.textbook->proposal, &best = r.best->proposal;
+    const plan::Proposal &proposal = r.textbook->proposal, &best = r.best->proposal;
     json["fits"] = r.textbook->fits;
     json["time_change"] = r.textbook->seconds() / r.best->seconds() - 1;
-    json["departures"] = plan::departures(recipe.layout, recipe.price, best.layout, best.price);
+    json["departures"] = plan::departures(proposal.layout, proposal.price, best.layout, best.price);
   }
   return json;
 }
@@ -211,7 +212,7 @@ Json answer_json(const PlanReport& r) {
   for (size_t i = 0; i < r.smaller.size(); ++i) {
     json["fewer"][i]["throughput_share"] = throughput_share(r, r.smaller[i]);
   }
-  // By price, as the search goes.
+  // These are ordered by price, as in the search.
   const auto list = [](const std::vector<plan::Candidate>& candidates) {
     Json all = Json::array();
     for (const plan::Candidate& c : candidates) all.push_back(candidate_json(c));

@@ -17,7 +17,7 @@ struct Range {
   int64_t low = 1, high = int64_t{1} << 30;
 };
 
-// "1,2,4" as numbers, none of them outside.
+// Parses "1,2,4". Throws ConfigError for a number outside the range.
 std::vector<int64_t> numbers(const Args& args, const std::string& name, Range range = {}) {
   std::vector<int64_t> list;
   if (!args.has(name)) return list;
@@ -31,7 +31,7 @@ std::vector<int64_t> numbers(const Args& args, const std::string& name, Range ra
     if (error != std::errc() || value < range.low || value > range.high ||
         (next != end && !is_more)) {
       throw base::ConfigError(
-          fmt::format("{} {}: expected whole numbers from {} to {}, with commas", name,
+          fmt::format("{} {}: expected integers from {} to {}, separated by commas", name,
                       text.empty() ? "''" : text, range.low, range.high));
     }
     list.push_back(value);
@@ -45,7 +45,7 @@ std::vector<int> small_numbers(const Args& args, const std::string& name, Range 
   return {all.begin(), all.end()};
 }
 
-// "a,b" as values whose names are given by `parse`.
+// Parses "a,b"; `parse` returns the value of a name, or nothing.
 template <typename T, typename Parse>
 std::vector<T> named(const Args& args, const std::string& name, const std::string& choices,
                      Parse parse) {
@@ -56,8 +56,8 @@ std::vector<T> named(const Args& args, const std::string& name, const std::strin
     const size_t end = std::min(text.find(',', at), text.size());
     const std::optional<T> value = parse(text.substr(at, end - at));
     if (!value) {
-      throw base::ConfigError(
-          fmt::format("{} {}: '{}' is none of {}", name, text, text.substr(at, end - at), choices));
+      throw base::ConfigError(fmt::format("{} {}: '{}' is not one of {}", name, text,
+                                          text.substr(at, end - at), choices));
     }
     list.push_back(*value);
     at = end + 1;
@@ -65,12 +65,12 @@ std::vector<T> named(const Args& args, const std::string& name, const std::strin
   return list;
 }
 
-// What the engine lacks is priced where that is asked for.
+// Throws ConfigError for features that the engine does not have, unless --unaudited is given.
 void check_audited(const plan::Space& space) {
   if (space.unaudited) return;
   const auto refuse = [](const std::string& what) {
     throw base::ConfigError(
-        fmt::format("{} is not in the engine yet; --unaudited prices it all the same", what));
+        fmt::format("{} is not in the engine yet; give --unaudited to price it", what));
   };
   for (const int cp : space.cp) {
     if (cp > 1) refuse(fmt::format("--cp {}: context parallelism", cp));

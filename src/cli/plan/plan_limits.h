@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Limits on layouts, as `trireme plan` is given them: --tp 1,2 --schedule 1f1b and the like.
+// The options of `trireme plan` that limit the layouts, such as --tp 1,2 and --schedule 1f1b.
 #pragma once
 
 #include "cli/shell/args.h"
@@ -7,8 +7,8 @@
 
 namespace trireme::cli {
 
-// Throws ConfigError for what is no value, and for what only --unaudited prices.
-// Another program's layouts are not the engine's: none of them is audited.
+// Throws ConfigError for a bad value, and for one that needs --unaudited. Layouts of another
+// program are not run by the engine, so --unaudited is implied for them.
 plan::Space plan_limits(const Args&, bool is_other_program);
 
 }  // namespace trireme::cli

@@ -51,13 +51,13 @@ const char* meaning_of(Item item) {
     case Item::weights:
       return "parameters";
     case Item::gradients:
-      return "as they are added up";
+      return "accumulated over the micro-batches";
     case Item::optimizer:
       return "master weights and moments";
     case Item::activations:
-      return "kept from forward for backward";
+      return "saved in forward for backward";
     case Item::working:
-      return "scratch of the operations";
+      return "scratch memory of operations";
     case Item::transfers:
       return "communication buffers";
     default:
@@ -88,10 +88,10 @@ std::vector<MemoryItem> items_of(const PlanQuestion& q, const Proposal& p) {
   return items;
 }
 
-// All memory is taken before the first step; a checkpoint is read through host memory.
+// All device memory is allocated before the first step; a checkpoint is loaded through host memory.
 PlanPhases phases_of(const PlanQuestion& q, const Proposal& p, int64_t bytes) {
   PlanPhases phases{.start = bytes, .load = bytes, .step = bytes};
-  // The first rank of each stage; ranks along pp are furthest apart.
+  // The first rank of each stage: ranks differ most along pp.
   const int ranks_of_stage = p.layout.tp * p.layout.cp * p.layout.data_ranks();
   for (int stage = 0; stage < p.layout.pp; ++stage) {
     phases.save_host = std::max(phases.save_host,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Answers of the planner as text: one function a section, in the order of the page.
+// Formats the report of the planner as text: one function per section, in the order of the page.
 #include <algorithm>
 
 #include "cli/plan/plan_report.h"
@@ -49,7 +49,7 @@ std::string run_section(const PlanQuestion& q, const PlannedLayout& p) {
                                  price_text(*p.run)));
 }
 
-// One layout a line, with its time over that of the reference.
+// One line per layout, with its time relative to `reference`.
 std::string candidates(const std::string& label, const std::vector<PlannedLayout>& list,
                        double reference) {
   std::vector<std::string> texts;
@@ -74,14 +74,14 @@ std::string question_section(const PlanReport& r) {
       plan::grad_bytes(q.stack, q.types) < 4 ? ", gradients in bf16" : "",
       plan::master_of(q.stack, q.types) == base::DType::u16 ? ", master weights in u16" : "");
   text = line("question", text);
-  for (const std::string& setting : q.taken) text += line("assumed", setting);
+  for (const std::string& setting : q.assumed) text += line("assumed", setting);
   for (const std::string& setting : q.ignored) text += line("ignored", setting);
   return text;
 }
 
 std::string time_section(const PlannedLayout& planned) {
   const plan::Price& price = planned.proposal.price;
-  std::string text = line("time", "of the rank that is last, in seconds a step");
+  std::string text = line("time", "of the slowest rank, in seconds a step");
   for (size_t i = 0; i < price.seconds_of.size(); ++i) {
     const double seconds = price.seconds_of[i];
     if (seconds <= 0) continue;
@@ -98,7 +98,7 @@ std::string time_section(const PlannedLayout& planned) {
 }
 
 std::string memory_section(const PlannedLayout& planned) {
-  std::string text = line("memory", "of the rank that needs the most");
+  std::string text = line("memory", "of the rank with the highest total");
   for (const MemoryItem& item : planned.items) {
     if (item.bytes == 0) continue;
     text += line("", fmt::format("{:12} {:>10}  {}", item.name,
@@ -109,10 +109,11 @@ std::string memory_section(const PlannedLayout& planned) {
   if (!planned.phases) return text;
   return text +
          line("phases",
-              fmt::format("start, load and step {} on the device, all taken before the first step; "
-                          "save {} of host memory",
-                          memory_text(static_cast<double>(planned.phases->step)),
-                          memory_text(static_cast<double>(planned.phases->save_host))));
+              fmt::format(
+                  "start, load and step {} on the device, all allocated before the first step; "
+                  "save {} of host memory",
+                  memory_text(static_cast<double>(planned.phases->step)),
+                  memory_text(static_cast<double>(planned.phases->save_host))));
 }
 
 std::string warning_section(const PlannedLayout& p, const PlannedLayout* shown_elsewhere) {
@@ -140,10 +141,11 @@ std::string batch_section(const PlanQuestion& q) {
   if (q.job.critical_batch_tokens <= 0) return {};
   return line(
       "batch",
-      fmt::format("{} tokens: {:.0f} % of the progress by token of a small batch, by a "
-                  "critical batch of {}",
-                  amount_text(static_cast<double>(q.job.tokens())),
-                  100 * plan::batch_efficiency(q.job), amount_text(q.job.critical_batch_tokens)));
+      fmt::format(
+          "{} tokens: {:.0f} % of the progress per token of a small batch, with a critical batch "
+          "of {} tokens",
+          amount_text(static_cast<double>(q.job.tokens())), 100 * plan::batch_efficiency(q.job),
+          amount_text(q.job.critical_batch_tokens)));
 }
 
 std::string passed_over_section(const PlanReport& r) {
@@ -161,22 +163,22 @@ std::string passed_over_section(const PlanReport& r) {
   return lines("fastest", texts);
 }
 
-std::string recipe_section(const PlanReport& r) {
+std::string textbook_section(const PlanReport& r) {
   std::vector<std::string> texts;
   for (const plan::TextbookStep& step : r.answer.textbook.steps) {
     texts.push_back(fmt::format("{}: {}", step.what, step.why));
   }
   if (r.textbook) {
-    const plan::Proposal &recipe = r.textbook->proposal, &best = r.best->proposal;
+    const plan::Proposal &textbook = r.textbook->proposal, &best = r.best->proposal;
     texts.push_back(fmt::format("{}{:.4g} s a step, {}",
                                 r.textbook->fits ? "" : "does not fit: ", r.textbook->seconds(),
                                 percent_text(r.textbook->seconds(), r.best->seconds())));
     for (const std::string& departure :
-         plan::departures(recipe.layout, recipe.price, best.layout, best.price)) {
+         plan::departures(textbook.layout, textbook.price, best.layout, best.price)) {
       texts.push_back("here: " + departure);
     }
   }
-  return lines("recipe", texts);
+  return lines("textbook", texts);
 }
 
 std::string fewer_section(const PlanReport& r) {
@@ -188,13 +190,14 @@ std::string fewer_section(const PlanReport& r) {
                                 processor_word(r.question.machine), named_layout(p.proposal.layout),
                                 p.run ? "; " + run_text(*p.run) : ""));
   }
-  return lines("fewer", texts);
+  if (texts.empty()) return {};
+  return fmt::format("with fewer {}s\n", processor_word(r.question.machine)) + lines("", texts);
 }
 
 std::string best_section(const PlanReport& r) {
   return layout_text(r.question, "answer", *r.best) + passed_over_section(r) +
          batch_section(r.question) + warning_section(*r.best, nullptr) + time_section(*r.best) +
-         memory_section(*r.best) + recipe_section(r) +
+         memory_section(*r.best) + textbook_section(r) +
          candidates("others", r.others, r.best->seconds()) + fewer_section(r);
 }
 
@@ -203,11 +206,11 @@ std::string nothing_fits_section(const PlanReport& r) {
   const double room = q.machine.processor.memory_bytes * q.memory_fraction;
   std::string text;
   if (r.nearest && r.nearest->proposal.confirmed.problem.empty()) {
-    text = line("answer", fmt::format("does not fit: {}, by the layout that needs the least: {}",
+    text = line("answer", fmt::format("does not fit: {} with the layout that needs the least: {}",
                                       memory_use(q, *r.nearest, room),
                                       named_layout(r.nearest->proposal.layout)));
   } else {
-    text = line("answer", fmt::format("does not fit: no layout takes at most {} a {}",
+    text = line("answer", fmt::format("does not fit: no layout needs at most {} a {}",
                                       memory_text(room), processor_word(q.machine)));
   }
   if (r.answer.state) {
@@ -217,16 +220,16 @@ std::string nothing_fits_section(const PlanReport& r) {
                                  ? ""
                                  : fmt::format(", {} on each of {}", memory_text(need.bytes / gpus),
                                                gpus_text(q.machine, q.gpus));
-    text +=
-        line("state",
-             fmt::format("weights, gradients and optimizer are {} ({} bytes for each of {} "
-                         "parameters){}; at least {} hold them",
-                         memory_text(need.bytes), need.bytes_per_parameter,
-                         amount_text(need.parameters), each, gpus_text(q.machine, need.min_gpus)));
+    text += line("state", fmt::format("weights, gradients and optimizer need {} ({} bytes for each "
+                                      "of {} parameters){}; at least "
+                                      "{} can hold them",
+                                      memory_text(need.bytes), need.bytes_per_parameter,
+                                      amount_text(need.parameters), each,
+                                      gpus_text(q.machine, need.min_gpus)));
   }
   std::vector<std::string> texts;
   for (const PlannedChange& change : r.changes) texts.push_back(change_text(change));
-  if (texts.empty()) texts.emplace_back("nothing that was tried makes it fit");
+  if (texts.empty()) texts.emplace_back("no change that was tried makes it fit");
   return text + lines("change", texts);
 }
 
@@ -235,7 +238,8 @@ std::string rejected_section(const PlanReport& r, bool is_long) {
   const std::vector<plan::Rejected>& all = r.answer.search.rejected;
   for (const plan::Rejected& one : all) {
     if (!is_long && texts.size() == max_rejected_shown) {
-      texts.push_back(fmt::format("and {} more; --long lists them", all.size() - texts.size()));
+      texts.push_back(
+          fmt::format("and {} more; give --long to list them", all.size() - texts.size()));
       break;
     }
     texts.push_back(fmt::format(
@@ -248,7 +252,7 @@ std::string rejected_section(const PlanReport& r, bool is_long) {
 std::string search_section(const plan::SearchResult& found) {
   return line(
       "search",
-      fmt::format("{} layouts: {} priced, {} of them too large, {} against a rule; {:.2f} s",
+      fmt::format("{} layouts: {} priced, {} of them too large, {} ruled out; {:.2f} s",
                   obs::grouped(found.layouts), obs::grouped(found.priced),
                   obs::grouped(found.too_large), obs::grouped(found.pruned), found.seconds));
 }
@@ -263,7 +267,7 @@ std::string layout_text(const PlanQuestion& q, const std::string& label, const P
                                        named_layout(p.proposal.layout)));
   text += line("", headline(q, p));
   if (!p.proposal.confirmed.problem.empty()) {
-    text += line("", "the engine does not run it: " + p.proposal.confirmed.problem);
+    text += line("", "the engine cannot run it: " + p.proposal.confirmed.problem);
   }
   return text + run_section(q, p);
 }

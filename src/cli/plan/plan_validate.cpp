@@ -26,7 +26,7 @@ using plan::PublishedRun;
 using plan::Validated;
 
 std::vector<PublishedRun> read_runs(const Args& args) {
-  // Rows are many, files few.
+  // There are many runs and few files: each file is read once.
   std::map<std::string, spec::Machine> machines;
   std::map<std::string, spec::Stack> stacks;
   const plan::Finders find = {[&](const std::string& name) {
@@ -46,7 +46,7 @@ std::vector<PublishedRun> read_runs(const Args& args) {
   return plan::published_runs(config::read_text(file), find, file);
 }
 
-// By source, in their order; then of dense models in 16 bits, and of all.
+// Returns a summary per source, then one of dense models in 16 bits, and one of all runs.
 std::vector<ErrorSummary> summaries(const std::vector<Validated>& rows) {
   std::map<std::string, std::vector<Validated>> sources;
   std::vector<Validated> dense;
@@ -90,7 +90,8 @@ Json row_json(const Validated& row) {
                {"stack", run.stack.name},
                {"predicted_seconds", row.price.seconds},
                {"predicted_bytes", run.bytes > 0 ? row.bytes : row.price.bytes},
-               {"taken", run.assumed}};
+               {"assumed", run.assumed},
+               {"taken", run.assumed}};  // "taken": the old name of "assumed"
   json["measured_seconds"] = run.seconds > 0 ? Json(run.seconds) : Json(nullptr);
   json["error"] = run.seconds > 0 ? Json(row.time_error) : Json(nullptr);
   json["measured_bytes"] = run.bytes > 0 ? Json(run.bytes) : Json(nullptr);
@@ -147,7 +148,7 @@ Json fits_json(const Fits& fits) {
 }
 
 void print_fits(const Fits& fits) {
-  fmt::print("\nfit       constants, as shipped and as these runs would have them\n");
+  fmt::print("\nfit       constants, shipped and fitted to these runs\n");
   for (const plan::Fitted& f : fits.constants) {
     if (f.runs == 0) continue;
     fmt::print("          {:32} {:>10.4g} {:>10.4g}  {} runs\n", f.name, f.shipped, f.fitted,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// trireme plan --validate: predictions against runs that were published.
+// trireme plan --validate: compares predictions with published runs.
 #pragma once
 
 #include "cli/shell/args.h"

@@ -14,7 +14,7 @@ namespace {
 
 constexpr double gib = 1024.0 * 1024 * 1024, mib = 1024.0 * 1024;
 
-// Three digits.
+// Formats with three significant digits.
 std::string three_digits(double value) {
   return fmt::format("{:.{}f}", value, value < 9.995 ? 2 : value < 99.95 ? 1 : 0);
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Numbers and names as `trireme plan` prints them.
+// Formats numbers and names for `trireme plan`.
 #pragma once
 
 #include <string>
@@ -20,16 +20,16 @@ std::string amount_text(double count);
 std::string days_text(double days);
 // "1.28 M$", "12,800 $" or "4.20 $".
 std::string money_text(double dollars);
-// "20.8 days, 512,000 GPU-hours, 1.28 M$"; without money where there is none.
+// "20.8 days, 512,000 GPU-hours, 1.28 M$"; without the cost if no price is known.
 std::string run_text(const plan::RunCost&);
-// " at 2.50 $/GPU-hour", or nothing.
+// " at 2.50 $/GPU-hour", or an empty text if no price is known.
 std::string price_text(const plan::RunCost&);
 
-// "GPU"; of a machine that has none, "rank".
+// "GPU", or "rank" for a machine without GPUs.
 std::string processor_word(const spec::Machine&);
 // "1,024 GPUs", "1 rank"
 std::string gpus_text(const spec::Machine&, int64_t count);
-// The layout in words, and what people call it where it is DDP or FSDP and nothing else.
+// The layout in words, with its common name if it is pure DDP, FSDP or HSDP.
 std::string named_layout(const spec::Layout&);
 
 }  // namespace trireme::cli

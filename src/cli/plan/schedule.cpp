@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// trireme schedule: pipeline schedules as pictures, figures and text, and a check of one's own.
+// trireme schedule: draws, times and checks pipeline schedules, also custom ones.
 #include <algorithm>
 #include <iterator>
 #include <optional>
@@ -45,7 +45,7 @@ Schedule yes(const base::Result<Schedule>& result) {
   return result.value();
 }
 
-// The general one, on a looping lane of the asked chunks.
+// Generates a schedule under a memory cap, on a looping lane with the given number of chunks.
 Schedule capped_of(const Args& args, const Units& units) {
   const int ranks = args.small_integer("--stages");
   const int chunks = args.has("--chunks") ? args.small_integer("--chunks") : 1;
@@ -76,8 +76,8 @@ Schedule compute_of(const Args& args, const Units& units) {
       names += fmt::format("  {:<12}{}\n", named.name, named.what);
     }
     throw base::ConfigError(fmt::format(
-        "a NAME, --stages and --microbatches are needed, or --check FILE. Names:\n{}  {:<12}{}",
-        names, "capped", "found under a cap on memory, --mem CAP"));
+        "give a NAME, --stages and --microbatches, or --check FILE. Names:\n{}  {:<12}{}", names,
+        "capped", "generated under a memory cap, --mem CAP"));
   }
   if (args.text("name") == "capped") return capped_of(args, units);
   return yes(schedule::generate(
@@ -86,7 +86,7 @@ Schedule compute_of(const Args& args, const Units& units) {
                           .chunks = args.has("--chunks") ? args.small_integer("--chunks") : 0}));
 }
 
-// The line of the text that a reason of from_text() speaks of, with a mark below the column.
+// Returns the line of the text that an error of from_text() names, with a mark below the column.
 std::string marked_line(const std::string& text, const std::string& reason) {
   size_t line = 0, column = 0;
   if (std::sscanf(reason.c_str(), "line %zu, column %zu", &line, &column) != 2) return {};
@@ -102,7 +102,7 @@ std::string marked_line(const std::string& text, const std::string& reason) {
                      std::string(column - 1 - first, ' '));
 }
 
-// A text of F, B and W alone is given its messages; one that has some must have them all.
+// Reads a schedule. If it contains no messages they are added; otherwise it must contain all.
 Schedule schedule_of_file(const std::string& path, int send_buffers, schedule::SendDxWhen when) {
   const std::string text = config::read_text(path);
   const base::Result<Schedule> read = schedule::from_text(text);
@@ -121,17 +121,17 @@ Schedule schedule_of_file(const std::string& path, int send_buffers, schedule::S
   return schedule;
 }
 
-// "zb-h2 on 8 ranks keeps 15 ..."
+// Throws ConfigError if a rank exceeds the memory cap.
 void check_cap(const std::string& name, const sim::Result& result, double cap) {
   if (cap <= 0) return;
   for (size_t rank = 0; rank < result.ranks.size(); ++rank) {
     if (result.ranks[rank].peak_bytes <= cap * (1 + 1e-9)) continue;
     const double needed =
         std::ranges::max(result.ranks, {}, &sim::RankResult::peak_bytes).peak_bytes;
-    throw base::ConfigError(
-        fmt::format("{} keeps {:g} on rank {}, and --mem allows {:g}; it needs --mem {:g}, and "
-                    "`capped` finds an order that keeps to {:g}",
-                    name, result.ranks[rank].peak_bytes, rank, cap, needed, cap));
+    throw base::ConfigError(fmt::format(
+        "{} needs {:g} on rank {}, but --mem allows {:g}; give --mem {:g}, or the schedule "
+        "`capped`, which stays within {:g}",
+        name, result.ranks[rank].peak_bytes, rank, cap, needed, cap));
   }
 }
 
@@ -176,47 +176,58 @@ int run_schedule(const Args& args) {
 
 Verb schedule_verb() {
   std::vector<Option> options = {
-      {.name = "name", .help = schedule::listed_names("", true) + " or capped"},
-      {.name = "--stages", .kind = Kind::integer, .help = "Pipeline ranks"},
-      {.name = "--microbatches", .kind = Kind::integer, .help = "Micro-batches of a step"},
-      {.name = "--chunks", .kind = Kind::integer, .help = "Stages of a rank, for interleaved"},
+      {.name = "name", .help = "Schedule: " + schedule::listed_names("", true) + " or capped"},
+      {.name = "--stages", .kind = Kind::integer, .help = "Number of pipeline ranks"},
+      {.name = "--microbatches",
+       .kind = Kind::integer,
+       .help = "Number of micro-batches in a step"},
+      {.name = "--chunks", .kind = Kind::integer, .help = "Stages per rank, for interleaved"},
       {.name = "--costs",
        .fallback = "1,1,1",
-       .help = "F,B,W of a stage, and of F overlapped with a backward, in any unit of time"},
+       .help = "Times of F, B and W of a stage, and of F overlapped with a backward, in any unit: "
+               "F,B,W "
+               "or F,B,W,FB"},
       {.name = "--mem",
-       .help = "What a rank may keep (0: anything), and what a micro-batch keeps on a stage from F "
-               "to B, from F to W and from B to W: CAP or CAP,F_TO_B,F_TO_W,B_TO_W; 0,0,1,0 if "
-               "not given"},
-      {.name = "--latency", .kind = Kind::number, .fallback = "0", .help = "Of a message"},
+       .help =
+           "Memory cap of a rank (0: none), and memory of a micro-batch on a stage that lives from "
+           "F "
+           "to B, from F to W and from B to W: CAP or CAP,F_TO_B,F_TO_W,B_TO_W; default: 0,0,1,0"},
+      {.name = "--latency",
+       .kind = Kind::number,
+       .fallback = "0",
+       .help = "Latency of a message, in the unit of --costs"},
       {.name = "--send-dx",
        .fallback = "before-w",
-       .help = "When an input gradient leaves",
+       .help = "When an input gradient is sent: before or after the weight gradient",
        .choices = {"before-w", "after-w"}},
-      {.name = "--split", .kind = Kind::flag, .help = "Merged backwards as B and W"},
+      {.name = "--split", .kind = Kind::flag, .help = "Split merged backwards into B and W"},
       {.name = "--buffers",
        .kind = Kind::integer,
        .fallback = "1",
-       .help = "Sends that may be under way on a channel, for the check; 0: none"},
-      {.name = "--check", .help = "Check and draw the schedule in this file instead"},
-      {.name = "--text", .kind = Kind::flag, .help = "Print the text form, messages included"}};
+       .help = "Send buffers per channel, for the check of deadlocks; 0: none"},
+      {.name = "--check", .help = "File with a schedule to check and draw, instead of NAME"},
+      {.name = "--text",
+       .kind = Kind::flag,
+       .help = "Print the schedule as text, messages included"}};
   std::vector<Option> common = report_options();
   std::ranges::move(common, std::back_inserter(options));
-  return {
-      .name = "schedule",
-      .summary = "Draw, time and check pipeline schedules",
-      .details =
-          "Time runs to the right, one line a rank. Idle is counted over the longest time that\n"
-          "a rank takes from its first action to its last, as the papers do.\n"
-          "A file for --check has one line a rank: 0F0 0F1 0BW0 (stage, operation,\n"
-          "micro-batch). A schedule with a fault is refused with rank, position and reason.\n"
-          "docs/schedules.md describes the schedules and the text.\n\nExamples:\n"
-          "  trireme schedule 1f1b --stages 4 --microbatches 8\n"
-          "  trireme schedule interleaved --stages 4 --microbatches 10 --chunks 2 --svg i.svg\n"
-          "  trireme schedule zb-h1 --stages 8 --microbatches 24 --costs 1,1.2,0.8 --json\n"
-          "  trireme schedule capped --stages 4 --microbatches 8 --mem 3\n"
-          "  trireme schedule --check mine.txt",
-      .options = std::move(options),
-      .run = run_schedule};
+  return {.name = "schedule",
+          .summary = "Draw, time and check pipeline schedules",
+          .details =
+              "Time runs to the right, with one line per rank. Idle time is relative to the "
+              "longest time\n"
+              "that a rank takes from its first action to its last, as in the papers.\n"
+              "A file for --check has one line per rank: 0F0 0F1 0BW0 (stage, operation, "
+              "micro-batch).\n"
+              "For a faulty schedule the error names rank, position and reason.\n"
+              "docs/schedules.md describes the schedules and the text form.\n\nExamples:\n"
+              "  trireme schedule 1f1b --stages 4 --microbatches 8\n"
+              "  trireme schedule interleaved --stages 4 --microbatches 10 --chunks 2 --svg i.svg\n"
+              "  trireme schedule zb-h1 --stages 8 --microbatches 24 --costs 1,1.2,0.8 --json\n"
+              "  trireme schedule capped --stages 4 --microbatches 8 --mem 3\n"
+              "  trireme schedule --check mine.txt",
+          .options = std::move(options),
+          .run = run_schedule};
 }
 
 }  // namespace trireme::cli

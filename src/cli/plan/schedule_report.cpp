@@ -62,11 +62,11 @@ void print(const Played& played) {
   fmt::print("step {:.5g}{}, idle {:.1f} %", result.step_time, unit,
              100 * result.bubble_fraction());
   if (result.makespan > result.step_time) {
-    fmt::print(", {:.5g}{} from the first rank's begin to the last one's end", result.makespan,
-               unit);
+    fmt::print(", {:.5g}{} from the start of the first rank to the end of the last",
+               result.makespan, unit);
   }
-  if (exposed > 0) fmt::print(", up to {:.3g}{} held up by messages", exposed, unit);
-  fmt::print("\nkept at most {} (rank {})\n",
+  if (exposed > 0) fmt::print(", up to {:.3g}{} waiting for messages", exposed, unit);
+  fmt::print("\npeak memory {} (rank {})\n",
              is_seconds ? obs::bytes_text(std::llround(peak)) : fmt::format("{:.5g}", peak),
              peak_rank);
 }
@@ -80,14 +80,15 @@ void write_svg(const Played& played, const std::string& path) {
 
 }  // namespace
 
-std::vector<double> number_list(const std::string& option, const std::string& text, size_t least,
-                                size_t most) {
+std::vector<double> number_list(const std::string& option, const std::string& text,
+                                size_t min_count, size_t max_count) {
   std::vector<double> numbers;
   const auto refuse = [&] {
-    const std::string count =
-        least == most ? fmt::format("{}", least) : fmt::format("{} to {}", least, most);
+    const std::string count = min_count == max_count
+                                  ? fmt::format("{}", min_count)
+                                  : fmt::format("{} to {}", min_count, max_count);
     throw base::ConfigError(fmt::format(
-        "{} {}: expected {} numbers of at least 0, with commas between", option, text, count));
+        "{} {}: expected {} numbers of at least 0, separated by commas", option, text, count));
   };
   const char* at = text.data();
   const char* const end = text.data() + text.size();
@@ -101,12 +102,12 @@ std::vector<double> number_list(const std::string& option, const std::string& te
     if (*at != ',') refuse();
     ++at;
   }
-  if (numbers.size() < least || numbers.size() > most) refuse();
+  if (numbers.size() < min_count || numbers.size() > max_count) refuse();
   return numbers;
 }
 
 std::vector<Option> report_options() {
-  return {{.name = "--svg", .help = "Write the picture to this file"}};
+  return {{.name = "--svg", .help = "SVG file to write the picture to"}};
 }
 
 void report(const Played& played, const Args& args) {

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What `schedule` and `sim` have in common: reading lists of numbers, and showing a played
-// schedule.
+// Shared by `schedule` and `sim`: parsing lists of numbers, and printing a simulated schedule.
 #pragma once
 
 #include <string>
@@ -14,18 +13,18 @@ namespace trireme::cli {
 
 constexpr int grid_columns = 100;
 
-// The numbers of "1,2.5,1". ConfigError, which names `option`, unless there are between `least` and
-// `most`, all of at least 0.
-std::vector<double> number_list(const std::string& option, const std::string& text, size_t least,
-                                size_t most);
+// Parses "1,2.5,1". Throws ConfigError, which names `option`, unless there are from `min_count` to
+// `max_count` numbers, all at least 0.
+std::vector<double> number_list(const std::string& option, const std::string& text,
+                                size_t min_count, size_t max_count);
 
 struct Played {
   std::string title;
   const schedule::Schedule& schedule;
   const sim::Result& result;  // with its timeline
-  bool is_seconds = false;    // times are seconds and sizes bytes; otherwise units of the caller's
+  bool is_seconds = false;    // times are seconds and sizes bytes; otherwise in any unit
 };
-// The grid and a few figures, or one object with --json; and the picture where --svg asks for it.
+// Prints the grid and a few figures, or one object with --json; writes the picture of --svg.
 // REQUIRES: the verb has the options of report_options().
 void report(const Played&, const Args&);
 std::vector<Option> report_options();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// trireme sim: a run's model on a pipeline, timed without running it. Costs are facts() of its
-// layers over a stated rate.
+// trireme sim: simulates a model on a pipeline. Costs are the facts() of its layers divided by a
+// given rate.
 #include <algorithm>
 #include <charconv>
 #include <iterator>
@@ -61,7 +61,7 @@ struct Pipeline {
   std::vector<int> cut;
 };
 
-// What the options say; without any, what train would run.
+// Returns the pipeline of the options, or without any the one that train would run.
 Pipeline pipeline_of(const Args& args, const config::Config& config, const spec::ModelSpec& model,
                      const spec::Plan& plan, const sim::Costs& layers) {
   const config::Parallelism& p = config.parallelism;
@@ -81,7 +81,7 @@ Pipeline pipeline_of(const Args& args, const config::Config& config, const spec:
   const int layer_count = static_cast<int>(model.layers.size());
   if (stages > layer_count) {
     throw base::ConfigError(fmt::format(
-        "{} stages, and {} has {} layers with embedding and head: at most {} ranks with {} chunk{}",
+        "{} stages, but {} has {} layers with embedding and head: at most {} ranks with {} chunk{}",
         stages, model.name, layer_count, std::max(1, layer_count / (stages / ranks)),
         stages / ranks, stages == ranks ? "" : "s"));
   }
@@ -99,7 +99,8 @@ int run_sim(const Args& args) {
   if (args.has("--tflops")) tflops = above_zero(args, "--tflops");
   if (tflops <= 0) {
     throw base::ConfigError(
-        "no rate to divide FLOPs by: give --tflops, what a rank reaches (or system.peak_tflops)");
+        "the speed of a rank is not known: give --tflops, the TFLOP/s that it reaches (or "
+        "system.peak_tflops)");
   }
   const spec::ModelSpec model = spec::make_model(config.dims);
   const double bandwidth = args.has("--bandwidth") ? 1e9 * above_zero(args, "--bandwidth") : 0;
@@ -119,8 +120,7 @@ int run_sim(const Args& args) {
   std::string cut_text;
   for (const int first : cut) cut_text += fmt::format("{}{}", cut_text.empty() ? "" : " ", first);
   const std::string title = fmt::format(
-      "{} on {}: {} ranks, {} micro-batches of {} tokens, {:g} TFLOP/s, stages begin at "
-      "layers {}",
+      "{} on {}: {} ranks, {} micro-batches of {} tokens, {:g} TFLOP/s, stages start at layers {}",
       model.name, name, schedule.ranks, schedule.microbatches,
       config.training.local_batch_size * config.training.seq_len, tflops, cut_text);
   report({title, schedule, result, true}, args);
@@ -131,44 +131,53 @@ int run_sim(const Args& args) {
 
 Verb sim_verb() {
   std::vector<Option> options = {
-      {.name = "config", .help = "TOML file, or run.json of a run", .is_required = true},
+      {.name = "config",
+       .help = "Configuration: TOML file, or run.json of a run",
+       .is_required = true},
       {.name = "--schedule",
-       .help = "A name that `trireme schedule` knows; else the configuration's"},
+       .help = "Name of a schedule of `trireme schedule`; default: the configuration's"},
       {.name = "--stages",
        .kind = Kind::integer,
-       .help = "Pipeline ranks; else parallelism.pipeline_parallel_degree"},
-      {.name = "--chunks", .kind = Kind::integer, .help = "Stages of a rank, for interleaved"},
+       .help = "Number of pipeline ranks; default: parallelism.pipeline_parallel_degree"},
+      {.name = "--chunks", .kind = Kind::integer, .help = "Stages per rank, for interleaved"},
       {.name = "--microbatches",
        .kind = Kind::integer,
-       .help = "Of one worker in a step; else what the batch sizes say"},
-      {.name = "--tflops", .kind = Kind::number, .help = "TFLOP/s that a rank reaches"},
+       .help = "Micro-batches of one pipeline in a step; default: from the batch sizes"},
+      {.name = "--tflops", .kind = Kind::number, .help = "Speed that a rank reaches, in TFLOP/s"},
       {.name = "--bandwidth",
        .kind = Kind::number,
-       .help = "GB/s of a rank's memory; not given: what only moves bytes is free"},
+       .help =
+           "Memory bandwidth of a rank in GB/s; without it memory-bound operations take no time"},
       {.name = "--link",
        .kind = Kind::number,
        .fallback = "0",
-       .help = "GB/s between two ranks, each way; 0: without limit"},
-      {.name = "--latency-us", .kind = Kind::number, .fallback = "0", .help = "Of a message"},
+       .help = "Bandwidth between two ranks in GB/s, each way; 0: unlimited"},
+      {.name = "--latency-us",
+       .kind = Kind::number,
+       .fallback = "0",
+       .help = "Latency of a message in microseconds"},
       {.name = "--straggler",
        .kind = Kind::list,
-       .help = "RANK:FACTOR: this rank takes so many times as long; may stand several times"},
+       .help = "RANK:FACTOR: this rank takes FACTOR times as long; may be given several times"},
       {.name = "--jitter",
        .kind = Kind::number,
        .fallback = "0",
-       .help = "Relative deviation of every action's time"},
-      {.name = "--seed", .kind = Kind::integer, .fallback = "0", .help = "Of the jitter"}};
+       .help = "Relative random deviation of the time of every action"},
+      {.name = "--seed", .kind = Kind::integer, .fallback = "0", .help = "Seed of --jitter"}};
   std::vector<Option> common = report_options();
   std::ranges::move(common, std::back_inserter(options));
   return {
       .name = "sim",
-      .summary = "Time a run's model on a pipeline without running it",
+      .summary = "Simulate the time of a run's model on a pipeline",
       .details =
-          "Every layer takes its FLOPs over --tflops (and its bytes over --bandwidth, if that\n"
-          "is longer); layers are cut into stages so that the longest takes the least time.\n"
-          "Without --schedule, --stages, --chunks and --microbatches: the schedule and the cut\n"
-          "that `trireme train` would run. Memory is what micro-batches keep between forward\n"
-          "and backward, without weights.\n"
+          "The time of a layer is its FLOPs divided by --tflops, or its bytes divided by "
+          "--bandwidth\n"
+          "if that is longer. Layers are split into stages so that the slowest stage is as fast "
+          "as\n"
+          "possible. Without --schedule, --stages, --chunks and --microbatches, the schedule and "
+          "the\n"
+          "split are those that `trireme train` would run. Memory is that of activations, without\n"
+          "weights.\n"
           "Any key of the configuration can be set as --section.key=value.\n\nExamples:\n"
           "  trireme sim configs/gpt2-124m.toml --tflops 100 --stages 4 --microbatches 16\n"
           "  trireme sim configs/gpt2-124m.toml --tflops 100 --schedule zb-h1 --stages 4 "

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// trireme launch: ranks as processes of this host, alone or as one of several hosts.
+// trireme launch: starts ranks as processes of this host, which may be one of several.
 #include <fmt/format.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -36,7 +36,7 @@ int at_least_one(const Args& args, const std::string& name) {
   return value;
 }
 
-// What every rank would refuse is refused here, once, before any is started.
+// Throws here, once and before any rank is started, what every rank would throw.
 config::Config checked_config(const Args& args, const config::ConfigText& given,
                               const LaunchOptions& options) {
   const int world = options.ranks_here * options.nodes;
@@ -51,7 +51,8 @@ config::Config checked_config(const Args& args, const config::ConfigText& given,
   return config;
 }
 
-// A configuration that only this process can read, in a file without a name that its ranks inherit.
+// A copy of a configuration that only this process can read, in an anonymous file that its ranks
+// inherit.
 class InheritedText {
  public:
   explicit InheritedText(const std::string& text) : file_(::memfd_create("configuration", 0)) {
@@ -62,7 +63,7 @@ class InheritedText {
       rest.remove_prefix(static_cast<size_t>(written));
     }
     if (file_.value() < 0 || !rest.empty()) {
-      throw base::IoError(fmt::format("the configuration cannot be passed on: {}",
+      throw base::IoError(fmt::format("the configuration cannot be passed to the ranks: {}",
                                       std::generic_category().message(errno)));
     }
   }
@@ -72,23 +73,23 @@ class InheritedText {
   base::Descriptor file_;
 };
 
-// The configuration of a call, and what its ranks read it from.
+// The configuration of a call, and the path that its ranks read it from.
 struct LaunchConfig {
   config::ConfigText given;
-  std::string path;  // empty: options alone say what is trained
+  std::string path;  // empty: the configuration consists of options alone
   std::optional<InheritedText> inherited;
 };
 
 void read_config(const Args& args, LaunchConfig& config) {
   config.path = args.text("config");
-  if (args.has("--program")) return;  // its words are its own
+  if (args.has("--program")) return;  // its arguments are not those of train
   config.given = config_text_of(args);
   if (config.path.empty() || !config::is_read_once(config.path)) return;
   config.inherited.emplace(config.given.text);
   config.path = config.inherited->path();
 }
 
-// What is passed on to every rank.
+// Returns the arguments that are passed to every rank.
 std::vector<std::string> train_words(const Args& args, const std::string& config) {
   std::vector<std::string> words;
   if (!config.empty()) words.push_back(config);
@@ -105,8 +106,9 @@ std::vector<std::string> train_words(const Args& args, const std::string& config
   return words;
 }
 
-// 128 random bits. Several nodes have to come to the same by themselves: from what their launcher
-// gave them, or else from what they were all called with.
+// Returns TRIREME_TOKEN if it is set, or 128 random bits on one node. Launchers of several nodes
+// must compute the same token without communication: from the arguments and Slurm variables that
+// they have in common.
 std::string job_token(const LaunchOptions& options) {
   const comm::Environment environment = process_environment();
   const auto text = [&](const char* name) {
@@ -122,7 +124,7 @@ std::string job_token(const LaunchOptions& options) {
   return comm::random_token();
 }
 
-// Reads the configuration, too, which must outlive the ranks.
+// Also reads the configuration into `launched`, which must outlive the ranks.
 LaunchOptions options_from(const Args& args, LaunchConfig& launched) {
   LaunchOptions options{.ranks_here = at_least_one(args, "-n"),
                         .nodes = at_least_one(args, "--nnodes"),
@@ -133,20 +135,22 @@ LaunchOptions options_from(const Args& args, LaunchConfig& launched) {
                         .keeps_out = args.wants_json()};
   constexpr int max_here = 1024, max_ranks = 1 << 20;
   if (options.ranks_here > max_here || options.nodes > max_ranks / options.ranks_here) {
-    throw base::ConfigError(fmt::format("-n {} on {} nodes: at most {} ranks a node, {} in all",
-                                        options.ranks_here, options.nodes, max_here, max_ranks));
+    throw base::ConfigError(
+        fmt::format("-n {} on {} nodes: at most {} ranks per node and {} in all",
+                    options.ranks_here, options.nodes, max_here, max_ranks));
   }
   if (options.node < 0 || options.node >= options.nodes) {
-    throw base::ConfigError(fmt::format("--node-rank {}: with --nnodes {} it is 0 to {}",
+    throw base::ConfigError(fmt::format("--node-rank {0}: must be from 0 to {2} with --nnodes {1}",
                                         options.node, options.nodes, options.nodes - 1));
   }
   if (options.nodes > 1 && options.rendezvous.empty()) {
     throw base::ConfigError(
-        "--nnodes wants --rdzv host:port, the same on every node: an address "
-        "of node 0 that the others reach");
+        "--nnodes needs --rdzv host:port, the same on every node: an address of node 0 that the "
+        "others can reach");
   }
   if (!(options.deadline_s > 0)) {
-    throw base::ConfigError(fmt::format("--deadline {:g}: seconds above 0", options.deadline_s));
+    throw base::ConfigError(
+        fmt::format("--deadline {:g}: must be above 0 seconds", options.deadline_s));
   }
   read_config(args, launched);
   const std::vector<std::string> words = train_words(args, launched.path);
@@ -185,12 +189,12 @@ base::Json result_json(const LaunchResult& result, const LaunchOptions& options)
   return out;
 }
 
-// The same job again, from its newest checkpoint.
+// Changes the options so that the next attempt resumes from the newest checkpoint.
 void prepare_restart(LaunchOptions& options, const std::string& token, int64_t restart) {
-  const auto is_about_start = [](const std::string& word) {
+  const auto selects_start = [](const std::string& word) {
     return word == "--overwrite" || word == "--take-over" || word.starts_with("--resume=");
   };
-  std::erase_if(options.command, is_about_start);
+  std::erase_if(options.command, selects_start);
   options.command.emplace_back("--resume=auto");
   options.token = fmt::format("{}/{}", token, restart);
 }
@@ -224,47 +228,52 @@ int run_launch_verb(const Args& args) {
 Verb launch_verb() {
   Verb verb = {
       .name = "launch",
-      .summary = "Start ranks as processes, on one host or several, and say which failed",
+      .summary = "Start ranks as processes, on one host or several, and report which failed",
       .details =
-          "Starts -n processes on this host; words that launch does not know are passed on.\n"
-          "With several hosts, run it on each with the same --nnodes and --rdzv and its own\n"
-          "--node-rank. Rank 0's output is shown, and what other ranks say on stderr.\n"
-          "When a rank dies, or is silent for --deadline seconds, every process ends and one\n"
-          "line says which rank it was, what it last did and who waits for it; flight records\n"
-          "of the ranks lie in the run's folder. What a rank would refuse is refused before any\n"
-          "is started: the degrees of [parallelism] must multiply to all processes, and a degree\n"
-          "of -1 is what is left of them.\n\nExamples:\n"
+          "Starts -n processes of `trireme train` on this host and passes its options to them.\n"
+          "With several hosts, run it on each with the same --nnodes and --rdzv and the host's\n"
+          "--node-rank. It shows stdout of rank 0 and stderr of all ranks. When a rank dies, or\n"
+          "sends no heartbeat for --deadline seconds, all processes end and one line names the\n"
+          "rank, its last operation and the ranks that wait for it; the flight records of the\n"
+          "ranks are in the run's folder. Errors that every rank would report are reported once,\n"
+          "before any rank starts: the product of the degrees of [parallelism] must be the number\n"
+          "of processes, and a degree of -1 is computed from it.\n\nExamples:\n"
           "  trireme launch -n 2 configs/kjv.toml --training.steps=300 "
           "--job.dump_folder=runs/processes\n"
           "  trireme launch -n 4 configs/kjv.toml --parallelism.data_parallel_replicate_degree=2 "
           "--job.dump_folder=runs/hsdp",
       .options =
-          {{.name = "-n", .kind = Kind::integer, .fallback = "1", .help = "Processes on this host"},
-           {.name = "--nnodes", .kind = Kind::integer, .fallback = "1", .help = "Hosts"},
+          {{.name = "-n",
+            .kind = Kind::integer,
+            .fallback = "1",
+            .help = "Number of processes on this host"},
+           {.name = "--nnodes", .kind = Kind::integer, .fallback = "1", .help = "Number of hosts"},
            {.name = "--node-rank",
             .kind = Kind::integer,
             .fallback = "0",
-            .help = "Which of them this is, from 0"},
-           {.name = "--rdzv", .help = "host:port of node 0, where the hosts meet"},
+            .help = "Index of this host, from 0"},
+           {.name = "--rdzv", .help = "Rendezvous address: host:port of node 0"},
            {.name = "--deadline",
             .kind = Kind::number,
-            .help = "Seconds that one communication may take, or a rank be silent; "
-                    "else comm.deadline_s"},
+            .help = "Seconds that one communication may take, and a rank may send no heartbeat; "
+                    "default: "
+                    "comm.deadline_s"},
            {.name = "--output",
             .fallback = "rank0",
-            .help = "Whose stdout is shown",
+            .help = "Ranks whose stdout is shown",
             .choices = {"rank0", "all"}},
            {.name = "--flight",
-            .help = "Folder of flight records; else flight in the run's folder"},
+            .help = "Folder of the flight records; default: flight in the run's folder"},
            {.name = "--restarts",
             .kind = Kind::integer,
             .fallback = "0",
-            .help = "When ranks fail, start the job again from its newest checkpoint, at most so "
-                    "often"},
-           {.name = "--program", .help = "Run this in place of 'trireme train'"}},
+            .help =
+                "How often the job is started again from its newest checkpoint after ranks failed"},
+           {.name = "--program", .help = "Program to run instead of `trireme train`"}},
       .takes_overrides = true,
       .run = run_launch_verb};
-  // What train takes is passed on; knowing it lets options and values stand in any order.
+  // Options of train are passed to the ranks. They are parsed here, too, so that options and values
+  // may stand in any order.
   for (const Option& option : train_verb().options) verb.options.push_back(option);
   return verb;
 }

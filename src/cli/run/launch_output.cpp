@@ -8,7 +8,7 @@
 namespace trireme::cli {
 namespace {
 
-// A reader that has gone away ends no run.
+// Ignores errors: a reader that has gone away must not end the run.
 void print_line(std::FILE* to, const std::string& line) {
   const std::string text = line + "\n";
   (void)std::fwrite(text.data(), 1, text.size(), to);
@@ -19,10 +19,10 @@ void print_line(std::FILE* to, const std::string& line) {
 
 void LaunchOutput::take(int rank, bool is_error, std::string_view line) {
   if (is_error) {
-    constexpr size_t most = 5;
-    std::deque<std::string>& last = last_words_[rank];
+    constexpr size_t max_lines = 5;
+    std::deque<std::string>& last = last_lines_[rank];
     last.emplace_back(line);
-    if (last.size() > most) last.pop_front();
+    if (last.size() > max_lines) last.pop_front();
   }
   Line taken{rank, is_error, std::string(line)};
   if (is_holding_) {
@@ -50,10 +50,10 @@ void LaunchOutput::release(const std::string& verdict) {
   held_.clear();
 }
 
-void LaunchOutput::show_last_words(int rank) {
-  if (last_words_[rank].empty()) return;
+void LaunchOutput::show_last_lines(int rank) {
+  if (last_lines_[rank].empty()) return;
   print_line(stderr, fmt::format("the last lines of rank {}:", rank));
-  for (const std::string& line : last_words_[rank]) {
+  for (const std::string& line : last_lines_[rank]) {
     print_line(stderr, fmt::format("  [rank{}]: {}", rank, line));
   }
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the ranks of `trireme launch` say, and what of it is shown: stdout of rank 0, stderr of all,
-// with "[rank3]: " before the lines of others. Once something went wrong lines are held until the
-// verdict has been told, so that it stands on top.
+// The output of the ranks of `trireme launch`: shows stdout of rank 0 and stderr of all ranks, with
+// "[rank3]: " before the lines of ranks other than 0. After a failure, lines are held until the
+// verdict is printed, so that the verdict comes first.
 #pragma once
 
 #include <deque>
@@ -22,10 +22,10 @@ class LaunchOutput {
 
   void take(int rank, bool is_error, std::string_view line);
   void hold() { is_holding_ = true; }
-  // Shows what was held, without lines that repeat `verdict`.
+  // Shows the held lines, without those that repeat `verdict`.
   void release(const std::string& verdict);
-  // The last lines that the rank said on stderr.
-  void show_last_words(int rank);
+  // Shows the last lines that the rank wrote to stderr.
+  void show_last_lines(int rank);
   const std::string& kept() const { return kept_; }
 
  private:
@@ -39,7 +39,7 @@ class LaunchOutput {
   const Options options_;
   bool is_holding_ = false;
   std::vector<Line> held_;
-  std::map<int, std::deque<std::string>> last_words_;
+  std::map<int, std::deque<std::string>> last_lines_;
   std::string kept_;
 };
 

@@ -30,7 +30,7 @@ base::IoError failure(std::string_view what, int error) {
 
 constexpr std::array watched = {SIGCHLD, SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2, SIGXCPU};
 
-// A signal handler can reach nothing but globals. Not a signalfd: libraries start threads before
+// Signal handlers can access globals only. A signalfd would not do: libraries start threads before
 // main() that do not block signals.
 std::atomic<int> wake_up = -1;  // the eventfd that it writes to
 std::array<std::atomic<bool>, watched.size()> has_come;
@@ -70,15 +70,15 @@ std::vector<char*> pointers(std::vector<std::string>& words) {
   return all;
 }
 
-// Descriptors of the launcher for all ranks that it starts, and where it runs the store for all
-// ranks of the job.
+// Returns the number of descriptors that the launcher needs: for the ranks that it starts, and for
+// all ranks of the job if it runs the store.
 int64_t descriptors_for(const comm::RankInfo& info) {
-  constexpr int64_t streams = 2;      // of a rank, to read
-  constexpr int64_t connections = 3;  // of a rank to the store: calls, heartbeat, verdict
-  constexpr int64_t passing = 8;      // ends of pipes that a new rank inherits, files of the moment
+  constexpr int64_t streams = 2;      // per rank on this host: stdout, stderr
+  constexpr int64_t connections = 3;  // per rank to the store: calls, heartbeat, verdict
+  constexpr int64_t temporary = 8;  // ends of pipes that a new rank inherits, and short-lived files
   const bool runs_store =
       info.node == 0 && !info.store.empty() && !comm::parse_store_address(info.store).is_folder;
-  return streams * info.local_world + (runs_store ? connections * info.world : 0) + passing;
+  return streams * info.local_world + (runs_store ? connections * info.world : 0) + temporary;
 }
 
 struct Pipe {
@@ -119,7 +119,8 @@ RankProcesses::~RankProcesses() {
 const std::atomic<bool>* RankProcesses::stop() { return &stop_came; }
 
 void RankProcesses::start(const comm::RankInfo& info, std::vector<std::string> command) {
-  // Counted before the first starts: a rank too many would be missed only at the deadline.
+  // Checked before the first rank starts: a rank that could not be started would be noticed only at
+  // the deadline.
   if (processes_.empty()) {
     expect_descriptors(descriptors_for(info),
                        fmt::format("launching {} rank{} of {}", info.local_world,
@@ -169,7 +170,8 @@ std::vector<int> RankProcesses::wait(double seconds) {
     }
   }
   if (::poll(polled.data(), polled.size(), static_cast<int>(seconds * 1000)) <= 0) return signals;
-  // Ends before words: what a rank says after another one died is told after that.
+  // Reaps before reading, so that a rank's reaction to a death is forwarded after that death is
+  // known.
   if (polled[0].revents != 0) {
     uint64_t count = 0;
     [[maybe_unused]] const ssize_t taken = ::read(signals_.value(), &count, sizeof(count));
@@ -198,7 +200,7 @@ void RankProcesses::read(Process& process, Stream& stream) {
     stream.rest.clear();
     return;
   }
-  // What was there before has no line's end.
+  // The rest of earlier reads contains no newline.
   const size_t searched = stream.rest.size();
   stream.rest.append(part.data(), static_cast<size_t>(count));
   size_t begin = 0;
@@ -252,7 +254,7 @@ void RankProcesses::signal(int number, std::optional<int> rank) {
 void RankProcesses::drain() {
   for (Process& process : processes_) {
     for (Stream* stream : {&process.out, &process.err}) {
-      // A grandchild may hold the pipe open: take what is there and no more.
+      // A grandchild may hold the pipe open: read only what is available.
       while (stream->is_open) {
         pollfd polled{stream->pipe.value(), POLLIN, 0};
         if (::poll(&polled, 1, 0) <= 0) break;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The processes of `trireme launch`: started, their output passed on by line, their ends noticed.
+// The processes of `trireme launch`: starts them, forwards their output by line, and detects when
+// they end.
 #pragma once
 
 #include <sys/types.h>
@@ -20,7 +21,7 @@ namespace trireme::cli {
 // How a process ended.
 struct Ending {
   int exit_code = 0;
-  int signal = 0;  // 0: by itself
+  int signal = 0;  // that killed it; 0: it exited
 
   bool is_good() const { return exit_code == 0 && signal == 0; }
   // "was killed by signal 9 (SIGKILL)", "ended with exit code 3".
@@ -30,41 +31,42 @@ std::string signal_name(int number);  // "SIGKILL"
 
 class RankProcesses {
  public:
-  // A line without its end, of stdout or stderr. A longer one than about max_line_bytes comes in
-  // parts.
+  // Receives a line of stdout or stderr without its newline. A line longer than about
+  // max_line_bytes is passed in parts.
   static constexpr size_t max_line_bytes = size_t{1} << 20;
   using OnLine = std::function<void(int rank, bool is_error, std::string_view line)>;
 
-  // SIGCHLD, SIGUSR1 and the signals that ask to stop (stop_signals.h) become input of wait() as
-  // long as it lives; SIGHUP not where it was ignored. One at a time.
+  // While the object lives, SIGCHLD, SIGUSR1 and the signals that request a stop (stop_signals.h)
+  // are input of wait(); SIGHUP stays ignored if it was. REQUIRES: one object at a time.
   explicit RankProcesses(OnLine on_line);
-  // Ends what still runs.
+  // Kills the processes that still run.
   ~RankProcesses();
   RankProcesses(const RankProcesses&) = delete;
   RankProcesses& operator=(const RankProcesses&) = delete;
 
-  // Each rank leads a process group of its own, so that a terminal's Ctrl-C does not reach it
-  // twice. Throws IoError; ConfigError, before the first, where the limit of descriptors does not
-  // suffice for all of them.
+  // Starts a rank as the leader of a new process group, so that it does not receive a terminal's
+  // Ctrl-C twice. Throws IoError; throws ConfigError before the first rank if the limit of
+  // descriptors is too low for all of them.
   void start(const comm::RankInfo& info, std::vector<std::string> command);
 
-  // True once a signal has asked this process to stop.
+  // True once a signal has requested this process to stop.
   static const std::atomic<bool>* stop();
 
-  // Handles what comes within the time. Returns the signals that this process got, without SIGCHLD.
+  // Handles output and signals for at most this time. Returns the signals that this process
+  // received, without SIGCHLD.
   std::vector<int> wait(double seconds);
 
   struct State {
     int rank = 0;
     std::optional<Ending> ending;
-    int departure = -1;  // the how-manyth that ended
-    int stopped_by = 0;  // the signal that it is stopped by; 0: it is not
+    int departure = -1;  // its place in the order in which ranks ended
+    int stopped_by = 0;  // the signal that has stopped (paused) it; 0: it is not stopped
   };
   std::vector<State> states() const;
   bool is_running() const;
-  // To the rank's process group; all of them without a rank. Those that ended are passed over.
+  // Sends a signal to the process group of a rank, or of all ranks; ranks that ended are skipped.
   void signal(int number, std::optional<int> rank = std::nullopt);
-  // What is still in the pipes; to be called when all have ended.
+  // Forwards what is still in the pipes. To be called when all ranks have ended.
   void drain();
 
  private:

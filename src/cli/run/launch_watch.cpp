@@ -28,13 +28,12 @@ double seconds_since(Clock::time_point begin) {
   return std::chrono::duration<double>(Clock::now() - begin).count();
 }
 
-// Of a rank that died or stalled: until the others have told where they stand; then they are told
-// the verdict and end by themselves, are asked to, are made to.
+// After a rank died or stalled: seconds in which the others report their positions. Seconds after
+// the verdict, in which ranks exit on their own, until they are sent SIGTERM and SIGKILL.
 constexpr double collect_seconds = 0.4, ask_seconds = 0.25, kill_seconds = 0.75;
-// After a request to stop: a step and a save may take long, but not longer than the deadline.
+// After a request to stop: a step and a save may take this long, or the deadline if that is longer.
 constexpr double min_stop_seconds = 60;
-// After a request to stop, when a rank ended in another way than by saving: the others cannot save
-// without it.
+// After a request to stop, when a rank ended without saving: the others cannot save without it.
 constexpr double broken_stop_seconds = 5;
 constexpr double look_seconds = 0.1;
 
@@ -47,7 +46,7 @@ class Watch {
         world_(options.ranks_here * options.nodes),
         output_({.shows_all = options.shows_all, .keeps_out = options.keeps_out}),
         processes_([this](int rank, bool is_error, std::string_view line) {
-          // A rank that gives up has told the store why before it says so itself.
+          // A rank that fails writes its reason to the store before it prints it.
           if (is_error && line.find("error") != std::string_view::npos) look_for_verdict();
           output_.take(rank, is_error, line);
         }) {}
@@ -63,7 +62,7 @@ class Watch {
       look();
     }
     processes_.drain();
-    // All have ended before their last words could be weighed.
+    // All ranks ended before look() could examine their reports.
     if (verdict_.empty() && stopped_by_ == 0 && has_bad_ending()) conclude();
     output_.release(verdict_);
     if (!verdict_.empty() && std::filesystem::exists(options_.flight_folder)) {
@@ -112,15 +111,15 @@ class Watch {
     }
   }
 
-  // ---- looking after the ranks
+  // ---- supervision of the ranks
 
   bool has_bad_ending() const {
     const auto states = processes_.states();
     return std::any_of(states.begin(), states.end(), is_broken);
   }
 
-  // Requests to stop are passed on once, for ranks a repetition says nothing new. Only a Ctrl-C
-  // some time after the first means more.
+  // Forwards a signal to the ranks. A request to stop is forwarded once; only a second Ctrl-C, some
+  // time after the first, does more: it kills the ranks.
   void forward(int number) {
     if (!verdict_.empty()) return;
     if (number == SIGUSR1) {
@@ -138,7 +137,7 @@ class Watch {
     processes_.signal(number == SIGINT ? SIGINT : SIGTERM);
   }
 
-  // Ended neither well nor because it was asked to.
+  // Ended neither with exit code 0 nor because of a request to stop.
   static bool is_broken(const RankProcesses::State& state) {
     return state.ending && !state.ending->is_good() &&
            !(state.ending->signal == 0 && state.ending->exit_code == exit_stopped);
@@ -170,7 +169,7 @@ class Watch {
     try {
       inspect();
     } catch (const base::CommAborted& error) {
-      tell(error.what());  // the store of node 0 is gone
+      announce(error.what());  // the store of node 0 is gone
     }
   }
 
@@ -178,9 +177,9 @@ class Watch {
     if (!verdict_.empty() || stopped_by_ != 0) return;
     try {
       if (const auto settled = store_->try_get(comm::verdict_key)) {
-        tell(comm::verdict_text(*settled));
+        announce(comm::verdict_text(*settled));
       }
-    } catch (const base::CommAborted& ignored) {  // look() will find it
+    } catch (const base::CommAborted& ignored) {  // look() handles it
     }
   }
 
@@ -188,16 +187,16 @@ class Watch {
     const std::array<std::string, 2> keys = {comm::verdict_key, comm::Store::any_gone_key};
     const auto known = store_->read(keys);
     if (known[0]) {
-      tell(comm::verdict_text(known[0]->text));
+      announce(comm::verdict_text(known[0]->text));
       return;
     }
     const bool has_gone = known[1].has_value();
     if (const std::string lost = has_gone ? lost_node() : ""; !lost.empty()) {
-      tell(comm::verdict_text(store_->set_once(comm::verdict_key, lost)));
+      announce(comm::verdict_text(store_->set_once(comm::verdict_key, lost)));
       return;
     }
-    // As long as every process is there, only silence can be found, and one launcher looks for it:
-    // with many ranks the store has better things to do than to tell all of them to every node.
+    // As long as every process runs, only a stall can be found, and the launcher of node 0 alone
+    // checks for that: with many ranks, reading all reports from every node would load the store.
     const bool may_have_died = has_gone || has_bad_ending();
     if (!may_have_died && (options_.node != 0 || seconds_since(listened_) < listen_seconds())) {
       return;
@@ -223,16 +222,16 @@ class Watch {
       output_.hold();
       failing_since_ = Clock::now();
     }
-    // The launcher on the host of the dead rank knows more; it speaks first.
+    // The launcher on the host of the dead rank has its exit status and concludes first.
     const double passed = seconds_since(failing_since_);
     const double patience = collect_seconds + (has_bad_ending() ? 0 : 0.5);
-    const bool all_told =
+    const bool all_reported =
         has_bad_ending() &&
         std::all_of(reports.begin(), reports.end(), [&](const comm::RankReport& report) {
           return !report.ended.empty() || (report.position && (report.position->has_left ||
                                                                report.silent_s < passed - 0.01));
         });
-    if (all_told || passed >= patience) conclude();
+    if (all_reported || passed >= patience) conclude();
   }
 
   double listen_seconds() const {
@@ -240,7 +239,8 @@ class Watch {
     return std::max({look_seconds, options_.deadline_s / 50, world_ * seconds_a_rank});
   }
 
-  // A launcher of another node that ended without a word; empty: none did.
+  // Returns a verdict about a launcher of another node that ended without reporting why; empty if
+  // there is none.
   std::string lost_node() {
     if (options_.nodes == 1) return "";
     std::vector<std::string> keys;
@@ -263,12 +263,13 @@ class Watch {
       if (state.ending && !is_broken(state)) report.ended.clear();
       if (!is_broken(state)) continue;
       report.ended = state.ending->text();
-      report.departure = state.departure - world_;  // seen with our own eyes: before hearsay
+      report.departure =
+          state.departure - world_;  // observed by this process: before reported ones
     }
     return reports;
   }
 
-  // Says whose fault it is.
+  // Determines which rank failed first, publishes the verdict and announces it.
   void conclude() {
     std::string text;
     try {
@@ -285,26 +286,26 @@ class Watch {
     } catch (const base::CommAborted& error) {
       if (text.empty()) text = error.what();
     }
-    tell(text);
+    announce(text);
   }
 
-  void tell(const std::string& verdict) {
+  void announce(const std::string& verdict) {
     output_.hold();
     verdict_ = verdict;
     concluded_at_ = Clock::now();
     std::fflush(stdout);
     base::log(base::LogLevel::error, verdict_);
     for (const RankProcesses::State& state : processes_.states()) {
-      // A stopped process hears nothing but this.
+      // A stopped process reacts to no other signal.
       if (!state.ending && state.stopped_by != 0) processes_.signal(SIGKILL, state.rank);
       if (verdict_.starts_with(fmt::format("rank {} ", state.rank))) {
-        output_.show_last_words(state.rank);
+        output_.show_last_lines(state.rank);
       }
     }
     std::fflush(stderr);
   }
 
-  // The store stays until every node is done with it.
+  // Keeps the store until every node has finished.
   void finish_nodes() {
     try {
       if (verdict_.empty() && options_.nodes > 1) {
@@ -315,7 +316,7 @@ class Watch {
           base::log_warning("not all nodes have ended {:g} s after this one", options_.deadline_s);
         }
       } else if (options_.nodes > 1 && server_ != nullptr) {
-        // Others look several times a second.
+        // The other launchers poll several times a second.
         const auto begin = Clock::now();
         while (seconds_since(begin) < 0.5) processes_.wait(0.1);
       }
@@ -331,7 +332,7 @@ class Watch {
   std::unique_ptr<comm::StoreServer> server_;
   std::unique_ptr<comm::Store> store_;
 
-  bool is_failing_ = false;  // a rank has died; the others are asked where they stand
+  bool is_failing_ = false;  // a rank has died; the reports of the others are being collected
   Clock::time_point failing_since_, concluded_at_, stopping_since_, listened_;
   bool has_asked_ = false;
   std::string verdict_;
@@ -357,7 +358,7 @@ int LaunchResult::exit_code() const {
     });
   };
   if (any(exit_do_not_requeue)) return exit_do_not_requeue;
-  // Ranks that the request itself ended, before they could take it, had nothing to save.
+  // Ranks that the signal killed before their handlers were installed had nothing to save.
   const bool all_stopped =
       verdict.empty() &&
       std::all_of(ranks.begin(), ranks.end(), [this](const RankProcesses::State& state) {

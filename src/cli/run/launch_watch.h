@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What `trireme launch` does while ranks run: it holds the store, passes output on, and when a rank
-// dies or stalls it sees to it that every process ends soon, with one verdict.
+// The main loop of `trireme launch`: it serves the store, forwards output and signals, and when a
+// rank dies or stalls it ends all processes and reports one verdict.
 #pragma once
 
 #include <string>
@@ -14,8 +14,8 @@ struct LaunchOptions {
   int ranks_here = 1;
   int nodes = 1, node = 0;
   std::string rendezvous;            // host:port of node 0; empty with one node
-  double deadline_s = 600;           // a rank that is silent for longer has stalled
-  std::vector<std::string> command;  // of every rank
+  double deadline_s = 600;           // a rank without a heartbeat for longer has stalled
+  std::vector<std::string> command;  // program and arguments of every rank
   std::string flight_folder;
   std::string token;       // identifies job and attempt; the same on all nodes
   bool shows_all = false;  // stdout of all ranks, not only of rank 0
@@ -23,13 +23,13 @@ struct LaunchOptions {
 };
 
 struct LaunchResult {
-  std::string verdict;                      // empty: nothing went wrong
-  int stopped_by = 0;                       // the signal that asked this launcher to end; 0: none
+  std::string verdict;  // empty: no rank failed
+  int stopped_by = 0;   // the signal that requested this launcher to stop; 0: none
   std::vector<RankProcesses::State> ranks;  // of this node
-  std::string out;                          // rank 0's stdout, where it was to be kept
+  std::string out;                          // rank 0's stdout, with keeps_out
 
   bool is_good() const;
-  // The launcher's exit code: that of its ranks (docs/stopping.md).
+  // Returns the exit code of the launcher, from those of its ranks (docs/stopping.md).
   int exit_code() const;
 };
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// From the words of a call to an exit code.
+// Runs a call and returns its exit code.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -9,22 +9,22 @@
 #include <system_error>
 
 #include "base/error.h"
+#include "cli/run/rank_errors.h"
 #include "cli/shell/args.h"
 #include "cli/shell/exit_codes.h"
-#include "cli/run/rank_voice.h"
 #include "cli/shell/report.h"
 #include "config/spelling.h"
 
 namespace trireme::cli {
 namespace {
 
-// Every rank of a run was called by the same words: one of them says what is wrong with these.
+// All ranks of a run have the same command line: only rank 0 reports an error in it.
 int report_bad_call(const std::string& message, bool wants_json) {
   if (is_reported_by_rank_zero()) return exit_bad_call;
   return report(message, wants_json, exit_bad_call);
 }
 
-// `-V` and `--version` are the verb version.
+// Replaces `-V` and `--version` by the verb version.
 std::vector<std::string> call_words(int argc, const char* const* argv) {
   std::vector<std::string> words(argv + std::min(argc, 1), argv + argc);
   if (!words.empty() && (words.front() == "-V" || words.front() == "--version")) {
@@ -33,7 +33,7 @@ std::vector<std::string> call_words(int argc, const char* const* argv) {
   return words;
 }
 
-// Where SIGPIPE is ignored, a reader that has gone away is no error.
+// Throws IoError, except if the reader has gone away while SIGPIPE is ignored.
 void flush_output() {
   if (std::fflush(stdout) != 0 && errno != EPIPE) {
     throw base::IoError(fmt::format("standard output cannot be written: {}",

@@ -12,7 +12,7 @@
 namespace trireme::cli {
 namespace {
 
-// A signal handler can reach nothing but globals.
+// Signal handlers can access globals only.
 std::atomic<bool> stop_requested{false};
 std::atomic<bool> save_requested{false};
 std::atomic<int64_t> first_interrupt_ms{-1};

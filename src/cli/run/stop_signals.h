@@ -2,12 +2,12 @@
 // StopSignals: signals, and the death of a launcher, as requests to a run.
 //
 //   SIGTERM, SIGINT, SIGUSR2, SIGXCPU, SIGHUP    finish the step, save, end
-//   SIGUSR1                                      save and go on
-//   SIGPIPE                                      ignored: a log without a reader ends no run
+//   SIGUSR1                                      save and continue
+//   SIGPIPE                                      ignored: a log without a reader must not end a run
 //
 // Launchers deliver one request several times, so a second one changes nothing; only a SIGINT that
-// comes 3 s or more after the first, as from a person at a terminal, ends the process at once.
-// SIGHUP is left alone where it was ignored at the start (nohup).
+// arrives 3 s or more after the first, as from a user at a terminal, ends the process at once.
+// SIGHUP stays ignored if it was ignored at the start (nohup).
 #pragma once
 
 #include <atomic>
@@ -17,12 +17,12 @@
 
 namespace trireme::cli {
 
-// Second SIGINTs that come sooner are repetitions of the first.
+// A SIGINT that arrives sooner after the first is taken as a repetition of it.
 constexpr double repeat_seconds = 3;
 
 class StopSignals {
  public:
-  // Installs the handlers, which stay for the rest of the process. One at a time.
+  // Installs the handlers, which stay for the rest of the process. REQUIRES: one object at a time.
   StopSignals();
   ~StopSignals();
   StopSignals(const StopSignals&) = delete;
@@ -31,7 +31,7 @@ class StopSignals {
   const std::atomic<bool>* stop() const;
   std::atomic<bool>* save() const;
 
-  // From here on the end of the process that started this one is a request to stop.
+  // From now on, the end of the parent process is a request to stop.
   void watch_parent();
 
  private:

@@ -17,12 +17,12 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// The time that ranks take to agree on a verdict, and more than the whole seconds of a time stamp:
-// the rank that failed is that much earlier than those that learn of it.
+// By how much the time stamp of the failed rank is earlier than those of the others: more than the
+// time that ranks take to agree on a verdict, and than the resolution of a time stamp (1 s).
 constexpr int64_t settling_seconds = 4;
 
-// Writes the file whole or not at all, since torchrun fails on half of one; leaves one that is
-// there. Errors are ignored: the message goes to stderr in any case.
+// Writes the file atomically, since torchrun fails on a partial one; keeps a file that already
+// exists. Errors are ignored: the message also goes to stderr.
 void write_error_file(const fs::path& file, const std::string& message, int64_t seconds) {
   // Without "py_callstack", which torchrun would show in place of the message.
   const base::Json json = {
@@ -35,12 +35,12 @@ void write_error_file(const fs::path& file, const std::string& message, int64_t 
     if (!out.flush()) return;
   }
   std::error_code ignored;
-  fs::create_hard_link(draft, file, ignored);  // fails if the file is there
+  fs::create_hard_link(draft, file, ignored);  // fails if the file exists
   fs::remove(draft, ignored);
 }
 
-// The file of another rank of this host: torchrun numbers the folders by local rank, and the ranks
-// of a host one after the other.
+// Returns the file of another rank of this host: torchrun numbers the folders by local rank, and
+// the ranks of a host consecutively.
 std::optional<fs::path> error_file_of(const comm::RankInfo& info, int rank) {
   const int local = rank - (info.rank - info.local_rank);
   const fs::path own = info.error_file;

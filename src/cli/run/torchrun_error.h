@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What torchrun prints of a failed rank: it reads a file for each rank, error.json, and calls the
-// failure with the least time stamp in it the root cause.
+// The error files of torchrun: it reads error.json of each rank and reports the failure with the
+// earliest time stamp as the root cause.
 #pragma once
 
 #include <string>
@@ -9,9 +9,10 @@
 
 namespace trireme::cli {
 
-// Writes why this rank failed to info.error_file; does nothing where that is empty. A rank that was
-// killed writes nothing, and torchrun would blame the first one that has: where `message` is a
-// verdict about another rank of this host, that one's file is written too, with an earlier time.
+// Writes why this rank failed to info.error_file; does nothing if that is empty. A rank that was
+// killed writes no file, and torchrun would blame the first rank that did: so if `message` is a
+// verdict about another rank of this host, the file of that rank is written, too, with an earlier
+// time.
 void write_torchrun_error(const comm::RankInfo& info, const std::string& message);
 
 }  // namespace trireme::cli

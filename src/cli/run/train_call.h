@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A call of `trireme train`, for itself and for `trireme launch`, which refuses what its ranks
-// would refuse.
+// The checks of a call of `trireme train`, shared with `trireme launch`, which makes them before it
+// starts ranks.
 #pragma once
 
 #include "cli/shell/args.h"
@@ -9,14 +9,14 @@
 
 namespace trireme::cli {
 
-// The configuration that the words of the call and the text that they name (config_options.h) make.
-// `world`: ranks that there are; 0: as many as the degrees ask for. Throws ConfigError with every
-// problem, IoError.
+// Loads the configuration from the text `given` and the options of the call (config_options.h).
+// `world` is the number of ranks; 0: the product of the degrees. Throws ConfigError with all
+// problems, or IoError.
 config::Config train_config(const Args& args, const config::ConfigText& given, int world);
 
-// Fresh, or overwrite with --overwrite.
+// Returns overwrite with --overwrite, otherwise fresh.
 obs::RunMode run_mode(const Args& args);
-// Throws IoError or ConfigError if the run's folder would refuse this call. Changes nothing.
+// Throws IoError or ConfigError if this call may not use the run's folder. Changes nothing.
 void check_run_folder(const Args& args, const config::Config& config);
 
 }  // namespace trireme::cli

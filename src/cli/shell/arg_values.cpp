@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The values of a call, converted as they are asked for.
+// The values of a call, converted on access.
 #include <fmt/format.h>
 
 #include <limits>

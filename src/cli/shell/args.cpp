@@ -44,13 +44,14 @@ struct Parser {
     app = parent.add_subcommand(name, verb->summary)->group("Verbs");
     app->footer("\n" + verb->details);
     for (const Option& option : verb->options) add(option);
-    app->add_flag("--json", json, "One JSON object on stdout; messages stay on stderr");
+    app->add_flag("--json", json, "Print one JSON object on stdout; messages stay on stderr");
     if (verb->takes_overrides) app->allow_extras();
   }
 
   void add(const Option& option) {
     if (option.kind == Kind::flag) {
       app->add_flag(option.name, flags[option.name], option.help);
+      if (!option.old_name.empty()) app->add_flag(option.old_name, flags[option.name])->group("");
       return;
     }
     CLI::Option* added = app->add_option(option.name, values[option.name], option.help);
@@ -98,19 +99,19 @@ struct Parser {
 
 namespace {
 
-// All commands as the library has them.
+// All commands as subcommands of the parsing library.
 struct CommandTree {
   CLI::App app{"Trireme plans, trains and recovers the pretraining of language models."};
   std::vector<std::unique_ptr<Parser>> parsers;
-  bool asks_version = false;  // run_command() answers where it is the first word
+  bool asks_version = false;  // run_command() handles it if it is the first word
 
   explicit CommandTree(const CommandSet& commands) {
     app.require_subcommand(1);
     app.get_formatter()->label("SUBCOMMAND", "VERB");
     app.add_flag("-V,--version", asks_version, "Print version, commit and back ends");
     app.footer(
-        "\n`trireme help VERB` explains a verb, with examples; `trireme man | man -l -` is the\n"
-        "manual page, `trireme completion bash` a script for the shell.");
+        "\n`trireme help VERB` explains a verb, with examples; `trireme man | man -l -` shows the\n"
+        "manual page; `trireme completion bash` prints a completion script.");
     std::map<std::string, CLI::App*> parents;
     for (const Verb& verb : commands.verbs) {
       auto parser = std::make_unique<Parser>();
@@ -146,13 +147,13 @@ Args parse_words(const Verb& verb, const std::vector<std::string>& words) {
   Parser parser;
   parser.verb = &verb;
   parser.bind(app, verb.name);
-  std::vector<std::string> reversed(words.rbegin(), words.rend());  // as the library wants them
+  std::vector<std::string> reversed(words.rbegin(), words.rend());  // the order of CLI11
   reversed.push_back(verb.name);
   try {
     app.parse(std::move(reversed));
   } catch (const CLI::Error& error) {
     throw base::ConfigError(
-        fmt::format("{}; run `trireme {} --help` for what is allowed", error.what(), verb.name));
+        fmt::format("{}; run `trireme {} --help` for the options", error.what(), verb.name));
   }
   return parser.collect();
 }
@@ -165,12 +166,12 @@ Call parse_call(const CommandSet& commands, const std::vector<std::string>& word
   } catch (const CLI::Success&) {
     return {.help = tree.app.help()};
   } catch (const CLI::ParseError& error) {
-    throw base::ConfigError(fmt::format("{}; run with --help for what is allowed", error.what()));
+    throw base::ConfigError(fmt::format("{}; run with --help for the options", error.what()));
   }
   for (const auto& parser : tree.parsers) {
     if (parser->app->parsed()) return {.verb = parser->verb, .args = parser->collect()};
   }
-  throw base::ConfigError("no verb is given; run with --help for what is allowed");
+  throw base::ConfigError("no verb is given; run with --help for the verbs");
 }
 
 std::string help_text(const CommandSet& commands, std::vector<std::string> words) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A verb of the command line as data: its options, help and what it runs. args.cpp is the only file
-// that knows the library that parses them; help, completion and the manual page are made of the
-// same descriptions.
+// A verb of the command line as data: its options, its help and the function that it runs. args.cpp
+// is the only file that includes the parsing library; help, completion and the manual page are
+// generated from the same descriptions.
 #pragma once
 
 #include <cstdint>
@@ -17,18 +17,20 @@ enum class Kind : uint8_t { text, integer, number, flag, list };
 struct Option {
   std::string name;  // "--steps"; without dashes it is positional
   Kind kind = Kind::text;
-  std::string fallback;  // as text; empty: none
+  std::string fallback;  // default value as text; empty: none
   std::string help;
   bool is_required = false;
-  std::vector<std::string> choices;  // text only; empty: any. Types may be spelled otherwise
+  std::vector<std::string>
+      choices;           // of a text; empty: any text. Element types have other spellings
+  std::string old_name;  // of a flag: an earlier name, which is accepted and not listed
 };
 
-// The values of one call, typed by the verb's options. Asking for an option that the verb does not
-// have is a bug.
+// The values of one call, typed by the verb's options. REQUIRES: the verb has the option that is
+// named, except for knows().
 class Args {
  public:
   bool knows(const std::string& name) const;  // the verb has this option
-  bool has(const std::string& name) const;    // given, or has a fallback
+  bool has(const std::string& name) const;    // given, or the option has a fallback
   std::string text(const std::string& name) const;
   int64_t integer(const std::string& name) const;
   int small_integer(const std::string& name) const;  // ConfigError if it does not fit
@@ -48,7 +50,7 @@ struct Verb {
   std::string name;              // "train", or "data build" for a verb of a group
   std::string summary;           // one line
   std::string details;           // paragraphs of the help, with examples
-  std::vector<Option> options;   // --json and --help come by themselves
+  std::vector<Option> options;   // --json and --help are added for every verb
   bool takes_overrides = false;  // --section.key=value
   // Returns the exit code. Errors are thrown.
   std::function<int(const Args&)> run;
@@ -67,29 +69,31 @@ struct CommandSet {
   bool has_group(const std::string& name) const;
 };
 
-// One call: a verb with its values, or a text that was asked for by --help.
+// One call: a verb with its values, or the text that --help prints.
 struct Call {
-  const Verb* verb = nullptr;  // null: `help` is the answer
+  const Verb* verb = nullptr;  // null: print `help`
   Args args;
   std::string help;
 };
 
-// The words after the program's name. Throws ConfigError. The commands must outlive the call.
+// Parses the words after the program's name. Throws ConfigError. The commands must outlive the
+// call.
 Call parse_call(const CommandSet& commands, const std::vector<std::string>& words);
 
-// The words after the verb's name, as parse_call() would read them. Throws ConfigError.
+// Parses the words after the verb's name, as parse_call() does. Throws ConfigError.
 Args parse_words(const Verb& verb, const std::vector<std::string>& words);
 
-// The problem, if the words before the first option do not name a verb or a group; else empty.
+// Returns an error message if the words before the first option name neither a verb nor a group,
+// otherwise an empty text.
 std::string unknown_verb(const CommandSet& commands, const std::vector<std::string>& words);
 
-// The help of what `words` name: a verb, a group, or the program where there are none. Throws
-// ConfigError for another word.
+// Returns the help of the verb or group that `words` name, or of the program if there are no words.
+// Throws ConfigError for any other word.
 std::string help_text(const CommandSet& commands, std::vector<std::string> words);
 
-// Parses, runs, and turns what is thrown into one message and an exit code (exit_codes.h). With
-// --json an error is also one JSON object on stdout. A call without a verb prints the help and
-// ends with exit code 2.
+// Parses and runs a call, and turns an exception into one message and an exit code (exit_codes.h).
+// With --json an error is also one JSON object on stdout. A call without a verb prints the help and
+// returns exit code 2.
 int run_command(const CommandSet& commands, int argc, const char* const* argv);
 
 }  // namespace trireme::cli

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which program this is: version, commit and what was built in. The values are generated at build
-// time (cmake/TriremeBuildInfo.cmake); nothing here depends on the machine that runs it.
+// Version, commit and compiled back ends of this program. The values are generated at build time
+// (cmake/TriremeBuildInfo.cmake); nothing here depends on the machine that runs it.
 #pragma once
 
 #include <string>

@@ -18,12 +18,13 @@ struct CompletionEntry {
 
 std::vector<Option> options_of(const Verb& verb) {
   std::vector<Option> options = verb.options;
-  options.push_back({.name = "--json", .kind = Kind::flag, .help = "One JSON object on stdout"});
+  options.push_back(
+      {.name = "--json", .kind = Kind::flag, .help = "Print one JSON object on stdout"});
   options.push_back({.name = "--help", .kind = Kind::flag, .help = "Explain this verb"});
   return options;
 }
 
-// The first words of all verbs, or what may follow the name of a group.
+// Returns the first words of all verbs, or the words that may follow the name of a group.
 std::vector<CompletionEntry> words_after(const CommandSet& commands, const std::string& group) {
   std::vector<CompletionEntry> entries;
   const std::string prefix = group.empty() ? "" : group + " ";
@@ -43,7 +44,8 @@ std::string words_text(const std::vector<CompletionEntry>& entries) {
   return text;
 }
 
-// How the value of an option is completed: "flag" (it has none), "none", "files", or "words a b".
+// Returns how the value of an option is completed: "flag" (there is none), "none", "files", or
+// "words a b".
 std::string values_text(const Option& option) {
   if (option.kind == Kind::flag) return "flag";
   if (!option.choices.empty()) return fmt::format("words {}", fmt::join(option.choices, " "));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Scripts that complete the command line in a shell: verbs, options, their choices, the keys of a
-// configuration, and files. They depend on the descriptions of the verbs and on nothing else.
+// Completion scripts for shells: verbs, options, their choices, the keys of a configuration, and
+// files. They are generated from the descriptions of the verbs only.
 #pragma once
 
 #include <string>

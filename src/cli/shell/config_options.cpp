@@ -21,7 +21,7 @@ constexpr auto key_options = std::to_array<KeyOption>({{"--model", "model.name"}
                                                        {"--init-from", "training.init_from"},
                                                        {"--device", "system.device"}});
 
-// Whether --section.key=value, or --section.key value, sets the key.
+// Returns whether --section.key=value, or --section.key value, sets the key.
 bool is_overridden(const Args& args, const std::string& key) {
   return std::any_of(args.overrides().begin(), args.overrides().end(),
                      [&](const std::string& word) {
@@ -33,15 +33,19 @@ bool is_overridden(const Args& args, const std::string& key) {
 }  // namespace
 
 std::vector<Option> config_options() {
-  return {{.name = "config",
-           .help = "TOML file, or run.json of an earlier run; -: standard input. Not needed with "
-                   "--model"},
-          {.name = "--model",
-           .help = "Model: a name of configs/models, a TOML file, or a Hugging Face config.json or "
-                   "its folder; sets model.name"},
-          {.name = "--data", .help = "Tokens or text to train on; sets training.dataset_path"},
-          {.name = "--steps", .kind = Kind::integer, .help = "Sets training.steps"},
-          {.name = "--device", .help = "auto, cuda or cpu; sets system.device"}};
+  return {
+      {.name = "config",
+       .help = "Configuration: TOML file, run.json of an earlier run, or - for standard input; not "
+               "needed with --model"},
+      {.name = "--model",
+       .help = "Model: a name in configs/models, a TOML file, or a Hugging Face config.json or its "
+               "folder; sets model.name"},
+      {.name = "--data",
+       .help = "Data set to train on: tokens or text; sets training.dataset_path"},
+      {.name = "--steps",
+       .kind = Kind::integer,
+       .help = "Number of training steps; sets training.steps"},
+      {.name = "--device", .help = "Device: auto, cuda (or gpu) or cpu; sets system.device"}};
 }
 
 config::ConfigText config_text_of(const Args& args) {
@@ -51,7 +55,8 @@ config::ConfigText config_text_of(const Args& args) {
                            (args.knows("--init-from") && args.has("--init-from"));
   if (!names_model) {
     throw base::ConfigError(
-        "no configuration file is given; configs/kjv.toml is an example, or give --model NAME "
+        "no configuration file is given; give one (configs/kjv.toml is an example), or --model "
+        "NAME "
         "--data FILE");
   }
   return {};

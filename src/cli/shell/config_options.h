@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// How a call says what is trained: a configuration from a file, a pipe or standard input, options
-// that stand for its keys, and --section.key=value; or options alone, without a file.
+// The configuration of a call: a file, a pipe or standard input, options that set some of its keys,
+// and --section.key=value; or options alone, without a file.
 #pragma once
 
 #include <string>
@@ -14,11 +14,12 @@ namespace trireme::cli {
 // "config", --model, --data, --steps and --device.
 std::vector<Option> config_options();
 
-// Reads what "config" names; nothing is given: an empty text, where options name a model, or
-// ConfigError. A pipe can be read once.
+// Reads the configuration that "config" names. Without "config" it returns an empty text if options
+// name a model, and throws ConfigError otherwise. A pipe can be read once.
 config::ConfigText config_text_of(const Args& args);
 
-// --section.key=value as given, and what options set. Throws ConfigError where both set one key.
+// Returns all --section.key=value, and the keys that options set in the same form. Throws
+// ConfigError if both set one key.
 std::vector<std::string> overrides_of(const Args& args);
 
 }  // namespace trireme::cli

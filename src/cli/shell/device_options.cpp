@@ -20,18 +20,20 @@ std::string environment(const char* name) {
 }  // namespace
 
 std::vector<Option> device_options() {
-  return {{.name = "--device",
-           .fallback = "auto",
-           .help = "auto (a GPU if one can be used), cuda (or gpu) or cpu"},
-          {.name = "--gpu", .kind = Kind::integer, .fallback = "0", .help = "Which GPU, from 0"},
-          {.name = "--determinism",
-           .fallback = "l1",
-           .help = "l1: same bits in repeated runs; fast: also kernels whose sums vary",
-           .choices = {"l1", "fast"}},
-          {.name = "--threads",
-           .kind = Kind::integer,
-           .fallback = "0",
-           .help = "CPU threads; 0: OMP_NUM_THREADS, or all cores that the process may use"}};
+  return {
+      {.name = "--device",
+       .fallback = "auto",
+       .help = "Device: auto (a GPU if one is usable), cuda (or gpu) or cpu"},
+      {.name = "--gpu", .kind = Kind::integer, .fallback = "0", .help = "Index of the GPU, from 0"},
+      {.name = "--determinism",
+       .fallback = "l1",
+       .help = "Determinism: l1 (repeated runs give the same bits) or fast (also nondeterministic "
+               "kernels)",
+       .choices = {"l1", "fast"}},
+      {.name = "--threads",
+       .kind = Kind::integer,
+       .fallback = "0",
+       .help = "Number of CPU threads; 0: OMP_NUM_THREADS, or all cores that the process may use"}};
 }
 
 config::System system_of(const Args& args) {

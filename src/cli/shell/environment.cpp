@@ -44,12 +44,12 @@ int64_t threads_asked(int64_t asked) {
 }
 
 void raise_descriptor_limit() {
-  // Programs that this one starts may look at every number below the limit.
+  // Some programs that this one starts loop over all descriptors below the limit.
   constexpr rlim_t enough = 1 << 20;
   rlimit limit{};
   if (::getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= enough) return;
   limit.rlim_cur = std::min(limit.rlim_max, enough);
-  // Refused, the limit is what it was: expect_descriptors() counts with that.
+  // If this fails, the old limit stays: expect_descriptors() reads it.
   [[maybe_unused]] const int refused = ::setrlimit(RLIMIT_NOFILE, &limit);
 }
 
@@ -60,10 +60,10 @@ void expect_descriptors(int64_t more, const std::string& purpose) {
   const std::filesystem::directory_iterator open("/proc/self/fd", unknown);
   const int64_t have = unknown ? 0 : std::distance(open, std::filesystem::directory_iterator());
   if (have + more <= static_cast<int64_t>(limit.rlim_cur)) return;
-  throw base::ConfigError(
-      fmt::format("{} needs {} file descriptors, and this process may have {}, the hard limit; "
-                  "raise it (ulimit -n, LimitNOFILE of systemd), or start fewer ranks here",
-                  purpose, have + more, limit.rlim_cur));
+  throw base::ConfigError(fmt::format(
+      "{} needs {} file descriptors, and this process may have {} (the hard limit); "
+      "raise the limit (ulimit -n, LimitNOFILE of systemd), or start fewer ranks on this host",
+      purpose, have + more, limit.rlim_cur));
 }
 
 }  // namespace trireme::cli

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the system gives this process: the environment as a table, which only src/cli reads, and how
-// many descriptors it may have.
+// The process environment, which only src/cli reads, and the limit of file descriptors.
 #pragma once
 
 #include <cstdint>
@@ -13,18 +12,18 @@ namespace trireme::cli {
 
 comm::Environment process_environment();
 
-// "NAME=value" for every variable, `changes` over those of this process.
+// Returns "NAME=value" for every variable of this process, with `changes` applied.
 std::vector<std::string> environment_words(const comm::Environment& changes);
 
-// `asked`, or where that is 0 OMP_NUM_THREADS; 0: neither says a number.
+// Returns `asked`, or if that is 0 the value of OMP_NUM_THREADS, or 0 if that is not set either.
 int64_t threads_asked(int64_t asked);
 
-// Raises the limit of open descriptors to the hard limit, or to 2^20 where that is above. Ranks
-// that this process starts have the raised limit, too.
+// Raises the limit of open descriptors to the hard limit, at most to 2^20. Ranks that this process
+// starts inherit it.
 void raise_descriptor_limit();
 
 // Throws ConfigError, with the numbers, unless this process may open `more` descriptors in addition
-// to those that it has; `purpose` says what for.
+// to those that are open; `purpose` is the subject of the message.
 void expect_descriptors(int64_t more, const std::string& purpose);
 
 }  // namespace trireme::cli

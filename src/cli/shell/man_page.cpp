@@ -16,7 +16,7 @@ struct ManTerm {
 
 constexpr auto exit_terms = std::to_array<ManTerm>({
     {"0", "Done."},
-    {"1", "Failed; the message says why."},
+    {"1", "Failed; the message contains the reason."},
     {"2",
      "The call or the configuration is wrong. A call without a verb prints the help and ends "
      "with 2, too."},
@@ -31,12 +31,12 @@ constexpr auto variable_terms = std::to_array<ManTerm>({
      "The first that is set decides whether curves are drawn in UTF-8 "
      "or in ASCII."},
     {"TRIREME_CACHE_DIR",
-     "Folder of measured choices of GPU algorithms; else trireme in "
-     "XDG_CACHE_HOME, else ~/.cache/trireme."},
-    {"TRIREME_COMM_DEBUG", "With 1, ranks compare what they call before each collective."},
-    {"TRIREME_TOKEN", "Identifies the ranks of one job where a launcher gives no token."},
+     "Folder of the cache of measured GPU algorithms; otherwise trireme in "
+     "XDG_CACHE_HOME, otherwise ~/.cache/trireme."},
+    {"TRIREME_COMM_DEBUG", "With 1, ranks compare their arguments before each collective."},
+    {"TRIREME_TOKEN", "Identifies the ranks of one job if the launcher gives no token."},
     {"RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT, SLURM_*, OMPI_*, PMI_*",
-     "Set by torchrun, Slurm, Open MPI and MPICH, from which a process finds its rank."},
+     "Set by torchrun, Slurm, Open MPI and MPICH; a process reads its rank from them."},
 });
 
 constexpr auto file_terms = std::to_array<ManTerm>({
@@ -52,7 +52,7 @@ constexpr auto file_terms = std::to_array<ManTerm>({
      "build, or installed in share/trireme."},
 });
 
-// Text as roff prints it: no escape sequence, no request at the start of a line.
+// Escapes text for roff: it contains no escape sequence, and no request at the start of a line.
 std::string escaped(std::string_view text) {
   std::string out;
   bool starts_line = true;
@@ -85,7 +85,7 @@ std::string escaped(std::string_view text) {
   return out;
 }
 
-// Lines of at most some 100 characters: roff fills them anyway.
+// Breaks text into lines of about 100 characters; roff fills them anyway.
 std::string filled(std::string_view text) {
   constexpr size_t width = 100;
   std::istringstream words{std::string(text)};
@@ -105,7 +105,7 @@ std::string example_block(const std::string& lines) {
                      lines.ends_with('\n') ? "" : "\n");
 }
 
-// Paragraphs, and examples as they stand.
+// Paragraphs are filled; examples keep their lines.
 std::string details_text(const std::string& details) {
   constexpr std::string_view title = "Examples:\n";
   const size_t examples = details.find(title);
@@ -177,11 +177,11 @@ std::string man_page(const CommandSet& commands, const std::string& version) {
       escaped(version));
   text += filled(
       "One program that plans, trains and recovers the pretraining of large language models across "
-      "many accelerators. Every verb takes --help, and --json, with which standard output is one "
+      "many accelerators. Every verb takes --help and --json; with --json, standard output is one "
       "JSON object and messages stay on standard error.");
   text += ".PP\n" + filled(
-                        "Where a verb takes a configuration file, - and /dev/stdin read it from "
-                        "standard input, once. Types of elements may be spelled as in other "
+                        "If a verb takes a configuration file, - and /dev/stdin read it from "
+                        "standard input, once. Element types may be spelled as in other "
                         "programs: fp32 or float32, bf16 or bfloat16, u16 or uint16.");
   text += ".SH VERBS\n";
   for (const Verb& verb : commands.verbs) text += verb_text(verb);

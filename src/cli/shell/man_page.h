@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The manual page of the program, in the format of man(7), made of the descriptions of the verbs.
+// The manual page of the program, in the format of man(7), generated from the descriptions of the
+// verbs.
 #pragma once
 
 #include <string>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Words of a command line as numbers, decimal only.
+// Parses words of a command line as decimal numbers. The whole word must be a number.
 #pragma once
 
 #include <charconv>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Progress of a verb on stderr: live on a terminal; elsewhere plain lines, and none in the first
-// two seconds.
+// Progress of a verb on stderr: a live line on a terminal, plain lines elsewhere, and none there in
+// the first two seconds.
 #pragma once
 
 #include <cstdint>
@@ -16,9 +16,9 @@ namespace trireme::cli {
 class Progress {
  public:
   Progress(std::string label, std::string unit, int64_t total);
-  void begin(int64_t done);  // as obs::Progress
+  void begin(int64_t done);  // see obs::Progress
   void update(int64_t done, std::string_view note = {});
-  // A line for people, above the live line.
+  // Prints a human-readable log line above the live line.
   void line(std::string_view text);
   void finish();
 

@@ -7,8 +7,8 @@
 #include <new>
 
 #include "base/error.h"
-#include "base/text/json.h"
 #include "base/log.h"
+#include "base/text/json.h"
 #include "cli/shell/exit_codes.h"
 
 namespace trireme::cli {
@@ -26,7 +26,7 @@ int report(const std::string& message, bool wants_json, int code) {
 
 std::string message_of(const std::exception& error) {
   if (dynamic_cast<const std::bad_alloc*>(&error) != nullptr) {
-    return "out of memory; take a smaller model, micro-batch or sequence";
+    return "out of memory on the host; use a smaller model, micro-batch or sequence length";
   }
   return error.what();
 }

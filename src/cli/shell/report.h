@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// How the program reports an error: one line on stderr, with --json one object on stdout, and an
-// exit code (exit_codes.h).
+// Reports an error: one line on stderr, with --json also one object on stdout, and an exit code
+// (exit_codes.h).
 #pragma once
 
 #include <exception>
@@ -13,7 +13,7 @@ int report(const std::string& message, bool wants_json, int code);
 
 std::string message_of(const std::exception& error);
 int exit_code_of(const std::exception& error);
-// Reports the error by message_of() and exit_code_of(), and returns the latter.
+// Calls report() with message_of() and exit_code_of(), and returns the exit code.
 int report_error(const std::exception& error, bool wants_json);
 
 }  // namespace trireme::cli

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a user gets wrong in calls of the program (bad_input.h).
+// Mistakes in calls of the program (bad_input.h).
 #include "tests/cli/bad/bad_input.h"
 
 namespace trireme::tests {
@@ -17,7 +17,7 @@ std::vector<BadCase> calls_cases() {
        wrong_call,
        {"'data inspekt'", "did you mean 'data inspect'?"}},
       {"help_of_no_verb", "help trian", wrong_call, {"'trian'", "did you mean 'train'?"}},
-      {"help_of_two_verbs", "help train eval", wrong_call, {"train eval", "more than one verb"}},
+      {"help_of_two_verbs", "help train eval", wrong_call, {"train eval", "give one verb"}},
       {"completion_of_another_shell", "completion fish", wrong_call, {"fish", "bash,zsh"}},
       {"unknown_option", "data inspect text.txt --sort", wrong_call, {"--sort", "--help"}},
       {"one_argument_too_many", "data inspect text.txt more.txt", wrong_call, {"more.txt"}},
@@ -53,7 +53,10 @@ std::vector<BadCase> calls_cases() {
        bench + "--seq 64",
        wrong_call,
        {"seq_len = 64", "the model's max_seq = 32"}},
-      {"bench_empty_batch", bench + "--micro-batch 0", wrong_call, {"at least 1 sequence", "at least 1"}},
+      {"bench_empty_batch",
+       bench + "--micro-batch 0",
+       wrong_call,
+       {"at least 1 sequence", "at least 1"}},
       {"bench_batch_too_large",
        bench + "--seq 32 --micro-batch 1000000000000",
        wrong_call,

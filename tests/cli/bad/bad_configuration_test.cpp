@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a user gets wrong in configurations and model files (bad_input.h).
+// Mistakes in configurations and model files (bad_input.h).
 #include "tests/cli/bad/bad_input.h"
 
 namespace trireme::tests {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a user gets wrong in data, and with folders that are not as they should be (bad_input.h).
+// Mistakes in data, and unsuitable folders (bad_input.h).
 #include "tests/cli/bad/bad_input.h"
 
 namespace trireme::tests {

@@ -72,7 +72,7 @@ TEST_P(BadInputTest, is_refused_in_one_message_and_leaves_nothing) {
     const Tree before = scratch.tree();
     std::vector<std::string> args = words_of(bad.command);
     if (json) {
-      // Before the other options: the last one may lack its value.
+      // Before the other options, because the last one may lack its value.
       const auto is_option = [](const std::string& word) { return word.starts_with("--"); };
       args.insert(std::find_if(args.begin(), args.end(), is_option), "--json");
     }

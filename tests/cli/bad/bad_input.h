@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a user gets wrong: each case ends with one clear message on stderr and an exit code that is
-// not 0, and leaves every file as it was. With --json, stdout is one object that says the same. The
-// cases are tables, in bad_*_test.cpp.
+// Mistakes of users: each case ends with one clear message on stderr and an exit code other than 0,
+// and changes no file. With --json, stdout is one object with the same message. The cases are
+// tables, in bad_*_test.cpp.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -28,7 +28,7 @@ struct BadCase {
   std::vector<std::string> wanted;  // parts of the message
   Change prepare = {};              // after write_tiny()
   int64_t max_file_bytes = 0;
-  // Files that the run may have written before it failed, all whole.
+  // Files that the run may have written before it failed, all complete.
   std::vector<std::string> may_leave = {};
 };
 void PrintTo(const BadCase& bad, std::ostream* out);
@@ -36,20 +36,20 @@ void PrintTo(const BadCase& bad, std::ostream* out);
 class BadInputTest : public testing::TestWithParam<BadCase> {};
 
 inline const std::string train_tiny = "train tiny_run.toml ";
-// What such a run has written when it trains.
+// Files of such a run once it trains.
 inline const std::vector<std::string> started_run = {
     "run/", "run/run.json", "run/plan.json", "run/metrics.jsonl", "run/tb/*", "run/weights/"};
 
 // Changes the configuration, or another file, of write_tiny().
 Change with(std::string from, std::string to, std::string file = "tiny_run.toml");
 Change with_file(std::string name, std::string bytes);
-// Trained weights in w/.
+// Writes trained weights to w/.
 void with_weights(const Scratch& s);
 Change with_weights_then(Change change);
-// d.bin and d.idx, made of the text.
+// Writes d.bin and d.idx from the text.
 void with_megatron(const Scratch& s);
 void with_large_ids(const Scratch& s);
-// An llm.c file of u16 tokens that says it has `count` of them.
+// Returns an llm.c file of u16 tokens whose header has `count` tokens.
 std::string llmc_file(int32_t magic, int32_t count, size_t token_bytes);
 constexpr int32_t llmc_magic = 20240520;
 

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a user gets wrong with weights (bad_input.h).
+// Mistakes with weights (bad_input.h).
 #include "tests/cli/bad/bad_input.h"
 
 namespace trireme::tests {
 namespace {
 
-// In f32, as weights are saved unless a key says otherwise.
+// In f32, the default dtype of exported weights.
 void with_last_value_nan(const Scratch& s) {
   std::string bytes = s.read("w/model.safetensors");
   bytes.replace(bytes.size() - 4, 4, std::string("\x00\x00\xc0\x7f", 4));
@@ -23,7 +23,7 @@ std::vector<BadCase> weights_cases() {
       {"without_config_json",
        eval,
        failed,
-       {"w", "without config.json"},
+       {"w", "has no config.json"},
        with_weights_then([](const Scratch& s) { std::filesystem::remove(s.at("w/config.json")); })},
       {"without_safetensors",
        eval,

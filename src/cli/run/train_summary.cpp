@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/run/train_summary.h"
+
+#include <vector>
+
+#include "base/text/count_text.h"
+#include "base/text/json.h"
+#include "cli/shell/environment.h"
+#include "cli/shell/exit_codes.h"
+#include "cli/shell/terminal_style.h"
+#include "obs/terminal/curve.h"
+#include "obs/terminal/number_text.h"
+#include "train/report/throughput.h"
+
+namespace trireme::cli {
+namespace {
+
+// A run that skipped this share of its steps has not trained.
+constexpr double skipped_share = 0.9;
+
+}  // namespace
+
+std::string problem_of(const train::TrainSummary& s) {
+  if (s.attempt_steps > 0 && static_cast<double>(s.attempt_skipped_steps) >=
+                                 skipped_share * static_cast<double>(s.attempt_steps)) {
+    return fmt::format(
+        "{} of {} steps were skipped because the gradient norm was not finite or far above its "
+        "running mean: this run has not trained; lower optimizer.lr, or check the data",
+        s.attempt_skipped_steps, s.attempt_steps);
+  }
+  if (!s.export_problem.empty()) {
+    return fmt::format("the weights were not exported: {}", s.export_problem);
+  }
+  if (s.was_stopped && s.saved_step != s.steps) {
+    return fmt::format("stopped after step {}, which was not saved", s.steps);
+  }
+  return "";
+}
+
+int exit_code_of(const train::TrainSummary& s) {
+  if (!problem_of(s).empty()) return exit_failed;
+  return s.was_stopped ? exit_stopped : exit_done;
+}
+
+base::Json summary_json(const train::TrainSummary& s) {
+  const auto bytes = [](const spec::MemoryTable& m) {
+    return base::Json{{"params", m.params},   {"grads", m.grads},     {"optim", m.optim},
+                      {"stash", m.stash()},   {"scratch", m.scratch}, {"comm", m.comm},
+                      {"staging", m.staging}, {"total", m.total()}};
+  };
+  base::Json out = {{"ok", exit_code_of(s) == exit_done},
+                    {"steps", s.steps},
+                    {"attempt_steps", s.attempt_steps},
+                    {"tokens", s.tokens},
+                    {"total_tokens", s.total_tokens},
+                    {"skipped_steps", s.skipped_steps},
+                    {"stopped", s.was_stopped},
+                    {"parameters", s.parameters},
+                    {"device", s.hardware},
+                    {"captured", s.was_captured},
+                    {"startup_seconds", s.startup_seconds},
+                    {"train_seconds", s.seconds},
+                    {"tokens_per_second", s.tokens_per_second},
+                    {"memory_predicted_bytes", bytes(s.predicted)},
+                    {"memory_measured_bytes", bytes(s.measured)},
+                    {"run_folder", s.run_folder.string()},
+                    {"weights", s.weights.string()}};
+  if (s.loss) out["loss"] = *s.loss;
+  if (const std::string problem = problem_of(s); !problem.empty()) out["error"] = problem;
+  out["ranks"] = base::Json::array();
+  for (const train::RankFigures& rank : s.ranks) {
+    out["ranks"].push_back({{"memory_predicted_bytes", rank.predicted.total()},
+                            {"memory_measured_bytes", rank.measured.total()},
+                            {"checkpoints_predicted_bytes", rank.checkpoints.predicted_bytes},
+                            {"checkpoints_measured_bytes", rank.checkpoints.measured_bytes},
+                            {"traffic_predicted_bytes", rank.predicted_traffic_bytes},
+                            {"traffic_counted_bytes", rank.counted_traffic_bytes}});
+  }
+  if (s.validation_loss) out["validation_loss"] = *s.validation_loss;
+  if (s.mfu) {
+    out["mfu"] = *s.mfu;
+    out["hfu"] = *s.hfu;
+    out["mfu_formula"] = train::mfu_formula;
+    out["peak_tflops"] = s.peak_flops / 1e12;
+    out["peak_source"] = s.peak_source;
+  }
+  if (s.gemm_utilisation) out["utilisation_of_gemm_peak"] = *s.gemm_utilisation;
+  if (s.driver_used_bytes > 0) {
+    out["ledger_bytes"] = s.ledger_bytes;
+    out["driver_used_bytes"] = s.driver_used_bytes;
+    out["library_bytes"] = s.driver_used_bytes - s.ledger_bytes;
+  }
+  if (!s.trace.empty()) out["trace"] = s.trace.string();
+  if (!s.picture.empty()) out["picture"] = s.picture.string();
+  if (s.resumed_from > 0) out["resumed_from"] = s.resumed_from;
+  if (s.saved_step >= 0) out["saved_step"] = s.saved_step;
+  if (s.checkpoints.saves + s.checkpoints.failed > 0) {
+    out["checkpoints"] = {{"saved", s.checkpoints.saves},
+                          {"failed", s.checkpoints.failed},
+                          {"bytes", s.checkpoints.bytes},
+                          {"predicted_file_bytes", s.checkpoint_bytes},
+                          {"stall_seconds", s.checkpoints.stall_seconds},
+                          {"durable_seconds", s.checkpoints.durable_seconds},
+                          {"memory_predicted_bytes", s.checkpoint_memory.predicted_bytes},
+                          {"memory_measured_bytes", s.checkpoint_memory.measured_bytes}};
+  }
+  return out;
+}
+
+void print_summary(const train::TrainSummary& s, bool with_curve) {
+  if (with_curve && s.loss_curve.size() > 1) {
+    std::vector<obs::CurveSeries> series = {{"training loss", s.loss_curve}};
+    if (!s.validation_curve.empty()) series.push_back({"validation loss", s.validation_curve});
+    fmt::print("\n{}",
+               obs::curve_text(series, {.is_unicode = is_utf8_locale(process_environment())}));
+  }
+  if (s.attempt_steps > 0) {
+    fmt::print("\n{}\n", train::memory_table_text(s.predicted, s.measured, s.checkpoint_memory));
+  }
+  if (s.attempt_steps > 0 && s.ranks.size() > 1) fmt::print("{}\n", train::ranks_table_text(s.ranks));
+  if (s.attempt_steps == 0) {
+    fmt::print("nothing to do: the run is at step {}\n", s.steps);
+  } else {
+    fmt::print(
+        "{} {}{}, {} tokens in {} ({} tokens/s)\n",
+        s.was_stopped ? "stopped after" : "done:", base::count_text(s.steps, "step"),
+        s.attempt_steps < s.steps ? fmt::format(" ({} in this attempt)", s.attempt_steps) : "",
+        obs::grouped(s.tokens), obs::duration_text(s.seconds),
+        obs::grouped(static_cast<int64_t>(s.tokens_per_second)));
+  }
+  if (s.loss) fmt::print("loss {:.4f} nats per token", *s.loss);
+  if (s.validation_loss) fmt::print(", validation {:.4f}", *s.validation_loss);
+  if (s.skipped_steps > 0) {
+    fmt::print(", {} skipped", base::count_text(s.skipped_steps, "step"));
+  }
+  if (s.mfu) {
+    fmt::print(", MFU {:.1f} %, HFU {:.1f} % of {:g} TFLOP/s ({})", 100 * *s.mfu, 100 * *s.hfu,
+               s.peak_flops / 1e12, s.peak_source);
+  }
+  if (s.gemm_utilisation)
+    fmt::print(", {:.1f} % of the measured GEMM peak", 100 * *s.gemm_utilisation);
+  fmt::print("\n");
+  if (!s.trace.empty()) fmt::print("trace in {}\n", s.trace.string());
+  if (!s.weights.empty()) fmt::print("weights in {}\n", s.weights.string());
+}
+
+}  // namespace trireme::cli

@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "train/measure/roofline.h"
+
+#include <algorithm>
+#include <map>
+
+#include "base/check.h"
+#include "base/text/json.h"
+
+namespace trireme::train {
+namespace {
+
+std::string family_of(const spec::OpCost& cost) {
+  using spec::OpKind;
+  switch (cost.kind) {
+    case OpKind::gemm:
+      return op_name(cost);
+    case OpKind::attention_forward:
+      return "attention forward";
+    case OpKind::attention_backward:
+      return "attention backward";
+    case OpKind::norm_forward:
+    case OpKind::norm_backward:
+      return "norm";
+    case OpKind::rope_forward:
+    case OpKind::rope_backward:
+      return "rope";
+    case OpKind::swiglu_forward:
+    case OpKind::swiglu_backward:
+    case OpKind::gelu_forward:
+      return "activation";
+    case OpKind::cross_entropy_stats:
+    case OpKind::cross_entropy_grad:
+    case OpKind::cross_entropy_merge:
+    case OpKind::cross_entropy:
+      return "cross-entropy";
+    case OpKind::embedding_forward:
+    case OpKind::embedding_backward:
+      return "embedding";
+    case OpKind::sum_squares:
+    case OpKind::merge_sums:
+    case OpKind::step_control:
+    case OpKind::adamw:
+      return "optimizer";
+    case OpKind::fill:
+    case OpKind::copy:
+    case OpKind::accumulate:
+    case OpKind::init_normal:
+      return "other";
+  }
+  return "other";
+}
+
+// Returns 0 if nothing was measured.
+double ratio(double a, double b) { return b > 0 ? a / b : 0; }
+
+}  // namespace
+
+std::vector<FamilyTime> family_times(const std::vector<TimedOp>& ops, int64_t steps) {
+  TRIREME_CHECK(steps > 0, "{} steps", steps);
+  std::map<std::string, FamilyTime> by_name;
+  const auto n = static_cast<double>(steps);
+  for (const TimedOp& op : ops) {
+    FamilyTime& family = by_name[family_of(op.cost)];
+    family.flops += op.cost.flops / n;
+    family.bytes += static_cast<double>(op.cost.bytes) / n;
+    family.seconds += op.seconds() / n;
+  }
+  std::vector<FamilyTime> families;
+  for (auto& [name, family] : by_name) {
+    family.name = name;
+    families.push_back(family);
+  }
+  std::stable_sort(families.begin(), families.end(),
+                   [](const FamilyTime& a, const FamilyTime& b) { return a.seconds > b.seconds; });
+  return families;
+}
+
+bool Roofline::is_compute_bound(const FamilyTime& family) const {
+  return family.flops / flops.per_second > family.bytes / bandwidth.per_second;
+}
+
+double Roofline::bound_seconds(const FamilyTime& family) const {
+  return std::max(family.flops / flops.per_second, family.bytes / bandwidth.per_second);
+}
+
+double Roofline::step_seconds() const {
+  double sum = 0;
+  for (const FamilyTime& family : families) sum += family.seconds;
+  return sum;
+}
+
+base::Json Roofline::json() const {
+  base::Json list = base::Json::array();
+  for (const FamilyTime& f : families) {
+    list.push_back({{"family", f.name},
+                    {"flops", f.flops},
+                    {"bytes", f.bytes},
+                    {"ms", 1e3 * f.seconds},
+                    {"tflops_per_second", ratio(f.flops, f.seconds) / 1e12},
+                    {"tb_per_second", ratio(f.bytes, f.seconds) / 1e12},
+                    {"bound", is_compute_bound(f) ? "compute" : "memory"},
+                    {"of_bound", ratio(bound_seconds(f), f.seconds)},
+                    {"of_step", ratio(f.seconds, step_seconds())}});
+  }
+  return {{"families", list},
+          {"peak_tflops", flops.per_second / 1e12},
+          {"peak_source", flops.source},
+          {"bandwidth_tb_per_second", bandwidth.per_second / 1e12},
+          {"bandwidth_source", bandwidth.source},
+          {"ms_per_step", 1e3 * step_seconds()}};
+}
+
+}  // namespace trireme::train
