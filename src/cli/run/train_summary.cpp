@@ -10,6 +10,7 @@
 #include "cli/shell/terminal_style.h"
 #include "obs/terminal/curve.h"
 #include "obs/terminal/number_text.h"
+#include "train/report/memory_table.h"
 #include "train/report/throughput.h"
 
 namespace trireme::cli {
