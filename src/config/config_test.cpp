@@ -391,7 +391,8 @@ TEST(ConfigRefusal, names_line_key_and_remedy) {
        "run.toml:4: checkpoint.export_folder = \"./checkpoint\": must not be the folder of "
        "checkpoints"},
       {"[checkpoint]\nexport_folder = \"x/../checkpoint/.\"\n",
-       "run.toml:4: checkpoint.export_folder = \"x/../checkpoint/.\": must name a folder of its"},
+       "run.toml:4: checkpoint.export_folder = \"x/../checkpoint/.\": must not be the folder of "
+       "checkpoints"},
       {"[checkpoint]\nfolder = \"a\"\nexport_folder = \"a//\"\n",
        "run.toml:5: checkpoint.export_folder = \"a//\": must not be the folder of checkpoints"},
       {"[metrics]\nsave_tb_folder = \"checkpoint/\"\n",

@@ -34,32 +34,32 @@ class Reader {
 
   // Without a default the key is required.
   int64_t size(std::string_view key, std::optional<int64_t> absent = std::nullopt,
-               int64_t most = 1 << 30) {
+               int64_t max = 1 << 30) {
     const Json* value = find(key);
     if (value == nullptr) {
       if (!absent) problem(key, "required, but not given");
-      if (absent > most) {
-        problem(key, fmt::format("not given, so {}; at most {} is allowed", *absent, most));
+      if (absent > max) {
+        problem(key, fmt::format("not given, so {}; at most {} is allowed", *absent, max));
       }
       return absent.value_or(1);
     }
-    if (!value->is_number_integer() || *value < 1 || *value > most) {
-      problem(key, fmt::format("found {}, expected an integer from 1 to {}", shown(*value), most));
+    if (!value->is_number_integer() || *value < 1 || *value > max) {
+      problem(key, fmt::format("found {}, expected an integer from 1 to {}", shown(*value), max));
       return 1;
     }
     return value->get<int64_t>();
   }
 
-  double number(std::string_view key, std::optional<double> absent, double most = 1e12) {
+  double number(std::string_view key, std::optional<double> absent, double max = 1e12) {
     const Json* value = find(key);
     if (value == nullptr) {
       if (!absent) problem(key, "required, but not given");
       return absent.value_or(1);
     }
-    constexpr double least = 1e-12;
-    if (!value->is_number() || !(value->get<double>() >= least && value->get<double>() <= most)) {
+    constexpr double min = 1e-12;
+    if (!value->is_number() || !(value->get<double>() >= min && value->get<double>() <= max)) {
       problem(key,
-              fmt::format("found {}, expected a number from {} to {}", shown(*value), least, most));
+              fmt::format("found {}, expected a number from {} to {}", shown(*value), min, max));
       return 1;
     }
     return value->get<double>();
