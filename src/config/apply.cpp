@@ -9,8 +9,8 @@
 #include <iterator>
 #include <optional>
 
-#include "base/text/count_text.h"
 #include "base/error.h"
+#include "base/text/count_text.h"
 #include "config/spelling.h"
 
 namespace trireme::config {
@@ -34,7 +34,7 @@ std::optional<T> number_from(std::string_view text) {
   return value;
 }
 
-// "0,3,5" or "[0, 3, 5]"; empty: none.
+// Reads "0,3,5" or "[0, 3, 5]"; returns none for another text.
 std::optional<std::vector<int64_t>> numbers_from(std::string_view text);
 
 }  // namespace
@@ -58,7 +58,7 @@ void Report::blame(const std::vector<std::string>& paths, const std::string& pro
   for (const std::string& path : paths) {
     if (is_bad(path)) return;
   }
-  // What the user wrote is to blame, not a default.
+  // The problem is reported at a key that the user gave, not at a default.
   std::string blamed = paths.front();
   for (const std::string& path : paths) {
     if (was_given(blamed)) break;
@@ -152,7 +152,7 @@ std::vector<Entry> entries_of_overrides(const std::vector<std::string>& override
                  !path.empty() && has_dashes && dot == std::string::npos
                      ? "not an option; a key is set by --section.key=value"
                  : looks_like_file(given)
-                     ? "a second configuration: give one file, and keys by --section.key=value"
+                     ? "a second configuration: give one file, and set keys by --section.key=value"
                      : "no value; write --section.key=value");
       continue;
     }
@@ -179,7 +179,7 @@ std::vector<std::string_view> sections_of(const std::vector<Key>& keys) {
   return sections;
 }
 
-// Names come from files that may hold anything: keeps messages short and on one line.
+// Shortens names, which may be anything in a file, and keeps them on one line.
 std::string shown(std::string_view text) {
   constexpr size_t longest = 200;
   std::string result;
@@ -220,7 +220,7 @@ std::string unknown_key(const Entry& entry, const std::vector<Key>& keys) {
                          key.section);
     }
   }
-  if (here.empty()) return fmt::format("{}: unknown key; keys stand in sections", name);
+  if (here.empty()) return fmt::format("{}: unknown key; keys belong to sections", name);
   return fmt::format("{}: unknown key; allowed are {}", name, fmt::join(here, ", "));
 }
 
@@ -242,7 +242,7 @@ std::string with_article(std::string_view type) {
   return fmt::format("{} {}", type == "integer" ? "an" : "a", type);
 }
 
-// The legal value nearest to one that is out of range.
+// Returns the legal value nearest to one that is out of range.
 std::string nearest_legal(double value, const Key& key) {
   const Range& r = key.range;
   if (std::isnan(value)) return "";
@@ -271,7 +271,7 @@ std::optional<std::string> check_range(double value, const std::string& text, co
   return fmt::format("{} = {}: must be {}{}", key.path(), text, rule, nearest_legal(value, key));
 }
 
-// The problem, if the value does not fit the key; otherwise it is stored.
+// Stores the value, or returns the problem if it does not fit the key.
 std::optional<std::string> store(const Value& value, const Key& key) {
   const auto wrong_type = [&]() {
     return fmt::format("{}: found {}, expected {}", key.path(), found_text(value),
@@ -319,7 +319,7 @@ std::optional<std::string> store(const Value& value, const Key& key) {
   const auto* given = std::get_if<std::string>(&value);
   if (given == nullptr) return wrong_type();
   if (given->find('\0') != std::string::npos) {
-    return fmt::format("{}: the string holds a zero byte", key.path());
+    return fmt::format("{}: the string contains a zero byte", key.path());
   }
   std::string& field = *std::get<std::string*>(key.field);
   if (key.choices.empty()) {
@@ -354,7 +354,7 @@ std::optional<std::vector<int64_t>> numbers_from(std::string_view text) {
   return numbers;
 }
 
-// Text that does not have the key's type stays a string, which store() then refuses.
+// Text that is not of the key's type stays a string, which store() then refuses.
 Value value_from_text(const std::string& text, const Key& key) {
   if (std::holds_alternative<bool*>(key.field) && (text == "true" || text == "false")) {
     return text == "true";

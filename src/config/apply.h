@@ -18,26 +18,27 @@ namespace trireme::config {
 class Report {
  public:
   void add(const std::string& where, const std::string& problem);
-  // A problem that belongs to one key: rules that involve it are not looked at any more.
+  // Adds a problem of one key: rules that involve the key are not checked any more.
   void add_bad_key(const std::string& path, const std::string& where, const std::string& problem);
   void mark_bad(const std::string& path) { bad_.insert(path); }
   void remember(const std::string& path, const std::string& where) { where_[path] = where; }
 
   bool is_bad(const std::string& path) const { return bad_.contains(path); }
   bool was_given(const std::string& path) const { return where_.contains(path); }
-  // Where the key was given last; "default" if it was not.
+  // Returns where the key was given last, or "default".
   std::string where(const std::string& path) const;
 
-  // A rule between keys. The first one is blamed; nothing happens if one of them is bad already.
+  // Checks a rule between keys. A violation is reported for the first key; nothing happens if one
+  // of them is already bad.
   void demand(bool holds, std::initializer_list<std::string_view> paths,
               const std::string& problem) {
     if (!holds) blame({paths.begin(), paths.end()}, problem);
   }
-  // The same, of a rule that is broken.
+  // The same for a rule that is known to be broken.
   void blame(const std::vector<std::string>& paths, const std::string& problem);
 
   bool empty() const { return problems_.empty(); }
-  // ConfigError with a line for every problem.
+  // Throws ConfigError with a line for every problem.
   void throw_if_any(const std::string& what) const;
 
  private:
@@ -46,11 +47,11 @@ class Report {
   std::set<std::string> bad_;
 };
 
-// Writes the fields of `keys`. Required keys that no entry gave are problems at `file`.
+// Writes the fields of `keys`. Required keys without an entry are problems at `file`.
 void apply(const std::vector<Entry>& entries, const std::vector<Key>& keys, const std::string& file,
            Report& report);
 
-// Overrides in the forms of LoadOptions as entries, with values read by the type of their key.
+// Returns overrides, in the forms of LoadOptions, as entries with values of their key's type.
 std::vector<Entry> entries_of_overrides(const std::vector<std::string>& overrides,
                                         const std::vector<Key>& keys, Report& report);
 

@@ -89,11 +89,11 @@ Source read_source(const ConfigText& given, Report& report) {
   }
   if (const auto version = json.find("version"); version != json.end()) {
     if (*version != format_version) {
-      report.add(name, fmt::format("version: this build reads version {}", format_version));
+      report.add(name, fmt::format("version: this program reads version {}", format_version));
     }
     json.erase("version");
   }
-  json.erase("program");  // which build wrote it
+  json.erase("program");  // the version that wrote it
   Source source;
   if (const auto model = json.find("model"); model != json.end() && model->is_object()) {
     if (const auto dims = model->find("dims"); dims != model->end()) {
@@ -105,7 +105,7 @@ Source read_source(const ConfigText& given, Report& report) {
   return source;
 }
 
-// Problems of several lines stay below the first.
+// Indents problems of several lines below the first line.
 std::string indented(std::string text) {
   for (size_t at = text.find('\n'); at != std::string::npos; at = text.find('\n', at + 1)) {
     text.replace(at, 1, "\n  ");
@@ -147,7 +147,7 @@ void find_model(const Source& source, const ConfigText& given, const LoadOptions
   if (config.model.max_seq != 0) config.dims.max_seq = config.model.max_seq;
 }
 
-// A text as the name of a folder or a run: without slashes and control characters.
+// Returns the text as the name of a folder or a run: without slashes and control characters.
 std::string as_name(std::string text) {
   for (char& c : text) {
     if (c == '/' || static_cast<unsigned char>(c) < 0x20 || c == 0x7f) c = '-';
@@ -160,7 +160,7 @@ std::string as_name(std::string text) {
   return text.empty() || text == "." || text == ".." ? "run" : text;
 }
 
-// The last part of a path that names something: "runs/a" of "runs/a/.".
+// Returns the last part of a path that is a name: "a" for "runs/a/.".
 std::string last_part(const fs::path& path) {
   std::error_code unknown;
   const fs::path whole = fs::absolute(path, unknown).lexically_normal();
@@ -175,19 +175,19 @@ void solve_job(Config& c) {
   if (c.job.name.empty()) c.job.name = as_name(last_part(c.job.dump_folder));
 }
 
-// A short try of a long run's configuration: the warm-up ends with the run.
+// Shortens the warm-up to the run, for short trials of a long run's configuration.
 void cut_warmup(Config& c, const Report& report) {
   for (const char* key :
        {"lr_scheduler.warmup_steps", "training.steps", "lr_scheduler.total_steps"}) {
     if (report.is_bad(key)) return;
   }
   int64_t& warmup = c.lr_scheduler.warmup_steps;
-  // A run that ends before its stated schedule does keeps the schedule, and the bits of a longer
-  // run.
+  // A run that ends before its explicit total_steps keeps that schedule, and so the bits of a
+  // longer run.
   const bool has_schedule = c.lr_scheduler.total_steps > warmup;
   if (warmup < c.training.steps || has_schedule) return;
   c.notes.push_back(
-      fmt::format("lr_scheduler.warmup_steps is cut from {} to {}, because "
+      fmt::format("lr_scheduler.warmup_steps is shortened from {} to {}, because "
                   "training.steps is {}",
                   warmup, c.training.steps - 1, c.training.steps));
   warmup = c.training.steps - 1;
@@ -204,7 +204,7 @@ void solve(Config& c, const Report& report) {
   solve_job(c);
 }
 
-// REQUIRES: the model's sizes keep their rules.
+// REQUIRES: the model's sizes are legal.
 void check_activations(const Config& c, const spec::ModelSpec& model, Report& report) {
   const auto& t = c.training;
   const auto limit = static_cast<double>(spec::max_step_activations);
@@ -233,7 +233,7 @@ void check_schedule(const Config& c, Report& report) {
                             s.total_steps, s.warmup_steps, s.warmup_steps + 1));
 }
 
-// Where a folder of the run lies, as far as names tell: "./checkpoint/" is "checkpoint".
+// Returns the normalised path of a folder of the run: "./checkpoint/" is "checkpoint".
 fs::path place_of(const Config& c, const std::string& folder) {
   const fs::path path = (fs::path(c.job.dump_folder) / folder).lexically_normal();
   return path.has_filename() ? path : path.parent_path();
@@ -243,37 +243,37 @@ void check_name(const Config& c, Report& report) {
   const std::string& name = c.job.name;
   report.demand(name == as_name(name), {"job.name"},
                 fmt::format("job.name: must have at most {} bytes, no slash and no control "
-                            "character, and not be . or .., because folders are named by it",
+                            "character, and not be . or .., because folders are named after it",
                             max_name_bytes));
 }
 
 void check_folders(const Config& c, Report& report) {
   report.demand(!c.checkpoint.enable || !c.checkpoint.folder.empty(),
                 {"checkpoint.folder", "checkpoint.enable"},
-                "checkpoint.folder = \"\": must name a folder where checkpoint.enable = true");
+                "checkpoint.folder = \"\": must name a folder if checkpoint.enable = true");
   const fs::path checkpoints = place_of(c, c.checkpoint.folder);
   const fs::path weights = place_of(c, c.checkpoint.export_folder);
   const fs::path events = place_of(c, c.metrics.save_tb_folder);
   report.demand(
       !c.checkpoint.enable || c.checkpoint.export_folder.empty() || weights != checkpoints,
       {"checkpoint.export_folder", "checkpoint.folder"},
-      fmt::format("checkpoint.export_folder = \"{}\": must name a folder of its own, "
-                  "not that of checkpoints",
+      fmt::format("checkpoint.export_folder = \"{}\": must not be the folder of checkpoints; "
+                  "choose another one",
                   c.checkpoint.export_folder));
   report.demand(
       !c.metrics.enable_tensorboard || !c.metrics.save_tb_folder.empty(),
       {"metrics.save_tb_folder", "metrics.enable_tensorboard"},
-      "metrics.save_tb_folder = \"\": must name a folder where metrics.enable_tensorboard = true");
+      "metrics.save_tb_folder = \"\": must name a folder if metrics.enable_tensorboard = true");
   report.demand(!c.metrics.enable_tensorboard || !c.checkpoint.enable ||
                     (events != checkpoints && events != weights),
                 {"metrics.save_tb_folder", "checkpoint.folder", "checkpoint.export_folder"},
-                fmt::format("metrics.save_tb_folder = \"{}\": must name a folder of its own, not "
-                            "that of checkpoints or weights",
+                fmt::format("metrics.save_tb_folder = \"{}\": must not be the folder of "
+                            "checkpoints or weights; choose another one",
                             c.metrics.save_tb_folder));
   report.demand(
       !c.validation.enable || !c.validation.dataset_path.empty() || c.validation.split > 0,
       {"validation.split", "validation.enable", "validation.dataset_path"},
-      "validation.split = 0: must be above 0 where validation.enable = true and "
+      "validation.split = 0: must be above 0 if validation.enable = true and "
       "validation.dataset_path is empty");
   report.demand(c.validation.steps == 0 || c.validation.samples == Validation{}.samples,
                 {"validation.steps", "validation.samples"},
@@ -298,7 +298,7 @@ void check_model(const Config& c, Report& report) {
     report.add(report.where("model.name"), indented(error.what()));
     return;
   }
-  // A run ends with an export: what could not be exported is refused before it starts.
+  // A run ends with an export: a model that cannot be exported is refused before the run starts.
   if (!c.checkpoint.enable || c.checkpoint.export_folder.empty()) return;
   try {
     (void)hf_config_of(c.dims, base::DType::f32);
@@ -331,7 +331,7 @@ Config settle_dtype(Config c, bool on_gpu) {
   const spec::Settled settled = spec::settle(spec::sizes_of(c.dims), workload_of(c), 0,
                                              layout_of(c), spec::Whose::engine, layout_paths());
   for (const spec::Broken& broken : settled.broken) {
-    // Other rules were looked at when the file was loaded.
+    // load() has checked the other rules.
     if (std::ranges::find(broken.rule->keys, spec::LayoutKey::precision) ==
         broken.rule->keys.end()) {
       continue;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Config: everything a user decides about a run, as plain data. Section and key names are those of
-// TorchTitan where the meaning is the same. schema.h says what each key means and allows; load()
-// reads a file, applies overrides, and reports every problem at once.
+// TorchTitan if the meaning is the same. schema.h defines the meaning and limits of each key;
+// load() reads a file, applies overrides, and reports every problem at once.
 #pragma once
 
 #include <cstdint>
@@ -17,15 +17,15 @@
 namespace trireme::config {
 
 struct Job {
-  std::string name;         // load() puts the last part of dump_folder, or the model's name
-  std::string dump_folder;  // load() puts runs/<name>
+  std::string name;         // load() fills in the last part of dump_folder, or the model's name
+  std::string dump_folder;  // load() fills in runs/<name>
   std::string description;
 };
 
 struct Model {
   std::string name;
-  int64_t vocab_size = 0;  // 0: the model's own
-  int64_t max_seq = 0;     // 0: the model's own
+  int64_t vocab_size = 0;  // 0: that of the model
+  int64_t max_seq = 0;     // 0: that of the model
 };
 
 struct Optimizer {
@@ -39,7 +39,7 @@ struct Optimizer {
 
 struct LrScheduler {
   int64_t warmup_steps = 0;
-  int64_t total_steps = -1;  // load() puts training.steps for -1
+  int64_t total_steps = -1;  // load() replaces -1 by training.steps
   double decay_ratio = 0.2;
   std::string decay_type = "cosine";
   double min_lr_factor = 0.1;
@@ -50,8 +50,8 @@ struct Training {
   std::string dataset_format = "auto";
   std::string dataset_dtype = "u16";
   int64_t local_batch_size = 8;
-  int64_t global_batch_size = -1;  // load() puts local_batch_size * logical_dp for -1
-  int64_t seq_len = -1;            // load() puts min(2048, the model's max_seq) for -1
+  int64_t global_batch_size = -1;  // load() replaces -1 by local_batch_size * logical_dp
+  int64_t seq_len = -1;            // load() replaces -1 by min(2048, the model's max_seq)
   double max_norm = 1;
   std::string clip = "fixed";
   double skip_norm_multiple = 20;
@@ -75,7 +75,7 @@ struct Validation {
   double split = 0.05;
   int64_t freq = 100;
   int64_t samples = 80;  // -1: all
-  int64_t steps = 0;     // global batches in place of samples, where it is not 0; -1: all
+  int64_t steps = 0;     // global batches, replaces samples if not 0; -1: all
 };
 
 struct Checkpoint {
@@ -98,7 +98,7 @@ struct Metrics {
   std::string save_tb_folder = "tb";
 };
 
-// load() puts the solved value for -1, for logical_dp = 0 and for reduce = "auto".
+// load() replaces -1, logical_dp = 0 and reduce = "auto" by the solved values.
 struct Parallelism {
   int64_t data_parallel_replicate_degree = 1;
   int64_t data_parallel_shard_degree = -1;
@@ -157,23 +157,23 @@ struct Config {
   System system;
   Debug debug;
 
-  // The model that `model` names, with its overrides applied. No key of its own.
+  // The model that `model` names, with its overrides applied. Not a key.
   spec::ModelDims dims;
-  // What pipeline_parallel_schedule_file holds, where one is named. No key of its own, either.
+  // The schedule of pipeline_parallel_schedule_file, if one is named. Not a key.
   std::optional<schedule::Schedule> custom_schedule;
-  // What load() changed of the values that were given, one human-readable line each. No key.
+  // The given values that load() changed, one human-readable line each. Not a key.
   std::vector<std::string> notes;
 };
 
-// Sequences of one validation, the same for every layout and micro-batch; -1: all held-out data.
-// REQUIRES: training.global_batch_size is solved.
+// Returns the sequences of one validation, the same for every layout and micro-batch; -1: all
+// held-out data. REQUIRES: training.global_batch_size is solved.
 int64_t validation_samples(const Config&);
 
-// Equal if the resolved forms are.
+// Compares the resolved forms.
 bool operator==(const Config&, const Config&);
 
-// What the run that is resumed summed in which order. Keys that were left open take these where the
-// new layout allows it, so that the run continues to the bit.
+// The order of sums of the run that is resumed. Open keys get these values if the new layout allows
+// it, so that the run continues bit-identically.
 struct SavedSums {
   int64_t logical_dp = 0;
   std::string reduce;  // "once" or "each"
@@ -182,43 +182,42 @@ struct SavedSums {
 
 struct LoadOptions {
   // "--section.key=value" or "section.key=value"; "--section.key" "value" as two elements; and
-  // "--section.key" alone where the key is a boolean. Later ones win.
+  // "--section.key" alone if the key is a boolean. Later ones win.
   std::vector<std::string> overrides;
-  // Where <model.name>.toml is looked for, after `models` beside the configuration file.
+  // Folders that are searched for <model.name>.toml, after `models` beside the configuration file.
   std::vector<std::filesystem::path> model_folders;
-  // Ranks of this run, which the degrees must multiply to; 0: as many as the degrees ask for.
+  // Ranks of this run, which must be the product of the degrees; 0: that product.
   int world = 0;
-  std::optional<SavedSums> saved;  // set where a run is resumed
+  std::optional<SavedSums> saved;  // set if a run is resumed
 };
 
-// A configuration as it was read.
+// The text of a configuration.
 struct ConfigText {
-  std::string name;              // in messages; empty: there is none, and defaults apply
-  std::filesystem::path folder;  // where paths in it are looked for, after the current folder
+  std::string name;              // in messages; empty: no configuration, defaults apply
+  std::filesystem::path folder;  // searched for its paths, after the current folder
   std::string text;
 };
 
-// Reads a file, a pipe or, for "-" and /dev/stdin, standard input, whose name is "<stdin>". What is
-// not a file can be read once only. Throws IoError.
+// Reads a file, a pipe or, for "-" and /dev/stdin, standard input, whose name is "<stdin>". Only a
+// file can be read more than once. Throws IoError.
 ConfigText read_config_text(const std::filesystem::path& path);
-// Whether the path names standard input, a pipe or a terminal, which one process can read, once.
+// Does the path name standard input, a pipe or a terminal, which only one process can read, once?
 bool is_read_once(const std::filesystem::path& path);
 
-// Takes TOML or a resolved JSON object (told apart by content). The result is resolved: it has no
-// -1 that stands for another value, and `dims` is filled; of what depends on the machine,
-// system.device and training.dtype may be "auto". Throws IoError if a file cannot be read,
-// otherwise one ConfigError with a line for every unknown section or key, wrong type and broken
-// rule.
+// Accepts TOML or a resolved JSON object (distinguished by content). The result is resolved: it has
+// no -1 that stands for another value, and `dims` is filled in; system.device and training.dtype,
+// which depend on the machine, may be "auto". Throws IoError if a file cannot be read, otherwise
+// one ConfigError with a line for every unknown section or key, wrong type and broken rule.
 Config load(const ConfigText& given, const LoadOptions& options);
-// The same of a file; an empty path means defaults only.
+// The same for a file; an empty path means defaults only.
 Config load(const std::filesystem::path& file, const LoadOptions& options);
 
-// training.dtype = "auto" becomes bf16 where the run is on a GPU and fp32 on the CPU, which this
-// folder cannot know. Throws ConfigError where another key asks for the other one.
+// Replaces training.dtype = "auto" by bf16 on a GPU and by fp32 on the CPU; load() does not know
+// the device. Throws ConfigError if another key requires the other one.
 Config settle_dtype(Config, bool on_gpu);
 
-// The resolved form, with every key and the model's dims: load() reads it back to an equal Config,
-// on a machine that has no model files.
+// Returns the resolved form, with every key and the model's dims: load() reads it back to an equal
+// Config, also on a machine without model files.
 base::Json to_json(const Config&);
 
 }  // namespace trireme::config

@@ -59,7 +59,7 @@ TEST(Config, every_key_of_a_file_is_read) {
     }
   }
   wanted.training.skip_norm_multiple = 3.5;
-  wanted.validation.steps = 0;  // beside samples it must be
+  wanted.validation.steps = 0;  // required with samples
   wanted.dims.vocab = wanted.model.vocab_size = 300;
   wanted.dims.max_seq = wanted.model.max_seq;
   for (const Key& key : keys_of(wanted)) {
@@ -82,7 +82,7 @@ TEST(Config, defaults_are_resolved) {
   EXPECT_EQ(load_text("model.name = 'llama-8b'").training.seq_len, 2048);
 }
 
-TEST(Config, a_validation_has_as_many_samples_for_every_micro_batch) {
+TEST(Config, a_validation_has_the_same_samples_for_every_micro_batch) {
   for (const char* micro : {"1", "2", "8"}) {
     const auto samples = [&](const std::string& more) {
       return validation_samples(
@@ -139,7 +139,7 @@ TEST(Config, dtype_is_left_to_the_device_unless_it_is_given) {
     EXPECT_EQ(settle_dtype(given, true), given);
     EXPECT_EQ(settle_dtype(given, false), given);
   }
-  // SplitFloats of master weights need bf16.
+  // Split master weights need bf16.
   const Config split = load_text(small("[optimizer]\nmaster_dtype = \"u16\"\n"));
   EXPECT_EQ(settle_dtype(split, true).training.dtype, "bf16");
   expect_contains(message_of([&] { (void)settle_dtype(split, false); }),
@@ -166,7 +166,7 @@ TEST(Config, resolved_form_reads_back_without_model_files) {
   }
 }
 
-TEST(Config, resolved_form_takes_overrides) {
+TEST(Config, resolved_form_accepts_overrides) {
   const TemporaryFolder folder;
   const auto file = folder.write(
       "config.json",
@@ -221,7 +221,7 @@ TEST(Config, help_names_every_key) {
   }
 }
 
-TEST(Config, defaults_obey_their_own_rules) {
+TEST(Config, defaults_obey_their_rules) {
   Config defaults;
   for (const Key& key : keys_of(defaults)) {
     if (auto* const* field = std::get_if<int64_t*>(&key.field)) {
@@ -238,8 +238,7 @@ TEST(Config, defaults_obey_their_own_rules) {
   }
 }
 
-// ---- what is refused
-// -----------------------------------------------------------------------------
+// ---- derived values
 
 TEST(Config, name_and_folder_follow_from_each_other) {
   const auto job = [](std::vector<std::string> overrides) {
@@ -255,27 +254,27 @@ TEST(Config, name_and_folder_follow_from_each_other) {
   EXPECT_EQ(job({"job.dump_folder=/"}), "run in /");
 }
 
-TEST(Config, a_warm_up_is_cut_at_the_last_step) {
+TEST(Config, a_warm_up_is_shortened_to_the_last_step) {
   const Config cut =
       load_text(small("[lr_scheduler]\nwarmup_steps = 1000\n"), {"training.steps=20"});
   EXPECT_EQ(cut.lr_scheduler.warmup_steps, 19);
   ASSERT_EQ(cut.notes.size(), 1U);
   EXPECT_EQ(cut.notes[0],
-            "lr_scheduler.warmup_steps is cut from 1000 to 19, because training.steps is 20");
+            "lr_scheduler.warmup_steps is shortened from 1000 to 19, because training.steps is 20");
   const Config once = load_text(small("[lr_scheduler]\nwarmup_steps = 1\n[training]\nsteps = 1\n"));
   EXPECT_EQ(once.lr_scheduler.warmup_steps, 0);
   EXPECT_TRUE(load_text(small("[lr_scheduler]\nwarmup_steps = 999\n")).notes.empty());
 }
 
 // The learning rates of the first steps do not depend on where the run ends.
-TEST(Config, a_stated_schedule_keeps_its_warm_up) {
+TEST(Config, an_explicit_schedule_keeps_its_warm_up) {
   const Config short_run = load_text(
       small("[lr_scheduler]\nwarmup_steps = 50\ntotal_steps = 3000\n"), {"training.steps=20"});
   EXPECT_EQ(short_run.lr_scheduler.warmup_steps, 50);
   EXPECT_TRUE(short_run.notes.empty());
 }
 
-TEST(Config, types_have_one_spelling_once_they_are_read) {
+TEST(Config, types_have_one_spelling_after_reading) {
   const Config config = load_text(small(
       "[training]\ndtype = \"bfloat16\"\ngrad_dtype = \"fp32\"\ndataset_dtype = \"uint32\"\n"
       "[optimizer]\nmaster_dtype = \"torch.uint16\"\n[parallelism]\nreduce_dtype = \"BF16\"\n"));
@@ -291,7 +290,7 @@ struct Bad {
   std::string wanted;
 };
 
-TEST(ConfigRefusal, names_line_key_and_cure) {
+TEST(ConfigRefusal, names_line_key_and_remedy) {
   const std::vector<Bad> cases = {
       // Unknown names.
       {"[optimiser]\nlr = 1\n",
@@ -360,7 +359,8 @@ TEST(ConfigRefusal, names_line_key_and_cure) {
       {"[system]\nthreads = 100000\n",
        "system.threads = 100000: must be from 0 to 4096; nearest: 4096"},
       {"[activation_checkpoint]\nmode = \"all\"\n", "must be one of none, selective, full"},
-      {"[checkpoint]\nfolder = \"a\\u0000b\"\n", "checkpoint.folder: the string holds a zero byte"},
+      {"[checkpoint]\nfolder = \"a\\u0000b\"\n",
+       "checkpoint.folder: the string contains a zero byte"},
       {"[debug]\nseed = -1\n", "run.toml:4: debug.seed = -1: must be at least 0; nearest: 0"},
       // Rules between keys.
       {"[training]\nlocal_batch_size = 8\nglobal_batch_size = 20\n",
@@ -388,15 +388,18 @@ TEST(ConfigRefusal, names_line_key_and_cure) {
        "supported here"},
       {"[checkpoint]\nfolder = \"\"\n", "run.toml:4: checkpoint.folder = \"\": must name a folder"},
       {"[checkpoint]\nexport_folder = \"./checkpoint\"\n",
-       "run.toml:4: checkpoint.export_folder = \"./checkpoint\": must name a folder of its own"},
+       "run.toml:4: checkpoint.export_folder = \"./checkpoint\": must not be the folder of "
+       "checkpoints"},
       {"[checkpoint]\nexport_folder = \"x/../checkpoint/.\"\n",
-       "run.toml:4: checkpoint.export_folder = \"x/../checkpoint/.\": must name a folder of its"},
+       "run.toml:4: checkpoint.export_folder = \"x/../checkpoint/.\": must not be the folder of "
+       "checkpoints"},
       {"[checkpoint]\nfolder = \"a\"\nexport_folder = \"a//\"\n",
-       "run.toml:5: checkpoint.export_folder = \"a//\": must name a folder of its own"},
+       "run.toml:5: checkpoint.export_folder = \"a//\": must not be the folder of checkpoints"},
       {"[metrics]\nsave_tb_folder = \"checkpoint/\"\n",
-       "run.toml:4: metrics.save_tb_folder = \"checkpoint/\": must name a folder of its own"},
+       "run.toml:4: metrics.save_tb_folder = \"checkpoint/\": must not be the folder of "
+       "checkpoints"},
       {"[metrics]\nsave_tb_folder = \"./weights\"\n",
-       "run.toml:4: metrics.save_tb_folder = \"./weights\": must name a folder of its own"},
+       "run.toml:4: metrics.save_tb_folder = \"./weights\": must not be the folder of checkpoints"},
       {"[metrics]\nsave_tb_folder = \"\"\n",
        "run.toml:4: metrics.save_tb_folder = \"\": must name"},
       {"[validation]\nenable = true\nsplit = 0\n",
@@ -421,7 +424,8 @@ TEST(ConfigRefusal, names_line_key_and_cure) {
       {"[parallelism]\npipeline_parallel_degree = 0\n",
        "run.toml:4: parallelism.pipeline_parallel_degree = 0: must be -1 or from 1 to 4096"},
       {"[parallelism]\ntensor_parallel_degree = -1\ncontext_parallel_degree = -1\n",
-       "run.toml:5: parallelism.context_parallel_degree = -1: only one degree can be the rest, and "
+       "run.toml:5: parallelism.context_parallel_degree = -1: only one degree can be -1 (the "
+       "remaining ranks), but "
        "parallelism.tensor_parallel_degree is -1 too"},
       // Syntax.
       {"[training\n", "run.toml:3: not TOML"},
@@ -448,7 +452,7 @@ TEST(ConfigRefusal, of_names_outside_of_sections) {
                   "run.toml:1: optimizer: found the integer 3, expected the section [optimizer]");
   expect_contains(refusal("[[optimizer]]\nlr = 3\n" + small("")),
                   "run.toml:1: optimizer: found an array, expected the section [optimizer]");
-  expect_contains(refusal("\"\" = 3\n" + small("")), "unknown key; keys stand in sections");
+  expect_contains(refusal("\"\" = 3\n" + small("")), "unknown key; keys belong to sections");
   expect_contains(refusal("[\"\"]\nx = 1\n" + small("")), "run.toml:1: []: unknown section");
 }
 
@@ -533,7 +537,7 @@ TEST(ConfigRefusal, of_resolved_files) {
   };
   base::Json bad = good;
   bad["version"] = 2;
-  expect_contains(refused(bad.dump()), "version: this build reads version 1");
+  expect_contains(refused(bad.dump()), "version: this program reads version 1");
   bad = good;
   bad["training"]["seq_length"] = 3;
   expect_contains(refused(bad.dump()), "training.seq_length: unknown key; did you mean 'seq_len'?");
@@ -550,7 +554,7 @@ TEST(ConfigRefusal, of_resolved_files) {
   expect_contains(refused(bad.dump()), "heads: required, but not given");
   bad["model"]["dims"] = 3;
   expect_contains(refused(bad.dump()), "model.dims: expected an object");
-  expect_contains(refused("{\"training\":{\"steps\":1,\"steps\":2}}"), "key 'steps' stands twice");
+  expect_contains(refused("{\"training\":{\"steps\":1,\"steps\":2}}"), "duplicate key 'steps'");
   expect_contains(refused("{\"training\":"), "not JSON");
   expect_contains(refused("{\"model_type\":\"llama\"}"), "give its path as model.name");
   std::string deep = "{\"a\":";
@@ -575,7 +579,7 @@ TEST(ConfigRefusal, of_files_that_cannot_be_read) {
                   "gone.toml: no such file");
 }
 
-TEST(Spelling, distance_counts_slips) {
+TEST(Spelling, distance_counts_typing_errors) {
   EXPECT_EQ(edit_distance("", ""), 0);
   EXPECT_EQ(edit_distance("abc", ""), 3);
   EXPECT_EQ(edit_distance("kitten", "sitting"), 3);

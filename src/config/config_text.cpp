@@ -19,8 +19,8 @@ namespace {
 
 constexpr char delete_character = '\x7f';
 
-// A basic string of TOML, with its quotes. JSON escapes the same characters in the same way, but
-// for one that it allows.
+// Returns a basic string of TOML, with its quotes. JSON escapes the same characters in the same
+// way, except for one that it allows.
 std::string quoted(const std::string& text) {
   std::string result;
   try {
@@ -33,13 +33,13 @@ std::string quoted(const std::string& text) {
     }
   } catch (const base::Json::exception&) {
     throw base::ConfigError(
-        fmt::format("{}: not UTF-8, and a TOML file cannot hold it; give the file another name",
+        fmt::format("{}: not UTF-8, which a TOML file cannot contain; rename the file",
                     base::Json(text).dump(-1, ' ', true, base::Json::error_handler_t::replace)));
   }
   return result;
 }
 
-// A comment of TOML has no control characters but tabs.
+// A comment of TOML has no control characters except tabs.
 std::string commented(const std::string& line) {
   const std::string valid =
       base::Json::parse(base::Json(line).dump(-1, ' ', true, base::Json::error_handler_t::replace));
@@ -52,7 +52,7 @@ std::string commented(const std::string& line) {
   return result + "\n";
 }
 
-// Keys that a reader looks for, whatever their defaults.
+// Keys that are written even if they have their default.
 bool is_always_written(const std::string& path) {
   constexpr std::array<std::string_view, 9> paths = {"training.local_batch_size",
                                                      "training.global_batch_size",
@@ -70,7 +70,7 @@ bool is_always_written(const std::string& path) {
 
 std::string config_text(const spec::Workload& work, const spec::Layout& layout,
                         const ConfigHead& head) {
-  TRIREME_CHECK(!layout.custom_schedule, "a custom schedule has a file of its own");
+  TRIREME_CHECK(!layout.custom_schedule, "a custom schedule needs a separate file");
   Config c, fresh;
   set_layout(c, spec::opened(layout));
   c.training.global_batch_size = layout.global_batch();
@@ -90,9 +90,8 @@ std::string config_text(const spec::Workload& work, const spec::Layout& layout,
     }
     if (keys[i].section != section) text += fmt::format("\n[{}]\n", keys[i].section);
     section = keys[i].section;
-    text +=
-        fmt::format("{} = {}{}\n", keys[i].name, value_text(keys[i]),
-                    is_path ? "  # to be filled in, or given as --training.dataset_path=PATH" : "");
+    text += fmt::format("{} = {}{}\n", keys[i].name, value_text(keys[i]),
+                        is_path ? "  # fill in, or give as --training.dataset_path=PATH" : "");
   }
   return text;
 }

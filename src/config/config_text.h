@@ -12,8 +12,8 @@ struct ConfigHead {
   std::string model;    // as model.name
   std::string comment;  // lines of the file's head, without #
 };
-// TOML with the keys that the layout needs; load() of it gives the layout back. REQUIRES: a settled
-// layout without a custom schedule.
+// Returns TOML with the keys that the layout needs; load() of it returns the layout. REQUIRES: a
+// settled layout without a custom schedule.
 std::string config_text(const spec::Workload&, const spec::Layout&, const ConfigHead&);
 
 }  // namespace trireme::config

@@ -6,9 +6,9 @@
 #include "base/text/json.h"
 #include "config/config.h"
 #include "config/document.h"
+#include "config/files/model_file.h"
 #include "config/files_test.h"
 #include "config/layout.h"
-#include "config/files/model_file.h"
 #include "spec/layout/layout_samples_test.h"
 #include "spec/layout/layout_text.h"
 
@@ -27,7 +27,7 @@ Config loaded(const std::string& text, const spec::Layout& l) {
   return load(folder.write("plan.toml", text), options);
 }
 
-// The plan that `train` would make of it is the one that was solved, field by field.
+// The plan that `train` makes of it equals the solved one, field by field.
 TEST(ConfigText, any_layout_loads_as_itself) {
   spec::LayoutDice dice(12);
   for (const char* name : {"gpt2-124m", "llama-1b", "llama-8b"}) {
@@ -59,7 +59,7 @@ TEST(ConfigText, names_with_quotes_stay_names) {
   EXPECT_NE(text.find(R"(name = "a\\\"b\".toml")"), std::string::npos) << text;
 }
 
-// A path may have any byte but 0 and '/', and the file that names it must read back.
+// A path may have any byte except 0 and '/', and the file that names it must read back.
 TEST(ConfigText, names_and_comments_of_any_characters_read_back) {
   std::string controls;
   for (char c = 1; c < ' '; ++c) controls += c;
@@ -81,7 +81,7 @@ TEST(ConfigText, a_name_that_is_not_utf8_is_refused) {
   EXPECT_NE(message.find("not UTF-8"), std::string::npos) << message;
 }
 
-TEST(ConfigText, comments_stand_at_the_head) {
+TEST(ConfigText, comments_are_at_the_head) {
   const std::string text = config_text(one_step, one_rank(), {"gpt2-124m", "first\nsecond"});
   EXPECT_TRUE(text.starts_with("# first\n# second\n[model]\n")) << text;
 }

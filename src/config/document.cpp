@@ -54,7 +54,7 @@ Value value_of(const Json& json) {
   }
 }
 
-// Until the end, in blocks: a pipe does not tell its size.
+// Reads in blocks until the end, because the size of a pipe is unknown.
 std::string read_all(int descriptor, const std::string& name) {
   constexpr size_t max_bytes = 16 << 20;
   std::array<char, 1 << 16> block;
@@ -144,8 +144,8 @@ bool looks_like_json(std::string_view text) {
 
 Json parse_json(const std::string& text, const std::string& file) {
   constexpr int deepest = 32;
-  constexpr size_t max_keys = 10'000;       // an object finds a key by looking at all of them
-  std::vector<std::set<std::string>> keys;  // of every object that is open
+  constexpr size_t max_keys = 10'000;       // an object finds a key by a linear search
+  std::vector<std::set<std::string>> keys;  // of every open object
   const auto watch = [&](int depth, Json::parse_event_t event, Json& parsed) {
     if (depth > deepest) {
       throw base::ConfigError(fmt::format("{}: nested deeper than {}", file, deepest));
@@ -155,7 +155,7 @@ Json parse_json(const std::string& text, const std::string& file) {
     if (event == Json::parse_event_t::key) {
       auto key = parsed.get<std::string>();
       if (!keys.back().insert(key).second) {
-        throw base::ConfigError(fmt::format("{}: key '{}' stands twice", file, key));
+        throw base::ConfigError(fmt::format("{}: duplicate key '{}'", file, key));
       }
       if (keys.back().size() > max_keys) {
         throw base::ConfigError(fmt::format("{}: more than {} keys in one object", file, max_keys));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A configuration file as a flat list of entries, each with the place it came from: the same for
-// TOML, JSON and overrides on the command line.
+// A configuration file as a flat list of entries, each with its origin: the same for TOML, JSON and
+// overrides on the command line.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@
 
 namespace trireme::config {
 
-// A value that no key takes.
+// A value of a type that no key has.
 struct Foreign {
   std::string what;                // "an array", "a date", ...
   std::vector<std::string> texts;  // of an array of strings
@@ -26,29 +26,29 @@ struct Entry {
   std::string key;
   Value value;
   std::string where;              // "file:line", "file" or "override ..."
-  bool is_section_start = false;  // stands for the section itself; key and value mean nothing
+  bool is_section_start = false;  // marks the section itself; key and value are unused
 };
 
-// The whole file. Throws IoError if it is missing, not a file, unreadable or above 16 MiB.
+// Reads the whole file. Throws IoError if it is missing, not a file, unreadable or above 16 MiB.
 std::string read_text(const std::filesystem::path&);
 
-// A path that a configuration names: from here or, if nothing is there, from the folder of its
-// file.
+// Resolves a path in a configuration: relative to the current folder or, if it does not exist
+// there, to the folder of the configuration's file.
 std::filesystem::path found_from(const std::filesystem::path& name,
                                  const std::filesystem::path& folder);
 
-// Names of the .toml files in the folders, without the ending, sorted; each once. A folder that is
-// not there has none.
+// Returns the names of the .toml files in the folders, without the suffix, sorted and unique. A
+// missing folder counts as empty.
 std::vector<std::string> toml_names(const std::vector<std::filesystem::path>& folders);
 
-// True if the text can only be JSON: TOML never begins with a brace.
+// Returns true if the text can only be JSON: TOML never begins with a brace.
 bool looks_like_json(std::string_view text);
 
-// Refuses, with ConfigError that names `file`, bad syntax, a key that stands twice in one object,
-// more than 10000 keys in one object, and nesting deeper than 32.
+// Throws ConfigError that names `file` for bad syntax, a duplicate key in one object, more than
+// 10000 keys in one object, and nesting deeper than 32.
 base::Json parse_json(const std::string& text, const std::string& file);
 
-// In the order of the file. REQUIRES for JSON: an object.
+// Return entries in the order of the file. REQUIRES for JSON: an object.
 std::vector<Entry> entries_of_json(const base::Json&, const std::string& file);
 // Throws ConfigError with file and line on bad syntax, and if there are more than 10000 dots.
 std::vector<Entry> entries_of_toml(const std::string& text, const std::string& file);

@@ -13,13 +13,13 @@
 
 namespace trireme::config {
 
-// The root of the source tree.
+// Returns the root of the source tree.
 inline std::filesystem::path source_root() {
   return std::filesystem::path(__FILE__).parent_path().parent_path().parent_path();
 }
 inline std::filesystem::path shipped_models() { return source_root() / "configs" / "models"; }
 
-// A folder that is removed with everything in it.
+// A folder that the destructor removes with all its content.
 class TemporaryFolder {
  public:
   TemporaryFolder() {
@@ -47,7 +47,7 @@ class TemporaryFolder {
   std::filesystem::path path_;
 };
 
-// The message of the error that `call` throws; empty if it throws none.
+// Returns the message of the error that `call` throws; empty if it throws none.
 template <typename Call>
 std::string message_of(Call&& call) {
   try {

@@ -12,7 +12,7 @@ namespace trireme::config {
 
 class KeyList {
  public:
-  // The keys that follow belong to it.
+  // Starts a section, to which the following keys belong.
   void section(std::string_view name) { section_ = name; }
 
   void text(std::string_view name, std::string& field, std::string_view help) {
@@ -31,12 +31,12 @@ class KeyList {
   void number(std::string_view name, double& field, const Range& range, std::string_view help) {
     add(name, &field, range, {}, help);
   }
-  // A list; the range is that of each number.
+  // Adds a list; `range` limits each number.
   void numbers(std::string_view name, std::vector<int64_t>& field, const Range& range,
                std::string_view help) {
     add(name, &field, range, {}, help);
   }
-  // The last key has no default.
+  // Marks the last key as required.
   void require() { keys_.back().is_required = true; }
 
   std::vector<Key> take() { return std::move(keys_); }

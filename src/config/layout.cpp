@@ -15,8 +15,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// At most one degree may be the rest. A default of -1 gives way to one that the user wrote; axes
-// that this build does not cut are 1.
+// At most one degree may be -1. A default of -1 becomes 1 if the user gave another -1; axes that
+// the engine does not support become 1.
 void settle_rest(Config& c, Report& report) {
   std::vector<std::string> written;
   std::vector<int64_t*> open;
@@ -36,14 +36,15 @@ void settle_rest(Config& c, Report& report) {
   }
   for (size_t i = 1; i < open.size(); ++i) *open[i] = 1;
   if (written.size() > 1) {
-    report.add(report.where(written[1]),
-               fmt::format("{} = -1: only one degree can be the rest, and {} is -1 too "
-                           "[degree.one_rest]",
-                           written[1], written[0]));
+    report.add(
+        report.where(written[1]),
+        fmt::format("{} = -1: only one degree can be -1 (the remaining ranks), but {} is -1 too "
+                    "[degree.one_rest]",
+                    written[1], written[0]));
   }
 }
 
-// The schedule file that a configuration of `folder` names, if it names one.
+// Reads the schedule file that a configuration in `folder` names, if any.
 bool read_schedule(Config& c, const fs::path& folder, Report& report) {
   const std::string key = "parallelism.pipeline_parallel_schedule_file";
   const std::string& name = c.parallelism.pipeline_parallel_schedule_file;
@@ -64,20 +65,19 @@ bool read_schedule(Config& c, const fs::path& folder, Report& report) {
   return false;
 }
 
-// Reports a schedule that is not in the catalogue, and takes 1F1B for what is left to check.
+// Reports a schedule that is not in the catalogue, and uses 1F1B for the remaining checks.
 void check_schedule_name(Config& c, Report& report) {
   const std::string key = "parallelism.pipeline_parallel_schedule";
   std::string& name = c.parallelism.pipeline_parallel_schedule;
   if (schedule::kind_from_name(name)) return;
-  report.blame({key},
-               fmt::format("{} = {}: there is no such schedule; there are {} [schedule.name]", key,
-                           name, schedule::listed_names("or")));
+  report.blame({key}, fmt::format("{} = {}: unknown schedule; allowed are {} [schedule.name]", key,
+                                  name, schedule::listed_names("or")));
   report.mark_bad(key);
   name = "1F1B";
 }
 
-// The layout with what is open filled in as it was saved: all of it, or without the reduction, or
-// the batch alone; the first that breaks no rule.
+// Fills in open fields with the saved values: all of them, or without the reduction, or the batch
+// only; the first choice that breaks no rule.
 void take_saved_sums(const spec::ModelSizes& model, const SavedSums& saved, int64_t ranks,
                      spec::Workload& work, spec::Layout& asked) {
   for (const auto& [takes_workers, takes_reduce] :

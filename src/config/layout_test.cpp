@@ -21,7 +21,7 @@ std::string override_text(const Key& key) {
   return value.is_string() ? value.get<std::string>() : value.dump();
 }
 
-TEST(LayoutConfig, the_rest_of_the_world_is_sharded) {
+TEST(LayoutConfig, the_remaining_ranks_are_sharded) {
   const auto four = [](std::vector<std::string> overrides) {
     return load("", with(std::move(overrides), 4));
   };
@@ -40,13 +40,13 @@ TEST(LayoutConfig, the_rest_of_the_world_is_sharded) {
   EXPECT_EQ(replicas.parallelism.data_parallel_replicate_degree, 4);
   EXPECT_EQ(replicas.parallelism.data_parallel_shard_degree, 1);
   EXPECT_EQ(replicas.parallelism.zero_stage, 0);
-  // What is resolved stays as it is.
+  // A resolved configuration does not change.
   const TemporaryFolder folder;
   const LoadOptions again{.overrides = {}, .model_folders = {shipped_models()}, .world = 4};
   EXPECT_TRUE(load(folder.write("run.json", to_json(hybrid).dump()), again) == hybrid);
 }
 
-TEST(LayoutConfig, refusal_of_degrees_comes_all_at_once) {
+TEST(LayoutConfig, all_wrong_degrees_are_refused_at_once) {
   const LoadOptions options = with(
       {"parallelism.tensor_parallel_degree=3", "parallelism.data_parallel_replicate_degree=2",
        "parallelism.sequence_parallel=true", "training.seq_len=10", "training.local_batch_size=1",
@@ -85,7 +85,7 @@ TEST(LayoutConfig, pipeline_keys_become_the_layout) {
   EXPECT_TRUE(load(folder.write("run.json", to_json(c).dump()), again) == c);
 }
 
-TEST(LayoutConfig, the_rest_of_the_world_may_be_the_pipeline) {
+TEST(LayoutConfig, the_remaining_ranks_may_be_the_pipeline) {
   const Config c =
       load("", with({"parallelism.pipeline_parallel_degree=-1",
                      "parallelism.tensor_parallel_degree=2", "training.global_batch_size=32"},
@@ -95,7 +95,7 @@ TEST(LayoutConfig, the_rest_of_the_world_may_be_the_pipeline) {
   EXPECT_FALSE(settled_layout(c).keeps_params());
 }
 
-TEST(LayoutConfig, sharded_parameters_are_released_as_asked) {
+TEST(LayoutConfig, sharded_parameters_are_released_as_configured) {
   const auto keeps = [](const std::string& asked, const std::string& pp) {
     return settled_layout(load("", with({"parallelism.fsdp_reshard_after_forward=" + asked,
                                          "parallelism.pipeline_parallel_degree=" + pp},
@@ -136,7 +136,7 @@ TEST(LayoutConfig, a_custom_schedule_is_read_and_compared) {
   expect_contains(gone, "nosuch.txt: no such file");
 }
 
-// ---- the rule book
+// ---- rules
 
 std::string model_text(const spec::ModelDims& d) {
   return fmt::format(
@@ -145,8 +145,8 @@ std::string model_text(const spec::ModelDims& d) {
       d.layers, d.hidden, d.heads, d.kv_heads, d.ffn, d.vocab, d.max_seq, d.tied_head);
 }
 
-// Every rule that a file can break is named, with its id, where the file is loaded. Values that the
-// schema does not take at all are refused by it.
+// Loading a file reports every broken rule with its id. The schema refuses values that it does not
+// allow.
 TEST(LayoutConfig, every_rule_is_named_by_its_id) {
   const std::set<std::string> without_key = {
       "degree.one_rest",     "placement.engine", "ep.engine",          "ep.ranks",
@@ -183,7 +183,7 @@ TEST(LayoutConfig, every_rule_is_named_by_its_id) {
     const std::string message = message_of(
         [&] { (void)load("", {.overrides = overrides, .world = static_cast<int>(sample.ranks)}); });
     const bool is_named = message.find("[" + sample.id + "]") != std::string::npos;
-    // The schema refuses the value itself, before any rule is looked at.
+    // The schema refuses the value before any rule is checked.
     EXPECT_EQ(is_named, !outside_schema.contains(sample.id)) << sample.id << ": " << message;
     EXPECT_NE(message, "") << sample.id;
   }

@@ -19,10 +19,10 @@ namespace trireme::config {
 
 using Field = std::variant<bool*, int64_t*, double*, std::string*, std::vector<int64_t>*>;
 
-// No number may be larger, unless its key says otherwise; rules in words do not mention it.
+// The default limit on numbers; rule_text() does not mention it.
 constexpr double count_limit = 1e12;
 
-// Of a number. `or_value` is legal too, whatever the limits.
+// The limits of a number. `or_value` is also legal, independent of them.
 struct Range {
   double low = -std::numeric_limits<double>::infinity();
   double high = std::numeric_limits<double>::infinity();
@@ -46,20 +46,21 @@ struct Key {
   std::string path() const;  // "section.name"
 };
 
-// In the order of the documentation. The fields point into the argument, which must outlive them.
+// Returns the keys in the order of the documentation. The fields point into the argument, which
+// must outlive them.
 std::vector<Key> keys_of(Config&);
 
-// "boolean", "integer", "number", "string" or "list of integers".
+// Returns "boolean", "integer", "number", "string" or "list of integers".
 std::string_view type_name(const Key&);
 std::string value_text(const Key&);  // the field's value, as TOML writes it
 base::Json value_json(const Key&);   // the field's value
 std::string rule_text(const Key&);   // "from 0 to 1", "one of a, b"; empty: no rule
 
-// For a terminal: every key with type, default, rule and meaning.
+// Returns every key with type, default, rule and meaning, for a terminal.
 std::string help_text();
 // The same as a list of objects: key, type, default, allowed, meaning.
 base::Json help_json();
-// The text of docs/configuration.md.
+// Returns the text of docs/configuration.md.
 std::string configuration_page();
 
 }  // namespace trireme::config

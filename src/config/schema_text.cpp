@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The schema in words: help for the terminal, and the documentation page.
+// The schema as text: help for the terminal, and the documentation page.
 #include <fmt/format.h>
 
 #include "base/text/json.h"
@@ -20,7 +20,7 @@ std::string table_of(const std::vector<Key>& keys) {
   return text;
 }
 
-// Consecutive keys of one section.
+// Returns the consecutive keys of one section.
 std::vector<std::vector<Key>> by_section(const std::vector<Key>& keys) {
   std::vector<std::vector<Key>> groups;
   for (const Key& key : keys) {
@@ -30,12 +30,13 @@ std::vector<std::vector<Key>> by_section(const std::vector<Key>& keys) {
   return groups;
 }
 
-// The files of configs/models; a test compares.
+// Lists the files of configs/models; a test compares.
 std::string shipped_models_text() {
   std::string text =
       "| models of `configs/models` | |\n|---|---|\n"
-      "| `kjv-llama`, `gpt2-10m`, `llama-11m` | small, for first runs and tests; the first two are "
-      "over bytes |\n"
+      "| `kjv-llama`, `gpt2-10m`, `llama-11m` | small, for first runs and tests; the first two "
+      "have "
+      "bytes as tokens |\n"
       "| `gpt2-124m`, `gpt2-355m`, `gpt2-774m`, `gpt2-1.5b`, `gpt3-175b` | GPT-2 and the sizes of "
       "GPT-3 |\n"
       "| `llama2-7b`, `llama2-13b` | Llama 2 |\n"
@@ -45,7 +46,7 @@ std::string shipped_models_text() {
       "| `llama3.1-8b-4l`, `llama3.2-1b-32k` | four layers of the 8B; the 1B with a vocabulary of "
       "32,768 |\n"
       "| `qwen2-0.5b`, `qwen3-0.6b` | Qwen |\n\n"
-      "Names of earlier releases are understood:";
+      "Names of earlier releases are accepted:";
   for (const EarlierName& earlier : earlier_model_names()) {
     text += fmt::format("{} `{}` (now `{}`)", text.ends_with(':') ? "" : ",", earlier.name,
                         earlier.now);
@@ -88,30 +89,30 @@ std::string configuration_page() {
       "This page is generated from the schema in `src/config/schema.cpp` and "
       "`src/config/files/model_file.cpp`; a test compares it.\n\n"
       "A run is configured by a TOML file with the sections below; every key has a default. Names "
-      "are those of TorchTitan where the meaning is the same. A key is overridden on the command "
+      "are those of TorchTitan if the meaning is the same. A key is overridden on the command "
       "line with `--section.key=value`, `--section.key value`, or, to switch a boolean on, "
       "`--section.key`. All mistakes are reported at once: unknown sections and keys with the "
       "nearest spelling, wrong types, broken rules with the nearest legal values.\n\n"
       "The resolved configuration (defaults filled, -1 solved, the model's sizes included) is "
       "written to the run's folder as JSON. It is accepted in place of the TOML file and needs no "
       "model file.\n\n"
-      "In place of a file, `-` and `/dev/stdin` read standard input, and a pipe, as "
-      "`<(generate.sh)`, is read once; errors name `<stdin>`. `trireme launch -` hands it to "
-      "its ranks; under mpirun or torchrun a file is needed, because their processes have no "
-      "standard input of their own. Without any file `--model NAME --data FILE` is enough. "
-      "Element types may be spelled as elsewhere: `float32`, `fp32` and `f32`, `bfloat16` and "
-      "`bf16`, `uint16` and `u16`; `run.json` has one spelling.\n\n"
-      "`model.name` without a slash is looked for as `<name>.toml` in the folder `models` beside "
-      "the configuration file, then in the folders that the program knows.\n";
+      "Instead of a file, `-` and `/dev/stdin` read standard input, and a pipe, as "
+      "`<(generate.sh)`, is read once; errors name `<stdin>`. `trireme launch -` passes it to "
+      "its ranks; under mpirun or torchrun a file is needed, because their processes do not have "
+      "the standard input. Without a file `--model NAME --data FILE` is sufficient. "
+      "Element types have several spellings: `float32`, `fp32` and `f32`, `bfloat16` and "
+      "`bf16`, `uint16` and `u16`; `run.json` uses one of them.\n\n"
+      "`model.name` without a slash is searched as `<name>.toml` in the folder `models` beside "
+      "the configuration file, then in the installed model folders.\n";
   Config defaults;
   for (const std::vector<Key>& keys : by_section(keys_of(defaults))) {
     text += fmt::format("\n## [{}]\n\n{}", keys.front().section, table_of(keys));
   }
   text +=
       "\n# Model files\n\n"
-      "A model is a TOML file of its own, as those in `configs/models/`. A Hugging Face "
-      "`config.json` of type gpt2, llama, mistral, qwen2 or qwen3 does as well; a mistral is read "
-      "as the Llama that it is for sequences up to its sliding window.\n\n" +
+      "A model is a separate TOML file, as those in `configs/models/`, or a Hugging Face "
+      "`config.json` of type gpt2, llama, mistral, qwen2 or qwen3. A mistral is read as the "
+      "equivalent Llama for sequences up to its sliding window.\n\n" +
       shipped_models_text();
   ModelKeys defaults_of_model;
   for (const std::vector<Key>& keys : by_section(keys_of(defaults_of_model))) {

@@ -31,14 +31,14 @@ int edit_distance(std::string_view a, std::string_view b) {
 
 std::optional<std::string_view> nearest(std::string_view word,
                                         const std::vector<std::string_view>& candidates) {
-  constexpr size_t longest = 100;  // nobody mistypes a key into something longer
+  constexpr size_t longest = 100;  // a mistyped key is not longer
   if (word.size() > longest) return std::nullopt;
   const int limit = std::max(2, static_cast<int>(word.size()) / 3);
   std::optional<std::string_view> best;
   int best_distance = limit + 1;
   for (const std::string_view candidate : candidates) {
     const int distance = edit_distance(word, candidate);
-    // A word of two letters is not a slip of every other word of two letters.
+    // A word of two letters is not a typing error for every other word of two letters.
     if (distance >= static_cast<int>(std::max(word.size(), candidate.size()))) continue;
     if (distance < best_distance) {
       best = candidate;

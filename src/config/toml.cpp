@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The only file that sees the TOML library.
+// The only file that includes the TOML library.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -8,9 +8,9 @@
 #include "base/error.h"
 #include "config/document.h"
 
-// The library asserts what some malformed files break ("[[[a]"), and may take an assertion that is
-// off as a promise to the compiler. Here a broken one throws. That needs the header-only form, even
-// where the build names the compiled one.
+// Some malformed files ("[[[a]") violate assertions of the library, and a disabled assertion may
+// become an assumption of the compiler. Here a violated one throws. That needs the header-only
+// form, even if the build uses the compiled one.
 namespace trireme::config {
 namespace {
 struct TomlAssertion {};
@@ -23,8 +23,8 @@ struct TomlAssertion {};
 #define TOML_HEADER_ONLY 1
 #define TOML_ASSERT(condition) \
   ((condition) ? static_cast<void>(0) : ::trireme::config::toml_assertion_failed())
-// Whether a letter is white space: the library tells the compiler that some of them ("\u00e9"
-// outside of a string) cannot be asked about. Here the answer is no.
+// Is a letter white space? The library declares some of them ("\u00e9" outside of a string)
+// unreachable. Here the answer is no.
 #include <toml++/impl/preprocessor.h>
 #pragma push_macro("TOML_UNREACHABLE")
 #undef TOML_UNREACHABLE
@@ -90,8 +90,8 @@ bool breaks_an_assertion(std::string_view text) {
   return false;
 }
 
-// The parser reads from the top, so the line is the last one of the shortest text, in whole lines,
-// that breaks the assertion.
+// Returns the line of the violated assertion: the parser reads from the top, so it is the last line
+// of the shortest prefix of lines that violates it.
 size_t line_of_assertion(std::string_view text) {
   std::vector<size_t> ends;  // of lines
   for (size_t at = text.find('\n'); at != std::string_view::npos; at = text.find('\n', at + 1)) {
@@ -126,7 +126,7 @@ std::vector<Entry> entries_of_toml(const std::string& text, const std::string& f
   }
   std::vector<Placed> placed;
   collect(table, "", file, placed);
-  // The library keeps keys in alphabetical order; people read files from the top.
+  // The library sorts keys alphabetically; messages follow the order of the file.
   std::stable_sort(placed.begin(), placed.end(),
                    [](const Placed& a, const Placed& b) { return a.position < b.position; });
   std::vector<Entry> entries;

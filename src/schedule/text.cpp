@@ -252,11 +252,11 @@ std::vector<Lane> default_lanes(const std::map<std::pair<int, int>, int>& rank_o
   std::vector<Lane> lanes(static_cast<size_t>(count), Lane(static_cast<size_t>(stages), unknown));
   std::map<std::array<int, 3>, int> votes;  // of (lane, stage, rank)
   for (const auto& [key, rank] : rank_of) ++votes[{key.second % count, key.first, rank}];
-  std::vector<Lane> most(lanes.size(), Lane(static_cast<size_t>(stages), 0));
+  std::vector<Lane> max_votes(lanes.size(), Lane(static_cast<size_t>(stages), 0));
   for (const auto& [key, number] : votes) {
     const auto lane = static_cast<size_t>(key[0]), stage = static_cast<size_t>(key[1]);
-    if (number <= most[lane][stage]) continue;
-    most[lane][stage] = number;
+    if (number <= max_votes[lane][stage]) continue;
+    max_votes[lane][stage] = number;
     lanes[lane][stage] = key[2];
   }
   return lanes;

@@ -59,7 +59,7 @@ const Colour& colour_of(const schedule::Action&);
 bool is_light(const schedule::Schedule&, const schedule::Action&);
 
 // Calls each(rank, position) for every action that is drawn as a cell: computation that takes time.
-// Of a pair only the first action is drawn.
+// Only the first action of a pair is drawn.
 template <typename Each>
 void for_each_cell(const Panel& panel, const Each& each) {
   for (size_t rank = 0; rank < panel.schedule->program.size(); ++rank) {

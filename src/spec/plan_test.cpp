@@ -10,8 +10,8 @@
 
 #include "base/error.h"
 #include "base/text/json.h"
-#include "spec/memory/predict.h"
 #include "spec/facts/rope.h"
+#include "spec/memory/predict.h"
 
 namespace trireme::spec {
 namespace {
@@ -111,11 +111,12 @@ ModelDims llama_of(int layers, int64_t hidden, int64_t ffn, int64_t ids) {
 }
 
 TEST(ModelTest, sizes_whose_products_pass_the_limit_are_refused) {
-  constexpr int64_t most = int64_t{1} << 30;
+  constexpr int64_t max_size = int64_t{1} << 30;
   constexpr int64_t highest = std::numeric_limits<int64_t>::max();
-  for (const ModelDims& sizes : {llama_of(100'000, most, most, most), llama_of(1, most, 16, most),
-                                 llama_of(100'000, int64_t{1} << 20, int64_t{1} << 20, 64),
-                                 llama_of(1, highest / 32 * 32, highest, most)}) {
+  for (const ModelDims& sizes :
+       {llama_of(100'000, max_size, max_size, max_size), llama_of(1, max_size, 16, max_size),
+        llama_of(100'000, int64_t{1} << 20, int64_t{1} << 20, 64),
+        llama_of(1, highest / 32 * 32, highest, max_size)}) {
     const std::string message = message_of([&] { (void)make_model(sizes); });
     EXPECT_NE(
         message.find(fmt::format("layers = {}: with hidden = {}", sizes.layers, sizes.hidden)),

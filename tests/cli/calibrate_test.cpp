@@ -52,7 +52,8 @@ TEST(CalibrateTest, an_unknown_machine_is_refused_with_the_names_of_the_known_on
   const Outcome rows = trireme(
       s, {"calibrate", "--like", std::string(TRIREME_SOURCE_DIR) + "/machines/measured/h200.toml"});
   EXPECT_EQ(rows.exit_code, 2);
-  EXPECT_NE(rows.err.find("format = 1 are rows that trireme bench gpu measured"), std::string::npos)
+  EXPECT_NE(rows.err.find("format = 1 contains measurements of trireme bench gpu"),
+            std::string::npos)
       << rows.err;
 }
 

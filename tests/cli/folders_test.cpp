@@ -69,7 +69,8 @@ TEST(SharedFolders, checkpoints_and_weights_do_not_share_one) {
     const Outcome outcome =
         trireme(s, {"train", "tiny_run.toml", std::string("--checkpoint.export_folder=") + name});
     EXPECT_EQ(outcome.exit_code, 2) << outcome.err;
-    EXPECT_NE(outcome.err.find("must name a folder of its own"), std::string::npos) << outcome.err;
+    EXPECT_NE(outcome.err.find("must not be the folder of checkpoints"), std::string::npos)
+        << outcome.err;
     EXPECT_FALSE(s.has("run"));
   }
   const Scratch s;

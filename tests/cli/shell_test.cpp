@@ -213,7 +213,7 @@ TEST(ShellTest, a_warm_up_is_cut_at_the_end_of_the_run) {
   write_tiny(s);
   const Outcome first = trireme(s, {"train", "tiny_run.toml", "--lr_scheduler.warmup_steps=700"});
   ASSERT_EQ(first.exit_code, 0) << first.err;
-  EXPECT_TRUE(contains(first.err, "warmup_steps is cut from 700 to 3")) << first.err;
+  EXPECT_TRUE(contains(first.err, "warmup_steps is shortened from 700 to 3")) << first.err;
   EXPECT_EQ(base::Json::parse(s.read("run/run.json"))["lr_scheduler"]["warmup_steps"], 3);
   const Outcome more = trireme(s, {"train", "tiny_run.toml", "--lr_scheduler.warmup_steps=700",
                                    "--steps", "6", "--resume", "auto"});

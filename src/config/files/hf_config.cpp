@@ -21,7 +21,7 @@ using base::Json;
 
 constexpr int64_t max_layers = 100'000;
 
-// Reads one object and collects what is wrong with it. A key that is null counts as absent.
+// Reads one object and collects its problems. A key that is null counts as absent.
 class Reader {
  public:
   Reader(const Json& object, std::string prefix, std::vector<std::string>& problems)
@@ -34,32 +34,32 @@ class Reader {
 
   // Without a default the key is required.
   int64_t size(std::string_view key, std::optional<int64_t> absent = std::nullopt,
-               int64_t most = 1 << 30) {
+               int64_t max = 1 << 30) {
     const Json* value = find(key);
     if (value == nullptr) {
       if (!absent) problem(key, "required, but not given");
-      if (absent > most) {
-        problem(key, fmt::format("not given, so {}; at most {} is allowed", *absent, most));
+      if (absent > max) {
+        problem(key, fmt::format("not given, so {}; at most {} is allowed", *absent, max));
       }
       return absent.value_or(1);
     }
-    if (!value->is_number_integer() || *value < 1 || *value > most) {
-      problem(key, fmt::format("found {}, expected an integer from 1 to {}", shown(*value), most));
+    if (!value->is_number_integer() || *value < 1 || *value > max) {
+      problem(key, fmt::format("found {}, expected an integer from 1 to {}", shown(*value), max));
       return 1;
     }
     return value->get<int64_t>();
   }
 
-  double number(std::string_view key, std::optional<double> absent, double most = 1e12) {
+  double number(std::string_view key, std::optional<double> absent, double max = 1e12) {
     const Json* value = find(key);
     if (value == nullptr) {
       if (!absent) problem(key, "required, but not given");
       return absent.value_or(1);
     }
-    constexpr double least = 1e-12;
-    if (!value->is_number() || !(value->get<double>() >= least && value->get<double>() <= most)) {
+    constexpr double min = 1e-12;
+    if (!value->is_number() || !(value->get<double>() >= min && value->get<double>() <= max)) {
       problem(key,
-              fmt::format("found {}, expected a number from {} to {}", shown(*value), least, most));
+              fmt::format("found {}, expected a number from {} to {}", shown(*value), min, max));
       return 1;
     }
     return value->get<double>();
@@ -75,7 +75,7 @@ class Reader {
     return value->get<bool>();
   }
 
-  // The value as text; empty if absent.
+  // Returns the value as text; empty if absent.
   std::string text(std::string_view key) {
     const Json* value = find(key);
     if (value == nullptr) return "";
@@ -121,7 +121,7 @@ class Reader {
   std::vector<std::string>& problems_;
 };
 
-// One form of the rotary settings: `object` holds rope_type and its parameters.
+// Reads one form of the rotary settings: `object` contains rope_type and its parameters.
 spec::RopeSpec rope_from(const Json& object, const std::string& prefix, double theta,
                          std::vector<std::string>& problems) {
   spec::RopeSpec rope{.theta = theta};
@@ -183,8 +183,8 @@ void refuse_sliding_windows(Reader& in, bool has_switch) {
   }
 }
 
-// Longer sequences would need attention that forgets. A file without the key means the window that
-// transformers gives every Mistral; null means none.
+// Longer sequences would need sliding-window attention. A missing key means the default window of
+// transformers; null means none.
 int64_t longest_within_window(Reader& in, bool has_key, int64_t max_seq) {
   constexpr int64_t default_window = 4096;
   if (has_key && in.find("sliding_window") == nullptr) return max_seq;
@@ -225,7 +225,7 @@ void read_llama(Reader& in, const Json& json, const std::string& type, spec::Mod
   d.heads = in.size("num_attention_heads");
   d.ffn = in.size("intermediate_size");
   d.kv_heads = in.size("num_key_value_heads", is_mistral ? 8 : d.heads);
-  // transformers gives every Qwen3 heads of 128 unless told otherwise.
+  // The default of transformers for Qwen3 is heads of 128.
   const bool has_head_dim = in.find("head_dim") != nullptr;
   d.head_dim =
       in.size("head_dim", type == "qwen3" ? 128 : std::max<int64_t>(d.hidden / d.heads, 1));
@@ -361,7 +361,7 @@ spec::ModelDims dims_from_hf(const Json& json, const std::string& name) {
   } else if (type == "llama" || type == "mistral" || type == "qwen2" || type == "qwen3") {
     read_llama(in, json, type, dims, problems);
   } else {
-    // Its other keys may mean anything.
+    // The other keys of an unknown type are not read.
     problems = {
         fmt::format("model_type: {} is not supported; supported: gpt2, llama, mistral, qwen2, "
                     "qwen3",
@@ -372,7 +372,7 @@ spec::ModelDims dims_from_hf(const Json& json, const std::string& name) {
                                         base::count_text(std::ssize(problems), "problem"),
                                         fmt::join(problems, "\n  ")));
   }
-  (void)spec::make_model(dims);  // refuses sizes that do not fit together
+  (void)spec::make_model(dims);  // throws for sizes that do not fit together
   return dims;
 }
 

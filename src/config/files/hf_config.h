@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Models in the words of Hugging Face's config.json: model_type gpt2, llama, mistral, qwen2 and
-// qwen3.
+// Models as Hugging Face's config.json: model_type gpt2, llama, mistral, qwen2 and qwen3.
 #pragma once
 
 #include <string>
@@ -11,19 +10,19 @@
 
 namespace trireme::config {
 
-// Reads old files (rope_theta and rope_scaling at top level) and new ones (rope_parameters); keys
-// that are absent mean what transformers takes for them. What only concerns training elsewhere
-// (dropout) or storage (dtype, torch_dtype) is ignored; what would change the function and is not
-// supported is refused. Throws ConfigError that names every such key at once.
+// Reads old files (rope_theta and rope_scaling at top level) and new ones (rope_parameters); absent
+// keys have the defaults of transformers. Keys that concern only training (dropout) or storage
+// (dtype, torch_dtype) are ignored; unsupported keys that would change the function are refused.
+// Throws ConfigError that names every such key at once.
 //
-// A mistral is the Llama of the same sizes, and is written as one. With a sliding window it is that
-// Llama for sequences up to the window, so max_seq is the smaller of the window and
-// max_position_embeddings: longer sequences are refused where a sequence length is asked for.
+// A mistral is the Llama of the same sizes, and is written as one. With a sliding window it equals
+// that Llama for sequences up to the window, so max_seq is the smaller of the window and
+// max_position_embeddings; training.seq_len may not be longer.
 spec::ModelDims dims_from_hf(const base::Json& json, const std::string& name);
 
-// A config.json that old and new transformers load and dims_from_hf reads back to the same model.
-// `dtype` is that of the weights beside it, f32 or bf16. Throws ConfigError for a model that no
-// supported model_type describes.
+// Returns a config.json that old and new transformers load and that dims_from_hf reads back to the
+// same model. `dtype` is that of the weights beside it, f32 or bf16. Throws ConfigError for a model
+// that no supported model_type describes.
 base::Json hf_config_of(const spec::ModelDims& dims, base::DType dtype);
 
 }  // namespace trireme::config

@@ -2,8 +2,8 @@
 #include "config/files/hf_config.h"
 
 #include "base/text/json.h"
-#include "config/files_test.h"
 #include "config/files/model_file.h"
+#include "config/files_test.h"
 
 namespace trireme::config {
 namespace {
@@ -17,7 +17,7 @@ Json gpt2() {
     "resid_pdrop":0.1,"bos_token_id":50256,"eos_token_id":50256,"architectures":["GPT2LMHeadModel"],
     "task_specific_params":{"text-generation":{"do_sample":true,"max_length":50}}})");
 }
-// The old form, as the files of Llama 3.2 1B have it.
+// The old form, as in the files of Llama 3.2 1B.
 Json llama() {
   return Json::parse(R"({"architectures":["LlamaForCausalLM"],"attention_bias":false,
     "attention_dropout":0.0,"bos_token_id":128000,"eos_token_id":[128001,128008],"head_dim":64,
@@ -45,7 +45,7 @@ Json qwen3() {
     "tie_word_embeddings":true,"use_sliding_window":false,"dtype":"bfloat16"})");
 }
 
-// As the files of Mistral 7B v0.1 have it; v0.3 has a null window.
+// As in the files of Mistral 7B v0.1; v0.3 has a null window.
 Json mistral() {
   return Json::parse(R"({"architectures":["MistralForCausalLM"],"bos_token_id":1,"eos_token_id":2,
     "hidden_act":"silu","hidden_size":4096,"initializer_range":0.02,"intermediate_size":14336,
@@ -86,7 +86,7 @@ TEST(HfConfig, a_mistral_is_the_llama_of_its_sizes_up_to_its_window) {
   const Json written = hf_config_of(dims, base::DType::bf16);
   EXPECT_EQ(written["model_type"], "llama");
   EXPECT_TRUE(spec::make_model(dims_from_hf(written, "m")) == spec::make_model(dims));
-  // What transformers takes for keys that a file leaves out.
+  // The defaults of transformers for absent keys.
   for (const char* key : {"sliding_window", "num_key_value_heads", "max_position_embeddings"}) {
     full.erase(key);
   }
@@ -133,7 +133,7 @@ TEST(HfConfig, absent_and_null_keys_have_their_defaults) {
   EXPECT_EQ(dims_from_hf(json, "x").head_dim, 128);
 }
 
-TEST(HfConfig, what_is_written_reads_back_equal) {
+TEST(HfConfig, written_files_read_back_equal) {
   for (const std::string& name : model_names({shipped_models()})) {
     const spec::ModelDims dims = model_from_file(name, {shipped_models()});
     const Json json = hf_config_of(dims, base::DType::bf16);
@@ -144,13 +144,13 @@ TEST(HfConfig, what_is_written_reads_back_equal) {
   }
 }
 
-TEST(HfConfig, settings_of_norms_that_a_model_lacks_do_not_count) {
+TEST(HfConfig, settings_of_absent_norms_are_ignored) {
   spec::ModelDims dims = dims_from_hf(llama(), "x");
   dims.qk_norm_eps = 0.25F;
   EXPECT_TRUE(spec::make_model(dims) == model_of(llama(), "x"));
 }
 
-TEST(HfConfig, what_is_written_has_the_keys_of_its_type) {
+TEST(HfConfig, written_files_have_the_keys_of_their_type) {
   const auto written = [](const char* name) {
     return hf_config_of(model_from_file(name, {shipped_models()}), base::DType::f32);
   };

@@ -20,22 +20,22 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::string_view how_to_describe =
-    "a machine that has no file is described in one (machines/README.md), or measured on itself by "
-    "trireme calibrate --out FILE.toml";
+    "describe another machine in a new file (machines/README.md), or measure it by running "
+    "trireme calibrate --out FILE.toml on it";
 
 constexpr SourcedKind machine_kind{"machine", "Machines", how_to_describe};
 
-// Files of another format are refused before their keys are: those would all be unknown.
+// Refuses files of another format first, because all their keys would be unknown.
 void check_format(const std::vector<Entry>& entries) {
   for (const Entry& entry : entries) {
     if (!entry.section.empty() || entry.is_section_start || entry.key != "format") continue;
     const auto* format = std::get_if<int64_t>(&entry.value);
     if (format == nullptr || *format == machine_format) return;
-    throw base::ConfigError(
-        fmt::format("{}: format = {}: a machine that plans are priced with has format = {}{}; {}",
-                    entry.where, *format, machine_format,
-                    *format == 1 ? ", and format = 1 are rows that trireme bench gpu measured" : "",
-                    how_to_describe));
+    throw base::ConfigError(fmt::format(
+        "{}: format = {}: a machine file for planning has format = {}{}; {}", entry.where, *format,
+        machine_format,
+        *format == 1 ? ", and format = 1 contains measurements of trireme bench gpu" : "",
+        how_to_describe));
   }
 }
 
@@ -46,8 +46,8 @@ void check_rules(const spec::Machine& m, Report& report) {
                 "processor.reserved_gigabytes: must be below memory_gigabytes");
   report.demand(p.fp32_flops > 0 || p.bf16_flops > 0,
                 {"processor.fp32_tflops", "processor.bf16_tflops"},
-                "processor.fp32_tflops and bf16_tflops are both 0: one of them must be above it");
-  // Of keys that something else makes necessary.
+                "processor.fp32_tflops and bf16_tflops are both 0: one of them must be above 0");
+  // Keys that another key makes necessary.
   const auto needs = [&](bool needed, const std::string& because, const std::string& path) {
     if (!needed || report.was_given(path)) return;
     report.blame({because}, fmt::format("{}: required with this {}, but not given", path, because));

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Machines as files: TOML, one machine a file (machines/*.toml), in which every number names its
-// source. What is not known is refused; nothing is guessed. machines/README.md describes the keys.
+// Machines as files: TOML, one machine per file (machines/*.toml), in which every number names its
+// source. Unknown keys and missing numbers are refused; nothing is guessed. machines/README.md
+// describes the keys.
 #pragma once
 
 #include <filesystem>
@@ -13,27 +14,27 @@
 
 namespace trireme::config {
 
-// A machine by a path (it has a slash or ends in .toml) or by the name of a file `<name>.toml` in
-// one of the folders, the first that has it. Throws ConfigError that lists every problem with file
-// and line, or, for a name that no file has, the names there are and how to describe a machine;
-// IoError if there is no such file.
+// Reads a machine by path (it has a slash or ends in .toml) or by the name of a file `<name>.toml`
+// in the first folder that has it. Throws ConfigError that lists every problem with file and line,
+// or, for an unknown name, the known names and how to describe a machine; IoError for a missing
+// file.
 spec::Machine machine_from_file(const std::string& path_or_name,
                                 const std::vector<std::filesystem::path>& folders);
-// The same from a text that is in no file; `where` names it in messages.
+// The same for a text without a file; `where` names it in messages.
 spec::Machine machine_from_text(const std::string& text, const std::string& where);
 
-// Names that machine_from_file finds in the folders, sorted.
+// Returns the names that machine_from_file finds in the folders, sorted.
 std::vector<std::string> machine_names(const std::vector<std::filesystem::path>& folders);
 
-// The file of a machine, with numbers to so many digits: ten give back what people write, whatever
-// its unit. `comment`: lines of its head, each without #.
-// REQUIRES: `source` is not empty, or every number has a source of its own.
+// Returns the file of a machine, with numbers to `digits` digits: ten reproduce hand-written
+// numbers in any unit. `comment`: lines of its head, each without #.
+// REQUIRES: `source` is not empty, or every number has a source.
 std::string machine_text(const spec::Machine&, std::string_view comment = "", int digits = 10);
 
-// The keys of a machine file by section, with the numbers of the file, and "sources".
+// Returns the keys of a machine file by section, with the numbers of the file, and "sources".
 base::Json machine_json(const spec::Machine&);
 
-// The table of keys in machines/README.md.
+// Returns the table of keys in machines/README.md.
 std::string machine_keys_page();
 
 }  // namespace trireme::config

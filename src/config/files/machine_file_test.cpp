@@ -5,8 +5,8 @@
 
 #include "base/text/json.h"
 #include "config/document.h"
-#include "config/files_test.h"
 #include "config/files/machine_keys.h"
+#include "config/files_test.h"
 
 namespace trireme::config {
 namespace {
@@ -41,7 +41,8 @@ TEST(MachineFile, units_of_the_file_become_bytes_operations_and_seconds) {
   EXPECT_EQ(m.network.link.bytes_per_second, 0);
 }
 
-// A value for every key that no default is, so that a key that is not written or read is seen.
+// Every key gets a value that is not its default, so that a key that is not written or read is
+// found.
 TEST(MachineFile, text_round_trips_every_key) {
   MachineKeys keys{spec::Machine{}};
   double next = 0.50390625;
@@ -76,7 +77,7 @@ TEST(MachineFile, text_round_trips_every_key) {
 
 TEST(MachineFile, refusals_name_file_line_and_remedy) {
   const std::vector<std::pair<std::string, std::string>> cases = {
-      {"format = 1\n[[gemm]]\nm = 1\n", "m.toml:1: format = 1: a machine that plans are priced"},
+      {"format = 1\n[[gemm]]\nm = 1\n", "m.toml:1: format = 1: a machine file for planning"},
       {"format = 3\n", "format = 3"},
       {"name = 'x'\n", "m.toml: format: required, but not given"},
       {"format = 2\nsource = 'a'\n[domain]\nsize = 1\n",
@@ -95,7 +96,7 @@ TEST(MachineFile, refusals_name_file_line_and_remedy) {
       {good_machine + "[network]\nlink_gigabytes_per_second = 25\n",
        "m.toml:20: network.reach: required with this network.link_gigabytes_per_second"},
       {good_machine + "[sources]\nprocessor.units = 'a'\n",
-       "m.toml:20: sources.processor: keys of [sources] stand in quotes"},
+       "m.toml:20: sources.processor: keys of [sources] must be quoted"},
       {good_machine + "[sources]\n\"processor.unit\" = 'a'\n",
        "sources.processor.unit: unknown key; did you mean 'processor.units'?"},
   };
@@ -112,7 +113,9 @@ TEST(MachineFile, every_number_needs_a_source) {
   std::string text = "format = 2\n" + processor + "[domain]\nsize = 1\n";
   const std::string message = machine_refusal(text);
   expect_contains(message, "14 problems");
-  expect_contains(message, "m.toml:3: processor.memory_gigabytes: no source; say in [sources]");
+  expect_contains(
+      message,
+      "m.toml:3: processor.memory_gigabytes: no source; add the source of the number to [sources]");
   expect_contains(message, "m.toml:17: domain.size: no source");
   text += "[sources]\n";
   MachineKeys keys{spec::Machine{}};
@@ -123,7 +126,7 @@ TEST(MachineFile, every_number_needs_a_source) {
   EXPECT_EQ(read_machine(text).sources.at("processor.units"), "measured");
 }
 
-TEST(MachineFile, an_unknown_name_is_answered_with_the_known_ones_and_how_to_add_one) {
+TEST(MachineFile, errors_of_unknown_names_list_the_known_ones_and_how_to_add_one) {
   const TemporaryFolder folder;
   folder.write("a100-80gb.toml", good_machine);
   folder.write("h100.toml", good_machine);
@@ -132,15 +135,16 @@ TEST(MachineFile, an_unknown_name_is_answered_with_the_known_ones_and_how_to_add
   expect_contains(message, "no machine 'h10'; did you mean 'h100'? Machines are a100-80gb, h100; ");
   expect_contains(message, "machines/README.md");
   expect_contains(message, "trireme calibrate --out FILE.toml");
-  expect_contains(message_of([&] { (void)machine_from_file("tpu", {folder.path()}); }),
-                  "no machine 'tpu'. Machines are a100-80gb, h100; a machine that has no file");
+  expect_contains(
+      message_of([&] { (void)machine_from_file("tpu", {folder.path()}); }),
+      "no machine 'tpu'. Machines are a100-80gb, h100; describe another machine in a new file");
   expect_contains(message_of([&] { (void)machine_from_file("h100", {}); }),
                   "no machine files were found");
   EXPECT_EQ(machine_from_file("h100", {folder.path()}).name, "h100");
 }
 
-// Peaks as data/README.md has them; every number has a source of its own.
-TEST(MachineFile, shipped_machines_are_what_their_names_say) {
+// Peaks as in data/README.md; every number has a source.
+TEST(MachineFile, shipped_machines_have_the_peaks_of_their_names) {
   const std::map<std::string, std::pair<double, int64_t>> wanted = {
       {"a100-40gb", {312e12, 8}}, {"a100-80gb", {312e12, 8}}, {"b200", {2250e12, 8}},
       {"b300", {2250e12, 8}},     {"gb200", {2450e12, 72}},   {"gb300", {2450e12, 72}},

@@ -13,18 +13,20 @@ namespace trireme::config {
 
 constexpr int64_t machine_format = 2;
 
-// A machine in the units of its file: tera, giga and micro as the names of keys say.
+// A machine in the units of its file, which are part of the key names: tera, giga and micro.
 class MachineKeys {
  public:
-  // `machine` has units of bytes, operations and seconds; they are changed to those of the file.
+  // `machine` is in bytes, operations and seconds; the constructor converts to the units of the
+  // file.
   explicit MachineKeys(const spec::Machine& machine);
   // The keys point into it.
   MachineKeys(const MachineKeys&) = delete;
   MachineKeys& operator=(const MachineKeys&) = delete;
 
-  // Back in bytes, operations and seconds; sources without those that are empty.
+  // Returns the machine in bytes, operations and seconds, without empty sources.
   spec::Machine machine() const;
-  // All, in the order of the file; those of section "sources" last, one for each key that has one.
+  // Returns all keys in the order of the file; section "sources" is last, with one key for each key
+  // that has a source.
   const std::vector<Key>& keys() const { return keys_; }
   int64_t format() const { return format_; }
 

@@ -69,20 +69,20 @@ std::vector<Key> keys_of(ModelKeys& m) {
   Range eps_or_zero = eps;
   eps_or_zero.or_value = 0;
   k.number("qk_norm_eps", m.qk_norm_eps, eps_or_zero,
-           "added to the variance in those; 0: norm_eps");
-  k.number("init_std", m.init_std, eps, "spread of initial weights");
+           "added to the variance in q and k norms; 0: norm_eps");
+  k.number("init_std", m.init_std, eps, "standard deviation of initial weights");
   k.number("rope_theta", m.rope_theta, {.low = 1, .high = count_limit, .low_excluded = true},
            "base of the rotary wavelengths; llama only");
 
   k.section("rope_scaling");
   k.number("factor", m.rope_scaling.factor, {.low = 1, .high = count_limit},
-           "stretch of long wavelengths");
+           "factor on long wavelengths");
   k.number("low_freq_factor", m.rope_scaling.low_freq_factor, positive,
-           "wavelengths above original_max_position / this are stretched");
+           "wavelengths above original_max_position / this are multiplied by factor");
   k.number("high_freq_factor", m.rope_scaling.high_freq_factor, positive,
            "wavelengths below original_max_position / this are kept");
   k.number("original_max_position", m.rope_scaling.original_max_position, size,
-           "sequence length before the stretch");
+           "sequence length before the scaling");
   return k.take();
 }
 
@@ -169,7 +169,7 @@ spec::ModelDims read_path(const fs::path& path) {
   }
   const Json json = parse_json(text, file);
   if (!json.contains("model_type")) return dims_from_json(json, file);
-  // config.json says nothing of the model's name; its folder does.
+  // config.json does not contain the model's name; its folder has it.
   std::error_code ignored;
   const std::string folder = fs::absolute(path, ignored).parent_path().filename().string();
   const bool is_usual = path.filename() == "config.json" && !folder.empty();
@@ -180,7 +180,7 @@ spec::ModelDims read_path(const fs::path& path) {
   }
 }
 
-// The key that a rule of spec::make_model begins with.
+// Returns the key with which a message of spec::make_model begins.
 std::string path_of_rule(const std::string& rule) {
   const std::string subject = rule.substr(0, rule.find(" = "));
   if (subject == "rope theta") return "rope_theta";
@@ -214,7 +214,7 @@ spec::ModelDims dims_from_entries(const std::vector<Entry>& entries, const std::
     const bool is_rope = entry.section == "rope_scaling" || entry.key == "rope_theta";
     has_scaling = has_scaling || entry.section == "rope_scaling";
     if (is_gpt2 && is_rope && (entry.is_section_start || entry.section.empty())) {
-      report.add(entry.where, fmt::format("{}: gpt2 has learned positions; this belongs to llama",
+      report.add(entry.where, fmt::format("{}: gpt2 has learned positions; this key is for llama",
                                           entry.is_section_start ? entry.section : entry.key));
     }
   }
@@ -238,7 +238,7 @@ spec::ModelDims dims_from_entries(const std::vector<Entry>& entries, const std::
                .scaling = has_scaling ? std::optional(m.rope_scaling) : std::nullopt},
       .init_std = static_cast<float>(m.init_std),
   };
-  // Rules between sizes mean something only once each size is one.
+  // Rules between sizes are checked only if each size is legal.
   if (report.empty()) check_rules(dims, file, report);
   report.throw_if_any(file);
   return dims;
@@ -252,7 +252,7 @@ std::optional<spec::ModelDims> model_of_earlier_name(const std::string& name,
       const fs::path file = folder / (std::string(earlier.now) + ".toml");
       if (!is_file(file)) continue;
       spec::ModelDims dims = read_path(file);
-      dims.name = name;  // reports and run.json keep the name that was asked for
+      dims.name = name;  // reports and run.json use the name that the user gave
       return dims;
     }
   }

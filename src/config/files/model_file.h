@@ -14,7 +14,7 @@
 
 namespace trireme::config {
 
-// The keys of a model file, as the schema sees them.
+// The keys of a model file, as fields for the schema.
 struct ModelKeys {
   std::string name, family;
   int64_t layers = 0, hidden = 0, heads = 0, kv_heads = 0, head_dim = 0, ffn = 0, vocab = 0;
@@ -28,24 +28,23 @@ struct ModelKeys {
 };
 std::vector<Key> keys_of(ModelKeys&);
 
-// A model by a path (it has a slash or ends in .toml or .json, or is a folder that holds a
-// config.json) or by the name of a file `<name>.toml` in one of the folders, the first that has it;
-// a name that a model had in earlier releases finds it too.
-// Throws ConfigError that lists every problem with file and line, or IoError if there is no such
-// file.
+// Reads a model by path (it has a slash or ends in .toml or .json, or is a folder with a
+// config.json) or by the name of a file `<name>.toml` in the first folder that has it; also accepts
+// names of earlier releases. Throws ConfigError that lists every problem with file and line, or
+// IoError for a missing file.
 spec::ModelDims model_from_file(const std::string& path_or_name,
                                 const std::vector<std::filesystem::path>& folders);
 
-// Names that model_from_file finds in the folders, sorted.
+// Returns the names that model_from_file finds in the folders, sorted.
 std::vector<std::string> model_names(const std::vector<std::filesystem::path>& folders);
 
 struct EarlierName {
   std::string_view name, now;
 };
-// Names that models had in earlier releases, where family and size were named less evenly.
+// Returns the names of models in earlier releases, whose naming was less consistent.
 const std::vector<EarlierName>& earlier_model_names();
 
-// The keys of a model file as JSON, and back. `where` names the origin in messages.
+// Convert the keys of a model file to JSON, and back. `where` names the origin in messages.
 base::Json to_json(const spec::ModelDims&);
 spec::ModelDims dims_from_json(const base::Json&, const std::string& where);
 

@@ -21,7 +21,7 @@ std::string model_refusal(const std::string& text) {
 }
 
 TEST(ModelFile, shipped_models_have_their_known_sizes) {
-  // Published counts, and for models without one the sum over their matrices, done by hand.
+  // Published counts; for models without one, the sum over their matrices, computed by hand.
   const std::map<std::string, int64_t> counts = {
       {"gpt2-10m", 10'844'160},
       {"gpt2-124m", 124'439'808},
@@ -63,7 +63,7 @@ TEST(ModelFile, earlier_names_find_their_models) {
     now.name = was.name;
     EXPECT_TRUE(spec::make_model(was) == spec::make_model(now)) << earlier.name;
   }
-  // A file of that name goes before.
+  // A file of that name has precedence.
   const TemporaryFolder folder;
   folder.write("llama-15m.toml", good_model);
   EXPECT_EQ(model_from_file("llama-15m", {shipped_models(), folder.path()}).hidden, 64);
@@ -129,7 +129,7 @@ TEST(ModelFile, refusals_name_line_and_key) {
       {good_model + "rope_scaling = 3\n",
        "m.toml:8: rope_scaling: found the integer 3, expected the section"},
       {"family = 'gpt2'" + good_model.substr(16) + "rope_theta = 5\n",
-       "m.toml:8: rope_theta: gpt2 has learned positions; this belongs to llama"},
+       "m.toml:8: rope_theta: gpt2 has learned positions; this key is for llama"},
       {"family = 'gpt2'" + good_model.substr(16) + "tied_head = false\n",
        "m.toml:8: tied_head = false: gpt2 has a tied head"},
   };

@@ -42,14 +42,14 @@ void add_sources(std::vector<Key>& keys, std::map<std::string, std::string>& sou
   for (const Key& key : keys) {
     if (has_source(key)) (void)sources[key.path()];
   }
-  // What a map holds stays where it is, so that keys can name it.
+  // Values of a map have stable addresses, so keys can point to them.
   for (auto& [path, source] : sources) {
     keys.push_back({.section = "sources",
                     .name = path,
                     .field = &source,
                     .range = {},
                     .choices = {},
-                    .help = "where this key's number is from"});
+                    .help = "source of this key's number"});
   }
 }
 
@@ -57,7 +57,7 @@ void check_quoted(const std::vector<Entry>& entries, std::string_view example, R
   for (const Entry& entry : entries) {
     if (entry.section != "sources" || !std::holds_alternative<Foreign>(entry.value)) continue;
     report.add(entry.where,
-               fmt::format("sources.{}: keys of [sources] stand in quotes, as \"{}\" = \"...\"",
+               fmt::format("sources.{}: keys of [sources] must be quoted, as \"{}\" = \"...\"",
                            entry.key, example));
   }
 }
@@ -68,7 +68,7 @@ void check_sources(const std::map<std::string, std::string>& sources, const std:
     const std::string path = key.path();
     if (key.section == "sources" || !has_source(key) || !report.was_given(path)) continue;
     report.demand(sources.contains(path), {path},
-                  fmt::format("{}: no source; say in [sources] where the number is from "
+                  fmt::format("{}: no source; add the source of the number to [sources] "
                               "(\"{}\" = \"...\"), or give one source for the whole file",
                               path, path));
   }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What files have in common in which every number names its source: machines (machine_file.h) and
+// The common part of files in which every number names its source: machines (machine_file.h) and
 // stacks (stack_file.h).
 #pragma once
 
@@ -16,10 +16,10 @@ namespace trireme::config {
 
 struct SourcedKind {
   std::string_view one, many;  // "machine", "Machines"
-  std::string_view how;        // what to do where none fits, at the end of a message
+  std::string_view how;        // advice if none fits, at the end of a message
 };
-// Returns the file that a path or a name in one of the folders stands for. Throws ConfigError with
-// the nearest name and all names.
+// Returns the file of a path or of a name in one of the folders. Throws ConfigError with the
+// nearest name and all names.
 std::filesystem::path find_sourced(const SourcedKind&, const std::string& path_or_name,
                                    const std::vector<std::filesystem::path>& folders);
 
@@ -33,7 +33,7 @@ void check_quoted(const std::vector<Entry>&, std::string_view example, Report&);
 void check_sources(const std::map<std::string, std::string>& sources, const std::vector<Key>& keys,
                    Report&);
 
-// Returns a table of all keys but those of [sources], for a page of documentation.
+// Returns a table of all keys except those of [sources], for a page of documentation.
 std::string keys_page(const std::vector<Key>&);
 
 }  // namespace trireme::config

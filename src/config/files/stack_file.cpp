@@ -10,23 +10,23 @@
 #include "config/document.h"
 #include "config/files/machine_keys.h"
 #include "config/files/sourced_file.h"
-#include "config/spelling.h"
 #include "config/files/stack_keys.h"
+#include "config/spelling.h"
 
 namespace trireme::config {
 namespace {
 
 namespace fs = std::filesystem;
 
-constexpr SourcedKind stack_kind{
-    "stack", "Stacks", "another program is described in a file of its own (stacks/README.md)"};
+constexpr SourcedKind stack_kind{"stack", "Stacks",
+                                 "describe another program in a new file (stacks/README.md)"};
 
 void check_stack_rules(const spec::Stack& stack, const std::vector<Key>& keys, Report& report) {
   for (const Key& key : keys) {
     const std::string path = key.path();
     if (!stack.engine || key.section != "memory" || !report.was_given(path)) continue;
     report.blame({path}, fmt::format("{}: not allowed with engine = true, whose memory is that of "
-                                     "Trireme's own layers; remove the key, or engine = true",
+                                     "Trireme's layers; remove the key, or engine = true",
                                      path));
   }
   report.demand(stack.engine || stack.selective != spec::SelectiveRecompute::engine ||
@@ -37,7 +37,7 @@ void check_stack_rules(const spec::Stack& stack, const std::vector<Key>& keys, R
   report.demand(stack.reduce_bytes <= stack.grad_bytes,
                 {"policies.reduce_bytes", "policies.grad_bytes"},
                 fmt::format("policies.reduce_bytes = {} is above policies.grad_bytes = {}: "
-                            "gradients are not summed in a longer type than they are kept in",
+                            "gradients are not summed in a longer type than they are stored in",
                             stack.reduce_bytes, stack.grad_bytes));
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Stacks as files: TOML, one training program a file (stacks/*.toml), in which every number names
+// Stacks as files: TOML, one training program per file (stacks/*.toml), in which every number names
 // its source. stacks/README.md describes the keys.
 #pragma once
 
@@ -12,11 +12,11 @@
 namespace trireme::config {
 
 // Reads a stack by path (it has a slash or ends in .toml) or by the name of a file `<name>.toml` in
-// one of the folders, the first that has it. Throws ConfigError that lists every problem with file
-// and line, or, for a name that no file has, the names there are; IoError if there is no such file.
+// the first folder that has it. Throws ConfigError that lists every problem with file and line, or,
+// for an unknown name, the known names; IoError for a missing file.
 spec::Stack stack_from_file(const std::string& path_or_name,
                             const std::vector<std::filesystem::path>& folders);
-// The same from a text that is in no file; `where` names it in messages.
+// The same for a text without a file; `where` names it in messages.
 spec::Stack stack_from_text(const std::string& text, const std::string& where);
 
 // Returns the names that stack_from_file finds in the folders, sorted.

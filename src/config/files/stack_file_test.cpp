@@ -2,8 +2,8 @@
 #include "config/files/stack_file.h"
 
 #include "config/document.h"
-#include "config/files_test.h"
 #include "config/files/stack_keys.h"
+#include "config/files_test.h"
 
 namespace trireme::config {
 namespace {
@@ -27,7 +27,7 @@ TEST(StackFile, units_and_names_of_the_file_become_those_of_the_stack) {
   EXPECT_EQ(s.selective, spec::SelectiveRecompute::attention);
   EXPECT_EQ(s.memory.extra_bytes, 2e9);
   EXPECT_FALSE(s.is_engine());
-  // What is not given is neutral.
+  // Defaults are neutral.
   EXPECT_EQ(s.streaming, 1);
   EXPECT_EQ(s.dp_overlap, 0);
   EXPECT_EQ(read_stack(good_stack).selective, spec::SelectiveRecompute::products);
@@ -54,7 +54,7 @@ TEST(StackFile, refusals_name_file_line_and_remedy) {
       {good_stack + "engine = true\n[memory]\nnorm_bytes = 4\n",
        "s.toml:6: memory.norm_bytes: not allowed with engine = true"},
       {good_stack + "[sources]\ncompute.gemm = 'a'\n",
-       "s.toml:5: sources.compute: keys of [sources] stand in quotes"},
+       "s.toml:5: sources.compute: keys of [sources] must be quoted"},
       {good_stack + "[sources]\n\"compute.gem\" = 'a'\n",
        "sources.compute.gem: unknown key; did you mean 'compute.gemm'?"},
   };
@@ -65,14 +65,15 @@ TEST(StackFile, refusals_name_file_line_and_remedy) {
 TEST(StackFile, every_number_needs_a_source) {
   const std::string text = "format = 1\nwhat = 'a'\n[compute]\ngemm = 1.2\nflash2 = true\n";
   const std::string message = stack_refusal(text);
-  expect_contains(message, "s.toml:4: compute.gemm: no source; say in [sources]");
+  expect_contains(message,
+                  "s.toml:4: compute.gemm: no source; add the source of the number to [sources]");
   expect_contains(message, "s.toml:5: compute.flash2: no source");
   const std::string sources = "[sources]\n\"compute.gemm\" = 'fit'\n\"compute.flash2\" = 'code'\n";
   EXPECT_EQ(stack_refusal(text + sources), "");
   EXPECT_EQ(read_stack(text + sources).sources.at("compute.gemm"), "fit");
 }
 
-TEST(StackFile, an_unknown_name_is_answered_with_the_known_ones) {
+TEST(StackFile, errors_of_unknown_names_list_the_known_ones) {
   const TemporaryFolder folder;
   folder.write("fsdp.toml", good_stack);
   folder.write("llm.c.toml", good_stack);

@@ -19,10 +19,11 @@ class StackKeys {
   StackKeys(const StackKeys&) = delete;
   StackKeys& operator=(const StackKeys&) = delete;
 
-  // In seconds and bytes; sources without those that are empty.
+  // Returns the stack in seconds and bytes, without empty sources.
   // REQUIRES: every key has a value that its rule allows.
   spec::Stack stack() const;
-  // All, in the order of the file; those of section "sources" last, one for each key that has one.
+  // Returns all keys in the order of the file; section "sources" is last, with one key for each key
+  // that has a source.
   const std::vector<Key>& keys() const { return keys_; }
 
  private:

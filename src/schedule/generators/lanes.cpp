@@ -26,10 +26,10 @@ Lane v_lane(int ranks) {
 }
 
 Schedule empty_schedule(int ranks, int microbatches, std::vector<Lane> lanes) {
-  constexpr int most = std::numeric_limits<int16_t>::max();
-  TRIREME_CHECK(ranks >= 1 && ranks <= most, "{} ranks", ranks);
+  constexpr int max = std::numeric_limits<int16_t>::max();
+  TRIREME_CHECK(ranks >= 1 && ranks <= max, "{} ranks", ranks);
   TRIREME_CHECK(microbatches >= 1, "{} micro-batches", microbatches);
-  TRIREME_CHECK(!lanes.empty() && !lanes[0].empty() && std::ssize(lanes[0]) <= most, "{} lanes",
+  TRIREME_CHECK(!lanes.empty() && !lanes[0].empty() && std::ssize(lanes[0]) <= max, "{} lanes",
                 lanes.size());
   Schedule schedule{ranks, microbatches, std::move(lanes), {}};
   schedule.program.resize(static_cast<size_t>(ranks));

@@ -69,8 +69,8 @@ class SlotPlacer {
         } else if (!is_merged_) {
           f = b = in_frame(Pool::b_to_w, bytes);
         } else if (index == slot_dy) {
-          int64_t& most = stream[layer % 2];
-          most = std::max(most, bytes);
+          int64_t& largest = stream[layer % 2];
+          largest = std::max(largest, bytes);
           f = b = {Pool::stream, 0};
         } else {
           f = b = in_layer(Pool::b_to_w, b_to_w, bytes);

@@ -16,9 +16,9 @@ constexpr int64_t max_received_bytes = int64_t{64} << 20;
 constexpr int64_t min_bytes_a_part = 256;  // comm::Communicator::set_buffer
 
 int64_t largest_bucket(std::span<const int64_t> buckets, size_t first, size_t step) {
-  int64_t most = 0;
-  for (size_t b = first; b < buckets.size(); b += step) most = std::max(most, buckets[b]);
-  return most;
+  int64_t largest = 0;
+  for (size_t b = first; b < buckets.size(); b += step) largest = std::max(largest, buckets[b]);
+  return largest;
 }
 
 // Returns the nodes that all ranks together contribute to a sum.
@@ -101,13 +101,13 @@ Range workers_of(const Plan& plan, int data_rank) {
 
 int node_buffers(const Plan& plan) {
   if (plan.layout.logical_dp == data_ranks(plan.mesh)) return 0;  // one leaf per rank
-  int most = 0;
+  int max = 0;
   for (int rank = 0; rank < data_ranks(plan.mesh); ++rank) {
     for (const Fold& fold : folds(plan.layout.logical_dp, workers_of(plan, rank))) {
-      most = std::max(most, fold.stacked);
+      max = std::max(max, fold.stacked);
     }
   }
-  return most;
+  return max;
 }
 
 std::vector<BucketLayout> bucket_layouts(const ModelSpec& model, const Plan& plan, int pp_rank) {
