@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Jobs whose answer is known: what the search must say.
+// Jobs with a known answer, which the search must find.
 #include <gtest/gtest.h>
 
 #include "base/error.h"
@@ -26,7 +26,7 @@ TEST(KnownAnswers, zero3_alone_has_more_ranks_than_sequences) {
   EXPECT_NE(plan::broken_rule(four_million(), alone).find("batch = 512"), std::string::npos);
 }
 
-TEST(KnownAnswers, the_best_layout_of_70b_cuts_matrices_inside_the_node) {
+TEST(KnownAnswers, the_best_layout_of_70b_uses_tp_inside_the_node) {
   const spec::Machine machine = shipped_machine("h100");
   const spec::Layout best = fastest(four_million(), machine, 1024).best.value().layout;
   EXPECT_GT(best.tp, 1);
@@ -34,7 +34,7 @@ TEST(KnownAnswers, the_best_layout_of_70b_cuts_matrices_inside_the_node) {
   EXPECT_EQ(best.zero_stage, 1);
 }
 
-TEST(KnownAnswers, seventy_billion_do_not_fit_in_one_node) {
+TEST(KnownAnswers, a_70b_model_does_not_fit_in_one_node) {
   const spec::Machine machine = shipped_machine("h100");
   const plan::SearchResult result =
       fastest(job_of(shipped_model("llama3-70b"), 8192, 512), machine, 8);
@@ -42,7 +42,7 @@ TEST(KnownAnswers, seventy_billion_do_not_fit_in_one_node) {
   EXPECT_TRUE(result.front.empty());
   EXPECT_EQ(result.too_large, result.priced);
   EXPECT_GT(result.smallest.value().price.bytes, machine.processor.memory_bytes);
-  // Every family says why.
+  // Every rejected family has a reason.
   int by_memory = 0;
   for (const plan::Rejected& family : result.rejected) {
     EXPECT_FALSE(family.reason.empty());
@@ -51,7 +51,7 @@ TEST(KnownAnswers, seventy_billion_do_not_fit_in_one_node) {
   EXPECT_GT(by_memory, 0);
 }
 
-TEST(KnownAnswers, tp_stays_in_the_domain_while_there_are_sequences_for_everyone) {
+TEST(KnownAnswers, tp_stays_in_the_domain_if_there_are_enough_sequences) {
   struct Case {
     const char *model, *machine;
     int64_t seq_len, sequences, gpus;
@@ -69,7 +69,7 @@ TEST(KnownAnswers, tp_stays_in_the_domain_while_there_are_sequences_for_everyone
   }
 }
 
-// Four blocks of 37B parameters each: one of them is more than eight GPUs can keep the state of.
+// Four blocks of 37B parameters each; the state of one exceeds the memory of eight GPUs.
 spec::ModelSpec few_wide_blocks() {
   spec::ModelDims dims;
   dims.name = "wide";
@@ -83,16 +83,16 @@ spec::ModelSpec few_wide_blocks() {
   return spec::make_model(dims);
 }
 
-TEST(KnownAnswers, tp_crosses_the_domain_where_nothing_else_fits) {
+TEST(KnownAnswers, tp_crosses_the_domain_if_nothing_else_fits) {
   const spec::Machine machine = shipped_machine("h100");
-  // One sequence: there are no data ranks to share state with.
+  // With one sequence there are no data ranks to shard the state over.
   const plan::SearchResult alone = fastest(job_of(few_wide_blocks(), 4096, 1), machine, 64);
   ASSERT_TRUE(alone.best.has_value());
   EXPECT_GT(alone.best->layout.tp, machine.domain.size);
   for (const plan::Candidate& family : alone.families) {
     EXPECT_GT(family.layout.tp, machine.domain.size);
   }
-  // With data ranks, ZeRO takes its place.
+  // With data ranks, ZeRO shards it instead.
   const plan::SearchResult many = fastest(job_of(few_wide_blocks(), 4096, 256), machine, 256);
   ASSERT_TRUE(many.best.has_value());
   EXPECT_LE(many.best->layout.tp, machine.domain.size);
@@ -107,7 +107,7 @@ TEST(KnownAnswers, stages_cross_nodes) {
   EXPECT_LT(best.price.at(plan::Term::messages), 0.01 * best.price.seconds);
 }
 
-// What was trained so: Llama 3 405B with TP8 PP16 on 16,384 H100.
+// Llama 3 405B was trained with TP8 PP16 on 16,384 H100.
 TEST(KnownAnswers, the_layout_of_llama3_is_the_best_with_zero1) {
   const plan::Job job = job_of(shipped_model("llama3-405b"), 8192, 2048);
   const plan::Candidate best =

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The memory that `plan` prints for a layout is what `train` predicts, and allocates, for the same
-// layout in a configuration.
+// The memory that `plan` prints for a layout equals the memory that `train` predicts, and
+// allocates, for the same layout in a configuration.
 #include <gtest/gtest.h>
 
 #include "config/config_text.h"
@@ -26,7 +26,7 @@ spec::Plan plan_of_train(const Job& job, const Layout& l, const std::string& mod
                               spec::cuda_backend(config.system.determinism == "l1"));
 }
 
-TEST(PrintedMemory, is_that_of_train_to_the_byte) {
+TEST(PrintedMemory, equals_that_of_train_to_the_byte) {
   constexpr uint64_t seed = 41;
   constexpr int count = 3000;
   SCOPED_TRACE(seed);
@@ -39,7 +39,7 @@ TEST(PrintedMemory, is_that_of_train_to_the_byte) {
     Job job = job_of(model, 1, dice.of<int64_t>({256, 1024}));
     const Layout l = spec::any_layout(dice, spec::sizes_of(job.model), job.seq_len);
     job.global_batch = l.global_batch();
-    // As it is typed, and printed.
+    // The layout in its text form, as users type it.
     const Proposal p =
         propose(job, machine, trireme_stack(), spec::layout_from_text(spec::to_text(l), l.ranks()));
     ASSERT_TRUE(p.is_engine_plan) << spec::to_text(l) << ": " << p.confirmed.problem;
@@ -52,8 +52,8 @@ TEST(PrintedMemory, is_that_of_train_to_the_byte) {
   }
 }
 
-// Everything that an answer shows has the memory of the plan that `train` makes of its layout.
-TEST(PrintedMemory, of_a_whole_answer_is_that_of_train) {
+// Every layout in an answer has the memory of the plan that `train` makes of it.
+TEST(PrintedMemory, of_all_layouts_of_an_answer_equals_that_of_train) {
   struct Question {
     const char *model, *machine;
     int64_t ranks, batch, seq_len;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Other programs' runs that no constant was fitted to: what the planner says of their time and
-// memory. tests/planner/program_runs.jsonl has the rows with their sources (facts and figures
-// only); those of the zero-bubble paper stand in data/.
+// Compares predicted time and memory with runs of other programs to which no constant was fitted.
+// tests/planner/program_runs.jsonl has the rows with their sources (facts and figures only); those
+// of the zero-bubble paper are in data/.
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -31,7 +31,8 @@ ErrorSummary errors_of(const std::vector<PublishedRun>& runs) {
   return plan::summary_of(plan::validate(runs), "all");
 }
 
-// Their program's own constant was fitted to them: here they are priced with that of its family.
+// The constant of the zero-bubble stack was fitted to these runs; here they are priced with the
+// stack that it is based on.
 std::vector<PublishedRun> zero_bubble_runs() {
   std::vector<PublishedRun> runs = runs_of(source_tree / "data" / "published_runs.jsonl");
   std::erase_if(runs, [](const PublishedRun& run) { return run.stack.name != "zero-bubble"; });
@@ -54,7 +55,7 @@ TEST(ProgramRuns, every_row_is_predicted) {
   EXPECT_EQ(zero_bubble_runs().size(), 31U);
 }
 
-TEST(ProgramRuns, sources_that_no_constant_was_fitted_to) {
+TEST(ProgramRuns, unfitted_sources_are_predicted_within_bounds) {
   std::vector<PublishedRun> runs = unseen_runs();
   const ErrorSummary pytorch = errors_of(runs);
   EXPECT_EQ(pytorch.timed, 22);
@@ -70,7 +71,7 @@ TEST(ProgramRuns, sources_that_no_constant_was_fitted_to) {
   EXPECT_LE(all.memory, 0.12);
 }
 
-TEST(ProgramRuns, the_zero_bubble_paper_is_predicted_with_constants_of_its_family) {
+TEST(ProgramRuns, the_zero_bubble_paper_is_predicted_with_constants_of_megatron) {
   const ErrorSummary errors = errors_of(zero_bubble_runs());
   EXPECT_LE(errors.memory, 0.03);
   EXPECT_LE(errors.time, 0.11);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sayings about failures and checkpoints. Trireme has no model of failures; runs are played here.
+// Rules of thumb about failures and checkpoints. Trireme has no model of failures; this file
+// simulates runs.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -12,13 +13,16 @@ namespace trireme::tests {
 namespace {
 
 struct Failing {
-  double interval = 0;  // of work between saves
-  double save = 0;      // seconds that a save holds the run
-  double mean = 0;      // between failures
+  double interval = 0;  // seconds of work between saves
+  double save = 0;      // seconds that a save stalls the run
+  double mean = 0;      // seconds between failures
+
+  // Young's approximation for the best interval.
+  double expected_loss() const { return std::sqrt(2 * save / mean); }
 };
 
-// Of the time of a long run, the part that saves take or failures undo. Failures come at random;
-// work since the last save is done again.
+// Returns the fraction of a long run that saves take or failures undo. Failures are random; work
+// since the last save is repeated.
 double lost_part(const Failing& run) {
   std::mt19937_64 random(1);
   const auto next = [&] {
@@ -41,10 +45,10 @@ Row mtbf_row() {
   EXPECT_NEAR(each, 50, 1);
   EXPECT_NEAR(bloom, 32, 1);
   return {"\"Llama 3: 7.7 h between failures per 1,000 GPUs\"; \"BLOOM: 75 h\"",
-          fmt::format("arithmetic: 419 in 54 days on 16,384 GPUs are {:.1f} h for the cluster and "
-                      "{:.0f} h per 1,000; BLOOM's 30 in 3.5 months on 384 are {:.0f} h",
+          fmt::format("419 failures in 54 days on 16,384 GPUs are {:.1f} h for the cluster and "
+                      "{:.0f} h per 1,000 GPUs; BLOOM's 30 in 3.5 months on 384 are {:.0f} h",
                       cluster, each, bloom),
-          "do not hold"};
+          "do not hold", Evidence::arithmetic};
 }
 
 Row floor_row() {
@@ -55,19 +59,19 @@ Row floor_row() {
   const double at = lost_part(best), shorter = lost_part(half), longer = lost_part(twice);
   EXPECT_LT(at, shorter);
   EXPECT_LT(at, longer);
-  EXPECT_NEAR(at, 0.04, 0.003);
-  return {
-      "\"sqrt(2 C tau) is a floor for the interval\" and \"checkpoint more often\"",
-      fmt::format("C = 20 s, tau = 25,000 s, played over 100,000 failures: {:.1f} % lost at 1,000 "
-                  "s, {:.1f} % at 500 s, {:.1f} % at 2,000 s",
-                  100 * at, 100 * shorter, 100 * longer),
-      "contradict each other: it is the best interval if saves are sound, and as saves may not "
-      "be, the longest"};
+  EXPECT_NEAR(at, best.expected_loss(), 0.003);
+  return {"\"sqrt(2 C tau) is a floor for the interval\" and \"checkpoint more often\"",
+          fmt::format("C = 20 s, tau = 25,000 s, simulated over 100,000 failures: {:.1f} % lost at "
+                      "1,000 s, {:.1f} % at 500 s, {:.1f} % at 2,000 s",
+                      100 * at, 100 * shorter, 100 * longer),
+          "contradict each other: it is the best interval if saves never fail, and the longest "
+          "sensible one because they may",
+          Evidence::formula};
 }
 
 Row correlated_row() {
   const Failing single{.interval = 1000, .save = 20, .mean = 25000};
-  // As many GPUs die, eight at a time.
+  // The same number of GPUs fails, eight at a time.
   Failing bursts = single;
   bursts.mean *= 8;
   Failing rarer = bursts;
@@ -75,19 +79,22 @@ Row correlated_row() {
   const double alone = lost_part(single), together = lost_part(bursts), longer = lost_part(rarer);
   EXPECT_LT(together, alone);
   EXPECT_LT(longer, together);
+  EXPECT_NEAR(longer, rarer.expected_loss(), 0.002);
   return {"\"Correlated failures demand more frequent checkpoints\"",
-          fmt::format("as many GPUs lost eight at a time: {:.1f} % instead of {:.1f} % at 1,000 s, "
-                      "and {:.1f} % at {:.0f} s",
+          fmt::format("the same number of GPUs lost eight at a time: {:.1f} % lost instead of "
+                      "{:.1f} % at 1,000 s, and {:.1f} % at {:.0f} s",
                       100 * together, 100 * alone, 100 * longer, rarer.interval),
-          "does not hold: fewer incidents want longer intervals; what they demand is several "
-          "generations and copies across failure domains"};
+          "does not hold: fewer incidents allow longer intervals; they demand several checkpoints "
+          "and copies across failure domains",
+          Evidence::formula};
 }
 
 Row xid_row() {
   return {"\"Evict a node on every XID 13 or 31\"",
-          "nothing to compute: 13 (exception of the graphics engine) and 31 (page fault) are as a "
-          "rule of the program",
-          "does not hold: run again elsewhere; if it recurs there, the fault is in the code"};
+          "nothing to compute: 13 (exception of the graphics engine) and 31 (page fault) are "
+          "usually faults of the program",
+          "does not hold: run on another node; if the error recurs there, the code is at fault",
+          Evidence::arithmetic};
 }
 
 }  // namespace

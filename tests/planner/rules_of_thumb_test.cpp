@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// docs/rules-of-thumb.md is written by this test: every saying with what Trireme's own functions
-// give for it. Where a number changes, the page must be looked at again.
+// Writes docs/rules-of-thumb.md: every rule of thumb with the number that Trireme's functions
+// return. If a number changes, a person must read the page again.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <array>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
@@ -15,11 +16,19 @@ namespace {
 
 using Section = std::vector<Row> (*)();
 
+std::string_view name_of(Evidence evidence) {
+  constexpr std::array<std::string_view, static_cast<size_t>(Evidence::count)> names = {
+      "formula", "published", "arithmetic", "regression"};
+  return names[static_cast<size_t>(evidence)];
+}
+
 std::string table_of(const std::vector<Section>& sections) {
-  std::string text = "| saying | our number | verdict |\n|---|---|---|\n";
+  std::string text =
+      "| rule of thumb | Trireme's number | verdict | checked against |\n|---|---|---|---|\n";
   for (const Section section : sections) {
     for (const Row& row : section()) {
-      text += fmt::format("| {} | {} | {} |\n", row.saying, row.ours, row.verdict);
+      text += fmt::format("| {} | {} | {} | {} |\n", row.rule, row.ours, row.verdict,
+                          name_of(row.evidence));
     }
   }
   return text;
@@ -27,28 +36,36 @@ std::string table_of(const std::vector<Section>& sections) {
 
 std::string page() {
   std::string text =
-      "# Rules of thumb, tested\n\n"
-      "What the field says about training large models, each with the number that Trireme's own "
-      "functions give: parameters and bytes from `spec`, times of collectives, layouts and "
-      "searches from `plan`, pipelines from `sim`. Written by "
-      "`tests/planner/rules_of_thumb_test.cpp`, which also asserts every number or order; do not "
+      "# Rules of thumb\n\n"
+      "Look up here how far common rules of thumb about training large models agree with "
+      "Trireme. Each row has the number that Trireme's functions return: parameters and bytes "
+      "from `spec`, times of collectives, layouts and searches from `plan`, pipelines from `sim`. "
+      "`tests/planner/rules_of_thumb_test.cpp` writes this page and asserts its numbers; do not "
       "edit it by hand.\n\n"
-      "Unless a row says otherwise: machines are those of `machines/` (`h100`: 8 in a domain of "
-      "NVLink, one adapter of 400 Gb/s each; `gb200`: 72 in a domain), 70B and 405B are Llama 3 "
-      "with sequences of 8,192 tokens, products are bf16 with gradients summed in fp32 in any "
-      "order, the "
-      "stack is Trireme's (collectives of tp are not overlapped), and a layout is the fastest of "
-      "its "
-      "kind over schedule, micro-batch, recompute and sequence parallelism that fits in 95 % of "
-      "memory. \"Arithmetic\" marks what no function of Trireme computes.\n\n";
-  text += "## Hold exactly\n\n" + table_of({state_rows, step_rows}) + "\n";
-  text += "## Hold under conditions\n\n" + table_of({sharding_rows, placement_rows}) + "\n";
-  text += "## Do not hold, or contradict each other\n\n" +
+      "The last column shows how much a row proves:\n\n"
+      "- *formula*: the test compares the number with a formula that it contains, with literal "
+      "numbers.\n"
+      "- *published*: the test compares the number with a published figure.\n"
+      "- *arithmetic*: no function of Trireme computes it.\n"
+      "- *regression*: the test compares results of the planner with each other. Such a row "
+      "guards against changes; it is no evidence that the planner is right.\n\n"
+      "Unless a row states otherwise:\n\n"
+      "- Machines are those of `machines/`: `h100` has 8 GPUs in an NVLink domain and one adapter "
+      "of 400 Gb/s per GPU, `gb200` has 72 GPUs in a domain.\n"
+      "- 70B and 405B are Llama 3 with sequences of 8,192 tokens.\n"
+      "- Products are bf16; gradients are summed in fp32, in any order.\n"
+      "- The stack is Trireme's, which does not overlap collectives of tp.\n"
+      "- A layout is the fastest of its kind over schedule, micro-batch, recompute and sequence "
+      "parallelism that fits in 95 % of memory.\n\n";
+  text += "## Rules that hold exactly\n\n" + table_of({state_rows, step_rows}) + "\n";
+  text +=
+      "## Rules that hold under conditions\n\n" + table_of({sharding_rows, placement_rows}) + "\n";
+  text += "## Rules that do not hold, or contradict each other\n\n" +
           table_of({memory_contradictions, rate_contradictions, failure_contradictions});
   return text;
 }
 
-TEST(RulesOfThumb, the_page_says_what_the_model_gives) {
+TEST(RulesOfThumb, the_page_has_the_computed_numbers) {
   const auto path = std::filesystem::path(TRIREME_SOURCE_DIR) / "docs" / "rules-of-thumb.md";
   std::ifstream in(path, std::ios::binary);
   const std::string written{std::istreambuf_iterator<char>(in), {}};

@@ -58,7 +58,7 @@ spec::ModelSpec bloom_176b() {
 
 plan::Job job_of(spec::ModelSpec model, int64_t seq_len, int64_t sequences) {
   plan::Job job;
-  job.backend = spec::cuda_backend(false);  // as the programs run that the sayings are about
+  job.backend = spec::cuda_backend(false);  // as in the programs that the rules are about
   job.model = std::move(model);
   job.seq_len = seq_len;
   job.global_batch = sequences;
@@ -86,7 +86,17 @@ ThreeLayouts three_layouts() {
   return three;
 }
 
-sim::Result played(const std::string& schedule, int ranks, int micro_batches, int chunks) {
+HandFlops llama3_70b_flops(double seq_len) {
+  constexpr double layers = 80, width = 8192, key = 1024, ffn = 28672, vocab = 128256;
+  HandFlops flops;
+  flops.down = layers * 2 * ffn * width;
+  flops.products = layers * 2 * width * (width + 2 * key + width + 2 * ffn) + flops.down;
+  flops.attention = layers * 4 * width * (seq_len + 1) / 2;
+  flops.head = 2 * width * vocab;
+  return flops;
+}
+
+sim::Result simulated(const std::string& schedule, int ranks, int micro_batches, int chunks) {
   const schedule::Schedule all = schedule::add_p2p(
       schedule::generate(schedule,
                          {.ranks = ranks, .microbatches = micro_batches, .chunks = chunks})

@@ -17,7 +17,7 @@ namespace {
 using device::Mem;
 
 constexpr int64_t vocab = 24, width = 16;
-constexpr int64_t table_bytes = vocab * width * 4;
+constexpr int64_t table_bytes = vocab * width * 2, grad_bytes = vocab * width * 4;  // bf16, fp32
 
 spec::ModelSpec tied_model() {
   return spec::make_model({.name = "tied",
@@ -85,9 +85,12 @@ struct TableRank {
 
 void run_two(int logical_dp, const std::function<void(TableRank&)>& body) {
   const spec::ModelSpec model = tied_model();
-  const spec::Plan plan =
-      spec::solve_or_throw(model, {.seq_len = 8},
-                           {.pp = 2, .accumulation = 4 / logical_dp, .logical_dp = logical_dp}, {});
+  const spec::Plan plan = spec::solve_or_throw(model, {.seq_len = 8},
+                                               {.pp = 2,
+                                                .accumulation = 4 / logical_dp,
+                                                .logical_dp = logical_dp,
+                                                .precision = *spec::precision_from_name("bf16")},
+                                               {});
   comm::ThreadWorld world(2, 60);
   comm::run_ranks(world, [&](int rank) {
     const auto communicator = world.communicator(rank, {.name = "world"});
@@ -147,7 +150,7 @@ TEST(SharedTableTest, the_heads_gradients_are_added_to_the_owners_leaf_by_leaf) 
           r.table->bring_grads(r.head());
         }
       }
-      EXPECT_EQ(r.pipe.traffic().pp_table, is_owner ? 0 : leaves * table_bytes);
+      EXPECT_EQ(r.pipe.traffic().pp_table, is_owner ? 0 : leaves * grad_bytes);
     });
   }
 }
