@@ -81,7 +81,7 @@ TEST(ShellTest, a_call_without_a_verb_prints_the_help) {
   const Outcome group = trireme(s, {"data"});
   EXPECT_EQ(group.exit_code, 2);
   EXPECT_EQ(group.out, trireme(s, {"help", "data"}).out);
-  EXPECT_TRUE(group.out.starts_with("Make, look at and measure data sets\n")) << group.out;
+  EXPECT_TRUE(group.out.starts_with("Build, inspect and measure data sets\n")) << group.out;
   EXPECT_EQ(trireme(s, {"help", "data"}).exit_code, 0);
   EXPECT_EQ(trireme(s, {"help", "data", "build"}).out, trireme(s, {"data", "build", "--help"}).out);
   for (const std::vector<std::string>& bad : {std::vector<std::string>{"help", "trian"},
