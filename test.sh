@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # Builds Trireme and runs its tests, from a bare clone.
 #   ./test.sh          the suite that every change must pass (budget: docs/testing.md)
-#   ./test.sh --full   also what the usual run samples, and everything under AddressSanitizer + UndefinedBehaviorSanitizer and under ThreadSanitizer
+#   ./test.sh --full   also what the default run only samples, and everything under AddressSanitizer + UndefinedBehaviorSanitizer and under ThreadSanitizer
 set -euo pipefail
 cd "$(dirname "$0")"
 . scripts/packages.sh

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// How fast a checkpoint is saved and loaded, beside raw direct writes and reads of the same bytes
-// at the same queue depth on the same disk, in turns. Saving has hashes, syncs and the commit in
-// it, loading has all hashes. Prints the best of each and their ratio; the bar is 85 %.
+// Measures saving and loading of a checkpoint beside raw direct writes and reads of the same bytes,
+// at the same queue depth on the same disk, alternating. Saving includes hashes, syncs and the
+// commit; loading includes all hashes. Prints the best of each and their ratio; the bar is 85 %.
 #include <fcntl.h>
 #include <fmt/core.h>
 #include <unistd.h>
@@ -12,12 +12,12 @@
 #include <filesystem>
 #include <system_error>
 
-#include "base/system/descriptor.h"
 #include "base/rng.h"
+#include "base/system/descriptor.h"
 #include "ckpt/disk/aligned.h"
+#include "ckpt/disk/posix_disk.h"
 #include "ckpt/generation/folder.h"
 #include "ckpt/generation/generation.h"
-#include "ckpt/disk/posix_disk.h"
 #include "ckpt/generation/save.h"
 
 namespace {
@@ -42,7 +42,7 @@ void expect(bool done, const char* what) {
   if (!done) throw std::system_error(errno, std::generic_category(), what);
 }
 
-// The same calls without the core around them: place set aside, 1 MiB at a time, one sync.
+// The same system calls without the checkpoint code: preallocate, 1 MiB at a time, one sync.
 void raw_write(const std::filesystem::path& path, std::span<const std::byte> bytes,
                const Options& options) {
   const int flags = O_WRONLY | O_CREAT | O_TRUNC | (options.direct ? O_DIRECT : 0);
@@ -58,7 +58,7 @@ void raw_write(const std::filesystem::path& path, std::span<const std::byte> byt
   expect(::fsync(file.value()) == 0, "fsync");
 }
 
-// Into a buffer of each worker, which stays in the cache: the fastest that raw reads can be.
+// Reads into one buffer per worker, which stays in the cache: an upper bound of raw reads.
 void raw_read(const std::filesystem::path& path, int64_t bytes, const Options& options) {
   const base::Descriptor file(::open(path.c_str(), O_RDONLY | (options.direct ? O_DIRECT : 0)));
   expect(file.value() >= 0, "open");
@@ -72,7 +72,7 @@ void raw_read(const std::filesystem::path& path, int64_t bytes, const Options& o
       });
 }
 
-// Drops what the page cache has of a folder's files, where reads go through it.
+// Drops a folder's files from the page cache, for reads that use it.
 void forget(const std::filesystem::path& folder) {
   for (const auto& entry : std::filesystem::recursive_directory_iterator(folder)) {
     if (!entry.is_regular_file()) continue;
@@ -85,7 +85,7 @@ int measure(const Options& options) {
   std::filesystem::create_directories(options.folder);
   const auto disk = ckpt::posix_disk({.direct = options.direct});
   const ckpt::IoOptions io{.queue_depth = options.queue_depth};
-  // Tensors of 64 MiB, as the matrices of a large model are.
+  // Tensors of 64 MiB, like the matrices of a large model.
   std::vector<ckpt::TensorPieces> pieces;
   for (int64_t left = options.mib; left > 0; left -= 64) {
     const ckpt::TensorInfo tensor{fmt::format("weight/{}", pieces.size()),

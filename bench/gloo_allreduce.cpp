@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// All-reduce over Gloo: ours, whose sums have a fixed order, beside Gloo's own ring, in turns.
+// All-reduce over Gloo: ours, which sums in a fixed order, against Gloo's ring, alternating.
 //
 //   trireme launch -n 4 --program build/release/bench/gloo_allreduce bench [--mebibytes=64]
 //     [--rounds=20] [--buffer=64]

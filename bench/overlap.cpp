@@ -1,14 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// How much of the communication hides behind compute: two thread ranks whose communicator sleeps.
+// Measures how much communication hides behind compute: two thread ranks with a communicator that
+// sleeps.
 //
 //   overlap [--mode=zero3|ddp] [--share=0.75] [--blocks=12] [--hidden=192] [--tokens=96]
 //     [--microbatches=1] [--prefetch=1] [--steps=4] [--rounds=7] [--compute=real|sleep]
 //
-// --share is the time of all communication of a step over that of its compute. In turns: without
-// delays, with them and prefetch before the backward, with them and prefetch after. Exposed is what
-// a step takes longer than without delays. The trace is the compute stream: how long it had nothing
-// to run, with and without delays. --compute=sleep lets products sleep as long as they would run at
-// a fixed speed, and leaves out the rest: the order of the engine alone, on a machine that is busy.
+// --share is the time of all communication of a step divided by that of its compute. Runs
+// alternate: without delays, with delays and prefetch before the backward, with delays and prefetch
+// after it. Exposed is the additional time of a step over a step without delays. The trace measures
+// the idle time of the compute stream with and without delays. --compute=sleep lets products sleep
+// as long as they would run at a fixed speed and skips the other ops: the engine's order alone, on
+// a busy machine.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -86,7 +88,7 @@ Options options_of(const std::vector<std::string>& words) {
   return o;
 }
 
-// ---- what a stream did. Rows are bare functions: what they note can only be global.
+// ---- stream activity. Ops are plain functions, so their records must be global.
 std::mutex busy_mutex;                       // guards busy_seconds
 std::map<std::string, double> busy_seconds;  // of the streams called so, over all ranks
 bool compute_sleeps = false;
@@ -209,7 +211,7 @@ Job job_of(const Options& o, bool prefetch_after) {
   return job;
 }
 
-// Of one step, a mean over steps and ranks.
+// Figures of one step, averaged over steps and ranks.
 struct Times {
   double step = 0, busy = 0;
   double idle() const { return step - busy; }
@@ -253,7 +255,7 @@ double median(std::vector<double> values) {
   return values[values.size() / 2];
 }
 
-// Of one round, against the runs without delays around it.
+// Figures of one round, relative to the adjacent runs without delays.
 struct Exposed {
   std::vector<double> steps, by_clock, by_trace;  // seconds; shares of communication
 
@@ -268,7 +270,8 @@ void run(const Options& o) {
   compute_sleeps = o.compute == "sleep";
   const Job before = job_of(o, false), after = job_of(o, true);
   const spec::TrafficTable sent = spec::predict_traffic(before.model, before.plan, {});
-  // What arrives at a rank in a step, its own parts included: what the delays are counted by.
+  // The bytes that arrive at a rank in a step, including its own parts; delays are proportional to
+  // them.
   const double arriving = static_cast<double>(sent.total()) * ranks / (ranks - 1);
   Exposed with_before, with_after;
   std::vector<double> plain_steps, shares;

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # How much communication hides behind compute (bench/overlap.cpp): ZeRO-3 and data parallel, first the order of the
-# engine alone, with compute that sleeps, then real compute, which wants a machine with two idle cores.
-# Extra words go to every run (--share=0.7, --rounds=11).
+# engine alone, with compute that sleeps, then real compute, which needs two idle cores.
+# Extra arguments go to every run (--share=0.7, --rounds=11).
 set -euo pipefail
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// Does the engine take as long as the simulator says? Thread ranks, one core each, run a schedule;
-// every action is timed; the simulator plays the same schedule with the mean cost of each stage's
-// actions and the middle latency of a message.
+// Compares the engine with the simulator. Thread ranks, one core each, run a schedule; every action
+// is timed; the simulator plays the same schedule with the mean cost of each stage's actions and
+// the median latency of a message.
 //
 //   pipeline [--schedule=interleaved] [--stages=2] [--chunks=0] [--microbatches=8] [--blocks=8]
 //     [--hidden=256] [--tokens=256] [--steps=4] [--rounds=5] [--svg=FILE]
 //
-// Both times are of the actions, from the first of all ranks to the last; the optimizer comes after
-// them. The machine needs a core for every rank.
+// Both times are of the actions, from the first of all ranks to the last; the optimizer follows
+// them. The machine needs one core per rank.
 #include <fmt/format.h>
 
 #include <algorithm>

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Does a pipeline take as long as the simulator says (bench/pipeline.cpp)? Every schedule that is executed, on as many
-# ranks as the first word says (2); wants a machine with an idle core for each. Extra words go to every run.
+# Compares pipelines with the simulator (bench/pipeline.cpp): every schedule that the engine executes. The first argument
+# is the number of ranks (2), each of which needs an idle core. Extra arguments go to every run.
 set -euo pipefail
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// How many actions a second the simulator plays on one core, messages counted as actions. Prints
-// one line a schedule: the best of several runs, without and with shared wires, and with all
-// outputs.
+// Measures how many actions per second the simulator plays on one core, messages counted as
+// actions. Prints one line per schedule: the best of several runs, without and with shared wires,
+// and with all outputs.
 #include <fmt/core.h>
 
 #include <algorithm>

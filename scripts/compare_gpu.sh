@@ -2,10 +2,10 @@
 # SPDX-License-Identifier: Apache-2.0
 # Training throughput and memory on one GPU: Trireme (fast, l1) against PyTorch and the counted floor, measured in turn
 # so that all see the same machine. Prints one JSON line per model with the median of each; progress goes to stderr.
-# Models are those of the peer, as bench/models/*.toml has them. Memory is what the driver reports as used at most while
-# the program runs, less what was used before, sampled in the same way for both. Gradients are kept in bf16, which is
-# what the peer's products give (it stores them in fp32), what the backward makes again anyway is not kept, and fp32
-# weights are kept as the 16 bits that bf16 weights lack of them.
+# Models are those of the peer, described in bench/models/*.toml. Memory is the driver's highest value while the program
+# runs, less its value before, sampled in the same way for both. Gradients are stored in bf16, the precision of the
+# peer's products (it stores them in fp32); activations that the backward recomputes anyway are not stored; master
+# weights are split fp32 (the low 16 bits beside the bf16 weight).
 set -uo pipefail
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
@@ -79,8 +79,8 @@ measure() {
   local file=$1 before rc
   shift
   before=$(used_mib)
-  # Both programs keep what they took until they end, so few samples do. One process each: nvidia-smi's own loop
-  # holds its output back.
+  # Both programs keep their memory until they end, so few samples suffice. One process each: nvidia-smi's loop
+  # buffers its output.
   while :; do
     used_mib
     sleep 0.5
@@ -116,7 +116,7 @@ if ((floor)); then
   }
 fi
 touch "$scratch/floor"
-# trireme_as MODE STEPS: a command for measure, of the model at hand.
+# trireme_as MODE STEPS: a command for measure, with the current model.
 trireme_as() {
   command=("$trireme" bench train --model "$root/bench/models/$name.toml" --micro-batch "$batch" --seq "$seq"
     --dtype bf16 --device cuda --determinism "$1" --steps "$2" --warmup "$warmup" --peak-tflops "$peak" --json
@@ -128,8 +128,8 @@ for model in "${models[@]}"; do
   seq=$(sed -n 's/^max_seq = //p' "$root/bench/models/$name.toml")
   rm -f "$scratch"/{fast,l1,torch,first}
   touch "$scratch"/{fast,l1,torch,first}
-  # The first run on a machine chooses the algorithms of its products by trial, with results of their own, and keeps the
-  # choice: what is compared is every other run.
+  # The first run on a machine benchmarks the algorithms of its products and stores the choice; every other run is
+  # compared.
   for mode in fast l1; do
     echo "$name: trireme $mode, first run ..." >&2
     trireme_as "$mode" 1

@@ -8,8 +8,8 @@ package_packages=(dpkg-dev file)
 # Launchers and schedulers that ./test.sh --full runs Trireme under.
 launcher_packages=(openmpi-bin mpich slurm-wlm munge python3-torch)
 
-# install_packages PACKAGE...: installs what is missing where that is possible without a password;
-# otherwise says what to run and ends the script.
+# install_packages PACKAGE...: installs what is missing if that is possible without a password;
+# otherwise prints the command to run and ends the script.
 install_packages() {
   command -v dpkg-query >/dev/null || return 0
   local missing=() package
@@ -33,7 +33,7 @@ install_packages() {
     apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
 }
 
-# try_to_install PACKAGE...: says of each that cannot be installed what that means, and goes on.
+# try_to_install PACKAGE...: prints a warning for each package that cannot be installed, and continues.
 try_to_install() {
   local package
   for package in "$@"; do

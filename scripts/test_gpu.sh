@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # Configures, builds and tests the CUDA back end on a machine with an NVIDIA GPU. Installs nothing. Every part is run
-# even if an earlier one failed; the last lines say what passed, and the exit code is 0 only if all of it did.
+# even if an earlier one failed; the last lines list what passed, and the exit code is 0 only if everything did.
 set -uo pipefail
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
@@ -16,7 +16,7 @@ usage() {
 Usage: scripts/test_gpu.sh [options] [DEPS_DIR]
   DEPS_DIR        folder with the headers of toml++ and xxHash where the system has none; or \$TRIREME_DEPS_DIR
   --build-only    no tests
-  --filter GLOB   of the tests of whole models, as --gtest_filter takes it ($filter)
+  --filter GLOB   --gtest_filter for the tests of whole models ($filter)
   --ranks         only the tests of several ranks: as threads that share the GPU, as processes over NCCL
   --memcheck      also the kernel tests under compute-sanitizer's memory checker (minutes)
   --hf            also compare with transformers (tests/gpu/hf_check.py)
@@ -54,7 +54,7 @@ command -v nvcc >/dev/null || export PATH=$PATH:/usr/local/cuda/bin
 command -v nvcc >/dev/null || fail "nvcc is not on the PATH; install CUDA, or add its bin folder"
 
 summary=() broken=0
-# part NAME COMMAND...: runs it and keeps a line for the end.
+# part NAME COMMAND...: runs the command and stores a line for the summary.
 part() {
   local name=$1 begin=$SECONDS rc
   shift
@@ -70,7 +70,7 @@ part() {
   return $rc
 }
 
-# each NAME SECONDS PROGRAM FILTER: every test of the filter by itself, ended after so many seconds.
+# each NAME SECONDS PROGRAM FILTER: runs every matching test in its own process, stopped after SECONDS.
 each() {
   local name=$1 seconds=$2 program=$3 tests
   tests=$("$program" --gtest_list_tests --gtest_filter="$4" |
@@ -102,7 +102,7 @@ part build cmake --build "$build" -j "$(nproc)" --target trireme kernels_test gp
 "$build/trireme" doctor
 export TRIREME_GPU_REQUIRED=1  # a GPU that cannot be used is then a failure, not a reason to skip
 ranks() {
-  # All of one back end first, in the smallest form; then whole engines; then processes.
+  # First the collectives of one back end, then whole engines, then processes.
   part collectives timeout -k 5 180 "$build/comm_test" --gtest_brief=1 --gtest_filter='*cuda*'
   each "thread ranks" 150 "$build/tests/gpu_tests" 'RanksTest.*'
   each nccl 240 "$build/tests/nccl_tests" '*'
@@ -116,7 +116,7 @@ kernel_tests='*cuda*:*Cuda*'
   broken=1
   summary+=("FAILED  kernels (no test is called $kernel_tests)")
 }
-# Rows first: what a row gets wrong shows there in the smallest form.
+# Ops first: an error of an op shows there in its smallest form.
 part kernels "$build/kernels_test" --gtest_brief=1 --gtest_filter="$kernel_tests"
 [[ $filter == *-* ]] && models="$filter:RanksTest.*" || models="$filter-RanksTest.*"
 part models "$build/tests/gpu_tests" --gtest_filter="$models"

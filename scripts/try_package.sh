@@ -73,7 +73,7 @@ trireme generate one/weights/final --prompt 'row' --tokens 8
 trireme train mine.toml $short --device cuda && exit 1
 echo "the package works"
 TEXT
-# What is mounted in a namespace of its own is gone at its end.
+# Mounts in a private namespace vanish with it.
 unshare --mount bash -c 'mount -t proc proc "$1/proc" && chroot "$1" bash /as_root.sh' \
   try "$root"
 rm -rf "$root" "$root.log"

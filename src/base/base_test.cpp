@@ -31,8 +31,8 @@ TEST(Bf16Test, rounds_to_nearest_even_and_keeps_nan) {
   EXPECT_TRUE(std::isinf(static_cast<float>(Bf16(std::numeric_limits<float>::max()))));
 }
 
-TEST(SplitFloatTest, halves_give_back_every_number_and_the_upper_is_the_nearest_bf16) {
-  // Every upper half with the lower halves at which rounding changes.
+TEST(SplitFloatTest, parts_restore_every_number_and_the_high_part_is_the_nearest_bf16) {
+  // Every high part with the low parts at which rounding changes.
   for (uint32_t upper = 0; upper < 0x10000U; ++upper) {
     for (const uint32_t lower : {0U, 1U, 0x7fffU, 0x8000U, 0x8001U, 0xffffU}) {
       const uint32_t bits = upper << 16U | lower;
@@ -77,7 +77,7 @@ TEST(RngTest, philox_matches_the_published_vector) {
   EXPECT_EQ(r, (std::array<uint32_t, 4>{0x6627e8d5U, 0xe169c58dU, 0xbc57ac4cU, 0x9b00dbd8U}));
 }
 
-TEST(RngTest, normal_has_mean_zero_and_the_asked_deviation) {
+TEST(RngTest, normal_has_mean_zero_and_the_given_deviation) {
   const RngKey key = rng_key(7, "layers.0.wqkv");
   const int n = 200000;
   double sum = 0, squares = 0;
@@ -122,14 +122,15 @@ TEST(ThreadPoolTest, every_task_runs_once_also_from_several_callers) {
   }
 }
 
-TEST(ThreadPoolTest, works_with_fewer_threads_where_the_system_refuses_them) {
+TEST(ThreadPoolTest, works_with_fewer_threads_if_the_system_refuses_them) {
   testing::internal::CaptureStderr();
   const RefusedThreads refused;
   ThreadPool pool(4);
   EXPECT_EQ(pool.threads(), 1);
-  const std::string said = testing::internal::GetCapturedStderr();
-  EXPECT_NE(said.find("warning: 1 of 4 threads could be started"), std::string::npos) << said;
-  EXPECT_NE(said.find("(ulimit -u)"), std::string::npos) << said;
+  const std::string message = testing::internal::GetCapturedStderr();
+  EXPECT_NE(message.find("warning: only 1 of 4 threads could be started"), std::string::npos)
+      << message;
+  EXPECT_NE(message.find("(ulimit -u)"), std::string::npos) << message;
   std::vector<int> hits(97, 0);
   pool.for_each(97, [&hits](int64_t i) { ++hits[static_cast<size_t>(i)]; });
   EXPECT_EQ(std::accumulate(hits.begin(), hits.end(), 0), 97);
@@ -141,10 +142,10 @@ TEST(StartThreadTest, a_refusal_names_thread_and_limits) {
     start_thread("that tests", [] {}).join();
     FAIL() << "it was started";
   } catch (const Error& error) {
-    const std::string said = error.what();
-    EXPECT_EQ(said.rfind("the thread that tests cannot be started: Resource temporarily", 0), 0U)
-        << said;
-    EXPECT_NE(said.find("(pids.max)"), std::string::npos) << said;
+    const std::string message = error.what();
+    EXPECT_EQ(message.rfind("the thread that tests cannot be started: Resource temporarily", 0), 0U)
+        << message;
+    EXPECT_NE(message.find("(pids.max)"), std::string::npos) << message;
   }
 }
 

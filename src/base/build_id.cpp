@@ -12,7 +12,7 @@ namespace {
 
 constexpr size_t aligned(size_t bytes) { return (bytes + 3) / 4 * 4; }
 
-// The first object that is listed is the program itself.
+// The first object in the list is the program itself.
 int find_note(dl_phdr_info* info, size_t /*bytes*/, void* found) {
   auto& id = *static_cast<std::string*>(found);
   for (int i = 0; i < info->dlpi_phnum; ++i) {

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which build this is.
+// The identity of this build.
 #pragma once
 
 #include <string>
 
 namespace trireme::base {
 
-// The linker's build id of the running program, in hexadecimal: it differs whenever code or
-// compiler do. Empty where the program has none.
+// Returns the linker's build id of the running program, in hexadecimal: it changes with the code
+// and the compiler. Empty if the program has none.
 std::string build_id();
 
 }  // namespace trireme::base

@@ -42,7 +42,7 @@ DType dtype_from_name(std::string_view name) {
     if (row.name == name) return row.dtype;
   }
   throw ConfigError(fmt::format(
-      "'{}' is not an element type; known are f32, bf16, f8e4m3, f8e5m2, f64, i32, i64, u8, u16",
+      "'{}' is not an element type; allowed are f32, bf16, f8e4m3, f8e5m2, f64, i32, i64, u8, u16",
       name));
 }
 

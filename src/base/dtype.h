@@ -12,10 +12,10 @@ enum class DType : uint8_t { f32, bf16, f8e4m3, f8e5m2, f64, i32, i64, u8, u16 }
 
 int64_t size_of(DType);
 std::string_view name_of(DType);
-// REQUIRES: `name` is one of name_of()'s; throws ConfigError otherwise.
+// Throws ConfigError unless `name` is one that name_of() returns.
 DType dtype_from_name(std::string_view name);
 
-// The upper half of an fp32. Rounds to nearest, ties to even; a NaN stays a (quiet) NaN.
+// The upper 16 bits of an fp32. Rounds to nearest, ties to even; a NaN stays a (quiet) NaN.
 struct Bf16 {
   uint16_t bits = 0;
 

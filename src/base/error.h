@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What cannot be done, as typed exceptions. A message says what was tried, what was found (with
-// numbers) and what the user may change. Bugs are not errors: see check.h.
+// Typed exceptions for operations that cannot be done. A message states what failed, the values
+// found and what the user may change. Bugs are not errors: see check.h.
 #pragma once
 
 #include <stdexcept>
@@ -13,7 +13,8 @@ class Error : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-// A configuration, model or plan that breaks a rule, or asks for what this build does not support.
+// A configuration, model or plan that breaks a rule, or requests a feature that this build does not
+// support.
 class ConfigError : public Error {
  public:
   using Error::Error;
@@ -37,19 +38,19 @@ class DeviceError : public Error {
   using Error::Error;
 };
 
-// A request to stop came before there was anything to save.
+// A request to stop was received before there was anything to save.
 class Stopped : public Error {
  public:
   using Error::Error;
 };
 
-// Another process has taken over what this one was writing; it must end and change nothing more.
+// Another process has taken over the files of this one, which must exit without changing them.
 class Fenced : public Error {
  public:
   using Error::Error;
 };
 
-// The group was aborted: a peer died, a deadline passed, or someone called abort().
+// The group was aborted: a peer died, a deadline passed, or a rank called abort().
 class CommAborted : public Error {
  public:
   using Error::Error;

@@ -9,7 +9,7 @@
 namespace trireme::base {
 namespace {
 
-// spdlog's registry is the one piece of global state: a process has one stderr.
+// The logger is global state, because a process has one stderr.
 spdlog::logger& logger() {
   static const std::shared_ptr<spdlog::logger> instance = [] {
     auto made = std::make_shared<spdlog::logger>(

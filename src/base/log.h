@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Messages to people, on stderr: results go to stdout, and nothing else does.
+// Human-readable messages on stderr; stdout is for results only.
 #pragma once
 
 #include <fmt/core.h>
@@ -11,9 +11,9 @@ namespace trireme::base {
 
 enum class LogLevel : unsigned char { info, warning, error };
 
-// Thread-safe; one line per call. Warnings and errors say so.
+// Thread-safe; one line per call. Warnings and errors have a prefix.
 void log(LogLevel, std::string_view message);
-// Messages below `lowest` are dropped from here on.
+// Drops messages below `lowest` from now on.
 void set_log_level(LogLevel lowest);
 
 template <typename... Args>

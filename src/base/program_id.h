@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which program wrote a file.
+// The program that wrote a file.
 #pragma once
 
 #include <string>
@@ -7,7 +7,7 @@
 namespace trireme::base {
 
 struct ProgramId {
-  std::string version, commit;  // empty: not known
+  std::string version, commit;  // empty: unknown
 };
 
 }  // namespace trireme::base

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Result<T>: an answer that may be no, with the reason in words. For questions whose "no" is an
+// Result<T>: a value, or a message why there is none. For questions whose negative answer is an
 // ordinary outcome (is this schedule legal, does a checkpoint exist); an operation that must
 // succeed throws instead (error.h).
 #pragma once
@@ -23,12 +23,12 @@ class [[nodiscard]] Result {
   }
 
   explicit operator bool() const { return value_.has_value(); }
-  // REQUIRES: the answer is yes.
+  // REQUIRES: there is a value.
   const T& value() const {
     TRIREME_CHECK(value_.has_value(), "{}", reason_);
     return *value_;
   }
-  // Empty when the answer is yes.
+  // Returns why there is no value; empty if there is one.
   const std::string& reason() const { return reason_; }
 
  private:

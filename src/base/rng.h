@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Counter-based random numbers: a pure function of (key, index), so any rank of any layout draws
+// Counter-based random numbers: a pure function of (key, index), so any rank of any layout gets
 // the same value for the same global element. Only integer arithmetic and one correctly rounded
-// fp32 product are used, so every device and compiler gives the same bits. All is constexpr because
-// device code may call constexpr functions.
+// fp32 product are used, so every device and compiler produces the same bits. All functions are
+// constexpr, because device code may call constexpr functions.
 #pragma once
 
 #include <array>
@@ -36,8 +36,7 @@ constexpr std::array<uint32_t, 4> philox(RngKey key, uint64_t index) {
   return {c0, c1, c2, c3};
 }
 
-// 64 bits that say which of many things this is: of an id, for sums in which an id that is missing
-// or there twice shows.
+// Returns 64 bits that identify an id, for sums that change if an id is missing or occurs twice.
 constexpr uint64_t hash_of(uint64_t id) {
   const auto r = philox(0x73616d706c657321U, id);
   return (uint64_t{r[0]} << 32) | r[1];
@@ -59,14 +58,14 @@ constexpr double rng_uniform(RngKey key, uint64_t index) {
 }
 
 // Mean 0, variance 1: the sum of eight independent 16-bit uniforms (Irwin-Hall), centred and
-// scaled. It is bounded by
-// +-4.9 like a truncated normal, with excess kurtosis -0.15. The centred sum is an integer below
-// 2^21, exact in fp32, so the product with `std_dev / 53509.9...` is the only rounding.
+// scaled. It is bounded by +-4.9 like a truncated normal, with excess kurtosis -0.15. The centred
+// sum is an integer below 2^21, exact in fp32, so the product with `std_dev / 53509.9...` is the
+// only rounding.
 constexpr float rng_normal(RngKey key, uint64_t index, float std_dev) {
   const auto r = philox(key, index);
   int32_t sum = 0;
   for (const uint32_t word : r) sum += static_cast<int32_t>((word & 0xffffU) + (word >> 16));
-  const int32_t centred = 2 * sum - 8 * 65535;  // twice the deviation, so that it is whole
+  const int32_t centred = 2 * sum - 8 * 65535;  // twice the deviation, so that it is an integer
   // sqrt(8 * (2^32 - 1) / 12) * 2, the standard deviation of `centred`.
   constexpr double deviation = 107019.83984290015;
   return static_cast<float>(centred) * static_cast<float>(std_dev / deviation);

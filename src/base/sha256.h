@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// SHA-256 (FIPS 180-4) of bytes: the fingerprint that states "the same bits" in tests and reports.
+// SHA-256 (FIPS 180-4) of bytes: the fingerprint that shows "the same bits" in tests and reports.
 // Not for security.
 #pragma once
 

@@ -39,14 +39,14 @@ struct TensorSpec {
   bool operator==(const TensorSpec&) const = default;
 };
 
-// Every allocation and every view handed out by an Arena starts on a multiple of this.
+// Every allocation and every tensor of an Arena starts on a multiple of this.
 constexpr int64_t grain_bytes = 256;
 
 constexpr int64_t round_up(int64_t value, int64_t multiple) {
   return (value + multiple - 1) / multiple * multiple;
 }
 
-// What a tensor takes in memory, rounded up to the grain. Planner and engine both call this.
+// Returns the memory of a tensor, rounded up to the grain. Planner and engine both call this.
 int64_t bytes_of(const TensorSpec&);
 
 }  // namespace trireme::base

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// An fp32 number as two halves: the bf16 nearest to it, and its own lower 16 bits, which give it
-// back exactly. A number halfway between two bf16 goes to the one farther from zero, not to the
-// even one: so the lower bits alone say whether it was rounded up. All NaNs become one.
+// Split fp32: an fp32 number as a high part, the nearest bf16, and a low part, its lower 16 bits,
+// from which it is restored exactly. A number halfway between two bf16 is rounded away from zero,
+// not to even: so the low part alone shows whether it was rounded up. All NaNs become the same NaN.
 #pragma once
 
 #include <bit>
@@ -9,7 +9,7 @@
 
 namespace trireme::base {
 
-// The bf16 in the upper half, the lower bits in the lower one.
+// Returns the high part in the upper 16 bits and the low part in the lower 16 bits.
 constexpr uint32_t split_bits(uint32_t float_bits) {
   constexpr uint32_t magnitude = 0x7fffffffU, infinity = 0x7f800000U, nan = 0x7fff7fffU;
   const bool is_nan = (float_bits & magnitude) > infinity;
@@ -17,7 +17,7 @@ constexpr uint32_t split_bits(uint32_t float_bits) {
   return is_nan ? nan : packed;
 }
 
-// What split_bits() was given.
+// The inverse of split_bits().
 constexpr uint32_t joined_bits(uint32_t packed) { return packed - ((packed & 0x8000U) << 1U); }
 
 inline void split_floats(const float* values, int64_t count, uint16_t* high, uint16_t* low) {

@@ -28,7 +28,7 @@ std::vector<int64_t> place_of(int64_t flat, const std::vector<int64_t>& shape) {
   return place;
 }
 
-// Adds what differs in one window; `begin` is its first element.
+// Adds the differences of one window; `begin` is its first element.
 void add_unlike(std::span<const std::byte> a, std::span<const std::byte> b, const TensorInfo& info,
                 int64_t begin, double tolerance, TensorDifference& found) {
   if (std::memcmp(a.data(), b.data(), a.size()) == 0) return;
@@ -81,7 +81,7 @@ Differences difference(const Generation& first, const Generation& second,
   base::Json first_state = first.manifest().state, second_state = second.manifest().state;
   first_state["step"] = first.manifest().step;
   second_state["step"] = second.manifest().step;
-  // How a run was set up is no part of what it has learned: it counts as little as the plan.
+  // The configuration of a run is not part of what it learned; like the plan, it does not count.
   base::Json first_plan = first.manifest().plan, second_plan = second.manifest().plan;
   for (const auto& [state, plan] :
        {std::pair(&first_state, &first_plan), std::pair(&second_state, &second_plan)}) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What two generations do not have in common, whatever layouts saved them.
+// The differences between two checkpoints, independent of the layouts that saved them.
 #pragma once
 
 #include <cstdint>
@@ -17,15 +17,15 @@ enum class Unlike : uint8_t { only_first, only_second, type, shape, values };
 struct TensorDifference {
   std::string name;
   Unlike what = Unlike::values;
-  // Of `values`: how many elements differ, by how much at most (infinity where one is not a
-  // number), and the first one.
+  // For `values`: the number of elements that differ, the largest difference (infinity if one side
+  // is not a number), and the first element that differs.
   int64_t elements = 0;
   double largest = 0;
   std::vector<int64_t> place;
   double first = 0, second = 0;
 };
 
-// Objects are compared key by key, "clipping.applied"; null where a side has no such key.
+// Objects are compared key by key ("clipping.applied"); null if a side lacks the key.
 struct KeyDifference {
   std::string key;
   base::Json first, second;
@@ -35,17 +35,17 @@ struct Differences {
   int64_t tensors = 0;  // compared
   std::vector<TensorDifference> unlike;
   std::vector<KeyDifference> state, plan;
-  // The plan does not count: it says how the bytes are spread, not what they are.
+  // The plan does not count: it describes how the bytes are distributed, not their values.
   bool are_equal() const { return unlike.empty() && state.empty(); }
 };
 
 struct DifferenceOptions {
-  // Elements that differ by at most this are equal; 0: equal bits are wanted.
+  // Elements that differ by at most this are equal; 0 requires equal bits.
   double tolerance = 0;
   std::function<void(int64_t bytes_done, const std::string& name)> progress;
 };
 
-// Tensor by tensor; memory: two windows. Throws as Generation::read().
+// Compares tensor by tensor in the memory of two windows. Throws as Generation::read() does.
 Differences difference(const Generation& first, const Generation& second,
                        const DifferenceOptions& = {});
 

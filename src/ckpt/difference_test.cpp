@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// Whole tensors of generations: their figures, and what differs between two.
+// Whole tensors of checkpoints: their statistics, and the differences between two checkpoints.
 #include "ckpt/difference.h"
 
 #include <gtest/gtest.h>
 
 #include "base/text/json.h"
+#include "ckpt/disk/memory_disk.h"
 #include "ckpt/generation/figures.h"
 #include "ckpt/generation/folder.h"
-#include "ckpt/disk/memory_disk.h"
 #include "ckpt/generation/small_generation_test.h"
 #include "ckpt/generation/windows.h"
 
@@ -23,7 +23,7 @@ TEST(Hasher, parts_give_the_hash_of_the_whole) {
   EXPECT_EQ(hasher.hash(), hash_of(text));
 }
 
-// On a disk of its own each, since a folder has one generation of a step.
+// Each on its own disk, because a folder holds one checkpoint per step.
 struct Saved {
   explicit Saved(int64_t step, const SmallGeneration& small = {}) {
     save_small(disk, root, step, small);

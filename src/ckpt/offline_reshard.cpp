@@ -11,10 +11,10 @@
 namespace trireme::ckpt {
 namespace {
 
-// The elements [flat.begin, flat.end) of a box in row-major order, as boxes of the tensor; local
-// counts from flat.begin.
+// Returns the elements [flat.begin, flat.end) of a box in row-major order as boxes of the tensor;
+// local counts from flat.begin.
 std::vector<spec::Piece> part_of(const SavedBox& box, spec::Range flat) {
-  spec::ShardSpec extent{.name = "box", .shape = {}, .cuts = {}, .grad_sum = {}, .stages = {}};
+  spec::ShardSpec extent{.name = "box", .shape = {}, .cuts = {}};
   for (size_t dim = 0; dim < box.lo.size(); ++dim) {
     extent.shape.push_back(box.hi[dim] - box.lo[dim]);
   }
@@ -28,7 +28,8 @@ std::vector<spec::Piece> part_of(const SavedBox& box, spec::Range flat) {
   return pieces;
 }
 
-// Requests that fill the bytes [begin, begin + window.size()) of a data file of this layout.
+// Returns requests that fill the bytes [begin, begin + window.size()) of a data file with this
+// layout.
 std::vector<ReadRequest> requests_for(const FileLayout& layout, int64_t begin,
                                       std::span<std::byte> window) {
   const int64_t end = begin + std::ssize(window);
@@ -76,7 +77,7 @@ std::filesystem::path reshard(Disk& disk, const Generation& from, const ReshardT
   try {
     Manifest manifest = from.manifest();
     manifest.files.clear();
-    manifest.writer = {};  // no run has written it
+    manifest.writer = {};  // written by no run
     manifest.plan = target.plan;
     std::map<std::string, std::vector<std::vector<spec::Piece>>> saved;
     AlignedBytes memory;

@@ -16,7 +16,8 @@
 #include "config/config.h"
 #include "data/files/token_data.h"
 #include "data/files/vocabulary.h"
-#include "train/run/batches.h"
+#include "train/batches/batches.h"
+#include "train/weights/inference.h"
 #include "train/run/validation.h"
 #include "train/weights/inference.h"
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The clock of deadlines.
+// The clock that deadlines are measured by.
 #pragma once
 
 #include <chrono>

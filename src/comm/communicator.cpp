@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The fronts: checks, traffic, flight recorder. Sums are in communicator_sums.cpp.
+// The public calls: checks, traffic, flight recorder. Sums are in communicator_sums.cpp.
 #include "comm/communicator.h"
 
 #include <algorithm>
@@ -8,32 +8,31 @@
 
 #include "base/check.h"
 #include "comm/tensors.h"
-#include "device/cpu/cpu_device.h"
 
 namespace trireme::comm {
 namespace {
 
-// A mark in the recorder is work of the stream where the host can be part of it. A GPU's queue
-// cannot call the host cheaply: there the mark says that the work was queued, unless the back end
-// looks after it (do_begin).
+// Marks the recorder, in the order of the stream if that can call the host. A GPU's queue cannot do
+// so cheaply: there the mark means that the work was queued, unless the back end marks the recorder
+// itself (do_begin).
 void mark(Stream* stream, FlightRecorder& recorder, void (FlightRecorder::*state)(int64_t),
           int64_t record_id) {
-  auto* cpu_stream = dynamic_cast<device::CpuStream*>(stream);
-  if (cpu_stream == nullptr) {
+  if (stream == nullptr || stream->host_calls() != Stream::HostCalls::queued) {
     (recorder.*state)(record_id);
   } else {
-    cpu_stream->enqueue([&recorder, state, record_id] { (recorder.*state)(record_id); });
+    stream->call_host([&recorder, state, record_id] { (recorder.*state)(record_id); });
   }
 }
 
-std::vector<int> counting(size_t count) {
+std::vector<int> rank_numbers(size_t count) {
   std::vector<int> numbers(count);
   std::iota(numbers.begin(), numbers.end(), 0);
   return numbers;
 }
 
 void is_contiguous(const char* op, const char* name, const ConstTensor& tensor) {
-  TRIREME_CHECK(tensor && tensor.is_contiguous(), "{}: {} {} has rows every {} elements", op, name,
+  TRIREME_CHECK(tensor && tensor.is_contiguous(),
+                "{}: {} {} is not contiguous: its row stride is {} elements", op, name,
                 tensor.shape.to_string(), tensor.row_stride);
 }
 
@@ -55,7 +54,7 @@ Communicator::Communicator(int rank, std::vector<int> world_ranks, Options optio
       options_(std::move(options)),
       recorder_(recorder),
       own_order_(SumOrder::one_leaf_each(size())),
-      everyone_(counting(world_ranks_.size())),
+      all_ranks_(rank_numbers(world_ranks_.size())),
       sent_(world_ranks_.size()),
       received_(world_ranks_.size()) {
   TRIREME_CHECK(rank >= 0 && rank < size(), "rank {} of group '{}' of {}", rank, name(), size());
@@ -119,7 +118,7 @@ void Communicator::perform(Stream* stream, const Operation& operation,
   }
 }
 
-// ---- bytes that move as they are
+// ---- bytes that are moved unchanged
 
 void Communicator::exchange(Stream& stream, Tensor out, const std::byte* in, int64_t stride_bytes,
                             int64_t chunk_bytes, std::span<const int> from) {
@@ -184,8 +183,8 @@ void Communicator::all_to_all(Stream& stream, Tensor out, Tensor counts_in, Cons
                 "{} in '{}': in overlaps out", op, name());
   perform(&stream, {.op = op, .in = in, .out = out}, [&] {
     const int64_t count_bytes = base::size_of(base::DType::i32), block_bytes = in.bytes() / size();
-    exchange(stream, as_bytes(counts_in), counts_out.data, count_bytes, count_bytes, everyone_);
-    exchange(stream, as_bytes(out), in.data, block_bytes, block_bytes, everyone_);
+    exchange(stream, as_bytes(counts_in), counts_out.data, count_bytes, count_bytes, all_ranks_);
+    exchange(stream, as_bytes(out), in.data, block_bytes, block_bytes, all_ranks_);
   });
 }
 

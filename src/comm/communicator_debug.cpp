@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Debug mode: what a collective is, in words that are the same on all ranks, and who differs.
+// Debug mode: describes a collective in a text that is equal on all ranks, and finds ranks that
+// differ.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -20,9 +21,9 @@ std::string all_ranks_text(const std::vector<int>& ranks) {
 }  // namespace
 
 void Communicator::compare(const Operation& operation) {
-  // It has come to the call, whoever asks; streams mark it again when they do.
+  // This rank has entered the call; streams mark it again when they reach it.
   recorder_.started(call_.record_id);
-  // The result: of what goes in ranks may bring different numbers of parts.
+  // The output is compared, because ranks may contribute different numbers of input parts.
   const ConstTensor& tensor = operation.out ? operation.out : operation.in;
   std::string text = fmt::format("{} #{}", operation.op, call_.sequence);
   std::vector<std::string> details;
@@ -35,30 +36,30 @@ void Communicator::compare(const Operation& operation) {
         fmt::format("from rank {}", world_ranks_[static_cast<size_t>(operation.peer)]));
   }
   if (!details.empty()) text += fmt::format(" ({})", fmt::join(details, ", "));
-  const std::vector<std::string> texts = do_tell(text);
+  const std::vector<std::string> texts = do_gather_texts(text);
 
-  std::map<std::string, std::vector<int>> ranks_of;  // of the world, by what they call
+  std::map<std::string, std::vector<int>> ranks_of;  // world ranks, by the call that they entered
   for (size_t rank = 0; rank < texts.size(); ++rank) {
     ranks_of[texts[rank]].push_back(world_ranks_[rank]);
   }
   if (ranks_of.size() == 1) return;
-  // Most are taken to be right; of two halves the one with the lowest rank.
-  const auto usual =
+  // The majority is assumed to be right; of two equal groups, the one with the lowest rank.
+  const auto majority =
       std::max_element(ranks_of.begin(), ranks_of.end(), [](const auto& a, const auto& b) {
         return std::pair(a.second.size(), -a.second.front()) <
                std::pair(b.second.size(), -b.second.front());
       });
   const auto odd =
       std::min_element(ranks_of.begin(), ranks_of.end(), [&](const auto& a, const auto& b) {
-        return std::pair(a.first == usual->first, a.second.front()) <
-               std::pair(b.first == usual->first, b.second.front());
+        return std::pair(a.first == majority->first, a.second.front()) <
+               std::pair(b.first == majority->first, b.second.front());
       });
   const auto calls = [](const auto& one) {
     return fmt::format("{} {} {}", all_ranks_text(one.second),
                        one.second.size() == 1 ? "calls" : "call", one.first);
   };
   const std::string verdict =
-      fmt::format("group '{}': {} where {}", name(), calls(*odd), calls(*usual));
+      fmt::format("group '{}': {}, but {}", name(), calls(*odd), calls(*majority));
   do_abort(verdict);
   throw base::CommAborted(verdict);
 }

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sums in the fixed tree, and maxima. Every rank receives what all ranks bring for its part of the
-// result, a round at a time, into the buffer, and adds it up there in the order of spec/parallel/sum_tree.h
-// with the device's own accumulate, which rounds every node to the type of the sum. So each element
-// is summed by the same operations whatever the back end, the number of rounds and the rank that
-// does it.
+// Sums in the fixed tree, and maxima. Every rank receives all ranks' contributions to its part of
+// the result into the buffer, a round at a time, and adds them there in the order of
+// spec/parallel/sum_tree.h with the device's accumulate, which rounds every node to the type of the
+// sum. So each element is summed by the same operations on any back end, in any number of rounds
+// and on any rank.
 #include <algorithm>
 #include <cmath>
 
@@ -11,7 +11,6 @@
 #include "base/error.h"
 #include "comm/communicator.h"
 #include "comm/tensors.h"
-#include "device/cpu/cpu_device.h"
 #include "kernels/ops.h"
 #include "spec/parallel/sum_tree.h"
 
@@ -20,8 +19,8 @@ namespace {
 
 namespace ops = kernels::ops;
 
-// Who brings what: for every part number the ranks that have it, and for every node, in the order
-// of the leaves, the slot of the buffer that it arrives in.
+// What arrives: for every part number the ranks that contribute it, and for every node, in the
+// order of the leaves, the slot of the buffer that receives it.
 struct Arrivals {
   std::vector<std::vector<int>> ranks_of_part;
   std::vector<spec::Range> nodes;
@@ -107,8 +106,9 @@ bool Communicator::library_sums(const SumOrder& order) const {
 int64_t Communicator::round_bytes(int64_t bytes, int64_t copies) const {
   const int64_t room =
       buffer_ ? buffer_.bytes() / copies / base::grain_bytes * base::grain_bytes : 0;
-  TRIREME_CHECK(room > 0, "group '{}' sums {} parts with a buffer of {} bytes: at least {} needed",
-                name(), copies, buffer_ ? buffer_.bytes() : 0, copies * base::grain_bytes);
+  TRIREME_CHECK(room > 0,
+                "group '{}' sums {} parts with a buffer of {} bytes; it needs at least {}", name(),
+                copies, buffer_ ? buffer_.bytes() : 0, copies * base::grain_bytes);
   return std::min(bytes, room);
 }
 
@@ -173,17 +173,16 @@ void Communicator::max_everywhere(Stream& stream, Tensor inout) {
     traffic_.bytes += 2 * (size() - 1) * inout.bytes() / size();
     return;
   }
-  auto* cpu_stream = dynamic_cast<device::CpuStream*>(&stream);
-  if (cpu_stream == nullptr) {
-    throw base::DeviceError(fmt::format(
-        "the ranks of group '{}' share a GPU, where maxima over ranks are not built", name()));
+  if (stream.host_calls() == Stream::HostCalls::none) {
+    throw base::DeviceError(
+        fmt::format("group '{}': maxima over ranks that share a GPU are not supported", name()));
   }
   const int64_t round = round_bytes(inout.bytes(), size());
   for (int64_t at = 0; at < inout.bytes(); at += round) {
     const int64_t bytes = std::min(round, inout.bytes() - at);
-    exchange(stream, bytes_at(buffer_.data, size() * bytes), inout.data + at, 0, bytes, everyone_);
-    cpu_stream->enqueue([in = reinterpret_cast<const float*>(buffer_.data), ranks = size(), bytes,
-                         out = reinterpret_cast<float*>(inout.data + at)] {
+    exchange(stream, bytes_at(buffer_.data, size() * bytes), inout.data + at, 0, bytes, all_ranks_);
+    stream.call_host([in = reinterpret_cast<const float*>(buffer_.data), ranks = size(), bytes,
+                      out = reinterpret_cast<float*>(inout.data + at)] {
       max_over(in, ranks, bytes / static_cast<int64_t>(sizeof(float)), out);
     });
   }
@@ -259,8 +258,8 @@ void Communicator::all_reduce(Stream& stream, Tensor inout, Reduce reduce) {
     return;
   }
   TRIREME_CHECK(inout && inout.is_contiguous() && inout.dtype == base::DType::f32,
-                "all_reduce in '{}': the largest of {} {}", name(), base::name_of(inout.dtype),
-                inout.shape.to_string());
+                "all_reduce in '{}': maxima need a contiguous f32 tensor, not {} {}", name(),
+                base::name_of(inout.dtype), inout.shape.to_string());
   perform(&stream, {.op = "all_reduce", .in = inout, .out = inout, .reduce = "max"}, [&] {
     if (size() > 1 && inout.elements() > 0) max_everywhere(stream, inout);
   });

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Every collective against a plain computation: all group sizes, both stream modes, ranks that
-// share a GPU, both types, odd sizes, small buffers, hosted orders; and what they count.
+// share a GPU, both types, odd sizes, small buffers, hosted orders; and the traffic that they
+// count.
 #include "comm/communicator.h"
 
 #include <cmath>
@@ -35,7 +36,7 @@ class CommunicatorTest : public testing::TestWithParam<Case> {
     });
     EXPECT_EQ(world.verdict(), "");
   }
-  // What each rank brings, known to all.
+  // The contributions of all ranks, computed on every rank.
   std::vector<Values> inputs(int64_t count, uint64_t seed = 1) const {
     std::vector<Values> all;
     for (int rank = 0; rank < GetParam().ranks; ++rank) {
@@ -67,8 +68,9 @@ TEST_P(CommunicatorTest, all_reduce_sums_in_the_tree_on_every_rank) {
   }
 }
 
-TEST_P(CommunicatorTest, maxima_are_exact_and_a_nan_stays) {
-  if (GetParam().place.is_cuda) GTEST_SKIP() << "ranks that share a GPU have no maxima";
+TEST_P(CommunicatorTest, maxima_are_exact_and_keep_a_nan) {
+  if (GetParam().place.is_cuda)
+    GTEST_SKIP() << "maxima are not supported for ranks that share a GPU";
   auto all = inputs(700);
   all.back()[5] = std::numeric_limits<float>::quiet_NaN();
   Values expected = all[0];
@@ -93,7 +95,7 @@ TEST_P(CommunicatorTest, maxima_are_exact_and_a_nan_stays) {
       8 * 256);
 }
 
-TEST_P(CommunicatorTest, reduce_scatter_gives_each_rank_its_part_also_in_place) {
+TEST_P(CommunicatorTest, reduce_scatter_writes_the_part_of_each_rank_also_in_place) {
   for (const int64_t shard : {1, 7, 1000}) {
     const auto all = inputs(shard * GetParam().ranks);
     const Values sum = tree_sum(all, dtype());
@@ -185,7 +187,7 @@ TEST_P(CommunicatorTest, messages_arrive_in_order) {
   });
 }
 
-// 24 workers on any number of ranks: the same bits, whichever call takes the sum.
+// 24 workers on any number of ranks: the same bits with every call that sums.
 TEST_P(CommunicatorTest, hosted_workers_give_the_same_bits_on_any_number_of_ranks) {
   const int64_t leaves = GetParam().ranks * 5, count = 4800 * GetParam().ranks;
   const int64_t small = 31;

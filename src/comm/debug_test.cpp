@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// Debug mode: the first collective that ranks do not agree about is named on every rank, on threads
-// and on processes (here: threads of one process, each with a world of its own).
+// Debug mode: the first collective on which ranks disagree is reported on every rank, for threads
+// and for processes (here: threads of one process, each with its own ProcessWorld).
 #include <mutex>
 #include <thread>
 
 #include "base/error.h"
 #include "comm/gloo.h"
-#include "comm/world/rank_test.h"
 #include "comm/store/store_server.h"
+#include "comm/world/rank_test.h"
 
 namespace trireme::comm {
 namespace {
@@ -23,7 +23,7 @@ class DebugTest : public testing::TestWithParam<BackEnd> {
     if (GetParam() == BackEnd::gloo && !gloo_status().empty()) GTEST_SKIP() << gloo_status();
   }
 
-  // What each rank's body threw; empty if it did not.
+  // The message that each rank's body threw; empty if it did not throw.
   Texts failures(const std::function<void(Rank&)>& body) {
     return GetParam() == BackEnd::threads ? on_threads(body) : on_gloo(body);
   }
@@ -74,7 +74,7 @@ class DebugTest : public testing::TestWithParam<BackEnd> {
   }
 };
 
-TEST_P(DebugTest, calls_that_agree_are_left_alone) {
+TEST_P(DebugTest, calls_that_agree_pass) {
   expect_on_every_rank(
       [](Rank& rank) {
         Communicator& group = *rank.group;
@@ -108,7 +108,7 @@ TEST_P(DebugTest, another_operation) {
           rank.group->all_gather(*rank.stream, y, x);
         }
       },
-      "group 'world': rank 1 calls all_reduce #1 (sum, f32 [8]) where ranks 0, 2 call all_gather "
+      "group 'world': rank 1 calls all_reduce #1 (sum, f32 [8]), but ranks 0, 2 call all_gather "
       "#1 (f32 [24])");
 }
 
@@ -118,17 +118,17 @@ TEST_P(DebugTest, another_size) {
         const Tensor x = rank.make(Values(rank.group->rank() == 0 ? 5000 : 5001));
         rank.group->all_reduce(*rank.stream, x, Reduce::sum);
       },
-      "group 'world': rank 0 calls all_reduce #0 (sum, f32 [5000]) where ranks 1, 2 call "
+      "group 'world': rank 0 calls all_reduce #0 (sum, f32 [5000]), but ranks 1, 2 call "
       "all_reduce #0 (sum, f32 [5001])");
 }
 
-TEST_P(DebugTest, nothing_is_a_size_too) {
+TEST_P(DebugTest, an_empty_tensor_is_another_size) {
   expect_on_every_rank(
       [](Rank& rank) {
         const Tensor x = rank.make(Values(4));
         rank.group->broadcast(*rank.stream, x.slice_rows(0, rank.group->rank() == 2 ? 0 : 4), 0);
       },
-      "group 'world': rank 2 calls broadcast #0 (f32 [0], from rank 0) where ranks 0, 1 call "
+      "group 'world': rank 2 calls broadcast #0 (f32 [0], from rank 0), but ranks 0, 1 call "
       "broadcast #0 (f32 [4], from rank 0)");
 }
 
@@ -139,7 +139,7 @@ TEST_P(DebugTest, another_type) {
         const Tensor x = rank.make(Values(is_odd ? 8 : 4), is_odd ? DType::bf16 : DType::f32);
         rank.group->broadcast(*rank.stream, x, 1);
       },
-      "group 'world': rank 2 calls broadcast #0 (bf16 [8], from rank 1) where ranks 0, 1 call "
+      "group 'world': rank 2 calls broadcast #0 (bf16 [8], from rank 1), but ranks 0, 1 call "
       "broadcast #0 (f32 [4], from rank 1)");
 }
 
@@ -148,18 +148,18 @@ TEST_P(DebugTest, another_root_or_reduction) {
       [](Rank& rank) {
         rank.group->broadcast(*rank.stream, rank.make(Values(4)), rank.group->rank());
       },
-      "group 'world': rank 1 calls broadcast #0 (f32 [4], from rank 1) where rank 0 calls "
+      "group 'world': rank 1 calls broadcast #0 (f32 [4], from rank 1), but rank 0 calls "
       "broadcast #0 (f32 [4], from rank 0)");
   expect_on_every_rank(
       [](Rank& rank) {
         const Reduce reduce = rank.group->rank() == 2 ? Reduce::max : Reduce::sum;
         rank.group->all_reduce(*rank.stream, rank.make(Values(4)), reduce);
       },
-      "group 'world': rank 2 calls all_reduce #0 (max, f32 [4]) where ranks 0, 1 call all_reduce "
+      "group 'world': rank 2 calls all_reduce #0 (max, f32 [4]), but ranks 0, 1 call all_reduce "
       "#0 (sum, f32 [4])");
 }
 
-// The hosts wait for each other, and that is seen long before the deadline.
+// The hosts wait for each other, which is reported long before the deadline.
 TEST_P(DebugTest, another_order_of_two_groups) {
   const Texts found = failures([](Rank& rank) {
     const auto a = rank.group->split(0, 0, {.name = "a", .deadline_s = 60});

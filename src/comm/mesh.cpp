@@ -74,7 +74,9 @@ std::string group_name(std::span<const Axis> axes, Channel channel) {
 std::string mesh_problem(const Sizes& sizes, int world) {
   for (const View& view : {dense_view, expert_view}) {
     for (const Axis axis : view) {
-      if (sizes[axis] < 1) return fmt::format("{} = {} ranks", spec::name_of(axis), sizes[axis]);
+      if (sizes[axis] < 1)
+        return fmt::format("{} = {}: an axis needs at least 1 rank", spec::name_of(axis),
+                           sizes[axis]);
     }
   }
   const auto text_of = [&](const View& view) {
@@ -112,7 +114,7 @@ Coord coord_of(const Sizes& sizes, int rank) {
 }
 
 std::vector<int> members(const Sizes& sizes, int rank, std::span<const Axis> axes) {
-  // Without experts the expert axes have one rank each, whichever view the others are in.
+  // Without experts the expert axes have one rank each, in either view.
   const View& view = has_experts(sizes) ? view_of_axes(axes) : dense_view;
   const Coord own = coord_of(sizes, rank);
   std::vector<int> ranks;
@@ -137,8 +139,8 @@ Communicator& Mesh::along(std::span<const Axis> axes, Channel channel) {
   if (const auto found = groups_.find({ranks, channel}); found != groups_.end()) {
     return *found->second;
   }
-  // Whether two sets of axes give the same members depends on the sizes alone, so all ranks split
-  // or none does.
+  // Whether two sets of axes have the same members depends only on the sizes, so either all ranks
+  // split or none does.
   Communicator::Options options = world_.options();
   options.name = group_name(axes, channel);
   auto group = world_.split(ranks.front(), world_.rank(), std::move(options));

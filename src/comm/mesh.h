@@ -15,35 +15,36 @@
 
 namespace trireme::comm {
 
-// Traffic of different kinds between the same ranks has channels of its own.
+// Different kinds of traffic between the same ranks use separate channels.
 enum class Channel : uint8_t { compute, data, activations, gradients, expert };
 
-// Why these sizes are no mesh of `world` ranks; empty if they are one. The expert axes may all be 1
-// (a model without experts): they then say nothing.
+// Returns why these sizes are not a mesh of `world` ranks; empty if they are. The expert axes may
+// all be 1 (a model without experts) and are ignored then.
 std::string mesh_problem(const spec::Sizes&, int world);
 
-// The rank's place in either view. REQUIRES: 0 <= rank < product of the dense axes.
+// Returns the rank's coordinates in both views. REQUIRES: 0 <= rank < product of the dense axes.
 spec::Coord coord_of(const spec::Sizes&, int rank);
-// World ranks that differ from `rank` only along `axes`, in order of their coordinates, which is
-// that of the ranks. REQUIRES: all axes are of one view.
+// Returns the world ranks that differ from `rank` only along `axes`, in ascending order, which is
+// also that of their coordinates. REQUIRES: all axes are of one view.
 std::vector<int> members(const spec::Sizes&, int rank, std::span<const spec::Axis> axes);
 
 class Mesh {
  public:
-  // `world` spans all ranks; its size must be the product of the dense axes (ConfigError else).
+  // `world` spans all ranks; throws ConfigError unless its size is the product of the dense axes.
   Mesh(Communicator& world, const spec::Sizes& sizes);
 
   const spec::Sizes& sizes() const { return sizes_; }
   const spec::Coord& coord() const { return coord_; }
   Communicator& world() { return world_; }
 
-  // The group along these axes, made at the first call (collective over the world: all ranks ask
-  // for the same axes in the same order). The same member ranks on the same channel share one. Its
-  // deadline and order of sums are the world's; its name says the axes: "dp+zero", "tp gradients".
+  // Returns the group along these axes, created at the first call (collective over the world: all
+  // ranks request the same axes in the same order). Axes with the same member ranks share one group
+  // per channel. It has the deadline and order of sums of the world; its name lists the axes:
+  // "dp+zero", "tp gradients".
   Communicator& along(std::span<const spec::Axis> axes, Channel channel = Channel::compute);
   Communicator& along(spec::Axis axis, Channel channel = Channel::compute);
 
-  // All groups made so far, without the world.
+  // Returns all groups created so far, without the world.
   std::vector<Communicator*> groups();
 
  private:

@@ -64,7 +64,7 @@ TEST(Mesh, members_along_every_axis_partition_the_world) {
   EXPECT_EQ(members(sizes, 8, experts), (std::vector<int>{6, 7, 8, 9, 10, 11}));
 }
 
-TEST(Mesh, without_experts_their_axes_are_of_one_rank) {
+TEST(Mesh, without_experts_their_axes_have_one_rank) {
   Sizes sizes;
   sizes[Axis::zero] = 2;
   sizes[Axis::tp] = 2;
@@ -73,7 +73,7 @@ TEST(Mesh, without_experts_their_axes_are_of_one_rank) {
   EXPECT_EQ(coord_of(sizes, 3)[Axis::ezero], 0);
 }
 
-TEST(Mesh, sizes_that_are_no_mesh_are_refused_with_the_numbers) {
+TEST(Mesh, sizes_that_do_not_form_a_mesh_are_refused_with_the_numbers) {
   Sizes sizes;
   sizes[Axis::dp] = 3;
   EXPECT_EQ(mesh_problem(sizes, 4),
@@ -82,7 +82,7 @@ TEST(Mesh, sizes_that_are_no_mesh_are_refused_with_the_numbers) {
   sizes[Axis::ep] = 2;
   EXPECT_NE(mesh_problem(sizes, 3).find("6 ranks for experts"), std::string::npos);
   sizes[Axis::tp] = 0;
-  EXPECT_EQ(mesh_problem(sizes, 3), "tp = 0 ranks");
+  EXPECT_EQ(mesh_problem(sizes, 3), "tp = 0: an axis needs at least 1 rank");
   ThreadWorld world(2);
   const auto alone = world.communicator(0, {.name = "world"});
   EXPECT_THROW(Mesh(*alone, sizes), base::ConfigError);

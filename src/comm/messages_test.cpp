@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Messages that are under way: both ends send first, several at once, on one stream and on streams
-// of their own, on threads and on processes (here: threads of one process, each with a world of its
-// own); and how they end when the other end does not come.
+// Messages in flight: both ranks send first, several at once, on one stream and on side streams,
+// for threads and for processes (here: threads of one process, each with its own ProcessWorld); and
+// how they fail if the peer does not enter the call.
 #include <atomic>
 #include <chrono>
 #include <memory>
@@ -10,8 +10,8 @@
 #include "base/error.h"
 #include "comm/failure/faulty.h"
 #include "comm/gloo.h"
-#include "comm/world/rank_test.h"
 #include "comm/store/store_server.h"
+#include "comm/world/rank_test.h"
 
 namespace trireme::comm {
 namespace {
@@ -22,13 +22,13 @@ using SentList = std::vector<std::unique_ptr<Sent>>;
 struct Way {
   const char* name;
   StreamMode mode;  // of the device
-  bool has_sides;   // messages are on side streams; else on the rank's only stream
+  bool has_sides;   // messages are on side streams; otherwise on the rank's only stream
   bool is_gloo = false;
 };
 
 class MessagesTest : public testing::TestWithParam<Way> {
  protected:
-  // A rank with the streams that it sends and receives on.
+  // A rank with its streams for sending and receiving.
   struct End {
     explicit End(std::unique_ptr<Communicator> group, const Way& way)
         : rank(std::move(group), way.mode),
@@ -59,7 +59,7 @@ class MessagesTest : public testing::TestWithParam<Way> {
     if (GetParam().is_gloo && !gloo_status().empty()) GTEST_SKIP() << gloo_status();
   }
 
-  // Two ranks; what is wrapped around their communicators is up to `wrap`.
+  // Runs two ranks; `wrap` may wrap their communicators.
   using Wrap = std::function<std::unique_ptr<Communicator>(std::unique_ptr<Communicator>)>;
   static void run(
       const std::function<void(End&)>& body, const Communicator::Options& options = {.name = "pp"},
@@ -123,7 +123,7 @@ TEST_P(MessagesTest, both_ranks_send_three_before_either_receives) {
   });
 }
 
-TEST_P(MessagesTest, one_buffer_is_sent_again_and_again) {
+TEST_P(MessagesTest, one_buffer_is_sent_repeatedly) {
   run([](End& end) {
     Rank& rank = end.rank;
     const Tensor out = rank.make(Values(5000)), in = rank.make(Values(5000));
@@ -155,7 +155,7 @@ TEST_P(MessagesTest, order_is_that_of_the_calls_not_of_the_streams) {
     const Tensor in_first = rank.make(Values(5000)), in_second = rank.make(Values(5000));
     end.recv(in_first);
     end.recv(in_second);
-    std::this_thread::sleep_for(std::chrono::milliseconds(20));  // the second may get ahead
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));  // the second may overtake
     is_open = true;
     end.receives.synchronize();
     EXPECT_EQ(rank.read(in_first), values(end.other(), 0));
@@ -181,7 +181,7 @@ TEST_P(MessagesTest, empty_messages_and_plain_calls_fit_in_between) {
   });
 }
 
-TEST_P(MessagesTest, planted_faults_happen_where_the_message_arrives) {
+TEST_P(MessagesTest, injected_faults_happen_at_the_receiver) {
   const auto wrap = [](std::unique_ptr<Communicator> group) -> std::unique_ptr<Communicator> {
     return std::make_unique<FaultyCommunicator>(
         std::move(group), std::vector<Fault>{{.what = Fault::What::doubled, .op = "recv"}});
@@ -199,7 +199,7 @@ TEST_P(MessagesTest, planted_faults_happen_where_the_message_arrives) {
       {.name = "pp"}, wrap);
 }
 
-// A stream that waits for a message is no part of a circle: the hosts come.
+// A stream that waits for a message is not part of a cycle: the hosts enter the collective.
 TEST_P(MessagesTest, debug_mode_lets_collectives_pass_messages_that_are_awaited) {
   if (!GetParam().has_sides) GTEST_SKIP() << "the host waits in recv";
   run(
@@ -215,9 +215,9 @@ TEST_P(MessagesTest, debug_mode_lets_collectives_pass_messages_that_are_awaited)
       {.name = "pp", .debug = true});
 }
 
-// ---- how it ends. Verdicts of processes are tested with process_world.
+// ---- failures. Verdicts of processes are tested with process_world.
 
-TEST_P(MessagesTest, abort_wakes_who_waits_for_the_receiver) {
+TEST_P(MessagesTest, abort_wakes_a_sender_that_waits_for_its_receiver) {
   if (GetParam().is_gloo) GTEST_SKIP() << "threads only";
   ThreadWorld world(2);
   const std::string found = failure_of(world, [&](int r) {
@@ -257,11 +257,11 @@ TEST_P(MessagesTest, a_deadline_names_the_rank_that_did_not_receive) {
     end.rank.stream->synchronize();
   });
   EXPECT_EQ(found,
-            "rank 1 did not come to recv #1 from rank 0 of group 'pp' within 0.2 s; rank 0 is "
-            "waiting; the last that rank 1 finished was recv #0 of 'pp'");
+            "rank 1 did not enter recv #1 from rank 0 of group 'pp' within 0.2 s; rank 0 is "
+            "waiting; the last call that rank 1 finished was recv #0 of 'pp'");
 }
 
-TEST_P(MessagesTest, what_the_sender_dropped_is_not_read) {
+TEST_P(MessagesTest, a_message_dropped_by_the_sender_is_not_read) {
   if (GetParam().has_sides || GetParam().mode != StreamMode::inline_calls) {
     GTEST_SKIP() << "the stream keeps the message";
   }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ranks as processes that move bytes of GPU memory by NCCL. In a build without it the same
-// functions say so.
+// Ranks as processes that exchange GPU memory with NCCL. In a build without NCCL the same functions
+// report that.
 #pragma once
 
 #include <memory>
@@ -13,27 +13,29 @@
 
 namespace trireme::comm {
 
-// Empty: it can be used; else why not, and what to do.
+// Returns an empty text if NCCL can be used, otherwise why not and what to do.
 std::string nccl_status();
 
-// NCCL's library, loaded whether there is a GPU or not; empty in a build without NCCL.
+// Returns a report on NCCL's library, which is loaded even without a GPU; empty in a build without
+// NCCL.
 std::vector<base::LibraryReport> nccl_libraries();
 
-// This rank's handle on all ranks: every rank calls it. World and device, a GPU's, must outlive it;
-// streams must be of that device. Work is ordered by its stream; the host waits only until NCCL has
-// taken it over. When the run is aborted NCCL's kernels end, and every synchronize() of the
-// device's streams throws CommAborted.
+// Returns this rank's handle on the group of all ranks; every rank calls it. The world and the
+// device, a GPU, must outlive it; streams must be of that device. Work is ordered by its stream;
+// the host waits only until NCCL has enqueued it. When the run is aborted, NCCL's kernels end, and
+// every synchronize() of the device's streams throws CommAborted.
 //
-// Sums are NCCL's own where options.fixed_order is false, which is what NCCL is for: fixed order
-// costs an exchange of everything. A maximum may lose a NaN. Not inside Stream::capture().
+// With options.fixed_order == false, sums use NCCL's own algorithms: fast, but their order is not
+// fixed. Fixed order costs an exchange of all contributions. A maximum may lose a NaN. Not inside
+// Stream::capture().
 //
-// NCCL works off the calls of one group one after the other, whatever streams they are on, and a
-// send may wait for its receiver: ranks that send to each other first need a group for each way.
-// The first message between two ranks holds up the host until both have come to it, unless an
-// all_to_all of the group has connected all pairs before.
+// NCCL runs the calls of one group one after the other, on any streams, and a send may wait for its
+// receiver: ranks that both send first need one group per direction. The first message between two
+// ranks blocks the host until both have entered it, unless an all_to_all of the group has connected
+// all pairs before.
 //
-// Where ranks share a GPU, which is for tests, NCCL is told that they are on different hosts: it
-// then takes the network, and is slow. Throws ConfigError with nccl_status(), CommAborted.
+// If ranks share a GPU, which is for tests, NCCL is configured as if they were on different hosts:
+// it then uses the network, and is slow. Throws ConfigError with nccl_status(), CommAborted.
 std::unique_ptr<Communicator> make_nccl(ProcessWorld& world, device::Device& device,
                                         Communicator::Options options);
 

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Takes the place of gloo/ in a build without Gloo.
+// Replaces gloo/ in a build without Gloo.
 #include "base/error.h"
 #include "comm/gloo.h"
 
 namespace trireme::comm {
 
 std::string gloo_status() {
-  return "this build is without Gloo: install libgloo-dev and configure again, or run ranks as "
+  return "this build has no Gloo: install libgloo-dev and configure again, or run ranks as "
          "threads";
 }
 

@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Takes the place of nccl/ in a build without CUDA or without NCCL.
+// Replaces nccl/ in a build without CUDA or without NCCL.
 #include "base/error.h"
 #include "comm/nccl.h"
 
 namespace trireme::comm {
 
 std::string nccl_status() {
-  return "this build is without NCCL: install CUDA and libnccl-dev and configure again, or use "
-         "Gloo "
+  return "this build has no NCCL: install CUDA and libnccl-dev and configure again, or use Gloo "
          "for ranks on CPUs";
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Random sequences of collectives on random groups against a plain computation of what every rank
-// holds. Each sequence runs without waiting between calls, so in worker mode several are in flight.
+// Random sequences of collectives on random groups against a plain computation of the contents of
+// every rank. Each sequence runs without waiting between calls, so in worker mode several are in
+// flight.
 #include "comm/world/rank_test.h"
 
 namespace trireme::comm {
@@ -114,16 +115,16 @@ void run_sequence(uint64_t seed, bool is_cuda = false) {
     EXPECT_EQ(rank.read(a), end.a[own]);
     EXPECT_EQ(rank.read(b), end.b[own]);
     EXPECT_EQ(rank.read(c), end.c[own]);
-    rank.group->barrier();  // others may still read from this rank
+    rank.group->barrier();  // other ranks may still read from this one
   });
 }
 
-TEST(RandomCollectives, a_thousand_sequences_give_what_plain_loops_give) {
+TEST(RandomCollectives, a_thousand_sequences_equal_plain_loops) {
   for (uint64_t seed = 0; seed < 1000 && !testing::Test::HasFailure(); ++seed) run_sequence(seed);
 }
 
 // Nothing waits between the calls: events alone keep the streams of the ranks in order.
-TEST(RandomCollectives, on_cuda_a_hundred_sequences_give_what_plain_loops_give) {
+TEST(RandomCollectives, on_cuda_a_hundred_sequences_equal_plain_loops) {
   if (const std::string problem = device::gpu_status().problem; !problem.empty()) {
     GTEST_SKIP() << problem;
   }

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Views that communication takes of tensors: bytes, and flat ranges of elements. For use inside
-// comm.
+// Views of tensors for communication: bytes, and flat ranges of elements. For use inside comm.
 #pragma once
 
 #include <cstdint>
@@ -32,7 +31,7 @@ device::BasicTensor<Byte> flat_range(const device::BasicTensor<Byte>& t, int64_t
   return {t.data + begin * base::size_of(t.dtype), {count}, 1, t.dtype};
 }
 
-// No byte in common. REQUIRES: contiguous.
+// Returns whether the tensors have no byte in common. REQUIRES: contiguous.
 inline bool are_apart(const device::ConstTensor& a, const device::ConstTensor& b) {
   const std::less_equal<const std::byte*> not_after;
   return not_after(a.data + a.bytes(), b.data) || not_after(b.data + b.bytes(), a.data);

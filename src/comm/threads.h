@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Ranks as threads of one process. Tensors may be in host memory (CpuDevice, inline or worker
-// streams) or in the memory of one GPU that the ranks share, each with a device and streams of its
-// own. Not inside Stream::capture(): the streams of several ranks cannot be captured as one.
+// streams) or in the memory of one GPU that the ranks share; each rank has its device and streams.
+// Not inside Stream::capture(): the streams of several ranks cannot be captured as one.
 #pragma once
 
 #include <functional>
@@ -12,8 +12,8 @@
 
 namespace trireme::comm {
 
-// What the ranks of one world share. Must outlive its communicators and the work that they queued.
-// Its groups are aborted together.
+// The state that the ranks of one world share. Must outlive its communicators and the work that
+// they queued. All its groups are aborted together.
 class ThreadWorld {
  public:
   // `deadline_s` bounds the deadlines of all its groups.
@@ -22,10 +22,10 @@ class ThreadWorld {
 
   int ranks() const;
   FlightRecorder& recorder(int rank);
-  // The handle of one rank on all ranks; called once per rank, on any thread.
+  // Returns one rank's handle on the group of all ranks; called once per rank, on any thread.
   std::unique_ptr<Communicator> communicator(int rank, Communicator::Options options);
 
-  // Why the world was aborted, and by which rank; empty if it was not.
+  // Returns why the world was aborted, and by which rank; empty if it was not aborted.
   std::string verdict() const;
   void abort(const std::string& reason) noexcept;
 
@@ -34,8 +34,8 @@ class ThreadWorld {
   std::unique_ptr<Shared> shared_;
 };
 
-// Runs body(rank) on a thread per rank and waits for all. If one throws, the world is aborted and
-// the first exception that is not CommAborted (else the first) is thrown again here.
+// Runs body(rank) on a thread per rank and joins all threads. If one throws, the world is aborted,
+// and the first exception that is not CommAborted (or the first, if all are) is rethrown here.
 void run_ranks(ThreadWorld&, const std::function<void(int rank)>& body);
 
 }  // namespace trireme::comm

@@ -143,7 +143,7 @@ TEST(Config, dtype_is_left_to_the_device_unless_it_is_given) {
   const Config split = load_text(small("[optimizer]\nmaster_dtype = \"u16\"\n"));
   EXPECT_EQ(settle_dtype(split, true).training.dtype, "bf16");
   expect_contains(message_of([&] { (void)settle_dtype(split, false); }),
-                  "optimizer.master_dtype = u16: must be f32 where training.dtype = fp32");
+                  "optimizer.master_dtype = u16: must be f32 if training.dtype = fp32");
 }
 
 TEST(Config, model_overrides_change_the_dims) {
@@ -378,7 +378,7 @@ TEST(ConfigRefusal, names_line_key_and_cure) {
       {"[activation_checkpoint]\nblocks = 99\n",
        "run.toml:4: activation_checkpoint.blocks = 99: the model has"},
       {"[optimizer]\nmaster_dtype = \"u16\"\n[training]\ndtype = \"fp32\"\n",
-       "run.toml:4: optimizer.master_dtype = u16: must be f32 where training.dtype = fp32"},
+       "run.toml:4: optimizer.master_dtype = u16: must be f32 if training.dtype = fp32"},
       {"[job]\nname = \"a/b\"\n", "run.toml:4: job.name: must have at most 128 bytes, no slash"},
       {"[job]\nname = \"a\\tb\"\n", "run.toml:4: job.name: must have at most 128 bytes"},
       {"[job]\nname = \"..\"\n", "run.toml:4: job.name: must have at most 128 bytes"},

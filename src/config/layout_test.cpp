@@ -123,9 +123,9 @@ TEST(LayoutConfig, a_custom_schedule_is_read_and_compared) {
   const std::string good = "0F0 0F1 0BW0 0BW1\n1F0 1BW0 1F1 1BW1\n";
   EXPECT_EQ(message(good), "");
   expect_contains(message(good, "3"),
-                  "schedule_file: it has 2 micro-batches, and a rank runs 3 in a step; nearest: "
+                  "schedule_file: it has 2 micro-batches, but a rank runs 3 in a step; nearest: "
                   "training.global_batch_size = 2");
-  expect_contains(message("0F0 0BW0 1F0 1BW0\n", "1"), "it is for 1 ranks, and");
+  expect_contains(message("0F0 0BW0 1F0 1BW0\n", "1"), "it is for 1 ranks, but");
   expect_contains(message("0F0 0F1 0BW0 0BW1\n1F0 1BX0\n"), "mine.txt: line 2, column 6");
   expect_contains(message("0F0 0F1 0BW0 0BW1\n1F0 1F1 1BW0\n"), "schedule_file: ");
   const std::string sends = "0F0 0SendY0>1 0RecvDy0<1 0BW0\n1RecvX0<0 1F0 1BW0 1SendDx0>0\n";

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Inputs are cut into blocks of a fixed size, whatever the number of workers. A round takes a few
-// blocks per worker, turns them into tokens in parallel, and writes them in order.
+// Inputs are cut into blocks of a fixed size, independent of the number of workers. A round takes a
+// few blocks per worker, converts them to tokens in parallel, and writes them in order.
 #include "data/build.h"
 
 #include <fmt/core.h>
@@ -14,8 +14,8 @@
 
 #include "base/check.h"
 #include "base/error.h"
-#include "base/text/json.h"
 #include "base/system/threads.h"
+#include "base/text/json.h"
 #include "data/files/mapped_file.h"
 #include "data/files/token_writer.h"
 #include "data/files/utf8.h"
@@ -32,7 +32,7 @@ constexpr size_t blocks_per_worker = 4;
 
 enum class Kind : uint8_t { whole_file, text_lines, json_lines };
 
-// A part of an input, and what became of it.
+// A part of an input and its result.
 struct Block {
   std::shared_ptr<const MappedFile> file;  // shared by the blocks of a round; the last one unmaps
   Kind kind = Kind::whole_file;
@@ -50,7 +50,7 @@ class Inputs {
  public:
   explicit Inputs(const BuildOptions& options) : options_(options) {}
 
-  // False at the end. Keeps the vectors of `block`.
+  // Returns false at the end. Reuses the vectors of `block`.
   bool next(Block& block);
 
  private:
@@ -146,7 +146,7 @@ Kind kind_of(const std::filesystem::path& path, bool split_lines) {
 }
 
 bool Inputs::next(Block& block) {
-  // An empty file gives one empty block, so that it is counted.
+  // An empty file yields one empty block, so that it is counted.
   if (!file_) {
     if (opened_ == options_.inputs.size()) return false;
     file_ = std::make_shared<const MappedFile>(options_.inputs[opened_]);
@@ -159,7 +159,7 @@ bool Inputs::next(Block& block) {
   size_t end = std::min(bytes.size(), at_ + block_bytes);
   if (end < bytes.size()) {
     if (kind_ == Kind::whole_file) {
-      // Not inside a character; in what is not UTF-8 anywhere.
+      // Not inside a character; in text that is not UTF-8, anywhere.
       for (int back = 0; back < 3 && (bytes[end] & std::byte{0xc0}) == std::byte{0x80}; ++back) {
         --end;
       }
@@ -180,7 +180,7 @@ bool Inputs::next(Block& block) {
   return true;
 }
 
-// Runs on a worker: what goes wrong is kept in the block.
+// Runs on a worker; an exception is stored in the block.
 void tokenize(Block& block, const BuildOptions& options) {
   block.tokens.clear();
   block.document_ends.clear();
@@ -206,7 +206,7 @@ void tokenize(Block& block, const BuildOptions& options) {
   }
 }
 
-// `offset` of the text (for JSON: of its line) in the file.
+// `offset` of the text (for JSON, of its line) in the file.
 void add_text(Block& block, std::span<const std::byte> text, size_t offset,
               const BuildOptions& options) {
   const int32_t reserved = options.raw_bytes ? -1 : options.end_of_document;
@@ -291,7 +291,7 @@ std::string json_text(const Block& block, std::string_view line, size_t offset,
   return std::move(found->get_ref<std::string&>());
 }
 
-// Counted from 1; only for messages, so nobody keeps count.
+// Counted from 1, and only when a message needs it.
 int64_t line_number(const MappedFile& file, size_t offset) {
   const auto before = file.bytes().first(offset);
   return 1 + std::count(before.begin(), before.end(), std::byte{'\n'});

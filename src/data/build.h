@@ -18,30 +18,30 @@ struct BuildProgress {
 };
 
 struct BuildOptions {
-  // .txt: the file is one document (see split_lines). .jsonl: one object a line, its text under
-  // text_key. In this order.
+  // .txt: the file is one document (see split_lines). .jsonl: one object per line, with its text
+  // under text_key. Processed in this order.
   std::vector<std::filesystem::path> inputs;
   std::filesystem::path output;                // see write_tokens()
   TokenFormat format = TokenFormat::megatron;  // or llmc
   int workers = 1;                             // threads; the bytes written do not depend on it
-  // Written after each document; -1: nothing is. Below 256 it is the token of a byte, and that byte
-  // is refused in texts unless raw_bytes; 256 adds a token to the vocabulary.
+  // Written after each document; -1: none. Below 256 it is the token of a byte, and that byte is
+  // refused in texts unless raw_bytes; 256 adds a token to the vocabulary.
   int32_t end_of_document = 0;
-  bool split_lines = false;  // .txt: every line that is not empty is a document, without its end
-  bool raw_bytes = false;    // .txt: take bytes that are not UTF-8 as they are
+  bool split_lines = false;  // .txt: every non-empty line is a document, without its line end
+  bool raw_bytes = false;    // .txt: accept bytes that are not UTF-8
   std::string text_key = "text";
   std::function<void(const BuildProgress&)> progress;  // called on the caller's thread
 };
 
 struct BuildReport {
   int64_t documents = 0, tokens = 0, input_bytes = 0;
-  int64_t empty_documents = 0;  // left out
+  int64_t empty_documents = 0;  // skipped
   int64_t vocab = 0;            // 256, or end_of_document + 1
   bool operator==(const BuildReport&) const = default;
 };
 
-// Memory does not grow with the inputs, apart from their longest line. Throws IoError that names
-// the file and the line or byte offset, ConfigError about the options; then nothing is written.
+// Memory does not grow with the inputs, except for their longest line. Throws IoError that names
+// the file and the line or byte offset, or ConfigError about the options; then nothing is written.
 BuildReport build_dataset(const BuildOptions&);
 
 }  // namespace trireme::data

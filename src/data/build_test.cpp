@@ -6,18 +6,18 @@
 #include <cmath>
 
 #include "base/error.h"
-#include "base/text/json.h"
 #include "base/rng.h"
+#include "base/text/json.h"
+#include "data/files/utf8.h"
 #include "data/files_test.h"
 #include "data/inspect.h"
-#include "data/files/utf8.h"
 
 namespace trireme::data {
 namespace {
 
 class BuildTest : public FilesTest {
  protected:
-  // Builds from the one file `name` and returns the message of its refusal; nothing may be left.
+  // Builds from the file `name` and returns the message of its refusal; no file may be left.
   template <typename Error = base::IoError>
   std::string refusal(const std::string& name, const std::string& bytes,
                       BuildOptions options = {}) {
@@ -61,7 +61,7 @@ TEST_F(BuildTest, lines_can_be_documents_and_the_end_token_is_chosen) {
 }
 
 TEST_F(BuildTest, the_bytes_do_not_depend_on_the_number_of_workers) {
-  // Texts that cross the borders of blocks, with characters of every length.
+  // Texts that cross block borders, with characters of every length.
   const std::vector<std::string> characters = {"a", "\xc3\xa9", "\xe2\x82\xac", "\xf0\x9f\x98\x80"};
   const base::RngKey key = base::rng_key(5, "build.test");
   std::string text, lines;

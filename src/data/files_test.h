@@ -19,7 +19,7 @@
 
 namespace trireme::data {
 
-// The test's own folder, removed with what is in it.
+// A folder for the test, removed with its content.
 class FilesTest : public ::testing::Test {
  protected:
   FilesTest() {
@@ -43,7 +43,7 @@ class FilesTest : public ::testing::Test {
     EXPECT_TRUE(file) << name;
     return {std::istreambuf_iterator<char>(file), {}};
   }
-  // The names in the folder, sorted: what is left behind.
+  // Returns the names in the folder, sorted.
   std::vector<std::string> names() const {
     std::vector<std::string> found;
     for (const auto& entry : std::filesystem::directory_iterator(folder_)) {
@@ -57,7 +57,7 @@ class FilesTest : public ::testing::Test {
   std::filesystem::path folder_;
 };
 
-// The value's bytes as they lie in memory.
+// Returns the value's bytes as stored in memory.
 template <typename T>
 std::string raw(T value) {
   std::string bytes(sizeof(T), '\0');
@@ -94,7 +94,7 @@ inline std::vector<int64_t> all_starts(const TokenData& data) {
   return starts;
 }
 
-// Does `message` contain every one of `parts`?
+// Returns whether `message` contains every one of `parts`.
 inline ::testing::AssertionResult says(const std::string& message,
                                        const std::vector<std::string>& parts) {
   for (const std::string& part : parts) {
@@ -105,7 +105,7 @@ inline ::testing::AssertionResult says(const std::string& message,
   return ::testing::AssertionSuccess();
 }
 
-// Is `found` exactly `wanted`? The type of the elements follows from `found`.
+// Returns whether `found` equals `wanted`. The type of the elements follows from `found`.
 template <typename T>
 ::testing::AssertionResult holds(const std::vector<T>& found,
                                  const std::type_identity_t<std::vector<T>>& wanted) {
@@ -114,7 +114,7 @@ template <typename T>
          << ::testing::PrintToString(found) << " is not " << ::testing::PrintToString(wanted);
 }
 
-// The message of the exception of type E that `call` throws.
+// Returns the message of the exception of type E that `call` throws.
 template <typename E, typename Call>
 std::string message_of(Call&& call) {
   try {

@@ -65,7 +65,7 @@ class TokenCounts {
   int32_t min_ = std::numeric_limits<int32_t>::max(), max_ = -1;
 };
 
-// The smallest length that at least `share` of the documents do not exceed.
+// Returns the smallest length that at least `share` of the documents do not exceed.
 int64_t quantile(const LengthCounts& lengths, int64_t documents, double share) {
   const auto wanted = static_cast<int64_t>(std::ceil(share * static_cast<double>(documents)));
   int64_t seen = 0;
@@ -111,7 +111,7 @@ DatasetReport inspect(const TokenData& data, const ScanProgress& progress) {
   LengthCounts lengths;
   std::vector<int32_t> chunk(1 << 16);
   std::vector<int64_t> starts;
-  int64_t open_start = 0, found = 0;  // the document being passed, and those before it
+  int64_t open_start = 0, found = 0;  // the current document, and the number of those before it
   for (int64_t at = 0; at < data.tokens();) {
     const int64_t count = std::min<int64_t>(static_cast<int64_t>(chunk.size()), data.tokens() - at);
     const auto tokens = std::span(chunk).first(static_cast<size_t>(count));
@@ -131,7 +131,7 @@ DatasetReport inspect(const TokenData& data, const ScanProgress& progress) {
     ++lengths[data.tokens() - open_start];
     ++found;
   }
-  // Only an index can hold empty documents, and it knows their number.
+  // Only an index can hold empty documents, and it contains their number.
   report.documents = data.format() == TokenFormat::megatron ? data.documents().count() : found;
   TRIREME_CHECK(report.documents >= found, "{} documents in the index, {} in the stream",
                 report.documents, found);

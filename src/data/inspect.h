@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// `data inspect`: what a data set holds.
+// `data inspect`: statistics of a data set.
 #pragma once
 
 #include <cstdint>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What this machine and this build have in the way of GPUs, and how to get one as a Device. In a
-// build without CUDA the same functions say so.
+// The GPUs of this machine and the CUDA support of this build, and how to create a Device for a
+// GPU. In a build without CUDA the same functions report that.
 #pragma once
 
 #include <cstdint>
@@ -27,29 +27,30 @@ struct GpuInfo {
 struct GpuStatus {
   bool in_build = false;       // compiled with CUDA
   std::string built_for;       // architectures, "90a"
-  std::string problem;         // empty: at least one GPU can be used; else why not, and what to do
-  bool lacks_library = false;  // a GPU is there and works: `problem` is a library that is missing
+  std::string problem;         // empty if a GPU can be used; otherwise why not, and what to do
+  bool lacks_library = false;  // a GPU works, but a library is missing (`problem`)
   int driver_version = 0, runtime_version = 0;  // as CUDA counts: 13000 is 13.0; 0: none
-  // "cuBLASLt 13.1.0, cuDNN 9.14.0"; empty where they are not loaded, as without a GPU.
+  // "cuBLASLt 13.1.0, cuDNN 9.14.0"; empty if they are not loaded, as without a GPU.
   std::string libraries;
   std::vector<GpuInfo> gpus;
 };
 GpuStatus gpu_status();
 
-// What the kernels need beside the driver: loads each library, whether there is a GPU or not. Empty
-// in a build without CUDA.
+// Returns the libraries that the kernels need besides the driver; loads each, also without a GPU.
+// Empty in a build without CUDA.
 std::vector<base::LibraryReport> gpu_libraries();
 
 struct GpuOptions {
   int index = 0;
-  bool deterministic = true;  // false: also kernels whose order of sums varies from run to run
-  // Where measured choices of matrix-product algorithms are kept; empty: they are not kept.
+  bool deterministic = true;  // false: allows kernels whose order of sums varies from run to run
+  // For measured choices of matrix-product algorithms; empty: they are not stored.
   std::filesystem::path cache_folder;
 };
 // Throws ConfigError with gpu_status()'s reason.
 std::unique_ptr<Device> make_gpu(const kernels::Kernels& kernels, const GpuOptions& options);
 
-// Bytes that the driver reports as used on the device of `device` by anyone (0 for other devices).
+// Returns the bytes that the driver reports as used on this GPU by all processes; 0 if `device` is
+// not a GPU.
 int64_t driver_used_bytes(const Device& device);
 
 }  // namespace trireme::device

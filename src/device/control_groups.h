@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The control groups (containers, Slurm jobs) whose limits hold for this process.
+// The control groups (containers, Slurm jobs) whose limits apply to this process.
 #pragma once
 
 #include <filesystem>
@@ -8,7 +8,7 @@
 
 namespace trireme::device {
 
-// Where Linux lists them. Tests put files of their own in these places.
+// The files in which Linux lists them. Tests use other files.
 struct ControlGroupFiles {
   std::filesystem::path cgroups_of_process = "/proc/self/cgroup";
   std::filesystem::path cgroup_root = "/sys/fs/cgroup";
@@ -16,7 +16,7 @@ struct ControlGroupFiles {
 
 struct ControlGroup {
   std::filesystem::path folder;
-  bool is_unified = true;  // version 2, whose files have other names than those of version 1
+  bool is_unified = true;  // version 2, whose files have other names than version 1
 };
 
 // Returns the groups that control `kind` ("cpu", "memory"): the process's own and those that it is

@@ -25,23 +25,27 @@ void Stream::copy_bytes(Tensor to, ConstTensor from) {
 }
 
 void Stream::launch(const Graph& /*graph*/) {
-  TRIREME_CHECK(false, "device '{}' captures no graphs", device_.name());
+  TRIREME_CHECK(false, "device '{}' cannot capture graphs", device_.name());
+}
+
+void Stream::call_host(std::function<void()> /*work*/) {
+  TRIREME_CHECK(false, "stream '{}' of device '{}' cannot call the host", name_, device_.name());
 }
 
 HostBuffer Device::make_host_buffer(Mem mem, int64_t bytes, std::string_view what) {
-  host_ledger_.take(mem, bytes, what);
+  host_ledger_.reserve(mem, bytes, what);
   HostBuffer::Memory memory;
   try {
     memory = allocate_host(bytes);
   } catch (...) {
-    host_ledger_.give(mem, bytes);
+    host_ledger_.release(mem, bytes);
     throw;
   }
   auto release = memory.get_deleter();
   return {{memory.release(),
            [this, mem, bytes, release = std::move(release)](std::byte* data) {
              release(data);
-             host_ledger_.give(mem, bytes);
+             host_ledger_.release(mem, bytes);
            }},
           bytes};
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Device, Stream, Event: where work runs, in what order, and how one order waits for another.
+// Device, Stream, Event: where work runs, in what order, and how streams wait for each other.
 //
 // A Stream is a first-in first-out queue of kernels and copies. Work on two streams is ordered only
 // by events. The host may run ahead of any stream; host memory given to upload() or download() must
@@ -28,8 +28,8 @@ namespace trireme::device {
 
 class Device;
 
-// A point in a stream's queue. Copies denote the same point. A default-constructed event has always
-// happened.
+// A point in a stream's queue. Copies denote the same point. A default-constructed event counts as
+// reached.
 class Event {
  public:
   class State {
@@ -40,21 +40,21 @@ class Event {
   Event() = default;
   explicit Event(std::shared_ptr<State> state) : state_(std::move(state)) {}
   State* state() const { return state_.get(); }
-  // Shared because recorder and waiters may each be the last to need the point.
+  // Shared, because the recorder or a waiter may be the last to need the point.
   const std::shared_ptr<State>& shared() const { return state_; }
 
  private:
   std::shared_ptr<State> state_;
 };
 
-// Work that was captured from a stream and can be launched again and again.
+// Work that was captured from a stream and can be launched repeatedly.
 class Graph {
  public:
   virtual ~Graph() = default;
 };
 
-// Host memory that copies to and from the device run fastest from (page-locked on a GPU); the
-// device's kernels can read and write it, too. Zeroed. Must be destroyed before the device.
+// Host memory for the fastest copies to and from the device (page-locked for a GPU); the device's
+// kernels can also read and write it. Zeroed. Must be destroyed before the device.
 class HostBuffer {
  public:
   using Memory = std::unique_ptr<std::byte, std::function<void(std::byte*)>>;
@@ -83,19 +83,26 @@ class Stream {
                                         // host does not wait
   virtual void synchronize() = 0;       // the host waits until the queue is empty
 
-  // As record(), and the time at which it happened can be asked for.
+  // As record(), for seconds_between().
   virtual Event record_timed() = 0;
-  // REQUIRES: both are from record_timed() of this device and have happened.
+  // REQUIRES: both are from record_timed() of this device and have been reached.
   virtual double seconds_between(const Event& begin, const Event& end) const = 0;
 
-  // Runs `queue_work`, which sends work to this stream only, and returns that work without having
-  // run it. Null where the device cannot capture; `queue_work` is then not called. The host must
-  // not wait for the device inside.
+  // Calls `queue_work`, which queues work on this stream only, and returns that work without
+  // running it. Returns null, without calling `queue_work`, if the device cannot capture.
+  // `queue_work` must not wait for the device.
   virtual std::unique_ptr<Graph> capture(const std::function<void()>& /*queue_work*/) {
     return nullptr;
   }
   // REQUIRES: from capture() of this stream.
   virtual void launch(const Graph&);
+
+  // When call_host() runs its work: never, because the stream cannot call the host; at once; or
+  // after all work that was queued before.
+  enum class HostCalls : uint8_t { none, immediate, queued };
+  virtual HostCalls host_calls() const { return HostCalls::none; }
+  // Runs `work` on the host in the order of this stream. REQUIRES: host_calls() != none.
+  virtual void call_host(std::function<void()> work);
 
   // Contiguous tensors only; sizes must be equal.
   void upload(Tensor to, std::span<const std::byte> from);
@@ -103,22 +110,22 @@ class Stream {
   // From device memory to device memory, byte by byte; any type.
   void copy_bytes(Tensor to, ConstTensor from);
 
-  // Scratch that a row may use while it runs (library workspaces). Work on one stream is in order,
-  // so one piece of memory serves all rows. Not owned; absent until set.
+  // Scratch that an op may use while it runs (library workspaces). Work on one stream is in order,
+  // so one piece of memory serves all ops. Not owned; absent until set.
   Tensor workspace() const { return workspace_; }
   void set_workspace(Tensor workspace) { workspace_ = workspace; }
 
-  // Names of what is being queued, outermost first ("step", "F0", "blocks.3.attention"): see Range.
+  // Names of the open ranges (class Range), outermost first ("step", "F0", "blocks.3.attention").
   const std::vector<std::string>& ranges() const { return ranges_; }
 
-  // Told of every operation that the fronts in kernels/ops.h send here. Null: nobody. Not owned.
+  // Is notified of every op that kernels/ops.h queues on this stream. May be null. Not owned.
   kernels::OpObserver* observer() const { return observer_; }
   void set_observer(kernels::OpObserver* observer) { observer_ = observer; }
 
  private:
   friend class Range;
   virtual void copy(std::byte* to, const std::byte* from, int64_t bytes) = 0;
-  // Tell a profiler of a range; the names are kept here.
+  // Forward a range to a profiler; the names are kept here.
   virtual void range_begins(const std::string& /*name*/) {}
   virtual void range_ends() {}
 
@@ -129,7 +136,7 @@ class Stream {
   kernels::OpObserver* observer_ = nullptr;
 };
 
-// Names what is queued while it lives, for profilers and traces. Ranges nest.
+// Names the work that is queued during its lifetime, for profilers and traces. Ranges nest.
 class Range {
  public:
   Range(Stream& stream, std::string name) : stream_(stream) {
@@ -158,34 +165,36 @@ class Device {
   const std::string& name() const { return name_; }
   const kernels::Kernels& kernels() const { return kernels_; }
   Ledger& ledger() { return ledger_; }
-  // Of host memory. It has no budget and is never frozen.
+  // The ledger of host memory. It has no budget and is never frozen.
   Ledger& host_ledger() { return host_ledger_; }
 
-  // Makes this the device of the calling thread. Every thread that touches a stream of the device
-  // calls it first, except the one that made the device: a thread of a GPU program begins with the
-  // first GPU, and a call that waits for another GPU's stream would make a context there, some
-  // 500 MiB that no prediction has. Any thread, any number of times. Nothing to do on a CPU.
+  // Makes this the current device of the calling thread. Every thread that uses a stream of the
+  // device must call it first, except the one that created the device: the default device of a
+  // thread is the first GPU, and a call that waits for another GPU's stream would create a context
+  // there, some 500 MiB that no prediction includes. Any thread, any number of times. Does nothing
+  // on a CPU.
   virtual void use_on_this_thread() {}
 
   // The stream must be destroyed before the device.
   virtual std::unique_ptr<Stream> make_stream(std::string name) = 0;
-  // A stream whose work never holds up the host, also on a device that runs work when it is called:
-  // for messages, which wait for their other end.
+  // Returns a stream whose work never blocks the host, also on a device that runs work inline: for
+  // messages, which wait for their peer.
   virtual std::unique_ptr<Stream> make_side_stream(std::string name) {
     return make_stream(std::move(name));
   }
   // Zeroed. Counted in host_ledger() while it lives.
   HostBuffer make_host_buffer(Mem, int64_t bytes, std::string_view what);
 
-  // Bytes that new Buffers can still take: the budget's rest, or what the driver has left.
+  // Returns the bytes that new Buffers can still allocate, from the budget or from the driver.
   virtual int64_t available_bytes() { return ledger_.available(); }
 
  private:
   friend class Buffer;
-  // At least `bytes` bytes (> 0) on a multiple of the grain; throws OutOfMemory.
+  // Returns at least `bytes` bytes (> 0), aligned to the grain; throws OutOfMemory.
   virtual std::byte* allocate(int64_t bytes) = 0;
   virtual void release(std::byte* data, int64_t bytes) noexcept = 0;
-  // Never null, zeroed, on a multiple of 64; plain memory unless the back end has better.
+  // Returns zeroed memory, never null, aligned to 64 bytes; pageable unless the back end overrides
+  // it.
   virtual HostBuffer::Memory allocate_host(int64_t bytes);
 
   std::string name_;

@@ -20,7 +20,7 @@
 namespace trireme::device {
 namespace {
 
-// Devices hold a reference to their table; nothing here calls it.
+// Devices need a reference to a table; these tests do not call it.
 const kernels::Kernels& no_kernels() {
   alignas(64) static const std::byte memory[512] = {};
   return *reinterpret_cast<const kernels::Kernels*>(memory);
@@ -30,7 +30,7 @@ CpuDevice::Options options(StreamMode mode, int64_t budget_bytes = 1 << 20) {
   return {.threads = 1, .streams = mode, .budget_bytes = budget_bytes};
 }
 
-TEST(LedgerTest, counts_what_is_live_and_keeps_the_peak) {
+TEST(LedgerTest, counts_live_bytes_and_keeps_the_peak) {
   CpuDevice device(no_kernels(), options(StreamMode::inline_calls));
   {
     const Buffer a(device, Mem::params, 512, "a");
@@ -42,10 +42,10 @@ TEST(LedgerTest, counts_what_is_live_and_keeps_the_peak) {
   EXPECT_EQ(device.ledger().live(), 256);
   EXPECT_EQ(device.ledger().peak(Mem::params), 512);
   EXPECT_EQ(device.ledger().peak(), 768);
-  EXPECT_EQ(device.ledger().takes(), 3);
+  EXPECT_EQ(device.ledger().reservations(), 3);
 }
 
-TEST(LedgerTest, of_the_host_counts_host_buffers_also_after_the_device_is_frozen) {
+TEST(LedgerTest, host_ledger_counts_host_buffers_also_after_the_device_is_frozen) {
   CpuDevice device(no_kernels(), options(StreamMode::inline_calls, 64));
   device.ledger().freeze();
   {
@@ -58,10 +58,10 @@ TEST(LedgerTest, of_the_host_counts_host_buffers_also_after_the_device_is_frozen
   }
   EXPECT_EQ(device.host_ledger().live(), 0);
   EXPECT_EQ(device.host_ledger().peak(Mem::checkpoint), 4096);
-  EXPECT_EQ(device.ledger().takes(), 0);
+  EXPECT_EQ(device.ledger().reservations(), 0);
 }
 
-TEST(LedgerTest, refuses_what_passes_the_budget_and_counts_nothing_of_it) {
+TEST(LedgerTest, refuses_a_request_beyond_the_budget_and_does_not_count_it) {
   CpuDevice device(no_kernels(), options(StreamMode::inline_calls, 1024));
   const Buffer a(device, Mem::params, 1000, "a");
   try {
@@ -81,7 +81,7 @@ TEST(LedgerDeathTest, an_allocation_after_freeze_is_a_bug) {
   EXPECT_DEATH(Buffer(device, Mem::scratch, 256, "late"), "after the ledger was frozen");
 }
 
-TEST(ArenaTest, measuring_and_taking_agree) {
+TEST(ArenaTest, measuring_and_allocating_agree) {
   CpuDevice device(no_kernels(), options(StreamMode::inline_calls));
   Arena measured = Arena::measuring();
   Arena real(Buffer(device, Mem::scratch, 4096, "arena"));
@@ -99,14 +99,14 @@ TEST(ArenaTest, measuring_and_taking_agree) {
   EXPECT_EQ(real.high_water(), measured.high_water());
 }
 
-TEST(ArenaDeathTest, taking_more_than_there_is_is_a_bug) {
+TEST(ArenaDeathTest, taking_more_than_the_buffer_has_is_a_bug) {
   CpuDevice device(no_kernels(), options(StreamMode::inline_calls));
   Arena arena(Buffer(device, Mem::scratch, 256, "arena"));
   arena.take({{64}, base::DType::f32});
-  EXPECT_DEATH(arena.take({{1}, base::DType::f32}), "more asked for");
+  EXPECT_DEATH(arena.take({{1}, base::DType::f32}), "more requested for");
 }
 
-TEST(TensorTest, views_keep_their_place_and_stride) {
+TEST(TensorTest, views_keep_their_address_and_stride) {
   std::vector<float> data(6 * 10);
   const Tensor whole =
       view_of(reinterpret_cast<std::byte*>(data.data()), {{6, 10}, base::DType::f32});
@@ -154,7 +154,7 @@ TEST(StreamTest, inline_and_side_streams_wait_for_each_other) {
       while (!is_open) std::this_thread::yield();
       value = 1;
     });
-    is_open = true;  // the host comes here while the side stream is held up
+    is_open = true;  // the host reaches this line while the side stream is blocked
     compute.wait(messages.record());
     compute.enqueue([&] { value += 10; });
     messages.wait(compute.record());
@@ -164,7 +164,7 @@ TEST(StreamTest, inline_and_side_streams_wait_for_each_other) {
   }
 }
 
-TEST(StreamTest, the_failure_of_a_side_stream_comes_out_of_an_inline_wait) {
+TEST(StreamTest, an_inline_wait_throws_the_failure_of_a_side_stream) {
   CpuDevice device(no_kernels(), options(StreamMode::inline_calls));
   const auto compute = device.make_stream("compute");
   const auto messages = device.make_side_stream("messages");
@@ -173,7 +173,7 @@ TEST(StreamTest, the_failure_of_a_side_stream_comes_out_of_an_inline_wait) {
   const Event after = messages->record();
   compute->wait(before);
   EXPECT_THROW(compute->wait(after), base::IoError);
-  compute->synchronize();  // it goes on
+  compute->synchronize();  // it still works
 }
 
 TEST(StreamTest, copies_are_queued_like_kernels) {
@@ -189,7 +189,7 @@ TEST(StreamTest, copies_are_queued_like_kernels) {
   EXPECT_EQ(in, out);
 }
 
-TEST(StreamTest, queued_work_is_done_before_the_stream_is_gone) {
+TEST(StreamTest, queued_work_is_done_before_the_stream_is_destroyed) {
   CpuDevice device(no_kernels(), options(StreamMode::worker_threads));
   std::atomic<int> done{0};
   {
@@ -199,7 +199,7 @@ TEST(StreamTest, queued_work_is_done_before_the_stream_is_gone) {
   EXPECT_EQ(done, 20);
 }
 
-TEST(StreamTest, a_worker_that_failed_skips_later_work_and_says_so_every_time) {
+TEST(StreamTest, a_worker_that_failed_skips_later_work_and_throws_every_time) {
   CpuDevice device(no_kernels(), options(StreamMode::worker_threads));
   const auto stream = device.make_stream("s");
   auto& queue = dynamic_cast<CpuStream&>(*stream);
@@ -220,7 +220,8 @@ TEST(StreamTest, a_worker_that_failed_skips_later_work_and_says_so_every_time) {
   }
   EXPECT_EQ(done, 1);
 
-  // Who waits for a point after the failure fails, too; who waits for one before it does not.
+  // A stream that waits for a point after the failure also fails; one that waits for an earlier
+  // point does not.
   const auto healthy = device.make_stream("healthy");
   healthy->wait(before);
   dynamic_cast<CpuStream&>(*healthy).enqueue([&done] { ++done; });
@@ -232,7 +233,7 @@ TEST(StreamTest, a_worker_that_failed_skips_later_work_and_says_so_every_time) {
   EXPECT_EQ(done, 2);
 }
 
-TEST(StreamTest, inline_work_throws_at_the_call_and_the_stream_goes_on) {
+TEST(StreamTest, inline_work_throws_at_the_call_and_the_stream_still_works) {
   CpuDevice device(no_kernels(), options(StreamMode::inline_calls));
   const auto stream = device.make_stream("s");
   auto& queue = dynamic_cast<CpuStream&>(*stream);
@@ -266,13 +267,13 @@ class HostMemoryTest : public testing::Test {
   HostMemoryFiles files_;
 };
 
-TEST_F(HostMemoryTest, is_what_the_machine_has_available) {
+TEST_F(HostMemoryTest, is_the_memory_available_on_the_machine) {
   EXPECT_EQ(available(), 4000 * 1024);
   std::filesystem::remove(root_ / "meminfo");
   EXPECT_EQ(available(), std::numeric_limits<int64_t>::max());
 }
 
-TEST_F(HostMemoryTest, a_group_of_version_2_limits_it_and_its_file_cache_gives_way) {
+TEST_F(HostMemoryTest, a_group_of_version_2_limits_it_without_its_file_cache) {
   write("self", "0::/\n");
   write("cgroup/memory.max", "max\n");
   write("cgroup/memory.current", "123\n");

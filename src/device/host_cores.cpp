@@ -23,7 +23,7 @@ std::set<int> affinity_mask() {
   struct Freed {
     void operator()(cpu_set_t* set) const { CPU_FREE(set); }
   };
-  // The kernel refuses a mask that is shorter than its own.
+  // The kernel refuses a mask that is shorter than its mask.
   for (int processors = 1024; processors <= 1 << 20; processors *= 4) {
     const std::unique_ptr<cpu_set_t, Freed> set(CPU_ALLOC(static_cast<size_t>(processors)));
     const size_t bytes = CPU_ALLOC_SIZE(static_cast<size_t>(processors));
@@ -48,11 +48,12 @@ std::optional<double> first_number(const fs::path& file) {
   return value;
 }
 
-// Cores' worth of a group: "quota period" of version 2, two files of version 1; 0: no limit.
+// Returns the CPU quota of a group in cores, from "quota period" of version 2 or two files of
+// version 1; 0: no limit.
 double quota_of(const fs::path& group) {
   double quota = 0, period = 0;
   std::ifstream in(group / "cpu.max");
-  if (!(in >> quota >> period)) {  // "max period" is no number
+  if (!(in >> quota >> period)) {  // "max period" is not a number
     quota = first_number(group / "cpu.cfs_quota_us").value_or(0);
     period = first_number(group / "cpu.cfs_period_us").value_or(0);
   }
@@ -60,16 +61,16 @@ double quota_of(const fs::path& group) {
 }
 
 double cpu_quota(const ControlGroupFiles& files) {
-  double least = 0;
+  double lowest = 0;
   for (const ControlGroup& group : control_groups(files, "cpu")) {
     const double quota = quota_of(group.folder);
-    if (quota > 0) least = least > 0 ? std::min(least, quota) : quota;
+    if (quota > 0) lowest = lowest > 0 ? std::min(lowest, quota) : quota;
   }
-  return least;
+  return lowest;
 }
 
 int whole_cores(double cores) {
-  return std::max(1, static_cast<int>(cores + 1e-6));  // sums of thirds are not whole
+  return std::max(1, static_cast<int>(cores + 1e-6));  // tolerates rounding, as in sums of thirds
 }
 
 }  // namespace
@@ -117,15 +118,15 @@ std::set<int> mask_from(const std::string& text) {
     const auto [behind, error] = std::from_chars(at, end, value);
     constexpr int max_processor = 1 << 20;
     if (error != std::errc() || value < 0 || value > max_processor) {
-      throw base::IoError(fmt::format("'{}' is not a list of processors", text.substr(0, 80)));
+      throw base::IoError(fmt::format("'{}' is not a list of CPU cores", text.substr(0, 80)));
     }
     at = behind;
     return value;
   };
   const auto skips = [&](char c) {
-    const bool is_there = at != end && *at == c;
-    if (is_there) ++at;
-    return is_there;
+    const bool is_next = at != end && *at == c;
+    if (is_next) ++at;
+    return is_next;
   };
   if (text.empty()) return mask;
   do {
@@ -133,7 +134,7 @@ std::set<int> mask_from(const std::string& text) {
     const int last = skips('-') ? number() : first;
     for (int processor = first; processor <= last; ++processor) mask.insert(processor);
   } while (skips(','));
-  if (at != end) (void)number();  // no number begins here
+  if (at != end) (void)number();  // throws: this is not a number
   return mask;
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// How many cores of the host this process may use: its affinity mask (taskset, launchers that bind
-// their ranks, cpusets of containers and of Slurm) and the CPU quota of its control groups.
+// The number of host cores that this process may use, from its affinity mask (taskset, launchers
+// that bind their ranks, cpusets of containers and of Slurm) and the CPU quota of its control
+// groups.
 #pragma once
 
 #include <set>
@@ -13,20 +14,20 @@ namespace trireme::device {
 
 struct HostCores {
   std::set<int> mask;          // the processors of the affinity mask
-  double quota = 0;            // cores' worth of time that the control groups allow; 0: no limit
+  double quota = 0;            // CPU quota of the control groups, in cores; 0: no limit
   int machine = 1;             // processors that are online
   int count() const;           // threads that can run at a time, at least 1
-  std::string source() const;  // which of these decides: "affinity mask", ...
+  std::string source() const;  // which of these limits count(): "affinity mask", ...
 };
 HostCores host_cores(const ControlGroupFiles& = {});
 
-// "0-3,8", as the kernel writes masks.
+// Returns the mask in the kernel's format: "0-3,8".
 std::string mask_text(const std::set<int>& mask);
-// Throws IoError if the text is not one.
+// Throws IoError if the text is not a mask.
 std::set<int> mask_from(const std::string& text);
 
-// Returns the cores of the process number `own` among processes of one host: a core that is in the
-// masks of n of them counts 1/n, and the quota is shared by all. At least 1.
+// Returns the share of cores of process `own` among the processes of one host: a core that is in
+// the masks of n of them counts 1/n, and all share the quota. At least 1.
 int share_of_cores(std::span<const std::set<int>> masks, size_t own, double quota);
 
 }  // namespace trireme::device

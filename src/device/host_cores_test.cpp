@@ -17,7 +17,7 @@ namespace {
 namespace fs = std::filesystem;
 using Mask = std::set<int>;
 
-// Files of control groups as Linux has them.
+// Files of control groups in the layout of Linux.
 class CoreGroups {
  public:
   CoreGroups()
@@ -41,7 +41,7 @@ class CoreGroups {
   fs::path folder_;
 };
 
-TEST(HostCores, the_least_quota_of_the_control_groups_counts) {
+TEST(HostCores, the_lowest_quota_of_the_control_groups_counts) {
   const CoreGroups two;
   EXPECT_EQ(two.quota(), 0);
   two.write("cgroup", "0::/job/step\n");
@@ -74,7 +74,7 @@ TEST(HostCores, mask_and_quota_bound_the_count) {
             "all cores of this machine");
 }
 
-// On a thread of its own: the mask is the thread's.
+// In a separate thread, because the mask belongs to the thread.
 TEST(HostCores, the_affinity_mask_is_read) {
   std::thread([] {
     const HostCores before = host_cores();

@@ -25,7 +25,7 @@ std::optional<int64_t> number_in(std::string_view text) {
   return value;
 }
 
-// Returns the one number of a file; nothing for "max" and where the file is missing.
+// Returns the number in a file; none for "max" or if the file is missing.
 std::optional<int64_t> number_of_file(const fs::path& file) {
   std::ifstream in(file);
   std::string text;
@@ -33,7 +33,7 @@ std::optional<int64_t> number_of_file(const fs::path& file) {
   return number_in(text);
 }
 
-// The number in the line that begins with `key`.
+// Returns the number in the line that begins with `key`.
 std::optional<int64_t> number_of_line(const fs::path& file, std::string_view key) {
   std::ifstream in(file);
   for (std::string line; std::getline(in, line);) {
@@ -42,7 +42,7 @@ std::optional<int64_t> number_of_line(const fs::path& file, std::string_view key
   return {};
 }
 
-// What the limit of one group leaves.
+// Returns the bytes that are still available under the limit of one group.
 int64_t left_in(const ControlGroup& group) {
   const bool is_unified = group.is_unified;
   const auto limit =
@@ -50,7 +50,7 @@ int64_t left_in(const ControlGroup& group) {
   const auto used =
       number_of_file(group.folder / (is_unified ? "memory.current" : "memory.usage_in_bytes"));
   if (!limit || !used) return unlimited;
-  // Files that were read and can be read again give way.
+  // The kernel reclaims file cache that can be read again.
   const char* const cache_key = is_unified ? "inactive_file " : "total_inactive_file ";
   const int64_t cache = number_of_line(group.folder / "memory.stat", cache_key).value_or(0);
   return std::max<int64_t>(0, *limit - std::max<int64_t>(0, *used - cache));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How much memory of the host is still to be had.
+// The host memory that is still available.
 #pragma once
 
 #include <cstdint>
@@ -9,16 +9,16 @@
 
 namespace trireme::device {
 
-// Where Linux tells of it. Tests put files of their own in these places.
+// The files in which Linux reports it. Tests use other files.
 struct HostMemoryFiles {
   std::filesystem::path meminfo = "/proc/meminfo";
   ControlGroupFiles groups;
 };
 
-// Bytes that processes like this one can take together before the kernel refuses or kills: what the
-// machine has available, or what the limits of the process's control groups (containers, Slurm
-// jobs) leave, whichever is less. File cache counts as available. The highest int64 where nothing
-// is known.
+// Returns the bytes that can still be allocated before the kernel refuses or kills: the memory
+// available on the machine, or under the limits of the process's control groups (containers, Slurm
+// jobs), whichever is less. File cache counts as available. Returns the highest int64 if nothing is
+// known.
 int64_t host_memory_available(const HostMemoryFiles& = {});
 
 }  // namespace trireme::device

@@ -15,28 +15,29 @@ std::string_view name_of(Mem mem) {
   return names[static_cast<size_t>(mem)];
 }
 
-void Ledger::take(Mem mem, int64_t bytes, std::string_view what) {
+void Ledger::reserve(Mem mem, int64_t bytes, std::string_view what) {
   const std::scoped_lock lock(mutex_);
   TRIREME_CHECK(!frozen_, "{} bytes of {} for '{}' after the ledger was frozen", bytes,
                 name_of(mem), what);
   TRIREME_CHECK(bytes >= 0, "{} bytes for '{}'", bytes, what);
   if (bytes > budget_bytes_ - live_sum_) {
     throw base::OutOfMemory(
-        fmt::format("'{}' needs {} bytes of {}, but {} of the budget of {} bytes are taken", what,
-                    bytes, name_of(mem), live_sum_, budget_bytes_));
+        fmt::format("out of memory: '{}' needs {} bytes of {}, {} of the budget of {} bytes are "
+                    "available",
+                    what, bytes, name_of(mem), budget_bytes_ - live_sum_, budget_bytes_));
   }
   const auto at = static_cast<size_t>(mem);
   live_[at] += bytes;
   live_sum_ += bytes;
   peak_[at] = std::max(peak_[at], live_[at]);
   peak_sum_ = std::max(peak_sum_, live_sum_);
-  ++takes_;
+  ++reservations_;
 }
 
-void Ledger::give(Mem mem, int64_t bytes) noexcept {
+void Ledger::release(Mem mem, int64_t bytes) noexcept {
   const std::scoped_lock lock(mutex_);
   const auto at = static_cast<size_t>(mem);
-  TRIREME_CHECK(bytes <= live_[at], "{} bytes given back, {} are taken", bytes, live_[at]);
+  TRIREME_CHECK(bytes <= live_[at], "{} bytes released, {} are reserved", bytes, live_[at]);
   live_[at] -= bytes;
   live_sum_ -= bytes;
 }
@@ -61,9 +62,9 @@ int64_t Ledger::peak() const {
   return peak_sum_;
 }
 
-int64_t Ledger::takes() const {
+int64_t Ledger::reservations() const {
   const std::scoped_lock lock(mutex_);
-  return takes_;
+  return reservations_;
 }
 
 int64_t Ledger::available() const {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ledger: the only place where memory is counted. A rank has one for the memory of its device,
-// which every Buffer enters and leaves, and one for HostBuffers.
+// Ledger: the only place where memory is counted. A rank has one for the memory of its device, in
+// which every Buffer is registered, and one for HostBuffers.
 #pragma once
 
 #include <array>
@@ -11,8 +11,8 @@
 
 namespace trireme::device {
 
-// What memory is for. `checkpoint` is the state on its way to a disk, on the host. `external` is
-// library memory (contexts, collectives) that is measured, not allocated by us.
+// The purpose of memory. `checkpoint` is state in host memory that is being written to a disk.
+// `external` is library memory (contexts, collectives) that is measured, not allocated by Trireme.
 enum class Mem : uint8_t {
   params,
   grads,
@@ -34,32 +34,32 @@ class Ledger {
   explicit Ledger(int64_t budget_bytes = std::numeric_limits<int64_t>::max())
       : budget_bytes_(budget_bytes) {}
 
-  // Throws OutOfMemory when the sum of all purposes would pass the budget. A take after freeze() is
-  // a bug.
-  void take(Mem, int64_t bytes, std::string_view what);
-  void give(Mem, int64_t bytes) noexcept;
+  // Throws OutOfMemory if the sum of all purposes would exceed the budget. Calling reserve() after
+  // freeze() is a bug.
+  void reserve(Mem, int64_t bytes, std::string_view what);
+  void release(Mem, int64_t bytes) noexcept;
 
   int64_t live(Mem) const;
   int64_t peak(Mem) const;
-  int64_t live() const;  // all purposes
-  int64_t peak() const;  // highest sum of all purposes at one instant
-  int64_t takes() const;
-  int64_t available() const;  // of the budget
+  int64_t live() const;          // all purposes
+  int64_t peak() const;          // highest sum of all purposes at one instant
+  int64_t reservations() const;  // number of calls of reserve()
+  int64_t available() const;     // of the budget
 
-  // From here on nothing may be allocated: called when warm-up is over.
+  // Forbids further reservations; called when warm-up is over.
   void freeze();
   bool is_frozen() const;
 
  private:
   static constexpr size_t purposes = static_cast<size_t>(Mem::count);
 
-  mutable std::mutex mutex_;  // guards all that follows
+  mutable std::mutex mutex_;  // guards all members below
   const int64_t budget_bytes_;
   std::array<int64_t, purposes> live_{};
   std::array<int64_t, purposes> peak_{};
   int64_t live_sum_ = 0;
   int64_t peak_sum_ = 0;
-  int64_t takes_ = 0;
+  int64_t reservations_ = 0;
   bool frozen_ = false;
 };
 

@@ -7,7 +7,7 @@
 namespace trireme::device {
 namespace {
 
-// Where tensors of a measuring arena, and of a null device, seem to lie: never dereferenced, never
+// The address of tensors of a measuring arena, and of a null device: never dereferenced, never
 // null.
 std::byte* nowhere() {
   return reinterpret_cast<std::byte*>(static_cast<uintptr_t>(base::grain_bytes));
@@ -17,12 +17,12 @@ std::byte* nowhere() {
 
 Buffer::Buffer(Device& device, Mem mem, int64_t bytes, std::string_view what)
     : device_(&device), mem_(mem), bytes_(bytes) {
-  device.ledger().take(mem, bytes, what);
+  device.ledger().reserve(mem, bytes, what);
   if (bytes == 0) return;
   try {
     data_ = device.allocate(bytes);
   } catch (...) {
-    device.ledger().give(mem, bytes);
+    device.ledger().release(mem, bytes);
     throw;
   }
 }
@@ -36,14 +36,15 @@ Buffer::Buffer(Buffer&& other) noexcept
 Buffer::~Buffer() {
   if (data_ == nullptr) return;
   device_->release(data_, bytes_);
-  device_->ledger().give(mem_, bytes_);
+  device_->ledger().release(mem_, bytes_);
 }
 
 Tensor Arena::take(const base::TensorSpec& spec) {
   const int64_t bytes = base::bytes_of(spec);
   if (buffer_) {
-    TRIREME_CHECK(used_ + bytes <= buffer_->bytes(), "{} of {} bytes taken, {} more asked for {}",
-                  used_, buffer_->bytes(), bytes, spec.shape.to_string());
+    TRIREME_CHECK(used_ + bytes <= buffer_->bytes(),
+                  "{} of {} bytes in use, {} more requested for {}", used_, buffer_->bytes(), bytes,
+                  spec.shape.to_string());
   }
   std::byte* start = buffer_ && buffer_->data() != nullptr ? buffer_->data() : nowhere();
   const Tensor tensor = view_of(start + used_, spec);

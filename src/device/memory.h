@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Buffer owns device memory; Arena hands out tensors from one Buffer, or only measures what would
-// be taken.
+// Buffer owns device memory; Arena allocates tensors from one Buffer, or only measures how much
+// memory they would need.
 #pragma once
 
 #include <cstdint>
@@ -34,15 +34,15 @@ class Buffer {
 class Arena {
  public:
   explicit Arena(Buffer buffer) : buffer_(std::move(buffer)) {}
-  // Without memory: take() returns tensors that must not be dereferenced, and high_water() is the
-  // answer.
+  // Returns an arena without memory: take() returns tensors that must not be dereferenced, and
+  // high_water() returns the bytes needed.
   static Arena measuring() { return Arena(); }
 
   Tensor take(const base::TensorSpec&);
   int64_t used() const { return used_; }
   int64_t high_water() const { return high_water_; }
 
-  // Gives back on scope exit all that was taken since: scratch.
+  // Frees on scope exit all tensors taken since its construction: scratch.
   class Mark {
    public:
     explicit Mark(Arena& arena) : arena_(arena), used_(arena.used_) {}

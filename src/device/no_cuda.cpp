@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Compiled instead of device/cuda where CUDA is missing.
+// Compiled instead of device/cuda in a build without CUDA.
 #include "base/error.h"
 #include "device/accelerator.h"
 

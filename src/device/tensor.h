@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Tensor: a view of device memory. It owns nothing and is passed by value. Rows, the slices along
-// the first dimension, lie `row_stride` elements apart; within a row elements are contiguous. So
+// the first dimension, are `row_stride` elements apart; within a row elements are contiguous. So
 // the q heads of a fused [T, (H + 2 G) K] projection are the tensor [T, H, K] with row_stride (H +
 // 2 G) K, and nothing is copied to split it.
 //

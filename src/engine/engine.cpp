@@ -33,8 +33,8 @@ spec::Plan checked(const spec::ModelSpec& model, spec::Plan plan, const spec::Ba
   return plan;
 }
 
-// Layers times micro-batches of a step that is worth capturing: a layer is about thirty nodes of a
-// graph, and the host needs about a second to prepare 25,000.
+// The largest step, in layers times micro-batches, that is worth capturing: a layer is about thirty
+// graph nodes, and the host needs about a second to prepare 25,000.
 constexpr int max_captured_layers = 800;
 
 }  // namespace
@@ -93,7 +93,16 @@ Engine::Engine(device::Device& device, const spec::ModelSpec& model, const spec:
   }
   ops::fill(*compute_, {.d = sink_.sums});
   ops::fill(*compute_, {.d = state_});
-  init_weights(options.seed);
+  access_ = std::make_unique<StateAccess>(StateAccess::Parts{.model = model_,
+                                                             .plan = plan_,
+                                                             .compute = *compute_,
+                                                             .groups = *groups_,
+                                                             .tensor = *tensor_,
+                                                             .pipe = *pipe_,
+                                                             .buckets = *buckets_,
+                                                             .optimizer = optimizer_.get(),
+                                                             .step_state = state_});
+  access_->init_weights(options.seed);
 }
 
 void Engine::make_stages(const spec::Backend& backend) {
@@ -128,7 +137,8 @@ std::vector<device::Tensor> Engine::grads_in_stash() const {
   const auto places = spec::grad_places(plan_, stash_->layout(), layouts);
   std::vector<device::Tensor> leaves(layouts.size());
   for (size_t b = 0; b < layouts.size(); ++b) {
-    if (places[b]) leaves[b] = stash_->under(*places[b], spec::grad_specs(plan_, layouts[b]).leaf);
+    if (places[b])
+      leaves[b] = stash_->memory_at(*places[b], spec::grad_specs(plan_, layouts[b]).leaf);
   }
   return leaves;
 }
@@ -154,28 +164,28 @@ const spec::MemoryTable& Engine::predicted_memory() const {
 Engine::~Engine() = default;
 
 Engine::Drain::~Drain() {
-  // Nothing that uses the engine's memory may be under way. A stream that has failed throws where
-  // it is waited for; here it is only emptied.
-  const auto empty = [](auto* what) {
+  // No work that uses the engine's memory may be in flight. A failed stream throws from
+  // synchronize(); here it only has to be empty.
+  const auto drain = [](auto* what) {
     try {
       what->synchronize();
     } catch (const std::exception& error) {
-      base::log_warning("ending an engine after a failure: {}", error.what());
+      base::log_warning("destroying an engine after a failure: {}", error.what());
     }
   };
   engine.pipe_->close();
-  empty(&engine.groups_->stream());
-  empty(engine.compute_.get());
+  drain(&engine.groups_->stream());
+  drain(engine.compute_.get());
 }
 
 void Engine::step(MicrobatchSource& source, double learning_rate) {
   const device::Range range(*compute_, "step");
   take_batches(source);
-  // The first step is run as it is: libraries choose their algorithms then. A step that somebody
-  // watches is not replayed, because a replay passes no fronts.
-  const bool is_held = held_.state() != nullptr;  // a recording cannot wait for it
+  // The first step is not captured: libraries choose their algorithms in it. A step with an
+  // observer is not replayed, because a replay does not call the fronts of ops.
+  const bool is_held = held_.state() != nullptr;  // a captured graph cannot wait for the event
   const bool is_replayed = options_.capture && !groups_->closes_with_peers() && steps_ > 0 &&
-                           compute_->observer() == nullptr && !is_watched_ && !is_held &&
+                           compute_->observer() == nullptr && !has_times_ && !is_held &&
                            plan_.schedule.microbatches * executor_->layers() <= max_captured_layers;
   if (is_replayed) {
     set_learning_rate(learning_rate);
@@ -196,9 +206,11 @@ void Engine::step(MicrobatchSource& source, double learning_rate) {
   device_.ledger().freeze();
 }
 
+void Engine::hold_state(device::Event until) { held_ = std::move(until); }
+
 void Engine::watch_actions(ActionTimes* times) {
   executor_->set_times(times);
-  is_watched_ = times != nullptr;
+  has_times_ = times != nullptr;
 }
 
 void Engine::accumulate(MicrobatchSource& source) {
@@ -207,7 +219,7 @@ void Engine::accumulate(MicrobatchSource& source) {
 }
 
 void Engine::apply(double learning_rate) {
-  buckets_->flush_updates();  // they are of the learning rate before
+  buckets_->flush_updates();  // deferred ones use the previous learning rate
   set_learning_rate(learning_rate);
   close_step();
 }
@@ -222,8 +234,8 @@ void Engine::take_batches(MicrobatchSource& source) {
 }
 
 void Engine::set_learning_rate(double learning_rate) {
-  // The first field of StepState. The value is an argument of the launch, so this is never part of
-  // a captured step.
+  // The first field of StepState. The value is a launch argument, so this is never part of a
+  // captured step.
   ops::fill(*compute_, {.d = device::view_of(state_.data, {{1}, base::DType::f32}),
                         .value = static_cast<float>(learning_rate)});
 }
@@ -232,7 +244,7 @@ void Engine::run_microbatches() { executor_->run(*compute_, *inputs_, sink_); }
 
 void Engine::close_step() {
   const device::Range range(*compute_, "optimizer");
-  // Every element of the gradient is counted by the one rank that has added it up.
+  // Each element of the gradient is counted by the rank that has reduced it.
   for (const Bucket& bucket : *buckets_) {
     const spec::Range& held = bucket.reduced();
     for (const spec::Range& part :
@@ -277,9 +289,7 @@ void Engine::merge_sums() {
 }
 
 StepReport Engine::report() {
-  kernels::StepState state{};
-  compute_->download(std::as_writable_bytes(std::span(&state, 1)), state_);
-  compute_->synchronize();
+  const kernels::StepState state = access_->step_state();
   return {.mean_loss = state.mean_loss,
           .tokens = state.tokens,
           .grad_norm = state.grad_norm,
@@ -354,7 +364,7 @@ spec::MemoryTable Engine::measured() const {
   m.stash_gradients = stash_->peak(spec::Pool::gradients);
   m.stash_recompute = stash_->peak(spec::Pool::recompute);
   m.stash_stream = stash_->peak(spec::Pool::stream);
-  m.stash_gaps = stash_->layout().gap_bytes();
+  m.stash_gaps = stash_->gap_bytes();
   return m;
 }
 

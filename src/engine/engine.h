@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Engine: one rank that trains. It builds everything that the plan asks for from the plan's own
-// prediction, runs steps without waiting for the device, and can say what it really took.
+// Engine: one rank that trains. It allocates what the plan's prediction lists, runs steps without
+// waiting for the device, and measures the memory that it really used.
 //
 // With a mesh it is one of several ranks. Then construction, steps, evaluate() and reading and
 // writing by name are collective: all ranks call them together, in the same order. Every rank reads
-// whole parameters; evaluate() is of the rank's own micro-batch, the same on all ranks along tp and
-// pp.
+// whole parameters. evaluate() runs the rank's own micro-batch, which is the same on all ranks
+// along tp and pp.
 #pragma once
 
 #include <cstdint>
@@ -18,6 +18,7 @@
 #include "device/device.h"
 #include "device/memory.h"
 #include "engine/state/data_groups.h"
+#include "engine/state/state_access.h"
 #include "engine/state/tensor_group.h"
 #include "engine/step/executor.h"
 #include "engine/step/input.h"
@@ -31,33 +32,33 @@
 
 namespace trireme::engine {
 
-// Clipping of the global norm, and the guard that skips a step.
+// Clipping by global norm, and the guard that skips a step.
 struct ClipOptions {
   kernels::ClipKind kind = kernels::ClipKind::fixed;
   float norm = 1;
-  float guard_multiple = 20;  // of the running mean norm; 0: skip only what is not finite
-  int64_t skip_row = 3;       // after so many skipped in a row a finite step is taken; 0: no limit
-  int64_t guard_warmup = 20;  // applied steps before mean and deviation are trusted
+  float guard_multiple = 20;  // of the running mean norm; 0: skip only steps that are not finite
+  int64_t skip_row = 3;       // apply a finite step after so many skips in a row; 0: no limit
+  int64_t guard_warmup = 20;  // applied steps before the guard uses mean and deviation
 };
 
 struct EngineOptions {
   uint64_t seed = 0;
   optim::AdamwOptions adamw;
   ClipOptions clip;
-  bool capture = true;  // record the second step and replay it from then on, where the device can
+  bool capture = true;  // capture the second step and replay it, if the device supports graphs
 };
 
 struct StepReport {
   double mean_loss = 0;  // nats per valid token
-  int64_t tokens = 0;    // valid ones
+  int64_t tokens = 0;    // with a label
   float grad_norm = 0;   // of the mean loss, before clipping
   float clip_limit = 0;
   float learning_rate = 0;
   bool was_skipped = false;
   uint64_t sample_hash = 0;  // sum of MicrobatchSource::sample_hash() over all ranks' micro-batches
-  bool same_samples = true;  // along tp all ranks had the same
+  bool same_samples = true;  // all ranks along tp had the same samples
   int64_t applied = 0, skipped = 0, skipped_in_a_row = 0;  // steps so far
-  // The last row of skipped steps: its first step, that step's norm and the running mean then.
+  // The last sequence of skipped steps: its first step, that step's norm and the running mean then.
   int64_t row_first = 0;
   double row_norm = 0, row_mean = 0;
 };
@@ -70,99 +71,78 @@ struct EvalReport {
 class Engine {
  public:
   // The device and the mesh (null: one rank) must outlive the engine. Throws ConfigError for a plan
-  // that does not fit the model or the mesh, OutOfMemory when the device's budget is too small.
-  // Weights are drawn from (seed, name, element), the same for every plan.
+  // that does not match the model or the mesh, OutOfMemory if the device's budget is too small.
+  // Initial weights are a function of (seed, name, element), the same for every plan.
   Engine(device::Device&, const spec::ModelSpec&, const spec::Plan&, const spec::Backend&,
          const EngineOptions&, comm::Mesh* mesh = nullptr);
   ~Engine();
 
-  // One training step: accumulate() and apply(). Returns when the work is queued. After the first
-  // step the device's ledger is frozen. Which micro-batch of the whole step a rank's is, says
-  // spec::global_microbatch().
+  // Runs one training step: accumulate() and apply(). Returns when the work is queued. Freezes the
+  // device's ledger after the first step. spec::global_microbatch() maps a rank's micro-batch index
+  // to its index in the global batch.
   void step(MicrobatchSource&, double learning_rate);
 
-  // Runs every micro-batch of the plan from zero gradients on. They are of the loss summed over all
-  // ranks.
+  // Runs every micro-batch of the plan, starting from zero gradients. The gradients are those of
+  // the loss summed over all ranks.
   void accumulate(MicrobatchSource&);
-  // Norm, clip factor, AdamW.
+  // Computes norm and clip factor, and updates with AdamW.
   void apply(double learning_rate);
 
-  // Waits for the device and reads what the last apply() left there.
+  // Waits for the device and returns the results of the last apply().
   StepReport report();
 
-  // The loss of one micro-batch, without gradients; waits for the device. `token_losses`, if not
-  // empty, gets the loss of every token (zero where the label is negative).
+  // Returns the loss of one micro-batch, without gradients; waits for the device. `token_losses`,
+  // if not empty, receives the loss of every token (zero if its label is negative).
   EvalReport evaluate(MicrobatchSource&, std::span<float> token_losses = {});
-  // The logits of one token of a micro-batch; waits for the device. REQUIRES: an inference plan.
+  // Returns the logits of one token of a micro-batch; waits for the device. REQUIRES: an inference
+  // plan.
   std::vector<float> logits(MicrobatchSource&, int64_t token);
 
-  // ---- parameters and gradients by name, whole, in fp32; each call waits for the device.
-  struct ParamInfo {
-    std::string name;
-    std::vector<int64_t> shape;
-  };
-  std::vector<ParamInfo> parameters() const;
-  std::vector<float> read_weights(const std::string& name);
-  void write_weights(const std::string& name, std::span<const float> values);
-  // Of the last step. REQUIRES: no forward has run since: it may use their memory.
-  std::vector<float> read_grads(const std::string& name);
-  // Of all fp32 weights, in the order of parameters().
-  std::string weights_sha256();
-
-  // ---- state: all that the next step depends on besides its batch
-  enum class StateKind : uint8_t { weight, first_moment, second_moment, count };
-  // Some of the fp32 state of one layer's bucket.
-  struct StateRange {
-    int layer = 0;  // of the model
-    StateKind kind = StateKind::weight;
-    spec::Range range;         // elements of the bucket
-    optim::FlatFloats floats;  // of the range
-  };
-  // What this rank updates, as it is once all queued compute is done. REQUIRES: a training plan.
-  std::vector<StateRange> state();
-  // Queues what of the last update is still to be done, as state() does: whoever kept the stretches
-  // of an earlier call finds them up to date once all queued compute is done.
-  void flush_updates();
-  // The next update waits for the event: somebody reads the state until then.
+  // ---- weights, gradients and training state: see StateAccess
+  using ParamInfo = StateAccess::ParamInfo;
+  using StateKind = StateAccess::StateKind;
+  using StateRange = StateAccess::StateRange;
+  std::vector<ParamInfo> parameters() const { return access_->parameters(); }
+  std::vector<float> read_weights(const std::string& name) { return access_->read_weights(name); }
+  void write_weights(const std::string& name, std::span<const float> values) {
+    access_->write_weights(name, values);
+  }
+  std::vector<float> read_grads(const std::string& name) { return access_->read_grads(name); }
+  std::string weights_sha256() { return access_->weights_sha256(); }
+  std::vector<StateRange> state() { return access_->state(); }
+  void flush_updates() { access_->flush_updates(); }
+  std::vector<float> read_state(const StateRange& range) { return access_->read_state(range); }
+  void write_state(const StateRange& range, std::span<const float> values) {
+    access_->write_state(range, values);
+  }
+  void state_changed() { access_->state_changed(); }
+  kernels::StepState step_state() { return access_->step_state(); }
+  void set_step_state(const kernels::StepState& state) { access_->set_step_state(state); }
+  // Makes the next update wait for the event, until which the caller reads the state.
   void hold_state(device::Event until);
-  // A stretch of state() as floats. Both wait for the device.
-  std::vector<float> read_state(const StateRange&);
-  void write_state(const StateRange&, std::span<const float> values);
-  // The state was written, on all ranks. Collective.
-  void state_changed();
-  // Learning rate, clipping and skipping so far. Wait for the device.
-  kernels::StepState step_state();
-  void set_step_state(const kernels::StepState&);
 
-  // Bytes really taken so far: high-water marks of arenas and stash pools.
+  // Returns the bytes used so far: high-water marks of arenas and stash pools.
   spec::MemoryTable measured() const;
   const spec::Plan& plan() const { return plan_; }
-  // Of this rank; the plan has that of all.
+  // The prediction for this rank; the plan has those of all pp ranks.
   const spec::MemoryTable& predicted_memory() const;
   device::Stream& compute() { return *compute_; }
-  // Told of the actions of every step from here on, which then run uncaptured. Null: nobody.
+  // Records the times of the actions of all later steps, which then run uncaptured. Null: stops.
   void watch_actions(ActionTimes*);
-  // Are steps replayed from a recording now?
+  // Are steps replayed from a captured graph?
   bool is_captured() const { return graph_ != nullptr; }
-  // Bytes that this rank has sent to others so far. A step's are spec::predict_traffic().
+  // Bytes that this rank has sent to others so far. spec::predict_traffic() predicts those of a
+  // step.
   spec::TrafficTable traffic() const {
     return groups_->traffic() + tensor_->traffic() + pipe_->traffic();
   }
 
  private:
   struct Arenas;
-  struct Located {
-    int pp_rank = 0;  // that has it
-    int bucket = -1;  // there; elsewhere -1
-    spec::Param param;
-    int64_t offset = 0, elements = 0;  // in the bucket's flat vectors
-  };
-
   void make_stages(const spec::Backend&);
   device::Tensor make_rope_table();
-  std::vector<device::Tensor> grads_in_stash() const;  // by bucket; the others are empty
-  void init_weights(uint64_t seed);
-  void publish_weights(int bucket);
+  // By bucket: its gradients if they lie in the stash, otherwise empty.
+  std::vector<device::Tensor> grads_in_stash() const;
   void take_batches(MicrobatchSource&);
   void set_learning_rate(double);
   void run_microbatches();
@@ -170,13 +150,6 @@ class Engine {
   void merge_sums();
   void update(int bucket);
   void run_forward(MicrobatchSource&);
-  // The fp32 weights that this rank updates, or the parameters in inference.
-  optim::FlatFloats own_weights(int bucket) const;
-  Located locate(const std::string& name) const;
-  // `own` is of this rank's bucket, where it has the parameter.
-  std::vector<float> read(const Located&, const optim::FlatFloats& own);
-  // The whole parameter from what this rank and its peers along tp have of it. Collective.
-  std::vector<float> assemble(const spec::Param&, std::span<const float> own);
 
   device::Device& device_;
   spec::Plan plan_;
@@ -191,20 +164,21 @@ class Engine {
   std::vector<float> host_rope_table_;
   std::unique_ptr<InputStaging> inputs_;
   std::unique_ptr<Executor> executor_;
-  bool is_watched_ = false;                  // action by action
-  std::unique_ptr<optim::AdamW> optimizer_;  // none in inference
+  bool has_times_ = false;                   // watch_actions() is on
+  std::unique_ptr<optim::AdamW> optimizer_;  // null in inference
   nn::StepSink sink_;
-  device::Tensor all_sums_;      // a kernels::StepSums of every rank
+  device::Tensor all_sums_;      // one kernels::StepSums per rank
   device::Tensor state_;         // one kernels::StepState
   device::Tensor token_losses_;  // [T] f32
   std::unique_ptr<device::Arena> logits_arena_;
   spec::ModelSpec model_;
   int64_t vocab_ = 0;
-  device::Event held_;  // no update before
+  std::unique_ptr<StateAccess> access_;
+  device::Event held_;  // updates wait for it: see hold_state()
   int64_t steps_ = 0;
-  std::unique_ptr<device::Graph> graph_;  // one whole step
+  std::unique_ptr<device::Graph> graph_;  // a captured step
 
-  // Empties all streams before the memory goes that their work uses, also where the constructor's
+  // Drains all streams before the memory that their work uses is freed, also if the constructor's
   // body throws and the engine's destructor does not run. Declared last, so destroyed first.
   struct Drain {
     Engine& engine;

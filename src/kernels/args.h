@@ -1,29 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
-// The arguments of every operation, one struct a row of the kernel table. These comments are the
-// contract that each back end implements and that kernels/reference states as plain loops.
+// The arguments of every op of the kernel table, one struct each. These comments are the contract
+// that each back end implements and that kernels/reference implements as plain loops.
 //
 // Letters: T tokens (rows), D width, H query heads, G key/value heads, K head size, F feed-forward
 // width, V vocabulary, S sequences. "Activation type" is f32 or bf16; "gradient type" too.
 // Arithmetic is in fp32 or wider; a bf16 result is rounded once. Any matrix may have row_stride >
 // cols. An argument marked optional may be absent (empty shape).
 //
-// Gradients of embeddings, norm weights and biases are added to what is there. The gradient of a
-// matrix is the result of a product: GemmArgs::beta says whether it is overwritten (0, in the first
-// micro-batch) or added to (1).
+// Gradients of embeddings, norm weights and biases are accumulated (+=). The gradient of a weight
+// matrix is the d of a gemm: beta = 0 overwrites it (first micro-batch), beta = 1 accumulates.
 #pragma once
 
 #include <cstdint>
 
 #include "base/rng.h"
 #include "device/tensor.h"
+#include "kernels/epilogue.h"
 #include "spec/facts/op_shapes.h"
 
 namespace trireme::kernels {
 
-using device::ConstTensor;
-using device::Tensor;
-
-// value = alpha op(a) op(b) + bias + residual + beta d;  d = act(value).
+// value = alpha op(a) op(b) + beta d;  d = epilogue(value), which is value itself by default.
 struct GemmArgs {
   ConstTensor a, b;  // op(a) [m, k], op(b) [k, n]
   Tensor d;          // [m, n]; must not overlap a or b
@@ -31,22 +28,7 @@ struct GemmArgs {
   float alpha = 1;
   float beta = 0;                          // with 0, d is not read (it may hold NaN)
   ConstTensor scale_a = {}, scale_b = {};  // fp8 only, optional
-  ConstTensor bias = {};                   // optional [n]
-  ConstTensor residual = {};               // optional [m, n]; may not be combined with beta != 0
-  // Optional [m, n]: gets the value, and d = gelu of what was stored, so that gelu_forward of it
-  // gives the same bits.
-  Tensor gelu_input = {};
-  // In its place, of d's type: gets gelu' of that. What a backward needs then is a multiplication.
-  Tensor gelu_slope = {};
-  // Optional [m, n]: d = value * gelu'(gelu_grad_of). If they are bf16, either may be rounded
-  // first.
-  ConstTensor gelu_grad_of = {};
-  ConstTensor factor = {};  // in its place: d = value * factor; value may be rounded first if d is
-  Tensor a_sum = {};        // optional [m], gradient type: += sum over k of op(a) (a bias gradient)
-  // With gelu_grad_of or factor only, optional.
-  Tensor d_sum = {};  // [n], gradient type: += sum over rows of d as stored (a bias gradient)
-  // With gelu_grad_of only, optional.
-  Tensor gelu_again = {};  // [m, n], overlaps no other: gelu_forward of gelu_grad_of, its bits
+  Epilogue epilogue = {};
 };
 
 // y[t] = table[tokens[t] - first_row] + position_table[positions[t]]. A token whose row is not in
@@ -60,15 +42,15 @@ struct EmbeddingForwardArgs {
   int64_t first_row = 0;
 };
 
-// dtable[tokens[t] - first_row] += dy[t]; dposition_table[positions[t]] += dy[t]; in the order of
-// t on the cpu back end, in an order that the tokens alone decide on all.
+// dtable[tokens[t] - first_row] += dy[t]; dposition_table[positions[t]] += dy[t]. The order of
+// additions depends on the tokens only; on the cpu back end it is the order of t.
 struct EmbeddingBackwardArgs {
   ConstTensor tokens, positions = {};
   ConstTensor dy;               // [T, D]
   Tensor dtable;                // [V, D], gradient type
   Tensor dposition_table = {};  // optional [P, D], gradient type
   int64_t first_row = 0;
-  Tensor workspace = {};  // scratch as spec::embedding_workspace() says; absent where that is empty
+  Tensor workspace = {};  // scratch of spec::embedding_workspace(); absent if that is empty
 };
 
 using spec::norm_backward_partials;
@@ -84,8 +66,8 @@ struct NormForwardArgs {
   float eps = 1e-5F;
   ConstTensor x;              // [T, D]
   ConstTensor residual = {};  // optional [T, D]
-  Tensor sum = {};  // [T, D], gets s; present exactly when residual is. May be the same tensor as x
-                    // or residual
+  Tensor sum = {};        // [T, D] = s; present exactly if residual is. May be the same tensor as x
+                          // or residual
   ConstTensor weight;     // [D]
   ConstTensor bias = {};  // optional [D], layer only
   Tensor y;               // [T, D]
@@ -93,8 +75,8 @@ struct NormForwardArgs {
 };
 
 // dx = d(norm)/dx applied to dy, + dresidual.  dweight += sum over t of dy * xhat;  dbias += sum
-// over t of dy;  dresidual_sum += sum over t of dresidual.  y, where present, gets the forward's
-// result again, from x and stats: the bits that norm_forward gave.
+// over t of dy;  dresidual_sum += sum over t of dresidual.  y, if present, is the forward's result
+// recomputed from x and stats, with the bits of norm_forward.
 struct NormBackwardArgs {
   NormKind kind = NormKind::rms;
   ConstTensor dy, x, stats, weight;
@@ -105,7 +87,7 @@ struct NormBackwardArgs {
   Tensor dresidual_sum = {};   // optional [D], gradient type; with dresidual only
   ConstTensor bias = {};       // optional [D], layer only; for y
   Tensor y = {};               // optional [T, D], type of x; overlaps no other tensor
-  Tensor partials;             // scratch as spec::norm_backward_partials() says
+  Tensor partials;             // scratch of spec::norm_backward_partials()
 };
 
 // Rotary position embedding in half-split form, over q and k heads at once, after an optional RMS
@@ -122,11 +104,11 @@ struct RopeForwardArgs {
   int64_t q_heads = 0;                       // H
   ConstTensor q_weight = {}, k_weight = {};  // optional [K], both or none
   float eps = 1e-6F;
-  Tensor rstd = {};  // [T, H + G] f32, present exactly when the weights are
+  Tensor rstd = {};  // [T, H + G] f32, present exactly if the weights are
 };
 
-// dx from dy by the transposed rotation and, with weights, the backward of the norm; dq_weight,
-// dk_weight added to.
+// dx from dy by the transposed rotation and, with weights, the backward of the norm; dq_weight and
+// dk_weight are accumulated.
 struct RopeBackwardArgs {
   ConstTensor dy;  // [T, H + G, K]
   Tensor dx;       // [T, H + G, K]; may be the same tensor as dy
@@ -165,7 +147,7 @@ struct AttentionBackwardArgs {
   bool causal = true;
   Tensor dq;              // [T, H, K]
   Tensor dk, dv;          // [T, G, K]
-  Tensor workspace = {};  // scratch as spec::attention_workspace() says; absent where that is empty
+  Tensor workspace = {};  // scratch of spec::attention_workspace(); absent if that is empty
 };
 
 // y = silu(gate) * up, with gate | up side by side.
@@ -177,8 +159,8 @@ struct SwigluBackwardArgs {
   ConstTensor gate_up;  // [T, 2 F]
   ConstTensor dy;       // [T, F]
   Tensor dgate_up;      // [T, 2 F]; may be the same tensor as gate_up
-  // Optional [T, F]: gets silu(gate) * up again, the bits that swiglu_forward gave. Overlaps no
-  // other tensor.
+  // Optional [T, F]: silu(gate) * up recomputed, with the bits of swiglu_forward. Overlaps no other
+  // tensor.
   Tensor y = {};
 };
 
@@ -188,9 +170,9 @@ struct GeluForwardArgs {
   Tensor y;       // [T, F]
 };
 
-// A label is valid when it is >= 0; negative ones (padding, masked) have no loss and zero gradient.
-// stats[t] = {max over columns, sum of exp(logit - max), logit of the label or 0 if its column is
-// not here}. Column c is vocabulary entry first_column + c.
+// A label is valid if it is >= 0; negative ones (padding, masked) have no loss and zero gradient.
+// stats[t] = {max over columns, sum of exp(logit - max), logit of the label or 0 if this rank does
+// not have its column}. Column c is vocabulary entry first_column + c.
 struct CrossEntropyStatsArgs {
   ConstTensor logits;  // [T, V]
   ConstTensor labels;  // [T] i32
@@ -198,33 +180,33 @@ struct CrossEntropyStatsArgs {
   int64_t first_column = 0;
 };
 
-// The stats of a row over all of its columns, from those of several ranges of columns: the largest
-// max, the sums scaled to it and added in order, and the sum of the targets.
+// Merges the stats of several ranges of columns into those of whole rows: the largest max, the sums
+// scaled to it and added in order, and the sum of the targets.
 struct CrossEntropyMergeArgs {
   ConstTensor parts;  // [n * T, 3] f32, contiguous: T rows of the first range, then of the next
   Tensor stats;       // [T, 3] f32; overlaps no part
 };
 
-// loss = log(sum) + max - target, summed over valid rows in fp64 in the order of rows; and, unless
-// `loss_only`, logits become the gradient of the summed loss: softmax - onehot, zero in rows that
-// are not valid.
+// loss = log(sum) + max - target, summed over valid rows in fp64 in the order of rows. Unless
+// `loss_only`, logits are overwritten by the gradient of the summed loss: softmax - onehot, zero in
+// rows that are not valid.
 struct CrossEntropyGradArgs {
   Tensor logits;             // [T, V], read and overwritten
   ConstTensor stats;         // [T, 3] f32, over the whole vocabulary
   ConstTensor labels;        // [T] i32
-  Tensor sums;               // one StepSums (u8 [sizeof]): loss and tokens are added to
+  Tensor sums;               // one StepSums (u8 [sizeof]): loss and tokens are accumulated
   Tensor token_losses = {};  // optional [T] f32, zero in rows that are not valid
   int64_t first_column = 0;
   bool loss_only = false;
 };
 
-// cross_entropy_stats and then cross_entropy_grad, where the whole vocabulary is here: the logits
-// are read once and written once.
+// cross_entropy_stats and then cross_entropy_grad for a rank that has the whole vocabulary: the
+// logits are read once and written once.
 struct CrossEntropyArgs {
   Tensor logits;             // [T, V], read and, unless `loss_only`, overwritten by the gradient
   ConstTensor labels;        // [T] i32
   Tensor stats;              // [T, 3] f32, written
-  Tensor sums;               // one StepSums: loss and tokens are added to
+  Tensor sums;               // one StepSums: loss and tokens are accumulated
   Tensor token_losses = {};  // optional [T] f32, zero in rows that are not valid
   bool loss_only = false;
 };
@@ -234,12 +216,12 @@ struct FillArgs {
   float value = 0;  // for f32 and bf16; other types can only be filled with zero
 };
 
-// d = x, converting between f32 and bf16 where the types differ. Same shape.
+// d = x, converted between f32 and bf16 if the types differ. Same shape.
 struct CopyArgs {
   ConstTensor x;
   Tensor d;
-  Tensor low = {};  // with x in f32 and d in bf16, all flat: then d and low (u16) get the halves of
-                    // x (base/split_float.h)
+  Tensor low = {};  // optional; x in f32, d in bf16, all flat: d and low (u16) become the high and
+                    // low part of x (base/split_float.h)
 };
 
 // d += x. Same shape; f32 or bf16 each.
@@ -265,11 +247,12 @@ struct SumSquaresArgs {
   Tensor sums;    // one StepSums
 };
 
-// sums = parts[0] + parts[1] + ..., in this order: what several ranks have summed.
+// sums = parts[0] + parts[1] + ..., in this order: merges the sums of several ranks.
 //
-// Parts come in groups of `copies`: ranks that work on the same samples. Their loss and tokens
-// count once, from the first that has tokens (ranks without the head have none), their samples from
-// the first; `unlike` counts those whose samples are not the first's.
+// Consecutive groups of `copies` parts come from ranks that work on the same samples. Loss and
+// tokens of a group are counted once, from the first rank that has tokens (ranks without the head
+// have none), and samples from the first rank; `unlike` counts the ranks whose samples differ from
+// the first's.
 struct MergeSumsArgs {
   ConstTensor parts;  // [n, sizeof(StepSums)] u8
   Tensor sums;        // one StepSums, overwritten; may not be one of the parts
@@ -280,8 +263,9 @@ enum class ClipKind : uint8_t { none, fixed, adaptive };
 
 // Closes the sums of a step. With n = sqrt(squares) / tokens: skip if n is not finite, or if at
 // least `guard_warmup` steps were applied and n > guard_multiple * norm_mean. After `skip_row`
-// steps in a row were skipped, a finite n is not: a bad batch is one step, a bad state is many, and
-// skipping would keep it; such a step is clipped at guard_multiple * norm_mean at most. Limit =
+// consecutive skipped steps, a finite n is no longer skipped: a bad batch lasts one step, a bad
+// state many, and skipping would preserve it. Such a step is clipped at guard_multiple * norm_mean
+// at most. Limit =
 // clip_norm (fixed) or max(clip_norm, norm_mean + 4 * deviation) (adaptive; clip_norm alone until
 // guard_warmup steps were applied), grad_scale = min(1, limit / n) / tokens; then n enters the
 // running mean and variance, applied += 1. A step without valid tokens is skipped. Zeroes the sums.
@@ -300,11 +284,11 @@ struct StepControlArgs {
 // One pass of AdamW with decoupled decay. With t = state.applied, g = grad * state.grad_scale:
 //   m = b1 m + (1 - b1) g;  v = b2 v + (1 - b2) g^2;
 //   p -= lr * (m / (1 - b1^t) / (sqrt(v / (1 - b2^t)) + eps) + weight_decay * p).
-// p is `param`, or `master` (then param = p rounded), or has `param` and `master` as its halves
-// (base/split_float.h). Nothing changes when state.skip is set.
+// p is `param`, or `master` (then param = p rounded), or the split float with high part `param` and
+// low part `master` (base/split_float.h). Nothing changes if state.skip is set.
 struct AdamwArgs {
   Tensor param;        // one dimension, f32 or bf16
-  Tensor master = {};  // f32, or u16: the lower halves; absent exactly when param is f32
+  Tensor master = {};  // f32, or u16: the low parts; absent exactly if param is f32
   Tensor m, v;         // f32
   ConstTensor grad;
   ConstTensor state;  // one StepState

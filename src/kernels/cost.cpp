@@ -9,15 +9,22 @@ namespace {
 using spec::OpCost;
 using spec::OpKind;
 
-// Bytes of all tensors that are present: each is read or written once. An accumulated one stands in
-// the list twice.
+// Bytes of all tensors that are present: each is read or written once. Tensors that are added to
+// are listed twice.
 int64_t traffic(std::initializer_list<ConstTensor> tensors) {
   int64_t bytes = 0;
   for (const ConstTensor& tensor : tensors) bytes += tensor ? tensor.bytes() : 0;
   return bytes;
 }
 
-// A row that is priced by bytes alone: m rows of n elements.
+int64_t traffic_of(const AddTerms& e) { return traffic({e.bias, e.residual}); }
+int64_t traffic_of(const GeluForward& e) { return traffic({e.bias, e.input}); }
+int64_t traffic_of(const GeluForwardSlope& e) { return traffic({e.bias, e.slope}); }
+int64_t traffic_of(const GeluGradient& e) { return traffic({e.input, e.d_sum, e.d_sum, e.gelu}); }
+int64_t traffic_of(const ScaleBy& e) { return traffic({e.factor, e.d_sum, e.d_sum}); }
+int64_t traffic_of(const BiasGradient& e) { return traffic({e.sum, e.sum}); }
+
+// The cost of an op that is limited by memory traffic: m rows of n elements.
 OpCost streaming(OpKind kind, const ConstTensor& main, int64_t bytes) {
   return {.kind = kind, .m = main.rows(), .n = main.cols(), .dtype = main.dtype, .bytes = bytes};
 }
@@ -29,9 +36,8 @@ OpCost cost_of(const GemmArgs& a) {
   const spec::GemmLayout layout = a.trans_a
                                       ? (a.trans_b ? spec::GemmLayout::tt : spec::GemmLayout::tn)
                                       : (a.trans_b ? spec::GemmLayout::nt : spec::GemmLayout::nn);
-  int64_t bytes =
-      traffic({a.a, a.b, a.d, a.bias, a.residual, a.gelu_input, a.gelu_slope, a.gelu_grad_of,
-               a.factor, a.a_sum, a.a_sum, a.d_sum, a.d_sum, a.gelu_again});
+  int64_t bytes = traffic({a.a, a.b, a.d}) +
+                  std::visit([](const auto& e) { return traffic_of(e); }, a.epilogue);
   if (a.beta != 0) bytes += a.d.bytes();
   const double flops =
       2.0 * static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k);
@@ -94,7 +100,7 @@ OpCost cost_of(const AttentionBackwardArgs& a) {
   const int64_t heads = a.q.shape[1], head_dim = a.q.shape[2];
   const double pairs = a.causal ? spec::causal_pairs(a.sequences, a.max_seq)
                                 : static_cast<double>(a.sequences * a.max_seq * a.max_seq);
-  // Five products: scores again, dv, dp, dq, dk.
+  // Five products: scores recomputed, dv, dp, dq, dk.
   const double flops = 5 * 2.0 * pairs * static_cast<double>(heads * head_dim);
   return {.kind = OpKind::attention_backward,
           .m = a.q.rows(),
@@ -164,7 +170,7 @@ OpCost cost_of(const StepControlArgs& a) {
 }
 
 OpCost cost_of(const AdamwArgs& a) {
-  // The parameter is read where it is the weight, or half of it.
+  // The parameter is read if it is the weight, or its high part.
   const bool reads_param = !a.master || a.master.dtype == base::DType::u16;
   const int64_t master = a.master ? 2 * a.master.bytes() : 0;
   return streaming(OpKind::adamw, a.param,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What an operation costs, read off the tensors it is given (conventions: spec/facts/op_cost.h).
+// The cost of an operation, computed from its tensors (conventions: spec/facts/op_cost.h).
 #pragma once
 
 #include "kernels/args.h"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Compiled instead of kernels/cuda where CUDA is missing.
+// Compiled instead of kernels/cuda in builds without CUDA.
 #include "kernels/table.h"
 
 namespace trireme::kernels {

@@ -11,115 +11,140 @@ namespace {
 using base::DType;
 using base::Shape;
 
-// ---- what every front does after its checks
+// ---- what every function of ops.h does after its checks
 template <typename Args>
 void announce(Stream& stream, const Args& args) {
   if (stream.observer() != nullptr) stream.observer()->op(stream, cost_of(args));
 }
 template <typename Args>
-void send(Stream& stream, void (*Kernels::*row)(Stream&, const Args&), const Args& args) {
+void send(Stream& stream, void (*Kernels::*op)(Stream&, const Args&), const Args& args) {
   announce(stream, args);
-  (stream.device().kernels().*row)(stream, args);
+  (stream.device().kernels().*op)(stream, args);
 }
-// Two rows, as one where the table has it and takes these. What that costs is then told of the
-// first; the second follows it and takes no time.
+// Queues two ops, as one fused op if the table has it and it supports these arguments. The observer
+// then attributes the time to the first; the second follows it and takes no time.
 template <typename Args>
 void send_pair(Stream& stream, bool (*pair)(Stream&, const GemmArgs&, const Args&),
-               const GemmArgs& gemm, void (*Kernels::*row)(Stream&, const Args&),
-               const Args& args) {
+               const GemmArgs& gemm, void (*Kernels::*op)(Stream&, const Args&), const Args& args) {
   announce(stream, gemm);
   if (pair != nullptr && pair(stream, gemm, args)) {
     announce(stream, args);
     return;
   }
   stream.device().kernels().gemm(stream, gemm);
-  send(stream, row, args);
+  send(stream, op, args);
 }
 
-// ---- checks, named for what they demand
-void is_real(const char* row, const char* name, const ConstTensor& t) {
+// ---- checks, named for what they require
+void is_real(const char* op, const char* name, const ConstTensor& t) {
   TRIREME_CHECK(t.dtype == DType::f32 || t.dtype == DType::bf16, "{}: {} is {}, not f32 or bf16",
-                row, name, base::name_of(t.dtype));
+                op, name, base::name_of(t.dtype));
 }
 
-void has(const char* row, const char* name, const ConstTensor& t, const Shape& shape) {
-  TRIREME_CHECK(t.shape == shape, "{}: {} is {}, expected {}", row, name, t.shape.to_string(),
+void has(const char* op, const char* name, const ConstTensor& t, const Shape& shape) {
+  TRIREME_CHECK(t.shape == shape, "{}: {} is {}, expected {}", op, name, t.shape.to_string(),
                 shape.to_string());
-  TRIREME_CHECK(t.row_stride >= t.cols(), "{}: {} has rows of {} every {} elements", row, name,
-                t.cols(), t.row_stride);
+  TRIREME_CHECK(t.row_stride >= t.cols(), "{}: {} has rows of {} elements and a row stride of {}",
+                op, name, t.cols(), t.row_stride);
 }
 
-void has(const char* row, const char* name, const ConstTensor& t, const Shape& shape, DType dtype) {
-  has(row, name, t, shape);
-  TRIREME_CHECK(t.dtype == dtype, "{}: {} is {}, expected {}", row, name, base::name_of(t.dtype),
+void has(const char* op, const char* name, const ConstTensor& t, const Shape& shape, DType dtype) {
+  has(op, name, t, shape);
+  TRIREME_CHECK(t.dtype == dtype, "{}: {} is {}, expected {}", op, name, base::name_of(t.dtype),
                 base::name_of(dtype));
 }
 
-void may_have(const char* row, const char* name, const ConstTensor& t, const Shape& shape) {
-  if (t) has(row, name, t, shape);
+void may_have(const char* op, const char* name, const ConstTensor& t, const Shape& shape) {
+  if (t) has(op, name, t, shape);
 }
 
-void may_have(const char* row, const char* name, const ConstTensor& t, const Shape& shape,
+void may_have(const char* op, const char* name, const ConstTensor& t, const Shape& shape,
               DType dtype) {
-  if (t) has(row, name, t, shape, dtype);
+  if (t) has(op, name, t, shape, dtype);
 }
 
 template <typename Struct>
-void holds(const char* row, const char* name, const ConstTensor& t) {
-  has(row, name, t, {static_cast<int64_t>(sizeof(Struct))}, DType::u8);
+void holds(const char* op, const char* name, const ConstTensor& t) {
+  has(op, name, t, {static_cast<int64_t>(sizeof(Struct))}, DType::u8);
 }
 
-void check_sequences(const char* row, const ConstTensor& q, const ConstTensor& k,
+void check_sequences(const char* op, const ConstTensor& q, const ConstTensor& k,
                      const ConstTensor& v, const ConstTensor& seq_offsets, int64_t max_seq) {
   const int64_t tokens = q.shape[0], heads = q.shape[1], head_dim = q.shape[2];
   const int64_t kv_heads = k.shape[1];
-  TRIREME_CHECK(kv_heads > 0 && heads % kv_heads == 0, "{}: {} query heads, {} key heads", row,
+  TRIREME_CHECK(kv_heads > 0 && heads % kv_heads == 0, "{}: {} query heads, {} key heads", op,
                 heads, kv_heads);
-  is_real(row, "q", q);
-  has(row, "k", k, {tokens, kv_heads, head_dim}, q.dtype);
-  has(row, "v", v, {tokens, kv_heads, head_dim}, q.dtype);
+  is_real(op, "q", q);
+  has(op, "k", k, {tokens, kv_heads, head_dim}, q.dtype);
+  has(op, "v", v, {tokens, kv_heads, head_dim}, q.dtype);
   TRIREME_CHECK(
       seq_offsets.dtype == DType::i32 && seq_offsets.shape.ndim() == 1 && seq_offsets.rows() >= 2,
-      "{}: seq_offsets {}", row, seq_offsets.shape.to_string());
-  TRIREME_CHECK(max_seq >= 1 && max_seq <= tokens, "{}: max_seq {} of {} tokens", row, max_seq,
+      "{}: seq_offsets {}", op, seq_offsets.shape.to_string());
+  TRIREME_CHECK(max_seq >= 1 && max_seq <= tokens, "{}: max_seq {} of {} tokens", op, max_seq,
                 tokens);
 }
 
+// Checks the tensors of an epilogue, and that beta is one that it allows.
+struct EpilogueCheck {
+  const GemmArgs& a;
+  const char* op = "gemm";
+  int64_t m = a.d.rows(), n = a.d.cols();
+
+  void operator()(const AddTerms& e) const {
+    may_have(op, "bias", e.bias, {n});
+    may_have(op, "residual", e.residual, {m, n});
+    TRIREME_CHECK(!e.residual || a.beta == 0, "gemm: residual with beta {}", a.beta);
+  }
+  void operator()(const GeluForward& e) const {
+    may_have(op, "bias", e.bias, {n});
+    has(op, "GeluForward::input", e.input, {m, n}, a.d.dtype);
+    has_no_beta();
+  }
+  void operator()(const GeluForwardSlope& e) const {
+    may_have(op, "bias", e.bias, {n});
+    has(op, "GeluForwardSlope::slope", e.slope, {m, n}, a.d.dtype);
+    has_no_beta();
+  }
+  void operator()(const GeluGradient& e) const {
+    has(op, "GeluGradient::input", e.input, {m, n});
+    may_have(op, "GeluGradient::gelu", e.gelu, {m, n}, e.input.dtype);
+    check_sum("GeluGradient::d_sum", e.d_sum, n);
+    has_no_beta();
+  }
+  void operator()(const ScaleBy& e) const {
+    has(op, "ScaleBy::factor", e.factor, {m, n});
+    check_sum("ScaleBy::d_sum", e.d_sum, n);
+    has_no_beta();
+  }
+  void operator()(const BiasGradient& e) const {
+    TRIREME_CHECK(static_cast<bool>(e.sum), "gemm: a bias gradient without its sum");
+    check_sum("BiasGradient::sum", e.sum, m);
+  }
+
+ private:
+  void check_sum(const char* name, const Tensor& sum, int64_t elements) const {
+    may_have(op, name, sum, {elements});
+    if (sum) is_real(op, name, sum);
+  }
+  void has_no_beta() const {
+    TRIREME_CHECK(a.beta == 0, "gemm: an activation or a factor with beta {}", a.beta);
+  }
+};
+
 void check(const GemmArgs& a) {
-  const char* row = "gemm";
+  const char* op = "gemm";
   const int64_t m = a.trans_a ? a.a.cols() : a.a.rows(), k = a.trans_a ? a.a.rows() : a.a.cols();
   const int64_t n = a.trans_b ? a.b.rows() : a.b.cols();
-  is_real(row, "a", a.a);
-  is_real(row, "b", a.b);
-  is_real(row, "d", a.d);
+  is_real(op, "a", a.a);
+  is_real(op, "b", a.b);
+  is_real(op, "d", a.d);
   TRIREME_CHECK(!a.scale_a && !a.scale_b, "gemm: scales come with fp8 operands, a is {}",
                 base::name_of(a.a.dtype));
   TRIREME_CHECK(k == (a.trans_b ? a.b.cols() : a.b.rows()), "gemm: a {}{}, b {}{}",
                 a.a.shape.to_string(), a.trans_a ? "^T" : "", a.b.shape.to_string(),
                 a.trans_b ? "^T" : "");
-  has(row, "d", a.d, {m, n});
-  may_have(row, "bias", a.bias, {n});
-  may_have(row, "residual", a.residual, {m, n});
-  may_have(row, "gelu_input", a.gelu_input, {m, n});
-  may_have(row, "gelu_slope", a.gelu_slope, {m, n}, a.d.dtype);
-  may_have(row, "gelu_grad_of", a.gelu_grad_of, {m, n});
-  may_have(row, "factor", a.factor, {m, n});
-  may_have(row, "a_sum", a.a_sum, {m});
-  may_have(row, "d_sum", a.d_sum, {n});
-  if (a.d_sum) is_real(row, "d_sum", a.d_sum);
-  may_have(row, "gelu_again", a.gelu_again, {m, n}, a.gelu_grad_of.dtype);
-  TRIREME_CHECK(!a.residual || a.beta == 0, "gemm: residual with beta {}", a.beta);
-  int activations = 0;
-  for (const ConstTensor& t :
-       {ConstTensor(a.gelu_input), ConstTensor(a.gelu_slope), a.gelu_grad_of, a.factor}) {
-    activations += t ? 1 : 0;
-  }
-  TRIREME_CHECK(activations <= 1,
-                "gemm: {} of gelu_input, gelu_slope, gelu_grad_of and factor; one at most",
-                activations);
-  TRIREME_CHECK(a.gelu_grad_of || a.factor || !a.d_sum,
-                "gemm: d_sum comes with gelu_grad_of or factor only");
-  TRIREME_CHECK(a.gelu_grad_of || !a.gelu_again, "gemm: gelu_again comes with gelu_grad_of only");
+  has(op, "d", a.d, {m, n});
+  std::visit(EpilogueCheck{a}, a.epilogue);
 }
 
 void check(const SwigluForwardArgs& a) {
@@ -137,7 +162,7 @@ void check(const SwigluBackwardArgs& a) {
 void check_follows(const ConstTensor& d, const ConstTensor& input) {
   TRIREME_CHECK(d.data == input.data && d.shape == input.shape &&
                     d.row_stride == input.row_stride && d.dtype == input.dtype,
-                "a pair of rows: the second does not take the first's result");
+                "a pair of ops: the input of the second is not the result of the first");
 }
 
 }  // namespace
@@ -164,129 +189,129 @@ void gemm_swiglu_backward(Stream& stream, const GemmArgs& gemm, const SwigluBack
 }
 
 void embedding_forward(Stream& stream, const EmbeddingForwardArgs& a) {
-  const char* row = "embedding_forward";
+  const char* op = "embedding_forward";
   const int64_t tokens = a.y.rows(), width = a.y.cols();
-  has(row, "tokens", a.tokens, {tokens}, DType::i32);
-  has(row, "table", a.table, {a.table.rows(), width}, a.y.dtype);
+  has(op, "tokens", a.tokens, {tokens}, DType::i32);
+  has(op, "table", a.table, {a.table.rows(), width}, a.y.dtype);
   if (a.position_table) {
-    has(row, "positions", a.positions, {tokens}, DType::i32);
-    has(row, "position_table", a.position_table, {a.position_table.rows(), width}, a.y.dtype);
+    has(op, "positions", a.positions, {tokens}, DType::i32);
+    has(op, "position_table", a.position_table, {a.position_table.rows(), width}, a.y.dtype);
   }
-  is_real(row, "y", a.y);
+  is_real(op, "y", a.y);
   send(stream, &Kernels::embedding_forward, a);
 }
 
 void embedding_backward(Stream& stream, const EmbeddingBackwardArgs& a) {
-  const char* row = "embedding_backward";
+  const char* op = "embedding_backward";
   const int64_t tokens = a.dy.rows(), width = a.dy.cols();
-  has(row, "tokens", a.tokens, {tokens}, DType::i32);
-  has(row, "dtable", a.dtable, {a.dtable.rows(), width});
-  is_real(row, "dtable", a.dtable);
+  has(op, "tokens", a.tokens, {tokens}, DType::i32);
+  has(op, "dtable", a.dtable, {a.dtable.rows(), width});
+  is_real(op, "dtable", a.dtable);
   if (a.dposition_table) {
-    has(row, "positions", a.positions, {tokens}, DType::i32);
-    has(row, "dposition_table", a.dposition_table, {a.dposition_table.rows(), width});
-    is_real(row, "dposition_table", a.dposition_table);
+    has(op, "positions", a.positions, {tokens}, DType::i32);
+    has(op, "dposition_table", a.dposition_table, {a.dposition_table.rows(), width});
+    is_real(op, "dposition_table", a.dposition_table);
   }
   send(stream, &Kernels::embedding_backward, a);
 }
 
 void norm_forward(Stream& stream, const NormForwardArgs& a) {
-  const char* row = "norm_forward";
+  const char* op = "norm_forward";
   const Shape shape = {a.x.rows(), a.x.cols()};
-  is_real(row, "x", a.x);
-  may_have(row, "residual", a.residual, shape);
+  is_real(op, "x", a.x);
+  may_have(op, "residual", a.residual, shape);
   TRIREME_CHECK(static_cast<bool>(a.residual) == static_cast<bool>(a.sum),
                 "norm_forward: residual and sum come together");
-  may_have(row, "sum", a.sum, shape);
-  has(row, "weight", a.weight, {a.x.cols()});
-  may_have(row, "bias", a.bias, {a.x.cols()});
-  has(row, "y", a.y, shape, a.x.dtype);
-  has(row, "stats", a.stats, {a.x.rows(), norm_stats(a.kind)}, DType::f32);
+  may_have(op, "sum", a.sum, shape);
+  has(op, "weight", a.weight, {a.x.cols()});
+  may_have(op, "bias", a.bias, {a.x.cols()});
+  has(op, "y", a.y, shape, a.x.dtype);
+  has(op, "stats", a.stats, {a.x.rows(), norm_stats(a.kind)}, DType::f32);
   send(stream, &Kernels::norm_forward, a);
 }
 
 void norm_backward(Stream& stream, const NormBackwardArgs& a) {
-  const char* row = "norm_backward";
+  const char* op = "norm_backward";
   const Shape shape = {a.x.rows(), a.x.cols()};
-  is_real(row, "x", a.x);
-  has(row, "dy", a.dy, shape, a.x.dtype);
-  has(row, "stats", a.stats, {a.x.rows(), norm_stats(a.kind)}, DType::f32);
-  has(row, "weight", a.weight, {a.x.cols()});
-  may_have(row, "dresidual", a.dresidual, shape);
-  has(row, "dx", a.dx, shape, a.x.dtype);
-  has(row, "dweight", a.dweight, {a.x.cols()});
-  may_have(row, "dbias", a.dbias, {a.x.cols()});
-  may_have(row, "bias", a.bias, {a.x.cols()});
-  may_have(row, "y", a.y, shape, a.x.dtype);
+  is_real(op, "x", a.x);
+  has(op, "dy", a.dy, shape, a.x.dtype);
+  has(op, "stats", a.stats, {a.x.rows(), norm_stats(a.kind)}, DType::f32);
+  has(op, "weight", a.weight, {a.x.cols()});
+  may_have(op, "dresidual", a.dresidual, shape);
+  has(op, "dx", a.dx, shape, a.x.dtype);
+  has(op, "dweight", a.dweight, {a.x.cols()});
+  may_have(op, "dbias", a.dbias, {a.x.cols()});
+  may_have(op, "bias", a.bias, {a.x.cols()});
+  may_have(op, "y", a.y, shape, a.x.dtype);
   if (a.dresidual_sum) {
-    has(row, "dresidual_sum", a.dresidual_sum, {a.x.cols()});
-    is_real(row, "dresidual_sum", a.dresidual_sum);
-    TRIREME_CHECK(static_cast<bool>(a.dresidual), "{}: dresidual_sum without dresidual", row);
+    has(op, "dresidual_sum", a.dresidual_sum, {a.x.cols()});
+    is_real(op, "dresidual_sum", a.dresidual_sum);
+    TRIREME_CHECK(static_cast<bool>(a.dresidual), "{}: dresidual_sum without dresidual", op);
   }
   const base::TensorSpec partials =
       norm_backward_partials(a.kind, a.x.rows(), a.x.cols(), static_cast<bool>(a.dresidual_sum));
-  has(row, "partials", a.partials, partials.shape, partials.dtype);
+  has(op, "partials", a.partials, partials.shape, partials.dtype);
   send(stream, &Kernels::norm_backward, a);
 }
 
 void rope_forward(Stream& stream, const RopeForwardArgs& a) {
-  const char* row = "rope_forward";
+  const char* op = "rope_forward";
   const int64_t tokens = a.x.shape[0], heads = a.x.shape[1], head_dim = a.x.shape[2];
-  is_real(row, "x", a.x);
-  has(row, "y", a.y, a.x.shape, a.x.dtype);
-  has(row, "positions", a.positions, {tokens}, DType::i32);
-  has(row, "table", a.table, {a.table.rows(), head_dim}, DType::f32);
+  is_real(op, "x", a.x);
+  has(op, "y", a.y, a.x.shape, a.x.dtype);
+  has(op, "positions", a.positions, {tokens}, DType::i32);
+  has(op, "table", a.table, {a.table.rows(), head_dim}, DType::f32);
   TRIREME_CHECK(head_dim % 2 == 0 && a.q_heads > 0 && a.q_heads < heads,
                 "rope_forward: {} of {} heads of size {}", a.q_heads, heads, head_dim);
   TRIREME_CHECK(static_cast<bool>(a.q_weight) == static_cast<bool>(a.k_weight) &&
                     static_cast<bool>(a.q_weight) == static_cast<bool>(a.rstd),
                 "rope_forward: q_weight, k_weight and rstd come together");
-  may_have(row, "q_weight", a.q_weight, {head_dim});
-  may_have(row, "k_weight", a.k_weight, {head_dim});
-  may_have(row, "rstd", a.rstd, {tokens, heads});
+  may_have(op, "q_weight", a.q_weight, {head_dim});
+  may_have(op, "k_weight", a.k_weight, {head_dim});
+  may_have(op, "rstd", a.rstd, {tokens, heads});
   send(stream, &Kernels::rope_forward, a);
 }
 
 void rope_backward(Stream& stream, const RopeBackwardArgs& a) {
-  const char* row = "rope_backward";
+  const char* op = "rope_backward";
   const int64_t tokens = a.dy.shape[0], heads = a.dy.shape[1], head_dim = a.dy.shape[2];
-  is_real(row, "dy", a.dy);
-  has(row, "dx", a.dx, a.dy.shape, a.dy.dtype);
-  has(row, "positions", a.positions, {tokens}, DType::i32);
-  has(row, "table", a.table, {a.table.rows(), head_dim}, DType::f32);
+  is_real(op, "dy", a.dy);
+  has(op, "dx", a.dx, a.dy.shape, a.dy.dtype);
+  has(op, "positions", a.positions, {tokens}, DType::i32);
+  has(op, "table", a.table, {a.table.rows(), head_dim}, DType::f32);
   if (a.q_weight) {
-    has(row, "x", a.x, a.dy.shape, a.dy.dtype);
-    has(row, "rstd", a.rstd, {tokens, heads}, DType::f32);
-    has(row, "q_weight", a.q_weight, {head_dim});
-    has(row, "k_weight", a.k_weight, {head_dim});
-    has(row, "dq_weight", a.dq_weight, {head_dim});
-    has(row, "dk_weight", a.dk_weight, {head_dim});
-    has(row, "partials", a.partials, {norm_partials(tokens), 2 * head_dim}, DType::f32);
+    has(op, "x", a.x, a.dy.shape, a.dy.dtype);
+    has(op, "rstd", a.rstd, {tokens, heads}, DType::f32);
+    has(op, "q_weight", a.q_weight, {head_dim});
+    has(op, "k_weight", a.k_weight, {head_dim});
+    has(op, "dq_weight", a.dq_weight, {head_dim});
+    has(op, "dk_weight", a.dk_weight, {head_dim});
+    has(op, "partials", a.partials, {norm_partials(tokens), 2 * head_dim}, DType::f32);
   }
   send(stream, &Kernels::rope_backward, a);
 }
 
 void attention_forward(Stream& stream, const AttentionForwardArgs& a) {
-  const char* row = "attention_forward";
-  check_sequences(row, a.q, a.k, a.v, a.seq_offsets, a.max_seq);
-  has(row, "o", a.o, a.q.shape, a.q.dtype);
-  has(row, "lse", a.lse, {a.q.shape[1], a.q.shape[0]}, DType::f32);
-  TRIREME_CHECK(a.lse.is_contiguous(), "{}: lse has rows of {} every {} elements", row,
+  const char* op = "attention_forward";
+  check_sequences(op, a.q, a.k, a.v, a.seq_offsets, a.max_seq);
+  has(op, "o", a.o, a.q.shape, a.q.dtype);
+  has(op, "lse", a.lse, {a.q.shape[1], a.q.shape[0]}, DType::f32);
+  TRIREME_CHECK(a.lse.is_contiguous(), "{}: lse has rows of {} elements and a row stride of {}", op,
                 a.lse.cols(), a.lse.row_stride);
   send(stream, &Kernels::attention_forward, a);
 }
 
 void attention_backward(Stream& stream, const AttentionBackwardArgs& a) {
-  const char* row = "attention_backward";
-  check_sequences(row, a.q, a.k, a.v, a.seq_offsets, a.max_seq);
-  has(row, "o", a.o, a.q.shape, a.q.dtype);
-  has(row, "dout", a.dout, a.q.shape, a.q.dtype);
-  has(row, "lse", a.lse, {a.q.shape[1], a.q.shape[0]}, DType::f32);
-  TRIREME_CHECK(a.lse.is_contiguous(), "{}: lse has rows of {} every {} elements", row,
+  const char* op = "attention_backward";
+  check_sequences(op, a.q, a.k, a.v, a.seq_offsets, a.max_seq);
+  has(op, "o", a.o, a.q.shape, a.q.dtype);
+  has(op, "dout", a.dout, a.q.shape, a.q.dtype);
+  has(op, "lse", a.lse, {a.q.shape[1], a.q.shape[0]}, DType::f32);
+  TRIREME_CHECK(a.lse.is_contiguous(), "{}: lse has rows of {} elements and a row stride of {}", op,
                 a.lse.cols(), a.lse.row_stride);
-  has(row, "dq", a.dq, a.q.shape, a.q.dtype);
-  has(row, "dk", a.dk, a.k.shape, a.q.dtype);
-  has(row, "dv", a.dv, a.v.shape, a.q.dtype);
+  has(op, "dq", a.dq, a.q.shape, a.q.dtype);
+  has(op, "dk", a.dk, a.k.shape, a.q.dtype);
+  has(op, "dv", a.dv, a.v.shape, a.q.dtype);
   send(stream, &Kernels::attention_backward, a);
 }
 
@@ -307,41 +332,41 @@ void gelu_forward(Stream& stream, const GeluForwardArgs& a) {
 }
 
 void cross_entropy_stats(Stream& stream, const CrossEntropyStatsArgs& a) {
-  const char* row = "cross_entropy_stats";
-  is_real(row, "logits", a.logits);
-  has(row, "labels", a.labels, {a.logits.rows()}, DType::i32);
-  has(row, "stats", a.stats, {a.logits.rows(), 3}, DType::f32);
+  const char* op = "cross_entropy_stats";
+  is_real(op, "logits", a.logits);
+  has(op, "labels", a.labels, {a.logits.rows()}, DType::i32);
+  has(op, "stats", a.stats, {a.logits.rows(), 3}, DType::f32);
   send(stream, &Kernels::cross_entropy_stats, a);
 }
 
 void cross_entropy_grad(Stream& stream, const CrossEntropyGradArgs& a) {
-  const char* row = "cross_entropy_grad";
-  is_real(row, "logits", a.logits);
-  has(row, "labels", a.labels, {a.logits.rows()}, DType::i32);
-  has(row, "stats", a.stats, {a.logits.rows(), 3}, DType::f32);
-  holds<StepSums>(row, "sums", a.sums);
-  may_have(row, "token_losses", a.token_losses, {a.logits.rows()});
+  const char* op = "cross_entropy_grad";
+  is_real(op, "logits", a.logits);
+  has(op, "labels", a.labels, {a.logits.rows()}, DType::i32);
+  has(op, "stats", a.stats, {a.logits.rows(), 3}, DType::f32);
+  holds<StepSums>(op, "sums", a.sums);
+  may_have(op, "token_losses", a.token_losses, {a.logits.rows()});
   send(stream, &Kernels::cross_entropy_grad, a);
 }
 
 void cross_entropy_merge(Stream& stream, const CrossEntropyMergeArgs& a) {
-  const char* row = "cross_entropy_merge";
+  const char* op = "cross_entropy_merge";
   const int64_t rows = a.stats.rows();
-  has(row, "stats", a.stats, {rows, 3}, DType::f32);
-  has(row, "parts", a.parts, {a.parts.rows(), 3}, DType::f32);
+  has(op, "stats", a.stats, {rows, 3}, DType::f32);
+  has(op, "parts", a.parts, {a.parts.rows(), 3}, DType::f32);
   TRIREME_CHECK(
       a.parts.is_contiguous() && rows > 0 && a.parts.rows() > 0 && a.parts.rows() % rows == 0,
-      "{}: parts {} for {} rows", row, a.parts.shape.to_string(), rows);
+      "{}: parts {} for {} rows", op, a.parts.shape.to_string(), rows);
   send(stream, &Kernels::cross_entropy_merge, a);
 }
 
 void cross_entropy(Stream& stream, const CrossEntropyArgs& a) {
-  const char* row = "cross_entropy";
-  is_real(row, "logits", a.logits);
-  has(row, "labels", a.labels, {a.logits.rows()}, DType::i32);
-  has(row, "stats", a.stats, {a.logits.rows(), 3}, DType::f32);
-  holds<StepSums>(row, "sums", a.sums);
-  may_have(row, "token_losses", a.token_losses, {a.logits.rows()});
+  const char* op = "cross_entropy";
+  is_real(op, "logits", a.logits);
+  has(op, "labels", a.labels, {a.logits.rows()}, DType::i32);
+  has(op, "stats", a.stats, {a.logits.rows(), 3}, DType::f32);
+  holds<StepSums>(op, "sums", a.sums);
+  may_have(op, "token_losses", a.token_losses, {a.logits.rows()});
   send(stream, &Kernels::cross_entropy, a);
 }
 
@@ -400,23 +425,23 @@ void step_control(Stream& stream, const StepControlArgs& a) {
 }
 
 void adamw(Stream& stream, const AdamwArgs& a) {
-  const char* row = "adamw";
+  const char* op = "adamw";
   const Shape flat = {a.param.elements()};
-  is_real(row, "param", a.param);
-  has(row, "param", a.param, flat);
+  is_real(op, "param", a.param);
+  has(op, "param", a.param, flat);
   TRIREME_CHECK(static_cast<bool>(a.master) == (a.param.dtype != DType::f32),
                 "adamw: a master goes with a bf16 parameter, here {}",
                 base::name_of(a.param.dtype));
   if (a.master) {
-    has(row, "master", a.master, flat);
+    has(op, "master", a.master, flat);
     TRIREME_CHECK(a.master.dtype == DType::f32 || a.master.dtype == DType::u16,
                   "adamw: master is {}, not f32 or u16", base::name_of(a.master.dtype));
   }
-  has(row, "m", a.m, flat, DType::f32);
-  has(row, "v", a.v, flat, DType::f32);
-  is_real(row, "grad", a.grad);
-  has(row, "grad", a.grad, flat);
-  holds<StepState>(row, "state", a.state);
+  has(op, "m", a.m, flat, DType::f32);
+  has(op, "v", a.v, flat, DType::f32);
+  is_real(op, "grad", a.grad);
+  has(op, "grad", a.grad, flat);
+  holds<StepState>(op, "state", a.state);
   send(stream, &Kernels::adamw, a);
 }
 

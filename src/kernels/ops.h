@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What layers call. Each front checks its arguments (a wrong shape is a bug and aborts), tells the
-// stream's observer what the operation costs, and calls the row of the device's table.
+// The operations that layers call. Each function checks its arguments (a wrong shape is a bug and
+// aborts), reports the cost to the stream's observer, and calls the op of the device's table.
 #pragma once
 
 #include "kernels/table.h"
@@ -8,7 +8,7 @@
 
 namespace trireme::kernels {
 
-// Told of every operation sent to a stream, in order, before it is queued.
+// Is notified of every operation sent to a stream, in order, before it is queued.
 class OpObserver {
  public:
   virtual ~OpObserver() = default;
@@ -42,8 +42,8 @@ void merge_sums(Stream&, const MergeSumsArgs&);
 void step_control(Stream&, const StepControlArgs&);
 void adamw(Stream&, const AdamwArgs&);
 
-// Two of them in turn, where the input of the second is gemm.d: for back ends that can make one of
-// them. Nobody else may want gemm.d of the backward, which need not be written.
+// Two ops in turn, where the input of the second is gemm.d, so that back ends can fuse them. The
+// backward need not write gemm.d: the caller must not read it.
 void gemm_swiglu_forward(Stream&, const GemmArgs&, const SwigluForwardArgs&);
 void gemm_swiglu_backward(Stream&, const GemmArgs&, const SwigluBackwardArgs&);
 

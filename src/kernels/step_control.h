@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The body of the step_control row, shared by all back ends: it is scalar, and its decisions must
-// not differ. So nothing is left to the compiler: where a product is added it is either exact or an
-// explicit fma, and square roots and quotients are correctly rounded everywhere.
+// The bodies of the ops step_control and merge_sums, shared by all back ends: they are scalar, and
+// their decisions must not differ. So no contraction is left to the compiler: a product that is
+// added is either exact or an explicit fma, and square roots and quotients are correctly rounded
+// everywhere.
 #pragma once
 
 #include <cmath>
@@ -13,7 +14,7 @@
 
 namespace trireme::kernels {
 
-// The body of the merge_sums row.
+// The body of merge_sums.
 constexpr StepSums merged(const StepSums* parts, int64_t count, int64_t copies) {
   StepSums sums = {};
   for (int64_t first = 0; first < count; first += copies) {
@@ -30,12 +31,13 @@ constexpr StepSums merged(const StepSums* parts, int64_t count, int64_t copies) 
   return sums;
 }
 
-// Applies the rule stated at StepControlArgs; `args.sums` and `args.state` are not looked at. Of a
-// skipped step the scale and the limit are 0; a step without valid tokens has mean loss and norm 0.
-// Without clipping the limit is infinity.
+// The body of step_control: applies the rule stated at StepControlArgs; `args.sums` and
+// `args.state` are not read. A skipped step has scale and limit 0; a step without valid tokens has
+// mean loss and norm 0. Without clipping the limit is infinity.
 //
-// Device code may call constexpr functions, and sqrt and fma are such only for some compilers. In a
-// template that is not looked into until a constant is asked for, which nobody does.
+// Device code may call constexpr functions, but sqrt and fma are constexpr only for some compilers.
+// In a template the compiler does not check that before a constant expression calls it, which does
+// not happen.
 template <int = 0>
 constexpr void close_step(StepSums& sums, StepState& state, const StepControlArgs& args) {
   const auto tokens = static_cast<double>(sums.tokens);
@@ -53,8 +55,8 @@ constexpr void close_step(StepSums& sums, StepState& state, const StepControlArg
   const bool warm = state.applied >= args.guard_warmup;
   const double guard = static_cast<double>(args.guard_multiple) * state.norm_mean;
   const bool above_guard = args.guard_multiple > 0 && warm && state.norm_mean > 0 && norm > guard;
-  const bool row_is_full = args.skip_row > 0 && state.skipped_in_a_row >= args.skip_row;
-  if (!has_tokens || !is_finite || (above_guard && !row_is_full)) {
+  const bool skipped_enough = args.skip_row > 0 && state.skipped_in_a_row >= args.skip_row;
+  if (!has_tokens || !is_finite || (above_guard && !skipped_enough)) {
     if (state.skipped_in_a_row == 0) {
       state.row_first = state.applied + state.skipped + 1;
       state.row_norm = norm;
@@ -71,8 +73,8 @@ constexpr void close_step(StepSums& sums, StepState& state, const StepControlArg
   double limit = std::numeric_limits<double>::infinity();
   if (args.clip != ClipKind::none) limit = static_cast<double>(args.clip_norm);
   if (args.clip == ClipKind::adaptive && warm) {
-    const double usual = state.norm_mean + 4 * std::sqrt(state.norm_variance);
-    if (usual > limit) limit = usual;
+    const double typical = state.norm_mean + 4 * std::sqrt(state.norm_variance);
+    if (typical > limit) limit = typical;
   }
   if (above_guard && guard < limit) limit = guard;
   state.skip = 0;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the close of a training step keeps on the device, so that neither clipping nor skipping
+// State that the end of a training step keeps on the device, so that neither clipping nor skipping
 // waits for the host.
 #pragma once
 
@@ -12,7 +12,7 @@ namespace trireme::kernels {
 // A sum of squares in fixed point: value = sum over i of limb[i] * 2^(32 i - 128), limbs in
 // carry-save form. Integer addition has no order, so any split of the gradients over threads or
 // ranks gives the same bits. A block sum that is not finite, or at least 2^127, is counted in
-// `not_finite` instead; what lies below 2^-128 is dropped.
+// `not_finite` instead; bits below 2^-128 are dropped.
 struct WideSum {
   static constexpr int limbs = 8;
   static constexpr int lowest_exponent = -128;
@@ -24,13 +24,13 @@ struct WideSum {
   int64_t not_finite;
 };
 
-// Sums of one step. Rows add to it; step_control reads it and sets it to zero.
+// Sums of one step. Ops add to it; step_control reads it and sets it to zero.
 struct StepSums {
   double loss;       // sum over valid tokens, in nats
   int64_t tokens;    // with a label that counts
   WideSum squares;   // of the gradient of the summed loss
-  uint64_t samples;  // sum, modulo 2^64, of hashes of the ids of the samples worked on
-  int64_t unlike;    // ranks whose samples were not those of the ranks they should work with
+  uint64_t samples;  // sum, modulo 2^64, of hashes of the ids of the samples processed
+  int64_t unlike;    // ranks whose samples differ from those of the ranks that should share them
 };
 
 struct StepState {
@@ -39,20 +39,20 @@ struct StepState {
   // Results of step_control for this step.
   float grad_scale;  // multiplies every gradient: 1 / tokens, times the clip factor
   int32_t skip;      // 1: parameters and moments stay as they are
-  float grad_norm;   // of the mean loss, before clipping; infinity when not finite
+  float grad_norm;   // of the mean loss, before clipping; infinity if not finite
   float clip_limit;  // that applied
   double mean_loss;
   int64_t tokens;
   uint64_t samples;
   int64_t unlike;
   // Carried from step to step, and part of a checkpoint.
-  int64_t applied;  // optimizer steps really taken: Adam's t
-  int64_t skipped;  // steps skipped in all
+  int64_t applied;  // optimizer steps applied: Adam's t
+  int64_t skipped;  // steps skipped in total
   int64_t skipped_in_a_row;
   double norm_mean;  // running (exponential) mean and variance of grad_norm over applied steps
   double norm_variance;
-  // The last row of skipped steps: its first step (applied + skipped then), the norm that step had,
-  // and the running mean that it was compared with.
+  // The last series of consecutive skipped steps: its first step (applied + skipped then), the norm
+  // of that step, and the running mean that it was compared with.
   int64_t row_first;
   double row_norm, row_mean;
 };

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The kernel table: what a back end provides. A row is called through ops.h only, which has checked
-// the arguments, and queues its work on the stream.
+// The kernel table: the ops that a back end provides. An op is called through ops.h only, which has
+// checked the arguments, and queues its work on the stream.
 #pragma once
 
 #include "device/device.h"
@@ -36,16 +36,16 @@ struct Kernels {
   void (*step_control)(Stream&, const StepControlArgs&);
   void (*adamw)(Stream&, const AdamwArgs&);
 
-  // Two rows as one, where a back end has it (else null) and the arguments are such (else false,
-  // and nothing is queued): the gemm and then the row whose input is gemm.d. The row's results have
-  // its bits; the gemm may be summed in another order than alone, always the same for these
-  // arguments. In the backward gemm.d is not written.
+  // Optional fused ops: the gemm, then the op whose input is gemm.d. Null if the back end has none.
+  // They return false and queue nothing if they do not support the arguments. Results of the second
+  // op have the bits of that op alone; the gemm may be summed in another order than alone, always
+  // the same for these arguments. The backward does not write gemm.d.
   bool (*gemm_swiglu_forward)(Stream&, const GemmArgs&, const SwigluForwardArgs&) = nullptr;
   bool (*gemm_swiglu_backward)(Stream&, const GemmArgs&, const SwigluBackwardArgs&) = nullptr;
 };
 
 // The tables of this build. cpu and reference run on a CpuDevice, cuda on a CudaDevice, null on any
-// device. Without CUDA the cuda table is empty: there is no device that could call it.
+// device. In a build without CUDA the cuda table is empty: no device could call it.
 const Kernels& cpu_kernels();
 const Kernels& cuda_kernels();
 const Kernels& reference_kernels();

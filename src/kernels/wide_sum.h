@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Arithmetic of WideSum (step_state.h): block sums in, one number out. Every back end of
-// sum_squares and step_control uses these, so the norm of a gradient has the same bits on all of
-// them.
+// Arithmetic of WideSum (step_state.h): adds block sums and converts the total to a double. Every
+// back end of sum_squares and step_control uses these, so the norm of a gradient has the same bits
+// on all of them.
 #pragma once
 
 #include <bit>
@@ -12,9 +12,9 @@
 
 namespace trireme::kernels {
 
-// What one block sum adds to a WideSum: `part[i]` to `limb[first + i]`, each below 2^32, and
-// `not_finite`. A back end that adds atomically adds these numbers; parts that are zero need not be
-// added (their limb may not exist).
+// The contribution of one block sum to a WideSum: `part[i]` is added to `limb[first + i]`, each
+// below 2^32, and `not_finite`. Back ends that add atomically add these numbers; parts that are
+// zero need not be added (their limb may not exist).
 struct WideParts {
   int first = 0;
   int64_t part[3] = {0, 0, 0};
@@ -82,8 +82,8 @@ constexpr void add_part(WideSum& sum, WideSum part) {
   sum.not_finite += part.not_finite + (is_held ? 0 : 1);
 }
 
-// The value, or infinity if any block sum was not finite. Depends on the value only, not on where
-// the carries are.
+// The value, or infinity if any block sum was not finite. Depends on the value only, not on the
+// position of carries.
 constexpr double to_double(WideSum sum) {
   if (sum.not_finite != 0) return std::numeric_limits<double>::infinity();
   normalise(sum);

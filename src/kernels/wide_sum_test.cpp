@@ -8,8 +8,8 @@
 
 #include "base/rng.h"
 #include "kernels/ops.h"
-#include "kernels/tests/row_test.h"
 #include "kernels/step_control.h"
+#include "kernels/tests/op_test.h"
 #include "kernels/wide_sum.h"
 
 namespace trireme::kernels {
@@ -23,7 +23,7 @@ bool equal(WideSum a, WideSum b) {
 
 WideSum& squares_at(const Tensor& sums) { return reinterpret_cast<StepSums*>(sums.data)->squares; }
 
-TEST(WideSumTest, one_number_comes_back_exactly) {
+TEST(WideSumTest, one_number_is_returned_exactly) {
   for (const double value : {0.0, 1.0, 1.0 / 3, 12345.678, 0x1p-128, 0x1.8p-127, 0x1p-76,
                              0x1.fffffffffffffp126, 0x1.123456789abcdp31, 0x1.fffffffffffffp-76}) {
     WideSum sum = {};
@@ -33,7 +33,7 @@ TEST(WideSumTest, one_number_comes_back_exactly) {
   }
 }
 
-TEST(WideSumTest, what_lies_below_the_lowest_bit_is_dropped) {
+TEST(WideSumTest, bits_below_the_lowest_are_dropped) {
   WideSum sum = {};
   add_block_sum(sum, 0x1.fp-129);
   add_block_sum(sum, 1e-300);
@@ -43,7 +43,7 @@ TEST(WideSumTest, what_lies_below_the_lowest_bit_is_dropped) {
   EXPECT_EQ(to_double(sum), 0x1.cp-126);
 }
 
-TEST(WideSumTest, what_cannot_be_held_is_counted) {
+TEST(WideSumTest, values_out_of_range_are_counted) {
   WideSum sum = {};
   add_block_sum(sum, 1);
   add_block_sum(sum, 0x1p127);
@@ -59,17 +59,17 @@ TEST(WideSumTest, the_order_of_additions_does_not_matter) {
     values.push_back(std::ldexp(1 + base::rng_uniform(1, i),
                                 static_cast<int>(base::rng_below(2, i, 200)) - 120));
   }
-  WideSum forward = {}, backward = {}, halves[2] = {};
+  WideSum forward = {}, backward = {}, parts[2] = {};
   for (size_t i = 0; i < values.size(); ++i) {
     add_block_sum(forward, values[i]);
     add_block_sum(backward, values[values.size() - 1 - i]);
-    add_block_sum(halves[i % 2], values[i]);
+    add_block_sum(parts[i % 2], values[i]);
   }
-  normalise(halves[0]);
-  for (int i = 0; i < WideSum::limbs; ++i) halves[1].limb[i] += halves[0].limb[i];
+  normalise(parts[0]);
+  for (int i = 0; i < WideSum::limbs; ++i) parts[1].limb[i] += parts[0].limb[i];
   EXPECT_TRUE(equal(forward, backward));
-  EXPECT_TRUE(equal(forward, halves[1]));
-  EXPECT_EQ(to_double(forward), to_double(halves[1]));
+  EXPECT_TRUE(equal(forward, parts[1]));
+  EXPECT_EQ(to_double(forward), to_double(parts[1]));
 }
 
 TEST(WideSumTest, a_limb_holds_many_additions) {
@@ -78,7 +78,7 @@ TEST(WideSumTest, a_limb_holds_many_additions) {
   EXPECT_NEAR(to_double(sum), 2e6, 1e-6);
 }
 
-// Each rank may add up 2^31 block sums before it carries, so its limbs come close to 2^63.
+// Each rank may add 2^31 block sums before it carries, so its limbs approach 2^63.
 TEST(WideSumTest, full_limbs_of_many_ranks_add_up_exactly) {
   constexpr int ranks = 1024;
   constexpr int64_t full = int64_t{1} << 62;
@@ -86,7 +86,7 @@ TEST(WideSumTest, full_limbs_of_many_ranks_add_up_exactly) {
     std::vector<StepSums> parts(ranks, StepSums{});
     for (StepSums& part : parts) part.squares.limb[limb] = full;
     const WideSum sum = merged(parts.data(), ranks, 1).squares;
-    // 2^10 ranks times 2^62 units: a power of two, which fp64 holds exactly.
+    // 2^10 ranks times 2^62 units: a power of two, which fp64 represents exactly.
     EXPECT_EQ(to_double(sum), std::ldexp(1.0, 10 + 62 + 32 * limb - 128)) << limb;
     EXPECT_EQ(sum.not_finite, 0);
   }
@@ -128,7 +128,7 @@ std::vector<Case> cases() {
   return list;
 }
 
-// Many tiles, a last one that is not full, and elements that no vector is aligned with.
+// Many tiles, a partial last one, and elements that are not aligned to vectors.
 std::vector<Case> large_cases() {
   std::vector<Case> list;
   for (const int64_t elements : {4096, 8192, 8193, 300000, 1 << 20}) {

@@ -12,6 +12,7 @@ namespace {
 
 namespace ops = kernels::ops;
 using base::DType;
+using kernels::AddTerms;
 using spec::BlockParam;
 using spec::BlockSlot;
 
@@ -19,9 +20,22 @@ Tensor at(std::span<const Tensor> tensors, BlockParam param) {
   return tensors[static_cast<size_t>(param)];
 }
 
-// Then the backward needs GELU's input again; else its slope is kept in place of that.
+// If true, the backward reads GELU's input again; otherwise the slot `up` holds GELU's slope.
 bool recomputes_act(const Pass& pass) {
   return pass.stash.fate(BlockSlot::act) == spec::Fate::recomputed_in_b;
+}
+
+kernels::Epilogue gelu_forward(const Pass& pass) {
+  const Tensor bias = at(pass.params, BlockParam::up_bias), up = pass.stash[BlockSlot::up];
+  if (recomputes_act(pass)) return kernels::GeluForward{.bias = bias, .input = up};
+  return kernels::GeluForwardSlope{.bias = bias, .slope = up};
+}
+
+kernels::Epilogue gelu_gradient(const Pass& pass, Tensor bias_grad) {
+  const Tensor up = pass.stash[BlockSlot::up];
+  if (!recomputes_act(pass)) return kernels::ScaleBy{.factor = up, .d_sum = bias_grad};
+  return kernels::GeluGradient{
+      .input = up, .d_sum = bias_grad, .gelu = pass.recomputed_in_b(BlockSlot::act)};
 }
 
 float attention_scale(int64_t head_dim) { return 1.0F / std::sqrt(static_cast<float>(head_dim)); }
@@ -52,9 +66,9 @@ void Block::forward_attention(Pass& pass) const {
   }
   if (pass.fills(BlockSlot::qkv)) {
     const device::Arena::Mark mark(pass.scratch);
-    linear_forward(pass, {.x = tp_.whole(pass, stash[BlockSlot::h1]),
+    linear_forward(pass, {.x = tp_.gather_rows(pass, stash[BlockSlot::h1]),
                           .weight = at(pass.params, BlockParam::qkv_weight),
-                          .bias = at(pass.params, BlockParam::qkv_bias),
+                          .epilogue = AddTerms{.bias = at(pass.params, BlockParam::qkv_bias)},
                           .y = stash[BlockSlot::qkv]});
   }
   if (spec_.rope && pass.fills(spec_.qk_norm ? BlockSlot::qk : BlockSlot::qkv)) {
@@ -77,8 +91,8 @@ void Block::forward_attention(Pass& pass) const {
   if (pass.fills(BlockSlot::x2)) {
     tp_.linear_forward(pass, {.x = stash[BlockSlot::o],
                               .weight = at(pass.params, BlockParam::out_weight),
-                              .bias = at(pass.params, BlockParam::out_bias),
-                              .residual = pass.x,
+                              .epilogue = AddTerms{.bias = at(pass.params, BlockParam::out_bias),
+                                                   .residual = pass.x},
                               .y = stash[BlockSlot::x2]});
   }
 }
@@ -97,17 +111,15 @@ void Block::forward_mlp(Pass& pass) const {
   }
   const bool gelu = spec_.activation == spec::Activation::gelu;
   TRIREME_CHECK(!gelu || pass.fills(BlockSlot::up) || !pass.fills(BlockSlot::act),
-                "GELU's act is filled with up, or made again in the backward");
-  const bool keeps_slope = gelu && !recomputes_act(pass);
+                "GELU's act must be computed with up, or recomputed in the backward");
   const bool swiglu_follows = !gelu && pass.fills(BlockSlot::act);
   if (pass.fills(BlockSlot::up)) {
     const device::Arena::Mark mark(pass.scratch);
-    linear_forward(pass, {.x = tp_.whole(pass, stash[BlockSlot::h2]),
+    linear_forward(pass, {.x = tp_.gather_rows(pass, stash[BlockSlot::h2]),
                           .weight = at(pass.params, BlockParam::up_weight),
-                          .bias = at(pass.params, BlockParam::up_bias),
+                          .epilogue = gelu ? gelu_forward(pass)
+                                           : AddTerms{.bias = at(pass.params, BlockParam::up_bias)},
                           .y = stash[gelu ? BlockSlot::act : BlockSlot::up],
-                          .gelu_input = gelu && !keeps_slope ? stash[BlockSlot::up] : Tensor{},
-                          .gelu_slope = keeps_slope ? stash[BlockSlot::up] : Tensor{},
                           .swiglu = swiglu_follows ? stash[BlockSlot::act] : Tensor{}});
   } else if (swiglu_follows) {
     ops::swiglu_forward(pass.stream, {.gate_up = stash[BlockSlot::up], .y = stash[BlockSlot::act]});
@@ -115,8 +127,8 @@ void Block::forward_mlp(Pass& pass) const {
   if (!pass.recomputing) {
     tp_.linear_forward(pass, {.x = stash[BlockSlot::act],
                               .weight = at(pass.params, BlockParam::down_weight),
-                              .bias = at(pass.params, BlockParam::down_bias),
-                              .residual = stash[BlockSlot::x2],
+                              .epilogue = AddTerms{.bias = at(pass.params, BlockParam::down_bias),
+                                                   .residual = stash[BlockSlot::x2]},
                               .y = pass.y});
   }
 }
@@ -125,17 +137,14 @@ void Block::backward_mlp(Pass& pass) const {
   const device::Range range(pass.stream, "mlp backward");
   Stash& stash = pass.stash;
   const int64_t rows = pass.dy.rows();
-  const Tensor dy = tp_.whole(pass, pass.dy, stash[BlockSlot::dy_whole]);
+  const Tensor dy = tp_.gather_rows(pass, pass.dy, stash[BlockSlot::dy_whole]);
   const Tensor dup = stash[BlockSlot::dup];
   if (spec_.activation == spec::Activation::gelu) {
-    const bool keeps_slope = !recomputes_act(pass);
-    linear_backward_input(pass, {.dy = dy,
-                                 .weight = at(pass.params, BlockParam::down_weight),
-                                 .dx = dup,
-                                 .gelu_grad_of = keeps_slope ? Tensor{} : stash[BlockSlot::up],
-                                 .factor = keeps_slope ? stash[BlockSlot::up] : Tensor{},
-                                 .dx_sum = bias_grad(pass, Part::input, BlockParam::up_bias),
-                                 .gelu_again = pass.recomputed_in_b(BlockSlot::act)});
+    linear_backward_input(
+        pass, {.dy = dy,
+               .weight = at(pass.params, BlockParam::down_weight),
+               .dx = dup,
+               .epilogue = gelu_gradient(pass, bias_grad(pass, Part::input, BlockParam::up_bias))});
   } else {
     const device::Arena::Mark mark(pass.scratch);
     const Tensor dact = pass.scratch.take({{dy.rows(), spec_.ffn}, dy.dtype});
@@ -171,7 +180,7 @@ void Block::backward_attention(Pass& pass) const {
   const device::Range range(pass.stream, "attention backward");
   Stash& stash = pass.stash;
   const Tensor dx2 = stash[BlockSlot::dx2];
-  const Tensor dx2_whole = tp_.whole(pass, dx2, stash[BlockSlot::dx2_whole]);
+  const Tensor dx2_whole = tp_.gather_rows(pass, dx2, stash[BlockSlot::dx2_whole]);
   const int64_t rows = dx2.rows();
   const DType act = dx2.dtype;
   const Tensor dqkv = stash[BlockSlot::dqkv];
@@ -233,16 +242,17 @@ void Block::backward_weight(Pass& pass) const {
                                   .writes = pass.writes,
                                   .bias_grad = bias_grad(pass, Part::weight, bias)});
   };
-  // Where a rank keeps its part of a norm's result, the rest is gathered again.
+  // Under sequence parallelism a rank keeps its rows of a norm's result and gathers the others
+  // again.
   const auto column = [&](BlockSlot dy, BlockSlot x, BlockParam weight, BlockParam bias) {
     const device::Arena::Mark mark(pass.scratch);
-    product(stash[dy], tp_.whole(pass, stash[x]), weight, bias);
+    product(stash[dy], tp_.gather_rows(pass, stash[x]), weight, bias);
   };
-  product(tp_.kept_whole(pass.dy, stash[BlockSlot::dy_whole]), stash[BlockSlot::act],
+  product(tp_.gathered_rows(pass.dy, stash[BlockSlot::dy_whole]), stash[BlockSlot::act],
           BlockParam::down_weight, BlockParam::down_bias);
   column(BlockSlot::dup, BlockSlot::h2, BlockParam::up_weight, BlockParam::up_bias);
-  product(tp_.kept_whole(stash[BlockSlot::dx2], stash[BlockSlot::dx2_whole]), stash[BlockSlot::o],
-          BlockParam::out_weight, BlockParam::out_bias);
+  product(tp_.gathered_rows(stash[BlockSlot::dx2], stash[BlockSlot::dx2_whole]),
+          stash[BlockSlot::o], BlockParam::out_weight, BlockParam::out_bias);
   column(BlockSlot::dqkv, BlockSlot::h1, BlockParam::qkv_weight, BlockParam::qkv_bias);
 }
 

@@ -26,7 +26,8 @@ class Block final : public Layer {
   void forward_mlp(Pass&) const;
   void backward_attention(Pass&) const;
   void backward_mlp(Pass&) const;
-  // The gradient of a bias if this part of the backward makes it, else nothing.
+  // Returns the gradient tensor of a bias if this part of the backward computes it, otherwise an
+  // empty tensor.
   enum class Part : uint8_t { input, weight };
   Tensor bias_grad(const Pass&, Part, spec::BlockParam bias) const;
   base::TensorSpec norm_partials(int64_t rows, const Tensor& dresidual_sum) const {
@@ -36,15 +37,15 @@ class Block final : public Layer {
   void rotate(Pass&, Tensor qkv) const;
   void rotate_back(Pass&, Tensor dqkv) const;
 
-  // Views of q, k and v as the attention reads them: rotated, hence from the qk slot where there is
-  // one.
+  // Views of q, k and v as the attention reads them: after rotation, hence from the qk slot if the
+  // block has one.
   struct Heads {
     Tensor q, k, v;
   };
   Heads heads(Pass&) const;
   Heads split(Tensor fused) const;  // [T, (H + 2 G) K] -> q, k, v
 
-  spec::BlockSpec spec_;  // of what this rank has
+  spec::BlockSpec spec_;  // with the heads and feed-forward width of this rank
   spec::LocalShape shape_;
   spec::Backend backend_;
   Boundary tp_;

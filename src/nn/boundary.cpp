@@ -6,23 +6,24 @@
 
 namespace trireme::nn {
 
-Tensor Boundary::whole(Pass& pass, Tensor part) const {
-  if (!parts_rows_) return part;
-  return whole(pass, part, pass.scratch.take({{part.rows() * ranks(), part.cols()}, part.dtype}));
+Tensor Boundary::gather_rows(Pass& pass, Tensor part) const {
+  if (!splits_rows_) return part;
+  return gather_rows(pass, part,
+                     pass.scratch.take({{part.rows() * ranks(), part.cols()}, part.dtype}));
 }
 
-Tensor Boundary::whole(Pass& pass, Tensor part, Tensor slot) const {
-  if (!parts_rows_) return part;
+Tensor Boundary::gather_rows(Pass& pass, Tensor part, Tensor slot) const {
+  if (!splits_rows_) return part;
   group_->all_gather(pass.stream, slot, part);
   return slot;
 }
 
 Tensor Boundary::partial(Pass& pass, Tensor out, int64_t rows) const {
-  return parts_rows_ ? pass.scratch.take({{rows, out.cols()}, out.dtype}) : out;
+  return splits_rows_ ? pass.scratch.take({{rows, out.cols()}, out.dtype}) : out;
 }
 
 void Boundary::sum(Pass& pass, Tensor partial, Tensor out) const {
-  if (parts_rows_) {
+  if (splits_rows_) {
     group_->reduce_scatter(pass.stream, out, partial);
   } else if (group_ != nullptr) {
     group_->all_reduce(pass.stream, out, comm::Reduce::sum);
@@ -34,23 +35,28 @@ void Boundary::linear_forward(Pass& pass, const LinearForward& a) const {
     nn::linear_forward(pass, a);
     return;
   }
-  TRIREME_CHECK(!a.gelu_input && !a.gelu_slope, "an activation of a partial sum");
+  const auto* terms = std::get_if<kernels::AddTerms>(&a.epilogue);
+  TRIREME_CHECK(terms != nullptr, "an activation of a partial sum");
   const device::Arena::Mark mark(pass.scratch);
   const int64_t rows = a.x.rows();
   const Tensor sums = partial(pass, a.y, rows);
-  nn::linear_forward(pass, {.x = a.x, .weight = a.weight, .bias = once(a.bias), .y = sums});
-  if (a.residual) {
-    // Each rank adds it to its part of the rows.
+  nn::linear_forward(pass, {.x = a.x,
+                            .weight = a.weight,
+                            .epilogue = kernels::AddTerms{.bias = once(terms->bias)},
+                            .y = sums});
+  if (terms->residual) {
+    // Each rank adds the residual to its part of the rows.
     const int64_t begin = rank() * rows / ranks(), count = (rank() + 1) * rows / ranks() - begin;
-    const int64_t first = parts_rows_ ? 0 : begin;
-    kernels::ops::accumulate(pass.stream, {.x = a.residual.slice_rows(first, count),
+    const int64_t first = splits_rows_ ? 0 : begin;
+    kernels::ops::accumulate(pass.stream, {.x = terms->residual.slice_rows(first, count),
                                            .d = sums.slice_rows(begin, count)});
   }
   sum(pass, sums, a.y);
 }
 
 void Boundary::linear_backward_input(Pass& pass, const LinearBackwardInput& a) const {
-  TRIREME_CHECK(!a.gelu_grad_of && !a.factor, "the gradient of an activation of a partial sum");
+  TRIREME_CHECK(std::holds_alternative<kernels::AddTerms>(a.epilogue),
+                "the gradient of an activation of a partial sum");
   const device::Arena::Mark mark(pass.scratch);
   LinearBackwardInput own = a;
   own.dx = partial(pass, a.dx, a.dy.rows());
@@ -59,7 +65,7 @@ void Boundary::linear_backward_input(Pass& pass, const LinearBackwardInput& a) c
 }
 
 void Boundary::gather(Pass& pass, Tensor all, ConstTensor part) const {
-  TRIREME_CHECK(group_ != nullptr, "nobody to gather from");
+  TRIREME_CHECK(group_ != nullptr, "gather along tp on one rank");
   group_->all_gather(pass.stream, all, part);
 }
 

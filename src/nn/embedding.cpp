@@ -36,7 +36,7 @@ void Embedding::backward_input(Pass& /*pass*/, int /*phase*/) const {}
 
 void Embedding::backward_weight(Pass& pass) const {
   const device::Arena::Mark mark(pass.scratch);
-  const Tensor dy = tp_.whole(pass, pass.dy);
+  const Tensor dy = tp_.gather_rows(pass, pass.dy);
   const base::TensorSpec workspace = spec::embedding_workspace(backend_, dy.rows(), dy.cols());
   kernels::ops::embedding_backward(
       pass.stream,

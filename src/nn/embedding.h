@@ -15,11 +15,11 @@ class Embedding final : public Layer {
 
   int phases() const override { return 1; }
   void forward(Pass&, int phase) const override;
-  void backward_input(Pass&, int phase) const override;  // nothing: tokens have no gradient
+  void backward_input(Pass&, int phase) const override;  // does nothing: tokens have no gradient
   void backward_weight(Pass&) const override;
 
  private:
-  spec::Range rows_;  // of the vocabulary, that are here
+  spec::Range rows_;  // of the vocabulary, on this rank
   int64_t tokens_;
   spec::Backend backend_;
   Boundary tp_;

@@ -13,7 +13,7 @@ namespace {
 using spec::HeadParam;
 using spec::HeadSlot;
 
-// Copies the rows that the sink asks for out of a chunk that starts at row `begin`.
+// Copies the rows that the sink requests out of a chunk that starts at row `begin`.
 void keep_logits(const Pass& pass, const Tensor& chunk, int64_t begin) {
   const Tensor& to = pass.sink.logits;
   const int64_t first = std::max(begin, pass.sink.first_logits_row);
@@ -44,12 +44,13 @@ Head::Head(const spec::HeadSpec& spec, const spec::LocalShape& shape, const spec
 }
 
 void Head::forward(Pass& pass, int /*phase*/) const {
-  // Rows that are gathered and summed together: those of a chunk, or all where ranks have parts.
-  const int64_t stretch = tp_.parts_rows() ? tokens_ : chunk_rows_;
+  // Rows that are gathered and summed together: those of a chunk, or all under sequence
+  // parallelism.
+  const int64_t group_rows = tp_.splits_rows() ? tokens_ : chunk_rows_;
   const int64_t parts = tokens_ / pass.x.rows();
-  for (int64_t begin = 0; begin < tokens_; begin += stretch) {
+  for (int64_t begin = 0; begin < tokens_; begin += group_rows) {
     const device::Arena::Mark mark(pass.scratch);
-    const int64_t rows = std::min(stretch, tokens_ - begin);
+    const int64_t rows = std::min(group_rows, tokens_ - begin);
     const Tensor h = normed(pass, begin / parts, rows / parts);
     Tensor out, dh;
     if (!pass.evaluating) {
@@ -74,14 +75,14 @@ Tensor Head::normed(Pass& pass, int64_t begin, int64_t rows) const {
                               .bias = at(pass.params, HeadParam::norm_bias),
                               .y = h,
                               .stats = pass.stash[HeadSlot::stats].slice_rows(begin, rows)});
-  return tp_.whole(pass, h);
+  return tp_.gather_rows(pass, h);
 }
 
 void Head::chunk(Pass& pass, int64_t begin, Tensor h, Tensor dh) const {
   const device::Arena::Mark mark(pass.scratch);
   const int64_t rows = h.rows();
-  // The weight's padding is zero, and so are the logits of padded columns; the loss does not look
-  // at them, so that as gradients they are zero, too.
+  // The weight's padding is zero, and so are the logits of padded columns. The loss does not read
+  // or write them, so they are also zero as gradients.
   const Tensor all =
       pass.scratch.take(spec::logits_spec(backend_, rows, padded_, h.dtype)).slice_cols(0, padded_);
   const Tensor logits = all.slice_cols(0, columns_.end - columns_.begin);

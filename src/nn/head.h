@@ -13,22 +13,23 @@ class Head final : public Layer {
   Head(const spec::HeadSpec&, const spec::LocalShape&, const spec::Backend&, const Boundary& tp);
 
   int phases() const override { return 1; }
-  // Adds loss and tokens to the sink; when training also makes dh and the gradient of the
+  // Adds loss and tokens to the sink. In training it also computes dh and the gradient of the
   // projection.
   void forward(Pass&, int phase) const override;
   void backward_input(Pass&, int phase) const override;
-  void backward_weight(Pass&) const override;  // nothing: done in forward
+  void backward_weight(Pass&) const override;  // does nothing: forward() has computed it
 
  private:
-  // Rows [begin, begin + rows) of the stream here, and the same rows of all ranks.
+  // Returns the normed rows [begin, begin + rows) of this rank's stream, gathered from all ranks
+  // under sequence parallelism.
   Tensor normed(Pass&, int64_t begin, int64_t rows) const;
-  // Logits and loss of the rows of the micro-batch from `begin` on that `h` has; their gradient is
-  // added to the weight's and makes dh.
+  // Computes logits and loss of the rows `h`, which start at row `begin` of the micro-batch, adds
+  // to the gradient of the projection and writes dh.
   void chunk(Pass&, int64_t begin, Tensor h, Tensor dh) const;
 
   spec::HeadSpec spec_;
-  spec::Range columns_;  // of the vocabulary, that are here
-  int64_t padded_;       // columns that are computed
+  spec::Range columns_;  // of the vocabulary, on this rank
+  int64_t padded_;       // columns that the GEMM computes
   int64_t tokens_, chunk_rows_;
   spec::Backend backend_;
   Boundary tp_;

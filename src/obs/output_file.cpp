@@ -11,8 +11,8 @@
 #include <system_error>
 #include <utility>
 
-#include "base/system/durable_file.h"
 #include "base/error.h"
+#include "base/system/durable_file.h"
 
 namespace trireme::obs {
 
@@ -31,7 +31,7 @@ namespace {
 
 OutputFile::OutputFile(std::filesystem::path path, Mode mode)
     : path_(std::move(path)),
-      // A named pipe would wait for a reader; this way it has an error, or is seen below.
+      // O_NONBLOCK: opening a named pipe would wait for a reader; now it fails, or is found below.
       descriptor_(::open(
           path_.c_str(),
           O_WRONLY | O_CREAT | O_CLOEXEC | O_NONBLOCK | (mode == Mode::append ? O_APPEND : O_TRUNC),
@@ -54,7 +54,7 @@ void OutputFile::write(std::string_view bytes) {
   }
 }
 
-void OutputFile::write_whole(std::string_view bytes) {
+void OutputFile::write_all_or_none(std::string_view bytes) {
   if (partial_from_) cut_off();
   const off_t begin = ::lseek(descriptor_.value(), 0, SEEK_END);
   try {
@@ -63,7 +63,7 @@ void OutputFile::write_whole(std::string_view bytes) {
     if (begin >= 0) partial_from_ = begin;
     try {
       if (partial_from_) cut_off();
-    } catch (const base::IoError&) {  // the first error says more
+    } catch (const base::IoError&) {  // the first error is the cause
     }
     throw;
   }
@@ -72,7 +72,7 @@ void OutputFile::write_whole(std::string_view bytes) {
 void OutputFile::cut_off() {
   struct stat about {};
   if (::fstat(descriptor_.value(), &about) != 0) fail(path_, errno);
-  if (S_ISREG(about.st_mode)) {  // a device keeps nothing
+  if (S_ISREG(about.st_mode)) {  // a device file stores nothing
     if (::ftruncate(descriptor_.value(), *partial_from_) != 0) fail(path_, errno);
     if (::lseek(descriptor_.value(), *partial_from_, SEEK_SET) < 0) fail(path_, errno);
   }

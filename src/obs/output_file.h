@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// OutputFile: a file that is written piece by piece. Every piece is handed to the system before the
-// call returns, so another process sees it at once.
+// OutputFile: a file that is written piece by piece. Every piece is passed to the system before the
+// call returns, so that other processes see it at once.
 #pragma once
 
 #include <cstdint>
@@ -16,14 +16,14 @@ class OutputFile {
  public:
   enum class Mode { replace, append };
 
-  // All throw IoError that names the file and the reason. A named pipe is refused: it would wait
-  // for its reader.
+  // All functions throw IoError with the file and the reason. A named pipe is refused, because
+  // opening it would wait for its reader.
   OutputFile(std::filesystem::path path, Mode mode);
   void write(std::string_view bytes);
-  // All bytes or, with an error, none: what was written of them is cut off, now or, where the
-  // system refuses that too, before the next bytes.
-  void write_whole(std::string_view bytes);
-  // On the disk when it returns.
+  // Writes all bytes or, with an error, none: partly written bytes are removed now or, if the
+  // system refuses that, too, before the next write.
+  void write_all_or_none(std::string_view bytes);
+  // Returns when all bytes are on the disk.
   void sync();
 
   const std::filesystem::path& path() const { return path_; }
@@ -33,7 +33,7 @@ class OutputFile {
 
   std::filesystem::path path_;
   base::Descriptor descriptor_;
-  std::optional<int64_t> partial_from_;  // bytes from here on are not whole
+  std::optional<int64_t> partial_from_;  // bytes from here on are incomplete
 };
 
 }  // namespace trireme::obs

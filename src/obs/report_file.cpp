@@ -23,11 +23,11 @@ ReportFile::~ReportFile() {
 
 void ReportFile::add(std::string_view record) {
   try {
-    file_.write_whole(record);
+    file_.write_all_or_none(record);
   } catch (const base::IoError& error) {
     ++dropped_;
     if (++dropped_in_a_row_ == 1) {
-      base::log_warning("{}; records are dropped until it can be", error.what());
+      base::log_warning("{}; records are dropped until it can be written again", error.what());
     }
     return;
   }

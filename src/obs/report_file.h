@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// ReportFile: a file of records that only report. A record that cannot be written, on a full disk
-// for one, is dropped; the next one is tried again. A warning says when records begin to be
-// dropped, and one how many were when writing works again or the file is closed. No record is ever
-// there in part.
+// ReportFile: a file of records that only inform. A record that cannot be written, for example on a
+// full disk, is dropped; the next one is tried again. A warning is logged when records begin to be
+// dropped, and another with their number when writing works again or the file is closed. The file
+// never contains a part of a record.
 #pragma once
 
 #include <cstdint>

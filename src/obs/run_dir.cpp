@@ -30,8 +30,9 @@ void check_writable(const path& directory) {
     OutputFile(probe, OutputFile::Mode::replace).write("x");
   } catch (const IoError& error) {
     std::filesystem::remove(probe, ignored);
-    throw IoError(fmt::format("{}: the run directory cannot be written; give another one ({})",
-                              directory.string(), error.what()));
+    throw IoError(fmt::format(
+        "{}: the run directory cannot be written; choose another one (job.dump_folder) ({})",
+        directory.string(), error.what()));
   }
   std::filesystem::remove(probe, ignored);
 }
@@ -96,22 +97,23 @@ void RunDir::expect_directory(const std::filesystem::path& directory) {
   std::error_code failed;
   if (std::filesystem::exists(directory, failed) &&
       !std::filesystem::is_directory(directory, failed)) {
-    throw IoError(fmt::format("{}: a run needs a directory, and this is a file; give another name",
-                              directory.string()));
+    throw IoError(fmt::format(
+        "{}: a run needs a directory, and this is a file; choose another name (job.dump_folder)",
+        directory.string()));
   }
 }
 
 void RunDir::check(const std::filesystem::path& directory, RunMode mode) {
   expect_directory(directory);
-  const bool is_there = holds_run(directory);
-  if (mode == RunMode::fresh && is_there) {
+  const bool has_run = holds_run(directory);
+  if (mode == RunMode::fresh && has_run) {
     throw IoError(
         fmt::format("{}: already holds a run; continue it with --resume auto, replace it with "
-                    "--overwrite, or give another folder (job.dump_folder)",
+                    "--overwrite, or choose another folder (job.dump_folder)",
                     directory.string()));
   }
-  if (mode == RunMode::resume && !is_there) {
-    throw IoError(fmt::format("{}: holds no run to resume: neither {} nor {} is there",
+  if (mode == RunMode::resume && !has_run) {
+    throw IoError(fmt::format("{}: holds no run to resume: neither {} nor {} exists",
                               directory.string(), config_name, metrics_name));
   }
 }
@@ -121,7 +123,7 @@ RunDir RunDir::open(const std::filesystem::path& directory, RunMode mode) {
   std::error_code failed;
   std::filesystem::create_directories(directory, failed);
   if (failed) {
-    throw IoError(fmt::format("{}: the run directory cannot be made: {}", directory.string(),
+    throw IoError(fmt::format("{}: the run directory cannot be created: {}", directory.string(),
                               failed.message()));
   }
   check_writable(directory);

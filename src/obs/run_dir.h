@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The directory of a run, and files in it that appear whole or not at all.
+// The directory of a run, and files in it that are written completely or not at all.
 #pragma once
 
 #include <filesystem>
@@ -7,33 +7,34 @@
 
 namespace trireme::obs {
 
-// Writes beside `path`, syncs and renames: a reader sees the old file or the whole new one. Throws
-// IoError, on a full disk too; then the old file is as before and no temporary one stays.
+// Writes a temporary file beside `path`, syncs and renames it: a reader sees the old file or the
+// complete new one. Throws IoError, also on a full disk; then the old file is unchanged and no
+// temporary file remains.
 void write_file(const std::filesystem::path& path, std::string_view text);
 
-// Gives a file that is there the next free name of "run-1.json", "run-2.json", ... Throws IoError.
+// Renames an existing file to the next free name of "run-1.json", "run-2.json", ... Throws IoError.
 void keep_numbered(const std::filesystem::path& path);
 
 enum class RunMode {
   fresh,      // refuses a directory that holds a run
-  overwrite,  // removes what an earlier run logged
-  resume,     // wants a directory that holds a run
+  overwrite,  // removes the logs of an earlier run
+  resume,     // requires a directory that holds a run
 };
 
 class RunDir {
  public:
-  // A directory holds a run if one of these is there. Other files in it are nobody's business.
+  // A directory holds a run if run.json or metrics.jsonl exists. Other files in it are ignored.
   static constexpr const char* config_name = "run.json";  // the resolved configuration
   static constexpr const char* metrics_name = "metrics.jsonl";
   static constexpr const char* events_name = "tb";        // folder of TensorBoard events
   static constexpr const char* weights_name = "weights";  // folder of the last export
 
-  // Makes the directory if need be and tries to write in it. Throws IoError that says what may be
-  // changed.
+  // Creates the directory if necessary and tries to write in it. Throws IoError with what to
+  // change.
   static RunDir open(const std::filesystem::path& path, RunMode mode);
-  // Throws IoError if the path is there and is no directory.
+  // Throws IoError if the path exists and is not a directory.
   static void expect_directory(const std::filesystem::path& path);
-  // Throws what open() would throw of what is there, and changes nothing.
+  // Throws as open() does for the existing files, and changes nothing.
   static void check(const std::filesystem::path& path, RunMode mode);
 
   const std::filesystem::path& path() const { return path_; }
@@ -47,7 +48,7 @@ class RunDir {
   std::filesystem::path path_;
 };
 
-// Whether run.json or metrics.jsonl is there.
+// Returns whether run.json or metrics.jsonl exists.
 bool holds_run(const std::filesystem::path& directory);
 
 }  // namespace trireme::obs

@@ -23,7 +23,7 @@ std::string refusal(const std::function<void()>& action) {
   return "";
 }
 
-TEST(WriteFile, replaces_whole_and_leaves_nothing_beside) {
+TEST(WriteFile, replaces_the_file_and_leaves_no_temporary_file) {
   const ScratchFolder folder;
   write_file(folder / "a", "one");
   write_file(folder / "a", "two");
@@ -34,7 +34,7 @@ TEST(WriteFile, replaces_whole_and_leaves_nothing_beside) {
 TEST(WriteFile, a_full_disk_leaves_the_old_file) {
   const ScratchFolder folder;
   write_file(folder / "a", "old");
-  // A limit on the size of files fails a write half-way, as a full disk does.
+  // A limit on the size of files makes a write fail half-way, as a full disk does.
   rlimit old_limit{};
   ASSERT_EQ(::getrlimit(RLIMIT_FSIZE, &old_limit), 0);
   const auto old_handler = std::signal(SIGXFSZ, SIG_IGN);
@@ -48,7 +48,7 @@ TEST(WriteFile, a_full_disk_leaves_the_old_file) {
   EXPECT_EQ(folder.entries(), 1);
 }
 
-TEST(WriteFile, a_place_that_is_not_there_is_named) {
+TEST(WriteFile, a_missing_folder_is_named) {
   const ScratchFolder folder;
   const std::string message = refusal([&] { write_file(folder / "none" / "a", "x"); });
   EXPECT_NE(message.find("none"), std::string::npos) << message;
@@ -58,7 +58,7 @@ TEST(WriteFile, a_place_that_is_not_there_is_named) {
   EXPECT_EQ(folder.entries(), 1);
 }
 
-TEST(RunDirTest, a_fresh_run_wants_a_directory_without_one) {
+TEST(RunDirTest, a_fresh_run_needs_a_directory_without_a_run) {
   const ScratchFolder folder;
   const RunDir run = RunDir::open(folder / "a" / "b", RunMode::fresh);
   EXPECT_TRUE(std::filesystem::is_directory(folder / "a" / "b"));
@@ -85,7 +85,7 @@ TEST(RunDirTest, overwrite_removes_logs_and_nothing_else) {
   EXPECT_TRUE(std::filesystem::exists(run.path() / "notes.txt"));
 }
 
-TEST(RunDirTest, resume_wants_a_run_and_keeps_it) {
+TEST(RunDirTest, resume_needs_a_run_and_keeps_it) {
   const ScratchFolder folder;
   const std::string message = refusal([&] { RunDir::open(folder / "a", RunMode::resume); });
   EXPECT_NE(message.find("holds no run to resume"), std::string::npos) << message;
@@ -96,20 +96,20 @@ TEST(RunDirTest, resume_wants_a_run_and_keeps_it) {
   EXPECT_EQ(content_of(run.metrics()), "{}");
 }
 
-TEST(RunDirTest, what_cannot_be_a_directory_is_refused) {
+TEST(RunDirTest, a_path_that_cannot_be_a_directory_is_refused) {
   const ScratchFolder folder;
   write_file(folder / "file", "x");
   EXPECT_NE(refusal([&] { RunDir::open(folder / "file", RunMode::fresh); }).find("this is a file"),
             std::string::npos);
   EXPECT_NE(refusal([&] {
               RunDir::open(folder / "file" / "below", RunMode::overwrite);
-            }).find("cannot be made"),
+            }).find("cannot be created"),
             std::string::npos);
   EXPECT_EQ(content_of(folder / "file"), "x");
 }
 
 TEST(RunDirTest, an_unwritable_directory_is_refused) {
-  // A superuser may write wherever a file system allows it; the one of processes does not.
+  // The superuser may write in any file system that allows it; /proc does not.
   if (!std::filesystem::is_directory("/proc/self")) GTEST_SKIP();
   const std::string message = refusal([] { RunDir::open("/proc/self", RunMode::fresh); });
   EXPECT_NE(message.find("/proc/self: the run directory cannot be written"), std::string::npos)

@@ -19,8 +19,8 @@
 
 #include "base/check.h"
 #include "base/error.h"
-#include "base/text/json.h"
 #include "base/log.h"
+#include "base/text/json.h"
 #include "obs/run_dir.h"
 
 namespace trireme::obs {
@@ -41,7 +41,7 @@ std::string name_of_host() {
   return name.data();
 }
 
-// This boot of this machine, and the name space of process numbers in it.
+// Identifies the boot of this machine and the namespace of process ids.
 std::string machine_id() {
   std::error_code ignored;
   return first_line("/proc/sys/kernel/random/boot_id") + " " +
@@ -52,10 +52,10 @@ struct ProcessState {
   char state = 'X';  // as in /proc/PID/stat: T stopped, Z and X ended
   int64_t start = 0;
 };
-// None if there is no such process.
+// Returns none if there is no such process.
 std::optional<ProcessState> process_state(int64_t process) {
   const std::string line = first_line(fmt::format("/proc/{}/stat", process));
-  const size_t name_end = line.rfind(')');  // the name may hold anything
+  const size_t name_end = line.rfind(')');  // the name may contain anything
   if (name_end == std::string::npos) return {};
   std::istringstream fields(line.substr(name_end + 1));
   ProcessState found;
@@ -76,7 +76,8 @@ int64_t mtime_ns(const struct stat& info) {
   return int64_t{info.st_mtim.tv_sec} * 1'000'000'000 + info.st_mtim.tv_nsec;
 }
 
-// Seconds since the lease was renewed, by the clock of the file system, which all hosts share.
+// Returns the seconds since the lease was renewed, by the clock of the file system, which all hosts
+// share.
 double lease_age(const fs::path& folder) {
   struct stat lease {
   }, now{};
@@ -104,7 +105,7 @@ base::Json to_json(const OwnerRecord& record) {
           {"released", record.is_released}};
 }
 
-// Why this record keeps others out; empty: its holder has ended.
+// Returns a description of the holder; empty if it has ended.
 std::string holder_text(const fs::path& folder, const OwnerRecord& record) {
   if (record.is_released) return "";
   std::string who = fmt::format("process {} on {}", record.process, record.host);
@@ -119,7 +120,7 @@ std::string holder_text(const fs::path& folder, const OwnerRecord& record) {
   }
   const double age = lease_age(folder);
   if (age > RunOwner::lease_seconds) return "";
-  return who + fmt::format(", seen {:.0f} s ago", std::max(0.0, age));
+  return who + fmt::format(", last active {:.0f} s ago", std::max(0.0, age));
 }
 
 std::string refusal_text(const fs::path& folder, const OwnerRecord& record,
@@ -139,9 +140,9 @@ bool is_same_file(int descriptor, const fs::path& path) {
 
 struct HeldLock {
   base::Descriptor file;
-  bool was_made;  // the file was not there
+  bool was_made;  // this call created the file
 };
-// The lock is taken when it returns; where the file system has no locks, it returns all the same.
+// Returns when the lock is acquired; also returns if the file system has no locks.
 HeldLock take_lock(const fs::path& folder, double wait_seconds) {
   const fs::path path = folder / RunOwner::lock_name;
   const double end = steady_seconds() + wait_seconds;
@@ -154,15 +155,15 @@ HeldLock take_lock(const fs::path& folder, double wait_seconds) {
     if (was_made && opened < 0 && errno == EEXIST) continue;  // another process was faster
     if (opened < 0) {
       throw base::IoError(fmt::format(
-          "{}: the run directory cannot be written; give another one ({}: {})", folder.string(),
-          RunOwner::lock_name, std::generic_category().message(errno)));
+          "{}: the run directory cannot be written; choose another one (job.dump_folder) ({}: {})",
+          folder.string(), RunOwner::lock_name, std::generic_category().message(errno)));
     }
     while (::flock(file.value(), LOCK_EX | LOCK_NB) != 0) {
       if (errno == EINTR) continue;
       if (errno != EWOULDBLOCK) {
         base::log_warning(
             "{}: this file system has no locks ({}): two runs that start at the same moment are "
-            "not told apart",
+            "not detected",
             path.string(), std::generic_category().message(errno));
         return {std::move(file), was_made};
       }
@@ -174,12 +175,12 @@ HeldLock take_lock(const fs::path& folder, double wait_seconds) {
       }
       std::this_thread::sleep_for(std::chrono::milliseconds(5));
     }
-    // A process that was refused removes a file that it made.
+    // A process that was refused removes the lock file that it created: then try again.
     if (is_same_file(file.value(), path)) return {std::move(file), was_made};
   }
 }
 
-// The folder and those above it that are missing, the outermost last.
+// Returns the folder and its parents that do not exist, the outermost last.
 std::vector<fs::path> missing_folders(const fs::path& folder) {
   std::vector<fs::path> missing;
   std::error_code ignored;
@@ -233,7 +234,7 @@ RunOwner::RunOwner(Key, fs::path folder, const Options& options)
     : folder_(std::move(folder)), options_(options) {}
 
 std::unique_ptr<RunOwner> RunOwner::hold(const fs::path& folder, const Options& options) {
-  // A second look below: the holder may begin between the two.
+  // Checked again below: another process may begin between the two.
   if (const std::string why = refusal(folder, options.takes_over); !why.empty()) {
     throw base::IoError(why);
   }
@@ -243,8 +244,8 @@ std::unique_ptr<RunOwner> RunOwner::hold(const fs::path& folder, const Options& 
   std::error_code failed;
   fs::create_directories(folder, failed);
   if (failed) {
-    throw base::IoError(
-        fmt::format("{}: the run directory cannot be made: {}", folder.string(), failed.message()));
+    throw base::IoError(fmt::format("{}: the run directory cannot be created: {}", folder.string(),
+                                    failed.message()));
   }
   HeldLock lock = take_lock(folder, options.wait_seconds);
   owner->made_lock_ = lock.was_made;
@@ -257,7 +258,7 @@ std::unique_ptr<RunOwner> RunOwner::hold(const fs::path& folder, const Options& 
 }
 
 void RunOwner::begin(const std::string& run) {
-  TRIREME_CHECK(held_.has_value() && record_.epoch == 0, "a run begins once");
+  TRIREME_CHECK(held_.has_value() && record_.epoch == 0, "begin() is called once, after hold()");
   record_ = {.run = run.empty() ? new_run_id() : run,
              .epoch = previous_ ? previous_->epoch + 1 : 1,
              .attempt = previous_ && previous_->run == run ? previous_->attempt + 1 : 1,
@@ -277,7 +278,7 @@ void RunOwner::begin(const std::string& run) {
 }
 
 void RunOwner::begun() {
-  TRIREME_CHECK(held_.has_value() && record_.epoch > 0, "a run has begun once");
+  TRIREME_CHECK(held_.has_value() && record_.epoch > 0, "begun() is called once, after begin()");
   held_.reset();
 }
 
@@ -302,7 +303,8 @@ RunOwner::~RunOwner() {
       record_.is_released = true;
       write_file(folder_ / record_name, to_json(record_).dump(2) + "\n");
     });
-  } catch (const std::exception&) {  // fenced, or the disk is gone: the process's end releases it
+  } catch (
+      const std::exception&) {  // fenced, or the disk failed: the end of the process releases it
   }
 }
 
@@ -310,7 +312,7 @@ void RunOwner::renew() {
   std::unique_lock lock(mutex_);
   const auto period = std::chrono::duration<double>(options_.renew_seconds);
   while (!changed_.wait_for(lock, period, [this] { return is_ending_; })) {
-    // By descriptor: once another process has replaced the file, this touches nothing of its.
+    // By descriptor: if another process has replaced the file, its file is not changed.
     (void)::futimens(own_file_->value(), nullptr);
   }
 }
@@ -322,7 +324,7 @@ bool RunOwner::is_fenced() const {
   if (::fstat(own_file_->value(), &mine) != 0) return false;
   if (::stat((folder_ / record_name).c_str(), &there) != 0) return false;  // removed by hand
   if (mine.st_ino == there.st_ino && mine.st_dev == there.st_dev) return false;
-  // Another file: read it, for a copy that a user put back is not another owner.
+  // Another file: its content decides, because a copy restored by the user is not another owner.
   const std::optional<OwnerRecord> record = read_owner(folder_);
   return record && (record->run != record_.run || record->epoch != record_.epoch);
 }
@@ -336,7 +338,7 @@ void RunOwner::guarded(const std::function<void()>& write) const {
   if (is_fenced()) {
     const std::optional<OwnerRecord> record = read_owner(folder_);
     throw base::Fenced(fmt::format(
-        "{}: this run (epoch {}) was fenced: process {} on {} took the folder over as epoch {} of "
+        "{}: this run (epoch {}) was fenced: process {} on {} took over the folder as epoch {} of "
         "run {}; nothing more is written",
         folder_.string(), record_.epoch, record->process, record->host, record->epoch,
         record->run));

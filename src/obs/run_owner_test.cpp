@@ -28,7 +28,7 @@ class RunOwnerTest : public testing::Test {
   }
   ~RunOwnerTest() override { fs::remove_all(folder_); }
 
-  // Puts a record of another process there.
+  // Writes a record of another process.
   void write_record(const base::Json& changes = base::Json::object()) const {
     base::Json record = {{"version", 1},     {"run", "0123456789abcdef"}, {"epoch", 7},
                          {"attempt", 3},     {"host", "elsewhere"},       {"machine", "another"},
@@ -102,7 +102,7 @@ TEST_F(RunOwnerTest, a_run_that_does_not_begin_leaves_no_folder) {
   EXPECT_TRUE(fs::exists(folder_ / "a" / "b" / RunOwner::lock_name));
 }
 
-TEST_F(RunOwnerTest, a_living_holder_keeps_others_out_stopped_or_not) {
+TEST_F(RunOwnerTest, a_live_holder_excludes_others_stopped_or_not) {
   int ready[2];
   ASSERT_EQ(::pipe(ready), 0);
   const pid_t child = ::fork();

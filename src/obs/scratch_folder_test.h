@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// For tests: a folder that is removed with everything in it, and the content of files.
+// For tests: a folder that is removed with all its files, and the content of files.
 #pragma once
 
 #include <unistd.h>

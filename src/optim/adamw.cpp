@@ -19,8 +19,8 @@ AdamW::AdamW(device::Stream& stream, device::Arena& arena, std::span<const Shard
     : shards_(shards.begin(), shards.end()), options_(options) {
   for (const ShardView& shard : shards_) {
     TRIREME_CHECK(shard.param.shape == shard.grad.shape && shard.decayed <= shard.param.elements(),
-                  "parameters {}, gradients {}, {} decayed", shard.param.shape.to_string(),
-                  shard.grad.shape.to_string(), shard.decayed);
+                  "adamw: parameters {}, gradients {}, {} elements with weight decay",
+                  shard.param.shape.to_string(), shard.grad.shape.to_string(), shard.decayed);
     const base::TensorSpec f32{shard.param.shape, base::DType::f32};
     State state;
     if (shard.param.dtype != base::DType::f32) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// AdamW over flat shards: owns master weights and moments, knows nothing of buckets, layers or
+// AdamW over flat shards: owns master weights and moments, independent of buckets, layers and
 // ranks.
 #pragma once
 
@@ -15,7 +15,7 @@ namespace trireme::optim {
 using device::ConstTensor;
 using device::Tensor;
 
-// A flat stretch of parameters that this rank updates. Elements [0, decayed) have weight decay.
+// A flat range of parameters that this rank updates. Elements [0, decayed) have weight decay.
 struct ShardView {
   Tensor param;  // [n], f32 or bf16
   Tensor grad;   // [n], gradient of the summed loss
@@ -30,24 +30,25 @@ class AdamW {
  public:
   // Takes its state from `arena` (purpose optim): per shard a master if the parameter is not fp32,
   // and two moments, which are set to zero on `stream`. A master is an fp32 copy or (`master` =
-  // u16, for bf16 parameters) the lower halves of fp32 weights, the upper being the parameters.
+  // u16, for bf16 parameters) the low parts of fp32 weights whose high parts are the parameters.
   AdamW(device::Stream& stream, device::Arena& arena, std::span<const ShardView> shards,
         const AdamwOptions& options, base::DType master = base::DType::f32);
 
-  // Before the first step: where shard i takes its fp32 weights from, for the caller to write, and
-  // then the taking. SplitFloats use the first moment for it, which is zero again afterwards.
+  // Initialisation in two steps, before the first update: the caller writes the fp32 weights of
+  // shard i to first_weights(i), then calls take_first_weights(i). Split masters borrow the memory
+  // of the first moment, which is zero again afterwards.
   Tensor first_weights(int shard) const;
   void take_first_weights(device::Stream&, int shard) const;
 
-  // The fp32 weights of shard i: master, the parameter itself, or halves.
+  // Returns the fp32 weights of shard i: the master, the parameter itself, or both as split floats.
   FlatFloats weights(int shard) const;
   Tensor first_moment(int shard) const { return state_[static_cast<size_t>(shard)].m; }
   Tensor second_moment(int shard) const { return state_[static_cast<size_t>(shard)].v; }
-  // After weights(i) were written from outside: rounds them into the parameters, where those are
-  // not part of them.
+  // Called after the caller wrote weights(i): rounds them into the parameters, unless the
+  // parameters are part of them.
   void publish(device::Stream&, int shard) const;
 
-  // One update of shard i, with learning rate, scale and skip flag from `state` (one
+  // Updates shard i, with learning rate, scale and skip flag from `state` (one
   // kernels::StepState).
   void step(device::Stream&, ConstTensor state, int shard) const;
 

@@ -7,8 +7,8 @@
 
 namespace trireme::optim {
 
-// Flat numbers as the device has them: f32 or bf16 in `values`; or fp32 numbers of which that is
-// the upper half and `low` (u16) the lower one (base/split_float.h).
+// A flat view of floats in device memory: f32 or bf16 in `values`, or split fp32 with the high part
+// in `values` (bf16) and the low part in `low` (u16; base/split_float.h).
 struct FlatFloats {
   device::Tensor values;
   device::Tensor low = {};

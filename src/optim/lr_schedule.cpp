@@ -25,7 +25,7 @@ void check(const LrSchedule& s) {
     throw base::ConfigError(fmt::format("warmup_steps = {}: must not be negative", s.warmup_steps));
   }
   if (!(s.min_factor >= 0 && s.min_factor <= 1)) {
-    throw base::ConfigError(fmt::format("min_lr_factor = {}: from 0 to 1", s.min_factor));
+    throw base::ConfigError(fmt::format("min_lr_factor = {}: must be from 0 to 1", s.min_factor));
   }
   if (s.decay == Decay::constant) return;
   if (s.total_steps <= s.warmup_steps) {
@@ -33,7 +33,8 @@ void check(const LrSchedule& s) {
                                         s.total_steps, s.warmup_steps));
   }
   if (s.decay == Decay::wsd && !(s.decay_ratio > 0 && s.decay_ratio <= 1)) {
-    throw base::ConfigError(fmt::format("decay_ratio = {}: above 0, at most 1", s.decay_ratio));
+    throw base::ConfigError(
+        fmt::format("decay_ratio = {}: must be above 0 and at most 1", s.decay_ratio));
   }
 }
 
@@ -44,7 +45,7 @@ double learning_rate(const LrSchedule& s, int64_t step) {
   }
   const auto warmup = static_cast<double>(s.warmup_steps);
   const auto total = static_cast<double>(s.total_steps);
-  double kept = 1;  // share of the way from min_factor to 1
+  double kept = 1;  // fraction of the range from min_factor to 1
   switch (s.decay) {
     case Decay::constant:
       return s.peak;

@@ -18,11 +18,11 @@ struct LrSchedule {
   double peak = 3e-4;
   int64_t warmup_steps = 0;  // linear from peak / warmup_steps at step 0
   int64_t total_steps = 0;   // REQUIRES: > warmup_steps unless constant
-  double min_factor = 0;     // of peak, reached at total_steps and kept after
+  double min_factor = 0;     // of peak, reached at total_steps and constant afterwards
   double decay_ratio = 0.2;  // wsd only, of total_steps
 };
 
-// Throws ConfigError that names the field, its value and the rule.
+// Throws ConfigError with the field, its value and the rule.
 void check(const LrSchedule&);
 
 // `step` counts from 0.

@@ -25,7 +25,7 @@ TEST(LrScheduleTest, linear_and_cosine_end_at_the_floor_and_stay_there) {
   }
 }
 
-TEST(LrScheduleTest, wsd_is_flat_until_its_last_part) {
+TEST(LrScheduleTest, wsd_is_constant_until_its_decay) {
   const LrSchedule s{.decay = Decay::wsd, .peak = 1.0, .warmup_steps = 5, .total_steps = 100};
   EXPECT_DOUBLE_EQ(learning_rate(s, 5), 1.0);
   EXPECT_DOUBLE_EQ(learning_rate(s, 80), 1.0);
@@ -42,7 +42,7 @@ TEST(LrScheduleTest, never_rises_after_warm_up) {
   }
 }
 
-TEST(LrScheduleTest, broken_schedules_are_refused) {
+TEST(LrScheduleTest, invalid_schedules_are_rejected) {
   EXPECT_THROW(check({.peak = 0}), base::ConfigError);
   EXPECT_THROW(check({.decay = Decay::cosine, .warmup_steps = 10, .total_steps = 10}),
                base::ConfigError);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// For tests of this folder: shipped machines and models, jobs, and layouts by chance.
+// For tests of this folder: shipped machines and models, jobs, and random layouts.
 #pragma once
 
 #include <algorithm>
@@ -42,12 +42,12 @@ inline Job job_of(const std::string& model, int64_t global_batch, int64_t seq_le
   return job;
 }
 
-// Numbers by chance that are the same on every machine.
+// Pseudo-random numbers that are the same on every machine.
 class Dice {
  public:
   explicit Dice(uint64_t seed) : random_(seed) {}
 
-  // From [0, count).
+  // Returns a number in [0, count).
   size_t below(size_t count) { return static_cast<size_t>(random_() % count); }
   template <typename T>
   T of(const std::vector<T>& all) {
@@ -61,20 +61,20 @@ class Dice {
   std::mt19937_64 random_;
 };
 
-// With as many chunks as its schedule has where the words have none.
+// Fills in the schedule's number of chunks if the text has none.
 inline Layout layout_from_text(const std::string& text, int64_t ranks) {
   Layout l = spec::layout_from_text(text, ranks);
   if (l.chunks == 0) l.chunks = l.pp == 1 ? 1 : schedule::chunks_of(l.schedule);
   return l;
 }
 
-// A schedule that the planner prices.
+// Returns a random schedule that the planner prices.
 inline Kind any_schedule(Dice& dice) {
   return dice.of<Kind>({Kind::gpipe, Kind::one_f_one_b, Kind::interleaved, Kind::zb_h1, Kind::zb_h2,
                         Kind::zb_v, Kind::dualpipe_v});
 }
 
-// A layout of any kind, whether or not a rule forbids it.
+// Returns a random layout, whether or not a rule forbids it.
 inline Layout any_layout(Dice& dice) {
   const std::vector<int> degrees = {1, 1, 2, 4, 8};
   Layout l;
@@ -96,11 +96,11 @@ inline Layout any_layout(Dice& dice) {
   return l;
 }
 
-// One that the engine can run.
+// Returns a random layout that the engine can run.
 inline Layout runnable_layout(Dice& dice, const Job& job) {
   while (true) {
     const Layout l = any_layout(dice);
-    // Interleaving in whole groups of micro-batches: the time of others is not modelled.
+    // The planner models interleaving only in complete groups of micro-batches.
     const bool is_whole = l.schedule != Kind::interleaved || micro_batches(job, l) % l.pp == 0;
     if (is_whole && missing_in_engine(job, l).empty()) return l;
   }

@@ -11,7 +11,7 @@ Stack make_trireme() {
   stack.name = "trireme";
   stack.what = "this program";
   stack.engine = true;
-  // Measured on one GPU; what overlaps on several is assumed to be as in FSDP.
+  // Measured on one GPU; the overlap on several GPUs is assumed to be that of FSDP.
   stack.dp_overlap = 0.9;
   stack.contention = 0.294;
   stack.jitter = 0.005;

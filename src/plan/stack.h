@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The engine's own stack, and what numbers a stack computes with. Stacks of other programs are
-// files (stacks/), which callers of this folder find by name.
+// The engine's own stack, and the number formats of a stack. Stacks of other programs are files
+// (stacks/), which callers of this folder find by name.
 #pragma once
 
 #include <functional>
@@ -14,18 +14,18 @@ namespace trireme::plan {
 
 using spec::Stack;
 
-// Returns the stack of a name as in stacks/; throws ConfigError if there is none.
+// Returns the stack with a name as in stacks/; throws ConfigError if none has it.
 using FindStack = std::function<Stack(const std::string& name)>;
 
-// That of this program; stacks/trireme.toml holds the same numbers.
+// Returns Trireme's stack; stacks/trireme.toml holds the same numbers.
 const Stack& trireme_stack();
-// Types and sizes that a layout has under a stack: the engine's are those of the layout, another
-// program's those of its stack.
+// Number formats under a stack. The engine takes them from the layout, another program from its
+// stack.
 base::DType master_of(const Stack&, const Layout&);
-double grad_bytes(const Stack&, const Layout&);    // of an element, as gradients are added up
-double reduce_bytes(const Stack&, const Layout&);  // of an element that is summed over data ranks
-double optimizer_bytes(const Stack&, const Layout&);  // of a parameter, besides weight and gradient
-// What the layers of a step compute with.
+double grad_bytes(const Stack&, const Layout&);       // per element, as gradients are accumulated
+double reduce_bytes(const Stack&, const Layout&);     // per element, as data ranks reduce it
+double optimizer_bytes(const Stack&, const Layout&);  // per parameter, without weight and gradient
+// Returns the formats that the layers compute with.
 spec::Recipe recipe_of(const Stack&, Precision, base::DType grad_dtype);
 
 }  // namespace trireme::plan

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Messages. A receive stands directly before its consumer (of a pair: before the pair), a send
-// directly after its producer; receives.h says which receives then move up.
+// Adds messages. A receive is placed directly before its consumer (or before its pair), a send
+// directly after its producer; receives.h then moves some receives up.
 #include <cstdint>
 #include <utility>
 
@@ -12,7 +12,7 @@ namespace {
 
 constexpr int nobody = -1;
 
-// What an action receives before it and sends behind it; no value: nothing.
+// The receive before an action and the send after it; no value: none.
 struct Exchange {
   std::optional<Action> receive, send;
 };

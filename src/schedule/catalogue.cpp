@@ -22,18 +22,18 @@ const std::array<Named, static_cast<size_t>(Kind::count)> all = {{
      [](int p, int m, int) { return gpipe(p, m); }},
     {Kind::one_f_one_b, "1f1b", "one forward, one backward", 1, false, false,
      [](int p, int m, int) { return one_f_one_b(p, m); }},
-    {Kind::interleaved, "interleaved", "1F1B with several chunks a rank", any, false, false,
+    {Kind::interleaved, "interleaved", "1F1B with several chunks per rank", any, false, false,
      interleaved},
     {Kind::zb_h1, "zb-h1", "zero bubble with the memory of 1F1B", 1, false, true,
      [](int p, int m, int) { return zb_h1(p, m); }},
-    {Kind::zb_h2, "zb-h2", "zero bubble with twice that memory", 1, false, true,
+    {Kind::zb_h2, "zb-h2", "zero bubble with twice the memory of 1F1B", 1, false, true,
      [](int p, int m, int) { return zb_h2(p, m); }},
-    {Kind::zb_v, "zb-v", "zero bubble on a V of two chunks a rank", 2, true, true,
+    {Kind::zb_v, "zb-v", "zero bubble on a V of two chunks per rank", 2, true, true,
      [](int p, int m, int) { return zb_v(p, m); }},
     {Kind::dualpipe, "dualpipe", "two directions, forward and backward overlapped", 1, false, true,
      [](int p, int m, int) { return dualpipe(p, m); }},
-    {Kind::dualpipe_v, "dualpipe-v", "half of DualPipe, on a V of two chunks a rank", 2, true, true,
-     [](int p, int m, int) { return dualpipe_v(p, m); }},
+    {Kind::dualpipe_v, "dualpipe-v", "half of DualPipe, on a V of two chunks per rank", 2, true,
+     true, [](int p, int m, int) { return dualpipe_v(p, m); }},
 }};
 
 std::string plain(std::string_view name);
@@ -48,7 +48,8 @@ Result<Named> find_named(std::string_view name) {
   std::string names;
   for (const Named& named : all)
     names += fmt::format("{}{}", names.empty() ? "" : ", ", named.name);
-  return Result<Named>::no(fmt::format("no schedule '{}'; there are {} and capped", name, names));
+  return Result<Named>::no(
+      fmt::format("unknown schedule '{}'; allowed are {} and capped", name, names));
 }
 
 std::string listed_names(std::string_view last, bool with_two_lanes) {
@@ -102,12 +103,12 @@ std::optional<std::string> refusal(Kind kind, const Shape& shape) {
   const Named& named = all[static_cast<size_t>(kind)];
   const auto& [p, m, v] = shape;
   if (p < 1 || p > max_ranks) {
-    return fmt::format("{} pipeline ranks: 1 to {} are possible", p, max_ranks);
+    return fmt::format("{} pipeline ranks: allowed are 1 to {}", p, max_ranks);
   }
   if (m < 1) return fmt::format("{} micro-batches: at least 1 is needed", m);
-  if (v < 0) return fmt::format("{} chunks a rank: at least 1 is needed", v);
+  if (v < 0) return fmt::format("{} chunks per rank: at least 1 is needed", v);
   if (v != 0 && named.chunks != any && v != named.chunks) {
-    return fmt::format("{} has {} chunk{} a rank, found {}; interleaved takes any number",
+    return fmt::format("{} has {} chunk{} per rank, found {}; interleaved allows any number",
                        named.name, named.chunks, named.chunks == 1 ? "" : "s", v);
   }
   const int64_t forwards = int64_t{p} * m * std::max(v, 2);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Schedules by name, with the shapes that each can have.
+// Schedules by name, with the shapes that each supports.
 #pragma once
 
 #include <cstdint>
@@ -28,37 +28,37 @@ struct Named {
   Kind kind = Kind::gpipe;
   std::string_view name;
   std::string_view what;         // one line
-  int chunks = 1;                // of a rank; 0: as many as wanted
-  bool is_v = false;             // the first rank has the last stage, too
+  int chunks = 1;                // of a rank; 0: any number
+  bool is_v = false;             // the first rank also has the last stage
   bool splits_backward = false;  // some weight gradients are computed later than input gradients
   Schedule (*make)(int ranks, int microbatches, int chunks) = nullptr;
 };
-// All but capped(), which needs costs.
+// All schedules except capped(), which needs costs.
 std::span<const Named> catalogue();
 
-// Upper and lower case, dashes and underscores make no difference: "ZB-H1", "zbh1". A "no" lists
-// what there is.
+// Ignores case, dashes and underscores: "ZB-H1", "zbh1". A "no" lists all names.
 base::Result<Named> find_named(std::string_view name);
 
-// "gpipe, 1f1b or interleaved": the names, with `last` before the last one; those of one lane
-// unless all are wanted.
+// Returns "gpipe, 1f1b or interleaved": the names, with `last` before the last one. Schedules of
+// two lanes are included only if `with_two_lanes`.
 std::string listed_names(std::string_view last, bool with_two_lanes = false);
 const Named& named(Kind);
 std::string_view name_of(Kind);
-// In any spelling that find_named() takes.
+// Accepts the spellings of find_named().
 std::optional<Kind> kind_from_name(std::string_view name);
 
-constexpr int default_chunks = 2;  // of those that take any
-// Stages of a rank where nothing else was asked for.
+constexpr int default_chunks = 2;  // of schedules that allow any number
+// Returns the default number of stages of a rank.
 int chunks_of(Kind);
 
 struct Shape {
   int ranks = 1, microbatches = 1;
-  int chunks = 0;  // 0: the schedule's own number, or default_chunks
+  int chunks = 0;  // 0: chunks_of()
 };
-// Why the schedule does not have this shape, with the nearest shapes that it has; none: it does.
+// Returns why the schedule does not support this shape, with the nearest shapes; none: it does.
 std::optional<std::string> refusal(Kind, const Shape&);
-// Compute alone, before the passes. A "no" names the nearest shapes that the schedule can have.
+// Returns compute only, before the passes. A "no" names the nearest shapes that the schedule
+// supports.
 base::Result<Schedule> generate(std::string_view name, const Shape&);
 base::Result<Schedule> generate(Kind, const Shape&);
 

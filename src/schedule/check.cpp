@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The proof: first that every action stands where its lane says, then an abstract run.
+// The proof: first every action must be on the rank of its lane, then follows an abstract run.
 #include <algorithm>
 
 #include "base/check.h"
@@ -9,7 +9,7 @@
 namespace trireme::schedule {
 namespace {
 
-// What is wrong, or nothing.
+// The reason of a fault, if there is one.
 std::optional<std::string> fault_of_shape(const Schedule& schedule);
 std::optional<std::string> fault_of_place(const Schedule& schedule, size_t rank,
                                           const Action& action);
@@ -68,7 +68,7 @@ std::optional<std::string> fault_of_shape(const Schedule& schedule) {
   return {};
 }
 
-// Is it the work of this rank at all?
+// Does the action belong to this rank?
 std::optional<std::string> fault_of_place(const Schedule& schedule, size_t rank,
                                           const Action& action) {
   if (action.stage < 0 || action.stage >= schedule.stages()) {
@@ -93,7 +93,7 @@ std::optional<std::string> fault_of_place(const Schedule& schedule, size_t rank,
   return {};
 }
 
-// REQUIRES: fault_of_place() found none.
+// REQUIRES: fault_of_place() has found none.
 std::optional<std::string> fault_of_peer(const Schedule& schedule, size_t rank,
                                          const Action& action) {
   if (!is_send(action.op) && !is_receive(action.op)) {
@@ -116,7 +116,7 @@ std::optional<std::string> fault_of_pair(const std::vector<Action>& program, siz
   if (at + 1 == program.size()) return "the other action of the pair is missing";
   const Action& next = program[at + 1];
   if (next.op != Op::B && next.op != Op::BW) {
-    return fmt::format("is paired with {}, which is no B and no BW", to_text(next));
+    return fmt::format("is paired with {}, which is neither B nor BW", to_text(next));
   }
   if (next.microbatch == action.microbatch) {
     return fmt::format("is paired with {} of the same micro-batch", to_text(next));

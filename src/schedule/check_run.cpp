@@ -128,7 +128,7 @@ CheckRun::Outcome CheckRun::receive(size_t rank, const Action& action) {
                   fmt::format("not first-in first-out: the channel brings {} next",
                               located(schedule_, key.from, message.position)));
   }
-  if (send_buffers_ == 0) {  // the rendezvous is done: the sender goes on too
+  if (send_buffers_ == 0) {  // the rendezvous is complete: the sender proceeds, too
     posted_[key.from] = false;
     ++position_[key.from];
   }
@@ -190,8 +190,7 @@ std::optional<Fault> CheckRun::incomplete() const {
                     fmt::format("micro-batch {} has no {} on stage {}", m, missing, stage));
     }
   }
-  // Reducing and syncing are for the whole pipeline or, in a program before those passes, for
-  // nobody.
+  // Either all ranks reduce and sync or, in a program before those passes, none does.
   size_t synced = 0;
   for (const std::vector<Action>& program : schedule_.program) {
     synced += !program.empty() && program.back().op == Op::SyncTied ? 1 : 0;

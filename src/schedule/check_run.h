@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The abstract run behind check(). Each rank goes through its program in order and only messages
-// hold it up, so the answer does not depend on the order in which ranks are looked at.
+// The abstract run that check() uses. Each rank runs its program in order and waits only for
+// messages, so the result does not depend on the order in which ranks are visited.
 #pragma once
 
 #include <compare>
@@ -17,7 +17,7 @@
 
 namespace trireme::schedule {
 
-// REQUIRES: every action stands where its lane says, with the right peer.
+// REQUIRES: every action is on the rank of its lane, with the right peer.
 class CheckRun {
  public:
   CheckRun(const Schedule& schedule, int send_buffers);
@@ -41,15 +41,15 @@ class CheckRun {
   };
   enum class Outcome : uint8_t { next, posted, waits };
 
-  // One action of `rank`; the fault, if there is one, is left in fault_.
+  // Runs one action of `rank`; stores a fault in fault_.
   Outcome step(size_t rank);
   Outcome forward(size_t rank, const Action& action);
   Outcome backward(size_t rank, const Action& action);
   Outcome send(size_t rank, const Action& action);
   Outcome receive(size_t rank, const Action& action);
   Outcome reduce(size_t rank, const Action& action);
-  // Notes a fault of the action that `rank` is at unless `condition` holds; the first fault stays.
-  // Always Outcome::next: play() stops at a fault.
+  // Unless `condition` holds, records a fault of the current action of `rank`; the first fault is
+  // kept. Always returns Outcome::next: play() stops at a fault.
   Outcome expect(bool condition, size_t rank, std::string_view what);
 
   std::optional<Fault> deadlock() const;

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// For tests: schedules with all passes, what check() says of them, and edits by the text of
-// actions.
+// For tests: schedules with all passes, the result of check(), and edits by the text of actions.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -25,7 +24,7 @@ inline std::string reason(const Schedule& schedule, int send_buffers = 1) {
 
 using Place = std::vector<Action>::iterator;
 
-// The action that `text` writes, wherever it stands on `rank`.
+// Finds the action with this text on `rank`.
 inline Place find(Schedule& schedule, size_t rank, std::string_view text) {
   std::vector<Action>& program = schedule.program.at(rank);
   const auto found =

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Faults planted in schedules of several chunks, of two lanes and of pairs: each is named with rank
-// and position. Those of one straight lane are in schedule_test.cpp.
+// Faults planted in schedules with several chunks, two lanes and pairs: each is reported with rank
+// and position. schedule_test.cpp has those of one straight lane.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -17,11 +17,11 @@ struct Planted {
   std::string schedule;
   std::function<void(Schedule&)> plant;
   int rank;
-  std::string action;  // at which it is found
-  std::string reason;  // behind the place
+  std::string action;  // where it is found
+  std::string reason;  // without the place
 };
 
-// Moves it directly in front of the other.
+// Moves the action directly before the other.
 void move_before(Schedule& schedule, size_t rank, std::string_view text, std::string_view other) {
   const Action action = *find(schedule, rank, text);
   drop(schedule, rank, text);
@@ -64,7 +64,7 @@ const std::vector<Planted>& planted() {
        "the stage at the other end is on rank 1"},
       {"a pair torn apart", "dualpipe",
        [](Schedule& s) { move_before(s, 0, "0RecvDy0<1", "0BW0"); }, 0, "1F3&",
-       "is paired with 0RecvDy0<1, which is no B and no BW"},
+       "is paired with 0RecvDy0<1, which is neither B nor BW"},
       {"a pair of one micro-batch", "dualpipe",
        [](Schedule& s) { find(s, 0, "0BW0")->microbatch = 3; }, 0, "1F3&",
        "is paired with 0BW3 of the same micro-batch"},
@@ -114,7 +114,7 @@ TEST(FaultsTest, planted_faults_are_named_with_rank_and_position) {
   }
 }
 
-// Every action of every kind of schedule is needed where it is.
+// Every action of every kind of schedule is needed at its position.
 TEST(FaultsTest, no_action_is_superfluous) {
   for (const Named& named : catalogue()) {
     const Schedule whole = sound(std::string(named.name));
@@ -134,7 +134,7 @@ TEST(FaultsTest, no_action_is_superfluous) {
 
 TEST(FaultsTest, a_stage_on_the_wrong_rank_is_found_in_the_text) {
   std::string text = to_text(one_f_one_b(2, 4));
-  // Micro-batch 2 of stage 1 wholly on rank 0.
+  // All actions of micro-batch 2 on stage 1 are on rank 0.
   for (const char* word : {" 1F2", " 1BW2"}) text.erase(text.find(word), std::string(word).size());
   text.insert(0, "1F2 1BW2 ");
   EXPECT_EQ(from_text(text).reason(),

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// In-flight counts depend only on the order of a rank's own actions, so no time needs to be
-// simulated.
+// In-flight counts depend only on the order of a rank's actions, so no time needs to be simulated.
 #include <algorithm>
 
 #include "schedule/schedule.h"
@@ -26,7 +25,7 @@ std::vector<InFlight> in_flight(const Schedule& schedule) {
           --live.f_to_w;
           --live.b_to_w;
           break;
-        case Op::BW:  // its own b_to_w slots live only while it runs
+        case Op::BW:  // its b_to_w slots are live only while it runs
           peak.b_to_w = std::max(peak.b_to_w, live.b_to_w + 1);
           --live.f_to_b;
           --live.f_to_w;

@@ -13,7 +13,7 @@ std::vector<Passage> passages(const Schedule& schedule, int rank) {
   const auto is_here = [&](int stage, int microbatch) {
     return stage >= 0 && stage < schedule.stages() && schedule.rank_of(stage, microbatch) == rank;
   };
-  // What comes first stays.
+  // Keeps the first value.
   const auto open = [&](int stage, int microbatch, int at) -> Passage& {
     return found.try_emplace({stage, microbatch}, Passage{stage, microbatch, at, -1, -1, -1, -1})
         .first->second;

@@ -38,9 +38,9 @@ TEST(LivesTest, inside_a_rank_an_input_lives_from_the_forward_before_it) {
   EXPECT_FALSE(has_pairs(v.program[0]));
 }
 
-// What an engine relies on: of every schedule in the catalogue each stage adds up gradients in the
+// The engine relies on it: in every schedule of the catalogue each stage sums gradients in the
 // order of the micro-batches.
-TEST(LivesTest, stages_go_through_micro_batches_in_order) {
+TEST(LivesTest, stages_run_micro_batches_in_order) {
   for (const Named& named : catalogue()) {
     for (const int ranks : {2, 4}) {
       const auto schedule = generate(named.name, {ranks, 4 * ranks, 0});

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The passes but for add_p2p.cpp: each rewrites every rank's program action by action. None
-// reorders what is there.
+// The passes except add_p2p.cpp: each rewrites every rank's program action by action. None reorders
+// existing actions.
 #include <algorithm>
 #include <cstdint>
 #include <iterator>
@@ -59,12 +59,11 @@ Schedule add_missing(Schedule schedule) {
 Schedule add_recompute(Schedule schedule, int ahead) {
   TRIREME_CHECK(ahead >= 0, "{} actions ahead", ahead);
   for (std::vector<Action>& program : schedule.program) {
-    std::vector<std::vector<Action>> before(program.size());  // what goes in front of each action
+    std::vector<std::vector<Action>> before(program.size());  // actions to insert before each one
     for (size_t at = 0; at < program.size(); ++at) {
       const Action& action = program[at];
       if (!is_backward(action.op)) continue;
-      // In front of the B or, if it ends a pair, of the pair; then up, over `ahead` actions at
-      // most.
+      // Before the B or, if it ends a pair, before the pair; then up, over at most `ahead` actions.
       size_t place = at > 0 && program[at - 1].with_next ? at - 1 : at;
       size_t at_most = place;
       for (int steps = 0; steps < ahead && at_most > 0; ++steps) {
@@ -88,8 +87,8 @@ Schedule add_recompute(Schedule schedule, int ahead) {
   return schedule;
 }
 
-// Behind the sends that directly follow the last W or BW: another rank waits for them, and the
-// reduction only for the end of the step.
+// After the sends that directly follow the last W or BW: another rank waits for those, but only the
+// end of the step for the reduction.
 Schedule add_reduce(Schedule schedule) {
   for (std::vector<Action>& program : schedule.program) {
     for (int stage = 0; stage < schedule.stages(); ++stage) {
@@ -107,7 +106,7 @@ Schedule add_reduce(Schedule schedule) {
   return schedule;
 }
 
-// Its stage is the first of the rank's.
+// SyncTied gets the first stage of the rank.
 Schedule add_tied(Schedule schedule) {
   for (std::vector<Action>& program : schedule.program) {
     TRIREME_CHECK(!program.empty(), "a rank without actions has no stage to sync");

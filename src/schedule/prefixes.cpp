@@ -46,7 +46,7 @@ void Prefixes::need(int rank, int actions) {
       const int message = message_[static_cast<size_t>(at)][i];
       if (message < 0) continue;
       const Ends& ends = channels_[channel_of(at, action)];
-      // A receive wants its send; a send that the one before it has left a buffer.
+      // A receive needs its send; a send needs a free buffer, hence an earlier receive.
       if (is_receive(action.op)) {
         asked.emplace_back(action.peer, ends.sends[static_cast<size_t>(message)] + 1);
       } else if (message >= send_buffers_) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// How far the other ranks must have come before one can get somewhere: what a rank may hold back
-// without anybody waiting for ever.
+// The actions that other ranks must have run before one rank can reach a position: they bound what
+// a rank may delay without a deadlock.
 #pragma once
 
 #include <cstdint>
@@ -14,17 +14,17 @@ namespace trireme::schedule {
 
 class Prefixes {
  public:
-  // With so many messages that may be on their way on each channel. REQUIRES: check() finds no
+  // `send_buffers`: messages that may be in flight on each channel. REQUIRES: check() finds no
   // fault with them, and send_buffers >= 1.
   Prefixes(const Schedule&, int send_buffers);
 
-  // `rank` is to get through its first `actions`.
+  // Requires `rank` to complete its first `actions`.
   void need(int rank, int actions);
-  // The first actions of this rank's program that all needs so far ask for.
+  // Returns how many actions of this rank's program all requirements so far need.
   int of(int rank) const { return needed_[static_cast<size_t>(rank)]; }
 
  private:
-  // From rank to rank; of activations or of gradients.
+  // From, to, and whether it carries gradients.
   using Channel = std::tuple<int, int, bool>;
   struct Ends {
     std::vector<int> sends, receives;  // positions in the programs

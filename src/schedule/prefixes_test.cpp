@@ -6,7 +6,7 @@
 namespace trireme::schedule {
 namespace {
 
-TEST(PrefixesTest, what_a_rank_needs_of_others_and_no_more) {
+TEST(PrefixesTest, a_rank_needs_the_shortest_prefixes_of_others) {
   //                               0   1         2   3         4          5    6          7
   const auto schedule = from_text(
       "0F0 0SendY0>1 0F1 0SendY1>1 0RecvDy0<1 0BW0 0RecvDy1<1 0BW1\n"
@@ -22,7 +22,7 @@ TEST(PrefixesTest, what_a_rank_needs_of_others_and_no_more) {
   one.need(0, 4);
   EXPECT_EQ(one.of(1), 1);  // the second send waits for the first receive
   one.need(1, 8);
-  EXPECT_EQ(one.of(0), 5);  // and the second gradient for the first's
+  EXPECT_EQ(one.of(0), 5);  // and the second gradient for the first receive
 }
 
 }  // namespace

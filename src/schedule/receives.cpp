@@ -18,7 +18,7 @@ struct Channel {
 
 Channel channel_of(size_t rank, const Action& action);
 
-// Ranks that go through their programs with one message at most on each channel.
+// Runs the programs of all ranks with at most one message on each channel.
 class OneMessage {
  public:
   explicit OneMessage(Schedule& schedule)
@@ -32,7 +32,8 @@ class OneMessage {
  private:
   void advance();
   bool step(size_t rank);  // false: it waits
-  // For a rank that waits in such a send. false: there is none, or nobody receives it.
+  // Moves up the receive of a rank that waits in a send. Returns false if no rank waits in a send,
+  // or no rank receives it.
   bool move_a_receive_up(Op send);
 
   Schedule& schedule_;
@@ -54,7 +55,7 @@ void receive_in_order(Schedule& schedule) {
   }
   for (size_t rank = 0; rank < schedule.program.size(); ++rank) {
     std::map<Channel, size_t> taken;  // how many messages have been received
-    std::map<Channel, std::vector<std::pair<int, int>>> early;  // received before their turn came
+    std::map<Channel, std::vector<std::pair<int, int>>> early;  // received before their consumer
     std::vector<Action> out;
     for (const Action& action : schedule.program[rank]) {
       if (action.op != Op::RecvX && action.op != Op::RecvDy) {

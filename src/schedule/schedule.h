@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A pipeline schedule as data: for every rank along the pp axis, the ordered list of actions of one
 // training step. Generators (one file each) write F, B, W or BW; passes add the rest; check()
-// proves the result; engine, simulator and planner read it. Nothing here knows what a stage
+// proves the result; engine, simulator and planner read it. Nothing here depends on what a stage
 // computes.
 #pragma once
 
@@ -25,7 +25,7 @@ enum class Op : uint8_t {
   SendDx,       // input gradient to the previous stage
   RecvDy,       // output gradient from the next stage
   R,            // recompute the dropped slots of the whole stage early
-  ReduceGrads,  // of one stage over the data axes, after its last W or BW
+  ReduceGrads,  // sum the gradients of one stage over the data axes, after its last W or BW
   SyncTied,     // sum the accumulators of tied weights
 };
 
@@ -37,9 +37,9 @@ struct Action {
   int16_t stage = 0;
   int16_t peer = -1;       // rank at the other end, for sends and receives
   int32_t microbatch = 0;  // -1 for ReduceGrads and SyncTied
-  // On an F: it and the B or BW that stands directly behind it, of another micro-batch, run as one,
-  // their phases in alternation (DualPipe's overlap). Both have their inputs before the pair
-  // begins, and what they send goes out behind it.
+  // On an F: it forms a pair with the B or BW of another micro-batch that directly follows it. The
+  // two run as one action, their phases in alternation (DualPipe's overlap). Both need their inputs
+  // before the pair begins, and their sends follow the pair.
   bool with_next = false;
   bool operator==(const Action&) const = default;
 };
@@ -60,10 +60,10 @@ struct Schedule {
   }
 };
 
-// ---- generators: compute alone (F, B, W, BW), before any pass. Straight lane: stage s on rank s;
+// ---- generators: compute only (F, B, W, BW), before any pass. Straight lane: stage s on rank s;
 // looping: stage s on rank s mod ranks; V: down the ranks and up again. REQUIRES, for each: ranks,
-// microbatches, chunks >= 1, and what catalogue.h says, which refuses in words. Bubbles and memory
-// of each: docs/schedules.md.
+// microbatches, chunks >= 1, and the shapes that refusal() of catalogue.h accepts.
+// docs/schedules.md lists bubbles and memory of each.
 Schedule gpipe(int ranks, int microbatches);                    // straight, BW
 Schedule one_f_one_b(int ranks, int microbatches);              // straight, BW
 Schedule interleaved(int ranks, int microbatches, int chunks);  // looping, BW
@@ -73,57 +73,58 @@ Schedule zb_v(int ranks, int microbatches);                     // V, B and W
 Schedule dualpipe(int ranks, int microbatches);                 // two opposite lanes, pairs
 Schedule dualpipe_v(int ranks, int microbatches);               // V, pairs
 
-// The general one: an order found by playing forward in time, for any lanes and costs, under a cap
-// on what a rank keeps. For shapes that no named schedule fits; where one does, it is better.
+// Parameters of the general generator, which finds an order by simulating forward in time, for any
+// lanes and costs, under a cap on the memory of a rank. It is for shapes that no named schedule
+// fits; a named schedule that fits is better.
 struct CapOptions {
   int microbatches = 1;
   std::vector<Lane> lanes;
   std::vector<double> f, b, w;  // seconds by stage
-  std::vector<double> kept;     // by stage: what one micro-batch keeps from F to W
+  std::vector<double> kept;     // by stage: memory of one micro-batch from F to W
   double message_seconds = 0;   // from the end of an action to its input on another rank
-  double cap = 0;               // of what a rank keeps; 0: none
+  double cap = 0;               // on the memory of a rank; 0: none
 };
-// A "no" names the smallest cap with which there is an order.
+// A "no" names the smallest cap for which an order exists.
 base::Result<Schedule> capped(const CapOptions&);
 
-// ---- passes, in this order. Each keeps the order of what is there and never parts a pair.
+// ---- passes, in this order. Each keeps the order of existing actions and never separates a pair.
 Schedule split_backward(Schedule);  // each BW becomes B and, directly after it, W
-// R before each B or BW, `ahead` of the rank's F, B and W earlier if there are so many since its F.
-// At 0 a rank recomputes while it would wait for the output gradient.
+// Inserts R before each B or BW, earlier by `ahead` of the rank's F, B and W, but after its F. At 0
+// a rank recomputes while it would otherwise wait for the output gradient.
 Schedule add_recompute(Schedule, int ahead = 0);
-// When the input gradient leaves: directly behind its B, or, where the W of the same micro-batch
-// follows the B directly, behind that W. With BW there is no choice.
+// When the input gradient is sent: directly after its B, or, if the W of the same micro-batch
+// directly follows the B, after that W. With BW there is no choice.
 enum class SendDxWhen : uint8_t { before_w, after_w };
-// SendY/RecvX, SendDx/RecvDy between neighbouring stages on different ranks.
+// Adds SendY/RecvX and SendDx/RecvDy between adjacent stages on different ranks.
 Schedule add_p2p(Schedule, SendDxWhen = SendDxWhen::before_w);
 Schedule add_reduce(Schedule);  // ReduceGrads of each stage after its last W or BW
 Schedule add_tied(Schedule);    // SyncTied at the end of every rank's program
-// Of messages, ReduceGrads and SyncTied, each kind of which there is none: what a text of one's own
-// may leave out.
+// Adds messages, ReduceGrads or SyncTied if the schedule has none of that kind; hand-written
+// schedules may omit them.
 Schedule add_missing(Schedule);
 bool has_messages(const Schedule&);
 
 // ---- proof
 struct Fault {
-  int rank = -1;          // -1: of the whole, not of one rank
+  int rank = -1;          // -1: the fault concerns no single rank
   int64_t position = -1;  // in the rank's program; its size: at the end
-  std::string reason;     // names rank, position and action, too
+  std::string reason;     // also names rank, position and action
 };
 // Runs the program abstractly, with `send_buffers` sends that may be outstanding per channel (0: a
 // send completes only with its receive), and proves: every micro-batch has F, then B, then W (or
-// BW) exactly once on every stage of its lane, on the rank that the lane names, so that all that F,
-// B and R keep is given back; inputs are present; pairs are an F and a backward of two
-// micro-batches; sends and receives pair up first-in first-out on the activation and on the
-// gradient channel of each ordered rank pair; no deadlock; nothing left over; ReduceGrads comes
-// after the last weight gradient of its stage. Of several faults, one.
+// BW) exactly once on every stage of its lane, on the rank of the lane, so that all memory of F, B
+// and R is released; inputs are present; pairs are an F and a backward of two micro-batches; sends
+// and receives match first-in first-out on the activation and on the gradient channel of each
+// ordered rank pair; no deadlock; no message is left over; ReduceGrads comes after the last weight
+// gradient of its stage. Returns one of several faults.
 std::optional<Fault> find_fault(const Schedule&, int send_buffers);
-// The schedule, or the fault's reason.
+// Returns the schedule, or the fault's reason.
 base::Result<Schedule> check(Schedule, int send_buffers);
 
-// ---- in-flight counts: how many micro-batches' slots of each lifetime are live at most, by rank,
-// counted over all of the rank's stages.
+// ---- in-flight counts: the maximum number of micro-batches whose slots of each lifetime are live,
+// by rank, counted over all of the rank's stages.
 struct InFlight {
-  int f_to_b = 0;  // from F until B (or BW); an input that comes before its F is not counted
+  int f_to_b = 0;  // from F until B (or BW); an input that arrives before its F is not counted
   int f_to_w = 0;  // the same until W (or BW)
   int b_to_w = 0;  // after B until W; with BW it is 1 while the action runs, one layer at a time
   bool operator==(const InFlight&) const = default;
@@ -131,11 +132,11 @@ struct InFlight {
 std::vector<InFlight> in_flight(const Schedule&);
 
 // ---- text: one line per rank, actions separated by blanks: "0F0 0F1 0BW0 0F2"; sends and receives
-// carry their peer: "0SendY0>1 1RecvX0<0"; "0ReduceGrads 0SyncTied"; a pair is joined: "0F4&0BW1".
+// name their peer: "0SendY0>1 1RecvX0<0"; "0ReduceGrads 0SyncTied"; a pair is joined: "0F4&0BW1".
 std::string to_text(const Schedule&);
 std::string to_text(const Action&);
-// The inverse of to_text(Schedule); lanes (one, or else two) and counts are found from the actions.
-// A malformed text is a "no" that names line, column, found.
+// The inverse of to_text(Schedule); lanes (one or two) and counts are derived from the actions. For
+// a malformed text returns a "no" with line, column and the text found there.
 base::Result<Schedule> from_text(std::string_view);
 
 }  // namespace trireme::schedule

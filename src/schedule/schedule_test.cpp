@@ -18,8 +18,8 @@ struct Case {
   bool is_gpipe, is_split;
 };
 
-// Every generated schedule of 1 to 8 ranks and 1 to 12 micro-batches, merged and split, before the
-// other passes.
+// Returns all generated schedules of 1 to 8 ranks and 1 to 12 micro-batches, merged and split,
+// before the other passes.
 std::vector<Case> all_cases() {
   std::vector<Case> cases;
   for (int ranks = 1; ranks <= 8; ++ranks) {
@@ -114,7 +114,7 @@ TEST(ScheduleTest, in_flight_counts_are_the_textbook_ones) {
   }
 }
 
-TEST(ScheduleTest, late_weight_gradients_hold_their_slots) {
+TEST(ScheduleTest, late_weight_gradients_keep_their_slots) {
   const auto late = from_text("0F0 0F1 0B0 0F2 0B1 0B2 0W0 0W1 0W2\n");
   ASSERT_TRUE(late) << late.reason();
   EXPECT_EQ(reason(late.value()), "");
@@ -123,7 +123,7 @@ TEST(ScheduleTest, late_weight_gradients_hold_their_slots) {
 
 // ---- lanes other than the straight one
 
-TEST(ScheduleTest, a_v_lane_hands_over_inside_a_rank_without_messages) {
+TEST(ScheduleTest, a_v_lane_needs_no_messages_inside_a_rank) {
   Schedule v{2, 1, {{0, 1, 1, 0}}, {}};
   v.program = {{{Op::F, 0, -1, 0}, {Op::F, 3, -1, 0}, {Op::BW, 3, -1, 0}, {Op::BW, 0, -1, 0}},
                {{Op::F, 1, -1, 0}, {Op::F, 2, -1, 0}, {Op::BW, 2, -1, 0}, {Op::BW, 1, -1, 0}}};
@@ -158,7 +158,7 @@ TEST(ScheduleTest, two_opposite_lanes_are_found_from_the_text) {
             "rank 1, action 1 (0SendY1>0) waits for rank 0");
 }
 
-// ---- planted faults: check() is able to say no
+// ---- planted faults: check() finds them
 
 TEST(ScheduleCheckTest, planted_faults_are_found_where_they_are) {
   struct Fault {
@@ -285,7 +285,7 @@ TEST(ScheduleCheckTest, merged_backwards_run_once) {
   EXPECT_EQ(reason(broken), "rank 0, end of its program: micro-batch 1 has no F on stage 0");
 }
 
-TEST(ScheduleCheckTest, a_message_nobody_receives_is_left_over) {
+TEST(ScheduleCheckTest, a_message_that_no_rank_receives_is_left_over) {
   Schedule broken = finished(gpipe(2, 1));
   broken.program[0].erase(find(broken, 0, "0RecvDy0<1"), broken.program[0].end());
   EXPECT_EQ(reason(broken), "rank 1, action 3 (1SendDx0>0): left over, rank 0 never receives it");
@@ -317,7 +317,7 @@ TEST(ScheduleCheckTest, the_number_of_send_buffers_counts) {
   EXPECT_EQ(find_fault(two, 1)->position, 3);
 }
 
-TEST(ScheduleCheckTest, messages_of_two_stages_are_told_apart) {
+TEST(ScheduleCheckTest, messages_of_two_stages_are_distinguished) {
   const Schedule sound =
       finished(from_text("0F0 2F0 2BW0 0BW0\n1F0 3F0 3BW0 1BW0\n").value());  // a looping lane
   ASSERT_EQ(reason(sound), "");
@@ -328,8 +328,8 @@ TEST(ScheduleCheckTest, messages_of_two_stages_are_told_apart) {
             "action 1 (0SendY0>1) next");
 }
 
-// Each action of a sound program is needed, where it is: without it, doubled, or moved to another
-// rank, check() says no.
+// Each action of a correct program is needed at its position: check() finds a fault if it is
+// removed, doubled, or moved to another rank.
 TEST(ScheduleCheckTest, no_action_is_superfluous) {
   for (const Schedule& sound :
        {finished(one_f_one_b(3, 4)), finished(split_backward(one_f_one_b(3, 4))),

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The text form: <stage><operation>[<micro-batch>][>|<peer], actions separated by blanks, one line
-// a rank; the two of a pair are joined by &.
+// per rank; the two actions of a pair are joined by &.
 #include <algorithm>
 #include <array>
 #include <cctype>
@@ -27,7 +27,7 @@ constexpr int unknown = -1;  // rank of a stage that no action names
 
 struct Word {
   std::string_view text;
-  size_t line = 1, column = 1;  // from 1 on
+  size_t line = 1, column = 1;  // counted from 1
 };
 
 struct Placed {
@@ -41,7 +41,7 @@ struct Parsed {
 };
 
 std::vector<std::vector<Word>> words_of(std::string_view text);
-// The first action of a word, which has more than one only if they are joined.
+// Reads the first action of a word, which has two if they are joined.
 Result<Parsed> parse(const Word& word);
 template <std::integral Number>
 std::optional<Number> take_number(std::string_view& rest);
@@ -101,7 +101,7 @@ Result<Schedule> from_text(std::string_view text) {
   if (last_microbatch < 0) {
     return Result<Schedule>::no(refusal({}, "an action of a micro-batch", "none"));
   }
-  // Each micro-batch has actions of its own; this also bounds what is allocated for a mistyped
+  // Each micro-batch has at least one action; this also bounds the allocation for a mistyped
   // number.
   for (const Placed& placed : actions) {
     if (placed.action.microbatch < std::ssize(actions) && placed.action.stage < std::ssize(actions))
@@ -195,9 +195,9 @@ std::optional<Op> take_op(std::string_view& rest) {
   return static_cast<Op>(found - names.begin());
 }
 
-// One lane if every F, B and W of a stage stands on one rank, two if those of even and of odd
-// micro-batches do. With neither, the actions that stand elsewhere than most of their stage are
-// wrong, and the first of them is named.
+// Finds one lane if every F, B and W of a stage is on one rank, two if those of even and of odd
+// micro-batches are. Otherwise the actions that are not on the rank of most actions of their stage
+// are wrong, and the error names the first of them.
 Result<std::vector<Lane>> find_lanes(const std::vector<Placed>& actions) {
   using Lanes = Result<std::vector<Lane>>;
   std::map<std::pair<int, int>, int> rank_of;  // of (stage, micro-batch)
@@ -217,7 +217,7 @@ Result<std::vector<Lane>> find_lanes(const std::vector<Placed>& actions) {
   const std::vector<Lane> one = default_lanes(rank_of, 1, stages),
                           two = default_lanes(rank_of, 2, stages);
   const bool is_one = deviations(rank_of, one) == 0;
-  // Two lanes that go the same way for the most part are one lane with a mistake in it.
+  // Two lanes that agree in most stages are one lane with a mistake.
   int apart = 0;
   for (size_t stage = 0; stage < two[0].size(); ++stage) {
     apart += two[0][stage] != two[1][stage] ? 1 : 0;
@@ -246,7 +246,7 @@ Result<std::vector<Lane>> find_lanes(const std::vector<Placed>& actions) {
   return lanes;
 }
 
-// By lane and stage, the rank on which most of its micro-batches are; of equals, the lowest.
+// Returns, by lane and stage, the rank with most of its micro-batches; the lowest of equals.
 std::vector<Lane> default_lanes(const std::map<std::pair<int, int>, int>& rank_of, int count,
                                 int stages) {
   std::vector<Lane> lanes(static_cast<size_t>(count), Lane(static_cast<size_t>(stages), unknown));

@@ -39,7 +39,7 @@ char letter_of(Op op) {
   }
 }
 
-// By rank: the stages it runs, in order; the place of a stage is the number of its chunk.
+// Returns, by rank, the stages it runs, in order; the index of a stage is that of its chunk.
 std::vector<std::vector<int>> chunks_of(const Schedule& schedule) {
   std::vector<std::vector<int>> chunks(schedule.program.size());
   for (int stage = 0; stage < schedule.stages(); ++stage) {
@@ -69,7 +69,8 @@ std::string grid(const Schedule& schedule, const Result& result, int columns) {
   TRIREME_CHECK(width >= 10, "{} columns", columns);
   double last = 0;
   for (const RankResult& rank : result.ranks) last = std::max(last, rank.end);
-  // Whole columns for a unit of time where that fits: cells of equal costs are then equally wide.
+  // An integer number of columns per unit of time, if it fits: cells of equal costs are then
+  // equally wide.
   double scale = last > 0 ? width / last : 0;
   if (scale >= 1) scale = std::floor(scale);
   const auto column = [&](double at) { return static_cast<size_t>(std::lround(at * scale)); };
@@ -109,13 +110,13 @@ std::string legend(const Schedule& schedule) {
   }
   std::string text = "F forward, B ";
   text += has_merged && has_split
-              ? "backward (with a W later: of the input alone), W weight gradient"
+              ? "backward (if a W follows later: input gradient only), W weight gradient"
           : has_merged ? "backward"
                        : "input gradient, W weight gradient";
   if (has_r) text += ", R recompute";
   if (has_pair) text += ",\nX forward and backward overlapped";
   if (schedule.stages() * std::ssize(schedule.lanes) > schedule.ranks) {
-    text += ", small letters: every other chunk of a rank";
+    text += ", lower case: every second chunk of a rank";
   }
   return text + ", . idle\n";
 }
@@ -132,7 +133,7 @@ std::string fault_grid(const Schedule& schedule, const schedule::Fault& fault, i
       const std::string text = at < program.size() ? to_text(program[at]) : "end";
       return is_here && at == place ? fmt::format("[{}]", text) : text;
     };
-    // As many actions in front of the place as fit into half of the line, then on to its end.
+    // As many actions before the place as fit into half of the line, then those after it.
     const size_t last = std::min(place, program.size());
     size_t first = last;
     std::string line = is_here && last < program.size() + 1 ? word(last) : "";

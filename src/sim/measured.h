@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A step that was really run, as a simulated one is described: to be drawn beside it, and to feed
-// a simulation with what its actions took.
+// A measured step in the form of a simulated one: to be drawn beside it, and to provide the costs
+// of a simulation.
 #pragma once
 
 #include <vector>
@@ -9,18 +9,18 @@
 
 namespace trireme::sim {
 
-// Of every rank and action, as Result::timeline: compute from when its inputs were there; a send's
-// begin; a receive from when the rank came to it until its message was there. Both actions of a
-// pair have the pair's.
+// The span of every rank and action, as Result::timeline: compute begins when its inputs have
+// arrived; a send has its begin; a receive lasts from when the rank reached it until its message
+// arrived. Both actions of a pair have the span of the pair.
 using Timeline = std::vector<std::vector<Span>>;
 
-// Mean seconds by stage and operation. What did not occur is 0, and a merged backward the sum of
-// its halves. Nothing is known of memory and sizes of messages.
+// Returns mean seconds by stage and operation: 0 for operations that did not occur, and B + W for a
+// merged backward that did not. Memory and sizes of messages are unknown.
 Costs measured_costs(const schedule::Schedule&, const Timeline&);
-// What a message takes from its send, or from when its receiver was there if that was later, in the
-// middle of all; 0 without messages.
+// Returns the median time of a message from its send, or from when its receiver was ready if that
+// was later; 0 without messages.
 double measured_latency(const schedule::Schedule&, const Timeline&);
-// The step as it was. Exposed time and memory are not known.
+// Returns the measured step. Exposed time and memory are unknown.
 Result measured_result(const schedule::Schedule&, const Timeline&);
 
 }  // namespace trireme::sim

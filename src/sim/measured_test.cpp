@@ -16,8 +16,8 @@ Schedule whole(const char* name, int ranks, int microbatches) {
   return schedule::add_tied(schedule::add_reduce(schedule::add_p2p(made.value())));
 }
 
-// A simulated step, taken for a measured one, gives its own costs and times back.
-TEST(MeasuredTest, a_simulated_step_comes_back) {
+// The costs and times of a simulated step that is treated as a measured one are its original ones.
+TEST(MeasuredTest, a_simulated_step_round_trips) {
   for (const char* name : {"1f1b", "interleaved", "zb-h1", "zb-v"}) {
     const Schedule schedule = whole(name, 3, 6);
     Costs costs;

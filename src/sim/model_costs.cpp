@@ -42,10 +42,8 @@ StageBytes kept_of(const spec::Facts& layer, spec::Recompute recompute) {
 
 Costs layer_costs(const spec::ModelSpec& model, const ModelCostOptions& options) {
   TRIREME_CHECK(options.flops_per_second > 0, "{} FLOP/s", options.flops_per_second);
-  const auto* block = std::get_if<spec::BlockSpec>(&model.layers.at(1));
-  TRIREME_CHECK(block != nullptr, "{} has no block behind its embedding", model.name);
-  const double output_bytes = static_cast<double>(
-      base::bytes_of({{options.shape.tokens, block->width}, options.recipe.storage}));
+  const double output_bytes = static_cast<double>(base::bytes_of(
+      {{options.shape.tokens, spec::typical_block(model).width}, options.recipe.storage}));
   Costs costs;
   for (int layer = 0; layer < static_cast<int>(model.layers.size()); ++layer) {
     const spec::Recompute recompute = options.recompute.empty()

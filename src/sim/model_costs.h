@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Costs of a model's stages from facts(): an operation takes its FLOPs over a stated rate or its
-// bytes over a stated bandwidth, whichever is longer; memory is the bytes of kept slots by
+// Costs of a model's stages from facts(): the time of an operation is its FLOPs over a given rate
+// or its bytes over a given bandwidth, whichever is longer; memory is the bytes of kept slots by
 // lifetime.
 #pragma once
 
@@ -18,17 +18,17 @@ struct ModelCostOptions {
   std::vector<spec::Recompute> recompute;  // of each layer, as in a plan; empty: none
   spec::Backend backend;
   double flops_per_second = 1;
-  double bytes_per_second = 0;  // of the device's memory; 0: without limit
+  double bytes_per_second = 0;  // of the device's memory; 0: unlimited
 };
 
-// Of each layer of the model, embedding and head included. The time of refilling dropped slots is
-// part of b and bw.
+// Returns the costs of each layer of the model, including embedding and head. The time of recompute
+// is part of b and bw.
 Costs layer_costs(const spec::ModelSpec&, const ModelCostOptions&);
 
-// Layers [cut[s], cut[s + 1]) are stage s. REQUIRES: the cut begins with 0 and rises.
+// Layers [cut[s], cut[s + 1]) are stage s. REQUIRES: the cut begins with 0 and is ascending.
 Costs stage_costs(const Costs& layers, const std::vector<int>& cut);
 
-// spec::balanced_cut() by seconds.
+// Calls spec::balanced_cut() with seconds as costs.
 std::vector<int> balanced_cut(const Costs& layers, int stages);
 
 }  // namespace trireme::sim

@@ -23,7 +23,7 @@ TEST(ModelCostsTest, the_balanced_cut_has_the_shortest_longest_stage) {
   EXPECT_EQ(balanced_cut(layers_of({9, 1, 1, 1}), 3), (std::vector<int>{0, 1, 3}));
 }
 
-TEST(ModelCostsTest, stages_add_their_layers_up) {
+TEST(ModelCostsTest, stages_sum_their_layers) {
   const Costs stages = stage_costs(layers_of({0, 1, 2, 3}), {0, 2});
   EXPECT_EQ(stages.seconds[0].f, 1);
   EXPECT_EQ(stages.seconds[1].f, 5);

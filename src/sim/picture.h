@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Pictures of a played schedule: a grid of letters for the terminal, and SVG. They take times as
-// they come, so that measured ones can be drawn beside simulated ones.
+// Pictures of a simulated or measured step: a grid of letters for the terminal, and SVG.
 #pragma once
 
 #include <string>
@@ -11,24 +10,26 @@
 
 namespace trireme::sim {
 
-// One line a rank, time to the right: "F3---B0---W0--...". A cell is the operation's letter and, if
-// there is room, its micro-batch; letters of every other chunk of a rank are small; X is an
-// overlapped pair, a point idle. REQUIRES: a timeline.
+// Returns one line per rank, time to the right: "F3---B0---W0--...". A cell is the operation's
+// letter and, if there is room, its micro-batch; letters of every second chunk of a rank are
+// lower-case; X is an overlapped pair, a dot is idle time. REQUIRES: a timeline.
 std::string grid(const schedule::Schedule&, const Result&, int columns);
-// What the letters mean, for those that occur.
+// Returns the meaning of the letters that occur.
 std::string legend(const schedule::Schedule&);
 
-// The programs around the fault's place, which is marked.
+// Returns the programs around the fault's place, which is marked.
 std::string fault_grid(const schedule::Schedule&, const schedule::Fault&, int columns);
 
-// One panel below the other, on one scale of time: a row a rank, messages as thin lines, and the
-// memory of every rank below.
+// A panel has a legend, a row for each rank with messages as thin lines, and, if memory is known, a
+// chart of every rank's activations.
 struct Panel {
   std::string title;
   const schedule::Schedule* schedule = nullptr;
   const Result* result = nullptr;  // with its timeline
-  bool is_bytes = false;           // memory is in bytes; otherwise in units of the caller's
+  bool is_seconds = false;  // times are in seconds, memory is in bytes; otherwise both are in units
+                            // of the caller
 };
+// Draws one panel below the other, on one scale of time.
 std::string svg(const std::vector<Panel>&);
 
 }  // namespace trireme::sim

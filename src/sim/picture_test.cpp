@@ -27,7 +27,7 @@ TEST(PictureTest, the_grid_shows_work_and_bubbles) {
   EXPECT_EQ(grid(pairs, play(pairs), 40), "0 F0-f0-F1-b0----X1/0-----b1----B1-W1-\n");
 }
 
-TEST(PictureTest, the_grid_keeps_to_its_columns) {
+TEST(PictureTest, the_grid_fits_its_columns) {
   for (const schedule::Named& named : schedule::catalogue()) {
     const Schedule schedule = made(named.name, 8, 64);
     const std::string text = grid(schedule, play(schedule), 100);
@@ -49,7 +49,7 @@ TEST(PictureTest, a_fault_is_shown_at_its_place) {
             "  1  1RecvX0<0 [1BW0] 1F0 1SendDx0>0 1RecvX1<0 1F1 ...\n");
 }
 
-// Every tag that is opened is closed, and nothing points outside.
+// Every tag that is opened is closed, and the file has no external references.
 TEST(PictureTest, the_svg_is_well_formed_and_stands_alone) {
   for (const schedule::Named& named : schedule::catalogue()) {
     const Schedule schedule = made(named.name, 4, 8);
@@ -82,16 +82,83 @@ double height_of(const std::string& text) {
   return std::stod(text.substr(text.find(key) + key.size()));
 }
 
-TEST(PictureTest, memory_has_a_unit_and_no_room_where_it_is_not_known) {
+bool has(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
+
+TEST(PictureTest, memory_has_a_unit_a_scale_and_ranks_and_no_room_if_it_is_not_known) {
   const Schedule schedule = made("1f1b", 2, 4);
   Result result = play(schedule);
   for (RankResult& rank : result.ranks) rank.peak_bytes = 3.5 * 1024 * 1024 * 1024;
   const std::string with = svg({{"a", &schedule, &result, true}});
-  EXPECT_NE(with.find(">3.5 GiB</text>"), std::string::npos);
+  for (const char* part : {">activations of each rank (GiB)</text>", ">rank 0: at most 3.5 GiB<",
+                           ">1</text>", ">2</text>", ">3</text>", ">rank 1</text>"}) {
+    EXPECT_TRUE(has(with, part)) << part;
+  }
   for (RankResult& rank : result.ranks) rank.peak_bytes = 0;
   const std::string without = svg({{"a", &schedule, &result, true}});
-  EXPECT_EQ(without.find("kept"), std::string::npos);
+  EXPECT_FALSE(has(without, "activations of"));
   EXPECT_LT(height_of(without), height_of(with) - 100);
+}
+
+// The part of the picture above the first row of a rank.
+std::string legend_of(const std::string& text) { return text.substr(0, text.find(">rank 0<")); }
+
+TEST(PictureTest, every_colour_of_a_cell_is_in_the_legend) {
+  for (const schedule::Named& named : schedule::catalogue()) {
+    const Schedule schedule = made(named.name, 4, 8);
+    const Result result = play(schedule);
+    const std::string text = svg({{"a", &schedule, &result}});
+    const std::string key = "fill=\"#", legend = legend_of(text);
+    for (size_t at = text.find("class=\"a\""); at != std::string::npos;
+         at = text.find("class=\"a\"", at + 1)) {
+      const size_t fill = text.rfind(key, at);
+      EXPECT_TRUE(has(legend, text.substr(fill, key.size() + 7))) << named.name;
+    }
+  }
+}
+
+TEST(PictureTest, pairs_have_the_numbers_of_both_micro_batches) {
+  const Schedule schedule = made("dualpipe", 8, 32);
+  const Result result = play(schedule);
+  const std::string text = svg({{"a", &schedule, &result}});
+  const auto count = [&](const std::string& part) {
+    size_t found = 0;
+    for (size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) {
+      ++found;
+    }
+    return found;
+  };
+  size_t pairs = 0;
+  for (const auto& program : schedule.program) {
+    for (const schedule::Action& action : program) pairs += action.with_next ? 1 : 0;
+  }
+  ASSERT_GT(pairs, 0U);
+  EXPECT_GE(count("class=\"s\"") + 2 * count(" | "), 2 * pairs);
+  EXPECT_TRUE(has(legend_of(text), "in a pair those of F and of BW"));
+}
+
+TEST(PictureTest, time_has_a_unit) {
+  const Schedule schedule = made("1f1b", 2, 2);
+  const Result result = play(schedule);
+  EXPECT_TRUE(has(svg({{"a", &schedule, &result}}), ">time units</text>"));
+  EXPECT_TRUE(has(svg({{"a", &schedule, &result, true}}), ">time (s)</text>"));
+  const Result fast =
+      simulate(schedule, uniform_costs(schedule.stages(), {.f = 1e-3, .bw = 2e-3}, {}, 0), {},
+               {.timeline = true});
+  EXPECT_TRUE(has(svg({{"a", &schedule, &fast, true}}), ">time (ms)</text>"));
+}
+
+// A stage that is the head alone computes its gradients in F.
+TEST(PictureTest, a_forward_that_contains_the_backward_is_marked) {
+  const Schedule schedule = made("1f1b", 2, 2);
+  const char* mark = ">F that contains the backward</text>";
+  Costs costs = uniform_costs(schedule.stages(), {}, {}, 0);
+  const Result split = simulate(schedule, costs, {}, {.timeline = true});
+  EXPECT_FALSE(has(svg({{"a", &schedule, &split}}), mark));
+  costs.seconds[1].bw = 0;
+  const Result result = simulate(schedule, costs, {}, {.timeline = true});
+  EXPECT_TRUE(has(svg({{"a", &schedule, &result}}), mark));
 }
 
 }  // namespace

@@ -129,11 +129,11 @@ bool Player::send(size_t rank, const Action& action) {
   const auto buffers = static_cast<size_t>(options_.send_buffers);
   if (buffers > 0 && channel.messages.size() >= buffers) {
     const size_t freed_by = channel.messages.size() - buffers;
-    if (freed_by >= channel.taken_at.size()) {
+    if (freed_by >= channel.received_at.size()) {
       channel.sender_waits = true;
       return false;
     }
-    self.clock = std::max(self.clock, channel.taken_at[freed_by]);
+    self.clock = std::max(self.clock, channel.received_at[freed_by]);
   }
   Wire& wire = wires_[channel.wire];
   const double bytes =
@@ -142,10 +142,10 @@ bool Player::send(size_t rank, const Action& action) {
   wire.free_at = std::max(wire.free_at, self.clock) + (rate > 0 ? bytes / rate : 0);
   channel.messages.push_back({self.clock, wire.free_at + wire.link.latency});
   if (options_.sends_block) {
-    result_.ranks[rank].exposed += channel.messages.back().there - self.clock;
-    self.clock = channel.messages.back().there;
+    result_.ranks[rank].exposed += channel.messages.back().arrived - self.clock;
+    self.clock = channel.messages.back().arrived;
   }
-  note(rank, begin);
+  record(rank, begin);
   if (channel.receiver_waits) {
     channel.receiver_waits = false;
     wake(channel.to);
@@ -156,20 +156,20 @@ bool Player::send(size_t rank, const Action& action) {
 bool Player::receive(size_t rank, const Action& action) {
   Rank& self = ranks_[rank];
   Channel& channel = channels_[channel_of(self.in, action.peer, action.op, false)];
-  if (channel.taken == channel.messages.size()) {
+  if (channel.received == channel.messages.size()) {
     channel.receiver_waits = true;
     return false;
   }
-  const Message message = channel.messages[channel.taken++];
+  const Message message = channel.messages[channel.received++];
   const double begin = self.clock;
-  if (message.there > self.clock) {
+  if (message.arrived > self.clock) {
     if (self.has_begun) {
-      result_.ranks[rank].exposed += message.there - std::max(message.sent, self.clock);
+      result_.ranks[rank].exposed += message.arrived - std::max(message.sent, self.clock);
     }
-    self.clock = message.there;
+    self.clock = message.arrived;
   }
-  note(rank, begin);
-  if (options_.send_buffers > 0) channel.taken_at.push_back(self.clock);
+  record(rank, begin);
+  if (options_.send_buffers > 0) channel.received_at.push_back(self.clock);
   if (channel.sender_waits) {
     channel.sender_waits = false;
     wake(channel.from);
@@ -182,7 +182,7 @@ void Player::compute(size_t rank, const Action& action) {
   keep(rank, at_begin(action));
   spend(rank, seconds_of(action));
   keep(rank, -at_end(action));
-  note(rank, begin);
+  record(rank, begin);
 }
 
 void Player::compute_pair(size_t rank, const Action& f, const Action& backward) {
@@ -193,9 +193,9 @@ void Player::compute_pair(size_t rank, const Action& f, const Action& backward) 
   const StageSeconds& other = costs_.seconds[static_cast<size_t>(backward.stage)];
   spend(rank, (one.fb + other.fb) / 2 - (backward.op == Op::B ? other.w : 0));
   keep(rank, -at_end(backward));
-  note(rank, begin);
+  record(rank, begin);
   ++self.position;
-  note(rank, begin);
+  record(rank, begin);
 }
 
 void Player::spend(size_t rank, double seconds) {
@@ -221,7 +221,7 @@ void Player::keep(size_t rank, double bytes) {
   points.push_back({self.clock, self.kept});
 }
 
-void Player::note(size_t rank, double begin) {
+void Player::record(size_t rank, double begin) {
   const Rank& self = ranks_[rank];
   if (options_.timeline) result_.timeline[rank][self.position] = {begin, self.clock};
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The discrete-event run behind simulate().
+// The discrete-event simulation that simulate() runs.
 #pragma once
 
 #include <queue>
@@ -11,9 +11,9 @@
 
 namespace trireme::sim {
 
-// Ranks run until a message holds them up. Where every channel has its own wire, the order in which
-// ranks are looked at makes no difference; where channels share one, a rank also stops at a send
-// while another rank may still send earlier, so that wires serve first come, first.
+// Ranks run until they wait for a message. If every channel has a separate wire, the order in which
+// ranks are visited makes no difference; if channels share one, a rank also stops at a send while
+// another rank may still send earlier, so that wires serve first come, first served.
 class Player {
  public:
   Player(const schedule::Schedule&, const Costs&, const Links&, const Options&);
@@ -21,14 +21,15 @@ class Player {
 
  private:
   struct Message {
-    double sent = 0, there = 0;
+    double sent = 0, arrived = 0;
   };
   struct Channel {
     size_t from = 0, to = 0, wire = 0;
     schedule::Op receive = schedule::Op::RecvX;
     std::vector<Message> messages;
-    std::vector<double> taken_at;  // when messages were received; kept if buffers are counted
-    size_t taken = 0;
+    std::vector<double>
+        received_at;  // when messages were received; recorded if buffers are limited
+    size_t received = 0;
     bool receiver_waits = false, sender_waits = false;
   };
   struct Wire {
@@ -37,7 +38,7 @@ class Player {
   };
   struct Rank {
     double clock = 0;
-    bool has_begun = false;  // waiting for the first input is not part of a rank's own step
+    bool has_begun = false;  // waiting for the first input is not part of a rank's step
     size_t position = 0;
     double kept = 0;
     std::vector<size_t> out, in;  // channels
@@ -46,17 +47,17 @@ class Player {
   void make_channels();
   void run(size_t rank);
   void wake(size_t rank);
-  // false: the rank waits.
+  // Return false if the rank must wait.
   bool send(size_t rank, const schedule::Action&);
   bool receive(size_t rank, const schedule::Action&);
   void compute(size_t rank, const schedule::Action&);
   void compute_pair(size_t rank, const schedule::Action& f, const schedule::Action& backward);
   void spend(size_t rank, double seconds);
   void keep(size_t rank, double bytes);
-  void note(size_t rank,
-            double begin);  // the action that the rank is at, from `begin` to its clock
-  double at_begin(const schedule::Action&);  // what the action adds to what is kept
-  double at_end(const schedule::Action&);    // and what it frees
+  // Records the current action of the rank, from `begin` to its clock.
+  void record(size_t rank, double begin);
+  double at_begin(const schedule::Action&);  // the memory that the action adds
+  double at_end(const schedule::Action&);    // and that it frees
   const StageBytes& kept_by(const schedule::Action&) const;
   double seconds_of(const schedule::Action&) const;
   size_t channel_of(const std::vector<size_t>& ids, int peer, schedule::Op receive,

@@ -3,10 +3,10 @@
 // arXiv:2401.10241, tables 3 to 5): ratios between schedules of the same model and batch.
 //
 // F, B and W are those of facts(); one rate in FLOP/s for each model is fitted to its step times.
-// What the paper does not print is assumed: a vocabulary of 32,000; memory at 1.6 TB/s; 8 GPUs a
+// Assumptions that the paper does not print: a vocabulary of 32,000; memory at 1.6 TB/s; 8 GPUs per
 // node on NVLink (250 GB/s each way), one 200 Gb/s port between nodes; 1F1B and 1F1B-I wait for
-// their sends, as Megatron-LM's loops do, and the zero-bubble ones do not. ZB-1p and ZB-2p, which a
-// search found under 1F1B's memory and under twice that, are taken for ZB-H1 and ZB-H2.
+// their sends, as Megatron-LM's loops do, and the zero-bubble schedules do not. ZB-1p and ZB-2p,
+// which a search found under the memory of 1F1B and twice that, are compared with ZB-H1 and ZB-H2.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -54,7 +54,7 @@ const std::vector<Row> rows = {
     {28.3, 256, "zb-h1", 8.3333},      {28.3, 256, "1f1b", 9.0909},
     {28.3, 256, "interleaved", 8.8889}};
 
-// Stages of equally many layers, counting embedding and head as one each.
+// Stages with equal numbers of layers; embedding and head count as one each.
 std::vector<int> cut_of(int layers, int stages) {
   std::vector<int> cut;
   for (int stage = 0; stage < stages; ++stage) cut.push_back(stage * (layers + 2) / stages);
@@ -90,7 +90,7 @@ double predicted(const Model& model, const Row& row, double flops_per_second) {
   return simulate(schedule, costs, links, {.sends_block = !name.starts_with("zb")}).step_time;
 }
 
-// The factor by which the model's step times are predicted too long, on average.
+// Returns the mean factor by which the model's predicted step times are too long.
 double mean_factor(const Model& model, double flops_per_second) {
   double sum = 0;
   int count = 0;
@@ -102,8 +102,8 @@ double mean_factor(const Model& model, double flops_per_second) {
   return std::exp(sum / count);
 }
 
-// One pair of 27 is known to miss: 1F1B over ZB-1p at 1.5B and 24 micro-batches, by 7.1 %. Measured
-// W is half of F there (attention without fused kernels), and facts() says about equal.
+// One pair of 27 misses: 1F1B over ZB-1p at 1.5B and 24 micro-batches, by 7.1 %. Measured W is half
+// of F there (attention without fused kernels), but facts() has them about equal.
 TEST(PublishedTest, ratios_between_schedules_are_within_six_percent) {
   int pairs = 0, misses = 0;
   for (const Model& model : models) {

@@ -24,7 +24,7 @@ TEST(SimTest, one_micro_batch_over_two_ranks_to_the_second) {
   const Schedule schedule = made("gpipe", 2, 1);
   const Links links{{{.latency = 0.5, .bytes_per_second = 8}}, {}};
   const Result result = simulate(schedule, ones(schedule, 4), links, {.timeline = true});
-  // F, 4 bytes at 8 a second, half a second of latency, F, BW, the message back, BW.
+  // F, 4 bytes at 8 bytes per second, half a second of latency, F, BW, the message back, BW.
   using Spans = std::vector<Span>;
   EXPECT_EQ(result.timeline[0], (Spans{{0, 1}, {1, 1}, {1, 6}, {6, 8}}));
   EXPECT_EQ(result.timeline[1], (Spans{{0, 2}, {2, 3}, {3, 5}, {5, 5}}));
@@ -52,19 +52,19 @@ TEST(SimTest, memory_follows_the_lifetimes_and_ends_at_zero) {
   }
 }
 
-TEST(SimTest, early_recompute_fills_the_wait_and_its_memory_is_seen) {
+TEST(SimTest, early_recompute_fills_the_wait_and_its_memory_is_counted) {
   const Schedule plain = schedule::one_f_one_b(4, 8);
   Costs costs = uniform_costs(4, {.r = 1}, {.f_to_b = 1, .r_to_w = 5}, 0);
   const Result late = simulate(add_p2p(schedule::add_recompute(plain)), costs, {}, {});
-  // Without the wait to hide in, every R would lengthen the step.
+  // Without a wait that hides it, every R would lengthen the step.
   EXPECT_LT(late.step_time, (8 + 3) * 4);
   EXPECT_EQ(late.ranks[3].peak_bytes, 6);
   const Result early = simulate(add_p2p(schedule::add_recompute(plain, 2)), costs, {}, {});
   EXPECT_GT(early.ranks[0].peak_bytes, late.ranks[0].peak_bytes);
 }
 
-// The pair's own cost, once; both actions have its span.
-TEST(SimTest, an_overlapped_pair_takes_its_own_time) {
+// The cost of the pair counts once; both actions have its span.
+TEST(SimTest, an_overlapped_pair_has_a_separate_cost) {
   const Schedule schedule = from_text("0F0 0F1&0BW0 0F2&0B1 0W1 0BW2\n").value();
   const Result result =
       simulate(schedule, uniform_costs(1, {.fb = 2.5}, {}, 0), {}, {.timeline = true});
@@ -73,21 +73,21 @@ TEST(SimTest, an_overlapped_pair_takes_its_own_time) {
             (Spans{{0, 1}, {1, 3.5}, {1, 3.5}, {3.5, 5}, {3.5, 5}, {5, 6}, {6, 8}}));
 }
 
-TEST(SimTest, a_shared_wire_serves_first_come_first) {
-  // Ranks 0 and 1 send to 2 and 3 over one wire that takes 2 seconds a message.
+TEST(SimTest, a_shared_wire_serves_first_come_first_served) {
+  // Ranks 0 and 1 send to 2 and 3 over one wire that takes 2 seconds per message.
   const Schedule schedule = add_p2p(from_text("0F0 0BW0\n0F1 0BW1\n1F0 1BW0\n1F1 1BW1\n").value());
   Costs costs = uniform_costs(2, {}, {}, 2);
   Links links{{{0, 1}}, std::vector<int>(16, 0)};
   const Result shared =
       simulate(schedule, costs, links, {.slowdown = {2, 1, 1, 1}, .timeline = true});
-  EXPECT_EQ(shared.timeline[3][0].end, 3);  // ready at 1, there at 3
+  EXPECT_EQ(shared.timeline[3][0].end, 3);  // ready at 1, arrives at 3
   EXPECT_EQ(shared.timeline[2][0].end, 5);  // ready at 2, waits for the wire
   const Result own = simulate(schedule, costs, {{{0, 1}}, {}}, {.slowdown = {2, 1, 1, 1}});
   EXPECT_LT(own.makespan, shared.makespan);
 }
 
-// Two ways to play: with a wire for each pair in both tables the results are the same.
-TEST(SimTest, playing_in_the_order_of_time_changes_nothing_on_wires_of_ones_own) {
+// Both ways of simulating give the same results if each pair has a separate wire.
+TEST(SimTest, simulating_in_the_order_of_time_changes_nothing_on_separate_wires) {
   for (const schedule::Named& named : schedule::catalogue()) {
     const Schedule schedule = made(named.name, 4, 8);
     const Link link{0.25, 0};
@@ -102,7 +102,7 @@ TEST(SimTest, playing_in_the_order_of_time_changes_nothing_on_wires_of_ones_own)
   }
 }
 
-TEST(SimTest, sends_that_block_hold_their_rank) {
+TEST(SimTest, sends_that_block_stop_their_rank) {
   const Schedule schedule = made("gpipe", 2, 1);
   const Links links{{{.latency = 0.5}}, {}};
   const Result result =

@@ -27,7 +27,7 @@ Costs uniform_costs(int stages, const StageSeconds& seconds, const StageBytes& k
 }
 
 Links node_links(const NodeLinks& nodes) {
-  TRIREME_CHECK(nodes.ranks >= 1 && nodes.ranks_per_node >= 1, "{} ranks, {} a node", nodes.ranks,
+  TRIREME_CHECK(nodes.ranks >= 1 && nodes.ranks_per_node >= 1, "{} ranks, {} per node", nodes.ranks,
                 nodes.ranks_per_node);
   Links links{.wires = {}, .wire_of = {}};
   const int node_count = (nodes.ranks + nodes.ranks_per_node - 1) / nodes.ranks_per_node;

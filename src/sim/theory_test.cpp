@@ -65,8 +65,8 @@ TEST(TheoryTest, gpipe_and_1f1b_have_the_textbook_bubble) {
   }
 }
 
-// Split, with the input gradient sent behind the weight gradient, is the merged backward; sent
-// before it, never worse.
+// A split backward that sends the input gradient after the weight gradient is the merged backward;
+// sending it before is never worse.
 TEST(TheoryTest, sending_dx_before_w_is_never_worse) {
   for (const int p : {1, 2, 4, 7, 16}) {
     for (const int m : {1, 3, 8, 24}) {
@@ -85,7 +85,7 @@ TEST(TheoryTest, sending_dx_before_w_is_never_worse) {
   }
 }
 
-// For a multiple of the ranks, as in the paper; here for any number of at least as many.
+// The paper has multiples of the ranks; here any number that is at least the ranks.
 TEST(TheoryTest, interleaved_has_the_textbook_bubble) {
   for (const int p : {1, 2, 3, 4, 8, 16}) {
     for (const int v : {1, 2, 3, 5, 8}) {
@@ -100,8 +100,8 @@ TEST(TheoryTest, interleaved_has_the_textbook_bubble) {
   }
 }
 
-// Qi et al. 2024: bubble (p - 1)(F + B - W) with p micro-batches held, (p - 1)(F + B - 2W) with
-// 2p - 1. REQUIRES: W no longer than F and B; m at least as many as held.
+// Qi et al. 2024: bubble (p - 1)(F + B - W) with p micro-batches in flight, (p - 1)(F + B - 2W)
+// with 2p - 1. REQUIRES: W no longer than F and B; m at least the number in flight.
 TEST(TheoryTest, zb_h1_and_zb_h2_match_their_table) {
   for (const int p : {2, 3, 4, 8, 16, 32}) {
     for (const int m : {2 * p - 1, 2 * p, 3 * p + 1, 100}) {
@@ -118,7 +118,7 @@ TEST(TheoryTest, zb_h1_and_zb_h2_match_their_table) {
   }
 }
 
-// Qi et al. 2024: no bubble where F, B and W take equally long, with the memory of 1F1B, here in
+// Qi et al. 2024: no bubble if F, B and W take equally long, with the memory of 1F1B, here in
 // chunks of half its stages.
 TEST(TheoryTest, zb_v_has_no_bubble_with_the_memory_of_1f1b) {
   for (const int p : {1, 2, 3, 4, 8, 16, 32}) {
@@ -132,7 +132,7 @@ TEST(TheoryTest, zb_v_has_no_bubble_with_the_memory_of_1f1b) {
 
 // DeepSeek-AI 2024, 2025, for PP stages, a whole backward of B + W and F as long as B (the costs of
 // their figures): bubble (PP / 2 - 1)(F&B + (B + W) - 3W), memory PP + 1. The bubble is that of the
-// ranks in the middle, which overlap most; where B takes longer than F it is smaller.
+// ranks in the middle, which overlap most; if B takes longer than F it is smaller.
 TEST(TheoryTest, dualpipe_and_dualpipe_v_match_their_table) {
   for (const char* name : {"dualpipe", "dualpipe-v"}) {
     for (const int p : {2, 4, 6, 8, 16}) {

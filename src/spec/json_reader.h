@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reads the keys of a JSON object and refuses those that were not asked for, so that what another
-// version wrote cannot be half understood.
+// Reads the keys of a JSON object and refuses keys that were not read, so that a file of another
+// version is not misread silently.
 #pragma once
 
 #include <set>
@@ -15,7 +15,7 @@ namespace trireme::spec {
 
 class JsonReader {
  public:
-  // Throws ConfigError that begins with `path`, as all below.
+  // Throws ConfigError that begins with `path`, as all functions below do.
   JsonReader(const base::Json& object, std::string path) : object_(object), path_(std::move(path)) {
     if (!object.is_object()) throw base::ConfigError(path_ + ": must be an object");
   }
@@ -38,7 +38,7 @@ class JsonReader {
   }
   JsonReader object(const char* key) { return {at(key), path_ + "." + key}; }
   base::DType dtype(const char* key) { return base::dtype_from_name(get<std::string>(key)); }
-  // A value by its name, as `from_name` reads it; `allowed` lists the names.
+  // Returns the value that `from_name` finds for a name; `allowed` lists the names.
   template <typename FromName>
   auto named(const char* key, FromName from_name, const std::string& allowed) {
     const std::string name = get<std::string>(key);
@@ -47,6 +47,12 @@ class JsonReader {
       throw base::ConfigError(path_ + ": " + key + " = '" + name + "': allowed are " + allowed);
     }
     return *value;
+  }
+  // Accepts an optional key that may have one value only; throws if it has another.
+  void ignore(const char* key, const base::Json& only) {
+    if (!has(key) || at(key) == only) return;
+    throw base::ConfigError(path_ + ": " + key + " = " + at(key).dump() +
+                            ": this version supports " + only.dump() + " only");
   }
   // Throws for a key that was not read.
   void finish() const {

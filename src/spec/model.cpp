@@ -27,7 +27,7 @@ void check_dims(const ModelDims& d, int64_t kv_heads, int64_t head_dim) {
            fmt::format("kv_heads = {}: must divide heads = {}", kv_heads, d.heads));
     if (d.head_dim == 0) {
       demand(d.hidden % d.heads == 0,
-             fmt::format("heads = {}: must divide hidden = {} where head_dim is not given", d.heads,
+             fmt::format("heads = {}: must divide hidden = {} if head_dim is not given", d.heads,
                          d.hidden));
     }
   }
@@ -135,6 +135,13 @@ int64_t parameter_count(const ModelSpec& model) {
     }
   }
   return count;
+}
+
+const BlockSpec& typical_block(const ModelSpec& model) {
+  TRIREME_CHECK(model.layers.size() > 1, "{} has {} layers", model.name, model.layers.size());
+  const auto* block = std::get_if<BlockSpec>(&model.layers[1]);
+  TRIREME_CHECK(block != nullptr, "{} has no block behind its embedding", model.name);
+  return *block;
 }
 
 int64_t vocab_of(const ModelSpec& model) { return std::get<HeadSpec>(model.layers.back()).vocab; }

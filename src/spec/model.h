@@ -14,8 +14,8 @@
 
 namespace trireme::spec {
 
-// Llama-3's stretching of rotary frequencies: wavelengths above original_max_position /
-// low_freq_factor are stretched by `factor`, those below original_max_position / high_freq_factor
+// Llama-3's scaling of rotary frequencies: wavelengths above original_max_position /
+// low_freq_factor are multiplied by `factor`, those below original_max_position / high_freq_factor
 // are kept, those between are blended.
 struct RopeScaling {
   double factor = 1;
@@ -85,10 +85,13 @@ struct ModelSpec {
   int blocks() const { return static_cast<int>(layers.size()) - 2; }
 };
 
+// Returns the first block. make_model() gives every block the same sizes, so it stands for all.
+const BlockSpec& typical_block(const ModelSpec&);
+
 enum class Family : uint8_t { gpt2, llama };
 std::string_view name_of(Family);
 
-// A model by its sizes, as configuration files give it.
+// The sizes of a model, as in configuration files.
 struct ModelDims {
   std::string name = "model";
   Family family = Family::llama;
@@ -109,23 +112,23 @@ struct ModelDims {
   float init_std = 0.02F;
 };
 
-// Limits far above any model or job, and far below int64: all that is computed from parameters and
-// activations (bytes, copies of state, operations' operands) stays inside its type.
+// Limits far above any model or job, and far below int64: everything computed from parameters and
+// activations (bytes, copies of state, operands of operations) fits its type.
 constexpr int64_t max_parameters = int64_t{1} << 50;
 constexpr int64_t max_step_activations = int64_t{1} << 56;
 
-// Parameters of a model of these sizes, to within small vectors, whatever the sizes are.
+// Returns the number of parameters, up to small vectors (biases, norms). Accepts any sizes.
 double estimated_parameters(const ModelDims&);
-// Elements that `tokens` tokens have in all layers, each width of a layer counted once. A step has
-// at most max_step_activations of them.
+// Returns the elements of the activations of `tokens` tokens in all layers, each width of a layer
+// counted once. A step has at most max_step_activations of them.
 double activation_elements(const ModelSpec&, double tokens);
 
-// Throws ConfigError that lists every broken rule at once, also for more than max_parameters.
+// Throws ConfigError that lists every violated rule at once, also for more than max_parameters.
 ModelSpec make_model(const ModelDims&);
 
-// All parameters, a tied table counted once.
+// Returns the number of parameters, a tied table counted once.
 int64_t parameter_count(const ModelSpec&);
-// Of the head.
+// Returns the size of the head's vocabulary.
 int64_t vocab_of(const ModelSpec&);
 
 }  // namespace trireme::spec

@@ -26,14 +26,15 @@ struct Residency {
   bool operator==(const Residency&) const = default;
 };
 
-// Bytes of one rank, by purpose, predicted or measured. The stash by pool; see stash_layout.h.
+// Bytes of one rank, by purpose, predicted or measured. The stash is listed by pool
+// (stash_layout.h).
 struct MemoryTable {
-  int64_t params = 0;  // compute copies, and constant tables
+  int64_t params = 0;  // compute copies and constant tables
   int64_t grads = 0;
   int64_t optim = 0;  // master weights, moments, step state
   int64_t stash_inputs = 0, stash_f_to_b = 0, stash_f_to_w = 0, stash_b_to_w = 0,
           stash_gradients = 0, stash_recompute = 0, stash_stream = 0;
-  int64_t stash_gaps = 0;  // that stages of different sizes on one rank leave between them
+  int64_t stash_gaps = 0;  // fragmentation between frames of stages of different sizes on one rank
   int64_t scratch = 0;
   int64_t comm = 0;
   int64_t staging = 0;  // batches on their way to the device
@@ -47,12 +48,12 @@ struct MemoryTable {
 };
 
 struct Prediction {
-  std::vector<MemoryTable> memory;  // by pp coordinate; the same on all ranks of one
+  std::vector<MemoryTable> memory;  // by pp coordinate; equal on all ranks of one coordinate
   double model_flops = 0;           // of one step of the whole job, without recompute
-  double hardware_flops = 0;        // with it
+  double hardware_flops = 0;        // with recompute
   bool operator==(const Prediction&) const = default;
 
-  // Of the ranks that need the most. REQUIRES: memory is filled in.
+  // Returns the table of the ranks with the highest total. REQUIRES: memory is filled in.
   const MemoryTable& largest() const {
     return *std::max_element(
         memory.begin(), memory.end(),
@@ -60,25 +61,27 @@ struct Prediction {
   }
 };
 
+// The type of AdamW's two moments.
+constexpr base::DType moment_dtype = base::DType::f32;
+
 struct OptimizerTypes {
   std::string name = "adamw";
-  // u16: the lower halves of fp32 weights whose upper halves are the parameters
+  // u16: the low parts of split fp32 weights whose high parts are the parameters
   // (base/split_float.h).
-  base::DType master = base::DType::f32, first_moment = base::DType::f32,
-              second_moment = base::DType::f32;
+  base::DType master = base::DType::f32;
   bool operator==(const OptimizerTypes&) const = default;
 };
 
 struct Plan {
-  // What was decided: a settled layout, and what a step trains.
+  // ---- decisions: a settled layout, and what a step trains
   Layout layout;
   int64_t seq_len = 0;
   bool document_mask = false;
   bool inference = false;
 
-  // What follows from it for this model.
+  // ---- derived from them for this model
   Sizes mesh;
-  schedule::Schedule schedule;  // its microbatches are all that a rank runs in a step
+  schedule::Schedule schedule;  // with all micro-batches that a rank runs in a step
   std::vector<int> first_layer_of_stage = {0};
   Residency zero;
   std::vector<Recompute> recompute;  // one entry per layer of the model
@@ -94,44 +97,44 @@ struct Plan {
   int stages() const { return static_cast<int>(first_layer_of_stage.size()); }
 };
 
-// The rank's share of a micro-batch under the plan.
+// Returns the shape of a rank's share of a micro-batch.
 LocalShape local_shape_of(const Plan&);
 
-// Layers [first, last) of a stage.
+// The layers [first, last) of a stage.
 struct LayerRange {
   int first = 0, last = 0;
 };
 LayerRange layers_of_stage(const ModelSpec&, const Plan&, int stage);
-// The pp coordinate of the ranks that run this layer. REQUIRES: one lane.
+// Returns the pp coordinate of the ranks that run this layer. REQUIRES: one lane.
 int rank_of_layer(const Plan&, int layer);
-// Layers of all stages that ranks of this pp coordinate run, in order.
+// Returns the layers of all stages that ranks of this pp coordinate run, in order.
 std::vector<int> layers_of_rank(const ModelSpec&, const Plan&, int pp_rank);
 
-// Returns the rows of logits that exist at one time where the layout does not say: as many as the
-// back end's share of memory holds, in chunks of equal size. `vocab`: of one rank.
+// Returns the default number of rows of logits that exist at one time: as many as fit
+// Backend::logits_bytes, in chunks of equal size. `vocab`: of one rank.
 int64_t default_head_chunk(const Backend&, base::DType, int64_t vocab, int64_t tokens);
 
-// A plan with its prediction, or every rule that the layout breaks.
+// A plan with its prediction, or every rule that the layout violates.
 struct Solved {
-  Plan plan;  // with broken rules: its layout alone
+  Plan plan;  // if rules are violated: only its layout is filled in
   std::vector<Broken> broken;
 };
-// `ranks`: that there are; 0: as many as the layout has.
+// `ranks`: the size of the world; 0: the product of the layout's degrees.
 Solved solve(const ModelSpec&, const Workload&, const Layout&, const Backend&, int64_t ranks = 0);
-// What follows from a settled layout before its schedule is written down, its stages are cut, and
-// anything is predicted; of the schedule it has the number of micro-batches. REQUIRES: the layout
-// breaks no rule.
+// Returns the plan before its schedule is generated, its stages are cut and its prediction is
+// computed; of the schedule only the number of micro-batches is filled in. REQUIRES: the layout
+// violates no rule.
 Plan unscheduled_plan(const ModelSpec&, const Workload&, const Layout&, const Backend&);
-// Throws ConfigError that lists every broken rule.
+// Throws ConfigError that lists every violated rule.
 Plan solve_or_throw(const ModelSpec&, const Workload&, const Layout&, const Backend&);
 
-// Throws ConfigError that lists every rule that the plan's layout breaks, and everything in the
-// plan that does not follow from it.
+// Throws ConfigError that lists every rule that the plan's layout violates, and everything in the
+// plan that does not follow from its layout.
 void check_plan(const ModelSpec&, const Plan&);
 
 base::Json to_json(const Plan&);
-// Also of plans that were written before they had a layout. Throws ConfigError naming the key that
-// is missing, unknown or of the wrong type.
+// Also reads plans of the first version, which have no layout. Throws ConfigError naming the key
+// that is missing, unknown or of the wrong type.
 Plan plan_from_json(const base::Json&);
 
 }  // namespace trireme::spec

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Plan as JSON, both ways. Every field is written; reading demands every field and refuses unknown
-// ones, so that a plan from another version cannot be half understood.
+// Plan as JSON, both ways. Every field is written; reading requires every field and refuses unknown
+// ones, so that a plan of another version is not misread silently.
 #include <algorithm>
 #include <array>
-#include <optional>
 
 #include "spec/json_reader.h"
 #include "spec/plan.h"
@@ -13,51 +12,33 @@ namespace {
 
 using base::Json;
 
-constexpr std::array<std::string_view, 3> scaling_names = {"none", "current", "delayed"};
-std::optional<Scaling> scaling_from_name(std::string_view name) {
-  for (size_t i = 0; i < scaling_names.size(); ++i) {
-    if (scaling_names[i] == name) return static_cast<Scaling>(i);
-  }
-  return {};
-}
-
 constexpr std::array<Axis, static_cast<size_t>(Axis::count)> axes = {
     Axis::pp, Axis::dp, Axis::zero, Axis::cp, Axis::tp, Axis::ezero, Axis::ep, Axis::etp};
 
 std::string dtype_name(base::DType dtype) { return std::string(base::name_of(dtype)); }
 
+// The types of GEMM operands follow from the name.
 Json recipe_to_json(const Recipe& recipe) {
-  Json gemm = Json::array();
-  for (const Quant& q : recipe.gemm) {
-    gemm.push_back({{"dtype", dtype_name(q.dtype)},
-                    {"block_rows", q.block_rows},
-                    {"block_cols", q.block_cols},
-                    {"scaling", std::string(scaling_names[static_cast<size_t>(q.scaling)])}});
-  }
   return {{"name", recipe.name},
           {"storage", dtype_name(recipe.storage)},
-          {"gemm", gemm},
-          {"grad", dtype_name(recipe.grad)},
-          {"amax_history", recipe.amax_history}};
+          {"grad", dtype_name(recipe.grad)}};
+}
+
+// Earlier versions wrote, for each role of a GEMM operand, a type with a scaling.
+void ignore_unscaled_operands(JsonReader& in, const Recipe& recipe) {
+  const Json operand = {{"dtype", dtype_name(recipe.storage)},
+                        {"block_rows", 0},
+                        {"block_cols", 0},
+                        {"scaling", "none"}};
+  in.ignore("gemm", Json(recipe.gemm.size(), operand));
+  in.ignore("amax_history", 0);
 }
 
 Recipe recipe_from_json(JsonReader in) {
-  Recipe recipe;
-  recipe.name = in.get<std::string>("name");
-  recipe.storage = in.dtype("storage");
+  Recipe recipe = recipe_from_name(in.get<std::string>("name"));
+  in.ignore("storage", dtype_name(recipe.storage));
   recipe.grad = in.dtype("grad");
-  recipe.amax_history = in.get<int>("amax_history");
-  const Json& gemm = in.at("gemm");
-  if (!gemm.is_array() || gemm.size() != recipe.gemm.size()) {
-    throw base::ConfigError(
-        fmt::format("plan.recipe.gemm: must have {} entries, one per role", recipe.gemm.size()));
-  }
-  for (size_t i = 0; i < recipe.gemm.size(); ++i) {
-    JsonReader role(gemm[i], fmt::format("plan.recipe.gemm[{}]", i));
-    recipe.gemm[i] = {role.dtype("dtype"), role.get<int>("block_rows"), role.get<int>("block_cols"),
-                      role.named("scaling", scaling_from_name, "none, current, delayed")};
-    role.finish();
-  }
+  ignore_unscaled_operands(in, recipe);
   in.finish();
   return recipe;
 }
@@ -142,15 +123,17 @@ std::vector<Recompute> recompute_from_json(JsonReader& in) {
 }
 
 OptimizerTypes optimizer_from_json(JsonReader in) {
-  const OptimizerTypes types{in.get<std::string>("name"), in.dtype("master"),
-                             in.dtype("first_moment"), in.dtype("second_moment")};
+  const OptimizerTypes types{in.get<std::string>("name"), in.dtype("master")};
+  for (const char* moment : {"first_moment", "second_moment"}) {  // of earlier versions
+    in.ignore(moment, dtype_name(moment_dtype));
+  }
   in.finish();
   return types;
 }
 
-// ---- plans without a layout, of the first version
+// ---- plans of the first version, which have no layout
 
-// The named schedule with these actions, or the schedule itself as a custom one.
+// Finds the named schedule with these actions; otherwise the schedule becomes a custom one.
 void take_schedule(const schedule::Schedule& schedule, Layout& l) {
   l.chunks = schedule.stages() / std::max(1, schedule.ranks);
   if (l.pp == 1 && l.chunks == 1) return;
@@ -163,7 +146,7 @@ void take_schedule(const schedule::Schedule& schedule, Layout& l) {
   l.custom_schedule = schedule;
 }
 
-// The policy of the first blocks that recompute, and their number.
+// Reads the policy of the blocks that recompute, and their number.
 void take_recompute(const std::vector<Recompute>& recompute, Layout& l) {
   const auto blocks = static_cast<int>(recompute.size()) - 2;
   int count = 0;
@@ -175,16 +158,13 @@ void take_recompute(const std::vector<Recompute>& recompute, Layout& l) {
   if (count > 0 && count < blocks) l.recompute_blocks = count;
 }
 
-// Keys that could have one value only.
-void skip_reserved(JsonReader& in) {
-  const auto demand = [](bool holds, const char* key) {
-    if (!holds) throw base::ConfigError(std::string("plan: ") + key + ": not in this build");
-  };
-  demand(in.get<std::string>("context") == "none", "context");
-  demand(in.get<int64_t>("bucket_bytes") == 0, "bucket_bytes");
-  demand(in.get<double>("expert_capacity") == 0, "expert_capacity");
-  demand(in.get<std::string>("optimizer_place") == "device", "optimizer_place");
-  demand(in.get<std::string>("stash_place") == "device", "stash_place");
+// Keys that never had another value.
+void ignore_reserved(JsonReader& in) {
+  in.ignore("context", "none");
+  in.ignore("bucket_bytes", 0);
+  in.ignore("expert_capacity", 0);
+  in.ignore("optimizer_place", "device");
+  in.ignore("stash_place", "device");
 }
 
 Layout layout_of_first_version(JsonReader& in, const Plan& plan) {
@@ -213,7 +193,7 @@ Layout layout_of_first_version(JsonReader& in, const Plan& plan) {
   l.prefetch = in.get<int>("prefetch");
   l.prefetch_after = in.get<bool>("prefetch_after");
   l.head_chunk_rows = plan.head_chunk_rows;
-  skip_reserved(in);
+  ignore_reserved(in);
   return l;
 }
 
@@ -236,11 +216,7 @@ Json to_json(const Plan& plan) {
        {{"params", plan.zero.params}, {"grads", plan.zero.grads}, {"optim", plan.zero.optim}}},
       {"recompute", recompute},
       {"recipe", recipe_to_json(plan.recipe)},
-      {"optimizer",
-       {{"name", plan.optimizer.name},
-        {"master", dtype_name(plan.optimizer.master)},
-        {"first_moment", dtype_name(plan.optimizer.first_moment)},
-        {"second_moment", dtype_name(plan.optimizer.second_moment)}}},
+      {"optimizer", {{"name", plan.optimizer.name}, {"master", dtype_name(plan.optimizer.master)}}},
       {"head_chunk_rows", plan.head_chunk_rows},
       {"predicted", prediction_to_json(plan.predicted)},
   };

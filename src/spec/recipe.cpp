@@ -36,7 +36,7 @@ Recipe recipe_from_name(const std::string& name) {
   Recipe recipe;
   recipe.name = name;
   recipe.storage = name == "fp32" ? base::DType::f32 : base::DType::bf16;
-  recipe.gemm.fill({.dtype = recipe.storage});
+  recipe.gemm.fill(recipe.storage);
   return recipe;
 }
 

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// Any layout loads what any other saved, bit for bit: pairs of layouts, chains, and a thousand
-// ranks. A sample of the pairs in the usual run; all with TRIREME_FULL set.
+// Any layout loads the checkpoint of any other, bit for bit: pairs of layouts, chains, and a
+// thousand ranks. By default a sample of the pairs; all if TRIREME_FULL is set.
 #include <gtest/gtest.h>
 
 #include <cstdlib>
 
 #include "base/rng.h"
-#include "ckpt/generation/folder.h"
 #include "ckpt/disk/memory_disk.h"
+#include "ckpt/generation/folder.h"
 #include "ckpt/offline_reshard.h"
 #include "layouts.h"
 
@@ -16,7 +16,7 @@ namespace {
 
 constexpr uint64_t seed = 11;
 
-// A vocabulary that divides by nothing, fused q, k and v, and eight layers.
+// A vocabulary of prime size, fused q, k and v, and eight layers.
 spec::ModelSpec tiny_model(bool tied) {
   spec::ModelDims dims;
   dims.layers = 6;
@@ -34,7 +34,7 @@ spec::ModelSpec tiny_model(bool tied) {
 
 std::filesystem::path root_of(size_t layout) { return "/layout" + std::to_string(layout); }
 
-TEST(AnyToAnyTest, every_layout_loads_what_any_other_saved) {
+TEST(AnyToAnyTest, every_layout_loads_the_checkpoint_of_any_other) {
   const bool is_full = std::getenv("TRIREME_FULL") != nullptr;
   const spec::ModelSpec model = tiny_model(false);
   const State state = state_of(model);
@@ -152,7 +152,7 @@ TEST(AnyToAnyTest, windows_smaller_than_a_box_give_the_same_files) {
   const auto middle = ckpt::Generation::open(disk, "/b/step-00000001");
   ckpt::reshard(disk, middle, {.root = "/c", .ranks = 1, .pieces_of = whole, .window_bytes = 1});
   EXPECT_EQ(disk.bytes("/c/step-00000001/data-00000"), disk.bytes("/a/step-00000001/data-00000"));
-  // A layout that leaves something out is refused.
+  // A layout that leaves elements out is refused.
   EXPECT_THROW(ckpt::reshard(disk, from, {.root = "/d", .ranks = 1, .pieces_of = columns}),
                base::IoError);
   EXPECT_TRUE(disk.list("/d").empty());

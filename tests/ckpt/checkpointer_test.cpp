@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Checkpointer in a run of one or several ranks: it takes the host memory that was predicted, tells
-// what a save cost, and a disk that is full or fails stops saves, not steps.
+// Checkpointer in a run of one or several ranks: it takes the predicted host memory, reports the
+// cost of a save, and a disk that is full or fails stops saves, not steps.
 #include "train/checkpointing/checkpointer.h"
 
 #include <gtest/gtest.h>
@@ -28,7 +28,7 @@ using train::Checkpointer;
 constexpr int steps = 3;
 const ckpt::Disk::Path root = "/run";
 
-// In fp32, or in bf16 with masters of this type.
+// Returns a plan in fp32, or in bf16 with masters of this type.
 spec::Plan plan_of(const spec::ModelSpec& model, spec::Layout layout,
                    std::optional<base::DType> master = {}) {
   layout.accumulation = 4;
@@ -37,30 +37,30 @@ spec::Plan plan_of(const spec::ModelSpec& model, spec::Layout layout,
   return spec::solve_or_throw(model, {.seq_len = 8}, layout, spec::cpu_backend());
 }
 
-// What is left of a run of three steps with a save after each.
-struct Left {
+// The results of a run of three steps with a save after each.
+struct RunResult {
   std::string weights;  // their hash
   train::SaveFigures figures;
-  std::vector<std::string> said;  // by the first rank
+  std::vector<std::string> logged;  // by the first rank
   std::vector<train::SavedGeneration> saved;
   std::vector<int64_t> predicted, used, in_ledger;  // by rank
 };
 
-struct Wanted {
+struct RunOptions {
   bool reread = false;
   int keep = 0;
   std::optional<base::DType> master = {};
 };
 
-Left run(ckpt::Disk& disk, const spec::Layout& split, const Wanted& wanted = {}) {
+RunResult run(ckpt::Disk& disk, const spec::Layout& split, const RunOptions& wanted = {}) {
   const spec::ModelSpec model = spec::make_model(tiny_llama());
   const spec::Plan plan = plan_of(model, split, wanted.master);
   const auto ranks = static_cast<int>(split.ranks());
   comm::ThreadWorld world(ranks, 60);
   const auto count = static_cast<size_t>(ranks);
-  Left left{.predicted = std::vector<int64_t>(count),
-            .used = std::vector<int64_t>(count),
-            .in_ledger = std::vector<int64_t>(count)};
+  RunResult result{.predicted = std::vector<int64_t>(count),
+                   .used = std::vector<int64_t>(count),
+                   .in_ledger = std::vector<int64_t>(count)};
   comm::run_ranks(world, [&](int number) {
     device::CpuDevice device(kernels::cpu_kernels(), {});
     train::Rank rank(ranks == 1 ? nullptr : world.communicator(number, {.name = "world"}),
@@ -71,11 +71,11 @@ Left run(ckpt::Disk& disk, const spec::Layout& split, const Wanted& wanted = {})
       Checkpointer checkpointer(
           engine, model, rank, device, disk,
           {.folder = root, .keep = wanted.keep, .reread = wanted.reread},
-          {.say =
+          {.log =
                [&](const std::string& text) {
-                 if (rank.is_first()) left.said.push_back(text);
+                 if (rank.is_first()) result.logged.push_back(text);
                },
-           .saved = [&](const train::SavedGeneration& saved) { left.saved.push_back(saved); }});
+           .saved = [&](const train::SavedGeneration& saved) { result.saved.push_back(saved); }});
       for (int64_t step = 1; step <= steps; ++step) {
         engine.step(batches, 1e-2);
         batches.next_step();
@@ -83,16 +83,16 @@ Left run(ckpt::Disk& disk, const spec::Layout& split, const Wanted& wanted = {})
       }
       checkpointer.finish();
       const auto at = static_cast<size_t>(number);
-      left.predicted[at] = Checkpointer::memory_bytes(model, plan, number, wanted.reread);
-      left.used[at] = checkpointer.used_bytes();
-      left.in_ledger[at] = device.host_ledger().peak(device::Mem::checkpoint);
-      if (rank.is_first()) left.figures = checkpointer.figures();
+      result.predicted[at] = Checkpointer::memory_bytes(model, plan, number, wanted.reread);
+      result.used[at] = checkpointer.used_bytes();
+      result.in_ledger[at] = device.host_ledger().peak(device::Mem::checkpoint);
+      if (rank.is_first()) result.figures = checkpointer.figures();
     }
     EXPECT_EQ(device.host_ledger().live(device::Mem::checkpoint), 0);
     const std::string weights = engine.weights_sha256();
-    if (rank.is_first()) left.weights = weights;
+    if (rank.is_first()) result.weights = weights;
   });
-  return left;
+  return result;
 }
 
 const std::vector<spec::Layout>& splits() {
@@ -106,27 +106,27 @@ const std::vector<spec::Layout>& splits() {
   return all;
 }
 
-TEST(CheckpointerTest, takes_the_host_memory_that_was_predicted) {
+TEST(CheckpointerTest, takes_the_predicted_host_memory) {
   for (const spec::Layout& split : splits()) {
-    for (const Wanted& wanted :
-         {Wanted{}, Wanted{.reread = true}, Wanted{.reread = true, .master = base::DType::u16}}) {
+    for (const RunOptions& wanted : {RunOptions{}, RunOptions{.reread = true},
+                                     RunOptions{.reread = true, .master = base::DType::u16}}) {
       const bool reread = wanted.reread;
       ckpt::MemoryDisk disk;
-      const Left left = run(disk, split, wanted);
-      EXPECT_EQ(left.used, left.predicted);
-      EXPECT_EQ(left.in_ledger, left.predicted);
-      // Not less than the file, and with reread a buffer more.
-      for (size_t rank = 0; rank < left.used.size(); ++rank) {
+      const RunResult result = run(disk, split, wanted);
+      EXPECT_EQ(result.used, result.predicted);
+      EXPECT_EQ(result.in_ledger, result.predicted);
+      // At least the file, and with reread one more buffer.
+      for (size_t rank = 0; rank < result.used.size(); ++rank) {
         const auto file =
             disk.open(root / "step-00000003" / ckpt::data_name(static_cast<int>(rank)))->size();
-        EXPECT_GT(left.predicted[rank], file + (reread ? ckpt::chunk_bytes : 0));
+        EXPECT_GT(result.predicted[rank], file + (reread ? ckpt::chunk_bytes : 0));
       }
     }
   }
 }
 
-// On one rank, of a model whose table has more halves than are joined at one time.
-TEST(CheckpointerTest, masters_and_halves_come_back_as_each_other) {
+// On one rank, with a model whose table has more split floats than are joined at one time.
+TEST(CheckpointerTest, fp32_masters_and_split_masters_load_each_others_checkpoints) {
   spec::ModelDims dims = tiny_llama();
   dims.vocab = 100000;
   const spec::ModelSpec model = spec::make_model(dims);
@@ -156,14 +156,14 @@ TEST(CheckpointerTest, masters_and_halves_come_back_as_each_other) {
   }
 }
 
-TEST(CheckpointerTest, tells_what_every_save_cost) {
+TEST(CheckpointerTest, reports_the_cost_of_every_save) {
   for (const spec::Layout& split : splits()) {
     ckpt::MemoryDisk disk;
-    const Left left = run(disk, split);
-    ASSERT_EQ(left.saved.size(), size_t{steps});
+    const RunResult result = run(disk, split);
+    ASSERT_EQ(result.saved.size(), size_t{steps});
     double stall_seconds = 0;
     for (int64_t step = 1; step <= steps; ++step) {
-      const train::SavedGeneration& saved = left.saved[static_cast<size_t>(step - 1)];
+      const train::SavedGeneration& saved = result.saved[static_cast<size_t>(step - 1)];
       EXPECT_EQ(saved.step, step);
       const auto folder = root / ckpt::generation_name(step);
       int64_t bytes = 0;
@@ -175,13 +175,13 @@ TEST(CheckpointerTest, tells_what_every_save_cost) {
       EXPECT_GT(saved.stall_seconds, 0);
       stall_seconds += saved.stall_seconds;
     }
-    EXPECT_DOUBLE_EQ(left.figures.stall_seconds, stall_seconds);
-    EXPECT_EQ(left.figures.durable_seconds, left.saved.back().durable_seconds);
-    EXPECT_TRUE(left.said.empty());
+    EXPECT_DOUBLE_EQ(result.figures.stall_seconds, stall_seconds);
+    EXPECT_EQ(result.figures.durable_seconds, result.saved.back().durable_seconds);
+    EXPECT_TRUE(result.logged.empty());
   }
 }
 
-// Notes on which threads it was made the current device.
+// Records the threads on which it was made the current device.
 class NotingDevice final : public device::CpuDevice {
  public:
   NotingDevice() : CpuDevice(kernels::cpu_kernels(), {}) {}
@@ -194,7 +194,7 @@ class NotingDevice final : public device::CpuDevice {
   std::set<std::thread::id> threads;
 };
 
-// Notes on which threads files are written.
+// Records the threads on which files are written.
 class NotingDisk final : public ckpt::ForwardDisk {
  public:
   explicit NotingDisk(ckpt::Disk& below) : ForwardDisk(below) {}
@@ -208,7 +208,7 @@ class NotingDisk final : public ckpt::ForwardDisk {
   std::set<std::thread::id> threads;
 };
 
-// A thread of a process with several GPUs begins with the first of them.
+// In a process with several GPUs, a new thread starts with the first one as its current device.
 TEST(CheckpointerTest, the_writers_thread_selects_its_device) {
   const spec::ModelSpec model = spec::make_model(tiny_llama());
   const spec::Plan plan = plan_of(model, {});
@@ -227,12 +227,12 @@ TEST(CheckpointerTest, the_writers_thread_selects_its_device) {
   EXPECT_EQ(device.threads, disk.threads);
 }
 
-// At every operation, the first file and the folder before it included.
+// The disk fails at every operation in turn, including the first folder and file.
 TEST(CheckpointerTest, a_disk_that_is_full_or_fails_stops_saves_and_not_steps) {
   for (const spec::Layout& split : {spec::Layout{}, {.dp_replicate = 2}}) {
     ckpt::MemoryDisk healthy;
     FailingDisk counting(healthy, {});
-    const Left straight = run(counting, split);
+    const RunResult straight = run(counting, split);
     ASSERT_EQ(straight.figures.saves, steps);
     std::map<int64_t, int> runs_by_failures;
     for (int64_t at = 0; at < counting.operations(); ++at) {
@@ -240,24 +240,24 @@ TEST(CheckpointerTest, a_disk_that_is_full_or_fails_stops_saves_and_not_steps) {
         for (const bool for_good : {true, false}) {
           ckpt::MemoryDisk below;
           FailingDisk disk(below, {.operation = at, .for_good = for_good, .is_full = is_full});
-          const Left left = run(disk, split);
+          const RunResult result = run(disk, split);
           const std::string where = std::to_string(at) + (is_full ? " full" : " failed") +
                                     (for_good ? " for good" : " once");
-          EXPECT_EQ(left.weights, straight.weights) << where;
-          EXPECT_EQ(left.figures.saves + left.figures.failed, steps) << where;
-          // Every save that is not there was said, and only those.
-          EXPECT_EQ(std::ssize(left.said), left.figures.failed) << where;
-          for (const std::string& line : left.said) {
+          EXPECT_EQ(result.weights, straight.weights) << where;
+          EXPECT_EQ(result.figures.saves + result.figures.failed, steps) << where;
+          // Every failed save was logged, and only those.
+          EXPECT_EQ(std::ssize(result.logged), result.figures.failed) << where;
+          for (const std::string& line : result.logged) {
             EXPECT_NE(line.find("not saved: "), std::string::npos) << line;
           }
-          EXPECT_EQ(std::ssize(left.saved), left.figures.saves) << where;
-          EXPECT_GE(std::ssize(ckpt::committed_steps(below, root)), left.figures.saves) << where;
-          ++runs_by_failures[left.figures.failed];
+          EXPECT_EQ(std::ssize(result.saved), result.figures.saves) << where;
+          EXPECT_GE(std::ssize(ckpt::committed_steps(below, root)), result.figures.saves) << where;
+          ++runs_by_failures[result.figures.failed];
         }
       }
     }
-    // A disk that is full from the first operation on takes nothing; one that fails late, all but
-    // the last; one that fails once, at most one is lost.
+    // A disk that is full from the first operation on loses all saves; one that fails late, the
+    // last; one that fails once, at most one.
     EXPECT_GT(runs_by_failures[steps], 0);
     EXPECT_GT(runs_by_failures[1], runs_by_failures[steps]);
   }
@@ -266,19 +266,20 @@ TEST(CheckpointerTest, a_disk_that_is_full_or_fails_stops_saves_and_not_steps) {
 class KeepingDisk final : public ckpt::ForwardDisk {
  public:
   using ForwardDisk::ForwardDisk;
-  void remove_file(const Path&) override { throw base::IoError("nothing goes from here"); }
+  void remove_file(const Path&) override { throw base::IoError("removal is not permitted"); }
 };
 
-TEST(CheckpointerTest, a_generation_is_saved_also_where_older_ones_cannot_be_removed) {
+TEST(CheckpointerTest, a_generation_is_saved_even_if_older_ones_cannot_be_removed) {
   ckpt::MemoryDisk memory;
   KeepingDisk disk(memory);
-  const Left left = run(disk, {}, {.keep = 1});
-  EXPECT_EQ(left.figures.saves, steps);
-  EXPECT_EQ(left.figures.failed, 0);
+  const RunResult result = run(disk, {}, {.keep = 1});
+  EXPECT_EQ(result.figures.saves, steps);
+  EXPECT_EQ(result.figures.failed, 0);
   EXPECT_EQ(ckpt::committed_steps(disk, root), (std::vector<int64_t>{steps}));
-  ASSERT_EQ(std::ssize(left.said), steps - 1);
-  EXPECT_NE(left.said[0].find("saved, but older ones not removed: nothing goes"), std::string::npos)
-      << left.said[0];
+  ASSERT_EQ(std::ssize(result.logged), steps - 1);
+  EXPECT_NE(result.logged[0].find("saved, but older ones not removed: removal is not permitted"),
+            std::string::npos)
+      << result.logged[0];
 }
 
 }  // namespace

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Generations of every format version, kept as they were written: they must load for ever, whatever
-// this program writes today. What version 1 holds is small_generation_test.h at step 7.
+// Generations of every format version, kept as they were written: they must load forever, whatever
+// this program writes today. Version 1 contains small_generation_test.h at step 7.
 #include <gtest/gtest.h>
 
-#include "ckpt/generation/generation.h"
 #include "ckpt/disk/memory_disk.h"
 #include "ckpt/disk/posix_disk.h"
+#include "ckpt/generation/generation.h"
 #include "ckpt/generation/small_generation_test.h"
 
 namespace trireme::ckpt_tests {

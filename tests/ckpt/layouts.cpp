@@ -8,8 +8,8 @@
 #include "base/check.h"
 #include "base/error.h"
 #include "base/rng.h"
-#include "ckpt/disk/aligned.h"
 #include "ckpt/bucket_pieces.h"
+#include "ckpt/disk/aligned.h"
 #include "spec/parallel/data_parallel.h"
 
 namespace trireme::ckpt_tests {
@@ -29,7 +29,7 @@ spec::Plan plan_of(const Layout& layout) {
   return plan;
 }
 
-// [pp, dp, zero, tp], the last the fastest.
+// The mesh is [pp, dp, zero, tp], with the last axis the fastest.
 spec::Coord coord_of(const Layout& layout, int rank) {
   spec::Coord coord;
   coord[Axis::tp] = rank % layout.tp;
@@ -67,7 +67,7 @@ Held held_by(const spec::ModelSpec& model, const Layout& layout, int rank, bool 
   return held;
 }
 
-// The elements of a box, row-major.
+// Copies the elements of a box, row-major.
 void gather(const ckpt::TensorInfo& tensor, const std::vector<float>& values,
             const std::vector<int64_t>& lo, const std::vector<int64_t>& hi, float* out) {
   const size_t ndim = lo.size();

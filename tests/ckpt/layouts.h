@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the ranks of a layout save and want back, with the trainer's rules (spec/parallel/bucket.h,
-// spec/parallel/data_parallel.h) and without a trainer.
+// The pieces that the ranks of a layout save and load, by the trainer's rules
+// (spec/parallel/bucket.h, spec/parallel/data_parallel.h) but without a trainer.
 #pragma once
 
 #include <string>
@@ -8,8 +8,8 @@
 
 #include "ckpt/generation/generation.h"
 #include "ckpt/generation/save.h"
-#include "spec/parallel/axes.h"
 #include "spec/model.h"
+#include "spec/parallel/axes.h"
 
 namespace trireme::ckpt_tests {
 
@@ -19,10 +19,10 @@ struct Layout {
   std::string name() const;
 };
 
-// All of up to `max_ranks` ranks along whose tp the model can be cut.
+// Returns all layouts of up to `max_ranks` ranks whose tp divides the model.
 std::vector<Layout> all_layouts(const spec::ModelSpec&, int max_ranks);
 
-// Weights and two moments of every parameter, whole, with values that differ.
+// Weights and two moments of every parameter, unsharded, with distinct values.
 struct State {
   std::vector<ckpt::TensorInfo> tensors;
   std::vector<std::vector<float>> values;  // by tensor, row-major
@@ -30,8 +30,8 @@ struct State {
 };
 State state_of(const spec::ModelSpec&);
 
-// What a rank holds of its layers' buckets: all that it updates (wanted_by), or the part that it
-// alone saves (saved_by).
+// A rank's part of its layers' buckets: everything that it updates (wanted_by), or the part that
+// only it saves (saved_by).
 struct Held {
   std::vector<ckpt::TensorPieces> tensors;  // Piece::local counts from the start of the memory
   int64_t elements = 0;
@@ -39,11 +39,11 @@ struct Held {
 Held saved_by(const spec::ModelSpec&, const Layout&, int rank);
 Held wanted_by(const spec::ModelSpec&, const Layout&, int rank);
 
-// A generation as this layout saves it.
+// Writes a generation as this layout saves it.
 void save(ckpt::Disk&, const std::filesystem::path& root, int64_t step, const spec::ModelSpec&,
           const Layout&, const State&);
 
-// Loads what every rank wants and compares. Empty, or the first difference.
+// Loads the part of every rank and compares. Returns the first difference; empty: none.
 std::string load_and_compare(const ckpt::Generation&, const spec::ModelSpec&, const Layout&,
                              const State&);
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The writer's memory, counted where the program takes it: blocks of a page and more that live at
-// one time. Smaller ones are names, threads and messages, which do not grow with the model.
+// The writer's memory, counted in operator new: live blocks of at least a page. Smaller blocks are
+// names, threads and messages, which do not grow with the model.
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -16,10 +16,10 @@ namespace {
 
 std::atomic<int64_t> live{0}, peak{0};
 
-// Before every block: how many bytes were asked for.
+// Before every block: the requested number of bytes.
 constexpr size_t head_bytes = alignof(std::max_align_t);
 
-// Not inlined: a compiler that sees into it doubts sizes that nobody asks for.
+// Not inlined: otherwise the compiler warns of sizes that no caller requests.
 [[gnu::noinline]] void* take(size_t bytes) {
   auto* block = static_cast<size_t*>(std::malloc(bytes + head_bytes));
   if (block == nullptr) throw std::bad_alloc();
@@ -53,7 +53,7 @@ void operator delete[](void* memory, size_t) noexcept { give(memory); }
 namespace trireme::ckpt {
 namespace {
 
-// `tensors` of so many rows of 1 KiB; every one in two boxes.
+// A file of `tensors` tensors with `rows` rows of 1 KiB each, every tensor in two boxes.
 FileLayout layout_of(int tensors, int64_t rows) {
   std::vector<TensorPieces> pieces;
   for (int i = 0; i < tensors; ++i) {
@@ -63,7 +63,7 @@ FileLayout layout_of(int tensors, int64_t rows) {
   return plan_file(pieces);
 }
 
-TEST(WriterMemoryTest, is_what_was_predicted) {
+TEST(WriterMemoryTest, is_as_predicted) {
   const std::filesystem::path folder = std::filesystem::temp_directory_path() /
                                        ("trireme_writer_memory_" + std::to_string(::getpid()));
   const auto disk = posix_disk();
@@ -84,10 +84,10 @@ TEST(WriterMemoryTest, is_what_was_predicted) {
         EXPECT_EQ(live, before);
         return peak - before;
       };
-      // Its own memory begins at the border of a page, for which one page more is taken.
+      // Memory that it allocates itself is page-aligned, which takes one more page.
       const int64_t predicted = writer_bytes(layout, number, io);
       EXPECT_EQ(peak_of(nullptr), predicted + page_bytes);
-      // In memory that is given it takes all that was predicted, and no block besides.
+      // In given memory it uses all that was predicted, and allocates no other block.
       AlignedBytes memory;
       Workspace workspace(memory.of(predicted));
       EXPECT_EQ(peak_of(&workspace), 0);
@@ -97,8 +97,8 @@ TEST(WriterMemoryTest, is_what_was_predicted) {
   std::filesystem::remove_all(folder);
 }
 
-// Memory of another size than predicted is a bug that is found.
-TEST(WriterMemoryTest, no_more_is_taken_than_was_predicted) {
+// A workspace that is smaller than predicted is detected as a bug.
+TEST(WriterMemoryTest, a_workspace_below_the_prediction_is_detected) {
   const FileLayout layout = layout_of(3, 100);
   const auto disk = posix_disk();
   AlignedBytes memory, file;

@@ -254,7 +254,7 @@ TEST(CkptTest, a_run_starts_from_an_import) {
   train(s, {"--job.dump_folder=in", "--debug.seed=3", "--resume", "0",
             "--parallelism.data_parallel_shard_degree=2"});
   EXPECT_EQ(json_of(s, "ckpt diff given in")["ok"], true);
-  expect_refused(s, "ckpt import run/weights/final --into in", "holds checkpoints");
+  expect_refused(s, "ckpt import run/weights/final --into in", "already contains checkpoints");
   expect_refused(s, "ckpt import nowhere --into other", "no such folder");
   expect_refused(s, "ckpt import run --into other", "config.json");
   EXPECT_FALSE(s.has("other/checkpoint/step-00000000"));

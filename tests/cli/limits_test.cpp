@@ -112,7 +112,7 @@ TEST(Limits, threads_that_cannot_be_started_are_named) {
                               {"train", "tiny_run.toml", "--system.threads=4"}))
           .wait();
   EXPECT_EQ(outcome.exit_code, 1) << outcome.err;
-  EXPECT_NE(outcome.err.find("warning: 1 of 4 threads could be started"), std::string::npos)
+  EXPECT_NE(outcome.err.find("warning: only 1 of 4 threads could be started"), std::string::npos)
       << outcome.err;
   EXPECT_NE(outcome.err.find("error: the thread of stream 'checkpoint' cannot be started"),
             std::string::npos)

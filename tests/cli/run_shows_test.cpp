@@ -116,7 +116,7 @@ TEST(RunShows, tokens_and_epochs_over_attempts_and_batches) {
   const Outcome second = run(5, 4);
   ASSERT_EQ(second.exit_code, 0) << second.err;
   expect_parts(second.err, {"steps     2 (4 to 5) x 4 samples = 8 of ",
-                            "128 tokens, 224 with those before", "lr: ", "tokens: 224  tps: "});
+                            "128 tokens, 224 with earlier attempts", "lr: ", "tokens: 224  tps: "});
   const auto lines = metrics(s, "train");
   const std::map<int64_t, double> samples = {{1, 2}, {2, 4}, {3, 6}, {4, 10}, {5, 14}};
   const double epoch = lines.at(1).at("epoch").get<double>() / 2;

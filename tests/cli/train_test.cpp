@@ -74,7 +74,7 @@ TEST(TrainTest, prints_one_line_per_step_and_a_summary) {
   write_tiny(s);
   const Outcome outcome = trireme(s, {"train", "tiny_run.toml", "--curve"});
   ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
-  for (const char* part : {"step:  4", "loss:", "grad_norm:", "weights drawn from seed 0"}) {
+  for (const char* part : {"step:  4", "loss:", "grad_norm:", "weights initialised from seed 0"}) {
     EXPECT_NE(outcome.err.find(part), std::string::npos) << part << "\n" << outcome.err;
   }
   for (const char* part : {"predicted", "measured", "4 steps", "weights in run/weights/final"}) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where decisions come from: dice, or one after the other all that there are.
+// Sources of decisions: random, or exhaustive enumeration.
 #pragma once
 
 #include <cstddef>
@@ -14,9 +14,9 @@ namespace trireme::crashlab {
 class Choices {
  public:
   virtual ~Choices() = default;
-  // One of 0 ... options - 1.
+  // Returns one of 0 ... options - 1.
   virtual uint64_t pick(uint64_t options) = 0;
-  // Shapes that only a sample can have, being too many to go through.
+  // Whether shapes are included that are too many to enumerate.
   virtual bool is_sampling() const = 0;
 };
 
@@ -30,7 +30,7 @@ class Dice final : public Choices {
   uint64_t seed_, next_ = 0;
 };
 
-// Goes through all sequences of decisions of a deterministic function, depth first:
+// Enumerates all sequences of decisions of a deterministic function, depth first:
 //   Every every; do { f(every); } while (every.next());
 class Every final : public Choices {
  public:
@@ -39,7 +39,7 @@ class Every final : public Choices {
     return path_[at_++].first;
   }
   bool is_sampling() const override { return false; }
-  // False when all were seen.
+  // Returns false when all sequences have been enumerated.
   bool next() {
     at_ = 0;
     while (!path_.empty() && path_.back().first + 1 == path_.back().second) path_.pop_back();

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// A disk in memory that keeps a log of what was done, and can say what would be left of it if the
-// power were cut after any operation. What was not synced:
-//   bytes of a file    any subset is there, in units of 512 or 4096 bytes; the rest is zero, what
-//                      was there before, or something else
+// A disk in memory that logs its operations and computes what a power cut after any of them may
+// leave. What was not synced:
+//   bytes of a file    any subset is on disk, in units of 512 or 4096 bytes; the rest is zero, the
+//                      previous content, or garbage
 //   size of a file     any between the synced one and the last
-//   names in a folder  any subset of links, unlinks and renames, each whole: a new file may be
+//   names in a folder  any subset of links, unlinks and renames, each atomic: a new file may be
 //                      missing, a rename undone
-// What was synced is there: bytes and size by DiskFile::sync(), names by sync_folder() of their
-// folder. File systems promise more (order, mostly); nothing here relies on it.
+// What was synced is on disk: bytes and size by DiskFile::sync(), names by sync_folder() of their
+// folder. File systems promise more (mostly order); nothing here relies on it.
 #pragma once
 
 #include <map>
@@ -27,7 +27,7 @@ class CrashDisk final : public ckpt::Disk {
   using Bytes = std::vector<std::byte>;
 
   CrashDisk();
-  // Begins with what lies on another disk, durable.
+  // Begins with the contents of another disk, durable.
   explicit CrashDisk(ckpt::MemoryDisk& start);
 
   std::unique_ptr<ckpt::DiskFile> create(const Path&, int64_t bytes) override;
@@ -41,11 +41,11 @@ class CrashDisk final : public ckpt::Disk {
   bool exists(const Path&) override;
   bool is_link(const Path&) override { return false; }
 
-  // Changes and syncs so far.
+  // Number of changes and syncs so far.
   size_t operations() const;
-  // Numbers of operations of which the last is a write of pages: there is the most to lose.
+  // Returns the numbers of operations whose last one writes pages, where most can be lost.
   std::vector<size_t> after_large_writes() const;
-  // What is left when the power is cut after the first `operations` of them.
+  // Returns what is left when the power is cut after the first `operations` operations.
   std::unique_ptr<ckpt::MemoryDisk> image(size_t operations, Choices&) const;
 
  private:
@@ -66,9 +66,9 @@ class CrashDisk final : public ckpt::Disk {
     std::vector<size_t> log;  // its operations
   };
 
-  int find(const Path&) const;  // -1: not there
+  int find(const Path&) const;  // -1: does not exist
   int expect(const Path&, bool is_folder) const;
-  void log(Operation);  // and does it
+  void log(Operation);  // and applies it
   void put(ckpt::MemoryDisk& image, int node, const Path&, size_t operations, Choices&) const;
   Bytes bytes_after(const Node&, size_t operations, Choices&) const;
   std::map<std::string, int> names_after(const Node&, size_t operations, Choices&) const;
@@ -79,7 +79,7 @@ class CrashDisk final : public ckpt::Disk {
   std::vector<Operation> log_;
 };
 
-// Of all names and bytes.
+// Hashes all names and bytes.
 ckpt::Hash hash_of(ckpt::MemoryDisk&);
 
 }  // namespace trireme::crashlab

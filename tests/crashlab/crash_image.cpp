@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a power cut leaves of a CrashDisk.
+// Computes what a power cut leaves of a CrashDisk.
 #include <algorithm>
 
 #include "crash_disk.h"
@@ -7,8 +7,8 @@
 namespace trireme::crashlab {
 namespace {
 
-// Which of `count` things that were not synced are there: all, none, the first ones, or any. When
-// all cases are gone through, the last rule has the others in it.
+// Chooses which of `count` unsynced items are on disk: all, none, the first ones, or any. When all
+// cases are enumerated, the last rule includes the others.
 class Survivors {
  public:
   Survivors(Choices& choices, size_t count) : choices_(choices) {
@@ -74,10 +74,11 @@ CrashDisk::Bytes CrashDisk::bytes_after(const Node& node, size_t operations,
     last_size =
         std::max(last_size, static_cast<size_t>(operation->offset) + operation->bytes.size());
   }
-  // The size may be on the disk before the bytes are; then it has what the blocks held before.
+  // The size may reach the disk before the bytes; the file then shows what the blocks held before.
   const uint64_t size_rule = choices.pick(choices.is_sampling() ? 3 : 2);
   if (size_rule != 0) bytes.resize(last_size, size_rule == 1 ? std::byte{0} : std::byte{0xa5});
-  // Every case of small writes, and pages of large ones; a sample has any sectors of both.
+  // Enumerates every case of small writes and pages of large ones; a sample has any sectors of
+  // both.
   for (const Operation* operation : loose) {
     const size_t begin = static_cast<size_t>(operation->offset);
     const size_t end = begin + operation->bytes.size();

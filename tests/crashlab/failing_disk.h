@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A disk on which one operation fails, and if it is broken for good every one after it. A write
-// that fails has written half.
+// A disk on which one operation fails or, if it is permanently broken, every operation from then
+// on. A failing write has written half of its bytes.
 #pragma once
 
 #include <atomic>

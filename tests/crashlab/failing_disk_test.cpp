@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// An error and a full disk at every operation, once and for good, and then the power is cut: what
-// was committed stays, and the next save on a healthy disk works.
+// Injects an error and a full disk at every operation, once and permanently, followed by a power
+// cut: what was committed stays, and the next save on a healthy disk works.
 #include "failing_disk.h"
 
 #include <gtest/gtest.h>
@@ -31,7 +31,7 @@ TEST(FailingDiskTest, an_error_at_any_operation_loses_nothing_that_was_committed
         const Promises promises = run(disk, workload, [&] { return below.operations(); });
         const std::string where = "operation " + std::to_string(at) +
                                   (is_full ? " full" : " failed") + (for_good ? " for good" : "");
-        // While the machine runs on.
+        // While the machine keeps running.
         const std::vector<int64_t> promised = promises.at(below.operations());
         ASSERT_EQ(broken_promise(below, promised, workload), "") << where;
         committed += promised.size();
@@ -41,7 +41,7 @@ TEST(FailingDiskTest, an_error_at_any_operation_loses_nothing_that_was_committed
           ASSERT_EQ(broken_promise(*below.image(cut, dice), promises.at(cut), workload), "")
               << where << ", sample " << sample << ", cut " << cut;
         }
-        // The disk is well again.
+        // The disk works again.
         ckpt::remove_leftovers(below, root);
         ckpt::save_small(below, root, 90, workload.small);
         auto later = promised;
@@ -55,7 +55,7 @@ TEST(FailingDiskTest, an_error_at_any_operation_loses_nothing_that_was_committed
 }
 
 TEST(FailingDiskTest, errors_of_parallel_writers_end_all_of_them) {
-  // Six chunks, four in flight; the exception is the disk's, and no thread is left behind.
+  // Six chunks, four in flight; the disk's exception is thrown, and no thread is left.
   const ckpt::SmallGeneration small{.rows = 500'000, .ranks = 1};
   for (int64_t at = 2; at < 12; ++at) {
     ckpt::MemoryDisk memory;
@@ -85,7 +85,7 @@ TEST(FailingDiskTest, a_load_from_a_failing_disk_ends_with_its_error) {
       operations = disk.operations();
       continue;
     }
-    // Workers open a file when they get to it: late operations may not happen.
+    // Workers open a file when they reach it, so late operations may not happen.
     if (at < operations - 8) {
       EXPECT_THROW(load_all(), base::IoError) << at;
     }

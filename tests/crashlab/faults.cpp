@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "ckpt/generation/format.h"
 #include "ckpt/disk/forward_disk_test.h"
+#include "ckpt/generation/format.h"
 
 namespace trireme::crashlab {
 namespace {
@@ -37,7 +37,7 @@ class PlantedDisk final : public ckpt::ForwardDisk {
       return;
     }
     disk_.rename(from, to);
-    // What was put off, under its new name.
+    // The deferred operations, under the new name.
     for (auto& file : put_off_) file->sync();
     put_off_.clear();
   }
@@ -85,7 +85,7 @@ class PlantedDisk final : public ckpt::ForwardDisk {
   void copy(const Path& from, const Path& to) {
     disk_.make_folder(to);
     const std::vector<DiskEntry> entries = disk_.list(from);
-    // The manifest first, as a folder that is read in no order may give it.
+    // The manifest first, as a folder may list its entries in any order.
     for (auto entry = entries.rbegin(); entry != entries.rend(); ++entry) {
       const std::string text = ckpt::read_text(disk_, from / entry->name, int64_t{1} << 30);
       ckpt::write_text(disk_, to / entry->name, text);

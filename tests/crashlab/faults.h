@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Mistakes that a checkpoint can be written or read with, planted one at a time: crashlab must find
-// each of them, or it proves nothing.
+// Mistakes in writing or reading a checkpoint, planted one at a time. Crashlab must find each of
+// them; otherwise it proves nothing.
 #pragma once
 
 #include <memory>
@@ -12,7 +12,7 @@ namespace trireme::crashlab {
 
 enum class Fault : uint8_t {
   none,
-  // of the disk below the code
+  // ---- faults of the disk below the code
   draft_folder_not_synced,
   root_not_synced,
   data_not_synced,
@@ -24,7 +24,7 @@ enum class Fault : uint8_t {
   writes_cut_short,
   write_errors_swallowed,
   sync_errors_swallowed,
-  // of the code that saves
+  // ---- faults of the code that saves
   committed_too_early,
   old_removed_before_new_is_durable,
   old_files_removed_before_their_name,
@@ -32,7 +32,7 @@ enum class Fault : uint8_t {
   stale_draft_reused,
   leftovers_removed_while_writing,
   rank_not_waited_for,
-  // of the code that loads
+  // ---- faults of the code that loads
   chunk_hashes_not_checked,
   manifest_hash_not_checked,
   drafts_taken_for_generations,
@@ -40,7 +40,8 @@ enum class Fault : uint8_t {
 };
 std::string_view name_of(Fault);
 
-// The disk with the fault; faults of the code leave it as it is. REQUIRES: `disk` outlives it.
+// Returns the disk with the fault; faults of the code leave it unchanged. REQUIRES: `disk` outlives
+// it.
 std::unique_ptr<ckpt::Disk> planted(ckpt::Disk& disk, Fault);
 
 }  // namespace trireme::crashlab

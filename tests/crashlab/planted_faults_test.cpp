@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every planted fault is found by the same looks at the same disks that find nothing without it.
+// Every planted fault is found by the same checks of the same disks that find nothing without it.
 #include <fmt/core.h>
 #include <gtest/gtest.h>
 
@@ -18,7 +18,7 @@ Promises run_with_fault(ckpt::Disk& disk, const Workload& workload, const CrashD
   return run(*faulty, workload, [&] { return below.operations(); });
 }
 
-// Samples of power cuts.
+// Samples power cuts.
 std::string found_by_power_cuts(const Workload& workload) {
   CrashDisk disk;
   const Promises promises = run_with_fault(disk, workload, disk);
@@ -31,7 +31,7 @@ std::string found_by_power_cuts(const Workload& workload) {
   return "";
 }
 
-// Without any cut: the workload's last generation must be there.
+// Without a power cut: the workload's last checkpoint must exist.
 std::string found_by_loading(const Workload& workload) {
   CrashDisk disk;
   const Promises promises = run_with_fault(disk, workload, disk);
@@ -57,7 +57,7 @@ std::string found_by_errors(const Workload& workload) {
   return "";
 }
 
-// Only what is loaded counts: a loader must not give wrong bytes.
+// Only loaded bytes count: a loader must not return wrong bytes.
 std::string found_by_flipped_bits(const Workload& workload) {
   ckpt::MemoryDisk disk;
   run(disk, workload, [] { return 0; });
@@ -68,7 +68,7 @@ std::string found_by_flipped_bits(const Workload& workload) {
       bytes[bit / 8] ^= static_cast<std::byte>(1U << (bit % 8));
       const std::optional<Loaded> loaded = load(disk, workload);
       bytes[bit / 8] ^= static_cast<std::byte>(1U << (bit % 8));
-      if (!loaded) continue;  // this disk has no other generation
+      if (!loaded) continue;  // this disk has no other checkpoint
       if (loaded->content != ckpt::content_of_small(loaded->step, workload.small) ||
           loaded->state != ckpt::manifest_of_small(loaded->step, workload.small).state) {
         return fmt::format("flipped bit {} of {}", bit, path.filename().string());

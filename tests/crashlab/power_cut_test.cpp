@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The power is cut after every operation of a workload, and everything that may then be left of the
-// disk is looked at: all of it for a short workload, a sample for a longer one (20,000 distinct
-// disks; a million with TRIREME_FULL set).
+// Cuts the power after every operation of a workload and checks every state of the disk that may
+// result: all of them for a short workload, a sample for a longer one (20,000 distinct disks; a
+// million with TRIREME_FULL set).
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -38,7 +38,7 @@ TEST(PowerCutTest, every_state_of_a_short_workload_keeps_its_promises) {
         ++images;
         const auto image = logged.disk.image(cut, every);
         distinct.insert(hash_of(*image).low);
-        // Not only of distinct ones: a later cut has more promises to keep.
+        // Also counts repeated disks: a later cut has more promises to keep.
         ASSERT_EQ(broken_promise(*image, logged.promises.at(cut), workload), "")
             << "order " << order << ", cut after operation " << cut;
       } while (every.next());
@@ -73,7 +73,7 @@ TEST(PowerCutTest, sampled_states_of_a_longer_workload_keep_their_promises) {
   std::printf("%zu operations, %zu distinct images of %zu\n", operations, distinct.size(), samples);
 }
 
-// A run goes on from what is left, and the power is cut again.
+// A run resumes from what is left, and the power is cut again.
 TEST(PowerCutTest, a_second_power_cut_loses_nothing_either) {
   const Workload workload{.small = {.rows = 400}};
   const Logged logged(workload);

@@ -27,7 +27,7 @@ class TurnFile final : public ckpt::ForwardFile {
   size_t task_;
 };
 
-// What a rank does between begin_generation() and commit() is creating, writing and syncing files.
+// Between begin_generation() and commit() a rank only creates, writes and syncs files.
 class TurnDisk final : public ckpt::ForwardDisk {
  public:
   TurnDisk(ckpt::Disk& disk, Turns& turns, size_t task)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ranks that write at the same time, in an order that a seed gives: each on a thread, but one disk
+// Ranks that write concurrently in an order determined by a seed: each on a thread, one disk
 // operation at a time.
 #pragma once
 
@@ -17,9 +17,9 @@ class Turns {
  public:
   explicit Turns(uint64_t seed) : dice_(seed) {}
 
-  // Calls task(disk) of all at the same time; every operation on the disk they get waits for its
-  // turn, and goes to `disk`. Returns when all have ended; what the first of them threw is thrown
-  // again.
+  // Calls task(disk) of all tasks concurrently; every operation on the disk they receive waits for
+  // its turn and is forwarded to `disk`. Returns when all have ended and rethrows the first
+  // exception.
   void run(ckpt::Disk& disk, const std::vector<std::function<void(ckpt::Disk&)>>& tasks);
 
  private:
@@ -33,7 +33,7 @@ class Turns {
   std::condition_variable changed_;
   Dice dice_;
   std::vector<State> states_;
-  size_t turn_ = 0;  // of the task that may go on
+  size_t turn_ = 0;  // of the task that may proceed
 };
 
 }  // namespace trireme::crashlab

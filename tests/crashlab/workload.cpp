@@ -41,7 +41,7 @@ class Run {
   void die_while_saving(int64_t step) {
     try {
       Draft draft = begin(step);
-      ++draft.step;  // its history was another one, its bytes are different
+      ++draft.step;  // another history, other bytes
       ckpt::write_small(disk_, draft, 0, workload_.small);
     } catch (const base::IoError&) {
     }
@@ -116,7 +116,7 @@ class Run {
     return file;
   }
 
-  // The file as a process that died left it, taken for one's own.
+  // Treats the file that a dead process left as this run's file.
   ckpt::FileInfo stale_file(const Draft& draft, int rank) {
     const std::string text =
         ckpt::read_text(disk_, draft.folder / ckpt::index_name(rank), ckpt::max_index_bytes);
@@ -141,7 +141,7 @@ Disk::Path newest_draft(Disk& disk) {
   return found;
 }
 
-// Takes the bytes of boxes without looking at the hash of the manifest, or at those of chunks.
+// Takes the bytes of boxes without checking the hash of the manifest or of chunks.
 std::optional<Loaded> load_unchecked(Disk& disk, const Workload& workload,
                                      const Disk::Path& folder) {
   const auto manifest_path = folder / ckpt::manifest_name;
@@ -246,7 +246,7 @@ std::optional<Loaded> load(Disk& disk, const Workload& workload) {
 std::string broken_promise(Disk& disk, const std::vector<int64_t>& promised,
                            const Workload& workload) {
   try {
-    // Whatever has the name of a generation is whole.
+    // Every entry with the name of a checkpoint is complete.
     std::set<int64_t> visible;
     for (const int64_t step : ckpt::committed_steps(disk, root)) {
       visible.insert(step);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is run on the disks of crashlab, and what must hold of any disk that is left: no committed
-// generation is lost, no wrong byte is loaded, and nothing half-written has a generation's name.
+// The workload that runs on crashlab's disks, and the invariants of any disk that is left: no
+// committed checkpoint is lost, no wrong byte is loaded, and nothing half-written has the name of a
+// checkpoint.
 #pragma once
 
 #include <functional>
@@ -17,13 +18,13 @@ namespace trireme::crashlab {
 
 constexpr const char* root = "/run";
 
-// What was promised, by the number of operations after which it was.
+// The promises, by the number of operations after which they were made.
 class Promises {
  public:
   void committed(int64_t step, size_t operations) { events_.push_back({step, operations, true}); }
-  // From now on the generation may be there or not.
+  // From now on the checkpoint may exist or not.
   void removing(int64_t step, size_t operations) { events_.push_back({step, operations, false}); }
-  // Steps that must be there after so many operations.
+  // Returns the steps that must exist after `operations` operations.
   std::vector<int64_t> at(size_t operations) const;
 
  private:
@@ -39,15 +40,15 @@ struct Workload {
   ckpt::SmallGeneration small;
   Fault fault = Fault::none;
   bool is_short = false;  // save, save, remove the old one
-  uint64_t order = 0;     // of the operations of ranks that write at the same time
+  uint64_t order = 0;     // order of the operations of ranks that write concurrently
 };
 
-// Saves; saves; removes the old one; begins another, and the process dies; a new one cleans up and
-// saves again, twice. `operations` says how many were made on the disk below. A save that fails
-// with IoError is given up, and the next one tried, as a trainer does.
+// Saves twice, removes the old checkpoint, begins another, and the process dies; a new process
+// cleans up and saves twice more. `operations` returns the number of operations on the disk below.
+// A save that fails with IoError is abandoned and the next one is tried, as a trainer does.
 Promises run(ckpt::Disk& disk, const Workload&, const std::function<size_t()>& operations);
 
-// What a loader with the workload's faults gets; nothing if there is no generation.
+// Returns what a loader with the workload's faults reads; nothing if there is no checkpoint.
 struct Loaded {
   int64_t step = 0;
   std::vector<std::vector<float>> content;
@@ -55,7 +56,8 @@ struct Loaded {
 };
 std::optional<Loaded> load(ckpt::Disk&, const Workload&);
 
-// Empty, or what is broken: `promised` steps, those that are visible, and what is loaded.
+// Returns an empty string, or which invariant is broken: of the `promised` steps, the visible ones,
+// or what is loaded.
 std::string broken_promise(ckpt::Disk&, const std::vector<int64_t>& promised, const Workload&);
 
 }  // namespace trireme::crashlab

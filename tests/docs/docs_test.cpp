@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every command that a document or a help text shows is run by something. The table below says by
-// what; a command that is not in it fails the test, and so does an entry that nothing shows.
+// Every command that a document or a help text shows is run by a test, or is a script. The table
+// below lists how; a command that is not in it fails the test, and so does an entry that no page
+// shows.
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -20,10 +21,10 @@ namespace fs = std::filesystem;
 
 enum class How : uint8_t {
   here,     // this test runs it, in the order of the table
-  started,  // the same, and asks it to stop after its first steps
-  script,   // a script of this tree that people run by itself
-  ranks,    // as started, where Gloo is in the build
-  gpu,      // needs a GPU; this test wants the reason where there is none
+  started,  // the same, and this test asks it to stop after its first steps
+  script,   // a script of this tree that users run
+  ranks,    // as started, if the build has Gloo
+  gpu,      // needs a GPU; without one, this test requires the reason in its message
 };
 
 struct Known {
@@ -100,6 +101,11 @@ const std::vector<Known> known_commands = {
      "--parallelism.pipeline_parallel_schedule=interleaved --training.global_batch_size=16 "
      "--job.dump_folder=runs/pipelines",
      How::ranks},
+    {"trireme train configs/kjv.toml --training.steps=3 --training.dtype=bf16 "
+     "--training.global_batch_size=8 --parallelism.tensor_parallel_degree=2 "
+     "--parallelism.pipeline_parallel_degree=2 --parallelism.data_parallel_shard_degree=2 "
+     "--job.dump_folder=runs/example",
+     How::here},
     {"trireme eval runs/kjv", How::here},
     {"trireme eval runs/kjv --limit 100", How::here, "trireme eval runs/kjv --limit 3"},
     {"trireme eval runs/kjv/weights/final --data runs/kjv-data/kjv --seq 256", How::here},
@@ -116,6 +122,53 @@ const std::vector<Known> known_commands = {
     {"trireme data inspect train.bin --format nanogpt --type u16 --json", How::here},
     {"trireme data synth --output runs/markov --vocab 64 --order 2", How::here},
     {"trireme data ngram runs/book --context 4 --split 0.05", How::here},
+    {"trireme train --model kjv-llama --data runs/book --steps 300 --validation.enable --curve "
+     "--job.dump_folder=runs/mine",
+     How::here,
+     "trireme train --model kjv-llama --data runs/book --steps 2 --validation.enable --curve "
+     "--job.dump_folder=runs/mine"},
+    {"trireme generate runs/mine --prompt 'In the'", How::here,
+     "trireme generate runs/mine --prompt 'In the' --tokens 5"},
+    {"trireme eval runs/mine", How::here},
+    {"trireme ckpt export runs/mine --out runs/mine-hf", How::here},
+    {"trireme train runs/mine/run.json --training.steps=600 --resume auto", How::here,
+     "trireme train runs/mine/run.json --training.steps=3 --resume auto"},
+    {"trireme train configs/kjv.toml --training.steps=40 --training.global_batch_size=8 "
+     "--parallelism.logical_dp=4 --checkpoint.interval=20 --job.dump_folder=runs/moved",
+     How::here,
+     "trireme train configs/kjv.toml --training.steps=4 --training.global_batch_size=8 "
+     "--parallelism.logical_dp=4 --checkpoint.interval=2 --job.dump_folder=runs/moved"},
+    {"trireme launch -n 2 configs/kjv.toml --training.steps=40 --training.global_batch_size=8 "
+     "--parallelism.logical_dp=4 --checkpoint.interval=20 --job.dump_folder=runs/moved "
+     "--parallelism.zero_stage=1 --resume 20",
+     How::ranks,
+     "trireme launch -n 2 configs/kjv.toml --training.steps=1000000 --training.global_batch_size=8 "
+     "--parallelism.logical_dp=4 --checkpoint.interval=1000000 --job.dump_folder=runs/moved "
+     "--parallelism.zero_stage=1 --resume 2"},
+    {"trireme train configs/kjv.toml --training.steps=40 --training.global_batch_size=8 "
+     "--parallelism.logical_dp=4 --checkpoint.interval=20 --job.dump_folder=runs/moved "
+     "--parallelism.pipeline_parallel_degree=2 --resume 20",
+     How::here,
+     "trireme train configs/kjv.toml --training.steps=4 --training.global_batch_size=8 "
+     "--parallelism.logical_dp=4 --checkpoint.interval=2 --job.dump_folder=runs/moved "
+     "--parallelism.pipeline_parallel_degree=2 --resume 2"},
+    {"trireme ckpt list runs/moved", How::here},
+    {"trireme train configs/kjv.toml --training.steps=40 --training.global_batch_size=8 "
+     "--parallelism.logical_dp=4 --checkpoint.interval=20 --job.dump_folder=runs/straight",
+     How::here,
+     "trireme train configs/kjv.toml --training.steps=4 --training.global_batch_size=8 "
+     "--parallelism.logical_dp=4 --checkpoint.interval=2 --job.dump_folder=runs/straight"},
+    {"trireme ckpt diff runs/straight runs/moved", How::here},
+    {"trireme train configs/kjv.toml --training.steps=21 --trace-steps 3:5 "
+     "--job.dump_folder=runs/slow",
+     How::here,
+     "trireme train configs/kjv.toml --training.steps=6 --trace-steps 3:5 "
+     "--job.dump_folder=runs/slow"},
+    {"trireme train configs/kjv.toml --training.steps=40 --system.machine=mine.toml "
+     "--job.dump_folder=runs/slower",
+     How::here,
+     "trireme train configs/kjv.toml --training.steps=4 --system.machine=mine.toml "
+     "--job.dump_folder=runs/slower"},
     {"trireme bench train --model gpt2-10m --micro-batch 8 --seq 256", How::here,
      "trireme bench train --model gpt2-10m --micro-batch 1 --seq 32 --steps 1 --warmup 0 "
      "--peak-tflops 1"},
@@ -125,6 +178,9 @@ const std::vector<Known> known_commands = {
     {"trireme bench train --model gpt2-10m --micro-batch 8 --seq 256 --by-row", How::here,
      "trireme bench train --model gpt2-10m --micro-batch 1 --seq 32 --by-op --steps 1 --warmup 0 "
      "--peak-tflops 1"},
+    {"trireme bench train --model gpt2-10m --micro-batch 8 --seq 256 --roofline", How::here,
+     "trireme bench train --model gpt2-10m --micro-batch 1 --seq 32 --roofline --steps 1 --warmup "
+     "0 --peak-tflops 1"},
     {"trireme bench train --model llama-11m --dtype bf16 --by-op", How::here,
      "trireme bench train --model llama-11m --dtype bf16 --by-op --micro-batch 1 --seq 32 "
      "--steps 1 --warmup 0 --peak-tflops 1"},
@@ -186,6 +242,11 @@ const std::vector<Known> known_commands = {
      "--resume auto"},
     {"trireme plan --model llama-1b --machine h200 --gpus 8 --batch 512 --seq-len 4096", How::here},
     {"trireme plan --model llama-1b --machine h200 --gpus 8 --batch 512 --tokens 2e10", How::here},
+    {"trireme plan --model llama3.1-8b --machine h100 --gpus 8 --batch 16 --seq-len 8192",
+     How::here},
+    {"trireme plan --model llama3.1-8b --machine h100 --gpus 8 --batch 16 --seq-len 8192 --layout "
+     "'zero=3 micro=2'",
+     How::here},
     {"trireme plan --model llama3-70b --machine h100 --gpus 1024 --batch-tokens 4e6 --seq-len 8192 "
      "--tokens 2e12 --price 2.50",
      How::here},
@@ -241,7 +302,7 @@ std::string text_of(const fs::path& file) {
   return {std::istreambuf_iterator<char>(in), {}};
 }
 
-// Without comment and outer blanks; the program without its folder.
+// Returns the command without comment and outer blanks, and the program without its folder.
 std::string plain(std::string command) {
   command = command.substr(0, command.find(" #"));
   command.erase(0, command.find_first_not_of(" $"));
@@ -256,7 +317,7 @@ bool is_command(const std::string& line) {
   return line.starts_with("trireme ") || line.starts_with("./");
 }
 
-// The commands of the ```sh blocks of a page. A line that ends in a backslash goes on.
+// Returns the commands of the ```sh blocks of a page. A backslash at its end continues a line.
 std::vector<std::string> commands_of_page(const std::string& page) {
   std::vector<std::string> commands;
   std::istringstream lines(page);
@@ -279,7 +340,7 @@ std::vector<std::string> commands_of_page(const std::string& page) {
   return commands;
 }
 
-// What quickstart.sh says to try next: the indented lines of its last text.
+// Returns the commands that quickstart.sh suggests: the indented lines of its last text.
 std::vector<std::string> commands_of_quickstart() {
   std::vector<std::string> commands;
   std::istringstream lines(text_of(source() / "quickstart.sh"));
@@ -289,7 +350,7 @@ std::vector<std::string> commands_of_quickstart() {
   return commands;
 }
 
-// The examples of every verb's help.
+// Returns the examples of every verb's help.
 std::vector<std::string> commands_of_help() {
   const Scratch s;
   std::vector<std::string> commands;
@@ -311,7 +372,7 @@ std::vector<std::string> commands_of_help() {
   return commands;
 }
 
-// Where each command is shown.
+// Maps each command to the places that show it.
 std::map<std::string, std::set<std::string>> shown_commands() {
   std::map<std::string, std::set<std::string>> shown;
   std::vector<fs::path> pages = {source() / "README.md", source() / "machines" / "README.md",
@@ -339,10 +400,10 @@ TEST(DocsTest, every_command_that_is_shown_is_known) {
   for (const auto& [command, places] : shown) {
     EXPECT_TRUE(known.contains(command))
         << "'" << command << "', shown in " << *places.begin()
-        << ", is not in the table of docs_test.cpp, which says what runs it";
+        << ", is not in the table of docs_test.cpp, which lists how each command is run";
   }
   for (const std::string& command : known) {
-    EXPECT_TRUE(shown.contains(command)) << "nothing shows '" << command << "' any more";
+    EXPECT_TRUE(shown.contains(command)) << "no page shows '" << command << "' any more";
   }
 }
 
@@ -354,7 +415,8 @@ TEST(DocsTest, scripts_that_are_shown_can_be_run) {
   }
 }
 
-// What a newcomer has after the quickstart, made small, and the files that examples name.
+// Makes what a newcomer has after the quickstart, in a small form, and the files that examples
+// name.
 void make_newcomers_folder(const Scratch& s) {
   fs::create_directory_symlink(source() / "configs", s.at("configs"));
   fs::create_directory_symlink(source() / "data", s.at("data"));
@@ -394,7 +456,7 @@ TEST(DocsTest, cheap_commands_work) {
     const std::string line = known.cheaper.empty() ? known.command : known.cheaper;
     std::vector<std::string> words = words_of(line);
     ASSERT_EQ(words[0], "trireme");
-    ASSERT_EQ(words[1], words_of(known.command)[1]) << "the cheaper form is of another verb";
+    ASSERT_EQ(words[1], words_of(known.command)[1]) << "the cheaper form has another verb";
     words.erase(words.begin());
     Running running(s.path(), trireme_command(words));
     if (is_started) {
@@ -414,15 +476,15 @@ TEST(DocsTest, cheap_commands_work) {
   }
 }
 
-// Without a GPU such a command ends before it does anything, with doctor's reason.
-TEST(DocsTest, commands_that_need_a_gpu_say_why_there_is_none) {
+// Without a GPU such a command ends before it does anything, with the reason that doctor prints.
+TEST(DocsTest, commands_that_need_a_gpu_report_why_there_is_none) {
   const Scratch s;
   make_newcomers_folder(s);
   if (HasFatalFailure()) return;
   const base::Json doctor = trireme_json(s, {"doctor"});
   std::string reason;
   for (const base::Json& device : doctor["devices"]) reason = device.value("reason", reason);
-  if (reason.empty()) GTEST_SKIP() << "there is a GPU: scripts/test_gpu.sh runs what is like them";
+  if (reason.empty()) GTEST_SKIP() << "there is a GPU: scripts/test_gpu.sh runs similar commands";
   for (const Known& known : known_commands) {
     if (known.how != How::gpu) continue;
     std::vector<std::string> words = words_of(known.command);
@@ -433,7 +495,7 @@ TEST(DocsTest, commands_that_need_a_gpu_say_why_there_is_none) {
   }
 }
 
-// The line of `output` that ends in `label`, from its count of runs to its error: "276 runs 5.4 %".
+// Returns count and error of the line of `output` that ends in `label`: "276 runs 5.4 %".
 std::string error_of(const std::string& output, const std::string& label) {
   std::istringstream lines(output);
   for (std::string line; std::getline(lines, line);) {
@@ -446,8 +508,8 @@ std::string error_of(const std::string& output, const std::string& label) {
   return "no line of " + label;
 }
 
-// The planner's errors as docs/benchmarks.md states them, from the published runs of this tree.
-TEST(DocsTest, errors_of_the_planner_are_those_that_are_stated) {
+// docs/benchmarks.md states the planner's errors on the published runs of this tree.
+TEST(DocsTest, stated_errors_of_the_planner_are_true) {
   const Scratch s;
   const std::string page = text_of(source() / "docs" / "benchmarks.md");
   const auto validate = [&](const char* file) {
@@ -466,7 +528,7 @@ TEST(DocsTest, errors_of_the_planner_are_those_that_are_stated) {
   EXPECT_NE(page.find("| one node (vTrain, 700) | 8.2 % |"), std::string::npos);
 }
 
-TEST(DocsTest, pages_are_read_as_meant) {
+TEST(DocsTest, commands_of_a_page_are_found) {
   const std::string page =
       "text\n```sh\n./test.sh   # all of it\ntrireme a \\\n  b\n\n# why\nx "
       "y\n```\n```\n./not.sh\n```\n"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Audit of facts(): every operation that a layer sends on the null device, with its shape, FLOPs
-// and bytes, stands in the facts at the same place.
+// Audit of facts(): every op that a layer sends to the null device, with its shape, FLOPs and
+// bytes, is in the facts at the same place.
 #include <gtest/gtest.h>
 
 #include <numeric>
@@ -27,7 +27,7 @@ class Recorder final : public kernels::OpObserver {
   std::vector<OpCost> costs_;
 };
 
-// The first of several ranks, of whom the others are nowhere: calls are checked and counted only.
+// The first of several ranks, without the others: calls are only checked and counted.
 class SilentGroup final : public comm::Communicator {
  public:
   SilentGroup(int ranks, comm::FlightRecorder& recorder)
@@ -52,22 +52,22 @@ class SilentGroup final : public comm::Communicator {
   void do_recv(Stream&, Tensor, int) override {}
   void do_barrier() override {}
   std::unique_ptr<Communicator> do_split(int, int, Options) override { return nullptr; }
-  std::vector<std::string> do_tell(const std::string& text) override { return {text}; }
+  std::vector<std::string> do_gather_texts(const std::string& text) override { return {text}; }
   bool do_all_reduce(Stream&, Tensor, comm::Reduce) override { return true; }
   bool do_reduce_scatter(Stream&, Tensor, ConstTensor) override { return true; }
 };
 
-void expect_rows(const std::vector<OpCost>& facts, const std::vector<OpCost>& recorded,
-                 const std::string& what) {
+void expect_ops(const std::vector<OpCost>& facts, const std::vector<OpCost>& recorded,
+                const std::string& what) {
   ASSERT_EQ(facts.size(), recorded.size()) << what;
   for (size_t i = 0; i < facts.size(); ++i) {
     EXPECT_EQ(facts[i], recorded[i])
-        << what << ", row " << i << "\n  facts:    " << spec::to_string(facts[i])
+        << what << ", op " << i << "\n  facts:    " << spec::to_string(facts[i])
         << "\n  recorded: " << spec::to_string(recorded[i]);
   }
 }
 
-// Runs one layer alone on the null device, with tensors made from its facts.
+// Runs one layer alone on the null device, with tensors of the shapes in its facts.
 void audit(const spec::ModelSpec& model, int index, const spec::LocalShape& shape,
            const spec::Recipe& recipe, Recompute recompute) {
   const spec::Backend backend;
@@ -136,20 +136,20 @@ void audit(const spec::ModelSpec& model, int index, const spec::LocalShape& shap
     EXPECT_EQ(group.traffic().bytes, sent) << what << " " << phase;
   };
   for (int phase = 0; phase < layer->phases(); ++phase) layer->forward(pass, phase);
-  expect_rows(facts.f, recorder.take(), what + " F");
+  expect_ops(facts.f, recorder.take(), what + " F");
   expect_sent(facts.f_comm, "F");
   pass.recomputing = true;
   if (recompute != Recompute::none) {
     for (int phase = 0; phase < layer->phases(); ++phase) layer->forward(pass, phase);
   }
-  expect_rows(facts.r, recorder.take(), what + " R");
+  expect_ops(facts.r, recorder.take(), what + " R");
   expect_sent(recompute == Recompute::none ? std::vector<spec::CommCost>{} : facts.r_comm, "R");
   pass.recomputing = false;
   for (int phase = layer->phases() - 1; phase >= 0; --phase) layer->backward_input(pass, phase);
-  expect_rows(facts.b, recorder.take(), what + " B");
+  expect_ops(facts.b, recorder.take(), what + " B");
   expect_sent(facts.b_comm, "B");
   layer->backward_weight(pass);
-  expect_rows(facts.w, recorder.take(), what + " W");
+  expect_ops(facts.w, recorder.take(), what + " W");
   expect_sent(facts.w_comm, "W");
 
   int64_t predicted_scratch = 0;
@@ -189,7 +189,7 @@ TEST(AuditTest, facts_are_what_layers_send) {
 
 TEST(AuditTest, facts_along_tp_are_what_layers_send) {
   for (spec::ModelDims dims : {tiny_gpt2(), tiny_llama(), tiny_qwen3()}) {
-    dims.hidden = 512;  // so that the stream is no small tensor
+    dims.hidden = 512;  // so that the stream is not summed as a small tensor
     dims.heads = dims.kv_heads = 4;
     dims.head_dim = 8;
     dims.ffn = 24;
@@ -212,7 +212,8 @@ TEST(AuditTest, facts_along_tp_are_what_layers_send) {
   }
 }
 
-// No family mixes these, but blocks can: biases beside SwiGLU and an RMS norm, GELU without biases.
+// No model family has these combinations, but blocks support them: biases with SwiGLU and an RMS
+// norm, GELU without biases.
 TEST(AuditTest, facts_of_mixed_blocks_are_what_they_send) {
   for (const spec::ModelDims& dims : {tiny_gpt2(), tiny_llama()}) {
     spec::ModelSpec model = spec::make_model(dims);
@@ -231,7 +232,7 @@ TEST(AuditTest, facts_of_mixed_blocks_are_what_they_send) {
 }
 
 TEST(AuditTest, a_whole_model_sends_its_predicted_flops) {
-  // llama-8b's shape: far too large for this machine, free on the null device.
+  // llama-8b's shape: far too large for this machine, but the null device allocates nothing.
   const spec::ModelSpec model = spec::make_model({.name = "llama-8b",
                                                   .family = spec::Family::llama,
                                                   .layers = 32,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// An engine whose construction fails leaves nothing under way that uses its memory.
+// An engine whose construction fails leaves no work in flight that uses its memory.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -12,9 +12,9 @@
 namespace trireme::tests {
 namespace {
 
-// Refuses the stream for input batches, which the engine asks for after it has queued the upload of
-// its RoPE table. The upload is held up until then, and behind it the device notes how much memory
-// the engine still has.
+// Throws when the engine makes the stream for input batches, after it has queued the upload of its
+// RoPE table. The upload is delayed until then, and after it the device records how much memory the
+// engine still has.
 class RefusingDevice final : public device::CpuDevice {
  public:
   RefusingDevice()
@@ -24,8 +24,8 @@ class RefusingDevice final : public device::CpuDevice {
     if (name == "copy") {
       live_when_refused = ledger().live();
       compute_->enqueue([this] {
-        // Time for an engine that does not wait to give its memory back. One that waits passes
-        // however long this takes.
+        // Gives an engine that does not wait the time to free its memory. An engine that waits
+        // passes however long this takes.
         std::this_thread::sleep_for(std::chrono::milliseconds(50));
         live_when_drained = ledger().live();
       });
@@ -48,7 +48,7 @@ class RefusingDevice final : public device::CpuDevice {
   std::atomic<bool> is_open_ = false;
 };
 
-TEST(EngineConstructionTest, a_failure_waits_for_queued_work_before_memory_goes) {
+TEST(EngineConstructionTest, a_failure_waits_for_queued_work_before_memory_is_freed) {
   const spec::ModelSpec model = spec::make_model(tiny_llama());
   RefusingDevice device;
   EXPECT_THROW(engine::Engine(device, model, plan_of({.dims = tiny_llama()}, model), {}, {}),

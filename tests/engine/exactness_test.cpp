@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Same bits: for any number of threads, stream mode, recompute policy, head chunking where it may
-// not matter, and order of actions.
+// Same bits for any number of threads, stream mode, recompute policy, order of actions, and for
+// head chunking where it must not matter.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -55,33 +55,33 @@ TEST(ExactnessTest, recompute_changes_no_bit) {
   }
 }
 
-// Masters in halves are the same fp32 numbers. Of the parameters only those may differ that were
-// halfway between two bf16, about one in 65,536 (base/split_float.h).
-TEST(ExactnessTest, masters_in_halves_begin_the_same_and_stay_near) {
+// Split fp32 masters hold the same fp32 values. Only parameters halfway between two bf16 values may
+// differ, about one in 65,536 (base/split_float.h).
+TEST(ExactnessTest, split_masters_begin_the_same_and_stay_near) {
   for (const spec::ModelDims& dims : {tiny_gpt2(), tiny_llama()}) {
     RigOptions o{.dims = dims, .recipe = "bf16"};
     Rig start(o), masters(o);
     o.master = base::DType::u16;
-    Rig halves(o);
-    EXPECT_EQ(halves.engine.weights_sha256(), masters.engine.weights_sha256());
+    Rig split(o);
+    EXPECT_EQ(split.engine.weights_sha256(), masters.engine.weights_sha256());
     masters.train(20, 1e-3);
-    halves.train(20, 1e-3);
+    split.train(20, 1e-3);
     double distance = 0, way = 0;
     for (const auto& param : masters.engine.parameters()) {
       const std::vector<float> first = start.engine.read_weights(param.name);
       const std::vector<float> expected = masters.engine.read_weights(param.name);
-      const std::vector<float> found = halves.engine.read_weights(param.name);
+      const std::vector<float> found = split.engine.read_weights(param.name);
       for (size_t i = 0; i < expected.size(); ++i) {
         distance += std::pow(static_cast<double>(found[i] - expected[i]), 2);
         way += std::pow(static_cast<double>(expected[i] - first[i]), 2);
       }
     }
     EXPECT_LT(std::sqrt(distance), 0.02 * std::sqrt(way));
-    // What is written comes back, whichever half it needs.
+    // A written value is read back, whether or not it needs its low part.
     std::vector<float> values = masters.engine.read_weights(param_of(masters));
     for (float& value : values) value = std::nextafter(value * 1.001F, 1.0F);
-    halves.engine.write_weights(param_of(halves), values);
-    EXPECT_EQ(halves.engine.read_weights(param_of(halves)), values);
+    split.engine.write_weights(param_of(split), values);
+    EXPECT_EQ(split.engine.read_weights(param_of(split)), values);
   }
 }
 
@@ -102,7 +102,8 @@ TEST(ExactnessTest, schedules_of_one_rank_give_the_same_bits) {
   }
 }
 
-// All weight gradients after all input gradients: several micro-batches live between B and W.
+// All weight gradients run after all input gradients: several micro-batches are live between B and
+// W.
 TEST(ExactnessTest, weight_gradients_may_come_late) {
   schedule::Schedule late = schedule::gpipe(1, 2);
   late.program[0].clear();
@@ -121,7 +122,7 @@ TEST(ExactnessTest, weight_gradients_may_come_late) {
 }
 
 TEST(ExactnessTest, accumulation_adds_up_the_gradients_of_its_micro_batches) {
-  // Two micro-batches in one step against the same two in separate runs, added here.
+  // Two micro-batches in one step against the sum of the same two in separate runs.
   RigOptions o{.dims = tiny_llama(), .microbatches = 2};
   Rig both(o);
   both.engine.accumulate(both.source);
@@ -210,7 +211,7 @@ TEST(ExactnessTest, a_norm_that_is_not_finite_skips_the_step) {
   EXPECT_EQ(rig.engine.report().skipped_in_a_row, 0);
 }
 
-// exp(logit of the label) over the sum is the probability whose -log is the token's loss.
+// exp(logit of the label) / sum of exp(logits) is the probability whose -log is the token's loss.
 TEST(ExactnessTest, logits_and_token_losses_agree) {
   for (const char* recipe : {"fp32", "bf16"}) {
     Rig rig({.dims = tiny_qwen3(), .recipe = recipe, .inference = true});
@@ -234,8 +235,8 @@ TEST(ExactnessTest, logits_and_token_losses_agree) {
   }
 }
 
-// Documents packed into one sequence do not see each other: the loss of a packed stream is that of
-// its documents.
+// Documents packed into one sequence do not attend to each other: the loss of a packed stream is
+// the sum of the losses of its documents.
 TEST(ExactnessTest, packed_documents_equal_separate_ones) {
   for (const spec::ModelDims& dims : {tiny_gpt2(), tiny_llama()}) {
     const std::vector<int32_t> borders = {0, 4, 5, 13, 20, 26};
@@ -288,7 +289,7 @@ TEST(ExactnessTest, packed_documents_equal_separate_ones) {
       sum.tokens += part.tokens;
     }
     EXPECT_EQ(whole.tokens, sum.tokens);
-    // fp32 GEMMs of other shapes: rounding only.
+    // GEMMs of other shapes differ by fp32 rounding only.
     EXPECT_NEAR(whole.loss_sum, sum.loss_sum, 1e-5 * sum.loss_sum) << dims.name;
   }
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A model learns what can be learnt: on an order-2 Markov source its loss comes down to the exact
-// entropy rate, and does not go below it.
+// A model learns: on an order-2 Markov source its loss falls to the exact entropy rate, and not
+// below.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -12,7 +12,7 @@
 namespace trireme::tests {
 namespace {
 
-// Every sequence is a stream of its own; streams are numbered so that none is seen twice.
+// Every sequence is a separate stream; streams are numbered so that none is used twice.
 class MarkovBatches final : public engine::MicrobatchSource {
  public:
   MarkovBatches(const data::MarkovSource& source, int64_t sequences, int64_t seq_len,
@@ -27,7 +27,7 @@ class MarkovBatches final : public engine::MicrobatchSource {
       for (int64_t t = 0; t < seq_len_; ++t) {
         const auto at = static_cast<size_t>(s * seq_len_ + t);
         out.tokens[at] = tokens[static_cast<size_t>(t)];
-        // The first label has one token of context only: its entropy is higher than the rate.
+        // The first label has only one token of context: its entropy is higher than the rate.
         out.labels[at] = t == 0 ? -1 : tokens[static_cast<size_t>(t) + 1];
       }
     }

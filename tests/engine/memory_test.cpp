@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Predicted bytes against measured ones: what layers, buckets, optimizer and inputs really took, by
-// high-water mark.
+// Predicted bytes against high-water marks of what layers, buckets, optimizer and inputs took. The
+// engine sizes arenas and pools from the prediction, and most takes use the same functions. So
+// these tests prove that the prediction lists every take and no more, and that nothing else was
+// allocated. tests/ranks/sizes_test.cpp checks the sizes themselves.
 #include <gtest/gtest.h>
 
 #include "base/error.h"
@@ -17,16 +19,21 @@ void expect_equal(const MemoryTable& predicted, const MemoryTable& measured,
   EXPECT_EQ(predicted.params, measured.params) << what;
   EXPECT_EQ(predicted.grads, measured.grads) << what;
   EXPECT_EQ(predicted.optim, measured.optim) << what;
+  EXPECT_EQ(predicted.stash_inputs, measured.stash_inputs) << what;
   EXPECT_EQ(predicted.stash_f_to_b, measured.stash_f_to_b) << what;
   EXPECT_EQ(predicted.stash_f_to_w, measured.stash_f_to_w) << what;
   EXPECT_EQ(predicted.stash_b_to_w, measured.stash_b_to_w) << what;
+  EXPECT_EQ(predicted.stash_gradients, measured.stash_gradients) << what;
   EXPECT_EQ(predicted.stash_recompute, measured.stash_recompute) << what;
   EXPECT_EQ(predicted.stash_stream, measured.stash_stream) << what;
+  EXPECT_EQ(predicted.stash_gaps, measured.stash_gaps) << what;
   EXPECT_EQ(predicted.scratch, measured.scratch) << what;
+  EXPECT_EQ(predicted.comm, measured.comm) << what;
   EXPECT_EQ(predicted.staging, measured.staging) << what;
+  EXPECT_EQ(predicted, measured) << what << ": a field that is not listed above";
 }
 
-// Draws from [low, high].
+// Random integers in [low, high].
 class Dice {
  public:
   explicit Dice(uint64_t seed) : key_(base::rng_key(seed, "dice")) {}
@@ -80,7 +87,7 @@ RigOptions random_options(Dice& dice) {
   return o;
 }
 
-TEST(MemoryTest, predicted_is_measured_on_random_models) {
+TEST(MemoryTest, every_take_is_predicted_and_nothing_else_is_allocated_on_random_models) {
   constexpr uint64_t seed = 20240607;
   Dice dice(seed);
   for (int i = 0; i < 80; ++i) {
@@ -91,7 +98,7 @@ TEST(MemoryTest, predicted_is_measured_on_random_models) {
                                          i, spec::name_of(o.dims.family), o.recipe,
                                          spec::name_of(o.recompute), o.microbatches, o.dims.layers);
     expect_equal(rig.engine.plan().predicted.memory.front(), rig.engine.measured(), what);
-    // The ledger saw exactly the slabs of the prediction, and nothing since the first step.
+    // The slabs have the sizes of the prediction, so this shows that there is no other allocation.
     EXPECT_EQ(rig.device.ledger().peak(), rig.engine.plan().predicted.memory.front().total())
         << what;
   }
@@ -108,7 +115,7 @@ TEST(MemoryTest, full_recompute_keeps_one_layer_and_one_input_per_layer) {
       Rig none(o);
       none.train(1, 1e-3);
 
-      // One block's slots, from its facts: those kept without recompute, and its input.
+      // The slots of one block, from its facts: those kept without recompute, and its input.
       const spec::Facts block = spec::facts(full.model, 1, spec::local_shape_of(full.engine.plan()),
                                             full.engine.plan().recipe, Recompute::none, {});
       int64_t whole = 0;
@@ -118,7 +125,7 @@ TEST(MemoryTest, full_recompute_keeps_one_layer_and_one_input_per_layer) {
       const int64_t input = base::bytes_of(block.stash[spec::slot_x].spec);
       const MemoryTable with = full.engine.measured(), without = none.engine.measured();
       EXPECT_EQ(with.stash_recompute, whole - input);
-      // All that F leaves behind shrinks by (whole - input) per block.
+      // The slots that F keeps shrink by (whole - input) per block.
       EXPECT_EQ(
           without.stash_f_to_b + without.stash_f_to_w - (with.stash_f_to_b + with.stash_f_to_w),
           layers * (whole - input));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What tests of the whole engine share: tiny models, batches drawn from a seed, and an engine on a
+// Shared by the tests of the whole engine: tiny models, random batches by seed, and an engine on a
 // CPU or null device.
 #pragma once
 
@@ -16,7 +16,7 @@
 
 namespace trireme::tests {
 
-// Models that between them use every option of both families.
+// Models that together use every option of both families.
 inline spec::ModelDims tiny_gpt2() {
   return {.name = "tiny-gpt2",
           .family = spec::Family::gpt2,
@@ -115,7 +115,7 @@ inline spec::Plan plan_of(const RigOptions& o, const spec::ModelSpec& model) {
   return plan;
 }
 
-// A model, a device and an engine that belong together.
+// An engine with its model, device and batches.
 struct Rig {
   explicit Rig(const RigOptions& o)
       : model(spec::make_model(o.dims)),

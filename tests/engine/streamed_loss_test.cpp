@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A forward that reads weights as it needs them: the losses of the whole engine, in the memory of
-// half a block; and what it finds in exports that hashes of tensors do not show.
+// A forward that reads weights as it needs them computes the losses of the engine in the memory of
+// half a block, and finds errors of exports that hashes of tensors do not find.
 #include "engine/step/streamed_loss.h"
 
 #include <gtest/gtest.h>
@@ -32,12 +32,12 @@ spec::ModelDims tiny_qwen2() {
 
 std::vector<spec::ModelDims> families() {
   spec::ModelDims qwen3 = tiny_qwen3();
-  qwen3.qkv_bias = false;  // Qwen3 in files has none, and one eps
+  qwen3.qkv_bias = false;  // Qwen3 files have no such bias, and one eps
   qwen3.qk_norm_eps = qwen3.norm_eps;
   return {tiny_gpt2(), tiny_llama(), tiny_qwen2(), qwen3};
 }
 
-// One sequence, and the token after it.
+// One sequence and its next token.
 class OneSequence final : public engine::MicrobatchSource {
  public:
   explicit OneSequence(std::span<const int32_t> tokens) : tokens_(tokens) {}
@@ -51,7 +51,8 @@ class OneSequence final : public engine::MicrobatchSource {
   std::span<const int32_t> tokens_;
 };
 
-// A model after some steps: norms are not one and biases not zero. Windows as long as its sequence.
+// A model after some steps, so that norm weights are not one and biases are not zero. Evaluation
+// windows are as long as its sequence.
 struct Trained {
   explicit Trained(const spec::ModelDims& of)
       : dims(of),
@@ -86,9 +87,9 @@ TEST(StreamedLossTest, losses_are_those_of_the_whole_model) {
     OneSequence source(model.tokens);
     std::vector<float> whole(model.tokens.size() - 1);
     model.rig.engine.evaluate(source, whole);
-    // In one window the head is one product: the same bits.
+    // With one window the head is one GEMM: the same bits.
     EXPECT_EQ(model.streamed(model.read()), whole) << dims.name;
-    // In windows of some rows sums over the vocabulary are added in another order.
+    // With windows of some rows, sums over the vocabulary are added in another order.
     for (const int64_t window : {1, 100, 700}) {
       const std::vector<float> parts = model.streamed(model.read(), {.window_elements = window});
       ASSERT_EQ(parts.size(), whole.size());
@@ -99,7 +100,7 @@ TEST(StreamedLossTest, losses_are_those_of_the_whole_model) {
   }
 }
 
-TEST(StreamedLossTest, reads_what_it_needs_once) {
+TEST(StreamedLossTest, reads_each_parameter_once) {
   for (const spec::ModelDims& dims : families()) {
     Trained model(dims);
     int64_t elements = 0;
@@ -112,8 +113,8 @@ TEST(StreamedLossTest, reads_what_it_needs_once) {
   }
 }
 
-TEST(StreamedLossTest, memory_is_that_of_half_a_block) {
-  // Wide, so that tokens are small beside weights.
+TEST(StreamedLossTest, needs_the_memory_of_half_a_block) {
+  // A wide model, so that activations are small compared with weights.
   spec::ModelDims dims = tiny_llama();
   dims.hidden = 128;
   dims.heads = 4;
@@ -185,7 +186,7 @@ TEST_F(ExportLossTest, exports_of_all_families_have_the_loss_of_their_source) {
   }
 }
 
-// Every tensor of the folder is a tensor of the source, but not in its place.
+// Every tensor of the folder is a tensor of the source, but under another name.
 TEST_F(ExportLossTest, layers_in_another_order_are_found) {
   for (const spec::ModelDims& dims : families()) {
     Trained model(dims);
@@ -209,7 +210,7 @@ TEST_F(ExportLossTest, layers_in_another_order_are_found) {
   }
 }
 
-TEST_F(ExportLossTest, a_setting_that_is_not_the_models_is_found) {
+TEST_F(ExportLossTest, a_changed_setting_in_config_json_is_found) {
   const auto refused = [&](const spec::ModelDims& dims, const std::string& key, double value) {
     Trained model(dims);
     const fs::path out = folder_ / dims.name;
@@ -223,9 +224,9 @@ TEST_F(ExportLossTest, a_setting_that_is_not_the_models_is_found) {
     }
     ASSERT_GT(times, 0) << text;
     std::ofstream(out / "config.json") << text;
-    const std::string said =
+    const std::string message =
         refusal([&] { train::compare_losses(dims, model.read(), out, base::DType::f32); });
-    EXPECT_NE(said.find("config.json"), std::string::npos) << dims.name << " " << key << said;
+    EXPECT_NE(message.find("config.json"), std::string::npos) << dims.name << " " << key << message;
   };
   refused(tiny_gpt2(), "layer_norm_epsilon", 1e-3);
   refused(tiny_gpt2(), "n_positions", 9);
@@ -233,7 +234,7 @@ TEST_F(ExportLossTest, a_setting_that_is_not_the_models_is_found) {
   refused(tiny_qwen2(), "rope_theta", 5000);
 }
 
-TEST_F(ExportLossTest, weights_without_a_loss_are_equal_to_themselves_only) {
+TEST_F(ExportLossTest, weights_without_a_finite_loss_equal_only_themselves) {
   const spec::ModelDims dims = tiny_llama();
   Trained model(dims);
   const ckpt::ReadBox read = model.read();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every file of corpus/ goes through its reader: small good files, malformed ones, and what fuzzing
-// found. A file whose name begins with good must be taken, every other one refused.
+// Every file of corpus/ goes through its reader: small good files, malformed ones, and findings of
+// the fuzzer. A file whose name begins with good must be accepted, every other one refused.
 #include <gtest/gtest.h>
 
 #include <algorithm>

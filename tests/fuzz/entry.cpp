@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What libFuzzer calls. The build names the reader, one program each.
+// The entry point of libFuzzer. The build names the reader, one program each.
 #include <cstdint>
 
 #include "readers.h"

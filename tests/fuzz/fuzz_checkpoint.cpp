@@ -3,16 +3,17 @@
 
 #include "base/check.h"
 #include "base/error.h"
+#include "ckpt/disk/memory_disk.h"
 #include "ckpt/generation/format.h"
 #include "ckpt/generation/generation.h"
-#include "ckpt/disk/memory_disk.h"
 #include "ckpt/generation/save.h"
 #include "readers.h"
 
 namespace trireme::fuzz {
 namespace {
 
-// As it is, or with the seal that the reader looks for: no fuzzer guesses a hash.
+// The text as given, or with the closing hash line that the reader requires: no fuzzer guesses a
+// hash.
 template <typename Parse>
 bool parses(const std::string& text, const Parse& parse) {
   bool is_taken = false;
@@ -28,7 +29,7 @@ bool parses(const std::string& text, const Parse& parse) {
   return is_taken;
 }
 
-// A generation with this manifest, or with this index and a manifest that has its hash.
+// Writes a checkpoint with this manifest, or with this index and a manifest that has its hash.
 void open(const std::string& text, bool is_manifest) {
   ckpt::MemoryDisk disk;
   disk.put_folder("/run/step-00000001");
@@ -55,7 +56,7 @@ void open(const std::string& text, bool is_manifest) {
 
 }  // namespace
 
-// What parses is written as text that parses to the same; a generation that has it opens or is
+// A text that parses is written to text that parses to the same; a checkpoint with it opens or is
 // refused.
 bool read_checkpoint(Input input) {
   const std::string text(reinterpret_cast<const char*>(input.data()), input.size());

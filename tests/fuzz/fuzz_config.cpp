@@ -9,7 +9,7 @@
 
 namespace trireme::fuzz {
 
-// A configuration that loads has a resolved form that loads to the same.
+// A configuration that loads has a resolved form that loads to the same values.
 bool read_config(Input input) {
   static const MemoryFile file, resolved_file;
   static const config::LoadOptions options{

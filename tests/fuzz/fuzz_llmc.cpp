@@ -23,7 +23,7 @@ bool parses_llmc(Input input) {
 
 }  // namespace
 
-// Found by its magic, as one document and as documents that end with token 0.
+// Detected by its magic number, as one document and as documents that end with token 0.
 bool read_llmc(Input input) {
   static const MemoryFile file;
   const bool is_taken = parses_llmc(input);

@@ -10,8 +10,8 @@
 
 namespace trireme::fuzz {
 
-// A model that is read can be written, as our JSON and, if Hugging Face has its like, as
-// config.json, and both read back to the same model.
+// A model that is read can be written as our JSON and, if Hugging Face supports it, as config.json;
+// both read back to the same model.
 bool read_model(Input input) {
   static const MemoryFile file;
   file.fill(input);

@@ -9,7 +9,7 @@
 
 namespace trireme::fuzz {
 
-// The tensors of a file that opens are its bytes after the header, each byte in one of them.
+// The tensors of a file that opens cover its bytes after the header, each byte once.
 bool read_safetensors(Input input) {
   static const MemoryFile file;
   file.fill(input);

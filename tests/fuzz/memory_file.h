@@ -23,7 +23,7 @@ class MemoryFile {
   MemoryFile& operator=(const MemoryFile&) = delete;
 
   std::filesystem::path path() const { return "/proc/self/fd/" + std::to_string(descriptor_); }
-  // REQUIRES: nobody has the file mapped.
+  // REQUIRES: the file is not mapped.
   void fill(Input bytes) const {
     TRIREME_CHECK(::ftruncate(descriptor_, 0) == 0, "cannot empty a file in memory");
     const ssize_t written = ::pwrite(descriptor_, bytes.data(), bytes.size(), 0);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reads a data set through every call that training makes.
+// Reads a data set through every call that training uses.
 #pragma once
 
 #include <vector>
@@ -9,8 +9,8 @@
 
 namespace trireme::fuzz {
 
-// Documents follow one another from the first token to the last, whichever way one asks. Throws
-// IoError if a token is not one.
+// Checks that documents follow each other from the first token to the last by every query. Throws
+// IoError for an invalid token.
 inline void walk_tokens(const data::TokenData& tokens) {
   const data::DocumentIndex& documents = tokens.documents();
   std::vector<int32_t> all(static_cast<size_t>(tokens.tokens()));

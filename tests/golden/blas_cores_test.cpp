@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// OpenBLAS has kernels for many processors, which sum in different orders, and chooses when it is
-// loaded. This program starts itself once for each of those that the processor can run, and parity
-// with PyTorch must hold with all of them: a green suite is no luck of one processor.
+// OpenBLAS has kernels for many CPUs, which sum in different orders, and chooses when it is loaded.
+// This program starts itself once for each kernel set that this CPU can run; parity with PyTorch
+// must hold with all of them, so that a green suite does not depend on the CPU.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -19,7 +19,7 @@ namespace {
 
 struct BlasCore {
   const char* name;      // as OPENBLAS_CORETYPE spells it
-  const char* features;  // of /proc/cpuinfo, what its kernels execute
+  const char* features;  // flags of /proc/cpuinfo that its kernels need
 };
 
 #if defined(__aarch64__)

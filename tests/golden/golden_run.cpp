@@ -111,7 +111,7 @@ class Differences {
   }
 
   double largest() const { return largest_; }
-  // Adds a problem if roundings alone do not explain it.
+  // Adds a problem if rounding alone does not explain the difference.
   double check_rms() {
     const double rms = std::sqrt(squares_ / static_cast<double>(elements_));
     if (!(rms <= max_rms_spreads)) {

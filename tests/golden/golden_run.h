@@ -17,9 +17,9 @@ struct Golden {
   std::string name;
   spec::ModelDims dims;
   base::Json training;  // optimizer settings and one record a step
-  base::Json pytorch;   // how far PyTorch's float32 run is, for the report
+  base::Json pytorch;   // the error of PyTorch's float32 run, for the report
   std::map<std::string, std::vector<float>> init;
-  // By parameter: float64 values, and how far roundings to float32 move them (root mean square).
+  // By parameter: float64 values, and the root mean square effect of rounding to float32.
   std::map<std::string, std::vector<double>> grads, finals;
   std::map<std::string, std::vector<float>> grads_spread, finals_spread;
   std::vector<int32_t> tokens, labels;  // [steps, sequences * length]
@@ -28,8 +28,8 @@ struct Golden {
 // REQUIRES: `name` is one of the models of make_goldens.py.
 Golden read_golden(const std::string& name);
 
-// What a program computed: gradients of the mean loss at the first step, the weights after the
-// last, and the mean loss and the number of valid tokens of each step.
+// The results of a program: gradients of the mean loss at the first step, the weights after the
+// last, and the mean loss and number of valid tokens of each step.
 struct GoldenRun {
   std::map<std::string, std::vector<double>> grads;
   std::map<std::string, std::vector<float>> finals;
@@ -49,8 +49,8 @@ struct Comparison {
 // The spread is the standard deviation of the differences that float32 makes with plain sums
 // (rounding.py). No difference may exceed 8 spreads: with a spread estimated from 32 runs, a normal
 // difference does so once in 10^8. The root mean square over all elements of all parameters, which
-// is 1 for plain sums, may not exceed 2: the elements of one run are not independent. Where the
-// spread is zero, as in rows of tokens that do not occur, the value is exact.
+// is 1 for plain sums, may not exceed 2, because the elements of one run are not independent. If
+// the spread is zero, as in rows of tokens that do not occur, the value must be exact.
 Comparison compare(const Golden& golden, const GoldenRun& run);
 
 }  // namespace trireme::tests

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Models in Hugging Face form, made by `transformers` (make_hf_goldens.py): our logits and losses
-// are its, and what we export of them is read back to the same bits.
+// Models in Hugging Face form, written by `transformers` (make_hf_goldens.py): our logits and
+// losses match it, and our exports read back to the same bits.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -42,8 +42,8 @@ TEST_P(HfParityTest, logits_and_losses_are_those_of_transformers) {
   constexpr size_t length = 13;
   const size_t vocab = logits.size() / ids.size();
 
-  // The root mean square distance of transformers' own float32 run, over more than a thousand
-  // logits, is the size of roundings; none of ours may be 8 times as far (as in golden_run.h).
+  // The root mean square error of transformers' float32 run, over more than a thousand logits, is
+  // the size of rounding errors; none of ours may exceed 8 times that (as in golden_run.h).
   double squares = 0;
   for (size_t i = 0; i < logits.size(); ++i) {
     const double difference = static_cast<double>(theirs[i]) - logits[i];
@@ -86,7 +86,7 @@ TEST_P(HfParityTest, logits_and_losses_are_those_of_transformers) {
   }
 }
 
-// The forward that an export is checked with, which holds half a block at a time.
+// The forward pass that checks an export, which holds half a block at a time.
 TEST_P(HfParityTest, streamed_losses_are_those_of_transformers) {
   const auto golden = ckpt::SafetensorsFile::open(folder_of(GetParam()) / "golden.safetensors");
   const std::vector<int32_t> ids = hf_values_of<int32_t>(golden, "input_ids");  // [2, 13]
@@ -127,7 +127,7 @@ TEST_P(HfParityTest, exports_are_read_back_to_the_same_bits) {
     again[name].assign(values.begin(), values.end());
   });
   EXPECT_EQ(weights, again);
-  // The tensors are those of the original file, to the byte.
+  // The tensors equal those of the original file, to the byte.
   const auto original = ckpt::SafetensorsFile::open(folder_of(GetParam()) / "model.safetensors");
   const auto ours = ckpt::SafetensorsFile::open(folder / "model.safetensors");
   for (const auto& [name, view] : ours.tensors()) {

@@ -219,7 +219,7 @@ def check_export(folder, name, goldens, tolerance):
         print(f"{name}: {folder} was not loaded: {type(error).__name__}: {error}")
         return False
     for kind in ("missing_keys", "unexpected_keys", "mismatched_keys", "error_msgs"):
-        # A tied head has no tensor of its own; some versions count it as missing.
+        # A tied head has no separate tensor; some versions count it as missing.
         rest = [key for key in loading.get(kind) or [] if not (
             kind == "missing_keys" and key == "lm_head.weight" and MODELS[name][1]["tie_word_embeddings"])]
         if rest:

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Parity with PyTorch: loss, every gradient and the weights after ten clipped AdamW steps of five
-// tiny models differ from fp64 goldens by no more than roundings to fp32 explain (golden_run.h).
-// Planted mistakes show that the comparison reports what is wrong.
+// tiny models differ from fp64 goldens by no more than rounding to fp32 explains (golden_run.h).
+// Planted mistakes show that the comparison detects errors.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -74,7 +74,7 @@ class PlantedParityTest : public ParityTest {
   GoldenRun right;
 };
 
-// The index of the element of median size.
+// Returns the index of the element of median size.
 size_t median_element(const std::vector<double>& values) {
   std::vector<size_t> order(values.size());
   std::iota(order.begin(), order.end(), size_t{0});
@@ -158,7 +158,7 @@ TEST_P(PlantedParityTest, a_missing_token_is_reported) {
   }
 }
 
-// Ten times as large, as where one model's default is taken for another's.
+// Ten times too large, as if one model's default were used for another.
 TEST_P(PlantedParityTest, a_wrong_eps_is_reported) {
   Golden changed = golden;
   changed.dims.norm_eps *= 10;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Same bits on the GPU: in repeated runs, captured or not, with any recompute; and what is captured
-// still reads the batch and the learning rate of its step.
+// Same bits on the GPU: in repeated runs, captured or not, with any recompute. Captured steps read
+// the batch and the learning rate of their step.
 #include <cmath>
 
 #include "tests/gpu/gpu_rig.h"
@@ -19,7 +19,7 @@ std::string sha_after(const Trial& trial, int steps) {
 }
 
 // cuDNN's standard backward repeats its bits at small shapes by chance: 1,024 tokens and several
-// heads are where its order of sums shows.
+// heads reveal its order of sums.
 Trial long_trial(const std::string& recipe) {
   spec::ModelDims dims = medium_llama();
   dims.layers = 2;
@@ -68,7 +68,7 @@ TEST_F(DeterminismTest, recompute_changes_no_bit) {
   }
 }
 
-TEST_F(DeterminismTest, fast_mode_stays_near) {
+TEST_F(DeterminismTest, fast_mode_is_close) {
   Trial trial = long_trial("bf16");
   DeviceRig exact(Where::gpu, trial);
   exact.train(10, 1e-3);
@@ -79,8 +79,8 @@ TEST_F(DeterminismTest, fast_mode_stays_near) {
   EXPECT_NEAR(fast.engine->report().mean_loss, expected, 1e-3 * expected);
 }
 
-// Batches of one step each, so that a replay that reads an old batch shows.
-TEST_F(CaptureTest, a_replayed_step_reads_its_own_batch) {
+// Every step has another batch, so that a replay that reads an old batch is detected.
+TEST_F(CaptureTest, a_replayed_step_reads_its_batch) {
   for (const char* recipe : {"fp32", "bf16"}) {
     Trial trial{.dims = medium_llama(), .recipe = recipe, .seq_len = 128};
     trial.engine.clip.guard_multiple = 0;
@@ -89,7 +89,7 @@ TEST_F(CaptureTest, a_replayed_step_reads_its_own_batch) {
     DeviceRig eager(Where::gpu, trial);
     double before = 0;
     for (int step = 0; step < 6; ++step) {
-      // A learning rate of zero in the odd steps: it, too, must be read anew.
+      // A learning rate of zero in the odd steps: it must be read in every step, too.
       const double learning_rate = step % 2 == 0 ? 3e-3 : 0;
       const std::string weights = captured.engine->weights_sha256();
       captured.train(1, learning_rate);
@@ -99,7 +99,7 @@ TEST_F(CaptureTest, a_replayed_step_reads_its_own_batch) {
       EXPECT_EQ(a.grad_norm, b.grad_norm) << "step " << step;
       EXPECT_EQ(a.learning_rate, static_cast<float>(learning_rate)) << "step " << step;
       EXPECT_EQ(a.applied, step + 1);
-      EXPECT_NE(a.mean_loss, before) << "step " << step << " saw the batch of the one before";
+      EXPECT_NE(a.mean_loss, before) << "step " << step << " read the batch of the previous step";
       EXPECT_EQ(captured.engine->weights_sha256() == weights, learning_rate == 0) << step;
       before = a.mean_loss;
     }
@@ -108,7 +108,7 @@ TEST_F(CaptureTest, a_replayed_step_reads_its_own_batch) {
   }
 }
 
-// Evaluation between captured steps leaves no trace, and sees the weights of now.
+// Evaluation between captured steps changes no state, and uses the current weights.
 TEST_F(CaptureTest, evaluation_between_steps_changes_nothing) {
   const Trial trial{.dims = tiny_llama(), .microbatches = 2};
   DeviceRig plain(Where::gpu, trial), asked(Where::gpu, trial);

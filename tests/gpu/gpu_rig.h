@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What tests of whole models on a GPU share: the same engine on the CPU or on the GPU, and how near
-// two engines are. On a machine without a GPU every test is skipped with the reason; with
+// Shared by tests of whole models on a GPU: the same engine on the CPU or on the GPU, and
+// comparison of two engines. On a machine without a GPU every test is skipped with the reason; with
 // TRIREME_GPU_REQUIRED in the environment it fails instead.
 #pragma once
 
@@ -18,7 +18,7 @@
 
 namespace trireme::tests {
 
-// Every test that needs a GPU is of a suite that is another name for this class.
+// Test suites that need a GPU are aliases of this class.
 class GpuTest : public testing::Test {
  protected:
   void SetUp() override;
@@ -33,7 +33,7 @@ struct Trial {
   int64_t sequences = 2, seq_len = 13;
   int microbatches = 1;
   base::DType grad = base::DType::f32;
-  int64_t head_chunk_rows = 0;  // 0: as the back end likes it
+  int64_t head_chunk_rows = 0;  // 0: the default of the back end
   bool document_mask = false;
   bool inference = false;
   bool deterministic = true;
@@ -41,8 +41,8 @@ struct Trial {
   std::optional<schedule::Schedule> schedule;  // default: 1F1B
 };
 
-// A model, a device and an engine that belong together. The GPU's measured choices of algorithms
-// are kept in a folder of this process, so that a second engine makes the same ones.
+// A model with its device and engine. Measured choices of GPU algorithms are cached in a folder of
+// this process, so that a second engine makes the same choices.
 struct DeviceRig {
   DeviceRig(Where where, const Trial& trial);
 
@@ -55,8 +55,8 @@ struct DeviceRig {
   RandomSource source;
 };
 
-// Documents of many lengths, one and the whole sequence among them, packed into the sequences of
-// RandomSource: positions restart at a border.
+// Documents of many lengths, from one token to the whole sequence, packed into the sequences of
+// RandomSource: positions restart at the start of a document.
 class PackedSource final : public engine::MicrobatchSource {
  public:
   PackedSource(uint64_t seed, const Trial& trial);
@@ -68,9 +68,9 @@ class PackedSource final : public engine::MicrobatchSource {
   int64_t sequences_, seq_len_;
 };
 
-// Sizes that reach cuDNN's attention, grouped queries included: heads of 64.
+// Sizes for which cuDNN computes attention, with grouped queries: heads of 64.
 spec::ModelDims medium_llama();
-// A file of configs/models.
+// Reads a file of configs/models.
 spec::ModelDims model_file(const std::string& name);
 
 // |a - b| / |b|, in the 2-norm.
@@ -85,11 +85,11 @@ struct NamedValues {
 std::vector<NamedValues> grads_of(engine::Engine& engine);
 std::vector<NamedValues> weights_of(engine::Engine& engine);
 
-// |a - b| <= tolerance |b| for every parameter. Where |b| is less than 1e-3 of the largest norm, as
-// for sums that are zero but for rounding, that takes its place.
+// Expects |a - b| <= tolerance |b| for every parameter. If |b| is less than 1e-3 of the largest
+// norm, as for sums that are zero except for rounding, it is replaced by that.
 void expect_near(const std::vector<NamedValues>& a, const std::vector<NamedValues>& b,
                  double tolerance, const std::string& what);
-// The largest of those quotients.
+// Returns the largest |a - b| / |b| of these.
 double largest_error(const std::vector<NamedValues>& a, const std::vector<NamedValues>& b,
                      std::string* where = nullptr);
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The same model, weights and batch on the GPU and on the CPU: start bits, loss, every gradient.
+// The same model, weights and batch on the GPU and on the CPU: initial weights, loss, gradients.
 #include <cmath>
 
 #include "tests/gpu/gpu_rig.h"
@@ -22,7 +22,7 @@ TEST_F(StartTest, weights_have_the_same_bits_as_on_the_cpu) {
   }
 }
 
-// What one forward and backward gives.
+// The results of one forward and backward.
 struct Outcome {
   double loss = 0;
   int64_t tokens = 0;
@@ -55,7 +55,7 @@ std::string name_of(const Trial& s) {
 }
 
 // fp32 on both: only the order of sums differs, and the GPU's exp and tanh by units in the last
-// place. A gradient is the end of some hundred such sums.
+// place. A gradient is the result of about a hundred such sums.
 void expect_fp32(const Trial& trial) {
   const Outcome cpu = outcome_of(Where::cpu, trial), gpu = outcome_of(Where::gpu, trial);
   const std::string what = name_of(trial);
@@ -65,8 +65,8 @@ void expect_fp32(const Trial& trial) {
   expect_near(gpu.grads, cpu.grads, 1e-4, what);
 }
 
-// bf16 keeps eight bits of what a layer hands on. Both devices round at the same places, so each is
-// as far from fp32 as the other but for chance; a wrong term would be a matter of tens of percent.
+// bf16 keeps eight bits of the output of a layer. Both devices round at the same places, so their
+// distances from fp32 are similar; a wrong term would change tens of percent.
 void expect_bf16(Trial trial) {
   trial.recipe = "bf16";
   const Outcome cpu = outcome_of(Where::cpu, trial), gpu = outcome_of(Where::gpu, trial);
@@ -77,7 +77,7 @@ void expect_bf16(Trial trial) {
   EXPECT_NEAR(gpu.loss, exact.loss, 5e-3 * exact.loss) << what;
   EXPECT_NEAR(gpu.loss, cpu.loss, 5e-3 * cpu.loss) << what;
   const double of_cpu = largest_error(cpu.grads, exact.grads);
-  std::printf("%s: the CPU's bf16 is within %.2e of fp32\n", what.c_str(), of_cpu);
+  std::printf("%s: bf16 on the CPU is within %.2e of fp32\n", what.c_str(), of_cpu);
   expect_near(gpu.grads, exact.grads, std::max(2e-2, 1.5 * of_cpu), what + " against fp32");
   expect_near(gpu.grads, cpu.grads, std::max(2e-2, 2 * of_cpu), what + " against the CPU's bf16");
 }
@@ -100,7 +100,7 @@ TEST_F(GradientTest, tiny_models_in_bf16) {
   }
 }
 
-TEST_F(GradientTest, documents_do_not_see_each_other) {
+TEST_F(GradientTest, documents_are_independent) {
   for (const spec::ModelDims& dims : {tiny_gpt2(), tiny_qwen3(), medium_llama()}) {
     const int64_t seq_len = dims.max_seq > 16 ? 200 : 13;
     const Trial trial{.dims = dims, .sequences = 3, .seq_len = seq_len, .document_mask = true};
@@ -109,7 +109,7 @@ TEST_F(GradientTest, documents_do_not_see_each_other) {
   }
 }
 
-// Sequences of one length, heads of 64, bf16: what cuDNN computes, with and without grouped
+// Sequences of equal length, heads of 64, bf16: computed by cuDNN, with and without grouped
 // queries; 200 is no multiple of its blocks.
 TEST_F(GradientTest, medium_models) {
   spec::ModelDims gpt2 = medium_llama();
@@ -137,7 +137,7 @@ TEST_F(GradientTest, gpt2_124m) {
   expect_bf16(trial);
 }
 
-// Gradients that accumulate in bf16 lose what is below 2^-9 of them at every addition.
+// Gradients accumulated in bf16 lose bits below 2^-9 of their value at every addition.
 TEST_F(GradientTest, accumulation_in_bf16) {
   for (const spec::ModelDims& dims : {tiny_llama(), medium_llama()}) {
     Trial trial{.dims = dims, .recipe = "bf16", .microbatches = 3, .grad = base::DType::bf16};

@@ -10,7 +10,7 @@ For each model (4 layers, width 256, heads of 64, vocabulary 1024, 4 sequences o
   export   the weights after those steps, loaded by transformers: every tensor, and the loss
   ckpt     `trireme ckpt import` and `ckpt export` in f32 and bf16: the loss that the export reports of its fixed
            tokens, computed layer by layer, against transformers' of the exported folder on the same tokens
-torch itself computes on the CPU in fp32, so that no TF32 comes in. Exit code 1 if anything is too far off.
+torch computes on the CPU in fp32, without TF32. The exit code is 1 if any error exceeds its limit.
 
 Needs torch, transformers and safetensors; no network.
   python3 tests/gpu/hf_check.py --trireme build/gpu/trireme --gpu-tests build/gpu/tests/gpu_tests
@@ -25,7 +25,7 @@ import subprocess
 import sys
 import tempfile
 
-gpu_environment = dict(os.environ)  # of the programs that are checked; torch sees no GPU
+gpu_environment = dict(os.environ)  # for the programs under test; torch uses no GPU
 os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ["TRANSFORMERS_OFFLINE"] = "1"
 os.environ["CUDA_VISIBLE_DEVICES"] = ""
@@ -131,7 +131,7 @@ device = "{device}"
 
 
 def three_steps(model, inputs, labels):
-    """torch.optim.AdamW with our rule: matrices decay, norms and biases do not."""
+    """Returns torch.optim.AdamW with our rule: matrices decay, norms and biases do not."""
     parameters = list(model.parameters())
     groups = [dict(params=[p for p in parameters if p.ndim >= 2], weight_decay=DECAY),
               dict(params=[p for p in parameters if p.ndim < 2], weight_decay=0.0)]
@@ -147,7 +147,7 @@ def three_steps(model, inputs, labels):
 
 
 def check_ckpt(name, folder, trireme):
-    """The loss that `ckpt export` reports. `folder`/start holds the weights."""
+    """Checks the loss that `ckpt export` reports. `folder`/start contains the weights."""
     run([trireme, "ckpt", "import", folder / "start", "--into", folder / "imported"])
     for dtype in ("f32", "bf16"):
         out = folder / f"exported-{dtype}"
@@ -195,7 +195,7 @@ def check_model(name, folder, trireme, only_ckpt):
     exported, loading = transformers.AutoModelForCausalLM.from_pretrained(
         summary["weights"], local_files_only=True, output_loading_info=True, attn_implementation="eager")
     for kind in ("missing_keys", "unexpected_keys", "mismatched_keys", "error_msgs"):
-        # A tied head has no tensor of its own; some versions count it as missing.
+        # A tied head has no separate tensor; some versions count it as missing.
         rest = [key for key in loading.get(kind) or [] if not (
             kind == "missing_keys" and key == "lm_head.weight" and MODELS[name][1]["tie_word_embeddings"])]
         if rest:
@@ -207,8 +207,8 @@ def check_model(name, folder, trireme, only_ckpt):
             continue
         moved = (value - start[key]).norm().item()
         error = (ours[key] - value).norm().item() / max(moved, 1e-12)
-        # The key part of GPT-2's bias has a gradient of zero but for rounding, which Adam would blow up were it not
-        # for EPS; what is left there is small beside the rest of the tensor.
+        # The key part of GPT-2's bias has a gradient of zero except for rounding, which Adam would amplify without
+        # EPS; the remaining error there is small beside the rest of the tensor.
         if not error <= worst:
             worst, where = error, key
     check(f"{name}: error of three AdamW steps over their length, largest at {where}", worst, 1e-2)

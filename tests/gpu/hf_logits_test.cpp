@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Logits and losses of Hugging Face models on the GPU against those of `transformers`: the tiny
-// goldens of this tree, and the folders of the folder TRIREME_HF_GOLDENS where hf_check.py has put
-// larger ones (config.json, model.safetensors, golden.safetensors with input_ids [S, T], logits
-// F32 [S, T, V]).
+// goldens of this tree, and the larger ones that hf_check.py writes into sub-folders of
+// TRIREME_HF_GOLDENS (config.json, model.safetensors, golden.safetensors with input_ids [S, T] and
+// logits F32 [S, T, V]).
 #include <cmath>
 #include <cstdlib>
 #include <cstring>
@@ -76,7 +76,7 @@ TEST_F(HfLogitsTest, logits_and_losses_are_those_of_transformers) {
       single.sequences = 1;
       train::Inference one(folder, single);
       double worst = 0;
-      // Every token of a short sequence; of a long one some, its last ones among them.
+      // Every token of a short sequence; some tokens of a long one, including the last.
       const size_t stride = length > 32 ? 31 : 1;
       for (size_t s = 0; s < sequences; ++s) {
         for (size_t back = 0; back < length; back += stride) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memory on the GPU: the ledger holds what was predicted, to the byte; the driver reports little
-// more; what does not fit is refused before anything is allocated.
+// Memory on the GPU: the ledger equals the prediction to the byte, the driver reports little more,
+// and a model that does not fit is rejected before anything is allocated.
 #include "base/error.h"
 #include "device/accelerator.h"
 #include "tests/gpu/gpu_rig.h"
@@ -11,7 +11,7 @@ namespace {
 using MemoryTest = GpuTest;
 using spec::Recompute;
 
-// Draws from [low, high].
+// Returns a random number in [low, high].
 class Dice {
  public:
   explicit Dice(uint64_t seed) : key_(base::rng_key(seed, "dice")) {}
@@ -25,7 +25,7 @@ class Dice {
   uint64_t next_ = 0;
 };
 
-// Every second one has sizes for which cuDNN computes attention; the others are odd.
+// Every second case has sizes for which cuDNN computes attention; the others are odd.
 Trial random_trial(Dice& dice, bool is_fused) {
   Trial s;
   const bool is_gpt2 = dice(0, 1) == 0;
@@ -59,7 +59,7 @@ Trial random_trial(Dice& dice, bool is_fused) {
   return s;
 }
 
-TEST_F(MemoryTest, the_ledger_holds_what_was_predicted) {
+TEST_F(MemoryTest, the_ledger_equals_the_prediction) {
   constexpr uint64_t seed = 20250301;
   Dice dice(seed);
   for (int i = 0; i < 24; ++i) {
@@ -75,7 +75,7 @@ TEST_F(MemoryTest, the_ledger_holds_what_was_predicted) {
     EXPECT_EQ(rig.device->ledger().live(), predicted.total()) << what;
     EXPECT_EQ(rig.device->ledger().peak(), predicted.total()) << what;
     EXPECT_EQ(rig.engine->measured(), predicted) << what;
-    // The second step is captured, the third replayed: neither takes more.
+    // The second step is captured, the third replayed: neither allocates more.
     rig.train(2, 1e-3);
     EXPECT_EQ(rig.device->ledger().live(), predicted.total()) << what;
     EXPECT_EQ(rig.engine->measured(), predicted) << what;
@@ -83,8 +83,8 @@ TEST_F(MemoryTest, the_ledger_holds_what_was_predicted) {
   }
 }
 
-// What CUDA, cuBLASLt and cuDNN take for themselves once kernels are loaded is a constant: at most
-// this much.
+// The memory of CUDA, cuBLASLt and cuDNN after their kernels are loaded is constant: at most this
+// much.
 constexpr int64_t max_constant_bytes = int64_t{1} << 30;
 
 TEST_F(MemoryTest, the_driver_reports_little_more_than_the_ledger) {
@@ -112,7 +112,7 @@ TEST_F(MemoryTest, the_driver_reports_little_more_than_the_ledger) {
   EXPECT_LE(used, live + live / 50 + max_constant_bytes);
 }
 
-TEST_F(MemoryTest, what_does_not_fit_is_refused_before_it_is_allocated) {
+TEST_F(MemoryTest, a_model_that_does_not_fit_is_rejected_before_it_is_allocated) {
   spec::ModelDims dims = medium_llama();
   dims.layers = 400;
   dims.hidden = 8192;
@@ -122,13 +122,13 @@ TEST_F(MemoryTest, what_does_not_fit_is_refused_before_it_is_allocated) {
   dims.ffn = 28672;
   const Trial trial{.dims = dims, .recipe = "bf16", .sequences = 1, .seq_len = 128};
   EXPECT_THROW(DeviceRig(Where::gpu, trial), base::OutOfMemory);
-  // And the device is as good as new.
+  // The device is still usable.
   DeviceRig rig(Where::gpu, {.dims = tiny_llama()});
   rig.train(1, 1e-3);
   EXPECT_GT(rig.engine->report().mean_loss, 0);
 }
 
-TEST_F(MemoryTest, memory_comes_back) {
+TEST_F(MemoryTest, memory_is_released) {
   const Trial trial{.dims = medium_llama(), .recipe = "bf16", .sequences = 8, .seq_len = 512};
   const auto used_with = [&] {
     DeviceRig rig(Where::gpu, trial);

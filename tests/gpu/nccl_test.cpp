@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ranks as processes over NCCL, all on the first GPU: the bits of threads in the fixed order, sums
-// near them in NCCL's own, training, and an end with the right verdict when a rank is lost.
+// Ranks as processes over NCCL, all on the first GPU: the bits of thread ranks with sums in the
+// fixed order, results close to them with NCCL's reductions, training, and the right verdict when a
+// rank is lost.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -16,7 +17,7 @@
 namespace trireme::tests {
 namespace {
 
-// Of one launch: a hang ends as a failure.
+// The deadline of one launch: a hang becomes a failure.
 constexpr RunOptions run_options = {.deadline_seconds = 100};
 
 class NcclTest : public testing::Test {
@@ -27,7 +28,7 @@ class NcclTest : public testing::Test {
     if (std::getenv("TRIREME_GPU_REQUIRED") != nullptr) FAIL() << problem;
     GTEST_SKIP() << problem;
   }
-  // With what NCCL has to complain of, and settings of the environment if there are any.
+  // The command line of a launch, with NCCL's warnings and further environment variables.
   static Words words(int ranks, double deadline_s, const Words& more, const Words& settings = {}) {
     Words all = {"/usr/bin/env", "NCCL_DEBUG=WARN"};
     all.insert(all.end(), settings.begin(), settings.end());
@@ -67,7 +68,7 @@ TEST_F(NcclTest, every_call_agrees_in_debug_mode) {
   run(words(2, 60, {"exercise", "--fixed"}, {"TRIREME_COMM_DEBUG=1"}));
 }
 
-TEST_F(NcclTest, the_librarys_sums_are_near_those_in_the_fixed_order) {
+TEST_F(NcclTest, reductions_of_nccl_are_close_to_those_in_the_fixed_order) {
   for (const int ranks : {2, 4}) run(words(ranks, 60, {"sums", "--fixed"}));
 }
 
@@ -119,7 +120,7 @@ TEST_F(NcclTest, ten_steps_give_the_loss_of_thread_ranks) {
       const std::regex line(fmt::format("rank 0 step {} loss ([-+.e0-9]+)", step));
       std::smatch found;
       ASSERT_TRUE(std::regex_search(near.out, found, line)) << near.out << near.err;
-      // Only the order of two or four additions differs; it grows with the steps.
+      // Only the order of two or four additions differs; the difference grows with the steps.
       const double tolerance = std::string(c.recipe) == "fp32" ? 1e-4 : 1e-2;
       EXPECT_NEAR(std::stod(found[1]), expected.losses[step], tolerance * expected.losses[step])
           << to_string(layout) << ", step " << step;
@@ -145,7 +146,7 @@ TEST_F(NcclTest, a_rank_that_is_killed_or_stopped_is_named_and_all_end) {
     EXPECT_EQ(outcome.exit_code, 1) << what;
     const std::string expected =
         fmt::format("^rank {} \\(.*\\) {}", c.rank,
-                    c.number == SIGSTOP ? "has been silent" : "was killed by signal 9");
+                    c.number == SIGSTOP ? "has sent no heartbeat" : "was killed by signal 9");
     EXPECT_TRUE(std::regex_search(first_error(outcome.err), std::regex(expected)))
         << what << "\n-- stderr\n"
         << outcome.err;
@@ -154,16 +155,16 @@ TEST_F(NcclTest, a_rank_that_is_killed_or_stopped_is_named_and_all_end) {
   }
 }
 
-// The rank lives and says so, but does not come: the others' kernels wait on the GPU, their hosts
-// for them.
-TEST_F(NcclTest, a_rank_that_does_not_come_is_named) {
+// The rank is alive and reports so, but does not enter: the kernels of the other ranks wait on the
+// GPU, and their host threads wait for the kernels.
+TEST_F(NcclTest, a_rank_that_does_not_enter_is_named) {
   const Scratch scratch;
   const Outcome outcome =
       Running(scratch.path(), words(2, 4, {"loop", "--sleep=1@9"}), run_options).wait();
   EXPECT_EQ(outcome.exit_code, 1);
   const std::string expected =
-      R"(^rank 1 did not come to all_reduce #\d+ of group 'world' within 4 s; rank 0 is waiting; )"
-      R"(the last that rank 1 finished was all_reduce #8 of group 'pair')";
+      R"(^rank 1 did not enter all_reduce #\d+ of group 'world' within 4 s; rank 0 is waiting; )"
+      R"(the last call that rank 1 finished was all_reduce #8 of group 'pair')";
   EXPECT_TRUE(std::regex_search(first_error(outcome.err), std::regex(expected))) << outcome.err;
   EXPECT_EQ(left_over(scratch, 2), Words{});
   EXPECT_TRUE(scratch.has("flight/rank_0.json"));

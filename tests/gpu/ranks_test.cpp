@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Ranks as threads that share one GPU: data parallel, ZeRO-1, -2, -3 and HSDP give the bits of one
-// rank on that GPU, and take the memory and send the bytes that were predicted (train_layout()).
+// rank on that GPU, and use the predicted memory and traffic (train_layout()).
 #include "tests/ranks/near_rig.h"
 
 #include "base/error.h"
@@ -28,7 +28,7 @@ void expect_same_bits(Layout layout, const std::vector<Ranks>& all) {
     layout.zero = ranks.zero;
     layout.stage = ranks.stage;
     EXPECT_EQ(train_layout(layout, steps), hash) << to_string(layout);
-    if (testing::Test::HasFailure()) return;  // the others would say the same
+    if (testing::Test::HasFailure()) return;  // the others would fail alike
   }
 }
 
@@ -45,7 +45,7 @@ TEST_F(RanksTest, bf16_layouts_give_the_bits_of_one_rank) {
   expect_same_bits({.dims = tiny_qwen3(), .recipe = "bf16", .logical_dp = 4}, all_ranks);
 }
 
-// Heads of 64: cuDNN's attention, and products that libraries choose algorithms for.
+// Heads of 64: attention by cuDNN, and products whose algorithms are measured.
 TEST_F(RanksTest, a_medium_model_gives_the_bits_of_one_rank) {
   for (const char* recipe : {"fp32", "bf16"}) {
     expect_same_bits({.dims = medium_llama(), .recipe = recipe, .logical_dp = 4},
@@ -68,7 +68,7 @@ TEST_F(RanksTest, accumulation_recompute_and_prefetch) {
   expect_same_bits(layout, {{1, 2, 1}, {2, 2, 3}});
 }
 
-// Stages on ranks that share the GPU: messages between streams, and the bits of one rank.
+// Stages on ranks that share the GPU: messages between streams give the bits of one rank.
 TEST_F(RanksTest, pipelines_give_the_bits_of_one_rank) {
   struct Shape {
     const char* schedule;
@@ -98,7 +98,7 @@ TEST_F(RanksTest, pipelines_give_the_bits_of_one_rank) {
       layout.zero = 2;
       layout.stage = 1;
       EXPECT_EQ(train_layout(layout, 3), hash) << to_string(layout);
-      if (testing::Test::HasFailure()) return;  // the others would say the same
+      if (testing::Test::HasFailure()) return;  // the others would fail alike
     }
     Layout sharded{.dims = dims,
                    .recipe = "bf16",
@@ -118,7 +118,7 @@ TEST_F(RanksTest, pipelines_give_the_bits_of_one_rank) {
 }
 
 // The order of sums changes with tp.
-TEST_F(RanksTest, tensor_and_sequence_parallel_are_near_one_rank) {
+TEST_F(RanksTest, tensor_and_sequence_parallel_are_close_to_one_rank) {
   spec::ModelDims gpt2 = tiny_gpt2();
   gpt2.name += "-of-two-heads";
   gpt2.heads = 2;
@@ -136,8 +136,8 @@ TEST_F(RanksTest, tensor_and_sequence_parallel_are_near_one_rank) {
   }
 }
 
-// Both ranks send three messages before either receives: streams of their own carry them, and what
-// was sent is written again as soon as it may be.
+// Both ranks send three messages before either receives: separate streams carry them, and the sent
+// buffers are overwritten as soon as that is allowed.
 TEST_F(RanksTest, messages_cross) {
   comm::ThreadWorld world(2, 60);
   comm::run_ranks(world, [&](int r) {
@@ -169,8 +169,8 @@ TEST_F(RanksTest, messages_cross) {
   EXPECT_EQ(world.verdict(), "");
 }
 
-// A rank that fails while others have work queued on the GPU: all end, and memory that others read
-// is not given back before.
+// If a rank fails while others have work queued on the GPU, all ranks end, and memory that others
+// read is not released before.
 TEST_F(RanksTest, a_rank_that_fails_ends_all) {
   for (int bad = 0; bad < 4; ++bad) {
     const Layout layout{
@@ -189,11 +189,11 @@ TEST_F(RanksTest, a_rank_that_fails_ends_all) {
       EXPECT_STREQ(error.what(), "the disk is full");
     }
   }
-  // The GPU is well.
+  // The GPU is still usable.
   train_layout({.dims = tiny_llama(), .dp = 2, .logical_dp = 2, .on_gpu = true}, 1);
 }
 
-TEST_F(RanksTest, random_layouts_take_and_send_what_was_predicted) {
+TEST_F(RanksTest, random_layouts_use_the_predicted_memory_and_traffic) {
   train_random_layouts(32, 30, true);
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Whole steps on the GPU against the CPU: clipping and skipping, weights after some steps,
+// Complete steps on the GPU against the CPU: clipping and skipping, weights after some steps,
 // evaluation, logits, and the loss curve of a model that learns.
 #include <cmath>
 
@@ -33,7 +33,7 @@ void expect_same_report(const engine::StepReport& gpu, const engine::StepReport&
   }
 }
 
-TEST_F(StepTest, clipping_and_skipping_are_those_of_the_cpu) {
+TEST_F(StepTest, clipping_and_skipping_agree_with_the_cpu) {
   for (const auto kind :
        {kernels::ClipKind::none, kernels::ClipKind::fixed, kernels::ClipKind::adaptive}) {
     Trial trial{.dims = tiny_llama(), .microbatches = 2};
@@ -52,7 +52,7 @@ TEST_F(StepTest, clipping_and_skipping_are_those_of_the_cpu) {
       gpu.engine->write_weights("head.norm.weight", values);
     };
     for (int i = 0; i < 5; ++i) EXPECT_FALSE(step("step " + std::to_string(i)).was_skipped);
-    // A gradient that is 300 times too large, then one that is not a number; both are skipped.
+    // A gradient that is 300 times too large, then one that is NaN; both are skipped.
     const std::vector<float> good = cpu.engine->read_weights("head.norm.weight");
     std::vector<float> bad = good;
     for (float& value : bad) value *= 300;
@@ -67,7 +67,7 @@ TEST_F(StepTest, clipping_and_skipping_are_those_of_the_cpu) {
 }
 
 // Five steps move the weights by much more than the two devices differ. Adam divides by the size of
-// the gradient: where that is rounding alone the step is noise, so eps is above it here.
+// the gradient: if that is rounding only, the step is noise, so eps is above it here.
 TEST_F(StepTest, weights_after_five_steps) {
   for (const spec::ModelDims& dims : {tiny_llama(), tiny_qwen3(), tiny_gpt2(), medium_llama()}) {
     Trial trial{.dims = dims, .seq_len = dims.max_seq > 16 ? 128 : 13, .microbatches = 2};
@@ -117,7 +117,7 @@ TEST_F(StepTest, evaluation_and_logits) {
   }
 }
 
-// Every sequence is a stream of its own of a source that can be learnt.
+// Every sequence is a separate stream of a source that can be learnt.
 class MarkovBatches final : public engine::MicrobatchSource {
  public:
   MarkovBatches(const data::MarkovSource& source, int64_t sequences, int64_t seq_len)
@@ -140,8 +140,9 @@ class MarkovBatches final : public engine::MicrobatchSource {
   uint64_t stream_ = 0;
 };
 
-// An order-1 source at this rate is learnt without a sudden drop: on the CPU a change of 3e-3 in
-// one matrix moves the bf16 curve by 3e-4. (An order-2 source at twice the rate moves by 2e-2.)
+// An order-1 source at this rate is learnt without a sudden drop of the loss: on the CPU a change
+// of 3e-3 in one matrix moves the bf16 curve by 3e-4. (An order-2 source at twice the rate moves by
+// 2e-2.)
 TEST_F(CurveTest, two_hundred_steps_follow_the_cpu) {
   const data::MarkovSource source(11, 24, 1, 5.0);
   // Heads of 64 and 64 tokens: in bf16 cuDNN computes attention.

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Reads flight records with PyTorch's own analyser and checks which ranks it names.
+"""Reads flight records with PyTorch's analyser and checks which ranks it names.
 
   check_flight_records.py FOLDER --missing 2 [--stopped 2]
 
-FOLDER is `flight` of a run that ended because a rank did not come. --missing are ranks that the
+FOLDER is `flight` of a run that ended because a rank did not enter a call. --missing are ranks that the
 analyser has to name, and of stopped ranks the only ones; --stopped those that could write no record
 (killed or stopped). Needs PyTorch
 2.9 or later, on any machine: records may be carried there from where the ranks ran.
@@ -31,8 +31,8 @@ def analyse(folder, stopped):
 
 
 def named_ranks(text):
-    """Ranks of everything that the analyser complains about: a rank that skips a call is missing in
-    it, and waits in the next one for ranks that are missing there."""
+    """Returns all ranks that the analyser reports: a rank that skips a call is missing in it, and
+    waits in the next one for ranks that are missing there."""
     found = re.findall(r"missing ranks: \{([^}]*)\}", text)
     found += re.findall(r"missed FR dumps from ranks \(\{([^}]*)\}\)", text)
     return sorted({int(rank) for ranks in found for rank in ranks.split(",")})
@@ -51,7 +51,7 @@ def main():
         rank = dump.name.rsplit("_", 1)[1]
         with open(dump, "rb") as pickled, open(args.folder / f"rank_{rank}.json") as text:
             if pickle.load(pickled) != json.load(text):
-                sys.exit(f"{dump}: is not what rank_{rank}.json holds")
+                sys.exit(f"{dump}: differs from rank_{rank}.json")
     text = analyse(args.folder, args.stopped)
     print(text)
     named = named_ranks(text)

@@ -19,7 +19,7 @@ namespace {
 using base::DType;
 using device::Tensor;
 
-// Small numbers of many bits: a function of `seed`.
+// Returns small numbers of many bits, a function of `seed`.
 std::vector<std::byte> made_up(int64_t elements, DType dtype, uint32_t seed) {
   std::vector<std::byte> bytes(static_cast<size_t>(elements * base::size_of(dtype)));
   uint32_t state = seed;
@@ -39,7 +39,7 @@ Tensor view(std::byte* data, int64_t elements, DType dtype) {
   return device::view_of(data, {{elements}, dtype});
 }
 
-// A stream, some memory, and ways in and out of it on any device.
+// A stream, some memory, and copies to and from it on any device.
 class Bench {
  public:
   explicit Bench(device::Device& device)
@@ -131,7 +131,7 @@ class Exercise {
     const auto part_of_all = [&](int rank) { return all.slice_rows(rank * 3001, 3001); };
     group.all_gather(bench_.stream(), all, one);
     if (bench_.read(part_of_all(group.rank())) != bench_.read(one)) {
-      throw std::runtime_error("all_gather: this rank's part is not where it belongs");
+      throw std::runtime_error("all_gather: this rank's part is at the wrong place");
     }
     const Tensor arrived = bench_.room(3001, DType::f32);
     // Odd ranks receive first, so that no send waits for a send.
@@ -144,7 +144,7 @@ class Exercise {
       }
     }
     if (group.size() > 1 && bench_.read(arrived) != bench_.read(part_of_all(previous))) {
-      throw std::runtime_error(fmt::format("recv: not what rank {} has", previous));
+      throw std::runtime_error(fmt::format("recv: the data of rank {} is wrong", previous));
     }
     take(all);
     const Tensor shared = fresh(999, DType::bf16);
@@ -166,8 +166,8 @@ class Exercise {
     take(out);
   }
 
-  // Ranks 0 and 1, 2 and 3, ... send each other three messages, all before they receive any: each
-  // way has a group and a stream of its own.
+  // Ranks 0 and 1, 2 and 3, ... send each other three messages before they receive any: each
+  // direction has its own group and stream.
   void cross() {
     const auto up = world_.split(0, world_.rank(), {.name = "up"});
     const auto down = world_.split(0, world_.rank(), {.name = "down"});
@@ -203,7 +203,8 @@ class Exercise {
       sent[round]->wait(bench_.stream());
       bench_.stream().copy_bytes(out[round], in[round]);
       if (bench_.read(out[round]) != numbers(other, round)) {
-        throw std::runtime_error(fmt::format("message {}: not what rank {} sent", round, other));
+        throw std::runtime_error(
+            fmt::format("message {}: the data of rank {} is wrong", round, other));
       }
     }
     bench_.clear();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ranks that another launcher started: rank 0 runs the store, or it is a folder, and nobody but the
-// ranks themselves can say what happened.
+// Ranks that another launcher started: rank 0 runs the store, or it is a folder, and only the ranks
+// themselves can find out what happened.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -24,7 +24,7 @@ class ForeignLauncher : public testing::TestWithParam<bool> {
   void SetUp() override {
     if (!comm::gloo_status().empty()) GTEST_SKIP() << comm::gloo_status();
     int port = 0;
-    { port = comm::StoreServer({.host = "127.0.0.1"}).port(); }  // a free one
+    { port = comm::StoreServer({.host = "127.0.0.1"}).port(); }  // a free port
     for (int rank = 0; rank < 3; ++rank) {
       Words words = {"/usr/bin/env",
                      fmt::format("RANK={}", rank),
@@ -49,7 +49,7 @@ class ForeignLauncher : public testing::TestWithParam<bool> {
   std::vector<std::unique_ptr<Running>> ranks_;
 };
 
-TEST_P(ForeignLauncher, ranks_agree_who_died) {
+TEST_P(ForeignLauncher, ranks_agree_on_the_rank_that_died) {
   std::this_thread::sleep_for(std::chrono::milliseconds(300));
   ranks_[1]->signal(SIGKILL);
   ranks_[1]->wait();
@@ -61,7 +61,7 @@ TEST_P(ForeignLauncher, ranks_agree_who_died) {
   }
 }
 
-TEST_P(ForeignLauncher, rank_zero_is_no_exception) {
+TEST_P(ForeignLauncher, the_death_of_rank_zero_is_reported_too) {
   ranks_[0]->signal(SIGKILL);
   ranks_[0]->wait();
   for (const size_t rank : {size_t{1}, size_t{2}}) {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What tests of ranks as processes share: how rank_program is launched, and what is left of it.
+// Shared by tests of ranks as processes: launching rank_program, and finding its remaining
+// processes.
 #pragma once
 
 #include <sys/types.h>
@@ -14,19 +15,19 @@ namespace trireme::tests {
 
 using Words = std::vector<std::string>;
 
-// `trireme launch` of rank_program; `more` are options of either.
+// Returns the words of `trireme launch` of rank_program; `more` are options of either.
 Words launch_words(int ranks, double deadline_s, const Words& more);
 
-// ---- of ranks that loop
-pid_t process_of(const Scratch& scratch, int rank);  // 0 as long as it does not
+// ---- for ranks in mode loop
+pid_t process_of(const Scratch& scratch, int rank);  // 0 until it has begun
 bool all_loop(const Scratch& scratch, int ranks);
-// Ranks of which a process is left. A zombie is not.
+// Returns the ranks with a live process. A zombie does not count.
 Words left_over(const Scratch& scratch, int ranks);
 
-// The first line that says "error: ".
+// Returns the text of the first line with "error: ".
 std::string first_error(const std::string& err);
 
-// exercise() of ranks as threads, on the CPU.
+// Returns the results of exercise() with ranks as threads, on the CPU.
 std::vector<std::string> thread_hashes(int ranks, device::StreamMode streams);
 
 }  // namespace trireme::tests

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ranks that a launcher of others started report an error of all of them once, and one of a single
-// rank, too: on stderr by one line, with --json by one object.
+// Ranks that another launcher started report an error of all of them once, and an error of a single
+// rank, too: one line on stderr, or one object with --json.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -26,7 +26,7 @@ class OneReport : public testing::Test {
     port_ = comm::StoreServer({.host = "127.0.0.1"}).port();
   }
 
-  // One process as torchrun starts it.
+  // Starts one process as torchrun does.
   void start(int rank, const Words& more, const Words& variables = {}) {
     Words words = {"/usr/bin/env",
                    fmt::format("RANK={}", rank),
@@ -46,7 +46,7 @@ class OneReport : public testing::Test {
     for (const auto& rank : ranks_) outcomes_.push_back(rank->wait());
     ranks_.clear();
   }
-  // All that the ranks wrote.
+  // Returns the output of all ranks.
   std::string out() const { return joined(&Outcome::out); }
   std::string err() const { return joined(&Outcome::err); }
   int errors() const {
@@ -72,7 +72,7 @@ class OneReport : public testing::Test {
   }
 };
 
-TEST_F(OneReport, a_bad_configuration_is_reported_by_rank_0_alone) {
+TEST_F(OneReport, a_bad_configuration_is_reported_by_rank_0_only) {
   for (const std::string wrong :
        {"--optimizer.lr=x", "--nonsense", "--training.dataset_path=gone"}) {
     outcomes_.clear();
@@ -141,9 +141,9 @@ TEST_F(OneReport, a_rank_that_is_killed_is_named_once_and_to_torchrun) {
   EXPECT_LT(seconds(1), seconds(2));
 }
 
-// torchrun's store port is the one after MASTER_PORT; another job may have it.
-TEST_F(OneReport, a_port_of_another_job_is_passed_over) {
-  // Below the ports that the system gives to clients, as users choose them.
+// Under torchrun the store uses the port after MASTER_PORT; another job may occupy it.
+TEST_F(OneReport, a_port_of_another_job_is_skipped) {
+  // Below the ephemeral ports, as users choose it.
   std::unique_ptr<comm::StoreServer> other;
   for (int port = 16000; other == nullptr && port < 30000; port += 10) {
     try {

@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-// A rank that communicates, and little else: what `trireme launch --program` starts in tests, and
-// the shortest example of how a process joins a run.
+// A rank that does little but communicate: `trireme launch --program` starts it in tests. It is
+// also the shortest example of how a process joins a run.
 //
 //   rank_program exercise [--worker]      every call once; prints the hash of the results
-//   rank_program sums                     NCCL's own sums against those in the fixed order
+//   rank_program sums                     NCCL's sums against those in the fixed order
 //   rank_program train [--recipe=R] [--dp=N --zero=N --stage=N]
 //                                         ten steps of a tiny model on a GPU; prints loss and hash
-//   rank_program loop [--steps=N] [FAULT] sums until it is ended; writes rankN.pid when it begins
+//   rank_program loop [--steps=N] [FAULT] sums until it is killed; writes rankN.pid when it begins
 //
-// All over Gloo, or with --nccl over NCCL on GPU (local rank) modulo (GPUs of this host), where
-// sums are NCCL's own unless there is --fixed, too.
+// All run over Gloo, or with --nccl over NCCL on GPU (local rank) modulo (GPUs of this host), where
+// sums are NCCL's unless --fixed is also given.
 //
-// FAULT, of the rank R at step K: --exit=R@K --throw=R@K --kill=R@K --stop=R@K --skip=R@K
+// FAULT happens on rank R at step K: --exit=R@K --throw=R@K --kill=R@K --stop=R@K --skip=R@K
 // --sleep=R@K (ten minutes of computing)
 #include <fmt/format.h>
 #include <unistd.h>
@@ -52,11 +52,11 @@ Fault fault_from(const Options& options, const std::string& name) {
   const auto rank = comm::integer_from(std::string_view(found->second).substr(0, at));
   const auto step = comm::integer_from(
       at == std::string::npos ? "" : std::string_view(found->second).substr(at + 1));
-  if (!rank || !step) throw std::runtime_error(name + " wants R@K");
+  if (!rank || !step) throw std::runtime_error(name + " needs R@K");
   return {*rank, *step};
 }
 
-// Whether the step's communication is to be left out.
+// Returns whether the step's communication is to be skipped.
 bool misbehaves(const Options& options, int64_t rank, int64_t step) {
   const auto is_due = [&](const std::string& name) {
     const Fault fault = fault_from(options, name);
@@ -64,7 +64,7 @@ bool misbehaves(const Options& options, int64_t rank, int64_t step) {
   };
   if (is_due("--kill")) std::raise(SIGKILL);
   if (is_due("--stop")) std::raise(SIGSTOP);
-  if (is_due("--throw")) throw std::runtime_error("the fault that was asked for");
+  if (is_due("--throw")) throw std::runtime_error("the requested fault");
   if (is_due("--sleep")) std::this_thread::sleep_for(std::chrono::minutes(10));
   return is_due("--skip");
 }
@@ -81,7 +81,7 @@ int loop(comm::Communicator& world, device::Device& device, const Options& optio
                                  .fixed_order = world.options().fixed_order});
   half->set_buffer(device::view_of(buffer.data(), {{buffer.bytes()}, base::DType::u8}));
   world.barrier();
-  // Written whole under another name: whoever waits for it reads all of it.
+  // Written under another name and renamed: a waiting test reads the complete file.
   const std::string name = fmt::format("rank{}.pid", world.rank());
   std::ofstream(name + ".new") << ::getpid() << std::flush;
   if (std::rename((name + ".new").c_str(), name.c_str()) != 0) return 4;
@@ -108,7 +108,7 @@ int integer_of(const Options& options, const std::string& name, int fallback) {
   return static_cast<int>(comm::integer_from(found->second).value_or(fallback));
 }
 
-// One layout of a tiny model, as tests/gpu trains it with ranks as threads, too.
+// One layout of a tiny model, which tests/gpu also trains with ranks as threads.
 int train(comm::Communicator& world, device::Device& device, const Options& options) {
   const auto recipe = options.find("--recipe");
   const Layout layout{.dims = tiny_llama(),

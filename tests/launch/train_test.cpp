@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// `trireme train` on ranks that are processes: started by us or by others, they give the bits of
-// threads, and end together.
+// `trireme train` with ranks as processes: started by `trireme launch` or by another launcher, they
+// produce the bits of threads, and end together.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -96,11 +96,11 @@ TEST_F(LaunchTrain, pipelines_of_processes_give_the_bits_of_one_rank) {
   }
 }
 
-TEST_F(LaunchTrain, what_no_rank_could_run_starts_none) {
+TEST_F(LaunchTrain, a_configuration_that_no_rank_can_run_starts_none) {
   const Tree before = scratch_.tree();
   const std::vector<std::pair<Words, std::string>> all = {
       {{"-n", "3", "--parallelism.data_parallel_shard_degree=2"},
-       "that is 2 ranks, and there are 3"},
+       "that needs 2 ranks, but there are 3"},
       {{"-n", "2", "--training.global_batch_size=3"}, "nearest: 2 or 4"},
       {{"-n", "2", "--parallelism.tensor_parallel_degree=3"}, "heads = 2"},
       {{"-n", "2", "--parallelism.pipeline_parallel_degree=2",
@@ -120,7 +120,7 @@ TEST_F(LaunchTrain, what_no_rank_could_run_starts_none) {
   EXPECT_EQ(scratch_.tree(), before);
 }
 
-TEST_F(LaunchTrain, a_reason_of_all_ranks_is_told_once_on_top) {
+TEST_F(LaunchTrain, a_reason_of_all_ranks_is_printed_once_at_the_top) {
   const Outcome outcome =
       run({"launch", "-n", "2", "tiny_run.toml", "--training.dataset_path=gone"});
   EXPECT_EQ(outcome.exit_code, 1);
@@ -138,13 +138,13 @@ TEST_F(LaunchTrain, a_signal_finishes_the_step_and_saves) {
   running.signal(SIGTERM);
   const Outcome outcome = running.wait();
   EXPECT_EQ(outcome.exit_code, 75) << outcome.err;
-  EXPECT_NE(outcome.err.find("asked to stop"), std::string::npos) << outcome.err;
+  EXPECT_NE(outcome.err.find("stop requested"), std::string::npos) << outcome.err;
   EXPECT_NE(outcome.err.find("is saved; --resume auto continues"), std::string::npos)
       << outcome.err;
   EXPECT_FALSE(scratch_.has(final_weights));  // the run is not finished
 }
 
-// The process of a rank that was started in this folder; 0: there is none.
+// Returns the process of a rank that was started in this folder; 0 if there is none.
 pid_t train_process_of(const Scratch& scratch, int rank) {
   const std::string wanted = fmt::format("TRIREME_RANK={}", rank);
   for (const auto& entry : std::filesystem::directory_iterator("/proc")) {
@@ -182,7 +182,7 @@ TEST_F(LaunchTrain, a_rank_that_is_killed_is_named) {
   }
 }
 
-// A long run of few bits, saved often.
+// A long run of a tiny model, saved often.
 const Words saved_often = {"--training.steps=400",       "--checkpoint.interval=5",
                            "--metrics.log_freq=1000",    "--validation.enable=false",
                            "--parallelism.logical_dp=4", "--parallelism.reduce=each"};
@@ -196,8 +196,8 @@ bool has_checkpoint(const Scratch& scratch) {
   return false;
 }
 
-// Killed under `launch`, continued under `launch`, by hand and by itself; options in any order.
-TEST_F(LaunchTrain, a_killed_run_continues_from_its_checkpoint) {
+// Killed under `launch`, resumed under `launch`, manually and automatically; options in any order.
+TEST_F(LaunchTrain, a_killed_run_resumes_from_its_checkpoint) {
   const Words words = joined(eight_samples, saved_often);
   ASSERT_EQ(run(joined({"train"}, joined(words, {"--job.dump_folder=quiet"}))).exit_code, 0);
   const std::string quiet = scratch_.read("quiet/weights/final/model.safetensors");
@@ -223,7 +223,7 @@ TEST_F(LaunchTrain, a_killed_run_continues_from_its_checkpoint) {
   }
 }
 
-// A rank as torchrun would start it, or a person by hand.
+// A rank as torchrun, or a user, would start it.
 std::unique_ptr<Running> start_rank(const Scratch& scratch, int rank, int port, const Words& more) {
   const Words environment = {"/usr/bin/env",
                              fmt::format("RANK={}", rank),
@@ -239,7 +239,7 @@ std::unique_ptr<Running> start_rank(const Scratch& scratch, int rank, int port, 
 
 int free_port() { return comm::StoreServer({.host = "127.0.0.1"}).port(); }
 
-TEST_F(LaunchTrain, ranks_that_differ_are_refused_and_what_differs_is_named) {
+TEST_F(LaunchTrain, ranks_that_differ_are_refused_and_the_difference_is_named) {
   scratch_.write("other.txt", "z" + scratch_.read("text.txt").substr(1));
   const std::vector<std::pair<std::string, std::string>> cases = {
       {"--optimizer.lr=0.1", "optimizer.lr: 0.01 there, 0.1 here"},
@@ -259,7 +259,7 @@ TEST_F(LaunchTrain, ranks_that_differ_are_refused_and_what_differs_is_named) {
     EXPECT_NE(zero.err.find(message), std::string::npos) << zero.err;
     EXPECT_FALSE(scratch_.has("run/run.json")) << change;
   }
-  // The same data in another place is the same.
+  // The same data at another path is accepted.
   scratch_.write("copy.txt", scratch_.read("text.txt"));
   const int port = free_port();
   const auto first = start_rank(scratch_, 0, port, {});
@@ -269,7 +269,7 @@ TEST_F(LaunchTrain, ranks_that_differ_are_refused_and_what_differs_is_named) {
 }
 
 // A second job on the port of a first one can neither join it nor end it.
-TEST_F(LaunchTrain, a_second_job_on_the_same_port_does_no_harm) {
+TEST_F(LaunchTrain, a_second_job_on_the_same_port_is_harmless) {
   const int port = free_port();
   const Words many = {"--training.steps=100000000", "--metrics.log_freq=1000000"};
   const auto first = start_rank(scratch_, 0, port, many);
@@ -292,7 +292,7 @@ TEST_F(LaunchTrain, a_second_job_on_the_same_port_does_no_harm) {
 TEST_F(LaunchTrain, waiting_for_other_ranks_ends_at_the_first_signal) {
   for (const int rank : {0, 1}) {
     const auto alone = start_rank(scratch_, rank, free_port(), {});
-    // Handlers are there before anything else; the rest is waiting.
+    // Signal handlers are installed first; the rest is waiting.
     std::this_thread::sleep_for(std::chrono::milliseconds(500));
     alone->signal(SIGTERM);
     const Outcome outcome = alone->wait();
@@ -313,7 +313,7 @@ TEST_F(LaunchTrain, torchruns_environment_is_enough) {
   ASSERT_EQ(run(joined(run_words, {"--parallelism.data_parallel_shard_degree=2"})).exit_code, 0);
   const std::string threads = scratch_.read(final_weights);
   int port = 0;
-  { port = comm::StoreServer({.host = "127.0.0.1"}).port(); }  // a free one
+  { port = comm::StoreServer({.host = "127.0.0.1"}).port(); }  // a free port
   std::vector<std::unique_ptr<Running>> ranks;
   for (int rank = 0; rank < 2; ++rank) {
     const Words environment = {"/usr/bin/env",
@@ -335,7 +335,7 @@ TEST_F(LaunchTrain, torchruns_environment_is_enough) {
   EXPECT_NE(first.err.find("rank 0 of 2, local rank 0 of 2 on node 0, from torchrun"),
             std::string::npos)
       << first.err;
-  EXPECT_NE(first.err.find("torchrun is believed"), std::string::npos) << first.err;
+  EXPECT_NE(first.err.find("using torchrun"), std::string::npos) << first.err;
   EXPECT_EQ(second.out, "");
   EXPECT_TRUE(scratch_.read(final_weights) == threads);
 }

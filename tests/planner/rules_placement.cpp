@@ -212,7 +212,7 @@ Row tree_row() {
 
 Row context_row() {
   const spec::ModelSpec model = shipped_model("llama3-70b");
-  const auto& block = std::get<spec::BlockSpec>(model.layers.at(1));
+  const auto& block = spec::typical_block(model);
   EXPECT_EQ(block.heads, 64);
   EXPECT_EQ(block.kv_heads, 8);
   const spec::Machine machine = shipped_machine("h100");

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Same bits: at equal logical_dp and reduce, the weights after ten steps do not depend on how many
-// ranks host the workers, nor on what of the training state is sharded.
+// Same bits: at equal logical_dp and reduce, the weights after ten steps do not depend on the
+// number of ranks that host the workers, nor on which training state is sharded.
 #include <gtest/gtest.h>
 
 #include <map>
@@ -42,7 +42,7 @@ const std::vector<Ranks> with_sharded_grads = {{1, 2, 2}, {1, 3, 2}, {1, 4, 3},
                                                {1, 6, 3}, {1, 8, 3}, {2, 2, 2},
                                                {2, 4, 2}, {3, 2, 3}, {2, 3, 3}};
 
-// Runs one layout against the one-rank layout with the same bits, which is run once.
+// Compares one layout with the one-rank layout that must have the same bits; the latter runs once.
 void expect_same_bits(const Layout& layout) {
   static std::map<std::string, std::string> expected;
   std::string& hash = expected[bits_key(layout)];
@@ -67,7 +67,7 @@ void expect_same_bits(Layout layout, const std::vector<Ranks>& all) {
   }
 }
 
-TEST(RanksTest, one_micro_batch_a_worker) {
+TEST(RanksTest, one_micro_batch_per_worker) {
   for (const spec::ModelDims& dims : {narrow_gpt2(), narrow_llama()}) {
     for (const char* recipe : {"fp32", "bf16"}) {
       const Layout layout{.dims = dims, .recipe = recipe};
@@ -77,7 +77,7 @@ TEST(RanksTest, one_micro_batch_a_worker) {
   }
 }
 
-TEST(RanksTest, one_worker_a_rank) {
+TEST(RanksTest, one_worker_per_rank) {
   for (const int workers : {2, 3, 4, 6, 8}) {
     const Layout layout{.dims = narrow_qwen3(), .recipe = "bf16", .logical_dp = workers};
     expect_same_bits(layout, {{workers, 1, 0}, {1, workers, 1}, {1, workers, 2}, {1, workers, 3}});
@@ -101,9 +101,9 @@ TEST(RanksTest, accumulation_reduced_each) {
   }
 }
 
-// The hashes above say something: another number of workers, another type of sums or another time
-// of reducing changes bits.
-TEST(RanksTest, what_is_part_of_the_numerical_identity_changes_bits) {
+// The hashes above are sensitive: another number of workers, another dtype of sums or another time
+// of reduction changes bits.
+TEST(RanksTest, settings_of_the_numerical_identity_change_bits) {
   const Layout plain{.dims = narrow_llama(), .dp = 2, .recipe = "bf16", .microbatches = 2};
   Layout workers = plain, sums = plain, each = plain;
   workers.logical_dp = 12;
@@ -127,7 +127,7 @@ TEST(RanksTest, bf16_gradients_and_bf16_sums) {
   expect_same_bits(layout, {{3, 1, 0}, {2, 2, 1}, {1, 8, 3}});
 }
 
-TEST(RanksTest, masters_in_halves) {
+TEST(RanksTest, split_masters) {
   Layout layout{.dims = narrow_llama(), .recipe = "bf16", .master = base::DType::u16};
   expect_same_bits(layout, without_sharded_grads);
   expect_same_bits(layout, with_sharded_grads);

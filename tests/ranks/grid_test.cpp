@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Every layout of up to eight ranks: data parallel, ZeRO-1, -2, -3, HSDP, tensor and sequence
-// parallel, with and without accumulation, fp32 and bf16. Without tp the bits of one rank after ten
-// steps, with tp within a bound of it. A sample in the usual run; all with TRIREME_FULL set, which
-// test.sh --full does.
+// parallel, with and without accumulation, fp32 and bf16. Without tp a layout has the bits of one
+// rank after ten steps, with tp it is within a bound of it. The default run takes a sample; with
+// TRIREME_FULL set, as in test.sh --full, it takes all.
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -58,7 +58,7 @@ std::vector<Layout> all_layouts() {
       for (int dp = 1; dp * zero * tp <= max_ranks; ++dp) {
         for (int stage = zero > 1 ? 1 : 0; stage <= (zero > 1 ? 3 : 0); ++stage) {
           Layout layout{.dp = dp, .zero = zero, .stage = stage, .tp = tp, .logical_dp = dp * zero};
-          layout.sequences = 4;  // of six tokens: they divide by every tp
+          layout.sequences = 4;  // of six tokens: 24 tokens divide by every tp
           add(layout);
           layout.sequence_parallel = true;
           if (tp > 1) add(layout);
@@ -85,7 +85,7 @@ void expect_bits_of_one_rank(const Layout& layout) {
 TEST(GridTest, every_layout_trains_as_one_rank_does) {
   const std::vector<Layout> all = all_layouts();
   EXPECT_GT(all.size(), 600U);
-  // Odd, so that the sample goes round all models, recipes and accumulations.
+  // Odd, so that the sample covers all models, recipes and accumulations.
   const size_t step = std::getenv("TRIREME_FULL") != nullptr ? 1 : 5;
   for (size_t i = 0; i < all.size(); i += step) {
     const Layout& layout = all[i];

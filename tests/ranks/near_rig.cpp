@@ -12,7 +12,8 @@ namespace {
 constexpr int near_steps = 3;
 constexpr double init_std = 0.02;
 
-// Relative to the size of b, or to that of a tensor of elements of `least`.
+// Returns the norm of a - b relative to that of b, to which `least` is added in quadrature for
+// every element: a lower bound of the denominator.
 double distance(const std::vector<float>& a, const std::vector<float>& b, double least = 0) {
   double squares = 0, size = least * least * static_cast<double>(b.size());
   for (size_t i = 0; i < a.size(); ++i) {
@@ -39,8 +40,8 @@ Results one_rank(Layout layout) {
 
 }  // namespace
 
-// Adam divides by the size of a gradient, so that one which is zero but for rounding (key biases)
-// would move weights as far as any other; a large epsilon keeps that out.
+// Adam divides by the size of a gradient, so a gradient that is zero except for rounding (key
+// biases) would move weights as far as any other; a large epsilon prevents this.
 void expect_near_one_rank(Layout layout, double bound) {
   layout.adam_eps = 0.1F;
   const Results expected = one_rank(layout);

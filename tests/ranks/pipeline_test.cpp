@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Pipelines against one rank: every schedule that is executed, with stages cut evenly and not, tied
-// and untied heads, recompute, data parallel, ZeRO and tensor parallel. Without tp the bits of one
-// rank; on every rank memory by pool and bytes sent are as predicted (train_layout()).
+// Pipelines against one rank: every schedule that the engine runs, with even and uneven stages,
+// tied and untied heads, recompute, data parallelism, ZeRO and tensor parallelism. Without tp they
+// have the bits of one rank. On every rank, memory by pool and bytes sent are as predicted
+// (train_layout()).
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -22,7 +23,7 @@ spec::ModelDims deep(spec::ModelDims dims) {
   dims.layers = 6;
   return dims;
 }
-// Heads and feed-forward width divide by two, the vocabulary by nothing.
+// Heads and feed-forward width divide by two; the vocabulary is prime.
 spec::ModelDims even(spec::ModelDims dims) {
   dims.name += "-even";
   dims.hidden = 32;
@@ -60,7 +61,8 @@ struct Shape {
   const char* schedule;
   int pp, chunks, microbatches;
 };
-// All that are executed, with micro-batches that do and do not divide by the ranks.
+// All schedules that the engine runs, with numbers of micro-batches that do and do not divide by
+// the ranks.
 const std::vector<Shape> shapes = {
     {"gpipe", 2, 0, 3},       {"gpipe", 4, 0, 5},       {"1f1b", 2, 0, 1},
     {"1f1b", 3, 0, 5},        {"1f1b", 4, 0, 4},        {"1f1b", 8, 0, 3},
@@ -91,7 +93,7 @@ TEST(PipelineTest, every_schedule_with_every_recompute) {
   }
 }
 
-// Stages of one layer, of the embedding or the head alone, and large beside small ones.
+// Stages of one layer, of only the embedding or only the head, and large next to small ones.
 TEST(PipelineTest, uneven_cuts) {
   const std::vector<std::pair<Shape, std::vector<int>>> cuts = {
       {{"1f1b", 2, 0, 3}, {0, 7}},
@@ -117,8 +119,8 @@ TEST(PipelineTest, uneven_cuts) {
   }
 }
 
-// Data parallel and ZeRO-1 with every schedule; sharded gradients and parameters with those that
-// end a micro-batch's backward before the next one's gradients begin.
+// Data parallelism and ZeRO-1 with every schedule; sharded gradients and parameters with schedules
+// that finish a micro-batch's backward before the next one's gradients begin.
 TEST(PipelineTest, with_data_axes) {
   struct Data {
     int dp, zero, stage;
@@ -132,7 +134,7 @@ TEST(PipelineTest, with_data_axes) {
         layout.stage = data.stage;
         layout.logical_dp = 12;
         if (shape.pp == 1 || ranks_of(layout) > 8) continue;
-        // Several workers a rank need the head's forwards and backwards in turn.
+        // Several workers per rank need alternating forwards and backwards of the head.
         const int microbatches = 12 / (data.dp * data.zero) * shape.microbatches;
         const std::string_view name = shape.schedule;
         const bool in_turn =
@@ -144,7 +146,7 @@ TEST(PipelineTest, with_data_axes) {
   }
 }
 
-// A leaf for every micro-batch, whose gradients of a shared table are under way while others begin.
+// A leaf for every micro-batch: its gradients of a shared table are in flight while others begin.
 TEST(PipelineTest, with_leaves_that_overlap) {
   for (const Shape& shape :
        {Shape{"1f1b", 2, 0, 1}, Shape{"1f1b", 3, 0, 6}, Shape{"1f1b", 4, 0, 5},
@@ -229,7 +231,7 @@ TEST(PipelineTest, everything_at_once) {
   }
 }
 
-// Compute on a thread of its own, and as few messages under way as can be.
+// Compute on a separate thread, and as few messages in flight as possible.
 TEST(PipelineTest, worker_streams_and_one_send_buffer) {
   for (const Shape& shape : shapes) {
     for (const spec::ModelDims& dims : {deep_gpt2(), deep_llama()}) {
@@ -246,31 +248,31 @@ TEST(PipelineTest, worker_streams_and_one_send_buffer) {
   }
 }
 
-// One micro-batch through all stages, with the loss of every token, on every rank; then a step, so
-// that a shared table has to come again.
+// Evaluates one micro-batch, with the loss of every token, on every rank; then runs a step, so that
+// a shared table has to be sent again.
 TEST(PipelineTest, evaluation_is_the_same_on_every_rank) {
   for (const Shape& shape : {Shape{"1f1b", 3, 0, 3}, Shape{"zb-v", 2, 0, 4}}) {
     for (const spec::ModelDims& dims : {deep_gpt2(), deep_llama()}) {
-      struct Said {
+      struct Evaluated {
         double loss = 0;
         std::vector<float> tokens;
       };
       const auto evaluate = [](const Layout& layout) {
-        std::vector<Said> said(static_cast<size_t>(2 * ranks_of(layout)));
+        std::vector<Evaluated> evaluated(static_cast<size_t>(2 * ranks_of(layout)));
         run_layout(layout, [&](RankRig& rig) {
           for (size_t i = 0; i < 2; ++i) {
-            Said& own = said[2 * static_cast<size_t>(rig.mesh.world().rank()) + i];
+            Evaluated& own = evaluated[2 * static_cast<size_t>(rig.mesh.world().rank()) + i];
             own.tokens.resize(static_cast<size_t>(rig.engine.plan().microbatch_tokens()));
             own.loss = rig.engine.evaluate(rig.source, own.tokens).loss_sum;
             rig.engine.step(rig.source, 1e-2);
           }
         });
-        return said;
+        return evaluated;
       };
       Layout layout = layout_of(shape, dims);
-      const std::vector<Said> ranks = evaluate(layout);
+      const std::vector<Evaluated> ranks = evaluate(layout);
       layout.pp = 1;
-      const std::vector<Said> one = evaluate(layout);
+      const std::vector<Evaluated> one = evaluate(layout);
       EXPECT_NE(one[0].loss, one[1].loss);
       for (size_t i = 0; i < ranks.size(); ++i) {
         EXPECT_EQ(ranks[i].loss, one[i % 2].loss) << shape.schedule;

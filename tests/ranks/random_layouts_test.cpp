@@ -6,7 +6,7 @@
 namespace trireme::tests {
 namespace {
 
-TEST(RandomLayouts, take_and_send_what_was_predicted) {
+TEST(RandomLayouts, use_memory_and_send_bytes_as_predicted) {
   train_random_layouts(31, 200, false);
 }
 

@@ -6,9 +6,10 @@
 #include <gtest/gtest.h>
 
 #include "device/accelerator.h"
+#include "spec/facts/op_shapes.h"
 #include "spec/layout/layout_samples_test.h"
 #include "spec/layout/layout_text.h"
-#include "spec/facts/op_shapes.h"
+#include "spec/facts/backend.h"
 #include "spec/memory/predict.h"
 
 namespace trireme::tests {
@@ -17,7 +18,7 @@ namespace {
 constexpr int64_t seq_len = 6;
 constexpr double deadline_seconds = 60;
 
-// The micro-batches of one rank, looked up by their number in the whole step.
+// The micro-batches of one rank, by their index in the global batch.
 class ShareOfStep final : public engine::MicrobatchSource {
  public:
   ShareOfStep(const spec::Plan& plan, const spec::Coord& coord, int64_t vocab)
@@ -42,7 +43,11 @@ std::string to_string(const spec::TrafficTable& t) {
       t.tp_grads, t.pp_activations, t.pp_gradients, t.pp_table, t.other);
 }
 
-// Runs steps and expects what a healthy rank does: bytes sent, memory, the same weights everywhere.
+// Runs steps and expects on every rank that
+//   - the bytes sent are the predicted ones. Both are sums of formulas: comm::Communicator counts
+//     each call by the sizes of its tensors. sizes_test.cpp has numbers by hand.
+//   - every take of memory is in the prediction, and the prediction has no more.
+//   - nothing else was allocated: slabs have the predicted sizes, so the ledger has their sum.
 void train(RankRig& rig, const std::string& what, int steps, Results* results) {
   spec::TrafficTable sent_before = rig.engine.traffic(), predicted = sent_before;
   for (int i = 0; i < steps; ++i) {
@@ -70,7 +75,7 @@ void train(RankRig& rig, const std::string& what, int steps, Results* results) {
                              << to_string(predicted);
   const spec::MemoryTable& memory = rig.engine.predicted_memory();
   EXPECT_EQ(rig.engine.measured(), memory) << what;
-  // On a GPU algorithms are measured in the first step, with memory that is given back.
+  // On a GPU the first step benchmarks algorithms, with memory that it frees again.
   const device::Ledger& ledger = rig.device.ledger();
   EXPECT_EQ(rig.is_gpu ? ledger.live() : ledger.peak(), memory.total()) << what;
   EXPECT_FALSE(rig.engine.report().was_skipped) << what;

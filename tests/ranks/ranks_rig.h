@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What tests of several ranks share: one layout of a job, run as threads of this process, and what
-// every rank says after some steps.
+// Shared by the tests of several ranks: a layout of a job, which runs as threads of this process,
+// and the results of every rank after some steps.
 #pragma once
 
 #include <functional>
@@ -19,7 +19,7 @@ namespace trireme::tests {
 struct Layout {
   spec::ModelDims dims;
   int dp = 1, zero = 1;
-  int stage = 0;  // of ZeRO
+  int stage = 0;  // ZeRO stage
   int tp = 1;
   bool sequence_parallel = false;
   int pp = 1;
@@ -31,8 +31,8 @@ struct Layout {
   std::string recipe = "fp32";
   base::DType grad = base::DType::f32, master = base::DType::f32;
   int logical_dp = 24;
-  int microbatches = 1;  // of one worker
-  int sequences = 1;     // of a micro-batch
+  int microbatches = 1;  // per worker
+  int sequences = 1;     // per micro-batch
   spec::ReduceWhen reduce = spec::ReduceWhen::once;
   base::DType reduce_dtype = base::DType::f32;
   int prefetch = 1;
@@ -41,11 +41,11 @@ struct Layout {
   device::StreamMode streams = device::StreamMode::inline_calls;
   bool split_backward = false;
   float adam_eps = 1e-8F;
-  bool on_gpu = false;  // all ranks on the first one
+  bool on_gpu = false;  // all ranks on the first GPU
 };
 std::string to_string(const Layout&);
 int ranks_of(const Layout&);
-// Layouts with equal keys must give equal bits: different models have different names.
+// Layouts with equal keys must give equal bits. Different models must have different names.
 std::string bits_key(const Layout&);
 
 // One rank of a running layout.
@@ -54,8 +54,8 @@ struct RankRig {
   const spec::ModelSpec& model;
   engine::Engine& engine;
   comm::Mesh& mesh;
-  engine::MicrobatchSource& source;  // this rank's share of a step
-  std::function<void()> next_step;   // of the source
+  engine::MicrobatchSource& source;  // this rank's micro-batches of a step
+  std::function<void()> next_step;   // advances the source
   bool is_gpu = false;
 };
 
@@ -64,28 +64,28 @@ spec::Backend backend_of(const Layout&);
 // Builds all ranks and runs `body` on each.
 void run_layout(const Layout&, const std::function<void(RankRig&)>& body);
 
-// One rank of a layout, whatever the ranks are.
+// Runs `body` on one rank of a layout; ranks may be threads or processes.
 void run_rank(const Layout&, comm::Communicator& world, device::Device&,
               const std::function<void(RankRig&)>& body);
 
-// Runs one step of a layout on thread ranks and expects of every rank the memory, the ledger and
-// the bytes sent that were predicted.
+// Runs one step of a layout on thread ranks and expects the predicted memory, ledger and bytes sent
+// on every rank.
 void train_settled(const spec::ModelDims&, const spec::Layout&, bool on_gpu);
-// `count` random layouts of both families, of at most 8 ranks.
+// Does so for `count` random layouts of both families, of at most 8 ranks.
 void train_random_layouts(uint64_t seed, int count, bool on_gpu);
 
-// SHA-256 of the weights after `steps`. Expects on the way, on every rank: the same hash, memory
-// and ledger as predicted, bytes sent as predicted.
+// Returns the SHA-256 of the weights after `steps`. Expects the same hash and the predicted memory,
+// ledger and bytes sent on every rank.
 std::string train_layout(const Layout&, int steps);
 
-// What a layout computes, whole: of the first step every parameter's gradient, after the last the
-// weights.
+// The results of a layout, as whole parameters: gradients of the first step, weights after the
+// last.
 struct Results {
   std::map<std::string, std::vector<float>> grads, weights;
   std::vector<double> losses;  // by step
   std::vector<float> norms;
 };
-// On every rank also what train_layout() expects.
+// Expects on every rank the same as train_layout().
 Results results_of(const Layout&, int steps);
 
 }  // namespace trireme::tests

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Gradients over ranks are those of one rank that sees all micro-batches; reading and writing by
-// name; refusals.
+// Gradients over ranks equal those of one rank that runs all micro-batches; reading and writing by
+// name; refused plans.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -26,7 +26,7 @@ std::map<std::string, std::vector<float>> grads_of(const Layout& layout, double&
   return grads;
 }
 
-TEST(RanksTest, gradients_are_those_of_one_worker_that_sees_everything) {
+TEST(RanksTest, gradients_equal_those_of_one_worker_with_all_micro_batches) {
   for (const spec::ModelDims& dims : {tiny_gpt2(), tiny_llama()}) {
     double expected_loss = 0, loss = 0;
     const auto expected =
@@ -70,7 +70,7 @@ TEST(RanksTest, weights_are_read_and_written_whole_on_every_rank) {
           rig.engine.write_weights(param.name, values);
           EXPECT_EQ(rig.engine.read_weights(param.name), values) << param.name;
         }
-        // What was written is what layers compute with: all ranks see the same loss of one batch.
+        // Layers compute with the written weights: all ranks have the same loss of one batch.
         class Same final : public engine::MicrobatchSource {
          public:
           void fill(int, const engine::HostMicrobatch& out) override { all_.fill(0, out); }
@@ -96,7 +96,7 @@ TEST(RanksTest, weights_are_read_and_written_whole_on_every_rank) {
   }
 }
 
-TEST(RanksTest, a_plan_for_several_ranks_needs_them) {
+TEST(RanksTest, a_plan_for_several_ranks_is_refused_on_one) {
   const spec::ModelSpec model = spec::make_model(tiny_llama());
   const spec::Plan plan = plan_of({.dims = tiny_llama(), .dp = 2}, model);
   device::CpuDevice device(kernels::cpu_kernels(), {});
@@ -109,7 +109,7 @@ TEST(RanksTest, sharded_gradients_need_a_merged_backward) {
   EXPECT_THROW(run_layout(layout, [](RankRig&) {}), base::ConfigError);
 }
 
-TEST(RanksTest, a_step_that_is_not_finite_is_skipped_by_all) {
+TEST(RanksTest, a_step_that_is_not_finite_is_skipped_by_all_ranks) {
   for (const int stage : {0, 3}) {
     const Layout layout{.dims = tiny_llama(),
                         .dp = stage == 0 ? 4 : 1,

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Tensor and sequence parallelism against one rank, alone and with every data layout. The order of
-// sums changes with tp, so results agree within a bound; among the ranks of a layout they are the
-// same bits.
+// sums changes with tp, so results agree within a bound; all ranks of a layout have the same bits.
 #include <gtest/gtest.h>
 
 #include <tuple>
@@ -14,7 +13,7 @@ namespace {
 using spec::Recompute;
 using spec::ReduceWhen;
 
-// Heads and feed-forward width divide by up to 8, the vocabulary by nothing.
+// Heads and feed-forward width divide by up to 8; the vocabulary is prime.
 spec::ModelDims wide(spec::ModelDims dims) {
   dims.name += "-wide";
   dims.hidden = 32;
@@ -29,7 +28,7 @@ spec::ModelDims wide_gpt2() { return wide(tiny_gpt2()); }    // tied head, biase
 spec::ModelDims wide_llama() { return wide(tiny_llama()); }  // untied
 spec::ModelDims wide_qwen3() { return wide(tiny_qwen3()); }  // norms of q and k
 
-// Ranks along the axes, and the stage of ZeRO.
+// Ranks along the axes, and the ZeRO stage.
 struct Degrees {
   int dp, zero, stage, tp;
 };
@@ -52,7 +51,7 @@ const std::vector<Degrees> with_data_axes = {{2, 1, 0, 2}, {3, 1, 0, 2}, {1, 2, 
                                              {1, 3, 2, 2}, {1, 2, 3, 4}, {1, 4, 3, 2},
                                              {2, 2, 1, 2}, {2, 2, 3, 2}};
 
-TEST(TensorTest, alone) {
+TEST(TensorTest, without_data_axes) {
   for (const spec::ModelDims& dims : {wide_gpt2(), wide_llama(), wide_qwen3()}) {
     expect_near({.dims = dims, .logical_dp = 1, .microbatches = 2}, {{1, 1, 0, 2}, {1, 1, 0, 4}},
                 1e-5);
@@ -84,7 +83,7 @@ TEST(TensorTest, recompute_split_backward_and_worker_streams) {
   expect_near(layout, {{1, 1, 0, 4}, {1, 2, 3, 2}}, 1e-5);
 }
 
-// bf16 rounds what crosses ranks: near the one rank in bf16 as far as that type goes.
+// bf16 rounds what ranks send, so the bound is that of bf16.
 TEST(TensorTest, bf16) {
   for (const spec::ModelDims& dims : {wide_gpt2(), wide_llama()}) {
     expect_near({.dims = dims, .recipe = "bf16", .logical_dp = 2},
@@ -92,7 +91,7 @@ TEST(TensorTest, bf16) {
   }
 }
 
-// At equal tp the data axes keep their promise: the same bits for any of them.
+// At equal tp every data layout gives the same bits.
 TEST(TensorTest, data_layouts_give_the_same_bits_at_equal_tp) {
   for (const bool sequence_parallel : {false, true}) {
     for (const char* recipe : {"fp32", "bf16"}) {

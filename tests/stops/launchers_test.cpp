@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// One run started in every way that docs/ranks.md names: the weights are those of one rank. The
-// ordinary run starts it by mpirun of MPICH and of Open MPI, TRIREME_FULL=1 by all of these.
+// One run started in every way that docs/ranks.md lists: the weights are those of one rank. By
+// default it is started by mpirun of MPICH and of Open MPI, with TRIREME_FULL=1 in all ways.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -25,7 +25,7 @@ struct Way {
   // for `trireme launch`, "@WORDS" for the words of both, @PORT for a free port, @HOST for this
   // host.
   std::vector<std::string> commands;
-  std::vector<std::string> log;  // what the log of the first must have
+  std::vector<std::string> log;  // what the log of the first must contain
   bool is_ordinary = false;
 };
 
@@ -109,7 +109,7 @@ std::vector<Way> all_ways() {
        .needs = {srun, torchrun},
        .commands = {"/usr/bin/srun -N 2 -n 2 --ntasks-per-node 1 " + c10d + "@HOST:@PORT " +
                     torchrun_words},
-       .log = {"rank 0 of 4, local rank 0 of 2 on node 0, from torchrun", "torchrun is believed"}},
+       .log = {"rank 0 of 4, local rank 0 of 2 on node 0, from torchrun", "using torchrun"}},
       {.name = "srun launch",
        .needs = {srun},
        .commands =
@@ -144,7 +144,7 @@ std::string this_host() {
 
 class LauncherTable : public testing::Test {
  protected:
-  // The command with what stands for other things replaced.
+  // Returns the command with its placeholders replaced.
   static std::string filled(std::string text, int port) {
     const std::string words =
         fmt::format("stops.toml --training.steps={} --overwrite", table_steps);
@@ -156,7 +156,7 @@ class LauncherTable : public testing::Test {
     return with_all_replaced(text, "@HOST", this_host());
   }
 
-  // Returns the hash of the weights; empty: it failed.
+  // Returns the hash of the weights; empty if the run failed.
   static std::string run(const Way& way) {
     const Scratch scratch;
     write_stops_run(scratch);
@@ -185,7 +185,7 @@ class LauncherTable : public testing::Test {
   }
 };
 
-TEST_F(LauncherTable, every_launcher_gives_the_weights_of_one_rank) {
+TEST_F(LauncherTable, every_launcher_produces_the_weights_of_one_rank) {
   if (!comm::gloo_status().empty()) GTEST_SKIP() << comm::gloo_status();
   const std::string one = sha256_of(quiet_weights(table_steps));
   for (const Way& way : all_ways()) {

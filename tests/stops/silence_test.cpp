@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// A resumed run must not go on with other data in silence: every form of a changed data set or
-// split is refused with a message that names it and leaves the run's folder as it was;
-// --allow-data-change, or --allow-batch-change, accepts it and says so. Data that only moved is
-// accepted.
+// A resumed run must not silently continue with other data: every form of a changed data set or
+// split is refused with a message that names it and leaves the run's folder unchanged;
+// --allow-data-change, or --allow-batch-change, accepts it and logs that. Data that was only moved
+// is accepted.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -25,14 +25,14 @@ namespace fs = std::filesystem;
 const std::string data_path = "--training.dataset_path=";
 const std::string held_out_path = "--validation.dataset_path=";
 
-// Four bytes for each byte: tokens in each of u16, u32 and text, and others in each.
+// Four bytes for each byte: valid tokens as u16, as u32 and as text, and different ones in each.
 std::string widened(const std::string& text) {
   std::string bytes;
   for (const char c : text) bytes += {c, '\0', '\0', '\0'};
   return bytes;
 }
 
-// Two halves of lines in the other order.
+// The two halves of the lines in reverse order.
 std::string reordered(const std::string& text) {
   const size_t half = text.find('\n', text.size() / 2) + 1;
   return text.substr(half) + text.substr(0, half);
@@ -58,7 +58,7 @@ void build_pair(const Scratch& s, const std::string& input, const std::string& o
 const std::map<std::string, Saved>& kinds_of_runs() {
   static const std::map<std::string, Saved> all = {
       {"text", {[](const Scratch&) {}, {data_path + "text.txt"}}},
-      // The order of samples takes a hash of some tokens of such a long stream, not of all.
+      // For such a long stream the order of samples depends on a hash of some tokens, not of all.
       {"long text",
        {[](const Scratch& s) { s.write("long.txt", tiny_text(2000)); }, {data_path + "long.txt"}}},
       {"split", {[](const Scratch&) {}, {data_path + "text.txt", "--validation.enable=true"}}},
@@ -94,7 +94,7 @@ Words words_of_run(const Saved& kind, int run_steps) {
                 kind.words);
 }
 
-// The folder of a run of 4 steps of that kind, made once.
+// Returns the folder of a run of 4 steps of that kind, created once.
 const Scratch& saved_run(const std::string& name) {
   static std::map<std::string, std::unique_ptr<Scratch>> known;
   std::unique_ptr<Scratch>& scratch = known[name];
@@ -108,7 +108,7 @@ const Scratch& saved_run(const std::string& name) {
   return *scratch;
 }
 
-// Everything below run/, but for the files that say which process has the folder.
+// Returns all files below run/ except those that record the owner of the folder.
 Tree run_tree(const Scratch& s) {
   Tree tree = s.tree("run");
   tree.erase("owner.json");
@@ -127,7 +127,7 @@ struct Change {
 
 const std::function<void(const Scratch&)> nothing = [](const Scratch&) {};
 
-// What a message about the content of a file contains.
+// The text of a message about the content of a file.
 std::string about(const std::string& file) {
   return fmt::format("{}|dataset_path|data[.]training", file);
 }
@@ -200,7 +200,7 @@ std::vector<Change> all_changes() {
       {"borders of documents",
        "documents",
        [](const Scratch& s) {
-         // One border moves by a sequence: docs/formats.md, the last numbers of the index.
+         // One boundary moves by a sequence: docs/formats.md, the last numbers of the index.
          std::string index = s.read("pair.idx");
          const size_t at = index.size() - 8 * 50;
          int64_t sequence = 0;
@@ -228,7 +228,7 @@ std::vector<Change> all_changes() {
        {"--validation.enable=false"},
        about_validation},
       {"another share held out", "split", nothing, {"--validation.split=0.2"}, about_validation},
-      {"held-out data of its own",
+      {"separate held-out data",
        "split",
        [](const Scratch& s) { s.write("held.txt", tiny_text(40)); },
        {held_out_path + "held.txt"},
@@ -299,7 +299,7 @@ TEST_F(Silence, every_changed_data_set_or_split_is_refused_and_named) {
     EXPECT_EQ(resumed_step(allowed.err), 4) << allowed.err;
     EXPECT_TRUE(mentions(allowed.err, change.named)) << allowed.err;
     if (!is_full()) continue;
-    // From here on the new data is the run's.
+    // From now on the new data belongs to the run.
     const Outcome again = trireme(s, joined(words_of_run(kinds_of_runs().at(change.run), 8),
                                             joined(change.words, {"--resume", "auto"})));
     EXPECT_EQ(again.exit_code, exit_done) << again.err;
@@ -307,7 +307,7 @@ TEST_F(Silence, every_changed_data_set_or_split_is_refused_and_named) {
   std::cout << fmt::format("silence: {} of {} changes refused\n", refused, changes.size());
 }
 
-TEST_F(Silence, data_that_only_moved_is_accepted) {
+TEST_F(Silence, data_that_was_only_moved_is_accepted) {
   struct Move {
     std::string run;
     std::function<void(const Scratch&)> apply;

@@ -33,7 +33,7 @@ Clock::time_point after(double seconds) {
          std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds));
 }
 
-// The variable that tells the processes of one job from those of another.
+// The variable that distinguishes the processes of one job from those of another.
 const std::string job_mark = "TRIREME_TEST_JOB=";
 
 bool is_executable(const std::string& path) { return ::access(path.c_str(), X_OK) == 0; }
@@ -85,7 +85,7 @@ std::string file_text(const fs::path& path) {
   return {std::istreambuf_iterator<char>(in), {}};
 }
 
-// The number in the last match, or none.
+// Returns the number in the last match, or none.
 std::optional<int64_t> last_number(const std::string& log, const std::string& expression) {
   const std::regex wanted(expression);
   std::optional<int64_t> found;
@@ -217,14 +217,14 @@ int64_t newest_checkpoint(const Scratch& scratch) {
   return newest;
 }
 
-// ---- what a log says
+// ---- reading a log
 
 std::optional<int64_t> saved_step(const std::string& log) {
   return last_number(log, R"(stopped   step (\d+) is saved)");
 }
 std::optional<int64_t> resumed_step(const std::string& log) {
   const auto step = last_number(log, R"(resume    step (\d+) of )");
-  if (!step && log.find("resume    there is no checkpoint yet") != std::string::npos) return -1;
+  if (!step && log.find("resume    no checkpoint exists yet") != std::string::npos) return -1;
   return step;
 }
 std::optional<int64_t> last_step(const std::string& log) {
@@ -327,7 +327,7 @@ std::vector<int> codes_of_saved(LauncherKind launcher, Stop stop) {
       return {1};
     case LauncherKind::openmpi:
       return stop == Stop::user_signal ? std::vector{exit_stopped} : std::vector{1, exit_stopped};
-    case LauncherKind::mpich:  // 0 whatever its ranks end with, if it was asked itself
+    case LauncherKind::mpich:  // always 0 if mpirun itself was signalled
       return reaches_ranks_only ? std::vector{exit_stopped} : std::vector{0, exit_stopped};
     case LauncherKind::srun:
       return {exit_stopped};
@@ -347,7 +347,8 @@ Job::Job(const Scratch& scratch, JobOptions options)
                           : trireme_command({"train", "stops.toml"});
   words.insert(words.end(), train.begin(), train.end());
   words.insert(words.end(), options_.train_words.begin(), options_.train_words.end());
-  running_ = std::make_unique<Running>(scratch.path(), words, RunOptions{.deadline_seconds = options_.deadline_seconds});
+  running_ = std::make_unique<Running>(scratch.path(), words,
+                                       RunOptions{.deadline_seconds = options_.deadline_seconds});
   seen_.insert(running_->process());
 }
 
@@ -412,7 +413,7 @@ void Job::stop(Stop stop, std::mt19937& random) {
   const LauncherKind launcher = options_.launcher;
   const bool is_ours = launcher <= LauncherKind::launch;
   const bool is_slurm = launcher == LauncherKind::srun;
-  // srun takes SIGTERM, SIGHUP or two SIGINTs as an order to kill its job: users call scancel.
+  // srun kills its job on SIGTERM, SIGHUP or two SIGINTs; users call scancel.
   const bool has_begun = last_step(log()).has_value();
   const auto request = [=, this](int number, const std::string& name) {
     const auto once = [=, this] {
@@ -423,7 +424,8 @@ void Job::stop(Stop stop, std::mt19937& random) {
       }
     };
     once();
-    // Other launchers lose a request that comes before the ranks have started. Ours must not.
+    // Other launchers lose a signal that arrives before the ranks have started; `trireme launch`
+    // must not.
     if (!is_ours && !has_begun) request_again_ = once;
   };
   switch (stop) {
@@ -431,14 +433,14 @@ void Job::stop(Stop stop, std::mt19937& random) {
       request(SIGTERM, "TERM");
       return;
     case Stop::terminate_twice:
-      // Open MPI's mpirun takes a second SIGTERM as an order to kill.
+      // Open MPI's mpirun kills its ranks on a second SIGTERM.
       request(SIGTERM, "TERM");
       signal_ranks(SIGTERM);
       signal_ranks(SIGTERM);
       if (launcher != LauncherKind::openmpi) request(SIGTERM, "TERM");
       return;
     case Stop::interrupt:
-      // Both versions of mpirun and srun take a second SIGINT as an order to kill.
+      // Both versions of mpirun and srun kill their ranks on a second SIGINT.
       request(SIGINT, "INT");
       signal_ranks(SIGINT);
       sleep_seconds(0.1 * static_cast<double>(random() % 1000) / 1000);
@@ -446,7 +448,7 @@ void Job::stop(Stop stop, std::mt19937& random) {
       signal_ranks(SIGINT);
       return;
     case Stop::hang_up:
-      // MPICH's mpirun dies of SIGHUP and takes its ranks along.
+      // MPICH's mpirun dies of SIGHUP and kills its ranks.
       if (launcher != LauncherKind::mpich) request(SIGHUP, "HUP");
       signal_ranks_when_there(SIGHUP);
       return;
@@ -471,7 +473,7 @@ void Job::stop(Stop stop, std::mt19937& random) {
     }
     case Stop::kill_launcher:
       signal_launcher(SIGKILL);
-      // Slurm keeps a job whose srun is gone.
+      // Slurm keeps a job whose srun has ended.
       if (is_slurm) request(SIGTERM, "TERM");
       return;
   }
@@ -493,7 +495,7 @@ Outcome Job::wait() {
     }
     return is_over || Clock::now() >= end;
   };
-  while (!running_->wait_for(looks)) sleep_seconds(0.02);  // also once the log is closed
+  while (!running_->wait_for(looks)) sleep_seconds(0.02);  // also after the log is closed
   if (!is_over) {
     ADD_FAILURE() << name_of(options_.launcher) << (has_ended() ? " ended" : " runs on") << ", and "
                   << ranks().size() << " ranks run on a minute later; log:\n"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What tests of stopped runs share: one run, started by any launcher on any number of ranks, its
+// Shared by tests of stopped runs: one run, started by any launcher on any number of ranks, its
 // processes, the signals that stop it, and the checkpoints that it leaves.
 #pragma once
 
@@ -38,12 +38,12 @@ std::string quiet_weights(int64_t steps);
 inline constexpr int64_t endless = 1000000;  // steps that no test reaches
 std::string sha256_of(const std::string& bytes);
 
-// Returns the step of the newest committed checkpoint in the folder run; -1: there is none.
+// Returns the step of the newest committed checkpoint in the folder run; -1 if there is none.
 int64_t newest_checkpoint(const Scratch&);
 
-// ---- what a log says
+// ---- reading a log
 // Each returns the number of the last such line: "stopped   step N is saved"; "resume    step N
-// of", or -1 where there was no checkpoint; "step: N".
+// of", or -1 if there was no checkpoint; "step: N".
 std::optional<int64_t> saved_step(const std::string& log);
 std::optional<int64_t> resumed_step(const std::string& log);
 std::optional<int64_t> last_step(const std::string& log);
@@ -66,9 +66,9 @@ std::ostream& operator<<(std::ostream&, LauncherKind);  // for the names of test
 // Returns why the launcher cannot run here; empty if it can. Starts the Slurm cluster for srun.
 std::string problem_of(LauncherKind);
 
-// Returns a port that is free now, and so is the next one: under torchrun the program's store takes
-// the one after MASTER_PORT. It is below those that the system gives to clients: torch 1.13
-// connects to itself by chance while its server is not up yet.
+// Returns a port that is free now, and so is the next one: under torchrun the program's store uses
+// the one after MASTER_PORT. It is below the ephemeral ports: torch 1.13 may connect to itself by
+// chance before its server is running.
 int free_port_pair();
 // Returns the variable by which Slurm's commands find the cluster. REQUIRES: srun has no problem.
 std::string slurm_setting();
@@ -80,7 +80,7 @@ enum class Stop : uint8_t {
   terminate_twice,  // SIGTERM to all ranks and the launcher, twice
   interrupt,        // SIGINT as from a terminal, and again within 100 ms
   hang_up,          // SIGHUP to all
-  dead_pipe,        // nothing reads stdout and stderr any more; some time later, `terminate`
+  dead_pipe,        // stdout and stderr lose their reader; some time later, `terminate`
   user_signal,      // SIGUSR2
   kill_rank,        // SIGKILL of a rank
   kill_launcher,    // SIGKILL of the launcher
@@ -89,7 +89,7 @@ inline constexpr Stop all_stops[] = {Stop::terminate, Stop::terminate_twice, Sto
                                      Stop::hang_up,   Stop::dead_pipe,       Stop::user_signal,
                                      Stop::kill_rank, Stop::kill_launcher};
 std::string name_of(Stop);
-// Returns the exit codes that the launcher may give to a run that saved after the stop.
+// Returns the exit codes that the launcher may return for a run that saved after the stop.
 std::vector<int> codes_of_saved(LauncherKind, Stop);
 // True for a stop after which a run that has begun to train must have saved its last step.
 bool is_request(Stop);
@@ -98,7 +98,7 @@ struct JobOptions {
   LauncherKind launcher = LauncherKind::launch;
   int ranks = 1;
   Words train_words;   // after "train stops.toml"
-  Words launch_words;  // of `trireme launch` alone
+  Words launch_words;  // for `trireme launch` only
   double deadline_seconds = 300;
 };
 
@@ -113,11 +113,11 @@ class Job {
   const JobOptions& options() const { return options_; }
   std::string log() const { return running_->out() + running_->err(); }
   bool wait_for(const std::function<bool()>& holds) { return running_->wait_for(holds); }
-  // Waits until a step is logged; false if the launcher ended before.
+  // Waits until a step is logged; returns false if the launcher ended before.
   bool wait_for_step();
   void pass(double seconds);  // lets time pass while the log is read
   std::vector<pid_t> ranks();
-  // Returns the processes of the launcher and of ranks, as far as they were ever seen.
+  // Returns all processes of the launcher and of ranks that were observed so far.
   const std::set<pid_t>& seen() const { return seen_; }
   void signal_all(int number);
   bool has_ended() { return running_->has_ended(); }
@@ -130,7 +130,7 @@ class Job {
   void signal_launcher(int number);
   void signal_ranks(int number);
   void signal_ranks_when_there(int number);      // waits for the first one
-  bool cancel(const std::string& signal) const;  // Slurm's way to signal a job
+  bool cancel(const std::string& signal) const;  // signals a job of Slurm
 
   const Scratch& scratch_;
   JobOptions options_;

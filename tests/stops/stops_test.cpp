@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// A run that is stopped in every way that launchers, schedulers and users know, at random moments,
-// also while it starts, and goes on each time on another number of ranks: a stop on request resumes
-// at the step that it printed, a kill at the newest committed checkpoint, and the final weights are
-// those of a run that nothing stopped.
+// A run that is stopped in every way that launchers, schedulers and users have, at random moments,
+// also while it starts, and resumed each time on another number of ranks: after a stop on request
+// it resumes at the step that it printed, after a kill at the newest committed checkpoint, and the
+// final weights are those of a run that was not stopped.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -21,7 +21,7 @@ double uniform(std::mt19937& random, double high) {
   return high * static_cast<double>(random() % 1000) / 1000;
 }
 
-// Seconds from the start of a launcher to the first step, about.
+// Approximate seconds from the start of a launcher to the first step.
 double start_seconds(LauncherKind launcher) { return launcher == LauncherKind::torchrun ? 4 : 0.7; }
 
 class Stops : public testing::TestWithParam<LauncherKind> {
@@ -35,7 +35,7 @@ class Stops : public testing::TestWithParam<LauncherKind> {
     write_stops_run(scratch_);
   }
 
-  // A start by the launcher under test, every fourth time by another one.
+  // Returns a start by the launcher under test, every fourth time by another one.
   JobOptions drawn_job(const Words& more) {
     JobOptions options{.launcher = GetParam(), .ranks = 1 << (random_() % 3)};
     if (is_full() && random_() % 4 == 0) {
@@ -43,7 +43,7 @@ class Stops : public testing::TestWithParam<LauncherKind> {
       if (problem_of(other).empty()) options.launcher = other;
     }
     options.train_words = {"--resume", "auto"};
-    if (random_() % 2 == 0) {  // copies in place of shards (ZeRO-3)
+    if (random_() % 2 == 0) {  // copies instead of shards (ZeRO-3)
       options.train_words.push_back("--parallelism.data_parallel_shard_degree=1");
       options.train_words.push_back("--parallelism.data_parallel_replicate_degree=-1");
     }
@@ -51,7 +51,7 @@ class Stops : public testing::TestWithParam<LauncherKind> {
     return options;
   }
 
-  // Runs one start that ends by `stop`, and checks where it began and what it left.
+  // Runs one start that ends by `stop`, and checks where it began and what it saved.
   void stop_once(int number, Stop stop) {
     const bool starts = random_() % 4 == 0;
     Job job(scratch_, drawn_job({}));
@@ -102,12 +102,12 @@ class Stops : public testing::TestWithParam<LauncherKind> {
 
   void check_resume(const std::string& log) {
     const std::optional<int64_t> resumed = resumed_step(log);
-    if (!resumed) return;  // it was stopped before it came so far, or nothing read its log
+    if (!resumed) return;  // it was stopped before that, or its log was not read
     ++resumes_;
     EXPECT_EQ(*resumed, expected_) << log;
   }
 
-  // Runs 20 steps more without a stop and compares the weights with those of a quiet run.
+  // Runs 20 more steps without a stop and compares the weights with those of an undisturbed run.
   void finish() {
     const int64_t steps = std::max<int64_t>(expected_, 0) + 20;
     JobOptions options = drawn_job({fmt::format("--training.steps={}", steps)});
@@ -128,7 +128,7 @@ class Stops : public testing::TestWithParam<LauncherKind> {
   int requests_ = 0, saved_ = 0, resumes_ = 0;
 };
 
-TEST_P(Stops, a_stopped_run_goes_on_to_the_bit) {
+TEST_P(Stops, a_stopped_run_resumes_bit_identically) {
   const int stops = is_full() ? 40 : 3;
   std::vector<Stop> deck;
   for (int i = 0; i < stops; ++i) {
@@ -150,8 +150,9 @@ TEST_P(Stops, a_stopped_run_goes_on_to_the_bit) {
 INSTANTIATE_TEST_SUITE_P(launchers, Stops, testing::ValuesIn(all_launchers),
                          [](const auto& launcher) { return name_of(launcher.param); });
 
-// `launch --restarts` starts the job again by itself when a rank dies, and not after a request.
-TEST(Restarts, ranks_that_die_are_started_again) {
+// `launch --restarts` restarts the job automatically when a rank dies, but not after a request to
+// stop.
+TEST(Restarts, ranks_that_die_are_restarted) {
   if (!comm::gloo_status().empty()) GTEST_SKIP() << comm::gloo_status();
   std::mt19937 random(printed_seed("restarts"));
   const Scratch scratch;
@@ -174,9 +175,9 @@ TEST(Restarts, ranks_that_die_are_started_again) {
   EXPECT_EQ(sha256_of(scratch.read(final_weights)), sha256_of(quiet_weights(steps)));
 }
 
-TEST(Restarts, a_request_is_not_answered_by_a_start) {
+TEST(Restarts, a_request_to_stop_causes_no_restart) {
   if (!comm::gloo_status().empty()) GTEST_SKIP() << comm::gloo_status();
-  std::mt19937 random(1);  // NOLINT(cert-msc51-cpp): nothing is drawn
+  std::mt19937 random(1);  // NOLINT(cert-msc51-cpp): no number is used
   const Scratch scratch;
   write_stops_run(scratch);
   Job job(scratch,

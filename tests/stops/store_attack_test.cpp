@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A run whose store is attacked while it trains: it ends with the weights of a quiet run, no
+// A run whose store is attacked while it trains: it ends with the weights of an undisturbed run, no
 // verdict, bounded memory in the launcher; the time of a step with and without attack is printed.
-// TRIREME_FULL=1 attacks for ten minutes, TRIREME_ATTACK_SECONDS for as long as it says.
+// TRIREME_FULL=1 attacks for ten minutes, TRIREME_ATTACK_SECONDS for that many seconds.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -63,7 +63,7 @@ struct Span {
   bool is_attack = false;
 };
 
-// Seconds between the lines of successive steps that lie within one span, by kind of span.
+// Returns the seconds between the lines of successive steps within one span, by kind of span.
 std::array<std::vector<double>, 2> step_seconds(const std::string& metrics,
                                                 const std::vector<Span>& spans) {
   std::array<std::vector<double>, 2> seconds;
@@ -115,7 +115,7 @@ TEST(StoreAttack, an_attacked_run_trains_to_the_same_weights) {
           largest_kib = std::max(largest_kib, resident_kib(*job.seen().begin()));
           connections += attackers->connections();
           admissions += attackers->admissions();
-          // On a busy machine idle threads take long to end; the job's log is read meanwhile.
+          // On a busy machine idle threads may end late; the job's log is read in the meantime.
           const auto ended = std::async(std::launch::async, [&attackers] { attackers.reset(); });
           while (ended.wait_for(std::chrono::seconds(0)) != std::future_status::ready) {
             job.pass(0.05);
@@ -141,7 +141,7 @@ TEST(StoreAttack, an_attacked_run_trains_to_the_same_weights) {
       total, connections, steps, 1e3 * median(seconds[0]), 1e3 * median(seconds[1]),
       median(seconds[1]) / median(seconds[0]), largest_kib >> 10);
 
-  // Ten steps more, and the same on one rank without any attack.
+  // Ten more steps, and the same on one rank without any attack.
   const std::string last = fmt::format("--training.steps={}", steps + 10);
   options.train_words = step_words;
   options.train_words.insert(options.train_words.end(), {"--resume", "auto", last});

@@ -23,7 +23,7 @@ namespace {
 
 using comm::StoreCode;
 
-// What a stranger sends at most: longer than any greeting.
+// The most that an unauthenticated attacker sends: longer than any handshake.
 constexpr size_t max_noise_bytes = 4096;
 
 std::string random_bytes(std::mt19937& random, size_t count) {
@@ -42,7 +42,8 @@ std::string random_request(std::mt19937& random) {
   return comm::encode(requests[random() % requests.size()]);
 }
 
-// Bytes of a stranger: noise, other protocols, greetings of other jobs followed by requests.
+// Returns bytes of an unauthenticated attacker: noise, other protocols, handshakes of other jobs
+// followed by requests.
 std::string stranger_bytes(std::mt19937& random) {
   switch (random() % 5) {
     case 0:
@@ -52,7 +53,7 @@ std::string stranger_bytes(std::mt19937& random) {
     case 2:
       return std::string(comm::store_protocol) + random_bytes(random, random() % 200);
     case 3:
-      return comm::store_greeting(random_bytes(random, 16)) + random_request(random);
+      return comm::store_handshake(random_bytes(random, 16)) + random_request(random);
     default:
       return random_request(random);
   }
@@ -123,13 +124,13 @@ void StoreAttackers::send_random_bytes(unsigned seed) {
 void StoreAttackers::keep_half_greetings(unsigned seed) {
   take_idle_time();
   std::mt19937 random(seed);
-  const std::string greeting = comm::store_greeting("another job");
+  const std::string handshake = comm::store_handshake("another job");
   std::deque<base::Descriptor> kept;
   while (!is_stopping_) {
     kept.emplace_back(connected());
     ++connections_;
     pause_for(2);
-    send_some(kept.back().value(), greeting.substr(0, random() % greeting.size()));
+    send_some(kept.back().value(), handshake.substr(0, random() % handshake.size()));
     if (kept.size() > 1000) kept.pop_front();
   }
 }
@@ -147,12 +148,12 @@ void StoreAttackers::open_thousands() {
   }
 }
 
-// With the token: answers that it does not read, requests that it does not finish, frames that are
-// none. It joins as no rank.
+// A client with the token: replies that it does not read, requests that it does not finish, invalid
+// frames. It does not join as a rank.
 void StoreAttackers::misbehave_inside(unsigned seed) {
   take_idle_time();
   std::mt19937 random(seed);
-  const std::string greeting = comm::store_greeting(target_.token);
+  const std::string handshake = comm::store_handshake(target_.token);
   const std::string large = comm::encode({StoreCode::set, {"attack", std::string(1 << 20, 'x')}});
   const std::string read =
       comm::encode({StoreCode::read, {"attack", "attack", "attack", "attack"}});
@@ -163,16 +164,16 @@ void StoreAttackers::misbehave_inside(unsigned seed) {
     pause_for(20);
     switch (random() % 4) {
       case 0:
-        send_some(kept.back().value(), greeting + large);
+        send_some(kept.back().value(), handshake + large);
         break;
       case 1:
-        send_some(kept.back().value(), greeting + read + read + read);
+        send_some(kept.back().value(), handshake + read + read + read);
         break;
       case 2:
-        send_some(kept.back().value(), greeting + large.substr(0, random() % large.size()));
+        send_some(kept.back().value(), handshake + large.substr(0, random() % large.size()));
         break;
       default:
-        send_some(kept.back().value(), greeting + random_bytes(random, 1 + random() % 64));
+        send_some(kept.back().value(), handshake + random_bytes(random, 1 + random() % 64));
     }
     if (kept.size() > 100) kept.pop_front();
   }

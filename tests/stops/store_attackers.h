@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Attackers of a run's store: threads that connect to it as strangers do, with random bytes, half
-// greetings, thousands of connections and answers that are never read, and as broken processes of
-// the job itself do, with its token. They take only processor time that nothing else wants.
+// Attackers of a run's store: threads that connect to it without the token, with random bytes,
+// partial handshakes, thousands of connections and replies that are never read, and with the token,
+// as broken processes of the job would. They use only idle CPU time.
 #pragma once
 
 #include <atomic>
@@ -18,16 +18,17 @@ class StoreAttackers {
  public:
   struct Target {
     comm::StoreAddress address;
-    std::string token;  // the job's; only broken clients of the job use it
+    std::string token;  // of the job; only its broken clients use it
   };
-  // REQUIRES: the address is a numeric one of IPv4.
+  // REQUIRES: the address is a numeric IPv4 address.
   StoreAttackers(const Target& target, unsigned seed);
   ~StoreAttackers();  // stops
   StoreAttackers(const StoreAttackers&) = delete;
   StoreAttackers& operator=(const StoreAttackers&) = delete;
 
   int64_t connections() const { return connections_; }
-  // How often a stranger was let in, or got an answer other than a refusal: a hole.
+  // Returns how often a client without the token was accepted, or got a reply other than a refusal:
+  // a vulnerability.
   int64_t admissions() const { return admissions_; }
 
  private:

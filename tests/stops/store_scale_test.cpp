@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A store with many ranks: they join, wait for each other, report, and one of them ends. What each
-// part takes is printed; TRIREME_FULL=1 has thousands of ranks.
+// A store with many ranks: they join, wait for each other, report, and one of them ends. The time
+// of each part is printed; TRIREME_FULL=1 runs thousands of ranks.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <sys/resource.h>
@@ -10,9 +10,9 @@
 #include <vector>
 
 #include "comm/clock.h"
+#include "comm/failure/verdict.h"
 #include "comm/store/store_server.h"
 #include "comm/store/store_tcp.h"
-#include "comm/failure/verdict.h"
 #include "tests/stops/stops_rig.h"
 
 namespace trireme::tests {
@@ -20,7 +20,8 @@ namespace {
 
 using comm::RankReport, comm::Store, comm::TcpStore;
 
-// As many as descriptors allow, at most `wanted`: both ends of three connections a rank are here.
+// Returns as many ranks as descriptors allow, at most `wanted`: both ends of three connections per
+// rank are in this process.
 int ranks_that_fit(int wanted) {
   rlimit limit{};
   ::getrlimit(RLIMIT_NOFILE, &limit);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Two starts of one run in one folder: exactly one goes on, the other is refused while the first
-// one lives, stopped or not, or fences it off with --take-over; nothing that either of them saved
-// is damaged, and the final weights are those of a run that was alone.
+// Two starts of one run in one folder: exactly one continues; the other is refused while the first
+// is alive, stopped or not, or fences it with --take-over. Nothing that either of them saved is
+// damaged, and the final weights are those of an undisturbed run.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -22,16 +22,16 @@ constexpr int64_t steps = 120;
 
 // How one start ended.
 enum class End : uint8_t {
-  done,       // it trained to the last step
-  came_late,  // it found the last step saved and had nothing to do
-  refused,    // and the message names the host and a process of the other start
-  kept_out,   // the other start was stopped in the middle of a commit
+  done,        // it trained to the last step
+  came_late,   // it found the last step saved and had nothing to do
+  refused,     // and the message names the host and a process of the other start
+  locked_out,  // the other start was stopped in the middle of a commit
   fenced,
   other,
 };
 std::ostream& operator<<(std::ostream& out, End end) {
-  constexpr std::array names = {"done",     "came late", "refused",
-                                "kept out", "fenced",    "another end"};
+  constexpr std::array names = {"done",       "came late", "refused",
+                                "locked out", "fenced",    "another end"};
   return out << names.at(static_cast<size_t>(end));
 }
 
@@ -56,12 +56,13 @@ End end_of(const Outcome& outcome, const std::string& log, const Job& other) {
   if (outcome.exit_code == exit_fenced) return End::fenced;
   const bool is_refusal = outcome.exit_code == exit_failed || outcome.exit_code == exit_bad_call;
   if (!is_refusal) return End::other;
-  if (log.find("is starting or committing here") != std::string::npos) return End::kept_out;
+  if (log.find("is starting or committing here") != std::string::npos) return End::locked_out;
   return names_holder(log, other) ? End::refused : End::other;
 }
 
-// Names of files that only one of the two has, or that differ. Drafts of checkpoints do not count:
-// a run that was stopped in the middle of a save leaves its draft to the run that took over.
+// Returns the names of files that only one of the two has, or that differ. Drafts of checkpoints do
+// not count: a run that was stopped in the middle of a save leaves its draft to the run that took
+// over.
 std::string differing_names(Tree before, Tree after) {
   for (Tree* tree : {&before, &after}) {
     std::erase_if(*tree,
@@ -80,10 +81,10 @@ std::string differing_names(Tree before, Tree after) {
 }
 
 struct Attempt {
-  bool is_race = false;         // both start at once; else the second one while the first trains
-  bool takes_over = false;      // the second one has --take-over
-  bool is_paused = false;       // SIGSTOP of the first, and SIGCONT later
-  bool sleeps_through = false;  // the SIGCONT comes when the second one has ended
+  bool is_race = false;     // both start at once; otherwise the second one while the first trains
+  bool takes_over = false;  // the second one has --take-over
+  bool is_paused = false;   // SIGSTOP of the first, and SIGCONT later
+  bool sleeps_through = false;  // the SIGCONT is sent when the second one has ended
   std::array<LauncherKind, 2> launchers{};
 
   std::string text() const {
@@ -139,9 +140,9 @@ class TwoWriters : public testing::Test {
     if (attempt.is_paused) {
       (void)first.ranks();
       first.signal_all(SIGSTOP);
-      first.pass(0.02);  // what it has logged before
+      first.pass(0.02);  // reads what it has logged before
     }
-    // A first one that was near its end may have ended before the second one looked.
+    // If the first one was near its end, it may have ended before the second one checked.
     const int64_t reached = last_step(first.log()).value_or(0);
     const bool is_certain =
         !attempt.is_race && attempt.is_paused && attempt.sleeps_through && reached < steps - 10;
@@ -158,7 +159,7 @@ class TwoWriters : public testing::Test {
     }
     for (int look = 0; look < 1500 && !(second->has_ended() && first.has_ended()); ++look) {
       for (Job* job : {&first, second.get()}) {
-        (void)job->ranks();  // their numbers, for names_holder()
+        (void)job->ranks();  // their process ids, for names_holder()
         job->pass(0.02);
       }
     }
@@ -173,7 +174,7 @@ class TwoWriters : public testing::Test {
     ++count_[static_cast<size_t>(second_end)];
     EXPECT_TRUE(first_end != End::other && second_end != End::other) << logs;
     EXPECT_EQ((first_end == End::done) + (second_end == End::done), 1) << logs;
-    if (is_certain && second_end != End::kept_out) {
+    if (is_certain && second_end != End::locked_out) {
       EXPECT_EQ(first_end, attempt.takes_over ? End::fenced : End::done) << logs;
       EXPECT_EQ(second_end, attempt.takes_over ? End::done : End::refused) << logs;
     }
@@ -190,7 +191,7 @@ class TwoWriters : public testing::Test {
   std::array<int, 6> count_{};  // by End
 };
 
-TEST_F(TwoWriters, one_goes_on_and_the_other_is_refused_or_fenced) {
+TEST_F(TwoWriters, one_continues_and_the_other_is_refused_or_fenced) {
   if (!comm::gloo_status().empty()) GTEST_SKIP() << comm::gloo_status();
   std::mt19937 random(printed_seed("two writers"));
   const int attempts = is_full() ? 100 : 10;

@@ -15,7 +15,7 @@ using engine::HostMicrobatch;
 using engine::MicrobatchSource;
 using Source = std::unique_ptr<MicrobatchSource>;
 
-// It is good for splitting only: what an engine does with the world.
+// Supports split() only, which is all that an engine does with the world.
 class WrongAxisWorld final : public comm::Communicator {
  public:
   WrongAxisWorld(std::unique_ptr<Communicator> inner, std::string name,
@@ -42,7 +42,7 @@ class WrongAxisWorld final : public comm::Communicator {
   void do_send(Stream&, ConstTensor, int) override { refuse(); }
   void do_recv(Stream&, Tensor, int) override { refuse(); }
   void do_barrier() override { refuse(); }
-  std::vector<std::string> do_tell(const std::string& text) override { return {text}; }
+  std::vector<std::string> do_gather_texts(const std::string& text) override { return {text}; }
   static void refuse() { TRIREME_CHECK(false, "this world only splits"); }
 
   comm::FlightRecorder recorder_;
@@ -74,24 +74,24 @@ train::VerifyHooks with_source(int rank, std::function<Source(device::Device&, S
   return hooks;
 }
 
-// Batches on their way from one rank to another, by number of the call.
+// Batches that one rank sends to another, by number of the call.
 class Mailbox {
  public:
   void put(int call, std::vector<int32_t> tokens, std::vector<int32_t> labels) {
     const std::lock_guard lock(mutex_);
-    letters_[call] = {std::move(tokens), std::move(labels)};
+    batches_[call] = {std::move(tokens), std::move(labels)};
     changed_.notify_all();
   }
   std::pair<std::vector<int32_t>, std::vector<int32_t>> take(int call) {
     std::unique_lock lock(mutex_);
-    changed_.wait(lock, [&] { return letters_.contains(call); });
-    return letters_[call];
+    changed_.wait(lock, [&] { return batches_.contains(call); });
+    return batches_[call];
   }
 
  private:
-  std::mutex mutex_;  // guards letters_
+  std::mutex mutex_;  // guards batches_
   std::condition_variable changed_;
-  std::map<int, std::pair<std::vector<int32_t>, std::vector<int32_t>>> letters_;
+  std::map<int, std::pair<std::vector<int32_t>, std::vector<int32_t>>> batches_;
 };
 
 }  // namespace

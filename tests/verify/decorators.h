@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Faults for verify, as decorators of what a rank is given: its communicator, its source of
-// batches, its table of kernels, its options.
+// Faults for verify, as decorators of a rank's communicator, source of batches, table of kernels or
+// options.
 #pragma once
 
 #include <condition_variable>
@@ -17,24 +17,25 @@
 
 namespace trireme::tests {
 
-// Every rank's communicator, with these faults.
+// Gives every rank's communicator these faults.
 train::VerifyHooks with_faults(std::vector<comm::Fault> faults);
 
-// Groups called `name` are of the ranks for which `color` gives the same, instead of those that
-// were asked for.
+// Groups called `name` consist of the ranks for which `color` returns the same value, instead of
+// the requested ones.
 train::VerifyHooks with_group(std::string name, std::function<int(int rank)> color);
 
-// Rank `rank` (-1: every one) has this table.
+// Gives rank `rank` (-1: every rank) this table.
 train::VerifyHooks with_kernels(int rank, const kernels::Kernels& table);
 
-// Batches of rank `rank` (-1: of every one) after `change`, which gets the number of the call.
+// Applies `change`, which receives the number of the call, to batches of rank `rank` (-1: of every
+// rank).
 using Change = std::function<void(int call, const engine::HostMicrobatch&)>;
 train::VerifyHooks with_batches(int rank, Change change);
 
-// Rank `to` gets the batches of rank `from`.
+// Rank `to` receives the batches of rank `from`.
 train::VerifyHooks with_batches_of(int from, int to);
 
-// Rank `rank` gets the second batch of its source in place of the first.
+// Rank `rank` receives the second batch of its source instead of the first.
 train::VerifyHooks with_skipped_batch(int rank);
 
 // Rank `rank` allocates `bytes` more with its first batch.

@@ -32,18 +32,19 @@ const SmallJob sp2{.dims = tiny_qwen3(), .tp = 2, .sequence_parallel = true};
 const SmallJob tp2_dp2{.dp = 2, .tp = 2};
 const SmallJob sp2_zero2{.zero = 2, .stage = 2, .tp = 2, .sequence_parallel = true};
 
-// Of a job with four buckets: the embedding, two blocks, the head.
+// The buckets of a job: the embedding, two blocks, the head.
 constexpr int64_t buckets = 4;
 constexpr int64_t parameters = 20;  // of zero1's model
-// Gathers along zero before the update of zero1's second step is: the first weights, the reading of
+// Gathers along zero before the update of zero1's second step: the first weights, reads of
 // parameters and of their gradients, and the first update.
 constexpr int64_t gathers_before_second_update = buckets + 2 * parameters + buckets;
-// Gathers of gradients before those of ddp's second step: the reading of the thirteen of the
-// embedding and the blocks, which are gathered late, and the first update.
+// Gathers of gradients before those of ddp's second step: reads of the thirteen of the embedding
+// and the blocks, which are gathered late, and the first update.
 constexpr int64_t gathers_before_second_gradients = 13 + buckets;
 
-// All ranks, for the sums that close a step; and those that share one copy of the state.
-constexpr const char *everyone = "closing", *sharers = "zero data";
+// Groups: all ranks, for the sums that close a step; and the ranks that share one copy of the
+// state.
+constexpr const char *all_ranks = "closing", *sharers = "zero data";
 
 std::vector<Planted> sums_of_gradients() {
   const auto reduce = [](What what, int world_rank = -1, float factor = 1) {
@@ -96,7 +97,7 @@ std::vector<Planted> gathers() {
 
 std::vector<Planted> step_sums() {
   const auto sums = [](What what, int64_t call) {
-    return one_fault({.what = what, .op = "all_gather", .group = everyone, .call = call});
+    return one_fault({.what = what, .op = "all_gather", .group = all_ranks, .call = call});
   };
   return {
       {"step_sums_dropped", ddp, sums(What::drop, -1), "tokens"},
@@ -153,7 +154,7 @@ std::vector<Planted> bytes_and_memory() {
       {"rank_stays_away_at_the_end", ddp_hurried,
        one_fault({.what = What::absent,
                   .op = "all_gather",
-                  .group = everyone,
+                  .group = all_ranks,
                   .call = 2,
                   .world_rank = 0}),
        "completes"},
@@ -210,7 +211,7 @@ class VerifyFaults : public testing::TestWithParam<Planted> {};
 
 TEST_P(VerifyFaults, is_found) { expect_found(GetParam()); }
 
-// Whose sums over tp are left out, verify says.
+// A hint names the parameters whose sums over tp are missing.
 TEST(VerifyHints, name_the_seam_of_replicated_parameters) {
   const Fault dropped = {.what = What::drop, .op = "all_reduce", .group = "tp"};
   const train::VerifyReport report = train::verify(job_of(sp2), one_fault(dropped));

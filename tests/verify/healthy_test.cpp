@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Layouts that are right, of which verify reports nothing.
+// Healthy layouts, in which verify must find no error.
 #include <gtest/gtest.h>
 
 #include "base/error.h"
@@ -11,7 +11,7 @@ namespace {
 using spec::Recompute;
 using spec::ReduceWhen;
 
-TEST(VerifyHealthy, reports_nothing_over_a_grid_of_layouts) {
+TEST(VerifyHealthy, finds_no_error_in_a_grid_of_layouts) {
   std::vector<SmallJob> jobs;
   for (const spec::ModelDims& dims : {tiny_gpt2(), tiny_llama(), tiny_qwen3()}) {
     jobs.push_back({.dims = dims});
@@ -64,7 +64,7 @@ TEST(VerifyHealthy, reports_nothing_over_a_grid_of_layouts) {
   }
 }
 
-TEST(VerifyHealthy, reports_nothing_over_pipelines) {
+TEST(VerifyHealthy, finds_no_error_in_pipelines) {
   std::vector<SmallJob> jobs;
   for (const spec::ModelDims& dims : {deep(tiny_gpt2()), deep(tiny_llama())}) {
     for (const char* schedule :
@@ -91,7 +91,7 @@ TEST(VerifyHealthy, reports_nothing_over_pipelines) {
          .schedule = "interleaved",
          .keep_params = true});
     add({.zero = 2, .stage = 3, .microbatches = 3, .reduce = ReduceWhen::each});
-    // Gradients of the table are sent before the owner can take those of the first micro-batch.
+    // Gradients of the table are sent before the owner can receive those of the first micro-batch.
     add({.microbatches = 2, .reduce = ReduceWhen::each, .schedule = "interleaved"});
     add({.microbatches = 4, .reduce = ReduceWhen::each, .schedule = "interleaved", .chunks = 3});
   }

@@ -12,7 +12,7 @@ namespace {
 using comm::Fault;
 using What = comm::Fault::What;
 
-// ---- layouts. In all of them rank 0 of the pipeline has two micro-batches under way before it
+// ---- layouts. In all of them rank 0 of the pipeline has two micro-batches in flight before it
 // waits for the first gradient.
 const SmallJob untied{.dims = deep(tiny_llama()), .microbatches = 4, .pp = 2};
 const SmallJob tied{.dims = deep(tiny_gpt2()), .microbatches = 4, .pp = 2};
@@ -27,7 +27,7 @@ const SmallJob hurried{.dims = deep(tiny_llama()), .microbatches = 4, .deadline_
 const std::string forward = "pp activations 0>1", backward = "pp gradients 1>0";
 const std::string table = "pp table 0>1", table_back = "pp table gradients 1>0";
 
-// Of every message of a channel, or of one; the first of all, number 0, only connects.
+// A fault of every message of a channel, or of one; the first message, number 0, only connects.
 train::VerifyHooks message(What what, const std::string& channel, int64_t number = -1,
                            float factor = 1) {
   return one_fault(

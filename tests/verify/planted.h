@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A fault that is planted in a healthy layout, and what verify must say of it.
+// A fault that is planted in a healthy layout, and the check of verify that must fail.
 #pragma once
 
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Small jobs for verify, and a reader of what it found.
+// Small jobs for verify, and a query of its report.
 #pragma once
 
 #include <algorithm>
@@ -10,7 +10,7 @@
 
 namespace trireme::tests {
 
-// Its heads divide by 2.
+// A model whose number of heads is even.
 inline spec::ModelDims even_gpt2() {
   spec::ModelDims dims = tiny_gpt2();
   dims.heads = 4;

@@ -8,7 +8,7 @@
 
 namespace trireme::base {
 
-// A negative value is the failure of open(): it is kept for the caller to see and never closed.
+// A negative value is the failure of open(): it is kept for the caller and never closed.
 class Descriptor {
  public:
   explicit Descriptor(int value) : value_(value) {}
@@ -19,7 +19,7 @@ class Descriptor {
   }
 
   int value() const { return value_; }
-  // The caller owns it from here on.
+  // Transfers ownership to the caller.
   [[nodiscard]] int release() { return std::exchange(value_, -1); }
 
  private:

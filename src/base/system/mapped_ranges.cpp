@@ -11,7 +11,7 @@
 namespace trireme::base {
 namespace {
 
-// Entries are reused and never freed: a signal may come at any time.
+// Entries are reused and never freed, because a signal may arrive at any time.
 struct Entry {
   std::atomic<uintptr_t> begin{0};  // 0: free
   std::atomic<size_t> bytes{0};
@@ -22,7 +22,7 @@ struct Entry {
 std::atomic<Entry*> first_entry{nullptr};
 
 struct Entries {
-  std::mutex mutex;  // guards `all`, and who takes a free one
+  std::mutex mutex;  // guards `all` and the allocation of entries
   std::deque<Entry> all;
 };
 // Never destroyed: mappings of static objects may end after any destructor here.

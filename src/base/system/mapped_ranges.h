@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which file lies at which address. A mapped file that is truncated, or whose device fails, shows
-// as SIGBUS where its bytes are touched; the handler of that signal (src/cli/main.cpp) can then
-// name the file.
+// A list of mapped files and their addresses. Access to a mapped file that was truncated, or whose
+// device fails, raises SIGBUS; the handler of that signal (src/cli/main.cpp) can then name the
+// file.
 //
-// The list is global: a signal handler can reach nothing else.
+// The list is global, because a signal handler has no other access to it.
 #pragma once
 
 #include <cstddef>
@@ -13,10 +13,10 @@
 
 namespace trireme::base {
 
-// One entry of the list, as long as it lives. Moving it keeps the entry.
+// One entry of the list, removed by the destructor. Moving it keeps the entry.
 class MappedRange {
  public:
-  MappedRange() = default;  // none
+  MappedRange() = default;  // no entry
   MappedRange(std::span<const std::byte> bytes, const std::string& file);
 
  private:
@@ -26,8 +26,8 @@ class MappedRange {
   std::unique_ptr<void, Leave> entry_;
 };
 
-// Writes what happened at `address` into `text`, one line with its end, cut to the size; returns
-// its length, or 0 if no listed file lies there. Async-signal-safe.
+// Writes a line about the fault at `address` into `text`, with a newline and cut to its size.
+// Returns its length, or 0 if no listed file is mapped there. Async-signal-safe.
 size_t describe_mapping_fault(const void* address, std::span<char> text) noexcept;
 
 }  // namespace trireme::base

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// As long as one lives, the system refuses new threads: their stacks would be larger than the
-// address space. It shows as a limit of tasks does, and also to root.
+// During its lifetime the system refuses new threads, because their stacks would be larger than the
+// address space. The error is that of a limit of tasks, and root gets it, too.
 #pragma once
 
 #include <gtest/gtest.h>

@@ -15,12 +15,12 @@
 namespace trireme::base {
 namespace {
 
-// What dlopen or dlsym has just said, without the name of the file that the message repeats.
+// Returns the error of the last dlopen or dlsym, without the repeated name of the file.
 std::string loader_error(const std::string& file) {
   const char* text = ::dlerror();
-  std::string said = text == nullptr ? "unknown error" : text;
-  if (said.starts_with(file + ": ")) said.erase(0, file.size() + 2);
-  return said;
+  std::string error = text == nullptr ? "unknown error" : text;
+  if (error.starts_with(file + ": ")) error.erase(0, file.size() + 2);
+  return error;
 }
 
 }  // namespace
@@ -43,7 +43,7 @@ SharedLibrary::SharedLibrary(Options options) : options_(std::move(options)) {
     if (!options_.folders.empty()) {
       problem_ += fmt::format(" (also tried {})", fmt::join(options_.folders, ", "));
     }
-    problem_ += fmt::format("; install {}, or set LD_LIBRARY_PATH to the folder that has it",
+    problem_ += fmt::format("; install {}, or set LD_LIBRARY_PATH to the folder that contains it",
                             options_.name);
     return;
   }

@@ -11,9 +11,9 @@ namespace trireme::base {
 class SharedLibrary {
  public:
   struct Options {
-    std::string name;  // what to install, as messages name it: "cuDNN 9"
+    std::string name;  // the product to install, for messages: "cuDNN 9"
     std::string file;  // the soname: "libcudnn.so.9"
-    // Searched after the loader's own places (LD_LIBRARY_PATH, the run path of this program,
+    // Searched after the loader's default paths (LD_LIBRARY_PATH, the run path of this program,
     // ldconfig).
     std::vector<std::string> folders = {};
   };
@@ -22,10 +22,10 @@ class SharedLibrary {
   // have threads and handlers that run until the process ends.
   explicit SharedLibrary(Options options);
 
-  // Empty: the library is loaded; else what was not found, and what to do.
+  // Returns an empty text if the library is loaded; otherwise what was not found, and what to do.
   const std::string& problem() const { return problem_; }
   const std::string& file() const { return options_.file; }
-  // The file that the loader took; empty if none.
+  // Returns the file that was loaded; empty if none was.
   const std::string& path() const { return path_; }
 
   // Returns the library's function `name`, as in function<decltype(cudnnCreate)>("cudnnCreate").
@@ -43,11 +43,11 @@ class SharedLibrary {
   std::string path_, problem_;
 };
 
-// What `trireme doctor` shows of one library.
+// What `trireme doctor` shows about a library.
 struct LibraryReport {
   std::string name, file;     // "cuDNN", "libcudnn.so.9"
-  std::string path, version;  // empty where it could not be loaded
-  std::string problem;        // empty where it is loaded
+  std::string path, version;  // empty if it could not be loaded
+  std::string problem;        // empty if it is loaded
 };
 // `version` is counted as NVIDIA does: 91400 is 9.14.0.
 LibraryReport report_of(const SharedLibrary& library, std::string name, int version);

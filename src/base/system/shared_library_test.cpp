@@ -29,7 +29,7 @@ TEST(SharedLibraryTest, a_missing_library_is_named_with_what_to_do) {
   EXPECT_EQ(library.problem(),
             "libtrireme-nothing.so.7 cannot be loaded: cannot open shared object file: No such "
             "file or directory (also tried /nowhere/lib); install Nothing 7, or set "
-            "LD_LIBRARY_PATH to the folder that has it");
+            "LD_LIBRARY_PATH to the folder that contains it");
   try {
     library.function<void()>("anything")();
     FAIL() << "a function of a missing library";
@@ -44,13 +44,14 @@ TEST(SharedLibraryTest, a_missing_function_is_named) {
     library.function<void()>("trireme_nothing")();
     FAIL() << "a function that does not exist";
   } catch (const ConfigError& error) {
-    const std::string said = error.what();
-    EXPECT_NE(said.find("libm.so.6 has no function trireme_nothing"), std::string::npos) << said;
+    const std::string message = error.what();
+    EXPECT_NE(message.find("libm.so.6 has no function trireme_nothing"), std::string::npos)
+        << message;
   }
 }
 
-// The folder has the library under a name that the loader does not know by itself.
-TEST(SharedLibraryTest, folders_are_searched_after_the_loaders_places) {
+// The folder contains the library under a name that the loader would not find.
+TEST(SharedLibraryTest, folders_are_searched_after_the_default_paths) {
   const auto folder = std::filesystem::temp_directory_path() / "trireme_shared_library_test";
   std::filesystem::create_directories(folder);
   const std::string file = "libtrireme-planted.so.1";
@@ -69,7 +70,7 @@ TEST(SharedLibraryTest, folders_are_searched_after_the_loaders_places) {
   std::filesystem::remove_all(folder);
 }
 
-TEST(SharedLibraryTest, a_report_has_a_version_only_of_what_is_loaded) {
+TEST(SharedLibraryTest, a_report_has_a_version_only_if_the_library_is_loaded) {
   EXPECT_EQ(report_of(SharedLibrary(math), "maths", 91400).version, "9.14.0");
   const SharedLibrary missing({.name = "Nothing 7", .file = "libtrireme-nothing.so.7"});
   const LibraryReport report = report_of(missing, "Nothing", 0);

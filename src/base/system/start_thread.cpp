@@ -12,9 +12,9 @@
 namespace trireme::base {
 namespace {
 
-// The smallest limit of tasks that this process's control group or one above it has.
+// Returns the lowest limit of tasks of this process's control group and its parents.
 std::optional<int64_t> control_group_limit() {
-  std::optional<int64_t> least;
+  std::optional<int64_t> lowest;
   std::ifstream groups("/proc/self/cgroup");
   for (std::string line; std::getline(groups, line);) {
     // "0::/user.slice" in version 2, "8:pids:/docker" in version 1.
@@ -24,11 +24,11 @@ std::optional<int64_t> control_group_limit() {
     for (std::filesystem::path group = line.substr(line.find('/'));; group = group.parent_path()) {
       std::ifstream in(root + (group / "pids.max").string());
       int64_t limit = 0;
-      if (in >> limit && (!least || limit < *least)) least = limit;  // "max" is no number
+      if (in >> limit && (!lowest || limit < *lowest)) lowest = limit;  // "max" is not a number
       if (group == group.parent_path()) break;
     }
   }
-  return least;
+  return lowest;
 }
 
 }  // namespace

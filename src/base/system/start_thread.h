@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Starts threads, and says which limit was met where the system refuses one.
+// Starts threads, and reports the limits if the system refuses one.
 #pragma once
 
 #include <string>
@@ -16,7 +16,7 @@ namespace trireme::base {
 // this control group 1000 (pids.max)".
 std::string thread_refusal(const std::error_code& error);
 
-// A thread that runs `body`. Throws Error that names the thread's `purpose` and the limits.
+// Starts a thread that runs `body`. Throws Error with the thread's `purpose` and the limits.
 template <typename Body>
 std::thread start_thread(std::string_view purpose, Body&& body) {
   try {

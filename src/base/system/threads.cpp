@@ -11,7 +11,7 @@
 namespace trireme::base {
 namespace {
 
-// A worker looks for new jobs this many times before it sleeps. Kernels of one step follow each
+// A worker checks for new jobs this many times before it sleeps. Kernels of one step follow each
 // other within microseconds; a sleep and a wake-up cost tens.
 constexpr int spins_before_sleep = 2000;
 
@@ -22,8 +22,8 @@ ThreadPool::ThreadPool(int threads) {
   try {
     for (int i = 1; i < threads; ++i) workers_.emplace_back([this] { serve(); });
   } catch (const std::system_error& error) {
-    log_warning("{} of {} threads could be started, which is slower: {}", this->threads(), threads,
-                thread_refusal(error.code()));
+    log_warning("only {} of {} threads could be started, so kernels are slower: {}",
+                this->threads(), threads, thread_refusal(error.code()));
   }
 }
 
@@ -79,7 +79,7 @@ void ThreadPool::serve() {
       std::this_thread::yield();
     }
     std::unique_lock lock(mutex_);
-    // Looked up once: its last task may be taken, without the lock, at any moment.
+    // Looked up once: another thread may take its last task, without the lock, at any moment.
     Job* job = nullptr;
     wake_.wait(lock, [this, &job] {
       job = open_job();

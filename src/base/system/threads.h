@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// ThreadPool: runs the tasks 0..count-1 of a job on a fixed set of threads. Which thread runs a
-// task is not fixed, so a task must write only what belongs to its index; then results do not
+// ThreadPool: runs the tasks 0..count-1 of a job on a fixed set of threads. The assignment of
+// tasks to threads is not fixed, so a task must write only data of its index; then results do not
 // depend on the number of threads.
 #pragma once
 
@@ -16,8 +16,8 @@ namespace trireme::base {
 
 class ThreadPool {
  public:
-  // `threads` counts the caller of for_each, who always works too: 1 starts no thread. Where the
-  // system refuses some, the pool warns and makes do with those it got. REQUIRES: threads >= 1.
+  // `threads` includes the caller of for_each, which always works, too: 1 starts no thread. If the
+  // system refuses some, the pool logs a warning and uses the others. REQUIRES: threads >= 1.
   explicit ThreadPool(int threads);
   ~ThreadPool();
   ThreadPool(const ThreadPool&) = delete;
@@ -56,7 +56,7 @@ class ThreadPool {
   std::vector<Job*> jobs_;
   bool stopping_ = false;
   std::atomic<uint32_t> posted_{
-      0};  // bumped with every new job, so that idle workers may look without the lock
+      0};  // incremented with every new job, so that idle workers may check without the lock
   std::vector<std::thread> workers_;
 };
 

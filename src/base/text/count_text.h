@@ -8,7 +8,7 @@
 
 namespace trireme::base {
 
-// Returns "1 document", "0 documents", "2 documents". `several` is the plural where it is not `one`
+// Returns "1 document", "0 documents", "2 documents". `several` is the plural if that is not `one`
 // with an s.
 std::string count_text(int64_t count, std::string_view one, std::string_view several = {});
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// That there are JSON values, for headers that only name them: json.h takes a compiler two seconds.
+// Declares JSON values for headers that only name them: json.h takes two seconds to compile.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>

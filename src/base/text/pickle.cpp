@@ -19,7 +19,7 @@ enum PickleOpcode : char {
   op_true = '\x88',
   op_false = '\x89',
   op_int = 'J',      // 4 bytes, little-endian, signed
-  op_long = '\x8a',  // a count of bytes, then as many, little-endian, two's complement
+  op_long = '\x8a',  // the number of bytes, then the bytes, little-endian, two's complement
   op_float = 'G',    // 8 bytes, big-endian
   op_text = 'X',     // 4 bytes of length, little-endian, then UTF-8
   op_list = ']',

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Python's pickle format, written only, for readers that load nothing else. A JSON value becomes
-// what Python's json module would make of it: dict, list, str, int, float, bool, None.
+// Writes Python's pickle format, for readers that load nothing else. A JSON value becomes the value
+// that Python's json module would return: dict, list, str, int, float, bool, None.
 #pragma once
 
 #include <string>

@@ -8,7 +8,7 @@
 namespace trireme::base {
 
 // Returns the short name ("f32", "bf16", "f16", "u16", ...) of the type that `word` names in any
-// usual spelling, in upper or lower case; nothing if it names none.
+// common spelling, in upper or lower case; none if it is not a type.
 std::optional<std::string_view> short_type_name(std::string_view word);
 
 }  // namespace trireme::base

@@ -19,7 +19,7 @@ TEST(TypeSpelling, every_spelling_of_a_type_has_one_short_name) {
   EXPECT_EQ(short_type_name("uint16"), "u16");
 }
 
-TEST(TypeSpelling, other_words_are_no_type) {
+TEST(TypeSpelling, other_words_are_not_types) {
   for (const char* word : {"", "auto", "f", "float3", "torch.", "bf16 ", "fp32x"}) {
     EXPECT_EQ(short_type_name(word), std::nullopt) << word;
   }

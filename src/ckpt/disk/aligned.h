@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memory that direct transfers take: it starts at a multiple of page_bytes.
+// Memory for direct transfers: it starts at a multiple of page_bytes.
 #pragma once
 
 #include <cstddef>
@@ -11,7 +11,7 @@
 
 namespace trireme::ckpt {
 
-// Grows when asked for more; never shrinks. The content is not set, and lost when it grows.
+// Grows on request and never shrinks. The content is not initialised, and is lost when it grows.
 class AlignedBytes {
  public:
   std::span<std::byte> of(int64_t bytes) {

@@ -6,7 +6,7 @@
 namespace trireme::ckpt {
 namespace {
 
-// None if the folder is gone.
+// Returns an empty list if the folder no longer exists.
 std::vector<DiskEntry> entries_if_there(Disk& disk, const Disk::Path& folder) {
   try {
     return disk.list(folder);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A disk that hands everything on to another: the base of disks with faults.
+// A disk that forwards every call to another one: the base class of disks with faults.
 #pragma once
 
 #include <memory>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// XXH3-128: the hash that guards every byte of a checkpoint. It finds damage, not malice.
+// XXH3-128: the hash that guards every byte of a checkpoint. It detects damage, not tampering.
 #pragma once
 
 #include <cstddef>
@@ -20,7 +20,7 @@ struct Hash {
 Hash hash_of(std::span<const std::byte> bytes);
 Hash hash_of(std::string_view text);
 
-// The same of bytes that come one part after the other.
+// Computes the same hash from consecutive parts.
 class Hasher {
  public:
   Hasher();
@@ -28,16 +28,16 @@ class Hasher {
   Hasher(Hasher&&) noexcept;
   Hasher& operator=(Hasher&&) noexcept;
   void add(std::span<const std::byte> bytes);
-  Hash hash() const;  // of all so far
+  Hash hash() const;  // of all bytes so far
 
  private:
   struct State;
   std::unique_ptr<State> state_;
 };
 
-// 32 digits, 0-9 and a-f: the canonical form of xxHash.
+// Returns 32 digits, 0-9 and a-f: the canonical form of xxHash.
 std::string to_hex(const Hash&);
-// Nothing unless `text` is what to_hex() writes.
+// Returns nothing unless `text` has the form that to_hex() writes.
 std::optional<Hash> hash_from_hex(std::string_view text);
 
 }  // namespace trireme::ckpt

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// Symbolic links in a checkpoint folder: what they point to is read and never removed. And what
-// cannot be removed is reported and left.
+// Symbolic links in a checkpoint folder: their targets are read and never removed. Entries that
+// cannot be removed are reported and left.
 #include <gtest/gtest.h>
 #include <unistd.h>
 
 #include <fstream>
 
-#include "ckpt/generation/folder.h"
 #include "ckpt/disk/forward_disk_test.h"
-#include "ckpt/generation/generation.h"
 #include "ckpt/disk/memory_disk.h"
 #include "ckpt/disk/posix_disk.h"
+#include "ckpt/generation/folder.h"
+#include "ckpt/generation/generation.h"
 #include "ckpt/generation/small_generation_test.h"
 
 namespace trireme::ckpt {
@@ -103,7 +103,7 @@ TEST_F(CkptLinksTest, removing_what_another_process_removed_is_no_error) {
   remove_all(memory, "/gone");
 }
 
-// As an immutable file, or one that NFS keeps while a process has it open.
+// Like an immutable file, or one that NFS keeps while a process has it open.
 class StubbornDisk final : public ForwardDisk {
  public:
   using ForwardDisk::ForwardDisk;

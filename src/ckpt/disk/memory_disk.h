@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A disk in memory, for tests and dry runs. Copies share nothing.
+// A disk in memory, for tests and dry runs. Copies are independent.
 #pragma once
 
 #include <map>
@@ -31,18 +31,18 @@ class MemoryDisk final : public Disk {
   bool exists(const Path&) override;
   bool is_link(const Path&) override { return false; }
 
-  // ---- for tests: past the rules above
-  // The content of a file, to be changed in place. REQUIRES: it exists, and no other thread uses
-  // it.
+  // ---- for tests, bypassing the rules above
+  // Returns the content of a file, to be modified in place. REQUIRES: it exists, and no other
+  // thread uses it.
   Bytes& bytes(const Path&);
-  // All files, by path.
+  // Returns all files by path.
   std::vector<Path> files() const;
-  // A file or folder with all folders above it; an old file is replaced.
+  // Creates a file or folder with all its parent folders; an existing file is replaced.
   void put_file(const Path&, Bytes);
   void put_folder(const Path&);
 
  private:
-  // A file has its bytes; a folder has none.
+  // A file has bytes; a folder has none.
   std::shared_ptr<Bytes>& at(const Path&);
   void expect_free(const Path&) const;  // the name is free, its folder exists
   void expect_folder(const Path&) const;

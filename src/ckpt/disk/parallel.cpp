@@ -34,7 +34,7 @@ void for_each_in_flight(int queue_depth, int64_t count,
     try {
       for (int64_t i = 0; i < helpers; ++i) threads.emplace_back(serve, static_cast<int>(i) + 1);
     } catch (const std::system_error&) {
-      // No more threads are to be had: those that are there do the work.
+      // The system refuses more threads; the existing ones do the work.
     }
     serve(0);
   }

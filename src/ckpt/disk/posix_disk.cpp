@@ -38,8 +38,8 @@ bool is_regular(int descriptor) {
 
 class PosixFile final : public DiskFile {
  public:
-  // What is no regular file is refused: a pipe would wait for a writer for ever, in open() already
-  // but for O_NONBLOCK, which regular files do not know.
+  // Refuses anything but a regular file: opening a pipe would block until a writer appears.
+  // O_NONBLOCK prevents that and has no effect on regular files.
   PosixFile(fs::path path, int flags, const PosixDiskOptions& options)
       : path_(std::move(path)),
         plain_(::open(path_.c_str(), flags | O_CLOEXEC | O_NONBLOCK, 0666)),
@@ -55,8 +55,8 @@ class PosixFile final : public DiskFile {
     }
   }
 
-  // Sets the place aside, so that parallel writes do not wait for each other to grow the file, and
-  // a full disk shows before anything was written.
+  // Preallocates, so that parallel writes do not wait for each other to grow the file, and a full
+  // disk is detected before anything is written.
   void reserve(int64_t bytes) {
     if (bytes == 0) return;
     if (::fallocate(plain_.value(), 0, 0, bytes) == 0) return;
@@ -109,7 +109,7 @@ class PosixFile final : public DiskFile {
   static constexpr size_t call_bytes = size_t{1} << 30;  // of one system call
 
   int descriptor(bool direct) const { return direct ? direct_.value() : plain_.value(); }
-  // A file system may take O_DIRECT in open() and refuse it in the transfer.
+  // A file system may accept O_DIRECT in open() and refuse it in the transfer.
   bool retry(bool direct) {
     if (errno == EINTR) return true;
     if (direct && errno == EINVAL) {
@@ -165,7 +165,7 @@ class PosixDisk final : public Disk {
     std::vector<DiskEntry> entries;
     std::error_code error;
     for (fs::directory_iterator at(path, error), end; !error && at != end; at.increment(error)) {
-      std::error_code gone;  // an entry that another process removes meanwhile is no folder
+      std::error_code gone;  // an entry that another process removes meanwhile is not a folder
       const fs::file_status status = at->symlink_status(gone);
       entries.push_back(
           {at->path().filename().string(), fs::is_directory(status), fs::is_symlink(status)});
@@ -183,7 +183,7 @@ class PosixDisk final : public Disk {
   }
 
   bool is_link(const Path& path) override {
-    std::error_code ignored;  // what cannot be examined cannot be removed either
+    std::error_code ignored;  // an entry that cannot be examined cannot be removed either
     return fs::is_symlink(fs::symlink_status(path, ignored));
   }
 

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The disk of this machine. Transfers that are aligned to page_bytes (offset, length and memory) go
-// around the page cache (O_DIRECT) where the file system can; all others, and all where it cannot,
-// through it.
+// The disk of this machine. Transfers aligned to page_bytes (offset, length and memory) bypass the
+// page cache (O_DIRECT) if the file system supports it; all others use the page cache.
 #pragma once
 
 #include "ckpt/disk/disk.h"

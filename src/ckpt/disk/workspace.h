@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Workspace: memory that a writer works in, given to it whole and counted. Taking more than was
-// predicted is a bug.
+// Workspace: a writer's preallocated, counted memory. Taking more than predicted is a bug.
 #pragma once
 
 #include <algorithm>
@@ -20,10 +19,10 @@ class Workspace {
   // REQUIRES: it starts at a multiple of page_bytes, and outlives the workspace.
   explicit Workspace(std::span<std::byte> memory) : memory_(memory) {}
 
-  // What take() takes for so many bytes.
+  // Returns the bytes that take() consumes for a request of `bytes`.
   static int64_t rounded(int64_t bytes) { return base::round_up(bytes, page_bytes); }
 
-  // At a multiple of page_bytes; the content is not set.
+  // Returns memory at a multiple of page_bytes; the content is not initialised.
   std::span<std::byte> take(int64_t bytes) {
     TRIREME_CHECK(bytes >= 0 && rounded(bytes) <= std::ssize(memory_) - taken_,
                   "{} bytes of a workspace of {}, of which {} are taken", bytes, memory_.size(),
@@ -33,7 +32,7 @@ class Workspace {
     high_water_ = std::max(high_water_, taken_);
     return part;
   }
-  // So many values, each as T{} is.
+  // Returns value-initialised elements.
   template <typename T>
   std::span<T> take_values(int64_t count) {
     const auto bytes = take(count * static_cast<int64_t>(sizeof(T)));
@@ -41,7 +40,7 @@ class Workspace {
     std::uninitialized_value_construct_n(first, count);
     return {first, static_cast<size_t>(count)};
   }
-  // Everything is given back.
+  // Releases everything.
   void clear() { taken_ = 0; }
   int64_t high_water() const { return high_water_; }
 

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// Generations that are damaged, foreign, newer or half copied: what is said about them, and that
-// no single flipped bit gets through.
+// Checkpoints that are damaged, foreign, newer or half copied: the messages about them, and proof
+// that every single flipped bit is detected.
 #include <gtest/gtest.h>
 
 #include <functional>
 
 #include "base/rng.h"
+#include "ckpt/disk/memory_disk.h"
 #include "ckpt/generation/folder.h"
 #include "ckpt/generation/generation.h"
-#include "ckpt/disk/memory_disk.h"
 #include "ckpt/generation/small_generation_test.h"
 
 namespace trireme::ckpt {
@@ -23,7 +23,7 @@ std::string text_of(MemoryDisk& disk, const Disk::Path& path) {
   return read_text(disk, path, max_manifest_bytes);
 }
 
-// Steps 10 and 20; `harm` gets the folder of the newer.
+// Saves steps 10 and 20; `harm` receives the folder of the newer one.
 struct Harmed {
   MemoryDisk disk;
   explicit Harmed(const std::function<void(MemoryDisk&, const Disk::Path&)>& harm) {
@@ -31,7 +31,7 @@ struct Harmed {
     save_small(disk, "/run", 20);
     harm(disk, "/run/step-00000020");
   }
-  // Why the newer one was skipped; the older must be there.
+  // Returns why the newer one was skipped; the older one must load.
   std::string reason() {
     const NewestGood found = newest_good(disk, "/run", Verify::all, {.queue_depth = 1});
     if (!found.generation || found.generation->manifest().step != 10) return "step 10 not found";
@@ -74,7 +74,7 @@ TEST(CkptDamageTest, every_harm_has_its_message_and_the_older_generation_is_used
                 "format version 2 is newer than 1, the newest that this program reads");
   EXPECT_REASON(with("manifest", "trireme checkpoint one\n{}\n"), "is no number");
 
-  // Files of the older generation in the newer folder.
+  // Files of the older checkpoint in the newer folder.
   const auto taken_over = [](const char* name) -> Harm {
     return [=](MemoryDisk& disk, const Disk::Path& folder) {
       disk.put_file(folder / name, disk.bytes(Disk::Path("/run/step-00000010") / name));
@@ -91,7 +91,7 @@ TEST(CkptDamageTest, every_harm_has_its_message_and_the_older_generation_is_used
                 "No such file");
 }
 
-// Puts a manifest or index whose seal is right and whose content is not.
+// Writes a manifest or index with a valid closing hash and invalid content.
 Harm resealed(const char* name, const char* from, const char* to) {
   return [=](MemoryDisk& disk, const Disk::Path& folder) {
     const std::string text = text_of(disk, folder / name);
@@ -111,7 +111,7 @@ TEST(CkptDamageTest, a_manifest_that_is_wrong_but_sealed_is_refused) {
   EXPECT_REASON(resealed("manifest", "[40,3]", "[4000000000,4000000000]"), "2^60");
   EXPECT_REASON(resealed("manifest", "\"m/a\"", "\"weight/a\""), "weight/a is there twice");
   EXPECT_REASON(resealed("manifest", "\"rank\":1", "\"rank\":0"), "ranks must ascend");
-  EXPECT_REASON(resealed("manifest", "\"files\":[", "\"files\":[],\"file\":["), "nobody saved");
+  EXPECT_REASON(resealed("manifest", "\"files\":[", "\"files\":[],\"file\":["), "is in none of");
   EXPECT_REASON(resealed("index-00000", "rank 0", "rank 7"), "not the one in the manifest");
 }
 
@@ -214,7 +214,7 @@ TEST(CkptDamageTest, no_flipped_bit_gets_through) {
   EXPECT_EQ(newest_good(disk, "/run", Verify::all).generation->manifest().step, 20);
 }
 
-// A load without verifying first: a bit in a box that is read is found, too.
+// A load without prior verification also detects a flipped bit in a box that it reads.
 TEST(CkptDamageTest, loading_finds_a_flipped_bit_without_verifying_first) {
   MemoryDisk disk;
   save_small(disk, "/run", 20);

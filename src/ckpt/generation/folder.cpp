@@ -15,7 +15,7 @@ namespace {
 
 constexpr std::string_view step_prefix = "step-";
 
-// Digits only, without a sign.
+// Parses digits without a sign.
 std::optional<int64_t> number_from(std::string_view text) {
   int64_t value = 0;
   const auto read = std::from_chars(text.data(), text.data() + text.size(), value);
@@ -33,7 +33,7 @@ bool has_mark(std::string_view name, std::string_view mark) {
          number_from(name.substr(at + mark.size()));
 }
 
-// False also where the manifest cannot be read.
+// Returns false also if the manifest cannot be read.
 bool is_of_another_run(Disk& disk, const std::filesystem::path& generation, std::string_view run) {
   if (run.empty()) return false;
   try {
@@ -44,7 +44,7 @@ bool is_of_another_run(Disk& disk, const std::filesystem::path& generation, std:
   }
 }
 
-// False, with one more problem: it is still there.
+// Returns false and appends a problem if the entry still exists.
 bool try_to_remove(Disk& disk, const std::filesystem::path& folder,
                    std::vector<std::string>& problems) {
   try {
@@ -188,7 +188,8 @@ Leftovers remove_leftovers(Disk& disk, const std::filesystem::path& root,
     if (is_own || has_mark(entry.name, removed_mark)) names.push_back(entry.name);
   }
   if (names.empty()) return leftovers;
-  // A folder that lost a generation's name must not get it back, in a power cut, without its files.
+  // After a power cut, a folder that lost the name of a checkpoint must not reappear under it
+  // without its files.
   disk.sync_folder(root);
   for (const std::string& name : names) {
     if (try_to_remove(disk, root / name, leftovers.problems)) leftovers.removed.push_back(name);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What indexes and manifests have in common: names, rules of tensors, the seal.
+// What indexes and manifests share: names, rules of tensors, the closing hash line.
 #include "ckpt/generation/format.h"
 
 #include <fmt/core.h>

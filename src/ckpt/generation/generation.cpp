@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Opening and verifying; read_plan.cpp reads.
+// Opens and verifies checkpoints; read_plan.cpp reads them.
 #include "ckpt/generation/generation.h"
 
 #include <fmt/core.h>
@@ -24,7 +24,7 @@ Index read_index(Disk& disk, const std::filesystem::path& path, const FileInfo& 
   if (hash_of(text) != file.index_hash) {
     fail(path,
          "its hash is not the one in the manifest: it was damaged, or belongs to another "
-         "generation");
+         "checkpoint");
   }
   Index index = parse_index(text, path.string());
   if (index.rank != file.rank || index.data_bytes != file.data_bytes) {
@@ -46,8 +46,8 @@ void expect_whole(const TensorInfo& tensor, const std::vector<std::vector<spec::
   }
 }
 
-// The first byte that lies in no box and is not zero, from `begin` on; nothing if there is none.
-// `boxes` are [begin, end) in the file, ascending.
+// Returns the first byte from `begin` on that lies in no box and is not zero, or nothing. `boxes`
+// are ranges [begin, end) of the file in ascending order.
 std::optional<int64_t> dirty_padding(std::span<const std::byte> bytes, int64_t begin,
                                      const std::vector<spec::Range>& boxes) {
   int64_t at = begin;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reading a generation, into any layout. Every chunk (1 MiB) that a byte is taken from is hashed
-// before; there is no way to get bytes that were not checked.
+// Reads a checkpoint into any layout. Every chunk (1 MiB) is hashed before a byte of it is used;
+// there is no way to read unchecked bytes.
 #pragma once
 
 #include <cstddef>
@@ -15,44 +15,45 @@
 #include <vector>
 
 #include "ckpt/disk/disk.h"
-#include "ckpt/generation/format.h"
 #include "ckpt/disk/parallel.h"
+#include "ckpt/generation/format.h"
 #include "spec/parallel/shard.h"
 
 namespace trireme::ckpt {
 
-// Fills `bytes` with pieces of a tensor: piece p begins at element p.local. What no piece covers is
-// left as it is. REQUIRES: the pieces lie within `bytes`.
+// Fills `bytes` with pieces of a tensor: piece p begins at element p.local. Elements that no piece
+// covers are left unchanged. REQUIRES: the pieces lie within `bytes`.
 struct ReadRequest {
-  TensorInfo tensor;  // as the reader expects it: another type or shape is an error
+  TensorInfo tensor;  // expected type and shape; a mismatch is an error
   std::vector<spec::Piece> wanted;
   std::span<std::byte> bytes;
 };
 
 class Generation {
  public:
-  // Reads and checks manifest and indexes: hashes, sizes of all files, that indexes and manifest
-  // agree, and that every tensor was saved whole. Throws IoError that names the file, what is wrong
-  // and what it means. REQUIRES: the disk outlives the object.
+  // Reads and checks the manifest and the indexes: hashes, sizes of all files, agreement of indexes
+  // and manifest, and full coverage of every tensor. Throws IoError that names the file, what is
+  // wrong and what it means. REQUIRES: the disk outlives the object.
   static Generation open(Disk&, const std::filesystem::path& folder, const IoOptions& = {});
 
   const std::filesystem::path& folder() const { return folder_; }
   const Manifest& manifest() const { return manifest_; }
   int64_t data_bytes() const;  // of all files
 
-  // Reads only chunks that hold something wanted, each once for all requests. Throws IoError for a
-  // tensor that is not there or different, or a chunk that is damaged; then some of the
-  // requests may have been filled. Memory: one chunk for every transfer in flight, and a few words
-  // for every chunk and box. Any thread may call.
+  // Reads only the chunks that are needed, each once for all requests. Throws IoError for a tensor
+  // that is missing or different, or for a damaged chunk; some requests may have been filled by
+  // then. Memory: one chunk per transfer in flight, and a few words per chunk and box. Any thread
+  // may call.
   void read(std::span<const ReadRequest>, const IoOptions& = {}) const;
 
-  // Reads everything. A line for every chunk that is damaged, and for padding that is not zero.
-  // `progress` is told of the bytes of every chunk once it was read, by one thread at a time.
+  // Reads everything and returns a line for every damaged chunk and for padding that is not zero.
+  // `progress` receives the bytes of every chunk after it was read, from one thread at a time.
   std::vector<std::string> damage(const IoOptions& = {},
                                   const std::function<void(int64_t bytes)>& progress = {}) const;
 
  private:
-  // Where a tensor lies: pieces by file, Piece::local counting elements from the start of the file.
+  // Returns the location of a tensor: pieces by file, with Piece::local counting elements from the
+  // start of the file.
   struct Saved {
     TensorInfo info;
     std::vector<int> files;  // indices into files_
@@ -68,7 +69,8 @@ class Generation {
   Generation() = default;
   void add(const FileInfo&, const Index&);
   const Saved& find(const ReadRequest&) const;
-  // REQUIRES: buffer has chunk_bytes. Gives the part that the chunk fills, read and checked.
+  // Reads and checks a chunk and returns the part of `buffer` that it fills. REQUIRES: buffer has
+  // chunk_bytes.
   std::span<std::byte> read_chunk(DiskFile&, int file, int64_t chunk,
                                   std::span<std::byte> buffer) const;
 
@@ -79,27 +81,28 @@ class Generation {
   std::map<std::string, Saved, std::less<>> saved_;
 };
 
-// ---- which generation
+// ---- choosing a checkpoint
 struct GenerationInfo {
   int64_t step = 0;
   std::filesystem::path folder;
-  std::string problem;  // what is wrong with it; empty: it opens
+  std::string problem;  // what is wrong with it; empty if it opens
 };
-// All with a generation's name, newest first; each is opened. None if there is no such folder.
+// Opens every entry with the name of a checkpoint, newest first. Returns an empty list if the
+// folder does not exist.
 std::vector<GenerationInfo> list_generations(Disk&, const std::filesystem::path& root,
                                              const IoOptions& = {});
 
 enum class Verify : uint8_t {
   structure,  // Generation::open(); chunks are checked when they are read
-  all         // and every chunk now
+  all         // also checks every chunk now
 };
 
 struct NewestGood {
   std::optional<Generation> generation;
-  std::vector<GenerationInfo> skipped;  // newer ones, and why
+  std::vector<GenerationInfo> skipped;  // newer ones, with reasons
 };
-// The newest generation that verifies. No generation: `skipped` says why, or is empty where nothing
-// was ever saved.
+// Returns the newest checkpoint that verifies. If there is none, `skipped` contains the reasons; it
+// is empty if nothing was ever saved.
 NewestGood newest_good(Disk&, const std::filesystem::path& root, Verify, const IoOptions& = {});
 
 }  // namespace trireme::ckpt

@@ -5,9 +5,9 @@
 //   t f32 96,32 weight/blocks.0.qkv.weight      for every tensor: type, shape, name
 //   b 0 0,0 12,32                               then its boxes: offset, lo, hi
 //   h 9a2f...                                   for every chunk
-// Lines of words instead of JSON: an index is the part that grows with ranks times tensors, and all
-// of them are read before the first byte is loaded. With 3,000 tensors of one box: 241 kB, 2 ms;
-// as JSON 401 kB without hashes, 10 ms.
+// Lines of words instead of JSON: the indexes grow with ranks times tensors, and all of them are
+// read before the first byte is loaded. With 3,000 tensors of one box each: 241 kB, 2 ms; as JSON
+// 401 kB without hashes, 10 ms.
 #include <fmt/format.h>
 
 #include <charconv>
@@ -25,13 +25,13 @@ namespace {
 
 constexpr const char* index_title = "trireme index";
 
-// Reads the words of one line after the other; a word or line that is not there is an error.
+// Reads the words of consecutive lines; a missing word or line is an error.
 class Words {
  public:
   Words(std::string_view text, const std::string& where) : text_(text), where_(where) {}
 
   bool at_end() const { return text_.empty(); }
-  // Does the next line begin with this word? Then it is passed.
+  // Skips the next line's first word and returns true if it is `word`.
   bool pass_if(std::string_view word) {
     if (!text_.starts_with(word) || text_.size() <= word.size() || text_[word.size()] != ' ') {
       return false;
@@ -42,7 +42,7 @@ class Words {
   void pass(std::string_view word) {
     if (!pass_if(word)) fail(fmt::format("'{}' is missing", word));
   }
-  // A word that is followed by `end`, which is passed.
+  // Reads a word up to `end`, and skips `end`.
   std::string_view word(char end) {
     const size_t bytes = text_.find_first_of(" \n");
     if (bytes == std::string_view::npos || bytes == 0 || text_[bytes] != end) {
@@ -54,7 +54,7 @@ class Words {
     return found;
   }
   int64_t number(char end) { return to_number(word(end)); }
-  // "96,32", as many as `ndim` says; 0: any number up to max_ndim.
+  // Reads "96,32": `ndim` numbers, or with 0 any number up to max_ndim.
   std::vector<int64_t> numbers(char end, size_t ndim) {
     std::string_view list = word(end);
     std::vector<int64_t> values;
@@ -75,7 +75,7 @@ class Words {
   }
 
  private:
-  // Digits only.
+  // Parses digits only.
   int64_t to_number(std::string_view word) const {
     int64_t value = 0;
     const auto read = std::from_chars(word.data(), word.data() + word.size(), value);
@@ -104,7 +104,7 @@ TensorInfo read_tensor(Words& words) {
   return tensor;
 }
 
-// `end` is where the box before ends in the file, and becomes the end of this one.
+// `end` is the end of the previous box in the file on entry, and of this box on return.
 SavedBox read_box(Words& words, const TensorInfo& tensor, int64_t data_bytes, int64_t& end) {
   const size_t ndim = tensor.shape.size();
   SavedBox box;

@@ -20,7 +20,7 @@ using base::Json;
 constexpr const char* manifest_title = "trireme checkpoint";
 constexpr int max_depth = 64;  // of nested values
 
-// Reads keys of one object; what is missing or of another type is an error.
+// Reads keys of one object; a key that is missing or has another type is an error.
 class Fields {
  public:
   Fields(const Json& object, std::string name, const std::string& where)

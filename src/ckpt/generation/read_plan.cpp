@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Generation::read(): the copies of spec::reshard(), sorted by the chunk that they read from. A
-// copy is a list of runs, contiguous in the file and in memory; its runs ascend in the file, so
-// that those of one chunk are found by bisection and never listed.
+// Generation::read(): the copies of spec::reshard(), sorted by the chunk they read from. A copy is
+// a list of runs that are contiguous in the file and in memory. Runs ascend in the file, so the
+// runs of one chunk are found by bisection and never listed.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -24,10 +24,10 @@ class ByteCopy {
     run_bytes_ = copy_.count.back() * element_bytes_;
   }
 
-  // In the file, from the first run to the last.
+  // The range of the file from the first run to the last.
   int64_t begin() const { return place(0).source; }
   int64_t end() const { return place(runs_ - 1).source + run_bytes_; }
-  // The first run that ends after this byte of the file; runs() if there is none.
+  // Returns the first run that ends after this byte of the file, or runs() if there is none.
   int64_t first_run_after(int64_t byte) const {
     int64_t low = 0, high = runs_;
     while (low < high) {
@@ -41,7 +41,7 @@ class ByteCopy {
     const int64_t run = first_run_after(chunk_begin);
     return run < runs_ && place(run).source < chunk_end;
   }
-  // Copies what lies in `chunk`, which begins at `chunk_begin` of the file.
+  // Copies the runs that lie in `chunk`, which begins at `chunk_begin` of the file.
   void take(std::span<const std::byte> chunk, int64_t chunk_begin) const {
     const int64_t chunk_end = chunk_begin + std::ssize(chunk);
     for (int64_t run = first_run_after(chunk_begin); run < runs_; ++run) {
@@ -87,7 +87,7 @@ void expect_within(const ReadRequest& request) {
 
 }  // namespace
 
-// All copies of a read, and which of them every chunk feeds.
+// All copies of a read, and the copies that each chunk feeds.
 class Generation::ReadPlan {
  public:
   struct Use {
@@ -169,7 +169,7 @@ const Generation::Saved& Generation::find(const ReadRequest& request) const {
 
 void Generation::read(std::span<const ReadRequest> requests, const IoOptions& options) const {
   const ReadPlan plan(*this, requests);
-  // Each worker has one file open: chunks come in the order of files.
+  // Each worker keeps one file open, because chunks are sorted by file.
   struct Worker {
     AlignedBytes buffer;
     int file = -1;

@@ -20,12 +20,12 @@ int64_t chunk_size(int64_t file_bytes, int64_t chunk) {
   return std::min(chunk_bytes, file_bytes - chunk * chunk_bytes);
 }
 
-// Reading again: as many as have work.
+// Reads back with as many threads as have work.
 int64_t readers_of(int64_t chunks, const IoOptions& options) {
   return options.reread ? std::min<int64_t>(options.queue_depth, chunks) : 0;
 }
 
-// Writes and syncs the index, as text, of a data file that is durable.
+// Writes and syncs the text index of a data file that is durable.
 FileInfo write_index(Disk& disk, const std::filesystem::path& folder, const IndexView& index,
                      std::string_view text) {
   if (std::ssize(text) > max_index_bytes) {
@@ -47,7 +47,7 @@ void expect_size(Disk& disk, const std::filesystem::path& path, int64_t bytes) {
                   path.string(), found, bytes));
 }
 
-// `memory` has a chunk for every transfer in flight.
+// `memory` has one chunk per transfer in flight.
 void compare_with_disk(Disk& disk, const std::filesystem::path& path, const IndexView& index,
                        std::span<std::byte> memory, const IoOptions& options) {
   const auto file = disk.open(path);
@@ -92,10 +92,10 @@ FileLayout plan_file(std::span<const TensorPieces> tensors) {
 Draft begin_generation(Disk& disk, const std::filesystem::path& given, int64_t step,
                        const Writer& writer) {
   TRIREME_CHECK(step >= 0, "step {}", step);
-  // "run/checkpoints/" is the same folder as without the slash, but not the same path.
+  // "run/checkpoints/" names the same folder as without the slash, but is another path.
   const std::filesystem::path root = given.has_filename() ? given : given.parent_path();
   if (!disk.exists(root)) disk.make_folder(root);
-  // Whoever made it may not have got so far.
+  // The process that created it may have stopped before syncing its parent.
   disk.sync_folder(root.has_parent_path() ? root.parent_path() : ".");
   Draft draft{step, writer, root, {}, root / generation_name(step)};
   if (disk.exists(draft.committed)) {

@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-// Round trips of a small generation on a disk in memory and on a real one, and what happens to
-// drafts and old generations.
+// Round trips of a small checkpoint on a disk in memory and on a real one, and the handling of
+// drafts and old checkpoints.
 #include <gtest/gtest.h>
 #include <unistd.h>
 
 #include <cstring>
 
 #include "ckpt/disk/aligned.h"
-#include "ckpt/generation/folder.h"
 #include "ckpt/disk/forward_disk_test.h"
-#include "ckpt/generation/generation.h"
 #include "ckpt/disk/memory_disk.h"
 #include "ckpt/disk/posix_disk.h"
+#include "ckpt/generation/folder.h"
+#include "ckpt/generation/generation.h"
 #include "ckpt/generation/save.h"
 #include "ckpt/generation/small_generation_test.h"
 

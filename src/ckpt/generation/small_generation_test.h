@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A small generation of two ranks and three tensors, whose content is a function of the step.
+// A small checkpoint of two ranks and three tensors, whose content is a function of the step.
 #pragma once
 
 #include <algorithm>
@@ -32,7 +32,7 @@ struct SmallGeneration {
   }
 };
 
-// By tensor, all elements.
+// Returns all elements by tensor.
 inline std::vector<std::vector<float>> content_of_small(int64_t step,
                                                         const SmallGeneration& small) {
   std::vector<std::vector<float>> content;
@@ -46,7 +46,7 @@ inline std::vector<std::vector<float>> content_of_small(int64_t step,
   return content;
 }
 
-// The data file of a rank.
+// Returns the data file of a rank.
 inline std::span<std::byte> fill_small(int64_t step, const SmallGeneration& small,
                                        const FileLayout& layout, AlignedBytes& memory) {
   const auto content = content_of_small(step, small);

@@ -16,8 +16,7 @@ void read_flat(const Generation& generation, const TensorInfo& tensor, int64_t f
   const int64_t element_bytes = base::size_of(tensor.dtype);
   TRIREME_CHECK(std::ssize(bytes) % element_bytes == 0, "{}: {} bytes are no whole elements",
                 tensor.name, bytes.size());
-  const spec::ShardSpec whole{
-      .name = tensor.name, .shape = tensor.shape, .cuts = {}, .grad_sum = {}, .stages = {}};
+  const spec::ShardSpec whole{.name = tensor.name, .shape = tensor.shape, .cuts = {}};
   const std::vector<ReadRequest> requests = {
       {tensor, spec::pieces(whole, {}, {}, {first, first + std::ssize(bytes) / element_bytes}),
        bytes}};

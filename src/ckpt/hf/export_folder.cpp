@@ -38,7 +38,7 @@ bool is_real_folder(const fs::path& path) {
   return fs::is_directory(fs::symlink_status(path, ignored));
 }
 
-// "final.tmp4711-node1", where process 4711 of this host has ended.
+// Matches "final.tmp4711-node1" if process 4711 of this host has ended.
 bool is_abandoned_draft(std::string_view name) {
   const size_t mark = name.find(export_draft_mark);
   if (mark == std::string_view::npos) return false;
@@ -82,7 +82,7 @@ bool is_export(const fs::path& directory) {
         return false;
       }
     }
-  } catch (const std::exception&) {  // what cannot be read is not known to be ours
+  } catch (const std::exception&) {  // an unreadable entry may not be ours
     return false;
   }
   return has_config && has_weights;
@@ -106,8 +106,8 @@ std::vector<std::string> prune_exports(const fs::path& folder, int64_t keep) {
   const auto excess = std::max<int64_t>(0, keep > 0 ? std::ssize(steps) - keep : 0);
   steps.resize(static_cast<size_t>(excess));
   for (const auto& [step, path] : steps) {
-    // Under a draft's name first: a reader sees all of it or nothing, and what a killed process
-    // leaves of it is removed later.
+    // Renamed to a draft's name first: a reader sees all of it or nothing, and what a killed
+    // process leaves is removed later.
     const fs::path nameless = folder / export_draft_name(path.filename().string());
     fs::rename(path, nameless, failed);
     if (failed) {

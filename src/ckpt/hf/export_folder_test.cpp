@@ -49,7 +49,7 @@ class ExportFolderTest : public testing::Test {
   const fs::path folder_;
 };
 
-// A process that has ended, and whose number no other has yet.
+// A process that has ended and whose number is not reused yet.
 pid_t ended_process() {
   pid_t process = -1;
   char name[] = "/bin/true";

@@ -13,7 +13,7 @@
 namespace trireme::ckpt {
 namespace {
 
-// Elements of IEEE half precision: 5 bits of exponent, 10 of fraction.
+// Decodes IEEE half precision: 5 bits of exponent, 10 of fraction.
 float from_half(uint16_t bits) {
   const int exponent = (bits >> 10) & 0x1f;
   const int fraction = bits & 0x3ff;
@@ -62,7 +62,7 @@ void drop_pages(std::span<const std::byte> bytes) {
   const auto begin = (reinterpret_cast<uintptr_t>(bytes.data()) + page_bytes - 1) / page_bytes;
   const auto end = reinterpret_cast<uintptr_t>(bytes.data() + bytes.size()) / page_bytes;
   if (begin >= end) return;
-  // It is advice: a failure costs memory and nothing else.
+  // This is advice: a failure costs memory and nothing else.
   (void)::madvise(reinterpret_cast<void*>(begin * page_bytes), (end - begin) * page_bytes,
                   MADV_DONTNEED);
 }

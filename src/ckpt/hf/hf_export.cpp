@@ -11,8 +11,8 @@
 #include <system_error>
 #include <utility>
 
-#include "base/system/durable_file.h"
 #include "base/error.h"
+#include "base/system/durable_file.h"
 #include "base/text/json.h"
 #include "ckpt/hf/export_folder.h"
 #include "ckpt/hf/hf_names.h"
@@ -33,11 +33,11 @@ path plain_target(const path& dir);
 void copy_synced(const path& from, const path& to);
 void put_in_place(const path& written, const path& dir);
 
-// A folder that is removed with its content, unless it was moved away.
+// A folder that is removed with its content unless it was moved away.
 class TemporaryFolder {
  public:
   explicit TemporaryFolder(path where) : path_(std::move(where)) {
-    std::filesystem::remove_all(path_);  // of a process that was killed and had our number
+    std::filesystem::remove_all(path_);  // left by a killed process with the same number
     std::filesystem::create_directory(path_);
   }
   ~TemporaryFolder() {
@@ -116,7 +116,7 @@ void check_options(const ExportOptions& options) {
   }
 }
 
-// Absolute, without a trailing slash, and where a link points to.
+// Returns the absolute path without a trailing slash, with links resolved.
 path plain_target(const path& dir) {
   path target = std::filesystem::absolute(dir).lexically_normal();
   if (!target.has_filename()) target = target.parent_path();
@@ -126,7 +126,7 @@ path plain_target(const path& dir) {
 
 }  // namespace
 
-// Whatever else lies in the directory would be lost.
+// Anything else in the directory would be lost.
 void check_replaceable(const path& dir, const ExportOptions& options) {
   if (!std::filesystem::exists(dir)) return;
   if (!std::filesystem::is_directory(dir)) {
@@ -156,8 +156,8 @@ void copy_synced(const path& from, const path& to) {
   base::write_synced(to, bytes);
 }
 
-// `written` takes the name `dir`. What was called so is exchanged in one step where the file system
-// can, and is left under the name `written`, for the caller to remove.
+// Renames `written` to `dir`. An existing `dir` is exchanged atomically if the file system supports
+// it, and is left under the name `written` for the caller to remove.
 void put_in_place(const path& written, const path& dir) {
   const unsigned exchange = RENAME_EXCHANGE;
   if (!std::filesystem::exists(dir)) {

@@ -104,7 +104,7 @@ nlohmann::json read_index(const path& index) {
   }
 }
 
-// The shards, after checking that index and shards say the same of every tensor.
+// Returns the shards after checking that index and shards agree on every tensor.
 std::vector<SafetensorsFile> open_shards(const path& index) {
   const nlohmann::json json = read_index(index);
   if (!json.is_object() || !json.contains("weight_map") || !json["weight_map"].is_object() ||
@@ -116,7 +116,7 @@ std::vector<SafetensorsFile> open_shards(const path& index) {
   std::map<std::string, std::string, std::less<>> file_of;     // by tensor
   for (const auto& [name, value] : json["weight_map"].items()) {
     const std::string file = value.is_string() ? value.get<std::string>() : "";
-    // A shard lies beside its index: an index from elsewhere must not lead out of the directory.
+    // A shard must be beside its index: a foreign index must not point outside the directory.
     if (file.empty() || path(file).filename() != file || file == "." || file == "..") {
       throw IoError(
           fmt::format("{}: tensor '{}' is said to lie in {}; the name of a file beside "
@@ -191,8 +191,8 @@ FoundTensors find_tensors(const std::vector<SafetensorsFile>& files, spec::Famil
   return found;
 }
 
-// A tied model may come with a second copy of its table; one that says something else means that
-// the model is not tied.
+// A tied model may contain a second copy of its table; a different copy means that the model is not
+// tied.
 std::string check_tied_copy(const Found& head, const FoundTensors& found, std::string_view table) {
   const auto at = found.find(table);
   if (at == found.end()) return "";  // reported as missing

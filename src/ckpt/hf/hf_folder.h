@@ -17,15 +17,16 @@ namespace trireme::ckpt {
 
 class HfFolder {
  public:
-  // A directory, an index (*.index.json) or a single safetensors file, of F32, BF16, F16 or F64
-  // tensors. Throws IoError that lists every missing, misshaped and unexpected tensor with its
+  // Opens a directory, an index (*.index.json) or a single safetensors file of F32, BF16, F16 or
+  // F64 tensors. Throws IoError that lists every missing, misshaped and unexpected tensor with its
   // file.
   HfFolder(const std::filesystem::path& dir_or_file, const spec::ModelDims&);
 
   const std::vector<HfParam>& params() const { return params_; }
 
-  // Fills `values` with the box [lo, hi) of the parameter of our name, row-major. What of the files
-  // was in memory for it has left again. REQUIRES: the model has the parameter and the box.
+  // Fills `values` with the box [lo, hi) of the parameter `name` (our name), row-major, and
+  // releases the pages of the files that it read. REQUIRES: the model has the parameter and the
+  // box.
   void read(const std::string& our_name, const spec::Piece& box, std::span<float> values) const;
 
   // A tensor of a file.

@@ -42,7 +42,8 @@ class NotFinite {
   }
 
  private:
-  // As the file has it: its tensor may be a part of the parameter, or transposed.
+  // Formats the position in the file's terms: its tensor may be a part of the parameter, or
+  // transposed.
   static std::string text(const HfParam& param, int64_t row, int64_t column, float value) {
     const auto tensor = std::find_if(
         param.tensors.begin(), param.tensors.end(),
@@ -98,7 +99,7 @@ void import_hf_parts(const std::filesystem::path& dir_or_file, const spec::Model
       values.resize(static_cast<size_t>((last - first) * columns));
       folder.read(param.name, box, values);
       not_finite.look_at(param, first, values);
-      // After the first bad value the others are only counted.
+      // After the first bad value, later ones are only counted.
       if (!not_finite.any()) write(param.name, first * columns, values);
     }
   }

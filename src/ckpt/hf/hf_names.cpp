@@ -63,7 +63,7 @@ bool is_constant(spec::Family family, std::string_view name) {
 
 namespace {
 
-// The names of one parameter's tensors, more than one where ours is fused.
+// Returns the names of one parameter's tensors; several if our parameter is fused.
 std::vector<std::string> names_of(const spec::ModelDims& dims, int layer, size_t index) {
   const bool is_gpt2 = dims.family == spec::Family::gpt2;
   if (layer == 0) {
@@ -147,8 +147,8 @@ std::string_view gpt2_name(BlockParam param) {
   }
 }
 
-// A fused parameter is split where the shards of tensor parallelism split it: both name the
-// segments q|k|v and gate|up.
+// A fused parameter is split where the shards of tensor parallelism split it: both use the segments
+// q|k|v and gate|up.
 HfParam make_param(const spec::Param& param, std::vector<std::string> names, bool is_transposed) {
   const spec::ShardSpec& shard = param.shard;
   TRIREME_CHECK(!names.empty() && !names.front().empty(), "{} has no name in Hugging Face files",

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What our parameters are called in files of the Hugging Face family, and which rows of them each
-// tensor there holds. Rotary embeddings turn halves on both sides, so nothing is permuted.
+// Maps our parameters to the tensors of Hugging Face files: names, and which rows of a parameter
+// each tensor holds. Both sides rotate the two halves of a head (RoPE), so nothing is permuted.
 #pragma once
 
 #include <cstdint>
@@ -12,10 +12,10 @@
 
 namespace trireme::ckpt {
 
-// One tensor of a file: rows [first_row, first_row + rows) of a parameter of ours.
+// One tensor of a file: rows [first_row, first_row + rows) of one of our parameters.
 struct HfTensor {
   std::string name;
-  std::vector<int64_t> shape;  // as it stands in the file
+  std::vector<int64_t> shape;  // as in the file
   int64_t first_row = 0, rows = 0;
   bool is_transposed = false;  // the file has [in, out], we have [out, in]
 
@@ -31,15 +31,16 @@ struct HfParam {
   int64_t columns() const;  // 1 for a vector
 };
 
-// Every parameter of the model once, in the order of its layers. A tied head has no tensor.
+// Returns every parameter of the model once, in the order of its layers. A tied head has no tensor.
 std::vector<HfParam> hf_params(const spec::ModelDims&);
 
-// The prefix that GPT-2's tensors carry in some files and lack in others: "transformer.", or
-// nothing for other families.
+// Returns the prefix that GPT-2's tensors carry in some files and lack in others: "transformer.",
+// or an empty string for other families.
 std::string_view optional_prefix(spec::Family);
 
-// Tensors that files may hold though the model has no such weight: constants that old writers kept
-// (rotary frequencies, GPT-2's causal masks). REQUIRES: `name` has no optional prefix.
+// Returns whether a tensor may be in a file although the model has no such weight: constants that
+// old writers stored (rotary frequencies, GPT-2's causal masks). REQUIRES: `name` has no optional
+// prefix.
 bool is_constant(spec::Family, std::string_view name);
 
 }  // namespace trireme::ckpt

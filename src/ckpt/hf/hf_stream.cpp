@@ -11,8 +11,8 @@
 #include "base/check.h"
 #include "base/error.h"
 #include "base/text/json.h"
-#include "ckpt/hf/export_folder.h"
 #include "ckpt/disk/hash.h"
+#include "ckpt/hf/export_folder.h"
 #include "ckpt/hf/hf_decode.h"
 #include "ckpt/hf/safetensors.h"
 
@@ -27,7 +27,7 @@ const char* safetensors_name(base::DType dtype) {
   return dtype == base::DType::bf16 ? "BF16" : "F32";
 }
 
-// The box of our parameter that rows [first, last) of the file's tensor are.
+// Returns the box of our parameter that rows [first, last) of the file's tensor hold.
 spec::Piece box_of(const HfShard::Tensor& placed, int64_t first, int64_t last) {
   const HfTensor& tensor = *placed.tensor;
   const bool is_matrix = placed.param->shape.size() == 2;
@@ -96,7 +96,7 @@ std::string index_text(const std::vector<HfShard>& shards, base::DType dtype) {
       file_of[placed.tensor->name] = shard.file;
     }
   }
-  // Json looks a new key up among all others, so the long map is built in the sorted kind.
+  // Json searches all keys on insertion, so the long map is built in the sorted type.
   nlohmann::json index = {{"metadata", {{"total_size", total}}}, {"weight_map", file_of}};
   return index.dump(2) + "\n";
 }
@@ -172,7 +172,7 @@ ReadBox boxes_of(std::vector<HfParam> params, ReadParam read) {
     std::string name;
     std::vector<float> values;
   };
-  // A std::function is copied; the kept parameter is not to be.
+  // A std::function is copied; the cached parameter must not be.
   const auto kept = std::make_shared<Kept>();
   for (HfParam& param : params) kept->params[param.name] = param;
   kept->read = std::move(read);

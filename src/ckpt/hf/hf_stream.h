@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Parameters on their way into files of the Hugging Face family: cut into shards, converted and
-// written window by window, so that memory does not grow with the model.
+// Writes parameters into Hugging Face files: split into shards, converted and written window by
+// window, so that memory does not grow with the model.
 #pragma once
 
 #include <cstdint>
@@ -26,14 +26,14 @@ struct HfShard {
   std::vector<Tensor> tensors;
 };
 
-// In the order of the model, each as full as the limit allows.
+// Returns the shards in the order of the model, each as full as the limit allows.
 std::vector<HfShard> cut_into_shards(const std::vector<HfParam>&, base::DType,
                                      int64_t max_shard_bytes);
-// model.safetensors.index.json
+// Returns model.safetensors.index.json.
 std::string index_text(const std::vector<HfShard>&, base::DType);
 
-// Calls each(offset, bytes) with the tensor's bytes as the file holds them, from front to back.
-// Memory: two windows of 32 MiB, or two rows of the file's tensor where they are larger.
+// Calls each(offset, bytes) with the tensor's bytes as stored in the file, from front to back.
+// Memory: two windows of 32 MiB, or two rows of the file's tensor if they are larger.
 void for_each_hf_window(
     const HfShard::Tensor&, base::DType, const ReadBox&,
     const std::function<void(int64_t offset, std::span<const std::byte> bytes)>& each);
@@ -45,8 +45,8 @@ void write_shards(const std::filesystem::path& folder, const std::vector<HfShard
 void compare_shards(const std::filesystem::path& folder, const std::vector<HfShard>&,
                     const ReadBox&, base::DType);
 
-// Boxes out of whole parameters. The last one is kept: tensors of a fused parameter follow each
-// other.
+// Reads boxes from whole parameters and caches the last one, because the tensors of a fused
+// parameter follow each other.
 ReadBox boxes_of(std::vector<HfParam>, ReadParam);
 
 }  // namespace trireme::ckpt

@@ -36,7 +36,7 @@ class HfStream : public testing::Test {
   path folder_;
 };
 
-// A parameter's elements are numbered from a start of its own.
+// A parameter's elements are numbered from its own start value.
 ReadParam whole(const spec::ModelDims& dims) {
   return [params = hf_params(dims)](const std::string& name) {
     std::vector<float> values;

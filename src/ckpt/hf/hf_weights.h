@@ -18,9 +18,9 @@
 
 namespace trireme::ckpt {
 
-// The whole parameter of our name (spec::params_of), row-major.
+// Returns the whole parameter with our name (spec::params_of), row-major.
 using ReadParam = std::function<std::vector<float>(const std::string& our_name)>;
-// Fills `values` with the box [lo, hi) of the parameter, row-major. Piece::local says nothing.
+// Fills `values` with the box [lo, hi) of the parameter, row-major. Piece::local is ignored.
 using ReadBox = std::function<void(const std::string& our_name, const spec::Piece& box,
                                    std::span<float> values)>;
 using WriteParam = std::function<void(const std::string& our_name, std::span<const float>)>;
@@ -29,7 +29,7 @@ using WriteParam = std::function<void(const std::string& our_name, std::span<con
 using WritePart = std::function<void(const std::string& our_name, int64_t element,
                                      std::span<const float> values)>;
 
-// Files of a tokenizer, and others that lie beside weights and say nothing of them.
+// Returns the files of a tokenizer and others beside weights that do not describe them.
 inline constexpr std::array tokenizer_files = {"tokenizer.json",
                                                "tokenizer_config.json",
                                                "tokenizer.model",
@@ -41,22 +41,25 @@ inline constexpr std::array tokenizer_files = {"tokenizer.json",
                                                "generation_config.json"};
 
 struct ExportOptions {
-  base::DType dtype = base::DType::f32;            // f32 or bf16
-  int64_t max_shard_bytes = 5'000'000'000;         // of tensors; a larger tensor is its own shard
-  std::vector<std::filesystem::path> extra_files;  // copied beside the weights: a tokenizer, ...
-  // Before the directory gets its place, every tensor is read from its file and from `read` again,
-  // and their hashes are compared: IoError names the first that differs.
+  base::DType dtype = base::DType::f32;  // f32 or bf16
+  // bytes of tensors; a larger tensor is its own shard
+  int64_t max_shard_bytes = 5'000'000'000;
+  // copied beside the weights, for example a tokenizer
+  std::vector<std::filesystem::path> extra_files;
+  // Before the directory is renamed into place, every tensor is read from its file and again from
+  // `read`, and their hashes are compared; IoError names the first difference.
   bool reread = false;
-  // Called with the written directory before it gets its place; what it throws ends the export.
+  // Called with the written directory before it is renamed into place; an exception ends the
+  // export.
   std::function<void(const std::filesystem::path& written)> check;
 };
 
-// Writes the directory under another name beside `dir`, syncs it and puts it in the place of `dir`:
-// a reader sees the old directory or the whole new one. Equal weights give equal bytes. Holds one
-// parameter in memory, or with a ReadBox nothing but windows (hf_stream.h). An existing `dir` is
-// replaced only if it holds nothing but files of such a directory. Throws ConfigError for an option
-// that is not allowed, IoError if the directory cannot be written or replaced; then `dir` is as
-// before and nothing stays beside it.
+// Writes the directory under another name beside `dir`, syncs it and renames it to `dir`: a reader
+// sees the old directory or the complete new one. Equal weights give equal bytes. Holds one
+// parameter in memory, or with a ReadBox only windows (hf_stream.h). An existing `dir` is replaced
+// only if it holds nothing but files of such a directory. Throws ConfigError for an option that is
+// not allowed, and IoError if the directory cannot be written or replaced; then `dir` is unchanged
+// and no temporary file is left.
 void export_hf(const std::filesystem::path& dir, const spec::ModelDims&, const ReadParam& read,
                const ExportOptions& options);
 void export_hf(const std::filesystem::path& dir, const spec::ModelDims&, const ReadBox& read,
@@ -65,14 +68,14 @@ void export_hf(const std::filesystem::path& dir, const spec::ModelDims&, const R
 // Throws IoError if export_hf() would refuse to replace `dir`.
 void check_replaceable(const std::filesystem::path& dir, const ExportOptions& options);
 
-// Reads a directory, an index (*.index.json) or a single safetensors file, of F32, BF16, F16 or F64
-// tensors. All names, shapes and types are checked before the first call of `write`, which is then
+// Reads a directory, an index (*.index.json) or a single safetensors file of F32, BF16, F16 or F64
+// tensors. All names, shapes and types are checked before the first call of `write`, which is
 // called once for every parameter of the model. Throws IoError that lists every missing, misshaped
-// and unexpected tensor with its file. A value that is not finite is an IoError, too, with the
-// tensor, its place and how many there are: parameters before it have been written then.
+// and unexpected tensor with its file. A value that is not finite also throws IoError, with the
+// tensor, the position and the count; parameters before it have been written by then.
 void import_hf(const std::filesystem::path& dir_or_file, const spec::ModelDims&,
                const WriteParam& write);
-// The same in parts of at most 32 MiB: all of a parameter from front to back, then the next.
+// The same in parts of at most 32 MiB, one parameter after another, each from front to back.
 void import_hf_parts(const std::filesystem::path& dir_or_file, const spec::ModelDims&,
                      const WritePart& write);
 

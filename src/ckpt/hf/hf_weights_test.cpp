@@ -17,8 +17,8 @@
 #include <stdexcept>
 
 #include "base/error.h"
-#include "base/text/json.h"
 #include "base/rng.h"
+#include "base/text/json.h"
 #include "ckpt/hf/hf_names.h"
 #include "ckpt/hf/safetensors.h"
 #include "config/files/hf_config.h"
@@ -130,7 +130,7 @@ void write_bytes(const path& file, const std::string& bytes) {
   std::ofstream(file, std::ios::binary) << bytes;
 }
 
-// Name -> content of everything in a directory.
+// Returns name -> content of everything in a directory.
 std::map<std::string, std::string> content_of(const path& dir) {
   std::map<std::string, std::string> content;
   for (const auto& entry : std::filesystem::directory_iterator(dir)) {

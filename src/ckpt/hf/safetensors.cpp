@@ -17,8 +17,8 @@
 #include <tuple>
 #include <utility>
 
-#include "base/system/descriptor.h"
 #include "base/error.h"
+#include "base/system/descriptor.h"
 #include "base/text/json.h"
 #include "ckpt/hf/safetensors_layout.h"
 
@@ -29,8 +29,7 @@ static_assert(std::endian::native == std::endian::little, "tensor bytes are used
 namespace {
 
 using base::IoError;
-// For reading: finds keys in logarithmic time, so that a hostile header costs no more than its
-// size.
+// Finds keys in logarithmic time, so that a hostile header costs no more than its size.
 using Header = nlohmann::json;
 
 std::string reason_of(int error) { return std::generic_category().message(error); }
@@ -120,15 +119,15 @@ void SafetensorsFile::read_header() {
 
 namespace {
 
-// A value for a message, cut where it is long.
+// Formats a value for a message; long ones are truncated.
 std::string shown(const Header& value) {
   constexpr size_t max_shown = 80;
   const std::string text = value.dump();
   return text.size() <= max_shown ? text : text.substr(0, max_shown) + "...";
 }
 
-// Listens to the parser and refuses what a parsed value no longer shows: a repeated key, and
-// nesting that no header needs. Malformed text is left for the parse proper to report.
+// SAX handler that rejects what a parsed value no longer shows: a repeated key, and nesting that no
+// header needs. Malformed text is left to the parser to report.
 class StrictKeys : public nlohmann::json_sax<Header> {
  public:
   explicit StrictKeys(const std::filesystem::path& path) : path_(path) {}
@@ -172,10 +171,10 @@ class StrictKeys : public nlohmann::json_sax<Header> {
   }
 
   const std::filesystem::path& path_;
-  std::vector<std::set<std::string>> keys_;  // of every open object; arrays have none
+  std::vector<std::set<std::string>> keys_;  // one per open object; arrays have none
 };
 
-// The header as JSON, an object without a repeated key at any depth.
+// Parses the header: a JSON object without a repeated key at any depth.
 Header parse_header(const std::filesystem::path& path, std::string_view text) {
   if (text.empty() || text.front() != '{') {
     throw IoError(fmt::format(
@@ -183,7 +182,7 @@ Header parse_header(const std::filesystem::path& path, std::string_view text) {
         text.empty() ? "nothing"
                      : fmt::format("byte 0x{:02x}", static_cast<uint8_t>(text.front()))));
   }
-  // The JSON parser takes a zero byte for the end of its input.
+  // The JSON parser treats a zero byte as the end of its input.
   if (const size_t zero = text.find('\0'); zero != std::string_view::npos) {
     throw IoError(
         fmt::format("{}: header is not valid JSON: byte {} of it is zero", path.string(), zero));
@@ -197,7 +196,7 @@ Header parse_header(const std::filesystem::path& path, std::string_view text) {
   }
 }
 
-// One tensor's entry, with its view into `data`, the bytes after the header.
+// Parses one tensor's entry, with its view into `data`, the bytes after the header.
 SafetensorsView parse_tensor(const std::filesystem::path& path, const std::string& name,
                              const Header& entry, std::span<const std::byte> data) {
   const auto fail = [&](const std::string& what) {
@@ -272,7 +271,7 @@ SafetensorsMetadata parse_metadata(const std::filesystem::path& path, const Head
   return metadata;
 }
 
-// Every byte of `data` belongs to exactly one tensor.
+// Checks that every byte of `data` belongs to exactly one tensor.
 void check_coverage(const std::filesystem::path& path,
                     const std::map<std::string, SafetensorsView, std::less<>>& tensors,
                     std::span<const std::byte> data) {

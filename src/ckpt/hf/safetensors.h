@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The safetensors file: u64 little-endian header length, a JSON header, then the tensors' bytes
-// without holes. The reader trusts nothing: a file that opens has been checked in full, apart from
+// without holes. The reader trusts no input: an opened file has been checked in full, apart from
 // the values of the tensors.
 #pragma once
 
@@ -40,12 +40,12 @@ class SafetensorsFile {
   static SafetensorsFile open(const std::filesystem::path& path);
 
   const std::filesystem::path& path() const { return path_; }
-  // Every name with its view, in the order of names.
+  // Returns every name with its view, sorted by name.
   const std::map<std::string, SafetensorsView, std::less<>>& tensors() const { return tensors_; }
   bool contains(std::string_view name) const { return tensors_.contains(name); }
-  // Throws IoError if there is no tensor of this name.
+  // Throws IoError if no tensor has this name.
   const SafetensorsView& tensor(std::string_view name) const;
-  // `__metadata__`; empty when the file has none.
+  // `__metadata__`; empty if the file has none.
   const SafetensorsMetadata& metadata() const { return metadata_; }
 
  private:
@@ -64,8 +64,8 @@ class SafetensorsFile {
   SafetensorsMetadata metadata_;
 };
 
-// The same file from tensors that need not be in memory: their bytes come in any order, in parts of
-// any size. What write_safetensors() says of the layout, of REQUIRES and of errors holds here too.
+// Writes the same file from tensors that need not be in memory: their bytes are passed in any
+// order, in parts of any size. The layout, REQUIRES and errors of write_safetensors() apply.
 struct SafetensorsInfo {
   std::string dtype;
   std::vector<int64_t> shape;
@@ -75,14 +75,14 @@ class SafetensorsWriter {
   SafetensorsWriter(std::filesystem::path path,
                     const std::map<std::string, SafetensorsInfo, std::less<>>& tensors,
                     const SafetensorsMetadata& metadata);
-  // Removes what was written unless finish() has returned.
+  // Removes the file unless finish() has returned.
   ~SafetensorsWriter();
   SafetensorsWriter(const SafetensorsWriter&) = delete;
   SafetensorsWriter& operator=(const SafetensorsWriter&) = delete;
 
-  // Bytes of a tensor from its byte `offset` on.
+  // Writes bytes of a tensor, starting at its byte `offset`.
   void write(std::string_view name, int64_t offset, std::span<const std::byte> bytes);
-  // REQUIRES: as many bytes as the tensors have were written.
+  // REQUIRES: all bytes of all tensors were written.
   void finish();
 
  private:
@@ -97,11 +97,11 @@ class SafetensorsWriter {
 };
 
 // Writes `tensors` beside `path`, syncs, and renames over `path`: a reader sees the old file or the
-// whole new one. Tensors are laid out by descending alignment (equal ones by dtype, then by name),
-// so the same content gives the same bytes. Loaders of the Hugging Face family want {"format":
-// "pt"} in `metadata`; the caller adds it. REQUIRES: dtypes are safetensors names, every view has
-// the bytes of its shape, no tensor is called "__metadata__". Throws IoError if the file cannot be
-// written or a name is not UTF-8; then no temporary file stays behind.
+// complete new one. Tensors are laid out by descending alignment (equal ones by dtype, then by
+// name), so the same content gives the same bytes. Hugging Face loaders require {"format": "pt"} in
+// `metadata`; the caller adds it. Throws IoError if the file cannot be written or a name is not
+// UTF-8; then no temporary file is left. REQUIRES: dtypes are safetensors names, every view has the
+// bytes of its shape, no tensor is called "__metadata__".
 void write_safetensors(const std::filesystem::path& path,
                        const std::map<std::string, SafetensorsView, std::less<>>& tensors,
                        const SafetensorsMetadata& metadata);

@@ -62,7 +62,7 @@ std::string text_of(std::span<const std::byte> bytes) {
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
 }
 
-// The message with which the file is refused; empty if it opens.
+// Returns the message with which the file is refused; empty if it opens.
 std::string refusal(const std::string& bytes) {
   const TemporaryFolder folder;
   const auto path = folder.path() / "bad.safetensors";

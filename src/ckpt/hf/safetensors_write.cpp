@@ -10,9 +10,9 @@
 #include <utility>
 
 #include "base/check.h"
+#include "base/error.h"
 #include "base/system/descriptor.h"
 #include "base/system/durable_file.h"
-#include "base/error.h"
 #include "base/text/json.h"
 #include "ckpt/hf/safetensors.h"
 #include "ckpt/hf/safetensors_layout.h"
@@ -142,7 +142,7 @@ std::vector<const Item*> in_writing_order(const Infos& tensors) {
   return order;
 }
 
-// The header, padded with spaces so that the data starts on a multiple of 8.
+// Builds the header, padded with spaces so that the data starts at a multiple of 8.
 std::string header_text(const std::vector<const Item*>& order,
                         const SafetensorsMetadata& metadata) {
   Json header = Json::object();
@@ -151,8 +151,8 @@ std::string header_text(const std::vector<const Item*>& order,
     for (const auto& [key, value] : metadata) entry[key] = value;
   }
   int64_t offset = 0;
-  // Json looks a new key up among all others; with thousands of tensors the text is built entry by
-  // entry instead.
+  // Json searches all keys on insertion; with thousands of tensors the text is built entry by entry
+  // instead.
   std::string text = header.dump();
   text.pop_back();
   for (const auto* item : order) {

@@ -7,7 +7,7 @@
 #include "cli/bench/op_time_text.h"
 #include "obs/terminal/number_text.h"
 #include "train/report/throughput.h"
-#include "train/run/trainer.h"
+#include "train/report/memory_table.h"
 
 namespace trireme::cli {
 

@@ -76,7 +76,7 @@ void take_batch(const Args& args, PlanQuestion& q) {
 void check_sizes(const plan::Job& job) {
   const auto real = [](int64_t value) { return static_cast<double>(value); };
   if (job.experts) {
-    const auto& block = std::get<spec::BlockSpec>(job.model.layers.at(1));
+    const auto& block = spec::typical_block(job.model);
     const double parameters =
         real(job.model.blocks()) * 3 * real(block.width) *
         (real(job.experts->count) * real(job.experts->ffn) + real(job.experts->shared_ffn));

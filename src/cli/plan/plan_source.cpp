@@ -41,7 +41,7 @@ void take_described(const plan::Described& d, PlanQuestion& q) {
   q.asked = d.layout;
   q.own_stack = d.stack;
   q.gpus = d.gpus;
-  q.assumed = d.taken;
+  q.assumed = d.assumed;
   q.ignored = d.ignored;
   if (d.gpus == 0 && q.asked) q.gpus = q.asked->ranks();
 }

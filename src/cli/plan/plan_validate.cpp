@@ -90,8 +90,8 @@ Json row_json(const Validated& row) {
                {"stack", run.stack.name},
                {"predicted_seconds", row.price.seconds},
                {"predicted_bytes", run.bytes > 0 ? row.bytes : row.price.bytes},
-               {"assumed", run.taken},
-               {"taken", run.taken}};  // "taken": the old name of "assumed"
+               {"assumed", run.assumed},
+               {"taken", run.assumed}};  // "taken": the old name of "assumed"
   json["measured_seconds"] = run.seconds > 0 ? Json(run.seconds) : Json(nullptr);
   json["error"] = run.seconds > 0 ? Json(row.time_error) : Json(nullptr);
   json["measured_bytes"] = run.bytes > 0 ? Json(run.bytes) : Json(nullptr);

@@ -88,7 +88,7 @@ class Watch {
       address.port = server_->port();
     }
     store_ = comm::open_store(address, {.deadline_s = options_.deadline_s,
-                                        .patience_s = std::max(30.0, options_.deadline_s),
+                                        .reply_timeout_s = std::max(30.0, options_.deadline_s),
                                         .token = options_.token,
                                         .stop = RankProcesses::stop(),
                                         .on_waiting = [this, &address](double waited_s) {

@@ -74,7 +74,7 @@ int run_as(const comm::RankInfo& info, const Args& args, const StopSignals& sign
     for (const std::string& note : config.notes) progress.line("note      " + note);
   }
   const train::TrainHooks hooks{
-      .line = [&progress](std::string_view text) { progress.line(text); },
+      .log = [&progress](std::string_view text) { progress.line(text); },
       .begins = [&progress](int64_t done) { progress.begin(done); },
       .progress = [&progress](int64_t done, std::string_view note) { progress.update(done, note); },
       .stop = signals.stop(),

@@ -10,6 +10,7 @@
 #include "cli/shell/terminal_style.h"
 #include "obs/terminal/curve.h"
 #include "obs/terminal/number_text.h"
+#include "train/report/memory_table.h"
 #include "train/report/throughput.h"
 
 namespace trireme::cli {
@@ -117,7 +118,7 @@ void print_summary(const train::TrainSummary& s, bool with_curve) {
   if (s.attempt_steps > 0) {
     fmt::print("\n{}\n", train::memory_table_text(s.predicted, s.measured, s.checkpoint_memory));
   }
-  if (s.attempt_steps > 0 && s.ranks.size() > 1) fmt::print("{}\n", train::ranks_table_text(s));
+  if (s.attempt_steps > 0 && s.ranks.size() > 1) fmt::print("{}\n", train::ranks_table_text(s.ranks));
   if (s.attempt_steps == 0) {
     fmt::print("nothing to do: the run is at step {}\n", s.steps);
   } else {

@@ -42,7 +42,7 @@ void Progress::update(int64_t done, std::string_view note) {
   progress_.update(done, note);
 }
 
-void Progress::line(std::string_view text) { progress_.line(text); }
+void Progress::line(std::string_view text) { progress_.log(text); }
 
 void Progress::finish() {
   if (is_shown_) progress_.finish();

@@ -4,24 +4,22 @@
 #include <algorithm>
 #include <chrono>
 #include <cstring>
+#include <functional>
 #include <thread>
 #include <utility>
 
 #include "base/check.h"
 #include "comm/tensors.h"
-#include "device/cpu/cpu_device.h"
 
 namespace trireme::comm {
 namespace {
 
 using What = Fault::What;
 
-template <typename Work>
-void enqueue(Stream& stream, Work work) {
-  auto* cpu_stream = dynamic_cast<device::CpuStream*>(&stream);
-  TRIREME_CHECK(cpu_stream != nullptr, "faults are planted on CPU streams, '{}' is none",
-                stream.name());
-  cpu_stream->enqueue(std::move(work));
+void enqueue(Stream& stream, std::function<void()> work) {
+  TRIREME_CHECK(stream.host_calls() != Stream::HostCalls::none,
+                "faults need a CPU stream, which '{}' is not", stream.name());
+  stream.call_host(std::move(work));
 }
 
 void scale(std::byte* data, int64_t bytes, base::DType dtype, float factor) {
@@ -104,7 +102,7 @@ const Fault* FaultyCommunicator::due() {
 
 void FaultyCommunicator::with_fault(Stream& stream, const Step& step,
                                     const std::function<void()>& inner) {
-  inner_->call_ = call_;  // the back end speaks of the call that was made here
+  inner_->call_ = call_;  // the back end uses this call in messages and records
   const Fault* fault = due();
   const int64_t bytes = step.out.bytes();
   std::byte* out = step.out.data;
@@ -160,7 +158,7 @@ void FaultyCommunicator::with_fault(Stream& stream, const Step& step,
   }
 }
 
-// Of an all_reduce the sums are tampered with where they arrive, the order of the parts here.
+// In an all_reduce, faults of values are injected in do_exchange(), wrong order here.
 void FaultyCommunicator::do_all_gather(Stream& stream, Tensor out, ConstTensor in) {
   const auto forward = [&] { inner_->do_all_gather(stream, out, in); };
   const bool is_gather = std::string_view(call().op) == "all_gather";
@@ -182,7 +180,8 @@ void FaultyCommunicator::do_exchange(Stream& stream, Tensor out, const std::byte
   const Fault* fault = due();
   const bool is_shifted = fault != nullptr && fault->what == What::wrong_order;
   inner_->call_ = call_;
-  if (is_shifted && std::string_view(call().op) == "all_reduce") {  // done by its gather
+  if (is_shifted &&
+      std::string_view(call().op) == "all_reduce") {  // injected in its do_all_gather()
     inner_->do_exchange(stream, out, in, stride_bytes, chunk_bytes, from);
     return;
   }
@@ -191,7 +190,7 @@ void FaultyCommunicator::do_exchange(Stream& stream, Tensor out, const std::byte
                [&] { inner_->do_exchange(stream, out, in, stride_bytes, chunk_bytes, from); });
     return;
   }
-  // Every rank is sent what is for the one after it.
+  // Every rank receives the chunk of the rank after it.
   ++happened_;
   auto staged = std::make_shared<Bytes>(static_cast<size_t>(size() * chunk_bytes));
   if (in != nullptr) {
@@ -204,7 +203,7 @@ void FaultyCommunicator::do_exchange(Stream& stream, Tensor out, const std::byte
   }
   inner_->do_exchange(stream, out, in == nullptr ? nullptr : staged->data(), chunk_bytes,
                       chunk_bytes, from);
-  enqueue(stream, [staged] {});  // it stays until all have read it
+  enqueue(stream, [staged] {});  // keeps the memory until all ranks have read it
 }
 
 void FaultyCommunicator::do_broadcast(Stream& stream, Tensor inout, int root) {
@@ -270,9 +269,9 @@ bool FaultyCommunicator::do_begin(Stream& stream) {
 
 void FaultyCommunicator::do_end(Stream& stream) { inner_->do_end(stream); }
 
-std::vector<std::string> FaultyCommunicator::do_tell(const std::string& text) {
+std::vector<std::string> FaultyCommunicator::do_gather_texts(const std::string& text) {
   inner_->call_ = call_;
-  return inner_->do_tell(text);
+  return inner_->do_gather_texts(text);
 }
 
 void FaultyCommunicator::do_abort(const std::string& verdict) noexcept {

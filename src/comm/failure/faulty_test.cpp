@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Planted faults change what they should, when they should, and nothing else.
+// Injected faults change the selected calls and nothing else.
 #include "comm/failure/faulty.h"
 
 #include <chrono>
@@ -14,7 +14,8 @@ namespace {
 
 using What = Fault::What;
 
-// What each of two ranks sees of three calls in a row, each on fresh memory that holds 99.
+// Returns the results of three calls in a row on each of two ranks, each on new memory filled
+// with 99.
 using Seen = std::vector<std::vector<Values>>;
 
 Seen run(const std::string& op, std::vector<Fault> faults, StreamMode mode, int64_t count = 2) {
@@ -57,7 +58,7 @@ class FaultyTest : public testing::TestWithParam<StreamMode> {
 TEST_P(FaultyTest, no_fault_changes_nothing) {
   const Seen healthy = run("all_gather", {}, GetParam());
   EXPECT_EQ(healthy[1][1], (Values{11, 11, 12, 12}));
-  // Another group, another op, another call, another rank: none of them happens here.
+  // Another group, another op, another call, another rank: none of them is injected.
   const std::vector<Fault> elsewhere = {{.op = "all_gather", .group = "tp"},
                                         {.op = "broadcast"},
                                         {.op = "all_gather", .call = 3},
@@ -105,7 +106,7 @@ TEST_P(FaultyTest, sums_go_wrong_once) {
 }
 
 // A large all_reduce gathers parts: those can be swapped (and only those: two swaps would cancel).
-TEST_P(FaultyTest, parts_of_a_large_all_reduce_change_places) {
+TEST_P(FaultyTest, parts_of_a_large_all_reduce_are_exchanged) {
   const Fault swapped = {.what = What::wrong_order, .op = "all_reduce"};
   Values halves(4096, 1), sum(4096, 4);
   halves.resize(8192, 2);
@@ -131,7 +132,7 @@ TEST_P(FaultyTest, broadcasts_and_single_ranks) {
   EXPECT_EQ(seen[1][2], (Values{0, 0}));
 }
 
-TEST_P(FaultyTest, what_is_sent_twice_is_counted_twice) {
+TEST_P(FaultyTest, data_sent_twice_is_counted_twice) {
   const auto bytes_with = [](std::vector<Fault> faults) {
     ThreadWorld world(2, 20);
     std::vector<int64_t> bytes(2);
@@ -152,8 +153,8 @@ TEST_P(FaultyTest, what_is_sent_twice_is_counted_twice) {
   EXPECT_EQ(bytes_with({resent}), (std::vector<int64_t>{16, 16}));
 }
 
-// The next call of the rank that stayed away meets the one that it left out.
-TEST_P(FaultyTest, who_stays_away_is_missed) {
+// The next call of the absent rank is matched with the one that it skipped.
+TEST_P(FaultyTest, an_absent_rank_is_noticed) {
   const Fault absent = {.what = What::absent, .op = "all_gather", .call = 0, .world_rank = 1};
   EXPECT_THROW(run("all_gather", {absent}, GetParam()), base::CommAborted);
 }

@@ -9,8 +9,8 @@
 #include <system_error>
 #include <utility>
 
-#include "base/system/durable_file.h"
 #include "base/error.h"
+#include "base/system/durable_file.h"
 #include "base/text/json.h"
 #include "base/text/pickle.h"
 
@@ -35,9 +35,9 @@ const char* name_of(State state) {
   return "unknown";
 }
 
-// PyTorch's names of operations and element types, where they differ. Its analyser ends at a name
-// that it does not know, and only the newest know "split", where all ranks of a group wait for each
-// other as in a barrier; trireme_op has our own name.
+// PyTorch's names of operations and element types, if they differ. Its analyser stops at an unknown
+// name, and only the newest supports "split", in which all ranks of a group wait for each other as
+// in a barrier; trireme_op contains Trireme's name.
 std::string torch_op(const std::string& op) {
   if (op == "all_gather") return "_all_gather_base";
   if (op == "reduce_scatter") return "_reduce_scatter_base";
@@ -55,7 +55,7 @@ std::string torch_dtype(const std::string& dtype) {
   return found == names.end() ? dtype : found->second;
 }
 
-// An entry as the analysers understand it.
+// An entry in the terms of the analysers.
 struct TorchCall {
   std::string group;       // description
   std::vector<int> ranks;  // sorted for a message
@@ -88,14 +88,14 @@ TorchCall call_as_torch(const Entry& entry, int world_rank) {
                     .sequence = entry.sequence,
                     .in_elements = entry.elements,
                     .out_elements = entry.out_elements};
-  // A rank without a part of its own to add still takes part in the whole sum.
+  // A rank that contributes no part still takes part in the whole sum.
   if (entry.op == "reduce_scatter") {
     call.in_elements = entry.out_elements * static_cast<int64_t>(entry.ranks.size());
   }
   return call;
 }
 
-// How far a rank has come in a group, from the entries in the ring.
+// The progress of a rank in a group, from the entries in the ring.
 struct GroupStatus {
   int64_t enqueued = -1, started = -1, completed = -1;
 
@@ -112,7 +112,7 @@ Json sizes(int64_t elements) { return Json::array({Json::array({elements})}); }
 }  // namespace
 
 std::string group_number(std::string_view name, const std::vector<int>& ranks) {
-  // FNV-1a; twelve decimal digits are enough to tell ten thousand groups apart and short enough
+  // FNV-1a; twelve decimal digits are enough to distinguish ten thousand groups and short enough
   // for a table.
   uint64_t hash = 0xcbf29ce484222325U;
   for (const char c : fmt::format("{}[{}]", name, fmt::join(ranks, ","))) {

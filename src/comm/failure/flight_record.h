@@ -1,18 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 // The files of a flight record, in the form of PyTorch's flight recorder, so that its analyser
 // (python -m torch.distributed.flight_recorder.fr_trace FOLDER) and NVIDIA's (fr_attribution of
-// nvidia-resiliency-ext) read them and name the ranks that are missing. Both compare the files of
-// all ranks, which decides three things here:
+// nvidia-resiliency-ext) read them and report the ranks that are missing. Both compare the files of
+// all ranks, which has three consequences:
 //
-// - A group is known by a number that is equal on all ranks. It is a hash of the group's name and
-//   ranks, which is all that its members are sure to share.
-// - The two ranks of a message are a group of their own ("pp 0-1"), as in NCCL. The analysers
-// expect
-//   every rank of a group at every call; in a pipeline's whole group a message would always miss
-//   the ranks that take no part in it. Messages of a pair are numbered over both directions.
-// - A call that is not complete is "scheduled" whether or not its work has begun: PyTorch writes
-//   so unless it was asked to time calls, and the analysers look for that word. `trireme_state`
-//   tells what the recorder knows: scheduled, started, completed or failed.
+// - A group is identified by a number that is equal on all ranks: a hash of the group's name and
+//   ranks, which all its members share.
+// - The two ranks of a message form a separate group ("pp 0-1"), as in NCCL. The analysers expect
+//   every rank of a group in every call; in the group of the whole pipeline a message would always
+//   lack the ranks that take no part in it. Messages of a pair are numbered over both directions.
+// - A call that is not complete is "scheduled", whether or not its work has begun: PyTorch writes
+//   this unless the timing of calls is enabled, and the analysers search for that word.
+//   `trireme_state` contains the recorder's state: scheduled, started, completed or failed.
 #pragma once
 
 #include <cstdint>
@@ -26,17 +25,17 @@
 
 namespace trireme::comm {
 
-// Returns the record of rank `world_rank`; `made_ns` is when its recorder was made, since 1970.
+// Returns the record of rank `world_rank`; `made_ns` is when its recorder was created, since 1970.
 base::Json flight_record(const std::vector<FlightRecorder::Entry>& entries, int world_rank,
                          int64_t made_ns);
 
 // Returns the number of a group as text.
 std::string group_number(std::string_view name, const std::vector<int>& ranks);
 
-// Names of the files of a rank in the folder of flight records: the JSON file for people and for
-// NVIDIA's analyser, and the same record as a pickle, which is all that PyTorch's loads. The
-// analysers take the rank from the end of the name; PyTorch's takes every file whose name has the
-// text before it, so the two differ there.
+// Names of the files of a rank in the folder of flight records: the human-readable JSON
+// file, which NVIDIA's analyser reads, too, and the same record as a pickle, the only format that
+// PyTorch's loads. The analysers read the rank from the end of the name; PyTorch's loads every file
+// whose name has the prefix before it, so the two prefixes differ.
 std::string flight_json_name(int rank);    // "rank_3.json"
 std::string flight_pickle_name(int rank);  // "_dump_3"
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Records of ranks that lost one of them, read by the rules of the two analysers that they are
-// written for: torch.distributed.flight_recorder of PyTorch 2.11 and fr_attribution of NVIDIA's
-// nvidia-resiliency-ext. tests/launch/check_flight_records.py runs PyTorch's own.
+// Flight records of runs that lost a rank, interpreted by the rules of the two analysers that they
+// are written for: torch.distributed.flight_recorder of PyTorch 2.11 and fr_attribution of NVIDIA's
+// nvidia-resiliency-ext. tests/launch/check_flight_records.py runs PyTorch's.
 #include "comm/failure/flight_record.h"
 
 #include <gtest/gtest.h>
@@ -65,7 +65,7 @@ std::map<std::string, Ranks> missing_by_nvidia(const Records& records) {
 
 // PyTorch's rule: the entries of a group that have the same collective_seq_id are one call, in
 // which every rank of the group takes part. Returns the missing ranks of the first call of each
-// group that is not whole, under the group's description and the call.
+// group that is not complete, under the group's description and the call.
 std::map<std::string, Ranks> missing_by_torch(const Records& records) {
   std::map<std::string, Ranks> missing;
   std::set<std::string> seen;
@@ -99,7 +99,7 @@ Records records_of(ThreadWorld& world) {
   return records;
 }
 
-TEST(FlightRecord, analysers_name_the_rank_that_did_not_come_to_a_collective) {
+TEST(FlightRecord, analysers_name_the_rank_that_did_not_enter_a_collective) {
   ThreadWorld world(4, 0.2);
   EXPECT_NE(failure_of(world,
                        [&](int r) {
@@ -154,8 +154,8 @@ TEST(FlightRecord, the_two_ranks_of_a_message_are_a_group) {
   EXPECT_EQ(missing_by_torch(records), by_torch);
 }
 
-// PyTorch's analyser ends at any other name; these are what all of its releases know.
-TEST(FlightRecord, operations_have_names_that_every_release_of_pytorch_knows) {
+// PyTorch's analyser stops at any other name; all of its releases support these.
+TEST(FlightRecord, operations_have_names_that_every_release_of_pytorch_supports) {
   const std::set<std::string> known = {
       "broadcast", "all_gather", "all_reduce", "_all_gather_base",   "_reduce_scatter_base",
       "gather",    "scatter",    "all_to_all", "all_reduce_barrier", "send",

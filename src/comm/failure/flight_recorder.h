@@ -20,26 +20,27 @@ class FlightRecorder {
   enum class State : uint8_t { scheduled, started, completed, failed };
 
   struct Entry {
-    int64_t record_id = 0;  // of this rank, from 0
-    // Of collectives: number in the group, from 0, the same on all ranks. Of send and recv: number
-    // of the message from the one rank to the other.
+    int64_t record_id = 0;  // index on this rank, from 0
+    // Collectives: index in the group, from 0, the same on all ranks. Send and recv: index of the
+    // message from the sender to the receiver.
     int64_t sequence = 0;
     std::string group;       // name
-    std::vector<int> ranks;  // of the world, in the group
+    std::vector<int> ranks;  // world ranks of the group
     std::string op;          // "all_reduce", ...
     std::string dtype;
-    int64_t elements = 0, out_elements = 0;  // of what goes in and of what comes out
-    int64_t bytes = 0;                       // of what goes in; of recv: of what comes out
-    int peer = -1;  // of send and recv, rank of the world; of broadcast the root
+    int64_t elements = 0, out_elements = 0;  // of input and output
+    int64_t bytes = 0;                       // of the input; recv: of the output
+    int peer = -1;  // send and recv: world rank of the peer; broadcast: the root
     double deadline_s = 0;
     State state = State::scheduled;
-    double scheduled_s = 0, started_s = 0, completed_s = 0;  // since the recorder was made
+    double scheduled_s = 0, started_s = 0, completed_s = 0;  // since the recorder was created
   };
 
   // REQUIRES: capacity > 0.
   explicit FlightRecorder(int world_rank, size_t capacity = 1000);
 
-  // Thread-safe. The id names the entry in later calls; one that has left the ring is ignored.
+  // Thread-safe. scheduled() returns the id of the entry for the other calls, which ignore entries
+  // that have left the ring.
   int64_t scheduled(Entry);
   void started(int64_t record_id);
   void completed(int64_t record_id);
@@ -48,7 +49,7 @@ class FlightRecorder {
   int world_rank() const { return world_rank_; }
   // Oldest first.
   std::vector<Entry> entries() const;
-  // Of the calls in the ring, the last made that is complete.
+  // Returns the most recent call in the ring that is complete.
   std::optional<Entry> last_completed() const;
   base::Json to_json() const;
   // Writes the files of this rank into `folder`, which exists. Throws IoError.

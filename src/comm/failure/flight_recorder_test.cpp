@@ -12,7 +12,7 @@ namespace {
 
 using State = FlightRecorder::State;
 
-TEST(FlightRecorder, keeps_the_last_and_forgets_the_rest) {
+TEST(FlightRecorder, keeps_the_last_entries_and_drops_the_rest) {
   FlightRecorder recorder(0, 3);
   for (int i = 0; i < 5; ++i) recorder.scheduled({.sequence = i, .op = "barrier"});
   recorder.started(0);  // has left the ring

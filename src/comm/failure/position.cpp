@@ -19,7 +19,8 @@ Call call_of(const FlightRecorder::Entry& entry) {
   return call;
 }
 
-// Groups of a mesh are regular, and may be large: first, step and count, or the list.
+// Groups of a mesh are regular and may be large, so they are written as first, step and count;
+// other groups as a list.
 base::Json json_of(const std::vector<int>& ranks) {
   const int step = ranks.size() > 1 ? ranks[1] - ranks[0] : 1;
   for (size_t i = 1; i < ranks.size(); ++i) {
@@ -29,7 +30,7 @@ base::Json json_of(const std::vector<int>& ranks) {
   return {{"first", ranks[0]}, {"step", step}, {"count", ranks.size()}};
 }
 
-// A text of the store that is not what a rank wrote.
+// Thrown for a text of the store that no rank wrote.
 struct NotPosition {};
 
 std::vector<int> ranks_from(const base::Json& json, int world) {
@@ -104,7 +105,7 @@ std::string to_text(const RankPosition& position) {
 }
 
 std::optional<RankPosition> position_from(const std::string& text, int world) {
-  // A rank has begun one call a group, and groups are few.
+  // A rank lists one call per group, and groups are few.
   constexpr size_t max_text_bytes = size_t{1} << 20, max_reached = 4096;
   if (text.size() > max_text_bytes) return std::nullopt;
   try {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// RankPosition: where a rank stands in its communications, short enough to be told to the store
-// several times a second. Made from the flight recorder.
+// RankPosition: the progress of a rank in its communications, short enough to be sent to the store
+// several times a second. Computed from the flight recorder.
 #pragma once
 
 #include <cstdint>
@@ -15,9 +15,9 @@ namespace trireme::comm {
 struct RankPosition {
   struct Call {
     std::string op, group;
-    std::vector<int> ranks;  // of the world, in the group
+    std::vector<int> ranks;  // world ranks of the group
     int64_t sequence = 0;
-    int peer = -1;  // of send and recv, rank of the world
+    int peer = -1;  // send and recv: world rank
 
     bool is_message() const { return op == "send" || op == "recv"; }
     bool operator==(const Call&) const = default;
@@ -27,9 +27,9 @@ struct RankPosition {
   std::string host;
   int64_t process = 0;
   std::optional<Call> inside;    // the oldest call that is not complete
-  std::optional<Call> finished;  // the newest that is
-  std::vector<Call> reached;     // of every group the newest collective that was begun
-  bool has_left = false;         // the rank said that it ends
+  std::optional<Call> finished;  // the newest complete call
+  std::vector<Call> reached;     // the newest collective begun in each group
+  bool has_left = false;         // the rank has announced its normal end
 
   bool operator==(const RankPosition&) const = default;
 };
@@ -37,7 +37,7 @@ struct RankPosition {
 RankPosition position_of(const FlightRecorder& recorder);
 
 std::string to_text(const RankPosition& position);
-// None if the text is not one of a run of `world` ranks.
+// Returns none if the text is not the position of a rank in a run of `world` ranks.
 std::optional<RankPosition> position_from(const std::string& text, int world);
 
 // "all_reduce #17 of group 'world'", "recv #3 from rank 2 in group 'pp'".

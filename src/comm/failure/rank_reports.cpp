@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the store knows of all ranks, for a verdict.
+// Reads the reports of all ranks from the store, for a verdict.
 #include <fmt/format.h>
 
 #include <algorithm>
 
-#include "comm/store/store_wire.h"
 #include "comm/failure/verdict.h"
+#include "comm/store/store_wire.h"
 
 namespace trireme::comm {
 
@@ -13,7 +13,7 @@ std::string position_key(int rank) { return fmt::format("rank/{}/position", rank
 
 std::vector<RankReport> read_reports(Store& store, int world) {
   std::vector<RankReport> reports(static_cast<size_t>(world));
-  // By parts: an answer of the store has a largest size, and others get their turn in between.
+  // In parts: a reply of the store has a maximum size, and other clients are served in between.
   constexpr int part_ranks = 512;
   for (int begin = 0; begin < world; begin += part_ranks) {
     const int end = std::min(world, begin + part_ranks);
@@ -26,12 +26,12 @@ std::vector<RankReport> read_reports(Store& store, int world) {
     for (int rank = begin; rank < end; ++rank) {
       RankReport& report = reports[static_cast<size_t>(rank)];
       const size_t at = 2 * static_cast<size_t>(rank - begin);
-      if (const auto& told = values[at]) {
-        report.position = position_from(told->text, world);
-        report.silent_s = told->age_s;
+      if (const auto& stored = values[at]) {
+        report.position = position_from(stored->text, world);
+        report.silent_s = stored->age_s;
       }
       if (const auto& gone = values[at + 1]) {
-        report.ended = "ended without a word";
+        report.ended = "exited without reporting an error";
         report.departure = integer_from(gone->text).value_or(0);
       }
     }

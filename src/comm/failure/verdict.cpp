@@ -16,11 +16,11 @@ namespace {
 using Call = RankPosition::Call;
 using Reports = std::vector<RankReport>;
 
-// "rank 2", "ranks 0, 1 and 3"; many are shortened.
+// "rank 2", "ranks 0, 1 and 3"; long lists are shortened.
 std::string ranks_text(const std::vector<int>& ranks) {
   if (ranks.size() == 1) return fmt::format("rank {}", ranks.front());
-  constexpr size_t most = 8;
-  const size_t shown = std::min(ranks.size(), most);
+  constexpr size_t max_shown = 8;
+  const size_t shown = std::min(ranks.size(), max_shown);
   std::string text = "ranks ";
   for (size_t i = 0; i < shown; ++i) {
     const bool is_last = i + 1 == ranks.size();
@@ -36,10 +36,10 @@ std::string named(int rank, const RankReport& report) {
                      report.position->host);
 }
 
-// The reports, and whom each rank waits for where it stands.
-class Case {
+// The reports, and the ranks that each rank waits for in its current call.
+class WaitGraph {
  public:
-  explicit Case(const Reports& reports) : reports_(reports), awaited_(reports.size()) {
+  explicit WaitGraph(const Reports& reports) : reports_(reports), awaited_(reports.size()) {
     std::vector<std::map<int, int64_t>> reached(reports.size());
     for (size_t rank = 0; rank < reports.size(); ++rank) {
       if (!reports[rank].position) continue;
@@ -87,15 +87,14 @@ class Case {
 };
 
 std::string last_known(const RankReport& report) {
-  if (!report.position) return "it was never heard of";
+  if (!report.position) return "no heartbeat was ever received from it";
   const RankPosition& position = *report.position;
   if (position.inside)
-    return fmt::format("when last heard of it was in {}", call_text(*position.inside));
+    return fmt::format("at its last heartbeat it was in {}", call_text(*position.inside));
   if (position.finished) {
-    return fmt::format("the last that it is known to have finished was {}",
-                       call_text(*position.finished));
+    return fmt::format("at its last heartbeat it had finished {}", call_text(*position.finished));
   }
-  return "when last heard of it had not communicated yet";
+  return "at its last heartbeat it had not communicated yet";
 }
 
 bool concerns(const Call& call, int rank) {
@@ -103,9 +102,9 @@ bool concerns(const Call& call, int rank) {
   return std::find(call.ranks.begin(), call.ranks.end(), rank) != call.ranks.end();
 }
 
-// "ranks 0 and 1 wait in all_reduce #17 of group 'world', rank 3 waits in ...": of calls that
-// concern the culprit.
-std::string waiters_text(const Case& known, int culprit) {
+// Returns "ranks 0 and 1 wait in all_reduce #17 of group 'world', rank 3 waits in ...", for calls
+// that involve the culprit.
+std::string waiters_text(const WaitGraph& known, int culprit) {
   std::map<std::string, std::vector<int>> by_call;
   for (int rank = 0; rank < known.world(); ++rank) {
     const Call* call = known.inside(rank);
@@ -113,10 +112,10 @@ std::string waiters_text(const Case& known, int culprit) {
     by_call[call_text(*call)].push_back(rank);
   }
   std::string text;
-  constexpr int most = 4;
+  constexpr int max_shown = 4;
   int shown = 0;
   for (const auto& [call, ranks] : by_call) {
-    if (++shown > most) break;
+    if (++shown > max_shown) break;
     text += fmt::format("{}{} {} in {}", text.empty() ? "" : ", ", ranks_text(ranks),
                         ranks.size() == 1 ? "waits" : "wait", call);
   }
@@ -132,14 +131,15 @@ std::string join_clauses(std::initializer_list<std::string> clauses) {
   return text;
 }
 
-Verdict of_one(const Case& known, int rank, const std::string& what) {
+Verdict blame_one(const WaitGraph& known, int rank, const std::string& what) {
   return {{rank},
           join_clauses({fmt::format("{} {}", named(rank, known.at(rank)), what),
                         last_known(known.at(rank)), waiters_text(known, rank)})};
 }
 
-// Ranks that others wait for and that wait for nobody, as seen from `begin`.
-std::vector<int> roots_from(const Case& known, const std::vector<int>& begin) {
+// Returns the ranks that `begin` wait for, directly or through others, and that do not wait
+// themselves.
+std::vector<int> roots_from(const WaitGraph& known, const std::vector<int>& begin) {
   std::set<int> seen(begin.begin(), begin.end()), roots;
   std::vector<int> open = begin;
   while (!open.empty()) {
@@ -154,9 +154,9 @@ std::vector<int> roots_from(const Case& known, const std::vector<int>& begin) {
   return {roots.begin(), roots.end()};
 }
 
-Verdict of_laggards(const Case& known, const std::vector<int>& laggards,
-                    const VerdictOptions& options) {
-  // Told by what the waiting ones are in, first of all the one that complains.
+Verdict blame_laggards(const WaitGraph& known, const std::vector<int>& laggards,
+                       const VerdictOptions& options) {
+  // The text names the call that a waiting rank is in, preferably the reporter.
   const Call* call = nullptr;
   std::vector<int> waiting;
   const auto look_at = [&](int rank) {
@@ -173,12 +173,12 @@ Verdict of_laggards(const Case& known, const std::vector<int>& laggards,
     if (rank != options.reporter) look_at(rank);
   }
   std::sort(waiting.begin(), waiting.end());
-  std::vector<int> absent;  // of that call
+  std::vector<int> absent;  // from that call
   for (const int rank : laggards) {
     if (call != nullptr && concerns(*call, rank)) absent.push_back(rank);
   }
   if (absent.empty()) absent = laggards;
-  std::string text = fmt::format("{} did not come to {}", ranks_text(absent),
+  std::string text = fmt::format("{} did not enter {}", ranks_text(absent),
                                  call != nullptr ? call_text(*call) : "a call that others wait in");
   if (options.deadline_s > 0) text += fmt::format(" within {:g} s", options.deadline_s);
   std::string waits;
@@ -188,13 +188,13 @@ Verdict of_laggards(const Case& known, const std::vector<int>& laggards,
   const RankReport& first = known.at(absent.front());
   std::string last;
   if (!first.position) {
-    last = fmt::format("rank {} was never heard of", absent.front());
+    last = fmt::format("no heartbeat was ever received from rank {}", absent.front());
   } else if (first.position->has_left) {
     last = fmt::format("rank {} has left the run", absent.front());
   } else if (first.position->inside) {
     last = fmt::format("rank {} is in {}", absent.front(), call_text(*first.position->inside));
   } else if (first.position->finished) {
-    last = fmt::format("the last that rank {} finished was {}", absent.front(),
+    last = fmt::format("the last call that rank {} finished was {}", absent.front(),
                        call_text(*first.position->finished));
   } else {
     last = fmt::format("rank {} has not communicated yet", absent.front());
@@ -202,10 +202,10 @@ Verdict of_laggards(const Case& known, const std::vector<int>& laggards,
   return {absent, join_clauses({text, waits, last})};
 }
 
-// All wait, for each other: they disagree about what comes next. Where most are in one call, those
-// that it lacks went astray.
-Verdict of_circle(const Case& known, const std::vector<int>& waiting,
-                  const VerdictOptions& options) {
+// All ranks wait for each other: they disagree about the next call. If most are in one call, the
+// ranks missing from it are to blame.
+Verdict blame_cycle(const WaitGraph& known, const std::vector<int>& waiting,
+                    const VerdictOptions& options) {
   std::map<std::string, std::vector<int>> by_call;
   for (const int rank : waiting) by_call[call_text(*known.inside(rank))].push_back(rank);
   const auto larger = [](const auto& a, const auto& b) {
@@ -216,9 +216,9 @@ Verdict of_circle(const Case& known, const std::vector<int>& waiting,
     return one.second.size() == most->second.size();
   });
   if (by_call.size() > 1 && as_many == 1) {
-    VerdictOptions anybody = options;
-    anybody.reporter = most->second.front();
-    return of_laggards(known, known.awaited(anybody.reporter), anybody);
+    VerdictOptions as_waiting = options;
+    as_waiting.reporter = most->second.front();
+    return blame_laggards(known, known.awaited(as_waiting.reporter), as_waiting);
   }
   std::string text = fmt::format("{} wait for each other:", ranks_text(waiting));
   for (size_t i = 0; i < std::min<size_t>(waiting.size(), 8); ++i) {
@@ -228,13 +228,13 @@ Verdict of_circle(const Case& known, const std::vector<int>& waiting,
   return {waiting, text};
 }
 
-// Extends `path`, depth first, until it leads back to its begin.
-bool closes(const Case& known, std::vector<int>& path, std::set<int>& seen) {
+// Extends `path`, depth first, until it leads back to its first rank.
+bool closes_cycle(const WaitGraph& known, std::vector<int>& path, std::set<int>& seen) {
   for (const int next : known.awaited(path.back())) {
     if (next == path.front()) return true;
     if (!seen.insert(next).second) continue;
     path.push_back(next);
-    if (closes(known, path, seen)) return true;
+    if (closes_cycle(known, path, seen)) return true;
     path.pop_back();
   }
   return false;
@@ -242,12 +242,12 @@ bool closes(const Case& known, std::vector<int>& path, std::set<int>& seen) {
 
 }  // namespace
 
-std::string circle_of(const Reports& reports, int rank) {
-  const Case known(reports);
+std::string cycle_of(const Reports& reports, int rank) {
+  const WaitGraph known(reports);
   std::vector<int> path = {rank};
   std::set<int> seen;
-  if (!closes(known, path, seen)) return {};
-  // All ranks of the circle say it in the same words.
+  if (!closes_cycle(known, path, seen)) return {};
+  // All ranks of the cycle must produce the same text.
   std::rotate(path.begin(), std::min_element(path.begin(), path.end()), path.end());
   std::string text;
   for (const int at : path) {
@@ -258,7 +258,7 @@ std::string circle_of(const Reports& reports, int rank) {
 }
 
 Verdict verdict_of(const Reports& reports, const VerdictOptions& options) {
-  const Case known(reports);
+  const WaitGraph known(reports);
   const int world = known.world();
   const auto at = [&](int rank) -> const RankReport& { return known.at(rank); };
   int first_ended = -1, max_silent = -1;
@@ -275,12 +275,13 @@ Verdict verdict_of(const Reports& reports, const VerdictOptions& options) {
     }
     if (!known.awaited(rank).empty()) waiting.push_back(rank);
   }
-  if (first_ended >= 0) return of_one(known, first_ended, at(first_ended).ended);
+  if (first_ended >= 0) return blame_one(known, first_ended, at(first_ended).ended);
   if (max_silent >= 0) {
-    return of_one(known, max_silent,
-                  fmt::format("has been silent for {:.1f} s: it is stopped, or its host does not "
-                              "answer",
-                              at(max_silent).silent_s));
+    return blame_one(
+        known, max_silent,
+        fmt::format("has sent no heartbeat for {:.1f} s: it is stopped, or its host is "
+                    "unreachable",
+                    at(max_silent).silent_s));
   }
   std::vector<int> unknown;
   for (int rank = 0; rank < world; ++rank) {
@@ -296,14 +297,14 @@ Verdict verdict_of(const Reports& reports, const VerdictOptions& options) {
     begin = {options.reporter};
   }
   if (const std::vector<int> roots = roots_from(known, begin); !roots.empty()) {
-    return of_laggards(known, roots, options);
+    return blame_laggards(known, roots, options);
   }
-  if (!waiting.empty()) return of_circle(known, waiting, options);
+  if (!waiting.empty()) return blame_cycle(known, waiting, options);
   return {{}, "no rank lags behind: the network may have failed"};
 }
 
 std::optional<int> culprit_in(const std::string& verdict) {
-  // The store is gone, and with it all that was known (comm/world/process_world.cpp).
+  // The store is gone, and all reports with it (comm/world/process_world.cpp).
   if (verdict.ends_with("; rank 0 runs it")) return 0;
   for (const std::string_view begin : {"rank ", "ranks "}) {
     if (!verdict.starts_with(begin)) continue;

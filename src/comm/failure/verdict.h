@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Verdict: whose fault it is that a run of processes stands still. A pure function of what is known
-// of every rank from outside: how it ended, how long it has been silent, where it stands.
+// Verdict: the ranks that are to blame if a run of processes has stopped making progress. A pure
+// function of the reports on all ranks: how each ended, how old its last heartbeat is, which call
+// it is in.
 #pragma once
 
 #include <optional>
@@ -12,42 +13,43 @@
 
 namespace trireme::comm {
 
-// What is known of one rank.
+// The information in the store about one rank.
 struct RankReport {
-  std::optional<RankPosition> position;  // the last it told; none: never heard of
-  double silent_s = 0;                   // since then
-  std::string ended;      // "was killed by signal 9 (SIGKILL)"; empty: nobody saw it end
-  int64_t departure = 0;  // of those that ended: who was first
+  std::optional<RankPosition> position;  // of its last heartbeat; none: it never sent one
+  double silent_s = 0;                   // since that heartbeat
+  std::string ended;      // "was killed by signal 9 (SIGKILL)"; empty: not known to have ended
+  int64_t departure = 0;  // the order of the ranks that ended
 };
 
 struct Verdict {
-  std::vector<int> culprits;  // ranks of the world; empty: all wait and nobody lags
+  std::vector<int> culprits;  // world ranks; empty: all wait and none lags behind
   std::string text;           // one line
 };
 
 struct VerdictOptions {
-  double silent_limit_s = 1.5;  // a rank that told nothing for longer is stopped or cut off
-  double deadline_s = 0;        // that has passed; 0: something else went wrong
-  int reporter = -1;            // the rank that complains; -1: somebody else
+  double silent_limit_s = 1.5;  // a rank without a heartbeat for longer is stopped or cut off
+  double deadline_s = 0;        // the deadline that passed; 0: another failure
+  int reporter = -1;            // the rank that found the failure; -1: another process
 };
 
-// First who ended, then who is silent, then whom the waiting ranks wait for, through others if need
-// be. `reports` by rank.
+// Blames the rank that ended first; otherwise the one that has been silent longest; otherwise the
+// ranks that the waiting ranks wait for, directly or through others. `reports` are by rank.
 Verdict verdict_of(const std::vector<RankReport>& reports, const VerdictOptions& options);
-// "ranks wait for each other: ..." if `rank` is in a circle of ranks that do, as the reports have
-// it; else empty. Reports are of different moments: the same text some beats later is certain.
-std::string circle_of(const std::vector<RankReport>& reports, int rank);
+// Returns "ranks wait for each other: ..." if `rank` is in a cycle of waiting ranks according to
+// the reports; otherwise empty. Reports are of different moments, so only the same text some
+// heartbeats later is certain.
+std::string cycle_of(const std::vector<RankReport>& reports, int rank);
 
-// Returns the first rank that the text of a verdict blames; none: it blames no single one.
+// Returns the first rank that the text of a verdict blames; none if it blames no rank.
 std::optional<int> culprit_in(const std::string& verdict);
 
-// ---- how the store keeps it
+// ---- verdicts and positions in the store
 inline const std::string verdict_key = "verdict";
-// A verdict as the store has it, to be shown: without control characters, and never empty.
+// Returns a stored verdict as it is shown: without control characters, and never empty.
 std::string verdict_text(const std::string& stored);
 std::string position_key(int rank);
-// What the store knows about all ranks. It costs the store as much as there are ranks: for one
-// process of the run at a time.
+// Reads the reports of all ranks from the store. The cost for the store grows with the number of
+// ranks, so only one process of the run should call it at a time.
 std::vector<RankReport> read_reports(Store& store, int world);
 
 }  // namespace trireme::comm

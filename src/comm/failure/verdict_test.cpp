@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Who is named, from made-up positions.
+// The ranks that are blamed, from invented positions.
 #include "comm/failure/verdict.h"
 
 #include <gtest/gtest.h>
@@ -44,15 +44,15 @@ std::vector<RankReport> one_lags(int laggard) {
   return reports;
 }
 
-TEST(Verdict, names_the_rank_that_did_not_come) {
+TEST(Verdict, names_the_rank_that_did_not_enter) {
   const Verdict verdict = verdict_of(one_lags(2), {.deadline_s = 5, .reporter = 1});
   EXPECT_EQ(verdict.culprits, RankList{2});
   EXPECT_EQ(verdict.text,
-            "rank 2 did not come to all_reduce #17 of group 'world' within 5 s; ranks 0, 1 and 3 "
-            "are waiting; the last that rank 2 finished was all_gather #16 of group 'world'");
+            "rank 2 did not enter all_reduce #17 of group 'world' within 5 s; ranks 0, 1 and 3 "
+            "are waiting; the last call that rank 2 finished was all_gather #16 of group 'world'");
 }
 
-TEST(Verdict, first_end_counts_before_all_else) {
+TEST(Verdict, the_rank_that_ended_first_has_priority) {
   std::vector<RankReport> reports = one_lags(2);
   reports[3].ended = "ended with exit code 1";
   reports[3].departure = 1;
@@ -61,35 +61,35 @@ TEST(Verdict, first_end_counts_before_all_else) {
   const Verdict verdict = verdict_of(reports, {});
   EXPECT_EQ(verdict.culprits, RankList{0});
   EXPECT_TRUE(verdict.text.starts_with(
-      "rank 0 (process 100 on host) was killed by signal 9 (SIGKILL); when last heard of it was "
+      "rank 0 (process 100 on host) was killed by signal 9 (SIGKILL); at its last heartbeat it was "
       "in all_reduce #17 of group 'world'; ranks 1 and 3 wait in all_reduce #17"))
       << verdict.text;
 }
 
-TEST(Verdict, silence_counts_before_lag) {
+TEST(Verdict, silence_has_priority_over_lag) {
   std::vector<RankReport> reports = one_lags(2);
   reports[1].silent_s = 4;
   reports[3].silent_s = 3;
   const Verdict verdict = verdict_of(reports, {.reporter = 0});
   EXPECT_EQ(verdict.culprits, RankList{1});
-  EXPECT_NE(verdict.text.find("silent for 4.0 s"), std::string::npos);
+  EXPECT_NE(verdict.text.find("no heartbeat for 4.0 s"), std::string::npos);
   reports[1].position->has_left = true;
   EXPECT_EQ(verdict_of(reports, {.reporter = 0}).culprits, RankList{3});
 }
 
 // 3 waits for 2 in a pair, 2 waits for 1 to send, 1 computes.
-TEST(Verdict, follows_who_waits_for_whom) {
+TEST(Verdict, follows_the_waits) {
   const Call pair = call("all_reduce", "tp", {2, 3}, 4);
   const Verdict verdict =
       verdict_of({report(0, std::nullopt, before, {}), report(1, std::nullopt, before, {}),
                   waits(2, message("recv", 7, 1)), waits(3, pair)},
                  {.deadline_s = 2, .reporter = 3});
   EXPECT_EQ(verdict.culprits, RankList{1});
-  EXPECT_NE(verdict.text.find("rank 1 did not come to recv #7 from rank 1"), std::string::npos)
+  EXPECT_NE(verdict.text.find("rank 1 did not enter recv #7 from rank 1"), std::string::npos)
       << verdict.text;
 }
 
-TEST(Verdict, groups_of_one_name_are_told_apart_by_their_ranks) {
+TEST(Verdict, groups_with_the_same_name_are_distinguished_by_their_ranks) {
   const Call left = call("all_reduce", "tp", {0, 1}, 9),
              right = call("all_reduce", "tp", {2, 3}, 3);
   const Verdict verdict = verdict_of({waits(0, left), report(1, std::nullopt, right, {right}),
@@ -98,7 +98,7 @@ TEST(Verdict, groups_of_one_name_are_told_apart_by_their_ranks) {
   EXPECT_EQ(verdict.culprits, RankList{1});
 }
 
-TEST(Verdict, in_a_circle_the_few_went_astray) {
+TEST(Verdict, in_a_cycle_the_minority_is_blamed) {
   const Call pair = call("all_reduce", "pair", {2, 3}, 50);
   std::vector<RankReport> reports = one_lags(3);
   reports[3] = report(3, pair, before, {before, pair});
@@ -109,7 +109,7 @@ TEST(Verdict, in_a_circle_the_few_went_astray) {
   EXPECT_NE(tie.text.find("wait for each other"), std::string::npos);
 }
 
-TEST(Verdict, knows_who_never_came_and_when_nobody_lags) {
+TEST(Verdict, names_ranks_that_never_started_and_the_case_that_none_lags) {
   std::vector<RankReport> reports = one_lags(2);
   reports[2].position.reset();
   EXPECT_EQ(verdict_of(reports, {.reporter = 0}).culprits, RankList{2});
@@ -130,7 +130,7 @@ TEST(Verdict, many_ranks_stay_one_line) {
   EXPECT_LT(verdict.text.size(), 300U);
 }
 
-TEST(RankPosition, comes_from_the_recorder_and_back_from_text) {
+TEST(RankPosition, is_read_from_the_recorder_and_from_text) {
   FlightRecorder recorder(2);
   const auto made = [&](const char* op, int64_t sequence, int peer) {
     return recorder.scheduled({.sequence = sequence,
@@ -156,23 +156,23 @@ TEST(RankPosition, comes_from_the_recorder_and_back_from_text) {
   for (const char* wrong : {"", "{}", "[1]", "{\"rank\": \"x\"}", "nonsense"}) {
     EXPECT_EQ(position_from(wrong, 64), std::nullopt) << wrong;
   }
-  // RankList that the run does not have, and more of them than memory.
+  // Ranks that the run does not have, and more of them than fit into memory.
   EXPECT_EQ(position_from(to_text(position), 3), std::nullopt);
   const std::string text = to_text(position), ranks = "{\"first\":0,\"step\":1,\"count\":4}";
   for (const char* wrong :
        {"{\"count\":16777216,\"first\":0,\"step\":1}", "{\"count\":4,\"first\":-1,\"step\":1}",
         "{\"count\":4,\"first\":9223372036854775807,\"step\":1}",
         "{\"count\":4,\"first\":0,\"step\":2147483647}", "[0,1,2,64]", "7"}) {
-    std::string planted = text;
-    planted.replace(planted.find(ranks), ranks.size(), wrong);
-    EXPECT_EQ(position_from(planted, 64), std::nullopt) << planted;
+    std::string changed = text;
+    changed.replace(changed.find(ranks), ranks.size(), wrong);
+    EXPECT_EQ(position_from(changed, 64), std::nullopt) << changed;
   }
 }
 
-TEST(Verdict, its_text_tells_the_culprit) {
+TEST(Verdict, its_text_names_the_culprit) {
   EXPECT_EQ(culprit_in("rank 12 (process 7 on node1) was killed by signal 9 (SIGKILL)"), 12);
   EXPECT_EQ(culprit_in("rank 3 failed: no such file"), 3);
-  EXPECT_EQ(culprit_in("ranks 1 and 2 did not come to all_reduce #3"), 1);
+  EXPECT_EQ(culprit_in("ranks 1 and 2 did not enter all_reduce #3"), 1);
   EXPECT_EQ(culprit_in("the store at node1:5 is gone; rank 0 runs it"), 0);
   EXPECT_EQ(culprit_in("ranks wait for each other: rank 0 is in"), std::nullopt);
   EXPECT_EQ(culprit_in("rank x"), std::nullopt);

@@ -24,7 +24,7 @@ namespace {
 using Milliseconds = std::chrono::milliseconds;
 using Clock = std::chrono::steady_clock;
 
-// Tags of messages are apart from those of collectives.
+// Tags of messages differ from those of collectives.
 constexpr uint64_t message_tag = uint64_t{1} << 48;
 
 Milliseconds milliseconds(double seconds) {
@@ -33,8 +33,8 @@ Milliseconds milliseconds(double seconds) {
 
 }  // namespace
 
-// What one call sends and receives. Posts at once, waits at the end; the memory must stay until
-// then.
+// The sends and receives of one call. They are posted at once, and wait() waits for all; the memory
+// must stay valid until then.
 class GlooCommunicator::Transfers {
  public:
   Transfers(GlooCommunicator& group, uint64_t tag)
@@ -62,22 +62,22 @@ class GlooCommunicator::Transfers {
   void wait() {
     {
       const std::scoped_lock lock(group_.transfers_mutex_);
-      check(!group_.is_called_off_);
+      check(!group_.is_cancelled_);
       group_.transfers_.insert(this);
     }
     for (const auto& buffer : receives_) check(buffer->waitRecv(left()));
     for (const auto& buffer : sends_) check(buffer->waitSend(left()));
   }
 
-  // From another thread, which holds the group's transfers_mutex_.
-  void call_off() {
+  // Called by another thread, which holds the group's transfers_mutex_.
+  void cancel_waits() {
     for (const auto& buffer : receives_) buffer->abortWaitRecv();
     for (const auto& buffer : sends_) buffer->abortWaitSend();
   }
 
  private:
   static void check(bool is_done) {
-    if (!is_done) throw gloo::IoException("a transfer was called off");
+    if (!is_done) throw gloo::IoException("a transfer was cancelled");
   }
   Milliseconds left() const {
     const auto left = std::chrono::duration_cast<Milliseconds>(end_ - Clock::now());
@@ -111,28 +111,28 @@ GlooCommunicator::GlooCommunicator(ProcessWorld& world,
   });
   wake_.emplace(world_, [this] {
     // A wait that times out closes all connections of the context, and so wakes every waiter at the
-    // other ends, and most here.
+    // peers, and most here.
     std::byte nothing{};
     const auto buffer = context_->createUnboundBuffer(&nothing, 1);
     try {
       buffer->waitRecv(Milliseconds(1));
     } catch (const std::exception& expected) {
     }
-    call_off();
+    cancel_waits();
   });
 }
 
-// A send that was queued while its connection was closing is in no list of Gloo's: nothing but this
-// would end the wait for it before the deadline. Gloo forgets a call that comes just before a wait
-// begins, so it is repeated until all waits have ended.
-void GlooCommunicator::call_off() noexcept {
+// Gloo does not list a send that was queued while its connection was closing: nothing else would
+// end the wait for it before the deadline. Gloo loses a cancellation that precedes the wait, so it
+// is repeated until all waits have ended.
+void GlooCommunicator::cancel_waits() noexcept {
   constexpr int max_tries = 200;
   for (int tries = 0; tries < max_tries; ++tries) {
     {
       const std::scoped_lock lock(transfers_mutex_);
-      is_called_off_ = true;
+      is_cancelled_ = true;
       if (transfers_.empty()) return;
-      for (Transfers* transfers : transfers_) transfers->call_off();
+      for (Transfers* transfers : transfers_) transfers->cancel_waits();
     }
     std::this_thread::sleep_for(Milliseconds(5));
   }
@@ -159,13 +159,12 @@ void GlooCommunicator::guarded(const std::function<void()>& work) {
 }
 
 void GlooCommunicator::enqueue(Stream& stream, std::function<void()> work) {
-  auto* cpu_stream = dynamic_cast<device::CpuStream*>(&stream);
-  if (cpu_stream == nullptr) {
+  if (stream.host_calls() == Stream::HostCalls::none) {
     throw base::ConfigError(fmt::format(
         "group '{}': Gloo moves host memory, but stream '{}' belongs to a GPU; use NCCL", name(),
         stream.name()));
   }
-  cpu_stream->enqueue([this, work = std::move(work)] { guarded(work); });
+  stream.call_host([this, work = std::move(work)] { guarded(work); });
 }
 
 void GlooCommunicator::do_all_gather(Stream& stream, Tensor out, ConstTensor in) {
@@ -257,7 +256,7 @@ void GlooCommunicator::do_barrier() {
   });
 }
 
-// Gloo's own ring. Only where the caller does not want the fixed order of sums.
+// Gloo's ring, used only if the caller does not require the fixed order of sums.
 bool GlooCommunicator::do_all_reduce(Stream& stream, Tensor inout, Reduce reduce) {
   if (inout.dtype != base::DType::f32) return false;
   enqueue(stream, [this, tag = next_tag(), inout, reduce] {
@@ -275,13 +274,14 @@ bool GlooCommunicator::do_all_reduce(Stream& stream, Tensor inout, Reduce reduce
 }
 
 std::unique_ptr<Communicator> GlooCommunicator::do_split(int color, int key, Options options) {
-  const Occasion occasion = {"split", splits_++, this->options().deadline_s};
-  ProcessGroup part = divide(world_, group_, occasion, color, key).part;
-  return std::make_unique<GlooCommunicator>(world_, device_, std::move(part), std::move(options));
+  const SyncPoint point = {"split", splits_++, this->options().deadline_s};
+  ProcessGroup subgroup = split_group(world_, group_, point, color, key).subgroup;
+  return std::make_unique<GlooCommunicator>(world_, device_, std::move(subgroup),
+                                            std::move(options));
 }
 
-std::vector<std::string> GlooCommunicator::do_tell(const std::string& text) {
-  return tell_all(world_, group_, {"debug", told_++, options().deadline_s}, text);
+std::vector<std::string> GlooCommunicator::do_gather_texts(const std::string& text) {
+  return gather_texts(world_, group_, {"debug", texts_gathered_++, options().deadline_s}, text);
 }
 
 }  // namespace trireme::comm

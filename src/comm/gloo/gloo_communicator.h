@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A group of processes over Gloo. Every group has a Gloo context, that is connections, of its own;
-// one thread of the process serves all of them. Every call has its own tag, so that ranks that
-// disagree about what comes next wait, and are named, instead of taking each other's bytes.
+// A group of processes over Gloo. Every group has its own Gloo context (its connections); one
+// thread of the process serves all of them. Every call has its own tag, so that ranks that disagree
+// about the next call wait, and are reported, instead of receiving each other's bytes.
 #pragma once
 
 #include <gloo/context.h>
@@ -18,7 +18,6 @@
 
 #include "comm/communicator.h"
 #include "comm/world/process_group.h"
-#include "device/cpu/cpu_device.h"
 
 namespace trireme::comm {
 
@@ -43,26 +42,26 @@ class GlooCommunicator final : public Communicator {
   void do_barrier() override;
   std::unique_ptr<Communicator> do_split(int color, int key, Options options) override;
   bool do_all_reduce(Stream&, Tensor inout, Reduce) override;
-  std::vector<std::string> do_tell(const std::string& text) override;
+  std::vector<std::string> do_gather_texts(const std::string& text) override;
 
-  // Runs `work`, which throws what Gloo throws, in the order of the stream.
+  // Runs `work`, which may throw Gloo's exceptions, in the order of the stream.
   void enqueue(Stream&, std::function<void()> work);
   void guarded(const std::function<void()>& work);
-  // Ends what waits in this group, and what begins to wait from now on.
-  void call_off() noexcept;
+  // Ends all waits in this group, and those that begin later.
+  void cancel_waits() noexcept;
   uint64_t next_tag() { return next_tag_++; }
 
   ProcessWorld& world_;
   std::shared_ptr<gloo::transport::Device> device_;  // shared by all groups of the process
   const ProcessGroup group_;
-  std::shared_ptr<gloo::Context> context_;  // Gloo's own; none in a group of one
+  std::shared_ptr<gloo::Context> context_;  // null in a group of one
   uint64_t next_tag_ = 0;
   std::vector<uint64_t> sends_, receives_;  // messages, by rank of the group
-  int64_t splits_ = 0, told_ = 0;
-  std::mutex transfers_mutex_;  // guards is_called_off_ and transfers_
-  bool is_called_off_ = false;
-  std::set<Transfers*> transfers_;          // that wait, or will
-  std::optional<ProcessWorld::Wake> wake_;  // last: gone before the context is
+  int64_t splits_ = 0, texts_gathered_ = 0;
+  std::mutex transfers_mutex_;  // guards is_cancelled_ and transfers_
+  bool is_cancelled_ = false;
+  std::set<Transfers*> transfers_;          // in wait(), or about to enter it
+  std::optional<ProcessWorld::Wake> wake_;  // last: destroyed before the context
 };
 
 }  // namespace trireme::comm

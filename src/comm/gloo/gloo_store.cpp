@@ -47,7 +47,7 @@ std::string gloo_status() { return ""; }
 std::unique_ptr<Communicator> make_gloo(ProcessWorld& world, Communicator::Options options) {
   options.debug = options.debug || world.info().debug;
   return std::make_unique<GlooCommunicator>(world, make_gloo_device(world),
-                                            everyone(world, "world"), std::move(options));
+                                            world_group(world, "world"), std::move(options));
 }
 
 }  // namespace trireme::comm

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Our store as Gloo wants to see one, and what creates its devices.
+// Adapts Store to the interface of Gloo's store, and creates Gloo devices.
 #pragma once
 
 #include <gloo/rendezvous/context.h>
@@ -15,7 +15,7 @@
 
 namespace trireme::comm {
 
-// Keys below `prefix`. Waiting ends when the run is aborted.
+// All keys are below `prefix`. Waiting ends when the run is aborted.
 class GlooStore final : public gloo::rendezvous::Store {
  public:
   GlooStore(ProcessWorld& world, std::string prefix, double deadline_s)
@@ -46,7 +46,7 @@ void connect_full_mesh(Context& context, GlooStore& store, Device& device) {
   }
 }
 
-// On the address by which this host reaches the store. Throws CommAborted.
+// Returns a device on the address by which this host reaches the store. Throws CommAborted.
 std::shared_ptr<gloo::transport::Device> make_gloo_device(ProcessWorld& world);
 
 }  // namespace trireme::comm

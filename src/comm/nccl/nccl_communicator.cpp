@@ -39,7 +39,7 @@ class Transfers {
   void receive(int from, std::byte* data, int64_t bytes) {
     note(ncclRecv(data, static_cast<size_t>(bytes), ncclUint8, from, comm_, stream_));
   }
-  // The group ends whatever happened.
+  // Ends the group, also after an error.
   ncclResult_t start() {
     const ncclResult_t end = ncclGroupEnd();
     return first_ == ncclSuccess ? end : first_;
@@ -71,7 +71,7 @@ NcclCommunicator::NcclCommunicator(ProcessWorld& world, std::shared_ptr<NcclWatc
 NcclCommunicator::~NcclCommunicator() {
   if (handle_ == nullptr) return;
   watch_->remove(*handle_);
-  // After a failure of this rank its peers will not come to what is under way.
+  // After a failure of this rank its peers will not enter the calls in progress.
   if (std::uncaught_exceptions() > 0) {
     handle_->abort();
   } else {
@@ -100,10 +100,9 @@ std::shared_ptr<NcclHandle> NcclCommunicator::connect(ProcessWorld& world, NcclW
     world.wait_for({&key, 1}, options.deadline_s);
     const std::string text = world.store().try_get(key).value_or("");
     if (text.size() != sizeof(id.internal)) {
-      const std::string why = fmt::format(
-          "rank {}: the store's '{}' has {} bytes, not the {} of "
-          "an id of NCCL",
-          world.info().rank, key, text.size(), sizeof(id.internal));
+      const std::string why =
+          fmt::format("rank {}: the store's '{}' has {} bytes; an id of NCCL has {}",
+                      world.info().rank, key, text.size(), sizeof(id.internal));
       world.abort(why);
       throw base::CommAborted(why);
     }
@@ -130,7 +129,8 @@ device::CudaStream& NcclCommunicator::checked(Stream& stream) const {
 
 bool NcclCommunicator::do_begin(Stream& stream) {
   begin_ = checked(stream).record();
-  // Of an idle stream it is known at once, also if the host is then held up by a peer.
+  // If the stream is idle, the call has started already: it is recorded now, because the host may
+  // block on a peer below.
   if (device::has_happened(begin_)) recorder().started(call().record_id);
   return true;
 }
@@ -216,28 +216,28 @@ bool NcclCommunicator::do_reduce_scatter(Stream& stream, Tensor out, ConstTensor
   return true;
 }
 
-// The hosts meet in the store: a kernel would wait for a stream.
+// The hosts rendezvous in the store: a kernel would wait for a stream.
 void NcclCommunicator::do_barrier() {
-  meet(world_, group_, {"barrier", barriers_++, options().deadline_s});
+  store_barrier(world_, group_, {"barrier", barriers_++, options().deadline_s});
 }
 
-std::vector<std::string> NcclCommunicator::do_tell(const std::string& text) {
-  return tell_all(world_, group_, {"debug", told_++, options().deadline_s}, text);
+std::vector<std::string> NcclCommunicator::do_gather_texts(const std::string& text) {
+  return gather_texts(world_, group_, {"debug", texts_gathered_++, options().deadline_s}, text);
 }
 
 std::unique_ptr<Communicator> NcclCommunicator::do_split(int color, int key, Options options) {
-  const Occasion occasion = {"split", splits_++, this->options().deadline_s};
-  Division division = divide(world_, group_, occasion, color, key);
+  const SyncPoint point = {"split", splits_++, this->options().deadline_s};
+  GroupSplit split = split_group(world_, group_, point, color, key);
   std::shared_ptr<NcclHandle> handle;
-  // All ranks of the parent take part, also those whose part is themselves alone.
-  if (division.largest > 1) {
-    const bool is_alone = division.part.size() == 1;
+  // All ranks of the parent take part, also those that form a subgroup of one.
+  if (split.largest > 1) {
+    const bool is_alone = split.subgroup.size() == 1;
     handle = std::make_shared<NcclHandle>(world_, options.name, options.deadline_s);
     watch_->add(handle);
     handle_->run("ncclCommSplit", [&](ncclComm_t& comm) {
       ncclConfig_t config = config_of();
-      return ncclCommSplit(comm, is_alone ? NCCL_SPLIT_NOCOLOR : division.color_place,
-                           division.part.rank, handle->place(), &config);
+      return ncclCommSplit(comm, is_alone ? NCCL_SPLIT_NOCOLOR : split.color_index,
+                           split.subgroup.rank, handle->place(), &config);
     });
     if (is_alone) {
       watch_->remove(*handle);
@@ -247,7 +247,7 @@ std::unique_ptr<Communicator> NcclCommunicator::do_split(int color, int key, Opt
     }
   }
   return std::make_unique<NcclCommunicator>(world_, watch_, std::move(handle),
-                                            std::move(division.part), std::move(options));
+                                            std::move(split.subgroup), std::move(options));
 }
 
 }  // namespace trireme::comm

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A group of processes over NCCL. Every group has a communicator of its own, split off its
-// parent's; one thread of the process (NcclWatch) looks after all of them.
+// A group of processes over NCCL. Every group has its own NCCL communicator, split from its
+// parent's; one thread of the process (NcclWatch) watches all of them.
 #pragma once
 
 #include <memory>
@@ -22,7 +22,7 @@ class NcclCommunicator final : public Communicator {
                    std::shared_ptr<NcclHandle> handle, ProcessGroup group, Options options);
   ~NcclCommunicator() override;
 
-  // Connects all ranks of the group, which meet through the store. Null for a group of one.
+  // Connects all ranks of the group, which rendezvous through the store. Null for a group of one.
   static std::shared_ptr<NcclHandle> connect(ProcessWorld& world, NcclWatch& watch,
                                              const ProcessGroup& group, const Options& options);
 
@@ -41,17 +41,17 @@ class NcclCommunicator final : public Communicator {
   bool do_reduce_scatter(Stream&, Tensor out, ConstTensor in) override;
   bool do_begin(Stream&) override;
   void do_end(Stream&) override;
-  std::vector<std::string> do_tell(const std::string& text) override;
+  std::vector<std::string> do_gather_texts(const std::string& text) override;
 
-  // Throws ConfigError unless it is a GPU's.
+  // Throws ConfigError unless the stream is a GPU's.
   device::CudaStream& checked(Stream&) const;
 
   ProcessWorld& world_;
   std::shared_ptr<NcclWatch> watch_;    // shared by all groups of the process
-  std::shared_ptr<NcclHandle> handle_;  // the watch has it, too
+  std::shared_ptr<NcclHandle> handle_;  // shared with the watch
   const ProcessGroup group_;
-  device::Event begin_;  // of the call that is being made
-  int64_t splits_ = 0, barriers_ = 0, told_ = 0;
+  device::Event begin_;  // of the call in progress
+  int64_t splits_ = 0, barriers_ = 0, texts_gathered_ = 0;
 };
 
 }  // namespace trireme::comm

@@ -14,10 +14,10 @@
 namespace trireme::comm {
 namespace {
 
-// Work under way is given this long at a good end.
+// finish() waits this long for work in progress.
 constexpr double finish_seconds = 2;
 
-// Most calls are taken over within some ten microseconds; the first of a group connects ranks.
+// Most calls are enqueued within tens of microseconds; the first of a group connects ranks.
 void pause(Clock::time_point begin) {
   if (seconds_since(begin) < 1e-3) {
     std::this_thread::yield();
@@ -75,13 +75,13 @@ void NcclHandle::run(const char* what, const Issue& issue) {
 void NcclHandle::connect(const ncclUniqueId& id, int rank, int ranks, ncclConfig_t& config) {
   run("ncclCommInitRankConfig", [&](ncclComm_t& comm) {
     const ncclResult_t result = ncclCommInitRankConfig(&arriving_, ranks, id, rank, &config);
-    comm = arriving_;  // it is there at once, and written again when all are connected
+    comm = arriving_;  // set at once, and written again when all ranks are connected
     return result;
   });
 }
 
 void NcclHandle::adopt() {
-  // The library may call the parent ready before it has written the new communicator.
+  // The library may report the parent as ready before it has written the new communicator.
   const auto begin = Clock::now();
   const std::atomic_ref<ncclComm_t> arriving(arriving_);
   while (arriving.load() == nullptr) {
@@ -110,13 +110,14 @@ std::string NcclHandle::async_error() {
   const ncclResult_t asked = ncclCommGetAsyncError(comm_, &result);
   if (asked != ncclSuccess) result = asked;
   if (result == ncclSuccess || result == ncclInProgress) return {};
-  return text_of("work under way", result);
+  return text_of("work in progress", result);
 }
 
 void NcclHandle::abort() noexcept {
   const std::scoped_lock lock(mutex_);
   if (std::exchange(is_aborted_, true)) return;
-  // A split that the library has handed over, but adopt() has not taken yet, is this handle's, too.
+  // A split that the library has completed, but adopt() has not adopted yet, belongs to this
+  // handle.
   if (comm_ == nullptr) comm_ = std::atomic_ref<ncclComm_t>(arriving_).exchange(nullptr);
   if (comm_ != nullptr) ncclCommAbort(std::exchange(comm_, nullptr));
 }
@@ -134,7 +135,7 @@ void NcclHandle::finish() noexcept {
   if (result == ncclSuccess) {
     ncclCommDestroy(std::exchange(comm_, nullptr));
   } else {
-    // Peers may have left, or never came to what is under way here.
+    // Peers may have left, or never entered the calls in progress here.
     ncclCommAbort(std::exchange(comm_, nullptr));
   }
 }

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // NcclHandle: one NCCL communicator, non-blocking, so that the host never waits inside the library:
-// it asks again and again, and stops when the run is aborted or a deadline passes. The lock keeps
-// the library's calls and the end of the communicator apart: a communicator is aborted from another
-// thread, and is gone then.
+// it polls, and stops when the run is aborted or a deadline passes. The lock orders the library's
+// calls and the destruction of the communicator, which another thread may abort.
 #pragma once
 
 #include <nccl.h>
@@ -20,7 +19,7 @@ class NcclHandle {
  public:
   // `name` of the group and `deadline_s` of its calls are for messages and verdicts.
   NcclHandle(ProcessWorld& world, std::string name, double deadline_s);
-  ~NcclHandle();  // REQUIRES: finish() or abort() was called, if there is a communicator
+  ~NcclHandle();  // REQUIRES: finish() or abort() was called, if it has a communicator
   NcclHandle(const NcclHandle&) = delete;
   NcclHandle& operator=(const NcclHandle&) = delete;
 
@@ -28,21 +27,21 @@ class NcclHandle {
 
   // Connects the ranks that have the same id. Throws as run() does.
   void connect(const ncclUniqueId& id, int rank, int ranks, ncclConfig_t& config);
-  // Makes one call, or one group of calls, of the library and waits until it has taken the work
-  // over: kernels are then in their streams. Throws CommAborted when the run is aborted, by
+  // Makes one call, or one group of calls, of the library and waits until it has enqueued the work:
+  // kernels are then in their streams. Throws CommAborted when the run is aborted, by
   // ProcessWorld::fail() when the library fails or the deadline passes.
   using Issue = std::function<ncclResult_t(ncclComm_t& comm)>;
   void run(const char* what, const Issue& issue);
-  // Where a split puts its result, inside run() of the parent; after that adopt() takes it over.
+  // A split writes its result here, inside run() of the parent; adopt() then takes ownership.
   ncclComm_t* place() { return &arriving_; }
   void adopt();
 
-  // What the library has found out by itself since; empty: nothing. Does not wait.
+  // Returns the asynchronous error of the library; empty if there is none. Does not wait.
   std::string async_error();
 
-  // Ends work under way. Any thread; from here on run() throws.
+  // Ends work in progress. Any thread; run() throws from then on.
   void abort() noexcept;
-  // The good end: waits a little for work under way, then gives the communicator back.
+  // The normal end: waits a short time for work in progress, then destroys the communicator.
   void finish() noexcept;
 
  private:

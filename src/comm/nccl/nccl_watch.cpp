@@ -24,7 +24,8 @@ NcclWatch::NcclWatch(ProcessWorld& world, device::CudaDevice& device)
     if (const std::string why = world.verdict(); !why.empty()) throw base::CommAborted(why);
   });
   thread_ = base::start_thread("that watches NCCL", [this] { serve(); });
-  // It only tells the thread: ending communicators takes time, and others must learn of the abort.
+  // It only notifies the thread: aborting communicators takes time, and other waiters must be
+  // woken.
   wake_.emplace(world_, [this] {
     {
       const std::scoped_lock lock(mutex_);
@@ -84,11 +85,11 @@ void NcclWatch::serve() {
     }
     try {
       if (is_over) {
-        look_at_flights();  // what is complete by now
+        look_at_flights();  // records calls that are complete by now
       } else {
         look();
       }
-    } catch (const base::CommAborted&) {  // the run is aborted, and everybody knows why
+    } catch (const base::CommAborted&) {  // the run is aborted already
       is_over = true;
     } catch (const std::exception& error) {
       world_.abort(fmt::format("rank {}: {}", world_.info().rank, error.what()));
@@ -108,7 +109,7 @@ void NcclWatch::look() {
   for (const auto& handle : handles) {
     const std::string problem = handle->async_error();
     if (problem.empty()) continue;
-    base::log_warning("rank {}: NCCL says: {}", world_.info().rank, problem);
+    base::log_warning("rank {}: NCCL reports: {}", world_.info().rank, problem);
     world_.fail(ProcessWorld::Failure::connection, problem, handle->deadline_s());
   }
 }
@@ -131,7 +132,7 @@ void NcclWatch::look_at_flights() {
     return true;
   });
   if (passed_deadline > 0) {
-    world_.fail(ProcessWorld::Failure::deadline, "NCCL's kernel does not end", passed_deadline);
+    world_.fail(ProcessWorld::Failure::deadline, "NCCL's kernel did not complete", passed_deadline);
   }
 }
 
@@ -142,7 +143,7 @@ void NcclWatch::abort_all() noexcept {
     is_aborted_ = true;
     handles = handles_;
   }
-  // The parents first: a split that is under way belongs to them.
+  // The parents first: a split in progress belongs to them.
   for (const auto& handle : handles) handle->abort();
   for (const Watched& one : watched_) world_.recorder().failed(one.flight.record_id);
 }

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// NcclWatch: the thread that looks after NCCL's work of this process, for all groups. It marks the
-// flight recorder when the GPU comes to a call and when it has done it, finds calls that take
-// longer than their deadline and errors that the library meets by itself, and ends all
-// communicators when the run is aborted, whoever found out. Kernels that wait for a lost peer end
-// then, and so does every wait of the host for their streams.
+// NcclWatch: the thread that watches NCCL's work of this process, for all groups. It marks the
+// flight recorder when the GPU starts and completes a call, detects calls that exceed their
+// deadline and asynchronous errors of the library, and aborts all communicators when the run is
+// aborted, by any rank. Kernels that wait for a lost peer end then, and so does every host wait for
+// their streams.
 #pragma once
 
 #include <chrono>
@@ -29,14 +29,15 @@ class NcclWatch {
   NcclWatch& operator=(const NcclWatch&) = delete;
 
   // ---- any thread
-  // Shared, because a split that failed may still write into its handle until the parent has ended.
+  // Handles are shared, because a split that failed may write into its handle until the parent has
+  // ended.
   void add(std::shared_ptr<NcclHandle> handle);
   void remove(const NcclHandle& handle);
 
-  // A call on a stream, between two points of it.
+  // A call on a stream, between two events of it.
   struct Flight {
     int64_t record_id = 0;
-    double deadline_s = 0;  // from when the stream comes to it
+    double deadline_s = 0;  // from when the stream starts it
     device::Event begin, end;
   };
   void watch(Flight flight);
@@ -49,13 +50,13 @@ class NcclWatch {
   };
 
   void serve();
-  void look();  // throws what is wrong
+  void look();  // throws if a call or a communicator has failed
   void look_at_flights();
   void abort_all() noexcept;
 
   ProcessWorld& world_;
   device::CudaDevice& device_;
-  std::vector<Watched> watched_;  // of the thread
+  std::vector<Watched> watched_;  // used by the thread only
 
   std::mutex mutex_;  // guards what follows
   std::condition_variable changed_;
@@ -64,7 +65,7 @@ class NcclWatch {
   bool is_aborted_ = false, is_stopping_ = false;
 
   std::thread thread_;
-  std::optional<ProcessWorld::Wake> wake_;  // last: gone before the thread is
+  std::optional<ProcessWorld::Wake> wake_;  // last: destroyed before the thread
 };
 
 }  // namespace trireme::comm

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// How processes come to NCCL: what there is, and what NCCL must be told where ranks share a GPU.
+// Connects processes with NCCL: checks whether it is available, and configures it for ranks that
+// share a GPU.
 #include <fmt/format.h>
 #include <nccl.h>
 #include <unistd.h>
@@ -20,7 +21,7 @@
 namespace trireme::comm {
 namespace {
 
-// Containers of one machine share its boot; machines may share a name.
+// Identifies the machine: containers of one machine share its boot id; machines may share a name.
 std::string host_id() {
   std::array<char, 256> name = {};
   ::gethostname(name.data(), name.size() - 1);
@@ -32,7 +33,7 @@ std::string host_id() {
 std::string gpu_id(const device::CudaDevice& device) {
   cudaDeviceProp properties{};
   device::cuda_check(cudaGetDeviceProperties(&properties, device.options().index),
-                     "asking for the GPU's properties");
+                     "reading the GPU's properties");
   std::string text;
   for (const char byte : properties.uuid.bytes) {
     text += fmt::format("{:02x}", static_cast<unsigned char>(byte));
@@ -40,13 +41,14 @@ std::string gpu_id(const device::CudaDevice& device) {
   return text;
 }
 
-// NCCL refuses two ranks on one GPU of one host. Told that they are on different hosts, it connects
-// them by the network. It reads its environment at its first call, which comes after this.
-void tell_of_shared_gpus(ProcessWorld& world, const device::CudaDevice& device, double deadline_s) {
+// NCCL refuses two ranks on one GPU of one host. If NCCL_HOSTID differs, it assumes different hosts
+// and connects them by the network. It reads its environment at its first call, which comes later.
+void separate_shared_gpus(ProcessWorld& world, const device::CudaDevice& device,
+                          double deadline_s) {
   const std::string host = host_id();
   const std::vector<std::string> all =
-      tell_all(world, everyone(world, "world"), {"gpu", 0, deadline_s},
-               fmt::format("{} {}", gpu_id(device), host));
+      gather_texts(world, world_group(world, "world"), {"gpu", 0, deadline_s},
+                   fmt::format("{} {}", gpu_id(device), host));
   const auto own = static_cast<size_t>(world.info().rank);
   const auto place = std::count(all.begin(), all.begin() + world.info().rank, all[own]);
   const bool any_shared = std::any_of(all.begin(), all.end(), [&](const std::string& one) {
@@ -55,12 +57,12 @@ void tell_of_shared_gpus(ProcessWorld& world, const device::CudaDevice& device, 
   if (!any_shared) return;
   const bool is_one_host = std::all_of(all.begin(), all.end(),
                                        [&](const std::string& one) { return one.ends_with(host); });
-  // What the user has set stays. The first ranks of all GPUs stay on one host.
+  // Variables that the user has set are kept. The first ranks of all GPUs stay on one host.
   const std::string id = fmt::format("{}/{}", host, place);
   ::setenv("NCCL_HOSTID", id.c_str(), 0);
   if (is_one_host) ::setenv("NCCL_SOCKET_IFNAME", "lo", 0);
   base::log_info(
-      "rank {}: ranks share a GPU, so NCCL takes the network between them: NCCL_HOSTID={}{}",
+      "rank {}: ranks share a GPU, so NCCL connects them by the network: NCCL_HOSTID={}{}",
       world.info().rank, id, is_one_host ? " NCCL_SOCKET_IFNAME=lo" : "");
 }
 
@@ -73,13 +75,13 @@ std::string nccl_status() {
   int version = 0;
   const ncclResult_t found = ncclGetVersion(&version);
   if (found != ncclSuccess) {
-    return fmt::format("NCCL does not answer: {}", ncclGetErrorString(found));
+    return fmt::format("NCCL does not work: {}", ncclGetErrorString(found));
   }
-  // Splits of non-blocking communicators.
+  // The first version that can split non-blocking communicators.
   constexpr int oldest = NCCL_VERSION(2, 18, 1);
   if (version < oldest) {
-    return fmt::format("NCCL {}.{}.{} is too old: 2.18.1 is the oldest that is used",
-                       version / 10000, version / 100 % 100, version % 100);
+    return fmt::format("NCCL {}.{}.{} is too old; at least 2.18.1 is needed", version / 10000,
+                       version / 100 % 100, version % 100);
   }
   return "";
 }
@@ -99,12 +101,12 @@ std::unique_ptr<Communicator> make_nccl(ProcessWorld& world, device::Device& dev
         fmt::format("NCCL moves GPU memory, but the device is '{}'; use Gloo", device.name()));
   }
   options.debug = options.debug || world.info().debug;
-  if (world.info().world > 1) tell_of_shared_gpus(world, *cuda_device, options.deadline_s);
+  if (world.info().world > 1) separate_shared_gpus(world, *cuda_device, options.deadline_s);
   if (const std::string why = nccl_status(); !why.empty()) {
     throw base::ConfigError("ranks over NCCL: " + why);
   }
   const auto watch = std::make_shared<NcclWatch>(world, *cuda_device);
-  ProcessGroup group = everyone(world, "world/nccl");
+  ProcessGroup group = world_group(world, "world/nccl");
   auto handle = NcclCommunicator::connect(world, *watch, group, options);
   return std::make_unique<NcclCommunicator>(world, watch, std::move(handle), std::move(group),
                                             std::move(options));

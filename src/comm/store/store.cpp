@@ -14,7 +14,7 @@ namespace trireme::comm {
 
 std::string Store::get(const std::string& key, double deadline_s) {
   if (!wait({&key, 1}, deadline_s)) {
-    throw base::CommAborted(fmt::format("nobody set '{}' in the store at {} within {:g} s", key,
+    throw base::CommAborted(fmt::format("no process set '{}' in the store at {} within {:g} s", key,
                                         address(), deadline_s));
   }
   std::optional<std::string> value = try_get(key);
@@ -49,21 +49,21 @@ StoreAddress parse_store_address(const std::string& text) {
   }
   if (rest.starts_with("tcp://")) rest.remove_prefix(6);
   const size_t colon = rest.rfind(':');
-  if (colon == std::string_view::npos) throw wrong("there is no port");
+  if (colon == std::string_view::npos) throw wrong("the port is missing");
   std::string_view host = rest.substr(0, colon);
   const std::string_view port_text = rest.substr(colon + 1);
   if (host.starts_with("[") && host.ends_with("]")) {
     host = host.substr(1, host.size() - 2);
   } else if (host.find(':') != std::string_view::npos) {
-    throw wrong("an IPv6 address stands in brackets");
+    throw wrong("an IPv6 address needs brackets");
   }
-  if (host.empty()) throw wrong("there is no host");
+  if (host.empty()) throw wrong("the host is missing");
   int port = 0;
   const auto [end, error] =
       std::from_chars(port_text.data(), port_text.data() + port_text.size(), port);
   if (error != std::errc() || end != port_text.data() + port_text.size() || port < 1 ||
       port > 65535) {
-    throw wrong("the port is a number from 1 to 65535");
+    throw wrong("the port must be a number from 1 to 65535");
   }
   return {.host = std::string(host), .port = port};
 }

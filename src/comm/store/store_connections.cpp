@@ -22,14 +22,14 @@ namespace {
 
 constexpr auto refusal_window = std::chrono::milliseconds(100);
 constexpr auto report_window = std::chrono::seconds(60);
-constexpr size_t part_bytes = 65536;  // read from one client before others have their turn
+constexpr size_t part_bytes = 65536;  // read from one client before others are served
 constexpr int max_accepted = 64;      // in one turn
 
 base::Descriptor spare_descriptor() {
   return base::Descriptor(::open("/dev/null", O_RDONLY | O_CLOEXEC));
 }
 
-// In constant time, so that the answer's time does not tell how much of it was right.
+// Compares in constant time, so that the duration does not reveal how many bytes were right.
 bool is_equal(const std::string& a, const std::string& b) {
   if (a.size() != b.size()) return false;
   unsigned difference = 0;
@@ -39,12 +39,12 @@ bool is_equal(const std::string& a, const std::string& b) {
 
 }  // namespace
 
-// Ids below that of the first client are those of the listening sockets, and the last of them
-// wake_'s.
-StoreConnections::StoreConnections(std::vector<base::Descriptor> listening, std::string greeting,
+// Ids below that of the first client belong to the listening sockets, and the last of them to
+// wake_.
+StoreConnections::StoreConnections(std::vector<base::Descriptor> listening, std::string handshake,
                                    const StoreLimits& limits)
     : listening_(std::move(listening)),
-      greeting_(std::move(greeting)),
+      handshake_(std::move(handshake)),
       limits_(limits),
       epoll_(::epoll_create1(EPOLL_CLOEXEC)),
       wake_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
@@ -73,8 +73,8 @@ void StoreConnections::wake() noexcept {
 int StoreConnections::poll_milliseconds(Clock::time_point end) const {
   if (!ready_.empty() || !events_.empty()) return 0;
   if (!accepts_) end = std::min(end, window_ + refusal_window);
-  if (!strangers_.empty()) {
-    end = std::min(end, clients_.at(*strangers_.begin()).greets_until);
+  if (!unauthenticated_.empty()) {
+    end = std::min(end, clients_.at(*unauthenticated_.begin()).handshake_end);
   }
   const auto left = std::chrono::ceil<std::chrono::milliseconds>(end - Clock::now());
   return static_cast<int>(std::clamp<int64_t>(left.count(), 0, 60000));
@@ -99,7 +99,7 @@ std::vector<StoreConnections::Event> StoreConnections::poll(Clock::time_point en
         if ((event.events & ~static_cast<uint32_t>(EPOLLOUT)) != 0 && clients_.contains(id)) {
           receive(id, found->second);
         }
-      } catch (const std::exception&) {  // out of memory: this client, not the run
+      } catch (const std::exception&) {  // out of memory: ends this client, not the run
         close(id);
       }
     }
@@ -113,7 +113,7 @@ std::vector<StoreConnections::Event> StoreConnections::poll(Clock::time_point en
       close_with(id, found->second, error.what());
     }
   }
-  // Last: clients of this job go before strangers.
+  // Last: clients of this job have priority over new connections.
   if (Clock::now() >= window_ + refusal_window) {
     window_ = Clock::now();
     refusals_ = 0;
@@ -122,10 +122,10 @@ std::vector<StoreConnections::Event> StoreConnections::poll(Clock::time_point en
   if (may_accept && accepts_) {
     try {
       for (const base::Descriptor& socket : listening_) accept_from(socket.value());
-    } catch (const std::exception&) {  // out of memory: the connection closes
+    } catch (const std::exception&) {  // out of memory: the connection is closed
     }
   }
-  close_late_strangers();
+  close_expired();
   return std::exchange(events_, {});
 }
 
@@ -150,35 +150,35 @@ void StoreConnections::accept_from(int listening) {
     ::setsockopt(socket.value(), SOL_SOCKET, SO_KEEPALIVE, &on, sizeof(on));
     const Id id = next_id_++;
     watch(socket.value(), EPOLLIN, id, true);
-    const auto greeting = std::chrono::duration<double>(limits_.greeting_s);
+    const auto handshake = std::chrono::duration<double>(limits_.handshake_s);
     Client& client =
         clients_
-            .emplace(id,
-                     Client{.socket = std::move(socket),
-                            .greets_until = Clock::now() +
-                                            std::chrono::duration_cast<Clock::duration>(greeting)})
+            .emplace(
+                id, Client{.socket = std::move(socket),
+                           .handshake_end = Clock::now() +
+                                            std::chrono::duration_cast<Clock::duration>(handshake)})
             .first->second;
-    strangers_.insert(id);
-    receive(id, client);  // a rank has mostly sent its greeting by now
-    while (strangers_.size() > limits_.max_strangers) {
-      const Id oldest = *strangers_.begin();
+    unauthenticated_.insert(id);
+    receive(id, client);  // a rank has usually sent its handshake by now
+    while (unauthenticated_.size() > limits_.max_unauthenticated) {
+      const Id oldest = *unauthenticated_.begin();
       receive(oldest, clients_.at(oldest));
-      if (strangers_.contains(oldest)) close_stranger(oldest);
+      if (unauthenticated_.contains(oldest)) close_unauthenticated(oldest);
     }
   }
 }
 
-// There are no descriptors left: the connection that waits is closed, and so is a stranger's.
+// Called if no descriptors are left: closes an unauthenticated connection, or the pending one.
 void StoreConnections::make_room() {
   if (!has_warned_descriptors_) {
     has_warned_descriptors_ = true;
     base::log_warning(
         "the store has run out of file descriptors with {} connections; raise the limit "
-        "(ulimit -n): every rank has three",
+        "(ulimit -n): every rank needs three",
         clients_.size());
   }
-  if (!strangers_.empty()) {
-    close_stranger(*strangers_.begin());
+  if (!unauthenticated_.empty()) {
+    close_unauthenticated(*unauthenticated_.begin());
     return;
   }
   spare_.reset();
@@ -189,21 +189,22 @@ void StoreConnections::make_room() {
 }
 
 void StoreConnections::receive(Id id, Client& client) {
-  // A stranger's bytes are read as far as the greeting goes.
+  // Until the handshake is complete, no bytes beyond it are read.
   std::array<char, part_bytes> part;
-  const size_t wanted = client.has_greeted ? part.size() : greeting_.size() - client.in.size();
+  const size_t wanted =
+      client.is_authenticated ? part.size() : handshake_.size() - client.in.size();
   const ssize_t count = ::recv(client.socket.value(), part.data(), wanted, 0);
   if (count < 0 && (errno == EINTR || errno == EAGAIN)) return;
   if (count <= 0) {
-    client.has_greeted ? close(id) : close_stranger(id);
+    client.is_authenticated ? close(id) : close_unauthenticated(id);
     return;
   }
   client.in.append(part.data(), static_cast<size_t>(count));
-  if (!client.has_greeted) {
-    greet(id, client);
+  if (!client.is_authenticated) {
+    check_handshake(id, client);
     return;
   }
-  // A client sends one request and waits for its answer.
+  // A client sends one request and waits for its reply; it may not send more.
   if (client.in.size() - client.taken > max_frame_bytes + part_bytes) {
     close(id);
     return;
@@ -212,20 +213,20 @@ void StoreConnections::receive(Id id, Client& client) {
   this->count(id, client);
 }
 
-void StoreConnections::greet(Id id, Client& client) {
+void StoreConnections::check_handshake(Id id, Client& client) {
   const size_t common = std::min(client.in.size(), store_protocol.size());
   if (client.in.compare(0, common, store_protocol, 0, common) != 0) {
-    close_stranger(id);
+    close_unauthenticated(id);
     return;
   }
-  if (client.in.size() < greeting_.size()) return;
-  if (!is_equal(client.in, greeting_)) {
-    close_with(id, client, "it belongs to another job, or to another attempt of this one");
+  if (client.in.size() < handshake_.size()) return;
+  if (!is_equal(client.in, handshake_)) {
+    close_with(id, client, "it belongs to another job, or to another attempt of this job");
     return;
   }
   client.in.clear();
-  client.has_greeted = true;
-  strangers_.erase(id);
+  client.is_authenticated = true;
+  unauthenticated_.erase(id);
 }
 
 void StoreConnections::take_request(Id id, Client& client) {
@@ -257,7 +258,7 @@ void StoreConnections::answer(Id id, const StoreMessage& message) {
 void StoreConnections::refuse(Id id, const std::string& why) {
   const auto found = clients_.find(id);
   if (found == clients_.end()) return;
-  found->second.has_greeted = false;  // no event
+  found->second.is_authenticated = false;  // no event
   close_with(id, found->second, why);
 }
 
@@ -286,10 +287,10 @@ void StoreConnections::send(Id id, Client& client) {
   count(id, client);
 }
 
-// The last that is done with a client in a call: it may close it.
+// Must be the last use of a client in a function, because it may close the client.
 void StoreConnections::count(Id id, Client& client) {
   const size_t now = client.in.size() + client.out.size();
-  pending_bytes_ += now - client.counted;  // unsigned: a smaller `now` takes off
+  pending_bytes_ += now - client.counted;  // unsigned: wraps correctly if `now` is smaller
   client.counted = now;
   if (pending_bytes_ > limits_.max_pending_bytes && now > part_bytes) close(id);
 }
@@ -298,23 +299,23 @@ void StoreConnections::close_with(Id id, Client& client, const std::string& why)
   const std::string text = encode({StoreCode::refused, {why}});
   [[maybe_unused]] const ssize_t sent =
       ::send(client.socket.value(), text.data(), text.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
-  // Unread bytes would make the system take the text back.
+  // With unread bytes the system would reset the connection and discard the text.
   ::shutdown(client.socket.value(), SHUT_WR);
   std::array<char, 4096> rest;
   [[maybe_unused]] const ssize_t unread =
       ::recv(client.socket.value(), rest.data(), rest.size(), MSG_DONTWAIT);
-  strangers_.contains(id) ? close_stranger(id) : close(id);
+  unauthenticated_.contains(id) ? close_unauthenticated(id) : close(id);
 }
 
-void StoreConnections::close_stranger(Id id) {
-  strangers_.erase(id);
+void StoreConnections::close_unauthenticated(Id id) {
+  unauthenticated_.erase(id);
   close(id);
   ++unreported_;
   if (++refusals_ >= limits_.max_refusals) set_accepting(false);
   if (Clock::now() >= reported_ + report_window) {
     reported_ = Clock::now();
-    base::log_warning("the store has closed {} connection{} without this job's token", unreported_,
-                      unreported_ == 1 ? "" : "s");
+    base::log_warning("the store has closed {} connection{} that did not send this job's token",
+                      unreported_, unreported_ == 1 ? "" : "s");
     unreported_ = 0;
   }
 }
@@ -322,18 +323,18 @@ void StoreConnections::close_stranger(Id id) {
 void StoreConnections::close(Id id) {
   const auto found = clients_.find(id);
   if (found == clients_.end()) return;
-  if (found->second.has_greeted) events_.push_back({id, std::nullopt});
+  if (found->second.is_authenticated) events_.push_back({id, std::nullopt});
   pending_bytes_ -= found->second.counted;
-  strangers_.erase(id);
+  unauthenticated_.erase(id);
   ready_.erase(id);
   clients_.erase(found);
 }
 
-void StoreConnections::close_late_strangers() {
-  while (!strangers_.empty()) {
-    const Id oldest = *strangers_.begin();
-    if (clients_.at(oldest).greets_until > Clock::now()) return;
-    close_stranger(oldest);
+void StoreConnections::close_expired() {
+  while (!unauthenticated_.empty()) {
+    const Id oldest = *unauthenticated_.begin();
+    if (clients_.at(oldest).handshake_end > Clock::now()) return;
+    close_unauthenticated(oldest);
   }
 }
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// StoreConnections: the sockets of a StoreServer. It accepts connections, lets in those that send
-// the greeting of this job, and hands out their requests one at a time. A client that has not
-// greeted can neither read nor set anything, has a few bytes of memory and a few seconds; a client
-// whose bytes are not a request is disconnected. Used by one thread, but for wake().
+// StoreConnections: the sockets of a StoreServer. It accepts connections, authenticates those that
+// send the handshake of this job, and returns their requests one at a time. An unauthenticated
+// client can neither read nor set anything and has a few bytes of memory and a few seconds; a
+// client whose bytes are not a request is disconnected. Used by one thread, except wake().
 #pragma once
 
 #include <chrono>
@@ -19,14 +19,14 @@
 namespace trireme::comm {
 
 struct StoreLimits {
-  size_t max_strangers = 256;  // connections that have not greeted; beyond, the oldest is closed
-  double greeting_s = 10;      // until a connection that has not greeted is closed
+  size_t max_unauthenticated = 256;  // connections; beyond that, the oldest is closed
+  double handshake_s = 10;           // after which an unauthenticated connection is closed
   size_t max_clients = size_t{1} << 18;
-  // Requests received in part and answers sent in part, of all clients.
+  // Bytes of partly received requests and partly sent replies of all clients.
   size_t max_pending_bytes = size_t{256} << 20;
   size_t max_table_bytes = size_t{1} << 30;
-  // Strangers that are closed within a tenth of a second; then no more are accepted until it ends,
-  // so that a flood of connections costs a few per cent of a core.
+  // Unauthenticated connections that are closed within a tenth of a second; no more are accepted in
+  // the rest of it, so that a flood of connections costs a few per cent of a core.
   int max_refusals = 128;
 };
 
@@ -36,14 +36,15 @@ class StoreConnections {
   using Id = uint64_t;
   struct Event {
     Id id = 0;
-    std::optional<StoreMessage> request;  // none: the client has gone
+    std::optional<StoreMessage> request;  // none: the client has disconnected
   };
 
-  StoreConnections(std::vector<base::Descriptor> listening, std::string greeting,
+  StoreConnections(std::vector<base::Descriptor> listening, std::string handshake,
                    const StoreLimits& limits);
 
-  // What has happened, waiting for it until `end` or wake(). A client whose request was handed out
-  // sends the next after answer(); refuse() disconnects it without an event.
+  // Returns the events since the last call, waiting for one until `end` or wake(). After a request
+  // the next one of that client is returned only after answer(); refuse() disconnects the client
+  // without an event.
   std::vector<Event> poll(Clock::time_point end);
   void answer(Id id, const StoreMessage& message);
   void refuse(Id id, const std::string& why);
@@ -53,47 +54,48 @@ class StoreConnections {
  private:
   struct Client {
     base::Descriptor socket;
-    Clock::time_point greets_until;
-    bool has_greeted = false;
+    Clock::time_point handshake_end;
+    bool is_authenticated = false;
     bool is_asking = false;   // its request is being handled
-    bool is_stalled = false;  // it does not take the rest of its answer
+    bool is_stalled = false;  // it does not read the rest of its reply
     std::string in, out;
-    size_t taken = 0;    // bytes of `in` that were handed out as requests
+    size_t taken = 0;    // bytes of `in` that were returned as requests
     size_t sent = 0;     // bytes of `out` that were sent
-    size_t counted = 0;  // bytes that pending_bytes_ has for this client
+    size_t counted = 0;  // bytes of this client included in pending_bytes_
   };
 
   int poll_milliseconds(Clock::time_point end) const;
   void accept_from(int listening);
   void make_room();
   void receive(Id id, Client& client);
-  void greet(Id id, Client& client);
+  void check_handshake(Id id, Client& client);
   void take_request(Id id, Client& client);
   void send(Id id, Client& client);
   void count(Id id, Client& client);
   void close_with(Id id, Client& client, const std::string& why);
-  void close_stranger(Id id);
+  void close_unauthenticated(Id id);
   void close(Id id);
-  void close_late_strangers();
+  void close_expired();
   void set_accepting(bool accepts);
   void watch(int socket, uint32_t events, Id id, bool is_new);
 
   const std::vector<base::Descriptor> listening_;
-  const std::string greeting_;
+  const std::string handshake_;
   const StoreLimits limits_;
   base::Descriptor epoll_;
-  base::Descriptor wake_;                  // an eventfd
-  std::optional<base::Descriptor> spare_;  // given up to accept where descriptors have run out
+  base::Descriptor wake_;  // an eventfd
+  std::optional<base::Descriptor>
+      spare_;  // closed to accept a connection if descriptors have run out
   std::map<Id, Client> clients_;
-  std::set<Id> strangers_;  // by age
-  std::set<Id> ready_;      // clients that may have another request in `in`
+  std::set<Id> unauthenticated_;  // by age
+  std::set<Id> ready_;            // clients that may have another request in `in`
   std::vector<Event> events_;
   Id next_id_;
   size_t pending_bytes_ = 0;
   bool accepts_ = true;
   int refusals_ = 0;  // since window_
   Clock::time_point window_;
-  int64_t unreported_ = 0;  // strangers closed since the last warning
+  int64_t unreported_ = 0;  // unauthenticated connections closed since the last warning
   Clock::time_point reported_;
   bool has_warned_descriptors_ = false;
 };

@@ -15,9 +15,9 @@
 #include <thread>
 #include <utility>
 
+#include "base/error.h"
 #include "base/system/descriptor.h"
 #include "base/system/durable_file.h"
-#include "base/error.h"
 #include "comm/store/store_wire.h"
 
 namespace trireme::comm {
@@ -65,8 +65,8 @@ FolderStore::FolderStore(fs::path folder) : folder_(std::move(folder)) {
   std::error_code error;
   fs::create_directories(folder_, error);
   if (error) {
-    throw base::IoError(
-        fmt::format("the store's folder {} cannot be made: {}", folder_.string(), error.message()));
+    throw base::IoError(fmt::format("the store's folder {} cannot be created: {}", folder_.string(),
+                                    error.message()));
   }
 }
 
@@ -86,7 +86,7 @@ fs::path FolderStore::write_beside(const std::string& value) const {
   ::gethostname(host, sizeof(host) - 1);
   fs::path path = folder_ / fmt::format("t_{}_{}_{}", host, ::getpid(), number++);
   const base::Descriptor file(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666));
-  if (file.value() < 0) throw failure(path, "made");
+  if (file.value() < 0) throw failure(path, "created");
   try {
     base::write_all(file.value(), std::as_bytes(std::span(value)));
   } catch (const std::system_error& error) {
@@ -126,11 +126,11 @@ int64_t FolderStore::add(const std::string& key, int64_t delta) {
   const std::optional<int64_t> number = integer_from(old);
   if (!number) throw base::CommAborted(fmt::format("'{}' is '{}', not a number", key, old));
   set(key, std::to_string(*number + delta));
-  return *number + delta;  // the lock goes with its descriptor
+  return *number + delta;  // closing the descriptor releases the lock
 }
 
 std::vector<std::optional<Store::Value>> FolderStore::read(std::span<const std::string> keys) {
-  // Ages by the clock of the file system: what a file written now says.
+  // Ages are measured by the clock of the file system, which is the time of a file written now.
   const fs::path probe = write_beside("");
   const double now = seconds(read_file(probe).value_or(Found{}).changed);
   ::unlink(probe.c_str());

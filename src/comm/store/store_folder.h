@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A Store in a folder that all hosts see: a file a key, which appears by rename and so is whole or
-// not there. The folder belongs to one run; a second one in it would find the keys of the first.
+// A Store in a folder that all hosts share: one file per key, created by rename, so that it is
+// either complete or absent. The folder belongs to one run; a second run in it would find the keys
+// of the first.
 #pragma once
 
 #include <filesystem>
@@ -11,7 +12,7 @@ namespace trireme::comm {
 
 class FolderStore final : public Store {
  public:
-  // Makes the folder; throws IoError.
+  // Creates the folder; throws IoError.
   explicit FolderStore(std::filesystem::path folder);
 
   void set(const std::string& key, const std::string& value) override;

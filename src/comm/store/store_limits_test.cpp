@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a store refuses: connections without the token, too many, too slow or too large ones; and
-// where it listens.
+// The limits of a store: it refuses connections without the token, too many, too slow or too large
+// ones; and the addresses on which it listens.
 #include <gtest/gtest.h>
 #include <netinet/in.h>
 #include <poll.h>
@@ -11,13 +11,13 @@
 #include <array>
 #include <cerrno>
 
-#include "base/system/descriptor.h"
 #include "base/error.h"
+#include "base/system/descriptor.h"
+#include "comm/failure/verdict.h"
 #include "comm/store/store_server.h"
 #include "comm/store/store_socket.h"
 #include "comm/store/store_table.h"
 #include "comm/store/store_tcp.h"
-#include "comm/failure/verdict.h"
 
 namespace trireme::comm {
 namespace {
@@ -38,7 +38,7 @@ void send_all(const base::Descriptor& socket, std::string_view bytes) {
             static_cast<ssize_t>(bytes.size()));
 }
 
-// Whether the server closes the connection within `seconds`, and what it sent before.
+// Returns whether the server closes the connection within `seconds`, and what it sent before.
 bool is_closed(const base::Descriptor& socket, double seconds, std::string* answer = nullptr) {
   const auto end = socket_time_after(seconds);
   std::array<char, 65536> part;
@@ -50,21 +50,22 @@ bool is_closed(const base::Descriptor& socket, double seconds, std::string* answ
   return false;
 }
 
-TEST(StoreDoor, nothing_can_be_read_or_set_without_the_token) {
+TEST(StoreLimits, nothing_can_be_read_or_set_without_the_token) {
   const StoreServer server({.token = secret});
   TcpStore own(address_at(server), {.token = secret});
   own.set("weights", "precious");
-  std::vector<std::string> greetings = {"", std::string(store_protocol), store_greeting(""),
-                                        store_greeting("0123456789abcdef0123456789abcdee")};
-  greetings.push_back(store_greeting(secret));
-  greetings.back().back() ^= 1;
-  for (const std::string& greeting : greetings) {
+  std::vector<std::string> handshakes = {"", std::string(store_protocol), store_handshake(""),
+                                         store_handshake("0123456789abcdef0123456789abcdee")};
+  handshakes.push_back(store_handshake(secret));
+  handshakes.back().back() ^= 1;
+  for (const std::string& handshake : handshakes) {
     for (const StoreMessage& request : {StoreMessage{StoreCode::read, {"weights"}},
                                         StoreMessage{StoreCode::set, {"weights", "worthless"}},
                                         StoreMessage{StoreCode::set_once, {verdict_key, "dead"}},
                                         StoreMessage{StoreCode::join, {"0", "process 1", "0"}}}) {
       const base::Descriptor stranger = stranger_at(server);
-      send_all(stranger, greeting + encode(request) + std::string(store_greeting("").size(), 'x'));
+      send_all(stranger,
+               handshake + encode(request) + std::string(store_handshake("").size(), 'x'));
       std::string answer;
       EXPECT_TRUE(is_closed(stranger, 5, &answer));
       EXPECT_EQ(answer.find("precious"), std::string::npos);
@@ -75,35 +76,36 @@ TEST(StoreDoor, nothing_can_be_read_or_set_without_the_token) {
   EXPECT_EQ(own.try_get(Store::any_gone_key), std::nullopt);
 }
 
-TEST(StoreDoor, a_connection_that_does_not_greet_is_closed) {
-  const StoreServer server({.token = secret, .limits = {.greeting_s = 0.2}});
+TEST(StoreLimits, a_connection_that_sends_no_handshake_is_closed) {
+  const StoreServer server({.token = secret, .limits = {.handshake_s = 0.2}});
   const TcpStore own(address_at(server), {.token = secret});
   const base::Descriptor silent = stranger_at(server), slow = stranger_at(server);
-  const std::string greeting = store_greeting(secret);
+  const std::string handshake = store_handshake(secret);
   bool is_over = false;
-  for (size_t i = 0; i < greeting.size() && !is_over; ++i) {
-    ::send(slow.value(), greeting.data() + i, 1, MSG_NOSIGNAL);
+  for (size_t i = 0; i < handshake.size() && !is_over; ++i) {
+    ::send(slow.value(), handshake.data() + i, 1, MSG_NOSIGNAL);
     is_over = is_closed(slow, 0.02);
   }
   EXPECT_TRUE(is_over);
   EXPECT_TRUE(is_closed(silent, 5));
 }
 
-TEST(StoreDoor, strangers_make_room_for_each_other_and_for_ranks) {
-  const StoreServer server({.token = secret, .limits = {.max_strangers = 4, .greeting_s = 1e6}});
+TEST(StoreLimits, unauthenticated_connections_are_closed_for_new_ones_and_for_ranks) {
+  const StoreServer server(
+      {.token = secret, .limits = {.max_unauthenticated = 4, .handshake_s = 1e6}});
   std::vector<base::Descriptor> strangers;
   for (int i = 0; i < 12; ++i) strangers.push_back(stranger_at(server));
   for (size_t i = 0; i < 8; ++i) EXPECT_TRUE(is_closed(strangers[i], 5)) << i;
   for (size_t i = 8; i < 12; ++i) EXPECT_FALSE(is_closed(strangers[i], 0.05)) << i;
-  // A rank is a stranger, too, until its greeting has come: it may cost the oldest its place.
+  // A rank is unauthenticated, too, until its handshake is received: it may displace the oldest.
   TcpStore own(address_at(server), {.token = secret});
   own.set("a", "1");
   EXPECT_EQ(own.try_get("a"), "1");
 }
 
-// Past its share of refusals the server accepts no more for a moment; ranks that are in do not
-// notice, and one that comes late gets in.
-TEST(StoreDoor, a_flood_of_connections_leaves_ranks_alone) {
+// After too many refusals the server accepts no connections for a moment; connected ranks are not
+// affected, and a late one is accepted afterwards.
+TEST(StoreLimits, a_flood_of_connections_does_not_affect_ranks) {
   const StoreServer server({.token = secret, .limits = {.max_refusals = 4}});
   TcpStore own(address_at(server), {.token = secret});
   for (int i = 0; i < 40; ++i) {
@@ -115,7 +117,7 @@ TEST(StoreDoor, a_flood_of_connections_leaves_ranks_alone) {
   EXPECT_EQ(late.try_get("count"), "39");
 }
 
-TEST(StoreDoor, running_out_of_descriptors_closes_strangers_first) {
+TEST(StoreLimits, running_out_of_descriptors_closes_unauthenticated_connections_first) {
   rlimit before{};
   ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &before), 0);
   const StoreServer server({.token = secret});
@@ -138,13 +140,13 @@ TEST(StoreDoor, running_out_of_descriptors_closes_strangers_first) {
   ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &before), 0);
 }
 
-// An answer that a client does not take stays in the server's memory, as many as the limit holds.
-TEST(StoreDoor, a_client_that_does_not_read_is_held_up_alone) {
+// A reply that a client does not read stays in the server's memory, up to the limit.
+TEST(StoreLimits, a_client_that_does_not_read_delays_only_itself) {
   constexpr size_t value_bytes = size_t{1} << 20, answers = 16;  // more than the system's buffers
   const StoreServer server({.limits = {.max_pending_bytes = 3 * value_bytes + value_bytes / 2}});
   TcpStore own(address_at(server), {});
   own.set("large", std::string(value_bytes, 'x'));
-  std::string requests = store_greeting("");
+  std::string requests = store_handshake("");
   for (size_t i = 0; i < answers; ++i) requests += encode({StoreCode::read, {"large"}});
   std::vector<base::Descriptor> slow;
   for (int i = 0; i < 8; ++i) {
@@ -168,11 +170,11 @@ TEST(StoreDoor, a_client_that_does_not_read_is_held_up_alone) {
   EXPECT_EQ(complete, 3);
 }
 
-TEST(StoreDoor, a_full_table_and_large_values_are_refused) {
+TEST(StoreLimits, a_full_table_and_large_values_are_refused) {
   const StoreServer server({.limits = {.max_table_bytes = 100000}});
   TcpStore own(address_at(server), {}), full(address_at(server), {}), large(address_at(server), {});
   own.set("a", std::string(50000, 'a'));
-  own.set("a", std::string(60000, 'a'));  // takes the place of the first
+  own.set("a", std::string(60000, 'a'));  // replaces the first
   EXPECT_THROW(full.set("b", std::string(50000, 'b')), base::CommAborted);
   EXPECT_THROW(full.set("c", "1"), base::CommAborted);  // it was disconnected
   EXPECT_THROW(large.set(std::string(StoreTable::max_key_bytes + 1, 'k'), ""), base::CommAborted);
@@ -180,22 +182,22 @@ TEST(StoreDoor, a_full_table_and_large_values_are_refused) {
   EXPECT_EQ(own.try_get("b"), std::nullopt);
 }
 
-TEST(StoreDoor, listens_on_the_address_that_it_is_given) {
+TEST(StoreLimits, listens_on_the_given_address) {
   const StoreServer one({.host = "127.0.0.2"});
   TcpStore own(address_at(one, "127.0.0.2"), {});
   EXPECT_THROW(TcpStore(address_at(one, "127.0.0.1"), {.deadline_s = 0.1}), base::CommAborted);
-  // Ranks on other hosts would resolve a name differently; a number they would not.
+  // Ranks on other hosts might resolve a name differently, but not a number.
   const StoreServer number({.host = "127.0.0.2", .serves_other_hosts = true});
   EXPECT_THROW(TcpStore(address_at(number, "127.0.0.1"), {.deadline_s = 0.1}), base::CommAborted);
   const StoreServer name({.host = "localhost", .serves_other_hosts = true});
   EXPECT_NO_THROW(TcpStore(address_at(name, "127.0.0.2"), {.deadline_s = 5}));
-  // An address of documents, which no host has (RFC 5737): behind a translation.
+  // An address for documentation, which no host has (RFC 5737), as behind address translation.
   EXPECT_THROW(StoreServer({.host = "192.0.2.1"}), base::IoError);
   const StoreServer translated({.host = "192.0.2.1", .serves_other_hosts = true});
   EXPECT_NO_THROW(TcpStore(address_at(translated), {.deadline_s = 5}));
 }
 
-TEST(StoreDoor, verdicts_are_one_line_without_control_characters) {
+TEST(StoreLimits, verdicts_are_one_line_without_control_characters) {
   EXPECT_EQ(verdict_text("rank 1 died"), "rank 1 died");
   EXPECT_EQ(verdict_text("a\nerror: b\x1b[31m"), "a error: b [31m");
   EXPECT_EQ(verdict_text(""), "aborted");

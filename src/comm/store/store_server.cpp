@@ -38,7 +38,7 @@ StoreServer::StoreServer(const Options& options)
     : options_(options),
       started_(std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch())
                    .count()),
-      connections_(listen_as(options, port_), store_greeting(options.token), options.limits),
+      connections_(listen_as(options, port_), store_handshake(options.token), options.limits),
       table_(options.limits.max_table_bytes) {
   thread_ = base::start_thread("that serves the store", [this] { serve(); });
 }
@@ -57,13 +57,13 @@ void StoreServer::serve() {
         if (event.request) {
           handle(event.id, *event.request);
         } else {
-          gone(event.id);
+          on_disconnect(event.id);
         }
-      } catch (const std::exception& error) {  // what it asks for cannot be done
+      } catch (const std::exception& error) {  // the request cannot be fulfilled
         refuse(event.id, error.what());
       }
     }
-    act_on_time();
+    handle_timeouts();
   }
 }
 
@@ -94,12 +94,12 @@ void StoreServer::handle(Id id, const StoreMessage& request) {
       break;
     case StoreCode::wait:
       wait(id, fields);
-      return;  // answered when the keys are there, or too late
+      return;  // answered when the keys exist or the time is over
     case StoreCode::join:
       join(id, fields);
-      return;  // answered by act_on_time()
+      return;  // answered by handle_timeouts()
     case StoreCode::leave:
-      forget(id);
+      remove_member(id);
       break;
     case StoreCode::ok:
     case StoreCode::refused:
@@ -118,11 +118,11 @@ StoreMessage StoreServer::read(const std::vector<std::string>& keys) const {
       continue;
     }
     bytes += found->value.size();
-    if (bytes > max_frame_bytes) break;  // before memory is taken for it
+    if (bytes > max_frame_bytes) break;  // before memory is allocated for it
     const std::chrono::duration<double> age = Clock::now() - found->set_at;
     answer.fields.insert(answer.fields.end(), {"1", found->value, fmt::format("{}", age.count())});
   }
-  // Lengths, ages and the frame's code.
+  // For lengths, ages and the frame's code.
   bytes += keys.size() * 64 + 1;
   if (bytes > max_frame_bytes) {
     throw base::IoError(fmt::format("{} keys hold more than {} bytes: read fewer at a time",
@@ -135,14 +135,14 @@ StoreMessage StoreServer::read(const std::vector<std::string>& keys) const {
 
 void StoreServer::wait(Id id, const std::vector<std::string>& fields) {
   const auto seconds = fields.empty() ? std::nullopt : number_from(fields[0]);
-  if (!seconds || *seconds != *seconds) throw base::IoError("wait() wants seconds and keys");
+  if (!seconds || *seconds != *seconds) throw base::IoError("wait() needs seconds and keys");
   const Clock::time_point end = time_after(*seconds);
   waiting_[id] = {.keys = {fields.begin() + 1, fields.end()}, .end = end};
   due_.insert({end, id});
-  go_on_waiting(id);
+  continue_waiting(id);
 }
 
-void StoreServer::go_on_waiting(Id id) {
+void StoreServer::continue_waiting(Id id) {
   Waiting& waiting = waiting_.at(id);
   while (waiting.found < waiting.keys.size() && table_.contains(waiting.keys[waiting.found])) {
     ++waiting.found;
@@ -181,27 +181,27 @@ void StoreServer::wake_waiting(const std::string& key) {
   if (found == waiting_for_.end()) return;
   const std::set<Id> ids = std::move(found->second);
   waiting_for_.erase(found);
-  for (const Id id : ids) go_on_waiting(id);
+  for (const Id id : ids) continue_waiting(id);
 }
 
-// ---- who is there
+// ---- members
 
 void StoreServer::join(Id id, const std::vector<std::string>& fields) {
   const std::optional<double> start = fields.size() == 3 ? number_from(fields[2]) : std::nullopt;
-  if (!start) throw base::IoError("join() wants a name, a process and its start");
+  if (!start) throw base::IoError("join() needs a name, a process and its start");
   const auto holder = names_.find(fields[0]);
   if (holder != names_.end() && holder->second != id) {
     const Member other = members_.at(holder->second);
     if (!other.joins_at || other.process_start >= *start) {
       throw base::IoError(fmt::format(
-          "'{}' is {} already; {} is of another job, or left over from an attempt before",
+          "'{}' is already {}; {} belongs to another job, or is left over from an earlier attempt",
           fields[0], other.process, fields[1]));
     }
-    refuse(holder->second, fmt::format("{} has started as '{}' since: this process ({}) is left "
-                                       "over from an attempt before",
+    refuse(holder->second, fmt::format("{} has since started as '{}': this process ({}) is left "
+                                       "over from an earlier attempt",
                                        fields[1], fields[0], other.process));
   }
-  forget(id);  // a client has one name
+  remove_member(id);  // a client has one name only
   const bool is_early = *start + options_.head_start_s < started_;
   const double grace_s = options_.token.empty() && is_early ? options_.grace_s : 0;
   const Clock::time_point joins_at = time_after(grace_s);
@@ -214,10 +214,10 @@ void StoreServer::join(Id id, const std::vector<std::string>& fields) {
 void StoreServer::refuse(Id id, const std::string& why) {
   connections_.refuse(id, why);
   end_waiting(id, false);
-  forget(id);
+  remove_member(id);
 }
 
-void StoreServer::forget(Id id) {
+void StoreServer::remove_member(Id id) {
   const auto found = members_.find(id);
   if (found == members_.end()) return;
   if (found->second.joins_at) due_.erase({*found->second.joins_at, id});
@@ -225,12 +225,12 @@ void StoreServer::forget(Id id) {
   members_.erase(found);
 }
 
-void StoreServer::gone(Id id) {
+void StoreServer::on_disconnect(Id id) {
   end_waiting(id, false);
   const auto found = members_.find(id);
   if (found == members_.end()) return;
   const Member member = found->second;
-  forget(id);
+  remove_member(id);
   if (member.joins_at) return;
   for (const auto& [key, value] :
        {std::pair(Store::gone_key(member.name), std::to_string(departures_++)),
@@ -241,7 +241,7 @@ void StoreServer::gone(Id id) {
   }
 }
 
-void StoreServer::act_on_time() {
+void StoreServer::handle_timeouts() {
   while (!due_.empty() && due_.begin()->first <= Clock::now()) {
     const Id id = due_.begin()->second;
     const auto member = members_.find(id);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // StoreServer: the table of a Store, served over TCP by one thread of the launcher or of rank 0.
-// StoreConnections receives the requests; this class answers them, knows which client waits for
-// which key, and which name (rank) each client has joined as.
+// StoreConnections receives the requests; this class answers them and records which client waits
+// for which key, and under which name (rank) each client has joined.
 #pragma once
 
 #include <atomic>
@@ -24,20 +24,20 @@ namespace trireme::comm {
 class StoreServer {
  public:
   struct Options {
-    // The address or name to listen on, as clients know it; empty: every address of this host.
+    // The address or name to listen on, as clients use it; empty: every address of this host.
     std::string host;
-    // Clients are on other hosts, too: listen_on() says where that makes a difference.
+    // Whether clients are on other hosts, too; see listen_on() for its effect.
     bool serves_other_hosts = false;
     int port = 0;  // 0: any free one
-    // Clients with another token are rejected. Without one, processes of two attempts cannot be
-    // told apart by it: a client that began `head_start_s` or more before this server may be left
-    // over from an attempt before, so its join() is answered `grace_s` later, and gives way to one
-    // of a younger process.
+    // Clients with another token are rejected. Without a token, processes of two attempts look the
+    // same: a client that started `head_start_s` or more before this server may be left over from
+    // an earlier attempt, so its join() is answered `grace_s` later, and a younger process replaces
+    // it.
     std::string token;
     double head_start_s = 2, grace_s = 3;
     StoreLimits limits;
   };
-  // Throws IoError if the port is taken, with what to do.
+  // Throws IoError, with what to do, if the port is in use.
   explicit StoreServer(const Options& options);
   ~StoreServer();
   StoreServer(const StoreServer&) = delete;
@@ -50,29 +50,29 @@ class StoreServer {
   using Id = StoreConnections::Id;
   struct Waiting {
     std::vector<std::string> keys;
-    size_t found = 0;  // so many of them, from the first, are there
+    size_t found = 0;  // number of leading keys that exist
     Clock::time_point end;
   };
   struct Member {
     std::string name;
-    std::string process;  // in words
+    std::string process;  // a description
     double process_start = 0;
-    std::optional<Clock::time_point> joins_at;  // when join() is answered; none: it was
+    std::optional<Clock::time_point> joins_at;  // when join() is answered; none: answered
   };
 
   void serve();
   void handle(Id id, const StoreMessage& request);
   StoreMessage read(const std::vector<std::string>& keys) const;
   void wait(Id id, const std::vector<std::string>& fields);
-  // Answers, or has the client wait for the next key that is missing.
-  void go_on_waiting(Id id);
+  // Answers the client, or registers it for the next missing key.
+  void continue_waiting(Id id);
   void end_waiting(Id id, bool is_there);
   // Throws IoError if the name is taken.
   void join(Id id, const std::vector<std::string>& fields);
   void refuse(Id id, const std::string& why);
-  void forget(Id id);
-  void gone(Id id);
-  void act_on_time();
+  void remove_member(Id id);
+  void on_disconnect(Id id);
+  void handle_timeouts();
   void put(const std::string& key, std::string value);
   void wake_waiting(const std::string& key);
 
@@ -81,10 +81,10 @@ class StoreServer {
   int port_ = 0;
   StoreConnections connections_;
   std::atomic<bool> is_stopping_ = false;
-  // Only the thread touches these.
+  // Used by the thread only.
   StoreTable table_;
   std::unordered_map<Id, Waiting> waiting_;
-  std::unordered_map<std::string, std::set<Id>> waiting_for_;  // by the first key that is missing
+  std::unordered_map<std::string, std::set<Id>> waiting_for_;  // by the first missing key
   std::unordered_map<Id, Member> members_;
   std::map<std::string, Id> names_;
   std::set<std::pair<Clock::time_point, Id>> due_;  // ends of waiting and times to join

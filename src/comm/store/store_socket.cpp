@@ -17,8 +17,8 @@
 #include <system_error>
 #include <thread>
 
-#include "base/system/descriptor.h"
 #include "base/error.h"
+#include "base/system/descriptor.h"
 
 namespace trireme::comm {
 namespace {
@@ -27,7 +27,7 @@ double seconds_until(SocketClock::time_point end) {
   return std::chrono::duration<double>(end - SocketClock::now()).count();
 }
 
-// A connected socket, or -1 and why not.
+// Returns a connected socket, or -1 and the reason in `why`.
 int try_connect(const addrinfo& to, SocketClock::time_point end, std::string& why) {
   base::Descriptor socket(
       ::socket(to.ai_family, to.ai_socktype | SOCK_CLOEXEC | SOCK_NONBLOCK, to.ai_protocol));
@@ -41,7 +41,7 @@ int try_connect(const addrinfo& to, SocketClock::time_point end, std::string& wh
       return -1;
     }
     if (!is_socket_ready(socket.value(), POLLOUT, std::min(end, socket_time_after(5)))) {
-      why = "no answer";
+      why = "no reply";
       return -1;
     }
     int error = 0;
@@ -59,7 +59,8 @@ int try_connect(const addrinfo& to, SocketClock::time_point end, std::string& wh
 
 using Addresses = std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)>;
 
-// The addresses that `host` stands for; an empty one: every address of this host. None: `why`.
+// Returns the addresses that `host` resolves to; if it is empty, every address of this host. Null
+// with the reason in `why` if there are none.
 Addresses resolve(const std::string& host, int port, int flags, std::string& why) {
   addrinfo hints{};
   hints.ai_family = AF_UNSPEC;
@@ -87,7 +88,7 @@ bool is_numeric(const std::string& host) {
   return resolve(host, 0, AI_NUMERICHOST, ignored) != nullptr;
 }
 
-// A listening socket; negative: why not, as -errno.
+// Returns a listening socket, or -errno.
 int try_listen(const addrinfo& at, int port, bool is_everywhere) {
   base::Descriptor socket(
       ::socket(at.ai_family, at.ai_socktype | SOCK_CLOEXEC | SOCK_NONBLOCK, at.ai_protocol));
@@ -97,7 +98,7 @@ int try_listen(const addrinfo& at, int port, bool is_everywhere) {
   sockaddr_storage address{};
   std::memcpy(&address, at.ai_addr, at.ai_addrlen);
   if (at.ai_family == AF_INET6) {
-    // One socket for both families where it listens on all addresses.
+    // One socket serves both families if it listens on all addresses.
     const int* const only = is_everywhere ? &off : &on;
     ::setsockopt(socket.value(), IPPROTO_IPV6, IPV6_V6ONLY, only, sizeof(*only));
     reinterpret_cast<sockaddr_in6&>(address).sin6_port = htons(static_cast<uint16_t>(port));
@@ -134,12 +135,12 @@ bool is_socket_ready(int socket, short events, SocketClock::time_point end) {
     const int wait_ms = static_cast<int>(std::min(left * 1000 + 1, 1e6));
     const int count = ::poll(&polled, 1, wait_ms);
     if (count > 0) return true;
-    if (count < 0 && errno != EINTR) return true;  // the next call on it says what is wrong
+    if (count < 0 && errno != EINTR) return true;  // the next call on the socket reports the error
   }
 }
 
 int connect_to(const StoreAddress& address, const StoreOptions& options,
-               const std::function<std::string(int socket)>& greet) {
+               const std::function<std::string(int socket)>& handshake) {
   const double deadline_s = options.deadline_s;
   const SocketClock::time_point begin = SocketClock::now();
   const SocketClock::time_point end = socket_time_after(deadline_s);
@@ -159,7 +160,7 @@ int connect_to(const StoreAddress& address, const StoreOptions& options,
     for (const addrinfo* to = found.get(); to != nullptr; to = to->ai_next) {
       const int socket = try_connect(*to, end, why);
       if (socket < 0) continue;
-      refused = greet(socket);
+      refused = handshake(socket);
       if (refused.empty()) return socket;
       ::close(socket);
     }
@@ -168,7 +169,7 @@ int connect_to(const StoreAddress& address, const StoreOptions& options,
   }
   throw base::CommAborted(
       fmt::format("the store at {} cannot be {} within {:g} s: {}; it runs in the launcher or in "
-                  "rank 0: is that up, and is the address right for this host?",
+                  "rank 0: check that this is running and that this host can reach the address",
                   address.text(), refused.empty() ? "reached" : "joined", deadline_s,
                   refused.empty() ? why : refused));
 }
@@ -202,7 +203,7 @@ std::vector<base::Descriptor> listen_on(const std::string& host, int port,
         continue;
       }
       sockets.emplace_back(socket);
-      if (is_everywhere) return sockets;  // IPv6 takes IPv4 as well
+      if (is_everywhere) return sockets;  // IPv6 accepts IPv4 as well
       port = port_of(socket);             // the same for all
     }
   }

@@ -14,26 +14,27 @@ namespace trireme::comm {
 using SocketClock = std::chrono::steady_clock;
 SocketClock::time_point socket_time_after(double seconds);
 
-// What the system says about an errno.
+// Returns the system's message for an errno.
 std::string error_text(int number);
 
-// Whether one of the poll `events` came before `end`.
+// Returns whether one of the poll `events` occurred before `end`.
 bool is_socket_ready(int socket, short events, SocketClock::time_point end);
 
-// A connected, non-blocking socket, which the caller owns, to which `greet` has answered an empty
-// text. Tries again until the deadline, then throws CommAborted; Stopped when options.stop is set.
+// Returns a connected, non-blocking socket, owned by the caller, for which `handshake` returned an
+// empty text (otherwise the reason of its failure). Retries until the deadline, then throws
+// CommAborted; Stopped when options.stop is set.
 int connect_to(const StoreAddress& address, const StoreOptions& options,
-               const std::function<std::string(int socket)>& greet);
+               const std::function<std::string(int socket)>& handshake);
 
-// Listening, non-blocking sockets of one port (0: any free one) for every address that `host`
-// stands for; an empty one means every address of this host. That is also taken
-// for a name of an address that this host does not have (behind a translation), and with
-// `serves_other_hosts` for such an address itself and for a name that stands for a loopback address
-// here, as a host's own name does on many systems. Throws IoError.
+// Returns listening, non-blocking sockets of one port (0: any free one) for every address that
+// `host` resolves to; if it is empty, for every address of this host. The latter is also used for a
+// name of an address that this host does not have (behind address translation), and with
+// `serves_other_hosts` for such an address itself and for a name that resolves to a loopback
+// address here, as a host's own name does on many systems. Throws IoError.
 std::vector<base::Descriptor> listen_on(const std::string& host, int port,
                                         bool serves_other_hosts = false);
 
-std::string address_of(int socket);  // of this end, as numbers
+std::string address_of(int socket);  // of the local end, numeric
 int port_of(int socket);
 
 }  // namespace trireme::comm

@@ -11,7 +11,7 @@
 namespace trireme::comm {
 namespace {
 
-// What an entry takes beside its texts: nodes of the map, strings, times.
+// The memory of an entry beside its texts: nodes of the map, strings, times.
 constexpr size_t entry_bytes = 160;
 
 }  // namespace
@@ -24,7 +24,7 @@ const StoreTable::Entry* StoreTable::find(const std::string& key) const {
 void StoreTable::set(const std::string& key, std::string value) {
   if (key.size() > max_key_bytes || value.size() > max_value_bytes) {
     throw base::IoError(
-        fmt::format("a key of {} bytes with a value of {}: at most {} and {} are allowed",
+        fmt::format("a key of {} bytes with a value of {} bytes: at most {} and {} are allowed",
                     key.size(), value.size(), max_key_bytes, max_value_bytes));
   }
   const Entry* old = find(key);
@@ -48,7 +48,7 @@ int64_t StoreTable::add(const std::string& key, int64_t delta) {
   const auto sum = old == nullptr ? 0 : integer_from(old->value);
   int64_t added = 0;
   if (!sum || __builtin_add_overflow(*sum, delta, &added)) {
-    throw base::IoError(fmt::format("{} cannot be added to what '{}' holds", delta, key));
+    throw base::IoError(fmt::format("{} cannot be added to the value of '{}'", delta, key));
   }
   set(key, std::to_string(added));
   return added;

@@ -20,13 +20,13 @@ class StoreTable {
 
   explicit StoreTable(size_t max_bytes) : max_bytes_(max_bytes) {}
 
-  // Null: there is no such key.
+  // Returns null if there is no such key.
   const Entry* find(const std::string& key) const;
   bool contains(const std::string& key) const { return find(key) != nullptr; }
 
   // Throws IoError if the key, the value or the table would be larger than allowed.
   void set(const std::string& key, std::string value);
-  // Never refused: for the few short keys that the store sets by itself.
+  // Has no limits: for the few short keys that the store itself sets.
   void set_own(const std::string& key, std::string value);
   // Adds to a counter that starts at 0 and returns the sum. Throws IoError if the value is not an
   // integer, if the sum does not fit, and as set() does.

@@ -17,20 +17,19 @@
 namespace trireme::comm {
 namespace {
 
-// Sends the greeting and asks for nothing: why the server does not want this client; empty: it
-// does.
-std::string refused_greeting(int socket, const std::string& token) {
-  // A server that is there answers at once; one of another program may never.
-  constexpr double greeting_seconds = 10;
-  const SocketClock::time_point end = socket_time_after(greeting_seconds);
-  const std::string out = store_greeting(token) + encode({StoreCode::read, {}});
-  // Both are short: an empty socket buffer takes them whole.
+// Sends the handshake and an empty request. Returns why the server refused it; empty if it did not.
+std::string refused_handshake(int socket, const std::string& token) {
+  // A store replies at once; another program may never reply.
+  constexpr double handshake_seconds = 10;
+  const SocketClock::time_point end = socket_time_after(handshake_seconds);
+  const std::string out = store_handshake(token) + encode({StoreCode::read, {}});
+  // Both are short and fit into an empty socket buffer.
   if (::send(socket, out.data(), out.size(), MSG_NOSIGNAL) != static_cast<ssize_t>(out.size())) {
     return "it closed the connection at once: " + error_text(errno);
   }
   std::string in;
   while (true) {
-    if (!is_socket_ready(socket, POLLIN, end)) return "it does not answer";
+    if (!is_socket_ready(socket, POLLIN, end)) return "it does not reply";
     std::array<char, 4096> part;
     const ssize_t count = ::recv(socket, part.data(), part.size(), 0);
     if (count == 0) return "it closed the connection: it is not a store of this version";
@@ -42,7 +41,7 @@ std::string refused_greeting(int socket, const std::string& token) {
       if (answer->code == StoreCode::ok) return "";
       return answer->fields.empty() ? "it refused" : answer->fields.front();
     } catch (const base::IoError& error) {
-      return fmt::format("what answers is not a store of Trireme: {}", error.what());
+      return fmt::format("the program there is not a store of Trireme: {}", error.what());
     }
   }
 }
@@ -53,7 +52,7 @@ std::string process_text() {
   return fmt::format("process {} on {}", ::getpid(), host.data());
 }
 
-// When this process began to use stores: close to its start.
+// Returns when this process first used a store, which is close to its start.
 double process_start() {
   static const double start =
       std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
@@ -67,11 +66,12 @@ TcpStore::TcpStore(StoreAddress address, StoreOptions options)
       options_(std::move(options)),
       socket_((process_start(), connect_to(address_, options_,
                                            [this](int socket) {
-                                             return refused_greeting(socket, options_.token);
+                                             return refused_handshake(socket, options_.token);
                                            }))),
       local_address_(address_of(socket_.value())) {}
 
-std::vector<std::string> TcpStore::ask(StoreMessage request, size_t answers, double patience_s) {
+std::vector<std::string> TcpStore::ask(StoreMessage request, size_t answers,
+                                       double expected_wait_s) {
   const std::scoped_lock lock(mutex_);
   const auto gone = [&](std::string_view why) {
     is_broken_ = true;
@@ -81,10 +81,10 @@ std::vector<std::string> TcpStore::ask(StoreMessage request, size_t answers, dou
   };
   if (is_broken_) throw gone("an earlier call failed");
   const std::string frame = encode(request);
-  // A server that takes longer to answer what needs no waiting is taken for dead.
-  const SocketClock::time_point end = socket_time_after(patience_s + options_.patience_s);
+  // A server that takes longer than its reply timeout is assumed to be dead.
+  const SocketClock::time_point end = socket_time_after(expected_wait_s + options_.reply_timeout_s);
   for (size_t sent = 0; sent < frame.size();) {
-    if (!is_socket_ready(socket_.value(), POLLOUT, end)) throw gone("no answer");
+    if (!is_socket_ready(socket_.value(), POLLOUT, end)) throw gone("no reply");
     const ssize_t count =
         ::send(socket_.value(), frame.data() + sent, frame.size() - sent, MSG_NOSIGNAL);
     if (count < 0 && errno != EAGAIN && errno != EINTR) throw gone(error_text(errno));
@@ -96,7 +96,7 @@ std::vector<std::string> TcpStore::ask(StoreMessage request, size_t answers, dou
       answer = take_frame(received_);
     } catch (const base::IoError& error) {
       is_broken_ = true;
-      throw base::CommAborted(fmt::format("what answers at {} is not a store of Trireme: {}",
+      throw base::CommAborted(fmt::format("the program at {} is not a store of Trireme: {}",
                                           address_.text(), error.what()));
     }
     if (answer) {
@@ -108,7 +108,7 @@ std::vector<std::string> TcpStore::ask(StoreMessage request, size_t answers, dou
       }
       return std::move(answer->fields);
     }
-    if (!is_socket_ready(socket_.value(), POLLIN, end)) throw gone("no answer");
+    if (!is_socket_ready(socket_.value(), POLLIN, end)) throw gone("no reply");
     std::array<char, 16384> part;
     const ssize_t count = ::recv(socket_.value(), part.data(), part.size(), 0);
     if (count == 0) throw gone("connection closed");

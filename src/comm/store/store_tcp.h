@@ -13,8 +13,8 @@ namespace trireme::comm {
 
 class TcpStore final : public Store {
  public:
-  // Tries again until the deadline passes: the server may not be up yet, or that of an attempt
-  // before may still have the port.
+  // Retries until the deadline passes: the server may not be running yet, or that of an earlier
+  // attempt may still use the port.
   TcpStore(StoreAddress address, StoreOptions options);
 
   void set(const std::string& key, const std::string& value) override;
@@ -29,16 +29,16 @@ class TcpStore final : public Store {
   void leave() override;
 
  private:
-  // The answer's fields; `patience_s` is for what the server may take on purpose. REQUIRES: as many
-  // fields as `answers`.
-  std::vector<std::string> ask(StoreMessage request, size_t answers, double patience_s = 0);
+  // Returns the fields of the reply, of which there must be `answers`. `expected_wait_s` is how
+  // long the server may wait by intention.
+  std::vector<std::string> ask(StoreMessage request, size_t answers, double expected_wait_s = 0);
 
   const StoreAddress address_;
   const StoreOptions options_;
-  std::mutex mutex_;  // guards what follows: one question at a time
+  std::mutex mutex_;  // guards all members below: one request at a time
   base::Descriptor socket_;
   std::string received_;
-  bool is_broken_ = false;  // question and answer may be out of step
+  bool is_broken_ = false;  // requests and replies may be out of step
   std::string local_address_;
 };
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The store as threads see it: both kinds through one set of tests, then what only the server has.
+// The store used by threads: one set of tests for both kinds, then tests of the server only.
 #include <gtest/gtest.h>
 #include <poll.h>
 #include <sys/socket.h>
@@ -11,8 +11,8 @@
 #include <random>
 #include <thread>
 
-#include "base/system/descriptor.h"
 #include "base/error.h"
+#include "base/system/descriptor.h"
 #include "comm/store/store_folder.h"
 #include "comm/store/store_server.h"
 #include "comm/store/store_socket.h"
@@ -88,7 +88,7 @@ TEST_P(StoreTest, add_counts_every_call) {
   EXPECT_EQ(open()->add("count", -400), 0);
 }
 
-TEST_P(StoreTest, wait_ends_when_the_last_key_comes) {
+TEST_P(StoreTest, wait_ends_when_the_last_key_is_set) {
   const auto store = open();
   std::thread setter([&] {
     const auto own = store->another();
@@ -114,7 +114,7 @@ TEST_P(StoreTest, wait_and_get_keep_their_deadline) {
   EXPECT_LT(taken.count(), 2);
 }
 
-TEST_P(StoreTest, tells_the_age_of_values) {
+TEST_P(StoreTest, returns_the_age_of_values) {
   const auto store = open();
   store->set("old", "1");
   std::this_thread::sleep_for(std::chrono::milliseconds(200));
@@ -128,7 +128,7 @@ TEST_P(StoreTest, tells_the_age_of_values) {
 INSTANTIATE_TEST_SUITE_P(kinds, StoreTest, testing::Bool(),
                          [](const auto& kind) { return kind.param ? "tcp" : "folder"; });
 
-TEST(StoreServer, knows_who_ended_without_a_word) {
+TEST(StoreServer, records_clients_that_ended_without_leaving) {
   const StoreServer server({});
   TcpStore watcher(local(server), {.deadline_s = 5});
   {
@@ -155,7 +155,7 @@ TEST(StoreServer, listens_on_both_families) {
   }
 }
 
-TEST(StoreServer, taken_port_is_refused_with_advice) {
+TEST(StoreServer, a_port_in_use_is_refused_with_advice) {
   const StoreServer server({});
   try {
     const StoreServer again({.port = server.port()});
@@ -183,8 +183,8 @@ TEST(StoreServer, end_of_the_server_wakes_a_waiting_client) {
   EXPECT_THROW(store.set("a", "b"), base::CommAborted);
 }
 
-// Jobs and attempts do not meet in a store that is not theirs.
-TEST(StoreServer, keeps_out_clients_with_another_token) {
+// Jobs and attempts do not use the store of another.
+TEST(StoreServer, rejects_clients_with_another_token) {
   const StoreServer server({.token = "job 1"});
   TcpStore own(local(server), {.token = "job 1"});
   own.set("a", "1");
@@ -209,12 +209,12 @@ std::string refusal_of(TcpStore& store, const std::string& name) {
   return "";
 }
 
-TEST(StoreServer, a_name_has_one_holder_who_lives) {
+TEST(StoreServer, a_name_has_one_live_holder) {
   const StoreServer server({});
   auto first = std::make_unique<TcpStore>(local(server), StoreOptions{});
   TcpStore second(local(server), {}), third(local(server), {}), watcher(local(server), {});
   EXPECT_EQ(refusal_of(*first, "1"), "");
-  EXPECT_NE(refusal_of(second, "1").find("'1' is process "), std::string::npos);
+  EXPECT_NE(refusal_of(second, "1").find("'1' is already process "), std::string::npos);
   EXPECT_FALSE(watcher.try_get(Store::gone_key("1")));  // the refused client had no name
   first.reset();
   const std::string gone = Store::gone_key("1");
@@ -223,15 +223,15 @@ TEST(StoreServer, a_name_has_one_holder_who_lives) {
   EXPECT_EQ(refusal_of(third, "1"), "");
 }
 
-// Without a token only time tells attempts apart: a process that waited for a store since before it
-// was there gives way to a younger one.
-TEST(StoreServer, a_process_left_over_from_an_attempt_before_gives_way) {
-  // All clients of this process have one start, which lies before this server's by more than 0 s.
+// Without a token only the start time distinguishes attempts: a process that started before the
+// store is replaced by a younger one.
+TEST(StoreServer, a_process_left_over_from_an_earlier_attempt_is_replaced) {
+  // All clients of this process have one start time, which is before that of this server.
   TcpStore early_start(local(StoreServer({})), {});
   const StoreServer server({.head_start_s = 0, .grace_s = 0.5});
   const base::Descriptor stale(connect_to(local(server), {}, [](int) { return std::string(); }));
   const std::string join =
-      store_greeting("") + encode({StoreCode::join, {"1", "process 5 on old", "1000.5"}});
+      store_handshake("") + encode({StoreCode::join, {"1", "process 5 on old", "1000.5"}});
   ASSERT_EQ(::send(stale.value(), join.data(), join.size(), MSG_NOSIGNAL),
             static_cast<ssize_t>(join.size()));
   TcpStore young(local(server), {});
@@ -240,13 +240,13 @@ TEST(StoreServer, a_process_left_over_from_an_attempt_before_gives_way) {
   is_socket_ready(stale.value(), POLLIN, socket_time_after(5));
   in.resize(
       static_cast<size_t>(std::max<ssize_t>(0, ::recv(stale.value(), in.data(), in.size(), 0))));
-  EXPECT_NE(in.find("left over from an attempt before"), std::string::npos) << in;
-  // Alone, it is taken when the time has passed.
+  EXPECT_NE(in.find("left over from an earlier attempt"), std::string::npos) << in;
+  // If it is the only one, it is accepted after the grace period.
   TcpStore other(local(server), {});
   EXPECT_EQ(refusal_of(other, "2"), "");
 }
 
-TEST(TcpStore, waiting_ends_when_it_is_asked_to) {
+TEST(TcpStore, waiting_ends_when_stop_is_set) {
   int port = 0;
   { port = StoreServer({}).port(); }
   std::atomic<bool> stop{false};
@@ -259,7 +259,7 @@ TEST(TcpStore, waiting_ends_when_it_is_asked_to) {
   asking.join();
 }
 
-// Whatever a stranger sends, the server lives and answers others.
+// The server survives any bytes of another program and keeps serving its clients.
 TEST(StoreServer, survives_malformed_clients) {
   const StoreServer server({});
   TcpStore store(local(server), {.deadline_s = 5});
@@ -268,17 +268,17 @@ TEST(StoreServer, survives_malformed_clients) {
       "GET / HTTP/1.1\r\n\r\n",
       std::string(64, '\0'),
       "TRIREME2",
-      store_greeting("another job"),
-      store_greeting("") + "\xff\xff\xff\xff",
-      store_greeting("") + std::string("\0\0\0\0", 4),
-      store_greeting("") + std::string("\x05\0\0\0\x00\xff\xff\0\0", 9)};
+      store_handshake("another job"),
+      store_handshake("") + "\xff\xff\xff\xff",
+      store_handshake("") + std::string("\0\0\0\0", 4),
+      store_handshake("") + std::string("\x05\0\0\0\x00\xff\xff\0\0", 9)};
   for (int i = 0; i < 200; ++i) {
     const auto code = static_cast<StoreCode>(random() % 9);
     std::vector<std::string> fields(random() % 4);
     for (std::string& field : fields) field = std::string(random() % 30, 'x');
     std::string bytes = encode({code, fields});
     if (random() % 2 == 0) bytes[random() % bytes.size()] = static_cast<char>(random());
-    attacks.push_back(store_greeting("") + bytes);
+    attacks.push_back(store_handshake("") + bytes);
   }
   for (const std::string& attack : attacks) {
     const base::Descriptor socket(
@@ -291,7 +291,7 @@ TEST(StoreServer, survives_malformed_clients) {
   EXPECT_EQ(store.try_get("alive"), "yes");
 }
 
-TEST(StoreWire, frames_round_trip_and_come_in_pieces) {
+TEST(StoreWire, frames_round_trip_also_in_pieces) {
   const std::vector<StoreMessage> messages = {
       {StoreCode::leave, {}}, {StoreCode::set, {"a", ""}}, {StoreCode::read, {"", "b", "c"}}};
   std::string all;
@@ -306,7 +306,7 @@ TEST(StoreWire, frames_round_trip_and_come_in_pieces) {
   EXPECT_TRUE(received.empty());
 }
 
-TEST(StoreAddress, reads_all_forms_and_says_what_is_wrong) {
+TEST(StoreAddress, reads_all_forms_and_reports_what_is_wrong) {
   EXPECT_EQ(parse_store_address("node1:29500").text(), "node1:29500");
   EXPECT_EQ(parse_store_address("tcp://[::1]:1").host, "::1");
   EXPECT_EQ(parse_store_address("tcp://[::1]:1").text(), "[::1]:1");
@@ -317,7 +317,7 @@ TEST(StoreAddress, reads_all_forms_and_says_what_is_wrong) {
   }
 }
 
-TEST(TcpStore, says_that_nobody_listens) {
+TEST(TcpStore, reports_that_no_server_listens) {
   int port = 0;
   { port = StoreServer({}).port(); }
   try {

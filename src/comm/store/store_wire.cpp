@@ -37,7 +37,7 @@ std::optional<Number> parsed(std::string_view text) {
 
 }  // namespace
 
-std::string store_greeting(const std::string& token) {
+std::string store_handshake(const std::string& token) {
   base::Sha256 hash;
   hash.update(std::as_bytes(std::span(token)));
   return std::string(store_protocol) + hash.hex();
@@ -60,12 +60,12 @@ std::optional<StoreMessage> frame_at(std::string_view bytes, size_t& at) {
   const size_t length = length_at(bytes, at);
   if (length < 1 || length > max_frame_bytes) {
     throw base::IoError(
-        fmt::format("a frame of {} bytes; allowed are 1 to {}", length, max_frame_bytes));
+        fmt::format("a frame of {} bytes; 1 to {} are allowed", length, max_frame_bytes));
   }
   if (bytes.size() - at < length_bytes + length) return std::nullopt;
   const std::string_view body = bytes.substr(at + length_bytes, length);
   if (static_cast<unsigned char>(body[0]) > static_cast<unsigned char>(StoreCode::refused)) {
-    throw base::IoError(fmt::format("code {} is not known", static_cast<unsigned char>(body[0])));
+    throw base::IoError(fmt::format("unknown code {}", static_cast<unsigned char>(body[0])));
   }
   StoreMessage message{.code = static_cast<StoreCode>(body[0])};
   for (size_t next = 1; next < body.size();) {

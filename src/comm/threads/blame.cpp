@@ -16,7 +16,8 @@ std::string text_of(const std::vector<int>& ranks) {
   return fmt::format("{} {}", ranks.size() == 1 ? "rank" : "ranks", fmt::join(ranks, ", "));
 }
 
-// The wait of `rank`, that of its host if there is one, or the end.
+// Returns the index of the wait of `rank`, preferring that of its host; waits.size() if it has
+// none.
 size_t wait_of(std::span<const Wait> waits, int rank) {
   size_t found = waits.size();
   for (size_t at = 0; at < waits.size(); ++at) {
@@ -31,7 +32,7 @@ bool contains(const std::vector<int>& ranks, int rank) {
   return std::find(ranks.begin(), ranks.end(), rank) != ranks.end();
 }
 
-// Ranks that wait in the same call as `wait`, for one of `culprits`.
+// Returns the ranks that wait in the same call as `wait` for one of `culprits`.
 std::vector<int> waiting_with(std::span<const Wait> waits, const Wait& wait,
                               const std::vector<int>& culprits) {
   std::vector<int> ranks;
@@ -45,26 +46,26 @@ std::vector<int> waiting_with(std::span<const Wait> waits, const Wait& wait,
   return ranks;
 }
 
-std::string circle_text(std::span<const Wait> waits, std::span<const size_t> circle) {
+std::string cycle_text(std::span<const Wait> waits, std::span<const size_t> cycle) {
   std::string text = "ranks wait for each other:";
-  for (const size_t at : circle) {
+  for (const size_t at : cycle) {
     const Wait& wait = waits[at];
     text += fmt::format("{} rank {} is in {} of group '{}' and waits for {}",
-                        at == circle.front() ? "" : ";", wait.rank, wait.call, wait.group,
+                        at == cycle.front() ? "" : ";", wait.rank, wait.call, wait.group,
                         text_of(wait.missing));
   }
   return text;
 }
 
-// Extends `path` by waits in collectives, depth first, until it leads back to its begin.
-bool closes(std::span<const Wait> waits, std::vector<size_t>& path, std::vector<bool>& seen) {
+// Extends `path` by waits in collectives, depth first, until it leads back to its first wait.
+bool closes_cycle(std::span<const Wait> waits, std::vector<size_t>& path, std::vector<bool>& seen) {
   for (const int rank : waits[path.back()].missing) {
     const size_t next = wait_of(waits, rank);
     if (next == path.front()) return true;
     if (next == waits.size() || seen[next] || !waits[next].is_collective) continue;
     seen[next] = true;
     path.push_back(next);
-    if (closes(waits, path, seen)) return true;
+    if (closes_cycle(waits, path, seen)) return true;
     path.pop_back();
   }
   return false;
@@ -72,11 +73,11 @@ bool closes(std::span<const Wait> waits, std::vector<size_t>& path, std::vector<
 
 }  // namespace
 
-std::string circle_through(std::span<const Wait> waits, size_t through) {
+std::string cycle_through(std::span<const Wait> waits, size_t through) {
   TRIREME_CHECK(through < waits.size(), "wait {} of {}", through, waits.size());
   std::vector<size_t> path = {through};
   std::vector<bool> seen(waits.size());
-  return closes(waits, path, seen) ? circle_text(waits, path) : std::string();
+  return closes_cycle(waits, path, seen) ? cycle_text(waits, path) : std::string();
 }
 
 std::string blame(std::span<const Wait> waits, size_t noticed, double deadline_s,
@@ -95,21 +96,21 @@ std::string blame(std::span<const Wait> waits, size_t noticed, double deadline_s
     if (seen != path.end()) {
       const auto begin = static_cast<size_t>(seen - path.begin());
       return fmt::format("{}; rank {} noticed after {} s",
-                         circle_text(waits, std::span(path).subspan(begin)), waits[noticed].rank,
+                         cycle_text(waits, std::span(path).subspan(begin)), waits[noticed].rank,
                          deadline_s);
     }
     path.push_back(next);
   }
   const Wait& wait = waits[path.back()];
   const auto waiting = waiting_with(waits, wait, culprits);
-  std::string text = fmt::format("{} did not come to {} of group '{}'", text_of(culprits),
+  std::string text = fmt::format("{} did not enter {} of group '{}'", text_of(culprits),
                                  wait.expected, wait.group);
   if (path.size() == 1) text += fmt::format(" within {} s", deadline_s);
   text += fmt::format("; {} {} waiting", text_of(waiting), waiting.size() == 1 ? "is" : "are");
   for (const int rank : culprits) {
     const std::string last = last_of(rank);
     text += last.empty() ? fmt::format("; rank {} has finished no communication yet", rank)
-                         : fmt::format("; the last that rank {} finished was {}", rank, last);
+                         : fmt::format("; the last call that rank {} finished was {}", rank, last);
   }
   if (path.size() > 1) {
     text += fmt::format("; behind them rank {} waited {} s in {} of group '{}'",

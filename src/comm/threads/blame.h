@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Who is to blame when a deadline passes among thread ranks: from who waits for whom to one
-// sentence. Pure. (For processes, of which less is known, see comm/failure/verdict.h.)
+// Finds the ranks to blame when a deadline passes among thread ranks, from the waits of all ranks,
+// and describes them in one sentence. Pure. (comm/failure/verdict.h does this for processes, of
+// which less is known.)
 #pragma once
 
 #include <functional>
@@ -10,27 +11,27 @@
 
 namespace trireme::comm {
 
-// A rank that waits, and the ranks that it waits for. Ranks are of the world.
+// A rank that waits, and the ranks that it waits for. Ranks are world ranks.
 struct Wait {
   int rank = 0;
   std::string group;
-  std::string call;      // what it waits in: "all_reduce #17", "recv #3 from rank 0"
-  std::string expected;  // what the others should come to: "all_reduce #17", "send #3 to rank 1"
-  std::vector<int> missing;  // who has not come
-  // Hosts wait for hosts. Else a message, which the other end's streams may bring while its host
-  // waits elsewhere; a rank may then have several waits.
+  std::string call;      // the call it waits in: "all_reduce #17", "recv #3 from rank 0"
+  std::string expected;  // the call the others should enter: "all_reduce #17", "send #3 to rank 1"
+  std::vector<int> missing;  // the ranks that have not entered it
+  // In a collective, host threads wait for host threads. In a message (false), the peer's streams
+  // may deliver it while the peer's host waits elsewhere, so a rank may have several such waits.
   bool is_collective = true;
 };
 
 // `noticed` is the wait whose deadline passed. A missing rank that itself waits for others is not
-// to blame: the blame goes on to those, until a rank is found that waits for nobody, or ranks that
-// wait for each other. `last_of` names what a rank finished last ("all_gather #16 of 'zero'"; empty
-// if nothing).
+// to blame: the search follows its wait until it finds a rank that does not wait, or a cycle of
+// ranks that wait for each other. `last_of` returns the call that a rank finished last ("all_gather
+// #16 of 'zero'"; empty if none).
 std::string blame(std::span<const Wait> waits, size_t noticed, double deadline_s,
                   const std::function<std::string(int rank)>& last_of);
 
-// "ranks wait for each other: ..." if the wait `through` is part of a circle of collectives, which
-// no deadline is needed to see; else empty.
-std::string circle_through(std::span<const Wait> waits, size_t through);
+// Returns "ranks wait for each other: ..." if the wait `through` is part of a cycle of collectives,
+// which can be reported before any deadline passes; otherwise empty.
+std::string cycle_through(std::span<const Wait> waits, size_t through);
 
 }  // namespace trireme::comm

@@ -11,18 +11,11 @@
 
 #include "base/check.h"
 #include "comm/tensors.h"
-#include "device/cpu/cpu_device.h"
 
 namespace trireme::comm {
 namespace {
 
-// Null if the stream is not a worker.
-device::CpuStream* worker_of(Stream& stream) {
-  auto* cpu_stream = dynamic_cast<device::CpuStream*>(&stream);
-  const bool is_worker =
-      cpu_stream != nullptr && cpu_stream->mode() == device::StreamMode::worker_threads;
-  return is_worker ? cpu_stream : nullptr;
-}
+bool is_worker(const Stream& stream) { return stream.host_calls() == Stream::HostCalls::queued; }
 
 Communicator::Options bounded(Communicator::Options options, double deadline_s) {
   options.deadline_s = std::min(options.deadline_s, deadline_s);
@@ -31,28 +24,28 @@ Communicator::Options bounded(Communicator::Options options, double deadline_s) 
 
 }  // namespace
 
-// A message that the host has shown to the receiver. It is complete, for the recorder, when the
-// receiver has taken it.
-class ThreadCommunicator::Posted final : public Sent {
+// A message that the host has published to the receiver. The recorder marks it as completed when
+// the receiver has queued its copy.
+class ThreadCommunicator::PostedSend final : public Sent {
  public:
-  Posted(ThreadCommunicator& group, int to, Message message)
+  PostedSend(ThreadCommunicator& group, int to, Message message)
       : group_(group),
-        visitor_(group.visitor(message.bytes)),
+        caller_(group.make_caller(message.bytes)),
         to_(to),
         record_id_(group.call().record_id),
         message_(std::make_shared<Message>(std::move(message))) {
-    group_.meeting_.post(visitor_, to_, message_);
+    group_.point_.post(caller_, to_, message_);
   }
-  ~Posted() override {
+  ~PostedSend() override {
     if (is_received_) return;
-    group_.meeting_.withdraw(*message_);
+    group_.point_.withdraw(*message_);
     group_.recorder().failed(record_id_);
   }
 
   void wait(Stream& stream) override {
     if (!is_received_) {
-      visitor_.deadline = deadline_after(visitor_.deadline_s);
-      group_.meeting_.await(visitor_, to_, *message_);
+      caller_.deadline = deadline_after(caller_.deadline_s);
+      group_.point_.await(caller_, to_, *message_);
       group_.recorder().completed(record_id_);
       is_received_ = true;
     }
@@ -61,27 +54,27 @@ class ThreadCommunicator::Posted final : public Sent {
 
  private:
   ThreadCommunicator& group_;
-  Visitor visitor_;
+  Caller caller_;
   const int to_;
   const int64_t record_id_;
   const std::shared_ptr<Message> message_;
   bool is_received_ = false;
 };
 
-ThreadCommunicator::ThreadCommunicator(Gathering& gathering, Meeting& meeting, int rank,
+ThreadCommunicator::ThreadCommunicator(ThreadGroup& thread_group, RendezvousPoint& point, int rank,
                                        Options options, double world_deadline_s)
-    : Communicator(rank, meeting.world_ranks(), bounded(std::move(options), world_deadline_s),
-                   gathering.recorder(meeting.world_ranks().at(static_cast<size_t>(rank)))),
-      gathering_(gathering),
-      meeting_(meeting),
+    : Communicator(rank, point.world_ranks(), bounded(std::move(options), world_deadline_s),
+                   thread_group.recorder(point.world_ranks().at(static_cast<size_t>(rank)))),
+      thread_group_(thread_group),
+      point_(point),
       world_deadline_s_(world_deadline_s) {}
 
 void ThreadCommunicator::abort(const std::string& reason) noexcept {
-  gathering_.abort(fmt::format("rank {} aborted group '{}': {}",
-                               world_ranks()[static_cast<size_t>(rank())], name(), reason));
+  thread_group_.abort(fmt::format("rank {} aborted group '{}': {}",
+                                  world_ranks()[static_cast<size_t>(rank())], name(), reason));
 }
 
-Visitor ThreadCommunicator::visitor(int64_t step_bytes) const {
+Caller ThreadCommunicator::make_caller(int64_t step_bytes) const {
   return {.rank = rank(),
           .group = name(),
           .signature = {.op = call().op,
@@ -94,33 +87,33 @@ Visitor ThreadCommunicator::visitor(int64_t step_bytes) const {
 
 void ThreadCommunicator::move(
     Stream& stream, const std::byte* source, int64_t step_bytes,
-    const std::function<void(const std::vector<Post>& shown)>& queue_copies) {
-  const auto wait_for_others = [&](const std::vector<Post>& posts) {
-    for (size_t r = 0; r < posts.size(); ++r) {
-      if (static_cast<int>(r) != rank()) stream.wait(posts[r].event);
+    const std::function<void(const std::vector<Slot>& published)>& queue_copies) {
+  const auto wait_for_others = [&](const std::vector<Slot>& slots) {
+    for (size_t r = 0; r < slots.size(); ++r) {
+      if (static_cast<int>(r) != rank()) stream.wait(slots[r].event);
     }
   };
-  const auto& shown =
-      meeting_.meet(visitor(step_bytes), {.data = source, .event = stream.record()});
+  const auto& published =
+      point_.enter(make_caller(step_bytes), {.data = source, .event = stream.record()});
   std::exception_ptr failure;
   device::Event done;
   try {
-    wait_for_others(shown);
-    queue_copies(shown);
+    wait_for_others(published);
+    queue_copies(published);
     done = stream.record();
   } catch (...) {
     failure = std::current_exception();
   }
-  wait_for_others(meeting_.part(rank(), {.event = std::move(done)}));
+  wait_for_others(point_.leave(rank(), {.event = std::move(done)}));
   if (failure) std::rethrow_exception(failure);
 }
 
 void ThreadCommunicator::do_all_gather(Stream& stream, Tensor out, ConstTensor in) {
   const int64_t bytes = in.bytes();
-  move(stream, in.data, bytes, [&](const std::vector<Post>& shown) {
+  move(stream, in.data, bytes, [&](const std::vector<Slot>& published) {
     std::byte* to = out.data;
-    for (const Post& post : shown) {
-      if (post.data != to) stream.copy_bytes(bytes_at(to, bytes), bytes_at(post.data, bytes));
+    for (const Slot& slot : published) {
+      if (slot.data != to) stream.copy_bytes(bytes_at(to, bytes), bytes_at(slot.data, bytes));
       to += bytes;
     }
   });
@@ -129,10 +122,10 @@ void ThreadCommunicator::do_all_gather(Stream& stream, Tensor out, ConstTensor i
 void ThreadCommunicator::do_exchange(Stream& stream, Tensor out, const std::byte* in,
                                      int64_t stride_bytes, int64_t chunk_bytes,
                                      std::span<const int> from) {
-  move(stream, in, chunk_bytes, [&](const std::vector<Post>& shown) {
+  move(stream, in, chunk_bytes, [&](const std::vector<Slot>& published) {
     std::byte* to = out.data;
     for (const int r : from) {
-      const std::byte* chunk = shown[static_cast<size_t>(r)].data + rank() * stride_bytes;
+      const std::byte* chunk = published[static_cast<size_t>(r)].data + rank() * stride_bytes;
       stream.copy_bytes(bytes_at(to, chunk_bytes), bytes_at(chunk, chunk_bytes));
       to += chunk_bytes;
     }
@@ -140,59 +133,58 @@ void ThreadCommunicator::do_exchange(Stream& stream, Tensor out, const std::byte
 }
 
 void ThreadCommunicator::do_broadcast(Stream& stream, Tensor inout, int root) {
-  move(stream, inout.data, inout.bytes(), [&](const std::vector<Post>& shown) {
+  move(stream, inout.data, inout.bytes(), [&](const std::vector<Slot>& published) {
     if (rank() == root) return;
-    stream.copy_bytes(inout, bytes_at(shown[static_cast<size_t>(root)].data, inout.bytes()));
+    stream.copy_bytes(inout, bytes_at(published[static_cast<size_t>(root)].data, inout.bytes()));
   });
 }
 
 bool ThreadCommunicator::do_begin(Stream& stream) {
   const bool is_posted = std::string_view(call().op) == "send" && call().bytes > 0;
-  if (!is_posted || worker_of(stream) != nullptr) return false;
-  recorder().started(call().record_id);  // Posted says the rest
+  if (!is_posted || is_worker(stream)) return false;
+  recorder().started(call().record_id);  // PostedSend records the rest
   return true;
 }
 
-// Work of a worker stream keeps nothing of the communicator: the world outlives it.
+// Work of a worker stream refers to the world, which outlives it, and not to the communicator.
 void ThreadCommunicator::do_send(Stream& stream, ConstTensor in, int to) {
-  device::CpuStream* worker = worker_of(stream);
-  if (worker == nullptr) {
+  if (!is_worker(stream)) {
     do_start_send(stream, in, to)->wait(stream);
     return;
   }
-  gathering_.check_is_open();
-  worker->enqueue([&meeting = meeting_, own = visitor(in.bytes()), in, to]() mutable {
+  thread_group_.check_not_aborted();
+  stream.call_host([&point = point_, own = make_caller(in.bytes()), in, to]() mutable {
     own.deadline = deadline_after(own.deadline_s);
     const auto message = std::make_shared<Message>(Message{.data = in.data, .bytes = in.bytes()});
-    meeting.post(own, to, message);
-    meeting.await(own, to, *message);
+    point.post(own, to, message);
+    point.await(own, to, *message);
     TRIREME_CHECK(message->done.state() == nullptr, "a GPU received from host memory");
   });
 }
 
 std::unique_ptr<Sent> ThreadCommunicator::do_start_send(Stream& stream, ConstTensor in, int to) {
-  if (worker_of(stream) != nullptr) {
+  if (is_worker(stream)) {
     do_send(stream, in, to);
     return sent_at(stream.record());
   }
-  return std::make_unique<Posted>(
+  return std::make_unique<PostedSend>(
       *this, to, Message{.data = in.data, .bytes = in.bytes(), .ready = stream.record()});
 }
 
 void ThreadCommunicator::do_recv(Stream& stream, Tensor out, int from) {
-  const Visitor visiting = visitor(out.bytes());
-  if (device::CpuStream* worker = worker_of(stream); worker != nullptr) {
-    gathering_.check_is_open();
-    worker->enqueue([&meeting = meeting_, own = visiting, out, from]() mutable {
+  const Caller caller = make_caller(out.bytes());
+  if (is_worker(stream)) {
+    thread_group_.check_not_aborted();
+    stream.call_host([&point = point_, own = caller, out, from]() mutable {
       own.deadline = deadline_after(own.deadline_s);
-      const auto message = meeting.take(own, from, out.bytes());
+      const auto message = point.take(own, from, out.bytes());
       TRIREME_CHECK(message->ready.state() == nullptr, "a GPU sent to host memory");
       std::memcpy(out.data, message->data, static_cast<size_t>(message->bytes));
-      meeting.finish(*message, {});
+      point.finish(*message, {});
     });
     return;
   }
-  const auto message = meeting_.take(visiting, from, out.bytes());
+  const auto message = point_.take(caller, from, out.bytes());
   std::exception_ptr failure;
   device::Event done;
   try {
@@ -202,38 +194,38 @@ void ThreadCommunicator::do_recv(Stream& stream, Tensor out, int from) {
   } catch (...) {
     failure = std::current_exception();
   }
-  meeting_.finish(*message, std::move(done));
+  point_.finish(*message, std::move(done));
   if (failure) std::rethrow_exception(failure);
 }
 
-std::vector<std::string> ThreadCommunicator::do_tell(const std::string& text) {
-  Visitor own = visitor(0);
+std::vector<std::string> ThreadCommunicator::do_gather_texts(const std::string& text) {
+  Caller own = make_caller(0);
   own.may_differ = true;
   std::vector<std::string> texts;
-  for (const Post& post : meeting_.meet(own, {.text = text})) texts.push_back(post.text);
+  for (const Slot& slot : point_.enter(own, {.text = text})) texts.push_back(slot.text);
   return texts;
 }
 
 void ThreadCommunicator::do_abort(const std::string& verdict) noexcept {
-  gathering_.abort(verdict);
+  thread_group_.abort(verdict);
 }
 
-void ThreadCommunicator::do_barrier() { meeting_.meet(visitor(0), {}); }
+void ThreadCommunicator::do_barrier() { point_.enter(make_caller(0), {}); }
 
 std::unique_ptr<Communicator> ThreadCommunicator::do_split(int color, int key, Options options) {
-  const auto& shown = meeting_.meet(visitor(0), {.color = color, .key = key});
+  const auto& published = point_.enter(make_caller(0), {.color = color, .key = key});
   std::vector<int> ranks;  // of this group
-  for (size_t r = 0; r < shown.size(); ++r) {
-    if (shown[r].color == color) ranks.push_back(static_cast<int>(r));
+  for (size_t r = 0; r < published.size(); ++r) {
+    if (published[r].color == color) ranks.push_back(static_cast<int>(r));
   }
   std::stable_sort(ranks.begin(), ranks.end(), [&](int a, int b) {
-    return shown[static_cast<size_t>(a)].key < shown[static_cast<size_t>(b)].key;
+    return published[static_cast<size_t>(a)].key < published[static_cast<size_t>(b)].key;
   });
   const auto place = std::find(ranks.begin(), ranks.end(), rank()) - ranks.begin();
-  std::vector<int> part_ranks;
-  for (const int r : ranks) part_ranks.push_back(world_ranks()[static_cast<size_t>(r)]);
-  Meeting& part = gathering_.part_of(meeting_, splits_++, color, part_ranks);
-  return std::make_unique<ThreadCommunicator>(gathering_, part, static_cast<int>(place),
+  std::vector<int> subgroup_ranks;
+  for (const int r : ranks) subgroup_ranks.push_back(world_ranks()[static_cast<size_t>(r)]);
+  RendezvousPoint& subgroup = thread_group_.subgroup(point_, splits_++, color, subgroup_ranks);
+  return std::make_unique<ThreadCommunicator>(thread_group_, subgroup, static_cast<int>(place),
                                               std::move(options), world_deadline_s_);
 }
 

@@ -1,24 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
-// A rank's handle on a group of thread ranks. The host threads meet at the call; bytes move on the
-// streams, each rank copying what it needs out of the others' memory, ordered by events. The host
-// never waits for a stream, so no stream can hold up the meeting of another; and every event that a
-// stream waits for was queued before the wait was, so streams cannot wait in a circle.
+// A rank's handle on a group of thread ranks. The host threads rendezvous at the call. Bytes move
+// on the streams: each rank copies what it needs out of the others' memory, ordered by events. The
+// host never waits for a stream, so no stream can delay a rendezvous; and every event that a stream
+// waits for was queued before the wait, so streams cannot wait in a cycle.
 //
-// Messages on a worker stream meet in the stream instead, when it comes to them: the host goes on.
-// There the order of calls must not let streams wait in a circle. On other streams the receiver's
-// host waits for the sender's, and the sender's in Sent::wait().
+// Messages on a worker stream rendezvous in the stream, when it reaches them, and the host does not
+// wait. There the caller must order calls so that streams do not wait in a cycle. On other streams
+// the receiver's host waits for the sender's, and the sender's host waits in Sent::wait().
 #pragma once
 
 #include <functional>
 
 #include "comm/communicator.h"
-#include "comm/threads/meeting.h"
+#include "comm/threads/rendezvous_point.h"
 
 namespace trireme::comm {
 
 class ThreadCommunicator final : public Communicator {
  public:
-  ThreadCommunicator(Gathering& gathering, Meeting& meeting, int rank, Options options,
+  ThreadCommunicator(ThreadGroup& thread_group, RendezvousPoint& point, int rank, Options options,
                      double world_deadline_s);
 
   void abort(const std::string& reason) noexcept override;
@@ -34,18 +34,19 @@ class ThreadCommunicator final : public Communicator {
   bool do_begin(Stream&) override;
   void do_barrier() override;
   std::unique_ptr<Communicator> do_split(int color, int key, Options options) override;
-  std::vector<std::string> do_tell(const std::string& text) override;
+  std::vector<std::string> do_gather_texts(const std::string& text) override;
   void do_abort(const std::string& verdict) noexcept override;
 
-  class Posted;
+  class PostedSend;
 
-  Visitor visitor(int64_t step_bytes) const;
-  // Shows `source` to all, queues the copies and waits, on the stream, until all have copied.
+  Caller make_caller(int64_t step_bytes) const;
+  // Publishes `source` to all ranks, queues the copies and lets the stream wait until all ranks
+  // have copied.
   void move(Stream&, const std::byte* source, int64_t step_bytes,
-            const std::function<void(const std::vector<Post>& shown)>& queue_copies);
+            const std::function<void(const std::vector<Slot>& published)>& queue_copies);
 
-  Gathering& gathering_;
-  Meeting& meeting_;
+  ThreadGroup& thread_group_;
+  RendezvousPoint& point_;
   const double world_deadline_s_;
   int64_t splits_ = 0;
 };

@@ -11,15 +11,15 @@
 #include "base/check.h"
 #include "base/error.h"
 #include "base/system/start_thread.h"
-#include "comm/threads/meeting.h"
+#include "comm/threads/rendezvous_point.h"
 #include "comm/threads/thread_communicator.h"
 
 namespace trireme::comm {
 
 struct ThreadWorld::Shared {
-  Shared(int ranks, double deadline) : gathering(ranks), deadline_s(deadline) {}
+  Shared(int ranks, double deadline) : thread_group(ranks), deadline_s(deadline) {}
 
-  Gathering gathering;
+  ThreadGroup thread_group;
   const double deadline_s;
 };
 
@@ -28,23 +28,23 @@ ThreadWorld::ThreadWorld(int ranks, double deadline_s)
 
 ThreadWorld::~ThreadWorld() = default;
 
-int ThreadWorld::ranks() const { return shared_->gathering.ranks(); }
+int ThreadWorld::ranks() const { return shared_->thread_group.ranks(); }
 
-FlightRecorder& ThreadWorld::recorder(int rank) { return shared_->gathering.recorder(rank); }
+FlightRecorder& ThreadWorld::recorder(int rank) { return shared_->thread_group.recorder(rank); }
 
 std::unique_ptr<Communicator> ThreadWorld::communicator(int rank, Communicator::Options options) {
   TRIREME_CHECK(rank >= 0 && rank < ranks(), "rank {} of {}", rank, ranks());
-  Gathering& gathering = shared_->gathering;
-  return std::make_unique<ThreadCommunicator>(gathering, gathering.everyone(), rank,
+  ThreadGroup& thread_group = shared_->thread_group;
+  return std::make_unique<ThreadCommunicator>(thread_group, thread_group.world(), rank,
                                               std::move(options), shared_->deadline_s);
 }
 
-std::string ThreadWorld::verdict() const { return shared_->gathering.verdict(); }
+std::string ThreadWorld::verdict() const { return shared_->thread_group.verdict(); }
 
-void ThreadWorld::abort(const std::string& reason) noexcept { shared_->gathering.abort(reason); }
+void ThreadWorld::abort(const std::string& reason) noexcept { shared_->thread_group.abort(reason); }
 
 void run_ranks(ThreadWorld& world, const std::function<void(int rank)>& body) {
-  std::mutex mutex;  // guards the two below
+  std::mutex mutex;  // guards first_aborted and first_other
   std::exception_ptr first_aborted, first_other;
   const auto keep = [&](std::exception_ptr& first) {
     const std::scoped_lock lock(mutex);
@@ -70,7 +70,8 @@ void run_ranks(ThreadWorld& world, const std::function<void(int rank)>& body) {
       threads.push_back(base::start_thread(fmt::format("of rank {} of {}", rank, world.ranks()),
                                            [&run, rank] { run(rank); }));
     }
-  } catch (const std::exception& error) {  // ranks that run would wait for the others
+  } catch (
+      const std::exception& error) {  // the ranks already started would wait for the missing ones
     keep(first_other);
     world.abort(error.what());
   }

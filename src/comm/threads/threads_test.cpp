@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How thread ranks end: deadlines, aborts, calls that do not match, and who is named for it.
+// How thread ranks fail: deadlines, aborts, calls that do not match, and the ranks that are blamed.
 #include "comm/threads.h"
 
 #include <chrono>
@@ -7,8 +7,8 @@
 
 #include "base/error.h"
 #include "base/system/refused_threads_test.h"
-#include "comm/world/rank_test.h"
 #include "comm/threads/blame.h"
+#include "comm/world/rank_test.h"
 
 namespace trireme::comm {
 namespace {
@@ -22,25 +22,25 @@ Wait wait(int rank, const std::string& group, const std::string& call, std::vect
 
 std::string nothing(int /*rank*/) { return {}; }
 
-TEST(Blame, goes_to_the_rank_that_everybody_waits_for) {
+TEST(Blame, falls_on_the_rank_that_all_others_wait_for) {
   const Wait waits[] = {wait(0, "zero", "all_reduce #17", {2}),
                         wait(3, "zero", "all_reduce #17", {2}),
                         wait(1, "zero", "all_reduce #17", {2})};
   EXPECT_EQ(blame(waits, 0, 5, [](int) { return "all_gather #16 of 'zero'"; }),
-            "rank 2 did not come to all_reduce #17 of group 'zero' within 5 s; ranks 0, 1, 3 are "
-            "waiting; the last that rank 2 finished was all_gather #16 of 'zero'");
+            "rank 2 did not enter all_reduce #17 of group 'zero' within 5 s; ranks 0, 1, 3 are "
+            "waiting; the last call that rank 2 finished was all_gather #16 of 'zero'");
 }
 
 TEST(Blame, passes_through_ranks_that_wait_themselves) {
   const Wait waits[] = {wait(4, "pp", "recv #3 from rank 1", {1}),
                         wait(1, "tp", "all_gather #8", {0})};
   EXPECT_EQ(blame(waits, 0, 2.5, nothing),
-            "rank 0 did not come to all_gather #8 of group 'tp'; rank 1 is waiting; rank 0 has "
+            "rank 0 did not enter all_gather #8 of group 'tp'; rank 1 is waiting; rank 0 has "
             "finished no communication yet; behind them rank 4 waited 2.5 s in recv #3 from rank 1 "
             "of group 'pp'");
 }
 
-TEST(Blame, names_a_circle) {
+TEST(Blame, names_a_cycle) {
   const Wait waits[] = {wait(2, "c", "barrier #0", {0}), wait(0, "a", "all_reduce #1", {1}),
                         wait(1, "b", "all_gather #2", {0})};
   EXPECT_EQ(blame(waits, 0, 1, nothing),
@@ -49,21 +49,21 @@ TEST(Blame, names_a_circle) {
             "1 s");
 }
 
-// A rank whose streams wait for messages may come to a collective all the same.
-TEST(Blame, looks_at_the_host_of_a_rank_first_and_sees_no_circle_through_messages) {
+// A rank whose streams wait for messages may still enter a collective.
+TEST(Blame, looks_at_the_host_of_a_rank_first_and_finds_no_cycle_through_messages) {
   Wait message = wait(0, "pp", "recv #3 from rank 1", {1});
   message.is_collective = false;
   const Wait collective = wait(1, "dp", "barrier #4", {0}), own = wait(0, "tp", "barrier #5", {2});
-  EXPECT_EQ(circle_through(std::vector{collective, message}, 0), "");
+  EXPECT_EQ(cycle_through(std::vector{collective, message}, 0), "");
   EXPECT_EQ(blame(std::vector{collective, message, own}, 0, 5, nothing),
-            "rank 2 did not come to barrier #5 of group 'tp'; rank 0 is waiting; rank 2 has "
+            "rank 2 did not enter barrier #5 of group 'tp'; rank 0 is waiting; rank 2 has "
             "finished no communication yet; behind them rank 1 waited 5 s in barrier #4 of group "
             "'dp'");
 }
 
 class ThreadsTest : public testing::TestWithParam<StreamMode> {};
 
-TEST_P(ThreadsTest, a_deadline_names_the_rank_that_did_not_come) {
+TEST_P(ThreadsTest, a_deadline_names_the_rank_that_did_not_enter) {
   for (int late = 0; late < 4; ++late) {
     ThreadWorld world(4, 0.3);
     const std::string found = failure_of(world, [&](int r) {
@@ -82,20 +82,20 @@ TEST_P(ThreadsTest, a_deadline_names_the_rank_that_did_not_come) {
       if (r != late) others.push_back(r);
     }
     EXPECT_EQ(found, "rank " + std::to_string(late) +
-                         " did not come to all_reduce #2 of group 'world' within 0.3 s; ranks " +
+                         " did not enter all_reduce #2 of group 'world' within 0.3 s; ranks " +
                          std::to_string(others[0]) + ", " + std::to_string(others[1]) + ", " +
-                         std::to_string(others[2]) + " are waiting; the last that rank " +
+                         std::to_string(others[2]) + " are waiting; the last call that rank " +
                          std::to_string(late) + " finished was barrier #1 of 'world'");
     EXPECT_EQ(world.verdict(), found);
   }
 }
 
 // Rank 3 waits for rank 2, which waits for rank 1, which waits for rank 0, which sleeps.
-TEST_P(ThreadsTest, a_deadline_looks_behind_ranks_that_wait_themselves) {
+TEST_P(ThreadsTest, a_deadline_follows_ranks_that_wait_themselves) {
   ThreadWorld world(4);
   const std::string found = failure_of(world, [&](int r) {
     const auto all = world.communicator(r, {.name = "world"});
-    // Only the pair of ranks 2 and 3 is in a hurry.
+    // Only the pair of ranks 2 and 3 has a short deadline.
     const double deadline_s = r >= 2 ? 0.2 : 60;
     Rank upper(all->split(r / 2, r, {.name = "upper", .deadline_s = deadline_s}), GetParam());
     Rank middle(all->split(r == 1 || r == 2 ? 1 : 0, r, {.name = "middle", .deadline_s = 60}),
@@ -108,10 +108,11 @@ TEST_P(ThreadsTest, a_deadline_looks_behind_ranks_that_wait_themselves) {
     if (r == 2) middle.group->barrier();
     if (r == 3) upper.group->barrier();
   });
-  EXPECT_EQ(found,
-            "rank 0 did not come to barrier #0 of group 'upper'; rank 1 is waiting; the last that "
-            "rank 0 finished was split #1 of 'world'; behind them rank 3 waited 0.2 s in barrier "
-            "#0 of group 'upper'");
+  EXPECT_EQ(
+      found,
+      "rank 0 did not enter barrier #0 of group 'upper'; rank 1 is waiting; the last call that "
+      "rank 0 finished was split #1 of 'world'; behind them rank 3 waited 0.2 s in barrier "
+      "#0 of group 'upper'");
 }
 
 TEST_P(ThreadsTest, messages_have_deadlines_too) {
@@ -124,7 +125,7 @@ TEST_P(ThreadsTest, messages_have_deadlines_too) {
       if (r == 0 && !is_sender) rank.group->recv(*rank.stream, x, 2);
       rank.stream->synchronize();
     });
-    EXPECT_EQ(found, std::string("rank 2 did not come to ") +
+    EXPECT_EQ(found, std::string("rank 2 did not enter ") +
                          (is_sender ? "recv #0 from" : "send #0 to") +
                          " rank 0 of group 'world' within 0.2 s; rank 0 is waiting; rank 2 has "
                          "finished no communication yet");
@@ -143,7 +144,7 @@ TEST_P(ThreadsTest, different_calls_are_named_at_once) {
     }
   });
   EXPECT_EQ(found,
-            "rank 1 came to broadcast #0 (f32, 32 bytes) of group 'world' where rank 0 came to "
+            "rank 1 entered broadcast #0 (f32, 32 bytes) of group 'world', but rank 0 entered "
             "all_gather #0 (f32, 32 bytes)");
 }
 
@@ -156,7 +157,7 @@ TEST_P(ThreadsTest, messages_of_different_sizes_are_named_at_once) {
     rank.stream->synchronize();
   });
   EXPECT_EQ(found,
-            "rank 1 receives 28 bytes from rank 0 as message #0 of group 'world', which sends 32");
+            "rank 1 expects 28 bytes from rank 0 as message #0 of group 'world', but 32 were sent");
 }
 
 TEST_P(ThreadsTest, abort_from_outside_wakes_all_groups_and_stays) {
@@ -217,7 +218,7 @@ TEST_P(ThreadsTest, the_first_failure_is_thrown_not_what_follows_from_it) {
   EXPECT_EQ(world.verdict(), "rank 2 failed: the disk is full");
 }
 
-// Work of another rank's stream that failed does not pass as data.
+// Data of another rank's failed stream is not delivered.
 TEST(Threads, a_failed_stream_fails_those_that_read_from_it) {
   ThreadWorld world(2);
   const std::string found = failure_of(world, [&](int r) {
@@ -258,7 +259,7 @@ INSTANTIATE_TEST_SUITE_P(modes, ThreadsTest,
                            return mode.param == StreamMode::inline_calls ? "inline" : "worker";
                          });
 
-TEST(ThreadRanks, end_with_the_reason_where_one_cannot_be_started) {
+TEST(ThreadRanks, report_the_reason_if_a_thread_cannot_be_started) {
   ThreadWorld world(2, 60);
   const base::RefusedThreads refused;
   try {

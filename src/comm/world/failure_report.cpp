@@ -11,9 +11,9 @@
 
 #include "base/error.h"
 #include "comm/clock.h"
-#include "comm/world/rendezvous.h"
-#include "comm/store/store_server.h"
 #include "comm/failure/verdict.h"
+#include "comm/store/store_server.h"
+#include "comm/world/rendezvous.h"
 
 namespace trireme::comm {
 namespace {
@@ -21,20 +21,20 @@ namespace {
 const std::string reporter_key = "report/rank";  // the rank that reports
 const std::string reported_key = "report/done";  // the text that was reported
 
-// Set by a rank when it has learned that the report is made.
+// Set by a rank when it knows that the failure has been reported.
 std::string informed_key(int rank) { return fmt::format("report/informed/{}", rank); }
 
 std::string early_verdict(int rank, const std::string& text) {
   return fmt::format("rank {} failed: {}", rank, text);
 }
 
-// Until every other rank has learned that the report is made, or has left the run: the store ends
-// with rank 0, and a rank that loses it cannot know.
-void wait_until_informed(Store& store, const RankInfo& info, double patience_s) {
+// Waits until every other rank knows that the failure has been reported, or has left the run: the
+// store ends with rank 0, and a rank without it cannot know.
+void wait_until_informed(Store& store, const RankInfo& info, double max_wait_s) {
   const auto begin = Clock::now();
   std::vector<std::string> keys;
   for (int rank = 0; rank < info.world; ++rank) keys.push_back(informed_key(rank));
-  while (seconds_since(begin) < patience_s && (info.stop == nullptr || !info.stop->load())) {
+  while (seconds_since(begin) < max_wait_s && (info.stop == nullptr || !info.stop->load())) {
     const auto informed = store.read(keys);
     const std::vector<RankReport> reports = read_reports(store, info.world);
     bool are_all = true;
@@ -49,29 +49,29 @@ void wait_until_informed(Store& store, const RankInfo& info, double patience_s) 
 }
 
 void lead_before_joining(const RankInfo& info, const std::string& text,
-                         const FailureReporter& reporter, const ReportPatience& patience) {
-  reporter.print();  // first: the end of another rank may be the end of this one
-  Rendezvous found = rendezvous(info, patience.joining_s);
+                         const FailureReporter& reporter, const ReportTimeouts& timeouts) {
+  reporter.print();  // first: launchers may kill this rank when another ends
+  Rendezvous found = rendezvous(info, timeouts.joining_s);
   const StoreAddress address = parse_store_address(found.info.store);
   if (found.server == nullptr) {
     found.server = std::make_unique<StoreServer>(store_options(found.info));
   }
   const std::unique_ptr<Store> store =
-      open_store(address, {.deadline_s = patience.joining_s, .token = found.info.token});
+      open_store(address, {.deadline_s = timeouts.joining_s, .token = found.info.token});
   store->set(reporter_key, "0");
   store->set(reported_key, text);
   store->set(verdict_key, early_verdict(0, text));
-  wait_until_informed(*store, info, patience.joining_s);
+  wait_until_informed(*store, info, timeouts.joining_s);
 }
 
 void follow_before_joining(const RankInfo& info, const std::string& text,
-                           const FailureReporter& reporter, const ReportPatience& patience) {
+                           const FailureReporter& reporter, const ReportTimeouts& timeouts) {
   std::unique_ptr<Store> store;
   try {
-    const Rendezvous found = rendezvous(info, patience.joining_s);
+    const Rendezvous found = rendezvous(info, timeouts.joining_s);
     store = open_store(
         parse_store_address(found.info.store),
-        {.deadline_s = patience.joining_s, .token = found.info.token, .stop = info.stop});
+        {.deadline_s = timeouts.joining_s, .token = found.info.token, .stop = info.stop});
   } catch (const base::Error&) {
     reporter.print_line();
     return;
@@ -79,40 +79,40 @@ void follow_before_joining(const RankInfo& info, const std::string& text,
   std::string reported;
   try {
     store->set_once(verdict_key, early_verdict(info.rank, text));
-    reported = report_once(*store, info, text, reporter, patience);
-  } catch (const base::Error&) {  // the store has gone: unknown
+    reported = report_once(*store, info, text, reporter, timeouts);
+  } catch (const base::Error&) {  // the store is gone: unknown
   }
-  // The one report is of another failure; a verdict is shown as one line.
+  // The report was about another failure; a verdict is one line.
   if (!reported.ends_with(text) && !reported.ends_with(verdict_text(text))) reporter.print_line();
 }
 
 }  // namespace
 
 std::string report_once(Store& store, const RankInfo& info, const std::string& text,
-                        const FailureReporter& reporter, const ReportPatience& patience) {
-  if (info.rank != 0) (void)store.wait({&reporter_key, 1}, patience.rank_zero_s);
+                        const FailureReporter& reporter, const ReportTimeouts& timeouts) {
+  if (info.rank != 0) (void)store.wait({&reporter_key, 1}, timeouts.rank_zero_s);
   const std::string own = std::to_string(info.rank);
   if (store.set_once(reporter_key, own) == own) {
     reporter.print();
     store.set(reported_key, text);
   } else {
-    (void)store.wait({&reported_key, 1}, patience.printing_s);
+    (void)store.wait({&reported_key, 1}, timeouts.printing_s);
   }
   const std::string reported = store.try_get(reported_key).value_or("");
   store.set(informed_key(info.rank), "1");
-  if (info.hosts_store) wait_until_informed(store, info, patience.printing_s);
+  if (info.hosts_store) wait_until_informed(store, info, timeouts.printing_s);
   return reported;
 }
 
 void report_before_joining(const RankInfo& info, const std::string& text,
-                           const FailureReporter& reporter, const ReportPatience& patience) {
+                           const FailureReporter& reporter, const ReportTimeouts& timeouts) {
   try {
     if (info.rank == 0) {
-      lead_before_joining(info, text, reporter, patience);
+      lead_before_joining(info, text, reporter, timeouts);
     } else {
-      follow_before_joining(info, text, reporter, patience);
+      follow_before_joining(info, text, reporter, timeouts);
     }
-  } catch (const base::Error&) {  // the report is made, or its store has gone
+  } catch (const base::Error&) {  // reported already, or the store is gone
   }
 }
 

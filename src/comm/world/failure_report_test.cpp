@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How often a failure is reported when ranks have it in common, alone, early and late.
+// How often a failure is reported if all ranks or one rank have it, before or after joining.
 #include "comm/world/failure_report.h"
 
 #include <fmt/format.h>
@@ -13,8 +13,8 @@
 #include <vector>
 
 #include "base/error.h"
-#include "comm/world/process_world.h"
 #include "comm/store/store_server.h"
+#include "comm/world/process_world.h"
 
 namespace trireme::comm {
 namespace {
@@ -54,8 +54,9 @@ RankInfo info_of(int rank, int port) {
 
 int unused_port() { return StoreServer({.host = "127.0.0.1"}).port(); }
 
-// Every rank fails before it joins, with its text; an empty one joins and waits for the others.
-Texts early(const std::vector<std::string>& texts, const ReportPatience& patience) {
+// Every rank fails with its text before it joins; one with an empty text joins and waits for the
+// others.
+Texts early(const std::vector<std::string>& texts, const ReportTimeouts& timeouts) {
   Spoken spoken;
   const int port = unused_port();
   std::vector<std::thread> ranks;
@@ -64,17 +65,17 @@ Texts early(const std::vector<std::string>& texts, const ReportPatience& patienc
       const std::string& text = texts[static_cast<size_t>(rank)];
       const RankInfo info = info_of(rank, port);
       if (!text.empty()) {
-        report_before_joining(info, text, spoken.reporter(rank), patience);
+        report_before_joining(info, text, spoken.reporter(rank), timeouts);
         return;
       }
-      ProcessWorld world(info, {.deadline_s = 30, .beat_s = 0.02});
+      ProcessWorld world(info, {.deadline_s = 30, .heartbeat_s = 0.02});
       world.keep_flight(false);
       const std::string never = "never";
       try {
         world.wait_for({&never, 1}, 30);
       } catch (const base::CommAborted& error) {
         EXPECT_TRUE(std::string(error.what()).ends_with("failed: no such file")) << error.what();
-        report_once(world.store(), world.info(), error.what(), spoken.reporter(rank), patience);
+        report_once(world.store(), world.info(), error.what(), spoken.reporter(rank), timeouts);
       }
     });
   }
@@ -82,28 +83,28 @@ Texts early(const std::vector<std::string>& texts, const ReportPatience& patienc
   return spoken.all();
 }
 
-TEST(FailureReport, what_all_ranks_find_is_reported_by_rank_0) {
+TEST(FailureReport, a_failure_of_all_ranks_is_reported_by_rank_0) {
   EXPECT_EQ(early({"no such file", "no such file", "no such file"}, {}), Texts{"0: report"});
 }
 
-TEST(FailureReport, what_one_rank_finds_ends_all_and_is_reported_once) {
+TEST(FailureReport, a_failure_of_one_rank_ends_all_and_is_reported_once) {
   EXPECT_EQ(early({"", "", "no such file"}, {}), Texts{"0: report"});
   EXPECT_EQ(early({"no such file", "", ""}, {}), Texts{"0: report"});
 }
 
-TEST(FailureReport, what_differs_from_the_report_is_added) {
+TEST(FailureReport, a_different_failure_is_added) {
   EXPECT_EQ(early({"no such file", "another", "no such file"}, {}),
             (Texts{"0: report", "1: line"}));
 }
 
-TEST(FailureReport, a_rank_that_does_not_reach_rank_0_speaks) {
+TEST(FailureReport, a_rank_that_cannot_reach_rank_0_prints) {
   Spoken spoken;
   report_before_joining(info_of(1, unused_port()), "no such file", spoken.reporter(1),
                         {.joining_s = 0.1});
   EXPECT_EQ(spoken.all(), Texts{"1: line"});
 }
 
-TEST(FailureReport, rank_0_speaks_without_the_others) {
+TEST(FailureReport, rank_0_prints_without_the_others) {
   Spoken spoken;
   const StoreServer taken({.token = "another job"});
   report_before_joining(info_of(0, taken.port()), "no such file", spoken.reporter(0),
@@ -127,7 +128,7 @@ TEST(FailureReport, without_rank_0_another_rank_reports) {
   }
   for (std::thread& rank : ranks) rank.join();
   EXPECT_EQ(spoken.all().size(), 1U);
-  // Rank 0 comes late: it has been reported.
+  // Rank 0 is late: the failure has been reported.
   const auto store = open_store(parse_store_address(address), 10);
   RankInfo zero = info_of(0, server.port());
   zero.hosts_store = false;

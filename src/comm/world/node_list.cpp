@@ -18,8 +18,8 @@ struct ListReader {
   const std::string& text;
 
   base::ConfigError wrong(std::string_view why) const {
-    return base::ConfigError(fmt::format(
-        "node list '{}': {}; expected is something like gpu[001-003,007],login1", text, why));
+    return base::ConfigError(
+        fmt::format("node list '{}': {}; expected a list like gpu[001-003,007],login1", text, why));
   }
 
   uint64_t number(std::string_view digits) const {
@@ -42,7 +42,7 @@ struct ListReader {
       const std::string_view first = part.substr(0, dash);
       const std::string_view last = dash == std::string_view::npos ? first : part.substr(dash + 1);
       const uint64_t from = number(first), to = number(last);
-      if (to < from) throw wrong(fmt::format("the range {} goes down", part));
+      if (to < from) throw wrong(fmt::format("the range {} is descending", part));
       if (to - from >= max_nodes) throw wrong("too many nodes");
       for (uint64_t i = from; i <= to; ++i) {
         all.push_back(fmt::format("{:0{}}", i, first.size()));

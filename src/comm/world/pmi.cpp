@@ -20,7 +20,7 @@
 namespace trireme::comm {
 namespace {
 
-// An answer is one line of a key, a value and a few words.
+// A reply is one line with a key, a value and a few words.
 constexpr size_t max_pmi_line = 64 << 10;
 
 int checked_socket(int descriptor) {
@@ -32,7 +32,7 @@ int checked_socket(int descriptor) {
       descriptor));
 }
 
-// What an answer may look like in a message.
+// Returns a line as error messages show it: printable and short.
 std::string shown(std::string_view line) {
   constexpr size_t max_shown = 80;
   std::string text(line.substr(0, max_shown));
@@ -78,7 +78,7 @@ Pmi::Pmi(int descriptor, const Options& options)
   max_key_ = size_of("keylen_max", max_key_);
   max_value_ = size_of("vallen_max", max_value_);
   name_ = ask("cmd=get_my_kvsname", "my_kvsname")["kvsname"];
-  if (name_.empty()) fail("it gave the job's table no name");
+  if (name_.empty()) fail("it did not name the job's key-value space");
 }
 
 void Pmi::put(const std::string& key, const std::string& value) {
@@ -86,7 +86,7 @@ void Pmi::put(const std::string& key, const std::string& value) {
   // Lengths count the zero at the end.
   if (key.size() >= max_key_ || value.size() >= max_value_) {
     fail(
-        fmt::format("it takes keys below {} and values below {} characters, and '{}' has {} and "
+        fmt::format("it allows keys below {} and values below {} characters; '{}' has {} and "
                     "{}",
                     max_key_, max_value_, key, key.size(), value.size()));
   }
@@ -106,7 +106,7 @@ Pmi::Message Pmi::ask(const std::string& line, const std::string& answer) {
   const std::string text = receive_line();
   Message message = fields_of(text);
   if (message["cmd"] != answer) {
-    fail(fmt::format("'{}' was answered by '{}'", shown(line), shown(text)));
+    fail(fmt::format("unexpected reply to '{}': '{}'", shown(line), shown(text)));
   }
   const auto code = message.find("rc");
   if (code != message.end() && code->second != "0") {
@@ -149,14 +149,14 @@ std::string Pmi::receive_line() {
 }
 
 void Pmi::wait_for(short events) {
-  constexpr double slice_seconds = 0.1;  // after which `stop` is looked at
+  constexpr double slice_seconds = 0.1;  // between checks of `stop`
   while (true) {
     if (options_.stop != nullptr && options_.stop->load()) {
       throw base::Stopped("stopped while waiting for other ranks");
     }
     const auto now = SocketClock::now();
     if (now >= end_) {
-      fail(fmt::format("no answer within {:g} s; another rank may not have started",
+      fail(fmt::format("no reply within {:g} s; another rank may not have started",
                        options_.deadline_s));
     }
     if (is_socket_ready(socket_.value(), events, std::min(end_, socket_time_after(slice_seconds))))
@@ -165,11 +165,10 @@ void Pmi::wait_for(short events) {
 }
 
 void Pmi::fail(const std::string& what) const {
-  throw base::IoError(
-      fmt::format("MPI's launcher, asked where the other ranks are (PMI, descriptor {}): {}. "
-                  "MASTER_ADDR and MASTER_PORT (an address of rank 0), set for all ranks, do "
-                  "without it",
-                  socket_.value(), what));
+  throw base::IoError(fmt::format(
+      "asking MPI's launcher for the other ranks failed (PMI, descriptor {}): {}. To do without "
+      "it, set MASTER_ADDR and MASTER_PORT (an address of rank 0) for all ranks",
+      socket_.value(), what));
 }
 
 }  // namespace trireme::comm

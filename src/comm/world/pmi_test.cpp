@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The client of PMI-1 against launchers that answer well, badly, late or not at all; and ranks that
-// find their store through it.
+// The client of PMI-1 against launchers that reply correctly, wrongly, late or not at all; and
+// ranks that find their store through it.
 #include "comm/world/pmi.h"
 
 #include <fmt/format.h>
@@ -17,14 +17,15 @@
 #include <vector>
 
 #include "base/error.h"
+#include "comm/store/store_server.h"
 #include "comm/world/process_world.h"
 #include "comm/world/rendezvous.h"
-#include "comm/store/store_server.h"
 
 namespace trireme::comm {
 namespace {
 
-// The launcher's end of one connection: answers each line by `answer` until that returns nothing.
+// The launcher's end of one connection: replies to each line with `answer` until that returns
+// nothing.
 class FakeLauncher {
  public:
   using Answer = std::function<std::string(const std::string& line)>;
@@ -38,7 +39,7 @@ class FakeLauncher {
   FakeLauncher(const FakeLauncher&) = delete;
   FakeLauncher& operator=(const FakeLauncher&) = delete;
 
-  int client() const { return client_; }  // the caller's to close
+  int client() const { return client_; }  // the caller must close it
 
  private:
   void serve(int own) {
@@ -63,7 +64,7 @@ class FakeLauncher {
   std::thread thread_;
 };
 
-// The table and the barrier of a job of `size` processes, in the words of Hydra.
+// The key-value space and the barrier of a job of `size` processes, as Hydra writes them.
 class FakeJob {
  public:
   explicit FakeJob(int size) : size_(size) {}
@@ -113,13 +114,13 @@ class FakeJob {
 
  private:
   const int size_;
-  std::mutex mutex_;  // guards what follows
+  std::mutex mutex_;  // guards all members below
   std::condition_variable changed_;
   std::map<std::string, std::string> table_;
   int entered_ = 0, finalized_ = 0;
 };
 
-// What a launcher with such answers makes of the first calls.
+// Returns the result of the first calls with a launcher that replies with `answer`.
 std::string problem_of(const FakeLauncher::Answer& answer, const Pmi::Options& options = {}) {
   const FakeLauncher launcher(answer);
   try {
@@ -133,7 +134,7 @@ std::string problem_of(const FakeLauncher::Answer& answer, const Pmi::Options& o
   }
 }
 
-TEST(Pmi, what_one_rank_puts_the_others_get) {
+TEST(Pmi, a_value_put_by_one_rank_is_read_by_the_others) {
   FakeJob job(2);
   const auto answer = [&](const std::string& line) { return job.answer(line); };
   const FakeLauncher zero(answer), one(answer);
@@ -153,7 +154,7 @@ TEST(Pmi, what_one_rank_puts_the_others_get) {
   EXPECT_EQ(job.finalized(), 2);
 }
 
-TEST(Pmi, bad_answers_are_errors_with_what_was_found) {
+TEST(Pmi, bad_replies_are_errors_with_the_text_found) {
   FakeJob job(1);
   const auto but = [&](const std::string& command, const std::string& answer) {
     return problem_of([&job, command, answer](const std::string& line) {
@@ -167,20 +168,20 @@ TEST(Pmi, bad_answers_are_errors_with_what_was_found) {
   };
   expect(but("init", ""), "it has closed the connection");
   expect(but("init", "HTTP/1.1 400 Bad Request\r\n"),
-         "was answered by 'HTTP/1.1 400 Bad Request?'");
+         "pmi_subversion=1': 'HTTP/1.1 400 Bad Request?'");
   expect(but("init", std::string("\0\xff\n", 3)),
-         "was answered by '?"
+         "pmi_subversion=1': '?"
          "?'");
   expect(but("init", "cmd=response_to_init rc=-1\n"), "failed: 'cmd=response_to_init rc=-1'");
-  expect(but("get_my", "cmd=my_kvsname\n"), "no name");
-  expect(but("get_my", "\n"), "was answered by ''");
-  expect(but("get_maxes", "cmd=maxes keylen_max=3 vallen_max=9\n"), "takes keys below 3");
+  expect(but("get_my", "cmd=my_kvsname\n"), "did not name");
+  expect(but("get_my", "\n"), "unexpected reply to 'cmd=get_my_kvsname': ''");
+  expect(but("get_maxes", "cmd=maxes keylen_max=3 vallen_max=9\n"), "allows keys below 3");
   expect(but("get_maxes", std::string(200000, 'x')), "bytes without an end of line");
   expect(but("get k", "cmd=get_result rc=-1 msg=key_not_found\n"), "rc=-1");
   EXPECT_EQ(but("get_maxes", "cmd=maxes keylen_max=-3 vallen_max=zzz\n"), "value");
 }
 
-TEST(Pmi, a_launcher_that_says_nothing_ends_by_the_deadline_or_a_stop) {
+TEST(Pmi, without_a_reply_the_deadline_or_a_stop_ends_the_wait) {
   std::atomic<bool> has_ended = false;
   const auto silent = [&](const std::string&) {
     while (!has_ended) std::this_thread::sleep_for(std::chrono::milliseconds(5));
@@ -198,12 +199,12 @@ TEST(Pmi, a_launcher_that_says_nothing_ends_by_the_deadline_or_a_stop) {
     has_ended = true;
     return problem;
   };
-  EXPECT_NE(try_it({.deadline_s = 0.05}).find("no answer within 0.05 s"), std::string::npos);
+  EXPECT_NE(try_it({.deadline_s = 0.05}).find("no reply within 0.05 s"), std::string::npos);
   const std::atomic<bool> stop = true;
   EXPECT_EQ(try_it({.deadline_s = 30, .stop = &stop}), "stopped while waiting for other ranks");
 }
 
-TEST(Pmi, a_descriptor_that_is_no_socket_is_refused) {
+TEST(Pmi, a_descriptor_that_is_not_a_socket_is_refused) {
   for (const int descriptor : {-5, 4000}) {
     EXPECT_THROW(Pmi(descriptor, {}), base::ConfigError) << descriptor;
   }
@@ -213,16 +214,18 @@ TEST(Pmi, a_descriptor_that_is_no_socket_is_refused) {
   EXPECT_THROW(Pmi(pipe[0], {}), base::ConfigError);
 }
 
-TEST(StoreCard, is_read_back_and_nothing_else_is) {
-  const StoreCard card{.token = "12ab", .addresses = {"10.0.0.1:77", "[fe::1]:77", "node1:77"}};
-  EXPECT_EQ(parse_store_card(card.text()).addresses, card.addresses);
-  EXPECT_EQ(parse_store_card(card.text()).token, card.token);
+TEST(StoreEndpoints, round_trip_and_other_texts_are_refused) {
+  const StoreEndpoints endpoints{.token = "12ab",
+                                 .addresses = {"10.0.0.1:77", "[fe::1]:77", "node1:77"}};
+  EXPECT_EQ(parse_store_endpoints(endpoints.text()).addresses, endpoints.addresses);
+  EXPECT_EQ(parse_store_endpoints(endpoints.text()).token, endpoints.token);
   for (const char* wrong : {"", "/", "token", "token/", "/a:1", "t/a:1,", "t/a", "t/a:x"}) {
-    EXPECT_THROW(parse_store_card(wrong), base::IoError) << wrong;
+    EXPECT_THROW(parse_store_endpoints(wrong), base::IoError) << wrong;
   }
 }
 
-// Ranks as threads of this process; on "several hosts" the card has all addresses of this one.
+// Ranks as threads of this process; on "several hosts" the endpoints include all addresses of this
+// host.
 TEST(Rendezvous, ranks_find_one_store_through_the_launcher) {
   for (const int local_world : {3, 1}) {
     constexpr int ranks = 3;
@@ -258,7 +261,7 @@ TEST(Rendezvous, ranks_find_one_store_through_the_launcher) {
   }
 }
 
-TEST(Rendezvous, a_port_that_another_job_has_is_passed_over) {
+TEST(Rendezvous, a_port_used_by_another_job_is_skipped) {
   const StoreServer other({.host = "127.0.0.1", .token = "other job"});
   RankInfo info{.rank = 0, .world = 2};
   info.store = fmt::format("127.0.0.1:{}", other.port());
@@ -272,10 +275,10 @@ TEST(Rendezvous, a_port_that_another_job_has_is_passed_over) {
   EXPECT_EQ(rendezvous(info, 10).info.store, zero.info.store);
   info.rank = 0;
   info.more_ports = 0;
-  EXPECT_EQ(rendezvous(info, 10).server, nullptr);  // the port that was said, and no other
+  EXPECT_EQ(rendezvous(info, 10).server, nullptr);  // only the given port
 }
 
-TEST(Rendezvous, a_store_that_is_not_known_is_refused) {
+TEST(Rendezvous, an_unknown_store_is_refused) {
   RankInfo info{.rank = 0, .world = 2};
   info.store_problem = "set MASTER_ADDR";
   EXPECT_THROW(rendezvous(info, 1), base::ConfigError);

@@ -18,20 +18,20 @@
 namespace trireme::comm {
 namespace {
 
-std::string key_of(const ProcessGroup& group, const Occasion& occasion, int64_t place) {
-  return fmt::format("{}/{}{}/{}", group.key, occasion.what, occasion.number, place);
+std::string key_of(const ProcessGroup& group, const SyncPoint& point, int64_t place) {
+  return fmt::format("{}/{}{}/{}", group.key, point.what, point.number, place);
 }
 
-// Ranks whose hosts wait for each other will not come: two looks that are several beats apart and
-// show the same make sure.
-class CircleFinder {
+// Detects ranks whose hosts wait for each other. A cycle counts if two checks several heartbeats
+// apart find the same one.
+class CycleFinder {
  public:
-  explicit CircleFinder(ProcessWorld& world) : world_(world), looked_(Clock::now()) {}
+  explicit CycleFinder(ProcessWorld& world) : world_(world), looked_(Clock::now()) {}
 
-  // Aborts the run and throws CommAborted when there is a circle.
+  // Aborts the run and throws CommAborted if there is a cycle.
   void look() {
     if (seconds_since(looked_) < 0.8) return;
-    const std::string found = world_.circle();
+    const std::string found = world_.wait_cycle();
     if (!found.empty() && found == seen_) {
       world_.abort(found);
       throw base::CommAborted(world_.verdict());
@@ -48,29 +48,29 @@ class CircleFinder {
 
 }  // namespace
 
-ProcessGroup everyone(const ProcessWorld& world, const std::string& key) {
+ProcessGroup world_group(const ProcessWorld& world, const std::string& key) {
   ProcessGroup group{.rank = world.info().rank, .key = key};
   group.world_ranks.resize(static_cast<size_t>(world.info().world));
   std::iota(group.world_ranks.begin(), group.world_ranks.end(), 0);
   return group;
 }
 
-void meet(ProcessWorld& world, const ProcessGroup& group, const Occasion& occasion) {
-  const std::string count = fmt::format("{}/{}", group.key, occasion.what);
-  const std::string open = key_of(group, occasion, -1);
+void store_barrier(ProcessWorld& world, const ProcessGroup& group, const SyncPoint& point) {
+  const std::string count = fmt::format("{}/{}", group.key, point.what);
+  const std::string open = key_of(group, point, -1);
   const int64_t come = world.store().add(count, 1);
-  if (come == (occasion.number + 1) * group.size()) world.store().set(open, "");
-  world.wait_for({&open, 1}, occasion.deadline_s);
+  if (come == (point.number + 1) * group.size()) world.store().set(open, "");
+  world.wait_for({&open, 1}, point.deadline_s);
 }
 
-std::vector<std::string> tell_all(ProcessWorld& world, const ProcessGroup& group,
-                                  const Occasion& occasion, const std::string& text) {
-  // Two places a rank serve all occasions: whoever writes number n + 2 has heard of all that they
-  // came to n + 1, so all have read n.
+std::vector<std::string> gather_texts(ProcessWorld& world, const ProcessGroup& group,
+                                      const SyncPoint& point, const std::string& text) {
+  // Two keys per rank serve all sync points: a rank that writes number n + 2 has read the texts of
+  // all ranks for n + 1, so all ranks have read n.
   const auto place_of = [&](int rank) {
-    return fmt::format("{}/{}{}/{}", group.key, occasion.what, occasion.number % 2, rank);
+    return fmt::format("{}/{}{}/{}", group.key, point.what, point.number % 2, rank);
   };
-  const std::string head = fmt::format("{} ", occasion.number);
+  const std::string head = fmt::format("{} ", point.number);
   world.store().set(place_of(group.rank), head + text);
   std::vector<std::string> texts(static_cast<size_t>(group.size()));
   texts[static_cast<size_t>(group.rank)] = text;
@@ -78,15 +78,15 @@ std::vector<std::string> tell_all(ProcessWorld& world, const ProcessGroup& group
   for (int rank = 0; rank < group.size(); ++rank) {
     if (rank != group.rank) missing.push_back(rank);
   }
-  CircleFinder circles(world);
+  CycleFinder cycles(world);
   const auto begin = Clock::now();
   auto pause = std::chrono::microseconds(200);
   while (!missing.empty()) {
     if (const std::string why = world.verdict(); !why.empty()) throw base::CommAborted(why);
-    if (seconds_since(begin) >= occasion.deadline_s) {
-      world.fail(ProcessWorld::Failure::deadline, "waiting for the store", occasion.deadline_s);
+    if (seconds_since(begin) >= point.deadline_s) {
+      world.fail(ProcessWorld::Failure::deadline, "waiting for the store", point.deadline_s);
     }
-    circles.look();
+    cycles.look();
     std::vector<std::string> places;
     for (const int rank : missing) places.push_back(place_of(rank));
     const auto found = world.store().read(places);
@@ -113,7 +113,7 @@ struct Member {
   int rank = 0;
 };
 
-// "color key", as divide() writes it.
+// "color key", as split_group() writes it.
 std::optional<Member> member_from(const std::string& text, int rank) {
   const size_t blank = text.find(' ');
   if (blank == std::string::npos) return std::nullopt;
@@ -123,22 +123,22 @@ std::optional<Member> member_from(const std::string& text, int rank) {
   return Member{*color, *key, rank};
 }
 
-// What every rank of the group has said, by rank.
+// Returns the color and key of every rank of the group, by rank.
 std::vector<Member> all_members(ProcessWorld& world, const ProcessGroup& group,
-                                const Occasion& occasion) {
+                                const SyncPoint& point) {
   std::vector<Member> members;
   constexpr int part_ranks = 4096;
   for (int begin = 0; begin < group.size(); begin += part_ranks) {
     std::vector<std::string> keys;
     for (int rank = begin; rank < std::min(group.size(), begin + part_ranks); ++rank) {
-      keys.push_back(key_of(group, occasion, rank));
+      keys.push_back(key_of(group, point, rank));
     }
     for (const auto& value : world.store().read(keys)) {
       const int rank = static_cast<int>(members.size());
       const std::optional<Member> member = member_from(value ? value->text : "", rank);
       if (!member) {
-        const std::string why = fmt::format("the store's '{}' is not what a rank writes",
-                                            key_of(group, occasion, rank));
+        const std::string why = fmt::format("the store's '{}' is not the color and key of a rank",
+                                            key_of(group, point, rank));
         world.abort(why);
         throw base::CommAborted(why);
       }
@@ -150,32 +150,32 @@ std::vector<Member> all_members(ProcessWorld& world, const ProcessGroup& group,
 
 }  // namespace
 
-Division divide(ProcessWorld& world, const ProcessGroup& group, const Occasion& occasion, int color,
-                int key) {
+GroupSplit split_group(ProcessWorld& world, const ProcessGroup& group, const SyncPoint& point,
+                       int color, int key) {
   std::map<int64_t, std::vector<Member>> members;  // by color
   if (group.size() == 1) {
     members[color] = {{color, key, 0}};
   } else {
-    world.store().set(key_of(group, occasion, group.rank), fmt::format("{} {}", color, key));
-    meet(world, group, occasion);
-    for (const Member& member : all_members(world, group, occasion)) {
+    world.store().set(key_of(group, point, group.rank), fmt::format("{} {}", color, key));
+    store_barrier(world, group, point);
+    for (const Member& member : all_members(world, group, point)) {
       const bool is_own = member.rank == group.rank;
       members[is_own ? color : member.color].push_back(member);
     }
   }
-  Division division;
-  division.part.key = fmt::format("{}/{}{}/{}", group.key, occasion.what, occasion.number, color);
+  GroupSplit split;
+  split.subgroup.key = fmt::format("{}/{}{}/{}", group.key, point.what, point.number, color);
   for (auto& [other_color, part] : members) {
-    if (other_color < color) ++division.color_place;
-    division.largest = std::max(division.largest, static_cast<int64_t>(part.size()));
+    if (other_color < color) ++split.color_index;
+    split.largest = std::max(split.largest, static_cast<int64_t>(part.size()));
     std::stable_sort(part.begin(), part.end(),
                      [](const Member& a, const Member& b) { return a.key < b.key; });
   }
   for (const Member& member : members.at(color)) {
-    if (member.rank == group.rank) division.part.rank = division.part.size();
-    division.part.world_ranks.push_back(group.world_ranks[static_cast<size_t>(member.rank)]);
+    if (member.rank == group.rank) split.subgroup.rank = split.subgroup.size();
+    split.subgroup.world_ranks.push_back(group.world_ranks[static_cast<size_t>(member.rank)]);
   }
-  return division;
+  return split;
 }
 
 }  // namespace trireme::comm

@@ -19,15 +19,15 @@
 namespace trireme::comm {
 namespace {
 
-// How many ranks have found that the run has failed.
+// Counts the ranks that have found that the run has failed.
 const std::string judges_key = "judges";
-// A rank that found it late does not wait longer for the verdict of others.
-constexpr double max_settle_seconds = 30;
+// The longest that a rank waits for the verdict of other ranks.
+constexpr double max_agreement_seconds = 30;
 
 void pause() { std::this_thread::sleep_for(std::chrono::milliseconds(20)); }
 
-// A rank that told nothing for this long while others do is stopped; short deadlines need a shorter
-// one, so that it has passed when the deadline has.
+// A rank without a heartbeat for this long counts as stopped. Short deadlines need a shorter limit,
+// which has passed when the deadline passes.
 double silent_limit(double deadline_s) {
   return deadline_s > 0 ? std::min(1.5, 0.75 * deadline_s) : 1.5;
 }
@@ -49,7 +49,7 @@ ProcessWorld::ProcessWorld(Rendezvous found, Options options)
     base::log_info("{}", guessable_token_note);
   }
   StoreOptions reaching{.deadline_s = options_.deadline_s,
-                        .patience_s = std::max(30.0, options_.deadline_s),
+                        .reply_timeout_s = std::max(30.0, options_.deadline_s),
                         .token = info_.token,
                         .stop = info_.stop};
   if (info_.local_rank == 0) {
@@ -59,26 +59,27 @@ ProcessWorld::ProcessWorld(Rendezvous found, Options options)
     };
   }
   store_ = open_store(address, reaching);
-  beat_store_ = store_->another();
+  heartbeat_store_ = store_->another();
   verdict_store_ = store_->another();
-  beat_store_->join(std::to_string(info_.rank));
-  publish(*beat_store_, false);
-  heart_ = base::start_thread("that reports this rank's progress", [this] { beat(); });
+  heartbeat_store_->join(std::to_string(info_.rank));
+  publish(*heartbeat_store_, false);
+  heartbeat_thread_ =
+      base::start_thread("that reports this rank's progress", [this] { send_heartbeats(); });
 }
 
 ProcessWorld::~ProcessWorld() {
-  if (!heart_.joinable()) return;
+  if (!heartbeat_thread_.joinable()) return;
   {
     const std::scoped_lock lock(mutex_);
     is_stopping_ = true;
   }
   changed_.notify_all();
-  heart_.join();
+  heartbeat_thread_.join();
   if (!verdict().empty()) write_flight();
   try {
-    publish(*beat_store_, true);
-    beat_store_->leave();
-    // Others may still be reading; they leave soon, or the launcher sees to it.
+    publish(*heartbeat_store_, true);
+    heartbeat_store_->leave();
+    // Other ranks may still read the store; they leave soon, or the launcher ends them.
     if (server_ != nullptr && verdict().empty()) {
       const auto begin = Clock::now();
       while (seconds_since(begin) < 10) {
@@ -91,7 +92,7 @@ ProcessWorld::~ProcessWorld() {
         pause();
       }
     }
-  } catch (const std::exception& ignored) {  // the store is gone: nobody to tell
+  } catch (const std::exception& ignored) {  // the store is gone, and the other ranks notice that
   }
 }
 
@@ -101,17 +102,17 @@ void ProcessWorld::publish(Store& store, bool has_left) const {
   store.set(position_key(info_.rank), to_text(position));
 }
 
-void ProcessWorld::beat() {
+void ProcessWorld::send_heartbeats() {
   while (true) {
     std::string found;
     try {
-      publish(*beat_store_, false);
+      publish(*heartbeat_store_, false);
       const std::array<std::string, 2> keys = {verdict_key, Store::any_gone_key};
-      const auto known = beat_store_->read(keys);
+      const auto known = heartbeat_store_->read(keys);
       if (known[0]) {
         found = verdict_text(known[0]->text);
       } else if (known[1] && known[1]->age_s > options_.gone_s && !info_.is_watched) {
-        found = settle(Failure::connection, "", options_.deadline_s);
+        found = agree_on_verdict(Failure::connection, "", options_.deadline_s);
       }
     } catch (const base::Error& error) {
       found = error.what();
@@ -123,7 +124,7 @@ void ProcessWorld::beat() {
       return;
     }
     std::unique_lock lock(mutex_);
-    const auto span = std::chrono::duration<double>(options_.beat_s);
+    const auto span = std::chrono::duration<double>(options_.heartbeat_s);
     changed_.wait_for(lock, span, [this] { return is_stopping_; });
     if (is_stopping_) return;
   }
@@ -150,7 +151,7 @@ void ProcessWorld::abort(const std::string& reason) noexcept {
     if (verdict_store_ != nullptr) {
       stands = verdict_text(verdict_store_->set_once(verdict_key, reason));
     }
-  } catch (const std::exception& ignored) {  // other ranks learn it from the store's end
+  } catch (const std::exception& ignored) {  // other ranks notice that the store is gone
   }
   abort_here(stands);
 }
@@ -163,9 +164,9 @@ void ProcessWorld::keep_flight(bool keeps) {
 void ProcessWorld::write_flight() noexcept {
   {
     const std::scoped_lock lock(mutex_);
-    if (has_flown_ || info_.flight_folder.empty() || !keeps_flight_) return;
+    if (has_written_flight_ || info_.flight_folder.empty() || !keeps_flight_) return;
     if (verdict_.starts_with(no_flight_mark)) return;
-    has_flown_ = true;
+    has_written_flight_ = true;
   }
   try {
     const std::filesystem::path folder = info_.flight_folder;
@@ -189,7 +190,7 @@ void ProcessWorld::wait_for(std::span<const std::string> keys, double deadline_s
     const double waited = seconds_since(begin);
     if (waited >= deadline_s) fail(Failure::deadline, "waiting for the store", deadline_s);
     if (store_->wait(keys, std::min(deadline_s - waited, 0.1))) return;
-    // The rank that is waited for may have ended.
+    // The missing rank may have ended.
     if (store_->try_get(Store::any_gone_key)) {
       fail(Failure::connection, "waiting for the store", deadline_s);
     }
@@ -223,7 +224,7 @@ void ProcessWorld::fail(Failure failure, const std::string& detail, double deadl
   std::string stands = verdict();
   if (stands.empty()) {
     try {
-      stands = settle(failure, detail, deadline_s);
+      stands = agree_on_verdict(failure, detail, deadline_s);
     } catch (const base::Error& error) {  // the store is gone
       stands = error.what();
       if (server_ == nullptr && !info_.is_watched) stands += "; rank 0 runs it";
@@ -233,22 +234,24 @@ void ProcessWorld::fail(Failure failure, const std::string& detail, double deadl
   throw base::CommAborted(verdict());
 }
 
-std::string ProcessWorld::settle(Failure failure, const std::string& detail, double deadline_s) {
+std::string ProcessWorld::agree_on_verdict(Failure failure, const std::string& detail,
+                                           double deadline_s) {
   Store& store = *verdict_store_;
   publish(store, false);
-  // One rank looks at what all others have told, the first that found the failure: if every rank
-  // did, the store would answer as many questions as there are ranks, squared. The next takes its
-  // place if it does not come to a verdict.
+  // One rank reads the reports of all others, the first that found the failure: if every rank did,
+  // the number of reads would be the square of the number of ranks. The next takes over if it does
+  // not reach a verdict.
   constexpr double judge_seconds = 5;
   const double turn = static_cast<double>(store.add(judges_key, 1) - 1);
-  const double wait_s = std::min(turn * judge_seconds, max_settle_seconds);
+  const double wait_s = std::min(turn * judge_seconds, max_agreement_seconds);
   if (wait_s > 0 && store.wait({&verdict_key, 1}, wait_s))
     return verdict_text(*store.try_get(verdict_key));
   VerdictOptions options{.silent_limit_s = silent_limit(deadline_s), .reporter = info_.rank};
   if (failure == Failure::deadline) options.deadline_s = deadline_s;
-  // A connection breaks at once when a peer dies, and also when a peer that knows of a failure
-  // closes it: a rank that knows more says so soon. The launcher knows how a process ended.
-  const double patience = failure == Failure::deadline ? 0 : info_.is_watched ? 3 : 2.5;
+  // A connection breaks at once when a peer dies, and also when a peer closes it after a failure,
+  // so wait for a rank with more information to set the verdict. The launcher knows how a process
+  // ended.
+  const double max_wait_s = failure == Failure::deadline ? 0 : info_.is_watched ? 3 : 2.5;
   const auto begin = Clock::now();
   while (true) {
     const auto looked = Clock::now();
@@ -259,19 +262,19 @@ std::string ProcessWorld::settle(Failure failure, const std::string& detail, dou
                                            report.silent_s > options.silent_limit_s);
         });
     if (const auto stands = store.try_get(verdict_key)) return verdict_text(*stands);
-    if (seconds_since(begin) >= patience || (is_clear && !info_.is_watched)) {
+    if (seconds_since(begin) >= max_wait_s || (is_clear && !info_.is_watched)) {
       Verdict verdict = verdict_of(reports, options);
       if (verdict.culprits.empty() && !detail.empty()) verdict.text += " (" + detail + ")";
       return verdict_text(store.set_once(verdict_key, verdict.text));
     }
-    // A look at many ranks takes time: the store has four times as much for others.
+    // Reading the reports of many ranks takes time: leave the store four times as much for others.
     const double pause_s = std::max(0.02, 4 * seconds_since(looked));
     if (store.wait({&verdict_key, 1}, pause_s)) return verdict_text(*store.try_get(verdict_key));
   }
 }
 
-std::string ProcessWorld::circle() {
-  return circle_of(read_reports(*store_, info_.world), info_.rank);
+std::string ProcessWorld::wait_cycle() {
+  return cycle_of(read_reports(*store_, info_.world), info_.rank);
 }
 
 ProcessWorld::Wake::Wake(ProcessWorld& world, std::function<void()> wake) : world_(world) {

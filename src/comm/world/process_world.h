@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// ProcessWorld: this process as one rank of a run of processes, whatever carries its bytes. It
-// tells the store four times a second where the rank stands, learns from it when the run is
-// aborted, and settles with the others on one verdict. Back ends (gloo, nccl) are built on it.
+// ProcessWorld: this process as one rank of a run of processes, independent of the back end. It
+// publishes the rank's position to the store four times a second, reads from it whether the run was
+// aborted, and agrees with the other ranks on one verdict. Back ends (gloo, nccl) are built on it.
 #pragma once
 
 #include <condition_variable>
@@ -14,67 +14,67 @@
 #include <thread>
 
 #include "comm/failure/flight_recorder.h"
-#include "comm/world/rank_env.h"
-#include "comm/world/rendezvous.h"
 #include "comm/store/store.h"
 #include "comm/store/store_server.h"
+#include "comm/world/rank_env.h"
+#include "comm/world/rendezvous.h"
 
 namespace trireme::comm {
 
 class ProcessWorld {
  public:
   struct Options {
-    double deadline_s = 120;  // until the store is reached, and at least 30 s for its answers
-    double beat_s = 0.25;
-    // Without a launcher of ours: when a rank has ended and no call has failed of it for so long,
-    // the heartbeat settles the verdict. A back end may wait for a dead peer until its deadline.
+    double deadline_s = 120;  // to reach the store, and (at least 30 s) for its replies
+    double heartbeat_s = 0.25;
+    // Without `trireme launch`: if no call has failed this long after a rank ended, the heartbeat
+    // thread finds the verdict. A back end may wait for a dead peer until its deadline.
     double gone_s = 3;
   };
-  // Finds the store (comm/world/rendezvous.h) and reaches it; it runs it where info().hosts_store is
-  // true. Throws CommAborted, IoError, ConfigError, and Stopped when info.stop is set while it
-  // waits. From here on SIGPIPE is ignored: a peer that dies is an error of the call, not the end
-  // of this process.
+  // Finds the store (comm/world/rendezvous.h) and connects to it; also runs it if
+  // info().hosts_store. Throws CommAborted, IoError, ConfigError, and Stopped when info.stop is set
+  // while it waits. SIGPIPE is ignored from then on: a peer that dies is an error of the call, not
+  // the end of this process.
   explicit ProcessWorld(const RankInfo& info,
-                        Options options = {.deadline_s = 120, .beat_s = 0.25, .gone_s = 3})
+                        Options options = {.deadline_s = 120, .heartbeat_s = 0.25, .gone_s = 3})
       : ProcessWorld(rendezvous(info, options.deadline_s), options) {}
-  // Tells the others that this rank leaves. After an abort, writes the flight record.
+  // Notifies the other ranks that this one leaves. After an abort, writes the flight record.
   ~ProcessWorld();
   ProcessWorld(const ProcessWorld&) = delete;
   ProcessWorld& operator=(const ProcessWorld&) = delete;
 
   const RankInfo& info() const { return info_; }
   FlightRecorder& recorder() { return recorder_; }
-  // For meeting others. REQUIRES: more than one rank.
+  // The store for rendezvous with other ranks. REQUIRES: more than one rank.
   Store& store() { return *store_; }
 
-  // Empty as long as the run is not aborted.
+  // Returns why the run was aborted; empty if it was not.
   std::string verdict() const;
-  // Any thread, any time: tells every rank. The first reason stands.
+  // Aborts the run on every rank. Any thread, any time. Only the first reason is kept.
   void abort(const std::string& reason) noexcept;
 
-  // Until all keys are in the store; throws CommAborted when the run is aborted, and by fail() when
-  // the deadline passes or a rank ends; Stopped when info.stop is set.
+  // Waits until all keys are in the store. Throws CommAborted when the run is aborted, and by
+  // fail() when the deadline passes or a rank ends; Stopped when info.stop is set.
   void wait_for(std::span<const std::string> keys, double deadline_s);
 
   enum class Failure : uint8_t { deadline, connection };
-  // A back end's call failed: settles with the other ranks whose fault it was, aborts the run and
-  // throws CommAborted with the verdict. `deadline_s` is the one that passed, `detail` what the
-  // library said.
+  // Called when a back end's call has failed: agrees with the other ranks on a verdict, aborts the
+  // run and throws CommAborted with it. `deadline_s` is the deadline that passed, `detail` the
+  // library's message.
   [[noreturn]] void fail(Failure failure, const std::string& detail, double deadline_s);
 
-  // comm/failure/verdict.h: circle_of() of this rank, by what the store knows now.
-  std::string circle();
+  // Returns cycle_of() (comm/failure/verdict.h) of this rank from the current reports in the store.
+  std::string wait_cycle();
 
   // Whether an abnormal end leaves a flight record; it does by default. Any thread.
   void keep_flight(bool keeps);
-  // A verdict that begins with this leaves none on any rank.
+  // If a verdict begins with this, no rank writes a flight record.
   static constexpr std::string_view no_flight_mark = "fenced: ";
 
   // Calls `wake` once when the run is aborted, on any thread, at once if it already is.
   class Wake {
    public:
     Wake(ProcessWorld& world, std::function<void()> wake);
-    ~Wake();  // waits for a call that is under way
+    ~Wake();  // waits for a call in progress
     Wake(const Wake&) = delete;
     Wake& operator=(const Wake&) = delete;
 
@@ -85,34 +85,34 @@ class ProcessWorld {
 
  private:
   ProcessWorld(Rendezvous found, Options options);
-  void beat();
+  void send_heartbeats();
   void log_waiting(double waited_s, double deadline_s);
   void publish(Store& store, bool has_left) const;
   void abort_here(const std::string& verdict) noexcept;
   void write_flight() noexcept;
-  // The verdict that the ranks agree on, given what this one knows.
-  std::string settle(Failure failure, const std::string& detail, double deadline_s);
+  // Returns the verdict that the ranks agree on, given the information of this rank.
+  std::string agree_on_verdict(Failure failure, const std::string& detail, double deadline_s);
 
   const RankInfo info_;
   const Options options_;
   FlightRecorder recorder_;
   std::unique_ptr<StoreServer> server_;
-  std::unique_ptr<Store> store_;          // of the back end's rendezvous
-  std::unique_ptr<Store> beat_store_;     // of the heartbeat
-  std::unique_ptr<Store> verdict_store_;  // of whoever finds a failure
+  std::unique_ptr<Store> store_;            // used by the back end's rendezvous
+  std::unique_ptr<Store> heartbeat_store_;  // of the heartbeat
+  std::unique_ptr<Store> verdict_store_;    // used by the thread that finds a failure
 
-  mutable std::mutex mutex_;  // guards verdict_, is_stopping_, has_flown_, keeps_flight_
+  mutable std::mutex mutex_;  // guards verdict_, is_stopping_, has_written_flight_, keeps_flight_
   std::condition_variable changed_;
   std::string verdict_;
   bool is_stopping_ = false;
-  bool has_flown_ = false;
+  bool has_written_flight_ = false;
   bool keeps_flight_ = true;
 
   std::mutex wake_mutex_;  // guards wakes_ and next_wake_, and is held while they are called
   std::map<int, std::function<void()>> wakes_;
   int next_wake_ = 0;
 
-  std::thread heart_;
+  std::thread heartbeat_thread_;
 };
 
 }  // namespace trireme::comm

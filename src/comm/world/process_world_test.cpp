@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Several ranks of a run inside one process, each with its own handle on the store: how they tell
-// each other of a failure, whatever carries their bytes.
+// Several ranks of a run inside one process, each with its own handle on the store: how they notify
+// each other of a failure, with any back end.
 #include "comm/world/process_world.h"
 
 #include <gtest/gtest.h>
@@ -48,7 +48,7 @@ class ProcessWorldTest : public testing::Test {
     world(rank).recorder().started(id);
     return id;
   }
-  // What fail() throws.
+  // Returns the message that fail() throws.
   std::string failure(int rank, ProcessWorld::Failure failure, double deadline_s) {
     try {
       world(rank).fail(failure, "the library's words", deadline_s);
@@ -65,7 +65,7 @@ class ProcessWorldTest : public testing::Test {
   std::vector<std::unique_ptr<ProcessWorld>> worlds_;
 };
 
-TEST_F(ProcessWorldTest, abort_of_one_wakes_all_and_the_first_reason_stands) {
+TEST_F(ProcessWorldTest, abort_of_one_wakes_all_and_the_first_reason_is_kept) {
   std::atomic<int> woken = 0;
   std::vector<std::unique_ptr<ProcessWorld::Wake>> wakes;
   for (int rank = 0; rank < 3; ++rank) {
@@ -90,15 +90,15 @@ TEST_F(ProcessWorldTest, abort_of_one_wakes_all_and_the_first_reason_stands) {
   }
 }
 
-TEST_F(ProcessWorldTest, deadline_names_who_did_not_come) {
+TEST_F(ProcessWorldTest, a_deadline_names_the_rank_that_did_not_enter) {
   world(2).recorder().completed(enter(2, 4));
   enter(0, 5);
   enter(1, 5);
-  pause(0.6);  // two beats
+  pause(0.6);  // two heartbeats
   const std::string verdict = failure(0, ProcessWorld::Failure::deadline, 0.5);
   EXPECT_EQ(verdict,
-            "rank 2 did not come to all_reduce #5 of group 'world' within 0.5 s; ranks 0 and 1 are "
-            "waiting; the last that rank 2 finished was all_reduce #4 of group 'world'");
+            "rank 2 did not enter all_reduce #5 of group 'world' within 0.5 s; ranks 0 and 1 are "
+            "waiting; the last call that rank 2 finished was all_reduce #4 of group 'world'");
   EXPECT_EQ(failure(1, ProcessWorld::Failure::connection, 0.5), verdict);
 }
 
@@ -107,7 +107,7 @@ TEST_F(ProcessWorldTest, rank_that_left_is_named_and_a_clean_end_leaves_no_recor
   enter(1, 5);
   worlds_.pop_back();
   const std::string verdict = failure(0, ProcessWorld::Failure::connection, 30);
-  EXPECT_EQ(verdict.find("rank 2 did not come"), 0U) << verdict;
+  EXPECT_EQ(verdict.find("rank 2 did not enter"), 0U) << verdict;
   EXPECT_NE(verdict.find("rank 2 has left the run"), std::string::npos) << verdict;
   EXPECT_FALSE(fs::exists(folder_ / "rank_2.json"));
 }
@@ -118,19 +118,20 @@ TEST_F(ProcessWorldTest, one_rank_needs_no_store) {
   EXPECT_EQ(alone.verdict(), "for a test");
 }
 
-// A back end may wait for a rank that has died until its deadline: the heartbeat does not.
-TEST(ProcessWorld, a_rank_that_ended_is_found_though_no_call_fails) {
+// A back end may wait for a dead rank until its deadline; the heartbeat finds it earlier.
+TEST(ProcessWorld, a_rank_that_ended_is_found_even_if_no_call_fails) {
   const StoreServer server({.host = "127.0.0.1", .token = "job"});
   RankInfo info{.rank = 0, .world = 2, .local_world = 2};
   info.store = "127.0.0.1:" + std::to_string(server.port());
   info.token = "job";
-  ProcessWorld world(info, {.deadline_s = 30, .beat_s = 0.01, .gone_s = 0.05});
+  ProcessWorld world(info, {.deadline_s = 30, .heartbeat_s = 0.01, .gone_s = 0.05});
   world.keep_flight(false);
   { TcpStore(parse_store_address(info.store), {.token = "job"}).join("1"); }
   for (int i = 0; i < 1000 && world.verdict().empty(); ++i) {
     std::this_thread::sleep_for(std::chrono::milliseconds(10));
   }
-  EXPECT_TRUE(world.verdict().starts_with("rank 1 ended without a word")) << world.verdict();
+  EXPECT_TRUE(world.verdict().starts_with("rank 1 exited without reporting an error"))
+      << world.verdict();
 }
 
 }  // namespace

@@ -45,7 +45,7 @@ class Reader {
     const std::optional<int64_t> value = integer_from(*found);
     if (!value || *value < 0 || *value > std::numeric_limits<int>::max()) {
       throw base::ConfigError(
-          fmt::format("{}={} in the environment: expected is an integer from 0", name, *found));
+          fmt::format("{}={} in the environment: expected an integer >= 0", name, *found));
     }
     return static_cast<int>(*value);
   }
@@ -73,14 +73,14 @@ std::optional<int> tasks_on_node(const std::string& text, int node) {
   return std::nullopt;
 }
 
-// Deterministic, below the ports that systems give out by themselves.
+// Returns a deterministic port below the ephemeral ports of most systems.
 int port_from(std::string_view job) {
   uint32_t hash = 2166136261U;  // FNV-1a
   for (const char c : job) hash = (hash ^ static_cast<unsigned char>(c)) * 16777619U;
   return 15000 + static_cast<int>(hash % 15000U);
 }
 
-// torchrun may keep a store of its own on MASTER_PORT.
+// torchrun may run its own store on MASTER_PORT.
 bool is_master_port_taken(const Reader& reader) {
   return reader.text("TORCHELASTIC_USE_AGENT_STORE") == "True";
 }
@@ -92,7 +92,8 @@ std::optional<std::string> store_from_master(const Reader& reader) {
   return StoreAddress{.host = *host, .port = *port + (is_master_port_taken(reader) ? 1 : 0)}.text();
 }
 
-// mpirun starts its daemons as a step of some of the nodes; its ranks are on those of the job.
+// mpirun starts its daemons as a Slurm step on some of the nodes; its ranks are on those of the
+// job.
 std::optional<std::string> slurm_node_list(const Reader& reader, RankSource source) {
   std::optional<std::string> nodes;
   const bool is_mpi = source == RankSource::open_mpi || source == RankSource::pmi;
@@ -111,7 +112,7 @@ std::optional<std::string> store_from_slurm(const Reader& reader, RankSource sou
   return StoreAddress{.host = expand_node_list(*nodes).front(), .port = port_from(job)}.text();
 }
 
-// Sets the store, or by what it will be found.
+// Sets the address of the store, or how it will be found.
 void find_store(const Reader& reader, RankInfo& info) {
   if (const auto given = reader.text("TRIREME_STORE")) {
     info.store = parse_store_address(*given).text();
@@ -134,19 +135,20 @@ void find_store(const Reader& reader, RankInfo& info) {
       return;
     }
   }
-  // All on one host: a port that the ranks of this job agree on.
+  // All ranks are on one host: use a port that follows from the job's name.
   const auto job = reader.text("PMIX_NAMESPACE");
   if (info.local_world == info.world && job) {
     info.store = StoreAddress{.host = "127.0.0.1", .port = port_from(*job)}.text();
     return;
   }
   info.store_problem = fmt::format(
-      "{} ranks (from {}) on several hosts do not know where to meet: set MASTER_ADDR and "
-      "MASTER_PORT, or TRIREME_STORE=host:port of rank 0 (or the path of a shared folder), for all",
+      "{} ranks (from {}) on several hosts have no address to rendezvous at: set MASTER_ADDR and "
+      "MASTER_PORT, or TRIREME_STORE=host:port of rank 0 (or the path of a shared folder), for all "
+      "ranks",
       info.world, name_of(info.source));
 }
 
-// Whether Slurm set the variables of PMI (srun --mpi=pmi2). Its own tell more.
+// Returns whether Slurm set the variables of PMI (srun --mpi=pmi2). Its own variables contain more.
 bool is_pmi_of_slurm(const Reader& reader) {
   const bool has_step = reader.text("SLURM_STEP_ID") || reader.text("SLURM_STEPID");
   return has_step && !reader.text("MPI_LOCALRANKID") && reader.text("PMI_RANK") &&
@@ -154,7 +156,7 @@ bool is_pmi_of_slurm(const Reader& reader) {
          reader.text("PMI_SIZE") == reader.text("SLURM_NTASKS");
 }
 
-// What is the same for all ranks of one attempt of one job, and for no others.
+// Returns a text that all ranks of one attempt of one job share, and no other process has.
 std::string token_of(const Reader& reader, RankSource source) {
   if (const auto given = reader.text("TRIREME_TOKEN")) return *given;
   const auto joined = [&](std::initializer_list<const char*> names) {
@@ -184,19 +186,20 @@ std::optional<RankInfo> read_source(const Reader& reader, const Names& names,
   const auto rank = reader.integer(names.rank), world = reader.integer(names.world);
   if (!rank && !world) return std::nullopt;
   if (!rank || !world) {
-    // Half a description: RANK or WORLD_SIZE alone may be anybody's; ours are not.
+    // RANK or WORLD_SIZE alone may belong to another program; TRIREME_RANK does not.
     const std::string half = fmt::format("{} is set and {} is not", rank ? names.rank : names.world,
                                          rank ? names.world : names.rank);
     if (names.source == RankSource::trireme) throw base::ConfigError(half);
     // Inside a Slurm allocation SLURM_NTASKS alone is normal.
-    if (names.source != RankSource::slurm) warnings.push_back(half + ": not taken for a rank");
+    if (names.source != RankSource::slurm) warnings.push_back(half + ": ignored");
     return std::nullopt;
   }
   if (names.source == RankSource::slurm && *rank == 0 && !reader.text("SLURM_STEP_ID") &&
       !reader.text("SLURM_STEPID")) {
     if (*world > 1) {
       warnings.push_back(fmt::format(
-          "inside a Slurm allocation of {} tasks, but not started by srun: one process", *world));
+          "inside a Slurm allocation of {} tasks, but not started by srun: running as one process",
+          *world));
     }
     return std::nullopt;
   }
@@ -216,15 +219,15 @@ std::optional<RankInfo> read_source(const Reader& reader, const Names& names,
   }
   if (!local_rank && !local_world && info.world > 1) {
     warnings.push_back(
-        fmt::format("{} is not set: all ranks are taken to be on one host", names.local_rank));
+        fmt::format("{} is not set: assuming that all ranks are on one host", names.local_rank));
   }
   info.local_world = local_world.value_or(info.world);
   info.local_rank = local_rank.value_or(info.rank % std::max(1, info.local_world));
   if (info.local_world < 1 || info.local_rank >= info.local_world ||
       info.local_world > info.world) {
     throw base::ConfigError(fmt::format(
-        "{} says local rank {} of {} in a world of {}: a local rank is below the number of local "
-        "ranks, and that is at most the world",
+        "{} sets local rank {} of {} in a world of {}: a local rank must be below the number of "
+        "local ranks, which is at most the size of the world",
         name_of(names.source), info.local_rank, info.local_world, info.world));
   }
   return info;
@@ -267,7 +270,7 @@ std::string RankInfo::text() const {
 bool debug_from(const Environment& environment) {
   const std::string text = Reader(environment).text("TRIREME_COMM_DEBUG").value_or("0");
   if (text != "0" && text != "1") {
-    throw base::ConfigError(fmt::format("TRIREME_COMM_DEBUG={}: expected is 0 or 1", text));
+    throw base::ConfigError(fmt::format("TRIREME_COMM_DEBUG={}: expected 0 or 1", text));
   }
   return text == "1";
 }
@@ -278,8 +281,8 @@ int threads_from(const Environment& environment, std::vector<std::string>& warni
   const std::optional<int64_t> threads = integer_from(text->substr(0, text->find(',')));
   constexpr int64_t max_threads = 4096;  // as system.threads
   if (threads && *threads >= 1 && *threads <= max_threads) return static_cast<int>(*threads);
-  warnings.push_back(fmt::format(
-      "OMP_NUM_THREADS={} is ignored: expected is an integer from 1 to {}", *text, max_threads));
+  warnings.push_back(fmt::format("OMP_NUM_THREADS={} is ignored: expected an integer from 1 to {}",
+                                 *text, max_threads));
   return 0;
 }
 
@@ -294,15 +297,15 @@ RankInfo detect_rank(const Environment& environment) {
       found = read_source(reader, names, warnings);
     } catch (const base::ConfigError& error) {
       if (!chosen) throw;
-      warnings.push_back(fmt::format("{}; {} is believed", error.what(), name_of(chosen->source)));
+      warnings.push_back(fmt::format("{}; using {}", error.what(), name_of(chosen->source)));
       continue;
     }
     if (!found) continue;
     if (!chosen) {
       chosen = std::move(found);
     } else if (found->rank != chosen->rank || found->world != chosen->world) {
-      // srun starting one torchrun or one `trireme launch` a node looks like this, too.
-      warnings.push_back(fmt::format("{} says rank {} of {}, {} says rank {} of {}: {} is believed",
+      // This also happens if srun starts one torchrun or one `trireme launch` per node.
+      warnings.push_back(fmt::format("{} sets rank {} of {}, but {} sets rank {} of {}: using {}",
                                      name_of(chosen->source), chosen->rank, chosen->world,
                                      name_of(found->source), found->rank, found->world,
                                      name_of(chosen->source)));
@@ -310,7 +313,7 @@ RankInfo detect_rank(const Environment& environment) {
   }
   if (!chosen && reader.text("PMI_PORT") && reader.text("PMI_ID")) {
     throw base::ConfigError(fmt::format(
-        "MPI's launcher gives PMI_PORT={} in place of PMI_RANK, PMI_SIZE and PMI_FD: start mpirun "
+        "MPI's launcher sets PMI_PORT={} instead of PMI_RANK, PMI_SIZE and PMI_FD: start mpirun "
         "without -pmi-port",
         *reader.text("PMI_PORT")));
   }
@@ -321,7 +324,7 @@ RankInfo detect_rank(const Environment& environment) {
     info.error_file = reader.text("TORCHELASTIC_ERROR_FILE").value_or("");
   }
   info.is_watched = info.source == RankSource::trireme;
-  // RANK and WORLD_SIZE alone may be set by hand, in a shell that does not stay.
+  // RANK and WORLD_SIZE alone may be set by hand, in a shell that exits.
   info.has_launcher =
       info.source != RankSource::none &&
       (info.source != RankSource::torchrun || reader.text("TORCHELASTIC_RUN_ID").has_value());
@@ -330,8 +333,7 @@ RankInfo detect_rank(const Environment& environment) {
   if (const auto deadline = reader.text("TRIREME_DEADLINE")) {
     const auto seconds = number_from(*deadline);
     if (!seconds || !(*seconds > 0)) {
-      throw base::ConfigError(
-          fmt::format("TRIREME_DEADLINE={}: expected are seconds above 0", *deadline));
+      throw base::ConfigError(fmt::format("TRIREME_DEADLINE={}: expected seconds > 0", *deadline));
     }
     info.deadline_s = *seconds;
   }
@@ -339,7 +341,7 @@ RankInfo detect_rank(const Environment& environment) {
   if (const auto nodes = slurm_node_list(reader, info.source)) {
     try {
       info.nodes = expand_node_list(*nodes);
-    } catch (const base::ConfigError& error) {  // where the store is known, nothing hangs on it
+    } catch (const base::ConfigError& error) {  // not needed if the store is known
       info.warnings.emplace_back(error.what());
     }
   }

@@ -44,7 +44,7 @@ Environment slurm() {
           {"SLURM_JOB_NODELIST", "gpu[001-003]"}};
 }
 
-TEST(RankEnv, nothing_is_one_rank) {
+TEST(RankEnv, an_empty_environment_is_one_rank) {
   const RankInfo info = detect_rank({{"HOME", "x"}});
   EXPECT_EQ(info.world, 1);
   EXPECT_EQ(info.source, RankSource::none);
@@ -56,7 +56,7 @@ TEST(RankEnv, debug_mode_is_0_or_1) {
   EXPECT_FALSE(detect_rank({}).debug);
   EXPECT_FALSE(detect_rank({{"TRIREME_COMM_DEBUG", "0"}}).debug);
   EXPECT_TRUE(detect_rank({{"TRIREME_COMM_DEBUG", "1"}}).debug);
-  EXPECT_EQ(refusal({{"TRIREME_COMM_DEBUG", "yes"}}), "TRIREME_COMM_DEBUG=yes: expected is 0 or 1");
+  EXPECT_EQ(refusal({{"TRIREME_COMM_DEBUG", "yes"}}), "TRIREME_COMM_DEBUG=yes: expected 0 or 1");
 }
 
 TEST(RankEnv, threads_are_those_of_openmp) {
@@ -129,7 +129,7 @@ TEST(RankEnv, open_mpi_is_read) {
   EXPECT_EQ(info.source, RankSource::open_mpi);
   EXPECT_EQ(info.local_rank, 2);
   EXPECT_EQ(info.store.substr(0, 10), "127.0.0.1:");
-  // Inside an allocation its daemons are a step of the other nodes.
+  // Inside an allocation its daemons are a Slurm step on the other nodes.
   Environment allocation = mpi;
   for (const auto& [name, value] : slurm()) allocation[name] = value;
   const std::string store = detect_rank(allocation).store;
@@ -151,7 +151,7 @@ Environment mpich() {
           {"PMI_FD", "7"},          {"MPIR_CVAR_CH3_INTERFACE_HOSTNAME", "node2"}};
 }
 
-TEST(RankEnv, mpich_is_read_and_meets_by_pmi) {
+TEST(RankEnv, mpich_is_read_and_uses_pmi) {
   Environment mpi = mpich();
   const RankInfo info = detect_rank(mpi);
   EXPECT_EQ(info.text(), "rank 2 of 4, local rank 0 of 2 on node 0, from MPI (PMI)");
@@ -161,7 +161,7 @@ TEST(RankEnv, mpich_is_read_and_meets_by_pmi) {
   // Inside an allocation of Slurm, too.
   for (const auto& [name, value] : slurm()) mpi[name] = value;
   EXPECT_EQ(detect_rank(mpi).pmi_descriptor, 7);
-  // What is said explicitly goes before.
+  // Explicit variables have priority.
   mpi["MASTER_ADDR"] = "node1";
   mpi["MASTER_PORT"] = "5";
   EXPECT_EQ(detect_rank(mpi).store, "node1:5");
@@ -169,10 +169,10 @@ TEST(RankEnv, mpich_is_read_and_meets_by_pmi) {
   mpi["PMI_FD"] = "x";
   EXPECT_EQ(detect_rank(mpi).store, "node1:5");
   mpi.erase("MASTER_ADDR");
-  EXPECT_EQ(refusal(mpi), "PMI_FD=x in the environment: expected is an integer from 0");
+  EXPECT_EQ(refusal(mpi), "PMI_FD=x in the environment: expected an integer >= 0");
 }
 
-TEST(RankEnv, pmi_is_spoken_only_by_the_processes_that_mpirun_started) {
+TEST(RankEnv, pmi_is_used_only_by_processes_that_mpirun_started) {
   Environment grandchild = mpich();
   for (const auto& [name, value] : torchrun("3", "4")) grandchild[name] = value;
   EXPECT_EQ(detect_rank(grandchild).pmi_descriptor, -1);
@@ -184,7 +184,7 @@ TEST(RankEnv, pmi_is_spoken_only_by_the_processes_that_mpirun_started) {
       "mpirun without -pmi-port");
 }
 
-TEST(RankEnv, pmi_of_srun_is_described_by_slurm) {
+TEST(RankEnv, under_srun_slurm_variables_replace_pmi) {
   Environment pmi2 = slurm();
   pmi2["PMI_RANK"] = "5";
   pmi2["PMI_SIZE"] = "10";
@@ -195,12 +195,12 @@ TEST(RankEnv, pmi_of_srun_is_described_by_slurm) {
   EXPECT_EQ(info.pmi_descriptor, -1);
   EXPECT_EQ(info.token, detect_rank(slurm()).token);
   EXPECT_TRUE(info.warnings.empty());
-  pmi2["PMI_SIZE"] = "20";  // another launcher's
+  pmi2["PMI_SIZE"] = "20";  // of another launcher
   EXPECT_EQ(detect_rank(pmi2).source, RankSource::pmi);
-  EXPECT_TRUE(mentions(detect_rank(pmi2).warnings, "MPI (PMI) is believed"));
+  EXPECT_TRUE(mentions(detect_rank(pmi2).warnings, "using MPI (PMI)"));
 }
 
-TEST(RankEnv, ours_is_read_back) {
+TEST(RankEnv, trireme_launch_is_read_back) {
   RankInfo info{.rank = 3, .world = 4, .local_rank = 1, .local_world = 2, .node = 1};
   info.store = "host:77";
   info.deadline_s = 2.5;
@@ -219,12 +219,12 @@ TEST(RankEnv, contradictions_between_launchers_become_warnings) {
   const RankInfo info = detect_rank(both);
   EXPECT_EQ(info.source, RankSource::torchrun);
   EXPECT_TRUE(mentions(info.warnings,
-                       "torchrun says rank 3 of 4, Slurm says rank 5 of 10: torchrun is believed"));
+                       "torchrun sets rank 3 of 4, but Slurm sets rank 5 of 10: using torchrun"));
   both["SLURM_PROCID"] = "12";
   EXPECT_TRUE(mentions(detect_rank(both).warnings, "SLURM_PROCID=12"));
 }
 
-TEST(RankEnv, impossible_ranks_are_refused_with_what_was_found) {
+TEST(RankEnv, impossible_ranks_are_refused_with_the_values_found) {
   EXPECT_NE(refusal(torchrun("4", "4")).find("RANK=4 and WORLD_SIZE=4"), std::string::npos);
   EXPECT_NE(refusal(torchrun("0", "0")).find("WORLD_SIZE=0"), std::string::npos);
   EXPECT_NE(refusal(torchrun("x", "4")).find("RANK=x"), std::string::npos);
@@ -249,7 +249,7 @@ TEST(NodeList, expands_what_slurm_compresses) {
   EXPECT_EQ(expand_node_list("r[1-2]n[01,3]"), (Nodes{"r1n01", "r1n3", "r2n01", "r2n3"}));
 }
 
-TEST(NodeList, says_what_is_wrong) {
+TEST(NodeList, reports_what_is_wrong) {
   for (const char* wrong : {"", "a,", ",a", "a[", "a]", "a[1", "a[]", "a[1-]", "a[3-1]", "a[x]",
                             "a[[1]]", "a[1-999999999]", "a[1-1000000][1-1000000]", "a[1,,2]"}) {
     EXPECT_THROW(expand_node_list(wrong), base::ConfigError) << wrong;

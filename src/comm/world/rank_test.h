@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// For tests: what one thread rank has (device, stream, communicator, memory), and sums by the
-// definition of the tree.
+// For tests: a thread rank (device, stream, communicator, memory), and sums by the definition of
+// the tree.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -28,7 +28,7 @@ using Values = std::vector<float>;
 
 // Where a rank's tensors are, and how its streams run.
 struct Place {
-  Place(StreamMode stream_mode) : mode(stream_mode) {}  // NOLINT: the host's memory
+  Place(StreamMode stream_mode) : mode(stream_mode) {}  // NOLINT: host memory
   static Place cuda() {
     Place place(StreamMode::inline_calls);
     place.is_cuda = true;
@@ -65,7 +65,7 @@ class Rank {
     write(tensor, values);
     return tensor;
   }
-  // Behind the stream's back: only where the stream is idle or has not seen the tensor.
+  // Bypasses the stream: use it only if the stream is idle or has not used the tensor.
   void write(const Tensor& tensor, const Values& values) {
     if (tensor.dtype == DType::f32) {
       put<float>(tensor, values);
@@ -83,7 +83,7 @@ class Rank {
     }
     return values;
   }
-  // The same for elements as they are stored.
+  // The same for the stored bits of the elements.
   template <typename T>
   void put(const Tensor& tensor, const std::vector<T>& values) {
     const auto bytes = std::as_bytes(std::span(values));
@@ -122,7 +122,8 @@ inline float rounded(float value, DType dtype) {
   return dtype == DType::f32 ? value : static_cast<float>(base::Bf16(value));
 }
 
-// Values of different sizes, so that another order of sums shows; as stored in `dtype`.
+// Returns values of different magnitudes, so that another order of sums is detected; rounded to
+// `dtype`.
 inline Values random_values(int64_t count, uint64_t seed, DType dtype = DType::f32) {
   Values values;
   for (int64_t i = 0; i < count; ++i) {
@@ -154,7 +155,7 @@ inline Values part_of(const Values& values, int64_t part, int64_t parts) {
   return {values.begin() + part * count, values.begin() + (part + 1) * count};
 }
 
-// The message of what run_ranks throws; empty if it throws nothing.
+// Returns the message that run_ranks throws; empty if it does not throw.
 template <typename Body>
 std::string failure_of(ThreadWorld& world, const Body& body) {
   try {

@@ -17,15 +17,15 @@
 
 #include "base/error.h"
 #include "comm/clock.h"
-#include "comm/world/pmi.h"
 #include "comm/store/store.h"
+#include "comm/world/pmi.h"
 
 namespace trireme::comm {
 namespace {
 
-constexpr const char* card_key = "trireme-store";
+constexpr const char* endpoints_key = "trireme-store";
 
-// An address of the Internet as a number; empty if other hosts cannot reach this one by it.
+// Returns a numeric Internet address; empty if other hosts cannot reach this one by it.
 std::string numeric_address(const sockaddr* address) {
   std::array<char, INET6_ADDRSTRLEN> text{};
   if (address->sa_family == AF_INET) {
@@ -39,7 +39,7 @@ std::string numeric_address(const sockaddr* address) {
   return ::inet_ntop(AF_INET6, &v6->sin6_addr, text.data(), text.size());
 }
 
-// Appends the addresses that a name of this host stands for.
+// Appends the addresses that a name of this host resolves to.
 void append_resolved(const std::string& name, std::vector<std::string>& hosts) {
   addrinfo hints{};
   hints.ai_socktype = SOCK_STREAM;
@@ -63,8 +63,8 @@ void append_interfaces(std::vector<std::string>& hosts) {
   ::freeifaddrs(list);
 }
 
-// What other hosts may know this one by, the name that the launcher uses first. A name of this host
-// often means 127.0.1.1 on the host itself, so numbers go before names.
+// Returns addresses and names by which other hosts may reach this one, the launcher's name first. A
+// name of this host often resolves to 127.0.1.1 on the host itself, so numbers precede names.
 std::vector<std::string> names_of_this_host(const std::string& launcher_name) {
   std::array<char, 256> own{};
   if (::gethostname(own.data(), own.size() - 1) != 0) own[0] = '\0';
@@ -80,26 +80,27 @@ std::vector<std::string> names_of_this_host(const std::string& launcher_name) {
     if (host.empty() || std::find(unique.begin(), unique.end(), host) != unique.end()) continue;
     unique.push_back(host);
   }
-  // A card fits into the 1,024 characters of a value.
+  // The text of the endpoints must fit into the 1,024 characters of a PMI value.
   constexpr size_t max_hosts = 12;
   if (unique.size() > max_hosts) unique.resize(max_hosts);
   return unique;
 }
 
-// The first address at which a store answers that knows the token.
-std::string reachable_address(const StoreCard& card, const RankInfo& info, double deadline_s) {
+// Returns the first address at which a store with this token replies.
+std::string reachable_address(const StoreEndpoints& endpoints, const RankInfo& info,
+                              double deadline_s) {
   const auto begin = Clock::now();
-  std::string why = "there is none";
-  constexpr double max_patience_s = 5;
-  for (double patience_s = 0.2; seconds_since(begin) < deadline_s;
-       patience_s = std::min(2 * patience_s, max_patience_s)) {
-    for (const std::string& address : card.addresses) {
+  std::string why = "no address was given";
+  constexpr double max_try_s = 5;
+  for (double try_s = 0.2; seconds_since(begin) < deadline_s;
+       try_s = std::min(2 * try_s, max_try_s)) {
+    for (const std::string& address : endpoints.addresses) {
       const double left_s = deadline_s - seconds_since(begin);
       if (left_s <= 0) break;
       try {
         (void)open_store(
             parse_store_address(address),
-            {.deadline_s = std::min(patience_s, left_s), .token = card.token, .stop = info.stop});
+            {.deadline_s = std::min(try_s, left_s), .token = endpoints.token, .stop = info.stop});
         return address;
       } catch (const base::CommAborted& error) {
         why = error.what();
@@ -107,51 +108,52 @@ std::string reachable_address(const StoreCard& card, const RankInfo& info, doubl
     }
   }
   throw base::IoError(fmt::format(
-      "rank {} of {} reaches rank 0 at none of {}; the last answer: {}. Set MASTER_ADDR "
-      "and MASTER_PORT to an address of rank 0 that all hosts reach",
-      info.rank, info.world, fmt::join(card.addresses, ", "), why));
+      "rank {} of {} cannot reach rank 0 at any of {}; the last error: {}. Set MASTER_ADDR "
+      "and MASTER_PORT to an address of rank 0 that all hosts can reach",
+      info.rank, info.world, fmt::join(endpoints.addresses, ", "), why));
 }
 
 Rendezvous by_pmi(const RankInfo& info, double deadline_s) {
   const auto begin = Clock::now();
   const bool is_one_host = info.local_world == info.world;
   Rendezvous result{.info = info, .server = nullptr};
-  StoreCard card;
+  StoreEndpoints endpoints;
   {
     Pmi pmi(info.pmi_descriptor, {.deadline_s = deadline_s, .stop = info.stop});
     if (info.rank == 0) {
-      card.token = random_token();
+      endpoints.token = random_token();
       result.server = std::make_unique<StoreServer>(
-          StoreServer::Options{.host = is_one_host ? "127.0.0.1" : "", .token = card.token});
+          StoreServer::Options{.host = is_one_host ? "127.0.0.1" : "", .token = endpoints.token});
       const std::vector<std::string> hosts =
           is_one_host ? std::vector<std::string>{"127.0.0.1"} : names_of_this_host(info.host_name);
       for (const std::string& host : hosts) {
-        card.addresses.push_back(StoreAddress{.host = host, .port = result.server->port()}.text());
+        endpoints.addresses.push_back(
+            StoreAddress{.host = host, .port = result.server->port()}.text());
       }
-      pmi.put(card_key, card.text());
+      pmi.put(endpoints_key, endpoints.text());
     }
     pmi.barrier();
-    if (info.rank != 0) card = parse_store_card(pmi.get(card_key));
-    // At once: a process that ends between its first word and this one ends the whole job.
+    if (info.rank != 0) endpoints = parse_store_endpoints(pmi.get(endpoints_key));
+    // At once: the launcher kills the job if a process ends between init and finalize.
     pmi.finalize();
   }
-  result.info.store = reachable_address(card, info, deadline_s - seconds_since(begin));
-  result.info.token = card.token;
+  result.info.store = reachable_address(endpoints, info, deadline_s - seconds_since(begin));
+  result.info.token = endpoints.token;
   result.info.has_secret_token = true;
   result.info.hosts_store = info.rank == 0;
   result.info.pmi_descriptor = -1;
   return result;
 }
 
-// Listens on the first of the addresses whose port is free. Connections of clients hold ports for
-// moments, too, those of this run's own ranks among them: a few seconds are worth waiting.
-Rendezvous on_first_free(const StoreCard& card, const RankInfo& info, double deadline_s) {
+// Listens on the first address whose port is free. Client connections, also of this run's ranks,
+// occupy ports for moments, so it retries for a few seconds.
+Rendezvous on_first_free(const StoreEndpoints& endpoints, const RankInfo& info, double deadline_s) {
   Rendezvous result{.info = info, .server = nullptr};
   const auto begin = Clock::now();
   constexpr double max_seconds = 5;
   std::string why;
   do {
-    for (const std::string& address : card.addresses) {
+    for (const std::string& address : endpoints.addresses) {
       try {
         result.info.store = address;
         result.server = std::make_unique<StoreServer>(store_options(result.info));
@@ -162,20 +164,20 @@ Rendezvous on_first_free(const StoreCard& card, const RankInfo& info, double dea
     }
     std::this_thread::sleep_for(std::chrono::milliseconds(50));
   } while (seconds_since(begin) < std::min(deadline_s, max_seconds));
-  throw base::IoError(
-      fmt::format("none of {} is free; the last: {}", fmt::join(card.addresses, ", "), why));
+  throw base::IoError(fmt::format("none of {} is free; the last error: {}",
+                                  fmt::join(endpoints.addresses, ", "), why));
 }
 
-// Rank 0 takes one of several ports; the token tells the others which one that is.
+// Rank 0 uses one of several ports; the other ranks recognise the store by its token.
 Rendezvous by_ports(const RankInfo& info, double deadline_s) {
-  StoreCard card{.token = info.token, .addresses = {}};
+  StoreEndpoints endpoints{.token = info.token, .addresses = {}};
   StoreAddress address = parse_store_address(info.store);
   for (int more = 0; more <= info.more_ports; ++more, ++address.port) {
-    card.addresses.push_back(address.text());
+    endpoints.addresses.push_back(address.text());
   }
-  if (info.rank == 0) return on_first_free(card, info, deadline_s);
+  if (info.rank == 0) return on_first_free(endpoints, info, deadline_s);
   Rendezvous result{.info = info, .server = nullptr};
-  result.info.store = reachable_address(card, info, deadline_s);
+  result.info.store = reachable_address(endpoints, info, deadline_s);
   return result;
 }
 
@@ -194,20 +196,21 @@ std::string random_token() {
   return fmt::format("{:08x}{:08x}{:08x}{:08x}", random(), random(), random(), random());
 }
 
-std::string StoreCard::text() const {
+std::string StoreEndpoints::text() const {
   return fmt::format("{}/{}", token, fmt::join(addresses, ","));
 }
 
-StoreCard parse_store_card(const std::string& text) {
-  StoreCard card;
+StoreEndpoints parse_store_endpoints(const std::string& text) {
+  StoreEndpoints endpoints;
   const size_t slash = text.rfind('/');  // addresses have none
   try {
     if (slash == std::string::npos || slash == 0) throw base::ConfigError("no token");
-    card.token = text.substr(0, slash);
+    endpoints.token = text.substr(0, slash);
     for (size_t begin = slash + 1; begin <= text.size();) {
       const size_t end = std::min(text.find(',', begin), text.size());
-      card.addresses.push_back(text.substr(begin, end - begin));
-      if (parse_store_address(card.addresses.back()).is_folder) throw base::ConfigError("a folder");
+      endpoints.addresses.push_back(text.substr(begin, end - begin));
+      if (parse_store_address(endpoints.addresses.back()).is_folder)
+        throw base::ConfigError("a folder");
       begin = end + 1;
     }
   } catch (const base::ConfigError& error) {
@@ -216,7 +219,7 @@ StoreCard parse_store_card(const std::string& text) {
                     "{}; are all ranks the same program?",
                     text.substr(0, 80), error.what()));
   }
-  return card;
+  return endpoints;
 }
 
 Rendezvous rendezvous(const RankInfo& info, double deadline_s) {

@@ -230,9 +230,9 @@ void read_llama(Reader& in, const Json& json, const std::string& type, spec::Mod
   d.head_dim =
       in.size("head_dim", type == "qwen3" ? 128 : std::max<int64_t>(d.hidden / d.heads, 1));
   if (!has_head_dim && type != "qwen3" && d.hidden % d.heads != 0) {
-    in.problem("num_attention_heads",
-               fmt::format("{} must divide hidden_size = {} where head_dim is not given", d.heads,
-                           d.hidden));
+    in.problem(
+        "num_attention_heads",
+        fmt::format("{} must divide hidden_size = {} if head_dim is not given", d.heads, d.hidden));
   }
   d.max_seq = in.size("max_position_embeddings", is_llama ? 2048 : is_mistral ? 131072 : 32768);
   d.norm_eps = static_cast<float>(in.number("rms_norm_eps", 1e-6, 1));
@@ -378,7 +378,7 @@ spec::ModelDims dims_from_hf(const Json& json, const std::string& name) {
 
 Json hf_config_of(const spec::ModelDims& dims, base::DType dtype) {
   const spec::ModelSpec model = spec::make_model(dims);
-  const auto& block = std::get<spec::BlockSpec>(model.layers[1]);
+  const auto& block = spec::typical_block(model);
   Json json =
       dims.family == spec::Family::gpt2 ? gpt2_config(dims, block) : llama_config(dims, block);
   json["use_cache"] = true;

@@ -28,8 +28,8 @@ class ContentHash {
   XXH3_state_t state_;
 };
 
-// Calls visit(begin, end) for all of [0, total), block by block; of more than max_hashed, for
-// blocks that are spread evenly, the first and the last among them.
+// Calls visit(begin, end) for all of [0, total), block by block; above max_hashed, for evenly
+// spaced blocks including the first and the last.
 void for_each_block(int64_t total, const std::function<void(int64_t, int64_t)>& visit) {
   constexpr int64_t block = int64_t{1} << 16;
   if (total <= max_hashed) {

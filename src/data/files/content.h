@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a data set holds, as numbers that change with it: a run records them, and a resumed run
-// compares.
+// A fingerprint of a data set's content: a run records it, and a resumed run compares it.
 #pragma once
 
 #include <cstdint>
@@ -10,11 +9,11 @@
 
 namespace trireme::data {
 
-// Place, file format and token type do not count: a moved or converted data set has the same.
+// Independent of location, file format and token type: a moved or converted data set has the same.
 struct ContentId {
   int64_t tokens = 0, documents = 0;
-  // XXH3-128 of token ids and of document starts, in hexadecimal. Of more than max_hashed tokens
-  // (or documents), blocks that are spread evenly over the stream and make up that many are hashed.
+  // XXH3-128 of token ids and of document starts, in hexadecimal. Above max_hashed tokens (or
+  // documents), evenly spaced blocks of that total size are hashed.
   std::string token_hash, document_hash;
   bool operator==(const ContentId&) const = default;
 };

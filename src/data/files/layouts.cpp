@@ -28,7 +28,7 @@ void check_sequences(const MegatronIndex&, std::span<const std::byte> lengths, i
                      std::string_view name);
 void check_documents(const MegatronIndex&, std::string_view name);
 
-// What other llm.c files start with, so that a message can say what a file is.
+// The magic numbers of other llm.c files, so that a message can identify a file.
 struct OtherFile {
   int32_t magic;
   std::string_view what;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The byte layouts of token files, each in one place for reader and writer. The readers trust no
-// byte: what they return has been cross-checked, apart from the tokens themselves. Every IoError
+// input: what they return has been cross-checked, apart from the tokens themselves. Every IoError
 // names the file, what was found and what is allowed.
 #pragma once
 
@@ -21,7 +21,7 @@ namespace trireme::data {
 inline constexpr std::string_view megatron_magic{"MMIDIDX\0\0", 9};
 inline constexpr uint64_t megatron_version = 1;
 inline constexpr size_t megatron_header_bytes = 34;
-// The code of a type in the index. REQUIRES: not u32, which has none.
+// Returns the code of a type in the index. REQUIRES: not u32, which has none.
 uint8_t megatron_code(TokenType);
 
 struct MegatronIndex {
@@ -30,12 +30,12 @@ struct MegatronIndex {
   std::span<const std::byte> pointers;         // i64[sequences], unaligned
   std::span<const std::byte> first_sequences;  // i64[documents + 1], unaligned
 
-  // The first token of a document; that of document `documents` is `tokens`.
+  // Returns the first token of a document; document_start(documents) is `tokens`.
   int64_t document_start(int64_t document) const;
 };
 
-// `bytes` is the whole index, `bin_bytes` the size of the `.bin`. Sequences must lie back to back
-// and fill the .bin; documents may be empty.
+// `bytes` is the whole index, `bin_bytes` the size of the `.bin`. Sequences must be contiguous and
+// fill the .bin; documents may be empty.
 MegatronIndex parse_megatron_index(std::span<const std::byte> bytes, int64_t bin_bytes,
                                    std::string_view name);
 
@@ -48,7 +48,7 @@ struct LlmcKind {
 inline constexpr std::array<LlmcKind, 2> llmc_kinds = {
     {{20240520, 1, TokenType::u16}, {20240801, 7, TokenType::u32}}};
 
-// True if the file starts with a number that llm.c marks any of its files with.
+// Returns true if the file starts with a magic number of any llm.c file.
 bool has_llmc_magic(std::span<const std::byte> bytes);
 // `bytes` is the whole file.
 TokenArray parse_llmc(std::span<const std::byte> bytes, std::string_view name);

@@ -9,8 +9,8 @@
 #include <cerrno>
 #include <system_error>
 
-#include "base/system/descriptor.h"
 #include "base/error.h"
+#include "base/system/descriptor.h"
 
 namespace trireme::data {
 namespace {
@@ -32,7 +32,7 @@ MappedFile::MappedFile(const std::filesystem::path& path) : path_(path) {
                                     S_ISDIR(opened_.st_mode) ? "a folder" : "a special file"));
   }
   const auto size = static_cast<size_t>(opened_.st_size);
-  if (size == 0) return;  // nothing can be mapped; the span is empty
+  if (size == 0) return;  // an empty file cannot be mapped; the span is empty
   void* start = ::mmap(nullptr, size, PROT_READ, MAP_PRIVATE, descriptor.value(), 0);
   if (start == MAP_FAILED) throw cannot_read(path, errno);
   start_ = {static_cast<const std::byte*>(start), Unmap{size}};
@@ -56,7 +56,7 @@ std::string MappedFile::changed() const {
   }
   if (now.st_mtim.tv_sec != opened_.st_mtim.tv_sec ||
       now.st_mtim.tv_nsec != opened_.st_mtim.tv_nsec) {
-    // With the time, so that another write is another change.
+    // Includes the time, so that another write is another change.
     return fmt::format("{}: was written since it was opened, last at {}.{:09}", path_.string(),
                        now.st_mtim.tv_sec, now.st_mtim.tv_nsec);
   }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A whole file, mapped for reading. Pages come in when they are touched, so a file may be larger
-// than the memory.
+// A whole file, mapped for reading. Pages are loaded on first access, so a file may be larger than
+// memory.
 #pragma once
 
 #include <sys/stat.h>
@@ -16,8 +16,8 @@
 namespace trireme::data {
 
 // Any thread may read. REQUIRES: the file is not truncated or written in place meanwhile (replacing
-// it by rename is fine for what was opened). changed() finds such writes after the fact, and a
-// truncation ends the process with a message (base/system/mapped_ranges.h). The bytes stay at their
+// it by rename is safe for an open file). changed() detects such writes after the fact, and a
+// truncation ends the process with a message (base/system/mapped_ranges.h). The bytes keep their
 // address when the object is moved.
 class MappedFile {
  public:
@@ -26,10 +26,10 @@ class MappedFile {
 
   const std::filesystem::path& path() const { return path_; }
   std::span<const std::byte> bytes() const { return {start_.get(), start_.get_deleter().size}; }
-  // How the file under `path` differs from the one that was opened: written, cut, replaced or
-  // removed since. Empty: it does not. One call of the system.
+  // Returns how the file under `path` differs from the one that was opened (written, truncated,
+  // replaced or removed since), or an empty string. One system call.
   std::string changed() const;
-  // Tells the system that the bytes are read once, from the front.
+  // Advises the system that the bytes are read once, sequentially.
   void expect_one_pass() const;
 
  private:
@@ -39,7 +39,7 @@ class MappedFile {
   };
 
   std::filesystem::path path_;
-  struct stat opened_ {};  // as it was
+  struct stat opened_ {};  // when it was opened
   std::unique_ptr<const std::byte, Unmap> start_;
   base::MappedRange range_;  // ends before the mapping does
 };

@@ -9,8 +9,8 @@
 #include <system_error>
 
 #include "base/check.h"
-#include "base/system/durable_file.h"
 #include "base/error.h"
+#include "base/system/durable_file.h"
 
 namespace trireme::data {
 namespace {
@@ -89,7 +89,7 @@ void OutputFile::rename() {
   std::filesystem::rename(temporary_, path_, error);
   if (error) throw cannot_write(path_, error.value());
   renamed_ = true;
-  // The new name must survive a power cut, too. Not every file system can sync a folder; the
+  // The new name must also survive a power cut. Not every file system can sync a folder; the
   // content is safe by then.
   const auto folder = path_.has_parent_path() ? path_.parent_path() : std::filesystem::path(".");
   try {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A file that appears whole or not at all: it is written beside its place under a temporary name
-// and renamed at the end.
+// A file that appears complete or not at all: it is written beside its target under a temporary
+// name and renamed at the end.
 #pragma once
 
 #include <cstddef>
@@ -26,13 +26,14 @@ class OutputFile {
   int64_t bytes() const { return bytes_; }  // appended so far
 
   void append(std::span<const std::byte> bytes);
-  // Overwrites, or reads back, what was appended. REQUIRES: [offset, offset + size) was.
+  // Overwrites or reads back appended bytes. REQUIRES: [offset, offset + size) was appended.
   void write_at(int64_t offset, std::span<const std::byte> bytes);
   void read_at(int64_t offset, std::span<std::byte> out);
 
-  // On the disk, still under the temporary name.
+  // Syncs to disk, still under the temporary name.
   void sync();
-  // Into its place, replacing what was there. REQUIRES: sync() was called after the last write.
+  // Renames into place, replacing an existing file. REQUIRES: sync() was called after the last
+  // write.
   void rename();
 
  private:
@@ -41,7 +42,7 @@ class OutputFile {
 
   std::filesystem::path path_, temporary_;
   base::Descriptor descriptor_;
-  std::vector<std::byte> pending_;  // appended, not yet given to the system
+  std::vector<std::byte> pending_;  // appended, not yet written
   int64_t bytes_ = 0;
   bool synced_ = false, renamed_ = false;
 };

@@ -39,7 +39,7 @@ Stored load(const std::byte* from, size_t index) {
   return value;
 }
 
-// True if every token fits; those that do not become negative.
+// Returns true if every token fits; those that do not become negative.
 template <typename Stored>
 bool convert(const std::byte* from, std::span<int32_t> out) {
   int32_t signs = 0;

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Token ids as they lie in a file: little-endian integers of one type, back to back, at any
-// alignment.
+// Token ids as stored in a file: contiguous little-endian integers of one type, at any alignment.
 #pragma once
 
 #include <cstddef>
@@ -18,15 +17,15 @@ std::string_view name_of(TokenType);  // "u16"
 // Throws ConfigError that lists the names.
 TokenType token_type_from_name(std::string_view name);
 
-// A view; the owner of the bytes keeps them. Any thread may read.
+// A view; the caller keeps the bytes alive. Any thread may read.
 struct TokenArray {
   std::span<const std::byte> bytes;
   TokenType type = TokenType::u16;
   std::string name;  // the file, for messages
 
   int64_t size() const { return static_cast<int64_t>(bytes.size()) / size_of(type); }
-  // Tokens [begin, begin + out.size()). Throws IoError if one is negative or above 2^31 - 1, which
-  // no vocabulary has. REQUIRES: the range lies in the array.
+  // Reads tokens [begin, begin + out.size()). Throws IoError if one is negative or above 2^31 - 1,
+  // which no vocabulary has. REQUIRES: the range is in the array.
   void read(int64_t begin, std::span<int32_t> out) const;
 };
 

@@ -116,7 +116,7 @@ uint64_t fingerprint(const TokenData& data) {
   const bool is_long = tokens > samples * sample_tokens;
   const int64_t spread = is_long ? (tokens - sample_tokens) / (samples - 1) : sample_tokens;
   for (int64_t i = 0; i < chunks; ++i) {
-    // Of a long stream, the last sample ends with it.
+    // In a long stream, the last sample ends at its end.
     const int64_t begin = is_long && i + 1 == chunks ? tokens - sample_tokens : i * spread;
     const auto part =
         std::span(chunk).first(static_cast<size_t>(std::min(sample_tokens, tokens - begin)));
@@ -131,7 +131,7 @@ uint64_t fingerprint(const TokenData& data) {
 
 namespace {
 
-// `path` with `extension` instead of .bin or .idx, or after a name that has neither.
+// Returns `path` with `extension` replacing .bin or .idx, or appended to a name that has neither.
 fs::path with_extension(const fs::path& path, std::string_view extension) {
   const auto found = path.extension();
   fs::path result = path;

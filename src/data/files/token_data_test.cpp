@@ -8,9 +8,9 @@
 
 #include "base/error.h"
 #include "base/rng.h"
-#include "data/files_test.h"
 #include "data/files/layouts.h"
 #include "data/files/vocabulary.h"
+#include "data/files_test.h"
 
 namespace trireme::data {
 namespace {
@@ -144,7 +144,7 @@ TEST_F(TokenDataTest, the_fingerprint_is_of_the_content) {
 struct Broken {
   const char* why;
   std::string index, bin;
-  std::string message;  // part of what must be said
+  std::string message;  // part of the required message
 };
 
 TEST_F(TokenDataTest, broken_megatron_files_are_refused_with_what_was_found) {
@@ -281,7 +281,7 @@ TEST_F(TokenDataTest, the_vocabulary_check_names_the_place) {
                    {"token 2 (number 2 of document 0) is 65535; the model's vocabulary is 256"}));
 }
 
-// Whatever a file holds, opening it gives a data set that can be read, or an IoError.
+// For any file content, opening it gives a readable data set or an IoError.
 TEST_F(TokenDataTest, random_damage_is_survived) {
   const base::RngKey key = base::rng_key(11, "data.damage");
   const std::string good = Index().bytes(), llmc = llmc_file(20240520, 1, 5, five_tokens);
@@ -331,7 +331,7 @@ TEST_F(TokenDataTest, files_that_change_under_a_reader_are_named) {
   EXPECT_EQ(changed_by([](const fs::path&) {}), "");
   const std::string written = changed_by([&](const fs::path& file) {
     write("a.txt", "ONE TWO THREE");
-    // Clocks of file systems may stand for some milliseconds.
+    // File system clocks may not advance for some milliseconds.
     fs::last_write_time(file, fs::last_write_time(file) + std::chrono::seconds(1));
   });
   EXPECT_TRUE(written.starts_with(path("a.txt").string() + ": was written since it was opened"))

@@ -26,7 +26,7 @@ std::span<const std::byte> bytes_of(const T& value) {
   return std::as_bytes(std::span(&value, 1));
 }
 
-// The path with the extension, in place of .bin or .idx if it ends so.
+// Returns the path with the extension, replacing .bin or .idx at its end.
 fs::path named(fs::path path, std::string_view extension) {
   if (path.extension() == ".bin" || path.extension() == ".idx") path.replace_extension();
   path += extension;
@@ -70,7 +70,7 @@ class MegatronWriter final : public TokenWriter {
     index_.write_at(0, header);
     bin_.sync();
     index_.sync();
-    // Whenever the machine stops, there is no index beside tokens that are not its own.
+    // At no moment is an index on disk beside tokens that do not belong to it.
     std::error_code error;
     fs::remove(index_.path(), error);
     bin_.rename();
@@ -89,7 +89,7 @@ class MegatronWriter final : public TokenWriter {
     ++sequences_;
   }
 
-  // Computed from the lengths, which are read back from the file: memory does not grow with it.
+  // Computed from the lengths, which are read back from the file, so that memory does not grow.
   void append_pointers() {
     std::array<int32_t, 8192> lengths;
     int64_t pointer = 0;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Writes data sets, token by token, in constant memory. The files appear whole or not at all.
+// Writes data sets, token by token, in constant memory. The files appear complete or not at all.
 #pragma once
 
 #include <cstdint>
@@ -12,17 +12,17 @@
 
 namespace trireme::data {
 
-// Used from one thread. Destroyed without finish(), it leaves no file behind. Throws IoError when
-// the disk refuses.
+// Used from one thread. If destroyed without finish(), it leaves no file. Throws IoError if writing
+// fails.
 class TokenWriter {
  public:
   virtual ~TokenWriter() = default;
 
   // Throws ConfigError if a token is not below the vocabulary.
   void write(std::span<const int32_t> tokens);
-  // The tokens since the last call, maybe none, are one document. No token is added.
+  // Ends a document: the tokens since the last call, possibly none. No token is added.
   void end_document();
-  // Ends a document that is still open and puts the files in their place.
+  // Ends a document that is still open and renames the files into place.
   void finish();
 
   int64_t tokens() const { return tokens_; }
@@ -47,17 +47,17 @@ class TokenWriter {
 struct WriteOptions {
   TokenFormat format = TokenFormat::megatron;  // or llmc
   int64_t vocab = 0;                           // every token is below it; decides the type
-  // Megatron: the index counts a sequence's tokens in 32 bits, so longer documents are several.
+  // Megatron: the index counts a sequence's tokens in 32 bits, so longer documents become several.
   int64_t max_sequence_tokens = (int64_t{1} << 31) - 1;
 };
 
-// Megatron: `path` (.bin or .idx at its end is dropped) becomes path.bin (u16 below a vocabulary of
-// 65500, else i32) and path.idx. llm.c: path.bin (u16 up to a vocabulary of 65536, else u32), at
-// most 2^31 - 1 tokens; borders of documents are only those that the tokens show. Throws
-// ConfigError about the options, IoError if the files cannot be made.
+// Megatron: `path` (without .bin or .idx at its end) becomes path.bin (u16 below a vocabulary of
+// 65500, otherwise i32) and path.idx. llm.c: path.bin (u16 up to a vocabulary of 65536, otherwise
+// u32), at most 2^31 - 1 tokens; document borders are only those that the tokens show. Throws
+// ConfigError about the options, IoError if the files cannot be created.
 std::unique_ptr<TokenWriter> write_tokens(const std::filesystem::path& path, const WriteOptions&);
 
-// Returns the files that write_tokens() makes of `path`.
+// Returns the files that write_tokens() creates for `path`.
 std::vector<std::filesystem::path> token_files(const std::filesystem::path& path, TokenFormat);
 
 }  // namespace trireme::data

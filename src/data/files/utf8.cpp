@@ -10,7 +10,8 @@
 namespace trireme::data {
 namespace {
 
-// The length of the well-formed sequence at the front, 0 if there is none (Unicode, table 3-7).
+// Returns the length of the well-formed sequence at the front, 0 if there is none (Unicode, table
+// 3-7).
 size_t sequence_length(std::span<const std::byte> bytes) {
   const auto at = [&](size_t i) {
     return i < bytes.size() ? static_cast<unsigned>(bytes[i]) : 0U;  // 0 continues nothing

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Is this text UTF-8?
+// Checks whether text is UTF-8.
 #pragma once
 
 #include <cstddef>
@@ -10,8 +10,8 @@
 
 namespace trireme::data {
 
-// The offset of the first byte that is not part of a well-formed sequence: no overlong forms, no
-// surrogates, nothing above U+10FFFF, nothing cut off at the end.
+// Returns the offset of the first byte that is not part of a well-formed sequence: no overlong
+// forms, no surrogates, nothing above U+10FFFF, nothing cut off at the end.
 std::optional<size_t> first_invalid_utf8(std::span<const std::byte> bytes);
 
 struct TextPlace {

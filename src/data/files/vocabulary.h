@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Do a data set and a vocabulary fit?
+// Checks whether a data set fits a vocabulary.
 #pragma once
 
 #include <cstdint>
@@ -8,8 +8,8 @@
 
 namespace trireme::data {
 
-// Reads every token and throws IoError at the first one that is not below `vocab`, with its place
-// and document. `progress` may be empty.
+// Reads every token and throws IoError at the first one that is not below `vocab`, with its
+// position and document. `progress` may be empty.
 void check_vocabulary(const TokenData&, int64_t vocab, const ScanProgress& progress);
 
 // The same for tokens that were read from [begin, begin + tokens.size()).

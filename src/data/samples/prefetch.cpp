@@ -47,7 +47,7 @@ void Prefetcher::fill() {
   for (int64_t batch = 0;; ++batch) {
     {
       std::unique_lock lock(mutex_);
-      // The batch taken last is still in use: made_ - taken_ < depth leaves its slot alone.
+      // The batch returned last is still in use: made_ - taken_ < depth leaves its slot alone.
       changed_.wait(lock, [this] { return stopping_ || made_ - taken_ < options_.depth; });
       if (stopping_) return;
     }

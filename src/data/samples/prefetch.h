@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Batches made ahead of time, on a thread of their own.
+// Prepares batches ahead of time on a separate thread.
 #pragma once
 
 #include <chrono>
@@ -17,14 +17,15 @@ namespace trireme::data {
 
 struct PrefetchOptions {
   int64_t first_batch = 0;
-  int depth = 4;                       // batches made ahead, at least 1; it changes no batch
+  // batches prepared ahead, at least 1; does not change any batch
+  int depth = 4;
   std::chrono::seconds deadline{600};  // how long next() waits for the disk
 };
 
-// Hands out batch first_batch, first_batch + 1, ... without end. One consumer.
+// Returns batches first_batch, first_batch + 1, ... without end. One consumer.
 class Prefetcher {
  public:
-  // The positions of batch number `batch`, into `out`. Called on the prefetcher's thread.
+  // Fills `out` with the positions of batch number `batch`. Called on the prefetcher's thread.
   using Positions = std::function<void(int64_t batch, std::vector<int64_t>& out)>;
 
   // `sampler` must outlive the prefetcher. Throws Error if the thread cannot be started.
@@ -33,8 +34,8 @@ class Prefetcher {
   Prefetcher(const Prefetcher&) = delete;
   Prefetcher& operator=(const Prefetcher&) = delete;
 
-  // The next batch, valid until the next call. What was thrown while a batch was made is thrown
-  // here, in its turn and ever after; IoError if the deadline passes.
+  // Returns the next batch, valid until the next call. Rethrows, at its turn and on every later
+  // call, an exception that preparing a batch threw; throws IoError if the deadline passes.
   const Batch& next();
 
  private:

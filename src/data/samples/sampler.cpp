@@ -10,8 +10,8 @@
 #include "base/check.h"
 #include "base/error.h"
 #include "base/rng.h"
-#include "data/samples/permutation.h"
 #include "data/files/vocabulary.h"
+#include "data/samples/permutation.h"
 
 namespace trireme::data {
 namespace {
@@ -95,7 +95,7 @@ void Sampler::sample(int64_t position, const SampleOut& out, std::vector<int32_t
   borders.clear();
   std::iota(out.positions.begin(), out.positions.end(), 0);
   if (!options_.document_mask) return;
-  // Scratch of the thread, so that a sample allocates nothing once it has grown.
+  // Thread-local scratch, so that a sample allocates nothing once it has grown.
   thread_local std::vector<int64_t> starts;
   starts.clear();
   data_.documents().starts_in(begin + 1, begin + options_.seq_len + 1, starts);

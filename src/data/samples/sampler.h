@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which tokens make which sample: a pure function of (seed, data set, position). Ranks,
-// micro-batches and workers decide only who asks for which position, so a run may be resumed or
-// split in another way and sees the same samples.
+// Maps a sample to its tokens: a pure function of (seed, data set, position). Ranks, micro-batches
+// and workers only choose which position they request, so a run that is resumed or split in another
+// way sees the same samples.
 #pragma once
 
 #include <cstdint>
@@ -12,21 +12,21 @@
 
 namespace trireme::data {
 
-// Train: shuffled anew in every epoch. Validation: the end of the stream, in order. Whole: all of
-// the stream, in order.
+// Train: reshuffled in every epoch. Validation: the end of the stream, in order. Whole: all of the
+// stream, in order.
 enum class Split : uint8_t { train, validation, whole };
 
 struct SamplerOptions {
   uint64_t seed = 0;
   int64_t seq_len = 0;
   Split split = Split::train;
-  // Of the samples, taken from the end of the stream; rounded to whole samples, at least one if
-  // above 0. The two splits share no token.
+  // Share of the samples that is taken from the end of the stream for validation; rounded to whole
+  // samples, at least one if above 0. The two splits share no token.
   double validation_fraction = 0;
-  // Documents do not see each other: positions restart at a border, borders are reported, and the
-  // last token of a document has no label.
+  // Documents do not attend to each other: positions restart at a border, borders are reported, and
+  // the last token of a document has no label.
   bool document_mask = false;
-  // Every token must be below it; 0: not checked here.
+  // Every token must be below this; 0: not checked here.
   int64_t vocab = 0;
 };
 
@@ -35,8 +35,8 @@ struct SampleOut {
   std::span<int32_t> tokens, labels, positions;  // [seq_len]
 };
 
-// Sample w of a split takes seq_len + 1 tokens from w * seq_len of its part of the stream. What is
-// left at the end of the part (less than seq_len tokens) is not used. Any thread may call.
+// Sample w of a split takes seq_len + 1 tokens from w * seq_len of its part of the stream. The
+// remainder at the end of the part (less than seq_len tokens) is not used. Any thread may call.
 class Sampler {
  public:
   // Throws ConfigError, with numbers, if the options are not legal or the data set is too short for
@@ -47,10 +47,10 @@ class Sampler {
   int64_t seq_len() const { return options_.seq_len; }
   const SamplerOptions& options() const { return options_; }
 
-  // Where the sample of `position` = epoch * samples() + index starts in the stream.
+  // Returns where the sample of `position` = epoch * samples() + index starts in the stream.
   int64_t first_token(int64_t position) const;
 
-  // Fills all of `out`; `borders` becomes the starts of documents inside the sample, rising, in
+  // Fills all of `out`; `borders` receives the starts of documents inside the sample, ascending, in
   // [1, seq_len); it stays empty without document_mask. Throws IoError if a token is not below
   // `vocab`. REQUIRES: position >= 0.
   void sample(int64_t position, const SampleOut& out, std::vector<int32_t>& borders) const;

@@ -9,8 +9,8 @@
 
 #include "base/error.h"
 #include "base/system/refused_threads_test.h"
-#include "data/samples/batch.h"
 #include "data/files_test.h"
+#include "data/samples/batch.h"
 #include "data/samples/permutation.h"
 #include "data/samples/prefetch.h"
 
@@ -110,7 +110,7 @@ TEST(SamplerTest, the_order_is_fixed_by_seed_data_and_position) {
   EXPECT_EQ(first_five(*data, 1), first_five(*counting(10001), 1));
   EXPECT_NE(first_five(*data, 1), first_five(*data, 2));
   EXPECT_NE(first_five(*data, 1), first_five(*other, 1));
-  // Pinned: a run that is resumed by a later version must go on with the same samples.
+  // Pinned: a run that is resumed by a later version must continue with the same samples.
   EXPECT_TRUE(holds(first_five(*data, 1), {9140, 6440, 3720, 6230, 7250}));
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A random Markov source with a known entropy rate: what a language model can learn of it, to the
-// digit.
+// A random Markov source with a known entropy rate: the exact loss that a language model can reach
+// on it.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,7 @@
 
 namespace trireme::data {
 
-// Tokens 0 .. vocab - 1; the next one depends on the last `order`. Transition rows are drawn from
+// Tokens 0 .. vocab - 1; the next one depends on the last `order`. Transition rows are sampled from
 // the seed; a larger `sharpness` makes them more uneven and the entropy lower. REQUIRES: vocab >=
 // 2, order >= 0, vocab^order <= 2^20.
 class MarkovSource {
@@ -21,8 +21,8 @@ class MarkovSource {
   // distribution of contexts.
   double entropy_rate() const { return entropy_rate_; }
 
-  // Token `out[0]` onwards of stream number `stream`: the same for every call. Streams start at a
-  // stationary context.
+  // Fills `out` with the first tokens of stream number `stream`; every call gives the same. Streams
+  // start at a stationary context.
   void generate(uint64_t stream, std::span<int32_t> out) const;
   // Natural log of the probability of `next` after `context` (the last `order` tokens, oldest
   // first).

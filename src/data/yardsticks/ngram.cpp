@@ -11,7 +11,7 @@ namespace {
 
 constexpr int64_t alphabet = 256;
 
-// The last `length` tokens before position `at`, packed.
+// Returns the last `length` tokens before position `at`, packed.
 uint64_t key_of(std::span<const int32_t> tokens, size_t at, size_t length) {
   uint64_t key = 0;
   for (size_t i = at - length; i < at; ++i) key = (key << 8) | static_cast<uint64_t>(tokens[i]);
@@ -47,7 +47,7 @@ double NgramModel::probability(std::span<const int32_t> history, int32_t next) c
   for (size_t length = 0; length <= longest; ++length) {
     const uint64_t key = key_of(history, history.size(), length);
     const auto follow = contexts_[length].find(key);
-    if (follow == contexts_[length].end()) break;  // then no longer context was seen either
+    if (follow == contexts_[length].end()) break;  // then no longer context occurred either
     const auto pair = pairs_[length].find((key << 8) | static_cast<uint64_t>(next));
     const double seen = pair == pairs_[length].end() ? 0 : pair->second;
     const double total = follow->second.count, distinct = follow->second.distinct;

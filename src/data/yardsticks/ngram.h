@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// An interpolated n-gram model of a token stream: the yardstick that a trained network has to beat.
+// An interpolated n-gram model of a token stream: the baseline that a trained network has to beat.
 #pragma once
 
 #include <cstdint>
@@ -10,9 +10,9 @@
 namespace trireme::data {
 
 // Predicts a token from the last `context` tokens (0 to 4) with Witten-Bell smoothing: the estimate
-// of each length of context is mixed with that of the next shorter one, the more so the more
-// different tokens followed it; the shortest is mixed with the uniform distribution. Tokens must be
-// below 256.
+// of each context length is mixed with that of the next shorter one, the more so the more distinct
+// tokens followed it; the shortest is mixed with the uniform distribution. Tokens must be below
+// 256.
 class NgramModel {
  public:
   explicit NgramModel(int context);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// `data synth`: a data set whose entropy is known.
+// `data synth`: a data set with known entropy.
 #pragma once
 
 #include <cstdint>

@@ -10,6 +10,7 @@
 #include "base/check.h"
 #include "base/error.h"
 #include "base/system/start_thread.h"
+#include "device/host_memory.h"
 
 namespace trireme::device {
 namespace {
@@ -18,7 +19,7 @@ class CpuEvent final : public Event::State {
  public:
   using Clock = std::chrono::steady_clock;
 
-  // `failure`: why the work before this point was not done; null if it was.
+  // `failure` is the exception of the work before this point; null if it succeeded.
   void set(std::exception_ptr failure = nullptr) {
     {
       const std::scoped_lock lock(mutex_);
@@ -30,7 +31,7 @@ class CpuEvent final : public Event::State {
   }
   Clock::time_point at() {
     const std::scoped_lock lock(mutex_);
-    TRIREME_CHECK(happened_, "the time of an event that has not happened");
+    TRIREME_CHECK(happened_, "the time of an event that has not been reached");
     return at_;
   }
   void await() {
@@ -74,7 +75,9 @@ std::byte* CpuDevice::allocate(int64_t bytes) {
       std::aligned_alloc(static_cast<size_t>(base::grain_bytes), static_cast<size_t>(rounded));
   if (data == nullptr) {
     throw base::OutOfMemory(fmt::format(
-        "the host refused {} bytes; take a smaller model, micro-batch or sequence", rounded));
+        "out of memory on the host: needs {} bytes, {} are available; use a smaller model, "
+        "micro-batch or sequence",
+        rounded, host_memory_available()));
   }
   return static_cast<std::byte*>(data);
 }
@@ -119,6 +122,10 @@ double CpuStream::seconds_between(const Event& begin, const Event& end) const {
   return taken.count();
 }
 
+Stream::HostCalls CpuStream::host_calls() const {
+  return mode_ == StreamMode::inline_calls ? HostCalls::immediate : HostCalls::queued;
+}
+
 void CpuStream::wait(const Event& event) {
   if (event.state() == nullptr) return;
   enqueue([keep = event, state = &cpu_event(event, name())] { state->await(); });
@@ -159,7 +166,7 @@ void CpuStream::serve() {
     } catch (...) {
       failure = std::current_exception();
     }
-    work = nullptr;  // what it holds may take locks of its own
+    work = nullptr;  // destroying it may take locks
     lock.lock();
     if (failure) failure_ = std::move(failure);
     busy_ = false;

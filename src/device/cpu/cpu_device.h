@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// The host as a device. Streams come in two modes: inline, where a kernel runs when it is called,
-// and worker, where each stream is a thread with a queue, so that a missing event wait shows as a
-// race. A side stream is a worker in both modes. A wait of an inline stream holds up the host.
+// The host as a device. Streams have two modes: inline, where a kernel runs when it is called, and
+// worker, where each stream is a thread with a queue, so that a missing event wait shows as a race.
+// A side stream is a worker in both modes. A wait on an inline stream blocks the host.
 //
-// Work may throw (communication does). Inline the exception comes out of the call. In a worker the
-// first one is kept and the stream has failed: later work is skipped, synchronize() throws it,
-// every time, and so does all work that waits for a point of this stream after the failure. Events
-// still happen, so that nobody hangs.
+// Work may throw (communication does). Inline, the call throws. In a worker the first exception is
+// kept and the stream has failed: later work is skipped, every synchronize() throws it, and so does
+// all work that waits for a point of this stream after the failure. Events are still set, so that
+// no waiter hangs.
 #pragma once
 
 #include <condition_variable>
@@ -25,11 +25,11 @@ namespace trireme::device {
 
 enum class StreamMode : uint8_t { inline_calls, worker_threads };
 
-// Tests derive from it to see or hold up what a stream is used for.
+// Tests derive from it to observe or delay the use of streams.
 class CpuDevice : public Device {
  public:
   struct Options {
-    int threads = 1;  // that share the tasks of one kernel
+    int threads = 1;  // for the tasks of one kernel
     StreamMode streams = StreamMode::inline_calls;
     int64_t budget_bytes = std::numeric_limits<int64_t>::max();
   };
@@ -60,8 +60,10 @@ class CpuStream final : public Stream {
   void synchronize() override;
   Event record_timed() override;
   double seconds_between(const Event& begin, const Event& end) const override;
+  HostCalls host_calls() const override;
+  void call_host(std::function<void()> work) override { enqueue(std::move(work)); }
 
-  // Runs `work` now (inline) or after all that is queued (worker).
+  // Runs `work` now (inline) or after all queued work (worker).
   template <typename Work>
   void enqueue(Work&& work) {
     if (mode_ == StreamMode::inline_calls) {
@@ -88,7 +90,7 @@ class CpuStream final : public Stream {
   std::deque<Item> queue_;
   bool busy_ = false;
   bool stopping_ = false;
-  std::exception_ptr failure_;  // written by the worker alone
+  std::exception_ptr failure_;  // written by the worker only
   std::thread worker_;
 };
 

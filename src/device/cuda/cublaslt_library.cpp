@@ -80,7 +80,7 @@ cublasStatus_t cublasLtMatmulAlgoCheck(cublasLtHandle_t handle, cublasLtMatmulDe
   return real(handle, operation, a, b, c, d, algorithm, result);
 }
 
-// ---- descriptions; the header's own functions without _internal call these
+// ---- descriptors; the header's inline functions without _internal call these
 
 cublasStatus_t cublasLtMatrixLayoutInit_internal(cublasLtMatrixLayout_t layout, size_t size,
                                                  cudaDataType type, uint64_t rows, uint64_t cols,

@@ -23,8 +23,7 @@ CudaDevice::CudaDevice(const kernels::Kernels& kernels, const GpuOptions& option
     : Device("cuda", kernels, std::numeric_limits<int64_t>::max()), options_(options) {
   CudaDevice::use_on_this_thread();
   cudaDeviceProp properties{};
-  cuda_check(cudaGetDeviceProperties(&properties, options.index),
-             "asking for the GPU's properties");
+  cuda_check(cudaGetDeviceProperties(&properties, options.index), "reading the GPU's properties");
   gpu_name_ = properties.name;
   multiprocessors_ = properties.multiProcessorCount;
 }
@@ -50,7 +49,7 @@ HostBuffer::Memory CudaDevice::allocate_host(int64_t bytes) {
 
 int64_t CudaDevice::available_bytes() {
   size_t free = 0, total = 0;
-  cuda_check(cudaMemGetInfo(&free, &total), "asking for free memory");
+  cuda_check(cudaMemGetInfo(&free, &total), "reading the free memory");
   return static_cast<int64_t>(free);
 }
 
@@ -69,8 +68,8 @@ std::byte* CudaDevice::allocate(int64_t bytes) {
   const cudaError_t status = cudaMalloc(&data, static_cast<size_t>(bytes));
   if (status == cudaErrorMemoryAllocation) {
     cudaGetLastError();  // the error is handled here, not by the next launch check
-    throw base::OutOfMemory(
-        fmt::format("the GPU refused {} bytes; it has {} free", bytes, available_bytes()));
+    throw base::OutOfMemory(fmt::format(
+        "out of memory on the GPU: needs {} bytes, {} are available", bytes, available_bytes()));
   }
   cuda_check(status, "allocating GPU memory");
   return static_cast<std::byte*>(data);
@@ -90,7 +89,7 @@ std::unique_ptr<Device> make_gpu(const kernels::Kernels& kernels, const GpuOptio
   const auto count = static_cast<int>(status.gpus.size());
   if (options.index < 0 || options.index >= count) {
     throw base::ConfigError(
-        fmt::format("GPU {}: this machine has {}, counted from 0", options.index, count));
+        fmt::format("GPU {}: this machine has {} GPUs, numbered from 0", options.index, count));
   }
   const GpuInfo& gpu = status.gpus[static_cast<size_t>(options.index)];
   if (!gpu.is_usable) {
@@ -102,7 +101,7 @@ std::unique_ptr<Device> make_gpu(const kernels::Kernels& kernels, const GpuOptio
 int64_t driver_used_bytes(const Device& device) {
   if (dynamic_cast<const CudaDevice*>(&device) == nullptr) return 0;
   size_t free = 0, total = 0;
-  cuda_check(cudaMemGetInfo(&free, &total), "asking for free memory");
+  cuda_check(cudaMemGetInfo(&free, &total), "reading the free memory");
   return static_cast<int64_t>(total - free);
 }
 

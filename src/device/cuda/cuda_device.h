@@ -13,12 +13,12 @@
 
 namespace trireme::device {
 
-// Throws unless `status` is success. `what` is what was tried, in words.
+// Throws unless `status` is success. `what` describes the attempt for the message.
 void cuda_check(cudaError_t status, const char* what);
 
 class CudaDevice final : public Device {
  public:
-  // What a kernel table keeps per device: library handles, plans, measured choices.
+  // The state of a kernel table on one device: library handles, plans, measured choices.
   class KernelState {
    public:
     virtual ~KernelState() = default;
@@ -34,8 +34,8 @@ class CudaDevice final : public Device {
   // Empty until a kernel table fills it; destroyed before the context.
   std::unique_ptr<KernelState>& kernel_state() { return kernel_state_; }
 
-  // Called after every synchronize() of this device's streams: throws where the queue is empty but
-  // what it computed is worth nothing, as when a communicator was aborted. Null: nobody. Any
+  // `check` is called after every synchronize() of this device's streams; it throws if the results
+  // are invalid although the queue is empty, as after a communicator was aborted. May be null. Any
   // thread.
   void set_check(std::function<void()> check);
   void run_check();
@@ -84,11 +84,11 @@ class CudaStream final : public Stream {
   bool is_capturing_ = false;
 };
 
-// Has the device passed this point? Of events of CudaStreams. Throws DeviceError where the device
-// has failed.
+// Returns whether the device has reached this event of a CudaStream. Throws DeviceError if the
+// device has failed.
 bool has_happened(const Event& event);
 
-// The stream of a row of the CUDA table.
+// Returns the stream as a CudaStream, for ops of the CUDA table.
 CudaStream& cuda_stream(Stream& stream);
 
 }  // namespace trireme::device

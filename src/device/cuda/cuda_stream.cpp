@@ -45,7 +45,7 @@ const CudaEvent& cuda_event(const Event& event, const std::string& stream) {
 
 CudaStream::CudaStream(CudaDevice& device, std::string name)
     : Stream(device, std::move(name)), cuda_device_(device) {
-  // Non-blocking: the default stream of libraries must not put itself between ours.
+  // Non-blocking: the default stream, which libraries may use, must not synchronise with it.
   cuda_check(cudaStreamCreateWithFlags(&handle_, cudaStreamNonBlocking), "creating a stream");
 }
 
@@ -70,7 +70,7 @@ double CudaStream::seconds_between(const Event& begin, const Event& end) const {
   float milliseconds = 0;
   cuda_check(cudaEventElapsedTime(&milliseconds, cuda_event(begin, name()).handle,
                                   cuda_event(end, name()).handle),
-             "asking for the time between two events");
+             "reading the time between two events");
   return 1e-3 * static_cast<double>(milliseconds);
 }
 
@@ -97,7 +97,7 @@ std::unique_ptr<Graph> CudaStream::capture(const std::function<void()>& queue_wo
     is_capturing_ = false;
     cudaStreamEndCapture(handle_, &captured);
     if (captured != nullptr) cudaGraphDestroy(captured);
-    cudaGetLastError();  // the first exception says what went wrong
+    cudaGetLastError();  // the first exception is the cause
     throw;
   }
   is_capturing_ = false;
@@ -120,10 +120,10 @@ bool has_happened(const Event& event) {
   if (event.state() == nullptr) return true;
   const cudaError_t status = cudaEventQuery(cuda_event(event, "any").handle);
   if (status == cudaErrorNotReady) {
-    cudaGetLastError();  // an answer, not an error for the next launch check
+    cudaGetLastError();  // not an error for the next launch check
     return false;
   }
-  cuda_check(status, "asking for an event");
+  cuda_check(status, "querying an event");
   return true;
 }
 

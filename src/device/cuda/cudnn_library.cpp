@@ -8,7 +8,7 @@
 namespace trireme::device {
 
 const base::SharedLibrary& cudnn_library() {
-  // cuDNN needs cuBLASLt, too, and takes the one that is loaded.
+  // cuDNN also needs cuBLASLt and uses the one that is loaded.
   static_cast<void>(cublaslt_library());
   static const base::SharedLibrary library({.name = fmt::format("cuDNN {}", CUDNN_MAJOR),
                                             .file = fmt::format("libcudnn.so.{}", CUDNN_MAJOR),

@@ -15,8 +15,9 @@ std::string version_text(int cuda_version) {
   return fmt::format("{}.{}", cuda_version / 1000, cuda_version % 1000 / 10);
 }
 
-// Is code for `architecture` ("90a", "90", "80") runnable on compute capability major.minor? An
-// architecture with a letter runs on exactly that chip; a plain one also on later minors.
+// Returns whether code for `architecture` ("90a", "90", "80") runs on compute capability
+// major.minor. An architecture with a letter runs on exactly that chip; a plain one also on later
+// minors.
 bool runs_on(const std::string& architecture, int major, int minor) {
   const bool is_exact = architecture.back() < '0' || architecture.back() > '9';
   const int number = std::stoi(architecture);
@@ -40,7 +41,7 @@ GpuInfo describe(int index) {
   GpuInfo gpu;
   gpu.index = index;
   cudaDeviceProp properties{};
-  cuda_check(cudaGetDeviceProperties(&properties, index), "asking for the GPU's properties");
+  cuda_check(cudaGetDeviceProperties(&properties, index), "reading the GPU's properties");
   gpu.name = properties.name;
   gpu.major = properties.major;
   gpu.minor = properties.minor;
@@ -61,7 +62,7 @@ GpuInfo describe(int index) {
   if (status != cudaSuccess) {
     cudaGetLastError();
     gpu.problem = fmt::format(
-        "it cannot be opened: {}; another program may hold it exclusively or fill its memory "
+        "it cannot be opened: {}; another program may use it exclusively or fill its memory "
         "(nvidia-smi shows which)",
         cudaGetErrorString(status));
     return gpu;
@@ -72,7 +73,7 @@ GpuInfo describe(int index) {
   return gpu;
 }
 
-// Fills in what the libraries are, or which one is missing. REQUIRES: a GPU that can be used.
+// Sets the versions of the libraries, or the problem if one is missing. REQUIRES: a usable GPU.
 void load_libraries(GpuStatus& status) {
   for (const base::LibraryReport& library : gpu_libraries()) {
     if (library.problem.empty()) {
@@ -116,7 +117,7 @@ GpuStatus gpu_status() {
         version_text(status.driver_version), version_text(status.runtime_version));
   } else if (found == cudaErrorNoDevice || (found == cudaSuccess && count == 0)) {
     status.problem =
-        "the driver sees no GPU (is CUDA_VISIBLE_DEVICES empty?); nvidia-smi lists what there is";
+        "the driver sees no GPU (is CUDA_VISIBLE_DEVICES empty?); nvidia-smi lists all GPUs";
   } else if (found != cudaSuccess) {
     status.problem = fmt::format("CUDA does not start: {}", cudaGetErrorString(found));
   }

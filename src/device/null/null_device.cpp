@@ -14,8 +14,8 @@ class NullStream final : public Stream {
   double seconds_between(const Event& /*begin*/, const Event& /*end*/) const override { return 0; }
 
  private:
-  // Addresses of this device are fake, so nothing moves: a download leaves the host memory as it
-  // was.
+  // Addresses of this device are fake, so nothing is copied: a download leaves host memory
+  // unchanged.
   void copy(std::byte* /*to*/, const std::byte* /*from*/, int64_t /*bytes*/) override {}
 };
 

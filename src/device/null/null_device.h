@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A device that computes nothing and owns no memory, but counts both: dry runs, the audit of
+// A device that computes nothing and owns no memory, but counts both: for dry runs, the audit of
 // facts(), and shapes too large for this machine.
 #pragma once
 

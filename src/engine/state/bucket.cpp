@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/state/bucket.h"
 
-#include <algorithm>
-
 #include "base/check.h"
 
 namespace trireme::engine {
@@ -42,11 +40,6 @@ Bucket::Bucket(std::vector<spec::Param> params, const spec::Plan& plan, const sp
     if (!leaf_) continue;
     grads_[at] = leaf_.slice_rows(entry.offset, entry.elements).reshape(shape);
   }
-  for (size_t i = 0; i < specs_.size(); ++i) {
-    if (!specs_[i].tied_copy || plan.inference) continue;
-    const base::Shape shape = shape_of(spec::local_shape(specs_[i].shard, plan.mesh));
-    grads_[i] = memory.grads.take({{shape.elements()}, plan.recipe.grad}).reshape(shape);
-  }
 }
 
 void Bucket::take_grads(const spec::Plan& plan, const BucketMemory& memory) {
@@ -64,30 +57,11 @@ void Bucket::take_grads(const spec::Plan& plan, const BucketMemory& memory) {
       specs.round_sum.shape.ndim() > 0 ? memory.grads.take(specs.round_sum) : reduced_grads();
 }
 
-void Bucket::tie(const Bucket& owner) {
-  for (size_t i = 0; i < specs_.size(); ++i) {
-    if (!specs_[i].tied_copy) continue;
-    const int at = owner.find(specs_[i].shard.name);
-    if (at >= 0) params_[i] = owner.params()[static_cast<size_t>(at)];
-  }
-}
-
-void Bucket::take_copies(device::Tensor table) {
-  for (size_t i = 0; i < specs_.size(); ++i) {
-    if (specs_[i].tied_copy) params_[i] = table.reshape(grads_[i].shape);
-  }
-}
-
-bool Bucket::has_tied_copies() const {
-  return std::any_of(specs_.begin(), specs_.end(),
-                     [](const spec::Param& param) { return param.tied_copy; });
-}
-
-int Bucket::find(const std::string& name) const {
-  for (size_t i = 0; i < specs_.size(); ++i) {
-    if (specs_[i].shard.name == name && !specs_[i].tied_copy) return static_cast<int>(i);
-  }
-  return -1;
+void Bucket::set_views(size_t param, device::Tensor params, device::Tensor grads) {
+  TRIREME_CHECK(specs_[param].tied_copy, "'{}' has a place in the bucket",
+                specs_[param].shard.name);
+  params_[param] = params;
+  grads_[param] = grads;
 }
 
 }  // namespace trireme::engine

@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Bucket: the parameters and gradients of one layer, flat, as one rank of the data axes holds them,
-// and the views of them that the layer sees. Which of the tensors below are the same memory is what
-// ZeRO stages differ in; buckets.h moves data between them.
+// and the views of them that the layer reads and writes. ZeRO stages differ only in which of these
+// tensors alias; buckets.h moves data between them.
 #pragma once
 
 #include <span>
-#include <string>
 #include <vector>
 
 #include "device/memory.h"
@@ -14,52 +13,49 @@
 
 namespace trireme::engine {
 
-// Where a bucket takes its memory from.
+// The memory from which a bucket takes its tensors.
 struct BucketMemory {
   device::Arena& params;
   device::Arena& grads;
-  device::Tensor gathered;  // shared: whole parameters come here; absent: the bucket keeps them
-  device::Tensor work;      // shared: whole gradients are made here; absent: in its own
-  device::Tensor leaf;      // for gradients, instead of its own (spec/memory/grad_places.h); or absent
+  // Shared buffers of whole parameters and of whole gradients; absent: the bucket has its own.
+  device::Tensor gathered, work;
+  // Memory in the stash for gradients (spec/memory/grad_places.h); absent: the bucket has its own.
+  device::Tensor leaf;
 };
 
 class Bucket {
  public:
-  // Gradients are absent under an inference plan. A tied copy has a gradient accumulator of its
-  // own; its parameters are those of its owner: see tie().
+  // Gradients are absent under an inference plan. So are the views of a tied copy: see set_views().
   Bucket(std::vector<spec::Param> params, const spec::Plan&, const spec::Coord&,
          const BucketMemory&);
 
   const std::vector<spec::Param>& specs() const { return specs_; }
   const spec::BucketLayout& layout() const { return layout_; }
-  // Elements of the bucket that this rank updates, and that it adds up.
+  // Elements of the bucket that this rank updates, and those that it reduces.
   const spec::Range& updated() const { return updated_; }
   const spec::Range& reduced() const { return reduced_; }
 
   // ---- parameters
-  device::Tensor whole_params() const { return whole_params_; }  // what layers read
-  device::Tensor own_params() const { return own_params_; }      // of updated(): the optimizer's
+  device::Tensor whole_params() const { return whole_params_; }  // read by layers
+  device::Tensor own_params() const { return own_params_; }  // updated(): written by the optimizer
 
-  // ---- gradients, from what layers add to down to what the optimizer reads
-  device::Tensor leaf() const { return leaf_; }  // whole: of one worker, in one round
-  std::span<const device::Tensor> nodes() const { return nodes_; }  // whole: workers that wait
-  device::Tensor round_sum() const { return round_sum_; }           // of reduced(): over rounds
-  device::Tensor own_grads() const { return own_grads_; }           // of updated(): final
-  device::Tensor reduced_grads() const {                            // of reduced(): final
+  // ---- gradients, from those that layers write to those that the optimizer reads
+  // Whole: one worker's gradients of one round.
+  device::Tensor leaf() const { return leaf_; }
+  // Whole: sums of earlier workers that are not yet merged.
+  std::span<const device::Tensor> nodes() const { return nodes_; }
+  device::Tensor round_sum() const { return round_sum_; }  // reduced(): the sum over rounds
+  device::Tensor own_grads() const { return own_grads_; }  // updated(): final
+  device::Tensor reduced_grads() const {                   // reduced(): final
     return own_grads_.slice_rows(reduced_.begin - updated_.begin, reduced_.end - reduced_.begin);
   }
 
-  // By the layer's parameter enum; those it does not have are empty.
+  // By the layer's parameter enum; parameters that it does not have are empty.
   std::span<const device::Tensor> params() const { return params_; }
   std::span<const device::Tensor> grads() const { return grads_; }
 
-  // Makes the tied copies of this bucket read the parameter of the same name in `owner`, or
-  // `table`.
-  void tie(const Bucket& owner);
-  void take_copies(device::Tensor table);
-  bool has_tied_copies() const;
-  // The index of the parameter called `name`, or -1.
-  int find(const std::string& name) const;
+  // Sets the views of a parameter that has no place in the bucket: a tied copy (SharedTable).
+  void set_views(size_t param, device::Tensor params, device::Tensor grads);
 
  private:
   void take_grads(const spec::Plan&, const BucketMemory&);

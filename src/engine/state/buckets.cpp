@@ -16,12 +16,10 @@ namespace ops = kernels::ops;
 using device::ConstTensor;
 using device::Tensor;
 
-// The token table, or its gradients, as the embedding and as the head see it.
-Tensor table_of_embedding(std::span<const Tensor> all) {
-  return all[static_cast<size_t>(spec::EmbeddingParam::tokens)];
-}
-Tensor table_of_head(std::span<const Tensor> all) {
-  return all[static_cast<size_t>(spec::HeadParam::weight)];
+// Does the head read the embedding's bucket in its gather slot?
+bool is_read_in_place(const spec::ModelSpec& model, const spec::Plan& plan) {
+  const auto table = spec::shared_table(model, plan);
+  return table && table->is_in_one_stage;
 }
 
 }  // namespace
@@ -30,7 +28,6 @@ Buckets::Buckets(const spec::ModelSpec& model, const spec::Plan& plan, DataGroup
                  TensorGroup& tensor, Pipe& pipe, const Memory& memory)
     : groups_(groups),
       tensor_(tensor),
-      pipe_(pipe),
       residency_(plan.zero),
       hosted_(spec::hosted_workers(plan)),
       rounds_(spec::reduce_rounds(plan)),
@@ -38,7 +35,7 @@ Buckets::Buckets(const spec::ModelSpec& model, const spec::Plan& plan, DataGroup
       folds_(spec::folds(plan.layout.logical_dp,
                          spec::workers_of(plan, spec::data_rank(plan.mesh, groups.coord())))),
       buffers_(spec::data_buffers(plan, spec::bucket_layouts(model, plan, pipe.rank()),
-                                  spec::is_tied(model) && plan.stages() == 1)),
+                                  is_read_in_place(model, plan))),
       layers_(spec::layers_of_rank(model, plan, pipe.rank())) {
   if (groups_.has_peers()) groups_.set_received(memory.comm.take(buffers_.received));
   if (buffers_.rounded.shape.ndim() > 0) rounded_ = memory.comm.take(buffers_.rounded);
@@ -56,39 +53,15 @@ Buckets::Buckets(const spec::ModelSpec& model, const spec::Plan& plan, DataGroup
                      gathered_.empty() ? Tensor{} : gathered_[gather_slot],
                      work_.empty() ? Tensor{} : work_[b % work_.size()], memory.leaves[b]});
   }
-  tie(spec::pipe_buffers(model, plan, pipe.rank()), memory);
+  table_.emplace(model, plan, groups, pipe, std::span(buckets_),
+                 SharedTable::Memory{memory.params, memory.grads, memory.comm});
   written_.resize(buckets_.size());
   arrived_.resize(buckets_.size());
   released_.resize(gathered_.size());
   holds_.assign(gathered_.size(), -1);
-  due_.resize(buckets_.size());
-  is_due_.assign(buckets_.size(), 0);
+  grads_arrived_.resize(buckets_.size());
+  is_deferred_.assign(buckets_.size(), 0);
   reduced_.resize(work_.empty() ? buckets_.size() : work_.size());
-}
-
-// Embedding and head are the model's first and last layer, so the first and the last bucket of the
-// ranks that have them.
-void Buckets::tie(const spec::PipeBuffers& pipe, const Memory& memory) {
-  const int last = size() - 1;
-  if (const auto& table = pipe_.table()) {
-    if (table->owner == pipe_.rank()) {
-      table_owner_ = 0;
-      table_grads_ = memory.comm.take(pipe.table_grads)
-                         .reshape(table_of_embedding(buckets_.front().grads()).shape);
-    }
-    if (table->reader == pipe_.rank()) {
-      table_reader_ = last;
-      buckets_.back().take_copies(memory.params.take(pipe.shared_table));
-      const base::Shape shape = table_of_head(buckets_.back().grads()).shape;
-      for (const base::TensorSpec& spec : pipe.staged_grads) {
-        staged_.push_back(memory.comm.take(spec).reshape(shape));
-      }
-      grads_sent_.resize(std::max<size_t>(staged_.size(), 1));
-    }
-  } else if (buckets_.back().has_tied_copies()) {
-    tied_to_ = 0;
-    buckets_.back().tie(buckets_.front());
-  }
 }
 
 int Buckets::index_of_layer(int layer) const {
@@ -99,7 +72,8 @@ int Buckets::index_of_layer(int layer) const {
 
 void Buckets::gather(int bucket) {
   const auto slot = static_cast<size_t>(buffers_.gather_slot(bucket));
-  TRIREME_CHECK(holds_[slot] < 0, "bucket {} is gathered over bucket {}", bucket, holds_[slot]);
+  TRIREME_CHECK(holds_[slot] < 0, "bucket {} is gathered into the slot of bucket {}", bucket,
+                holds_[slot]);
   holds_[slot] = bucket;
   groups_.stream().wait(std::exchange(released_[slot], {}));
   groups_.stream().wait(std::exchange(written_[static_cast<size_t>(bucket)], {}));
@@ -109,9 +83,10 @@ void Buckets::gather(int bucket) {
 
 void Buckets::release(int bucket) {
   const auto slot = static_cast<size_t>(buffers_.gather_slot(bucket));
-  TRIREME_CHECK(holds_[slot] == bucket, "bucket {} is released, {} is there", bucket, holds_[slot]);
+  TRIREME_CHECK(holds_[slot] == bucket, "bucket {} is released, but its slot holds {}", bucket,
+                holds_[slot]);
   holds_[slot] = -1;
-  if (bucket == table_owner_) before_change(bucket);
+  before_change(bucket);
   released_[slot] = groups_.mark(groups_.compute());
 }
 
@@ -119,38 +94,27 @@ void Buckets::use(int bucket) {
   run_update(bucket);
   if (residency_.params) {
     const auto slot = static_cast<size_t>(buffers_.gather_slot(bucket));
-    TRIREME_CHECK(holds_[slot] == bucket, "bucket {} is not here", bucket);
+    TRIREME_CHECK(holds_[slot] == bucket, "bucket {} is used before it was gathered", bucket);
   }
   groups_.compute().wait(std::exchange(arrived_[static_cast<size_t>(bucket)], {}));
-  if (bucket == table_owner_ && std::exchange(is_table_due_, false)) {
-    before_change(bucket);  // an evaluation may have sent it, too
-    table_sent_ = pipe_.send_table(spec::PipeKind::table, table_of_embedding(at(bucket).params()));
-  }
-  if (bucket == table_reader_) groups_.compute().wait(std::exchange(table_arrived_, {}));
+  table_->use(bucket);
 }
 
 void Buckets::zero(int bucket) {
-  run_update(bucket);  // the head's gradients begin before its forward
+  run_update(bucket);  // the head's gradients are set to zero before its forward
   const Bucket& b = at(bucket);
   groups_.compute().wait(reduced_[work_slot(bucket)]);
   for (const spec::Range& range : b.layout().zeroed) {
     ops::fill(groups_.compute(), {.d = b.leaf().slice_rows(range.begin, range.end - range.begin)});
   }
-  if (!b.has_tied_copies()) return;
-  // Their sums were taken into the owner's, with its reduction, or sent to it.
-  if (tied_to() >= 0) groups_.compute().wait(reduced_[work_slot(tied_to())]);
-  if (bucket == table_reader_ && staged_.empty() && grads_sent_.front()) {
-    grads_sent_.front()->wait(groups_.compute());
-    grads_sent_.front().reset();
-  }
+  table_->before_zero(bucket);
 }
 
 void Buckets::reduce(int bucket, const spec::Leaf& leaf) {
   device::Stream& stream = groups_.stream();
   sum_along_tp(bucket);
   groups_.after_compute();
-  if (bucket == table_reader_) send_table_grads();
-  if (bucket == tied_to() || bucket == table_owner_) add_tied_copies(bucket);
+  table_->bring_grads(bucket);
   const Bucket& b = at(bucket);
   Tensor part = b.leaf();
   if (rounded_) {
@@ -160,7 +124,8 @@ void Buckets::reduce(int bucket, const spec::Leaf& leaf) {
   const spec::Fold& fold = folds_[static_cast<size_t>(leaf.hosted)];
   const std::span<const Tensor> stack = b.nodes().first(static_cast<size_t>(fold.stacked));
   if (leaf.hosted + 1 < hosted_) {
-    // Wait for the next worker: on top of the stack, or in the node that the last merge completes.
+    // Keep the sum for the next worker: on top of the stack, or in the node that the last merge
+    // completes.
     if (fold.merges == 0) ops::copy(stream, {.x = part, .d = b.nodes()[stack.size()]});
     for (size_t i = 0; i < static_cast<size_t>(fold.merges); ++i) {
       const size_t to = stack.size() - 1 - i;
@@ -178,27 +143,8 @@ void Buckets::reduce(int bucket, const spec::Leaf& leaf) {
   reduced_[work_slot(bucket)] = groups_.mark(stream);
 }
 
-// Tied weights keep two accumulators, which are added once, when both have all of a leaf.
-void Buckets::add_tied_copies(int bucket) {
-  if (bucket == table_owner_) pipe_.receive_table_grads(groups_.stream(), table_grads_);
-  const Tensor copy =
-      bucket == table_owner_ ? table_grads_ : table_of_head(buckets_.back().grads());
-  ops::accumulate(groups_.stream(), {.x = copy, .d = table_of_embedding(at(bucket).grads())});
-}
-
-void Buckets::send_table_grads() {
-  Tensor sent = table_of_head(at(table_reader_).grads());
-  std::unique_ptr<comm::Sent>& last = grads_sent_[next_staged_];
-  if (!staged_.empty()) {
-    if (last) last->wait(groups_.compute());
-    groups_.compute().copy_bytes(staged_[next_staged_], sent);
-    sent = staged_[next_staged_];
-  }
-  last = pipe_.send_table(spec::PipeKind::table_gradients, sent);
-  next_staged_ = (next_staged_ + 1) % grads_sent_.size();
-}
-
-// Small: norm weights and biases. So on the compute stream, where its group talks anyway.
+// These are small tensors (norm weights and biases), so they are summed on the compute stream,
+// which the group along tp uses anyway.
 void Buckets::sum_along_tp(int bucket) {
   const spec::Range range = spec::summed_along_tp(at(bucket).layout(), tensor_.sequence_parallel());
   tensor_.sum_grads(at(bucket).leaf().slice_rows(range.begin, range.end - range.begin));
@@ -227,44 +173,26 @@ void Buckets::defer_update(int bucket) {
   if (gathers_in_forward(bucket)) {
     groups_.gather_grads(at(bucket).own_grads(), at(bucket).reduced_grads());
   }
-  due_[static_cast<size_t>(bucket)] = groups_.mark(groups_.stream());
-  is_due_[static_cast<size_t>(bucket)] = 1;
+  grads_arrived_[static_cast<size_t>(bucket)] = groups_.mark(groups_.stream());
+  is_deferred_[static_cast<size_t>(bucket)] = 1;
 }
 
 void Buckets::complete_grads(int bucket) {
   if (!gathers_in_forward(bucket)) return;
-  groups_.after_compute();  // an update may still read what is written again
+  groups_.after_compute();  // an update may still read the memory that the gather writes
   groups_.gather_grads_for_host(at(bucket).own_grads(), at(bucket).reduced_grads());
   groups_.before_compute();
 }
 
 void Buckets::run_update(int bucket) {
-  if (std::exchange(is_due_[static_cast<size_t>(bucket)], uint8_t{0}) == 0) return;
-  groups_.compute().wait(std::exchange(due_[static_cast<size_t>(bucket)], {}));
+  if (std::exchange(is_deferred_[static_cast<size_t>(bucket)], uint8_t{0}) == 0) return;
+  groups_.compute().wait(std::exchange(grads_arrived_[static_cast<size_t>(bucket)], {}));
   before_change(bucket);
   update_(bucket);
 }
 
 void Buckets::flush_updates() {
   for (int b = 0; b < size(); ++b) run_update(b);
-}
-
-void Buckets::before_change(int bucket) {
-  if (bucket != table_owner_ || !table_sent_) return;
-  table_sent_->wait(groups_.compute());
-  table_sent_.reset();
-}
-
-void Buckets::begin_evaluation() {
-  if (is_table_stale_) begin_step();
-}
-
-void Buckets::begin_step() {
-  is_table_stale_ = false;
-  is_table_due_ = table_owner_ >= 0;
-  if (table_reader_ >= 0) {
-    table_arrived_ = pipe_.receive_table(table_of_head(at(table_reader_).params()));
-  }
 }
 
 void Buckets::publish(int bucket) {
@@ -280,7 +208,7 @@ void Buckets::publish(int bucket) {
 }
 
 std::vector<std::byte> Buckets::read_whole(const Tensor& own, int64_t whole_bytes) {
-  // In pieces through the memory in which sums arrive: nothing may be allocated.
+  // In pieces through the buffer for received parts, because nothing may be allocated.
   groups_.after_compute();
   const Tensor bytes = device::view_of(own.data, {{own.bytes()}, base::DType::u8});
   const int64_t shards = whole_bytes / bytes.elements();

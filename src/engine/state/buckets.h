@@ -1,17 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// Buckets: all buckets of a rank, one per layer, and their way over the data axes: gather, release,
-// zero and reduce as the scripts ask, one bucket at a time, on the data stream beside the compute
-// stream. Plain data parallel, ZeRO-1, -2, -3 and HSDP are this one code; the plan's residency
-// decides which tensors of a Bucket are the same memory.
-//
-// The token table that embedding and head share is read in the embedding's bucket where both are on
-// this rank. Where they are not (spec::SplitTable), the head's rank has a copy, which comes from
-// the embedding's before the first use after a change; the head's gradients go the other way.
+// Buckets: all buckets of a rank, one per layer, and their communication over the data axes.
+// Scripts call gather, release, zero and reduce, one bucket at a time; the work runs on the data
+// stream beside the compute stream. Plain data parallelism, ZeRO-1, -2, -3 and HSDP share this
+// code; the plan's residency decides which tensors of a Bucket alias.
 #pragma once
 
 #include <cstdint>
 #include <functional>
-#include <memory>
+#include <optional>
 #include <span>
 #include <utility>
 #include <vector>
@@ -19,6 +15,7 @@
 #include "device/memory.h"
 #include "engine/state/bucket.h"
 #include "engine/state/data_groups.h"
+#include "engine/state/shared_table.h"
 #include "engine/state/tensor_group.h"
 #include "engine/step/pipe.h"
 #include "optim/flat_floats.h"
@@ -33,9 +30,9 @@ class Buckets {
     device::Arena& params;
     device::Arena& grads;
     device::Arena& comm;
-    std::span<const device::Tensor> leaves;  // by bucket: for gradients, or absent
+    std::span<const device::Tensor> leaves;  // by bucket: memory for gradients, or absent
   };
-  // Of all layers of the rank's stages, in order.
+  // Makes the buckets of all layers of the rank's stages, in order.
   Buckets(const spec::ModelSpec&, const spec::Plan&, DataGroups&, TensorGroup&, Pipe&,
           const Memory&);
 
@@ -43,71 +40,65 @@ class Buckets {
   const Bucket& operator[](int bucket) const { return buckets_[static_cast<size_t>(bucket)]; }
   std::vector<Bucket>::const_iterator begin() const { return buckets_.begin(); }
   std::vector<Bucket>::const_iterator end() const { return buckets_.end(); }
-  // The bucket whose parameters the head of this rank reads beside its own, or -1.
-  int tied_to() const { return tied_to_; }
-  // Of layer `layer` of the model. REQUIRES: it is on this rank.
+  SharedTable& table() { return *table_; }
+  // Returns the bucket of layer `layer` of the model. REQUIRES: the layer is on this rank.
   int index_of_layer(int layer) const;
 
   // ---- steps of scripts
   void gather(int bucket);
-  void release(int bucket);  // all queued compute may still read it
-  // A leaf begins: gradients that need it are set to zero (Param::is_written: not those), and what
-  // is queued from here on may write all of them.
+  void release(int bucket);  // compute that is queued so far may still read it
+  // Begins a leaf: sets gradients to zero, except those that are overwritten (Param::is_written).
+  // Compute that is queued from here on may write all of them.
   void zero(int bucket);
-  // The bucket's leaf is complete: folds it, and with a rank's last leaf of a round reduces. After
-  // the last round own_grads() has, or will have on the data stream, the sum over all workers.
+  // Ends a leaf: folds it into the rank's sum, and reduces with the rank's last leaf of a round.
+  // After the last round own_grads() holds the sum over all workers, in the order of the data
+  // stream.
   void reduce(int bucket, const spec::Leaf&);
-  // Compute that is queued from here on finds the whole parameters.
+  // Compute that is queued from here on reads the whole parameters.
   void use(int bucket);
-  // Compute that is queued from here on finds all reduced gradients.
+  // Compute that is queued from here on reads all reduced gradients.
   void await_reduced() { groups_.before_compute(); }
 
   // ---- changes of own_params(), on the compute stream
-  void before_change(int bucket);                     // nobody reads the old ones any more
-  void publish(int bucket);                           // brings the new ones to where they are read
-  void weights_changed() { is_table_stale_ = true; }  // somewhere; called on all ranks
-  // A step brings the shared table to its reader even if an evaluation just did: what a step sends
-  // is the same every time, as its prediction and its recording are.
-  void begin_step();
-  void begin_evaluation();
+  // Compute that is queued from here on may overwrite them.
+  void before_change(int bucket) { table_->before_change(bucket); }
+  void publish(int bucket);  // sends the new ones to the ranks that read them
+  // Parameters have changed on some rank. All ranks call it.
+  void weights_changed() { table_->set_stale(); }
 
-  // ---- updates that wait for their gradients. Where every rank updates everything (plain data
-  // parallel), a bucket is updated just before the next forward comes to it, and gradients of most
-  // buckets are gathered during that forward: all but those that the backward comes to first, whose
-  // gathering the backward has time for.
+  // ---- deferred updates. If every rank updates everything (plain data parallelism), a bucket is
+  // updated just before the next forward uses it, and the gradients of most buckets are gathered
+  // during that forward. The buckets that the backward finishes first are gathered during the
+  // backward.
   bool defers_updates() const { return defers_updates_; }
   // `update` queues the update of a bucket on the compute stream.
   void set_update(std::function<void(int bucket)> update) { update_ = std::move(update); }
-  // The bucket's update is due when it is next used. Queues the gathering of its gradients, unless
-  // the backward did.
+  // Defers the bucket's update until its next use. Queues the gather of its gradients, unless the
+  // backward did.
   void defer_update(int bucket);
-  // Queues all updates that are due.
+  // Queues all deferred updates.
   void flush_updates();
 
-  // own_grads() is complete afterwards, for readers. Collective.
+  // Completes own_grads() for readers. Collective.
   void complete_grads(int bucket);
-  // The whole bucket in fp32, from what each rank along zero holds of it (own_params(),
+  // Returns the whole bucket in fp32, from the part `own` of each rank along zero (own_params(),
   // own_grads(), or a tensor of the optimizer). Waits for the device. Collective.
   std::vector<float> read_whole(int bucket, const optim::FlatFloats& own);
 
  private:
-  // The bytes of all ranks along zero, of which this one holds `own`.
+  // Returns the bytes of all ranks along zero; this rank holds `own`.
   std::vector<std::byte> read_whole(const device::Tensor& own, int64_t whole_bytes);
   Bucket& at(int bucket) { return buckets_[static_cast<size_t>(bucket)]; }
   size_t work_slot(int bucket) const;
-  void tie(const spec::PipeBuffers&, const Memory&);
-  void add_tied_copies(int bucket);
-  void send_table_grads();
   void sum_along_tp(int bucket);
-  // The share is measured (bench/overlap.sh).
+  // The share 4 / 5 was measured (bench/overlap.sh).
   bool gathers_in_forward(int bucket) const { return defers_updates_ && bucket < size() * 4 / 5; }
-  void run_update(int bucket);  // if it is due
+  void run_update(int bucket);  // if it was deferred
   void finish_round(int bucket, int round, std::span<const device::ConstTensor> nodes,
                     device::Tensor part);
 
   DataGroups& groups_;
   TensorGroup& tensor_;
-  Pipe& pipe_;
   const spec::Residency residency_;
   const int hosted_, rounds_;
   const bool defers_updates_;
@@ -118,27 +109,16 @@ class Buckets {
   std::vector<device::Tensor> work_, gathered_;
   std::vector<int> layers_;  // of the model, by bucket
   std::vector<Bucket> buckets_;
-  int tied_to_ = -1;
-
-  // ---- a table that two ranks share; -1: not here
-  int table_owner_ = -1, table_reader_ = -1;
-  device::Tensor table_grads_;  // on the owner: the reader's
-  bool is_table_stale_ = true;  // the reader's
-  bool is_table_due_ = false;   // on the owner: to be sent when it is next used
-  std::unique_ptr<comm::Sent> table_sent_;
-  std::vector<device::Tensor> staged_;                   // on the reader: gradients on their way
-  std::vector<std::unique_ptr<comm::Sent>> grads_sent_;  // by staged_, or one straight from the sum
-  size_t next_staged_ = 0;
-  device::Event table_arrived_;
+  std::optional<SharedTable> table_;
 
   // ---- order between the streams
-  std::vector<device::Event> written_;   // by bucket: own_params(), on compute
-  std::vector<device::Event> arrived_;   // by bucket: whole_params(), on the data stream
-  std::vector<device::Event> released_;  // by gather slot: on compute
-  std::vector<device::Event> due_;       // by bucket: gradients to update with, on the data stream
-  std::vector<uint8_t> is_due_;          // by bucket
-  std::vector<device::Event> reduced_;   // by work slot: leaf read, on the data stream
-  std::vector<int> holds_;               // by gather slot: its bucket, or -1
+  std::vector<device::Event> written_;        // by bucket: own_params(), on compute
+  std::vector<device::Event> arrived_;        // by bucket: whole_params(), on the data stream
+  std::vector<device::Event> released_;       // by gather slot: on compute
+  std::vector<device::Event> grads_arrived_;  // by bucket: of a deferred update, on the data stream
+  std::vector<uint8_t> is_deferred_;          // by bucket: its update
+  std::vector<device::Event> reduced_;        // by work slot: the leaf was read, on the data stream
+  std::vector<int> holds_;                    // by gather slot: its bucket, or -1
 };
 
 }  // namespace trireme::engine

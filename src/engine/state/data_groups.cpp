@@ -27,20 +27,21 @@ DataGroups::DataGroups(const spec::Plan& plan, comm::Mesh* mesh, device::Device&
   const int ranks = spec::data_ranks(plan.mesh);
   if (mesh == nullptr) {
     if (plan.mesh == spec::Sizes{}) return;
-    throw base::ConfigError(
-        fmt::format("a plan for several ranks ({}) runs on one rank without a mesh: start as many "
-                    "ranks, or plan for one",
-                    text_of(plan.mesh)));
+    throw base::ConfigError(fmt::format(
+        "the plan needs several ranks ({}), but this process is one rank without a mesh: start "
+        "that many ranks, or plan for one",
+        text_of(plan.mesh)));
   }
   if (mesh->sizes() != plan.mesh) {
-    throw base::ConfigError(fmt::format("the plan's mesh ({}) is not that of the ranks ({})",
-                                        text_of(plan.mesh), text_of(mesh->sizes())));
+    throw base::ConfigError(
+        fmt::format("the plan's mesh ({}) differs from the mesh of the ranks ({})",
+                    text_of(plan.mesh), text_of(mesh->sizes())));
   }
   coord_ = mesh->coord();
   comm::Communicator& world = mesh->world();
   comm::Communicator::Options options = world.options();
   if (spec::closing_ranks(plan.mesh) > 1) {
-    // All ranks; those that share micro-batches side by side.
+    // All ranks; those that share micro-batches are neighbours.
     const int sharing = plan.mesh[Axis::pp] * plan.mesh[Axis::tp];
     const int place = coord_[Axis::pp] * plan.mesh[Axis::tp] + coord_[Axis::tp];
     options.name = "closing";

@@ -17,7 +17,7 @@ std::vector<std::byte> bytes_of(device::Stream& stream, const device::Tensor& fr
   return bytes;
 }
 
-// As the tensors hold them; `low` stays empty where there are no lower halves.
+// 16-bit values as the device tensors hold them; `low` is empty if the values are not split fp32.
 struct Stored {
   std::vector<uint16_t> values, low;
 };

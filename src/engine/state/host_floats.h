@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Flat numbers of a device as floats on the host.
+// Conversion between flat device tensors (optim::FlatFloats) and floats on the host.
 #pragma once
 
 #include <cstddef>
@@ -15,7 +15,8 @@ namespace trireme::engine {
 std::vector<float> download_floats(device::Stream&, const optim::FlatFloats& from);
 void upload_floats(device::Stream&, const optim::FlatFloats& to, std::span<const float> values);
 
-// The floats in the bytes of an f32 or bf16 tensor, or of halves, whose lower ones are `low`.
+// Returns the floats in the bytes of an fp32 or bf16 tensor. If `low` is not empty, `values` and
+// `low` are the high and low parts of split fp32 values.
 std::vector<float> floats_of(base::DType, std::span<const std::byte> values,
                              std::span<const std::byte> low);
 

@@ -24,7 +24,7 @@ void TensorGroup::sum_grads(device::Tensor inout) {
 std::vector<float> TensorGroup::gather_for_host(std::span<const float> own) {
   const auto elements = static_cast<int64_t>(own.size());
   std::vector<float> all(own.size() * static_cast<size_t>(ranks()));
-  // Nothing may be allocated, so in pieces that the buffer holds.
+  // In pieces that fit into the buffer, because nothing may be allocated.
   const int64_t room = buffer_.bytes() / static_cast<int64_t>(sizeof(float)) / ranks();
   for (int64_t begin = 0; begin < elements; begin += room) {
     const int64_t count = std::min(room, elements - begin);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// TensorGroup: the ranks that share this rank's micro-batches along tp. They talk on the compute
-// stream, inside layers (nn::Boundary), and where gradients of parameters that all of them have
-// become complete.
+// TensorGroup: the ranks along tp, which share this rank's micro-batches. Their collectives run on
+// the compute stream: inside layers (nn::Boundary), and for the gradients of parameters that all of
+// them have.
 #pragma once
 
 #include <span>
@@ -25,15 +25,16 @@ class TensorGroup {
   nn::Boundary boundary() const { return {group_, sequence_parallel_}; }
   bool sequence_parallel() const { return sequence_parallel_; }
 
-  // inout = sum over ranks; nothing to do on one rank or for no elements.
+  // inout = sum over ranks. Does nothing on one rank or for no elements.
   void sum_grads(device::Tensor inout);
-  // What every rank gives, one after the other, in fp32. Through the buffer; waits for the device.
+  // Returns the floats `own` of every rank, one after the other. Sends them through the buffer;
+  // waits for the device.
   std::vector<float> gather_for_host(std::span<const float> own);
 
-  // Memory for parts of sums that arrive. Not owned.
+  // Memory for parts of sums that other ranks send. Not owned.
   void set_buffer(device::Tensor);
 
-  // What was sent since the last call is of this kind.
+  // Adds the bytes sent since the last call to this kind.
   void count(int64_t spec::TrafficTable::*kind);
   const spec::TrafficTable& traffic() const { return traffic_; }
 

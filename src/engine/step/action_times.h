@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// ActionTimes: when the actions of one step ran on the device. A stretch of compute begins when its
-// inputs are there; a receive ends when its message is.
+// ActionTimes: when the actions of one step ran on the device. A compute action begins when its
+// inputs have arrived; a receive ends when its message has arrived.
 #pragma once
 
 #include <vector>
@@ -16,14 +16,14 @@ struct ActionSpan {
 
 class ActionTimes {
  public:
-  // `actions` of the rank's program.
+  // `actions`: the number of actions in the rank's program.
   ActionTimes(device::Stream& compute, size_t actions) : compute_(compute), marks_(actions) {}
 
   void start();  // waits until the stream is empty
   void begin(size_t action) { marks_[action].begin = compute_.record_timed(); }
   void end(size_t action) { end(action, compute_); }
   void end(size_t action, device::Stream& on) { marks_[action].end = on.record_timed(); }
-  // By action; both 0 where nothing ran. Waits for the stream.
+  // Returns the spans by action; both ends are 0 if the action ran no work. Waits for the stream.
   std::vector<ActionSpan> finish();
 
  private:

@@ -28,7 +28,7 @@ Walk walk_of(Op op) {
     case Op::BW:
       return Walk::backward;
     default:
-      TRIREME_CHECK(false, "action {} is not computed", static_cast<int>(op));
+      TRIREME_CHECK(false, "action {} is no computation", static_cast<int>(op));
   }
 }
 
@@ -44,16 +44,17 @@ Executor::Executor(const spec::Plan& plan, std::vector<std::unique_ptr<Stage>> s
       buckets_(buckets),
       layout_(layout),
       ended_(program_.size()) {
-  TRIREME_CHECK(stage_numbers_.size() == stages_.size(), "{} stages for {} of the schedule",
-                stages_.size(), stage_numbers_.size());
+  TRIREME_CHECK(stage_numbers_.size() == stages_.size(),
+                "{} stages, the schedule has {} on this rank", stages_.size(),
+                stage_numbers_.size());
   find_places(plan);
   find_frees();
 }
 
-// A leaf begins with its first F (gradients of the head) and its first B or BW (of all others), and
-// is complete with its last W or BW. The first F, W or BW writes gradients of weights, the others
-// add to them. Parameters that stay are gathered by the stage's first action
-// and released by the last that reads them.
+// A leaf begins with its first F (for the head's gradients) and its first B or BW (for the others),
+// and is complete after its last W or BW. The first F, W or BW overwrites weight gradients, the
+// others add to them. If parameters stay gathered for the step, the stage's first action gathers
+// them and the last action that reads them releases them.
 void Executor::find_places(const spec::Plan& plan) {
   const auto kind_of = [](Op op) { return op == Op::BW ? Op::B : op; };
   std::map<std::tuple<int, Op, int, int>, size_t> first;  // by stage, kind and leaf
@@ -94,7 +95,7 @@ void Executor::find_frees() {
 
 void Executor::run(device::Stream& compute, const InputStaging& inputs, nn::StepSink& sink) {
   step_began_ = compute.record();
-  buckets_.begin_step();
+  buckets_.table().begin_step();
   for (size_t i = 0; i < program_.size(); ++i) {
     const Action& action = program_[i];
     const device::Range range(compute, schedule::to_text(action));
@@ -124,7 +125,7 @@ void Executor::run(device::Stream& compute, const InputStaging& inputs, nn::Step
       case Op::SyncTied:     // with the reduction of the embedding
         break;
       case Op::R:
-        TRIREME_CHECK(false, "early recompute was refused with the plan");
+        TRIREME_CHECK(false, "check_plan() refuses early recompute");
     }
   }
   buckets_.await_reduced();
@@ -176,7 +177,7 @@ void Executor::compute_at(size_t position, device::Stream& compute, const InputS
   if (times_ != nullptr) times_->end(position);
 }
 
-// Both scripts in alternation: what one waits for, the other covers.
+// Alternates the steps of both scripts, so that one computes while the other waits.
 void Executor::compute_pair(size_t position, device::Stream& compute, const InputStaging& inputs,
                             nn::StepSink& sink) {
   Stage& first = stage(program_[position].stage);
@@ -220,7 +221,7 @@ void Executor::receive(size_t position) {
 void Executor::evaluate(device::Stream& compute, const InputStaging& inputs, nn::StepSink& sink) {
   constexpr int microbatch = 0;
   pipe_.count_as_other(true);
-  buckets_.begin_evaluation();
+  buckets_.table().begin_evaluation();
   for (size_t i = 0; i < stages_.size(); ++i) {
     const int number = stage_numbers_[i], next = number + 1;
     if (number > 0 && index_of(number - 1) < 0) {

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Executor: walks one rank's program. It knows actions, and no schedule by name.
+// Executor: runs the actions of one rank's program. It depends on no particular schedule.
 //
-// Outputs and gradients pass between stages of this rank in the stash; to and from other ranks they
-// go through the Pipe, where a receive begins as soon as the host has come to it and its place in
-// the stash is free.
+// Outputs and gradients pass between stages of this rank in the stash, and to and from other ranks
+// through the Pipe. A receive begins as soon as the host has queued it and its place in the stash
+// is free.
 #pragma once
 
 #include <map>
@@ -26,36 +26,36 @@ class Executor {
   Executor(const spec::Plan&, std::vector<std::unique_ptr<Stage>> stages, Pipe&, Buckets&,
            const spec::StashLayout&);
 
-  // Queues all actions of one step on `compute`. Gradients are complete and reduced afterwards; the
-  // sink gets loss and token count of this rank's micro-batches, on the rank of the last stage.
+  // Queues all actions of one step on `compute`. Gradients are complete and reduced afterwards. On
+  // the rank of the last stage, loss and token count of its micro-batches are added to the sink.
   void run(device::Stream& compute, const InputStaging&, nn::StepSink&);
-  // The forward of input 0 through all stages, without anything kept.
+  // Queues the forward of micro-batch 0 through all stages and keeps no slots.
   void evaluate(device::Stream& compute, const InputStaging&, nn::StepSink&);
 
   int layers() const;  // of all stages of this rank
-  // Told of the actions of every run. Null: nobody. Not owned.
+  // Records the times of the actions of every run. Null: none. Not owned.
   void set_times(ActionTimes* times) { times_ = times; }
 
  private:
-  // What is known of an action before it runs.
+  // Properties of an action that follow from the program.
   struct Place {
     spec::Leaf leaf;
-    bool begins = false, completes = false, writes = false;  // among those of its leaf
-    bool gathers = true, releases = true;                    // among those of its stage
+    bool begins = false, completes = false, writes = false;  // among the actions of its leaf
+    bool gathers = true, releases = true;                    // among the actions of its stage
     bool frees = false;                                      // a receive waits for its end
   };
   using Key = std::pair<int, int>;  // stage, micro-batch
 
   void find_places(const spec::Plan&);
   void find_frees();
-  int index_of(int stage) const;  // among this rank's; -1: not here
+  int index_of(int stage) const;  // among this rank's stages; -1: on another rank
   Stage& stage(int number);
   int rank_of(int stage) const { return lane_[static_cast<size_t>(stage)]; }
   const spec::StashLayout::Frames& frames(const schedule::Action&) const;
-  // The end of the action at this position of the step; -1: the step's beginning.
+  // Returns the end of the action at this position of the program; -1: the start of the step.
   const device::Event& end_of(int position) const;
 
-  // An F, B, W or BW, ready to be walked.
+  // The task of an F, B, W or BW.
   Task task_of(size_t position, const InputStaging&);
   Stage::Progress begin(size_t position, device::Stream& compute, const InputStaging&,
                         nn::StepSink&);
@@ -73,8 +73,8 @@ class Executor {
   const spec::StashLayout& layout_;
   ActionTimes* times_ = nullptr;
   device::Event step_began_;
-  std::vector<device::Event> ended_;                 // by action, where a receive waits for it
-  std::map<Key, device::Event> inputs_, gradients_;  // that come from other ranks
+  std::vector<device::Event> ended_;                 // by action, if a receive waits for it
+  std::map<Key, device::Event> inputs_, gradients_;  // received from other ranks
 };
 
 }  // namespace trireme::engine

@@ -12,7 +12,7 @@ namespace trireme::engine {
 
 namespace {
 
-// In front of the micro-batches: the sum of their sample hashes.
+// The sum of sample hashes, which is stored in front of the micro-batches.
 const int64_t bytes_of_samples = base::bytes_of(spec::sample_hash_spec());
 
 int64_t bytes_of_batch(const spec::LocalShape& shape) {
@@ -25,7 +25,9 @@ int64_t bytes_of_batch(const spec::LocalShape& shape) {
 
 void set_equal_sequences(const HostMicrobatch& batch, int64_t sequences, int64_t seq_len) {
   const auto tokens = static_cast<int64_t>(batch.tokens.size());
-  TRIREME_CHECK(sequences * seq_len == tokens, "{} x {} of {} tokens", sequences, seq_len, tokens);
+  TRIREME_CHECK(sequences * seq_len == tokens,
+                "{} sequences of {} tokens in a micro-batch of {} tokens", sequences, seq_len,
+                tokens);
   for (int64_t t = 0; t < tokens; ++t) {
     batch.positions[static_cast<size_t>(t)] = static_cast<int32_t>(t % seq_len);
   }
@@ -62,9 +64,9 @@ InputStaging::InputStaging(device::Device& device, device::Arena& arena,
 }
 
 void InputStaging::load(MicrobatchSource& source, int count) {
-  TRIREME_CHECK(count <= static_cast<int>(batches_.size()), "{} micro-batches of {}", count,
-                batches_.size());
-  copy_->synchronize();  // the host arrays are free when the last upload is done
+  TRIREME_CHECK(count <= static_cast<int>(batches_.size()), "{} micro-batches, staging holds {}",
+                count, batches_.size());
+  copy_->synchronize();  // the host arrays may be overwritten after the last upload
   uint64_t samples = 0;
   for (int m = 0; m < count; ++m) {
     const HostMicrobatch& batch = host_batches_[static_cast<size_t>(m)];
@@ -92,8 +94,9 @@ void InputStaging::take_samples(device::Stream& compute, device::Tensor to) {
 
 void InputStaging::check(int index, const HostMicrobatch& batch) const {
   const auto refuse = [index](const char* what, size_t at, int64_t found, int64_t limit) {
-    throw base::ConfigError(fmt::format("micro-batch {}: {} {} at token {} is not below {}", index,
-                                        what, found, at, limit));
+    throw base::ConfigError(
+        fmt::format("micro-batch {}: {} {} at token {} is out of range: allowed are 0 to {}", index,
+                    what, found, at, limit - 1));
   };
   const auto tokens = static_cast<int32_t>(shape_.tokens);
   for (size_t t = 0; t < batch.tokens.size(); ++t) {
@@ -110,10 +113,11 @@ void InputStaging::check(int index, const HostMicrobatch& batch) const {
       const int64_t expected =
           std::min<int64_t>(static_cast<int64_t>(s) * shape_.seq_len, shape_.tokens);
       if (batch.seq_offsets[s] == expected) continue;
-      throw base::ConfigError(fmt::format(
-          "micro-batch {}: sequence {} starts at token {} instead of {}; borders inside a sequence "
-          "need a plan with document_mask",
-          index, s, batch.seq_offsets[s], expected));
+      throw base::ConfigError(
+          fmt::format("micro-batch {}: sequence {} starts at token {} instead of {}; document "
+                      "boundaries inside "
+                      "a sequence need a plan with document_mask",
+                      index, s, batch.seq_offsets[s], expected));
     }
     return;
   }

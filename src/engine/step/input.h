@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Micro-batches on their way from the host to the device.
+// Transfer of micro-batches from the host to the device.
 #pragma once
 
 #include <cstdint>
@@ -15,22 +15,22 @@ namespace trireme::engine {
 // One micro-batch in host memory: a flat stream of T tokens, cut into sequences.
 struct HostMicrobatch {
   std::span<int32_t> tokens;       // [T]
-  std::span<int32_t> labels;       // [T]; negative: no loss here
+  std::span<int32_t> labels;       // [T]; negative: the token has no loss
   std::span<int32_t> positions;    // [T], within the sequence; below seq_len
   std::span<int32_t> seq_offsets;  // [T + 1]: first 0, non-decreasing, last T; pad with T
 };
 
-// Positions and offsets of `sequences` equal sequences, without document borders.
+// Fills in positions and offsets of `sequences` equal sequences, without document boundaries.
 void set_equal_sequences(const HostMicrobatch&, int64_t sequences, int64_t seq_len);
 
-// Where batches come from. Called on the thread that calls the engine.
+// The source of micro-batches. Called on the thread that calls the engine.
 class MicrobatchSource {
  public:
   virtual ~MicrobatchSource() = default;
   // Fills all of `out` with micro-batch `index` (0 .. accumulation - 1) of the current step.
   virtual void fill(int index, const HostMicrobatch& out) = 0;
-  // Who is in micro-batch `index`, after fill(): the sum, modulo 2^64, of base::hash_of(id) over
-  // its samples; 0 where samples have no ids.
+  // Returns the sum, modulo 2^64, of base::hash_of(id) over the samples of micro-batch `index`; 0
+  // if samples have no ids. REQUIRES: fill(index) was called.
   virtual uint64_t sample_hash(int /*index*/) const { return 0; }
 };
 
@@ -38,21 +38,21 @@ struct Microbatch {
   device::ConstTensor tokens, labels, positions, seq_offsets;
 };
 
-// Host and device memory for all micro-batches of one step. A step's batches arrive in a landing
-// place on the copy stream while the compute stream still works on the step before; from there the
-// compute stream takes them over when it gets to them.
+// Host and device memory for all micro-batches of one step, double-buffered: the copy stream
+// uploads a step's batches into `landing_` while the compute stream still works on the previous
+// step; then the compute stream copies them into `current_`.
 class InputStaging {
  public:
   InputStaging(device::Device&, device::Arena&, const spec::LocalShape&, int microbatches,
                int64_t vocab);
 
-  // Asks the source for micro-batches [0, count), checks them and queues their upload. The host
-  // waits for the upload before, not for the compute stream's work. Throws ConfigError when a
-  // token, label, position or offset is out of range.
+  // Calls the source for micro-batches [0, count), checks them and queues their upload. The host
+  // waits for the previous upload, not for the compute stream. Throws ConfigError if a token,
+  // label, position or offset is out of range.
   void load(MicrobatchSource&, int count);
-  // Queues on `compute` that it waits for the upload and takes the batches over.
+  // Queues on `compute` a wait for the upload and the copy of the batches.
   void take(device::Stream& compute, int count);
-  // Queues that `to` (u8) gets the sum of the micro-batches' sample hashes.
+  // Queues the copy of the sum of the micro-batches' sample hashes into `to` (u8).
   void take_samples(device::Stream& compute, device::Tensor to);
 
   const Microbatch& batch(int index) const { return batches_[static_cast<size_t>(index)]; }
@@ -62,9 +62,9 @@ class InputStaging {
 
   spec::LocalShape shape_;
   int64_t vocab_;
-  int64_t batch_bytes_ = 0;  // of one micro-batch
+  int64_t batch_bytes_ = 0;  // one micro-batch
   device::HostBuffer host_;
-  std::unique_ptr<device::Stream> copy_;  // after host_: its destructor ends uploads from there
+  std::unique_ptr<device::Stream> copy_;  // declared after host_: its destructor ends the uploads
   device::Tensor landing_, current_;  // flat; sample hash, then micro-batches one after the other
   std::vector<HostMicrobatch> host_batches_;
   std::vector<Microbatch> batches_;  // views of current_

@@ -15,16 +15,17 @@ using spec::Axis;
 using spec::PipeChannel;
 using spec::PipeKind;
 
-// Channels in rounds in which a rank has one at most: each round is one split of the world.
+// Groups channels into rounds with at most one channel per rank: each round is one split of the
+// world.
 std::vector<std::vector<PipeChannel>> rounds_of(const std::vector<PipeChannel>& channels) {
   std::vector<std::vector<PipeChannel>> rounds;
   for (const PipeChannel& channel : channels) {
-    const auto meets = [&](const PipeChannel& other) {
+    const auto shares_rank = [&](const PipeChannel& other) {
       return other.from == channel.from || other.from == channel.to || other.to == channel.from ||
              other.to == channel.to;
     };
     const auto free = std::find_if(rounds.begin(), rounds.end(), [&](const auto& round) {
-      return std::none_of(round.begin(), round.end(), meets);
+      return std::none_of(round.begin(), round.end(), shares_rank);
     });
     (free == rounds.end() ? rounds.emplace_back() : *free).push_back(channel);
   }
@@ -35,7 +36,7 @@ std::vector<std::vector<PipeChannel>> rounds_of(const std::vector<PipeChannel>& 
 
 Pipe::Pipe(const spec::ModelSpec& model, const spec::Plan& plan, comm::Mesh* mesh,
            device::Device& device, device::Stream& compute)
-    : compute_(compute), table_(spec::split_table(model, plan)) {
+    : compute_(compute) {
   if (plan.mesh[Axis::pp] == 1) return;
   TRIREME_CHECK(mesh != nullptr, "pp = {} without a mesh", plan.mesh[Axis::pp]);
   rank_ = mesh->coord()[Axis::pp];
@@ -49,11 +50,11 @@ void Pipe::close() noexcept {
   if (std::uncaught_exceptions() > 0) {
     for (Channel& channel : channels_) channel.group->abort("the engine of this rank has failed");
   }
-  // A stream that has failed says so where it is waited for; here it is only emptied.
+  // A failed stream throws from synchronize(); here it only has to be empty.
   try {
     synchronize();
   } catch (const std::exception& error) {
-    base::log_warning("ending messages after a failure: {}", error.what());
+    base::log_warning("closing pipeline channels after a failure: {}", error.what());
   }
 }
 
@@ -66,15 +67,14 @@ void Pipe::connect(const spec::ModelSpec& model, const spec::Plan& plan, comm::M
     const auto own = std::find_if(round.begin(), round.end(), [this](const PipeChannel& c) {
       return c.from == rank_ || c.to == rank_;
     });
-    const bool is_mine = own != round.end();
+    const bool is_own = own != round.end();
     comm::Communicator::Options options = world.options();
     // A rank without a channel in this round is alone in its group.
-    options.name = is_mine
-                       ? fmt::format("pp {} {}>{}", spec::name_of(own->kind), own->from, own->to)
-                       : "pp none";
-    const int color = is_mine ? along[static_cast<size_t>(own->from)] : world.size() + world.rank();
-    auto group = world.split(color, is_mine && own->to == rank_ ? 1 : 0, options);
-    if (!is_mine) continue;
+    options.name = is_own ? fmt::format("pp {} {}>{}", spec::name_of(own->kind), own->from, own->to)
+                          : "pp none";
+    const int color = is_own ? along[static_cast<size_t>(own->from)] : world.size() + world.rank();
+    auto group = world.split(color, is_own && own->to == rank_ ? 1 : 0, options);
+    if (!is_own) continue;
     channels_.push_back({*own, std::move(group), device.make_side_stream(options.name), {}, {}, 0});
   }
 }
@@ -126,17 +126,12 @@ device::Event Pipe::receive(PipeKind kind, int from, device::Tensor to, const de
   return c.stream->record();
 }
 
-std::unique_ptr<comm::Sent> Pipe::send_table(PipeKind kind, device::ConstTensor from) {
-  const bool is_owner = kind == PipeKind::table;
-  return start(channel(kind, rank_, is_owner ? table_->reader : table_->owner), from);
+std::unique_ptr<comm::Sent> Pipe::send_from(PipeKind kind, int to, device::ConstTensor from) {
+  return start(channel(kind, rank_, to), from);
 }
 
-device::Event Pipe::receive_table(device::Tensor to) {
-  return receive(PipeKind::table, table_->owner, to, compute_.record());
-}
-
-void Pipe::receive_table_grads(device::Stream& stream, device::Tensor to) {
-  channel(PipeKind::table_gradients, table_->reader, rank_).group->recv(stream, to, 0);
+void Pipe::receive_on(device::Stream& stream, PipeKind kind, int from, device::Tensor to) {
+  channel(kind, from, rank_).group->recv(stream, to, 0);
 }
 
 std::unique_ptr<comm::Sent> Pipe::start(Channel& c, device::ConstTensor from) {
@@ -164,7 +159,7 @@ std::vector<float> Pipe::share(std::span<const float> values, int64_t elements, 
   std::vector<float> all(values.begin(), values.end());
   if (!has_peers()) return all;
   all.resize(static_cast<size_t>(elements));
-  // Nothing may be allocated, so in pieces that a send buffer holds; no step is under way.
+  // In pieces that fit into a send buffer, because nothing may be allocated; no step is running.
   synchronize();
   const int64_t room = host_buffer_.bytes() / static_cast<int64_t>(sizeof(float));
   for (int64_t begin = 0; begin < elements; begin += room) {
@@ -198,8 +193,8 @@ Pipe::Channel& Pipe::channel(PipeKind kind, int from, int to) {
   const auto found = std::find_if(channels_.begin(), channels_.end(), [&](const Channel& c) {
     return c.of == PipeChannel{from, to, kind};
   });
-  TRIREME_CHECK(found != channels_.end(), "no channel for {} from {} to {}", spec::name_of(kind),
-                from, to);
+  TRIREME_CHECK(found != channels_.end(), "no channel for {} from pp rank {} to {}",
+                spec::name_of(kind), from, to);
   return *found;
 }
 

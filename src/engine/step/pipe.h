@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Pipe: this rank's messages along pp. Every channel of the plan (spec::PipeChannel) has a
-// communicator and on each end a stream of its own, so that no message waits behind one of another
-// kind or to another rank, and neither host nor compute waits for a receiver.
+// Pipe: this rank's messages along pp. Every channel of the plan (spec::PipeChannel) has its own
+// communicator, and its own stream on each end, so that no message waits behind one of another kind
+// or to another rank, and neither host nor compute waits for a receiver.
 #pragma once
 
 #include <memory>
@@ -27,43 +27,43 @@ class Pipe {
 
   int rank() const { return rank_; }  // along pp
   bool has_peers() const { return group_ != nullptr; }
-  const std::optional<spec::SplitTable>& table() const { return table_; }
 
   // ---- between stages
-  // Where the next output (or input gradient) for rank `to` is to be written: compute that is
-  // queued from here on finds it free. send() must follow before the next one for this channel.
+  // Returns the send buffer for the next output (or input gradient) to rank `to`. Compute that is
+  // queued from here on may write it. REQUIRES: send() follows before the next call for this
+  // channel.
   device::Tensor outgoing(spec::PipeKind, int to);
-  // What was written there by compute, so far.
+  // Sends the buffer of outgoing() as compute has written it so far.
   void send(spec::PipeKind, int to);
-  // The next message comes straight into `to`, after `free`. Happens when it is there.
+  // Receives the next message directly into `to`, once `free` has happened. The event happens when
+  // the message has arrived.
   device::Event receive(spec::PipeKind, int from, device::Tensor to, const device::Event& free);
 
-  // On which messages from rank `from` come.
+  // The stream that receives messages from rank `from`.
   device::Stream& stream(spec::PipeKind kind, int from) {
     return *channel(kind, from, rank_).stream;
   }
 
-  // ---- the shared table (spec::SplitTable), between any two streams
-  // `from` may be written again after the Sent.
-  std::unique_ptr<comm::Sent> send_table(spec::PipeKind, device::ConstTensor from);
-  device::Event receive_table(device::Tensor to);  // after all compute that is queued
-  void receive_table_grads(device::Stream&, device::Tensor to);
+  // ---- other messages: tensors of the caller, without a send buffer
+  // Sends what compute has written so far. `from` may be written again after the Sent.
+  std::unique_ptr<comm::Sent> send_from(spec::PipeKind, int to, device::ConstTensor from);
+  void receive_on(device::Stream&, spec::PipeKind, int from, device::Tensor to);
 
   // ---- for readers on the host. Collective along pp; wait for the device.
-  // What rank `owner` has, on every rank.
+  // Returns the values of rank `owner` on every rank.
   std::vector<float> share(std::span<const float> values, int64_t elements, int owner);
   void share(device::Tensor, int owner);  // in place, on the compute stream
 
   // Takes the send buffers, and sends one message over every channel: some libraries connect with
-  // the first, and then hosts wait for each other. Collective over the world.
+  // the first message, for which the hosts wait for each other. Collective over the world.
   void set_memory(device::Arena& comm, const spec::PipeBuffers&);
-  // What is sent from here on is part of no step.
+  // Counts later messages as traffic outside of steps, if true.
   void count_as_other(bool is_other) { counts_as_other_ = is_other; }
   const spec::TrafficTable& traffic() const { return traffic_; }
-  // Waits for all that is under way; throws what failed.
+  // Waits for all messages in flight; throws if one has failed.
   void synchronize();
-  // The same without throwing, before memory is given back. While an exception ends this rank, what
-  // its peers will not come to any more is called off.
+  // The same without throwing, before memory is freed. If an exception is unwinding this rank, the
+  // channels are aborted first, because peers may never enter the matching calls.
   void close() noexcept;
 
  private:
@@ -73,7 +73,7 @@ class Pipe {
     std::unique_ptr<device::Stream> stream;
     std::vector<device::Tensor> buffers;
     std::vector<std::unique_ptr<comm::Sent>> sent;  // by buffer
-    size_t next = 0;                                // buffer
+    size_t next = 0;                                // the next buffer
   };
 
   void connect(const spec::ModelSpec&, const spec::Plan&, comm::Mesh&, device::Device&);
@@ -83,9 +83,8 @@ class Pipe {
   device::Stream& compute_;
   int rank_ = 0;
   comm::Communicator* group_ = nullptr;  // all along pp; null: one rank
-  std::optional<spec::SplitTable> table_;
-  std::vector<Channel> channels_;  // that begin or end here
-  device::Tensor host_buffer_;     // for share()
+  std::vector<Channel> channels_;        // from or to this rank
+  device::Tensor host_buffer_;           // for share()
   bool counts_as_other_ = false;
   spec::TrafficTable traffic_;
 };

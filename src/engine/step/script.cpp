@@ -33,8 +33,8 @@ class Writer {
       add(kind, layer, kind == Kind::backward_input ? count - 1 - phase : phase);
     }
   }
-  // Asks for the layer `prefetch` places ahead in walking order, and before the first layer for
-  // those between.
+  // Gathers the layer `prefetch` places ahead in walking order; before the first layer also those
+  // between.
   void gather_before(int position) {
     if (gathers_after_) {
       if (position == 0) gather(0, std::max(options_.prefetch, 1));
@@ -49,11 +49,11 @@ class Writer {
   void release(int position) {
     if (!reads_shards_ || !options_.releases) return;
     const bool is_last = position + 1 == layers_;
-    const bool keeps = walk_ == Walk::forward && options_.tied_to >= 0;
-    if (!keeps || layer_at(position) != options_.tied_to) add(Kind::release, layer_at(position));
-    if (keeps && is_last) add(Kind::release, options_.tied_to);
+    const bool keeps = walk_ == Walk::forward && options_.stays >= 0;
+    if (!keeps || layer_at(position) != options_.stays) add(Kind::release, layer_at(position));
+    if (keeps && is_last) add(Kind::release, options_.stays);
   }
-  // In F for the head, else in the first action of the backward.
+  // In F for the head, otherwise in the first action of the backward.
   void zero(int layer) {
     const bool is_here = walk_ == Walk::forward
                              ? layer == options_.head

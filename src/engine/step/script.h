@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Script: the order of what happens inside one action of the schedule: phases of layers, and the
-// gathering, releasing and reducing of their buckets where training state is sharded. Pure; the
-// stage walks it.
+// Script: the order of steps inside one action of the schedule: phases of layers, and gather,
+// release and reduce of their buckets if training state is sharded. A pure function; the stage runs
+// the steps.
 #pragma once
 
 #include <cstdint>
@@ -14,12 +14,12 @@ namespace trireme::engine {
 
 struct Step {
   enum class Kind : uint8_t {
-    gather,           // start to bring the layer's parameters here
+    gather,           // start to gather the layer's parameters
     release,          // the layer's gathered parameters are no longer needed
-    zero,             // the layer's gradients begin
-    reduce,           // the layer's gradients are complete
+    zero,             // a leaf of the layer's gradients begins
+    reduce,           // the leaf is complete
     forward,          // one phase
-    recompute,        // one phase, refilling dropped slots
+    recompute,        // one phase, computes dropped slots
     backward_input,   // one phase
     backward_weight,  // the whole layer; phase is 0
   };
@@ -42,12 +42,12 @@ struct ScriptOptions {
   spec::Residency residency;
   int prefetch = 1;             // how many layers ahead parameters are gathered
   bool prefetch_after = false;  // in backward: after the layer's work instead of before
-  int head = -1;         // the layer whose forward adds to its gradients already; -1: not here
-  int tied_to = -1;      // the layer whose parameters that forward reads, too; -1: none
-  bool begins = false;   // gradients begin with this action
-  bool reduces = false;  // they are complete after it
-  bool gathers = true;   // sharded parameters are not here yet
-  bool releases = true;  // and need not stay
+  int head = -1;         // the layer whose forward computes weight gradients; -1: not in the stage
+  int stays = -1;        // the layer whose parameters stay for the whole forward; -1: none
+  bool begins = false;   // a leaf of gradients begins with this action
+  bool reduces = false;  // the leaf is complete after it
+  bool gathers = true;   // sharded parameters have to be gathered
+  bool releases = true;  // and are released after use
 };
 std::vector<Step> script(Walk, const ScriptOptions&);
 

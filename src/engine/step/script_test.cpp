@@ -66,28 +66,28 @@ TEST(ScriptTest, parts_of_a_split_backward_make_the_merged_one) {
   EXPECT_EQ(b.size() + w.size(), script(Walk::backward, options(false, 1)).size());
 }
 
-// Walks a script as the stage does; returns how many layers were here at one time.
+// Walks a script as the stage does; returns the largest number of layers gathered at one time.
 size_t max_gathered(const std::vector<Step>& steps, const ScriptOptions& o) {
-  std::set<int> here;
+  std::set<int> gathered;
   size_t most = 0;
   for (const Step& step : steps) {
     if (step.kind == Kind::gather) {
-      EXPECT_TRUE(here.insert(step.layer).second) << "gathered twice";
+      EXPECT_TRUE(gathered.insert(step.layer).second) << "gathered twice";
     } else if (step.kind == Kind::release) {
-      EXPECT_EQ(here.erase(step.layer), 1U);
+      EXPECT_EQ(gathered.erase(step.layer), 1U);
     } else if (step.kind != Kind::reduce && step.kind != Kind::zero) {
-      EXPECT_TRUE(here.contains(step.layer)) << "layer " << step.layer << " is not here";
-      if (step.kind == Kind::forward && step.layer == o.head && o.tied_to >= 0) {
-        EXPECT_TRUE(here.contains(o.tied_to));
+      EXPECT_TRUE(gathered.contains(step.layer)) << "layer " << step.layer << " is not gathered";
+      if (step.kind == Kind::forward && step.layer == o.head && o.stays >= 0) {
+        EXPECT_TRUE(gathered.contains(o.stays));
       }
     }
-    most = std::max(most, here.size());
+    most = std::max(most, gathered.size());
   }
-  EXPECT_TRUE(here.empty());
+  EXPECT_TRUE(gathered.empty());
   return most;
 }
 
-TEST(ScriptTest, sharded_parameters_are_here_when_needed_and_never_more_than_prefetched) {
+TEST(ScriptTest, sharded_parameters_are_gathered_when_needed_and_never_more_than_prefetched) {
   for (const Walk walk : {Walk::forward, Walk::backward, Walk::backward_input}) {
     for (int prefetch = 0; prefetch <= 3; ++prefetch) {
       for (const bool after : {false, true}) {
@@ -97,7 +97,7 @@ TEST(ScriptTest, sharded_parameters_are_here_when_needed_and_never_more_than_pre
         const bool is_after = after && walk != Walk::forward && prefetch > 0;
         EXPECT_EQ(max_gathered(script(walk, o), o), is_after ? window - 1 : window);
         o.head = layers - 1;
-        o.tied_to = 0;
+        o.stays = 0;
         EXPECT_LE(max_gathered(script(walk, o), o), window + 1);
       }
     }

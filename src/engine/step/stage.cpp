@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/step/stage.h"
 
+#include <algorithm>
+
 #include "base/check.h"
 
 namespace trireme::engine {
@@ -42,15 +44,15 @@ const std::vector<Step>& Stage::script_for(Walk walk, const Task& task) {
   const ScriptKey key{walk, task.begins, task.completes, task.gathers, task.releases};
   const auto [found, is_new] = scripts_.try_emplace(key);
   if (is_new) {
-    // The head reads a bucket in front of it where that is in this stage.
-    const int tied_to = has_first_ && has_last_ ? shared_.buckets.tied_to() : -1;
+    // The last layer may read another layer's bucket, which must stay if it is in this stage.
+    const int also_read = shared_.buckets.table().read_with(bucket(layers() - 1));
     found->second = script(walk, {.phases_by_layer = phases_,
                                   .recompute = recompute_,
                                   .residency = residency_,
                                   .prefetch = prefetch_,
                                   .prefetch_after = prefetch_after_,
                                   .head = has_last_ ? layers() - 1 : -1,
-                                  .tied_to = tied_to,
+                                  .stays = std::max(also_read - first_bucket_, -1),
                                   .begins = task.begins,
                                   .reduces = task.completes,
                                   .gathers = task.gathers,
@@ -101,20 +103,18 @@ void Stage::end(const Progress& progress) {
 
 void Stage::run_step(const Step& step, const Progress& progress) {
   const Task& task = progress.task;
-  const bool is_move = step.kind == Kind::gather || step.kind == Kind::release ||
-                       step.kind == Kind::zero || step.kind == Kind::reduce;
-  if (is_move) {
-    move(step, task);
+  const bool is_bucket_step = step.kind == Kind::gather || step.kind == Kind::release ||
+                              step.kind == Kind::zero || step.kind == Kind::reduce;
+  if (is_bucket_step) {
+    run_bucket_step(step, task);
     return;
   }
   Buckets& buckets = shared_.buckets;
   const bool is_backward = step.kind != Kind::forward;
   const device::Range range(shared_.compute, names_[static_cast<size_t>(step.layer)]);
   if (step.kind != Kind::backward_weight) buckets.use(bucket(step.layer));
-  if (step.kind == Kind::forward && has_last_ && step.layer + 1 == layers() &&
-      buckets.tied_to() >= 0) {
-    buckets.use(buckets.tied_to());
-  }
+  const int also_read = buckets.table().read_with(bucket(step.layer));
+  if (step.kind == Kind::forward && also_read >= 0) buckets.use(also_read);
   nn::Stash stash = shared_.stash.open(index_, step.layer, task.microbatch, is_backward);
   nn::Pass pass = make_pass(progress, step.layer, stash, is_backward);
   const nn::Layer& layer = *layers_[static_cast<size_t>(step.layer)];
@@ -138,10 +138,10 @@ void Stage::run_step(const Step& step, const Progress& progress) {
   shared_.tensor.count(task.evaluates ? &spec::TrafficTable::other
                        : is_backward  ? &spec::TrafficTable::tp_backward
                                       : &spec::TrafficTable::tp_forward);
-  shared_.stash.settle(index_, step.layer, task.microbatch, is_backward);
+  shared_.stash.count_taken(index_, step.layer, task.microbatch, is_backward);
 }
 
-void Stage::move(const Step& step, const Task& task) {
+void Stage::run_bucket_step(const Step& step, const Task& task) {
   const std::string& name = names_[static_cast<size_t>(step.layer)];
   switch (step.kind) {
     case Kind::gather: {
@@ -161,7 +161,7 @@ void Stage::move(const Step& step, const Task& task) {
       break;
     }
     default:
-      TRIREME_CHECK(false, "step {} moves nothing", static_cast<int>(step.kind));
+      TRIREME_CHECK(false, "step {} is not a step of a bucket", static_cast<int>(step.kind));
   }
 }
 
@@ -171,7 +171,7 @@ void Stage::finish(const Step& step, int microbatch) {
       shared_.stash.release_recomputed(index_, step.layer, microbatch);
       break;
     case Kind::backward_input:
-      // Merged, W of the layer still reads it.
+      // With a merged backward, W of the layer still reads it.
       if (!shared_.stash.layout().is_merged) {
         shared_.stash.release_recomputed(index_, step.layer, microbatch);
       }
@@ -203,7 +203,6 @@ nn::Pass Stage::make_pass(const Progress& progress, int layer, nn::Stash& stash,
                 .max_seq = shape_.seq_len,
                 .has_documents = shape_.has_documents,
                 .rope_table = shared_.rope_table,
-                .microbatch = task.microbatch,
                 .sink = progress.sink};
   const bool is_first = layer == 0, is_last = layer + 1 == layers();
   StashPools& pools = shared_.stash;
@@ -214,7 +213,7 @@ nn::Pass Stage::make_pass(const Progress& progress, int layer, nn::Stash& stash,
     return pass;
   }
   if (!(is_last && has_last_)) pass.dy = stash[spec::slot_dy];
-  // W makes no input gradient.
+  // W computes no input gradient.
   if (progress.walk == Walk::backward_weight) return pass;
   pass.dx =
       is_first ? task.out : pools.take(index_, layer - 1, task.microbatch, spec::slot_dy, true);

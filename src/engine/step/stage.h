@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Stage: consecutive layers of the model on one rank. It carries out the actions of a schedule for
-// its layers by walking scripts, and knows neither schedule, optimizer nor other ranks.
+// Stage: consecutive layers of the model on one rank. It runs the actions of a schedule for its
+// layers by walking scripts, and depends on neither schedule, optimizer nor other ranks.
 #pragma once
 
 #include <map>
@@ -21,7 +21,7 @@
 
 namespace trireme::engine {
 
-// What the stages of a rank share.
+// Resources that the stages of a rank share.
 struct StageShared {
   device::Stream& compute;
   device::Stream& data;
@@ -32,36 +32,36 @@ struct StageShared {
   device::Tensor rope_table;
 };
 
-// A micro-batch on its way through a stage.
+// One action of one micro-batch in a stage.
 struct Task {
   int microbatch = 0;
   const Microbatch& batch;
-  spec::Leaf leaf;         // that its gradients belong to
+  spec::Leaf leaf;         // to which its gradients are added
   bool begins = false;     // the action is the leaf's first of its kind
   bool completes = false;  // it is the leaf's last
-  bool writes = false;     // it is the leaf's first that makes gradients of weights
-  bool gathers = true;     // sharded parameters are not here yet
-  bool releases = true;    // and need not stay
-  bool evaluates = false;  // nothing is kept
-  // Where the stage's output (F) or the gradient of its input (B, BW) goes; none where nobody reads
+  bool writes = false;     // it is the leaf's first that computes weight gradients
+  bool gathers = true;     // sharded parameters have to be gathered
+  bool releases = true;    // and are released after use
+  bool evaluates = false;  // no backward follows: nothing is kept
+  // Receives the stage's output (F) or the gradient of its input (B, BW); empty if no layer reads
   // it.
   device::Tensor out;
 };
 
 class Stage {
  public:
-  // `stage` of the plan, the rank's number `index`.
+  // `stage` is its number in the plan, `index` its place among the stages of the rank.
   Stage(const spec::ModelSpec&, const spec::Plan&, int stage, int index, const spec::Backend&,
         const StageShared&);
 
   int layers() const { return static_cast<int>(layers_.size()); }
 
-  // Where a micro-batch's input, and the gradient of its output, are to come. They are given memory
-  // with the first call.
+  // Return the slots for a micro-batch's input and for the gradient of its output. The first call
+  // takes their memory.
   device::Tensor input(int microbatch);
   device::Tensor output_gradient(int microbatch);
 
-  // An action under way: its script is walked step by step, so that two can alternate.
+  // An action in progress: its script is walked step by step, so that two can alternate.
   class Progress {
    private:
     friend class Stage;
@@ -73,23 +73,22 @@ class Stage {
     Progress(Walk w, const std::vector<Step>& s, const Task& t, nn::StepSink& to)
         : walk(w), steps(&s), task(t), sink(to) {}
   };
-  // Gradients of a leaf begin with its first actions and are reduced with its last. `sink`
-  // stays until the end.
+  // Starts an action. `sink` must outlive it.
   Progress begin(Walk, const Task&, nn::StepSink& sink);
-  // The next step. False: there was none, and the action is over.
+  // Runs the next step. Returns false if there was none, and the action is over.
   bool advance(Progress&);
-  // All of it.
+  // Runs a whole action.
   void run(Walk, const Task&, nn::StepSink&);
 
  private:
-  // Of (walk, begins, completes, gathers, releases).
+  // (walk, begins, completes, gathers, releases)
   using ScriptKey = std::tuple<Walk, bool, bool, bool, bool>;
 
   const std::vector<Step>& script_for(Walk, const Task&);
   void end(const Progress&);
   void run_step(const Step&, const Progress&);
-  void move(const Step&, const Task&);       // of a bucket
-  void finish(const Step&, int microbatch);  // ends of lives after a layer's last step of a kind
+  void run_bucket_step(const Step&, const Task&);
+  void finish(const Step&, int microbatch);  // ends slots after a layer's last step of a kind
   nn::Pass make_pass(const Progress&, int layer, nn::Stash&, bool is_backward);
   int bucket(int layer) const { return first_bucket_ + layer; }
 
@@ -97,11 +96,11 @@ class Stage {
   const int index_;
   spec::LocalShape shape_;
   spec::Recipe recipe_;
-  const bool has_first_, has_last_;         // layer of the model
+  const bool has_first_, has_last_;         // the first and the last layer of the model
   std::vector<spec::Recompute> recompute_;  // by layer of the stage
   std::vector<std::unique_ptr<nn::Layer>> layers_;
   std::vector<int> phases_;         // by layer
-  std::vector<std::string> names_;  // of the layers, for profilers and traces
+  std::vector<std::string> names_;  // by layer, for profilers and traces
   int first_bucket_ = 0;
   spec::Residency residency_;
   int prefetch_ = 1;

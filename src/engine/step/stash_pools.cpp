@@ -12,7 +12,7 @@ using spec::Pool;
 StashPools::StashPools(device::Device& device, std::vector<spec::StashStage> stages,
                        spec::StashLayout layout)
     : layout_(std::move(layout)),
-      runs_two_(layout_.recompute_backward_at > 0),
+      runs_pairs_(layout_.recompute_backward_at > 0),
       buffer_(device, device::Mem::stash, layout_.total_bytes(), "stash pools") {
   int64_t begin = 0;
   for (size_t pool = 0; pool < spec::pool_count; ++pool) {
@@ -82,11 +82,11 @@ nn::Stash StashPools::open(int stage, int layer, int microbatch, bool is_backwar
 
 device::Tensor StashPools::take(int stage, int layer, int microbatch, int slot, bool is_backward) {
   flight(stage, microbatch).taken[static_cast<size_t>(layer)][static_cast<size_t>(slot)] = 1;
-  settle(stage, layer, microbatch, is_backward);
+  count_taken(stage, layer, microbatch, is_backward);
   return tensor(stage, layer, microbatch, slot, is_backward);
 }
 
-void StashPools::settle(int stage, int layer, int microbatch, bool is_backward) {
+void StashPools::count_taken(int stage, int layer, int microbatch, bool is_backward) {
   Flight& f = flight(stage, microbatch);
   const auto l = static_cast<size_t>(layer);
   const std::vector<spec::Slot>& slots = at(stage).layers[l].stash;
@@ -94,7 +94,7 @@ void StashPools::settle(int stage, int layer, int microbatch, bool is_backward) 
     if (f.taken[l][slot] == 0) continue;
     f.taken[l][slot] = 0;
     const spec::Slot& spec = slots[slot];
-    // A slot stored over another one takes nothing more, as long as that one is still there.
+    // A slot that overwrites another takes no more memory as long as the other one is live.
     if (spec.replaces >= 0 && f.counted_in[l][static_cast<size_t>(spec.replaces)] != 0) continue;
     if (f.counted_in[l][slot] != 0) continue;
     const Pool pool = home(stage, layer, static_cast<int>(slot), is_backward).pool;
@@ -103,6 +103,9 @@ void StashPools::settle(int stage, int layer, int microbatch, bool is_backward) 
     Meter& meter = meters_[cell];
     meter.live += base::bytes_of(spec.spec);
     meter.peak = std::max(meter.peak, meter.live);
+    const int64_t begin = offset_of(stage, layer, microbatch, static_cast<int>(slot), is_backward);
+    int64_t& highest = highest_end_[spec::index_of(pool)];
+    highest = std::max(highest, begin + base::bytes_of(spec.spec));
   }
 }
 
@@ -141,6 +144,14 @@ int64_t StashPools::peak(Pool pool) const {
   TRIREME_CHECK(false, "pool {}", static_cast<int>(pool));
 }
 
+int64_t StashPools::gap_bytes() const {
+  int64_t bytes = 0;
+  for (size_t pool = 0; pool < spec::pool_count; ++pool) {
+    bytes += highest_end_[pool] - peak(static_cast<Pool>(pool));
+  }
+  return bytes;
+}
+
 StashPools::Flight* StashPools::find(int stage, int microbatch) {
   std::vector<Flight>& flights = at(stage).flights;
   const auto found = std::find_if(flights.begin(), flights.end(), [microbatch](const Flight& f) {
@@ -168,7 +179,7 @@ StashPools::Cell StashPools::cell_of(int layer, Pool pool, bool is_backward) con
     case Pool::gradients:
       return Cell::gradients;
     case Pool::recompute:
-      return is_backward && runs_two_ ? Cell::recompute_backward : Cell::recompute_forward;
+      return is_backward && runs_pairs_ ? Cell::recompute_backward : Cell::recompute_forward;
     case Pool::stream:
       return layer % 2 == 0 ? Cell::stream_even : Cell::stream_odd;
     case Pool::count:
@@ -183,22 +194,30 @@ const spec::SlotHome& StashPools::home(int stage, int layer, int slot, bool is_b
   return homes[static_cast<size_t>(layer)][static_cast<size_t>(slot)];
 }
 
+int64_t StashPools::offset_of(int stage, int layer, int microbatch, int slot,
+                              bool is_backward) const {
+  const spec::SlotHome& where = home(stage, layer, slot, is_backward);
+  if (where.pool == Pool::stream && layer % 2 == 1) return layout_.stream_odd_at + where.offset;
+  if (where.pool == Pool::recompute && is_backward) {
+    return layout_.recompute_backward_at + where.offset;
+  }
+  const auto& frames = layout_.frames[static_cast<size_t>(stage)][static_cast<size_t>(microbatch)];
+  return frames.at[spec::index_of(where.pool)] + where.offset;
+}
+
 device::Tensor StashPools::tensor(int stage, int layer, int microbatch, int slot,
                                   bool is_backward) const {
   const PerStage& of = stages_[static_cast<size_t>(stage)];
   const base::TensorSpec& spec =
       of.layers[static_cast<size_t>(layer)].stash[static_cast<size_t>(slot)].spec;
   if (spec.shape.ndim() == 0) return {};
-  const spec::SlotHome& where = home(stage, layer, slot, is_backward);
-  const auto pool = static_cast<size_t>(where.pool);
-  int64_t frame =
-      layout_.frames[static_cast<size_t>(stage)][static_cast<size_t>(microbatch)].at[pool];
-  if (where.pool == Pool::stream && layer % 2 == 1) frame = layout_.stream_odd_at;
-  if (where.pool == Pool::recompute && is_backward) frame = layout_.recompute_backward_at;
-  return device::view_of(buffer_.data() + pool_begin_[pool] + frame + where.offset, spec);
+  const size_t pool = spec::index_of(home(stage, layer, slot, is_backward).pool);
+  const int64_t offset = offset_of(stage, layer, microbatch, slot, is_backward);
+  return device::view_of(buffer_.data() + pool_begin_[pool] + offset, spec);
 }
 
-device::Tensor StashPools::under(const spec::SlotHome& home, const base::TensorSpec& spec) const {
+device::Tensor StashPools::memory_at(const spec::SlotHome& home,
+                                     const base::TensorSpec& spec) const {
   const auto pool = static_cast<size_t>(home.pool);
   const int64_t frame = layout_.frames.front().front().at[pool];
   return device::view_of(buffer_.data() + pool_begin_[pool] + frame + home.offset, spec);

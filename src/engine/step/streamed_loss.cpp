@@ -22,7 +22,7 @@ using device::Arena;
 using device::Mem;
 using device::Tensor;
 
-// Tensors in memory of their own; an empty shape gives an absent one.
+// Tensors with their own memory; an empty shape gives an absent tensor.
 struct Tensors {
   Arena arena;
   std::vector<Tensor> views;
@@ -52,7 +52,7 @@ TensorSpec spec_of(const spec::Param& param) {
   return {shape.size() == 2 ? base::Shape{shape[0], shape[1]} : base::Shape{shape[0]}, DType::f32};
 }
 
-// What a block writes in its forward; x is given to it.
+// Returns the slots that a block writes in its forward; the caller provides x.
 std::vector<TensorSpec> slots_of(const spec::Facts& facts) {
   std::vector<TensorSpec> specs;
   for (const spec::Slot& slot : facts.stash) {
@@ -116,7 +116,7 @@ class Forward {
   enum : size_t { labels, positions, seq_offsets };  // of ids_
 
   void read_rows(const spec::Param& param, int64_t first, Tensor to) {
-    compute_->synchronize();  // whatever was there is no longer read
+    compute_->synchronize();  // no queued work reads the old contents of `to`
     const bool is_matrix = param.shard.shape.size() == 2;
     spec::Piece box{{first}, {first + to.rows()}, 0};
     if (is_matrix) {
@@ -127,7 +127,7 @@ class Forward {
           {reinterpret_cast<float*>(to.data), static_cast<size_t>(to.elements())});
   }
 
-  // Parameters [begin, end); the others are absent.
+  // Reads parameters [begin, end); the others are absent.
   Tensors load(const std::vector<spec::Param>& params, size_t begin, size_t end) {
     std::vector<TensorSpec> specs(params.size());
     for (size_t i = begin; i < end; ++i) specs[i] = spec_of(params[i]);
@@ -143,7 +143,8 @@ class Forward {
     return made;
   }
 
-  // Row t of the table is that of token t, so nothing is read twice or kept that no token needs.
+  // Row t of the local table is the embedding of token t, so only rows that a token needs are read
+  // and kept.
   void embed(Tensor y) {
     const std::vector<spec::Param> params = spec::params_of(model_, 0);
     const spec::Param& table = params[static_cast<size_t>(spec::EmbeddingParam::tokens)];
@@ -188,7 +189,7 @@ class Forward {
     nn::Stash stash(slots.views, taken, fates);
     nn::StepSink none;
     const nn::Block block(block_spec, shape, spec::cpu_backend(), nn::Boundary());
-    // The second norm begins what the second phase reads.
+    // The parameters of the second phase begin with the second norm.
     const auto cut = static_cast<size_t>(spec::BlockParam::norm2_weight);
     for (const int phase : {nn::Block::attention, nn::Block::mlp}) {
       const bool is_first = phase == nn::Block::attention;
@@ -215,7 +216,8 @@ class Forward {
     }
   }
 
-  // Stats of every range of the vocabulary as a rank along tp has them of its own, then merged.
+  // Computes the statistics of each range of the vocabulary, as a rank along tp does for its
+  // columns, and merges them.
   std::vector<float> head(Tensor x) {
     const auto& head_spec = std::get<spec::HeadSpec>(model_.layers.back());
     const std::vector<spec::Param> params =
@@ -288,7 +290,8 @@ std::vector<float> streamed_losses(device::Device& device, const spec::ModelSpec
                                    std::span<const int32_t> tokens, const ReadWeights& read,
                                    const StreamedLossOptions& options) {
   TRIREME_CHECK(tokens.size() >= 2 && std::ssize(tokens) <= model.max_seq + 1,
-                "{} tokens for a model of {} positions", tokens.size(), model.max_seq);
+                "{} tokens: must be from 2 to max_seq + 1, max_seq is {}", tokens.size(),
+                model.max_seq);
   return Forward(device, model, tokens, read, options).losses();
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // y = silu(gate) up, silu(x) = x sigmoid(x);  y = gelu(x).
-#include "kernels/cpu/rows.h"
 #include "kernels/cpu/segment.h"
+#include "kernels/cpu/table_ops.h"
 #include "kernels/cpu/vector_math.h"
 
 namespace trireme::kernels::cpu {

@@ -3,9 +3,9 @@
 //   ds = scale p (dp - delta);  dv += p^T dout;  dk += ds^T q;  dq = ds k.
 //
 // A task is one key head of one sequence with the query heads that read it, so all sums have one
-// order. dk and dv are added up where they lie if fp32, else in the workspace.
+// order. dk and dv are accumulated in place if fp32, otherwise in the workspace.
 #include "kernels/cpu/attention_blocks.h"
-#include "kernels/cpu/rows.h"
+#include "kernels/cpu/table_ops.h"
 #include "kernels/cpu/vector_math.h"
 
 #include <limits>
@@ -14,7 +14,7 @@
 namespace trireme::kernels::cpu {
 namespace {
 
-struct BackwardMemory;  // name of thread memory
+struct BackwardMemory;  // tag of thread_floats()
 
 struct Workspace {
   explicit Workspace(int64_t width) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What attention's forward and backward share. Both work on a block of queries times a block of
+// Shared by the forward and backward of attention. Both work on a block of queries times a block of
 // keys, with scores held transposed, [key, query]: statistics of queries are then vectors, and only
 // q and dout need to be transposed.
 #pragma once
@@ -70,8 +70,8 @@ inline void transpose(const ConstBlock& from, int64_t rows, int64_t cols, float 
 }
 
 // Which pairs of a block are computed. Query i of the block sees key j if j < keys and, when
-// causal, j <= i + offset, where offset is how far the first query lies behind the first key. Cells
-// that no query sees are skipped.
+// causal, j <= i + offset, where offset is the distance from the first key to the first query.
+// Cells that no query sees are skipped.
 struct Visible {
   bool causal = true;
   int64_t offset = 0;
@@ -90,7 +90,7 @@ struct Visible {
     const int64_t end = base::round_up(std::max<int64_t>(0, i + cell + offset), cell);
     return {0, std::min(end, padded_keys)};
   }
-  // The first query, of those that queries_of(j's cell) computes, that really sees key j.
+  // The first query, of those that queries_of(j's cell) computes, that sees key j.
   int64_t first_query_of(int64_t j) const {
     const InnerRange computed = queries_of(j / cell * cell);
     if (j >= keys) return computed.end;

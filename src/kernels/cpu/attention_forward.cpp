@@ -7,13 +7,13 @@
 #include <utility>
 
 #include "kernels/cpu/attention_blocks.h"
-#include "kernels/cpu/rows.h"
+#include "kernels/cpu/table_ops.h"
 #include "kernels/cpu/vector_math.h"
 
 namespace trireme::kernels::cpu {
 namespace {
 
-struct ForwardMemory;  // name of thread memory
+struct ForwardMemory;  // tag of thread_floats()
 
 // Memory of one block of queries.
 struct Workspace {
@@ -59,7 +59,7 @@ void score(Workspace& w, const Visible& visible, const ConstBlock& k, int64_t wi
   }
 }
 
-// Turns scores into exp(score - highest), and rescales what was summed with another `highest`.
+// Replaces scores by exp(score - highest), and rescales the sums of an earlier `highest`.
 void exponentiate(Workspace& w, const Visible& visible, int64_t width,
                   const float (&highest)[query_block]) {
   float factors[query_block];
@@ -127,7 +127,7 @@ void attend(const AttentionForwardArgs& args, const HeadRows& queries, int64_t s
   }
 }
 
-// A task is one head and query_block tokens, of whichever sequences they belong to.
+// A task is one head and query_block tokens, which may belong to several sequences.
 void forward(base::ThreadPool& pool, const AttentionForwardArgs& args) {
   const int64_t T = args.q.shape[0], H = args.q.shape[1], K = args.q.shape[2];
   const auto* offsets = reinterpret_cast<const int32_t*>(args.seq_offsets.data);

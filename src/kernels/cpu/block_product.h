@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Products of small fp32 blocks that lie in cache: the inner loops of attention. Blocks are made of
-// 8 x 8 cells, whose 16 vectors of sums stay in registers; sizes and ranges are multiples of 8.
-// Every element is summed in the order of the inner index, wherever its cell lies.
+// 8 x 8 cells, whose 16 vectors of sums stay in registers. Sizes and ranges are multiples of 8.
+// Every element is summed in the order of the inner index, independent of its cell.
 #pragma once
 
 #include <cstdint>

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rows that set, move or add elements: fill, copy, accumulate, init_normal.
+// Ops that set, move or add elements: fill, copy, accumulate, init_normal.
 #include <cstring>
 
 #include "base/rng.h"
 #include "base/split_float.h"
-#include "kernels/cpu/rows.h"
 #include "kernels/cpu/segment.h"
+#include "kernels/cpu/table_ops.h"
 
 namespace trireme::kernels::cpu {
 namespace {
@@ -27,7 +27,7 @@ void fill_all(base::ThreadPool& pool, const FillArgs& args) {
   });
 }
 
-// Equal types are moved as bytes: every NaN arrives as it is.
+// Equal types are copied as bytes: every NaN keeps its bits.
 void copy_all(base::ThreadPool& pool, const CopyArgs& args) {
   for_each_segment(pool, common_extent(args.x, args.d), [&](const Segment& s) {
     if (args.low) {

@@ -5,8 +5,8 @@
 // tasks touch the same element and every sum has one order.
 #include <vector>
 
-#include "kernels/cpu/rows.h"
 #include "kernels/cpu/segment.h"
+#include "kernels/cpu/table_ops.h"
 
 namespace trireme::kernels::cpu {
 namespace {
@@ -40,8 +40,8 @@ void add_row(const Tensor& d, const Segment& s, const float* dy) {
   for (int64_t i = 0; i < s.count; ++i) to[i] += dy[i];
 }
 
-// A table that is not fp32 is rounded once: rows that are met are held in fp32 until all tokens are
-// added. One object per thread serves all tasks, so that its memory stays.
+// A table that is not fp32 is rounded once: its rows are held in fp32 from their first token until
+// all tokens are added. One object per thread serves all tasks, so that its memory is reused.
 class HeldRows {
  public:
   void begin(const Tensor& d, int64_t first, int64_t count) {
@@ -81,8 +81,8 @@ class HeldRows {
   std::vector<float> values_;
 };
 
-// d[row_of(t)] += dy[t] in order, columns [first, first + count); tokens without a row are left
-// out.
+// d[row_of(t)] += dy[t] in order, columns [first, first + count); tokens without a row are
+// ignored.
 template <typename RowOf>
 void add_rows(const Tensor& d, const ConstTensor& dy, int64_t first, int64_t count,
               const RowOf& row_of) {

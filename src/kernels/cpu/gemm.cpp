@@ -1,17 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// value = alpha op(a) op(b) + bias + residual + beta d;  d = act(value);  a_sum += row sums of
-// op(a);  d_sum += column sums of d;  gelu_again = gelu(gelu_grad_of);  gelu_slope = gelu'(value).
+// value = alpha op(a) op(b) + beta d;  d = epilogue(value), as kernels/epilogue.h states.
 //
 // The result is cut into tiles; a task multiplies one with single-threaded OpenBLAS and applies
-// what follows while the tile is in cache. fp32 results are multiplied straight into d; other tiles
-// go through memory of the thread.
+// the epilogue while the tile is in cache. fp32 results are multiplied directly into d; other tiles
+// go through thread-local memory.
 #include <cblas.h>
 
 #include <mutex>
 
-#include "kernels/cpu/rows.h"
 #include "kernels/cpu/segment.h"
 #include "kernels/cpu/small_product.h"
+#include "kernels/cpu/table_ops.h"
 #include "kernels/cpu/vector_math.h"
 
 namespace trireme::kernels::cpu {
@@ -23,7 +22,7 @@ static_assert(max_tile_cols <= max_segment);
 // Operands that are not fp32 are converted this much of k at a time.
 constexpr int64_t max_panel_depth = 512;
 
-struct PanelA;  // names of thread memory
+struct PanelA;  // tags of thread_floats()
 struct PanelB;
 struct ResultTile;
 
@@ -33,8 +32,8 @@ struct Tiling {
 
 // OpenBLAS copies both operands of a tile, which costs the fraction 8/rows + 12/cols of the
 // multiplication (measured on Neoverse-V1, k from 384 to 4096); too few tiles leave threads without
-// work. Takes the tile that is best on average over a few numbers of threads: it must not depend on
-// the number that runs.
+// work. Returns the tile that is best on average over a few numbers of threads: it must not depend
+// on the actual number.
 Tiling tiling_of(int64_t m, int64_t n) {
   Tiling best;
   double best_cost = 0;
@@ -139,46 +138,85 @@ void multiply_by(float* value, const float* factors, int64_t count) {
   for (int64_t i = 0; i < count; ++i) value[i] *= factors[i];
 }
 
-void finish_row(const GemmArgs& args, const Segment& s, const float* bias, float* value) {
-  SegmentBuffer buffer;
-  if (bias != nullptr) add(value, bias, s.count);
-  if (args.residual) add(value, values_of(args.residual, s, buffer), s.count);
-  if (args.gelu_input) {
-    store(args.gelu_input, s, value);
-    const float* x = values_of(args.gelu_input, s, buffer);
-#pragma omp simd
-    for (int64_t i = 0; i < s.count; ++i) value[i] = gelu_of(x[i]);
-  }
-  if (args.gelu_slope) {
-    // Rounded as d would be; the slopes are what the gradient would make of that.
-    SegmentBuffer slopes;
-    store(args.gelu_slope, s, value);
-    const float* x = values_of(args.gelu_slope, s, buffer);
-    slopes_of(x, s.count, args.d.dtype, slopes);
-#pragma omp simd
-    for (int64_t i = 0; i < s.count; ++i) value[i] = gelu_of(x[i]);
-    store(args.gelu_slope, s, slopes);
-  }
-  if (args.factor) multiply_by(value, values_of(args.factor, s, buffer), s.count);
-  if (args.gelu_grad_of) {
-    const float* x = values_of(args.gelu_grad_of, s, buffer);
-    if (args.gelu_again) {
-      SegmentBuffer results;
-      float* y = place_for(args.gelu_again, s, results);
-#pragma omp simd
-      for (int64_t i = 0; i < s.count; ++i) y[i] = gelu_of(x[i]);
-      store(args.gelu_again, s, y);
-    }
-    SegmentBuffer slopes;
-    slopes_of(x, s.count, args.gelu_grad_of.dtype, slopes);
-    multiply_by(value, slopes, s.count);
-  }
+// One row of a tile: `value` becomes what d stores. `bias` (null: none) has the tile's columns.
+struct Row {
+  const GemmArgs& args;
+  Segment s;
+  const float* bias;
+  float* value;
+};
+
+void add_bias(const Row& row) {
+  if (row.bias != nullptr) add(row.value, row.bias, row.s.count);
 }
 
+void gelu_to(const float* x, int64_t count, float* y) {
+#pragma omp simd
+  for (int64_t i = 0; i < count; ++i) y[i] = gelu_of(x[i]);
+}
+
+void finish(const Row& row, const AddTerms& e) {
+  SegmentBuffer buffer;
+  add_bias(row);
+  if (e.residual) add(row.value, values_of(e.residual, row.s, buffer), row.s.count);
+}
+
+void finish(const Row& row, const GeluForward& e) {
+  SegmentBuffer buffer;
+  add_bias(row);
+  store(e.input, row.s, row.value);
+  gelu_to(values_of(e.input, row.s, buffer), row.s.count, row.value);
+}
+
+void finish(const Row& row, const GeluForwardSlope& e) {
+  // The input is rounded as d would be, and the slopes as the gradient would round them.
+  SegmentBuffer buffer, slopes;
+  add_bias(row);
+  store(e.slope, row.s, row.value);
+  const float* x = values_of(e.slope, row.s, buffer);
+  slopes_of(x, row.s.count, row.args.d.dtype, slopes);
+  gelu_to(x, row.s.count, row.value);
+  store(e.slope, row.s, slopes);
+}
+
+void finish(const Row& row, const GeluGradient& e) {
+  SegmentBuffer buffer, slopes;
+  const float* x = values_of(e.input, row.s, buffer);
+  if (e.gelu) {
+    SegmentBuffer results;
+    float* y = place_for(e.gelu, row.s, results);
+    gelu_to(x, row.s.count, y);
+    store(e.gelu, row.s, y);
+  }
+  slopes_of(x, row.s.count, e.input.dtype, slopes);
+  multiply_by(row.value, slopes, row.s.count);
+}
+
+void finish(const Row& row, const ScaleBy& e) {
+  SegmentBuffer buffer;
+  multiply_by(row.value, values_of(e.factor, row.s, buffer), row.s.count);
+}
+
+void finish(const Row& /*row*/, const BiasGradient& /*e*/) {}
+
+// The properties of an epilogue that compute_tile() needs.
+struct Needs {
+  ConstTensor bias = {};
+  ConstTensor read = {};  // [m, n]; d may be the same tensor
+  bool changes_value = true;
+};
+Needs needs_of(const AddTerms& e) {
+  return {.bias = e.bias, .read = e.residual, .changes_value = e.bias || e.residual};
+}
+Needs needs_of(const GeluForward& e) { return {.bias = e.bias}; }
+Needs needs_of(const GeluForwardSlope& e) { return {.bias = e.bias}; }
+Needs needs_of(const GeluGradient& e) { return {.read = e.input}; }
+Needs needs_of(const ScaleBy& e) { return {.read = e.factor}; }
+Needs needs_of(const BiasGradient& /*e*/) { return {.changes_value = false}; }
+
 void compute_tile(const GemmArgs& args, const Block& tile) {
-  // d may be the tensor that is read after the multiplication.
-  const bool in_place = args.d.dtype == base::DType::f32 && args.d.data != args.residual.data &&
-                        args.d.data != args.gelu_grad_of.data && args.d.data != args.factor.data;
+  const Needs needs = std::visit([](const auto& e) { return needs_of(e); }, args.epilogue);
+  const bool in_place = args.d.dtype == base::DType::f32 && args.d.data != needs.read.data;
   float* value = nullptr;
   int64_t stride = 0;
   if (in_place) {
@@ -195,17 +233,14 @@ void compute_tile(const GemmArgs& args, const Block& tile) {
   }
   multiply(args, tile, args.beta, value, stride);
 
-  if (in_place && !args.bias && !args.residual && !args.gelu_input && !args.gelu_slope &&
-      !args.gelu_grad_of && !args.factor) {
-    return;
-  }
+  if (in_place && !needs.changes_value) return;
   SegmentBuffer bias_buffer;
   const float* bias = nullptr;
-  if (args.bias) bias = values_of(args.bias, {0, tile.c0, tile.cols}, bias_buffer);
+  if (needs.bias) bias = values_of(needs.bias, {0, tile.c0, tile.cols}, bias_buffer);
   for (int64_t r = 0; r < tile.rows; ++r) {
-    const Segment s = {tile.r0 + r, tile.c0, tile.cols};
-    finish_row(args, s, bias, value + r * stride);
-    store(args.d, s, value + r * stride);
+    const Row row = {args, {tile.r0 + r, tile.c0, tile.cols}, bias, value + r * stride};
+    std::visit([&row](const auto& e) { finish(row, e); }, args.epilogue);
+    store(args.d, row.s, row.value);
   }
 }
 
@@ -249,6 +284,13 @@ void add_sums(const RowSums& args, int64_t first, int64_t count) {
   store(args.sum, s, total);
 }
 
+// Where the sums of d's columns are added; absent if the epilogue has none.
+Tensor column_sums_of(const Epilogue& epilogue) {
+  if (const auto* gradient = std::get_if<GeluGradient>(&epilogue)) return gradient->d_sum;
+  if (const auto* scale = std::get_if<ScaleBy>(&epilogue)) return scale->d_sum;
+  return {};
+}
+
 void multiply_all(base::ThreadPool& pool, const GemmArgs& args) {
   static std::once_flag once;
   std::call_once(once, [] { openblas_set_num_threads(1); });
@@ -258,20 +300,23 @@ void multiply_all(base::ThreadPool& pool, const GemmArgs& args) {
   const Tiling tiling = tiling_of(m, n);
   const int64_t row_parts = divide_up(m, tiling.rows),
                 tiles = row_parts * divide_up(n, tiling.cols);
-  const int64_t sum_tasks = args.a_sum ? divide_up(m, sum_rows_per_task) : 0;
+  const auto* bias_gradient = std::get_if<BiasGradient>(&args.epilogue);
+  const int64_t sum_tasks = bias_gradient != nullptr ? divide_up(m, sum_rows_per_task) : 0;
   pool.for_each(tiles + sum_tasks, [&](int64_t task) {
     if (task < tiles) {
       const int64_t r0 = task % row_parts * tiling.rows, c0 = task / row_parts * tiling.cols;
       compute_tile(args, {r0, std::min(tiling.rows, m - r0), c0, std::min(tiling.cols, n - c0)});
     } else {
       const int64_t first = (task - tiles) * sum_rows_per_task;
-      add_sums({args.a, args.trans_a, args.a_sum}, first, std::min(sum_rows_per_task, m - first));
+      add_sums({args.a, args.trans_a, bias_gradient->sum}, first,
+               std::min(sum_rows_per_task, m - first));
     }
   });
-  if (!args.d_sum) return;
+  const Tensor d_sum = column_sums_of(args.epilogue);
+  if (!d_sum) return;
   pool.for_each(divide_up(n, sum_rows_per_task), [&](int64_t task) {
     const int64_t first = task * sum_rows_per_task;
-    add_sums({args.d, true, args.d_sum}, first, std::min(sum_rows_per_task, n - first));
+    add_sums({args.d, true, d_sum}, first, std::min(sum_rows_per_task, n - first));
   });
 }
 

@@ -2,18 +2,18 @@
 // s = x + residual, xhat = (s - mean) r, y = xhat * weight + bias; rms takes the mean as 0.
 //   g = dy * weight;  dx = r (g - mean(g) - xhat mean(g xhat)) + dresidual, for rms without
 //   mean(g).
-// Sums along a row are fp64. Sums over rows (weight gradients, of dresidual) are taken over
+// Sums along a row are fp64. Sums over rows (of weight gradients and dresidual) are taken over
 // norm_rows_per_partial rows in fp32, one task each, and these partial sums in fp64 in their order.
 #include <cmath>
 
 #include "kernels/cpu/partials.h"
-#include "kernels/cpu/rows.h"
 #include "kernels/cpu/segment.h"
+#include "kernels/cpu/table_ops.h"
 
 namespace trireme::kernels::cpu {
 namespace {
 
-struct NormMemory;  // name of thread memory
+struct NormMemory;  // tag of thread_floats()
 
 // Four rows of D floats for conversions.
 struct RowBuffers {
@@ -91,7 +91,7 @@ void forward_row(const NormForwardArgs& args, int64_t t, const float* weight, co
   store(args.y, row, y);
 }
 
-struct ParameterMemory;  // name of thread memory: weight and bias, of the thread that calls the
+struct ParameterMemory;  // tag of thread_floats(): weight and bias, in the thread that calls the
                          // pool
 
 void forward(base::ThreadPool& pool, const NormForwardArgs& args) {

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// The close of a step: sums of squares, the decision (kernels/step_control.h) and one pass of
+// The end of a step: sums of squares, the decision (kernels/step_control.h) and one pass of
 // AdamW.
 #include <atomic>
 #include <cmath>
 
 #include "base/split_float.h"
-#include "kernels/cpu/rows.h"
 #include "kernels/cpu/segment.h"
+#include "kernels/cpu/table_ops.h"
 #include "kernels/step_control.h"
 #include "kernels/step_state.h"
 #include "kernels/wide_sum.h"

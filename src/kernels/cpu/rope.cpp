@@ -6,8 +6,8 @@
 #include <cmath>
 
 #include "kernels/cpu/partials.h"
-#include "kernels/cpu/rows.h"
 #include "kernels/cpu/segment.h"
+#include "kernels/cpu/table_ops.h"
 
 namespace trireme::kernels::cpu {
 namespace {
@@ -16,7 +16,7 @@ constexpr int64_t max_head_dim = max_segment;
 
 // y = u rotated, where sin_sign -1 is the opposite rotation. y may be u.
 struct Rotation {
-  const float* cos_sin;  // the row of the table
+  const float* cos_sin;  // of the token's position
   int64_t K;
   float sin_sign;
 

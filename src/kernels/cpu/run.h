@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// How a CPU row runs: its body goes to the stream with a copy of the arguments, and hands tasks to
-// the device's pool.
+// How a CPU op runs: its body is queued on the stream with a copy of the arguments, and submits
+// tasks to the device's thread pool.
 #pragma once
 
 #include <algorithm>
@@ -18,12 +18,13 @@ namespace trireme::kernels::cpu {
 template <typename Args, typename Body>
 void run_on(Stream& stream, const Args& args, Body body) {
   auto* cpu_stream = dynamic_cast<device::CpuStream*>(&stream);
-  TRIREME_CHECK(cpu_stream != nullptr, "stream '{}' is not of a CPU device", stream.name());
+  TRIREME_CHECK(cpu_stream != nullptr, "stream '{}' does not belong to a CPU device",
+                stream.name());
   cpu_stream->enqueue([args, body, &pool = cpu_stream->pool()] { body(pool, args); });
 }
 
-// At least `count` floats that belong to this thread, for the memory named by Tag. The contents are
-// whatever was left there; a later call with the same Tag on this thread may move them.
+// Returns at least `count` floats of thread-local memory, one allocation for each Tag. The contents
+// are those of earlier use; a later call with the same Tag on this thread may move them.
 template <typename Tag>
 float* thread_floats(int64_t count) {
   thread_local std::vector<float> memory;
@@ -33,7 +34,7 @@ float* thread_floats(int64_t count) {
 
 constexpr int64_t divide_up(int64_t value, int64_t by) { return (value + by - 1) / by; }
 
-// Work of one task where a task is a piece of a matrix: large against the cost of handing it out,
+// Elements of one task, if a task is a piece of a matrix: large against the cost of submitting it,
 // small enough for a few threads to end together.
 constexpr int64_t task_elements = 16384;
 

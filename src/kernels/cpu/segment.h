@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Parts of rows as fp32. Every kernel computes in fp32 (or wider); elements of another type pass
-// through a small buffer on their way in and out, and fp32 elements are used where they lie.
+// through a small buffer on their way in and out; fp32 elements are used in place.
 #pragma once
 
 #include <algorithm>
@@ -20,7 +20,7 @@ struct Segment {
   int64_t count = 0;
 };
 
-// for_each_segment() makes no longer ones, so this is the size of a buffer.
+// The maximum length of a segment of for_each_segment(), and the size of a buffer.
 constexpr int64_t max_segment = 1024;
 using SegmentBuffer = float[max_segment];
 
@@ -36,7 +36,7 @@ inline const base::Bf16* bf16_at(const ConstTensor& x, int64_t row) {
 inline base::Bf16* bf16_at(const Tensor& x, int64_t row) {
   return reinterpret_cast<base::Bf16*>(x.data) + row * x.row_stride;
 }
-// Of a flat tensor with upper or lower halves of fp32 numbers (base/split_float.h).
+// The elements of a flat tensor of high or low parts of split floats (base/split_float.h).
 inline uint16_t* u16_at(const Tensor& x, const Segment& s) {
   return reinterpret_cast<uint16_t*>(x.data) + s.first;
 }
@@ -44,31 +44,34 @@ inline int32_t index_at(const ConstTensor& x, int64_t row) {
   return reinterpret_cast<const int32_t*>(x.data)[row * x.row_stride];
 }
 
-// The values of a segment: in the tensor itself if it is f32, else converted into `buffer`.
+// Returns the values of a segment: in the tensor itself if it is f32, otherwise converted into
+// `buffer`.
 inline const float* values_of(const ConstTensor& x, const Segment& s, float* buffer) {
   if (x.dtype == base::DType::f32) return floats_at(x, s.row) + s.first;
-  TRIREME_CHECK(x.dtype == base::DType::bf16, "a row of {}", base::name_of(x.dtype));
+  TRIREME_CHECK(x.dtype == base::DType::bf16,
+                "the cpu back end computes in f32 and bf16, not in {}", base::name_of(x.dtype));
   const base::Bf16* from = bf16_at(x, s.row) + s.first;
 #pragma omp simd
   for (int64_t i = 0; i < s.count; ++i) buffer[i] = static_cast<float>(from[i]);
   return buffer;
 }
 
-// Where to write the values of a segment before store(): the tensor itself if it is f32, else
-// `buffer`.
+// Returns where to write the values of a segment before store(): in the tensor itself if it is f32,
+// otherwise in `buffer`.
 inline float* place_for(const Tensor& d, const Segment& s, float* buffer) {
   return d.dtype == base::DType::f32 ? floats_at(d, s.row) + s.first : buffer;
 }
 
-// Makes the segment hold `values`, rounded to its type; nothing is left to do if they came from
-// place_for() and the tensor is f32.
+// Stores `values`, rounded to the type of d, in the segment. Does nothing if they are in
+// place_for() of an f32 tensor.
 inline void store(const Tensor& d, const Segment& s, const float* values) {
   if (d.dtype == base::DType::f32) {
     float* to = floats_at(d, s.row) + s.first;
     if (to != values) std::copy_n(values, s.count, to);
     return;
   }
-  TRIREME_CHECK(d.dtype == base::DType::bf16, "a row of {}", base::name_of(d.dtype));
+  TRIREME_CHECK(d.dtype == base::DType::bf16,
+                "the cpu back end computes in f32 and bf16, not in {}", base::name_of(d.dtype));
   base::Bf16* to = bf16_at(d, s.row) + s.first;
 #pragma omp simd
   for (int64_t i = 0; i < s.count; ++i) to[i] = base::Bf16(values[i]);
@@ -78,7 +81,7 @@ struct Extent {
   int64_t rows = 0, cols = 0;
 };
 
-// The extent to walk two tensors of equal shape together: one long row where neither has gaps.
+// The extent to traverse two tensors of equal shape together: one long row if neither has gaps.
 inline Extent common_extent(const ConstTensor& a, const ConstTensor& b) {
   if (a.is_contiguous() && b.is_contiguous()) return {1, a.elements()};
   return {a.rows(), a.cols()};

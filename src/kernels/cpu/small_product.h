@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // d = alpha op(a) op(b) + beta d with sums in fp64, for matrices so small that time does not
-// matter: a product here takes microseconds, up to twice BLAS' time. In return the gradients of
-// tiny models, on which formulas are checked against other programs, are about twice as close to
-// fp64, and no luck of rounding stands in the way.
+// matter: a product takes microseconds, up to twice the time of BLAS. In return the gradients of
+// tiny models, which are compared with other programs, are about twice as close to fp64.
 #pragma once
 
 #include <cstdint>

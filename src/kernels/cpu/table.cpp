@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/table.h"
 
-#include "kernels/cpu/rows.h"
+#include "kernels/cpu/table_ops.h"
 
 namespace trireme::kernels {
 

@@ -8,9 +8,9 @@
 
 namespace trireme::kernels::cpu {
 
-// The smaller one; NaN counts as large. As integers, which unlike min of floats is one vector
-// instruction: positive floats are ordered like their bits, and below them negative ones are
-// negative. REQUIRES: bound > 0.
+// Returns the smaller value; NaN counts as large. Compares integers, which unlike min of floats is
+// one vector instruction: positive floats are ordered like their bits, and negative ones are
+// negative integers. REQUIRES: bound > 0.
 inline float min_with(float bound, float x) {
   return std::bit_cast<float>(std::min(std::bit_cast<int32_t>(x), std::bit_cast<int32_t>(bound)));
 }
@@ -20,7 +20,7 @@ inline float min_with(float bound, float x) {
 //   below 6e-9).
 inline float exp_of(float x) {
   const float bounded = min_with(88.72F, x);
-  // Adding 1.5 * 2^23 rounds to an integer, which then stands in the low bits.
+  // Adding 1.5 * 2^23 rounds to an integer, which is then in the low bits.
   constexpr float to_integer = 0x1.8p23F;
   const float shifted = bounded * 0x1.715476p0F + to_integer;
   const float n = shifted - to_integer;
@@ -61,7 +61,7 @@ inline float gelu_of(float x) {
   return x * sigmoid_of(gelu_slope * (x + gelu_cubic * x * x * x)).value;
 }
 
-// sigmoid(2u) + x sigmoid'(2u) 2u'. Where 2u' passes 1e4, |x| > 200, it has no effect and must only
+// sigmoid(2u) + x sigmoid'(2u) 2u'. If 2u' exceeds 1e4, |x| > 200, it has no effect and must only
 // stay finite.
 inline float gelu_derivative_of(float x) {
   const Sigmoid s = sigmoid_of(gelu_slope * (x + gelu_cubic * x * x * x));

@@ -3,7 +3,7 @@
 // Element by element, bound by memory: 6, 10 (12 with y) and 4 bytes an element of y in bf16. A
 // thread moves 16 bytes of each operand; blockIdx.x is the row.
 #include "kernels/cuda/activation.cuh"
-#include "kernels/cuda/rows.h"
+#include "kernels/cuda/table_ops.h"
 #include "kernels/cuda/values.cuh"
 
 namespace trireme::kernels::cuda {
@@ -30,8 +30,8 @@ __global__ void __launch_bounds__(max_threads)
   store_values(y.row<T>(t) + c, gate);
 }
 
-// The thread has read its gate and up before it writes them: dgate_up may be gate_up. y, where
-// present, is made as in the forward.
+// Each thread reads its gate and up before it writes them: dgate_up may be gate_up. y, if present,
+// is computed as in the forward.
 template <typename T, int W>
 __global__ void __launch_bounds__(max_threads)
     swiglu_backward_kernel(InRows gate_up, InRows dy, OutRows dgate_up, OutRows y, int64_t F) {
@@ -64,7 +64,7 @@ __global__ void __launch_bounds__(max_threads) gelu_forward_kernel(InRows x, Out
   store_values(y.row<T>(t) + c, values);
 }
 
-// How many threads cover `rows` rows of `cols` elements, W each.
+// The number of threads that cover `rows` rows of `cols` elements, W each.
 struct Cover {
   dim3 grid, block;
 };
@@ -73,7 +73,7 @@ Cover cover(int64_t rows, int64_t cols, int64_t W) {
   const int64_t threads =
       moves < max_threads ? ceil_div(moves, warp_size) * warp_size : max_threads;
   const int64_t chunks = ceil_div(moves, threads);
-  TRIREME_CHECK(chunks <= 65535, "rows of {} elements", cols);
+  TRIREME_CHECK(chunks <= 65535, "swiglu: rows of {} elements are too long", cols);
   return {dim3(grid_of(rows), static_cast<unsigned>(chunks)), dim3(static_cast<unsigned>(threads))};
 }
 

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// The activations on the device. One form for all types: a kernel that applies gelu() to a stored
-// value gives the bits that any other kernel gives for it. They stand beside matrix products
-// (gemm_fused.cuh), where every instruction counts: two of the special function unit each.
+// The activations on the device, in one form for all types, so that every kernel that applies
+// gelu() to a stored value computes the same bits. They are fused into matrix products
+// (gemm_fused.cuh), where every instruction counts: each takes two of the special function unit.
 #pragma once
 
 #include <cuda_runtime.h>
 
 namespace trireme::kernels::cuda {
 
-// 1 / (1 + 2^t), and 1 minus that: neither by cancellation. Where 2^t would overflow both are 0, so
-// that products of the two with finite values stay finite, and right. t is not NaN.
+// 1 / (1 + 2^t), and 1 minus that, both without cancellation. If 2^t would overflow both are 0, so
+// that products of the two with finite values stay finite and correct. t is not NaN.
 struct Sigmoid {
   float value;
   float complement;
@@ -31,7 +31,7 @@ __device__ inline float reciprocal(float x) {
   asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(x));
   return r;
 }
-// Of several: all are asked for before the first is waited for.
+// The same for several values, whose instructions overlap.
 template <int n>
 __device__ inline void sigmoids_of_powers(float (&t)[n], Sigmoid (&s)[n]) {
 #pragma unroll
@@ -66,8 +66,8 @@ __device__ inline float gelu(float x) { return x * sigmoid_of_power(gelu_power(x
 __device__ inline float gelu_power_slope(float x) {
   return fmaf(3.0F * gelu_slope * gelu_cubic, x * x, gelu_slope);
 }
-// With the sigmoid s of x: s + x s (1 - s) 2u'. Where 2u' passes 1e4, |x| > 200, the product is 0
-// and 2u' must only stay finite.
+// With the sigmoid s of x: s + x s (1 - s) 2u'. If 2u' exceeds 1e4, |x| > 200, the product is 0 and
+// 2u' must only stay finite.
 __device__ inline float gelu_grad(float x, const Sigmoid& s) {
   const float slope = fminf(1e4F, gelu_power_slope(x));
   return fmaf(x * (s.value * s.complement), slope, s.value);

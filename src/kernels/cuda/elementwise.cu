@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rows that set, move or add elements: fill, copy, accumulate, init_normal. All are bound by
-// memory: they take the bytes they touch divided by the bandwidth.
+// Ops that set, move or add elements: fill, copy, accumulate, init_normal. All are bound by memory:
+// their time is the bytes that they touch divided by the bandwidth.
 #include "kernels/cuda/elementwise.cuh"
 
 #include <bit>
@@ -9,14 +9,14 @@
 
 #include "base/rng.h"
 #include "base/split_float.h"
-#include "kernels/cuda/rows.h"
+#include "kernels/cuda/table_ops.h"
 
 namespace trireme::kernels::cuda {
 namespace {
 
 cudaStream_t handle_of(Stream& stream) { return device::cuda_stream(stream).handle(); }
 
-// ---- fill: the bit pattern of one element, over and over
+// ---- fill: repeats the bit pattern of one element
 
 template <typename Bits, int W>
 __global__ void fill_kernel(Extent extent, Bits* d, int64_t d_stride, Bits bits) {
@@ -44,7 +44,7 @@ void fill_with(cudaStream_t stream, const Tensor& d, Bits bits) {
 
 // ---- copy, accumulate
 
-// Elements of one type are moved as they are: every NaN arrives.
+// Elements of equal type are copied as bits: every NaN keeps its bits.
 struct Copy {
   template <typename X, typename D>
   __device__ void operator()(const X& x, D& d) const {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Kernels that treat elements one by one: a grid over the chunks of a matrix. Rows may have any
-// stride; a chunk is W neighbours of one row, moved 16 bytes at a time where the operands are
-// aligned, and one element where they are not.
+// Elementwise kernels: a grid over the chunks of a matrix. Rows may have any stride; a chunk is W
+// neighbours of one row, moved 16 bytes at a time if the operands are aligned, otherwise one
+// element at a time.
 #pragma once
 
 #include <algorithm>
@@ -39,7 +39,7 @@ struct alignas(W * sizeof(T) < 16 ? W * sizeof(T) : 16) Chunk {
 template <typename A, typename B>
 constexpr int chunk_width = std::max(Vec<A>::width, Vec<B>::width);
 
-// Rows and columns that a kernel runs over.
+// The rows and columns that a kernel covers.
 struct Extent {
   int64_t rows = 0, cols = 0;
 };
@@ -51,8 +51,8 @@ inline Extent common_extent(const device::ConstTensor& a, const device::ConstTen
   return {a.rows(), a.cols()};
 }
 
-// Do chunks of this tensor, cut at multiples of 16 bytes from the start of its rows, lie at such
-// multiples?
+// Returns whether chunks of this tensor, cut at multiples of 16 bytes from the start of its rows,
+// are aligned to 16 bytes.
 inline bool has_aligned_rows(const device::ConstTensor& t, const Extent& extent) {
   return reinterpret_cast<uintptr_t>(t.data) % 16 == 0 &&
          (extent.rows <= 1 || t.row_stride * base::size_of(t.dtype) % 16 == 0);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What every kernel file needs: element types, 16-byte vectors, reductions, launches.
+// Shared by all kernel files: element types, 16-byte vectors, reductions, launches.
 #pragma once
 
 #include <cuda_bf16.h>
@@ -23,7 +23,7 @@ __device__ inline float load(const bf16* p) { return __bfloat162float(*p); }
 __device__ inline void store(float* p, float value) { *p = value; }
 __device__ inline void store(bf16* p, float value) { *p = __float2bfloat16_rn(value); }
 
-// Sixteen bytes of elements: how memory-bound kernels move data. `p` must be aligned to 16 bytes.
+// Sixteen bytes of elements, the unit of memory-bound kernels. `p` must be aligned to 16 bytes.
 template <typename T>
 struct alignas(16) Vec {
   static constexpr int width = 16 / static_cast<int>(sizeof(T));
@@ -53,7 +53,7 @@ __device__ inline float warp_max(float value) {
 
 inline int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
-// Call after a launch: an error of the launch itself (not of the kernel's run) throws here.
+// Called after a launch: throws if the launch itself (not the run of the kernel) failed.
 inline void check_launch(const char* kernel) { device::cuda_check(cudaGetLastError(), kernel); }
 
 template <typename T>
@@ -65,8 +65,7 @@ T* data(const device::Tensor& t) {
   return reinterpret_cast<T*>(t.data);
 }
 
-// Calls f with a float* or bf16* null pointer that stands for the type:
-// f(static_cast<T*>(nullptr)).
+// Calls f(static_cast<T*>(nullptr)), where T is float or bf16: the pointer carries the type only.
 template <typename F>
 void with_real_type(base::DType dtype, F&& f) {
   if (dtype == base::DType::bf16) {
@@ -77,7 +76,7 @@ void with_real_type(base::DType dtype, F&& f) {
   }
 }
 
-// May rows be moved 16 bytes at a time?
+// Returns whether rows can be moved 16 bytes at a time.
 template <typename Tensor>
 bool is_vectorisable(const Tensor& t) {
   const int64_t size = base::size_of(t.dtype);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the CUDA table keeps per device: library handles and the plans made with them. Like the rows
-// that use it, it belongs to the one host thread that queues work on the device.
+// The state of the CUDA table per device: library handles and the plans made with them. Like the
+// ops that use it, it belongs to the one host thread that queues work on the device.
 #pragma once
 
 #include <cublasLt.h>
@@ -15,12 +15,12 @@ class AttentionPlans;
 class FusedProducts;
 class GemmPlans;
 
-// Throws DeviceError unless `status` is success. `what` is what was tried, in words.
+// Throws DeviceError unless `status` is success. `what` describes the attempted action.
 void cublas_check(cublasStatus_t status, const char* what);
 
 class Libraries final : public device::CudaDevice::KernelState {
  public:
-  // Of this device; made at the first call.
+  // Returns the object of this device, made at the first call.
   static Libraries& of(device::CudaDevice& device);
 
   explicit Libraries(device::CudaDevice& device);

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Shared memory by its address, 32 bits: the compiler takes several instructions more for a
-// pointer.
+// Shared memory by its 32-bit address: a pointer costs several instructions more.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -28,7 +27,7 @@ __device__ inline void store_shared(uint32_t address, const uint4& bits) {
                : "memory");
 }
 
-// 16 bytes of global memory by the thread's own asynchronous copy; or zeros where there is nothing
+// Copies 16 bytes of global memory asynchronously. The second form writes zeros if there is nothing
 // to read.
 __device__ inline void copy_to_shared(uint32_t to, uint64_t from) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to), "l"(from) : "memory");
@@ -40,7 +39,7 @@ __device__ inline void copy_to_shared(uint32_t to, uint64_t from, bool is_there)
 }
 // Ends a group of copies.
 __device__ inline void commit_copies() { asm volatile("cp.async.commit_group;" ::: "memory"); }
-// Until at most `left` of the thread's groups are unfinished; or until no copy is.
+// Waits until at most `left` of the thread's groups are unfinished; or until all copies are done.
 template <int left>
 __device__ inline void wait_for_copies() {
   asm volatile("cp.async.wait_group %0;" ::"n"(left) : "memory");

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// How the row kernels (norm, rope, activation, cross-entropy) read and write elements as floats. A
-// fast kernel knows its element type T and moves W = Vec<T>::width elements at a time; a general
-// one moves single elements (W = 1) of a type known at run time.
+// How the kernels that work by rows (norm, rope, activation, cross-entropy) read and write elements
+// as floats. A fast kernel has the element type T at compile time and moves W = Vec<T>::width
+// elements at a time; a general one moves single elements (W = 1) of a type known at run time.
 #pragma once
 
 #include <cstring>
@@ -11,8 +11,8 @@
 
 namespace trireme::kernels::cuda {
 
-// Sixteen bytes as they lie in memory, aligned to 16. A plain store of a struct is at times
-// compiled to four single ones; the intrinsic never is.
+// Sixteen bytes of memory, aligned to 16. A plain store of a struct is sometimes compiled to four
+// single ones; the intrinsic is not.
 __device__ inline uint4 load_bits(const void* p) { return *static_cast<const uint4*>(p); }
 __device__ inline void store_bits(void* p, const uint4& bits) {
   __stwb(static_cast<uint4*>(p), bits);
@@ -24,7 +24,7 @@ __device__ inline void unpack(const uint4& bits, float (&values)[Vec<T>::width])
   const uint32_t words[4] = {bits.x, bits.y, bits.z, bits.w};
 #pragma unroll
   for (int j = 0; j < 4; ++j) {
-    if constexpr (std::is_same_v<T, bf16>) {  // a bf16 is the upper half of a float
+    if constexpr (std::is_same_v<T, bf16>) {  // a bf16 has the high 16 bits of a float
       values[2 * j] = __uint_as_float(words[j] << 16);
       values[2 * j + 1] = __uint_as_float(words[j] & 0xffff0000U);
     } else {
@@ -86,7 +86,7 @@ __device__ inline double warp_sum(double value) {
   return value;
 }
 
-// Rows of f32 or bf16 as a kernel takes them. Absent: data is null.
+// Rows of f32 or bf16 as an argument of a kernel. If absent, data is null.
 template <typename Void>
 struct BasicRows {
   Void* data = nullptr;
@@ -125,11 +125,11 @@ inline OutRows out_rows(const device::Tensor& t) { return basic_rows<void>(t); }
 
 // A vector (one dimension) as one row.
 inline InRows in_vector(const device::ConstTensor& t) {
-  TRIREME_CHECK(!t || t.is_contiguous(), "a vector with gaps of {}", t.row_stride);
+  TRIREME_CHECK(!t || t.is_contiguous(), "a vector with stride {}, not 1", t.row_stride);
   return in_rows(t);
 }
 
-// May a fast kernel over elements of `dtype` use it? An absent tensor is no obstacle.
+// Returns whether a fast kernel over elements of `dtype` can use it. Absent tensors are accepted.
 inline bool is_fast_matrix(const device::ConstTensor& t, base::DType dtype) {
   return !t || (t.dtype == dtype && is_vectorisable(t));
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The table that does nothing: with the fronts of ops.h it still checks and counts, which gives dry
-// runs and the audit.
+// The table whose ops do nothing. The functions of ops.h still check arguments and count costs,
+// which dry runs and the audit use.
 #include "kernels/table.h"
 
 namespace trireme::kernels {

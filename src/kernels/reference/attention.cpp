@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "kernels/reference/matrix.h"
-#include "kernels/reference/rows.h"
+#include "kernels/reference/table_ops.h"
 
 namespace trireme::kernels::reference {
 namespace {

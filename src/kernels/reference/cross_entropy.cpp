@@ -6,7 +6,7 @@
 #include <limits>
 
 #include "kernels/reference/matrix.h"
-#include "kernels/reference/rows.h"
+#include "kernels/reference/table_ops.h"
 #include "kernels/step_state.h"
 
 namespace trireme::kernels::reference {

@@ -2,7 +2,7 @@
 // y = silu(gate) up and its gradient; y = gelu(x).
 #include "kernels/reference/activation.h"
 #include "kernels/reference/matrix.h"
-#include "kernels/reference/rows.h"
+#include "kernels/reference/table_ops.h"
 
 namespace trireme::kernels::reference {
 

@@ -2,7 +2,7 @@
 // y[t] = table[tokens[t] - first_row] + position_table[positions[t]], and the adjoint. A token
 // outside the table adds nothing.
 #include "kernels/reference/matrix.h"
-#include "kernels/reference/rows.h"
+#include "kernels/reference/table_ops.h"
 
 namespace trireme::kernels::reference {
 namespace {

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// value = alpha op(a) op(b) + bias + residual + beta d;  d = act(value);  a_sum += row sums of
-// op(a);  d_sum += column sums of d;  gelu_again = gelu(gelu_grad_of);  gelu_slope = gelu'(value).
+// value = alpha op(a) op(b) + beta d;  d = epilogue(value), as kernels/epilogue.h states.
 #include "base/check.h"
 #include "kernels/reference/activation.h"
 #include "kernels/reference/matrix.h"
-#include "kernels/reference/rows.h"
+#include "kernels/reference/table_ops.h"
 
 namespace trireme::kernels::reference {
 namespace {
@@ -18,7 +17,7 @@ Matrix transposed(const Matrix& a) {
 }
 
 Matrix product(const Matrix& a, const Matrix& b) {
-  TRIREME_CHECK(a.cols == b.rows, "inner sizes {} and {}", a.cols, b.rows);
+  TRIREME_CHECK(a.cols == b.rows, "gemm: inner sizes {} and {} differ", a.cols, b.rows);
   Matrix d(a.rows, b.cols);
   for (int64_t m = 0; m < a.rows; ++m) {
     for (int64_t k = 0; k < a.cols; ++k) {
@@ -28,57 +27,95 @@ Matrix product(const Matrix& a, const Matrix& b) {
   return d;
 }
 
+template <typename Function>
+void for_each(Matrix& x, const Function& function) {
+  for (int64_t m = 0; m < x.rows; ++m) {
+    for (int64_t n = 0; n < x.cols; ++n) function(x(m, n), m, n);
+  }
+}
+
+// Adds the sums of the columns of d, as stored, to `sum`.
+void add_column_sums(const GemmArgs& args, const Matrix& d, const Tensor& sum) {
+  if (!sum) return;
+  Matrix total = read(sum);
+  for (int64_t m = 0; m < d.rows; ++m) {
+    for (int64_t n = 0; n < d.cols; ++n) total(n) += rounded_to(args.d.dtype, d(m, n));
+  }
+  write(sum, total);
+}
+
+// ---- finish(): writes d and what else the epilogue writes, from value
+
+void finish(const GemmArgs& args, Matrix value, const AddTerms& e) {
+  const Matrix bias = read(e.bias), residual = read(e.residual);
+  for_each(value, [&](double& v, int64_t m, int64_t n) {
+    if (e.bias) v += bias(n);
+    if (e.residual) v += residual(m, n);
+  });
+  write(args.d, value);
+}
+
+// u = value + bias, rounded to the type of d.
+Matrix gelu_input(const GemmArgs& args, Matrix value, const ConstTensor& bias_tensor) {
+  const Matrix bias = read(bias_tensor);
+  for_each(value, [&](double& v, int64_t /*m*/, int64_t n) {
+    v = rounded_to(args.d.dtype, bias_tensor ? v + bias(n) : v);
+  });
+  return value;
+}
+
+void finish(const GemmArgs& args, const Matrix& value, const GeluForward& e) {
+  Matrix u = gelu_input(args, value, e.bias);
+  write(e.input, u);
+  for_each(u, [](double& v, int64_t, int64_t) { v = gelu(v); });
+  write(args.d, u);
+}
+
+void finish(const GemmArgs& args, const Matrix& value, const GeluForwardSlope& e) {
+  Matrix d = gelu_input(args, value, e.bias), slope = d;
+  for_each(d, [](double& v, int64_t, int64_t) { v = gelu(v); });
+  for_each(slope, [](double& v, int64_t, int64_t) { v = gelu_derivative(v); });
+  write(args.d, d);
+  write(e.slope, slope);
+}
+
+void finish(const GemmArgs& args, Matrix value, const GeluGradient& e) {
+  Matrix x = read(e.input);
+  for_each(value, [&](double& v, int64_t m, int64_t n) { v *= gelu_derivative(x(m, n)); });
+  for_each(x, [](double& v, int64_t, int64_t) { v = gelu(v); });
+  write(args.d, value);
+  add_column_sums(args, value, e.d_sum);
+  write(e.gelu, x);
+}
+
+void finish(const GemmArgs& args, Matrix value, const ScaleBy& e) {
+  const Matrix factor = read(e.factor);
+  for_each(value, [&](double& v, int64_t m, int64_t n) { v *= factor(m, n); });
+  write(args.d, value);
+  add_column_sums(args, value, e.d_sum);
+}
+
+void finish(const GemmArgs& args, const Matrix& value, const BiasGradient& e) {
+  const Matrix a = args.trans_a ? transposed(read(args.a)) : read(args.a);
+  Matrix sum = read(e.sum);
+  for (int64_t m = 0; m < a.rows; ++m) {
+    for (int64_t k = 0; k < a.cols; ++k) sum(m) += a(m, k);
+  }
+  write(args.d, value);
+  write(e.sum, sum);
+}
+
 void run(const GemmArgs& args) {
-  TRIREME_CHECK(!args.scale_a && !args.scale_b, "the reference has no fp8");
-  TRIREME_CHECK(!args.residual || args.beta == 0, "a residual and beta = {}", args.beta);
+  TRIREME_CHECK(!args.scale_a && !args.scale_b, "gemm: the reference does not support fp8 scales");
   const Matrix a = args.trans_a ? transposed(read(args.a)) : read(args.a);
   const Matrix b = args.trans_b ? transposed(read(args.b)) : read(args.b);
-  const Matrix bias = read(args.bias), residual = read(args.residual);
-  const Matrix gelu_grad_of = read(args.gelu_grad_of), factor = read(args.factor);
   const Matrix old = args.beta != 0 ? read(args.d) : Matrix();
-  Matrix a_sum = read(args.a_sum), d_sum = read(args.d_sum);
-
-  Matrix value = product(a, b), d(a.rows, b.cols), gelu_again(a.rows, b.cols);
-  for (int64_t m = 0; m < d.rows; ++m) {
-    for (int64_t n = 0; n < d.cols; ++n) {
-      double& v = value(m, n);
-      v *= static_cast<double>(args.alpha);
-      if (args.bias) v += bias(n);
-      if (args.residual) v += residual(m, n);
-      if (args.beta != 0) v += static_cast<double>(args.beta) * old(m, n);
-      d(m, n) = v;
-      if (args.gelu_grad_of) d(m, n) *= gelu_derivative(gelu_grad_of(m, n));
-      if (args.factor) d(m, n) *= factor(m, n);
-      if (args.d_sum) d_sum(n) += rounded_to(args.d.dtype, d(m, n));
-      if (args.gelu_again) gelu_again(m, n) = gelu(gelu_grad_of(m, n));
-    }
-  }
-  if (args.gelu_input) {
-    write(args.gelu_input, value);
-    const Matrix stored = read(args.gelu_input);
-    for (int64_t m = 0; m < d.rows; ++m) {
-      for (int64_t n = 0; n < d.cols; ++n) d(m, n) = gelu(stored(m, n));
-    }
-  }
-  if (args.gelu_slope) {
-    for (int64_t m = 0; m < d.rows; ++m) {
-      for (int64_t n = 0; n < d.cols; ++n) {
-        const double stored = rounded_to(args.d.dtype, value(m, n));
-        d(m, n) = gelu(stored);
-        value(m, n) = gelu_derivative(stored);
-      }
-    }
-    write(args.gelu_slope, value);
-  }
-  if (args.a_sum) {
-    for (int64_t m = 0; m < a.rows; ++m) {
-      for (int64_t k = 0; k < a.cols; ++k) a_sum(m) += a(m, k);
-    }
-  }
-  write(args.d, d);
-  write(args.a_sum, a_sum);
-  write(args.d_sum, d_sum);
-  write(args.gelu_again, gelu_again);
+  Matrix value = product(a, b);
+  for_each(value, [&](double& v, int64_t m, int64_t n) {
+    v *= static_cast<double>(args.alpha);
+    if (args.beta != 0) v += static_cast<double>(args.beta) * old(m, n);
+  });
+  std::visit([&](const auto& e) { finish(args, value, e); }, args.epilogue);
 }
 
 }  // namespace

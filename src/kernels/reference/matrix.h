@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// How reference rows see tensors: read whole into doubles before anything is written, and written
-// whole with one rounding at the end. So no aliasing of arguments can matter.
+// How reference ops access tensors: each is read completely into doubles before anything is
+// written, and written completely with one rounding at the end. So aliasing of arguments has no
+// effect.
 //
-// f64 tensors are accepted like f32 and bf16. No front of ops.h passes them; the tests do, to take
-// finite differences of a row in double precision.
+// f64 tensors are accepted like f32 and bf16. The functions of ops.h do not admit them; tests pass
+// them to the table, for finite differences of an op in double precision.
 #pragma once
 
 #include <cstdint>
@@ -35,14 +36,14 @@ struct Matrix {
 
 // All elements of an f32, bf16 or f64 tensor; dimensions after the first are joined.
 Matrix read(const ConstTensor& tensor);
-// REQUIRES: the matrix has as many rows and columns as the tensor. An absent tensor is left alone.
+// REQUIRES: the matrix has as many rows and columns as the tensor. An absent tensor is ignored.
 void write(const Tensor& tensor, const Matrix& values);
 
-// The fp32 numbers whose halves (base/split_float.h) two flat tensors are.
+// The fp32 values whose high and low parts (base/split_float.h) are in two flat tensors.
 Matrix read_split(const ConstTensor& high, const ConstTensor& low);
 void write_split(const Tensor& high, const Tensor& low, const Matrix& values);
 
-// `value` as it will be once stored in a tensor of this type.
+// `value` rounded as a store into a tensor of this type rounds it.
 double rounded_to(base::DType dtype, double value);
 
 inline int32_t read_index(const ConstTensor& indices, int64_t row) {

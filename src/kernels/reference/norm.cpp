@@ -5,7 +5,7 @@
 #include <cmath>
 
 #include "kernels/reference/matrix.h"
-#include "kernels/reference/rows.h"
+#include "kernels/reference/table_ops.h"
 
 namespace trireme::kernels::reference {
 namespace {
@@ -23,7 +23,7 @@ void forward(const NormForwardArgs& args) {
       if (is_layer) mean += s(t, d) / D;
     }
     for (int64_t d = 0; d < s.cols; ++d) squares += (s(t, d) - mean) * (s(t, d) - mean);
-    // Rounded as they are stored, so that the backward makes the same y from them.
+    // Rounded as they are stored, so that the backward recomputes the same y from them.
     const double r =
         rounded_to(args.stats.dtype, 1 / std::sqrt(squares / D + static_cast<double>(args.eps)));
     mean = rounded_to(args.stats.dtype, mean);

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// The close of a step: the sum of squares, the decision (kernels/step_control.h), and AdamW.
+// The end of a step: the sum of squares, the decision (kernels/step_control.h), and AdamW.
 #include <algorithm>
 #include <cmath>
 
 #include "kernels/reference/matrix.h"
-#include "kernels/reference/rows.h"
+#include "kernels/reference/table_ops.h"
 #include "kernels/step_control.h"
 #include "kernels/step_state.h"
 #include "kernels/wide_sum.h"

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/table.h"
 
-#include "kernels/reference/rows.h"
+#include "kernels/reference/table_ops.h"
 
 namespace trireme::kernels {
 

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rows that move, set or add elements: fill, copy, accumulate, init_normal.
+// Ops that move, set or add elements: fill, copy, accumulate, init_normal.
 #include <cstring>
 
 #include "base/check.h"
 #include "base/rng.h"
 #include "kernels/reference/matrix.h"
-#include "kernels/reference/rows.h"
+#include "kernels/reference/table_ops.h"
 
 namespace trireme::kernels::reference {
 namespace {
@@ -33,7 +33,7 @@ void fill_all(const FillArgs& args) {
   for (int64_t r = 0; r < args.d.rows(); ++r) std::memset(row_of(args.d, r), 0, row_bytes(args.d));
 }
 
-// Tensors of one type are copied as bytes, so that every NaN and every integer arrives as it is.
+// Tensors of equal type are copied as bytes, so that every NaN and integer keeps its bits.
 void copy_all(const CopyArgs& args) {
   if (args.low) return write_split(args.d, args.low, read(args.x));
   if (args.x.dtype != args.d.dtype) return write(args.d, read(args.x));

@@ -8,7 +8,8 @@
 #include <numeric>
 
 #include "kernels/ops.h"
-#include "kernels/tests/row_test.h"
+#include "kernels/tests/op_test.h"
+#include "spec/facts/backend.h"
 
 namespace trireme::kernels {
 namespace {
@@ -27,7 +28,7 @@ struct Problem {
   int64_t tokens() const { return std::accumulate(lengths.begin(), lengths.end(), int64_t{0}); }
   int64_t max_seq() const { return *std::max_element(lengths.begin(), lengths.end()); }
   float scale() const { return 1 / std::sqrt(static_cast<float>(heads.size)); }
-  // Rows that a library's kernel takes lie on multiples of 16 bytes; others lie anywhere.
+  // Rows for a library's kernel are aligned to 16 bytes; others need not be.
   int64_t gap(int64_t elements) const { return has_documents ? elements : 8; }
   std::vector<int32_t> offsets() const {
     std::vector<int32_t> list = {0};
@@ -36,7 +37,7 @@ struct Problem {
   }
 };
 
-// q, k and v side by side in rows of (H + 2 G) K elements, as the fused projection leaves them.
+// q, k and v in rows of (H + 2 G) K elements, as the fused projection writes them.
 struct Fused {
   Tensor q, k, v;
 
@@ -78,7 +79,7 @@ Tensor workspace_for(const Problem& p, Operands& operands, const Stream& stream)
     workspace = spec::attention_workspace(spec::cuda_backend(true), shape);
     if (fast.shape.elements() > workspace.shape.elements()) workspace = fast;
   }
-  // All tables get the same number of operands, so that these can be compared.
+  // All tables have the same number of operands, so that they can be compared.
   const bool is_absent = workspace.shape.ndim() == 0;
   const Tensor scratch = operands.scratch(is_absent ? Shape{1} : workspace.shape, DType::f32);
   return is_absent ? Tensor{} : scratch;
@@ -137,7 +138,7 @@ std::vector<Case> cases(void (*row)(const Problem&, Operands&, Stream&)) {
   const auto add = [&](const Problem& p) {
     list.push_back(
         {fmt::format("{} tokens in {} sequences{}, heads {}/{} of {}, {}{}", p.tokens(),
-                     p.lengths.size(), p.has_documents ? "" : " of one length", p.heads.query,
+                     p.lengths.size(), p.has_documents ? "" : " of equal length", p.heads.query,
                      p.heads.key, p.heads.size, base::name_of(p.dtype), p.causal ? ", causal" : ""),
          [=](Operands& o, Stream& s) { row(p, o, s); }});
   };
@@ -151,7 +152,7 @@ std::vector<Case> cases(void (*row)(const Problem&, Operands&, Stream&)) {
       }
     }
   }
-  // Wide heads, and what the cuda back end leaves to cuDNN: sequences of one length in bf16.
+  // Wide heads, and the cases that cuDNN computes: bf16 sequences of equal length.
   add({{9, 40}, {3, 1, 20}, DType::f32});
   add({{70}, {2, 2, 100}, DType::bf16});
   add({{33, 4}, {1, 1, 256}, DType::f32, false});
@@ -232,7 +233,7 @@ TEST(AttentionTest, everything_has_the_gradient_of_finite_differences) {
   }
 }
 
-// A sequence among neighbours that hold huge values has the results of one computed alone.
+// A sequence between neighbours with huge values has the same results as alone.
 TEST(AttentionTest, sequences_never_mix) {
   const Heads heads = {4, 2, 8};
   const Problem alone = {{37}, heads}, among = {{21, 37, 5}, heads};
@@ -285,7 +286,7 @@ TEST(AttentionTest, sequences_never_mix) {
       const std::vector<double> expected = results(alone, 0), found = results(among, first);
       ASSERT_EQ(expected.size(), found.size());
       for (size_t i = 0; i < found.size(); ++i) {
-        // Blocks may begin elsewhere in the longer batch, so sums may be in another order.
+        // Blocks may begin at other tokens in the longer batch, so the order of sums may differ.
         EXPECT_NEAR(found[i], expected[i], 2e-5) << "element " << i;
       }
     });

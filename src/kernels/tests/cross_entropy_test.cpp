@@ -6,7 +6,7 @@
 #include <cmath>
 
 #include "kernels/ops.h"
-#include "kernels/tests/row_test.h"
+#include "kernels/tests/op_test.h"
 
 namespace trireme::kernels {
 namespace {
@@ -25,7 +25,7 @@ StepSums& sums_at(const Tensor& tensor) { return *reinterpret_cast<StepSums*>(te
 
 struct Problem {
   int64_t rows, vocabulary;
-  int64_t first, columns;  // of the vocabulary, that are here
+  int64_t first, columns;  // the range of the vocabulary on this rank
   Make make;
   bool loss_only, with_token_losses;
 };
@@ -58,7 +58,7 @@ void grad(const Problem& p, Operands& operands, Stream& stream) {
   ops::cross_entropy_grad(stream, args);
 }
 
-// Both in one, over the whole vocabulary.
+// The fused op, over the whole vocabulary.
 void both(const Problem& p, Operands& operands, Stream& stream) {
   StepSums earlier = {};
   earlier.loss = 3;
@@ -100,7 +100,7 @@ std::vector<Case> cases(void (*row)(const Problem&, Operands&, Stream&),
   return list;
 }
 
-// Rows that start at multiples of 16 bytes, as the head's do, whatever the vocabulary.
+// Rows that start at multiples of 16 bytes, as those of the head do for any vocabulary.
 Case aligned_case(int64_t rows, int64_t vocabulary, DType dtype, bool loss_only) {
   const int64_t gap = (vocabulary + 7) / 8 * 8 - vocabulary;
   const Make make = {.dtype = dtype, .gap = gap, .size = 3, .terms = vocabulary};
@@ -110,7 +110,7 @@ Case aligned_case(int64_t rows, int64_t vocabulary, DType dtype, bool loss_only)
           [=](Operands& o, Stream& s) { both(p, o, s); }};
 }
 
-// Stats of `ranks` ranges of columns, made by the reference from logits, become those of all.
+// Merges stats of `ranks` ranges of columns, which the reference computes from logits.
 std::vector<Case> merge_cases() {
   std::vector<Case> list;
   for (const int64_t rows : {1, 5, 130}) {
@@ -142,7 +142,7 @@ std::vector<Case> merge_cases() {
 TEST(CrossEntropyTest, cpu_merge_agrees_with_the_reference) { expect_cpu_agrees(merge_cases()); }
 TEST(CrossEntropyTest, cuda_merge_agrees_with_the_reference) { expect_cuda_agrees(merge_cases()); }
 
-// The merged stats are those of the whole row.
+// The merged stats equal those of the whole row.
 TEST(CrossEntropyTest, stats_of_parts_of_the_vocabulary_are_those_of_the_whole) {
   Machine machine(cpu_kernels());
   Operands operands(1, machine);
@@ -168,11 +168,9 @@ TEST(CrossEntropyTest, cpu_stats_agree_with_the_reference) { expect_cpu_agrees(c
 
 TEST(CrossEntropyTest, cpu_grad_agrees_with_the_reference) { expect_cpu_agrees(cases(grad)); }
 
-TEST(CrossEntropyTest, cpu_row_of_both_agrees_with_the_reference) {
-  expect_cpu_agrees(cases(both));
-}
+TEST(CrossEntropyTest, cpu_fused_op_agrees_with_the_reference) { expect_cpu_agrees(cases(both)); }
 
-// Vocabularies of models; rows are aligned where their number is a multiple of three.
+// Vocabularies of models; rows are aligned if their number is a multiple of three.
 TEST(CrossEntropyTest, cuda_stats_agree_with_the_reference) {
   expect_cuda_agrees(cases(stats));
   expect_cuda_agrees(cases(stats, {9, 10}, {8192, 32000, 50257}));
@@ -185,9 +183,9 @@ TEST(CrossEntropyTest, cuda_grad_agrees_with_the_reference) {
   expect_cuda_agrees(cases(grad, {2100}, {17}));
 }
 
-// More rows than blocks run at one time, so that a block has several; rows that fit into shared
+// More rows than blocks run concurrently, so that a block has several; rows that fit into shared
 // memory twice, once, and not at all.
-TEST(CrossEntropyTest, cuda_row_of_both_agrees_with_the_reference) {
+TEST(CrossEntropyTest, cuda_fused_op_agrees_with_the_reference) {
   expect_cuda_agrees(cases(both));
   std::vector<Case> list;
   for (const DType dtype : {DType::f32, DType::bf16}) {
@@ -270,7 +268,7 @@ TEST(CrossEntropyTest, rows_without_a_label_have_no_loss_and_no_gradient) {
   });
 }
 
-TEST(CrossEntropyTest, one_row_for_both_gives_the_bits_of_the_two) {
+TEST(CrossEntropyTest, the_fused_op_gives_the_bits_of_the_two_ops) {
   constexpr int64_t T = 9, V = 50;
   for_each_table([](Stream& stream) {
     Operands two(1), one(1);
@@ -298,8 +296,8 @@ TEST(CrossEntropyTest, one_row_for_both_gives_the_bits_of_the_two) {
   });
 }
 
-// The statistics of the two halves of a vocabulary, combined, are those of the whole, and with them
-// each half computes its columns of the gradient.
+// The merged statistics of the two halves of a vocabulary equal those of the whole, and each half
+// computes its columns of the gradient from them.
 TEST(CrossEntropyTest, a_split_vocabulary_gives_the_same_loss_and_gradient) {
   constexpr int64_t T = 9, V = 50, cut = 21;
   for_each_table([](Stream& stream) {

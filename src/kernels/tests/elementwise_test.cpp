@@ -5,7 +5,7 @@
 #include <cmath>
 
 #include "kernels/ops.h"
-#include "kernels/tests/row_test.h"
+#include "kernels/tests/op_test.h"
 
 namespace trireme::kernels {
 namespace {
@@ -88,8 +88,8 @@ TEST(ElementwiseTest, bits_do_not_depend_on_threads) {
   expect_bits_do_not_depend_on_threads(cases(gelu_forward));
 }
 
-// In place, with other strides than the forward had.
-TEST(ElementwiseTest, swiglu_backward_makes_the_bits_of_the_forward) {
+// In place, with other strides than in the forward.
+TEST(ElementwiseTest, swiglu_backward_recomputes_the_bits_of_the_forward) {
   for_each_machine([](Machine& machine) {
     for (const DType dtype : {DType::f32, DType::bf16}) {
       for (const int64_t width : {1, 65, 200, 1024}) {
@@ -125,7 +125,7 @@ TEST(ElementwiseTest, swiglu_has_the_gradient_of_finite_differences) {
   expect_gradient("gate_up", gate_up, dgate_up, loss);
 }
 
-// The derivative is reached through a product with one: d = 1 * gelu'(x).
+// The derivative is computed by a product with the unit matrix: d = 1 * gelu'(x).
 TEST(ElementwiseTest, gelu_has_the_gradient_of_finite_differences) {
   constexpr int64_t T = 4, F = 5;
   Machine machine(reference_kernels());
@@ -137,7 +137,7 @@ TEST(ElementwiseTest, gelu_has_the_gradient_of_finite_differences) {
   };
   machine.device.kernels().gemm(
       *machine.stream,
-      {.a = weights.tensor, .b = one.tensor, .d = dx.tensor, .gelu_grad_of = x.tensor});
+      {.a = weights.tensor, .b = one.tensor, .d = dx.tensor, .epilogue = GeluGradient{x.tensor}});
   expect_gradient("x", x, dx, loss);
 }
 
@@ -156,8 +156,8 @@ TEST(ElementwiseTest, large_inputs_saturate_and_stay_finite) {
     ops::swiglu_backward(stream, {.gate_up = gate_up, .dy = dy, .dgate_up = dgate_up});
     for (size_t i = 0; i < 8; ++i) {
       const double in = values_of(x)[i], out = in > 0 ? in : 0;
-      // silu(-30) = -2.8e-12 is the largest that is not yet the asymptote, and an exponential may
-      // stop at 1e-38, the smallest of fp32, before it is multiplied with the input.
+      // silu(-30) = -2.8e-12 is the largest deviation from the asymptote, and an exponential may
+      // stop at 1e-38, the smallest of fp32, before it is multiplied by the input.
       const double near = 1e-11 + 1e-6 * out + 1e-37 * std::abs(in);
       EXPECT_NEAR(values_of(y)[i], out, near) << "gelu of " << in;
       EXPECT_NEAR(values_of(swiglu)[i], out, near) << "silu of " << in;

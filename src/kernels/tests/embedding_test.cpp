@@ -3,8 +3,8 @@
 #include <gtest/gtest.h>
 
 #include "kernels/ops.h"
-#include "kernels/tests/row_test.h"
-#include "spec/facts/op_shapes.h"
+#include "kernels/tests/op_test.h"
+#include "spec/facts/backend.h"
 
 namespace trireme::kernels {
 namespace {
@@ -22,8 +22,8 @@ std::vector<int32_t> random_indices(int64_t count, int64_t bound, uint64_t seed)
 
 struct Problem {
   int64_t tokens, width;
-  int64_t vocabulary;       // from which tokens are drawn,
-  int64_t first_row, rows;  // and its part that the table holds
+  int64_t vocabulary;       // from which tokens are sampled
+  int64_t first_row, rows;  // the part of it that the table holds
   DType dtype, grad_dtype;
   bool with_positions;
 };
@@ -88,8 +88,8 @@ std::vector<Case> cases(Row row) {
   return list;
 }
 
-// More tokens than are sorted at once, or merged in one pass; rows that are met never, once, or in
-// runs over many blocks of sorted tokens; widths that are a whole number of vectors.
+// More tokens than are sorted at once, or merged in one pass; rows with no token, one, or runs over
+// many blocks of sorted tokens; widths that are a multiple of the vector length.
 std::vector<Case> large_cases(Row row) {
   std::vector<Case> list;
   add_variants(list, row, 32, 48, 4);
@@ -127,7 +127,8 @@ TEST(EmbeddingTest, tables_have_the_gradient_of_finite_differences) {
   constexpr int64_t T = 11, V = 5, D = 3;
   Machine machine(reference_kernels());
   Operands indices(1);
-  const Tensor tokens = indices.integers({0, 4, 4, 2, 7, 3, 0, 1, 6, 5, 2});  // 5 and up elsewhere
+  const Tensor tokens =
+      indices.integers({0, 4, 4, 2, 7, 3, 0, 1, 6, 5, 2});  // rows from 5 on belong to other ranks
   const Tensor positions = indices.integers({0, 1, 2, 3, 0, 1, 2, 3, 0, 1, 0});
   Reals table({V, D}, 1), position_table({4, D}, 2), y({T, D}), weights({T, D}, 3);
   const auto loss = [&] {
@@ -153,7 +154,8 @@ TEST(EmbeddingTest, tables_have_the_gradient_of_finite_differences) {
 TEST(EmbeddingTest, tokens_of_other_ranks_contribute_nothing) {
   for_each_table([](Stream& stream) {
     Operands operands(1);
-    const Tensor tokens = operands.integers({0, 19, 20, 42, 43, 59, -1});  // 20..42 are here
+    const Tensor tokens =
+        operands.integers({0, 19, 20, 42, 43, 59, -1});  // 20..42 are in the table
     const Tensor table = operands.input({23, 8}), y = operands.result({7, 8});
     ops::embedding_forward(stream, {.tokens = tokens, .table = table, .y = y, .first_row = 20});
     const std::vector<double> rows = values_of(table), found = values_of(y);

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What comes beside a product with GELU's gradient, or with a factor: d_sum grows by the sums of
-// the d that is stored, and gelu_again has the bits of gelu_forward. (The product itself:
-// gemm_test.cpp.)
+// What GeluGradient and ScaleBy write besides d: d_sum grows by the sums of d as stored, and
+// GeluGradient::gelu has the bits of gelu_forward. (d itself: gemm_test.cpp.)
 #include <fmt/core.h>
 #include <gtest/gtest.h>
 
@@ -11,7 +10,7 @@
 
 #include "device/accelerator.h"
 #include "kernels/ops.h"
-#include "kernels/tests/row_test.h"
+#include "kernels/tests/op_test.h"
 
 namespace trireme::kernels {
 namespace {
@@ -41,13 +40,12 @@ void expect_right(const Problem& p, Machine& machine) {
   const ConstTensor u = p.in_place ? d : operands.input({m, n}, make);
   const std::vector<double> old = values_of(d_sum);
   ops::gelu_forward(*machine.stream, {.x = u, .y = expected});
-  ops::gemm(*machine.stream, {.a = operands.input({m, k}, {.dtype = p.in}),
-                              .b = operands.input({k, n}, {.dtype = p.in}),
-                              .d = d,
-                              .gelu_grad_of = p.by_factor ? ConstTensor{} : u,
-                              .factor = p.by_factor ? u : ConstTensor{},
-                              .d_sum = d_sum,
-                              .gelu_again = p.by_factor ? Tensor{} : again});
+  GemmArgs args = {.a = operands.input({m, k}, {.dtype = p.in}),
+                   .b = operands.input({k, n}, {.dtype = p.in}),
+                   .d = d,
+                   .epilogue = GeluGradient{.input = u, .d_sum = d_sum, .gelu = again}};
+  if (p.by_factor) args.epilogue = ScaleBy{.factor = u, .d_sum = d_sum};
+  ops::gemm(*machine.stream, args);
   machine.stream->synchronize();
   operands.expect_intact();
   if (!p.by_factor) {
@@ -66,7 +64,7 @@ void expect_right(const Problem& p, Machine& machine) {
   }
 }
 
-TEST(GeluGradientTest, sums_what_is_stored_and_gives_the_bits_of_gelu_on_cpu_and_cuda) {
+TEST(GeluGradientTest, sums_d_as_stored_and_gives_the_bits_of_gelu_on_cpu_and_cuda) {
   for_each_machine([](Machine& machine) {
     for (const Size& size :
          {Size{1, 1, 1}, Size{17, 33, 7}, Size{129, 65, 90}, Size{300, 64, 80}}) {
@@ -82,8 +80,8 @@ TEST(GeluGradientTest, sums_what_is_stored_and_gives_the_bits_of_gelu_on_cpu_and
   });
 }
 
-// Where the gradient is the library's epilogue.
-TEST(GeluGradientTest, cuda_sums_what_is_stored_at_a_measured_size) {
+// A size at which the gradient is the library's epilogue.
+TEST(GeluGradientTest, cuda_sums_d_as_stored_at_a_measured_size) {
   const std::string problem = device::gpu_status().problem;
   if (!problem.empty()) GTEST_SKIP() << problem;
   Machine machine = gpu_machine();
@@ -93,7 +91,7 @@ TEST(GeluGradientTest, cuda_sums_what_is_stored_at_a_measured_size) {
   }
 }
 
-// Where it is a product of our own on Hopper.
+// Sizes at which it is a fused product on Hopper.
 TEST(GeluGradientTest, cuda_large_products) {
   const std::string problem = device::gpu_status().problem;
   if (!problem.empty()) GTEST_SKIP() << problem;

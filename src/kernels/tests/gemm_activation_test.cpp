@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Products with their activation in them: what is stored has the bits that the rows give one after
-// the other, from the product that is stored; and the product is a product.
+// Products with fused activations: results have the bits that separate ops compute from the stored
+// product, and the stored product is close to that of a plain gemm.
 #include <fmt/core.h>
 #include <gtest/gtest.h>
 
@@ -11,7 +11,7 @@
 
 #include "device/accelerator.h"
 #include "kernels/ops.h"
-#include "kernels/tests/row_test.h"
+#include "kernels/tests/op_test.h"
 
 namespace trireme::kernels {
 namespace {
@@ -20,8 +20,8 @@ struct Size {
   int64_t m, F, k;
 };
 
-// Two ways to a sum of k products of numbers of size 1: they differ in the order of the terms, and
-// each of the `roundings` on the way may give neighbouring bf16 numbers.
+// Compares two computations of a sum of k products of numbers of size 1: they differ in the order
+// of the terms, and each of the `roundings` may give neighbouring bf16 numbers.
 void expect_near(const Tensor& found, const Tensor& expected, int64_t k, int roundings) {
   const std::vector<double> x = values_of(found), y = values_of(expected);
   const double step = found.dtype == DType::bf16 ? roundings * 0x1p-7 : 0;
@@ -65,18 +65,18 @@ void expect_backward(Machine& machine, const Size& size, DType dtype, bool in_pl
   const Tensor d = in_place ? gate_up : operands.result({m, 2 * F}, {.dtype = dtype, .gap = 16});
   const Tensor y = operands.result({m, F}, make), dy = operands.result({m, F}, make);
   const Tensor plain = operands.result({m, F}, {.dtype = dtype});
-  const Tensor d_rows = operands.result({m, 2 * F}, {.dtype = dtype});
-  const Tensor y_rows = operands.result({m, F}, {.dtype = dtype});
+  const Tensor d_ops = operands.result({m, 2 * F}, {.dtype = dtype});
+  const Tensor y_ops = operands.result({m, F}, {.dtype = dtype});
   Stream& stream = *machine.stream;
   ops::copy(stream, {.x = first, .d = gate_up});
   ops::gemm_swiglu_backward(stream, {.a = a, .b = b, .d = dy},
                             {.gate_up = gate_up, .dy = dy, .dgate_up = d, .y = y});
   ops::gemm(stream, {.a = a, .b = b, .d = plain});
-  ops::swiglu_backward(stream, {.gate_up = first, .dy = plain, .dgate_up = d_rows, .y = y_rows});
+  ops::swiglu_backward(stream, {.gate_up = first, .dy = plain, .dgate_up = d_ops, .y = y_ops});
   stream.synchronize();
   operands.expect_intact();
-  EXPECT_TRUE(values_of(y) == values_of(y_rows));
-  expect_near(d, d_rows, 64 * k, 2);  // gate and up are below 8
+  EXPECT_TRUE(values_of(y) == values_of(y_ops));
+  expect_near(d, d_ops, 64 * k, 2);  // gate and up are below 8
 }
 
 void expect_gelu(Machine& machine, const Size& size, bool has_bias) {
@@ -92,8 +92,8 @@ void expect_gelu(Machine& machine, const Size& size, bool has_bias) {
   const Tensor plain = operands.result({m, F}, {.dtype = DType::bf16});
   const Tensor again = operands.result({m, F}, {.dtype = DType::bf16});
   Stream& stream = *machine.stream;
-  ops::gemm(stream, {.a = a, .b = b, .d = y, .trans_b = true, .bias = bias, .gelu_input = u});
-  ops::gemm(stream, {.a = a, .b = b, .d = plain, .trans_b = true, .bias = bias});
+  ops::gemm(stream, {.a = a, .b = b, .d = y, .trans_b = true, .epilogue = GeluForward{bias, u}});
+  ops::gemm(stream, {.a = a, .b = b, .d = plain, .trans_b = true, .epilogue = AddTerms{bias}});
   ops::gelu_forward(stream, {.x = u, .y = again});
   stream.synchronize();
   operands.expect_intact();
@@ -101,8 +101,8 @@ void expect_gelu(Machine& machine, const Size& size, bool has_bias) {
   expect_near(u, plain, k, 1);
 }
 
-// The slope that is kept instead of u is gelu' of it, and d times it is as near as a product of its
-// own.
+// The slope that is stored instead of u is gelu'(u), and d times a factor is as close as a separate
+// product.
 void expect_gelu_slope(Machine& machine, const Size& size) {
   const auto [m, F, k] = size;
   SCOPED_TRACE(fmt::format("gelu slope m {} F {} k {}", m, F, k));
@@ -115,11 +115,12 @@ void expect_gelu_slope(Machine& machine, const Size& size) {
   const Tensor plain = operands.result({m, k}, make), d = operands.result({m, k}, make);
   const ConstTensor factor = operands.input({m, k}, make);
   Stream& stream = *machine.stream;
-  ops::gemm(stream, {.a = a, .b = b, .d = y, .trans_b = true, .bias = bias, .gelu_input = u});
-  ops::gemm(stream,
-            {.a = a, .b = b, .d = same, .trans_b = true, .bias = bias, .gelu_slope = slope});
+  ops::gemm(stream, {.a = a, .b = b, .d = y, .trans_b = true, .epilogue = GeluForward{bias, u}});
+  ops::gemm(
+      stream,
+      {.a = a, .b = b, .d = same, .trans_b = true, .epilogue = GeluForwardSlope{bias, slope}});
   ops::gemm(stream, {.a = y, .b = b, .d = plain});
-  ops::gemm(stream, {.a = y, .b = b, .d = d, .factor = factor});
+  ops::gemm(stream, {.a = y, .b = b, .d = d, .epilogue = ScaleBy{factor}});
   stream.synchronize();
   operands.expect_intact();
   EXPECT_TRUE(values_of(same) == values_of(y));
@@ -148,7 +149,7 @@ void expect_gelu_grad(Machine& machine, const Size& size, float x_size) {
   const Tensor d = operands.result({m, F}, make), plain = operands.result({m, F}, make);
   const Tensor again = operands.result({m, F}, make), activation = operands.result({m, F}, make);
   Stream& stream = *machine.stream;
-  ops::gemm(stream, {.a = a, .b = b, .d = d, .gelu_grad_of = x, .gelu_again = again});
+  ops::gemm(stream, {.a = a, .b = b, .d = d, .epilogue = GeluGradient{.input = x, .gelu = again}});
   ops::gelu_forward(stream, {.x = x, .y = activation});
   ops::gemm(stream, {.a = a, .b = b, .d = plain});
   stream.synchronize();
@@ -164,7 +165,7 @@ void expect_gelu_grad(Machine& machine, const Size& size, float x_size) {
   }
 }
 
-TEST(GemmActivationTest, has_the_bits_of_its_rows_on_cpu_and_cuda) {
+TEST(GemmActivationTest, has_the_bits_of_separate_ops_on_cpu_and_cuda) {
   for_each_machine([](Machine& machine) {
     for (const Size& size : {Size{1, 1, 1}, Size{17, 33, 7}, Size{130, 64, 90}}) {
       for (const DType dtype : {DType::f32, DType::bf16}) {
@@ -176,7 +177,7 @@ TEST(GemmActivationTest, has_the_bits_of_its_rows_on_cpu_and_cuda) {
   });
 }
 
-// Sizes that one kernel of ours takes on Hopper, none a multiple of its tiles.
+// Sizes of the fused kernels on Hopper, none a multiple of their tiles.
 TEST(GemmActivationTest, cuda_large_products) {
   const device::GpuStatus status = device::gpu_status();
   if (!status.problem.empty()) GTEST_SKIP() << status.problem;

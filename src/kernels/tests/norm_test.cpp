@@ -5,7 +5,7 @@
 #include <cmath>
 
 #include "kernels/ops.h"
-#include "kernels/tests/row_test.h"
+#include "kernels/tests/op_test.h"
 
 namespace trireme::kernels {
 namespace {
@@ -45,14 +45,14 @@ void forward(const Problem& p, Operands& operands, Stream& stream) {
 }
 
 struct Extras {
-  bool result = false;         // y again
-  bool dresidual_sum = false;  // where there is a dresidual
+  bool result = false;         // recomputes y
+  bool dresidual_sum = false;  // requires a dresidual
 };
 
 void backward_of(const Problem& p, const Extras& extras, Operands& operands, Stream& stream) {
   const Shape shape = {p.rows, p.width};
-  // dx is what is left of dy when its part along x (and its mean) is taken away; in a narrow row
-  // that may be nothing, so the error is measured by the terms, 1/sqrt(eps) at most.
+  // dx is dy without its part along x (and its mean); in a narrow row that may be zero, so the
+  // error is relative to the terms, 1/sqrt(eps) at most.
   const double dx_floor = p.width < 8 ? 1 / std::sqrt(static_cast<double>(eps)) : 0;
   const Make in = {.dtype = p.dtype, .gap = p.width % 4};
   const Make out = {.dtype = p.dtype, .gap = p.width % 3, .terms = p.width, .floor = dx_floor};
@@ -134,7 +134,7 @@ TEST(NormTest, cpu_backward_agrees_with_the_reference) {
   expect_cpu_agrees(cases(backward_with_sum));
 }
 
-// Widths of models, with rows that vectors are aligned with (multiples of 24) or not.
+// Widths of models, with rows that are aligned to vectors (multiples of 24) or not.
 TEST(NormTest, cuda_forward_agrees_with_the_reference) {
   expect_cuda_agrees(cases(forward));
   expect_cuda_agrees(cases(forward, {70}, {24, 768, 1024, 1536, 4098}));
@@ -152,8 +152,8 @@ TEST(NormTest, cuda_backward_agrees_with_the_reference) {
   }
 }
 
-// Rows with a mean that fp32 does not hold, and other strides than the forward had.
-TEST(NormTest, backward_makes_the_bits_of_the_forward) {
+// Rows with a mean that fp32 does not represent, and other strides than in the forward.
+TEST(NormTest, backward_recomputes_the_bits_of_the_forward) {
   constexpr int64_t T = 37;
   for_each_machine([](Machine& machine) {
     for (int variant = 0; variant < 16; ++variant) {
@@ -202,13 +202,13 @@ TEST(NormTest, bits_do_not_depend_on_threads) {
   expect_bits_do_not_depend_on_threads(cases(backward_with_sum));
 }
 
-// With mean 1000 and deviation 1, a variance taken as mean(x^2) - mean^2 would lose 6 digits.
+// With mean 1000 and deviation 1, a variance computed as mean(x^2) - mean^2 would lose 6 digits.
 void forward_with_large_mean(Operands& operands, Stream& stream) {
   const Tensor x = operands.input({5, 64}, {}, [](int64_t r, int64_t c) {
     return 1000.0 + std::sin(static_cast<double>(64 * r + c));
   });
   const Tensor weight = operands.input({64}), stats = operands.result({5, 2});
-  // 1000 + s has an error of 2^-15 in fp32, and so has what remains of it.
+  // 1000 + s has an error of 2^-15 in fp32, and so has the difference.
   const Tensor y = operands.result({5, 64}, {.floor = 30});
   ops::norm_forward(stream,
                     {.kind = NormKind::layer, .x = x, .weight = weight, .y = y, .stats = stats});

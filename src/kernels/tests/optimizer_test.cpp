@@ -7,8 +7,8 @@
 #include <limits>
 
 #include "kernels/ops.h"
-#include "kernels/tests/row_test.h"
 #include "kernels/step_control.h"
+#include "kernels/tests/op_test.h"
 
 namespace trireme::kernels {
 namespace {
@@ -69,7 +69,7 @@ TEST(StepControlTest, a_norm_within_the_limit_is_not_clipped) {
 TEST(StepControlTest, sums_are_zeroed) {
   for_each_table([](Stream& stream) {
     const StepSums zero = {};
-    for (const double norm : {0.5, 1e17, 1e30}) {  // applied; both others are skipped
+    for (const double norm : {0.5, 1e17, 1e30}) {  // the first is applied, the others are skipped
       const Closed c = close(stream, sums_with(norm), state_after(100, 1));
       EXPECT_EQ(std::memcmp(&c.sums, &zero, sizeof zero), 0);
     }
@@ -138,8 +138,9 @@ TEST(StepControlTest, a_norm_far_above_the_mean_is_skipped_after_warm_up_only) {
   });
 }
 
-// A bad batch is one step; a bad state is many, and skipping the steps that would mend it keeps it.
-TEST(StepControlTest, after_a_row_of_skipped_steps_a_finite_one_is_taken_clipped) {
+// A bad batch lasts one step, a bad state many, and skipping the steps that would repair it
+// preserves it.
+TEST(StepControlTest, after_consecutive_skipped_steps_a_finite_one_is_applied_clipped) {
   for_each_table([](Stream& stream) {
     StepState state = state_after(50, 2);
     StepControlArgs rule{.sums = {}, .state = {}};
@@ -158,7 +159,7 @@ TEST(StepControlTest, after_a_row_of_skipped_steps_a_finite_one_is_taken_clipped
     EXPECT_FLOAT_EQ(taken.grad_scale, 0.25F / 100);  // the limit is clip_norm = 1
     rule.clip = ClipKind::none;
     EXPECT_FLOAT_EQ(close(stream, sums_with(100), state, rule).state.clip_limit, 40);
-    // What is not finite is never taken.
+    // A norm that is not finite is always skipped.
     StepSums infinite = sums_with(1);
     add_block_sum(infinite.squares, std::numeric_limits<double>::infinity());
     EXPECT_EQ(close(stream, infinite, state, rule).state.skip, 1);
@@ -182,7 +183,7 @@ TEST(StepControlTest, running_mean_and_variance_start_at_the_first_norm_and_deca
   for_each_table([](Stream& stream) {
     StepControlArgs rule{.sums = {}, .state = {}};
     rule.norm_decay = 0.75F;
-    StepState state = state_after(0, 123, 456);  // what stood there before does not count
+    StepState state = state_after(0, 123, 456);  // earlier values are ignored
     state.skipped_in_a_row = 4;
     state = close(stream, sums_with(2), state, rule).state;
     EXPECT_DOUBLE_EQ(state.norm_mean, 2);
@@ -256,8 +257,8 @@ std::vector<Case> adamw_cases() {
   return list;
 }
 
-// Many blocks, with and without a last vector that is not full; and elements from the second on,
-// which no vector is aligned with.
+// Many blocks, with and without a partial last vector; and elements from the second on, which are
+// not aligned to vectors.
 std::vector<Case> large_adamw_cases() {
   std::vector<Case> list;
   for (const DType dtype : {DType::f32, DType::bf16}) {
@@ -288,7 +289,7 @@ std::vector<Case> large_adamw_cases() {
   return list;
 }
 
-// Parts of several ranks, as bytes; the sums hold NaN before.
+// Parts of several ranks, as bytes; the sums hold NaN first.
 std::vector<Case> merge_cases() {
   std::vector<Case> list;
   for (const auto& [count, copies] : {std::pair<int64_t, int64_t>{1, 1}, {2, 1}, {7, 1}, {6, 3}}) {
@@ -319,7 +320,7 @@ TEST(AdamwTest, cuda_agrees_with_the_reference) {
   expect_cuda_agrees(large_adamw_cases());
 }
 
-TEST(AdamwTest, cuda_leaves_a_skipped_step_as_it_is) {
+TEST(AdamwTest, cuda_changes_nothing_in_a_skipped_step) {
   const auto run = [](Operands& operands, Stream& stream) {
     StepState state = state_after(2);
     state.skip = 1;
@@ -341,7 +342,7 @@ TEST(AdamwTest, bits_do_not_depend_on_threads) {
   expect_bits_do_not_depend_on_threads(adamw_cases());
 }
 
-// Ten steps against the textbook, which keeps everything in double.
+// Ten steps against the textbook formula in double precision.
 TEST(AdamwTest, several_steps_follow_the_formula) {
   constexpr int64_t n = 50;
   for_each_table([](Stream& stream) {

@@ -5,7 +5,7 @@
 #include <cmath>
 
 #include "kernels/ops.h"
-#include "kernels/tests/row_test.h"
+#include "kernels/tests/op_test.h"
 
 namespace trireme::kernels {
 namespace {
@@ -40,7 +40,7 @@ Tensor make_table(Operands& operands, int64_t head_size) {
                         [=](int64_t p, int64_t c) { return table_value(p, c, head_size); });
 }
 
-// Heads are a view of a wider row, as those of a fused projection are.
+// Heads are a view of a wider row, as in a fused projection.
 Make heads_make(const Problem& p) {
   return {.dtype = p.dtype, .gap = p.k_heads * p.head_size, .terms = p.head_size};
 }
@@ -65,7 +65,7 @@ void forward(const Problem& p, Operands& operands, Stream& stream) {
 void backward(const Problem& p, Operands& operands, Stream& stream) {
   const Shape shape = {p.tokens, p.q_heads + p.k_heads, p.head_size};
   Make make = heads_make(p);
-  // As in norm_test: what is left of a small head after the projection may be nothing.
+  // As in norm_test: the gradient of a small head after the projection may be zero.
   if (p.with_weights && p.head_size < 8) make.floor = 100;
   RopeBackwardArgs args;
   args.dx = p.in_place ? operands.updated(shape, make) : operands.result(shape, make);
@@ -198,7 +198,7 @@ TEST(RopeTest, scores_depend_on_the_distance_of_positions_only) {
     const Tensor table = make_table(operands, K);
     const auto score = [&](int32_t query_at, int32_t key_at) {
       const Tensor y = operands.result({2, 2, K}), x = operands.updated({2, 2, K});
-      for (int64_t t = 0; t < 2; ++t) {  // the same q and k stand at both positions
+      for (int64_t t = 0; t < 2; ++t) {  // the same q and k at both positions
         std::copy_n(head.data, head.bytes(), x.data + t * head.bytes());
       }
       const Tensor positions = operands.integers({query_at, key_at});

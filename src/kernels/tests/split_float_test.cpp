@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rows whose operands are halves of fp32 numbers (base/split_float.h).
+// Ops on split floats: fp32 values stored as a high and a low part (base/split_float.h).
 #include <gtest/gtest.h>
 
 #include "base/split_float.h"
 #include "kernels/ops.h"
-#include "kernels/tests/row_test.h"
+#include "kernels/tests/op_test.h"
 
 namespace trireme::kernels {
 namespace {
 
-// Flat fp32 numbers, in memory of the operands.
+// Flat fp32 values, in memory of the operands.
 struct SplitFloats {
   Tensor high, low;
 
@@ -21,14 +21,14 @@ struct SplitFloats {
 
 SplitFloats split_of(const Tensor& x, Operands& operands) {
   const Shape shape = {x.elements()};
-  const SplitFloats halves = {operands.scratch(shape, DType::bf16),
-                              operands.scratch(shape, DType::u16)};
+  const SplitFloats split = {operands.scratch(shape, DType::bf16),
+                             operands.scratch(shape, DType::u16)};
   for (int64_t i = 0; i < x.elements(); ++i) {
     const uint32_t bits = base::split_bits(reinterpret_cast<const uint32_t*>(x.data)[i]);
-    reinterpret_cast<uint16_t*>(halves.high.data)[i] = static_cast<uint16_t>(bits >> 16U);
-    reinterpret_cast<uint16_t*>(halves.low.data)[i] = static_cast<uint16_t>(bits);
+    reinterpret_cast<uint16_t*>(split.high.data)[i] = static_cast<uint16_t>(bits >> 16U);
+    reinterpret_cast<uint16_t*>(split.low.data)[i] = static_cast<uint16_t>(bits);
   }
-  return halves;
+  return split;
 }
 
 StepState third_step() {
@@ -39,9 +39,9 @@ StepState third_step() {
   return state;
 }
 
-TEST(SplitFloatTest, copy_splits_into_them) {
+TEST(SplitFloatTest, copy_splits_floats) {
   for_each_machine([](Machine& machine) {
-    for (const int64_t first : {0, 1}) {  // from the second element on no vector is aligned
+    for (const int64_t first : {0, 1}) {  // elements from the second on are not aligned to vectors
       for (const int64_t elements : {1, 9, 1000, 70001}) {
         Operands operands(1, machine);
         const Shape shape = {first + elements};
@@ -53,9 +53,9 @@ TEST(SplitFloatTest, copy_splits_into_them) {
         machine.stream->synchronize();
         int64_t wrong = 0;
         for (int64_t i = 0; i < elements; ++i) {
-          const uint32_t halves = base::split_bits(reinterpret_cast<const uint32_t*>(x.data)[i]);
-          if (reinterpret_cast<const uint16_t*>(d.data)[i] != halves >> 16U) ++wrong;
-          if (reinterpret_cast<const uint16_t*>(low.data)[i] != (halves & 0xffffU)) ++wrong;
+          const uint32_t expected = base::split_bits(reinterpret_cast<const uint32_t*>(x.data)[i]);
+          if (reinterpret_cast<const uint16_t*>(d.data)[i] != expected >> 16U) ++wrong;
+          if (reinterpret_cast<const uint16_t*>(low.data)[i] != (expected & 0xffffU)) ++wrong;
         }
         EXPECT_EQ(wrong, 0) << "of " << elements << " elements from " << first;
         operands.expect_intact();
@@ -64,8 +64,9 @@ TEST(SplitFloatTest, copy_splits_into_them) {
   });
 }
 
-// Two steps with masters in fp32 and with halves. From the second element on no vector is aligned.
-TEST(SplitFloatTest, adamw_has_the_bits_of_the_master_in_them) {
+// Two steps with masters in fp32 and with split floats. Elements from the second on are not aligned
+// to vectors.
+TEST(SplitFloatTest, adamw_has_the_bits_of_an_fp32_master) {
   for_each_machine([](Machine& machine) {
     for (const DType grad_dtype : {DType::f32, DType::bf16}) {
       for (const int64_t first : {0, 1}) {
@@ -77,11 +78,11 @@ TEST(SplitFloatTest, adamw_has_the_bits_of_the_master_in_them) {
           master.param = part(operands.scratch(shape, DType::bf16));
           master.master = part(operands.updated(shape));
           master.state = operands.state(third_step());
-          AdamwArgs halves = master;
+          AdamwArgs split_args = master;
           const SplitFloats split = split_of(operands.updated(shape), operands);
-          halves.param = part(split.high);
-          halves.master = part(split.low);
-          for (AdamwArgs* args : {&master, &halves}) {
+          split_args.param = part(split.high);
+          split_args.master = part(split.low);
+          for (AdamwArgs* args : {&master, &split_args}) {
             args->m = part(operands.updated(shape, {.size = 0}));
             args->v = part(operands.updated(shape, {.size = 0}));
           }
@@ -91,9 +92,9 @@ TEST(SplitFloatTest, adamw_has_the_bits_of_the_master_in_them) {
           }
           for (int step = 0; step < 2; ++step) {
             master.grad = part(operands.input(shape, {.dtype = grad_dtype}));
-            halves.grad = master.grad;
+            split_args.grad = master.grad;
             ops::adamw(*machine.stream, master);
-            ops::adamw(*machine.stream, halves);
+            ops::adamw(*machine.stream, split_args);
           }
           machine.stream->synchronize();
           int64_t wrong = 0;
@@ -109,7 +110,7 @@ TEST(SplitFloatTest, adamw_has_the_bits_of_the_master_in_them) {
   });
 }
 
-TEST(SplitFloatTest, a_skipped_step_leaves_them_as_they_are) {
+TEST(SplitFloatTest, a_skipped_step_changes_no_bit) {
   for_each_machine([](Machine& machine) {
     Operands operands(5, machine);
     StepState state = third_step();

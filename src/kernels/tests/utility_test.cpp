@@ -5,7 +5,7 @@
 #include <cstring>
 
 #include "kernels/ops.h"
-#include "kernels/tests/row_test.h"
+#include "kernels/tests/op_test.h"
 
 namespace trireme::kernels {
 namespace {
@@ -15,7 +15,7 @@ struct Problem {
   Make x, d;
 };
 
-// All of these rows round once, after at most one operation, so their bits are given.
+// All of these ops round once, after at most one operation, so their bits are determined.
 void fill(const Problem& p, Operands& operands, Stream& stream) {
   ops::fill(stream, {.d = operands.result(p.shape, p.d), .value = -0.3F});
 }
@@ -70,8 +70,8 @@ TEST(UtilityTest, cpu_has_the_bits_of_the_reference) {
   for (auto* row : {fill, fill_zero, copy, accumulate, init_normal}) expect_cpu_agrees(cases(row));
 }
 
-// Rows that are gaps apart but aligned, with and without a last vector that is not full; many
-// blocks; more rows than a grid is high.
+// Rows with gaps but aligned, with and without a partial last vector; many blocks; more rows than
+// the height of a grid.
 TEST(UtilityTest, cuda_has_the_bits_of_the_reference) {
   for (auto* row : {fill, fill_zero, copy, accumulate, init_normal}) {
     expect_cuda_agrees(cases(row));
@@ -104,8 +104,8 @@ TEST(UtilityTest, bits_do_not_depend_on_threads) {
   }
 }
 
-// A shard draws the elements that the whole tensor would have at its place.
-TEST(UtilityTest, a_shard_draws_its_part_of_the_whole_tensor) {
+// A shard generates the elements that the whole tensor has in its range.
+TEST(UtilityTest, a_shard_generates_its_part_of_the_whole_tensor) {
   for_each_table([](Stream& stream) {
     Operands operands(1);
     const Tensor whole = operands.result({12, 10}), part = operands.result({5, 4});

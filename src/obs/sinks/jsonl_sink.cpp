@@ -16,8 +16,8 @@ namespace trireme::obs {
 
 namespace {
 
-// Where the last whole line of the file ends. Reads blocks from the end: after a power cut a file
-// may end in megabytes of zeros.
+// Returns the end of the last complete line of the file. Reads blocks from the end: after a power
+// failure a file may end in megabytes of zeros.
 uintmax_t end_of_lines(std::ifstream& in, uintmax_t size) {
   constexpr uintmax_t block_bytes = 1 << 16;
   std::string block;
@@ -35,7 +35,7 @@ uintmax_t end_of_lines(std::ifstream& in, uintmax_t size) {
   return 0;
 }
 
-// The path again, once the file ends with a whole line.
+// Removes an incomplete last line and returns the path.
 const std::filesystem::path& without_partial_line(const std::filesystem::path& path) {
   std::error_code failed;
   if (!std::filesystem::is_regular_file(path, failed)) return path;  // OutputFile refuses pipes
@@ -76,7 +76,7 @@ void JsonlSink::step(std::string_view kind, int64_t step, std::span<const Metric
       {"kind", kind}, {"attempt", attempt_}, {"step", step}, {"time", wall_clock_()}};
   for (const Metric& metric : metrics) {
     const std::string name(metric.name);
-    TRIREME_CHECK(!line.contains(name), "metric '{}' is there twice", name);
+    TRIREME_CHECK(!line.contains(name), "metric '{}' occurs twice", name);
     line[name] = metric.value;
   }
   file_.add(line.dump() + "\n");

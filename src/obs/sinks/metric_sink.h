@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// MetricSink: where the numbers of a training step go. Files are written by its implementations;
-// a sink is used by one thread at a time.
+// MetricSink: receives the metrics of training steps. Its implementations write files; only one
+// thread at a time may use a sink.
 #pragma once
 
 #include <cstdint>
@@ -18,12 +18,12 @@ struct Metric {
   double value = 0;
 };
 
-// An attempt of a run, as its metrics begin.
+// The start of an attempt of a run.
 struct AttemptStart {
   std::string name;  // of the run
   base::ProgramId program;
-  // The step of the checkpoint from which it continues: what was logged after it is of a past that
-  // did not happen. -1: it continues none.
+  // The step of the checkpoint from which it resumes: metrics that were logged after that step are
+  // obsolete. -1: it does not resume.
   int64_t resumed_from = -1;
 };
 
@@ -31,9 +31,8 @@ class MetricSink {
  public:
   virtual ~MetricSink() = default;
   virtual void begin(const AttemptStart& start) = 0;
-  // `kind` tells what the numbers are of: "train", "validation", "checkpoint", "export".
-  // Numbers that cannot
-  // be stored are dropped with a warning: what only reports ends no run.
+  // `kind` is what the metrics describe: "train", "validation", "checkpoint", "export". Metrics
+  // that cannot be stored are dropped with a warning; they never end a run.
   virtual void step(std::string_view kind, int64_t step, std::span<const Metric> metrics) = 0;
 };
 

@@ -11,11 +11,11 @@
 #include <limits>
 #include <vector>
 
-#include "base/system/descriptor.h"
 #include "base/error.h"
+#include "base/system/descriptor.h"
 #include "base/text/json.h"
-#include "obs/sinks/jsonl_sink.h"
 #include "obs/scratch_folder_test.h"
+#include "obs/sinks/jsonl_sink.h"
 #include "obs/sinks/tensorboard_sink.h"
 #include "obs/sinks/tfevents.h"
 
@@ -57,7 +57,7 @@ TEST(Tfevents, scalar_event_is_byte_exact) {
 
 TEST(Tfevents, long_steps_and_zeros) {
   const std::vector<Metric> metrics = {{"a", 0.0}};
-  // Step 0 is left out, a value of 0 is not.
+  // Step 0 is omitted, a value of 0 is not.
   EXPECT_EQ(scalar_event(1.0, 0, metrics),
             from_hex("09000000000000f03f 2a0a 0a08 0a0161 1500000000"));
   EXPECT_EQ(scalar_event(1.0, 300, metrics),
@@ -68,7 +68,7 @@ TEST(Tfevents, session_start_is_byte_exact) {
   EXPECT_EQ(session_start_event(1.0, 81), from_hex("09000000000000f03f 1051 3a02 0801"));
 }
 
-TEST(TensorboardSink, a_resumed_run_purges_what_was_logged_after_its_checkpoint) {
+TEST(TensorboardSink, a_resumed_run_purges_events_after_its_checkpoint) {
   const ScratchFolder folder;
   TensorboardSink sink(folder / "tb", at_one);
   sink.begin({.resumed_from = 80});
@@ -88,13 +88,13 @@ TEST(TensorboardSink, writes_version_and_steps_at_once) {
             framed(version_event(1.0)) + framed(scalar_event(1.0, 7, metrics)));
 }
 
-TEST(TensorboardSink, a_folder_that_cannot_be_made_is_reported) {
+TEST(TensorboardSink, a_folder_that_cannot_be_created_is_reported) {
   const ScratchFolder folder;
   std::ofstream(folder / "file") << "x";
   EXPECT_THROW(TensorboardSink(folder / "file" / "tb"), base::IoError);
 }
 
-TEST(JsonlSink, one_object_a_line_seen_at_once) {
+TEST(JsonlSink, one_object_per_line_visible_at_once) {
   const ScratchFolder folder;
   JsonlSink sink(folder / "metrics.jsonl", 1, [] { return 1700000000.25; });
   const std::vector<Metric> metrics = {{"loss", 4.5}, {"grad_norm", 0.1}};
@@ -118,7 +118,7 @@ TEST(JsonlSink, the_first_line_names_run_and_program) {
             "\"version\":\"0.1.0\",\"commit\":\"0123\"}\n");
 }
 
-TEST(JsonlSink, continues_a_file_and_drops_half_a_line) {
+TEST(JsonlSink, continues_a_file_and_drops_an_incomplete_line) {
   const ScratchFolder folder;
   const auto file = folder / "metrics.jsonl";
   std::ofstream(file) << "{\"step\":1}\n{\"st";
@@ -132,10 +132,10 @@ TEST(JsonlSink, continues_a_file_and_drops_half_a_line) {
   EXPECT_EQ(content_of(file), "{\"kind\":\"train\",\"attempt\":1,\"step\":3,\"time\":1.0}\n");
 }
 
-TEST(JsonlSink, megabytes_of_zeros_at_the_end_are_cut_off) {
+TEST(JsonlSink, megabytes_of_zeros_at_the_end_are_removed) {
   const ScratchFolder folder;
   const auto file = folder / "metrics.jsonl";
-  // The line's end is the last and the first byte of a block, and inside of one.
+  // The line ends at the last byte, at the first byte and inside of a block.
   for (const size_t before : {0U, 65535U, 65536U, 100000U}) {
     const std::string line = std::string(before, 'x') + "\n";
     std::ofstream(file, std::ios::binary) << line << std::string(1 << 17, '\0');
@@ -159,8 +159,8 @@ TEST(JsonlSink, a_pipe_is_refused) {
   EXPECT_THROW(JsonlSink(pipe, 1, at_one), base::IoError);
 }
 
-// No file of this process may grow beyond a size, which shows as a full disk does: with an error,
-// after a part of the bytes.
+// Limits the size of files of this process, which has the effect of a full disk: an error after a
+// part of the bytes.
 class FullDisk {
  public:
   explicit FullDisk(rlim_t bytes) : handler_(std::signal(SIGXFSZ, SIG_IGN)) {
@@ -180,7 +180,7 @@ class FullDisk {
   void (*handler_)(int);
 };
 
-TEST(JsonlSink, a_full_disk_drops_lines_until_there_is_room) {
+TEST(JsonlSink, a_full_disk_drops_lines_until_space_is_free) {
   const ScratchFolder folder;
   const auto file = folder / "metrics.jsonl";
   const std::string first = "{\"kind\":\"train\",\"attempt\":1,\"step\":1,\"time\":1.0}\n",
@@ -199,29 +199,30 @@ TEST(JsonlSink, a_full_disk_drops_lines_until_there_is_room) {
   EXPECT_EQ(content_of(file), first + last);
   EXPECT_EQ(sink.dropped(), 2);
   sink.step("train", 5, {});
-  const std::string said = testing::internal::GetCapturedStderr();
-  EXPECT_EQ(std::count(said.begin(), said.end(), '\n'), 1) << said;
-  EXPECT_NE(said.find("metrics.jsonl: can be written again; 2 records were lost"),
+  const std::string message = testing::internal::GetCapturedStderr();
+  EXPECT_EQ(std::count(message.begin(), message.end(), '\n'), 1) << message;
+  EXPECT_NE(message.find("metrics.jsonl: can be written again; 2 records were lost"),
             std::string::npos)
-      << said;
+      << message;
 }
 
-TEST(JsonlSink, lines_lost_to_the_end_are_counted) {
+TEST(JsonlSink, lines_lost_at_the_end_are_counted) {
   if (!std::filesystem::exists("/dev/full")) GTEST_SKIP();
   testing::internal::CaptureStderr();
   {
     JsonlSink sink("/dev/full", 1);
     for (const int64_t step : {1, 2, 3}) sink.step("train", step, {});
   }
-  const std::string said = testing::internal::GetCapturedStderr();
-  EXPECT_EQ(std::count(said.begin(), said.end(), '\n'), 2) << said;
-  EXPECT_NE(said.find("/dev/full: cannot be written: No space left on device"), std::string::npos)
-      << said;
-  EXPECT_NE(said.find("/dev/full: the last 3 records could not be written"), std::string::npos)
-      << said;
+  const std::string message = testing::internal::GetCapturedStderr();
+  EXPECT_EQ(std::count(message.begin(), message.end(), '\n'), 2) << message;
+  EXPECT_NE(message.find("/dev/full: cannot be written: No space left on device"),
+            std::string::npos)
+      << message;
+  EXPECT_NE(message.find("/dev/full: the last 3 records could not be written"), std::string::npos)
+      << message;
 }
 
-TEST(TensorboardSink, a_full_disk_drops_whole_events) {
+TEST(TensorboardSink, a_full_disk_drops_complete_events) {
   const ScratchFolder folder;
   TensorboardSink sink(folder / "tb", at_one);
   const std::vector<Metric> metrics = {{"loss", 2.5}};

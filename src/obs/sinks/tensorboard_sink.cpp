@@ -29,7 +29,7 @@ std::filesystem::path new_file(const std::filesystem::path& folder, double wall_
   std::error_code failed;
   std::filesystem::create_directories(folder, failed);
   if (failed) {
-    throw base::IoError(fmt::format("{}: the folder of TensorBoard events cannot be made: {}",
+    throw base::IoError(fmt::format("{}: the folder of TensorBoard events cannot be created: {}",
                                     folder.string(), failed.message()));
   }
   return folder / fmt::format("events.out.tfevents.{}.{}.{}.0", static_cast<int64_t>(wall_seconds),

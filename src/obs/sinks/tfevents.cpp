@@ -7,7 +7,8 @@
 
 namespace trireme::obs {
 
-static_assert(std::endian::native == std::endian::little, "numbers are written as they lie");
+static_assert(std::endian::native == std::endian::little,
+              "numbers are written in native byte order");
 
 namespace {
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What people see: step line, numbers, table, progress and curve.
+// The human-readable output: step line, numbers, table, progress and curve.
 #include "obs/terminal/console.h"
 
 #include <gtest/gtest.h>
@@ -108,7 +108,7 @@ TEST(Terminal, a_pipe_is_no_terminal) {
   EXPECT_STREQ(text, "hello");
   ::close(ends[0]);
   ::close(ends[1]);
-  write_quietly(ends[1], "nobody listens");
+  write_quietly(ends[1], "no reader");
 }
 
 TEST(Terminal, text_is_cut_between_characters) {
@@ -148,7 +148,7 @@ TEST_F(ProgressTest, plain_lines_come_every_few_seconds) {
   now_ = 120;
   progress.update(200, "loss 4.5");
   EXPECT_EQ(taken(), "train  20%  200/1,000 steps  10.0/s  ETA 1:20  loss 4.5\n");
-  progress.line("step: 200");
+  progress.log("step: 200");
   EXPECT_EQ(taken(), "step: 200\n");
   now_ = 200;
   progress.update(1000);
@@ -171,7 +171,7 @@ TEST_F(ProgressTest, the_live_line_is_drawn_over_itself_and_stays_below_the_log)
         "\r\x1b[Ktrain [###############---------------]  50%  500/1,000 steps  2.5/s  ETA 3:20  "
         "loss 4.5";
     EXPECT_EQ(taken(), drawn);
-    progress.line("a log line");
+    progress.log("a log line");
     EXPECT_EQ(taken(), "\r\x1b[Ka log line\n" + drawn);
   }
   EXPECT_EQ(taken(), "\n") << "what follows starts on a new line";
@@ -216,7 +216,7 @@ TEST_F(ProgressTest, without_escape_codes_blanks_erase_the_line) {
   width_ = 40;
   Progress progress(plain);
   EXPECT_EQ(taken(), "\rtrain   0%  0/1,000 steps  ETA ?");
-  progress.line("a log line");
+  progress.log("a log line");
   EXPECT_EQ(taken(),
             "\r" + std::string(32, ' ') + "\ra log line\n\rtrain   0%  0/1,000 steps  ETA ?");
 }

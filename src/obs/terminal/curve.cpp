@@ -25,10 +25,10 @@ struct Box {
   double highest = 0;
 };
 
-// Of a braille character.
+// The dots of a braille character.
 constexpr int dots_across = 2, dots_down = 4;
 
-constexpr int arrow_mark = 0;  // beside the marks of series, which begin with 1
+constexpr int arrow_mark = 0;  // the marks of series begin with 1
 
 struct Canvas {
   Canvas(int w, int h) : columns(w), rows(h), dots(size(), 0), marks(size(), -1) {}
@@ -39,7 +39,7 @@ struct Canvas {
 
   int columns, rows;
   std::vector<uint8_t> dots;  // of each character, in the bits of braille
-  std::vector<int> marks;     // the series whose mark stands there, an arrow, or -1
+  std::vector<int> marks;     // of each character: the series of its mark, an arrow, or -1
 };
 
 bool is_finite(const CurvePoint& p) { return std::isfinite(p.x) && std::isfinite(p.y); }
@@ -58,8 +58,8 @@ Box box_of(std::span<const CurveSeries> series) {
   return box;
 }
 
-// Where a few high points would take more than a third of the height, the upper edge comes down to
-// the first values or to the 90th percentile, whichever is higher.
+// If a few high points would take more than a third of the height, lowers the upper edge to the
+// first values or to the 90th percentile, whichever is higher.
 void cut_spikes(std::span<const CurveSeries> series, Box& box) {
   constexpr double share = 0.9, excess = 1.5;
   constexpr size_t min_points = 8;
@@ -83,7 +83,7 @@ void cut_spikes(std::span<const CurveSeries> series, Box& box) {
   for (const double value : values) box.above += value > edge ? 1 : 0;
 }
 
-// 0 to n - 1 for lo to hi; the middle where both are equal.
+// Maps lo to hi to 0 to n - 1; to the middle if both are equal.
 double scaled(double value, double lo, double hi, int n) {
   if (!(hi > lo)) return (n - 1) / 2.0;
   return (value - lo) / (hi - lo) * (n - 1);
@@ -99,7 +99,7 @@ void set_dot(Canvas& canvas, int x, int y) {
       bits[static_cast<size_t>(y % dots_down)][static_cast<size_t>(x % dots_across)]);
 }
 
-// For every column of dots the mean of its points, joined by straight lines.
+// Draws the mean of the points in every column of dots, joined by straight lines.
 void draw_line(Canvas& canvas, const CurveSeries& series, const Box& box) {
   const int across = canvas.columns * dots_across, down = canvas.rows * dots_down;
   std::vector<double> sum(static_cast<size_t>(across), 0);
@@ -133,7 +133,7 @@ void draw_marks(Canvas& canvas, const CurveSeries& series, int index, const Box&
   const int across = canvas.columns * dots_across, down = canvas.rows * dots_down;
   for (const CurvePoint& p : series.points) {
     if (!is_finite(p)) continue;
-    // On the same grid as the dots, so that equal values lie on the line.
+    // On the same grid as the dots, so that equal values are on the line.
     const long x = std::lround(scaled(p.x, box.x0, box.x1, across)) / dots_across;
     const double height = scaled(std::min(p.y, box.y1), box.y0, box.y1, down);
     const long y = std::lround((down - 1) - height) / dots_down;
@@ -141,7 +141,7 @@ void draw_marks(Canvas& canvas, const CurveSeries& series, int index, const Box&
   }
 }
 
-// An arrow in the first line above every point that is too high for the box.
+// Draws an arrow in the first line above every point that is too high for the box.
 void draw_arrows(Canvas& canvas, const CurveSeries& series, const Box& box) {
   for (const CurvePoint& p : series.points) {
     if (!is_finite(p) || !(p.y > box.y1)) continue;

@@ -10,7 +10,7 @@ namespace trireme::obs {
 
 namespace {
 
-// Commas between the digits before the point.
+// Inserts commas between the digits before the point.
 std::string with_commas(std::string text) {
   const size_t first = text.starts_with('-') ? 1 : 0;
   size_t at = std::min(text.find('.'), text.size());

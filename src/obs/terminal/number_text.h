@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Numbers as people read them, the same in every locale.
+// Human-readable numbers, the same in every locale.
 #pragma once
 
 #include <cstdint>

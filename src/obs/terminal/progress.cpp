@@ -32,7 +32,7 @@ Progress::Progress(ProgressOptions options)
       drawn_seconds_(start_seconds_),
       first_done_(options_.done),
       done_(options_.done) {
-  TRIREME_CHECK(options_.write != nullptr, "progress '{}' has nowhere to go", options_.label);
+  TRIREME_CHECK(options_.write != nullptr, "progress '{}' has no write function", options_.label);
   TRIREME_CHECK(options_.total >= 0 && options_.done >= 0, "progress '{}': {} of {}",
                 options_.label, options_.done, options_.total);
   if (options_.is_live) draw();
@@ -54,7 +54,7 @@ void Progress::update(int64_t done, std::string_view note) {
   if (options_.clock() - drawn_seconds_ >= period) draw();
 }
 
-void Progress::line(std::string_view text) {
+void Progress::log(std::string_view text) {
   std::string out = erasure();
   out += text;
   out += '\n';
@@ -80,7 +80,7 @@ void Progress::draw() {
   const int columns = std::max(options_.width() - 1, 1);
   const std::string whole = text(columns);
   const std::string_view shown = cut_to_columns(whole, columns);
-  // A first line is drawn over what a prompt left, too.
+  // The first line also overwrites the rest of a prompt.
   const std::string before = is_drawn_              ? erasure()
                              : options_.has_escapes ? std::string(erase_line)
                                                     : "\r";
@@ -95,7 +95,7 @@ std::string Progress::erasure() const {
   return fmt::format("\r{}\r", std::string(static_cast<size_t>(drawn_columns_), ' '));
 }
 
-// With a bar as wide as `columns` (0: no limit) leave room for, at most max_bar.
+// Returns the line with a bar as wide as `columns` (0: no limit) allow, at most max_bar.
 std::string Progress::text(int columns) const {
   const double seconds = options_.clock() - start_seconds_;
   const auto did = static_cast<double>(done_ - first_done_);
@@ -105,7 +105,7 @@ std::string Progress::text(int columns) const {
           : fmt::format("{} {}", grouped(done_), options_.unit);
   std::string share, rate, end;
   if (options_.total > 0) {
-    // 100% is said only when all is done.
+    // 100% is shown only when all is done.
     const double part =
         std::clamp(static_cast<double>(done_) / static_cast<double>(options_.total), 0.0, 1.0);
     share = fmt::format("{:3}%", static_cast<int>(100 * part));

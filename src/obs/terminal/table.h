@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A table of text with aligned columns:
+// Formats a table of text with aligned columns:
 //   memory  | predicted |  measured
 //   --------+-----------+----------
 //   weights | 1,024,000 | 1,024,000
@@ -18,8 +18,8 @@ struct Column {
   Align align = Align::right;
 };
 
-// Every line ends with a newline and without spaces. REQUIRES: every row has as many cells as there
-// are columns, or none at all: an empty row is a rule.
+// Returns lines without trailing spaces, each with a newline. REQUIRES: every row has one cell per
+// column, or none: an empty row becomes a horizontal rule.
 std::string table_text(std::span<const Column> columns,
                        std::span<const std::vector<std::string>> rows);
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is known about the terminal behind a file descriptor.
+// Properties of the terminal behind a file descriptor.
 #pragma once
 
 #include <string_view>
@@ -8,15 +8,15 @@ namespace trireme::obs {
 
 bool is_terminal(int descriptor);
 
-// Columns; `fallback` where it is no terminal or does not say.
+// Returns the columns; `fallback` if it is not a terminal or does not report them.
 int terminal_width(int descriptor, int fallback = 80);
 
-// Writes what it can and keeps silent about what it cannot: nobody reads a log of a closed console.
+// Writes as much as possible and ignores errors: a closed console has no reader.
 void write_quietly(int descriptor, std::string_view text);
 
-// Columns that UTF-8 text takes, if every character takes one.
+// Returns the columns of UTF-8 text, assuming one per character.
 int columns_of(std::string_view text);
-// The part of the text that fits.
+// Returns the part of the text that fits.
 std::string_view cut_to_columns(std::string_view text, int columns);
 
 }  // namespace trireme::obs

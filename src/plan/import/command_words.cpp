@@ -16,12 +16,12 @@ bool is_space(char c) { return std::isspace(static_cast<unsigned char>(c)) != 0;
 bool is_name(char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_'; }
 bool ends_command(char c) { return c == ';' || c == '&' || c == '|'; }
 
-// The shell's variables, as far as the text gives them.
+// The shell variables that the text defines.
 class Variables {
  public:
-  // Throws ConfigError if the value is too long to have been meant.
+  // Throws ConfigError if the value is unreasonably long.
   void set(const std::string& name, std::string value);
-  // The text with variables replaced. Those that are not known stay.
+  // Returns the text with known variables replaced.
   std::string replaced(std::string_view text) const;
 
  private:
@@ -29,10 +29,11 @@ class Variables {
 };
 
 void Variables::set(const std::string& name, std::string value) {
-  constexpr size_t longest = 1 << 16;
-  if (value.size() > longest) {
-    throw base::ConfigError(fmt::format("flags: the value of {} has {} letters; at most {}", name,
-                                        value.size(), longest));
+  constexpr size_t max_length = 1 << 16;
+  if (value.size() > max_length) {
+    throw base::ConfigError(
+        fmt::format("flags: the value of {} has {} characters; at most {} are allowed", name,
+                    value.size(), max_length));
   }
   values_[name] = std::move(value);
 }
@@ -62,7 +63,7 @@ std::string Variables::replaced(std::string_view text) const {
       result += known->second;
     } else if (rest.starts_with(":-")) {
       result += rest.substr(2);
-    } else if (!rest.starts_with("[")) {  // an array, whose words stand where they are written
+    } else if (!rest.starts_with("[")) {  // words of an array count where they are written
       result += text.substr(at, next - at);
     }
     at = next;
@@ -76,21 +77,21 @@ class Reader {
   std::vector<Flag> take() { return std::move(flags_); }
 
  private:
-  // A word from `at` on, quotes removed and variables replaced.
+  // Reads a word from `at` on, with quotes removed and variables replaced.
   std::string word(std::string_view text, size_t& at) const;
-  // True if the word is NAME=value.
+  // Returns whether the word is NAME=value.
   bool assign(std::string_view word);
   void add(const std::string& word);
 
   Variables variables_;
   std::vector<Flag> flags_;
-  bool is_open_ = false;    // the last flag can have more values
-  bool is_inside_ = false;  // of the value of a variable
+  bool is_open_ = false;    // the last flag may have more values
+  bool is_inside_ = false;  // inside the value of a variable
 };
 
 std::string Reader::word(std::string_view text, size_t& at) const {
   std::string result;
-  int depth = 0;  // of $( and (( )), which a shell would run
+  int depth = 0;  // nesting of $( and (( )), which need a shell
   while (at < text.size()) {
     const char c = text[at];
     if (depth == 0 && (is_space(c) || ends_command(c))) break;
@@ -127,7 +128,7 @@ std::string Reader::word(std::string_view text, size_t& at) const {
         while (end < text.size() && is_name(text[end])) ++end;
       }
       std::string value = variables_.replaced(text.substr(at, end - at));
-      std::erase(value, '"');  // of ${NAME:-"value"}
+      std::erase(value, '"');  // ${NAME:-"value"}
       result += value;
       at = end;
       continue;

@@ -9,7 +9,7 @@
 namespace trireme::plan {
 namespace {
 
-// "--a=1 2; --b="
+// Returns the flags as text, such as "--a=1 2; --b=".
 std::string shown(std::string_view text) {
   std::string result;
   for (const Flag& flag : flags_of(text)) {
@@ -30,11 +30,11 @@ TEST(CommandWords, flags_take_the_words_after_them) {
   EXPECT_EQ(shown("no flags \\"), "");
 }
 
-TEST(CommandWords, comments_are_left_out) {
+TEST(CommandWords, comments_are_skipped) {
   EXPECT_EQ(shown("--a 1 # --b 2\n--c 3\n  #--d 4 \\\n--e 5#6"), "--a=1; --c=3; --e=5#6");
 }
 
-TEST(CommandWords, variables_are_followed_as_far_as_the_text_gives_them) {
+TEST(CommandWords, variables_that_the_text_defines_are_expanded) {
   EXPECT_EQ(shown("TP=8\nexport PP=${PIPE:-4}\nN=${X:-\"2\"}\n--t $TP --p ${PP} --n \"$N\" --u $1"),
             "--t=8; --p=4; --n=2; --u=$1");
   EXPECT_EQ(shown("--w $(($A * 2)) --x $(nproc --all) --y '$TP'"),
@@ -49,7 +49,7 @@ TEST(CommandWords, flags_in_arrays_and_strings_count_once) {
   EXPECT_EQ(shown("--freq ([0]*3+[1]*5) --e 1"), "--freq=([0]*3+[1]*5); --e=1");
 }
 
-TEST(CommandWords, what_cannot_be_read_is_refused) {
+TEST(CommandWords, unclosed_quotes_and_huge_values_are_rejected) {
   EXPECT_THROW(flags_of("--a \"1 --b 2"), base::ConfigError);
   std::string doubling = "A=aaaaaaaaaaaaaaaa\n";
   for (int i = 0; i < 40; ++i) doubling += "A=$A$A\n";

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The job and the layout of a configuration that was loaded.
+// Converts a loaded configuration to the planner's job and layout.
 #pragma once
 
 #include "config/config.h"
@@ -8,7 +8,7 @@
 namespace trireme::plan {
 
 Job job_of(const config::Config&);
-// A schedule of the user's own counts as 1F1B.
+// A custom schedule counts as 1F1B.
 Layout layout_of(const config::Config&);
 
 }  // namespace trireme::plan

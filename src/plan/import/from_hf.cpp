@@ -20,33 +20,33 @@ using base::Json;
 int64_t count_of(const Json& json, std::string_view key, int64_t absent) {
   const auto found = json.find(key);
   if (found == json.end() || found->is_null()) return absent;
-  constexpr int64_t most = 1 << 30;
-  if (!found->is_number_integer() || *found < 0 || *found > most) {
+  constexpr int64_t max = 1 << 30;
+  if (!found->is_number_integer() || *found < 0 || *found > max) {
     throw base::ConfigError(
-        fmt::format("{}: found {}, expected an integer from 0 to {}", key, found->dump(), most));
+        fmt::format("{}: found {}, expected an integer from 0 to {}", key, found->dump(), max));
   }
   return found->get<int64_t>();
 }
 
-// Layers without experts: none, or the first ones.
+// Returns the number of leading layers without experts.
 int64_t dense_layers_of(const Json& json) {
   if (count_of(json, "decoder_sparse_step", 1) != 1) {
     throw base::ConfigError(
-        "decoder_sparse_step: only 1 is modelled, experts in every layer but the first ones");
+        "decoder_sparse_step: only 1 is modelled (experts in every layer except the first ones)");
   }
   const auto found = json.find("mlp_only_layers");
   if (found == json.end() || !found->is_array()) return 0;
   for (size_t i = 0; i < found->size(); ++i) {
     if ((*found)[i] != i) {
       throw base::ConfigError(
-          "mlp_only_layers: only the first layers may be without experts, as [0, 1, 2]");
+          "mlp_only_layers: only the first layers may have no experts, for example [0, 1, 2]");
     }
   }
   return static_cast<int64_t>(found->size());
 }
 
-// Takes the experts out of a config, which becomes that of the model with the ordinary
-// feed-forward. Absent keys mean what transformers takes for them.
+// Returns the experts of a config, and turns the config into that of the model with an ordinary
+// feed-forward. Absent keys have the defaults of transformers.
 Experts take_experts(Json& json, const std::string& type) {
   Experts experts;
   experts.chosen = count_of(json, "num_experts_per_tok",
@@ -72,8 +72,10 @@ Experts take_experts(Json& json, const std::string& type) {
   }
   if (experts.count < 1 || experts.chosen < 1 || experts.ffn < 1 ||
       experts.chosen > experts.count) {
-    throw base::ConfigError(fmt::format("{} experts of width {}, of which a token uses {}",
-                                        experts.count, experts.ffn, experts.chosen));
+    throw base::ConfigError(fmt::format(
+        "{} experts of width {} with {} per token: expected at least 1 of each, and at most as "
+        "many per token as there are experts",
+        experts.count, experts.ffn, experts.chosen));
   }
   return experts;
 }
@@ -99,19 +101,20 @@ Described from_hf(const Json& json, const std::string& name, int64_t seq_len) {
   d.stack = trireme_stack();
   Json plain = json;
   if (plain.erase("quantization_config") > 0) {
-    d.taken.emplace_back("training in 16 bits, though the file's weights are quantized");
+    d.assumed.emplace_back("training in 16 bits, although the file's weights are quantized");
   }
   if (has_experts) d.job.experts = take_experts(plain, type);
   const spec::ModelDims dims = config::dims_from_hf(plain, name);
   d.job.model = spec::make_model(dims);
   if (d.job.experts && d.job.experts->dense_layers >= dims.layers) {
-    throw base::ConfigError(fmt::format("mlp_only_layers: {} of {} layers, so none has experts",
-                                        d.job.experts->dense_layers, dims.layers));
+    throw base::ConfigError(
+        fmt::format("mlp_only_layers: lists {} of {} layers, so that no layer has experts",
+                    d.job.experts->dense_layers, dims.layers));
   }
   if (!has_experts) d.dims = dims;
-  constexpr int64_t usual = 8192;
-  d.job.seq_len = seq_len > 0 ? seq_len : std::min(dims.max_seq, usual);
-  if (seq_len == 0) d.taken.push_back(fmt::format("sequences of {} tokens", d.job.seq_len));
+  constexpr int64_t default_seq_len = 8192;
+  d.job.seq_len = seq_len > 0 ? seq_len : std::min(dims.max_seq, default_seq_len);
+  if (seq_len == 0) d.assumed.push_back(fmt::format("sequences of {} tokens", d.job.seq_len));
   if (seq_len < 0 || seq_len > dims.max_seq) {
     throw base::ConfigError(
         fmt::format("sequences of {} tokens: the model allows 1 to {}", seq_len, dims.max_seq));
@@ -125,11 +128,11 @@ Described from_hf_file(const std::string& path, int64_t seq_len) {
   const fs::path file =
       fs::is_directory(path, ignored) ? fs::path(path) / "config.json" : fs::path(path);
   const Json json = config::parse_json(config::read_text(file), file.string());
-  // config.json says nothing of the model's name; its folder does.
+  // config.json does not contain the model's name; its folder has it.
   const std::string folder = fs::absolute(file, ignored).parent_path().filename().string();
-  const bool is_usual = file.filename() == "config.json" && !folder.empty();
+  const bool is_in_folder = file.filename() == "config.json" && !folder.empty();
   try {
-    return from_hf(json, is_usual ? folder : file.stem().string(), seq_len);
+    return from_hf(json, is_in_folder ? folder : file.stem().string(), seq_len);
   } catch (const base::ConfigError& error) {
     throw base::ConfigError(fmt::format("{}: {}", file.string(), error.what()));
   }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A model from a Hugging Face config.json, without batch or layout. model_type gpt2, llama, qwen2
-// and qwen3 as config/files/hf_config.h reads them; mixtral, qwen2_moe and qwen3_moe with experts.
+// Reads a model, without batch or layout, from a Hugging Face config.json. model_type may be gpt2,
+// llama, mistral, qwen2 and qwen3, as config/files/hf_config.h reads them, or mixtral, qwen2_moe
+// and qwen3_moe with experts.
 #pragma once
 
 #include <cstdint>
@@ -11,12 +12,12 @@
 
 namespace trireme::plan {
 
-// `seq_len` 0: the model's longest, but at most 8192. Throws ConfigError for a model that is not
-// supported or a sequence that is longer than the model's.
+// `seq_len` 0 means the model's maximum, but at most 8192. Throws ConfigError if the model is not
+// supported or if seq_len exceeds the model's maximum.
 Described from_hf(const base::Json& json, const std::string& name, int64_t seq_len);
 
-// A file, or a folder that holds a config.json. Throws IoError if there is none, and ConfigError
-// that begins with the path.
+// Reads a file, or the config.json of a folder. Throws IoError if it does not exist, and
+// ConfigError that begins with the path.
 Described from_hf_file(const std::string& path, int64_t seq_len);
 
 }  // namespace trireme::plan

@@ -57,14 +57,14 @@ TEST(FromHf, a_model_without_batch_or_layout) {
   ASSERT_TRUE(d.dims);
   EXPECT_EQ(spec::parameter_count(d.job.model), 70'553'706'496);
   EXPECT_EQ(d.job.model.name, "llama-70b");
-  EXPECT_EQ(d.taken, std::vector<std::string>{"sequences of 8192 tokens"});
+  EXPECT_EQ(d.assumed, std::vector<std::string>{"sequences of 8192 tokens"});
   EXPECT_EQ(from_hf(llama(), "x", 65536).job.seq_len, 65536);
   Json short_one = llama();
   short_one["max_position_embeddings"] = 2048;
   EXPECT_EQ(from_hf(short_one, "x", 0).job.seq_len, 2048);
 }
 
-TEST(FromHf, experts_are_taken_out) {
+TEST(FromHf, experts_are_read) {
   const Described eight = from_hf(mixtral(), "mixtral", 4096);
   EXPECT_TRUE(eight.job.experts == (Experts{.count = 8, .chosen = 2, .ffn = 14336}));
   EXPECT_FALSE(eight.dims);
@@ -76,7 +76,7 @@ TEST(FromHf, experts_are_taken_out) {
   EXPECT_TRUE(from_hf(many, "q", 0).job.experts ==
               (Experts{.count = 128, .chosen = 8, .ffn = 768}));
   const auto model = from_hf(many, "q", 0).job.model;
-  EXPECT_TRUE(std::get<spec::BlockSpec>(model.layers[1]).qk_norm);
+  EXPECT_TRUE(spec::typical_block(model).qk_norm);
   many["mlp_only_layers"] = {0, 1};
   EXPECT_EQ(from_hf(many, "q", 0).job.experts->dense_layers, 2);
   many["mlp_only_layers"] = {3};
@@ -95,11 +95,11 @@ TEST(FromHf, quantized_files_are_trained_in_16_bits) {
   Json json = llama();
   json["quantization_config"] = {{"quant_method", "fp8"}};
   const Described d = from_hf(json, "x", 4096);
-  ASSERT_EQ(d.taken.size(), 1U);
-  EXPECT_TRUE(has(d.taken[0], "quantized"));
+  ASSERT_EQ(d.assumed.size(), 1U);
+  EXPECT_TRUE(has(d.assumed[0], "quantized"));
 }
 
-TEST(FromHf, what_is_not_supported_is_refused) {
+TEST(FromHf, unsupported_models_are_rejected) {
   const std::string kind = refusal({{"model_type", "deepseek_v3"}});
   EXPECT_TRUE(has(kind, "deepseek_v3") && has(kind, "mixtral") && has(kind, "qwen3")) << kind;
   EXPECT_TRUE(has(refusal(Json::object()), "(none)"));

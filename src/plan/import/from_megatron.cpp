@@ -15,8 +15,8 @@ namespace {
 
 using Notes = std::vector<std::string>;
 
-// What torchrun was told; 0: nothing.
-int64_t stated_processors(MegatronFlags& flags) {
+// Returns the number of GPUs in torchrun's flags, or 0.
+int64_t stated_gpus(MegatronFlags& flags) {
   const auto world = flags.whole("--world-size", max_described_gpus);
   const auto nodes = flags.whole("--nnodes", max_described_gpus / 1024);
   const auto of_node = flags.whole("--nproc-per-node", 1024);
@@ -44,12 +44,12 @@ int read_zero(MegatronFlags& flags, const Layout& l, bool is_tied) {
     return strategy == "optim" ? 1 : 0;
   }
   if (!strategy.empty() && strategy != "no_shard") {
-    flags.problem("--data-parallel-sharding-strategy", "means nothing without --use-megatron-fsdp");
+    flags.problem("--data-parallel-sharding-strategy", "has no effect without --use-megatron-fsdp");
   }
   return is_optimizer ? 1 : 0;
 }
 
-void read_pipe(MegatronFlags& flags, int64_t layers, Layout& l, Notes& taken) {
+void read_pipe(MegatronFlags& flags, int64_t layers, Layout& l, Notes& assumed) {
   constexpr std::string_view by_layers = "--num-layers-per-virtual-pipeline-stage";
   constexpr std::string_view by_count = "--num-virtual-stages-per-pipeline-rank";
   const auto of_stage = flags.whole(by_layers);
@@ -61,7 +61,7 @@ void read_pipe(MegatronFlags& flags, int64_t layers, Layout& l, Notes& taken) {
         "--account-for-loss-in-pipeline-split"}) {
     if (!flags.was_given(name)) continue;
     is_uneven = true;
-    taken.push_back(fmt::format("equal shares of the layers in place of {}", name));
+    assumed.push_back(fmt::format("equal numbers of layers per stage instead of {}", name));
   }
   if (!is_uneven && layers % l.pp != 0) {
     flags.problem("--pipeline-model-parallel-size",
@@ -84,12 +84,12 @@ void read_pipe(MegatronFlags& flags, int64_t layers, Layout& l, Notes& taken) {
   if (stages) l.chunks = static_cast<int>(*stages);
   if (l.chunks > 1 && l.pp == 1) {
     flags.problem(of_stage ? by_layers : by_count,
-                  "means nothing without --pipeline-model-parallel-size above 1");
+                  "has no effect without --pipeline-model-parallel-size above 1");
   }
   if (l.chunks > 1) l.schedule = Kind::interleaved;
 }
 
-spec::Recompute read_recompute(MegatronFlags& flags, Notes& taken) {
+spec::Recompute read_recompute(MegatronFlags& flags, Notes& assumed) {
   std::string kind = flags.text("--recompute-granularity", {"full", "selective"});
   if (flags.is_on("--recompute-activations")) kind = "selective";
   if (flags.is_on("--checkpoint-activations")) kind = "full";
@@ -97,37 +97,38 @@ spec::Recompute read_recompute(MegatronFlags& flags, Notes& taken) {
   const std::string method = flags.text("--recompute-method", {"uniform", "block"});
   const auto layers = flags.whole("--recompute-num-layers");
   if (flags.was_given("--recompute-modules")) {
-    taken.emplace_back("selective recompute of attention alone in place of --recompute-modules");
+    assumed.emplace_back("selective recompute of attention alone instead of --recompute-modules");
     if (kind.empty()) kind = "selective";
   }
   if (kind == "full" && method == "block" && layers) {
-    taken.push_back(fmt::format("full recompute of all layers, not of {} a stage", *layers));
+    assumed.push_back(fmt::format("full recompute of all layers, not of {} per stage", *layers));
   }
   if (kind == "full" && method == "uniform" && layers.value_or(1) > 1) {
-    taken.push_back(fmt::format("what enters each layer is kept, not each {}th", *layers));
+    assumed.push_back(
+        fmt::format("the input of every layer is kept, not that of every {}th", *layers));
   }
   if (kind == "full") return spec::Recompute::full;
   return kind == "selective" ? spec::Recompute::selective : spec::Recompute::none;
 }
 
-Precision read_precision(MegatronFlags& flags, Notes& taken) {
+Precision read_precision(MegatronFlags& flags, Notes& assumed) {
   const bool is_bf16 = flags.is_on("--bf16"), is_fp16 = flags.is_on("--fp16");
   const bool is_fp4 = !flags.text("--fp4-format").empty();
   bool is_fp8 = !flags.text("--fp8-format").empty();
   for (const char* name : {"--fp8-hybrid", "--fp8-e4m3"}) is_fp8 = flags.is_on(name) || is_fp8;
   if (is_bf16 && is_fp16) flags.problem("--fp16", "contradicts --bf16");
   if (is_fp4 && is_fp8) flags.problem("--fp4-format", "contradicts --fp8-format");
-  if (is_fp16) taken.emplace_back("fp16 at the cost of bf16");
+  if (is_fp16) assumed.emplace_back("fp16 at the cost of bf16");
   if (is_fp4) return Precision::fp4;
   if (is_fp8) return Precision::fp8;
   if (!is_bf16 && !is_fp16) {
-    taken.emplace_back("fp32, as neither --bf16 nor --fp16 is given");
+    assumed.emplace_back("fp32, because neither --bf16 nor --fp16 is given");
     return Precision::fp32;
   }
   return Precision::bf16;
 }
 
-Stack read_stack(MegatronFlags& flags, const Layout& l, const FindStack& find, Notes& taken) {
+Stack read_stack(MegatronFlags& flags, const Layout& l, const FindStack& find, Notes& assumed) {
   const std::string backend = flags.text("--attention-backend");
   const bool has_flash = flags.is_on("--use-flash-attn");
   const bool is_local = flags.text("--transformer-impl") == "local" && !has_flash;
@@ -137,16 +138,16 @@ Stack read_stack(MegatronFlags& flags, const Layout& l, const FindStack& find, N
   const bool is_2021 =
       is_local || backend == "unfused" || backend == "local" || (is_old && !has_flash);
   Stack stack = find(is_2021 ? "megatron-2021" : "megatron-core");
-  if (is_2021) taken.emplace_back("the kernels of Megatron before Transformer Engine");
+  if (is_2021) assumed.emplace_back("the kernels of Megatron before Transformer Engine");
   const std::string optimizer = flags.text("--optimizer");
   if (!optimizer.empty() && optimizer != "adam") {
-    taken.push_back(fmt::format("the state of AdamW in place of --optimizer {}", optimizer));
+    assumed.push_back(fmt::format("the state of AdamW instead of --optimizer {}", optimizer));
   }
   for (const char* name : {"--hidden-dropout", "--attention-dropout"}) {
     const std::string rate = flags.text(name);
     if (rate.find_first_not_of("0.") != std::string::npos || rate.empty()) {
-      taken.push_back(fmt::format("no dropout, though {} is {}", name,
-                                  rate.empty() ? "0.1 where it is not given" : rate));
+      assumed.push_back(fmt::format("no dropout, although {} is {}", name,
+                                    rate.empty() ? "0.1 by default" : rate));
     }
   }
   if (flags.is_on("--grad-reduce-in-bf16")) stack.grad_bytes = stack.reduce_bytes = 2;
@@ -156,15 +157,16 @@ Stack read_stack(MegatronFlags& flags, const Layout& l, const FindStack& find, N
   (void)flags.is_on("--overlap-moe-expert-parallel-comm");
   if (!reduces && l.zero_stage < 3 && stack.dp_overlap > 0) {
     stack.dp_overlap = 0;
-    taken.emplace_back("sums over dp after the backward, as --overlap-grad-reduce is not given");
+    assumed.emplace_back(
+        "reduction over dp after the backward, because --overlap-grad-reduce is not given");
   }
   if (!tensor && l.tp > 1 && stack.tp_overlap > 0) {
-    taken.emplace_back("the usual overlap of tp, though --tp-comm-overlap is not given");
+    assumed.emplace_back("the default overlap of tp, although --tp-comm-overlap is not given");
   }
   return stack;
 }
 
-// The flags that stand for a layout's fields.
+// Returns the flags that set a layout's fields.
 const spec::LayoutNames& flag_names() {
   static const spec::LayoutNames names = [] {
     spec::LayoutNames all = rule_names();
@@ -176,7 +178,7 @@ const spec::LayoutNames& flag_names() {
     set(spec::LayoutKey::pp, "--pipeline-model-parallel-size");
     set(spec::LayoutKey::ep, "--expert-model-parallel-size");
     set(spec::LayoutKey::sequence_parallel, "--sequence-parallel");
-    set(spec::LayoutKey::chunks, "virtual stages of a rank");
+    set(spec::LayoutKey::chunks, "virtual stages per rank");
     set(spec::LayoutKey::micro_batch, "--micro-batch-size");
     set(spec::LayoutKey::global_batch, "--global-batch-size");
     set(spec::LayoutKey::seq_len, "--seq-length");
@@ -185,20 +187,21 @@ const spec::LayoutNames& flag_names() {
   return names;
 }
 
-// Rules that flags break together; those of the batch only where the number of GPUs is known.
+// Reports rules that the flags break together; those of the batch only if the number of GPUs is
+// known.
 void check_rules(MegatronFlags& flags, const Described& d) {
   Job job = d.job;
   if (d.gpus == 0) job.global_batch = 0;
   for (const std::string& text : broken_rules(job, *d.layout, flag_names())) flags.broken(text);
 }
 
-void spread(MegatronFlags& flags, std::optional<int64_t> batch, Described& d) {
+void set_ranks_and_batch(MegatronFlags& flags, std::optional<int64_t> batch, Described& d) {
   Layout& l = *d.layout;
   const int64_t rest = int64_t{l.tp} * l.pp * l.cp;
   if (d.gpus > 0 && d.gpus % rest != 0) {
     throw base::ConfigError(fmt::format(
         "{} GPUs do not divide by --tensor-model-parallel-size {} x "
-        "--pipeline-model-parallel-size {} x --context-parallel-size {} = {}; give their number, a "
+        "--pipeline-model-parallel-size {} x --context-parallel-size {} = {}; give --gpus as a "
         "multiple of {}",
         d.gpus, l.tp, l.pp, l.cp, rest, rest));
   }
@@ -208,12 +211,12 @@ void spread(MegatronFlags& flags, std::optional<int64_t> batch, Described& d) {
     d.job.global_batch = *batch;
   } else if (d.gpus > 0) {
     d.job.global_batch = l.micro_batch * l.data_ranks();
-    d.taken.push_back(
-        fmt::format("a batch of {} sequences, one micro-batch a rank, Megatron's "
+    d.assumed.push_back(
+        fmt::format("a batch of {} sequences, one micro-batch per rank, Megatron's "
                     "default",
                     d.job.global_batch));
   } else {
-    flags.problem("--global-batch-size", "required where the number of GPUs is not given either");
+    flags.problem("--global-batch-size", "required if the number of GPUs is not given either");
   }
 }
 
@@ -229,44 +232,46 @@ Described from_megatron(std::string_view text, int64_t gpus, const FindStack& fi
   l.ep = flags.degree("--expert-model-parallel-size");
   l.micro_batch = flags.required("--micro-batch-size", 1 << 20);
   const auto batch = flags.whole("--global-batch-size");
-  if (flags.was_given("--rampup-batch-size")) d.taken.emplace_back("the batch after its ramp");
+  if (flags.was_given("--rampup-batch-size")) {
+    d.assumed.emplace_back("the batch size after its ramp-up");
+  }
   read_megatron_model(flags, d);
   const int64_t layers = flags.whole("--num-layers").value_or(1);
   l.zero_stage = read_zero(flags, l, !flags.is_on("--untie-embeddings-and-output-weights"));
-  read_pipe(flags, layers, l, d.taken);
-  l.recompute = read_recompute(flags, d.taken);
-  l.precision = read_precision(flags, d.taken);
+  read_pipe(flags, layers, l, d.assumed);
+  l.recompute = read_recompute(flags, d.assumed);
+  l.precision = read_precision(flags, d.assumed);
   l.sequence_parallel = flags.is_on("--sequence-parallel");
   if (l.sequence_parallel && l.tp == 1) {
     l.sequence_parallel = false;
-    d.taken.emplace_back(
-        "--sequence-parallel without tensor parallelism does nothing, as in Megatron");
+    d.assumed.emplace_back(
+        "no sequence parallelism: --sequence-parallel has no effect without tensor parallelism");
   }
   if (flags.is_on("--use-tp-pp-dp-mapping")) l.placement = Placement::pp_inside;
   const int of_experts = static_cast<int>(
       flags.whole("--expert-tensor-parallel-size", 1 << 20).value_or(d.job.experts ? l.tp : 1));
   if (of_experts > 1 && d.job.experts) {
-    d.taken.push_back(
-        fmt::format("experts whole on each rank along tp, not cut in {}", of_experts));
+    d.assumed.push_back(
+        fmt::format("experts that are not sharded along tp, instead of over {} ranks", of_experts));
   }
-  d.stack = read_stack(flags, l, find, d.taken);
-  const int64_t stated = stated_processors(flags);
+  d.stack = read_stack(flags, l, find, d.assumed);
+  const int64_t stated = stated_gpus(flags);
   d.gpus = gpus > 0 ? gpus : stated;
   if (gpus > 0 && stated > 0 && stated != gpus) {
-    d.taken.push_back(fmt::format("{} GPUs, not the {} of the flags", gpus, stated));
+    d.assumed.push_back(fmt::format("{} GPUs, not the {} of the flags", gpus, stated));
   }
   if (gpus < 0 || gpus > max_described_gpus) {
     throw base::ConfigError(
         fmt::format("{} GPUs: from 1 to {} are allowed", gpus, max_described_gpus));
   }
-  // Sizes that are missing break rules that do not matter.
+  // Missing sizes would break rules that do not matter.
   flags.throw_if_any();
   d.layout = l;
-  spread(flags, batch, d);
+  set_ranks_and_batch(flags, batch, d);
   check_rules(flags, d);
   flags.throw_if_any();
-  d.taken.insert(d.taken.end(), flags.repeated().begin(), flags.repeated().end());
-  d.ignored = flags.not_looked_at();
+  d.assumed.insert(d.assumed.end(), flags.repeated().begin(), flags.repeated().end());
+  d.ignored = flags.not_read();
   return d;
 }
 

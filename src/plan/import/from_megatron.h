@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A run of Megatron-LM from its command line or script. These flags are read:
+// Reads a run of Megatron-LM from its command line or script. These flags are read:
 //   model       --num-layers* --hidden-size* --num-attention-heads* --seq-length* --ffn-hidden-size
 //               --group-query-attention --num-query-groups --kv-channels --max-position-embeddings
 //               --vocab-size --padded-vocab-size --make-vocab-size-divisible-by --tokenizer-type
@@ -28,9 +28,9 @@
 //   kernels     --transformer-impl --use-legacy-models --use-flash-attn --attention-backend
 //               --DDP-impl
 //   others      --optimizer --hidden-dropout --attention-dropout
-//   GPUs  --nnodes --nproc-per-node --world-size, as torchrun takes them
-// Those with a star are required. Learning rate, data, logs and checkpoints are passed over; every
-// other flag is named in Described::ignored.
+//   GPUs        --nnodes --nproc-per-node --world-size of torchrun
+// Flags with a star are required. Flags for learning rate, data, logs and checkpoints do not
+// matter; Described::ignored lists every other flag.
 #pragma once
 
 #include <cstdint>
@@ -40,9 +40,9 @@
 
 namespace trireme::plan {
 
-// `text`: flags, or a script that holds them (plan/import/command_words.h). `GPUs` wins over what
-// the text says; 0: not known. Throws ConfigError that names every flag that is missing, malformed,
-// contradicts another or makes a model that is not modelled.
+// `text` has flags, or is a script with flags (plan/import/command_words.h). `gpus` overrides the
+// number in the text; 0: unknown. Throws ConfigError that names every flag that is missing,
+// malformed, contradicts another or makes a model that is not modelled.
 Described from_megatron(std::string_view text, int64_t gpus, const FindStack&);
 
 }  // namespace trireme::plan

@@ -101,19 +101,19 @@ TEST(FromMegatron, the_example_of_175b_is_the_shipped_model) {
   EXPECT_EQ(d.stack.dp_overlap, 0);
   EXPECT_TRUE(d.ignored.empty()) << d.ignored.front();
   for (const char* part : {"GPT2BPETokenizer", "51200", "ramp", "fp16", "dropout", "49152"}) {
-    EXPECT_TRUE(notes(d.taken, part)) << part;
+    EXPECT_TRUE(notes(d.assumed, part)) << part;
   }
-  // About 140 TFLOP/s a processor: 6 x 175e9 x 3.1e6 tokens on 1024 of them take 23 s.
+  // About 140 TFLOP/s per GPU: 6 x 175e9 x 3.1e6 tokens on 1024 of them take 23 s.
   const double seconds = seconds_of(d, "a100-80gb");
   EXPECT_GT(seconds, 10);
   EXPECT_LT(seconds, 60);
 }
 
-TEST(FromMegatron, processors_of_the_caller_win) {
+TEST(FromMegatron, the_callers_number_of_gpus_overrides_the_flags) {
   const Described d = megatron_run(gpt3, 1536);
   EXPECT_EQ(d.gpus, 1536);
   EXPECT_EQ(d.layout->data_ranks(), 12);
-  EXPECT_TRUE(notes(d.taken, "not the 1024 of the flags"));
+  EXPECT_TRUE(notes(d.assumed, "not the 1024 of the flags"));
   EXPECT_TRUE(has(megatron_refusal(gpt3, 100), "a multiple of 128"));
 }
 
@@ -132,7 +132,7 @@ TEST(FromMegatron, a_llama_has_all_its_axes) {
   ASSERT_TRUE(d.dims);
   const auto shipped = config::model_from_file("llama3-70b", {source_root() / "configs/models"});
   EXPECT_EQ(spec::parameter_count(d.job.model), spec::parameter_count(spec::make_model(shipped)));
-  EXPECT_TRUE(d.taken.empty()) << d.taken.front();
+  EXPECT_TRUE(d.assumed.empty()) << d.assumed.front();
   EXPECT_TRUE(d.ignored.empty()) << d.ignored.front();
   EXPECT_GT(d.stack.dp_overlap, 0);
   EXPECT_GT(seconds_of(d, "h100"), 1);
@@ -179,12 +179,12 @@ TEST(FromMegatron, sharding_recompute_and_precision_have_their_flags) {
                    "--global-batch-size 64")
                 .chunks,
             2);
-  // Megatron's default: a micro-batch a rank.
+  // Megatron's default: one micro-batch per rank.
   EXPECT_EQ(megatron_run(small, 8).job.global_batch, 16);
-  // A mix that no family of ours is can be priced all the same.
+  // A mix that is none of Trireme's families can still be priced.
   const Described mixed = megatron_run(small + "--swiglu --position-embedding-type rope --bf16", 8);
   EXPECT_FALSE(mixed.dims);
-  const auto& block = std::get<spec::BlockSpec>(mixed.job.model.layers[1]);
+  const auto& block = spec::typical_block(mixed.job.model);
   EXPECT_TRUE(block.linear_bias && block.rope && block.norm == spec::NormKind::layer);
   EXPECT_EQ(block.ffn, 1344);  // 8/3 of the width, in 64s
   EXPECT_GT(seconds_of(mixed, "h100"), 0);
@@ -195,7 +195,7 @@ TEST(FromMegatron, sharding_recompute_and_precision_have_their_flags) {
   EXPECT_EQ(old.layout->recompute, spec::Recompute::full);
 }
 
-TEST(FromMegatron, without_processors_the_batch_must_be_given) {
+TEST(FromMegatron, without_gpus_the_batch_must_be_given) {
   const std::string text =
       "--num-layers 4 --hidden-size 512 --num-attention-heads 8 --seq-length 256 "
       "--micro-batch-size 2 --bf16 ";
@@ -206,7 +206,7 @@ TEST(FromMegatron, without_processors_the_batch_must_be_given) {
   EXPECT_EQ(d.job.global_batch, 64);
 }
 
-TEST(FromMegatron, all_that_is_missing_is_named_at_once) {
+TEST(FromMegatron, all_missing_flags_are_named_at_once) {
   const std::string text = megatron_refusal("--bf16 --hidden-size x");
   for (const char* flag :
        {"--num-layers", "--num-attention-heads", "--seq-length", "--micro-batch-size"}) {
@@ -214,7 +214,7 @@ TEST(FromMegatron, all_that_is_missing_is_named_at_once) {
   }
   EXPECT_TRUE(has(text, "--hidden-size: found x, expected a whole number")) << text;
   EXPECT_TRUE(has(text, "5 problems")) << text;
-  EXPECT_TRUE(has(megatron_refusal("--num-layers $LAYERS"), "which the shell would put"));
+  EXPECT_TRUE(has(megatron_refusal("--num-layers $LAYERS"), "the shell's variables are unknown"));
 }
 
 TEST(FromMegatron, contradictions_name_their_flag) {
@@ -228,7 +228,7 @@ TEST(FromMegatron, contradictions_name_their_flag) {
   EXPECT_TRUE(has(with("--pipeline-model-parallel-size 3"), "3 does not divide --num-layers 80"));
   EXPECT_TRUE(has(with("--num-layers-per-virtual-pipeline-stage 3"), "the 20 layers of a rank"));
   EXPECT_TRUE(has(with("--num-virtual-stages-per-pipeline-rank 4"), "give one of them"));
-  EXPECT_TRUE(has(with("--pipeline-model-parallel-size 1"), "means nothing without"));
+  EXPECT_TRUE(has(with("--pipeline-model-parallel-size 1"), "has no effect without"));
   EXPECT_TRUE(has(with("--fp16"), "--fp16: contradicts --bf16"));
   EXPECT_TRUE(has(with("--global-batch-size 100"),
                   "--global-batch-size = 100: must be a multiple of --micro-batch-size"));
@@ -248,7 +248,7 @@ TEST(FromMegatron, contradictions_name_their_flag) {
   EXPECT_TRUE(has(megatron_refusal(megatron_llama70, -1), "-1 GPUs"));
 }
 
-TEST(FromMegatron, damaged_text_is_read_or_refused) {
+TEST(FromMegatron, damaged_text_is_read_or_rejected) {
   constexpr std::string_view letters = "\"'$(){}=-#\\\n 0179aZ[]+;";
   uint64_t state = 1;
   const auto next = [&state](size_t below) {
@@ -273,7 +273,7 @@ TEST(FromMegatron, damaged_text_is_read_or_refused) {
   EXPECT_LT(refused, 1900);
 }
 
-TEST(FromMegatron, flags_that_were_not_looked_at_are_named) {
+TEST(FromMegatron, flags_that_were_not_read_are_listed) {
   const Described d =
       megatron_run(std::string(megatron_llama70) +
                        "--cross-entropy-loss-fusion --swigluu --lr 1e-4 --micro-batch-size 2 "
@@ -283,7 +283,7 @@ TEST(FromMegatron, flags_that_were_not_looked_at_are_named) {
                                              "--swigluu (did you mean --swiglu?)"};
   EXPECT_EQ(d.ignored, expected);
   EXPECT_EQ(d.layout->micro_batch, 2);
-  EXPECT_TRUE(notes(d.taken, "--micro-batch-size is given again: the last counts, 2"));
+  EXPECT_TRUE(notes(d.assumed, "--micro-batch-size 2, the last of several"));
 }
 
 }  // namespace

@@ -22,7 +22,7 @@ struct Flavor {
   int layers;
   int64_t hidden, heads, kv_heads, ffn, vocab;
 };
-// Of llama3, from torchtitan/models/llama3.
+// The sizes of llama3, from torchtitan/models/llama3.
 constexpr std::array<Flavor, 4> flavors = {{{"debugmodel", 6, 256, 16, 16, 768, 2048},
                                             {"8B", 32, 4096, 32, 8, 14336, 128256},
                                             {"70B", 80, 8192, 64, 8, 28672, 128256},
@@ -36,12 +36,12 @@ void read_model(TitanKeys& keys, Described& d) {
                                    [&](const Flavor& one) { return one.name == flavor; });
   if (name != "llama3" || found == flavors.end()) {
     keys.problem(name != "llama3" ? "model.name" : "model.flavor",
-                 fmt::format("the sizes of {} {} are not known here; those of llama3 debugmodel, "
-                             "8B, 70B and 405B are. Give the model with --from-hf config.json",
+                 fmt::format("the sizes of {} {} are unknown; known are llama3 debugmodel, 8B, 70B "
+                             "and 405B. Give other models with --from-hf config.json",
                              name, flavor));
     return;
   }
-  constexpr int64_t longest = 131072;
+  constexpr int64_t max_seq = 131072;
   d.dims = spec::ModelDims{.name = fmt::format("{}-{}", name, flavor),
                            .family = spec::Family::llama,
                            .layers = found->layers,
@@ -50,17 +50,17 @@ void read_model(TitanKeys& keys, Described& d) {
                            .kv_heads = found->kv_heads,
                            .ffn = found->ffn,
                            .vocab = found->vocab,
-                           .max_seq = longest,
+                           .max_seq = max_seq,
                            .tied_head = false,
                            .rope = {.theta = 500000, .scaling = spec::RopeScaling{.factor = 8}}};
   d.job.model = spec::make_model(*d.dims);
-  if (d.job.seq_len > longest) {
+  if (d.job.seq_len > max_seq) {
     keys.problem("training.seq_len",
-                 fmt::format("{} is above the model's {}", d.job.seq_len, longest));
+                 fmt::format("found {}, expected at most the model's {}", d.job.seq_len, max_seq));
   }
 }
 
-void read_pipe(TitanKeys& keys, int64_t blocks, Layout& l, Notes& taken) {
+void read_pipe(TitanKeys& keys, int64_t blocks, Layout& l, Notes& assumed) {
   const char* schedule_key = "parallelism.pipeline_parallel_schedule";
   std::string schedule = keys.text("experimental.pipeline_parallel_schedule", "1F1B");
   schedule = keys.text(schedule_key, schedule);
@@ -76,7 +76,7 @@ void read_pipe(TitanKeys& keys, int64_t blocks, Layout& l, Notes& taken) {
   } else if (lower == "interleaved1f1b" || lower == "interleavedzerobubble") {
     l.schedule = Kind::interleaved;
     l.chunks = 2;
-    if (lower != "interleaved1f1b") taken.emplace_back("Interleaved1F1B for " + schedule);
+    if (lower != "interleaved1f1b") assumed.emplace_back("Interleaved1F1B instead of " + schedule);
   } else if (lower == "zbvzerobubble") {
     l.schedule = Kind::zb_v;
     l.chunks = 2;
@@ -84,9 +84,10 @@ void read_pipe(TitanKeys& keys, int64_t blocks, Layout& l, Notes& taken) {
     l.schedule = Kind::dualpipe_v;
     l.chunks = 2;
   } else {
-    keys.problem(schedule_key, fmt::format("{} is not modelled; GPipe, 1F1B, Interleaved1F1B, "
-                                           "InterleavedZeroBubble, ZBVZeroBubble and DualPipeV are",
-                                           schedule));
+    keys.problem(schedule_key,
+                 fmt::format("{} is not modelled; expected GPipe, 1F1B, Interleaved1F1B, "
+                             "InterleavedZeroBubble, ZBVZeroBubble or DualPipeV",
+                             schedule));
   }
   if (l.schedule == Kind::interleaved && of_stage) {
     // Embedding and head count as a layer each.
@@ -102,7 +103,7 @@ void read_pipe(TitanKeys& keys, int64_t blocks, Layout& l, Notes& taken) {
   }
 }
 
-spec::Recompute read_recompute(TitanKeys& keys, Notes& taken) {
+spec::Recompute read_recompute(TitanKeys& keys, Notes& assumed) {
   const char* option_key = "activation_checkpoint.selective_ac_option";
   const std::string mode = keys.text("activation_checkpoint.mode", "selective",
                                      {"none", "selective", "full", "memory_budget"});
@@ -110,7 +111,8 @@ spec::Recompute read_recompute(TitanKeys& keys, Notes& taken) {
   if (mode == "none") return spec::Recompute::none;
   if (mode == "full") return spec::Recompute::full;
   if (mode == "memory_budget") {
-    taken.emplace_back("selective recompute for activation_checkpoint.mode = memory_budget");
+    assumed.emplace_back(
+        "selective recompute instead of activation_checkpoint.mode = memory_budget");
     return spec::Recompute::selective;
   }
   if (option == "op") return spec::Recompute::selective;
@@ -120,22 +122,23 @@ spec::Recompute read_recompute(TitanKeys& keys, Notes& taken) {
     keys.problem(option_key, fmt::format("found \"{}\", expected \"op\" or a number", option));
   }
   if (every == 1) return spec::Recompute::full;
-  taken.push_back(fmt::format("selective recompute in every layer for full in one of {}", every));
+  assumed.push_back(
+      fmt::format("selective recompute in every layer instead of full in one of {}", every));
   return spec::Recompute::selective;
 }
 
-Precision read_precision(TitanKeys& keys, Stack& stack, Notes& taken) {
+Precision read_precision(TitanKeys& keys, Stack& stack, Notes& assumed) {
   const bool is_fp32 =
       keys.text("training.mixed_precision_param", "bfloat16", {"bfloat16", "float32"}) == "float32";
   if (keys.text("training.dtype", "float32", {"float32", "bfloat16"}) == "bfloat16") {
-    taken.emplace_back("master weights in fp32, though training.dtype is bfloat16");
+    assumed.emplace_back("master weights in fp32, although training.dtype is bfloat16");
   }
-  bool is_fp8 = keys.boolean("float8.enable_float8_linear", false);  // of older files
+  bool is_fp8 = keys.boolean("float8.enable_float8_linear", false);  // in older files
   for (const std::string& name : keys.texts("model.converters")) {
     if (name.find("float8") != std::string::npos || name.ends_with("mx")) {
       is_fp8 = true;
     } else {
-      taken.push_back(fmt::format("nothing for the converter {}", name));
+      assumed.push_back(fmt::format("no effect of the converter {}", name));
     }
   }
   if (is_fp8) {
@@ -145,31 +148,32 @@ Precision read_precision(TitanKeys& keys, Stack& stack, Notes& taken) {
   return is_fp32 ? Precision::fp32 : Precision::bf16;
 }
 
-// TorchTitan as it is switched on: compiled or not, with tp under its products or not.
-std::string stack_of_titan(TitanKeys& keys, Notes& taken) {
+// Returns the stack for the given settings: compiled or not, with asynchronous tp or not.
+std::string stack_of_titan(TitanKeys& keys, Notes& assumed) {
   const bool is_compiled = keys.boolean("compile.enable", keys.boolean("training.compile", false));
   const bool is_async = keys.boolean("parallelism.enable_async_tensor_parallel", false);
   if (!is_compiled && is_async) {
-    taken.emplace_back("exposed collectives of tp: asynchronous ones need torch.compile");
+    assumed.emplace_back("exposed collectives of tp, because asynchronous tp needs torch.compile");
   }
   if (!is_compiled) return "torchtitan-eager";
   return is_async ? "torchtitan-async-tp" : "torchtitan";
 }
 
-void read_rest(TitanKeys& keys, Notes& taken) {
+void read_rest(TitanKeys& keys, Notes& assumed) {
   if (keys.boolean("training.enable_cpu_offload", false)) {
-    keys.problem("training.enable_cpu_offload", "true is not modelled: all state is on the device");
+    keys.problem("training.enable_cpu_offload",
+                 "true is not modelled; the planner keeps all state on the GPU");
   }
   const std::string optimizer = keys.text("optimizer.name", "AdamW");
   if (optimizer != "AdamW" && optimizer != "Adam") {
-    taken.push_back(fmt::format("the state of AdamW in place of {}", optimizer));
+    assumed.push_back(fmt::format("the state of AdamW instead of {}", optimizer));
   }
   if (keys.boolean("optimizer.early_step_in_backward", false)) {
-    taken.emplace_back("an update after the backward, though it is inside");
+    assumed.emplace_back("an update after the backward, although early_step_in_backward is set");
   }
 }
 
-// Data parallelism: degree and stage.
+// Reads the degrees of data parallelism and the ZeRO stage.
 void read_data(TitanKeys& keys, int64_t gpus, Layout& l) {
   const char* shard_key = "parallelism.data_parallel_shard_degree";
   const int64_t rest = int64_t{l.tp} * l.cp * l.pp;
@@ -185,7 +189,7 @@ void read_data(TitanKeys& keys, int64_t gpus, Layout& l) {
                                         {"default", "always", "never"});
   if (shards < 0) {
     if (gpus == 0) {
-      keys.problem(shard_key, "-1 means all GPUs that are left: give their number");
+      keys.problem(shard_key, "-1 means all remaining GPUs: give --gpus");
       return;
     }
     if (gpus % (rest * replicas) != 0) {
@@ -196,7 +200,7 @@ void read_data(TitanKeys& keys, int64_t gpus, Layout& l) {
     }
     shards = gpus / (rest * replicas);
   } else if (gpus > 0 && rest * replicas * shards != gpus) {
-    keys.problem(shard_key, fmt::format("{} with the other degrees makes {} GPUs, not {}", shards,
+    keys.problem(shard_key, fmt::format("{} times the other degrees is {} GPUs, not {}", shards,
                                         rest * replicas * shards, gpus));
     return;
   }
@@ -234,7 +238,7 @@ void read_batch(TitanKeys& keys, Described& d) {
                              global, local, l.data_ranks()));
   }
   if (l.pp > 1 && d.job.global_batch > local * l.data_ranks()) {
-    d.taken.emplace_back("one pipeline a step, not one for each local batch");
+    d.assumed.emplace_back("one pipeline per step instead of one per local batch");
   }
 }
 
@@ -248,7 +252,7 @@ Described from_torchtitan(const std::string& text, const std::string& file, int6
   }
   TitanKeys keys(text, file);
   Described d;
-  d.stack = find(stack_of_titan(keys, d.taken));
+  d.stack = find(stack_of_titan(keys, d.assumed));
   d.layout.emplace();
   Layout& l = *d.layout;
   l.tp = keys.degree("tensor_parallel_degree");
@@ -258,19 +262,19 @@ Described from_torchtitan(const std::string& text, const std::string& file, int6
   l.sequence_parallel = l.tp > 1;
   read_model(keys, d);
   read_data(keys, gpus, l);
-  read_pipe(keys, d.dims ? d.dims->layers : 0, l, d.taken);
-  l.recompute = read_recompute(keys, d.taken);
-  l.precision = read_precision(keys, d.stack, d.taken);
-  read_rest(keys, d.taken);
+  read_pipe(keys, d.dims ? d.dims->layers : 0, l, d.assumed);
+  l.recompute = read_recompute(keys, d.assumed);
+  l.precision = read_precision(keys, d.stack, d.assumed);
+  read_rest(keys, d.assumed);
   read_batch(keys, d);
   keys.throw_if_any();
   d.gpus = l.ranks();
-  // The keys of a layout are Trireme's own, under the same names.
+  // TorchTitan's keys of a layout have the same names as Trireme's.
   const std::vector<std::string> rules = broken_rules(d.job, l, config::layout_paths());
   if (!rules.empty()) {
     throw base::ConfigError(fmt::format("{}: {}", file, fmt::join(rules, "\n  ")));
   }
-  d.ignored = keys.not_looked_at();
+  d.ignored = keys.not_read();
   return d;
 }
 

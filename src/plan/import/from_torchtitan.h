@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A run of TorchTitan from its TOML file. These keys are read:
+// Reads a run of TorchTitan from its TOML file. These keys are read:
 //   model                  name (llama3), flavor (debugmodel, 8B, 70B, 405B), converters
 //   training               local_batch_size (older: batch_size), global_batch_size, seq_len,
 //                          mixed_precision_param, dtype, enable_cpu_offload, compile
@@ -13,9 +13,9 @@
 //   optimizer              name, early_step_in_backward
 //   compile                enable
 //   float8                 enable_float8_linear (older), enable_fsdp_float8_all_gather
-// Older files have degrees in [training] and [experimental]; they are read there, too. Keys that
-// are absent mean what TorchTitan takes for them. Sections for logs, checkpoints, learning rate and
-// validation are passed over; every other key is named in Described::ignored.
+// Older files have degrees in [training] and [experimental]; they are read there, too. Absent keys
+// have TorchTitan's defaults. Sections for logs, checkpoints, learning rate and validation do not
+// matter; Described::ignored lists every other key.
 #pragma once
 
 #include <cstdint>
@@ -25,9 +25,9 @@
 
 namespace trireme::plan {
 
-// `file` names the text in messages. `GPUs` is what torchrun is told; 0: not known, and then
-// the file must give data_parallel_shard_degree. Throws ConfigError that names every key that is
-// wrong or contradicts another, or the model if its sizes are not known.
+// `file` is the text's name in messages. `gpus` is torchrun's number of processes; if it is 0
+// (unknown), the file must have data_parallel_shard_degree. Throws ConfigError that names every key
+// that is wrong or contradicts another, or the model if its sizes are unknown.
 Described from_torchtitan(const std::string& text, const std::string& file, int64_t gpus,
                           const FindStack&);
 

@@ -25,14 +25,14 @@ std::string titan_refusal(const std::string& text, int64_t gpus = 64) {
   return "";
 }
 bool notes(const Described& d, std::string_view part) {
-  return std::any_of(d.taken.begin(), d.taken.end(),
+  return std::any_of(d.assumed.begin(), d.assumed.end(),
                      [part](const std::string& one) { return has(one, part); });
 }
 Described described(const std::string& text, int64_t gpus) {
   return from_torchtitan(text, "job.toml", gpus, shipped_stack);
 }
 
-// As TorchTitan's own file for Llama 3 70B.
+// TorchTitan's file for Llama 3 70B.
 const std::string titan_llama70 = R"([job]
 dump_folder = "./outputs"
 [profiling]
@@ -91,7 +91,7 @@ TEST(FromTorchtitan, the_file_for_70b_is_the_shipped_model) {
                         .recompute = spec::Recompute::full};
   EXPECT_TRUE(*d.layout == expected) << words(*d.layout);
   EXPECT_EQ(d.stack.name, "torchtitan-eager");
-  EXPECT_TRUE(d.taken.empty()) << d.taken.front();
+  EXPECT_TRUE(d.assumed.empty()) << d.assumed.front();
   EXPECT_TRUE(d.ignored.empty()) << d.ignored.front();
   const spec::Machine machine =
       config::machine_from_file("a100-80gb", {source_root() / "machines"});
@@ -143,7 +143,7 @@ selective_ac_option = "2"
                         .pp = 8,
                         .dp_replicate = 2,
                         .dp_shard = 4,
-                        .zero_stage = 2,  // pipelines keep what was gathered
+                        .zero_stage = 2,  // pipelines keep gathered parameters
                         .sequence_parallel = true,
                         .schedule = Kind::interleaved,
                         .chunks = 4,
@@ -160,7 +160,7 @@ selective_ac_option = "2"
   }
 }
 
-TEST(FromTorchtitan, older_files_have_other_places) {
+TEST(FromTorchtitan, keys_of_older_files_are_read) {
   const Described d = described(R"([model]
 name = "llama3"
 flavor = "8B"
@@ -186,7 +186,7 @@ enable_float8_linear = true
   EXPECT_EQ(d.stack.name, "torchtitan");
 }
 
-TEST(FromTorchtitan, replicas_alone_keep_whole_state) {
+TEST(FromTorchtitan, replicas_without_shards_have_no_zero) {
   const Described d = described(
       "[model]\nflavor = \"8B\"\n[parallelism]\ndata_parallel_replicate_degree = 8\n"
       "data_parallel_shard_degree = 1\n",
@@ -195,11 +195,11 @@ TEST(FromTorchtitan, replicas_alone_keep_whole_state) {
   EXPECT_EQ(d.layout->data_ranks(), 8);
 }
 
-TEST(FromTorchtitan, what_is_wrong_is_named_with_its_line) {
-  EXPECT_TRUE(has(titan_refusal(titan_llama70, 0), "give their number"));
+TEST(FromTorchtitan, wrong_keys_are_named_with_their_line) {
+  EXPECT_TRUE(has(titan_refusal(titan_llama70, 0), "give --gpus"));
   EXPECT_TRUE(has(titan_refusal(titan_llama70, 12), "12 GPUs do not divide"));
-  EXPECT_TRUE(has(titan_refusal("[parallelism]\ndata_parallel_shard_degree = 4\n", 8),
-                  "makes 4 GPUs, not 8"));
+  EXPECT_TRUE(
+      has(titan_refusal("[parallelism]\ndata_parallel_shard_degree = 4\n", 8), "is 4 GPUs, not 8"));
   const std::string other = titan_refusal("[model]\nname = \"deepseek_v3\"\nflavor = \"671B\"\n");
   EXPECT_TRUE(has(other, "job.toml:2: model.name") && has(other, "405B") && has(other, "--from-hf"))
       << other;

@@ -9,8 +9,8 @@
 #include <cmath>
 #include <iterator>
 
-#include "base/text/count_text.h"
 #include "base/error.h"
+#include "base/text/count_text.h"
 #include "config/spelling.h"
 
 namespace trireme::plan {
@@ -24,9 +24,11 @@ std::optional<Number> number_in(const std::string& text) {
   return value;
 }
 
-// What a user can do about a value that only the shell knows.
+// Returns what a user can do about a value that only the shell can expand.
 std::string shell_hint(const std::string& text) {
-  return text.find('$') == std::string::npos ? "" : "; write the value, which the shell would put";
+  return text.find('$') == std::string::npos
+             ? ""
+             : "; write the value, because the shell's variables are unknown";
 }
 
 constexpr std::array<std::string_view, 55> harmless_prefixes = {"--lr",
@@ -147,19 +149,19 @@ MegatronFlags::MegatronFlags(std::vector<Flag> flags) {
       order_.push_back(name);
     } else if (found->second.values != flag.values && !is_harmless_megatron_flag(name)) {
       repeated_.push_back(
-          fmt::format("{} is given again: the last counts, {}", name, fmt::join(flag.values, " ")));
+          fmt::format("{} {}, the last of several", name, fmt::join(flag.values, " ")));
     }
     flags_.insert_or_assign(name, std::move(flag));
   }
 }
 
 bool MegatronFlags::was_given(std::string_view name) {
-  looked_at_.emplace(name);
+  read_.emplace(name);
   return flags_.contains(name);
 }
 
 bool MegatronFlags::is_on(std::string_view name) {
-  looked_at_.emplace(name);
+  read_.emplace(name);
   const auto found = flags_.find(name);
   if (found == flags_.end()) return false;
   if (found->second.has_equals) {
@@ -169,7 +171,7 @@ bool MegatronFlags::is_on(std::string_view name) {
 }
 
 const std::string* MegatronFlags::value(std::string_view name) {
-  looked_at_.emplace(name);
+  read_.emplace(name);
   const auto found = flags_.find(name);
   if (found == flags_.end()) return nullptr;
   const std::vector<std::string>& values = found->second.values;
@@ -184,21 +186,21 @@ const std::string* MegatronFlags::value(std::string_view name) {
   return &values.front();
 }
 
-std::optional<int64_t> MegatronFlags::whole(std::string_view name, int64_t most) {
+std::optional<int64_t> MegatronFlags::whole(std::string_view name, int64_t max) {
   const std::string* text = value(name);
   if (text == nullptr) return {};
   const auto number = number_in<int64_t>(*text);
-  if (!number || *number < 1 || *number > most) {
-    problem(name, fmt::format("found {}, expected a whole number from 1 to {}{}", *text, most,
+  if (!number || *number < 1 || *number > max) {
+    problem(name, fmt::format("found {}, expected a whole number from 1 to {}{}", *text, max,
                               shell_hint(*text)));
     return {};
   }
   return number;
 }
 
-int64_t MegatronFlags::required(std::string_view name, int64_t most) {
+int64_t MegatronFlags::required(std::string_view name, int64_t max) {
   if (!was_given(name)) problem(name, "required, but not given");
-  return whole(name, most).value_or(1);
+  return whole(name, max).value_or(1);
 }
 
 int MegatronFlags::degree(std::string_view name) {
@@ -230,7 +232,7 @@ std::string MegatronFlags::text(std::string_view name,
 
 void MegatronFlags::problem(std::string_view name, const std::string& what) {
   std::string text = fmt::format("{}: {}", name, what);
-  // A flag may be asked for more than once.
+  // A flag may be read more than once.
   if (std::find(problems_.begin(), problems_.end(), text) == problems_.end()) {
     problems_.push_back(std::move(text));
   }
@@ -243,16 +245,16 @@ void MegatronFlags::throw_if_any() const {
                                       fmt::join(problems_, "\n  ")));
 }
 
-std::vector<std::string> MegatronFlags::not_looked_at() const {
+std::vector<std::string> MegatronFlags::not_read() const {
   std::vector<std::string> names;
   for (const std::string& name : order_) {
-    if (looked_at_.contains(name) || is_harmless_megatron_flag(name)) continue;
-    constexpr int slip = 2;  // letters
-    const auto meant = std::find_if(looked_at_.begin(), looked_at_.end(), [&](const auto& known) {
-      return config::edit_distance(name, known) <= slip;
+    if (read_.contains(name) || is_harmless_megatron_flag(name)) continue;
+    constexpr int max_edits = 2;
+    const auto meant = std::find_if(read_.begin(), read_.end(), [&](const auto& known) {
+      return config::edit_distance(name, known) <= max_edits;
     });
-    names.push_back(meant == looked_at_.end() ? name
-                                              : fmt::format("{} (did you mean {}?)", name, *meant));
+    names.push_back(meant == read_.end() ? name
+                                         : fmt::format("{} (did you mean {}?)", name, *meant));
   }
   return names;
 }

@@ -14,14 +14,14 @@ namespace {
 
 using Notes = std::vector<std::string>;
 
-// Megatron's own width for a feed-forward that is not told.
+// Returns Megatron's default width of the feed-forward.
 int64_t default_ffn(int64_t hidden, bool gated) {
   constexpr int64_t grain = 64;
   return gated ? 8 * hidden / 3 / grain * grain : 4 * hidden;
 }
 
-// The vocabulary as it lies in memory.
-int64_t padded_vocab(MegatronFlags& flags, Notes& taken) {
+// Returns the size of the vocabulary with padding.
+int64_t padded_vocab(MegatronFlags& flags, Notes& assumed) {
   const auto padded = flags.whole("--padded-vocab-size");
   auto vocab = flags.whole("--vocab-size");
   const std::string tokenizer = flags.text("--tokenizer-type");
@@ -39,21 +39,22 @@ int64_t padded_vocab(MegatronFlags& flags, Notes& taken) {
     }
     if (!vocab) {
       flags.problem("--vocab-size", fmt::format("required with --tokenizer-type {}, whose size is "
-                                                "not known here",
+                                                "unknown",
                                                 tokenizer));
       return 2;
     }
-    taken.push_back(fmt::format("a vocabulary of {}, that of {}", *vocab,
-                                tokenizer.empty() ? "GPT2BPETokenizer" : tokenizer));
+    assumed.push_back(fmt::format("a vocabulary of {}, that of {}", *vocab,
+                                  tokenizer.empty() ? "GPT2BPETokenizer" : tokenizer));
   }
-  const int64_t whole = (*vocab + grain - 1) / grain * grain;
-  if (whole != *vocab) {
-    taken.push_back(fmt::format("the vocabulary of {} padded to {}", *vocab, whole));
+  const int64_t rounded = (*vocab + grain - 1) / grain * grain;
+  if (rounded != *vocab) {
+    assumed.push_back(fmt::format("the vocabulary of {} padded to {}", *vocab, rounded));
   }
-  return whole;
+  return rounded;
 }
 
-// Of "([0]*3+[1]*58)": 3. Less than 0: another pattern.
+// Returns the number of leading layers without experts, 3 for "([0]*3+[1]*58)"; negative for
+// patterns of another form.
 int64_t leading_dense(const std::string& pattern, int64_t layers) {
   if (pattern.empty() || pattern == "1") return 0;
   static const std::regex form(R"(\(?\[0\](?:\*(\d{1,6}))?\+\[1\](?:\*(\d{1,6}))?\)?)");
@@ -76,13 +77,13 @@ std::optional<Experts> read_experts(MegatronFlags& flags, int64_t layers, int64_
   experts.dense_layers = leading_dense(pattern, layers);
   if (experts.dense_layers < 0 || experts.dense_layers >= layers) {
     flags.problem("--moe-layer-freq",
-                  fmt::format("{} is not modelled: of {} layers the first may be without experts, "
-                              "as ([0]*3+[1]*{}), and the rest have them",
+                  fmt::format("{} is not modelled: only the first of the {} layers may have no "
+                              "experts, for example ([0]*3+[1]*{})",
                               pattern, layers, layers - 3));
   }
   if (experts.chosen > experts.count) {
     flags.problem("--moe-router-topk",
-                  fmt::format("{} of --num-experts {}", experts.chosen, experts.count));
+                  fmt::format("{} is above --num-experts {}", experts.chosen, experts.count));
   }
   return experts;
 }
@@ -99,7 +100,7 @@ Positions read_positions(MegatronFlags& flags) {
   return is_off ? Positions::none : Positions::learned;
 }
 
-void refuse_other_models(MegatronFlags& flags) {
+void reject_other_models(MegatronFlags& flags) {
   constexpr std::array<std::string_view, 12> others = {"--multi-latent-attention",
                                                        "--heterogeneous-layers-config-path",
                                                        "--heterogeneous-layers-config-encoded-json",
@@ -114,8 +115,7 @@ void refuse_other_models(MegatronFlags& flags) {
                                                        "--linear-attention-type"};
   for (const std::string_view name : others) {
     if (flags.was_given(name)) {
-      flags.problem(name,
-                    "not modelled: decoders whose layers are alike, with full attention, are");
+      flags.problem(name, "not modelled; expected a decoder of equal layers with full attention");
     }
   }
 }
@@ -129,11 +129,34 @@ spec::RopeSpec read_rope(MegatronFlags& flags) {
   return rope;
 }
 
+// The choices that make a family of models.
+struct LayerKinds {
+  bool is_gated = false, is_rms = false, has_bias = true;
+  Positions positions = Positions::learned;
+};
+
+// Changes a model of one family to a mix that is none of Trireme's families.
+void set_layer_kinds(const LayerKinds& kinds, int64_t max_seq, spec::ModelSpec& model) {
+  const auto norm = kinds.is_rms ? spec::NormKind::rms : spec::NormKind::layer;
+  for (spec::LayerSpec& layer : model.layers) {
+    if (auto* block = std::get_if<spec::BlockSpec>(&layer)) {
+      block->norm = norm;
+      block->activation = kinds.is_gated ? spec::Activation::swiglu : spec::Activation::gelu;
+      block->linear_bias = kinds.has_bias;
+      if (kinds.positions != Positions::rotary) block->rope.reset();
+    } else if (auto* head = std::get_if<spec::HeadSpec>(&layer)) {
+      head->norm = norm;
+    } else if (kinds.positions == Positions::learned) {
+      std::get<spec::EmbeddingSpec>(layer).positions = max_seq;
+    }
+  }
+}
+
 }  // namespace
 
 void read_megatron_model(MegatronFlags& flags, Described& described) {
-  Notes& taken = described.taken;
-  refuse_other_models(flags);
+  Notes& assumed = described.assumed;
+  reject_other_models(flags);
   spec::ModelDims dims;
   dims.name = "megatron";
   dims.layers = static_cast<int>(flags.required("--num-layers", 100'000));
@@ -141,20 +164,20 @@ void read_megatron_model(MegatronFlags& flags, Described& described) {
   dims.heads = flags.required("--num-attention-heads");
   const int64_t seq_len = flags.required("--seq-length");
   const bool gated = flags.is_on("--swiglu");
-  if (flags.is_on("--squared-relu")) taken.emplace_back("--squared-relu at the cost of GELU");
+  if (flags.is_on("--squared-relu")) assumed.emplace_back("--squared-relu at the cost of GELU");
   const auto ffn = flags.whole("--ffn-hidden-size");
   dims.ffn = ffn.value_or(default_ffn(dims.hidden, gated));
   if (!ffn && flags.was_given("--hidden-size")) {
-    taken.push_back(fmt::format("a feed-forward of {}, Megatron's default", dims.ffn));
+    assumed.push_back(fmt::format("a feed-forward of {}, Megatron's default", dims.ffn));
   }
   dims.head_dim = flags.whole("--kv-channels").value_or(0);
   const bool is_grouped = flags.is_on("--group-query-attention");
   const auto groups = flags.whole("--num-query-groups");
   if (is_grouped) dims.kv_heads = groups.value_or(1);
   if (groups && !is_grouped && *groups > 1) {
-    flags.problem("--num-query-groups", "means nothing without --group-query-attention");
+    flags.problem("--num-query-groups", "has no effect without --group-query-attention");
   }
-  dims.vocab = padded_vocab(flags, taken);
+  dims.vocab = padded_vocab(flags, assumed);
   dims.max_seq = flags.whole("--max-position-embeddings").value_or(seq_len);
   if (seq_len > dims.max_seq) {
     flags.problem("--seq-length",
@@ -174,7 +197,7 @@ void read_megatron_model(MegatronFlags& flags, Described& described) {
   const bool is_gpt2 = !gated && !is_rms && has_bias && positions == Positions::learned &&
                        dims.tied_head && !dims.qk_norm;
   if (is_gpt2) dims.family = spec::Family::gpt2;
-  if (flags.has_problems()) return;  // sizes that are missing count as 1
+  if (flags.has_problems()) return;  // missing sizes are 1
   try {
     described.job.model = spec::make_model(dims);
   } catch (const base::ConfigError& error) {
@@ -182,19 +205,7 @@ void read_megatron_model(MegatronFlags& flags, Described& described) {
     return;
   }
   if (!is_llama && !is_gpt2) {
-    for (spec::LayerSpec& layer : described.job.model.layers) {
-      const auto norm = is_rms ? spec::NormKind::rms : spec::NormKind::layer;
-      if (auto* block = std::get_if<spec::BlockSpec>(&layer)) {
-        block->norm = norm;
-        block->activation = gated ? spec::Activation::swiglu : spec::Activation::gelu;
-        block->linear_bias = has_bias;
-        if (positions != Positions::rotary) block->rope.reset();
-      } else if (auto* head = std::get_if<spec::HeadSpec>(&layer)) {
-        head->norm = norm;
-      } else if (positions == Positions::learned) {
-        std::get<spec::EmbeddingSpec>(layer).positions = dims.max_seq;
-      }
-    }
+    set_layer_kinds({gated, is_rms, has_bias, positions}, dims.max_seq, described.job.model);
   }
   if ((is_llama || is_gpt2) && !experts) described.dims = dims;
   described.job.experts = experts;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The model and its experts in Megatron-LM's flags.
+// Reads the model and its experts from Megatron-LM's flags.
 #pragma once
 
 #include "plan/import/described.h"
@@ -7,8 +7,8 @@
 
 namespace trireme::plan {
 
-// Sets job.model, job.experts, job.seq_len and dims, and tells in `taken` what was open. What is
-// missing or wrong becomes a problem of `flags`; then nothing is set.
+// Sets job.model, job.experts, job.seq_len and dims, and adds assumptions to `assumed`. If a flag
+// is missing or wrong, it adds a problem to `flags` and sets nothing.
 void read_megatron_model(MegatronFlags& flags, Described& described);
 
 }  // namespace trireme::plan

@@ -13,7 +13,7 @@
 namespace trireme::plan {
 namespace {
 
-constexpr int64_t most = 1 << 30;
+constexpr int64_t max_value = 1 << 30;
 
 std::string path_of(const config::Entry& entry) {
   return entry.section.empty() ? entry.key : fmt::format("{}.{}", entry.section, entry.key);
@@ -47,14 +47,14 @@ TitanKeys::TitanKeys(const std::string& text, std::string file)
     : file_(std::move(file)), entries_(config::entries_of_toml(text, file_)) {}
 
 const config::Entry* TitanKeys::find(std::string_view path) {
-  looked_at_.emplace(path);
+  read_.emplace(path);
   for (const config::Entry& entry : entries_) {
     if (!entry.is_section_start && path_of(entry) == path) return &entry;
   }
   return nullptr;
 }
 
-std::optional<int64_t> TitanKeys::whole(std::string_view path, int64_t least) {
+std::optional<int64_t> TitanKeys::whole(std::string_view path, int64_t min) {
   const config::Entry* entry = find(path);
   if (entry == nullptr) return {};
   const auto* number = std::get_if<int64_t>(&entry->value);
@@ -62,9 +62,9 @@ std::optional<int64_t> TitanKeys::whole(std::string_view path, int64_t least) {
     problem(path, "expected an integer");
     return {};
   }
-  if (*number < least || *number == 0 || *number > most) {
+  if (*number < min || *number == 0 || *number > max_value) {
     problem(path, fmt::format("found {}, expected {}an integer from 1 to {}", *number,
-                              least < 0 ? "-1 or " : "", most));
+                              min < 0 ? "-1 or " : "", max_value));
     return {};
   }
   return *number;
@@ -105,13 +105,13 @@ std::vector<std::string> TitanKeys::texts(std::string_view path) {
   return {};
 }
 
-int TitanKeys::degree(const std::string& key, int least) {
+int TitanKeys::degree(const std::string& key, int min) {
   constexpr int64_t max_degree = 1 << 20;
   std::optional<int64_t> found;
   std::string path;
   for (const char* section : {"experimental", "training", "parallelism"}) {
     const std::string here = fmt::format("{}.{}", section, key);
-    const auto value = whole(here, least);
+    const auto value = whole(here, min);
     if (value) {
       found = value;
       path = here;
@@ -121,13 +121,13 @@ int TitanKeys::degree(const std::string& key, int least) {
     problem(path, fmt::format("found {}, expected at most {}", *found, max_degree));
     return 1;
   }
-  return static_cast<int>(found.value_or(least));
+  return static_cast<int>(found.value_or(min));
 }
 
 void TitanKeys::problem(std::string_view path, const std::string& what) {
   const config::Entry* entry = find(path);
   std::string text = fmt::format("{}: {}: {}", entry ? entry->where : file_, path, what);
-  // A key may be asked for more than once.
+  // A key may be read more than once.
   if (std::find(problems_.begin(), problems_.end(), text) == problems_.end()) {
     problems_.push_back(std::move(text));
   }
@@ -140,14 +140,14 @@ void TitanKeys::throw_if_any() const {
                                       fmt::join(problems_, "\n  ")));
 }
 
-std::vector<std::string> TitanKeys::not_looked_at() const {
+std::vector<std::string> TitanKeys::not_read() const {
   std::vector<std::string> names;
   for (const config::Entry& entry : entries_) {
     const std::string path = path_of(entry);
     const auto is_in = [](const auto& list, std::string_view word) {
       return std::find(list.begin(), list.end(), word) != list.end();
     };
-    if (entry.is_section_start || looked_at_.contains(path) || is_in(harmless_keys, path) ||
+    if (entry.is_section_start || read_.contains(path) || is_in(harmless_keys, path) ||
         is_in(harmless_sections, entry.section)) {
       continue;
     }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A reader of the keys of a TorchTitan file that remembers which were looked at.
+// A reader of the keys of a TorchTitan file that records which were read.
 #pragma once
 
 #include <cstdint>
@@ -17,31 +17,31 @@ class TitanKeys {
  public:
   TitanKeys(const std::string& text, std::string file);
 
-  // Names are "section.key". A key of another type is a problem and counts as absent.
-  std::optional<int64_t> whole(std::string_view path, int64_t least = 1);
+  // Paths are "section.key". A key of another type is a problem and counts as absent.
+  std::optional<int64_t> whole(std::string_view path, int64_t min = 1);
   std::string text(std::string_view path, const std::string& absent,
                    const std::vector<std::string_view>& allowed = {});
   bool boolean(std::string_view path, bool absent);
   std::vector<std::string> texts(std::string_view path);
-  // Of [parallelism]; older files have it in [training] or [experimental]. `least`, 1 or -1, if
-  // absent.
-  int degree(const std::string& key, int least = 1);
+  // Returns a degree of [parallelism], or of [training] or [experimental] in older files; `min`,
+  // which is 1 or -1, if absent.
+  int degree(const std::string& key, int min = 1);
 
-  // `path` says where; it may be absent from the file.
+  // `path` may be absent from the file.
   void problem(std::string_view path, const std::string& what);
   bool has_problems() const { return !problems_.empty(); }
-  // ConfigError with a line for every problem.
+  // Throws ConfigError with a line for every problem.
   void throw_if_any() const;
-  // Keys that were not asked for, outside of sections that change neither time nor memory.
-  std::vector<std::string> not_looked_at() const;
+  // Returns the keys that were not read, except those that change neither time nor memory.
+  std::vector<std::string> not_read() const;
 
  private:
-  // Null: absent.
+  // Returns null if the key is absent.
   const config::Entry* find(std::string_view path);
 
   std::string file_;
   std::vector<config::Entry> entries_;
-  std::set<std::string, std::less<>> looked_at_;
+  std::set<std::string, std::less<>> read_;
   std::vector<std::string> problems_;
 };
 

@@ -5,10 +5,10 @@
 
 #include "plan/search/confirm.h"
 #include "schedule/lives.h"
-#include "spec/parallel/data_parallel.h"
 #include "spec/memory/grad_places.h"
 #include "spec/memory/predict.h"
 #include "spec/memory/stash_frames.h"
+#include "spec/parallel/data_parallel.h"
 #include "spec/parallel/tensor_parallel.h"
 
 namespace trireme::plan {
@@ -18,7 +18,7 @@ using spec::LayerStash;
 using spec::MemoryTable;
 using spec::Pool;
 
-// A pass is one micro-batch on one stage. Longer schedules take too long to lay out as a whole.
+// A pass is one micro-batch on one stage. Longer schedules take too long to lay out completely.
 constexpr int64_t max_placed_passes = int64_t{1} << 11;
 
 const LayerStash& stash_of(const LayerCost& cost, const RankLives& rank) {
@@ -43,14 +43,14 @@ spec::Plan plan_of(const Job& job, const Layout& l) {
   return spec::unscheduled_plan(job.model, work, spec::filled(l, work), job.backend);
 }
 
-// Returns the bytes of a pool's largest live set. `inner` is the slot (input or output gradient)
-// that a layer has in this pool unless another stage makes it.
+// Returns the bytes of a pool's largest live set. `inner` is the size of the slot (input or output
+// gradient) that a layer has in this pool unless another stage produces it.
 int64_t largest_set(const LiveSets& sets, int64_t block, int64_t head, int64_t inner) {
-  int64_t most = 0;
+  int64_t largest = 0;
   for (const LiveLayers& set : sets) {
-    most = std::max(most, set.blocks * block + set.heads * head + set.inner * inner);
+    largest = std::max(largest, set.blocks * block + set.heads * head + set.inner * inner);
   }
-  return most;
+  return largest;
 }
 
 void add_stash(const LayerCosts& costs, const RankLives& rank, MemoryTable& sum) {
@@ -74,7 +74,7 @@ void add_stash(const LayerCosts& costs, const RankLives& rank, MemoryTable& sum)
   };
   if (rank.is_merged) {
     sum.stash_b_to_w = one_layer(&LayerStash::merged_b_to_w);
-    // Even and odd layers have one place each; the last layer of a stage has none.
+    // Even and odd layers share one slot each; the last layer of a stage needs none.
     sum.stash_stream = std::min<int64_t>(rank.stage_layers - 1, 2) * dy;
   } else {
     sum.stash_b_to_w = pool(Pool::b_to_w, rank.b_to_w, dy);
@@ -83,7 +83,7 @@ void add_stash(const LayerCosts& costs, const RankLives& rank, MemoryTable& sum)
   if (rank.runs_pairs) sum.stash_recompute += one_layer(&LayerStash::recompute_backward);
 }
 
-// Returns the frame sizes of a stage with so many blocks.
+// Returns the frame sizes of a stage with `blocks` blocks.
 spec::StageStash frames_of(const LayerStash& block, const LayerStash& head, int64_t blocks,
                            bool is_first, bool is_last, bool is_merged) {
   const int64_t x = block.frame_bytes[spec::index_of(Pool::inputs)];
@@ -101,8 +101,8 @@ spec::StageStash frames_of(const LayerStash& block, const LayerStash& head, int6
   return stage;
 }
 
-// Returns the bytes of gradients that lie in the stash: those of one micro-batch on one stage, as
-// far as there is room.
+// Returns the bytes of gradients that are stored in the stash. The plan has one micro-batch and one
+// stage, and gradients lie there as far as they fit.
 int64_t grads_in_stash(const spec::Plan& plan, const LayerCosts& costs, const RankLives& rank,
                        const Layout& l) {
   const std::vector<int64_t> elements = buckets_of(costs, rank, l);
@@ -120,7 +120,7 @@ int64_t grads_in_stash(const spec::Plan& plan, const LayerCosts& costs, const Ra
       const size_t at = spec::index_of(pool);
       stage.frame_bytes[at] += layer.frame_bytes[at];
     }
-    // The input of a layer lies in the frame as well, unless it is the stage's.
+    // The input of a layer is in the frame too, except that of the stage's first layer.
     if (i > 0) {
       stage.frame_bytes[spec::index_of(Pool::f_to_b)] +=
           layer.frame_bytes[spec::index_of(Pool::inputs)];
@@ -140,7 +140,7 @@ int64_t grads_in_stash(const spec::Plan& plan, const LayerCosts& costs, const Ra
 }  // namespace
 
 bool is_engine_layout(const Job& job, const Layout& l) {
-  const auto& block = std::get<spec::BlockSpec>(job.model.layers.at(1));
+  const auto& block = spec::typical_block(job.model);
   return !job.experts && l.cp == 1 && l.ep == 1 && block.kv_heads % l.tp == 0 &&
          (l.precision == Precision::fp32 || l.precision == Precision::bf16);
 }
@@ -178,13 +178,14 @@ const MemoryTable& EngineMemory::state_of(const Layout& l, const LayerCosts& cos
   if (!is_new) return sum;
   const spec::Plan plan = plan_of(job_, l);
   MemoryTable block;
-  spec::add_state(plan, bucket_of(costs.block, l), 0, block);
+  spec::add_state(plan, bucket_of(costs.block, l), block);
   sum.params = rank.blocks * block.params;
   sum.grads = rank.blocks * block.grads;
   sum.optim = rank.blocks * block.optim + spec::step_state_memory();
-  if (rank.has_embedding) spec::add_state(plan, bucket_of(costs.embedding, l), 0, sum);
+  if (rank.has_embedding) spec::add_state(plan, bucket_of(costs.embedding, l), sum);
   if (rank.has_head) {
-    spec::add_state(plan, bucket_of(costs.head, l), costs.head.tied_elements, sum);
+    spec::add_state(plan, bucket_of(costs.head, l), sum);
+    sum.grads += base::bytes_of({{costs.head.tied_elements}, plan.recipe.grad});
   }
   if (rank.blocks > 0) sum.params += base::bytes_of(rope_table_spec(job_.model, job_.seq_len));
   const bool reads_first = costs.head.tied_elements > 0 && is_one_stage;
@@ -210,7 +211,8 @@ MemoryTable EngineMemory::memory_of(const Layout& l, const LayerCosts& costs, co
   sum.comm += rank.channels * l.send_buffers *
               stash_of(costs.block, rank).frame_bytes[spec::index_of(Pool::inputs)];
   if (costs.head.tied_elements > 0 && pipe.splits_ends) {
-    // spec/parallel/pipeline_parallel.h: the head's rank has a copy of the table, and sends its gradients.
+    // spec/parallel/pipeline_parallel.h: the head's rank has a copy of the table, and sends its
+    // gradients.
     const spec::Recipe recipe = recipe_of(stack_, l.precision, l.grad_dtype);
     const int64_t grads = base::bytes_of({{costs.head.tied_elements}, recipe.grad});
     if (rank.has_embedding) sum.comm += grads;
@@ -223,8 +225,8 @@ MemoryTable EngineMemory::memory_of(const Layout& l, const LayerCosts& costs, co
   return sum;
 }
 
-// Frames take their places in the order of the program. Programs of interleaved stages begin alike
-// for any number of micro-batches, so more of them never need less.
+// Frames are placed in the order of the program. Interleaved programs begin with the same actions
+// for any number of micro-batches, so that more micro-batches never need less.
 int64_t EngineMemory::gaps_of(const Layout& l, const LayerCosts& costs, const StageBlocks& cut,
                               const RankLives& rank) {
   if (l.chunks == 1) return 0;  // frames of one size
@@ -253,22 +255,23 @@ int64_t EngineMemory::gaps_of(const Layout& l, const LayerCosts& costs, const St
 int64_t EngineMemory::bytes_at_least(const Layout& l, const LayerCosts& costs,
                                      const StageBlocks& cut) {
   const PipeLives& pipe = lives_.find(l, micro_batches(job_, l), cut);
-  int64_t most = 0;
+  int64_t max_bytes = 0;
   for (const RankLives& rank : pipe.ranks) {
-    most = std::max(most, memory_of(l, costs, pipe, rank).total() + gaps_of(l, costs, cut, rank));
+    max_bytes =
+        std::max(max_bytes, memory_of(l, costs, pipe, rank).total() + gaps_of(l, costs, cut, rank));
   }
-  return most;
+  return max_bytes;
 }
 
 MemoryTable EngineMemory::largest(const Layout& l, const LayerCosts& costs,
                                   const StageBlocks& cut) {
   const PipeLives& pipe = lives_.find(l, micro_batches(job_, l), cut);
-  MemoryTable most;
+  MemoryTable max_table;
   for (const RankLives& rank : pipe.ranks) {
     const MemoryTable own = memory_of(l, costs, pipe, rank);
-    if (own.total() > most.total()) most = own;
+    if (own.total() > max_table.total()) max_table = own;
   }
-  return most;
+  return max_table;
 }
 
 }  // namespace trireme::plan

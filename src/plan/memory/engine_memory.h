@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// EngineMemory computes the bytes of the rank that needs the most, for layouts that Trireme's
-// engine runs. It calls the functions that the engine allocates with (spec/memory/predict.h) once for each
-// kind of layer instead of for every layer. The result equals spec::predict_memory() to the byte,
-// except for the gaps that stages of different sizes leave in the stash; so it is a lower bound.
+// EngineMemory computes the bytes of the rank with the highest total, for layouts that Trireme's
+// engine runs. It calls the functions that the engine allocates with (spec/memory/predict.h) once
+// for each kind of layer instead of for every layer. The result equals spec::predict_memory() to
+// the byte, except for the gaps that stages of different sizes leave in the stash; so it is a lower
+// bound.
 #pragma once
 
 #include <array>
@@ -25,15 +26,15 @@ void add_engine_buffers(const Job&, const Layout&, LayerCosts&);
 
 class EngineMemory {
  public:
-  // Both must outlive it.
+  // Both arguments must outlive the EngineMemory.
   EngineMemory(const Job& job, const Stack& stack) : job_(job), stack_(stack) {}
 
-  // Returns the memory without gaps, and without what libraries reserve. REQUIRES:
+  // Returns the memory without gaps and without the memory that libraries reserve. REQUIRES:
   // is_engine_layout(), and no rule is broken.
   spec::MemoryTable largest(const Layout&, const LayerCosts&, const StageBlocks&);
-  // Returns the bytes that the engine takes at least, gaps included: all of them for schedules of
-  // up to some thousand passes, those of the first rounds for longer ones. Slow where a rank has
-  // several stages. Results are remembered by the address of `costs`.
+  // Returns a lower bound of the bytes that the engine allocates, with gaps: all gaps for schedules
+  // of up to max_placed_passes passes, those of the first rounds for longer ones. Slow if a rank
+  // has several stages. Results are cached by the address of `costs`.
   int64_t bytes_at_least(const Layout&, const LayerCosts& costs, const StageBlocks&);
 
  private:

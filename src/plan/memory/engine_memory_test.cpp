@@ -1,25 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
-// The planner's bytes against those that the engine will have, to the byte (spec/memory/predict.h).
+// Compares the planner's bytes with the engine's prediction (spec/memory/predict.h), to the byte.
 #include "plan/memory/engine_memory.h"
 
 #include <gtest/gtest.h>
 
-#include "plan/search/confirm.h"
 #include "plan/samples_test.h"
+#include "plan/search/confirm.h"
 #include "spec/layout/layout_text.h"
 
 namespace trireme::plan {
 namespace {
 
-// Returns the memory of the rank that needs the most, without gaps.
+// Returns the memory table of the rank with the highest total, without gaps.
 spec::MemoryTable exact_memory(const Job& job, const Layout& l) {
   const spec::Plan plan = spec::solve_or_throw(job.model, workload_of(job), l, job.backend);
-  spec::MemoryTable most;
+  spec::MemoryTable max_table;
   for (spec::MemoryTable rank : plan.predicted.memory) {
     rank.stash_gaps = 0;
-    if (rank.total() > most.total()) most = rank;
+    if (rank.total() > max_table.total()) max_table = rank;
   }
-  return most;
+  return max_table;
 }
 
 void expect_exact(const Job& job, const Layout& l) {
@@ -47,7 +47,7 @@ spec::Backend any_backend(Dice& dice) {
       {spec::cuda_backend(true), spec::cuda_backend(false), spec::cpu_backend()});
 }
 
-// Returns a layout with more numbers of ranks along pp and of chunks than any_layout() draws.
+// Returns a random layout with more values of pp and chunks than any_layout() has.
 Layout any_pipeline(Dice& dice, const Job& job) {
   while (true) {
     Layout l = any_layout(dice);
@@ -62,7 +62,7 @@ Layout any_pipeline(Dice& dice, const Job& job) {
       l.dp_shard /= 2;
       l.dp_replicate = 2;
     }
-    // The planner's interleaving is in whole groups of micro-batches.
+    // The planner models interleaving only in complete groups of micro-batches.
     const bool is_whole = l.schedule != Kind::interleaved || micro_batches(job, l) % l.pp == 0;
     if (is_whole && missing_in_engine(job, l).empty()) return l;
   }
@@ -84,7 +84,7 @@ TEST(EngineMemory, is_exact_for_every_layout_that_the_engine_runs) {
   }
 }
 
-// One micro-batch for each rank, so that gradients lie where activations were.
+// With one micro-batch per rank, gradients are stored where activations were.
 TEST(EngineMemory, is_exact_for_gradients_in_the_stash) {
   constexpr uint64_t seed = 8;
   SCOPED_TRACE(seed);
@@ -104,8 +104,8 @@ TEST(EngineMemory, is_exact_for_gradients_in_the_stash) {
   }
 }
 
-// The last stage of a rank holds back the first one's gradients of a tied table: as many as one
-// group of micro-batches has where that is all there is.
+// The head's rank stages gradients of a tied table until the first stage is ready for them: those
+// of at most one group of micro-batches, if the step has only one group.
 TEST(EngineMemory, is_exact_for_tied_tables_of_interleaved_stages) {
   for (const int64_t batch : {4, 8, 16, 64}) {
     const Job job = job_of("gpt2-124m", 2 * batch, 128);
@@ -123,7 +123,7 @@ TEST(EngineMemory, is_exact_for_long_pipelines) {
   }
 }
 
-TEST(EngineMemory, deterministic_attention_takes_more) {
+TEST(EngineMemory, deterministic_attention_needs_more_memory) {
   Job job = job_of("llama-8b", 8, 4096);
   const spec::Machine machine = shipped_machine("h100");
   const auto working = [&](bool deterministic) {

@@ -10,10 +10,11 @@
 namespace trireme::plan {
 namespace {
 
-// After so many rounds of micro-batches through all ranks nothing more piles up, except in GPipe.
+// After this many rounds of micro-batches through all ranks the peaks no longer grow, except in
+// GPipe.
 constexpr int64_t rounds = 3;
 
-// Counts what is under way by stage of the rank, and remembers the peaks.
+// Counts micro-batches in flight by stage of the rank, and records the peaks.
 class Counter {
  public:
   explicit Counter(int chunks)
@@ -44,7 +45,8 @@ InFlight::Counts merged(InFlight::Peaks peaks, double last) {
   return counts;
 }
 
-// The program of one rank in schedule/generators/interleaved.cpp, for micro-batches that divide by pp.
+// Follows one rank's program of schedule/generators/interleaved.cpp, for a number of micro-batches
+// that divides by pp.
 InFlight::Counts interleaved(const Layout& l, int64_t micro_batches, int rank) {
   Counter counter(l.chunks);
   const int64_t count = micro_batches * l.chunks;
@@ -64,7 +66,7 @@ struct Change {
 };
 
 Counter counted(std::vector<Change> changes, int chunks) {
-  // What ends at a position is there until behind it.
+  // A life that ends at a position still counts there.
   std::ranges::stable_sort(changes, [](const Change& a, const Change& b) {
     if (a.at != b.at) return a.at < b.at;
     return a.begins && !b.begins;
@@ -120,7 +122,7 @@ InFlight in_flight(const Layout& l, int64_t micro_batches) {
     } else if (made) {
       all.ranks.push_back(counts_of(made.value(), rank));
     } else {
-      // Also of a shape that the schedule does not have, which is refused elsewhere.
+      // Also used for a shape that the schedule does not support; the rules reject it.
       all.ranks.push_back(merged(InFlight::Peaks(static_cast<size_t>(l.chunks), held), held));
     }
   }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How many micro-batches ranks have under way at one time, read off the schedules that the engine
+// The number of micro-batches in flight on each rank, counted in the schedules that the engine
 // runs.
 #pragma once
 
@@ -14,20 +14,20 @@
 namespace trireme::plan {
 
 struct InFlight {
-  // Of one rank. [k]: the most on its first k + 1 stages together.
+  // Entry k is the peak over a rank's first k + 1 stages together.
   using Peaks = std::vector<double>;
   struct Counts {
     Peaks f_to_b, f_to_w;
-    Peaks b_to_w;             // where they are apart; else 0
-    double last_stage = 1;    // from F until B on the rank's last stage alone
-    bool is_merged = true;    // no B and W are apart
-    bool runs_pairs = false;  // an F beside a backward
+    Peaks b_to_w;             // 0 if backward is merged
+    double last_stage = 1;    // peak of f_to_b on the rank's last stage alone
+    bool is_merged = true;    // backward is never split into B and W
+    bool runs_pairs = false;  // some F runs together with a backward
   };
   std::vector<Counts> ranks;  // those of end_ranks(), plan/memory/stage_share.h
 };
 
-// The most bytes, or a little more, of stages that have size_of(stage of the rank) each for one
-// micro-batch. Stages in front are the larger ones: each counts with what it has over those behind.
+// Returns the peak bytes, or a little more, if one micro-batch needs size_of(k) on stage k of the
+// rank. Earlier stages are the larger ones: each adds the bytes by which it exceeds later stages.
 template <typename SizeOf>
 double peak_bytes(const InFlight::Peaks& peaks, SizeOf size_of) {
   double bytes = 0, behind = 0;
@@ -39,7 +39,7 @@ double peak_bytes(const InFlight::Peaks& peaks, SizeOf size_of) {
   return bytes;
 }
 
-// Remembers what it was asked for.
+// Computes InFlight, and caches the results.
 class InFlightTable {
  public:
   const InFlight& find(const Layout&, int64_t micro_batches);

@@ -12,21 +12,21 @@
 namespace trireme::plan {
 namespace {
 
-// Counted position by position in the whole schedule.
+// Counts position by position in the full schedule.
 double max_alive(const schedule::Schedule& schedule, int rank, size_t stages, bool until_w) {
   const std::vector<int> own = schedule::stages_of(schedule, rank);
   const auto passages = schedule::passages(schedule, rank);
   const auto length = static_cast<int>(schedule.program[static_cast<size_t>(rank)].size());
-  double most = 0;
+  double peak = 0;
   for (int at = 0; at < length; ++at) {
     double alive = 0;
     for (const schedule::Passage& p : passages) {
       const bool counts = p.stage <= own[stages - 1];
       if (counts && p.f <= at && at <= (until_w ? p.w : p.b)) alive += 1;
     }
-    most = std::max(most, alive);
+    peak = std::max(peak, alive);
   }
-  return most;
+  return peak;
 }
 
 void expect_counted(const Layout& l, int micro_batches) {
@@ -71,14 +71,14 @@ TEST(InFlight, interleaved_peaks_are_those_of_the_schedule) {
   }
 }
 
-TEST(InFlight, one_rank_has_one) {
+TEST(InFlight, one_stage_has_one_micro_batch) {
   InFlightTable table;
   Layout l;
   l.chunks = 1;
   EXPECT_EQ(table.find(l, 100).ranks.front().f_to_w.front(), 1);
 }
 
-// The larger stages in front: exact. Any others: never too little.
+// Exact if earlier stages are the larger ones, otherwise an upper bound.
 TEST(InFlight, peaks_of_stages_of_different_sizes_add_up) {
   const InFlight::Peaks peaks = {3, 5};
   const auto bytes = [&](double first, double second) {
@@ -89,7 +89,7 @@ TEST(InFlight, peaks_of_stages_of_different_sizes_add_up) {
   EXPECT_EQ(bytes(4, 10), 50);
 }
 
-TEST(InFlightTest, a_table_keeps_many_chunks_apart) {
+TEST(InFlightTest, a_table_distinguishes_many_chunks) {
   InFlightTable table;
   Layout many;
   many.pp = 2;

@@ -17,7 +17,7 @@ using schedule::Action;
 using schedule::Op;
 
 constexpr int64_t lives_rounds = 3;  // of micro-batches through all ranks
-// In a longer pipeline with delayed weight gradients, ranks at equal distances are counted.
+// In a longer pipeline with split backward, this many ranks at equal distances are counted.
 constexpr int max_counted_ranks = 128;
 
 void insert(LiveSets& sets, const LiveLayers& live) {
@@ -26,7 +26,7 @@ void insert(LiveSets& sets, const LiveLayers& live) {
   sets.push_back(live);
 }
 
-// The live set of one pool, and the largest ones so far.
+// The current live set of one pool, and the largest sets so far.
 struct LiveCounter {
   LiveLayers now;
   LiveSets sets;
@@ -52,7 +52,7 @@ struct PeakCounter {
   void end() { --now; }
 };
 
-// The stages of a rank, by number.
+// One stage of the pipeline, as one rank sees it.
 struct LiveStage {
   bool is_here = false;
   LiveLayers layers;
@@ -60,7 +60,7 @@ struct LiveStage {
 
 int64_t channels_of(const schedule::Schedule& schedule, int rank) {
   const schedule::Lane& lane = schedule.lanes.front();
-  std::set<std::pair<int, bool>> channels;  // to, whether gradients
+  std::set<std::pair<int, bool>> channels;  // destination, whether it carries gradients
   for (size_t stage = 0; stage + 1 < lane.size(); ++stage) {
     const int from = lane[stage], to = lane[stage + 1];
     if (from == to) continue;
@@ -71,74 +71,101 @@ int64_t channels_of(const schedule::Schedule& schedule, int rank) {
 }
 
 // Walks through the rank's program. A receive stands directly before the action that needs it
-// (schedule/receives.h), so that compute alone says what is live.
-RankLives lives_of(const schedule::Schedule& schedule, const StageBlocks& cut, int rank) {
-  const std::vector<Action>& program = schedule.program[static_cast<size_t>(rank)];
-  const int last = schedule.stages() - 1;
-  RankLives own;
-  own.rank = rank;
-  std::vector<LiveStage> stages(static_cast<size_t>(last) + 3);  // one more at either end
-  const auto at = [&stages](int stage) -> LiveStage& {
-    return stages[static_cast<size_t>(stage + 1)];
-  };
-  const std::vector<int> numbers = schedule::stages_of(schedule, rank);
-  const int lowest = numbers.front();
+// (schedule/receives.h), so that the compute actions alone determine what is live.
+class RankWalk {
+ public:
+  RankWalk(const schedule::Schedule& schedule, const StageBlocks& cut, int rank)
+      : schedule_(schedule), last_(schedule.stages() - 1), stages_(static_cast<size_t>(last_) + 3) {
+    own_.rank = rank;
+    add_stages(cut);
+    const std::vector<Action>& program = schedule.program[static_cast<size_t>(rank)];
+    own_.channels = channels_of(schedule, rank);
+    own_.is_merged = !schedule::splits_backward(program);
+    own_.runs_pairs = schedule::has_pairs(program);
+    for (const Action& action : program) {
+      if (action.op == Op::F) forward(action.stage);
+      if (action.op == Op::B || action.op == Op::BW) input_gradient(action);
+      if (action.op == Op::W || action.op == Op::BW) weight_gradient(action);
+    }
+  }
+
+  RankLives take() {
+    own_.f_to_b = std::move(f_to_b_.sets);
+    own_.f_to_w = std::move(f_to_w_.sets);
+    own_.b_to_w = std::move(b_to_w_.sets);
+    own_.inputs = inputs_.peak;
+    own_.gradients = gradients_.peak;
+    return std::move(own_);
+  }
+
+ private:
+  LiveStage& at(int stage) { return stages_[static_cast<size_t>(stage + 1)]; }
+  void add_stages(const StageBlocks& cut);
+  void forward(int number);
+  void input_gradient(const Action& action);
+  void weight_gradient(const Action& action);
+  void count_ended(int number);
+
+  const schedule::Schedule& schedule_;
+  int last_, lowest_ = 0;          // the pipeline's last stage, and the rank's lowest
+  std::vector<LiveStage> stages_;  // one more at either end
+  RankLives own_;
+  LiveCounter f_to_b_, f_to_w_, b_to_w_;
+  PeakCounter inputs_, gradients_;
+  int64_t begun_ = 0, ended_ = 0;              // on the first stage
+  int64_t last_ended_ = 0, lowest_ended_ = 0;  // on the last stage, and on the rank's lowest
+};
+
+void RankWalk::add_stages(const StageBlocks& cut) {
+  const std::vector<int> numbers = schedule::stages_of(schedule_, own_.rank);
+  lowest_ = numbers.front();
   for (const int number : numbers) {
     const auto blocks = static_cast<int64_t>(cut.of(number));
-    const bool is_first = number == 0, is_last = number == last;
+    const bool is_first = number == 0, is_last = number == last_;
     const int64_t layers = blocks + (is_first ? 1 : 0) + (is_last ? 1 : 0);
     at(number) = {true, {blocks, is_last ? 1 : 0, layers - 1}};
-    own.blocks += blocks;
-    own.has_embedding = own.has_embedding || is_first;
-    own.has_head = own.has_head || is_last;
-    own.stage_layers = std::max(own.stage_layers, layers);
+    own_.blocks += blocks;
+    own_.has_embedding = own_.has_embedding || is_first;
+    own_.has_head = own_.has_head || is_last;
+    own_.stage_layers = std::max(own_.stage_layers, layers);
   }
-  own.channels = channels_of(schedule, rank);
-  own.is_merged = !schedule::splits_backward(program);
-  own.runs_pairs = schedule::has_pairs(program);
+}
 
-  LiveCounter f_to_b, f_to_w, b_to_w;
-  PeakCounter inputs, gradients;
-  int64_t begun = 0, ended = 0;              // on the first stage
-  int64_t last_ended = 0, lowest_ended = 0;  // on the last stage, and on the rank's lowest
-  for (const Action& action : program) {
-    const int number = action.stage;
-    const LiveLayers& layers = at(number).layers;
-    if (action.op == Op::F) {
-      f_to_b.begin(layers);
-      f_to_w.begin(layers);
-      if (number > 0 && !at(number - 1).is_here) inputs.begin();
-      if (number < last && at(number + 1).is_here) inputs.begin();
-      if (number == 0) ++begun;
-    }
-    if (action.op == Op::B || action.op == Op::BW) {
-      if (number < last && !at(number + 1).is_here) gradients.begin();
-      if (number > 0 && at(number - 1).is_here) gradients.begin();
-      if (action.op == Op::B) b_to_w.begin(layers);
-      f_to_b.end(layers);
-      if (number > 0) inputs.end();
-    }
-    if (action.op == Op::W || action.op == Op::BW) {
-      f_to_w.end(layers);
-      if (action.op == Op::W) b_to_w.end(layers);
-      if (number < last) gradients.end();
-      // The end of the last micro-batch is the end of the step.
-      if (number == 0 && ++ended < schedule.microbatches) {
-        own.ends_ahead = std::max(own.ends_ahead, begun - ended);
-      }
-      if (number == last) ++last_ended;
-      if (number == lowest && own.has_head && lowest_ended + 1 < schedule.microbatches) {
-        own.ends_ahead = std::max(own.ends_ahead, last_ended - lowest_ended);
-      }
-      if (number == lowest) ++lowest_ended;
-    }
+void RankWalk::forward(int number) {
+  f_to_b_.begin(at(number).layers);
+  f_to_w_.begin(at(number).layers);
+  if (number > 0 && !at(number - 1).is_here) inputs_.begin();
+  if (number < last_ && at(number + 1).is_here) inputs_.begin();
+  if (number == 0) ++begun_;
+}
+
+void RankWalk::input_gradient(const Action& action) {
+  const int number = action.stage;
+  if (number < last_ && !at(number + 1).is_here) gradients_.begin();
+  if (number > 0 && at(number - 1).is_here) gradients_.begin();
+  if (action.op == Op::B) b_to_w_.begin(at(number).layers);
+  f_to_b_.end(at(number).layers);
+  if (number > 0) inputs_.end();
+}
+
+void RankWalk::weight_gradient(const Action& action) {
+  const int number = action.stage;
+  f_to_w_.end(at(number).layers);
+  if (action.op == Op::W) b_to_w_.end(at(number).layers);
+  if (number < last_) gradients_.end();
+  count_ended(number);
+}
+
+void RankWalk::count_ended(int number) {
+  // The end of the last micro-batch is the end of the step.
+  if (number == 0 && ++ended_ < schedule_.microbatches) {
+    own_.ends_ahead = std::max(own_.ends_ahead, begun_ - ended_);
   }
-  own.f_to_b = std::move(f_to_b.sets);
-  own.f_to_w = std::move(f_to_w.sets);
-  own.b_to_w = std::move(b_to_w.sets);
-  own.inputs = inputs.peak;
-  own.gradients = gradients.peak;
-  return own;
+  if (number == last_) ++last_ended_;
+  if (number == lowest_ && own_.has_head && lowest_ended_ + 1 < schedule_.microbatches) {
+    own_.ends_ahead = std::max(own_.ends_ahead, last_ended_ - lowest_ended_);
+  }
+  if (number == lowest_) ++lowest_ended_;
 }
 
 bool covers(const LiveSets& all, const LiveSets& others) {
@@ -147,7 +174,7 @@ bool covers(const LiveSets& all, const LiveSets& others) {
   });
 }
 
-// Does `a` need at least as much as `b`, whatever the sizes of layers?
+// Returns whether `a` needs at least as much memory as `b` for any sizes of layers.
 bool covers(const RankLives& a, const RankLives& b) {
   return !b.has_embedding && !b.has_head && a.blocks >= b.blocks &&
          a.stage_layers >= b.stage_layers && a.channels >= b.channels && a.inputs >= b.inputs &&
@@ -155,8 +182,8 @@ bool covers(const RankLives& a, const RankLives& b) {
          covers(a.b_to_w, b.b_to_w);
 }
 
-// Returns ranks of which one needs the most. With merged backwards, ranks behind the second have no
-// larger stages than it has and fewer micro-batches in flight; only the last has a head.
+// Returns ranks of which one needs the most memory. With merged backward, ranks behind the second
+// have no larger stages than it and fewer micro-batches in flight; only the last has a head.
 std::vector<int> counted_ranks(const Layout& l) {
   std::vector<int> ranks;
   if (!schedule::named(l.schedule).splits_backward) {
@@ -177,7 +204,7 @@ PipeLives lives_of(const schedule::Schedule& schedule, const StageBlocks& cut, c
   const schedule::Lane& lane = schedule.lanes.front();
   all.splits_ends = lane.front() != lane.back();
   for (const int rank : counted_ranks(l)) {
-    RankLives own = lives_of(schedule, cut, rank);
+    RankLives own = RankWalk(schedule, cut, rank).take();
     all.ends_ahead = std::max(all.ends_ahead, own.ends_ahead);
     if (std::ranges::any_of(all.ranks,
                             [&](const RankLives& other) { return covers(other, own); })) {
@@ -224,7 +251,7 @@ const PipeLives& PipeLivesTable::find(const Layout& l, int64_t micro_batches,
                                       const StageBlocks& cut) {
   const bool is_gpipe = l.schedule == Kind::gpipe && l.pp > 1;
   const int64_t settled = is_gpipe ? micro_batches : settled_micro_batches(l, micro_batches);
-  const std::tuple key(Shape{settled, l.pp, l.chunks, l.schedule}, cut.first, cut.most);
+  const std::tuple key(Shape{settled, l.pp, l.chunks, l.schedule}, cut.first, cut.later);
   const auto found = known_.find(key);
   if (found != known_.end()) return found->second;
   PipeLives lives = lives_of(written(l, is_gpipe ? 1 : settled), cut, l);

@@ -13,9 +13,9 @@ using ItemBytes = std::array<double, static_cast<size_t>(Item::count)>;
 
 double& item_of(ItemBytes& bytes, Item item) { return bytes[static_cast<size_t>(item)]; }
 
-// What one micro-batch keeps in one block, and what the block needs while its backward pass runs.
+// The bytes that one micro-batch keeps in one block, and that its backward needs while it runs.
 struct BlockBytes {
-  // Read by the gradient of inputs (B) or of weights (W), and made by B for W.
+  // Read by the input gradient (B), read by the weight gradient (W), and passed from B to W.
   double for_b = 0, for_w = 0, from_b = 0;
   double working = 0;
 };
@@ -38,15 +38,13 @@ class Program {
   BlockBytes block() const;
   double experts() const;
   double head() const;
-  const spec::BlockSpec& shape() const {
-    return std::get<spec::BlockSpec>(r_.job.model.layers.at(1));
-  }
+  const spec::BlockSpec& shape() const { return spec::typical_block(r_.job.model); }
 
   const ProgramRank& r_;
   const spec::ProgramMemory& m_;
   const Layout& l_;
-  double scale_ = 1;                         // of elements, over those of 16 bits
-  double norm_share_ = 1, input_share_ = 1;  // of a token's row that a rank has
+  double scale_ = 1;                         // size of an element relative to 16 bits
+  double norm_share_ = 1, input_share_ = 1;  // fraction of a token's row on this rank
   double tokens_ = 0;
 };
 
@@ -60,7 +58,7 @@ void Program::add_state(ItemBytes& bytes) const {
   };
   const bool is_fp32 = l_.precision == Precision::fp32;
   const Stack& stack = r_.stack;
-  // Weights that are cast from their masters are kept where those are sharded and they are not.
+  // With ZeRO-1 and ZeRO-2 masters are sharded and weights are not, so that the cast weights stay.
   const bool is_cast = l_.zero_stage == 1 || l_.zero_stage == 2;
   const double weight =
       is_cast ? std::max(stack.weight_bytes, stack.gather_bytes) : stack.weight_bytes;
@@ -70,7 +68,7 @@ void Program::add_state(ItemBytes& bytes) const {
       elements(l_.zero_stage >= 1) * (is_fp32 ? 8 : stack.optimizer_bytes);
 }
 
-// Parameters that are gathered and gradients that wait for their reduction, both unsharded.
+// Adds gathered parameters and gradients that wait for their reduction, both unsharded.
 void Program::add_transfers(ItemBytes& bytes) const {
   double& sum = item_of(bytes, Item::transfers);
   const LayerCost& block = r_.costs.block;
@@ -80,8 +78,8 @@ void Program::add_transfers(ItemBytes& bytes) const {
                                    r_.share.has_head ? r_.costs.head.params : 0.0});
   const double params = params_of(r_.costs, r_.share) + expert_params_of(r_.costs, r_.share);
   if (l_.zero_stage >= 3) {
-    // A pipeline's stages take turns too quickly to gather for each micro-batch, and its gradients
-    // are added up before they are reduced.
+    // A pipeline keeps parameters gathered, because its stages alternate too quickly to gather for
+    // each micro-batch, and accumulates gradients before it reduces them.
     const double gathered =
         l_.pp > 1 ? params : std::min(params, largest + m_.gathered_blocks * each);
     sum += gathered * r_.stack.gather_bytes * scale_;
@@ -103,7 +101,7 @@ BlockBytes Program::block() const {
   const bool is_gated = b.activation == spec::Activation::swiglu;
   const bool has_experts = r_.job.experts.has_value() && r_.share.blocks > 0;
   const double ffn = static_cast<double>(has_experts ? r_.job.experts->shared_ffn : b.ffn) / tp;
-  // Bytes of one token. The product behind a norm, attention or activation reads 2 an element.
+  // Bytes of one token. The product after a norm, attention or activation reads 2 per element.
   const double norm_inputs = 2 * (m_.norm_bytes - 2) * width * norm_share_;
   const double norm_outputs = 2 * 2 * width * input_share_;
   const double masks = 2 * m_.mask_bytes * width * norm_share_;
@@ -119,7 +117,7 @@ BlockBytes Program::block() const {
   all.for_b = norm_inputs + masks + attention + scores + activation;
   const double up = is_gated ? 2 * ffn : ffn;
   all.from_b = 2 * (query + 2 * key + up + width * norm_share_ + width * norm_share_);
-  const double whole = all.for_b + all.for_w;
+  const double all_kept = all.for_b + all.for_w;
   if (l_.recompute == spec::Recompute::full) {
     all.for_b = 2 * width * norm_share_;
     all.for_w = 0;
@@ -132,8 +130,8 @@ BlockBytes Program::block() const {
         all.for_w -= activation_output;
         break;
       default: {
-        // The block's input, attention's output and every second product: query, value, the first
-        // of the feed-forward and, where that is gated, its last.
+        // Kept: the block's input, attention's output and every second product (query, value, the
+        // first of the feed-forward and, if that is gated, its last).
         const double value = static_cast<double>(b.kv_heads * b.head_dim) / tp;
         all.for_b = 2 * (width * norm_share_ + query + value + ffn + (is_gated ? width : 0)) +
                     2 * query + 4 * heads;
@@ -141,15 +139,15 @@ BlockBytes Program::block() const {
       }
     }
   }
-  all.working = whole - (all.for_b + all.for_w) + 2 * (up + ffn + 2 * width);
+  all.working = all_kept - (all.for_b + all.for_w) + 2 * (up + ffn + 2 * width);
   for (double* part : {&all.for_b, &all.for_w, &all.from_b, &all.working}) {
     *part *= tokens_ * scale_;
   }
   return all;
 }
 
-// Returns what one block's routed experts keep: rows in the experts' order, both projections and
-// their product.
+// Returns the bytes that one block's routed experts keep: rows in the experts' order, both
+// projections and their product.
 double Program::experts() const {
   if (!r_.job.experts || r_.share.blocks <= 0) return 0;
   const Experts& e = *r_.job.experts;
@@ -160,8 +158,8 @@ double Program::experts() const {
          (2 * 2 * static_cast<double>(shape().width) + each * static_cast<double>(e.ffn));
 }
 
-// Returns what the loss needs while it runs: its logits, and the final norm's row with its
-// gradient.
+// Returns the bytes that the loss needs while it runs: its logits, and the final norm's row with
+// its gradient.
 double Program::head() const {
   const auto& head = std::get<spec::HeadSpec>(r_.job.model.layers.back());
   const double logits = static_cast<double>(head.vocab) / l_.tp * m_.logit_bytes;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memory of a rank of another training program: state, activations as that program keeps them,
-// gathered and reduced layers, the loss, and what its allocator adds. The numbers are those of its
-// stack file (spec::ProgramMemory). The engine's own memory is computed from its layers
-// (rank_memory.h).
+// The memory of one rank of another training program: state, activations as that program keeps
+// them, gathered and reduced layers, the loss, and the overhead of its allocator. The constants
+// come from its stack file (spec::ProgramMemory). The memory of Trireme's engine is computed from
+// its layers (engine_memory.h, rank_memory.h).
 #pragma once
 
 #include <array>
@@ -12,7 +12,7 @@
 
 namespace trireme::plan {
 
-// One pipeline rank, with what a price knows of it.
+// One pipeline rank, with the inputs of its price.
 struct ProgramRank {
   const Job& job;
   const spec::Machine& machine;
@@ -25,8 +25,8 @@ struct ProgramRank {
   const InFlight::Counts& counts;
 };
 
-// Returns bytes by Item. Item::reserved holds the context and what the allocator reserves without
-// handing it out.
+// Returns bytes by Item. Item::reserved is the device context and memory that the allocator has
+// reserved but not handed out.
 std::array<double, static_cast<size_t>(Item::count)> program_memory(const ProgramRank&);
 
 }  // namespace trireme::plan

@@ -16,8 +16,8 @@ Price priced(const std::string& stack, const std::string& layout, int64_t gpus =
 
 constexpr double params = 8.03e9;
 
-TEST(ProgramMemory, state_is_that_of_the_program) {
-  // FSDP keeps parameters in fp32 alone: 16 bytes each, sharded.
+TEST(ProgramMemory, state_follows_the_program) {
+  // FSDP keeps parameters only in fp32: 16 bytes per parameter, sharded.
   const Price fsdp = priced("fsdp", "zero=3 micro=1");
   EXPECT_NEAR(fsdp.at(Item::weights) + fsdp.at(Item::gradients) + fsdp.at(Item::optimizer),
               16 * params / 8, 0.01 * 16 * params / 8);
@@ -30,7 +30,7 @@ TEST(ProgramMemory, state_is_that_of_the_program) {
   EXPECT_NEAR(megatron.at(Item::optimizer), 12 * params / 8, 0.01 * params);
 }
 
-// Bytes of a token and layer, counted by hand: docs/planner.md, part "Other programs".
+// Bytes per token and layer, counted by hand: docs/planner.md, part "Other programs".
 TEST(ProgramMemory, activations_are_counted_by_element) {
   const double tokens = 8192, layers = 32, width = 4096, key = 1024, ffn = 14336;
   const auto of = [&](const std::string& stack, const std::string& layout) {
@@ -45,7 +45,7 @@ TEST(ProgramMemory, activations_are_counted_by_element) {
               1);
 }
 
-TEST(ProgramMemory, sequence_parallelism_shards_what_tp_alone_replicates) {
+TEST(ProgramMemory, sequence_parallelism_shards_activations_that_tp_replicates) {
   const auto of = [](const std::string& stack, const std::string& layout) {
     return priced(stack, layout).at(Item::activations);
   };
@@ -54,7 +54,7 @@ TEST(ProgramMemory, sequence_parallelism_shards_what_tp_alone_replicates) {
   const double sp = of("megatron-core", "tp=4 sp zero=1 micro=1");
   EXPECT_NEAR(sp, one / 4, 0.001 * one);
   EXPECT_GT(tp, sp);
-  // TorchTitan keeps what it gathered.
+  // TorchTitan keeps gathered activations.
   EXPECT_GT(of("torchtitan", "tp=4 sp zero=3 micro=1"),
             of("torchtitan", "zero=3 micro=1") / 4 * 1.05);
 }
@@ -76,7 +76,7 @@ TEST(ProgramMemory, scores_are_kept_without_flash_attention) {
               0.01 * sbh * 34 / 8 * layers * in_flight);
 }
 
-TEST(ProgramMemory, the_loss_counts_by_logit) {
+TEST(ProgramMemory, the_loss_scales_with_bytes_per_logit) {
   Stack stack = shipped_stack("fsdp");
   const Job job = job_of("llama3.1-8b", 64, 8192);
   const spec::Machine machine = shipped_machine("h100");
@@ -87,7 +87,7 @@ TEST(ProgramMemory, the_loss_counts_by_logit) {
   EXPECT_NEAR(after.at(Item::working) - before.at(Item::working), 2 * 8192.0 * 128256, 1);
 }
 
-TEST(ProgramMemory, what_the_allocator_adds_is_reserved) {
+TEST(ProgramMemory, allocator_overhead_counts_as_reserved) {
   Stack stack = shipped_stack("megatron-core");
   const Job job = job_of("llama3.1-8b", 64, 8192);
   const spec::Machine machine = shipped_machine("h100");

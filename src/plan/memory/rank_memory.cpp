@@ -12,12 +12,11 @@ namespace {
 
 using Bytes = std::array<double, static_cast<size_t>(Item::count)>;
 
-// Sums of larger buckets, and of larger activations along tp, come in parts of this
+// Larger buckets, and larger activations along tp, are reduced in parts of this size
 // (spec/parallel/data_parallel.cpp, spec/parallel/tensor_parallel.cpp).
-
 constexpr double max_received = 64 * 1024 * 1024;
-constexpr double send_buffers = 2;  // of a channel
-constexpr double input_bytes = 16;  // of a token: itself, its label, position and offset
+constexpr double send_buffers = 2;  // per channel
+constexpr double input_bytes = 16;  // per token: id, label, position and offset
 
 struct Rank {
   const Job& job;
@@ -29,14 +28,14 @@ struct Rank {
   int number;
   RankShare share;
   const InFlight::Counts& counts;
-  double first_in_flight;  // micro-batches of the first stage
+  double first_in_flight;  // micro-batches in flight on the first stage
 
   bool is_fp32() const { return l.precision == Precision::fp32; }
   double weight_bytes() const { return is_fp32() ? 4 : 2; }
   double grad_bytes() const { return plan::grad_bytes(stack, l); }
   bool is_tied() const { return std::get<spec::HeadSpec>(job.model.layers.back()).tied; }
   double table() const { return costs.embedding.params; }
-  // The token table has two users on different ranks.
+  // Returns whether the token table is used on two ranks.
   bool splits_table() const { return l.pp > 1 && is_tied() && !schedule::named(l.schedule).is_v; }
 
   Bytes bytes() const;
@@ -73,8 +72,8 @@ void Rank::add_state(Bytes& bytes) const {
   at(bytes, Item::gradients) = sharded(l.zero_stage >= 2) * grad_bytes();
   at(bytes, Item::optimizer) = sharded(l.zero_stage >= 1) * optimizer_bytes(stack, l);
   if (!share.has_head || !is_tied()) return;
-  // The head's gradients of a shared table have memory of their own, and where it is another
-  // rank's, the head has a copy of it.
+  // The head has a separate gradient of a tied table, and a copy of the table if the embedding is
+  // on another rank.
   at(bytes, Item::gradients) += table() * grad_bytes();
   if (splits_table()) at(bytes, Item::weights) += table() * weight_bytes();
 }
@@ -85,7 +84,7 @@ double Rank::largest_layer() const {
                    share.has_head ? costs.head.params : 0.0});
 }
 
-// Buffers of which layers use the first and the second in turn.
+// Returns the elements of two buffers that the layers use alternately.
 double Rank::two_layers() const {
   const double block = costs.block.params + costs.block.expert_params;
   const double blocks = share.all_blocks() + (share.has_embedding ? 1 : 0);
@@ -99,7 +98,7 @@ double Rank::two_layers() const {
   return turns[0] + turns[1];
 }
 
-// Parameters and gradients on their way along dp, activations along tp, messages between stages.
+// Adds buffers of parameters and gradients along dp, activations along tp, and messages of pp.
 void Rank::add_transfers(Bytes& bytes) const {
   double& sum = at(bytes, Item::transfers);
   const double block = costs.block.params + costs.block.expert_params;
@@ -112,13 +111,14 @@ void Rank::add_transfers(Bytes& bytes) const {
     sum += (l.pp > 1 ? params : std::min(params, some)) * weight_bytes();
   }
   if (l.zero_stage >= 2) sum += two * grad_bytes();
-  const double width = static_cast<double>(std::get<spec::BlockSpec>(job.model.layers.at(1)).width);
+  const double width = static_cast<double>(spec::typical_block(job.model).width);
   const double tokens = static_cast<double>(l.micro_batch * job.seq_len) / l.cp;
   if (l.data_ranks() > 1) sum += std::min(largest * grad_bytes(), max_received);
   if (l.tp > 1) sum += std::min(tokens * width * weight_bytes(), max_received);
   sum += 2 * static_cast<double>(micro_batches(job, l)) * tokens * input_bytes;
   if (l.pp == 1) return;
-  // Outputs to the next rank and gradients back; in a V both go both ways, in a ring the ends too.
+  // Outputs go to the next rank and gradients back; in a V both go both ways, and in an interleaved
+  // schedule the first and last rank have two neighbours too.
   const bool is_end = number == 0 || number == l.pp - 1;
   double channels = is_end ? 1 : 2;
   if (schedule::named(l.schedule).is_v) channels = is_end ? 2 : 4;
@@ -126,18 +126,18 @@ void Rank::add_transfers(Bytes& bytes) const {
   sum += send_buffers * channels * costs.block.input;
   if (splits_table()) {
     if (share.has_embedding) sum += table() * grad_bytes();
-    // Of micro-batches that the head's rank is ahead.
+    // Gradients of the micro-batches by which the head's rank is ahead.
     if (share.has_head && l.zero_stage >= 2) sum += (first_in_flight - 1) * table() * grad_bytes();
   }
 }
 
 void Rank::add_activations(Bytes& bytes) const {
-  double largest = 0, least = INFINITY;
+  double largest = 0, smallest = INFINITY;
   const auto blocks_at_peak = [&](const InFlight::Peaks& peaks) {
     return peak_bytes(peaks, [&](size_t chunk) {
       const double blocks = cut.of(stage_of(l, number, static_cast<int>(chunk)));
       largest = std::max(largest, blocks);
-      least = std::min(least, blocks);
+      smallest = std::min(smallest, blocks);
       return blocks;
     });
   };
@@ -154,20 +154,22 @@ void Rank::add_activations(Bytes& bytes) const {
         blocks_at_peak(counts.f_to_w) * for_w +
         blocks_at_peak(counts.b_to_w) * of_block([](const LayerCost& c) { return c.kept_from_b; });
   }
-  // Where stages of a rank take turns, places that small ones had are no place for a large one. The
-  // first stage has the input of its first block among what it keeps.
+  // If stages of a rank alternate, a large frame does not fit where small ones were. The first
+  // stage also keeps the input of its first block.
   const double passages = static_cast<double>(micro_batches(job, l)) * l.chunks;
   if (l.pp > 1 && l.schedule == Kind::interleaved && counts.f_to_b.back() < passages) {
-    const double gap = largest + std::min(counts.last_stage * least, largest);
-    if (least < largest || share.has_embedding) sum += (least < largest ? gap : largest) * for_b;
-    if (least < largest) sum += gap * for_w;
+    const double gap = largest + std::min(counts.last_stage * smallest, largest);
+    const bool is_uneven = smallest < largest;
+    if (is_uneven || share.has_embedding) sum += (is_uneven ? gap : largest) * for_b;
+    if (is_uneven) sum += gap * for_w;
   }
   if (share.has_head) sum += counts.last_stage * costs.head.kept();
-  // The gradient that comes from the next stage.
+  // The output gradient from the next stage.
   if (l.pp > 1) sum += costs.block.input;
 }
 
-// What spec/memory/grad_places.h places: gradients that take over what later layers kept.
+// Returns the gradients that reuse the memory of later layers' activations, as
+// spec/memory/grad_places.h places them.
 double Rank::grads_in_stash() const {
   const bool is_one_backward = micro_batches(job, l) == 1 && l.pp == 1 && counts.is_merged &&
                                l.zero_stage < 2 &&
@@ -175,7 +177,7 @@ double Rank::grads_in_stash() const {
   if (!is_one_backward) return 0;
   const LayerCost& block = costs.block;
   const double of_block = (block.params + block.expert_params) * grad_bytes();
-  double for_w = costs.head.kept_for_w, for_b = costs.head.kept_for_b;  // free
+  double for_w = costs.head.kept_for_w, for_b = costs.head.kept_for_b;  // free bytes
   double sum = 0;
   const auto place = [&](double bytes) {
     double& pool = bytes <= for_w ? for_w : for_b;
@@ -210,7 +212,7 @@ std::array<double, static_cast<size_t>(Item::count)> rank_memory(
     const Job& job, const spec::Machine& machine, const Stack& stack, const Layout& l,
     const LayerCosts& costs, const RankTimes& times, InFlightTable& table) {
   const InFlight& in_flight = table.find(l, micro_batches(job, l));
-  Bytes most{};
+  Bytes largest{};
   double max_bytes = -1;
   for (size_t i = 0; i < static_cast<size_t>(times.ends.count); ++i) {
     const int number = times.ends.ranks[i];
@@ -232,10 +234,10 @@ std::array<double, static_cast<size_t>(Item::count)> rank_memory(
     for (const double part : bytes) sum += part;
     if (sum > max_bytes) {
       max_bytes = sum;
-      most = bytes;
+      largest = bytes;
     }
   }
-  return most;
+  return largest;
 }
 
 }  // namespace trireme::plan

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// An estimate of the bytes of the rank that needs the most, for what EngineMemory does not compute:
-// other programs, and layouts with parts that the engine does not have yet.
+// Estimates the bytes of the rank with the highest total, for cases that EngineMemory does not
+// cover: other programs, and layouts that the engine cannot run yet.
 #pragma once
 
 #include <array>

@@ -8,8 +8,7 @@
 namespace trireme::plan {
 namespace {
 
-// Each ZeRO stage keeps less of the state, and none of it less than its share.
-TEST(RankMemory, zero_shards_what_it_says) {
+TEST(RankMemory, each_zero_stage_shards_its_state_evenly) {
   const Job job = job_of("llama-8b", 64, 4096);
   const spec::Machine machine = shipped_machine("h100");
   Pricer pricer(job, machine, trireme_stack());
@@ -20,7 +19,7 @@ TEST(RankMemory, zero_shards_what_it_says) {
     prices.push_back(pricer.price(l));
   }
   const auto eighth = [&](Item item, size_t zero) {
-    // But for padding, the table of rotations and the step's own state.
+    // Except for padding, the rotary table and the state of the step.
     EXPECT_NEAR(prices[zero].at(item), prices[0].at(item) / 8, 4e6);
   };
   eighth(Item::optimizer, 1);

@@ -17,7 +17,7 @@ TEST(StageBlocks, balanced_is_the_engines_cut_for_any_costs) {
     const auto blocks = static_cast<int64_t>(1 + dice.below(130));
     const auto stages = static_cast<int64_t>(1 + dice.below(static_cast<size_t>(blocks + 2)));
     CutCosts costs;
-    // Whole numbers make equal cuts, others none.
+    // Integer costs make cuts of equal cost, others do not.
     const bool is_whole = dice.below(2) == 0;
     costs.block = is_whole ? static_cast<double>(1 + dice.below(4)) : dice.between(0.1, 3);
     costs.embedding = is_whole             ? static_cast<double>(dice.below(5))
@@ -38,7 +38,7 @@ TEST(StageBlocks, balanced_is_the_engines_cut_for_any_costs) {
   }
 }
 
-TEST(StageBlocks, even_gives_the_same_to_all_and_what_is_left_to_the_last) {
+TEST(StageBlocks, even_shares_leave_the_remainder_to_the_last) {
   const StageBlocks even = even_blocks(96, 8);
   for (int64_t stage = 0; stage < 8; ++stage) EXPECT_EQ(even.of(stage), 12);
   const StageBlocks uneven = even_blocks(11, 4);

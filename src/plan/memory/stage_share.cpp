@@ -66,7 +66,7 @@ EndRanks end_ranks(const Layout& l) {
   add(0);
   add(1);
   if (schedule::named(l.schedule).splits_backward) {
-    constexpr int parts = static_cast<int>(EndRanks::most) - 2;
+    constexpr int parts = static_cast<int>(EndRanks::max_count) - 2;
     for (int i = 1; i < parts; ++i) add(std::max(2, l.pp * i / parts));
   }
   add(l.pp - 1);
@@ -92,8 +92,8 @@ RankTimes rank_times(const Job& job, const Layout& l, const Stack& stack, const 
     const PhaseSeconds seconds = seconds_of(stack, costs, share);
     if (seconds.total() > longest) {
       longest = seconds.total();
-      times.last = share;
-      times.last_seconds = seconds;
+      times.slowest = share;
+      times.slowest_seconds = seconds;
     }
   }
   return times;

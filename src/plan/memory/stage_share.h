@@ -1,21 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which layers a pipeline rank has, and what one micro-batch takes on it.
+// The layers of a pipeline rank, and the time of one micro-batch on it.
 #pragma once
 
 #include <array>
 #include <cstdint>
 
 #include "plan/job.h"
+#include "plan/memory/stage_blocks.h"
 #include "plan/price/layer_cost.h"
 #include "plan/stack.h"
-#include "plan/memory/stage_blocks.h"
 #include "spec/memory/predict.h"
 
 namespace trireme::plan {
 
 struct LayerCosts {
-  LayerCost embedding, block, dense_block, head;  // dense_block: without experts, where some are
-  // Buffers of layouts that the engine runs: batches on their way, and sums along tp.
+  LayerCost embedding, block, dense_block, head;  // dense_block: a block without experts
+  // Buffers of layouts that the engine runs: staged batches, and sums along tp.
   spec::StagingBytes staging;
   int64_t tensor_buffer = 0;
 };
@@ -26,39 +26,40 @@ struct RankShare {
 
   double all_blocks() const { return blocks + dense_blocks; }
 };
-double params_of(const LayerCosts&, const RankShare&);  // elements on the rank
+// Return the number of parameter elements on the rank.
+double params_of(const LayerCosts&, const RankShare&);
 double expert_params_of(const LayerCosts&, const RankShare&);
 
-// Of one micro-batch.
+// Seconds of one micro-batch.
 struct PhaseSeconds {
-  double forward = 0, backward = 0;  // with all that is below
-  double weight = 0;                 // of backward, what can be put off
+  double forward = 0, backward = 0;  // totals that include the parts below
+  double weight = 0;                 // the part of backward that can be deferred
   double ends = 0, tensor = 0, host = 0;
 
   double total() const { return forward + backward; }
 };
 PhaseSeconds seconds_of(const Stack&, const LayerCosts&, const RankShare&);
 
-// Ranks among which are the one that takes the longest and the one that needs the most memory: both
-// ends and the one beside the first; some between them, where weight gradients are put off.
+// Ranks that include the slowest one and the one that needs the most memory: the first, second and
+// last; with split backward also some between them.
 struct EndRanks {
-  static constexpr size_t most = 16;
-  std::array<int, most> ranks{};
+  static constexpr size_t max_count = 16;
+  std::array<int, max_count> ranks{};
   int count = 0;
 };
 
 struct RankTimes {
   StageBlocks cut;
   EndRanks ends;
-  std::array<RankShare, EndRanks::most> shares;  // of the end ranks
-  RankShare last;                                // of the rank that takes the longest
-  PhaseSeconds last_seconds;
+  std::array<RankShare, EndRanks::max_count> shares;  // of the end ranks
+  RankShare slowest;                                  // share of the slowest rank
+  PhaseSeconds slowest_seconds;
   double all_seconds = 0;  // of all ranks of a pipeline together
 };
-// Blocks are cut as the engine cuts them, or in equal shares (Stack::even_cut).
+// Computes the times with the engine's cut, or with equal shares (Stack::even_cut).
 RankTimes rank_times(const Job&, const Layout&, const Stack&, const LayerCosts&);
 
-// Stage number `chunk` of a rank.
+// Returns the number of the stage that is chunk `chunk` of a rank.
 int64_t stage_of(const Layout&, int rank, int chunk);
 RankShare share_of(const Job&, const Layout&, const StageBlocks&, int rank);
 

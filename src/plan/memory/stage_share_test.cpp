@@ -5,14 +5,14 @@
 
 #include <algorithm>
 
-#include "plan/search/confirm.h"
 #include "plan/samples_test.h"
+#include "plan/search/confirm.h"
 #include "spec/layout/layout_text.h"
 
 namespace trireme::plan {
 namespace {
 
-// Blocks of a rank as the engine's own plan has them.
+// Returns the number of a rank's blocks in the engine's plan.
 double blocks_in(const spec::ModelSpec& model, const spec::Plan& plan, int rank) {
   const std::vector<int> layers = spec::layers_of_rank(model, plan, rank);
   return static_cast<double>(std::ranges::count_if(layers, [&](int layer) {
@@ -20,7 +20,7 @@ double blocks_in(const spec::ModelSpec& model, const spec::Plan& plan, int rank)
   }));
 }
 
-TEST(StageShare, every_rank_has_what_the_engines_plan_gives_it) {
+TEST(StageShare, every_rank_has_the_layers_of_the_engines_plan) {
   const spec::Machine machine = shipped_machine("h100");
   Dice dice(9);
   for (const char* name : {"gpt2-124m", "qwen2-0.5b", "llama-8b", "llama3-70b"}) {
@@ -41,7 +41,7 @@ TEST(StageShare, every_rank_has_what_the_engines_plan_gives_it) {
   }
 }
 
-TEST(StageShare, the_rank_that_takes_the_longest_is_among_those_looked_at) {
+TEST(StageShare, the_end_ranks_include_the_slowest) {
   const spec::Machine machine = shipped_machine("h100");
   Dice dice(10);
   for (const char* name : {"gpt2-1.5b", "llama3-70b"}) {
@@ -58,13 +58,13 @@ TEST(StageShare, the_rank_that_takes_the_longest_is_among_those_looked_at) {
         longest = std::max(longest, own);
         all += own;
       }
-      EXPECT_DOUBLE_EQ(times.last_seconds.total(), longest) << name << ": " << to_text(l);
+      EXPECT_DOUBLE_EQ(times.slowest_seconds.total(), longest) << name << ": " << to_text(l);
       EXPECT_NEAR(times.all_seconds, all, 1e-9 * all);
     }
   }
 }
 
-TEST(StageShare, equal_shares_put_embedding_and_head_on_top) {
+TEST(StageShare, equal_shares_do_not_count_embedding_and_head) {
   const Job job = job_of("gpt3-175b", 64, 2048);
   const spec::Machine machine = shipped_machine("a100-80gb");
   const Stack megatron = shipped_stack("megatron-2022");
@@ -74,7 +74,7 @@ TEST(StageShare, equal_shares_put_embedding_and_head_on_top) {
   for (int rank = 0; rank < 8; ++rank) {
     EXPECT_EQ(share_of(job, l, times.cut, rank).blocks, 12);
   }
-  EXPECT_TRUE(times.last.has_head);
+  EXPECT_TRUE(times.slowest.has_head);
 }
 
 TEST(StageShare, blocks_without_experts_are_the_first) {

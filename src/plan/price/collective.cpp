@@ -9,7 +9,7 @@ namespace {
 
 using spec::Machine;
 
-// Ranks of a group that are in one domain.
+// Returns the number of a group's ranks in one domain.
 int64_t inside(const Machine& machine, const Group& group) {
   return std::clamp<int64_t>(machine.domain.size / std::max<int64_t>(1, group.stride), 1,
                              group.size);
@@ -17,7 +17,7 @@ int64_t inside(const Machine& machine, const Group& group) {
 
 double domain_rate(const Machine& m) { return m.domain.link.bytes_per_second * m.domain.reach; }
 
-// Of one processor, to GPUs `span` domains away.
+// Returns the rate of one GPU in a group that spans `domains` domains.
 double rate_between(const Machine& m, int64_t domains) {
   const spec::Network& n = m.network;
   const bool is_above = n.nodes_below_switch > 0 && domains > n.nodes_below_switch;
@@ -28,20 +28,20 @@ struct Ring {
   double ranks, rate, latency;
 };
 
-// Sends of one rank, over the whole tensor: (n - 1) / n once, or twice to sum and to spread.
+// Each rank sends (n - 1) / n of the tensor; twice for an all-reduce (reduce-scatter, all-gather).
 double ring_seconds(const Ring& ring, Collective kind, double bytes) {
   if (ring.ranks <= 1) return 0;
   const double rounds = kind == Collective::all_reduce ? 2 : 1;
   return rounds * (ring.ranks - 1) * (bytes / ring.ranks / ring.rate + ring.latency);
 }
 
-// Both halves of a tree at one time: every rank sends the tensor twice, in a logarithm of steps.
+// A double binary tree: every rank sends the tensor twice, in log2(n) steps each way.
 double tree_seconds(const Ring& ring, double bytes) {
   if (ring.ranks <= 1) return 0;
   return 2 * (bytes / ring.rate + std::ceil(std::log2(ring.ranks)) * ring.latency);
 }
 
-// The switch adds: the tensor goes up once and comes down once, at the same time.
+// The switch reduces: the tensor goes up once and comes down once, both at the same time.
 double switch_seconds(const Ring& ring, double bytes) {
   return bytes / ring.rate + 2 * ring.latency;
 }
@@ -63,7 +63,7 @@ double collective_seconds(const Machine& m, Collective kind, const Group& group,
   const auto ranks = static_cast<double>(group.size);
   const Ring near{static_cast<double>(local), domain_rate(m), m.domain.link.latency};
   if (kind == Collective::all_to_all) {
-    // Every rank has something for every other: what leaves the domain goes over its own adapter.
+    // Each rank sends the part that leaves its domain over its own network adapter.
     const double near_bytes = bytes * static_cast<double>(local - 1) / ranks;
     const double far_bytes = bytes * static_cast<double>(group.size - local) / ranks;
     const double far_seconds = domains > 1
@@ -75,16 +75,16 @@ double collective_seconds(const Machine& m, Collective kind, const Group& group,
     return std::max(near_seconds, far_seconds);
   }
   if (domains == 1) return flat_seconds(near, kind, bytes, m.domain.in_switch_reduction);
-  // One ring through all domains: what leaves a domain once per ring is spread over the adapters of
-  // the group's ranks there.
+  // One ring through all domains: the traffic that leaves a domain is spread over the adapters of
+  // the group's ranks in it.
   const double spread = rate_between(m, domains) * static_cast<double>(local);
   const double far_latency = m.network.link.latency;
-  const Ring whole{ranks, local > 1 ? std::min(near.rate, spread) : spread,
-                   (far_latency * static_cast<double>(domains) +
-                    near.latency * static_cast<double>(group.size - domains)) /
-                       ranks};
-  const double one_ring = flat_seconds(whole, kind, bytes, false);
-  // Or in the domain first, then between ranks of equal place, each with its part.
+  const Ring all{ranks, local > 1 ? std::min(near.rate, spread) : spread,
+                 (far_latency * static_cast<double>(domains) +
+                  near.latency * static_cast<double>(group.size - domains)) /
+                     ranks};
+  const double one_ring = flat_seconds(all, kind, bytes, false);
+  // Two levels: inside the domain, then between ranks with the same index, each with its part.
   const Ring far{static_cast<double>(domains), rate_between(m, domains), far_latency};
   const Collective half = Collective::reduce_scatter;
   const double part = bytes / static_cast<double>(local);

@@ -23,7 +23,7 @@ spec::Machine cluster() {
 constexpr std::array<Collective, 4> kinds = {Collective::all_reduce, Collective::all_gather,
                                              Collective::reduce_scatter, Collective::all_to_all};
 
-TEST(Collective, rings_send_what_the_textbook_says) {
+TEST(Collective, ring_times_match_the_textbook_formulas) {
   const double bytes = 1e9;
   for (const double n : {2.0, 4.0, 8.0}) {
     const Group group{static_cast<int64_t>(n), 1};
@@ -39,7 +39,7 @@ TEST(Collective, rings_send_what_the_textbook_says) {
   }
 }
 
-TEST(Collective, all_reduce_is_reduce_scatter_and_all_gather_where_a_ring_is_best) {
+TEST(Collective, all_reduce_is_reduce_scatter_and_all_gather_if_a_ring_is_best) {
   for (const Group& group : {Group{8, 1}, Group{16, 8}, Group{64, 1}, Group{32, 2}}) {
     const double both = collective_seconds(cluster(), Collective::reduce_scatter, group, 4e9) +
                         collective_seconds(cluster(), Collective::all_gather, group, 4e9);
@@ -79,8 +79,8 @@ TEST(Collective, strides_leave_the_domain) {
   EXPECT_LT(seconds(16, 2), seconds(16, 8));
 }
 
-// Two levels, stated: in the domain over fast links, then each rank with its part over its own
-// adapter. The answer is never slower.
+// Two levels by hand: inside the domain over fast links, then each rank with its part over its own
+// adapter. The returned time is never longer.
 TEST(Collective, two_levels_are_an_upper_bound) {
   Dice dice(2);
   for (int turn = 0; turn < 300; ++turn) {
@@ -122,14 +122,14 @@ TEST(Collective, more_bytes_never_take_less) {
   }
 }
 
-TEST(Collective, switches_that_add_halve_the_traffic) {
+TEST(Collective, switches_that_reduce_halve_the_traffic) {
   spec::Machine m = cluster();
   const double ring = collective_seconds(m, Collective::all_reduce, {8, 1}, 1e9);
   m.domain.in_switch_reduction = true;
   const double in_switch = collective_seconds(m, Collective::all_reduce, {8, 1}, 1e9);
   EXPECT_NEAR(in_switch, 1e9 / near_rate + 2 * near_latency, 1e-12);
   EXPECT_LT(in_switch, 0.6 * ring);
-  // Gathers have nothing to add.
+  // A gather has nothing to reduce.
   EXPECT_EQ(collective_seconds(m, Collective::all_gather, {8, 1}, 1e9),
             collective_seconds(cluster(), Collective::all_gather, {8, 1}, 1e9));
   m = cluster();
@@ -150,7 +150,7 @@ TEST(Collective, oversubscribed_links_slow_groups_that_leave_the_first_switch) {
   EXPECT_NEAR(slower(8), 4, 0.01);
 }
 
-TEST(Collective, messages_know_where_the_next_rank_is) {
+TEST(Collective, messages_use_the_link_to_the_next_rank) {
   const spec::Machine m = cluster();
   EXPECT_DOUBLE_EQ(message_seconds(m, 1, 1e6), 1e6 / near_rate + near_latency);
   EXPECT_DOUBLE_EQ(message_seconds(m, 8, 1e6), 1e6 / far_rate + far_latency);

@@ -20,9 +20,9 @@ int64_t shared_width(const Experts& experts, int tp) {
 void add_experts(const Job& job, const spec::Machine& machine, const Stack& stack,
                  const LayerKey& key, LayerCost& cost) {
   const Experts& e = *job.experts;
-  const auto& block = std::get<spec::BlockSpec>(job.model.layers.at(1));
+  const auto& block = spec::typical_block(job.model);
   const int64_t tokens = key.micro_batch * job.seq_len / key.cp;
-  // Under sequence parallelism ranks along tp have their own rows; without it each does its share.
+  // Each rank along tp works on its share of the rows, with or without sequence parallelism.
   const int64_t rows = std::max<int64_t>(1, tokens * e.chosen / key.tp);
   const int64_t local = std::max<int64_t>(1, e.count / key.ep);
   const int64_t each = std::max<int64_t>(1, rows / local);
@@ -40,7 +40,7 @@ void add_experts(const Job& job, const spec::Machine& machine, const Stack& stac
   };
   const auto width = static_cast<double>(block.width), inner = static_cast<double>(up);
   const auto ffn = static_cast<double>(e.ffn);
-  // Rows are put in order of their experts and back, each a read and a write.
+  // Rows are permuted into the order of their experts and back, each a read and a write.
   const double ordering = 2 * moved(2 * width);
   cost.f += seconds(each, up, block.width, false) + seconds(each, block.width, e.ffn, false) +
             moved(inner + ffn) + ordering;
@@ -52,7 +52,7 @@ void add_experts(const Job& job, const spec::Machine& machine, const Stack& stac
   const double flops = 2 * static_cast<double>(rows) * width * (inner + ffn);
   cost.flops += 3 * flops;
   cost.cut_flops += 3 * flops * key.tp;
-  // To the experts' ranks and back, along cp and dp. The group begins at the rank's own domain.
+  // Dispatch to the experts' ranks and back, along cp and dp, starting in the rank's own domain.
   const double bytes = static_cast<double>(rows) * width * storage_bytes;
   const double once = collective_seconds(machine, Collective::all_to_all, {key.ep, key.tp}, bytes);
   cost.f_ep += 2 * once * (1 - stack.ep_overlap);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Experts in place of a block's feed-forward. The engine does not have them yet, so these prices
-// rest on published runs alone ("unaudited").
+// The cost of experts in place of a block's feed-forward. The engine does not have them yet, so
+// these prices rest on published runs alone ("unaudited").
 #pragma once
 
 #include "plan/job.h"
@@ -8,11 +8,12 @@
 
 namespace trireme::plan {
 
-// Width of the ordinary feed-forward that a block with experts keeps: of the shared ones, or the
-// least that facts() can price.
+// Returns the width of the ordinary feed-forward that stands for the shared experts of a block, or
+// the smallest width that facts() accepts.
 int64_t shared_width(const Experts&, int tp);
 
-// Adds router, exchange of tokens and experts to a block's cost. Tokens are spread evenly.
+// Adds the router, the exchange of tokens and the routed experts to a block's cost, with tokens
+// spread evenly over experts.
 void add_experts(const Job&, const spec::Machine&, const Stack&, const LayerKey&, LayerCost&);
 
 }  // namespace trireme::plan

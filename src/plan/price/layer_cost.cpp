@@ -8,10 +8,10 @@
 #include "plan/price/collective.h"
 #include "plan/price/expert_cost.h"
 #include "plan/price/op_time.h"
-#include "spec/parallel/bucket.h"
 #include "spec/facts/facts.h"
-#include "spec/plan.h"
 #include "spec/memory/predict.h"
+#include "spec/parallel/bucket.h"
+#include "spec/plan.h"
 
 namespace trireme::plan {
 namespace {
@@ -21,7 +21,7 @@ using spec::Facts;
 using spec::OpCost;
 using spec::OpKind;
 
-// Facts of one layer, and what they are priced with.
+// The inputs from which the facts of one layer are priced.
 struct Pricing {
   const Job& job;
   const spec::Machine& machine;
@@ -45,7 +45,7 @@ spec::LocalShape shape_of(const Job& job, const LayerKey& key) {
   return shape;
 }
 
-// Other programs do not fix the order of sums.
+// Other programs are priced without a fixed order of sums.
 spec::Backend backend_of(const Job& job, const Stack& stack) {
   return stack.is_engine() ? job.backend : spec::cuda_backend(false);
 }
@@ -58,7 +58,7 @@ double op_seconds(const Pricing& p, const OpCost& op) {
         gemm_seconds(p.machine.processor,
                      {op.m, op.n, op.k, 1, static_cast<double>(op.bytes), accumulates}, p.products);
     if (p.products == Precision::fp8 || p.products == Precision::fp4) {
-      // The activation that is not quantised yet: read, and written in both orders.
+      // Quantising the activation: read it, and write it in both orders.
       const double elements = static_cast<double>(op.m) * static_cast<double>(op.k);
       seconds += streaming_seconds(p.machine.processor, 4 * elements);
     }
@@ -102,7 +102,7 @@ Sum sum_of(const Pricing& p, const std::vector<OpCost>& ops, const spec::Attenti
   return sum;
 }
 
-// Along tp, which is innermost.
+// Returns the exposed seconds of collectives along tp, the innermost axis.
 double tp_seconds(const Pricing& p, const std::vector<spec::CommCost>& all) {
   double seconds = 0;
   for (const spec::CommCost& comm : all) {
@@ -125,7 +125,7 @@ double elements_of(const Facts& facts, const spec::Sizes& mesh) {
   return elements;
 }
 
-// Whether W reads the slot, or what B stores over it.
+// Returns whether W reads the slot, or the slot that B stores in its place.
 bool is_until_w(const std::vector<spec::Slot>& slots, size_t index) {
   if (slots[index].life == spec::Life::f_to_w) return true;
   return std::ranges::any_of(
@@ -133,12 +133,14 @@ bool is_until_w(const std::vector<spec::Slot>& slots, size_t index) {
 }
 
 int64_t largest_scratch(const Facts& facts) {
-  int64_t most = 0;
-  for (const spec::ScratchSet& set : facts.scratch) most = std::max(most, spec::bytes_of(set));
-  return most;
+  int64_t largest = 0;
+  for (const spec::ScratchSet& set : facts.scratch) {
+    largest = std::max(largest, spec::bytes_of(set));
+  }
+  return largest;
 }
 
-// The pools of spec/memory/stash_layout.h.
+// Adds the bytes of the pools of spec/memory/stash_layout.h.
 void add_slots(const Pricing& p, const Facts& facts, LayerCost& cost) {
   for (size_t i = 0; i < facts.stash.size(); ++i) {
     const spec::Slot& slot = facts.stash[i];
@@ -153,14 +155,14 @@ void add_slots(const Pricing& p, const Facts& facts, LayerCost& cost) {
       (until_w ? cost.kept_for_w : cost.kept_for_b) += kept;
     } else {
       cost.dropped += bytes;
-      if (until_w) cost.kept_from_b += kept;  // made again by B
+      if (until_w) cost.kept_from_b += kept;  // recomputed by B
       if (!until_w) cost.dropped_backward += bytes;
     }
   }
   cost.scratch = static_cast<double>(largest_scratch(facts));
 }
 
-// Sizes for EngineMemory.
+// Fills in the sizes for EngineMemory.
 void add_engine_bytes(const Pricing& p, const Facts& facts, spec::Recompute recompute,
                       LayerCost& cost) {
   const spec::LayerPlace apart{.is_first = true, .gets_gradient = true};
@@ -171,10 +173,10 @@ void add_engine_bytes(const Pricing& p, const Facts& facts, spec::Recompute reco
   cost.tied_elements = spec::tied_elements(facts.params, p.shape.mesh);
 }
 
-// Returns the part of a block's matrix products that is computed again where every second one is
-// kept: the projections of keys, of attention's output, and up.
+// Returns the fraction of a block's matrix products that is recomputed if every second one is kept:
+// the projections of keys, of attention's output, and up.
 double recomputed_products(const Job& job) {
-  const auto& block = std::get<spec::BlockSpec>(job.model.layers.at(1));
+  const auto& block = spec::typical_block(job.model);
   const double width = static_cast<double>(block.width);
   const double inner = static_cast<double>(block.heads * block.head_dim);
   const double key = static_cast<double>(block.kv_heads * block.head_dim);
@@ -182,6 +184,47 @@ double recomputed_products(const Job& job) {
   const double feed_forward = width * static_cast<double>(block.up_width() + block.ffn);
   const double all = width * (inner + 2 * key) + inner * width + feed_forward;
   return (width * key + inner * width + width * ffn) / all;
+}
+
+// Replaces Trireme's recompute by that of another program. `f` is the sum of the forward.
+void set_recompute_of_stack(const Pricing& p, const Sum& f, LayerCost& cost) {
+  const double factor = p.machine.step_factor;
+  if (p.key.recompute == spec::Recompute::full && p.stack.full_recompute_is_whole) {
+    cost.r = cost.f;
+    cost.r_tp = cost.f_tp;
+    cost.r_kernels = cost.f_kernels;
+    cost.r_flops = f.flops;
+  }
+  if (p.key.recompute == spec::Recompute::selective &&
+      p.stack.selective == spec::SelectiveRecompute::attention) {
+    cost.r = f.attention * factor;
+    cost.r_tp = 0;
+    cost.r_kernels = 4;
+    cost.r_flops = 0;
+  }
+  if (p.key.recompute == spec::Recompute::selective &&
+      p.stack.selective == spec::SelectiveRecompute::products && f.attention > 0) {
+    const double recomputed = recomputed_products(p.job);
+    cost.r = (f.seconds - f.attention - (1 - recomputed) * f.products) * factor;
+    cost.r_tp = cost.f_tp / 2;  // results of reductions are kept, gathered inputs are not
+    cost.r_kernels = cost.f_kernels;
+    cost.r_flops = recomputed * f.product_flops;
+  }
+}
+
+// Ring attention: keys and values go round, in backward their gradients too. Transfers overlap with
+// attention, which takes the given seconds.
+void set_context_parallel(const Pricing& p, const spec::AttentionShape& attention, double f_seconds,
+                          double b_seconds, LayerCost& cost) {
+  if (p.key.cp == 1 || f_seconds <= 0) return;
+  const double bytes = 2.0 * static_cast<double>(p.shape.tokens) *
+                       static_cast<double>(attention.kv_heads * attention.head_dim) *
+                       (p.recipe.storage == base::DType::f32 ? 4 : 2);
+  const Group group{p.key.cp, p.key.tp};
+  const double once = collective_seconds(p.machine, Collective::all_gather, group,
+                                         bytes * static_cast<double>(p.key.cp));
+  cost.f_cp = std::max(once - p.stack.cp_overlap * f_seconds, 0.0);
+  cost.b_cp = std::max(2 * once - p.stack.cp_overlap * b_seconds, 0.0);
 }
 
 LayerCost cost_of(const Pricing& p, const Facts& facts, const spec::AttentionShape& attention,
@@ -202,38 +245,8 @@ LayerCost cost_of(const Pricing& p, const Facts& facts, const spec::AttentionSha
   cost.f_tp = tp_seconds(p, facts.f_comm);
   cost.b_tp = tp_seconds(p, facts.b_comm) + tp_seconds(p, facts.w_comm);
   cost.r_tp = tp_seconds(p, facts.r_comm);
-  if (p.key.recompute == spec::Recompute::full && p.stack.full_recompute_is_whole) {
-    cost.r = cost.f;
-    cost.r_tp = cost.f_tp;
-    cost.r_kernels = cost.f_kernels;
-    cost.r_flops = f.flops;
-  }
-  if (p.key.recompute == spec::Recompute::selective &&
-      p.stack.selective == spec::SelectiveRecompute::attention) {
-    cost.r = f.attention * factor;
-    cost.r_tp = 0;
-    cost.r_kernels = 4;
-    cost.r_flops = 0;
-  }
-  if (p.key.recompute == spec::Recompute::selective &&
-      p.stack.selective == spec::SelectiveRecompute::products && f.attention > 0) {
-    const double again = recomputed_products(p.job);
-    cost.r = (f.seconds - f.attention - (1 - again) * f.products) * factor;
-    cost.r_tp = cost.f_tp / 2;  // results of reductions are kept, gathered inputs are not
-    cost.r_kernels = cost.f_kernels;
-    cost.r_flops = again * f.product_flops;
-  }
-  if (p.key.cp > 1 && f.attention > 0) {
-    // Keys and values go round; backward their gradients, too. Attention hides what it can.
-    const double bytes = 2.0 * static_cast<double>(p.shape.tokens) *
-                         static_cast<double>(attention.kv_heads * attention.head_dim) *
-                         (p.recipe.storage == base::DType::f32 ? 4 : 2);
-    const Group group{p.key.cp, p.key.tp};
-    const double once = collective_seconds(p.machine, Collective::all_gather, group,
-                                           bytes * static_cast<double>(p.key.cp));
-    cost.f_cp = std::max(once - p.stack.cp_overlap * f.attention, 0.0);
-    cost.b_cp = std::max(2 * once - p.stack.cp_overlap * b.attention, 0.0);
-  }
+  set_recompute_of_stack(p, f, cost);
+  set_context_parallel(p, attention, f.attention, b.attention, cost);
   cost.params = elements_of(facts, p.shape.mesh);
   add_slots(p, facts, cost);
   if (p.stack.is_engine()) add_engine_bytes(p, facts, recompute, cost);
@@ -258,7 +271,8 @@ Facts facts_of(const Pricing& p, const spec::ModelSpec& model, int layer,
   return spec::facts(model, layer, p.shape, p.recipe, recompute, backend_of(p.job, p.stack));
 }
 
-// FLOPs of all ranks along tp, by which spec::solve() cuts stages; 0 where the stack cuts in equal shares.
+// Returns the FLOPs of all ranks along tp, by which spec::solve() balances stages; 0 if the stack
+// cuts stages in equal shares.
 double whole_flops(Pricing p, const spec::ModelSpec& model, int layer, spec::Recompute recompute) {
   if (p.stack.even_cut) return 0;
   p.shape.mesh = {};
@@ -283,8 +297,8 @@ LayerKey layer_key(const Layout& l) {
 LayerCost block_cost(const Job& job, const spec::Machine& machine, const Stack& stack,
                      const LayerKey& key, bool has_experts) {
   const Pricing p = pricing_of(job, machine, stack, key);
-  spec::BlockSpec block = std::get<spec::BlockSpec>(job.model.layers.at(1));
-  // Fewer key and value heads than ranks: each rank has a copy of one.
+  spec::BlockSpec block = spec::typical_block(job.model);
+  // If tp exceeds the key and value heads, each rank has a copy of one.
   if (block.kv_heads % key.tp != 0 && key.tp % block.kv_heads == 0) block.kv_heads = key.tp;
   if (has_experts) block.ffn = shared_width(*job.experts, key.tp);
   const spec::ModelSpec model{job.model.name,
@@ -292,7 +306,7 @@ LayerCost block_cost(const Job& job, const spec::Machine& machine, const Stack& 
                               job.model.init_std,
                               {job.model.layers.front(), block, job.model.layers.back()}};
   const spec::BlockSpec local = spec::local_block(block, p.shape.mesh);
-  // Every pair of the whole sequence, shared by the ranks along cp.
+  // All pairs of the full sequence, divided over the ranks along cp.
   spec::AttentionShape attention = spec::attention_shape(local, p.shape, p.recipe.storage);
   attention.seq_len = job.seq_len;
   LayerCost cost = cost_of(p, facts_of(p, model, 1, key.recompute), attention, key.recompute);
@@ -319,7 +333,7 @@ LayerCost head_cost(const Job& job, const spec::Machine& machine, const Stack& s
   LayerCost cost = cost_of(p, facts_of(p, job.model, layer, spec::Recompute::none), {});
   cost.cut_flops = whole_flops(p, job.model, layer, spec::Recompute::none);
   if (stack.is_engine()) {
-    // Not all logits exist at one time; a chunk of them costs the same by row.
+    // The engine computes logits in chunks of rows, which cost the same per row.
     const auto& head = std::get<spec::HeadSpec>(job.model.layers.back());
     p.shape.head_chunk_rows = spec::default_head_chunk(job.backend, p.recipe.storage,
                                                        head.vocab / key.tp, p.shape.tokens);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What one micro-batch costs on one layer of one rank: the facts of the layer, priced. It depends
-// on few numbers of a layout, so that thousands of layouts share it.
+// The cost of one micro-batch on one layer of one rank, computed from the facts of the layer. It
+// depends on few fields of a layout, so that thousands of layouts share it.
 #pragma once
 
 #include "plan/job.h"
@@ -10,7 +10,7 @@
 
 namespace trireme::plan {
 
-// What of a layout a layer's cost depends on.
+// The fields of a layout on which a layer's cost depends.
 struct LayerKey {
   int tp = 1, cp = 1, ep = 1;
   int64_t micro_batch = 1;
@@ -24,30 +24,31 @@ struct LayerKey {
 LayerKey layer_key(const Layout&);
 
 struct LayerCost {
-  // Seconds of compute; b and w of a merged backward follow each other.
+  // Seconds of compute in forward, input gradient, weight gradient and recompute. A merged backward
+  // takes b + w.
   double f = 0, b = 0, w = 0, r = 0;
-  // Seconds of collectives along tp, cp and ep that nothing hides.
+  // Seconds of collectives along tp, cp and ep that no compute overlaps.
   double f_tp = 0, b_tp = 0, r_tp = 0;
   double f_cp = 0, b_cp = 0;
   double f_ep = 0, b_ep = 0;
   double f_kernels = 0, b_kernels = 0, r_kernels = 0;
   double flops = 0, r_flops = 0;  // of the rank
-  double cut_flops = 0;           // of the whole layer: by them the engine cuts stages
+  double cut_flops = 0;           // of all ranks along tp; the engine balances stages by them
 
-  // Elements of parameters that a rank has: replicated over dp, and over dp / ep.
+  // Parameter elements of a rank: replicated over dp, and over dp / ep.
   double params = 0, expert_params = 0;
-  // Bytes of a micro-batch: kept from F until B, the layer's input among them; from F until W; and,
-  // where B and W are apart, from B until W.
+  // Bytes of a micro-batch: kept from F to B (with the layer's input), from F to W and, if backward
+  // is split, from B to W.
   double kept_for_b = 0, kept_for_w = 0, kept_from_b = 0;
-  double input = 0;  // of the layer
-  // While it runs: what is not kept, in F and again in backward; what B makes for W, without the
-  // gradient of the output, where they are not apart; and inside its operations.
+  double input = 0;  // bytes of the layer's input
+  // Bytes that live only while the layer runs: dropped slots in F, and recomputed in backward; what
+  // a merged backward passes from B to W, without the output gradient; scratch of operations.
   double dropped = 0, dropped_backward = 0, made_by_b = 0, output_gradient = 0, scratch = 0;
   double expert_working = 0;
 
-  // What the engine allocates (EngineMemory): slots with merged backwards and with B and W apart,
-  // for a layer whose input and output gradient come from other stages; scratch; the elements of
-  // the layer's bucket for one data rank, and those of a tied copy.
+  // Sizes for EngineMemory: slots with merged and with split backward, for a layer whose input and
+  // output gradient come from other stages; scratch; the elements of the layer's bucket for one
+  // data rank, and of a tied copy.
   spec::LayerStash merged_stash, split_stash;
   int64_t scratch_bytes = 0, elements = 0, tied_elements = 0;
 
@@ -59,8 +60,7 @@ struct LayerCost {
   double backward() const { return b + w; }
 };
 
-// Block `layer` counts from 0; embedding and head have functions of their own. Throws ConfigError
-// where facts() does.
+// Return the cost of a block, the embedding and the head. They throw ConfigError if facts() does.
 LayerCost block_cost(const Job&, const spec::Machine&, const Stack&, const LayerKey&,
                      bool has_experts);
 LayerCost embedding_cost(const Job&, const spec::Machine&, const Stack&, const LayerKey&);

@@ -9,7 +9,7 @@
 namespace trireme::plan {
 namespace {
 
-// Tiles that libraries choose from, with what each reaches of the best.
+// Tiles that libraries choose from, with the rate of each relative to the best.
 struct Tile {
   int64_t m, n;
   double reach;
@@ -17,9 +17,8 @@ struct Tile {
 constexpr std::array<Tile, 5> tiles = {
     {{256, 128, 1}, {128, 256, 1}, {128, 128, 0.9}, {128, 64, 0.75}, {64, 128, 0.75}}};
 
-// Of the units that are left over in the last wave, libraries put half to use: split sums, smaller
-// tiles at the end.
-constexpr double whole_waves = 0.5;
+// Libraries use half of the idle units of the last wave, by split sums and smaller tiles.
+constexpr double full_waves = 0.5;
 
 constexpr double default_head = 128;
 
@@ -42,12 +41,12 @@ double rate_of(const spec::Processor& p, Precision precision) {
 
 double gemm_seconds(const spec::Processor& p, const Product& product, Precision precision) {
   const auto units = static_cast<double>(p.units);
-  double work = std::numeric_limits<double>::infinity();  // of one unit, in multiply-adds
+  double work = std::numeric_limits<double>::infinity();  // multiply-adds of one unit, without k
   for (const Tile& tile : tiles) {
     const double waves = parts(product.m, tile.m) * parts(product.n, tile.n) *
                          static_cast<double>(product.count) / units;
-    const double taken = whole_waves * std::ceil(waves) + (1 - whole_waves) * std::max(waves, 1.0);
-    work = std::min(work, taken * static_cast<double>(tile.m * tile.n) / tile.reach);
+    const double counted = full_waves * std::ceil(waves) + (1 - full_waves) * std::max(waves, 1.0);
+    work = std::min(work, counted * static_cast<double>(tile.m * tile.n) / tile.reach);
   }
   const double flops = 2 * work * (static_cast<double>(product.k) + p.gemm_ramp) * units;
   const double computing =
@@ -64,7 +63,7 @@ double attention_seconds(const spec::Processor& p, const Stack& stack, const Att
   const spec::AttentionShape& shape = a.shape;
   const auto length = static_cast<double>(shape.seq_len);
   const auto head = static_cast<double>(shape.head_dim);
-  const auto rows = static_cast<double>(shape.sequences * shape.heads);  // of pairs
+  const auto rows = static_cast<double>(shape.sequences * shape.heads);  // score matrices
   if (stack.flash) {
     const double flops =
         (a.backward ? 10 : 4) * a.pairs_factor * rows * head * spec::causal_pairs(1, shape.seq_len);
@@ -80,8 +79,8 @@ double attention_seconds(const spec::Processor& p, const Stack& stack, const Att
     }
     return flops * slower / (p.bf16_flops * reach) + ordering + p.launch_seconds;
   }
-  // Two products forward and four backward over all pairs, the mask's zeros too, and what the
-  // scores in memory cost besides.
+  // Without flash attention: two products forward and four backward over all pairs, masked ones
+  // included, plus the traffic of the scores in memory.
   const double scores = rows * length * length * a.pairs_factor;
   const int64_t count = shape.sequences * shape.heads;
   const double operands = 2 * (scores + 2 * rows * length * head);

@@ -1,33 +1,33 @@
 // SPDX-License-Identifier: Apache-2.0
-// What one operation takes on a processor.
+// The time of one operation on a GPU or CPU.
 #pragma once
 
 #include <cstdint>
 
 #include "plan/job.h"
 #include "plan/stack.h"
-#include "spec/machine.h"
 #include "spec/facts/op_cost.h"
-#include "spec/facts/op_shapes.h"
+#include "spec/facts/backend.h"
+#include "spec/machine.h"
 
 namespace trireme::plan {
 
 struct Product {
   int64_t m = 0, n = 0, k = 0;
-  int64_t count = 1;  // of equal products in one call
-  double bytes = 0;   // of all of them
+  int64_t count = 1;  // equal products in one call
+  double bytes = 0;   // operands and results of all of them
   bool accumulates = false;
 };
-// Tiles over units, in whole waves to one half: libraries split what is left over.
+// Returns the time of tiles spread over units. Half of the work is counted in full waves, because
+// libraries split the last wave.
 double gemm_seconds(const spec::Processor&, const Product&, Precision);
 
-// Causal attention of sequences of equal length. `pairs_factor`: pairs that are computed over those
-// of one causal sequence of that length.
+// Causal attention of sequences of equal length.
 struct Attention {
   spec::AttentionShape shape;
   bool backward = false;
-  double pairs_factor = 1;
-  bool fixed_order = false;  // of the sums of the backward's dQ
+  double pairs_factor = 1;   // computed pairs relative to a full causal sequence of this length
+  bool fixed_order = false;  // the backward sums dQ in a fixed order
 };
 double attention_seconds(const spec::Processor&, const Stack&, const Attention&);
 

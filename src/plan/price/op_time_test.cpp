@@ -14,7 +14,7 @@ namespace {
 
 using Row = std::map<std::string, std::string>;
 
-// The tables [[name]] of a file that `trireme bench gpu` wrote: one "key = value" a line.
+// Returns the tables [[name]] of a file written by `trireme bench gpu`, one "key = value" per line.
 std::vector<Row> rows_of(const std::string& name) {
   std::ifstream file(source_root() / "machines" / "measured" / "h200.toml");
   std::vector<Row> rows;
@@ -44,12 +44,12 @@ double bf16(const spec::Processor& p, const Product& product) {
   return gemm_seconds(p, product, Precision::bf16);
 }
 
-TEST(OpTime, products_take_what_was_measured_within_the_stated_residual) {
+TEST(OpTime, gemm_times_match_measurements_within_the_stated_residual) {
   const spec::Machine h200 = shipped_machine("h200");
   double sum = 0;
   int count = 0;
   for (const Row& row : rows_of("gemm")) {
-    // Odd vocabularies, which Trireme pads, are left out of the fit.
+    // The fit leaves out odd vocabularies, which Trireme pads.
     if (row.at("what").find("gpt2-124m head") != std::string::npos) continue;
     Product p = product(whole(row, "m"), whole(row, "n"), whole(row, "k"));
     p.accumulates = row.at("accumulate") == "true";
@@ -63,7 +63,7 @@ TEST(OpTime, products_take_what_was_measured_within_the_stated_residual) {
   EXPECT_LT(sum / count, 1.3 * h200.residuals.gemm);
 }
 
-TEST(OpTime, attention_takes_what_was_measured_within_the_stated_residual) {
+TEST(OpTime, attention_times_match_measurements_within_the_stated_residual) {
   const spec::Machine h200 = shipped_machine("h200");
   double sum = 0;
   int count = 0;
@@ -81,7 +81,7 @@ TEST(OpTime, attention_takes_what_was_measured_within_the_stated_residual) {
   EXPECT_LT(sum / count, 1.3 * h200.residuals.attention);
 }
 
-TEST(OpTime, sums_in_a_fixed_order_take_what_was_measured) {
+TEST(OpTime, fixed_order_attention_times_match_measurements) {
   const spec::Machine h200 = shipped_machine("h200");
   double sum = 0;
   int count = 0;
@@ -114,14 +114,14 @@ TEST(OpTime, larger_products_never_take_less) {
   }
 }
 
-TEST(OpTime, thin_products_take_as_long_as_their_bytes) {
+TEST(OpTime, thin_products_are_memory_bound) {
   const spec::Processor p = shipped_machine("h100").processor;
   const Product thin = product(65536, 8192, 16);
   EXPECT_DOUBLE_EQ(bf16(p, thin), streaming_seconds(p, thin.bytes));
   EXPECT_DOUBLE_EQ(streaming_seconds(p, 0), p.launch_seconds);
 }
 
-TEST(OpTime, large_products_reach_what_the_machine_states_and_no_more) {
+TEST(OpTime, large_products_reach_the_stated_rate_and_no_more) {
   for (const char* name : {"a100-80gb", "h100", "h200", "b200"}) {
     const spec::Processor p = shipped_machine(name).processor;
     const double rate = 2 * std::pow(32768.0, 3) / bf16(p, product(32768, 32768, 32768));
@@ -130,7 +130,7 @@ TEST(OpTime, large_products_reach_what_the_machine_states_and_no_more) {
   }
 }
 
-TEST(OpTime, products_that_add_take_their_factor_longer) {
+TEST(OpTime, accumulating_products_take_their_factor_longer) {
   spec::Processor p = shipped_machine("h100").processor;
   p.accumulate_factor = 1.5;
   p.launch_seconds = 0;
@@ -166,15 +166,15 @@ TEST(OpTime, flash_attention_beats_scores_in_memory) {
   }
 }
 
-TEST(OpTime, attention_grows_with_the_square_of_the_length_and_is_dearer_backward) {
+TEST(OpTime, attention_grows_with_the_square_of_the_length_and_costs_more_backward) {
   spec::Processor p = shipped_machine("h100").processor;
   p.launch_seconds = 0;
-  // With as many tokens: twice the pairs, at a little more of the peak.
+  // The same number of tokens: twice the pairs, at a slightly higher rate.
   const double shorter = attention_seconds(p, {}, causal(8, 16384, false));
   const double longer = attention_seconds(p, {}, causal(4, 32768, false));
   EXPECT_GT(longer / shorter, 1.9);
   EXPECT_LT(longer / shorter, 2);
-  // 10 FLOPs for 4, at a lower rate.
+  // 10 FLOPs against 4, at a lower rate.
   EXPECT_GT(attention_seconds(p, {}, causal(8, 16384, true)), 2.5 * shorter);
   Attention half = causal(8, 16384, false);
   half.pairs_factor = 0.5;

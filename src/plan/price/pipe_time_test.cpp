@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// The closed forms against schedules as the engine has them, played by the simulator.
+// Compares the closed forms with the engine's schedules, run by the simulator.
 #include "plan/price/pipe_time.h"
 
 #include <gtest/gtest.h>
 
 #include <cmath>
 
-#include "plan/search/confirm.h"
 #include "plan/samples_test.h"
+#include "plan/search/confirm.h"
 #include "schedule/catalogue.h"
 #include "sim/sim.h"
 #include "spec/layout/layout_text.h"
@@ -15,7 +15,7 @@
 namespace trireme::plan {
 namespace {
 
-// One micro-batch on one rank.
+// Seconds of one micro-batch on one rank.
 struct Parts {
   double f = 1, b = 1, w = 1;
   double sum() const { return f + b + w; }
@@ -43,10 +43,10 @@ PipeSeconds priced(const Layout& l, int micro_batches, const Parts& t) {
   Job job;
   job.global_batch = micro_batches;
   RankTimes times;
-  times.last_seconds = {.forward = t.f, .backward = t.b + t.w, .weight = t.w};
+  times.slowest_seconds = {.forward = t.f, .backward = t.b + t.w, .weight = t.w};
   times.all_seconds = l.pp * t.sum();
   spec::Machine machine;
-  machine.domain.link.bytes_per_second = 1;  // of messages without bytes
+  machine.domain.link.bytes_per_second = 1;  // messages have no bytes here
   return pipe_seconds(job, machine, trireme_stack(), l, {}, times);
 }
 
@@ -83,7 +83,7 @@ TEST(PipeTime, interleaved_is_exact) {
   }
 }
 
-TEST(PipeTime, split_backwards_are_exact_where_b_is_the_longest) {
+TEST(PipeTime, split_backwards_are_exact_if_b_is_the_longest) {
   for (const Kind pipe : {Kind::zb_h1, Kind::zb_h2, Kind::zb_v, Kind::dualpipe_v}) {
     for (const int pp : {2, 3, 4, 8, 16}) {
       for (const int m : {2 * pp, 3 * pp + 1, 8 * pp}) {
@@ -98,7 +98,7 @@ TEST(PipeTime, split_backwards_are_exact_where_b_is_the_longest) {
   }
 }
 
-// Whatever the parts are, 2 % of the step at the fewest micro-batches for which they hold.
+// For any parts: within 2 % of the step, also with the fewest micro-batches that the forms cover.
 TEST(PipeTime, split_backwards_are_near_for_any_parts) {
   Dice dice(3);
   for (int turn = 0; turn < 400; ++turn) {
@@ -112,8 +112,8 @@ TEST(PipeTime, split_backwards_are_near_for_any_parts) {
   }
 }
 
-// Too few to fill the gaps: never less than it takes.
-TEST(PipeTime, few_micro_batches_wait_as_long_as_without_splitting) {
+// With too few micro-batches to fill the gaps the closed form is an upper bound.
+TEST(PipeTime, few_micro_batches_have_the_bubble_of_an_unsplit_backward) {
   for (const Kind pipe : {Kind::zb_h1, Kind::zb_h2, Kind::zb_v}) {
     for (const int pp : {2, 4, 8}) {
       for (int m = 1; m < 2 * pp; ++m) {
@@ -125,13 +125,13 @@ TEST(PipeTime, few_micro_batches_wait_as_long_as_without_splitting) {
   }
 }
 
-TEST(PipeTime, one_stage_waits_for_nobody) {
+TEST(PipeTime, one_stage_has_no_bubble) {
   const PipeSeconds none = priced(staged(Kind::one_f_one_b, 1), 8, {});
   EXPECT_EQ(none.bubble, 0);
   EXPECT_EQ(none.messages, 0);
 }
 
-// What a search says of a real model, whose ends differ, against the simulator's step.
+// The price of real models, whose first and last stages differ, against the simulated step.
 TEST(PipeTime, steps_of_real_models_are_near_the_simulated) {
   const spec::Machine machine = shipped_machine("h100");
   Dice dice(5);

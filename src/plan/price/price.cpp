@@ -5,11 +5,11 @@
 #include <cmath>
 #include <unordered_map>
 
-#include "plan/price/collective.h"
 #include "plan/memory/engine_memory.h"
+#include "plan/memory/rank_memory.h"
+#include "plan/price/collective.h"
 #include "plan/price/layer_cost.h"
 #include "plan/price/pipe_time.h"
-#include "plan/memory/rank_memory.h"
 
 namespace trireme::plan {
 namespace {
@@ -26,17 +26,20 @@ struct KeyHash {
   }
 };
 
-// What the update reads and writes of one element: master and moments in, master, moments and
-// weight out; the gradient, and that once more for its norm. A weight that is half of the master is
-// read, too. Other programs clear the gradient, too: so their constants were fitted.
+// Returns the bytes that the update reads and writes per element: it reads master and moments, and
+// writes master, moments and weight; it reads the gradient twice, once for the norm. With a split
+// master it also reads the weight, which is the high part. For other programs the gradient is also
+// cleared, because their constants were fitted so.
 double update_bytes(const Stack& stack, const Layout& l) {
   const double state = master_of(stack, l) == base::DType::u16 ? 2 * (2 + 8) + 2 : 2 * (4 + 8);
   return state + 2 + (stack.is_engine() ? 2 * grad_bytes(stack, l) : 3 * 4);
 }
 
-// Where B and W are apart, what B writes for W is kept; else it serves one layer.
+// If backward is split, the slots that B writes for W are kept until W; otherwise they serve one
+// layer.
 std::array<double, static_cast<size_t>(Item::count)> items_of(const spec::MemoryTable& t,
-                                                              bool is_apart, double reserved) {
+                                                              bool splits_backward,
+                                                              double reserved) {
   std::array<double, static_cast<size_t>(Item::count)> bytes{};
   const auto at = [&bytes](Item item) -> double& { return bytes[static_cast<size_t>(item)]; };
   at(Item::weights) = static_cast<double>(t.params);
@@ -44,15 +47,15 @@ std::array<double, static_cast<size_t>(Item::count)> items_of(const spec::Memory
   at(Item::optimizer) = static_cast<double>(t.optim);
   at(Item::activations) =
       static_cast<double>(t.stash_inputs + t.stash_f_to_b + t.stash_f_to_w + t.stash_gradients);
-  at(is_apart ? Item::activations : Item::working) += static_cast<double>(t.stash_b_to_w);
+  at(splits_backward ? Item::activations : Item::working) += static_cast<double>(t.stash_b_to_w);
   at(Item::working) += static_cast<double>(t.stash_recompute + t.stash_stream + t.scratch);
   at(Item::transfers) = static_cast<double>(t.comm + t.staging);
   at(Item::reserved) = reserved;
   return bytes;
 }
 
-// Where a share of the blocks has the first cost and the others the second, which computes nothing
-// again and keeps more.
+// Returns the mean cost if `share` of the blocks have the first cost and the rest the second, which
+// recomputes nothing and keeps more.
 LayerCost mean_cost(const LayerCost& some, const LayerCost& others, double share) {
   LayerCost mean = others;
   const auto mix = [&](double LayerCost::*part) {
@@ -84,7 +87,7 @@ struct Pricer::State {
   const Job& job;
   const spec::Machine& machine;
   const Stack& stack;
-  // Of layouts with the same key, by pipeline.
+  // Costs of layouts with the same key, and times by pipeline.
   struct Known {
     LayerCosts costs;
     std::unordered_map<uint64_t, RankTimes> times;
@@ -103,7 +106,7 @@ struct Pricer::State {
     all.block = block_cost(job, machine, stack, key, job.experts.has_value());
     const int blocks = job.model.blocks();
     if (key.recompute_blocks >= 0 && key.recompute_blocks < blocks) {
-      // Blocks of a mean kind; confirm() looks at each layer by itself.
+      // All blocks get the mean cost; confirm() uses the cost of each layer.
       LayerKey plain = key;
       plain.recompute = spec::Recompute::none;
       const LayerCost other = block_cost(job, machine, stack, plain, job.experts.has_value());
@@ -130,8 +133,13 @@ struct Pricer::State {
   }
 
   Price price(const Layout& layout);
+  void add_bytes(const Layout&, const LayerCosts&, const RankTimes&, Price&);
+  void add_flops(const Layout&, const LayerCosts&, Price&) const;
   double data_seconds(const Layout&, const LayerCosts&, const RankTimes&) const;
   double reduce_seconds(const Layout&, double elements, double layers, const Group&) const;
+  double gather_seconds(const Layout&, double elements, double layers, const Group&) const;
+  double exposed_seconds(double transfer, double window, double overlap) const;
+  double update_seconds(const Layout&, const LayerCosts&, const RankShare&) const;
 };
 
 namespace {
@@ -142,8 +150,8 @@ Group data_group(const Layout& l, int64_t size) {
 
 }  // namespace
 
-// Sums of gradients, layer by layer. Where a copy of the state is sharded, each rank gets the sums
-// of its part, first inside the copy and then over copies (HSDP).
+// Returns the time of gradient reduction, layer by layer. If a copy of the state is sharded, each
+// rank receives the sums of its shard, first inside the copy and then over copies (HSDP).
 double Pricer::State::reduce_seconds(const Layout& l, double elements, double layers,
                                      const Group& group) const {
   if (group.size <= 1 || elements <= 0) return 0;
@@ -164,15 +172,30 @@ double Pricer::State::reduce_seconds(const Layout& l, double elements, double la
   return layers * seconds;
 }
 
+// Returns the time to gather one layer's parameters inside a copy of the state.
+double Pricer::State::gather_seconds(const Layout& l, double elements, double layers,
+                                     const Group& group) const {
+  const Group inside{std::max<int64_t>(1, group.size / l.dp_replicate), group.stride};
+  return collective_seconds(machine, Collective::all_gather, inside,
+                            elements / layers * stack.gather_bytes);
+}
+
+// Returns the exposed part of a transfer, which is hidden up to the length of its window of
+// compute.
+double Pricer::State::exposed_seconds(double transfer, double window, double overlap) const {
+  const double hidden = std::min(transfer * overlap, window);
+  return transfer - hidden + stack.contention * hidden;
+}
+
 double Pricer::State::data_seconds(const Layout& l, const LayerCosts& costs,
                                    const RankTimes& times) const {
-  const RankShare& share = times.last;
-  // Under which transfers can hide: the pass of one micro-batch; with several chunks, that of the
-  // others' last micro-batches.
+  const RankShare& share = times.slowest;
+  // The compute that transfers can overlap with: the pass of one micro-batch; with several chunks
+  // also the last micro-batches of the other chunks.
   const auto first = static_cast<double>(std::min<int64_t>(l.pp, micro_batches(job, l)));
   const double passes = std::max(1.0, first * (l.chunks - 1) / l.chunks);
-  const double forward = times.last_seconds.forward * passes;
-  const double backward = times.last_seconds.backward * passes;
+  const double forward = times.slowest_seconds.forward * passes;
+  const double backward = times.slowest_seconds.backward * passes;
   const auto m = static_cast<double>(micro_batches(job, l));
   const Group group = data_group(l, int64_t{l.data_ranks()} * l.cp);
   const double elements = params_of(costs, share), experts = expert_params_of(costs, share);
@@ -182,30 +205,24 @@ double Pricer::State::data_seconds(const Layout& l, const LayerCosts& costs,
   const double reduce = (reduce_seconds(l, elements, layers, group) +
                          reduce_seconds(l, experts, layers, expert_group)) /
                         stack.data_rate;
-  // Parameters are gathered inside a copy of the state.
-  const auto gather_in = [&](const Group& all, double count) {
-    const Group inside{std::max<int64_t>(1, all.size / l.dp_replicate), all.stride};
-    return collective_seconds(machine, Collective::all_gather, inside,
-                              count / layers * stack.gather_bytes);
-  };
   const auto gather = [&] {
     return layers / stack.data_rate *
-           (gather_in(group, elements) + gather_in(expert_group, experts));
+           (gather_seconds(l, elements, layers, group) +
+            gather_seconds(l, experts, layers, expert_group));
   };
-  // Hidden as far as there is compute of the right kind at the right time.
   const auto exposed = [&](double transfer, double window, double overlap) {
-    const double hidden = std::min(transfer * overlap, window);
-    return transfer - hidden + stack.contention * hidden;
+    return exposed_seconds(transfer, window, overlap);
   };
   if (l.zero_stage < 3) {
     const double reduces = l.zero_stage == 2 && stack.reduces_each ? m : 1;
-    double seconds = reduces * exposed(reduce, reduces > 1 ? times.last_seconds.backward : backward,
-                                       stack.dp_overlap);
-    // Weights come back under the next forward.
+    double seconds =
+        reduces *
+        exposed(reduce, reduces > 1 ? times.slowest_seconds.backward : backward, stack.dp_overlap);
+    // Updated weights are gathered during the next forward.
     if (l.zero_stage > 0 && group.size > 1) seconds += exposed(gather(), forward, stack.dp_overlap);
     return seconds;
   }
-  // Parameters stay for all micro-batches where stages take turns (keep_params); else they are
+  // In a pipeline parameters stay gathered for all micro-batches (keep_params); otherwise they are
   // gathered for every forward and every backward.
   const double gathered = gather();
   const bool is_kept =
@@ -213,7 +230,7 @@ double Pricer::State::data_seconds(const Layout& l, const LayerCosts& costs,
   if (is_kept) {
     return exposed(gathered, forward, stack.zero3_overlap) +
            (stack.reduces_each ? m : 1) *
-               exposed(reduce, times.last_seconds.backward, stack.zero3_overlap);
+               exposed(reduce, times.slowest_seconds.backward, stack.zero3_overlap);
   }
   return m * (exposed(gathered, forward, stack.zero3_overlap) +
               exposed(gathered + reduce, backward, stack.zero3_overlap));
@@ -224,8 +241,8 @@ Price Pricer::State::price(const Layout& l) {
   const LayerCosts& costs = of_key.costs;
   const auto m = static_cast<double>(micro_batches(job, l));
   const RankTimes& times = times_of(l, of_key);
-  const RankShare& share = times.last;
-  const PhaseSeconds& own = times.last_seconds;
+  const RankShare& share = times.slowest;
+  const PhaseSeconds& own = times.slowest_seconds;
   Price price;
   const auto at = [&price](Term term) -> double& {
     return price.seconds_of[static_cast<size_t>(term)];
@@ -246,24 +263,39 @@ Price Pricer::State::price(const Layout& l) {
   at(Term::bubble) = pipe.bubble;
   at(Term::messages) = pipe.messages;
   at(Term::data) = data_seconds(l, costs, times);
-  const double params = params_of(costs, share) / l.state_shards() +
-                        expert_params_of(costs, share) / std::max(1, l.state_shards() / l.ep);
-  at(Term::optimizer) = stack.optimizer * params * update_bytes(stack, l) /
-                        (machine.processor.bytes_per_second * machine.processor.memory_reach);
+  at(Term::optimizer) = update_seconds(l, costs, share);
   at(Term::rest) = stack.step_seconds;
   double sum = 0;
   for (const double seconds : price.seconds_of) sum += seconds;
   const auto ranks = static_cast<double>(l.ranks());
   at(Term::jitter) = sum * (stack.jitter + machine.jitter) * std::sqrt(2 * std::log(ranks));
   price.seconds = sum + at(Term::jitter);
+  add_bytes(l, costs, times, price);
+  add_flops(l, costs, price);
+  return price;
+}
 
+// Returns the time of the optimizer's update of the rank's shard.
+double Pricer::State::update_seconds(const Layout& l, const LayerCosts& costs,
+                                     const RankShare& share) const {
+  const double params = params_of(costs, share) / l.state_shards() +
+                        expert_params_of(costs, share) / std::max(1, l.state_shards() / l.ep);
+  return stack.optimizer * params * update_bytes(stack, l) /
+         (machine.processor.bytes_per_second * machine.processor.memory_reach);
+}
+
+void Pricer::State::add_bytes(const Layout& l, const LayerCosts& costs, const RankTimes& times,
+                              Price& price) {
   price.bytes_of =
       has_exact_bytes(l)
           ? items_of(engine_memory.largest(l, costs, times.cut),
                      schedule::named(l.schedule).splits_backward, machine.processor.reserved_bytes)
           : rank_memory(job, machine, stack, l, costs, times, in_flight);
   for (const double bytes : price.bytes_of) price.bytes += bytes;
+}
 
+void Pricer::State::add_flops(const Layout& l, const LayerCosts& costs, Price& price) const {
+  const auto m = static_cast<double>(micro_batches(job, l));
   const double all_blocks = static_cast<double>(job.model.blocks());
   const double dense_blocks = job.experts ? static_cast<double>(job.experts->dense_layers) : 0;
   const auto total = [&](auto part) {
@@ -274,7 +306,6 @@ Price Pricer::State::price(const Layout& l) {
   price.model_flops = replicas * total([](const LayerCost& c) { return c.flops; });
   price.hardware_flops =
       price.model_flops + replicas * total([](const LayerCost& c) { return c.r_flops; });
-  return price;
 }
 
 Pricer::Pricer(const Job& job, const spec::Machine& machine, const Stack& stack)
@@ -295,37 +326,5 @@ double Pricer::bytes_at_least(const Layout& layout) {
 }
 
 const LayerCosts& Pricer::layers(const Layout& layout) { return state_->find(layout).costs; }
-
-std::string_view name_of(Term term) {
-  constexpr std::array<std::string_view, static_cast<size_t>(Term::count)> names = {
-      "forward", "backward", "recompute", "ends",      "tensor", "context", "expert",
-      "bubble",  "messages", "data",      "optimizer", "host",   "jitter",  "rest"};
-  return names[static_cast<size_t>(term)];
-}
-
-std::string_view meaning_of(Term term) {
-  constexpr std::array<std::string_view, static_cast<size_t>(Term::count)> meanings = {
-      "forward of the blocks",
-      "backward of the blocks",
-      "forward again, for what was not kept",
-      "embedding, head and loss",
-      "tensor parallel collectives, not hidden",
-      "context parallel transfers, not hidden",
-      "expert parallel exchanges, not hidden",
-      "waiting for other stages",
-      "pipeline messages, not hidden",
-      "data parallel and ZeRO collectives, not hidden",
-      "gradient norm and update",
-      "kernels sent more slowly than they run",
-      "waiting for the slowest rank",
-      "data, logs"};
-  return meanings[static_cast<size_t>(term)];
-}
-
-std::string_view name_of(Item item) {
-  constexpr std::array<std::string_view, static_cast<size_t>(Item::count)> names = {
-      "weights", "gradients", "optimizer", "activations", "working", "transfers", "reserved"};
-  return names[static_cast<size_t>(item)];
-}
 
 }  // namespace trireme::plan

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Pricer: time and memory of a layout from the facts of its layers, a machine and a stack. The
-// search prices with it, and so does everything else: one layout has one price.
+// Pricer computes time and memory of a layout from the facts of its layers, a machine and a stack.
+// Everything in the planner uses it, so that one layout has one price.
 #pragma once
 
 #include <array>
@@ -10,27 +10,27 @@
 #include <string_view>
 
 #include "plan/job.h"
+#include "plan/memory/stage_share.h"
 #include "plan/price/rules.h"
 #include "plan/stack.h"
-#include "plan/memory/stage_share.h"
 #include "spec/machine.h"
 
 namespace trireme::plan {
 
-// Where a step's seconds go, on the rank that is last.
+// The parts of a step's time on the slowest rank.
 enum class Term : uint8_t {
   forward,   // of blocks
-  backward,  // of blocks, without what is computed again
+  backward,  // of blocks, without recompute
   recompute,
   ends,      // embedding, head and loss
-  tensor,    // collectives of tp that nothing hides
-  context,   // of cp
-  expert,    // of ep
+  tensor,    // exposed collectives of tp
+  context,   // exposed transfers of cp
+  expert,    // exposed all-to-alls of ep
   bubble,    // waiting for other stages
-  messages,  // of pp that nothing hides
-  data,      // collectives of dp and ZeRO that nothing hides
+  messages,  // exposed messages of pp
+  data,      // exposed collectives of dp and ZeRO
   optimizer,
-  host,    // where kernels are sent more slowly than they run
+  host,    // kernels launched more slowly than they run
   jitter,  // waiting for the slowest of all ranks
   rest,
   count
@@ -54,10 +54,11 @@ struct Price {
   std::array<double, static_cast<size_t>(Term::count)> seconds_of{};
   double seconds = 0;  // their sum
   std::array<double, static_cast<size_t>(Item::count)> bytes_of{};
-  // The rank that needs the most has them. For layouts that the engine runs it is exact except for
-  // the gaps that stages of different sizes leave in the stash, so never more than is allocated.
+  // The sum on the rank with the highest total. For layouts that the engine runs it is exact except
+  // for the gaps that stages of different sizes leave in the stash, so never more than is
+  // allocated.
   double bytes = 0;
-  double model_flops = 0, hardware_flops = 0;  // of one step of the whole job
+  double model_flops = 0, hardware_flops = 0;  // of one step, over all ranks
   bool operator==(const Price&) const = default;
 
   double at(Term term) const { return seconds_of[static_cast<size_t>(term)]; }
@@ -66,19 +67,19 @@ struct Price {
 
 class Pricer {
  public:
-  // All must outlive it.
+  // The arguments must outlive the Pricer.
   Pricer(const Job&, const spec::Machine&, const Stack&);
   ~Pricer();
   Pricer(const Pricer&) = delete;
   Pricer& operator=(const Pricer&) = delete;
 
-  // REQUIRES: no rule is broken. The price depends on the arguments alone. Not thread-safe: what
-  // layouts have in common is remembered.
+  // REQUIRES: no rule is broken. The price depends on the arguments alone. Not thread-safe: it
+  // caches costs that layouts share.
   Price price(const Layout&);
-  // Returns a closer lower bound of the bytes, which includes gaps (EngineMemory). Slow where ranks
+  // Returns a tighter lower bound of the bytes, which includes gaps (EngineMemory). Slow if ranks
   // have several stages.
   double bytes_at_least(const Layout&);
-  // What the price is made from.
+  // Returns the layer costs from which the price is computed.
   const LayerCosts& layers(const Layout&);
 
  private:

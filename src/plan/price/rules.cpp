@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-// The rule book (spec/layout/rules.h), asked about a job's layouts.
 #include "plan/price/rules.h"
 
 namespace trireme::plan {

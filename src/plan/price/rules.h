@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The rule book (spec/layout/rules.h), asked about a job's layouts.
+// Applies the rules of spec/layout/rules.h to the layouts of a job.
 #pragma once
 
 #include <string>
@@ -10,18 +10,19 @@
 
 namespace trireme::plan {
 
-// What messages of the planner call a layout's fields: the words of spec/layout/layout_text.h.
+// Returns the names of a layout's fields in the planner's messages, which are those of
+// spec/layout/layout_text.h.
 const spec::LayoutNames& rule_names();
-// With the job's experts.
+// Returns the model's sizes, with the job's experts.
 spec::ModelSizes sizes_of(const Job&);
 
-// Every rule of any program that the layout breaks, with its id; `names` are those of the settings
-// that the layout was read from.
+// Returns a message with its rule's id for every rule of any program that the layout breaks.
+// `names` are those of the settings that the layout was read from.
 std::vector<std::string> broken_rules(const Job&, const Layout&, const spec::LayoutNames& names);
-// The first rule of any program that the layout breaks, with its id; empty: none. Memory is not
-// looked at.
+// Returns the first of them; empty if the layout breaks none. It does not check memory.
 std::string broken_rule(const Job&, const Layout&);
-// The first rule of any program or of Trireme's engine that it breaks; empty: the engine runs it.
+// Returns the first broken rule of any program or of Trireme's engine; empty if the engine can run
+// the layout.
 std::string missing_in_engine(const Job&, const Layout&);
 
 }  // namespace trireme::plan

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The rule book as the planner uses it.
+// The rules of spec/layout/rules.h as the planner applies them.
 #include <gtest/gtest.h>
 
 #include "plan/samples_test.h"
@@ -47,7 +47,7 @@ TEST(PlanRules, rules_of_any_program_name_the_numbers_that_break_them) {
   EXPECT_NE(rule(experts, "tp=8 ep=8", 8).find("[ep.ranks]"), std::string::npos);
 }
 
-TEST(PlanRules, what_the_engine_lacks_is_named) {
+TEST(PlanRules, missing_engine_features_are_named) {
   const Job job = job_of("llama-8b", 64, 4096);
   const auto lack = [&](const std::string& text, int64_t ranks) {
     return missing_in_engine(job, layout_from_text(text, ranks));
@@ -76,9 +76,9 @@ Job job_of_sample(const spec::BrokenSample& sample) {
   return job;
 }
 
-TEST(PlanRules, every_rule_is_named_where_the_planner_rejects_a_layout) {
+TEST(PlanRules, every_rejected_layout_names_its_rule) {
   for (const spec::BrokenSample& sample : spec::broken_samples()) {
-    // These are about the ranks that there are, and about what is not training.
+    // Rules about the number of available ranks and about inference do not apply to the planner.
     if (sample.ranks != 0 || sample.work.inference) continue;
     Job job = job_of_sample(sample);
     job.global_batch = sample.work.global_batch;
@@ -90,7 +90,7 @@ TEST(PlanRules, every_rule_is_named_where_the_planner_rejects_a_layout) {
   }
 }
 
-// What the search leaves out carries the rule's id.
+// Layouts that the search rejects carry the rule's id.
 TEST(PlanRules, the_search_names_the_rule_that_rejects_a_family) {
   const spec::Machine machine = shipped_machine("h100");
   const auto reasons = [&](const char* model, const Space& space, int64_t ranks) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// RunCost: what a whole run takes, from the time of one step.
+// RunCost is the time and money of a full run, computed from the time of one step.
 #pragma once
 
 #include <cstdint>
@@ -8,15 +8,15 @@
 namespace trireme::plan {
 
 struct RunCost {
-  double tokens = 0;  // as asked
-  int64_t steps = 0;  // whole ones; the last may go beyond the tokens
-  double days = 0;    // of steps alone: without restarts, evaluation and waiting for the queue
+  double tokens = 0;  // RunQuestion::tokens
+  int64_t steps = 0;  // rounded up; the last step may exceed the tokens
+  double days = 0;    // training steps only: no restarts, evaluation or queue time
   double gpu_hours = 0;
-  std::optional<double> dollars;  // none: no price is known
+  std::optional<double> dollars;  // none: no price is given
 };
 
 struct RunQuestion {
-  double tokens = 0;  // REQUIRES: at least those of one step, at most 1e18
+  double tokens = 0;  // REQUIRES: between step_tokens and 1e18
   int64_t step_tokens = 0;
   double step_seconds = 0;
   int64_t gpus = 0;

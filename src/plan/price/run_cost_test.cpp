@@ -7,7 +7,7 @@ namespace trireme::plan {
 namespace {
 
 TEST(RunCost, days_hours_and_money_follow_from_the_steps) {
-  // 10.5 steps of 3,600 s on 8 GPUs: the eleventh is a whole one.
+  // 10.5 steps of 3,600 s on 8 GPUs are rounded up to 11.
   const RunQuestion question{.tokens = 10500,
                              .step_tokens = 1000,
                              .step_seconds = 3600,

@@ -10,7 +10,7 @@ namespace {
 
 constexpr size_t max_others = 8, max_smaller = 4;
 
-// The same layout with another recompute, and with a micro-batch of twice or half the size.
+// Returns the layout with every other recompute policy, and with twice and half the micro-batch.
 std::vector<Layout> neighbours_of(const Layout& layout) {
   std::vector<Layout> all;
   for (const auto recompute :
@@ -28,7 +28,7 @@ std::vector<Layout> neighbours_of(const Layout& layout) {
   return all;
 }
 
-void take_choice(const Finalists& finalists, Answer& result) {
+void add_choice(const Finalists& finalists, Answer& result) {
   const Choice choice = finalists.choice();
   result.best = *choice.best;
   result.tolerance = choice.tolerance;
@@ -43,7 +43,7 @@ void take_choice(const Finalists& finalists, Answer& result) {
 }
 
 void add_neighbours(Finalists& finalists, Answer& result) {
-  const auto is_slower = [](const Proposal& a, const Proposal& b) {
+  const auto is_faster = [](const Proposal& a, const Proposal& b) {
     return a.confirmed.seconds < b.confirmed.seconds;
   };
   for (const Layout& layout : neighbours_of(result.best->layout)) {
@@ -56,7 +56,7 @@ void add_neighbours(Finalists& finalists, Answer& result) {
     }
     result.others.push_back(*p);
   }
-  std::ranges::stable_sort(result.others, is_slower);
+  std::ranges::stable_sort(result.others, is_faster);
 }
 
 void add_smaller(const Job& job, const spec::Machine& machine, const Stack& stack,
@@ -69,7 +69,7 @@ void add_smaller(const Job& job, const spec::Machine& machine, const Stack& stac
     try {
       (void)finalists.search_and_confirm(Effort::quick);
     } catch (const base::ConfigError&) {
-      return;  // no layout has that number
+      return;  // no layout has this number of GPUs
     }
     const Choice choice = finalists.choice();
     if (choice.best == nullptr) return;
@@ -104,11 +104,11 @@ Answer answer(const Job& job, const spec::Machine& machine, const Stack& stack,
     result.textbook_proposal =
         p != nullptr ? *p : propose(job, machine, stack, *result.textbook.layout);
   }
-  // What is shown beside the answer takes part in the choice.
+  // Layouts that are shown beside the answer are candidates too.
   for (const Layout& layout : neighbours_of(finalists.choice().best->layout)) {
     (void)finalists.add(layout);
   }
-  take_choice(finalists, result);
+  add_choice(finalists, result);
   add_neighbours(finalists, result);
   add_smaller(job, machine, stack, options, more.progress, result);
   return result;
@@ -118,10 +118,10 @@ std::vector<Proposal> better_than(const Job& job, const spec::Machine& machine, 
                                   const SearchOptions& options, const Proposal& asked,
                                   size_t max_count) {
   SearchOptions own = options;
-  own.space.unaudited = true;  // what Trireme's engine lacks is not the question
+  own.space.unaudited = true;  // the limits of Trireme's engine do not apply
   own.space.pipes = {Kind::one_f_one_b, Kind::interleaved};
   if (stack.even_cut) {
-    // Megatron's kinds: sharded optimizer state, and stages of equal numbers of blocks.
+    // Megatron has ZeRO-1, and stages of equal numbers of blocks.
     own.space.zero = {0, 1};
     for (int chunks = 1; chunks <= job.model.blocks(); ++chunks) {
       if (job.model.blocks() % chunks == 0) own.space.chunks.push_back(chunks);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The answer to a user's question: the layout to use, what was looked at, and what would have to
-// change where nothing fits. Every layout in it has been confirmed (finalists.h), so that their
-// times can be compared.
+// The answer to a user's question: the layout to use, its alternatives, and changes that would help
+// if nothing fits. Every layout in it has been confirmed (finalists.h), so that times can be
+// compared.
 #pragma once
 
 #include <optional>
@@ -20,37 +20,39 @@ struct Smaller {
 };
 
 struct Answer {
-  // The simplest of the fastest layouts that fit. None: nothing fits.
+  // The simplest of the fastest layouts that fit; none if nothing fits.
   std::optional<Proposal> best;
-  double tolerance = 0;               // relative time, within which the simplest was chosen
-  std::vector<Proposal> passed_over;  // faster ones, the best of each kind; fastest first
-  // Slower ones: the best of each other kind, and neighbours of the answer with another recompute
-  // or micro-batch; fastest first.
+  double tolerance = 0;  // relative time within which the simplest was chosen
+  // Layouts that are faster but less simple: the best of each kind, fastest first.
+  std::vector<Proposal> passed_over;
+  // Slower layouts, fastest first: the best of each other kind, and neighbours of the answer with
+  // another recompute or micro-batch.
   std::vector<Proposal> others;
   SearchResult search;
   Textbook textbook;
   std::optional<Proposal> textbook_proposal;
-  std::vector<Smaller> smaller;  // down to where nothing fits any more
+  std::vector<Smaller> smaller;  // on ever fewer GPUs, as long as something fits
 
-  // Where nothing fits:
+  // Set if nothing fits:
   std::optional<Proposal> nearest;  // the layout that needs the least memory
-  std::optional<StateNeed> state;   // where the training state alone is too large
-  std::vector<Change> changes;      // what would make it fit, the least change first
+  std::optional<StateNeed> state;   // set if the training state alone is too large
+  std::vector<Change> changes;      // changes after which a layout fits, the smallest first
 };
 
 struct AnswerOptions {
-  std::vector<Layout> known;  // that also take part, if the limits allow them
+  std::vector<Layout> known;  // further candidates, if the limits allow them
   PlanProgress progress;
 };
 Answer answer(const Job&, const spec::Machine&, const Stack&, const SearchOptions&,
               const AnswerOptions& = {});
 
-// Layouts of the same program, each of another tp, pp, cp and ep, that are faster than this one;
-// the fastest first, at most `max_count`.
+// Returns layouts of the same program that are faster than this one, with distinct (tp, pp, cp,
+// ep), the fastest first, at most `max_count`.
 std::vector<Proposal> better_than(const Job&, const spec::Machine&, const Stack&,
                                   const SearchOptions&, const Proposal&, size_t max_count);
 
-// 1 / (1 + batch / critical batch): progress by token against that of a small batch. 1: not known.
+// Returns the progress per token relative to a small batch, 1 / (1 + batch / critical batch), or 1
+// if the critical batch is unknown.
 double batch_efficiency(const Job&);
 
 }  // namespace trireme::plan

@@ -25,7 +25,7 @@ Answer answer_to(const Asked& q, const Space& space = {}) {
                 options);
 }
 
-// Everything but the chunks.
+// Returns the text of the layout with a fixed number of chunks.
 std::string without_chunks(Layout layout) {
   layout.chunks = 2;
   return to_text(layout);
@@ -37,7 +37,7 @@ const std::vector<Asked> questions = {{"llama-8b", "h100", 8, 512, 8192},
                                       {"gpt2-124m", "a100-40gb", 8, 64, 1024},
                                       {"llama-1b", "h200", 1, 64, 4096}};
 
-TEST(Answer, nothing_beside_it_is_faster_and_what_was_passed_over_is_near) {
+TEST(Answer, others_are_slower_and_faster_ones_are_within_the_tolerance) {
   for (const Asked& q : questions) {
     const Answer found = answer_to(q);
     ASSERT_TRUE(found.best.has_value()) << q.model;
@@ -56,14 +56,14 @@ TEST(Answer, nothing_beside_it_is_faster_and_what_was_passed_over_is_near) {
       EXPECT_LE(seconds, faster.confirmed.seconds * (1 + found.tolerance));
       EXPECT_LT(simplicity_of(found.best->layout), simplicity_of(faster.layout));
     }
-    // The recipe is held to the same measure.
+    // The textbook layout is confirmed in the same way.
     if (found.textbook_proposal && found.textbook_proposal->confirmed.bytes <= room) {
       EXPECT_LE(seconds, found.textbook_proposal->confirmed.seconds * (1 + found.tolerance));
     }
   }
 }
 
-TEST(Answer, others_are_of_other_kinds_and_never_the_same_but_for_chunks) {
+TEST(Answer, others_are_of_other_kinds_and_differ_in_more_than_chunks) {
   for (const Asked& q : questions) {
     const Answer found = answer_to(q);
     std::set<std::string> seen = {without_chunks(found.best->layout)};
@@ -87,7 +87,7 @@ TEST(Answer, a_simple_layout_is_preferred_to_many_chunks_that_gain_nothing) {
   EXPECT_GT(found.passed_over.front().layout.chunks, found.best->layout.chunks);
 }
 
-TEST(Answer, a_layout_that_the_user_names_takes_part_within_the_limits) {
+TEST(Answer, a_known_layout_is_a_candidate_within_the_limits) {
   const Job job = job_of("llama-8b", 512, 8192);
   const spec::Machine machine = shipped_machine("h100");
   SearchOptions options;
@@ -96,7 +96,7 @@ TEST(Answer, a_layout_that_the_user_names_takes_part_within_the_limits) {
   options.space.chunks = {1};
   options.space.pipes = {Kind::zb_h2};
   AnswerOptions more;
-  more.known = {layout_from_text("pp=2 zero=1", 8)};  // not of that schedule
+  more.known = {layout_from_text("pp=2 zero=1", 8)};  // another schedule
   const Answer limited = answer(job, machine, trireme_stack(), options, more);
   EXPECT_EQ(limited.best.value().layout.schedule, Kind::zb_h2);
   options.space.pipes = {Kind::zb_h2, Kind::one_f_one_b};
@@ -104,7 +104,7 @@ TEST(Answer, a_layout_that_the_user_names_takes_part_within_the_limits) {
   EXPECT_EQ(open.best.value().layout.schedule, Kind::one_f_one_b);
 }
 
-TEST(Answer, what_would_have_to_change_was_tried) {
+TEST(Answer, proposed_changes_were_confirmed) {
   const Asked q{"llama3-70b", "h100", 16, 64, 4096};
   const Job job = job_of(q.model, q.batch, q.seq_len);
   const spec::Machine machine = shipped_machine(q.machine);
@@ -122,14 +122,14 @@ TEST(Answer, what_would_have_to_change_was_tried) {
   }
   EXPECT_EQ(names, (std::vector<std::string>{"--master-dtype u16", "--grad-dtype bf16",
                                              "--memory-fraction 1", "32 GPUs"}));
-  // The types are those of the change, not of the question.
+  // The layout has the types of the change, not of the question.
   const Layout& shorter = found.changes[0].proposal.layout;
   EXPECT_EQ(shorter.master_dtype, base::DType::u16);
   EXPECT_EQ(propose(job, machine, trireme_stack(), shorter).confirmed.bytes,
             found.changes[0].proposal.confirmed.bytes);
 }
 
-TEST(Answer, what_does_not_help_is_not_named) {
+TEST(Answer, changes_that_do_not_help_are_left_out) {
   const Answer found = answer_to({"llama3-70b", "h100", 8, 64, 4096});
   ASSERT_EQ(found.changes.size(), 2U);
   EXPECT_EQ(found.changes[0].what, "16 GPUs with --master-dtype u16 --grad-dtype bf16");
@@ -143,7 +143,7 @@ TEST(Answer, what_does_not_help_is_not_named) {
   EXPECT_GE(fp32.nearest.value().confirmed.bytes * 8, fp32.state.value().bytes);
 }
 
-TEST(Answer, the_limit_in_the_way_is_named_with_a_value_that_helps) {
+TEST(Answer, the_limiting_option_is_named_with_a_value_that_helps) {
   Space space;
   space.recompute = {spec::Recompute::none};
   space.tp = {1};
@@ -161,7 +161,7 @@ TEST(Answer, the_limit_in_the_way_is_named_with_a_value_that_helps) {
   EXPECT_EQ(zero.changes[0].what, "--zero 1");
 }
 
-TEST(Answer, another_programs_layout_is_as_it_is_priced) {
+TEST(Answer, layouts_of_other_programs_keep_their_price) {
   const Job job = job_of("llama3-70b", 512, 8192);
   const spec::Machine machine = shipped_machine("h100");
   const Layout layout = layout_from_text("tp=8 sp pp=4 interleaved=5 zero=1 selective", 256);
@@ -174,7 +174,7 @@ TEST(Answer, another_programs_layout_is_as_it_is_priced) {
   EXPECT_NE(ours.confirmed.seconds, ours.price.seconds);
 }
 
-TEST(Answer, better_layouts_are_faster_by_the_measure_of_the_asked_one) {
+TEST(Answer, better_layouts_are_faster_than_the_given_one) {
   const Job job = job_of("llama3-70b", 512, 8192);
   const spec::Machine machine = shipped_machine("h100");
   const Stack stack = shipped_stack("megatron-core");

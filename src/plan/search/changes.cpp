@@ -26,7 +26,7 @@ SearchOptions with_grads(SearchOptions options) {
   return options;
 }
 
-// One question after another; remembers the answers.
+// Tries changed questions one after another, and collects those that have an answer.
 class Trials {
  public:
   Trials(const Job& job, const spec::Machine& machine, const Stack& stack,
@@ -43,7 +43,7 @@ class Trials {
     if (!shorter_name_.empty()) shorter_ = with_grads(with_masters(options));
   }
 
-  // `name` makes the change's name from the layout that was found. False: it does not help.
+  // Records the change under name(layout found), and returns whether it helps.
   template <typename Name>
   bool try_named(const SearchOptions& options, Name name) {
     auto found = first_that_fits(options);
@@ -56,11 +56,11 @@ class Trials {
     return try_named(options, [&](const Layout&) { return what; });
   }
 
-  void limits();
-  void memory();
-  void types();
-  void more_gpus();
-  void unaudited();
+  void try_without_limits();
+  void try_all_memory();
+  void try_shorter_types();
+  void try_more_gpus();
+  void try_unaudited();
   std::vector<Change> take() { return std::move(changes_); }
 
  private:
@@ -69,7 +69,7 @@ class Trials {
     try {
       (void)finalists.search_and_confirm(Effort::quick);
     } catch (const base::ConfigError&) {
-      return {};  // no layout is of that kind
+      return {};  // the space is empty
     }
     const Choice choice = finalists.choice();
     if (choice.best == nullptr) return {};
@@ -82,12 +82,12 @@ class Trials {
   const SearchOptions& options_;
   const PlanProgress& progress_;
   std::optional<SearchOptions> shorter_;  // master weights and gradients in the shortest types
-  std::string shorter_name_;              // the options that make it so
+  std::string shorter_name_;              // the options that select them
   std::vector<Change> changes_;
 };
 
-// Each limit by itself; all of them where that is not enough.
-void Trials::limits() {
+// Lifts each limit alone, and all of them together if no single one helps.
+void Trials::try_without_limits() {
   std::vector<std::string> names;
   bool is_enough = false;
   SearchOptions free = options_;
@@ -119,15 +119,15 @@ void Trials::limits() {
   }
 }
 
-void Trials::memory() {
+void Trials::try_all_memory() {
   if (options_.memory_fraction >= 1) return;
-  SearchOptions whole = options_;
-  whole.memory_fraction = 1;
-  try_this(whole, "--memory-fraction 1");
+  SearchOptions all = options_;
+  all.memory_fraction = 1;
+  try_this(all, "--memory-fraction 1");
 }
 
-// Shorter masters come first: they and the bf16 weights are fp32 weights, to the bit.
-void Trials::types() {
+// Shorter masters come first: together with the bf16 weights they are bit-identical to fp32.
+void Trials::try_shorter_types() {
   if (!shorter_) return;
   const bool new_masters = options_.space.master_dtype == base::DType::f32;
   const bool new_grads = options_.space.grad_dtype == base::DType::f32;
@@ -136,13 +136,13 @@ void Trials::types() {
   if (new_grads) is_enough = try_this(with_grads(options_), grads_option) || is_enough;
   if (is_enough || !new_masters || !new_grads) return;
   if (try_this(*shorter_, shorter_name_)) return;
-  SearchOptions whole = *shorter_;
-  whole.memory_fraction = 1;
-  try_this(whole, shorter_name_ + " --memory-fraction 1");
+  SearchOptions all = *shorter_;
+  all.memory_fraction = 1;
+  try_this(all, shorter_name_ + " --memory-fraction 1");
 }
 
-// Twice, three times, four, six, eight, twelve times as many. With shorter types it may be fewer.
-void Trials::more_gpus() {
+// Tries 2, 3, 4, 6, 8, 12, ... times as many GPUs; with shorter types fewer may be enough.
+void Trials::try_more_gpus() {
   const int64_t now = options_.gpus;
   const auto enough = [&](const SearchOptions& options) {
     return job_.experts ? 0 : state_need(job_, machine_, stack_, options).min_gpus;
@@ -164,14 +164,14 @@ void Trials::more_gpus() {
   }
 }
 
-void Trials::unaudited() {
+void Trials::try_unaudited() {
   if (options_.space.unaudited) return;
   SearchOptions all = options_;
   all.space.unaudited = true;
   all.space.cp = {};
   try_named(all, [](const Layout& l) {
-    return l.cp > 1 ? "context parallelism, which the engine does not have yet"
-                    : "a layout that the engine does not run yet";
+    return l.cp > 1 ? "context parallelism, which the engine does not support yet"
+                    : "a layout that the engine does not support yet";
   });
 }
 
@@ -181,11 +181,11 @@ std::vector<Change> changes_that_fit(const Job& job, const spec::Machine& machin
                                      const Stack& stack, const SearchOptions& options,
                                      const PlanProgress& progress) {
   Trials trials(job, machine, stack, options, progress);
-  trials.limits();
-  trials.types();
-  trials.memory();
-  trials.more_gpus();
-  trials.unaudited();
+  trials.try_without_limits();
+  trials.try_shorter_types();
+  trials.try_all_memory();
+  trials.try_more_gpus();
+  trials.try_unaudited();
   return trials.take();
 }
 
@@ -193,7 +193,7 @@ StateNeed state_need(const Job& job, const spec::Machine& machine, const Stack& 
                      const SearchOptions& options) {
   StateNeed need;
   need.parameters = static_cast<double>(spec::parameter_count(job.model));
-  // With fp32 weights there are no masters beside them.
+  // fp32 weights have no master weights.
   Layout types;
   types.precision = options.space.precision.front();
   types.grad_dtype = options.space.grad_dtype;

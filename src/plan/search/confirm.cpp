@@ -11,8 +11,8 @@
 namespace trireme::plan {
 namespace {
 
-// Seconds of a stage's layers, as the simulator wants them.
-// `plain`: of blocks that compute nothing again.
+// Returns the simulator's costs of every stage. `plain` is the cost of blocks that do not
+// recompute.
 sim::Costs stage_costs(const spec::ModelSpec& model, const spec::Plan& plan,
                        const LayerCosts& costs, const LayerCost& plain) {
   sim::Costs all;
@@ -53,6 +53,25 @@ double bytes_of(const spec::Plan& plan, const spec::Machine& machine) {
   return static_cast<double>(plan.predicted.largest().total()) + machine.processor.reserved_bytes;
 }
 
+// Replaces the pipeline's part of the price by the simulated one.
+void simulate_pipeline(const Job& job, const spec::Machine& machine, const Layout& layout,
+                       const Price& price, Pricer& pricer, Confirmed& result) {
+  // Some blocks may recompute and others not; each gets its own cost.
+  Layout all = result.plan.layout, none = result.plan.layout;
+  all.recompute_blocks = none.recompute_blocks = -1;
+  none.recompute = spec::Recompute::none;
+  const LayerCost plain = pricer.layers(none).block;
+  const LayerCosts costs = pricer.layers(all);
+  const double step = simulated_step(job, machine, layout, result.plan, costs, plain);
+  const double priced = price.at(Term::bubble) + price.at(Term::messages);
+  double others = 0;
+  for (const Term term : {Term::data, Term::optimizer, Term::jitter, Term::rest, Term::host}) {
+    others += price.at(term);
+  }
+  result.seconds = step + others;
+  result.bubble = std::max(0.0, step - (price.seconds - others - priced));
+}
+
 }  // namespace
 
 double engine_bytes(const Job& job, const spec::Machine& machine, const Stack& /*stack*/,
@@ -70,7 +89,7 @@ Confirmed confirm(const Job& job, const spec::Machine& machine, const Stack& sta
   result.bubble = price.at(Term::bubble);
   result.bytes = price.bytes;
   result.problem = missing_in_engine(job, layout);
-  // Another program's memory and stages are not those of a plan.
+  // The engine's plan does not describe memory and stages of another program.
   if (!result.problem.empty() || !stack.is_engine()) return result;
   spec::Solved solved = spec::solve(job.model, workload_of(job), layout, job.backend);
   if (!solved.broken.empty()) {
@@ -80,22 +99,7 @@ Confirmed confirm(const Job& job, const spec::Machine& machine, const Stack& sta
   result.plan = std::move(solved.plan);
   result.has_plan = true;
   result.bytes = bytes_of(result.plan, machine);
-  if (layout.pp > 1) {
-    // Blocks by themselves, where some recompute and some do not.
-    Layout all = result.plan.layout, none = result.plan.layout;
-    all.recompute_blocks = none.recompute_blocks = -1;
-    none.recompute = spec::Recompute::none;
-    const LayerCost plain = pricer.layers(none).block;
-    const LayerCosts costs = pricer.layers(all);
-    const double step = simulated_step(job, machine, layout, result.plan, costs, plain);
-    const double priced = price.at(Term::bubble) + price.at(Term::messages);
-    double others = 0;
-    for (const Term term : {Term::data, Term::optimizer, Term::jitter, Term::rest, Term::host}) {
-      others += price.at(term);
-    }
-    result.seconds = step + others;
-    result.bubble = std::max(0.0, step - (price.seconds - others - priced));
-  }
+  if (layout.pp > 1) simulate_pipeline(job, machine, layout, price, pricer, result);
   return result;
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// One layout looked at as the engine would run it: the plan itself, its memory to the byte, and its
-// pipeline played by the simulator. Too dear for every layout of a search; done for those that it
-// proposes.
+// Confirms one layout as the engine would run it: the plan itself, its memory to the byte, and its
+// pipeline run by the simulator. This is too slow for every layout of a search; it is done for
+// those that the search proposes.
 #pragma once
 
 #include <string>
@@ -12,15 +12,15 @@
 namespace trireme::plan {
 
 struct Confirmed {
-  std::string problem;    // why the engine refuses it; empty: it runs
-  bool has_plan = false;  // `plan` holds it: it runs, and the stack is the engine's
+  std::string problem;    // the reason why the engine rejects it; empty: it runs
+  bool has_plan = false;  // `plan` is valid: the engine runs it, and the stack is the engine's
   spec::Plan plan;        // with its prediction
-  double bytes = 0;       // of the rank that needs the most, with what libraries take
-  // The price with the pipeline's wait as simulated; without stages, the price.
+  double bytes = 0;       // of the rank with the highest total, with memory that libraries reserve
+  // The price with the simulated pipeline; without stages, the price.
   double seconds = 0;
-  double bubble = 0;  // as simulated
+  double bubble = 0;  // simulated
 };
-// Returns Confirmed::bytes alone. Throws ConfigError if the engine refuses the layout.
+// Returns Confirmed::bytes alone. Throws ConfigError if the engine rejects the layout.
 double engine_bytes(const Job&, const spec::Machine&, const Stack&, const Layout&);
 
 Confirmed confirm(const Job&, const spec::Machine&, const Stack&, const Layout&);

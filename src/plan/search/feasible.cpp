@@ -29,15 +29,15 @@ bool is_described(const spec::Processor& p, Precision precision) {
   }
 }
 
-Values divisors(int64_t number, int64_t most) {
+Values divisors(int64_t number, int64_t max) {
   Values all;
-  for (int64_t d = 1; d <= std::min(number, most); ++d) {
+  for (int64_t d = 1; d <= std::min(number, max); ++d) {
     if (number % d == 0) all.push_back(d);
   }
   return all;
 }
 
-// Of `values` those that `limit` allows; empty: it allows all.
+// Returns the values that are in `limit`; an empty limit allows all.
 Values allowed(const Values& values, const std::vector<int>& limit) {
   Values some;
   for (const int64_t value : values) {
@@ -46,29 +46,65 @@ Values allowed(const Values& values, const std::vector<int>& limit) {
   return some;
 }
 
-// The multiple of one of the steps that is nearest to the batch; the smaller of two.
+// Returns the multiple of one of the steps that is nearest to the batch; the smaller of two.
 int64_t nearest_batch(int64_t batch, const Values& steps) {
   int64_t best = 0;
   for (const int64_t step : steps) {
     for (const int64_t near : {batch / step * step, (batch / step + 1) * step}) {
-      const int64_t gap = std::abs(near - batch), least = std::abs(best - batch);
-      if (near > 0 && (best == 0 || gap < least || (gap == least && near < best))) best = near;
+      const int64_t gap = std::abs(near - batch), best_gap = std::abs(best - batch);
+      const bool is_nearer = gap < best_gap || (gap == best_gap && near < best);
+      if (near > 0 && (best == 0 || is_nearer)) best = near;
     }
   }
   return best;
+}
+
+// Degrees that a job and the limits of a search leave over.
+struct Degrees {
+  Values tps, pps, dps;  // pps: with the allowed tps; dps: with the allowed tp, pp and cp
+};
+
+Degrees degrees_of(const Job& job, const SearchOptions& options, const Values& allowed_tps,
+                   int64_t max_pp) {
+  Degrees degrees;
+  for (const int64_t tp : allowed_tps) {
+    const int64_t rest = options.gpus / tp;
+    for (const int64_t pp : divisors(rest, max_pp)) {
+      degrees.pps.push_back(pp);
+      if (allowed({pp}, options.space.pp).empty()) continue;
+      for (const int64_t cp : divisors(rest / pp, job.seq_len)) {
+        if (!allowed({cp}, options.space.cp).empty()) degrees.dps.push_back(rest / pp / cp);
+      }
+    }
+  }
+  std::ranges::sort(degrees.pps);
+  degrees.pps.erase(std::ranges::unique(degrees.pps).begin(), degrees.pps.end());
+  return degrees;
+}
+
+// Returns dp x micro-batch, which must divide the batch, for every allowed combination.
+Values batch_steps(const Values& dps, const std::vector<int64_t>& micro_batches) {
+  Values steps;
+  for (const int64_t dp : dps) {
+    if (micro_batches.empty()) steps.push_back(dp);
+    for (const int64_t micro : micro_batches) steps.push_back(dp * micro);
+  }
+  return steps;
 }
 
 }  // namespace
 
 std::string missing_in_machine(const spec::Machine& machine, int64_t gpus, Precision precision) {
   if (!is_described(machine.processor, precision)) {
-    return fmt::format("{}: the file of {} states no processor.{}_tflops", name_of(precision),
-                       machine.name, name_of(precision));
+    return fmt::format(
+        "{}: the machine file of {} has no processor.{}_tflops; add it, or use "
+        "another precision",
+        name_of(precision), machine.name, name_of(precision));
   }
   if (gpus > machine.domain.size && machine.network.link.bytes_per_second <= 0) {
     return fmt::format(
-        "{} ranks: {} has {} in a domain, and its file no [network] between domains; at most "
-        "{}, or a file with that section (machines/README.md)",
+        "{} ranks: {} has {} in a domain, and its machine file has no [network] between domains; "
+        "use at most {} ranks, or a machine file with that section (machines/README.md)",
         gpus, machine.name, machine.domain.size, machine.domain.size);
   }
   return {};
@@ -76,7 +112,7 @@ std::string missing_in_machine(const spec::Machine& machine, int64_t gpus, Preci
 
 std::string why_empty(const Job& job, const SearchOptions& options) {
   const int64_t n = options.gpus;
-  const auto& block = std::get<spec::BlockSpec>(job.model.layers.at(1));
+  const auto& block = spec::typical_block(job.model);
   const int64_t layers = job.model.blocks() + 2;
   Values tps;
   for (const int64_t d : divisors(n, block.heads)) {
@@ -84,39 +120,25 @@ std::string why_empty(const Job& job, const SearchOptions& options) {
   }
   const Values some_tps = allowed(tps, options.space.tp);
   if (some_tps.empty()) {
-    return fmt::format("tp must divide {} and {} heads, as {} do; not {}",
+    return fmt::format("tp must divide {} and {} heads: {} are allowed, found {}",
                        base::count_text(n, "GPU"), block.heads, fmt::join(tps, ", "),
                        fmt::join(options.space.tp, ", "));
   }
-  Values pps, dps;
-  for (const int64_t tp : some_tps) {
-    for (const int64_t pp : divisors(n / tp, layers)) {
-      pps.push_back(pp);
-      if (allowed({pp}, options.space.pp).empty()) continue;
-      for (const int64_t cp : divisors(n / tp / pp, job.seq_len)) {
-        if (!allowed({cp}, options.space.cp).empty()) dps.push_back(n / tp / pp / cp);
-      }
-    }
-  }
-  if (dps.empty()) {
-    std::ranges::sort(pps);
-    pps.erase(std::ranges::unique(pps).begin(), pps.end());
+  const Degrees degrees = degrees_of(job, options, some_tps, layers);
+  if (degrees.dps.empty()) {
     return fmt::format(
-        "tp x pp x cp must divide {} GPUs, and pp be at most the {} layers; with tp {} pp "
+        "tp x pp x cp must divide {} GPUs, and pp must be at most the {} layers; with tp {} pp "
         "may be {}",
-        n, layers, fmt::join(some_tps, " or "), fmt::join(pps, ", "));
+        n, layers, fmt::join(some_tps, " or "), fmt::join(degrees.pps, ", "));
   }
-  Values steps;
-  for (const int64_t dp : dps) {
-    if (options.space.micro_batch.empty()) steps.push_back(dp);
-    for (const int64_t micro : options.space.micro_batch) steps.push_back(dp * micro);
-  }
+  const Values steps = batch_steps(degrees.dps, options.space.micro_batch);
   if (const int64_t near = nearest_batch(job.global_batch, steps); near != job.global_batch) {
-    return fmt::format("a batch of {} does not divide by dp x micro-batch of any; nearest: {}",
-                       job.global_batch, near);
+    return fmt::format(
+        "no allowed dp x micro-batch divides the global batch of {}; nearest batch: {}",
+        job.global_batch, near);
   }
-  return "of the limits on pp, ep, schedule, chunks, ZeRO, micro-batch and recompute one excludes "
-         "another; lift one";
+  return "the limits on pp, ep, schedule, chunks, ZeRO, micro-batch and recompute exclude each "
+         "other; remove one";
 }
 
 }  // namespace trireme::plan

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Questions that no layout answers: what stands in the way, and the nearest question that has one.
+// Explains why no layout answers a question, and gives the nearest value that does.
 #pragma once
 
 #include <string>
@@ -8,11 +8,11 @@
 
 namespace trireme::plan {
 
-// What the machine's file does not describe, so that no time would be a number: a precision without
-// a peak, domains without a network between them. Empty: nothing.
+// Returns what the machine's file lacks to price a question: the peak of a precision, or the
+// network between domains. Empty: nothing.
 std::string missing_in_machine(const spec::Machine&, int64_t gpus, Precision);
 
-// Why a space has no layout at all. REQUIRES: for_each_layout() gives none.
+// Returns why a space has no layout at all. REQUIRES: for_each_layout() visits none.
 std::string why_empty(const Job&, const SearchOptions&);
 
 }  // namespace trireme::plan

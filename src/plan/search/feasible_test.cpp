@@ -19,7 +19,7 @@ std::string refusal(const Job& job, const SearchOptions& options) {
   return "";
 }
 
-TEST(Feasible, what_a_machine_file_leaves_out_is_not_priced) {
+TEST(Feasible, precisions_and_ranks_that_the_machine_file_lacks_are_rejected) {
   const spec::Machine cpu = shipped_machine("cpu"), h100 = shipped_machine("h100");
   EXPECT_EQ(missing_in_machine(cpu, 2, Precision::fp32), "");
   EXPECT_NE(missing_in_machine(cpu, 3, Precision::fp32), "");
@@ -31,8 +31,8 @@ TEST(Feasible, what_a_machine_file_leaves_out_is_not_priced) {
   EXPECT_THROW((void)search(job, cpu, trireme_stack(), {.gpus = 4}), base::ConfigError);
 }
 
-// What is named as nearest has a layout.
-TEST(Feasible, the_nearest_batch_is_one) {
+// The batch that the message proposes has a layout.
+TEST(Feasible, the_nearest_batch_is_feasible) {
   Dice dice(5);
   int refused = 0;
   for (int i = 0; i < 60; ++i) {
@@ -43,24 +43,24 @@ TEST(Feasible, the_nearest_batch_is_one) {
     options.space.pp = {1, 2};
     options.space.micro_batch = {dice.of<int64_t>({1, 3, 4})};
     const std::string text = refusal(job, options);
-    const size_t at = text.find("nearest: ");
+    const size_t at = text.find("nearest batch: ");
     if (at == std::string::npos) {
       EXPECT_EQ(text, "");
       continue;
     }
     ++refused;
-    job.global_batch = std::stoll(text.substr(at + 9));
+    job.global_batch = std::stoll(text.substr(at + 15));
     EXPECT_EQ(refusal(job, options), "") << text;
   }
   EXPECT_GT(refused, 10);
 }
 
-TEST(Feasible, limits_in_the_way_are_named) {
+TEST(Feasible, limits_that_exclude_every_layout_are_named) {
   const Job job = job_of("gpt2-124m", 64, 1024);
   SearchOptions options;
   options.gpus = 8;
   options.space.tp = {3, 5};
-  EXPECT_NE(refusal(job, options).find("8 GPUs and 12 heads, as 1, 2, 4 do; not 3, 5"),
+  EXPECT_NE(refusal(job, options).find("8 GPUs and 12 heads: 1, 2, 4 are allowed, found 3, 5"),
             std::string::npos)
       << refusal(job, options);
   options.space.tp = {4};
@@ -71,7 +71,7 @@ TEST(Feasible, limits_in_the_way_are_named) {
   EXPECT_EQ(refusal(job, options), "");
   options.space.pipes = {Kind::one_f_one_b};
   options.space.chunks = {2};
-  EXPECT_NE(refusal(job, options).find("lift one"), std::string::npos) << refusal(job, options);
+  EXPECT_NE(refusal(job, options).find("remove one"), std::string::npos) << refusal(job, options);
 }
 
 }  // namespace

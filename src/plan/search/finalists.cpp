@@ -11,10 +11,10 @@
 namespace trireme::plan {
 namespace {
 
-// A simpler layout is worth this much of a step's time, and never more than half of what the
-// prediction may be wrong by.
+// A simpler layout may cost this fraction of a step's time, but at most half of the prediction's
+// band.
 constexpr double max_tolerance = 0.02;
-// By how much a simulated time may be below its price; as a rule it is above.
+// The fraction by which a simulated time may be below its price; usually it is above.
 constexpr double price_slack = 0.005;
 
 bool is_faster(const Proposal* a, const Proposal* b) {
@@ -33,7 +33,7 @@ bool is_in(const std::vector<T>& list, T value) {
 
 Proposal propose(const Job& asked, const spec::Machine& machine, const Stack& stack,
                  const Layout& open) {
-  // The back end is that of the layout's determinism.
+  // The layout's determinism selects the back end.
   Job job = asked;
   if (job.backend.name == "cuda") job.backend = spec::cuda_backend(open.deterministic);
   const Layout layout = spec::filled(open, workload_of(job));
@@ -45,7 +45,7 @@ Proposal propose(const Job& asked, const spec::Machine& machine, const Stack& st
              confirm(job, machine, stack, layout), band_of(job, machine, stack, layout), false};
   p.is_engine_plan = p.confirmed.has_plan;
   if (!stack.is_engine()) {
-    // The engine's plan is not that of another program: its cut, buffers and memory are its own.
+    // The engine's plan does not describe another program's cut, buffers and memory.
     p.confirmed.seconds = p.price.seconds;
     p.confirmed.bubble = p.price.at(Term::bubble);
     p.confirmed.bytes = p.price.bytes;
@@ -87,7 +87,7 @@ void Finalists::add_fastest(const SearchResult& found, size_t count) {
     if (!passed_.empty()) return;
     (void)add(c.layout);
   }
-  // Prices of memory are near, not exact.
+  // The memory of a price is an estimate, so the smallest layout may still pass.
   if (passed_.empty() && found.smallest) (void)add(found.smallest->layout);
 }
 
@@ -99,7 +99,7 @@ void Finalists::add_kinds(const Kinds& kinds) {
   }
 }
 
-// Simpler ones than the choice, the simplest first, until one is fast enough.
+// Adds layouts that are simpler than the choice, the simplest first, until one is fast enough.
 void Finalists::add_simpler(const Kinds& kinds, size_t max_tries) {
   size_t tries = 0;
   for (const auto& [simplicity, candidates] : kinds.by_simplicity()) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Finalists: the layouts of a search that are looked at as the engine would run them, and the
-// choice among them. The search goes by price; here every layout is measured by the same
-// confirm(), so that what is printed beside the answer can be compared with it.
+// Finalists confirms the best layouts of a search as the engine would run them, and chooses among
+// them. The search ranks by price; here every layout goes through the same confirm(), so that
+// layouts printed beside the answer can be compared with it.
 #pragma once
 
 #include <cstdint>
@@ -11,57 +11,55 @@
 #include <string_view>
 #include <vector>
 
-#include "plan/validate/band.h"
 #include "plan/search/confirm.h"
 #include "plan/search/kinds.h"
 #include "plan/search/search.h"
+#include "plan/validate/band.h"
 
 namespace trireme::plan {
 
-// A layout with all that is known of it.
+// A layout with its price and its confirmation.
 struct Proposal {
   Layout layout;
   Price price;
-  // With Trireme's stack: as the engine would run it; with another program's: as priced.
+  // As the engine would run it; with another program's stack, the price.
   Confirmed confirmed;
   Band band;
-  bool is_engine_plan = false;  // confirmed.plan is what would run, and confirmed.bytes exact
+  bool is_engine_plan = false;  // the engine would run confirmed.plan, and confirmed.bytes is exact
 };
-// Throws ConfigError where the machine's file does not describe what the layout needs.
+// Throws ConfigError if the machine's file does not describe what the layout needs.
 Proposal propose(const Job&, const spec::Machine&, const Stack&, const Layout&);
 
-// Called before each piece of work, with what it is.
+// Called before each piece of work with a description of it.
 using PlanProgress = std::function<void(std::string_view)>;
 
-// What is confirmed: the fastest, the best of each kind, and simpler ones; or, where the choice is
-// only one of many to be shown, the fastest and a few simpler ones.
+// full: confirm the fastest layouts, the best of each kind, and simpler ones. quick: the fastest
+// and a few simpler ones, if the choice is only one of many to be shown.
 enum class Effort : uint8_t { full, quick };
 
-// What was chosen.
 struct Choice {
   const Proposal* best = nullptr;     // null: nothing passes
-  const Proposal* fastest = nullptr;  // the same as `best`, unless a simpler one is near enough
-  double tolerance = 0;               // relative time, within which the simplest is chosen
+  const Proposal* fastest = nullptr;  // equals `best` unless a simpler one is within the tolerance
+  double tolerance = 0;               // relative time within which the simplest is chosen
 };
 
 class Finalists {
  public:
-  // All must outlive it.
+  // The arguments must outlive the object.
   Finalists(const Job&, const spec::Machine&, const Stack&, const SearchOptions&, PlanProgress);
 
-  // Searches the space of the options, and confirms the best of what it finds. Throws ConfigError
-  // as search() does.
+  // Searches the space of the options and confirms the best layouts found. Throws ConfigError as
+  // search() does.
   SearchResult search_and_confirm(Effort);
-  // Lets a layout take part, if the limits allow it and no rule forbids it. Null: it does not pass.
+  // Adds a layout if the limits allow it and no rule forbids it. Returns null if it does not pass.
   const Proposal* add(const Layout&);
 
-  // The layout to use: of all that passed, the simplest whose time is within the tolerance of the
-  // fastest one's.
+  // Returns the layout to use: the simplest that passed within the tolerance of the fastest.
   Choice choice() const;
-  // The fastest of each kind, fastest first.
+  // Returns the fastest layout of each kind, fastest first.
   std::vector<const Proposal*> best_of_kinds() const;
-  // The confirmed layout that needs the least memory; one that the engine runs, if
-  // there is one. Null: nothing was.
+  // Returns the confirmed layout that needs the least memory, preferring those that the engine can
+  // run; null if none was confirmed.
   const Proposal* nearest() const;
 
  private:
@@ -77,7 +75,7 @@ class Finalists {
   const SearchOptions& options_;
   PlanProgress progress_;
   double room_;
-  std::list<Proposal> known_;  // pointers to them stay valid
+  std::list<Proposal> known_;  // a list, so that pointers stay valid
   std::vector<const Proposal*> passed_;
 };
 

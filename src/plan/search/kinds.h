@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Kinds of layouts, as people speak of them (FSDP alone, tensor parallelism without stages, ...),
-// and which of two layouts is the simpler one. Kinds collects the best layouts of each while a
-// search prices them.
+// Kinds of layouts by their common names (FSDP alone, tensor parallelism without stages, ...), and
+// an order by simplicity. Kinds collects the best layouts of each while a search prices them.
 #pragma once
 
 #include <compare>
@@ -21,7 +20,7 @@ enum class LayoutKind : uint8_t {
   one_f_one_b,  // stages, by 1F1B or GPipe
   interleaved,
   zero_bubble,  // the schedules that split backward
-  context,      // cp > 1, with anything else
+  context,      // cp > 1, with or without other axes
   count
 };
 LayoutKind kind_of(const Layout&);
@@ -30,7 +29,7 @@ std::string_view name_of(LayoutKind);
 // Orders layouts, the simplest first: fewer kinds of parallelism, no stages, 1F1B before other
 // schedules, fewer chunks, less recompute, smaller tp.
 struct Simplicity {
-  int parallelisms = 0;  // of dp, tp, cp, pp and ep, those above 1
+  int parallelisms = 0;  // number of axes above 1, of dp, tp, cp, pp and ep; HSDP counts once more
   bool is_staged = false;
   bool is_not_1f1b = false;
   int chunks = 1;
@@ -40,12 +39,12 @@ struct Simplicity {
 };
 Simplicity simplicity_of(const Layout&);
 
-// The fastest layouts of each kind and of each degree of simplicity.
+// Keeps the fastest layouts of each kind and of each degree of simplicity.
 class Kinds {
  public:
   void add(const Layout&, const Price&);
 
-  // By price, at most `max_kept` of each.
+  // Sorted by time, at most `max_kept` of each.
   static constexpr size_t max_kept = 3;
   const std::map<LayoutKind, std::vector<Candidate>>& of_kind() const { return of_kind_; }
   const std::map<Simplicity, std::vector<Candidate>>& by_simplicity() const { return simple_; }

@@ -10,7 +10,7 @@ namespace {
 
 Layout of_text(const std::string& text) { return layout_from_text(text, 64); }
 
-TEST(Kinds, layouts_are_of_the_kind_that_people_call_them) {
+TEST(Kinds, layouts_have_their_common_kind) {
   EXPECT_EQ(kind_of(of_text("")), LayoutKind::ddp);
   EXPECT_EQ(kind_of(of_text("zero=3")), LayoutKind::fsdp);
   EXPECT_EQ(kind_of(of_text("tp=8 zero=3")), LayoutKind::tensor);
@@ -44,7 +44,7 @@ TEST(Kinds, simpler_layouts_come_first) {
     EXPECT_LT(simplicity_of(of_text(in_order[i])), simplicity_of(of_text(in_order[i + 1])))
         << in_order[i] << " and " << in_order[i + 1];
   }
-  // What does not make a layout harder to run does not count.
+  // ZeRO stage and micro-batch do not make a layout harder to run.
   EXPECT_EQ(simplicity_of(of_text("zero=1 micro=2")), simplicity_of(of_text("zero=3 micro=4")));
 }
 

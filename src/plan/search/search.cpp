@@ -17,27 +17,27 @@
 namespace trireme::plan {
 namespace {
 
-// At the end of a search the memory of so many rejected layouts is predicted to the byte, if their
-// schedules have no more passes of micro-batches through stages.
+// At the end of a search the memory of up to max_confirmed rejected layouts is predicted to the
+// byte, if their schedules have at most max_confirmed_passes passes (micro-batches x stages).
 constexpr size_t max_confirmed = 32;
 constexpr int64_t max_confirmed_passes = int64_t{1} << 13;
 
-// Gaps take no more of a rank's memory; 21 % is the most seen in 17,000 random layouts.
+// The largest fraction of a rank's memory in gaps; 17,000 random layouts had at most 21 %.
 constexpr double max_gaps = 0.3;
 
 using Family = std::tuple<int, int, int, int>;  // tp, cp, pp, ep
 
 Family family_of(const Layout& l) { return {l.tp, l.cp, l.pp, l.ep}; }
 
-// What is known of a family so far.
+// The results for one family so far.
 struct Found {
   std::optional<Candidate> best;
-  std::string rule;                // the last that was broken
-  std::optional<Candidate> least;  // in memory
-  double min_bytes = 0;            // that it takes at least
+  std::string rule;                   // the first broken rule
+  std::optional<Candidate> smallest;  // the layout that needs the least memory
+  double min_bytes = 0;               // lower bound of the smallest one's bytes
 };
 
-// The best layout for each value of one thing, by its number.
+// The best layout for each value of one field.
 using ByValue = std::map<int64_t, Candidate>;
 
 class Search {
@@ -55,7 +55,7 @@ class Search {
     room_ = machine.processor.memory_bytes * options.memory_fraction;
   }
 
-  void look_at(const Layout& layout) {
+  void consider(const Layout& layout) {
     ++result_.layouts;
     Found& family = families_[family_of(layout)];
     const spec::RuleCase rules{sizes_, work_, 0, layout, layout, rule_names()};
@@ -71,8 +71,8 @@ class Search {
     if (bytes <= room_ && bytes > room_ * (1 - max_gaps) && is_wanted(family, candidate)) {
       bytes = pricer_.bytes_at_least(layout);
     }
-    if (!family.least || bytes < family.min_bytes) {
-      family.least = candidate;
+    if (!family.smallest || bytes < family.min_bytes) {
+      family.smallest = candidate;
       family.min_bytes = bytes;
     }
     if (bytes > room_) {
@@ -91,21 +91,21 @@ class Search {
       if (found.best) {
         result_.families.push_back(*found.best);
         if (!result_.best || is_better(*found.best, *result_.best)) result_.best = found.best;
-      } else if (found.least) {
+      } else if (found.smallest) {
         result_.rejected.push_back(
-            {tp, cp, pp, ep, {}, found.min_bytes - room_, found.least->layout});
+            {tp, cp, pp, ep, {}, found.min_bytes - room_, found.smallest->layout});
       } else {
         result_.rejected.push_back({tp, cp, pp, ep, found.rule, 0, {}});
       }
-      if (found.least &&
-          (!result_.smallest || found.least->price.bytes < result_.smallest->price.bytes)) {
-        result_.smallest = found.least;
+      if (found.smallest &&
+          (!result_.smallest || found.smallest->price.bytes < result_.smallest->price.bytes)) {
+        result_.smallest = found.smallest;
       }
     }
     state_missing_memory();
     std::ranges::stable_sort(result_.families, is_better);
     std::ranges::sort_heap(result_.fastest, is_better);
-    take_alternatives();
+    add_alternatives();
     std::ranges::sort(front_, [](const Candidate& a, const Candidate& b) {
       return a.price.seconds < b.price.seconds;
     });
@@ -123,14 +123,14 @@ class Search {
     return a.price.seconds <= b.price.seconds && a.price.bytes <= b.price.bytes;
   }
 
-  // Would one of the lists keep it?
+  // Returns whether one of the lists would keep the candidate.
   bool is_wanted(const Found& family, const Candidate& candidate) const {
     if (!family.best || is_better(candidate, *family.best)) return true;
     if (result_.fastest.size() < options_.fastest) return true;
     if (!result_.fastest.empty() && is_better(candidate, result_.fastest.front())) return true;
     if (!is_covered(candidate)) return true;
-    const std::array<int64_t, things> values = values_of(candidate.layout);
-    for (size_t i = 0; i < things; ++i) {
+    const std::array<int64_t, fields> values = values_of(candidate.layout);
+    for (size_t i = 0; i < fields; ++i) {
       const auto at = by_value_[i].find(values[i]);
       if (at == by_value_[i].end() || is_better(candidate, at->second)) return true;
     }
@@ -141,7 +141,8 @@ class Search {
     return std::ranges::any_of(front_, [&](const Candidate& k) { return covers(k, candidate); });
   }
 
-  // States what the engine would allocate for the rejected families that come nearest.
+  // Replaces the lower bounds of the nearest rejected families by what the engine would allocate,
+  // and writes the reasons.
   void state_missing_memory() {
     std::vector<Rejected*> by_memory;
     for (Rejected& r : result_.rejected) {
@@ -158,7 +159,7 @@ class Search {
         try {
           r->missing_bytes = engine_bytes(job_, machine_, stack_, l) - room_;
         } catch (const base::ConfigError&) {
-          // A rule of the engine that layouts are not held against here: the bound stands.
+          // The engine rejects it by a rule that the search does not check: keep the bound.
         }
       }
       r->reason = fmt::format("memory: at least {:.1f} GB of {:.1f} GB",
@@ -172,7 +173,7 @@ class Search {
     front_.push_back(candidate);
   }
 
-  // A heap with the slowest on top.
+  // Keeps a heap with the slowest on top.
   void keep_fastest(const Candidate& candidate) {
     std::vector<Candidate>& kept = result_.fastest;
     if (kept.size() == options_.fastest) {
@@ -185,17 +186,17 @@ class Search {
   }
 
   void keep_by_value(const Candidate& candidate) {
-    const std::array<int64_t, things> values = values_of(candidate.layout);
-    for (size_t i = 0; i < things; ++i) {
+    const std::array<int64_t, fields> values = values_of(candidate.layout);
+    for (size_t i = 0; i < fields; ++i) {
       const auto [at, is_new] = by_value_[i].try_emplace(values[i], candidate);
       if (!is_new && is_better(candidate, at->second)) at->second = candidate;
     }
   }
 
-  void take_alternatives() {
+  void add_alternatives() {
     if (!result_.best) return;
-    const std::array<int64_t, things> own = values_of(result_.best->layout);
-    for (size_t i = 0; i < things; ++i) {
+    const std::array<int64_t, fields> own = values_of(result_.best->layout);
+    for (size_t i = 0; i < fields; ++i) {
       for (const auto& [value, candidate] : by_value_[i]) {
         const bool is_known = std::ranges::any_of(
             result_.alternatives,
@@ -209,9 +210,9 @@ class Search {
     }
   }
 
-  // Everything of a layout that is chosen freely.
-  static constexpr size_t things = 11;
-  static std::array<int64_t, things> values_of(const Layout& l) {
+  // The fields of a layout that the search chooses.
+  static constexpr size_t fields = 11;
+  static std::array<int64_t, fields> values_of(const Layout& l) {
     return {l.tp,
             l.cp,
             l.pp,
@@ -236,7 +237,7 @@ class Search {
   double room_ = 0;
   std::map<Family, Found> families_;
   std::vector<Candidate> front_;
-  std::array<ByValue, things> by_value_;
+  std::array<ByValue, fields> by_value_;
   SearchResult result_;
 };
 
@@ -252,10 +253,10 @@ SearchResult search(const Job& job, const spec::Machine& machine, const Stack& s
     }
   }
   Search all(job, machine, stack, options);
-  for_each_layout(job, machine, options, [&](const Layout& layout) { all.look_at(layout); });
+  for_each_layout(job, machine, options, [&](const Layout& layout) { all.consider(layout); });
   SearchResult result = all.take();
   if (result.layouts == 0) {
-    throw base::ConfigError(fmt::format("no layout has {} with what was asked for: {}",
+    throw base::ConfigError(fmt::format("no layout on {} satisfies the given limits: {}",
                                         base::count_text(options.gpus, "GPU"),
                                         why_empty(job, options)));
   }

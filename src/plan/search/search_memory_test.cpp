@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The search leaves out for memory what does not fit, and nothing else.
+// The search rejects exactly the layouts that do not fit in memory.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -72,8 +72,8 @@ TEST(SearchMemory, every_layout_that_fits_is_kept) {
   }
 }
 
-// Frames of stages of different sizes do not fill a pool: what they leave free counts as well.
-TEST(SearchMemory, gaps_are_known_before_a_layout_is_proposed) {
+// Frames of stages of different sizes leave gaps in a pool, which count as used memory.
+TEST(SearchMemory, the_lower_bound_includes_gaps) {
   constexpr uint64_t seed = 9;
   SCOPED_TRACE(seed);
   Dice dice(seed);
@@ -85,11 +85,11 @@ TEST(SearchMemory, gaps_are_known_before_a_layout_is_proposed) {
       Layout l = runnable_layout(dice, job);
       if (l.chunks == 1) continue;
       Pricer pricer(job, machine, trireme_stack());
-      const double bytes = pricer.price(l).bytes, least = pricer.bytes_at_least(l);
+      const double bytes = pricer.price(l).bytes, bound = pricer.bytes_at_least(l);
       const double exact = engine_bytes(job, machine, trireme_stack(), l);
-      EXPECT_LE(bytes, least) << name << ": " << to_text(l);
-      EXPECT_LE(least, exact) << name << ": " << to_text(l);
-      EXPECT_GT(least, 0.995 * exact) << name << ": " << to_text(l);
+      EXPECT_LE(bytes, bound) << name << ": " << to_text(l);
+      EXPECT_LE(bound, exact) << name << ": " << to_text(l);
+      EXPECT_GT(bound, 0.995 * exact) << name << ": " << to_text(l);
       with_gaps += bytes < 0.99 * exact ? 1 : 0;
     }
   }

@@ -25,7 +25,7 @@ SearchOptions on(int64_t gpus) {
   return options;
 }
 
-// Every layout there is, by plain loops.
+// Returns every possible layout, by plain loops.
 std::vector<Layout> all_layouts(const Job& job, int gpus) {
   std::vector<Layout> all;
   for (int tp = 1; tp <= gpus; ++tp) {
@@ -41,7 +41,7 @@ std::vector<Layout> all_layouts(const Job& job, int gpus) {
             if (fixed == 0 ? chunks == 1 : chunks != fixed) continue;
             if (pp == 1 && kind != Kind::one_f_one_b) continue;
             if (kind == Kind::dualpipe) continue;
-            // Interleaved schedules are priced where groups of micro-batches are whole.
+            // Interleaved schedules are priced only in complete groups of micro-batches.
             const int64_t m = job.global_batch / (dp * micro);
             if (kind == Kind::interleaved && m % pp != 0) continue;
             for (int rest = 0; rest < 4 * 3 * 2 * 2; ++rest) {
@@ -79,7 +79,7 @@ bool comes_before(const Price& a, const Price& b) {
   return a.seconds != b.seconds ? a.seconds < b.seconds : a.bytes < b.bytes;
 }
 
-TEST(Search, the_best_is_that_of_brute_force) {
+TEST(Search, the_best_equals_brute_force) {
   for (const auto& [model, gpus, batch] :
        {std::tuple{"gpt2-350m", 4, 8}, {"llama-1b", 8, 16}, {"llama-8b", 16, 16}}) {
     const Job job = job_of(model, batch, 2048);
@@ -151,7 +151,7 @@ TEST(Search, every_price_is_the_sum_of_its_parts) {
   EXPECT_EQ(wrong, 0);
 }
 
-TEST(Search, nothing_that_fits_beats_the_front) {
+TEST(Search, the_front_is_pareto_optimal) {
   const Job job = job_of("llama-8b", 64, 4096);
   const spec::Machine machine = shipped_machine("h100");
   SearchOptions options = on(16);
@@ -198,7 +198,7 @@ TEST(Search, every_family_is_found_or_rejected_with_a_reason) {
                                      [](const Candidate& c) { return c.price.seconds; }));
 }
 
-TEST(Search, what_is_asked_for_is_kept) {
+TEST(Search, limits_of_the_space_are_kept) {
   const Job job = job_of("llama-8b", 64, 4096);
   SearchOptions options = on(32);
   options.space.tp = {2, 4};
@@ -223,7 +223,7 @@ TEST(Search, what_is_asked_for_is_kept) {
   EXPECT_EQ(visits, 2 * 2 * 2);
 }
 
-TEST(Search, where_nothing_fits_the_smallest_says_what_is_missing) {
+TEST(Search, if_nothing_fits_the_smallest_gives_the_missing_memory) {
   const Job job = job_of("llama3-405b", 64, 4096);
   const SearchResult found = search(job, shipped_machine("h100"), trireme_stack(), on(8));
   EXPECT_FALSE(found.best);
@@ -232,11 +232,11 @@ TEST(Search, where_nothing_fits_the_smallest_says_what_is_missing) {
   ASSERT_TRUE(found.smallest);
   EXPECT_GT(found.smallest->price.bytes, shipped_machine("h100").processor.memory_bytes);
   const double room = 0.95 * shipped_machine("h100").processor.memory_bytes;
-  double least = INFINITY;
+  double min_missing = INFINITY;
   for (const Rejected& r : found.rejected) {
-    if (r.nearest) least = std::min(least, r.missing_bytes);
+    if (r.nearest) min_missing = std::min(min_missing, r.missing_bytes);
   }
-  EXPECT_NEAR(least, found.smallest->price.bytes - room, 1);
+  EXPECT_NEAR(min_missing, found.smallest->price.bytes - room, 1);
 }
 
 TEST(Search, an_empty_space_is_refused) {
@@ -245,14 +245,14 @@ TEST(Search, an_empty_space_is_refused) {
   options.space.tp = {3};
   EXPECT_THROW((void)search(job, shipped_machine("h100"), trireme_stack(), options),
                base::ConfigError);
-  options = on(1024);  // more data ranks than sequences, whatever is cut
+  options = on(1024);  // more data ranks than sequences
   options.space.tp = {1};
   options.space.pp = {1};
   EXPECT_THROW((void)search(job, shipped_machine("h100"), trireme_stack(), options),
                base::ConfigError);
 }
 
-TEST(Search, twice_the_same) {
+TEST(Search, results_are_deterministic) {
   const Job job = job_of("llama-8b", 64, 4096);
   const auto once = [&] { return search(job, shipped_machine("h100"), trireme_stack(), on(32)); };
   const SearchResult a = once(), b = once();
@@ -279,7 +279,7 @@ TEST(Search, alternatives_fit_and_are_not_the_best) {
   }
 }
 
-TEST(Search, what_the_engine_lacks_is_priced_only_on_request) {
+TEST(Search, unaudited_layouts_are_priced_only_on_request) {
   Job job = job_of("llama-8b", 64, 4096);
   SearchOptions options = on(16);
   options.space.cp = {1, 2};
@@ -292,7 +292,7 @@ TEST(Search, what_the_engine_lacks_is_priced_only_on_request) {
   EXPECT_TRUE(has_cp);
 }
 
-// Chunks of interleaved layouts by pp.
+// Returns the chunks of interleaved layouts by pp.
 std::map<int, std::set<int>> chunks_tried(const Job& job, const SearchOptions& options) {
   std::map<int, std::set<int>> tried;
   for_each_layout(job, shipped_machine("h100"), options, [&](const Layout& l) {
@@ -301,14 +301,14 @@ std::map<int, std::set<int>> chunks_tried(const Job& job, const SearchOptions& o
   return tried;
 }
 
-TEST(Search, every_number_of_chunks_of_a_usual_model_is_tried_and_some_of_a_very_deep_one) {
+TEST(Search, all_chunks_are_tried_except_for_very_deep_models) {
   for (const auto& [pp, chunks] : chunks_tried(job_of("gpt3-175b", 64, 2048), on(64))) {
     std::set<int> all;
     for (int c = 2; c <= 98 / pp && c <= 64; ++c) all.insert(c);
     EXPECT_EQ(chunks, all) << pp;
   }
   Job deep = job_of("llama-15m", 1024, 256);
-  const spec::LayerSpec block = deep.model.layers.at(1);
+  const spec::LayerSpec block = spec::typical_block(deep.model);
   deep.model.layers.insert(deep.model.layers.begin() + 1, 100'000, block);
   int64_t all = 0;
   for (const auto& [pp, chunks] : chunks_tried(deep, on(1024))) {
@@ -317,7 +317,7 @@ TEST(Search, every_number_of_chunks_of_a_usual_model_is_tried_and_some_of_a_very
   }
   EXPECT_GT(all, 100);
   EXPECT_LT(all, 300);
-  // What is asked for is tried.
+  // Chunks that the space names are tried.
   SearchOptions asked = on(1024);
   asked.space.chunks = {700};
   EXPECT_TRUE(chunks_tried(deep, asked)[4].contains(700));

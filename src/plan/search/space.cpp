@@ -18,7 +18,7 @@ std::vector<int64_t> divisors(int64_t number) {
 }
 
 template <typename T>
-bool wants(const std::vector<T>& list, T value) {
+bool allows(const std::vector<T>& list, T value) {
   return list.empty() || std::ranges::find(list, value) != list.end();
 }
 
@@ -32,11 +32,11 @@ std::vector<Staged> staged(const Job& job, const Space& space, int pp) {
   if (pp == 1) return {{Kind::one_f_one_b, 1}};
   std::vector<Staged> all;
   const auto add = [&](Kind pipe, int chunks) {
-    if (wants(space.pipes, pipe) && wants(space.chunks, chunks)) all.push_back({pipe, chunks});
+    if (allows(space.pipes, pipe) && allows(space.chunks, chunks)) all.push_back({pipe, chunks});
   };
-  // Pipelines have some ten to a hundred ranks, models some hundred blocks, and then this is every
-  // schedule with every number of chunks. Beyond, schedules are long to write down, and a finer
-  // choice gains nothing; what is asked for by name is looked at all the same.
+  // For pipelines of up to a hundred ranks and models of some hundred blocks this is every schedule
+  // with every number of chunks. Beyond that, schedules take long to generate and a finer choice
+  // gains nothing; schedules and chunks that the space names are still visited.
   constexpr int long_pipeline = 256, all_chunks = 64, max_stages = 512;
   for (const Kind pipe :
        {Kind::one_f_one_b, Kind::gpipe, Kind::zb_h1, Kind::zb_h2, Kind::zb_v, Kind::dualpipe_v}) {
@@ -44,35 +44,36 @@ std::vector<Staged> staged(const Job& job, const Space& space, int pp) {
     if (!is_simple && pp > long_pipeline && space.pipes.empty()) continue;
     add(pipe, schedule::named(pipe).chunks);
   }
-  const int most = (job.model.blocks() + 2) / pp;
-  const int max_tried = std::min(most, max_stages / pp);
+  const int max_chunks = (job.model.blocks() + 2) / pp;
+  const int max_tried = std::min(max_chunks, max_stages / pp);
   for (int chunks = 2; chunks <= max_tried;
        chunks = chunks < all_chunks ? chunks + 1 : 2 * chunks) {
     if (space.chunks.empty()) add(Kind::interleaved, chunks);
   }
   for (const int chunks : space.chunks) {
-    if (chunks >= 2 && chunks <= most) add(Kind::interleaved, chunks);
+    if (chunks >= 2 && chunks <= max_chunks) add(Kind::interleaved, chunks);
   }
   return all;
 }
 
-class Dealer {
+// Each function loops over the values of some fields and calls the next one.
+class Enumerator {
  public:
-  Dealer(const Job& job, const spec::Machine& machine, const SearchOptions& options,
-         const std::function<void(const Layout&)>& give)
+  Enumerator(const Job& job, const spec::Machine& machine, const SearchOptions& options,
+             const std::function<void(const Layout&)>& visit)
       : job_(job),
         work_(workload_of(job)),
         domain_(machine.domain.size),
         options_(options),
         space_(options.space),
-        give_(give) {}
+        visit_(visit) {}
 
   void degrees(const std::vector<int64_t>& tps) {
     for (const int64_t tp : tps) {
       for (const int64_t cp : divisors(options_.gpus / tp)) {
-        if (!wants(space_.cp, static_cast<int>(cp))) continue;
+        if (!allows(space_.cp, static_cast<int>(cp))) continue;
         for (const int64_t pp : divisors(options_.gpus / tp / cp)) {
-          if (pp > job_.model.blocks() + 2 || !wants(space_.pp, static_cast<int>(pp))) continue;
+          if (pp > job_.model.blocks() + 2 || !allows(space_.pp, static_cast<int>(pp))) continue;
           Layout layout;
           layout.grad_dtype = space_.grad_dtype;
           layout.reduce_dtype = space_.reduce_dtype;
@@ -89,10 +90,10 @@ class Dealer {
 
  private:
   void experts(Layout layout) {
-    const int64_t most = job_.experts ? job_.experts->count : 1;
-    for (const int64_t ep : divisors(most)) {
+    const int64_t max_ep = job_.experts ? job_.experts->count : 1;
+    for (const int64_t ep : divisors(max_ep)) {
       if ((int64_t{layout.data_ranks()} * layout.cp) % ep != 0) continue;
-      if (!wants(space_.ep, static_cast<int>(ep))) continue;
+      if (!allows(space_.ep, static_cast<int>(ep))) continue;
       layout.ep = static_cast<int>(ep);
       batch(layout);
     }
@@ -101,12 +102,12 @@ class Dealer {
   void batch(Layout layout) {
     if (job_.global_batch % layout.data_ranks() != 0) return;
     for (const int64_t micro : divisors(job_.global_batch / layout.data_ranks())) {
-      if (!wants(space_.micro_batch, micro)) continue;
+      if (!allows(space_.micro_batch, micro)) continue;
       layout.micro_batch = micro;
       for (const Staged& stages : staged(job_, space_, layout.pp)) {
         layout.schedule = stages.pipe;
         layout.chunks = stages.chunks;
-        // The time of groups that are not whole is not modelled.
+        // The time of incomplete groups of micro-batches is not modelled.
         const bool is_interleaved = layout.pp > 1 && layout.schedule == Kind::interleaved;
         if (is_interleaved && micro_batches(job_, layout) % layout.pp != 0) continue;
         if (is_unwieldy(layout)) continue;
@@ -115,8 +116,8 @@ class Dealer {
     }
   }
 
-  // Schedules of millions of passes take minutes to write down and check. Of jobs on up to some ten
-  // thousand GPUs none is left out.
+  // Schedules of millions of passes take minutes to generate and check. Jobs on up to some ten
+  // thousand GPUs have none of them.
   bool is_unwieldy(const Layout& layout) const {
     constexpr int64_t max_passes = int64_t{1} << 20;
     return layout.pp > 1 && space_.pipes.empty() && space_.chunks.empty() &&
@@ -130,14 +131,14 @@ class Dealer {
       layout.precision = precision;
       layout.master_dtype = precision == Precision::fp32 ? base::DType::f32 : space_.master_dtype;
       for (int zero = 0; zero <= (may_shard ? 3 : 0); ++zero) {
-        if (!wants(space_.zero, zero) && may_shard) continue;
+        if (!allows(space_.zero, zero) && may_shard) continue;
         spec::set_data_ranks(layout, data, zero);
         for (const int shard : shards_of(layout)) {
           layout.dp_shard = shard;
           layout.dp_replicate = data / shard;
           for (const auto recompute :
                {spec::Recompute::none, spec::Recompute::selective, spec::Recompute::full}) {
-            if (!wants(space_.recompute, recompute)) continue;
+            if (!allows(space_.recompute, recompute)) continue;
             layout.recompute = recompute;
             rest(layout);
           }
@@ -146,8 +147,8 @@ class Dealer {
     }
   }
 
-  // Ranks that share a copy of the state: all data ranks, or as many as a domain holds, so that
-  // parameters are gathered over its links (HSDP).
+  // Returns the numbers of ranks that may share a copy of the state: all data ranks, and those of a
+  // domain, so that parameters are gathered over its links (HSDP).
   std::vector<int> shards_of(const Layout& l) const {
     const int data = l.data_ranks();
     if (l.zero_stage == 0) return {1};
@@ -166,14 +167,14 @@ class Dealer {
   void rest(Layout layout) {
     for (const int parallel : {0, 1}) {
       if (parallel == 1 && layout.tp == 1) continue;
-      if (layout.tp > 1 && !wants(space_.sequence_parallel, parallel)) continue;
+      if (layout.tp > 1 && !allows(space_.sequence_parallel, parallel)) continue;
       layout.sequence_parallel = parallel == 1;
       for (const Placement placement : {Placement::dp_inside, Placement::pp_inside}) {
         const bool matters = layout.pp > 1 && layout.data_ranks() > 1;
         if (placement == Placement::pp_inside && !matters) continue;
-        if (matters && !wants(space_.placement, placement)) continue;
+        if (matters && !allows(space_.placement, placement)) continue;
         layout.placement = placement;
-        give_(spec::filled(layout, work_));
+        visit_(spec::filled(layout, work_));
       }
     }
   }
@@ -183,22 +184,22 @@ class Dealer {
   const int64_t domain_;
   const SearchOptions& options_;
   const Space& space_;
-  const std::function<void(const Layout&)>& give_;
+  const std::function<void(const Layout&)>& visit_;
 };
 
 }  // namespace
 
 void for_each_layout(const Job& job, const spec::Machine& machine, const SearchOptions& options,
-                     const std::function<void(const Layout&)>& give) {
-  const auto& block = std::get<spec::BlockSpec>(job.model.layers.at(1));
+                     const std::function<void(const Layout&)>& visit) {
+  const auto& block = spec::typical_block(job.model);
   std::vector<int64_t> tps;
   for (const int64_t tp : divisors(options.gpus)) {
-    if (block.heads % tp != 0 || !wants(options.space.tp, static_cast<int>(tp))) continue;
-    // Beyond two domains every collective is as slow as the network, and there are more of them.
+    if (block.heads % tp != 0 || !allows(options.space.tp, static_cast<int>(tp))) continue;
+    // Beyond two domains every collective runs at network speed, and there are more of them.
     if (options.space.tp.empty() && tp > 2 * machine.domain.size) continue;
     tps.push_back(tp);
   }
-  Dealer(job, machine, options, give).degrees(tps);
+  Enumerator(job, machine, options, visit).degrees(tps);
 }
 
 }  // namespace trireme::plan

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The layouts of a space, one after the other.
+// Enumerates the layouts of a space.
 #pragma once
 
 #include <functional>
@@ -8,11 +8,11 @@
 
 namespace trireme::plan {
 
-// Every combination whose degrees multiply to the GPUs and whose batch can be dealt out;
-// other rules are broken_rule()'s. Things that make no difference (a schedule without stages, ZeRO
-// without data ranks) are given once. Of models of more than some hundred blocks only some numbers
-// of chunks are given, and no schedule of more than 2^20 passes, unless chunks or schedules are
-// asked for.
+// Visits every combination whose degrees multiply to the number of GPUs and whose batch divides;
+// broken_rule() checks the other rules. Fields that make no difference (a schedule without stages,
+// ZeRO without data ranks) have one value. For models of more than some hundred blocks it visits
+// only some numbers of chunks, and no schedule of more than 2^20 passes, unless the space names
+// chunks or schedules.
 void for_each_layout(const Job&, const spec::Machine&, const SearchOptions&,
                      const std::function<void(const Layout&)>&);
 

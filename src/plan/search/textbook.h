@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The recipe that the field goes by, in its order: as little tensor parallelism as memory needs and
-// never across nodes; then stages across nodes; ZeRO-1 over what is left; enough micro-batches to
-// keep the bubble small. Printed beside the planner's answer.
+// The common textbook recipe: as little tensor parallelism as memory allows and never across nodes;
+// then stages across nodes; ZeRO-1 over the remaining ranks; enough micro-batches to keep the
+// bubble small. It is printed beside the planner's answer.
 #pragma once
 
 #include <optional>
@@ -25,7 +25,8 @@ struct Textbook {
 Textbook textbook(const Job&, const spec::Machine&, int64_t gpus, double memory_fraction, Pricer&,
                   Precision = Precision::bf16);
 
-// Where the answer is another, in words with what the difference is worth.
+// Returns human-readable differences between the answer and the recipe, with the seconds that they
+// gain or cost.
 std::vector<std::string> departures(const Layout& recipe, const Price& recipe_price,
                                     const Layout& answer, const Price& answer_price);
 

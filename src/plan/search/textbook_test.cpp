@@ -24,7 +24,7 @@ Textbook recipe(const Question& asked) {
   return textbook(job, machine, asked.gpus, 0.95, pricer);
 }
 
-TEST(Textbook, small_models_are_only_copied) {
+TEST(Textbook, small_models_use_data_parallelism_alone) {
   const Textbook found = recipe({"gpt2-124m", "h100", 8, 512, 1024});
   ASSERT_TRUE(found.layout);
   EXPECT_EQ(found.layout->tp, 1);
@@ -34,7 +34,7 @@ TEST(Textbook, small_models_are_only_copied) {
   EXPECT_GT(found.layout->micro_batch, 1);
 }
 
-TEST(Textbook, large_ones_fill_the_domain_and_then_have_stages) {
+TEST(Textbook, large_models_fill_the_domain_before_they_use_stages) {
   const Textbook found = recipe({"gpt3-175b", "a100-80gb", 1024, 1536, 2048});
   ASSERT_TRUE(found.layout);
   EXPECT_EQ(found.layout->tp, 8);
@@ -46,7 +46,7 @@ TEST(Textbook, large_ones_fill_the_domain_and_then_have_stages) {
   EXPECT_EQ(found.steps[0].what, "tp 8");
 }
 
-TEST(Textbook, what_it_proposes_fits_and_breaks_no_rule) {
+TEST(Textbook, its_layout_fits_and_breaks_no_rule) {
   for (const Question& asked :
        {Question{"llama-8b", "h100", 8, 64, 4096}, Question{"llama3-70b", "h100", 64, 256, 4096},
         Question{"llama3-70b", "a100-80gb", 256, 1024, 4096},
@@ -62,27 +62,27 @@ TEST(Textbook, what_it_proposes_fits_and_breaks_no_rule) {
   }
 }
 
-TEST(Textbook, where_nothing_fits_it_says_what_was_tried) {
+TEST(Textbook, if_nothing_fits_it_lists_what_was_tried) {
   const Textbook found = recipe({"llama3-405b", "h100", 8, 64, 4096});
   EXPECT_FALSE(found.layout);
   ASSERT_EQ(found.steps.size(), 1U);
   EXPECT_EQ(found.steps[0].what, "nothing fits");
 }
 
-TEST(Textbook, departures_name_what_differs_and_what_it_is_worth) {
+TEST(Textbook, departures_list_differences_and_their_seconds) {
   const Job job = job_of("llama3-70b", 256, 4096);
   const spec::Machine machine = shipped_machine("h100");
   Pricer pricer(job, machine, trireme_stack());
   const Layout a = layout_from_text("tp=8 sp pp=4 zero=1", 64);
   const Layout b = layout_from_text("tp=4 sp pp=8 zb-h1 zero=1 full", 64);
   const auto lines = departures(a, pricer.price(a), b, pricer.price(b));
-  const auto says = [&](const std::string& line) {
+  const auto contains = [&](const std::string& line) {
     return std::ranges::find(lines, line) != lines.end();
   };
-  EXPECT_TRUE(says("tp 4 in place of 8"));
-  EXPECT_TRUE(says("pp 8 in place of 4"));
-  EXPECT_TRUE(says("zb-h1 in place of 1f1b"));
-  EXPECT_TRUE(says("full recompute in place of none"));
+  EXPECT_TRUE(contains("tp 4 instead of 8"));
+  EXPECT_TRUE(contains("pp 8 instead of 4"));
+  EXPECT_TRUE(contains("zb-h1 instead of 1f1b"));
+  EXPECT_TRUE(contains("full recompute instead of none"));
   EXPECT_TRUE(lines.back().ends_with(" s"));
   EXPECT_TRUE(departures(a, pricer.price(a), a, pricer.price(a)).empty());
 }

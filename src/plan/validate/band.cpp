@@ -10,8 +10,8 @@
 namespace trireme::plan {
 namespace {
 
-// Mean absolute error on published runs that were held out (docs/planner.md); where nothing like
-// the question was compared, more. And what those runs were like.
+// Mean absolute error on held-out published runs (docs/planner.md), a larger one for questions
+// unlike those runs, and the range of those runs.
 constexpr double dense_error = 0.08, other_error = 0.15;
 constexpr double memory_error = 0.03;
 constexpr int64_t max_compared_gpus = 3072;
@@ -28,7 +28,7 @@ Band band_of(const Job& job, const spec::Machine& machine, const Stack& stack, c
   if (machine.time_error > 0) {
     band.time = machine.time_error;
   } else {
-    widen(other_error, fmt::format("no run on {} was compared with a prediction", machine.name));
+    widen(other_error, fmt::format("no measured run on {} to compare with", machine.name));
   }
   if (machine.memory_error > 0) band.memory = machine.memory_error;
   if (job.experts) widen(other_error, "unaudited: the engine has no experts yet");
@@ -37,8 +37,8 @@ Band band_of(const Job& job, const spec::Machine& machine, const Stack& stack, c
     widen(other_error, fmt::format("unaudited: the engine has no {} yet", name_of(l.precision)));
   }
   if (l.ranks() > max_compared_gpus) {
-    widen(other_error, fmt::format("{} GPUs; the largest run that was compared had {}", l.ranks(),
-                                   max_compared_gpus));
+    widen(other_error, fmt::format("{} GPUs: the largest measured run to compare with had {}",
+                                   l.ranks(), max_compared_gpus));
   }
   const auto parameters = static_cast<double>(spec::parameter_count(job.model));
   if (!job.experts && (parameters < min_parameters || parameters > max_parameters)) {
@@ -46,12 +46,12 @@ Band band_of(const Job& job, const spec::Machine& machine, const Stack& stack, c
       return n < 1e9 ? fmt::format("{:.3g} M", n / 1e6) : fmt::format("{:.4g} B", n / 1e9);
     };
     widen(other_error,
-          fmt::format("{} parameters; runs that were compared had {} to {}", count(parameters),
-                      count(min_parameters), count(max_parameters)));
+          fmt::format("{} parameters: the measured runs to compare with had {} to {}",
+                      count(parameters), count(min_parameters), count(max_parameters)));
   }
   const bool is_gpu = machine.processor.bf16_flops > machine.processor.fp32_flops;
   if (stack.is_engine() && l.ranks() > 1 && is_gpu) {
-    widen(other_error, "Trireme on several GPUs was not measured: overlap is an assumption");
+    widen(other_error, "Trireme on several GPUs was not measured: overlap is assumed");
   }
   return band;
 }

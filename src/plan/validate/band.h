@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How far a prediction can be trusted, and why not further.
+// The expected error of a prediction, and the reasons why it may be larger.
 #pragma once
 
 #include <string>
@@ -12,8 +12,8 @@
 namespace trireme::plan {
 
 struct Band {
-  double time = 0, memory = 0;        // relative, each way
-  std::vector<std::string> warnings;  // where it was not compared with runs like this one
+  double time = 0, memory = 0;        // relative, in both directions
+  std::vector<std::string> warnings;  // how the question differs from the runs compared
 };
 Band band_of(const Job&, const spec::Machine&, const Stack&, const Layout&);
 

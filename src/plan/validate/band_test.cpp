@@ -23,7 +23,7 @@ bool warns(const Band& band, const std::string& part) {
   });
 }
 
-TEST(Band, inside_what_was_compared_there_is_no_warning) {
+TEST(Band, questions_like_the_compared_runs_have_no_warning) {
   const Job job = job_of("gpt3-175b", 1024, 2048);
   const Band found = band(job, "a100-80gb", "megatron-2022", "tp=8 pp=8", 512);
   EXPECT_EQ(found.time, shipped_machine("a100-80gb").time_error);
@@ -31,7 +31,7 @@ TEST(Band, inside_what_was_compared_there_is_no_warning) {
   EXPECT_TRUE(found.warnings.empty());
 }
 
-TEST(Band, what_was_not_compared_widens_it_and_says_so) {
+TEST(Band, questions_unlike_the_compared_runs_widen_it_with_a_warning) {
   const Job job = job_of("llama-8b", 1 << 20, 4096);
   const double inside = band(job, "a100-80gb", "megatron-core", "tp=8", 64).time;
   const auto wider = [&](const Job& asked, const std::string& layout, int64_t gpus,
@@ -49,12 +49,12 @@ TEST(Band, what_was_not_compared_widens_it_and_says_so) {
   wider(job_of("llama-15m", 64, 256), "", 8, "parameters");
 }
 
-TEST(Band, a_machine_nobody_compared_is_said_to_be_one) {
+TEST(Band, a_machine_without_measured_runs_has_a_warning) {
   const Job job = job_of("llama-8b", 64, 4096);
   spec::Machine machine = shipped_machine("a100-80gb");
   machine.time_error = 0;
   const Band found = band_of(job, machine, shipped_stack("megatron-core"), {});
-  EXPECT_TRUE(warns(found, "no run on a100-80gb"));
+  EXPECT_TRUE(warns(found, "no measured run on a100-80gb"));
   machine.time_error = 0.03;
   machine.memory_error = 0.01;
   const Band measured = band_of(job, machine, shipped_stack("megatron-core"), {});
@@ -62,7 +62,7 @@ TEST(Band, a_machine_nobody_compared_is_said_to_be_one) {
   EXPECT_EQ(measured.memory, 0.01);
 }
 
-TEST(Band, our_own_program_on_several_gpus_is_an_assumption) {
+TEST(Band, trireme_on_several_gpus_has_a_warning) {
   const Job job = job_of("llama-8b", 64, 4096);
   const Band several = band(job, "a100-80gb", "trireme", "tp=8", 8);
   const Band one = band(job, "a100-80gb", "trireme", "", 1);
@@ -70,7 +70,7 @@ TEST(Band, our_own_program_on_several_gpus_is_an_assumption) {
   EXPECT_GE(several.time, 0.15);
   EXPECT_FALSE(warns(one, "Trireme on several GPUs"));
   EXPECT_EQ(one.time, shipped_machine("a100-80gb").time_error);
-  // Ranks that are threads of one host were measured.
+  // Ranks on one CPU host were measured.
   EXPECT_FALSE(warns(band(job, "cpu", "trireme", "tp=2", 2), "Trireme on several GPUs"));
 }
 

@@ -19,7 +19,7 @@ Knob of_stack(const std::string& stack, const char* name, double Stack::*field, 
           }};
 }
 
-// `names`: of machines, each between bars.
+// `names` are names of machines, each between bars.
 Knob of_machines(const std::string& names, const char* name, double spec::Processor::*field,
                  double low, double high, double start) {
   return {names + "." + name, low, high, start, [names, field](PublishedRun& run) -> double* {
@@ -41,7 +41,7 @@ std::vector<Knob> make_knobs() {
     all.push_back(of_stack(stack, "optimizer", &Stack::optimizer, 0.8, 5, 1.5));
     all.push_back(of_stack(stack, "jitter", &Stack::jitter, 0, 0.05, 0));
   }
-  // Starts at the constant of its family.
+  // Starts at the constant of the stack that it is based on.
   all.push_back(of_stack("zero-bubble", "gemm", &Stack::gemm, 0.9, 1.4, 1.03));
   all.push_back(of_stack("megatron-2021", "host_seconds", &Stack::host_seconds, 1e-6, 1e-4, 6e-6));
   all.push_back(of_stack("megatron-core", "tp_overlap", &Stack::tp_overlap, 0, 0.8, 0.5));
@@ -58,7 +58,7 @@ std::vector<Knob> make_knobs() {
   return all;
 }
 
-// A source with many runs counts more than one with few, but not by as much.
+// Returns the mean error over sources, each weighted by the square root of its number of runs.
 double error_of(const Runs& runs) {
   struct Source {
     double sum = 0;
@@ -87,7 +87,7 @@ void set(const Knob& knob, Runs& runs, double value) {
   }
 }
 
-// Steps up and down in parts of the range that halve until nothing is gained any more.
+// Moves one constant up and down by `step` of its range as long as the error of `users` falls.
 double improved(const Knob& knob, Runs& users, double value, double step, double& error) {
   for (const double direction : {step, -step}) {
     while (true) {
@@ -105,8 +105,8 @@ double improved(const Knob& knob, Runs& users, double value, double step, double
   return value;
 }
 
-// Two constants can stand in for each other: where neither alone gains anything, one moves and the
-// other follows. `at`: values of both.
+// Two constants may compensate each other: if neither alone lowers the error, one moves and the
+// other is fitted again. `at` are the values of both.
 struct Pair {
   const Knob &leads, &follows;
 };
@@ -171,7 +171,7 @@ std::vector<Fitted> fit(Runs& train, Runs& apply) {
         }
         double error = error_of(users);
         fitted[i].fitted = improved(knobs()[i], users, fitted[i].fitted, step, error);
-        if (i > 0 && fitted[i].name.ends_with(".streaming")) {  // products stand before it
+        if (i > 0 && fitted[i].name.ends_with(".streaming")) {  // the knob before it is gemm
           improve_together({knobs()[i], knobs()[i - 1]}, users,
                            {&fitted[i].fitted, &fitted[i - 1].fitted}, step);
           set(knobs()[i - 1], train, fitted[i - 1].fitted);
@@ -188,7 +188,7 @@ std::vector<Fitted> fit(Runs& train, Runs& apply) {
 
 namespace {
 
-// Runs of `group` with constants fitted to all others.
+// Appends the held-out runs to `out`, with constants fitted to all other runs.
 void hold_out(const Runs& all, const std::function<bool(const PublishedRun&)>& is_out, Runs& out) {
   Runs train, apply;
   for (const PublishedRun& run : all) (is_out(run) ? apply : train).push_back(run);

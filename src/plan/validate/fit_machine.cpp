@@ -7,8 +7,8 @@
 #include <set>
 
 #include "base/check.h"
-#include "plan/validate/minimise.h"
 #include "plan/stack.h"
+#include "plan/validate/minimise.h"
 
 namespace trireme::plan {
 namespace {
@@ -30,7 +30,7 @@ double seconds_of(const Machine& m, const TimedCollective& row) {
   return collective_seconds(m, row.kind, row.group, row.bytes);
 }
 
-// Mean of |ln(predicted / measured)|.
+// Returns the mean of |ln(predicted / measured)|.
 template <typename Row>
 double log_error(const Machine& m, const std::vector<Row>& rows) {
   double sum = 0;
@@ -38,7 +38,7 @@ double log_error(const Machine& m, const std::vector<Row>& rows) {
   return rows.empty() ? 0 : sum / static_cast<double>(rows.size());
 }
 
-// Mean of |predicted / measured - 1|.
+// Returns the mean of |predicted / measured - 1|.
 template <typename Row>
 double residual(const Machine& m, const std::vector<Row>& rows) {
   double sum = 0;
@@ -46,8 +46,8 @@ double residual(const Machine& m, const std::vector<Row>& rows) {
   return rows.empty() ? 0 : sum / static_cast<double>(rows.size());
 }
 
-// What only moves bytes has one rate here and several in truth, as caches and arithmetic allow: the
-// time of all rows together must fit first, as it does in a step.
+// Streaming operations have one rate in the model but several in reality, because of caches and
+// arithmetic. Therefore the total time of all rows, which matters in a step, has the larger weight.
 double stream_error(const Machine& m, const std::vector<TimedStream>& rows) {
   if (rows.empty()) return 0;
   double predicted = 0, measured = 0;
@@ -58,14 +58,14 @@ double stream_error(const Machine& m, const std::vector<TimedStream>& rows) {
   return std::abs(std::log(predicted / measured)) + 0.2 * log_error(m, rows);
 }
 
-// A constant that is looked for: `low` to `high`, by its logarithm after `shift` was added, so that
+// A constant that is fitted between `low` and `high`. The search uses log(value + shift), so that
 // equal steps are equal ratios and 0 can be reached.
 struct Constant {
   double* field;
   double low, high, shift = 0;
 
   double number() const { return std::log(std::clamp(*field, low, high) + shift); }
-  // What lies outside of the limits is brought to them; returns how far it was.
+  // Clamps the value to the limits, and returns how far it was outside.
   double set(double number) const {
     const double value = std::exp(number) - shift;
     *field = std::clamp(value, low, high);
@@ -73,8 +73,8 @@ struct Constant {
   }
 };
 
-// Sets the constants, fields of `m`, to where the error is least.
-void look_for(const std::vector<Constant>& constants, const std::function<double()>& error) {
+// Sets the constants to the values that minimise error().
+void fit_constants(const std::vector<Constant>& constants, const std::function<double()>& error) {
   if (constants.empty()) return;
   const auto place = [&](const std::vector<double>& at) {
     double outside = 0;
@@ -103,8 +103,8 @@ void fit_operations(Machine& m, const Times& times) {
   }
   if (!times.streams.empty()) constants.push_back({&p.memory_reach, 1e-3, 1});
   if (!constants.empty()) constants.push_back({&p.launch_seconds, 0, 1e-2, 1e-7});
-  look_for(constants,
-           [&] { return log_error(m, times.products) + stream_error(m, times.streams); });
+  fit_constants(constants,
+                [&] { return log_error(m, times.products) + stream_error(m, times.streams); });
   if (!times.products.empty()) m.residuals.gemm = residual(m, times.products);
   if (!times.streams.empty()) m.residuals.streaming = residual(m, times.streams);
 }
@@ -124,7 +124,7 @@ void fit_attention(Machine& m, const std::vector<TimedAttention>& rows) {
   if (has_backward) constants.push_back({&p.attention_backward, 1e-3, 1});
   if (lengths.size() > 1) constants.push_back({&p.attention_ramp, 0, 1e5, 10});
   if (heads.size() > 1) constants.push_back({&p.attention_head, 0, 4, 0.1});
-  look_for(constants, [&] { return log_error(m, rows); });
+  fit_constants(constants, [&] { return log_error(m, rows); });
   m.residuals.attention = residual(m, rows);
 }
 
@@ -136,8 +136,8 @@ void fit_links(Machine& m, const std::vector<TimedCollective>& rows) {
   }
   m.domain.reach = 1;
   spec::LinkRate& link = m.domain.link;
-  look_for({{&link.bytes_per_second, 1e3, 1e15}, {&link.latency, 0, 1, 1e-8}},
-           [&] { return log_error(m, rows); });
+  fit_constants({{&link.bytes_per_second, 1e3, 1e15}, {&link.latency, 0, 1, 1e-8}},
+                [&] { return log_error(m, rows); });
   m.residuals.collective = residual(m, rows);
 }
 

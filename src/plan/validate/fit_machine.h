@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// From measured times to the constants of a machine: those with which plan/price/op_time.h and
-// plan/price/collective.h come nearest to the times, in the mean of absolute logarithms of their ratio
-// (of what only moves bytes: of the time of all rows together).
+// Fits the constants of a machine to measured times of operations: minimises the mean of
+// |ln(predicted / measured)|, with predictions of plan/price/op_time.h and
+// plan/price/collective.h. For streaming operations the total time of all rows counts most.
 #pragma once
 
 #include <vector>
@@ -21,7 +21,7 @@ struct TimedAttention {
   Attention attention;
   double seconds = 0;
 };
-struct TimedStream {  // what only moves bytes
+struct TimedStream {  // a memory-bound operation
   double bytes = 0;
   double seconds = 0;
 };
@@ -38,12 +38,15 @@ struct Times {
   std::vector<TimedCollective> collectives;
 };
 
-// Changes what the times say something about: gemm_reach, gemm_ramp, launch_seconds (products),
-// accumulate_factor (if some accumulate), memory_reach (streams), attention_forward, _backward,
-// _ramp and _head (attention of both passes; _head if several head sizes below 129), and the
-// domain's link with reach 1 (collectives); and the residuals of these. The rest stays, peaks and
-// sizes too; the constants that are fitted matter as beginnings. No reach comes out above 1.
-// REQUIRES: seconds above 0; peaks and bandwidths that the times need above 0.
+// Returns the machine with the constants that the times determine, and their residuals:
+//   products     gemm_reach, gemm_ramp, launch_seconds; accumulate_factor if some accumulate
+//   streams      memory_reach, launch_seconds
+//   attention    attention_forward, _backward; _ramp if there are several lengths, _head if there
+//                are several head sizes up to 128
+//   collectives  the domain's link, with reach 1
+// All other fields, peaks and sizes included, stay as they are. The fit starts from the given
+// values, and no reach becomes larger than 1.
+// REQUIRES: all seconds, and the peaks and bandwidths that the times need, are above 0.
 spec::Machine fit_machine(spec::Machine machine, const Times& times);
 
 }  // namespace trireme::plan

@@ -5,8 +5,8 @@
 
 #include <cmath>
 
-#include "plan/validate/minimise.h"
 #include "plan/stack.h"
+#include "plan/validate/minimise.h"
 
 namespace trireme::plan {
 namespace {
@@ -30,7 +30,7 @@ spec::Machine truth() {
   return m;
 }
 
-// What `m` takes, each row wrong by `noise`, up or down as no constant explains.
+// Returns the times of `m`, each row wrong by `noise`, up or down so that no constant explains it.
 Times times_on(const spec::Machine& m, double noise) {
   Times times;
   int turn = 0;
@@ -68,25 +68,25 @@ Times times_on(const spec::Machine& m, double noise) {
   return times;
 }
 
-// The truth with constants that know nothing of it.
+// Returns truth() with default constants.
 spec::Machine beginning() {
   spec::Machine m = truth();
-  const spec::Processor usual;
+  const spec::Processor defaults;
   spec::Processor& p = m.processor;
-  p.gemm_reach = usual.gemm_reach;
-  p.gemm_ramp = usual.gemm_ramp;
-  p.accumulate_factor = usual.accumulate_factor;
-  p.attention_forward = usual.attention_forward;
-  p.attention_backward = usual.attention_backward;
-  p.attention_ramp = usual.attention_ramp;
-  p.attention_head = usual.attention_head;
-  p.memory_reach = usual.memory_reach;
-  p.launch_seconds = usual.launch_seconds;
+  p.gemm_reach = defaults.gemm_reach;
+  p.gemm_ramp = defaults.gemm_ramp;
+  p.accumulate_factor = defaults.accumulate_factor;
+  p.attention_forward = defaults.attention_forward;
+  p.attention_backward = defaults.attention_backward;
+  p.attention_ramp = defaults.attention_ramp;
+  p.attention_head = defaults.attention_head;
+  p.memory_reach = defaults.memory_reach;
+  p.launch_seconds = defaults.launch_seconds;
   m.domain.link = {.bytes_per_second = 10e9, .latency = 50e-6};
   return m;
 }
 
-TEST(FitMachine, exact_times_give_the_constants_back) {
+TEST(FitMachine, exact_times_recover_the_constants) {
   const spec::Machine wanted = truth();
   const spec::Machine found = fit_machine(beginning(), times_on(wanted, 0));
   const spec::Processor &p = found.processor, &q = wanted.processor;
@@ -108,14 +108,14 @@ TEST(FitMachine, exact_times_give_the_constants_back) {
   EXPECT_EQ(p.bf16_flops, q.bf16_flops);
 }
 
-TEST(FitMachine, residuals_are_those_of_the_times) {
+TEST(FitMachine, residuals_equal_the_noise_of_the_times) {
   const spec::Machine found = fit_machine(beginning(), times_on(truth(), 0.1));
   EXPECT_NEAR(found.residuals.gemm, 0.1, 0.03);
   EXPECT_NEAR(found.residuals.attention, 0.1, 0.04);
   EXPECT_NEAR(found.processor.gemm_reach, truth().processor.gemm_reach, 0.1);
 }
 
-TEST(FitMachine, what_no_time_speaks_of_stays) {
+TEST(FitMachine, constants_without_times_stay_unchanged) {
   const spec::Machine start = beginning();
   Times times = times_on(truth(), 0);
   times.attention.clear();
@@ -132,7 +132,7 @@ TEST(FitMachine, what_no_time_speaks_of_stays) {
   EXPECT_EQ(fit_machine(start, {}).processor.gemm_reach, start.processor.gemm_reach);
 }
 
-TEST(FitMachine, no_share_of_a_peak_is_above_one) {
+TEST(FitMachine, no_reach_is_above_one) {
   spec::Machine start = beginning();
   const Times times = times_on(truth(), 0);
   start.processor.bf16_flops /= 3;
@@ -143,7 +143,7 @@ TEST(FitMachine, no_share_of_a_peak_is_above_one) {
   EXPECT_GT(found.residuals.gemm, 0.2);
 }
 
-TEST(Minimise, finds_the_bottom_of_a_bent_valley_and_of_a_corner) {
+TEST(Minimise, finds_the_minimum_of_a_curved_valley_and_of_a_corner) {
   const auto bent = [](const std::vector<double>& x) {
     return 100 * std::pow(x[1] - x[0] * x[0], 2) + std::pow(1 - x[0], 2);
   };

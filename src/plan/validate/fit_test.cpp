@@ -32,7 +32,7 @@ double predicted(const PublishedRun& run) {
   return Pricer(run.job, run.machine, run.stack).price(run.layout).seconds;
 }
 
-// Runs of three sources that took what a stack with these constants takes.
+// Returns runs of three sources whose times are those of a stack with these constants.
 Runs planted(double gemm, double streaming) {
   Runs runs;
   int number = 0;
@@ -56,7 +56,7 @@ const Fitted& named(const std::vector<Fitted>& all, const std::string& name) {
   return *std::ranges::find(all, name, &Fitted::name);
 }
 
-TEST(Fit, planted_constants_are_found_again) {
+TEST(Fit, planted_constants_are_recovered) {
   for (const auto& [gemm, streaming] : {std::pair{1.25, 3.0}, {0.95, 1.5}}) {
     Runs train = planted(gemm, streaming), apply = planted(gemm, streaming);
     const std::vector<Fitted> fitted = fit(train, apply);
@@ -70,7 +70,7 @@ TEST(Fit, planted_constants_are_found_again) {
   }
 }
 
-TEST(Fit, what_ships_is_not_looked_at) {
+TEST(Fit, shipped_constants_have_no_influence) {
   Runs train = planted(1.2, 2.5), apply;
   Runs other = train;
   for (PublishedRun& run : other) {
@@ -99,14 +99,14 @@ TEST(Fit, runs_without_time_or_with_a_reason_do_not_count) {
   }
 }
 
-// By run, the prediction of whoever holds runs out.
+// Returns the predicted seconds by the id of a run.
 std::map<std::string, double> by_id(const HeldOut& held) {
   std::map<std::string, double> all;
   for (const Validated& row : held.rows) all[row.run->id] = row.price.seconds;
   return all;
 }
 
-TEST(Fit, a_source_that_is_held_out_is_not_seen) {
+TEST(Fit, a_held_out_source_does_not_affect_its_own_predictions) {
   const Runs runs = planted(1.2, 2.5);
   Runs changed = runs;
   for (PublishedRun& run : changed) {
@@ -123,22 +123,22 @@ TEST(Fit, a_source_that_is_held_out_is_not_seen) {
       ++others;
     }
   }
-  EXPECT_GT(others, 0);  // who did see it
+  EXPECT_GT(others, 0);  // fits that include source "two"
 }
 
-TEST(Fit, a_half_that_is_held_out_is_not_seen) {
+TEST(Fit, a_held_out_half_does_not_affect_its_own_predictions) {
   const Runs runs = planted(1.2, 2.5);
   const auto before = by_id(hash_split(runs, {}));
   ASSERT_EQ(before.size(), runs.size());
-  int seen = 0;
+  int changed_others = 0;
   for (size_t i = 0; i < 3; ++i) {
     Runs changed = runs;
     changed[i].seconds *= 2;
     const auto after = by_id(hash_split(changed, {}));
     EXPECT_EQ(before.at(runs[i].id), after.at(runs[i].id));
-    for (const auto& [id, seconds] : after) seen += before.at(id) != seconds ? 1 : 0;
+    for (const auto& [id, seconds] : after) changed_others += before.at(id) != seconds ? 1 : 0;
   }
-  EXPECT_GT(seen, 0);
+  EXPECT_GT(changed_others, 0);
 }
 
 TEST(Fit, progress_ends_at_one) {

@@ -9,24 +9,24 @@
 namespace trireme::plan {
 namespace {
 
-using Numbers = std::vector<double>;
-using Value = std::function<double(const Numbers&)>;
+using Point = std::vector<double>;
+using Value = std::function<double(const Point&)>;
 
 // a + t (b - a)
-Numbers between(const Numbers& a, const Numbers& b, double t) {
-  Numbers result(a.size());
+Point between(const Point& a, const Point& b, double t) {
+  Point result(a.size());
   for (size_t i = 0; i < a.size(); ++i) result[i] = a[i] + t * (b[i] - a[i]);
   return result;
 }
 
 // Nelder and Mead, "A simplex method for function minimization", 1965, with the usual factors.
-Minimum one_simplex(const Value& value, const Numbers& start, double step) {
+Minimum one_simplex(const Value& value, const Point& start, double step) {
   constexpr int max_steps = 4000;
   constexpr double enough = 1e-10;
   const size_t n = start.size();
   std::vector<Minimum> corners = {{start, value(start)}};
   for (size_t i = 0; i < n; ++i) {
-    Numbers corner = start;
+    Point corner = start;
     corner[i] += step;
     corners.push_back({corner, value(corner)});
   }
@@ -34,7 +34,7 @@ Minimum one_simplex(const Value& value, const Numbers& start, double step) {
   for (int count = 0; count < max_steps; ++count) {
     std::stable_sort(corners.begin(), corners.end(), by_value);
     if (corners.back().value - corners.front().value < enough) break;
-    Numbers centre(n, 0.0);
+    Point centre(n, 0.0);
     for (size_t i = 0; i < n; ++i) {
       for (size_t j = 0; j < n; ++j) centre[j] += corners[i].at[j] / static_cast<double>(n);
     }
@@ -67,12 +67,12 @@ Minimum one_simplex(const Value& value, const Numbers& start, double step) {
 
 }  // namespace
 
-Minimum minimise(const Value& value, Numbers start, double step) {
-  TRIREME_CHECK(!start.empty() && std::isfinite(value(start)), "{} numbers", start.size());
-  constexpr int max_beginnings = 20;
+Minimum minimise(const Value& value, Point start, double step) {
+  TRIREME_CHECK(!start.empty() && std::isfinite(value(start)), "{} variables", start.size());
+  constexpr int max_restarts = 20;
   Minimum best = one_simplex(value, start, step);
-  for (int i = 0; i < max_beginnings; ++i) {
-    // Turned round every time, so that a simplex that fell flat is not made again.
+  for (int i = 0; i < max_restarts; ++i) {
+    // The direction alternates, so that a degenerate simplex does not form again.
     const Minimum next = one_simplex(value, best.at, i % 2 == 0 ? -step / 2 : step);
     const bool gains = next.value < best.value * (1 - 1e-5);
     if (next.value < best.value) best = next;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The least of a function of a few numbers that need not be smooth, by Nelder and Mead's simplex.
+// Minimises a function of a few variables, which need not be smooth, by the Nelder-Mead simplex.
 #pragma once
 
 #include <functional>
@@ -12,10 +12,9 @@ struct Minimum {
   double value = 0;
 };
 
-// Begins at `start` with a simplex of the size `step` along each number, and again, from the best
-// so far, until a beginning gains no more than a hundred-thousandth. The same result for the same
-// arguments. A local least: of several, that of the valley of `start`. REQUIRES: the value is
-// finite at `start`.
+// Begins at `start` with a simplex of size `step` along each variable, and restarts from the best
+// point until a restart gains less than 1e-5 relatively. Deterministic. The result is a local
+// minimum. REQUIRES: the value is finite at `start`.
 Minimum minimise(const std::function<double(const std::vector<double>&)>& value,
                  std::vector<double> start, double step);
 

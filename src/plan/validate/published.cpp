@@ -20,10 +20,34 @@ using base::Json;
 
 constexpr double max_layers = 1e5, max_gpus = 1e7;
 
-Job job_of(const Row& row, std::vector<std::string>& taken) {
+std::optional<Experts> experts_of(const Row& row) {
+  const Json* moe = row.find("model", "moe");
+  if (moe == nullptr) return {};
+  if (!moe->is_object()) row.bad("model.moe is not an object");
+  const auto count = [&](const char* key) -> int64_t {
+    const auto found = moe->find(key);
+    if (found == moe->end() || !found->is_number()) return 0;
+    const auto value = found->get<double>();
+    if (value < 0 || value > 1e9) {
+      throw Unpriced{fmt::format("model.moe.{} = {} is not from 0 to 1e9", key, value)};
+    }
+    return static_cast<int64_t>(value);
+  };
+  const Experts experts{.count = count("experts"),
+                        .chosen = count("top_k"),
+                        .ffn = count("moe_ffn"),
+                        .shared_ffn = count("shared") * count("moe_ffn"),
+                        .dense_layers = count("dense_layers")};
+  if (experts.count < 1 || experts.chosen < 1 || experts.ffn < 1) {
+    throw Unpriced{"model.moe needs experts, top_k and moe_ffn"};
+  }
+  return experts;
+}
+
+Job job_of(const Row& row, std::vector<std::string>& assumed) {
   if (!row.text("model", "attention").empty()) {
     throw Unpriced{
-        fmt::format("attention of the kind {} is not modelled", row.text("model", "attention"))};
+        fmt::format("model.attention = {} is not modelled", row.text("model", "attention"))};
   }
   const bool gated = row.flag("model", "gated").value_or(false);
   spec::ModelDims dims;
@@ -40,30 +64,9 @@ Job job_of(const Row& row, std::vector<std::string>& taken) {
   dims.max_seq = row.whole("model", "seq_len");
   dims.tied_head = !gated || row.flag("model", "tied_embeddings").value_or(false);
   Job job;
-  const Json* moe = row.find("model", "moe");
-  if (moe != nullptr) {
-    if (!moe->is_object()) row.bad("model.moe is not an object");
-    const auto count = [&](const char* key) -> int64_t {
-      const auto found = moe->find(key);
-      if (found == moe->end() || !found->is_number()) return 0;
-      const auto value = found->get<double>();
-      if (value < 0 || value > 1e9) {
-        throw Unpriced{fmt::format("model.moe.{} = {} is no count", key, value)};
-      }
-      return static_cast<int64_t>(value);
-    };
-    job.experts = Experts{.count = count("experts"),
-                          .chosen = count("top_k"),
-                          .ffn = count("moe_ffn"),
-                          .shared_ffn = count("shared") * count("moe_ffn"),
-                          .dense_layers = count("dense_layers")};
-    if (job.experts->count < 1 || job.experts->chosen < 1 || job.experts->ffn < 1) {
-      throw Unpriced{"experts without their number, choice or width"};
-    }
-    dims.ffn = row.whole_or("model", "ffn", job.experts->ffn);
-  } else {
-    dims.ffn = row.whole("model", "ffn");
-  }
+  job.experts = experts_of(row);
+  dims.ffn =
+      job.experts ? row.whole_or("model", "ffn", job.experts->ffn) : row.whole("model", "ffn");
   try {
     job.model = spec::make_model(dims);
   } catch (const base::ConfigError& error) {
@@ -71,13 +74,13 @@ Job job_of(const Row& row, std::vector<std::string>& taken) {
   }
   job.seq_len = dims.max_seq;
   job.global_batch = row.whole("", "global_batch");
-  if (row.find("model", "gated") == nullptr) taken.emplace_back("a feed-forward without gate");
+  if (row.find("model", "gated") == nullptr) assumed.emplace_back("a feed-forward without a gate");
   return job;
 }
 
-spec::Recompute recompute_of(const Row& row, std::vector<std::string>& taken) {
+spec::Recompute recompute_of(const Row& row, std::vector<std::string>& assumed) {
   const std::string text = lower(row.text("", "recompute"));
-  if (text.empty()) taken.emplace_back("no recompute");
+  if (text.empty()) assumed.emplace_back("no recompute");
   if (has(text, "full")) return spec::Recompute::full;
   if (has(text, "selective") || has(text, "gelu")) return spec::Recompute::selective;
   return spec::Recompute::none;
@@ -91,7 +94,7 @@ Precision precision_of(const Row& row) {
   return Precision::bf16;
 }
 
-// A number, or words as "FSDP(ZeRO-3)".
+// Reads a number, or text such as "FSDP(ZeRO-3)".
 int zero_stage(const Row& row) {
   const Json* value = row.find("parallel", "zero");
   if (value == nullptr) return 1;
@@ -101,16 +104,16 @@ int zero_stage(const Row& row) {
     const std::string stage = at != std::string::npos ? text.substr(at + 5, 1) : text;
     if (stage.size() == 1 && stage[0] >= '0' && stage[0] <= '3') return stage[0] - '0';
     if (has(text, "fsdp")) return 3;
-    throw Unpriced{fmt::format("parallel.zero = {} is no stage", text)};
+    throw Unpriced{fmt::format("parallel.zero = {} is not a stage from 0 to 3", text)};
   }
   const double stage = *row.number("parallel", "zero");
   if (stage < 0 || stage > 3 || stage != std::floor(stage)) {
-    throw Unpriced{fmt::format("parallel.zero = {} is no stage", stage)};
+    throw Unpriced{fmt::format("parallel.zero = {} is not a stage from 0 to 3", stage)};
   }
   return static_cast<int>(stage);
 }
 
-Layout layout_of(const Row& row, const Job& job, std::vector<std::string>& taken) {
+Layout layout_of(const Row& row, const Job& job, std::vector<std::string>& assumed) {
   Layout l;
   l.tp = row.degree("tp");
   l.pp = row.degree("pp");
@@ -124,7 +127,9 @@ Layout layout_of(const Row& row, const Job& job, std::vector<std::string>& taken
   spec::set_data_ranks(l, static_cast<int>(gpus / rest), zero_stage(row));
   const std::string schedule = lower(row.text("", "schedule"));
   l.chunks = row.degree_or("vpp", 1);
-  if (row.find("parallel", "vpp") == nullptr && l.pp > 1) taken.emplace_back("one chunk a rank");
+  if (row.find("parallel", "vpp") == nullptr && l.pp > 1) {
+    assumed.emplace_back("one chunk per rank");
+  }
   if (l.pp == 1) l.chunks = 1;
   if (l.chunks > 1) l.schedule = Kind::interleaved;
   if (has(schedule, "zb-1p")) l.schedule = Kind::zb_h1;
@@ -133,14 +138,14 @@ Layout layout_of(const Row& row, const Job& job, std::vector<std::string>& taken
   if (l.pp > 1 && schedule::named(l.schedule).chunks > 0)
     l.chunks = schedule::named(l.schedule).chunks;
   l.micro_batch = row.whole("", "micro_batch");
-  l.recompute = recompute_of(row, taken);
+  l.recompute = recompute_of(row, assumed);
   l.sequence_parallel = row.flag("parallel", "sp").value_or(l.tp > 1) && l.tp > 1;
   l.precision = precision_of(row);
-  // Interleaving wants whole groups of micro-batches; what was run knew how to do without.
+  // The planner models interleaving only in complete groups of micro-batches.
   if (l.schedule == Kind::interleaved && micro_batches(job, l) % l.pp != 0) {
     l.schedule = Kind::one_f_one_b;
     l.chunks = 1;
-    taken.emplace_back("1f1b, as the micro-batches do not divide by pp");
+    assumed.emplace_back("1f1b, because the micro-batches do not divide by pp");
   }
   return l;
 }
@@ -171,20 +176,20 @@ spec::Machine machine_of(const Row& row, const FindMachine& find) {
   const std::string gpu = row.text("cluster", "gpu");
   if (gpu.empty()) throw Unpriced{"cluster.gpu is not stated"};
   spec::Machine machine = find(machine_name(gpu));
-  // The same chips with fewer links.
+  // H800 and A800 are the same chips with fewer links.
   const std::string chip = lower(gpu);
   if (has(chip, "h800") || has(chip, "a800")) {
     machine.domain.link.bytes_per_second = std::min(machine.domain.link.bytes_per_second, 200e9);
   }
   const int64_t node = row.whole_or("cluster", "gpus_per_node", 8, max_gpus);
-  // A domain may be larger than a node, but not than a node whose links end there.
+  // The row's node size is the domain, except on machines whose domain spans several nodes.
   if (machine.domain.size <= 8) machine.domain.size = node;
   const auto rate = network_rate(row.text("cluster", "interconnect"), static_cast<double>(node));
   if (rate) machine.network.link.bytes_per_second = *rate;
   return machine;
 }
 
-// The program of a row: as it states, or as its source is known to have used.
+// Returns the program that the row states, or that its source is known to have used.
 std::string stack_name(const Row& row) {
   if (std::string stated = row.text("", "stack"); !stated.empty()) return stated;
   const std::string source = lower(row.text("", "source")), id = lower(row.text("", "id"));
@@ -217,7 +222,8 @@ Stack stack_of(const Row& row, const FindStack& find) {
   }
 }
 
-// Model FLOPs as papers count them: 6 per parameter of products and token, attention in full.
+// Returns model FLOPs as papers count them: 6 per matrix parameter and token, plus attention
+// without a causal mask.
 double counted_flops(const Job& job) {
   double per_token = 0;
   for (const spec::LayerSpec& layer : job.model.layers) {
@@ -235,7 +241,7 @@ double counted_flops(const Job& job) {
   return per_token * static_cast<double>(job.tokens());
 }
 
-// As the row states, or as its source is known to have measured.
+// Returns the kind that the row states, or that its source is known to have measured.
 MemoryKind memory_kind(const Row& row) {
   const std::string stated = row.text("measured", "mem_kind");
   constexpr std::array<std::string_view, static_cast<size_t>(MemoryKind::count)> names = {
@@ -253,7 +259,7 @@ MemoryKind memory_kind(const Row& row) {
 }
 
 double measured_seconds(const Row& row, const PublishedRun& run) {
-  // What is printed as zero was not measured.
+  // A zero means that the value was not measured.
   const auto positive = [&row](const char* section, const char* key) -> std::optional<double> {
     const auto value = row.number(section, key);
     return value && *value > 0 ? value : std::nullopt;
@@ -266,7 +272,7 @@ double measured_seconds(const Row& row, const PublishedRun& run) {
     }
   }
   if (const auto mfu = positive("measured", "mfu")) {
-    if (*mfu > 1) throw Unpriced{fmt::format("measured.mfu = {} is no part of a peak", *mfu)};
+    if (*mfu > 1) throw Unpriced{fmt::format("measured.mfu = {} is above 1", *mfu)};
     return counted_flops(run.job) /
            (*mfu * run.machine.processor.bf16_flops * static_cast<double>(run.layout.ranks()));
   }
@@ -280,10 +286,10 @@ PublishedRun published_run(const Json& json, const Finders& find, const std::str
   PublishedRun run;
   run.id = row.text("", "id");
   run.source = row.text("", "source");
-  if (run.id.empty()) row.bad("a run without id");
+  if (run.id.empty()) row.bad("the run has no id");
   try {
-    run.job = job_of(row, run.taken);
-    run.layout = layout_of(row, run.job, run.taken);
+    run.job = job_of(row, run.assumed);
+    run.layout = layout_of(row, run.job, run.assumed);
     run.machine = machine_of(row, find.machine);
     run.stack = stack_of(row, find.stack);
     if (std::string rule = broken_rule(run.job, run.layout); !rule.empty()) throw Unpriced{rule};
@@ -310,7 +316,7 @@ std::vector<PublishedRun> published_runs(const std::string& text, const Finders&
     if (row.is_discarded()) throw base::ConfigError(fmt::format("{}: not JSON", where));
     runs.push_back(published_run(row, find, where));
   }
-  if (runs.empty()) throw base::ConfigError(fmt::format("{}: holds no run", file));
+  if (runs.empty()) throw base::ConfigError(fmt::format("{}: contains no run", file));
   return runs;
 }
 

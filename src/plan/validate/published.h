@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Training runs that were published, one JSON object a line, as jobs that can be priced.
+// Reads published training runs, one JSON object per line, as jobs that can be priced.
 #pragma once
 
 #include <cstdint>
@@ -15,11 +15,11 @@
 
 namespace trireme::plan {
 
-// What a published figure of memory counts.
+// What a published memory figure counts.
 enum class MemoryKind : uint8_t {
-  allocated,  // handed out by the allocator
+  allocated,  // allocated tensors
   reserved,   // held by the allocator
-  device,     // taken on the device, as its driver reports it
+  device,     // used on the device, as its driver reports it
   count
 };
 
@@ -29,26 +29,26 @@ struct PublishedRun {
   Layout layout;
   spec::Machine machine;
   Stack stack;
-  // As measured, or arithmetic on what was. 0: not stated.
+  // Measured, or derived from measured values. 0: not stated.
   double seconds = 0;
   double bytes = 0;
-  MemoryKind memory_kind = MemoryKind::device;  // that `bytes` counts
-  std::vector<std::string> taken;  // what the row leaves open, and what was taken for it
-  std::string reason;              // why it cannot be priced; then only id and source count
+  MemoryKind memory_kind = MemoryKind::device;  // what `bytes` counts
+  std::vector<std::string> assumed;             // values that the row does not state
+  std::string reason;  // why the run cannot be priced; if set, only id and source are valid
 };
 
-// Returns the machine of a name as in machines/; throws ConfigError if there is none.
+// Returns the machine with a name as in machines/; throws ConfigError if none has it.
 using FindMachine = std::function<spec::Machine(const std::string& name)>;
 struct Finders {
   FindMachine machine;
   FindStack stack;
 };
 
-// One row. What is missing or not modelled is the run's reason; a row of another form throws
-// ConfigError that begins with `where`.
+// Reads one row. If a value is missing or not modelled, the run has a reason. A malformed row
+// throws ConfigError that begins with `where`.
 PublishedRun published_run(const base::Json& row, const Finders&, const std::string& where);
 
-// All rows of a file's text. `file` names it in messages.
+// Reads all rows of a file's text. `file` is its name in messages.
 std::vector<PublishedRun> published_runs(const std::string& text, const Finders&,
                                          const std::string& file);
 

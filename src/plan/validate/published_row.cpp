@@ -57,18 +57,18 @@ std::optional<double> Row::number(const char* section, const char* key) const {
   return value->get<double>();
 }
 
-int64_t Row::whole(const char* section, const char* key, double most) const {
+int64_t Row::whole(const char* section, const char* key, double max) const {
   const auto value = number(section, key);
   if (!value) throw Unpriced{fmt::format("{} is not stated", name(section, key))};
-  if (*value < 1 || *value > most || *value != std::floor(*value)) {
+  if (*value < 1 || *value > max || *value != std::floor(*value)) {
     throw Unpriced{fmt::format("{} = {} is not a whole number from 1 to {:.0f}", name(section, key),
-                               *value, most)};
+                               *value, max)};
   }
   return static_cast<int64_t>(*value);
 }
 
-int64_t Row::whole_or(const char* section, const char* key, int64_t otherwise, double most) const {
-  return find(section, key) == nullptr ? otherwise : whole(section, key, most);
+int64_t Row::whole_or(const char* section, const char* key, int64_t otherwise, double max) const {
+  return find(section, key) == nullptr ? otherwise : whole(section, key, max);
 }
 
 int Row::degree(const char* key) const {
@@ -82,7 +82,7 @@ int Row::degree_or(const char* key, int otherwise) const {
 std::string Row::text(const char* section, const char* key) const {
   const Json* value = find(section, key);
   if (value == nullptr) return {};
-  if (!value->is_string()) bad(fmt::format("{} is not a text", name(section, key)));
+  if (!value->is_string()) bad(fmt::format("{} is not a string", name(section, key)));
   return value->get<std::string>();
 }
 
@@ -100,7 +100,8 @@ void Row::bad(const std::string& what) const {
 }
 
 std::optional<double> network_rate(const std::string& text, double node) {
-  // GB/s are bytes, Gb/s and Gbps bits; those of NVLink stand alone, and are bytes.
+  // GB/s are bytes, Gb/s and Gbps are bits. A rate without a count is read in bits only, because a
+  // single GB/s is NVLink's.
   static const std::regex several(R"((\d+)\s*x\s*(\d+(?:\.\d+)?)\s*G(?:b/s|bps|bit/s))"),
       bytes(R"((\d+)\s*x\s*(\d+(?:\.\d+)?)\s*GB/s)"),
       one(R"((\d+(?:\.\d+)?)\s*([GT])(?:b/s|bps|bit/s))");

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// One row of published runs: a JSON object with sections, in which what is null or not there is
-// unknown.
+// One row of published runs: a JSON object with sections. Null and absent values are unknown.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +11,7 @@
 
 namespace trireme::plan {
 
-// What cannot be priced, as a reason.
+// Thrown if a row cannot be priced.
 struct Unpriced {
   std::string reason;
 };
@@ -20,21 +19,20 @@ struct Unpriced {
 std::string lower(std::string text);
 bool has(const std::string& text, std::string_view part);
 
-// Section "" is the row itself. Values of another kind than asked for throw ConfigError that begins
-// with `where` and names the key; values that no run can have, and missing ones that a price needs,
-// throw Unpriced.
+// Section "" is the row itself. Values of another type throw ConfigError that begins with `where`
+// and names the key. Impossible values, and missing ones that a price needs, throw Unpriced.
 class Row {
  public:
-  // `json` must outlive it.
+  // `json` must outlive the Row.
   Row(const base::Json& json, std::string where);
 
-  // Null: unknown.
+  // Returns null if the value is unknown.
   const base::Json* find(const char* section, const char* key) const;
   std::optional<double> number(const char* section, const char* key) const;
-  // A whole number of at least 1; `most` at most.
-  int64_t whole(const char* section, const char* key, double most = 1e12) const;
+  // Returns an integer from 1 to `max`.
+  int64_t whole(const char* section, const char* key, double max = 1e12) const;
   int64_t whole_or(const char* section, const char* key, int64_t otherwise,
-                   double most = 1e12) const;
+                   double max = 1e12) const;
   int degree(const char* key) const;
   int degree_or(const char* key, int otherwise) const;
   std::string text(const char* section, const char* key) const;
@@ -46,8 +44,8 @@ class Row {
   std::string where_;
 };
 
-// "8x200Gb/s HDR per node", "1600Gb/s RoCE per node", "8x50GB/s IB", "400 Gbps per GPU": bytes per
-// second of one GPU, where a node has `node`.
+// Returns the bytes per second of one GPU for text such as "8x200Gb/s HDR per node", "1600Gb/s RoCE
+// per node", "8x50GB/s IB" or "400 Gbps per GPU"; `node` is the number of GPUs in a node.
 std::optional<double> network_rate(const std::string& text, double node);
 
 }  // namespace trireme::plan

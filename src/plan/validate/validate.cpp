@@ -6,7 +6,7 @@
 namespace trireme::plan {
 namespace {
 
-// What a price says of a figure of the kind that was measured.
+// Returns the predicted bytes of the kind that was measured.
 double predicted_bytes(const Price& price, const PublishedRun& run) {
   if (run.memory_kind == MemoryKind::allocated) return price.bytes - price.at(Item::reserved);
   if (run.memory_kind == MemoryKind::device) return price.bytes;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Predictions against runs that were published.
+// Compares predictions with published runs.
 #pragma once
 
 #include <string>
@@ -13,13 +13,13 @@ namespace trireme::plan {
 struct Validated {
   const PublishedRun* run = nullptr;
   Price price;
-  double bytes = 0;  // predicted, of the kind that was measured; 0 where nothing was
-  double time_error = 0, memory_error = 0;  // relative, signed; 0 where nothing was measured
+  double bytes = 0;  // predicted, of the measured kind; 0 if memory was not measured
+  double time_error = 0, memory_error = 0;  // relative, signed; 0 if not measured
 };
-// Runs that have a reason are left out.
+// Skips runs that have a reason.
 std::vector<Validated> validate(const std::vector<PublishedRun>&);
 
-// Mean absolute errors, of what was measured.
+// Mean absolute errors of the measured values.
 struct ErrorSummary {
   std::string name;
   int timed = 0, weighed = 0;  // runs with a time, with memory
@@ -27,7 +27,7 @@ struct ErrorSummary {
   double bias = 0;  // mean signed error of time
 };
 ErrorSummary summary_of(const std::vector<Validated>&, const std::string& name);
-// Of dense models in 16 bits: what the engine can run.
+// Returns whether the run is of a dense model in 16 bits, as the engine can train it.
 bool is_dense_16(const PublishedRun&);
 
 }  // namespace trireme::plan

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// The general generator plays forward in time. Whenever a rank is free it takes, in this order: a B
-// whose gradient is there (the oldest micro-batch), an F whose input is there and whose memory may
-// be taken (the deepest stage), a W. Greedy, so it can lose to an order made by hand: at equal
-// costs it needs more than ZB-H1 or ZB-H2.
+// The general generator simulates forward in time. Whenever a rank is free it chooses, in this
+// order: a B whose gradient has arrived (the oldest micro-batch), an F whose input has arrived and
+// whose memory is available (the deepest stage), a W. It is greedy, so a hand-made order can be
+// better: at equal costs it needs more time than ZB-H1 or ZB-H2.
 //
 // Reservation. With several stages on a rank, forwards of the first could fill the memory that the
-// later ones need to bring any micro-batch back. So the oldest micro-batch that still has forwards
-// to run on a rank has room kept for all of them: an F of another one is taken only if that room
-// stays. The oldest unfinished micro-batch can then always go on, and the play always ends, if the
-// cap holds one micro-batch at all.
+// later ones need to complete any micro-batch. So memory is reserved for all remaining forwards of
+// the oldest micro-batch on a rank: an F of another one runs only if that reservation holds. The
+// oldest unfinished micro-batch can then always proceed, and the simulation always ends, if the cap
+// allows one micro-batch.
 #include <algorithm>
 #include <deque>
 #include <queue>
@@ -31,7 +31,7 @@ class Play {
   enum class What : uint8_t { input, gradient, free };
   struct Event {
     double at = 0;
-    int64_t order = 0;  // of equal times, first noted, first played
+    int64_t order = 0;  // of equal times the first recorded runs first
     What what = What::free;
     int rank = 0, stage = 0, microbatch = 0;
     bool operator>(const Event& other) const {
@@ -42,7 +42,7 @@ class Play {
     bool is_free = true;
     double kept = 0;
     int oldest = 0;                  // the first micro-batch with forwards left here
-    std::deque<Action> f, b, w;      // what could run, in the order it came
+    std::deque<Action> f, b, w;      // ready actions, in the order in which they became ready
     std::vector<int> forwards_left;  // by micro-batch
   };
 
@@ -77,7 +77,7 @@ base::Result<Schedule> capped(const CapOptions& options) {
   const double needed = play.needed_cap();
   if (options.cap > 0 && options.cap < needed) {
     return base::Result<Schedule>::no(fmt::format(
-        "a rank may keep {:g}, and one micro-batch alone keeps {:g}: the cap must be at least {:g}",
+        "the cap is {:g}, but one micro-batch alone needs {:g}: the cap must be at least {:g}",
         options.cap, needed, needed));
   }
   return play.run();
@@ -114,7 +114,7 @@ Schedule Play::run() {
   }
   for (int rank = 0; rank < schedule_.ranks; ++rank) note(0, What::free, rank, 0, 0);
   while (!events_.empty()) {
-    // All that is known at one moment, before anybody decides.
+    // Process all events of one moment before any rank decides.
     const double now = events_.top().at;
     while (!events_.empty() && events_.top().at == now) {
       const Event event = events_.top();
@@ -153,7 +153,7 @@ void Play::dispatch(int id, double now) {
     take(rank, rank.b, std::ranges::min_element(rank.b, {}, &Action::microbatch), now);
     return;
   }
-  // One candidate a stage: micro-batches of a stage run in order.
+  // One candidate per stage: micro-batches of a stage run in order.
   auto best = rank.f.end();
   for (auto f = rank.f.begin(); f != rank.f.end(); ++f) {
     if (best != rank.f.end() && f->stage <= best->stage) continue;
@@ -209,14 +209,14 @@ bool Play::fits(const Rank& rank, int id, const Action& f) const {
                               : left_for(id, rank.oldest) +
                                     largest_demand_[static_cast<size_t>(id)] -
                                     demand(id, rank.oldest);
-  constexpr double rounding = 1e-9;  // sums of sizes in another order
+  constexpr double rounding = 1e-9;  // for sums of sizes in another order
   return wanted + reserved <= options_.cap * (1 + rounding);
 }
 
 double Play::left_for(int rank, int microbatch) const {
   const int left = ranks_[static_cast<size_t>(rank)].forwards_left[static_cast<size_t>(microbatch)];
   double bytes = 0;
-  // Its forwards run in the order of the stages, so the last ones are left.
+  // Its forwards run in the order of the stages, so the last ones remain.
   for (int stage = schedule_.stages() - 1, found = 0; stage >= 0 && found < left; --stage) {
     if (schedule_.rank_of(stage, microbatch) != rank) continue;
     bytes += options_.kept[static_cast<size_t>(stage)];

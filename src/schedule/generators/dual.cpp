@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The eight phases of DualPipe (DeepSeek-AI, 2024): a rank fills the pipe from its side, then from
-// both; takes the first backwards with their weight gradients apart; goes in pairs, the forward of
-// one side with the backward of the other; and drains in the mirror image. Weight gradients that
-// are apart run first-in first-out.
+// The eight phases of DualPipe (DeepSeek-AI, 2024): a rank fills the pipeline from its side, then
+// from both; runs the first backwards with split weight gradients; runs pairs of the forward of one
+// side and the backward of the other; and drains in the mirror image. Split weight gradients run
+// first-in first-out.
 #include "schedule/generators/dual.h"
 
 #include <deque>
@@ -37,7 +37,7 @@ class Writer {
   std::vector<Action> program() const {
     TRIREME_CHECK(waiting_.empty() && f_[0] == rank_.count && f_[1] == rank_.count &&
                       b_[0] == rank_.count && b_[1] == rank_.count,
-                  "{} and {} forwards, {} and {} backwards of {}", f_[0], f_[1], b_[0], b_[1],
+                  "{} and {} forwards, {} and {} backwards, not {}", f_[0], f_[1], b_[0], b_[1],
                   rank_.count);
     return program_;
   }
@@ -57,7 +57,7 @@ class Writer {
 }  // namespace
 
 std::vector<Action> dual_program(const DualRank& rank) {
-  TRIREME_CHECK(rank.count >= 2 * rank.depth, "{} micro-batches a side, depth {}", rank.count,
+  TRIREME_CHECK(rank.count >= 2 * rank.depth, "{} micro-batches per side, depth {}", rank.count,
                 rank.depth);
   const int to_middle = rank.depth - 1 - rank.place;
   const int from_end = rank.place + 1;
@@ -74,7 +74,7 @@ std::vector<Action> dual_program(const DualRank& rank) {
   }
   for (int i = 0; i < rank.count - 2 * rank.depth + from_end; ++i) {
     if (i == 0 && to_middle == 0) {
-      // Not as a pair: the other ranks wait for what the forward sends.
+      // Not as a pair: the other ranks wait for the output of the forward.
       out.f(0);
       out.bw(1);
     } else {
@@ -86,8 +86,8 @@ std::vector<Action> dual_program(const DualRank& rank) {
     out.bw(1);
     out.pair(1, 0);
   }
-  // Of these 2 * from_end backwards the first half is merged; the weight gradients of the others
-  // fill what follows.
+  // The first half of these 2 * from_end backwards is merged; the weight gradients of the others
+  // fill the bubbles that follow.
   for (int i = 0; i < 2 * from_end; ++i) {
     const int side = i % 2 == 0 ? 1 : 0;
     if (i < from_end) {

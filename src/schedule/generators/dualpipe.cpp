@@ -17,7 +17,7 @@ Schedule dualpipe(int ranks, int microbatches) {
   Schedule schedule = empty_schedule(ranks, microbatches, {down, Lane(down.rbegin(), down.rend())});
   for (int rank = 0; rank < ranks; ++rank) {
     const int other_end = ranks - 1 - rank;
-    const int own_lane = rank < other_end ? 0 : 1;  // the one that begins at this end
+    const int own_lane = rank < other_end ? 0 : 1;  // the lane that begins at this end
     const int place = std::min(rank, other_end);
     schedule.program[static_cast<size_t>(rank)] = dual_program(
         {.depth = ranks / 2,

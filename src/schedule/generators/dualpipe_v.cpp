@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // DualPipeV (DeepSeek-AI, 2025): one half of DualPipe, folded at its middle: the second direction
-// is the way back of the first. Two chunks a rank and one copy of the model.
+// is the return path of the first. Two chunks per rank and one copy of the model.
 #include "schedule/generators/dual.h"
 #include "schedule/generators/lanes.h"
 

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Generators and passes: what they promise, over all shapes. Times are tested in
-// sim/theory_test.cpp.
+// Generators and passes: their contracts, over all shapes. sim/theory_test.cpp tests times.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -24,7 +23,7 @@ int peak(const std::vector<InFlight>& counts) {
   return std::ranges::max(counts, {}, &InFlight::f_to_w).f_to_w;
 }
 
-// Each passes the check with one send buffer. Returns how many there are.
+// Checks all schedules with one send buffer. Returns their number.
 int check_shapes(const std::vector<int>& ranks, const std::vector<int>& microbatches,
                  const std::vector<int>& chunks) {
   int count = 0;
@@ -87,7 +86,7 @@ TEST(GeneratorsTest, golden_orders) {
   EXPECT_EQ(to_text(dualpipe_v(1, 2)), "0F0 1F0 0F1 1BW0 1F1&0BW0 1BW1 0B1 0W1\n");
 }
 
-// Micro-batches held at once, in stages: the papers' memory.
+// Micro-batches in flight, counted in stages: the memory that the papers state.
 TEST(GeneratorsTest, in_flight_counts_are_the_papers) {
   for (const int p : {2, 4, 6, 8, 16}) {
     const int m = 4 * p;
@@ -99,7 +98,7 @@ TEST(GeneratorsTest, in_flight_counts_are_the_papers) {
     for (const int v : {2, 3, 4}) {
       EXPECT_EQ(peak(in_flight(interleaved(p, m, v))), (v - 1) * p + 2 * (p - 1) + 1);
     }
-    for (int rank = 0; rank < p; ++rank) {  // the zero-bubble ones hold the same on every rank
+    for (int rank = 0; rank < p; ++rank) {  // zero-bubble schedules need the same on every rank
       EXPECT_EQ(in_flight(zb_h1(p, m))[static_cast<size_t>(rank)].f_to_w, p);
       EXPECT_EQ(in_flight(zb_h1(p, m))[static_cast<size_t>(rank)].f_to_b, p - rank);
       EXPECT_EQ(in_flight(zb_h2(p, m))[static_cast<size_t>(rank)].f_to_w, 2 * p - 1);
@@ -112,7 +111,7 @@ TEST(GeneratorsTest, interleaved_with_one_chunk_is_1f1b) {
   for (const int m : {1, 3, 8}) EXPECT_EQ(interleaved(4, m, 1), one_f_one_b(4, m));
 }
 
-// Gradients of one stage are added up in the order of the micro-batches: the bits of one rank.
+// Gradients of one stage are summed in the order of the micro-batches: the bits of one rank.
 TEST(GeneratorsTest, single_lane_weight_gradients_run_in_order) {
   for (const Named& named : catalogue()) {
     const Schedule schedule = generate(named.name, {4, 11 - 1, 0}).value();
@@ -144,7 +143,7 @@ CapOptions options_of(std::vector<Lane> lanes, int microbatches, double cap) {
           .cap = cap};
 }
 
-// Returns how many orders there are.
+// Returns the number of orders.
 int check_capped(const std::vector<int>& ranks, const std::vector<int>& microbatches,
                  const std::vector<int>& caps) {
   int count = 0;
@@ -178,11 +177,11 @@ TEST(CappedTest, DISABLED_every_shape_keeps_its_cap_and_passes_the_check) {
 
 TEST(CappedTest, a_cap_below_one_micro_batch_is_refused_with_the_smallest_that_works) {
   EXPECT_EQ(capped(options_of({v_lane(4)}, 8, 1)).reason(),
-            "a rank may keep 1, and one micro-batch alone keeps 2: the cap must be at least 2");
+            "the cap is 1, but one micro-batch alone needs 2: the cap must be at least 2");
   EXPECT_TRUE(capped(options_of({v_lane(4)}, 8, 2)));
 }
 
-TEST(CappedTest, uneven_costs_and_sizes_are_served) {
+TEST(CappedTest, uneven_costs_and_sizes_are_supported) {
   CapOptions options = options_of({looping_lane(3, 2)}, 10, 9);
   options.f = {1, 2, 1, 3, 1, 2};
   options.b = {2, 1, 1, 4, 2, 2};
@@ -195,11 +194,11 @@ TEST(CappedTest, uneven_costs_and_sizes_are_served) {
 
 // ---- passes
 
-TEST(PassesTest, recompute_stands_before_the_wait_for_the_gradient) {
+TEST(PassesTest, recompute_precedes_the_wait_for_the_gradient) {
   EXPECT_EQ(to_text(add_p2p(add_recompute(gpipe(2, 1)))),
             "0F0 0SendY0>1 0R0 0RecvDy0<1 0BW0\n"
             "1RecvX0<0 1F0 1R0 1BW0 1SendDx0>0\n");
-  // Earlier if asked, never before its F, never inside a pair.
+  // Earlier with `ahead`, never before its F, never inside a pair.
   EXPECT_EQ(to_text(add_recompute(one_f_one_b(2, 3), 1)),
             "0F0 0R0 0F1 0BW0 0R1 0F2 0R2 0BW1 0BW2\n"
             "1F0 1R0 1BW0 1F1 1R1 1BW1 1F2 1R2 1BW2\n");
@@ -211,7 +210,7 @@ TEST(PassesTest, recompute_stands_before_the_wait_for_the_gradient) {
   }
 }
 
-TEST(PassesTest, the_input_gradient_leaves_before_or_after_the_weight_gradient) {
+TEST(PassesTest, the_input_gradient_is_sent_before_or_after_the_weight_gradient) {
   const Schedule schedule = split_backward(gpipe(2, 1));
   EXPECT_EQ(to_text(add_p2p(schedule, SendDxWhen::before_w)),
             "0F0 0SendY0>1 0RecvDy0<1 0B0 0W0\n1RecvX0<0 1F0 1B0 1SendDx0>0 1W0\n");
@@ -226,7 +225,7 @@ TEST(PassesTest, a_pair_has_its_messages_around_it) {
       << to_text(schedule);
 }
 
-// ---- what cannot be had
+// ---- refused shapes
 
 TEST(CatalogueTest, impossible_shapes_are_refused_with_the_nearest_possible) {
   const auto refused = [](std::string_view name, const Shape& shape) {
@@ -243,12 +242,12 @@ TEST(CatalogueTest, impossible_shapes_are_refused_with_the_nearest_possible) {
             "dualpipe-v on 8 ranks needs at least 16 micro-batches, found 3: the nearest are 16 "
             "micro-batches, or 1 ranks");
   EXPECT_EQ(refused("zb-v", {4, 8, 3}),
-            "zb-v has 2 chunks a rank, found 3; interleaved takes any number");
-  EXPECT_EQ(refused("1f1b", {0, 8, 0}), "0 pipeline ranks: 1 to 4096 are possible");
+            "zb-v has 2 chunks per rank, found 3; interleaved allows any number");
+  EXPECT_EQ(refused("1f1b", {0, 8, 0}), "0 pipeline ranks: allowed are 1 to 4096");
   EXPECT_EQ(refused("1f1b", {4, 0, 0}), "0 micro-batches: at least 1 is needed");
   EXPECT_EQ(refused("2f2b", {4, 8, 0}),
-            "no schedule '2f2b'; there are gpipe, 1f1b, interleaved, zb-h1, zb-h2, zb-v, dualpipe, "
-            "dualpipe-v and capped");
+            "unknown schedule '2f2b'; allowed are gpipe, 1f1b, interleaved, zb-h1, zb-h2, zb-v, "
+            "dualpipe, dualpipe-v and capped");
   EXPECT_TRUE(generate("ZB_V", {4, 8, 2}));
 }
 

@@ -2,7 +2,7 @@
 // GPipe (Huang et al., 2019): all forwards, then all backwards. Every rank holds all micro-batches
 // at once.
 //
-// Backwards run in the order of the micro-batches, not in reverse: gradients are then added up left
+// Backwards run in the order of the micro-batches, not in reverse: gradients are then summed left
 // to right as in every other single-lane schedule, so the bits of a step do not depend on the
 // schedule.
 #include "schedule/generators/lanes.h"

@@ -3,11 +3,11 @@
 // in groups: all of a group through the rank's first chunk, then all of it through the second, and
 // so on; backwards in the same groups with the chunks reversed.
 //
-// A group is never smaller than the number of ranks (where there are so many micro-batches):
-// otherwise its first micro-batch is not back from the last rank when the first rank wants it for
-// the next chunk. A number of micro-batches that is no multiple of the ranks is therefore cut into
-// fewer groups, some larger by one or more, and not into full groups and a rest; the bubble is then
-// as small as for a multiple, for a little more memory.
+// A group is never smaller than the number of ranks (unless there are fewer micro-batches):
+// otherwise its first micro-batch would not be back from the last rank when the first rank needs it
+// for the next chunk. A number of micro-batches that is not a multiple of the ranks is therefore
+// cut into fewer groups, some larger by one or more, and not into full groups and a remainder; the
+// bubble is then as small as for a multiple, for a little more memory.
 #include <algorithm>
 #include <cstdint>
 #include <utility>
@@ -19,8 +19,8 @@
 namespace trireme::schedule {
 namespace {
 
-// (chunk, micro-batch) in the order of the forwards; in the order of the backwards chunks count
-// from the last.
+// Returns (chunk, micro-batch) in the order of the forwards; for the order of the backwards chunks
+// count from the last.
 std::vector<std::pair<int, int>> order_of(int microbatches, int groups, int chunks) {
   std::vector<std::pair<int, int>> order;
   int first = 0;

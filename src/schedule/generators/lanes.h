@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The shapes of a pipe, for generators.
+// The lanes of pipelines, for generators.
 #pragma once
 
 #include <vector>
@@ -12,7 +12,8 @@ Lane straight_lane(int ranks);             // 0 1 2
 Lane looping_lane(int ranks, int chunks);  // 0 1 2 0 1 2
 Lane v_lane(int ranks);                    // 0 1 2 2 1 0
 
-// A schedule with empty programs. REQUIRES: ranks, microbatches >= 1, and all fits an Action.
+// Returns a schedule with empty programs. REQUIRES: ranks, microbatches >= 1, and all values fit
+// Action.
 Schedule empty_schedule(int ranks, int microbatches, std::vector<Lane> lanes);
 
 }  // namespace trireme::schedule

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // 1F1B (PipeDream-Flush, Narayanan et al., 2021): a rank runs ahead by as many forwards as there
-// are stages after its own, then alternates one forward and one backward, then drains. It holds
-// min(ranks - rank, microbatches) micro-batches.
+// are stages after it, then alternates one forward and one backward, then drains. It has
+// min(ranks - rank, microbatches) micro-batches in flight.
 //
-// With receives at their consumer this needs one send buffer per channel: of two neighbours, the
-// earlier sends an activation forward while the later sends a gradient back, and with rendezvous
-// both would wait for ever.
+// With receives at their consumer this needs one send buffer per channel: of two adjacent ranks the
+// earlier sends an activation while the later sends a gradient, and with rendezvous both would
+// deadlock.
 #include <algorithm>
 #include <cstdint>
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What ZB-H1 and ZB-H2 have in common: 1F1B with the backward apart, in which a rank runs
-// `ahead` forwards ahead and its weight gradients `behind` micro-batches behind.
+// The common part of ZB-H1 and ZB-H2: 1F1B with split backward, in which a rank runs `ahead`
+// forwards ahead and its weight gradients `behind` micro-batches later.
 #pragma once
 
 #include <functional>

@@ -6,16 +6,16 @@
 //   h2 = norm2(x2);  up = h2 Wup^T;  act = swiglu(up) or gelu(up);                   y = act Wd^T +
 //   x2
 //
-// Along tp a rank has some heads and some of F: Wqkv and Wup are cut by rows, Wo and Wd by columns,
-// and x2 and y are sums over ranks; so are the gradients dh1 and dh2. Under sequence parallelism a
-// rank has R = T / tp rows of x, h1, x2, h2 and their gradients: h1 and h2 are gathered before the
-// products that read them (again in W), dy and dx2 once, in B.
+// Along tp a rank has some heads and a part of F: Wqkv and Wup are cut by rows, Wo and Wd by
+// columns, and x2 and y are sums over ranks; so are the gradients dh1 and dh2. Under sequence
+// parallelism a rank has R = T / tp rows of x, h1, x2, h2 and their gradients: h1 and h2 are
+// gathered before the products that read them (again in W), dy and dx2 once, in B.
 //
-// Without q/k norm the rotation is done in place and there is no qk slot. Gradients of norm weights
-// are made in B, by the same row that makes dx: their inputs are at hand there, and W would have to
-// keep [T, D] more for each norm. That row also reads dy (norm2) and dx2 (norm1), whose sums over
-// rows are the gradients of the down and out biases: where it has all rows it makes them, too. The
-// product that makes dup with GELU's gradient sums it for the up bias.
+// Without q/k norm the rotation is done in place and there is no qk slot. B computes the gradients
+// of norm weights in the op that computes dx: it has their inputs, and W would have to keep [T, D]
+// more for each norm. That op also reads dy (norm2) and dx2 (norm1), whose sums over rows are the
+// gradients of the down and out biases: if it has all rows, it computes them, too. The product that
+// computes dup with GELU's gradient sums it for the up bias.
 #include <utility>
 
 #include "spec/facts/facts_internal.h"
@@ -68,7 +68,7 @@ std::vector<Slot> block_slots(const BlockSpec& s, const Shapes& h) {
   at(BlockSlot::x) = {.name = "x", .spec = h.stream()};
   at(BlockSlot::dy) = {.name = "dy", .spec = h.stream(), .life = Life::b_to_w};
   at(BlockSlot::stats1) = {.name = "stats1", .spec = h.f32(h.R, h.stats)};
-  // Results of norms and activations that only W reads.
+  // Outputs of norms and activation functions that only W reads.
   const auto recomputed_in_b = [](const char* name, const TensorSpec& spec) {
     return Slot{.name = name,
                 .spec = spec,
@@ -87,7 +87,7 @@ std::vector<Slot> block_slots(const BlockSpec& s, const Shapes& h) {
   at(BlockSlot::x2) = {.name = "x2", .spec = h.stream()};
   at(BlockSlot::stats2) = {.name = "stats2", .spec = h.f32(h.R, h.stats)};
   at(BlockSlot::h2) = recomputed_in_b("h2", h.stream());
-  // Of GELU, where act is kept: the slope, which is all that the backward needs.
+  // With GELU, if act is kept, `up` contains GELU's slope, which is all that the backward needs.
   at(BlockSlot::up) = {.name = "up", .spec = h.row(h.U)};
   at(BlockSlot::act) = recomputed_in_b("act", h.row(h.F));
   at(BlockSlot::dqkv) = {.name = "dqkv", .spec = h.row(h.N), .life = Life::b_to_w};
@@ -121,7 +121,7 @@ std::vector<ScratchSet> block_scratch(const BlockSpec& s, const Shapes& h, const
   return sets;
 }
 
-// The forward operations that fill the slots for which `fills` is true, and y if `makes_y`.
+// Returns the forward operations that fill the slots for which `fills` is true, and y if `makes_y`.
 template <typename Fills>
 Work forward_work(const BlockSpec& s, const FactsInput& in, const Shapes& h, bool makes_y,
                   Fills fills) {
@@ -158,8 +158,8 @@ Work forward_work(const BlockSpec& s, const FactsInput& in, const Shapes& h, boo
                    .flops = 4 * pairs * static_cast<double>(h.HK),
                    .bytes = 2 * moved(h.row(h.HK)) + kv_bytes + moved(h.f32(s.heads, h.T))});
   }
-  // A projection back to the stream. Of several ranks the first adds the bias and each the residual
-  // to its part of the rows, before the sum.
+  // A projection back to the stream. Before the sum over ranks, the first rank adds the bias, and
+  // each rank adds the residual to its part of the rows.
   const auto project = [&](int64_t width) {
     const TensorSpec out_bias = s.linear_bias ? h.vec(h.D) : none;
     const TensorSpec part{{h.T / h.ranks, h.D}, h.act};
@@ -184,10 +184,10 @@ Work forward_work(const BlockSpec& s, const FactsInput& in, const Shapes& h, boo
   return work;
 }
 
-// `remakes` is true for slots that are written again on the way.
-template <typename Remakes>
+// `recomputes` is true for slots that B recomputes.
+template <typename Recomputes>
 Work input_gradient_work(const BlockSpec& s, const FactsInput& in, const Shapes& h,
-                         Remakes remakes) {
+                         Recomputes recomputes) {
   Work work;
   std::vector<OpCost>& ops = work.ops;
   const StreamComm comm(in, h.D);
@@ -197,8 +197,8 @@ Work input_gradient_work(const BlockSpec& s, const FactsInput& in, const Shapes&
     const bool is_layer = s.norm == NormKind::layer;
     const TensorSpec dbias = is_layer ? h.dvec(h.D) : none;
     const TensorSpec sum = h.norms_sum_biases ? h.dvec(h.D) : none;
-    const TensorSpec y = remakes(result) ? x : none;
-    const TensorSpec bias = remakes(result) && is_layer ? h.vec(h.D) : none;
+    const TensorSpec y = recomputes(result) ? x : none;
+    const TensorSpec bias = recomputes(result) && is_layer ? h.vec(h.D) : none;
     ops.push_back(streaming(OpKind::norm_backward, x,
                             {x, x, h.f32(h.R, h.stats), h.vec(h.D), x, x, h.dvec(h.D), h.dvec(h.D),
                              dbias, dbias, sum, sum, bias, y}));
@@ -206,12 +206,12 @@ Work input_gradient_work(const BlockSpec& s, const FactsInput& in, const Shapes&
   comm.whole(work.comm);
   if (s.activation == Activation::swiglu) {
     ops.push_back(gemm_cost({h.T, h.F, h.D, GemmLayout::nn, h.act, h.act}, {}));
-    const TensorSpec y = remakes(BlockSlot::act) ? h.row(h.F) : none;
+    const TensorSpec y = recomputes(BlockSlot::act) ? h.row(h.F) : none;
     ops.push_back(
         streaming(OpKind::swiglu_backward, h.row(h.F), {h.row(h.U), h.row(h.F), h.row(h.U), y}));
   } else {
     const TensorSpec sum = is_bias_made_in_b(s, in.shape, BlockParam::up_bias) ? h.dvec(h.U) : none;
-    const TensorSpec again = remakes(BlockSlot::act) ? h.row(h.F) : none;
+    const TensorSpec again = recomputes(BlockSlot::act) ? h.row(h.F) : none;
     ops.push_back(
         gemm_cost({h.T, h.F, h.D, GemmLayout::nn, h.act, h.act}, {h.row(h.F), sum, sum, again}));
   }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The parameters of a transformer block: their first values, what of them is cut along tp, and how
-// their gradients come about.
+// The parameters of a transformer block: their initial values, their cuts along tp, and how their
+// gradients are computed.
 #include <cmath>
 #include <utility>
 
@@ -46,9 +46,8 @@ std::vector<Param> block_params(const BlockSpec& s, const ModelSpec& model, int 
                              BlockParam::down_weight}) {
     params[static_cast<size_t>(p)].is_written = true;
   }
-  // A rank sees the heads that it has.
   for (const BlockParam p : {BlockParam::q_norm, BlockParam::k_norm}) {
-    params[static_cast<size_t>(p)].shard.grad_sum.push_back(Axis::tp);
+    params[static_cast<size_t>(p)].is_by_heads = true;
   }
 
   // Column-parallel projections are cut by output rows, inside each segment; row-parallel ones by

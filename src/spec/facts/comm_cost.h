@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// One collective that a layer asks for along an axis of the mesh, and the bytes that a rank sends
-// for it: what comm::Communicator counts.
+// One collective of a layer along an axis of the mesh, and the bytes that a rank sends for it, as
+// comm::Communicator counts them.
 #pragma once
 
 #include <cstdint>
@@ -23,11 +23,12 @@ struct CommCost {
   bool operator==(const CommCost&) const = default;
 };
 
-// Tensors with fewer elements are summed by sending everything to everyone: one exchange in place
+// Tensors with fewer elements are summed by sending everything to every rank: one exchange instead
 // of two.
 constexpr int64_t small_all_reduce_elements = 4096;
 
-// By one of `ranks`. REQUIRES: gathered and scattered tensors divide by the ranks.
+// Returns the bytes that one of `ranks` sends. REQUIRES: gathered and scattered tensors divide by
+// the ranks.
 int64_t sent_bytes(const CommCost&, int ranks);
 
 }  // namespace trireme::spec

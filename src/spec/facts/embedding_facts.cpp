@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The embedding: y = tokens' rows (+ positions' rows). It has no input, hence no B; its W scatters
-// dy into the tables. Along tp a rank has some rows of the vocabulary: it finds zero for the other
-// tokens, the first one adds the positions, and y is the sum over ranks.
+// The embedding: y = rows of the tokens (+ rows of the positions). It has no input, hence no B; its
+// W scatters dy into the tables. Along tp a rank has some rows of the vocabulary: it uses zero for
+// the other tokens, the first rank adds the positions, and y is the sum over ranks.
 #include "spec/facts/facts_internal.h"
 
 namespace trireme::spec::internal {
@@ -25,7 +25,7 @@ Facts embedding_facts(const EmbeddingSpec& s, const FactsInput& in) {
   const base::TensorSpec rows_of_grad{{tokens, s.width}, in.recipe.grad};
   const base::TensorSpec none{};
   const bool learned = s.positions > 0;
-  const base::TensorSpec positions = ids;  // the front hands them on in any case
+  const base::TensorSpec positions = ids;  // ops::embedding_forward() counts them in any case
 
   Facts f;
   f.params = embedding_params(s, in.model);

@@ -16,7 +16,7 @@ struct Match : Cases... {
   using Cases::operator()...;
 };
 template <typename... Cases>
-Match(Cases...) -> Match<Cases...>;  // clang before 17 does not find it by itself
+Match(Cases...) -> Match<Cases...>;  // clang before 17 does not deduce it
 
 const LayerSpec& layer_of(const ModelSpec& model, int layer) {
   TRIREME_CHECK(layer >= 0 && layer < static_cast<int>(model.layers.size()), "layer {} of {}",
@@ -27,7 +27,7 @@ const LayerSpec& layer_of(const ModelSpec& model, int layer) {
 void check_supported(const LocalShape& shape) {
   for (const Axis axis : {Axis::cp, Axis::ep, Axis::etp}) {
     if (shape.mesh[axis] != 1) {
-      throw base::ConfigError(fmt::format("{} = {}: this build cuts no layer along {}; use 1",
+      throw base::ConfigError(fmt::format("{} = {}: layers cannot be cut along {}; use 1",
                                           name_of(axis), shape.mesh[axis], name_of(axis)));
     }
   }
@@ -76,9 +76,7 @@ Fate fate_of(const Slot& slot, int index, Recompute recompute) {
 }
 
 bool is_partial_along_tp(const Param& param, bool sequence_parallel) {
-  const std::vector<Axis>& axes = param.shard.grad_sum;
-  return std::find(axes.begin(), axes.end(), Axis::tp) != axes.end() ||
-         (param.is_by_rows && sequence_parallel);
+  return param.is_by_heads || (param.is_by_rows && sequence_parallel);
 }
 
 int64_t bytes_of(const ScratchSet& set) {
@@ -129,9 +127,9 @@ BlockSpec local_block(const BlockSpec& block, const Sizes& sizes) {
 bool is_bias_made_in_b(const BlockSpec& block, const LocalShape& shape, BlockParam bias) {
   switch (bias) {
     case BlockParam::out_bias:
-    case BlockParam::down_bias:  // by the norms, unless they have a part of the rows
+    case BlockParam::down_bias:  // in the norms, unless they have only a part of the rows
       return block.linear_bias && !shape.sequence_parallel;
-    case BlockParam::up_bias:  // by the product whose epilogue is GELU's gradient
+    case BlockParam::up_bias:  // in the product whose epilogue is GELU's gradient
       return block.linear_bias && block.activation == Activation::gelu;
     default:
       return false;
@@ -143,11 +141,7 @@ Range local_vocab(int64_t vocab, const Sizes& sizes, const Coord& coord) {
 }
 
 int64_t padded_vocab(int64_t vocab, const Sizes& sizes) {
-  return local_shape({.name = "vocabulary",
-                      .shape = {vocab},
-                      .cuts = {internal::vocab_cut(vocab)},
-                      .grad_sum = {},
-                      .stages = {}},
+  return local_shape({.name = "vocabulary", .shape = {vocab}, .cuts = {internal::vocab_cut(vocab)}},
                      sizes)
       .front();
 }
@@ -182,11 +176,7 @@ Param make_param(std::string name, std::vector<int64_t> shape, Init init, float 
   param.decays = shape.size() >= 2;
   param.init = init;
   param.init_std = init_std;
-  param.shard = {.name = std::move(name),
-                 .shape = std::move(shape),
-                 .cuts = {},
-                 .grad_sum = {Axis::dp, Axis::zero, Axis::cp},
-                 .stages = {}};
+  param.shard = {.name = std::move(name), .shape = std::move(shape), .cuts = {}};
   return param;
 }
 

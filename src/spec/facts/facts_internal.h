@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// One function per layer kind, each in its own file, and the cost formulas they share.
+// One function per layer kind, each in a separate file, and the cost formulas that they share.
 #pragma once
 
 #include <initializer_list>
@@ -26,15 +26,15 @@ std::vector<Param> embedding_params(const EmbeddingSpec&, const ModelSpec&);
 std::vector<Param> block_params(const BlockSpec&, const ModelSpec&, int layer);
 std::vector<Param> head_params(const HeadSpec&, const ModelSpec&);
 
-// A parameter whose gradient is summed over every data axis. An empty shape marks one that this
-// layer does not have.
+// An empty shape marks a parameter that this layer does not have.
 Param make_param(std::string name, std::vector<int64_t> shape, Init init, float init_std);
 
-// A cut of the rows of the vocabulary.
+// Returns the cut of the rows of the vocabulary along tp.
 Cut vocab_cut(int64_t vocab);
 
-// Collectives along tp: every rank's part of the rows of the stream becomes all rows, and partial
-// sums of all rows become each rank's part of their sum. On one rank there are none.
+// Collectives along tp: whole() gathers all rows of the stream under sequence parallelism; sum()
+// adds up partial sums, which leaves each rank its rows under sequence parallelism and all rows
+// otherwise. One rank has none.
 struct StreamComm {
   explicit StreamComm(const FactsInput&, int64_t width);
 
@@ -48,11 +48,12 @@ struct StreamComm {
   base::DType dtype;
 };
 
-// Bytes of a tensor without rounding: what an operation moves.
+// Return the bytes that an operation moves, without rounding to grains.
 int64_t moved(const base::TensorSpec&);
 int64_t moved(std::initializer_list<base::TensorSpec>);
 
-// A row priced by bytes: `main` gives m, n and dtype; every tensor of `all` moves once.
+// Returns the cost of a memory-bound op: `main` gives m, n and dtype; every tensor of `all` moves
+// once.
 OpCost streaming(OpKind, const base::TensorSpec& main, std::initializer_list<base::TensorSpec> all);
 
 struct GemmShape {

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // The head: final norm, logits, cross-entropy. Logits are never stored: F computes them chunk by
-// chunk together with the loss, their gradient, dh and dW. What is left for B is the norm's
-// backward; W is empty.
+// chunk together with the loss, their gradient, dh and dW. B computes the norm's backward only; W
+// is empty.
 //
-// Along tp a rank has some columns of the logits. What it knows of a row's softmax goes to all
-// ranks; dh is the sum over ranks, chunk by chunk. Where a rank has a part of the rows, all are
+// Along tp a rank has some columns of the logits. It sends its statistics of each row's softmax to
+// all ranks; dh is the sum over ranks, chunk by chunk. Under sequence parallelism all rows are
 // normed and gathered before the first chunk, and summed after the last.
 #include <algorithm>
 

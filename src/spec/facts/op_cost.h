@@ -1,12 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// OpCost: one executed operation as the planner sees it. facts() writes them from the model's
-// dimensions; the fronts of kernels/ops.h write them from the tensors they are given; the audit
-// test compares the two, row by row.
+// OpCost: the cost of one executed operation. facts() computes it from the model's dimensions, the
+// functions of kernels/ops.h from their tensors; the audit test compares the two, op by op.
 //
 // Conventions. FLOPs count matrix work only (GEMM 2 m n k; attention 2 per multiply-add over the
-// pairs that the mask leaves); everything else is priced by bytes. Bytes are compulsory traffic:
-// each operand is read once, each result written once, a result that is accumulated into is also
-// read.
+// unmasked pairs); everything else is priced by bytes. Bytes are compulsory traffic: each operand
+// is read once, each result written once, a result that is accumulated into is also read.
 #pragma once
 
 #include <cstdint>
@@ -49,8 +47,8 @@ enum class GemmLayout : uint8_t { none, nn, nt, tn, tt };  // of a GEMM: is a, i
 
 struct OpCost {
   OpKind kind = OpKind::gemm;
-  int64_t m = 0, n = 0, k = 0;  // GEMM: as usual; rows and row width elsewhere; attention: tokens,
-                                // sequence, head size
+  int64_t m = 0, n = 0, k = 0;  // GEMM: m, n, k; attention: tokens, sequence length, head size;
+                                // other ops: rows and row width
   GemmLayout layout = GemmLayout::none;
   base::DType dtype = base::DType::f32;  // of the main operand
   double flops = 0;
@@ -62,7 +60,7 @@ struct OpCost {
 std::string_view name_of(OpKind);
 std::string to_string(const OpCost&);
 
-// Pairs (query, key) that causal attention computes in `sequences` sequences of `length` tokens
+// Returns the pairs (query, key) of causal attention in `sequences` sequences of `length` tokens
 // each.
 constexpr double causal_pairs(int64_t sequences, int64_t length) {
   return static_cast<double>(sequences) * static_cast<double>(length) *

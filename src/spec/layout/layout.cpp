@@ -81,7 +81,7 @@ Layout opened(Layout l) {
     l.reshard = Reshard::automatic;
   }
   if (l.logical_dp == l.data_ranks()) l.logical_dp = 0;
-  // Interleaving takes any number; on one rank several stages must be asked for.
+  // Interleaving allows any number; several stages on one rank must be explicit.
   const bool has_own_number = l.pp > 1 && l.chunks == schedule::named(l.schedule).chunks;
   if (l.has_one_stage() || has_own_number || l.custom_schedule) l.chunks = 0;
   l.accumulation = 0;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Layout as JSON, both ways. Every field is written; reading demands every field.
+// Layout as JSON, both ways. Every field is written; reading requires every field.
 #include "spec/json_reader.h"
 #include "spec/layout/layout.h"
 

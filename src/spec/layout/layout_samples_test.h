@@ -58,7 +58,7 @@ inline Layout any_open_layout(LayoutDice& dice) {
   return l;
 }
 
-// A settled one that breaks no rule. REQUIRES: the model takes some of them.
+// Returns a settled layout that breaks no rule. REQUIRES: the model allows some of them.
 inline Layout any_layout(LayoutDice& dice, const ModelSizes& model, int64_t seq_len) {
   while (true) {
     const Settled settled = settle(model, {.seq_len = seq_len}, 0, any_open_layout(dice));

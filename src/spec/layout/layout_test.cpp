@@ -75,7 +75,7 @@ TEST(Layout, json_with_a_wrong_key_is_refused_by_name) {
   EXPECT_NE(message(json).find("unknown key 'colour'"), std::string::npos);
 }
 
-// What a build without layouts wrote into a checkpoint.
+// Checkpoints of the first version contain such plans.
 TEST(Layout, plans_of_the_first_version_are_read) {
   const ModelSpec model = layout_model(true);
   LayoutDice dice(22);
@@ -102,15 +102,15 @@ TEST(Layout, plans_of_the_first_version_are_read) {
     json["stash_place"] = "device";
     Plan read = plan_from_json(json);
     EXPECT_NO_THROW(check_plan(model, read)) << to_text(l);
-    // A cut and a chunk of logits that were chosen are stated ones now.
+    // A cut and a chunk of logits that were derived are explicit ones now.
     EXPECT_EQ(read.first_layer_of_stage, plan.first_layer_of_stage);
-    // Few micro-batches make several schedules the same actions.
+    // With few micro-batches several schedules have the same actions.
     EXPECT_EQ(read.schedule, plan.schedule);
     EXPECT_FALSE(read.layout.custom_schedule);
     read.layout.schedule = l.schedule;
     read.layout.first_layers = l.first_layers;
     read.layout.head_chunk_rows = l.head_chunk_rows;
-    // Blocks that recompute nothing are as good as none.
+    // A policy for no blocks is read as no policy.
     if (l.recompute_blocks == 0) {
       read.layout.recompute = l.recompute;
       read.layout.recompute_blocks = 0;
@@ -119,6 +119,34 @@ TEST(Layout, plans_of_the_first_version_are_read) {
     json["stash_place"] = "host";
     EXPECT_THROW((void)plan_from_json(json), base::ConfigError);
   }
+}
+
+// Keys that plans no longer have: their one value is ignored, another one is refused.
+TEST(Layout, reserved_keys_of_earlier_plans_are_ignored_at_their_only_value) {
+  const Plan plan = solve_or_throw(layout_model(true), {.seq_len = 32}, {}, {});
+  base::Json json = to_json(plan);
+  const base::Json operand = {
+      {"dtype", "bf16"}, {"block_rows", 0}, {"block_cols", 0}, {"scaling", "none"}};
+  json["recipe"]["gemm"] = base::Json(6, operand);
+  json["recipe"]["amax_history"] = 0;
+  json["optimizer"]["first_moment"] = json["optimizer"]["second_moment"] = "f32";
+  EXPECT_EQ(plan_from_json(json), plan);
+  const auto refused = [&](const char* section, const char* key, const base::Json& value) {
+    base::Json other = json;
+    other[section][key] = value;
+    try {
+      (void)plan_from_json(other);
+    } catch (const base::ConfigError& error) {
+      return std::string(error.what());
+    }
+    return std::string();
+  };
+  EXPECT_EQ(refused("recipe", "amax_history", 16),
+            "plan.recipe: amax_history = 16: this version supports 0 only");
+  EXPECT_NE(refused("recipe", "gemm", base::Json(6, {{"dtype", "f32"}})).find("recipe: gemm ="),
+            std::string::npos);
+  EXPECT_EQ(refused("optimizer", "first_moment", "bf16"),
+            "plan.optimizer: first_moment = \"bf16\": this version supports \"f32\" only");
 }
 
 }  // namespace

@@ -23,7 +23,7 @@ int64_t number_of(std::string_view word, std::string_view text, int64_t low, int
   return value;
 }
 
-// Words that are a field and its number.
+// Words that consist of a field and its number.
 struct NumberWord {
   std::string_view word;
   int Layout::*field;
@@ -55,7 +55,7 @@ constexpr std::array<TypeWord, 3> type_words = {{
     {"sums", &Layout::reduce_dtype, base::DType::bf16},
 }};
 
-// What the words say of the data ranks; 0: nothing.
+// The values of words about data ranks; 0: not given.
 struct DataRanks {
   int64_t all = 0, shard = 0;
 };
@@ -145,7 +145,7 @@ void spread_data(std::string_view text, int64_t ranks, const DataRanks& data, La
   const int64_t all = data.all == 0 ? ranks / rest : data.all;
   if (rest > ranks || ranks % rest != 0 || ranks / rest != all) {
     throw base::ConfigError(
-        fmt::format("layout '{}': tp x cp x pp x dp = {} x {} x {} x {} are not the {} ranks", text,
+        fmt::format("layout '{}': tp x cp x pp x dp = {} x {} x {} x {} is not the {} ranks", text,
                     l.tp, l.cp, l.pp, all, ranks));
   }
   set_data_ranks(l, static_cast<int>(all), l.zero_stage);
@@ -189,7 +189,7 @@ Layout layout_from_text(std::string_view text, int64_t ranks) {
             ? set_flag(word, l)
             : set_value(word, word.substr(0, equals), word.substr(equals + 1), l, data);
     if (!is_known) {
-      throw base::ConfigError(fmt::format("layout: '{}' is none of {}", word, layout_words()));
+      throw base::ConfigError(fmt::format("layout: '{}' is not one of {}", word, layout_words()));
     }
   }
   spread_data(text, ranks, data, l);

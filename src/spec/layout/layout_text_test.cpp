@@ -18,7 +18,7 @@ std::string refused(const std::string& text, int64_t processors = 8) {
   return "not refused";
 }
 
-TEST(LayoutText, what_is_left_out_is_as_in_a_fresh_layout) {
+TEST(LayoutText, missing_words_mean_defaults) {
   Layout l;
   l.dp_replicate = 8;
   EXPECT_EQ(layout_from_text("", 8), l);
@@ -39,23 +39,23 @@ TEST(LayoutText, what_is_left_out_is_as_in_a_fresh_layout) {
   EXPECT_EQ(layout_from_text("full blocks=3 grads=bf16 masters=u16 fast", 1).recompute_blocks, 3);
 }
 
-TEST(LayoutText, the_word_that_is_wrong_is_named) {
+TEST(LayoutText, errors_name_the_wrong_word) {
   EXPECT_EQ(refused("tp=x"), "layout: 'tp=x': expected a number from 1 to 1048576");
   EXPECT_EQ(refused("tp=0"), "layout: 'tp=0': expected a number from 1 to 1048576");
   EXPECT_EQ(refused("zero=4"), "layout: 'zero=4': expected a number from 0 to 3");
-  EXPECT_TRUE(refused("tq=2").starts_with("layout: 'tq=2' is none of tp=N"));
-  EXPECT_TRUE(refused("slow").starts_with("layout: 'slow' is none of tp=N"));
+  EXPECT_TRUE(refused("tq=2").starts_with("layout: 'tq=2' is not one of tp=N"));
+  EXPECT_TRUE(refused("slow").starts_with("layout: 'slow' is not one of tp=N"));
   EXPECT_EQ(refused("grads=f16"), "layout: 'grads=f16': expected f32 or bf16");
   EXPECT_EQ(refused("zero=3 shard=3"),
             "layout 'zero=3 shard=3': dp = 8 does not divide by shard = 3");
   EXPECT_EQ(refused("tp=3"), "layout 'tp=3': 8 ranks do not divide by tp x cp x pp = 3");
   EXPECT_EQ(refused("tp=2 dp=2"),
-            "layout 'tp=2 dp=2': tp x cp x pp x dp = 2 x 1 x 1 x 2 are not the 8 ranks");
-  EXPECT_NE(refused("tp=1048576 pp=1048576 cp=1048576 dp=1048576").find("are not the 8 ranks"),
+            "layout 'tp=2 dp=2': tp x cp x pp x dp = 2 x 1 x 1 x 2 is not the 8 ranks");
+  EXPECT_NE(refused("tp=1048576 pp=1048576 cp=1048576 dp=1048576").find("is not the 8 ranks"),
             std::string::npos);
 }
 
-TEST(LayoutText, words_say_what_matters) {
+TEST(LayoutText, words_describe_fields_that_differ_from_defaults) {
   Layout l = layout_from_text("tp=8 sp pp=4 interleaved=3 zero=1 micro=2 full", 1024);
   EXPECT_EQ(words(l),
             "tp 8 sp, pp 4 interleaved x 3, dp 32 ZeRO-1, micro-batch 2, full recompute, bf16");

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// For every rule of the book one layout that breaks it and no other.
+// For every rule one layout that breaks it and no other rule.
 #pragma once
 
 #include <string>
@@ -14,7 +14,7 @@ struct BrokenSample {
   Layout asked;
   Workload work = {.seq_len = 16};
   int64_t ranks = 0;
-  // These differ from the model that all samples have otherwise.
+  // Differences from the default model of the samples.
   bool tied = true;
   int64_t vocab = 96;
   int64_t experts = 0;

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rules about custom schedules. All hold where the schedule is a named one.
+// Rules about custom schedules. All hold if the schedule is a named one.
 #include <fmt/format.h>
 
 #include <algorithm>
 
 #include "base/text/count_text.h"
-#include "spec/parallel/pipeline_parallel.h"
 #include "spec/layout/rules_internal.h"
+#include "spec/parallel/pipeline_parallel.h"
 
 namespace trireme::spec {
 namespace {
@@ -33,7 +33,7 @@ std::string custom_batch_message(const RuleCase& c) {
     nearest = fmt::format("; nearest: {} = {}", c.name(global_batch),
                           own.microbatches / workers * c.l.micro_batch * c.l.logical_dp);
   }
-  return fmt::format("{}: it has {}, and a rank runs {} in a step{}", c.name(custom_schedule),
+  return fmt::format("{}: it has {}, but a rank runs {} in a step{}", c.name(custom_schedule),
                      base::count_text(own.microbatches, "micro-batch", "micro-batches"),
                      c.l.rank_microbatches(), nearest);
 }
@@ -54,7 +54,7 @@ std::vector<Rule> custom_schedule_rules() {
        .message =
            [](const RuleCase& c) {
              const int ranks = c.l.custom_schedule->ranks;
-             return fmt::format("{}: it is for {} ranks, and {} = {}; nearest: {} = {}",
+             return fmt::format("{}: it is for {} ranks, but {} = {}; nearest: {} = {}",
                                 c.name(custom_schedule), ranks, c.name(pp), c.l.pp, c.name(pp),
                                 ranks);
            }},
@@ -70,8 +70,8 @@ std::vector<Rule> custom_schedule_rules() {
        .message =
            [](const RuleCase& c) {
              return fmt::format(
-                 "{}: its two lanes keep every stage's parameters twice, which this "
-                 "build does not execute; use one lane for all micro-batches",
+                 "{}: its two lanes need every stage's parameters twice, which the "
+                 "engine does not support; use one lane for all micro-batches",
                  c.name(custom_schedule));
            }},
       {.id = "schedule.custom_fault",
@@ -96,7 +96,7 @@ std::vector<Rule> custom_schedule_rules() {
        .message =
            [](const RuleCase& c) {
              return fmt::format(
-                 "{}: it recomputes whole stages early (R), and this build "
+                 "{}: it recomputes whole stages early (R), but the engine "
                  "recomputes layer by layer; leave R out",
                  c.name(custom_schedule));
            }},
@@ -113,7 +113,7 @@ std::vector<Rule> custom_schedule_rules() {
            [](const RuleCase& c) {
              return fmt::format(
                  "{}: a rank computes an output for another rank before it has sent "
-                 "the one before it; put SendY and SendDx behind their F and B",
+                 "the previous one; put SendY and SendDx directly after their F and B",
                  c.name(custom_schedule));
            }},
       {.id = "schedule.custom_micro_batches",

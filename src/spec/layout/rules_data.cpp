@@ -161,10 +161,10 @@ std::vector<Rule> data_rules() {
            },
        .message =
            [](const RuleCase& c) {
-             return fmt::format(
-                 "{} = {}: with {} = {} and {} workers that is a batch of {}, not {}",
-                 c.name(accumulation), c.l.accumulation, c.name(micro_batch), c.l.micro_batch,
-                 c.l.logical_dp, c.l.global_batch(), c.work.global_batch);
+             return fmt::format("{} = {}: with {} = {} and {} workers the batch is {}, not {}",
+                                c.name(accumulation), c.l.accumulation, c.name(micro_batch),
+                                c.l.micro_batch, c.l.logical_dp, c.l.global_batch(),
+                                c.work.global_batch);
            }},
       {.id = "batch.micro_batches",
        .whose = Whose::any,
@@ -174,7 +174,7 @@ std::vector<Rule> data_rules() {
        .holds = [](const RuleCase& c) { return c.l.rank_microbatches() <= max_microbatches; },
        .message =
            [](const RuleCase& c) {
-             return fmt::format("{} = {}: that is {} micro-batches a rank; at most {}",
+             return fmt::format("{} = {}: {} micro-batches per rank; at most {}",
                                 c.name(global_batch), c.l.global_batch(), c.l.rank_microbatches(),
                                 max_microbatches);
            }},
@@ -190,7 +190,8 @@ std::vector<Rule> data_rules() {
        .message =
            [](const RuleCase& c) {
              return fmt::format(
-                 "{} = {}: {} micro-batches of {} tokens are with this model {:.3g} activations in "
+                 "{} = {}: {} micro-batches of {} tokens have with this model {:.3g} activations "
+                 "in "
                  "a step; at most {:.3g}",
                  c.name(micro_batch), c.l.micro_batch, c.l.rank_microbatches(),
                  c.l.micro_batch * c.work.seq_len, step_activations(c),
@@ -208,9 +209,10 @@ std::vector<Rule> data_rules() {
        .message =
            [](const RuleCase& c) {
              return fmt::format(
-                 "{} = once: with {} = {} and {} micro-batches a worker gradients are summed after "
-                 "each, because a whole one lives only as long as its layer's backward; nearest: "
-                 "each, or {} = 1",
+                 "{} = once: with {} = {} and {} micro-batches per worker gradients are summed "
+                 "after "
+                 "each, because an unsharded gradient exists only during its layer's backward; "
+                 "nearest: each, or {} = 1",
                  c.name(reduce), c.name(zero_stage), c.l.zero_stage, c.l.accumulation,
                  c.name(zero_stage));
            }},
@@ -226,8 +228,8 @@ std::vector<Rule> data_rules() {
        .message =
            [](const RuleCase& c) {
              return fmt::format(
-                 "inference runs one micro-batch on one rank in one stage, and this layout has {} "
-                 "ranks, {} stages a rank and {} micro-batches",
+                 "inference runs one micro-batch on one rank in one stage, but this layout has {} "
+                 "ranks, {} stages per rank and {} micro-batches",
                  c.l.ranks(), chunks_of(c.l), c.l.rank_microbatches());
            }},
   };

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rules about the degrees: their range, their product, and axes that the engine does not have.
+// Rules about the degrees: their range, their product, and axes that the engine does not support.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -35,8 +35,8 @@ bool pp_is_legal(const RuleCase& c, int64_t pp) {
   return pp == 1 || c.model.layers == 0 || pp <= c.model.layers / chunks_of(c.asked);
 }
 
-// How far from what was asked: degrees that change, then by how much; replicas rather than shards,
-// shards rather than cuts of the model.
+// The distance from the requested layout: the number of changed degrees, then the amount; changes
+// of replicas are preferred to those of shards, and those to cuts of the model.
 std::tuple<int, double, int, int, int> distance(const Layout& choice, const Layout& asked) {
   int changed = 0;
   double ratio = 0;
@@ -49,7 +49,8 @@ std::tuple<int, double, int, int, int> distance(const Layout& choice, const Layo
   return {changed, ratio, choice.pp, choice.tp, choice.dp_shard};
 }
 
-// "dp_replicate = 3 or dp_shard = 3": the two nearest that multiply to the ranks that there are.
+// Returns the two nearest layouts whose degrees multiply to the number of ranks: "dp_replicate = 3
+// or dp_shard = 3".
 std::string nearest_choices(const RuleCase& c) {
   const int64_t ranks = c.ranks / c.l.cp;
   std::vector<Layout> all;
@@ -86,7 +87,7 @@ std::string nearest_choices(const RuleCase& c) {
   return joined(parts, "or");
 }
 
-// The product of the degrees that were asked for, and the words for it.
+// The product of the requested degrees, and its text.
 struct Asked {
   int64_t product = 1;
   bool has_open = false;
@@ -133,7 +134,7 @@ std::string product_message(const RuleCase& c) {
                        asked.product, nearest_choices(c));
   }
   const char* plural = asked.product == 1 ? "" : "s";
-  return fmt::format("{}: that is {} rank{}, and there are {}; nearest: {}, or {} rank{}",
+  return fmt::format("{}: that needs {} rank{}, but there are {}; nearest: {}, or {} rank{}",
                      asked.text, asked.product, plural, c.ranks, nearest_choices(c), asked.product,
                      plural);
 }
@@ -200,7 +201,7 @@ std::vector<Rule> degree_rules() {
                if (c.asked.*degree.field == open_degree) open.push_back(c.name(degree.key));
              }
              return fmt::format(
-                 "{} = -1: only one degree can be the ranks that are left, and {} {} "
+                 "{} = -1: only one degree can be -1 (the remaining ranks), but {} {} "
                  "-1, too",
                  open.front(), joined({open.begin() + 1, open.end()}, "and"),
                  open.size() == 2 ? "is" : "are");
@@ -262,7 +263,7 @@ std::vector<Rule> degree_rules() {
        .message =
            [](const RuleCase& c) {
              return fmt::format(
-                 "{} = {}: the engine's mesh has data ranks side by side, not "
+                 "{} = {}: in the engine's mesh data ranks are adjacent, not "
                  "stages; nearest: dp-inside",
                  c.name(placement), name_of(c.l.placement));
            }},

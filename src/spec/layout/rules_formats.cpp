@@ -62,7 +62,7 @@ std::vector<Rule> format_rules() {
            [](const RuleCase& c) {
              if (c.l.master_dtype == base::DType::u16) {
                return fmt::format(
-                   "{} = u16: must be f32 where {} = fp32; it is what bf16 weights lack of fp32",
+                   "{} = u16: must be f32 if {} = fp32; u16 is the low part that bf16 weights lack",
                    c.name(master_dtype), c.name(precision));
              }
              return fmt::format("{} = {}: use f32 or u16", c.name(master_dtype),

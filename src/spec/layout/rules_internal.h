@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The chapters of the rule book, in the order in which rules are looked at.
+// The groups of rules, in the order in which rules are checked.
 #pragma once
 
 #include <vector>
@@ -21,7 +21,7 @@ inline bool is_custom(const RuleCase& c) { return c.l.custom_schedule.has_value(
 
 // May tp have this value, for a model of these sizes, on this engine?
 bool tp_is_legal(const ModelSizes&, int64_t tp);
-// Stages of a rank that the layout asks for; those of an unsettled one, too.
+// Returns the stages of a rank, also for a layout that is not settled.
 int64_t chunks_of(const Layout&);
 
 }  // namespace trireme::spec

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Rules about the pipeline: does its schedule exist for these ranks, micro-batches, layers and
-// shards? Those of custom schedules are in rules_custom.cpp.
+// shards? rules_custom.cpp contains those of custom schedules.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -8,8 +8,8 @@
 
 #include "base/text/count_text.h"
 #include "schedule/lives.h"
-#include "spec/parallel/pipeline_parallel.h"
 #include "spec/layout/rules_internal.h"
+#include "spec/parallel/pipeline_parallel.h"
 
 namespace trireme::spec {
 namespace {
@@ -24,13 +24,13 @@ int64_t stages_of(const Layout& l) {
 }
 
 schedule::Shape shape_of(const Layout& l, int64_t microbatches) {
-  constexpr int64_t max = 1 << 30;  // far above what the catalogue takes
+  constexpr int64_t max = 1 << 30;  // far above the catalogue's limits
   return {.ranks = l.pp,
           .microbatches = static_cast<int>(std::min(microbatches, max)),
           .chunks = static_cast<int>(chunks_of(l))};
 }
 
-// The plan's schedule and reduction, without anything else. REQUIRES: the schedule exists.
+// Returns a plan with schedule and reduction only. REQUIRES: the schedule exists.
 Plan order_of(const Layout& l) {
   Plan plan;
   plan.layout = l;
@@ -43,7 +43,7 @@ Plan order_of(const Layout& l) {
   return plan;
 }
 
-// First and last stage are different stages of one rank.
+// Are first and last stage different stages of one rank?
 bool ends_share_a_rank(const Layout& l) {
   if (l.custom_schedule) {
     const schedule::Lane& lane = l.custom_schedule->lanes.front();
@@ -52,14 +52,15 @@ bool ends_share_a_rank(const Layout& l) {
   return stages_of(l) > 1 && (l.pp == 1 || schedule::named(l.schedule).is_v);
 }
 
-// "schedule = zb-v", or the name of the custom one's key.
+// Returns "schedule = zb-v", or the name of the custom schedule's key.
 std::string named_schedule(const RuleCase& c) {
   return is_custom(c)
              ? c.name(LayoutKey::custom_schedule)
              : fmt::format("{} = {}", c.name(LayoutKey::schedule), schedule::name_of(c.l.schedule));
 }
 
-// Schedules that sum gradients in turns, as the end of a message.
+// Returns the end of a message: schedules that complete the gradients of one micro-batch before the
+// next.
 std::string nearest_order(const RuleCase& c) {
   if (is_custom(c)) return "";
   if (c.l.schedule == Kind::interleaved) {
@@ -69,7 +70,7 @@ std::string nearest_order(const RuleCase& c) {
   return " 1f1b, or interleaved";
 }
 
-// ---- sharded gradients: whole ones live only as long as their layer's backward
+// ---- sharded gradients: an unsharded gradient exists only during its layer's backward
 
 bool merges_backward(const Layout& l) {
   if (!l.custom_schedule) return !schedule::named(l.schedule).splits_backward;
@@ -80,7 +81,7 @@ bool shards_in_turn(const RuleCase& c) {
   const Layout& l = c.l;
   if (!l.shards_grads() || l.has_one_stage() || !merges_backward(l)) return true;
   if (!l.custom_schedule && l.schedule == Kind::one_f_one_b) return true;
-  // The head adds to its gradients in all forwards, which come before all backwards.
+  // The head adds to its gradients in all forwards, which precede all backwards.
   if (!l.custom_schedule && l.schedule == Kind::gpipe) return l.rank_microbatches() == 1;
   const bool is_whole = l.rank_microbatches() % l.pp == 0;
   if (!l.custom_schedule && l.schedule == Kind::interleaved && is_whole) return true;
@@ -100,15 +101,15 @@ std::string turn_message(const RuleCase& c, bool is_table) {
   const std::string why =
       l.shards_grads() ? fmt::format("{} = {}", c.name(zero_stage), l.zero_stage)
       : workers > 1
-          ? fmt::format("{} = {} ({} workers a rank)", c.name(logical_dp), l.logical_dp, workers)
+          ? fmt::format("{} = {} ({} workers per rank)", c.name(logical_dp), l.logical_dp, workers)
           : fmt::format("{} = each", c.name(reduce));
   const std::string near = nearest_order(c);
   return fmt::format(
       "{}: with {} the gradients of one micro-batch must be complete before those of the next "
-      "begin{}, which this schedule does not keep to; nearest:{}{}",
+      "begin{}, but this schedule overlaps them; nearest:{}{}",
       named_schedule(c), why,
       is_table ? ", of the table that embedding and head share on one rank" : "",
-      near.empty() ? " an order as of 1f1b" : near,
+      near.empty() ? " the order of 1f1b" : near,
       l.shards_grads() ? fmt::format(", or {} = 1", c.name(zero_stage)) : "");
 }
 
@@ -121,7 +122,7 @@ std::string stages_message(const RuleCase& c) {
       : max > 1    ? fmt::format("{} = {}", c.name(pp), max)
                    : fmt::format("{} = {}", c.name(LayoutKey::chunks), layers / c.l.pp);
   return fmt::format(
-      "{} = {}: that makes {} stages ({} on each rank), and the model has {} layers with embedding "
+      "{} = {}: that makes {} stages ({} on each rank), but the model has {} layers with embedding "
       "and head; nearest: {}",
       c.name(pp), c.l.pp, stages_of(c.l), of_rank, layers, nearest);
 }
@@ -166,8 +167,8 @@ std::vector<Rule> pipeline_rules() {
        .message =
            [](const RuleCase& c) {
              return fmt::format(
-                 "{} = dualpipe: its two lanes keep every stage's parameters twice, "
-                 "which this build neither prices nor executes; nearest: "
+                 "{} = dualpipe: its two lanes need every stage's parameters twice, "
+                 "which neither planner nor engine supports; nearest: "
                  "dualpipe-v, the same overlap in one lane",
                  c.name(LayoutKey::schedule));
            }},
@@ -186,7 +187,7 @@ std::vector<Rule> pipeline_rules() {
            [](const RuleCase& c) {
              const int own = schedule::named(c.l.schedule).chunks;
              return fmt::format(
-                 "{} = {}: {} has {} a rank; nearest: {}, or {} = interleaved, which takes any",
+                 "{} = {}: {} has {} per rank; nearest: {}, or {} = interleaved, which allows any",
                  c.name(chunks), c.l.chunks, schedule::name_of(c.l.schedule), own, own,
                  c.name(LayoutKey::schedule));
            }},
@@ -210,7 +211,7 @@ std::vector<Rule> pipeline_rules() {
            [](const RuleCase& c) {
              const int64_t last = c.model.layers - 1;
              return fmt::format(
-                 "{} = [{}]: must be the first layers of the {} stages, rising from "
+                 "{} = [{}]: must be the first layers of the {} stages, ascending from "
                  "0 to {} at most (0 is the embedding, {} the head), or empty",
                  c.name(first_layers), fmt::join(c.l.first_layers, ", "), stages_of(c.l), last,
                  last);
@@ -239,8 +240,9 @@ std::vector<Rule> pipeline_rules() {
            [](const RuleCase& c) {
              const std::string near = nearest_order(c);
              return fmt::format(
-                 "{}: with {} = {} B and W must be one (BW), because the whole gradient of a layer "
-                 "lives only as long as its backward; nearest: {} = 1{}{}",
+                 "{}: with {} = {} B and W must be merged (BW), because the unsharded gradient of "
+                 "a "
+                 "layer exists only during its backward; nearest: {} = 1{}{}",
                  named_schedule(c), c.name(zero_stage), c.l.zero_stage, c.name(zero_stage),
                  near.empty() ? "" : ", or", near);
            }},
@@ -300,7 +302,7 @@ std::vector<Rule> pipeline_rules() {
        .message =
            [](const RuleCase& c) {
              return fmt::format(
-                 "{} = {}: the schedule runs an F beside a backward, and both gather "
+                 "{} = {}: the schedule overlaps an F with a backward, and both gather "
                  "sharded parameters: they must stay for the whole step; nearest: "
                  "never",
                  c.name(reshard), name_of(c.l.reshard));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rules about what tensor, sequence and context parallelism cut.
+// Rules about the sizes that tensor, sequence and context parallelism cut.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -12,7 +12,7 @@ namespace {
 
 bool divides(const ModelSizes& model, int64_t tp) {
   const auto is_cut = [tp](const auto& cut) { return cut.second % tp == 0; };
-  // Where there are fewer key and value heads than ranks, ranks have copies of them.
+  // If there are fewer key and value heads than ranks, ranks have copies of them.
   const auto is_shared = [tp](int64_t heads) { return heads % tp == 0 || tp % heads == 0; };
   return std::ranges::all_of(model.tp_cuts, is_cut) &&
          std::ranges::all_of(model.kv_heads, is_shared);
@@ -22,7 +22,7 @@ bool divides_kv_heads(const ModelSizes& model, int64_t tp) {
   return std::ranges::all_of(model.kv_heads, [tp](int64_t heads) { return heads % tp == 0; });
 }
 
-// Every rank has rows of the vocabulary, which is padded where it does not divide.
+// Every rank has rows of the vocabulary, which is padded if it does not divide.
 bool has_rows(const ModelSizes& model, int64_t tp) {
   const int64_t vocab = model.vocab;
   return tp == 1 || vocab == 0 || (tp - 1) * ((vocab + tp - 1) / tp) < vocab;
@@ -96,8 +96,8 @@ std::vector<Rule> tensor_rules() {
        .message =
            [](const RuleCase& c) {
              return fmt::format(
-                 "{} = {}: a vocabulary of {} leaves a rank without a row; nearest: {}", c.name(tp),
-                 c.l.tp, c.model.vocab, nearest_tp(c));
+                 "{} = {}: with a vocabulary of {} a rank would have no rows; nearest: {}",
+                 c.name(tp), c.l.tp, c.model.vocab, nearest_tp(c));
            }},
       {.id = "sp.tokens",
        .whose = Whose::any,

@@ -8,9 +8,9 @@
 
 #include "base/error.h"
 #include "schedule/lives.h"
+#include "spec/layout/rule_samples_test.h"
 #include "spec/parallel/pipeline_parallel.h"
 #include "spec/plan.h"
-#include "spec/layout/rule_samples_test.h"
 
 namespace trireme::spec {
 namespace {
@@ -35,12 +35,12 @@ Texts texts(const Asked& asked, const ModelDims& model = dims) {
   return all;
 }
 
-// ---- the book
+// ---- the list of rules
 
 TEST(RuleBook, every_rule_has_a_sample_that_breaks_it_alone) {
   std::set<std::string> seen;
   for (const BrokenSample& sample : broken_samples()) {
-    // What the engine lacks altogether is a rule of its own, and hides those of any program.
+    // A feature that the engine lacks has a separate rule, which hides the rules of any program.
     const bool is_lacking =
         sample.id == "cp.seq_len" || sample.id == "ep.divides" || sample.id == "ep.ranks";
     const Rule* rule = find_rule(sample.id);
@@ -87,7 +87,7 @@ TEST(RuleBook, solve_gives_a_plan_or_every_broken_rule) {
   }
 }
 
-// The search looks at schedules by their traits; the traits must be those of the schedules.
+// The search uses the traits of schedules, which must describe the generated schedules.
 TEST(RuleBook, named_schedules_have_the_traits_that_rules_read) {
   for (const schedule::Named& named : schedule::catalogue()) {
     if (named.kind == schedule::Kind::dualpipe) continue;
@@ -131,9 +131,9 @@ TEST(RuleBook, named_schedules_have_the_traits_that_rules_read) {
   }
 }
 
-// ---- what is open
+// ---- open fields
 
-TEST(Settle, what_is_left_open_is_filled_in) {
+TEST(Settle, open_fields_are_filled_in) {
   const ModelSizes sizes = sizes_of(dims);
   const Layout one =
       settle(sizes, {.seq_len = 1}, 0, {.dp_shard = -1, .zero_stage = -1, .micro_batch = 3}).layout;
@@ -151,7 +151,7 @@ TEST(Settle, what_is_left_open_is_filled_in) {
   EXPECT_TRUE(settled.layout.shards_params());
 }
 
-TEST(Settle, what_has_no_meaning_is_not_refused) {
+TEST(Settle, fields_without_a_meaning_are_not_refused) {
   const Settled settled = settle(sizes_of(dims), {.seq_len = 7}, 0,
                                  {.dp_shard = -1,
                                   .zero_stage = 2,
@@ -180,17 +180,18 @@ TEST(Settle, a_pipelines_parameters_stay_unless_asked_otherwise) {
 
 TEST(Rules, degrees_must_multiply_to_the_ranks) {
   EXPECT_EQ(texts({{.dp_replicate = 2, .dp_shard = 2, .zero_stage = -1}, {.seq_len = 1}, 6}),
-            Texts{"dp_replicate = 2 x dp_shard = 2: that is 4 ranks, and there are 6; nearest: "
+            Texts{"dp_replicate = 2 x dp_shard = 2: that needs 4 ranks, but there are 6; nearest: "
                   "dp_replicate = 3 or dp_shard = 3, or 4 ranks"});
   EXPECT_EQ(texts({{.dp_replicate = 4, .dp_shard = -1, .zero_stage = -1}, {.seq_len = 1}, 6}),
             Texts{"dp_replicate = 4: 6 ranks do not divide by 4; nearest: dp_replicate = 3 or "
                   "dp_replicate = 6"});
-  EXPECT_EQ(texts({{}, {.seq_len = 1}, 2}),
-            Texts{"dp_replicate = 1: that is 1 rank, and there are 2; nearest: dp_replicate = 2 or "
-                  "dp_shard = 2, or 1 rank"});
-  // Degrees of the tensor axis that the model does not take are not offered.
+  EXPECT_EQ(
+      texts({{}, {.seq_len = 1}, 2}),
+      Texts{"dp_replicate = 1: that needs 1 rank, but there are 2; nearest: dp_replicate = 2 or "
+            "dp_shard = 2, or 1 rank"});
+  // Degrees of the tensor axis that the model does not allow are not offered.
   EXPECT_EQ(texts({{.tp = 4}, {.seq_len = 1}, 12}),
-            Texts{"tp = 4: that is 4 ranks, and there are 12; nearest: dp_replicate = 3 or "
+            Texts{"tp = 4: that needs 4 ranks, but there are 12; nearest: dp_replicate = 3 or "
                   "dp_shard = 3, or 4 ranks"});
 }
 
@@ -201,7 +202,7 @@ TEST(Rules, the_model_must_divide_by_tp) {
   EXPECT_EQ(texts({{.tp = 3, .dp_shard = -1, .zero_stage = -1}, {.seq_len = 1}, 6}),
             Texts{"tp = 3: heads = 8 and kv_heads = 4 do not divide by it; nearest: 2"});
   EXPECT_EQ(texts({{.tp = 4}}, {.heads = 8, .ffn = 8, .vocab = 5}),
-            Texts{"tp = 4: a vocabulary of 5 leaves a rank without a row; nearest: 2"});
+            Texts{"tp = 4: with a vocabulary of 5 a rank would have no rows; nearest: 2"});
 }
 
 TEST(Rules, the_batch_must_divide) {
@@ -250,12 +251,12 @@ Texts pipeline_texts(const Layout& layout, int64_t batch = 0, int64_t ranks = 0)
 
 TEST(Rules, a_pipeline_needs_a_schedule_that_is_executed) {
   EXPECT_EQ(pipeline_texts({.pp = 2, .schedule = schedule::Kind::dualpipe}, 4),
-            Texts{"schedule = dualpipe: its two lanes keep every stage's parameters twice, which "
-                  "this build neither prices nor executes; nearest: dualpipe-v, the same overlap "
+            Texts{"schedule = dualpipe: its two lanes need every stage's parameters twice, which "
+                  "neither planner nor engine supports; nearest: dualpipe-v, the same overlap "
                   "in one lane"});
   EXPECT_EQ(pipeline_texts({.pp = 2, .chunks = 2}),
-            Texts{"chunks = 2: 1f1b has 1 a rank; nearest: 1, or schedule = interleaved, which "
-                  "takes any"});
+            Texts{"chunks = 2: 1f1b has 1 per rank; nearest: 1, or schedule = interleaved, which "
+                  "allows any"});
   for (const schedule::Kind kind :
        {schedule::Kind::gpipe, schedule::Kind::one_f_one_b, schedule::Kind::interleaved,
         schedule::Kind::zb_h1, schedule::Kind::zb_h2, schedule::Kind::zb_v}) {
@@ -270,14 +271,15 @@ TEST(Rules, a_pipeline_needs_enough_micro_batches_and_layers) {
                   "needs at least 4 micro-batches, found 3: the nearest are 4 micro-batches, or 1 "
                   "ranks; nearest: global_batch = 12"});
   EXPECT_EQ(pipeline_texts({.pp = 16}),
-            Texts{"pp = 16: that makes 16 stages (1 on each rank), and the model has 8 layers with "
+            Texts{"pp = 16: that makes 16 stages (1 on each rank), but the model has 8 layers with "
                   "embedding and head; nearest: pp = 8"});
   EXPECT_EQ(pipeline_texts({.pp = 4, .schedule = schedule::Kind::interleaved, .chunks = 3}),
-            Texts{"pp = 4: that makes 12 stages (3 on each rank), and the model has 8 layers with "
+            Texts{"pp = 4: that makes 12 stages (3 on each rank), but the model has 8 layers with "
                   "embedding and head; nearest: pp = 2"});
-  EXPECT_EQ(pipeline_texts({.pp = 2, .first_layers = {0, 3, 5}}),
-            Texts{"first_layers = [0, 3, 5]: must be the first layers of the 2 stages, rising from "
-                  "0 to 7 at most (0 is the embedding, 7 the head), or empty"});
+  EXPECT_EQ(
+      pipeline_texts({.pp = 2, .first_layers = {0, 3, 5}}),
+      Texts{"first_layers = [0, 3, 5]: must be the first layers of the 2 stages, ascending from "
+            "0 to 7 at most (0 is the embedding, 7 the head), or empty"});
   for (const std::vector<int>& cut : std::vector<std::vector<int>>{{1, 3}, {0, 0}, {0, 8}, {0}}) {
     EXPECT_EQ(pipeline_texts({.pp = 2, .first_layers = cut}).size(), 1U);
   }
@@ -286,12 +288,12 @@ TEST(Rules, a_pipeline_needs_enough_micro_batches_and_layers) {
 
 TEST(Rules, degrees_of_the_pipeline_count_and_are_offered_as_the_model_allows) {
   EXPECT_EQ(pipeline_texts({.tp = 4, .pp = 2}, 0, 12),
-            Texts{"tp = 4 x pp = 2: that is 8 ranks, and there are 12; nearest: pp = 3 or "
+            Texts{"tp = 4 x pp = 2: that needs 8 ranks, but there are 12; nearest: pp = 3 or "
                   "dp_replicate = 3 with pp = 1, or 8 ranks"});
   EXPECT_EQ(settle(sizes_of(dims), {.seq_len = 1}, 12, {.pp = -1, .dp_replicate = 2}).layout.pp, 6);
 }
 
-TEST(Rules, sharded_gradients_and_workers_in_turn_need_1f1b) {
+TEST(Rules, sharded_gradients_and_several_workers_need_1f1b) {
   const auto texts_of = [](schedule::Kind kind, int stage, int workers) {
     return pipeline_texts(
         {.pp = 2, .dp_shard = 2, .zero_stage = stage, .schedule = kind, .logical_dp = workers},
@@ -316,7 +318,7 @@ TEST(Rules, sharded_gradients_and_workers_in_turn_need_1f1b) {
   }
 }
 
-TEST(Rules, a_tied_table_on_one_rank_takes_one_leaf_at_a_time) {
+TEST(Rules, a_tied_table_on_one_rank_sums_one_leaf_at_a_time) {
   for (const schedule::Kind kind : {schedule::Kind::zb_v, schedule::Kind::dualpipe_v}) {
     for (const bool tied : {true, false}) {
       ModelDims model = dims;

@@ -8,7 +8,7 @@
 namespace trireme::spec {
 namespace {
 
-// A degree of -1 becomes what the others leave of the ranks; the first of several.
+// Replaces the first degree of -1 by the ranks that the other degrees leave.
 void settle_degrees(Layout& l, int64_t ranks) {
   int64_t fixed = l.cp;
   int* open = nullptr;
@@ -65,7 +65,7 @@ void settle_stages(Layout& l) {
 
 Layout filled(const Layout& asked, const Workload& work, int64_t ranks) {
   Layout l = asked;
-  if (!degrees_are_in_range(l)) return l;  // products might not fit their types
+  if (!degrees_are_in_range(l)) return l;  // products might overflow
   settle_degrees(l, ranks);
   settle_data(l, work);
   settle_stages(l);

@@ -6,8 +6,8 @@
 namespace trireme::spec {
 namespace {
 
-// Are gradients those of one backward, and done with before the next forward? Plain data parallel
-// updates during that forward.
+// Do gradients come from one backward, and are they dead before the next forward? Plain data
+// parallel updates during that forward.
 bool is_one_backward(const Plan& plan, const StashLayout& stash) {
   return !plan.inference && plan.schedule.microbatches == 1 && plan.stages() == 1 &&
          stash.is_merged && !plan.zero.grads && (data_ranks(plan.mesh) == 1 || plan.zero.optim);
@@ -22,7 +22,7 @@ std::vector<std::optional<SlotHome>> grad_places(const Plan& plan, const StashLa
   const StageStash& stage = stash.stages.front();
   TRIREME_CHECK(stage.layer_at.size() == buckets.size(), "{} layers, {} buckets",
                 stage.layer_at.size(), buckets.size());
-  // The backward goes from the last layer to the first, and frees frames from their ends on.
+  // The backward goes from the last layer to the first, and frees frames from their ends.
   std::array<int64_t, pool_count> used{};
   for (size_t b = buckets.size() - 1; b-- > 0;) {
     const int64_t bytes = base::bytes_of(grad_specs(plan, buckets[b]).leaf);

@@ -46,8 +46,8 @@ Plan plan_to_place(const ModelSpec& model, Recompute recompute, int64_t sequence
   return solve_or_throw(model, {.seq_len = 64}, layout, {});
 }
 
-// Each lies where only layers behind its own have slots, and apart from the others.
-TEST(GradPlacesTest, take_what_later_layers_have_left) {
+// Each place overlaps slots of later layers only, and no other place.
+TEST(GradPlacesTest, gradients_reuse_slots_of_later_layers) {
   for (const Family family : {Family::gpt2, Family::llama}) {
     for (const Recompute recompute : {Recompute::none, Recompute::selective, Recompute::full}) {
       for (const int64_t sequences : {1, 3, 8, 40}) {
@@ -55,7 +55,7 @@ TEST(GradPlacesTest, take_what_later_layers_have_left) {
         const Plan plan = plan_to_place(model, recompute, sequences);
         const PlacedRank rank(model, plan);
         const StageStash& stage = rank.stash.stages.front();
-        EXPECT_FALSE(rank.places.back()) << "the head's are made in the forward";
+        EXPECT_FALSE(rank.places.back()) << "the forward computes the head's gradients";
         struct Place {
           Pool pool;
           int64_t begin, end;
@@ -72,7 +72,7 @@ TEST(GradPlacesTest, take_what_later_layers_have_left) {
             EXPECT_TRUE(other.pool != pool || other.end <= begin || end <= other.begin);
           }
           all.push_back({pool, begin, end});
-          // No slot of this layer or of one before it lies there, in either direction.
+          // No slot of this layer or of an earlier one lies there, in forward or backward.
           for (size_t layer = 0; layer <= b; ++layer) {
             for (const auto* homes : {&stage.in_forward, &stage.in_backward}) {
               for (const SlotHome& home : (*homes)[layer]) {
@@ -86,7 +86,7 @@ TEST(GradPlacesTest, take_what_later_layers_have_left) {
   }
 }
 
-TEST(GradPlacesTest, all_but_the_head_need_no_memory_of_their_own) {
+TEST(GradPlacesTest, only_the_head_needs_separate_memory) {
   const ModelSpec model = model_to_place(Family::llama, false);
   const Plan plan = plan_to_place(model, Recompute::selective, 40);
   const PlacedRank rank(model, plan);
@@ -95,7 +95,7 @@ TEST(GradPlacesTest, all_but_the_head_need_no_memory_of_their_own) {
             base::bytes_of(grad_specs(plan, rank.buckets.back()).leaf));
 }
 
-// Gradients of several micro-batches, and such as the next forward still needs, have their own.
+// Gradients of several micro-batches, and those that the next forward reads, have separate memory.
 TEST(GradPlacesTest, only_gradients_of_one_backward_are_placed) {
   const ModelSpec model = model_to_place(Family::llama, false);
   const auto placed = [&](int microbatches, Layout layout) {

@@ -4,15 +4,26 @@
 #include <algorithm>
 
 #include "schedule/lives.h"
+#include "spec/memory/grad_places.h"
+#include "spec/memory/stash_layout.h"
 #include "spec/parallel/bucket.h"
 #include "spec/parallel/data_parallel.h"
-#include "spec/memory/grad_places.h"
 #include "spec/parallel/pipeline_parallel.h"
-#include "spec/memory/stash_layout.h"
 #include "spec/parallel/tensor_parallel.h"
 
 namespace trireme::spec {
-namespace {}  // namespace
+namespace {
+
+// Adds what a pp rank holds of the token table of a tied head besides its buckets.
+void add_table(const SharedTable& table, int pp_rank, MemoryTable& sum) {
+  if (table.owner == pp_rank) sum.comm += base::bytes_of(table.received_grads);
+  if (table.reader != pp_rank) return;
+  sum.params += base::bytes_of(table.copy);
+  sum.grads += base::bytes_of(table.head_grads);
+  for (const base::TensorSpec& staged : table.staged_grads) sum.comm += base::bytes_of(staged);
+}
+
+}  // namespace
 
 int64_t tied_elements(std::span<const Param> params, const Sizes& sizes) {
   for (const Param& param : params) {
@@ -21,7 +32,7 @@ int64_t tied_elements(std::span<const Param> params, const Sizes& sizes) {
   return 0;
 }
 
-void add_state(const Plan& plan, int64_t elements, int64_t tied, MemoryTable& sum) {
+void add_state(const Plan& plan, int64_t elements, MemoryTable& sum) {
   const auto share = [&](bool is_sharded) {
     return is_sharded ? elements / plan.mesh[Axis::zero] : elements;
   };
@@ -33,9 +44,7 @@ void add_state(const Plan& plan, int64_t elements, int64_t tied, MemoryTable& su
   for (const base::TensorSpec& node : grads.nodes) sum.grads += base::bytes_of(node);
   const int64_t kept = share(plan.zero.optim);
   if (plan.recipe.has_master()) sum.optim += base::bytes_of({{kept}, plan.optimizer.master});
-  sum.optim += base::bytes_of({{kept}, plan.optimizer.first_moment});
-  sum.optim += base::bytes_of({{kept}, plan.optimizer.second_moment});
-  if (tied > 0) sum.grads += base::bytes_of({{tied}, plan.recipe.grad});
+  sum.optim += 2 * base::bytes_of({{kept}, moment_dtype});
 }
 
 int64_t step_state_memory() {
@@ -45,7 +54,7 @@ int64_t step_state_memory() {
 
 StagingBytes staging_bytes(const LocalShape& shape) {
   StagingBytes bytes;
-  // Twice: the batch that is read, and the next one, which arrives meanwhile.
+  // Twice: the batch that is read, and the next one, which is copied meanwhile.
   for (const base::TensorSpec& spec : input_specs(shape)) {
     bytes.by_microbatch += 2 * base::bytes_of(spec);
   }
@@ -110,19 +119,19 @@ MemoryTable predict_memory(const ModelSpec& model, const Plan& plan, const Backe
   for (const StashStage& stage : stages) {
     for (const Facts& layer : stage.layers) {
       buckets.push_back(bucket_layout(layer.params, plan.mesh));
-      add_state(plan, buckets.back().elements, tied_elements(layer.params, plan.mesh), sum);
+      add_state(plan, buckets.back().elements, sum);
       for (const ScratchSet& set : layer.scratch) {
         if (!plan.inference || set.in_forward) sum.scratch = std::max(sum.scratch, bytes_of(set));
       }
     }
   }
-  const PipeBuffers pipe = pipe_buffers(model, plan, pp_rank);
-  sum.comm += bytes_of(data_buffers(plan, buckets, is_tied(model) && plan.stages() == 1));
+  const auto table = shared_table(model, plan);
+  if (table) add_table(*table, pp_rank, sum);
+  sum.comm += bytes_of(data_buffers(plan, buckets, table && table->is_in_one_stage));
   sum.comm += base::bytes_of(tensor_buffer(model, plan));
-  sum.comm += bytes_of(pipe);
+  sum.comm += bytes_of(pipe_buffers(model, plan, pp_rank));
   sum.scratch += base::bytes_of(stream_workspace_spec(backend));
   sum.params += base::bytes_of(rope_table_of_rank(model, plan, pp_rank));
-  sum.params += base::bytes_of(pipe.shared_table);
   sum.optim += step_state_memory();
 
   const StashLayout stash = stash_layout_of_rank(plan, pp_rank, stages);

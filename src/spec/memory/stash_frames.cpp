@@ -15,11 +15,11 @@ class Places {
  public:
   struct Place {
     int64_t at = 0;
-    int free_behind = -1;  // the last that had some of it ends here
+    int free_behind = -1;  // where the last frame that overlapped it ends
   };
 
-  // The lowest place for `bytes` from position `begin` to position `end`, both inclusive. REQUIRES:
-  // `begin` is not below that of the call before.
+  // Returns the lowest place that is free for `bytes` from position `begin` to position `end`, both
+  // inclusive. REQUIRES: `begin` is not below that of the previous call.
   Place take(int64_t bytes, int begin, int end) {
     if (bytes == 0) return {};
     Place place;
@@ -37,12 +37,12 @@ class Places {
   const StashLayout::Size& size() const { return size_; }
 
  private:
-  // Bytes [begin, end) of the pool, and the last position of the frame that has them.
+  // Bytes [begin, end) of the pool, and the last position of the frame that occupies them.
   struct Piece {
     int64_t begin = 0, end = 0;
     int last = -1;
   };
-  // Until when those had it whom the new one replaces.
+  // The last position of the frames that the new one replaces.
   int put(const Piece& own) {
     const auto first = std::partition_point(pieces_.begin(), pieces_.end(),
                                             [&](const Piece& old) { return old.end <= own.begin; });
@@ -59,7 +59,7 @@ class Places {
     if (first != behind && own.end < (behind - 1)->end) {
       parts[count++] = {own.end, (behind - 1)->end, (behind - 1)->last};
     }
-    // In place of the old ones, as far as there are so many.
+    // Overwrites the old pieces first.
     const size_t replaced = std::min(count, static_cast<size_t>(behind - first));
     const auto next = std::copy_n(parts.begin(), replaced, first);
     if (next != behind) {
@@ -70,7 +70,7 @@ class Places {
     return last;
   }
 
-  std::vector<Piece> pieces_;  // in order, apart
+  std::vector<Piece> pieces_;  // in order, without overlap
   StashLayout::Size size_;
 };
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Places for the frames of micro-batches, which stages of a rank share. Of stash_layout() only.
+// Places the frames of micro-batches, which the stages of a rank share. Used by stash_layout()
+// only.
 #pragma once
 
 #include <span>
@@ -8,7 +9,8 @@
 
 namespace trireme::spec {
 
-// Fills frames, and the pools that are made of them. REQUIRES: layout.stages is filled in.
+// Fills in layout.frames and the pools that consist of frames. REQUIRES: layout.stages is filled
+// in.
 void place_frames(StashLayout& layout, std::span<const StashStage> stages,
                   const schedule::Schedule& schedule, int rank);
 

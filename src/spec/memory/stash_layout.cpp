@@ -15,7 +15,7 @@ bool is_overwritten(const std::vector<Slot>& slots, int index) {
                      [index](const Slot& slot) { return slot.replaces == index; });
 }
 
-// Places the slots of stages, one after the other.
+// Places the slots of stages, one stage after the other.
 class SlotPlacer {
  public:
   SlotPlacer(bool is_merged, bool is_inference)
@@ -37,14 +37,14 @@ class SlotPlacer {
     place_layer(slots, recompute, place);
     return {stage_.frame_bytes, merged_b_to_w, recompute_forward, recompute_backward, stream[0]};
   }
-  // Largest needs of one layer.
+  // The maximum over layers.
   int64_t merged_b_to_w = 0, recompute_forward = 0, recompute_backward = 0;
   std::array<int64_t, 2> stream = {};  // of even and odd layers
 
  private:
   void place_layer(const std::vector<Slot>& slots, Recompute recompute, const LayerPlace& place) {
     const size_t layer = stage_.layer_at.size();
-    int64_t b_to_w = 0, in_forward = 0, in_backward = 0;  // of what serves one layer at a time
+    int64_t b_to_w = 0, in_forward = 0, in_backward = 0;  // in pools that serve one layer at a time
     stage_.layer_at.push_back(stage_.frame_bytes);
     std::vector<SlotHome> forward(slots.size()), backward(slots.size());
     const auto in_frame = [&](Pool pool, int64_t bytes) {
@@ -149,7 +149,7 @@ StashLayout stash_layout(std::span<const StashStage> stages, const schedule::Sch
     layout.pools[index_of(pool)] = {bytes, bytes};
   };
   if (layout.is_merged) serves_a_layer(Pool::b_to_w, placer.merged_b_to_w);
-  // A dropped slot that B needs was one that F wrote, so a frame of F is never the smaller.
+  // F writes every dropped slot that B needs, so a frame of F is never the smaller one.
   const int64_t forward = placer.recompute_forward;
   const bool runs_two = schedule::has_pairs(program);
   layout.recompute_backward_at = runs_two ? forward : 0;

@@ -9,7 +9,7 @@
 namespace trireme::spec {
 namespace {
 
-// Parameters that are treated alike along tp lie side by side, in this order.
+// Parameters of the same kind along tp are adjacent, in this order.
 enum class Kind : uint8_t { cut, copy, by_rows, partial };
 
 Kind kind_of(const Param& param) {
@@ -20,7 +20,7 @@ Kind kind_of(const Param& param) {
   return is_partial_along_tp(param, false) ? Kind::partial : Kind::copy;
 }
 
-// What lies between the entries that are written, in order.
+// Returns the ranges between the entries that are written, in order.
 std::vector<Range> gaps(std::span<const Param> params, const BucketLayout& layout) {
   std::vector<Range> all;
   int64_t begin = 0;

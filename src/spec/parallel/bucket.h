@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The parameters of one layer as one flat vector: what is gathered, reduced and updated together.
+// The parameters of one layer as one flat vector, which is gathered, reduced and updated as a unit.
 // Parameters, gradients, master weights and moments all use the same element offsets. Parameters
-// with weight decay come first, so an optimizer sees at most two flat ranges per bucket; among each
-// of the two, those that are cut along tp.
+// with weight decay come first, so an optimizer gets at most two flat ranges per bucket; in each of
+// the two, parameters that are cut along tp come first.
 #pragma once
 
 #include <array>
@@ -23,20 +23,20 @@ struct BucketEntry {
 struct BucketLayout {
   std::vector<BucketEntry> entries;
   int64_t decayed = 0;  // elements [0, decayed) have weight decay
-  // Of parameters that are cut along tp: with weight decay, and without.
+  // Parameters that are cut along tp: with weight decay, and without.
   std::array<Range, 2> cut;
-  // Of those that all ranks along tp have: gradients by rows (Param::is_by_rows), and after them
-  // such as are partial sums in any case.
+  // Parameters replicated along tp: first those whose gradient is partial only under sequence
+  // parallelism (Param::is_by_rows), then those whose gradient is always partial.
   Range by_rows, partial;
-  // Where gradients must begin at zero: all but what the first product of a leaf writes
+  // Gradients that must start at zero: all except those that the first product of a leaf overwrites
   // (Param::is_written).
   std::vector<Range> zeroed;
-  // With padding: each entry to the shard grain, the whole to as many grains for each of the dp *
-  // zero ranks that share it.
+  // With padding: each entry to the shard grain, the total to a multiple of one grain for each of
+  // the dp * zero ranks that share it.
   int64_t elements = 0;
 };
 
-// The elements of a bucket that so many data ranks share, from those without that padding.
+// Returns `elements` padded for a bucket that `data_ranks` ranks share.
 int64_t padded_elements(int64_t elements, int64_t data_ranks);
 
 // Tied copies and parameters that the layer does not have (empty shape) are left out.

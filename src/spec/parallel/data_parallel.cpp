@@ -11,7 +11,7 @@
 namespace trireme::spec {
 namespace {
 
-// Sums of larger buckets are taken in several rounds of exchange.
+// Larger buckets are summed in several rounds of exchange.
 constexpr int64_t max_received_bytes = int64_t{64} << 20;
 constexpr int64_t min_bytes_a_part = 256;  // comm::Communicator::set_buffer
 
@@ -21,10 +21,10 @@ int64_t largest_bucket(std::span<const int64_t> buckets, size_t first, size_t st
   return most;
 }
 
-// Nodes that all ranks together bring to a sum.
+// Returns the nodes that all ranks together contribute to a sum.
 int64_t parts_of_all(const Plan& plan) {
   if (plan.layout.logical_dp == data_ranks(plan.mesh))
-    return plan.layout.logical_dp;  // a leaf of each
+    return plan.layout.logical_dp;  // one leaf per worker
   int64_t parts = 0;
   for (int rank = 0; rank < data_ranks(plan.mesh); ++rank) {
     parts +=
@@ -100,7 +100,7 @@ Range workers_of(const Plan& plan, int data_rank) {
 }
 
 int node_buffers(const Plan& plan) {
-  if (plan.layout.logical_dp == data_ranks(plan.mesh)) return 0;  // one leaf a rank
+  if (plan.layout.logical_dp == data_ranks(plan.mesh)) return 0;  // one leaf per rank
   int most = 0;
   for (int rank = 0; rank < data_ranks(plan.mesh); ++rank) {
     for (const Fold& fold : folds(plan.layout.logical_dp, workers_of(plan, rank))) {
@@ -226,7 +226,7 @@ TrafficTable predict_traffic(const ModelSpec& model, const Plan& plan, const Coo
     const int64_t param_bytes = elements * base::size_of(plan.recipe.storage);
     sum.reduce_grads += reduce_rounds(plan) * parts * (ranks - 1) *
                         (elements / ranks * base::size_of(sum_dtype(plan)));
-    // To all that update the same: every rank, or those along dp.
+    // To all ranks that update the same range: every rank, or those along dp.
     sum.gather_grads += ((plan.zero.optim ? dp : ranks) - 1) * (grad_bytes / ranks);
     const int64_t gathers = plan.zero.params && !plan.layout.keeps_params()
                                 ? 2 * plan.schedule.microbatches

@@ -47,7 +47,7 @@ std::string refusal(const Layout& layout, int microbatches) {
   return "";
 }
 
-// Every rank folds its leaves into its nodes of the tree, whatever the number of ranks.
+// Every rank folds its leaves into its nodes of the tree, for every number of ranks.
 TEST(DataParallelTest, folds_leave_the_cover_of_the_tree) {
   for (int64_t workers = 1; workers <= 48; ++workers) {
     for (int ranks = 1; ranks <= workers; ++ranks) {
@@ -73,7 +73,7 @@ TEST(DataParallelTest, folds_leave_the_cover_of_the_tree) {
   }
 }
 
-TEST(DataParallelTest, every_layout_works_on_the_same_micro_batches) {
+TEST(DataParallelTest, every_layout_runs_the_same_micro_batches) {
   const ModelSpec model = small_model(false);
   for (const ReduceWhen reduce : {ReduceWhen::once, ReduceWhen::each}) {
     for (const auto& [dp, zero] : {std::pair{1, 1}, {2, 1}, {2, 3}, {4, 2}, {1, 8}}) {
@@ -102,7 +102,7 @@ TEST(DataParallelTest, every_layout_works_on_the_same_micro_batches) {
   }
 }
 
-TEST(DataParallelTest, parts_that_are_added_up_make_parts_that_are_updated) {
+TEST(DataParallelTest, summed_ranges_make_up_updated_ranges) {
   Plan plan;
   plan.mesh[Axis::dp] = 3;
   plan.mesh[Axis::zero] = 4;
@@ -120,8 +120,8 @@ TEST(DataParallelTest, parts_that_are_added_up_make_parts_that_are_updated) {
   }
 }
 
-// 18, 6 + 12/N, 2 + 16/N, 18/N bytes a parameter with fp32 gradients; 16, 4 + 12/N, 2 + 14/N, 16/N
-// with bf16 ones; up to padding. (With one micro-batch ZeRO-1 needs less: grad_places.h.)
+// 18, 6 + 12/N, 2 + 16/N, 18/N bytes per parameter with fp32 gradients; 16, 4 + 12/N, 2 + 14/N,
+// 16/N with bf16 gradients; up to padding. (With one micro-batch ZeRO-1 needs less: grad_places.h.)
 TEST(DataParallelTest, state_is_what_zero_promises) {
   const ModelSpec model = small_model(false);
   for (const int n : {2, 4, 8}) {
@@ -144,9 +144,9 @@ TEST(DataParallelTest, state_is_what_zero_promises) {
   }
 }
 
-// Of a bucket's gradients every element is either written by a product or begins at zero. Products
+// Every element of a bucket's gradients is either written by a product or starts at zero. Products
 // write whole matrices.
-TEST(DataParallelTest, gradients_are_written_or_begin_at_zero) {
+TEST(DataParallelTest, gradients_are_written_or_start_at_zero) {
   ModelSpec model = make_model({.name = "odd",
                                 .family = Family::gpt2,
                                 .layers = 2,
@@ -199,24 +199,26 @@ TEST(DataParallelTest, traffic_is_what_zero_promises) {
   }
 }
 
-TEST(DataParallelTest, what_cannot_be_is_refused_with_what_can) {
-  const auto says = [](const Layout& data, const char* what, int microbatches = 1) {
+TEST(DataParallelTest, illegal_layouts_are_refused_with_legal_values) {
+  const auto expect_refusal = [](const Layout& data, const char* what, int microbatches = 1) {
     const std::string message = refusal(data, microbatches);
     EXPECT_NE(message.find(what), std::string::npos) << message;
   };
-  says({.dp_replicate = 4, .logical_dp = 10},
-       "logical_dp = 10: must be a multiple of the 4 data ranks; nearest: 8 or 12 "
-       "[logical_dp.multiple]");
-  says({.dp_replicate = 4, .logical_dp = 2}, "nearest: 4");
-  says({.dp_shard = 2}, "zero_stage = 0: shards nothing over dp_shard = 2");
-  says({.dp_shard = 2, .zero_stage = 4}, "zero_stage = 4: from 1 to 3");
-  says({.dp_shard = 2, .zero_stage = 2, .reduce = ReduceWhen::once},
-       "gradients are summed after each", 2);
-  says({.dp_replicate = 0}, "dp_replicate = 0: from 1 to");
-  says({.dp_replicate = 1 << 30, .dp_shard = 1 << 30}, "dp_shard = 1073741824: from 1 to");
-  says({.dp_replicate = 1 << 16, .dp_shard = 2, .zero_stage = 1}, "at most 65536 data ranks");
-  says({.logical_dp = 1 << 30}, "must be a multiple of the 1 data ranks up to 65536");
-  says({.dp_replicate = 2, .reduce_dtype = base::DType::i32}, "use f32 or bf16");
+  expect_refusal({.dp_replicate = 4, .logical_dp = 10},
+                 "logical_dp = 10: must be a multiple of the 4 data ranks; nearest: 8 or 12 "
+                 "[logical_dp.multiple]");
+  expect_refusal({.dp_replicate = 4, .logical_dp = 2}, "nearest: 4");
+  expect_refusal({.dp_shard = 2}, "zero_stage = 0: shards nothing over dp_shard = 2");
+  expect_refusal({.dp_shard = 2, .zero_stage = 4}, "zero_stage = 4: from 1 to 3");
+  expect_refusal({.dp_shard = 2, .zero_stage = 2, .reduce = ReduceWhen::once},
+                 "gradients are summed after each", 2);
+  expect_refusal({.dp_replicate = 0}, "dp_replicate = 0: from 1 to");
+  expect_refusal({.dp_replicate = 1 << 30, .dp_shard = 1 << 30},
+                 "dp_shard = 1073741824: from 1 to");
+  expect_refusal({.dp_replicate = 1 << 16, .dp_shard = 2, .zero_stage = 1},
+                 "at most 65536 data ranks");
+  expect_refusal({.logical_dp = 1 << 30}, "must be a multiple of the 1 data ranks up to 65536");
+  expect_refusal({.dp_replicate = 2, .reduce_dtype = base::DType::i32}, "use f32 or bf16");
   EXPECT_EQ(refusal({.dp_shard = 2, .zero_stage = 2, .reduce = ReduceWhen::each}, 2), "");
 }
 

@@ -10,6 +10,7 @@
 
 #include "schedule/lives.h"
 #include "schedule/prefixes.h"
+#include "spec/memory/predict.h"
 #include "spec/parallel/bucket.h"
 #include "spec/parallel/data_parallel.h"
 
@@ -23,7 +24,7 @@ PipeKind kind_of(Op op) { return op == Op::SendY ? PipeKind::activations : PipeK
 
 int last_layer(const ModelSpec& model) { return static_cast<int>(model.layers.size()) - 1; }
 
-// Is every output sent before the next one for the same channel is made?
+// Is every output sent before the next one for the same channel is computed?
 bool sends_in_turn(const schedule::Schedule& schedule, size_t rank) {
   std::map<std::pair<int, PipeKind>, bool> waits;
   for (const Action& action : schedule.program[rank]) {
@@ -41,7 +42,8 @@ bool sends_in_turn(const schedule::Schedule& schedule, size_t rank) {
   return true;
 }
 
-// On which a rank sends outputs and gradients. A rank has few of them and many messages.
+// Returns the channels on which a rank sends outputs and gradients. A rank has few channels and
+// many messages.
 std::vector<PipeChannel> channels_between_stages(const Plan& plan, int rank) {
   std::vector<PipeChannel> channels;
   for (const Action& action : plan.schedule.program[static_cast<size_t>(rank)]) {
@@ -54,7 +56,8 @@ std::vector<PipeChannel> channels_between_stages(const Plan& plan, int rank) {
   return channels;
 }
 
-// Where the leaves of a stage begin and end in the program of its rank, in the order of their ends.
+// Returns where the leaves of a stage begin and end in the program of its rank, in the order of
+// their ends.
 struct LeafSpan {
   int begin = -1, end = -1;
 };
@@ -76,41 +79,41 @@ std::vector<LeafSpan> leaf_spans(const Plan& plan, int rank, int stage) {
   return all;
 }
 
-// See SplitTable::staged.
+// Returns the number of SharedTable::staged_grads.
 int leaves_sent_ahead(const Plan& plan, int owner, int reader) {
   if (hosted_workers(plan) * reduce_rounds(plan) == 1) return 0;
   const std::vector<LeafSpan> taken = leaf_spans(plan, owner, 0);
   const std::vector<LeafSpan> sent = leaf_spans(plan, reader, plan.stages() - 1);
   schedule::Prefixes prefixes(plan.schedule, plan.layout.send_buffers);
-  int most = 0;
+  int ahead = 0;
   for (size_t leaf = 0; leaf + 1 < taken.size(); ++leaf) {
-    // So that the reader need not wait: as many as the owner has begun by then.
+    // The leaves that the owner has begun by then: so many let the reader run without waiting.
     const auto begun = std::count_if(taken.begin(), taken.end(), [&](const LeafSpan& span) {
       return span.begin < taken[leaf].end;
     });
-    most = std::max(most, static_cast<int>(begun) - static_cast<int>(leaf) - 1);
-    // So that nobody waits for ever: as many as must have been sent.
+    ahead = std::max(ahead, static_cast<int>(begun) - static_cast<int>(leaf) - 1);
+    // The leaves that must have been sent: fewer would deadlock.
     prefixes.need(owner, taken[leaf].end + 1);
-    const int come = prefixes.of(reader);
-    if (sent[leaf + 1].begin >= come) continue;
-    const auto ended = std::count_if(sent.begin(), sent.end(),
-                                     [come](const LeafSpan& span) { return span.end < come; });
-    most = std::max(most, std::max(1, static_cast<int>(ended) - static_cast<int>(leaf)));
+    const int reached = prefixes.of(reader);
+    if (sent[leaf + 1].begin >= reached) continue;
+    const auto ended = std::count_if(
+        sent.begin(), sent.end(), [reached](const LeafSpan& span) { return span.end < reached; });
+    ahead = std::max(ahead, std::max(1, static_cast<int>(ended) - static_cast<int>(leaf)));
   }
-  return most;
+  return ahead;
 }
 
 bool adds_gradients(const Action& action, int last_stage) {
-  // The head adds to its gradients in F already.
+  // The head adds to its gradients in F.
   return action.op == Op::B || action.op == Op::W || action.op == Op::BW ||
          (action.op == Op::F && action.stage == last_stage);
 }
 
-// Leaves in the order in which they are added to: is each over before another begins?
+// Checks, for leaves in the order in which they are added to, that each ends before another begins.
 template <typename Id>
 class Turns {
  public:
-  // False: this one was over.
+  // Returns false if this leaf has ended before.
   bool take(const Id& leaf) {
     if (now_ == leaf) return true;
     if (now_) over_.insert(*now_);
@@ -160,7 +163,7 @@ std::vector<PipeChannel> pipe_channels(const ModelSpec& model, const Plan& plan)
     const std::vector<PipeChannel> own = channels_between_stages(plan, rank);
     channels.insert(own.begin(), own.end());
   }
-  if (const auto table = split_table(model, plan)) {
+  if (const auto table = shared_table(model, plan); table && table->is_split()) {
     channels.insert({table->owner, table->reader, PipeKind::table});
     channels.insert({table->reader, table->owner, PipeKind::table_gradients});
   }
@@ -173,39 +176,37 @@ base::TensorSpec message_spec(const ModelSpec& model, const Plan& plan) {
   return {{local_shape_of(plan).rows(), width}, plan.recipe.storage};
 }
 
-std::optional<SplitTable> split_table(const ModelSpec& model, const Plan& plan) {
+int64_t SharedTable::bytes_sent_by(int pp_rank) const {
+  return pp_rank == owner ? table_bytes : pp_rank == reader ? grad_bytes : 0;
+}
+
+std::optional<SharedTable> shared_table(const ModelSpec& model, const Plan& plan) {
+  const int64_t elements = tied_elements(params_of(model, last_layer(model)), plan.mesh);
+  if (elements == 0) return {};
   const schedule::Lane& lane = plan.schedule.lanes.front();
-  if (!is_tied(model) || lane.front() == lane.back()) return {};
-  for (const Param& param : params_of(model, last_layer(model))) {
-    if (!param.tied_copy) continue;
-    return SplitTable{lane.front(), lane.back(), local_elements(param.shard, plan.mesh),
-                      leaves_sent_ahead(plan, lane.front(), lane.back())};
-  }
-  return {};
+  SharedTable table{
+      .owner = lane.front(), .reader = lane.back(), .is_in_one_stage = plan.stages() == 1};
+  const base::TensorSpec grads{{elements}, plan.recipe.grad};
+  if (!plan.inference) table.head_grads = grads;
+  if (!table.is_split()) return table;
+  table.copy = {{elements}, plan.recipe.storage};
+  table.received_grads = grads;
+  table.staged_grads.assign(static_cast<size_t>(leaves_sent_ahead(plan, table.owner, table.reader)),
+                            grads);
+  const int64_t leaves = hosted_workers(plan) * reduce_rounds(plan);
+  table.table_bytes = elements * base::size_of(plan.recipe.storage);
+  table.grad_bytes = leaves * elements * base::size_of(plan.recipe.grad);
+  return table;
 }
 
 PipeBuffers pipe_buffers(const ModelSpec& model, const Plan& plan, int pp_rank) {
-  PipeBuffers buffers;
-  buffers.message = message_spec(model, plan);
-  buffers.messages =
-      plan.layout.send_buffers * static_cast<int>(channels_between_stages(plan, pp_rank).size());
-  const auto table = split_table(model, plan);
-  if (table && table->owner == pp_rank) {
-    buffers.table_grads = {{table->elements}, plan.recipe.grad};
-  }
-  if (table && table->reader == pp_rank) {
-    buffers.shared_table = {{table->elements}, plan.recipe.storage};
-    buffers.staged_grads.assign(static_cast<size_t>(table->staged),
-                                {{table->elements}, plan.recipe.grad});
-  }
-  return buffers;
+  return {.message = message_spec(model, plan),
+          .messages = plan.layout.send_buffers *
+                      static_cast<int>(channels_between_stages(plan, pp_rank).size())};
 }
 
 int64_t bytes_of(const PipeBuffers& buffers) {
-  int64_t bytes =
-      buffers.messages * base::bytes_of(buffers.message) + base::bytes_of(buffers.table_grads);
-  for (const base::TensorSpec& staged : buffers.staged_grads) bytes += base::bytes_of(staged);
-  return bytes;
+  return buffers.messages * base::bytes_of(buffers.message);
 }
 
 PipeTraffic predict_pipe_traffic(const ModelSpec& model, const Plan& plan, int pp_rank) {
@@ -216,14 +217,7 @@ PipeTraffic predict_pipe_traffic(const ModelSpec& model, const Plan& plan, int p
     if (action.op == Op::SendY) sum.activations += bytes;
     if (action.op == Op::SendDx) sum.gradients += bytes;
   }
-  const auto table = split_table(model, plan);
-  if (table && table->owner == pp_rank) {
-    sum.table = table->elements * base::size_of(plan.recipe.storage);
-  }
-  if (table && table->reader == pp_rank) {
-    const int64_t leaves = hosted_workers(plan) * reduce_rounds(plan);
-    sum.table = leaves * table->elements * base::size_of(plan.recipe.grad);
-  }
+  if (const auto table = shared_table(model, plan)) sum.table = table->bytes_sent_by(pp_rank);
   return sum;
 }
 
@@ -234,8 +228,8 @@ void check_stages(const ModelSpec& model, const Plan& plan,
   if (schedule.ranks != l.pp || schedule.microbatches != l.rank_microbatches() ||
       schedule.stages() != l.pp * l.chunks) {
     broken(
-        fmt::format("plan: its schedule has {} ranks, {} stages and {} micro-batches, and its "
-                    "layout {}, {} and {}",
+        fmt::format("plan: its schedule has {} ranks, {} stages and {} micro-batches, but its "
+                    "layout has {}, {} and {}",
                     schedule.ranks, schedule.stages(), schedule.microbatches, l.pp, l.pp * l.chunks,
                     l.rank_microbatches()));
     return;
@@ -247,7 +241,7 @@ void check_stages(const ModelSpec& model, const Plan& plan,
     return std::ranges::any_of(program,
                                [](const Action& action) { return action.op == Op::ReduceGrads; });
   });
-  // The rule book looks at the layout's schedule, which this one may not be.
+  // The rule book checks the layout's schedule, which may differ from the plan's.
   if (l.shards_grads() && std::ranges::any_of(schedule.program, schedule::splits_backward)) {
     broken(
         "sharded gradients need a schedule with merged backward (BW): between B and W of a layer "
@@ -256,7 +250,8 @@ void check_stages(const ModelSpec& model, const Plan& plan,
   const bool has_several = l.shards_grads() || hosted_workers(plan) > 1 || reduce_rounds(plan) > 1;
   if (has_several && !leaves_come_in_turn(plan, l.shards_grads())) {
     broken(
-        "sharded gradients, several workers a rank and reduce = each need a schedule that ends the "
+        "sharded gradients, several workers per rank and reduce = each need a schedule that ends "
+        "the "
         "backward of a micro-batch before the gradients of the next begin");
   }
   if (is_tied(model) && !tied_leaves_come_in_turn(plan)) {
@@ -278,7 +273,7 @@ bool sends_in_turn(const schedule::Schedule& schedule) {
 
 bool leaves_come_in_turn(const Plan& plan, bool one_accumulator) {
   for (const std::vector<Action>& program : plan.schedule.program) {
-    // By stage, or of the whole rank: the leaf that is being added to, and those that are over.
+    // By stage, or for the whole rank: the current leaf, and those that have ended.
     using StageLeaf = std::tuple<int, int, int>;  // stage, worker, round
     std::map<int, Turns<StageLeaf>> all;
     for (const Action& action : program) {

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// How ranks along pp share a model: what they send each other, over which channels, and the rules
-// of a plan with stages.
+// How ranks along pp share a model: the messages between them, their channels, and the rules of a
+// plan with stages.
 //
 // A channel goes from one rank to another and carries one kind of message, first in, first out.
-// Between stages these are outputs and their gradients. A token table that embedding and head share
-// and that lies on two ranks belongs to the embedding's: it sends the table to the head's rank
-// before a step's first use, and gets the head's gradients of it back, leaf by leaf.
+// Between stages these are outputs and their gradients. If embedding and head share the token table
+// and are on different ranks, the embedding's rank owns it: it sends the table to the head's rank
+// before the step's first use, and receives the head's gradients of it, leaf by leaf.
 #pragma once
 
 #include <cstdint>
@@ -26,33 +26,47 @@ struct PipeChannel {
   PipeKind kind = PipeKind::activations;
   auto operator<=>(const PipeChannel&) const = default;
 };
-// All that the plan uses, in order.
+// Returns all channels of the plan, in order.
 std::vector<PipeChannel> pipe_channels(const ModelSpec&, const Plan&);
 
-// Of one message between stages, as a tensor; empty with one stage.
+// The tensor of one message between stages; empty with one stage.
 base::TensorSpec message_spec(const ModelSpec&, const Plan&);
 
-// The shared token table, where its two users are on different ranks.
-struct SplitTable {
-  int owner = 0, reader = 0;  // along pp: the embedding's rank, the head's
-  int64_t elements = 0;       // of what a rank has of it
-  // Gradients of leaves that the reader sends before the owner takes the first of them: it does so
-  // at the end of its own backward of the leaf, and others have begun by then. They wait in
-  // staging. 0: none, each is taken before the next leaf begins, straight from the sum.
-  int staged = 0;
+// The token table of a model with a tied head. It belongs to the embedding's rank; the head reads
+// it and adds to an accumulator that only the head has. With each leaf the head's gradients are
+// added to the embedding's. If the two are on different ranks, the owner sends the table to the
+// reader once a step, and the reader sends its gradients to the owner once a leaf.
+struct SharedTable {
+  int owner = 0, reader = 0;     // ranks along pp: the embedding's, the head's
+  bool is_in_one_stage = false;  // the head reads the table where it was gathered for the embedding
+
+  // ---- memory; specs of no dimension take none
+  base::TensorSpec head_grads;      // on the reader
+  base::TensorSpec copy;            // on the reader if is_split(): it counts as parameters
+  base::TensorSpec received_grads;  // on the owner if is_split()
+  // On the reader if is_split(): gradients of the leaves that it completes before the owner takes
+  // the first of them. The owner does so at the end of its backward of the leaf, and others have
+  // begun by then. Empty: the owner takes each before the next leaf begins, straight from
+  // head_grads.
+  std::vector<base::TensorSpec> staged_grads;
+
+  // ---- bytes that are sent in a step
+  int64_t table_bytes = 0;  // by the owner
+  int64_t grad_bytes = 0;   // by the reader
+
+  bool is_split() const { return owner != reader; }
+  int64_t bytes_sent_by(int pp_rank) const;
 };
-std::optional<SplitTable> split_table(const ModelSpec&, const Plan&);
+// Returns nothing for a model without a tied head.
+std::optional<SharedTable> shared_table(const ModelSpec&, const Plan&);
 
 // ---- memory of a pp rank for messages
 struct PipeBuffers {
   base::TensorSpec message;
-  int messages = 0;              // of those: send_buffers for each channel between stages
-  base::TensorSpec table_grads;  // on the owner: the reader's, on their way into its own
-  std::vector<base::TensorSpec> staged_grads;  // on the reader: on their way to the owner
-  base::TensorSpec shared_table;               // the head's copy: it counts as parameters
+  int messages = 0;  // number of them: send_buffers for each channel between stages
 };
 PipeBuffers pipe_buffers(const ModelSpec&, const Plan&, int pp_rank);
-int64_t bytes_of(const PipeBuffers&);  // without the table
+int64_t bytes_of(const PipeBuffers&);
 
 // ---- bytes that a pp rank sends in a step
 struct PipeTraffic {
@@ -61,19 +75,19 @@ struct PipeTraffic {
 };
 PipeTraffic predict_pipe_traffic(const ModelSpec&, const Plan&, int pp_rank);
 
-// Calls broken(message) for everything in the plan's stages and schedule that does not follow from
-// its layout, or that the engine could not run. REQUIRES: the layout breaks no rule.
+// Calls broken(message) for every property of the plan's stages and schedule that does not follow
+// from its layout, or that the engine cannot run. REQUIRES: the layout breaks no rule.
 void check_stages(const ModelSpec&, const Plan&,
                   const std::function<void(const std::string& rule)>& broken);
 
 // Is every output sent before the next one for the same channel is computed?
 bool sends_in_turn(const schedule::Schedule&);
 
-// Do the gradients of each leaf become complete before those of another begin, on every stage? With
-// `one_accumulator` the stages of a rank share the memory in which they are made.
+// Are the gradients of each leaf complete before those of another begin, on every stage? With
+// `one_accumulator` the stages of a rank share one gradient accumulator.
 bool leaves_come_in_turn(const Plan&, bool one_accumulator);
-// The same of a tied table whose two users are different stages of one rank: the head's gradients
-// of a leaf are taken with the embedding's, so those of the next must not have begun.
+// The same for a tied table whose two users are different stages of one rank: the head's gradients
+// of a leaf are read with the embedding's, so those of the next leaf must not have begun.
 bool tied_leaves_come_in_turn(const Plan&);
 
 }  // namespace trireme::spec

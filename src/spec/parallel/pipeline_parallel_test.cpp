@@ -6,8 +6,8 @@
 #include <limits>
 
 #include "base/error.h"
-#include "base/text/json.h"
 #include "base/rng.h"
+#include "base/text/json.h"
 #include "schedule/lives.h"
 #include "spec/memory/predict.h"
 #include "spec/parallel/stage_cut.h"
@@ -45,14 +45,14 @@ std::string refusal(const ModelSpec& model, int microbatches, const Layout& layo
   return "";
 }
 
-TEST(StageCutTest, the_dearest_stage_is_as_cheap_as_can_be) {
+TEST(StageCutTest, the_most_expensive_stage_is_as_cheap_as_possible) {
   EXPECT_EQ(balanced_cut(std::vector<double>{0, 1, 1, 1, 1, 4}, 2), (std::vector<int>{0, 5}));
   EXPECT_EQ(balanced_cut(std::vector<double>{1, 1, 1, 1}, 2), (std::vector<int>{0, 2}));
   EXPECT_EQ(balanced_cut(std::vector<double>{1, 1, 1, 1}, 4), (std::vector<int>{0, 1, 2, 3}));
   EXPECT_EQ(balanced_cut(std::vector<double>{9, 1, 1, 1}, 3), (std::vector<int>{0, 1, 3}));
 }
 
-// By the definition: the least of all runs' costs that suffices.
+// By the definition: the smallest cost of a run that suffices as a bound.
 std::vector<int> plain_balanced_cut(const std::vector<double>& costs, int stages) {
   constexpr double slack = 1 + 1e-12;
   const auto cut_at = [&](double bound) {
@@ -96,7 +96,7 @@ TEST(StageCutTest, the_balanced_cut_is_that_of_all_runs_of_layers) {
     auto draw = [seed, at = uint64_t{0}](uint64_t below) mutable {
       return base::rng_below(seed, at++, below);
     };
-    const bool is_model = draw(2) == 0;  // ends that differ, and blocks alike
+    const bool is_model = draw(2) == 0;  // equal blocks between different ends
     const double block = 0.1 * static_cast<double>(1 + draw(30));
     std::vector<double> costs(2 + draw(40));
     for (double& cost : costs) cost = is_model ? block : 0.1 * static_cast<double>(draw(9));
@@ -107,7 +107,7 @@ TEST(StageCutTest, the_balanced_cut_is_that_of_all_runs_of_layers) {
   }
 }
 
-// Time does not grow with the square of the layers.
+// The time is not quadratic in the number of layers.
 TEST(StageCutTest, a_hundred_thousand_layers_are_cut) {
   std::vector<double> costs(100'000, 3.7);
   costs.front() = 0;
@@ -115,7 +115,7 @@ TEST(StageCutTest, a_hundred_thousand_layers_are_cut) {
   for (const int stages : {2, 64, 4096}) {
     const std::vector<int> cut = balanced_cut(costs, stages);
     ASSERT_EQ(std::ssize(cut), stages);
-    // No stage but the head's costs more than an equal share and a layer.
+    // No stage except the head's costs more than an equal share and a layer.
     const double share = 3.7 * 100'000 / stages + 100.0 / stages + 3.7;
     EXPECT_LE(3.7 * (cut[1] - cut[0] - 1), std::max(share, 100.0));
   }
@@ -131,7 +131,7 @@ TEST(PipelineParallelTest, messages_are_counted_by_rank) {
   EXPECT_EQ(predict_pipe_traffic(model, plan, 1).gradients, 4 * message);
   EXPECT_EQ(predict_pipe_traffic(model, plan, 2).activations, 0);
   EXPECT_EQ(predict_pipe_traffic(model, plan, 2).gradients, 4 * message);
-  EXPECT_FALSE(split_table(model, plan));
+  EXPECT_FALSE(shared_table(model, plan));
   EXPECT_EQ(pipe_channels(model, plan).size(), 4U);
   EXPECT_EQ(pipe_buffers(model, plan, 0).messages, 2);
   EXPECT_EQ(pipe_buffers(model, plan, 1).messages, 4);
@@ -140,28 +140,35 @@ TEST(PipelineParallelTest, messages_are_counted_by_rank) {
   EXPECT_EQ(predict_pipe_traffic(model, rows, 0).activations, 4 * message / 2);
 }
 
-TEST(PipelineParallelTest, a_table_on_two_ranks_goes_there_and_its_gradients_back) {
+TEST(PipelineParallelTest, a_table_on_two_ranks_is_sent_and_its_gradients_return) {
   const ModelSpec model = model_of(true);
   const Plan plan = plan_of(model, 4, {.pp = 2});
-  const auto table = split_table(model, plan);
-  ASSERT_TRUE(table);
+  const auto table = shared_table(model, plan);
+  ASSERT_TRUE(table && table->is_split());
   EXPECT_EQ(table->owner, 0);
   EXPECT_EQ(table->reader, 1);
-  EXPECT_EQ(table->elements, vocab * width);
-  EXPECT_EQ(table->staged, 0);
+  EXPECT_EQ(table->copy.shape.elements(), vocab * width);
+  EXPECT_EQ(table->head_grads.shape.elements(), vocab * width);
+  EXPECT_EQ(table->received_grads, table->head_grads);
+  EXPECT_EQ(table->staged_grads.size(), 0U);
   EXPECT_EQ(predict_pipe_traffic(model, plan, 0).table, vocab * width * 2);
   EXPECT_EQ(predict_pipe_traffic(model, plan, 1).table, vocab * width * 4);
   // With a leaf for every micro-batch the first rank has begun one more when it ends one.
   const Plan each = plan_of(model, 4, {.pp = 2, .logical_dp = 4});
-  EXPECT_EQ(split_table(model, each)->staged, 1);
+  EXPECT_EQ(shared_table(model, each)->staged_grads.size(), 1U);
   EXPECT_EQ(predict_pipe_traffic(model, each, 1).table, 4 * vocab * width * 4);
   // Both ends of a V are on one rank.
-  EXPECT_FALSE(split_table(model, plan_of(model, 4, {.pp = 2, .schedule = schedule::Kind::zb_v})));
+  const Plan v = plan_of(model, 4, {.pp = 2, .schedule = schedule::Kind::zb_v});
+  const auto own = shared_table(model, v);
+  ASSERT_TRUE(own);
+  EXPECT_FALSE(own->is_split() || own->is_in_one_stage);
+  EXPECT_EQ(own->copy.shape.ndim() + own->received_grads.shape.ndim(), 0);
+  EXPECT_EQ(predict_pipe_traffic(model, v, 0).table, 0);
 }
 
-TEST(PipelineParallelTest, memory_falls_along_the_pipe) {
+TEST(PipelineParallelTest, memory_decreases_along_the_pipeline) {
   const ModelSpec model = model_of(false);
-  // Two blocks on each rank but the last, whose head is dear.
+  // Two blocks on each rank except the last, whose head is expensive.
   const Plan plan = plan_of(model, 8, {.pp = 4, .first_layers = {0, 3, 5, 7}});
   const std::vector<MemoryTable>& memory = plan.predicted.memory;
   ASSERT_EQ(memory.size(), 4U);
@@ -174,8 +181,8 @@ TEST(PipelineParallelTest, memory_falls_along_the_pipe) {
   EXPECT_EQ(plan_from_json(to_json(plan)), plan);
 }
 
-// At no time do two frames lie over each other, and the first byte is used.
-TEST(StashFramesTest, frames_in_use_are_apart) {
+// Frames never overlap while they are in use, and the first byte is used.
+TEST(StashFramesTest, frames_in_use_do_not_overlap) {
   const ModelSpec model = model_of(false);
   struct Case {
     const char* schedule;
@@ -217,14 +224,14 @@ TEST(StashFramesTest, frames_in_use_are_apart) {
   }
 }
 
-TEST(PipelineParallelTest, what_cannot_be_is_refused_with_what_can) {
+TEST(PipelineParallelTest, illegal_layouts_are_refused_with_legal_values) {
   const ModelSpec model = model_of(true);
   const auto expect = [&](const Layout& layout, const std::string& part) {
     const std::string found = refusal(model, 4, layout);
     EXPECT_NE(found.find(part), std::string::npos) << found;
   };
   expect({.pp = 9},
-         "pp = 9: that makes 9 stages (1 on each rank), and the model has 8 layers with embedding "
+         "pp = 9: that makes 9 stages (1 on each rank), but the model has 8 layers with embedding "
          "and head; nearest: pp = 8 [pp.stages]");
   expect({.pp = 4, .schedule = schedule::Kind::interleaved, .chunks = 3},
          "nearest: pp = 2 [pp.stages]");
@@ -247,7 +254,7 @@ TEST(PipelineParallelTest, what_cannot_be_is_refused_with_what_can) {
           .zero_stage = 2,
           .schedule = schedule::Kind::zb_h1,
           .reduce = ReduceWhen::each},
-         "B and W must be one (BW)");
+         "B and W must be merged (BW)");
   EXPECT_FALSE(plan_of(model, 4, {.pp = 2, .reshard = Reshard::never}).layout.keeps_params());
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// reshard(): intersections of boxes. A wanted box meets the saved ones in their order of
-// preference; what is left of it after each is again a list of boxes, until nothing is left.
+// reshard(): intersections of boxes. A wanted box is intersected with the saved ones in their order
+// of preference; the remainder after each is again a list of boxes, until nothing is left.
 #include <algorithm>
 #include <iterator>
 #include <optional>
@@ -17,8 +17,8 @@ struct Box {
   std::vector<int64_t> lo, hi;
 };
 
-// All saved pieces by their first row, so that those that can meet a box are found without looking
-// at all of them.
+// All saved pieces sorted by their first row, so that those that may intersect a box are found
+// without a full scan.
 class SavedIndex {
  public:
   explicit SavedIndex(const std::vector<std::vector<Piece>>& saved);
@@ -30,7 +30,7 @@ class SavedIndex {
     const Piece* piece = nullptr;
     size_t order = 0;  // of preference: by source, then by place in its list
   };
-  // Those whose rows may meet [rows.begin, rows.end), preferred ones first.
+  // Returns the pieces whose rows may intersect [rows.begin, rows.end), preferred ones first.
   std::vector<Entry> meeting(Range rows) const;
 
  private:
@@ -72,9 +72,9 @@ std::vector<Copy> reshard(const std::vector<std::vector<Piece>>& saved,
       std::swap(missing, still_missing);
     }
     if (!missing.empty()) {
-      throw base::ConfigError(fmt::format(
-          "nobody saved the box {}, a part of the wanted {}; it was looked for in {} saved lists",
-          to_string(missing.front()), to_string({want.lo, want.hi}), saved.size()));
+      throw base::ConfigError(
+          fmt::format("the box {}, a part of the wanted {}, is in none of the {} saved lists",
+                      to_string(missing.front()), to_string({want.lo, want.hi}), saved.size()));
     }
   }
   return copies;
@@ -156,8 +156,8 @@ Copy copy_of(const Box& box, const Piece& from, const Piece& to, int source) {
   return copy;
 }
 
-// Joins dimensions that run on in both places, and drops outer ones of length 1, so that runs are
-// as long as can be.
+// Joins dimensions that are contiguous in both places, and drops outer ones of length 1, so that
+// runs are as long as possible.
 void coalesce(Copy& copy) {
   size_t kept = copy.count.size() - 1;  // outermost dimension of the result so far, at the back
   for (size_t dim = kept; dim-- > 0;) {

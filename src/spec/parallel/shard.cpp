@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // pieces() walks a flat range of a compute copy dimension by dimension: an incomplete first row,
-// all complete rows as one box, an incomplete last row, the incomplete ones by the same rule one
-// dimension further in. That is at most 2 ndim - 1 boxes, times the strips that a cut inside
-// segments makes.
+// all complete rows as one box, an incomplete last row; incomplete rows are treated the same way
+// one dimension further in. That is at most 2 ndim - 1 boxes, times the strips of a cut inside
+// segments.
 #include "spec/parallel/shard.h"
 
 #include <algorithm>
@@ -15,13 +15,14 @@
 namespace trireme::spec {
 namespace {
 
-// The local indices [local, local + length) of one dimension are the global ones [global, global +
-// length).
+// Maps the local indices [local, local + length) of one dimension to the global ones [global,
+// global
+// + length).
 struct Strip {
   int64_t local = 0, global = 0, length = 0;
 };
 
-// A compute copy, and where its indices lie in the whole parameter.
+// A compute copy, and the positions of its indices in the whole parameter.
 struct ComputeCopy {
   std::vector<std::vector<Strip>> strips;  // by dimension, ascending, none empty; then padding
   std::vector<int64_t> row_elements;       // by dimension: elements under one index of it
@@ -95,7 +96,7 @@ std::vector<Piece> pieces(const ShardSpec& spec, const Sizes& sizes, const Coord
 
 namespace {
 
-// A spec is written by code, not by a user: what is wrong with it here is a bug.
+// Code writes specs, not users: an error in one is a bug.
 void check_structure(const ShardSpec& spec) {
   TRIREME_CHECK(!spec.shape.empty(), "{}: no dimensions", spec.name);
   for (const int64_t extent : spec.shape) {
@@ -133,8 +134,8 @@ std::vector<int64_t> segments_of(const Cut& cut, int64_t extent) {
   return cut.segments.empty() ? std::vector<int64_t>{extent} : cut.segments;
 }
 
-// Strips that are neighbours in the whole parameter too become one, so a cut over one rank makes
-// one strip.
+// Strips that are adjacent in the whole parameter are joined, so a cut over one rank makes one
+// strip.
 std::vector<Strip> strips_of(const Cut& cut, int64_t extent, const Sizes& sizes,
                              const Coord& coord) {
   const int parts = sizes[cut.axis], part = coord[cut.axis];
@@ -206,7 +207,7 @@ void cover(const ComputeCopy& copy, size_t dim, Range flat, Piece& at, std::vect
   }
 }
 
-// One box for each strip of `dim` that meets `rows`; whole in the dimensions after it.
+// Adds one box for each strip of `dim` that intersects `rows`; whole in the dimensions after it.
 void emit_rows(const ComputeCopy& copy, size_t dim, Range rows, Piece& at,
                std::vector<Piece>& out) {
   for (size_t inner = dim + 1; inner < copy.strips.size(); ++inner) {
@@ -231,7 +232,7 @@ int64_t end_of(const std::vector<Strip>& strips) {
   return strips.empty() ? 0 : strips.back().local + strips.back().length;
 }
 
-// Of ranks that hold a dimension in parts as equal as can be.
+// Returns the largest of `parts` parts that are as equal as possible.
 int64_t share_of(int64_t extent, int parts) { return (extent + parts - 1) / parts; }
 
 int64_t product(const std::vector<int64_t>& values) {

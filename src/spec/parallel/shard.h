@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// How a parameter is cut, and what a rank holds of it. Weight initialisation, checkpoints, the
-// gradient norm, optimizer memory and export all call pieces(); nobody else does arithmetic on
+// How a parameter is cut, and which part a rank holds. Weight initialisation, checkpoints, the
+// gradient norm, optimizer memory and export all call pieces(); no other code does arithmetic on
 // shards.
 #pragma once
 
@@ -17,8 +17,8 @@ namespace trireme::spec {
 // side. So a fused q|k|v gives each rank its share of q, of k and of v.
 //
 // With a grain the one segment (of dimension 0) need not divide: ranks hold ceil(rows / ranks) rows
-// each, the last ones fewer, and every compute copy is padded with rows to a multiple of the grain.
-// Padding is no part of the parameter: no piece holds it.
+// each, the last ranks fewer, and every compute copy is padded with rows to a multiple of the
+// grain. Padding is not part of the parameter: no piece contains it.
 struct Cut {
   Axis axis = Axis::tp;
   int dim = 0;
@@ -31,9 +31,6 @@ struct ShardSpec {
   std::string name;
   std::vector<int64_t> shape;  // of the whole parameter
   std::vector<Cut> cuts;       // at most one per dimension
-  std::vector<Axis> grad_sum;  // axes on which the gradient is a partial sum
-  std::vector<int>
-      stages;  // that hold it, once a plan has cut the model; more than one: tied weights, copies
   bool operator==(const ShardSpec&) const = default;
 };
 
@@ -50,16 +47,16 @@ struct Piece {
   bool operator==(const Piece&) const = default;
 };
 
-// The shape of the compute copy at any coordinate (all are equal). Throws ConfigError, with name
-// and numbers, when a segment does not divide by the size of its axis.
+// Returns the shape of the compute copy, which is the same at every coordinate. Throws ConfigError,
+// with name and numbers, if a segment does not divide by the size of its axis.
 std::vector<int64_t> local_shape(const ShardSpec&, const Sizes&);
-// Indices of a cut dimension of `extent` that the rank at `coord` holds, without padding. For cuts
-// of one segment.
+// Returns the indices of a cut dimension of size `extent` that the rank at `coord` holds, without
+// padding. REQUIRES: a cut of one segment.
 Range local_range(const Cut&, int64_t extent, const Sizes&, const Coord&);
 int64_t local_elements(const ShardSpec&, const Sizes&);
 
-// What a rank at `coord` holds that keeps the elements [flat.begin, flat.end) of its row-major
-// compute copy, in order: Piece::local counts from flat.begin. REQUIRES: 0 <= begin <= end <=
+// Returns, in order, the pieces of the elements [flat.begin, flat.end) of the row-major compute
+// copy at `coord`. Piece::local counts from flat.begin. REQUIRES: 0 <= begin <= end <=
 // local_elements().
 std::vector<Piece> pieces(const ShardSpec&, const Sizes&, const Coord&, Range flat);
 
@@ -72,9 +69,9 @@ struct Copy {
   std::vector<int64_t> count, source_stride, target_stride;
 };
 
-// The copies that fill `wanted` from `saved` (one list per saved file or rank; replicas are
-// allowed, the first that has an element gives it). Every wanted element is written exactly once;
-// throws ConfigError naming the first box that nobody saved.
+// Returns the copies that fill `wanted` from `saved` (one list per saved file or rank; of replicas
+// the first is read). Every wanted element is written exactly once; throws ConfigError naming the
+// first box that is in no saved list.
 std::vector<Copy> reshard(const std::vector<std::vector<Piece>>& saved,
                           const std::vector<Piece>& wanted);
 

@@ -21,13 +21,13 @@ Coord at(int tp) {
 }
 
 ShardSpec table(int64_t rows, int64_t cols, int64_t grain) {
-  ShardSpec spec{.name = "table", .shape = {rows, cols}, .cuts = {}, .grad_sum = {}, .stages = {}};
+  ShardSpec spec{.name = "table", .shape = {rows, cols}, .cuts = {}};
   spec.cuts = {{Axis::tp, 0, {rows}, grain}};
   return spec;
 }
 
-// Every element is in exactly one rank's pieces, at the place where a row-major compute copy that
-// begins with the rank's rows has it; what is left of the copies is padding.
+// Every element is in the pieces of exactly one rank, at its place in a row-major compute copy that
+// begins with the rank's rows; the rest of the copies is padding.
 TEST(ShardPaddingTest, pieces_of_any_flat_ranges_hold_every_element_once) {
   for (const int64_t rows : {1, 5, 8, 37, 64}) {
     for (const int tp : {1, 2, 3, 8}) {
@@ -61,7 +61,7 @@ TEST(ShardPaddingTest, pieces_of_any_flat_ranges_hold_every_element_once) {
   }
 }
 
-TEST(ShardPaddingTest, ranks_hold_shares_as_equal_as_can_be) {
+TEST(ShardPaddingTest, ranks_hold_shares_as_equal_as_possible) {
   const Sizes four = tensor_ranks(4);
   EXPECT_EQ(local_vocab(50257, four, at(0)), (Range{0, 12565}));
   EXPECT_EQ(local_vocab(50257, four, at(3)), (Range{37695, 50257}));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Everything is compared with naive_copy(), which asks of every global index who owns it and knows
-// no boxes.
+// Everything is compared with naive_copy(), which finds the owner of every global index without
+// boxes.
 #include "spec/parallel/shard.h"
 
 #include <fmt/ranges.h>
@@ -49,7 +49,7 @@ class Dice {
   std::mt19937_64 bits_;
 };
 
-// Kind, mesh and cuts without segments; the shape is not known yet.
+// Kind, mesh and cuts without segments; the shape is chosen later.
 Layout random_mesh(Dice& dice, int ndim) {
   Layout layout;
   do {
@@ -89,7 +89,7 @@ std::vector<int64_t> random_segments(Dice& dice, int64_t units, int64_t unit) {
   return segments;
 }
 
-// Two layouts of one parameter that is small and divides in both.
+// Two layouts of one small parameter, which divides in both.
 std::array<Layout, 2> random_pair(Dice& dice) {
   for (;;) {
     const int ndim = static_cast<int>(dice.roll(1, 3));
@@ -186,7 +186,7 @@ std::vector<int64_t> naive_copy(const ShardSpec& spec, const Sizes& sizes, const
   return copy;
 }
 
-// What each of `ranks` holds, as global indices.
+// Returns the elements that each of `ranks` holds, as global indices.
 std::vector<std::vector<int64_t>> naive_ranges(const Layout& layout,
                                                const std::vector<Rank>& ranks) {
   std::vector<std::vector<int64_t>> ranges;
@@ -229,7 +229,7 @@ int64_t elements_of(const Piece& piece) {
   return elements;
 }
 
-// Whether `next`, stored right after `piece`, would make one row-major box with it.
+// Would `next`, stored right after `piece`, form one row-major box with it?
 bool could_be_one_box(const Piece& piece, const Piece& next) {
   size_t differing = 0, dim = 0;
   for (size_t d = 0; d < piece.lo.size(); ++d) {
@@ -291,7 +291,7 @@ TEST(ShardTest, reshard_round_trips_any_two_layouts) {
           << describe(b);
     }
   }
-  // The dice did reach every case.
+  // The random layouts covered every case.
   for (const int count : kinds) EXPECT_GT(count, 500);
   for (size_t size = 1; size <= 8; ++size) {
     EXPECT_GT(tp[size], 100) << size;
@@ -360,7 +360,7 @@ TEST(ShardTest, a_flat_range_is_few_boxes_and_none_could_be_joined) {
         blocks *= local_shape(layout.spec, layout.sizes)[static_cast<size_t>(dim)];
       }
     }
-    // The first and the last block that a range meets may be incomplete: ndim boxes each.
+    // The first and the last block that a range intersects may be incomplete: ndim boxes each.
     ASSERT_LE(std::ssize(held), blocks + 2 * ndim - 2) << describe(layout);
     for (size_t i = 1; i < held.size(); ++i) {
       ASSERT_FALSE(could_be_one_box(held[i - 1], held[i])) << describe(layout);
@@ -396,7 +396,7 @@ TEST(ShardTest, contiguous_boxes_are_one_run) {
   EXPECT_EQ(column[0].source_stride, (std::vector<int64_t>{6, 1}));
 }
 
-TEST(ShardTest, the_first_replica_gives_the_element) {
+TEST(ShardTest, elements_are_read_from_the_first_replica) {
   const std::vector<std::vector<Piece>> saved = {{{{2, 0}, {4, 4}, 0}}, {{{0, 0}, {4, 4}, 0}}};
   const auto copies = reshard(saved, {{{1, 0}, {4, 4}, 0}});
   ASSERT_EQ(copies.size(), 2U);
@@ -439,13 +439,11 @@ TEST(ShardTest, missing_data_is_refused_by_its_box) {
   EXPECT_EQ(refusal([&] {
               reshard(saved, {{{0, 1}, {4, 5}, 0}});
             }),
-            "nobody saved the box [2:4, 3:5], a part of the wanted [0:4, 1:5]; it was looked for "
-            "in 2 saved lists");
+            "the box [2:4, 3:5], a part of the wanted [0:4, 1:5], is in none of the 2 saved lists");
   EXPECT_EQ(refusal([&] {
               reshard({}, {{{0}, {4}, 0}});
             }),
-            "nobody saved the box [0:4], a part of the wanted [0:4]; it was looked for in 0 saved "
-            "lists");
+            "the box [0:4], a part of the wanted [0:4], is in none of the 0 saved lists");
   EXPECT_EQ(refusal([&] { reshard(saved, {}); }), "no error");
 
   // One rank of a real layout is lost.

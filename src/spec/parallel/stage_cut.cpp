@@ -11,9 +11,9 @@
 namespace trireme::spec {
 namespace {
 
-constexpr double slack = 1 + 1e-12;  // of sums in another order
+constexpr double slack = 1 + 1e-12;  // for sums in another order
 
-// Of as few runs as possible none of which costs more than `bound`.
+// Returns the smallest number of runs none of which costs more than `bound`.
 int runs_within(std::span<const double> costs, double bound) {
   int runs = 1;
   double sum = 0;
@@ -28,8 +28,8 @@ int runs_within(std::span<const double> costs, double bound) {
   return runs;
 }
 
-// The smallest bound within which so many runs suffice. Doubles above 0 are ordered as their bits,
-// and a larger bound never needs more runs.
+// Returns the smallest bound for which the given number of runs suffices. Doubles above 0 are
+// ordered as their bits, and a larger bound never needs more runs.
 double smallest_bound(std::span<const double> costs, int stages) {
   double total = 0;
   for (const double cost : costs) total += cost;
@@ -45,19 +45,19 @@ double smallest_bound(std::span<const double> costs, int stages) {
   return std::bit_cast<double>(low);
 }
 
-// The least that some run of layers costs and within which, with the slack, all layers fit into the
+// Returns the smallest cost of a run of layers that, with the slack, is a sufficient bound for the
 // stages.
 double dearest_stage(std::span<const double> costs, int stages) {
   const double bound = smallest_bound(costs, stages);
   const size_t count = costs.size();
-  std::vector<size_t> equal_until(count);  // the last of those in a row that cost the same
+  std::vector<size_t> equal_until(count);  // the last of consecutive layers with the same cost
   for (size_t i = count; i-- > 0;) {
     equal_until[i] = i + 1 < count && costs[i] == costs[i + 1] ? equal_until[i + 1] : i;
   }
   double best = std::numeric_limits<double>::max();
-  size_t length = 0;  // of the run before
+  size_t length = 0;  // of the previous run
   for (size_t first = 0; first < count; ++first) {
-    // Blocks are alike: the same sum as one layer before.
+    // Blocks have equal costs: the same sum as one layer before.
     if (length > 0 && equal_until[first - 1] >= first + length - 1) continue;
     double sum = 0;
     size_t last = first;
@@ -83,7 +83,7 @@ std::vector<int> balanced_cut(std::span<const double> costs, int stages) {
   for (int layer = 0; layer < count; ++layer) {
     const double cost = costs[static_cast<size_t>(layer)];
     const int stages_left = stages - static_cast<int>(cut.size());
-    const bool must_cut = count - layer == stages_left;  // one layer for each that is left
+    const bool must_cut = count - layer == stages_left;  // one layer for each remaining stage
     if (layer > cut.back() && (sum + cost > best * slack || must_cut) && stages_left > 0) {
       cut.push_back(layer);
       sum = 0;

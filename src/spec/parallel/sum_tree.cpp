@@ -8,7 +8,7 @@
 namespace trireme::spec {
 namespace {
 
-// Where a node of more than one leaf is cut in two.
+// Returns where a node of more than one leaf is split in two.
 int64_t middle_of(Range node) {
   const auto leaves = static_cast<uint64_t>(node.end - node.begin);
   return node.begin + static_cast<int64_t>(std::bit_floor(leaves - 1));

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// In which order partial sums of gradients are added: one tree over the logical workers, the same
-// for every number of ranks that host them, so that every layout gives the same bits.
+// The order in which partial sums of gradients are added: one tree over the logical workers, the
+// same for every number of ranks that host them, so that every layout gives the same bits.
 //
 // The tree over leaves [0, n) is a leaf if n is 1; otherwise the sum of the tree over the first p
 // leaves and the tree over the rest, p being the largest power of two below n. Every node is
-// rounded to the type of the sums. Leaves that a rank holds fold into at most 2 log2(n) nodes, and
-// into one where they are an aligned power of two.
+// rounded to the type of the sums. The leaves of a rank fold into at most 2 log2(n) nodes, and into
+// one node if they are an aligned power of two.
 #pragma once
 
 #include <cstdint>
@@ -16,18 +16,19 @@
 
 namespace trireme::spec {
 
-// The nodes, as ranges of leaves in order, that make up `held` and lie inside it, as few as there
-// are. REQUIRES: 0 <= held.begin < held.end <= leaves.
+// Returns the smallest set of nodes, as ranges of leaves in order, that makes up `held`. REQUIRES:
+// 0 <= held.begin < held.end <= leaves.
 std::vector<Range> tree_cover(int64_t leaves, Range held);
 
-// How to add up parts: a program for a stack machine. `push` takes the next part; `add` replaces
-// the two topmost values a, b by a + b.
+// A program that adds up parts on a stack machine. `push` pushes the next part; `add` replaces the
+// two topmost values a, b by a + b.
 enum class TreeOp : uint8_t { push, add };
-// `parts` are nodes of the tree over [0, leaves), in order, that together are all leaves. The
-// result has one value left on the stack, which is never deeper than log2(leaves) + 2.
+// `parts` are nodes of the tree over [0, leaves), in order, that together cover all leaves. The
+// program leaves one value on the stack, which is never deeper than log2(leaves) + 2.
 std::vector<TreeOp> tree_program(int64_t leaves, std::span<const Range> parts);
 
-// Leaves hosted by rank `rank` of `ranks`: equal shares, in order. REQUIRES: leaves % ranks == 0.
+// Returns the leaves that rank `rank` of `ranks` hosts: equal shares, in order. REQUIRES: leaves %
+// ranks == 0.
 Range leaves_of_rank(int64_t leaves, int ranks, int rank);
 
 }  // namespace trireme::spec

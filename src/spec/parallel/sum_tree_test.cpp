@@ -19,7 +19,7 @@ float as_f32(float value) { return value; }
 float as_bf16(float value) { return static_cast<float>(Bf16(value)); }
 using Round = float (*)(float);
 
-// Runs a program on values of its parts; every sum is rounded. Also gives the depth of the stack.
+// Runs a program on values of its parts; every sum is rounded. Also returns the depth of the stack.
 float run(const std::vector<TreeOp>& program, const std::vector<float>& parts, Round round,
           size_t* depth = nullptr) {
   std::vector<float> stack;
@@ -87,7 +87,7 @@ TEST(SumTree, every_split_of_the_leaves_over_ranks_gives_the_same_bits) {
   EXPECT_EQ(checked, 2 * 198);  // divisors of 1 to 48
 }
 
-TEST(SumTree, a_cover_is_what_is_held_in_order_and_small) {
+TEST(SumTree, a_cover_is_exact_ordered_and_small) {
   for (int64_t leaves = 1; leaves <= 48; ++leaves) {
     for (int64_t begin = 0; begin < leaves; ++begin) {
       for (int64_t end = begin + 1; end <= leaves; ++end) {

@@ -37,7 +37,7 @@ std::vector<Range> counted_along_tp(const BucketLayout& layout, Range held, cons
 base::TensorSpec tensor_buffer(const ModelSpec& model, const Plan& plan) {
   const int64_t ranks = plan.mesh[Axis::tp];
   if (ranks == 1) return {};
-  // A sum of the stream arrives as a whole, a small one from every rank.
+  // A sum over the stream is received once, a small one from every rank.
   const int64_t stream =
       plan.microbatch_tokens() * head_of(model).width * base::size_of(plan.recipe.storage);
   const int64_t small = ranks * small_all_reduce_elements * base::size_of(base::DType::f32);

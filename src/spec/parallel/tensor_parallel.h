@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// How ranks along tp share parameters and gradients of a bucket. Parameters that are cut along tp
-// are a rank's own; of the others every rank has the same copy and updates it by itself, so its
-// gradient must be the same bits on all of them, and counts once in the norm.
+// How ranks along tp share parameters and gradients of a bucket. Each rank holds its part of the
+// parameters that are cut along tp. The others are replicated, and every rank updates its copy
+// separately, so its gradient must have the same bits on all ranks and counts once in the norm.
 #pragma once
 
 #include <functional>
@@ -9,19 +9,19 @@
 #include <vector>
 
 #include "spec/parallel/bucket.h"
-#include "spec/plan.h"
 #include "spec/parallel/shard.h"
+#include "spec/plan.h"
 
 namespace trireme::spec {
 
-// Elements of a bucket whose gradients are partial sums on each rank along tp.
+// Returns the elements of a bucket whose gradients are partial sums on each rank along tp.
 Range summed_along_tp(const BucketLayout&, bool sequence_parallel);
 
-// What of the elements `held` this rank counts in the gradient norm: its own parts, and on the
-// first rank the copies, too.
+// Returns the part of the elements `held` that this rank counts in the gradient norm: its parts of
+// cut parameters, and on the first rank also the replicated ones.
 std::vector<Range> counted_along_tp(const BucketLayout&, Range held, const Coord&);
 
-// Where parts of sums along tp arrive; empty on one rank.
+// The receive buffer of sums along tp; empty on one rank.
 base::TensorSpec tensor_buffer(const ModelSpec&, const Plan&);
 
 // Bytes that a rank of this pp coordinate sends along tp in a step.

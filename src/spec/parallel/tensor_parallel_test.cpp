@@ -41,17 +41,17 @@ Plan plan_of(const ModelSpec& model, const Shape& shape) {
                         {});
 }
 
-TEST(TensorParallelTest, sent_bytes_are_those_of_rings) {
+TEST(TensorParallelTest, sent_bytes_are_those_of_ring_algorithms) {
   EXPECT_EQ(sent_bytes({CommKind::all_gather, Axis::tp, 4096, base::DType::bf16}, 4), 3 * 2048);
   EXPECT_EQ(sent_bytes({CommKind::reduce_scatter, Axis::tp, 4096, base::DType::bf16}, 4), 3 * 2048);
   EXPECT_EQ(sent_bytes({CommKind::all_reduce, Axis::tp, 8192, base::DType::f32}, 2), 8192 * 4);
-  // The rest that does not divide, and small tensors, go to everyone.
+  // The remainder that does not divide, and small tensors, go to every rank.
   EXPECT_EQ(sent_bytes({CommKind::all_reduce, Axis::tp, 8193, base::DType::f32}, 2), 8193 * 4);
   EXPECT_EQ(sent_bytes({CommKind::all_reduce, Axis::tp, 100, base::DType::f32}, 4), 3 * 400);
 }
 
 // Tensor parallel: an all-reduce of the stream after each of the two row-cut products of a block,
-// one for each in backward; one after the embedding; the statistics of the softmax and dh in the
+// one each in backward; one after the embedding; the statistics of the softmax and dh in the
 // head. T = 64 tokens, m micro-batches.
 TEST(TensorParallelTest, traffic_of_tensor_parallel) {
   const int64_t T = 2 * S;
@@ -69,8 +69,8 @@ TEST(TensorParallelTest, traffic_of_tensor_parallel) {
   }
 }
 
-// Sequence parallel: a gather and a reduce-scatter in place of each all-reduce, and in backward the
-// inputs of the column-cut products once more, for the weights. Norm gradients are summed.
+// Sequence parallel: a gather and a reduce-scatter instead of each all-reduce, and in backward
+// another gather of the inputs of the column-cut products, for W. Norm gradients are summed.
 TEST(TensorParallelTest, traffic_of_sequence_parallel) {
   const int64_t T = 2 * S, tp = 4, m = 3;
   const ModelSpec model = model_of(Family::gpt2);
@@ -94,18 +94,18 @@ TEST(TensorParallelTest, full_recompute_sends_the_forward_again_and_selective_do
   };
   const int64_t half = (2 * S * D / 2) * 2, m = 3;
   EXPECT_EQ(backward(Recompute::selective), backward(Recompute::none));
-  // h1 and h2 gathered, x2 summed; y is not made.
+  // h1 and h2 are gathered, x2 is summed; y is not computed.
   EXPECT_EQ(backward(Recompute::full), backward(Recompute::none) + m * layers * 3 * half);
 }
 
-TEST(TensorParallelTest, norms_of_heads_are_partial_sums_without_sequence_parallelism_too) {
+TEST(TensorParallelTest, norms_of_heads_are_partial_sums_also_without_sequence_parallelism) {
   const ModelSpec model = model_of(Family::llama, true);
   const TensorTraffic sent = predict_tensor_traffic(model, plan_of(model, {}), 0);
   EXPECT_EQ(sent.grads, layers * 2 * 128 * 4);
 }
 
-// Every element of the gradient is counted once by the ranks along tp together: cut ones by each,
-// copies by the first.
+// The ranks along tp together count every element of the gradient once: each rank counts its parts,
+// the first rank the replicated elements.
 TEST(TensorParallelTest, the_norm_counts_copies_once) {
   const ModelSpec model = model_of(Family::llama, true);
   const Plan plan = plan_of(model, {.tp = 4});
@@ -117,7 +117,7 @@ TEST(TensorParallelTest, the_norm_counts_copies_once) {
     for (int rank = 0; rank < 4; ++rank) {
       Coord coord;
       coord[Axis::tp] = rank;
-      // In two pieces, as two data ranks would.
+      // In two pieces, as on two data ranks.
       for (const Range& held :
            {Range{0, bucket.elements / 2}, Range{bucket.elements / 2, bucket.elements}}) {
         for (const Range& range : counted_along_tp(bucket, held, coord)) {

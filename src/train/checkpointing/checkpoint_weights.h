@@ -20,7 +20,8 @@ class CheckpointWeights {
 
   // Fills `values` with a box of a parameter, as ckpt::ReadBox. Throws IoError.
   void read(const std::string& name, const spec::Piece& box, std::span<float> values) const;
-  // Every parameter of the model once. Memory: the largest parameter in fp32. Throws IoError.
+  // Calls `write` with every parameter of the model once. Memory: the largest parameter in fp32.
+  // Throws IoError.
   void read_all(const ckpt::WriteParam& write) const;
 
  private:

@@ -2,121 +2,26 @@
 #include "train/checkpointing/checkpointer.h"
 
 #include <algorithm>
-#include <array>
 #include <chrono>
 #include <system_error>
 #include <utility>
 
 #include "base/error.h"
-#include "base/shape.h"
 #include "base/text/json.h"
-#include "comm/mesh.h"
 #include "obs/clock.h"
 
 namespace trireme::train {
-namespace {
-
-// To join the halves of weights.
-int64_t joining_bytes(const spec::Plan& plan) {
-  const bool is_split = plan.recipe.has_master() && plan.optimizer.master != base::DType::f32;
-  return is_split ? StagedCopy::max_split_elements * static_cast<int64_t>(sizeof(float)) : 0;
-}
-
-// Of a rank's writer: first halves are joined, then the file is written.
-int64_t workspace_bytes(const ckpt::FileLayout& layout, const spec::Plan& plan, int rank,
-                        const ckpt::IoOptions& io) {
-  return std::max(ckpt::Workspace::rounded(joining_bytes(plan)),
-                  ckpt::writer_bytes(layout, rank, io));
-}
-
-constexpr std::array<engine::Engine::StateKind, 3> state_kinds = {
-    engine::Engine::StateKind::weight, engine::Engine::StateKind::first_moment,
-    engine::Engine::StateKind::second_moment};
-
-}  // namespace
-
-Checkpointer::Checkpointer(engine::Engine& engine, const spec::ModelSpec& model, Rank& rank,
-                           device::Device& device, ckpt::Disk& disk, CheckpointOptions options,
-                           CheckpointHooks hooks)
-    : engine_(engine),
-      model_(model),
-      rank_(rank),
-      disk_(disk),
-      options_(std::move(options)),
-      hooks_(std::move(hooks)),
-      layout_(ckpt::plan_file(saved_pieces(model, engine.plan(), rank.coord()))),
-      memory_(device.make_host_buffer(
-          device::Mem::checkpoint,
-          memory_bytes(model, engine.plan(), rank.number(), options_.reread), "checkpoints")),
-      copy_(device.make_side_stream("checkpoint")),
-      // Direct transfers want a page's border.
-      staged_(memory_.data() + (-reinterpret_cast<uintptr_t>(memory_.data()) %
-                                static_cast<uintptr_t>(ckpt::page_bytes))),
-      workspace_({staged_ + layout_.bytes, static_cast<size_t>(workspace_bytes(
-                                               layout_, engine.plan(), rank.number(), io()))}),
-      copies_(staged_copies(engine, model, rank.coord(), layout_)) {
-  manifest_.plan = spec::to_json(engine.plan());
-  for (const engine::Engine::ParamInfo& param : engine.parameters()) {
-    for (const auto kind : state_kinds) {
-      manifest_.tensors.push_back({state_name(kind, param.name), base::DType::f32, param.shape});
-    }
-  }
-}
 
 Checkpointer::~Checkpointer() { join(); }
 
-// A small file has few transfers in flight: its threads would take the cores from the step.
-ckpt::IoOptions Checkpointer::io_of(const ckpt::FileLayout& layout, bool reread) {
-  constexpr int64_t bytes_by_transfer = int64_t{32} << 20;
-  ckpt::IoOptions options{.reread = reread};
-  const int64_t wanted = 1 + layout.bytes / bytes_by_transfer;
-  options.queue_depth = static_cast<int>(std::min<int64_t>(options.queue_depth, wanted));
-  return options;
-}
-
-int64_t Checkpointer::memory_bytes(const spec::ModelSpec& model, const spec::Plan& plan, int rank,
-                                   bool reread) {
-  const ckpt::FileLayout layout =
-      ckpt::plan_file(saved_pieces(model, plan, comm::coord_of(plan.mesh, rank)));
-  return ckpt::page_bytes + layout.bytes +
-         workspace_bytes(layout, plan, rank, io_of(layout, reread));
-}
-
-int64_t Checkpointer::file_bytes() const {
-  const int64_t chunks = (layout_.bytes + ckpt::chunk_bytes - 1) / ckpt::chunk_bytes;
-  return layout_.bytes + ckpt::index_text_bytes({.rank = rank_.number(),
-                                                 .data_bytes = layout_.bytes,
-                                                 .tensors = layout_.tensors,
-                                                 .chunks = {}},
-                                                chunks);
-}
-
-int64_t Checkpointer::manifest_bytes(const base::Json& state) const {
-  ckpt::Manifest manifest = manifest_;
-  manifest.state = state;
-  manifest.state["clipping"] = to_json(kernels::StepState{});
-  manifest.writer = {.run = std::string(16, '0'), .epoch = 1};  // not known yet
-  for (int rank = 0; rank < rank_.ranks(); ++rank) {
-    manifest.files.push_back(
-        {.rank = rank, .data_bytes = layout_.bytes, .index_bytes = file_bytes() - layout_.bytes});
-  }
-  return static_cast<int64_t>(ckpt::to_text(manifest).size());
-}
-
-int64_t Checkpointer::used_bytes() const {
-  int64_t staged = 0;
-  for (const StagedCopy& copy : copies_) staged = std::max(staged, copy.to + copy.bytes());
-  return ckpt::page_bytes + base::round_up(staged, ckpt::page_bytes) + workspace_.high_water();
-}
-
 void Checkpointer::save(int64_t step, const base::Json& state) {
-  const double came = obs::steady_seconds();
+  const double called = obs::steady_seconds();
   finish();
-  const double waited = obs::steady_seconds() - came;
-  // The host was ahead of the device; what it waits here costs no step anything.
+  const double waited = obs::steady_seconds() - called;
+  // The host is ahead of the device: waiting here delays no step.
   const base::Json clipping = to_json(engine_.step_state());
   began_ = obs::steady_seconds();
-  // Alone, all that touches the disk is the thread's.
+  // With one rank, only the writer thread touches the disk.
   if (!rank_.is_alone() && !begin_together(step)) return;
   is_saving_ = true;
   step_ = step;
@@ -124,7 +29,7 @@ void Checkpointer::save(int64_t step, const base::Json& state) {
   manifest_.files.clear();
   manifest_.state = state;
   manifest_.state["clipping"] = clipping;
-  // The state as it is when all that is queued has run; the next update waits for the copies.
+  // Copies the state as it is after all queued work; the next update waits for the copies.
   engine_.flush_updates();
   copy_->wait(engine_.compute().record());
   for (const StagedCopy& copy : copies_) copy.start(*copy_, staged_);
@@ -143,7 +48,6 @@ void Checkpointer::save(int64_t step, const base::Json& state) {
   figures_.stall_seconds += stall_seconds_;
 }
 
-// The first rank makes the folder; the others are told its number.
 bool Checkpointer::begin_together(int64_t step) {
   int64_t number = -1;
   std::string problem;
@@ -160,7 +64,7 @@ bool Checkpointer::begin_together(int64_t step) {
   if (number < 0) {
     ++figures_.failed;
     if (rank_.is_first())
-      hooks_.say(fmt::format("checkpoint of step {} not saved: {}", step, problem));
+      hooks_.log(fmt::format("checkpoint of step {} not saved: {}", step, problem));
     return false;
   }
   if (!rank_.is_first()) {
@@ -190,7 +94,7 @@ void Checkpointer::start(std::function<Status()> work) {
     writer_ = std::thread(run);
   } catch (const std::system_error& error) {
     set_status({.phase = Phase::failed, .file = {}},
-               fmt::format("no thread for the writer: {}", error.what()));
+               fmt::format("the writer thread cannot be started: {}", error.what()));
   }
 }
 
@@ -221,7 +125,7 @@ void Checkpointer::commit(const std::vector<Status>& all) {
   }
 }
 
-void Checkpointer::settle() {
+void Checkpointer::poll() {
   if (!is_saving_) return;
   const std::vector<Status> all = rank_.gather(status());
   const auto is = [&all](Phase phase) {
@@ -242,7 +146,7 @@ void Checkpointer::settle() {
   }
 }
 
-// The draft is left to the process that took over: nothing of the folder is this one's any more.
+// Leaves the draft to the process that took over: it owns the folder now.
 void Checkpointer::throw_fenced() {
   join();
   copy_->synchronize();
@@ -256,12 +160,13 @@ void Checkpointer::finish() {
   while (is_saving_) {
     {
       std::unique_lock lock(mutex_);
-      // Not longer: the other ranks must hear of this one before a deadline passes.
-      changed_.wait_for(lock, Rank::sign_of_life, [this] {
+      // Not longer: this rank must take part in a collective before a deadline of the others
+      // passes.
+      changed_.wait_for(lock, Rank::heartbeat_interval, [this] {
         return status_.phase != Phase::writing && status_.phase != Phase::committing;
       });
     }
-    settle();
+    poll();
     // Other ranks may still be writing.
     if (is_saving_ && !rank_.is_alone()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
@@ -275,11 +180,11 @@ void Checkpointer::end_save(const std::vector<Status>& all) {
   if (failed == all.end()) {
     ++figures_.saves;
     if (!not_removed_.empty()) {
-      hooks_.say(fmt::format("checkpoint of step {} saved, but older ones not removed: {}", step_,
+      hooks_.log(fmt::format("checkpoint of step {} saved, but older ones not removed: {}", step_,
                              std::exchange(not_removed_, {})));
     }
     figures_.bytes += layout_.bytes;
-    // Ranks that do not commit are told of it here.
+    // Ranks that do not commit are notified here.
     const double durable_at = rank_.is_first() ? durable_at_ : obs::steady_seconds();
     figures_.durable_seconds = durable_at - began_;
     if (rank_.is_first() && hooks_.saved) {
@@ -296,7 +201,7 @@ void Checkpointer::end_save(const std::vector<Status>& all) {
     const std::string why =
         !problem_.empty() ? problem_ : fmt::format("rank {} could not write", failed - all.begin());
     if (rank_.is_first() || !problem_.empty()) {
-      hooks_.say(fmt::format("checkpoint of step {} not saved: {}", step_, why));
+      hooks_.log(fmt::format("checkpoint of step {} not saved: {}", step_, why));
     }
     if (rank_.is_first() && draft_) ckpt::abandon(disk_, *draft_);
   }

@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Checkpointer: saves the whole state of a run while it goes on, and brings it back into any
+// Checkpointer: saves the complete state of a run while training continues, and loads it into any
 // layout.
 //
-// A save takes the state as it is after a step: it is copied to host memory (staging) on a stream
-// of its own while the next step computes, whose update waits if the copy is not done; a thread
-// writes, hashes and syncs. With several ranks each writes its own file, and the first commits once
-// all have said that theirs is durable, which they do when they settle(). What goes wrong with a
-// save is said and ends the save, not the run.
+// A save takes the state after a step: a side stream copies it to host memory (staging) while the
+// next step computes, whose update waits until the copy is done; a thread writes, hashes and syncs.
+// With several ranks each writes its own file, and the first rank commits once all have reported in
+// poll() that theirs is durable. A failed save is logged and abandoned; training continues.
 #pragma once
 
 #include <condition_variable>
@@ -21,24 +20,24 @@
 #include <vector>
 
 #include "base/program_id.h"
+#include "ckpt/disk/workspace.h"
 #include "ckpt/generation/folder.h"
 #include "ckpt/generation/generation.h"
 #include "ckpt/generation/save.h"
-#include "ckpt/disk/workspace.h"
 #include "engine/engine.h"
-#include "train/setup/rank.h"
 #include "train/checkpointing/saved_state.h"
+#include "train/setup/rank.h"
 
 namespace trireme::train {
 
 struct CheckpointOptions {
-  std::filesystem::path folder;  // of all generations
+  std::filesystem::path folder;  // contains all generations
   int64_t keep = 2;              // generations; 0: all
-  bool reread = false;           // after the write
+  bool reread = false;           // read back and compare after the write
   ckpt::Guard guard;             // set on the first rank; empty: no guard
 };
 
-// A save that ended well.
+// A save that succeeded.
 struct SavedGeneration {
   int64_t step = 0;
   int64_t bytes = 0;         // of all ranks' files, without the manifest
@@ -46,20 +45,20 @@ struct SavedGeneration {
   double durable_seconds = 0;
 };
 
-// Called on the thread that calls save(), settle() and finish().
+// Called on the thread that calls save(), poll() and finish().
 struct CheckpointHooks {
-  std::function<void(const std::string&)> say;        // a line for people
+  std::function<void(const std::string&)> log;        // a human-readable log line
   std::function<void(const SavedGeneration&)> saved;  // on the first rank; may be empty
-  base::ProgramId program;                            // which the manifests name
+  base::ProgramId program;                            // named in the manifests
 };
 
-// Of all saves.
+// Totals over all saves.
 struct SaveFigures {
   int64_t saves = 0, failed = 0;
   int64_t bytes = 0;  // of this rank's files
-  // For which the host could not go on: for the save before to end, and to begin this one.
+  // Time in which the host was blocked, waiting for the previous save and starting the next.
   double stall_seconds = 0;
-  double durable_seconds = 0;  // from the save until it was committed; of the last one
+  double durable_seconds = 0;  // of the last save: from its start until it was committed
 };
 
 class Checkpointer {
@@ -68,23 +67,23 @@ class Checkpointer {
                CheckpointOptions options, CheckpointHooks hooks);
   ~Checkpointer();  // waits for the thread
 
-  // Host memory that saves of a rank take, known before a run starts: the copy of the state,
-  // and what its writer works in. The first rank's manifest, which is text, comes on top.
+  // Predicts the host memory that saves of a rank take: the copy of the state and the workspace of
+  // the writer. The text of the first rank's manifest comes on top.
   static int64_t memory_bytes(const spec::ModelSpec&, const spec::Plan&, int rank, bool reread);
-  // How much of it was really used. REQUIRES: no save is under way.
+  // Returns how much of it was really used. REQUIRES: no save is in progress.
   int64_t used_bytes() const;
-  // Bytes on disk of one save: of this rank's data file and index, and of the manifest that the
-  // first rank writes with this state, as far as the digits of its numbers are known.
+  // Bytes on disk of one save: this rank's data file and index, and the manifest that the first
+  // rank writes with this state, as far as the digits of its numbers are known.
   int64_t file_bytes() const;
   int64_t manifest_bytes(const base::Json& state) const;
 
-  // After step `step` (1 is the first). Waits for the save before it, if that is still being
-  // written. `state` is what the run keeps besides. Collective.
+  // Saves after step `step` (1 is the first). Waits for the previous save if it is still being
+  // written. `state`: what the run saves besides tensors. Collective.
   void save(int64_t step, const base::Json& state);
   // Commits a save whose files are all written. Collective; cheap when there is none. Throws Fenced
   // on every rank if another process has taken the run's folder over; finish() likewise.
-  void settle();
-  // Waits for a save that is under way, and commits it. Collective.
+  void poll();
+  // Waits for a save that is in progress, and commits it. Collective.
   void finish();
   const SaveFigures& figures() const { return figures_; }
 
@@ -94,49 +93,55 @@ class Checkpointer {
     std::filesystem::path folder;
     ckpt::Writer writer;
   };
-  struct Wanted {
-    int64_t step = -1;      // this one; -1: the newest that verifies
-    int64_t below = -1;     // older than this; -1: any
-    bool is_needed = true;  // where generations exist, that none can be used is an error
+  struct LoadOptions {
+    int64_t step = -1;      // of this step only; -1: the newest that verifies
+    int64_t below = -1;     // older than this step; -1: any
+    bool is_needed = true;  // throw if generations exist and none can be used
   };
-  // Brings a generation back; none if there is none. Every rank reads what it needs; nothing on
-  // disk changes. Throws IoError where the asked one cannot be used. Collective.
-  std::optional<Loaded> load(const Wanted&);
+  // Loads a generation; returns none if there is none. Every rank reads the parts that it needs;
+  // nothing on disk changes. Throws IoError if the requested one cannot be used. Collective.
+  std::optional<Loaded> load(const LoadOptions&);
   struct Begin {
-    int64_t step = -1;         // that the run goes on from; -1: it starts
-    ckpt::Writer writer;       // this run, given on the first rank
-    std::string previous_run;  // that had the folder before; may be empty
+    int64_t step = -1;         // that the run was resumed from; -1: it starts
+    ckpt::Writer writer;       // this run; set on the first rank
+    std::string previous_run;  // the run that had the folder before; may be empty
   };
-  // The run saves from here on: what its earlier attempts and the run before it left half written
-  // is removed, and generations after that step, which are of another future, are set aside.
+  // Prepares the folder for saves: removes incomplete files of earlier attempts and of the previous
+  // run, and moves generations after that step aside, because this run does not continue them.
   // Collective; before the first save. Throws IoError.
   void begin_run(const Begin&);
-  // The first tensor of which some rank has other bits than that generation; empty: none.
-  // Collective. Throws IoError.
+  // Returns the name of the first tensor whose bits on some rank differ from that generation;
+  // empty: none. Collective. Throws IoError.
   std::string difference(int64_t step);
 
  private:
-  // What ranks tell each other of a save. The first alone commits.
+  // The state of a save, which ranks exchange. Only the first rank commits.
   enum class Phase : uint8_t { none, writing, written, committing, durable, failed, fenced };
   struct Status {
     Phase phase = Phase::none;
     ckpt::FileInfo file;
   };
 
-  bool begin_together(int64_t step);  // false: the draft could not be made
+  // Creates the draft's folder on the first rank and sends its number to the others. Returns false
+  // if it could not be created.
+  bool begin_together(int64_t step);
   Status status();
   void set_status(const Status&, const std::string& problem);
-  // Runs `work` on the writer's thread; what it throws ends the save, and so does a thread that
-  // cannot be started.
+  // Runs `work` on the writer thread. An exception from it fails the save, and so does a thread
+  // that cannot be started.
   void start(std::function<Status()> work);
   static ckpt::IoOptions io_of(const ckpt::FileLayout&, bool reread);
+  static int64_t joining_bytes(const spec::Plan&);  // to join split weights in
+  // The writer of a rank first joins split weights, then writes the file, in the same memory.
+  static int64_t workspace_bytes(const ckpt::FileLayout&, const spec::Plan&, int rank,
+                                 const ckpt::IoOptions&);
   ckpt::IoOptions io() const { return io_of(layout_, options_.reread); }
   ckpt::FileInfo write();
   void commit(const std::vector<Status>&);
   void end_save(const std::vector<Status>&);
   [[noreturn]] void throw_fenced();
   void join();
-  // False: this rank cannot use it, and says why.
+  // Returns false if this rank cannot use it; `problem` has the reason.
   bool try_load(int64_t step, Loaded&, std::string& problem);
 
   engine::Engine& engine_;
@@ -147,13 +152,13 @@ class Checkpointer {
   CheckpointHooks hooks_;
   ckpt::FileLayout layout_;
   device::HostBuffer memory_;
-  // After the memory that it copies to: a stream ends with what is queued on it.
+  // Declared after the memory that it copies to: its destructor waits for queued copies.
   std::unique_ptr<device::Stream> copy_;
-  std::byte* staged_;               // in it, the file as it will be,
-  ckpt::Workspace workspace_;       // and after it what the writer works in
+  std::byte* staged_;               // in memory_: the content of the file,
+  ckpt::Workspace workspace_;       // followed by the writer's workspace
   std::vector<StagedCopy> copies_;  // the same for every save
 
-  // ---- the save that is under way
+  // ---- the save that is in progress
   bool is_saving_ = false;
   int64_t step_ = 0;
   std::optional<ckpt::Draft> draft_;
@@ -164,9 +169,9 @@ class Checkpointer {
   std::condition_variable changed_;
   Status status_;
   std::string problem_;
-  // Of commit(), on the writer's thread; read when that has ended.
+  // Set by commit() on the writer thread; read after that thread has ended.
   double durable_at_ = 0;
-  std::string not_removed_;  // why older generations are still there
+  std::string not_removed_;  // why older generations could not be removed
   SaveFigures figures_;
 };
 

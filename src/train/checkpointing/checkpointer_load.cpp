@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Checkpointer: what brings generations back, and the start of a run in a folder that has some.
+// Checkpointer: loading generations, and the start of a run in a folder that contains some.
 #include <algorithm>
 #include <array>
 
@@ -34,19 +34,19 @@ std::string Checkpointer::difference(int64_t step) {
   const std::vector<uint8_t> all = rank_.gather(static_cast<uint8_t>(own.empty() ? 0 : 1));
   const auto differs = std::find(all.begin(), all.end(), uint8_t{1});
   if (differs == all.end()) return {};
-  return own.empty() ? fmt::format("what rank {} has", differs - all.begin()) : own;
+  return own.empty() ? fmt::format("the state of rank {}", differs - all.begin()) : own;
 }
 
-std::optional<Checkpointer::Loaded> Checkpointer::load(const Wanted& wanted) {
-  const int64_t step = wanted.step;
+std::optional<Checkpointer::Loaded> Checkpointer::load(const LoadOptions& options) {
+  const int64_t step = options.step;
   std::vector<int64_t> candidates;
   if (rank_.is_first()) {
     candidates = ckpt::committed_steps(disk_, options_.folder);
     if (step >= 0) {
       std::erase_if(candidates, [step](int64_t candidate) { return candidate != step; });
     }
-    if (wanted.below >= 0) {
-      std::erase_if(candidates, [&](int64_t candidate) { return candidate >= wanted.below; });
+    if (options.below >= 0) {
+      std::erase_if(candidates, [&](int64_t candidate) { return candidate >= options.below; });
     }
   }
   const auto count = rank_.gather(static_cast<int64_t>(candidates.size())).front();
@@ -56,18 +56,18 @@ std::optional<Checkpointer::Loaded> Checkpointer::load(const Wanted& wanted) {
     Loaded loaded;
     std::string problem;
     const std::vector<bool> are_good = [&] {
-      const std::vector<uint8_t> said =
+      const std::vector<uint8_t> by_rank =
           rank_.gather(static_cast<uint8_t>(try_load(tried, loaded, problem) ? 1 : 0));
-      return std::vector<bool>(said.begin(), said.end());
+      return std::vector<bool>(by_rank.begin(), by_rank.end());
     }();
     if (std::find(are_good.begin(), are_good.end(), false) == are_good.end()) {
       engine_.state_changed();
       return loaded;
     }
     if (!problem.empty())
-      hooks_.say(fmt::format("checkpoint of step {} skipped: {}", tried, problem));
+      hooks_.log(fmt::format("checkpoint of step {} skipped: {}", tried, problem));
   }
-  if ((count == 0 && step < 0) || !wanted.is_needed) return {};
+  if ((count == 0 && step < 0) || !options.is_needed) return {};
   throw base::IoError(count == 0   ? fmt::format("{}: there is no checkpoint of step {}",
                                                  options_.folder.string(), step)
                       : count == 1 ? fmt::format("{}: its only checkpoint cannot be loaded",
@@ -77,25 +77,26 @@ std::optional<Checkpointer::Loaded> Checkpointer::load(const Wanted& wanted) {
 }
 
 void Checkpointer::begin_run(const Begin& begin) {
-  // All ranks name drafts alike.
-  struct Told {
+  // All ranks name drafts alike: the first rank sends its writer to the others.
+  struct WriterBytes {
     std::array<char, 40> run{};
     int64_t epoch = 0;
-  } told;
-  TRIREME_CHECK(begin.writer.run.size() < told.run.size(), "run '{}'", begin.writer.run);
-  std::ranges::copy(begin.writer.run, told.run.begin());
-  told.epoch = begin.writer.epoch;
-  told = rank_.gather(told).front();
-  manifest_.writer = {.run = told.run.data(), .epoch = told.epoch};
+  } writer;
+  TRIREME_CHECK(begin.writer.run.size() < writer.run.size(), "run '{}'", begin.writer.run);
+  std::ranges::copy(begin.writer.run, writer.run.begin());
+  writer.epoch = begin.writer.epoch;
+  writer = rank_.gather(writer).front();
+  manifest_.writer = {.run = writer.run.data(), .epoch = writer.epoch};
   rank_.on_first([&] {
     std::vector<std::string> runs = {manifest_.writer.run};
     if (!begin.previous_run.empty()) runs.push_back(begin.previous_run);
     for (const std::string& problem :
          ckpt::remove_leftovers(disk_, options_.folder, runs).problems) {
-      hooks_.say(fmt::format("warning: what an earlier run left half written stays: {}", problem));
+      hooks_.log(
+          fmt::format("warning: incomplete files of an earlier run were not removed: {}", problem));
     }
     for (const std::string& name : ckpt::set_aside_newer(disk_, options_.folder, begin.step)) {
-      hooks_.say(fmt::format("checkpoint of another run set aside as {}",
+      hooks_.log(fmt::format("checkpoint of another run moved aside to {}",
                              (options_.folder / name).string()));
     }
   });

@@ -28,8 +28,8 @@ bool is_same(float a, float b) {
 }  // namespace
 
 std::vector<int32_t> loss_tokens(const spec::ModelDims& dims) {
-  constexpr int64_t longest = 128;
-  std::vector<int32_t> tokens(static_cast<size_t>(std::min(longest, dims.max_seq) + 1));
+  constexpr int64_t max_tokens = 128;
+  std::vector<int32_t> tokens(static_cast<size_t>(std::min(max_tokens, dims.max_seq) + 1));
   const base::RngKey key = base::rng_key(0, "tokens of an export's loss");
   for (size_t t = 0; t < tokens.size(); ++t) {
     tokens[t] = static_cast<int32_t>(base::rng_below(key, t, static_cast<uint64_t>(dims.vocab)));
@@ -62,7 +62,7 @@ ExportLoss compare_losses(const spec::ModelDims& dims, const ckpt::ReadBox& chec
   const spec::ModelDims read_dims = config::model_from_file((exported / "").string(), {});
   if (loss_tokens(read_dims) != result.tokens) {
     throw base::IoError(fmt::format(
-        "{}: the config.json that was just written says {} positions and a vocabulary of {}; the "
+        "{}: the config.json that was just written has {} positions and a vocabulary of {}; the "
         "checkpoint's model has {} and {}; nothing was exported",
         exported.string(), read_dims.max_seq, read_dims.vocab, dims.max_seq, dims.vocab));
   }
@@ -77,8 +77,8 @@ ExportLoss compare_losses(const spec::ModelDims& dims, const ckpt::ReadBox& chec
     if (is_same(wanted[t], found[t])) continue;
     throw base::IoError(fmt::format(
         "{}: token {} of {} has loss {} under the weights that were just written, and {} under the "
-        "checkpoint's (mean {} and {}), though every tensor has the hash it should: config.json "
-        "or the names of tensors are wrong; nothing was exported",
+        "checkpoint's (mean {} and {}), although all hashes of tensors are correct: config.json or "
+        "the names of tensors are wrong; nothing was exported",
         exported.string(), t, wanted.size(), found[t], wanted[t], result.exported,
         result.checkpoint));
   }

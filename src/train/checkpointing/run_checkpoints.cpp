@@ -14,68 +14,8 @@
 namespace trireme::train {
 namespace {
 
-// Adds what is another value now; of objects that have one name, of their keys.
-void add_changes(const std::string& key, const base::Json& was, const base::Json& is,
-                 std::string& changes) {
-  if (was == is) return;
-  const auto name_of = [](const base::Json& value) {
-    return value.is_object() && value.contains("name") ? value.at("name") : base::Json();
-  };
-  if (was.is_object() && is.is_object() && name_of(was) == name_of(is)) {
-    for (const auto& [inner, value] : is.items()) {
-      add_changes(key + "." + inner, was.contains(inner) ? was.at(inner) : base::Json(), value,
-                  changes);
-    }
-    return;
-  }
-  const auto text = [&](const base::Json& value) {
-    return name_of(value).is_null() ? value.dump() : name_of(value).dump();
-  };
-  changes +=
-      fmt::format("{}{} was {}, is {}", changes.empty() ? "" : "; ", key, text(was), text(is));
-}
-
-// What of the plan decides bits and is another one now; empty: nothing. Plans of earlier versions
-// have these keys outside of a layout.
-std::string changes_of_identity(const base::Json& was, const base::Json& is) {
-  std::string changes;
-  const auto value_of = [](const base::Json& plan, const char* key) {
-    const auto layout = plan.find("layout");
-    const base::Json& keys = layout != plan.end() && layout->contains(key) ? *layout : plan;
-    return keys.contains(key) ? keys.at(key) : base::Json();
-  };
-  for (const char* key :
-       {"logical_dp", "reduce", "reduce_dtype", "recipe", "optimizer", "sequence_parallel"}) {
-    add_changes(key, value_of(was, key), value_of(is, key), changes);
-  }
-  const auto tp_of = [&](const base::Json& plan) {
-    const base::Json mesh = value_of(plan, "mesh");
-    return mesh.is_object() && mesh.contains("tp") ? mesh.at("tp") : base::Json();
-  };
-  add_changes("tp", tp_of(was), tp_of(is), changes);
-  return changes;
-}
-
-// Adds a line for every leaf that is in one of the two only or has another value.
-void list_changes(const std::string& path, const base::Json& was, const base::Json& is,
-                  std::vector<std::string>& lines) {
-  if (was == is) return;
-  if (was.is_object() && is.is_object()) {
-    for (const auto& [key, value] : is.items()) {
-      list_changes(path.empty() ? key : path + "." + key,
-                   was.contains(key) ? was.at(key) : base::Json(), value, lines);
-    }
-    for (const auto& [key, value] : was.items()) {
-      if (!is.contains(key)) {
-        list_changes(path.empty() ? key : path + "." + key, value, base::Json(), lines);
-      }
-    }
-    return;
-  }
-  lines.push_back(fmt::format("{}: was {}, is {}", path, was.dump(), is.dump()));
-}
-
-// Tokens that the run had trained on; a build that did not record them had sequences of one length.
+// Returns the tokens that the run had trained on. Builds that did not record them had sequences of
+// one length.
 int64_t tokens_of(const Checkpointer::Loaded& loaded) {
   const base::Json& state = loaded.state;
   if (loaded.step == 0) return 0;
@@ -119,13 +59,13 @@ std::optional<Resumed> RunCheckpoints::resume(const RunSteps& run_steps) {
   const int64_t wanted = resume_.from == Resume::From::step ? resume_.step : -1;
   const auto loaded = checkpointer_->load({.step = wanted});
   if (!loaded) {
-    if (rank_.is_first()) hooks_.say("resume    there is no checkpoint yet: from the start");
+    if (rank_.is_first()) hooks_.log("resume    no checkpoint exists yet: starting from step 1");
     return {};
   }
   check(*loaded);
   if (resume_.verifies) replay(*loaded, run_steps);
   if (rank_.is_first()) {
-    hooks_.say(fmt::format("resume    step {} of {}", loaded->step, loaded->folder.string()));
+    hooks_.log(fmt::format("resume    step {} of {}", loaded->step, loaded->folder.string()));
   }
   shift_ = shift_after(*loaded);
   loaded_step_ = loaded->step;
@@ -148,95 +88,81 @@ void RunCheckpoints::begin(const Checkpointer::Begin& begin) {
 void RunCheckpoints::check(const Checkpointer::Loaded& loaded) const {
   // An imported checkpoint of step 0 belongs to no run yet.
   if (loaded.step == 0) return;
-  const auto value_of = [&loaded](const char* key) {
-    return loaded.state.contains(key) ? loaded.state.at(key) : base::Json();
-  };
-  const base::Json own = run_state(loaded.step);
-  std::vector<std::string> data_changes, batch_changes, lines;
-  if (loaded.state.contains("data")) {
-    list_changes("data", value_of("data"), own.at("data"), data_changes);
-  } else {  // of a build that did not record the data
-    for (const char* key : {"seed", "seq_len"}) {
-      list_changes(key, value_of(key), own.at(key), data_changes);
-    }
-  }
-  list_changes("samples_a_step", value_of("samples_a_step"), own.at("samples_a_step"),
-               batch_changes);
+  const StateChanges changes = changes_of_state(loaded.state, run_state(loaded.step));
   std::string problems;
-  if (!data_changes.empty() && !resume_.allows_data_change) {
-    problems += fmt::format("\nother data (--allow-data-change continues with it):{}",
-                            indented_lines(data_changes));
+  if (!changes.data.empty() && !resume_.allows_data_change) {
+    problems += fmt::format("\nother data (--allow-data-change accepts it):{}",
+                            indented_lines(changes.data));
   }
-  if (!batch_changes.empty() && !resume_.allows_batch_change) {
-    problems += fmt::format("\nanother batch (--allow-batch-change continues with it):{}",
-                            indented_lines(batch_changes));
+  if (!changes.batch.empty() && !resume_.allows_batch_change) {
+    problems += fmt::format("\nanother batch (--allow-batch-change accepts it):{}",
+                            indented_lines(changes.batch));
   }
   if (!problems.empty()) {
     throw base::ConfigError(
-        fmt::format("{}: this run would not continue the saved one. Set what differs as it was, or "
+        fmt::format("{}: this run would not continue the saved one. Restore the settings below, or "
                     "start a new run from its weights (--init-from) in another folder.{}",
                     loaded.folder.string(), problems));
   }
-  if (!rank_.is_first()) return;
-  lines.insert(lines.end(), data_changes.begin(), data_changes.end());
-  lines.insert(lines.end(), batch_changes.begin(), batch_changes.end());
-  if (loaded.state.contains("config")) {
-    base::Json was = value_of("config"), is = own.at("config");
-    // A build without names of runs wrote it.
-    if (was.contains("job") && !was.at("job").contains("name")) is.at("job").erase("name");
-    list_changes("", was, is, lines);
-  } else {
-    hooks_.say("resume    this checkpoint does not name its data and configuration: not compared");
+  if (rank_.is_first()) log_changes(changes, loaded.plan);
+}
+
+void RunCheckpoints::log_changes(const StateChanges& changes, const base::Json& saved_plan) const {
+  if (!changes.has_config) {
+    hooks_.log(
+        "resume    this checkpoint does not record its data and configuration: not compared");
   }
-  for (const std::string& line : lines) hooks_.say("resume    changed: " + line);
-  const std::string changes = changes_of_identity(loaded.plan, spec::to_json(plan_));
-  if (!changes.empty()) {
-    hooks_.say(fmt::format("resume    the run goes on, but not to the bit: {}", changes));
+  for (const auto* lines : {&changes.data, &changes.batch, &changes.config}) {
+    for (const std::string& line : *lines) hooks_.log("resume    changed: " + line);
+  }
+  const std::string identity = changes_of_identity(saved_plan, spec::to_json(plan_));
+  if (!identity.empty()) {
+    hooks_.log(fmt::format("resume    the run continues, but not bit for bit: {}", identity));
   }
 }
 
-// Samples that were consumed, over what this run's batch would have consumed.
+// Returns the samples that were consumed beyond those that this run's batch would have consumed.
 int64_t RunCheckpoints::shift_after(const Checkpointer::Loaded& loaded) const {
   if (loaded.step == 0) return 0;
   return loaded.state.at("samples").get<int64_t>() -
          loaded.step * (step_tokens(plan_) / plan_.seq_len);
 }
 
-// Loads the checkpoint before the wanted one, runs the steps between them, compares, and loads the
-// wanted one again.
+// Loads the checkpoint before the target, replays the steps between them, compares, and loads the
+// target again.
 void RunCheckpoints::replay(const Checkpointer::Loaded& target, const RunSteps& run_steps) {
   const auto before = checkpointer_->load({.below = target.step, .is_needed = false});
   if (!before) {
     throw base::ConfigError(
-        fmt::format("{}: there is no checkpoint before step {} to replay steps from; keep more "
+        fmt::format("{}: no checkpoint before step {} exists to replay steps from; keep more "
                     "(checkpoint.keep_latest_k), or resume without --resume-verify",
                     config_.checkpoint.folder, target.step));
   }
   check_bits(*before);
   check_bits(target);
   if (rank_.is_first()) {
-    hooks_.say(fmt::format("resume    replaying steps {} to {}", before->step + 1, target.step));
+    hooks_.log(fmt::format("resume    replaying steps {} to {}", before->step + 1, target.step));
   }
   run_steps(before->step + 1, target.step, shift_after(*before));
   const std::string difference = checkpointer_->difference(target.step);
   if (!difference.empty()) {
     throw base::Error(fmt::format(
-        "the steps from {} to {} were run again and gave other bits than {} has, first in {}: "
-        "another machine, build or numerical identity, or damage that no hash sees",
+        "replaying steps {} to {} gave other bits than {}, first in {}: another machine, build or "
+        "numerical setting, or damage that no hash detects",
         before->step + 1, target.step, target.folder.string(), difference));
   }
   if (rank_.is_first())
-    hooks_.say(fmt::format("resume    replayed: the bits of step {}", target.step));
+    hooks_.log(fmt::format("resume    replayed: same bits as step {}", target.step));
   (void)checkpointer_->load({.step = target.step});
 }
 
-// Steps that are run again can give the same bits only if all that decides bits is as it was.
+// Replayed steps can give the same bits only if every setting that decides bits is unchanged.
 void RunCheckpoints::check_bits(const Checkpointer::Loaded& loaded) const {
   if (loaded.step == 0 || !loaded.state.contains("config")) return;
   std::vector<std::string> lines;
   base::Json was = loaded.state.at("config"), is = config::to_json(config_);
   for (base::Json* config : {&was, &is}) {
-    // The data's identity, the batch and lr_scheduler.total_steps are what counts of these.
+    // The data's identity, the batch and lr_scheduler.total_steps stand for these.
     for (const char* key : {"dataset_path", "local_batch_size", "steps"}) {
       (*config)["training"].erase(key);
     }
@@ -252,7 +178,7 @@ void RunCheckpoints::check_bits(const Checkpointer::Loaded& loaded) const {
       loaded.folder.string(), indented_lines(lines)));
 }
 
-// What is compared when a run continues.
+// What a resumed run is compared with.
 base::Json RunCheckpoints::run_state(int64_t step) const {
   const int64_t samples = step_tokens(plan_) / plan_.seq_len;
   return {{"step", step},
@@ -265,7 +191,7 @@ base::Json RunCheckpoints::run_state(int64_t step) const {
           {"config", config::to_json(config_)}};
 }
 
-// With what readers of a checkpoint need besides.
+// run_state(), and what readers of a checkpoint need besides.
 base::Json RunCheckpoints::saved_state(int64_t step) const {
   base::Json state = run_state(step);
   state["model"] = config::to_json(config_.dims);
@@ -285,10 +211,10 @@ int64_t RunCheckpoints::checkpoint_bytes() {
   return bytes;
 }
 
-bool RunCheckpoints::settle() {
+bool RunCheckpoints::poll() {
   if (!saves_) return false;
-  checkpointer_->settle();
-  if (!is_timed()) return false;  // by the configuration, so alike on all ranks
+  checkpointer_->poll();
+  if (!is_timed()) return false;  // decided by the configuration, so the same on all ranks
   const bool is_time = obs::steady_seconds() - saved_at_ >= interval_seconds();
   return rank_.gather(static_cast<uint8_t>(is_time ? 1 : 0)).front() != 0;
 }
@@ -306,13 +232,13 @@ double RunCheckpoints::interval_seconds() const {
   if (c.mean_failure_seconds <= 0) {
     if (c.interval_seconds > 0) return c.interval_seconds;
     // By default saves cost at most a hundredth of the time, and at most an hour is lost.
-    constexpr double least = 60, largest = 3600, cost_multiple = 100;
-    return std::clamp(cost_multiple * cost, least, largest);
+    constexpr double min_seconds = 60, max_seconds = 3600, cost_multiple = 100;
+    return std::clamp(cost_multiple * cost, min_seconds, max_seconds);
   }
-  // The first save, soon after the start, measures what one costs.
+  // The first save, soon after the start, measures the cost of a save.
   constexpr double first_seconds = 1;
   if (figures.saves == 0) return first_seconds;
-  // The next one begins no sooner than the last is durable.
+  // The next save begins no sooner than the last one is durable.
   const double best =
       std::max(std::sqrt(2 * cost * c.mean_failure_seconds), figures.durable_seconds);
   return c.interval_seconds > 0 ? std::min(best, c.interval_seconds) : best;

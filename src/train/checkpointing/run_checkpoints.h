@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// RunCheckpoints: when a run saves its state, what it keeps beside the tensors, and how it
-// continues from what was saved. Checkpointer does the saving.
+// RunCheckpoints: when a run saves its state, what it saves besides tensors, and how it resumes
+// from a checkpoint. Checkpointer writes and reads the files.
 #pragma once
 
 #include <cstdint>
@@ -13,52 +13,53 @@
 #include "ckpt/disk/disk.h"
 #include "config/config.h"
 #include "train/checkpointing/checkpointer.h"
+#include "train/checkpointing/resume_changes.h"
 
 namespace trireme::train {
 
-// Whether a run continues from a checkpoint in its folder, and what may differ then.
+// Whether a run resumes from a checkpoint in its folder, and what may differ from it.
 struct Resume {
   enum class From : uint8_t { start, newest, step };
   From from = From::start;
   int64_t step = 0;
-  bool verifies = false;             // first runs the steps before it again, and compares bits
+  bool verifies = false;             // first replays the steps before it, and compares bits
   bool allows_data_change = false;   // other data, split, order or sequence length
   bool allows_batch_change = false;  // another global batch
 };
 
 // Where a resumed run continues.
 struct Resumed {
-  int64_t step = 0;     // that was loaded
-  int64_t samples = 0;  // that were consumed until then
-  int64_t tokens = 0;   // that were trained on until then, in sequences of any length
+  int64_t step = 0;     // of the checkpoint
+  int64_t samples = 0;  // consumed until then
+  int64_t tokens = 0;   // trained on until then, in sequences of any length
   ckpt::Writer writer;  // the run that wrote the checkpoint
 };
 
 class RunCheckpoints {
  public:
-  // `data` is DataSets::identity(). All references must outlive it. Takes memory for saves only
-  // where checkpoint.enable is true or the run is to be resumed; `guard` is the first rank's.
+  // `data` is DataSets::identity(). All references must outlive it. Allocates memory for saves only
+  // if checkpoint.enable is true or the run is to be resumed; `guard` is set on the first rank.
   RunCheckpoints(const config::Config&, base::Json data, engine::Engine&, const spec::ModelSpec&,
                  Rank&, device::Device&, const Resume&, ckpt::Guard guard, CheckpointHooks hooks);
 
-  // Runs steps [first, last] again, of samples shifted as TrainBatches has it.
+  // Replays steps [first, last] with sample positions offset by `shift` (see TrainBatches).
   using RunSteps = std::function<void(int64_t first, int64_t last, int64_t shift)>;
-  // Loads the checkpoint that is asked for; none: the run begins. Throws ConfigError where the run
-  // would not continue the saved one, IoError, and Error where steps that were run again gave other
-  // bits. Nothing on disk has changed then. Collective.
+  // Loads the requested checkpoint; none: the run starts. Throws ConfigError if the run would not
+  // continue the saved one, IoError, and Error if replayed steps gave other bits. Nothing on disk
+  // has changed then. Collective.
   std::optional<Resumed> resume(const RunSteps& run_steps);
-  // After resume(): the run saves from here on. Collective.
+  // Prepares the folder for saves, after resume(). Collective.
   void begin(const Checkpointer::Begin&);
 
   bool saves() const { return saves_; }
-  // Bytes on disk of one checkpoint, all ranks together; 0: the run does not save. Computed as the
-  // writer lays its files out. REQUIRES: before begin(). Collective.
+  // Bytes on disk of one checkpoint, all ranks together; 0: the run does not save. Computed from
+  // the layout of the writer's files. REQUIRES: before begin(). Collective.
   int64_t checkpoint_bytes();
-  // At steps at which ranks settle: commits what is written, and says whether a save is due by the
-  // first rank's clock. Collective.
-  bool settle();
+  // Called at steps at which ranks exchange requests: commits a save whose files are written, and
+  // returns whether a save is due by the first rank's clock. Collective.
+  bool poll();
   void save(int64_t step);  // collective
-  void finish();            // waits until all is durable. Collective
+  void finish();            // waits until the last save is durable. Collective
   SaveFigures figures() const { return checkpointer_ ? checkpointer_->figures() : SaveFigures{}; }
   // Host memory of this rank for saves, as predicted from the plan and as used. REQUIRES: after
   // finish().
@@ -70,9 +71,10 @@ class RunCheckpoints {
  private:
   base::Json run_state(int64_t step) const;
   base::Json saved_state(int64_t step) const;
-  // Throws ConfigError where `loaded` is of another run; logs what else differs.
+  // Throws ConfigError if this run would not continue `loaded`; logs every other difference.
   void check(const Checkpointer::Loaded& loaded) const;
-  // Throws ConfigError where steps run again cannot give the bits of `loaded`.
+  void log_changes(const StateChanges&, const base::Json& saved_plan) const;
+  // Throws ConfigError if replayed steps cannot give the bits of `loaded`.
   void check_bits(const Checkpointer::Loaded& loaded) const;
   int64_t shift_after(const Checkpointer::Loaded&) const;
   void replay(const Checkpointer::Loaded& target, const RunSteps& run_steps);
@@ -89,7 +91,7 @@ class RunCheckpoints {
   const CheckpointHooks hooks_;
   std::unique_ptr<ckpt::Disk> disk_;
   std::optional<Checkpointer> checkpointer_;
-  double saved_at_ = 0;  // when the last was begun
+  double saved_at_ = 0;  // start of the last save
   int64_t shift_ = 0;    // offset of sample positions; see TrainBatches
   int64_t loaded_step_ = 0, loaded_tokens_ = 0;
 };

@@ -30,7 +30,8 @@ int64_t elements_of(const spec::Piece& piece) {
   return elements;
 }
 
-// Calls each(param, pieces) for what a rank saves of a layer; pieces count from the range.
+// Calls each(param, pieces, range) for every parameter of a layer that a rank saves; pieces count
+// from the start of the range.
 template <typename Each>
 void for_each_saved(const spec::ModelSpec& model, const spec::Plan& plan, const spec::Coord& coord,
                     int layer, const Each& each) {
@@ -44,7 +45,7 @@ void for_each_saved(const spec::ModelSpec& model, const spec::Plan& plan, const 
   }
 }
 
-// SplitFloats go block by block, so that little memory is enough to join them.
+// Split floats are copied block by block, so that little memory suffices to join them.
 void add_copies(const optim::FlatFloats& from, int64_t to, std::vector<StagedCopy>& copies) {
   const int64_t elements = from.values.elements();
   const int64_t block = from.low ? StagedCopy::max_split_elements : elements;
@@ -102,8 +103,8 @@ std::vector<StagedCopy> staged_copies(engine::Engine& engine, const spec::ModelS
                        const spec::Range& saved) {
                      for (const Kind kind : kinds) {
                        const auto from =
-                           std::find_if(state.begin(), state.end(), [&](const auto& stretch) {
-                             return stretch.layer == layer && stretch.kind == kind;
+                           std::find_if(state.begin(), state.end(), [&](const auto& part) {
+                             return part.layer == layer && part.kind == kind;
                            });
                        const ckpt::SavedTensor& to = layout.tensors[next++];
                        TRIREME_CHECK(from != state.end() && to.tensor == tensor_of(kind, param) &&
@@ -111,7 +112,7 @@ std::vector<StagedCopy> staged_copies(engine::Engine& engine, const spec::ModelS
                                      "'{}' is not where the layout has it", param.shard.name);
                        for (size_t i = 0; i < pieces.size(); ++i) {
                          const int64_t first = saved.begin - from->range.begin + pieces[i].local;
-                         add_copies(from->numbers.slice(first, elements_of(pieces[i])),
+                         add_copies(from->floats.slice(first, elements_of(pieces[i])),
                                     to.boxes[i].offset, copies);
                        }
                      }
@@ -122,29 +123,29 @@ std::vector<StagedCopy> staged_copies(engine::Engine& engine, const spec::ModelS
 
 namespace {
 
-// Reads what this rank has of each layer and calls layer(stretches of the layer, their values).
+// Reads this rank's part of each layer and calls layer(state ranges of the layer, their values).
 template <typename Layer>
 void read_layers(engine::Engine& engine, const spec::ModelSpec& model, const spec::Coord& coord,
                  const ckpt::Generation& generation, const Layer& layer) {
   const std::vector<engine::Engine::StateRange> state = engine.state();
   for (size_t first = 0; first < state.size(); first += kinds.size()) {
-    const auto stretches = std::span(state).subspan(first, kinds.size());
+    const auto ranges = std::span(state).subspan(first, kinds.size());
     const std::vector<spec::Param> params = spec::params_of(model, state[first].layer);
     const spec::BucketLayout layout = spec::bucket_layout(params, engine.plan().mesh);
-    // Padding is no part of what was saved: it stays zero.
+    // Padding is not saved: it stays zero.
     std::vector<std::vector<float>> values;
     std::vector<ckpt::ReadRequest> requests;
-    for (const engine::Engine::StateRange& stretch : stretches) {
-      values.emplace_back(static_cast<size_t>(stretch.range.end - stretch.range.begin));
+    for (const engine::Engine::StateRange& part : ranges) {
+      values.emplace_back(static_cast<size_t>(part.range.end - part.range.begin));
       const auto bytes = std::as_writable_bytes(std::span(values.back()));
       for (const ckpt::ParamPieces& wanted :
-           ckpt::bucket_pieces(params, layout, engine.plan().mesh, coord, stretch.range)) {
+           ckpt::bucket_pieces(params, layout, engine.plan().mesh, coord, part.range)) {
         const spec::Param& param = params[static_cast<size_t>(wanted.param)];
-        requests.push_back({tensor_of(stretch.kind, param), wanted.pieces, bytes});
+        requests.push_back({tensor_of(part.kind, param), wanted.pieces, bytes});
       }
     }
     generation.read(requests);
-    layer(stretches, values);
+    layer(ranges, values);
   }
 }
 
@@ -152,19 +153,19 @@ void read_layers(engine::Engine& engine, const spec::ModelSpec& model, const spe
 
 void load_state(engine::Engine& engine, const spec::ModelSpec& model, const spec::Coord& coord,
                 const ckpt::Generation& generation) {
-  read_layers(engine, model, coord, generation, [&](const auto& stretches, const auto& values) {
-    for (size_t i = 0; i < values.size(); ++i) engine.write_state(stretches[i], values[i]);
+  read_layers(engine, model, coord, generation, [&](const auto& ranges, const auto& values) {
+    for (size_t i = 0; i < values.size(); ++i) engine.write_state(ranges[i], values[i]);
   });
 }
 
 std::string state_difference(engine::Engine& engine, const spec::ModelSpec& model,
                              const spec::Coord& coord, const ckpt::Generation& generation) {
   std::string found;
-  read_layers(engine, model, coord, generation, [&](const auto& stretches, const auto& values) {
+  read_layers(engine, model, coord, generation, [&](const auto& ranges, const auto& values) {
     for (size_t i = 0; i < values.size() && found.empty(); ++i) {
-      const std::vector<float> own = engine.read_state(stretches[i]);
+      const std::vector<float> own = engine.read_state(ranges[i]);
       if (std::memcmp(own.data(), values[i].data(), own.size() * sizeof(float)) == 0) continue;
-      found = state_name(stretches[i].kind, spec::name_of_layer(model, stretches[i].layer));
+      found = state_name(ranges[i].kind, spec::name_of_layer(model, ranges[i].layer));
     }
   });
   return found;
@@ -189,7 +190,7 @@ kernels::StepState step_state_from(const base::Json& json) {
     json.at("skipped_in_a_row").get_to(state.skipped_in_a_row);
     json.at("norm_mean").get_to(state.norm_mean);
     json.at("norm_variance").get_to(state.norm_variance);
-    // Older checkpoints have no row.
+    // Older checkpoints do not record the last row of skipped steps.
     state.row_first = json.value("row_first", int64_t{0});
     if (state.row_first > 0) {
       const base::Json& norm = json.at("row_norm");

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The engine's state as tensors of a checkpoint: which boxes of which logical tensor a rank saves,
-// where each lies in its data file, and how what was saved by any layout comes back.
+// where each lies in its data file, and how state that was saved by any layout is loaded.
 #pragma once
 
 #include <cstdint>
@@ -19,12 +19,13 @@ namespace trireme::train {
 // "weight/blocks.0.norm1.weight", "m/...", "v/...".
 std::string state_name(engine::Engine::StateKind, const std::string& param);
 
-// What the rank at `coord` saves, without what another rank saves: of the part that it updates its
-// share along dp; of what all ranks along tp have, the first's.
+// Returns the pieces that the rank at `coord` saves, such that no two ranks save the same: its
+// share along dp of the part that it updates. The first rank along tp saves parameters that are
+// replicated along tp.
 std::vector<ckpt::TensorPieces> saved_pieces(const spec::ModelSpec&, const spec::Plan&,
                                              const spec::Coord&);
 
-// A copy from the engine's state to where ckpt::plan_file(saved_pieces()) wants it, in fp32.
+// A copy of a part of the engine's state, in fp32, to its place in ckpt::plan_file(saved_pieces()).
 struct StagedCopy {
   optim::FlatFloats from;  // f32, or at most max_split_elements
   int64_t to = 0;          // byte in the file
@@ -32,25 +33,26 @@ struct StagedCopy {
   static constexpr int64_t max_split_elements = 1 << 20;  // elements
 
   int64_t bytes() const { return from.values.bytes() + (from.low ? from.low.bytes() : 0); }
-  // Queues that the memory of the file gets the state as it lies on the device.
+  // Enqueues the download into the memory of the file, in the device's format.
   void start(device::Stream&, std::byte* file) const;
-  // Once that has run: as it lies in the file. SplitFloats want a workspace of bytes().
+  // Converts to the file's format, after the download has run. Split floats need a workspace of
+  // bytes().
   void finish(std::byte* file, std::span<std::byte> workspace) const;
 };
 std::vector<StagedCopy> staged_copies(engine::Engine&, const spec::ModelSpec&, const spec::Coord&,
                                       const ckpt::FileLayout&);
 
 // Fills this rank's state from a generation of any layout, layer by layer; memory: the state of one
-// layer. Engine::state_changed() is still to come. Throws IoError.
+// layer. The caller then calls Engine::state_changed(). Throws IoError.
 void load_state(engine::Engine&, const spec::ModelSpec&, const spec::Coord&,
                 const ckpt::Generation&);
 
-// The first tensor of which this rank has other bits than the generation; empty: none. Memory: the
-// state of one layer, twice. Throws IoError.
+// Returns the name of the first tensor whose bits on this rank differ from the generation; empty:
+// none. Memory: the state of one layer, twice. Throws IoError.
 std::string state_difference(engine::Engine&, const spec::ModelSpec&, const spec::Coord&,
                              const ckpt::Generation&);
 
-// ---- what is not a tensor
+// ---- state that is not a tensor
 base::Json to_json(const kernels::StepState&);
 // Throws ConfigError that names the key.
 kernels::StepState step_state_from(const base::Json&);

@@ -12,8 +12,8 @@
 #include "base/check.h"
 #include "base/error.h"
 #include "base/log.h"
-#include "ckpt/hf/export_folder.h"
 #include "ckpt/generation/folder.h"
+#include "ckpt/hf/export_folder.h"
 #include "obs/clock.h"
 
 namespace trireme::train {
@@ -21,7 +21,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// The first entry that is named as a generation and `is_foreign`; empty: none.
+// Returns the first entry that is named like a generation and `is_foreign`; empty: none.
 fs::path first_foreign(const fs::path& folder, bool (*is_foreign)(const fs::path&)) {
   std::error_code failed;
   for (fs::directory_iterator at(folder, failed), end; !failed && at != end; at.increment(failed)) {
@@ -35,8 +35,8 @@ fs::path first_foreign(const fs::path& folder, bool (*is_foreign)(const fs::path
 }  // namespace
 
 // Generations and weights of steps have the same names: in one folder each would be pruned, or
-// skipped as damaged, as if it were the other. The configuration compared the names; here are the
-// folders that they lead to.
+// skipped as damaged, as if it were the other. The configuration has compared the names; here the
+// folders that they resolve to are compared.
 void check_own_folders(const config::Config& c) {
   if (!c.checkpoint.enable) return;
   struct Place {
@@ -46,7 +46,7 @@ void check_own_folders(const config::Config& c) {
   std::vector<Place> places;
   const auto add = [&](const char* key, const std::string& name) {
     const fs::path path = fs::path(c.job.dump_folder) / name;
-    std::error_code failed;  // what cannot be followed is found when it is opened
+    std::error_code failed;  // a path that cannot be resolved fails when it is opened
     const fs::path real = fs::weakly_canonical(path, failed);
     places.push_back({key, path, failed ? path : real});
   };
@@ -57,15 +57,14 @@ void check_own_folders(const config::Config& c) {
   for (size_t i = 0; i < places.size(); ++i) {
     for (size_t j = i + 1; j < places.size(); ++j) {
       if (places[i].real != places[j].real) continue;
-      throw base::ConfigError(
-          fmt::format("{} and {} both lead to {}: give each a folder of its own", places[i].key,
-                      places[j].key, places[i].real.string()));
+      throw base::ConfigError(fmt::format("{} and {} both resolve to {}: give each its own folder",
+                                          places[i].key, places[j].key, places[i].real.string()));
     }
   }
   if (!exports) return;
   std::error_code unknown;
   if (fs::exists(places[1].path, unknown) && !fs::is_directory(places[1].path, unknown)) {
-    throw base::IoError(fmt::format("{}: is a file; weights go into a folder of this name",
+    throw base::IoError(fmt::format("{}: is a file; checkpoint.export_folder must be a folder",
                                     places[1].path.string()));
   }
   ckpt::check_replaceable(places[1].path / "final", {});
@@ -96,7 +95,7 @@ std::filesystem::path Saver::save(const std::string& name, const ckpt::ReadParam
   std::error_code error;
   std::filesystem::create_directories(folder_, error);
   if (error) {
-    throw base::IoError(fmt::format("{}: cannot make the folder for weights: {}", folder_.string(),
+    throw base::IoError(fmt::format("{}: cannot create the folder of weights: {}", folder_.string(),
                                     error.message()));
   }
   const std::filesystem::path path = folder_ / name;
@@ -114,11 +113,11 @@ std::filesystem::path Saver::save(const std::string& name, const ckpt::ReadParam
 
 namespace {
 
-// Parameters that the export thread of the first rank asks for and its main thread reads, together
+// Parameters that the export thread of the first rank requests and its main thread reads, together
 // with the other ranks.
 class Requests {
  public:
-  // On the export thread: blocks until the values are there.
+  // On the export thread: blocks until the values have been read.
   std::vector<float> get(int64_t param) {
     std::unique_lock lock(mutex_);
     wanted_ = param;
@@ -134,11 +133,12 @@ class Requests {
   }
 
   static constexpr int64_t done = -1, none = -2;
-  // On the main thread: the parameter that is wanted; `done`; or `none` when none was asked for
-  // until it is time for a sign of life.
+  // On the main thread: returns the requested parameter; `done`; or `none` if none was requested
+  // within a heartbeat interval.
   int64_t next() {
     std::unique_lock lock(mutex_);
-    changed_.wait_for(lock, Rank::sign_of_life, [this] { return wanted_ != none || is_ended_; });
+    changed_.wait_for(lock, Rank::heartbeat_interval,
+                      [this] { return wanted_ != none || is_ended_; });
     return wanted_ != none ? wanted_ : is_ended_ ? done : none;
   }
   void give(std::vector<float> values) {
@@ -156,10 +156,6 @@ class Requests {
   bool is_ended_ = false;
 };
 
-}  // namespace
-
-namespace {
-
 int64_t bytes_in(const fs::path& folder) {
   int64_t bytes = 0;
   std::error_code failed;
@@ -171,15 +167,12 @@ int64_t bytes_in(const fs::path& folder) {
   return bytes;
 }
 
-}  // namespace
+using ReadByIndex = std::function<std::vector<float>(int64_t param)>;
 
-SavedWeights save_weights(engine::Engine& engine, Rank& rank, const Saver* saver,
-                          const std::string& name) {
-  const double began = obs::steady_seconds();
-  const std::vector<engine::Engine::ParamInfo> params = engine.parameters();
-  const auto read = [&](int64_t param) {
-    return engine.read_weights(params[static_cast<size_t>(param)].name);
-  };
+// Writes the weights that `get` returns. Any error but Fenced is reported in the result.
+SavedWeights write_weights(const Saver& saver, const std::string& name,
+                           const std::vector<engine::Engine::ParamInfo>& params,
+                           const ReadByIndex& get) {
   const auto index_of = [&](const std::string& param) {
     const auto found =
         std::find_if(params.begin(), params.end(),
@@ -187,56 +180,73 @@ SavedWeights save_weights(engine::Engine& engine, Rank& rank, const Saver* saver
     TRIREME_CHECK(found != params.end(), "the engine has no parameter '{}'", param);
     return found - params.begin();
   };
+  const double began = obs::steady_seconds();
   SavedWeights saved;
-  // Runs on the export thread, or here where there is no other rank to keep waiting.
-  const auto write = [&](const std::function<std::vector<float>(int64_t)>& get) {
-    try {
-      saved.path =
-          saver->save(name, [&](const std::string& param) { return get(index_of(param)); });
-      saved.bytes = bytes_in(saved.path);
-      saved.seconds = obs::steady_seconds() - began;
-    } catch (const base::Fenced&) {
-      throw;
-    } catch (const std::exception& error) {
-      saved.problem = error.what();
-    }
-  };
-  if (rank.is_alone()) {
-    write(read);
-    return saved;
+  try {
+    saved.path = saver.save(name, [&](const std::string& param) { return get(index_of(param)); });
+    saved.bytes = bytes_in(saved.path);
+    saved.seconds = obs::steady_seconds() - began;
+  } catch (const base::Fenced&) {
+    throw;
+  } catch (const std::exception& error) {
+    saved.problem = error.what();
   }
-  // The first rank tells which parameter is next.
+  return saved;
+}
+
+// On other ranks: reads the parameters that the first rank requests, because a read is collective.
+void follow_requests(Rank& rank, const ReadByIndex& read) {
+  while (true) {
+    const int64_t next = rank.gather(Requests::none).front();
+    if (next == Requests::done) return;
+    if (next != Requests::none) (void)read(next);
+  }
+}
+
+// On the first rank: answers the requests of the export thread until it is done.
+void serve_requests(Requests& requests, Rank& rank, const ReadByIndex& read) {
+  while (true) {
+    const int64_t next = requests.next();
+    (void)rank.gather(next);
+    if (next == Requests::done) return;
+    if (next != Requests::none) requests.give(read(next));
+  }
+}
+
+}  // namespace
+
+SavedWeights save_weights(engine::Engine& engine, Rank& rank, const Saver* saver,
+                          const std::string& name) {
+  const std::vector<engine::Engine::ParamInfo> params = engine.parameters();
+  const ReadByIndex read = [&](int64_t param) {
+    return engine.read_weights(params[static_cast<size_t>(param)].name);
+  };
+  if (rank.is_alone()) return write_weights(*saver, name, params, read);
   if (saver == nullptr) {
-    while (true) {
-      const int64_t next = rank.gather(Requests::none).front();
-      if (next == Requests::done) return saved;
-      if (next != Requests::none) (void)read(next);
-    }
+    follow_requests(rank, read);
+    return {};
   }
   Requests requests;
-  std::future<void> writing = std::async(std::launch::async, [&] {
+  // The export thread may take longer than a deadline; this one exchanges heartbeats meanwhile.
+  std::future<SavedWeights> writing = std::async(std::launch::async, [&] {
     try {
-      write([&requests](int64_t param) { return requests.get(param); });
+      SavedWeights saved = write_weights(
+          *saver, name, params, [&requests](int64_t param) { return requests.get(param); });
+      requests.end();
+      return saved;
     } catch (...) {
       requests.end();
       throw;
     }
-    requests.end();
   });
   try {
-    while (true) {
-      const int64_t next = requests.next();
-      (void)rank.gather(next);
-      if (next == Requests::done) break;
-      if (next != Requests::none) requests.give(read(next));
-    }
+    serve_requests(requests, rank, read);
   } catch (...) {
     requests.end();
     writing.wait();
     throw;
   }
-  writing.get();
-  return saved;
+  return writing.get();
 }
 
 }  // namespace trireme::train

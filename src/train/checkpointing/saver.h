@@ -13,8 +13,8 @@
 
 namespace trireme::train {
 
-// Throws ConfigError where weights, checkpoints and TensorBoard events would share a folder, by
-// name or through links, or the folder of one holds the other's files.
+// Throws ConfigError if weights, checkpoints and TensorBoard events would share a folder, by name
+// or through links, or if the folder of one contains files of another.
 void check_own_folders(const config::Config&);
 
 class Saver {
@@ -24,8 +24,8 @@ class Saver {
 
   const std::filesystem::path& folder() const { return folder_; }
 
-  // Writes <folder>/<name> whole or not at all, and removes the oldest weights of steps beyond
-  // checkpoint.keep_latest_k (0: none) that this program wrote; what cannot be removed is a
+  // Writes <folder>/<name> atomically, and removes the oldest weights of steps beyond
+  // checkpoint.keep_latest_k (0: none) that this program wrote; a failed removal is logged as a
   // warning. Returns the path.
   std::filesystem::path save(const std::string& name, const ckpt::ReadParam& read) const;
 
@@ -37,13 +37,13 @@ class Saver {
 
 struct SavedWeights {
   std::filesystem::path path;  // on the first rank; empty: none was written
-  std::string problem;         // on the first rank; why not
+  std::string problem;         // on the first rank: why none was written
   int64_t bytes = 0;           // of its files
   double seconds = 0;
 };
-// Exports the weights of all ranks through the first one, which alone has a `saver` (null: another
-// rank). An export that fails is reported in the result and ends nothing else; it may take as long
-// as the disk takes, whatever deadline communication has. Collective.
+// Exports the weights of all ranks through the first one; `saver` is null on the others. A failed
+// export is reported in the result, and training continues. An export may take longer than the
+// deadline of a communication. Collective.
 SavedWeights save_weights(engine::Engine&, Rank&, const Saver* saver, const std::string& name);
 
 }  // namespace trireme::train

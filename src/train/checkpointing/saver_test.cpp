@@ -27,7 +27,7 @@ class SaverFoldersTest : public testing::Test {
     fs::remove_all(run_, ignored);
   }
 
-  // Empty: it is accepted.
+  // Returns the message of the refusal; empty: the folders are accepted.
   std::string refusal() const {
     try {
       check_own_folders(config_);
@@ -45,7 +45,7 @@ TEST_F(SaverFoldersTest, links_to_one_folder_are_refused) {
   EXPECT_EQ(refusal(), "");
   fs::create_directory(run_ / "checkpoint");
   fs::create_directory_symlink("checkpoint", run_ / "weights");
-  EXPECT_NE(refusal().find("checkpoint.folder and checkpoint.export_folder both lead to"),
+  EXPECT_NE(refusal().find("checkpoint.folder and checkpoint.export_folder both resolve to"),
             std::string::npos)
       << refusal();
   config_.checkpoint.enable = false;

@@ -8,7 +8,7 @@
 
 #include "device/device.h"
 #include "kernels/args.h"
-#include "spec/facts/op_shapes.h"
+#include "spec/facts/backend.h"
 
 namespace trireme::train {
 

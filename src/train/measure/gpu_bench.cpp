@@ -143,7 +143,7 @@ std::vector<GpuBench::Product> GpuBench::products(
                    .accumulates = true});
   };
   for (const spec::ModelSpec& model : models) {
-    const auto& block = std::get<spec::BlockSpec>(model.layers[1]);
+    const auto& block = spec::typical_block(model);
     for (const int64_t rows : {8192, 32768}) {
       if (options_.is_quick && rows != 32768) continue;
       add_linear(model.name + " qkv", rows, block.qkv_width(), block.width);

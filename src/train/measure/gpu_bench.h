@@ -12,7 +12,7 @@
 
 #include "base/text/json_fwd.h"
 #include "device/memory.h"
-#include "spec/facts/op_shapes.h"
+#include "spec/facts/backend.h"
 #include "spec/model.h"
 
 namespace trireme::train {

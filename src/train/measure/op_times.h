@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "train/report/op_timeline.h"
+#include "train/trace/op_timeline.h"
 
 namespace trireme::train {
 

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "base/text/json_fwd.h"
-#include "train/report/op_timeline.h"
+#include "train/trace/op_timeline.h"
 #include "train/report/peaks.h"
 
 namespace trireme::train {

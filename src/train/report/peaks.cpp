@@ -20,7 +20,7 @@ struct Gpu {
   std::string_view name;  // how the driver's name begins
   double bf16_tflops, fp32_tflops, terabytes;
 };
-// A longer name stands before one that it begins with.
+// A name stands before its own prefixes.
 constexpr std::array<Gpu, 18> known_gpus = {{{"NVIDIA GB200", 2500, 80, 8},
                                              {"NVIDIA B200", 2250, 75, 8},
                                              {"NVIDIA GH200 480GB", 989.4, 66.9, 4},
@@ -43,7 +43,7 @@ constexpr std::array<Gpu, 18> known_gpus = {{{"NVIDIA GB200", 2500, 80, 8},
 const Gpu* find(const std::string& hardware) {
   const auto found =
       std::find_if(known_gpus.begin(), known_gpus.end(), [&hardware](const Gpu& gpu) {
-        // "NVIDIA A10" must not take "NVIDIA A10G" or "NVIDIA A100".
+        // "NVIDIA A10" must not match "NVIDIA A10G" or "NVIDIA A100".
         return hardware.starts_with(gpu.name) &&
                (hardware.size() == gpu.name.size() ||
                 std::isalnum(static_cast<unsigned char>(hardware[gpu.name.size()])) == 0);
@@ -51,7 +51,7 @@ const Gpu* find(const std::string& hardware) {
   return found == known_gpus.end() ? nullptr : &*found;
 }
 
-// Seconds of the fastest of some runs of `queue_work`.
+// Returns the seconds of the fastest of several runs of `queue_work`.
 double best_seconds(const Platform& platform, device::Stream& stream,
                     const std::function<void()>& queue_work) {
   const int warmup = platform.is_gpu() ? 2 : 1, runs = platform.is_gpu() ? 10 : 5;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The speed a device can reach at most: given by the user, from the vendor's datasheet, or
-// measured. Every figure says where it comes from; a GPU that is not in the table has none.
+// The peak speed of a device: given by the user, from the vendor's datasheet, or measured. Every
+// figure names its source; a GPU that is not in the table has none.
 #pragma once
 
 #include <optional>
@@ -21,13 +21,13 @@ struct Peak {
 std::optional<Peak> datasheet_flops(const std::string& hardware, base::DType);
 std::optional<Peak> datasheet_bandwidth(const std::string& hardware);
 
-// Measured on a device that is not frozen: the best of ten on a GPU, of
-// five on a CPU, after warm-up. Both wait for it. On a
-// CPU products are in fp32 whatever `dtype` says.
+// Measure the best of ten runs on a GPU, of five on a CPU, after warm-up, and wait for the device.
+// On a CPU the product is in fp32, whatever `dtype` is. REQUIRES: the device's ledger is not
+// frozen.
 Peak measure_flops(Platform&, base::DType dtype);
 Peak measure_bandwidth(Platform&);  // of a copy, reading and writing
 
-// `given_tflops` if above 0, else the datasheet's; none otherwise.
+// Returns `given_tflops` if above 0, otherwise the datasheet's figure, if there is one.
 std::optional<Peak> known_flops(double given_tflops, const std::string& hardware, base::DType);
 
 }  // namespace trireme::train

@@ -4,8 +4,8 @@
 #include <array>
 
 #include "base/error.h"
-#include "base/text/json.h"
 #include "base/log.h"
+#include "base/text/json.h"
 #include "obs/sinks/jsonl_sink.h"
 #include "obs/sinks/tensorboard_sink.h"
 
@@ -32,12 +32,12 @@ RunOutput::RunOutput(const config::Config& c, obs::RunMode mode, const spec::Pla
   write([&start](obs::MetricSink& sink) { sink.begin(start); });
 }
 
-void RunOutput::write(const std::function<void(obs::MetricSink&)>& line) {
+void RunOutput::write(const std::function<void(obs::MetricSink&)>& record) {
   try {
     owner_.guarded([&] {
-      for (const auto& sink : sinks_) line(*sink);
+      for (const auto& sink : sinks_) record(*sink);
     });
-  } catch (const base::IoError& error) {  // the folder is gone for the moment
+  } catch (const base::IoError& error) {  // the folder is not reachable at the moment
     base::log_warning("metrics of one step were not written: {}", error.what());
   }
 }

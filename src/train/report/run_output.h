@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a run leaves behind: its folder with configuration, plan, metrics and weights. One rank of a
-// run has one.
+// RunOutput: the folder of a run with configuration, plan, metrics and weights. Only the first rank
+// has one.
 #pragma once
 
 #include <cstdint>
@@ -13,9 +13,9 @@
 
 #include "base/program_id.h"
 #include "config/config.h"
-#include "obs/sinks/metric_sink.h"
 #include "obs/run_dir.h"
 #include "obs/run_owner.h"
+#include "obs/sinks/metric_sink.h"
 #include "spec/plan.h"
 #include "train/checkpointing/checkpointer.h"
 #include "train/checkpointing/saver.h"
@@ -25,22 +25,22 @@ namespace trireme::train {
 class RunOutput {
  public:
   // Opens the folder, which `owner` has begun to write, and writes configuration and plan; those of
-  // an earlier attempt are kept as run-1.json, ... Configuration and metrics name the program; a
-  // run that resumed from a step (-1: it did not) records it. Throws IoError.
+  // an earlier attempt are kept as run-1.json, ... Configuration and metrics name the program, and
+  // the step that the run was resumed from (-1: none). Throws IoError.
   RunOutput(const config::Config&, obs::RunMode, const spec::Plan&, const obs::RunOwner& owner,
             const base::ProgramId& program, int64_t resumed_from);
 
   const std::filesystem::path& folder() const { return folder_.path(); }
   const Saver& saver() const { return saver_; }
-  // Both throw Fenced if another process has taken the folder over, and nothing else: a file that
-  // only reports ends no run.
+  // All three throw Fenced if another process has taken the folder over, and nothing else: metrics
+  // that cannot be written do not end a run.
   void add(std::string_view kind, int64_t step, std::span<const obs::Metric> metrics);
-  // At the step that was saved, which is before the step that runs.
+  // Recorded at the step that was saved, which is before the current step.
   void add(const SavedGeneration&);
   void add(int64_t step, const SavedWeights&);
 
  private:
-  void write(const std::function<void(obs::MetricSink&)>& line);
+  void write(const std::function<void(obs::MetricSink&)>& record);
 
   const obs::RunOwner& owner_;
   obs::RunDir folder_;

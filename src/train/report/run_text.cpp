@@ -71,14 +71,15 @@ std::vector<std::string> describe_run(const spec::ModelSpec& model, const spec::
                   platform.memory_bytes > 0
                       ? fmt::format(" ({})", obs::bytes_text(platform.memory_bytes))
                       : ""),
-      "repeats   " + determinism_text(platform)};
+      "numerics  " + determinism_text(platform)};
   if (plan.stages() > 1) lines.insert(lines.begin() + 3, pipeline_line(model, plan));
   if (peaks.flops) {
     std::string line = "mfu       (6 N + 12 L h T) x tokens/s / " + tflops(*peaks.flops);
     if (peaks.gemm) line += "; GEMM here: " + tflops(*peaks.gemm);
     lines.push_back(line);
   } else if (platform.is_gpu()) {
-    lines.push_back("mfu       none: the peak of this GPU is not known; give system.peak_tflops");
+    lines.push_back(
+        "mfu       not reported: the peak of this GPU is not known; set system.peak_tflops");
   }
   return lines;
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Times of steps that the host queues without waiting: whole stretches between two waits.
+// StepClock: times steps that the host queues without waiting, as spans between two waits.
 #pragma once
 
 #include <algorithm>
@@ -13,7 +13,7 @@ namespace trireme::train {
 
 class StepClock {
  public:
-  // Before a step is queued.
+  // Call before a step is queued.
   void begin_step() {
     if (is_open_) return;
     begin_ = obs::steady_seconds();
@@ -21,7 +21,7 @@ class StepClock {
   }
   void end_step() { ++steps_; }
 
-  // Waits for the device and closes the stretch. What follows until the next step is not counted.
+  // Waits for the device and ends the span. Time until the next step is not counted.
   void wait(device::Stream& stream) {
     if (!is_open_) return;
     stream.synchronize();
@@ -29,9 +29,10 @@ class StepClock {
     is_open_ = false;
   }
 
-  // The steps since the last lap are not typical: they stay out of the median.
+  // Excludes the steps since the last lap, which are not typical, from the median.
   void leave_out() { is_left_out_ = true; }
-  // Seconds per step since the last lap. REQUIRES: wait() was called, and there was a step.
+  // Returns seconds per step since the last lap. REQUIRES: wait() was called after at least one
+  // step.
   double lap() {
     const double per_step = (seconds_ - lap_seconds_) / static_cast<double>(steps_ - lap_steps_);
     if (!is_left_out_) laps_.push_back(per_step);
@@ -41,8 +42,8 @@ class StepClock {
     return per_step;
   }
 
-  double seconds() const { return seconds_; }  // of all stretches
-  // Seconds per step, median of laps; 0: there is none.
+  double seconds() const { return seconds_; }  // of all spans
+  // Returns the median of laps, in seconds per step; 0 without a lap.
   double median_lap() const {
     if (laps_.empty()) return 0;
     std::vector<double> laps = laps_;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tokens per second turned into utilisation, by the formula that published figures use.
+// Utilisation from tokens per second, by the formula that published figures use.
 #pragma once
 
 #include <cstdint>

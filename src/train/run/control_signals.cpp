@@ -8,35 +8,36 @@
 namespace trireme::train {
 namespace {
 
-constexpr double settle_seconds = 1;
+constexpr double exchange_interval_seconds = 1;
 
-struct Told {
+// What each rank contributes to an exchange.
+struct RankSignals {
   Request request;
-  double step_seconds = 0;  // since the ranks last settled
+  double step_seconds = 0;  // mean since the last exchange
 };
 
 }  // namespace
 
 ControlSignals::ControlSignals(const std::atomic<bool>* stop, std::atomic<bool>* save)
-    : stop_(stop), save_(save), settled_seconds_(obs::steady_seconds()) {}
+    : stop_(stop), save_(save), exchanged_seconds_(obs::steady_seconds()) {}
 
-Request ControlSignals::settle(Rank& rank, int64_t step, bool is_fenced) {
+Request ControlSignals::exchange(Rank& rank, int64_t step, bool is_fenced) {
   Request request{.stop = stop_ != nullptr && stop_->load(),
                   .save = save_ != nullptr && save_->exchange(false),
                   .is_fenced = is_fenced};
   if (rank.is_alone()) return request;
-  const double passed = obs::steady_seconds() - settled_seconds_;
-  double step_seconds = passed / static_cast<double>(step - settled_step_);
-  // All ranks see the same numbers, so all know when to meet again.
-  for (const Told& told : rank.gather(Told{request, step_seconds})) {
-    request.stop = request.stop || told.request.stop;
-    request.save = request.save || told.request.save;
-    request.is_fenced = request.is_fenced || told.request.is_fenced;
-    step_seconds = std::max(step_seconds, told.step_seconds);
+  const double passed = obs::steady_seconds() - exchanged_seconds_;
+  double step_seconds = passed / static_cast<double>(step - exchanged_step_);
+  // All ranks see the same values, so all compute the same next step.
+  for (const RankSignals& of_rank : rank.gather(RankSignals{request, step_seconds})) {
+    request.stop = request.stop || of_rank.request.stop;
+    request.save = request.save || of_rank.request.save;
+    request.is_fenced = request.is_fenced || of_rank.request.is_fenced;
+    step_seconds = std::max(step_seconds, of_rank.step_seconds);
   }
-  settled_seconds_ = obs::steady_seconds();
-  settled_step_ = step;
-  const double steps = settle_seconds / std::max(step_seconds, 1e-6);
+  exchanged_seconds_ = obs::steady_seconds();
+  exchanged_step_ = step;
+  const double steps = exchange_interval_seconds / std::max(step_seconds, 1e-6);
   next_step_ = step + std::max<int64_t>(1, static_cast<int64_t>(steps));
   return request;
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// ControlSignals: what a run is asked for from outside, to stop or to save. With several ranks one
-// rank's request is everybody's: they tell each other about once a second, between steps, at steps
-// that all know beforehand.
+// ControlSignals: requests from outside to stop or to save a run. A request to one rank holds for
+// all: ranks exchange their requests about once a second, between steps, at steps that all ranks
+// compute beforehand.
 #pragma once
 
 #include <atomic>
@@ -21,17 +21,18 @@ class ControlSignals {
   // Flags that signal handlers set; may be null. `save` is cleared when the request was accepted.
   ControlSignals(const std::atomic<bool>* stop, std::atomic<bool>* save);
 
-  // Must ranks settle after this step at the latest? Earlier is allowed, if all do. The same on all
-  // ranks; alone, after every step.
+  // True if ranks must exchange requests after this step at the latest; they may do so earlier, if
+  // all do. The same on all ranks; a rank that is alone exchanges after every step.
   bool is_due(int64_t step) const { return step >= next_step_; }
-  // REQUIRES: step is above that of the last call. Collective.
-  Request settle(Rank&, int64_t step, bool is_fenced);
+  // Returns the union of all ranks' requests. REQUIRES: `step` is above that of the last call.
+  // Collective.
+  Request exchange(Rank&, int64_t step, bool is_fenced);
 
  private:
   const std::atomic<bool>* stop_;
   std::atomic<bool>* save_;
-  double settled_seconds_;
-  int64_t settled_step_ = 0, next_step_ = 1;
+  double exchanged_seconds_;  // when ranks last exchanged requests
+  int64_t exchanged_step_ = 0, next_step_ = 1;
 };
 
 }  // namespace trireme::train

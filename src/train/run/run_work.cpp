@@ -15,10 +15,10 @@
 namespace trireme::train {
 namespace {
 
-// Data that is read more often than this teaches clearly less than new data (docs/data.md).
+// Beyond so many epochs, repeated data helps clearly less than new data (docs/data.md).
 constexpr double max_useful_epochs = 4;
 
-// Sums and multiplies counts; a result beyond the largest number becomes that number.
+// Saturating sum and product of counts.
 int64_t sum(int64_t a, int64_t b) {
   int64_t result = 0;
   return __builtin_add_overflow(a, b, &result) ? std::numeric_limits<int64_t>::max() : result;
@@ -41,7 +41,7 @@ std::string epochs_text(double epochs) {
   return fmt::format("{} epochs", obs::grouped(epochs, epochs < 9.995 ? 2 : 0));
 }
 
-// Multiples of `every` among the steps that are left, without the last step.
+// Counts multiples of `every` among the remaining steps, without the last step.
 int64_t times_before_last(const config::Config& c, const RunWork& work, int64_t every) {
   if (every <= 0) return 0;
   return std::max<int64_t>(0, (c.training.steps - 1) / every - (work.first_step - 1) / every);
@@ -51,15 +51,16 @@ bool saves_by_time(const config::Checkpoint& c) {
   return c.interval < 0 || c.interval_seconds > 0 || c.mean_failure_seconds > 0;
 }
 
-// Checkpoints that exist at one time; -1: no bound. An old one goes when a newer one is durable.
+// Returns how many checkpoints exist at one time; -1: no bound. An old one is removed after a newer
+// one is durable.
 int64_t checkpoints_at_once(const config::Config& c, const RunWork& work) {
   const config::Checkpoint& k = c.checkpoint;
-  const int64_t most = k.keep_latest_k == 0 ? -1 : k.keep_latest_k + 1;
-  if (saves_by_time(k)) return most;
+  const int64_t bound = k.keep_latest_k == 0 ? -1 : k.keep_latest_k + 1;
+  if (saves_by_time(k)) return bound;
   // One is also saved before weights are exported.
   const int64_t all = work.checkpoints_before + times_before_last(c, work, k.interval) +
                       times_before_last(c, work, k.export_interval) + 1;
-  return most < 0 ? all : std::min(all, most);
+  return bound < 0 ? all : std::min(all, bound);
 }
 
 int64_t exports_at_once(const config::Config& c, const RunWork& work) {
@@ -79,7 +80,8 @@ std::string steps_line(const config::Config& c, const RunWork& work) {
       plural(work.step_samples, "sample"), obs::grouped(samples),
       plural(work.training_samples, "sample"), epochs_text(epochs), obs::count_text(tokens));
   if (work.tokens_before > 0) {
-    line += fmt::format(", {} with those before", obs::count_text(sum(tokens, work.tokens_before)));
+    line +=
+        fmt::format(", {} with earlier attempts", obs::count_text(sum(tokens, work.tokens_before)));
   }
   return line;
 }
@@ -164,8 +166,8 @@ std::vector<std::string> describe_work(const config::Config& c, const RunWork& w
   }
   if (work.free_bytes >= 0 && bytes > work.free_bytes) {
     lines.push_back(fmt::format(
-        "warning: the disk of {} has too little space: saves will fail and be reported, and the "
-        "run goes on; free some, or lower checkpoint.keep_latest_k = {}",
+        "warning: the disk of {} has too little space: saves will fail and be logged while "
+        "training continues; free some space, or lower checkpoint.keep_latest_k = {}",
         c.job.dump_folder, c.checkpoint.keep_latest_k));
   }
   return lines;

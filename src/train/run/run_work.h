@@ -20,14 +20,14 @@ struct RunWork {
   int64_t held_out_samples = 0;                   // 0: the run does not validate
   int64_t checkpoint_bytes = 0;                   // one checkpoint, all ranks; 0: none is saved
   int64_t checkpoints_before = 0;                 // in the folder already
-  int64_t weights_bytes = 0;                      // one export; 0: none is made
+  int64_t weights_bytes = 0;                      // one export; 0: the run exports none
   int64_t free_bytes = -1;                        // on the disk of the run's folder; -1: not known
 };
 
 std::vector<std::string> describe_work(const config::Config&, const RunWork&);
 
-// Returns the bytes that checkpoints and weights may take at one time beyond those that are there;
-// -1: there is no bound.
+// Returns the bytes that checkpoints and weights may take at one time beyond those that exist; -1:
+// no bound.
 int64_t disk_bytes(const config::Config&, const RunWork&);
 
 // Returns the bytes of the tensors of one export.

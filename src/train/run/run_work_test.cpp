@@ -43,7 +43,7 @@ TEST(RunWork, disk_holds_what_is_kept_and_what_is_being_written) {
   c.checkpoint.interval = 0;
   c.checkpoint.export_interval = 30;  // steps 30, 60, 90 and the end
   EXPECT_EQ(disk_bytes(c, work), 4 * 12 * mib + 4 * 4 * mib);
-  // A run that goes on has its checkpoints already.
+  // A resumed run has its checkpoints already.
   c = hundred_steps();
   work.first_step = 61;
   work.checkpoints_before = 2;
@@ -76,7 +76,7 @@ TEST(RunWork, warns_of_a_small_disk_and_of_much_repeated_data) {
       << text_of(c, work);
 }
 
-TEST(RunWork, says_when_it_saves) {
+TEST(RunWork, lists_when_it_saves) {
   config::Config c = hundred_steps();
   const RunWork work = work_of_a_small_run();
   const auto expect = [&](const std::string& part) {

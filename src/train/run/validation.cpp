@@ -5,21 +5,21 @@
 #include <array>
 
 #include "spec/parallel/data_parallel.h"
-#include "train/run/batches.h"
+#include "train/batches/batches.h"
 #include "train/weights/sequence_loss.h"
 
 namespace trireme::train {
 namespace {
 
 // Adds the losses of this round's samples, those of the first data rank first. Ranks exchange a few
-// samples at a time: a gather takes little.
+// samples at a time, because a gather is limited in size.
 void add_round(Rank& rank, const spec::Plan& plan, const std::vector<SequenceLoss>& own,
                engine::EvalReport& sum) {
   using Some = std::array<SequenceLoss, 16>;
   const auto data_ranks = static_cast<size_t>(spec::data_ranks(plan.mesh));
-  // Ranks that differ along other axes have the same micro-batch and the same losses. Those along
-  // tp are neighbours in the world, those along pp are furthest apart, and data ranks are numbered
-  // in its order.
+  // Ranks that differ along other axes have the same micro-batch and the same losses. In the
+  // world's order of ranks tp is the fastest axis and pp the slowest; data ranks are numbered in
+  // that order.
   const auto copies = static_cast<size_t>(plan.mesh[spec::Axis::tp]);
   std::vector<std::vector<SequenceLoss>> losses(data_ranks);
   for (size_t first = 0; first < own.size(); first += Some{}.size()) {
@@ -56,7 +56,7 @@ engine::EvalReport validate(engine::Engine& engine, Rank& rank, const data::Samp
   std::vector<float> token_losses(static_cast<size_t>(plan.microbatch_tokens()));
   engine::EvalReport sum;
   for (int64_t first = 0; first < microbatches; first += data_ranks) {
-    // A rank for which nothing is left takes part with a micro-batch without labels.
+    // A rank without a remaining micro-batch takes part with one that has no labels.
     batches.seek(std::min(first + own, microbatches));
     engine.evaluate(batches, token_losses);
     add_round(rank, plan, sequence_losses(token_losses, batches.labels(), sequences), sum);

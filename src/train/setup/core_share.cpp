@@ -15,15 +15,16 @@
 namespace trireme::train {
 namespace {
 
-// Launchers do not all number the nodes, and tests have two nodes on one host.
+// The key has host and node, because some launchers do not number nodes, and tests have two nodes
+// on one host.
 std::string mask_key(const comm::RankInfo& info, int local_rank) {
   std::array<char, 256> host{};
   if (::gethostname(host.data(), host.size() - 1) != 0) host[0] = '\0';
   return fmt::format("cores/{}/{}/{}", host.data(), info.node, local_rank);
 }
 
-// Whether all keys came. The ranks meet at the next step in any case, with the patience that the
-// user has set: there is no reason to fail here.
+// Returns whether all keys arrived. Ranks wait for each other in a later collective in any case,
+// with the user's deadline, so this does not throw.
 bool wait_for_masks(comm::ProcessWorld& world, const std::vector<std::string>& keys) {
   constexpr double slice_seconds = 0.1;
   constexpr int max_slices = 100;

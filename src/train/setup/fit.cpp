@@ -20,16 +20,17 @@ std::string gib(int64_t bytes) {
   return obs::grouped(static_cast<double>(bytes) / 0x1p30, 3) + " GiB";
 }
 
-// What a rank's plan does not have.
-struct Besides {
+// Memory that is not part of a rank's plan.
+struct OtherMemory {
   int64_t libraries = 0;
   int64_t checkpoints = 0;  // on the host, of all ranks there
-  int64_t other_ranks = 0;  // of this host
+  int64_t other_ranks = 0;  // on this host
 
   int64_t total() const { return libraries + checkpoints + other_ranks; }
 };
 
-std::string table_of(const spec::MemoryTable& m, int64_t available_bytes, const Besides& besides) {
+std::string table_of(const spec::MemoryTable& m, int64_t available_bytes,
+                     const OtherMemory& other) {
   struct Row {
     const char* name;
     int64_t bytes;
@@ -37,21 +38,21 @@ std::string table_of(const spec::MemoryTable& m, int64_t available_bytes, const 
   const std::array<Row, 17> rows = {{{"parameters", m.params},
                                      {"gradients", m.grads},
                                      {"optimizer", m.optim},
-                                     {"inputs of stages", m.stash_inputs},
-                                     {"kept from forward to backward", m.stash_f_to_b},
-                                     {"kept to the weight gradients", m.stash_f_to_w},
-                                     {"kept between the backwards", m.stash_b_to_w},
+                                     {"stage inputs", m.stash_inputs},
+                                     {"activations, until backward", m.stash_f_to_b},
+                                     {"activations, until weight gradients", m.stash_f_to_w},
+                                     {"gradients, until weight gradients", m.stash_b_to_w},
                                      {"gradients from other stages", m.stash_gradients},
                                      {"recomputed block", m.stash_recompute},
                                      {"gradients between layers", m.stash_stream},
-                                     {"gaps between unequal stages", m.stash_gaps},
+                                     {"fragmentation between stages", m.stash_gaps},
                                      {"scratch", m.scratch},
                                      {"communication buffers", m.comm},
-                                     {"input batches", m.staging},
-                                     {"libraries, still to come", besides.libraries},
-                                     {"checkpoints on their way", besides.checkpoints},
-                                     {"other ranks of this host", besides.other_ranks}}};
-  const int64_t needed = m.total() + besides.total();
+                                     {"batch", m.staging},
+                                     {"libraries, not yet loaded", other.libraries},
+                                     {"checkpoint buffers", other.checkpoints},
+                                     {"other ranks on this host", other.other_ranks}}};
+  const int64_t needed = m.total() + other.total();
   const std::array<obs::Column, 3> columns = {
       {{"memory", obs::Align::left}, {"bytes"}, {"in GiB"}}};
   std::vector<std::vector<std::string>> cells;
@@ -85,29 +86,29 @@ std::string advice(const FitJob& job, int64_t available_bytes, int64_t external_
     }
     return text;
   }
-  const FitOption least = smallest_option(job, keys);
+  const FitOption smallest = smallest_option(job, keys);
   const std::string all =
-      least.how.empty() ? ""
-                        : fmt::format(": with {} it would still need {}", least.how, needed(least));
+      smallest.how.empty() ? ""
+                        : fmt::format(": with {} it would still need {}", smallest.how, needed(smallest));
   return "no change of batch, recompute or formats would fit" + all +
          fmt::format(
-             "; take a smaller model, shorter sequences, more {}ranks that share it, or a "
+             "; use a smaller model, shorter sequences, more {}ranks that share it, or a "
              "{} with more memory",
              is_gpu ? "" : "hosts with ", is_gpu ? "GPU" : "machine");
 }
 
-[[noreturn]] void refuse(const FitJob& job, int64_t available_bytes, const Besides& besides,
-                         const std::string& cure) {
+[[noreturn]] void refuse(const FitJob& job, int64_t available_bytes, const OtherMemory& other,
+                         const std::string& advice_text) {
   const spec::MemoryTable& memory = job.plan.predicted.largest();
   throw base::OutOfMemory(
-      fmt::format("model '{}' does not fit: it needs {}, and {} are available (nothing was "
+      fmt::format("model '{}' does not fit in memory: needs {}, available {} (nothing was "
                   "allocated)\n\n{}\n{}",
-                  job.model.name, gib(memory.total() + besides.total()), gib(available_bytes),
-                  table_of(memory, available_bytes, besides), cure));
+                  job.model.name, gib(memory.total() + other.total()), gib(available_bytes),
+                  table_of(memory, available_bytes, other), advice_text));
 }
 
-// All ranks of this host: each of the plan where all are here, else as many as share the host, each
-// like the largest.
+// Returns the memory of all ranks of this host: the sum over the plan's ranks if all are here,
+// otherwise `sharers` times the largest rank.
 int64_t host_bytes(const spec::Plan& plan, int sharers) {
   using spec::Axis;
   int64_t ranks = 1;
@@ -154,10 +155,10 @@ void check_fits(const FitJob& job, Platform& platform, int sharers, const FitKey
   if (!platform.is_gpu()) {
     const int64_t host = platform.host_available_bytes;
     const int64_t ranks = host_bytes(job.plan, sharers);
-    const Besides besides{.checkpoints = checkpoint_bytes * sharers,
-                          .other_ranks = ranks - job.plan.predicted.largest().total()};
-    if (ranks + besides.checkpoints > host) {
-      refuse(job, host, besides, advice(job, host / sharers, checkpoint_bytes, keys, false));
+    const OtherMemory other{.checkpoints = checkpoint_bytes * sharers,
+                            .other_ranks = ranks - job.plan.predicted.largest().total()};
+    if (ranks + other.checkpoints > host) {
+      refuse(job, host, other, advice(job, host / sharers, checkpoint_bytes, keys, false));
     }
   }
   const int64_t available = platform.device->available_bytes();
@@ -168,7 +169,7 @@ void check_fits(const FitJob& job, Platform& platform, int sharers, const FitKey
 
 int64_t checkpoint_bytes(const config::Config& c, const FitJob& job, int rank) {
   const config::Checkpoint& k = c.checkpoint;
-  // The last step and a stop are saved whatever the interval is.
+  // The last step and a stop are saved with any interval.
   return k.enable ? Checkpointer::memory_bytes(job.model, job.plan, rank, k.reread) : 0;
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Does a plan fit the memory of a device? Asked before anything is allocated; a no comes with the
-// itemised table and the cheapest changes that would fit.
+// Checks whether a plan fits the memory of a device, before anything is allocated; a refusal has
+// the itemised table and the cheapest changes that would fit.
 #pragma once
 
 #include <cstdint>
@@ -13,24 +13,24 @@
 namespace trireme::train {
 
 // Memory of a CUDA process that is not in the ledger: context, cuBLAS, cuDNN, the captured step.
-// Measured: `bench train` reports it as library_bytes, and as context_bytes the part of it that is
-// there as soon as the device is, so that Device::available_bytes() has it subtracted already.
+// Measured: `bench train` reports it as library_bytes, and as context_bytes the part that exists as
+// soon as the device is made, so that Device::available_bytes() has it subtracted already.
 constexpr int64_t cuda_library_bytes = int64_t{640} << 20;
 constexpr int64_t cuda_context_bytes = int64_t{526} << 20;
 
-// How the user sets what can be changed; empty: it cannot be.
+// The options by which the user changes each setting; empty: it cannot be changed.
 struct FitKeys {
   std::string micro_batch, global_batch, accumulate, head_chunk, grad_dtype, master_dtype,
       recompute;
 };
-FitKeys train_fit_keys();  // of a configuration
+FitKeys train_fit_keys();  // the keys of a configuration
 
-// A plan and the layout that it was made of: a change is made to the layout, so that the mesh, the
-// shards and the schedule stay as they were asked for.
+// A plan and the layout that it was solved from: changes are made to the layout, so that the mesh,
+// the shards and the schedule stay as requested.
 struct FitJob {
   const spec::ModelSpec& model;
   const spec::Backend& backend;
-  spec::Workload work;  // its batch is what the layout makes
+  spec::Workload work;  // its batch follows from the layout
   spec::Layout layout;  // settled
   spec::Plan plan;
 };
@@ -46,26 +46,26 @@ struct FitOption {
   double relative_cost = 0;  // by which options are ordered
 };
 
-// Every way for the largest rank to need at most `bytes` that no smaller change achieves, the
-// cheapest first. Times are estimates from FLOPs and bytes of all operations; the global batch
-// stays. What the layout does not allow is left out.
+// Returns the minimal changes with which the largest rank needs at most `bytes`, the cheapest
+// first: no option contains a smaller one. Times are estimates from FLOPs and bytes of all
+// operations; the global batch stays. Changes that the layout does not allow are left out.
 std::vector<FitOption> options_within(const FitJob&, int64_t bytes, const FitKeys&);
-// All changes together, as far as they go: the least that the model needs.
+// Returns all changes together, each as far as it goes: the least memory that the model needs.
 FitOption smallest_option(const FitJob&, const FitKeys&);
 
-// Throws OutOfMemory unless the predicted memory of the largest rank and `external_bytes`, which
-// libraries will take, are at most `available_bytes`.
+// Throws OutOfMemory unless the predicted memory of the largest rank plus `external_bytes`, which
+// libraries will take, is at most `available_bytes`.
 void check_fits(const FitJob&, int64_t available_bytes, int64_t external_bytes,
                 const FitKeys& keys = train_fit_keys());
 
 // The same on a platform that has just been made and that `sharers` ranks share in equal parts. On
-// a CPU all ranks of this host, and `checkpoint_bytes` of each of them for saves, are compared with
-// Platform::host_available_bytes. A device without a limit takes any plan.
+// a CPU the sum over all ranks of this host, with `checkpoint_bytes` for each, is compared with
+// Platform::host_available_bytes. A device without a limit accepts any plan.
 void check_fits(const FitJob&, Platform&, int sharers = 1, const FitKeys& keys = train_fit_keys(),
                 int64_t checkpoint_bytes = 0);
 
-// Host memory that saves of a rank take under this configuration, as Checkpointer::memory_bytes();
-// 0 where it saves nothing.
+// Returns the host memory that saves of a rank take under this configuration, as
+// Checkpointer::memory_bytes(); 0 if it saves nothing.
 int64_t checkpoint_bytes(const config::Config&, const FitJob&, int rank);
 
 }  // namespace trireme::train

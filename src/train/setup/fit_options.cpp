@@ -12,7 +12,7 @@
 namespace trireme::train {
 namespace {
 
-// What is changed, by kind; 0: as the user asked.
+// How far each setting is changed; 0: as requested.
 struct Levels {
   int head_chunk = 0;   // halvings
   int masters = 0;      // 1: u16
@@ -39,7 +39,7 @@ int64_t worker_sequences(const FitJob& job) {
 }
 
 // Micro-batch sizes that divide a worker's share of the batch, each at most half of the one before.
-// A custom schedule has its number of micro-batches.
+// A custom schedule fixes the number of micro-batches.
 std::vector<int64_t> micro_batches_of(const FitJob& job) {
   const int64_t global = worker_sequences(job);
   std::vector<int64_t> sizes = {job.layout.micro_batch};
@@ -58,8 +58,8 @@ std::vector<int64_t> chunks_of(const spec::Plan& plan) {
   return rows;
 }
 
-// Seconds of a step on a nominal GPU: every operation takes as long as its FLOPs or its bytes do,
-// whichever is longer. Only ratios between plans of one model are used.
+// Returns the seconds of a step on a nominal GPU: every operation takes the time of its FLOPs or of
+// its bytes, whichever is longer. Only ratios between plans of one model are used.
 double nominal_seconds(const spec::ModelSpec& model, const spec::Plan& plan,
                        const spec::Backend& backend) {
   const double flops = plan.recipe.storage == base::DType::f32 ? 50e12 : 650e12;  // per second
@@ -80,7 +80,7 @@ double nominal_seconds(const spec::ModelSpec& model, const spec::Plan& plan,
   return sum + static_cast<double>(3 * m.grads + 2 * m.optim + m.params) / bytes;
 }
 
-// None: the layout does not allow it.
+// Returns the plan with these changes; none: the layout does not allow them.
 std::optional<spec::Plan> changed(const FitJob& job, const Levels& by) {
   spec::Layout l = job.layout;
   l.micro_batch = micro_batches_of(job)[static_cast<size_t>(by.micro_batch)];
@@ -126,7 +126,7 @@ std::string price_text(double extra_time, const Levels& by) {
   return text;
 }
 
-// How many levels each kind of change has, the first of them "as it is".
+// Returns how many levels each setting has, the first of them "unchanged".
 Levels counts_of(const FitJob& job, const FitKeys& keys) {
   const spec::Plan& plan = job.plan;
   const auto count = [](bool can, size_t options) { return can ? static_cast<int>(options) : 1; };
@@ -152,8 +152,8 @@ FitOption option_of(const FitJob& job, spec::Plan next, const Levels& by, const 
   return {std::move(next), std::move(how), price_text(extra, by), cost};
 }
 
-// All changes below `end`, smaller ones first: so a change which contains one that fits can be left
-// out.
+// Returns all changes below `end`, smaller ones first, so that a change which contains one that
+// fits can be left out.
 std::vector<Levels> changes_within(const Levels& end) {
   std::vector<Levels> all;
   for (int c = 0; c < end.head_chunk; ++c) {

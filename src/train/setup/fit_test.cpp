@@ -44,13 +44,13 @@ std::string refusal(const FitJob& job, int64_t available, int64_t external) {
   return "";
 }
 
-TEST(Fit, takes_what_fits_to_the_byte) {
+TEST(Fit, accepts_a_plan_that_fits_to_the_byte) {
   const FitJob job = job_of(8);
   EXPECT_EQ(refusal(job, total(job) + 1000, 1000), "");
   EXPECT_NE(refusal(job, total(job) + 999, 1000), "");
 }
 
-// A platform on a CPU whose host has so much left.
+// Returns a CPU platform whose host has `available` bytes left.
 Platform cpu_with(int64_t available) {
   Platform platform;
   platform.device =
@@ -78,7 +78,7 @@ TEST(Fit, on_a_cpu_all_ranks_and_their_checkpoints_must_fit_the_host) {
   const FitJob spread = job_of(2, 1, {.dp_replicate = 4});
   EXPECT_EQ(host_refusal(spread, 2 * total(spread) + 14, 2, 7), "");
   EXPECT_NE(host_refusal(spread, 2 * total(spread) + 13, 2, 7), "");
-  // All stages of a pipeline: their sum, though one is the largest.
+  // All stages of a pipeline: their sum, not a multiple of the largest.
   const FitJob pipeline = job_of(2, 2, {.pp = 2});
   int64_t sum = 0;
   for (const spec::MemoryTable& stage : pipeline.plan.predicted.memory) sum += stage.total();
@@ -87,24 +87,24 @@ TEST(Fit, on_a_cpu_all_ranks_and_their_checkpoints_must_fit_the_host) {
   EXPECT_NE(host_refusal(pipeline, sum - 1, 2, 0), "");
 }
 
-TEST(Fit, a_refusal_of_the_host_has_the_table_and_what_to_do) {
+TEST(Fit, a_refusal_of_the_host_has_the_table_and_advice) {
   const FitJob job = job_of(8, 1, {.dp_replicate = 2});
-  const std::string said = host_refusal(job, total(job), 2, 1 << 30);
-  for (const char* part : {"does not fit", "parameters", "checkpoints on their way",
-                           "other ranks of this host", "needed", "available", "missing"}) {
-    EXPECT_NE(said.find(part), std::string::npos) << part << "\n" << said;
+  const std::string message = host_refusal(job, total(job), 2, 1 << 30);
+  for (const char* part : {"does not fit", "parameters", "checkpoint buffers",
+                           "other ranks on this host", "needed", "available", "missing"}) {
+    EXPECT_NE(message.find(part), std::string::npos) << part << "\n" << message;
   }
   EXPECT_NE(host_refusal(job, 1 << 20, 2, 0).find("a machine with more memory"), std::string::npos);
 }
 
-TEST(Fit, a_refusal_has_the_table_and_what_to_do) {
+TEST(Fit, a_refusal_has_the_table_and_advice) {
   const FitJob job = job_of(8);
-  const std::string said = refusal(job, total(job) * 3 / 4, 1 << 20);
+  const std::string message = refusal(job, total(job) * 3 / 4, 1 << 20);
   for (const char* part :
-       {"does not fit", "parameters", "gradients", "optimizer", "scratch", "input batches",
-        "libraries", "needed", "available", "missing", "the cheapest first", "more time",
+       {"does not fit", "parameters", "gradients", "optimizer", "scratch", "batch", "libraries",
+        "needed", "available", "missing", "the cheapest first", "more time",
         "--activation_checkpoint.mode=", "--training.local_batch_size="}) {
-    EXPECT_NE(said.find(part), std::string::npos) << part << "\n" << said;
+    EXPECT_NE(message.find(part), std::string::npos) << part << "\n" << message;
   }
 }
 
@@ -146,27 +146,27 @@ TEST(Fit, full_recompute_costs_more_time_than_selective) {
   }
   EXPECT_GT(selective, 0);
   EXPECT_GT(full, selective);
-  // Less than a forward beside a forward and two backwards: the head is not computed again.
+  // Less than a forward relative to a forward and two backwards: the head is not recomputed.
   EXPECT_GT(full, 0.1);
   EXPECT_LT(full, 1.0 / 3);
 }
 
-TEST(Fit, says_what_the_smallest_needs_where_nothing_fits) {
-  const std::string said = refusal(job_of(8), 1 << 20, 0);
+TEST(Fit, names_the_smallest_need_if_no_change_fits) {
+  const std::string message = refusal(job_of(8), 1 << 20, 0);
   for (const char* part : {"no change", "--activation_checkpoint.mode=full", "bf16",
                            "--training.local_batch_size=1", "smaller model"}) {
-    EXPECT_NE(said.find(part), std::string::npos) << part << "\n" << said;
+    EXPECT_NE(message.find(part), std::string::npos) << part << "\n" << message;
   }
 }
 
-TEST(Fit, offers_only_what_can_be_set) {
+TEST(Fit, offers_only_settings_that_can_be_changed) {
   const FitJob job = job_of(8);
   const auto options = options_within(job, total(job) / 2, {.micro_batch = "--batch "});
   ASSERT_EQ(options.size(), 1U);
   EXPECT_TRUE(options.front().how.starts_with("--batch ")) << options.front().how;
 }
 
-// Of a job of several ranks the largest must fit, and every option keeps the split.
+// In a job of several ranks the largest must fit, and every option keeps the split.
 void expect_split_is_kept(const FitJob& job) {
   for (const int percent : {90, 70}) {
     const int64_t bytes = total(job) / 100 * percent;
@@ -200,14 +200,14 @@ TEST(Fit, keeps_the_shards_of_zero) {
   const FitJob job =
       job_of(8, 2, {.dp_shard = 4, .zero_stage = 3, .reduce = spec::ReduceWhen::each});
   expect_split_is_kept(job);
-  // The batch of all ranks is what the user sets.
+  // The user sets the batch of all ranks.
   const auto options =
       options_within(job, total(job) / 2, {.micro_batch = "m=", .global_batch = "g="});
   ASSERT_FALSE(options.empty());
   EXPECT_NE(options.front().how.find("g=64"), std::string::npos) << options.front().how;
 }
 
-TEST(Fit, leaves_out_what_the_layout_does_not_allow) {
+TEST(Fit, leaves_out_changes_that_the_layout_does_not_allow) {
   const std::string text = "0F0 0F1 0BW0 0BW1\n1F0 1BW0 1F1 1BW1\n";
   spec::Layout layout{.pp = 2};
   layout.custom_schedule = schedule::from_text(text).value();

@@ -23,7 +23,7 @@ void Rank::on_first(const std::function<void()>& work) {
   State state = State::working;
   std::exception_ptr failure;
   while (state == State::working) {
-    if (is_first() && running.wait_for(sign_of_life) == std::future_status::ready) {
+    if (is_first() && running.wait_for(heartbeat_interval) == std::future_status::ready) {
       try {
         running.get();
         state = State::done;
@@ -35,18 +35,18 @@ void Rank::on_first(const std::function<void()>& work) {
     state = gather(state).front();
   }
   if (failure) std::rethrow_exception(failure);
-  // The others learn why from what the first rank throws.
+  // The others wait until the first rank's exception aborts the world.
   if (state == State::failed) barrier();
 }
 
 void Rank::gather_bytes(std::span<const std::byte> mine, std::span<std::byte> all) {
   const auto bytes = static_cast<int64_t>(mine.size());
   const device::Tensor own = device::view_of(memory_->data(), {{bytes}, base::DType::u8});
-  const device::Tensor everyone =
+  const device::Tensor gathered =
       device::view_of(memory_->data() + slot_bytes, {{ranks() * bytes}, base::DType::u8});
   stream_->upload(own, mine);
-  world_->all_gather(*stream_, everyone, own);
-  stream_->download(all, everyone);
+  world_->all_gather(*stream_, gathered, own);
+  stream_->download(all, gathered);
   stream_->synchronize();
 }
 

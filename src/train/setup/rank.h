@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rank: one rank of a run: who it is, its mesh, and what ranks tell each other outside of steps.
-// The first rank alone prints, logs and writes.
+// Rank: one rank of a run: its number, its mesh, and the exchange of small values between ranks
+// outside of steps. Only the first rank logs and writes.
 #pragma once
 
 #include <array>
@@ -21,12 +21,12 @@ namespace trireme::train {
 
 class Rank {
  public:
-  // `world` spans all ranks; null: this is the only one. Takes memory_bytes() of the device, which
-  // must outlive it.
+  // `world` spans all ranks; null: this is the only one. Allocates memory_bytes() on the device,
+  // which must outlive it.
   Rank(std::unique_ptr<comm::Communicator> world, const spec::Sizes& sizes, device::Device& device);
 
-  // Device memory of a rank among so many, for gather(). It is taken before a plan is compared with
-  // what the device has available, and is no part of the plan's prediction.
+  // Returns the device memory of one of `ranks` ranks for gather(). It is allocated before a plan
+  // is compared with the device's available memory, and is not part of the plan's prediction.
   static int64_t memory_bytes(int ranks) { return ranks == 1 ? 0 : (ranks + 1) * slot_bytes; }
 
   int number() const { return world_ ? world_->rank() : 0; }
@@ -36,7 +36,7 @@ class Rank {
   comm::Mesh* mesh() { return mesh_ ? &*mesh_ : nullptr; }  // null: alone
   const spec::Coord& coord() const { return coord_; }
 
-  // What every rank brings, by rank. The host waits for all ranks, and for no other stream.
+  // Returns every rank's value, by rank. The host waits for all ranks, but for no other stream.
   // Collective.
   template <typename T>
   std::vector<T> gather(const T& mine) {
@@ -49,12 +49,12 @@ class Rank {
   void barrier() {
     if (world_) world_->barrier();
   }
-  // A rank that works while others wait for it tells them so this often: far below any deadline.
-  static constexpr std::chrono::milliseconds sign_of_life{200};
-  // Runs `work` on the first rank, for as long as it takes: meanwhile the ranks exchange a sign of
-  // life, so that no deadline passes. `work` runs on a thread of its own where there
-  // are several ranks, and must not communicate. What it throws is thrown on the first rank.
-  // Collective.
+  // A rank that works while others wait for it takes part in a collective this often, which is far
+  // below any deadline.
+  static constexpr std::chrono::milliseconds heartbeat_interval{200};
+  // Runs `work` on the first rank, for as long as it takes: meanwhile the ranks exchange
+  // heartbeats, so that no deadline passes. With several ranks `work` runs on another thread, and
+  // must not communicate. Its exception is rethrown on the first rank. Collective.
   void on_first(const std::function<void()>& work);
 
  private:

@@ -40,10 +40,10 @@ TEST(RankTest, the_first_rank_may_work_longer_than_a_deadline) {
   EXPECT_EQ(calls, 1);
 }
 
-TEST(RankTest, what_the_first_rank_throws_ends_all) {
+TEST(RankTest, an_exception_of_the_first_rank_ends_all) {
   EXPECT_THROW(on_two_ranks([](Rank& rank) {
                  rank.on_first([] { throw base::IoError("no"); });
-                 ADD_FAILURE() << "rank " << rank.number() << " went on";
+                 ADD_FAILURE() << "rank " << rank.number() << " continued";
                }),
                base::IoError);
 }

@@ -11,8 +11,8 @@
 #include "base/log.h"
 #include "comm/gloo.h"
 #include "comm/nccl.h"
-#include "comm/world/process_world.h"
 #include "comm/threads.h"
+#include "comm/world/process_world.h"
 #include "config/layout.h"
 #include "device/accelerator.h"
 #include "train/setup/core_share.h"
@@ -41,8 +41,8 @@ std::string backend_problem(RankBackend backend, const config::Config& c,
       c.comm.backend == "auto" ? "" : "comm.backend = " + c.comm.backend + ": ";
   if (backend == RankBackend::threads && is_launched) {
     return name + fmt::format(
-                      "{} ranks are processes here (from {}), and threads are ranks of one "
-                      "process; use auto",
+                      "this run has {} processes (from {}), and threads are ranks of one process; "
+                      "use auto",
                       info.world, comm::name_of(info.source));
   }
   if (backend != RankBackend::threads && !is_launched) {
@@ -52,17 +52,17 @@ std::string backend_problem(RankBackend backend, const config::Config& c,
                       ranks_of(c));
   }
   if (backend == RankBackend::gloo) {
-    if (on_gpu) return name + "Gloo moves memory of the CPU; use --device cpu, or nccl";
+    if (on_gpu) return name + "Gloo transfers CPU memory only; use --device cpu, or nccl";
     return comm::gloo_status();
   }
   if (backend == RankBackend::nccl) {
-    if (!on_gpu) return name + "NCCL moves memory of GPUs; use --device cuda, or gloo";
+    if (!on_gpu) return name + "NCCL transfers GPU memory only; use --device cuda, or gloo";
     return comm::nccl_status();
   }
   return "";
 }
 
-// The one place where a back end is made. `world`: of processes.
+// The only place that makes a back end for processes.
 std::unique_ptr<comm::Communicator> connect(RankBackend backend, comm::ProcessWorld& world,
                                             device::Device& device,
                                             const comm::Communicator::Options& options) {
@@ -71,7 +71,7 @@ std::unique_ptr<comm::Communicator> connect(RankBackend backend, comm::ProcessWo
   return comm::make_gloo(world, options);
 }
 
-// Every rank compares itself with the first: as many requests as there are ranks.
+// Every rank compares its identity with that of the first rank: one request per rank.
 void compare_identities(comm::ProcessWorld& world, const std::string& identity, double deadline_s) {
   const std::string key = "identity";
   if (world.info().rank == 0) {
@@ -82,25 +82,25 @@ void compare_identities(comm::ProcessWorld& world, const std::string& identity, 
   const std::string difference = identity_difference(world.store().get(key, deadline_s), identity);
   if (difference.empty()) return;
   throw base::ConfigError(
-      fmt::format("rank {} does not fit rank 0; give all ranks the same configuration, data and "
-                  "program. What differs (there: rank 0, here: rank {}):{}",
+      fmt::format("rank {} differs from rank 0; give all ranks the same configuration, data and "
+                  "program. Differences (there: rank 0, here: rank {}):{}",
                   world.info().rank, world.info().rank, difference));
 }
 
-// What the verdict of a run that was fenced begins with.
+// The prefix of the verdict of a fenced run.
 constexpr std::string_view fenced_mark = comm::ProcessWorld::no_flight_mark;
 
-// ---- what each rank has
+// ---- the device and threads of each rank
 
-// GPUs from system.gpu on, going round.
+// Assigns GPUs from system.gpu on, round robin.
 config::System with_gpu_of(config::System system, int local_rank) {
   const auto gpus = static_cast<int64_t>(device::gpu_status().gpus.size());
   if (gpus > 0 && system.gpu < gpus) system.gpu = (system.gpu + local_rank) % gpus;
   return system;
 }
 
-// The share of one of `ranks` ranks in the threads of this process: what the environment says, or
-// every core.
+// Sets the threads of one of `ranks` ranks of this process: its share of the number that the
+// environment gives, or of all cores.
 config::System with_threads(config::System system, const comm::RankInfo& info, int ranks) {
   if (system.threads > 0) return system;
   const int all = info.cpu_threads > 0 ? info.cpu_threads : thread_count(0);
@@ -208,7 +208,7 @@ void run_process(RankBackend backend, const config::Config& c, comm::RankInfo in
   }
   const double deadline_s = world_options(backend, c, info).deadline_s;
   comm::ProcessWorld world(info, {.deadline_s = deadline_s});
-  // The folder may be another run's until this one has begun.
+  // The folder may belong to another run until this one has begun.
   world.keep_flight(false);
   RankStart start{.number = info.rank,
                   .ranks = info.world,
@@ -225,7 +225,7 @@ void run_process(RankBackend backend, const config::Config& c, comm::RankInfo in
     return connect(backend, world, device, options);
   };
   start.description = {"ranks     this is " + world.info().text(),
-                       fmt::format("          processes that talk over {}",
+                       fmt::format("          processes that communicate over {}",
                                    backend == RankBackend::gloo ? "Gloo" : "NCCL"),
                        layout_line(c)};
   const auto failed = [&](const std::exception& error) {
@@ -234,7 +234,7 @@ void run_process(RankBackend backend, const config::Config& c, comm::RankInfo in
   try {
     body(start);
   } catch (const base::CommAborted& error) {
-    // All ranks know. A fenced run is fenced on every rank.
+    // All ranks are notified already. A fenced run is fenced on every rank.
     const std::string_view why = error.what();
     if (why.starts_with(fenced_mark)) {
       const base::Fenced fenced(std::string(why.substr(fenced_mark.size())));

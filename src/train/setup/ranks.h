@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The ranks of a run: how many there are, where each runs, and over what they talk. Either this
-// process is one rank of several, which a launcher started, or it runs all of them as threads.
+// The ranks of a run: their number, where each runs, and how they communicate. Either this process
+// is one rank of several, which a launcher started, or it runs all of them as threads.
 #pragma once
 
 #include <functional>
@@ -17,26 +17,27 @@ namespace trireme::train {
 
 enum class RankBackend : uint8_t { none, threads, gloo, nccl };
 
-// Over what the ranks of this configuration talk when they are started so. Throws ConfigError with
-// the reason where they cannot. The configuration's degrees have been solved for info.world.
+// Returns the back end over which ranks of this configuration communicate if they are started as in
+// `info`. Throws ConfigError with the reason if there is none. REQUIRES: the configuration's
+// degrees were solved for info.world.
 RankBackend choose_backend(const config::Config&, const comm::RankInfo&);
 
-// What a rank is given to begin with.
+// What run_ranks() passes to each rank.
 struct RankStart {
   int number = 0, ranks = 1;
-  config::System system;   // of this rank: its GPU, its share of the cores
+  config::System system;   // with this rank's GPU and its share of the cores
   int device_sharers = 1;  // ranks on this rank's device
-  // To be called once the device is there; null with one rank. `identity` (run_identity.h) is
-  // compared with the first rank's: ConfigError names what differs.
+  // Connects the rank, after its device was made; null with one rank. Compares `identity`
+  // (run_identity.h) with the first rank's, and throws ConfigError that names the differences.
   std::function<std::unique_ptr<comm::Communicator>(device::Device&, const std::string& identity)>
       connect;
-  std::function<void()> begins;          // to be called once the run writes to its folder
-  std::vector<std::string> description;  // lines for people
+  std::function<void()> begins;          // call when the run begins to write to its folder
+  std::vector<std::string> description;  // human-readable log lines
 };
 
-// Runs `body` for every rank of this process, on a thread of its own where there are several. If
-// one throws, the others are woken, and the error that was first is thrown here; in a run of
-// processes all ranks are told.
+// Runs `body` for every rank of this process, each on its own thread if there are several. If one
+// throws, the others are woken, and the first error is rethrown here; in a run of processes all
+// ranks are notified.
 void run_ranks(const config::Config&, const comm::RankInfo&,
                const std::function<void(const RankStart&)>& body);
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What must be equal on all ranks of a run: the configuration, the data and the build. Ranks that
-// differ would train together without an error, to a wrong result.
+// run_identity(): what must be equal on all ranks of a run: the configuration, the data and the
+// build. Otherwise ranks would train together without an error, to a wrong result.
 #pragma once
 
 #include <string>
@@ -10,12 +10,12 @@
 
 namespace trireme::train {
 
-// As text, equal for ranks that fit together. Left out is what may differ from host to host: paths
-// of data (their content counts), threads, GPU numbers, caches. `data` is DataSets::identity().
+// Returns the identity as text. It leaves out what may differ between hosts: paths of data (their
+// content counts), threads, GPU numbers, caches. `data` is DataSets::identity().
 std::string run_identity(const config::Config&, const base::Json& data);
 
-// What differs, a line each: "optimizer.lr: 0.1 there, 0.001 here"; empty: nothing. REQUIRES: both
-// are of run_identity().
+// Returns the differences, one per line: "optimizer.lr: 0.1 there, 0.001 here"; empty: none.
+// REQUIRES: run_identity() returned both.
 std::string identity_difference(const std::string& there, const std::string& here);
 
 }  // namespace trireme::train

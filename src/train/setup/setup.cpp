@@ -4,8 +4,8 @@
 #include <algorithm>
 
 #include "base/check.h"
-#include "base/text/count_text.h"
 #include "base/error.h"
+#include "base/text/count_text.h"
 #include "config/layout.h"
 #include "device/accelerator.h"
 #include "device/cpu/cpu_device.h"
@@ -47,10 +47,10 @@ Platform gpu_platform(const config::System& system, const device::GpuStatus& sta
 }  // namespace
 
 int thread_count(int64_t asked) {
-  constexpr int64_t most = 4096;  // as system.threads
-  if (asked < 0 || asked > most) {
+  constexpr int64_t max_threads = 4096;  // as system.threads
+  if (asked < 0 || asked > max_threads) {
     throw base::ConfigError(
-        fmt::format("{} threads: from 1 to {}, or 0 for one per core", asked, most));
+        fmt::format("{} threads: from 1 to {}, or 0 for one per core", asked, max_threads));
   }
   if (asked > 0) return static_cast<int>(asked);
   return device::host_cores().count();
@@ -86,7 +86,7 @@ Platform make_platform(const config::System& system, const std::filesystem::path
         fmt::format("determinism '{}': must be one of l1, fast", system.determinism));
   }
   if (name == "cpu") return cpu_platform(system);
-  // Asked before the device is made: asking touches every GPU.
+  // Queried before the device is made, because the query touches every GPU.
   const device::GpuStatus status = device::gpu_status();
   if (!takes_gpu(system, status)) return cpu_platform(system);
   return gpu_platform(system, status, default_cache);
@@ -97,11 +97,10 @@ std::string determinism_text(const Platform& platform) {
     return "deterministic: repeated runs give the same bits, on any number of threads";
   if (platform.backend.deterministic) {
     return "deterministic (l1): repeated runs give the same bits; attention's backward sums dQ in "
-           "a fixed order, "
-           "which takes time and scratch that `fast` saves";
+           "a fixed order, which takes time and scratch that `fast` saves";
   }
-  return "fast: repeated runs differ in the last bits: cuDNN's standard attention backward, whose "
-         "dQ sums vary from run to run; algorithms of matrix products chosen by speed alone";
+  return "not deterministic (fast): repeated runs differ in the last bits: cuDNN's standard "
+         "attention backward sums dQ in varying order; GEMM algorithms are chosen by speed alone";
 }
 
 spec::Plan make_plan(const config::Config& c, const spec::ModelSpec& model,

@@ -18,7 +18,7 @@ std::string refusal(const config::System& system) {
   return "";
 }
 
-TEST(Setup, auto_takes_the_gpu_where_there_is_one) {
+TEST(Setup, auto_takes_the_gpu_if_there_is_one) {
   const bool has_gpu = device::gpu_status().problem.empty();
   const Platform platform = make_platform({.device = "auto", .threads = 2});
   EXPECT_EQ(platform.is_gpu(), has_gpu);
@@ -26,7 +26,7 @@ TEST(Setup, auto_takes_the_gpu_where_there_is_one) {
   EXPECT_TRUE(has_gpu || platform.hardware == "CPU, 2 threads") << platform.hardware;
 }
 
-// The CPU takes the place of a GPU that is not there, not of one that lacks a library.
+// The CPU replaces a GPU that is absent, not one that lacks a library.
 TEST(Setup, auto_refuses_a_gpu_that_lacks_a_library) {
   device::GpuStatus status;
   status.problem = "no NVIDIA driver is loaded";
@@ -38,9 +38,9 @@ TEST(Setup, auto_refuses_a_gpu_that_lacks_a_library) {
     takes_gpu({.device = "auto"}, status);
     FAIL() << "took the CPU";
   } catch (const base::ConfigError& error) {
-    const std::string said = error.what();
-    EXPECT_NE(said.find(status.problem), std::string::npos) << said;
-    EXPECT_NE(said.find("--device cpu"), std::string::npos) << said;
+    const std::string message = error.what();
+    EXPECT_NE(message.find(status.problem), std::string::npos) << message;
+    EXPECT_NE(message.find("--device cpu"), std::string::npos) << message;
   }
   EXPECT_TRUE(takes_gpu({.device = "auto"}, {}));
 }
@@ -48,16 +48,16 @@ TEST(Setup, auto_refuses_a_gpu_that_lacks_a_library) {
 TEST(Setup, a_missing_gpu_is_refused_with_the_reason) {
   const std::string problem = device::gpu_status().problem;
   if (problem.empty()) GTEST_SKIP() << "this machine has a GPU";
-  const std::string said = refusal({.device = "cuda"});
-  EXPECT_NE(said.find(problem), std::string::npos) << said;
+  const std::string message = refusal({.device = "cuda"});
+  EXPECT_NE(message.find(problem), std::string::npos) << message;
 }
 
-TEST(Setup, a_gpu_that_is_not_there_is_refused) {
+TEST(Setup, a_gpu_number_that_does_not_exist_is_refused) {
   if (!device::gpu_status().problem.empty()) GTEST_SKIP() << device::gpu_status().problem;
   EXPECT_NE(refusal({.device = "cuda", .gpu = 999}).find("999"), std::string::npos);
 }
 
-TEST(Setup, cpu_is_always_there) {
+TEST(Setup, cpu_is_always_available) {
   const Platform platform = make_platform({.device = "cpu", .threads = 1});
   EXPECT_FALSE(platform.is_gpu());
   EXPECT_EQ(platform.backend, spec::cpu_backend());

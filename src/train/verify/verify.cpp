@@ -17,7 +17,7 @@ constexpr int max_thread_ranks = 64;  // as threads of one process
 
 spec::Backend backend_of(const config::System& system) { return make_platform(system).backend; }
 
-// The one rank that does all workers' work.
+// Returns the layout of one rank that does the work of all workers.
 spec::Layout alone(spec::Layout l) {
   l.tp = l.pp = 1;
   spec::set_data_ranks(l, 1, 0);
@@ -26,8 +26,8 @@ spec::Layout alone(spec::Layout l) {
   return l;
 }
 
-// An element whose gradient is zero but for rounding (a key's bias) moves by the learning rate
-// times its sign where eps is small, and the sign is that of the rounding.
+// If eps is small, an element whose gradient is zero but for rounding (a key's bias) moves by the
+// learning rate times the sign of the rounding error.
 engine::EngineOptions smooth(engine::EngineOptions options) {
   constexpr float min_eps = 1e-3F;
   options.adamw.eps = std::max(options.adamw.eps, min_eps);

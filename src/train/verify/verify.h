@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// verify(): proof that a layout of ranks trains as one rank does. The user's layout is kept, the
-// model is made small without changing its structure, and both are run as threads of this process
-// on the same global batch: several ranks as laid out, and one rank. What the two say is compared,
-// and what was predicted of each rank with what it took.
+// verify(): checks that a layout of ranks trains like one rank. It keeps the user's layout, scales
+// the model down without changing its structure, and runs both as threads of this process on the
+// same global batch: the ranks of the layout, and one rank. It compares the results of the two, and
+// each rank's predicted memory and traffic with the measured ones.
 //
-// Errors of a parameter are |a - b| / |b| in the norm of all its elements, b being the one rank's.
-// Of gradients b is the gradient; of weights it is the change of the weights since the start, so
-// that a step that was left out is an error of its whole size. Where |b| is below 1e-4 of that of
-// all parameters together (gradients that are zero but for rounding), that bound takes its place.
-// Of a weight, units in its last place, one for each step and one more, are no difference.
+// The error of a parameter is |a - b| / |b| in the norm of all its elements, where b belongs to the
+// one rank: for gradients the gradient; for weights their change since the start, so that a missing
+// step is an error of its full size. If |b| is below 1e-4 of the norm of all parameters together
+// (gradients that are zero but for rounding), that bound replaces it. Differences of a weight of up
+// to (steps + 1) units in the last place are ignored.
 #pragma once
 
 #include <functional>
@@ -28,7 +28,7 @@
 
 namespace trireme::train {
 
-// A job as a user has laid it out.
+// A job with the user's layout.
 struct VerifyJob {
   spec::ModelDims dims;
   spec::Workload work;
@@ -36,15 +36,15 @@ struct VerifyJob {
   engine::EngineOptions engine;
   config::System system;   // the device; all ranks share it
   double deadline_s = 30;  // of one communication
-  // Told of every step that is done, of verify_total_steps(); on one thread at a time.
+  // Called after every step, of verify_total_steps(); on one thread at a time.
   std::function<void(int64_t done, std::string_view what)> progress;
 };
-// The layout of a configuration.
+// Returns the job of a configuration.
 VerifyJob make_verify_job(const config::Config&);
 int64_t verify_total_steps(const VerifyJob&);
 
-// Where tests put themselves between a rank and the rest. Each may be empty; each is called on the
-// thread of its rank, for the ranks of the layout only.
+// Lets tests decorate what a rank is made of. Each may be empty; each is called on the thread of
+// its rank, for the ranks of the layout only.
 struct VerifyHooks {
   std::function<std::unique_ptr<comm::Communicator>(int rank, std::unique_ptr<comm::Communicator>)>
       communicator;
@@ -59,11 +59,11 @@ struct VerifyHooks {
 
 struct VerifyCheck {
   std::string name;    // "gradients"
-  std::string recipe;  // of the run that it is about
+  std::string recipe;  // of the run that was checked
   bool ok = false;
-  double error = 0, bound = 0;  // where it is about errors
+  double error = 0, bound = 0;  // bound 0: the check has no error
   std::string detail;           // what was found
-  std::string hint;             // where to look; empty if all is well
+  std::string hint;             // where to look; empty if ok
 };
 
 struct VerifyRank {
@@ -77,7 +77,7 @@ struct VerifyReport {
   spec::ModelDims dims;  // of the model that ran
   spec::Layout layout;   // that ran
   int ranks = 1;
-  std::vector<std::string> notes;  // what of the job was made smaller
+  std::vector<std::string> notes;  // which degrees of the job were reduced
   std::vector<VerifyCheck> checks;
   std::string worst_parameter;  // by gradient, in the fp32 run
   double worst_error = 0;
@@ -89,11 +89,11 @@ struct VerifyReport {
 
 constexpr int verify_steps = 3;
 
-// Throws ConfigError for a job that is not legal, or a device that is not there. Everything that
-// goes wrong while the ranks run is a check that failed.
+// Throws ConfigError for a job that is not legal, or a device that does not exist. A failure while
+// the ranks run is reported as a failed check.
 VerifyReport verify(const VerifyJob&, const VerifyHooks& hooks = {});
 
-// For people, and for programs.
+// Human-readable, and for programs.
 std::string to_text(const VerifyReport&);
 base::Json to_json(const VerifyReport&);
 

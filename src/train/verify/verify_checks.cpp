@@ -41,7 +41,7 @@ VerifyCheck completes(const CheckedRun& run) {
           .hint = ok ? "" : "a rank threw, or waited for another until the deadline passed"};
 }
 
-// Which number a sample has among those of the one rank; -1: none.
+// Returns the position of each sample among those of the one rank.
 std::map<std::string, int> numbers_of(const std::vector<std::string>& samples) {
   std::map<std::string, int> numbers;
   for (const std::string& sample : samples) {
@@ -81,7 +81,7 @@ std::string sample_problem(const CheckedRun& run, size_t step) {
   for (const RankResult& rank : run.layout.ranks) {
     const engine::StepReport &found = rank.steps[step], &wanted = run.reference.steps[step];
     if (found.same_samples && found.sample_hash == wanted.sample_hash) continue;
-    return fmt::format("step {}: rank {} was told of other samples in the closing sums", step,
+    return fmt::format("step {}: rank {} received other samples in the closing sums", step,
                        rank.table.rank);
   }
   return "";
@@ -121,7 +121,7 @@ VerifyCheck initial_weights(const CheckedRun& run) {
   return check;
 }
 
-// A number of every step, on every rank.
+// A check of one value of every step, on every rank.
 struct StepsCheck {
   VerifyCheck check;
   bool begins_wrong = false;  // at the first step
@@ -175,7 +175,7 @@ VerifyCheck bits(const CheckedRun& run) {
       check.ok = false;
       check.detail = fmt::format("'{}' on rank {} has other bits than on one rank",
                                  run.reference.names[i], rank.table.rank);
-      check.hint = "the order of sums (spec/parallel/sum_tree.h), or what another check says";
+      check.hint = "the order of sums (spec/parallel/sum_tree.h), or the cause of another failure";
     }
   }
   if (check.ok) {
@@ -197,7 +197,7 @@ VerifyCheck bytes_sent(const CheckedRun& run) {
       check.ok = false;
       check.detail = fmt::format("rank {}, {}: {} predicted, {} counted", rank.table.rank,
                                  kind.name, obs::grouped(predicted), obs::grouped(counted));
-      check.hint = "a collective too many or too few (spec::predict_traffic)";
+      check.hint = "an extra or a missing collective (spec::predict_traffic)";
     }
   }
   if (check.ok) {
@@ -209,20 +209,20 @@ VerifyCheck bytes_sent(const CheckedRun& run) {
 
 VerifyCheck memory(const CheckedRun& run) {
   VerifyCheck check{.name = "memory", .ok = true};
-  int64_t most = 0;
+  int64_t max_bytes = 0;
   for (const RankResult& rank : run.layout.ranks) {
     const spec::MemoryTable &predicted = rank.table.predicted_memory,
                             &measured = rank.table.measured_memory;
-    most = std::max(most, measured.total());
+    max_bytes = std::max(max_bytes, measured.total());
     if ((measured == predicted && rank.ledger_peak == predicted.total()) || !check.ok) continue;
     check.ok = false;
     check.detail = fmt::format("rank {}: {} predicted, {} measured, {} allocated", rank.table.rank,
                                obs::grouped(predicted.total()), obs::grouped(measured.total()),
                                obs::grouped(rank.ledger_peak));
-    check.hint = "an allocation that no prediction has (spec::predict_memory)";
+    check.hint = "an allocation that is not predicted (spec::predict_memory)";
   }
   if (check.ok) {
-    check.detail = fmt::format("{} at most on a rank, to the byte", obs::grouped(most));
+    check.detail = fmt::format("{} at most on a rank, to the byte", obs::grouped(max_bytes));
   }
   return check;
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What verify() asks of a layout that ran, and where to look when the answer is no.
+// The checks of verify() on a layout that ran, each with a hint where to look if it fails.
 #pragma once
 
 #include <vector>
@@ -8,7 +8,7 @@
 
 namespace trireme::train {
 
-// Errors that the recipe and the layout may have, against one fp32 rank.
+// Errors that the recipe and the layout may have, relative to one fp32 rank.
 struct VerifyBounds {
   double loss = 0, norm = 0, grads = 0, weights = 0;
   bool same_bits = false;  // as one rank with the same recipe
@@ -24,7 +24,8 @@ struct CheckedRun {
   VerifyBounds bounds;
 };
 
-// In the order in which a reader should take them: what fails first is nearest to the cause.
+// Returns the checks in the order in which to read them: the first that fails is nearest to the
+// cause.
 std::vector<VerifyCheck> checks_of(const CheckedRun&);
 
 }  // namespace trireme::train

@@ -16,10 +16,10 @@ namespace {
 
 using spec::Axis;
 
-// How a parameter lies over tp.
-enum class Placing : uint8_t { whole, by_vocabulary, cut };
+// How tp shards a parameter.
+enum class TpSharding : uint8_t { replicated, by_vocabulary, sharded };
 
-Placing placing_of(const spec::ModelSpec& model, const std::string& name) {
+TpSharding tp_sharding_of(const spec::ModelSpec& model, const std::string& name) {
   for (int layer = 0; layer < static_cast<int>(model.layers.size()); ++layer) {
     for (const spec::Param& param : spec::params_of(model, layer)) {
       if (param.tied_copy || param.shard.name != name) continue;
@@ -27,10 +27,12 @@ Placing placing_of(const spec::ModelSpec& model, const std::string& name) {
                                       [](const spec::Cut& cut) { return cut.axis == Axis::tp; });
       const bool is_block =
           std::holds_alternative<spec::BlockSpec>(model.layers[static_cast<size_t>(layer)]);
-      return !is_cut ? Placing::whole : is_block ? Placing::cut : Placing::by_vocabulary;
+      return !is_cut    ? TpSharding::replicated
+             : is_block ? TpSharding::sharded
+                        : TpSharding::by_vocabulary;
     }
   }
-  return Placing::whole;
+  return TpSharding::replicated;
 }
 
 struct Wrong {
@@ -67,7 +69,13 @@ int layer_of(const spec::ModelSpec& model, const std::string& name) {
   return 0;
 }
 
-// What the stages of the wrong parameters say of a pipeline; empty: nothing.
+// Returns whether embedding and head of a tied model are on different ranks.
+bool is_table_split(const CheckedRun& run) {
+  const auto table = spec::shared_table(run.model, run.plan);
+  return table && table->is_split();
+}
+
+// Returns a hint if the stages of the wrong parameters form a pattern; otherwise empty.
 std::string stages_hint(const CheckedRun& run, const std::set<size_t>& params) {
   const std::vector<int>& cut = run.plan.first_layer_of_stage;
   if (cut.size() == 1) return "";
@@ -78,7 +86,7 @@ std::string stages_hint(const CheckedRun& run, const std::set<size_t>& params) {
     stages.insert(static_cast<int>(behind - cut.begin()) - 1);
   }
   const int last = run.plan.stages() - 1;
-  const bool is_table = spec::split_table(run.model, run.plan) && params.size() == 1 &&
+  const bool is_table = is_table_split(run) && params.size() == 1 &&
                         layer_of(run.model, run.reference.names[*params.begin()]) == 0;
   if (is_table) return "only the shared table: its gradients from the head's rank";
   if (stages.size() == 1) {
@@ -100,13 +108,13 @@ std::string ranks_text(const std::set<int>& ranks) {
 
 std::string loss_hint(const CheckedRun& run, bool begins_wrong) {
   if (!begins_wrong) {
-    if (spec::split_table(run.model, run.plan)) {
+    if (is_table_split(run)) {
       return "right at first: the update, or the shared table, which its owner sends again after "
-             "it";
+             "the update";
     }
     return run.plan.zero.optim
                ? "right at first: the update, or parameters that are gathered before it is done"
-               : "right at first: the update that the step before has made";
+               : "right at first: the update of the step before";
   }
   if (run.plan.mesh[Axis::pp] > 1) {
     return "the forward: activations between stages, of the right micro-batch and in their order; "
@@ -123,32 +131,32 @@ std::string loss_hint(const CheckedRun& run, bool begins_wrong) {
 std::string norm_hint(bool begins_wrong) {
   return begins_wrong ? "the squares of a gradient element counted by none or by several ranks "
                         "(step sums)"
-                      : "gradients of later steps: what a step leaves for the next";
+                      : "gradients of later steps: state that a step leaves for the next";
 }
 
 std::string gradient_hint(const CheckedRun& run) {
   const Wrong wrong = wrong_gradients(run);
-  std::set<Placing> placings;
+  std::set<TpSharding> shardings;
   for (const size_t i : wrong.params) {
-    placings.insert(placing_of(run.model, run.reference.names[i]));
+    shardings.insert(tp_sharding_of(run.model, run.reference.names[i]));
   }
   std::string hint;
   const bool all = wrong.params.size() == run.reference.names.size();
-  if (run.plan.mesh[Axis::tp] > 1 && placings == std::set{Placing::whole}) {
+  if (run.plan.mesh[Axis::tp] > 1 && shardings == std::set{TpSharding::replicated}) {
     hint = "only parameters that tp does not cut: their sum over tp";
-  } else if (run.plan.mesh[Axis::tp] > 1 && placings == std::set{Placing::by_vocabulary}) {
-    hint = "only what the vocabulary cuts: a rank's range of it";
+  } else if (run.plan.mesh[Axis::tp] > 1 && shardings == std::set{TpSharding::by_vocabulary}) {
+    hint = "only parameters that are sharded by vocabulary: a rank's range of it";
   } else if (const std::string stages = stages_hint(run, wrong.params); !stages.empty()) {
     hint = stages;
   } else if (all) {
-    hint = "all parameters: the sum over workers, or what the backward begins with";
+    hint = "all parameters: the sum over workers, or the first gradient of the backward";
   } else if (wrong.params.size() == 1) {
     hint = "one parameter: its own backward";
   } else {
     hint = "some parameters: the reduction of their layers";
   }
   if (wrong.factor && wrong.params.size() > 1) {
-    hint += fmt::format("; each is {:.4g} times what it should be", *wrong.factor);
+    hint += fmt::format("; each is {:.4g} times the right value", *wrong.factor);
   }
   if (wrong.ranks.size() < run.layout.ranks.size()) {
     hint += fmt::format("; on {} only", ranks_text(wrong.ranks));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// From what is wrong to the seam where it may come from.
+// Hints of verify(): from the pattern of errors to the part of the code that may cause it.
 #pragma once
 
 #include <string>
@@ -8,7 +8,7 @@
 
 namespace trireme::train {
 
-// REQUIRES, for all: the layout came to its end, and the check failed.
+// REQUIRES, for all: the layout completed its steps, and the check failed.
 std::string loss_hint(const CheckedRun&, bool begins_wrong);
 std::string norm_hint(bool begins_wrong);
 std::string gradient_hint(const CheckedRun&);

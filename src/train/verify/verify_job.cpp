@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// From a configuration to what verify() takes.
+// Makes the job of verify() from a configuration.
 #include "config/layout.h"
 #include "train/setup/setup.h"
 #include "train/verify/verify.h"

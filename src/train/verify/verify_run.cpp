@@ -22,7 +22,7 @@ constexpr double learning_rate = 1e-3;
 
 std::unique_ptr<device::Device> make_device(const VerifyRun& run, const kernels::Kernels& table) {
   if (run.backend.name == "cuda") return std::move(make_platform(run.job.system).device);
-  // Worker streams, so that a wait that is missing can be seen.
+  // Worker streams, so that a missing wait has an effect.
   return std::make_unique<device::CpuDevice>(
       table,
       device::CpuDevice::Options{.threads = 1, .streams = device::StreamMode::worker_threads});
@@ -57,7 +57,7 @@ struct RankParts {
   std::function<double(double)> rate;
 };
 
-RankRecord train_rank(const VerifyRun& run, const RankParts& rank, bool tells_progress) {
+RankRecord train_rank(const VerifyRun& run, const RankParts& rank, bool reports_progress) {
   engine::Engine& engine = rank.engine;
   RankRecord record;
   for (const engine::Engine::ParamInfo& param : engine.parameters()) {
@@ -80,7 +80,7 @@ RankRecord train_rank(const VerifyRun& run, const RankParts& rank, bool tells_pr
     }
     record.steps.push_back(engine.report());
     record.samples.push_back(rank.source.take());
-    if (tells_progress && run.step_done) run.step_done();
+    if (reports_progress && run.step_done) run.step_done();
   }
   record.counted = of_steps(before, engine.traffic());
   record.measured = engine.measured();
@@ -107,15 +107,15 @@ double total(const std::vector<double>& norms) {
   return std::sqrt(sum);
 }
 
-// |a - b| / size, infinite where it is no number.
+// Returns |a - b| / size; infinity if that is not finite.
 double error_of(const std::vector<float>& a, const std::vector<float>& b, double size) {
   const double distance = norm_of(minus(a, b));
   if (!std::isfinite(distance)) return std::numeric_limits<double>::infinity();
   return distance == 0 ? 0 : distance / size;
 }
 
-// The same for weights. They are stored rounded, so that the smallest difference before may be one
-// of a unit in the last place after each step; a unit is nothing beside a step of the optimizer.
+// The same for weights. They are stored rounded, so that the smallest earlier difference may become
+// a unit in the last place after each step; a unit is negligible beside a step of the optimizer.
 double weights_error(const std::vector<float>& a, const std::vector<float>& b, double size) {
   constexpr float rounding = (verify_steps + 1) * std::numeric_limits<float>::epsilon();
   std::vector<float> beyond = minus(a, b);
@@ -131,7 +131,7 @@ bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {
 
 std::vector<Deviation> deviations(const RankRecord& rank, const RankRecord& reference,
                                   const RankRecord& twin) {
-  constexpr double least = 1e-4;  // of all parameters together
+  constexpr double min_share = 1e-4;  // of the norm of all parameters together
   std::vector<double> grads, changes;
   for (size_t i = 0; i < rank.names.size(); ++i) {
     grads.push_back(norm_of(reference.grads[i]));
@@ -142,11 +142,11 @@ std::vector<Deviation> deviations(const RankRecord& rank, const RankRecord& refe
   for (size_t i = 0; i < all.size(); ++i) {
     Deviation& d = all[i];
     const std::vector<float>& wanted = reference.grads[i];
-    const double size = std::max(grads[i], least * all_grads);
+    const double size = std::max(grads[i], min_share * all_grads);
     d.initial = error_of(rank.initial[i], reference.initial[i], 1);
     d.grad = error_of(rank.grads[i], wanted, size);
     d.weights = weights_error(rank.weights[i], reference.weights[i],
-                              std::max(changes[i], least * all_changes));
+                              std::max(changes[i], min_share * all_changes));
     d.same_bits =
         same_bits(rank.grads[i], twin.grads[i]) && same_bits(rank.weights[i], twin.weights[i]);
     double product = 0;

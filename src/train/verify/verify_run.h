@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The runs of verify(): a job as one rank, and as the ranks of a layout.
+// The two runs of verify(): a job on one rank, and on the ranks of a layout.
 #pragma once
 
 #include <span>
@@ -17,23 +17,23 @@ struct TrafficKind {
 };
 std::span<const TrafficKind> step_traffic_kinds();
 
-// All that one rank can say after verify_steps steps.
+// The results of one rank after verify_steps steps.
 struct RankRecord {
   std::vector<engine::StepReport> steps;
   std::vector<std::vector<std::string>> samples;  // by step
   std::vector<std::string> names;                 // of parameters
   // By parameter: at the start; gradients of the first step; at the end.
   std::vector<std::vector<float>> initial, grads, weights;
-  spec::TrafficTable counted;  // of the steps, without reading by name
+  spec::TrafficTable counted;  // of the steps, without reads of parameters by name
   spec::MemoryTable measured;
   int64_t ledger_peak = 0;
 };
 
-// How one parameter of a rank differs from that of the one rank; see verify.h.
+// How one parameter of a rank differs from that of the single-rank run; see verify.h.
 struct Deviation {
   double initial = 0, grad = 0, weights = 0;
-  double grad_factor = 1;    // of the one rank's gradient that fits best
-  double grad_residual = 0;  // what is left after it, as an error
+  double grad_factor = 1;    // by which the right gradient fits best
+  double grad_residual = 0;  // the error after multiplication by it
   bool same_bits = true;     // of gradients and weights as the twin
 };
 
@@ -47,8 +47,8 @@ struct RankResult {
 };
 
 struct LayoutResult {
-  std::vector<RankResult> ranks;  // empty: it did not come to its end
-  std::string failure;            // why
+  std::vector<RankResult> ranks;  // empty: the run failed
+  std::string failure;            // the reason
 };
 
 struct VerifyRun {
@@ -59,7 +59,7 @@ struct VerifyRun {
   std::function<void()> step_done;
 };
 
-// `plan` is for one rank. Throws what the engine throws.
+// REQUIRES: the plan is for one rank. Throws what the engine throws.
 RankRecord run_one_rank(const VerifyRun&);
 // `reference` is the fp32 rank; `twin` the one rank with the layout's recipe.
 LayoutResult run_layout(const VerifyRun&, const RankRecord& reference, const RankRecord& twin,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A job made small for verify(): the same cuts, segments, ties and buffers, on few numbers.
+// Scales a job down for verify(): the same cuts, segments, ties and buffers, with few elements.
 #pragma once
 
 #include <string>
@@ -11,16 +11,15 @@ namespace trireme::train {
 
 struct ScaledJob {
   spec::ModelDims dims;
-  spec::Workload work;  // its batch is what the layout makes
+  spec::Workload work;  // its batch follows from the layout
   spec::Layout layout;
-  std::vector<std::string> notes;  // what differs besides sizes
+  std::vector<std::string> notes;  // differences other than sizes
 };
 
-// What divides by tp still does, and what does not leaves the same rest; heads keep their ratio to
-// key heads; a pipeline keeps its ranks, schedule and stages, each with as many layers as it has,
-// up to a few, and micro-batches enough to fill it; data axes are kept up to `max_ranks` ranks in
-// all, beyond it they become 2. `full` is the plan of the whole job. Throws ConfigError
-// where tp and pp alone are more than max_ranks.
+// Sizes keep their remainder modulo tp; heads keep their ratio to key heads; a pipeline keeps its
+// ranks, schedule and stages, each with its number of layers up to a few, and enough micro-batches
+// to fill it; data axes are kept up to `max_ranks` ranks in total, beyond that they become 2.
+// `full` is the plan of the complete job. Throws ConfigError if tp and pp alone exceed max_ranks.
 ScaledJob scale_down(const spec::ModelDims&, const spec::Workload&, const spec::Plan& full,
                      const spec::Backend&, int max_ranks);
 

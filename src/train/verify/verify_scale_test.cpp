@@ -21,7 +21,7 @@ const spec::ModelDims big_llama{.name = "big",
                                 .tied_head = false,
                                 .qk_norm = true};
 
-// The plan only says how large the whole job is: what tp cuts is not asked of it here.
+// The plan only gives the size of the complete job; it is not checked against tp here.
 ScaledJob scaled(const spec::ModelDims& dims, spec::Layout layout, int64_t seq_len,
                  const std::vector<int>& cut = {0}) {
   const spec::Workload work{.seq_len = seq_len};

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Batches of verify(): random samples, of which every rank takes its share, and a record of what
-// reached the engine.
+// Batches of verify(): random samples, of which every rank takes its share, and a record of the
+// samples that reached the engine.
 #pragma once
 
 #include <cstdint>
@@ -27,7 +27,7 @@ class VerifySource final : public engine::MicrobatchSource {
   uint64_t sample_hash(int index) const override;
 
  private:
-  uint64_t first_sample(int index) const;  // its number
+  uint64_t first_sample(int index) const;  // the number of its first sample
 
   const spec::Plan& plan_;
   const spec::Coord coord_;
@@ -36,7 +36,7 @@ class VerifySource final : public engine::MicrobatchSource {
   const base::RngKey key_;
 };
 
-// Passes another source on and remembers every sequence by its content.
+// Forwards another source and records a hash of every sequence.
 class SampleRecorder final : public engine::MicrobatchSource {
  public:
   SampleRecorder(std::unique_ptr<engine::MicrobatchSource> inner, int64_t sequences)

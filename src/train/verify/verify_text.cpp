@@ -1,7 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// What verify() found, as a table and as JSON.
+// The report of verify(), as a table and as JSON.
+#include <fmt/ranges.h>
+
 #include <array>
 #include <cmath>
+#include <string>
+#include <vector>
 
 #include "base/text/json.h"
 #include "obs/terminal/number_text.h"
@@ -14,23 +18,35 @@ namespace {
 
 using base::Json;
 
+// "dp 2 x 4 ZeRO-3, tp 2, pp 2 (1f1b, 4 stages), logical_dp 8, reduce once"
 std::string layout_text(const spec::Layout& l) {
-  std::string text = fmt::format("dp {} x zero {} x tp {}", l.dp_replicate, l.dp_shard, l.tp);
-  if (l.pp > 1) {
-    text += fmt::format(" x pp {} ({}, {} stages)", l.pp,
-                        l.custom_schedule ? "a custom schedule" : schedule::name_of(l.schedule),
-                        l.pp * l.chunks);
+  std::vector<std::string> parts;
+  if (l.dp_shard > 1) {
+    parts.push_back(
+        fmt::format("dp {}{} ZeRO-{}",
+                    l.dp_replicate > 1 ? fmt::format("{} x ", l.dp_replicate) : std::string(),
+                    l.dp_shard, l.zero_stage));
+  } else if (l.dp_replicate > 1) {
+    parts.push_back(fmt::format("dp {}", l.dp_replicate));
   }
-  if (l.zero_stage > 0) text += fmt::format(", ZeRO-{}", l.zero_stage);
-  if (l.keeps_params()) text += " with parameters that stay";
-  if (l.sequence_parallel) text += ", sequence parallel";
-  return text + fmt::format(", logical_dp {}, reduce {}", l.logical_dp, spec::name_of(l.reduce));
+  if (l.keeps_params()) parts.push_back("parameters not resharded");
+  if (l.tp > 1) parts.push_back(fmt::format("tp {}", l.tp));
+  if (l.sequence_parallel) parts.push_back("sequence parallel");
+  if (l.pp > 1) {
+    parts.push_back(fmt::format(
+        "pp {} ({}, {} stages)", l.pp,
+        l.custom_schedule ? "a custom schedule" : schedule::name_of(l.schedule), l.pp * l.chunks));
+  }
+  if (parts.empty()) parts.push_back("one rank");
+  parts.push_back(fmt::format("logical_dp {}", l.logical_dp));
+  parts.push_back(fmt::format("reduce {}", spec::name_of(l.reduce)));
+  return fmt::format("{}", fmt::join(parts, ", "));
 }
 
 std::string model_text(const spec::ModelDims& d) {
-  return fmt::format("{}: {} blocks, {} wide, {} heads ({} of keys) of {}, ffn {}, vocabulary {}{}",
+  return fmt::format("{}: {} blocks, hidden {}, {} heads ({} kv) of {}, ffn {}, vocabulary {}{}",
                      d.name, d.layers, d.hidden, d.heads, d.kv_heads == 0 ? d.heads : d.kv_heads,
-                     d.head_dim, d.ffn, d.vocab, d.tied_head ? ", tied" : "");
+                     d.head_dim, d.ffn, d.vocab, d.tied_head ? ", tied head" : "");
 }
 
 // JSON has no infinity.
@@ -77,7 +93,7 @@ std::string to_text(const VerifyReport& report) {
   if (const VerifyCheck* failed = report.first_failed(); failed != nullptr) {
     text += fmt::format("look first at {} {}: {}\n", failed->recipe, failed->name, failed->hint);
   }
-  text += report.ok() ? "all checks agree\n" : "the layout does NOT train as one rank does\n";
+  text += report.ok() ? "all checks passed\n" : "the layout does NOT train like one rank\n";
   return text;
 }
 

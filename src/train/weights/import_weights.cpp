@@ -10,9 +10,9 @@
 #include "base/text/json.h"
 #include "ckpt/disk/aligned.h"
 #include "ckpt/generation/folder.h"
+#include "ckpt/generation/save.h"
 #include "ckpt/hf/hf_names.h"
 #include "ckpt/hf/hf_weights.h"
-#include "ckpt/generation/save.h"
 #include "config/files/model_file.h"
 #include "train/checkpointing/saved_state.h"
 
@@ -21,7 +21,7 @@ namespace {
 
 using Kind = engine::Engine::StateKind;
 
-// Boxes in the order of the file, with zeros between.
+// Writes boxes in the order of the file, with zeros between them.
 class FrontToBack {
  public:
   explicit FrontToBack(ckpt::DataWriter& writer) : writer_(writer) {}
@@ -36,9 +36,9 @@ class FrontToBack {
       bytes = bytes.subspan(part);
     }
   }
-  // Zeros up to `end`.
+  // Writes zeros up to `end`.
   void fill(int64_t end) {
-    TRIREME_CHECK(end >= at_, "byte {} was passed, {} is reached", end, at_);
+    TRIREME_CHECK(end >= at_, "byte {} is before the current position {}", end, at_);
     while (at_ < end) {
       const auto room = window();
       const size_t part = std::min(room.size(), static_cast<size_t>(end - at_));
@@ -85,11 +85,11 @@ std::filesystem::path import_weights(ckpt::Disk& disk, const std::filesystem::pa
                                      const std::function<void(int64_t bytes)>& progress) {
   if (const auto steps = ckpt::committed_steps(disk, root); !steps.empty()) {
     throw base::IoError(fmt::format(
-        "{}: holds checkpoints, the newest of step {}; imported weights begin a run, so give "
-        "another folder",
+        "{}: already contains checkpoints, the newest of step {}; imported weights start a new "
+        "run: give another folder",
         root.string(), steps.front()));
   }
-  // Before place is set aside for a model that these weights may not be of.
+  // Checked before disk space is allocated for a model that these weights may not fit.
   ckpt::expect_hf(weights, dims);
   const std::vector<ckpt::TensorPieces> pieces = pieces_of(dims);
   const ckpt::FileLayout layout = ckpt::plan_file(pieces);

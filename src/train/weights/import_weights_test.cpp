@@ -7,16 +7,16 @@
 #include <limits>
 
 #include "base/error.h"
-#include "ckpt/generation/folder.h"
 #include "ckpt/disk/forward_disk_test.h"
+#include "ckpt/disk/memory_disk.h"
+#include "ckpt/generation/folder.h"
 #include "ckpt/hf/hf_names.h"
 #include "ckpt/hf/hf_weights.h"
-#include "ckpt/disk/memory_disk.h"
 
 namespace trireme::train {
 namespace {
 
-// Counts what is made on it.
+// Counts files and folders that are created on it.
 class CountingDisk final : public ckpt::ForwardDisk {
  public:
   explicit CountingDisk(ckpt::Disk& below) : ForwardDisk(below) {}
@@ -40,7 +40,7 @@ class ImportWeightsTest : public testing::Test {
   }
   ~ImportWeightsTest() override { std::filesystem::remove_all(weights_); }
 
-  // Weights that are all `value`.
+  // Writes weights that are all `value`.
   void write(float value) {
     std::map<std::string, int64_t> elements;
     for (const ckpt::HfParam& param : ckpt::hf_params(dims_)) {

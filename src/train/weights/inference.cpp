@@ -10,7 +10,7 @@
 namespace trireme::train {
 namespace {
 
-// Tokens and labels that are already there, in equal sequences.
+// Fills a micro-batch with given tokens and labels, in equal sequences.
 class GivenTokens final : public engine::MicrobatchSource {
  public:
   GivenTokens(std::span<const int32_t> tokens, std::span<const int32_t> labels, int64_t sequences)

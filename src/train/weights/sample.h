@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Drawing the next token from logits: a pure function of logits, options and the number of the
+// Samples the next token from logits: a pure function of logits, options and the number of the
 // draw.
 #pragma once
 
@@ -18,7 +18,8 @@ struct SampleOptions {
 // Throws ConfigError that names the option, its value and what is allowed.
 void check(const SampleOptions&);
 
-// REQUIRES: logits are not empty. Of equal logits the lower token counts as the more likely one.
+// Returns the sampled token. Among equal logits the lower token counts as the more likely one.
+// REQUIRES: logits are not empty.
 int32_t sample(std::span<const float> logits, const SampleOptions&, uint64_t draw);
 
 }  // namespace trireme::train

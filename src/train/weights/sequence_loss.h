@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The losses of a micro-batch's tokens, summed by sequence.
+// Sums the losses of a micro-batch's tokens by sequence.
 #pragma once
 
 #include <cstddef>

@@ -12,7 +12,7 @@
 namespace trireme::train {
 namespace {
 
-// A folder without a slash in its name must not be taken for the name of a model.
+// A folder without a slash in its name must not be mistaken for the name of a model.
 spec::ModelDims dims_in(const std::filesystem::path& weights) {
   std::error_code ignored;
   if (!std::filesystem::is_directory(weights, ignored)) {

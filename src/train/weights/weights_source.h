@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// WeightsSource: where a model's weights come from, whatever they are kept in.
+// WeightsSource: reads the weights of a model from storage of any form.
 #pragma once
 
 #include <filesystem>

@@ -210,7 +210,7 @@ std::vector<BadCase> folders_cases() {
       {"is_a_file",
        train_tiny + "--job.dump_folder=text.txt",
        failed,
-       {"text.txt", "this is a file", "give another name"}},
+       {"text.txt", "this is a file", "choose another name"}},
       {"is_a_device",
        train_tiny + "--job.dump_folder=/dev/full",
        failed,

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// The two rows of attention: cuDNN where it can (bf16, causal, sequences of one length, common head
-// sizes, aligned memory), the own kernels otherwise.
-#include "kernels/cuda/attention/attention_own.h"
+// The two ops of attention: cuDNN for bf16, causal, sequences of equal length, common head sizes
+// and aligned memory, otherwise the general kernels.
+#include "kernels/cuda/attention/attention_general.h"
 #include "kernels/cuda/attention/attention_plans.h"
 #include "kernels/cuda/libraries.h"
-#include "kernels/cuda/rows.h"
+#include "kernels/cuda/table_ops.h"
 
 namespace trireme::kernels::cuda {
 
@@ -13,7 +13,7 @@ void attention_forward(Stream& stream, const AttentionForwardArgs& args) {
   device::CudaDevice& device = on.cuda_device();
   const bool is_done =
       is_fused(device, args) && Libraries::of(device).attention_plans().forward(on, args);
-  if (!is_done) own_attention_forward(on, args);
+  if (!is_done) general_attention_forward(on, args);
 }
 
 void attention_backward(Stream& stream, const AttentionBackwardArgs& args) {
@@ -21,7 +21,7 @@ void attention_backward(Stream& stream, const AttentionBackwardArgs& args) {
   device::CudaDevice& device = on.cuda_device();
   const bool is_done =
       is_fused(device, args) && Libraries::of(device).attention_plans().backward(on, args);
-  if (!is_done) own_attention_backward(on, args);
+  if (!is_done) general_attention_backward(on, args);
 }
 
 }  // namespace trireme::kernels::cuda

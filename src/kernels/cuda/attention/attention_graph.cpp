@@ -30,7 +30,7 @@ class Builder {
     g_.reduce(CUDNN_REDUCE_TENSOR_ADD, e, total);
     const CudnnTensor log_total = g_.pointwise(CUDNN_POINTWISE_LOG, total);
     g_.pointwise_to(CUDNN_POINTWISE_ADD, highest, &log_total, t.lse);
-    const CudnnTensor p = g_.inner(CUDNN_DATA_BFLOAT16, {B_, H_, T_, T_});  // fp32 is not known
+    const CudnnTensor p = g_.inner(CUDNN_DATA_BFLOAT16, {B_, H_, T_, T_});  // fp32 is not supported
     g_.pointwise_to(CUDNN_POINTWISE_DIV, e, &total, p);
     g_.matmul(p, t.v, t.o);
     return t;

@@ -10,16 +10,16 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/shape.h"
-#include "spec/facts/op_shapes.h"
+#include "spec/facts/backend.h"
 
 namespace trireme::kernels::cuda {
 namespace {
 
-constexpr int64_t alignment_bytes = 16;  // with less, cuDNN's results are wrong without a word
+constexpr int64_t alignment_bytes = 16;  // with less, cuDNN returns wrong results without an error
 constexpr int forward_choices = 3;       // plans that are timed in fast mode
 
-// Lets this thread load kernels and allocate although its stream may be capturing. Nothing of that
-// becomes part of the capture.
+// Lets this thread load kernels and allocate while its stream may be capturing; these calls do not
+// become part of the capture.
 class RelaxedCapture {
  public:
   RelaxedCapture() { exchange(); }
@@ -59,8 +59,9 @@ bool shape_is_fused(const device::CudaDevice& device, const Args& args) {
   const spec::AttentionShape shape = shape_of(args);
   const spec::Backend backend = spec::cuda_backend(device.options().deterministic);
   if (!args.causal || !spec::attention_is_fused(backend, shape)) return false;
-  TRIREME_CHECK(shape.tokens() == args.q.rows(), "{} sequences of {} tokens are not {}",
-                shape.sequences, shape.seq_len, args.q.rows());
+  TRIREME_CHECK(shape.tokens() == args.q.rows(),
+                "attention: {} sequences of {} tokens are not {} tokens", shape.sequences,
+                shape.seq_len, args.q.rows());
   return is_aligned(args.q) && is_aligned(args.k) && is_aligned(args.v) && is_aligned(args.o) &&
          is_aligned(args.lse.data);
 }
@@ -89,7 +90,7 @@ AttentionPlans::Entry& AttentionPlans::entry(const AttentionKey& key, int limit)
   std::unique_ptr<Entry>& entry = entries_[key];
   if (entry != nullptr) return *entry;
   entry = std::make_unique<Entry>();
-  std::string problem = "it has no kernel";
+  std::string problem = "it has no kernel for this shape";
   try {
     const RelaxedCapture relaxed;
     entry->tensors = build_attention(entry->graph, key);
@@ -99,8 +100,8 @@ AttentionPlans::Entry& AttentionPlans::entry(const AttentionKey& key, int limit)
   }
   if (entry->plans.empty()) {
     base::log_warning(
-        "attention of {} sequences of {} tokens, heads {}/{} of {}, is not left to cuDNN but "
-        "computed much slower by Trireme's own kernel: {}",
+        "attention of {} sequences of {} tokens, heads {}/{} of {}: cuDNN is not used, the general "
+        "kernel is much slower: {}",
         key.sequences, key.seq_len, key.heads, key.kv_heads, key.head_dim, problem);
   }
   return *entry;
@@ -139,7 +140,7 @@ bool AttentionPlans::forward(device::CudaStream& stream, const AttentionForwardA
                             .k_stride = args.k.row_stride,
                             .v_stride = args.v.row_stride,
                             .o_stride = args.o.row_stride};
-  // Bits must not depend on a measurement where they are to repeat.
+  // On a deterministic device bits must not depend on a measurement.
   const bool may_measure =
       !device_.options().deterministic && !stream.is_capturing() && !device_.ledger().is_frozen();
   Entry& found = entry(key, may_measure ? forward_choices : 1);
@@ -207,7 +208,7 @@ bool AttentionPlans::backward_part(device::CudaStream& stream, const AttentionBa
   if (found.plans.empty()) return false;
   const CudnnPlan& plan = found.plans.front();
 
-  // The workspace: delta, the sum of dq (unless deterministic), cuDNN's own; as
+  // The workspace: delta, the sum of dq (unless deterministic), cuDNN's workspace; as
   // spec::attention_workspace() counts them.
   const int64_t delta_bytes =
       base::round_up(args.q.rows() * H * static_cast<int64_t>(sizeof(float)), base::grain_bytes);
@@ -219,9 +220,9 @@ bool AttentionPlans::backward_part(device::CudaStream& stream, const AttentionBa
   if (args.workspace.bytes() < needed || !is_aligned(lse)) {
     if (!found.has_warned) {
       base::log_warning(
-          "attention_backward is not left to cuDNN but computed much slower by Trireme's own "
-          "kernel: it needs a workspace of {} bytes and has {}; its part of lse starts at element "
-          "{} and must at a multiple of 4",
+          "attention_backward: cuDNN is not used, the general kernel is much slower: cuDNN needs a "
+          "workspace of {} bytes, {} are available; its part of lse starts at element {}, which "
+          "must be a multiple of 4",
           needed, args.workspace.bytes(), lse_at);
     }
     found.has_warned = true;

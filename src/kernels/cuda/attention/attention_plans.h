@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Attention by cuDNN: its plans, made at the first use of a shape (about a second each, since
-// kernels are compiled) and kept. Belongs to the one host thread that queues work on the device.
+// Attention by cuDNN: its plans, built at the first use of a shape (about a second each, since
+// kernels are compiled) and cached. Belongs to the one host thread that queues work on the device.
 #pragma once
 
 #include <cudnn.h>
@@ -23,8 +23,8 @@ class AttentionPlans {
   AttentionPlans(const AttentionPlans&) = delete;
   AttentionPlans& operator=(const AttentionPlans&) = delete;
 
-  // Queue the work and return true; or return false if cuDNN cannot do it, which is then logged
-  // once. After false the results may have been written to in part.
+  // Queue the work and return true, or log once and return false if cuDNN cannot compute it. After
+  // false the results may have been written in part.
   [[nodiscard]] bool forward(device::CudaStream& stream, const AttentionForwardArgs& args);
   [[nodiscard]] bool backward(device::CudaStream& stream, const AttentionBackwardArgs& args);
 
@@ -32,19 +32,19 @@ class AttentionPlans {
   struct Entry {
     CudnnGraph graph;
     AttentionTensors tensors;
-    // The one in use; more only while they wait to be timed. Empty: cuDNN has none.
+    // The plan in use; several only until they are timed. Empty if cuDNN has none.
     std::vector<CudnnPlan> plans;
     bool has_warned = false;
   };
-  // The part of a batch that one backward plan takes.
+  // The part of a batch that one backward plan computes.
   struct Part {
     int64_t first_sequence = 0, sequences = 0;
     int64_t first_kv_head = 0, kv_heads = 0;
   };
 
-  // Made at the first call, with at most `limit` plans.
+  // Built at the first call, with at most `limit` plans.
   Entry& entry(const AttentionKey& key, int limit);
-  // Leaves the fastest plan. Runs each several times and waits for them.
+  // Keeps the fastest plan. Runs each several times and waits for them.
   void choose_fastest(device::CudaStream& stream, Entry& entry,
                       std::span<const CudnnBinding> bindings, void* workspace);
   bool backward_part(device::CudaStream& stream, const AttentionBackwardArgs& args,
@@ -55,7 +55,7 @@ class AttentionPlans {
   std::map<AttentionKey, std::unique_ptr<Entry>> entries_;
 };
 
-// May cuDNN compute this? Otherwise the own kernel does.
+// Returns whether cuDNN can compute this. Otherwise the general kernel does.
 bool is_fused(const device::CudaDevice& device, const AttentionForwardArgs& args);
 bool is_fused(const device::CudaDevice& device, const AttentionBackwardArgs& args);
 

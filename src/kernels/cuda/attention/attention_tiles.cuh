@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the own attention kernels share. A block of 16 x 16 threads works on tiles of `tile` rows
+// Shared by the general attention kernels. A block of 16 x 16 threads works on tiles of `tile` rows
 // (tokens) by `width` columns (the head size K, padded with zeros), held in shared memory as fp32
 // with four floats between rows, so that 16 rows read at one column hit different banks. Thread
 // (ty, tx) owns rows ty + 16 i of a product; the 16 threads of a row are one half of a warp.
@@ -9,7 +9,7 @@
 
 #include "base/error.h"
 #include "kernels/args.h"
-#include "kernels/cuda/attention/attention_own.h"
+#include "kernels/cuda/attention/attention_general.h"
 #include "kernels/cuda/launch.cuh"
 
 namespace trireme::kernels::cuda {
@@ -26,7 +26,7 @@ struct TileShape {
   static constexpr int pair_pitch = tile + 4;  // and of a tile of pairs [tile, tile]
   static constexpr int per_thread = tile / attention_side;  // rows, and columns of pairs
   static constexpr int columns = width / attention_side;    // of a thread in [tile, width]
-  static constexpr int vector = columns < 4 ? columns : 4;  // of them that lie side by side
+  static constexpr int vector = columns < 4 ? columns : 4;  // of them that are adjacent
   static constexpr int tile_floats = tile * pitch;
   static constexpr int pair_floats = tile * pair_pitch;
 
@@ -81,7 +81,7 @@ __device__ inline int64_t lse_index(const Span& sequence, int64_t heads, int64_t
   return sequence.begin * heads + head * (sequence.end - sequence.begin) + (t - sequence.begin);
 }
 
-// Sum and maximum over the 16 threads of a row; all get it, in a fixed order.
+// Sum and maximum over the 16 threads of a row, in a fixed order; all threads receive the result.
 __device__ inline float row_sum(float value) {
 #pragma unroll
   for (int offset = attention_side / 2; offset > 0; offset /= 2) {
@@ -221,11 +221,11 @@ HeadRows<E> head_rows(const Tensor& t) {
 
 template <typename Args>
 Sequences sequences_of(const Args& args) {
-  TRIREME_CHECK(args.seq_offsets.is_contiguous(), "seq_offsets lie {} apart",
+  TRIREME_CHECK(args.seq_offsets.is_contiguous(), "attention: seq_offsets has stride {}, not 1",
                 args.seq_offsets.row_stride);
   TRIREME_CHECK(args.has_documents || args.sequences * args.max_seq == args.q.rows(),
-                "{} sequences of {} tokens are not {}", args.sequences, args.max_seq,
-                args.q.rows());
+                "attention: {} sequences of {} tokens are not {} tokens", args.sequences,
+                args.max_seq, args.q.rows());
   return {args.has_documents ? data<int32_t>(args.seq_offsets) : nullptr,
           static_cast<int>(args.seq_offsets.rows()), static_cast<int>(args.max_seq)};
 }
@@ -233,10 +233,10 @@ Sequences sequences_of(const Args& args) {
 // Calls f with the TileShape for head size K.
 template <typename F>
 void with_tile_shape(int64_t K, F&& f) {
-  if (K > own_attention_max_head_dim) {
-    throw base::ConfigError(fmt::format(
-        "attention on a GPU: head size {} is too large; head sizes up to {} can be computed", K,
-        own_attention_max_head_dim));
+  if (K > general_attention_max_head_dim) {
+    throw base::ConfigError(
+        fmt::format("attention on a GPU: head size {} is not supported; the maximum is {}", K,
+                    general_attention_max_head_dim));
   }
   if (K <= 32) {
     f(TileShape<32>{});
@@ -249,8 +249,8 @@ void with_tile_shape(int64_t K, F&& f) {
   }
 }
 
-// One block for each of `heads` heads of each tile. Beyond 48 KiB shared memory has to be asked
-// for.
+// One block for each of `heads` heads of each tile. More than 48 KiB of shared memory must be
+// requested.
 template <typename S, typename Params>
 void launch_tiles(void (*kernel)(Params), const Params& params, int64_t heads, int64_t floats,
                   cudaStream_t stream, const char* name) {

@@ -58,7 +58,7 @@ CudnnPlan::CudnnPlan(cudnnHandle_t handle, CudnnDescriptor config)
   int64_t count = 0;
   cudnn_check(cudnnBackendGetAttribute(plan_.get(), CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE,
                                        CUDNN_TYPE_INT64, 1, &count, &workspace_bytes_),
-              "asking for the workspace of a cuDNN plan");
+              "querying the workspace of a cuDNN plan");
 }
 
 void CudnnPlan::execute(cudnnHandle_t handle, std::span<const CudnnBinding> bindings,
@@ -199,11 +199,11 @@ void CudnnGraph::reshape(const CudnnTensor& x, const CudnnTensor& to) {
 // ---- the whole graph
 
 std::vector<CudnnPlan> CudnnGraph::plans(cudnnHandle_t handle, int limit) {
-  TRIREME_CHECK(graph_ == nullptr, "plans of a graph are asked for once");
+  TRIREME_CHECK(graph_ == nullptr, "plans() of a graph may be called once only");
   graph_ = std::make_unique<CudnnDescriptor>(CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR);
   std::vector<cudnnBackendDescriptor_t> operations;
   for (const CudnnDescriptor& operation : operations_) operations.push_back(operation.get());
-  // Without the handle everything is accepted, and the heuristic then finds nothing.
+  // Without the handle cuDNN accepts any graph, and the heuristic then finds nothing.
   graph_->set(CUDNN_ATTR_OPERATIONGRAPH_HANDLE, CUDNN_TYPE_HANDLE, handle);
   graph_->set(CUDNN_ATTR_OPERATIONGRAPH_OPS, CUDNN_TYPE_BACKEND_DESCRIPTOR,
               std::span<const cudnnBackendDescriptor_t>(operations));
@@ -212,11 +212,11 @@ std::vector<CudnnPlan> CudnnGraph::plans(cudnnHandle_t handle, int limit) {
   CudnnDescriptor heuristic(CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR);
   heuristic.set(CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH, *graph_);
   heuristic.set(CUDNN_ATTR_ENGINEHEUR_MODE, CUDNN_TYPE_HEUR_MODE, CUDNN_HEUR_MODE_A);
-  heuristic.finalize("asking cuDNN for kernels");
+  heuristic.finalize("querying cuDNN for kernels");
   int64_t found = 0;
   cudnn_check(cudnnBackendGetAttribute(heuristic.get(), CUDNN_ATTR_ENGINEHEUR_RESULTS,
                                        CUDNN_TYPE_BACKEND_DESCRIPTOR, 0, &found, nullptr),
-              "asking cuDNN for the number of its kernels");
+              "querying cuDNN for the number of its kernels");
   std::vector<CudnnDescriptor> configs;
   std::vector<cudnnBackendDescriptor_t> config_handles;
   for (int64_t i = 0; i < found; ++i) {
@@ -228,7 +228,7 @@ std::vector<CudnnPlan> CudnnGraph::plans(cudnnHandle_t handle, int limit) {
     cudnn_check(cudnnBackendGetAttribute(heuristic.get(), CUDNN_ATTR_ENGINEHEUR_RESULTS,
                                          CUDNN_TYPE_BACKEND_DESCRIPTOR, found, &returned,
                                          config_handles.data()),
-                "asking cuDNN for its kernels");
+                "querying cuDNN for its kernels");
     while (static_cast<int64_t>(configs.size()) > returned) configs.pop_back();
   }
 
@@ -238,7 +238,7 @@ std::vector<CudnnPlan> CudnnGraph::plans(cudnnHandle_t handle, int limit) {
     try {
       plans.emplace_back(handle, std::move(config));
     } catch (const base::DeviceError&) {
-      // A kernel that is not to be had for this graph: the next one may be.
+      // This kernel does not support the graph; the next one may.
     }
   }
   return plans;

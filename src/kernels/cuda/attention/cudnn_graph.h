@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// cuDNN's graph interface as far as attention needs it: tensors, operations between them, and the
-// plans that run a whole graph. cuDNN's error codes become DeviceError here.
+// The part of cuDNN's graph interface that attention needs: tensors, operations between them, and
+// plans that run a graph. cuDNN's error codes become DeviceError here.
 #pragma once
 
 #include <cudnn.h>
@@ -13,7 +13,7 @@
 
 namespace trireme::kernels::cuda {
 
-// Throws DeviceError unless `status` is success. `what` is what was tried, in words.
+// Throws DeviceError unless `status` is success. `what` describes the attempted action.
 void cudnn_check(cudnnStatus_t status, const char* what);
 
 // Owns one backend descriptor.
@@ -27,7 +27,7 @@ class CudnnDescriptor {
   cudnnBackendDescriptor_t get() const { return descriptor_; }
   void finalize(const char* what);
 
-  // `values`: as many attributes of `type` as the span holds.
+  // `values`: the attributes of `type`.
   template <typename T>
   void set(cudnnBackendAttributeName_t name, cudnnBackendAttributeType_t type,
            std::span<const T> values) {
@@ -76,7 +76,7 @@ class CudnnPlan {
   int64_t workspace_bytes_ = 0;
 };
 
-// Build by declaring tensors and operations, then ask for plans once.
+// Built by declaring tensors and operations; then plans() is called once.
 class CudnnGraph {
  public:
   struct Tensor {
@@ -101,14 +101,14 @@ class CudnnGraph {
   CudnnTensor pointwise(cudnnPointwiseMode_t mode, const CudnnTensor& x, const CudnnTensor& b);
   void pointwise_to(cudnnPointwiseMode_t mode, const CudnnTensor& x, const CudnnTensor* b,
                     const CudnnTensor& to);
-  // x where row index >= column index (dimensions 2 and 3), else `other`.
+  // x if row index >= column index (dimensions 2 and 3), otherwise `other`.
   CudnnTensor causal(const CudnnTensor& x, const CudnnTensor& other);
   // Over the dimensions in which `to` is smaller than x.
   void reduce(cudnnReduceTensorOp_t op, const CudnnTensor& x, const CudnnTensor& to);
   // The same elements with the dimensions and strides of `to`.
   void reshape(const CudnnTensor& x, const CudnnTensor& to);
 
-  // At most `limit` plans, in the order in which cuDNN's heuristic prefers them. Empty where cuDNN
+  // At most `limit` plans, in the order in which cuDNN's heuristic prefers them. Empty if cuDNN
   // has no kernel for this graph. The graph must outlive the plans.
   std::vector<CudnnPlan> plans(cudnnHandle_t handle, int limit);
 

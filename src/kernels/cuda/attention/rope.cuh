@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the forward and backward kernels of the rotary embedding share: how lanes divide a head, and
-// the row of the table that belongs to a token.
+// Shared by the forward and backward kernels of the rotary embedding: how lanes divide a head, and
+// the cosines and sines of a token.
 #pragma once
 
 #include "kernels/cuda/values.cuh"
@@ -86,7 +86,7 @@ inline RopeTable rope_table(const device::ConstTensor& positions,
           .is_vectorisable = is_vectorisable(table)};
 }
 
-// Do the lanes of a warp divide heads of size K of this type, at `t`, evenly?
+// Returns whether the lanes of a warp divide heads of size K of this type, at `t`, evenly.
 inline bool is_fast_heads(const device::ConstTensor& t, base::DType dtype) {
   if (!t) return true;
   const int64_t K = t.shape[2], pair_width = 2 * 16 / base::size_of(dtype);

@@ -8,9 +8,9 @@
 // then dk_weight. The q heads of all its tokens come first, then the k heads, so that a thread
 // keeps the weight and its sums of one kind of head at a time. Every thread reads its elements
 // before it writes them, so dx may be dy.
-#include "kernels/cuda/norm/norm_partials.cuh"
 #include "kernels/cuda/attention/rope_rotate.cuh"
-#include "kernels/cuda/rows.h"
+#include "kernels/cuda/norm/norm_partials.cuh"
+#include "kernels/cuda/table_ops.h"
 
 namespace trireme::kernels::cuda {
 namespace {
@@ -209,7 +209,7 @@ void rope_backward(Stream& stream, const RopeBackwardArgs& args) {
   if (T == 0 || K == 0) return;
   const cudaStream_t handle = device::cuda_stream(stream).handle();
   if (!args.q_weight) return rotate_back(handle, args);
-  TRIREME_CHECK(K <= rope_max_head_dim, "rope_backward: head size {}", K);
+  TRIREME_CHECK(K <= rope_max_head_dim, "rope_backward: head size {} is not supported", K);
   static_assert(rope_max_head_dim <= threads);
   const base::DType dtype = args.dy.dtype;
   const Parameters a = {.dy = in_rows(args.dy),

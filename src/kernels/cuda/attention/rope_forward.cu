@@ -5,7 +5,7 @@
 // backward. Every thread reads its elements before it writes them, so y may be x.
 #include "kernels/cuda/attention/rope.cuh"
 #include "kernels/cuda/attention/rope_rotate.cuh"
-#include "kernels/cuda/rows.h"
+#include "kernels/cuda/table_ops.h"
 
 namespace trireme::kernels::cuda {
 namespace {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The rotation as a launch, which rope_backward without weights uses too.
+// Launches the rotation, which rope_backward without weights uses, too.
 #pragma once
 
 #include "kernels/cuda/attention/rope.cuh"

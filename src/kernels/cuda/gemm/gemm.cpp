@@ -1,21 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
-// value = alpha op(a) op(b) + bias + residual + beta d;  d = act(value);  a_sum += row sums of
-// op(a);  d_sum += column sums of d;  gelu_again = gelu(gelu_grad_of);  gelu_slope = gelu'(value).
+// value = alpha op(a) op(b) + beta d;  d = epilogue(value), as kernels/epilogue.h states.
 //
-// The product with bias and addend is the library's where it takes it (gemm_plans.h), else our own
-// (gemm_general.cu). GELU is part of our own product in large ones in bf16 (fused_products.h) and a
-// kernel after the others: the row gelu_forward, whose bits are promised. So is its gradient, which
-// is the library's epilogue where our own product does not take it and the library's is large, and
-// the multiplication by a factor. Row sums are the library's epilogue in large weight gradients
-// where that is as good, and a kernel before the others. d_sum and gelu_again are kernels around
-// the product.
+// cuBLASLt computes the product with bias and addend if it supports the operands (gemm_plans.h),
+// otherwise a kernel on CUDA cores does (gemm_general.cu). GELU, its gradient and the
+// multiplication by a factor are fused into the product for large bf16 products on Hopper
+// (fused_products.h). Otherwise they are kernels after the product, with one exception: the
+// gradient of GELU in large products is cuBLASLt's epilogue. A bias gradient is cuBLASLt's epilogue
+// in large weight gradients where that is as good, otherwise a kernel before the product. Sums of d
+// and a recomputed GELU are kernels around the product.
 #include "base/check.h"
 #include "base/shape.h"
 #include "kernels/cuda/gemm/gemm_kernels.h"
 #include "kernels/cuda/gemm/gemm_plans.h"
 #include "kernels/cuda/gemm_fused/fused_products.h"
 #include "kernels/cuda/libraries.h"
-#include "kernels/cuda/rows.h"
+#include "kernels/cuda/table_ops.h"
 
 namespace trireme::kernels::cuda {
 namespace {
@@ -23,18 +22,19 @@ namespace {
 using base::DType;
 using device::CudaStream;
 
-// The part of a row that the library does: d [m, n] = alpha op(a) op(b) + bias + beta c.
+// The part of a gemm that cuBLASLt computes: d [m, n] = alpha op(a) op(b) + bias + beta c.
 struct Product {
   Tensor d;
   ConstTensor bias = {};
   ConstTensor c = {};  // may be d
   float beta = 0;
-  ConstTensor gelu_grad_of = {};  // then d is multiplied with gelu' of it
-  Tensor row_sums = {};           // [m] f32: gets the row sums of op(a)
+  ConstTensor gelu_grad_of = {};  // optional: d is multiplied by gelu' of it
+  Tensor row_sums = {};           // optional [m] f32: the row sums of op(a)
   int64_t workspace_begin = 0;    // bytes of the workspace that are in use
 };
 
-// The classes that algorithms tell apart: more would make more plans of the same product.
+// Returns one of the alignments that algorithms distinguish: more would make more plans of the same
+// product.
 int alignment_of(const std::byte* data) {
   const auto address = reinterpret_cast<uintptr_t>(data);
   for (const int bytes : {256, 16, 8, 4}) {
@@ -47,7 +47,7 @@ bool is_same(const ConstTensor& x, const ConstTensor& y) {
   return x.data == y.data && x.row_stride == y.row_stride && x.dtype == y.dtype;
 }
 
-// Does the library have products of these types?
+// Returns whether the library supports products of these types.
 bool are_types_known(const GemmArgs& args, const Product& p) {
   const bool inputs =
       args.a.dtype == args.b.dtype && (args.a.dtype == DType::bf16 || p.d.dtype == DType::f32);
@@ -55,10 +55,10 @@ bool are_types_known(const GemmArgs& args, const Product& p) {
          (!p.c || p.c.dtype == p.d.dtype);
 }
 
-// False: the library does not take it, and nothing was queued.
+// Queues the product, or queues nothing and returns false if the library does not support it.
 bool multiply(CudaStream& stream, const GemmArgs& args, const Product& p) {
   if (!are_types_known(args, p)) return false;
-  // The same memory with other strides is no matrix that the library could add in place.
+  // The library cannot add a matrix in place that has the memory of d and other strides.
   const bool is_in_place = p.c && p.c.data == p.d.data;
   if (is_in_place && !is_same(p.c, p.d)) return false;
   Matmul what = {.m = p.d.rows(),
@@ -90,18 +90,18 @@ bool multiply(CudaStream& stream, const GemmArgs& args, const Product& p) {
     }
   }
   if (p.bias) {
-    what.epilogue = Epilogue::bias;
+    what.epilogue = MatmulEpilogue::bias;
     what.bias_align = alignment_of(p.bias.data);
     operands.bias = p.bias.data;
   }
   if (p.gelu_grad_of) {
-    what.epilogue = Epilogue::gelu_grad;
+    what.epilogue = MatmulEpilogue::gelu_grad;
     what.aux_stride = p.gelu_grad_of.row_stride;
     what.aux_align = alignment_of(p.gelu_grad_of.data);
     operands.aux = p.gelu_grad_of.data;
   }
   if (p.row_sums) {
-    what.epilogue = Epilogue::a_sum;
+    what.epilogue = MatmulEpilogue::a_sum;
     operands.sums = p.row_sums.data;
   }
   return Libraries::of(stream.cuda_device()).gemm_plans().multiply(stream, what, operands);
@@ -113,21 +113,28 @@ double flops_of(const GemmArgs& args) {
          static_cast<double>(k);
 }
 
-// d = value * factor, or * gelu'(gelu_grad_of).
-bool multiply_with_factor(CudaStream& stream, const GemmArgs& args) {
-  if (args.bias || args.residual || args.beta != 0) return false;
-  const ConstTensor& x = args.factor ? args.factor : args.gelu_grad_of;
+// Returns whether a plan is not worth its cost: a few blocks of the general kernel suffice.
+bool is_tiny(const GemmArgs& args) {
+  const int64_t k = args.trans_a ? args.a.rows() : args.a.cols();
+  return flops_of(args) < 1e6 && k <= 1024;
+}
+
+// Returns whether the library's epilogue is tried for the gradient of GELU. Depends on the shape,
+// so that bits do not depend on a measurement as long as the epilogue is exact enough.
+bool suits_epilogue(const GemmArgs& args, const GeluGradient& e) {
+  return flops_of(args) >= min_measured_flops && e.input.data != args.d.data &&
+         args.d.dtype == DType::bf16 && e.input.dtype == DType::bf16 &&
+         e.input.row_stride % 8 == 0 && alignment_of(e.input.data) >= 16;
+}
+
+using MultiplyBy = void (*)(CudaStream&, const FactorArgs&);
+
+// Computes value, then d from value and x by a kernel: multiply_by or multiply_by_gelu_grad.
+bool multiply_then(CudaStream& stream, const GemmArgs& args, const ConstTensor& x,
+                   MultiplyBy multiply_by_x) {
   const bool is_in_place = x.data == args.d.data;
-  // Which products take the epilogue is decided by their shape: where it is exact enough the bits
-  // do not depend on a measurement.
-  if (args.gelu_grad_of && flops_of(args) >= min_measured_flops && !is_in_place &&
-      args.d.dtype == DType::bf16 && args.gelu_grad_of.dtype == DType::bf16 &&
-      args.gelu_grad_of.row_stride % 8 == 0 && alignment_of(args.gelu_grad_of.data) >= 16 &&
-      multiply(stream, args, {.d = args.d, .gelu_grad_of = args.gelu_grad_of})) {
-    return true;
-  }
-  // Else the value goes to d, or to the workspace as fp32 where it fits beside what the library
-  // wants of it: then d may be x, and is rounded once.
+  // The value goes to d, or as fp32 to the workspace if it fits beside the library's workspace:
+  // then d may be x, and is rounded once.
   Product p = {.d = args.d};
   if (is_in_place || args.d.dtype != DType::f32) {
     const base::TensorSpec spec = {{args.d.rows(), args.d.cols()}, DType::f32};
@@ -140,34 +147,14 @@ bool multiply_with_factor(CudaStream& stream, const GemmArgs& args) {
     }
   }
   if (!multiply(stream, args, p)) return false;
-  const FactorArgs factor = {.value = p.d, .x = x, .d = args.d};
-  args.factor ? multiply_by(stream, factor) : multiply_by_gelu_grad(stream, factor);
+  multiply_by_x(stream, {.value = p.d, .x = x, .d = args.d});
   return true;
 }
 
-// To gelu_input or gelu_slope where present, else to d.
-bool multiply_plainly(CudaStream& stream, const GemmArgs& args) {
-  Product p = {.d = args.gelu_input   ? args.gelu_input
-                    : args.gelu_slope ? args.gelu_slope
-                                      : args.d,
-               .bias = args.bias};
-  if (args.residual) {
-    p.c = args.residual;
-    p.beta = 1;
-  } else if (args.beta != 0) {
-    p.c = args.d;
-    p.beta = args.beta;
-  }
-  return multiply(stream, args, p);
-}
-
-// The product and a_sum. The library overwrites sums, so they go through the workspace.
-bool multiply_with_row_sums(CudaStream& stream, const GemmArgs& args) {
-  if (args.bias || args.residual || args.gelu_input || args.gelu_slope || args.gelu_grad_of ||
-      args.factor || args.alpha != 1) {
-    return false;
-  }
-  // Decided by the shape, as above. A kernel for the sums takes about 175 / n of the product's time
+// The product and BiasGradient::sum. The library overwrites sums, so they go through the workspace.
+bool multiply_with_row_sums(CudaStream& stream, const GemmArgs& args, const BiasGradient& e) {
+  if (args.alpha != 1) return false;
+  // Depends on the shape, as above. A kernel for the sums takes about 175 / n of the product's time
   // on an H200, which reads 4 TB/s and multiplies at 700 TFLOP/s: with many columns there is
   // nothing to gain.
   constexpr int64_t max_columns = 2048;
@@ -186,42 +173,78 @@ bool multiply_with_row_sums(CudaStream& stream, const GemmArgs& args) {
     p.beta = args.beta;
   }
   if (!multiply(stream, args, p)) return false;
-  accumulate(stream, {.x = p.row_sums, .d = args.a_sum});
+  accumulate(stream, {.x = p.row_sums, .d = e.sum});
   return true;
 }
 
-// Not worth a plan: one block or a few of our own kernel, and a k that they get through.
-bool is_tiny(const GemmArgs& args) {
-  const int64_t k = args.trans_a ? args.a.rows() : args.a.cols();
-  return flops_of(args) < 1e6 && k <= 1024;
+bool is_empty(const Tensor& d) { return d.rows() == 0 || d.cols() == 0; }
+
+const FusedProducts& fused_products(CudaStream& stream) {
+  return Libraries::of(stream.cuda_device()).fused_products();
+}
+
+// ---- run(): the complete operation, one overload for each epilogue
+
+void run(CudaStream& stream, const GemmArgs& args, const AddTerms& e) {
+  if (is_empty(args.d)) return;
+  Product p = {.d = args.d, .bias = e.bias};
+  if (e.residual) {
+    p.c = e.residual;
+    p.beta = 1;
+  } else if (args.beta != 0) {
+    p.c = args.d;
+    p.beta = args.beta;
+  }
+  if (is_tiny(args) || !multiply(stream, args, p)) general_gemm(stream, args);
+}
+
+void run(CudaStream& stream, const GemmArgs& args, const GeluForward& e) {
+  if (is_empty(args.d) || fused_products(stream).multiply(stream, args, e)) return;
+  const Product p = {.d = e.input, .bias = e.bias};
+  if (is_tiny(args) || !multiply(stream, args, p)) general_gemm(stream, args);
+  gelu_forward(stream, {.x = e.input, .y = args.d});
+}
+
+void run(CudaStream& stream, const GemmArgs& args, const GeluForwardSlope& e) {
+  if (is_empty(args.d) || fused_products(stream).multiply(stream, args, e)) return;
+  const Product p = {.d = e.slope, .bias = e.bias};
+  if (is_tiny(args) || !multiply(stream, args, p)) general_gemm(stream, args);
+  gelu_with_slope(stream, e.slope, args.d);
+}
+
+void run(CudaStream& stream, const GemmArgs& args, const GeluGradient& e) {
+  if (is_empty(args.d) || fused_products(stream).multiply(stream, args, e)) return;
+  // Before the product, since d may be the input.
+  if (e.gelu) gelu_forward(stream, {.x = e.input, .y = e.gelu});
+  const bool is_done =
+      !is_tiny(args) && ((suits_epilogue(args, e) &&
+                          multiply(stream, args, {.d = args.d, .gelu_grad_of = e.input})) ||
+                         multiply_then(stream, args, e.input, multiply_by_gelu_grad));
+  if (!is_done) general_gemm(stream, args);
+  if (e.d_sum) add_row_sums(stream, args.d, true, e.d_sum);
+}
+
+void run(CudaStream& stream, const GemmArgs& args, const ScaleBy& e) {
+  if (is_empty(args.d) || fused_products(stream).multiply(stream, args, e)) return;
+  if (is_tiny(args) || !multiply_then(stream, args, e.factor, multiply_by)) {
+    general_gemm(stream, args);
+  }
+  if (e.d_sum) add_row_sums(stream, args.d, true, e.d_sum);
+}
+
+void run(CudaStream& stream, const GemmArgs& args, const BiasGradient& e) {
+  if (multiply_with_row_sums(stream, args, e)) return;
+  // The workspace holds partial sums here and the library's partial products below; the stream
+  // orders the two uses.
+  add_row_sums(stream, args.a, args.trans_a, e.sum);
+  run(stream, args, AddTerms{});
 }
 
 }  // namespace
 
 void gemm(Stream& stream, const GemmArgs& args) {
   CudaStream& s = device::cuda_stream(stream);
-  TRIREME_CHECK(!args.gelu_input || args.gelu_input.dtype == args.d.dtype,
-                "gemm: gelu_input is {}, d is {}", base::name_of(args.gelu_input.dtype),
-                base::name_of(args.d.dtype));
-  if (args.a_sum) {
-    if (multiply_with_row_sums(s, args)) return;
-    // The workspace holds partial sums here and the library's partial products below: in order.
-    add_row_sums(s, args.a, args.trans_a, args.a_sum);
-  }
-  if (args.d.rows() == 0 || args.d.cols() == 0) return;
-  const FusedProducts& fused = Libraries::of(s.cuda_device()).fused_products();
-  if ((args.gelu_input || args.gelu_slope) && fused.gelu(s, args)) return;
-  if (args.gelu_grad_of && fused.gelu_grad(s, args)) return;
-  if (args.factor && fused.factor(s, args)) return;
-  // Before the product, since d may be gelu_grad_of.
-  if (args.gelu_again) gelu_forward(stream, {.x = args.gelu_grad_of, .y = args.gelu_again});
-  const bool has_factor = args.gelu_grad_of || args.factor;
-  const bool is_done =
-      !is_tiny(args) && (has_factor ? multiply_with_factor(s, args) : multiply_plainly(s, args));
-  if (!is_done) general_gemm(s, args);
-  if (args.d_sum) add_row_sums(s, args.d, true, args.d_sum);
-  if (args.gelu_input) gelu_forward(stream, {.x = args.gelu_input, .y = args.d});
-  if (args.gelu_slope) gelu_with_slope(s, args.gelu_slope, args.d);
+  std::visit([&](const auto& e) { run(s, args, e); }, args.epilogue);
 }
 
 bool gemm_swiglu_forward(Stream& stream, const GemmArgs& gemm, const SwigluForwardArgs& swiglu) {

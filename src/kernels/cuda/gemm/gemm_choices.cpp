@@ -11,10 +11,10 @@
 #include <iterator>
 #include <system_error>
 
-#include "base/system/durable_file.h"
 #include "base/error.h"
-#include "base/text/json.h"
 #include "base/log.h"
+#include "base/system/durable_file.h"
+#include "base/text/json.h"
 
 namespace trireme::kernels::cuda {
 namespace {
@@ -31,7 +31,7 @@ std::string hex_of(const cublasLtMatmulAlgo_t& algo) {
 cublasLtMatmulAlgo_t algo_of(const std::string& hex) {
   cublasLtMatmulAlgo_t algo = {};
   if (hex.size() != std::size(algo.data) * word_digits) {
-    throw base::IoError(fmt::format("an algorithm of {} digits", hex.size()));
+    throw base::IoError(fmt::format("an algorithm of {} hexadecimal digits", hex.size()));
   }
   const char* at = hex.data();
   for (uint64_t& word : algo.data) {
@@ -55,7 +55,7 @@ std::map<std::string, GemmChoice> choices_of(const base::Json& file) {
   return choices;
 }
 
-// All of the text or the old file: readers never see a part.
+// Atomic: readers see the complete new file or the old one.
 void replace(const std::filesystem::path& path, const std::string& text) {
   if (path.has_parent_path()) std::filesystem::create_directories(path.parent_path());
   std::filesystem::path temporary = path;
@@ -94,8 +94,8 @@ void GemmChoices::load() {
     std::ifstream in(file_);
     if (!in) throw base::IoError("it cannot be opened");
     choices_ = choices_of(base::Json::parse(in));
-  } catch (const std::exception& problem) {  // of JSON, of the file, or of its contents
-    base::log_warning("{}: choices of algorithms are measured again: {}", file_.string(),
+  } catch (const std::exception& problem) {  // from JSON, the file, or its contents
+    base::log_warning("{}: cannot be read, GEMM algorithms are measured again: {}", file_.string(),
                       problem.what());
     choices_.clear();
   }
@@ -114,7 +114,8 @@ void GemmChoices::save() {
     replace(file_, file.dump(1) + "\n");
   } catch (const std::system_error& problem) {
     is_writable_ = false;
-    base::log_warning("{}: choices of algorithms are not kept: {}", file_.string(), problem.what());
+    base::log_warning("{}: cannot be written, measured GEMM algorithms are not cached: {}",
+                      file_.string(), problem.what());
   }
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// GELU with its slope, and d = value * x or value * gelu'(x), where they are not part of the
-// product; and the kernels that judge candidates of the choice of algorithms.
+// GELU with its slope, and d = value * x or value * gelu'(x), for products that do not fuse them;
+// and the kernels that check candidates of the choice of algorithms.
 #include <algorithm>
 #include <type_traits>
 
@@ -39,7 +39,7 @@ __device__ void store_some(T* p, const float (&from)[W]) {
   }
 }
 
-// As a tensor of this type would hold it.
+// Rounded as a tensor of this type stores it.
 template <typename T>
 __device__ float rounded_as(float value) {
   T stored;
@@ -47,7 +47,7 @@ __device__ float rounded_as(float value) {
   return load(&stored);
 }
 
-// What a value is multiplied by.
+// The factor of a value.
 struct ByIt {
   template <typename X>
   __device__ static float factor(float x) {
@@ -103,7 +103,7 @@ __device__ uint64_t warp_sum_of(uint64_t value) {
   return value;
 }
 
-// Integers: the sum has the same bits in any order.
+// Integer addition: the sum has the same bits in any order.
 __device__ void add_to(uint64_t* total, uint64_t value) {
   value = warp_sum_of(value);
   if (threadIdx.x % warp_size == 0 && value != 0) {
@@ -155,7 +155,7 @@ void launch_factor(device::CudaStream& stream, const FactorArgs& args) {
   factor_kernel<By, V, X, D, W><<<grid_over(args.d, W), threads, 0, stream.handle()>>>(
       data<V>(args.value), args.value.row_stride, data<X>(args.x), args.x.row_stride,
       data<D>(args.d), args.d.row_stride, args.d.rows(), args.d.cols());
-  check_launch("a product's factor");
+  check_launch("gemm factor");
 }
 
 template <typename By>
@@ -200,7 +200,7 @@ void gelu_with_slope(device::CudaStream& stream, const Tensor& x, const Tensor& 
     };
     is_wide ? run(gelu_slope_kernel<T, wide>, wide) : run(gelu_slope_kernel<T, 1>, 1);
   });
-  check_launch("gelu with its slope");
+  check_launch("gelu with slope");
 }
 
 void add_digest(device::CudaStream& stream, const std::byte* data, int64_t words, Digest* digest) {

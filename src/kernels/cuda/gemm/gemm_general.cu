@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// value = alpha op(a) op(b) + bias + residual + beta d, for any strides, alignments and types, on
-// CUDA cores. A block computes a 64 x 64 tile, a thread 4 x 4 of it; k goes by in steps of 32, each
-// summed from zero and then added, so that the rounding errors of a long k stay small.
+// value = alpha op(a) op(b) + beta d and its epilogue, for any strides, alignments and types, on
+// CUDA cores. A block computes a 64 x 64 tile, a thread 4 x 4 of it. k is processed in steps of 32,
+// each summed from zero and then added, so that the rounding errors of a long k stay small.
 #include <type_traits>
 
 #include "kernels/cuda/activation.cuh"
@@ -17,7 +17,7 @@ constexpr int threads = 256;
 constexpr int per_thread = 4;  // rows, and columns
 static_assert(tile / per_thread * (tile / per_thread) == threads);
 
-// A matrix or vector whose type is known at run time; absent: null.
+// A matrix or vector whose type is known at run time; null if absent.
 struct Any {
   void* data;
   int64_t stride;
@@ -44,10 +44,12 @@ struct Params {
   int64_t a_stride, b_stride;
   bool trans_a, trans_b;
   float alpha, beta;
-  Any d, bias, residual, gelu_input, gelu_grad_of, factor;
+  Any d;
+  // Tensors of the epilogue; absent if it has none.
+  Any bias, residual, gelu_input, gelu_grad_of, factor;
 };
 
-// The part of a matrix that is used next: to[i][j] = x(k0 + i, c0 + j), zero outside. x(i, j) is
+// Loads the next part of a matrix: to[i][j] = x(k0 + i, c0 + j), zero outside. x(i, j) is
 // element [i, j] of the stored matrix, or [j, i] with k_is_column. Neighbouring threads read
 // neighbouring elements.
 template <typename T>
@@ -72,7 +74,7 @@ __device__ void finish(const Params& p, int64_t row, int64_t col, float sum) {
     p.gelu_input.put(row, col, value);
     return;
   }
-  // d may be the tensor that was read: each element by the thread that writes it.
+  // d may be the tensor that is read: each thread reads the elements that it writes.
   if (p.factor.data != nullptr) value *= p.factor.at(row, col);
   if (p.gelu_grad_of.data != nullptr) {
     const float slope = gelu_grad(p.gelu_grad_of.at(row, col));
@@ -130,34 +132,46 @@ __global__ void __launch_bounds__(threads) general_gemm_kernel(const Params p) {
 
 Any any_of(const ConstTensor& t) {
   if (!t) return {nullptr, 0, false};
-  // Only the outputs are written through it.
+  // Only outputs are written through the pointer.
   return {const_cast<std::byte*>(t.data), t.row_stride, t.dtype == base::DType::bf16};
 }
+
+void add_epilogue(Params& p, const AddTerms& e) {
+  p.bias = any_of(e.bias);
+  p.residual = any_of(e.residual);
+}
+void add_epilogue(Params& p, const GeluForward& e) {
+  p.bias = any_of(e.bias);
+  p.gelu_input = any_of(e.input);
+}
+void add_epilogue(Params& p, const GeluForwardSlope& e) {
+  p.bias = any_of(e.bias);
+  p.gelu_input = any_of(e.slope);
+}
+void add_epilogue(Params& p, const GeluGradient& e) { p.gelu_grad_of = any_of(e.input); }
+void add_epilogue(Params& p, const ScaleBy& e) { p.factor = any_of(e.factor); }
+void add_epilogue(Params& /*p*/, const BiasGradient& /*e*/) {}
 
 }  // namespace
 
 void general_gemm(device::CudaStream& stream, const GemmArgs& args) {
-  const Params p = {.m = args.d.rows(),
-                    .n = args.d.cols(),
-                    .k = args.trans_a ? args.a.rows() : args.a.cols(),
-                    .a = args.a.data,
-                    .b = args.b.data,
-                    .a_stride = args.a.row_stride,
-                    .b_stride = args.b.row_stride,
-                    .trans_a = args.trans_a,
-                    .trans_b = args.trans_b,
-                    .alpha = args.alpha,
-                    .beta = args.beta,
-                    .d = any_of(args.d),
-                    .bias = any_of(args.bias),
-                    .residual = any_of(args.residual),
-                    .gelu_input = any_of(args.gelu_input ? args.gelu_input : args.gelu_slope),
-                    .gelu_grad_of = any_of(args.gelu_grad_of),
-                    .factor = any_of(args.factor)};
+  Params p = {.m = args.d.rows(),
+              .n = args.d.cols(),
+              .k = args.trans_a ? args.a.rows() : args.a.cols(),
+              .a = args.a.data,
+              .b = args.b.data,
+              .a_stride = args.a.row_stride,
+              .b_stride = args.b.row_stride,
+              .trans_a = args.trans_a,
+              .trans_b = args.trans_b,
+              .alpha = args.alpha,
+              .beta = args.beta,
+              .d = any_of(args.d)};
+  std::visit([&p](const auto& e) { add_epilogue(p, e); }, args.epilogue);
   const int64_t row_tiles = ceil_div(p.m, tile), col_tiles = ceil_div(p.n, tile);
   TRIREME_CHECK(
       row_tiles > 0 && row_tiles < (int64_t{1} << 31) && col_tiles > 0 && col_tiles <= 65535,
-      "a product of {} x {}", p.m, p.n);
+      "gemm: a product of {} x {} exceeds the grid", p.m, p.n);
   const dim3 grid(static_cast<unsigned>(row_tiles), static_cast<unsigned>(col_tiles));
   with_real_type(args.a.dtype, [&](auto* a) {
     using A = std::remove_pointer_t<decltype(a)>;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The kernels that stand beside the library's matrix product, as host functions that queue them.
+// The kernels used beside the library's matrix products, as host functions that queue them.
 #pragma once
 
 #include <cstdint>
@@ -9,15 +9,15 @@
 
 namespace trireme::kernels::cuda {
 
-// Any product that GemmArgs can describe, on CUDA cores: for what the library does not take.
-//   value = alpha op(a) op(b) + bias + residual + beta d
-// goes to gelu_input or gelu_slope where present (d is then left to gelu_forward or
-// gelu_with_slope), else to d, times gelu'(gelu_grad_of) or factor where present. Leaves a_sum,
-// d_sum and gelu_again alone. REQUIRES: d has elements.
+// Any product that GemmArgs can describe, on CUDA cores: for operands that the library does not
+// support.
+// Computes d and none of the other results of the epilogue, with one exception: for
+// GeluForward and GeluForwardSlope it stores value + bias in `input` or `slope`, and d is left to
+// gelu_forward or gelu_with_slope. REQUIRES: d has elements.
 void general_gemm(device::CudaStream& stream, const GemmArgs& args);
 
-// sum[i] += sum over k of op(a)[i, k], in an order that the shape of a decides. With `trans` it
-// needs some of the stream's workspace.
+// sum[i] += sum over k of op(a)[i, k], in an order that depends on the shape of a only. With
+// `trans` it needs some of the stream's workspace.
 void add_row_sums(device::CudaStream& stream, const ConstTensor& a, bool trans, const Tensor& sum);
 
 // d = value * x, or value * gelu'(x) rounded to x's type. All [m, n]; value and x may each be the
@@ -29,12 +29,12 @@ struct FactorArgs {
 };
 void multiply_by(device::CudaStream& stream, const FactorArgs& args);
 void multiply_by_gelu_grad(device::CudaStream& stream, const FactorArgs& args);
-// y = gelu(x) with gelu_forward's bits, and x becomes gelu'(x). Same shape and type.
+// y = gelu(x) with the bits of gelu_forward, then x = gelu'(x). Same shape and type.
 void gelu_with_slope(device::CudaStream& stream, const Tensor& x, const Tensor& y);
 
 // ---- for the choice of algorithms
 
-// What a Buffer holds, in numbers that do not depend on the order in which they were added up.
+// A fingerprint of memory that does not depend on the order of summation.
 struct Digest {
   uint64_t sum = 0;      // of a hash of every 32-bit word and its place
   uint64_t nonzero = 0;  // words
@@ -43,7 +43,7 @@ struct Digest {
 void add_digest(device::CudaStream& stream, const std::byte* data, int64_t words, Digest* digest);
 
 // *count += elements where `product` (bf16) differs from value * gelu'(x) by more than the
-// roundings of both and an approximate tanh explain: 2^-6 of it and 2^-8 of value (but not less
+// roundings of both and an approximate tanh allow: 2^-6 of it and 2^-8 of value (but not less
 // than 1e-30, where bf16 loses digits).
 struct GeluGradCheckArgs {
   ConstTensor product, value, x;  // [m, n] bf16

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// How the algorithm of a large product is chosen: see gemm_plans.h. Only here and in
-// gemm_measure_epilogue.cpp does a row wait for the device or allocate, and only while the device
-// may.
+// Chooses the algorithm of a large product: see gemm_plans.h. Only here and in
+// gemm_measure_epilogue.cpp does an op wait for the device or allocate, and only while the device
+// permits it.
 #include <algorithm>
 #include <chrono>
 #include <limits>
@@ -20,8 +20,8 @@ using device::CudaStream;
 
 // A candidate this much slower than the best in its first timed run is not run again.
 constexpr double hopeless = 1.5;
-// The best of products this large are measured again under full load: those that are at most so
-// much slower in single runs, and so many.
+// For products of this size the best algorithms are measured again under full load: those that are
+// at most this much slower in single runs, and at most this many.
 constexpr double min_sustained_flops = 3e10;
 constexpr double near_the_best = 1.08;
 constexpr size_t max_finalists = 5;
@@ -30,17 +30,18 @@ constexpr size_t max_finalists = 5;
 
 void GemmPlans::measure(CudaStream& stream, Plan& plan, const Matmul& what,
                         const MatmulOperands& operands) {
-  if (!is_announced_) base::log_info("measuring matrix products on this GPU: some seconds, once");
+  if (!is_announced_) base::log_info("measuring matrix products on this GPU: takes seconds, once");
   is_announced_ = true;
   const auto begin = std::chrono::steady_clock::now();
-  const double seconds_before = unreported_seconds_;  // a measurement may hold another
+  const double seconds_before = unreported_seconds_;  // measurements may be nested
   std::optional<TrialResult> result;
   try {
     result.emplace(device_, what, &operands);
   } catch (const base::OutOfMemory&) {
-    base::log_warning("no memory to measure algorithms of the product {}: the first is taken",
-                      what.to_string());
-    plan.is_usable = what.epilogue != Epilogue::a_sum;
+    base::log_warning(
+        "not enough memory to measure algorithms of the product {}: the first one is used",
+        what.to_string());
+    plan.is_usable = what.epilogue != MatmulEpilogue::a_sum;
     plan.is_final = true;
     plan.candidates.clear();
     return;
@@ -53,8 +54,8 @@ void GemmPlans::measure(CudaStream& stream, Plan& plan, const Matmul& what,
   double best_seconds = std::numeric_limits<double>::infinity();
   for (const cublasLtMatmulAlgo_t& algo : plan.candidates) {
     result->clear(stream);
-    // The first run is not timed: it loads the kernel. What is proposed and then refused is no
-    // candidate.
+    // The first run is not timed: it loads the kernel. Algorithms that the library proposes and
+    // then rejects are no candidates.
     if (run(plan, algo, what, trial, stream) != CUBLAS_STATUS_SUCCESS) continue;
     stream.synchronize();
     const double limit = hopeless * best_seconds;
@@ -63,8 +64,8 @@ void GemmPlans::measure(CudaStream& stream, Plan& plan, const Matmul& what,
     });
     if (seconds > limit) continue;
     if (device_.options().deterministic) {
-      // Every candidate that comes here has run the same number of times: with in-place addends
-      // the results are comparable, too.
+      // Every candidate has run the same number of times here, so that results with in-place
+      // addends are comparable, too.
       const Digest digest = result->digest(stream, trial.sums);
       if (!first) {
         first = digest;
@@ -84,12 +85,12 @@ void GemmPlans::measure(CudaStream& stream, Plan& plan, const Matmul& what,
     plan.algo = best.algo;
     choice.algo = best.algo;
     choice.microseconds = 1e6 * best.seconds;
-    if (what.epilogue == Epilogue::gelu_grad) {
+    if (what.epilogue == MatmulEpilogue::gelu_grad) {
       result->clear(stream);
       cublas_check(run(plan, plan.algo, what, trial, stream), "checking an epilogue");
       choice.is_rejected = !is_gelu_grad_right(stream, what, trial, best.seconds);
-    } else if (what.epilogue == Epilogue::a_sum) {
-      result.reset();  // there may be no memory for two
+    } else if (what.epilogue == MatmulEpilogue::a_sum) {
+      result.reset();  // memory may not suffice for two
       choice.is_rejected = !is_a_sum_right(stream, plan, what, operands);
     }
   }
@@ -103,8 +104,8 @@ void GemmPlans::measure(CudaStream& stream, Plan& plan, const Matmul& what,
       std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
 }
 
-// The fastest. Large products are run on until the device is at its power limit, in turn and then
-// in the opposite order, so that a drift of the clock falls on all alike.
+// Returns the fastest. Large products are run until the device is at its power limit, in turn and
+// then in the opposite order, so that a drift of the clock affects all alike.
 GemmPlans::Admitted GemmPlans::best_of(CudaStream& stream, Plan& plan, const Matmul& what,
                                        const MatmulOperands& trial,
                                        std::vector<Admitted> admitted) {
@@ -128,7 +129,7 @@ GemmPlans::Admitted GemmPlans::best_of(CudaStream& stream, Plan& plan, const Mat
 
 void GemmPlans::report() {
   const std::string where =
-      choices_.file().empty() ? std::string() : "; choices kept in " + choices_.file().string();
+      choices_.file().empty() ? std::string() : "; choices cached in " + choices_.file().string();
   base::log_info("measured {} matrix products in {:.1f} s{}", unreported_, unreported_seconds_,
                  where);
   is_announced_ = false;

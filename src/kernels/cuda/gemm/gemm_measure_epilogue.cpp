@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Are the library's epilogues as good as a product and a kernel of ours? See gemm_plans.h.
+// Compares the library's epilogues with a product and a separate kernel: see gemm_plans.h.
 #include <limits>
 #include <optional>
 #include <vector>
@@ -8,7 +8,7 @@
 #include "base/log.h"
 #include "kernels/cuda/gemm/gemm_trial.h"
 #include "kernels/cuda/libraries.h"
-#include "kernels/cuda/rows.h"
+#include "kernels/cuda/table_ops.h"
 
 namespace trireme::kernels::cuda {
 namespace {
@@ -29,13 +29,14 @@ std::vector<float> floats_of(CudaStream& stream, const std::byte* data, int64_t 
 
 }  // namespace
 
-// Is the library's product with the gradient of GELU, which stands in operands.d and took
-// `seconds`, as good as a product and our kernel? It must be as exact. On a deterministic device
-// that decides, since the two ways may differ in a rounding; else it must be faster, too.
+// Returns whether the library's product with the gradient of GELU, whose result is in operands.d
+// and which took `seconds`, is as good as a product and our kernel. It must be as exact. On a
+// deterministic device that suffices, since the two may differ in a rounding; otherwise it must be
+// faster, too.
 bool GemmPlans::is_gelu_grad_right(CudaStream& stream, const Matmul& what,
                                    const MatmulOperands& operands, double seconds) {
   Matmul plain = what;
-  plain.epilogue = Epilogue::none;
+  plain.epilogue = MatmulEpilogue::none;
   plain.aux_stride = 0;
   plain.aux_align = Matmul().aux_align;
   std::optional<TrialResult> value;
@@ -75,9 +76,9 @@ bool GemmPlans::is_gelu_grad_right(CudaStream& stream, const Matmul& what,
   return seconds <= separate_seconds;
 }
 
-// Are the library's row sums of op(a) as exact as our own, and the same bits in every run?
-// Otherwise, and on a device that need not be deterministic also where they cost more time than a
-// kernel of their own, they are made by that. What is not known counts as no.
+// Returns whether the library's row sums of op(a) are as exact as those of our kernel and
+// deterministic, and, on a device that need not be deterministic, not slower than that kernel.
+// Otherwise the kernel computes them. Returns false if they could not be compared.
 bool GemmPlans::is_a_sum_right(CudaStream& stream, Plan& plan, const Matmul& what,
                                const MatmulOperands& operands) {
   std::optional<TrialResult> result;
@@ -95,7 +96,7 @@ bool GemmPlans::is_a_sum_right(CudaStream& stream, Plan& plan, const Matmul& wha
   std::optional<uint64_t> digest;
   for (int i = 0; i < repeated_runs; ++i) {
     result->clear(stream);
-    fill(stream, {.d = sums});  // not what another algorithm left
+    fill(stream, {.d = sums});  // clears the result of other algorithms
     multiply_and_sum();
     const uint64_t now = result->digest(stream, trial.sums).sum;
     if (digest && *digest != now) {
@@ -107,21 +108,21 @@ bool GemmPlans::is_a_sum_right(CudaStream& stream, Plan& plan, const Matmul& wha
   }
   const std::vector<float> found = floats_of(stream, trial.sums, what.m);
 
-  // Our own, in place of d. Their partial sums are where the library's were.
+  // The sums of our kernel, in the memory of d; its partial sums reuse that of the library's sums.
   const base::Shape a_shape =
       what.trans_a ? base::Shape{what.k, what.m} : base::Shape{what.m, what.k};
   const ConstTensor a = Tensor{const_cast<std::byte*>(operands.a), a_shape, what.a_stride, what.in};
-  const Tensor own = device::view_of(result->data(), {{what.m}, base::DType::f32});
+  const Tensor kernel_sums = device::view_of(result->data(), {{what.m}, base::DType::f32});
   result->clear(stream);
-  add_row_sums(stream, a, what.trans_a, own);
-  const std::vector<float> expected = floats_of(stream, own.data, what.m);
+  add_row_sums(stream, a, what.trans_a, kernel_sums);
+  const std::vector<float> expected = floats_of(stream, kernel_sums.data, what.m);
   double squares = 0, error_squares = 0;
   for (size_t i = 0; i < expected.size(); ++i) {
     const double sum = expected[i], error = static_cast<double>(found[i]) - sum;
     squares += sum * sum;
     error_squares += error * error;
   }
-  // Two orders of fp32 additions differ by some 1e-6 of the sums; rounded to bf16, or taken from
+  // Two orders of fp32 additions differ by some 1e-6 of the sums; rounded to bf16, or computed from
   // rounded parts, they would differ by 1e-3.
   constexpr double most = 1e-4;
   if (!(squares > 0 && error_squares <= most * most * squares)) {
@@ -132,7 +133,7 @@ bool GemmPlans::is_a_sum_right(CudaStream& stream, Plan& plan, const Matmul& wha
   if (device_.options().deterministic) return true;
 
   Matmul plain = what;
-  plain.epilogue = Epilogue::none;
+  plain.epilogue = MatmulEpilogue::none;
   plain.workspace_bytes = stream.workspace().bytes();
   MatmulOperands separate = trial;
   separate.sums = nullptr;
@@ -142,10 +143,10 @@ bool GemmPlans::is_a_sum_right(CudaStream& stream, Plan& plan, const Matmul& wha
   constexpr double no_limit = std::numeric_limits<double>::infinity();
   const double together = shortest_run(stream, no_limit, [&] {
     multiply_and_sum();
-    accumulate(stream, {.x = sums, .d = own});
+    accumulate(stream, {.x = sums, .d = kernel_sums});
   });
   const double apart = shortest_run(stream, no_limit, [&] {
-    add_row_sums(stream, a, what.trans_a, own);
+    add_row_sums(stream, a, what.trans_a, kernel_sums);
     cublas_check(run(plain_plan, plain_plan.algo, plain, separate, stream),
                  "measuring an algorithm");
   });

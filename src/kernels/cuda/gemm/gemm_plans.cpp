@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The library's matrices are column-major, so a row-major matrix is its transpose there: we ask for
+// The library's matrices are column-major, so a row-major matrix is its transpose there: we request
 // d^T = op(b)^T op(a)^T, with our b as its a, and a bias along the rows of d^T.
 #include "kernels/cuda/gemm/gemm_plans.h"
 
@@ -50,7 +50,7 @@ std::filesystem::path choices_file(const device::CudaDevice& device) {
   for (const char c : device.gpu_name()) {
     gpu += std::isalnum(static_cast<unsigned char>(c)) != 0 ? c : '-';
   }
-  constexpr int version = 2;  // of how they are measured
+  constexpr int version = 2;  // of the measurement
   return options.cache_folder / fmt::format("gemm_{}_{}_{}_v{}.json", gpu, cublasLtGetVersion(),
                                             options.deterministic ? "l1" : "fast", version);
 }
@@ -72,10 +72,10 @@ GemmPlans::GemmPlans(device::CudaDevice& device, cublasLtHandle_t handle)
 bool GemmPlans::multiply(device::CudaStream& stream, const Matmul& what,
                          const MatmulOperands& operands) {
   Plan& plan = plan_of(stream, what, operands);
-  if (!plan.is_usable || (what.epilogue == Epilogue::a_sum && !plan.is_final)) return false;
+  if (!plan.is_usable || (what.epilogue == MatmulEpilogue::a_sum && !plan.is_final)) return false;
   const cublasStatus_t status = run(plan, plan.algo, what, operands, stream);
   if (status == CUBLAS_STATUS_NOT_SUPPORTED) {
-    base::log_warning("cuBLASLt proposed an algorithm and refused it: {}", what.to_string());
+    base::log_warning("cuBLASLt proposed an algorithm and rejected it: {}", what.to_string());
     plan.is_usable = false;
     return false;
   }
@@ -124,28 +124,28 @@ void GemmPlans::describe(Plan& plan, const Matmul& what) const {
   set(plan.c, what.out, what.m, what.n, is_separate ? what.c_stride : what.d_stride);
   set(plan.d, what.out, what.m, what.n, what.d_stride);
   uint32_t epilogue = CUBLASLT_EPILOGUE_DEFAULT;
-  if (what.epilogue == Epilogue::bias) {
+  if (what.epilogue == MatmulEpilogue::bias) {
     epilogue = CUBLASLT_EPILOGUE_BIAS;
     set(plan.operation, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE,
         static_cast<int32_t>(type_of(what.out)));
-  } else if (what.epilogue == Epilogue::gelu_grad) {
+  } else if (what.epilogue == MatmulEpilogue::gelu_grad) {
     epilogue = CUBLASLT_EPILOGUE_DGELU;
     set(plan.operation, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, what.aux_stride);
-  } else if (what.epilogue == Epilogue::a_sum) {
+  } else if (what.epilogue == MatmulEpilogue::a_sum) {
     epilogue = CUBLASLT_EPILOGUE_BGRADB;  // our a is its B
     set(plan.operation, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, static_cast<int32_t>(CUDA_R_32F));
   }
   set(plan.operation, CUBLASLT_MATMUL_DESC_EPILOGUE, epilogue);
 }
 
-// The proposals depend on the alignment of these pointers, which `what` has (sums are always
-// aligned to 256 bytes); their values are of each call.
+// The proposals depend on the alignment of these pointers, which `what` contains (sums are always
+// aligned to 256 bytes); the pointers themselves change with each call.
 void GemmPlans::set_pointers(Plan& plan, const Matmul& what, const MatmulOperands& operands) const {
-  if (what.epilogue == Epilogue::bias) {
+  if (what.epilogue == MatmulEpilogue::bias) {
     set(plan.operation, CUBLASLT_MATMUL_DESC_BIAS_POINTER, operands.bias);
-  } else if (what.epilogue == Epilogue::gelu_grad) {
+  } else if (what.epilogue == MatmulEpilogue::gelu_grad) {
     set(plan.operation, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, operands.aux);
-  } else if (what.epilogue == Epilogue::a_sum) {
+  } else if (what.epilogue == MatmulEpilogue::a_sum) {
     set(plan.operation, CUBLASLT_MATMUL_DESC_BIAS_POINTER, operands.sums);
   }
 }
@@ -176,11 +176,11 @@ void GemmPlans::find_candidates(Plan& plan, const Matmul& what) {
       is_large ? max_candidates : 1, results.data(), &count);
   const bool has_other_way = status == CUBLAS_STATUS_NOT_SUPPORTED ||
                              status == CUBLAS_STATUS_INVALID_VALUE ||
-                             what.epilogue == Epilogue::a_sum;
+                             what.epilogue == MatmulEpilogue::a_sum;
   if (status != CUBLAS_STATUS_SUCCESS && has_other_way) {
-    count = 0;  // the library does not take such a product: the caller has another way
+    count = 0;  // not supported by the library: the caller uses another kernel
   } else {
-    cublas_check(status, "asking for algorithms");
+    cublas_check(status, "querying algorithms");
   }
   for (size_t i = 0; i < static_cast<size_t>(count); ++i) {
     if (results[i].state == CUBLAS_STATUS_SUCCESS) plan.candidates.push_back(results[i].algo);
@@ -201,7 +201,7 @@ void GemmPlans::find_candidates(Plan& plan, const Matmul& what) {
   if (plan.is_final) plan.candidates.clear();
 }
 
-// Would the library run this algorithm, which comes from a file?
+// Checks with the library an algorithm that was read from a file.
 bool GemmPlans::accept(Plan& plan, const Matmul& what, const cublasLtMatmulAlgo_t& algo) const {
   cublasLtMatmulHeuristicResult_t result = {};
   const cublasStatus_t status = cublasLtMatmulAlgoCheck(handle_, &plan.operation, &plan.a, &plan.b,

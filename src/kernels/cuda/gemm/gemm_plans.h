@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 // Matrix products by cuBLASLt: a plan (descriptors and algorithm) for every kind of product that
-// was asked for, and how the algorithm was chosen.
+// was requested, and the choice of its algorithm.
 //
-// The library proposes up to 16 algorithms. Small products take the first. Large ones are measured
-// at their first use, while the device may still allocate, with the operands at hand and the result
-// in memory of its own; the fastest once more under full load, where the power limit decides. On a
-// deterministic device an algorithm is admitted only if its result has the bits of the first one's,
-// so that the choice, which hangs on timings, cannot change a run.
+// The library proposes up to 16 algorithms. Small products use the first. For large ones they are
+// measured at the first use, while the device may still allocate, with the operands of the call and
+// the result in separate memory; the fastest are measured again under full load, where the power
+// limit matters. On a deterministic device an algorithm is admitted only if its result has the bits
+// of the first one's, so that the choice, which depends on timings, cannot change a run.
 //
-// Epilogues with another way beside them (a product and a kernel of ours) are checked against it
-// when they are measured, and taken where they are as exact. On a deterministic device that
-// decides, since the two ways may differ in a rounding; else they must be faster, too.
+// The epilogues gelu_grad and a_sum have an alternative (a product and one of our kernels). They
+// are compared with it when they are measured, and used if they are as exact. On a deterministic
+// device that suffices, since the two may differ in a rounding; otherwise they must be faster, too.
 #pragma once
 
 #include <cublasLt.h>
@@ -27,19 +27,20 @@
 
 namespace trireme::kernels::cuda {
 
-enum class Epilogue : uint8_t { none, bias, gelu_grad, a_sum };
-// What is added to the product: nothing, what d holds, or another matrix of d's type.
+enum class MatmulEpilogue : uint8_t { none, bias, gelu_grad, a_sum };
+// The addend c of the product: none, d itself, or another matrix of d's type.
 enum class Addend : uint8_t { none, in_place, separate };
 
-// d [m, n] = alpha op(a) op(b) + beta c, then the epilogue: what a plan depends on. Row-major.
+// d [m, n] = alpha op(a) op(b) + beta c, then the epilogue: everything that a plan depends on.
+// Row-major.
 struct Matmul {
   int64_t m = 0, n = 0, k = 0;
   bool trans_a = false, trans_b = false;
   base::DType in = base::DType::f32, out = base::DType::f32;
-  Epilogue epilogue = Epilogue::none;
+  MatmulEpilogue epilogue = MatmulEpilogue::none;
   Addend addend = Addend::none;
   int64_t a_stride = 0, b_stride = 0, c_stride = 0, d_stride = 0, aux_stride = 0;
-  // In bytes, one of 256, 16, 8, 4, 2; of absent operands 256.
+  // In bytes, one of 256, 16, 8, 4, 2; 256 for absent operands.
   int a_align = 256, b_align = 256, c_align = 256, d_align = 256, bias_align = 256, aux_align = 256;
   int64_t workspace_bytes = 0;
 
@@ -54,9 +55,9 @@ struct MatmulOperands {
   const std::byte *a = nullptr, *b = nullptr;
   const std::byte* c = nullptr;  // with Addend::separate only
   std::byte* d = nullptr;
-  const std::byte* bias = nullptr;  // [n], type of d; with Epilogue::bias only
-  const std::byte* aux = nullptr;   // [m, n], bf16: with Epilogue::gelu_grad only
-  std::byte* sums = nullptr;        // [m] f32, gets the row sums of op(a): Epilogue::a_sum only
+  const std::byte* bias = nullptr;  // [n], type of d; with MatmulEpilogue::bias only
+  const std::byte* aux = nullptr;   // [m, n], bf16: with MatmulEpilogue::gelu_grad only
+  std::byte* sums = nullptr;        // [m] f32: the row sums of op(a); MatmulEpilogue::a_sum only
   float alpha = 1, beta = 0;
   std::byte* workspace = nullptr;
 };
@@ -68,9 +69,9 @@ class GemmPlans {
  public:
   GemmPlans(device::CudaDevice& device, cublasLtHandle_t handle);
 
-  // Queues the product. False, and nothing is queued, when the library cannot do it or, for
-  // gelu_grad and a_sum, when a product and a kernel are better; for a_sum also as long as that is
-  // not known.
+  // Queues the product. Returns false and queues nothing if the library does not support it or, for
+  // gelu_grad and a_sum, if a product and a kernel are better; for a_sum also until that has been
+  // measured.
   bool multiply(device::CudaStream& stream, const Matmul& what, const MatmulOperands& operands);
 
  private:
@@ -111,7 +112,7 @@ class GemmPlans {
   cublasLtHandle_t handle_;
   GemmChoices choices_;
   std::map<Matmul, Plan> plans_;
-  bool is_announced_ = false;  // that measurements go on
+  bool is_announced_ = false;  // that measurements are running
   int unreported_ = 0;         // measurements since the last report
   double unreported_seconds_ = 0;
 };

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // sum[i] += sum over k of op(a)[i, k]: the bias gradient that goes with a product. Reads a
 // once. Sums of columns (a stored [k, m]) take two kernels: blocks sum a chunk of rows each into
-// partials, then the chunks are added in their order. Chunks depend on the shape alone.
+// partials, then the chunks are added in their order. Chunks depend on the shape only.
 #include <algorithm>
 #include <type_traits>
 
@@ -43,7 +43,7 @@ __global__ void __launch_bounds__(threads)
 #pragma unroll
   for (int i = 0; i < W; ++i) sums[warp][i * warp_size + lane] = sum[i];
   __syncthreads();
-  // Column lane * W + i of the tile stands at i * 32 + lane.
+  // Column lane * W + i of the tile is at i * 32 + lane.
   for (int c = static_cast<int>(threadIdx.x); c < warp_size * W; c += threads) {
     if (tile0 + c >= cols) continue;
     const int at = c % W * warp_size + c / W;
@@ -103,8 +103,8 @@ void launch_column_sums(device::CudaStream& stream, const ConstTensor& a, const 
   const Tensor workspace = stream.workspace();
   const int64_t max_chunks =
       std::min<int64_t>(65535, workspace.bytes() / (a.cols() * int64_t{sizeof(float)}));
-  TRIREME_CHECK(max_chunks > 0, "gemm: sums of {} columns in a workspace of {} bytes", a.cols(),
-                workspace.bytes());
+  TRIREME_CHECK(max_chunks > 0, "gemm: sums of {} columns do not fit a workspace of {} bytes",
+                a.cols(), workspace.bytes());
   const int64_t chunk_rows = std::max(min_chunk_rows, ceil_div(a.rows(), max_chunks));
   const int64_t chunks = ceil_div(a.rows(), chunk_rows);
   const dim3 grid(static_cast<unsigned>(ceil_div(a.cols(), warp_size * W)),
@@ -136,7 +136,7 @@ void launch_row_sums(device::CudaStream& stream, const ConstTensor& a, const Ten
 }  // namespace
 
 void add_row_sums(device::CudaStream& stream, const ConstTensor& a, bool trans, const Tensor& sum) {
-  TRIREME_CHECK(sum.is_contiguous(), "gemm: sums with gaps of {}", sum.row_stride);
+  TRIREME_CHECK(sum.is_contiguous(), "gemm: sums with stride {}, not 1", sum.row_stride);
   if (a.rows() == 0 || a.cols() == 0) return;
   with_real_type(a.dtype, [&](auto* t) {
     using T = std::remove_pointer_t<decltype(t)>;

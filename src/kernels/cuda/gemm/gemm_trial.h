@@ -14,26 +14,26 @@
 
 namespace trireme::kernels::cuda {
 
-// A result like d of a product, with the same stride, and a few numbers that kernels write.
+// A result like d of a product, with the same stride, and a digest that kernels write.
 class TrialResult {
  public:
-  // Throws OutOfMemory. With operands, the result is their d itself where the product overwrites
-  // it, without gaps, and reads nothing that lies there: a large one would be half as much memory
+  // Throws OutOfMemory. With operands, the result is their d itself if the product overwrites all
+  // of it and reads none of it: a separate result of a large product would need half as much memory
   // again.
   TrialResult(device::CudaDevice& device, const Matmul& what,
               const MatmulOperands* operands = nullptr)
       : what_(what),
         bytes_(((what.m - 1) * what.d_stride + what.n) * base::size_of(what.out)),
-        own_bytes_(operands != nullptr && is_overwritten(what)
-                       ? 0
-                       : base::round_up(bytes_, base::grain_bytes)),
-        buffer_(device, device::Mem::external, own_bytes_ + base::grain_bytes,
+        separate_bytes_(operands != nullptr && is_overwritten(what)
+                            ? 0
+                            : base::round_up(bytes_, base::grain_bytes)),
+        buffer_(device, device::Mem::external, separate_bytes_ + base::grain_bytes,
                 "algorithm measurement"),
-        data_(own_bytes_ == 0 ? operands->d : buffer_.data()) {}
+        data_(separate_bytes_ == 0 ? operands->d : buffer_.data()) {}
 
   std::byte* data() const { return data_; }
   Tensor tensor() const { return {data(), {what_.m, what_.n}, what_.d_stride, what_.out}; }
-  Digest* numbers() const { return reinterpret_cast<Digest*>(buffer_.data() + own_bytes_); }
+  Digest* numbers() const { return reinterpret_cast<Digest*>(buffer_.data() + separate_bytes_); }
 
   void clear(device::CudaStream& stream) const {
     const auto clear_bytes = [&](void* begin, int64_t bytes) {
@@ -51,7 +51,7 @@ class TrialResult {
     stream.synchronize();
     return numbers_here;
   }
-  // Row sums, where there are any, are in the sum of hashes, but not in the count. REQUIRES:
+  // Row sums, if there are any, are part of the sum of hashes, but not of the count. REQUIRES:
   // clear() was called since the last digest.
   Digest digest(device::CudaStream& stream, const std::byte* row_sums) const {
     add_digest(stream, data(), bytes_ / int64_t{sizeof(uint32_t)}, numbers());
@@ -65,11 +65,11 @@ class TrialResult {
  private:
   static bool is_overwritten(const Matmul& what) {
     return what.addend == Addend::none && what.d_stride == what.n &&
-           what.epilogue != Epilogue::gelu_grad && what.n * base::size_of(what.out) % 4 == 0;
+           what.epilogue != MatmulEpilogue::gelu_grad && what.n * base::size_of(what.out) % 4 == 0;
   }
 
   Matmul what_;
-  int64_t bytes_, own_bytes_;  // of the result, and of what was taken for it
+  int64_t bytes_, separate_bytes_;  // of the result, and of its separate memory (0: none)
   device::Buffer buffer_;
   std::byte* data_;
 };
@@ -99,8 +99,8 @@ double shortest_run(device::CudaStream& stream, double limit, const Work& work) 
 }
 
 // The mean of runs that follow each other for a while. Under full load the power limit lowers the
-// clock, and more for one algorithm than for another: what is fastest in a single run need not be
-// fastest in a step. `seconds`: about what one run takes.
+// clock, and more for one algorithm than for another: the fastest in a single run need not be
+// the fastest in a step. `seconds`: the approximate time of one run.
 template <typename Work>
 double sustained_run(device::CudaStream& stream, double seconds, const Work& work) {
   constexpr double settling = 0.015, timed = 0.045;

@@ -15,7 +15,7 @@ namespace {
 using base::DType;
 using device::CudaStream;
 
-// Fewer would leave multiprocessors idle, or the finishing of the last tiles in the open.
+// Fewer would leave multiprocessors idle, or expose the epilogue of the last tiles.
 constexpr int min_tiles = 264;  // of a cluster: 4 for each pair of multiprocessors of an H200
 // With a shorter sum the activation takes longer than the product that should hide it.
 constexpr int64_t min_k = 256;
@@ -42,9 +42,20 @@ CUtensorMap describe(void* encode, const ConstTensor& matrix, const fused::Box& 
   return map;
 }
 
-bool is_good(const ConstTensor& t) { return t.dtype == DType::bf16 && is_vectorisable(t); }
+bool is_aligned_bf16(const ConstTensor& t) { return t.dtype == DType::bf16 && is_vectorisable(t); }
 
-// All but the activation's operands. `n` is of the product.
+bool is_aligned_bf16_bias(const ConstTensor& bias) {
+  return !bias || (bias.dtype == DType::bf16 && bias.is_contiguous() &&
+                   reinterpret_cast<uintptr_t>(bias.data) % 4 == 0);
+}
+
+// Returns whether d is the value itself and nothing else is written.
+bool stores_value(const GemmArgs& gemm) {
+  const auto* terms = std::get_if<AddTerms>(&gemm.epilogue);
+  return terms != nullptr && !terms->bias && !terms->residual;
+}
+
+// Everything but the operands of the activation. `n` is that of the product.
 FusedProduct product_of(void* encode, const GemmArgs& gemm) {
   const int64_t n = gemm.d.cols(), k = gemm.a.cols();
   FusedProduct p = {};
@@ -57,14 +68,26 @@ FusedProduct product_of(void* encode, const GemmArgs& gemm) {
       static_cast<int>(ceil_div(gemm.d.rows(), fused::tile_m * fused::blocks_of_cluster));
   p.tiles_n = static_cast<int>(ceil_div(n, fused::tile_n));
   p.tiles = p.clusters_m * p.tiles_n;
-  // A small b stays in the cache, and a is read once; of a large one, short rows of tiles must
-  // share what is there.
+  // A small b stays in the cache, and a is read once; with a large b, short rows of tiles must
+  // share the part that is in the cache.
   constexpr int64_t small_b = 16 << 20;
   p.rows_together = n * k * 2 <= small_b ? 16 : 8;
   return p;
 }
 
-// Sums of d's columns, so many rows of them a tile.
+// A product with GELU: value + bias, or its slope, goes to `stored`.
+FusedProduct gelu_product(void* encode, const GemmArgs& gemm, const ConstTensor& bias,
+                          const Tensor& stored) {
+  FusedProduct p = product_of(encode, gemm);
+  p.bias = data<bf16>(bias);
+  p.value = data<bf16>(stored);
+  p.value_stride = stored.row_stride;
+  p.d = data<bf16>(gemm.d);
+  p.d_stride = gemm.d.row_stride;
+  return p;
+}
+
+// Sums of d's columns, `rows_of_tile` rows of partial sums for each tile.
 base::TensorSpec partial_sums(const GemmArgs& gemm, int rows_of_tile) {
   const int64_t tiles = ceil_div(gemm.d.rows(), fused::tile_m);
   return {{rows_of_tile * tiles, gemm.d.cols()}, DType::f32};
@@ -75,11 +98,11 @@ void launch(CudaStream& stream, const FusedProduct& p, int clusters) {
   const auto kernel = fused::kernel<fusion>;
   device::cuda_check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                           static_cast<int>(fused::shared_bytes)),
-                     "a product with its activation: shared memory");
+                     "fused gemm: shared memory");
   const int blocks = fused::blocks_of_cluster * std::min(clusters, p.tiles);
   kernel<<<static_cast<unsigned>(blocks), fused::threads, fused::shared_bytes, stream.handle()>>>(
       p);
-  check_launch("a product with its activation");
+  check_launch("fused gemm");
 }
 
 }  // namespace
@@ -89,9 +112,9 @@ FusedProducts::FusedProducts(device::CudaDevice& device) {
   int major = 0, minor = 0;
   const int index = device.options().index;
   device::cuda_check(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, index),
-                     "asking for the compute capability");
+                     "querying the compute capability");
   device::cuda_check(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, index),
-                     "asking for the compute capability");
+                     "querying the compute capability");
   if (major != 9 || minor != 0) return;
   cudaDriverEntryPointQueryResult found = cudaDriverEntryPointSymbolNotFound;
   device::cuda_check(cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &encode_, 12000,
@@ -101,78 +124,78 @@ FusedProducts::FusedProducts(device::CudaDevice& device) {
   clusters_ = device.multiprocessors() / fused::blocks_of_cluster;
 }
 
-bool FusedProducts::takes(const GemmArgs& gemm) const {
-  const bool is_plain = !gemm.trans_a && gemm.alpha == 1 && gemm.beta == 0 && !gemm.residual &&
-                        !gemm.a_sum && !gemm.scale_a && !gemm.scale_b;
+bool FusedProducts::supports(const GemmArgs& gemm) const {
+  const bool is_plain =
+      !gemm.trans_a && gemm.alpha == 1 && gemm.beta == 0 && !gemm.scale_a && !gemm.scale_b;
   if (clusters_ == 0 || !is_plain) return false;
   const bool is_small_enough =
       gemm.d.rows() <= INT32_MAX && gemm.d.cols() <= INT32_MAX / 2 && gemm.a.cols() <= INT32_MAX;
   const int64_t tiles = ceil_div(gemm.d.rows(), fused::tile_m * fused::blocks_of_cluster) *
                         ceil_div(gemm.d.cols(), fused::tile_n);
   return is_small_enough && tiles >= min_tiles && tiles <= INT32_MAX && gemm.a.cols() >= min_k &&
-         is_good(gemm.a) && is_good(gemm.b) && is_good(gemm.d);
+         is_aligned_bf16(gemm.a) && is_aligned_bf16(gemm.b) && is_aligned_bf16(gemm.d);
 }
 
-bool FusedProducts::gelu(CudaStream& stream, const GemmArgs& gemm) const {
-  const bool has_good_bias =
-      !gemm.bias || (gemm.bias.dtype == DType::bf16 && gemm.bias.is_contiguous() &&
-                     reinterpret_cast<uintptr_t>(gemm.bias.data) % 4 == 0);
-  const Tensor& stored = gemm.gelu_slope ? gemm.gelu_slope : gemm.gelu_input;
-  if (!takes(gemm) || !gemm.trans_b || !is_good(stored) || !has_good_bias) return false;
-  FusedProduct p = product_of(encode_, gemm);
-  p.bias = data<bf16>(gemm.bias);
-  p.value = data<bf16>(stored);
-  p.value_stride = stored.row_stride;
-  p.d = data<bf16>(gemm.d);
-  p.d_stride = gemm.d.row_stride;
-  gemm.gelu_slope ? launch<Fusion::gelu_slope>(stream, p, clusters_)
-                  : launch<Fusion::gelu>(stream, p, clusters_);
+bool FusedProducts::multiply(CudaStream& stream, const GemmArgs& gemm, const GeluForward& e) const {
+  if (!supports(gemm) || !gemm.trans_b || !is_aligned_bf16(e.input) ||
+      !is_aligned_bf16_bias(e.bias))
+    return false;
+  launch<Fusion::gelu>(stream, gelu_product(encode_, gemm, e.bias, e.input), clusters_);
   return true;
 }
 
-bool FusedProducts::gelu_grad(CudaStream& stream, const GemmArgs& gemm) const {
-  // Without gelu_again the library's epilogue is as fast.
-  if (!gemm.gelu_again || !takes(gemm) || gemm.trans_b || gemm.bias ||
-      !is_good(gemm.gelu_grad_of) || !is_good(gemm.gelu_again)) {
+bool FusedProducts::multiply(CudaStream& stream, const GemmArgs& gemm,
+                             const GeluForwardSlope& e) const {
+  if (!supports(gemm) || !gemm.trans_b || !is_aligned_bf16(e.slope) ||
+      !is_aligned_bf16_bias(e.bias))
+    return false;
+  launch<Fusion::gelu_slope>(stream, gelu_product(encode_, gemm, e.bias, e.slope), clusters_);
+  return true;
+}
+
+bool FusedProducts::multiply(CudaStream& stream, const GemmArgs& gemm,
+                             const GeluGradient& e) const {
+  // Without e.gelu the library's epilogue is as fast.
+  if (!e.gelu || !supports(gemm) || gemm.trans_b || !is_aligned_bf16(e.input) ||
+      !is_aligned_bf16(e.gelu)) {
     return false;
   }
   const base::TensorSpec spec = partial_sums(gemm, 1);
-  if (gemm.d_sum && base::bytes_of(spec) > stream.workspace().bytes()) return false;
+  if (e.d_sum && base::bytes_of(spec) > stream.workspace().bytes()) return false;
   FusedProduct p = product_of(encode_, gemm);
-  p.x = data<bf16>(gemm.gelu_grad_of);
-  p.x_stride = gemm.gelu_grad_of.row_stride;
+  p.x = data<bf16>(e.input);
+  p.x_stride = e.input.row_stride;
   p.d = data<bf16>(gemm.d);
   p.d_stride = gemm.d.row_stride;
-  p.again = data<bf16>(gemm.gelu_again);
-  p.again_stride = gemm.gelu_again.row_stride;
-  const Tensor sums = gemm.d_sum ? device::view_of(stream.workspace().data, spec) : Tensor{};
+  p.recomputed = data<bf16>(e.gelu);
+  p.recomputed_stride = e.gelu.row_stride;
+  const Tensor sums = e.d_sum ? device::view_of(stream.workspace().data, spec) : Tensor{};
   p.sums = data<float>(sums);
   launch<Fusion::gelu_grad>(stream, p, clusters_);
-  if (gemm.d_sum) add_partials(stream.handle(), sums, {gemm.d_sum});
+  if (e.d_sum) add_partials(stream.handle(), sums, {e.d_sum});
   return true;
 }
 
-bool FusedProducts::factor(CudaStream& stream, const GemmArgs& gemm) const {
-  if (!takes(gemm) || gemm.trans_b || gemm.bias || !is_good(gemm.factor)) return false;
+bool FusedProducts::multiply(CudaStream& stream, const GemmArgs& gemm, const ScaleBy& e) const {
+  if (!supports(gemm) || gemm.trans_b || !is_aligned_bf16(e.factor)) return false;
   const base::TensorSpec spec = partial_sums(gemm, fused::finishing_warps);
-  if (gemm.d_sum && base::bytes_of(spec) > stream.workspace().bytes()) return false;
+  if (e.d_sum && base::bytes_of(spec) > stream.workspace().bytes()) return false;
   FusedProduct p = product_of(encode_, gemm);
-  p.x = data<bf16>(gemm.factor);
-  p.x_stride = gemm.factor.row_stride;
+  p.x = data<bf16>(e.factor);
+  p.x_stride = e.factor.row_stride;
   p.d = data<bf16>(gemm.d);
   p.d_stride = gemm.d.row_stride;
-  const Tensor sums = gemm.d_sum ? device::view_of(stream.workspace().data, spec) : Tensor{};
+  const Tensor sums = e.d_sum ? device::view_of(stream.workspace().data, spec) : Tensor{};
   p.sums = data<float>(sums);
   launch<Fusion::factor>(stream, p, clusters_);
-  if (gemm.d_sum) add_partials(stream.handle(), sums, {gemm.d_sum});
+  if (e.d_sum) add_partials(stream.handle(), sums, {e.d_sum});
   return true;
 }
 
 bool FusedProducts::swiglu(CudaStream& stream, const GemmArgs& gemm,
                            const SwigluForwardArgs& swiglu) const {
-  if (!takes(gemm) || !gemm.trans_b || gemm.bias || gemm.gelu_input || !is_good(swiglu.y)) {
+  if (!supports(gemm) || !stores_value(gemm) || !gemm.trans_b || !is_aligned_bf16(swiglu.y))
     return false;
-  }
   FusedProduct p = product_of(encode_, gemm);
   p.value = data<bf16>(gemm.d);
   p.value_stride = gemm.d.row_stride;
@@ -184,8 +207,8 @@ bool FusedProducts::swiglu(CudaStream& stream, const GemmArgs& gemm,
 
 bool FusedProducts::swiglu_grad(CudaStream& stream, const GemmArgs& gemm,
                                 const SwigluBackwardArgs& swiglu) const {
-  if (!takes(gemm) || gemm.trans_b || gemm.bias || gemm.gelu_input || !is_good(swiglu.gate_up) ||
-      !is_good(swiglu.dgate_up) || (swiglu.y && !is_good(swiglu.y))) {
+  if (!supports(gemm) || !stores_value(gemm) || gemm.trans_b || !is_aligned_bf16(swiglu.gate_up) ||
+      !is_aligned_bf16(swiglu.dgate_up) || (swiglu.y && !is_aligned_bf16(swiglu.y))) {
     return false;
   }
   FusedProduct p = product_of(encode_, gemm);
@@ -193,8 +216,8 @@ bool FusedProducts::swiglu_grad(CudaStream& stream, const GemmArgs& gemm,
   p.x_stride = swiglu.gate_up.row_stride;
   p.d = data<bf16>(swiglu.dgate_up);
   p.d_stride = swiglu.dgate_up.row_stride;
-  p.again = data<bf16>(swiglu.y);
-  p.again_stride = swiglu.y.row_stride;
+  p.recomputed = data<bf16>(swiglu.y);
+  p.recomputed_stride = swiglu.y.row_stride;
   launch<Fusion::swiglu_grad>(stream, p, clusters_);
   return true;
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Products with an activation in them (gemm_fused.cuh) as host functions: which a device can do,
-// and which are worth it.
+// Products with fused activations (gemm_fused.cuh) as host functions, which also decide whether a
+// device supports a product and whether fusing it is faster.
 #pragma once
 
 #include "device/cuda/cuda_device.h"
@@ -14,29 +14,28 @@ class FusedProducts {
  public:
   explicit FusedProducts(device::CudaDevice& device);
 
-  // Each queues all that its arguments say, with the bits of the activation's row for the product
-  // that is stored or would be, or queues nothing and returns false: where the device is no Hopper,
-  // and where types, alignment or sizes are not those of a large product in bf16. That hangs on the
-  // arguments alone.
+  // Each queues the complete operation, with the bits that the op of the activation computes from
+  // the product as it is, or would be, stored. Or it queues nothing and returns false: if the
+  // device is no Hopper, or types, alignment or sizes are not those of a large bf16 product. That
+  // depends on the arguments only.
 
-  // The gemm with gelu_input or gelu_slope.
-  bool gelu(device::CudaStream& stream, const GemmArgs& gemm) const;
-  // The gemm with factor and d_sum.
-  bool factor(device::CudaStream&, const GemmArgs&) const;
-  // The gemm with gelu_grad_of, d_sum and gelu_again.
-  bool gelu_grad(device::CudaStream& stream, const GemmArgs& gemm) const;
-  // The gemm and then the activation of its result, gemm.d.
+  // The gemm with its epilogue.
+  bool multiply(device::CudaStream& stream, const GemmArgs& gemm, const GeluForward& e) const;
+  bool multiply(device::CudaStream&, const GemmArgs&, const GeluForwardSlope&) const;
+  bool multiply(device::CudaStream&, const GemmArgs&, const GeluGradient&) const;
+  bool multiply(device::CudaStream&, const GemmArgs&, const ScaleBy&) const;
+  // The gemm and the activation of its result, gemm.d.
   bool swiglu(device::CudaStream& stream, const GemmArgs& gemm,
               const SwigluForwardArgs& swiglu) const;
-  // The gemm and then the activation's gradient of its result, gemm.d, which is not stored.
+  // The gemm and the gradient of the activation of its result, gemm.d, which is not stored.
   bool swiglu_grad(device::CudaStream& stream, const GemmArgs& gemm,
                    const SwigluBackwardArgs& swiglu) const;
 
  private:
-  bool takes(const GemmArgs& gemm) const;
+  bool supports(const GemmArgs& gemm) const;  // independent of the epilogue
 
-  int clusters_ = 0;        // that the device runs at once; 0: it runs none
-  void* encode_ = nullptr;  // the driver's function that describes matrices to the copy engine
+  int clusters_ = 0;        // that run concurrently; 0: not supported
+  void* encode_ = nullptr;  // cuTensorMapEncodeTiled()
 };
 
 }  // namespace trireme::kernels::cuda

@@ -1,18 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-// Matrix products in bf16 with the activation of a feed-forward network in them: what the library
-// does in a product and a pass over its result, or in an epilogue that its products wait for.
+// Matrix products in bf16 with the activation of a feed-forward network fused into them. The
+// library needs a product and a pass over its result, or an epilogue that does not overlap its
+// products.
 //
 // One block a multiprocessor runs tile after tile of 128 x 256 values. Of its 12 warps, one copies
 // operands to shared memory, three steps of 64 along k ahead; two warpgroups multiply, 64 rows
 // each, and leave a finished tile in shared memory as bf16 (gemm_fused_multiply.cuh); three warps
 // apply the activation to it and write the results while the next tile is multiplied
-// (gemm_fused_finish.cuh). GELU's gradient would take three warps longer than the product: there
-// the warps that multiply make its factors while products are under way. Two blocks, one above the
-// other, form a cluster and copy each half of their common b for both.
+// (gemm_fused_finish.cuh). GELU's gradient would take three warps longer than the product: its
+// factors are computed by the warps that multiply, while products are in flight. Two blocks, one
+// above the other, form a cluster; each copies half of their common b for both.
 //
-// Every element is summed along k in one order that depends on nothing else (the library may have
-// another), and every result is rounded as by a product and a row of their own, but for GELU's
-// derivative, which is rounded to bf16 before it is multiplied: the same bits in every run.
+// Every element is summed along k in one fixed order (which may differ from the library's), and
+// every result is rounded as by a product and a separate op, except for GELU's derivative, which is
+// rounded to bf16 before it is multiplied: the kernel is deterministic.
 #pragma once
 
 #include "kernels/cuda/gemm_fused/hopper.cuh"
@@ -20,14 +21,14 @@
 
 namespace trireme::kernels::cuda {
 
-// What becomes of value = a op(b) (+ bias):
+// The epilogue of value = a op(b) (+ bias):
 enum class Fusion : uint8_t {
   gelu,         // value is stored, d = gelu(value)
   gelu_slope,   // gelu'(value) is stored, d = gelu(value)
-  gelu_grad,    // d = value gelu'(x), its column sums; again = gelu(x)
+  gelu_grad,    // d = value gelu'(x), its column sums; recomputed = gelu(x)
   factor,       // d = value x, its column sums
   swiglu,       // gate | up = value is stored, d = silu(gate) up
-  swiglu_grad,  // dgate | dup = value up silu'(gate) | value silu(gate); again = silu(gate) up
+  swiglu_grad,  // dgate | dup = value up silu'(gate) | value silu(gate); recomputed = silu(gate) up
 };
 // The forward's b is a weight [n, k], the backward's [k, n].
 constexpr bool is_backward(Fusion f) {
@@ -38,14 +39,14 @@ struct FusedProduct {
   CUtensorMap a, b;                // read in boxes of a_box, b_box or b_box_by_columns
   int m, n, k;                     // of the product; n is 2 F of swiglu and F of swiglu_grad
   int clusters_m, tiles_n, tiles;  // in tiles of a cluster
-  int rows_together;               // rows of clusters that are gone through together
+  int rows_together;               // rows of clusters that are processed together
   const bf16* bias;                // gelu, gelu_slope: optional [n]
-  bf16* value;                     // forward: [m, n], what is stored
+  bf16* value;                     // forward: [m, n], written
   const bf16* x;  // gelu_grad, factor: [m, n]; swiglu_grad: [m, 2 n], gate | up; may be d
   bf16* d;
-  bf16* again;  // backward, optional
-  int64_t value_stride, x_stride, d_stride, again_stride;
-  // Optional: sums of d over some rows of a tile each, in fp32. gelu_grad: [tiles along m, n];
+  bf16* recomputed;  // backward, optional
+  int64_t value_stride, x_stride, d_stride, recomputed_stride;
+  // Optional: partial sums of the columns of d in fp32. gelu_grad: [tiles along m, n];
   // factor: [3 tiles along m, n].
   float* sums;
 };
@@ -85,16 +86,16 @@ struct Shared {
   __device__ uint32_t a(int stage) const { return base + a_begin + stage * a_bytes; }
   __device__ uint32_t b(int stage) const { return base + b_begin + stage * b_bytes; }
   __device__ uint32_t values(int row) const { return base + values_begin + row * row_bytes; }
-  // Operands have come, operands were read, values have come, values were read.
+  // Operands are complete, operands were read, values are complete, values were read.
   __device__ uint32_t full(int stage) const { return base + barriers_begin + 8 * stage; }
   __device__ uint32_t empty(int stage) const { return full(stages + stage); }
   __device__ uint32_t made(int half) const { return full(2 * stages + half); }
   __device__ uint32_t taken(int half) const { return full(2 * stages + 2 + half); }
 };
 
-// Where 16 bytes, column 8 chunk, lie in a row of the values: the chunks of a row are permuted by
-// the row, so that neither those who write a column of chunks nor those who read a row meet in a
-// bank.
+// The position of a 16-byte chunk (columns from 8 chunk on) in a row of the values: the chunks of a
+// row are permuted by the row, so that neither writes of a column of chunks nor reads of a row have
+// bank conflicts.
 __device__ inline uint32_t swizzled(int row, int chunk) {
   return static_cast<uint32_t>((chunk ^ (row & 7)) << 4);
 }

@@ -23,7 +23,7 @@ __device__ Beside beside(T* matrix, int64_t stride, int64_t row, int64_t column)
           static_cast<uint32_t>(2 * stride)};
 }
 
-// A chunk of the tile: its row, where it starts in a row in bytes, and whether it is inside the
+// A chunk of the tile: its row, its offset in the row in bytes, and whether it is inside the
 // matrices.
 struct Chunk {
   uint32_t row, offset;
@@ -35,8 +35,8 @@ __device__ inline Chunk moved(const Chunk& c, uint32_t bytes) {
 __device__ inline uint64_t address_of(const Beside& m, const Chunk& c) {
   return m.first + (static_cast<uint64_t>(c.row) * m.stride + c.offset);
 }
-// By a predicate, not a branch: the chunks that a warp works on must stay one piece of code, whose
-// instructions fill each other's latencies.
+// By a predicate, not a branch: the chunks of a warp must stay one basic block, whose instructions
+// hide each other's latencies.
 __device__ inline void put(const Beside& to, const Chunk& c, const uint4& bits) {
   asm volatile(
       "{\n"
@@ -59,15 +59,15 @@ __device__ inline void get(const Beside& from, const Chunk& c, uint4& bits) {
       : "memory");
 }
 
-// Each in stages over the values of a chunk, so that the latencies of one value's steps are filled
-// by the others' (a compiler short of registers does not do this by itself).
+// Each works in stages over the values of a chunk, so that the steps of different values hide each
+// other's latencies (a compiler short of registers does not do this by itself).
 __device__ inline void gelu_sigmoids(const float (&x)[W], Sigmoid (&s)[W]) {
   float t[W];
 #pragma unroll
   for (int j = 0; j < W; ++j) t[j] = gelu_power(x[j]);
   sigmoids_of_powers(t, s);
 }
-// y = gelu(x) with gelu()'s bits, and its derivative.
+// y = gelu(x) with the bits of gelu(), and its derivative.
 __device__ inline void gelu_with_grad(const float (&x)[W], float (&y)[W], float (&derivative)[W]) {
   // Beyond 16 the sigmoid is 0 or 1; nothing overflows within.
   float near[W], slope[W], s[W];

@@ -9,7 +9,7 @@
 namespace trireme::kernels::cuda::fused {
 
 struct Matrices {
-  Beside value, x, d, again;
+  Beside value, x, d, recomputed;
   uint32_t second;  // bytes from the gate half to the up half of swiglu's
   bool has_again;
 };
@@ -21,16 +21,16 @@ __device__ Matrices matrices_of(const FusedProduct& p, const Tile& tile) {
   return {beside(p.value, p.value_stride, tile.row, column),
           beside(p.x, p.x_stride, tile.row, column),
           beside(p.d, p.d_stride, tile.row, column),
-          beside(p.again, p.again_stride, tile.row, column),
+          beside(p.recomputed, p.recomputed_stride, tile.row, column),
           static_cast<uint32_t>(2 * (is_swiglu ? p.n / 2 : p.n)),
-          p.again != nullptr};
+          p.recomputed != nullptr};
 }
 __device__ inline void put_again(const Matrices& to, Chunk c, const uint4& bits) {
   c.is_inside = c.is_inside && to.has_again;
-  put(to.again, c, bits);
+  put(to.recomputed, c, bits);
 }
 
-// What was computed of a chunk: one or two chunks of the tile.
+// The results of a chunk: one or two chunks of the tile.
 struct Values {
   uint4 first, second;
 };
@@ -87,7 +87,7 @@ __device__ inline void finish_swiglu_grad(const Matrices& to, const Chunk& c, co
   put_again(to, c, pack<bf16>(y));
 }
 
-// d = value x, which is added to the lane's sums of its columns as it is stored.
+// d = value x, which is added, as stored, to the lane's sums of its columns.
 __device__ inline void finish_factor(const Matrices& to, const Chunk& c, const Values& of,
                                      const Values& at, float (&sums)[W]) {
   float v[W], x[W];
@@ -102,14 +102,14 @@ __device__ inline void finish_factor(const Matrices& to, const Chunk& c, const V
   for (int j = 0; j < W; ++j) sums[j] += v[j];
 }
 
-// A warp takes groups of four rows. Its 32 lanes have a chunk of one row each or, of swiglu, where
-// the chunk of up goes with that of gate, of two rows.
+// A warp processes groups of four rows. Each of its 32 lanes has a chunk of one row or, for swiglu,
+// whose chunk of up belongs to that of gate, of two rows.
 constexpr int rows_of_group = 4, groups = tile_m / rows_of_group;
-// Groups whose x is under way. With little to compute it is memory's latency that counts.
+// Groups whose x is in flight. With little to compute, memory latency is the limit.
 template <Fusion fusion>
 constexpr int groups_ahead = fusion == Fusion::factor ? 3 : 1;
 
-// The sums of a tile's columns. A warp has every third part of 16 columns.
+// The sums of a tile's columns. A warp sums every third part of 16 columns.
 class ColumnSums {
  public:
   __device__ ColumnSums(Shared shared, int warp)
@@ -119,12 +119,12 @@ class ColumnSums {
 #pragma unroll
     for (auto& part : sums_) part[0][0] = part[0][1] = part[1][0] = part[1][1] = 0;
   }
-  // Of the rows of one half.
+  // For the rows of one half.
   __device__ void add(int half) {
 #pragma unroll 1
     for (int first = half * half_m; first < (half + 1) * half_m; first += 16) {
       const int row = first + lane_ % 16;
-      uint32_t m[parts][4];  // all are asked for before the first is waited for
+      uint32_t m[parts][4];  // all are requested before the first is used
 #pragma unroll
       for (int i = 0; i < parts; ++i) {
         const int column = min(column_of(i), tile_n - 16);
@@ -226,7 +226,7 @@ __device__ void finish_tiles(const FusedProduct& p, Shared shared, uint32_t rank
         const Chunk c = chunk_of(group, turn);
         if constexpr (fusion == Fusion::gelu) finish_gelu(matrices, c, of[turn]);
         if constexpr (fusion == Fusion::gelu_slope) finish_gelu_slope(matrices, c, of[turn]);
-        // The factors were multiplied in already.
+        // The values are multiplied by the factors already.
         if constexpr (fusion == Fusion::gelu_grad) put(matrices.d, c, of[turn].first);
         if constexpr (fusion == Fusion::factor) {
           finish_factor(matrices, c, of[turn], at[turn], lane_sums);
@@ -235,7 +235,7 @@ __device__ void finish_tiles(const FusedProduct& p, Shared shared, uint32_t rank
         if constexpr (fusion == Fusion::swiglu_grad) {
           finish_swiglu_grad(matrices, c, of[turn], at[turn]);
         }
-        // What a later group needs, as soon as its place is free; there is no row after the last.
+        // Requests the x of a later group as soon as its place is free; no row follows the last.
         if constexpr (has_x) fetch(at[turn], group + ahead * finishing_warps, turn);
       }
     };

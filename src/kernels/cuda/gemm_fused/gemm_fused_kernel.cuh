@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The kernel of gemm_fused.cuh: who does what.
+// The kernel of gemm_fused.cuh: assigns roles to warps.
 #pragma once
 
 #include "kernels/cuda/gemm_fused/gemm_fused_finish.cuh"
@@ -29,7 +29,7 @@ __global__ void __cluster_dims__(blocks_of_cluster) __launch_bounds__(threads, 1
   }
   __syncthreads();
   hopper::cluster_sync();
-  // Of the 3 x 168 registers that the warpgroups were given, those that multiply take more.
+  // The warpgroups start with 3 x 168 registers; those that multiply receive more.
   constexpr int multiplying = fusion == Fusion::gelu_grad ? 200 : 184;
   if (group > 0) {
     hopper::take_registers<multiplying>();
@@ -45,7 +45,7 @@ __global__ void __cluster_dims__(blocks_of_cluster) __launch_bounds__(threads, 1
     }
     __syncwarp();
   }
-  // A block must be there as long as the other one copies to it.
+  // A block must not exit while the other one copies to it.
   hopper::cluster_sync();
 #endif
 }

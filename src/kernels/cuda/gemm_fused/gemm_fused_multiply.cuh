@@ -8,7 +8,7 @@
 
 namespace trireme::kernels::cuda::fused {
 
-// A place in the ring of stages, and the parity of its turn.
+// A position in the ring of stages, and the parity of its turn.
 struct Turn {
   int stage = 0;
   uint32_t parity = 0;
@@ -22,7 +22,7 @@ struct Turn {
 
 __device__ inline int steps_of(const FusedProduct& p) { return (p.k + tile_k - 1) / tile_k; }
 
-// One thread.
+// Run by one thread.
 template <Fusion fusion>
 __device__ void copy_operands(const FusedProduct& p, Shared shared, uint32_t rank) {
   constexpr uint16_t both = (1U << blocks_of_cluster) - 1;
@@ -44,7 +44,7 @@ __device__ void copy_operands(const FusedProduct& p, Shared shared, uint32_t ran
                                    both);
         }
       } else {
-        // Of swiglu, one copies rows of gate, the other the same rows of up.
+        // For swiglu, one block copies rows of gate, the other the same rows of up.
         const int row = fusion == Fusion::swiglu ? tile.column / 2 + half * (p.n / 2)
                                                  : tile.column + half * half_n;
         hopper::copy_tile_to_all(b + half * (b_bytes / 2), &p.b, k, row, full, both);
@@ -53,8 +53,8 @@ __device__ void copy_operands(const FusedProduct& p, Shared shared, uint32_t ran
   }
 }
 
-// The values of a warpgroup to rows half_m half, .. of the values in shared memory. Value j of a
-// thread: row lane / 4 (+ 8 for the second two of four) of its warp's 16, column 8 (j / 4) + 2
+// Stores the values of a warpgroup in rows half_m half, .. of the values in shared memory. Value j
+// of a thread: row lane / 4 (+ 8 for the second two of four) of its warp's 16, column 8 (j / 4) + 2
 // (lane % 4) + j % 2. `bias_at`: pairs of bf16 in shared memory, one a pair of columns; or 0.
 template <bool has_bias>
 __device__ void leave_values(Shared shared, int half, const float (&d)[tile_n / 2],
@@ -62,7 +62,7 @@ __device__ void leave_values(Shared shared, int half, const float (&d)[tile_n / 
   const int thread = static_cast<int>(threadIdx.x) % group_threads;
   const int warp = thread / warp_size, lane = thread % warp_size;
   const int row = half * half_m + 16 * warp + lane % 16;
-  // The biases of two chunks, asked for one turn ahead.
+  // The biases of two chunks, requested one turn ahead.
   const auto pairs_of = [&](int chunk, uint32_t(&pairs)[2]) {
 #pragma unroll
     for (int j = 0; j < 2; ++j) {
@@ -99,10 +99,10 @@ __device__ void leave_values(Shared shared, int half, const float (&d)[tile_n / 
   }
 }
 
-// gelu'(x) of a tile, made by the warps that multiply while their products are under way: each has
-// the 16 rows of its own values. x is copied to where the values will lie, and the factors, in
-// bf16, are left there in its place. A lane has a chunk of every row, which no other one touches.
-// gelu(x) is written at the same time.
+// gelu'(x) of a tile, computed by the warps that multiply while their products are in flight: each
+// computes the 16 rows of its values. x is copied to the place of the values, and the factors, in
+// bf16, replace it there. A lane has a chunk of every row, which no other lane accesses. gelu(x) is
+// written at the same time.
 class Factors {
  public:
   __device__ Factors(const FusedProduct& p, Shared shared, int half)
@@ -111,11 +111,11 @@ class Factors {
         first_(half * half_m + static_cast<int>(threadIdx.x) % group_threads / warp_size * rows),
         place_(shared.values(first_)) {}
 
-  // Asks for x, and spreads the work evenly over that many turns. REQUIRES: the place of the values
+  // Requests x, and spreads the work evenly over that many turns. REQUIRES: the place of the values
   // is free.
   __device__ void begin(const Tile& tile, int turns) {
     const Beside x = beside(p_.x, p_.x_stride, tile.row, tile.column);
-    again_ = beside(p_.again, p_.again_stride, tile.row, tile.column);
+    recomputed_ = beside(p_.recomputed, p_.recomputed_stride, tile.row, tile.column);
     inside_ = (tile.column + lane_ * W < p_.n ? p_.m - tile.row : 0) - first_;
     uint64_t from = address_of(x, chunk(0));
 #pragma unroll
@@ -153,21 +153,21 @@ class Factors {
     unpack<bf16>(load_shared(place(done_)), x);
     gelu_with_grad(x, y, factor);
     store_shared(place(done_), pack<bf16>(factor));
-    Chunk again = chunk(done_);
-    again.is_inside = again.is_inside && p_.again != nullptr;
-    put(again_, again, pack<bf16>(y));
+    Chunk recomputed = chunk(done_);
+    recomputed.is_inside = recomputed.is_inside && p_.recomputed != nullptr;
+    put(recomputed_, recomputed, pack<bf16>(y));
     ++done_;
   }
 
   const FusedProduct& p_;
   int lane_, first_;
   uint32_t place_;
-  Beside again_ = {};
+  Beside recomputed_ = {};
   int inside_ = 0, done_ = 0;
   int turns_ = 0, due_ = 0;  // in rows / turns_
 };
 
-// The values of a warpgroup, each times the factor that lies in its place.
+// Multiplies the values of a warpgroup by the factors in their places.
 __device__ inline void leave_multiplied(Shared shared, int half, const float (&d)[tile_n / 2]) {
   const int thread = static_cast<int>(threadIdx.x) % group_threads;
   const int warp = thread / warp_size, lane = thread % warp_size;
@@ -194,13 +194,13 @@ __device__ inline void leave_multiplied(Shared shared, int half, const float (&d
   }
 }
 
-// One warpgroup.
+// Run by one warpgroup.
 template <Fusion fusion>
 __device__ void multiply_tiles(const FusedProduct& p, Shared shared, uint32_t rank, int half) {
   constexpr bool by_columns = is_backward(fusion);
   constexpr uint64_t a_part = 32 >> 4, b_part = (by_columns ? 16 * 128 : 32) >> 4;
   constexpr uint32_t b_leading = tile_k * 128;
-  constexpr int steps_of_copy = 2;  // until x has come
+  constexpr int steps_of_copy = 2;  // until x has arrived
   constexpr bool has_bias = fusion == Fusion::gelu || fusion == Fusion::gelu_slope;
   constexpr bool has_factors = fusion == Fusion::gelu_grad;
   const int thread = static_cast<int>(threadIdx.x) % group_threads;
@@ -222,7 +222,7 @@ __device__ void multiply_tiles(const FusedProduct& p, Shared shared, uint32_t ra
       }
     }
     int last = 0;
-    int steps_since = 0;  // x was asked for
+    int steps_since = 0;  // x was requested
     for (int step = 0; step < steps; ++step, turn.advance()) {
       hopper::wait(shared.full(turn.stage), turn.parity);
       const uint64_t a = hopper::matrix_descriptor(shared.a(turn.stage) + half * (a_bytes / 2), 16);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Hopper's own instructions (sm_90a), one function each: barriers in shared memory that count
+// Instructions of Hopper (sm_90a), one function each: barriers in shared memory that count
 // arrivals and bytes, copies of tensor tiles by the copy engine, matrix products by warpgroups,
-// registers that warpgroups hand to each other. Addresses are of shared memory unless they are
+// registers that warpgroups pass to each other. Addresses are in shared memory unless they are
 // pointers.
 #pragma once
 
@@ -12,7 +12,7 @@
 
 namespace trireme::kernels::cuda::hopper {
 
-// ---- barriers: 8 bytes each, of two phases in turn; `parity` is that of the phase waited for
+// ---- barriers: 8 bytes each, with two phases in turn; `parity` is that of the phase to wait for
 
 __device__ inline void init_barrier(uint32_t barrier, uint32_t arrivals) {
   asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals) : "memory");
@@ -24,12 +24,12 @@ __device__ inline void publish_barriers() {
 __device__ inline void arrive(uint32_t barrier) {
   asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
 }
-// Arrives, and the phase ends only after so many bytes were copied too.
+// Arrives; the phase ends only after this number of bytes was copied, too.
 __device__ inline void arrive_expecting(uint32_t barrier, uint32_t bytes) {
   asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes)
                : "memory");
 }
-// At the barrier of the same place in block `rank` of the cluster. Publishes no writes there.
+// Arrives at the barrier at the same address in block `rank` of the cluster. Publishes no writes.
 __device__ inline void arrive_at(uint32_t barrier, uint32_t rank) {
   asm volatile(
       "{\n"
@@ -54,7 +54,7 @@ __device__ inline void wait(uint32_t barrier, uint32_t parity) {
       : "memory");
 }
 
-// Whether the phase is over, without waiting for it.
+// Returns whether the phase has ended, without waiting for it.
 __device__ inline bool is_over(uint32_t barrier, uint32_t parity) {
   uint32_t over;
   asm volatile(
@@ -76,12 +76,12 @@ __device__ inline uint32_t cluster_rank() {
   asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
   return rank;
 }
-// All threads of all blocks of the cluster.
+// Synchronises all threads of all blocks of the cluster.
 __device__ inline void cluster_sync() {
   asm volatile("barrier.cluster.arrive.release.aligned;\nbarrier.cluster.wait.acquire.aligned;" ::
                    : "memory");
 }
-// `threads` threads of the block, at named barrier 1 to 15.
+// Synchronises `threads` threads of the block at named barrier 1 to 15.
 __device__ inline void sync_threads(int barrier, int threads) {
   asm volatile("bar.sync %0, %1;" ::"r"(barrier), "r"(threads) : "memory");
 }
@@ -99,7 +99,7 @@ __device__ inline void copy_tile(uint32_t to, const CUtensorMap* map, int c, int
       "l"(map), "r"(barrier), "r"(c), "r"(r)
       : "memory");
 }
-// To the same place of every block in `mask`, each of which has its barrier told.
+// Copies to the same address of every block in `mask` and signals the barrier of each.
 __device__ inline void copy_tile_to_all(uint32_t to, const CUtensorMap* map, int c, int r,
                                         uint32_t barrier, uint16_t mask) {
   asm volatile(
@@ -111,9 +111,9 @@ __device__ inline void copy_tile_to_all(uint32_t to, const CUtensorMap* map, int
 
 // ---- products by a warpgroup
 
-// Where an operand lies: rows of 128 bytes, swizzled in groups of 8 (1024 bytes), as the copy
-// engine writes them. Of an operand whose contiguous dimension is not k, `leading` is the distance
-// of its parts of 64 elements.
+// The descriptor of an operand: rows of 128 bytes, swizzled in groups of 8 (1024 bytes), as the
+// copy engine writes them. For an operand whose contiguous dimension is not k, `leading` is the
+// distance of its parts of 64 elements.
 __device__ inline uint64_t matrix_descriptor(uint32_t address, uint32_t leading) {
   constexpr uint64_t group = 1024 >> 4, swizzle_128 = 1;
   return (static_cast<uint64_t>(address & 0x3ffffU) >> 4) |
@@ -123,7 +123,7 @@ __device__ inline void products_begin() { asm volatile("wgmma.fence.sync.aligned
 __device__ inline void products_commit() {
   asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
 }
-// Until at most `left` committed groups are unfinished.
+// Waits until at most `left` committed groups are unfinished.
 template <int left>
 __device__ inline void products_wait() {
   asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(left) : "memory");
@@ -170,8 +170,8 @@ __device__ inline void multiply_64x256x16(float (&d)[128], uint64_t a, uint64_t 
       : "l"(a), "l"(b), "r"(static_cast<int>(adds)), "n"(b_by_columns ? 1 : 0));
 }
 
-// Four 8 x 8 matrices of 16-bit elements to shared memory; lane i has the address of row i % 8 of
-// matrix i / 8.
+// Stores four 8 x 8 matrices of 16-bit elements in shared memory; lane i has the address of row i %
+// 8 of matrix i / 8.
 __device__ inline void store_matrices(uint32_t address, uint32_t m0, uint32_t m1, uint32_t m2,
                                       uint32_t m3) {
   asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(address),
@@ -179,7 +179,7 @@ __device__ inline void store_matrices(uint32_t address, uint32_t m0, uint32_t m1
                : "memory");
 }
 
-// The same back; or each matrix transposed.
+// Loads them back; the second form transposes each matrix.
 __device__ inline void load_matrices(uint32_t address, uint32_t (&m)[4]) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
                : "=r"(m[0]), "=r"(m[1]), "=r"(m[2]), "=r"(m[3])
@@ -195,7 +195,7 @@ __device__ inline void load_matrices_transposed(uint32_t address, uint32_t (&m)[
 }
 
 // A warp's product with rows of ones: adds the sums of the columns of [16, 8], in two matrices as
-// load_matrices_transposed() brings them, to those that lane i has of columns 2 (i % 4) and on.
+// load_matrices_transposed() loads them, to the sums of lane i, of columns 2 (i % 4) and on.
 __device__ inline void add_column_sums(float (&sums)[2], uint32_t upper, uint32_t lower) {
   constexpr uint32_t ones = 0x3f803f80;
   asm volatile(

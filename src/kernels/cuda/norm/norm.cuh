@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// What forward and backward of a norm compute alike.
+// Shared by the forward and backward of a norm.
 #pragma once
 
-#include "kernels/cuda/rows.h"
+#include "kernels/cuda/table_ops.h"
 #include "kernels/cuda/values.cuh"
 
 namespace trireme::kernels::cuda {
 
 // xhat = (s - mean) r, and y = xhat weight + bias; rms has neither mean nor bias. Each operation is
-// named, so that norm_backward's y has the bits of norm_forward's.
+// an intrinsic, so that norm_backward's y has the bits of norm_forward's.
 template <NormKind kind>
 __device__ inline float norm_xhat(float s, float mean, float r) {
   if constexpr (kind == NormKind::rms) return __fmul_rn(s, r);

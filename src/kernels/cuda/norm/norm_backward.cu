@@ -15,8 +15,8 @@ namespace {
 constexpr int general_threads = 256;
 constexpr int general_rows = static_cast<int>(spec::norm_rows_per_partial);  // of a block
 
-// Any types, strides and widths. A block takes general_rows rows, one at a time; a thread adds up
-// its columns in `partials` itself.
+// Any types, strides and widths. A block processes general_rows rows, one at a time; a thread sums
+// its columns in `partials`.
 template <NormKind kind>
 __global__ void __launch_bounds__(general_threads) norm_backward_general(NormBackward a) {
   __shared__ SharedSums<2> shared;
@@ -68,7 +68,7 @@ bool is_fast(const NormBackwardArgs& args) {
          is_fast_vector(args.bias, dtype) && is_vectorisable(args.partials);
 }
 
-// Each returns how many rows of partials it fills.
+// Each returns the number of rows of partials that it fills.
 template <typename T, NormKind kind, bool sums_dresidual>
 int64_t launch_fast(device::CudaStream& stream, const NormBackward& a) {
   const int64_t moves = a.D / Vec<T>::width;

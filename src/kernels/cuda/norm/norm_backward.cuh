@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the kernels of norm_backward.cu have in common.
+// Shared by the kernels of norm_backward.cu.
 #pragma once
 
 #include "kernels/cuda/norm/norm.cuh"
@@ -29,10 +29,10 @@ __device__ RowStats stats_at(const float* stats) {
   return {stats[0], stats[1]};
 }
 
-// The sums of n values over the block, all of which get them. Lanes first share the values out
-// among them, so that n values cost few more exchanges than one. Calls alternate between two halves
-// of `shared`, so that one barrier is enough: what is written in the next call but one was read
-// before the barrier of the next call.
+// The sums of n values over the block, which all threads receive. Lanes first distribute the values
+// among themselves, so that n values cost few more exchanges than one. Calls alternate between two
+// halves of `shared`, so that one barrier is enough: memory that the next call but one writes was
+// read before the barrier of the next call.
 template <int n>
 struct alignas(4 * n) Sums {
   float at[n];

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // The fast kernel of norm_backward.cu. It runs as many blocks as the multiprocessors hold (so the
-// order of the sums over rows is theirs), each of which has one row of `partials`. A thread has the
-// same columns of every row, so the weight and the sums over rows stay in its registers. A block
-// treats two vectors of each thread together, of two rows where one vector is a thread's part of a
-// row: that halves the barriers. The rows of the next two turns are on their way to shared memory
-// meanwhile, 92 KiB of a multiprocessor, where each thread reads what it has itself copied.
+// order of the sums over rows depends on their number), each of which has one row of `partials`. A
+// thread has the same columns of every row, so the weight and the sums over rows stay in its
+// registers. A block processes two vectors of each thread together, of two rows if a thread's part
+// of a row is one vector: that halves the barriers. Meanwhile the rows of the next two turns are
+// copied to shared memory, 92 KiB of a multiprocessor; each thread reads only its copies.
 //
-// A multiprocessor gets through the rows about as fast as memory brings them, so instructions
-// count: addresses are pointers that move on with the turns.
+// A multiprocessor computes rows about as fast as memory delivers them, so instructions count:
+// addresses are pointers that advance with the turns.
 #pragma once
 
 #include "kernels/cuda/norm/norm_backward.cuh"
@@ -16,7 +16,7 @@
 namespace trireme::kernels::cuda {
 
 constexpr int max_vectors = 2;  // of a row, for one thread
-constexpr int stages = 3;       // turns that have a place in shared memory
+constexpr int stages = 3;       // turns held in shared memory
 constexpr int operands = 3;     // dy, x, dresidual
 constexpr int vectors_per_turn = operands * max_vectors;
 
@@ -31,7 +31,7 @@ class Part {
         turn_(row_ * step),
         at_(reinterpret_cast<uint64_t>(rows.data) + row_ * first + threadIdx.x * 16) {}
 
-  // Of row i, vector k.
+  // Vector k of row i.
   __device__ uint64_t at(int i, int k) const { return at_ + i * row_ + k * (blockDim.x * 16); }
   __device__ void advance() { at_ += turn_; }
 
@@ -40,13 +40,13 @@ class Part {
   uint64_t at_;
 };
 
-// Where the sums of dresidual start in a row of partials, in units of D.
+// The start of the sums of dresidual in a row of partials, in units of D.
 template <NormKind kind>
 constexpr int dresidual_place = kind == NormKind::layer ? 2 : 1;
 
 // REQUIRES: all operands are of type T and vectorisable, T fits an int, D <= N vectors for each
 // thread, dynamic shared memory of stages * vectors_per_turn vectors a thread; `sums_dresidual` as
-// the parameters say, and then there is a dresidual.
+// in the parameters; it requires a dresidual.
 template <typename T, NormKind kind, int R, int N, bool sums_dresidual>
 __global__ void __launch_bounds__(norm_max_threads) norm_backward_fast(NormBackward a) {
   static_assert(R * N == max_vectors);
@@ -73,7 +73,7 @@ __global__ void __launch_bounds__(norm_max_threads) norm_backward_fast(NormBackw
   };
   Part<T> dy_part(a.dy, first, step), x_part(a.x, first, step);
   Part<T> dresidual_part(a.dresidual, first, step);
-  // Starts the copies of rows t and on, as far as they are there.
+  // Starts the copies of the rows from t on that exist.
   const auto fetch = [&](uint32_t stage, int t) {
 #pragma unroll
     for (int i = 0; i < R; ++i) {
@@ -168,7 +168,7 @@ __global__ void __launch_bounds__(norm_max_threads) norm_backward_fast(NormBackw
     }
     dx_part.advance();
     y_part.advance();
-    // What lay in this stage is in dx.
+    // The data of this stage has been used for dx.
     fetch(stage, t + stages * step);
     stage = stage == places + (stages - 1) * stage_bytes ? places : stage + stage_bytes;
     turn ^= 1;

@@ -4,16 +4,16 @@
 //
 // The fast kernel keeps a row in the registers of a warp (short rows) or of a block, so the
 // variance is summed around the mean without a second read. The general one reads rows again. Sums
-// are fp32 within a thread and fp64 across threads. The mean is rounded to fp32, which is what
-// norm_backward is given: an error of half a bit of elements as large as the mean.
+// are fp32 within a thread and fp64 across threads. The mean is rounded to fp32, as
+// norm_backward receives it: an error of half a bit of elements as large as the mean.
 #include "kernels/cuda/norm/norm.cuh"
 
 namespace trireme::kernels::cuda {
 namespace {
 
 constexpr int max_vectors = 4;      // of a row, kept by one thread of the fast kernel
-constexpr int warps_per_block = 8;  // where a warp takes a row
-constexpr int max_threads = 512;    // where a block does
+constexpr int warps_per_block = 8;  // if a warp computes a row
+constexpr int max_threads = 512;    // if a block does
 constexpr int general_threads = 256;
 
 struct Parameters {
@@ -27,7 +27,7 @@ struct Parameters {
 };
 
 // The sum over a warp, or over the block through `shared`, which no other sum may use. All threads
-// get the result.
+// receive the result.
 template <bool is_warp>
 __device__ double team_sum(float value, double* shared) {
   double sum = warp_sum(static_cast<double>(value));
@@ -78,11 +78,11 @@ __global__ void __launch_bounds__(is_warp ? warps_per_block* warp_size : max_thr
   const int thread =
       is_warp ? static_cast<int>(threadIdx.x) % warp_size : static_cast<int>(threadIdx.x);
   const int D = static_cast<int>(a.D);
-  if (t >= a.T) return;  // whole warps, and never where a block takes a row
+  if (t >= a.T) return;  // complete warps, and never if a block computes a row
 
   float s[N][W];
   if (a.residual.data != nullptr) {
-    uint4 x[N], residual[N];  // all on their way before the first sum is stored
+    uint4 x[N], residual[N];  // all loads are issued before the first sum is stored
 #pragma unroll
     for (int k = 0; k < N; ++k) {
       const int c = (thread + k * threads) * W;
@@ -148,8 +148,8 @@ __global__ void __launch_bounds__(is_warp ? warps_per_block* warp_size : max_thr
   }
 }
 
-// A block takes a row. Any types, strides and widths: s is read again from where it is stored, by
-// the thread that stored it.
+// A block computes a row. Any types, strides and widths: s is read again by the thread that stored
+// it.
 template <NormKind kind>
 __global__ void __launch_bounds__(general_threads) norm_forward_general(Parameters a) {
   __shared__ double shared[2][warp_size];
@@ -184,7 +184,7 @@ bool is_fast(const NormForwardArgs& args) {
          is_fast_vector(args.bias, dtype);
 }
 
-// A warp takes a row where N vectors a lane are enough, else a block does.
+// A warp computes a row if N vectors a lane are enough, otherwise a block does.
 template <typename T, NormKind kind, int N = 1>
 void launch_fast(cudaStream_t stream, const Parameters& a) {
   const int64_t moves = a.D / Vec<T>::width;

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A few dozen numbers of every rank, added by one thread: they are in order, and nobody waits for
-// anything else meanwhile.
+// One thread adds a few dozen numbers of every rank in order; nothing else could run meanwhile.
 #include "kernels/cuda/launch.cuh"
-#include "kernels/cuda/rows.h"
+#include "kernels/cuda/table_ops.h"
 #include "kernels/step_control.h"
 
 namespace trireme::kernels::cuda {

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// The close of a step on the device: the decision (kernels/step_control.h), taken by one thread,
+// The end of a step on the device: the decision (kernels/step_control.h), made by one thread,
 // and one pass of AdamW over all parameters.
 //
 // AdamW reads gradient, master, m and v and writes master, m, v and the parameter: 30 bytes an
-// element with fp32 gradients and bf16 parameters, 28 with all in fp32 or with halves (which reads
-// the parameter, too).
+// element with fp32 gradients and bf16 parameters, 28 with all in fp32 or with split floats (which
+// read the parameter, too).
 #include <type_traits>
 
 #include "base/split_float.h"
 #include "kernels/cuda/elementwise.cuh"
-#include "kernels/cuda/rows.h"
+#include "kernels/cuda/table_ops.h"
 #include "kernels/step_control.h"
 #include "kernels/step_state.h"
 
@@ -27,7 +27,7 @@ struct Betas {
 template <typename Param, typename Master, typename Grad>
 struct Pass {
   Param* param;
-  Master* master;  // float; where Param is that, too: the same as param; uint16_t: lower halves
+  Master* master;  // float (the same as param if Param is float, too), or uint16_t: low parts
   float *m, *v;
   const Grad* grad;
   const StepState* state;
@@ -40,9 +40,9 @@ __device__ float correction(float beta, int64_t t) {
 }
 
 constexpr int adamw_threads = 256;
-constexpr int adamw_batch = 2;  // chunks of a thread that are on their way at one time
+constexpr int adamw_batch = 2;  // chunks of a thread in flight at one time
 
-// W weights as they lie in memory.
+// W weights as stored.
 template <typename Param, typename Master, int W>
 struct Weights {
   static constexpr bool is_split = std::is_same_v<Master, uint16_t>;
@@ -79,8 +79,8 @@ struct Weights {
   }
 };
 
-// What a thread has of one batch: chunk k starts at element first + k * threads * W. Lanes lie side
-// by side in every array, so that each load and store of a warp covers whole sectors.
+// A thread's part of one batch: chunk k starts at element first + k * threads * W. Lanes are
+// adjacent in every array, so that each load and store of a warp covers whole sectors.
 template <typename Param, typename Master, typename Grad, int W>
 struct Batch {
   Chunk<Grad, W> grad[adamw_batch];
@@ -106,8 +106,8 @@ struct Batch {
   }
 };
 
-// At most 64 registers, so that 1,024 threads of a multiprocessor have 112 or more bytes each under
-// way. The first batch is on its way before the state is looked at.
+// At most 64 registers, so that 1,024 threads of a multiprocessor have 112 or more bytes each in
+// flight. The first batch is requested before the state is read.
 template <typename Param, typename Master, typename Grad, int W>
 __global__ void __launch_bounds__(adamw_threads, 4)
     adamw_kernel(Pass<Param, Master, Grad> pass, Betas betas) {
@@ -155,7 +155,7 @@ __global__ void __launch_bounds__(adamw_threads, 4)
 
 template <typename Param, typename Master, typename Grad, int W>
 void launch_adamw(Stream& stream, const Pass<Param, Master, Grad>& pass, const Betas& betas) {
-  // As many blocks as run at one time: each has a start of a microsecond (two powers).
+  // As many blocks as run concurrently: each takes a microsecond to start (two powers).
   device::CudaStream& cuda = device::cuda_stream(stream);
   const int64_t resident = int64_t{4} * cuda.cuda_device().multiprocessors();
   const int64_t blocks = std::min(ceil_div(pass.count, W * adamw_batch * adamw_threads), resident);

@@ -12,7 +12,7 @@
 #include <type_traits>
 
 #include "kernels/cuda/launch.cuh"
-#include "kernels/cuda/rows.h"
+#include "kernels/cuda/table_ops.h"
 #include "kernels/step_state.h"
 #include "kernels/wide_sum.h"
 
@@ -23,15 +23,15 @@ constexpr int block_elements = static_cast<int>(WideSum::block_elements);
 constexpr int tile_elements = warp_size * block_elements;
 constexpr int warps = 2;  // of a thread block: their tiles fit into static shared memory
 
-// Blocks lie 16 bytes further apart than they are long. So 8 lanes that each read 16 bytes of their
-// own block touch all 32 banks once.
+// Blocks are padded by 16 bytes, so that 8 lanes that each read 16 bytes of their block touch all
+// 32 banks once.
 template <typename T>
 struct alignas(16) Tile {
   static constexpr int stride = block_elements + Vec<T>::width;
   T at[warp_size * stride];
 };
 
-// The tile's elements that are not there are zero, which changes no sum.
+// Elements of the tile beyond the end are zero, which does not change sums.
 template <typename T>
 __device__ void load_tile(Tile<T>& tile, const T* x, int64_t count, bool is_aligned) {
   const int lane = static_cast<int>(threadIdx.x) % warp_size;
@@ -70,7 +70,7 @@ __device__ double block_sum(const Tile<T>& tile) {
   return sum;
 }
 
-// Limbs are named by constants only, so that they stay in registers.
+// Limbs are indexed by constants only, so that they stay in registers.
 __device__ void add_parts(WideSum& sum, const WideParts& parts) {
 #pragma unroll
   for (int limb = 0; limb < WideSum::limbs; ++limb) {
@@ -135,7 +135,7 @@ void sum_squares(Stream& stream, const SumSquaresArgs& args) {
   device::CudaStream& cuda = device::cuda_stream(stream);
   with_real_type(args.x.dtype, [&](auto* type) {
     using T = std::remove_pointer_t<decltype(type)>;
-    // As many blocks as a multiprocessor's shared memory holds, all of which is asked for.
+    // As many blocks as the shared memory of a multiprocessor holds, all of which is requested.
     constexpr int64_t resident = sizeof(T) == 4 ? 6 : 12;
     device::cuda_check(
         cudaFuncSetAttribute(sum_squares_kernel<T>, cudaFuncAttributePreferredSharedMemoryCarveout,

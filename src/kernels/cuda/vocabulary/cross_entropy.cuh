@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the kernels over logits share: the exponential, the sums of a row, its gradient, and the
+// Shared by the kernels over logits: the exponential, the sums of a row, its gradient, and the
 // losses of the rows.
 #pragma once
 
 #include <cfloat>
 
-#include "kernels/cuda/rows.h"
+#include "kernels/cuda/table_ops.h"
 #include "kernels/cuda/values.cuh"
 
 namespace trireme::kernels::cuda {
 
-// e^x for x <= 0. Of bf16 logits the hardware's own 2^x, one instruction within 2^-22, serves: the
-// terms of the sum where the rounding of x log2(e) is larger than that are small. NaN stays NaN.
+// e^x for x <= 0. For bf16 logits it is the hardware's 2^x, one instruction within 2^-22: the terms
+// of the sum for which the rounding of x log2(e) is larger than that are small. NaN stays NaN.
 template <typename T>
 __device__ inline float exp_of(float x) {
   if constexpr (std::is_same_v<T, bf16>) {
@@ -23,7 +23,7 @@ __device__ inline float exp_of(float x) {
   }
 }
 
-// Where column entry `label` of the vocabulary lies in this row, or -1.
+// The column of vocabulary entry `label` in this row, or -1.
 __device__ inline int64_t column_of(int32_t label, int64_t first_column, int64_t V) {
   const int64_t column = label - first_column;
   return label >= 0 && column >= 0 && column < V ? column : -1;
@@ -47,14 +47,14 @@ struct MaxAndSum {
     max = highest;
   }
 
-  // All lanes get the same bits.
+  // All lanes receive the same bits.
   __device__ void add_over_warp() {
     const float highest = warp_max(max);
     sum = warp_sum(sum * expf(max - highest));
     max = highest;
   }
-  // All threads of the block get the same bits. `shared` may be used again after the next barrier
-  // that follows this one.
+  // All threads of the block receive the same bits. `shared` may be used again after the next
+  // barrier that follows this one.
   using Shared = float[2][warp_size];
   __device__ void add_over_block(Shared& shared) {
     const int warp = threadIdx.x / warp_size, lane = threadIdx.x % warp_size;
@@ -71,7 +71,7 @@ struct MaxAndSum {
   }
 };
 
-// Turns logits of one row into their gradient. `label_column` is -1 where the label is not in the
+// Replaces logits of one row by their gradient. `label_column` is -1 if the label is not in the
 // row.
 struct RowGrad {
   float highest, factor;
@@ -93,14 +93,14 @@ struct RowGrad {
 
 // ---- host side
 
-// May the rows of logits be moved 16 bytes at a time, up to the last whole vector of a row?
+// Returns whether rows of logits can be moved 16 bytes at a time, up to the last complete vector.
 inline bool rows_are_aligned(const device::ConstTensor& logits) {
   return reinterpret_cast<uintptr_t>(logits.data) % 16 == 0 &&
          logits.row_stride * base::size_of(logits.dtype) % 16 == 0;
 }
 
 // Adds the losses of all rows, from their statistics, to `sums`, and writes them to `token_losses`
-// if that is present: a row of cross-entropy without its gradient. Uses the stream's workspace.
+// if that is present: cross-entropy without its gradient. Uses the stream's workspace.
 void add_losses(Stream& stream, const CrossEntropyGradArgs& args);
 
 }  // namespace trireme::kernels::cuda

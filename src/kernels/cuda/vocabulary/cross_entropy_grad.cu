@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The logits become exp(logit - max) / sum - onehot, zero where the label is negative: one read and
+// Replaces logits by exp(logit - max) / sum - onehot, zero if the label is negative: one read and
 // one write of the logits.
 #include "kernels/cuda/vocabulary/cross_entropy.cuh"
 
@@ -19,8 +19,8 @@ struct Parameters {
 };
 
 // blockIdx.x is the row, blockIdx.y a chunk of `batch` vectors for each thread; the last chunk also
-// has the columns after the last whole vector. REQUIRES: with W > 1, rows start at multiples of 16
-// bytes.
+// has the columns after the last complete vector. REQUIRES: with W > 1, rows start at multiples of
+// 16 bytes.
 template <typename T, int W>
 __global__ void __launch_bounds__(threads) cross_entropy_grad_kernel(Parameters a) {
   const int64_t t = blockIdx.x, vectors = a.V / W;
@@ -60,7 +60,7 @@ template <typename T, int W>
 void launch_grad(cudaStream_t stream, const Parameters& a) {
   const int64_t vectors = a.V / W;
   const int64_t chunks = vectors == 0 ? 1 : ceil_div(vectors, batch * threads);
-  TRIREME_CHECK(chunks <= 65535, "a vocabulary of {}", a.V);
+  TRIREME_CHECK(chunks <= 65535, "cross_entropy_grad: a vocabulary of {} is too large", a.V);
   cross_entropy_grad_kernel<T, W>
       <<<dim3(grid_of(a.T), static_cast<unsigned>(chunks)), threads, 0, stream>>>(a);
   check_launch("cross_entropy_grad");

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // loss = log(sum) + max - target of every row, fp64 in the stream's workspace; then one block adds
-// them up in an order that the number of rows alone decides.
+// them up in an order that depends on the number of rows only.
 #include "kernels/cuda/vocabulary/cross_entropy.cuh"
 #include "kernels/step_state.h"
 
@@ -70,7 +70,8 @@ void add_losses(Stream& stream, const CrossEntropyGradArgs& args) {
   if (T == 0) return;
   const device::Tensor workspace = stream.workspace();
   TRIREME_CHECK(workspace && workspace.bytes() >= T * static_cast<int64_t>(sizeof(double)),
-                "cross-entropy: a workspace of {} bytes for {} rows", workspace.bytes(), T);
+                "cross-entropy: a workspace of {} bytes is too small for {} rows",
+                workspace.bytes(), T);
   const Parameters a = {.stats = data<float>(args.stats),
                         .stats_stride = args.stats.row_stride,
                         .labels = data<int32_t>(args.labels),

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A thread takes a row: three numbers of every rank.
+// One thread for each row, which has three numbers from every rank.
 #include "kernels/cuda/launch.cuh"
-#include "kernels/cuda/rows.h"
+#include "kernels/cuda/table_ops.h"
 
 namespace trireme::kernels::cuda {
 namespace {

@@ -7,7 +7,7 @@ namespace trireme::kernels::cuda {
 namespace {
 
 constexpr int threads = 512;
-constexpr int batch = 4;  // vectors that a thread has on their way at one time
+constexpr int batch = 4;  // vectors of a thread in flight at one time
 
 struct Parameters {
   InRows logits;
@@ -18,7 +18,7 @@ struct Parameters {
   int64_t V, first_column;
 };
 
-// A block takes a row. REQUIRES: with W > 1, rows start at multiples of 16 bytes.
+// One block for each row. REQUIRES: with W > 1, rows start at multiples of 16 bytes.
 template <typename T, int W>
 __global__ void __launch_bounds__(threads) cross_entropy_stats_kernel(Parameters a) {
   __shared__ MaxAndSum::Shared shared;

@@ -4,7 +4,7 @@
 #include <type_traits>
 
 #include "kernels/cuda/elementwise.cuh"
-#include "kernels/cuda/rows.h"
+#include "kernels/cuda/table_ops.h"
 
 namespace trireme::kernels::cuda {
 namespace {
@@ -55,7 +55,7 @@ void embedding_forward(Stream& stream, const EmbeddingForwardArgs& args) {
     f.first_row = args.first_row;
     f.y = data<T>(args.y);
     f.y_stride = args.y.row_stride;
-    // A table of one row is as good as many: its stride is not used.
+    // The stride of a table of one row is not used.
     bool is_aligned = has_aligned_rows(args.y, extent) &&
                       has_aligned_rows(args.table, {args.table.rows(), args.table.cols()});
     if (args.position_table) {

@@ -1,22 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
-// dtable[tokens[t] - first_row] += dy[t], without atomics and in an order that the tokens alone
-// decide; the same for positions.
+// dtable[tokens[t] - first_row] += dy[t], without atomics and in an order that depends on the
+// tokens only; the same for positions.
 //
-// Tokens are sorted by row (embedding_sort.cuh). Blocks of 32 sorted tokens are summed each by
-// itself, from left to right. A run of tokens of one row that lies inside a block goes to the table
-// at once. A run that crosses borders leaves a partial row in every block it touches, in slot 0
-// where it came in from the left and in slot 1 where it begins; the block in which it begins adds
+// Tokens are sorted by row (embedding_sort.cuh). Each block of 32 sorted tokens is summed
+// separately, from left to right. A run of tokens of one row inside a block is added to the table
+// at once. A run that crosses blocks leaves a partial row in every block that it touches: in slot 1
+// of the block in which it begins, and in slot 0 of the others. The block in which it begins adds
 // them up.
 //
-// Time: dy is read once, rows that are met are read and written once, and there are at most two
-// partial rows for 32 tokens.
+// Time: dy is read once, the rows of its tokens are read and written once, and there are at most
+// two partial rows for 32 tokens.
 #include <algorithm>
 #include <type_traits>
 
 #include "kernels/cuda/elementwise.cuh"
+#include "kernels/cuda/table_ops.h"
 #include "kernels/cuda/vocabulary/embedding_sort.cuh"
-#include "kernels/cuda/rows.h"
-#include "spec/facts/op_shapes.h"
+#include "spec/facts/backend.h"
 
 namespace trireme::kernels::cuda {
 namespace {
@@ -61,7 +61,7 @@ __global__ void sum_blocks_kernel(Sums<Dy, Grad> s) {
   const int64_t col = (int64_t{blockIdx.y} * blockDim.x + threadIdx.x) * W;
   if (col >= s.cols) return;
 
-  // Tokens without a row, and places behind the last token, are at the end.
+  // Tokens without a row, and positions after the last token, are at the end.
   float sum[W] = {};
   for (int first = 1; first <= sorted_block && rows[first] != no_row; first += in_flight) {
     Chunk<Dy, W> dy[in_flight];
@@ -107,7 +107,7 @@ __global__ void __launch_bounds__(warp_size* join_lanes) join_blocks_kernel(Sums
   const int64_t block = blockIdx.x, begin = block * sorted_block, end = begin + sorted_block;
   if (end >= s.count) return;
   const uint32_t row = row_of(s.keys[end - 1]);
-  if (row == no_row || row_of(s.keys[end]) != row) return;    // nothing goes out
+  if (row == no_row || row_of(s.keys[end]) != row) return;    // no run crosses the end
   if (begin > 0 && row_of(s.keys[begin - 1]) == row) return;  // it began further left
 
   const int lane = static_cast<int>(threadIdx.y), x = static_cast<int>(threadIdx.x);
@@ -145,7 +145,7 @@ void launch_sums(cudaStream_t stream, const Sums<Dy, Grad>& s) {
   const dim3 sum_grid(blocks, static_cast<unsigned>(ceil_div(chunks, threads)));
   sum_blocks_kernel<Dy, Grad, W><<<sum_grid, static_cast<unsigned>(threads), 0, stream>>>(s);
   check_launch("embedding_backward: sum");
-  if (blocks == 1) return;  // no borders
+  if (blocks == 1) return;  // no run crosses blocks
 
   constexpr int join_width = std::min(W, join_max_width);
   const Sums<float, Grad> join = {s.keys,     s.count, nullptr,        s.table,
@@ -170,8 +170,8 @@ Workspace cut(const EmbeddingBackwardArgs& args) {
   const base::TensorSpec needed =
       spec::embedding_workspace(spec::cuda_backend(true), tokens, width);
   TRIREME_CHECK(w && w.is_contiguous() && w.bytes() >= needed.shape.elements(),
-                "embedding_backward: a workspace of {} bytes, {} are needed", w ? w.bytes() : 0,
-                needed.shape.elements());
+                "embedding_backward: needs a workspace of {1} bytes, {0} are available",
+                w ? w.bytes() : 0, needed.shape.elements());
   TRIREME_CHECK(reinterpret_cast<uintptr_t>(w.data) % 16 == 0,
                 "embedding_backward: the workspace is not aligned to 16 bytes");
   auto* keys = reinterpret_cast<uint64_t*>(w.data);

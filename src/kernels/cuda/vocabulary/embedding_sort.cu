@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Runs of 1,024 keys are sorted in shared memory (Batcher's bitonic sort), then eight runs at a
-// time become one: a key's place is its place in its own run and, by binary search, the number of
-// smaller keys in the seven others. 65,536 tokens take three kernels of a few microseconds each.
+// time are merged: the position of a key is its position in its run plus, by binary search, the
+// number of smaller keys in the seven others. 65,536 tokens take three kernels of a few
+// microseconds each.
 #include "kernels/cuda/vocabulary/embedding_sort.cuh"
 
 #include <utility>
@@ -48,7 +49,7 @@ __global__ void __launch_bounds__(first_run / 2) sort_runs_kernel(SortArgs args)
   }
 }
 
-// Merges groups of `ways` neighbouring runs of 2^log_run keys. The searches in all runs go forward
+// Merges groups of `ways` neighbouring runs of 2^log_run keys. The searches in all runs advance
 // together, so that their loads overlap.
 __global__ void __launch_bounds__(merge_threads)
     merge_runs_kernel(const uint64_t* from, uint64_t* to, int64_t count, int log_run) {
@@ -60,8 +61,8 @@ __global__ void __launch_bounds__(merge_threads)
   const int64_t own = i >> log_run << log_run;
   from += group;
 
-  // Of each run: how many keys it has, and how many are smaller as far as known. The own run counts
-  // as empty.
+  // For each run: the number of its keys, and of those known to be smaller. The run of this key
+  // counts as empty.
   int length[ways], smaller[ways];
 #pragma unroll
   for (int w = 0; w < ways; ++w) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tokens in the order of the table rows they name. A key is (row << 32 | token), so no two are
-// equal and there is one order only; row is `no_row` for tokens that belong to another rank.
+// Sorts tokens by their embedding rows. A key is (row << 32 | token), so no two are
+// equal and the order is unique; row is `no_row` for tokens that belong to another rank.
 #pragma once
 
 #include <cuda_runtime.h>

@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: Apache-2.0
+// StateAccess: how the host reads and writes an engine's weights, gradients and training state:
+// whole parameters by name, or this rank's ranges of buckets, which checkpoints save. With several
+// ranks, calls by name are collective: all ranks make them together, in the same order.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "device/device.h"
+#include "engine/state/buckets.h"
+#include "engine/state/data_groups.h"
+#include "engine/state/tensor_group.h"
+#include "engine/step/pipe.h"
+#include "kernels/step_state.h"
+#include "optim/adamw.h"
+#include "spec/model.h"
+#include "spec/plan.h"
+
+namespace trireme::engine {
+
+class StateAccess {
+ public:
+  // Parts of an engine, which must outlive this object.
+  struct Parts {
+    const spec::ModelSpec& model;
+    const spec::Plan& plan;
+    device::Stream& compute;
+    DataGroups& groups;
+    TensorGroup& tensor;
+    Pipe& pipe;
+    Buckets& buckets;
+    optim::AdamW* optimizer = nullptr;  // null in inference
+    device::Tensor step_state;          // one kernels::StepState
+  };
+  explicit StateAccess(const Parts&);
+
+  // Sets initial weights, a function of (seed, name, element). Collective.
+  void init_weights(uint64_t seed);
+
+  // ---- parameters and gradients by name, whole, in fp32; each call waits for the device.
+  struct ParamInfo {
+    std::string name;
+    std::vector<int64_t> shape;
+  };
+  std::vector<ParamInfo> parameters() const;
+  std::vector<float> read_weights(const std::string& name);
+  void write_weights(const std::string& name, std::span<const float> values);
+  // Returns gradients of the last step. REQUIRES: no forward has run since, because it may reuse
+  // their memory.
+  std::vector<float> read_grads(const std::string& name);
+  // Returns the hash of all fp32 weights, in the order of parameters().
+  std::string weights_sha256();
+
+  // ---- state: everything besides the batch that the next step depends on
+  enum class StateKind : uint8_t { weight, first_moment, second_moment, count };
+  // A range of the fp32 state of one layer's bucket.
+  struct StateRange {
+    int layer = 0;  // of the model
+    StateKind kind = StateKind::weight;
+    spec::Range range;         // elements of the bucket
+    optim::FlatFloats floats;  // a view of the range
+  };
+  // Returns views of the state that this rank updates; they are current once the compute stream has
+  // drained. REQUIRES: a training plan.
+  std::vector<StateRange> state();
+  // Queues deferred updates, as state() does: ranges returned by an earlier state() are current
+  // once the compute stream has drained.
+  void flush_updates();
+  // Read or write a range of state() as floats. Both wait for the device.
+  std::vector<float> read_state(const StateRange&);
+  void write_state(const StateRange&, std::span<const float> values);
+  // Publishes state that write_state() has changed on all ranks. Collective.
+  void state_changed();
+  // The state of learning rate, clipping and skipping. Both wait for the device.
+  kernels::StepState step_state();
+  void set_step_state(const kernels::StepState&);
+
+ private:
+  struct Located {
+    int pp_rank = 0;  // the rank along pp that has the parameter
+    int bucket = -1;  // its bucket on that rank; -1 on others
+    spec::Param param;
+    int64_t offset = 0, elements = 0;  // in the bucket's flat vectors
+  };
+
+  void publish_weights(int bucket);
+  // Returns the fp32 weights that this rank updates, or the parameters in inference.
+  optim::FlatFloats own_weights(int bucket) const;
+  Located locate(const std::string& name) const;
+  // Returns the whole parameter on every rank. `own` is this rank's part of the bucket; empty if
+  // another pp rank has the parameter.
+  std::vector<float> read(const Located&, const optim::FlatFloats& own);
+  // Returns the whole parameter from the parts of this rank and its peers along tp. Collective.
+  std::vector<float> assemble(const spec::Param&, std::span<const float> own);
+
+  const spec::ModelSpec& model_;
+  const spec::Plan& plan_;
+  device::Stream& compute_;
+  DataGroups& groups_;
+  TensorGroup& tensor_;
+  Pipe& pipe_;
+  Buckets& buckets_;
+  optim::AdamW* optimizer_;
+  device::Tensor step_state_;
+};
+
+}  // namespace trireme::engine

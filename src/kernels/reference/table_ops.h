@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+// The reference back end: the formulas of kernels/args.h as plain loops in double, one thread, no
+// regard for speed. Tests compare the other back ends with it. Every op has the contract of its
+// args.
+#pragma once
+
+#include "kernels/args.h"
+#include "kernels/table.h"
+
+namespace trireme::kernels::reference {
+
+void gemm(Stream&, const GemmArgs&);
+void embedding_forward(Stream&, const EmbeddingForwardArgs&);
+void embedding_backward(Stream&, const EmbeddingBackwardArgs&);
+void norm_forward(Stream&, const NormForwardArgs&);
+void norm_backward(Stream&, const NormBackwardArgs&);
+void rope_forward(Stream&, const RopeForwardArgs&);
+void rope_backward(Stream&, const RopeBackwardArgs&);
+void attention_forward(Stream&, const AttentionForwardArgs&);
+void attention_backward(Stream&, const AttentionBackwardArgs&);
+void swiglu_forward(Stream&, const SwigluForwardArgs&);
+void swiglu_backward(Stream&, const SwigluBackwardArgs&);
+void gelu_forward(Stream&, const GeluForwardArgs&);
+void cross_entropy_stats(Stream&, const CrossEntropyStatsArgs&);
+void cross_entropy_grad(Stream&, const CrossEntropyGradArgs&);
+void cross_entropy_merge(Stream&, const CrossEntropyMergeArgs&);
+void cross_entropy(Stream&, const CrossEntropyArgs&);
+void fill(Stream&, const FillArgs&);
+void copy(Stream&, const CopyArgs&);
+void accumulate(Stream&, const AccumulateArgs&);
+void init_normal(Stream&, const InitNormalArgs&);
+void sum_squares(Stream&, const SumSquaresArgs&);
+void merge_sums(Stream&, const MergeSumsArgs&);
+void step_control(Stream&, const StepControlArgs&);
+void adamw(Stream&, const AdamwArgs&);
+
+}  // namespace trireme::kernels::reference

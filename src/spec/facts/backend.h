@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+// Backend: the scratch that a kernel table needs beyond its operands, as numbers and as functions
+// of shapes. The planner reads the same description as the kernels, so it needs no device. Each
+// back end has a file: cpu_backend.cpp, cuda_backend.cpp.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "base/shape.h"
+
+namespace trireme::spec {
+
+// The attention problem of a micro-batch.
+struct AttentionShape {
+  base::DType dtype = base::DType::f32;
+  int64_t sequences = 1, seq_len = 0;  // of equal length, unless has_documents
+  int64_t heads = 0, kv_heads = 0, head_dim = 0;
+  bool has_documents = false;
+
+  int64_t tokens() const { return sequences * seq_len; }
+};
+
+// The sequences and key/value heads that one call of attention_backward covers.
+struct AttentionCall {
+  int64_t sequences = 1, kv_heads = 1;
+};
+
+struct Backend;
+
+// The functions of one back end. The free functions below call them and describe them.
+struct ScratchRules {
+  bool (*attention_is_fused)(const AttentionShape&);
+  AttentionCall (*attention_call)(const Backend&, const AttentionShape&);
+  base::TensorSpec (*attention_workspace)(const Backend&, const AttentionShape&);
+  base::TensorSpec (*embedding_workspace)(int64_t tokens, int64_t width);
+};
+extern const ScratchRules cpu_scratch, cuda_scratch;
+
+struct Backend {
+  std::string name = "cpu";  // cpu or cuda
+  bool deterministic = true;
+  int64_t stream_workspace_bytes = 0;  // of the compute stream, for libraries
+  int64_t logits_bytes = 8 << 20;      // target size of a chunk of logits
+  int64_t attention_bytes = 0;         // limit of one call of deterministic attention
+  int64_t row_grain = 1;               // elements: rows of logits start at its multiples
+  const ScratchRules* scratch = &cpu_scratch;
+
+  bool operator==(const Backend&) const = default;
+};
+Backend cpu_backend();
+Backend cuda_backend(bool deterministic);
+
+// Returns an empty shape if the back end needs none.
+base::TensorSpec stream_workspace_spec(const Backend&);
+
+// Does the back end's library (cuDNN) compute attention of this shape? Otherwise Trireme's kernel
+// does.
+bool attention_is_fused(const Backend&, const AttentionShape&);
+
+// Returns what one call of attention_backward covers: all sequences and heads, except where
+// deterministic sums need memory that grows with the square of the length.
+AttentionCall attention_call(const Backend&, const AttentionShape&);
+
+// Scratch of attention_backward: flat f32, or nothing (empty shape).
+base::TensorSpec attention_workspace(const Backend&, const AttentionShape&);
+
+// Sorted tokens whose gradients one thread block of the CUDA embedding_backward sums.
+constexpr int64_t embedding_block = 32;
+
+// Scratch of embedding_backward over `tokens` rows of `width`: flat u8, or nothing (empty shape).
+base::TensorSpec embedding_workspace(const Backend&, int64_t tokens, int64_t width);
+
+}  // namespace trireme::spec

@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+// The CUDA back end: cuDNN computes attention of the shapes that it has kernels for, and
+// embedding_backward sorts its tokens.
+#include "spec/facts/backend.h"
+
+namespace trireme::spec {
+namespace {
+
+constexpr int64_t f32_bytes = 4;
+
+base::TensorSpec flat_f32(int64_t bytes) {
+  return {{(bytes + f32_bytes - 1) / f32_bytes}, base::DType::f32};
+}
+
+// cuDNN has no kernel for fp32, borders of documents and other head sizes.
+bool cudnn_fuses_attention(const AttentionShape& s) {
+  return s.dtype == base::DType::bf16 && !s.has_documents && s.seq_len >= 64 &&
+         (s.head_dim == 64 || s.head_dim == 128);
+}
+
+// Returns the bytes that cuDNN's backward needs for one call, beside delta and the sum of dQ that
+// the caller passes. With grouped queries it keeps dK and dV of all query heads in bf16;
+// deterministic sums of dQ keep the whole matrix of dS in bf16, its sides padded.
+int64_t cudnn_bytes(const AttentionShape& s, const AttentionCall& call, bool deterministic) {
+  const int64_t heads = call.kv_heads * (s.heads / s.kv_heads);
+  const int64_t rows = call.sequences * heads * s.seq_len;
+  int64_t bytes = base::grain_bytes;
+  if (s.heads != s.kv_heads) bytes += 2 * 2 * rows * s.head_dim;
+  if (deterministic) {
+    bytes +=
+        2 * call.sequences * heads * base::round_up(s.seq_len, 64) * base::round_up(s.seq_len, 128);
+  }
+  return bytes;
+}
+
+AttentionCall cudnn_attention_call(const Backend& backend, const AttentionShape& s) {
+  AttentionCall call{s.sequences, s.kv_heads};
+  if (!backend.deterministic || !cudnn_fuses_attention(s)) return call;
+  // Halve the sequences, then the heads, down to one of each.
+  while (cudnn_bytes(s, call, true) > backend.attention_bytes) {
+    int64_t& part = call.sequences > 1 ? call.sequences : call.kv_heads;
+    if (part == 1) break;
+    part = (part + 1) / 2;
+  }
+  return call;
+}
+
+base::TensorSpec cuda_attention_workspace(const Backend& backend, const AttentionShape& s) {
+  const int64_t delta = f32_bytes * s.tokens() * s.heads;
+  if (!cudnn_fuses_attention(s)) return flat_f32(delta);
+  const int64_t delta_bytes = base::round_up(delta, base::grain_bytes);
+  const int64_t dq_sum = backend.deterministic ? 0 : delta_bytes * s.head_dim;
+  return flat_f32(delta_bytes + dq_sum +
+                  cudnn_bytes(s, cudnn_attention_call(backend, s), backend.deterministic));
+}
+
+// Two arrays of (row, token) keys for the merge sort, and two partial rows for every block of
+// sorted tokens: of the run that enters from the left, and of the one that leaves to the right.
+base::TensorSpec cuda_embedding_workspace(int64_t tokens, int64_t width) {
+  const int64_t blocks = (tokens + embedding_block - 1) / embedding_block;
+  return {{base::round_up(2 * 8 * tokens, base::grain_bytes) + 2 * f32_bytes * blocks * width},
+          base::DType::u8};
+}
+
+}  // namespace
+
+const ScratchRules cuda_scratch = {cudnn_fuses_attention, cudnn_attention_call,
+                                   cuda_attention_workspace, cuda_embedding_workspace};
+
+Backend cuda_backend(bool deterministic) {
+  return {.name = "cuda",
+          .deterministic = deterministic,
+          .stream_workspace_bytes = 64 << 20,
+          .logits_bytes = int64_t{2} << 30,
+          .attention_bytes = int64_t{2304} << 20,
+          .row_grain = 64,
+          .scratch = &cuda_scratch};
+}
+
+}  // namespace trireme::spec

@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "train/batches/data_watch.h"
+
+#include <fmt/format.h>
+
+#include "base/error.h"
+#include "base/text/json.h"
+
+namespace trireme::train {
+
+void DataWatch::check() {
+  const std::string change = data_.changed();
+  if (change.empty() || change == accepted_change_) return;
+  if (data_.identity() != identity_) {
+    throw base::IoError(fmt::format(
+        "{}: steps since the last checkpoint may have used other data. Put the data back and "
+        "resume, or continue with the new data (--resume auto --allow-data-change)",
+        change));
+  }
+  accepted_change_ = change;
+}
+
+}  // namespace trireme::train

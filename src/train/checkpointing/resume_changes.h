@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+// Differences between a saved run and the run that resumes it, as text.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "base/text/json_fwd.h"
+
+namespace trireme::train {
+
+// Returns the keys of the plan that decide bits and differ; empty: none. Plans of earlier versions
+// have these keys outside of a layout.
+std::string changes_of_identity(const base::Json& was, const base::Json& is);
+
+// Appends a line for every leaf that is in only one of the two or has another value.
+void list_changes(const std::string& path, const base::Json& was, const base::Json& is,
+                  std::vector<std::string>& lines);
+
+// Differences between the states of two runs (RunCheckpoints::run_state), one per line.
+struct StateChanges {
+  std::vector<std::string> data, batch, config;
+  bool has_config = false;  // false: the saved state does not record its configuration
+};
+StateChanges changes_of_state(const base::Json& saved, const base::Json& own);
+
+}  // namespace trireme::train

@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+// Tables of predicted and measured memory and traffic, as text for a terminal.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "train/report/train_summary.h"
+
+namespace trireme::train {
+
+struct MemoryRow {
+  const char* name;
+  int64_t predicted, measured;  // bytes
+
+  bool is_empty() const { return predicted == 0 && measured == 0; }
+};
+// The purposes of a memory table, in the order in which they are shown; the last row is the sum.
+std::vector<MemoryRow> memory_rows(const spec::MemoryTable& predicted,
+                                   const spec::MemoryTable& measured);
+
+// Predicted and measured bytes side by side, one row per purpose.
+std::string memory_table_text(const spec::MemoryTable& predicted, const spec::MemoryTable& measured,
+                              const RunCheckpoints::Memory& checkpoints = {});
+// One row per rank: memory, and the bytes that it sent.
+std::string ranks_table_text(std::span<const RankFigures> ranks);
+
+}  // namespace trireme::train

@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "train/report/memory_table.h"
+
+#include <gtest/gtest.h>
+
+namespace trireme::train {
+namespace {
+
+// Every field has another power of two, so that a field that no row shows changes the sum.
+spec::MemoryTable distinct_table() {
+  return {.params = 1,
+          .grads = 2,
+          .optim = 4,
+          .stash_inputs = 8,
+          .stash_f_to_b = 16,
+          .stash_f_to_w = 32,
+          .stash_b_to_w = 64,
+          .stash_gradients = 128,
+          .stash_recompute = 256,
+          .stash_stream = 512,
+          .stash_gaps = 1024,
+          .scratch = 2048,
+          .comm = 4096,
+          .staging = 8192};
+}
+
+TEST(MemoryTable, rows_add_up_to_the_last_one) {
+  const std::vector<MemoryRow> rows = memory_rows(distinct_table(), {});
+  int64_t sum = 0;
+  for (const MemoryRow& row : rows) sum += row.predicted;
+  EXPECT_EQ(rows.back().predicted, distinct_table().total());
+  EXPECT_EQ(sum, 2 * rows.back().predicted);
+}
+
+TEST(MemoryTable, leaves_out_purposes_without_bytes) {
+  const std::string text = memory_table_text({.params = 1000}, {.params = 1200});
+  EXPECT_NE(text.find("parameters"), std::string::npos) << text;
+  EXPECT_NE(text.find("200"), std::string::npos) << text;
+  EXPECT_EQ(text.find("gradients"), std::string::npos) << text;
+  EXPECT_EQ(text.find("checkpoints"), std::string::npos) << text;
+  const std::string saving = memory_table_text({}, {}, {.predicted_bytes = 7, .measured_bytes = 7});
+  EXPECT_NE(saving.find("checkpoints, on the host"), std::string::npos) << saving;
+}
+
+}  // namespace
+}  // namespace trireme::train

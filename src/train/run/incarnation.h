@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+// Incarnation: what one rank builds once for one attempt of a run, before the first step: the run's
+// folder, the data, the device, the plan, the connection to the other ranks, the engine.
+#pragma once
+
+#include <memory>
+
+#include "base/text/json.h"
+#include "config/config.h"
+#include "engine/engine.h"
+#include "obs/run_dir.h"
+#include "obs/run_owner.h"
+#include "optim/lr_schedule.h"
+#include "spec/model.h"
+#include "train/batches/batches.h"
+#include "train/report/run_text.h"
+#include "train/run/train_hooks.h"
+#include "train/setup/fit.h"
+#include "train/setup/rank.h"
+#include "train/setup/ranks.h"
+#include "train/setup/setup.h"
+
+namespace trireme::train {
+
+// Members are built in this order and destroyed in the reverse one: whatever may be refused cheaply
+// comes before what takes time or memory, nothing is written, and the engine goes before the
+// communicators, the communicators before the device, and the run's folder is released last.
+struct Incarnation {
+  // All references must outlive it. Throws ConfigError, IoError or OutOfMemory; no file has changed
+  // then. Collective.
+  Incarnation(const config::Config&, obs::RunMode asked, const TrainHooks&, const RankStart&);
+
+  const spec::Plan& plan() const { return job.plan; }
+  int64_t step_samples() const { return step_tokens(plan()) / plan().seq_len; }  // of all ranks
+
+  const double start_seconds;  // by obs::steady_seconds()
+  const config::Config& config;
+  const RankStart& start;
+  const std::unique_ptr<obs::RunOwner> owner;  // on the first rank; null on others
+  const obs::RunMode mode;
+  const spec::ModelSpec model;
+  const DataSets data;
+  const base::Json data_identity;
+  const optim::LrSchedule lr;
+  Platform platform;
+  const FitJob job;
+  Rank rank;
+  const RunPeaks peaks;  // on the first rank; empty on others
+  engine::Engine engine;
+  const bool has_given_weights;  // training.init_from; otherwise initialised from the seed
+};
+
+}  // namespace trireme::train

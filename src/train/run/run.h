@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+// Run: one attempt of a run on one rank, from its start (run_start.cpp) through its steps (run.cpp)
+// to its end (run_finish.cpp). What the attempt is made of stands in incarnation.h, what follows a
+// step in step_agenda.h, what a step logs in step_reporter.h.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "train/checkpointing/run_checkpoints.h"
+#include "train/report/run_output.h"
+#include "train/report/step_clock.h"
+#include "train/report/train_summary.h"
+#include "train/run/control_signals.h"
+#include "train/run/incarnation.h"
+#include "train/run/run_position.h"
+#include "train/run/step_agenda.h"
+#include "train/run/step_reporter.h"
+#include "train/run/train_hooks.h"
+#include "train/trace/run_trace.h"
+
+namespace trireme::train {
+
+class Run {
+ public:
+  // All references must outlive it. Throws as Incarnation does.
+  Run(const config::Config&, obs::RunMode, const TrainHooks&, const RankStart&);
+  // Trains to the last step or to a stop. Call once. Collective.
+  TrainSummary go();
+
+ private:
+  // Logs on the first rank only.
+  void log(const std::string& text) const;
+
+  // ---- start: until begin() no file changes
+  CheckpointHooks checkpoint_hooks();
+  void describe() const;
+  // Loads the checkpoint that is asked for, if there is one. Collective.
+  void resume();
+  void describe_plan();  // collective
+  void begin();          // collective
+  Checkpointer::Begin begin_output();
+
+  // ---- steps
+  void run_steps();
+  void queue_step(TrainBatches&, int64_t step);
+  void finish_trace();
+  StepRequests exchanged_requests(const StepAgenda&, int64_t step);
+  void act(int64_t step, const StepActions&, StepReporter&);
+  [[noreturn]] void end_fenced();
+
+  // ---- end
+  void export_weights(const std::string& name);  // collective
+  bool has_final_weights();                      // collective
+  void finish();                                 // collective
+  void summarise();                              // collective
+
+  const config::Config& config_;
+  const TrainHooks& hooks_;
+  Incarnation parts_;
+  TrainSummary summary_;
+  std::optional<RunOutput> output_;  // on the first rank, from begin() on
+  RunCheckpoints checkpoints_;
+  RunTrace trace_;
+  std::optional<Resumed> resumed_;
+  RunPosition position_;
+  StepClock clock_;
+  ControlSignals signals_;
+  double data_seconds_ = 0;  // for which steps waited for batches
+  int64_t sent_bytes_ = 0;   // in steps
+};
+
+}  // namespace trireme::train

@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+// Run: exported weights, the last checkpoint, and the figures of its summary.
+#include <filesystem>
+#include <system_error>
+
+#include "base/check.h"
+#include "ckpt/generation/folder.h"
+#include "device/accelerator.h"
+#include "obs/terminal/number_text.h"
+#include "spec/parallel/data_parallel.h"
+#include "train/checkpointing/saver.h"
+#include "train/report/throughput.h"
+#include "train/run/run.h"
+
+namespace trireme::train {
+
+void Run::finish() {
+  checkpoints_.finish();
+  summary_.checkpoints = checkpoints_.figures();
+  summary_.saved_step = parts_.rank.gather(summary_.saved_step).front();
+  if (summary_.was_stopped && summary_.saved_step == summary_.steps) {
+    log(fmt::format("stopped   step {} is saved; --resume auto continues", summary_.steps));
+  } else if (summary_.was_stopped) {
+    log(fmt::format("stopped   step {} is not saved", summary_.steps));
+  }
+  if (exports_weights(config_) && !(summary_.attempt_steps == 0 && has_final_weights())) {
+    export_weights(summary_.was_stopped ? ckpt::generation_name(summary_.steps) : "final");
+  }
+  summarise();
+  parts_.rank.barrier();  // no rank leaves while another still reads
+}
+
+// Returns on every rank what the first one finds.
+bool Run::has_final_weights() {
+  std::error_code ignored;
+  const bool exists =
+      output_ && std::filesystem::exists(output_->saver().folder() / "final", ignored);
+  return parts_.rank.gather(static_cast<uint8_t>(exists ? 1 : 0)).front() != 0;
+}
+
+// A failing export is reported; what it would have exported is in the checkpoint.
+void Run::export_weights(const std::string& name) {
+  const SavedWeights saved =
+      save_weights(parts_.engine, parts_.rank, output_ ? &output_->saver() : nullptr, name);
+  summary_.weights = saved.path;
+  summary_.export_problem = saved.problem;
+  if (saved.problem.empty()) {
+    log(fmt::format("weights   {} ({} in {:.2f} s)", saved.path.string(),
+                    obs::bytes_text(saved.bytes), saved.seconds));
+    if (output_) output_->add(summary_.steps, saved);
+  } else {
+    log(
+        fmt::format("weights   not exported: {}; `trireme ckpt export {}` makes them from the "
+                    "checkpoint",
+                    saved.problem, config_.job.dump_folder));
+  }
+}
+
+void Run::summarise() {
+  const spec::TrafficTable sent =
+      spec::predict_traffic(parts_.model, parts_.plan(), parts_.rank.coord());
+  const RankFigures own{
+      .predicted = parts_.engine.predicted_memory(),
+      .measured = parts_.engine.measured(),
+      .ledger_bytes = parts_.platform.device->ledger().live(),
+      .checkpoints = checkpoints_.memory(),
+      .predicted_traffic_bytes = summary_.attempt_steps * (sent.total() - sent.other),
+      .counted_traffic_bytes = sent_bytes_};
+  set_ranks(summary_, parts_.rank.gather(own));
+  summary_.ledger_bytes = own.ledger_bytes;
+  summary_.driver_used_bytes = device::driver_used_bytes(*parts_.platform.device);
+  if (parts_.platform.is_gpu() && parts_.rank.is_alone()) {
+    log(memory_line(summary_.ledger_bytes, summary_.driver_used_bytes));
+  }
+  summary_.seconds = clock_.seconds();
+  if (clock_.median_lap() > 0) {
+    summary_.tokens_per_second =
+        static_cast<double>(step_tokens(parts_.plan())) / clock_.median_lap();
+  }
+  const RunPeaks& peaks = parts_.peaks;
+  const auto against = [this](const Peak& peak) {
+    return utilisation(parts_.model, parts_.plan(), summary_.tokens_per_second, peak.per_second);
+  };
+  if (peaks.flops) {
+    summary_.mfu = against(*peaks.flops).mfu;
+    summary_.hfu = against(*peaks.flops).hfu;
+    summary_.peak_flops = peaks.flops->per_second;
+    summary_.peak_source = peaks.flops->source;
+  }
+  if (peaks.gemm) summary_.gemm_utilisation = against(*peaks.gemm).mfu;
+}
+
+}  // namespace trireme::train

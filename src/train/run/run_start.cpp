@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: Apache-2.0
+// Run: its construction, what it resumes from, and the first files that it writes.
+#include <filesystem>
+
+#include "base/check.h"
+#include "ckpt/disk/posix_disk.h"
+#include "ckpt/generation/folder.h"
+#include "obs/terminal/number_text.h"
+#include "train/run/run.h"
+#include "train/run/run_work.h"
+
+namespace trireme::train {
+namespace {
+
+std::string saved_line(const SavedGeneration& saved) {
+  return fmt::format(
+      "saved     checkpoint of step {}: {} in {:.2f} s in the background, {:.2f} s waited",
+      saved.step, obs::bytes_text(saved.bytes), saved.durable_seconds, saved.stall_seconds);
+}
+
+ckpt::Guard guard_of(const obs::RunOwner* owner) {
+  if (owner == nullptr) return {};
+  return [owner](const auto& write) { owner->guarded(write); };
+}
+
+}  // namespace
+
+Run::Run(const config::Config& c, obs::RunMode mode, const TrainHooks& hooks,
+         const RankStart& start)
+    : config_(c),
+      hooks_(hooks),
+      parts_(c, mode, hooks, start),
+      checkpoints_(c, parts_.data_identity, parts_.engine, parts_.model, parts_.rank,
+                   *parts_.platform.device, hooks.resume, guard_of(parts_.owner.get()),
+                   checkpoint_hooks()),
+      trace_(hooks.trace, parts_.engine, parts_.rank),
+      signals_(hooks.stop, hooks.save) {
+  summary_.hardware = parts_.platform.hardware;
+  summary_.parameters = spec::parameter_count(parts_.model);
+}
+
+CheckpointHooks Run::checkpoint_hooks() {
+  return {.log =
+              [this](const std::string& text) {
+                if (hooks_.log) hooks_.log(text);
+              },
+          .saved =
+              [this](const SavedGeneration& saved) {
+                summary_.saved_step = saved.step;
+                log(saved_line(saved));
+                if (output_) output_->add(saved);
+              },
+          .program = hooks_.program};
+}
+
+void Run::log(const std::string& text) const {
+  if (parts_.rank.is_first() && hooks_.log) hooks_.log(text);
+}
+
+void Run::describe() const {
+  for (const std::string& line : parts_.start.description) log(line);
+  for (const std::string& line :
+       describe_run(parts_.model, parts_.plan(), parts_.platform, parts_.peaks)) {
+    log(line);
+  }
+  log(fmt::format("data      {}; {} training samples of {} tokens",
+                  parts_.data.train_data().description(), parts_.data.train().samples(),
+                  parts_.plan().seq_len));
+}
+
+void Run::resume() {
+  resumed_ = checkpoints_.resume([this](int64_t first, int64_t last, int64_t shift) {
+    TrainBatches batches(parts_.data.train(), parts_.plan(), parts_.rank.coord(), first - 1, shift);
+    for (int64_t step = first; step <= last; ++step) {
+      parts_.engine.step(batches, optim::learning_rate(parts_.lr, step - 1));
+      if (parts_.rank.is_first() && hooks_.progress) hooks_.progress(step, "replay");
+    }
+  });
+  position_ = position_after(resumed_, parts_.step_samples());
+  if (!resumed_) {
+    log(parts_.has_given_weights
+            ? "start     weights of " + config_.training.init_from
+            : fmt::format("start     weights initialised from seed {}", config_.debug.seed));
+    return;
+  }
+  summary_.total_tokens = position_.tokens_before;
+  summary_.steps = summary_.resumed_from = resumed_->step;
+  summary_.skipped_steps = parts_.engine.step_state().skipped;
+}
+
+// Logs what the run is going to do. After resume(), before begin().
+void Run::describe_plan() {
+  summary_.checkpoint_bytes = checkpoints_.checkpoint_bytes();
+  if (position_.first_step > config_.training.steps) return;
+  const data::Sampler* validation = parts_.data.validation();
+  RunWork work{.first_step = position_.first_step,
+               .step_samples = parts_.step_samples(),
+               .training_samples = parts_.data.train().samples(),
+               .samples_before = position_.samples_before,
+               .tokens_before = position_.tokens_before,
+               .held_out_samples = validation != nullptr ? validation->samples() : 0,
+               .checkpoint_bytes = summary_.checkpoint_bytes,
+               .weights_bytes = exports_weights(config_) ? exported_bytes(config_) : 0};
+  // A disk may be slow to answer.
+  parts_.rank.on_first([&] {
+    const auto folder = std::filesystem::path(config_.job.dump_folder) / config_.checkpoint.folder;
+    work.free_bytes = free_bytes(folder);
+    if (!checkpoints_.saves() || parts_.mode != obs::RunMode::resume) return;
+    work.checkpoints_before = std::ssize(ckpt::committed_steps(*ckpt::posix_disk(), folder));
+  });
+  for (const std::string& line : describe_work(config_, work)) log(line);
+}
+
+// Everything that may be refused was accepted: from here on the run writes.
+void Run::begin() {
+  Checkpointer::Begin begin;
+  parts_.rank.on_first([&] { begin = begin_output(); });
+  begin.step = resumed_ ? resumed_->step : -1;
+  if (parts_.start.begins) parts_.start.begins();
+  if (output_) trace_.open(output_->folder());
+  summary_.trace = trace_.trace_file();
+  summary_.picture = trace_.picture_file();
+  checkpoints_.begin(begin);
+  if (parts_.owner) parts_.owner->begun();
+}
+
+// Opens the run's folder. On the first rank.
+Checkpointer::Begin Run::begin_output() {
+  obs::RunOwner& owner = *parts_.owner;
+  Checkpointer::Begin begin;
+  if (owner.previous()) begin.previous_run = owner.previous()->run;
+  // A checkpoint names its run; a folder that is resumed before it has one belongs to its last run.
+  const bool continues = parts_.mode == obs::RunMode::resume;
+  owner.begin(resumed_ && !resumed_->writer.run.empty() ? resumed_->writer.run
+              : continues                               ? begin.previous_run
+                                                        : "");
+  begin.writer = {.run = owner.run(), .epoch = owner.epoch()};
+  output_.emplace(config_, parts_.mode, parts_.plan(), owner, hooks_.program,
+                  resumed_ ? resumed_->step : -1);
+  summary_.run_folder = output_->folder();
+  log(fmt::format("run       {} in {} ({}, attempt {})", config_.job.name, config_.job.dump_folder,
+                  owner.run(), owner.attempt()));
+  return begin;
+}
+
+}  // namespace trireme::train
