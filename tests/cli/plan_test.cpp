@@ -4,10 +4,9 @@
 
 #include <algorithm>
 #include <cmath>
-#include <fstream>
 
 #include "base/text/json.h"
-#include "tests/cli/program.h"
+#include "tests/cli/plan_rig.h"
 
 namespace trireme::tests {
 namespace {
@@ -16,69 +15,12 @@ using base::Json;
 
 const std::string tiny = "plan --model tiny.toml --machine cpu --gpus 2 --batch 4 --seq-len 16";
 const std::string big = "plan --model llama3-70b --machine h100 --gpus 1024 --batch 512 ";
-const std::string runs = std::string(TRIREME_SOURCE_DIR) + "/tests/planner/runs.jsonl";
-
-Json plan_json(const Scratch& s, const std::string& line) {
-  return trireme_json(s, words_of(line));
-}
-
-std::string text_of(const Scratch& s, const std::string& line, int exit_code = 0) {
-  const Outcome outcome = trireme(s, words_of(line));
-  EXPECT_EQ(outcome.exit_code, exit_code) << outcome.err;
-  return outcome.out;
-}
-
-bool has(const Json& lines, const std::string& part) {
-  return std::any_of(lines.begin(), lines.end(), [&](const Json& line) {
-    return line.get<std::string>().find(part) != std::string::npos;
-  });
-}
-
-double sum_of(const Json& parts) {
-  double sum = 0;
-  for (const Json& part : parts) sum += part.get<double>();
-  return sum;
-}
-
-void expect_sums(const Json& priced) {
-  const double seconds = priced.at("seconds"), bytes = priced.at("bytes");
-  EXPECT_GT(seconds, 0);
-  EXPECT_GT(bytes, 0);
-  // Tolerance: rounding errors of some tens of numbers.
-  EXPECT_NEAR(sum_of(priced.at("terms")), seconds, 1e-13 * seconds);
-  EXPECT_NEAR(sum_of(priced.at("items")), bytes, 1e-13 * bytes);
-}
-
-// A stack by name or by path; its memory is an estimate of that program, not the engine's plan.
-TEST(PlanTest, another_program_is_priced_by_its_file) {
-  const Scratch s;
-  const std::string call =
-      "plan --model llama3.1-8b --machine h100 --gpus 8 --batch 16 --seq-len 8192 --layout "
-      "'zero=3 micro=2 selective' ";
-  const std::string text = text_of(s, call + "--stack torchtitan");
-  EXPECT_EQ(text.find("phases"), std::string::npos) << text;
-  const Json named = plan_json(s, call + "--stack torchtitan");
-  expect_sums(named.at("asked"));
-  EXPECT_EQ(named.at("asked").at("confirmed").at("bytes"), named.at("asked").at("bytes"));
-  EXPECT_FALSE(named.at("asked").contains("phases"));
-  // The stack file of Trireme changes nothing.
-  const std::string own_call = "plan --model llama3.1-8b --machine h100 --gpus 8 --batch 16 ";
-  Json plain = plan_json(s, own_call), by_file = plan_json(s, own_call + "--stack trireme");
-  plain.erase("search");
-  by_file.erase("search");
-  EXPECT_EQ(plain, by_file);
-  std::ofstream(s.path() / "mine.toml") << "format = 1\nwhat = 'a fork'\nsource = 'counted'\n"
-                                           "[memory]\nlogit_bytes = 100\n";
-  const Json own = plan_json(s, call + "--stack mine.toml");
-  EXPECT_EQ(own.at("stack"), "mine");
-  EXPECT_GT(own.at("asked").at("bytes"), named.at("asked").at("bytes"));
-}
 
 TEST(PlanTest, a_layout_that_does_not_fit_starts_with_these_words) {
   const Scratch s;
   const std::string call =
       "plan --model llama2-13b --machine h100 --gpus 8 --batch 64 --seq-len 4096 --layout ";
-  const std::string text = text_of(s, call + "'tp=1 dp=8 zero=0 micro=1'");
+  const std::string text = plan_output(s, call + "'tp=1 dp=8 zero=0 micro=1'");
   EXPECT_NE(text.find("\nyours     does not fit: 245.6 of 79.1 GiB a GPU: dp 8"), std::string::npos)
       << text;
   const Json json = plan_json(s, call + "'tp=1 dp=8 zero=0 micro=1'");
@@ -189,7 +131,7 @@ TEST(PlanTest, a_run_that_the_machine_file_does_not_cover_is_not_predicted) {
 TEST(PlanTest, out_is_replaced_only_with_overwrite) {
   const Scratch s;
   write_tiny(s);
-  text_of(s, tiny + " --out p.toml");
+  plan_output(s, tiny + " --out p.toml");
   const Tree before = s.tree();
   const std::string other = tiny + " --tp 2 --out p.toml";
   const Outcome refused = trireme(s, words_of(other));
@@ -197,7 +139,7 @@ TEST(PlanTest, out_is_replaced_only_with_overwrite) {
   EXPECT_NE(refused.err.find("p.toml: already exists; give --overwrite to replace it"),
             std::string::npos);
   EXPECT_EQ(s.tree(), before);
-  EXPECT_NE(text_of(s, other + " --overwrite").find("written   p.toml"), std::string::npos);
+  EXPECT_NE(plan_output(s, other + " --overwrite").find("written   p.toml"), std::string::npos);
   EXPECT_NE(s.read("p.toml").find("tensor_parallel_degree = 2"), std::string::npos);
   EXPECT_EQ(s.tree().size(), before.size());  // no partial file is left
 }
@@ -213,14 +155,14 @@ TEST(PlanTest, if_nothing_fits_the_nearest_changes_are_named) {
   EXPECT_TRUE(json.at("best").is_null());
   EXPECT_EQ(json.at("state").at("min_gpus"), 16);
   EXPECT_EQ(json.at("state").at("bytes_per_parameter"), 18);
-  EXPECT_TRUE(has(json.at("changes"), "24 GPUs: "));
+  EXPECT_TRUE(has_part(json.at("changes"), "24 GPUs: "));
   EXPECT_EQ(json.at("change_layouts").size(), json.at("changes").size());
   // 2 + 2 + 2 + 8 bytes a parameter need fewer than 2 + 4 + 4 + 8.
-  const std::string halves = text_of(s, line + " --grad-dtype bf16 --master-dtype u16", 1);
+  const std::string halves = plan_output(s, line + " --grad-dtype bf16 --master-dtype u16", 1);
   EXPECT_NE(halves.find("(14 bytes for each of 70.6 B parameters)"), std::string::npos) << halves;
   EXPECT_EQ(halves.find("change    --"), std::string::npos) << halves;
   EXPECT_EQ(json.at("search").at("too_large"), json.at("search").at("priced"));
-  EXPECT_NE(text_of(s, line, 1).find("\nanswer    does not fit: 149.7 of 75.1 GiB a GPU"),
+  EXPECT_NE(plan_output(s, line, 1).find("\nanswer    does not fit: 149.7 of 75.1 GiB a GPU"),
             std::string::npos);
   EXPECT_FALSE(s.has("p.toml"));
   // The proposed change works.
@@ -229,7 +171,7 @@ TEST(PlanTest, if_nothing_fits_the_nearest_changes_are_named) {
   const Outcome limited =
       trireme(s, words_of(big + "--seq-len 8192 --zero 0 --pp 1 --tp 8 --json"));
   EXPECT_EQ(limited.exit_code, 1);
-  EXPECT_TRUE(has(only_object(limited.out).at("changes"), "--zero 1: "));
+  EXPECT_TRUE(has_part(only_object(limited.out).at("changes"), "--zero 1: "));
 }
 
 TEST(PlanTest, two_layouts_are_compared_term_by_term) {
@@ -245,7 +187,7 @@ TEST(PlanTest, two_layouts_are_compared_term_by_term) {
   EXPECT_EQ(json.at("b").at("terms").at("bubble"), 0);
   const bool a_is_faster =
       json.at("a").at("confirmed").at("seconds") < json.at("b").at("confirmed").at("seconds");
-  const std::string text = text_of(s, line);
+  const std::string text = plan_output(s, line);
   for (const char* part : {"B - A", "bubble", "sum", "GiB", "weights"}) {
     EXPECT_NE(text.find(part), std::string::npos) << part << "\n" << text;
   }
@@ -282,86 +224,27 @@ TEST(PlanTest, limits_are_kept) {
   }
 }
 
-TEST(PlanTest, settings_of_other_programs_are_priced_with_their_stacks) {
-  const Scratch s;
-  s.write("titan.toml",
-          "[model]\nname = \"llama3\"\nflavor = \"8B\"\n"
-          "[training]\nlocal_batch_size = 1\nseq_len = 4096\n"
-          "[parallelism]\ndata_parallel_shard_degree = -1\n");
-  const std::string megatron =
-      "plan --from-megatron '--num-layers 32 --hidden-size 4096 --num-attention-heads 32 "
-      "--seq-length 4096 --max-position-embeddings 4096 --vocab-size 32000 --micro-batch-size 1 "
-      "--global-batch-size 128 --tensor-model-parallel-size 4 --bf16 --swiglu "
-      "--ffn-hidden-size 11008 --colour blue' --gpus 64 --machine a100-80gb";
-  const Json of_megatron = plan_json(s, megatron);
-  EXPECT_EQ(of_megatron.at("asked").at("layout").at("text"), "tp=4 pp=1 dp=16 zero=0 micro=1");
-  EXPECT_TRUE(has(of_megatron.at("ignored"), "--colour"));
-  EXPECT_TRUE(has(of_megatron.at("assumed"), "--overlap-grad-reduce is not given"));
-  const Json of_titan = plan_json(s, "plan --from-torchtitan titan.toml --gpus 8 --machine h100");
-  EXPECT_EQ(of_titan.at("model"), "llama3-8B");
-  EXPECT_EQ(of_titan.at("asked").at("layout").at("zero"), 3);
-  for (const Json& json : {of_megatron, of_titan}) {
-    expect_sums(json.at("asked"));
-    expect_sums(json.at("best"));
-    EXPECT_EQ(json.at("better").size(), 3U);
-    for (const Json& one : json.at("better")) {
-      EXPECT_LT(one.at("seconds"), json.at("asked").at("seconds")) << one.at("layout").dump();
-    }
-  }
-  EXPECT_NE(text_of(s, megatron).find("\nyours     tp 4, dp 16"), std::string::npos);
-}
-
-TEST(PlanTest, published_runs_are_predicted_and_the_others_reported) {
-  const Scratch s;
-  const Json good = plan_json(s, "plan --validate " + runs);
-  EXPECT_EQ(good.at("rows").size(), 3U);
-  EXPECT_EQ(good.at("not_predicted").size(), 0U);
-  EXPECT_LT(good.at("summary").at("mean_abs_error"), 0.15);
-  double sum = 0;
-  for (const Json& row : good.at("rows")) {
-    const double error =
-        row.at("predicted_seconds").get<double>() / row.at("measured_seconds").get<double>() - 1;
-    EXPECT_NEAR(row.at("error"), error, 1e-12) << row.at("id");
-    sum += std::abs(error);
-  }
-  EXPECT_NEAR(good.at("summary").at("mean_abs_error"), sum / 3, 1e-12);
-  // A run whose micro-batch is not known.
-  std::ifstream file(runs);
-  std::string line;
-  std::getline(file, line);
-  s.write("more.jsonl", line + "\n\n" +
-                            replaced(replaced(line, "\"micro_batch\": 8", "\"micro_batch\": null"),
-                                     "megatron-sc21", "other") +
-                            "\n");
-  const Json part = plan_json(s, "plan --validate more.jsonl");
-  EXPECT_EQ(part.at("rows").size(), 1U);
-  ASSERT_EQ(part.at("not_predicted").size(), 1U);
-  EXPECT_EQ(part.at("not_predicted")[0].at("id"), "other-t1-18B");
-  EXPECT_EQ(part.at("not_predicted")[0].at("reason"), "micro_batch is not stated");
-  EXPECT_NE(text_of(s, "plan --validate more.jsonl")
-                .find("not predicted: 1 run: micro_batch is not stated"),
-            std::string::npos);
-}
-
 TEST(PlanTest, layouts_without_measured_runs_have_a_warning) {
   const Scratch s;
   const Json many = plan_json(
       s, "plan --model gpt3-175b --machine a100-80gb --gpus 4096 --batch 4096 --seq-len 2048");
   EXPECT_GT(many.at("search").at("layouts_per_second"), 0);
   expect_sums(many.at("best"));
-  EXPECT_TRUE(has(many.at("best").at("band").at("warnings"), "4096 GPUs; the largest run"));
+  EXPECT_TRUE(has_part(many.at("best").at("band").at("warnings"), "4096 GPUs; the largest run"));
   const Json known = plan_json(s, big + "--seq-len 8192");
-  EXPECT_FALSE(has(known.at("best").at("band").at("warnings"), "GPUs; the largest run"));
-  EXPECT_FALSE(has(known.at("best").at("band").at("warnings"), "unaudited"));
-  EXPECT_TRUE(has(known.at("best").at("band").at("warnings"), "on several GPUs was not measured"));
+  EXPECT_FALSE(has_part(known.at("best").at("band").at("warnings"), "GPUs; the largest run"));
+  EXPECT_FALSE(has_part(known.at("best").at("band").at("warnings"), "unaudited"));
+  EXPECT_TRUE(
+      has_part(known.at("best").at("band").at("warnings"), "on several GPUs was not measured"));
   EXPECT_GE(known.at("best").at("band").at("time"), 0.15);
   const Json fp8 = plan_json(s, big + "--seq-len 8192 --unaudited --precision fp8");
-  EXPECT_TRUE(has(fp8.at("best").at("band").at("warnings"), "unaudited: the engine has no fp8"));
+  EXPECT_TRUE(
+      has_part(fp8.at("best").at("band").at("warnings"), "unaudited: the engine has no fp8"));
   EXPECT_EQ(fp8.at("best").at("confirmed").at("problem"),
             "precision = fp8: not in the engine yet; nearest: bf16 [precision.engine]");
   EXPECT_LT(fp8.at("best").at("seconds"), known.at("best").at("seconds"));
   EXPECT_NE(
-      text_of(s, big + "--seq-len 8192 --unaudited --precision fp8").find("\nwarning   unaud"),
+      plan_output(s, big + "--seq-len 8192 --unaudited --precision fp8").find("\nwarning   unaud"),
       std::string::npos);
 }
 

@@ -94,7 +94,7 @@ TEST(ScheduleVerbTest, impossible_requests_are_refused_with_the_nearest_possible
       {"schedule 1f1b --stages 2 --microbatches 4 --buffers 0", "deadlock with 0 send buffers"},
       {"schedule 1f1b --stages 1000000 --microbatches 8", "allowed are 1 to 4096"},
       {"sim tiny_run.toml --stages 2", "the speed of a rank is not known: give --tflops"},
-      {"sim tiny_run.toml --stages 99 --microbatches 4 --tflops 1", "99 stages, and"},
+      {"sim tiny_run.toml --stages 99 --microbatches 4 --tflops 1", "99 stages, but"},
       {"sim tiny_run.toml --tflops 1 --straggler 1:2", "with a rank below 1"},
   };
   for (const auto& [command, expected] : cases) {

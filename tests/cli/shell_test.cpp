@@ -81,7 +81,7 @@ TEST(ShellTest, a_call_without_a_verb_prints_the_help) {
   const Outcome group = trireme(s, {"data"});
   EXPECT_EQ(group.exit_code, 2);
   EXPECT_EQ(group.out, trireme(s, {"help", "data"}).out);
-  EXPECT_TRUE(group.out.starts_with("Make, look at and measure data sets\n")) << group.out;
+  EXPECT_TRUE(group.out.starts_with("Build, inspect and measure data sets\n")) << group.out;
   EXPECT_EQ(trireme(s, {"help", "data"}).exit_code, 0);
   EXPECT_EQ(trireme(s, {"help", "data", "build"}).out, trireme(s, {"data", "build", "--help"}).out);
   for (const std::vector<std::string>& bad : {std::vector<std::string>{"help", "trian"},
@@ -109,25 +109,25 @@ std::set<std::string> completed(const Scratch& s, const std::string& words, int 
 }
 
 TEST(ShellTest, bash_completes_verbs_options_keys_choices_and_files) {
-  using Words = std::set<std::string>;
+  using WordSet = std::set<std::string>;
   const Scratch s;
   write_tiny(s);
-  EXPECT_EQ(completed(s, "tr", 1), Words{"train"});
-  EXPECT_EQ(completed(s, "data i", 2), Words{"inspect"});
-  EXPECT_EQ(completed(s, "help da", 2), Words{"data"});
-  EXPECT_EQ(completed(s, "help data b", 3), Words{"build"});
-  EXPECT_EQ(completed(s, "train --resume-", 2), Words{"--resume-verify"});
-  EXPECT_EQ(completed(s, "train --train", 2), Words{"--training."});
-  EXPECT_EQ(completed(s, "train --training.grad", 2), Words{"--training.grad_dtype="});
-  EXPECT_EQ(completed(s, "train --training.dtype = b", 4), Words{"bf16"});
-  EXPECT_EQ(completed(s, "train --training.document_mask =", 3), (Words{"false", "true"}));
-  EXPECT_EQ(completed(s, "train tiny", 2), (Words{"tiny.toml", "tiny_run.toml"}));
-  EXPECT_EQ(completed(s, "train --json tiny_", 3), Words{"tiny_run.toml"});
-  EXPECT_EQ(completed(s, "eval --dtype f", 3), Words{"fp32"});
-  EXPECT_EQ(completed(s, "train --steps t", 3), Words{});
-  EXPECT_EQ(completed(s, "completion z", 2), Words{"zsh"});
-  EXPECT_EQ(completed(s, "ckpt reshard --job.n", 3), Words{"--job.name="});
-  EXPECT_EQ(completed(s, "eval --job.n", 2), Words{});
+  EXPECT_EQ(completed(s, "tr", 1), WordSet{"train"});
+  EXPECT_EQ(completed(s, "data i", 2), WordSet{"inspect"});
+  EXPECT_EQ(completed(s, "help da", 2), WordSet{"data"});
+  EXPECT_EQ(completed(s, "help data b", 3), WordSet{"build"});
+  EXPECT_EQ(completed(s, "train --resume-", 2), WordSet{"--resume-verify"});
+  EXPECT_EQ(completed(s, "train --train", 2), WordSet{"--training."});
+  EXPECT_EQ(completed(s, "train --training.grad", 2), WordSet{"--training.grad_dtype="});
+  EXPECT_EQ(completed(s, "train --training.dtype = b", 4), WordSet{"bf16"});
+  EXPECT_EQ(completed(s, "train --training.document_mask =", 3), (WordSet{"false", "true"}));
+  EXPECT_EQ(completed(s, "train tiny", 2), (WordSet{"tiny.toml", "tiny_run.toml"}));
+  EXPECT_EQ(completed(s, "train --json tiny_", 3), WordSet{"tiny_run.toml"});
+  EXPECT_EQ(completed(s, "eval --dtype f", 3), WordSet{"fp32"});
+  EXPECT_EQ(completed(s, "train --steps t", 3), WordSet{});
+  EXPECT_EQ(completed(s, "completion z", 2), WordSet{"zsh"});
+  EXPECT_EQ(completed(s, "ckpt reshard --job.n", 3), WordSet{"--job.name="});
+  EXPECT_EQ(completed(s, "eval --job.n", 2), WordSet{});
 }
 
 TEST(ShellTest, zsh_accepts_its_script) {

@@ -144,10 +144,10 @@ TEST(GenerateTest, is_deterministic) {
     for (const std::string& word : words_of(options)) args.push_back(word);
     return trireme_json(s, args)["tokens"];
   };
-  const base::Json drawn = tokens("--seed 3 --temperature 1");
-  EXPECT_EQ(drawn, tokens("--seed 3 --temperature 1"));
-  EXPECT_EQ(drawn, tokens("--seed 3 --temperature 1 --threads 1"));
-  EXPECT_NE(drawn, tokens("--seed 4 --temperature 1"));
+  const base::Json sampled = tokens("--seed 3 --temperature 1");
+  EXPECT_EQ(sampled, tokens("--seed 3 --temperature 1"));
+  EXPECT_EQ(sampled, tokens("--seed 3 --temperature 1 --threads 1"));
+  EXPECT_NE(sampled, tokens("--seed 4 --temperature 1"));
   const base::Json likely = tokens("--temperature 0");
   EXPECT_EQ(likely, tokens("--temperature 0 --seed 9"));
   EXPECT_EQ(likely, tokens("--temperature 1 --top-k 1 --seed 9"));

@@ -31,7 +31,7 @@ std::string percent_text(double seconds, double reference) {
 // "89.5 of 79.1 GiB a GPU"
 std::string memory_use(const PlanQuestion& q, const PlannedLayout& p, double limit) {
   return fmt::format("{} a {}", memory_share_text(static_cast<double>(p.bytes), limit),
-                     processor_word(q.machine));
+                     gpu_word(q.machine));
 }
 
 std::string headline(const PlanQuestion& q, const PlannedLayout& p) {
@@ -187,11 +187,11 @@ std::string fewer_section(const PlanReport& r) {
     texts.push_back(fmt::format("{}: {:.4g} s, {:.0f} % of the throughput a {}: {}{}",
                                 gpus_text(r.question.machine, p.proposal.layout.ranks()),
                                 p.seconds(), 100 * throughput_share(r, p),
-                                processor_word(r.question.machine), named_layout(p.proposal.layout),
+                                gpu_word(r.question.machine), named_layout(p.proposal.layout),
                                 p.run ? "; " + run_text(*p.run) : ""));
   }
   if (texts.empty()) return {};
-  return fmt::format("with fewer {}s\n", processor_word(r.question.machine)) + lines("", texts);
+  return fmt::format("with fewer {}s\n", gpu_word(r.question.machine)) + lines("", texts);
 }
 
 std::string best_section(const PlanReport& r) {
@@ -211,7 +211,7 @@ std::string nothing_fits_section(const PlanReport& r) {
                                       named_layout(r.nearest->proposal.layout)));
   } else {
     text = line("answer", fmt::format("does not fit: no layout needs at most {} a {}",
-                                      memory_text(room), processor_word(q.machine)));
+                                      memory_text(room), gpu_word(q.machine)));
   }
   if (r.answer.state) {
     const plan::StateNeed& need = *r.answer.state;

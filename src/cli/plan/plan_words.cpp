@@ -68,13 +68,12 @@ std::string price_text(const plan::RunCost& run) {
   return fmt::format(" at {:.2f} $/GPU-hour", *run.dollars / run.gpu_hours);
 }
 
-std::string processor_word(const spec::Machine& machine) {
+std::string gpu_word(const spec::Machine& machine) {
   return machine.processor.bf16_flops > machine.processor.fp32_flops ? "GPU" : "rank";
 }
 
 std::string gpus_text(const spec::Machine& machine, int64_t count) {
-  return fmt::format("{} {}{}", obs::grouped(count), processor_word(machine),
-                     count == 1 ? "" : "s");
+  return fmt::format("{} {}{}", obs::grouped(count), gpu_word(machine), count == 1 ? "" : "s");
 }
 
 std::string named_layout(const spec::Layout& layout) {

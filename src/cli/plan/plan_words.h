@@ -26,7 +26,7 @@ std::string run_text(const plan::RunCost&);
 std::string price_text(const plan::RunCost&);
 
 // "GPU", or "rank" for a machine without GPUs.
-std::string processor_word(const spec::Machine&);
+std::string gpu_word(const spec::Machine&);
 // "1,024 GPUs", "1 rank"
 std::string gpus_text(const spec::Machine&, int64_t count);
 // The layout in words, with its common name if it is pure DDP, FSDP or HSDP.

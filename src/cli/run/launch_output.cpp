@@ -24,11 +24,11 @@ void LaunchOutput::take(int rank, bool is_error, std::string_view line) {
     last.emplace_back(line);
     if (last.size() > max_lines) last.pop_front();
   }
-  Line taken{rank, is_error, std::string(line)};
+  Line received{rank, is_error, std::string(line)};
   if (is_holding_) {
-    held_.push_back(std::move(taken));
+    held_.push_back(std::move(received));
   } else {
-    show(taken);
+    show(received);
   }
 }
 

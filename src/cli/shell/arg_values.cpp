@@ -26,7 +26,7 @@ std::string single(const std::vector<std::string>& values, const std::string& na
 
 }  // namespace
 
-bool Args::knows(const std::string& name) const { return values_.contains(name); }
+bool Args::accepts(const std::string& name) const { return values_.contains(name); }
 bool Args::has(const std::string& name) const { return !values_of(values_, name).empty(); }
 
 std::string Args::text(const std::string& name) const {

@@ -26,11 +26,11 @@ struct Option {
 };
 
 // The values of one call, typed by the verb's options. REQUIRES: the verb has the option that is
-// named, except for knows().
+// named, except for accepts().
 class Args {
  public:
-  bool knows(const std::string& name) const;  // the verb has this option
-  bool has(const std::string& name) const;    // given, or the option has a fallback
+  bool accepts(const std::string& name) const;  // the verb has this option
+  bool has(const std::string& name) const;      // given, or the option has a fallback
   std::string text(const std::string& name) const;
   int64_t integer(const std::string& name) const;
   int small_integer(const std::string& name) const;  // ConfigError if it does not fit

@@ -52,7 +52,7 @@ config::ConfigText config_text_of(const Args& args) {
   if (args.has("config")) return config::read_config_text(args.text("config"));
   const bool names_model = args.has("--model") || is_overridden(args, "model.name") ||
                            is_overridden(args, "training.init_from") ||
-                           (args.knows("--init-from") && args.has("--init-from"));
+                           (args.accepts("--init-from") && args.has("--init-from"));
   if (!names_model) {
     throw base::ConfigError(
         "no configuration file is given; give one (configs/kjv.toml is an example), or --model "
@@ -65,7 +65,7 @@ config::ConfigText config_text_of(const Args& args) {
 std::vector<std::string> overrides_of(const Args& args) {
   std::vector<std::string> words = args.overrides();
   for (const auto& [option, key] : key_options) {
-    if (!args.knows(option) || !args.has(option)) continue;
+    if (!args.accepts(option) || !args.has(option)) continue;
     if (is_overridden(args, key)) {
       throw base::ConfigError(
           fmt::format("{} and --{} set the same key: give one of them", option, key));

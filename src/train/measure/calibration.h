@@ -18,7 +18,7 @@ namespace trireme::train {
 struct CalibrationOptions {
   std::string name = "this-machine";
   bool is_quick = false;              // fewer shapes, fewer repetitions
-  std::optional<spec::Machine> like;  // where a GPU's links, network and fp8 are taken from
+  std::optional<spec::Machine> like;  // where a GPU's links, network and fp8 are copied from
   // Called before each of the two parts ("operations", "steps") with the number of measurements,
   // and after each measurement. May be empty.
   std::function<void(std::string_view part, int64_t total)> begin;

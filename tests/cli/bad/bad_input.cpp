@@ -79,16 +79,17 @@ TEST_P(BadInputTest, is_refused_in_one_message_and_leaves_nothing) {
     const Outcome outcome = trireme(scratch, args, {.max_file_bytes = bad.max_file_bytes});
 
     EXPECT_EQ(outcome.exit_code, bad.exit_code) << outcome.err;
-    std::string said = outcome.err;
+    std::string message = outcome.err;
     if (json) {
       const base::Json object = only_object(outcome.out);
       EXPECT_EQ(object.value("ok", true), false) << outcome.out;
-      said = object.value("error", "");
+      message = object.value("error", "");
     } else {
       EXPECT_EQ(outcome.out, "");
     }
     for (const std::string& part : bad.wanted) {
-      EXPECT_NE(said.find(part), std::string::npos) << "wanted: " << part << "\nfound: " << said;
+      EXPECT_NE(message.find(part), std::string::npos)
+          << "wanted: " << part << "\nfound: " << message;
     }
     for (const auto& [name, bytes] : scratch.tree()) {
       const auto known = before.find(name);
