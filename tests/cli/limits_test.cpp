@@ -131,7 +131,7 @@ bool has_processes(const Scratch& s) {
 TEST(Limits, descriptors_are_counted_before_ranks_start) {
   const Scratch s;
   write_tiny(s);
-  if (!has_processes(s)) GTEST_SKIP() << "this build is without Gloo";
+  if (!has_processes(s)) GTEST_SKIP() << "this build has no Gloo";
   const Outcome outcome =
       Running(s.path(), shell("ulimit -n 60", {"launch", "-n", "16", "tiny_run.toml"})).wait();
   EXPECT_EQ(outcome.exit_code, 2) << outcome.err;
@@ -142,7 +142,7 @@ TEST(Limits, descriptors_are_counted_before_ranks_start) {
 TEST(Limits, a_soft_limit_of_descriptors_is_raised) {
   const Scratch s;
   write_tiny(s);
-  if (!has_processes(s)) GTEST_SKIP() << "this build is without Gloo";
+  if (!has_processes(s)) GTEST_SKIP() << "this build has no Gloo";
   const Outcome outcome =
       Running(s.path(), shell("ulimit -Sn 14", {"launch", "-n", "2", "tiny_run.toml", dp + "2"}))
           .wait();

@@ -230,9 +230,11 @@ TEST(PlanTest, layouts_without_measured_runs_have_a_warning) {
       s, "plan --model gpt3-175b --machine a100-80gb --gpus 4096 --batch 4096 --seq-len 2048");
   EXPECT_GT(many.at("search").at("layouts_per_second"), 0);
   expect_sums(many.at("best"));
-  EXPECT_TRUE(has_part(many.at("best").at("band").at("warnings"), "4096 GPUs; the largest run"));
+  EXPECT_TRUE(
+      has_part(many.at("best").at("band").at("warnings"), "4096 GPUs: the largest measured run"));
   const Json known = plan_json(s, big + "--seq-len 8192");
-  EXPECT_FALSE(has_part(known.at("best").at("band").at("warnings"), "GPUs; the largest run"));
+  EXPECT_FALSE(
+      has_part(known.at("best").at("band").at("warnings"), "GPUs: the largest measured run"));
   EXPECT_FALSE(has_part(known.at("best").at("band").at("warnings"), "unaudited"));
   EXPECT_TRUE(
       has_part(known.at("best").at("band").at("warnings"), "on several GPUs was not measured"));

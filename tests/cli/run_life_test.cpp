@@ -149,7 +149,7 @@ TEST(RunLife, attempts_are_recorded_and_nothing_is_overwritten) {
   EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
   EXPECT_TRUE(has(outcome.err, "resume    changed: optimizer.lr: was 0.01, is 0.02"))
       << outcome.err;
-  EXPECT_FALSE(has(outcome.err, "weights drawn")) << outcome.err;
+  EXPECT_FALSE(has(outcome.err, "weights initialised")) << outcome.err;
   EXPECT_TRUE(has(outcome.out, "done: 6 steps (4 in this attempt)")) << outcome.out;
   EXPECT_EQ(base::Json::parse(s.read("run/run-1.json")).at("optimizer").at("lr"), 0.01);
   EXPECT_EQ(base::Json::parse(s.read("run/run.json")).at("optimizer").at("lr"), 0.02);
