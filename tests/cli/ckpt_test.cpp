@@ -56,7 +56,7 @@ TEST(CkptTest, list_has_all_newest_first_with_their_problems) {
   const Scratch s;
   make_run(s, {"--parallelism.data_parallel_shard_degree=2", "--parallelism.zero_stage=1"});
   for (const std::string folder : {"run", "run/checkpoint", "run/checkpoint/"}) {
-    const base::Json list = json_of(s, "ckpt list " + folder)["generations"];
+    const base::Json list = json_of(s, "ckpt list " + folder)["checkpoints"];
     ASSERT_EQ(list.size(), 2U) << folder;
     EXPECT_EQ(list[0]["step"], 4);
     EXPECT_EQ(list[1]["step"], 2);
@@ -69,8 +69,8 @@ TEST(CkptTest, list_has_all_newest_first_with_their_problems) {
   flip(s, newest + "/manifest");
   s.write("run/checkpoint/step-00000002.tmp-0/data-00000", "");
   const base::Json damaged = json_of(s, "ckpt list run");
-  EXPECT_NE(damaged["generations"][0]["problem"], "");
-  EXPECT_EQ(damaged["generations"][1]["problem"], "");
+  EXPECT_NE(damaged["checkpoints"][0]["problem"], "");
+  EXPECT_EQ(damaged["checkpoints"][1]["problem"], "");
   EXPECT_EQ(damaged["others"], base::Json::array({"step-00000002.tmp-0"}));
   const Outcome text = trireme(s, {"ckpt", "list", "run"});
   EXPECT_EQ(text.exit_code, 0) << text.err;
@@ -110,14 +110,14 @@ TEST(CkptTest, inspect_shows_state_and_tensors_and_one_tensors_figures) {
 TEST(CkptTest, verify_finds_a_flipped_bit) {
   const Scratch s;
   make_run(s);
-  EXPECT_EQ(json_of(s, "ckpt verify run")["generations"].size(), 2U);
+  EXPECT_EQ(json_of(s, "ckpt verify run")["checkpoints"].size(), 2U);
   flip(s, newest + "/data-00000");
   const Outcome damaged = trireme(s, {"ckpt", "verify", "run", "--json"});
   EXPECT_EQ(damaged.exit_code, 1);
   const base::Json found = only_object(damaged.out);
   EXPECT_EQ(found["ok"], false);
-  EXPECT_EQ(found["generations"][0]["damage"].size(), 1U);
-  EXPECT_EQ(found["generations"][1]["damage"].size(), 0U);
+  EXPECT_EQ(found["checkpoints"][0]["damage"].size(), 1U);
+  EXPECT_EQ(found["checkpoints"][1]["damage"].size(), 0U);
   EXPECT_EQ(json_of(s, "ckpt verify run --step 2")["ok"], true);
   const Outcome text = trireme(s, {"ckpt", "verify", newest});
   EXPECT_EQ(text.exit_code, 1);
@@ -158,7 +158,7 @@ TEST(CkptTest, reshard_writes_the_files_that_the_other_layout_saves) {
       "--parallelism.pipeline_parallel_degree=2";
   const base::Json made = json_of(s, "ckpt reshard run --into other" + keys);
   EXPECT_EQ(made["ranks"], 4);
-  EXPECT_TRUE(made["generation"].get<std::string>().ends_with("other/checkpoint/step-00000004"));
+  EXPECT_TRUE(made["checkpoint"].get<std::string>().ends_with("other/checkpoint/step-00000004"));
   const base::Json same = json_of(s, "ckpt diff run other");
   EXPECT_EQ(same["ok"], true);
   EXPECT_GT(same["plan"].size(), 0U);

@@ -138,7 +138,8 @@ int import_weights(const Args& args) {
   progress.finish();
   if (args.wants_json()) {
     fmt::print("{}\n", base::Json{{"ok", true},
-                                  {"generation", made.string()},
+                                  {"checkpoint", made.string()},
+                                  {"generation", made.string()},  // the old name of "checkpoint"
                                   {"step", 0},
                                   {"model", dims.name},
                                   {"parameters", parameters}}

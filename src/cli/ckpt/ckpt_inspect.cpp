@@ -100,7 +100,8 @@ int run_ckpt_inspect(const Args& args) {
   }
   const Manifest& manifest = generation.manifest();
   base::Json out = {{"ok", true},
-                    {"generation", generation.folder().string()},
+                    {"checkpoint", generation.folder().string()},
+                    {"generation", generation.folder().string()},  // the old name of "checkpoint"
                     {"step", manifest.step},
                     {"layout", layout_words(manifest)},
                     {"state", manifest.state},

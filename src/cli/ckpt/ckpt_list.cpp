@@ -83,11 +83,13 @@ int run_ckpt_list(const Args& args) {
                       {"layout", row.layout},
                       {"problem", row.problem}});
     }
-    fmt::print("{}\n", base::Json{{"ok", true},
-                                  {"folder", place.root.string()},
-                                  {"generations", std::move(list)},
-                                  {"others", rest}}
-                           .dump());
+    fmt::print("{}\n",
+               base::Json{{"ok", true},
+                          {"folder", place.root.string()},
+                          {"checkpoints", list},
+                          {"generations", std::move(list)},  // the old name of "checkpoints"
+                          {"others", rest}}
+                   .dump());
     return 0;
   }
   fmt::print("{:>10}  {:<20}  {:>11}  {}\n", "step", "saved (UTC)", "size", "layout");

@@ -140,7 +140,8 @@ int run_ckpt_reshard(const Args& args) {
   const std::string layout = layout_words(generation.manifest());
   if (args.wants_json()) {
     fmt::print("{}\n", base::Json{{"ok", true},
-                                  {"generation", made.string()},
+                                  {"checkpoint", made.string()},
+                                  {"generation", made.string()},  // the old name of "checkpoint"
                                   {"step", generation.manifest().step},
                                   {"ranks", generation.manifest().files.size()},
                                   {"layout", layout},

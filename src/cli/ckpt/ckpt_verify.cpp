@@ -70,6 +70,8 @@ int run_ckpt_verify(const Args& args) {
   if (args.wants_json()) {
     fmt::print("{}\n", base::Json{{"ok", are_intact},
                                   {"folder", place.root.string()},
+                                  {"checkpoints", list},
+                                  // The old name of "checkpoints".
                                   {"generations", std::move(list)}}
                            .dump());
   }
