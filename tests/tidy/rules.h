@@ -69,4 +69,22 @@ Problems check_machine_paths(const SourceFile& file);
 Problems check_outside_files(const SourceFile& file);  // names files that a clone does not have
 Problems check_open_ends(const SourceFile& file);      // work left over, without an issue number
 
+// ---- words and sizes
+// -------------------------------------------------------------------------------
+
+// A line "kind pattern => replacement" of words.txt.
+struct WordRule {
+  std::string kind, pattern, replacement;
+};
+// Lines that are empty or start with '#' are skipped; a malformed line is a problem.
+std::vector<WordRule> parse_words(std::string_view text, Problems& problems);
+// Every identifier, comment, string literal and document passage that a pattern matches, with the
+// replacement.
+Problems check_words(const Files& files, const std::vector<WordRule>& rules);
+
+constexpr int max_sentences = 5;        // in a paragraph of a document
+constexpr int max_files_a_folder = 25;  // source files beside each other
+Problems check_paragraphs(const SourceFile& file);
+Problems check_folder_sizes(const Files& files);
+
 }  // namespace trireme::tidy

@@ -112,5 +112,30 @@ TEST(Tidy, every_file_has_a_licence) {
 }
 TEST(Tidy, open_ends_have_an_issue) { expect_in_each("src/", check_open_ends); }
 
+// Files whose words are this project's: not planted text, and not the history of changes, which
+// names what was renamed.
+Files worded() {
+  Files files = repository();
+  std::erase_if(files, [](const SourceFile& file) {
+    return file.path == "CHANGELOG.md" || file.path.starts_with("tests/tidy/") ||
+           file.path.starts_with("tests/fuzz/corpus/") || file.path.starts_with("bench/peers/");
+  });
+  return files;
+}
+
+TEST(Tidy, words_are_those_of_the_field) {
+  Problems problems;
+  const std::vector<WordRule> rules = parse_words(text_of("tests/tidy/words.txt"), problems);
+  expect_none(problems);
+  EXPECT_FALSE(rules.empty());
+  expect_none(check_words(worded(), rules));
+}
+
+TEST(Tidy, paragraphs_are_short) {
+  for (const SourceFile& file : worded()) expect_none(check_paragraphs(file));
+}
+
+TEST(Tidy, folders_can_be_taken_in_at_a_glance) { expect_none(check_folder_sizes(tree())); }
+
 }  // namespace
 }  // namespace trireme::tidy
