@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# What `trireme --version` prints, as one generated source file in a library of its own. Every build runs WriteBuildInfo,
+# What `trireme --version` prints, as one generated source file in a separate library. Every build runs WriteBuildInfo,
 # which asks git for the commit and writes the file only if something changed: a new commit compiles one file and links
 # the programs that have the command line in them.
 set(TRIREME_COMMIT "" CACHE STRING "Commit that this build reports; empty: that of the source tree")

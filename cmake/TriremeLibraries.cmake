@@ -103,7 +103,7 @@ function(trireme_add_unit_tests)
       target_compile_options(${folder}_test PRIVATE $<$<COMPILE_LANGUAGE:CXX>:${TRIREME_TEST_OPTIONS}>)
       target_link_libraries(${folder}_test PRIVATE trireme_${folder} GTest::gtest_main)
       if(folder STREQUAL kernels)
-        # Every file has a Problem, cases and the like of its own.
+        # Every file defines its own Problem, cases and the like.
         set_target_properties(${folder}_test PROPERTIES UNITY_BUILD OFF)
       endif()
       if(folder STREQUAL comm)

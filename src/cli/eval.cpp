@@ -17,7 +17,6 @@
 #include "data/files/token_data.h"
 #include "data/files/vocabulary.h"
 #include "train/batches/batches.h"
-#include "train/weights/inference.h"
 #include "train/run/validation.h"
 #include "train/weights/inference.h"
 

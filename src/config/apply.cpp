@@ -225,7 +225,7 @@ std::string unknown_key(const Entry& entry, const std::vector<Key>& keys) {
 }
 
 std::string found_text(const Value& value) {
-  struct Visitor {
+  struct KeyVisitor {
     std::string operator()(bool v) const { return fmt::format("the boolean {}", v); }
     std::string operator()(int64_t v) const { return fmt::format("the integer {}", v); }
     std::string operator()(double v) const { return fmt::format("the number {}", v); }
@@ -235,7 +235,7 @@ std::string found_text(const Value& value) {
     std::string operator()(const std::vector<int64_t>&) const { return "an array"; }
     std::string operator()(const Foreign& v) const { return v.what; }
   };
-  return std::visit(Visitor{}, value);
+  return std::visit(KeyVisitor{}, value);
 }
 
 std::string with_article(std::string_view type) {

@@ -296,7 +296,7 @@ std::string_view type_name(const Key& key) {
 }
 
 std::string value_text(const Key& key) {
-  struct Visitor {
+  struct KeyVisitor {
     std::string operator()(const bool* v) const { return *v ? "true" : "false"; }
     std::string operator()(const int64_t* v) const { return fmt::format("{}", *v); }
     std::string operator()(const double* v) const { return fmt::format("{}", *v); }
@@ -305,7 +305,7 @@ std::string value_text(const Key& key) {
       return fmt::format("[{}]", fmt::join(*v, ", "));
     }
   };
-  return std::visit(Visitor{}, key.field);
+  return std::visit(KeyVisitor{}, key.field);
 }
 
 base::Json value_json(const Key& key) {

@@ -10,7 +10,7 @@
 namespace trireme::schedule {
 namespace {
 
-constexpr int nobody = -1;
+constexpr int no_receiver = -1;
 
 // The receive before an action and the send after it; no value: none.
 struct Exchange {
@@ -67,12 +67,12 @@ Exchange exchange_of(const Schedule& schedule, size_t rank, const Action& action
   const bool is_f = action.op == Op::F;
   if (!is_f && action.op != Op::B && action.op != Op::BW) return {};
   const auto other_rank = [&](int stage) {
-    if (stage < 0 || stage >= schedule.stages()) return nobody;
+    if (stage < 0 || stage >= schedule.stages()) return no_receiver;
     const int other = schedule.rank_of(stage, action.microbatch);
-    return other == static_cast<int>(rank) ? nobody : other;
+    return other == static_cast<int>(rank) ? no_receiver : other;
   };
   const auto message = [&](Op op, int peer) -> std::optional<Action> {
-    if (peer == nobody) return {};
+    if (peer == no_receiver) return {};
     return Action{op, action.stage, static_cast<int16_t>(peer), action.microbatch};
   };
   const int before = other_rank(action.stage - 1), after = other_rank(action.stage + 1);

@@ -124,7 +124,7 @@ TEST(TrainRanks, pipelines_with_data_axes_give_the_bits_of_one_rank) {
 
 TEST(TrainRanks, a_pipeline_runs_a_custom_cut_and_schedule) {
   const Words few = {"--parallelism.logical_dp=1", "--training.global_batch_size=2"};
-  const auto weights = [&](const Words& more, std::string* said = nullptr) {
+  const auto weights = [&](const Words& more, std::string* printed = nullptr) {
     const Scratch s;
     write_tiny(s);
     s.write("mine.txt", "0F0 0F1 0B0 0B1 0W0 0W1\n1F0 1F1 1B0 1W0 1B1 1W1\n");
@@ -132,18 +132,18 @@ TEST(TrainRanks, a_pipeline_runs_a_custom_cut_and_schedule) {
     words.insert(words.end(), more.begin(), more.end());
     const Outcome outcome = trireme(s, words);
     EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
-    if (said != nullptr) *said = outcome.err;
+    if (printed != nullptr) *printed = outcome.err;
     return s.read(final_weights);
   };
   const std::string one = weights({});
-  std::string said;
+  std::string printed;
   EXPECT_TRUE(one == weights({pp + "2", "--parallelism.pipeline_parallel_first_layers=0,3",
                               "--parallelism.pipeline_parallel_schedule_file=mine.txt",
                               "--parallelism.pipeline_parallel_send_buffers=1"},
-                             &said));
+                             &printed));
   for (const char* part : {"pp 2 (mine.txt)", "stages    2 on 2 ranks", "rank 0: layers 0-2",
                            "rank 1: layers 3", "on the largest rank"}) {
-    EXPECT_NE(said.find(part), std::string::npos) << part << "\n" << said;
+    EXPECT_NE(printed.find(part), std::string::npos) << part << "\n" << printed;
   }
 }
 

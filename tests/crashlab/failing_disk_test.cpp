@@ -50,7 +50,7 @@ TEST(FailingDiskTest, an_error_at_any_operation_loses_nothing_that_was_committed
       }
     }
   }
-  std::printf("%lld operations, %zu images, %zu generations kept\n",
+  std::printf("%lld operations, %zu images, %zu checkpoints kept\n",
               static_cast<long long>(operations), images, committed);
 }
 

@@ -36,7 +36,7 @@ const auto blas_cores = testing::Values(
     BlasCore{"Cooperlake", "avx512f avx512cd avx512bw avx512dq avx512vl avx512_bf16"});
 #endif
 
-std::set<std::string> features_of_processor() {
+std::set<std::string> features_of_cpu() {
   std::ifstream cpuinfo("/proc/cpuinfo");
   std::set<std::string> features;
   for (std::string line; std::getline(cpuinfo, line);) {
@@ -74,10 +74,10 @@ std::string lower(std::string text) {
 class BlasCoreTest : public testing::TestWithParam<BlasCore> {};
 
 TEST_P(BlasCoreTest, parity_holds) {
-  const std::set<std::string> features = features_of_processor();
+  const std::set<std::string> features = features_of_cpu();
   std::istringstream needed(GetParam().features);
   for (std::string feature; needed >> feature;) {
-    if (!features.contains(feature)) GTEST_SKIP() << "this processor has no " << feature;
+    if (!features.contains(feature)) GTEST_SKIP() << "this CPU has no " << feature;
   }
   const std::string program = std::filesystem::read_symlink("/proc/self/exe").string();
   const Output output =

@@ -43,7 +43,7 @@ TEST_P(HfParityTest, logits_and_losses_are_those_of_transformers) {
   const size_t vocab = logits.size() / ids.size();
 
   // The root mean square error of transformers' float32 run, over more than a thousand logits, is
-  // the size of rounding errors; none of ours may exceed 8 times that (as in golden_run.h).
+  // the size of rounding errors; none of our errors may exceed 8 times that (as in golden_run.h).
   double squares = 0;
   for (size_t i = 0; i < logits.size(); ++i) {
     const double difference = static_cast<double>(theirs[i]) - logits[i];

@@ -6,10 +6,10 @@
 #include <gtest/gtest.h>
 
 #include "device/accelerator.h"
+#include "spec/facts/backend.h"
 #include "spec/facts/op_shapes.h"
 #include "spec/layout/layout_samples_test.h"
 #include "spec/layout/layout_text.h"
-#include "spec/facts/backend.h"
 #include "spec/memory/predict.h"
 
 namespace trireme::tests {

@@ -6,8 +6,8 @@
 #include "base/text/json.h"
 #include "cli/bench/op_time_text.h"
 #include "obs/terminal/number_text.h"
-#include "train/report/throughput.h"
 #include "train/report/memory_table.h"
+#include "train/report/throughput.h"
 
 namespace trireme::cli {
 

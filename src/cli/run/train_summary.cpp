@@ -118,7 +118,8 @@ void print_summary(const train::TrainSummary& s, bool with_curve) {
   if (s.attempt_steps > 0) {
     fmt::print("\n{}\n", train::memory_table_text(s.predicted, s.measured, s.checkpoint_memory));
   }
-  if (s.attempt_steps > 0 && s.ranks.size() > 1) fmt::print("{}\n", train::ranks_table_text(s.ranks));
+  if (s.attempt_steps > 0 && s.ranks.size() > 1)
+    fmt::print("{}\n", train::ranks_table_text(s.ranks));
   if (s.attempt_steps == 0) {
     fmt::print("nothing to do: the run is at step {}\n", s.steps);
   } else {

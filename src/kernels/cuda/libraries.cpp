@@ -5,8 +5,8 @@
 
 #include "base/error.h"
 #include "kernels/cuda/attention/attention_plans.h"
-#include "kernels/cuda/gemm_fused/fused_products.h"
 #include "kernels/cuda/gemm/gemm_plans.h"
+#include "kernels/cuda/gemm_fused/fused_products.h"
 
 namespace trireme::kernels::cuda {
 

@@ -6,8 +6,8 @@
 
 #include "plan/job.h"
 #include "plan/stack.h"
-#include "spec/facts/op_cost.h"
 #include "spec/facts/backend.h"
+#include "spec/facts/op_cost.h"
 #include "spec/machine.h"
 
 namespace trireme::plan {

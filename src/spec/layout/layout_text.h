@@ -20,7 +20,7 @@ namespace trireme::spec {
 //   selective full blocks=N  recompute; of the first N blocks only
 //   fp32 bf16 fp8 fp4        precision; grads=bf16 masters=u16 sums=bf16
 //   fast l1                  not deterministic; deterministic
-// and the rarely needed words that layout_words() lists. Fields without a word stay open for
+// and the rarely needed words that layout_words() lists. Fields that no word sets stay open for
 // settle(). Throws ConfigError that names the word.
 Layout layout_from_text(std::string_view text, int64_t ranks);
 

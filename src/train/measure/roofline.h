@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "base/text/json_fwd.h"
-#include "train/trace/op_timeline.h"
 #include "train/report/peaks.h"
+#include "train/trace/op_timeline.h"
 
 namespace trireme::train {
 

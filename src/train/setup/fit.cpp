@@ -87,9 +87,9 @@ std::string advice(const FitJob& job, int64_t available_bytes, int64_t external_
     return text;
   }
   const FitOption smallest = smallest_option(job, keys);
-  const std::string all =
-      smallest.how.empty() ? ""
-                        : fmt::format(": with {} it would still need {}", smallest.how, needed(smallest));
+  const std::string all = smallest.how.empty() ? ""
+                                               : fmt::format(": with {} it would still need {}",
+                                                             smallest.how, needed(smallest));
   return "no change of batch, recompute or formats would fit" + all +
          fmt::format(
              "; use a smaller model, shorter sequences, more {}ranks that share it, or a "
