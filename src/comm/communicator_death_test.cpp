@@ -16,9 +16,10 @@ TEST(CommunicatorDeathTest, wrong_arguments_are_bugs) {
   EXPECT_DEATH(group.all_gather(stream, x, y), "all_gather of 1 ranks in 'world': bf16");
   EXPECT_DEATH(group.all_gather(stream, x.slice_rows(0, 4), x.slice_rows(1, 4)), "overlaps out");
   EXPECT_DEATH(group.all_reduce(stream, whole, Reduce::sum), "out is i32");
-  EXPECT_DEATH(group.all_reduce(stream, y, Reduce::max), "largest of bf16");
+  EXPECT_DEATH(group.all_reduce(stream, y, Reduce::max),
+               "maxima need a contiguous f32 tensor, not bf16");
   EXPECT_DEATH(group.all_gather(stream, x.reshape({4, 2}).slice_cols(0, 1), x.slice_rows(0, 4)),
-               "rows every 2 elements");
+               "its row stride is 2 elements");
   EXPECT_DEATH(group.broadcast(stream, x, 1), "root 1");
   EXPECT_DEATH(group.send(stream, x, 0), "send from rank 0 to rank 0");
   const ConstTensor two[] = {x, x};
@@ -34,7 +35,7 @@ TEST(CommunicatorDeathTest, a_sum_without_a_buffer_is_a_bug) {
           rank.group->all_reduce(*rank.stream, rank.make(Values(8)), Reduce::sum);
         });
       },
-      "sums 2 parts with a buffer of 0 bytes: at least 512 needed");
+      "sums 2 parts with a buffer of 0 bytes; it needs at least 512");
 }
 
 }  // namespace

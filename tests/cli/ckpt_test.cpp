@@ -147,7 +147,7 @@ TEST(CkptTest, diff_counts_differences) {
   Words tolerant = steps;
   tolerant.insert(tolerant.end(), {"--tolerance", "1000"});
   EXPECT_EQ(only_object(trireme(s, tolerant).out)["tensors"].size(), 0U);
-  expect_refused(s, "ckpt diff run run --tolerance -1", "--tolerance -1: 0 or above");
+  expect_refused(s, "ckpt diff run run --tolerance -1", "--tolerance -1: must be 0 or above");
 }
 
 TEST(CkptTest, reshard_writes_the_files_that_the_other_layout_saves) {

@@ -178,10 +178,9 @@ TEST(RankEnv, pmi_is_used_only_by_processes_that_mpirun_started) {
   EXPECT_EQ(detect_rank(grandchild).pmi_descriptor, -1);
   EXPECT_EQ(detect_rank({{"PMI_RANK", "0"}, {"PMI_SIZE", "1"}, {"PMI_FD", "7"}}).pmi_descriptor,
             -1);
-  EXPECT_EQ(
-      refusal({{"PMI_PORT", "host:99"}, {"PMI_ID", "0"}}),
-      "MPI's launcher gives PMI_PORT=host:99 in place of PMI_RANK, PMI_SIZE and PMI_FD: start "
-      "mpirun without -pmi-port");
+  EXPECT_EQ(refusal({{"PMI_PORT", "host:99"}, {"PMI_ID", "0"}}),
+            "MPI's launcher sets PMI_PORT=host:99 instead of PMI_RANK, PMI_SIZE and PMI_FD: start "
+            "mpirun without -pmi-port");
 }
 
 TEST(RankEnv, under_srun_slurm_variables_replace_pmi) {

@@ -10,7 +10,7 @@ std::vector<BadCase> data_cases() {
       {"build_over_a_data_set",
        "data build text.txt --output d",
        wrong_call,
-       {"d.bin: exists", "--overwrite"},
+       {"d.bin: already exists", "--overwrite"},
        with_megatron},
       {"none_given",
        train_tiny + "--training.dataset_path=",
