@@ -77,12 +77,9 @@ int64_t Sampler::first_token(int64_t position) const {
   return begin_ + index * options_.seq_len;
 }
 
-void Sampler::sample(int64_t position, const SampleOut& out, std::vector<int32_t>& borders) const {
+void Sampler::fill_sample(int64_t position, const SampleOut& out,
+                          std::vector<int32_t>& borders) const {
   const auto length = static_cast<size_t>(options_.seq_len);
-  TRIREME_CHECK(
-      out.tokens.size() == length && out.labels.size() == length && out.positions.size() == length,
-      "{} tokens, {} labels, {} positions for a sample of {}", out.tokens.size(), out.labels.size(),
-      out.positions.size(), length);
   const int64_t begin = first_token(position);
   data_.read(begin, out.tokens);
   std::copy(out.tokens.begin() + 1, out.tokens.end(), out.labels.begin());
@@ -92,7 +89,6 @@ void Sampler::sample(int64_t position, const SampleOut& out, std::vector<int32_t
     check_vocabulary(data_, options_.vocab, begin + options_.seq_len, out.labels.last(1));
   }
 
-  borders.clear();
   std::iota(out.positions.begin(), out.positions.end(), 0);
   if (!options_.document_mask) return;
   // Thread-local scratch, so that a sample allocates nothing once it has grown.

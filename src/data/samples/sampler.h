@@ -5,10 +5,10 @@
 #pragma once
 
 #include <cstdint>
-#include <span>
 #include <vector>
 
 #include "data/files/token_data.h"
+#include "data/samples/sample_provider.h"
 
 namespace trireme::data {
 
@@ -30,32 +30,25 @@ struct SamplerOptions {
   int64_t vocab = 0;
 };
 
-// One sample of seq_len tokens; the label of a token is the next one, or -1 (no loss).
-struct SampleOut {
-  std::span<int32_t> tokens, labels, positions;  // [seq_len]
-};
-
 // Sample w of a split takes seq_len + 1 tokens from w * seq_len of its part of the stream. The
 // remainder at the end of the part (less than seq_len tokens) is not used. Any thread may call.
-class Sampler {
+class Sampler final : public SampleProvider {
  public:
   // Throws ConfigError, with numbers, if the options are not legal or the data set is too short for
   // one sample of each split. `data` must outlive the sampler.
   Sampler(const TokenData& data, const SamplerOptions&);
 
-  int64_t samples() const { return samples_; }  // of one epoch
-  int64_t seq_len() const { return options_.seq_len; }
+  int64_t samples() const override { return samples_; }
+  int64_t seq_len() const override { return options_.seq_len; }
   const SamplerOptions& options() const { return options_; }
 
   // Returns where the sample of `position` = epoch * samples() + index starts in the stream.
   int64_t first_token(int64_t position) const;
 
-  // Fills all of `out`; `borders` receives the starts of documents inside the sample, ascending, in
-  // [1, seq_len); it stays empty without document_mask. Throws IoError if a token is not below
-  // `vocab`. REQUIRES: position >= 0.
-  void sample(int64_t position, const SampleOut& out, std::vector<int32_t>& borders) const;
-
  private:
+  void fill_sample(int64_t position, const SampleOut& out,
+                   std::vector<int32_t>& borders) const override;
+
   const TokenData& data_;
   SamplerOptions options_;
   int64_t begin_ = 0;  // of the split's part of the stream
