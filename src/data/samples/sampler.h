@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "data/files/token_data.h"
+#include "data/samples/loss_mask.h"
 #include "data/samples/sample_provider.h"
 
 namespace trireme::data {
@@ -21,17 +22,25 @@ struct SamplerOptions {
   int64_t seq_len = 0;
   Split split = Split::train;
   // Share of the samples that is taken from the end of the stream for validation; rounded to whole
-  // samples, at least one if above 0. The two splits share no token.
+  // multiples of shuffled_tokens(), at least one if above 0. The two splits share no token.
   double validation_fraction = 0;
   // Documents do not attend to each other: positions restart at a border, borders are reported, and
   // the last token of a document has no label.
   bool document_mask = false;
   // Every token must be below this; 0: not checked here.
   int64_t vocab = 0;
+  // Labels that it excludes become -1; null: none. Covers the data set and outlives the sampler.
+  const LossMask* loss_mask = nullptr;
+  // The tokens that the shuffle keeps together, a multiple of seq_len; 0: seq_len. Samplers of one
+  // shuffle_len and different seq_len read the same tokens in the same order and have the same
+  // splits, so that a run can change seq_len and continue at the same token.
+  int64_t shuffle_len = 0;
+
+  int64_t shuffled_tokens() const { return shuffle_len > 0 ? shuffle_len : seq_len; }
 };
 
 // Sample w of a split takes seq_len + 1 tokens from w * seq_len of its part of the stream. The
-// remainder at the end of the part (less than seq_len tokens) is not used. Any thread may call.
+// remainder at the end of the part (less than shuffled_tokens()) is not used. Any thread may call.
 class Sampler final : public SampleProvider {
  public:
   // Throws ConfigError, with numbers, if the options are not legal or the data set is too short for
