@@ -3,7 +3,6 @@
 
 #include <fmt/core.h>
 
-#include "base/check.h"
 #include "base/error.h"
 
 namespace trireme::data {
@@ -25,10 +24,17 @@ MixedSampler::MixedSampler(const Phases& phases, std::vector<const SampleProvide
 
 void MixedSampler::fill_sample(int64_t position, const SampleOut& out,
                                std::vector<int32_t>& borders) const {
-  const PhasePosition at = phases_.at_sample(position);
-  const Phase& phase = phases_.table()[static_cast<size_t>(at.phase)];
-  TRIREME_CHECK(phase.options.seq_len == seq_len(), "sample {} has a seq_len of {}, not {}",
-                position, phase.options.seq_len, seq_len());
+  // Errors, because a prefetcher reads ahead over the end of a phase; it throws them only if the
+  // batch is requested.
+  if (position >= samples()) {
+    throw base::Error(fmt::format("sample {}; the phases of the run have {}", position, samples()));
+  }
+  const PhaseOptions& phase =
+      phases_.table()[static_cast<size_t>(phases_.at_sample(position).phase)].options;
+  if (phase.seq_len != seq_len()) {
+    throw base::Error(fmt::format("sample {} is in phase '{}' with a seq_len of {}, not {}",
+                                  position, phase.name, phase.seq_len, seq_len()));
+  }
   const SampleOrigin from = phases_.origin(position);
   sources_[static_cast<size_t>(from.source)]->sample(from.sample, out, borders);
 }

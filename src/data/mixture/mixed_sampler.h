@@ -25,7 +25,7 @@ class MixedSampler final : public SampleProvider {
   SampleOrigin origin(int64_t position) const { return phases_.origin(position); }
 
  private:
-  // REQUIRES: the position is below samples(), in a phase of this seq_len.
+  // Throws Error, too, if the position is not below samples() or in a phase of another seq_len.
   void fill_sample(int64_t position, const SampleOut& out,
                    std::vector<int32_t>& borders) const override;
 
