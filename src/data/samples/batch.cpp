@@ -10,7 +10,7 @@
 
 namespace trireme::data {
 
-void fill_batch(const Sampler& sampler, std::span<const int64_t> positions, Batch& out) {
+void fill_batch(const SampleProvider& sampler, std::span<const int64_t> positions, Batch& out) {
   const auto seq_len = static_cast<size_t>(sampler.seq_len());
   const size_t tokens = positions.size() * seq_len;
   TRIREME_CHECK(tokens < (size_t{1} << 31), "a batch of {} tokens", tokens);

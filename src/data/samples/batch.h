@@ -7,7 +7,7 @@
 #include <span>
 #include <vector>
 
-#include "data/samples/sampler.h"
+#include "data/samples/sample_provider.h"
 
 namespace trireme::data {
 
@@ -24,7 +24,7 @@ struct Batch {
 
 // Fills `out` with the samples of `positions`, in this order. Allocates nothing once `out` has
 // grown to its size.
-void fill_batch(const Sampler&, std::span<const int64_t> positions, Batch& out);
+void fill_batch(const SampleProvider&, std::span<const int64_t> positions, Batch& out);
 
 // How the samples of a step are distributed. Step s takes the positions [s * global_batch, (s + 1)
 // * global_batch) for every split; sample k of a rank is number k * ranks + rank of the step.

@@ -9,7 +9,8 @@
 
 namespace trireme::data {
 
-Prefetcher::Prefetcher(const Sampler& sampler, Positions positions, const PrefetchOptions& options)
+Prefetcher::Prefetcher(const SampleProvider& sampler, Positions positions,
+                       const PrefetchOptions& options)
     : sampler_(sampler), positions_(std::move(positions)), options_(options) {
   TRIREME_CHECK(options.depth >= 1 && options.first_batch >= 0, "depth {}, first batch {}",
                 options.depth, options.first_batch);

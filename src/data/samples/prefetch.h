@@ -28,8 +28,9 @@ class Prefetcher {
   // Fills `out` with the positions of batch number `batch`. Called on the prefetcher's thread.
   using Positions = std::function<void(int64_t batch, std::vector<int64_t>& out)>;
 
-  // `sampler` must outlive the prefetcher. Throws Error if the thread cannot be started.
-  Prefetcher(const Sampler& sampler, Positions positions, const PrefetchOptions&);
+  // `sampler` (any provider of samples) must outlive the prefetcher. Throws Error if the thread
+  // cannot be started.
+  Prefetcher(const SampleProvider& sampler, Positions positions, const PrefetchOptions&);
   ~Prefetcher();  // joins
   Prefetcher(const Prefetcher&) = delete;
   Prefetcher& operator=(const Prefetcher&) = delete;
@@ -42,7 +43,7 @@ class Prefetcher {
   void fill();
   Batch& slot(int64_t batch) { return ring_[static_cast<size_t>(batch) % ring_.size()]; }
 
-  const Sampler& sampler_;
+  const SampleProvider& sampler_;
   Positions positions_;
   PrefetchOptions options_;
   std::vector<Batch> ring_;  // depth, and the one that the consumer holds

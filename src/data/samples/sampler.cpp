@@ -23,6 +23,11 @@ void check_options(const TokenData& data, const SamplerOptions& options) {
   if (options.seq_len < 1 || options.seq_len > longest) {
     throw ConfigError(fmt::format("seq_len = {}; allowed: 1 .. {}", options.seq_len, longest));
   }
+  if (options.shuffle_len < 0 || options.shuffle_len > longest ||
+      options.shuffle_len % options.seq_len != 0) {
+    throw ConfigError(fmt::format("shuffle_len = {}; allowed: 0 and multiples of seq_len {} to {}",
+                                  options.shuffle_len, options.seq_len, longest));
+  }
   const double fraction = options.validation_fraction;
   if (!(fraction >= 0 && fraction < 1)) {
     throw ConfigError(fmt::format("validation fraction {}; allowed: 0 to below 1", fraction));
@@ -32,9 +37,14 @@ void check_options(const TokenData& data, const SamplerOptions& options) {
   }
   if (options.vocab < 0) throw ConfigError(fmt::format("a vocabulary of {}", options.vocab));
   if (data.tokens() == 0) throw ConfigError(fmt::format("{}: holds no tokens", data.name()));
-  if (data.tokens() < options.seq_len + 1) {
+  const int64_t unit = options.shuffled_tokens();
+  if (data.tokens() < unit + 1) {
     throw ConfigError(fmt::format("{}: {} tokens; one sample of seq_len {} takes {}", data.name(),
-                                  data.tokens(), options.seq_len, options.seq_len + 1));
+                                  data.tokens(), unit, unit + 1));
+  }
+  if (options.loss_mask && options.loss_mask->tokens() != data.tokens()) {
+    throw ConfigError(fmt::format("{}: {} tokens, but its loss mask has {}; build both together",
+                                  data.name(), data.tokens(), options.loss_mask->tokens()));
   }
 }
 
@@ -43,46 +53,44 @@ void check_options(const TokenData& data, const SamplerOptions& options) {
 Sampler::Sampler(const TokenData& data, const SamplerOptions& options)
     : data_(data), options_(options) {
   check_options(data, options);
-  const int64_t tokens = data.tokens(), seq_len = options.seq_len;
-  const int64_t whole = (tokens - 1) / seq_len;
+  const int64_t tokens = data.tokens(), unit = options.shuffled_tokens();
+  const int64_t whole = (tokens - 1) / unit;
   int64_t validation = 0, train = whole;
   if (options.validation_fraction > 0 && options.split != Split::whole) {
     const double wanted = options.validation_fraction * static_cast<double>(whole);
     validation = std::max<int64_t>(1, std::llround(wanted));
-    const int64_t left = tokens - (validation * seq_len + 1);
-    train = left > seq_len ? (left - 1) / seq_len : 0;
+    const int64_t left = tokens - (validation * unit + 1);
+    train = left > unit ? (left - 1) / unit : 0;
     if (train == 0) {
       throw ConfigError(
           fmt::format("{}: {} tokens are {} samples of seq_len {}; a validation fraction of {} "
                       "takes {} of them "
                       "and leaves {} tokens for training, less than one sample",
-                      data.name(), tokens, whole, seq_len, options.validation_fraction, validation,
+                      data.name(), tokens, whole, unit, options.validation_fraction, validation,
                       std::max<int64_t>(left, 0)));
     }
   }
   const bool is_validation = options.split == Split::validation;
-  samples_ = is_validation ? validation : train;
-  begin_ = is_validation ? tokens - (validation * seq_len + 1) : 0;
+  samples_ = (is_validation ? validation : train) * (unit / options.seq_len);
+  begin_ = is_validation ? tokens - (validation * unit + 1) : 0;
   order_key_ = base::rng_key(options.seed, fmt::format("data.order.{:016x}", fingerprint(data)));
 }
 
 int64_t Sampler::first_token(int64_t position) const {
   TRIREME_CHECK(position >= 0, "position {}", position);
   const int64_t epoch = position / samples_;
-  int64_t index = position % samples_;
-  if (options_.split == Split::train) {
-    const auto bits = base::philox(order_key_, static_cast<uint64_t>(epoch));
-    index = Permutation(uint64_t{bits[0]} << 32 | bits[1], samples_)(index);
-  }
-  return begin_ + index * options_.seq_len;
+  const int64_t index = position % samples_;
+  if (options_.split != Split::train) return begin_ + index * options_.seq_len;
+  const int64_t together = options_.shuffled_tokens() / options_.seq_len;
+  const auto bits = base::philox(order_key_, static_cast<uint64_t>(epoch));
+  const Permutation permutation(uint64_t{bits[0]} << 32 | bits[1], samples_ / together);
+  const int64_t shuffled = permutation(index / together) * together + index % together;
+  return begin_ + shuffled * options_.seq_len;
 }
 
-void Sampler::sample(int64_t position, const SampleOut& out, std::vector<int32_t>& borders) const {
+void Sampler::fill_sample(int64_t position, const SampleOut& out,
+                          std::vector<int32_t>& borders) const {
   const auto length = static_cast<size_t>(options_.seq_len);
-  TRIREME_CHECK(
-      out.tokens.size() == length && out.labels.size() == length && out.positions.size() == length,
-      "{} tokens, {} labels, {} positions for a sample of {}", out.tokens.size(), out.labels.size(),
-      out.positions.size(), length);
   const int64_t begin = first_token(position);
   data_.read(begin, out.tokens);
   std::copy(out.tokens.begin() + 1, out.tokens.end(), out.labels.begin());
@@ -92,7 +100,7 @@ void Sampler::sample(int64_t position, const SampleOut& out, std::vector<int32_t
     check_vocabulary(data_, options_.vocab, begin + options_.seq_len, out.labels.last(1));
   }
 
-  borders.clear();
+  if (options_.loss_mask) apply_loss_mask(*options_.loss_mask, begin + 1, out.labels);
   std::iota(out.positions.begin(), out.positions.end(), 0);
   if (!options_.document_mask) return;
   // Thread-local scratch, so that a sample allocates nothing once it has grown.

@@ -11,6 +11,7 @@
 #include "base/system/refused_threads_test.h"
 #include "data/files_test.h"
 #include "data/samples/batch.h"
+#include "data/samples/loss_mask.h"
 #include "data/samples/permutation.h"
 #include "data/samples/prefetch.h"
 
@@ -152,6 +153,39 @@ TEST(SamplerTest, masked_documents_restart_and_do_not_predict_each_other) {
   const Batch plain = batch_of(open, {0, 1});
   EXPECT_EQ(plain.tokens, batch.tokens);
   EXPECT_TRUE(holds(plain.labels, {2, 0, 3, 0, 4, 5, 6, 0, 7, 8}));
+}
+
+TEST(SamplerTest, tokens_of_a_prompt_are_read_but_not_predicted) {
+  // Documents 1 2 | 3 4 0 and 5 | 6 7 0: prompt | completion
+  const auto data = tokens_in_memory({1, 2, 3, 4, 0, 5, 6, 7, 0}, 0);
+  const auto mask = loss_mask_in_memory({0, 0, 1, 1, 1, 0, 1, 1, 1});
+  const Sampler open(*data, {.seq_len = 4, .split = Split::whole, .loss_mask = mask.get()});
+  const Batch batch = batch_of(open, {0, 1});
+  EXPECT_TRUE(holds(batch.tokens, {1, 2, 3, 4, 0, 5, 6, 7}));
+  EXPECT_TRUE(holds(batch.labels, {-1, 3, 4, 0, -1, 6, 7, 0}));
+  const auto short_mask = loss_mask_in_memory({0, 1});
+  EXPECT_TRUE(says(message_of<base::ConfigError>([&] {
+                     const Sampler sampler(*data, {.seq_len = 4, .loss_mask = short_mask.get()});
+                   }),
+                   {"9 tokens, but its loss mask has 2"}));
+}
+
+// A run that doubles seq_len at any token reads every token of the epoch once.
+TEST(SamplerTest, samplers_of_one_shuffle_len_read_the_same_tokens) {
+  const auto data = counting(1009);
+  const SamplerOptions options{
+      .seed = 4, .seq_len = 10, .validation_fraction = 0.1, .shuffle_len = 40};
+  SamplerOptions longer = options;
+  longer.seq_len = 20;
+  const Sampler ten(*data, options), twenty(*data, longer);
+  ASSERT_EQ(ten.samples(), 2 * twenty.samples());
+  for (int64_t i = 0; i < 3 * twenty.samples(); ++i) {
+    EXPECT_EQ(ten.first_token(2 * i), twenty.first_token(i));
+    EXPECT_EQ(ten.first_token(2 * i + 1), twenty.first_token(i) + 10);
+  }
+  EXPECT_TRUE(says(message_of<base::ConfigError>(
+                       [&] { const Sampler sampler(*data, {.seq_len = 10, .shuffle_len = 25}); }),
+                   {"shuffle_len = 25; allowed: 0 and multiples of seq_len 10"}));
 }
 
 TEST(SamplerTest, data_that_is_too_short_is_refused_with_numbers) {
