@@ -6,7 +6,7 @@
 #include <span>
 #include <vector>
 
-#include "data/files/content_hash.h"
+#include "data/readers/content_hash.h"
 
 namespace trireme::data {
 namespace {

@@ -13,7 +13,7 @@
 
 #include "base/error.h"
 #include "base/system/descriptor.h"
-#include "data/files/content_hash.h"
+#include "data/readers/content_hash.h"
 #include "data/readers/decompress.h"
 
 namespace trireme::data {

@@ -17,6 +17,14 @@ std::vector<FieldPath> field_paths(const DocumentOptions& options) {
   return {field_path(options.prompt_field), field_path(options.completion_field)};
 }
 
+void check_no_completion(const Shard& shard, const DocumentOptions& options) {
+  if (!options.prompt_field.empty()) {
+    throw base::ConfigError(fmt::format(
+        "{}: a text file has no fields for prompt and completion; give JSON lines, tar or MDS",
+        shard.path.string()));
+  }
+}
+
 std::unique_ptr<ShardBlocks> open_shard(const Shard& shard, const DocumentOptions& options) {
   switch (shard.kind) {
     case SourceKind::json_lines:

@@ -31,6 +31,8 @@ struct DocumentOptions {
 };
 // Returns one path, or those of prompt and completion. Throws ConfigError.
 std::vector<FieldPath> field_paths(const DocumentOptions&);
+// Throws ConfigError if prompt and completion are asked of a text file, which has no fields.
+void check_no_completion(const Shard&, const DocumentOptions&);
 
 // What a field of an item is read from.
 struct Payload {

@@ -223,11 +223,7 @@ class MdsBlocks final : public ItemBlocks {
 std::unique_ptr<ShardBlocks> open_item_blocks(const Shard& shard, const DocumentOptions& options) {
   if (shard.kind == SourceKind::tar) return std::make_unique<TarBlocks>(shard, options);
   if (shard.kind == SourceKind::mds) return std::make_unique<MdsBlocks>(shard, options);
-  if (!options.prompt_field.empty()) {
-    throw base::ConfigError(fmt::format(
-        "{}: a text file has no fields for prompt and completion; give JSON lines, tar or MDS",
-        shard.path.string()));
-  }
+  check_no_completion(shard, options);
   return std::make_unique<WholeText>(shard, options);
 }
 

@@ -94,6 +94,7 @@ class LineBlocks final : public ShardBlocks {
 }  // namespace
 
 std::unique_ptr<ShardBlocks> open_line_blocks(const Shard& shard, const DocumentOptions& options) {
+  if (shard.kind == SourceKind::text) check_no_completion(shard, options);
   return std::make_unique<LineBlocks>(shard, options);
 }
 

@@ -233,6 +233,14 @@ SourceKind source_kind_from_name(std::string_view name) {
       "'{}' is not a kind of source; allowed: auto, text, jsonl, tar, mds, tokens", name));
 }
 
+std::optional<fs::path> index_beside(const Shard& shard) {
+  fs::path index = shard.path;
+  index.replace_extension(".idx");
+  std::error_code ignored;
+  if (shard.kind != SourceKind::tokens || !fs::exists(index, ignored)) return std::nullopt;
+  return index;
+}
+
 std::vector<Shard> find_shards(const std::vector<std::string>& inputs,
                                const ShardOptions& options) {
   if (inputs.empty()) {

@@ -6,11 +6,10 @@
 #include <cstdint>
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
-
-#include "data/files/token_data.h"
 
 namespace trireme::data {
 
@@ -34,7 +33,6 @@ struct Shard {
 struct ShardOptions {
   // automatic: by the name. Otherwise every file of the inputs is of this kind.
   SourceKind kind = SourceKind::automatic;
-  OpenOptions tokens;  // for files of tokens
 };
 
 // An input is a file, a folder (all files below it, sorted by path), a pattern with * ? [ (sorted),
@@ -48,5 +46,8 @@ struct ShardOptions {
 //
 // Throws ConfigError about an input, IoError about a file that cannot be read.
 std::vector<Shard> find_shards(const std::vector<std::string>& inputs, const ShardOptions&);
+
+// Returns the .idx beside the .bin of a shard of tokens, if there is one.
+std::optional<std::filesystem::path> index_beside(const Shard&);
 
 }  // namespace trireme::data

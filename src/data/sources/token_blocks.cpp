@@ -2,7 +2,7 @@
 // Blocks of documents that are token ids already: Megatron, llm.c and nanoGPT files.
 #include <algorithm>
 
-#include "data/files/content_hash.h"
+#include "data/readers/content_hash.h"
 #include "data/sources/blocks.h"
 
 namespace trireme::data {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "data/files/content_hash.h"
+#include "data/readers/content_hash.h"
 
 #define XXH_INLINE_ALL
 #include <fmt/core.h>
