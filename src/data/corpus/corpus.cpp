@@ -238,9 +238,10 @@ CorpusReport build_corpus(const CorpusOptions& options) {
                                   options.documents.max_document_bytes));
   }
   (void)field_paths(options.documents);
-  (void)corpus_prefix(options.output);
   (void)stored_type(options.format, corpus_vocab(options));
-  return CorpusBuild(options, find_shards(options.inputs, {.kind = options.kind})).run();
+  std::vector<Shard> shards = find_shards(options.inputs, {.kind = options.kind});
+  check_outside(options, shards, corpus_prefix(options.output));
+  return CorpusBuild(options, std::move(shards)).run();
 }
 
 }  // namespace trireme::data

@@ -14,6 +14,7 @@
 
 namespace trireme::data {
 
+namespace fs = std::filesystem;
 using base::ConfigError;
 using base::IoError;
 using base::Json;
@@ -40,9 +41,9 @@ Json identity_of(const CorpusOptions& options, const std::vector<Shard>& shards,
                 {"tokenizer", options.tokenizer.fingerprint},
                 {"begin_of_document", options.tokenizer.begin_of_document},
                 {"end_of_document", options.tokenizer.end_of_document},
-                {"text_field", documents.text_field},
-                {"prompt_field", documents.prompt_field},
-                {"completion_field", documents.completion_field},
+                {"text_field", json_name(documents.text_field)},
+                {"prompt_field", json_name(documents.prompt_field)},
+                {"completion_field", json_name(documents.completion_field)},
                 {"split_lines", documents.split_lines},
                 {"raw_bytes", documents.raw_bytes},
                 {"max_document_bytes", documents.max_document_bytes},
@@ -60,6 +61,30 @@ Json identity_of(const CorpusOptions& options, const std::vector<Shard>& shards,
     }
   }
   return identity;
+}
+
+void check_outside(const CorpusOptions& options, const std::vector<Shard>& shards,
+                   const fs::path& prefix) {
+  const std::string output = fs::absolute(prefix).lexically_normal().string();
+  for (const std::string& input : options.inputs) {
+    std::error_code ignored;
+    if (!fs::is_directory(input, ignored)) continue;
+    const std::string folder = (fs::absolute(input) / "").lexically_normal().string();
+    if (output.starts_with(folder)) {
+      throw ConfigError(
+          fmt::format("{}: the output lies in the input folder {}, where it would be read; give "
+                      "another place",
+                      prefix.string(), input));
+    }
+  }
+  for (const Shard& shard : shards) {
+    const std::string file = fs::absolute(shard.path).lexically_normal().string();
+    for (const char* end : {".bin", ".mask.bin", ".rejected.jsonl"}) {
+      if (file != output + end) continue;
+      throw ConfigError(fmt::format("{}: is read and would be replaced; give another output",
+                                    shard.path.string()));
+    }
+  }
 }
 
 int64_t modified_ns(const Shard& shard) {

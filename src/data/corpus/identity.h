@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <filesystem>
 #include <vector>
 
 #include "base/text/json_fwd.h"
@@ -16,6 +17,10 @@ namespace trireme::data {
 int64_t corpus_vocab(const CorpusOptions&);
 
 base::Json identity_of(const CorpusOptions&, const std::vector<Shard>&, int64_t vocab);
+
+// Throws ConfigError if the output would be read as an input, now or by a later build.
+void check_outside(const CorpusOptions&, const std::vector<Shard>&,
+                   const std::filesystem::path& prefix);
 
 int64_t modified_ns(const Shard&);  // time of change of the file, 0 for stdin
 

@@ -142,7 +142,7 @@ bool BlockParser::next_tokens(Document& document) {
 
 void BlockParser::check_text(Document& document, bool is_utf8) const {
   const bool is_text_file =
-      block_->kind == SourceBlock::Kind::text_lines || document.origin.member.empty();
+      block_->kind != SourceBlock::Kind::json_lines && document.origin.member.empty();
   const bool accepts_any = options_.raw_bytes && is_text_file;
   const std::string_view last = document.completion.value_or(document.text);
   if (last.empty()) {

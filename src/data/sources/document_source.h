@@ -16,6 +16,8 @@ namespace trireme::data {
 class DocumentSource {
  public:
   DocumentSource(std::vector<Shard> shards, DocumentOptions options);
+  DocumentSource(const DocumentSource&) = delete;
+  DocumentSource& operator=(const DocumentSource&) = delete;
 
   // Returns false after the last document. A document that is bad has `rejected` set; a shard that
   // is damaged throws IoError. Views in `document` are valid until the next call.

@@ -24,7 +24,9 @@ class ItemBlocks : public ShardBlocks {
       : stream_(shard.path), max_bytes_(options.max_document_bytes) {}
 
   bool next(SourceBlock& block) final {
-    while (block.bytes.size() < source_block_bytes && add_item(block)) {
+    constexpr size_t max_items = 8192;  // rejected ones have no bytes
+    while (block.bytes.size() < source_block_bytes && block.items.size() < max_items &&
+           add_item(block)) {
     }
     return !block.items.empty();
   }
