@@ -59,7 +59,7 @@ class Finder {
       add_list(input.substr(1), source, depth);
     } else if (fs::exists(input, ignored)) {
       add_path(input);
-    } else if (input.find_first_of("*?[") != std::string::npos) {
+    } else if (input.find_first_of("*?[{") != std::string::npos) {
       add_pattern(input);
     } else if (fs::exists(input + ".idx", ignored)) {
       add_file(input + ".bin", SourceKind::tokens);  // the prefix of a Megatron pair

@@ -35,7 +35,7 @@ struct ShardOptions {
   SourceKind kind = SourceKind::automatic;
 };
 
-// An input is a file, a folder (all files below it, sorted by path), a pattern with * ? [ (sorted),
+// An input is a file, a folder (all files below it, sorted by path), a pattern with * ? [ { (sorted),
 // "@list.txt" (one input per line; paths are relative to the list; empty lines and lines that begin
 // with # are skipped), or "-" for stdin, which needs a kind. A folder with an index.json, or the
 // index itself, is an MDS data set.

@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <fcntl.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include "base/error.h"
+#include "base/system/descriptor.h"
 #include "data/archives_test.h"
 #include "data/files/token_writer.h"
 #include "data/sources/document_source.h"
@@ -232,6 +235,16 @@ TEST_F(SourcesTest, files_of_tokens_pass_through) {
   write("n.bin", raw_array<uint16_t>({5, 6, 0, 7}));
   EXPECT_EQ(documents({path("n.bin").string()}, {.tokens = {.type = "u16", .end_of_document = 0}}),
             (std::vector<std::string>{"n.bin: document 0|{ 5, 6, 0 }", "n.bin: document 1|{ 7 }"}));
+}
+
+TEST_F(SourcesTest, stdin_is_read_as_the_kind_that_is_given) {
+  write("piped", gzip_stored("{\"text\":\"one\"}\n{\"text\":\"two\"}\n"));
+  const base::Descriptor kept(::dup(STDIN_FILENO));
+  const base::Descriptor piped(::open(path("piped").c_str(), O_RDONLY | O_CLOEXEC));
+  ASSERT_EQ(::dup2(piped.value(), STDIN_FILENO), STDIN_FILENO);
+  const auto found = documents({"-"}, {}, SourceKind::json_lines);
+  ::dup2(kept.value(), STDIN_FILENO);
+  EXPECT_EQ(found, (std::vector<std::string>{"stdin:1|one", "stdin:2|two"}));
 }
 
 TEST_F(SourcesTest, options_that_contradict_are_refused) {
