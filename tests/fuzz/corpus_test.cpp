@@ -43,13 +43,14 @@ TEST_P(FuzzCorpus, files_are_taken_or_refused) {
   EXPECT_GT(paths.size(), 10U);
 }
 
-INSTANTIATE_TEST_SUITE_P(Readers, FuzzCorpus,
-                         testing::Values(Reader{"config", read_config}, Reader{"model", read_model},
-                                         Reader{"megatron", read_megatron},
-                                         Reader{"llmc", read_llmc},
-                                         Reader{"safetensors", read_safetensors},
-                                         Reader{"checkpoint", read_checkpoint}),
-                         [](const auto& test) { return std::string(test.param.name); });
+INSTANTIATE_TEST_SUITE_P(
+    Readers, FuzzCorpus,
+    testing::Values(Reader{"config", read_config}, Reader{"model", read_model},
+                    Reader{"megatron", read_megatron}, Reader{"llmc", read_llmc},
+                    Reader{"safetensors", read_safetensors}, Reader{"checkpoint", read_checkpoint},
+                    Reader{"lines", read_lines}, Reader{"json_line", read_json_line},
+                    Reader{"tar", read_tar}, Reader{"mds", read_mds}),
+    [](const auto& test) { return std::string(test.param.name); });
 
 }  // namespace
 }  // namespace trireme::fuzz

@@ -1,32 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "data/files/content.h"
 
-#define XXH_INLINE_ALL
-#include <fmt/core.h>
-#include <xxhash.h>
-
 #include <algorithm>
 #include <functional>
 #include <span>
 #include <vector>
 
+#include "data/readers/content_hash.h"
+
 namespace trireme::data {
 namespace {
-
-class ContentHash {
- public:
-  ContentHash() { XXH3_128bits_reset(&state_); }
-  void add(std::span<const std::byte> bytes) {
-    XXH3_128bits_update(&state_, bytes.data(), bytes.size());
-  }
-  std::string hex() const {
-    const XXH128_hash_t hash = XXH3_128bits_digest(&state_);
-    return fmt::format("{:016x}{:016x}", hash.high64, hash.low64);
-  }
-
- private:
-  XXH3_state_t state_;
-};
 
 // Calls visit(begin, end) for all of [0, total), block by block; above max_hashed, for evenly
 // spaced blocks including the first and the last.

@@ -36,7 +36,7 @@ fs::path named(fs::path path, std::string_view extension) {
 class MegatronWriter final : public TokenWriter {
  public:
   MegatronWriter(const fs::path& path, const WriteOptions& options)
-      : TokenWriter(options.vocab < 65500 ? TokenType::u16 : TokenType::i32, options.vocab),
+      : TokenWriter(stored_type(options.format, options.vocab), options.vocab),
         bin_(named(path, ".bin")),
         index_(named(path, ".idx")),
         max_sequence_tokens_(options.max_sequence_tokens) {
@@ -156,6 +156,25 @@ class LlmcWriter final : public TokenWriter {
   LlmcKind kind_;
 };
 
+class NanogptWriter final : public TokenWriter {
+ public:
+  NanogptWriter(const fs::path& path, const WriteOptions& options)
+      : TokenWriter(stored_type(options.format, options.vocab), options.vocab),
+        file_(named(path, ".bin")) {}
+
+ private:
+  void store(std::span<const std::byte> stored, int64_t /*tokens*/) override {
+    file_.append(stored);
+  }
+  void store_border() override {}
+  void publish() override {
+    file_.sync();
+    file_.rename();
+  }
+
+  OutputFile file_;
+};
+
 template <typename Stored>
 void append_as(std::span<const int32_t> tokens, std::vector<std::byte>& out) {
   out.resize(tokens.size() * sizeof(Stored));
@@ -207,18 +226,37 @@ void TokenWriter::finish() {
   finished_ = true;
 }
 
+TokenType stored_type(TokenFormat format, int64_t vocab) {
+  constexpr int64_t max_vocab = int64_t{1} << 31;
+  if (vocab < 1 || vocab > max_vocab) {
+    throw ConfigError(fmt::format("a vocabulary of {}; allowed: 1 .. {}", vocab, max_vocab));
+  }
+  switch (format) {
+    case TokenFormat::megatron:
+      return vocab < 65500 ? TokenType::u16 : TokenType::i32;
+    case TokenFormat::llmc:
+    case TokenFormat::nanogpt:
+      return vocab <= 65536 ? TokenType::u16 : TokenType::u32;
+    default:
+      break;
+  }
+  throw ConfigError(fmt::format("the format {} is not written; allowed: megatron, llmc, nanogpt",
+                                name_of(format)));
+}
+
 std::unique_ptr<TokenWriter> write_tokens(const fs::path& path, const WriteOptions& options) {
-  constexpr int64_t most = int64_t{1} << 31;
-  if (options.vocab < 1 || options.vocab > most) {
-    throw ConfigError(fmt::format("{}: a vocabulary of {}; allowed: 1 .. {}", path.string(),
-                                  options.vocab, most));
+  try {
+    (void)stored_type(options.format, options.vocab);
+  } catch (const ConfigError& error) {
+    throw ConfigError(fmt::format("{}: {}", path.string(), error.what()));
   }
   if (!path.has_filename()) {
     throw ConfigError(fmt::format(
         "'{}' names no file; the output is a prefix of .bin, such as data/book", path.string()));
   }
-  TRIREME_CHECK(options.max_sequence_tokens >= 1 && options.max_sequence_tokens < most,
-                "max_sequence_tokens = {}", options.max_sequence_tokens);
+  TRIREME_CHECK(
+      options.max_sequence_tokens >= 1 && options.max_sequence_tokens < (int64_t{1} << 31),
+      "max_sequence_tokens = {}", options.max_sequence_tokens);
   switch (options.format) {
     case TokenFormat::megatron:
       return std::make_unique<MegatronWriter>(path, options);
@@ -228,8 +266,7 @@ std::unique_ptr<TokenWriter> write_tokens(const fs::path& path, const WriteOptio
     default:
       break;
   }
-  throw ConfigError(fmt::format("{}: the format {} is not written; allowed: megatron, llmc",
-                                path.string(), name_of(options.format)));
+  return std::make_unique<NanogptWriter>(path, options);
 }
 
 }  // namespace trireme::data

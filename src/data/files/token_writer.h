@@ -45,16 +45,21 @@ class TokenWriter {
 };
 
 struct WriteOptions {
-  TokenFormat format = TokenFormat::megatron;  // or llmc
+  TokenFormat format = TokenFormat::megatron;  // or llmc, nanogpt
   int64_t vocab = 0;                           // every token is below it; decides the type
   // Megatron: the index counts a sequence's tokens in 32 bits, so longer documents become several.
   int64_t max_sequence_tokens = (int64_t{1} << 31) - 1;
 };
 
-// Megatron: `path` (without .bin or .idx at its end) becomes path.bin (u16 below a vocabulary of
-// 65500, otherwise i32) and path.idx. llm.c: path.bin (u16 up to a vocabulary of 65536, otherwise
-// u32), at most 2^31 - 1 tokens; document borders are only those that the tokens show. Throws
-// ConfigError about the options, IoError if the files cannot be created.
+// Returns the type that a format stores tokens in. Megatron: u16 below a vocabulary of 65500,
+// otherwise i32. llm.c and nanoGPT: u16 up to a vocabulary of 65536, otherwise u32. Throws
+// ConfigError for a format that is not written and a vocabulary outside of 1 .. 2^31.
+TokenType stored_type(TokenFormat, int64_t vocab);
+
+// Megatron: `path` (without .bin or .idx at its end) becomes path.bin and path.idx. llm.c:
+// path.bin, at most 2^31 - 1 tokens. nanoGPT: path.bin without a header. In the last two, document
+// borders are only those that the tokens show. Throws ConfigError about the options, IoError if the
+// files cannot be created.
 std::unique_ptr<TokenWriter> write_tokens(const std::filesystem::path& path, const WriteOptions&);
 
 // Returns the files that write_tokens() creates for `path`.

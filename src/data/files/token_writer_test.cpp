@@ -99,9 +99,9 @@ TEST_F(TokenWriterTest, places_that_cannot_be_written_are_refused) {
                    {"f.idx: cannot be written: it exists and is not a regular file"}));
   EXPECT_TRUE(holds(names(), {"f.idx"}));
   EXPECT_TRUE(says(message_of<base::ConfigError>([&] {
-                     write_tokens(path("d"), {.format = TokenFormat::nanogpt, .vocab = 10});
+                     write_tokens(path("d"), {.format = TokenFormat::text, .vocab = 10});
                    }),
-                   {"nanogpt is not written"}));
+                   {"text is not written"}));
   EXPECT_TRUE(says(message_of<base::ConfigError>([&] { write_tokens(path("d"), {.vocab = 0}); }),
                    {"a vocabulary of 0"}));
 }

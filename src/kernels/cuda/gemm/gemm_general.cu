@@ -46,7 +46,7 @@ struct Params {
   float alpha, beta;
   Any d;
   // Tensors of the epilogue; absent if it has none.
-  Any bias, residual, gelu_input, gelu_grad_of, factor;
+  Any bias{}, residual{}, gelu_input{}, gelu_grad_of{}, factor{};
 };
 
 // Loads the next part of a matrix: to[i][j] = x(k0 + i, c0 + j), zero outside. x(i, j) is
