@@ -48,7 +48,8 @@ INSTANTIATE_TEST_SUITE_P(Readers, FuzzCorpus,
                                          Reader{"megatron", read_megatron},
                                          Reader{"llmc", read_llmc},
                                          Reader{"safetensors", read_safetensors},
-                                         Reader{"checkpoint", read_checkpoint}),
+                                         Reader{"checkpoint", read_checkpoint},
+                                         Reader{"tokenizer", read_tokenizer}),
                          [](const auto& test) { return std::string(test.param.name); });
 
 }  // namespace
