@@ -49,7 +49,8 @@ INSTANTIATE_TEST_SUITE_P(
                     Reader{"megatron", read_megatron}, Reader{"llmc", read_llmc},
                     Reader{"safetensors", read_safetensors}, Reader{"checkpoint", read_checkpoint},
                     Reader{"lines", read_lines}, Reader{"json_line", read_json_line},
-                    Reader{"tar", read_tar}, Reader{"mds", read_mds}),
+                    Reader{"tar", read_tar}, Reader{"mds", read_mds},
+                    Reader{"tokenizer", read_tokenizer}),
     [](const auto& test) { return std::string(test.param.name); });
 
 }  // namespace

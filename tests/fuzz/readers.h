@@ -20,6 +20,7 @@ bool read_model(Input);        // a model: Hugging Face config.json, or TOML
 bool read_megatron(Input);     // the .idx beside a .bin of 16 bytes
 bool read_llmc(Input);         // llm.c's .bin
 bool read_safetensors(Input);  // a safetensors file
+bool read_tokenizer(Input);    // a tokenizer.json
 bool read_checkpoint(Input);   // manifest or index of a checkpoint, with or without its last line
 bool read_lines(Input);        // lines of text, plain, gzip or zstd
 bool read_json_line(Input);    // one line of JSON with the field "text"

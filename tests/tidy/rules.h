@@ -53,6 +53,8 @@ Problems check_built(const Files& files, const std::vector<Folder>& folders);
 // ---------------------------------------------------------------------------
 
 Problems check_device_headers(const SourceFile& file);
+// Headers of PCRE2, utf8proc and SentencePiece: only in the folder of src/text with that name.
+Problems check_text_headers(const SourceFile& file);
 Problems check_process_exit(const SourceFile& file);
 Problems check_raw_allocation(const SourceFile& file);
 Problems check_environment(const SourceFile& file);

@@ -150,6 +150,20 @@ TEST(TidyRules, device_headers_outside_back_ends_are_found) {
   }
 }
 
+TEST(TidyRules, headers_of_text_libraries_outside_their_folders_are_found) {
+  const auto problems = [](const char* path, const char* include) {
+    return check_text_headers({path, std::string("#include ") + include}).size();
+  };
+  EXPECT_EQ(problems("src/text/pcre2/a.cpp", "<pcre2.h>"), 0U);
+  EXPECT_EQ(problems("src/text/utf8proc/a.cpp", "<utf8proc.h>"), 0U);
+  EXPECT_EQ(problems("src/text/a.cpp", "\"text/sentencepiece.h\""), 0U);
+  for (const char* include : {"<pcre2.h>", "<utf8proc.h>", "<sentencepiece_processor.h>"}) {
+    EXPECT_EQ(problems("src/text/a.cpp", include), 1U) << include;
+    EXPECT_EQ(problems("src/text/hf/a.cpp", include), 1U) << include;
+  }
+  EXPECT_EQ(problems("src/text/pcre2/a.cpp", "<utf8proc.h>"), 1U);
+}
+
 TEST(TidyRules, process_exits_are_found) {
   for (const char* bad : {"std::exit(1);", "if (x) exit(1);", "else ::_exit(2);", "quick_exit(0);",
                           "std::abort();", "std::set_terminate(std::abort);", "std::terminate();",

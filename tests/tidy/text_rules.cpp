@@ -6,6 +6,7 @@
 #include <array>
 #include <cctype>
 #include <sstream>
+#include <utility>
 
 #include "rules.h"
 
@@ -57,6 +58,23 @@ Problems check_device_headers(const SourceFile& file) {
           fmt::format("{}:{}: {} may be included only in a folder called cuda, nccl, "
                       "gloo or cpu",
                       file.path, include.line, include.path));
+    }
+  }
+  return problems;
+}
+
+Problems check_text_headers(const SourceFile& file) {
+  static constexpr std::array<std::pair<std::string_view, std::string_view>, 3> libraries = {
+      {{"pcre2", "pcre2"}, {"utf8proc", "utf8proc"}, {"sentencepiece_", "sentencepiece"}}};
+  Problems problems;
+  if (!is_source(file.path)) return problems;
+  for (const Include& include : includes_of(file.text)) {
+    for (const auto& [prefix, folder] : libraries) {
+      const bool is_header_of_it = !include.is_quoted && include.path.starts_with(prefix);
+      if (is_header_of_it && !lies_in(file, fmt::format("src/text/{}/", folder))) {
+        problems.push_back(fmt::format("{}:{}: {} may be included only in src/text/{}", file.path,
+                                       include.line, include.path, folder));
+      }
     }
   }
   return problems;

@@ -92,6 +92,9 @@ TEST(Tidy, includes_have_no_cycle) { expect_none(check_include_cycles(tree())); 
 TEST(Tidy, every_header_is_included) { expect_none(check_headers_included(tree())); }
 TEST(Tidy, every_source_is_built) { expect_none(check_built(tree(), floors())); }
 TEST(Tidy, device_headers_stay_in_back_ends) { expect_in_each("src/", check_device_headers); }
+TEST(Tidy, headers_of_text_libraries_stay_in_their_folders) {
+  expect_in_each("", check_text_headers);
+}
 TEST(Tidy, only_check_and_main_end_the_process) { expect_in_each("src/", check_process_exit); }
 TEST(Tidy, only_device_back_ends_allocate) { expect_in_each("src/", check_raw_allocation); }
 TEST(Tidy, only_cli_reads_the_environment) { expect_in_each("src/", check_environment); }

@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: Apache-2.0
+// The files of tests/golden/tokenizers, which make_tokenizer_goldens.py made with Hugging Face
+// `tokenizers`.
+#pragma once
+
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <string>
+
+namespace trireme::golden {
+
+inline std::filesystem::path tokenizer_file(const std::string& name) {
+  return std::filesystem::path(TRIREME_SOURCE_DIR) / "tests/golden/tokenizers" / name;
+}
+
+inline nlohmann::json tokenizer_json(const std::string& name) {
+  std::ifstream in(tokenizer_file(name));
+  return nlohmann::json::parse(in);
+}
+
+}  // namespace trireme::golden
