@@ -25,14 +25,14 @@ struct Stages {
   std::function<void(Block&)> write;
 };
 
-// Used once. Holds 3 blocks per worker, which are reused.
+// Used once. Holds 4 blocks per worker, which are reused.
 template <typename Block>
 class InOrder {
  public:
   InOrder(Stages<Block> stages, int workers)
       : stages_(std::move(stages)),
         workers_(static_cast<size_t>(workers)),
-        slots_(3 * static_cast<size_t>(workers)) {}
+        slots_(4 * static_cast<size_t>(workers)) {}
 
   // Returns when all blocks are written. Throws the error of the first block, in the order of
   // reading, that has one; then no later block is written. The caller's thread works, too.
@@ -60,28 +60,54 @@ class InOrder {
 
   Slot& slot(int64_t index) { return slots_[static_cast<size_t>(index) % slots_.size()]; }
 
+  // Blocks are read ahead, so that a thread that is done with one finds the next without waiting
+  // for another thread that is reading.
   void serve(size_t worker) {
     std::unique_lock lock(mutex_);
     while (true) {
-      changed_.wait(lock, [this] { return is_done() || can_write() || can_read(); });
+      changed_.wait(lock, [this] { return is_done() || can_write() || can_read() || can_work(); });
       if (is_done()) return;
       if (can_write()) {
         write_next(lock);
+      } else if (can_read() && (!can_work() || next_read_ - next_work_ < read_ahead())) {
+        read_next(lock);
       } else {
-        read_next(lock, worker);
+        work_next(lock, worker);
       }
       changed_.notify_all();
     }
   }
 
-  // REQUIRES of these and the next two: mutex_ is held.
+  // REQUIRES of all below: mutex_ is held.
   bool is_done() const { return failure_ || (is_at_end_ && next_write_ == next_read_); }
   bool can_write() {
-    return !is_writing_ && next_write_ < next_read_ && slot(next_write_).is_ready;
+    return !is_writing_ && next_write_ < next_work_ && slot(next_write_).is_ready;
   }
+  bool can_work() const { return next_work_ < next_read_; }
   bool can_read() const {
     return !is_reading_ && !is_at_end_ &&
            next_read_ - next_write_ < static_cast<int64_t>(slots_.size());
+  }
+  int64_t read_ahead() const { return static_cast<int64_t>(workers_); }
+
+  void read_next(std::unique_lock<std::mutex>& lock) {
+    Slot& current = slot(next_read_);
+    is_reading_ = true;
+    lock.unlock();
+    bool has_block = true;
+    current.error = caught([&] { has_block = stages_.read(current.block); });
+    lock.lock();
+    is_reading_ = false;
+    is_at_end_ = !has_block || current.error;
+    if (has_block) ++next_read_;
+  }
+
+  void work_next(std::unique_lock<std::mutex>& lock, size_t worker) {
+    Slot& current = slot(next_work_++);
+    lock.unlock();
+    if (!current.error) current.error = caught([&] { stages_.work(current.block, worker); });
+    lock.lock();
+    current.is_ready = true;
   }
 
   void write_next(std::unique_lock<std::mutex>& lock) {
@@ -95,26 +121,6 @@ class InOrder {
     current.is_ready = false;
     ++next_write_;
     if (error) failure_ = error;
-  }
-
-  void read_next(std::unique_lock<std::mutex>& lock, size_t worker) {
-    Slot& current = slot(next_read_);
-    is_reading_ = true;
-    lock.unlock();
-    bool has_block = true;
-    current.error = caught([&] { has_block = stages_.read(current.block); });
-    lock.lock();
-    is_reading_ = false;
-    is_at_end_ = !has_block || current.error;
-    if (!has_block) return;
-    ++next_read_;
-    changed_.notify_all();
-    if (!current.error) {
-      lock.unlock();
-      current.error = caught([&] { stages_.work(current.block, worker); });
-      lock.lock();
-    }
-    current.is_ready = true;
   }
 
   template <typename Call>
@@ -133,7 +139,7 @@ class InOrder {
 
   std::mutex mutex_;  // guards the fields below and Slot::is_ready
   std::condition_variable changed_;
-  int64_t next_read_ = 0, next_write_ = 0;
+  int64_t next_read_ = 0, next_work_ = 0, next_write_ = 0;
   bool is_reading_ = false, is_writing_ = false, is_at_end_ = false;
   std::exception_ptr failure_;
 };

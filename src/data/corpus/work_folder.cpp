@@ -56,7 +56,8 @@ std::string first_difference(const Json& before, const Json& now) {
 GrowingFile::GrowingFile(fs::path path, int64_t bytes)
     : path_(std::move(path)),
       descriptor_(::open(path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666)),
-      bytes_(bytes) {
+      bytes_(bytes),
+      written_back_(bytes) {
   if (descriptor_.value() < 0) throw failed(path_, errno);
   struct stat status {};
   if (::fstat(descriptor_.value(), &status) != 0) throw failed(path_, errno);
@@ -103,6 +104,16 @@ void GrowingFile::write(int64_t offset, std::span<const std::byte> bytes) {
   } catch (const std::system_error& error) {
     throw failed(path_, error.code().value());
   }
+  start_writeback(offset + static_cast<int64_t>(bytes.size()));
+}
+
+void GrowingFile::start_writeback(int64_t end) {
+  constexpr int64_t step = int64_t{16} << 20;
+  if (end - written_back_ < step) return;
+  // Advice only: sync() reports errors.
+  (void)::sync_file_range(descriptor_.value(), written_back_, end - written_back_,
+                          SYNC_FILE_RANGE_WRITE);
+  written_back_ = end;
 }
 
 WorkFolder::WorkFolder(fs::path folder, const Json& identity, bool start_over)

@@ -34,11 +34,15 @@ class GrowingFile {
  private:
   void flush();
   void write(int64_t offset, std::span<const std::byte> bytes);
+  // Lets the system write to the disk while the build goes on, so that sync() has little to wait
+  // for.
+  void start_writeback(int64_t end);
 
   std::filesystem::path path_;
   base::Descriptor descriptor_;
   std::vector<std::byte> pending_;
   int64_t bytes_ = 0;  // in the file
+  int64_t written_back_ = 0;
 };
 
 inline constexpr std::array<const char*, 4> work_files = {"tokens", "lengths", "mask",

@@ -47,6 +47,7 @@ BlockReader::BlockReader(std::span<const Shard> shards, const DocumentOptions& o
     : shards_(shards), options_(options), shard_(first) {}
 
 bool BlockReader::next(SourceBlock& block) {
+  block.kind = SourceBlock::Kind::items;
   block.bytes.clear();
   block.items.clear();
   block.offset = block.lines = 0;
