@@ -46,7 +46,7 @@ TEST_P(FuzzCorpus, files_are_taken_or_refused) {
 INSTANTIATE_TEST_SUITE_P(Readers, FuzzCorpus,
                          testing::Values(Reader{"config", read_config}, Reader{"model", read_model},
                                          Reader{"megatron", read_megatron},
-                                         Reader{"llmc", read_llmc},
+                                         Reader{"llmc", read_llmc}, Reader{"packing", read_packing},
                                          Reader{"safetensors", read_safetensors},
                                          Reader{"checkpoint", read_checkpoint}),
                          [](const auto& test) { return std::string(test.param.name); });
