@@ -50,7 +50,7 @@ INSTANTIATE_TEST_SUITE_P(
                     Reader{"safetensors", read_safetensors}, Reader{"checkpoint", read_checkpoint},
                     Reader{"lines", read_lines}, Reader{"json_line", read_json_line},
                     Reader{"tar", read_tar}, Reader{"mds", read_mds},
-                    Reader{"tokenizer", read_tokenizer}),
+                    Reader{"packing", read_packing}, Reader{"tokenizer", read_tokenizer}),
     [](const auto& test) { return std::string(test.param.name); });
 
 }  // namespace

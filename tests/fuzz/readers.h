@@ -19,6 +19,7 @@ bool read_config(Input);       // a run's configuration, TOML or resolved JSON
 bool read_model(Input);        // a model: Hugging Face config.json, or TOML
 bool read_megatron(Input);     // the .idx beside a .bin of 16 bytes
 bool read_llmc(Input);         // llm.c's .bin
+bool read_packing(Input);      // the packing index of 40 tokens
 bool read_safetensors(Input);  // a safetensors file
 bool read_tokenizer(Input);    // a tokenizer.json
 bool read_checkpoint(Input);   // manifest or index of a checkpoint, with or without its last line

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # Fuzzes the readers of files that come from elsewhere: config, model, megatron, llmc, safetensors,
-# checkpoint, lines (of text, also compressed), json_line, tar, mds, tokenizer.
+# checkpoint, lines (of text, also compressed), json_line, tar, mds, packing, tokenizer.
 #   tests/fuzz/run.sh [SECONDS [READER...]]   SECONDS for each reader (300), as many at a time as there are cores
 # Ends with 1 if there is a finding; the file that shows it lies in build/fuzz/findings and belongs into
 # tests/fuzz/corpus/READER once it is mended. What was learnt stays in build/fuzz/grown for the next time.
@@ -37,7 +37,7 @@ case "${1:-}" in
   *) seconds=$1; shift ;;
 esac
 readers=("$@")
-[ ${#readers[@]} -gt 0 ] || readers=(config model megatron llmc safetensors checkpoint lines json_line tar mds tokenizer)
+[ ${#readers[@]} -gt 0 ] || readers=(config model megatron llmc safetensors checkpoint lines json_line tar mds packing tokenizer)
 
 install_packages "${packages[@]}"
 echo "== building $folder"

@@ -148,7 +148,7 @@ TEST_F(CorpusTest, a_killed_build_continues_and_gives_the_same_bytes) {
   const std::string expected = result();
   const int64_t blocks = calls;
   ASSERT_GT(blocks, 10);
-  int64_t most_resumed = 0;
+  int64_t max_resumed = 0;
   for (int64_t last = 1; last < blocks; last += 3) {
     for (const char* name : {"out.bin", "out.idx", "out.manifest.json", "out.rejected.jsonl"}) {
       fs::remove(path(name));
@@ -166,11 +166,11 @@ TEST_F(CorpusTest, a_killed_build_continues_and_gives_the_same_bytes) {
     }
     o.progress = nullptr;
     const CorpusReport report = build_corpus(o);
-    most_resumed = std::max(most_resumed, report.resumed_shards);
+    max_resumed = std::max(max_resumed, report.resumed_shards);
     EXPECT_TRUE(result() == expected) << last;
     EXPECT_FALSE(fs::exists(path("out.build")));
   }
-  EXPECT_GE(most_resumed, 4);
+  EXPECT_GE(max_resumed, 4);
 }
 
 TEST_F(CorpusTest, a_crash_between_two_renames_is_completed_by_the_next_build) {

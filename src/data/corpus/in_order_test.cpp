@@ -47,7 +47,7 @@ TEST(InOrderTest, every_block_is_written_once_and_in_order) {
   }
 }
 
-// Of the stages that fail, the one of the earliest block is reported, for any number of workers.
+// The failing stage of the earliest block is reported, for any number of workers.
 TEST(InOrderTest, the_first_error_in_the_order_of_reading_is_thrown) {
   struct Case {
     int64_t read, work, write;  // blocks that fail; -1: none

@@ -45,7 +45,8 @@ struct RunPhases {
   uint64_t seed = 0;
 };
 
-// One row of the table. Every step belongs to one phase; boundaries count from the run's start.
+// A phase with its boundaries. Every step belongs to one phase; boundaries count from the run's
+// start.
 struct Phase {
   PhaseOptions options;
   int64_t first_step = 0, first_sample = 0, first_token = 0;

@@ -180,7 +180,7 @@ ProportionalShares::ProportionalShares(std::vector<int64_t> shares) : share(std:
   lookback = 2 * total / smallest + 2;
   constexpr uint64_t min_block_slots = 4096;
   block_slots = static_cast<int64_t>(
-      std::max(min_block_slots, std::bit_ceil(2 * static_cast<uint64_t>(lookback))));
+      std::max(min_block_slots, std::bit_ceil(static_cast<uint64_t>(lookback))));
 }
 
 ItemWindow item_window(const ProportionalShares& shares, int source, int64_t item) {

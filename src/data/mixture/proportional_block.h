@@ -39,7 +39,7 @@ struct ProportionalShares {
   std::vector<int64_t> share;
   int64_t total = 0;
   int64_t lookback = 0;     // slots, L above
-  int64_t block_slots = 0;  // a power of two, at least twice the lookback
+  int64_t block_slots = 0;  // a power of two, at least the lookback
 };
 
 // Takes O(block_slots * log(sources)) for any block. REQUIRES: 0 <= block, its end is below 2^62.

@@ -22,7 +22,7 @@ struct SampleOrigin {
 
 // Among the first i positions, every source has share * i samples, rounded up or down. Positions go
 // up to 2^61. Finding the block of a position takes milliseconds at most; the blocks used last are
-// kept (at most 0.8 MB plus 16 bytes per source). Any thread may call.
+// kept (at most 0.4 MB plus 16 bytes per source). Any thread may call.
 class ProportionalOrder {
  public:
   // REQUIRES: as ProportionalShares.

@@ -23,7 +23,7 @@ struct PackedSamplerOptions {
   const LossMask* loss_mask = nullptr;
 };
 
-// A sample is one sequence of the table. The label of every token is the next token of its own
+// A sample is one sequence of the table. The label of every token is the next token of the same
 // document. Padding is one more sequence behind the last border. Any thread may call.
 class PackedSampler final : public SampleProvider {
  public:

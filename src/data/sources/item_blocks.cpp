@@ -67,7 +67,7 @@ class WholeText final : public ItemBlocks {
       stream_.drain();
       block.bytes.clear();
       item.rejected = too_long_item("the file", stream_.offset(), max_bytes_);
-      item.rejected->detail += "; every line can be a document of its own (split lines)";
+      item.rejected->detail += "; every line can be a separate document (split lines)";
     } else {
       item.payloads = {{Payload::Kind::text, 0, size}};
     }
