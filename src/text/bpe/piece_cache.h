@@ -51,9 +51,8 @@ class PieceCache {
     return word;
   }
   static uint64_t mix(uint64_t a, uint64_t b) {
-    __extension__ using Wide = unsigned __int128;
-    const Wide product = static_cast<Wide>(a) * b;
-    return static_cast<uint64_t>(product) ^ static_cast<uint64_t>(product >> 64U);
+    const uint64_t product = a * b;
+    return product ^ product >> 32U;
   }
   static size_t hash(std::string_view piece) {
     const char* p = piece.data();

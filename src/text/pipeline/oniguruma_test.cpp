@@ -68,7 +68,7 @@ TEST(Regex, malformed_patterns_are_refused_with_a_reason) {
 
 TEST(Regex, long_runs_do_not_exhaust_the_stack) {
   if (!has_regex()) GTEST_SKIP() << "this build is without PCRE2";
-  const Regex regex("(?:a|b)+c|x");
+  const Regex regex("\\A(?:a|b)+c|x");  // tried once: at every place it would take minutes
   std::vector<Span> matches;
   regex.find_all(std::string(200000, 'a') + "x", matches);
   EXPECT_GE(matches.size(), 1U);
