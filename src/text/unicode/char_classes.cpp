@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <map>
 #include <span>
+#include <string>
 
 namespace trireme::text {
 
@@ -36,12 +37,12 @@ CharClasses::CharClasses() {
   set_bits(flat, rust_punctuation_ranges(), char_class::punctuation);
   set_bits(flat, rust_mark_ranges(), char_class::mark);
   set_bits(flat, unknown_to_normalization_ranges(), char_class::unknown_to_normalization);
-  std::map<std::vector<uint8_t>, uint16_t> numbers;
+  std::map<std::string, uint16_t> numbers;  // by content of a block
   for (uint32_t block = 0; block < code_points / 256; ++block) {
     const auto begin = flat.begin() + block * 256;
-    std::vector<uint8_t> content(begin, begin + 256);
-    const auto [found, is_new] = numbers.emplace(content, static_cast<uint16_t>(numbers.size()));
-    if (is_new) values_.insert(values_.end(), content.begin(), content.end());
+    const auto number = static_cast<uint16_t>(numbers.size());
+    const auto [found, is_new] = numbers.emplace(std::string(begin, begin + 256), number);
+    if (is_new) values_.insert(values_.end(), begin, begin + 256);
     blocks_[block] = found->second;
   }
 }
