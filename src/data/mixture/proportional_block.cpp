@@ -1,4 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
+// Why every slot finds an item in its window. Items with integer windows can be assigned, earliest
+// end first, if for all slots R < D at most D - R of them have a window inside [R, D).
+// - Windows inside a block: item k of a source flows evenly from k / w to (k + 1) / w, inside its
+//   window, and all sources together fill one slot per slot.
+// - From the state (1) at T to D: the fractions w * T - floor(w * T) of the sources add up to the m
+//   extra items. If all extra items end by D, at most sum(floor(w * D)) - T <= D - T items are
+//   open. Otherwise z of them end after D. The m - z others have fractions below 1, so the sources
+//   without an end in (T, D] have fractions of at least z; these only grow until D, so that
+//   sum(floor(w * D)) <= D - z, and again at most D - T items are open.
+// - From R to the state (2) at T: for R >= T - L, the assignment that led to it is the proof. For
+//   earlier R, 2 / w slots back, the state contains all items that begin before R, so that
+//   T - sum(ceil(w * R)) <= T - R are left.
 #include "data/mixture/proportional_block.h"
 
 #include <algorithm>
