@@ -8,6 +8,10 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
+#include "base/error.h"
+#include "text/normal_forms.h"
+#include "text/regex.h"
+
 namespace trireme::golden {
 
 inline std::filesystem::path tokenizer_file(const std::string& name) {
@@ -17,6 +21,16 @@ inline std::filesystem::path tokenizer_file(const std::string& name) {
 inline nlohmann::json tokenizer_json(const std::string& name) {
   std::ifstream in(tokenizer_file(name));
   return nlohmann::json::parse(in);
+}
+
+// Returns whether this build has the libraries that the goldens need.
+inline bool has_text_libraries() {
+  try {
+    text::require_normal_forms();
+  } catch (const base::ConfigError&) {
+    return false;
+  }
+  return text::has_regex();
 }
 
 }  // namespace trireme::golden

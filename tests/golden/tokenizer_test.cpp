@@ -43,8 +43,12 @@ const Json& goldens() {
 
 class TokenizerGoldens : public testing::TestWithParam<const char*> {
  protected:
-  std::unique_ptr<text::Tokenizer> tokenizer_ =
-      text::open_tokenizer(tokenizer_file(GetParam() + std::string(".tokenizer.json")));
+  void SetUp() override {
+    if (!has_text_libraries()) GTEST_SKIP() << "this build is without PCRE2 or utf8proc";
+    tokenizer_ = text::open_tokenizer(tokenizer_file(GetParam() + std::string(".tokenizer.json")));
+  }
+
+  std::unique_ptr<text::Tokenizer> tokenizer_;
 };
 
 TEST_P(TokenizerGoldens, explicit_rows_are_equal) {
@@ -104,6 +108,7 @@ INSTANTIATE_TEST_SUITE_P(Files, TokenizerGoldens,
                          [](const auto& test) { return std::string(test.param); });
 
 TEST(TokenizerGoldens, unusual_tokenizers_are_equal) {
+  if (!has_text_libraries()) GTEST_SKIP() << "this build is without PCRE2 or utf8proc";
   const Json parts = tokenizer_json("parts.json");
   const auto file = std::filesystem::temp_directory_path() /
                     ("trireme_tokenizer_" + std::to_string(::getpid()) + ".json");
