@@ -17,6 +17,7 @@
 #include "data/files/token_data.h"
 #include "data/files/vocabulary.h"
 #include "train/batches/batches.h"
+#include "train/batches/data_sets.h"
 #include "train/run/validation.h"
 #include "train/weights/inference.h"
 
@@ -137,7 +138,7 @@ config::Config validating_run(const Args& args, const FoundWeights& weights) {
 Losses losses_on_run(const Args& args, FoundWeights& weights) {
   const config::Config config = validating_run(args, weights);
   const train::DataSets data(config, weights.dims().vocab);
-  const data::Sampler& sampler = *data.validation();
+  const data::SampleProvider& sampler = data.validation(0, config.training.seq_len);
   const int64_t validated =
       train::validated_samples(config::validation_samples(config), sampler.samples());
   const int64_t count = count_of(args, sampler.samples(), validated);

@@ -130,7 +130,8 @@ std::vector<Entry> entries_of_overrides(const std::vector<std::string>& override
     const std::string body = has_dashes ? given.substr(2) : given;
     const size_t equals = body.find('=');
     const std::string path = body.substr(0, equals);
-    const size_t dot = path.find('.');
+    // Elements of lists have a dot in their section: "training.dataset[0].weight".
+    const size_t dot = path.find("].") != std::string::npos ? path.rfind('.') : path.find('.');
     Entry entry{.section = dot == std::string::npos ? "" : path.substr(0, dot),
                 .key = dot == std::string::npos ? path : path.substr(dot + 1),
                 .value = {},
@@ -196,8 +197,39 @@ std::string did_you_mean(std::string_view word, const std::vector<std::string_vi
   return best ? fmt::format("; did you mean '{}'?", *best) : "";
 }
 
+// Without the elements of lists.
+std::vector<std::string_view> named_sections(const std::vector<Key>& keys) {
+  std::vector<std::string_view> sections = sections_of(keys);
+  std::erase_if(sections, [](std::string_view section) { return section.ends_with(']'); });
+  return sections;
+}
+
+// A list that does not exist, or an element of one that has fewer.
+std::string unknown_list(const Entry& entry, const std::vector<Key>& keys) {
+  const std::string name = entry.section.substr(0, entry.section.rfind('['));
+  std::vector<std::string_view> names;
+  for (const List& list : lists()) {
+    names.push_back(list.name);
+    if (list.name != name) continue;
+    const auto sections = sections_of(keys);
+    const auto count = std::count_if(sections.begin(), sections.end(), [&](std::string_view one) {
+      return one.starts_with(name + "[");
+    });
+    return fmt::format("{}: there are {} tables [[{}]], counted from 0", shown(entry.section),
+                       count, name);
+  }
+  return fmt::format("[[{}]]: unknown list{}; lists are [[{}]]", shown(name),
+                     did_you_mean(name, names), fmt::join(names, "]], [["));
+}
+
 std::string unknown_section(const Entry& entry, const std::vector<Key>& keys) {
-  const auto sections = sections_of(keys);
+  if (entry.section.ends_with(']')) return unknown_list(entry, keys);
+  for (const List& list : lists()) {
+    if (list.name == entry.section) {
+      return fmt::format("[{}]: this is a list; write [[{}]]", list.name, list.name);
+    }
+  }
+  const auto sections = named_sections(keys);
   const std::string hint = did_you_mean(entry.section, sections);
   return fmt::format("[{}]: unknown section{} Sections are {}.", shown(entry.section),
                      hint.empty() ? "." : hint, fmt::join(sections, ", "));
@@ -211,6 +243,9 @@ std::string unknown_key(const Entry& entry, const std::vector<Key>& keys) {
   const std::string path =
       entry.section.empty() ? entry.key : fmt::format("{}.{}", entry.section, entry.key);
   const std::string name = shown(path);
+  for (const List& list : lists()) {
+    if (list.name == path) return fmt::format("{}: this is a list; write [[{}]]", name, list.name);
+  }
   if (const auto best = nearest(entry.key, here)) {
     return fmt::format("{}: unknown key; did you mean '{}'?", name, *best);
   }
@@ -233,6 +268,7 @@ std::string found_text(const Value& value) {
       return fmt::format("the string \"{}\"", shown(v));
     }
     std::string operator()(const std::vector<int64_t>&) const { return "an array"; }
+    std::string operator()(const NamedNumbers&) const { return "a table"; }
     std::string operator()(const Foreign& v) const { return v.what; }
   };
   return std::visit(KeyVisitor{}, value);
@@ -316,6 +352,17 @@ std::optional<std::string> store(const Value& value, const Key& key) {
     **field = *given;
     return std::nullopt;
   }
+  if (auto* const* field = std::get_if<NamedNumbers*>(&key.field)) {
+    const auto* given = std::get_if<NamedNumbers>(&value);
+    if (given == nullptr) return wrong_type();
+    for (const auto& [name, number] : *given) {
+      if (auto problem = check_range(number, fmt::format("{}", number), key)) {
+        return fmt::format("{} of '{}'", *problem, shown(name));
+      }
+    }
+    **field = *given;
+    return std::nullopt;
+  }
   const auto* given = std::get_if<std::string>(&value);
   if (given == nullptr) return wrong_type();
   if (given->find('\0') != std::string::npos) {
@@ -354,6 +401,21 @@ std::optional<std::vector<int64_t>> numbers_from(std::string_view text) {
   return numbers;
 }
 
+// Reads "web=3,code=1"; returns none for another text.
+std::optional<NamedNumbers> named_numbers_from(std::string_view text) {
+  NamedNumbers numbers;
+  while (!text.empty()) {
+    const std::string_view one = text.substr(0, text.find(','));
+    const size_t equals = one.find('=');
+    if (equals == std::string_view::npos) return std::nullopt;
+    const auto number = number_from<double>(one.substr(equals + 1));
+    if (!number) return std::nullopt;
+    numbers.emplace_back(one.substr(0, equals), *number);
+    text.remove_prefix(std::min(text.size(), one.size() + 1));
+  }
+  return numbers;
+}
+
 // Text that is not of the key's type stays a string, which store() then refuses.
 Value value_from_text(const std::string& text, const Key& key) {
   if (std::holds_alternative<bool*>(key.field) && (text == "true" || text == "false")) {
@@ -368,6 +430,9 @@ Value value_from_text(const std::string& text, const Key& key) {
   }
   if (std::holds_alternative<std::vector<int64_t>*>(key.field)) {
     if (auto numbers = numbers_from(text)) return *std::move(numbers);
+  }
+  if (std::holds_alternative<NamedNumbers*>(key.field)) {
+    if (auto numbers = named_numbers_from(text)) return *std::move(numbers);
   }
   return text;
 }

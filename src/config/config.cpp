@@ -13,6 +13,7 @@
 #include "config/files/hf_config.h"
 #include "config/files/model_file.h"
 #include "config/layout.h"
+#include "config/phases.h"
 #include "config/schema.h"
 
 namespace trireme::config {
@@ -34,6 +35,8 @@ void find_model(const Source& source, const ConfigText& given, const LoadOptions
 std::string title_of(const ConfigText& given) {
   return given.name.empty() ? "configuration" : given.name;
 }
+// Sizes the lists of the configuration for the elements that the entries name.
+void make_lists(const std::vector<Entry>& entries, Config& config, Report& report);
 void solve(Config& config, const Report& report);
 void check_rules(const Config& config, Report& report);
 
@@ -48,10 +51,11 @@ Config load(const fs::path& file, const LoadOptions& options) {
 Config load(const ConfigText& given, const LoadOptions& options) {
   Config config;
   Report report;
-  const std::vector<Key> keys = keys_of(config);
   const std::string title = title_of(given);
   Source source;
   if (!given.name.empty()) source = read_source(given, report);
+  make_lists(source.entries, config, report);
+  const std::vector<Key> keys = keys_of(config);
   const std::vector<Entry> overrides = entries_of_overrides(options.overrides, keys, report);
   const bool is_name_overridden = std::any_of(
       overrides.begin(), overrides.end(),
@@ -61,6 +65,7 @@ Config load(const ConfigText& given, const LoadOptions& options) {
   find_model(source, given, options, is_name_overridden, config, report);
   solve(config, report);
   solve_layout(config, given.folder, options, report);
+  solve_lists(config);
   check_rules(config, report);
   report.throw_if_any(title);
   return config;
@@ -69,8 +74,17 @@ Config load(const ConfigText& given, const LoadOptions& options) {
 Json to_json(const Config& config) {
   Config copy = config;
   Json json = {{"version", format_version}};
+  const auto section_of = [&json](const std::string& name) -> Json& {
+    if (!name.ends_with(']')) return json[name];
+    // "training.dataset[2]": the third object of the array "dataset" of "training"
+    const size_t dot = name.find('.'), bracket = name.rfind('[');
+    Json& outer = dot == std::string::npos ? json : json[name.substr(0, dot)];
+    const size_t begin = dot == std::string::npos ? 0 : dot + 1;
+    Json& list = outer[name.substr(begin, bracket - begin)];
+    return list[static_cast<size_t>(std::stoul(name.substr(bracket + 1)))];
+  };
   for (const Key& key : keys_of(copy)) {
-    json[std::string(key.section)][std::string(key.name)] = value_json(key);
+    section_of(key.section)[std::string(key.name)] = value_json(key);
   }
   json["model"]["dims"] = to_json(config.dims);
   return json;
@@ -103,6 +117,20 @@ Source read_source(const ConfigText& given, Report& report) {
   }
   source.entries = entries_of_json(json, name);
   return source;
+}
+
+void make_lists(const std::vector<Entry>& entries, Config& config, Report& report) {
+  for (const List& list : lists()) {
+    size_t count = 0;
+    for (const Entry& entry : entries) {
+      if (!entry.is_section_start || entry.section != element_section(list.name, count)) continue;
+      if (++count <= list.max_elements) continue;
+      report.add(entry.where,
+                 fmt::format("[[{}]]: at most {} are allowed", list.name, list.max_elements));
+      return;
+    }
+    list.resize(config, count);
+  }
 }
 
 // Indents problems of several lines below the first line.
@@ -270,11 +298,10 @@ void check_folders(const Config& c, Report& report) {
                 fmt::format("metrics.save_tb_folder = \"{}\": must not be the folder of "
                             "checkpoints or weights; choose another one",
                             c.metrics.save_tb_folder));
-  report.demand(
-      !c.validation.enable || !c.validation.dataset_path.empty() || c.validation.split > 0,
-      {"validation.split", "validation.enable", "validation.dataset_path"},
-      "validation.split = 0: must be above 0 if validation.enable = true and "
-      "validation.dataset_path is empty");
+  report.demand(!c.validation.enable || !validation_list(c).empty() || c.validation.split > 0,
+                {"validation.split", "validation.enable", "validation.dataset_path"},
+                "validation.split = 0: must be above 0 if validation.enable = true and "
+                "validation.dataset_path is empty");
   report.demand(c.validation.steps == 0 || c.validation.samples == Validation{}.samples,
                 {"validation.steps", "validation.samples"},
                 fmt::format("validation.steps = {} and validation.samples = {}: give one of them; "
@@ -316,6 +343,7 @@ void check_rules(const Config& config, Report& report) {
   check_name(config, report);
   check_folders(config, report);
   check_model(config, report);
+  check_lists(config, report);
 }
 
 }  // namespace

@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/text/json_fwd.h"
@@ -15,6 +16,9 @@
 #include "spec/model.h"
 
 namespace trireme::config {
+
+// Numbers by name, in the order in which they were written.
+using NamedNumbers = std::vector<std::pair<std::string, double>>;
 
 struct Job {
   std::string name;         // load() fills in the last part of dump_folder, or the model's name
@@ -45,10 +49,24 @@ struct LrScheduler {
   double min_lr_factor = 0.1;
 };
 
+// An element of [[training.dataset]]: one data set of a mixture.
+struct Dataset {
+  std::string name;  // load() fills in the last part of path
+  std::string path;
+  std::string format = "auto";
+  std::string dtype = "u16";
+  double weight = 1;
+  double max_epochs = 0;   // 0: unlimited
+  int64_t max_tokens = 0;  // 0: unlimited
+};
+
 struct Training {
   std::string dataset_path;
   std::string dataset_format = "auto";
   std::string dataset_dtype = "u16";
+  std::vector<Dataset> dataset;  // instead of the three keys above
+  std::string tokenizer;
+  std::string packing = "none";
   int64_t local_batch_size = 8;
   int64_t global_batch_size = -1;  // load() replaces -1 by local_batch_size * logical_dp
   int64_t seq_len = -1;            // load() replaces -1 by min(2048, the model's max_seq)
@@ -69,9 +87,18 @@ struct ActivationCheckpoint {
   int64_t blocks = -1;
 };
 
+// An element of [[validation.dataset]].
+struct ValidationDataset {
+  std::string name;  // load() fills in the last part of path
+  std::string path;
+  std::string format = "auto";
+  std::string dtype = "u16";
+};
+
 struct Validation {
   bool enable = false;
   std::string dataset_path;
+  std::vector<ValidationDataset> dataset;  // instead of dataset_path
   double split = 0.05;
   int64_t freq = 100;
   int64_t samples = 80;  // -1: all
@@ -142,6 +169,20 @@ struct Debug {
   int64_t seed = 0;
 };
 
+// An element of [[phase]]: what changes from a step or a number of tokens on. A field that is not
+// given (-1, no weights) stays as in the phase before; config/phases.h resolves that.
+struct Phase {
+  std::string name;        // load() fills in "phase 2", ...
+  int64_t from_step = -1;  // first step, counted from 1
+  int64_t from_tokens = -1;
+  int64_t seq_len = -1;
+  int64_t global_batch_size = -1;
+  int64_t local_batch_size = -1;
+  double lr = -1;
+  double lr_factor = -1;
+  NamedNumbers weights;  // by data set; one that is not named has none
+};
+
 struct Config {
   Job job;
   Model model;
@@ -156,6 +197,7 @@ struct Config {
   Comm comm;
   System system;
   Debug debug;
+  std::vector<Phase> phase;
 
   // The model that `model` names, with its overrides applied. Not a key.
   spec::ModelDims dims;

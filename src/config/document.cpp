@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <set>
@@ -15,6 +16,7 @@
 #include "base/system/descriptor.h"
 #include "base/text/json.h"
 #include "config/config.h"
+#include "config/schema.h"
 
 namespace trireme::config {
 namespace {
@@ -47,10 +49,44 @@ Value value_of(const Json& json) {
       }
       return numbers;
     }
-    case Json::value_t::object:
-      return Foreign{"a table"};
+    case Json::value_t::object: {
+      NamedNumbers numbers;
+      for (const auto& [name, element] : json.items()) {
+        if (!element.is_number()) return Foreign{"a table"};
+        numbers.emplace_back(name, element.get<double>());
+      }
+      return numbers;
+    }
     default:
       return Foreign{"null"};
+  }
+}
+
+// Is it an array of objects, as [[name]] of TOML?
+bool is_list(const Json& json) {
+  return json.is_array() && !json.empty() &&
+         std::all_of(json.begin(), json.end(), [](const Json& one) { return one.is_object(); });
+}
+
+void add_list(const Json& list, const std::string& name, const std::string& file,
+              std::vector<Entry>& entries);
+
+void add_section(const Json& object, const std::string& section, const std::string& file,
+                 std::vector<Entry>& entries) {
+  entries.push_back({.section = section, .where = file, .is_section_start = true});
+  for (const auto& [key, value] : object.items()) {
+    if (!section.ends_with(']') && is_list(value)) {
+      add_list(value, section + "." + key, file, entries);
+    } else {
+      entries.push_back({.section = section, .key = key, .value = value_of(value), .where = file});
+    }
+  }
+}
+
+void add_list(const Json& list, const std::string& name, const std::string& file,
+              std::vector<Entry>& entries) {
+  for (size_t i = 0; i < list.size(); ++i) {
+    add_section(list[i], element_section(name, i), file, entries);
   }
 }
 
@@ -174,13 +210,12 @@ std::vector<Entry> entries_of_json(const Json& json, const std::string& file) {
   TRIREME_CHECK(json.is_object(), "{}: not an object", file);
   std::vector<Entry> entries;
   for (const auto& [name, value] : json.items()) {
-    if (!value.is_object()) {
+    if (is_list(value)) {
+      add_list(value, name, file, entries);
+    } else if (value.is_object()) {
+      add_section(value, name, file, entries);
+    } else {
       entries.push_back({.section = "", .key = name, .value = value_of(value), .where = file});
-      continue;
-    }
-    entries.push_back({.section = name, .where = file, .is_section_start = true});
-    for (const auto& [key, inner] : value.items()) {
-      entries.push_back({.section = name, .key = key, .value = value_of(inner), .where = file});
     }
   }
   return entries;

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/text/json_fwd.h"
+#include "config/config.h"
 
 namespace trireme::config {
 
@@ -19,10 +20,12 @@ struct Foreign {
   std::string what;                // "an array", "a date", ...
   std::vector<std::string> texts;  // of an array of strings
 };
-using Value = std::variant<bool, int64_t, double, std::string, std::vector<int64_t>, Foreign>;
+using Value =
+    std::variant<bool, int64_t, double, std::string, std::vector<int64_t>, NamedNumbers, Foreign>;
 
 struct Entry {
-  std::string section;  // empty: top level
+  // Empty: top level. "training.dataset[1]": the second table of the array [[training.dataset]].
+  std::string section;
   std::string key;
   Value value;
   std::string where;              // "file:line", "file" or "override ..."

@@ -2,6 +2,7 @@
 // Writes a schema as a list of calls, one per key.
 #pragma once
 
+#include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -13,7 +14,7 @@ namespace trireme::config {
 class KeyList {
  public:
   // Starts a section, to which the following keys belong.
-  void section(std::string_view name) { section_ = name; }
+  void section(std::string name) { section_ = std::move(name); }
 
   void text(std::string_view name, std::string& field, std::string_view help) {
     add(name, &field, {}, {}, help);
@@ -36,6 +37,11 @@ class KeyList {
                std::string_view help) {
     add(name, &field, range, {}, help);
   }
+  // Adds a table of numbers; `range` limits each one.
+  void table(std::string_view name, NamedNumbers& field, const Range& range,
+             std::string_view help) {
+    add(name, &field, range, {}, help);
+  }
   // Marks the last key as required.
   void require() { keys_.back().is_required = true; }
 
@@ -52,7 +58,7 @@ class KeyList {
                      .help = help});
   }
 
-  std::string_view section_;
+  std::string section_;
   std::vector<Key> keys_;
 };
 

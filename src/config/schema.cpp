@@ -112,6 +112,13 @@ std::vector<Key> keys_of(Config& c) {
            "format of the data; auto: detected from its first bytes");
   k.choice("dataset_dtype", c.training.dataset_dtype, {"u16", "u32"},
            "token type of files without a header");
+  k.text("tokenizer", c.training.tokenizer,
+         "tokenizer of the data: a tokenizer.json, a SentencePiece .model, or a folder that "
+         "contains one; it is saved with checkpoints and weights. Empty: the one that `trireme "
+         "data build` has put beside the data, if there is one");
+  k.choice("packing", c.training.packing, {"none", "best_fit"},
+           "none: samples are cut from the stream of tokens; best_fit: whole documents are packed "
+           "into samples, the rest is padding (docs/data.md)");
   k.number("local_batch_size", c.training.local_batch_size, {.low = 1, .high = 1 << 20},
            "sequences in one micro-batch");
   k.number("global_batch_size", c.training.global_batch_size,
@@ -286,12 +293,18 @@ std::vector<Key> keys_of(Config& c) {
   k.section("debug");
   k.number("seed", c.debug.seed, {.low = 0, .high = 9e15},
            "random seed of initial weights and of the order of samples");
-  return k.take();
+  std::vector<Key> keys = k.take();
+  for (const List& list : lists()) {
+    for (size_t i = 0; i < list.size(c); ++i) {
+      for (Key& key : list.keys(c, i)) keys.push_back(std::move(key));
+    }
+  }
+  return keys;
 }
 
 std::string_view type_name(const Key& key) {
-  static constexpr std::string_view names[] = {"boolean", "integer", "number", "string",
-                                               "list of integers"};
+  static constexpr std::string_view names[] = {"boolean", "integer",          "number",
+                                               "string",  "list of integers", "table of numbers"};
   return names[key.field.index()];
 }
 
@@ -304,11 +317,24 @@ std::string value_text(const Key& key) {
     std::string operator()(const std::vector<int64_t>* v) const {
       return fmt::format("[{}]", fmt::join(*v, ", "));
     }
+    std::string operator()(const NamedNumbers* v) const {
+      std::string text;
+      for (const auto& [name, number] : *v) {
+        text +=
+            fmt::format("{}{} = {}", text.empty() ? " " : ", ", base::Json(name).dump(), number);
+      }
+      return fmt::format("{{{}}}", text.empty() ? "" : text + " ");
+    }
   };
   return std::visit(KeyVisitor{}, key.field);
 }
 
 base::Json value_json(const Key& key) {
+  if (const auto* const* numbers = std::get_if<NamedNumbers*>(&key.field)) {
+    base::Json table = base::Json::object();
+    for (const auto& [name, number] : **numbers) table[name] = number;
+    return table;
+  }
   return std::visit([](const auto* value) { return base::Json(*value); }, key.field);
 }
 

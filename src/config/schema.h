@@ -17,7 +17,8 @@
 
 namespace trireme::config {
 
-using Field = std::variant<bool*, int64_t*, double*, std::string*, std::vector<int64_t>*>;
+using Field =
+    std::variant<bool*, int64_t*, double*, std::string*, std::vector<int64_t>*, NamedNumbers*>;
 
 // The default limit on numbers; rule_text() does not mention it.
 constexpr double count_limit = 1e12;
@@ -35,7 +36,8 @@ struct Range {
 };
 
 struct Key {
-  std::string_view section;  // empty: top level
+  // Empty: top level. "training.dataset[1]" is the second element of a list.
+  std::string section;
   std::string_view name;
   Field field;
   Range range;
@@ -46,11 +48,25 @@ struct Key {
   std::string path() const;  // "section.name"
 };
 
-// Returns the keys in the order of the documentation. The fields point into the argument, which
-// must outlive them.
+// Returns the keys in the order of the documentation, those of the elements of lists last. The
+// fields point into the argument, which must outlive them, and whose lists must keep their sizes.
 std::vector<Key> keys_of(Config&);
 
-// Returns "boolean", "integer", "number", "string" or "list of integers".
+// A list of tables, as [[training.dataset]].
+struct List {
+  std::string_view name;  // "training.dataset"
+  std::string_view help;
+  size_t max_elements = 0;
+  size_t (*size)(const Config&) = nullptr;
+  void (*resize)(Config&, size_t) = nullptr;
+  // Returns the keys of an element, in the section "training.dataset[2]".
+  std::vector<Key> (*keys)(Config&, size_t element) = nullptr;
+};
+const std::vector<List>& lists();
+// "training.dataset[2]"
+std::string element_section(std::string_view list, size_t element);
+
+// Returns "boolean", "integer", "number", "string", "list of integers" or "table of numbers".
 std::string_view type_name(const Key&);
 std::string value_text(const Key&);  // the field's value, as TOML writes it
 base::Json value_json(const Key&);   // the field's value

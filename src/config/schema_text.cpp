@@ -20,6 +20,12 @@ std::string table_of(const std::vector<Key>& keys) {
   return text;
 }
 
+std::string key_text(const Key& key) {
+  const std::string rule = rule_text(key);
+  return fmt::format("  {} = {}  ({}{}{})\n      {}\n", key.name, value_text(key), type_name(key),
+                     rule.empty() ? "" : ", ", rule, key.help);
+}
+
 // Returns the consecutive keys of one section.
 std::vector<std::vector<Key>> by_section(const std::vector<Key>& keys) {
   std::vector<std::vector<Key>> groups;
@@ -61,11 +67,13 @@ std::string help_text() {
   std::string text;
   for (const std::vector<Key>& keys : by_section(keys_of(defaults))) {
     text += fmt::format("[{}]\n", keys.front().section);
-    for (const Key& key : keys) {
-      const std::string rule = rule_text(key);
-      text += fmt::format("  {} = {}  ({}{}{})\n      {}\n", key.name, value_text(key),
-                          type_name(key), rule.empty() ? "" : ", ", rule, key.help);
-    }
+    for (const Key& key : keys) text += key_text(key);
+  }
+  for (const List& list : lists()) {
+    list.resize(defaults, 1);
+    text += fmt::format("[[{}]]\n", list.name);
+    for (const Key& key : list.keys(defaults, 0)) text += key_text(key);
+    list.resize(defaults, 0);
   }
   return text;
 }
@@ -79,6 +87,17 @@ base::Json help_json() {
                     {"default", value_json(key)},
                     {"allowed", rule_text(key)},
                     {"meaning", std::string(key.help)}});
+  }
+  for (const List& of_tables : lists()) {
+    of_tables.resize(defaults, 1);
+    for (const Key& key : of_tables.keys(defaults, 0)) {
+      list.push_back({{"key", fmt::format("{}[].{}", of_tables.name, key.name)},
+                      {"type", std::string(type_name(key))},
+                      {"default", value_json(key)},
+                      {"allowed", rule_text(key)},
+                      {"meaning", std::string(key.help)}});
+    }
+    of_tables.resize(defaults, 0);
   }
   return list;
 }
@@ -107,6 +126,12 @@ std::string configuration_page() {
   Config defaults;
   for (const std::vector<Key>& keys : by_section(keys_of(defaults))) {
     text += fmt::format("\n## [{}]\n\n{}", keys.front().section, table_of(keys));
+  }
+  for (const List& list : lists()) {
+    list.resize(defaults, 1);
+    text += fmt::format("\n## [[{}]]\n\n{}\n\n{}", list.name, list.help,
+                        table_of(list.keys(defaults, 0)));
+    list.resize(defaults, 0);
   }
   text +=
       "\n# Model files\n\n"

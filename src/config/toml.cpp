@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "config/document.h"
+#include "config/schema.h"
 
 // Some malformed files ("[[[a]") violate assertions of the library, and a disabled assertion may
 // become an assumption of the compiler. Here a violated one throws. That needs the header-only
@@ -52,7 +53,18 @@ Value value_of(const toml::node& node) {
     if (foreign.texts.size() != array->size()) foreign.texts.clear();
     return foreign;
   }
-  if (node.is_table()) return Foreign{"a table"};
+  if (const auto* table = node.as_table()) {
+    NamedNumbers numbers;
+    for (const auto& [key, element] : *table) {
+      if (const auto* whole = element.as_integer()) {
+        numbers.emplace_back(key.str(), static_cast<double>(whole->get()));
+      } else if (const auto* real = element.as_floating_point()) {
+        numbers.emplace_back(key.str(), real->get());
+      }
+    }
+    if (numbers.size() == table->size()) return numbers;
+    return Foreign{"a table"};
+  }
   return Foreign{"a date or time"};
 }
 
@@ -62,12 +74,43 @@ struct Placed {
 };
 
 void collect(const toml::table& table, const std::string& section, const std::string& file,
+             std::vector<Placed>& placed);
+
+// Returns the array if it is [[name]]: not empty, and all of its elements are tables.
+const toml::array* tables_of(const toml::node& node) {
+  const toml::array* array = node.as_array();
+  return array != nullptr && !array->empty() && array->is_homogeneous(toml::node_type::table)
+             ? array
+             : nullptr;
+}
+
+void collect_tables(const toml::array& tables, const std::string& list, const std::string& file,
+                    std::vector<Placed>& placed) {
+  for (size_t i = 0; i < tables.size(); ++i) {
+    const toml::table& table = *tables[i].as_table();
+    const std::string section = element_section(list, i);
+    const toml::source_position position = table.source().begin;
+    placed.push_back({position,
+                      {.section = section,
+                       .value = {},
+                       .where = fmt::format("{}:{}", file, position.line),
+                       .is_section_start = true}});
+    collect(table, section, file, placed);
+  }
+}
+
+void collect(const toml::table& table, const std::string& section, const std::string& file,
              std::vector<Placed>& placed) {
   for (const auto& [key, node] : table) {
     const toml::source_position position = key.source().begin;
     const std::string where = fmt::format("{}:{}", file, position.line);
     const std::string name(key.str());
     const toml::table* inner = node.as_table();
+    const toml::array* tables = section.ends_with(']') ? nullptr : tables_of(node);
+    if (tables != nullptr) {
+      collect_tables(*tables, section.empty() ? name : section + "." + name, file, placed);
+      continue;
+    }
     if (section.empty() && inner != nullptr) {
       placed.push_back(
           {position, {.section = name, .value = {}, .where = where, .is_section_start = true}});

@@ -3,11 +3,38 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <system_error>
+#include <vector>
 
 #include "base/error.h"
 
 namespace trireme::data {
+namespace {
+
+class LossMaskInFile final : public LossMask {
+ public:
+  explicit LossMaskInFile(const TokenData& data) : data_(data) {}
+
+  int64_t tokens() const override { return data_.tokens(); }
+  void read(int64_t begin, std::span<uint8_t> out) const override {
+    // Thread-local scratch, so that a sample allocates nothing once it has grown.
+    thread_local std::vector<int32_t> flags;
+    flags.resize(out.size());
+    data_.read(begin, flags);
+    std::transform(flags.begin(), flags.end(), out.begin(),
+                   [](int32_t flag) { return static_cast<uint8_t>(flag != 0 ? 1 : 0); });
+  }
+
+ private:
+  const TokenData& data_;
+};
+
+}  // namespace
+
+std::unique_ptr<LossMask> loss_mask_of(const TokenData& mask) {
+  return std::make_unique<LossMaskInFile>(mask);
+}
 
 std::unique_ptr<TokenData> open_mask(const std::filesystem::path& path, const TokenData& data) {
   std::filesystem::path mask_path = path;

@@ -7,6 +7,7 @@
 #include <memory>
 
 #include "data/files/token_data.h"
+#include "data/samples/loss_mask.h"
 
 namespace trireme::data {
 
@@ -14,5 +15,8 @@ namespace trireme::data {
 // none. Throws IoError if it is not u8 or has another number of tokens or, for a data set with an
 // index, of documents.
 std::unique_ptr<TokenData> open_mask(const std::filesystem::path& path, const TokenData& data);
+
+// Returns the mask for samplers. `mask`, which open_mask() returned, must outlive it.
+std::unique_ptr<LossMask> loss_mask_of(const TokenData& mask);
 
 }  // namespace trireme::data

@@ -77,14 +77,16 @@ std::optional<base::Json> manifest_beside(const fs::path& data) {
   return manifest;
 }
 
+std::string tokenizer_file_name(std::span<const fs::path> files, size_t index) {
+  if (index > 0) return files[index].filename().string();
+  return files[index].extension() == ".model" ? "tokenizer.model" : "tokenizer.json";
+}
+
 void copy_tokenizer(std::span<const fs::path> files, const fs::path& to) {
   try {
     fs::create_directory(to);
     for (size_t i = 0; i < files.size(); ++i) {
-      const fs::path name = i > 0                              ? files[i].filename()
-                            : files[i].extension() == ".model" ? fs::path("tokenizer.model")
-                                                               : fs::path("tokenizer.json");
-      base::write_synced(to / name, whole_file(files[i]));
+      base::write_synced(to / tokenizer_file_name(files, i), whole_file(files[i]));
     }
     base::sync_folder(to);
   } catch (const std::system_error& error) {

@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <optional>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "base/text/json_fwd.h"
@@ -23,6 +24,10 @@ std::optional<base::Json> manifest_beside(const std::filesystem::path& data);
 
 // Returns PREFIX.tokenizer, whether it exists or not.
 std::filesystem::path tokenizer_folder_of(const std::filesystem::path& prefix);
+
+// Returns the name of file `index` of a tokenizer's files() beside data or weights: the first one
+// becomes tokenizer.json or tokenizer.model.
+std::string tokenizer_file_name(std::span<const std::filesystem::path> files, size_t index);
 
 // Copies the files of a tokenizer, which are text::Tokenizer::files(), into the new folder `to` and
 // makes them durable. The first file becomes tokenizer.json or tokenizer.model, so that the folder

@@ -77,6 +77,11 @@ void Ledger::freeze() {
   frozen_ = true;
 }
 
+void Ledger::unfreeze() {
+  const std::scoped_lock lock(mutex_);
+  frozen_ = false;
+}
+
 bool Ledger::is_frozen() const {
   const std::scoped_lock lock(mutex_);
   return frozen_;

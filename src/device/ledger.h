@@ -48,6 +48,8 @@ class Ledger {
 
   // Forbids further reservations; called when warm-up is over.
   void freeze();
+  // Allows reservations again, for a run that replaces its engine by one of another shape.
+  void unfreeze();
   bool is_frozen() const;
 
  private:

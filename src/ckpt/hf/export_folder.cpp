@@ -16,6 +16,7 @@
 
 #include "base/error.h"
 #include "ckpt/generation/folder.h"
+#include "ckpt/hf/hf_weights.h"
 #include "ckpt/hf/safetensors.h"
 
 namespace trireme::ckpt {
@@ -78,7 +79,8 @@ bool is_export(const fs::path& directory) {
         const auto found = file.metadata().find(producer_key);
         if (found == file.metadata().end() || found->second != producer_name) return false;
         has_weights = true;
-      } else if (name != "model.safetensors.index.json") {
+      } else if (name != "model.safetensors.index.json" &&
+                 std::ranges::find(tokenizer_files, name) == tokenizer_files.end()) {
         return false;
       }
     }

@@ -81,6 +81,9 @@ void export_hf(const path& dir, const spec::ModelDims& dims, const ReadBox& read
     for (const path& extra : options.extra_files) {
       copy_synced(extra, folder.where() / extra.filename());
     }
+    for (const NamedBytes& extra : options.extra_bytes) {
+      base::write_synced(folder.where() / extra.name, extra.bytes);
+    }
     base::write_synced(folder.where() / "config.json", config);
     base::sync_folder(folder.where());
     if (options.check) options.check(folder.where());
@@ -114,6 +117,10 @@ void check_options(const ExportOptions& options) {
                       extra.string(), extra.filename().string()));
     }
   }
+  for (const NamedBytes& extra : options.extra_bytes) {
+    if (names.insert(extra.name).second) continue;
+    throw ConfigError(fmt::format("'{}' would be written twice beside the weights", extra.name));
+  }
 }
 
 // Returns the absolute path without a trailing slash, with links resolved.
@@ -135,6 +142,7 @@ void check_replaceable(const path& dir, const ExportOptions& options) {
   std::set<std::string> allowed = {"config.json", "model.safetensors.index.json", "README.md"};
   for (const char* name : tokenizer_files) allowed.insert(name);
   for (const path& extra : options.extra_files) allowed.insert(extra.filename().string());
+  for (const NamedBytes& extra : options.extra_bytes) allowed.insert(extra.name);
   for (const auto& entry : std::filesystem::directory_iterator(dir)) {
     const std::string name = entry.path().filename().string();
     const bool is_weights = name.starts_with("model") && name.ends_with(".safetensors");

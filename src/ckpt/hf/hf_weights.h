@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "base/dtype.h"
+#include "ckpt/named_bytes.h"
 #include "spec/model.h"
 #include "spec/parallel/shard.h"
 
@@ -30,15 +31,10 @@ using WritePart = std::function<void(const std::string& our_name, int64_t elemen
                                      std::span<const float> values)>;
 
 // Returns the files of a tokenizer and others beside weights that do not describe them.
-inline constexpr std::array tokenizer_files = {"tokenizer.json",
-                                               "tokenizer_config.json",
-                                               "tokenizer.model",
-                                               "vocab.json",
-                                               "merges.txt",
-                                               "special_tokens_map.json",
-                                               "added_tokens.json",
-                                               "chat_template.jinja",
-                                               "generation_config.json"};
+inline constexpr std::array tokenizer_files = {
+    "tokenizer.json",     "tokenizer_config.json",   "tokenizer.model",   "vocab.json",
+    "merges.txt",         "special_tokens_map.json", "added_tokens.json", "chat_template.jinja",
+    "chat_template.json", "generation_config.json"};
 
 struct ExportOptions {
   base::DType dtype = base::DType::f32;  // f32 or bf16
@@ -46,6 +42,8 @@ struct ExportOptions {
   int64_t max_shard_bytes = 5'000'000'000;
   // copied beside the weights, for example a tokenizer
   std::vector<std::filesystem::path> extra_files;
+  // The same from memory.
+  std::vector<NamedBytes> extra_bytes;
   // Before the directory is renamed into place, every tensor is read from its file and again from
   // `read`, and their hashes are compared; IoError names the first difference.
   bool reread = false;

@@ -6,9 +6,6 @@
 #include "base/check.h"
 #include "base/error.h"
 #include "base/rng.h"
-#include "base/text/json.h"
-#include "data/files/content.h"
-#include "data/files/vocabulary.h"
 #include "obs/clock.h"
 #include "spec/parallel/data_parallel.h"
 
@@ -24,22 +21,21 @@ void copy_batch(const data::Batch& from, const engine::HostMicrobatch& to) {
   std::copy(from.seq_offsets.begin(), from.seq_offsets.end(), to.seq_offsets.begin());
 }
 
-std::unique_ptr<data::TokenData> open(const config::Config& c, const std::string& path,
-                                      int64_t vocab) {
-  if (path.empty()) {
-    throw base::ConfigError(
-        "training.dataset_path is empty: name a data set or a text with --data (trireme data build "
-        "makes data sets of texts)");
+// Returns a hash of the content of sample `index` of a batch.
+uint64_t content_hash(const data::Batch& batch, size_t index) {
+  const size_t length = batch.tokens.size() / batch.samples.size();
+  const size_t begin = index * length;
+  uint64_t hash = 0;
+  for (const auto* part : {&batch.tokens, &batch.labels, &batch.positions}) {
+    for (size_t i = begin; i < begin + length; ++i) {
+      hash = base::hash_of(hash ^ static_cast<uint32_t>((*part)[i]));
+    }
   }
-  const data::TokenFormat format = data::token_format_from_name(c.training.dataset_format);
-  auto data = data::open_tokens(
-      path,
-      {.format = format,
-       .type = format == data::TokenFormat::nanogpt ? c.training.dataset_dtype : std::string()});
-  // Takes well below a second. In larger data every sample is checked when it is read.
-  constexpr int64_t max_scanned = 1 << 27;
-  if (data->tokens() <= max_scanned) data::check_vocabulary(*data, vocab, {});
-  return data;
+  for (const int32_t offset : batch.seq_offsets) {
+    const auto at = static_cast<size_t>(offset);
+    if (at >= begin && at < begin + length) hash = base::hash_of(hash ^ (at - begin));
+  }
+  return hash;
 }
 
 // Returns the split of a step into micro-batches, over all ranks.
@@ -61,50 +57,7 @@ std::vector<int> microbatches_of(const spec::Plan& plan, const spec::Coord& coor
 
 }  // namespace
 
-DataSets::DataSets(const config::Config& c, int64_t vocab)
-    : train_data_(open(c, c.training.dataset_path, vocab)) {
-  data::SamplerOptions options{.seed = static_cast<uint64_t>(c.debug.seed),
-                               .seq_len = c.training.seq_len,
-                               .document_mask = c.training.document_mask,
-                               .vocab = vocab};
-  const bool is_split_off = c.validation.enable && c.validation.dataset_path.empty();
-  if (is_split_off) options.validation_fraction = c.validation.split;
-  train_ = std::make_unique<data::Sampler>(*train_data_, options);
-  if (!c.validation.enable) return;
-  options.split = is_split_off ? data::Split::validation : data::Split::whole;
-  if (!is_split_off) validation_data_ = open(c, c.validation.dataset_path, vocab);
-  validation_ =
-      std::make_unique<data::Sampler>(is_split_off ? *train_data_ : *validation_data_, options);
-}
-
-base::Json DataSets::identity() const {
-  const auto described = [](const data::TokenData& data) {
-    const data::ContentId id = data::content_id(data);
-    return base::Json{{"tokens", id.tokens},
-                      {"token_hash", id.token_hash},
-                      {"documents", id.documents},
-                      {"document_hash", id.document_hash}};
-  };
-  const data::SamplerOptions& options = train_->options();
-  base::Json json = {{"training", described(*train_data_)},
-                     {"training_samples", train_->samples()},
-                     {"held_out_fraction", options.validation_fraction},
-                     {"document_mask", options.document_mask},
-                     {"seed", options.seed},
-                     {"seq_len", options.seq_len}};
-  json["validation"] = validation_data_ ? described(*validation_data_) : base::Json();
-  json["validation_samples"] = validation_ ? validation_->samples() : 0;
-  return json;
-}
-
-std::string DataSets::changed() const {
-  std::string all = train_data_->changed();
-  const std::string held_out = validation_data_ ? validation_data_->changed() : "";
-  if (!all.empty() && !held_out.empty()) all += "; ";
-  return all + held_out;
-}
-
-TrainBatches::TrainBatches(const data::Sampler& sampler, const spec::Plan& plan,
+TrainBatches::TrainBatches(const data::SampleProvider& sampler, const spec::Plan& plan,
                            const spec::Coord& coord, int64_t first_step, int64_t shift)
     : microbatches_(microbatches_of(plan, coord)),
       hashes_(microbatches_.size()),
@@ -128,6 +81,8 @@ void TrainBatches::fill(int index, const engine::HostMicrobatch& out) {
   uint64_t& hash = hashes_.at(static_cast<size_t>(index));
   hash = 0;
   for (const int64_t sample : batch.samples) hash += base::hash_of(static_cast<uint64_t>(sample));
+  if (filled_++ >= std::ssize(microbatches_)) return;
+  for (size_t i = 0; i < batch.samples.size(); ++i) first_content_hash_ += content_hash(batch, i);
 }
 
 void check_samples(const engine::StepReport& report, const spec::Plan& plan, int64_t step,
@@ -151,7 +106,7 @@ void check_samples(const engine::StepReport& report, const spec::Plan& plan, int
       step + 1, first, first + batch - 1, report.sample_hash, wanted));
 }
 
-SequentialBatches::SequentialBatches(const data::Sampler& sampler, int64_t sequences,
+SequentialBatches::SequentialBatches(const data::SampleProvider& sampler, int64_t sequences,
                                      int64_t samples)
     : sampler_(sampler), sequences_(sequences), samples_(samples) {
   TRIREME_CHECK(samples <= sampler.samples(), "{} of {} samples", samples, sampler.samples());

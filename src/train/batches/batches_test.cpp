@@ -13,6 +13,7 @@
 #include "comm/threads.h"
 #include "device/cpu/cpu_device.h"
 #include "kernels/table.h"
+#include "train/batches/data_sets.h"
 #include "train/setup/rank.h"
 
 namespace trireme::train {
@@ -136,6 +137,7 @@ TEST(DataSets, changes_of_training_and_held_out_files_are_named) {
   config::Config c;
   c.training.dataset_path = train.string();
   c.training.seq_len = 8;
+  c.training.global_batch_size = 8;
   c.validation.enable = true;
   c.validation.dataset_path = held_out.string();
   const DataSets data(c, 256);

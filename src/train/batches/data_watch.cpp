@@ -11,7 +11,7 @@ namespace trireme::train {
 void DataWatch::check() {
   const std::string change = data_.changed();
   if (change.empty() || change == accepted_change_) return;
-  if (data_.identity() != identity_) {
+  if (data_.contents() != contents_) {
     throw base::IoError(fmt::format(
         "{}: steps since the last checkpoint may have used other data. Put the data back and "
         "resume, or continue with the new data (--resume auto --allow-data-change)",

@@ -5,14 +5,14 @@
 #include <string>
 
 #include "base/text/json_fwd.h"
-#include "train/batches/batches.h"
+#include "train/batches/data_sets.h"
 
 namespace trireme::train {
 
 class DataWatch {
  public:
-  // `identity`: DataSets::identity() at the start. Both references must outlive it.
-  DataWatch(const DataSets& data, const base::Json& identity) : data_(data), identity_(identity) {}
+  // `contents`: DataSets::contents() at the start. Both references must outlive it.
+  DataWatch(const DataSets& data, const base::Json& contents) : data_(data), contents_(contents) {}
 
   // Throws IoError if the content of the data has changed. A file that was only touched, or
   // replaced by an equal one, is accepted.
@@ -20,7 +20,7 @@ class DataWatch {
 
  private:
   const DataSets& data_;
-  const base::Json& identity_;
+  const base::Json& contents_;
   std::string accepted_change_;  // of files whose content is equal
 };
 

@@ -115,6 +115,7 @@ ckpt::FileInfo Checkpointer::write() {
 
 void Checkpointer::commit(const std::vector<Status>& all) {
   for (const Status& status : all) manifest_.files.push_back(status.file);
+  ckpt::write_tokenizer(disk_, draft_->folder, options_.tokenizer);
   ckpt::commit(disk_, *draft_, manifest_, options_.guard);
   durable_at_ = obs::steady_seconds();
   if (options_.keep == 0) return;

@@ -24,6 +24,7 @@
 #include "ckpt/generation/folder.h"
 #include "ckpt/generation/generation.h"
 #include "ckpt/generation/save.h"
+#include "ckpt/generation/tokenizer_copy.h"
 #include "engine/engine.h"
 #include "train/checkpointing/saved_state.h"
 #include "train/setup/rank.h"
@@ -35,6 +36,8 @@ struct CheckpointOptions {
   int64_t keep = 2;              // generations; 0: all
   bool reread = false;           // read back and compare after the write
   ckpt::Guard guard;             // set on the first rank; empty: no guard
+  // Copied into every checkpoint (ckpt/generation/tokenizer_copy.h).
+  std::vector<ckpt::NamedBytes> tokenizer;
 };
 
 // A save that succeeded.
@@ -110,6 +113,8 @@ class Checkpointer {
   // run, and moves generations after that step aside, because this run does not continue them.
   // Collective; before the first save. Throws IoError.
   void begin_run(const Begin&);
+  // Instead of begin_run(): continues an attempt that another Checkpointer began. Collective.
+  void continue_run(const Begin&);
   // Returns the name of the first tensor whose bits on some rank differ from that generation;
   // empty: none. Collective. Throws IoError.
   std::string difference(int64_t step);

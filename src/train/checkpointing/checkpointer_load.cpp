@@ -76,7 +76,7 @@ std::optional<Checkpointer::Loaded> Checkpointer::load(const LoadOptions& option
                                                  options_.folder.string(), count));
 }
 
-void Checkpointer::begin_run(const Begin& begin) {
+void Checkpointer::continue_run(const Begin& begin) {
   // All ranks name drafts alike: the first rank sends its writer to the others.
   struct WriterBytes {
     std::array<char, 40> run{};
@@ -87,6 +87,10 @@ void Checkpointer::begin_run(const Begin& begin) {
   writer.epoch = begin.writer.epoch;
   writer = rank_.gather(writer).front();
   manifest_.writer = {.run = writer.run.data(), .epoch = writer.epoch};
+}
+
+void Checkpointer::begin_run(const Begin& begin) {
+  continue_run(begin);
   rank_.on_first([&] {
     std::vector<std::string> runs = {manifest_.writer.run};
     if (!begin.previous_run.empty()) runs.push_back(begin.previous_run);

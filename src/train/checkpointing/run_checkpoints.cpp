@@ -31,27 +31,57 @@ std::string indented_lines(const std::vector<std::string>& lines) {
 
 }  // namespace
 
-RunCheckpoints::RunCheckpoints(const config::Config& config, base::Json data,
-                               engine::Engine& engine, const spec::ModelSpec& model, Rank& rank,
-                               device::Device& device, const Resume& resume, ckpt::Guard guard,
+RunCheckpoints::RunCheckpoints(const Parts& parts, const Resume& resume, ckpt::Guard guard,
                                CheckpointHooks hooks)
-    : config_(config),
-      data_(std::move(data)),
-      model_(model),
-      plan_(engine.plan()),
-      rank_(rank),
+    : config_(parts.config),
+      data_(parts.data),
+      contents_(parts.contents),
+      tokenizer_(parts.tokenizer),
+      model_(parts.model),
+      plan_(&parts.engine.plan()),
+      rank_(parts.rank),
+      device_(parts.device),
       resume_(resume),
-      saves_(config.checkpoint.enable),
+      saves_(config_.checkpoint.enable),
       hooks_(std::move(hooks)),
-      disk_(ckpt::posix_disk()) {
+      disk_(ckpt::posix_disk()),
+      guard_(std::move(guard)) {
   if (!saves_ && resume_.from == Resume::From::start) return;
-  checkpointer_.emplace(engine, model, rank, device, *disk_,
-                        CheckpointOptions{.folder = std::filesystem::path(config.job.dump_folder) /
-                                                    config.checkpoint.folder,
-                                          .keep = config.checkpoint.keep_latest_k,
-                                          .reread = config.checkpoint.reread,
-                                          .guard = std::move(guard)},
+  make_checkpointer(parts.engine);
+}
+
+void RunCheckpoints::make_checkpointer(engine::Engine& engine) {
+  checkpointer_.emplace(engine, model_, rank_, device_, *disk_,
+                        CheckpointOptions{.folder = std::filesystem::path(config_.job.dump_folder) /
+                                                    config_.checkpoint.folder,
+                                          .keep = config_.checkpoint.keep_latest_k,
+                                          .reread = config_.checkpoint.reread,
+                                          .guard = guard_,
+                                          .tokenizer = tokenizer_.files()},
                         hooks_);
+}
+
+void RunCheckpoints::release_engine() {
+  finish();
+  released_figures_ = figures();
+  checkpointer_.reset();
+}
+
+void RunCheckpoints::use_engine(engine::Engine& engine) {
+  plan_ = &engine.plan();
+  if (!saves_) return;
+  make_checkpointer(engine);
+  checkpointer_->continue_run(begin_);
+}
+
+SaveFigures RunCheckpoints::figures() const {
+  SaveFigures sum = checkpointer_ ? checkpointer_->figures() : SaveFigures{};
+  sum.saves += released_figures_.saves;
+  sum.failed += released_figures_.failed;
+  sum.bytes += released_figures_.bytes;
+  sum.stall_seconds += released_figures_.stall_seconds;
+  if (sum.durable_seconds == 0) sum.durable_seconds = released_figures_.durable_seconds;
+  return sum;
 }
 
 std::optional<Resumed> RunCheckpoints::resume(const RunSteps& run_steps) {
@@ -71,7 +101,7 @@ std::optional<Resumed> RunCheckpoints::resume(const RunSteps& run_steps) {
   loaded_step_ = loaded->step;
   loaded_tokens_ = tokens_of(*loaded);
   return Resumed{.step = loaded->step,
-                 .samples = loaded->step * step_tokens(plan_) / plan_.seq_len + shift_,
+                 .samples = data_.samples_until(loaded->step) + shift_,
                  .tokens = loaded_tokens_,
                  .writer = loaded->writer};
 }
@@ -81,6 +111,7 @@ void RunCheckpoints::begin(const Checkpointer::Begin& begin) {
     checkpointer_.reset();
     return;
   }
+  begin_ = begin;
   checkpointer_->begin_run(begin);
   saved_at_ = obs::steady_seconds();
 }
@@ -97,6 +128,14 @@ void RunCheckpoints::check(const Checkpointer::Loaded& loaded) const {
   if (!changes.batch.empty() && !resume_.allows_batch_change) {
     problems += fmt::format("\nanother batch (--allow-batch-change accepts it):{}",
                             indented_lines(changes.batch));
+  }
+  // The order of a mixture is computed for the steps of its phases, not for other positions.
+  if (problems.empty() && !data_.is_one_stream() && shift_after(loaded) != 0) {
+    problems += fmt::format(
+        "\nthe checkpoint has read {} samples, and the phases of this run {} until step {}; a "
+        "[[phase]] with from_step = {} changes the batch of a run with phases or several data sets",
+        loaded.state.at("samples").get<int64_t>(), data_.samples_until(loaded.step), loaded.step,
+        loaded.step + 1);
   }
   if (!problems.empty()) {
     throw base::ConfigError(
@@ -115,7 +154,7 @@ void RunCheckpoints::log_changes(const StateChanges& changes, const base::Json& 
   for (const auto* lines : {&changes.data, &changes.batch, &changes.config}) {
     for (const std::string& line : *lines) hooks_.log("resume    changed: " + line);
   }
-  const std::string identity = changes_of_identity(saved_plan, spec::to_json(plan_));
+  const std::string identity = changes_of_identity(saved_plan, spec::to_json(*plan_));
   if (!identity.empty()) {
     hooks_.log(fmt::format("resume    the run continues, but not bit for bit: {}", identity));
   }
@@ -124,8 +163,7 @@ void RunCheckpoints::log_changes(const StateChanges& changes, const base::Json& 
 // Returns the samples that were consumed beyond those that this run's batch would have consumed.
 int64_t RunCheckpoints::shift_after(const Checkpointer::Loaded& loaded) const {
   if (loaded.step == 0) return 0;
-  return loaded.state.at("samples").get<int64_t>() -
-         loaded.step * (step_tokens(plan_) / plan_.seq_len);
+  return loaded.state.at("samples").get<int64_t>() - data_.samples_until(loaded.step);
 }
 
 // Loads the checkpoint before the target, replays the steps between them, compares, and loads the
@@ -163,14 +201,14 @@ void RunCheckpoints::check_bits(const Checkpointer::Loaded& loaded) const {
   base::Json was = loaded.state.at("config"), is = config::to_json(config_);
   for (base::Json* config : {&was, &is}) {
     // The data's identity, the batch and lr_scheduler.total_steps stand for these.
-    for (const char* key : {"dataset_path", "local_batch_size", "steps"}) {
+    for (const char* key : {"dataset_path", "dataset", "tokenizer", "local_batch_size", "steps"}) {
       (*config)["training"].erase(key);
     }
   }
   for (const char* key : {"optimizer", "lr_scheduler", "training"}) {
     list_changes(key, was.at(key), is.at(key), lines);
   }
-  const std::string identity = changes_of_identity(loaded.plan, spec::to_json(plan_));
+  const std::string identity = changes_of_identity(loaded.plan, spec::to_json(*plan_));
   if (!identity.empty()) lines.push_back(identity);
   if (lines.empty()) return;
   throw base::ConfigError(fmt::format(
@@ -180,14 +218,14 @@ void RunCheckpoints::check_bits(const Checkpointer::Loaded& loaded) const {
 
 // What a resumed run is compared with.
 base::Json RunCheckpoints::run_state(int64_t step) const {
-  const int64_t samples = step_tokens(plan_) / plan_.seq_len;
+  const Leg& leg = data_.leg_at(step);
   return {{"step", step},
           {"seed", config_.debug.seed},
-          {"samples", step * samples + shift_},
-          {"samples_a_step", samples},
-          {"tokens", loaded_tokens_ + (step - loaded_step_) * step_tokens(plan_)},
-          {"seq_len", plan_.seq_len},
-          {"data", data_},
+          {"samples", data_.samples_until(step) + shift_},
+          {"samples_a_step", leg.global_batch_size},
+          {"tokens", loaded_tokens_ + data_.tokens_until(step) - data_.tokens_until(loaded_step_)},
+          {"seq_len", leg.seq_len},
+          {"data", data_.identity(contents_, step)},
           {"config", config::to_json(config_)}};
 }
 
@@ -226,7 +264,7 @@ bool RunCheckpoints::is_timed() const {
 
 double RunCheckpoints::interval_seconds() const {
   const config::Checkpoint& c = config_.checkpoint;
-  const SaveFigures& figures = checkpointer_->figures();
+  const SaveFigures figures = this->figures();
   const double cost =
       figures.saves == 0 ? 0 : figures.stall_seconds / static_cast<double>(figures.saves);
   if (c.mean_failure_seconds <= 0) {
@@ -247,7 +285,7 @@ double RunCheckpoints::interval_seconds() const {
 RunCheckpoints::Memory RunCheckpoints::memory() const {
   if (!checkpointer_) return {};
   return {.predicted_bytes =
-              Checkpointer::memory_bytes(model_, plan_, rank_.number(), config_.checkpoint.reread),
+              Checkpointer::memory_bytes(model_, *plan_, rank_.number(), config_.checkpoint.reread),
           .measured_bytes = checkpointer_->used_bytes()};
 }
 

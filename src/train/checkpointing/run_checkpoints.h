@@ -12,6 +12,8 @@
 #include "base/text/json.h"
 #include "ckpt/disk/disk.h"
 #include "config/config.h"
+#include "train/batches/data_sets.h"
+#include "train/batches/run_tokenizer.h"
 #include "train/checkpointing/checkpointer.h"
 #include "train/checkpointing/resume_changes.h"
 
@@ -37,10 +39,20 @@ struct Resumed {
 
 class RunCheckpoints {
  public:
-  // `data` is DataSets::identity(). All references must outlive it. Allocates memory for saves only
-  // if checkpoint.enable is true or the run is to be resumed; `guard` is set on the first rank.
-  RunCheckpoints(const config::Config&, base::Json data, engine::Engine&, const spec::ModelSpec&,
-                 Rank&, device::Device&, const Resume&, ckpt::Guard guard, CheckpointHooks hooks);
+  // All references must outlive it, the engine until release_engine(). Allocates memory for saves
+  // only if checkpoint.enable is true or the run is to be resumed; `guard` is set on the first
+  // rank.
+  struct Parts {
+    const config::Config& config;
+    const DataSets& data;
+    const base::Json& contents;  // DataSets::contents()
+    const RunTokenizer& tokenizer;
+    engine::Engine& engine;
+    const spec::ModelSpec& model;
+    Rank& rank;
+    device::Device& device;
+  };
+  RunCheckpoints(const Parts&, const Resume&, ckpt::Guard guard, CheckpointHooks hooks);
 
   // Replays steps [first, last] with sample positions offset by `shift` (see TrainBatches).
   using RunSteps = std::function<void(int64_t first, int64_t last, int64_t shift)>;
@@ -51,6 +63,11 @@ class RunCheckpoints {
   // Prepares the folder for saves, after resume(). Collective.
   void begin(const Checkpointer::Begin&);
 
+  // Around a change of the run's engine, after begin(): the last save becomes durable; later ones
+  // save the state of the new engine. Both are collective.
+  void release_engine();
+  void use_engine(engine::Engine&);
+
   bool saves() const { return saves_; }
   // Bytes on disk of one checkpoint, all ranks together; 0: the run does not save. Computed from
   // the layout of the writer's files. REQUIRES: before begin(). Collective.
@@ -60,7 +77,7 @@ class RunCheckpoints {
   bool poll();
   void save(int64_t step);  // collective
   void finish();            // waits until the last save is durable. Collective
-  SaveFigures figures() const { return checkpointer_ ? checkpointer_->figures() : SaveFigures{}; }
+  SaveFigures figures() const;
   // Host memory of this rank for saves, as predicted from the plan and as used. REQUIRES: after
   // finish().
   struct Memory {
@@ -81,18 +98,26 @@ class RunCheckpoints {
   bool is_timed() const;
   double interval_seconds() const;  // REQUIRES: is_timed()
 
+  void make_checkpointer(engine::Engine&);
+
   const config::Config& config_;
-  const base::Json data_;
+  const DataSets& data_;
+  const base::Json& contents_;
+  const RunTokenizer& tokenizer_;
   const spec::ModelSpec& model_;
-  const spec::Plan& plan_;
+  const spec::Plan* plan_;  // of the engine
   Rank& rank_;
+  device::Device& device_;
   const Resume resume_;
   const bool saves_;
   const CheckpointHooks hooks_;
   std::unique_ptr<ckpt::Disk> disk_;
+  const ckpt::Guard guard_;
   std::optional<Checkpointer> checkpointer_;
-  double saved_at_ = 0;  // start of the last save
-  int64_t shift_ = 0;    // offset of sample positions; see TrainBatches
+  Checkpointer::Begin begin_;
+  SaveFigures released_figures_;  // of checkpointers before the current one
+  double saved_at_ = 0;           // start of the last save
+  int64_t shift_ = 0;  // offset of sample positions from those of DataSets; see TrainBatches
   int64_t loaded_step_ = 0, loaded_tokens_ = 0;
 };
 

@@ -88,8 +88,11 @@ void check_own_folders(const config::Config& c) {
 }
 
 Saver::Saver(std::filesystem::path folder, const config::Config& config,
-             std::function<void()> guard)
-    : folder_(std::move(folder)), config_(config), guard_(std::move(guard)) {}
+             const std::vector<ckpt::NamedBytes>& tokenizer, std::function<void()> guard)
+    : folder_(std::move(folder)),
+      config_(config),
+      tokenizer_(tokenizer),
+      guard_(std::move(guard)) {}
 
 std::filesystem::path Saver::save(const std::string& name, const ckpt::ReadParam& read) const {
   std::error_code error;
@@ -102,6 +105,7 @@ std::filesystem::path Saver::save(const std::string& name, const ckpt::ReadParam
   ckpt::export_hf(path, config_.dims, read,
                   {.dtype = base::dtype_from_name(config_.checkpoint.export_dtype),
                    .max_shard_bytes = config_.checkpoint.max_shard_bytes,
+                   .extra_bytes = tokenizer_,
                    .check = [this](const std::filesystem::path&) { guard_(); }});
   guard_();
   for (const std::string& problem :

@@ -20,7 +20,9 @@ void check_own_folders(const config::Config&);
 class Saver {
  public:
   // `guard` throws Fenced once another process has taken the run's folder over.
-  Saver(std::filesystem::path folder, const config::Config&, std::function<void()> guard);
+  // `tokenizer`: files that are written beside the weights; must outlive it.
+  Saver(std::filesystem::path folder, const config::Config&,
+        const std::vector<ckpt::NamedBytes>& tokenizer, std::function<void()> guard);
 
   const std::filesystem::path& folder() const { return folder_; }
 
@@ -32,6 +34,7 @@ class Saver {
  private:
   std::filesystem::path folder_;
   const config::Config& config_;
+  const std::vector<ckpt::NamedBytes>& tokenizer_;
   std::function<void()> guard_;
 };
 

@@ -12,11 +12,12 @@
 namespace trireme::train {
 
 RunOutput::RunOutput(const config::Config& c, obs::RunMode mode, const spec::Plan& plan,
-                     const obs::RunOwner& owner, const base::ProgramId& program,
-                     int64_t resumed_from)
+                     const std::vector<ckpt::NamedBytes>& tokenizer, const obs::RunOwner& owner,
+                     const base::ProgramId& program, int64_t resumed_from)
     : owner_(owner),
       folder_(obs::RunDir::open(c.job.dump_folder, mode)),
-      saver_(folder_.path() / c.checkpoint.export_folder, c, [this] { owner_.guarded([] {}); }) {
+      saver_(folder_.path() / c.checkpoint.export_folder, c, tokenizer,
+             [this] { owner_.guarded([] {}); }) {
   obs::keep_numbered(folder_.config());
   base::Json configuration = config::to_json(c);
   configuration["program"] = {{"version", program.version}, {"commit", program.commit}};

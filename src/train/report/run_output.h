@@ -27,7 +27,9 @@ class RunOutput {
   // Opens the folder, which `owner` has begun to write, and writes configuration and plan; those of
   // an earlier attempt are kept as run-1.json, ... Configuration and metrics name the program, and
   // the step that the run was resumed from (-1: none). Throws IoError.
-  RunOutput(const config::Config&, obs::RunMode, const spec::Plan&, const obs::RunOwner& owner,
+  // `tokenizer`: see Saver.
+  RunOutput(const config::Config&, obs::RunMode, const spec::Plan&,
+            const std::vector<ckpt::NamedBytes>& tokenizer, const obs::RunOwner& owner,
             const base::ProgramId& program, int64_t resumed_from);
 
   const std::filesystem::path& folder() const { return folder_.path(); }

@@ -42,6 +42,9 @@ class StepClock {
     return per_step;
   }
 
+  // Steps from now on are of another size: the median is that of later laps.
+  void forget_laps() { laps_.clear(); }
+
   double seconds() const { return seconds_; }  // of all spans
   // Returns the median of laps, in seconds per step; 0 without a lap.
   double median_lap() const {

@@ -11,6 +11,7 @@
 #include "obs/terminal/curve.h"
 #include "spec/plan.h"
 #include "train/checkpointing/run_checkpoints.h"
+#include "train/report/validation_figures.h"
 
 namespace trireme::train {
 
@@ -36,6 +37,8 @@ struct TrainSummary {
   double tokens_per_second = 0;  // median over the spans between two logged steps
   std::optional<double> loss;    // after this attempt's last step
   std::optional<double> validation_loss;
+  std::optional<ValidationFigures> validation;  // the last one
+  uint64_t first_batch_hash = 0;  // content of the attempt's first batch, over all ranks
   std::optional<double> mfu, hfu, gemm_utilisation;
   double peak_flops = 0;  // the peak that mfu and hfu refer to
   std::string peak_source;

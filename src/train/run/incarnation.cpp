@@ -1,14 +1,27 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "train/run/incarnation.h"
 
+#include <filesystem>
+
+#include "base/error.h"
+#include "ckpt/disk/posix_disk.h"
+#include "ckpt/generation/folder.h"
 #include "ckpt/hf/hf_weights.h"
 #include "config/layout.h"
 #include "obs/clock.h"
 #include "train/checkpointing/saver.h"
+#include "train/run/engine_state.h"
 #include "train/setup/run_identity.h"
 
 namespace trireme::train {
 namespace {
+
+// Opens the tokenizer that the data was built with, and makes it part of the data's identity.
+RunTokenizer open_tokenizer_of(const config::Config& c, DataSets& data, int64_t vocab) {
+  RunTokenizer tokenizer = open_run_tokenizer(c, data, vocab);
+  data.set_tokenizer(tokenizer.fingerprint());
+  return tokenizer;
+}
 
 // Takes the run's folder before anything else takes time or memory.
 std::unique_ptr<obs::RunOwner> hold_folder(const config::Config& c, const TrainHooks& hooks,
@@ -35,14 +48,53 @@ std::unique_ptr<comm::Communicator> connect_rank(const RankStart& start, device:
   return start.connect ? start.connect(device, run_identity(config, data)) : nullptr;
 }
 
+// Every rank finds the same folder, except where only the first rank sees the disk: then the leg
+// may be another one, and is changed when the checkpoint is loaded.
+int64_t newest_step(const config::Config& c, const Resume& resume) {
+  if (resume.from == Resume::From::start) return 0;
+  if (resume.from == Resume::From::step) return resume.step;
+  const std::vector<int64_t> steps = ckpt::committed_steps(
+      *ckpt::posix_disk(), std::filesystem::path(c.job.dump_folder) / c.checkpoint.folder);
+  return steps.empty() ? 0 : steps.back();
+}
+
+std::unique_ptr<FitJob> job_of(const Incarnation& parts, const Leg& leg) {
+  config::Config c = parts.config;
+  c.training.seq_len = leg.seq_len;
+  c.training.global_batch_size = leg.global_batch_size;
+  c.training.local_batch_size = leg.local_batch_size;
+  return std::make_unique<FitJob>(make_fit_job(parts.model, parts.platform.backend,
+                                               config::workload_of(c), config::layout_of(c)));
+}
+std::unique_ptr<FitJob> job_of(const Incarnation& parts) { return job_of(parts, *parts.leg); }
+
+// Every leg must fit, before the first one begins.
+void check_legs_fit(const Incarnation& parts, Platform& platform) {
+  for (const Leg& leg : parts.data.legs()) {
+    const std::unique_ptr<FitJob> job = job_of(parts, leg);
+    const int64_t checkpoints = checkpoint_bytes(parts.config, *job, parts.start.number);
+    try {
+      check_fits(*job, platform, parts.start.device_sharers, train_fit_keys(), checkpoints);
+    } catch (const base::OutOfMemory& error) {
+      if (parts.data.legs().size() == 1) throw;
+      throw base::OutOfMemory(fmt::format("{} (steps {} to {}, seq_len {}): {}", leg.name,
+                                          leg.first_step, leg.last_step, leg.seq_len,
+                                          error.what()));
+    }
+  }
+}
+
 // Refuses a plan that does not fit before any rank allocates, and measures on a device that is
 // idle.
-RunPeaks check_and_measure(const FitJob& job, Platform& platform, const RankStart& start,
-                           Rank& rank, int64_t checkpoint_bytes) {
-  check_fits(job, platform, start.device_sharers, train_fit_keys(), checkpoint_bytes);
+RunPeaks check_and_measure(Incarnation& parts) {
+  const RankStart& start = parts.start;
+  Rank& rank = parts.rank;
+  check_legs_fit(parts, parts.platform);
   rank.barrier();
   RunPeaks peaks;
-  if (rank.is_first()) peaks = find_peaks(platform, job.plan, start.system.peak_tflops);
+  if (rank.is_first()) {
+    peaks = find_peaks(parts.platform, parts.plan(), start.system.peak_tflops);
+  }
   const int devices = (start.ranks + start.device_sharers - 1) / start.device_sharers;
   for (std::optional<Peak>* peak : {&peaks.flops, &peaks.gemm}) {
     if (devices == 1 || !*peak) continue;
@@ -74,15 +126,29 @@ Incarnation::Incarnation(const config::Config& c, obs::RunMode asked, const Trai
       mode(checked_mode(c, asked, hooks, start)),
       model(spec::make_model(c.dims)),
       data(c, spec::vocab_of(model)),
-      data_identity(data.identity()),
+      tokenizer(open_tokenizer_of(c, data, spec::vocab_of(model))),
+      data_contents(data.contents()),
       lr(make_lr_schedule(c)),
       platform(make_platform(start.system, hooks.cache_folder)),
-      job(make_fit_job(model, platform.backend, config::workload_of(c), config::layout_of(c))),
-      rank(connect_rank(start, *platform.device, c, data_identity), job.plan.mesh,
-           *platform.device),
-      peaks(check_and_measure(job, platform, start, rank, checkpoint_bytes(c, job, start.number))),
-      engine(*platform.device, model, job.plan, platform.backend, make_engine_options(c),
-             rank.mesh()),
-      has_given_weights(read_init_weights(c, engine)) {}
+      expected_step(newest_step(c, hooks.resume)),
+      leg(&data.leg_at(expected_step + 1)),
+      job(job_of(*this)),
+      rank(connect_rank(start, *platform.device, c, data.identity(data_contents, c.training.steps)),
+           job->plan.mesh, *platform.device),
+      peaks(check_and_measure(*this)),
+      engine(std::make_unique<engine::Engine>(*platform.device, model, job->plan, platform.backend,
+                                              make_engine_options(c), rank.mesh())),
+      has_given_weights(read_init_weights(c, *engine)) {}
+
+void Incarnation::change_leg(const Leg& to) {
+  const EngineState state = take_state(*engine);
+  engine.reset();
+  platform.device->ledger().unfreeze();
+  leg = &to;
+  job = job_of(*this);
+  engine = std::make_unique<engine::Engine>(*platform.device, model, job->plan, platform.backend,
+                                            make_engine_options(config), rank.mesh());
+  put_state(*engine, state);
+}
 
 }  // namespace trireme::train

@@ -12,7 +12,8 @@
 #include "obs/run_owner.h"
 #include "optim/lr_schedule.h"
 #include "spec/model.h"
-#include "train/batches/batches.h"
+#include "train/batches/data_sets.h"
+#include "train/batches/run_tokenizer.h"
 #include "train/report/run_text.h"
 #include "train/run/train_hooks.h"
 #include "train/setup/fit.h"
@@ -30,8 +31,12 @@ struct Incarnation {
   // then. Collective.
   Incarnation(const config::Config&, obs::RunMode asked, const TrainHooks&, const RankStart&);
 
-  const spec::Plan& plan() const { return job.plan; }
+  const spec::Plan& plan() const { return job->plan; }
   int64_t step_samples() const { return step_tokens(plan()) / plan().seq_len; }  // of all ranks
+  // Replaces the engine by one for the sequence length and batch sizes of a leg, with the same
+  // training state, which passes through host memory. REQUIRES: no other object refers to the
+  // engine. Collective.
+  void change_leg(const Leg&);
 
   const double start_seconds;  // by obs::steady_seconds()
   const config::Config& config;
@@ -39,14 +44,18 @@ struct Incarnation {
   const std::unique_ptr<obs::RunOwner> owner;  // on the first rank; null on others
   const obs::RunMode mode;
   const spec::ModelSpec model;
-  const DataSets data;
-  const base::Json data_identity;
+  DataSets data;
+  const RunTokenizer tokenizer;
+  const base::Json data_contents;
   const optim::LrSchedule lr;
   Platform platform;
-  const FitJob job;
+  // The number of steps that the newest checkpoint has, if the run is to be resumed, otherwise 0.
+  const int64_t expected_step;
+  const Leg* leg;               // of `engine`
+  std::unique_ptr<FitJob> job;  // of `leg`
   Rank rank;
   const RunPeaks peaks;  // on the first rank; empty on others
-  engine::Engine engine;
+  std::unique_ptr<engine::Engine> engine;
   const bool has_given_weights;  // training.init_from; otherwise initialised from the seed
 };
 

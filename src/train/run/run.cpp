@@ -3,9 +3,14 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <map>
+
 #include "base/error.h"
 #include "ckpt/generation/folder.h"
+#include "comm/mesh.h"
 #include "obs/clock.h"
+#include "spec/parallel/data_parallel.h"
 
 namespace trireme::train {
 namespace {
@@ -16,6 +21,7 @@ int64_t sent_in_steps(const spec::TrafficTable& traffic) { return traffic.total(
 
 TrainSummary Run::go() {
   describe();
+  check_trace();
   resume();
   describe_plan();
   begin();
@@ -31,9 +37,7 @@ TrainSummary Run::go() {
 
 void Run::run_steps() {
   const int64_t first = position_.first_step;
-  TrainBatches batches(parts_.data.train(), parts_.plan(), parts_.rank.coord(), first - 1,
-                       position_.shift);
-  const StepAgenda agenda(config_, first, parts_.data.validation() != nullptr);
+  const StepAgenda agenda(config_, first, parts_.data.validations() > 0);
   StepReporter reporter({.parts = parts_,
                          .clock = clock_,
                          .summary = summary_,
@@ -41,35 +45,105 @@ void Run::run_steps() {
                          .log = [this](const std::string& text) { log(text); }},
                         position_);
   if (parts_.rank.is_first() && hooks_.begins) hooks_.begins(first - 1);
-  for (int64_t step = first; step <= config_.training.steps; ++step) {
-    queue_step(batches, step);
-    summary_.steps = step;
-    summary_.attempt_steps = step - first + 1;
-    summary_.tokens += step_tokens(parts_.plan());
-    summary_.total_tokens = position_.tokens_before + summary_.tokens;
-    const StepActions actions = agenda.actions(step, exchanged_requests(agenda, step));
-    act(step, actions, reporter);
-    if (actions.is_last) break;
+  for (int64_t step = first; step <= config_.training.steps; step = parts_.leg->last_step + 1) {
+    enter_leg_of(step);
+    if (run_leg(agenda, reporter, step)) break;
   }
   finish_trace();
 }
 
+void Run::enter_leg_of(int64_t step) {
+  const Leg& leg = parts_.data.leg_at(step);
+  if (&leg != parts_.leg) {
+    log(
+        fmt::format("phase     {} from step {} on: seq_len {}, {} sequences a step; the engine is "
+                    "rebuilt",
+                    leg.name, step, leg.seq_len, leg.global_batch_size));
+    predicted_sent_bytes_ += predicted_sent_bytes();
+    finish_trace();
+    trace_.reset();
+    checkpoints_.release_engine();
+    parts_.change_leg(leg);
+    checkpoints_.use_engine(*parts_.engine);
+    clock_.forget_laps();
+  }
+  leg_first_step_ = step;
+  const bool is_traced =
+      hooks_.trace.first >= leg.first_step && hooks_.trace.first <= leg.last_step;
+  trace_.emplace(is_traced ? hooks_.trace : TraceSteps{}, *parts_.engine, parts_.rank);
+  if (output_) trace_->open(output_->folder());
+  if (is_traced) summary_.trace = trace_->trace_file();
+  if (is_traced) summary_.picture = trace_->picture_file();
+}
+
+bool Run::run_leg(const StepAgenda& agenda, StepReporter& reporter, int64_t first) {
+  const Leg& leg = *parts_.leg;
+  const int64_t last = std::min(leg.last_step, config_.training.steps);
+  TrainBatches batches(parts_.data.train(leg.seq_len), parts_.plan(), parts_.rank.coord(),
+                       first - 1, leg.shift + position_.shift);
+  const double data_seconds = data_seconds_;
+  for (int64_t step = first; step <= last; ++step) {
+    queue_step(batches, step);
+    data_seconds_ = data_seconds + batches.waited_seconds();
+    if (step == position_.first_step) check_first_batch(batches.first_content_hash(), step);
+    summary_.steps = step;
+    summary_.attempt_steps = step - position_.first_step + 1;
+    summary_.tokens += step_tokens(parts_.plan());
+    summary_.total_tokens = position_.tokens_before + summary_.tokens;
+    if (step == first) clock_.leave_out();  // it warms up
+    const StepActions actions = agenda.actions(step, exchanged_requests(agenda, step));
+    act(step, actions, reporter);
+    if (actions.is_last) return true;
+  }
+  clock_.wait(parts_.engine->compute());
+  return false;
+}
+
+// Compares the content of the first batch on ranks that must have the same one, and logs the sum
+// over all: the same for every layout, and for every attempt that begins with this step.
+void Run::check_first_batch(uint64_t own_hash, int64_t step) {
+  const std::vector<uint64_t> hashes = parts_.rank.gather(own_hash);
+  std::map<int64_t, uint64_t> by_data_rank;
+  for (size_t rank = 0; rank < hashes.size(); ++rank) {
+    const spec::Sizes& mesh = parts_.plan().mesh;
+    const int64_t data_rank = spec::data_rank(mesh, comm::coord_of(mesh, static_cast<int>(rank)));
+    const auto [same, is_new] = by_data_rank.emplace(data_rank, hashes[rank]);
+    if (is_new || same->second == hashes[rank]) continue;
+    throw base::Error(fmt::format(
+        "step {}: rank {} read another batch than the ranks with which it shares its samples: the "
+        "hash of its tokens and labels is {:016x}, theirs is {:016x}; check that all hosts have "
+        "the same data files",
+        step, rank, hashes[rank], same->second));
+  }
+  uint64_t sum = 0;
+  for (const auto& [data_rank, hash] : by_data_rank) sum += hash;
+  summary_.first_batch_hash = sum;
+  log(fmt::format("batch     tokens and labels of step {} have the hash {:016x}", step, sum));
+}
+
+double Run::learning_rate(int64_t step) const {
+  const double scheduled = optim::learning_rate(parts_.lr, step - 1);
+  const data::Phases& phases = parts_.data.phases();
+  if (phases.table().size() == 1) return scheduled;
+  const auto phase = static_cast<size_t>(phases.at_step(step - 1).phase);
+  return phases.table()[phase].options.learning_rate_of(scheduled);
+}
+
 void Run::queue_step(TrainBatches& batches, int64_t step) {
-  engine::Engine& engine = parts_.engine;
-  const bool is_traced = trace_.contains(step);
+  engine::Engine& engine = *parts_.engine;
+  const bool is_traced = trace_->contains(step);
   if (is_traced) {
     clock_.wait(engine.compute());
     clock_.leave_out();  // slower than others
-    trace_.begin_step(step);
+    trace_->begin_step(step);
   }
   clock_.begin_step();
   const int64_t sent_before = sent_in_steps(engine.traffic());
-  engine.step(batches, optim::learning_rate(parts_.lr, step - 1));
+  engine.step(batches, learning_rate(step));
   sent_bytes_ += sent_in_steps(engine.traffic()) - sent_before;
   clock_.end_step();
-  data_seconds_ = batches.waited_seconds();
   if (is_traced) {
-    trace_.end_step();
+    trace_->end_step();
     clock_.wait(engine.compute());
     if (step == hooks_.trace.last) finish_trace();
   }
@@ -80,15 +154,16 @@ void Run::queue_step(TrainBatches& batches, int64_t step) {
 }
 
 void Run::finish_trace() {
-  for (const std::string& line : trace_.finish()) log(line);
-  summary_.picture = trace_.picture_file();
+  if (!trace_ || trace_->trace_file().empty()) return;
+  for (const std::string& line : trace_->finish()) log(line);
+  summary_.picture = trace_->picture_file();
 }
 
 // Returns what was requested of any rank, at steps after which ranks exchange requests; at others
 // nothing. Collective at the former.
 StepRequests Run::exchanged_requests(const StepAgenda& agenda, int64_t step) {
   if (!agenda.exchanges_requests(step) && !signals_.is_due(step)) return {};
-  if (!parts_.rank.is_alone()) clock_.wait(parts_.engine.compute());
+  if (!parts_.rank.is_alone()) clock_.wait(parts_.engine->compute());
   const Request request =
       signals_.exchange(parts_.rank, step, parts_.owner && parts_.owner->is_fenced());
   if (request.is_fenced) end_fenced();
@@ -98,7 +173,7 @@ StepRequests Run::exchanged_requests(const StepAgenda& agenda, int64_t step) {
 
 void Run::act(int64_t step, const StepActions& actions, StepReporter& reporter) {
   summary_.was_stopped = actions.is_stopped;
-  if (actions.waits()) clock_.wait(parts_.engine.compute());
+  if (actions.waits()) clock_.wait(parts_.engine->compute());
   if (step == position_.first_step) {
     summary_.startup_seconds = obs::steady_seconds() - parts_.start_seconds;
     log(fmt::format("start-up  first step finished after {:.2f} s", summary_.startup_seconds));

@@ -8,6 +8,7 @@
 #include <optional>
 #include <string>
 
+#include "train/batches/batches.h"
 #include "train/checkpointing/run_checkpoints.h"
 #include "train/report/run_output.h"
 #include "train/report/step_clock.h"
@@ -39,11 +40,19 @@ class Run {
   // Loads the checkpoint that is asked for, if there is one. Collective.
   void resume();
   void describe_plan();  // collective
-  void begin();          // collective
+  void check_trace() const;
+  void begin();  // collective
   Checkpointer::Begin begin_output();
 
   // ---- steps
   void run_steps();
+  // Runs steps up to the end of the engine's leg. Returns true after the last step of the attempt.
+  bool run_leg(const StepAgenda&, StepReporter&, int64_t first);
+  // Replaces the engine if `step` belongs to another leg. Collective.
+  void enter_leg_of(int64_t step);
+  void check_first_batch(uint64_t own_hash, int64_t step);  // collective
+  double learning_rate(int64_t step) const;
+  int64_t predicted_sent_bytes() const;  // in the steps of this attempt in the current leg
   void queue_step(TrainBatches&, int64_t step);
   void finish_trace();
   StepRequests exchanged_requests(const StepAgenda&, int64_t step);
@@ -62,13 +71,15 @@ class Run {
   TrainSummary summary_;
   std::optional<RunOutput> output_;  // on the first rank, from begin() on
   RunCheckpoints checkpoints_;
-  RunTrace trace_;
+  std::optional<RunTrace> trace_;
   std::optional<Resumed> resumed_;
   RunPosition position_;
   StepClock clock_;
   ControlSignals signals_;
-  double data_seconds_ = 0;  // for which steps waited for batches
-  int64_t sent_bytes_ = 0;   // in steps
+  double data_seconds_ = 0;           // for which steps waited for batches
+  int64_t sent_bytes_ = 0;            // in steps
+  int64_t predicted_sent_bytes_ = 0;  // in the steps of legs that have ended
+  int64_t leg_first_step_ = 1;        // the first step of this attempt in the current leg
 };
 
 }  // namespace trireme::train

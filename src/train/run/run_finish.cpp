@@ -41,7 +41,7 @@ bool Run::has_final_weights() {
 // A failing export is reported; what it would have exported is in the checkpoint.
 void Run::export_weights(const std::string& name) {
   const SavedWeights saved =
-      save_weights(parts_.engine, parts_.rank, output_ ? &output_->saver() : nullptr, name);
+      save_weights(*parts_.engine, parts_.rank, output_ ? &output_->saver() : nullptr, name);
   summary_.weights = saved.path;
   summary_.export_problem = saved.problem;
   if (saved.problem.empty()) {
@@ -56,15 +56,21 @@ void Run::export_weights(const std::string& name) {
   }
 }
 
-void Run::summarise() {
+int64_t Run::predicted_sent_bytes() const {
   const spec::TrafficTable sent =
       spec::predict_traffic(parts_.model, parts_.plan(), parts_.rank.coord());
+  const int64_t steps = std::max<int64_t>(0, summary_.steps - leg_first_step_ + 1);
+  return steps * (sent.total() - sent.other);
+}
+
+void Run::summarise() {
   const RankFigures own{
-      .predicted = parts_.engine.predicted_memory(),
-      .measured = parts_.engine.measured(),
+      .predicted = parts_.engine->predicted_memory(),
+      .measured = parts_.engine->measured(),
       .ledger_bytes = parts_.platform.device->ledger().live(),
       .checkpoints = checkpoints_.memory(),
-      .predicted_traffic_bytes = summary_.attempt_steps * (sent.total() - sent.other),
+      .predicted_traffic_bytes =
+          summary_.attempt_steps == 0 ? 0 : predicted_sent_bytes_ + predicted_sent_bytes(),
       .counted_traffic_bytes = sent_bytes_};
   set_ranks(summary_, parts_.rank.gather(own));
   summary_.ledger_bytes = own.ledger_bytes;

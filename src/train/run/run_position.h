@@ -5,24 +5,24 @@
 #include <cstdint>
 #include <optional>
 
+#include "train/batches/data_sets.h"
 #include "train/checkpointing/run_checkpoints.h"
 
 namespace trireme::train {
 
 struct RunPosition {
-  int64_t first_step = 1;                         // counted from 1
-  int64_t shift = 0;                              // offset of sample positions; see TrainBatches
+  int64_t first_step = 1;  // counted from 1
+  int64_t shift = 0;       // offset of sample positions from those of Leg; see TrainBatches
   int64_t samples_before = 0, tokens_before = 0;  // consumed by earlier attempts
 
   bool operator==(const RunPosition&) const = default;
 };
 
-// The position after the checkpoint that was loaded; none: the start of the run. `step_samples`: of
-// all ranks, in one step of this attempt.
-inline RunPosition position_after(const std::optional<Resumed>& resumed, int64_t step_samples) {
+// The position after the checkpoint that was loaded; none: the start of the run.
+inline RunPosition position_after(const std::optional<Resumed>& resumed, const DataSets& data) {
   if (!resumed) return {};
   return {.first_step = resumed->step + 1,
-          .shift = resumed->samples - resumed->step * step_samples,
+          .shift = resumed->samples - data.samples_until(resumed->step),
           .samples_before = resumed->samples,
           .tokens_before = resumed->tokens};
 }

@@ -3,11 +3,13 @@
 #include <filesystem>
 
 #include "base/check.h"
+#include "base/error.h"
 #include "ckpt/disk/posix_disk.h"
 #include "ckpt/generation/folder.h"
 #include "obs/terminal/number_text.h"
 #include "train/run/run.h"
 #include "train/run/run_work.h"
+#include "train/run/validation.h"
 
 namespace trireme::train {
 namespace {
@@ -30,10 +32,15 @@ Run::Run(const config::Config& c, obs::RunMode mode, const TrainHooks& hooks,
     : config_(c),
       hooks_(hooks),
       parts_(c, mode, hooks, start),
-      checkpoints_(c, parts_.data_identity, parts_.engine, parts_.model, parts_.rank,
-                   *parts_.platform.device, hooks.resume, guard_of(parts_.owner.get()),
-                   checkpoint_hooks()),
-      trace_(hooks.trace, parts_.engine, parts_.rank),
+      checkpoints_({.config = c,
+                    .data = parts_.data,
+                    .contents = parts_.data_contents,
+                    .tokenizer = parts_.tokenizer,
+                    .engine = *parts_.engine,
+                    .model = parts_.model,
+                    .rank = parts_.rank,
+                    .device = *parts_.platform.device},
+                   hooks.resume, guard_of(parts_.owner.get()), checkpoint_hooks()),
       signals_(hooks.stop, hooks.save) {
   summary_.hardware = parts_.platform.hardware;
   summary_.parameters = spec::parameter_count(parts_.model);
@@ -63,20 +70,29 @@ void Run::describe() const {
        describe_run(parts_.model, parts_.plan(), parts_.platform, parts_.peaks)) {
     log(line);
   }
-  log(fmt::format("data      {}; {} training samples of {} tokens",
-                  parts_.data.train_data().description(), parts_.data.train().samples(),
-                  parts_.plan().seq_len));
+  for (const std::string& line : parts_.data.describe(parts_.expected_step + 1)) log(line);
+  if (const std::string& tokenizer = parts_.tokenizer.description(); !tokenizer.empty()) {
+    log("tokenizer " + tokenizer);
+  }
 }
 
 void Run::resume() {
   resumed_ = checkpoints_.resume([this](int64_t first, int64_t last, int64_t shift) {
-    TrainBatches batches(parts_.data.train(), parts_.plan(), parts_.rank.coord(), first - 1, shift);
+    const Leg& leg = *parts_.leg;
+    if (&parts_.data.leg_at(first) != &leg || &parts_.data.leg_at(last) != &leg) {
+      throw base::ConfigError(fmt::format(
+          "--resume-verify: steps {} to {} belong to phases with different sequence lengths or "
+          "batches; steps of one phase can be replayed",
+          first, last));
+    }
+    TrainBatches batches(parts_.data.train(leg.seq_len), parts_.plan(), parts_.rank.coord(),
+                         first - 1, leg.shift + shift);
     for (int64_t step = first; step <= last; ++step) {
-      parts_.engine.step(batches, optim::learning_rate(parts_.lr, step - 1));
+      parts_.engine->step(batches, learning_rate(step));
       if (parts_.rank.is_first() && hooks_.progress) hooks_.progress(step, "replay");
     }
   });
-  position_ = position_after(resumed_, parts_.step_samples());
+  position_ = position_after(resumed_, parts_.data);
   if (!resumed_) {
     log(parts_.has_given_weights
             ? "start     weights of " + config_.training.init_from
@@ -85,22 +101,37 @@ void Run::resume() {
   }
   summary_.total_tokens = position_.tokens_before;
   summary_.steps = summary_.resumed_from = resumed_->step;
-  summary_.skipped_steps = parts_.engine.step_state().skipped;
+  summary_.skipped_steps = parts_.engine->step_state().skipped;
 }
 
 // Logs what the run is going to do. After resume(), before begin().
 void Run::describe_plan() {
   summary_.checkpoint_bytes = checkpoints_.checkpoint_bytes();
   if (position_.first_step > config_.training.steps) return;
-  const data::Sampler* validation = parts_.data.validation();
-  RunWork work{.first_step = position_.first_step,
-               .step_samples = parts_.step_samples(),
-               .training_samples = parts_.data.train().samples(),
-               .samples_before = position_.samples_before,
-               .tokens_before = position_.tokens_before,
-               .held_out_samples = validation != nullptr ? validation->samples() : 0,
-               .checkpoint_bytes = summary_.checkpoint_bytes,
-               .weights_bytes = exports_weights(config_) ? exported_bytes(config_) : 0};
+  const Leg& leg = *parts_.leg;
+  const int64_t before = position_.first_step - 1, steps = config_.training.steps;
+  int64_t held_out = 0, validated = 0;
+  for (size_t i = 0; i < parts_.data.validations(); ++i) {
+    const int64_t samples = parts_.data.validation(i, leg.seq_len).samples();
+    held_out += samples;
+    validated += validated_samples(config::validation_samples(config_), samples);
+  }
+  const bool is_uniform = parts_.data.legs().size() == 1;
+  RunWork work{
+      .first_step = position_.first_step,
+      .step_samples = parts_.step_samples(),
+      .samples =
+          is_uniform ? -1 : parts_.data.samples_until(steps) - parts_.data.samples_until(before),
+      .tokens =
+          is_uniform ? -1 : parts_.data.tokens_until(steps) - parts_.data.tokens_until(before),
+      .training_samples = parts_.data.epoch_samples(leg.seq_len),
+      .samples_before = position_.samples_before,
+      .tokens_before = position_.tokens_before,
+      .held_out_samples = held_out,
+      .validated_samples = validated,
+      .validations = static_cast<int64_t>(parts_.data.validations()),
+      .checkpoint_bytes = summary_.checkpoint_bytes,
+      .weights_bytes = exports_weights(config_) ? exported_bytes(config_) : 0};
   // A disk may be slow to answer.
   parts_.rank.on_first([&] {
     const auto folder = std::filesystem::path(config_.job.dump_folder) / config_.checkpoint.folder;
@@ -109,6 +140,19 @@ void Run::describe_plan() {
     work.checkpoints_before = std::ssize(ckpt::committed_steps(*ckpt::posix_disk(), folder));
   });
   for (const std::string& line : describe_work(config_, work)) log(line);
+  for (const std::string& line : parts_.data.describe_mixture(position_.first_step)) log(line);
+}
+
+// Refuses traced steps that no single engine runs.
+void Run::check_trace() const {
+  const TraceSteps& steps = hooks_.trace;
+  if (steps.first <= 0 || steps.first > config_.training.steps) return;
+  const int64_t last = std::min(steps.last, config_.training.steps);
+  if (&parts_.data.leg_at(steps.first) == &parts_.data.leg_at(last)) return;
+  throw base::ConfigError(
+      fmt::format("traced steps {} to {} belong to phases with different sequence lengths or "
+                  "batches; trace steps of one phase",
+                  steps.first, steps.last));
 }
 
 // Everything that may be refused was accepted: from here on the run writes.
@@ -117,9 +161,6 @@ void Run::begin() {
   parts_.rank.on_first([&] { begin = begin_output(); });
   begin.step = resumed_ ? resumed_->step : -1;
   if (parts_.start.begins) parts_.start.begins();
-  if (output_) trace_.open(output_->folder());
-  summary_.trace = trace_.trace_file();
-  summary_.picture = trace_.picture_file();
   checkpoints_.begin(begin);
   if (parts_.owner) parts_.owner->begun();
 }
@@ -135,8 +176,8 @@ Checkpointer::Begin Run::begin_output() {
               : continues                               ? begin.previous_run
                                                         : "");
   begin.writer = {.run = owner.run(), .epoch = owner.epoch()};
-  output_.emplace(config_, parts_.mode, parts_.plan(), owner, hooks_.program,
-                  resumed_ ? resumed_->step : -1);
+  output_.emplace(config_, parts_.mode, parts_.plan(), parts_.tokenizer.files(), owner,
+                  hooks_.program, resumed_ ? resumed_->step : -1);
   summary_.run_folder = output_->folder();
   log(fmt::format("run       {} in {} ({}, attempt {})", config_.job.name, config_.job.dump_folder,
                   owner.run(), owner.attempt()));

@@ -71,14 +71,17 @@ int64_t exports_at_once(const config::Config& c, const RunWork& work) {
 
 std::string steps_line(const config::Config& c, const RunWork& work) {
   const int64_t steps = steps_left(c, work);
-  const int64_t samples = product(steps, work.step_samples);
-  const int64_t tokens = product(samples, c.training.seq_len);
+  const bool is_uniform = work.samples < 0;
+  const int64_t samples = is_uniform ? product(steps, work.step_samples) : work.samples;
+  const int64_t tokens = is_uniform ? product(samples, c.training.seq_len) : work.tokens;
   const double epochs = static_cast<double>(samples) / static_cast<double>(work.training_samples);
+  const std::string of_step =
+      is_uniform ? fmt::format(" x {} = ", plural(work.step_samples, "sample")) : ": ";
   std::string line = fmt::format(
-      "steps     {}{} x {} = {} of {}: {}; {} tokens", obs::grouped(steps),
+      "steps     {}{}{}{} of {}: {}; {} tokens", obs::grouped(steps),
       work.first_step > 1 ? fmt::format(" ({} to {})", work.first_step, c.training.steps) : "",
-      plural(work.step_samples, "sample"), obs::grouped(samples),
-      plural(work.training_samples, "sample"), epochs_text(epochs), obs::count_text(tokens));
+      of_step, obs::grouped(samples), plural(work.training_samples, "sample"), epochs_text(epochs),
+      obs::count_text(tokens));
   if (work.tokens_before > 0) {
     line +=
         fmt::format(", {} with earlier attempts", obs::count_text(sum(tokens, work.tokens_before)));
@@ -88,11 +91,15 @@ std::string steps_line(const config::Config& c, const RunWork& work) {
 
 std::string validation_line(const config::Config& c, const RunWork& work) {
   if (work.held_out_samples == 0) return "validate  no: validation.enable = false";
-  const int64_t samples = validated_samples(config::validation_samples(c), work.held_out_samples);
-  return fmt::format("validate  every {} and after the last: {} of {} held-out samples, {} tokens",
-                     plural(c.validation.freq, "step"), obs::grouped(samples),
-                     obs::grouped(work.held_out_samples),
-                     obs::count_text(product(samples, c.training.seq_len)));
+  const int64_t samples =
+      work.validated_samples >= 0
+          ? work.validated_samples
+          : validated_samples(config::validation_samples(c), work.held_out_samples);
+  return fmt::format(
+      "validate  every {} and after the last: {} of {} held-out samples{}, {} tokens",
+      plural(c.validation.freq, "step"), obs::grouped(samples), obs::grouped(work.held_out_samples),
+      work.validations > 1 ? fmt::format(" of {} sets", work.validations) : "",
+      obs::count_text(product(samples, c.training.seq_len)));
 }
 
 std::string save_time_text(const config::Checkpoint& c) {
@@ -150,8 +157,9 @@ int64_t disk_bytes(const config::Config& c, const RunWork& work) {
 std::vector<std::string> describe_work(const config::Config& c, const RunWork& work) {
   std::vector<std::string> lines = {steps_line(c, work), validation_line(c, work),
                                     save_line(c, work), export_line(c, work)};
-  const double epochs = (static_cast<double>(work.samples_before) +
-                         static_cast<double>(product(steps_left(c, work), work.step_samples))) /
+  const int64_t samples =
+      work.samples >= 0 ? work.samples : product(steps_left(c, work), work.step_samples);
+  const double epochs = (static_cast<double>(work.samples_before) + static_cast<double>(samples)) /
                         static_cast<double>(work.training_samples);
   if (epochs > max_useful_epochs) {
     lines.push_back(

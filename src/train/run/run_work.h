@@ -15,9 +15,13 @@ namespace trireme::train {
 struct RunWork {
   int64_t first_step = 1;  // the first of this attempt
   int64_t step_samples = 0;
+  // Of all remaining steps, if steps differ; -1: all have step_samples of training.seq_len tokens.
+  int64_t samples = -1, tokens = -1;
   int64_t training_samples = 0;                   // in one epoch
   int64_t samples_before = 0, tokens_before = 0;  // in earlier attempts
-  int64_t held_out_samples = 0;                   // 0: the run does not validate
+  int64_t held_out_samples = 0;                   // in all validation sets; 0: none is validated
+  int64_t validated_samples = -1;                 // of them; -1: those of one set
+  int64_t validations = 1;                        // validation sets
   int64_t checkpoint_bytes = 0;                   // one checkpoint, all ranks; 0: none is saved
   int64_t checkpoints_before = 0;                 // in the folder already
   int64_t weights_bytes = 0;                      // one export; 0: the run exports none

@@ -14,15 +14,14 @@ namespace trireme::train {
 StepReporter::StepReporter(const Context& context, const RunPosition& position)
     : to_(context),
       position_(position),
-      data_watch_(context.parts.data, context.parts.data_identity),
+      data_watch_(context.parts.data, context.parts.data_contents),
       skips_(context.parts.config.training.skip_norm_multiple),
       logged_step_(position.first_step - 1) {}
 
 void StepReporter::log_step(int64_t step, double data_seconds) {
   data_watch_.check();
-  const engine::StepReport report = to_.parts.engine.report();
-  check_samples(report, to_.parts.plan(), step - 1, position_.shift);
-  if (step == position_.first_step) to_.clock.leave_out();  // it warms up
+  const engine::StepReport report = to_.parts.engine->report();
+  check_samples(report, to_.parts.plan(), step - 1, to_.parts.leg->shift + position_.shift);
   for (const std::string& line : skips_.add(step, report)) to_.log(line);
   const StepFigures figures = figures_of(step, report, data_seconds);
   logged_step_ = step;
@@ -41,8 +40,13 @@ StepFigures StepReporter::figures_of(int64_t step, const engine::StepReport& rep
                                      double data_seconds) {
   Incarnation& parts = to_.parts;
   const double seconds = to_.clock.lap();
-  const double rate = static_cast<double>(step_tokens(parts.plan())) / seconds;
-  const int64_t samples = step * parts.step_samples() + position_.shift;
+  const int64_t since_logged =
+      parts.data.tokens_until(step) - parts.data.tokens_until(logged_step_);
+  const double rate =
+      static_cast<double>(since_logged) / (seconds * static_cast<double>(step - logged_step_));
+  const int64_t seq_len = parts.plan().seq_len;
+  const int64_t epoch_tokens = parts.data.epoch_samples(seq_len) * seq_len;
+  const int64_t read = parts.data.tokens_until(step) + position_.shift * seq_len;
   StepFigures figures{
       .step = step,
       .report = report,
@@ -52,7 +56,7 @@ StepFigures StepReporter::figures_of(int64_t step, const engine::StepReport& rep
       .data_seconds =
           (data_seconds - logged_data_seconds_) / static_cast<double>(step - logged_step_),
       .tflops = formula_flops_per_token(parts.model, parts.plan().seq_len) * rate / 1e12,
-      .epoch = static_cast<double>(samples) / static_cast<double>(parts.data.train().samples()),
+      .epoch = static_cast<double>(read) / static_cast<double>(epoch_tokens),
       .memory_bytes = parts.platform.device->ledger().live(),
       .newly_skipped = skips_.newly_skipped()};
   if (parts.platform.memory_bytes > 0) {
@@ -70,16 +74,22 @@ StepFigures StepReporter::figures_of(int64_t step, const engine::StepReport& rep
 
 void StepReporter::log_validation(int64_t step) {
   Incarnation& parts = to_.parts;
-  const engine::EvalReport sum = validate(parts.engine, parts.rank, *parts.data.validation(),
-                                          config::validation_samples(parts.config));
-  const double loss = sum.loss_sum / static_cast<double>(std::max<int64_t>(1, sum.tokens));
+  const size_t sets = parts.data.validations();
+  ValidationFigures figures;
+  for (size_t i = 0; i < sets; ++i) {
+    figures.sets.push_back(
+        {parts.data.validation_name(i),
+         validate(*parts.engine, parts.rank, parts.data.validation(i, parts.plan().seq_len),
+                  config::validation_samples(parts.config), parts.tokenizer.token_bytes())});
+  }
+  const double loss = figures.loss();
   to_.summary.validation_loss = loss;
+  to_.summary.validation = figures;
   to_.summary.validation_curve.push_back({static_cast<double>(step), loss});
-  to_.log(fmt::format("validate step: {}  loss: {:8.5f}  tokens: {}", step, loss, sum.tokens));
-  const std::array<obs::Metric, 2> metrics = {
-      {{"validation_metrics/loss", loss},
-       {"validation_metrics/tokens", static_cast<double>(sum.tokens)}}};
-  if (to_.output != nullptr) to_.output->add("validation", step, metrics);
+  for (const std::string& line : validation_lines(step, figures)) to_.log(line);
+  if (to_.output != nullptr) {
+    to_.output->add("validation", step, validation_metrics(figures).metrics);
+  }
 }
 
 }  // namespace trireme::train

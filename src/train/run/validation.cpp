@@ -14,7 +14,7 @@ namespace {
 // Adds the losses of this round's samples, those of the first data rank first. Ranks exchange a few
 // samples at a time, because a gather is limited in size.
 void add_round(Rank& rank, const spec::Plan& plan, const std::vector<SequenceLoss>& own,
-               engine::EvalReport& sum) {
+               ValidationSum& sum) {
   using Some = std::array<SequenceLoss, 16>;
   const auto data_ranks = static_cast<size_t>(spec::data_ranks(plan.mesh));
   // Ranks that differ along other axes have the same micro-batch and the same losses. In the
@@ -37,14 +37,15 @@ void add_round(Rank& rank, const spec::Plan& plan, const std::vector<SequenceLos
     for (const SequenceLoss& loss : of_rank) {
       sum.loss_sum += loss.loss_sum;
       sum.tokens += loss.tokens;
+      sum.bytes += loss.bytes;
     }
   }
 }
 
 }  // namespace
 
-engine::EvalReport validate(engine::Engine& engine, Rank& rank, const data::Sampler& sampler,
-                            int64_t samples) {
+ValidationSum validate(engine::Engine& engine, Rank& rank, const data::SampleProvider& sampler,
+                       int64_t samples, std::span<const int32_t> token_bytes) {
   const spec::Plan& plan = engine.plan();
   const int64_t sequences = plan.layout.micro_batch;
   const int64_t wanted = validated_samples(samples, sampler.samples());
@@ -54,12 +55,15 @@ engine::EvalReport validate(engine::Engine& engine, Rank& rank, const data::Samp
 
   SequentialBatches batches(sampler, sequences, wanted);
   std::vector<float> token_losses(static_cast<size_t>(plan.microbatch_tokens()));
-  engine::EvalReport sum;
+  ValidationSum sum;
   for (int64_t first = 0; first < microbatches; first += data_ranks) {
     // A rank without a remaining micro-batch takes part with one that has no labels.
     batches.seek(std::min(first + own, microbatches));
     engine.evaluate(batches, token_losses);
-    add_round(rank, plan, sequence_losses(token_losses, batches.labels(), sequences), sum);
+    std::vector<SequenceLoss> own_losses =
+        sequence_losses(token_losses, batches.labels(), sequences);
+    add_bytes(batches.labels(), token_bytes, own_losses);
+    add_round(rank, plan, own_losses, sum);
   }
   return sum;
 }

@@ -14,8 +14,13 @@ std::string run_identity(const config::Config& config, const base::Json& data) {
   for (const char* key : {"threads", "gpu", "cache_folder", "peak_tflops", "machine"}) {
     keys["system"].erase(key);
   }
-  keys["training"].erase("dataset_path");
-  keys["validation"].erase("dataset_path");
+  for (const char* section : {"training", "validation"}) {
+    keys[section].erase("dataset_path");
+    if (const auto sets = keys[section].find("dataset"); sets != keys[section].end()) {
+      for (base::Json& set : *sets) set.erase("path");
+    }
+  }
+  keys["training"].erase("tokenizer");  // its fingerprint is part of the data
   return base::Json{{"configuration", keys}, {"data", data}, {"build", base::build_id()}}.dump();
 }
 
