@@ -218,6 +218,11 @@ std::string unknown_list(const Entry& entry, const std::vector<Key>& keys) {
     return fmt::format("{}: there are {} tables [[{}]], counted from 0", shown(entry.section),
                        count, name);
   }
+  for (const std::string_view section : named_sections(keys)) {
+    if (section == name) {
+      return fmt::format("{}: found an array, expected the section [{}]", name, name);
+    }
+  }
   return fmt::format("[[{}]]: unknown list{}; lists are [[{}]]", shown(name),
                      did_you_mean(name, names), fmt::join(names, "]], [["));
 }

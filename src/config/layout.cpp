@@ -136,7 +136,9 @@ const spec::LayoutNames& layout_paths() {
 spec::Workload workload_of(const Config& c) {
   return {.seq_len = c.training.seq_len,
           .global_batch = std::max<int64_t>(0, c.training.global_batch_size),
-          .document_mask = c.training.document_mask};
+          .document_mask = c.training.document_mask,
+          // The loss of each data set is the sum over its tokens.
+          .keeps_losses = c.training.dataset.size() > 1};
 }
 
 spec::Layout layout_of(const Config& c) {

@@ -84,7 +84,11 @@ Engine::Engine(device::Device& device, const spec::ModelSpec& model, const spec:
                                                 plan_.optimizer.master);
     buckets_->set_update([this](int b) { update(b); });
   }
-  token_losses_ = arenas_->staging.take(spec::token_losses_spec(spec::local_shape_of(plan_)));
+  for (int i = 0; i < (plan_.keeps_losses ? plan_.schedule.microbatches : 1); ++i) {
+    token_losses_.push_back(
+        arenas_->staging.take(spec::token_losses_spec(spec::local_shape_of(plan_))));
+  }
+  if (plan_.keeps_losses) sink_.step_losses = token_losses_;
   sink_.sums = arenas_->optim.take({{spec::step_sums_bytes}, base::DType::u8});
   state_ = arenas_->optim.take({{spec::step_state_bytes}, base::DType::u8});
   if (groups_->closes_with_peers()) {
@@ -307,20 +311,32 @@ StepReport Engine::report() {
 }
 
 EvalReport Engine::evaluate(MicrobatchSource& source, std::span<float> token_losses) {
-  if (!token_losses.empty()) sink_.token_losses = token_losses_;
+  if (!token_losses.empty()) sink_.token_losses = token_losses_.front();
   run_forward(source);
   sink_.token_losses = {};
   const int head_rank = plan_.schedule.lanes.front().back();
   pipe_->share(sink_.sums, head_rank);
-  if (!token_losses.empty()) pipe_->share(token_losses_, head_rank);
+  if (!token_losses.empty()) pipe_->share(token_losses_.front(), head_rank);
   kernels::StepSums sums{};
   compute_->download(std::as_writable_bytes(std::span(&sums, 1)), sink_.sums);
   if (!token_losses.empty()) {
-    compute_->download(std::as_writable_bytes(token_losses), token_losses_);
+    compute_->download(std::as_writable_bytes(token_losses), token_losses_.front());
   }
   ops::fill(*compute_, {.d = sink_.sums});
   compute_->synchronize();
   return {sums.loss, sums.tokens};
+}
+
+std::vector<float> Engine::step_losses() {
+  if (!plan_.keeps_losses || pipe_->rank() != plan_.schedule.lanes.front().back()) return {};
+  const auto tokens = static_cast<size_t>(plan_.microbatch_tokens());
+  std::vector<float> losses(token_losses_.size() * tokens);
+  for (size_t i = 0; i < token_losses_.size(); ++i) {
+    compute_->download(std::as_writable_bytes(std::span(losses).subspan(i * tokens, tokens)),
+                       token_losses_[i]);
+  }
+  compute_->synchronize();
+  return losses;
 }
 
 std::vector<float> Engine::logits(MicrobatchSource& source, int64_t token) {

@@ -94,6 +94,10 @@ class Engine {
   // Returns the loss of one micro-batch, without gradients; waits for the device. `token_losses`,
   // if not empty, receives the loss of every token (zero if its label is negative).
   EvalReport evaluate(MicrobatchSource&, std::span<float> token_losses = {});
+  // Returns the loss of every token of this rank's micro-batches in the last step, one after the
+  // other (zero if the label is negative); waits for the device. Empty unless the plan keeps them
+  // and this rank has the head. REQUIRES: no evaluate() since that step.
+  std::vector<float> step_losses();
   // Returns the logits of one token of a micro-batch; waits for the device. REQUIRES: an inference
   // plan.
   std::vector<float> logits(MicrobatchSource&, int64_t token);
@@ -167,9 +171,9 @@ class Engine {
   bool has_times_ = false;                   // watch_actions() is on
   std::unique_ptr<optim::AdamW> optimizer_;  // null in inference
   nn::StepSink sink_;
-  device::Tensor all_sums_;      // one kernels::StepSums per rank
-  device::Tensor state_;         // one kernels::StepState
-  device::Tensor token_losses_;  // [T] f32
+  device::Tensor all_sums_;                   // one kernels::StepSums per rank
+  device::Tensor state_;                      // one kernels::StepState
+  std::vector<device::Tensor> token_losses_;  // [T] f32; one, or one for each micro-batch
   std::unique_ptr<device::Arena> logits_arena_;
   spec::ModelSpec model_;
   int64_t vocab_ = 0;

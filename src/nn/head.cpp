@@ -97,8 +97,7 @@ void Head::chunk(Pass& pass, int64_t begin, Tensor h, Tensor dh) const {
        .labels = pass.labels.slice_rows(begin, rows),
        .stats = stats,
        .sums = pass.sink.sums,
-       .token_losses =
-           pass.sink.token_losses ? pass.sink.token_losses.slice_rows(begin, rows) : Tensor{},
+       .token_losses = pass.token_losses ? pass.token_losses.slice_rows(begin, rows) : Tensor{},
        .loss_only = pass.evaluating},
       columns_.begin);
   if (pass.evaluating) return;

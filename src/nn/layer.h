@@ -48,7 +48,9 @@ class Stash {
 struct StepSink {
   Tensor sums;          // one kernels::StepSums
   Tensor token_losses;  // optional [T] f32: evaluation
-  Tensor logits;        // optional [n, V] f32: receives the logits of rows [first_logits_row, + n)
+  // By micro-batch, [T] f32: those of a training step; empty: they are not kept.
+  std::span<const Tensor> step_losses;
+  Tensor logits;  // optional [n, V] f32: receives the logits of rows [first_logits_row, + n)
   int64_t first_logits_row = 0;
 };
 
@@ -70,6 +72,7 @@ struct Pass {
   // The micro-batch: a flat stream of T tokens, cut into sequences.
   ConstTensor tokens, labels, positions;  // [T] i32
   ConstTensor seq_offsets;                // i32, see kernels::AttentionForwardArgs
+  Tensor token_losses = {};               // optional [T] f32: the head writes them
   int64_t sequences = 1, max_seq = 0;     // nominal
   bool has_documents = false;             // seq_offsets may split sequences into documents
   ConstTensor rope_table;                 // [max_seq, K] f32 if the model has RoPE

@@ -118,6 +118,7 @@ Plan unscheduled_plan(const ModelSpec& model, const Workload& work, const Layout
   plan.seq_len = work.seq_len;
   plan.document_mask = work.document_mask;
   plan.inference = work.inference;
+  plan.keeps_losses = work.keeps_losses;
   plan.mesh = mesh_of(l);
   plan.zero = residency_of(l);
   plan.recipe = recipe_of(l.precision);

@@ -78,6 +78,7 @@ struct Plan {
   int64_t seq_len = 0;
   bool document_mask = false;
   bool inference = false;
+  bool keeps_losses = false;  // see Workload
 
   // ---- derived from them for this model
   Sizes mesh;
@@ -93,7 +94,9 @@ struct Plan {
   bool operator==(const Plan&) const = default;
 
   int64_t microbatch_tokens() const { return layout.micro_batch * seq_len; }
-  Workload workload() const { return {seq_len, layout.global_batch(), document_mask, inference}; }
+  Workload workload() const {
+    return {seq_len, layout.global_batch(), document_mask, inference, keeps_losses};
+  }
   int stages() const { return static_cast<int>(first_layer_of_stage.size()); }
 };
 

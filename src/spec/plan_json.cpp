@@ -209,6 +209,7 @@ Json to_json(const Plan& plan) {
       {"seq_len", plan.seq_len},
       {"document_mask", plan.document_mask},
       {"inference", plan.inference},
+      {"keeps_losses", plan.keeps_losses},
       {"mesh", mesh},
       {"schedule", schedule::to_text(plan.schedule)},
       {"first_layer_of_stage", plan.first_layer_of_stage},
@@ -231,6 +232,7 @@ Plan plan_from_json(const Json& json) {
   plan.zero = residency_from_json(in.object("zero"));
   plan.document_mask = in.get<bool>("document_mask");
   plan.inference = in.get<bool>("inference");
+  if (in.has("keeps_losses")) plan.keeps_losses = in.get<bool>("keeps_losses");
   plan.seq_len = in.get<int64_t>("seq_len");
   plan.recompute = recompute_from_json(in);
   plan.recipe = recipe_from_json(in.object("recipe"));

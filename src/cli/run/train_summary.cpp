@@ -78,6 +78,8 @@ base::Json summary_json(const train::TrainSummary& s) {
                             {"traffic_counted_bytes", rank.counted_traffic_bytes}});
   }
   if (s.validation_loss) out["validation_loss"] = *s.validation_loss;
+  if (s.validation) out["validation"] = train::to_json(*s.validation);
+  out["first_batch"] = fmt::format("{:016x}", s.first_batch_hash);
   if (s.mfu) {
     out["mfu"] = *s.mfu;
     out["hfu"] = *s.hfu;

@@ -187,23 +187,28 @@ void Stage::finish(const Step& step, int microbatch) {
 nn::Pass Stage::make_pass(const Progress& progress, int layer, nn::Stash& stash, bool is_backward) {
   const Task& task = progress.task;
   const Bucket& params = shared_.buckets[bucket(layer)];
-  nn::Pass pass{.stream = shared_.compute,
-                .params = params.params(),
-                .grads = params.grads(),
-                .stash = stash,
-                .scratch = shared_.scratch,
-                .recipe = recipe_,
-                .writes = task.writes,
-                .evaluating = task.evaluates,
-                .tokens = task.batch.tokens,
-                .labels = task.batch.labels,
-                .positions = task.batch.positions,
-                .seq_offsets = task.batch.seq_offsets,
-                .sequences = shape_.sequences,
-                .max_seq = shape_.seq_len,
-                .has_documents = shape_.has_documents,
-                .rope_table = shared_.rope_table,
-                .sink = progress.sink};
+  nn::Pass pass{
+      .stream = shared_.compute,
+      .params = params.params(),
+      .grads = params.grads(),
+      .stash = stash,
+      .scratch = shared_.scratch,
+      .recipe = recipe_,
+      .writes = task.writes,
+      .evaluating = task.evaluates,
+      .tokens = task.batch.tokens,
+      .labels = task.batch.labels,
+      .positions = task.batch.positions,
+      .seq_offsets = task.batch.seq_offsets,
+      .token_losses = task.evaluates ? progress.sink.token_losses
+                      : progress.sink.step_losses.empty()
+                          ? device::Tensor{}
+                          : progress.sink.step_losses[static_cast<size_t>(task.microbatch)],
+      .sequences = shape_.sequences,
+      .max_seq = shape_.seq_len,
+      .has_documents = shape_.has_documents,
+      .rope_table = shared_.rope_table,
+      .sink = progress.sink};
   const bool is_first = layer == 0, is_last = layer + 1 == layers();
   StashPools& pools = shared_.stash;
   if (!(is_first && has_first_)) pass.x = stash[spec::slot_x];

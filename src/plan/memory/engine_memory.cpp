@@ -147,7 +147,7 @@ bool is_engine_layout(const Job& job, const Layout& l) {
 
 void add_engine_buffers(const Job& job, const Layout& l, LayerCosts& costs) {
   const spec::Plan plan = plan_of(job, l);
-  costs.staging = spec::staging_bytes(local_shape_of(plan));
+  costs.staging = spec::staging_bytes(local_shape_of(plan), plan.keeps_losses);
   costs.tensor_buffer = base::bytes_of(tensor_buffer(job.model, plan));
 }
 

@@ -115,6 +115,7 @@ struct Workload {
   int64_t global_batch = 0;    // sequences of a step; 0: derived from the layout
   bool document_mask = false;  // sequences may be cut further, at borders of documents
   bool inference = false;      // forward only: no gradients, no optimizer state, no backward
+  bool keeps_losses = false;   // a step keeps the loss of every token
 };
 
 // Returns the layout with those fields open that settle() would fill in with the same value.

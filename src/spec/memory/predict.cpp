@@ -52,13 +52,14 @@ int64_t step_state_memory() {
          base::bytes_of({{step_state_bytes}, base::DType::u8});
 }
 
-StagingBytes staging_bytes(const LocalShape& shape) {
+StagingBytes staging_bytes(const LocalShape& shape, bool keeps_losses) {
   StagingBytes bytes;
   // Twice: the batch that is read, and the next one, which is copied meanwhile.
   for (const base::TensorSpec& spec : input_specs(shape)) {
     bytes.by_microbatch += 2 * base::bytes_of(spec);
   }
-  bytes.once = 2 * base::bytes_of(sample_hash_spec()) + base::bytes_of(token_losses_spec(shape));
+  bytes.once = 2 * base::bytes_of(sample_hash_spec());
+  (keeps_losses ? bytes.by_microbatch : bytes.once) += base::bytes_of(token_losses_spec(shape));
   return bytes;
 }
 
@@ -148,7 +149,7 @@ MemoryTable predict_memory(const ModelSpec& model, const Plan& plan, const Backe
   sum.stash_stream = stash.of(Pool::stream).peak;
   sum.stash_gaps = stash.gap_bytes();
 
-  const StagingBytes staging = staging_bytes(shape);
+  const StagingBytes staging = staging_bytes(shape, plan.keeps_losses);
   sum.staging = plan.schedule.microbatches * staging.by_microbatch + staging.once;
   return sum;
 }

@@ -30,7 +30,7 @@ int64_t step_state_memory();  // of the optimizer, once
 struct StagingBytes {
   int64_t by_microbatch = 0, once = 0;
 };
-StagingBytes staging_bytes(const LocalShape&);
+StagingBytes staging_bytes(const LocalShape&, bool keeps_losses);
 
 // Memory of the ranks that run stage(s) of pp coordinate `pp_rank`.
 MemoryTable predict_memory(const ModelSpec&, const Plan&, const Backend&, int pp_rank);
@@ -43,7 +43,8 @@ Prediction predict(const ModelSpec&, const Plan&, const Backend&);
 std::vector<base::TensorSpec> input_specs(const LocalShape&);
 // The sum of hashes of a step's samples, as bytes.
 base::TensorSpec sample_hash_spec();
-// Losses of single tokens, for evaluation.
+// Losses of the tokens of a micro-batch: of one for evaluation, or of all of a step
+// (Plan::keeps_losses).
 base::TensorSpec token_losses_spec(const LocalShape&);
 
 }  // namespace trireme::spec

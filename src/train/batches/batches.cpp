@@ -61,6 +61,7 @@ TrainBatches::TrainBatches(const data::SampleProvider& sampler, const spec::Plan
                            const spec::Coord& coord, int64_t first_step, int64_t shift)
     : microbatches_(microbatches_of(plan, coord)),
       hashes_(microbatches_.size()),
+      filled_samples_(microbatches_.size()),
       split_(whole_step(plan)),
       shift_(shift),
       prefetcher_(sampler,
@@ -81,6 +82,15 @@ void TrainBatches::fill(int index, const engine::HostMicrobatch& out) {
   uint64_t& hash = hashes_.at(static_cast<size_t>(index));
   hash = 0;
   for (const int64_t sample : batch.samples) hash += base::hash_of(static_cast<uint64_t>(sample));
+  const size_t seq_len = batch.labels.size() / batch.samples.size();
+  std::vector<Filled>& filled = filled_samples_[static_cast<size_t>(index)];
+  filled.clear();
+  for (size_t i = 0; i < batch.samples.size(); ++i) {
+    const auto first = batch.labels.begin() + static_cast<ptrdiff_t>(i * seq_len);
+    const auto labels = std::count_if(first, first + static_cast<ptrdiff_t>(seq_len),
+                                      [](int32_t label) { return label >= 0; });
+    filled.push_back({batch.samples[i], labels});
+  }
   if (filled_++ >= std::ssize(microbatches_)) return;
   for (size_t i = 0; i < batch.samples.size(); ++i) first_content_hash_ += content_hash(batch, i);
 }

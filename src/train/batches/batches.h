@@ -26,6 +26,13 @@ class TrainBatches final : public engine::MicrobatchSource {
                int64_t first_step, int64_t shift = 0);
   void fill(int index, const engine::HostMicrobatch&) override;
   uint64_t sample_hash(int index) const override { return hashes_.at(static_cast<size_t>(index)); }
+  // The samples of a micro-batch of the step that was filled last.
+  struct Filled {
+    int64_t position = 0;
+    int64_t labels = 0;  // tokens with a label
+  };
+  const std::vector<Filled>& filled(size_t index) const { return filled_samples_.at(index); }
+  size_t microbatches() const { return microbatches_.size(); }
   // Returns the sum over the samples of the first step of hashes of their content: tokens, labels,
   // positions and document borders. REQUIRES: that step was filled.
   uint64_t first_content_hash() const { return first_content_hash_; }
@@ -33,8 +40,9 @@ class TrainBatches final : public engine::MicrobatchSource {
   double waited_seconds() const { return waited_seconds_; }
 
  private:
-  std::vector<int> microbatches_;  // of the whole step, by index of this rank
-  std::vector<uint64_t> hashes_;   // of the filled samples, by index
+  std::vector<int> microbatches_;                    // of the whole step, by index of this rank
+  std::vector<uint64_t> hashes_;                     // of the filled samples, by index
+  std::vector<std::vector<Filled>> filled_samples_;  // by index
   data::BatchSplit split_;
   int64_t shift_;
   int64_t filled_ = 0;  // micro-batches

@@ -236,7 +236,8 @@ base::Json DataSets::contents() const {
 }
 
 base::Json DataSets::identity(const base::Json& contents, int64_t steps) const {
-  const int64_t length = legs_.back().seq_len;
+  // The longest one of all phases, also of those that begin after the run's last step.
+  const int64_t length = train_.rbegin()->first;
   // One value for one data set, as before there were several; otherwise a list.
   const auto one_or_all = [](const base::Json& list) {
     return list.size() == 1 ? list.front() : list;

@@ -92,7 +92,7 @@ bool Run::run_leg(const StepAgenda& agenda, StepReporter& reporter, int64_t firs
     summary_.total_tokens = position_.tokens_before + summary_.tokens;
     if (step == first) clock_.leave_out();  // it warms up
     const StepActions actions = agenda.actions(step, exchanged_requests(agenda, step));
-    act(step, actions, reporter);
+    act(step, actions, reporter, batches);
     if (actions.is_last) return true;
   }
   clock_.wait(parts_.engine->compute());
@@ -171,14 +171,15 @@ StepRequests Run::exchanged_requests(const StepAgenda& agenda, int64_t step) {
   return {.stop = request.stop, .save = request.save, .is_save_time = is_save_time};
 }
 
-void Run::act(int64_t step, const StepActions& actions, StepReporter& reporter) {
+void Run::act(int64_t step, const StepActions& actions, StepReporter& reporter,
+              const TrainBatches& batches) {
   summary_.was_stopped = actions.is_stopped;
   if (actions.waits()) clock_.wait(parts_.engine->compute());
   if (step == position_.first_step) {
     summary_.startup_seconds = obs::steady_seconds() - parts_.start_seconds;
     log(fmt::format("start-up  first step finished after {:.2f} s", summary_.startup_seconds));
   }
-  if (actions.logs) reporter.log_step(step, data_seconds_);
+  if (actions.logs) reporter.log_step(step, data_seconds_, batches);
   if (parts_.rank.is_first() && hooks_.progress) {
     hooks_.progress(step, fmt::format("loss {:.4f}", summary_.loss.value_or(0)));
   }

@@ -56,7 +56,7 @@ class Run {
   void queue_step(TrainBatches&, int64_t step);
   void finish_trace();
   StepRequests exchanged_requests(const StepAgenda&, int64_t step);
-  void act(int64_t step, const StepActions&, StepReporter&);
+  void act(int64_t step, const StepActions&, StepReporter&, const TrainBatches&);
   [[noreturn]] void end_fenced();
 
   // ---- end

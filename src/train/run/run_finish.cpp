@@ -82,6 +82,8 @@ void Run::summarise() {
   if (clock_.median_lap() > 0) {
     summary_.tokens_per_second =
         static_cast<double>(step_tokens(parts_.plan())) / clock_.median_lap();
+  } else if (clock_.seconds() > 0) {  // too few steps were logged for a median
+    summary_.tokens_per_second = static_cast<double>(summary_.tokens) / clock_.seconds();
   }
   const RunPeaks& peaks = parts_.peaks;
   const auto against = [this](const Peak& peak) {

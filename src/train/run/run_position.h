@@ -5,7 +5,6 @@
 #include <cstdint>
 #include <optional>
 
-#include "train/batches/data_sets.h"
 #include "train/checkpointing/run_checkpoints.h"
 
 namespace trireme::train {
@@ -18,11 +17,12 @@ struct RunPosition {
   bool operator==(const RunPosition&) const = default;
 };
 
-// The position after the checkpoint that was loaded; none: the start of the run.
-inline RunPosition position_after(const std::optional<Resumed>& resumed, const DataSets& data) {
+// The position after the checkpoint that was loaded; none: the start of the run. `samples`: those
+// that the steps until the checkpoint have in this attempt (DataSets::samples_until).
+inline RunPosition position_after(const std::optional<Resumed>& resumed, int64_t samples) {
   if (!resumed) return {};
   return {.first_step = resumed->step + 1,
-          .shift = resumed->samples - data.samples_until(resumed->step),
+          .shift = resumed->samples - samples,
           .samples_before = resumed->samples,
           .tokens_before = resumed->tokens};
 }

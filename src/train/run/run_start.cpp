@@ -92,7 +92,7 @@ void Run::resume() {
       if (parts_.rank.is_first() && hooks_.progress) hooks_.progress(step, "replay");
     }
   });
-  position_ = position_after(resumed_, parts_.data);
+  position_ = position_after(resumed_, resumed_ ? parts_.data.samples_until(resumed_->step) : 0);
   if (!resumed_) {
     log(parts_.has_given_weights
             ? "start     weights of " + config_.training.init_from

@@ -4,8 +4,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
+#include <deque>
 
+#include "train/report/source_losses.h"
 #include "train/report/throughput.h"
 #include "train/run/validation.h"
 
@@ -18,7 +19,7 @@ StepReporter::StepReporter(const Context& context, const RunPosition& position)
       skips_(context.parts.config.training.skip_norm_multiple),
       logged_step_(position.first_step - 1) {}
 
-void StepReporter::log_step(int64_t step, double data_seconds) {
+void StepReporter::log_step(int64_t step, double data_seconds, const TrainBatches& batches) {
   data_watch_.check();
   const engine::StepReport report = to_.parts.engine->report();
   check_samples(report, to_.parts.plan(), step - 1, to_.parts.leg->shift + position_.shift);
@@ -33,7 +34,24 @@ void StepReporter::log_step(int64_t step, double data_seconds) {
   to_.summary.attempt_skipped_steps = skips_.attempt_skipped();
   to_.log(obs::step_line(step_line_of(figures)));
   if (to_.output != nullptr) to_.output->add("train", step, step_metrics(figures));
+  if (to_.parts.plan().keeps_losses) log_source_losses(step, batches);
   skips_.check(step, report);
+}
+
+void StepReporter::log_source_losses(int64_t step, const TrainBatches& batches) {
+  const DataSets& data = to_.parts.data;
+  const std::vector<SequenceLoss> sums =
+      source_losses(*to_.parts.engine, to_.parts.rank, data, batches);
+  to_.log(source_losses_line(data, sums));
+  if (to_.output == nullptr) return;
+  std::deque<std::string> names;
+  std::vector<obs::Metric> metrics;
+  for (size_t i = 0; i < sums.size(); ++i) {
+    if (sums[i].tokens == 0) continue;
+    names.push_back("loss_metrics/by_data/" + data.sources()[i].name());
+    metrics.push_back({names.back(), sums[i].loss_sum / static_cast<double>(sums[i].tokens)});
+  }
+  to_.output->add("by_data", step, metrics);
 }
 
 StepFigures StepReporter::figures_of(int64_t step, const engine::StepReport& report,

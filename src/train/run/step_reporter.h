@@ -6,6 +6,7 @@
 #include <functional>
 #include <string>
 
+#include "train/batches/batches.h"
 #include "train/batches/data_watch.h"
 #include "train/report/run_output.h"
 #include "train/report/skip_log.h"
@@ -32,11 +33,13 @@ class StepReporter {
   // `data_seconds`: for which steps of this attempt have waited for batches so far. REQUIRES: the
   // clock has waited for the step. Throws Error if ranks did not consume the samples of the step,
   // or too many steps in a row were skipped; IoError if the data has changed.
-  void log_step(int64_t step, double data_seconds);
+  // `batches` filled the step. Collective with several data sets.
+  void log_step(int64_t step, double data_seconds, const TrainBatches& batches);
   // Validates after a step. Collective.
   void log_validation(int64_t step);
 
  private:
+  void log_source_losses(int64_t step, const TrainBatches& batches);
   StepFigures figures_of(int64_t step, const engine::StepReport&, double data_seconds);
 
   const Context to_;
