@@ -106,12 +106,13 @@ class CleanJob {
   }
 
   void append(CleanBlock& block) {
-    check_rejected(block);
+    const int64_t first = spool_.documents();
     spool_.append(block.records, lines_);
     if (spool_.documents() > max_documents) {
       throw IoError(fmt::format("{}: more than {} documents; clean the inputs in several calls",
                                 files_.documents.string(), max_documents));
     }
+    check_rejected(block, first);
     outcomes_.outcome.insert(outcomes_.outcome.end(), block.outcomes.begin(), block.outcomes.end());
     hashes_.append(std::as_bytes(std::span(block.hashes)));
     if (index_) append_signatures(block);
@@ -140,14 +141,16 @@ class CleanJob {
     }
   }
 
-  void check_rejected(const CleanBlock& block) {
+  // REQUIRES: the documents of the block are the last ones of the spool, from `first` on.
+  void check_rejected(const CleanBlock& block, int64_t first) {
     for (size_t i = 0; i < block.outcomes.size() && options_.max_rejected >= 0; ++i) {
       if (block.outcomes[i] != Outcome::rejected || ++rejected_ <= options_.max_rejected) continue;
-      throw IoError(fmt::format("{}: document {} of the inputs is rejected; {}, allowed: {}",
-                                shards_[block.source.shard].path.string(),
-                                spool_.documents() + static_cast<int64_t>(i) + 1,
-                                base::count_text(rejected_, "rejected document"),
-                                options_.max_rejected));
+      spool_.finish();
+      SpooledDocument document;
+      spool_.read(static_cast<uint32_t>(first + static_cast<int64_t>(i)), document);
+      throw IoError(fmt::format("{}: {}: {}; {} rejected, allowed: {}", place_of(document, shards_),
+                                name_of(document.rejected.value()), document.text,
+                                base::count_text(rejected_, "document"), options_.max_rejected));
     }
   }
 
