@@ -213,7 +213,7 @@ Verb data_clean_verb() {
                 "does not depend on --workers.\n\n"
                 "Examples:\n"
                 "  trireme data clean a.jsonl b.jsonl --output runs/clean.jsonl\n"
-                "  trireme data clean a.jsonl --output runs/strict.jsonl.zst --threshold 0.7 "
+                "  trireme data clean a.jsonl --output runs/strict.jsonl --threshold 0.7 "
                 "--normalize --repetition\n"
                 "  trireme data clean a.jsonl b.jsonl --output runs/look --report-only --json",
             .options = input_options(),
