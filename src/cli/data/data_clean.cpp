@@ -11,6 +11,7 @@
 #include "cli/shell/progress.h"
 #include "cli/verbs.h"
 #include "data/clean/clean.h"
+#include "data/clean/near/minhash.h"
 #include "train/setup/setup.h"
 
 namespace trireme::cli {
@@ -60,7 +61,7 @@ class CleanProgressLines {
   std::unique_ptr<Progress> line_;
 };
 
-data::NearOptions near_options(const Args& args) {
+data::NearOptions clean_near_options(const Args& args) {
   data::NearOptions near{.threshold = args.number("--threshold"),
                          .shingles = {.unit = data::shingle_unit_from_name(args.text("--shingle")),
                                       .size = args.small_integer("--ngram")},
@@ -94,7 +95,7 @@ data::CleanOptions clean_options(const Args& args) {
   o.normalized = args.flag("--normalize");
   o.removes_exact = !args.flag("--keep-exact");
   o.near.reset();
-  if (!args.flag("--keep-near")) o.near = near_options(args);
+  if (!args.flag("--keep-near")) o.near = clean_near_options(args);
   if (args.flag("--repetition")) {
     o.repetition = data::repetition_limits_from_text(args.text("--limits"));
   } else if (args.has("--limits")) {
@@ -132,7 +133,7 @@ int clean(const Args& args) {
   return 0;
 }
 
-std::vector<Option> input_options() {
+std::vector<Option> clean_input_options() {
   return {
       {.name = "inputs",
        .kind = Kind::list,
@@ -161,7 +162,7 @@ std::vector<Option> input_options() {
        .help = "More rejected documents end the call with an error; -1: any number"}};
 }
 
-std::vector<Option> rule_options() {
+std::vector<Option> clean_rule_options() {
   return {
       {.name = "--keep-exact", .kind = Kind::flag, .help = "Do not remove exact duplicates"},
       {.name = "--keep-near", .kind = Kind::flag, .help = "Do not remove near-duplicates"},
@@ -216,9 +217,9 @@ Verb data_clean_verb() {
                 "  trireme data clean a.jsonl --output runs/strict.jsonl --threshold 0.7 "
                 "--normalize --repetition\n"
                 "  trireme data clean a.jsonl b.jsonl --output runs/look --report-only --json",
-            .options = input_options(),
+            .options = clean_input_options(),
             .run = clean};
-  for (Option& option : rule_options()) verb.options.push_back(std::move(option));
+  for (Option& option : clean_rule_options()) verb.options.push_back(std::move(option));
   const std::vector<Option> others = {
       {.name = "--report-only",
        .kind = Kind::flag,

@@ -7,7 +7,7 @@
 
 #include "data/clean/clean.h"
 #include "data/clean/exact_duplicates.h"
-#include "data/clean/minhash.h"
+#include "data/clean/near/minhash.h"
 #include "data/clean/outcome.h"
 #include "data/clean/storage/spool.h"
 #include "data/sources/block_parser.h"

@@ -12,7 +12,7 @@
 #include "data/clean/block_cleaner.h"
 #include "data/clean/clean_output.h"
 #include "data/clean/clean_writer.h"
-#include "data/clean/near_duplicates.h"
+#include "data/clean/near/near_duplicates.h"
 #include "data/corpus/in_order.h"
 #include "data/readers/compress.h"
 
@@ -242,58 +242,12 @@ class CleanJob {
   int64_t lines_ = 0, bytes_ = 0, rejected_ = 0;  // lines of the shard so far, bytes of shards
 };
 
-void check_near(const NearOptions& near) {
-  if (!(near.threshold > 0 && near.threshold <= 1)) {
-    throw ConfigError(
-        fmt::format("data clean: a threshold of {}; allowed: above 0, at most 1", near.threshold));
-  }
-  if (near.permutations < 1 || near.permutations > max_permutations) {
-    throw ConfigError(fmt::format("data clean: {} permutations; allowed: 1 .. {}",
-                                  near.permutations, max_permutations));
-  }
-  check(near.shingles);
-  if (!near.bands) return;
-  const Bands& bands = *near.bands;
-  const bool fits = bands.bands >= 1 && bands.rows >= 1 &&
-                    int64_t{bands.bands} * bands.rows <= int64_t{near.permutations};
-  if (!fits) {
-    throw ConfigError(fmt::format(
-        "data clean: {} bands of {} rows; both are 1 or more, and their product is at most the {} "
-        "permutations",
-        bands.bands, bands.rows, near.permutations));
-  }
-}
-
-void check_options(const CleanOptions& options) {
-  if (options.workers < 1 || options.workers > 1024) {
-    throw ConfigError(fmt::format("data clean: {} workers; allowed: 1 .. 1024", options.workers));
-  }
-  if (options.examples < 0 || options.examples > 1000) {
-    throw ConfigError(fmt::format("data clean: {} examples; allowed: 0 .. 1000", options.examples));
-  }
-  if (options.documents.max_document_bytes < 1 || options.part_bytes < 1) {
-    throw ConfigError(
-        fmt::format("data clean: documents of at most {} bytes, parts of {}; allowed: 1 or more",
-                    options.documents.max_document_bytes, options.part_bytes));
-  }
-  if (options.documents.raw_bytes) {
-    throw ConfigError(
-        "data clean: the output is JSON, which must be UTF-8; raw bytes cannot be kept");
-  }
-  if (!options.removes_exact && !options.near && !options.repetition) {
-    throw ConfigError(
-        "data clean: nothing to remove: neither exact duplicates, near-duplicates nor repetition");
-  }
-  if (options.near) check_near(*options.near);
-  (void)field_paths(options.documents);
-}
-
 }  // namespace
 
 CleanReport clean_documents(const CleanOptions& given) {
   CleanOptions options = given;
   if (options.near) options.near->shingles.normalized = options.normalized;
-  check_options(options);
+  check(options);
   const CleanFiles files = clean_files(options.output);
   std::string ignored;
   append_compressed(files.compression, "", ignored);  // refused in a build without the library

@@ -11,10 +11,10 @@
 #include <string_view>
 #include <vector>
 
-#include "data/clean/bands.h"
 #include "data/clean/clean_report.h"
+#include "data/clean/near/bands.h"
+#include "data/clean/near/shingles.h"
 #include "data/clean/repetition.h"
-#include "data/clean/shingles.h"
 #include "data/sources/blocks.h"
 #include "data/sources/shards.h"
 
@@ -57,6 +57,9 @@ struct CleanOptions {
   // Called by one thread at a time. It may throw, which ends the job.
   std::function<void(const CleanProgress&)> progress;
 };
+
+// Throws ConfigError about values that are not allowed; inputs and output are not looked at.
+void check(const CleanOptions&);
 
 // Removes, in this order: rejected documents (see RejectReason), texts above a limit of repetition,
 // exact duplicates, near-duplicates. Of duplicates the first document stays.

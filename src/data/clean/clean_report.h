@@ -11,8 +11,8 @@
 #include <vector>
 
 #include "base/text/json_fwd.h"
-#include "data/clean/bands.h"
-#include "data/clean/near_duplicates.h"
+#include "data/clean/near/bands.h"
+#include "data/clean/near/near_duplicates.h"
 #include "data/clean/repetition.h"
 #include "data/sources/document.h"
 

@@ -1,15 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "data/clean/near_duplicates.h"
+#include "data/clean/near/near_duplicates.h"
 
 #include <algorithm>
-#include <atomic>
-#include <cmath>
 #include <compare>
 
 #include "base/check.h"
 #include "data/clean/hash_sort.h"
-#include "data/clean/kept_groups.h"
-#include "data/clean/minhash.h"
+#include "data/clean/near/decider.h"
+#include "data/clean/near/kept_groups.h"
 
 namespace trireme::data {
 namespace {
@@ -52,76 +50,6 @@ uint32_t group_band(base::ThreadPool& pool, const ColumnFile<uint64_t>& keys, si
   return count;
 }
 
-// A candidate is compared if its estimate is at most four standard deviations below the threshold,
-// so that one in 30,000 of the pairs at the threshold is lost.
-double min_estimate(double threshold, int permutations) {
-  return threshold - 4 * std::sqrt(threshold * (1 - threshold) / permutations);
-}
-
-// Decides whether a document is similar to one of its candidates. Used from one thread.
-class Decider {
- public:
-  Decider(const WorkFile& signatures, int permutations, const NearSearch& search)
-      : signatures_(signatures),
-        threshold_(search.threshold),
-        min_estimate_(min_estimate(search.threshold, permutations)),
-        comparer_(search.make_comparer ? search.make_comparer() : nullptr),
-        own_(static_cast<size_t>(permutations)),
-        other_(static_cast<size_t>(permutations)) {}
-
-  // Candidates with the most shared groups come first: they are the most similar ones, probably.
-  std::optional<NearDuplicate> decide(uint32_t document, std::vector<uint32_t>& found) {
-    if (found.empty()) return std::nullopt;
-    rank(found);
-    read(document, own_);
-    for (const Ranked& candidate : ranked_) {
-      ++counts_.candidates;
-      read(candidate.document, other_);
-      const double estimate = estimated_jaccard(own_, other_);
-      if (comparer_ == nullptr) {
-        if (estimate >= threshold_) return NearDuplicate{candidate.document, estimate};
-        continue;
-      }
-      if (estimate < min_estimate_) continue;
-      ++counts_.compared;
-      const double similarity = comparer_->similarity(document, candidate.document);
-      if (similarity >= threshold_) return NearDuplicate{candidate.document, similarity};
-    }
-    return std::nullopt;
-  }
-
-  const NearCounts& counts() const { return counts_; }
-
- private:
-  struct Ranked {
-    uint32_t shared = 0, document = 0;
-  };
-
-  void rank(std::vector<uint32_t>& found) {
-    std::sort(found.begin(), found.end());
-    ranked_.clear();
-    for (const uint32_t document : found) {
-      if (ranked_.empty() || ranked_.back().document != document) ranked_.push_back({0, document});
-      ++ranked_.back().shared;
-    }
-    std::stable_sort(ranked_.begin(), ranked_.end(),
-                     [](const Ranked& a, const Ranked& b) { return a.shared > b.shared; });
-  }
-
-  void read(uint32_t document, std::vector<uint32_t>& signature) const {
-    const size_t bytes = signature.size() * sizeof(uint32_t);
-    signatures_.read_at(static_cast<int64_t>(document * bytes),
-                        std::as_writable_bytes(std::span(signature)));
-  }
-
-  const WorkFile& signatures_;
-  double threshold_, min_estimate_;
-  std::unique_ptr<Comparer> comparer_;
-  std::vector<uint32_t> own_, other_;
-  std::vector<Ranked> ranked_;
-  NearCounts counts_;
-};
-
 // Decides the documents of one chunk after the other.
 class GreedyPass {
  public:
@@ -135,10 +63,14 @@ class GreedyPass {
 
   // `groups` is a chunk of the matrix of groups, with the document `first` in its first row. First,
   // all documents are compared with those kept before the chunk, in parallel; then, in order, the
-  // others with those kept in the chunk. Both together are all kept documents before it.
+  // others with those kept in the chunk. Both together are all kept documents before it. Of the
+  // second comparisons the most probable one is made in parallel, too: that with the first document
+  // of the chunk that shares the groups.
   void decide(base::ThreadPool& pool, std::span<const uint32_t> groups, uint32_t first,
               size_t count) {
     std::vector<std::optional<NearDuplicate>> matches(count);
+    std::vector<std::optional<Decider::Known>> known(count);
+    const std::vector<uint32_t> first_rows = first_rows_of_groups(pool, groups, count);
     constexpr size_t slice = 256;
     std::vector<NearCounts> counts((count + slice - 1) / slice);
     parallel_for(pool, static_cast<int64_t>(counts.size()), [&](int64_t task) {
@@ -148,7 +80,14 @@ class GreedyPass {
       for (size_t row = begin; row < end; ++row) {
         found.clear();
         kept_.append_members(groups, row, 0, found);
-        matches[row] = decider.decide(first + static_cast<uint32_t>(row), found);
+        const uint32_t document = first + static_cast<uint32_t>(row);
+        matches[row] = decider.decide(document, found);
+        if (matches[row]) continue;
+        found.clear();
+        for (size_t at = row; at < first_rows.size(); at += chunk_rows) {
+          if (first_rows[at] < row) found.push_back(first + first_rows[at]);
+        }
+        known[row] = decider.compare_ahead(document, found);
       }
       counts[static_cast<size_t>(task)] = decider.counts();
     });
@@ -159,7 +98,7 @@ class GreedyPass {
       if (!matches[row]) {
         found.clear();
         kept_.append_members(groups, row, first, found);
-        matches[row] = decider_.decide(document, found);
+        matches[row] = decider_.decide(document, found, known[row]);
       }
       if (matches[row]) {
         search_.removed(document, *matches[row]);
@@ -177,6 +116,27 @@ class GreedyPass {
   }
 
  private:
+  // Returns, in the order of the chunk, the first row that is in the same group, or the row itself.
+  static std::vector<uint32_t> first_rows_of_groups(base::ThreadPool& pool,
+                                                    std::span<const uint32_t> groups,
+                                                    size_t count) {
+    std::vector<uint32_t> first_rows(groups.size());
+    parallel_for(pool, static_cast<int64_t>(groups.size() / chunk_rows), [&](int64_t band) {
+      const auto column = static_cast<size_t>(band) * chunk_rows;
+      std::vector<std::pair<uint32_t, uint32_t>> members;  // group, row
+      for (uint32_t row = 0; row < count; ++row) {
+        first_rows[column + row] = row;
+        if (groups[column + row] > 0) members.emplace_back(groups[column + row], row);
+      }
+      std::sort(members.begin(), members.end());
+      for (size_t i = 1, begin = 0; i < members.size(); ++i) {
+        if (members[i].first != members[begin].first) begin = i;
+        first_rows[column + members[i].second] = members[begin].second;
+      }
+    });
+    return first_rows;
+  }
+
   void add(const NearCounts& counts) {
     counts_.candidates += counts.candidates;
     counts_.compared += counts.compared;

@@ -19,7 +19,7 @@
 #include <vector>
 
 #include "base/system/threads.h"
-#include "data/clean/bands.h"
+#include "data/clean/near/bands.h"
 #include "data/clean/storage/column_file.h"
 #include "data/clean/storage/work_file.h"
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "data/clean/bands.h"
+#include "data/clean/near/bands.h"
 
 #define XXH_INLINE_ALL
 #include <xxhash.h>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Sketch: a word of six bytes costs some 2 ns to find, 3 ns to hash (XXH3) and 2 ns to combine, so
 // that shingles are made at some 700 MB/s per core.
-#include "data/clean/shingles.h"
+#include "data/clean/near/shingles.h"
 
 #define XXH_INLINE_ALL
 #include <fmt/core.h>

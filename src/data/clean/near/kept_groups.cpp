@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "data/clean/kept_groups.h"
+#include "data/clean/near/kept_groups.h"
 
 #include "base/check.h"
 #include "data/clean/storage/column_file.h"

@@ -5,11 +5,11 @@
 #include <cmath>
 
 #include "base/error.h"
-#include "data/clean/bands.h"
 #include "data/clean/clean_test.h"
 #include "data/clean/exact_duplicates.h"
-#include "data/clean/minhash.h"
-#include "data/clean/shingles.h"
+#include "data/clean/near/bands.h"
+#include "data/clean/near/minhash.h"
+#include "data/clean/near/shingles.h"
 #include "data/clean/words.h"
 
 namespace trireme::data {

@@ -2,7 +2,7 @@
 // Sketch: a permutation of a shingle is one multiplication, one addition and one minimum. Sixteen
 // permutations are held in registers while all shingles pass; with vectors of four, two of which
 // start per cycle, 128 permutations take some 20 cycles a shingle.
-#include "data/clean/minhash.h"
+#include "data/clean/near/minhash.h"
 
 #include <algorithm>
 #include <array>
