@@ -111,8 +111,11 @@ int main(int argc, char** argv) {
   const double peak = static_cast<double>(usage().ru_maxrss) * 1024;
   fmt::print("{:.1f} s for reading, comparing, writing\n", wall - phase_start);
   const double text = static_cast<double>(report.total.text_bytes) * 1e-6;
-  fmt::print("{} workers: {:.0f} MB of text, {:.1f} s, {:.1f} MB/s, CPU over wall {:.2f}\n",
-             workers, text, wall, text / wall, (cpu_seconds() - cpu) / wall);
+  const double used = cpu_seconds() - cpu;
+  fmt::print(
+      "{} workers: {:.0f} MB of text, {:.1f} s, {:.1f} MB/s, CPU over wall {:.2f}, {:.1f} MB per "
+      "CPU second\n",
+      workers, text, wall, text / wall, used / wall, text / used);
   fmt::print("{} documents, {} kept, {} exact and {} near-duplicates, {} candidates, {} compared\n",
              report.total.documents, report.total.kept, report.total.exact_duplicates,
              report.total.near_duplicates, report.near->counts.candidates,

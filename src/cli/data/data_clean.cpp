@@ -12,6 +12,7 @@
 #include "cli/verbs.h"
 #include "data/clean/clean.h"
 #include "data/clean/near/minhash.h"
+#include "data/corpus/counts.h"
 #include "train/setup/setup.h"
 
 namespace trireme::cli {
@@ -121,8 +122,8 @@ int clean(const Args& args) {
     json["ok"] = true;
     json["seconds"] = seconds;
     json["files"] = base::Json::array();
-    for (const auto& file : report.files) json["files"].push_back(file.string());
-    fmt::print("{}\n", json.dump());
+    for (const auto& file : report.files) json["files"].push_back(data::json_name(file));
+    fmt::print("{}\n", json.dump(-1, ' ', false, base::Json::error_handler_t::replace));
     return 0;
   }
   fmt::print("{}", data::to_text(report));

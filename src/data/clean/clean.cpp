@@ -13,6 +13,7 @@
 #include "data/clean/clean_output.h"
 #include "data/clean/clean_writer.h"
 #include "data/clean/near/near_duplicates.h"
+#include "data/corpus/counts.h"
 #include "data/corpus/in_order.h"
 #include "data/readers/compress.h"
 
@@ -76,7 +77,8 @@ class CleanJob {
     }
     if (options_.removes_exact || options_.near) outcomes_.resize_matches();
     if (options_.removes_exact) remove_exact();
-    CleanReport report{.inputs = options_.inputs};
+    CleanReport report;
+    for (const std::string& input : options_.inputs) report.inputs.push_back(json_name(input));
     if (options_.near) report.near = remove_near();
     resolve_exact();
     write_clean_files({options_, shards_, spool_, outcomes_}, files_, report);

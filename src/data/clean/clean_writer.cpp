@@ -4,6 +4,8 @@
 #include <fmt/core.h>
 
 #include <map>
+#include <optional>
+#include <span>
 
 #include "base/check.h"
 #include "base/error.h"
@@ -64,7 +66,8 @@ class CleanWriter {
                       files_.documents.string(), report_.total.documents,
                       report_.total.all_rejected(), report_.total.all_repetition()));
     }
-    const std::string text = to_json(report_).dump(1) + "\n";
+    const std::string text =
+        to_json(report_).dump(1, ' ', false, Json::error_handler_t::replace) + "\n";
     OutputFile report(files_.report);
     report.append(std::as_bytes(std::span(text)));
     report.sync();

@@ -13,7 +13,7 @@ namespace {
 enum class CharKind : uint8_t { part, space, word };  // part: of a word
 
 bool is_ascii_space(unsigned char c) {
-  return c == ' ' || (c >= 9 && c <= 13) || (c >= 28 && c <= 31);
+  return c <= ' ' && (c == ' ' || (c >= 9 && c <= 13) || (c >= 28 && c <= 31));
 }
 
 constexpr std::array<text::CodePointRange, 14> unspaced_ranges = {{
@@ -54,8 +54,15 @@ void split_words(std::string_view text, std::vector<std::string_view>& words) {
   };
   while (at < text.size()) {
     const auto lead = static_cast<unsigned char>(text[at]);
-    const text::CodePoint c =
-        lead < 0x80 ? text::CodePoint{lead, 1} : text::code_point_at(text.data() + at);
+    if (lead < 0x80) {
+      if (is_ascii_space(lead)) {
+        end_word();
+        begin = at + 1;
+      }
+      ++at;
+      continue;
+    }
+    const text::CodePoint c = text::code_point_at(text.data() + at);
     const CharKind kind = kind_of(c.value);
     if (kind != CharKind::part) {
       end_word();

@@ -27,7 +27,7 @@ Lanes loaded(const uint32_t* from) {
 // Sixteen permutations of all shingles.
 void sign_tile(std::span<const uint64_t> shingles, const uint32_t* factors, const uint32_t* offsets,
                std::array<uint32_t, tile>& out) {
-  std::array<Lanes, tile_vectors> a, b, min;
+  Lanes a[tile_vectors], b[tile_vectors], min[tile_vectors];
   for (size_t v = 0; v < tile_vectors; ++v) {
     a[v] = loaded(factors + v * lanes);
     b[v] = loaded(offsets + v * lanes);
@@ -40,7 +40,7 @@ void sign_tile(std::span<const uint64_t> shingles, const uint32_t* factors, cons
       min[v] = value < min[v] ? value : min[v];
     }
   }
-  std::memcpy(out.data(), min.data(), sizeof(min));
+  std::memcpy(out.data(), min, sizeof(min));
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 // with a probability that is their Jaccard similarity.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <span>
 #include <vector>

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <compare>
+#include <utility>
 
 #include "base/check.h"
 #include "data/clean/hash_sort.h"

@@ -2,6 +2,7 @@
 #include "data/clean/storage/spool.h"
 
 #include <algorithm>
+#include <cstddef>
 #include <cstring>
 
 #include "base/check.h"

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <zstd.h>
 
+#include <memory>
+
 #include "base/check.h"
 #include "data/readers/compress.h"
 
