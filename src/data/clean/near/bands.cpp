@@ -32,15 +32,15 @@ double detection(const Bands& bands, double jaccard) {
 Bands choose_bands(int permutations, double threshold, double min_recall) {
   TRIREME_CHECK(permutations >= 1 && threshold > 0 && threshold <= 1, "{} permutations, {}",
                 permutations, threshold);
-  Bands best, most;
-  double best_area = std::numeric_limits<double>::infinity(), most_recall = -1;
+  Bands best, fallback;
+  double best_area = std::numeric_limits<double>::infinity(), max_recall = -1;
   for (int rows = 1; rows <= permutations; ++rows) {
     for (int count = 1; count * rows <= permutations; ++count) {
       const Bands bands{.bands = count, .rows = rows};
       const double recall = detection(bands, threshold);
-      if (recall > most_recall) {
-        most_recall = recall;
-        most = bands;
+      if (recall > max_recall) {
+        max_recall = recall;
+        fallback = bands;
       }
       if (recall < min_recall) continue;
       const double area = area_below(bands, threshold);
@@ -51,7 +51,7 @@ Bands choose_bands(int permutations, double threshold, double min_recall) {
       break;  // more bands of as many rows only add candidates
     }
   }
-  return best.bands > 0 ? best : most;
+  return best.bands > 0 ? best : fallback;
 }
 
 void band_keys(const Bands& bands, std::span<const uint32_t> signature, std::span<uint64_t> keys) {

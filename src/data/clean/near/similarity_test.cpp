@@ -143,7 +143,7 @@ TEST(BandsTest, pairs_at_the_threshold_are_found_and_few_others) {
     const Bands bands = choose_bands(128, threshold);
     EXPECT_LE(bands.bands * bands.rows, 128);
     EXPECT_GE(detection(bands, threshold), 0.97) << threshold;
-    // Of all bands that find as many, none gives fewer candidates far below the threshold.
+    // No bands that find as many have more rows, that is, fewer candidates below the threshold.
     for (int rows = bands.rows + 1; rows <= 128; ++rows) {
       EXPECT_LT(detection({.bands = 128 / rows, .rows = rows}, threshold), 0.97) << threshold;
     }
