@@ -211,6 +211,25 @@ TEST(DataTest, synth_states_an_entropy_that_an_ngram_model_reaches) {
   EXPECT_GT(loss, entropy - 0.03);
 }
 
+TEST(DataTest, clean_reads_files_and_pipes_and_build_reads_what_it_writes) {
+  const Scratch s;
+  s.write("a.jsonl", "{\"text\": \"one\"}\n{\"text\": \"two\"}\n{\"text\": \"one\"}\n");
+  const base::Json report = trireme_json(s, {"data", "clean", "a.jsonl", "--output", "c.jsonl"});
+  EXPECT_EQ(report["counts"]["kept"], 2);
+  EXPECT_EQ(report["counts"]["exact_duplicates"], 1);
+  EXPECT_EQ(report["files"].size(), 3U);
+  const std::string cleaned = "{\"text\":\"one\"}\n{\"text\":\"two\"}\n";
+  EXPECT_EQ(s.read("c.jsonl"), cleaned);
+  EXPECT_EQ(trireme_json(s, {"data", "build", "c.jsonl", "--output", "d"})["documents"], 2);
+  Running piped(s.path(), {"/bin/sh", "-c",
+                           std::string("cat a.jsonl | ") + TRIREME_PROGRAM +
+                               " data clean - --kind jsonl --output p.jsonl"});
+  const Outcome outcome = piped.wait();
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
+  EXPECT_NE(outcome.out.find("3 documents read, 2 kept"), std::string::npos) << outcome.out;
+  EXPECT_EQ(s.read("p.jsonl"), cleaned);
+}
+
 TEST(DoctorTest, lists_the_models_that_other_verbs_accept) {
   const Scratch s;
   const base::Json report = trireme_json(s, {"doctor"});

@@ -2,6 +2,7 @@
 // trireme data clean.
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <chrono>
 #include <memory>
 
@@ -25,7 +26,7 @@ class CleanProgressLines {
     if (!line_ || p.phase != phase_) {
       finish();
       phase_ = p.phase;
-      line_ = std::make_unique<Progress>(label(), unit(), p.total);
+      line_ = std::make_unique<Progress>(label(), unit(), std::max(int64_t{0}, p.total));
     }
     line_->update(p.done, base::count_text(p.documents, "document"));
   }
