@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# zlib and libzstd decompress the inputs of data build. Each is built in when it is found; without it
+# zlib and libzstd decompress the inputs of data verbs, and compress the output of data clean. Each is built in when it is found; without it
 # src/data/readers/no_zlib.cpp or no_zstd.cpp takes the place of the folder zlib or zstd.
 foreach(library ZLIB ZSTD)
   set(TRIREME_${library} AUTO CACHE STRING "Read files compressed with ${library}: AUTO (when it is found), ON or OFF")

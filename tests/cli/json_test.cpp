@@ -34,6 +34,7 @@ const std::vector<VerbCalls>& all_calls() {
       {"data inspect", "d", "gone"},
       {"data synth", "--output markov --documents 2 --tokens 100", "--output markov --vocab 1"},
       {"data ngram", "d --context 1", "d --context 9"},
+      {"data clean", "text.txt --output clean.jsonl", "text.txt --output clean.jsonl"},
       {"ckpt list", "run", "gone"},
       {"ckpt inspect", "run", "run --step 3"},
       {"ckpt verify", "run", "gone"},

@@ -26,10 +26,11 @@ TEST(VerbsTest, every_verb_has_help_with_examples) {
   const Outcome all = trireme(s, {"--help"});
   EXPECT_EQ(all.exit_code, 0);
   for (const char* verb :
-       {"train",       "eval",        "generate",     "data build",  "data inspect", "data synth",
-        "data ngram",  "ckpt list",   "ckpt inspect", "ckpt verify", "ckpt diff",    "ckpt reshard",
-        "ckpt export", "ckpt import", "bench train",  "bench gpu",   "calibrate",    "schedule",
-        "sim",         "doctor",      "version",      "help",        "completion",   "man"}) {
+       {"train",       "eval",       "generate",     "data build",  "data inspect",
+        "data synth",  "data ngram", "data clean",   "ckpt list",   "ckpt inspect",
+        "ckpt verify", "ckpt diff",  "ckpt reshard", "ckpt export", "ckpt import",
+        "bench train", "bench gpu",  "calibrate",    "schedule",    "sim",
+        "doctor",      "version",    "help",         "completion",  "man"}) {
     std::vector<std::string> args = words_of(verb);
     EXPECT_NE(all.out.find("\n  " + args.front()), std::string::npos) << verb << "\n" << all.out;
     args.emplace_back("--help");
@@ -208,6 +209,25 @@ TEST(DataTest, synth_states_an_entropy_that_an_ngram_model_reaches) {
       trireme_json(s, {"data", "ngram", "d", "--context", "1", "--split", "0.2"})["loss"];
   EXPECT_NEAR(loss, entropy, 0.05);  // 10,000 tokens of a source of eight
   EXPECT_GT(loss, entropy - 0.03);
+}
+
+TEST(DataTest, clean_reads_files_and_pipes_and_build_reads_what_it_writes) {
+  const Scratch s;
+  s.write("a.jsonl", "{\"text\": \"one\"}\n{\"text\": \"two\"}\n{\"text\": \"one\"}\n");
+  const base::Json report = trireme_json(s, {"data", "clean", "a.jsonl", "--output", "c.jsonl"});
+  EXPECT_EQ(report["counts"]["kept"], 2);
+  EXPECT_EQ(report["counts"]["exact_duplicates"], 1);
+  EXPECT_EQ(report["files"].size(), 3U);
+  const std::string cleaned = "{\"text\":\"one\"}\n{\"text\":\"two\"}\n";
+  EXPECT_EQ(s.read("c.jsonl"), cleaned);
+  EXPECT_EQ(trireme_json(s, {"data", "build", "c.jsonl", "--output", "d"})["documents"], 2);
+  Running piped(s.path(), {"/bin/sh", "-c",
+                           std::string("cat a.jsonl | ") + TRIREME_PROGRAM +
+                               " data clean - --kind jsonl --output p.jsonl"});
+  const Outcome outcome = piped.wait();
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
+  EXPECT_NE(outcome.out.find("3 documents read, 2 kept"), std::string::npos) << outcome.out;
+  EXPECT_EQ(s.read("p.jsonl"), cleaned);
 }
 
 TEST(DoctorTest, lists_the_models_that_other_verbs_accept) {

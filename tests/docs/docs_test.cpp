@@ -122,6 +122,12 @@ const std::vector<Known> known_commands = {
     {"trireme data inspect train.bin --format nanogpt --type u16 --json", How::here},
     {"trireme data synth --output runs/markov --vocab 64 --order 2", How::here},
     {"trireme data ngram runs/book --context 4 --split 0.05", How::here},
+    {"trireme data clean a.jsonl b.jsonl --output runs/clean.jsonl", How::here},
+    {"trireme data clean a.jsonl --output runs/strict.jsonl --threshold 0.7 --normalize "
+     "--repetition",
+     How::here},
+    {"trireme data clean a.jsonl b.jsonl --output runs/look --report-only --json", How::here},
+    {"trireme data build runs/clean.jsonl --output runs/cleaned", How::here},
     {"trireme train --model kjv-llama --data runs/book --steps 300 --validation.enable --curve "
      "--job.dump_folder=runs/mine",
      How::here,
@@ -355,11 +361,11 @@ std::vector<std::string> commands_of_help() {
   const Scratch s;
   std::vector<std::string> commands;
   for (const char* verb :
-       {"train",        "launch",       "verify",      "eval",        "generate",     "data build",
-        "data inspect", "data synth",   "data ngram",  "ckpt list",   "ckpt inspect", "ckpt verify",
-        "ckpt diff",    "ckpt reshard", "ckpt export", "ckpt import", "bench train",  "bench gpu",
-        "calibrate",    "plan",         "schedule",    "sim",         "doctor",       "version",
-        "help",         "completion",   "man"}) {
+       {"train",        "launch",     "verify",       "eval",        "generate",    "data build",
+        "data inspect", "data synth", "data ngram",   "data clean",  "ckpt list",   "ckpt inspect",
+        "ckpt verify",  "ckpt diff",  "ckpt reshard", "ckpt export", "ckpt import", "bench train",
+        "bench gpu",    "calibrate",  "plan",         "schedule",    "sim",         "doctor",
+        "version",      "help",       "completion",   "man"}) {
     std::vector<std::string> args = words_of(verb);
     args.emplace_back("--help");
     std::istringstream lines(trireme(s, args).out);

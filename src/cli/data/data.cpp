@@ -267,7 +267,8 @@ std::vector<Verb> data_verbs() {
                     .kind = Kind::number,
                     .fallback = "0.05",
                     .help = "Part of the data, at its end, that the loss is measured on"}},
-       .run = ngram}};
+       .run = ngram},
+      data_clean_verb()};
 }
 
 }  // namespace trireme::cli
