@@ -32,7 +32,7 @@ BLOOM = r" ?[^(\s|[.,!?…。，、।۔،])]+"
 BYTES = ["<0x%02X>" % i for i in range(256)]
 FLAGS = [AddedToken("<mask>", lstrip=True, normalized=False), AddedToken("<pad>", single_word=True, normalized=False),
          AddedToken("<|user|>", rstrip=True, normalized=False), AddedToken("<|end|>", lstrip=True, rstrip=True),
-         AddedToken("naïve"), AddedToken("\n\n", normalized=False), AddedToken("    "), AddedToken("<think>")]
+         AddedToken("naïve"), AddedToken("\n\n", normalized=False), AddedToken("<think>"), AddedToken("    ")]
 
 
 def isolated(regex):
@@ -122,7 +122,7 @@ def metaspace(texts, norm=None, **options):
 def unigram(texts):
     t = Tokenizer(models.Unigram())
     t.pre_tokenizer = P.Metaspace()
-    t.train_from_iterator(texts[:200], trainers.UnigramTrainer(vocab_size=500, show_progress=False))
+    t.train_from_iterator([text[:100] for text in texts[:200]], trainers.UnigramTrainer(vocab_size=500, show_progress=False))
     return t
 
 
@@ -151,7 +151,7 @@ SHAPES = {
     "llama3": lambda x: byte_bpe(x, [isolated(LLAMA3), byte_level()], special=("<|begin_of_text|>", "<|endoftext|>"),
                                  bos="<|begin_of_text|>", ignore_merges=True),
     "qwen2.5, qwen3": lambda x: byte_bpe(x, [isolated(QWEN2), byte_level()], N.NFC(),
-                                         ("<|endoftext|>", "<|im_start|>", "<|im_end|>"), FLAGS[7:]),
+                                         ("<|endoftext|>", "<|im_start|>", "<|im_end|>"), FLAGS[6:]),
     "qwen with marks": lambda x: byte_bpe(x, [isolated(QWEN_MARKS), byte_level()], N.NFC()),
     "gemma": gemma,
     "deepseek-v3": lambda x: byte_bpe(x, [*map(isolated, DEEPSEEK3), byte_level()], N.Sequence([])),
@@ -169,7 +169,7 @@ SHAPES = {
     "gpt-neox, olmo": neox,
     "olmo-2, phi-4, glm-4": lambda x: byte_bpe(x, [isolated(LLAMA3), byte_level()], added=FLAGS),
     "nfkc lowercase strip": lambda x: byte_bpe(x, byte_level(True), N.Sequence([N.NFKC(), N.Lowercase(), N.Strip()]),
-                                               added=FLAGS),
+                                               added=FLAGS[:-1]),
     "nfd strip accents": lambda x: byte_bpe(x, byte_level(True), N.Sequence([N.NFD(), N.StripAccents()]), added=FLAGS),
     "nfkd replace prepend": lambda x: byte_bpe(
         x, byte_level(), N.Sequence([N.NFKD(), N.Replace(Regex(r"\s+"), " "), N.Prepend("x")]), added=FLAGS),
