@@ -122,7 +122,8 @@ def metaspace(texts, norm=None, **options):
 def unigram(texts):
     t = Tokenizer(models.Unigram())
     t.pre_tokenizer = P.Metaspace()
-    t.train_from_iterator([text[:100] for text in texts[:200]], trainers.UnigramTrainer(vocab_size=500, show_progress=False))
+    t.train_from_iterator(["a few words of plain text " + str(i) for i in range(100)], trainers.UnigramTrainer(
+        vocab_size=2000, show_progress=False))
     return t
 
 
