@@ -184,6 +184,7 @@ def shapes_task(task):
     except Exception as error:
         return row | {"differ": 1, "cases": [f"not trained: {error}"]}
     try:
+        compare_ids(program, file, [], path)  # opens it
         differ = compare_ids(program, file, checked, path) + compare_ids(program, file, checked[::7], path, plain=True)
         row.update(differ=len(differ), cases=report(program, file, differ, path))
     except RuntimeError as error:
