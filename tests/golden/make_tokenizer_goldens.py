@@ -5,7 +5,8 @@
 # goldens.json: texts, a hash of the answers for every text and tokenizer, and some answers in full; *.tokenizer.json:
 # five tokenizers trained here; splits.json: how three regular expressions split every code point; parts.json:
 # pre-tokenizers, normalizers, decoders and unusual tokenizers; normal_forms.json: hashes over all code points.
-# known_models.json: what bench/peers/tokenizer_shapes.py saves, without vocabularies. sentencepiece.json and the two .model files come from spm_train and the Python binding of SentencePiece 0.1.97:
+# known_models.json: what bench/peers/tokenizer_shapes.py saves, without vocabularies.
+# sentencepiece.json and the two .model files come from spm_train and the Python binding of SentencePiece 0.1.97:
 #   spm_train --input=TEXT --model_type=unigram|bpe --vocab_size=420 --normalization_rule_name=identity
 #     --character_coverage=0.995 --num_threads=1, with --byte_fallback=true for bpe
 import hashlib
