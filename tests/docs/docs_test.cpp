@@ -41,6 +41,11 @@ const std::vector<Known> known_commands = {
     {"./bench/pipeline.sh", How::script},
     {"tests/fuzz/run.sh", How::script},
     {"tests/fuzz/run.sh 60 config", How::script},
+    {"bench/peers/compare_tokenizers.py --program build/release/bench/tokenizer_answers",
+     How::script},
+    {"bench/peers/compare_tokenizers.py --program build/release/bench/tokenizer_answers --part "
+     "shapes",
+     How::script},
 
     {"scripts/try_package.sh", How::script},
     {"scripts/test_gpu.sh", How::script},

@@ -76,10 +76,15 @@ bool read_json_line(Input input) {
   data::JsonFields fields({data::field_path("text")});
   const auto rejection = fields.read(line);
   const base::Json parsed = base::Json::parse(line, nullptr, false);
+  // The parser takes a NUL behind the value for the end of the text; no line of JSON contains one.
+  const bool has_nul = line.find('\0') != std::string::npos;
   const bool is_syntax_error = rejection && rejection->reason != data::RejectReason::wrong_field;
   if (is_syntax_error) {
     const bool is_deep = rejection->detail.find("nested deeper") != std::string::npos;
-    TRIREME_CHECK(!parsed.is_object() || is_deep, "a parser accepts: {}", rejection->detail);
+    TRIREME_CHECK(!parsed.is_object() || is_deep || has_nul, "a parser accepts: {}",
+                  rejection->detail);
+  } else if (has_nul) {
+    TRIREME_CHECK(rejection.has_value(), "accepted in spite of a NUL");
   } else if (!parsed.is_object()) {
     // The only lines that the parser alone refuses have numbers above the range of a double.
     try {

@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 # Makes the files of tests/golden/tokenizers with Hugging Face `tokenizers` (0.23.2 made those that are kept):
-#   make_tokenizer_goldens.py FOLDER
+#   make_tokenizer_goldens.py FOLDER [parts]   (parts: only parts.json, in seconds)
 # goldens.json: texts, a hash of the answers for every text and tokenizer, and some answers in full; *.tokenizer.json:
 # five tokenizers trained here; splits.json: how three regular expressions split every code point; parts.json:
 # pre-tokenizers, normalizers, decoders and unusual tokenizers; normal_forms.json: hashes over all code points.
+# known_models.json: what bench/peers/tokenizer_shapes.py saves, without vocabularies.
 # sentencepiece.json and the two .model files come from spm_train and the Python binding of SentencePiece 0.1.97:
 #   spm_train --input=TEXT --model_type=unigram|bpe --vocab_size=420 --normalization_rule_name=identity
 #     --character_coverage=0.995 --num_threads=1, with --byte_fallback=true for bpe
@@ -288,6 +289,10 @@ def unusual_tokenizers():
                 None, 80, ["<unk>"], False, FLAGS[:4])
     yield whole("falcon", models.BPE(), P.Sequence([P.Punctuation("contiguous"), plain, P.Digits(False),
                                                     isolated("[0-9][0-9][0-9]")]), None, D.ByteLevel())
+    # White space that is a token, behind a token that takes the white space on its right.
+    yield whole("space_tokens", models.BPE(), plain, None, D.ByteLevel(), added=[
+        AddedToken("<r>", rstrip=True, normalized=False), AddedToken("\n\n", normalized=False),
+        AddedToken("\t\t", lstrip=True, normalized=False), AddedToken("  ")])
     yield whole("half_fallback", models.BPE(byte_fallback=True, fuse_unk=True, **unk), None, N.Replace(" ", "▁"),
                 D.Sequence([D.Replace("▁", " "), D.ByteFallback(), D.Fuse()]), 200,
                 ["<unk>"] + ["<0x%02X>" % i for i in range(0, 256, 2)], False)
@@ -306,8 +311,10 @@ def make_parts():
         "whole_texts": WHOLE_TEXTS, "whole": list(unusual_tokenizers())})
 
 
-make_goldens()
 make_parts()
+if sys.argv[2:] == ["parts"]:
+    sys.exit()
+make_goldens()
 save("splits.json", {"contexts": ["c", "acb", "1c2", " c ", "\\nc\\n", "'c", "cc x"],
                      "splits": {name: split_runs(regex)
                                 for name, regex in (("gpt2", GPT2), ("llama3", LLAMA3), ("qwen2", QWEN2))}})

@@ -131,6 +131,23 @@ TEST_F(TokenizerFile, bad_parts_are_refused_with_their_place) {
   }
 }
 
+TEST_F(TokenizerFile, a_token_with_an_empty_normalized_form_is_refused) {
+  SortedJson json = good();
+  json["normalizer"] = SortedJson::parse(R"({"type": "Strip"})");
+  json["added_tokens"][0]["content"] = "  ";
+  json["post_processor"] = nullptr;
+  EXPECT_EQ(open(json)->encode("a  b"), (std::vector<int32_t>{0, 4, 1}));
+  json["added_tokens"][0]["normalized"] = true;
+  try {
+    (void)open(json);
+    ADD_FAILURE() << "accepted";
+  } catch (const base::ConfigError& error) {
+    EXPECT_NE(std::string(error.what()).find("added_tokens: '  ' is looked for in normalized"),
+              std::string::npos)
+        << error.what();
+  }
+}
+
 TEST_F(TokenizerFile, files_that_are_no_json_are_refused) {
   for (const char* bad : {"", "{", "[1,", "\xFF", "{\"model\": \"\xC3\"}"}) {
     write("tokenizer.json", bad);

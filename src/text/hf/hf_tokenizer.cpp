@@ -103,7 +103,7 @@ class HfTokenizer final : public Tokenizer {
   void encode_raw(const Piece& raw, Workspace& workspace, std::vector<int32_t>& ids) const;
   void encode_plain(const Piece& plain, Workspace& workspace, std::vector<int32_t>& ids) const;
   void list_tokens();
-  void build_matchers();
+  void build_matchers(const JsonValue& root);
   void read_names(const std::filesystem::path& folder);
   void list_files(const std::filesystem::path& file);
 
@@ -149,7 +149,7 @@ HfTokenizer::HfTokenizer(const SortedJson& json, const std::filesystem::path& fi
       }
     }
   }
-  build_matchers();
+  build_matchers(root);
   fingerprint_ = fingerprint_of(json);
   read_names(file.parent_path());
   list_files(file);
@@ -169,7 +169,7 @@ void HfTokenizer::list_tokens() {
   }
 }
 
-void HfTokenizer::build_matchers() {
+void HfTokenizer::build_matchers(const JsonValue& root) {
   std::set<std::string_view> special;
   for (const AddedToken& token : added_) {
     if (token.special) special.insert(token.content);
@@ -185,6 +185,13 @@ void HfTokenizer::build_matchers() {
       bool keeps_start = true;
       normalized_forms_.emplace_back(normalizer_->apply(token.content, storage, keeps_start));
       const std::string& form = normalized_forms_.back();
+      if (form.empty()) {
+        root.at("added_tokens")
+            .fail(fmt::format("'{}' is looked for in normalized text, but its normalized form is "
+                              "empty; supported: tokens that keep a character, or \"normalized\": "
+                              "false",
+                              token.content));
+      }
       normalized_matcher_.add(form, token);
       // As `tokenizers` since 0.23: the normalized form is decoded, and decides what is skipped.
       Token& entry = tokens_[static_cast<size_t>(token.id)];

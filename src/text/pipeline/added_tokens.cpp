@@ -85,6 +85,8 @@ void AddedTokenMatcher::find(std::string_view text, std::vector<Match>& matches)
       if (!is_space_char(point.value)) break;
       end += point.bytes;
     }
+    // The token is white space that the token before has taken.
+    if (begin >= end) continue;
     matches.push_back({token, begin, end});
     done = end;
   }

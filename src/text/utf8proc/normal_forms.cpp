@@ -41,13 +41,19 @@ void append_normalized(NormalForm form, std::string_view text, std::string& out)
   out.append(reinterpret_cast<const char*>(made), static_cast<size_t>(size));
 }
 
-// Text without code points that are unknown to `tokenizers`: those stand between two calls.
+// U+11A7 is the base of the arithmetic for Hangul and no final consonant itself. It composes with
+// nothing, but utf8proc up to 2.11 drops it behind a syllable.
+constexpr char32_t hangul_final_base = 0x11A7;
+
+// Code points that are unknown to `tokenizers` stand between two calls of the library, and so does
+// U+11A7.
 void append_known_parts(NormalForm form, std::string_view text, std::string& out) {
   const CharClasses& classes = CharClasses::table();
   size_t begin = 0;
   for (size_t i = 0; i < text.size();) {
     const CodePoint point = code_point_at(text.data() + i);
-    if (classes.is(point.value, char_class::unknown_to_normalization)) {
+    if (classes.is(point.value, char_class::unknown_to_normalization) ||
+        point.value == hangul_final_base) {
       append_normalized(form, text.substr(begin, i - begin), out);
       out.append(text.substr(i, point.bytes));
       begin = i + point.bytes;
