@@ -19,6 +19,7 @@
 #include "data/corpus/work_folder.h"
 #include "data/files/layouts.h"
 #include "data/files/token_writer.h"
+#include "data/tokenizer_beside.h"
 
 namespace trireme::data {
 namespace {
@@ -69,6 +70,12 @@ class CorpusBuild {
   }
 
   void build() {
+    if (!options_.tokenizer.files.empty()) {
+      const std::filesystem::path copy = folder_.path() / "tokenizer";
+      std::error_code ignored;
+      std::filesystem::remove_all(copy, ignored);
+      copy_tokenizer(options_.tokenizer.files, copy);
+    }
     if (options_.format == TokenFormat::llmc && folder_.file(WorkFile::tokens).bytes() == 0) {
       const std::array<std::byte, llmc_header_bytes> header{};
       folder_.file(WorkFile::tokens).append(header);
@@ -171,9 +178,15 @@ class CorpusBuild {
     Json options = identity_;
     options.erase("shards");
     options.erase("stdin");
-    return {{"trireme_data", 1},  {"type", std::string(name_of(type_))}, {"has_mask", has_mask_},
-            {"options", options}, {"counts", to_json(total_)},           {"sources", sources},
-            {"shards", shards}};
+    Json tokenizer{{"fingerprint", options_.tokenizer.fingerprint},
+                   {"vocab", options_.tokenizer.vocab}};
+    if (!options_.tokenizer.files.empty()) {
+      tokenizer["folder"] = json_name(tokenizer_folder_of(prefix_).filename());
+    }
+    return {{"trireme_data", 1},     {"type", std::string(name_of(type_))},
+            {"has_mask", has_mask_}, {"tokenizer", tokenizer},
+            {"options", options},    {"counts", to_json(total_)},
+            {"sources", sources},    {"shards", shards}};
   }
 
   CorpusReport report(size_t resumed) {
@@ -200,7 +213,8 @@ class CorpusBuild {
             .type = type_,
             .tokens = total_.tokens,
             .has_mask = has_mask_,
-            .has_rejected = total_.all_rejected() > 0};
+            .has_rejected = total_.all_rejected() > 0,
+            .has_tokenizer = !options_.tokenizer.files.empty()};
   }
 
   bool has_stdin() const {
@@ -241,6 +255,7 @@ CorpusReport build_corpus(const CorpusOptions& options) {
   (void)stored_type(options.format, corpus_vocab(options));
   std::vector<Shard> shards = find_shards(options.inputs, {.kind = options.kind});
   check_outside(options, shards, corpus_prefix(options.output));
+  check_replaceable_tokenizer(tokenizer_folder_of(corpus_prefix(options.output)));
   return CorpusBuild(options, std::move(shards)).run();
 }
 

@@ -25,6 +25,8 @@ struct CorpusTokenizer {
   std::function<Encoder()> make_encoder;
   int64_t vocab = 256;  // every id of the encoder is below it
   std::string fingerprint = "bytes";
+  // Its files, as text::Tokenizer::files(). They are copied to the folder PREFIX.tokenizer.
+  std::vector<std::filesystem::path> files;
   // Before and after each document; -1: none. They may lie above the vocabulary, which then grows.
   // With bytes as tokens, a text that has the byte end_of_document is rejected unless raw_bytes.
   int32_t begin_of_document = -1, end_of_document = 0;
@@ -61,9 +63,10 @@ struct CorpusReport {
 };
 
 // Writes PREFIX.bin (and .idx), PREFIX.manifest.json, PREFIX.rejected.jsonl if documents were
-// rejected, and PREFIX.mask.bin and .idx if there are prompts and completions. Files of that name
-// are replaced when all are complete. Until then the work is in the folder PREFIX.build: a build
-// that was killed continues with the first shard that was not committed, and gives the same bytes.
+// rejected, PREFIX.mask.bin and .idx if there are prompts and completions, and the folder
+// PREFIX.tokenizer if the tokenizer has files (tokenizer_beside.h). Files of that name are replaced
+// when all are complete. Until then the work is in the folder PREFIX.build: a build that was killed
+// continues with the first shard that was not committed, and gives the same bytes.
 //
 // Memory grows with workers and the longest document only. Throws IoError that names the file and
 // the place for a shard that is damaged or changed, and for more than max_rejected rejections;

@@ -14,6 +14,7 @@
 #include "data/files/layouts.h"
 #include "data/files/mapped_file.h"
 #include "data/files/output_file.h"
+#include "data/tokenizer_beside.h"
 
 namespace trireme::data {
 namespace {
@@ -34,6 +35,7 @@ std::vector<FinalFile> final_files(const FinishedCorpus& corpus) {
     files.push_back({"mask.idx", ".mask.idx"});
   }
   if (corpus.has_rejected) files.push_back({"rejected.jsonl", ".rejected.jsonl"});
+  if (corpus.has_tokenizer) files.push_back({"tokenizer", ".tokenizer"});
   if (corpus.format == TokenFormat::megatron) files.push_back({"index", ".idx"});
   files.push_back({"manifest.json", ".manifest.json"});
   return files;
@@ -42,6 +44,18 @@ std::vector<FinalFile> final_files(const FinishedCorpus& corpus) {
 fs::path with_end(fs::path prefix, const char* end) {
   prefix += end;
   return prefix;
+}
+
+// Moves a folder into the work folder, with which it is removed: it is complete or not there.
+void discard_folder(const fs::path& folder, const fs::path& work) {
+  std::error_code error;
+  if (!fs::is_directory(fs::symlink_status(folder, error))) return;
+  fs::remove_all(work / "old_tokenizer", error);
+  fs::rename(folder, work / "old_tokenizer", error);
+  if (error) {
+    throw IoError(fmt::format("{}: cannot be replaced: {}; the finished data set is in {}",
+                              folder.string(), error.message(), work.string()));
+  }
 }
 
 void write_llmc_header(WorkFolder& folder, const FinishedCorpus& corpus) {
@@ -60,8 +74,7 @@ void write_llmc_header(WorkFolder& folder, const FinishedCorpus& corpus) {
 }  // namespace
 
 fs::path corpus_prefix(const fs::path& output) {
-  fs::path prefix = output;
-  if (prefix.extension() == ".bin" || prefix.extension() == ".idx") prefix.replace_extension();
+  fs::path prefix = data_prefix(output);
   if (!prefix.has_filename()) {
     throw base::ConfigError(fmt::format(
         "'{}' names no file; the output is a prefix of .bin, such as data/book", output.string()));
@@ -97,12 +110,18 @@ std::vector<fs::path> publish(WorkFolder& folder, const FinishedCorpus& corpus,
   const std::vector<FinalFile> files = final_files(corpus);
   std::error_code error;
   // Files of an earlier data set go first, those that describe others before those described.
-  for (const char* end : {".manifest.json", ".idx", ".mask.idx", ".mask.bin", ".rejected.jsonl"}) {
+  for (const char* end :
+       {".manifest.json", ".idx", ".mask.idx", ".mask.bin", ".rejected.jsonl", ".tokenizer"}) {
     const auto found = std::find_if(files.begin(), files.end(), [&](const FinalFile& file) {
       return std::string_view(file.end) == end;
     });
     const bool is_renamed = found != files.end() && !fs::exists(folder.path() / found->work, error);
-    if (!is_renamed) fs::remove(with_end(prefix, end), error);
+    if (is_renamed) continue;
+    if (std::string_view(end) == ".tokenizer") {
+      discard_folder(with_end(prefix, end), folder.path());
+    } else {
+      fs::remove(with_end(prefix, end), error);
+    }
   }
   std::vector<fs::path> written;
   for (const FinalFile& file : files) {

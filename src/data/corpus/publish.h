@@ -19,6 +19,7 @@ struct FinishedCorpus {
   TokenType type = TokenType::u16;
   int64_t tokens = 0;
   bool has_mask = false, has_rejected = false;
+  bool has_tokenizer = false;  // the work folder has, or had, the folder tokenizer
 };
 
 // Writes headers, indexes and the manifest into the work folder and commits it as complete. Throws
