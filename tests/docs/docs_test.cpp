@@ -354,12 +354,38 @@ std::vector<std::string> commands_of_quickstart() {
 std::vector<std::string> commands_of_help() {
   const Scratch s;
   std::vector<std::string> commands;
-  for (const char* verb :
-       {"train",        "launch",       "verify",      "eval",        "generate",     "data build",
-        "data inspect", "data synth",   "data ngram",  "ckpt list",   "ckpt inspect", "ckpt verify",
-        "ckpt diff",    "ckpt reshard", "ckpt export", "ckpt import", "bench train",  "bench gpu",
-        "calibrate",    "plan",         "schedule",    "sim",         "doctor",       "version",
-        "help",         "completion",   "man"}) {
+  for (const char* verb : {"train",
+                           "launch",
+                           "verify",
+                           "eval",
+                           "generate",
+                           "data build",
+                           "data convert",
+                           "data tokenizer train",
+                           "data tokenizer inspect",
+                           "data tokenizer encode",
+                           "data tokenizer decode",
+                           "data inspect",
+                           "data synth",
+                           "data ngram",
+                           "ckpt list",
+                           "ckpt inspect",
+                           "ckpt verify",
+                           "ckpt diff",
+                           "ckpt reshard",
+                           "ckpt export",
+                           "ckpt import",
+                           "bench train",
+                           "bench gpu",
+                           "calibrate",
+                           "plan",
+                           "schedule",
+                           "sim",
+                           "doctor",
+                           "version",
+                           "help",
+                           "completion",
+                           "man"}) {
     std::vector<std::string> args = words_of(verb);
     args.emplace_back("--help");
     std::istringstream lines(trireme(s, args).out);
