@@ -91,26 +91,25 @@ int run_inspect_tokenizer(const Args& args) {
     fmt::print("{}\n", result.dump(-1, ' ', false, Json::error_handler_t::replace));
     return 0;
   }
-  fmt::print("{}\n  type         {}\n  vocabulary   {} ids, {} without a token\n",
-             main_file.string(), result["type"].get<std::string>(), tokenizer->vocab_size(),
-             unused);
+  const auto row = [](const std::string& label, const std::string& value) {
+    fmt::print("  {:<14} {}\n", label, value);
+  };
+  fmt::print("{}\n", main_file.string());
+  row("type", result["type"].get<std::string>());
+  row("vocabulary", fmt::format("{} ids, {} without a token", tokenizer->vocab_size(), unused));
   if (!is_model) {
-    fmt::print("  merges       {}\n", result["merges"].get<int64_t>());
-    for (const auto& [key, label] :
-         {std::pair("normalizer", "normalizer  "), std::pair("pre_tokenizer", "pre-tokenizer"),
-          std::pair("post_processor", "template    "), std::pair("decoder", "decoder     ")}) {
-      fmt::print("  {} {}\n", label, result[key].get<std::string>());
-    }
+    row("merges", result["merges"].dump());
+    row("normalizer", result["normalizer"].get<std::string>());
+    row("pre-tokenizer", result["pre_tokenizer"].get<std::string>());
+    row("template", result["post_processor"].get<std::string>());
+    row("decoder", result["decoder"].get<std::string>());
   }
-  for (const auto& item : result["special"]["named"].items()) {
-    fmt::print("  {}          {} '{}'\n", item.key(), item.value()["id"].get<int64_t>(),
-               item.value()["token"].get<std::string>());
-  }
-  for (const Json& one : result["special"]["all"]) {
-    fmt::print("  special      {} '{}'\n", one["id"].get<int64_t>(),
-               one["token"].get<std::string>());
-  }
-  fmt::print("  fingerprint  {}\n", tokenizer->fingerprint());
+  const auto token = [](const Json& one) {
+    return fmt::format("{} '{}'", one["id"].get<int64_t>(), one["token"].get<std::string>());
+  };
+  for (const auto& item : result["special"]["named"].items()) row(item.key(), token(item.value()));
+  for (const Json& one : result["special"]["all"]) row("special", token(one));
+  row("fingerprint", tokenizer->fingerprint());
   return 0;
 }
 
