@@ -17,14 +17,14 @@ Outcome in_shell(const Scratch& s, const std::string& script) {
 base::Json train_tokenizer(const Scratch& s) {
   write_tiny(s);
   return trireme_json(s, {"data", "tokenizer", "train", "text.txt", "--output", "tok", "--vocab",
-                          "300", "--special", "<|end|>", "<|pad|>", "--pad", "<|pad|>"});
+                          "275", "--special", "<|end|>", "<|pad|>", "--pad", "<|pad|>"});
 }
 
 TEST(TokenizerVerbs, a_trained_tokenizer_encodes_and_decodes) {
   const Scratch s;
   const base::Json trained = train_tokenizer(s);
-  EXPECT_EQ(trained["vocab"], 300);
-  EXPECT_EQ(trained["merges"], 300 - 256 - 2);
+  EXPECT_EQ(trained["vocab"], 275);
+  EXPECT_EQ(trained["merges"], 275 - 256 - 2);
   EXPECT_EQ(trained["eos"], "<|end|>");
   EXPECT_GT(trained["bytes_per_token"].get<double>(), 1.5);
   const base::Json config = base::Json::parse(s.read("tok/tokenizer_config.json"));
@@ -33,7 +33,7 @@ TEST(TokenizerVerbs, a_trained_tokenizer_encodes_and_decodes) {
   EXPECT_FALSE(config.contains("bos_token"));
 
   const base::Json shown = trireme_json(s, {"data", "tokenizer", "inspect", "tok"});
-  EXPECT_EQ(shown["vocab"], 300);
+  EXPECT_EQ(shown["vocab"], 275);
   EXPECT_EQ(shown["special"]["named"]["eos"]["id"], 0);
   EXPECT_EQ(shown["special"]["named"]["pad"]["id"], 1);
   EXPECT_EQ(shown["fingerprint"], trained["fingerprint"]);
@@ -58,7 +58,7 @@ TEST(TokenizerVerbs, training_gives_the_same_file_for_any_workers_and_replaces_o
   const Scratch s;
   write_tiny(s);
   std::vector<std::string> call = {"data", "tokenizer", "train", "text.txt",  "--output",
-                                   "tok",  "--vocab",   "280",   "--workers", "1"};
+                                   "tok",  "--vocab",   "270",   "--workers", "1"};
   trireme_json(s, call);
   const std::string one = s.read("tok/tokenizer.json");
   call.back() = "3";
@@ -66,7 +66,7 @@ TEST(TokenizerVerbs, training_gives_the_same_file_for_any_workers_and_replaces_o
   call.emplace_back("--overwrite");
   const Outcome again = trireme(s, call);
   EXPECT_EQ(again.exit_code, 0) << again.err;
-  EXPECT_NE(again.out.find("vocabulary 280, 23 merges"), std::string::npos) << again.out;
+  EXPECT_NE(again.out.find("vocabulary 270, 13 merges"), std::string::npos) << again.out;
   EXPECT_TRUE(s.read("tok/tokenizer.json") == one);
 }
 
@@ -77,7 +77,7 @@ TEST(BuildVerb, the_tokenizer_travels_with_the_data) {
   const base::Json built = trireme_json(
       s, {"data", "build", "a.jsonl", "--output", "d", "--tokenizer", "tok", "--bod", "<|pad|>"});
   EXPECT_EQ(built["documents"], 2);
-  EXPECT_EQ(built["vocab"], 300);
+  EXPECT_EQ(built["vocab"], 275);
   EXPECT_EQ(built["tokenizer"]["end_of_document"], 0);
   EXPECT_EQ(built["tokenizer"]["begin_of_document"], 1);
   EXPECT_EQ(s.read("d.tokenizer/tokenizer.json"), s.read("tok/tokenizer.json"));
