@@ -24,7 +24,13 @@ int print_text(const Args& args, const std::string& text) {
 int run_help(const Args& args) {
   const CommandSet commands = all_commands();
   const std::vector<std::string>& words = args.list("verb");
-  const size_t max_words = !words.empty() && commands.has_group(words.front()) ? 2 : 1;
+  size_t max_words = 1;
+  std::string group;
+  for (const std::string& word : words) {
+    group += (group.empty() ? "" : " ") + word;
+    if (!commands.has_group(group)) break;
+    ++max_words;
+  }
   if (words.size() > max_words) {
     throw base::ConfigError(
         fmt::format("help {}: give one verb, such as train or data build", fmt::join(words, " ")));

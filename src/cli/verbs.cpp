@@ -29,6 +29,7 @@ CommandSet all_commands() {
   std::move(help.begin(), help.end(), std::back_inserter(verbs));
   return {.verbs = std::move(verbs),
           .groups = {{"data", "Build, inspect and measure data sets"},
+                     {"data tokenizer", "Train, inspect and try tokenizers"},
                      {"ckpt", "List, check, compare, convert and export checkpoints"},
                      {"bench", "Measure the speed of training and of a GPU"}}};
 }

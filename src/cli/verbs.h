@@ -15,7 +15,6 @@ Verb verify_verb();
 Verb eval_verb();
 Verb generate_verb();
 std::vector<Verb> data_verbs();
-Verb data_clean_verb();
 Verb doctor_verb();
 Verb bench_train_verb();
 Verb bench_gpu_verb();

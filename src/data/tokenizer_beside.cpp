@@ -82,6 +82,17 @@ std::string tokenizer_file_name(std::span<const fs::path> files, size_t index) {
   return files[index].extension() == ".model" ? "tokenizer.model" : "tokenizer.json";
 }
 
+void remove_beside(const fs::path& data) {
+  const fs::path prefix = data_prefix(data);
+  std::error_code ignored;
+  for (const char* ending : {".manifest.json", ".rejected.jsonl", ".mask.idx", ".mask.bin"}) {
+    fs::remove(with_ending(prefix, ending), ignored);
+  }
+  const fs::path folder = tokenizer_folder_of(prefix);
+  for (const std::string_view name : tokenizer_names) fs::remove(folder / name, ignored);
+  fs::remove(folder, ignored);  // unless it has other files
+}
+
 void copy_tokenizer(std::span<const fs::path> files, const fs::path& to) {
   try {
     fs::create_directory(to);

@@ -29,6 +29,10 @@ std::filesystem::path tokenizer_folder_of(const std::filesystem::path& prefix);
 // becomes tokenizer.json or tokenizer.model.
 std::string tokenizer_file_name(std::span<const std::filesystem::path> files, size_t index);
 
+// Removes what lies beside an earlier data set of this name: manifest, rejections, mask and
+// tokenizer. For writers that replace the tokens only.
+void remove_beside(const std::filesystem::path& data);
+
 // Copies the files of a tokenizer, which are text::Tokenizer::files(), into the new folder `to` and
 // makes them durable. The first file becomes tokenizer.json or tokenizer.model, so that the folder
 // can be opened. Throws IoError.

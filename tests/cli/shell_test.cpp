@@ -83,9 +83,16 @@ TEST(ShellTest, a_call_without_a_verb_prints_the_help) {
   EXPECT_EQ(group.out, trireme(s, {"help", "data"}).out);
   EXPECT_TRUE(group.out.starts_with("Build, inspect and measure data sets\n")) << group.out;
   EXPECT_EQ(trireme(s, {"help", "data"}).exit_code, 0);
+  const Outcome inner = trireme(s, {"data", "tokenizer"});
+  EXPECT_EQ(inner.exit_code, 2);
+  EXPECT_EQ(inner.out, trireme(s, {"help", "data", "tokenizer"}).out);
+  EXPECT_EQ(trireme(s, {"help", "data", "tokenizer", "train"}).out,
+            trireme(s, {"data", "tokenizer", "train", "--help"}).out);
   EXPECT_EQ(trireme(s, {"help", "data", "build"}).out, trireme(s, {"data", "build", "--help"}).out);
   for (const std::vector<std::string>& bad : {std::vector<std::string>{"help", "trian"},
                                               {"help", "data", "bild"},
+                                              {"help", "data", "tokenizer", "trian"},
+                                              {"help", "data", "build", "x"},
                                               {"help", "plan", "x"}}) {
     const Outcome outcome = trireme(s, bad);
     EXPECT_EQ(outcome.exit_code, 2) << bad.back();
@@ -116,6 +123,12 @@ TEST(ShellTest, bash_completes_verbs_options_keys_choices_and_files) {
   EXPECT_EQ(completed(s, "data i", 2), WordSet{"inspect"});
   EXPECT_EQ(completed(s, "help da", 2), WordSet{"data"});
   EXPECT_EQ(completed(s, "help data b", 3), WordSet{"build"});
+  EXPECT_EQ(completed(s, "data t", 2), WordSet{"tokenizer"});
+  EXPECT_EQ(completed(s, "data tokenizer ''", 3),
+            (WordSet{"train", "inspect", "encode", "decode"}));
+  EXPECT_EQ(completed(s, "help data tokenizer t", 4), WordSet{"train"});
+  EXPECT_EQ(completed(s, "data tokenizer train --patt", 4), WordSet{"--pattern"});
+  EXPECT_EQ(completed(s, "data tokenizer train --pattern q", 5), WordSet{"qwen2"});
   EXPECT_EQ(completed(s, "train --resume-", 2), WordSet{"--resume-verify"});
   EXPECT_EQ(completed(s, "train --train", 2), WordSet{"--training."});
   EXPECT_EQ(completed(s, "train --training.grad", 2), WordSet{"--training.grad_dtype="});
@@ -142,8 +155,9 @@ TEST(ShellTest, zsh_accepts_its_script) {
 TEST(ShellTest, the_manual_page_is_good_roff_and_has_every_verb) {
   const Scratch s;
   const std::string page = trireme(s, {"man"}).out;
-  for (const char* part : {".SH EXIT STATUS", ".SH ENVIRONMENT", ".SH FILES", "NO_COLOR",
-                           ".SS \"data build\"", ".SS \"train\"", "\\fB\\-\\-resume\\fR"}) {
+  for (const char* part :
+       {".SH EXIT STATUS", ".SH ENVIRONMENT", ".SH FILES", "NO_COLOR", ".SS \"data build\"",
+        ".SS \"data tokenizer train\"", ".SS \"train\"", "\\fB\\-\\-resume\\fR"}) {
     EXPECT_TRUE(contains(page, part)) << part;
   }
   EXPECT_FALSE(contains(page, TRIREME_SOURCE_DIR));

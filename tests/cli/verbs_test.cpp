@@ -25,12 +25,36 @@ TEST(VerbsTest, every_verb_has_help_with_examples) {
   const Scratch s;
   const Outcome all = trireme(s, {"--help"});
   EXPECT_EQ(all.exit_code, 0);
-  for (const char* verb :
-       {"train",       "eval",       "generate",     "data build",  "data inspect",
-        "data synth",  "data ngram", "data clean",   "ckpt list",   "ckpt inspect",
-        "ckpt verify", "ckpt diff",  "ckpt reshard", "ckpt export", "ckpt import",
-        "bench train", "bench gpu",  "calibrate",    "schedule",    "sim",
-        "doctor",      "version",    "help",         "completion",  "man"}) {
+  for (const char* verb : {"train",
+                           "eval",
+                           "generate",
+                           "data build",
+                           "data convert",
+                           "data tokenizer train",
+                           "data tokenizer inspect",
+                           "data tokenizer encode",
+                           "data tokenizer decode",
+                           "data inspect",
+                           "data synth",
+                           "data ngram",
+                           "data clean",
+                           "ckpt list",
+                           "ckpt inspect",
+                           "ckpt verify",
+                           "ckpt diff",
+                           "ckpt reshard",
+                           "ckpt export",
+                           "ckpt import",
+                           "bench train",
+                           "bench gpu",
+                           "calibrate",
+                           "schedule",
+                           "sim",
+                           "doctor",
+                           "version",
+                           "help",
+                           "completion",
+                           "man"}) {
     std::vector<std::string> args = words_of(verb);
     EXPECT_NE(all.out.find("\n  " + args.front()), std::string::npos) << verb << "\n" << all.out;
     args.emplace_back("--help");

@@ -123,7 +123,34 @@ const std::vector<Known> known_commands = {
     {"trireme data build book.txt --output runs/book", How::here},
     {"trireme data build a.jsonl b.jsonl --output corpus --key text --workers 4", How::here},
     {"trireme data build a.jsonl b.jsonl --output runs/corpus --workers 2", How::here},
+    {"trireme data build a.jsonl --output runs/tokens --tokenizer model/tokenizer.json --eod "
+     "'<|endoftext|>'",
+     How::here},
+    {"trireme data build chats.jsonl --output runs/chats --prompt-key question --completion-key "
+     "answer",
+     How::here},
+    {"trireme data tokenizer train book.txt --output runs/tokenizer --vocab 512", How::here},
+    {"trireme data tokenizer train a.jsonl b.jsonl --output runs/tok --vocab 300 --pattern gpt2 "
+     "--special '<|endoftext|>' '<|pad|>' --pad '<|pad|>'",
+     How::here},
+    {"trireme data tokenizer inspect model/tokenizer.json", How::here},
+    {"trireme data tokenizer encode model/tokenizer.json 'In the beginning'", How::here},
+    {"trireme data tokenizer encode model/tokenizer.json 'In the beginning' --pieces", How::here},
+    {"trireme data tokenizer encode runs/tokenizer 'In the beginning' --pieces", How::here},
+    {"trireme data tokenizer decode model/tokenizer.json 72 105", How::here},
+    {"trireme data build book.txt --output runs/book-bpe --tokenizer runs/tokenizer", How::here},
+    {"trireme data inspect runs/book-bpe --show 1", How::here},
+    {"trireme data convert runs/book-bpe --output runs/book-llmc --format llmc", How::here},
+    {"trireme data convert runs/book --output runs/book-llmc --format llmc", How::here,
+     "trireme data convert runs/book --output runs/book-llmc --format llmc --overwrite"},
+    {"trireme data convert train.bin --from-type u16 --eod 50256 --output runs/train", How::here},
+    {"trireme train --model kjv-llama --model.vocab_size=512 --data runs/book-bpe --steps 300 "
+     "--job.dump_folder=runs/bpe",
+     How::here,
+     "trireme train --model kjv-llama --model.vocab_size=512 --data runs/book-bpe --steps 2 "
+     "--training.seq_len=64 --job.dump_folder=runs/bpe"},
     {"trireme data inspect runs/book", How::here},
+    {"trireme data inspect runs/book --show 1", How::here},
     {"trireme data inspect train.bin --format nanogpt --type u16 --json", How::here},
     {"trireme data synth --output runs/markov --vocab 64 --order 2", How::here},
     {"trireme data ngram runs/book --context 4 --split 0.05", How::here},
@@ -365,12 +392,39 @@ std::vector<std::string> commands_of_quickstart() {
 std::vector<std::string> commands_of_help() {
   const Scratch s;
   std::vector<std::string> commands;
-  for (const char* verb :
-       {"train",        "launch",     "verify",       "eval",        "generate",    "data build",
-        "data inspect", "data synth", "data ngram",   "data clean",  "ckpt list",   "ckpt inspect",
-        "ckpt verify",  "ckpt diff",  "ckpt reshard", "ckpt export", "ckpt import", "bench train",
-        "bench gpu",    "calibrate",  "plan",         "schedule",    "sim",         "doctor",
-        "version",      "help",       "completion",   "man"}) {
+  for (const char* verb : {"train",
+                           "launch",
+                           "verify",
+                           "eval",
+                           "generate",
+                           "data build",
+                           "data convert",
+                           "data tokenizer train",
+                           "data tokenizer inspect",
+                           "data tokenizer encode",
+                           "data tokenizer decode",
+                           "data inspect",
+                           "data synth",
+                           "data ngram",
+                           "data clean",
+                           "ckpt list",
+                           "ckpt inspect",
+                           "ckpt verify",
+                           "ckpt diff",
+                           "ckpt reshard",
+                           "ckpt export",
+                           "ckpt import",
+                           "bench train",
+                           "bench gpu",
+                           "calibrate",
+                           "plan",
+                           "schedule",
+                           "sim",
+                           "doctor",
+                           "version",
+                           "help",
+                           "completion",
+                           "man"}) {
     std::vector<std::string> args = words_of(verb);
     args.emplace_back("--help");
     std::istringstream lines(trireme(s, args).out);
@@ -439,6 +493,10 @@ void make_newcomers_folder(const Scratch& s) {
   s.write("mine.txt", "0F0 0F1 0BW0 0BW1\n1F0 1BW0 1F1 1BW1\n");
   for (const char* name : {"a.jsonl", "b.jsonl"}) s.write(name, "{\"text\": \"a line\"}\n");
   s.write("train.bin", std::string(64, '\1'));
+  s.write("chats.jsonl", "{\"question\": \"why?\", \"answer\": \"because\"}\n");
+  fs::create_directory(s.at("model"));
+  fs::copy_file(source() / "tests" / "golden" / "tokenizers" / "gpt2.tokenizer.json",
+                s.at("model/tokenizer.json"));
   s.write("runs/kjv-data/kjv.txt", tiny_text(300));
   const std::vector<std::string> commands = {
       "data build runs/kjv-data/kjv.txt --output runs/kjv-data/kjv",

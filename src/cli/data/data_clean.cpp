@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "base/text/count_text.h"
 #include "base/text/json.h"
+#include "cli/data/data_verbs.h"
 #include "cli/shell/progress.h"
 #include "cli/verbs.h"
 #include "data/clean/clean.h"

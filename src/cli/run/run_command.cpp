@@ -43,7 +43,7 @@ void flush_output() {
 
 int run_call(const CommandSet& commands, const std::vector<std::string>& words, bool wants_json) {
   const bool has_no_verb =
-      words.empty() || (words.size() == 1 && commands.has_group(words.front()));
+      words.empty() || commands.has_group(fmt::format("{}", fmt::join(words, " ")));
   if (has_no_verb) {
     fmt::print("{}", help_text(commands, words));
     flush_output();
@@ -73,18 +73,19 @@ bool CommandSet::has_group(const std::string& name) const {
 }
 
 std::string unknown_verb(const CommandSet& commands, const std::vector<std::string>& words) {
-  if (words.empty() || words.front().starts_with("-")) return "";
-  std::vector<std::string_view> names;
-  for (const Verb& verb : commands.verbs) {
-    const std::string group = words.front() + " ";
-    if (verb.name == words.front()) return "";
-    if (verb.name.starts_with(group)) {
-      if (words.size() < 2 || words[1].starts_with("-")) return "";
-      if (verb.name == group + words[1]) return "";
-    }
-    names.push_back(verb.name);
+  std::string name;
+  bool is_known = true;
+  for (const std::string& word : words) {
+    if (word.starts_with("-")) break;
+    name += (name.empty() ? "" : " ") + word;
+    const auto is_verb = [&](const Verb& verb) { return verb.name == name; };
+    if (std::any_of(commands.verbs.begin(), commands.verbs.end(), is_verb)) break;
+    is_known = commands.has_group(name);
+    if (!is_known) break;
   }
-  const std::string name = commands.has_group(words.front()) ? words[0] + " " + words[1] : words[0];
+  if (is_known) return "";
+  std::vector<std::string_view> names;
+  for (const Verb& verb : commands.verbs) names.push_back(verb.name);
   const auto best = config::nearest(name, names);
   return fmt::format("'{}' is not a verb{}; verbs are {}", name,
                      best ? fmt::format(", did you mean '{}'?", *best) : "",

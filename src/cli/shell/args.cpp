@@ -8,6 +8,7 @@
 #include <memory>
 #include <optional>
 #include <string_view>
+#include <utility>
 
 #include "base/error.h"
 #include "cli/shell/number_words.h"
@@ -103,6 +104,7 @@ namespace {
 struct CommandTree {
   CLI::App app{"Trireme plans, trains and recovers the pretraining of language models."};
   std::vector<std::unique_ptr<Parser>> parsers;
+  std::map<std::string, CLI::App*> group_apps;
   bool asks_version = false;  // run_command() handles it if it is the first word
 
   explicit CommandTree(const CommandSet& commands) {
@@ -112,31 +114,37 @@ struct CommandTree {
     app.footer(
         "\n`trireme help VERB` explains a verb, with examples; `trireme man | man -l -` shows the\n"
         "manual page; `trireme completion bash` prints a completion script.");
-    std::map<std::string, CLI::App*> parents;
     for (const Verb& verb : commands.verbs) {
       auto parser = std::make_unique<Parser>();
       parser->verb = &verb;
-      const size_t blank = verb.name.find(' ');
-      if (blank == std::string::npos) {
-        parser->bind(app, verb.name);
-      } else {
-        CLI::App*& parent = parents[verb.name.substr(0, blank)];
-        if (parent == nullptr) parent = add_group(commands, verb.name.substr(0, blank));
-        parser->bind(*parent, verb.name.substr(blank + 1));
-      }
+      const auto [group, name] = split_name(verb.name);
+      parser->bind(group_app(commands, group), name);
       parsers.push_back(std::move(parser));
     }
   }
 
-  CLI::App* add_group(const CommandSet& commands, const std::string& name) {
+  // Returns the part before the last word, which may be empty, and the last word.
+  static std::pair<std::string, std::string> split_name(const std::string& name) {
+    const size_t blank = name.rfind(' ');
+    if (blank == std::string::npos) return {"", name};
+    return {name.substr(0, blank), name.substr(blank + 1)};
+  }
+
+  // Returns the subcommand of a group ("data", "data tokenizer"), and adds it if it is new.
+  CLI::App& group_app(const CommandSet& commands, const std::string& name) {
+    if (name.empty()) return app;
+    if (const auto found = group_apps.find(name); found != group_apps.end()) return *found->second;
     const auto group = std::find_if(commands.groups.begin(), commands.groups.end(),
                                     [&](const VerbGroup& one) { return one.name == name; });
+    const auto [parent, word] = split_name(name);
     CLI::App* added =
-        app.add_subcommand(name, group == commands.groups.end() ? std::string() : group->summary);
+        group_app(commands, parent)
+            .add_subcommand(word, group == commands.groups.end() ? std::string() : group->summary);
     added->group("Verbs");
     added->require_subcommand(1);
     added->footer(fmt::format("\n`trireme help {} VERB` explains one of them.", name));
-    return added;
+    group_apps[name] = added;
+    return *added;
   }
 };
 

@@ -47,7 +47,7 @@ class Args {
 };
 
 struct Verb {
-  std::string name;              // "train", or "data build" for a verb of a group
+  std::string name;              // "train", or "data build" for a verb of the group "data"
   std::string summary;           // one line
   std::string details;           // paragraphs of the help, with examples
   std::vector<Option> options;   // --json and --help are added for every verb
@@ -56,9 +56,9 @@ struct Verb {
   std::function<int(const Args&)> run;
 };
 
-// Verbs whose names begin with the same word.
+// Verbs whose names begin with the same words.
 struct VerbGroup {
-  std::string name;     // "data"
+  std::string name;     // "data", or "data tokenizer" for a group in a group
   std::string summary;  // one line
 };
 

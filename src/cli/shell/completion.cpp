@@ -24,17 +24,18 @@ std::vector<Option> options_of(const Verb& verb) {
   return options;
 }
 
-// Returns the first words of all verbs, or the words that may follow the name of a group.
+// Returns the first words of all verbs and groups, or the words that may follow the name of a
+// group.
 std::vector<CompletionEntry> words_after(const CommandSet& commands, const std::string& group) {
   std::vector<CompletionEntry> entries;
   const std::string prefix = group.empty() ? "" : group + " ";
-  for (const Verb& verb : commands.verbs) {
-    if (!verb.name.starts_with(prefix)) continue;
-    const std::string rest = verb.name.substr(prefix.size());
-    if (rest.find(' ') == std::string::npos) entries.push_back({rest, verb.summary});
-  }
-  if (!group.empty()) return entries;
-  for (const VerbGroup& one : commands.groups) entries.push_back({one.name, one.summary});
+  const auto add = [&](const std::string& name, const std::string& summary) {
+    if (!name.starts_with(prefix)) return;
+    const std::string rest = name.substr(prefix.size());
+    if (rest.find(' ') == std::string::npos) entries.push_back({rest, summary});
+  };
+  for (const Verb& verb : commands.verbs) add(verb.name, verb.summary);
+  for (const VerbGroup& one : commands.groups) add(one.name, one.summary);
   return entries;
 }
 
@@ -108,7 +109,7 @@ std::string override_pattern(const CommandSet& commands) {
 
 std::string group_pattern(const CommandSet& commands) {
   std::vector<std::string> names;
-  for (const VerbGroup& group : commands.groups) names.push_back(group.name);
+  for (const VerbGroup& group : commands.groups) names.push_back(fmt::format("\"{}\"", group.name));
   return fmt::format("{}", fmt::join(names, " | "));
 }
 
@@ -156,7 +157,7 @@ _trireme() {
     _trireme_is_group "$verb" || break
   done
   COMPREPLY=()
-  if [[ -z $verb || $verb == "${COMP_WORDS[first]}" ]] && { [[ -z $verb ]] || _trireme_is_group "$verb"; }; then
+  if [[ -z $verb ]] || _trireme_is_group "$verb"; then
     values=$(_trireme_words "$verb")
     [[ -z $verb && -z $is_help ]] && values="$values --help --version"
     COMPREPLY=($(compgen -W "$values" -- "$cur"))
@@ -204,7 +205,7 @@ _trireme() {
     verb="${verb:+$verb }${words[i]}"
     _trireme_is_group "$verb" || break
   done
-  if [[ -z $verb ]] || { [[ $verb == "${words[first]}" ]] && _trireme_is_group "$verb" }; then
+  if [[ -z $verb ]] || _trireme_is_group "$verb"; then
     _trireme_words "$verb"
     _describe 'verb' entries
     return
@@ -260,7 +261,7 @@ std::string bash_completion(const CommandSet& commands) {
   std::string text = "# bash completion for trireme, printed by `trireme completion bash`.\n" +
                      shared_functions(commands) + "_trireme_words() {\n  case $1 in\n";
   for (const VerbGroup& group : commands.groups) {
-    text += fmt::format("    {}) echo {} ;;\n", group.name,
+    text += fmt::format("    \"{}\") echo {} ;;\n", group.name,
                         words_text(words_after(commands, group.name)));
   }
   text += fmt::format("    *) echo {} ;;\n  esac\n}}\n", words_text(words_after(commands, "")));
@@ -276,7 +277,7 @@ std::string zsh_completion(const CommandSet& commands) {
       "#compdef trireme\n# zsh completion for trireme, printed by `trireme completion zsh`.\n" +
       shared_functions(commands) + "_trireme_words() {\n  case $1 in\n";
   for (const VerbGroup& group : commands.groups) {
-    text += fmt::format("    {}) entries=({}) ;;\n", group.name,
+    text += fmt::format("    \"{}\") entries=({}) ;;\n", group.name,
                         described(words_after(commands, group.name)));
   }
   text += fmt::format("    *) entries=({}) ;;\n  esac\n}}\n", described(words_after(commands, "")));

@@ -9,14 +9,10 @@
 #include <vector>
 
 #include "data/corpus/corpus.h"
+#include "data/corpus/rejected.h"
 #include "data/sources/block_parser.h"
 
 namespace trireme::data {
-
-struct RejectedDocument {
-  Origin origin;  // its line counts from the start of the block
-  Rejection rejection;
-};
 
 struct CorpusBlock {
   SourceBlock source;

@@ -16,6 +16,7 @@
 #include "data/corpus/identity.h"
 #include "data/corpus/in_order.h"
 #include "data/corpus/publish.h"
+#include "data/corpus/rejected.h"
 #include "data/corpus/work_folder.h"
 #include "data/files/layouts.h"
 #include "data/files/token_writer.h"
@@ -38,19 +39,19 @@ class CorpusBuild {
         has_mask_(!options.documents.completion_field.empty()),
         prefix_(corpus_prefix(options.output)),
         identity_(identity_of(options, shards_, vocab_)),
-        folder_(with_build(prefix_), identity_, options.start_over),
+        folder_(work_folder_of(prefix_), identity_, options.start_over),
         records_(folder_.state().shards) {}
 
   CorpusReport run() {
+    try {
+      check_records();
+    } catch (const base::Error&) {
+      if (!options_.start_over) throw;
+      folder_.discard();
+      records_.clear();
+    }
+    for (const ShardRecord& record : records_) total_.add(record.counts);
     const size_t resumed = records_.size();
-    if (resumed > shards_.size()) {
-      throw IoError(fmt::format("{}: records {} shards; the inputs are {}", folder_.path().string(),
-                                resumed, shards_.size()));
-    }
-    for (size_t i = 0; i < resumed; ++i) {
-      check_unchanged(shards_[i], records_[i]);
-      total_.add(records_[i].counts);
-    }
     if (!folder_.state().is_complete) {
       try {
         build();
@@ -64,9 +65,13 @@ class CorpusBuild {
   }
 
  private:
-  static std::filesystem::path with_build(std::filesystem::path prefix) {
-    prefix += ".build";
-    return prefix;
+  // Throws if the shards of the commit are not those of the inputs.
+  void check_records() const {
+    if (records_.size() > shards_.size()) {
+      throw IoError(fmt::format("{}: records {} shards; the inputs are {}", folder_.path().string(),
+                                records_.size(), shards_.size()));
+    }
+    for (size_t i = 0; i < records_.size(); ++i) check_unchanged(shards_[i], records_[i]);
   }
 
   void build() {
@@ -93,13 +98,24 @@ class CorpusBuild {
          .write = [&](CorpusBlock& block) { write(block); }},
         options_.workers);
     stages.run();
-    if (total_.tokens == 0) {
-      throw IoError(fmt::format("{}: the {} ({} bytes) hold no document to write; {} rejected",
-                                prefix_.string(),
-                                base::count_text(static_cast<int64_t>(shards_.size()), "file"),
-                                total_.stored_bytes, total_.all_rejected()));
-    }
+    if (total_.tokens == 0) fail_without_documents();
     complete(folder_, finished(), manifest(), records_);
+  }
+
+  // Also the rejections of a build that this one continues are in the file. There is nothing to
+  // continue after this.
+  [[noreturn]] void fail_without_documents() {
+    folder_.file(WorkFile::rejected).sync();
+    std::string reasons;
+    for (const RejectedLine& line : first_rejected(folder_.path() / "rejected.jsonl", 3)) {
+      reasons += fmt::format("{}{}: {}: {}", reasons.empty() ? "; first: " : "; ", line.place,
+                             line.reason, line.detail);
+    }
+    folder_.remove();
+    throw IoError(fmt::format(
+        "{}: nothing to write: the {} ({} bytes) hold no document; {} rejected{}", prefix_.string(),
+        base::count_text(static_cast<int64_t>(shards_.size()), "file"), total_.stored_bytes,
+        total_.all_rejected(), reasons));
   }
 
   void write(const CorpusBlock& block) {
@@ -125,19 +141,13 @@ class CorpusBuild {
     int64_t number = total_.all_rejected() - static_cast<int64_t>(block.rejected.size());
     for (RejectedDocument document : block.rejected) {
       if (document.origin.line > 0) document.origin.line += lines_;
-      Json line = Json::object();
-      line["file"] = json_name(document.origin.file);
-      if (document.origin.line > 0) line["line"] = document.origin.line;
-      if (!document.origin.member.empty()) line["member"] = json_name(document.origin.member);
-      line["offset"] = document.origin.offset;
-      line["reason"] = std::string(name_of(document.rejection.reason));
-      line["detail"] = document.rejection.detail;
-      const std::string text = line.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
+      const std::string text = rejected_line(document);
       folder_.file(WorkFile::rejected).append(std::as_bytes(std::span(text)));
       if (options_.max_rejected >= 0 && ++number > options_.max_rejected) {
-        throw IoError(fmt::format("{}: {}: {}; {} rejected, allowed: {}", to_text(document.origin),
-                                  name_of(document.rejection.reason), document.rejection.detail,
-                                  base::count_text(number, "document"), options_.max_rejected));
+        throw IoError(fmt::format("{}: {}: {}; {} rejected, allowed: {} (--max-rejected)",
+                                  to_text(document.origin), name_of(document.rejection.reason),
+                                  document.rejection.detail, base::count_text(number, "document"),
+                                  options_.max_rejected));
       }
     }
   }

@@ -46,8 +46,10 @@ struct CorpusOptions {
   TokenFormat format = TokenFormat::megatron;  // or llmc, nanogpt
   int workers = 1;                             // threads; the bytes written do not depend on it
   int64_t max_rejected = -1;                   // more rejected documents fail the build; -1: any
-  bool start_over = false;                     // discard an unfinished build of the same output
-  double commit_seconds = 5;                   // shards between two commits are read again
+  // Discard an unfinished build of the same output if it cannot be continued, which is an error
+  // otherwise.
+  bool start_over = false;
+  double commit_seconds = 5;  // shards between two commits are read again
   // Called by one thread at a time, in order. It may throw, which ends the build.
   std::function<void(const CorpusProgress&)> progress;
 };
@@ -69,8 +71,9 @@ struct CorpusReport {
 // continues with the first shard that was not committed, and gives the same bytes.
 //
 // Memory grows with workers and the longest document only. Throws IoError that names the file and
-// the place for a shard that is damaged or changed, and for more than max_rejected rejections;
-// ConfigError about the options and for an unfinished build with other options.
+// the place for a shard that is damaged or changed, for more than max_rejected rejections, and,
+// with the first reasons, if no document is left; ConfigError about the options and for an
+// unfinished build with other options.
 CorpusReport build_corpus(const CorpusOptions&);
 
 }  // namespace trireme::data

@@ -9,7 +9,7 @@
 #include "base/rng.h"
 #include "base/text/json.h"
 #include "data/archives_test.h"
-#include "data/build.h"
+#include "data/corpus/work_folder.h"
 #include "data/files/token_writer.h"
 #include "data/mask.h"
 
@@ -119,23 +119,63 @@ TEST_F(CorpusTest, the_bytes_do_not_depend_on_the_number_of_workers) {
   }
 }
 
-TEST_F(CorpusTest, the_result_is_that_of_the_builder_of_bytes) {
-  const std::string a = input("a.txt", "Hi\n\xc3\xa9");
-  const std::string b = input("b.jsonl", "{\"text\":\"x\\ny\",\"id\":1}\r\n\n{\"text\":\"z\"}");
-  for (const TokenFormat format : {TokenFormat::megatron, TokenFormat::llmc}) {
-    for (const int32_t end : {0, -1, 256, 70000}) {
-      build_dataset(
-          {.inputs = {a, b}, .output = path("old"), .format = format, .end_of_document = end});
-      CorpusOptions o = options({a, b});
-      o.format = format;
-      o.tokenizer.end_of_document = end;
-      build_corpus(o);
-      EXPECT_EQ(read("out.bin"), read("old.bin"));
-      if (format == TokenFormat::megatron) {
-        EXPECT_EQ(read("out.idx"), read("old.idx"));
-      }
-    }
+TEST_F(CorpusTest, text_and_json_become_bytes_with_an_end) {
+  const std::string a = input("a.txt", "Hi\n\xc3\xa9"), c = input("c.txt", "");
+  const std::string b = input(
+      "b.jsonl", "{\"text\":\"x\\ny\",\"id\":1}\r\n\n{\"text\":\"\"}\n{\"id\":2,\"text\":\"z\"}");
+  CorpusOptions o = options({a, b, c});
+  for (const int32_t end : {0, 256, 70000, -1}) {
+    o.tokenizer.end_of_document = end;
+    o.format = TokenFormat::megatron;
+    EXPECT_EQ(build_corpus(o).total.rejected[static_cast<size_t>(RejectReason::empty)], 2);
+    std::vector<int64_t> stored = {'H', 'i', '\n', 0xc3, 0xa9, end, 'x', '\n', 'y', end, 'z', end};
+    std::erase(stored, -1);
+    EXPECT_EQ(read("out.bin"),
+              end == 70000 ? raw_array<int32_t>(stored) : raw_array<uint16_t>(stored));
+    const int64_t more = end < 0 ? 0 : 1;
+    EXPECT_TRUE(holds(all_starts(*open_tokens(path("out"), {})),
+                      {0, 5 + more, 8 + 2 * more, 9 + 3 * more}));
+    o.format = TokenFormat::llmc;
+    build_corpus(o);
+    EXPECT_EQ(read("out.bin").substr(1024),
+              end == 70000 ? raw_array<uint32_t>(stored) : raw_array<uint16_t>(stored));
   }
+}
+
+TEST_F(CorpusTest, lines_can_be_documents_and_raw_bytes_are_accepted) {
+  CorpusOptions o = options({input("a.txt", "one\r\n\ntwo\nthree")});
+  o.documents.split_lines = true;
+  o.tokenizer.end_of_document = 256;
+  const CorpusReport report = build_corpus(o);
+  EXPECT_EQ(report.vocab, 257);
+  EXPECT_EQ(report.total.blank_lines, 1);
+  EXPECT_TRUE(holds(all_starts(*open_tokens(path("out"), {})), {0, 4, 8, 14}));
+  o = options({input("b.txt", std::string("\xff\0x", 3))});
+  o.documents.raw_bytes = true;
+  build_corpus(o);
+  EXPECT_TRUE(holds(all_tokens(*open_tokens(path("out"), {})), {0xff, 0, 'x', 0}));
+}
+
+TEST_F(CorpusTest, start_over_continues_what_can_be_continued) {
+  CorpusOptions o = options({input("a.txt", "one"), input("b.txt", "two")});
+  o.commit_seconds = 0;
+  o.start_over = true;
+  CorpusOptions killed = o;
+  int calls = 0;
+  killed.progress = [&](const CorpusProgress&) {
+    if (++calls == 3) throw Killed();
+  };
+  EXPECT_THROW(build_corpus(killed), Killed);
+  EXPECT_FALSE(has_complete_build(path("out")));
+  EXPECT_EQ(build_corpus(o).resumed_shards, 1);
+  // A shard that was changed is read again.
+  calls = 0;
+  EXPECT_THROW(build_corpus(killed), Killed);
+  input("a.txt", "ONE");
+  fs::last_write_time(path("in/a.txt"), fs::file_time_type::clock::now() + std::chrono::hours(1));
+  EXPECT_EQ(build_corpus(o).resumed_shards, 0);
+  EXPECT_TRUE(
+      holds(all_tokens(*open_tokens(path("out"), {})), {'O', 'N', 'E', 0, 't', 'w', 'o', 0}));
 }
 
 TEST_F(CorpusTest, a_killed_build_continues_and_gives_the_same_bytes) {
@@ -183,6 +223,7 @@ TEST_F(CorpusTest, a_crash_between_two_renames_is_completed_by_the_next_build) {
   EXPECT_TRUE(says(message_of<base::IoError>([&] { build_corpus(o); }),
                    {"out.idx: cannot be written", "the finished data set is in", "out.build"}));
   EXPECT_FALSE(fs::exists(path("out.build/tokens")));
+  EXPECT_TRUE(has_complete_build(path("out")));
   fs::remove_all(path("out.idx"));
   EXPECT_EQ(build_corpus(o).total.tokens, 2);
   EXPECT_EQ(result(), expected);

@@ -37,7 +37,7 @@ std::vector<FinalFile> final_files(const FinishedCorpus& corpus) {
   if (corpus.has_rejected) files.push_back({"rejected.jsonl", ".rejected.jsonl"});
   if (corpus.has_tokenizer) files.push_back({"tokenizer", ".tokenizer"});
   if (corpus.format == TokenFormat::megatron) files.push_back({"index", ".idx"});
-  files.push_back({"manifest.json", ".manifest.json"});
+  if (corpus.has_manifest) files.push_back({"manifest.json", ".manifest.json"});
   return files;
 }
 

@@ -20,6 +20,7 @@ struct FinishedCorpus {
   int64_t tokens = 0;
   bool has_mask = false, has_rejected = false;
   bool has_tokenizer = false;  // the work folder has, or had, the folder tokenizer
+  bool has_manifest = true;
 };
 
 // Writes headers, indexes and the manifest into the work folder and commits it as complete. Throws
@@ -29,7 +30,7 @@ void complete(WorkFolder&, const FinishedCorpus&, const base::Json& manifest,
 
 // Renames the files of a complete work folder to their final names and removes the folder. Can be
 // repeated after a crash. At no moment is there an index or a manifest beside tokens that do not
-// belong to it. Returns the files, the manifest last.
+// belong to it. Returns the files, the manifest, if there is one, last.
 std::vector<std::filesystem::path> publish(WorkFolder&, const FinishedCorpus&,
                                            const std::filesystem::path& prefix);
 

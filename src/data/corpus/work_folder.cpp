@@ -53,6 +53,18 @@ std::string first_difference(const Json& before, const Json& now) {
 
 }  // namespace
 
+fs::path work_folder_of(fs::path prefix) {
+  prefix += ".build";
+  return prefix;
+}
+
+bool has_complete_build(const fs::path& prefix) {
+  std::ifstream file(work_folder_of(prefix) / "state.json", std::ios::binary);
+  const std::string text{std::istreambuf_iterator<char>(file), {}};
+  const Json state = Json::parse(text, nullptr, /*allow_exceptions=*/false);
+  return state.is_object() && state.value("is_complete", Json(false)) == Json(true);
+}
+
 GrowingFile::GrowingFile(fs::path path, int64_t bytes)
     : path_(std::move(path)),
       descriptor_(::open(path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666)),
@@ -122,9 +134,20 @@ WorkFolder::WorkFolder(fs::path folder, const Json& identity, bool start_over)
   fs::create_directory(folder_, error);
   if (error) throw failed(folder_, error.value());
   lock();
-  if (start_over) fs::remove(folder_ / "state.json", error);
-  if (!read_state(identity)) state_ = {};
-  if (!state_.is_complete) open_files();
+  try {
+    if (!read_state(identity)) state_ = {};
+    if (!state_.is_complete) open_files();
+  } catch (const base::Error&) {
+    if (!start_over) throw;
+    discard();
+  }
+}
+
+void WorkFolder::discard() {
+  std::error_code ignored;
+  fs::remove(folder_ / "state.json", ignored);
+  state_ = {};
+  open_files();
 }
 
 // The lock ends with the process, so that a killed build does not block the next one.

@@ -55,13 +55,19 @@ struct CorpusState {
   bool is_complete = false;  // all files are final and are being renamed
 };
 
+// Returns the folder of a build, PREFIX.build.
+std::filesystem::path work_folder_of(std::filesystem::path prefix);
+// Returns whether PREFIX.build has a complete data set whose files were not all renamed: the
+// process was killed at its end, and the same build again completes it.
+bool has_complete_build(const std::filesystem::path& prefix);
+
 // One process at a time has the folder open.
 class WorkFolder {
  public:
   // `identity` holds everything that the bytes of the result depend on. An unfinished build with
-  // the same identity is continued; one with another is refused with ConfigError that names the
-  // first key that differs, unless start_over removes it. Throws IoError if another process has the
-  // folder or if it is damaged.
+  // the same identity is continued. One with another is refused with ConfigError that names the
+  // first key that differs, a damaged one with IoError; start_over discards both instead. Throws
+  // IoError if another process has the folder.
   WorkFolder(std::filesystem::path folder, const base::Json& identity, bool start_over);
 
   // Returns the state of the last commit.
@@ -71,6 +77,8 @@ class WorkFolder {
 
   // Makes the content of all files durable and records it with the shards so far.
   void commit(std::vector<ShardRecord> shards, bool is_complete);
+  // Forgets what was committed: the build begins again.
+  void discard();
   // Closes the files and removes the folder.
   void remove();
 

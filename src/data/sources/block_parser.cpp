@@ -155,8 +155,9 @@ void BlockParser::check_text(Document& document, bool is_utf8) const {
     const auto bytes = std::as_bytes(std::span(text));
     if (const auto bad = is_utf8 ? std::nullopt : first_invalid_utf8(bytes)) {
       document.rejected = {RejectReason::invalid_utf8,
-                           fmt::format("byte 0x{:02x} at offset {} of the text is not UTF-8",
-                                       static_cast<unsigned>(bytes[*bad]), *bad)};
+                           fmt::format("byte 0x{:02x} at offset {} of the text is not UTF-8{}",
+                                       static_cast<unsigned>(bytes[*bad]), *bad,
+                                       is_text_file ? "; --raw-bytes accepts it" : "")};
       return;
     }
     if (const size_t nul = text.find('\0'); nul != std::string_view::npos) {

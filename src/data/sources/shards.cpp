@@ -76,7 +76,7 @@ class Finder {
         options_.kind != SourceKind::tar) {
       throw ConfigError(fmt::format(
           "stdin has no name that shows its kind, and the kind given is {}; allowed: text, jsonl, "
-          "tar",
+          "tar (--kind)",
           name_of(options_.kind)));
     }
     add_once({.path = "-", .kind = options_.kind, .source = source_, .stored_bytes = -1});
@@ -123,8 +123,11 @@ class Finder {
                              path.string())
                : fmt::format("{}: the name does not show the kind of the file; known: .txt, "
                              ".jsonl, .ndjson, .tar, .bin, .idx, with .gz or .zst; otherwise give "
-                             "the kind: text, jsonl, tar, mds, tokens",
-                             path.string()));
+                             "the kind (--kind): text, jsonl, tar, mds, tokens{}",
+                             path.string(),
+                             path.extension() == ".parquet"
+                                 ? "; docs/data.md has commands that print Parquet as JSON lines"
+                                 : ""));
     }
     add_file(path, *kind);
   }

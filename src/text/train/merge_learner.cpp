@@ -43,9 +43,9 @@ class MergeLearner {
     queue_new_pairs();
   }
 
-  std::vector<LearnedMerge> run(int32_t vocab_size, int64_t min_frequency, ProductNames& names) {
+  std::vector<LearnedMerge> run(const LearnOptions& options, ProductNames& names) {
     std::vector<LearnedMerge> merges;
-    while (names.size() < vocab_size && !queue_.empty()) {
+    while (names.size() < options.vocab_size && !queue_.empty()) {
       PairCandidate top = queue_.top();
       queue_.pop();
       const int64_t count = counts_[top.pair];
@@ -54,11 +54,12 @@ class MergeLearner {
         queue_.push(std::move(top));
         continue;
       }
-      if (count < 1 || count < min_frequency) break;
+      if (count < 1 || count < options.min_frequency) break;
       const int32_t id = names.product(top.pair.first, top.pair.second);
       merges.push_back({top.pair.first, top.pair.second, id});
       for (const uint32_t word : top.words) merge_in(word, top.pair, id);
       queue_new_pairs();
+      if (options.progress) options.progress(names.size());
     }
     return merges;
   }
@@ -111,9 +112,9 @@ class MergeLearner {
 
 }  // namespace
 
-std::vector<LearnedMerge> learn_merges(std::vector<CountedWord>& words, int32_t vocab_size,
-                                       int64_t min_frequency, ProductNames& names) {
-  return MergeLearner(words).run(vocab_size, min_frequency, names);
+std::vector<LearnedMerge> learn_merges(std::vector<CountedWord>& words, const LearnOptions& options,
+                                       ProductNames& names) {
+  return MergeLearner(words).run(options, names);
 }
 
 }  // namespace trireme::text

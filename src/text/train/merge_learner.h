@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <utility>
 #include <vector>
 
@@ -28,9 +29,16 @@ class ProductNames {
   virtual int32_t size() const = 0;  // tokens so far
 };
 
+struct LearnOptions {
+  int32_t vocab_size = 0;
+  int64_t min_frequency = 1;
+  // Called with the number of tokens after each merge. May be empty.
+  std::function<void(int32_t tokens)> progress;
+};
+
 // Merges until there are `vocab_size` tokens, or no pair occurs `min_frequency` times. Changes
 // `words`.
-std::vector<LearnedMerge> learn_merges(std::vector<CountedWord>& words, int32_t vocab_size,
-                                       int64_t min_frequency, ProductNames& names);
+std::vector<LearnedMerge> learn_merges(std::vector<CountedWord>& words, const LearnOptions&,
+                                       ProductNames& names);
 
 }  // namespace trireme::text

@@ -178,7 +178,13 @@ void BpeTrainer::add(std::string_view text) {
   }
 }
 
-std::string BpeTrainer::train() const {
+void BpeTrainer::add_counts_of(const BpeTrainer& other) {
+  for (const auto& [piece, count] : other.words_->counts) words_->counts[piece] += count;
+}
+
+int64_t BpeTrainer::pieces() const { return static_cast<int64_t>(words_->counts.size()); }
+
+std::string BpeTrainer::train(const std::function<void(int32_t tokens)>& progress) const {
   TokenNames names(options_.special_tokens);
   std::vector<CountedWord> words;
   words.reserve(words_->counts.size());
@@ -190,7 +196,11 @@ std::string BpeTrainer::train() const {
   // The order of words decides nothing, but a fixed one keeps every run the same.
   std::sort(words.begin(), words.end(),
             [](const CountedWord& a, const CountedWord& b) { return a.symbols < b.symbols; });
-  const auto merges = learn_merges(words, options_.vocab_size, options_.min_frequency, names);
+  const auto merges = learn_merges(words,
+                                   {.vocab_size = options_.vocab_size,
+                                    .min_frequency = options_.min_frequency,
+                                    .progress = progress},
+                                   names);
   return tokenizer_json(options_, names, merges);
 }
 

@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -34,9 +35,13 @@ class BpeTrainer {
 
   // Counts the pieces of a text. Invalid UTF-8 is replaced by U+FFFD.
   void add(std::string_view text);
+  // Adds the counts of another trainer with the same options, so that several threads can count.
+  void add_counts_of(const BpeTrainer& other);
+  // Returns the number of different pieces.
+  int64_t pieces() const;
   // Trains, and returns the content of a tokenizer.json. Fewer tokens than vocab_size if no pair is
-  // frequent enough.
-  std::string train() const;
+  // frequent enough. `progress` is called with the number of tokens so far; it may be empty.
+  std::string train(const std::function<void(int32_t tokens)>& progress = {}) const;
 
  private:
   struct Words;

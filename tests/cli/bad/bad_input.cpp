@@ -87,6 +87,9 @@ TEST_P(BadInputTest, is_refused_in_one_message_and_leaves_nothing) {
     } else {
       EXPECT_EQ(outcome.out, "");
     }
+    if (bad.command.starts_with("data ")) {
+      EXPECT_EQ(std::count(outcome.err.begin(), outcome.err.end(), '\n'), 1) << outcome.err;
+    }
     for (const std::string& part : bad.wanted) {
       EXPECT_NE(message.find(part), std::string::npos)
           << "wanted: " << part << "\nfound: " << message;
