@@ -237,7 +237,7 @@ class CleanJob {
   Bands bands_;
   MinHash minhash_;
   Spool spool_;
-  WorkFile hashes_;
+  ScratchFile hashes_;
   std::optional<NearDuplicateIndex> index_;
   base::ThreadPool pool_;
   Outcomes outcomes_;

@@ -17,7 +17,7 @@ double min_estimate(double threshold, int permutations) {
 
 }  // namespace
 
-Decider::Decider(const WorkFile& signatures, int permutations, const NearSearch& search)
+Decider::Decider(const ScratchFile& signatures, int permutations, const NearSearch& search)
     : signatures_(signatures),
       threshold_(search.threshold),
       min_estimate_(min_estimate(search.threshold, permutations)),

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "data/clean/near/near_duplicates.h"
-#include "data/clean/storage/work_file.h"
+#include "data/clean/storage/scratch_file.h"
 
 namespace trireme::data {
 
@@ -24,7 +24,7 @@ class Decider {
 
   // `signatures` has `permutations` values of 32 bits for every document. REQUIRES: signatures and
   // search outlive the object.
-  Decider(const WorkFile& signatures, int permutations, const NearSearch& search);
+  Decider(const ScratchFile& signatures, int permutations, const NearSearch& search);
 
   // Returns the first candidate that is similar. `found` has the candidates, once for every group
   // that they share, and is sorted. Those with the most shared groups are tried first: they are the
@@ -47,7 +47,7 @@ class Decider {
   double compare(uint32_t document, uint32_t other);
   void read(uint32_t document, std::vector<uint32_t>& signature) const;
 
-  const WorkFile& signatures_;
+  const ScratchFile& signatures_;
   double threshold_, min_estimate_;
   std::unique_ptr<Comparer> comparer_;
   std::vector<uint32_t> own_, other_;

@@ -54,7 +54,7 @@ uint32_t group_band(base::ThreadPool& pool, const ColumnFile<uint64_t>& keys, si
 // Decides the documents of one chunk after the other.
 class GreedyPass {
  public:
-  GreedyPass(const WorkFile& signatures, int permutations, const NearSearch& search,
+  GreedyPass(const ScratchFile& signatures, int permutations, const NearSearch& search,
              KeptGroups& kept)
       : signatures_(signatures),
         permutations_(permutations),
@@ -143,7 +143,7 @@ class GreedyPass {
     counts_.compared += counts.compared;
   }
 
-  const WorkFile& signatures_;
+  const ScratchFile& signatures_;
   int permutations_;
   const NearSearch& search_;
   KeptGroups& kept_;

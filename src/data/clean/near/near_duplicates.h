@@ -21,7 +21,7 @@
 #include "base/system/threads.h"
 #include "data/clean/near/bands.h"
 #include "data/clean/storage/column_file.h"
-#include "data/clean/storage/work_file.h"
+#include "data/clean/storage/scratch_file.h"
 
 namespace trireme::data {
 
@@ -74,7 +74,7 @@ class NearDuplicateIndex {
   std::filesystem::path folder_;
   int permutations_;
   Bands bands_;
-  WorkFile signatures_;
+  ScratchFile signatures_;
   ColumnFile<uint64_t> keys_;
   std::vector<uint32_t> no_signature_;
   std::vector<uint64_t> no_keys_;

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "base/check.h"
-#include "data/clean/storage/work_file.h"
+#include "data/clean/storage/scratch_file.h"
 
 namespace trireme::data {
 
@@ -82,7 +82,7 @@ class ColumnFile {
                                 sizeof(T));
   }
 
-  WorkFile file_;
+  ScratchFile file_;
   size_t columns_;
   std::vector<T> chunk_;
   int64_t rows_ = 0;

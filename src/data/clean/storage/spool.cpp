@@ -17,13 +17,13 @@ struct RecordHeader {
   int32_t rejected = -1, padding = 0;  // -1: the document is good
 };
 
-RecordHeader header_of(const WorkFile& file, int64_t start) {
+RecordHeader header_of(const ScratchFile& file, int64_t start) {
   RecordHeader header;
   file.read_at(start, std::as_writable_bytes(std::span(&header, 1)));
   return header;
 }
 
-void read_text(const WorkFile& file, int64_t start, size_t bytes, std::string& out) {
+void read_text(const ScratchFile& file, int64_t start, size_t bytes, std::string& out) {
   out.resize(bytes);
   file.read_at(start, std::as_writable_bytes(std::span(out)));
 }

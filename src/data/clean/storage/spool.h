@@ -12,7 +12,7 @@
 #include <string_view>
 #include <vector>
 
-#include "data/clean/storage/work_file.h"
+#include "data/clean/storage/scratch_file.h"
 #include "data/sources/document.h"
 
 namespace trireme::data {
@@ -57,7 +57,7 @@ class Spool {
   void read_start(uint32_t document, size_t max_text, SpooledDocument& out) const;
 
  private:
-  WorkFile file_;
+  ScratchFile file_;
   std::deque<int64_t> starts_;  // a deque does not copy when it grows
 };
 

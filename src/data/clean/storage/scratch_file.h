@@ -15,10 +15,10 @@
 namespace trireme::data {
 
 // Appended to by one thread. Failures are IoErrors that name the folder and the system's reason.
-class WorkFile {
+class ScratchFile {
  public:
   // `purpose` completes "the work file of ..." in messages.
-  WorkFile(const std::filesystem::path& folder, std::string purpose);
+  ScratchFile(const std::filesystem::path& folder, std::string purpose);
 
   void append(std::span<const std::byte> bytes);
   // Writes what is buffered, so that it can be read.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "data/clean/storage/work_file.h"
+#include "data/clean/storage/scratch_file.h"
 
 #include <fcntl.h>
 #include <fmt/core.h>
@@ -39,7 +39,7 @@ base::IoError work_failure(const fs::path& folder, const std::string& purpose, i
 
 }  // namespace
 
-WorkFile::WorkFile(const fs::path& folder, std::string purpose)
+ScratchFile::ScratchFile(const fs::path& folder, std::string purpose)
     : folder_(folder.empty() ? "." : folder),
       purpose_(std::move(purpose)),
       descriptor_(open_nameless(folder_)) {
@@ -47,7 +47,7 @@ WorkFile::WorkFile(const fs::path& folder, std::string purpose)
   pending_.reserve(work_buffer_bytes);
 }
 
-void WorkFile::append(std::span<const std::byte> bytes) {
+void ScratchFile::append(std::span<const std::byte> bytes) {
   if (pending_.size() + bytes.size() > work_buffer_bytes) flush();
   if (bytes.size() < work_buffer_bytes) {
     pending_.insert(pending_.end(), bytes.begin(), bytes.end());
@@ -56,7 +56,7 @@ void WorkFile::append(std::span<const std::byte> bytes) {
   }
 }
 
-void WorkFile::flush() {
+void ScratchFile::flush() {
   std::vector<std::byte> bytes;
   std::swap(bytes, pending_);
   write_at(bytes_, bytes);
@@ -64,7 +64,7 @@ void WorkFile::flush() {
   std::swap(bytes, pending_);
 }
 
-void WorkFile::write_at(int64_t offset, std::span<const std::byte> bytes) {
+void ScratchFile::write_at(int64_t offset, std::span<const std::byte> bytes) {
   TRIREME_CHECK(pending_.empty() && offset >= 0, "{} bytes pending, offset {}", pending_.size(),
                 offset);
   try {
@@ -75,7 +75,7 @@ void WorkFile::write_at(int64_t offset, std::span<const std::byte> bytes) {
   bytes_ = std::max(bytes_, offset + static_cast<int64_t>(bytes.size()));
 }
 
-void WorkFile::read_at(int64_t offset, std::span<std::byte> out) const {
+void ScratchFile::read_at(int64_t offset, std::span<std::byte> out) const {
   TRIREME_CHECK(offset >= 0 && offset + static_cast<int64_t>(out.size()) <= bytes_,
                 "{} bytes at {} of {}", out.size(), offset, bytes_);
   while (!out.empty()) {
