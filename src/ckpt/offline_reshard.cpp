@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "base/shape.h"
 #include "ckpt/disk/aligned.h"
+#include "ckpt/generation/tokenizer_copy.h"
 
 namespace trireme::ckpt {
 namespace {
@@ -98,6 +99,7 @@ std::filesystem::path reshard(Disk& disk, const Generation& from, const ReshardT
       manifest.files.push_back(writer.finish());
     }
     expect_complete(manifest, saved);
+    write_tokenizer(disk, draft.folder, read_tokenizer(disk, from.folder()));
     return commit(disk, draft, manifest);
   } catch (...) {
     abandon(disk, draft);

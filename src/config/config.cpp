@@ -13,7 +13,7 @@
 #include "config/files/hf_config.h"
 #include "config/files/model_file.h"
 #include "config/layout.h"
-#include "config/phases.h"
+#include "config/lists/phases.h"
 #include "config/schema.h"
 
 namespace trireme::config {

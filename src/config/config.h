@@ -170,7 +170,7 @@ struct Debug {
 };
 
 // An element of [[phase]]: what changes from a step or a number of tokens on. A field that is not
-// given (-1, no weights) stays as in the phase before; config/phases.h resolves that.
+// given (-1, no weights) stays as in the phase before; config/lists/phases.h resolves that.
 struct Phase {
   std::string name;        // load() fills in "phase 2", ...
   int64_t from_step = -1;  // first step, counted from 1

@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "base/text/json.h"
 #include "ckpt/disk/posix_disk.h"
+#include "ckpt/generation/tokenizer_copy.h"
 #include "ckpt/hf/hf_names.h"
 #include "ckpt/hf/hf_weights.h"
 #include "cli/ckpt/ckpt_place.h"
@@ -91,6 +92,8 @@ int export_weights(const Args& args) {
       {.dtype = dtype,
        .max_shard_bytes = args.integer("--max-shard-bytes"),
        .extra_files = tokenizer_of(args),
+       .extra_bytes = args.has("--tokenizer") ? std::vector<ckpt::NamedBytes>()
+                                              : ckpt::read_tokenizer(*disk, from.folder()),
        .reread = true,
        .check = wants_loss ? compare : std::function<void(const fs::path&)>()});
   progress.finish();
@@ -182,7 +185,8 @@ Verb ckpt_export_verb() {
                        .fallback = "5000000000",
                        .help = "Maximum size of one file; a larger tensor gets a file of its size"},
                       {.name = "--tokenizer",
-                       .help = "Folder whose tokenizer files are copied beside the weights"},
+                       .help = "Folder whose tokenizer files are copied beside the weights; "
+                               "default: the files in the checkpoint, if it has any"},
                       {.name = "--no-loss",
                        .kind = Kind::flag,
                        .help = "Compare tensors but no losses, which takes less time and memory"},

@@ -8,7 +8,7 @@
 
 #include "base/check.h"
 #include "base/text/json.h"
-#include "config/phases.h"
+#include "config/lists/phases.h"
 #include "obs/terminal/number_text.h"
 
 namespace trireme::train {

@@ -11,7 +11,7 @@
 #include "obs/terminal/curve.h"
 #include "spec/plan.h"
 #include "train/checkpointing/run_checkpoints.h"
-#include "train/report/validation_figures.h"
+#include "train/report/losses/validation_figures.h"
 
 namespace trireme::train {
 

@@ -15,7 +15,8 @@ namespace trireme::train {
 struct RunWork {
   int64_t first_step = 1;  // the first of this attempt
   int64_t step_samples = 0;
-  // Of all remaining steps, if steps differ; -1: all have step_samples of training.seq_len tokens.
+  // Those of all remaining steps, if steps differ; -1: all have step_samples of training.seq_len
+  // tokens.
   int64_t samples = -1, tokens = -1;
   int64_t training_samples = 0;                   // in one epoch
   int64_t samples_before = 0, tokens_before = 0;  // in earlier attempts

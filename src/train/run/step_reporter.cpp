@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <deque>
 
-#include "train/report/source_losses.h"
+#include "train/report/losses/source_losses.h"
 #include "train/report/throughput.h"
 #include "train/run/validation.h"
 

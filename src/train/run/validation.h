@@ -6,7 +6,7 @@
 
 #include "data/samples/sample_provider.h"
 #include "engine/engine.h"
-#include "train/report/validation_figures.h"
+#include "train/report/losses/validation_figures.h"
 #include "train/setup/rank.h"
 
 namespace trireme::train {

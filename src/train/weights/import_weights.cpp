@@ -3,6 +3,8 @@
 
 #include <algorithm>
 #include <cstring>
+#include <fstream>
+#include <iterator>
 #include <map>
 
 #include "base/check.h"
@@ -11,6 +13,7 @@
 #include "ckpt/disk/aligned.h"
 #include "ckpt/generation/folder.h"
 #include "ckpt/generation/save.h"
+#include "ckpt/generation/tokenizer_copy.h"
 #include "ckpt/hf/hf_names.h"
 #include "ckpt/hf/hf_weights.h"
 #include "config/files/model_file.h"
@@ -78,6 +81,22 @@ std::vector<ckpt::TensorPieces> pieces_of(const spec::ModelDims& dims) {
   return all;
 }
 
+// Returns the tokenizer's files beside the weights; empty: there are none.
+std::vector<ckpt::NamedBytes> tokenizer_of(const std::filesystem::path& weights) {
+  const std::filesystem::path folder =
+      std::filesystem::is_directory(weights) ? weights : weights.parent_path();
+  std::vector<ckpt::NamedBytes> files;
+  for (const char* name : ckpt::tokenizer_files) {
+    std::ifstream file(folder / name, std::ios::binary);
+    if (!file.is_open()) continue;
+    files.push_back({name, std::string{std::istreambuf_iterator<char>(file), {}}});
+    if (file.bad()) {
+      throw base::IoError(fmt::format("{}: cannot be read", (folder / name).string()));
+    }
+  }
+  return files;
+}
+
 }  // namespace
 
 std::filesystem::path import_weights(ckpt::Disk& disk, const std::filesystem::path& weights,
@@ -118,6 +137,7 @@ std::filesystem::path import_weights(ckpt::Disk& disk, const std::filesystem::pa
     file.fill(layout.bytes);
     file.flush();
     manifest.files = {writer.finish()};
+    ckpt::write_tokenizer(disk, draft.folder, tokenizer_of(weights));
     return ckpt::commit(disk, draft, manifest);
   } catch (...) {
     ckpt::abandon(disk, draft);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "train/report/validation_figures.h"
+#include "train/report/losses/validation_figures.h"
 
 #include <fmt/format.h>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "train/report/source_losses.h"
+#include "train/report/losses/source_losses.h"
 
 #include <fmt/format.h>
 

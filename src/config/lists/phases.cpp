@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "config/phases.h"
+#include "config/lists/phases.h"
 
 #include <fmt/format.h>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "config/phases.h"
+#include "config/lists/phases.h"
 
 #include <gtest/gtest.h>
 
@@ -65,8 +65,8 @@ TEST(Phases, a_phase_from_the_first_step_replaces_the_first_one) {
 
 TEST(Phases, lists_survive_the_resolved_form_and_overrides) {
   const Config c = load_lists(two_sets + "[[phase]]\nfrom_step = 5\nweights = { web = 1.5 }\n",
-                             {"--training.dataset[1].weight=0.25", "--phase[0].from_step=7",
-                              "--phase[0].weights=web=2,programs=4"});
+                              {"--training.dataset[1].weight=0.25", "--phase[0].from_step=7",
+                               "--phase[0].weights=web=2,programs=4"});
   EXPECT_EQ(c.training.dataset[1].weight, 0.25);
   EXPECT_EQ(c.phase[0].from_step, 7);
   EXPECT_EQ(c.phase[0].weights, (NamedNumbers{{"web", 2}, {"programs", 4}}));
@@ -123,7 +123,8 @@ TEST(Phases, bad_lists_are_refused_with_place_and_reason) {
        "lr is a constant rate, so lr_factor has no effect"},
   };
   for (const auto& [text, message] : cases) {
-    EXPECT_NE(list_refusal(text).find(message), std::string::npos) << text << "\n" << list_refusal(text);
+    EXPECT_NE(list_refusal(text).find(message), std::string::npos) << text << "\n"
+                                                                   << list_refusal(text);
   }
 }
 
