@@ -123,10 +123,6 @@ Decoder::Decoder(device::Device& device, const spec::ModelSpec& model, const spe
       device.make_host_buffer(Mem::staging, inputs_.bytes(), "tokens to decode"));
   host_logits_ = std::make_unique<device::HostBuffer>(
       device.make_host_buffer(Mem::staging, logits_.bytes(), "logits"));
-  // Rows of a batch without a token read the cache's memory, which must not be NaN for them.
-  for (const Layer& layer : layers_) {
-    if (layer.cache) ops::fill(*stream_, {.d = layer.cache});
-  }
   stream_->synchronize();
 }
 
