@@ -57,7 +57,7 @@ float exponentiate(float* scores, int64_t count) {
 void attend(const AttentionCachedArgs& args, int64_t first, int64_t count, int64_t g) {
   const int64_t K = args.q.shape[2], G = args.cache.shape[1] / 2, heads = args.q.shape[1] / G;
   const int64_t begin = index_at(args.first_rows, first);
-  int64_t lengths[max_queries], longest = 0;
+  int64_t lengths[max_queries] = {}, longest = 0;
   for (int64_t i = 0; i < count; ++i) {
     lengths[i] = index_at(args.lengths, first + i);
     TRIREME_CHECK(
@@ -66,11 +66,12 @@ void attend(const AttentionCachedArgs& args, int64_t first, int64_t count, int64
         args.max_length);
     longest = std::max(longest, lengths[i]);
   }
-  float* next = thread_floats<CachedMemory>(count * heads * (longest + 2 * K) + K);
+  float* next = thread_floats<CachedMemory>(count * heads * (longest + 2 * K + 1) + K);
   const auto take = [&next](int64_t floats) { return std::exchange(next, next + floats); };
   float* scores = take(count * heads * longest);  // [query, head, cached token]
   float* q = take(count * heads * K);
   float* sums = take(count * heads * K);
+  float* totals = take(count * heads);
   float* buffer = take(K);
 
   for (int64_t i = 0; i < count; ++i) {
@@ -90,8 +91,6 @@ void attend(const AttentionCachedArgs& args, int64_t first, int64_t count, int64
       }
     }
   }
-  float totals[max_queries * 64];
-  TRIREME_CHECK(heads <= 64, "{} query heads share a key head", heads);
   for (int64_t row = 0; row < count * heads; ++row) {
     totals[row] = exponentiate(scores + row * longest, lengths[row / heads]);
   }

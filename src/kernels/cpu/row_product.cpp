@@ -104,11 +104,11 @@ void multiply_columns(const RowProductArgs& args, const Inputs& x, int64_t begin
     for (int64_t r = 0; r < rows; r += max_rows_at_once) {
       const int64_t here = std::min(max_rows_at_once, rows - r);
       const Inputs from = {x.data + r * x.stride, x.stride};
-      float products[max_rows_at_once][weights_at_once];
+      float products[max_rows_at_once][weights_at_once] = {};
       if (count < weights_at_once) {
         for (int64_t i = 0; i < here; ++i) {
           for (int64_t j = 0; j < count; ++j) {
-            float one[max_rows_at_once][weights_at_once];
+            float one[max_rows_at_once][weights_at_once] = {};
             multiply<1, 1>({from.data + i * x.stride, x.stride}, weight + j * stride, stride, depth,
                            one);
             products[i][j] = one[0][0];
