@@ -10,7 +10,8 @@ namespace trireme::device {
 
 std::string_view name_of(Mem mem) {
   constexpr std::array<std::string_view, static_cast<size_t>(Mem::count)> names = {
-      "params", "grads", "optim", "stash", "scratch", "comm", "staging", "checkpoint", "external"};
+      "params", "grads",   "optim", "stash",      "scratch",
+      "comm",   "staging", "cache", "checkpoint", "external"};
   TRIREME_CHECK(mem < Mem::count, "mem {}", static_cast<int>(mem));
   return names[static_cast<size_t>(mem)];
 }

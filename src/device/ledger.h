@@ -11,8 +11,9 @@
 
 namespace trireme::device {
 
-// The purpose of memory. `checkpoint` is state in host memory that is being written to a disk.
-// `external` is library memory (contexts, collectives) that is measured, not allocated by Trireme.
+// The purpose of memory. `cache` has keys and values of the tokens that a model is continuing.
+// `checkpoint` is state in host memory that is being written to a disk. `external` is library
+// memory (contexts, collectives) that is measured, not allocated by Trireme.
 enum class Mem : uint8_t {
   params,
   grads,
@@ -21,6 +22,7 @@ enum class Mem : uint8_t {
   scratch,
   comm,
   staging,
+  cache,
   checkpoint,
   external,
   count

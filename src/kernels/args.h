@@ -150,6 +150,40 @@ struct AttentionBackwardArgs {
   Tensor workspace = {};  // scratch of spec::attention_workspace(); absent if that is empty
 };
 
+// ---- decoding: one token of each of T sequences, whose earlier tokens are in a cache
+//
+// The bits of a row of the results of these three ops depend on that row of the operands only, not
+// on T or on the other rows: a sequence gets the same tokens in every batch.
+
+// y = x weight^T + bias + residual.
+struct RowProductArgs {
+  ConstTensor x;              // [T, D]
+  ConstTensor weight;         // [N, D], type of x
+  ConstTensor bias = {};      // optional [N], type of x
+  ConstTensor residual = {};  // optional [T, N], type of y
+  Tensor y;                   // [T, N], f32 or type of x; may be the same tensor as residual
+};
+
+// d[rows[t]] = x[t]. A negative row is skipped; the others differ.
+struct ScatterRowsArgs {
+  ConstTensor x;     // [T, C]
+  ConstTensor rows;  // [T] i32
+  Tensor d;          // [N, C], type of x
+};
+
+// o[t] = softmax(scale q[t] k^T) v over the cached tokens [first_rows[t], first_rows[t] +
+// lengths[t]); query head h reads key head h / (H / G). With length 0, o[t] is zero.
+struct AttentionCachedArgs {
+  ConstTensor q;           // [T, H, K]
+  ConstTensor cache;       // [N, 2 G, K], type of q: the keys of a token, then its values
+  ConstTensor first_rows;  // [T] i32
+  ConstTensor lengths;     // [T] i32
+  int64_t max_length = 0;  // no length is greater
+  float scale = 1;
+  Tensor o;               // [T, H, K], type of q
+  Tensor workspace = {};  // scratch of spec::attention_cached_workspace(); absent if that is empty
+};
+
 // y = silu(gate) * up, with gate | up side by side.
 struct SwigluForwardArgs {
   ConstTensor gate_up;  // [T, 2 F]

@@ -111,6 +111,36 @@ OpCost cost_of(const AttentionBackwardArgs& a) {
           .bytes = traffic({a.q, a.k, a.v, a.o, a.dout, a.lse, a.dq, a.dk, a.dv})};
 }
 
+OpCost cost_of(const RowProductArgs& a) {
+  const int64_t m = a.y.rows(), n = a.y.cols(), k = a.x.cols();
+  return {.kind = OpKind::row_product,
+          .m = m,
+          .n = n,
+          .k = k,
+          .layout = spec::GemmLayout::nt,
+          .dtype = a.x.dtype,
+          .flops = 2.0 * static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k),
+          .bytes = traffic({a.x, a.weight, a.bias, a.residual, a.y})};
+}
+
+OpCost cost_of(const ScatterRowsArgs& a) {
+  return streaming(OpKind::scatter_rows, a.x, traffic({a.x, a.rows, a.x}));
+}
+
+// Lengths are on the device, so each counts as max_length.
+OpCost cost_of(const AttentionCachedArgs& a) {
+  const int64_t heads = a.q.shape[1], head_dim = a.q.shape[2];
+  const int64_t cached = a.q.rows() * a.max_length;
+  return {.kind = OpKind::attention_cached,
+          .m = a.q.rows(),
+          .n = a.max_length,
+          .k = head_dim,
+          .dtype = a.q.dtype,
+          .flops = 4.0 * static_cast<double>(cached) * static_cast<double>(heads * head_dim),
+          .bytes = traffic({a.q, a.first_rows, a.lengths, a.o}) +
+                   cached * a.cache.cols() * base::size_of(a.cache.dtype)};
+}
+
 OpCost cost_of(const SwigluForwardArgs& a) {
   return streaming(OpKind::swiglu_forward, a.y, traffic({a.gate_up, a.y}));
 }

@@ -315,6 +315,44 @@ void attention_backward(Stream& stream, const AttentionBackwardArgs& a) {
   send(stream, &Kernels::attention_backward, a);
 }
 
+void row_product(Stream& stream, const RowProductArgs& a) {
+  const char* op = "row_product";
+  const int64_t rows = a.x.rows(), depth = a.x.cols(), cols = a.weight.rows();
+  is_real(op, "x", a.x);
+  has(op, "weight", a.weight, {cols, depth}, a.x.dtype);
+  may_have(op, "bias", a.bias, {cols}, a.x.dtype);
+  may_have(op, "residual", a.residual, {rows, cols}, a.y.dtype);
+  has(op, "y", a.y, {rows, cols});
+  TRIREME_CHECK(a.y.dtype == a.x.dtype || a.y.dtype == DType::f32,
+                "row_product: y is {}, not f32 or the type of x", base::name_of(a.y.dtype));
+  send(stream, &Kernels::row_product, a);
+}
+
+void scatter_rows(Stream& stream, const ScatterRowsArgs& a) {
+  const char* op = "scatter_rows";
+  is_real(op, "x", a.x);
+  has(op, "x", a.x, {a.x.rows(), a.x.cols()});
+  has(op, "rows", a.rows, {a.x.rows()}, DType::i32);
+  has(op, "d", a.d, {a.d.rows(), a.x.cols()}, a.x.dtype);
+  send(stream, &Kernels::scatter_rows, a);
+}
+
+void attention_cached(Stream& stream, const AttentionCachedArgs& a) {
+  const char* op = "attention_cached";
+  const int64_t rows = a.q.shape[0], heads = a.q.shape[1], head_dim = a.q.shape[2];
+  const int64_t kv_heads = a.cache.shape[1] / 2;
+  is_real(op, "q", a.q);
+  has(op, "cache", a.cache, {a.cache.rows(), 2 * kv_heads, head_dim}, a.q.dtype);
+  TRIREME_CHECK(kv_heads > 0 && heads % kv_heads == 0, "{}: {} query heads, {} key heads", op,
+                heads, kv_heads);
+  has(op, "first_rows", a.first_rows, {rows}, DType::i32);
+  has(op, "lengths", a.lengths, {rows}, DType::i32);
+  TRIREME_CHECK(a.max_length >= 1 && a.max_length <= a.cache.rows(), "{}: max_length {} of {} rows",
+                op, a.max_length, a.cache.rows());
+  has(op, "o", a.o, a.q.shape, a.q.dtype);
+  send(stream, &Kernels::attention_cached, a);
+}
+
 void swiglu_forward(Stream& stream, const SwigluForwardArgs& a) {
   check(a);
   send(stream, &Kernels::swiglu_forward, a);

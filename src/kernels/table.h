@@ -20,6 +20,9 @@ struct Kernels {
   void (*rope_backward)(Stream&, const RopeBackwardArgs&);
   void (*attention_forward)(Stream&, const AttentionForwardArgs&);
   void (*attention_backward)(Stream&, const AttentionBackwardArgs&);
+  void (*row_product)(Stream&, const RowProductArgs&);
+  void (*scatter_rows)(Stream&, const ScatterRowsArgs&);
+  void (*attention_cached)(Stream&, const AttentionCachedArgs&);
   void (*swiglu_forward)(Stream&, const SwigluForwardArgs&);
   void (*swiglu_backward)(Stream&, const SwigluBackwardArgs&);
   void (*gelu_forward)(Stream&, const GeluForwardArgs&);

@@ -119,6 +119,13 @@ const std::vector<Known> known_commands = {
      "trireme generate runs/kjv --prompt 'In the beginning' --tokens 5"},
     {"trireme generate runs/kjv --prompt 'The LORD is my' --seed 3", How::here,
      "trireme generate runs/kjv --prompt 'The LORD is my' --seed 3 --tokens 5"},
+    {"trireme generate runs/kjv --prompt 'And he' --prompt 'But' --stop '.' --top-p 0.9", How::here,
+     "trireme generate runs/kjv --prompt 'And he' --prompt 'But' --stop '.' --top-p 0.9 --tokens "
+     "5"},
+    {"trireme generate runs/kjv --prompts prompts.txt --batch 16 --output out.jsonl", How::here,
+     "trireme generate runs/kjv --prompts prompts.txt --batch 16 --output out.jsonl --tokens 5"},
+    {"trireme eval runs/kjv --data book.txt --seq 256", How::here},
+    {"trireme eval runs/kjv --tasks tasks.jsonl --per-item answers.jsonl", How::here},
     {"trireme generate DIR --prompt-ids 464,3290 --tokens 20 --temperature 0 --json", How::here},
     {"trireme data build book.txt --output runs/book", How::here},
     {"trireme data build a.jsonl b.jsonl --output corpus --key text --workers 4", How::here},
@@ -490,6 +497,8 @@ void make_newcomers_folder(const Scratch& s) {
   write_tiny(s);
   fs::copy_file(source() / "tests" / "planner" / "runs.jsonl", s.at("runs.jsonl"));
   s.write("book.txt", tiny_text(1000));
+  s.write("prompts.txt", "In the beginning\nAnd he\n");
+  s.write("tasks.jsonl", "{\"ctx\": \"a\", \"endings\": [\"b\", \"cd\"], \"label\": 1}\n");
   s.write("mine.txt", "0F0 0F1 0BW0 0BW1\n1F0 1BW0 1F1 1BW1\n");
   for (const char* name : {"a.jsonl", "b.jsonl"}) s.write(name, "{\"text\": \"a line\"}\n");
   s.write("train.bin", std::string(64, '\1'));

@@ -34,6 +34,19 @@ fs::path run_file_in(const fs::path& folder) {
   return fs::is_regular_file(file, ignored) ? file : fs::path();
 }
 
+// Returns the folder if it contains a tokenizer, otherwise an empty path.
+fs::path tokenizer_in(const fs::path& folder) {
+  std::error_code ignored;
+  for (const char* name : {"tokenizer.json", "tokenizer.model"}) {
+    if (fs::is_regular_file(folder / name, ignored)) return folder;
+  }
+  return {};
+}
+
+fs::path tokenizer_of_run(const fs::path& run_file) {
+  return run_file.empty() ? fs::path() : tokenizer_in(run_file.parent_path() / "tokenizer");
+}
+
 class FoundFolder final : public FoundWeights {
  public:
   explicit FoundFolder(fs::path path) : path_(std::move(path)), source_(path_) {}
@@ -47,6 +60,10 @@ class FoundFolder final : public FoundWeights {
     std::error_code failed;
     const fs::path whole = fs::canonical(path_, failed);
     return failed ? fs::path() : run_file_in(whole.parent_path().parent_path());
+  }
+  fs::path tokenizer_path() const override {
+    const fs::path own = tokenizer_in(path_);
+    return own.empty() ? tokenizer_of_run(run_file()) : own;
   }
 
  private:
@@ -85,6 +102,10 @@ class FoundCheckpoint final : public FoundWeights {
     return {{"path", generation_->folder().string()}, {"step", step()}};
   }
   fs::path run_file() const override { return run_file_of(*generation_); }
+  fs::path tokenizer_path() const override {
+    const fs::path own = tokenizer_in(generation_->folder() / "tokenizer");
+    return own.empty() ? tokenizer_of_run(run_file()) : own;
+  }
 
  private:
   int64_t step() const { return generation_->manifest().step; }
@@ -161,6 +182,17 @@ Option weights_argument(bool is_required) {
       .name = "from",
       .help = "Weights: a run's folder, a checkpoint, or a folder with config.json and safetensors",
       .is_required = is_required};
+}
+
+Option tokenizer_option() {
+  return {.name = "--tokenizer",
+          .help =
+              "Tokenizer: a tokenizer.json, a SentencePiece .model, or a folder with one; "
+              "default: the one that lies with the weights"};
+}
+
+fs::path tokenizer_of(const Args& args, const FoundWeights& weights) {
+  return args.has("--tokenizer") ? fs::path(args.text("--tokenizer")) : weights.tokenizer_path();
 }
 
 }  // namespace trireme::cli

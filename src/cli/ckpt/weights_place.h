@@ -21,6 +21,9 @@ class FoundWeights : public train::WeightsSource {
   virtual base::Json json() const = 0;  // path, and step if it is known
   // Returns run.json of the run that they belong to; empty if no run is known.
   virtual std::filesystem::path run_file() const = 0;
+  // Returns the folder of the tokenizer that lies with the weights: a Hugging Face folder itself,
+  // the folder `tokenizer` of a checkpoint, or that of the run. Empty if there is none.
+  virtual std::filesystem::path tokenizer_path() const = 0;
 };
 
 // Finds the weights at a path. In a run's folder these are the final weights or, if there are none
@@ -31,5 +34,9 @@ std::unique_ptr<FoundWeights> find_weights(const std::filesystem::path&);
 
 // The positional argument "from": the path for find_weights().
 Option weights_argument(bool is_required);
+
+// --tokenizer, and its value or else the tokenizer that lies with the weights.
+Option tokenizer_option();
+std::filesystem::path tokenizer_of(const Args&, const FoundWeights&);
 
 }  // namespace trireme::cli

@@ -57,7 +57,11 @@ struct Parser {
     }
     CLI::Option* added = app->add_option(option.name, values[option.name], option.help);
     // Otherwise "[a,b]" would be read as two values.
-    if (option.kind != Kind::list) added->expected(1)->allow_extra_args(false);
+    if (option.kind == Kind::texts) {
+      added->allow_extra_args(false);
+    } else if (option.kind != Kind::list) {
+      added->expected(1)->allow_extra_args(false);
+    }
     if (option.is_required) added->required();
     if (option.kind == Kind::integer) {
       added

@@ -12,7 +12,8 @@
 
 namespace trireme::cli {
 
-enum class Kind : uint8_t { text, integer, number, flag, list };
+// A `list` takes all words that follow it; `texts` may be given several times, one word each.
+enum class Kind : uint8_t { text, integer, number, flag, list, texts };
 
 struct Option {
   std::string name;  // "--steps"; without dashes it is positional

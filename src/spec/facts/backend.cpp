@@ -20,6 +20,11 @@ base::TensorSpec attention_workspace(const Backend& backend, const AttentionShap
   return backend.scratch->attention_workspace(backend, shape);
 }
 
+base::TensorSpec attention_cached_workspace(const Backend& backend,
+                                            const CachedAttentionShape& shape) {
+  return backend.scratch->attention_cached_workspace(shape);
+}
+
 base::TensorSpec embedding_workspace(const Backend& backend, int64_t tokens, int64_t width) {
   return backend.scratch->embedding_workspace(tokens, width);
 }

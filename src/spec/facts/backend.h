@@ -26,6 +26,11 @@ struct AttentionCall {
   int64_t sequences = 1, kv_heads = 1;
 };
 
+// A call of attention_cached.
+struct CachedAttentionShape {
+  int64_t rows = 0, heads = 0, head_dim = 0, max_length = 0;
+};
+
 struct Backend;
 
 // The functions of one back end. The free functions below call them and describe them.
@@ -34,6 +39,7 @@ struct ScratchRules {
   AttentionCall (*attention_call)(const Backend&, const AttentionShape&);
   base::TensorSpec (*attention_workspace)(const Backend&, const AttentionShape&);
   base::TensorSpec (*embedding_workspace)(int64_t tokens, int64_t width);
+  base::TensorSpec (*attention_cached_workspace)(const CachedAttentionShape&);
 };
 extern const ScratchRules cpu_scratch, cuda_scratch;
 
@@ -64,6 +70,21 @@ AttentionCall attention_call(const Backend&, const AttentionShape&);
 
 // Scratch of attention_backward: flat f32, or nothing (empty shape).
 base::TensorSpec attention_workspace(const Backend&, const AttentionShape&);
+
+// Scratch of attention_cached: flat f32, or nothing (empty shape).
+base::TensorSpec attention_cached_workspace(const Backend&, const CachedAttentionShape&);
+
+// Cached tokens that one thread block of the CUDA attention_cached reads. It depends on max_length
+// only, so that the order of sums does not depend on the batch.
+constexpr int64_t max_cached_splits = 16;
+constexpr int64_t cached_split_tokens(int64_t max_length) {
+  const int64_t part = (max_length + max_cached_splits - 1) / max_cached_splits;
+  return (part + 127) / 128 * 128;
+}
+constexpr int64_t cached_splits(int64_t max_length) {
+  const int64_t tokens = cached_split_tokens(max_length);
+  return (max_length + tokens - 1) / tokens;
+}
 
 // Sorted tokens whose gradients one thread block of the CUDA embedding_backward sums.
 constexpr int64_t embedding_block = 32;

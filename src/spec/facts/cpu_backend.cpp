@@ -19,10 +19,12 @@ base::TensorSpec cpu_attention_workspace(const Backend&, const AttentionShape& s
 
 base::TensorSpec cpu_embedding_workspace(int64_t, int64_t) { return {}; }
 
+base::TensorSpec cpu_attention_cached_workspace(const CachedAttentionShape&) { return {}; }
+
 }  // namespace
 
 const ScratchRules cpu_scratch = {cpu_fuses_attention, whole_cpu_attention, cpu_attention_workspace,
-                                  cpu_embedding_workspace};
+                                  cpu_embedding_workspace, cpu_attention_cached_workspace};
 
 Backend cpu_backend() { return {}; }
 

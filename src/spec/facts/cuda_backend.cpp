@@ -62,10 +62,19 @@ base::TensorSpec cuda_embedding_workspace(int64_t tokens, int64_t width) {
           base::DType::u8};
 }
 
+// For every row, head and split: the highest score, the sum of exponentials and the weighted sum
+// of values.
+base::TensorSpec cuda_attention_cached_workspace(const CachedAttentionShape& s) {
+  const int64_t splits = cached_splits(s.max_length);
+  if (splits == 1) return {};
+  return {{s.rows * s.heads * splits * (s.head_dim + 2)}, base::DType::f32};
+}
+
 }  // namespace
 
 const ScratchRules cuda_scratch = {cudnn_fuses_attention, cudnn_attention_call,
-                                   cuda_attention_workspace, cuda_embedding_workspace};
+                                   cuda_attention_workspace, cuda_embedding_workspace,
+                                   cuda_attention_cached_workspace};
 
 Backend cuda_backend(bool deterministic) {
   return {.name = "cuda",

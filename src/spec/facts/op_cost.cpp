@@ -8,7 +8,7 @@
 namespace trireme::spec {
 
 std::string_view name_of(OpKind kind) {
-  constexpr std::array<std::string_view, 24> names = {"gemm",
+  constexpr std::array<std::string_view, 27> names = {"gemm",
                                                       "embedding_forward",
                                                       "embedding_backward",
                                                       "norm_forward",
@@ -17,6 +17,9 @@ std::string_view name_of(OpKind kind) {
                                                       "rope_backward",
                                                       "attention_forward",
                                                       "attention_backward",
+                                                      "row_product",
+                                                      "scatter_rows",
+                                                      "attention_cached",
                                                       "swiglu_forward",
                                                       "swiglu_backward",
                                                       "gelu_forward",

@@ -19,6 +19,10 @@ std::string family_of(const spec::OpCost& cost) {
       return "attention forward";
     case OpKind::attention_backward:
       return "attention backward";
+    case OpKind::row_product:
+    case OpKind::scatter_rows:
+    case OpKind::attention_cached:
+      return "decoding";
     case OpKind::norm_forward:
     case OpKind::norm_backward:
       return "norm";

@@ -66,9 +66,14 @@ std::vector<SequenceLoss> Inference::losses(std::span<const int32_t> tokens,
 
 std::vector<SequenceLoss> Inference::losses(
     engine::MicrobatchSource& source, const std::function<std::span<const int32_t>()>& labels) {
+  const std::vector<float> by_token = token_losses(source);
+  return sequence_losses(by_token, labels(), sequences_);
+}
+
+std::vector<float> Inference::token_losses(engine::MicrobatchSource& source) {
   std::vector<float> by_token(static_cast<size_t>(sequences_ * seq_len_));
   engine_->evaluate(source, by_token);
-  return sequence_losses(by_token, labels(), sequences_);
+  return by_token;
 }
 
 std::vector<float> Inference::logits(std::span<const int32_t> tokens) {
@@ -77,19 +82,6 @@ std::vector<float> Inference::logits(std::span<const int32_t> tokens) {
   const auto seen = tokens.last(std::min(tokens.size(), static_cast<size_t>(seq_len_)));
   GivenTokens source(seen, {}, 1);
   return engine_->logits(source, static_cast<int64_t>(seen.size()) - 1);
-}
-
-std::vector<int32_t> Inference::generate(std::span<const int32_t> prompt, int64_t count,
-                                         const SampleOptions& options,
-                                         const std::function<void(int32_t)>& on_token) {
-  check(options);
-  if (prompt.empty()) throw base::ConfigError("the prompt is empty: at least one token is needed");
-  std::vector<int32_t> tokens(prompt.begin(), prompt.end());
-  for (int64_t i = 0; i < count; ++i) {
-    tokens.push_back(sample(logits(tokens), options, static_cast<uint64_t>(i)));
-    if (on_token) on_token(tokens.back());
-  }
-  return {tokens.begin() + static_cast<ptrdiff_t>(prompt.size()), tokens.end()};
 }
 
 }  // namespace trireme::train

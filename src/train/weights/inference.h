@@ -14,7 +14,6 @@
 #include "engine/engine.h"
 #include "spec/model.h"
 #include "train/setup/setup.h"
-#include "train/weights/sample.h"
 #include "train/weights/sequence_loss.h"
 #include "train/weights/weights_source.h"
 
@@ -51,12 +50,12 @@ class Inference {
   std::vector<SequenceLoss> losses(engine::MicrobatchSource& source,
                                    const std::function<std::span<const int32_t>()>& labels);
 
-  // Continues `prompt` by `count` tokens and calls `on_token` with each sampled token. The model
-  // sees the last seq_len tokens of a longer text. Every token recomputes the complete window.
-  std::vector<int32_t> generate(std::span<const int32_t> prompt, int64_t count,
-                                const SampleOptions&, const std::function<void(int32_t)>& on_token);
+  // Returns the loss of every token of a micro-batch; zero without a label.
+  std::vector<float> token_losses(engine::MicrobatchSource& source);
 
-  std::vector<float> logits(std::span<const int32_t> tokens);  // after the last token
+  // Returns the logits after the last token, from the last seq_len tokens: the complete window is
+  // computed. train/generate continues texts with a cache instead.
+  std::vector<float> logits(std::span<const int32_t> tokens);
 
  private:
   spec::ModelDims dims_;

@@ -1,15 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-// trireme eval: computes the loss of trained weights on a data set.
+// trireme eval: computes the loss of trained weights on a data set, or their accuracy on tasks.
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
 #include <functional>
 #include <memory>
+#include <numbers>
 
 #include "base/error.h"
 #include "base/log.h"
 #include "base/text/json.h"
 #include "cli/ckpt/weights_place.h"
+#include "cli/infer/eval_tasks.h"
+#include "cli/infer/text_data.h"
 #include "cli/shell/device_options.h"
 #include "cli/shell/progress.h"
 #include "cli/verbs.h"
@@ -54,7 +57,18 @@ using LossesFrom = std::function<std::vector<train::SequenceLoss>(int64_t first)
 struct Losses {
   train::SequenceLoss total;
   std::vector<train::SequenceLoss> sequences;  // without those that are all padding
+  int64_t text_bytes = 0;                      // of the labels' text; 0: not known
+
+  double bits_per_byte() const {
+    return total.loss_sum / std::numbers::ln2 / static_cast<double>(text_bytes);
+  }
 };
+
+void add(Losses& sum, const Losses& more) {
+  sum.total.loss_sum += more.total.loss_sum;
+  sum.total.tokens += more.total.tokens;
+  sum.sequences.insert(sum.sequences.end(), more.sequences.begin(), more.sequences.end());
+}
 
 Losses all_losses(int64_t count, int64_t at_once, const LossesFrom& losses_from) {
   Progress progress("eval", "sequences", count);
@@ -112,7 +126,7 @@ Losses losses_on_data(const Args& args, FoundWeights& weights, const data::Token
 }
 
 // The configuration of the run that weights belong to. Throws ConfigError if it does not validate.
-config::Config validating_run(const Args& args, const FoundWeights& weights) {
+config::Config validating_run(const FoundWeights& weights) {
   const std::filesystem::path file = weights.run_file();
   if (file.empty()) {
     throw base::ConfigError(
@@ -125,34 +139,39 @@ config::Config validating_run(const Args& args, const FoundWeights& weights) {
         fmt::format("--data is missing, and {} has no validation data (validation.enable = false)",
                     file.string()));
   }
-  const int64_t seq_len = args.integer("--seq");
-  if (seq_len != 0 && seq_len != config.training.seq_len) {
-    throw base::ConfigError(fmt::format(
-        "--seq {}: samples of the run's validation data have {} tokens; give --data for others",
-        seq_len, config.training.seq_len));
-  }
   return config;
 }
 
 // Losses on the held-out samples of the run that the weights belong to, computed as the run does.
 Losses losses_on_run(const Args& args, FoundWeights& weights) {
-  const config::Config config = validating_run(args, weights);
+  const config::Config config = validating_run(weights);
   const train::DataSets data(config, weights.dims().vocab);
-  const data::SampleProvider& sampler = data.validation(0, config.training.seq_len);
-  const int64_t validated =
-      train::validated_samples(config::validation_samples(config), sampler.samples());
-  const int64_t count = count_of(args, sampler.samples(), validated);
+  const int64_t seq_len = data.legs().back().seq_len;  // of the run's last validation
+  if (args.integer("--seq") != 0 && args.integer("--seq") != seq_len) {
+    throw base::ConfigError(fmt::format(
+        "--seq {}: samples of the run's validation data have {} tokens; give --data for others",
+        args.integer("--seq"), seq_len));
+  }
   train::InferenceOptions options = inference_options(args);
-  options.seq_len = config.training.seq_len;
+  options.seq_len = seq_len;
   options.document_mask = config.training.document_mask;
   train::Inference model(weights, options);
-  base::log_info("{}, on {} of {} held-out samples of its run", weights.description(), count,
-                 sampler.samples());
-  train::SequentialBatches batches(sampler, model.sequences(), count);
-  return all_losses(count, model.sequences(), [&](int64_t first) {
-    batches.seek(first / model.sequences());
-    return model.losses(batches, [&batches] { return batches.labels(); });
-  });
+  Losses all;
+  for (size_t set = 0; set < data.validations(); ++set) {
+    const data::SampleProvider& sampler = data.validation(set, seq_len);
+    const int64_t validated =
+        train::validated_samples(config::validation_samples(config), sampler.samples());
+    const int64_t count = count_of(args, sampler.samples(), validated);
+    base::log_info("{}, on {} of {} held-out samples of its run{}", weights.description(), count,
+                   sampler.samples(),
+                   data.validations() > 1 ? " (" + data.validation_name(set) + ")" : "");
+    train::SequentialBatches batches(sampler, model.sequences(), count);
+    add(all, all_losses(count, model.sequences(), [&](int64_t first) {
+          batches.seek(first / model.sequences());
+          return model.losses(batches, [&batches] { return batches.labels(); });
+        }));
+  }
+  return all;
 }
 
 std::string weights_path(const Args& args) {
@@ -166,21 +185,38 @@ std::string weights_path(const Args& args) {
   return args.text(args.has("from") ? "from" : "--weights");
 }
 
-int run_eval(const Args& args) {
-  const std::string path = weights_path(args);
+// Returns the data set of --data: tokens, or text that goes through the model's tokenizer.
+std::unique_ptr<data::TokenData> open_data(const Args& args, const train::TextCodec* codec) {
+  const data::TokenFormat format = data::token_format_from_name(args.text("--format"));
+  const std::string path = args.text("--data");
   std::unique_ptr<data::TokenData> data;
-  if (args.has("--data")) {
-    data = data::open_tokens(args.text("--data"),
-                             {.format = data::token_format_from_name(args.text("--format")),
-                              .type = args.text("--type")});
-    if (data->tokens() < 2) {
-      throw base::ConfigError(
-          fmt::format("{}: {} tokens; a loss needs at least 2", data->name(), data->tokens()));
-    }
+  if (codec != nullptr && is_text_to_encode(path, format, *codec)) {
+    data = encoded_text(path, *codec);
+  } else {
+    data = data::open_tokens(path, {.format = format, .type = args.text("--type")});
   }
-  const std::unique_ptr<FoundWeights> weights = find_weights(path);
-  const Losses losses =
-      data ? losses_on_data(args, *weights, *data) : losses_on_run(args, *weights);
+  if (data->tokens() < 2) {
+    throw base::ConfigError(
+        fmt::format("{}: {} tokens; a loss needs at least 2", path, data->tokens()));
+  }
+  return data;
+}
+
+int run_eval(const Args& args) {
+  const std::unique_ptr<FoundWeights> weights = find_weights(weights_path(args));
+  if (args.has("--tasks")) return run_tasks(args, *weights, inference_options(args));
+  for (const char* name : {"--per-item", "--delimiter"}) {
+    if (args.has(name)) throw base::ConfigError(fmt::format("{} needs --tasks", name));
+  }
+  Losses losses;
+  if (args.has("--data")) {
+    const std::unique_ptr<train::TextCodec> codec = known_codec(args, *weights);
+    const std::unique_ptr<data::TokenData> data = open_data(args, codec.get());
+    losses = losses_on_data(args, *weights, *data);
+    if (codec) losses.text_bytes = text_bytes(*codec, *data, losses.total.tokens);
+  } else {
+    losses = losses_on_run(args, *weights);
+  }
   const train::SequenceLoss& total = losses.total;
   const double mean = total.loss_sum / static_cast<double>(total.tokens);
   if (args.wants_json()) {
@@ -188,14 +224,18 @@ int run_eval(const Args& args) {
     for (const train::SequenceLoss& loss : losses.sequences) {
       sequences.push_back({{"loss_sum", loss.loss_sum}, {"tokens", loss.tokens}});
     }
-    fmt::print("{}\n", base::Json{{"ok", true},
-                                  {"weights", weights->json()},
-                                  {"loss_sum", total.loss_sum},
-                                  {"tokens", total.tokens},
-                                  {"loss", mean},
-                                  {"perplexity", std::exp(mean)},
-                                  {"sequences", sequences}}
-                           .dump());
+    base::Json out = {{"ok", true},
+                      {"weights", weights->json()},
+                      {"loss_sum", total.loss_sum},
+                      {"tokens", total.tokens},
+                      {"loss", mean},
+                      {"perplexity", std::exp(mean)}};
+    if (losses.text_bytes > 0) {
+      out["bytes"] = losses.text_bytes;
+      out["bits_per_byte"] = losses.bits_per_byte();
+    }
+    out["sequences"] = sequences;
+    fmt::print("{}\n", out.dump());
     return 0;
   }
   if (args.flag("--per-sequence")) {
@@ -204,8 +244,10 @@ int run_eval(const Args& args) {
                  losses.sequences[i].tokens);
     }
   }
-  fmt::print("loss sum {:.6f}  tokens {}  loss {:.6f}  perplexity {:.4f}\n", total.loss_sum,
+  fmt::print("loss sum {:.6f}  tokens {}  loss {:.6f}  perplexity {:.4f}", total.loss_sum,
              total.tokens, mean, std::exp(mean));
+  if (losses.text_bytes > 0) fmt::print("  bits per byte {:.4f}", losses.bits_per_byte());
+  fmt::print("\n");
   return 0;
 }
 
@@ -214,23 +256,39 @@ int run_eval(const Args& args) {
 Verb eval_verb() {
   Verb verb = {
       .name = "eval",
-      .summary = "Compute the loss of trained weights on a data set",
+      .summary = "Compute the loss of trained weights on a data set, or accuracy on tasks",
       .details =
           "Every token but the first is predicted once, from the tokens before it in its\n"
           "sequence. For a run's folder, the final weights are used, or if there are none the\n"
           "newest intact checkpoint. Without --data the loss is the run's validation loss: the "
           "same\n"
-          "samples and the same mean.\n\nExamples:\n"
+          "samples and the same mean. Text goes through the tokenizer that lies with the weights;\n"
+          "with a tokenizer, or bytes as tokens, the loss is also printed in bits per byte.\n\n"
+          "--tasks asks multiple-choice questions, one JSON object per line with \"context\" (or\n"
+          "\"ctx\"), \"choices\" (or \"endings\") and \"label\" (or \"gold\"). The answer is the "
+          "choice\n"
+          "with the highest log-likelihood (acc), or the highest per byte "
+          "(acc_norm).\n\nExamples:\n"
           "  trireme eval runs/kjv\n"
           "  trireme eval runs/kjv/weights/final --data runs/kjv-data/kjv --seq 256\n"
-          "  trireme eval DIR --data val.bin --seq 1024 --json",
+          "  trireme eval DIR --data val.bin --seq 1024 --json\n"
+          "  trireme eval runs/kjv --data book.txt --seq 256\n"
+          "  trireme eval runs/kjv --tasks tasks.jsonl --per-item answers.jsonl",
       .options =
           {weights_argument(false),
            {.name = "--weights", .help = "Weights, as an option instead of the argument `from`"},
            {.name = "--data",
-            .help =
-                "Data set: Megatron, llm.c, nanoGPT or text; default: the validation data of the "
-                "run that the weights belong to"},
+            .help = "Data set: Megatron, llm.c, nanoGPT, .txt or .jsonl; default: the validation "
+                    "data of the "
+                    "run that the weights belong to"},
+           {.name = "--tasks",
+            .help = "Multiple-choice questions as JSON lines; -: standard input"},
+           {.name = "--per-item",
+            .help = "With --tasks: write one JSON object per question to this file"},
+           {.name = "--delimiter",
+            .help = "With --tasks: text between context and choice, unless white space is there; "
+                    "default: one space"},
+           tokenizer_option(),
            {.name = "--seq",
             .kind = Kind::integer,
             .fallback = "0",
