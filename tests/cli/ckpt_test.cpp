@@ -207,7 +207,9 @@ TEST(CkptTest, export_writes_the_weights_that_the_run_exports) {
   EXPECT_GT(made["loss"]["exported"], 0);
   EXPECT_GT(made["loss"]["tokens"].size(), 2U);
   // In several files, with a tokenizer, from a copied checkpoint.
-  s.write("words/tokenizer.json", "{}");
+  const std::string tokenizer =
+      R"({"model": {"type": "BPE", "vocab": {"a": 0, "e": 1, "l": 2}, "merges": []}})";
+  s.write("words/tokenizer.json", tokenizer);
   std::filesystem::create_directories(s.at("far"));
   std::filesystem::copy(s.at(newest), s.at("far/step-00000004"),
                         std::filesystem::copy_options::recursive);
@@ -220,7 +222,7 @@ TEST(CkptTest, export_writes_the_weights_that_the_run_exports) {
   EXPECT_EQ(cut["loss"]["tokens"], made["loss"]["tokens"]);
   EXPECT_FALSE(json_of(s, "ckpt export run --out quick --no-loss").contains("loss"));
   EXPECT_EQ(s.tree("quick"), s.tree("out"));
-  EXPECT_EQ(s.read("cut/tokenizer.json"), "{}");
+  EXPECT_EQ(s.read("cut/tokenizer.json"), tokenizer);
   EXPECT_TRUE(s.has("cut/model.safetensors.index.json"));
   EXPECT_FALSE(s.has("cut/model.safetensors"));
   const Outcome used =
