@@ -75,11 +75,12 @@ base::TensorSpec attention_workspace(const Backend&, const AttentionShape&);
 base::TensorSpec attention_cached_workspace(const Backend&, const CachedAttentionShape&);
 
 // Cached tokens that one thread block of the CUDA attention_cached reads. It depends on max_length
-// only, so that the order of sums does not depend on the batch.
-constexpr int64_t max_cached_splits = 16;
+// only, so that the order of sums does not depend on the batch. A step waits for the longest chain
+// of dependent reads, so ranges are short; the results of at most 64 are merged.
+constexpr int64_t max_cached_splits = 64;
 constexpr int64_t cached_split_tokens(int64_t max_length) {
   const int64_t part = (max_length + max_cached_splits - 1) / max_cached_splits;
-  return (part + 127) / 128 * 128;
+  return (part + 31) / 32 * 32;
 }
 constexpr int64_t cached_splits(int64_t max_length) {
   const int64_t tokens = cached_split_tokens(max_length);

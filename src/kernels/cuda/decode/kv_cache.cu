@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // d[rows[t]] = x[t], and o = softmax(scale q k^T) v over cached keys and values.
 //
-// A block takes one query, the heads that share a key head, and a range of cached tokens
-// (spec::cached_split_tokens). Its warps take a few tokens in turn and keep the highest score m,
+// A block takes one head of a query and a range of cached tokens (spec::cached_split_tokens): heads
+// that share a key head read it from the L2 cache, and a step with few queries still has blocks for
+// all multiprocessors. Its warps take a few tokens in turn and keep the highest score m,
 // the sum l of exp(score - m) and the weighted sum of values (online softmax). The results of warps
 // are merged in a fixed order, and those of ranges by a second kernel, so that bits do not depend
 // on the other queries.
@@ -39,11 +40,11 @@ void scatter(const ScatterRowsArgs& args, cudaStream_t stream) {
 
 // ---- attention_cached
 
-constexpr int warps = 4;
+constexpr int attention_warps = 4;
 constexpr int tokens_at_once = 4;  // of a warp
 constexpr int max_head_dim = 256;
 
-struct Args {
+struct CachedArgs {
   const void* q;
   const void* cache;
   const int32_t* first_rows;
@@ -90,7 +91,7 @@ struct Softmax {
 };
 
 template <typename T, int E, bool is_whole>
-__device__ inline void attend(const Args& args, const T* q, const T* cache, int64_t begin,
+__device__ inline void attend(const CachedArgs& args, const T* q, const T* cache, int64_t begin,
                               int64_t end, int g, Softmax<E>& state) {
   const int warp = static_cast<int>(threadIdx.x) / warp_size;
   float query[E];
@@ -99,7 +100,7 @@ __device__ inline void attend(const Args& args, const T* q, const T* cache, int6
   for (int i = 0; i < E; ++i) query[i] *= args.scale;
   const T* keys = cache + static_cast<int64_t>(g) * args.head_dim;
   const T* values = keys + static_cast<int64_t>(args.kv_heads) * args.head_dim;
-  for (int64_t j = begin + warp * tokens_at_once; j < end; j += warps * tokens_at_once) {
+  for (int64_t j = begin + warp * tokens_at_once; j < end; j += attention_warps * tokens_at_once) {
     float scores[tokens_at_once];
     float v[tokens_at_once][E];
     float highest = state.highest;
@@ -135,10 +136,9 @@ __device__ inline void attend(const Args& args, const T* q, const T* cache, int6
 // Merges the warps of a block in order; the first warp has the result.
 template <int E>
 __device__ inline void merge_warps(Softmax<E>& state) {
-  __shared__ float shared[warps][2 + warp_size * E];
+  __shared__ float shared[attention_warps][2 + warp_size * E];
   const int lane = static_cast<int>(threadIdx.x) % warp_size;
   const int warp = static_cast<int>(threadIdx.x) / warp_size;
-  __syncthreads();  // the head before was read
   if (lane == 0) {
     shared[warp][0] = state.highest;
     shared[warp][1] = state.sum;
@@ -147,7 +147,7 @@ __device__ inline void merge_warps(Softmax<E>& state) {
   for (int i = 0; i < E; ++i) shared[warp][2 + lane * E + i] = state.values[i];
   __syncthreads();
   if (warp != 0) return;
-  for (int w = 1; w < warps; ++w) {
+  for (int w = 1; w < attention_warps; ++w) {
     const float other = shared[w][0], highest = fmaxf(state.highest, other);
     if (other == -INFINITY) continue;
     state.rescale(highest);
@@ -161,46 +161,45 @@ __device__ inline void merge_warps(Softmax<E>& state) {
 }
 
 template <typename T, int E, bool is_whole>
-__global__ void __launch_bounds__(warps* warp_size) attention_kernel(Args args) {
-  const int split = static_cast<int>(blockIdx.x), g = static_cast<int>(blockIdx.y);
+__global__ void __launch_bounds__(attention_warps* warp_size) attention_kernel(CachedArgs args) {
+  const int split = static_cast<int>(blockIdx.x), h = static_cast<int>(blockIdx.y);
   const int64_t t = blockIdx.z;
   const int64_t length = args.lengths[t], first = args.first_rows[t];
   const int64_t begin = split * args.split_tokens, end = min(length, begin + args.split_tokens);
-  const int group = args.heads / args.kv_heads;
   const T* cache = static_cast<const T*>(args.cache) + first * args.cache_stride;
-  for (int h = g * group; h < (g + 1) * group; ++h) {
-    const T* q =
-        static_cast<const T*>(args.q) + t * args.q_stride + static_cast<int64_t>(h) * args.head_dim;
-    Softmax<E> state;
-    if (begin < end) attend<T, E, is_whole>(args, q, cache, begin, end, g, state);
-    merge_warps(state);
-    if (threadIdx.x >= warp_size) continue;
-    const int lane = static_cast<int>(threadIdx.x);
-    if (args.partials == nullptr) {
-      T* o = static_cast<T*>(args.o) + t * args.o_stride + static_cast<int64_t>(h) * args.head_dim;
-      const float factor = state.sum > 0 ? 1 / state.sum : 0.0F;
-#pragma unroll
-      for (int i = 0; i < E; ++i) {
-        if (lane * E + i < args.head_dim) store(o + lane * E + i, state.values[i] * factor);
-      }
-      continue;
-    }
-    float* partial =
-        args.partials + ((t * args.heads + h) * args.splits + split) * (args.head_dim + 2);
-    if (lane == 0) {
-      partial[0] = state.highest;
-      partial[1] = state.sum;
-    }
+  const T* q =
+      static_cast<const T*>(args.q) + t * args.q_stride + static_cast<int64_t>(h) * args.head_dim;
+  Softmax<E> state;
+  if (begin < end) {
+    attend<T, E, is_whole>(args, q, cache, begin, end, h / (args.heads / args.kv_heads), state);
+  }
+  merge_warps(state);
+  if (threadIdx.x >= warp_size) return;
+  const int lane = static_cast<int>(threadIdx.x);
+  if (args.partials == nullptr) {
+    T* o = static_cast<T*>(args.o) + t * args.o_stride + static_cast<int64_t>(h) * args.head_dim;
+    const float factor = state.sum > 0 ? 1 / state.sum : 0.0F;
 #pragma unroll
     for (int i = 0; i < E; ++i) {
-      if (lane * E + i < args.head_dim) partial[2 + lane * E + i] = state.values[i];
+      if (lane * E + i < args.head_dim) store(o + lane * E + i, state.values[i] * factor);
     }
+    return;
+  }
+  float* partial =
+      args.partials + ((t * args.heads + h) * args.splits + split) * (args.head_dim + 2);
+  if (lane == 0) {
+    partial[0] = state.highest;
+    partial[1] = state.sum;
+  }
+#pragma unroll
+  for (int i = 0; i < E; ++i) {
+    if (lane * E + i < args.head_dim) partial[2 + lane * E + i] = state.values[i];
   }
 }
 
 // o from the results of all ranges, in order.
 template <typename T>
-__global__ void merge_kernel(Args args) {
+__global__ void merge_kernel(CachedArgs args) {
   const int h = static_cast<int>(blockIdx.x);
   const int64_t t = blockIdx.y;
   const int64_t length = args.lengths[t];
@@ -227,7 +226,7 @@ __global__ void merge_kernel(Args args) {
 }
 
 template <typename T, int E>
-void launch(const Args& args, int64_t rows, cudaStream_t stream) {
+void launch(const CachedArgs& args, int64_t rows, cudaStream_t stream) {
   constexpr int64_t max_rows = 65535;  // blocks in the third dimension of a grid
   // Parts of E elements are aligned if heads and rows are.
   const auto is_aligned = [](const void* p, int64_t stride) {
@@ -236,12 +235,12 @@ void launch(const Args& args, int64_t rows, cudaStream_t stream) {
   const bool is_whole = args.head_dim == warp_size * E && is_aligned(args.q, args.q_stride) &&
                         is_aligned(args.cache, args.cache_stride);
   TRIREME_CHECK(rows <= max_rows, "attention_cached: {} queries, at most {}", rows, max_rows);
-  const dim3 grid(static_cast<unsigned>(args.splits), static_cast<unsigned>(args.kv_heads),
+  const dim3 grid(static_cast<unsigned>(args.splits), static_cast<unsigned>(args.heads),
                   static_cast<unsigned>(rows));
   if (is_whole) {
-    attention_kernel<T, E, true><<<grid, warps * warp_size, 0, stream>>>(args);
+    attention_kernel<T, E, true><<<grid, attention_warps * warp_size, 0, stream>>>(args);
   } else {
-    attention_kernel<T, E, false><<<grid, warps * warp_size, 0, stream>>>(args);
+    attention_kernel<T, E, false><<<grid, attention_warps * warp_size, 0, stream>>>(args);
   }
   if (args.partials == nullptr) return;
   const dim3 merge(static_cast<unsigned>(args.heads), static_cast<unsigned>(rows));
@@ -269,21 +268,21 @@ void attention_cached(Stream& stream, const AttentionCachedArgs& args) {
   TRIREME_CHECK(head_dim <= max_head_dim, "attention_cached: heads of {}, at most {}", head_dim,
                 max_head_dim);
   const int64_t splits = spec::cached_splits(args.max_length);
-  Args a{.q = args.q.data,
-         .cache = args.cache.data,
-         .first_rows = data<int32_t>(args.first_rows),
-         .lengths = data<int32_t>(args.lengths),
-         .o = args.o.data,
-         .partials = nullptr,
-         .q_stride = args.q.row_stride,
-         .cache_stride = args.cache.row_stride,
-         .o_stride = args.o.row_stride,
-         .heads = static_cast<int>(args.q.shape[1]),
-         .kv_heads = static_cast<int>(args.cache.shape[1] / 2),
-         .head_dim = static_cast<int>(head_dim),
-         .splits = static_cast<int>(splits),
-         .split_tokens = spec::cached_split_tokens(args.max_length),
-         .scale = args.scale};
+  CachedArgs a{.q = args.q.data,
+               .cache = args.cache.data,
+               .first_rows = data<int32_t>(args.first_rows),
+               .lengths = data<int32_t>(args.lengths),
+               .o = args.o.data,
+               .partials = nullptr,
+               .q_stride = args.q.row_stride,
+               .cache_stride = args.cache.row_stride,
+               .o_stride = args.o.row_stride,
+               .heads = static_cast<int>(args.q.shape[1]),
+               .kv_heads = static_cast<int>(args.cache.shape[1] / 2),
+               .head_dim = static_cast<int>(head_dim),
+               .splits = static_cast<int>(splits),
+               .split_tokens = spec::cached_split_tokens(args.max_length),
+               .scale = args.scale};
   if (splits > 1) {
     TRIREME_CHECK(
         args.workspace && args.workspace.elements() >= rows * a.heads * splits * (head_dim + 2),
