@@ -48,8 +48,7 @@ std::unique_ptr<comm::Communicator> connect_rank(const RankStart& start, device:
   return start.connect ? start.connect(device, run_identity(config, data)) : nullptr;
 }
 
-// Every rank finds the same folder, except where only the first rank sees the disk: then the leg
-// may be another one, and is changed when the checkpoint is loaded.
+// The step of this rank's view of the folder; use_first_leg() settles on that of the first rank.
 int64_t newest_step(const config::Config& c, const Resume& resume) {
   if (resume.from == Resume::From::start) return 0;
   if (resume.from == Resume::From::step) return resume.step;
@@ -67,6 +66,15 @@ std::unique_ptr<FitJob> job_of(const Incarnation& parts, const Leg& leg) {
                                                config::workload_of(c), config::layout_of(c)));
 }
 std::unique_ptr<FitJob> job_of(const Incarnation& parts) { return job_of(parts, *parts.leg); }
+
+// All ranks begin with the leg that the first rank has found. Collective.
+void use_first_leg(Incarnation& parts) {
+  const int64_t step = parts.rank.gather(parts.expected_step).front();
+  const Leg& leg = parts.data.leg_at(step + 1);
+  if (&leg == parts.leg) return;
+  parts.leg = &leg;
+  parts.job = job_of(parts);
+}
 
 // Every leg must fit, before the first one begins.
 void check_legs_fit(const Incarnation& parts, Platform& platform) {
@@ -89,6 +97,7 @@ void check_legs_fit(const Incarnation& parts, Platform& platform) {
 RunPeaks check_and_measure(Incarnation& parts) {
   const RankStart& start = parts.start;
   Rank& rank = parts.rank;
+  use_first_leg(parts);
   check_legs_fit(parts, parts.platform);
   rank.barrier();
   RunPeaks peaks;
