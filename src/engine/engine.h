@@ -20,6 +20,7 @@
 #include "engine/state/data_groups.h"
 #include "engine/state/state_access.h"
 #include "engine/state/tensor_group.h"
+#include "engine/state/train_state.h"
 #include "engine/step/executor.h"
 #include "engine/step/input.h"
 #include "engine/step/pipe.h"
@@ -104,7 +105,6 @@ class Engine {
 
   // ---- weights, gradients and training state: see StateAccess
   using ParamInfo = StateAccess::ParamInfo;
-  using StateKind = StateAccess::StateKind;
   using StateRange = StateAccess::StateRange;
   std::vector<ParamInfo> parameters() const { return access_->parameters(); }
   std::vector<float> read_weights(const std::string& name) { return access_->read_weights(name); }
@@ -168,8 +168,8 @@ class Engine {
   std::vector<float> host_rope_table_;
   std::unique_ptr<InputStaging> inputs_;
   std::unique_ptr<Executor> executor_;
-  bool has_times_ = false;                   // watch_actions() is on
-  std::unique_ptr<optim::AdamW> optimizer_;  // null in inference
+  bool has_times_ = false;  // watch_actions() is on
+  std::unique_ptr<TrainState> train_state_;
   nn::StepSink sink_;
   device::Tensor all_sums_;                   // one kernels::StepSums per rank
   device::Tensor state_;                      // one kernels::StepState

@@ -125,7 +125,7 @@ std::vector<Recompute> recompute_from_json(JsonReader& in) {
 OptimizerTypes optimizer_from_json(JsonReader in) {
   const OptimizerTypes types{in.get<std::string>("name"), in.dtype("master")};
   for (const char* moment : {"first_moment", "second_moment"}) {  // of earlier versions
-    in.ignore(moment, dtype_name(moment_dtype));
+    in.ignore(moment, dtype_name(base::DType::f32));
   }
   in.finish();
   return types;

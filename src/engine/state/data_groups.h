@@ -49,6 +49,8 @@ class DataGroups {
   // Gathers along zero.
   void gather_params(device::Tensor out, device::ConstTensor own);
   void gather_step_sums(device::Tensor out, device::ConstTensor own);
+  // inout (f32) = maximum over the data group, ordered with compute; does nothing without peers.
+  void max_state(device::Tensor inout);
   // The same as gather_grads() and gather_params(), for reads by name: counted as other traffic.
   void gather_grads_for_host(device::Tensor out, device::ConstTensor own);
   void gather_for_host(device::Tensor out, device::ConstTensor own);

@@ -27,6 +27,8 @@ class TensorGroup {
 
   // inout = sum over ranks. Does nothing on one rank or for no elements.
   void sum_grads(device::Tensor inout);
+  // inout (f32) = maximum over ranks. Does nothing on one rank.
+  void max_state(device::Tensor inout);
   // Returns the floats `own` of every rank, one after the other. Sends them through the buffer;
   // waits for the device.
   std::vector<float> gather_for_host(std::span<const float> own);

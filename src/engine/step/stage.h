@@ -12,6 +12,7 @@
 #include "device/memory.h"
 #include "engine/state/buckets.h"
 #include "engine/state/data_groups.h"
+#include "engine/state/train_state.h"
 #include "engine/step/input.h"
 #include "engine/step/script.h"
 #include "engine/step/stash_pools.h"
@@ -27,6 +28,7 @@ struct StageShared {
   device::Stream& data;
   TensorGroup& tensor;
   Buckets& buckets;
+  const TrainState& state;
   StashPools& stash;
   device::Arena& scratch;
   device::Tensor rope_table;

@@ -9,6 +9,7 @@
 #include "spec/memory/predict.h"
 #include "spec/memory/stash_frames.h"
 #include "spec/parallel/data_parallel.h"
+#include "spec/parallel/state_layout.h"
 #include "spec/parallel/tensor_parallel.h"
 
 namespace trireme::plan {
@@ -177,14 +178,20 @@ const MemoryTable& EngineMemory::state_of(const Layout& l, const LayerCosts& cos
   MemoryTable& sum = found->second;
   if (!is_new) return sum;
   const spec::Plan plan = plan_of(job_, l);
+  const auto add_state = [&](int layer, const LayerCost& cost, MemoryTable& to) {
+    spec::BucketLayout bucket;
+    bucket.elements = bucket_of(cost, l);
+    bucket.matrices = cost.matrix_elements;
+    spec::add_state(plan, spec::state_of(job_.model, layer, plan), bucket, to);
+  };
   MemoryTable block;
-  spec::add_state(plan, bucket_of(costs.block, l), block);
+  add_state(1, costs.block, block);
   sum.params = rank.blocks * block.params;
   sum.grads = rank.blocks * block.grads;
   sum.optim = rank.blocks * block.optim + spec::step_state_memory();
-  if (rank.has_embedding) spec::add_state(plan, bucket_of(costs.embedding, l), sum);
+  if (rank.has_embedding) add_state(0, costs.embedding, sum);
   if (rank.has_head) {
-    spec::add_state(plan, bucket_of(costs.head, l), sum);
+    add_state(static_cast<int>(job_.model.layers.size()) - 1, costs.head, sum);
     sum.grads += base::bytes_of({{costs.head.tied_elements}, plan.recipe.grad});
   }
   if (rank.blocks > 0) sum.params += base::bytes_of(rope_table_spec(job_.model, job_.seq_len));

@@ -169,7 +169,9 @@ void add_engine_bytes(const Pricing& p, const Facts& facts, spec::Recompute reco
   cost.merged_stash = spec::layer_stash(facts.stash, recompute, apart, true);
   cost.split_stash = spec::layer_stash(facts.stash, recompute, apart, false);
   cost.scratch_bytes = largest_scratch(facts);
-  cost.elements = spec::bucket_layout(facts.params, p.shape.mesh).elements;
+  const spec::BucketLayout bucket = spec::bucket_layout(facts.params, p.shape.mesh);
+  cost.elements = bucket.elements;
+  cost.matrix_elements = bucket.matrices;
   cost.tied_elements = spec::tied_elements(facts.params, p.shape.mesh);
 }
 

@@ -100,14 +100,26 @@ std::vector<Param> params_of(const ModelSpec& model, int layer) {
       layer_of(model, layer));
 }
 
+std::vector<StateTensor> state_of(const ModelSpec& model, int layer,
+                                  const OptimizerTypes& optimizer, const Recipe& recipe) {
+  std::vector<StateTensor> all = optimizer_state(optimizer, recipe, params_of(model, layer));
+  if (std::holds_alternative<BlockSpec>(layer_of(model, layer))) {
+    all.insert(all.end(), model.block_state.begin(), model.block_state.end());
+  }
+  return all;
+}
+
 Facts facts(const ModelSpec& model, int layer, const LocalShape& shape, const Recipe& recipe,
-            Recompute recompute, const Backend& backend) {
+            Recompute recompute, const Backend& backend, const OptimizerTypes& optimizer) {
   check_supported(shape);
   const internal::FactsInput in{model, layer, shape, recipe, recompute, backend};
-  return std::visit(Match{[&](const EmbeddingSpec& s) { return internal::embedding_facts(s, in); },
-                          [&](const BlockSpec& s) { return internal::block_facts(s, in); },
-                          [&](const HeadSpec& s) { return internal::head_facts(s, in); }},
-                    layer_of(model, layer));
+  Facts all =
+      std::visit(Match{[&](const EmbeddingSpec& s) { return internal::embedding_facts(s, in); },
+                       [&](const BlockSpec& s) { return internal::block_facts(s, in); },
+                       [&](const HeadSpec& s) { return internal::head_facts(s, in); }},
+                 layer_of(model, layer));
+  all.state = state_of(model, layer, optimizer, recipe);
+  return all;
 }
 
 BlockSpec local_block(const BlockSpec& block, const Sizes& sizes) {

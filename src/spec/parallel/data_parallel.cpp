@@ -5,6 +5,7 @@
 
 #include "base/check.h"
 #include "spec/parallel/pipeline_parallel.h"
+#include "spec/parallel/state_layout.h"
 #include "spec/parallel/sum_tree.h"
 #include "spec/parallel/tensor_parallel.h"
 
@@ -233,6 +234,7 @@ TrafficTable predict_traffic(const ModelSpec& model, const Plan& plan, const Coo
                             : plan.zero.optim ? 1
                                               : 0;
     sum.gather_params += gathers * (zero - 1) * (param_bytes / zero);
+    sum.layer_state += state_traffic(state_of(model, layer, plan), plan.mesh);
   }
   sum.step_sums = (closing_ranks(plan.mesh) - 1) * step_sums_bytes;
   const TensorTraffic tensor = predict_tensor_traffic(model, plan, coord[Axis::pp]);
@@ -251,6 +253,7 @@ TrafficTable operator+(const TrafficTable& a, const TrafficTable& b) {
           .gather_grads = a.gather_grads + b.gather_grads,
           .gather_params = a.gather_params + b.gather_params,
           .step_sums = a.step_sums + b.step_sums,
+          .layer_state = a.layer_state + b.layer_state,
           .tp_forward = a.tp_forward + b.tp_forward,
           .tp_backward = a.tp_backward + b.tp_backward,
           .tp_grads = a.tp_grads + b.tp_grads,

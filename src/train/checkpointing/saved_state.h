@@ -16,12 +16,15 @@
 
 namespace trireme::train {
 
-// "weight/blocks.0.norm1.weight", "m/...", "v/...".
-std::string state_name(engine::Engine::StateKind, const std::string& param);
+// "weight/blocks.0.norm1.weight": the fp32 weights of a parameter in a checkpoint.
+std::string saved_weight_name(const std::string& param);
+// Returns all tensors of a checkpoint of this model: those of spec::state_of() for every layer, by
+// parameter. Their names are those of spec::saved_name().
+std::vector<ckpt::TensorInfo> saved_tensors(const spec::ModelSpec&, const spec::Plan&);
 
 // Returns the pieces that the rank at `coord` saves, such that no two ranks save the same: its
 // share along dp of the part that it updates. The first rank along tp saves parameters that are
-// replicated along tp.
+// replicated along tp; the first data rank saves own tensors of layers.
 std::vector<ckpt::TensorPieces> saved_pieces(const spec::ModelSpec&, const spec::Plan&,
                                              const spec::Coord&);
 
