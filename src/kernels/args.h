@@ -283,14 +283,15 @@ struct SumSquaresArgs {
 
 // sums = parts[0] + parts[1] + ..., in this order: merges the sums of several ranks.
 //
-// Consecutive groups of `copies` parts come from ranks that work on the same samples. Loss and
+// Consecutive groups of `copies` parts come from ranks that work on the same tokens. Loss and
 // tokens of a group are counted once, from the first rank that has tokens (ranks without the head
-// have none), and samples from the first rank; `unlike` counts the ranks whose samples differ from
-// the first's.
+// have none). `slices` such groups have different tokens of the same samples: samples are counted
+// from the first rank of them, and `unlike` counts the ranks whose samples differ from the first's.
 struct MergeSumsArgs {
-  ConstTensor parts;  // [n, sizeof(StepSums)] u8
+  ConstTensor parts;  // [n, sizeof(StepSums)] u8; n divides by copies * slices
   Tensor sums;        // one StepSums, overwritten; may not be one of the parts
   int64_t copies = 1;
+  int64_t slices = 1;
 };
 
 enum class ClipKind : uint8_t { none, fixed, adaptive };

@@ -450,8 +450,8 @@ void sum_squares(Stream& stream, const SumSquaresArgs& a) {
 void merge_sums(Stream& stream, const MergeSumsArgs& a) {
   has("merge_sums", "parts", a.parts, {a.parts.rows(), spec::step_sums_bytes}, DType::u8);
   TRIREME_CHECK(a.parts.is_contiguous(), "merge_sums: parts with gaps");
-  TRIREME_CHECK(a.copies >= 1 && a.parts.rows() % a.copies == 0, "merge_sums: {} parts, {} copies",
-                a.parts.rows(), a.copies);
+  TRIREME_CHECK(a.copies >= 1 && a.slices >= 1 && a.parts.rows() % (a.copies * a.slices) == 0,
+                "merge_sums: {} parts, {} copies, {} slices", a.parts.rows(), a.copies, a.slices);
   holds<StepSums>("merge_sums", "sums", a.sums);
   send(stream, &Kernels::merge_sums, a);
 }
