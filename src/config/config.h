@@ -137,6 +137,9 @@ struct Parallelism {
   std::vector<int64_t> pipeline_parallel_first_layers;
   int64_t pipeline_parallel_send_buffers = 2;
   int64_t context_parallel_degree = 1;
+  std::string context_parallel_kind = "gather";
+  std::string context_parallel_slices = "zigzag";
+  int64_t context_parallel_ulysses_degree = 0;
   int64_t expert_parallel_degree = 1;
   int64_t zero_stage = -1;
   std::string fsdp_reshard_after_forward = "default";

@@ -103,6 +103,9 @@ void take_saved_sums(const spec::ModelSizes& model, const SavedSums& saved, int6
 const spec::LayoutNames& layout_paths() {
   static const spec::LayoutNames paths = {"parallelism.tensor_parallel_degree",
                                           "parallelism.context_parallel_degree",
+                                          "parallelism.context_parallel_kind",
+                                          "parallelism.context_parallel_slices",
+                                          "parallelism.context_parallel_ulysses_degree",
                                           "parallelism.pipeline_parallel_degree",
                                           "parallelism.data_parallel_replicate_degree",
                                           "parallelism.data_parallel_shard_degree",
@@ -146,6 +149,11 @@ spec::Layout layout_of(const Config& c) {
   spec::Layout l;
   l.tp = static_cast<int>(p.tensor_parallel_degree);
   l.cp = static_cast<int>(p.context_parallel_degree);
+  l.context_kind =
+      spec::context_kind_from_name(p.context_parallel_kind).value_or(spec::ContextKind::gather);
+  l.context_slices = spec::context_slices_from_name(p.context_parallel_slices)
+                         .value_or(spec::ContextSlices::zigzag);
+  l.ulysses = static_cast<int>(p.context_parallel_ulysses_degree);
   l.pp = static_cast<int>(p.pipeline_parallel_degree);
   l.dp_replicate = static_cast<int>(p.data_parallel_replicate_degree);
   l.dp_shard = static_cast<int>(p.data_parallel_shard_degree);
@@ -186,6 +194,9 @@ void set_layout(Config& c, const spec::Layout& l) {
   Parallelism& p = c.parallelism;
   p.tensor_parallel_degree = l.tp;
   p.context_parallel_degree = l.cp;
+  p.context_parallel_kind = spec::name_of(l.context_kind);
+  p.context_parallel_slices = spec::name_of(l.context_slices);
+  p.context_parallel_ulysses_degree = l.ulysses;
   p.pipeline_parallel_degree = l.pp;
   p.data_parallel_replicate_degree = l.dp_replicate;
   p.data_parallel_shard_degree = l.dp_shard;

@@ -226,6 +226,20 @@ std::vector<Key> keys_of(Config& c) {
            {.low = 1, .high = 1024}, "messages to one stage that may be in flight at one time");
   k.number("context_parallel_degree", c.parallelism.context_parallel_degree, degree,
            "ranks that share each sequence (cp); only 1 is supported yet");
+  k.choice("context_parallel_kind", c.parallelism.context_parallel_kind,
+           {"ulysses", "gather", "ring", "ulysses_gather", "ulysses_ring"},
+           "how these ranks compute attention: exchange rows for heads (ulysses), gather keys and "
+           "values of all rows (gather), or pass them round (ring); ulysses_gather and "
+           "ulysses_ring: ulysses among adjacent ranks, the other one across them");
+  k.choice("context_parallel_slices", c.parallelism.context_parallel_slices,
+           {"zigzag", "contiguous", "striped", "blocks"},
+           "rows of a sequence that a rank has: chunks r and 2 cp - 1 - r of 2 cp chunks "
+           "(zigzag), one chunk (contiguous), every cp-th row (striped), or blocks that are "
+           "assigned by the work of documents (blocks)");
+  k.number("context_parallel_ulysses_degree", c.parallelism.context_parallel_ulysses_degree,
+           {.low = 0, .high = spec::max_degree},
+           "ranks of the ulysses part of ulysses_gather and ulysses_ring, a divisor of "
+           "context_parallel_degree; 0: the largest below it that divides the kv_heads of a rank");
   k.number("expert_parallel_degree", c.parallelism.expert_parallel_degree, degree,
            "ranks that share the experts (ep); only 1 is supported yet");
   k.number("zero_stage", c.parallelism.zero_stage, {.low = 0, .high = 3, .or_value = -1},

@@ -294,7 +294,8 @@ void Engine::merge_sums() {
   groups_->before_compute();
   ops::merge_sums(*compute_, {.parts = all_sums_,
                               .sums = sink_.sums,
-                              .copies = tensor_->ranks() * plan_.mesh[spec::Axis::pp]});
+                              .copies = tensor_->ranks() * plan_.mesh[spec::Axis::pp],
+                              .slices = plan_.mesh[spec::Axis::cp]});
 }
 
 StepReport Engine::report() {

@@ -5,6 +5,7 @@
 
 #include <set>
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include "base/dtype.h"
@@ -69,10 +70,11 @@ class JsonReader {
 
 // "once, each": the names of all values of an enum that has `count`.
 template <typename Enum>
-std::string all_names() {
+std::string all_names(std::string_view between = ", ") {
   std::string names;
   for (size_t i = 0; i < static_cast<size_t>(Enum::count); ++i) {
-    names += (i == 0 ? "" : ", ") + std::string(name_of(static_cast<Enum>(i)));
+    names += i == 0 ? "" : between;
+    names += name_of(static_cast<Enum>(i));
   }
   return names;
 }

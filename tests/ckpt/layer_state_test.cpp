@@ -94,8 +94,8 @@ void set_and_step(const Member& member) {
   const spec::TrafficTable before = member.engine.traffic();
   member.engine.step(member.batches, 1e-2);
   member.engine.compute().synchronize();
-  const spec::TrafficTable predicted = spec::predict_traffic(
-      model_with_state(), member.engine.plan(), member.rank.coord());
+  const spec::TrafficTable predicted =
+      spec::predict_traffic(model_with_state(), member.engine.plan(), member.rank.coord());
   EXPECT_EQ(member.engine.traffic().layer_state - before.layer_state, predicted.layer_state);
   EXPECT_EQ(member.engine.measured(), member.engine.predicted_memory());
 }
@@ -144,8 +144,7 @@ TEST(LayerStateTest, is_predicted_and_reduced_to_the_maximum) {
 TEST(LayerStateTest, takes_optimizer_memory_and_is_in_no_inference_plan) {
   const spec::ModelSpec plain = spec::make_model(tiny_llama()), model = model_with_state();
   const auto optim = [](const spec::ModelSpec& of, bool inference) {
-    return spec::solve_or_throw(of, {.seq_len = 8, .inference = inference}, {},
-                                spec::cpu_backend())
+    return spec::solve_or_throw(of, {.seq_len = 8, .inference = inference}, {}, spec::cpu_backend())
         .predicted.largest()
         .optim;
   };

@@ -3,10 +3,10 @@
 // of their collectives, beside the compute stream. With one rank nothing is sent, and the stream is
 // the compute stream itself.
 //
-// The data group (dp and zero together) is ordered by spec::reduced_place, zero slow and dp fast,
-// so that its rank r reduces the r-th part of a bucket, and the parts of the ranks along dp lie
-// side by side in one part along zero. Workers keep the order of the world (spec::data_rank);
-// comm::SumOrder maps ranks to the workers that they host.
+// The data group (all axes of the mesh view) is ordered by spec::reduced_place, shards slow and
+// copies fast, so that its rank r reduces the r-th part of a bucket, and the parts of the copies of
+// a shard lie side by side in it. comm::SumOrder maps ranks to the leaves that they have
+// (spec::leaves_of).
 #pragma once
 
 #include <functional>
@@ -46,7 +46,7 @@ class DataGroups {
   // Gathers the sums of all ranks that update the same parameters; `own` is this rank's part of
   // `out`.
   void gather_grads(device::Tensor out, device::ConstTensor own);
-  // Gathers along zero.
+  // Gathers the shards.
   void gather_params(device::Tensor out, device::ConstTensor own);
   void gather_step_sums(device::Tensor out, device::ConstTensor own);
   // inout (f32) = maximum over the data group, ordered with compute; does nothing without peers.
@@ -72,9 +72,9 @@ class DataGroups {
   std::unique_ptr<comm::Communicator> data_;     // null: one data rank
   // Declared after the communicators, which its queued work uses: its destructor drains the queue.
   std::unique_ptr<device::Stream> own_stream_;
-  comm::Communicator* dp_ = nullptr;  // null if the axis has one rank
-  comm::Communicator* zero_ = nullptr;
-  bool updates_all_ = false;  // every rank updates all parameters
+  comm::Communicator* copies_ = nullptr;  // ranks with the same shard; null: there is one
+  comm::Communicator* shards_ = nullptr;  // ranks with different shards
+  bool updates_all_ = false;              // every rank updates all parameters
   comm::SumOrder order_;
   device::Tensor received_;
   spec::TrafficTable traffic_;

@@ -212,13 +212,16 @@ StateAccess::Located StateAccess::locate(const std::string& name) const {
     if (found == params.end()) continue;
     Located at{.pp_rank = spec::rank_of_layer(plan_, layer), .bucket = -1, .param = *found};
     if (at.pp_rank != pipe_.rank()) return at;
-    at.bucket = buckets_.index_of_layer(layer);
     const auto index = static_cast<int>(found - params.begin());
-    for (const spec::BucketEntry& entry : buckets_[at.bucket].layout().entries) {
-      if (entry.param != index) continue;
-      at.offset = entry.offset;
-      at.elements = entry.elements;
-      return at;
+    const spec::Range buckets = buckets_.of_layer(layer);
+    for (int64_t b = buckets.begin; b < buckets.end; ++b) {
+      at.bucket = static_cast<int>(b);
+      for (const spec::BucketEntry& entry : buckets_[at.bucket].layout().entries) {
+        if (entry.param != index) continue;
+        at.offset = entry.offset;
+        at.elements = entry.elements;
+        return at;
+      }
     }
   }
   throw base::ConfigError(fmt::format("the model has no parameter '{}'", name));
@@ -236,11 +239,10 @@ void StateAccess::flush_updates() {
 
 std::vector<StateAccess::StateRange> StateAccess::state() {
   flush_updates();
-  const std::vector<int> layers = spec::layers_of_rank(model_, plan_, pipe_.rank());
   std::vector<StateRange> all;
   for (int b = 0; b < buckets_.size(); ++b) {
     for (const TrainState::Part& part : state_.parts(b)) {
-      all.push_back({layers[static_cast<size_t>(b)], part.tensor, part.range, part.floats});
+      all.push_back({buckets_.key(b).layer, part.tensor, part.range, part.floats});
     }
   }
   return all;
@@ -252,7 +254,8 @@ std::vector<float> StateAccess::read_state(const StateRange& range) {
 
 void StateAccess::write_state(const StateRange& range, std::span<const float> values) {
   // With split fp32 weights this writes parameters, which another rank may still be reading.
-  buckets_.before_change(buckets_.index_of_layer(range.layer));
+  const spec::Range buckets = buckets_.of_layer(range.layer);
+  for (int64_t b = buckets.begin; b < buckets.end; ++b) buckets_.before_change(static_cast<int>(b));
   upload_floats(compute_, range.floats, values);
 }
 

@@ -11,13 +11,19 @@ namespace ops = kernels::ops;
 
 TrainState::TrainState(const spec::ModelSpec& model, const spec::Plan& plan, const Buckets& buckets,
                        DataGroups& groups, TensorGroup& tensor, device::Arena& arena)
-    : groups_(groups), tensor_(tensor), buckets_(static_cast<size_t>(buckets.size())) {
+    : order_(buckets),
+      groups_(groups),
+      tensor_(tensor),
+      buckets_(static_cast<size_t>(buckets.size())) {
   if (plan.inference) return;
-  const std::vector<int> layers = spec::layers_of_rank(model, plan, groups.coord()[spec::Axis::pp]);
   for (size_t b = 0; b < buckets_.size(); ++b) {
     const Bucket& bucket = buckets[static_cast<int>(b)];
     OfBucket& state = buckets_[b];
-    state.list = spec::state_of(model, layers[b], plan);
+    const int layer = buckets.key(static_cast<int>(b)).layer;
+    state.list = spec::state_of(model, layer, plan);
+    if (buckets.of_layer(layer).begin != static_cast<int64_t>(b)) {
+      std::erase_if(state.list, [](const spec::StateTensor& one) { return one.is_own(); });
+    }
     state.weights.param = bucket.own_params();
     const spec::StateBytes bytes = spec::state_bytes(state.list, plan, bucket.layout());
     state.memory = arena.take({{bytes.elements}, base::DType::f32});
@@ -69,7 +75,9 @@ device::Tensor TrainState::tensor(int bucket, std::string_view name) const {
   return {};
 }
 
-std::span<const device::Tensor> TrainState::own(int bucket) const { return at(bucket).own; }
+std::span<const device::Tensor> TrainState::own(int layer) const {
+  return at(static_cast<int>(order_.of_layer(layer).begin)).own;
+}
 
 device::Tensor TrainState::first_weights(int bucket) const {
   const optim::ShardWeights& weights = at(bucket).weights;

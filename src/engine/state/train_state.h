@@ -32,11 +32,12 @@ class TrainState {
     optim::FlatFloats floats;  // a view of the range
   };
   // Returns the parts of a bucket, in the order of its list; parts without elements are left out.
+  // Own tensors of a layer belong to its first bucket.
   std::vector<Part> parts(int bucket) const;
   // Returns the elements that this rank holds of an optimizer's tensor, possibly none.
   device::Tensor tensor(int bucket, std::string_view name) const;
-  // Returns the layer's own tensors, flat, in the order of the list.
-  std::span<const device::Tensor> own(int bucket) const;
+  // Returns the own tensors of layer `layer` of the model, flat, in the order of its list.
+  std::span<const device::Tensor> own(int layer) const;
 
   // ---- fp32 weights of a bucket's updated range
   const optim::ShardWeights& weights(int bucket) const { return at(bucket).weights; }
@@ -61,6 +62,7 @@ class TrainState {
   };
   const OfBucket& at(int bucket) const { return buckets_[static_cast<size_t>(bucket)]; }
 
+  const Buckets& order_;
   DataGroups& groups_;
   TensorGroup& tensor_;
   std::vector<OfBucket> buckets_;

@@ -62,8 +62,8 @@ void sum_squares(Stream& stream, const SumSquaresArgs& args) {
 
 void merge_sums(Stream& stream, const MergeSumsArgs& args) {
   run_on(stream, [args] {
-    sums_at(args.sums) =
-        merged(reinterpret_cast<const StepSums*>(args.parts.data), args.parts.rows(), args.copies);
+    sums_at(args.sums) = merged(reinterpret_cast<const StepSums*>(args.parts.data),
+                                args.parts.rows(), args.copies, args.slices);
   });
 }
 

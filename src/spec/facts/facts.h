@@ -19,6 +19,7 @@
 #include "spec/facts/state.h"
 #include "spec/model.h"
 #include "spec/parallel/axes.h"
+#include "spec/parallel/mesh_view.h"
 #include "spec/parallel/shard.h"
 #include "spec/recipe.h"
 
@@ -29,6 +30,7 @@ enum class Init : uint8_t { zeros, ones, normal };
 
 struct Param {
   ShardSpec shard;
+  ParamView view = ParamView::dense;  // which ranks sum its gradient and share its state
   Init init = Init::normal;
   float init_std = 0;
   bool decays = false;  // weight decay: matrices yes; norms and biases no

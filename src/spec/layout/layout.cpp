@@ -17,6 +17,10 @@ using EnumNames = std::array<std::string_view, static_cast<size_t>(Enum::count)>
 constexpr EnumNames<ReduceWhen> reduce_names = {"auto", "once", "each"};
 constexpr EnumNames<Reshard> reshard_names = {"default", "always", "never"};
 constexpr EnumNames<Placement> placement_names = {"dp-inside", "pp-inside"};
+constexpr EnumNames<ContextKind> context_kind_names = {"ulysses", "gather", "ring",
+                                                       "ulysses_gather", "ulysses_ring"};
+constexpr EnumNames<ContextSlices> context_slices_names = {"zigzag", "contiguous", "striped",
+                                                           "blocks"};
 
 template <typename Enum>
 std::optional<Enum> value_named(const EnumNames<Enum>& names, std::string_view name) {
@@ -24,6 +28,18 @@ std::optional<Enum> value_named(const EnumNames<Enum>& names, std::string_view n
     if (names[i] == name) return static_cast<Enum>(i);
   }
   return {};
+}
+
+// "cp 8 gather", "cp 8 ulysses 4 x ring 2 contiguous".
+std::string context_words(const Layout& l) {
+  std::string text = fmt::format("cp {} {}", l.cp, name_of(l.context_kind));
+  const bool is_product = has_ulysses(l.context_kind) && l.context_kind != ContextKind::ulysses;
+  if (is_product && l.ulysses > 0) {
+    text = fmt::format("cp {} ulysses {} x {} {}", l.cp, l.ulysses,
+                       has_gather(l.context_kind) ? "gather" : "ring", l.cp / l.ulysses);
+  }
+  if (l.context_slices == ContextSlices::zigzag) return text;
+  return fmt::format("{} {}", text, name_of(l.context_slices));
 }
 
 }  // namespace
@@ -43,6 +59,27 @@ std::string_view name_of(Placement placement) {
 }
 std::optional<Placement> placement_from_name(std::string_view name) {
   return value_named<Placement>(placement_names, name);
+}
+
+std::string_view name_of(ContextKind kind) { return context_kind_names[static_cast<size_t>(kind)]; }
+std::optional<ContextKind> context_kind_from_name(std::string_view name) {
+  return value_named<ContextKind>(context_kind_names, name);
+}
+bool has_ulysses(ContextKind kind) {
+  return kind != ContextKind::gather && kind != ContextKind::ring;
+}
+bool has_gather(ContextKind kind) {
+  return kind == ContextKind::gather || kind == ContextKind::ulysses_gather;
+}
+bool has_ring(ContextKind kind) {
+  return kind == ContextKind::ring || kind == ContextKind::ulysses_ring;
+}
+
+std::string_view name_of(ContextSlices slices) {
+  return context_slices_names[static_cast<size_t>(slices)];
+}
+std::optional<ContextSlices> context_slices_from_name(std::string_view name) {
+  return value_named<ContextSlices>(context_slices_names, name);
 }
 
 int64_t Layout::global_batch() const {
@@ -66,6 +103,21 @@ bool degrees_are_in_range(const Layout& l) {
          ranks <= static_cast<double>(max_ranks);
 }
 
+int open_ulysses(const Layout& l, std::span<const int64_t> kv_heads) {
+  if (l.cp == 1 || !has_ulysses(l.context_kind)) return 1;
+  if (l.context_kind == ContextKind::ulysses) return l.cp;
+  if (kv_heads.empty()) return 0;
+  const auto divides = [&](int degree) {
+    return l.cp % degree == 0 && std::ranges::all_of(kv_heads, [&](int64_t heads) {
+             return std::max<int64_t>(1, heads / l.tp) % degree == 0;
+           });
+  };
+  for (int degree = l.cp / 2; degree > 1; --degree) {
+    if (divides(degree)) return degree;
+  }
+  return divides(l.cp) ? l.cp : 1;
+}
+
 void set_data_ranks(Layout& layout, int ranks, int zero_stage) {
   layout.dp_replicate = zero_stage > 0 ? 1 : ranks;
   layout.dp_shard = zero_stage > 0 ? ranks : 1;
@@ -85,6 +137,7 @@ Layout opened(Layout l) {
   const bool has_own_number = l.pp > 1 && l.chunks == schedule::named(l.schedule).chunks;
   if (l.has_one_stage() || has_own_number || l.custom_schedule) l.chunks = 0;
   l.accumulation = 0;
+  if (l.ulysses == open_ulysses(l, {})) l.ulysses = 0;
   return l;
 }
 
@@ -94,7 +147,7 @@ std::string words(const Layout& l) {
     text += fmt::format("{}{}", text.empty() ? "" : ", ", part);
   };
   if (l.tp > 1) add(fmt::format("tp {}{}", l.tp, l.sequence_parallel ? " sp" : ""));
-  if (l.cp > 1) add(fmt::format("cp {}", l.cp));
+  if (l.cp > 1) add(context_words(l));
   if (!l.has_one_stage()) {
     add(l.custom_schedule
             ? fmt::format("pp {} by a custom schedule", l.pp)

@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -43,6 +44,26 @@ enum class Placement : uint8_t { dp_inside, pp_inside, count };
 std::string_view name_of(Placement);
 std::optional<Placement> placement_from_name(std::string_view);
 
+// How ranks along cp, which have different rows of the same sequences, compute attention. ulysses:
+// all-to-all exchanges rows for heads, so that a rank attends with some heads over whole sequences.
+// gather: every rank gathers keys and values of all rows. ring: keys and values go round from rank
+// to rank, and partial results are merged. ulysses_gather, ulysses_ring: ulysses among adjacent
+// ranks, the other one across these groups.
+enum class ContextKind : uint8_t { ulysses, gather, ring, ulysses_gather, ulysses_ring, count };
+std::string_view name_of(ContextKind);
+std::optional<ContextKind> context_kind_from_name(std::string_view);
+// Is ulysses a part of it, and is gather, or ring?
+bool has_ulysses(ContextKind);
+bool has_gather(ContextKind);
+bool has_ring(ContextKind);
+
+// Which rows of a sequence a rank along cp has. zigzag: chunks r and 2 cp - 1 - r of 2 cp chunks.
+// contiguous: chunk r of cp chunks. striped: every cp-th row. blocks: blocks of rows, assigned by
+// the work that documents cause.
+enum class ContextSlices : uint8_t { zigzag, contiguous, striped, blocks, count };
+std::string_view name_of(ContextSlices);
+std::optional<ContextSlices> context_slices_from_name(std::string_view);
+
 struct Layout {
   // ---- ranks along each axis. One of tp, pp, dp_replicate and dp_shard may be -1: all ranks that
   // the other degrees leave.
@@ -54,6 +75,13 @@ struct Layout {
                          // 0 if dp_shard is 1. -1: 3 if dp_shard is above 1
   bool sequence_parallel = false;  // false if tp is 1
   Placement placement = Placement::dp_inside;
+
+  // ---- context parallelism; gather, zigzag and 1 if cp is 1
+  ContextKind context_kind = ContextKind::gather;
+  ContextSlices context_slices = ContextSlices::zigzag;
+  // Adjacent ranks along cp that exchange rows for heads: cp for ulysses, 1 for gather and ring, a
+  // divisor of cp for their products. 0: see open_ulysses().
+  int ulysses = 0;
 
   // ---- stages. A single stage is 1F1B with one chunk.
   schedule::Kind schedule = schedule::Kind::one_f_one_b;
@@ -105,6 +133,11 @@ struct Layout {
 
 // Is every degree either open (-1), or at least 1 and so small that the product of all fits?
 bool degrees_are_in_range(const Layout&);
+
+// Returns the value that settle() gives an open `ulysses`. For products it is the largest divisor
+// of cp below cp that divides all of `kv_heads` (of the model), cut by tp; 1 if there is none, and
+// cp if cp is prime and divides them. 0 if a product's kv heads are unknown.
+int open_ulysses(const Layout&, std::span<const int64_t> kv_heads);
 
 // Sets `ranks` data ranks that all share one copy of the state, or with stage 0 have a copy each.
 void set_data_ranks(Layout&, int ranks, int zero_stage);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Layout as JSON, both ways. Every field is written; reading requires every field.
+// Layout as JSON, both ways. Every field is written; reading requires every field, but those of
+// context parallelism, which the first versions did not have.
 #include "spec/json_reader.h"
 #include "spec/layout/layout.h"
 
@@ -19,6 +20,9 @@ Json to_json(const Layout& l) {
   Json json = {
       {"tp", l.tp},
       {"cp", l.cp},
+      {"context_kind", text_of(l.context_kind)},
+      {"context_slices", text_of(l.context_slices)},
+      {"ulysses", l.ulysses},
       {"pp", l.pp},
       {"dp_replicate", l.dp_replicate},
       {"dp_shard", l.dp_shard},
@@ -56,6 +60,14 @@ Layout layout_from_json(const Json& json, const std::string& path) {
   Layout l;
   l.tp = in.get<int>("tp");
   l.cp = in.get<int>("cp");
+  if (in.has("context_kind")) {
+    l.context_kind = in.named("context_kind", context_kind_from_name, all_names<ContextKind>());
+  }
+  if (in.has("context_slices")) {
+    l.context_slices =
+        in.named("context_slices", context_slices_from_name, all_names<ContextSlices>());
+  }
+  l.ulysses = in.has("ulysses") ? in.get<int>("ulysses") : open_ulysses(l, {});
   l.pp = in.get<int>("pp");
   l.dp_replicate = in.get<int>("dp_replicate");
   l.dp_shard = in.get<int>("dp_shard");

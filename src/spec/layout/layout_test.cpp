@@ -75,6 +75,46 @@ TEST(Layout, json_with_a_wrong_key_is_refused_by_name) {
   EXPECT_NE(message(json).find("unknown key 'colour'"), std::string::npos);
 }
 
+TEST(Layout, json_without_keys_of_context_parallelism_is_read) {
+  Layout l;
+  l.cp = 4;
+  l.ulysses = 1;
+  base::Json json = to_json(l);
+  for (const char* key : {"context_kind", "context_slices", "ulysses"}) json.erase(key);
+  EXPECT_EQ(layout_from_json(json, "layout"), l);
+  l.context_kind = ContextKind::ulysses_ring;
+  l.context_slices = ContextSlices::contiguous;
+  l.ulysses = 2;
+  EXPECT_EQ(layout_from_json(to_json(l), "layout"), l);
+  for (size_t i = 0; i < static_cast<size_t>(ContextKind::count); ++i) {
+    const auto kind = static_cast<ContextKind>(i);
+    EXPECT_EQ(context_kind_from_name(name_of(kind)), kind);
+    EXPECT_NE(has_gather(kind), has_ring(kind) || kind == ContextKind::ulysses);
+  }
+}
+
+TEST(Layout, an_open_ulysses_degree_divides_cp_and_the_kv_heads_of_a_rank) {
+  const auto degree = [](ContextKind kind, int cp, int tp, std::vector<int64_t> kv_heads) {
+    Layout l;
+    l.cp = cp;
+    l.tp = tp;
+    l.context_kind = kind;
+    return open_ulysses(l, kv_heads);
+  };
+  using enum ContextKind;
+  EXPECT_EQ(degree(ulysses, 8, 1, {8}), 8);
+  EXPECT_EQ(degree(gather, 8, 1, {8}), 1);
+  EXPECT_EQ(degree(ring, 8, 1, {}), 1);
+  EXPECT_EQ(degree(ulysses_gather, 8, 1, {8}), 4) << "below cp";
+  EXPECT_EQ(degree(ulysses_gather, 8, 4, {8}), 2);
+  EXPECT_EQ(degree(ulysses_ring, 16, 8, {8}), 1) << "one kv head on a rank";
+  EXPECT_EQ(degree(ulysses_ring, 12, 1, {9}), 3);
+  EXPECT_EQ(degree(ulysses_ring, 12, 1, {8, 6}), 2);
+  EXPECT_EQ(degree(ulysses_gather, 2, 1, {8}), 2) << "no divisor below cp but 1";
+  EXPECT_EQ(degree(ulysses_gather, 2, 1, {}), 0) << "unknown model";
+  EXPECT_EQ(degree(ulysses_gather, 1, 1, {8}), 1);
+}
+
 // Checkpoints of the first version contain such plans.
 TEST(Layout, plans_of_the_first_version_are_read) {
   const ModelSpec model = layout_model(true);

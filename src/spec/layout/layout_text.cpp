@@ -9,6 +9,7 @@
 #include <charconv>
 
 #include "base/error.h"
+#include "spec/json_reader.h"
 
 namespace trireme::spec {
 namespace {
@@ -23,6 +24,14 @@ int64_t number_of(std::string_view word, std::string_view text, int64_t low, int
   return value;
 }
 
+template <typename FromName>
+auto named_value(std::string_view word, std::string_view text, FromName from_name,
+                 const std::string& allowed) {
+  const auto value = from_name(text);
+  if (!value) throw base::ConfigError(fmt::format("layout: '{}': expected {}", word, allowed));
+  return *value;
+}
+
 // Words that consist of a field and its number.
 struct NumberWord {
   std::string_view word;
@@ -30,9 +39,10 @@ struct NumberWord {
   int low, high;
 };
 constexpr int max_number = 1 << 20;
-constexpr std::array<NumberWord, 11> number_words = {{
+constexpr std::array<NumberWord, 12> number_words = {{
     {"tp", &Layout::tp, 1, max_number},
     {"cp", &Layout::cp, 1, max_number},
+    {"ulysses", &Layout::ulysses, 1, max_number},
     {"pp", &Layout::pp, 1, max_number},
     {"ep", &Layout::ep, 1, max_number},
     {"zero", &Layout::zero_stage, 0, 3},
@@ -129,6 +139,11 @@ bool set_value(std::string_view word, std::string_view key, std::string_view val
     const auto reshard = reshard_from_name(value);
     if (!reshard) throw base::ConfigError(fmt::format("layout: '{}': always or never", word));
     l.reshard = *reshard;
+  } else if (key == "kind") {
+    l.context_kind = named_value(word, value, context_kind_from_name, all_names<ContextKind>());
+  } else if (key == "slices") {
+    l.context_slices =
+        named_value(word, value, context_slices_from_name, all_names<ContextSlices>());
   } else {
     return set_type(word, key, value, l);
   }
@@ -167,11 +182,13 @@ std::string layout_words() {
     words.push_back(fmt::format("{}={}", type.word, base::name_of(type.other)));
   }
   return fmt::format(
-      "{}, dp=N, shard=N, micro=N, sp, a schedule ({}, interleaved=N), selective, full, fp32, "
+      "{}, kind={}, slices={}, dp=N, shard=N, micro=N, sp, a schedule ({}, interleaved=N), "
+      "selective, full, fp32, "
       "bf16, "
       "fp8, fp4, reduce=once|each, reshard=always|never, prefetch-after, head-chunk=N, "
       "first-layers=0/3/5, fast, l1, pp-inside",
-      fmt::join(words, ", "), schedule::listed_names(""));
+      fmt::join(words, ", "), all_names<ContextKind>("|"), all_names<ContextSlices>("|"),
+      schedule::listed_names(""));
 }
 
 Layout layout_from_text(std::string_view text, int64_t ranks) {
@@ -204,6 +221,12 @@ std::string to_text(const Layout& layout) {
   };
   add(l.sequence_parallel && l.tp > 1, "sp");
   add(l.cp > 1, fmt::format("cp={}", l.cp));
+  if (l.cp > 1) {
+    add(l.ulysses != 0, fmt::format("ulysses={}", l.ulysses));
+    add(l.context_kind != fresh.context_kind, fmt::format("kind={}", name_of(l.context_kind)));
+    add(l.context_slices != fresh.context_slices,
+        fmt::format("slices={}", name_of(l.context_slices)));
+  }
   add(true, fmt::format("pp={}", l.pp));
   if (l.custom_schedule) {
     add(true, "custom");

@@ -12,6 +12,7 @@ namespace trireme::spec {
 
 // Reads words, separated by spaces or commas:
 //   tp=N cp=N pp=N ep=N      ranks along an axis
+//   kind=K slices=K          context parallelism: gather, zigzag, ...; ulysses=N in products
 //   dp=N                     all data ranks; default: the rest of `ranks`
 //   zero=0..3 shard=N        ZeRO stage; ranks that share a copy, default: all data ranks
 //   sp                       sequence parallel

@@ -64,6 +64,24 @@ TEST(LayoutText, words_describe_fields_that_differ_from_defaults) {
   EXPECT_EQ(words({}), "dp 1, micro-batch 1, bf16");
 }
 
+TEST(LayoutText, context_parallelism_has_a_kind_slices_and_a_product) {
+  Layout l;
+  l.cp = 4;
+  l.context_kind = ContextKind::ulysses_gather;
+  l.context_slices = ContextSlices::striped;
+  l.ulysses = 2;
+  EXPECT_EQ(layout_from_text("cp=4 ulysses=2 kind=ulysses_gather slices=striped", 4), l);
+  EXPECT_NE(to_text(l).find(" cp=4 ulysses=2 kind=ulysses_gather slices=striped "),
+            std::string::npos);
+  EXPECT_TRUE(words(l).starts_with("cp 4 ulysses 2 x gather 2 striped, ")) << words(l);
+  EXPECT_TRUE(words(layout_from_text("cp=2 kind=ring", 2)).starts_with("cp 2 ring, "));
+  EXPECT_EQ(refused("cp=2 kind=rings"),
+            "layout: 'kind=rings': expected ulysses, gather, ring, ulysses_gather, ulysses_ring");
+  EXPECT_EQ(refused("cp=2 slices=thin"),
+            "layout: 'slices=thin': expected zigzag, contiguous, striped, blocks");
+  EXPECT_EQ(refused("cp=2 ulysses=0"), "layout: 'ulysses=0': expected a number from 1 to 1048576");
+}
+
 TEST(LayoutText, every_schedule_of_the_catalogue_is_a_word) {
   for (const schedule::Named& named : schedule::catalogue()) {
     EXPECT_EQ(layout_from_text(std::string("pp=2 ") + std::string(named.name), 2).schedule,

@@ -39,15 +39,38 @@ void for_each_broken(const RuleCase& c, Whose whose, Take take) {
 }  // namespace
 
 const LayoutNames& layout_names() {
-  static const LayoutNames names = {
-      "tp",           "cp",           "pp",          "dp_replicate",
-      "dp_shard",     "ep",           "zero_stage",  "sequence_parallel",
-      "placement",    "schedule",     "chunks",      "custom_schedule",
-      "first_layers", "send_buffers", "micro_batch", "accumulation",
-      "global_batch", "seq_len",      "logical_dp",  "reduce",
-      "recompute",    "precision",    "grad_dtype",  "master_dtype",
-      "reduce_dtype", "reshard",      "prefetch",    "head_chunk_rows",
-      "model"};
+  static const LayoutNames names = {"tp",
+                                    "cp",
+                                    "context_kind",
+                                    "context_slices",
+                                    "ulysses",
+                                    "pp",
+                                    "dp_replicate",
+                                    "dp_shard",
+                                    "ep",
+                                    "zero_stage",
+                                    "sequence_parallel",
+                                    "placement",
+                                    "schedule",
+                                    "chunks",
+                                    "custom_schedule",
+                                    "first_layers",
+                                    "send_buffers",
+                                    "micro_batch",
+                                    "accumulation",
+                                    "global_batch",
+                                    "seq_len",
+                                    "logical_dp",
+                                    "reduce",
+                                    "recompute",
+                                    "precision",
+                                    "grad_dtype",
+                                    "master_dtype",
+                                    "reduce_dtype",
+                                    "reshard",
+                                    "prefetch",
+                                    "head_chunk_rows",
+                                    "model"};
   return names;
 }
 

@@ -20,6 +20,9 @@ namespace trireme::spec {
 enum class LayoutKey : uint8_t {
   tp,
   cp,
+  context_kind,
+  context_slices,
+  ulysses,
   pp,
   dp_replicate,
   dp_shard,
@@ -115,8 +118,10 @@ std::vector<Broken> broken_rules(const RuleCase&, Whose);
 const Rule* first_broken(const RuleCase&, Whose);
 
 // Fills in the open fields of `asked` and sets fields without a meaning in this layout to their
-// only value (see Layout). Checks neither rules nor model. `ranks`: as in RuleCase.
-Layout filled(const Layout& asked, const Workload&, int64_t ranks = 0);
+// only value (see Layout). Checks neither rules nor model. `ranks`: as in RuleCase; `kv_heads`: as
+// in open_ulysses().
+Layout filled(const Layout& asked, const Workload&, int64_t ranks = 0,
+              std::span<const int64_t> kv_heads = {});
 
 struct Settled {
   Layout layout;  // without open fields, as far as possible

@@ -49,6 +49,15 @@ void settle_data(Layout& l, const Workload& work) {
   }
 }
 
+void settle_context(Layout& l, std::span<const int64_t> kv_heads) {
+  if (l.cp == 1) {
+    l.context_kind = ContextKind::gather;
+    l.context_slices = ContextSlices::zigzag;
+    l.ulysses = 1;
+  }
+  if (l.ulysses == 0) l.ulysses = open_ulysses(l, kv_heads);
+}
+
 void settle_stages(Layout& l) {
   if (l.custom_schedule) {
     l.schedule = schedule::Kind::one_f_one_b;
@@ -63,12 +72,14 @@ void settle_stages(Layout& l) {
 
 }  // namespace
 
-Layout filled(const Layout& asked, const Workload& work, int64_t ranks) {
+Layout filled(const Layout& asked, const Workload& work, int64_t ranks,
+              std::span<const int64_t> kv_heads) {
   Layout l = asked;
   if (!degrees_are_in_range(l)) return l;  // products might overflow
   settle_degrees(l, ranks);
   settle_data(l, work);
   settle_stages(l);
+  settle_context(l, kv_heads);
   if (l.tp == 1) l.sequence_parallel = false;
   if (l.pp == 1 || l.data_ranks() == 1) l.placement = Placement::dp_inside;
   if (l.recompute == Recompute::none) l.recompute_blocks = -1;
@@ -77,7 +88,7 @@ Layout filled(const Layout& asked, const Workload& work, int64_t ranks) {
 
 Settled settle(const ModelSizes& model, const Workload& work, int64_t ranks, const Layout& asked,
                Whose whose, const LayoutNames& names) {
-  Settled settled{filled(asked, work, ranks), {}};
+  Settled settled{filled(asked, work, ranks, model.kv_heads), {}};
   Layout& l = settled.layout;
   if (model.layers > 0 && l.recompute_blocks >= model.layers - 2) l.recompute_blocks = -1;
   settled.broken = broken_rules({model, work, ranks, asked, l, names}, whose);

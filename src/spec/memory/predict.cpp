@@ -37,7 +37,7 @@ void add_state(const Plan& plan, std::span<const StateTensor> state, const Bucke
                MemoryTable& sum) {
   const int64_t elements = bucket.elements;
   const auto share = [&](bool is_sharded) {
-    return is_sharded ? elements / plan.mesh[Axis::zero] : elements;
+    return is_sharded ? elements / state_shards(plan) : elements;
   };
   sum.params += base::bytes_of({{share(plan.zero.params)}, plan.recipe.storage});
   if (plan.inference) return;
@@ -172,8 +172,8 @@ Prediction predict(const ModelSpec& model, const Plan& plan, const Backend& back
     prediction.model_flops += once;
     prediction.hardware_flops += once + again;
   }
-  const double replicas = static_cast<double>(plan.schedule.microbatches) * plan.mesh[Axis::dp] *
-                          plan.mesh[Axis::zero] * plan.mesh[Axis::tp];
+  const double replicas =
+      static_cast<double>(plan.schedule.microbatches) * sum_ranks(plan.mesh) * plan.mesh[Axis::tp];
   prediction.model_flops *= replicas;
   prediction.hardware_flops *= replicas;
   return prediction;

@@ -50,18 +50,30 @@ int64_t end_of_matrices(std::span<const Param> params, const BucketLayout& layou
 
 }  // namespace
 
-int64_t padded_elements(int64_t elements, int64_t data_ranks) {
-  return base::round_up(elements, shard_grain_elements * data_ranks);
+int64_t padded_elements(int64_t elements, int64_t ranks) {
+  return base::round_up(elements, shard_grain_elements * ranks);
 }
 
-BucketLayout bucket_layout(std::span<const Param> params, const Sizes& sizes) {
+std::vector<ParamView> views_of(std::span<const Param> params) {
+  std::vector<ParamView> views;
+  for (int i = 0; i < static_cast<int>(ParamView::count); ++i) {
+    const auto view = static_cast<ParamView>(i);
+    if (std::ranges::any_of(params, [view](const Param& param) { return param.view == view; })) {
+      views.push_back(view);
+    }
+  }
+  return views;
+}
+
+BucketLayout bucket_layout(std::span<const Param> params, const Sizes& sizes, ParamView view) {
   BucketLayout layout;
+  layout.view = view;
   const auto add = [&](bool decays, Kind kind) {
     const int64_t begin = layout.elements;
     for (size_t i = 0; i < params.size(); ++i) {
       const Param& param = params[i];
-      if (param.tied_copy || param.shard.shape.empty() || param.decays != decays ||
-          kind_of(param) != kind) {
+      if (param.tied_copy || param.shard.shape.empty() || param.view != view ||
+          param.decays != decays || kind_of(param) != kind) {
         continue;
       }
       const int64_t elements = local_elements(param.shard, sizes);
@@ -85,7 +97,7 @@ BucketLayout bucket_layout(std::span<const Param> params, const Sizes& sizes) {
   TRIREME_CHECK(std::none_of(params.begin(), params.end(), is_left_out),
                 "a parameter with weight decay whose gradient is partial along tp");
   layout.matrices = end_of_matrices(params, layout);
-  layout.elements = padded_elements(layout.elements, int64_t{sizes[Axis::dp]} * sizes[Axis::zero]);
+  layout.elements = padded_elements(layout.elements, mesh_view(view).ranks(sizes));
   layout.zeroed = gaps(params, layout);
   return layout;
 }

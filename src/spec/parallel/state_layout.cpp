@@ -77,7 +77,7 @@ int64_t state_traffic(std::span<const StateTensor> state, const Sizes& sizes) {
     if (tensor.reduction != StateReduction::max) continue;
     const int64_t own =
         own_state_spec(tensor, sizes).shape.elements() * base::size_of(tensor.dtype);
-    bytes += (data_ranks(sizes) - 1) * own;
+    bytes += (sum_ranks(sizes) - 1) * own;
     if (!is_cut_along_tp(tensor)) bytes += (sizes[Axis::tp] - 1) * own;
   }
   return bytes;
