@@ -89,6 +89,16 @@ Engine::Engine(device::Device& device, const spec::ModelSpec& model, const spec:
   }
   ops::fill(*compute_, {.d = sink_.sums});
   ops::fill(*compute_, {.d = state_});
+  if (plan_.optimizer.kind == spec::OptimizerKind::muon && !plan_.inference) {
+    muon_ = std::make_unique<MuonUpdate>(MuonUpdate::Parts{.plan = plan_,
+                                                           .groups = *groups_,
+                                                           .tensor = *tensor_,
+                                                           .buckets = *buckets_,
+                                                           .state = *train_state_,
+                                                           .scratch = arenas_->scratch,
+                                                           .step_state = state_},
+                                         options.muon, options.adamw.weight_decay);
+  }
   access_ = std::make_unique<StateAccess>(StateAccess::Parts{.model = model_,
                                                              .plan = plan_,
                                                              .compute = *compute_,
@@ -276,15 +286,19 @@ void Engine::close_step() {
 
 void Engine::update(int bucket) {
   compute_->wait(std::exchange(held_, {}));
+  if (muon_) muon_->update(bucket);
+  // AdamW updates the elements of which there are moments: all, or those that are in no matrix.
   const Bucket& b = (*buckets_)[bucket];
-  const int64_t decayed =
-      std::clamp<int64_t>(b.layout().decayed - b.updated().begin, 0, b.own_params().elements());
+  const device::Tensor m = train_state_->tensor(bucket, spec::first_moment_state);
+  if (m.elements() == 0) return;
+  const int64_t first = b.own_params().elements() - m.elements();
   optim::adamw(*compute_,
-               {.weights = train_state_->weights(bucket),
-                .m = train_state_->tensor(bucket, "adamw.first_moment"),
-                .v = train_state_->tensor(bucket, "adamw.second_moment"),
-                .grad = b.own_grads(),
-                .decayed = decayed},
+               {.weights = train_state_->weights(bucket).slice(first, m.elements()),
+                .m = m,
+                .v = train_state_->tensor(bucket, spec::second_moment_state),
+                .grad = b.own_grads().slice_rows(first, m.elements()),
+                .decayed = std::clamp<int64_t>(b.layout().decayed - b.updated().begin - first, 0,
+                                               m.elements())},
                options_.adamw, state_);
 }
 

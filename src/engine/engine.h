@@ -18,6 +18,7 @@
 #include "device/device.h"
 #include "device/memory.h"
 #include "engine/state/data_groups.h"
+#include "engine/state/muon_update.h"
 #include "engine/state/state_access.h"
 #include "engine/state/tensor_group.h"
 #include "engine/state/train_state.h"
@@ -44,7 +45,8 @@ struct ClipOptions {
 
 struct EngineOptions {
   uint64_t seed = 0;
-  optim::AdamwOptions adamw;
+  optim::AdamwOptions adamw;  // with Muon: of parameters that are no matrices, and weight decay
+  optim::MuonOptions muon;
   ClipOptions clip;
   bool capture = true;  // capture the second step and replay it, if the device supports graphs
 };
@@ -86,7 +88,7 @@ class Engine {
   // Runs every micro-batch of the plan, starting from zero gradients. The gradients are those of
   // the loss summed over all ranks.
   void accumulate(MicrobatchSource&);
-  // Computes norm and clip factor, and updates with AdamW.
+  // Computes norm and clip factor, and updates with the plan's optimizer.
   void apply(double learning_rate);
 
   // Waits for the device and returns the results of the last apply().
@@ -170,6 +172,7 @@ class Engine {
   std::unique_ptr<Executor> executor_;
   bool has_times_ = false;  // watch_actions() is on
   std::unique_ptr<TrainState> train_state_;
+  std::unique_ptr<MuonUpdate> muon_;  // null: the plan has another optimizer, or is for inference
   nn::StepSink sink_;
   device::Tensor all_sums_;                   // one kernels::StepSums per rank
   device::Tensor state_;                      // one kernels::StepState

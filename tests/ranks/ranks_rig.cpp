@@ -37,10 +37,12 @@ class ShareOfStep final : public engine::MicrobatchSource {
 
 std::string to_string(const spec::TrafficTable& t) {
   return fmt::format(
-      "reduce {} gather grads {} gather params {} sums {} tp forward {} backward {} grads {} pp "
+      "reduce {} gather grads {} gather params {} sums {} updates {} state {} tp forward {} "
+      "backward {} grads {} pp "
       "activations {} gradients {} table {} other {}",
-      t.reduce_grads, t.gather_grads, t.gather_params, t.step_sums, t.tp_forward, t.tp_backward,
-      t.tp_grads, t.pp_activations, t.pp_gradients, t.pp_table, t.other);
+      t.reduce_grads, t.gather_grads, t.gather_params, t.step_sums, t.updates, t.layer_state,
+      t.tp_forward, t.tp_backward, t.tp_grads, t.pp_activations, t.pp_gradients, t.pp_table,
+      t.other);
 }
 
 // Runs steps and expects on every rank that
@@ -86,9 +88,10 @@ void train(RankRig& rig, const std::string& what, int steps, Results* results) {
 int ranks_of(const Layout& l) { return l.pp * l.dp * l.zero * l.tp; }
 
 std::string bits_key(const Layout& l) {
-  return fmt::format("{} {} grad {} master {} L{} m{} x {} {} in {}", l.dims.name, l.recipe,
-                     base::name_of(l.grad), base::name_of(l.master), l.logical_dp, l.microbatches,
-                     l.sequences, l.reduce == spec::ReduceWhen::once ? "once" : "each",
+  return fmt::format("{} {} {} grad {} master {} L{} m{} x {} {} in {}", l.dims.name,
+                     spec::name_of(l.optimizer), l.recipe, base::name_of(l.grad),
+                     base::name_of(l.master), l.logical_dp, l.microbatches, l.sequences,
+                     l.reduce == spec::ReduceWhen::once ? "once" : "each",
                      base::name_of(l.reduce_dtype));
 }
 
@@ -128,6 +131,7 @@ spec::Plan plan_of(const Layout& l, const spec::ModelSpec& model) {
                             .recompute = l.recompute,
                             .precision = *spec::precision_from_name(l.recipe),
                             .grad_dtype = l.grad,
+                            .optimizer = l.optimizer,
                             .master_dtype = l.master,
                             .reduce_dtype = l.reduce_dtype,
                             .reshard = l.keep_params ? spec::Reshard::never : spec::Reshard::always,

@@ -98,6 +98,16 @@ void DataGroups::gather_step_sums(device::Tensor out, device::ConstTensor own) {
           [&](comm::Communicator& group) { group.all_gather(stream(), out, own); });
 }
 
+void DataGroups::gather_updates(device::Tensor out, device::ConstTensor own) {
+  counted(&TrafficTable::updates, shards_,
+          [&](comm::Communicator& group) { group.all_gather(stream(), out, own); });
+}
+
+void DataGroups::broadcast_update(device::Tensor inout, int from) {
+  counted(&TrafficTable::updates, data_.get(),
+          [&](comm::Communicator& group) { group.broadcast(stream(), inout, from); });
+}
+
 void DataGroups::max_state(device::Tensor inout) {
   if (!has_peers()) return;
   after_compute();

@@ -21,6 +21,11 @@ void TensorGroup::sum_grads(device::Tensor inout) {
   count(&TrafficTable::tp_grads);
 }
 
+void TensorGroup::gather_update(device::Tensor out, device::ConstTensor own) {
+  group_->all_gather(compute_, out, own);
+  count(&TrafficTable::updates);
+}
+
 void TensorGroup::max_state(device::Tensor inout) {
   if (group_ == nullptr) return;
   group_->all_reduce(compute_, inout, comm::Reduce::max);

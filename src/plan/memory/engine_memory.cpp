@@ -167,6 +167,7 @@ const MemoryTable& EngineMemory::state_of(const Layout& l, const LayerCosts& cos
       l.prefetch,
       static_cast<int>(l.precision),
       static_cast<int>(l.grad_dtype),
+      static_cast<int>(l.optimizer),
       static_cast<int>(l.master_dtype),
       static_cast<int>(l.reduce_dtype),
       static_cast<int>(l.reduce),
@@ -206,7 +207,12 @@ MemoryTable EngineMemory::memory_of(const Layout& l, const LayerCosts& costs, co
   add_stash(costs, rank, sum);
   const int64_t m = micro_batches(job_, l);
   sum.staging = m * costs.staging.by_microbatch + costs.staging.once;
-  sum.scratch = std::max({rank.blocks > 0 ? costs.block.scratch_bytes : 0,
+  // Muon also needs the momentum of a whole bucket, with its padding.
+  const int64_t muon_bytes =
+      l.optimizer == spec::OptimizerKind::muon && costs.block.muon_bytes > 0
+          ? costs.block.muon_bytes + base::bytes_of({{bucket_of(costs.block, l)}, base::DType::f32})
+          : 0;
+  sum.scratch = std::max({rank.blocks > 0 ? std::max(costs.block.scratch_bytes, muon_bytes) : 0,
                           rank.has_embedding ? costs.embedding.scratch_bytes : 0,
                           rank.has_head ? costs.head.scratch_bytes : 0}) +
                 base::bytes_of(stream_workspace_spec(job_.backend));

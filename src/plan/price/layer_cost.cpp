@@ -11,6 +11,7 @@
 #include "spec/facts/facts.h"
 #include "spec/memory/predict.h"
 #include "spec/parallel/bucket.h"
+#include "spec/parallel/muon.h"
 #include "spec/plan.h"
 
 namespace trireme::plan {
@@ -172,6 +173,16 @@ void add_engine_bytes(const Pricing& p, const Facts& facts, spec::Recompute reco
   const spec::BucketLayout bucket = spec::bucket_layout(facts.params, p.shape.mesh);
   cost.elements = bucket.elements;
   cost.matrix_elements = bucket.matrices;
+  const std::vector<spec::MuonMatrix> matrices =
+      spec::muon_matrices(facts.params, bucket, p.shape.mesh);
+  if (!matrices.empty()) {
+    const spec::ScratchSet muon = spec::muon_scratch(matrices, bucket);
+    cost.muon_bytes = bytes_of(muon) - base::bytes_of(muon.tensors.front());
+    for (const spec::MuonMatrix& matrix : matrices) {
+      cost.muon_flops += spec::iteration_flops(matrix);
+      cost.largest_muon_flops = std::max(cost.largest_muon_flops, spec::iteration_flops(matrix));
+    }
+  }
   cost.tied_elements = spec::tied_elements(facts.params, p.shape.mesh);
 }
 

@@ -7,6 +7,7 @@
 #include "base/check.h"
 #include "base/error.h"
 #include "spec/facts/facts_internal.h"
+#include "spec/parallel/muon.h"
 
 namespace trireme::spec {
 namespace {
@@ -102,7 +103,7 @@ std::vector<Param> params_of(const ModelSpec& model, int layer) {
 
 std::vector<StateTensor> state_of(const ModelSpec& model, int layer,
                                   const OptimizerTypes& optimizer, const Recipe& recipe) {
-  std::vector<StateTensor> all = optimizer_state(optimizer, recipe, params_of(model, layer));
+  std::vector<StateTensor> all = optimizer_state(optimizer, recipe);
   if (std::holds_alternative<BlockSpec>(layer_of(model, layer))) {
     all.insert(all.end(), model.block_state.begin(), model.block_state.end());
   }
@@ -119,6 +120,10 @@ Facts facts(const ModelSpec& model, int layer, const LocalShape& shape, const Re
                        [&](const HeadSpec& s) { return internal::head_facts(s, in); }},
                  layer_of(model, layer));
   all.state = state_of(model, layer, optimizer, recipe);
+  if (optimizer.kind == OptimizerKind::muon) {
+    const BucketLayout bucket = bucket_layout(all.params, shape.mesh);
+    all.scratch.push_back(muon_scratch(muon_matrices(all.params, bucket, shape.mesh), bucket));
+  }
   return all;
 }
 

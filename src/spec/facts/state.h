@@ -6,7 +6,7 @@
 #pragma once
 
 #include <cstdint>
-#include <span>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -57,17 +57,25 @@ std::string saved_name(const StateTensor&, std::string_view owner);
 // The tensor of fp32 weights that every optimizer has.
 constexpr const char* weight_state = "weight";
 
+enum class OptimizerKind : uint8_t { adamw, muon, count };
+std::string_view name_of(OptimizerKind);
+std::optional<OptimizerKind> optimizer_from_name(std::string_view);
+
 struct OptimizerTypes {
-  std::string name = "adamw";
+  OptimizerKind kind = OptimizerKind::adamw;
   // u16: the low parts of split fp32 weights whose high parts are the parameters
   // (base/split_float.h).
   base::DType master = base::DType::f32;
   bool operator==(const OptimizerTypes&) const = default;
 };
 
-// Returns the weights and the optimizer's tensors of any layer with these parameters, weights
-// first.
-std::vector<StateTensor> optimizer_state(const OptimizerTypes&, const Recipe&,
-                                         std::span<const Param>);
+// Names of optimizers' tensors.
+constexpr const char* first_moment_state = "adamw.first_moment";
+constexpr const char* second_moment_state = "adamw.second_moment";
+constexpr const char* momentum_state = "muon.momentum";
+
+// Returns the weights and the optimizer's tensors of any layer, weights first. AdamW has two
+// moments of all parameters. Muon has one momentum of matrices, and AdamW's moments of the others.
+std::vector<StateTensor> optimizer_state(const OptimizerTypes&, const Recipe&);
 
 }  // namespace trireme::spec

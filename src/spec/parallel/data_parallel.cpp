@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "base/check.h"
+#include "spec/parallel/muon.h"
 #include "spec/parallel/pipeline_parallel.h"
 #include "spec/parallel/state_layout.h"
 #include "spec/parallel/sum_tree.h"
@@ -261,6 +262,7 @@ TrafficTable predict_traffic(const ModelSpec& model, const Plan& plan, const Coo
     sum.gather_params += gathers * (shards - 1) * (param_bytes / shards);
   }
   for (const int layer : layers_of_rank(model, plan, coord[Axis::pp])) {
+    sum.updates += muon_traffic(plan, coord, params_of(model, layer));
     sum.layer_state += state_traffic(state_of(model, layer, plan), plan.mesh);
   }
   sum.step_sums = (closing_ranks(plan.mesh) - 1) * step_sums_bytes;
@@ -280,6 +282,7 @@ TrafficTable operator+(const TrafficTable& a, const TrafficTable& b) {
           .gather_grads = a.gather_grads + b.gather_grads,
           .gather_params = a.gather_params + b.gather_params,
           .step_sums = a.step_sums + b.step_sums,
+          .updates = a.updates + b.updates,
           .layer_state = a.layer_state + b.layer_state,
           .tp_forward = a.tp_forward + b.tp_forward,
           .tp_backward = a.tp_backward + b.tp_backward,

@@ -164,6 +164,10 @@ std::vector<StagedCopy> staged_copies(engine::Engine& engine, const spec::ModelS
 
 namespace {
 
+bool is_imported(const ckpt::Generation& generation) {
+  return generation.manifest().state.contains("imported");
+}
+
 // Reads this rank's part of each layer and calls layer(state ranges of the layer, their values).
 template <typename Layer>
 void read_layers(engine::Engine& engine, const spec::ModelSpec& model, const spec::Coord& coord,
@@ -183,6 +187,7 @@ void read_layers(engine::Engine& engine, const spec::ModelSpec& model, const spe
     for (const engine::Engine::StateRange& part : ranges) {
       values.emplace_back(static_cast<size_t>(part.range.end - part.range.begin));
       const auto bytes = std::as_writable_bytes(std::span(values.back()));
+      if (is_imported(generation) && part.tensor.name != spec::weight_state) continue;
       if (part.tensor.is_own()) {
         requests.push_back({own_tensor_of(part.tensor, model, index),
                             own_pieces(part.tensor, mesh, coord), bytes});
@@ -201,8 +206,23 @@ void read_layers(engine::Engine& engine, const spec::ModelSpec& model, const spe
 
 }  // namespace
 
+void expect_optimizer(const spec::Plan& plan, const ckpt::Generation& generation) {
+  if (is_imported(generation)) return;
+  const base::Json& saved = generation.manifest().plan;
+  const std::string_view own = spec::name_of(plan.optimizer.kind);
+  const std::string was = saved.contains("optimizer") && saved.at("optimizer").contains("name")
+                              ? saved.at("optimizer").at("name").get<std::string>()
+                              : std::string(own);
+  if (was == own) return;
+  throw OtherOptimizer(fmt::format(
+      "{}: contains the state of the optimizer {}, and this run has {}, which keeps other tensors; "
+      "set optimizer.name = \"{}\", or start a new run from its weights (--init-from)",
+      generation.folder().string(), was, own, was));
+}
+
 void load_state(engine::Engine& engine, const spec::ModelSpec& model, const spec::Coord& coord,
                 const ckpt::Generation& generation) {
+  expect_optimizer(engine.plan(), generation);
   read_layers(engine, model, coord, generation, [&](const auto& ranges, const auto& values) {
     for (size_t i = 0; i < values.size(); ++i) engine.write_state(ranges[i], values[i]);
   });

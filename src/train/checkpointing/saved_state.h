@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "base/error.h"
 #include "base/text/json_fwd.h"
 #include "ckpt/generation/generation.h"
 #include "ckpt/generation/save.h"
@@ -45,8 +46,18 @@ struct StagedCopy {
 std::vector<StagedCopy> staged_copies(engine::Engine&, const spec::ModelSpec&, const spec::Coord&,
                                       const ckpt::FileLayout&);
 
+// A checkpoint with the state of another optimizer.
+class OtherOptimizer : public base::ConfigError {
+ public:
+  using base::ConfigError::ConfigError;
+};
+// Throws OtherOptimizer unless the plan has the optimizer that saved the generation. Imported
+// weights have the state of none.
+void expect_optimizer(const spec::Plan&, const ckpt::Generation&);
+
 // Fills this rank's state from a generation of any layout, layer by layer; memory: the state of one
-// layer. The caller then calls Engine::state_changed(). Throws IoError.
+// layer. Imported weights come with zero for everything else. The caller then calls
+// Engine::state_changed(). Throws IoError and OtherOptimizer.
 void load_state(engine::Engine&, const spec::ModelSpec&, const spec::Coord&,
                 const ckpt::Generation&);
 

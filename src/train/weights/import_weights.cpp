@@ -72,7 +72,7 @@ std::vector<ckpt::TensorPieces> pieces_of(const spec::ModelDims& dims) {
   std::vector<ckpt::TensorPieces> all;
   for (const ckpt::HfParam& param : ckpt::hf_params(dims)) {
     for (const spec::StateTensor& tensor :
-         spec::optimizer_state({}, spec::recipe_of(spec::Precision::fp32), {})) {
+         spec::optimizer_state({}, spec::recipe_of(spec::Precision::fp32))) {
       all.push_back({{spec::saved_name(tensor, param.name), base::DType::f32, param.shape},
                      {{std::vector<int64_t>(param.shape.size()), param.shape, 0}}});
     }
