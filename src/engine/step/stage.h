@@ -11,6 +11,7 @@
 
 #include "device/memory.h"
 #include "engine/state/buckets.h"
+#include "engine/state/context_group.h"
 #include "engine/state/data_groups.h"
 #include "engine/step/input.h"
 #include "engine/step/script.h"
@@ -26,6 +27,7 @@ struct StageShared {
   device::Stream& compute;
   device::Stream& data;
   TensorGroup& tensor;
+  ContextGroup& context;
   Buckets& buckets;
   StashPools& stash;
   device::Arena& scratch;
