@@ -18,10 +18,10 @@ constexpr auto all_slices = {ContextSlices::zigzag, ContextSlices::contiguous,
 
 // ---- each takes the layout that it checks, so that messages can look for others
 
-bool length_holds(const RuleCase& c, const Layout& l) {
+bool length_holds(const Workload& work, const Layout& l) {
   if (l.cp == 1) return true;
-  if (c.work.seq_len % context_unit(l.context_slices, l.cp) != 0) return false;
-  return l.context_slices != ContextSlices::blocks || context_block(c.work.seq_len, l.cp) > 0;
+  if (work.seq_len % context_unit(l.context_slices, l.cp) != 0) return false;
+  return l.context_slices != ContextSlices::blocks || context_block(work.seq_len, l.cp) > 0;
 }
 
 bool degree_holds(const Layout& l) {
@@ -32,7 +32,7 @@ bool degree_holds(const Layout& l) {
 
 // Do the heads of a rank along tp divide by the ranks that exchange them? Ranks get copies of the
 // heads of keys and values if there are fewer of them.
-bool heads_hold(const RuleCase& c, const Layout& l) {
+bool heads_hold(const ModelSizes& model, const Layout& l) {
   const int64_t ranks = std::max(l.ulysses, 1);
   // tp.divides reports sizes that tp does not divide.
   const auto is_cut = [&](const auto& cut) {
@@ -42,14 +42,11 @@ bool heads_hold(const RuleCase& c, const Layout& l) {
     const int64_t own = std::max<int64_t>(1, heads / l.tp);
     return own % ranks == 0 || ranks % own == 0;
   };
-  return std::ranges::all_of(c.model.tp_cuts, is_cut) &&
-         std::ranges::all_of(c.model.kv_heads, is_shared);
+  return std::ranges::all_of(model.tp_cuts, is_cut) &&
+         std::ranges::all_of(model.kv_heads, is_shared);
 }
 
-bool all_hold(const RuleCase& c, const Layout& l) {
-  return degree_holds(l) && heads_hold(c, l) && context_allows(l.context_kind, l.context_slices) &&
-         length_holds(c, l);
-}
+bool all_hold(const RuleCase& c, const Layout& l) { return context_is_legal(c.model, c.work, l); }
 
 // Returns the layout with another degree, and the open Ulysses degree of its kind.
 Layout with_degree(const RuleCase& c, int cp) {
@@ -142,7 +139,7 @@ std::string degree_message(const RuleCase& c) {
   for (int ranks = 1; ranks <= c.l.cp; ++ranks) {
     Layout l = c.l;
     l.ulysses = ranks;
-    if (c.l.cp % ranks == 0 && heads_hold(c, l)) divisors.push_back(fmt::format("{}", ranks));
+    if (c.l.cp % ranks == 0 && heads_hold(c.model, l)) divisors.push_back(fmt::format("{}", ranks));
   }
   return fmt::format("{}must divide {} = {}; nearest: {}", start, c.name(cp), c.l.cp,
                      joined(divisors, "or"));
@@ -185,6 +182,11 @@ std::string slices_message(const RuleCase& c) {
 
 }  // namespace
 
+bool context_is_legal(const ModelSizes& model, const Workload& work, const Layout& l) {
+  return degree_holds(l) && heads_hold(model, l) &&
+         context_allows(l.context_kind, l.context_slices) && length_holds(work, l);
+}
+
 std::vector<Rule> context_rules() {
   using enum LayoutKey;
   return {
@@ -203,7 +205,7 @@ std::vector<Rule> context_rules() {
        .whose = Whose::any,
        .keys = {context_kind, cp, ulysses, tp, model},
        .needs = Known::degrees | Known::context,
-       .holds = [](const RuleCase& c) { return heads_hold(c, c.l); },
+       .holds = [](const RuleCase& c) { return heads_hold(c.model, c.l); },
        .message = heads_message},
       {.id = "cp.slices",
        .whose = Whose::any,
@@ -217,7 +219,7 @@ std::vector<Rule> context_rules() {
        .whose = Whose::any,
        .keys = {seq_len, cp, context_slices},
        .needs = Known::degrees | Known::batch | Known::context,
-       .holds = [](const RuleCase& c) { return length_holds(c, c.l); },
+       .holds = [](const RuleCase& c) { return length_holds(c.work, c.l); },
        .message = length_message},
   };
 }
