@@ -40,7 +40,7 @@ std::vector<int64_t> buckets_of(const LayerCosts& costs, const RankLives& rank, 
 
 spec::Plan plan_of(const Job& job, const Layout& l) {
   const spec::Workload work = workload_of(job);
-  return spec::unscheduled_plan(job.model, work, spec::filled(l, work), job.backend);
+  return spec::unscheduled_plan(job.model, work, filled(job, l), job.backend);
 }
 
 // Returns the bytes of a pool's largest live set. `inner` is the size of the slot (input or output

@@ -12,13 +12,15 @@
 
 namespace trireme::spec {
 
-enum class CommKind : uint8_t { all_reduce, all_gather, reduce_scatter, all_to_all, shift };
+// all_to_all: every rank sends an equal part of its tensor to each rank. shift: every rank sends
+// its tensor to the next one.
+enum class CommKind : uint8_t { all_reduce, all_gather, reduce_scatter, all_to_all, shift, count };
 std::string_view name_of(CommKind);
 
 struct CommCost {
   CommKind kind = CommKind::all_reduce;
   Axis axis = Axis::tp;
-  int64_t elements = 0;  // of the whole tensor; of a shift: what each rank sends
+  int64_t elements = 0;  // of the whole tensor; all_to_all and shift: of a rank's tensor
   base::DType dtype = base::DType::f32;
   int ranks = 0;          // of the group; 0: all along the axis
   bool is_inner = false;  // adjacent ranks of the axis (Ulysses)

@@ -52,8 +52,8 @@ struct Layout {
   int dp_replicate = 1;  // copies of the training state
   int dp_shard = 1;      // ranks that share one copy (FSDP or ZeRO)
   int ep = 1;            // experts are spread over data_ranks() * cp
-  int zero_stage = 0;    // 1: optimizer state is sharded, 2: + gradients, 3: + parameters. Must be
-                         // 0 if dp_shard is 1. -1: 3 if dp_shard is above 1
+  int zero_stage = 0;    // 1: optimizer state is sharded, 2: + gradients, 3: + parameters, over
+                         // dp_shard * cp ranks. Must be 0 if that is 1. -1: 3 if it is above 1
   bool sequence_parallel = false;  // false if tp is 1
   Placement placement = Placement::dp_inside;
 
