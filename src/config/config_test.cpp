@@ -515,11 +515,13 @@ TEST(ConfigRefusal, of_overrides) {
 TEST(ConfigRefusal, reports_every_problem_at_once_in_the_order_of_the_file) {
   const std::string message =
       refusal("[model]\nname = \"nothing\"\n[training]\nsteps = 0\nseqlen = 3\ndtype = 5\n[zzz]\n",
-              {"--optimizer.lr=-1", "--parallelism.context_parallel_degree=8"});
+              {"--optimizer.lr=-1", "--parallelism.context_parallel_degree=8",
+               "--parallelism.context_parallel_ulysses_degree=3"});
   size_t at = 0;
-  for (const char* part : {"7 problems", ":4: training.steps", ":5: training.seqlen",
-                           ":6: training.dtype", ":7: [zzz]", "override --optimizer.lr=-1",
-                           "model.name: no model 'nothing'", "context_parallel_degree = 8"}) {
+  for (const char* part :
+       {"7 problems", ":4: training.steps", ":5: training.seqlen", ":6: training.dtype",
+        ":7: [zzz]", "override --optimizer.lr=-1", "model.name: no model 'nothing'",
+        "context_parallel_ulysses_degree = 3"}) {
     const size_t found = message.find(part, at);
     EXPECT_NE(found, std::string::npos) << part << "\n" << message;
     if (found != std::string::npos) at = found;

@@ -54,11 +54,29 @@ TEST(LayoutConfig, all_wrong_degrees_are_refused_at_once) {
       12);
   const std::string message = message_of([&] { (void)load("", options); });
   for (const char* part :
-       {"4 problems", "context_parallel_degree = 2", "kv_heads = 2 and ffn = 1024 do not divide",
-        "nearest: 2 [tp.divides]", "training.seq_len = 10", "nearest: 6 or 12",
+       {"4 problems", "2 x parallelism.context_parallel_degree = 4",
+        "kv_heads = 2 and ffn = 1024 do not divide", "nearest: 2 [tp.divides]",
+        "training.seq_len = 10", "nearest: 6 or 12",
         "logical_dp = 5: must be a multiple of the 2 data ranks; nearest: 4 or 6"}) {
     expect_contains(message, part);
   }
+}
+
+TEST(LayoutConfig, keys_of_context_parallelism_become_the_layout) {
+  const Config c = load("", with({"parallelism.context_parallel_degree=4",
+                                  "parallelism.context_parallel_kind=ulysses_gather",
+                                  "parallelism.context_parallel_slices=striped"},
+                                 8));
+  EXPECT_EQ(c.parallelism.data_parallel_shard_degree, 2);
+  const spec::Layout layout = settled_layout(c);
+  EXPECT_EQ(layout.cp, 4);
+  EXPECT_EQ(layout.context_kind, spec::ContextKind::ulysses_gather);
+  EXPECT_EQ(layout.context_slices, spec::ContextSlices::striped);
+  EXPECT_EQ(layout.ulysses, 2) << "llama-15m has 2 kv heads";
+  EXPECT_EQ(layout.zero_stage, 3);
+  Config other = c;
+  set_layout(other, layout);
+  EXPECT_EQ(layout_of(other), layout);
 }
 
 // ---- pipelines (llama-15m: 6 blocks, with embedding and head 8 layers)

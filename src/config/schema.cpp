@@ -231,7 +231,7 @@ std::vector<Key> keys_of(Config& c) {
   k.number("pipeline_parallel_send_buffers", c.parallelism.pipeline_parallel_send_buffers,
            {.low = 1, .high = 1024}, "messages to one stage that may be in flight at one time");
   k.number("context_parallel_degree", c.parallelism.context_parallel_degree, degree,
-           "ranks that share each sequence (cp); only 1 is supported yet");
+           "ranks that share each sequence (cp), for long sequences; docs/planner.md");
   k.choice("context_parallel_kind", c.parallelism.context_parallel_kind,
            {"ulysses", "gather", "ring", "ulysses_gather", "ulysses_ring"},
            "how these ranks compute attention: exchange rows for heads (ulysses), gather keys and "
@@ -249,8 +249,8 @@ std::vector<Key> keys_of(Config& c) {
   k.number("expert_parallel_degree", c.parallelism.expert_parallel_degree, degree,
            "ranks that share the experts (ep); only 1 is supported yet");
   k.number("zero_stage", c.parallelism.zero_stage, {.low = 0, .high = 3, .or_value = -1},
-           "what data_parallel_shard_degree shards: 1 optimizer state, 2 also gradients, 3 also "
-           "parameters; -1: 3. Ignored at degree 1");
+           "what data_parallel_shard_degree x context_parallel_degree ranks shard: 1 optimizer "
+           "state, 2 also gradients, 3 also parameters; -1: 3. Ignored on one rank");
   k.choice("fsdp_reshard_after_forward", c.parallelism.fsdp_reshard_after_forward,
            {"default", "always", "never"},
            "with zero_stage = 3, release parameters after each forward and gather them again "

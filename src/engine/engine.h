@@ -5,7 +5,7 @@
 // With a mesh it is one of several ranks. Then construction, steps, evaluate() and reading and
 // writing by name are collective: all ranks call them together, in the same order. Every rank reads
 // whole parameters. evaluate() runs the rank's own micro-batch, which is the same on all ranks
-// along tp and pp.
+// along tp, cp and pp.
 #pragma once
 
 #include <cstdint>
@@ -17,6 +17,7 @@
 #include "comm/mesh.h"
 #include "device/device.h"
 #include "device/memory.h"
+#include "engine/state/context_group.h"
 #include "engine/state/data_groups.h"
 #include "engine/state/muon_update.h"
 #include "engine/state/state_access.h"
@@ -98,7 +99,8 @@ class Engine {
   // if not empty, receives the loss of every token (zero if its label is negative).
   EvalReport evaluate(MicrobatchSource&, std::span<float> token_losses = {});
   // Returns the loss of every token of this rank's micro-batches in the last step, one after the
-  // other (zero if the label is negative); waits for the device. Empty unless the plan keeps them
+  // other (zero if the label is negative, or if another rank along cp has the token); waits for the
+  // device. Empty unless the plan keeps them
   // and this rank has the head. REQUIRES: no evaluate() since that step.
   std::vector<float> step_losses();
   // Returns the logits of one token of a micro-batch; waits for the device. REQUIRES: an inference
@@ -140,7 +142,7 @@ class Engine {
   // Bytes that this rank has sent to others so far. spec::predict_traffic() predicts those of a
   // step.
   spec::TrafficTable traffic() const {
-    return groups_->traffic() + tensor_->traffic() + pipe_->traffic();
+    return groups_->traffic() + tensor_->traffic() + context_->traffic() + pipe_->traffic();
   }
 
  private:
@@ -156,6 +158,8 @@ class Engine {
   void merge_sums();
   void update(int bucket);
   void run_forward(MicrobatchSource&);
+  // Adds up the sums of all ranks along cp, and collects the losses of all rows.
+  EvalReport gather_report(std::span<float> token_losses);
 
   device::Device& device_;
   spec::Plan plan_;
@@ -163,6 +167,7 @@ class Engine {
   std::unique_ptr<device::Stream> compute_;
   std::unique_ptr<DataGroups> groups_;
   std::unique_ptr<TensorGroup> tensor_;
+  std::unique_ptr<ContextGroup> context_;
   std::unique_ptr<Pipe> pipe_;
   std::unique_ptr<Arenas> arenas_;
   std::unique_ptr<StashPools> stash_;
@@ -175,6 +180,7 @@ class Engine {
   std::unique_ptr<MuonUpdate> muon_;  // null: the plan has another optimizer, or is for inference
   nn::StepSink sink_;
   device::Tensor all_sums_;                   // one kernels::StepSums per rank
+  device::Tensor reports_;                    // spec::context_reports()
   device::Tensor state_;                      // one kernels::StepState
   std::vector<device::Tensor> token_losses_;  // [T] f32; one, or one for each micro-batch
   std::unique_ptr<device::Arena> logits_arena_;

@@ -12,7 +12,7 @@
 #include "device/memory.h"
 #include "kernels/step_state.h"
 #include "kernels/table.h"
-#include "spec/parallel/muon.h"
+#include "spec/state/muon.h"
 
 namespace trireme::optim {
 namespace {

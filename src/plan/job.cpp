@@ -1,11 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "plan/job.h"
 
+#include <array>
+
+#include "spec/layout/rules.h"
+
 namespace trireme::plan {
 
 spec::Backend backend_for(const spec::Machine& machine, bool deterministic) {
   const bool is_gpu = machine.processor.bf16_flops > machine.processor.fp32_flops;
   return is_gpu ? spec::cuda_backend(deterministic) : spec::cpu_backend();
+}
+
+Layout filled(const Job& job, const Layout& layout) {
+  const std::array<int64_t, 1> kv_heads = {spec::typical_block(job.model).kv_heads};
+  return spec::filled(layout, workload_of(job), 0, kv_heads);
 }
 
 }  // namespace trireme::plan

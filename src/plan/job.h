@@ -50,6 +50,9 @@ using spec::Layout;
 using spec::Placement;
 using spec::Precision;
 
+// Returns the layout with its open fields filled in (spec::filled).
+Layout filled(const Job&, const Layout&);
+
 // Returns the number of micro-batches that each rank runs in a step.
 inline int64_t micro_batches(const Job& job, const Layout& layout) {
   return job.global_batch / (layout.data_ranks() * layout.micro_batch);

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "spec/facts/op_shapes.h"
-#include "spec/facts/state.h"
+#include "spec/state/state.h"
 
 namespace trireme::spec {
 

@@ -56,6 +56,8 @@ std::vector<int> priced_cut(const ModelSpec& model, const Plan& plan, const Back
   LocalShape whole = local_shape_of(plan);
   whole.mesh = {};
   whole.sequence_parallel = false;
+  whole.tokens = plan.microbatch_tokens();
+  whole.ulysses = 1;
   for (int layer = 0; layer < layers; ++layer) {
     const Facts f = facts(model, layer, whole, plan.recipe,
                           plan.recompute[static_cast<size_t>(layer)], backend);
@@ -79,13 +81,16 @@ int64_t default_head_chunk(const Backend& backend, base::DType dtype, int64_t vo
 }
 
 LocalShape local_shape_of(const Plan& plan) {
-  return {.tokens = plan.microbatch_tokens(),
+  return {.tokens = plan.rank_tokens(),
           .sequences = plan.layout.micro_batch,
           .seq_len = plan.seq_len,
           .head_chunk_rows = plan.head_chunk_rows,
           .has_documents = plan.document_mask,
           .mesh = plan.mesh,
-          .sequence_parallel = plan.layout.sequence_parallel};
+          .sequence_parallel = plan.layout.sequence_parallel,
+          .ulysses = std::max(plan.layout.ulysses, 1),
+          .slices = plan.layout.context_slices,
+          .is_ring = has_ring(plan.layout.context_kind)};
 }
 
 LayerRange layers_of_stage(const ModelSpec& model, const Plan& plan, int stage) {
@@ -128,7 +133,7 @@ Plan unscheduled_plan(const ModelSpec& model, const Workload& work, const Layout
   plan.head_chunk_rows = l.head_chunk_rows != 0
                              ? l.head_chunk_rows
                              : default_head_chunk(backend, plan.recipe.storage,
-                                                  vocab_of(model) / l.tp, plan.microbatch_tokens());
+                                                  vocab_of(model) / l.tp, plan.rank_tokens());
   plan.schedule.microbatches = static_cast<int>(l.rank_microbatches());
   return plan;
 }

@@ -83,6 +83,8 @@ struct Plan {
   bool operator==(const Plan&) const = default;
 
   int64_t microbatch_tokens() const { return layout.micro_batch * seq_len; }
+  // Returns a rank's tokens of a micro-batch.
+  int64_t rank_tokens() const { return microbatch_tokens() / mesh[Axis::cp]; }
   Workload workload() const {
     return {seq_len, layout.global_batch(), document_mask, inference, keeps_losses};
   }

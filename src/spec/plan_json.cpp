@@ -172,6 +172,7 @@ Layout layout_of_first_version(JsonReader& in, const Plan& plan) {
   Layout l;
   l.tp = plan.mesh[Axis::tp];
   l.cp = plan.mesh[Axis::cp];
+  l.ulysses = 1;
   l.pp = plan.mesh[Axis::pp];
   l.dp_replicate = plan.mesh[Axis::dp];
   l.dp_shard = plan.mesh[Axis::zero];

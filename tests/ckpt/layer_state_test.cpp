@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Own tensors of layers (spec/facts/state.h), which no model family has yet: a test adds two to
+// Own tensors of layers (spec/state/state.h), which no model family has yet: a test adds two to
 // every block, one that all ranks along tp have and one that is cut along tp. They are predicted,
 // reduced at the end of a step, saved, and loaded into any other layout.
 #include <gtest/gtest.h>
@@ -16,7 +16,7 @@ namespace trireme::tests {
 namespace {
 
 constexpr int64_t shared_elements = 300, cut_elements = 8;
-const ckpt::Disk::Path root = "/run";
+const ckpt::Disk::Path state_root = "/run";
 
 spec::ModelSpec model_with_state() {
   spec::ModelSpec model = spec::make_model(tiny_llama());
@@ -57,7 +57,7 @@ void run(const spec::Layout& layout, ckpt::Disk& disk, const Body& body) {
                      plan.mesh, device);
     engine::Engine engine(device, model, plan, spec::cpu_backend(), {}, rank.mesh());
     RandomSource batches(5, tiny_llama().vocab, 1, 8);
-    train::Checkpointer checkpointer(engine, model, rank, device, disk, {.folder = root},
+    train::Checkpointer checkpointer(engine, model, rank, device, disk, {.folder = state_root},
                                      {.log = [](const std::string&) {}, .saved = {}});
     body(Member{engine, rank, checkpointer, batches});
   });
@@ -163,7 +163,7 @@ TEST(LayerStateTest, is_saved_and_loads_into_any_layout) {
       member.checkpointer.save(1, base::Json{{"step", 1}});
       member.checkpointer.finish();
     });
-    const ckpt::Generation generation = ckpt::Generation::open(disk, root / "step-00000001");
+    const ckpt::Generation generation = ckpt::Generation::open(disk, state_root / "step-00000001");
     for (const ckpt::TensorInfo& tensor : generation.manifest().tensors) {
       if (!tensor.name.starts_with("largest/") && !tensor.name.starts_with("by_head/")) continue;
       std::vector<float>& values = saved[tensor.name];

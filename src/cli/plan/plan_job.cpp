@@ -111,7 +111,7 @@ PlanQuestion plan_question(const Args& args) {
   q.machine = config::machine_from_file(args.text("--machine"), machine_folders());
   take_run(args, q);
   take_stack(args, q);
-  q.space = plan_limits(args, !q.stack.is_engine());
+  q.space = plan_limits(args, q.job, q.gpus, !q.stack.is_engine());
   // The engine has no experts, but the planner prices them.
   if (q.job.experts) q.space.unaudited = true;
   q.memory_fraction = args.number("--memory-fraction");

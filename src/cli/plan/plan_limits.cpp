@@ -8,6 +8,7 @@
 #include <optional>
 
 #include "base/error.h"
+#include "plan/search/context_choice.h"
 #include "spec/layout/layout_text.h"
 
 namespace trireme::cli {
@@ -72,9 +73,6 @@ void check_audited(const plan::Space& space) {
     throw base::ConfigError(
         fmt::format("{} is not in the engine yet; give --unaudited to price it", what));
   };
-  for (const int cp : space.cp) {
-    if (cp > 1) refuse(fmt::format("--cp {}: context parallelism", cp));
-  }
   for (const spec::Precision precision : space.precision) {
     if (precision == spec::Precision::fp8 || precision == spec::Precision::fp4) {
       refuse(fmt::format("--precision: {}", spec::name_of(precision)));
@@ -84,11 +82,18 @@ void check_audited(const plan::Space& space) {
 
 }  // namespace
 
-plan::Space plan_limits(const Args& args, bool is_other_program) {
+plan::Space plan_limits(const Args& args, const plan::Job& job, int64_t gpus,
+                        bool is_other_program) {
   plan::Space space;
   space.tp = small_numbers(args, "--tp");
   space.pp = small_numbers(args, "--pp");
-  space.cp = args.has("--cp") ? small_numbers(args, "--cp") : std::vector<int>{1};
+  space.cp = args.has("--cp") ? small_numbers(args, "--cp", {1, spec::max_degree})
+                              : plan::default_context_degrees(job, gpus);
+  if (args.has("--cp-kind")) {
+    space.context_kinds = named<spec::ContextKind>(
+        args, "--cp-kind", "ulysses, gather, ring, ulysses_gather, ulysses_ring",
+        spec::context_kind_from_name);
+  }
   space.ep = small_numbers(args, "--ep");
   space.zero = small_numbers(args, "--zero", {0, 3});
   space.shard = small_numbers(args, "--shard");

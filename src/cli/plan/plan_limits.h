@@ -9,6 +9,6 @@ namespace trireme::cli {
 
 // Throws ConfigError for a bad value, and for one that needs --unaudited. Layouts of another
 // program are not run by the engine, so --unaudited is implied for them.
-plan::Space plan_limits(const Args&, bool is_other_program);
+plan::Space plan_limits(const Args&, const plan::Job&, int64_t gpus, bool is_other_program);
 
 }  // namespace trireme::cli

@@ -58,7 +58,12 @@ std::vector<Option> plan_question_options() {
        .help = "Part of a GPU's memory that a layout may use"},
       {.name = "--tp", .help = "Allowed degrees of tensor parallelism, as 1,2,8"},
       {.name = "--pp", .help = "Allowed degrees of pipeline parallelism, as 1,2,8"},
-      {.name = "--cp", .help = "Allowed degrees of context parallelism; default: 1"},
+      {.name = "--cp",
+       .help = "Allowed degrees of context parallelism, as 1,4; default: 1, and powers of two for "
+               "sequences of at least 16,384 tokens"},
+      {.name = "--cp-kind",
+       .help = "Allowed kinds of context parallelism: ulysses, gather, ring, ulysses_gather, "
+               "ulysses_ring; default: ulysses,gather,ulysses_gather"},
       {.name = "--ep", .help = "Allowed degrees of expert parallelism, as 1,2,8"},
       {.name = "--zero", .help = "Allowed ZeRO stages, as 1,3"},
       {.name = "--shard", .help = "Allowed numbers of ranks that shard one copy of the state"},
@@ -69,7 +74,7 @@ std::vector<Option> plan_question_options() {
       {.name = "--precision", .help = "Allowed precisions: fp32, bf16, fp8, fp4; default: bf16"},
       {.name = "--unaudited",
        .kind = Kind::flag,
-       .help = "Also price layouts that the engine cannot run yet (cp, ep, fp8)"},
+       .help = "Also price layouts that the engine cannot run yet (ep, fp8)"},
   };
 }
 

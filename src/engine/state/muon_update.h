@@ -17,7 +17,7 @@
 #include "engine/state/tensor_group.h"
 #include "engine/state/train_state.h"
 #include "optim/newton_schulz.h"
-#include "spec/parallel/muon.h"
+#include "spec/state/muon.h"
 
 namespace trireme::engine {
 

@@ -55,7 +55,7 @@ class StateAccess {
   std::string weights_sha256();
 
   // ---- state: everything besides the batch that the next step depends on
-  // This rank's part of one tensor of one layer (spec/facts/state.h).
+  // This rank's part of one tensor of one layer (spec/state/state.h).
   struct StateRange {
     int layer = 0;  // of the model
     spec::StateTensor tensor;

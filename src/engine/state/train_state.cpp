@@ -3,7 +3,7 @@
 
 #include "base/check.h"
 #include "kernels/ops.h"
-#include "spec/parallel/state_layout.h"
+#include "spec/state/state_layout.h"
 
 namespace trireme::engine {
 

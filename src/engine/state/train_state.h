@@ -13,8 +13,8 @@
 #include "engine/state/data_groups.h"
 #include "engine/state/tensor_group.h"
 #include "optim/shard_weights.h"
-#include "spec/facts/state.h"
 #include "spec/plan.h"
+#include "spec/state/state.h"
 
 namespace trireme::engine {
 

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "base/check.h"
+#include "nn/boundaries.h"
 
 namespace trireme::engine {
 
@@ -25,7 +26,8 @@ Stage::Stage(const spec::ModelSpec& model, const spec::Plan& plan, int stage, in
   recompute_ = {plan.recompute.begin() + range.first, plan.recompute.begin() + range.last};
   for (int layer = range.first; layer < range.last; ++layer) {
     const spec::LayerSpec& spec = model.layers[static_cast<size_t>(layer)];
-    layers_.push_back(nn::make_layer(spec, shape_, backend, shared.tensor.boundary()));
+    layers_.push_back(nn::make_layer(spec, shape_, backend,
+                                     {shared.tensor.boundary(), shared.context.boundary()}));
     names_.push_back(spec::name_of_layer(model, layer));
     phases_.push_back(layers_.back()->phases());
   }
@@ -141,6 +143,9 @@ void Stage::run_step(const Step& step, const Progress& progress) {
   shared_.tensor.count(task.evaluates ? &spec::TrafficTable::other
                        : is_backward  ? &spec::TrafficTable::tp_backward
                                       : &spec::TrafficTable::tp_forward);
+  shared_.context.count(task.evaluates ? &spec::TrafficTable::other
+                        : is_backward  ? &spec::TrafficTable::cp_backward
+                                       : &spec::TrafficTable::cp_forward);
   shared_.stash.count_taken(index_, step.layer, task.microbatch, is_backward);
 }
 
@@ -211,6 +216,7 @@ nn::Pass Stage::make_pass(const Progress& progress, int layer, nn::Stash& stash,
       .max_seq = shape_.seq_len,
       .has_documents = shape_.has_documents,
       .rope_table = shared_.rope_table,
+      .context_keys = task.batch.keys,
       .sink = progress.sink};
   const bool is_first = layer == 0, is_last = layer + 1 == layers();
   StashPools& pools = shared_.stash;

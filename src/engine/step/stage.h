@@ -11,6 +11,7 @@
 
 #include "device/memory.h"
 #include "engine/state/buckets.h"
+#include "engine/state/context_group.h"
 #include "engine/state/data_groups.h"
 #include "engine/state/train_state.h"
 #include "engine/step/input.h"
@@ -27,6 +28,7 @@ struct StageShared {
   device::Stream& compute;
   device::Stream& data;
   TensorGroup& tensor;
+  ContextGroup& context;
   Buckets& buckets;
   const TrainState& state;
   StashPools& stash;

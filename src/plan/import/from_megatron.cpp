@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <charconv>
 
 #include "base/error.h"
 #include "plan/import/megatron_flags.h"
@@ -47,6 +48,40 @@ int read_zero(MegatronFlags& flags, const Layout& l, bool is_tied) {
     flags.problem("--data-parallel-sharding-strategy", "has no effect without --use-megatron-fsdp");
   }
   return is_optimizer ? 1 : 0;
+}
+
+// --cp-comm-type may name a type for each layer; a2a+p2p exchanges heads in groups of the first of
+// --hierarchical-context-parallel-sizes.
+void read_context(MegatronFlags& flags, Layout& l, Notes& assumed) {
+  constexpr std::string_view type_flag = "--cp-comm-type";
+  constexpr std::string_view sizes_flag = "--hierarchical-context-parallel-sizes";
+  const std::vector<std::string> types = flags.list(type_flag);
+  const std::vector<std::string> sizes = flags.list(sizes_flag);
+  if (l.cp == 1) return;
+  l.context_kind = spec::ContextKind::ring;
+  if (types.empty()) return;
+  if (std::ranges::any_of(types, [&](const std::string& type) { return type != types.front(); })) {
+    assumed.push_back(fmt::format("{} {} in all layers", type_flag, types.front()));
+  }
+  if (types.front() == "a2a") {
+    l.context_kind = spec::ContextKind::ulysses;
+  } else if (types.front() == "allgather" || types.front() == "all_gather") {
+    l.context_kind = spec::ContextKind::gather;
+  } else if (types.front() == "a2a+p2p") {
+    l.context_kind = spec::ContextKind::ulysses_ring;
+    int exchanged = 0;
+    if (sizes.size() == 2) {
+      const std::string& first = sizes.front();
+      (void)std::from_chars(first.data(), first.data() + first.size(), exchanged);
+    }
+    if (exchanged < 1) {
+      flags.problem(type_flag, fmt::format("a2a+p2p needs {} with two sizes", sizes_flag));
+    }
+    l.ulysses = exchanged;
+  } else if (types.front() != "p2p") {
+    flags.problem(type_flag,
+                  fmt::format("found {}, expected p2p, a2a, allgather or a2a+p2p", types.front()));
+  }
 }
 
 void read_pipe(MegatronFlags& flags, int64_t layers, Layout& l, Notes& assumed) {
@@ -175,6 +210,8 @@ const spec::LayoutNames& flag_names() {
     };
     set(spec::LayoutKey::tp, "--tensor-model-parallel-size");
     set(spec::LayoutKey::cp, "--context-parallel-size");
+    set(spec::LayoutKey::context_kind, "--cp-comm-type");
+    set(spec::LayoutKey::ulysses, "--hierarchical-context-parallel-sizes");
     set(spec::LayoutKey::pp, "--pipeline-model-parallel-size");
     set(spec::LayoutKey::ep, "--expert-model-parallel-size");
     set(spec::LayoutKey::sequence_parallel, "--sequence-parallel");
@@ -229,6 +266,7 @@ Described from_megatron(std::string_view text, int64_t gpus, const FindStack& fi
   l.tp = flags.degree("--tensor-model-parallel-size");
   l.pp = flags.degree("--pipeline-model-parallel-size");
   l.cp = flags.degree("--context-parallel-size");
+  read_context(flags, l, d.assumed);
   l.ep = flags.degree("--expert-model-parallel-size");
   l.micro_batch = flags.required("--micro-batch-size", 1 << 20);
   const auto batch = flags.whole("--global-batch-size");

@@ -14,6 +14,7 @@
 //               --pipeline-model-parallel-layout --decoder-first-pipeline-num-layers
 //               --decoder-last-pipeline-num-layers --account-for-embedding-in-pipeline-split
 //               --account-for-loss-in-pipeline-split --context-parallel-size
+//               --cp-comm-type --hierarchical-context-parallel-sizes
 //               --expert-model-parallel-size --sequence-parallel
 //               --use-tp-pp-dp-mapping --use-distributed-optimizer --use-torch-fsdp2
 //               --use-custom-fsdp --use-megatron-fsdp --data-parallel-sharding-strategy

@@ -109,6 +109,29 @@ TEST(FromMegatron, the_example_of_175b_is_the_shipped_model) {
   EXPECT_LT(seconds, 60);
 }
 
+TEST(FromMegatron, types_of_context_parallelism_become_kinds) {
+  const auto read = [](const std::string& more) {
+    return *megatron_run(std::string(megatron_llama70) + more, 0).layout;
+  };
+  EXPECT_EQ(read("--cp-comm-type p2p").context_kind, spec::ContextKind::ring);
+  EXPECT_EQ(read("--cp-comm-type allgather").context_kind, spec::ContextKind::gather);
+  EXPECT_EQ(read("--cp-comm-type all_gather").context_kind, spec::ContextKind::gather);
+  EXPECT_EQ(read("--cp-comm-type a2a a2a").context_kind, spec::ContextKind::ulysses);
+  const Layout product = read(
+      "--context-parallel-size 4 --cp-comm-type a2a+p2p --hierarchical-context-parallel-sizes 2 2");
+  EXPECT_EQ(product.context_kind, spec::ContextKind::ulysses_ring);
+  EXPECT_EQ(product.ulysses, 2);
+  const auto refusal = [](const std::string& more) {
+    return megatron_refusal(std::string(megatron_llama70) + more, 0);
+  };
+  EXPECT_TRUE(
+      has(refusal("--cp-comm-type a2a+p2p"), "needs --hierarchical-context-parallel-sizes"));
+  EXPECT_TRUE(has(refusal("--cp-comm-type nvlink"), "expected p2p, a2a, allgather or a2a+p2p"));
+  EXPECT_TRUE(
+      notes(megatron_run(std::string(megatron_llama70) + "--cp-comm-type p2p a2a", 0).assumed,
+            "--cp-comm-type p2p in all layers"));
+}
+
 TEST(FromMegatron, the_callers_number_of_gpus_overrides_the_flags) {
   const Described d = megatron_run(gpt3, 1536);
   EXPECT_EQ(d.gpus, 1536);
@@ -125,6 +148,7 @@ TEST(FromMegatron, a_llama_has_all_its_axes) {
                         .dp_shard = 8,
                         .zero_stage = 1,
                         .sequence_parallel = true,
+                        .context_kind = spec::ContextKind::ring,
                         .schedule = Kind::interleaved,
                         .chunks = 4,
                         .recompute = spec::Recompute::selective};

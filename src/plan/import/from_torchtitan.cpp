@@ -60,6 +60,25 @@ void read_model(TitanKeys& keys, Described& d) {
   }
 }
 
+// TorchTitan gathers keys and values, or passes them round (alltoall); its slices are zig-zag
+// unless load balancing is off.
+void read_context(TitanKeys& keys, Layout& l, Notes& assumed) {
+  const char* method_key = "parallelism.context_parallel_rotate_method";
+  const char* balance_key = "parallelism.context_parallel_load_balancer";
+  const std::vector<std::string_view> methods = {"allgather", "alltoall"};
+  std::string method =
+      keys.text("experimental.context_parallel_rotate_method", "allgather", methods);
+  method = keys.text(method_key, method, methods);
+  const std::string balance = keys.text(balance_key, "headtail");
+  if (l.cp == 1) return;
+  l.context_kind = method == "alltoall" ? spec::ContextKind::ring : spec::ContextKind::gather;
+  if (balance.empty() || balance == "none") {
+    l.context_slices = spec::ContextSlices::contiguous;
+  } else if (balance != "headtail") {
+    assumed.push_back(fmt::format("zig-zag slices instead of {} = {}", balance_key, balance));
+  }
+}
+
 void read_pipe(TitanKeys& keys, int64_t blocks, Layout& l, Notes& assumed) {
   const char* schedule_key = "parallelism.pipeline_parallel_schedule";
   std::string schedule = keys.text("experimental.pipeline_parallel_schedule", "1F1B");
@@ -257,6 +276,7 @@ Described from_torchtitan(const std::string& text, const std::string& file, int6
   Layout& l = *d.layout;
   l.tp = keys.degree("tensor_parallel_degree");
   l.cp = keys.degree("context_parallel_degree");
+  read_context(keys, l, d.assumed);
   l.pp = keys.degree("pipeline_parallel_degree");
   l.ep = keys.degree("expert_parallel_degree");
   l.sequence_parallel = l.tp > 1;

@@ -6,6 +6,7 @@
 //   parallelism            data_parallel_replicate_degree, data_parallel_shard_degree,
 //                          fsdp_reshard_after_forward, tensor_parallel_degree,
 //                          enable_async_tensor_parallel, context_parallel_degree,
+//                          context_parallel_rotate_method, context_parallel_load_balancer,
 //                          expert_parallel_degree, pipeline_parallel_degree,
 //                          pipeline_parallel_schedule, pipeline_parallel_layers_per_stage,
 //                          pipeline_parallel_microbatch_size

@@ -137,6 +137,11 @@ enable_fsdp_float8_all_gather = true
 mode = "selective"
 selective_ac_option = "2"
 )";
+  Described other = described(text +
+                                  "[experimental]\n"
+                                  "context_parallel_rotate_method = \"alltoall\"\n",
+                              0);
+  EXPECT_EQ(other.layout->context_kind, spec::ContextKind::ring);
   const Described d = described(text, 0);
   const Layout expected{.tp = 8,
                         .cp = 2,

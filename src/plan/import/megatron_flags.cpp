@@ -230,6 +230,14 @@ std::string MegatronFlags::text(std::string_view name,
   return *text;
 }
 
+std::vector<std::string> MegatronFlags::list(std::string_view name) {
+  read_.emplace(name);
+  const auto found = flags_.find(name);
+  if (found == flags_.end()) return {};
+  if (found->second.values.empty()) problem(name, "needs a value");
+  return found->second.values;
+}
+
 void MegatronFlags::problem(std::string_view name, const std::string& what) {
   std::string text = fmt::format("{}: {}", name, what);
   // A flag may be read more than once.

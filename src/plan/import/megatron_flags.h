@@ -30,6 +30,8 @@ class MegatronFlags {
   std::optional<double> number(std::string_view name);
   // Returns the value, which must be in `allowed` unless that is empty; empty if not given.
   std::string text(std::string_view name, const std::vector<std::string_view>& allowed = {});
+  // Returns all values of a flag that takes several; empty if not given.
+  std::vector<std::string> list(std::string_view name);
 
   void problem(std::string_view name, const std::string& what);
   // Adds a problem whose text names its flag.

@@ -9,8 +9,8 @@
 #include "spec/memory/predict.h"
 #include "spec/memory/stash_frames.h"
 #include "spec/parallel/data_parallel.h"
-#include "spec/parallel/state_layout.h"
 #include "spec/parallel/tensor_parallel.h"
+#include "spec/state/state_layout.h"
 
 namespace trireme::plan {
 namespace {
@@ -41,7 +41,7 @@ std::vector<int64_t> buckets_of(const LayerCosts& costs, const RankLives& rank, 
 
 spec::Plan plan_of(const Job& job, const Layout& l) {
   const spec::Workload work = workload_of(job);
-  return spec::unscheduled_plan(job.model, work, spec::filled(l, work), job.backend);
+  return spec::unscheduled_plan(job.model, work, filled(job, l), job.backend);
 }
 
 // Returns the bytes of a pool's largest live set. `inner` is the size of the slot (input or output

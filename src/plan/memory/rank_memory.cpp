@@ -63,7 +63,7 @@ Bytes Rank::bytes() const {
 
 void Rank::add_state(Bytes& bytes) const {
   const double params = params_of(costs, share), experts = expert_params_of(costs, share);
-  const double data = static_cast<double>(l.data_ranks()) * l.cp;
+  const double data = static_cast<double>(l.state_shards());
   const double expert_data = std::max(1.0, data / l.ep);
   const auto sharded = [&](bool is_sharded) {
     return is_sharded ? params / data + experts / expert_data : params + experts;
@@ -113,7 +113,7 @@ void Rank::add_transfers(Bytes& bytes) const {
   if (l.zero_stage >= 2) sum += two * grad_bytes();
   const double width = static_cast<double>(spec::typical_block(job.model).width);
   const double tokens = static_cast<double>(l.micro_batch * job.seq_len) / l.cp;
-  if (l.data_ranks() > 1) sum += std::min(largest * grad_bytes(), max_received);
+  if (l.data_ranks() * l.cp > 1) sum += std::min(largest * grad_bytes(), max_received);
   if (l.tp > 1) sum += std::min(tokens * width * weight_bytes(), max_received);
   sum += 2 * static_cast<double>(micro_batches(job, l)) * tokens * input_bytes;
   if (l.pp == 1) return;

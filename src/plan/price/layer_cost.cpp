@@ -6,13 +6,14 @@
 
 #include "base/check.h"
 #include "plan/price/collective.h"
+#include "plan/price/context_cost.h"
 #include "plan/price/expert_cost.h"
 #include "plan/price/op_time.h"
 #include "spec/facts/facts.h"
 #include "spec/memory/predict.h"
 #include "spec/parallel/bucket.h"
-#include "spec/parallel/muon.h"
 #include "spec/plan.h"
+#include "spec/state/muon.h"
 
 namespace trireme::plan {
 namespace {
@@ -80,12 +81,16 @@ struct Sum {
 Sum sum_of(const Pricing& p, const std::vector<OpCost>& ops, const spec::AttentionShape& shape) {
   Sum sum;
   const spec::Backend backend = backend_of(p.job, p.stack);
+  // Of the rank along cp with the most pairs.
+  const double pairs = spec::context_balance(p.key.context_kind, p.key.context_slices, p.key.cp,
+                                             p.key.ulysses, p.job.seq_len) /
+                       p.key.cp;
   for (const OpCost& op : ops) {
     sum.kernels += 1;
     if (is_attention(op.kind)) {
       const double seconds =
           attention_seconds(p.machine.processor, p.stack,
-                            {shape, op.kind == OpKind::attention_backward, 1.0 / p.key.cp,
+                            {shape, op.kind == OpKind::attention_backward, pairs,
                              backend.deterministic && spec::attention_is_fused(backend, shape)});
       sum.attention += seconds;
       sum.seconds += seconds;
@@ -225,19 +230,25 @@ void set_recompute_of_stack(const Pricing& p, const Sum& f, LayerCost& cost) {
   }
 }
 
-// Ring attention: keys and values go round, in backward their gradients too. Transfers overlap with
-// attention, which takes the given seconds.
-void set_context_parallel(const Pricing& p, const spec::AttentionShape& attention, double f_seconds,
-                          double b_seconds, LayerCost& cost) {
-  if (p.key.cp == 1 || f_seconds <= 0) return;
-  const double bytes = 2.0 * static_cast<double>(p.shape.tokens) *
-                       static_cast<double>(attention.kv_heads * attention.head_dim) *
-                       (p.recipe.storage == base::DType::f32 ? 4 : 2);
-  const Group group{p.key.cp, p.key.tp};
-  const double once = collective_seconds(p.machine, Collective::all_gather, group,
-                                         bytes * static_cast<double>(p.key.cp));
-  cost.f_cp = std::max(once - p.stack.cp_overlap * f_seconds, 0.0);
-  cost.b_cp = std::max(2 * once - p.stack.cp_overlap * b_seconds, 0.0);
+// Returns whether recompute runs the whole forward again, and with it the transfers of attention.
+bool repeats_attention(const Pricing& p, const Sum& recompute) {
+  return recompute.attention > 0 ||
+         (p.key.recompute == spec::Recompute::full && p.stack.full_recompute_is_whole);
+}
+
+// Adds exposed transfers along cp, and the memory that they need. `f`, `b` and `r` are the sums of
+// forward, input gradient and recompute.
+void add_context(const Pricing& p, const spec::AttentionShape& attention, const Sum& f,
+                 const Sum& b, const Sum& r, LayerCost& cost) {
+  if (p.key.cp == 1 || f.attention <= 0) return;
+  const spec::ContextShape shape = context_shape(p.job, p.stack, p.key, attention);
+  const ContextSeconds exposed =
+      context_seconds(p.machine, p.stack, p.key, shape, {f.attention, b.attention});
+  cost.f_cp = exposed.forward;
+  cost.b_cp = exposed.backward + (repeats_attention(p, r) ? exposed.forward : 0);
+  const int64_t scratch = spec::context_scratch_bytes(shape, true);
+  cost.scratch += static_cast<double>(scratch);
+  cost.scratch_bytes += scratch;
 }
 
 LayerCost cost_of(const Pricing& p, const Facts& facts, const spec::AttentionShape& attention,
@@ -259,10 +270,10 @@ LayerCost cost_of(const Pricing& p, const Facts& facts, const spec::AttentionSha
   cost.b_tp = tp_seconds(p, facts.b_comm) + tp_seconds(p, facts.w_comm);
   cost.r_tp = tp_seconds(p, facts.r_comm);
   set_recompute_of_stack(p, f, cost);
-  set_context_parallel(p, attention, f.attention, b.attention, cost);
   cost.params = elements_of(facts, p.shape.mesh);
   add_slots(p, facts, cost);
   if (p.stack.is_engine()) add_engine_bytes(p, facts, recompute, cost);
+  add_context(p, attention, f, b, r, cost);
   cost.input = static_cast<double>(base::bytes_of(facts.stash[spec::slot_x].spec));
   return cost;
 }
@@ -301,10 +312,29 @@ double whole_flops(Pricing p, const spec::ModelSpec& model, int layer, spec::Rec
 }  // namespace
 
 LayerKey layer_key(const Layout& l) {
-  return {
-      l.tp,          l.cp,         l.ep,
-      l.micro_batch, l.recompute,  l.sequence_parallel && l.tp > 1,
-      l.precision,   l.grad_dtype, l.recompute == spec::Recompute::none ? -1 : l.recompute_blocks};
+  return {l.tp,
+          l.cp,
+          l.ep,
+          l.micro_batch,
+          l.recompute,
+          l.sequence_parallel && l.tp > 1,
+          l.precision,
+          l.grad_dtype,
+          l.recompute == spec::Recompute::none ? -1 : l.recompute_blocks,
+          l.context_kind,
+          l.context_slices,
+          std::max(l.ulysses, 1)};
+}
+
+size_t LayerKeyHash::operator()(const LayerKey& k) const {
+  uint64_t h = static_cast<uint64_t>(k.micro_batch);
+  for (const int value :
+       {k.tp, k.cp, k.ep, static_cast<int>(k.recompute), static_cast<int>(k.sequence_parallel),
+        static_cast<int>(k.precision), static_cast<int>(k.grad_dtype), k.recompute_blocks,
+        static_cast<int>(k.context_kind), static_cast<int>(k.context_slices), k.ulysses}) {
+    h = h * 1000003U + static_cast<uint64_t>(value);
+  }
+  return h;
 }
 
 LayerCost block_cost(const Job& job, const spec::Machine& machine, const Stack& stack,

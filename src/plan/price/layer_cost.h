@@ -19,9 +19,16 @@ struct LayerKey {
   Precision precision = Precision::bf16;
   base::DType grad_dtype = base::DType::f32;
   int recompute_blocks = -1;  // Layout::recompute_blocks
+  // As in Layout.
+  spec::ContextKind context_kind = spec::ContextKind::gather;
+  spec::ContextSlices context_slices = spec::ContextSlices::zigzag;
+  int ulysses = 1;
   bool operator==(const LayerKey&) const = default;
 };
 LayerKey layer_key(const Layout&);
+struct LayerKeyHash {
+  size_t operator()(const LayerKey&) const;
+};
 
 struct LayerCost {
   // Seconds of compute in forward, input gradient, weight gradient and recompute. A merged backward

@@ -10,22 +10,10 @@
 #include "plan/price/collective.h"
 #include "plan/price/layer_cost.h"
 #include "plan/price/pipe_time.h"
-#include "spec/parallel/muon.h"
+#include "spec/state/muon.h"
 
 namespace trireme::plan {
 namespace {
-
-struct KeyHash {
-  size_t operator()(const LayerKey& k) const {
-    uint64_t h = static_cast<uint64_t>(k.micro_batch);
-    for (const int value :
-         {k.tp, k.cp, k.ep, static_cast<int>(k.recompute), static_cast<int>(k.sequence_parallel),
-          static_cast<int>(k.precision), static_cast<int>(k.grad_dtype), k.recompute_blocks}) {
-      h = h * 1000003U + static_cast<uint64_t>(value);
-    }
-    return h;
-  }
-};
 
 // Returns the bytes that the update reads and writes per element: it reads master and moments, and
 // writes master, moments and weight; it reads the gradient twice, once for the norm. With a split
@@ -64,8 +52,8 @@ LayerCost mean_cost(const LayerCost& some, const LayerCost& others, double share
   };
   for (double LayerCost::*part :
        {&LayerCost::b, &LayerCost::w, &LayerCost::r, &LayerCost::b_tp, &LayerCost::r_tp,
-        &LayerCost::r_kernels, &LayerCost::r_flops, &LayerCost::cut_flops, &LayerCost::kept_for_b,
-        &LayerCost::kept_for_w, &LayerCost::kept_from_b}) {
+        &LayerCost::b_cp, &LayerCost::r_kernels, &LayerCost::r_flops, &LayerCost::cut_flops,
+        &LayerCost::kept_for_b, &LayerCost::kept_for_w, &LayerCost::kept_from_b}) {
     mix(part);
   }
   const auto mix_stash = [&](spec::LayerStash LayerCost::*stash) {
@@ -93,7 +81,7 @@ struct Pricer::State {
     LayerCosts costs;
     std::unordered_map<uint64_t, RankTimes> times;
   };
-  std::unordered_map<LayerKey, Known, KeyHash> known;
+  std::unordered_map<LayerKey, Known, LayerKeyHash> known;
   InFlightTable in_flight;
   EngineMemory engine_memory{job, stack};
 
@@ -320,7 +308,7 @@ Pricer::~Pricer() = default;
 
 Price Pricer::price(const Layout& layout) {
   if (layout.chunks > 0 && layout.accumulation > 0) return state_->price(layout);
-  return state_->price(spec::filled(layout, workload_of(state_->job)));
+  return state_->price(filled(state_->job, layout));
 }
 
 double Pricer::bytes_at_least(const Layout& layout) {

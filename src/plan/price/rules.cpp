@@ -14,11 +14,13 @@ std::string first_text(const Job& job, const Layout& l, spec::Whose whose) {
 
 const spec::LayoutNames& rule_names() {
   static const spec::LayoutNames names = {
-      "tp",           "cp",           "pp",          "dp",         "shard",  "ep",
-      "zero",         "sp",           "placement",   "schedule",   "chunks", "custom schedule",
-      "first-layers", "send-buffers", "micro-batch", "accumulate", "batch",  "seq_len",
-      "logical-dp",   "reduce",       "recompute",   "precision",  "grads",  "masters",
-      "sums",         "reshard",      "prefetch",    "head-chunk", "model"};
+      "tp",           "cp",           "kind",        "slices",     "ulysses",
+      "pp",           "dp",           "shard",       "ep",         "zero",
+      "sp",           "placement",    "schedule",    "chunks",     "custom schedule",
+      "first-layers", "send-buffers", "micro-batch", "accumulate", "batch",
+      "seq_len",      "logical-dp",   "reduce",      "recompute",  "precision",
+      "grads",        "masters",      "sums",        "reshard",    "prefetch",
+      "head-chunk",   "model"};
   return names;
 }
 

@@ -60,6 +60,7 @@ class Trials {
   void try_all_memory();
   void try_shorter_types();
   void try_more_gpus();
+  void try_context();
   void try_unaudited();
   std::vector<Change> take() { return std::move(changes_); }
 
@@ -164,15 +165,19 @@ void Trials::try_more_gpus() {
   }
 }
 
+// Degrees that neither the question nor the length of its sequences suggests.
+void Trials::try_context() {
+  if (options_.space.cp.empty()) return;
+  SearchOptions any = options_;
+  any.space.cp.clear();
+  try_named(any, [](const Layout& l) { return fmt::format("--cp {}", l.cp); });
+}
+
 void Trials::try_unaudited() {
   if (options_.space.unaudited) return;
   SearchOptions all = options_;
   all.space.unaudited = true;
-  all.space.cp = {};
-  try_named(all, [](const Layout& l) {
-    return l.cp > 1 ? "context parallelism, which the engine does not support yet"
-                    : "a layout that the engine does not support yet";
-  });
+  try_this(all, "a layout that the engine does not support yet");
 }
 
 }  // namespace
@@ -185,6 +190,7 @@ std::vector<Change> changes_that_fit(const Job& job, const spec::Machine& machin
   trials.try_shorter_types();
   trials.try_all_memory();
   trials.try_more_gpus();
+  trials.try_context();
   trials.try_unaudited();
   return trials.take();
 }

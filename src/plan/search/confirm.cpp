@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "plan/memory/engine_memory.h"
 #include "plan/price/collective.h"
 #include "plan/search/search.h"
 #include "sim/sim.h"
@@ -26,8 +27,8 @@ sim::Costs stage_costs(const spec::ModelSpec& model, const spec::Plan& plan,
                            : plan.recompute[static_cast<size_t>(layer)] == spec::Recompute::none
                                ? plain
                                : costs.block;
-      sum.f += c.f + c.f_tp;
-      sum.b += c.b + c.b_tp + c.r + c.r_tp;
+      sum.f += c.f + c.f_tp + c.f_cp;
+      sum.b += c.b + c.b_tp + c.b_cp + c.r + c.r_tp;
       sum.w += c.w;
     }
     sum.bw = sum.b + sum.w;
@@ -98,7 +99,7 @@ Confirmed confirm(const Job& job, const spec::Machine& machine, const Stack& sta
   }
   result.plan = std::move(solved.plan);
   result.has_plan = true;
-  result.bytes = bytes_of(result.plan, machine);
+  if (is_engine_layout(job, layout)) result.bytes = bytes_of(result.plan, machine);
   if (layout.pp > 1) simulate_pipeline(job, machine, layout, price, pricer, result);
   return result;
 }

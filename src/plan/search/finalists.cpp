@@ -36,7 +36,7 @@ Proposal propose(const Job& asked, const spec::Machine& machine, const Stack& st
   // The layout's determinism selects the back end.
   Job job = asked;
   if (job.backend.name == "cuda") job.backend = spec::cuda_backend(open.deterministic);
-  const Layout layout = spec::filled(open, workload_of(job));
+  const Layout layout = filled(job, open);
   if (const std::string gap = missing_in_machine(machine, layout.ranks(), layout.precision);
       !gap.empty()) {
     throw base::ConfigError(gap);

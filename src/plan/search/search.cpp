@@ -10,7 +10,9 @@
 
 #include "base/error.h"
 #include "base/text/count_text.h"
+#include "plan/memory/engine_memory.h"
 #include "plan/search/confirm.h"
+#include "plan/search/context_choice.h"
 #include "plan/search/feasible.h"
 #include "plan/search/space.h"
 
@@ -51,12 +53,14 @@ class Search {
         sizes_(sizes_of(job)),
         work_(workload_of(job)),
         whose_(options.space.unaudited ? spec::Whose::any : spec::Whose::engine),
-        pricer_(job, machine, stack) {
+        pricer_(job, machine, stack),
+        contexts_(job, options.space.context_kinds, pricer_) {
     room_ = machine.processor.memory_bytes * options.memory_fraction;
   }
 
-  void consider(const Layout& layout) {
+  void consider(const Layout& given) {
     ++result_.layouts;
+    const Layout layout = contexts_.chosen(given);
     Found& family = families_[family_of(layout)];
     const spec::RuleCase rules{sizes_, work_, 0, layout, layout, rule_names()};
     if (const spec::Rule* rule = spec::first_broken(rules, whose_)) {
@@ -155,7 +159,7 @@ class Search {
       const bool is_short =
           int64_t{l.pp} * l.chunks * micro_batches(job_, l) <= max_confirmed_passes;
       if (!options_.space.unaudited && stack_.is_engine() && is_short &&
-          confirmed++ < max_confirmed) {
+          is_engine_layout(job_, l) && confirmed++ < max_confirmed) {
         try {
           r->missing_bytes = engine_bytes(job_, machine_, stack_, l) - room_;
         } catch (const base::ConfigError&) {
@@ -234,6 +238,7 @@ class Search {
   const spec::Workload work_;
   const spec::Whose whose_;
   Pricer pricer_;
+  ContextChoice contexts_;
   double room_ = 0;
   std::map<Family, Found> families_;
   std::vector<Candidate> front_;

@@ -26,7 +26,12 @@ struct Space {
   std::vector<Precision> precision = {Precision::bf16};
   std::vector<Placement> placement;
   std::vector<int> sequence_parallel;  // 0, 1
-  // Includes layouts that the engine cannot run yet: cp, ep, fp8.
+  // Kinds of context parallelism; of these each layout gets the one that its blocks are fastest
+  // with, or an earlier one that is as fast within 0.5 % of the block. A ring must be asked for: it
+  // merges partial results, whose errors grow with its ranks.
+  std::vector<spec::ContextKind> context_kinds = {
+      spec::ContextKind::ulysses, spec::ContextKind::gather, spec::ContextKind::ulysses_gather};
+  // Includes layouts that the engine cannot run yet: ep, fp8.
   bool unaudited = false;
   // Formats of every layout; the masters of fp32 layouts are f32.
   base::DType grad_dtype = base::DType::f32, master_dtype = base::DType::f32,

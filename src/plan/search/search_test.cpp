@@ -282,14 +282,16 @@ TEST(Search, alternatives_fit_and_are_not_the_best) {
 TEST(Search, unaudited_layouts_are_priced_only_on_request) {
   Job job = job_of("llama-8b", 64, 4096);
   SearchOptions options = on(16);
-  options.space.cp = {1, 2};
-  bool has_cp = false;
-  options.visit = [&](const Layout& l, const Price&) { has_cp = has_cp || l.cp > 1; };
+  options.space.precision = {Precision::bf16, Precision::fp8};
+  bool has_fp8 = false;
+  options.visit = [&](const Layout& l, const Price&) {
+    has_fp8 = has_fp8 || l.precision == Precision::fp8;
+  };
   (void)search(job, shipped_machine("h100"), trireme_stack(), options);
-  EXPECT_FALSE(has_cp);
+  EXPECT_FALSE(has_fp8);
   options.space.unaudited = true;
   (void)search(job, shipped_machine("h100"), trireme_stack(), options);
-  EXPECT_TRUE(has_cp);
+  EXPECT_TRUE(has_fp8);
 }
 
 // Returns the chunks of interleaved layouts by pp.

@@ -12,6 +12,7 @@
 #include "base/text/json.h"
 #include "plan/price/price.h"
 #include "plan/validate/published_row.h"
+#include "spec/json_reader.h"
 
 namespace trireme::plan {
 namespace {
@@ -113,12 +114,25 @@ int zero_stage(const Row& row) {
   return static_cast<int>(stage);
 }
 
+// Programs pass keys and values round in a ring unless the row states another kind.
+spec::ContextKind context_kind(const Row& row) {
+  const std::string stated = row.text("parallel", "cp_kind");
+  if (stated.empty()) return spec::ContextKind::ring;
+  const auto kind = spec::context_kind_from_name(stated);
+  if (!kind) {
+    throw Unpriced{fmt::format("parallel.cp_kind = {} is not one of {}", stated,
+                               spec::all_names<spec::ContextKind>())};
+  }
+  return *kind;
+}
+
 Layout layout_of(const Row& row, const Job& job, std::vector<std::string>& assumed) {
   Layout l;
   l.tp = row.degree("tp");
   l.pp = row.degree("pp");
   l.cp = row.degree_or("cp", 1);
   l.ep = row.degree_or("ep", 1);
+  if (l.cp > 1) l.context_kind = context_kind(row);
   const int64_t gpus = row.whole("cluster", "gpus", max_gpus);
   const int64_t rest = int64_t{l.tp} * l.pp * l.cp;
   if (gpus % rest != 0) {

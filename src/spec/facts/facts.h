@@ -16,12 +16,13 @@
 #include "spec/facts/comm_cost.h"
 #include "spec/facts/op_cost.h"
 #include "spec/facts/op_shapes.h"
-#include "spec/facts/state.h"
 #include "spec/model.h"
 #include "spec/parallel/axes.h"
 #include "spec/parallel/mesh_view.h"
 #include "spec/parallel/shard.h"
+#include "spec/parallel/token_slice.h"
 #include "spec/recipe.h"
+#include "spec/state/state.h"
 
 namespace trireme::spec {
 
@@ -118,6 +119,8 @@ enum class BlockSlot : int {
   dup,
   dy_whole,  // all rows of dy and dx2, under sequence parallelism
   dx2_whole,
+  heads,    // q, k, v of some heads for all rows of the group, under Ulysses
+  o_heads,  // and their o
   count
 };
 enum class HeadSlot : int { x, dy, stats, dh, count };
@@ -148,15 +151,26 @@ int64_t bytes_of(const ScratchSet&);
 
 // The shape of a rank's share of a micro-batch.
 struct LocalShape {
-  int64_t tokens = 0;  // sequences * seq_len, the same on all ranks along tp
+  int64_t tokens = 0;  // sequences * seq_len / cp, the same on all ranks along tp
   int64_t sequences = 1;
-  int64_t seq_len = 0;
+  int64_t seq_len = 0;          // of a whole sequence
   int64_t head_chunk_rows = 0;  // rows of logits that exist at one time
   bool has_documents = false;   // sequences may be cut further, at borders of documents
   Sizes mesh;
   bool sequence_parallel = false;  // a rank has 1 / tp of the rows of the stream between layers
+  int ulysses = 1;                 // see ContextSplit; 1 if cp is 1
+  ContextSlices slices = ContextSlices::zigzag;
+  bool is_ring = false;
   bool operator==(const LocalShape&) const = default;
 
+  ContextSplit context() const {
+    return {.sequences = sequences,
+            .seq_len = seq_len,
+            .ulysses = ulysses,
+            .groups = mesh[Axis::cp] / ulysses,
+            .slices = slices,
+            .is_ring = is_ring};
+  }
   // Returns the rank's rows of the stream between layers.
   int64_t rows() const { return sequence_parallel ? tokens / mesh[Axis::tp] : tokens; }
 };
@@ -169,12 +183,12 @@ struct Facts {
   std::vector<ScratchSet> scratch;
   std::vector<OpCost> f, b, w;
   std::vector<OpCost> r;  // recomputes the dropped slots under the given policy
-  // Collectives among ranks along tp, in order.
+  // Collectives among ranks along tp and cp, in order.
   std::vector<CommCost> f_comm, b_comm, w_comm, r_comm;
 };
 
 // REQUIRES: 0 <= layer < model.layers.size(). Throws ConfigError for a mesh with more than one rank
-// along an axis other than tp that cuts layers, and for sizes that do not divide by tp.
+// along an axis other than tp and cp that cuts layers, and for sizes that do not divide.
 Facts facts(const ModelSpec&, int layer, const LocalShape&, const Recipe&, Recompute,
             const Backend&, const OptimizerTypes& = {});
 
@@ -193,7 +207,13 @@ bool is_bias_made_in_b(const BlockSpec&, const LocalShape&, BlockParam bias);
 Range local_vocab(int64_t vocab, const Sizes&, const Coord&);
 int64_t padded_vocab(int64_t vocab, const Sizes&);
 
-// Returns the attention problem of a micro-batch in a block. REQUIRES: a local block.
+// Returns a rank's part of a local block inside attention: under Ulysses it has some heads of all
+// rows of its group. Key/value heads that several ranks read are on each of them.
+BlockSpec attention_block(const BlockSpec& local, const LocalShape&);
+// Returns how many of a rank's key/value heads are gathered together along cp, in at most eight
+// groups.
+int64_t gathered_kv_heads(int64_t kv_heads);
+// Returns the attention problem of a micro-batch in a block. REQUIRES: an attention_block().
 AttentionShape attention_shape(const BlockSpec&, const LocalShape&, base::DType);
 
 // Rows of logits in scratch; each row starts at a multiple of the back end's grain.

@@ -107,13 +107,14 @@ int open_ulysses(const Layout& l, std::span<const int64_t> kv_heads) {
   if (l.cp == 1 || !has_ulysses(l.context_kind)) return 1;
   if (l.context_kind == ContextKind::ulysses) return l.cp;
   if (kv_heads.empty()) return 0;
-  const auto divides = [&](int degree) {
+  const auto divides = [&](int64_t degree) {
     return l.cp % degree == 0 && std::ranges::all_of(kv_heads, [&](int64_t heads) {
              return std::max<int64_t>(1, heads / l.tp) % degree == 0;
            });
   };
-  for (int degree = l.cp / 2; degree > 1; --degree) {
-    if (divides(degree)) return degree;
+  const int64_t most = std::max<int64_t>(1, std::ranges::min(kv_heads) / l.tp);
+  for (int64_t degree = std::min<int64_t>(l.cp / 2, most); degree > 1; --degree) {
+    if (divides(degree)) return static_cast<int>(degree);
   }
   return divides(l.cp) ? l.cp : 1;
 }

@@ -12,8 +12,8 @@ namespace {
 
 std::vector<Rule> make_book() {
   std::vector<Rule> book;
-  for (const auto chapter : {degree_rules, size_rules, tensor_rules, data_rules, format_rules,
-                             custom_schedule_rules, pipeline_rules}) {
+  for (const auto chapter : {degree_rules, size_rules, tensor_rules, context_rules, data_rules,
+                             format_rules, custom_schedule_rules, pipeline_rules}) {
     for (Rule& rule : chapter()) book.push_back(std::move(rule));
   }
   return book;

@@ -117,6 +117,9 @@ std::vector<Broken> broken_rules(const RuleCase&, Whose);
 // Returns the first of them, without its message, or null.
 const Rule* first_broken(const RuleCase&, Whose);
 
+// Does a settled layout keep all rules about context parallelism (cp.*)?
+bool context_is_legal(const ModelSizes&, const Workload&, const Layout&);
+
 // Fills in the open fields of `asked` and sets fields without a meaning in this layout to their
 // only value (see Layout). Checks neither rules nor model. `ranks`: as in RuleCase; `kv_heads`: as
 // in open_ulysses().

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 #include <tuple>
 
 #include "spec/layout/rules_internal.h"
@@ -52,9 +53,10 @@ std::tuple<int, double, int, int, int> distance(const Layout& choice, const Layo
 // Returns the two nearest layouts whose degrees multiply to the number of ranks: "dp_replicate = 3
 // or dp_shard = 3".
 std::string nearest_choices(const RuleCase& c) {
-  const int64_t ranks = c.ranks / c.l.cp;
   std::vector<Layout> all;
   Layout choice;
+  choice.cp = static_cast<int>(std::gcd<int64_t>(c.ranks, c.l.cp));
+  const int64_t ranks = c.ranks / choice.cp;
   const auto is_divisor = [](int64_t whole, int part) { return whole % part == 0; };
   for (choice.pp = 1; choice.pp <= ranks; ++choice.pp) {
     if (!is_divisor(ranks, choice.pp) || !pp_is_legal(c, choice.pp)) continue;
@@ -81,6 +83,9 @@ std::string nearest_choices(const RuleCase& c) {
       const int to = all[i].*degree.field, from = c.asked.*degree.field;
       if (from == to || from == open_degree) continue;
       changes.push_back(fmt::format("{} = {}", c.name(degree.key), to));
+    }
+    if (choice.cp != c.l.cp) {
+      changes.push_back(fmt::format("{} = {}", c.name(LayoutKey::cp), choice.cp));
     }
     parts.push_back(joined(changes, "with"));
   }
@@ -179,7 +184,7 @@ std::vector<Rule> degree_rules() {
            }},
       {.id = "degree.product",
        .whose = Whose::any,
-       .keys = {dp_replicate, dp_shard, tp, pp},
+       .keys = {dp_replicate, dp_shard, tp, pp, cp},
        .needs = Known::degrees,
        .spoils = 0,
        .holds = product_holds,
@@ -205,17 +210,6 @@ std::vector<Rule> degree_rules() {
                  "-1, too",
                  open.front(), joined({open.begin() + 1, open.end()}, "and"),
                  open.size() == 2 ? "is" : "are");
-           }},
-      {.id = "cp.engine",
-       .whose = Whose::engine,
-       .keys = {cp},
-       .needs = Known::degrees,
-       .spoils = Known::context,
-       .holds = [](const RuleCase& c) { return c.l.cp == 1; },
-       .message =
-           [](const RuleCase& c) {
-             return fmt::format("{} = {}: context parallelism is not in the engine yet; nearest: 1",
-                                c.name(cp), c.l.cp);
            }},
       {.id = "ep.engine",
        .whose = Whose::engine,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rules about the sizes that tensor, sequence and context parallelism cut.
+// Rules about the sizes that tensor and sequence parallelism cut.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -113,17 +113,6 @@ std::vector<Rule> tensor_rules() {
                  "{}",
                  c.name(seq_len), c.work.seq_len, c.name(sequence_parallel), tokens_of(c),
                  c.name(tp), c.l.tp, nearest_multiples(c.work.seq_len, unit));
-           }},
-      {.id = "cp.seq_len",
-       .whose = Whose::any,
-       .keys = {seq_len, cp},
-       .needs = Known::degrees | Known::context,
-       .holds = [](const RuleCase& c) { return c.l.cp == 1 || c.work.seq_len % (2 * c.l.cp) == 0; },
-       .message =
-           [](const RuleCase& c) {
-             return fmt::format("{} = {}: must divide by 2 x {} = {}; nearest: {}", c.name(seq_len),
-                                c.work.seq_len, c.name(cp), 2 * c.l.cp,
-                                nearest_multiples(c.work.seq_len, 2 * int64_t{c.l.cp}));
            }},
   };
 }

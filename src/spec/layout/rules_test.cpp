@@ -41,8 +41,7 @@ TEST(RuleBook, every_rule_has_a_sample_that_breaks_it_alone) {
   std::set<std::string> seen;
   for (const BrokenSample& sample : broken_samples()) {
     // A feature that the engine lacks has a separate rule, which hides the rules of any program.
-    const bool is_lacking =
-        sample.id == "cp.seq_len" || sample.id == "ep.divides" || sample.id == "ep.ranks";
+    const bool is_lacking = sample.id == "ep.divides" || sample.id == "ep.ranks";
     const Rule* rule = find_rule(sample.id);
     ASSERT_NE(rule, nullptr) << sample.id;
     seen.insert(sample.id);
@@ -72,7 +71,7 @@ TEST(RuleBook, ids_are_unique_and_rules_complete) {
 
 TEST(RuleBook, solve_gives_a_plan_or_every_broken_rule) {
   for (const BrokenSample& sample : broken_samples()) {
-    if (sample.experts > 0 || sample.id == "cp.seq_len") continue;  // not in the engine yet
+    if (sample.experts > 0) continue;  // not in the engine yet
     const ModelSpec model = make_model(sample_dims(sample));
     const Solved solved = solve(model, sample.work, sample.asked, {}, sample.ranks);
     ASSERT_FALSE(solved.broken.empty()) << sample.id;
@@ -164,6 +163,32 @@ TEST(Settle, fields_without_a_meaning_are_not_refused) {
   EXPECT_EQ(settled.layout.chunks, 1);
 }
 
+TEST(Settle, context_parallelism_gets_its_ulysses_degree_from_the_model) {
+  const auto settled = [](Layout layout, int64_t ranks = 0) {
+    return settle(sizes_of(dims), {.seq_len = 64}, ranks, layout).layout;
+  };
+  const Layout one = settled(
+      {.context_kind = ContextKind::ring, .context_slices = ContextSlices::striped, .ulysses = 4});
+  EXPECT_EQ(one.context_kind, ContextKind::gather) << "no meaning without cp";
+  EXPECT_EQ(one.context_slices, ContextSlices::zigzag);
+  EXPECT_EQ(one.ulysses, 1);
+  EXPECT_EQ(settled({.cp = 8}).ulysses, 1);
+  EXPECT_EQ(settled({.cp = 8, .context_kind = ContextKind::ulysses}).ulysses, 8);
+  EXPECT_EQ(settled({.cp = 8, .context_kind = ContextKind::ulysses_gather}).ulysses, 4);
+  EXPECT_EQ(settled({.tp = 2, .cp = 8, .context_kind = ContextKind::ulysses_ring}).ulysses, 2);
+  EXPECT_EQ(settled({.cp = 4, .dp_shard = -1, .zero_stage = -1}, 16).dp_shard, 4);
+}
+
+TEST(Settle, an_open_zero_stage_shards_over_cp_too) {
+  const auto stage = [](Layout layout) {
+    return settle(sizes_of(dims), {.seq_len = 64}, 0, layout).layout.zero_stage;
+  };
+  EXPECT_EQ(stage({.cp = 2, .zero_stage = -1}), 3);
+  EXPECT_EQ(stage({.cp = 2, .dp_replicate = 2, .zero_stage = -1}), 3);
+  EXPECT_EQ(stage({.cp = 2, .zero_stage = 0}), 0);
+  EXPECT_EQ(stage({.zero_stage = -1}), 0);
+}
+
 TEST(Settle, a_pipelines_parameters_stay_unless_asked_otherwise) {
   const auto keeps = [](Layout layout) {
     layout.dp_shard = 2;
@@ -219,6 +244,80 @@ TEST(Rules, the_batch_must_divide) {
       texts({{.tp = 4, .sequence_parallel = true, .micro_batch = 2}, {.seq_len = 15}}),
       Texts{"seq_len = 15: with sequence_parallel the 30 tokens of a micro-batch must divide by tp "
             "= 4; nearest: 14 or 16"});
+}
+
+Texts context_texts(const Layout& layout, int64_t seq_len, int64_t ranks = 0) {
+  return texts({layout, {.seq_len = seq_len}, ranks});
+}
+
+TEST(Rules, the_sequence_must_divide_into_slices) {
+  EXPECT_EQ(context_texts({.cp = 4}, 20),
+            Texts{"seq_len = 20: with context_slices = zigzag it must divide by 2 x cp = 8; "
+                  "nearest: 16 or 24, cp = 2 or 5, or context_slices = contiguous or striped at "
+                  "this degree"});
+  EXPECT_EQ(context_texts({.cp = 4, .context_slices = ContextSlices::striped}, 18),
+            Texts{"seq_len = 18: with context_slices = striped it must divide by cp = 4; nearest: "
+                  "16 or 20, cp = 3 or 6"});
+  // Chunks of 640 rows have blocks of 128, those of 641 none.
+  EXPECT_EQ(context_texts({.cp = 2, .context_slices = ContextSlices::blocks}, 2560), Texts{});
+  EXPECT_EQ(
+      context_texts({.cp = 2, .context_slices = ContextSlices::blocks}, 2564),
+      Texts{"seq_len = 2564: with context_slices = blocks a chunk of seq_len / (2 x cp) = 641 rows "
+            "must have at most 512 rows, or divide by 128; nearest: 2560 or 3072, cp = 1, or "
+            "context_slices = zigzag, contiguous or striped at this degree"});
+  EXPECT_EQ(context_texts({.cp = 1}, 7), Texts{});
+  // Each rank's rows are cut along tp, too.
+  EXPECT_EQ(context_texts({.tp = 4, .cp = 2, .sequence_parallel = true}, 12),
+            Texts{"seq_len = 12: with sequence_parallel the 6 tokens of a micro-batch must divide "
+                  "by tp = 4; nearest: 8 or 16"});
+}
+
+TEST(Rules, heads_must_divide_by_the_ranks_that_exchange_them) {
+  const auto layout = [](ContextKind kind, int cp, int ulysses = 0, int tp = 1) {
+    return Layout{.tp = tp, .cp = cp, .context_kind = kind, .ulysses = ulysses};
+  };
+  using enum ContextKind;
+  for (const int cp : {2, 4, 8}) EXPECT_EQ(context_texts(layout(ulysses, cp), 64), Texts{}) << cp;
+  EXPECT_EQ(context_texts(layout(ulysses, 16), 64),
+            Texts{"context_kind = ulysses: 16 ranks exchange the 8 heads and 4 kv_heads of a rank "
+                  "(after tp = 1), but heads must divide by them, and kv_heads divide by them or "
+                  "divide them; nearest: cp = 8, or context_kind = gather, ring, ulysses_gather or "
+                  "ulysses_ring at this degree"});
+  EXPECT_EQ(context_texts(layout(ulysses_gather, 16, 8, 2), 64),
+            Texts{"context_kind = ulysses_gather: 8 ranks exchange the 4 heads and 2 kv_heads of a "
+                  "rank (after tp = 2), but heads must divide by them, and kv_heads divide by them "
+                  "or divide them; nearest: ulysses = 1, 2 or 4, or context_kind = gather, ring or "
+                  "ulysses_ring at this degree"});
+  EXPECT_EQ(context_texts(layout(ulysses_gather, 8, 3), 64),
+            Texts{"ulysses = 3: must divide cp = 8; nearest: 1, 2, 4 or 8"});
+  EXPECT_EQ(context_texts(layout(gather, 8, 2), 64),
+            Texts{"ulysses = 2: with context_kind = gather no ranks exchange heads; nearest: 1, or "
+                  "context_kind = ulysses_gather"});
+  EXPECT_EQ(context_texts(layout(ulysses, 8, 2), 64),
+            Texts{"ulysses = 2: with context_kind = ulysses it is cp = 8; nearest: 8, or "
+                  "context_kind = ulysses_gather"});
+}
+
+TEST(Rules, a_ring_needs_fixed_slices) {
+  for (const ContextKind kind : {ContextKind::ring, ContextKind::ulysses_ring}) {
+    const Texts found =
+        context_texts({.cp = 2, .context_kind = kind, .context_slices = ContextSlices::blocks}, 64);
+    ASSERT_EQ(found.size(), 1U);
+    EXPECT_NE(found[0].find("nearest: zigzag, or context_kind = ulysses, gather or ulysses_gather "
+                            "at this degree"),
+              std::string::npos)
+        << found[0];
+  }
+  EXPECT_EQ(context_texts({.cp = 2, .context_slices = ContextSlices::blocks}, 64), Texts{});
+}
+
+TEST(Rules, ranks_along_cp_count) {
+  EXPECT_EQ(context_texts({.cp = 4}, 64, 8),
+            Texts{"cp = 4: that needs 4 ranks, but there are 8; nearest: dp_replicate = 2 or "
+                  "dp_shard = 2, or 4 ranks"});
+  EXPECT_EQ(context_texts({.cp = 4}, 64, 6),
+            Texts{"cp = 4: that needs 4 ranks, but there are 6; nearest: dp_replicate = 3 with cp "
+                  "= 2 or dp_shard = 3 with cp = 2, or 4 ranks"});
 }
 
 TEST(Rules, sharded_gradients_are_summed_after_each_micro_batch) {

@@ -29,7 +29,7 @@ void settle_data(Layout& l, const Workload& work) {
   if (l.dp_shard == 1 && l.cp == 1) {
     l.zero_stage = 0;
   } else if (l.zero_stage == -1) {
-    l.zero_stage = l.dp_shard > 1 ? 3 : 0;
+    l.zero_stage = 3;
   }
   if (l.logical_dp == 0) l.logical_dp = l.data_ranks();
   if (l.accumulation == 0) {

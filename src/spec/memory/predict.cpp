@@ -7,10 +7,11 @@
 #include "spec/memory/grad_places.h"
 #include "spec/memory/stash_layout.h"
 #include "spec/parallel/bucket.h"
+#include "spec/parallel/context_traffic.h"
 #include "spec/parallel/data_parallel.h"
 #include "spec/parallel/pipeline_parallel.h"
-#include "spec/parallel/state_layout.h"
 #include "spec/parallel/tensor_parallel.h"
+#include "spec/state/state_layout.h"
 
 namespace trireme::spec {
 namespace {
@@ -65,8 +66,16 @@ StagingBytes staging_bytes(const LocalShape& shape, bool keeps_losses) {
 }
 
 std::vector<base::TensorSpec> input_specs(const LocalShape& shape) {
-  const base::TensorSpec per_token{{shape.tokens}, base::DType::i32};
-  return {per_token, per_token, per_token, {{shape.tokens + 1}, base::DType::i32}};
+  const auto ints = [](int64_t count) { return base::TensorSpec{{count}, base::DType::i32}; };
+  const ContextSplit split = shape.context();
+  std::vector<base::TensorSpec> specs(3, ints(shape.tokens));
+  specs.push_back(ints(split.tokens() + 1));
+  if (split.groups > 1) {
+    specs.push_back(ints(split.key_sources() * split.group_tokens()));
+    specs.push_back(ints(split.key_sources() * split.group_tokens()));
+    if (!split.is_ring) specs.push_back(ints(split.tokens()));
+  }
+  return specs;
 }
 
 std::vector<Facts> facts_of_stage(const ModelSpec& model, const Plan& plan, int stage,
@@ -131,6 +140,7 @@ MemoryTable predict_memory(const ModelSpec& model, const Plan& plan, const Backe
   if (table) add_table(*table, pp_rank, sum);
   sum.comm += bytes_of(data_buffers(plan, buckets, table && table->is_in_one_stage));
   sum.comm += base::bytes_of(tensor_buffer(model, plan));
+  sum.comm += base::bytes_of(context_buffer(model, plan)) + base::bytes_of(context_reports(plan));
   sum.comm += bytes_of(pipe_buffers(model, plan, pp_rank));
   sum.scratch += base::bytes_of(stream_workspace_spec(backend));
   sum.params += base::bytes_of(rope_table_of_rank(model, plan, pp_rank));

@@ -40,8 +40,10 @@ MemoryTable predict_memory(const ModelSpec&, const Plan&, const Backend&, int pp
 // Returns memory of all pp coordinates, and FLOPs.
 Prediction predict(const ModelSpec&, const Plan&, const Backend&);
 
-// The device tensors of one micro-batch of input: tokens, labels, positions, and the sequence
-// offsets, of which there may be as many as tokens (one document per token) plus one.
+// The device tensors of one micro-batch of input: tokens, labels, positions of the rank's rows, and
+// the sequence offsets of the whole micro-batch, of which there may be as many as tokens (one
+// document per token) plus one. If groups along cp share the rows: the first and the last key of
+// each query row, for each source of keys, and if keys are gathered, their rows (gathered_rows()).
 std::vector<base::TensorSpec> input_specs(const LocalShape&);
 // The sum of hashes of a step's samples, as bytes.
 base::TensorSpec sample_hash_spec();

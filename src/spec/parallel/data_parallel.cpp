@@ -4,11 +4,12 @@
 #include <algorithm>
 
 #include "base/check.h"
-#include "spec/parallel/muon.h"
+#include "spec/parallel/context_traffic.h"
 #include "spec/parallel/pipeline_parallel.h"
-#include "spec/parallel/state_layout.h"
 #include "spec/parallel/sum_tree.h"
 #include "spec/parallel/tensor_parallel.h"
+#include "spec/state/muon.h"
+#include "spec/state/state_layout.h"
 
 namespace trireme::spec {
 namespace {
@@ -270,6 +271,9 @@ TrafficTable predict_traffic(const ModelSpec& model, const Plan& plan, const Coo
   sum.tp_forward = tensor.forward;
   sum.tp_backward = tensor.backward;
   sum.tp_grads = tensor.grads;
+  const ContextTraffic context = predict_context_traffic(model, plan, coord[Axis::pp]);
+  sum.cp_forward = context.forward;
+  sum.cp_backward = context.backward;
   const PipeTraffic pipe = predict_pipe_traffic(model, plan, coord[Axis::pp]);
   sum.pp_activations = pipe.activations;
   sum.pp_gradients = pipe.gradients;
@@ -287,6 +291,8 @@ TrafficTable operator+(const TrafficTable& a, const TrafficTable& b) {
           .tp_forward = a.tp_forward + b.tp_forward,
           .tp_backward = a.tp_backward + b.tp_backward,
           .tp_grads = a.tp_grads + b.tp_grads,
+          .cp_forward = a.cp_forward + b.cp_forward,
+          .cp_backward = a.cp_backward + b.cp_backward,
           .pp_activations = a.pp_activations + b.pp_activations,
           .pp_gradients = a.pp_gradients + b.pp_gradients,
           .pp_table = a.pp_table + b.pp_table,

@@ -131,10 +131,12 @@ struct TrafficTable {
   int64_t gather_params = 0;   // parameters to the ranks that compute with them
   int64_t step_sums = 0;       // loss, tokens, squares
   int64_t updates = 0;         // matrices that one rank updates for others (Muon)
-  int64_t layer_state = 0;     // reductions of own tensors of layers (spec/facts/state.h)
+  int64_t layer_state = 0;     // reductions of own tensors of layers (spec/state/state.h)
   int64_t tp_forward = 0;      // activations along tp, and their gradients
   int64_t tp_backward = 0;     //   with those of recompute
   int64_t tp_grads = 0;        // gradients of parameters that are replicated along tp
+  int64_t cp_forward = 0;      // keys and values, or rows and heads, along cp
+  int64_t cp_backward = 0;     //   with those of recompute, and gradients
   int64_t pp_activations = 0;  // outputs of stages to the next
   int64_t pp_gradients = 0;    //   and their gradients back
   int64_t pp_table = 0;        // the token table that two ranks share, or its gradients
@@ -143,7 +145,8 @@ struct TrafficTable {
 
   int64_t total() const {
     return reduce_grads + gather_grads + gather_params + step_sums + updates + layer_state +
-           tp_forward + tp_backward + tp_grads + pp_activations + pp_gradients + pp_table + other;
+           tp_forward + tp_backward + tp_grads + cp_forward + cp_backward + pp_activations +
+           pp_gradients + pp_table + other;
   }
 };
 TrafficTable operator+(const TrafficTable&, const TrafficTable&);

@@ -12,7 +12,7 @@
 #include "base/text/json.h"
 #include "ckpt/bucket_pieces.h"
 #include "spec/parallel/data_parallel.h"
-#include "spec/parallel/state_layout.h"
+#include "spec/state/state_layout.h"
 
 namespace trireme::train {
 namespace {

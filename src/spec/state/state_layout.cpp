@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "spec/parallel/state_layout.h"
+#include "spec/state/state_layout.h"
 
 #include <algorithm>
 

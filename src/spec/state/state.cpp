@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "spec/facts/state.h"
+#include "spec/state/state.h"
 
 #include <algorithm>
 #include <array>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which elements of a layer's state (spec/facts/state.h) a rank holds, and the bytes that they
+// Which elements of a layer's state (spec/state/state.h) a rank holds, and the bytes that they
 // take.
 #pragma once
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "spec/parallel/muon.h"
+#include "spec/state/muon.h"
 
 #include <algorithm>
 #include <numeric>
