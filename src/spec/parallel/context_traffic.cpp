@@ -6,8 +6,8 @@
 namespace trireme::spec {
 namespace {
 
-constexpr int64_t max_buffer_bytes = int64_t{64} << 20;
-constexpr int64_t min_bytes_a_part = 256;  // comm::Communicator::set_buffer
+constexpr int64_t max_key_sum_bytes = int64_t{64} << 20;
+constexpr int64_t min_key_sum_bytes = 256;  // comm::Communicator::set_buffer
 
 }  // namespace
 
@@ -23,7 +23,7 @@ base::TensorSpec context_buffer(const ModelSpec& model, const Plan& plan) {
     largest = std::max(largest, 2 * gathered_kv_heads(part.kv_heads) * part.head_dim);
   }
   const int64_t bytes = split.tokens() * largest * base::size_of(base::DType::f32);
-  return {{std::max(split.groups * min_bytes_a_part, std::min(bytes, max_buffer_bytes))},
+  return {{std::max(split.groups * min_key_sum_bytes, std::min(bytes, max_key_sum_bytes))},
           base::DType::u8};
 }
 
