@@ -46,6 +46,7 @@ TEST(MuonRanksTest, split_masters_recompute_pipelines_and_workers_have_the_bits_
   Layout layout = muon_layout(tiny_qwen3());
   layout.recipe = "bf16";
   layout.microbatches = 2;
+  layout.reduce = spec::ReduceWhen::each;
   const std::string expected = train_layout(layout, muon_steps);
   layout.zero = 2;
   layout.stage = 3;
