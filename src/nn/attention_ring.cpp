@@ -57,7 +57,7 @@ RingAttention::Ring RingAttention::begin(Pass& pass, const Heads& in) const {
 
 Heads RingAttention::keys(Pass& pass, int step, Ring& ring) const {
   const auto here = static_cast<size_t>(step % 2);
-  pass.stream.wait(ring.arrived);
+  cp_.wait(pass, ring.arrived);
   if (step + 1 < steps()) {
     // Compute has read what was there before.
     cp_.side->wait(pass.stream.record());
@@ -133,7 +133,7 @@ void RingAttention::backward(Pass& pass, const Heads& in, Tensor o, Tensor dout,
                                     .workspace = scratch});
     cp_.side->wait(pass.stream.record());
     cp_.groups->shift(*cp_.side, dkv[1 - here], dkv[here]);
-    pass.stream.wait(cp_.side->record());
+    cp_.wait(pass, cp_.side->record());
   }
   const Heads sums = split(dkv[static_cast<size_t>(steps() % 2)]);
   ops::copy(pass.stream, {.x = dq, .d = d.q.as_matrix()});
