@@ -47,6 +47,17 @@ struct ContextBoundary {
   device::Stream* side = nullptr;
   TransferTimes* times = nullptr;  // null: one rank
 
+  // Starts transfer(), a call of `groups` on the side stream, after all work queued on compute.
+  // Returns when it will be complete.
+  template <typename Transfer>
+  device::Event start(Pass& pass, Transfer transfer) const {
+    // Streams that run inline make the transfer here.
+    times->during(pass.stream, [&] {
+      side->wait(pass.stream.record());
+      transfer();
+    });
+    return side->record();
+  }
   void wait(Pass& pass, const device::Event& arrived) const {
     times->during(pass.stream, [&] { pass.stream.wait(arrived); });
   }
