@@ -81,14 +81,6 @@ Engine::Engine(device::Device& device, const spec::ModelSpec& model, const spec:
   inputs_ = std::make_unique<InputStaging>(device, arenas_->staging, spec::local_shape_of(plan_),
                                            plan_.schedule.microbatches, vocab_, context_->rank());
   if (!plan_.inference) {
-    std::vector<optim::ShardView> shards;
-    for (const Bucket& bucket : *buckets_) {
-      const int64_t decayed = std::clamp<int64_t>(bucket.layout().decayed - bucket.updated().begin,
-                                                  0, bucket.own_params().elements());
-      shards.push_back({bucket.own_params(), bucket.own_grads(), decayed});
-    }
-    optimizer_ = std::make_unique<optim::AdamW>(*compute_, arenas_->optim, shards, options.adamw,
-                                                plan_.optimizer.master);
     buckets_->set_update([this](int b) { update(b); });
   }
   for (int i = 0; i < (plan_.keeps_losses ? plan_.schedule.microbatches : 1); ++i) {
@@ -107,6 +99,16 @@ Engine::Engine(device::Device& device, const spec::ModelSpec& model, const spec:
   }
   ops::fill(*compute_, {.d = sink_.sums});
   ops::fill(*compute_, {.d = state_});
+  if (plan_.optimizer.kind == spec::OptimizerKind::muon && !plan_.inference) {
+    muon_ = std::make_unique<MuonUpdate>(MuonUpdate::Parts{.plan = plan_,
+                                                           .groups = *groups_,
+                                                           .tensor = *tensor_,
+                                                           .buckets = *buckets_,
+                                                           .state = *train_state_,
+                                                           .scratch = arenas_->scratch,
+                                                           .step_state = state_},
+                                         options.muon, options.adamw.weight_decay);
+  }
   access_ = std::make_unique<StateAccess>(StateAccess::Parts{.model = model_,
                                                              .plan = plan_,
                                                              .compute = *compute_,
@@ -114,7 +116,7 @@ Engine::Engine(device::Device& device, const spec::ModelSpec& model, const spec:
                                                              .tensor = *tensor_,
                                                              .pipe = *pipe_,
                                                              .buckets = *buckets_,
-                                                             .optimizer = optimizer_.get(),
+                                                             .state = *train_state_,
                                                              .step_state = state_});
   access_->init_weights(options.seed);
 }
@@ -129,11 +131,14 @@ void Engine::make_stages(const spec::Backend& backend) {
   buckets_ = std::make_unique<Buckets>(
       model_, plan_, *groups_, *tensor_, *pipe_,
       Buckets::Memory{arenas_->params, arenas_->grads, arenas_->comm, leaves});
+  train_state_ =
+      std::make_unique<TrainState>(model_, plan_, *buckets_, *groups_, *tensor_, arenas_->optim);
   const StageShared shared{.compute = *compute_,
                            .data = groups_->stream(),
                            .tensor = *tensor_,
                            .context = *context_,
                            .buckets = *buckets_,
+                           .state = *train_state_,
                            .stash = *stash_,
                            .scratch = arenas_->scratch,
                            .rope_table = make_rope_table()};
@@ -271,6 +276,7 @@ void Engine::close_step() {
     }
   }
   if (groups_->closes_with_peers()) merge_sums();
+  train_state_->reduce_own();
   ops::step_control(*compute_, {.sums = sink_.sums,
                                 .state = state_,
                                 .clip = options_.clip.kind,
@@ -292,7 +298,20 @@ void Engine::close_step() {
 
 void Engine::update(int bucket) {
   compute_->wait(std::exchange(held_, {}));
-  optimizer_->step(*compute_, state_, bucket);
+  if (muon_) muon_->update(bucket);
+  // AdamW updates the elements of which there are moments: all, or those that are in no matrix.
+  const Bucket& b = (*buckets_)[bucket];
+  const device::Tensor m = train_state_->tensor(bucket, spec::first_moment_state);
+  if (m.elements() == 0) return;
+  const int64_t first = b.own_params().elements() - m.elements();
+  optim::adamw(*compute_,
+               {.weights = train_state_->weights(bucket).slice(first, m.elements()),
+                .m = m,
+                .v = train_state_->tensor(bucket, spec::second_moment_state),
+                .grad = b.own_grads().slice_rows(first, m.elements()),
+                .decayed = std::clamp<int64_t>(b.layout().decayed - b.updated().begin - first, 0,
+                                               m.elements())},
+               options_.adamw, state_);
 }
 
 void Engine::merge_sums() {

@@ -20,8 +20,10 @@
 #include "device/memory.h"
 #include "engine/state/context_group.h"
 #include "engine/state/data_groups.h"
+#include "engine/state/muon_update.h"
 #include "engine/state/state_access.h"
 #include "engine/state/tensor_group.h"
+#include "engine/state/train_state.h"
 #include "engine/step/executor.h"
 #include "engine/step/input.h"
 #include "engine/step/pipe.h"
@@ -45,7 +47,8 @@ struct ClipOptions {
 
 struct EngineOptions {
   uint64_t seed = 0;
-  optim::AdamwOptions adamw;
+  optim::AdamwOptions adamw;  // with Muon: of parameters that are no matrices, and weight decay
+  optim::MuonOptions muon;
   ClipOptions clip;
   bool capture = true;  // capture the second step and replay it, if the device supports graphs
 };
@@ -87,7 +90,7 @@ class Engine {
   // Runs every micro-batch of the plan, starting from zero gradients. The gradients are those of
   // the loss summed over all ranks.
   void accumulate(MicrobatchSource&);
-  // Computes norm and clip factor, and updates with AdamW.
+  // Computes norm and clip factor, and updates with the plan's optimizer.
   void apply(double learning_rate);
 
   // Waits for the device and returns the results of the last apply().
@@ -107,7 +110,6 @@ class Engine {
 
   // ---- weights, gradients and training state: see StateAccess
   using ParamInfo = StateAccess::ParamInfo;
-  using StateKind = StateAccess::StateKind;
   using StateRange = StateAccess::StateRange;
   std::vector<ParamInfo> parameters() const { return access_->parameters(); }
   std::vector<float> read_weights(const std::string& name) { return access_->read_weights(name); }
@@ -183,8 +185,9 @@ class Engine {
   std::vector<float> host_rope_table_;
   std::unique_ptr<InputStaging> inputs_;
   std::unique_ptr<Executor> executor_;
-  bool has_times_ = false;                   // watch_actions() is on
-  std::unique_ptr<optim::AdamW> optimizer_;  // null in inference
+  bool has_times_ = false;  // watch_actions() is on
+  std::unique_ptr<TrainState> train_state_;
+  std::unique_ptr<MuonUpdate> muon_;  // null: the plan has another optimizer, or is for inference
   nn::StepSink sink_;
   device::Tensor all_sums_;                   // one kernels::StepSums per rank
   device::Tensor reports_;                    // spec::context_reports()

@@ -394,4 +394,34 @@ struct AdamwArgs {
   float beta1 = 0.9F, beta2 = 0.95F, eps = 1e-8F, weight_decay = 0.1F;
 };
 
+// ---- Muon: momentum, then Newton-Schulz on whole matrices (optim/newton_schulz.h), then the
+// update.
+
+// With g = grad * state.grad_scale:  m = momentum m + g;  u = g + momentum m (nesterov) or m.
+// If state.skip is set, m does not change and u is zero.
+struct MomentumArgs {
+  Tensor m, u;  // one dimension, f32
+  ConstTensor grad;
+  ConstTensor state;  // one StepState
+  float momentum = 0.95F;
+  bool nesterov = true;
+};
+
+// d /= max(n, eps), where n is the root of sums.squares. If that sum is not finite, d becomes zero.
+struct NormalizeArgs {
+  Tensor d;          // one dimension, f32
+  ConstTensor sums;  // one StepSums
+  float eps = 1e-7F;
+};
+
+// p -= lr * (factor * direction + weight_decay * p), where p is as in AdamwArgs. Nothing changes if
+// state.skip is set.
+struct MuonArgs {
+  Tensor param;           // one dimension, f32 or bf16
+  Tensor master = {};     // as in AdamwArgs
+  ConstTensor direction;  // f32
+  ConstTensor state;      // one StepState
+  float factor = 1, weight_decay = 0.1F;
+};
+
 }  // namespace trireme::kernels

@@ -230,13 +230,32 @@ OpCost cost_of(const StepControlArgs& a) {
   return streaming(OpKind::step_control, a.state, traffic({a.sums, a.sums, a.state, a.state}));
 }
 
+namespace {
+
+// Of an update of weights. The parameter is read if it is the weight, or its high part.
+int64_t weight_traffic(const Tensor& param, const Tensor& master) {
+  const bool reads_param = !master || master.dtype == base::DType::u16;
+  return (master ? 2 * master.bytes() : 0) + (reads_param ? 2 : 1) * param.bytes();
+}
+
+}  // namespace
+
 OpCost cost_of(const AdamwArgs& a) {
-  // The parameter is read if it is the weight, or its high part.
-  const bool reads_param = !a.master || a.master.dtype == base::DType::u16;
-  const int64_t master = a.master ? 2 * a.master.bytes() : 0;
   return streaming(OpKind::adamw, a.param,
-                   master + (reads_param ? a.param.bytes() : 0) +
-                       traffic({a.param, a.m, a.m, a.v, a.v, a.grad}));
+                   weight_traffic(a.param, a.master) + traffic({a.m, a.m, a.v, a.v, a.grad}));
+}
+
+OpCost cost_of(const MomentumArgs& a) {
+  return streaming(OpKind::momentum, a.m, traffic({a.m, a.m, a.u, a.grad}));
+}
+
+OpCost cost_of(const NormalizeArgs& a) {
+  return streaming(OpKind::normalize, a.d, traffic({a.d, a.d}));
+}
+
+OpCost cost_of(const MuonArgs& a) {
+  return streaming(OpKind::muon, a.param,
+                   weight_traffic(a.param, a.master) + traffic({a.direction}));
 }
 
 }  // namespace trireme::kernels

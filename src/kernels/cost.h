@@ -38,5 +38,8 @@ spec::OpCost cost_of(const SumSquaresArgs&);
 spec::OpCost cost_of(const MergeSumsArgs&);
 spec::OpCost cost_of(const StepControlArgs&);
 spec::OpCost cost_of(const AdamwArgs&);
+spec::OpCost cost_of(const MomentumArgs&);
+spec::OpCost cost_of(const NormalizeArgs&);
+spec::OpCost cost_of(const MuonArgs&);
 
 }  // namespace trireme::kernels

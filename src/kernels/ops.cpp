@@ -544,25 +544,57 @@ void step_control(Stream& stream, const StepControlArgs& a) {
   send(stream, &Kernels::step_control, a);
 }
 
+namespace {
+
+void are_weights(const char* op, const Tensor& param, const Tensor& master) {
+  const Shape flat = {param.elements()};
+  is_real(op, "param", param);
+  has(op, "param", param, flat);
+  TRIREME_CHECK(static_cast<bool>(master) == (param.dtype != DType::f32),
+                "{}: a master goes with a bf16 parameter, here {}", op, base::name_of(param.dtype));
+  if (master) {
+    has(op, "master", master, flat);
+    TRIREME_CHECK(master.dtype == DType::f32 || master.dtype == DType::u16,
+                  "{}: master is {}, not f32 or u16", op, base::name_of(master.dtype));
+  }
+}
+
+}  // namespace
+
 void adamw(Stream& stream, const AdamwArgs& a) {
   const char* op = "adamw";
   const Shape flat = {a.param.elements()};
-  is_real(op, "param", a.param);
-  has(op, "param", a.param, flat);
-  TRIREME_CHECK(static_cast<bool>(a.master) == (a.param.dtype != DType::f32),
-                "adamw: a master goes with a bf16 parameter, here {}",
-                base::name_of(a.param.dtype));
-  if (a.master) {
-    has(op, "master", a.master, flat);
-    TRIREME_CHECK(a.master.dtype == DType::f32 || a.master.dtype == DType::u16,
-                  "adamw: master is {}, not f32 or u16", base::name_of(a.master.dtype));
-  }
+  are_weights(op, a.param, a.master);
   has(op, "m", a.m, flat, DType::f32);
   has(op, "v", a.v, flat, DType::f32);
   is_real(op, "grad", a.grad);
   has(op, "grad", a.grad, flat);
   holds<StepState>(op, "state", a.state);
   send(stream, &Kernels::adamw, a);
+}
+
+void momentum(Stream& stream, const MomentumArgs& a) {
+  const char* op = "momentum";
+  const Shape flat = {a.m.elements()};
+  has(op, "m", a.m, flat, DType::f32);
+  has(op, "u", a.u, flat, DType::f32);
+  is_real(op, "grad", a.grad);
+  has(op, "grad", a.grad, flat);
+  holds<StepState>(op, "state", a.state);
+  send(stream, &Kernels::momentum, a);
+}
+
+void normalize(Stream& stream, const NormalizeArgs& a) {
+  has("normalize", "d", a.d, {a.d.elements()}, DType::f32);
+  holds<StepSums>("normalize", "sums", a.sums);
+  send(stream, &Kernels::normalize, a);
+}
+
+void muon(Stream& stream, const MuonArgs& a) {
+  are_weights("muon", a.param, a.master);
+  has("muon", "direction", a.direction, {a.param.elements()}, DType::f32);
+  holds<StepState>("muon", "state", a.state);
+  send(stream, &Kernels::muon, a);
 }
 
 }  // namespace trireme::kernels::ops

@@ -48,6 +48,9 @@ void sum_squares(Stream&, const SumSquaresArgs&);
 void merge_sums(Stream&, const MergeSumsArgs&);
 void step_control(Stream&, const StepControlArgs&);
 void adamw(Stream&, const AdamwArgs&);
+void momentum(Stream&, const MomentumArgs&);
+void normalize(Stream&, const NormalizeArgs&);
+void muon(Stream&, const MuonArgs&);
 
 // Two ops in turn, where the input of the second is gemm.d, so that back ends can fuse them. The
 // backward need not write gemm.d: the caller must not read it.

@@ -42,6 +42,9 @@ struct Kernels {
   void (*merge_sums)(Stream&, const MergeSumsArgs&);
   void (*step_control)(Stream&, const StepControlArgs&);
   void (*adamw)(Stream&, const AdamwArgs&);
+  void (*momentum)(Stream&, const MomentumArgs&);
+  void (*normalize)(Stream&, const NormalizeArgs&);
+  void (*muon)(Stream&, const MuonArgs&);
 
   // Optional fused ops: the gemm, then the op whose input is gemm.d. Null if the back end has none.
   // They return false and queue nothing if they do not support the arguments. Results of the second

@@ -70,6 +70,9 @@ struct Pass {
   device::Stream& stream;
   std::span<const Tensor> params;  // by the layer's parameter enum; absent ones are empty
   std::span<const Tensor> grads;   // the layer adds to them, or overwrites: see `writes`
+  // Own tensors of the layer (spec/state/state.h), flat, in the order of its list; empty in
+  // inference. They outlive the step.
+  std::span<const Tensor> state = {};
   Stash& stash;
   device::Arena& scratch;
   const spec::Recipe& recipe;

@@ -128,7 +128,7 @@ Plan unscheduled_plan(const ModelSpec& model, const Workload& work, const Layout
   plan.zero = residency_of(l);
   plan.recipe = recipe_of(l.precision);
   plan.recipe.grad = l.grad_dtype;
-  plan.optimizer.master = l.master_dtype;
+  plan.optimizer = {l.optimizer, l.master_dtype};
   plan.recompute = recompute_by_layer(model, l);
   plan.head_chunk_rows = l.head_chunk_rows != 0
                              ? l.head_chunk_rows
@@ -197,8 +197,8 @@ void check_plan(const ModelSpec& model, const Plan& plan) {
   demand(plan.recipe == recipe && plan.recipe.name == name_of(plan.layout.precision) &&
              plan.optimizer.master == plan.layout.master_dtype,
          "plan: its number formats are not those of its layout");
-  demand(plan.optimizer.name == "adamw",
-         fmt::format("optimizer '{}': only adamw is supported", plan.optimizer.name));
+  demand(plan.optimizer.kind == plan.layout.optimizer,
+         "plan: its optimizer is not that of its layout");
   demand(plan.head_chunk_rows >= 1,
          fmt::format("head_chunk_rows = {}: at least 1", plan.head_chunk_rows));
   demand(plan.recompute == recompute_by_layer(model, plan.layout),

@@ -61,17 +61,6 @@ struct Prediction {
   }
 };
 
-// The type of AdamW's two moments.
-constexpr base::DType moment_dtype = base::DType::f32;
-
-struct OptimizerTypes {
-  std::string name = "adamw";
-  // u16: the low parts of split fp32 weights whose high parts are the parameters
-  // (base/split_float.h).
-  base::DType master = base::DType::f32;
-  bool operator==(const OptimizerTypes&) const = default;
-};
-
 struct Plan {
   // ---- decisions: a settled layout, and what a step trains
   Layout layout;

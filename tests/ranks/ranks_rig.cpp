@@ -39,11 +39,12 @@ class ShareOfStep final : public engine::MicrobatchSource {
 
 std::string to_string(const spec::TrafficTable& t) {
   return fmt::format(
-      "reduce {} gather grads {} gather params {} sums {} tp forward {} backward {} grads {} cp "
-      "forward {} backward {} pp activations {} gradients {} table {} other {}",
-      t.reduce_grads, t.gather_grads, t.gather_params, t.step_sums, t.tp_forward, t.tp_backward,
-      t.tp_grads, t.cp_forward, t.cp_backward, t.pp_activations, t.pp_gradients, t.pp_table,
-      t.other);
+      "reduce {} gather grads {} gather params {} sums {} updates {} state {} tp forward {} "
+      "backward {} grads {} cp forward {} backward {} pp activations {} gradients {} table {} "
+      "other {}",
+      t.reduce_grads, t.gather_grads, t.gather_params, t.step_sums, t.updates, t.layer_state,
+      t.tp_forward, t.tp_backward, t.tp_grads, t.cp_forward, t.cp_backward, t.pp_activations,
+      t.pp_gradients, t.pp_table, t.other);
 }
 
 // Runs steps and expects on every rank that
@@ -89,11 +90,11 @@ void train(RankRig& rig, const std::string& what, int steps, Results* results) {
 int ranks_of(const Layout& l) { return l.pp * l.dp * l.zero * l.cp * l.tp; }
 
 std::string bits_key(const Layout& l) {
-  return fmt::format("{} {} grad {} master {} L{} m{} x {} x {}{} {} in {}", l.dims.name, l.recipe,
-                     base::name_of(l.grad), base::name_of(l.master), l.logical_dp, l.microbatches,
-                     l.sequences, l.seq_len, l.documents ? " documents" : "",
-                     l.reduce == spec::ReduceWhen::once ? "once" : "each",
-                     base::name_of(l.reduce_dtype));
+  return fmt::format(
+      "{} {} {} grad {} master {} L{} m{} x {} x {}{} {} in {}", l.dims.name,
+      spec::name_of(l.optimizer), l.recipe, base::name_of(l.grad), base::name_of(l.master),
+      l.logical_dp, l.microbatches, l.sequences, l.seq_len, l.documents ? " documents" : "",
+      l.reduce == spec::ReduceWhen::once ? "once" : "each", base::name_of(l.reduce_dtype));
 }
 
 std::string to_string(const Layout& l) {
@@ -140,6 +141,7 @@ spec::Plan plan_of(const Layout& l, const spec::ModelSpec& model) {
                             .recompute = l.recompute,
                             .precision = *spec::precision_from_name(l.recipe),
                             .grad_dtype = l.grad,
+                            .optimizer = l.optimizer,
                             .master_dtype = l.master,
                             .reduce_dtype = l.reduce_dtype,
                             .reshard = l.keep_params ? spec::Reshard::never : spec::Reshard::always,

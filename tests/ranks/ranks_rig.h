@@ -44,6 +44,7 @@ struct Layout {
   int prefetch = 1;
   bool prefetch_after = false;
   spec::Recompute recompute = spec::Recompute::none;
+  spec::OptimizerKind optimizer = spec::OptimizerKind::adamw;
   device::StreamMode streams = device::StreamMode::inline_calls;
   bool split_backward = false;
   float adam_eps = 1e-8F;

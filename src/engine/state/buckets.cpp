@@ -31,7 +31,8 @@ Buckets::Buckets(const spec::ModelSpec& model, const spec::Plan& plan, DataGroup
       residency_(plan.zero),
       hosted_(spec::hosted_workers(plan)),
       rounds_(spec::reduce_rounds(plan)),
-      defers_updates_(groups.has_peers() && !plan.zero.optim),
+      defers_updates_(groups.has_peers() && !plan.zero.optim &&
+                      plan.optimizer.kind == spec::OptimizerKind::adamw),
       folds_(spec::folds(spec::leaves(plan), spec::leaves_of(plan, groups.coord()))),
       buffers_(spec::data_buffers(plan, spec::bucket_layouts(model, plan, pipe.rank()),
                                   is_read_in_place(model, plan))),

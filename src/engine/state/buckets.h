@@ -73,7 +73,8 @@ class Buckets {
   // Parameters have changed on some rank. All ranks call it.
   void weights_changed() { table_->set_stale(); }
 
-  // ---- deferred updates. If every rank updates everything (plain data parallelism), a bucket is
+  // ---- deferred updates. If every rank updates everything on its own (plain data parallelism with
+  // AdamW), a bucket is
   // updated just before the next forward uses it, and the gradients of most buckets are gathered
   // during that forward. The buckets that the backward finishes first are gathered during the
   // backward.

@@ -98,6 +98,24 @@ void DataGroups::gather_step_sums(device::Tensor out, device::ConstTensor own) {
           [&](comm::Communicator& group) { group.all_gather(stream(), out, own); });
 }
 
+void DataGroups::gather_updates(device::Tensor out, device::ConstTensor own) {
+  counted(&TrafficTable::updates, shards_,
+          [&](comm::Communicator& group) { group.all_gather(stream(), out, own); });
+}
+
+void DataGroups::broadcast_update(device::Tensor inout, int from) {
+  counted(&TrafficTable::updates, data_.get(),
+          [&](comm::Communicator& group) { group.broadcast(stream(), inout, from); });
+}
+
+void DataGroups::max_state(device::Tensor inout) {
+  if (!has_peers()) return;
+  after_compute();
+  counted(&TrafficTable::layer_state, data_.get(),
+          [&](comm::Communicator& group) { group.all_reduce(stream(), inout, comm::Reduce::max); });
+  before_compute();
+}
+
 void DataGroups::gather_grads_for_host(device::Tensor out, device::ConstTensor own) {
   counted(&TrafficTable::other, updates_all_ ? data_.get() : copies_,
           [&](comm::Communicator& group) { group.all_gather(stream(), out, own); });

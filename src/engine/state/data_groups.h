@@ -49,6 +49,14 @@ class DataGroups {
   // Gathers the shards.
   void gather_params(device::Tensor out, device::ConstTensor own);
   void gather_step_sums(device::Tensor out, device::ConstTensor own);
+  // ---- of matrices that one rank updates for others
+  int place() const { return data_ ? data_->rank() : 0; }  // in the data group
+  // Gathers over the ranks that share the state; `own` is this rank's part of `out`.
+  void gather_updates(device::Tensor out, device::ConstTensor own);
+  // Sends `inout` of the rank with this place to all of the data group.
+  void broadcast_update(device::Tensor inout, int from);
+  // inout (f32) = maximum over the data group, ordered with compute; does nothing without peers.
+  void max_state(device::Tensor inout);
   // The same as gather_grads() and gather_params(), for reads by name: counted as other traffic.
   void gather_grads_for_host(device::Tensor out, device::ConstTensor own);
   void gather_for_host(device::Tensor out, device::ConstTensor own);

@@ -38,6 +38,9 @@ const Kernels& cpu_kernels() {
       .merge_sums = cpu::merge_sums,
       .step_control = cpu::step_control,
       .adamw = cpu::adamw,
+      .momentum = cpu::momentum,
+      .normalize = cpu::normalize,
+      .muon = cpu::muon,
   };
   return table;
 }

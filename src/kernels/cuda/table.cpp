@@ -47,6 +47,9 @@ const Kernels& cuda_kernels() {
       .merge_sums = cuda::merge_sums,
       .step_control = cuda::step_control,
       .adamw = cuda::adamw,
+      .momentum = cuda::momentum,
+      .normalize = cuda::normalize,
+      .muon = cuda::muon,
       .gemm_swiglu_forward = cuda::gemm_swiglu_forward,
       .gemm_swiglu_backward = cuda::gemm_swiglu_backward,
   };

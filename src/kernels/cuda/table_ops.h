@@ -36,6 +36,9 @@ void sum_squares(Stream&, const SumSquaresArgs&);
 void merge_sums(Stream&, const MergeSumsArgs&);
 void step_control(Stream&, const StepControlArgs&);
 void adamw(Stream&, const AdamwArgs&);
+void momentum(Stream&, const MomentumArgs&);
+void normalize(Stream&, const NormalizeArgs&);
+void muon(Stream&, const MuonArgs&);
 bool gemm_swiglu_forward(Stream&, const GemmArgs&, const SwigluForwardArgs&);
 bool gemm_swiglu_backward(Stream&, const GemmArgs&, const SwigluBackwardArgs&);
 

@@ -44,6 +44,9 @@ const Kernels& null_kernels() {
       .merge_sums = nothing,
       .step_control = nothing,
       .adamw = nothing,
+      .momentum = nothing,
+      .normalize = nothing,
+      .muon = nothing,
   };
   return table;
 }

@@ -38,6 +38,9 @@ const Kernels& reference_kernels() {
       .merge_sums = reference::merge_sums,
       .step_control = reference::step_control,
       .adamw = reference::adamw,
+      .momentum = reference::momentum,
+      .normalize = reference::normalize,
+      .muon = reference::muon,
   };
   return table;
 }

@@ -40,5 +40,8 @@ void sum_squares(Stream&, const SumSquaresArgs&);
 void merge_sums(Stream&, const MergeSumsArgs&);
 void step_control(Stream&, const StepControlArgs&);
 void adamw(Stream&, const AdamwArgs&);
+void momentum(Stream&, const MomentumArgs&);
+void normalize(Stream&, const NormalizeArgs&);
+void muon(Stream&, const MuonArgs&);
 
 }  // namespace trireme::kernels::reference

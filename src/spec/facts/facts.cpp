@@ -7,6 +7,7 @@
 #include "base/check.h"
 #include "base/error.h"
 #include "spec/facts/facts_internal.h"
+#include "spec/state/muon.h"
 
 namespace trireme::spec {
 namespace {
@@ -104,14 +105,30 @@ std::vector<Param> params_of(const ModelSpec& model, int layer) {
       layer_of(model, layer));
 }
 
+std::vector<StateTensor> state_of(const ModelSpec& model, int layer,
+                                  const OptimizerTypes& optimizer, const Recipe& recipe) {
+  std::vector<StateTensor> all = optimizer_state(optimizer, recipe);
+  if (std::holds_alternative<BlockSpec>(layer_of(model, layer))) {
+    all.insert(all.end(), model.block_state.begin(), model.block_state.end());
+  }
+  return all;
+}
+
 Facts facts(const ModelSpec& model, int layer, const LocalShape& shape, const Recipe& recipe,
-            Recompute recompute, const Backend& backend) {
+            Recompute recompute, const Backend& backend, const OptimizerTypes& optimizer) {
   check_supported(shape);
   const internal::FactsInput in{model, layer, shape, recipe, recompute, backend};
-  return std::visit(Match{[&](const EmbeddingSpec& s) { return internal::embedding_facts(s, in); },
-                          [&](const BlockSpec& s) { return internal::block_facts(s, in); },
-                          [&](const HeadSpec& s) { return internal::head_facts(s, in); }},
-                    layer_of(model, layer));
+  Facts all =
+      std::visit(Match{[&](const EmbeddingSpec& s) { return internal::embedding_facts(s, in); },
+                       [&](const BlockSpec& s) { return internal::block_facts(s, in); },
+                       [&](const HeadSpec& s) { return internal::head_facts(s, in); }},
+                 layer_of(model, layer));
+  all.state = state_of(model, layer, optimizer, recipe);
+  if (optimizer.kind == OptimizerKind::muon) {
+    const BucketLayout bucket = bucket_layout(all.params, shape.mesh);
+    all.scratch.push_back(muon_scratch(muon_matrices(all.params, bucket, shape.mesh), bucket));
+  }
+  return all;
 }
 
 BlockSpec local_block(const BlockSpec& block, const Sizes& sizes) {

@@ -22,6 +22,7 @@
 #include "spec/parallel/shard.h"
 #include "spec/parallel/token_slice.h"
 #include "spec/recipe.h"
+#include "spec/state/state.h"
 
 namespace trireme::spec {
 
@@ -41,6 +42,9 @@ struct Param {
   bool is_by_heads = false;  // its gradient is a sum over the heads that a rank along tp holds
   bool is_written = false;   // its gradient is matrix products, of which a leaf's first writes and
                              // the others add: it need not begin at zero
+  // Rows of the matrices of a block that lie one after the other in it (q, k, v). Empty for other
+  // parameters.
+  std::vector<int64_t> matrices = {};
 };
 
 // Is the gradient on a rank along tp a partial sum?
@@ -174,6 +178,7 @@ struct LocalShape {
 // The facts of a rank with coordinate 0 along tp; the other ranks need no more.
 struct Facts {
   std::vector<Param> params;
+  std::vector<StateTensor> state;  // of training: see state_of()
   std::vector<Slot> stash;
   std::vector<ScratchSet> scratch;
   std::vector<OpCost> f, b, w;
@@ -185,7 +190,12 @@ struct Facts {
 // REQUIRES: 0 <= layer < model.layers.size(). Throws ConfigError for a mesh with more than one rank
 // along an axis other than tp and cp that cuts layers, and for sizes that do not divide.
 Facts facts(const ModelSpec&, int layer, const LocalShape&, const Recipe&, Recompute,
-            const Backend&);
+            const Backend&, const OptimizerTypes& = {});
+
+// Returns all persistent tensors of a layer in training: weights, the optimizer's tensors, own
+// ones.
+std::vector<StateTensor> state_of(const ModelSpec&, int layer, const OptimizerTypes&,
+                                  const Recipe&);
 
 // Returns a rank's part of a block: heads and feed-forward width are its share along tp.
 BlockSpec local_block(const BlockSpec&, const Sizes&);

@@ -8,7 +8,7 @@
 namespace trireme::spec {
 
 std::string_view name_of(OpKind kind) {
-  constexpr std::array<std::string_view, 31> names = {"gemm",
+  constexpr std::array<std::string_view, 34> names = {"gemm",
                                                       "embedding_forward",
                                                       "embedding_backward",
                                                       "norm_forward",
@@ -38,7 +38,10 @@ std::string_view name_of(OpKind kind) {
                                                       "sum_squares",
                                                       "merge_sums",
                                                       "step_control",
-                                                      "adamw"};
+                                                      "adamw",
+                                                      "momentum",
+                                                      "normalize",
+                                                      "muon"};
   const auto index = static_cast<size_t>(kind);
   TRIREME_CHECK(index < names.size(), "op kind {}", index);
   return names[index];

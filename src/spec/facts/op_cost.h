@@ -48,6 +48,9 @@ enum class OpKind : uint8_t {
   merge_sums,
   step_control,
   adamw,
+  momentum,
+  normalize,
+  muon,
 };
 
 enum class GemmLayout : uint8_t { none, nn, nt, tn, tt };  // of a GEMM: is a, is b transposed

@@ -83,7 +83,8 @@ struct Layout {
   Recompute recompute = Recompute::none;
   int recompute_blocks = -1;  // the number of blocks, from the first, that recompute; -1: all
   Precision precision = Precision::bf16;
-  base::DType grad_dtype = base::DType::f32;    // of accumulated gradients
+  base::DType grad_dtype = base::DType::f32;  // of accumulated gradients
+  OptimizerKind optimizer = OptimizerKind::adamw;
   base::DType master_dtype = base::DType::f32;  // as OptimizerTypes::master
   base::DType reduce_dtype = base::DType::f32;  // bf16: sums over workers, for any grad_dtype
   Reshard reshard = Reshard::automatic;

@@ -11,6 +11,7 @@
 #include "spec/parallel/data_parallel.h"
 #include "spec/parallel/pipeline_parallel.h"
 #include "spec/parallel/tensor_parallel.h"
+#include "spec/state/state_layout.h"
 
 namespace trireme::spec {
 namespace {
@@ -33,7 +34,9 @@ int64_t tied_elements(std::span<const Param> params, const Sizes& sizes) {
   return 0;
 }
 
-void add_state(const Plan& plan, int64_t elements, MemoryTable& sum) {
+void add_state(const Plan& plan, std::span<const StateTensor> state, const BucketLayout& bucket,
+               MemoryTable& sum) {
+  const int64_t elements = bucket.elements;
   const auto share = [&](bool is_sharded) {
     return is_sharded ? elements / state_shards(plan) : elements;
   };
@@ -43,9 +46,7 @@ void add_state(const Plan& plan, int64_t elements, MemoryTable& sum) {
   sum.grads +=
       base::bytes_of(grads.leaf) + base::bytes_of(grads.round_sum) + base::bytes_of(grads.shard);
   for (const base::TensorSpec& node : grads.nodes) sum.grads += base::bytes_of(node);
-  const int64_t kept = share(plan.zero.optim);
-  if (plan.recipe.has_master()) sum.optim += base::bytes_of({{kept}, plan.optimizer.master});
-  sum.optim += 2 * base::bytes_of({{kept}, moment_dtype});
+  sum.optim += state_bytes(state, plan, bucket).total;
 }
 
 int64_t step_state_memory() {
@@ -83,7 +84,7 @@ std::vector<Facts> facts_of_stage(const ModelSpec& model, const Plan& plan, int 
   std::vector<Facts> layers;
   for (int layer = range.first; layer < range.last; ++layer) {
     layers.push_back(facts(model, layer, local_shape_of(plan), plan.recipe,
-                           plan.recompute[static_cast<size_t>(layer)], backend));
+                           plan.recompute[static_cast<size_t>(layer)], backend, plan.optimizer));
   }
   return layers;
 }
@@ -129,7 +130,7 @@ MemoryTable predict_memory(const ModelSpec& model, const Plan& plan, const Backe
   for (const StashStage& stage : stages) {
     for (const Facts& layer : stage.layers) {
       buckets.push_back(bucket_layout(layer.params, plan.mesh));
-      add_state(plan, buckets.back().elements, sum);
+      add_state(plan, layer.state, buckets.back(), sum);
       for (const ScratchSet& set : layer.scratch) {
         if (!plan.inference || set.in_forward) sum.scratch = std::max(sum.scratch, bytes_of(set));
       }

@@ -36,6 +36,18 @@ std::vector<Range> gaps(std::span<const Param> params, const BucketLayout& layou
   return all;
 }
 
+// Returns where the entries with Param::matrices end. They come before all others.
+int64_t end_of_matrices(std::span<const Param> params, const BucketLayout& layout) {
+  int64_t end = 0;
+  for (const BucketEntry& entry : layout.entries) {
+    if (params[static_cast<size_t>(entry.param)].matrices.empty()) continue;
+    TRIREME_CHECK(entry.offset == end, "a matrix at element {}, after other parameters",
+                  entry.offset);
+    end += base::round_up(entry.elements, shard_grain_elements);
+  }
+  return end;
+}
+
 }  // namespace
 
 int64_t padded_elements(int64_t elements, int64_t ranks) {
@@ -84,6 +96,7 @@ BucketLayout bucket_layout(std::span<const Param> params, const Sizes& sizes, Pa
   };
   TRIREME_CHECK(std::none_of(params.begin(), params.end(), is_left_out),
                 "a parameter with weight decay whose gradient is partial along tp");
+  layout.matrices = end_of_matrices(params, layout);
   layout.elements = padded_elements(layout.elements, mesh_view(view).ranks(sizes));
   layout.zeroed = gaps(params, layout);
   return layout;

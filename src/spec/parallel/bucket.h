@@ -25,7 +25,8 @@ struct BucketEntry {
 struct BucketLayout {
   ParamView view = ParamView::dense;
   std::vector<BucketEntry> entries;
-  int64_t decayed = 0;  // elements [0, decayed) have weight decay
+  int64_t decayed = 0;   // elements [0, decayed) have weight decay
+  int64_t matrices = 0;  // elements [0, matrices) are those of Param::matrices
   // Parameters that are cut along tp: with weight decay, and without.
   std::array<Range, 2> cut;
   // Parameters replicated along tp: first those whose gradient is partial only under sequence

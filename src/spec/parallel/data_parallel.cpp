@@ -8,6 +8,8 @@
 #include "spec/parallel/pipeline_parallel.h"
 #include "spec/parallel/sum_tree.h"
 #include "spec/parallel/tensor_parallel.h"
+#include "spec/state/muon.h"
+#include "spec/state/state_layout.h"
 
 namespace trireme::spec {
 namespace {
@@ -260,6 +262,10 @@ TrafficTable predict_traffic(const ModelSpec& model, const Plan& plan, const Coo
                                               : 0;
     sum.gather_params += gathers * (shards - 1) * (param_bytes / shards);
   }
+  for (const int layer : layers_of_rank(model, plan, coord[Axis::pp])) {
+    sum.updates += muon_traffic(plan, coord, params_of(model, layer));
+    sum.layer_state += state_traffic(state_of(model, layer, plan), plan.mesh);
+  }
   sum.step_sums = (closing_ranks(plan.mesh) - 1) * step_sums_bytes;
   const TensorTraffic tensor = predict_tensor_traffic(model, plan, coord[Axis::pp]);
   sum.tp_forward = tensor.forward;
@@ -280,6 +286,8 @@ TrafficTable operator+(const TrafficTable& a, const TrafficTable& b) {
           .gather_grads = a.gather_grads + b.gather_grads,
           .gather_params = a.gather_params + b.gather_params,
           .step_sums = a.step_sums + b.step_sums,
+          .updates = a.updates + b.updates,
+          .layer_state = a.layer_state + b.layer_state,
           .tp_forward = a.tp_forward + b.tp_forward,
           .tp_backward = a.tp_backward + b.tp_backward,
           .tp_grads = a.tp_grads + b.tp_grads,

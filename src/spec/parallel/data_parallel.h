@@ -130,6 +130,8 @@ struct TrafficTable {
   int64_t gather_grads = 0;    // sums to the ranks that update the same parameters
   int64_t gather_params = 0;   // parameters to the ranks that compute with them
   int64_t step_sums = 0;       // loss, tokens, squares
+  int64_t updates = 0;         // matrices that one rank updates for others (Muon)
+  int64_t layer_state = 0;     // reductions of own tensors of layers (spec/state/state.h)
   int64_t tp_forward = 0;      // activations along tp, and their gradients
   int64_t tp_backward = 0;     //   with those of recompute
   int64_t tp_grads = 0;        // gradients of parameters that are replicated along tp
@@ -142,8 +144,9 @@ struct TrafficTable {
   bool operator==(const TrafficTable&) const = default;
 
   int64_t total() const {
-    return reduce_grads + gather_grads + gather_params + step_sums + tp_forward + tp_backward +
-           tp_grads + cp_forward + cp_backward + pp_activations + pp_gradients + pp_table + other;
+    return reduce_grads + gather_grads + gather_params + step_sums + updates + layer_state +
+           tp_forward + tp_backward + tp_grads + cp_forward + cp_backward + pp_activations +
+           pp_gradients + pp_table + other;
   }
 };
 TrafficTable operator+(const TrafficTable&, const TrafficTable&);

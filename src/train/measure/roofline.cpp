@@ -50,6 +50,9 @@ std::string family_of(const spec::OpCost& cost) {
     case OpKind::merge_sums:
     case OpKind::step_control:
     case OpKind::adamw:
+    case OpKind::momentum:
+    case OpKind::normalize:
+    case OpKind::muon:
       return "optimizer";
     case OpKind::fill:
     case OpKind::copy:
