@@ -12,6 +12,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 
 #include "base/rng.h"
 #include "device/tensor.h"
@@ -148,6 +149,69 @@ struct AttentionBackwardArgs {
   Tensor dq;              // [T, H, K]
   Tensor dk, dv;          // [T, G, K]
   Tensor workspace = {};  // scratch of spec::attention_workspace(); absent if that is empty
+};
+
+// ---- attention to keys that several ranks hold (context parallelism)
+
+// Query rows whose keys are known on the host: row i of [first_row, first_row + rows) sees the keys
+// [first_key, end_key - (rows - 1 - i)) if causal (a diagonal that ends bottom right), otherwise
+// [first_key, end_key). A chunk without keys has end_key <= first_key.
+struct QueryChunk {
+  int64_t first_row = 0, rows = 0;
+  int64_t first_key = 0, end_key = 0;
+  bool causal = false;
+
+  bool operator==(const QueryChunk&) const = default;
+};
+
+// o[t] = softmax(scale q[t] k^T) v over the keys [key_begin[t], key_end[t]); query head h reads key
+// head h / (H / G). A row without keys has o = 0 and lse = -infinity. Rows that follow one another
+// and have the same key_begin are computed together; other ranges are correct, but slower.
+struct AttentionRangesForwardArgs {
+  ConstTensor q;                   // [T, H, K]
+  ConstTensor k, v;                // [N, G, K], type of q
+  ConstTensor key_begin, key_end;  // [T] i32; 0 <= key_begin, key_end <= N; begin >= end: no keys
+  // Optional: the same ranges on the host, chunks that cover all rows in ascending order. They are
+  // read before the call returns; without them only the tensors tell.
+  std::span<const QueryChunk> chunks = {};
+  double pairs = 0;  // (query, key) pairs of one head, for the cost
+  float scale = 1;
+  Tensor o;    // [T, H, K], f32 or type of q
+  Tensor lse;  // [H, T] f32, contiguous: log of the sum of exp(scale q k), natural
+};
+
+// Gradients of the pairs of these ranges. o, lse and dout are the final ones, over the keys of all
+// calls together, so that results of several calls over disjoint keys are plain summands.
+struct AttentionRangesBackwardArgs {
+  ConstTensor q, k, v;
+  ConstTensor o, dout;  // [T, H, K], f32 or type of q each
+  ConstTensor lse;      // [H, T] f32, contiguous; -infinity only where a row has no keys
+  ConstTensor key_begin, key_end;
+  std::span<const QueryChunk> chunks = {};
+  double pairs = 0;
+  float scale = 1;
+  Tensor dq;                 // [T, H, K], f32 or type of q
+  Tensor dk, dv;             // [N, G, K], f32 or type of q, the same for both
+  bool accumulates = false;  // adds to dq, dk and dv, which are f32 then
+  Tensor workspace = {};     // scratch of spec::attention_ranges_workspace(); absent if that is
+                             // empty
+};
+
+// (o, lse) = the attention over the keys of both (o, lse) and (part, part_lse), in fp32:
+//   l = max + log1p(exp(min - max)) of the two lse;  o = exp(lse - l) o + exp(part_lse - l) part.
+// An lse of -infinity marks a side without keys, whose values are not read.
+struct AttentionMergeArgs {
+  ConstTensor part;      // [T, H, K], f32 or bf16
+  ConstTensor part_lse;  // [H, T] f32, contiguous
+  Tensor o;              // [T, H, K] f32, read and written
+  Tensor lse;            // [H, T] f32, contiguous, read and written
+};
+
+// d[t] = x[rows[t]], the inverse of scatter_rows.
+struct GatherRowsArgs {
+  ConstTensor x;     // [N, C]
+  ConstTensor rows;  // [T] i32, each in [0, N)
+  Tensor d;          // [T, C], type of x; overlaps no row of x
 };
 
 // ---- decoding: one token of each of T sequences, whose earlier tokens are in a cache

@@ -111,6 +111,37 @@ OpCost cost_of(const AttentionBackwardArgs& a) {
           .bytes = traffic({a.q, a.k, a.v, a.o, a.dout, a.lse, a.dq, a.dk, a.dv})};
 }
 
+OpCost cost_of(const AttentionRangesForwardArgs& a) {
+  return {.kind = OpKind::attention_ranges_forward,
+          .m = a.q.rows(),
+          .n = a.k.rows(),
+          .k = a.q.shape[2],
+          .dtype = a.q.dtype,
+          .flops = 2 * 2.0 * a.pairs * static_cast<double>(a.q.cols()),
+          .bytes = traffic({a.q, a.k, a.v, a.o, a.lse})};
+}
+
+OpCost cost_of(const AttentionRangesBackwardArgs& a) {
+  int64_t bytes = traffic({a.q, a.k, a.v, a.o, a.dout, a.lse, a.dq, a.dk, a.dv});
+  if (a.accumulates) bytes += traffic({a.dq, a.dk, a.dv});
+  return {.kind = OpKind::attention_ranges_backward,
+          .m = a.q.rows(),
+          .n = a.k.rows(),
+          .k = a.q.shape[2],
+          .dtype = a.q.dtype,
+          .flops = 5 * 2.0 * a.pairs * static_cast<double>(a.q.cols()),
+          .bytes = bytes};
+}
+
+OpCost cost_of(const AttentionMergeArgs& a) {
+  return streaming(OpKind::attention_merge, a.o,
+                   traffic({a.part, a.part_lse, a.o, a.o, a.lse, a.lse}));
+}
+
+OpCost cost_of(const GatherRowsArgs& a) {
+  return streaming(OpKind::gather_rows, a.d, traffic({a.d, a.rows, a.d}));
+}
+
 OpCost cost_of(const RowProductArgs& a) {
   const int64_t m = a.y.rows(), n = a.y.cols(), k = a.x.cols();
   return {.kind = OpKind::row_product,

@@ -84,6 +84,51 @@ void check_sequences(const char* op, const ConstTensor& q, const ConstTensor& k,
                 tokens);
 }
 
+void is_f32_or(const char* op, const char* name, const ConstTensor& t, DType dtype) {
+  TRIREME_CHECK(t.dtype == DType::f32 || t.dtype == dtype, "{}: {} is {}, not f32 or {}", op, name,
+                base::name_of(t.dtype), base::name_of(dtype));
+}
+
+void has_lse(const char* op, const char* name, const ConstTensor& lse, const Shape& queries) {
+  has(op, name, lse, {queries[1], queries[0]}, DType::f32);
+  TRIREME_CHECK(lse.is_contiguous(), "{}: {} has rows of {} elements and a row stride of {}", op,
+                name, lse.cols(), lse.row_stride);
+}
+
+// Chunks cover `rows` rows in ascending order.
+void check_chunks(const char* op, std::span<const QueryChunk> chunks, int64_t rows, int64_t keys) {
+  int64_t next = 0;
+  for (const QueryChunk& c : chunks) {
+    TRIREME_CHECK(c.first_row == next && c.rows > 0 && c.first_key >= 0 && c.end_key <= keys,
+                  "{}: a chunk of rows {}+{} with keys [{}, {}), expected row {} and {} keys", op,
+                  c.first_row, c.rows, c.first_key, c.end_key, next, keys);
+    next += c.rows;
+  }
+  TRIREME_CHECK(chunks.empty() || next == rows, "{}: chunks end at row {} of {}", op, next, rows);
+}
+
+// The operands that the forward and backward of attention of ranges have in common.
+template <typename Args>
+void check_ranges(const char* op, const Args& a) {
+  const int64_t rows = a.q.shape[0], heads = a.q.shape[1], head_dim = a.q.shape[2];
+  const int64_t keys = a.k.shape[0], kv_heads = a.k.shape[1];
+  TRIREME_CHECK(kv_heads > 0 && heads % kv_heads == 0, "{}: {} query heads, {} key heads", op,
+                heads, kv_heads);
+  is_real(op, "q", a.q);
+  has(op, "q", a.q, {rows, heads, head_dim});
+  has(op, "k", a.k, {keys, kv_heads, head_dim}, a.q.dtype);
+  has(op, "v", a.v, {keys, kv_heads, head_dim}, a.q.dtype);
+  has(op, "key_begin", a.key_begin, {rows}, DType::i32);
+  has(op, "key_end", a.key_end, {rows}, DType::i32);
+  has(op, "o", a.o, a.q.shape);
+  is_f32_or(op, "o", a.o, a.q.dtype);
+  has_lse(op, "lse", a.lse, a.q.shape);
+  check_chunks(op, a.chunks, rows, keys);
+  const double all_pairs = static_cast<double>(rows) * static_cast<double>(keys);
+  TRIREME_CHECK(a.pairs >= 0 && a.pairs <= all_pairs, "{}: {} pairs of {} rows and {} keys", op,
+                a.pairs, rows, keys);
+}
+
 // Checks the tensors of an epilogue, and that beta is one that it allows.
 struct EpilogueCheck {
   const GemmArgs& a;
@@ -313,6 +358,43 @@ void attention_backward(Stream& stream, const AttentionBackwardArgs& a) {
   has(op, "dk", a.dk, a.k.shape, a.q.dtype);
   has(op, "dv", a.dv, a.v.shape, a.q.dtype);
   send(stream, &Kernels::attention_backward, a);
+}
+
+void attention_ranges_forward(Stream& stream, const AttentionRangesForwardArgs& a) {
+  check_ranges("attention_ranges_forward", a);
+  send(stream, &Kernels::attention_ranges_forward, a);
+}
+
+void attention_ranges_backward(Stream& stream, const AttentionRangesBackwardArgs& a) {
+  const char* op = "attention_ranges_backward";
+  check_ranges(op, a);
+  has(op, "dout", a.dout, a.q.shape);
+  is_f32_or(op, "dout", a.dout, a.q.dtype);
+  has(op, "dq", a.dq, a.q.shape);
+  is_f32_or(op, "dq", a.dq, a.accumulates ? DType::f32 : a.q.dtype);
+  has(op, "dk", a.dk, a.k.shape);
+  is_f32_or(op, "dk", a.dk, a.accumulates ? DType::f32 : a.q.dtype);
+  has(op, "dv", a.dv, a.v.shape, a.dk.dtype);
+  send(stream, &Kernels::attention_ranges_backward, a);
+}
+
+void attention_merge(Stream& stream, const AttentionMergeArgs& a) {
+  const char* op = "attention_merge";
+  is_real(op, "part", a.part);
+  has(op, "part", a.part, {a.part.shape[0], a.part.shape[1], a.part.shape[2]});
+  has(op, "o", a.o, a.part.shape, DType::f32);
+  has_lse(op, "part_lse", a.part_lse, a.part.shape);
+  has_lse(op, "lse", a.lse, a.part.shape);
+  send(stream, &Kernels::attention_merge, a);
+}
+
+void gather_rows(Stream& stream, const GatherRowsArgs& a) {
+  const char* op = "gather_rows";
+  is_real(op, "x", a.x);
+  has(op, "x", a.x, {a.x.rows(), a.x.cols()});
+  has(op, "rows", a.rows, {a.d.rows()}, DType::i32);
+  has(op, "d", a.d, {a.d.rows(), a.x.cols()}, a.x.dtype);
+  send(stream, &Kernels::gather_rows, a);
 }
 
 void row_product(Stream& stream, const RowProductArgs& a) {

@@ -20,6 +20,10 @@ struct Kernels {
   void (*rope_backward)(Stream&, const RopeBackwardArgs&);
   void (*attention_forward)(Stream&, const AttentionForwardArgs&);
   void (*attention_backward)(Stream&, const AttentionBackwardArgs&);
+  void (*attention_ranges_forward)(Stream&, const AttentionRangesForwardArgs&);
+  void (*attention_ranges_backward)(Stream&, const AttentionRangesBackwardArgs&);
+  void (*attention_merge)(Stream&, const AttentionMergeArgs&);
+  void (*gather_rows)(Stream&, const GatherRowsArgs&);
   void (*row_product)(Stream&, const RowProductArgs&);
   void (*scatter_rows)(Stream&, const ScatterRowsArgs&);
   void (*attention_cached)(Stream&, const AttentionCachedArgs&);

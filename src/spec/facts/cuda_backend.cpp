@@ -70,11 +70,16 @@ base::TensorSpec cuda_attention_cached_workspace(const CachedAttentionShape& s) 
   return {{s.rows * s.heads * splits * (s.head_dim + 2)}, base::DType::f32};
 }
 
+base::TensorSpec cuda_attention_ranges_workspace(const Backend&, const AttentionRangesShape&) {
+  return {};
+}
+
 }  // namespace
 
-const ScratchRules cuda_scratch = {cudnn_fuses_attention, cudnn_attention_call,
-                                   cuda_attention_workspace, cuda_embedding_workspace,
-                                   cuda_attention_cached_workspace};
+const ScratchRules cuda_scratch = {
+    cudnn_fuses_attention,           cudnn_attention_call,
+    cuda_attention_workspace,        cuda_embedding_workspace,
+    cuda_attention_cached_workspace, cuda_attention_ranges_workspace};
 
 Backend cuda_backend(bool deterministic) {
   return {.name = "cuda",

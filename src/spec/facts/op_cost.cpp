@@ -8,7 +8,7 @@
 namespace trireme::spec {
 
 std::string_view name_of(OpKind kind) {
-  constexpr std::array<std::string_view, 27> names = {"gemm",
+  constexpr std::array<std::string_view, 31> names = {"gemm",
                                                       "embedding_forward",
                                                       "embedding_backward",
                                                       "norm_forward",
@@ -17,6 +17,10 @@ std::string_view name_of(OpKind kind) {
                                                       "rope_backward",
                                                       "attention_forward",
                                                       "attention_backward",
+                                                      "attention_ranges_forward",
+                                                      "attention_ranges_backward",
+                                                      "attention_merge",
+                                                      "gather_rows",
                                                       "row_product",
                                                       "scatter_rows",
                                                       "attention_cached",

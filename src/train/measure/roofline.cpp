@@ -16,9 +16,14 @@ std::string family_of(const spec::OpCost& cost) {
     case OpKind::gemm:
       return op_name(cost);
     case OpKind::attention_forward:
+    case OpKind::attention_ranges_forward:
       return "attention forward";
     case OpKind::attention_backward:
+    case OpKind::attention_ranges_backward:
       return "attention backward";
+    case OpKind::attention_merge:
+    case OpKind::gather_rows:
+      return "context parallel";
     case OpKind::row_product:
     case OpKind::scatter_rows:
     case OpKind::attention_cached:
