@@ -70,8 +70,9 @@ base::TensorSpec cuda_attention_cached_workspace(const CachedAttentionShape& s) 
   return {{s.rows * s.heads * splits * (s.head_dim + 2)}, base::DType::f32};
 }
 
-base::TensorSpec cuda_attention_ranges_workspace(const Backend&, const AttentionRangesShape&) {
-  return {};
+// delta.
+base::TensorSpec cuda_attention_ranges_workspace(const Backend&, const AttentionRangesShape& s) {
+  return flat_f32(f32_bytes * s.rows * s.heads);
 }
 
 }  // namespace

@@ -121,7 +121,6 @@ void CudnnGraph::matmul(const CudnnTensor& a, const CudnnTensor& b, const CudnnT
                         const CudnnLimits& limits) {
   CudnnDescriptor part(CUDNN_BACKEND_MATMUL_DESCRIPTOR);
   part.set(CUDNN_ATTR_MATMUL_COMP_TYPE, CUDNN_TYPE_DATA_TYPE, CUDNN_DATA_FLOAT);
-  part.set(CUDNN_ATTR_MATMUL_PADDING_VALUE, CUDNN_TYPE_DOUBLE, 0.0);
   part.finalize("describing a matrix product to cuDNN");
   CudnnDescriptor operation(CUDNN_BACKEND_OPERATION_MATMUL_DESCRIPTOR);
   operation.set(CUDNN_ATTR_OPERATION_MATMUL_ADESC, descriptor(a));
