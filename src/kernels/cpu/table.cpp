@@ -2,7 +2,6 @@
 #include "kernels/table.h"
 
 #include "kernels/cpu/table_ops.h"
-#include "kernels/reference/table_ops.h"
 
 namespace trireme::kernels {
 
@@ -17,9 +16,9 @@ const Kernels& cpu_kernels() {
       .rope_backward = cpu::rope_backward,
       .attention_forward = cpu::attention_forward,
       .attention_backward = cpu::attention_backward,
-      .attention_ranges_forward = reference::attention_ranges_forward,
-      .attention_ranges_backward = reference::attention_ranges_backward,
-      .attention_merge = reference::attention_merge,
+      .attention_ranges_forward = cpu::attention_ranges_forward,
+      .attention_ranges_backward = cpu::attention_ranges_backward,
+      .attention_merge = cpu::attention_merge,
       .gather_rows = cpu::gather_rows,
       .row_product = cpu::row_product,
       .scatter_rows = cpu::scatter_rows,
