@@ -27,12 +27,16 @@ void attention_backward(Stream& stream, const AttentionBackwardArgs& args) {
 void attention_ranges_forward(Stream& stream, const AttentionRangesForwardArgs& args) {
   if (args.q.rows() == 0) return;
   device::CudaStream& on = device::cuda_stream(stream);
-  attention_forward(on, problem_of(on, args));
+  const bool is_done =
+      is_fused(args) && Libraries::of(on.cuda_device()).attention_plans().ranges_forward(on, args);
+  if (!is_done) attention_forward(on, problem_of(on, args));
 }
 
 void attention_ranges_backward(Stream& stream, const AttentionRangesBackwardArgs& args) {
   device::CudaStream& on = device::cuda_stream(stream);
-  attention_backward(on, problem_of(on, args));
+  const bool is_done =
+      is_fused(args) && Libraries::of(on.cuda_device()).attention_plans().ranges_backward(on, args);
+  if (!is_done) attention_backward(on, problem_of(on, args));
 }
 
 }  // namespace trireme::kernels::cuda

@@ -102,7 +102,7 @@ class Builder {
     t.o = heads(H_, key_.o_stride);
     t.lse = lse_like(key_.lse_sequence_stride);
     t.scale = g_.scalar();
-    t.minus_infinity = g_.scalar();
+    if (key_.is_causal || key_.is_ragged) t.minus_infinity = g_.scalar();  // others are refused
     if (key_.is_causal && N_ != T_) {
       t.query_count = g_.scalar(CUDNN_DATA_INT32);
       t.key_count = g_.scalar(CUDNN_DATA_INT32);

@@ -46,7 +46,8 @@ struct AttentionOffsets {
 // The tensors of a graph that are bound to memory; tensors that a kind does not have keep uid 0.
 struct AttentionTensors {
   CudnnTensor q, k, v, o, lse;               // all
-  CudnnTensor scale, minus_infinity;         // all; fp32 on the host
+  CudnnTensor scale;                         // all; fp32 on the host
+  CudnnTensor minus_infinity;                // if there is a mask; fp32 on the host
   CudnnTensor query_count, key_count;        // causal with more keys than queries; i32 on the host
   CudnnTensor dout, dq, dk, dv, delta, one;  // backward; delta is fp32 [sequences, heads, T]
   // Kind backward: fp32 [sequences, heads, T, K]; is_ragged: rows of `heads` heads.
