@@ -41,8 +41,8 @@ class Builder {
   AttentionTensors backward() {
     AttentionTensors t = common();
     t.v = transposed_heads(key_.v_stride);
-    t.dout = heads(H_, key_.dout_stride);
-    t.dq = heads(H_, key_.dq_stride);
+    t.dout = query_heads(key_.dout_stride);
+    t.dq = query_heads(key_.dq_stride);
     t.dk = key_heads(key_.dk_stride);
     t.dv = key_heads(key_.dv_stride);
     t.one = g_.scalar();
@@ -53,14 +53,14 @@ class Builder {
     const CudnnTensor scaled = g_.pointwise(CUDNN_POINTWISE_MUL, scores, t.scale);
     const CudnnTensor shifted = g_.pointwise(CUDNN_POINTWISE_SUB, scaled, t.lse);
     const CudnnTensor p = g_.pointwise(CUDNN_POINTWISE_EXP, mask(shifted, t));
-    t.dv_heads = add_key_gradient(p, t.dout, t.dv);
+    add_key_gradient(p, t.dout, t.dv);
 
     const CudnnTensor dp = pairs();
     g_.matmul(t.dout, t.v, dp, {.m = queries_limit_, .n = keys_limit_});
     const CudnnTensor centred = g_.pointwise(CUDNN_POINTWISE_SUB, dp, t.delta);
     const CudnnTensor weighted = g_.pointwise(CUDNN_POINTWISE_MUL, centred, p);
     const CudnnTensor ds = g_.pointwise(CUDNN_POINTWISE_MUL, weighted, t.scale);
-    t.dk_heads = add_key_gradient(ds, t.q, t.dk);
+    add_key_gradient(ds, t.q, t.dk);
     add_query_gradient(ds, t);
     return t;
   }
@@ -68,14 +68,18 @@ class Builder {
   std::vector<AttentionOffsets> offsets() const { return {offsets_.begin(), offsets_.end()}; }
 
  private:
-  CudnnTensor heads(int64_t count, int64_t row_stride, int64_t rows) {
+  CudnnTensor query_heads(int64_t row_stride) {
     return g_.real({CUDNN_DATA_BFLOAT16,
-                    {B_, count, rows, K_},
-                    {rows * row_stride, K_, row_stride, 1},
+                    {B_, H_, T_, K_},
+                    {T_ * row_stride, key_.head_step * K_, row_stride, 1},
                     offsets(row_stride)});
   }
-  CudnnTensor heads(int64_t count, int64_t row_stride) { return heads(count, row_stride, T_); }
-  CudnnTensor key_heads(int64_t row_stride) { return heads(G_, row_stride, N_); }
+  CudnnTensor key_heads(int64_t row_stride) {
+    return g_.real({CUDNN_DATA_BFLOAT16,
+                    {B_, G_, N_, K_},
+                    {N_ * row_stride, K_, row_stride, 1},
+                    offsets(row_stride)});
+  }
   CudnnTensor transposed_heads(int64_t row_stride) {
     return g_.real({CUDNN_DATA_BFLOAT16,
                     {B_, G_, K_, N_},
@@ -97,9 +101,9 @@ class Builder {
 
   AttentionTensors common() {
     AttentionTensors t;
-    t.q = heads(H_, key_.q_stride);
+    t.q = query_heads(key_.q_stride);
     t.k = transposed_heads(key_.k_stride);
-    t.o = heads(H_, key_.o_stride);
+    t.o = query_heads(key_.o_stride);
     t.lse = lse_like(key_.lse_sequence_stride);
     t.scale = g_.scalar();
     if (key_.is_causal || key_.is_ragged) t.minus_infinity = g_.scalar();  // others are refused
@@ -146,32 +150,20 @@ class Builder {
   }
 
   // to = pairs^T x queries, summed over the query heads of a key head. These are kept in bf16
-  // before the sum: declared as fp32 the result is wrong. Returns them if they are in memory.
-  CudnnTensor add_key_gradient(const CudnnTensor& from, const CudnnTensor& x,
-                               const CudnnTensor& to) {
+  // before the sum: declared as fp32 the result is wrong.
+  void add_key_gradient(const CudnnTensor& from, const CudnnTensor& x, const CudnnTensor& to) {
     const CudnnTensor transposed =
         g_.inner({CUDNN_DATA_BFLOAT16, {B_, H_, N_, T_}, {H_ * T_ * N_, T_ * N_, 1, N_}});
     g_.reshape(from, transposed);
     const CudnnLimits limits = {.m = keys_limit_, .k = queries_limit_};
     if (H_ == G_) {
       g_.matmul(transposed, x, to, limits);
-      return {};
+      return;
     }
     const Dims4 dims = {B_, H_, N_, K_};
-    CudnnTensor all_heads;
-    if (key_.is_ragged) {
-      // cuDNN multiplies the offsets by H / G, too.
-      const int64_t ratio = H_ / G_, row_stride = to.strides[2];
-      all_heads = g_.real({CUDNN_DATA_BFLOAT16,
-                           dims,
-                           {N_ * row_stride * ratio, K_, row_stride * ratio, 1},
-                           offsets(row_stride)});
-    } else {
-      all_heads = g_.inner(CUDNN_DATA_BFLOAT16, dims);
-    }
+    const CudnnTensor all_heads = g_.inner(CUDNN_DATA_BFLOAT16, dims);
     g_.matmul(transposed, x, all_heads, limits);
     g_.reduce(CUDNN_REDUCE_TENSOR_ADD, all_heads, to);
-    return key_.is_ragged ? all_heads : CudnnTensor{};
   }
 
   void add_query_gradient(const CudnnTensor& ds, AttentionTensors& t) {
@@ -187,8 +179,8 @@ class Builder {
     }
     const Dims4 dims = {B_, H_, T_, K_};
     if (key_.is_ragged) {
-      t.dq_sum =
-          g_.real({CUDNN_DATA_FLOAT, dims, {T_ * H_ * K_, K_, H_ * K_, 1}, offsets(H_ * K_)});
+      // Declared otherwise than dq, it is read and written at wrong places.
+      t.dq_sum = g_.real({CUDNN_DATA_FLOAT, dims, t.dq.strides, offsets(key_.dq_stride)});
     } else {
       t.dq_sum = g_.real({CUDNN_DATA_FLOAT, dims, dense_strides(dims)});
     }

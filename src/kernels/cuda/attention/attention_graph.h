@@ -22,13 +22,15 @@ enum class AttentionKind : uint8_t {
 // `*_stride` elements apart, keys [sequences * keys, kv_heads, head_dim].
 //
 // With is_ragged there are at most `sequences` documents of at most seq_len tokens, as many keys as
-// queries, whose begins and lengths are data on the device.
+// queries, whose begins and lengths are data on the device. The backward then wants as many key
+// heads as query heads, and dq, dk and dv with the strides of q, k and v.
 struct AttentionKey {
   AttentionKind kind = AttentionKind::forward;
   bool is_causal = true;  // query i of seq_len sees keys j <= i + keys - seq_len, otherwise all
   bool is_ragged = false;
   int64_t sequences = 0, seq_len = 0, keys = 0;
   int64_t heads = 0, kv_heads = 0, head_dim = 0;
+  int64_t head_step = 1;  // between two query heads
   // Elements of lse between sequences (unless is_ragged), heads and tokens.
   int64_t lse_sequence_stride = 0, lse_head_stride = 0, lse_stride = 1;
   int64_t q_stride = 0, k_stride = 0, v_stride = 0, o_stride = 0;
@@ -50,14 +52,12 @@ struct AttentionTensors {
   CudnnTensor minus_infinity;                // if there is a mask; fp32 on the host
   CudnnTensor query_count, key_count;        // causal with more keys than queries; i32 on the host
   CudnnTensor dout, dq, dk, dv, delta, one;  // backward; delta is fp32 [sequences, heads, T]
-  // Kind backward: fp32 [sequences, heads, T, K]; is_ragged: rows of `heads` heads.
+  // Kind backward: fp32 [sequences, heads, T, K]; is_ragged: with the strides of dq.
   CudnnTensor dq_sum;
-  // is_ragged: lengths of documents as queries and as keys, i32 [sequences]; begins of documents;
-  // dk and dv of all query heads, bf16 rows heads / kv_heads times those of dk and dv; delta has
-  // the strides of lse.
+  // is_ragged: lengths of documents as queries and as keys, i32 [sequences]; begins of documents.
+  // delta has the strides of lse.
   CudnnTensor query_lengths, key_lengths;
   std::vector<AttentionOffsets> offsets;
-  CudnnTensor dk_heads, dv_heads;
 };
 
 AttentionTensors build_attention(CudnnGraph& graph, const AttentionKey& key);
