@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstring>
+#include <numeric>
 #include <utility>
 
 #include "base/check.h"
@@ -390,6 +391,23 @@ EvalReport Engine::gather_report(std::span<float> token_losses) {
     for (size_t t = 0; t < rows; ++t) token_losses[static_cast<size_t>(at[t])] = part[t];
   }
   return report;
+}
+
+std::optional<double> Engine::transfer_seconds() {
+  if (!context_->times().is_on()) return std::nullopt;
+  compute_->synchronize();
+  return context_->times().seconds(*compute_);
+}
+
+double Engine::pairs_max_over_mean() const {
+  double most = 0, mean = 0;
+  for (int m = 0; m < plan_.schedule.microbatches; ++m) {
+    const std::vector<int64_t>& pairs = inputs_->pairs(m);
+    if (pairs.empty()) return 1;
+    most += static_cast<double>(*std::ranges::max_element(pairs));
+    mean += std::accumulate(pairs.begin(), pairs.end(), 0.0) / static_cast<double>(pairs.size());
+  }
+  return mean > 0 ? most / mean : 1;
 }
 
 std::vector<float> Engine::step_losses() {

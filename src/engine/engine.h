@@ -10,6 +10,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -137,6 +138,15 @@ class Engine {
   device::Stream& compute() { return *compute_; }
   // Records the times of the actions of all later steps, which then run uncaptured. Null: stops.
   void watch_actions(ActionTimes*);
+  // ---- context parallelism
+  // Measures in all later steps how long compute waits for transfers along cp.
+  void watch_transfers(bool on) { context_->times().set_on(on && context_->ranks() > 1); }
+  // Returns these seconds of the last step, on this rank; none if they were not measured. Waits for
+  // the device.
+  std::optional<double> transfer_seconds();
+  // Returns the (query, key) pairs of the group along cp with the most of them in each micro-batch
+  // of the last step, relative to the mean; 1 if each rank has some heads of all rows.
+  double pairs_max_over_mean() const;
   // Are steps replayed from a captured graph?
   bool is_captured() const { return graph_ != nullptr; }
   // Bytes that this rank has sent to others so far. spec::predict_traffic() predicts those of a

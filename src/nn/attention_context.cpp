@@ -43,7 +43,7 @@ void ContextAttention::exchange(Pass& pass, const Heads& own) const {
     ops::copy(pass.stream, {.x = own.v.as_matrix().slice_cols(first_kv, kv_width),
                             .d = block.slice_cols(q_width + kv_width, kv_width)});
   }
-  cp_.ulysses->all_to_all(pass.stream, heads, packed);
+  cp_.all_to_all(pass, heads, packed);
 }
 
 void ContextAttention::rows_to_heads(Pass& pass, ConstTensor x, Tensor out) const {
@@ -53,13 +53,13 @@ void ContextAttention::rows_to_heads(Pass& pass, ConstTensor x, Tensor out) cons
     ops::copy(pass.stream, {.x = x.slice_cols(rank * out.cols(), out.cols()),
                             .d = packed.slice_rows(rank * x.rows(), x.rows())});
   }
-  cp_.ulysses->all_to_all(pass.stream, out, packed);
+  cp_.all_to_all(pass, out, packed);
 }
 
 void ContextAttention::heads_to_rows(Pass& pass, ConstTensor x, Tensor out) const {
   const device::Arena::Mark mark(pass.scratch);
   const Tensor blocks = pass.scratch.take({x.shape, x.dtype});
-  cp_.ulysses->all_to_all(pass.stream, blocks, x);
+  cp_.all_to_all(pass, blocks, x);
   for (int rank = 0; rank < ranks(); ++rank) {
     ops::copy(pass.stream, {.x = blocks.slice_rows(rank * out.rows(), out.rows()),
                             .d = out.slice_cols(rank * x.cols(), x.cols())});
@@ -104,7 +104,7 @@ void ContextAttention::backward(Pass& pass, const Heads& in,
 void ContextAttention::return_gradients(Pass& pass, Tensor dheads, const Heads& d) const {
   const device::Arena::Mark mark(pass.scratch);
   const Tensor blocks = pass.scratch.take({dheads.shape, dheads.dtype});
-  cp_.ulysses->all_to_all(pass.stream, blocks, dheads);
+  cp_.all_to_all(pass, blocks, dheads);
   const int64_t rows = d.q.rows(), dim = part_.head_dim;
   const int64_t q_width = part_.heads * dim, kv_width = part_.kv_heads * dim;
   const int64_t readers = ranks() / std::min<int64_t>(local_.kv_heads, ranks());

@@ -71,15 +71,14 @@ void GatheredAttention::start(Pass& pass, const Heads& in, int64_t call, Gatheri
   const auto slot = static_cast<size_t>(call % 2);
   pack_keys(pass, in, call * kv_heads_, kv_heads_, at.packed[slot]);
   // Compute has also read what was gathered into this slot before.
-  cp_.side->wait(pass.stream.record());
-  cp_.groups->all_gather(*cp_.side, at.gathered[slot], at.packed[slot]);
-  at.arrived[slot] = cp_.side->record();
+  at.arrived[slot] = cp_.start(
+      pass, [&] { cp_.groups->all_gather(*cp_.side, at.gathered[slot], at.packed[slot]); });
 }
 
 Heads GatheredAttention::keys(Pass& pass, const Heads& in, int64_t call, Gathering& at) const {
   if (call + 1 < calls_) start(pass, in, call + 1, at);
   const auto slot = static_cast<size_t>(call % 2);
-  pass.stream.wait(at.arrived[slot]);
+  cp_.wait(pass, at.arrived[slot]);
   ops::scatter_rows(pass.stream,
                     {.x = at.gathered[slot], .rows = pass.context_keys.order, .d = at.ordered});
   return split(at.ordered);
@@ -136,9 +135,7 @@ void GatheredAttention::backward(Pass& pass, const Heads& in, Tensor o, Tensor d
                       .dv = sums.v,
                       .workspace = scratch});
     ops::gather_rows(pass.stream, {.x = dkv, .rows = pass.context_keys.order, .d = by_groups});
-    cp_.side->wait(pass.stream.record());
-    cp_.groups->reduce_scatter(*cp_.side, own, by_groups);
-    pass.stream.wait(cp_.side->record());
+    cp_.wait(pass, cp_.start(pass, [&] { cp_.groups->reduce_scatter(*cp_.side, own, by_groups); }));
     const int64_t first = call * kv_heads_ * head_dim();
     ops::copy(pass.stream,
               {.x = result.k.as_matrix(), .d = d.k.as_matrix().slice_cols(first, width_ / 2)});

@@ -57,12 +57,11 @@ RingAttention::Ring RingAttention::begin(Pass& pass, const Heads& in) const {
 
 Heads RingAttention::keys(Pass& pass, int step, Ring& ring) const {
   const auto here = static_cast<size_t>(step % 2);
-  pass.stream.wait(ring.arrived);
+  cp_.wait(pass, ring.arrived);
   if (step + 1 < steps()) {
     // Compute has read what was there before.
-    cp_.side->wait(pass.stream.record());
-    cp_.groups->shift(*cp_.side, ring.kv[1 - here], ring.kv[here]);
-    ring.arrived = cp_.side->record();
+    ring.arrived =
+        cp_.start(pass, [&] { cp_.groups->shift(*cp_.side, ring.kv[1 - here], ring.kv[here]); });
   }
   return split(ring.kv[here]);
 }
@@ -131,9 +130,8 @@ void RingAttention::backward(Pass& pass, const Heads& in, Tensor o, Tensor dout,
                                     .dv = sums.v,
                                     .accumulates = step > 0,
                                     .workspace = scratch});
-    cp_.side->wait(pass.stream.record());
-    cp_.groups->shift(*cp_.side, dkv[1 - here], dkv[here]);
-    pass.stream.wait(cp_.side->record());
+    cp_.wait(pass,
+             cp_.start(pass, [&] { cp_.groups->shift(*cp_.side, dkv[1 - here], dkv[here]); }));
   }
   const Heads sums = split(dkv[static_cast<size_t>(steps() % 2)]);
   ops::copy(pass.stream, {.x = dq, .d = d.q.as_matrix()});

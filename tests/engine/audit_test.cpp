@@ -81,10 +81,11 @@ void audit(const spec::ModelSpec& model, int index, const spec::LocalShape& shap
   SilentGroup ulysses(split.ulysses, flight), groups(split.groups, flight);
   device::NullDevice device(kernels::null_kernels());
   const auto stream = device.make_stream("compute"), side = device.make_stream("side");
-  const auto layer = nn::make_layer(
-      model.layers[static_cast<size_t>(index)], shape, backend,
-      {{ranks > 1 ? &group : nullptr, shape.sequence_parallel},
-       {split.ulysses > 1 ? &ulysses : nullptr, split.groups > 1 ? &groups : nullptr, side.get()}});
+  nn::TransferTimes times;
+  const auto layer = nn::make_layer(model.layers[static_cast<size_t>(index)], shape, backend,
+                                    {{ranks > 1 ? &group : nullptr, shape.sequence_parallel},
+                                     {split.ulysses > 1 ? &ulysses : nullptr,
+                                      split.groups > 1 ? &groups : nullptr, side.get(), &times}});
 
   Recorder recorder;
   stream->set_observer(&recorder);

@@ -1,19 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/table.h"
 
-#include "base/error.h"
 #include "kernels/cuda/table_ops.h"
 
 namespace trireme::kernels {
-namespace {
-
-template <typename Args>
-void is_missing(Stream& /*stream*/, const Args& /*args*/) {
-  throw base::ConfigError("context parallelism: its attention is not on CUDA yet");
-}
-
-}  // namespace
-
 const Kernels& cuda_kernels() {
   static constexpr Kernels table = {
       .gemm = cuda::gemm,
@@ -25,10 +15,10 @@ const Kernels& cuda_kernels() {
       .rope_backward = cuda::rope_backward,
       .attention_forward = cuda::attention_forward,
       .attention_backward = cuda::attention_backward,
-      .attention_ranges_forward = is_missing,
-      .attention_ranges_backward = is_missing,
-      .attention_merge = is_missing,
-      .gather_rows = is_missing,
+      .attention_ranges_forward = cuda::attention_ranges_forward,
+      .attention_ranges_backward = cuda::attention_ranges_backward,
+      .attention_merge = cuda::attention_merge,
+      .gather_rows = cuda::gather_rows,
       .row_product = cuda::row_product,
       .scatter_rows = cuda::scatter_rows,
       .attention_cached = cuda::attention_cached,

@@ -39,6 +39,11 @@ struct AttentionRangesShape {
   int64_t heads = 0, kv_heads = 0, head_dim = 0;
 };
 
+// The query rows and key/value heads that one call of cuDNN covers of attention_ranges_backward.
+struct AttentionRangesCall {
+  int64_t rows = 0, kv_heads = 1;
+};
+
 struct Backend;
 
 // The functions of one back end. The free functions below call them and describe them.
@@ -79,6 +84,11 @@ AttentionCall attention_call(const Backend&, const AttentionShape&);
 
 // Scratch of attention_backward: flat f32, or nothing (empty shape).
 base::TensorSpec attention_workspace(const Backend&, const AttentionShape&);
+
+// On CUDA: does cuDNN compute attention_ranges_* of this shape if the host knows the ranges, and in
+// which calls?
+bool cuda_fuses_ranges(const AttentionRangesShape&);
+AttentionRangesCall cuda_ranges_call(const Backend&, const AttentionRangesShape&);
 
 // Scratch of attention_ranges_backward: flat f32, or nothing (empty shape).
 base::TensorSpec attention_ranges_workspace(const Backend&, const AttentionRangesShape&);

@@ -21,14 +21,14 @@ ContextShape llama(ContextKind kind, int ulysses) {
           .kind = kind};
 }
 
-constexpr int64_t own = 131072 / 8;  // rows of a rank
+constexpr int64_t own_rows = 131072 / 8;
 constexpr int64_t q_width = 32 * 128, k_width = 8 * 128, bf16_bytes = 2, f32_bytes = 4;
 
 TEST(ContextComm, gather_and_ring_send_keys_and_values_to_all_other_ranks) {
   for (const ContextKind kind : {ContextKind::gather, ContextKind::ring}) {
     const ContextComms comms = context_comm(llama(kind, 1));
-    EXPECT_EQ(sent_bytes(comms.forward), 7 * 2 * own * k_width * bf16_bytes);
-    EXPECT_EQ(sent_bytes(comms.backward), 7 * 2 * own * k_width * (bf16_bytes + f32_bytes));
+    EXPECT_EQ(sent_bytes(comms.forward), 7 * 2 * own_rows * k_width * bf16_bytes);
+    EXPECT_EQ(sent_bytes(comms.backward), 7 * 2 * own_rows * k_width * (bf16_bytes + f32_bytes));
   }
   EXPECT_EQ(sent_bytes(context_comm(llama(ContextKind::gather, 1)).forward), 469762048);
 }
@@ -45,7 +45,7 @@ TEST(ContextComm, gather_takes_one_head_of_keys_and_values_at_a_time) {
 
 TEST(ContextComm, ulysses_sends_its_share_of_rows) {
   const ContextComms comms = context_comm(llama(ContextKind::ulysses, 8));
-  EXPECT_EQ(sent_bytes(comms.forward), 7 * own * 2 * (q_width + k_width) * bf16_bytes / 8);
+  EXPECT_EQ(sent_bytes(comms.forward), 7 * own_rows * 2 * (q_width + k_width) * bf16_bytes / 8);
   EXPECT_EQ(sent_bytes(comms.forward), 293601280);
   EXPECT_EQ(sent_bytes(comms.backward), sent_bytes(comms.forward));
 }
@@ -55,15 +55,15 @@ TEST(ContextComm, fewer_kv_heads_than_ranks_are_copied) {
   shape.kv_heads = 2;
   const ContextComms comms = context_comm(shape);
   EXPECT_EQ(sent_bytes(comms.forward),
-            7 * own * 2 * q_width * bf16_bytes / 8 + 7 * 2 * own * 128 * bf16_bytes);
+            7 * own_rows * 2 * q_width * bf16_bytes / 8 + 7 * 2 * own_rows * 128 * bf16_bytes);
   EXPECT_EQ(sent_bytes(comms.backward), sent_bytes(comms.forward));
 }
 
 TEST(ContextComm, products_send_what_their_parts_send) {
   for (const ContextKind kind : {ContextKind::ulysses_gather, ContextKind::ulysses_ring}) {
     const ContextComms comms = context_comm(llama(kind, 4));
-    EXPECT_EQ(sent_bytes(comms.forward),
-              3 * own * 2 * (q_width + k_width) * bf16_bytes / 4 + 2 * own * k_width * bf16_bytes);
+    EXPECT_EQ(sent_bytes(comms.forward), 3 * own_rows * 2 * (q_width + k_width) * bf16_bytes / 4 +
+                                             2 * own_rows * k_width * bf16_bytes);
     EXPECT_EQ(comms.forward.front().stride, 1);
     EXPECT_EQ(comms.forward[1].stride, 4);
     EXPECT_EQ(comms.forward[1].ranks, 2);
@@ -88,8 +88,9 @@ TEST(ContextScratch, holds_two_heads_or_two_neighbours) {
   EXPECT_EQ(context_scratch_bytes(gather, false), 2 * 2 * 131072 * 128 * bf16_bytes);
   EXPECT_EQ(context_scratch_bytes(gather, true), 2 * 131072 * 128 * (2 * bf16_bytes + f32_bytes));
   const ContextShape ring = llama(ContextKind::ring, 1);
-  EXPECT_EQ(context_scratch_bytes(ring, false), 2 * 2 * own * k_width * bf16_bytes);
-  EXPECT_EQ(context_scratch_bytes(ring, true), 2 * 2 * own * k_width * (bf16_bytes + f32_bytes));
+  EXPECT_EQ(context_scratch_bytes(ring, false), 2 * 2 * own_rows * k_width * bf16_bytes);
+  EXPECT_EQ(context_scratch_bytes(ring, true),
+            2 * 2 * own_rows * k_width * (bf16_bytes + f32_bytes));
   EXPECT_EQ(context_scratch_bytes(llama(ContextKind::ulysses, 8), true), 0);
 }
 
