@@ -92,5 +92,18 @@ TEST(MuonRanksTest, tensor_parallel_layouts_have_equal_bits_and_are_near_one_ran
   EXPECT_EQ(train_layout(layout, muon_steps), two) << to_string(layout);
 }
 
+// Ranks along cp share the matrices, and under ZeRO the state.
+TEST(MuonRanksTest, context_parallel_layouts_have_equal_bits) {
+  Layout layout = muon_layout(tiny_llama());
+  layout.seq_len = 8;
+  layout.cp = 2;
+  const std::string expected = train_layout(layout, muon_steps);
+  layout.stage = 1;
+  EXPECT_EQ(train_layout(layout, muon_steps), expected) << to_string(layout);
+  layout.zero = 2;
+  layout.stage = 3;
+  EXPECT_EQ(train_layout(layout, muon_steps), expected) << to_string(layout);
+}
+
 }  // namespace
 }  // namespace trireme::tests
