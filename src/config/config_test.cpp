@@ -337,7 +337,7 @@ TEST(ConfigRefusal, names_line_key_and_remedy) {
       {"[optimizer]\nweight_decay = -0.1\n",
        "run.toml:4: optimizer.weight_decay = -0.1: must be from 0 to 1000; nearest: 0"},
       {"[optimizer]\nname = \"adam\"\n",
-       "run.toml:4: optimizer.name = \"adam\": must be one of AdamW; did you mean 'AdamW'?"},
+       "run.toml:4: optimizer.name = \"adam\": must be one of AdamW, Muon; did you mean 'AdamW'?"},
       {"[training]\ndtype = \"fp8\"\n",
        "run.toml:4: training.dtype = \"fp8\": must be one of auto, fp32, bf16"},
       {"[training]\ndataset_format = \"megatrom\"\n", "; did you mean 'megatron'?"},

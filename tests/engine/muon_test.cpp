@@ -139,8 +139,8 @@ TEST(MuonTest, fifty_steps_follow_the_formula_in_double_precision) {
         squares += std::pow(static_cast<double>(found[i]) - param.p[i], 2);
         largest = std::max(largest, std::abs(param.p[i]));
       }
-      // 50 roundings of a weight are a random walk of 7 times 6e-8. The direction of a step has a
-      // rounding of its own, which iterations amplify in the smallest singular values.
+      // 50 roundings of a weight are a random walk of 7 times 6e-8. The direction of a step is
+      // rounded, too, and iterations amplify that in the smallest singular values.
       const double rms = std::sqrt(squares / static_cast<double>(found.size()));
       EXPECT_LT(rms, 3e-6 * largest) << dims.name << " " << name;
     }

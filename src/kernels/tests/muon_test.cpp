@@ -4,6 +4,7 @@
 
 #include <limits>
 
+#include "base/split_float.h"
 #include "kernels/ops.h"
 #include "kernels/tests/op_test.h"
 #include "kernels/wide_sum.h"
@@ -112,7 +113,10 @@ TEST(MuonOpsTest, a_split_master_has_the_bits_of_an_fp32_master) {
     ops::muon(stream, {.param = param, .master = master, .direction = direction, .state = state});
     ops::muon(stream, {.param = high, .master = low, .direction = direction, .state = state});
     stream.synchronize();
-    EXPECT_EQ(values_of(param), values_of(high));
+    std::vector<float> joined(n);
+    base::join_floats(reinterpret_cast<const uint16_t*>(high.data),
+                      reinterpret_cast<const uint16_t*>(low.data), n, joined.data());
+    EXPECT_EQ(std::vector<double>(joined.begin(), joined.end()), values_of(master));
   });
 }
 
