@@ -19,14 +19,14 @@ Layout muon_layout(const spec::ModelDims& dims) {
 }
 
 TEST(MuonRanksTest, every_data_layout_has_the_bits_of_one_rank) {
-  struct MuonLayout {
+  struct DataLayout {
     int dp, zero, stage;
   };
   for (const char* recipe : {"fp32", "bf16"}) {
     Layout layout = muon_layout(std::string(recipe) == "fp32" ? tiny_llama() : tiny_gpt2());
     layout.recipe = recipe;
     const std::string expected = train_layout(layout, muon_steps);
-    for (const MuonLayout& ranks : {MuonLayout{2, 1, 0},
+    for (const DataLayout& ranks : {DataLayout{2, 1, 0},
                                     {4, 1, 0},
                                     {1, 2, 1},
                                     {1, 3, 2},
@@ -46,6 +46,7 @@ TEST(MuonRanksTest, split_masters_recompute_pipelines_and_workers_have_the_bits_
   Layout layout = muon_layout(tiny_qwen3());
   layout.recipe = "bf16";
   layout.microbatches = 2;
+  layout.reduce = spec::ReduceWhen::each;
   const std::string expected = train_layout(layout, muon_steps);
   layout.zero = 2;
   layout.stage = 3;
