@@ -101,7 +101,7 @@ function(trireme_add_folders)
   target_link_libraries(trireme_cli PRIVATE CLI11::CLI11)
   # The CPU kernels may fuse multiply-add and vectorise the sums that say so; both are fixed by the binary, not by the
   # number of threads.
-  file(GLOB cpu_kernels ${PROJECT_SOURCE_DIR}/src/kernels/cpu/*.cpp)
+  file(GLOB_RECURSE cpu_kernels ${PROJECT_SOURCE_DIR}/src/kernels/cpu/*.cpp)
   set_source_files_properties(${cpu_kernels} PROPERTIES
     COMPILE_OPTIONS "-O3;-ffp-contract=fast;-fopenmp-simd;-fno-math-errno;-fno-trapping-math")
 endfunction()

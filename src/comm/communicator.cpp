@@ -164,6 +164,39 @@ void Communicator::broadcast(Stream& stream, Tensor inout, int root) {
   });
 }
 
+void Communicator::all_to_all(Stream& stream, Tensor out, ConstTensor in) {
+  const char* op = "all_to_all";
+  check_moved(op, out, in);
+  TRIREME_CHECK(in.elements() % size() == 0, "{} of {} ranks in '{}': {} elements", op, size(),
+                name(), in.elements());
+  perform(&stream, {.op = op, .in = in, .out = out}, [&] {
+    const int64_t block_bytes = in.bytes() / size();
+    exchange(stream, as_bytes(out), in.data, block_bytes, block_bytes, all_ranks_);
+  });
+}
+
+void Communicator::shift(Stream& stream, Tensor out, ConstTensor in) {
+  check_moved("shift", out, in);
+  perform(&stream, {.op = "shift", .in = in, .out = out}, [&] {
+    if (in.bytes() == 0) return;
+    if (size() == 1) {
+      stream.copy_bytes(out, in);
+      return;
+    }
+    traffic_.bytes += in.bytes();
+    do_shift(stream, as_bytes(out), as_bytes(in));
+  });
+}
+
+void Communicator::check_moved(const char* op, ConstTensor out, ConstTensor in) const {
+  is_contiguous(op, "out", out);
+  is_contiguous(op, "in", in);
+  TRIREME_CHECK(out.dtype == in.dtype && out.elements() == in.elements() && are_apart(out, in),
+                "{} of {} ranks in '{}': {} {} to {} {}, which must not overlap", op, size(),
+                name(), base::name_of(in.dtype), in.shape.to_string(), base::name_of(out.dtype),
+                out.shape.to_string());
+}
+
 void Communicator::all_to_all(Stream& stream, Tensor out, Tensor counts_in, ConstTensor in,
                               ConstTensor counts_out, int64_t capacity) {
   const char* op = "all_to_all";

@@ -107,6 +107,11 @@ class Communicator {
   // 4 (N-1).
   void all_to_all(Stream&, Tensor out, Tensor counts_in, ConstTensor in, ConstTensor counts_out,
                   int64_t capacity);
+  // The same without counts: block r of `in`, of 1 / size() of its elements, goes to rank r, which
+  // writes it to block rank(). (N-1)/N b.
+  void all_to_all(Stream&, Tensor out, ConstTensor in);
+  // out = in of the rank before this one; the first rank receives from the last. b.
+  void shift(Stream&, Tensor out, ConstTensor in);
   // Messages between two ranks arrive in the order of the calls, on any streams. b on the sender.
   void send(Stream&, ConstTensor, int to);
   // As send(), but neither the host nor later work on the stream waits for the receiver:
@@ -165,6 +170,7 @@ class Communicator {
   virtual void do_exchange(Stream&, Tensor out, const std::byte* in, int64_t stride_bytes,
                            int64_t chunk_bytes, std::span<const int> from) = 0;
   virtual void do_broadcast(Stream&, Tensor inout, int root) = 0;
+  virtual void do_shift(Stream&, Tensor out, ConstTensor in) = 0;
   virtual void do_send(Stream&, ConstTensor, int to) = 0;
   // The default is for back ends whose streams wait.
   virtual std::unique_ptr<Sent> do_start_send(Stream&, ConstTensor, int to);
@@ -211,6 +217,8 @@ class Communicator {
                       const SumOrder& order);
   void max_everywhere(Stream&, Tensor inout);
   void check_send(ConstTensor in, int to) const;
+  // Are both contiguous, of the same type and size, and apart?
+  void check_moved(const char* op, ConstTensor out, ConstTensor in) const;
   void check_parts(const char* op, ConstTensor out, std::span<const ConstTensor> parts,
                    const SumOrder& order) const;
   bool library_sums(const SumOrder& order) const;

@@ -167,6 +167,37 @@ TEST_P(CommunicatorTest, all_to_all_moves_blocks_and_counts) {
   });
 }
 
+TEST_P(CommunicatorTest, all_to_all_without_counts_moves_blocks) {
+  const int64_t block = 15;
+  const auto all = inputs(GetParam().ranks * block);
+  run([&](Rank& rank) {
+    const int ranks = rank.group->size(), own = rank.group->rank();
+    const Tensor in = rank.make(of_rank(all, rank), dtype());
+    const Tensor out = rank.make(Values(of_rank(all, rank).size()), dtype());
+    rank.group->all_to_all(*rank.stream, out, in);
+    const Values found = rank.read(out);
+    for (int r = 0; r < ranks; ++r) {
+      EXPECT_EQ(part_of(found, r, ranks), part_of(all[static_cast<size_t>(r)], own, ranks));
+    }
+    EXPECT_EQ(rank.group->traffic().bytes, in.bytes() / ranks * (ranks - 1));
+  });
+}
+
+TEST_P(CommunicatorTest, shift_receives_from_the_rank_before) {
+  const auto all = inputs(50);
+  run([&](Rank& rank) {
+    const int own = rank.group->rank(), ranks = rank.group->size();
+    Tensor here = rank.make(of_rank(all, rank), dtype()), next = rank.make(Values(50), dtype());
+    for (int round = 1; round <= ranks; ++round) {
+      rank.group->shift(*rank.stream, next, here);
+      std::swap(here, next);
+      const int from = (own - round + 2 * ranks) % ranks;
+      EXPECT_EQ(rank.read(here), all[static_cast<size_t>(from)]);
+    }
+    EXPECT_EQ(rank.group->traffic().bytes, ranks == 1 ? 0 : ranks * here.bytes());
+  });
+}
+
 TEST_P(CommunicatorTest, messages_arrive_in_order) {
   if (GetParam().ranks == 1) return;
   const auto all = inputs(50);

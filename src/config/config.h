@@ -38,6 +38,9 @@ struct Optimizer {
   double beta1 = 0.9, beta2 = 0.95;
   double eps = 1e-8;
   double weight_decay = 0.1;
+  double momentum = 0.95;
+  bool nesterov = true;
+  int64_t ns_steps = 5;
   std::string master_dtype = "f32";
 };
 

@@ -175,6 +175,7 @@ spec::Layout layout_of(const Config& c) {
   l.recompute_blocks = static_cast<int>(c.activation_checkpoint.blocks);
   l.precision = spec::precision_from_name(c.training.dtype).value_or(spec::Precision::bf16);
   l.grad_dtype = base::dtype_from_name(c.training.grad_dtype);
+  l.optimizer = c.optimizer.name == "Muon" ? spec::OptimizerKind::muon : spec::OptimizerKind::adamw;
   l.master_dtype = base::dtype_from_name(c.optimizer.master_dtype);
   l.reduce_dtype = base::dtype_from_name(p.reduce_dtype);
   l.reshard =
@@ -218,6 +219,7 @@ void set_layout(Config& c, const spec::Layout& l) {
   c.activation_checkpoint.blocks = l.recompute_blocks;
   c.training.dtype = spec::name_of(l.precision);
   c.training.grad_dtype = base::name_of(l.grad_dtype);
+  c.optimizer.name = l.optimizer == spec::OptimizerKind::muon ? "Muon" : "AdamW";
   c.optimizer.master_dtype = base::name_of(l.master_dtype);
   p.reduce_dtype = base::name_of(l.reduce_dtype);
   p.fsdp_reshard_after_forward = spec::name_of(l.reshard);

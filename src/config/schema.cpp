@@ -80,7 +80,9 @@ std::vector<Key> keys_of(Config& c) {
            "longest sequence of the model; 0: that of the model");
 
   k.section("optimizer");
-  k.choice("name", c.optimizer.name, {"AdamW"}, "the optimizer");
+  k.choice("name", c.optimizer.name, {"AdamW", "Muon"},
+           "the optimizer. Muon updates the matrices of blocks, AdamW everything else; learning "
+           "rate and weight decay are those of AdamW for both");
   k.number("lr", c.optimizer.lr, {.low = 0, .high = 1000, .low_excluded = true},
            "peak learning rate");
   k.number("beta1", c.optimizer.beta1, beta, "decay of the first moment");
@@ -88,6 +90,10 @@ std::vector<Key> keys_of(Config& c) {
   k.number("eps", c.optimizer.eps, share, "added to the denominator");
   k.number("weight_decay", c.optimizer.weight_decay, between(0, 1000),
            "decoupled decay of matrices; norms and biases have none");
+  k.number("momentum", c.optimizer.momentum, beta, "decay of the momentum; Muon only");
+  k.boolean("nesterov", c.optimizer.nesterov, "look ahead by one step of momentum; Muon only");
+  k.number("ns_steps", c.optimizer.ns_steps, between(1, 20),
+           "Newton-Schulz iterations of an update; Muon only");
   k.choice("master_dtype", c.optimizer.master_dtype, {"f32", "u16"},
            "master weights of a bf16 run. f32: an fp32 copy; u16: only the low 16 bits of the fp32 "
            "master (the bf16 weight is the high part), which saves 2 bytes per parameter and is "

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cctype>
 #include <cstddef>
 
 #include "base/text/type_spelling.h"
@@ -52,6 +53,15 @@ std::optional<std::string_view> choice_of(std::string_view word,
                                           const std::vector<std::string_view>& choices) {
   const auto exact = std::find(choices.begin(), choices.end(), word);
   if (exact != choices.end()) return *exact;
+  const auto lower = [](std::string_view text) {
+    std::string small(text);
+    std::ranges::transform(small, small.begin(),
+                           [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+    return small;
+  };
+  const auto alike = std::ranges::find_if(
+      choices, [&](std::string_view choice) { return lower(choice) == lower(word); });
+  if (alike != choices.end()) return *alike;
   const auto type = base::short_type_name(word);
   if (!type) return std::nullopt;
   const auto same = std::find_if(choices.begin(), choices.end(), [&](std::string_view choice) {

@@ -17,8 +17,9 @@ int edit_distance(std::string_view a, std::string_view b);
 std::optional<std::string_view> nearest(std::string_view word,
                                         const std::vector<std::string_view>& candidates);
 
-// Returns the choice that `word` names: itself or, if choices are element types, another spelling
-// of the same type ("float32" for "fp32"). Returns none if there is no such choice.
+// Returns the choice that `word` names: itself, in any case of letters, or, if choices are element
+// types, another spelling of the same type ("float32" for "fp32"). Returns none if there is no such
+// choice.
 std::optional<std::string_view> choice_of(std::string_view word,
                                           const std::vector<std::string_view>& choices);
 

@@ -3,6 +3,8 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <cstring>
+#include <numeric>
 #include <utility>
 
 #include "base/check.h"
@@ -14,6 +16,7 @@
 #include "spec/facts/rope.h"
 #include "spec/memory/grad_places.h"
 #include "spec/memory/predict.h"
+#include "spec/parallel/context_traffic.h"
 #include "spec/parallel/pipeline_parallel.h"
 #include "spec/parallel/tensor_parallel.h"
 
@@ -59,6 +62,7 @@ Engine::Engine(device::Device& device, const spec::ModelSpec& model, const spec:
       compute_(device.make_stream("compute")),
       groups_(std::make_unique<DataGroups>(plan_, mesh, device, *compute_)),
       tensor_(std::make_unique<TensorGroup>(plan_, mesh, *compute_)),
+      context_(std::make_unique<ContextGroup>(plan_, mesh, device, *compute_)),
       pipe_(std::make_unique<Pipe>(model, plan_, mesh, device, *compute_)),
       arenas_(std::make_unique<Arenas>(device, predicted_memory())),
       model_(model),
@@ -70,18 +74,13 @@ Engine::Engine(device::Device& device, const spec::ModelSpec& model, const spec:
   if (const base::TensorSpec buffer = spec::tensor_buffer(model, plan_); buffer.shape.ndim() > 0) {
     tensor_->set_buffer(arenas_->comm.take(buffer));
   }
+  if (const base::TensorSpec buffer = spec::context_buffer(model, plan_); buffer.shape.ndim() > 0) {
+    context_->set_buffer(arenas_->comm.take(buffer));
+  }
   make_stages(backend);
   inputs_ = std::make_unique<InputStaging>(device, arenas_->staging, spec::local_shape_of(plan_),
-                                           plan_.schedule.microbatches, vocab_);
+                                           plan_.schedule.microbatches, vocab_, context_->rank());
   if (!plan_.inference) {
-    std::vector<optim::ShardView> shards;
-    for (const Bucket& bucket : *buckets_) {
-      const int64_t decayed = std::clamp<int64_t>(bucket.layout().decayed - bucket.updated().begin,
-                                                  0, bucket.own_params().elements());
-      shards.push_back({bucket.own_params(), bucket.own_grads(), decayed});
-    }
-    optimizer_ = std::make_unique<optim::AdamW>(*compute_, arenas_->optim, shards, options.adamw,
-                                                plan_.optimizer.master);
     buckets_->set_update([this](int b) { update(b); });
   }
   for (int i = 0; i < (plan_.keeps_losses ? plan_.schedule.microbatches : 1); ++i) {
@@ -95,8 +94,21 @@ Engine::Engine(device::Device& device, const spec::ModelSpec& model, const spec:
     all_sums_ = arenas_->comm.take(
         {{spec::closing_ranks(plan_.mesh), spec::step_sums_bytes}, base::DType::u8});
   }
+  if (const base::TensorSpec reports = spec::context_reports(plan_); reports.shape.ndim() > 0) {
+    reports_ = arenas_->comm.take(reports);
+  }
   ops::fill(*compute_, {.d = sink_.sums});
   ops::fill(*compute_, {.d = state_});
+  if (plan_.optimizer.kind == spec::OptimizerKind::muon && !plan_.inference) {
+    muon_ = std::make_unique<MuonUpdate>(MuonUpdate::Parts{.plan = plan_,
+                                                           .groups = *groups_,
+                                                           .tensor = *tensor_,
+                                                           .buckets = *buckets_,
+                                                           .state = *train_state_,
+                                                           .scratch = arenas_->scratch,
+                                                           .step_state = state_},
+                                         options.muon, options.adamw.weight_decay);
+  }
   access_ = std::make_unique<StateAccess>(StateAccess::Parts{.model = model_,
                                                              .plan = plan_,
                                                              .compute = *compute_,
@@ -104,7 +116,7 @@ Engine::Engine(device::Device& device, const spec::ModelSpec& model, const spec:
                                                              .tensor = *tensor_,
                                                              .pipe = *pipe_,
                                                              .buckets = *buckets_,
-                                                             .optimizer = optimizer_.get(),
+                                                             .state = *train_state_,
                                                              .step_state = state_});
   access_->init_weights(options.seed);
 }
@@ -119,10 +131,14 @@ void Engine::make_stages(const spec::Backend& backend) {
   buckets_ = std::make_unique<Buckets>(
       model_, plan_, *groups_, *tensor_, *pipe_,
       Buckets::Memory{arenas_->params, arenas_->grads, arenas_->comm, leaves});
+  train_state_ =
+      std::make_unique<TrainState>(model_, plan_, *buckets_, *groups_, *tensor_, arenas_->optim);
   const StageShared shared{.compute = *compute_,
                            .data = groups_->stream(),
                            .tensor = *tensor_,
+                           .context = *context_,
                            .buckets = *buckets_,
+                           .state = *train_state_,
                            .stash = *stash_,
                            .scratch = arenas_->scratch,
                            .rope_table = make_rope_table()};
@@ -178,6 +194,7 @@ Engine::Drain::~Drain() {
     }
   };
   engine.pipe_->close();
+  if (engine.context_->side() != nullptr) drain(engine.context_->side());
   drain(&engine.groups_->stream());
   drain(engine.compute_.get());
 }
@@ -259,6 +276,7 @@ void Engine::close_step() {
     }
   }
   if (groups_->closes_with_peers()) merge_sums();
+  train_state_->reduce_own();
   ops::step_control(*compute_, {.sums = sink_.sums,
                                 .state = state_,
                                 .clip = options_.clip.kind,
@@ -280,7 +298,20 @@ void Engine::close_step() {
 
 void Engine::update(int bucket) {
   compute_->wait(std::exchange(held_, {}));
-  optimizer_->step(*compute_, state_, bucket);
+  if (muon_) muon_->update(bucket);
+  // AdamW updates the elements of which there are moments: all, or those that are in no matrix.
+  const Bucket& b = (*buckets_)[bucket];
+  const device::Tensor m = train_state_->tensor(bucket, spec::first_moment_state);
+  if (m.elements() == 0) return;
+  const int64_t first = b.own_params().elements() - m.elements();
+  optim::adamw(*compute_,
+               {.weights = train_state_->weights(bucket).slice(first, m.elements()),
+                .m = m,
+                .v = train_state_->tensor(bucket, spec::second_moment_state),
+                .grad = b.own_grads().slice_rows(first, m.elements()),
+                .decayed = std::clamp<int64_t>(b.layout().decayed - b.updated().begin - first, 0,
+                                               m.elements())},
+               options_.adamw, state_);
 }
 
 void Engine::merge_sums() {
@@ -289,7 +320,8 @@ void Engine::merge_sums() {
   groups_->before_compute();
   ops::merge_sums(*compute_, {.parts = all_sums_,
                               .sums = sink_.sums,
-                              .copies = tensor_->ranks() * plan_.mesh[spec::Axis::pp]});
+                              .copies = tensor_->ranks() * plan_.mesh[spec::Axis::pp],
+                              .slices = plan_.mesh[spec::Axis::cp]});
 }
 
 StepReport Engine::report() {
@@ -317,6 +349,12 @@ EvalReport Engine::evaluate(MicrobatchSource& source, std::span<float> token_los
   const int head_rank = plan_.schedule.lanes.front().back();
   pipe_->share(sink_.sums, head_rank);
   if (!token_losses.empty()) pipe_->share(token_losses_.front(), head_rank);
+  if (context_->ranks() > 1) {
+    const EvalReport report = gather_report(token_losses);
+    ops::fill(*compute_, {.d = sink_.sums});
+    compute_->synchronize();
+    return report;
+  }
   kernels::StepSums sums{};
   compute_->download(std::as_writable_bytes(std::span(&sums, 1)), sink_.sums);
   if (!token_losses.empty()) {
@@ -327,16 +365,70 @@ EvalReport Engine::evaluate(MicrobatchSource& source, std::span<float> token_los
   return {sums.loss, sums.tokens};
 }
 
+EvalReport Engine::gather_report(std::span<float> token_losses) {
+  const spec::ContextSplit split = spec::local_shape_of(plan_).context();
+  const auto rows = static_cast<size_t>(split.rank_tokens());
+  const device::Tensor own = reports_.slice_rows(context_->rank(), 1).reshape({reports_.cols()});
+  compute_->copy_bytes(own.slice_rows(0, spec::step_sums_bytes), sink_.sums);
+  const device::Tensor losses = token_losses_.front();
+  compute_->copy_bytes(own.slice_rows(spec::step_sums_bytes, losses.bytes()),
+                       device::view_of(losses.data, {{losses.bytes()}, base::DType::u8}));
+  context_->gather(reports_, own);
+  std::vector<std::byte> all(static_cast<size_t>(reports_.bytes()));
+  compute_->download(all, reports_);
+  compute_->synchronize();
+  EvalReport report;
+  for (int rank = 0; rank < split.cp(); ++rank) {
+    const std::byte* from = all.data() + rank * reports_.cols();
+    kernels::StepSums sums{};
+    std::memcpy(&sums, from, sizeof(sums));
+    report.loss_sum += sums.loss;
+    report.tokens += sums.tokens;
+    if (token_losses.empty()) continue;
+    std::vector<float> part(rows);
+    std::memcpy(part.data(), from + spec::step_sums_bytes, rows * sizeof(float));
+    const spec::Rows at = spec::rank_rows(split, rank, inputs_->host_offsets(0));
+    for (size_t t = 0; t < rows; ++t) token_losses[static_cast<size_t>(at[t])] = part[t];
+  }
+  return report;
+}
+
+std::optional<double> Engine::transfer_seconds() {
+  if (!context_->times().is_on()) return std::nullopt;
+  compute_->synchronize();
+  return context_->times().seconds(*compute_);
+}
+
+double Engine::pairs_max_over_mean() const {
+  double most = 0, mean = 0;
+  for (int m = 0; m < plan_.schedule.microbatches; ++m) {
+    const std::vector<int64_t>& pairs = inputs_->pairs(m);
+    if (pairs.empty()) return 1;
+    most += static_cast<double>(*std::ranges::max_element(pairs));
+    mean += std::accumulate(pairs.begin(), pairs.end(), 0.0) / static_cast<double>(pairs.size());
+  }
+  return mean > 0 ? most / mean : 1;
+}
+
 std::vector<float> Engine::step_losses() {
   if (!plan_.keeps_losses || pipe_->rank() != plan_.schedule.lanes.front().back()) return {};
   const auto tokens = static_cast<size_t>(plan_.microbatch_tokens());
-  std::vector<float> losses(token_losses_.size() * tokens);
+  const auto own = static_cast<size_t>(plan_.rank_tokens());
+  std::vector<float> losses(token_losses_.size() * own);
   for (size_t i = 0; i < token_losses_.size(); ++i) {
-    compute_->download(std::as_writable_bytes(std::span(losses).subspan(i * tokens, tokens)),
+    compute_->download(std::as_writable_bytes(std::span(losses).subspan(i * own, own)),
                        token_losses_[i]);
   }
   compute_->synchronize();
-  return losses;
+  if (context_->ranks() == 1) return losses;
+  std::vector<float> by_row(token_losses_.size() * tokens, 0.0F);
+  for (size_t i = 0; i < token_losses_.size(); ++i) {
+    const spec::Rows& rows = inputs_->rows(static_cast<int>(i));
+    for (size_t t = 0; t < own; ++t) {
+      by_row[i * tokens + static_cast<size_t>(rows[t])] = losses[i * own + t];
+    }
+  }
+  return by_row;
 }
 
 std::vector<float> Engine::logits(MicrobatchSource& source, int64_t token) {

@@ -5,11 +5,12 @@
 // With a mesh it is one of several ranks. Then construction, steps, evaluate() and reading and
 // writing by name are collective: all ranks call them together, in the same order. Every rank reads
 // whole parameters. evaluate() runs the rank's own micro-batch, which is the same on all ranks
-// along tp and pp.
+// along tp, cp and pp.
 #pragma once
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -17,9 +18,12 @@
 #include "comm/mesh.h"
 #include "device/device.h"
 #include "device/memory.h"
+#include "engine/state/context_group.h"
 #include "engine/state/data_groups.h"
+#include "engine/state/muon_update.h"
 #include "engine/state/state_access.h"
 #include "engine/state/tensor_group.h"
+#include "engine/state/train_state.h"
 #include "engine/step/executor.h"
 #include "engine/step/input.h"
 #include "engine/step/pipe.h"
@@ -43,7 +47,8 @@ struct ClipOptions {
 
 struct EngineOptions {
   uint64_t seed = 0;
-  optim::AdamwOptions adamw;
+  optim::AdamwOptions adamw;  // with Muon: of parameters that are no matrices, and weight decay
+  optim::MuonOptions muon;
   ClipOptions clip;
   bool capture = true;  // capture the second step and replay it, if the device supports graphs
 };
@@ -85,7 +90,7 @@ class Engine {
   // Runs every micro-batch of the plan, starting from zero gradients. The gradients are those of
   // the loss summed over all ranks.
   void accumulate(MicrobatchSource&);
-  // Computes norm and clip factor, and updates with AdamW.
+  // Computes norm and clip factor, and updates with the plan's optimizer.
   void apply(double learning_rate);
 
   // Waits for the device and returns the results of the last apply().
@@ -95,7 +100,8 @@ class Engine {
   // if not empty, receives the loss of every token (zero if its label is negative).
   EvalReport evaluate(MicrobatchSource&, std::span<float> token_losses = {});
   // Returns the loss of every token of this rank's micro-batches in the last step, one after the
-  // other (zero if the label is negative); waits for the device. Empty unless the plan keeps them
+  // other (zero if the label is negative, or if another rank along cp has the token); waits for the
+  // device. Empty unless the plan keeps them
   // and this rank has the head. REQUIRES: no evaluate() since that step.
   std::vector<float> step_losses();
   // Returns the logits of one token of a micro-batch; waits for the device. REQUIRES: an inference
@@ -104,7 +110,6 @@ class Engine {
 
   // ---- weights, gradients and training state: see StateAccess
   using ParamInfo = StateAccess::ParamInfo;
-  using StateKind = StateAccess::StateKind;
   using StateRange = StateAccess::StateRange;
   std::vector<ParamInfo> parameters() const { return access_->parameters(); }
   std::vector<float> read_weights(const std::string& name) { return access_->read_weights(name); }
@@ -133,12 +138,21 @@ class Engine {
   device::Stream& compute() { return *compute_; }
   // Records the times of the actions of all later steps, which then run uncaptured. Null: stops.
   void watch_actions(ActionTimes*);
+  // ---- context parallelism
+  // Measures in all later steps how long compute waits for transfers along cp.
+  void watch_transfers(bool on) { context_->times().set_on(on && context_->ranks() > 1); }
+  // Returns these seconds of the last step, on this rank; none if they were not measured. Waits for
+  // the device.
+  std::optional<double> transfer_seconds();
+  // Returns the (query, key) pairs of the group along cp with the most of them in each micro-batch
+  // of the last step, relative to the mean; 1 if each rank has some heads of all rows.
+  double pairs_max_over_mean() const;
   // Are steps replayed from a captured graph?
   bool is_captured() const { return graph_ != nullptr; }
   // Bytes that this rank has sent to others so far. spec::predict_traffic() predicts those of a
   // step.
   spec::TrafficTable traffic() const {
-    return groups_->traffic() + tensor_->traffic() + pipe_->traffic();
+    return groups_->traffic() + tensor_->traffic() + context_->traffic() + pipe_->traffic();
   }
 
  private:
@@ -154,6 +168,8 @@ class Engine {
   void merge_sums();
   void update(int bucket);
   void run_forward(MicrobatchSource&);
+  // Adds up the sums of all ranks along cp, and collects the losses of all rows.
+  EvalReport gather_report(std::span<float> token_losses);
 
   device::Device& device_;
   spec::Plan plan_;
@@ -161,6 +177,7 @@ class Engine {
   std::unique_ptr<device::Stream> compute_;
   std::unique_ptr<DataGroups> groups_;
   std::unique_ptr<TensorGroup> tensor_;
+  std::unique_ptr<ContextGroup> context_;
   std::unique_ptr<Pipe> pipe_;
   std::unique_ptr<Arenas> arenas_;
   std::unique_ptr<StashPools> stash_;
@@ -168,10 +185,12 @@ class Engine {
   std::vector<float> host_rope_table_;
   std::unique_ptr<InputStaging> inputs_;
   std::unique_ptr<Executor> executor_;
-  bool has_times_ = false;                   // watch_actions() is on
-  std::unique_ptr<optim::AdamW> optimizer_;  // null in inference
+  bool has_times_ = false;  // watch_actions() is on
+  std::unique_ptr<TrainState> train_state_;
+  std::unique_ptr<MuonUpdate> muon_;  // null: the plan has another optimizer, or is for inference
   nn::StepSink sink_;
   device::Tensor all_sums_;                   // one kernels::StepSums per rank
+  device::Tensor reports_;                    // spec::context_reports()
   device::Tensor state_;                      // one kernels::StepState
   std::vector<device::Tensor> token_losses_;  // [T] f32; one, or one for each micro-batch
   std::unique_ptr<device::Arena> logits_arena_;

@@ -12,6 +12,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 
 #include "base/rng.h"
 #include "device/tensor.h"
@@ -150,6 +151,69 @@ struct AttentionBackwardArgs {
   Tensor workspace = {};  // scratch of spec::attention_workspace(); absent if that is empty
 };
 
+// ---- attention to keys that several ranks hold (context parallelism)
+
+// Query rows whose keys are known on the host: row i of [first_row, first_row + rows) sees the keys
+// [first_key, end_key - (rows - 1 - i)) if causal (a diagonal that ends bottom right), otherwise
+// [first_key, end_key). A chunk without keys has end_key <= first_key.
+struct QueryChunk {
+  int64_t first_row = 0, rows = 0;
+  int64_t first_key = 0, end_key = 0;
+  bool causal = false;
+
+  bool operator==(const QueryChunk&) const = default;
+};
+
+// o[t] = softmax(scale q[t] k^T) v over the keys [key_begin[t], key_end[t]); query head h reads key
+// head h / (H / G). A row without keys has o = 0 and lse = -infinity. Rows that follow one another
+// and have the same key_begin are computed together; other ranges are correct, but slower.
+struct AttentionRangesForwardArgs {
+  ConstTensor q;                   // [T, H, K]
+  ConstTensor k, v;                // [N, G, K], type of q
+  ConstTensor key_begin, key_end;  // [T] i32; 0 <= key_begin, key_end <= N; begin >= end: no keys
+  // Optional: the same ranges on the host, chunks that cover all rows in ascending order. They are
+  // read before the call returns; without them only the tensors tell.
+  std::span<const QueryChunk> chunks = {};
+  double pairs = 0;  // (query, key) pairs of one head, for the cost
+  float scale = 1;
+  Tensor o;    // [T, H, K], f32 or type of q
+  Tensor lse;  // [H, T] f32, contiguous: log of the sum of exp(scale q k), natural
+};
+
+// Gradients of the pairs of these ranges. o, lse and dout are the final ones, over the keys of all
+// calls together, so that results of several calls over disjoint keys are plain summands.
+struct AttentionRangesBackwardArgs {
+  ConstTensor q, k, v;
+  ConstTensor o, dout;  // [T, H, K], f32 or type of q each
+  ConstTensor lse;      // [H, T] f32, contiguous; -infinity only where a row has no keys
+  ConstTensor key_begin, key_end;
+  std::span<const QueryChunk> chunks = {};
+  double pairs = 0;
+  float scale = 1;
+  Tensor dq;                 // [T, H, K], f32 or type of q
+  Tensor dk, dv;             // [N, G, K], f32 or type of q, the same for both
+  bool accumulates = false;  // adds to dq, dk and dv, which are f32 then
+  Tensor workspace = {};     // scratch of spec::attention_ranges_workspace(); absent if that is
+                             // empty
+};
+
+// (o, lse) = the attention over the keys of both (o, lse) and (part, part_lse), in fp32:
+//   l = max + log1p(exp(min - max)) of the two lse;  o = exp(lse - l) o + exp(part_lse - l) part.
+// An lse of -infinity marks a side without keys, whose values are not read.
+struct AttentionMergeArgs {
+  ConstTensor part;      // [T, H, K], f32 or bf16
+  ConstTensor part_lse;  // [H, T] f32, contiguous
+  Tensor o;              // [T, H, K] f32, read and written
+  Tensor lse;            // [H, T] f32, contiguous, read and written
+};
+
+// d[t] = x[rows[t]], the inverse of scatter_rows.
+struct GatherRowsArgs {
+  ConstTensor x;     // [N, C]
+  ConstTensor rows;  // [T] i32, each in [0, N)
+  Tensor d;          // [T, C], type of x; overlaps no row of x
+};
+
 // ---- decoding: one token of each of T sequences, whose earlier tokens are in a cache
 //
 // The bits of a row of the results of these three ops depend on that row of the operands only, not
@@ -283,14 +347,15 @@ struct SumSquaresArgs {
 
 // sums = parts[0] + parts[1] + ..., in this order: merges the sums of several ranks.
 //
-// Consecutive groups of `copies` parts come from ranks that work on the same samples. Loss and
+// Consecutive groups of `copies` parts come from ranks that work on the same tokens. Loss and
 // tokens of a group are counted once, from the first rank that has tokens (ranks without the head
-// have none), and samples from the first rank; `unlike` counts the ranks whose samples differ from
-// the first's.
+// have none). `slices` such groups have different tokens of the same samples: samples are counted
+// from the first rank of them, and `unlike` counts the ranks whose samples differ from the first's.
 struct MergeSumsArgs {
-  ConstTensor parts;  // [n, sizeof(StepSums)] u8
+  ConstTensor parts;  // [n, sizeof(StepSums)] u8; n divides by copies * slices
   Tensor sums;        // one StepSums, overwritten; may not be one of the parts
   int64_t copies = 1;
+  int64_t slices = 1;
 };
 
 enum class ClipKind : uint8_t { none, fixed, adaptive };
@@ -327,6 +392,36 @@ struct AdamwArgs {
   ConstTensor grad;
   ConstTensor state;  // one StepState
   float beta1 = 0.9F, beta2 = 0.95F, eps = 1e-8F, weight_decay = 0.1F;
+};
+
+// ---- Muon: momentum, then Newton-Schulz on whole matrices (optim/newton_schulz.h), then the
+// update.
+
+// With g = grad * state.grad_scale:  m = momentum m + g;  u = g + momentum m (nesterov) or m.
+// If state.skip is set, m does not change and u is zero.
+struct MomentumArgs {
+  Tensor m, u;  // one dimension, f32
+  ConstTensor grad;
+  ConstTensor state;  // one StepState
+  float momentum = 0.95F;
+  bool nesterov = true;
+};
+
+// d /= max(n, eps), where n is the root of sums.squares. If that sum is not finite, d becomes zero.
+struct NormalizeArgs {
+  Tensor d;          // one dimension, f32
+  ConstTensor sums;  // one StepSums
+  float eps = 1e-7F;
+};
+
+// p -= lr * (factor * direction + weight_decay * p), where p is as in AdamwArgs. Nothing changes if
+// state.skip is set.
+struct MuonArgs {
+  Tensor param;           // one dimension, f32 or bf16
+  Tensor master = {};     // as in AdamwArgs
+  ConstTensor direction;  // f32
+  ConstTensor state;      // one StepState
+  float factor = 1, weight_decay = 0.1F;
 };
 
 }  // namespace trireme::kernels

@@ -111,6 +111,37 @@ OpCost cost_of(const AttentionBackwardArgs& a) {
           .bytes = traffic({a.q, a.k, a.v, a.o, a.dout, a.lse, a.dq, a.dk, a.dv})};
 }
 
+OpCost cost_of(const AttentionRangesForwardArgs& a) {
+  return {.kind = OpKind::attention_ranges_forward,
+          .m = a.q.rows(),
+          .n = a.k.rows(),
+          .k = a.q.shape[2],
+          .dtype = a.q.dtype,
+          .flops = 2 * 2.0 * a.pairs * static_cast<double>(a.q.cols()),
+          .bytes = traffic({a.q, a.k, a.v, a.o, a.lse})};
+}
+
+OpCost cost_of(const AttentionRangesBackwardArgs& a) {
+  int64_t bytes = traffic({a.q, a.k, a.v, a.o, a.dout, a.lse, a.dq, a.dk, a.dv});
+  if (a.accumulates) bytes += traffic({a.dq, a.dk, a.dv});
+  return {.kind = OpKind::attention_ranges_backward,
+          .m = a.q.rows(),
+          .n = a.k.rows(),
+          .k = a.q.shape[2],
+          .dtype = a.q.dtype,
+          .flops = 5 * 2.0 * a.pairs * static_cast<double>(a.q.cols()),
+          .bytes = bytes};
+}
+
+OpCost cost_of(const AttentionMergeArgs& a) {
+  return streaming(OpKind::attention_merge, a.o,
+                   traffic({a.part, a.part_lse, a.o, a.o, a.lse, a.lse}));
+}
+
+OpCost cost_of(const GatherRowsArgs& a) {
+  return streaming(OpKind::gather_rows, a.d, traffic({a.d, a.rows, a.d}));
+}
+
 OpCost cost_of(const RowProductArgs& a) {
   const int64_t m = a.y.rows(), n = a.y.cols(), k = a.x.cols();
   return {.kind = OpKind::row_product,
@@ -199,13 +230,32 @@ OpCost cost_of(const StepControlArgs& a) {
   return streaming(OpKind::step_control, a.state, traffic({a.sums, a.sums, a.state, a.state}));
 }
 
+namespace {
+
+// Of an update of weights. The parameter is read if it is the weight, or its high part.
+int64_t weight_traffic(const Tensor& param, const Tensor& master) {
+  const bool reads_param = !master || master.dtype == base::DType::u16;
+  return (master ? 2 * master.bytes() : 0) + (reads_param ? 2 : 1) * param.bytes();
+}
+
+}  // namespace
+
 OpCost cost_of(const AdamwArgs& a) {
-  // The parameter is read if it is the weight, or its high part.
-  const bool reads_param = !a.master || a.master.dtype == base::DType::u16;
-  const int64_t master = a.master ? 2 * a.master.bytes() : 0;
   return streaming(OpKind::adamw, a.param,
-                   master + (reads_param ? a.param.bytes() : 0) +
-                       traffic({a.param, a.m, a.m, a.v, a.v, a.grad}));
+                   weight_traffic(a.param, a.master) + traffic({a.m, a.m, a.v, a.v, a.grad}));
+}
+
+OpCost cost_of(const MomentumArgs& a) {
+  return streaming(OpKind::momentum, a.m, traffic({a.m, a.m, a.u, a.grad}));
+}
+
+OpCost cost_of(const NormalizeArgs& a) {
+  return streaming(OpKind::normalize, a.d, traffic({a.d, a.d}));
+}
+
+OpCost cost_of(const MuonArgs& a) {
+  return streaming(OpKind::muon, a.param,
+                   weight_traffic(a.param, a.master) + traffic({a.direction}));
 }
 
 }  // namespace trireme::kernels

@@ -16,6 +16,10 @@ spec::OpCost cost_of(const RopeForwardArgs&);
 spec::OpCost cost_of(const RopeBackwardArgs&);
 spec::OpCost cost_of(const AttentionForwardArgs&);
 spec::OpCost cost_of(const AttentionBackwardArgs&);
+spec::OpCost cost_of(const AttentionRangesForwardArgs&);
+spec::OpCost cost_of(const AttentionRangesBackwardArgs&);
+spec::OpCost cost_of(const AttentionMergeArgs&);
+spec::OpCost cost_of(const GatherRowsArgs&);
 spec::OpCost cost_of(const RowProductArgs&);
 spec::OpCost cost_of(const ScatterRowsArgs&);
 spec::OpCost cost_of(const AttentionCachedArgs&);
@@ -34,5 +38,8 @@ spec::OpCost cost_of(const SumSquaresArgs&);
 spec::OpCost cost_of(const MergeSumsArgs&);
 spec::OpCost cost_of(const StepControlArgs&);
 spec::OpCost cost_of(const AdamwArgs&);
+spec::OpCost cost_of(const MomentumArgs&);
+spec::OpCost cost_of(const NormalizeArgs&);
+spec::OpCost cost_of(const MuonArgs&);
 
 }  // namespace trireme::kernels

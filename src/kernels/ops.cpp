@@ -84,6 +84,51 @@ void check_sequences(const char* op, const ConstTensor& q, const ConstTensor& k,
                 tokens);
 }
 
+void is_f32_or(const char* op, const char* name, const ConstTensor& t, DType dtype) {
+  TRIREME_CHECK(t.dtype == DType::f32 || t.dtype == dtype, "{}: {} is {}, not f32 or {}", op, name,
+                base::name_of(t.dtype), base::name_of(dtype));
+}
+
+void has_lse(const char* op, const char* name, const ConstTensor& lse, const Shape& queries) {
+  has(op, name, lse, {queries[1], queries[0]}, DType::f32);
+  TRIREME_CHECK(lse.is_contiguous(), "{}: {} has rows of {} elements and a row stride of {}", op,
+                name, lse.cols(), lse.row_stride);
+}
+
+// Chunks cover `rows` rows in ascending order.
+void check_chunks(const char* op, std::span<const QueryChunk> chunks, int64_t rows, int64_t keys) {
+  int64_t next = 0;
+  for (const QueryChunk& c : chunks) {
+    TRIREME_CHECK(c.first_row == next && c.rows > 0 && c.first_key >= 0 && c.end_key <= keys,
+                  "{}: a chunk of rows {}+{} with keys [{}, {}), expected row {} and {} keys", op,
+                  c.first_row, c.rows, c.first_key, c.end_key, next, keys);
+    next += c.rows;
+  }
+  TRIREME_CHECK(chunks.empty() || next == rows, "{}: chunks end at row {} of {}", op, next, rows);
+}
+
+// The operands that the forward and backward of attention of ranges have in common.
+template <typename Args>
+void check_ranges(const char* op, const Args& a) {
+  const int64_t rows = a.q.shape[0], heads = a.q.shape[1], head_dim = a.q.shape[2];
+  const int64_t keys = a.k.shape[0], kv_heads = a.k.shape[1];
+  TRIREME_CHECK(kv_heads > 0 && heads % kv_heads == 0, "{}: {} query heads, {} key heads", op,
+                heads, kv_heads);
+  is_real(op, "q", a.q);
+  has(op, "q", a.q, {rows, heads, head_dim});
+  has(op, "k", a.k, {keys, kv_heads, head_dim}, a.q.dtype);
+  has(op, "v", a.v, {keys, kv_heads, head_dim}, a.q.dtype);
+  has(op, "key_begin", a.key_begin, {rows}, DType::i32);
+  has(op, "key_end", a.key_end, {rows}, DType::i32);
+  has(op, "o", a.o, a.q.shape);
+  is_f32_or(op, "o", a.o, a.q.dtype);
+  has_lse(op, "lse", a.lse, a.q.shape);
+  check_chunks(op, a.chunks, rows, keys);
+  const double all_pairs = static_cast<double>(rows) * static_cast<double>(keys);
+  TRIREME_CHECK(a.pairs >= 0 && a.pairs <= all_pairs, "{}: {} pairs of {} rows and {} keys", op,
+                a.pairs, rows, keys);
+}
+
 // Checks the tensors of an epilogue, and that beta is one that it allows.
 struct EpilogueCheck {
   const GemmArgs& a;
@@ -315,6 +360,43 @@ void attention_backward(Stream& stream, const AttentionBackwardArgs& a) {
   send(stream, &Kernels::attention_backward, a);
 }
 
+void attention_ranges_forward(Stream& stream, const AttentionRangesForwardArgs& a) {
+  check_ranges("attention_ranges_forward", a);
+  send(stream, &Kernels::attention_ranges_forward, a);
+}
+
+void attention_ranges_backward(Stream& stream, const AttentionRangesBackwardArgs& a) {
+  const char* op = "attention_ranges_backward";
+  check_ranges(op, a);
+  has(op, "dout", a.dout, a.q.shape);
+  is_f32_or(op, "dout", a.dout, a.q.dtype);
+  has(op, "dq", a.dq, a.q.shape);
+  is_f32_or(op, "dq", a.dq, a.accumulates ? DType::f32 : a.q.dtype);
+  has(op, "dk", a.dk, a.k.shape);
+  is_f32_or(op, "dk", a.dk, a.accumulates ? DType::f32 : a.q.dtype);
+  has(op, "dv", a.dv, a.v.shape, a.dk.dtype);
+  send(stream, &Kernels::attention_ranges_backward, a);
+}
+
+void attention_merge(Stream& stream, const AttentionMergeArgs& a) {
+  const char* op = "attention_merge";
+  is_real(op, "part", a.part);
+  has(op, "part", a.part, {a.part.shape[0], a.part.shape[1], a.part.shape[2]});
+  has(op, "o", a.o, a.part.shape, DType::f32);
+  has_lse(op, "part_lse", a.part_lse, a.part.shape);
+  has_lse(op, "lse", a.lse, a.part.shape);
+  send(stream, &Kernels::attention_merge, a);
+}
+
+void gather_rows(Stream& stream, const GatherRowsArgs& a) {
+  const char* op = "gather_rows";
+  is_real(op, "x", a.x);
+  has(op, "x", a.x, {a.x.rows(), a.x.cols()});
+  has(op, "rows", a.rows, {a.d.rows()}, DType::i32);
+  has(op, "d", a.d, {a.d.rows(), a.x.cols()}, a.x.dtype);
+  send(stream, &Kernels::gather_rows, a);
+}
+
 void row_product(Stream& stream, const RowProductArgs& a) {
   const char* op = "row_product";
   const int64_t rows = a.x.rows(), depth = a.x.cols(), cols = a.weight.rows();
@@ -450,8 +532,8 @@ void sum_squares(Stream& stream, const SumSquaresArgs& a) {
 void merge_sums(Stream& stream, const MergeSumsArgs& a) {
   has("merge_sums", "parts", a.parts, {a.parts.rows(), spec::step_sums_bytes}, DType::u8);
   TRIREME_CHECK(a.parts.is_contiguous(), "merge_sums: parts with gaps");
-  TRIREME_CHECK(a.copies >= 1 && a.parts.rows() % a.copies == 0, "merge_sums: {} parts, {} copies",
-                a.parts.rows(), a.copies);
+  TRIREME_CHECK(a.copies >= 1 && a.slices >= 1 && a.parts.rows() % (a.copies * a.slices) == 0,
+                "merge_sums: {} parts, {} copies, {} slices", a.parts.rows(), a.copies, a.slices);
   holds<StepSums>("merge_sums", "sums", a.sums);
   send(stream, &Kernels::merge_sums, a);
 }
@@ -462,25 +544,57 @@ void step_control(Stream& stream, const StepControlArgs& a) {
   send(stream, &Kernels::step_control, a);
 }
 
+namespace {
+
+void are_weights(const char* op, const Tensor& param, const Tensor& master) {
+  const Shape flat = {param.elements()};
+  is_real(op, "param", param);
+  has(op, "param", param, flat);
+  TRIREME_CHECK(static_cast<bool>(master) == (param.dtype != DType::f32),
+                "{}: a master goes with a bf16 parameter, here {}", op, base::name_of(param.dtype));
+  if (master) {
+    has(op, "master", master, flat);
+    TRIREME_CHECK(master.dtype == DType::f32 || master.dtype == DType::u16,
+                  "{}: master is {}, not f32 or u16", op, base::name_of(master.dtype));
+  }
+}
+
+}  // namespace
+
 void adamw(Stream& stream, const AdamwArgs& a) {
   const char* op = "adamw";
   const Shape flat = {a.param.elements()};
-  is_real(op, "param", a.param);
-  has(op, "param", a.param, flat);
-  TRIREME_CHECK(static_cast<bool>(a.master) == (a.param.dtype != DType::f32),
-                "adamw: a master goes with a bf16 parameter, here {}",
-                base::name_of(a.param.dtype));
-  if (a.master) {
-    has(op, "master", a.master, flat);
-    TRIREME_CHECK(a.master.dtype == DType::f32 || a.master.dtype == DType::u16,
-                  "adamw: master is {}, not f32 or u16", base::name_of(a.master.dtype));
-  }
+  are_weights(op, a.param, a.master);
   has(op, "m", a.m, flat, DType::f32);
   has(op, "v", a.v, flat, DType::f32);
   is_real(op, "grad", a.grad);
   has(op, "grad", a.grad, flat);
   holds<StepState>(op, "state", a.state);
   send(stream, &Kernels::adamw, a);
+}
+
+void momentum(Stream& stream, const MomentumArgs& a) {
+  const char* op = "momentum";
+  const Shape flat = {a.m.elements()};
+  has(op, "m", a.m, flat, DType::f32);
+  has(op, "u", a.u, flat, DType::f32);
+  is_real(op, "grad", a.grad);
+  has(op, "grad", a.grad, flat);
+  holds<StepState>(op, "state", a.state);
+  send(stream, &Kernels::momentum, a);
+}
+
+void normalize(Stream& stream, const NormalizeArgs& a) {
+  has("normalize", "d", a.d, {a.d.elements()}, DType::f32);
+  holds<StepSums>("normalize", "sums", a.sums);
+  send(stream, &Kernels::normalize, a);
+}
+
+void muon(Stream& stream, const MuonArgs& a) {
+  are_weights("muon", a.param, a.master);
+  has("muon", "direction", a.direction, {a.param.elements()}, DType::f32);
+  holds<StepState>("muon", "state", a.state);
+  send(stream, &Kernels::muon, a);
 }
 
 }  // namespace trireme::kernels::ops

@@ -26,6 +26,10 @@ void rope_forward(Stream&, const RopeForwardArgs&);
 void rope_backward(Stream&, const RopeBackwardArgs&);
 void attention_forward(Stream&, const AttentionForwardArgs&);
 void attention_backward(Stream&, const AttentionBackwardArgs&);
+void attention_ranges_forward(Stream&, const AttentionRangesForwardArgs&);
+void attention_ranges_backward(Stream&, const AttentionRangesBackwardArgs&);
+void attention_merge(Stream&, const AttentionMergeArgs&);
+void gather_rows(Stream&, const GatherRowsArgs&);
 void row_product(Stream&, const RowProductArgs&);
 void scatter_rows(Stream&, const ScatterRowsArgs&);
 void attention_cached(Stream&, const AttentionCachedArgs&);
@@ -44,6 +48,9 @@ void sum_squares(Stream&, const SumSquaresArgs&);
 void merge_sums(Stream&, const MergeSumsArgs&);
 void step_control(Stream&, const StepControlArgs&);
 void adamw(Stream&, const AdamwArgs&);
+void momentum(Stream&, const MomentumArgs&);
+void normalize(Stream&, const NormalizeArgs&);
+void muon(Stream&, const MuonArgs&);
 
 // Two ops in turn, where the input of the second is gemm.d, so that back ends can fuse them. The
 // backward need not write gemm.d: the caller must not read it.

@@ -15,17 +15,18 @@
 namespace trireme::kernels {
 
 // The body of merge_sums.
-constexpr StepSums merged(const StepSums* parts, int64_t count, int64_t copies) {
+constexpr StepSums merged(const StepSums* parts, int64_t count, int64_t copies, int64_t slices) {
   StepSums sums = {};
   for (int64_t first = 0; first < count; first += copies) {
     int64_t counted = first;
     while (counted + 1 < first + copies && parts[counted].tokens == 0) ++counted;
     sums.loss += parts[counted].loss;
     sums.tokens += parts[counted].tokens;
-    sums.samples += parts[first].samples;
+    const int64_t sample = first - first % (copies * slices);
+    if (first == sample) sums.samples += parts[first].samples;
     for (int64_t i = first; i < first + copies; ++i) {
       add_part(sums.squares, parts[i].squares);
-      sums.unlike += parts[i].unlike + (parts[i].samples != parts[first].samples ? 1 : 0);
+      sums.unlike += parts[i].unlike + (parts[i].samples != parts[sample].samples ? 1 : 0);
     }
   }
   return sums;

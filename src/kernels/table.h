@@ -20,6 +20,10 @@ struct Kernels {
   void (*rope_backward)(Stream&, const RopeBackwardArgs&);
   void (*attention_forward)(Stream&, const AttentionForwardArgs&);
   void (*attention_backward)(Stream&, const AttentionBackwardArgs&);
+  void (*attention_ranges_forward)(Stream&, const AttentionRangesForwardArgs&);
+  void (*attention_ranges_backward)(Stream&, const AttentionRangesBackwardArgs&);
+  void (*attention_merge)(Stream&, const AttentionMergeArgs&);
+  void (*gather_rows)(Stream&, const GatherRowsArgs&);
   void (*row_product)(Stream&, const RowProductArgs&);
   void (*scatter_rows)(Stream&, const ScatterRowsArgs&);
   void (*attention_cached)(Stream&, const AttentionCachedArgs&);
@@ -38,6 +42,9 @@ struct Kernels {
   void (*merge_sums)(Stream&, const MergeSumsArgs&);
   void (*step_control)(Stream&, const StepControlArgs&);
   void (*adamw)(Stream&, const AdamwArgs&);
+  void (*momentum)(Stream&, const MomentumArgs&);
+  void (*normalize)(Stream&, const NormalizeArgs&);
+  void (*muon)(Stream&, const MuonArgs&);
 
   // Optional fused ops: the gemm, then the op whose input is gemm.d. Null if the back end has none.
   // They return false and queue nothing if they do not support the arguments. Results of the second

@@ -85,7 +85,7 @@ TEST(WideSumTest, full_limbs_of_many_ranks_add_up_exactly) {
   for (int limb = 0; limb + 1 < WideSum::limbs; ++limb) {
     std::vector<StepSums> parts(ranks, StepSums{});
     for (StepSums& part : parts) part.squares.limb[limb] = full;
-    const WideSum sum = merged(parts.data(), ranks, 1).squares;
+    const WideSum sum = merged(parts.data(), ranks, 1, 1).squares;
     // 2^10 ranks times 2^62 units: a power of two, which fp64 represents exactly.
     EXPECT_EQ(to_double(sum), std::ldexp(1.0, 10 + 62 + 32 * limb - 128)) << limb;
     EXPECT_EQ(sum.not_finite, 0);
@@ -94,7 +94,7 @@ TEST(WideSumTest, full_limbs_of_many_ranks_add_up_exactly) {
   std::vector<StepSums> parts(ranks, StepSums{});
   for (StepSums& part : parts) part.squares.limb[0] = full;
   parts[7].squares.limb[0] += 1;
-  WideSum sum = merged(parts.data(), ranks, 1).squares;
+  WideSum sum = merged(parts.data(), ranks, 1, 1).squares;
   normalise(sum);
   EXPECT_EQ(sum.limb[0], 1);
   EXPECT_EQ(sum.limb[2], 1 << (10 + 62 - 64));
@@ -103,8 +103,10 @@ TEST(WideSumTest, full_limbs_of_many_ranks_add_up_exactly) {
 TEST(WideSumTest, a_total_beyond_the_highest_limb_is_not_finite) {
   std::vector<StepSums> parts(3, StepSums{});
   for (StepSums& part : parts) part.squares.limb[WideSum::limbs - 1] = int64_t{1} << 61;
-  EXPECT_LT(to_double(merged(parts.data(), 1, 1).squares), std::numeric_limits<double>::infinity());
-  EXPECT_EQ(to_double(merged(parts.data(), 3, 1).squares), std::numeric_limits<double>::infinity());
+  EXPECT_LT(to_double(merged(parts.data(), 1, 1, 1).squares),
+            std::numeric_limits<double>::infinity());
+  EXPECT_EQ(to_double(merged(parts.data(), 3, 1, 1).squares),
+            std::numeric_limits<double>::infinity());
 }
 
 void sum_squares(int64_t elements, const Make& make, Operands& operands, Stream& stream) {

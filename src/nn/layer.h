@@ -6,9 +6,11 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <vector>
 
 #include "device/device.h"
 #include "device/memory.h"
+#include "kernels/args.h"
 #include "spec/facts/facts.h"
 #include "spec/recipe.h"
 
@@ -54,11 +56,23 @@ struct StepSink {
   int64_t first_logits_row = 0;
 };
 
+// Which keys the queries of a rank see, if groups of ranks along cp share the rows of the
+// micro-batch (spec/parallel/token_slice.h).
+struct ContextKeys {
+  ConstTensor begin, end;  // [sources * Tu] i32: of the rows of the group, for each source of keys
+  ConstTensor order;       // [S] i32: the row of each gathered key; empty in a ring
+  // By source, where the host knows the ranges; otherwise empty.
+  std::span<const std::vector<kernels::QueryChunk>> chunks;
+};
+
 // Everything that a layer may access while it runs.
 struct Pass {
   device::Stream& stream;
   std::span<const Tensor> params;  // by the layer's parameter enum; absent ones are empty
   std::span<const Tensor> grads;   // the layer adds to them, or overwrites: see `writes`
+  // Own tensors of the layer (spec/state/state.h), flat, in the order of its list; empty in
+  // inference. They outlive the step.
+  std::span<const Tensor> state = {};
   Stash& stash;
   device::Arena& scratch;
   const spec::Recipe& recipe;
@@ -69,13 +83,15 @@ struct Pass {
   bool recomputing = false;  // recompute dropped slots only, from the kept ones; do not write y
   bool evaluating = false;   // no backward follows: gradients may be skipped
 
-  // The micro-batch: a flat stream of T tokens, cut into sequences.
+  // The micro-batch: a flat stream of T tokens, cut into sequences. With cp: this rank's tokens,
+  // and the offsets of all.
   ConstTensor tokens, labels, positions;  // [T] i32
   ConstTensor seq_offsets;                // i32, see kernels::AttentionForwardArgs
   Tensor token_losses = {};               // optional [T] f32: the head writes them
   int64_t sequences = 1, max_seq = 0;     // nominal
   bool has_documents = false;             // seq_offsets may split sequences into documents
   ConstTensor rope_table;                 // [max_seq, K] f32 if the model has RoPE
+  ContextKeys context_keys = {};
   StepSink& sink;
 
   // Does this pass have to compute the slot?
@@ -104,11 +120,11 @@ class Layer {
   virtual void backward_weight(Pass&) const = 0;
 };
 
-class Boundary;
+struct Boundaries;
 
-// Returns the part of the layer that the boundary's rank along tp computes. The boundary's group,
-// if any, must outlive it.
+// Returns the part of the layer that this rank along tp and cp computes. The groups of the
+// boundaries, if any, must outlive it.
 std::unique_ptr<Layer> make_layer(const spec::LayerSpec&, const spec::LocalShape&,
-                                  const spec::Backend&, const Boundary&);
+                                  const spec::Backend&, const Boundaries&);
 
 }  // namespace trireme::nn

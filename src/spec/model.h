@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "spec/facts/op_shapes.h"
+#include "spec/state/state.h"
 
 namespace trireme::spec {
 
@@ -80,6 +81,9 @@ struct ModelSpec {
   int64_t max_seq = 0;
   float init_std = 0.02F;
   std::vector<LayerSpec> layers;  // embedding, blocks, head
+  // Own tensors of every block besides the state of its parameters. No family has any; shard.name
+  // is not used.
+  std::vector<StateTensor> block_state = {};
   bool operator==(const ModelSpec&) const = default;
 
   int blocks() const { return static_cast<int>(layers.size()) - 2; }

@@ -56,6 +56,8 @@ std::vector<int> priced_cut(const ModelSpec& model, const Plan& plan, const Back
   LocalShape whole = local_shape_of(plan);
   whole.mesh = {};
   whole.sequence_parallel = false;
+  whole.tokens = plan.microbatch_tokens();
+  whole.ulysses = 1;
   for (int layer = 0; layer < layers; ++layer) {
     const Facts f = facts(model, layer, whole, plan.recipe,
                           plan.recompute[static_cast<size_t>(layer)], backend);
@@ -79,13 +81,16 @@ int64_t default_head_chunk(const Backend& backend, base::DType dtype, int64_t vo
 }
 
 LocalShape local_shape_of(const Plan& plan) {
-  return {.tokens = plan.microbatch_tokens(),
+  return {.tokens = plan.rank_tokens(),
           .sequences = plan.layout.micro_batch,
           .seq_len = plan.seq_len,
           .head_chunk_rows = plan.head_chunk_rows,
           .has_documents = plan.document_mask,
           .mesh = plan.mesh,
-          .sequence_parallel = plan.layout.sequence_parallel};
+          .sequence_parallel = plan.layout.sequence_parallel,
+          .ulysses = std::max(plan.layout.ulysses, 1),
+          .slices = plan.layout.context_slices,
+          .is_ring = has_ring(plan.layout.context_kind)};
 }
 
 LayerRange layers_of_stage(const ModelSpec& model, const Plan& plan, int stage) {
@@ -123,12 +128,12 @@ Plan unscheduled_plan(const ModelSpec& model, const Workload& work, const Layout
   plan.zero = residency_of(l);
   plan.recipe = recipe_of(l.precision);
   plan.recipe.grad = l.grad_dtype;
-  plan.optimizer.master = l.master_dtype;
+  plan.optimizer = {l.optimizer, l.master_dtype};
   plan.recompute = recompute_by_layer(model, l);
   plan.head_chunk_rows = l.head_chunk_rows != 0
                              ? l.head_chunk_rows
                              : default_head_chunk(backend, plan.recipe.storage,
-                                                  vocab_of(model) / l.tp, plan.microbatch_tokens());
+                                                  vocab_of(model) / l.tp, plan.rank_tokens());
   plan.schedule.microbatches = static_cast<int>(l.rank_microbatches());
   return plan;
 }
@@ -192,8 +197,8 @@ void check_plan(const ModelSpec& model, const Plan& plan) {
   demand(plan.recipe == recipe && plan.recipe.name == name_of(plan.layout.precision) &&
              plan.optimizer.master == plan.layout.master_dtype,
          "plan: its number formats are not those of its layout");
-  demand(plan.optimizer.name == "adamw",
-         fmt::format("optimizer '{}': only adamw is supported", plan.optimizer.name));
+  demand(plan.optimizer.kind == plan.layout.optimizer,
+         "plan: its optimizer is not that of its layout");
   demand(plan.head_chunk_rows >= 1,
          fmt::format("head_chunk_rows = {}: at least 1", plan.head_chunk_rows));
   demand(plan.recompute == recompute_by_layer(model, plan.layout),

@@ -61,17 +61,6 @@ struct Prediction {
   }
 };
 
-// The type of AdamW's two moments.
-constexpr base::DType moment_dtype = base::DType::f32;
-
-struct OptimizerTypes {
-  std::string name = "adamw";
-  // u16: the low parts of split fp32 weights whose high parts are the parameters
-  // (base/split_float.h).
-  base::DType master = base::DType::f32;
-  bool operator==(const OptimizerTypes&) const = default;
-};
-
 struct Plan {
   // ---- decisions: a settled layout, and what a step trains
   Layout layout;
@@ -94,6 +83,8 @@ struct Plan {
   bool operator==(const Plan&) const = default;
 
   int64_t microbatch_tokens() const { return layout.micro_batch * seq_len; }
+  // Returns a rank's tokens of a micro-batch.
+  int64_t rank_tokens() const { return microbatch_tokens() / mesh[Axis::cp]; }
   Workload workload() const {
     return {seq_len, layout.global_batch(), document_mask, inference, keeps_losses};
   }

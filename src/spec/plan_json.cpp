@@ -123,9 +123,10 @@ std::vector<Recompute> recompute_from_json(JsonReader& in) {
 }
 
 OptimizerTypes optimizer_from_json(JsonReader in) {
-  const OptimizerTypes types{in.get<std::string>("name"), in.dtype("master")};
+  const OptimizerTypes types{in.named("name", optimizer_from_name, all_names<OptimizerKind>()),
+                             in.dtype("master")};
   for (const char* moment : {"first_moment", "second_moment"}) {  // of earlier versions
-    in.ignore(moment, dtype_name(moment_dtype));
+    in.ignore(moment, dtype_name(base::DType::f32));
   }
   in.finish();
   return types;
@@ -189,6 +190,7 @@ Layout layout_of_first_version(JsonReader& in, const Plan& plan) {
   l.precision = precision_from_name(plan.recipe.name).value_or(Precision::bf16);
   l.grad_dtype = plan.recipe.grad;
   l.master_dtype = plan.optimizer.master;
+  l.optimizer = plan.optimizer.kind;
   l.reduce_dtype = in.dtype("reduce_dtype");
   l.reshard = in.get<bool>("keep_params") ? Reshard::never : Reshard::always;
   l.prefetch = in.get<int>("prefetch");
@@ -218,7 +220,9 @@ Json to_json(const Plan& plan) {
        {{"params", plan.zero.params}, {"grads", plan.zero.grads}, {"optim", plan.zero.optim}}},
       {"recompute", recompute},
       {"recipe", recipe_to_json(plan.recipe)},
-      {"optimizer", {{"name", plan.optimizer.name}, {"master", dtype_name(plan.optimizer.master)}}},
+      {"optimizer",
+       {{"name", std::string(name_of(plan.optimizer.kind))},
+        {"master", dtype_name(plan.optimizer.master)}}},
       {"head_chunk_rows", plan.head_chunk_rows},
       {"predicted", prediction_to_json(plan.predicted)},
   };

@@ -111,6 +111,21 @@ const std::vector<Known> known_commands = {
      "--parallelism.pipeline_parallel_degree=2 --parallelism.data_parallel_shard_degree=2 "
      "--job.dump_folder=runs/example",
      How::here},
+    {"trireme train configs/long.toml --training.steps=1 --lr_scheduler.warmup_steps=0", How::here,
+     "trireme train configs/long.toml --training.steps=1 --lr_scheduler.warmup_steps=0 "
+     "--training.seq_len=1024"},
+    {"trireme train configs/kjv.toml --parallelism.context_parallel_degree=2 --training.steps=20 "
+     "--job.dump_folder=runs/context",
+     How::here,
+     "trireme train configs/kjv.toml --parallelism.context_parallel_degree=2 --training.steps=2 "
+     "--lr_scheduler.warmup_steps=1 --job.dump_folder=runs/context"},
+    {"trireme train configs/kjv.toml --parallelism.context_parallel_degree=4 "
+     "--parallelism.context_parallel_kind=ulysses_gather --training.steps=20 "
+     "--job.dump_folder=runs/both",
+     How::here,
+     "trireme train configs/kjv.toml --parallelism.context_parallel_degree=4 "
+     "--parallelism.context_parallel_kind=ulysses_gather --training.steps=2 "
+     "--lr_scheduler.warmup_steps=1 --job.dump_folder=runs/both"},
     {"trireme eval runs/kjv", How::here},
     {"trireme eval runs/kjv --limit 100", How::here, "trireme eval runs/kjv --limit 3"},
     {"trireme eval runs/kjv/weights/final --data runs/kjv-data/kjv --seq 256", How::here},

@@ -4,9 +4,10 @@
 #include <gtest/gtest.h>
 
 #include <numeric>
+#include <tuple>
 
 #include "kernels/ops.h"
-#include "nn/boundary.h"
+#include "nn/boundaries.h"
 #include "nn/layer.h"
 #include "spec/facts/facts.h"
 #include "spec/facts/rope.h"
@@ -47,6 +48,7 @@ class SilentGroup final : public comm::Communicator {
   void do_all_gather(Stream&, Tensor, ConstTensor) override {}
   void do_exchange(Stream&, Tensor, const std::byte*, int64_t, int64_t,
                    std::span<const int>) override {}
+  void do_shift(Stream&, Tensor, ConstTensor) override {}
   void do_broadcast(Stream&, Tensor, int) override {}
   void do_send(Stream&, ConstTensor, int) override {}
   void do_recv(Stream&, Tensor, int) override {}
@@ -75,11 +77,16 @@ void audit(const spec::ModelSpec& model, int index, const spec::LocalShape& shap
   const int ranks = shape.mesh[spec::Axis::tp];
   comm::FlightRecorder flight(0);
   SilentGroup group(ranks, flight);
-  const auto layer = nn::make_layer(model.layers[static_cast<size_t>(index)], shape, backend,
-                                    {ranks > 1 ? &group : nullptr, shape.sequence_parallel});
-
+  const spec::ContextSplit split = shape.context();
+  SilentGroup ulysses(split.ulysses, flight), groups(split.groups, flight);
   device::NullDevice device(kernels::null_kernels());
-  const auto stream = device.make_stream("compute");
+  const auto stream = device.make_stream("compute"), side = device.make_stream("side");
+  nn::TransferTimes times;
+  const auto layer = nn::make_layer(model.layers[static_cast<size_t>(index)], shape, backend,
+                                    {{ranks > 1 ? &group : nullptr, shape.sequence_parallel},
+                                     {split.ulysses > 1 ? &ulysses : nullptr,
+                                      split.groups > 1 ? &groups : nullptr, side.get(), &times}});
+
   Recorder recorder;
   stream->set_observer(&recorder);
 
@@ -119,21 +126,29 @@ void audit(const spec::ModelSpec& model, int index, const spec::LocalShape& shap
                 .tokens = ids(shape.tokens),
                 .labels = ids(shape.tokens),
                 .positions = ids(shape.tokens),
-                .seq_offsets = ids(shape.tokens + 1),
+                .seq_offsets = ids(split.tokens() + 1),
                 .sequences = shape.sequences,
                 .max_seq = shape.seq_len,
+                .context_keys = {.begin = ids(split.key_sources() * split.group_tokens()),
+                                 .end = ids(split.key_sources() * split.group_tokens()),
+                                 .order = ids(split.tokens()),
+                                 .chunks = {}},
                 .sink = sink};
   const base::TensorSpec rope = spec::rope_table_spec(model, shape.seq_len);
   if (rope.shape.ndim() > 0) pass.rope_table = arena.take(rope);
 
   const int64_t before_scratch = arena.used();
   const std::string what =
-      fmt::format("{} layer {} {} {} tp {}{}", model.name, index, recipe.name,
-                  spec::name_of(recompute), ranks, shape.sequence_parallel ? " sp" : "");
-  int64_t sent = 0;
+      fmt::format("{} layer {} {} {} tp {}{} cp {}x{}{}", model.name, index, recipe.name,
+                  spec::name_of(recompute), ranks, shape.sequence_parallel ? " sp" : "",
+                  split.ulysses, split.groups, split.is_ring ? " ring" : "");
+  int64_t sent = 0, sent_along_cp = 0;
   const auto expect_sent = [&](const std::vector<spec::CommCost>& costs, const char* phase) {
-    for (const spec::CommCost& cost : costs) sent += spec::sent_bytes(cost, ranks);
+    sent += spec::sent_bytes(costs, spec::Axis::tp, shape.mesh);
     EXPECT_EQ(group.traffic().bytes, sent) << what << " " << phase;
+    sent_along_cp += spec::sent_bytes(costs, spec::Axis::cp, shape.mesh);
+    EXPECT_EQ(ulysses.traffic().bytes + groups.traffic().bytes, sent_along_cp)
+        << what << " " << phase;
   };
   for (int phase = 0; phase < layer->phases(); ++phase) layer->forward(pass, phase);
   expect_ops(facts.f, recorder.take(), what + " F");
@@ -205,6 +220,41 @@ TEST(AuditTest, facts_along_tp_are_what_layers_send) {
             const bool is_block = layer > 0 && layer + 1 < static_cast<int>(model.layers.size());
             audit(model, layer, shape, spec::recipe_from_name("bf16"),
                   is_block ? recompute : Recompute::none);
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST(AuditTest, facts_along_cp_are_what_layers_send) {
+  for (spec::ModelDims dims : {tiny_gpt2(), tiny_llama(), tiny_qwen3()}) {
+    dims.hidden = 64;
+    dims.heads = 8;
+    dims.kv_heads = dims.family == spec::Family::gpt2 ? 8 : 4;
+    dims.head_dim = 8;
+    dims.ffn = 24;
+    const spec::ModelSpec model = spec::make_model(dims);
+    for (const auto& [ulysses, groups, is_ring] : {std::tuple{2, 1, false},
+                                                   {8, 1, false},
+                                                   {1, 2, false},
+                                                   {1, 4, true},
+                                                   {2, 2, false},
+                                                   {4, 2, true}}) {
+      for (const int tp : {1, 2}) {
+        if (tp * ulysses > 8) continue;
+        for (const Recompute recompute : {Recompute::none, Recompute::selective, Recompute::full}) {
+          spec::LocalShape shape{.tokens = 64 / (ulysses * groups),
+                                 .sequences = 2,
+                                 .seq_len = 32,
+                                 .head_chunk_rows = 5};
+          shape.mesh[spec::Axis::tp] = tp;
+          shape.mesh[spec::Axis::cp] = ulysses * groups;
+          shape.ulysses = ulysses;
+          shape.is_ring = is_ring;
+          shape.sequence_parallel = tp > 1;
+          for (const char* recipe : {"fp32", "bf16"}) {
+            audit(model, 1, shape, spec::recipe_from_name(recipe), recompute);
           }
         }
       }

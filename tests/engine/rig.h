@@ -60,11 +60,14 @@ class RandomSource final : public engine::MicrobatchSource {
         seq_len_(seq_len) {}
 
   void next_step() { ++step_; }
+  // Cuts the sequences into documents of random lengths; positions count from their begins.
+  void cut_documents(bool cuts) { cuts_ = cuts; }
 
   void fill(int index, const engine::HostMicrobatch& out) override {
     engine::set_equal_sequences(out, sequences_, seq_len_);
     const size_t n = out.tokens.size();
     const uint64_t first = (step_ * 64 + static_cast<uint64_t>(index)) * (n + 1) * 2;
+    if (cuts_) cut(first, out);
     for (size_t t = 0; t < n; ++t) {
       out.tokens[t] = static_cast<int32_t>(base::rng_below(key_, first + t, bound()));
       const bool masked = base::rng_below(key_, first + n + 1 + t, 8) == 0;
@@ -75,9 +78,23 @@ class RandomSource final : public engine::MicrobatchSource {
 
  private:
   uint64_t bound() const { return static_cast<uint64_t>(vocab_); }
+  void cut(uint64_t first, const engine::HostMicrobatch& out) {
+    const auto n = static_cast<int32_t>(out.tokens.size());
+    const base::RngKey key = base::rng_key(key_, "documents");
+    size_t documents = 0;
+    int32_t begin = 0;
+    for (int32_t t = 0; t < n; ++t) {
+      const bool is_border =
+          t % seq_len_ == 0 || base::rng_below(key, first + static_cast<uint64_t>(t), 5) == 0;
+      if (is_border) out.seq_offsets[documents++] = begin = t;
+      out.positions[static_cast<size_t>(t)] = t - begin;
+    }
+    for (; documents < out.seq_offsets.size(); ++documents) out.seq_offsets[documents] = n;
+  }
 
   base::RngKey key_;
   int64_t vocab_, sequences_, seq_len_;
+  bool cuts_ = false;
   uint64_t step_ = 0;
 };
 

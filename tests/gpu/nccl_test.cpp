@@ -97,18 +97,32 @@ TEST_F(NcclTest, ten_steps_give_the_loss_of_thread_ranks) {
   struct Case {
     int dp, zero, stage;
     const char* recipe;
+    int cp = 1;
+    spec::ContextKind kind = spec::ContextKind::gather;
   };
-  for (const Case& c : {Case{2, 1, 0, "fp32"}, Case{1, 2, 2, "bf16"}, Case{2, 2, 3, "fp32"}}) {
-    const int ranks = c.dp * c.zero;
+  for (const Case& c : {Case{2, 1, 0, "fp32"}, Case{1, 2, 2, "bf16"}, Case{2, 2, 3, "fp32"},
+                        Case{1, 1, 0, "fp32", 2, spec::ContextKind::ulysses},
+                        Case{1, 1, 1, "bf16", 2, spec::ContextKind::gather},
+                        Case{1, 2, 3, "fp32", 2, spec::ContextKind::ring}}) {
+    const int ranks = c.dp * c.zero * c.cp;
     const Layout layout{.dims = tiny_llama(),
                         .dp = c.dp,
                         .zero = c.zero,
                         .stage = c.stage,
+                        .cp = c.cp,
+                        .context_kind = c.kind,
                         .recipe = c.recipe,
-                        .logical_dp = ranks};
+                        .logical_dp = c.dp * c.zero,
+                        .seq_len = c.cp > 1 ? 8 : 6};
     const Trained expected = train_as_threads(layout);
-    const Words train = {"train", fmt::format("--dp={}", c.dp), fmt::format("--zero={}", c.zero),
-                         fmt::format("--stage={}", c.stage), fmt::format("--recipe={}", c.recipe)};
+    const Words train = {"train",
+                         fmt::format("--dp={}", c.dp),
+                         fmt::format("--zero={}", c.zero),
+                         fmt::format("--stage={}", c.stage),
+                         fmt::format("--recipe={}", c.recipe),
+                         fmt::format("--cp={}", c.cp),
+                         fmt::format("--kind={}", spec::name_of(c.kind)),
+                         fmt::format("--seq-len={}", layout.seq_len)};
     Words fixed = train;
     fixed.emplace_back("--fixed");
     const Outcome same = run(words(ranks, 60, fixed));

@@ -136,6 +136,39 @@ TEST_F(RanksTest, tensor_and_sequence_parallel_are_close_to_one_rank) {
   }
 }
 
+// The order of sums changes with cp; at equal cp data layouts have the same bits.
+TEST_F(RanksTest, context_parallel_is_close_to_one_rank) {
+  using spec::ContextKind;
+  spec::ModelDims medium = medium_llama();
+  medium.name += "-of-four-key-heads";
+  medium.kv_heads = 4;
+  for (const bool documents : {false, true}) {
+    for (const auto& [cp, kind] : {std::pair{2, ContextKind::ulysses},
+                                   {4, ContextKind::ulysses},
+                                   {2, ContextKind::gather},
+                                   {4, ContextKind::gather},
+                                   {4, ContextKind::ring},
+                                   {4, ContextKind::ulysses_gather}}) {
+      Layout layout{.dims = medium, .logical_dp = 2, .on_gpu = true};
+      layout.cp = cp;
+      layout.context_kind = kind;
+      layout.seq_len = 256;
+      layout.documents = documents;
+      expect_near_one_rank(layout, 1e-5);
+      layout.zero = 2;
+      layout.stage = 3;
+      layout.recompute = spec::Recompute::full;
+      expect_near_one_rank(layout, 1e-5);
+      layout.recipe = "bf16";
+      expect_near_one_rank(layout, 3e-2);
+      if (testing::Test::HasFailure()) return;  // the others would fail alike
+    }
+  }
+  Layout layout{.dims = medium, .cp = 2, .recipe = "bf16", .logical_dp = 4};
+  layout.seq_len = 256;
+  expect_same_bits(layout, {{2, 1, 0}, {1, 4, 3}, {2, 2, 2}});
+}
+
 // Both ranks send three messages before either receives: separate streams carry them, and the sent
 // buffers are overwritten as soon as that is allowed.
 TEST_F(RanksTest, messages_cross) {

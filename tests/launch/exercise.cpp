@@ -146,6 +146,15 @@ class Exercise {
     if (group.size() > 1 && bench_.read(arrived) != bench_.read(part_of_all(previous))) {
       throw std::runtime_error(fmt::format("recv: the data of rank {} is wrong", previous));
     }
+    if (group.size() > 1) {
+      group.shift(bench_.stream(), arrived, one);
+      if (bench_.read(arrived) != bench_.read(part_of_all(previous))) {
+        throw std::runtime_error(fmt::format("shift: the data of rank {} is wrong", previous));
+      }
+    }
+    const Tensor blocks = bench_.room(all.elements(), DType::f32);
+    group.all_to_all(bench_.stream(), blocks, all);
+    hash_.update(bench_.read(blocks));
     take(all);
     const Tensor shared = fresh(999, DType::bf16);
     group.broadcast(bench_.stream(), shared, group.size() - 1);

@@ -4,7 +4,7 @@
 //
 //   rank_program exercise [--worker]      every call once; prints the hash of the results
 //   rank_program sums                     NCCL's sums against those in the fixed order
-//   rank_program train [--recipe=R] [--dp=N --zero=N --stage=N]
+//   rank_program train [--recipe=R] [--dp=N --zero=N --stage=N] [--cp=N --kind=K --seq-len=N]
 //                                         ten steps of a tiny model on a GPU; prints loss and hash
 //   rank_program loop [--steps=N] [FAULT] sums until it is killed; writes rankN.pid when it begins
 //
@@ -110,13 +110,19 @@ int integer_of(const Options& options, const std::string& name, int fallback) {
 
 // One layout of a tiny model, which tests/gpu also trains with ranks as threads.
 int train(comm::Communicator& world, device::Device& device, const Options& options) {
-  const auto recipe = options.find("--recipe");
+  const auto recipe = options.find("--recipe"), kind = options.find("--kind");
+  const int cp = integer_of(options, "--cp", 1);
   const Layout layout{.dims = tiny_llama(),
                       .dp = integer_of(options, "--dp", 1),
                       .zero = integer_of(options, "--zero", 1),
                       .stage = integer_of(options, "--stage", 0),
+                      .cp = cp,
+                      .context_kind = kind == options.end()
+                                          ? spec::ContextKind::gather
+                                          : spec::context_kind_from_name(kind->second).value(),
                       .recipe = recipe == options.end() ? "fp32" : recipe->second,
-                      .logical_dp = world.size(),
+                      .logical_dp = world.size() / cp,
+                      .seq_len = integer_of(options, "--seq-len", 6),
                       .on_gpu = true};
   run_rank(layout, world, device, [&](RankRig& rig) {
     for (int step = 0; step < 10; ++step) {

@@ -15,14 +15,16 @@
 namespace trireme::tests {
 namespace {
 
-constexpr int64_t seq_len = 6;
+constexpr int64_t short_seq_len = 6;
 constexpr double deadline_seconds = 60;
 
 // The micro-batches of one rank, by their index in the global batch.
 class ShareOfStep final : public engine::MicrobatchSource {
  public:
   ShareOfStep(const spec::Plan& plan, const spec::Coord& coord, int64_t vocab)
-      : plan_(plan), coord_(coord), all_(7, vocab, plan.layout.micro_batch, seq_len) {}
+      : plan_(plan), coord_(coord), all_(7, vocab, plan.layout.micro_batch, plan.seq_len) {
+    all_.cut_documents(plan.document_mask);
+  }
 
   void fill(int index, const engine::HostMicrobatch& out) override {
     all_.fill(static_cast<int>(spec::global_microbatch(plan_, coord_, index)), out);
@@ -37,10 +39,12 @@ class ShareOfStep final : public engine::MicrobatchSource {
 
 std::string to_string(const spec::TrafficTable& t) {
   return fmt::format(
-      "reduce {} gather grads {} gather params {} sums {} tp forward {} backward {} grads {} pp "
-      "activations {} gradients {} table {} other {}",
-      t.reduce_grads, t.gather_grads, t.gather_params, t.step_sums, t.tp_forward, t.tp_backward,
-      t.tp_grads, t.pp_activations, t.pp_gradients, t.pp_table, t.other);
+      "reduce {} gather grads {} gather params {} sums {} updates {} state {} tp forward {} "
+      "backward {} grads {} cp forward {} backward {} pp activations {} gradients {} table {} "
+      "other {}",
+      t.reduce_grads, t.gather_grads, t.gather_params, t.step_sums, t.updates, t.layer_state,
+      t.tp_forward, t.tp_backward, t.tp_grads, t.cp_forward, t.cp_backward, t.pp_activations,
+      t.pp_gradients, t.pp_table, t.other);
 }
 
 // Runs steps and expects on every rank that
@@ -83,13 +87,14 @@ void train(RankRig& rig, const std::string& what, int steps, Results* results) {
 
 }  // namespace
 
-int ranks_of(const Layout& l) { return l.pp * l.dp * l.zero * l.tp; }
+int ranks_of(const Layout& l) { return l.pp * l.dp * l.zero * l.cp * l.tp; }
 
 std::string bits_key(const Layout& l) {
-  return fmt::format("{} {} grad {} master {} L{} m{} x {} {} in {}", l.dims.name, l.recipe,
-                     base::name_of(l.grad), base::name_of(l.master), l.logical_dp, l.microbatches,
-                     l.sequences, l.reduce == spec::ReduceWhen::once ? "once" : "each",
-                     base::name_of(l.reduce_dtype));
+  return fmt::format(
+      "{} {} {} grad {} master {} L{} m{} x {} x {}{} {} in {}", l.dims.name,
+      spec::name_of(l.optimizer), l.recipe, base::name_of(l.grad), base::name_of(l.master),
+      l.logical_dp, l.microbatches, l.sequences, l.seq_len, l.documents ? " documents" : "",
+      l.reduce == spec::ReduceWhen::once ? "once" : "each", base::name_of(l.reduce_dtype));
 }
 
 std::string to_string(const Layout& l) {
@@ -98,8 +103,12 @@ std::string to_string(const Layout& l) {
           ? ""
           : fmt::format(" pp {} {} x {} cut [{}]{}", l.pp, l.schedule, l.chunks,
                         fmt::join(l.cut, " "), l.keep_params ? " keep" : "");
-  return fmt::format("{}:{} dp {} zero {} ZeRO-{} tp {}{} prefetch {}{} recompute {}{}{}",
-                     bits_key(l), pipe, l.dp, l.zero, l.stage, l.tp,
+  const std::string context =
+      l.cp == 1 ? ""
+                : fmt::format(" cp {} {} {} {}", l.cp, spec::name_of(l.context_kind),
+                              spec::name_of(l.context_slices), l.ulysses);
+  return fmt::format("{}:{}{} dp {} zero {} ZeRO-{} tp {}{} prefetch {}{} recompute {}{}{}",
+                     bits_key(l), pipe, context, l.dp, l.zero, l.stage, l.tp,
                      l.sequence_parallel ? " sp" : "", l.prefetch, l.prefetch_after ? " after" : "",
                      spec::name_of(l.recompute),
                      l.streams == device::StreamMode::worker_threads ? " workers" : "",
@@ -110,13 +119,17 @@ std::string to_string(const Layout& l) {
 
 spec::Plan plan_of(const Layout& l, const spec::ModelSpec& model) {
   spec::Plan plan =
-      spec::solve_or_throw(model, {.seq_len = seq_len},
+      spec::solve_or_throw(model, {.seq_len = l.seq_len, .document_mask = l.documents},
                            {.tp = l.tp,
+                            .cp = l.cp,
                             .pp = l.pp,
                             .dp_replicate = l.dp,
                             .dp_shard = l.zero,
                             .zero_stage = l.stage,
                             .sequence_parallel = l.sequence_parallel,
+                            .context_kind = l.context_kind,
+                            .context_slices = l.context_slices,
+                            .ulysses = l.ulysses,
                             .schedule = *schedule::kind_from_name(l.schedule),
                             .chunks = l.chunks,
                             .first_layers = l.cut,
@@ -128,6 +141,7 @@ spec::Plan plan_of(const Layout& l, const spec::ModelSpec& model) {
                             .recompute = l.recompute,
                             .precision = *spec::precision_from_name(l.recipe),
                             .grad_dtype = l.grad,
+                            .optimizer = l.optimizer,
                             .master_dtype = l.master,
                             .reduce_dtype = l.reduce_dtype,
                             .reshard = l.keep_params ? spec::Reshard::never : spec::Reshard::always,
@@ -178,7 +192,7 @@ void run_layout(const Layout& layout, const std::function<void(RankRig&)>& body)
 void train_settled(const spec::ModelDims& dims, const spec::Layout& layout, bool on_gpu) {
   const spec::ModelSpec model = spec::make_model(dims);
   const spec::Backend backend = on_gpu ? spec::cuda_backend(layout.deterministic) : spec::Backend{};
-  const spec::Plan plan = spec::solve_or_throw(model, {.seq_len = seq_len}, layout, backend);
+  const spec::Plan plan = spec::solve_or_throw(model, {.seq_len = short_seq_len}, layout, backend);
   comm::ThreadWorld world(static_cast<int>(layout.ranks()), deadline_seconds);
   comm::run_ranks(world, [&](int rank) {
     std::unique_ptr<device::Device> device;
@@ -207,7 +221,7 @@ void train_random_layouts(uint64_t seed, int count, bool on_gpu) {
     dims.heads = 4;
     spec::Layout layout;
     do {
-      layout = spec::any_layout(dice, spec::sizes_of(spec::make_model(dims)), seq_len);
+      layout = spec::any_layout(dice, spec::sizes_of(spec::make_model(dims)), short_seq_len);
     } while (layout.ranks() > max_ranks);
     train_settled(dims, layout, on_gpu);
   }

@@ -22,6 +22,10 @@ struct Layout {
   int stage = 0;  // ZeRO stage
   int tp = 1;
   bool sequence_parallel = false;
+  int cp = 1;
+  spec::ContextKind context_kind = spec::ContextKind::gather;
+  spec::ContextSlices context_slices = spec::ContextSlices::zigzag;
+  int ulysses = 0;
   int pp = 1;
   std::string schedule = "1f1b";
   int chunks = 0;
@@ -33,11 +37,14 @@ struct Layout {
   int logical_dp = 24;
   int microbatches = 1;  // per worker
   int sequences = 1;     // per micro-batch
+  int64_t seq_len = 6;
+  bool documents = false;  // sequences are cut at random
   spec::ReduceWhen reduce = spec::ReduceWhen::once;
   base::DType reduce_dtype = base::DType::f32;
   int prefetch = 1;
   bool prefetch_after = false;
   spec::Recompute recompute = spec::Recompute::none;
+  spec::OptimizerKind optimizer = spec::OptimizerKind::adamw;
   device::StreamMode streams = device::StreamMode::inline_calls;
   bool split_backward = false;
   float adam_eps = 1e-8F;

@@ -38,6 +38,7 @@ class WrongAxisWorld final : public comm::Communicator {
                    std::span<const int>) override {
     refuse();
   }
+  void do_shift(Stream&, Tensor, ConstTensor) override { refuse(); }
   void do_broadcast(Stream&, Tensor, int) override { refuse(); }
   void do_send(Stream&, ConstTensor, int) override { refuse(); }
   void do_recv(Stream&, Tensor, int) override { refuse(); }

@@ -26,7 +26,8 @@ class ThreadPool {
   int threads() const { return static_cast<int>(workers_.size()) + 1; }
 
   // Calls task(i) for every i in [0, count), returns when all are done. May be called from several
-  // threads at once. Tasks must not throw and must not call for_each of the same pool.
+  // threads at once. Tasks must not throw and must not call for_each of the same pool. They start
+  // in ascending order and run without interruption, so a task may wait for an earlier one.
   template <typename Task>
   void for_each(int64_t count, Task&& task) {
     using Body = std::remove_reference_t<Task>;

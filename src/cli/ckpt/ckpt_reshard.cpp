@@ -91,6 +91,7 @@ int ranks_of(const spec::Plan& plan) {
 
 // Throws ConfigError unless the target's model has the tensors of the checkpoint.
 void expect_same_model(const Target& target, const ckpt::Generation& from) {
+  train::expect_optimizer(target.plan, from);
   std::set<std::string> wanted, found;
   const auto text = [](const ckpt::TensorInfo& tensor) {
     std::string line = tensor.name + " [";

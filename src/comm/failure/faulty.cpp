@@ -211,6 +211,10 @@ void FaultyCommunicator::do_broadcast(Stream& stream, Tensor inout, int root) {
              [&] { inner_->do_broadcast(stream, inout, root); });
 }
 
+void FaultyCommunicator::do_shift(Stream& stream, Tensor out, ConstTensor in) {
+  with_fault(stream, {out, 1, -1}, [&] { inner_->do_shift(stream, out, in); });
+}
+
 void FaultyCommunicator::do_send(Stream& stream, ConstTensor in, int to) {
   inner_->call_ = call_;
   inner_->do_send(stream, in, to);

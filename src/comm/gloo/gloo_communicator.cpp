@@ -209,6 +209,15 @@ void GlooCommunicator::do_exchange(Stream& stream, Tensor out, const std::byte* 
   });
 }
 
+void GlooCommunicator::do_shift(Stream& stream, Tensor out, ConstTensor in) {
+  enqueue(stream, [this, tag = next_tag(), out = out.data, in = in.data, bytes = in.bytes()] {
+    Transfers transfers(*this, tag);
+    transfers.receive((rank() + size() - 1) % size(), out, bytes);
+    transfers.send((rank() + 1) % size(), in, bytes);
+    transfers.wait();
+  });
+}
+
 void GlooCommunicator::do_broadcast(Stream& stream, Tensor inout, int root) {
   enqueue(stream, [this, tag = next_tag(), data = inout.data, bytes = inout.bytes(), root] {
     Transfers transfers(*this, tag);

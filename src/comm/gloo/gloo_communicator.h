@@ -37,6 +37,7 @@ class GlooCommunicator final : public Communicator {
   void do_exchange(Stream&, Tensor out, const std::byte* in, int64_t stride_bytes,
                    int64_t chunk_bytes, std::span<const int> from) override;
   void do_broadcast(Stream&, Tensor inout, int root) override;
+  void do_shift(Stream&, Tensor out, ConstTensor in) override;
   void do_send(Stream&, ConstTensor, int to) override;
   void do_recv(Stream&, Tensor, int from) override;
   void do_barrier() override;

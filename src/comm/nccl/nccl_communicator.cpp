@@ -172,6 +172,16 @@ void NcclCommunicator::do_exchange(Stream& stream, Tensor out, const std::byte* 
   }
 }
 
+void NcclCommunicator::do_shift(Stream& stream, Tensor out, ConstTensor in) {
+  const cudaStream_t queue = checked(stream).handle();
+  handle_->run("ncclSend and ncclRecv", [&](ncclComm_t& comm) {
+    Transfers transfers(comm, queue);
+    transfers.receive((rank() + size() - 1) % size(), out.data, out.bytes());
+    transfers.send((rank() + 1) % size(), in.data, in.bytes());
+    return transfers.start();
+  });
+}
+
 void NcclCommunicator::do_broadcast(Stream& stream, Tensor inout, int root) {
   const cudaStream_t queue = checked(stream).handle();
   handle_->run("ncclBroadcast", [&](ncclComm_t& comm) {

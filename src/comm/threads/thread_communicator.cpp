@@ -132,6 +132,13 @@ void ThreadCommunicator::do_exchange(Stream& stream, Tensor out, const std::byte
   });
 }
 
+void ThreadCommunicator::do_shift(Stream& stream, Tensor out, ConstTensor in) {
+  move(stream, in.data, in.bytes(), [&](const std::vector<Slot>& published) {
+    const Slot& before = published[static_cast<size_t>((rank() + size() - 1) % size())];
+    stream.copy_bytes(out, bytes_at(before.data, out.bytes()));
+  });
+}
+
 void ThreadCommunicator::do_broadcast(Stream& stream, Tensor inout, int root) {
   move(stream, inout.data, inout.bytes(), [&](const std::vector<Slot>& published) {
     if (rank() == root) return;

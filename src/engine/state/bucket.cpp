@@ -17,10 +17,10 @@ device::Tensor range_of(const device::Tensor& flat, const spec::Range& range) {
 
 }  // namespace
 
-Bucket::Bucket(std::vector<spec::Param> params, const spec::Plan& plan, const spec::Coord& coord,
-               const BucketMemory& memory)
+Bucket::Bucket(std::vector<spec::Param> params, spec::ParamView view, const spec::Plan& plan,
+               const spec::Coord& coord, const BucketMemory& memory)
     : specs_(std::move(params)),
-      layout_(spec::bucket_layout(specs_, plan.mesh)),
+      layout_(spec::bucket_layout(specs_, plan.mesh, view)),
       updated_(spec::updated_range(plan, coord, layout_.elements)),
       reduced_(spec::reduced_range(plan, coord, layout_.elements)),
       params_(specs_.size()),

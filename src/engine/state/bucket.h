@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Bucket: the parameters and gradients of one layer, flat, as one rank of the data axes holds them,
-// and the views of them that the layer reads and writes. ZeRO stages differ only in which of these
-// tensors alias; buckets.h moves data between them.
+// Bucket: the parameters and gradients of one layer that have one view of the mesh, flat, as one
+// rank holds them, and the tensors that the layer reads and writes. ZeRO stages differ only in
+// which of these tensors alias; buckets.h moves data between them.
 #pragma once
 
 #include <span>
@@ -25,8 +25,9 @@ struct BucketMemory {
 
 class Bucket {
  public:
-  // Gradients are absent under an inference plan. So are the views of a tied copy: see set_views().
-  Bucket(std::vector<spec::Param> params, const spec::Plan&, const spec::Coord&,
+  // `params`: all of the layer; the bucket has those of the view. Gradients are absent under an
+  // inference plan. So are the tensors of a tied copy: see set_views().
+  Bucket(std::vector<spec::Param> params, spec::ParamView, const spec::Plan&, const spec::Coord&,
          const BucketMemory&);
 
   const std::vector<spec::Param>& specs() const { return specs_; }

@@ -31,30 +31,40 @@ Buckets::Buckets(const spec::ModelSpec& model, const spec::Plan& plan, DataGroup
       residency_(plan.zero),
       hosted_(spec::hosted_workers(plan)),
       rounds_(spec::reduce_rounds(plan)),
-      defers_updates_(groups.has_peers() && !plan.zero.optim),
-      folds_(spec::folds(plan.layout.logical_dp,
-                         spec::workers_of(plan, spec::data_rank(plan.mesh, groups.coord())))),
+      defers_updates_(groups.has_peers() && !plan.zero.optim &&
+                      plan.optimizer.kind == spec::OptimizerKind::adamw),
+      folds_(spec::folds(spec::leaves(plan), spec::leaves_of(plan, groups.coord()))),
       buffers_(spec::data_buffers(plan, spec::bucket_layouts(model, plan, pipe.rank()),
                                   is_read_in_place(model, plan))),
-      layers_(spec::layers_of_rank(model, plan, pipe.rank())) {
+      keys_(spec::bucket_keys(model, plan, pipe.rank())) {
   if (groups_.has_peers()) groups_.set_received(memory.comm.take(buffers_.received));
   if (buffers_.rounded.shape.ndim() > 0) rounded_ = memory.comm.take(buffers_.rounded);
   for (const base::TensorSpec& spec : buffers_.work) work_.push_back(memory.comm.take(spec));
   for (const base::TensorSpec& spec : buffers_.gathered) {
     gathered_.push_back(memory.comm.take(spec));
   }
-  for (size_t b = 0; b < layers_.size(); ++b) {
+  for (size_t b = 0; b < keys_.size(); ++b) {
     const auto gather_slot = gathered_.empty()
                                  ? size_t{0}
                                  : static_cast<size_t>(buffers_.gather_slot(static_cast<int>(b)));
     buckets_.emplace_back(
-        spec::params_of(model, layers_[b]), plan, groups.coord(),
+        spec::params_of(model, keys_[b].layer), keys_[b].view, plan, groups.coord(),
         BucketMemory{memory.params, memory.grads,
                      gathered_.empty() ? Tensor{} : gathered_[gather_slot],
                      work_.empty() ? Tensor{} : work_[b % work_.size()], memory.leaves[b]});
   }
   table_.emplace(model, plan, groups, pipe, std::span(buckets_),
                  SharedTable::Memory{memory.params, memory.grads, memory.comm});
+  for (size_t b = 0; b < keys_.size(); ++b) {
+    const auto add = [&](std::span<const Tensor> views, std::vector<Tensor>& all) {
+      all.resize(views.size());
+      for (size_t i = 0; i < views.size(); ++i) {
+        if (views[i]) all[i] = views[i];
+      }
+    };
+    add(buckets_[b].params(), params_[keys_[b].layer]);
+    add(buckets_[b].grads(), grads_[keys_[b].layer]);
+  }
   written_.resize(buckets_.size());
   arrived_.resize(buckets_.size());
   released_.resize(gathered_.size());
@@ -64,11 +74,16 @@ Buckets::Buckets(const spec::ModelSpec& model, const spec::Plan& plan, DataGroup
   reduced_.resize(work_.empty() ? buckets_.size() : work_.size());
 }
 
-int Buckets::index_of_layer(int layer) const {
-  const auto found = std::find(layers_.begin(), layers_.end(), layer);
-  TRIREME_CHECK(found != layers_.end(), "layer {} is not on this rank", layer);
-  return static_cast<int>(found - layers_.begin());
+spec::Range Buckets::of_layer(int layer) const {
+  const auto is_of_layer = [layer](const spec::BucketKey& key) { return key.layer == layer; };
+  const auto first = std::ranges::find_if(keys_, is_of_layer);
+  TRIREME_CHECK(first != keys_.end(), "layer {} is not on this rank", layer);
+  const auto last = std::find_if_not(first, keys_.end(), is_of_layer);
+  return {first - keys_.begin(), last - keys_.begin()};
 }
+
+std::span<const Tensor> Buckets::params(int layer) const { return params_.at(layer); }
+std::span<const Tensor> Buckets::grads(int layer) const { return grads_.at(layer); }
 
 void Buckets::gather(int bucket) {
   const auto slot = static_cast<size_t>(buffers_.gather_slot(bucket));

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Buckets: all buckets of a rank, one per layer, and their communication over the data axes.
+// Buckets: all buckets of a rank, one for each layer and view of its parameters, and their
+// communication over the axes of the view.
 // Scripts call gather, release, zero and reduce, one bucket at a time; the work runs on the data
 // stream beside the compute stream. Plain data parallelism, ZeRO-1, -2, -3 and HSDP share this
 // code; the plan's residency decides which tensors of a Bucket alias.
@@ -7,6 +8,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <optional>
 #include <span>
 #include <utility>
@@ -41,8 +43,13 @@ class Buckets {
   std::vector<Bucket>::const_iterator begin() const { return buckets_.begin(); }
   std::vector<Bucket>::const_iterator end() const { return buckets_.end(); }
   SharedTable& table() { return *table_; }
-  // Returns the bucket of layer `layer` of the model. REQUIRES: the layer is on this rank.
-  int index_of_layer(int layer) const;
+  // ---- by layer of the model. REQUIRES: the layer is on this rank
+  spec::Range of_layer(int layer) const;  // its buckets
+  // By the layer's parameter enum, from all its buckets; parameters that it does not have are
+  // empty.
+  std::span<const device::Tensor> params(int layer) const;
+  std::span<const device::Tensor> grads(int layer) const;
+  const spec::BucketKey& key(int bucket) const { return keys_[static_cast<size_t>(bucket)]; }
 
   // ---- steps of scripts
   void gather(int bucket);
@@ -66,7 +73,8 @@ class Buckets {
   // Parameters have changed on some rank. All ranks call it.
   void weights_changed() { table_->set_stale(); }
 
-  // ---- deferred updates. If every rank updates everything (plain data parallelism), a bucket is
+  // ---- deferred updates. If every rank updates everything on its own (plain data parallelism with
+  // AdamW), a bucket is
   // updated just before the next forward uses it, and the gradients of most buckets are gathered
   // during that forward. The buckets that the backward finishes first are gathered during the
   // backward.
@@ -81,12 +89,12 @@ class Buckets {
 
   // Completes own_grads() for readers. Collective.
   void complete_grads(int bucket);
-  // Returns the whole bucket in fp32, from the part `own` of each rank along zero (own_params(),
+  // Returns the whole bucket in fp32, from the part `own` of each shard (own_params(),
   // own_grads(), or a tensor of the optimizer). Waits for the device. Collective.
   std::vector<float> read_whole(int bucket, const optim::FlatFloats& own);
 
  private:
-  // Returns the bytes of all ranks along zero; this rank holds `own`.
+  // Returns the bytes of all shards; this rank holds `own`.
   std::vector<std::byte> read_whole(const device::Tensor& own, int64_t whole_bytes);
   Bucket& at(int bucket) { return buckets_[static_cast<size_t>(bucket)]; }
   size_t work_slot(int bucket) const;
@@ -107,8 +115,10 @@ class Buckets {
   spec::DataBuffers buffers_;
   device::Tensor rounded_;
   std::vector<device::Tensor> work_, gathered_;
-  std::vector<int> layers_;  // of the model, by bucket
+  std::vector<spec::BucketKey> keys_;  // by bucket
   std::vector<Bucket> buckets_;
+  // By layer of the model.
+  std::map<int, std::vector<device::Tensor>> params_, grads_;
   std::optional<SharedTable> table_;
 
   // ---- order between the streams

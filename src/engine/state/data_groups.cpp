@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/state/data_groups.h"
 
-#include <array>
+#include <vector>
 
 #include "base/check.h"
 #include "base/error.h"
@@ -15,8 +15,8 @@ using spec::TrafficTable;
 namespace {
 
 std::string text_of(const spec::Sizes& sizes) {
-  return fmt::format("pp = {}, dp = {}, zero = {}, tp = {}", sizes[Axis::pp], sizes[Axis::dp],
-                     sizes[Axis::zero], sizes[Axis::tp]);
+  return fmt::format("pp = {}, dp = {}, zero = {}, cp = {}, tp = {}", sizes[Axis::pp],
+                     sizes[Axis::dp], sizes[Axis::zero], sizes[Axis::cp], sizes[Axis::tp]);
 }
 
 }  // namespace
@@ -24,7 +24,7 @@ std::string text_of(const spec::Sizes& sizes) {
 DataGroups::DataGroups(const spec::Plan& plan, comm::Mesh* mesh, device::Device& device,
                        device::Stream& compute)
     : compute_(compute), updates_all_(!plan.zero.optim) {
-  const int ranks = spec::data_ranks(plan.mesh);
+  const int ranks = spec::sum_ranks(plan.mesh);
   if (mesh == nullptr) {
     if (plan.mesh == spec::Sizes{}) return;
     throw base::ConfigError(fmt::format(
@@ -41,25 +41,26 @@ DataGroups::DataGroups(const spec::Plan& plan, comm::Mesh* mesh, device::Device&
   comm::Communicator& world = mesh->world();
   comm::Communicator::Options options = world.options();
   if (spec::closing_ranks(plan.mesh) > 1) {
-    // All ranks; those that share micro-batches are neighbours.
-    const int sharing = plan.mesh[Axis::pp] * plan.mesh[Axis::tp];
-    const int place = coord_[Axis::pp] * plan.mesh[Axis::tp] + coord_[Axis::tp];
     options.name = "closing";
-    closing_ = world.split(0, spec::data_rank(plan.mesh, coord_) * sharing + place, options);
+    closing_ = world.split(0, spec::closing_rank(plan.mesh, coord_), options);
   }
   if (ranks == 1) return;
   own_stream_ = device.make_stream("dp");
-  constexpr std::array<Axis, 2> axes = {Axis::dp, Axis::zero};
+  const spec::MeshView view = spec::mesh_view(spec::ParamView::dense);
+  std::vector<Axis> axes = view.replicate;
+  axes.insert(axes.end(), view.shard.begin(), view.shard.end());
   options.name = "data";
   const std::vector<int> members = comm::members(plan.mesh, world.rank(), axes);
   data_ = world.split(members.front(), spec::reduced_place(plan.mesh, coord_), options);
-  if (plan.mesh[Axis::dp] > 1) dp_ = &mesh->along(Axis::dp, comm::Channel::data);
-  if (plan.mesh[Axis::zero] > 1) zero_ = &mesh->along(Axis::zero, comm::Channel::data);
+  if (view.replicas(plan.mesh) > 1) {
+    copies_ = &mesh->along(view.replicate, comm::Channel::data);
+  }
+  if (view.shards(plan.mesh) > 1) shards_ = &mesh->along(view.shard, comm::Channel::data);
 
-  order_.leaves = plan.layout.logical_dp;
+  order_.leaves = spec::leaves(plan);
   for (const int member : data_->world_ranks()) {
-    const int at = spec::data_rank(plan.mesh, comm::coord_of(plan.mesh, member));
-    order_.parts.push_back(spec::tree_cover(plan.layout.logical_dp, spec::workers_of(plan, at)));
+    const spec::Range held = spec::leaves_of(plan, comm::coord_of(plan.mesh, member));
+    order_.parts.push_back(spec::tree_cover(order_.leaves, held));
   }
 }
 
@@ -81,14 +82,14 @@ void DataGroups::reduce(device::Tensor out, std::span<const device::ConstTensor>
 }
 
 void DataGroups::gather_grads(device::Tensor out, device::ConstTensor own) {
-  comm::Communicator* group = updates_all_ ? data_.get() : dp_;
+  comm::Communicator* group = updates_all_ ? data_.get() : copies_;
   if (group == nullptr) return;
   counted(&TrafficTable::gather_grads, group,
           [&](comm::Communicator& g) { g.all_gather(stream(), out, own); });
 }
 
 void DataGroups::gather_params(device::Tensor out, device::ConstTensor own) {
-  counted(&TrafficTable::gather_params, zero_,
+  counted(&TrafficTable::gather_params, shards_,
           [&](comm::Communicator& group) { group.all_gather(stream(), out, own); });
 }
 
@@ -97,13 +98,31 @@ void DataGroups::gather_step_sums(device::Tensor out, device::ConstTensor own) {
           [&](comm::Communicator& group) { group.all_gather(stream(), out, own); });
 }
 
+void DataGroups::gather_updates(device::Tensor out, device::ConstTensor own) {
+  counted(&TrafficTable::updates, shards_,
+          [&](comm::Communicator& group) { group.all_gather(stream(), out, own); });
+}
+
+void DataGroups::broadcast_update(device::Tensor inout, int from) {
+  counted(&TrafficTable::updates, data_.get(),
+          [&](comm::Communicator& group) { group.broadcast(stream(), inout, from); });
+}
+
+void DataGroups::max_state(device::Tensor inout) {
+  if (!has_peers()) return;
+  after_compute();
+  counted(&TrafficTable::layer_state, data_.get(),
+          [&](comm::Communicator& group) { group.all_reduce(stream(), inout, comm::Reduce::max); });
+  before_compute();
+}
+
 void DataGroups::gather_grads_for_host(device::Tensor out, device::ConstTensor own) {
-  counted(&TrafficTable::other, updates_all_ ? data_.get() : dp_,
+  counted(&TrafficTable::other, updates_all_ ? data_.get() : copies_,
           [&](comm::Communicator& group) { group.all_gather(stream(), out, own); });
 }
 
 void DataGroups::gather_for_host(device::Tensor out, device::ConstTensor own) {
-  counted(&TrafficTable::other, zero_,
+  counted(&TrafficTable::other, shards_,
           [&](comm::Communicator& group) { group.all_gather(stream(), out, own); });
 }
 

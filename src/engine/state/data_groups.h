@@ -3,10 +3,10 @@
 // of their collectives, beside the compute stream. With one rank nothing is sent, and the stream is
 // the compute stream itself.
 //
-// The data group (dp and zero together) is ordered by spec::reduced_place, zero slow and dp fast,
-// so that its rank r reduces the r-th part of a bucket, and the parts of the ranks along dp lie
-// side by side in one part along zero. Workers keep the order of the world (spec::data_rank);
-// comm::SumOrder maps ranks to the workers that they host.
+// The data group (all axes of the mesh view) is ordered by spec::reduced_place, shards slow and
+// copies fast, so that its rank r reduces the r-th part of a bucket, and the parts of the copies of
+// a shard lie side by side in it. comm::SumOrder maps ranks to the leaves that they have
+// (spec::leaves_of).
 #pragma once
 
 #include <functional>
@@ -46,9 +46,17 @@ class DataGroups {
   // Gathers the sums of all ranks that update the same parameters; `own` is this rank's part of
   // `out`.
   void gather_grads(device::Tensor out, device::ConstTensor own);
-  // Gathers along zero.
+  // Gathers the shards.
   void gather_params(device::Tensor out, device::ConstTensor own);
   void gather_step_sums(device::Tensor out, device::ConstTensor own);
+  // ---- of matrices that one rank updates for others
+  int place() const { return data_ ? data_->rank() : 0; }  // in the data group
+  // Gathers over the ranks that share the state; `own` is this rank's part of `out`.
+  void gather_updates(device::Tensor out, device::ConstTensor own);
+  // Sends `inout` of the rank with this place to all of the data group.
+  void broadcast_update(device::Tensor inout, int from);
+  // inout (f32) = maximum over the data group, ordered with compute; does nothing without peers.
+  void max_state(device::Tensor inout);
   // The same as gather_grads() and gather_params(), for reads by name: counted as other traffic.
   void gather_grads_for_host(device::Tensor out, device::ConstTensor own);
   void gather_for_host(device::Tensor out, device::ConstTensor own);
@@ -70,9 +78,9 @@ class DataGroups {
   std::unique_ptr<comm::Communicator> data_;     // null: one data rank
   // Declared after the communicators, which its queued work uses: its destructor drains the queue.
   std::unique_ptr<device::Stream> own_stream_;
-  comm::Communicator* dp_ = nullptr;  // null if the axis has one rank
-  comm::Communicator* zero_ = nullptr;
-  bool updates_all_ = false;  // every rank updates all parameters
+  comm::Communicator* copies_ = nullptr;  // ranks with the same shard; null: there is one
+  comm::Communicator* shards_ = nullptr;  // ranks with different shards
+  bool updates_all_ = false;              // every rank updates all parameters
   comm::SumOrder order_;
   device::Tensor received_;
   spec::TrafficTable traffic_;

@@ -76,13 +76,13 @@ StateAccess::StateAccess(const Parts& parts)
       tensor_(parts.tensor),
       pipe_(parts.pipe),
       buckets_(parts.buckets),
-      optimizer_(parts.optimizer),
+      state_(parts.state),
       step_state_(parts.step_state) {}
 
 void StateAccess::init_weights(uint64_t seed) {
   for (int b = 0; b < buckets_.size(); ++b) {
     const Bucket& bucket = buckets_[b];
-    const device::Tensor own = optimizer_ ? optimizer_->first_weights(b) : bucket.own_params();
+    const device::Tensor own = plan_.inference ? bucket.own_params() : state_.first_weights(b);
     ops::fill(compute_, {.d = own});  // also the padding, which must stay zero
     for (const spec::BucketEntry& entry : bucket.layout().entries) {
       const spec::Range here = common(bucket.updated(), entry.offset, entry.elements);
@@ -93,14 +93,14 @@ void StateAccess::init_weights(uint64_t seed) {
                               {here.begin - entry.offset, here.end - entry.offset}),
                  own.slice_rows(here.begin - bucket.updated().begin, here.end - here.begin));
     }
-    if (optimizer_) optimizer_->take_first_weights(compute_, b);
+    if (!plan_.inference) state_.take_first_weights(b);
     buckets_.publish(b);
   }
   buckets_.weights_changed();
 }
 
 void StateAccess::publish_weights(int bucket) {
-  if (optimizer_) optimizer_->publish(compute_, bucket);
+  if (!plan_.inference) state_.weights(bucket).publish(compute_);
   buckets_.publish(bucket);
 }
 
@@ -212,38 +212,38 @@ StateAccess::Located StateAccess::locate(const std::string& name) const {
     if (found == params.end()) continue;
     Located at{.pp_rank = spec::rank_of_layer(plan_, layer), .bucket = -1, .param = *found};
     if (at.pp_rank != pipe_.rank()) return at;
-    at.bucket = buckets_.index_of_layer(layer);
     const auto index = static_cast<int>(found - params.begin());
-    for (const spec::BucketEntry& entry : buckets_[at.bucket].layout().entries) {
-      if (entry.param != index) continue;
-      at.offset = entry.offset;
-      at.elements = entry.elements;
-      return at;
+    const spec::Range buckets = buckets_.of_layer(layer);
+    for (int64_t b = buckets.begin; b < buckets.end; ++b) {
+      at.bucket = static_cast<int>(b);
+      for (const spec::BucketEntry& entry : buckets_[at.bucket].layout().entries) {
+        if (entry.param != index) continue;
+        at.offset = entry.offset;
+        at.elements = entry.elements;
+        return at;
+      }
     }
   }
   throw base::ConfigError(fmt::format("the model has no parameter '{}'", name));
 }
 
 optim::FlatFloats StateAccess::own_weights(int bucket) const {
-  return optimizer_ ? optimizer_->weights(bucket)
-                    : optim::FlatFloats{buckets_[bucket].own_params()};
+  return plan_.inference ? optim::FlatFloats{buckets_[bucket].own_params()}
+                         : state_.weights(bucket).floats();
 }
 
 void StateAccess::flush_updates() {
-  TRIREME_CHECK(optimizer_ != nullptr, "state under an inference plan");
+  TRIREME_CHECK(!plan_.inference, "state under an inference plan");
   buckets_.flush_updates();
 }
 
 std::vector<StateAccess::StateRange> StateAccess::state() {
   flush_updates();
-  const std::vector<int> layers = spec::layers_of_rank(model_, plan_, pipe_.rank());
   std::vector<StateRange> all;
   for (int b = 0; b < buckets_.size(); ++b) {
-    const int layer = layers[static_cast<size_t>(b)];
-    const spec::Range range = buckets_[b].updated();
-    all.push_back({layer, StateKind::weight, range, optimizer_->weights(b)});
-    all.push_back({layer, StateKind::first_moment, range, {optimizer_->first_moment(b)}});
-    all.push_back({layer, StateKind::second_moment, range, {optimizer_->second_moment(b)}});
+    for (const TrainState::Part& part : state_.parts(b)) {
+      all.push_back({buckets_.key(b).layer, part.tensor, part.range, part.floats});
+    }
   }
   return all;
 }
@@ -254,7 +254,8 @@ std::vector<float> StateAccess::read_state(const StateRange& range) {
 
 void StateAccess::write_state(const StateRange& range, std::span<const float> values) {
   // With split fp32 weights this writes parameters, which another rank may still be reading.
-  buckets_.before_change(buckets_.index_of_layer(range.layer));
+  const spec::Range buckets = buckets_.of_layer(range.layer);
+  for (int64_t b = buckets.begin; b < buckets.end; ++b) buckets_.before_change(static_cast<int>(b));
   upload_floats(compute_, range.floats, values);
 }
 

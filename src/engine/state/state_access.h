@@ -13,9 +13,9 @@
 #include "engine/state/buckets.h"
 #include "engine/state/data_groups.h"
 #include "engine/state/tensor_group.h"
+#include "engine/state/train_state.h"
 #include "engine/step/pipe.h"
 #include "kernels/step_state.h"
-#include "optim/adamw.h"
 #include "spec/model.h"
 #include "spec/plan.h"
 
@@ -32,8 +32,8 @@ class StateAccess {
     TensorGroup& tensor;
     Pipe& pipe;
     Buckets& buckets;
-    optim::AdamW* optimizer = nullptr;  // null in inference
-    device::Tensor step_state;          // one kernels::StepState
+    TrainState& state;          // empty in inference
+    device::Tensor step_state;  // one kernels::StepState
   };
   explicit StateAccess(const Parts&);
 
@@ -55,16 +55,16 @@ class StateAccess {
   std::string weights_sha256();
 
   // ---- state: everything besides the batch that the next step depends on
-  enum class StateKind : uint8_t { weight, first_moment, second_moment, count };
-  // A range of the fp32 state of one layer's bucket.
+  // This rank's part of one tensor of one layer (spec/state/state.h).
   struct StateRange {
     int layer = 0;  // of the model
-    StateKind kind = StateKind::weight;
-    spec::Range range;         // elements of the bucket
+    spec::StateTensor tensor;
+    spec::Range range;         // elements of the bucket; of an own tensor: of its flat form
     optim::FlatFloats floats;  // a view of the range
   };
-  // Returns views of the state that this rank updates; they are current once the compute stream has
-  // drained. REQUIRES: a training plan.
+  // Returns views of the state that this rank updates, layer by layer in the order of
+  // spec::state_of(); tensors of which it has no elements are left out. They are current once the
+  // compute stream has drained. REQUIRES: a training plan.
   std::vector<StateRange> state();
   // Queues deferred updates, as state() does: ranges returned by an earlier state() are current
   // once the compute stream has drained.
@@ -103,7 +103,7 @@ class StateAccess {
   TensorGroup& tensor_;
   Pipe& pipe_;
   Buckets& buckets_;
-  optim::AdamW* optimizer_;
+  TrainState& state_;
   device::Tensor step_state_;
 };
 

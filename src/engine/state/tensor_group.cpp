@@ -21,6 +21,17 @@ void TensorGroup::sum_grads(device::Tensor inout) {
   count(&TrafficTable::tp_grads);
 }
 
+void TensorGroup::gather_update(device::Tensor out, device::ConstTensor own) {
+  group_->all_gather(compute_, out, own);
+  count(&TrafficTable::updates);
+}
+
+void TensorGroup::max_state(device::Tensor inout) {
+  if (group_ == nullptr) return;
+  group_->all_reduce(compute_, inout, comm::Reduce::max);
+  count(&TrafficTable::layer_state);
+}
+
 std::vector<float> TensorGroup::gather_for_host(std::span<const float> own) {
   const auto elements = static_cast<int64_t>(own.size());
   std::vector<float> all(own.size() * static_cast<size_t>(ranks()));

@@ -27,6 +27,10 @@ class TensorGroup {
 
   // inout = sum over ranks. Does nothing on one rank or for no elements.
   void sum_grads(device::Tensor inout);
+  // Gathers the parts of a matrix, one after the other. REQUIRES: several ranks.
+  void gather_update(device::Tensor out, device::ConstTensor own);
+  // inout (f32) = maximum over ranks. Does nothing on one rank.
+  void max_state(device::Tensor inout);
   // Returns the floats `own` of every rank, one after the other. Sends them through the buffer;
   // waits for the device.
   std::vector<float> gather_for_host(std::span<const float> own);

@@ -21,6 +21,29 @@ int64_t bytes_of_batch(const spec::LocalShape& shape) {
   return bytes;
 }
 
+// Returns the ranges as chunks of rows with the same keys, or one more key with each row.
+std::vector<kernels::QueryChunk> chunks_of(const spec::KeyRanges& keys) {
+  std::vector<kernels::QueryChunk> chunks;
+  const auto rows = static_cast<int64_t>(keys.begin.size());
+  const auto end = [&](int64_t row) { return keys.end[static_cast<size_t>(row)]; };
+  const auto begin = [&](int64_t row) { return keys.begin[static_cast<size_t>(row)]; };
+  for (int64_t first = 0; first < rows;) {
+    const int64_t growth = first + 1 < rows ? end(first + 1) - end(first) : 0;
+    int64_t next = first + 1;
+    while (next < rows && begin(next) == begin(first) && end(next) - end(next - 1) == growth &&
+           (growth == 0 || growth == 1)) {
+      ++next;
+    }
+    chunks.push_back({.first_row = first,
+                      .rows = next - first,
+                      .first_key = begin(first),
+                      .end_key = end(next - 1),
+                      .causal = next - first > 1 && growth == 1});
+    first = next;
+  }
+  return chunks;
+}
+
 }  // namespace
 
 void set_equal_sequences(const HostMicrobatch& batch, int64_t sequences, int64_t seq_len) {
@@ -38,8 +61,11 @@ void set_equal_sequences(const HostMicrobatch& batch, int64_t sequences, int64_t
 }
 
 InputStaging::InputStaging(device::Device& device, device::Arena& arena,
-                           const spec::LocalShape& shape, int microbatches, int64_t vocab)
+                           const spec::LocalShape& shape, int microbatches, int64_t vocab,
+                           int cp_rank)
     : shape_(shape),
+      split_(shape.context()),
+      cp_rank_(cp_rank),
       vocab_(vocab),
       batch_bytes_(bytes_of_batch(shape)),
       host_(device.make_host_buffer(
@@ -58,8 +84,57 @@ InputStaging::InputStaging(device::Device& device, device::Arena& arena,
                           static_cast<size_t>(spec.shape.elements()));
       offset += base::bytes_of(spec);
     }
-    batches_.push_back({tensors[0], tensors[1], tensors[2], tensors[3]});
+    batches_.push_back({tensors[0], tensors[1], tensors[2], tensors[3], {}});
     host_batches_.push_back({arrays[0], arrays[1], arrays[2], arrays[3]});
+    host_keys_.emplace_back();
+    if (split_.groups == 1) continue;
+    batches_.back().keys = {.begin = tensors[4], .end = tensors[5], .order = {}, .chunks = {}};
+    host_keys_.back() = {arrays[4], arrays[5], {}};
+    if (split_.is_ring) continue;
+    batches_.back().keys.order = tensors[6];
+    host_keys_.back().order = arrays[6];
+  }
+  rows_.resize(batches_.size());
+  pairs_.resize(batches_.size());
+  if (split_.cp() == 1) return;
+  for (std::vector<int32_t>& array : whole_) array.resize(static_cast<size_t>(split_.tokens()));
+  if (split_.groups > 1 && !shape_.has_documents) know_chunks();
+}
+
+void InputStaging::know_chunks() {
+  const std::vector<int32_t> offsets = spec::equal_offsets(split_);
+  for (int source = 0; source < split_.key_sources(); ++source) {
+    chunks_.push_back(chunks_of(spec::keys_of_source(split_, own_group(), source, offsets)));
+  }
+  for (Microbatch& batch : batches_) batch.keys.chunks = chunks_;
+}
+
+void InputStaging::slice(int index) {
+  const auto at = static_cast<size_t>(index);
+  const HostMicrobatch& batch = host_batches_[at];
+  const std::span<const int32_t> offsets = batch.seq_offsets;
+  const bool varies = shape_.has_documents;
+  if (rows_[at].empty() || varies) {
+    rows_[at] = spec::rank_rows(split_, cp_rank_, offsets);
+    if (split_.groups > 1) {
+      const HostKeys& keys = host_keys_[at];
+      for (int source = 0; source < split_.key_sources(); ++source) {
+        const spec::KeyRanges ranges = spec::keys_of_source(split_, own_group(), source, offsets);
+        const auto first = static_cast<ptrdiff_t>(source * split_.group_tokens());
+        std::ranges::copy(ranges.begin, keys.begin.begin() + first);
+        std::ranges::copy(ranges.end, keys.end.begin() + first);
+      }
+      if (!split_.is_ring) {
+        std::ranges::copy(spec::gathered_rows(split_, offsets), keys.order.begin());
+      }
+      pairs_[at] = spec::pairs_of_groups(split_, offsets);
+    }
+  }
+  const std::array<std::span<int32_t>, 3> staged = {batch.tokens, batch.labels, batch.positions};
+  for (size_t i = 0; i < staged.size(); ++i) {
+    for (size_t t = 0; t < staged[i].size(); ++t) {
+      staged[i][t] = whole_[i][static_cast<size_t>(rows_[at][t])];
+    }
   }
 }
 
@@ -70,8 +145,15 @@ void InputStaging::load(MicrobatchSource& source, int count) {
   uint64_t samples = 0;
   for (int m = 0; m < count; ++m) {
     const HostMicrobatch& batch = host_batches_[static_cast<size_t>(m)];
-    source.fill(m, batch);
-    check(m, batch);
+    if (split_.cp() == 1) {
+      source.fill(m, batch);
+      check(m, batch);
+    } else {
+      const HostMicrobatch all{whole_[0], whole_[1], whole_[2], batch.seq_offsets};
+      source.fill(m, all);
+      check(m, all);
+      slice(m);
+    }
     samples += source.sample_hash(m);
   }
   std::memcpy(host_.data(), &samples, sizeof(samples));
@@ -98,7 +180,7 @@ void InputStaging::check(int index, const HostMicrobatch& batch) const {
         fmt::format("micro-batch {}: {} {} at token {} is out of range: allowed are 0 to {}", index,
                     what, found, at, limit - 1));
   };
-  const auto tokens = static_cast<int32_t>(shape_.tokens);
+  const auto tokens = static_cast<int32_t>(split_.tokens());
   for (size_t t = 0; t < batch.tokens.size(); ++t) {
     if (batch.tokens[t] < 0 || batch.tokens[t] >= vocab_) {
       refuse("token", t, batch.tokens[t], vocab_);
@@ -111,7 +193,7 @@ void InputStaging::check(int index, const HostMicrobatch& batch) const {
   if (!shape_.has_documents) {
     for (size_t s = 0; s < batch.seq_offsets.size(); ++s) {
       const int64_t expected =
-          std::min<int64_t>(static_cast<int64_t>(s) * shape_.seq_len, shape_.tokens);
+          std::min<int64_t>(static_cast<int64_t>(s) * shape_.seq_len, split_.tokens());
       if (batch.seq_offsets[s] == expected) continue;
       throw base::ConfigError(
           fmt::format("micro-batch {}: sequence {} starts at token {} instead of {}; document "

@@ -2,12 +2,14 @@
 // Transfer of micro-batches from the host to the device.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <span>
 #include <vector>
 
 #include "device/device.h"
 #include "device/memory.h"
+#include "nn/layer.h"
 #include "spec/facts/facts.h"
 
 namespace trireme::engine {
@@ -36,6 +38,7 @@ class MicrobatchSource {
 
 struct Microbatch {
   device::ConstTensor tokens, labels, positions, seq_offsets;
+  nn::ContextKeys keys;  // if groups along cp share its rows
 };
 
 // Host and device memory for all micro-batches of one step, double-buffered: the copy stream
@@ -43,8 +46,9 @@ struct Microbatch {
 // step; then the compute stream copies them into `current_`.
 class InputStaging {
  public:
+  // `cp_rank`: of this rank, which stages its rows of every micro-batch (spec::rank_rows).
   InputStaging(device::Device&, device::Arena&, const spec::LocalShape&, int microbatches,
-               int64_t vocab);
+               int64_t vocab, int cp_rank = 0);
 
   // Calls the source for micro-batches [0, count), checks them and queues their upload. The host
   // waits for the previous upload, not for the compute stream. Throws ConfigError if a token,
@@ -55,18 +59,43 @@ class InputStaging {
   // Queues the copy of the sum of the micro-batches' sample hashes into `to` (u8).
   void take_samples(device::Stream& compute, device::Tensor to);
 
+  // Returns the rows of the micro-batch that this rank staged last, and the (query, key) pairs of
+  // each group along cp.
+  const spec::Rows& rows(int index) const { return rows_[static_cast<size_t>(index)]; }
+  const std::vector<int64_t>& pairs(int index) const { return pairs_[static_cast<size_t>(index)]; }
+
+  // Returns the offsets of the whole micro-batch that were staged last.
+  std::span<const int32_t> host_offsets(int index) const {
+    return host_batches_[static_cast<size_t>(index)].seq_offsets;
+  }
+
   const Microbatch& batch(int index) const { return batches_[static_cast<size_t>(index)]; }
 
  private:
   void check(int index, const HostMicrobatch&) const;
+  // Copies this rank's rows of whole_ to the staged arrays of a micro-batch, and computes its keys.
+  void slice(int index);
+  void know_chunks();  // without documents the host knows all keys
+  int own_group() const { return cp_rank_ / split_.ulysses; }
 
   spec::LocalShape shape_;
+  spec::ContextSplit split_;
+  int cp_rank_;
   int64_t vocab_;
   int64_t batch_bytes_ = 0;  // one micro-batch
   device::HostBuffer host_;
   std::unique_ptr<device::Stream> copy_;  // declared after host_: its destructor ends the uploads
   device::Tensor landing_, current_;  // flat; sample hash, then micro-batches one after the other
   std::vector<HostMicrobatch> host_batches_;
+  // ---- with several ranks along cp
+  std::array<std::vector<int32_t>, 3> whole_;  // tokens, labels, positions of all rows
+  struct HostKeys {
+    std::span<int32_t> begin, end, order;
+  };
+  std::vector<HostKeys> host_keys_;  // by micro-batch; empty spans where there are none
+  std::vector<std::vector<kernels::QueryChunk>> chunks_;  // by source of keys, the same for all
+  std::vector<spec::Rows> rows_;                          // by micro-batch
+  std::vector<std::vector<int64_t>> pairs_;
   std::vector<Microbatch> batches_;  // views of current_
   device::Event arrived_;            // on the copy stream
   device::Event taken_;              // on the compute stream

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "base/check.h"
+#include "nn/boundaries.h"
 
 namespace trireme::engine {
 
@@ -21,11 +22,12 @@ Stage::Stage(const spec::ModelSpec& model, const spec::Plan& plan, int stage, in
       prefetch_(plan.layout.prefetch),
       prefetch_after_(plan.layout.prefetch_after) {
   const spec::LayerRange range = spec::layers_of_stage(model, plan, stage);
-  first_bucket_ = shared.buckets.index_of_layer(range.first);
+  first_layer_ = range.first;
   recompute_ = {plan.recompute.begin() + range.first, plan.recompute.begin() + range.last};
   for (int layer = range.first; layer < range.last; ++layer) {
     const spec::LayerSpec& spec = model.layers[static_cast<size_t>(layer)];
-    layers_.push_back(nn::make_layer(spec, shape_, backend, shared.tensor.boundary()));
+    layers_.push_back(nn::make_layer(spec, shape_, backend,
+                                     {shared.tensor.boundary(), shared.context.boundary()}));
     names_.push_back(spec::name_of_layer(model, layer));
     phases_.push_back(layers_.back()->phases());
   }
@@ -45,14 +47,15 @@ const std::vector<Step>& Stage::script_for(Walk walk, const Task& task) {
   const auto [found, is_new] = scripts_.try_emplace(key);
   if (is_new) {
     // The last layer may read another layer's bucket, which must stay if it is in this stage.
-    const int also_read = shared_.buckets.table().read_with(bucket(layers() - 1));
+    const int also_read = shared_.buckets.table().read_with(first_bucket(layers() - 1));
+    const int stays = also_read < 0 ? -1 : shared_.buckets.key(also_read).layer - first_layer_;
     found->second = script(walk, {.phases_by_layer = phases_,
                                   .recompute = recompute_,
                                   .residency = residency_,
                                   .prefetch = prefetch_,
                                   .prefetch_after = prefetch_after_,
                                   .head = has_last_ ? layers() - 1 : -1,
-                                  .stays = std::max(also_read - first_bucket_, -1),
+                                  .stays = std::max(stays, -1),
                                   .begins = task.begins,
                                   .reduces = task.completes,
                                   .gathers = task.gathers,
@@ -112,8 +115,10 @@ void Stage::run_step(const Step& step, const Progress& progress) {
   Buckets& buckets = shared_.buckets;
   const bool is_backward = step.kind != Kind::forward;
   const device::Range range(shared_.compute, names_[static_cast<size_t>(step.layer)]);
-  if (step.kind != Kind::backward_weight) buckets.use(bucket(step.layer));
-  const int also_read = buckets.table().read_with(bucket(step.layer));
+  if (step.kind != Kind::backward_weight) {
+    for_each_bucket(step.layer, [&](int b) { buckets.use(b); });
+  }
+  const int also_read = buckets.table().read_with(first_bucket(step.layer));
   if (step.kind == Kind::forward && also_read >= 0) buckets.use(also_read);
   nn::Stash stash = shared_.stash.open(index_, step.layer, task.microbatch, is_backward);
   nn::Pass pass = make_pass(progress, step.layer, stash, is_backward);
@@ -138,6 +143,9 @@ void Stage::run_step(const Step& step, const Progress& progress) {
   shared_.tensor.count(task.evaluates ? &spec::TrafficTable::other
                        : is_backward  ? &spec::TrafficTable::tp_backward
                                       : &spec::TrafficTable::tp_forward);
+  shared_.context.count(task.evaluates ? &spec::TrafficTable::other
+                        : is_backward  ? &spec::TrafficTable::cp_backward
+                                       : &spec::TrafficTable::cp_forward);
   shared_.stash.count_taken(index_, step.layer, task.microbatch, is_backward);
 }
 
@@ -146,18 +154,18 @@ void Stage::run_bucket_step(const Step& step, const Task& task) {
   switch (step.kind) {
     case Kind::gather: {
       const device::Range range(shared_.data, "gather " + name);
-      shared_.buckets.gather(bucket(step.layer));
+      for_each_bucket(step.layer, [&](int b) { shared_.buckets.gather(b); });
       break;
     }
     case Kind::release:
-      shared_.buckets.release(bucket(step.layer));
+      for_each_bucket(step.layer, [&](int b) { shared_.buckets.release(b); });
       break;
     case Kind::zero:
-      shared_.buckets.zero(bucket(step.layer));
+      for_each_bucket(step.layer, [&](int b) { shared_.buckets.zero(b); });
       break;
     case Kind::reduce: {
       const device::Range range(shared_.data, "reduce " + name);
-      shared_.buckets.reduce(bucket(step.layer), task.leaf);
+      for_each_bucket(step.layer, [&](int b) { shared_.buckets.reduce(b, task.leaf); });
       break;
     }
     default:
@@ -186,11 +194,11 @@ void Stage::finish(const Step& step, int microbatch) {
 
 nn::Pass Stage::make_pass(const Progress& progress, int layer, nn::Stash& stash, bool is_backward) {
   const Task& task = progress.task;
-  const Bucket& params = shared_.buckets[bucket(layer)];
   nn::Pass pass{
       .stream = shared_.compute,
-      .params = params.params(),
-      .grads = params.grads(),
+      .params = shared_.buckets.params(first_layer_ + layer),
+      .grads = shared_.buckets.grads(first_layer_ + layer),
+      .state = shared_.state.own(first_layer_ + layer),
       .stash = stash,
       .scratch = shared_.scratch,
       .recipe = recipe_,
@@ -208,6 +216,7 @@ nn::Pass Stage::make_pass(const Progress& progress, int layer, nn::Stash& stash,
       .max_seq = shape_.seq_len,
       .has_documents = shape_.has_documents,
       .rope_table = shared_.rope_table,
+      .context_keys = task.batch.keys,
       .sink = progress.sink};
   const bool is_first = layer == 0, is_last = layer + 1 == layers();
   StashPools& pools = shared_.stash;

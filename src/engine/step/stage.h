@@ -11,7 +11,9 @@
 
 #include "device/memory.h"
 #include "engine/state/buckets.h"
+#include "engine/state/context_group.h"
 #include "engine/state/data_groups.h"
+#include "engine/state/train_state.h"
 #include "engine/step/input.h"
 #include "engine/step/script.h"
 #include "engine/step/stash_pools.h"
@@ -26,7 +28,9 @@ struct StageShared {
   device::Stream& compute;
   device::Stream& data;
   TensorGroup& tensor;
+  ContextGroup& context;
   Buckets& buckets;
+  const TrainState& state;
   StashPools& stash;
   device::Arena& scratch;
   device::Tensor rope_table;
@@ -90,7 +94,15 @@ class Stage {
   void run_bucket_step(const Step&, const Task&);
   void finish(const Step&, int microbatch);  // ends slots after a layer's last step of a kind
   nn::Pass make_pass(const Progress&, int layer, nn::Stash&, bool is_backward);
-  int bucket(int layer) const { return first_bucket_ + layer; }
+  int first_bucket(int layer) const {
+    return static_cast<int>(shared_.buckets.of_layer(first_layer_ + layer).begin);
+  }
+  // Calls action(bucket) for every bucket of a layer of the stage.
+  template <typename Action>
+  void for_each_bucket(int layer, Action action) const {
+    const spec::Range range = shared_.buckets.of_layer(first_layer_ + layer);
+    for (int64_t b = range.begin; b < range.end; ++b) action(static_cast<int>(b));
+  }
 
   StageShared shared_;
   const int index_;
@@ -101,7 +113,7 @@ class Stage {
   std::vector<std::unique_ptr<nn::Layer>> layers_;
   std::vector<int> phases_;         // by layer
   std::vector<std::string> names_;  // by layer, for profilers and traces
-  int first_bucket_ = 0;
+  int first_layer_ = 0;             // of the model
   spec::Residency residency_;
   int prefetch_ = 1;
   bool prefetch_after_ = false;

@@ -188,10 +188,10 @@ class Forward {
     const std::vector<spec::Fate> fates(facts.stash.size(), spec::Fate::kept);
     nn::Stash stash(slots.views, taken, fates);
     nn::StepSink none;
-    const nn::Block block(block_spec, shape, spec::cpu_backend(), nn::Boundary());
+    const nn::Block block(block_spec, shape, spec::cpu_backend(), nn::Boundaries());
     // The parameters of the second phase begin with the second norm.
     const auto cut = static_cast<size_t>(spec::BlockParam::norm2_weight);
-    for (const int phase : {nn::Block::attention, nn::Block::mlp}) {
+    for (const int phase : {nn::Block::attention, nn::Block::feed_forward}) {
       const bool is_first = phase == nn::Block::attention;
       const Tensors weights =
           load(facts.params, is_first ? 0 : cut, is_first ? cut : facts.params.size());

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// d[rows[t]] = x[t], and o = softmax(scale q k^T) v over cached keys and values.
+// d[rows[t]] = x[t] and its inverse, and o = softmax(scale q k^T) v over cached keys and values.
 //
 // A task is one key head of a few neighbouring queries of the same sequence. Each cached row is
 // read once for all of them: keys for the scores, then values. Sums are taken in the order of
@@ -24,6 +24,17 @@ void scatter(base::ThreadPool& pool, const ScatterRowsArgs& args) {
     TRIREME_CHECK(row < args.d.rows(), "row {} of {}", row, args.d.rows());
     std::memcpy(args.d.data + row * args.d.row_stride * size,
                 args.x.data + t * args.x.row_stride * size, row_bytes);
+  });
+}
+
+void gather(base::ThreadPool& pool, const GatherRowsArgs& args) {
+  const auto row_bytes = static_cast<size_t>(args.d.cols() * base::size_of(args.d.dtype));
+  const int64_t size = base::size_of(args.d.dtype);
+  for_each_row(pool, args.d.rows(), args.d.cols(), [&](int64_t t) {
+    const int64_t row = index_at(args.rows, t);
+    TRIREME_CHECK(row >= 0 && row < args.x.rows(), "row {} of {}", row, args.x.rows());
+    std::memcpy(args.d.data + t * args.d.row_stride * size,
+                args.x.data + row * args.x.row_stride * size, row_bytes);
   });
 }
 
@@ -139,6 +150,8 @@ void attend_all(base::ThreadPool& pool, const AttentionCachedArgs& args) {
 }  // namespace
 
 void scatter_rows(Stream& stream, const ScatterRowsArgs& args) { run_on(stream, args, scatter); }
+
+void gather_rows(Stream& stream, const GatherRowsArgs& args) { run_on(stream, args, gather); }
 
 void attention_cached(Stream& stream, const AttentionCachedArgs& args) {
   run_on(stream, args, attend_all);

@@ -106,7 +106,7 @@ void sum_squares(Stream& stream, const SumSquaresArgs& args) { run_on(stream, ar
 void merge_sums(Stream& stream, const MergeSumsArgs& args) {
   run_on(stream, args, [](base::ThreadPool&, const MergeSumsArgs& a) {
     *reinterpret_cast<StepSums*>(a.sums.data) =
-        merged(reinterpret_cast<const StepSums*>(a.parts.data), a.parts.rows(), a.copies);
+        merged(reinterpret_cast<const StepSums*>(a.parts.data), a.parts.rows(), a.copies, a.slices);
   });
 }
 

@@ -16,6 +16,10 @@ const Kernels& cpu_kernels() {
       .rope_backward = cpu::rope_backward,
       .attention_forward = cpu::attention_forward,
       .attention_backward = cpu::attention_backward,
+      .attention_ranges_forward = cpu::attention_ranges_forward,
+      .attention_ranges_backward = cpu::attention_ranges_backward,
+      .attention_merge = cpu::attention_merge,
+      .gather_rows = cpu::gather_rows,
       .row_product = cpu::row_product,
       .scatter_rows = cpu::scatter_rows,
       .attention_cached = cpu::attention_cached,
@@ -34,6 +38,9 @@ const Kernels& cpu_kernels() {
       .merge_sums = cpu::merge_sums,
       .step_control = cpu::step_control,
       .adamw = cpu::adamw,
+      .momentum = cpu::momentum,
+      .normalize = cpu::normalize,
+      .muon = cpu::muon,
   };
   return table;
 }

@@ -4,7 +4,6 @@
 #include "kernels/cuda/table_ops.h"
 
 namespace trireme::kernels {
-
 const Kernels& cuda_kernels() {
   static constexpr Kernels table = {
       .gemm = cuda::gemm,
@@ -16,6 +15,10 @@ const Kernels& cuda_kernels() {
       .rope_backward = cuda::rope_backward,
       .attention_forward = cuda::attention_forward,
       .attention_backward = cuda::attention_backward,
+      .attention_ranges_forward = cuda::attention_ranges_forward,
+      .attention_ranges_backward = cuda::attention_ranges_backward,
+      .attention_merge = cuda::attention_merge,
+      .gather_rows = cuda::gather_rows,
       .row_product = cuda::row_product,
       .scatter_rows = cuda::scatter_rows,
       .attention_cached = cuda::attention_cached,
@@ -34,6 +37,9 @@ const Kernels& cuda_kernels() {
       .merge_sums = cuda::merge_sums,
       .step_control = cuda::step_control,
       .adamw = cuda::adamw,
+      .momentum = cuda::momentum,
+      .normalize = cuda::normalize,
+      .muon = cuda::muon,
       .gemm_swiglu_forward = cuda::gemm_swiglu_forward,
       .gemm_swiglu_backward = cuda::gemm_swiglu_backward,
   };

@@ -22,6 +22,10 @@ const Kernels& null_kernels() {
       .rope_backward = nothing,
       .attention_forward = nothing,
       .attention_backward = nothing,
+      .attention_ranges_forward = nothing,
+      .attention_ranges_backward = nothing,
+      .attention_merge = nothing,
+      .gather_rows = nothing,
       .row_product = nothing,
       .scatter_rows = nothing,
       .attention_cached = nothing,
@@ -40,6 +44,9 @@ const Kernels& null_kernels() {
       .merge_sums = nothing,
       .step_control = nothing,
       .adamw = nothing,
+      .momentum = nothing,
+      .normalize = nothing,
+      .muon = nothing,
   };
   return table;
 }

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// The ops of decoding: y = x weight^T + bias + residual, d[rows[t]] = x[t], and
+// The ops of decoding: y = x weight^T + bias + residual, d[rows[t]] = x[t] and its inverse, and
 // o = softmax(scale q k^T) v over cached keys and values.
 #include <algorithm>
 #include <cmath>
 #include <limits>
 #include <vector>
 
+#include "base/check.h"
 #include "kernels/reference/matrix.h"
 #include "kernels/reference/table_ops.h"
 
@@ -37,6 +38,17 @@ void scatter(const ScatterRowsArgs& args) {
     for (int64_t c = 0; c < x.cols; ++c) one(0, c) = x(t, c);
     write(args.d.slice_rows(row, 1), one);
   }
+}
+
+void gather(const GatherRowsArgs& args) {
+  const Matrix x = read(args.x);
+  Matrix d(args.d.rows(), x.cols);
+  for (int64_t t = 0; t < d.rows; ++t) {
+    const int64_t row = read_index(args.rows, t);
+    TRIREME_CHECK(row >= 0 && row < x.rows, "row {} of {}", row, x.rows);
+    for (int64_t c = 0; c < x.cols; ++c) d(t, c) = x(row, c);
+  }
+  write(args.d, d);
 }
 
 void attend(const AttentionCachedArgs& args) {
@@ -73,6 +85,10 @@ void row_product(Stream& stream, const RowProductArgs& args) {
 
 void scatter_rows(Stream& stream, const ScatterRowsArgs& args) {
   run_on(stream, [args] { scatter(args); });
+}
+
+void gather_rows(Stream& stream, const GatherRowsArgs& args) {
+  run_on(stream, [args] { gather(args); });
 }
 
 void attention_cached(Stream& stream, const AttentionCachedArgs& args) {

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The end of a step: the sum of squares, the decision (kernels/step_control.h), and AdamW.
+// The end of a step: the sum of squares, the decision (kernels/step_control.h), AdamW and Muon.
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "kernels/reference/matrix.h"
 #include "kernels/reference/table_ops.h"
@@ -24,13 +25,29 @@ void add_squares(const SumSquaresArgs& args) {
   }
 }
 
+const StepState& state_at(const ConstTensor& tensor) {
+  return *reinterpret_cast<const StepState*>(tensor.data);
+}
+
+Matrix read_weights(const Tensor& param, const Tensor& master) {
+  const bool is_split = master && master.dtype == base::DType::u16;
+  return is_split ? read_split(param, master) : read(master ? master : param);
+}
+
+void write_weights(const Tensor& param, const Tensor& master, Matrix p) {
+  if (master && master.dtype == base::DType::u16) return write_split(param, master, p);
+  write(master, p);
+  if (master) {
+    for (double& value : p.values) value = rounded_to(master.dtype, value);
+  }
+  write(param, p);
+}
+
 void update(const AdamwArgs& args) {
-  const auto& state = *reinterpret_cast<const StepState*>(args.state.data);
+  const StepState& state = state_at(args.state);
   if (state.skip != 0) return;
   const Matrix grad = read(args.grad);
-  const bool is_split = args.master && args.master.dtype == base::DType::u16;
-  Matrix p =
-      is_split ? read_split(args.param, args.master) : read(args.master ? args.master : args.param);
+  Matrix p = read_weights(args.param, args.master);
   Matrix m = read(args.m), v = read(args.v);
   const auto b1 = static_cast<double>(args.beta1), b2 = static_cast<double>(args.beta2);
   const auto t = static_cast<double>(state.applied);
@@ -46,12 +63,44 @@ void update(const AdamwArgs& args) {
   }
   write(args.m, m);
   write(args.v, v);
-  if (is_split) return write_split(args.param, args.master, p);
-  write(args.master, p);
-  if (args.master) {
-    for (double& value : p.values) value = rounded_to(args.master.dtype, value);
+  write_weights(args.param, args.master, std::move(p));
+}
+
+void add_momentum(const MomentumArgs& args) {
+  const StepState& state = state_at(args.state);
+  const Matrix grad = read(args.grad);
+  Matrix m = read(args.m), u = m;
+  const auto mu = static_cast<double>(args.momentum);
+  for (int64_t i = 0; i < m.rows; ++i) {
+    const double g = grad(i) * static_cast<double>(state.grad_scale);
+    if (state.skip == 0) m(i) = mu * m(i) + g;
+    u(i) = state.skip != 0 ? 0 : args.nesterov ? g + mu * m(i) : m(i);
   }
-  write(args.param, p);
+  write(args.m, m);
+  write(args.u, u);
+}
+
+void divide_by_norm(const NormalizeArgs& args) {
+  const double norm =
+      std::sqrt(to_double(reinterpret_cast<const StepSums*>(args.sums.data)->squares));
+  Matrix d = read(args.d);
+  for (double& value : d.values) {
+    value = std::isfinite(norm) ? value / std::max(norm, static_cast<double>(args.eps)) : 0;
+  }
+  write(args.d, d);
+}
+
+void move_along(const MuonArgs& args) {
+  const StepState& state = state_at(args.state);
+  if (state.skip != 0) return;
+  const Matrix direction = read(args.direction);
+  Matrix p = read_weights(args.param, args.master);
+  for (int64_t i = 0; i < p.rows; ++i) {
+    p(i) -= static_cast<double>(state.learning_rate) *
+            (static_cast<double>(args.factor) * direction(i) +
+             static_cast<double>(args.weight_decay) * p(i));
+  }
+  write_weights(args.param, args.master, std::move(p));
 }
 
 }  // namespace
@@ -62,8 +111,8 @@ void sum_squares(Stream& stream, const SumSquaresArgs& args) {
 
 void merge_sums(Stream& stream, const MergeSumsArgs& args) {
   run_on(stream, [args] {
-    sums_at(args.sums) =
-        merged(reinterpret_cast<const StepSums*>(args.parts.data), args.parts.rows(), args.copies);
+    sums_at(args.sums) = merged(reinterpret_cast<const StepSums*>(args.parts.data),
+                                args.parts.rows(), args.copies, args.slices);
   });
 }
 
@@ -75,6 +124,18 @@ void step_control(Stream& stream, const StepControlArgs& args) {
 
 void adamw(Stream& stream, const AdamwArgs& args) {
   run_on(stream, [args] { update(args); });
+}
+
+void momentum(Stream& stream, const MomentumArgs& args) {
+  run_on(stream, [args] { add_momentum(args); });
+}
+
+void normalize(Stream& stream, const NormalizeArgs& args) {
+  run_on(stream, [args] { divide_by_norm(args); });
+}
+
+void muon(Stream& stream, const MuonArgs& args) {
+  run_on(stream, [args] { move_along(args); });
 }
 
 }  // namespace trireme::kernels::reference

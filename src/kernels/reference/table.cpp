@@ -16,6 +16,10 @@ const Kernels& reference_kernels() {
       .rope_backward = reference::rope_backward,
       .attention_forward = reference::attention_forward,
       .attention_backward = reference::attention_backward,
+      .attention_ranges_forward = reference::attention_ranges_forward,
+      .attention_ranges_backward = reference::attention_ranges_backward,
+      .attention_merge = reference::attention_merge,
+      .gather_rows = reference::gather_rows,
       .row_product = reference::row_product,
       .scatter_rows = reference::scatter_rows,
       .attention_cached = reference::attention_cached,
@@ -34,6 +38,9 @@ const Kernels& reference_kernels() {
       .merge_sums = reference::merge_sums,
       .step_control = reference::step_control,
       .adamw = reference::adamw,
+      .momentum = reference::momentum,
+      .normalize = reference::normalize,
+      .muon = reference::muon,
   };
   return table;
 }

@@ -18,6 +18,10 @@ void rope_forward(Stream&, const RopeForwardArgs&);
 void rope_backward(Stream&, const RopeBackwardArgs&);
 void attention_forward(Stream&, const AttentionForwardArgs&);
 void attention_backward(Stream&, const AttentionBackwardArgs&);
+void attention_ranges_forward(Stream&, const AttentionRangesForwardArgs&);
+void attention_ranges_backward(Stream&, const AttentionRangesBackwardArgs&);
+void attention_merge(Stream&, const AttentionMergeArgs&);
+void gather_rows(Stream&, const GatherRowsArgs&);
 void row_product(Stream&, const RowProductArgs&);
 void scatter_rows(Stream&, const ScatterRowsArgs&);
 void attention_cached(Stream&, const AttentionCachedArgs&);
@@ -36,5 +40,8 @@ void sum_squares(Stream&, const SumSquaresArgs&);
 void merge_sums(Stream&, const MergeSumsArgs&);
 void step_control(Stream&, const StepControlArgs&);
 void adamw(Stream&, const AdamwArgs&);
+void momentum(Stream&, const MomentumArgs&);
+void normalize(Stream&, const NormalizeArgs&);
+void muon(Stream&, const MuonArgs&);
 
 }  // namespace trireme::kernels::reference

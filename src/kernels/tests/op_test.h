@@ -25,7 +25,7 @@ using base::DType;
 using base::Shape;
 
 // How a tensor of a test is made, and how close to the reference it must be:
-//   |x - reference| <= 1e-6 (4 + sqrt(terms)) max(largest |reference| of the tensor, floor),
+//   |x - reference| <= 1e-6 (4 + sqrt(terms)) max(largest finite |reference| of the tensor, floor),
 // (on a GPU the first factor is at least 1e-5, and 1e-2 for bf16: see expect_cuda_agrees),
 // and 2^-7 |reference| more for bf16. An fp32 rounding is 2^-24 = 6e-8 of what is summed, and the
 // errors of `terms` additions grow like a random walk; the factor of 16 is margin. Two fp32 values

@@ -10,6 +10,7 @@
 #include "spec/memory/stash_frames.h"
 #include "spec/parallel/data_parallel.h"
 #include "spec/parallel/tensor_parallel.h"
+#include "spec/state/state_layout.h"
 
 namespace trireme::plan {
 namespace {
@@ -166,6 +167,7 @@ const MemoryTable& EngineMemory::state_of(const Layout& l, const LayerCosts& cos
       l.prefetch,
       static_cast<int>(l.precision),
       static_cast<int>(l.grad_dtype),
+      static_cast<int>(l.optimizer),
       static_cast<int>(l.master_dtype),
       static_cast<int>(l.reduce_dtype),
       static_cast<int>(l.reduce),
@@ -177,14 +179,20 @@ const MemoryTable& EngineMemory::state_of(const Layout& l, const LayerCosts& cos
   MemoryTable& sum = found->second;
   if (!is_new) return sum;
   const spec::Plan plan = plan_of(job_, l);
+  const auto add_state = [&](int layer, const LayerCost& cost, MemoryTable& to) {
+    spec::BucketLayout bucket;
+    bucket.elements = bucket_of(cost, l);
+    bucket.matrices = cost.matrix_elements;
+    spec::add_state(plan, spec::state_of(job_.model, layer, plan), bucket, to);
+  };
   MemoryTable block;
-  spec::add_state(plan, bucket_of(costs.block, l), block);
+  add_state(1, costs.block, block);
   sum.params = rank.blocks * block.params;
   sum.grads = rank.blocks * block.grads;
   sum.optim = rank.blocks * block.optim + spec::step_state_memory();
-  if (rank.has_embedding) spec::add_state(plan, bucket_of(costs.embedding, l), sum);
+  if (rank.has_embedding) add_state(0, costs.embedding, sum);
   if (rank.has_head) {
-    spec::add_state(plan, bucket_of(costs.head, l), sum);
+    add_state(static_cast<int>(job_.model.layers.size()) - 1, costs.head, sum);
     sum.grads += base::bytes_of({{costs.head.tied_elements}, plan.recipe.grad});
   }
   if (rank.blocks > 0) sum.params += base::bytes_of(rope_table_spec(job_.model, job_.seq_len));
@@ -199,7 +207,12 @@ MemoryTable EngineMemory::memory_of(const Layout& l, const LayerCosts& costs, co
   add_stash(costs, rank, sum);
   const int64_t m = micro_batches(job_, l);
   sum.staging = m * costs.staging.by_microbatch + costs.staging.once;
-  sum.scratch = std::max({rank.blocks > 0 ? costs.block.scratch_bytes : 0,
+  // Muon also needs the momentum of a whole bucket, with its padding.
+  const int64_t muon_bytes =
+      l.optimizer == spec::OptimizerKind::muon && costs.block.muon_bytes > 0
+          ? costs.block.muon_bytes + base::bytes_of({{bucket_of(costs.block, l)}, base::DType::f32})
+          : 0;
+  sum.scratch = std::max({rank.blocks > 0 ? std::max(costs.block.scratch_bytes, muon_bytes) : 0,
                           rank.has_embedding ? costs.embedding.scratch_bytes : 0,
                           rank.has_head ? costs.head.scratch_bytes : 0}) +
                 base::bytes_of(stream_workspace_spec(job_.backend));

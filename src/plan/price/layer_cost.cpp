@@ -13,6 +13,7 @@
 #include "spec/memory/predict.h"
 #include "spec/parallel/bucket.h"
 #include "spec/plan.h"
+#include "spec/state/muon.h"
 
 namespace trireme::plan {
 namespace {
@@ -174,7 +175,19 @@ void add_engine_bytes(const Pricing& p, const Facts& facts, spec::Recompute reco
   cost.merged_stash = spec::layer_stash(facts.stash, recompute, apart, true);
   cost.split_stash = spec::layer_stash(facts.stash, recompute, apart, false);
   cost.scratch_bytes = largest_scratch(facts);
-  cost.elements = spec::bucket_layout(facts.params, p.shape.mesh).elements;
+  const spec::BucketLayout bucket = spec::bucket_layout(facts.params, p.shape.mesh);
+  cost.elements = bucket.elements;
+  cost.matrix_elements = bucket.matrices;
+  const std::vector<spec::MuonMatrix> matrices =
+      spec::muon_matrices(facts.params, bucket, p.shape.mesh);
+  if (!matrices.empty()) {
+    const spec::ScratchSet muon = spec::muon_scratch(matrices, bucket);
+    cost.muon_bytes = bytes_of(muon) - base::bytes_of(muon.tensors.front());
+    for (const spec::MuonMatrix& matrix : matrices) {
+      cost.muon_flops += spec::iteration_flops(matrix);
+      cost.largest_muon_flops = std::max(cost.largest_muon_flops, spec::iteration_flops(matrix));
+    }
+  }
   cost.tied_elements = spec::tied_elements(facts.params, p.shape.mesh);
 }
 

@@ -55,9 +55,12 @@ struct LayerCost {
 
   // Sizes for EngineMemory: slots with merged and with split backward, for a layer whose input and
   // output gradient come from other stages; scratch; the elements of the layer's bucket for one
-  // data rank, and of a tied copy.
+  // data rank, of the matrices in it, and of a tied copy.
   spec::LayerStash merged_stash, split_stash;
-  int64_t scratch_bytes = 0, elements = 0, tied_elements = 0;
+  int64_t scratch_bytes = 0, elements = 0, matrix_elements = 0, tied_elements = 0;
+  int64_t muon_bytes = 0;  // scratch of Muon, without the momentum of the bucket
+  // FLOPs of one Newton-Schulz iteration of all matrices, and of the largest.
+  double muon_flops = 0, largest_muon_flops = 0;
 
   double kept() const { return kept_for_b + kept_for_w; }
   double working() const {

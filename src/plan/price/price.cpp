@@ -10,6 +10,7 @@
 #include "plan/price/collective.h"
 #include "plan/price/layer_cost.h"
 #include "plan/price/pipe_time.h"
+#include "spec/state/muon.h"
 
 namespace trireme::plan {
 namespace {
@@ -268,8 +269,13 @@ double Pricer::State::update_seconds(const Layout& l, const LayerCosts& costs,
                                      const RankShare& share) const {
   const double params = params_of(costs, share) / l.state_shards() +
                         expert_params_of(costs, share) / std::max(1, l.state_shards() / l.ep);
-  return stack.optimizer * params * update_bytes(stack, l) /
-         (machine.processor.bytes_per_second * machine.processor.memory_reach);
+  const double streamed = stack.optimizer * params * update_bytes(stack, l) /
+                          (machine.processor.bytes_per_second * machine.processor.memory_reach);
+  if (l.optimizer != spec::OptimizerKind::muon) return streamed;
+  // The data ranks share the matrices of one block at a time.
+  const double flops =
+      std::max(costs.block.muon_flops / (l.data_ranks() * l.cp), costs.block.largest_muon_flops);
+  return streamed + share.blocks * spec::default_iterations * flops / machine.processor.fp32_flops;
 }
 
 void Pricer::State::add_bytes(const Layout& l, const LayerCosts& costs, const RankTimes& times,

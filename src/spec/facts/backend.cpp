@@ -20,6 +20,11 @@ base::TensorSpec attention_workspace(const Backend& backend, const AttentionShap
   return backend.scratch->attention_workspace(backend, shape);
 }
 
+base::TensorSpec attention_ranges_workspace(const Backend& backend,
+                                            const AttentionRangesShape& shape) {
+  return backend.scratch->attention_ranges_workspace(backend, shape);
+}
+
 base::TensorSpec attention_cached_workspace(const Backend& backend,
                                             const CachedAttentionShape& shape) {
   return backend.scratch->attention_cached_workspace(shape);

@@ -31,6 +31,19 @@ struct CachedAttentionShape {
   int64_t rows = 0, heads = 0, head_dim = 0, max_length = 0;
 };
 
+// A call of attention_ranges_backward.
+struct AttentionRangesShape {
+  base::DType dtype = base::DType::f32;       // of q, k and v
+  base::DType grad_dtype = base::DType::f32;  // of dk and dv
+  int64_t rows = 0, keys = 0;                 // of queries, of keys
+  int64_t heads = 0, kv_heads = 0, head_dim = 0;
+};
+
+// The query rows and key/value heads that one call of cuDNN covers of attention_ranges_backward.
+struct AttentionRangesCall {
+  int64_t rows = 0, kv_heads = 1;
+};
+
 struct Backend;
 
 // The functions of one back end. The free functions below call them and describe them.
@@ -40,6 +53,7 @@ struct ScratchRules {
   base::TensorSpec (*attention_workspace)(const Backend&, const AttentionShape&);
   base::TensorSpec (*embedding_workspace)(int64_t tokens, int64_t width);
   base::TensorSpec (*attention_cached_workspace)(const CachedAttentionShape&);
+  base::TensorSpec (*attention_ranges_workspace)(const Backend&, const AttentionRangesShape&);
 };
 extern const ScratchRules cpu_scratch, cuda_scratch;
 
@@ -70,6 +84,14 @@ AttentionCall attention_call(const Backend&, const AttentionShape&);
 
 // Scratch of attention_backward: flat f32, or nothing (empty shape).
 base::TensorSpec attention_workspace(const Backend&, const AttentionShape&);
+
+// On CUDA: does cuDNN compute attention_ranges_* of this shape if the host knows the ranges, and in
+// which calls?
+bool cuda_fuses_ranges(const AttentionRangesShape&);
+AttentionRangesCall cuda_ranges_call(const Backend&, const AttentionRangesShape&);
+
+// Scratch of attention_ranges_backward: flat f32, or nothing (empty shape).
+base::TensorSpec attention_ranges_workspace(const Backend&, const AttentionRangesShape&);
 
 // Scratch of attention_cached: flat f32, or nothing (empty shape).
 base::TensorSpec attention_cached_workspace(const Backend&, const CachedAttentionShape&);

@@ -54,13 +54,7 @@ struct Shapes {
   DType act, grad;
 };
 
-// The operations of a phase, and the collectives between them.
-struct Work {
-  std::vector<OpCost> ops;
-  std::vector<CommCost> comm;
-};
-
-std::vector<Slot> block_slots(const BlockSpec& s, const Shapes& h) {
+std::vector<Slot> block_slots(const BlockSpec& s, const Shapes& h, const ContextFacts& context) {
   std::vector<Slot> slots(static_cast<size_t>(BlockSlot::count));
   const auto at = [&slots](BlockSlot slot) -> Slot& { return slots[static_cast<size_t>(slot)]; };
   const int64_t qk_width = (s.heads + s.kv_heads) * s.head_dim;
@@ -77,13 +71,15 @@ std::vector<Slot> block_slots(const BlockSpec& s, const Shapes& h) {
                 .recomputed_in_b = true};
   };
   at(BlockSlot::h1) = recomputed_in_b("h1", h.stream());
-  at(BlockSlot::qkv) = {.name = "qkv", .spec = h.row(h.N)};
+  // Under Ulysses the backward reads q, k and v by heads; the rank's rows of qkv only for q/k norm.
+  const bool by_heads = context.has_ulysses();
+  at(BlockSlot::qkv) = {.name = "qkv", .spec = by_heads && !s.qk_norm ? none : h.row(h.N)};
   at(BlockSlot::qk) = {
-      .name = "qk", .spec = s.qk_norm ? h.row(qk_width) : none, .recomputable = true};
+      .name = "qk", .spec = s.qk_norm && !by_heads ? h.row(qk_width) : none, .recomputable = true};
   at(BlockSlot::qk_rstd) = {.name = "qk_rstd",
                             .spec = s.qk_norm ? h.f32(h.T, s.heads + s.kv_heads) : none};
   at(BlockSlot::o) = {.name = "o", .spec = h.row(h.HK), .life = Life::f_to_w};
-  at(BlockSlot::lse) = {.name = "lse", .spec = h.f32(s.heads, h.T)};
+  at(BlockSlot::lse) = {.name = "lse", .spec = h.f32(context.part.heads, context.Tu)};
   at(BlockSlot::x2) = {.name = "x2", .spec = h.stream()};
   at(BlockSlot::stats2) = {.name = "stats2", .spec = h.f32(h.R, h.stats)};
   at(BlockSlot::h2) = recomputed_in_b("h2", h.stream());
@@ -96,6 +92,11 @@ std::vector<Slot> block_slots(const BlockSpec& s, const Shapes& h) {
   const TensorSpec whole = h.parts_rows ? h.row(h.D) : none;
   at(BlockSlot::dy_whole) = {.name = "dy_whole", .spec = whole, .life = Life::b_to_w};
   at(BlockSlot::dx2_whole) = {.name = "dx2_whole", .spec = whole, .life = Life::b_to_w};
+  const auto of_group = [&](int64_t width) {
+    return by_heads ? TensorSpec{{context.Tu, width}, h.act} : none;
+  };
+  at(BlockSlot::heads) = {.name = "heads", .spec = of_group(context.HK + 2 * context.KV)};
+  at(BlockSlot::o_heads) = {.name = "o_heads", .spec = of_group(context.HK)};
   // SwiGLU's backward is elementwise, so its result may overwrite its input. GELU's is the epilogue
   // of a GEMM.
   if (s.activation == Activation::swiglu) {
@@ -104,18 +105,21 @@ std::vector<Slot> block_slots(const BlockSpec& s, const Shapes& h) {
   return slots;
 }
 
-std::vector<ScratchSet> block_scratch(const BlockSpec& s, const Shapes& h, const FactsInput& in) {
+std::vector<ScratchSet> block_scratch(const BlockSpec& s, const Shapes& h,
+                                      const ContextFacts& context) {
   const TensorSpec partials = norm_backward_partials(s.norm, h.R, h.D, h.norms_sum_biases);
   std::vector<ScratchSet> sets;
   if (h.parts_rows) {
     sets.push_back({"whole stream", {h.row(h.D)}, true});  // gathered, or before it is summed
     sets.push_back({"whole gradient", {h.stream(), h.row(h.D)}});  // of the stream, beside its part
+    if (context.has_ulysses()) {
+      sets.push_back({"whole stream and qkv", {context.own_rows(), h.row(h.D)}, true});
+    }
   }
+  for (const ScratchSet& set : context.forward_scratch()) sets.push_back(set);
   if (s.activation == Activation::swiglu) sets.push_back({"mlp.dact", {h.row(h.F)}});
   sets.push_back({"mlp.dh2", {h.stream(), partials}});
-  sets.push_back(
-      {"attention.do",
-       {h.row(h.HK), attention_workspace(in.backend, attention_shape(s, in.shape, h.act))}});
+  for (const ScratchSet& set : context.backward_scratch()) sets.push_back(set);
   if (s.qk_norm) sets.push_back({"attention.qk_norm", {h.f32(norm_partials(h.T), 2 * s.head_dim)}});
   sets.push_back({"attention.dh1", {h.stream(), partials}});
   return sets;
@@ -123,8 +127,8 @@ std::vector<ScratchSet> block_scratch(const BlockSpec& s, const Shapes& h, const
 
 // Returns the forward operations that fill the slots for which `fills` is true, and y if `makes_y`.
 template <typename Fills>
-Work forward_work(const BlockSpec& s, const FactsInput& in, const Shapes& h, bool makes_y,
-                  Fills fills) {
+Work forward_work(const BlockSpec& s, const FactsInput& in, const Shapes& h,
+                  const ContextFacts& context, bool makes_y, Fills fills) {
   Work work;
   std::vector<OpCost>& ops = work.ops;
   const StreamComm comm(in, h.D);
@@ -136,28 +140,20 @@ Work forward_work(const BlockSpec& s, const FactsInput& in, const Shapes& h, boo
     ops.push_back(streaming(OpKind::norm_forward, x, {x, h.vec(h.D), bias, x, stats}));
   };
   if (fills(BlockSlot::h1)) norm();
-  if (fills(BlockSlot::qkv)) {
+  const bool by_heads = context.has_ulysses();
+  if (fills(by_heads ? BlockSlot::heads : BlockSlot::qkv)) {
     comm.whole(work.comm);
     ops.push_back(gemm_cost({h.T, h.N, h.D, GemmLayout::nt, h.act, h.act},
                             {s.has_qkv_bias() ? h.vec(h.N) : none}));
   }
   const TensorSpec qk{{h.T, s.heads + s.kv_heads, s.head_dim}, h.act};
-  if (s.rope && fills(s.qk_norm ? BlockSlot::qk : BlockSlot::qkv)) {
+  if (s.rope && fills(by_heads ? BlockSlot::heads : s.qk_norm ? BlockSlot::qk : BlockSlot::qkv)) {
     const TensorSpec weight = s.qk_norm ? h.vec(s.head_dim) : none;
     const TensorSpec rstd = s.qk_norm ? h.f32(h.T, s.heads + s.kv_heads) : none;
     ops.push_back(streaming(OpKind::rope_forward, qk, {qk, qk, ids, weight, weight, rstd}));
   }
-  if (fills(BlockSlot::o)) {
-    const double pairs = causal_pairs(in.shape.sequences, in.shape.seq_len);
-    const int64_t kv_bytes = 2 * moved(h.row(s.kv_heads * s.head_dim));
-    ops.push_back({.kind = OpKind::attention_forward,
-                   .m = h.T,
-                   .n = in.shape.seq_len,
-                   .k = s.head_dim,
-                   .dtype = h.act,
-                   .flops = 4 * pairs * static_cast<double>(h.HK),
-                   .bytes = 2 * moved(h.row(h.HK)) + kv_bytes + moved(h.f32(s.heads, h.T))});
-  }
+  if (by_heads && fills(BlockSlot::heads)) context.exchange_heads(work);
+  if (fills(BlockSlot::o)) context.forward(work);
   // A projection back to the stream. Before the sum over ranks, the first rank adds the bias, and
   // each rank adds the residual to its part of the rows.
   const auto project = [&](int64_t width) {
@@ -187,7 +183,7 @@ Work forward_work(const BlockSpec& s, const FactsInput& in, const Shapes& h, boo
 // `recomputes` is true for slots that B recomputes.
 template <typename Recomputes>
 Work input_gradient_work(const BlockSpec& s, const FactsInput& in, const Shapes& h,
-                         Recomputes recomputes) {
+                         const ContextFacts& context, Recomputes recomputes) {
   Work work;
   std::vector<OpCost>& ops = work.ops;
   const StreamComm comm(in, h.D);
@@ -220,15 +216,7 @@ Work input_gradient_work(const BlockSpec& s, const FactsInput& in, const Shapes&
   norm(BlockSlot::h2);
   comm.whole(work.comm);
   ops.push_back(gemm_cost({h.T, h.HK, h.D, GemmLayout::nn, h.act, h.act}, {}));
-  const double pairs = causal_pairs(in.shape.sequences, in.shape.seq_len);
-  const int64_t kv_bytes = 4 * moved(h.row(s.kv_heads * s.head_dim));  // k, v, dk, dv
-  ops.push_back({.kind = OpKind::attention_backward,
-                 .m = h.T,
-                 .n = in.shape.seq_len,
-                 .k = s.head_dim,
-                 .dtype = h.act,
-                 .flops = 10 * pairs * static_cast<double>(h.HK),
-                 .bytes = 4 * moved(h.row(h.HK)) + kv_bytes + moved(h.f32(s.heads, h.T))});
+  context.backward(work);
   if (s.rope) {
     const TensorSpec qk{{h.T, s.heads + s.kv_heads, s.head_dim}, h.act};
     const bool norms = s.qk_norm;
@@ -264,10 +252,11 @@ Work weight_gradient_work(const BlockSpec& s, const FactsInput& in, const Shapes
 Facts block_facts(const BlockSpec& block, const FactsInput& in) {
   const BlockSpec s = local_block(block, in.shape.mesh);
   const Shapes h(s, in);
+  const ContextFacts context(s, in);
   Facts f;
   f.params = block_params(block, in.model, in.layer);
-  f.stash = block_slots(s, h);
-  f.scratch = block_scratch(s, h, in);
+  f.stash = block_slots(s, h, context);
+  f.scratch = block_scratch(s, h, context);
   const auto has_fate = [&](Fate fate) {
     return [&f, &in, fate](BlockSlot slot) {
       const auto index = static_cast<int>(slot);
@@ -278,10 +267,10 @@ Facts block_facts(const BlockSpec& block, const FactsInput& in) {
     ops = std::move(work.ops);
     comm = std::move(work.comm);
   };
-  keep(f.f, f.f_comm, forward_work(s, in, h, true, [](BlockSlot) { return true; }));
-  keep(f.b, f.b_comm, input_gradient_work(s, in, h, has_fate(Fate::recomputed_in_b)));
+  keep(f.f, f.f_comm, forward_work(s, in, h, context, true, [](BlockSlot) { return true; }));
+  keep(f.b, f.b_comm, input_gradient_work(s, in, h, context, has_fate(Fate::recomputed_in_b)));
   keep(f.w, f.w_comm, weight_gradient_work(s, in, h));
-  keep(f.r, f.r_comm, forward_work(s, in, h, false, has_fate(Fate::recomputed)));
+  keep(f.r, f.r_comm, forward_work(s, in, h, context, false, has_fate(Fate::recomputed)));
   return f;
 }
 

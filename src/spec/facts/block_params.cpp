@@ -65,6 +65,13 @@ std::vector<Param> block_params(const BlockSpec& s, const ModelSpec& model, int 
   cut(BlockParam::up_bias, 0, up_segments);
   cut(BlockParam::out_weight, 1, {q});
   cut(BlockParam::down_weight, 1, {s.ffn});
+  const auto matrices = [&params](BlockParam p, std::vector<int64_t> rows) {
+    params[static_cast<size_t>(p)].matrices = std::move(rows);
+  };
+  matrices(BlockParam::qkv_weight, {q, kv, kv});
+  matrices(BlockParam::out_weight, {s.width});
+  matrices(BlockParam::up_weight, up_segments);
+  matrices(BlockParam::down_weight, {s.width});
   return params;
 }
 

@@ -21,4 +21,13 @@ int64_t sent_bytes(const CommCost& cost, int ranks) {
   return others * (2 * share + rest) * size;
 }
 
+int64_t sent_bytes(const std::vector<CommCost>& costs, Axis axis, const Sizes& sizes) {
+  int64_t bytes = 0;
+  for (const CommCost& cost : costs) {
+    if (cost.axis != axis) continue;
+    bytes += sent_bytes(cost, cost.ranks > 0 ? cost.ranks : sizes[axis]);
+  }
+  return bytes;
+}
+
 }  // namespace trireme::spec

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "base/dtype.h"
 #include "spec/parallel/axes.h"
@@ -21,6 +22,8 @@ struct CommCost {
   Axis axis = Axis::tp;
   int64_t elements = 0;  // of the whole tensor; all_to_all and shift: of a rank's tensor
   base::DType dtype = base::DType::f32;
+  int ranks = 0;          // of the group; 0: all along the axis
+  bool is_inner = false;  // adjacent ranks of the axis (Ulysses)
 
   bool operator==(const CommCost&) const = default;
 };
@@ -29,8 +32,10 @@ struct CommCost {
 // of two.
 constexpr int64_t small_all_reduce_elements = 4096;
 
-// Returns the bytes that one of `ranks` sends. REQUIRES: gathered and scattered tensors divide by
-// the ranks.
+// Returns the bytes that one of `ranks` sends. REQUIRES: gathered, scattered and exchanged tensors
+// divide by the ranks.
 int64_t sent_bytes(const CommCost&, int ranks);
+// Returns the bytes that a rank sends for the costs along one axis of the mesh.
+int64_t sent_bytes(const std::vector<CommCost>&, Axis, const Sizes&);
 
 }  // namespace trireme::spec

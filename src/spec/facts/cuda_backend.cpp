@@ -70,11 +70,59 @@ base::TensorSpec cuda_attention_cached_workspace(const CachedAttentionShape& s) 
   return {{s.rows * s.heads * splits * (s.head_dim + 2)}, base::DType::f32};
 }
 
+// As cudnn_bytes(), for `call` of queries over all keys.
+int64_t cudnn_ranges_bytes(const Backend& backend, const AttentionRangesShape& s,
+                           const AttentionRangesCall& call) {
+  const int64_t heads = call.kv_heads * (s.heads / s.kv_heads);
+  int64_t bytes = base::grain_bytes;
+  if (s.heads != s.kv_heads) bytes += 2 * 2 * heads * s.keys * s.head_dim;
+  if (backend.deterministic) {
+    bytes += 2 * heads * base::round_up(call.rows, 64) * base::round_up(s.keys, 128);
+  }
+  return bytes;
+}
+
+// delta; the fp32 sum of dQ unless deterministic; dQ, dK and dV in bf16, as cuDNN writes them; fp32
+// sums of dK and dV over chunks if their result is bf16; cuDNN's own scratch.
+base::TensorSpec cuda_attention_ranges_workspace(const Backend& backend,
+                                                 const AttentionRangesShape& s) {
+  const int64_t delta = f32_bytes * s.rows * s.heads;
+  if (!cuda_fuses_ranges(s)) return flat_f32(delta);
+  const int64_t delta_bytes = base::round_up(delta, base::grain_bytes);
+  const AttentionRangesCall call = cuda_ranges_call(backend, s);
+  const int64_t dq = delta_bytes * s.head_dim;
+  const int64_t dkv = base::round_up(2 * s.keys * call.kv_heads * s.head_dim, base::grain_bytes);
+  const int64_t sums = f32_bytes * s.keys * s.kv_heads * s.head_dim;
+  return flat_f32(delta_bytes + (backend.deterministic ? 0 : dq) + dq / 2 + 2 * dkv +
+                  (s.grad_dtype == base::DType::f32 ? 0 : 2 * sums) +
+                  cudnn_ranges_bytes(backend, s, call));
+}
+
 }  // namespace
 
-const ScratchRules cuda_scratch = {cudnn_fuses_attention, cudnn_attention_call,
-                                   cuda_attention_workspace, cuda_embedding_workspace,
-                                   cuda_attention_cached_workspace};
+bool cuda_fuses_ranges(const AttentionRangesShape& s) {
+  return s.dtype == base::DType::bf16 && (s.head_dim == 64 || s.head_dim == 128);
+}
+
+AttentionRangesCall cuda_ranges_call(const Backend& backend, const AttentionRangesShape& s) {
+  AttentionRangesCall call{s.rows, s.kv_heads};
+  // Halve the heads down to one, then the rows, of which only deterministic sums take memory.
+  while (cudnn_ranges_bytes(backend, s, call) > backend.attention_bytes) {
+    if (call.kv_heads > 1) {
+      call.kv_heads = (call.kv_heads + 1) / 2;
+    } else if (backend.deterministic && call.rows > 128) {
+      call.rows = base::round_up((call.rows + 1) / 2, 64);
+    } else {
+      break;
+    }
+  }
+  return call;
+}
+
+const ScratchRules cuda_scratch = {
+    cudnn_fuses_attention,           cudnn_attention_call,
+    cuda_attention_workspace,        cuda_embedding_workspace,
+    cuda_attention_cached_workspace, cuda_attention_ranges_workspace};
 
 Backend cuda_backend(bool deterministic) {
   return {.name = "cuda",

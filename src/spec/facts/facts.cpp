@@ -7,6 +7,7 @@
 #include "base/check.h"
 #include "base/error.h"
 #include "spec/facts/facts_internal.h"
+#include "spec/state/muon.h"
 
 namespace trireme::spec {
 namespace {
@@ -25,14 +26,18 @@ const LayerSpec& layer_of(const ModelSpec& model, int layer) {
 }
 
 void check_supported(const LocalShape& shape) {
-  for (const Axis axis : {Axis::cp, Axis::ep, Axis::etp}) {
+  for (const Axis axis : {Axis::ep, Axis::etp}) {
     if (shape.mesh[axis] != 1) {
       throw base::ConfigError(fmt::format("{} = {}: layers cannot be cut along {}; use 1",
                                           name_of(axis), shape.mesh[axis], name_of(axis)));
     }
   }
-  TRIREME_CHECK(shape.tokens == shape.sequences * shape.seq_len && shape.tokens > 0,
-                "{} tokens in {} sequences of {}", shape.tokens, shape.sequences, shape.seq_len);
+  TRIREME_CHECK(
+      shape.tokens * shape.mesh[Axis::cp] == shape.sequences * shape.seq_len && shape.tokens > 0,
+      "{} tokens of {} sequences of {} on one of {} ranks", shape.tokens, shape.sequences,
+      shape.seq_len, shape.mesh[Axis::cp]);
+  TRIREME_CHECK(shape.ulysses >= 1 && shape.mesh[Axis::cp] % shape.ulysses == 0,
+                "cp = {}, ulysses = {}", shape.mesh[Axis::cp], shape.ulysses);
   TRIREME_CHECK(shape.head_chunk_rows > 0, "head_chunk_rows {}", shape.head_chunk_rows);
   if (shape.sequence_parallel && shape.tokens % shape.mesh[Axis::tp] != 0) {
     throw base::ConfigError(fmt::format(
@@ -100,14 +105,30 @@ std::vector<Param> params_of(const ModelSpec& model, int layer) {
       layer_of(model, layer));
 }
 
+std::vector<StateTensor> state_of(const ModelSpec& model, int layer,
+                                  const OptimizerTypes& optimizer, const Recipe& recipe) {
+  std::vector<StateTensor> all = optimizer_state(optimizer, recipe);
+  if (std::holds_alternative<BlockSpec>(layer_of(model, layer))) {
+    all.insert(all.end(), model.block_state.begin(), model.block_state.end());
+  }
+  return all;
+}
+
 Facts facts(const ModelSpec& model, int layer, const LocalShape& shape, const Recipe& recipe,
-            Recompute recompute, const Backend& backend) {
+            Recompute recompute, const Backend& backend, const OptimizerTypes& optimizer) {
   check_supported(shape);
   const internal::FactsInput in{model, layer, shape, recipe, recompute, backend};
-  return std::visit(Match{[&](const EmbeddingSpec& s) { return internal::embedding_facts(s, in); },
-                          [&](const BlockSpec& s) { return internal::block_facts(s, in); },
-                          [&](const HeadSpec& s) { return internal::head_facts(s, in); }},
-                    layer_of(model, layer));
+  Facts all =
+      std::visit(Match{[&](const EmbeddingSpec& s) { return internal::embedding_facts(s, in); },
+                       [&](const BlockSpec& s) { return internal::block_facts(s, in); },
+                       [&](const HeadSpec& s) { return internal::head_facts(s, in); }},
+                 layer_of(model, layer));
+  all.state = state_of(model, layer, optimizer, recipe);
+  if (optimizer.kind == OptimizerKind::muon) {
+    const BucketLayout bucket = bucket_layout(all.params, shape.mesh);
+    all.scratch.push_back(muon_scratch(muon_matrices(all.params, bucket, shape.mesh), bucket));
+  }
+  return all;
 }
 
 BlockSpec local_block(const BlockSpec& block, const Sizes& sizes) {
@@ -144,6 +165,22 @@ int64_t padded_vocab(int64_t vocab, const Sizes& sizes) {
   return local_shape({.name = "vocabulary", .shape = {vocab}, .cuts = {internal::vocab_cut(vocab)}},
                      sizes)
       .front();
+}
+
+BlockSpec attention_block(const BlockSpec& local, const LocalShape& shape) {
+  const int64_t ranks = shape.ulysses;
+  const bool divides =
+      local.heads % ranks == 0 && (local.kv_heads % ranks == 0 || ranks % local.kv_heads == 0);
+  if (!divides) {
+    throw base::ConfigError(
+        fmt::format("heads = {}, kv_heads = {}: heads must divide by ulysses = {}, and one of "
+                    "kv_heads and ulysses by the other",
+                    local.heads, local.kv_heads, ranks));
+  }
+  BlockSpec block = local;
+  block.heads /= ranks;
+  block.kv_heads = std::max<int64_t>(local.kv_heads / ranks, 1);
+  return block;
 }
 
 AttentionShape attention_shape(const BlockSpec& block, const LocalShape& shape, base::DType dtype) {

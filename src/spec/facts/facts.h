@@ -18,8 +18,11 @@
 #include "spec/facts/op_shapes.h"
 #include "spec/model.h"
 #include "spec/parallel/axes.h"
+#include "spec/parallel/mesh_view.h"
 #include "spec/parallel/shard.h"
+#include "spec/parallel/token_slice.h"
 #include "spec/recipe.h"
+#include "spec/state/state.h"
 
 namespace trireme::spec {
 
@@ -28,6 +31,7 @@ enum class Init : uint8_t { zeros, ones, normal };
 
 struct Param {
   ShardSpec shard;
+  ParamView view = ParamView::dense;  // which ranks sum its gradient and share its state
   Init init = Init::normal;
   float init_std = 0;
   bool decays = false;  // weight decay: matrices yes; norms and biases no
@@ -38,6 +42,9 @@ struct Param {
   bool is_by_heads = false;  // its gradient is a sum over the heads that a rank along tp holds
   bool is_written = false;   // its gradient is matrix products, of which a leaf's first writes and
                              // the others add: it need not begin at zero
+  // Rows of the matrices of a block that lie one after the other in it (q, k, v). Empty for other
+  // parameters.
+  std::vector<int64_t> matrices = {};
 };
 
 // Is the gradient on a rank along tp a partial sum?
@@ -112,6 +119,8 @@ enum class BlockSlot : int {
   dup,
   dy_whole,  // all rows of dy and dx2, under sequence parallelism
   dx2_whole,
+  heads,    // q, k, v of some heads for all rows of the group, under Ulysses
+  o_heads,  // and their o
   count
 };
 enum class HeadSlot : int { x, dy, stats, dh, count };
@@ -142,15 +151,26 @@ int64_t bytes_of(const ScratchSet&);
 
 // The shape of a rank's share of a micro-batch.
 struct LocalShape {
-  int64_t tokens = 0;  // sequences * seq_len, the same on all ranks along tp
+  int64_t tokens = 0;  // sequences * seq_len / cp, the same on all ranks along tp
   int64_t sequences = 1;
-  int64_t seq_len = 0;
+  int64_t seq_len = 0;          // of a whole sequence
   int64_t head_chunk_rows = 0;  // rows of logits that exist at one time
   bool has_documents = false;   // sequences may be cut further, at borders of documents
   Sizes mesh;
   bool sequence_parallel = false;  // a rank has 1 / tp of the rows of the stream between layers
+  int ulysses = 1;                 // see ContextSplit; 1 if cp is 1
+  ContextSlices slices = ContextSlices::zigzag;
+  bool is_ring = false;
   bool operator==(const LocalShape&) const = default;
 
+  ContextSplit context() const {
+    return {.sequences = sequences,
+            .seq_len = seq_len,
+            .ulysses = ulysses,
+            .groups = mesh[Axis::cp] / ulysses,
+            .slices = slices,
+            .is_ring = is_ring};
+  }
   // Returns the rank's rows of the stream between layers.
   int64_t rows() const { return sequence_parallel ? tokens / mesh[Axis::tp] : tokens; }
 };
@@ -158,18 +178,24 @@ struct LocalShape {
 // The facts of a rank with coordinate 0 along tp; the other ranks need no more.
 struct Facts {
   std::vector<Param> params;
+  std::vector<StateTensor> state;  // of training: see state_of()
   std::vector<Slot> stash;
   std::vector<ScratchSet> scratch;
   std::vector<OpCost> f, b, w;
   std::vector<OpCost> r;  // recomputes the dropped slots under the given policy
-  // Collectives among ranks along tp, in order.
+  // Collectives among ranks along tp and cp, in order.
   std::vector<CommCost> f_comm, b_comm, w_comm, r_comm;
 };
 
 // REQUIRES: 0 <= layer < model.layers.size(). Throws ConfigError for a mesh with more than one rank
-// along an axis other than tp that cuts layers, and for sizes that do not divide by tp.
+// along an axis other than tp and cp that cuts layers, and for sizes that do not divide.
 Facts facts(const ModelSpec&, int layer, const LocalShape&, const Recipe&, Recompute,
-            const Backend&);
+            const Backend&, const OptimizerTypes& = {});
+
+// Returns all persistent tensors of a layer in training: weights, the optimizer's tensors, own
+// ones.
+std::vector<StateTensor> state_of(const ModelSpec&, int layer, const OptimizerTypes&,
+                                  const Recipe&);
 
 // Returns a rank's part of a block: heads and feed-forward width are its share along tp.
 BlockSpec local_block(const BlockSpec&, const Sizes&);
@@ -181,7 +207,13 @@ bool is_bias_made_in_b(const BlockSpec&, const LocalShape&, BlockParam bias);
 Range local_vocab(int64_t vocab, const Sizes&, const Coord&);
 int64_t padded_vocab(int64_t vocab, const Sizes&);
 
-// Returns the attention problem of a micro-batch in a block. REQUIRES: a local block.
+// Returns a rank's part of a local block inside attention: under Ulysses it has some heads of all
+// rows of its group. Key/value heads that several ranks read are on each of them.
+BlockSpec attention_block(const BlockSpec& local, const LocalShape&);
+// Returns how many of a rank's key/value heads are gathered together along cp, in at most eight
+// groups.
+int64_t gathered_kv_heads(int64_t kv_heads);
+// Returns the attention problem of a micro-batch in a block. REQUIRES: an attention_block().
 AttentionShape attention_shape(const BlockSpec&, const LocalShape&, base::DType);
 
 // Rows of logits in scratch; each row starts at a multiple of the back end's grain.

@@ -18,6 +18,12 @@ struct FactsInput {
   const Backend& backend;
 };
 
+// The operations of a phase, and the collectives between them.
+struct Work {
+  std::vector<OpCost> ops;
+  std::vector<CommCost> comm;
+};
+
 Facts embedding_facts(const EmbeddingSpec&, const FactsInput&);
 Facts block_facts(const BlockSpec&, const FactsInput&);
 Facts head_facts(const HeadSpec&, const FactsInput&);
@@ -46,6 +52,41 @@ struct StreamComm {
   bool parts_rows;
   int64_t tokens, width;
   base::DType dtype;
+};
+
+// The attention of a block between the rotation and the projection: ops, collectives along cp and
+// scratch, in the order of nn/attention_context.cpp. `local` is a rank's block along tp.
+struct ContextFacts {
+  ContextFacts(const BlockSpec& local, const FactsInput&);
+
+  bool has_ulysses() const { return split.ulysses > 1; }
+  bool is_local() const { return split.cp() == 1; }
+  void exchange_heads(Work&) const;  // q, k and v of some heads for all rows of the group
+  void forward(Work&) const;         // o, exchanged back
+  void backward(Work&) const;        // from dout to dq, dk and dv
+  // The rank's rows of q, k and v after rotation, of which only the exchanged heads are kept.
+  base::TensorSpec own_rows() const;
+  // In forward, and in backward with the gradient of o.
+  std::vector<ScratchSet> forward_scratch() const;
+  std::vector<ScratchSet> backward_scratch() const;
+
+  ContextSplit split;
+  BlockSpec block;    // of the whole group's heads
+  BlockSpec part;     // with a rank's heads inside attention
+  int64_t T, Tu, S;   // rows of the rank, of its group, of the micro-batch
+  int64_t K, HK, KV;  // widths of a head, and of part's queries and keys
+  base::DType act;
+  AttentionShape shape;  // of a group that has all rows
+  const Backend& backend;
+
+ private:
+  base::TensorSpec rows(int64_t n, int64_t width) const { return {{n, width}, act}; }
+  base::TensorSpec f32(int64_t n, int64_t width) const { return {{n, width}, base::DType::f32}; }
+  void copy(Work&, const base::TensorSpec& d, base::DType from) const;
+  void copy(Work& work, const base::TensorSpec& d) const { copy(work, d, d.dtype); }
+  void exchange(Work&, int64_t width) const;
+  void gather_keys(Work&, int64_t kv_heads) const;
+  std::vector<base::TensorSpec> core_scratch(bool is_backward) const;
 };
 
 // Return the bytes that an operation moves, without rounding to grains.

@@ -8,7 +8,7 @@
 namespace trireme::spec {
 
 std::string_view name_of(OpKind kind) {
-  constexpr std::array<std::string_view, 27> names = {"gemm",
+  constexpr std::array<std::string_view, 34> names = {"gemm",
                                                       "embedding_forward",
                                                       "embedding_backward",
                                                       "norm_forward",
@@ -17,6 +17,10 @@ std::string_view name_of(OpKind kind) {
                                                       "rope_backward",
                                                       "attention_forward",
                                                       "attention_backward",
+                                                      "attention_ranges_forward",
+                                                      "attention_ranges_backward",
+                                                      "attention_merge",
+                                                      "gather_rows",
                                                       "row_product",
                                                       "scatter_rows",
                                                       "attention_cached",
@@ -34,7 +38,10 @@ std::string_view name_of(OpKind kind) {
                                                       "sum_squares",
                                                       "merge_sums",
                                                       "step_control",
-                                                      "adamw"};
+                                                      "adamw",
+                                                      "momentum",
+                                                      "normalize",
+                                                      "muon"};
   const auto index = static_cast<size_t>(kind);
   TRIREME_CHECK(index < names.size(), "op kind {}", index);
   return names[index];

@@ -26,6 +26,10 @@ enum class OpKind : uint8_t {
   rope_backward,
   attention_forward,
   attention_backward,
+  attention_ranges_forward,
+  attention_ranges_backward,
+  attention_merge,
+  gather_rows,
   row_product,
   scatter_rows,
   attention_cached,
@@ -44,6 +48,9 @@ enum class OpKind : uint8_t {
   merge_sums,
   step_control,
   adamw,
+  momentum,
+  normalize,
+  muon,
 };
 
 enum class GemmLayout : uint8_t { none, nn, nt, tn, tt };  // of a GEMM: is a, is b transposed
@@ -51,7 +58,8 @@ enum class GemmLayout : uint8_t { none, nn, nt, tn, tt };  // of a GEMM: is a, i
 struct OpCost {
   OpKind kind = OpKind::gemm;
   int64_t m = 0, n = 0, k = 0;  // GEMM: m, n, k; attention: tokens, sequence length, head size;
-                                // other ops: rows and row width
+                                // attention of ranges: query rows, keys, head size; other ops: rows
+                                // and row width
   GemmLayout layout = GemmLayout::none;
   base::DType dtype = base::DType::f32;  // of the main operand
   double flops = 0;

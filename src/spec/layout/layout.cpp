@@ -171,6 +171,7 @@ std::string words(const Layout& l) {
     if (l.recompute_blocks >= 0) text += fmt::format(" in {} blocks", l.recompute_blocks);
   }
   add(std::string(name_of(l.precision)));
+  if (l.optimizer != OptimizerKind::adamw) add(std::string(name_of(l.optimizer)));
   if (l.grad_dtype != base::DType::f32) {
     add(fmt::format("{} gradients", base::name_of(l.grad_dtype)));
   }

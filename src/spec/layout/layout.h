@@ -17,6 +17,7 @@
 #include "schedule/catalogue.h"
 #include "schedule/schedule.h"
 #include "spec/facts/facts.h"
+#include "spec/parallel/context_kind.h"
 #include "spec/recipe.h"
 
 namespace trireme::spec {
@@ -43,26 +44,6 @@ std::optional<Reshard> reshard_from_name(std::string_view);
 enum class Placement : uint8_t { dp_inside, pp_inside, count };
 std::string_view name_of(Placement);
 std::optional<Placement> placement_from_name(std::string_view);
-
-// How ranks along cp, which have different rows of the same sequences, compute attention. ulysses:
-// all-to-all exchanges rows for heads, so that a rank attends with some heads over whole sequences.
-// gather: every rank gathers keys and values of all rows. ring: keys and values go round from rank
-// to rank, and partial results are merged. ulysses_gather, ulysses_ring: ulysses among adjacent
-// ranks, the other one across these groups.
-enum class ContextKind : uint8_t { ulysses, gather, ring, ulysses_gather, ulysses_ring, count };
-std::string_view name_of(ContextKind);
-std::optional<ContextKind> context_kind_from_name(std::string_view);
-// Is ulysses a part of it, and is gather, or ring?
-bool has_ulysses(ContextKind);
-bool has_gather(ContextKind);
-bool has_ring(ContextKind);
-
-// Which rows of a sequence a rank along cp has. zigzag: chunks r and 2 cp - 1 - r of 2 cp chunks.
-// contiguous: chunk r of cp chunks. striped: every cp-th row. blocks: blocks of rows, assigned by
-// the work that documents cause.
-enum class ContextSlices : uint8_t { zigzag, contiguous, striped, blocks, count };
-std::string_view name_of(ContextSlices);
-std::optional<ContextSlices> context_slices_from_name(std::string_view);
 
 struct Layout {
   // ---- ranks along each axis. One of tp, pp, dp_replicate and dp_shard may be -1: all ranks that
@@ -102,7 +83,8 @@ struct Layout {
   Recompute recompute = Recompute::none;
   int recompute_blocks = -1;  // the number of blocks, from the first, that recompute; -1: all
   Precision precision = Precision::bf16;
-  base::DType grad_dtype = base::DType::f32;    // of accumulated gradients
+  base::DType grad_dtype = base::DType::f32;  // of accumulated gradients
+  OptimizerKind optimizer = OptimizerKind::adamw;
   base::DType master_dtype = base::DType::f32;  // as OptimizerTypes::master
   base::DType reduce_dtype = base::DType::f32;  // bf16: sums over workers, for any grad_dtype
   Reshard reshard = Reshard::automatic;

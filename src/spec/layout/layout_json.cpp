@@ -43,6 +43,7 @@ Json to_json(const Layout& l) {
       {"recompute_blocks", l.recompute_blocks},
       {"precision", text_of(l.precision)},
       {"grad_dtype", std::string(base::name_of(l.grad_dtype))},
+      {"optimizer", text_of(l.optimizer)},
       {"master_dtype", std::string(base::name_of(l.master_dtype))},
       {"reduce_dtype", std::string(base::name_of(l.reduce_dtype))},
       {"reshard", text_of(l.reshard)},
@@ -92,6 +93,9 @@ Layout layout_from_json(const Json& json, const std::string& path) {
   l.recompute_blocks = in.get<int>("recompute_blocks");
   l.precision = in.named("precision", precision_from_name, all_names<Precision>());
   l.grad_dtype = in.dtype("grad_dtype");
+  if (in.has("optimizer")) {  // earlier versions had AdamW only
+    l.optimizer = in.named("optimizer", optimizer_from_name, all_names<OptimizerKind>());
+  }
   l.master_dtype = in.dtype("master_dtype");
   l.reduce_dtype = in.dtype("reduce_dtype");
   l.reshard = in.named("reshard", reshard_from_name, all_names<Reshard>());

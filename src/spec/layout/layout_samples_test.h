@@ -48,6 +48,7 @@ inline Layout any_open_layout(LayoutDice& dice) {
   l.recompute_blocks = dice.of<int>({-1, -1, 0, 1, 3});
   l.precision = dice.of<Precision>({Precision::fp32, Precision::bf16, Precision::bf16});
   l.grad_dtype = dice.of<base::DType>({base::DType::f32, base::DType::bf16});
+  l.optimizer = dice.of<OptimizerKind>({OptimizerKind::adamw, OptimizerKind::muon});
   l.master_dtype = dice.of<base::DType>({base::DType::f32, base::DType::u16});
   l.reduce_dtype = dice.of<base::DType>({base::DType::f32, base::DType::bf16});
   l.reshard = static_cast<Reshard>(dice.below(3));

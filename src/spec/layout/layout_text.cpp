@@ -84,6 +84,8 @@ bool set_flag(std::string_view word, Layout& l) {
   } else if (const auto kind = schedule::kind_from_name(word)) {
     l.schedule = *kind;
     l.chunks = 0;
+  } else if (const auto optimizer = optimizer_from_name(word)) {
+    l.optimizer = *optimizer;
   } else if (const auto precision = precision_from_name(word)) {
     l.precision = *precision;
   } else {
@@ -248,6 +250,7 @@ std::string to_text(const Layout& layout) {
   add(l.recompute != Recompute::none, std::string(name_of(l.recompute)));
   add(l.recompute_blocks >= 0, fmt::format("blocks={}", l.recompute_blocks));
   add(l.precision != fresh.precision, std::string(name_of(l.precision)));
+  add(l.optimizer != fresh.optimizer, std::string(name_of(l.optimizer)));
   for (const TypeWord& type : type_words) {
     add(l.*type.field != base::DType::f32,
         fmt::format("{}={}", type.word, base::name_of(l.*type.field)));

@@ -36,6 +36,7 @@ Plan order_of(const Layout& l) {
   plan.layout = l;
   plan.mesh[Axis::dp] = l.dp_replicate;
   plan.mesh[Axis::zero] = l.dp_shard;
+  plan.mesh[Axis::cp] = l.cp;
   plan.schedule = l.custom_schedule
                       ? *l.custom_schedule
                       : schedule::generate(l.schedule, shape_of(l, l.rank_microbatches())).value();

@@ -10,7 +10,7 @@ namespace {
 // parallel updates during that forward.
 bool is_one_backward(const Plan& plan, const StashLayout& stash) {
   return !plan.inference && plan.schedule.microbatches == 1 && plan.stages() == 1 &&
-         stash.is_merged && !plan.zero.grads && (data_ranks(plan.mesh) == 1 || plan.zero.optim);
+         stash.is_merged && !plan.zero.grads && (sum_ranks(plan.mesh) == 1 || plan.zero.optim);
 }
 
 }  // namespace

@@ -7,9 +7,11 @@
 #include "spec/memory/grad_places.h"
 #include "spec/memory/stash_layout.h"
 #include "spec/parallel/bucket.h"
+#include "spec/parallel/context_traffic.h"
 #include "spec/parallel/data_parallel.h"
 #include "spec/parallel/pipeline_parallel.h"
 #include "spec/parallel/tensor_parallel.h"
+#include "spec/state/state_layout.h"
 
 namespace trireme::spec {
 namespace {
@@ -32,9 +34,11 @@ int64_t tied_elements(std::span<const Param> params, const Sizes& sizes) {
   return 0;
 }
 
-void add_state(const Plan& plan, int64_t elements, MemoryTable& sum) {
+void add_state(const Plan& plan, std::span<const StateTensor> state, const BucketLayout& bucket,
+               MemoryTable& sum) {
+  const int64_t elements = bucket.elements;
   const auto share = [&](bool is_sharded) {
-    return is_sharded ? elements / plan.mesh[Axis::zero] : elements;
+    return is_sharded ? elements / state_shards(plan) : elements;
   };
   sum.params += base::bytes_of({{share(plan.zero.params)}, plan.recipe.storage});
   if (plan.inference) return;
@@ -42,9 +46,7 @@ void add_state(const Plan& plan, int64_t elements, MemoryTable& sum) {
   sum.grads +=
       base::bytes_of(grads.leaf) + base::bytes_of(grads.round_sum) + base::bytes_of(grads.shard);
   for (const base::TensorSpec& node : grads.nodes) sum.grads += base::bytes_of(node);
-  const int64_t kept = share(plan.zero.optim);
-  if (plan.recipe.has_master()) sum.optim += base::bytes_of({{kept}, plan.optimizer.master});
-  sum.optim += 2 * base::bytes_of({{kept}, moment_dtype});
+  sum.optim += state_bytes(state, plan, bucket).total;
 }
 
 int64_t step_state_memory() {
@@ -64,8 +66,16 @@ StagingBytes staging_bytes(const LocalShape& shape, bool keeps_losses) {
 }
 
 std::vector<base::TensorSpec> input_specs(const LocalShape& shape) {
-  const base::TensorSpec per_token{{shape.tokens}, base::DType::i32};
-  return {per_token, per_token, per_token, {{shape.tokens + 1}, base::DType::i32}};
+  const auto ints = [](int64_t count) { return base::TensorSpec{{count}, base::DType::i32}; };
+  const ContextSplit split = shape.context();
+  std::vector<base::TensorSpec> specs(3, ints(shape.tokens));
+  specs.push_back(ints(split.tokens() + 1));
+  if (split.groups > 1) {
+    specs.push_back(ints(split.key_sources() * split.group_tokens()));
+    specs.push_back(ints(split.key_sources() * split.group_tokens()));
+    if (!split.is_ring) specs.push_back(ints(split.tokens()));
+  }
+  return specs;
 }
 
 std::vector<Facts> facts_of_stage(const ModelSpec& model, const Plan& plan, int stage,
@@ -74,7 +84,7 @@ std::vector<Facts> facts_of_stage(const ModelSpec& model, const Plan& plan, int 
   std::vector<Facts> layers;
   for (int layer = range.first; layer < range.last; ++layer) {
     layers.push_back(facts(model, layer, local_shape_of(plan), plan.recipe,
-                           plan.recompute[static_cast<size_t>(layer)], backend));
+                           plan.recompute[static_cast<size_t>(layer)], backend, plan.optimizer));
   }
   return layers;
 }
@@ -120,7 +130,7 @@ MemoryTable predict_memory(const ModelSpec& model, const Plan& plan, const Backe
   for (const StashStage& stage : stages) {
     for (const Facts& layer : stage.layers) {
       buckets.push_back(bucket_layout(layer.params, plan.mesh));
-      add_state(plan, buckets.back().elements, sum);
+      add_state(plan, layer.state, buckets.back(), sum);
       for (const ScratchSet& set : layer.scratch) {
         if (!plan.inference || set.in_forward) sum.scratch = std::max(sum.scratch, bytes_of(set));
       }
@@ -130,6 +140,7 @@ MemoryTable predict_memory(const ModelSpec& model, const Plan& plan, const Backe
   if (table) add_table(*table, pp_rank, sum);
   sum.comm += bytes_of(data_buffers(plan, buckets, table && table->is_in_one_stage));
   sum.comm += base::bytes_of(tensor_buffer(model, plan));
+  sum.comm += base::bytes_of(context_buffer(model, plan)) + base::bytes_of(context_reports(plan));
   sum.comm += bytes_of(pipe_buffers(model, plan, pp_rank));
   sum.scratch += base::bytes_of(stream_workspace_spec(backend));
   sum.params += base::bytes_of(rope_table_of_rank(model, plan, pp_rank));
@@ -171,8 +182,8 @@ Prediction predict(const ModelSpec& model, const Plan& plan, const Backend& back
     prediction.model_flops += once;
     prediction.hardware_flops += once + again;
   }
-  const double replicas = static_cast<double>(plan.schedule.microbatches) * plan.mesh[Axis::dp] *
-                          plan.mesh[Axis::zero] * plan.mesh[Axis::tp];
+  const double replicas =
+      static_cast<double>(plan.schedule.microbatches) * sum_ranks(plan.mesh) * plan.mesh[Axis::tp];
   prediction.model_flops *= replicas;
   prediction.hardware_flops *= replicas;
   return prediction;

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "spec/memory/stash_layout.h"
+#include "spec/parallel/bucket.h"
 #include "spec/plan.h"
 
 namespace trireme::spec {
@@ -23,8 +24,9 @@ base::TensorSpec rope_table_of_rank(const ModelSpec&, const Plan&, int pp_rank);
 // ---- parts of a rank's memory
 // Returns the rank's elements of the tied copy of another layer's parameter; 0 without one.
 int64_t tied_elements(std::span<const Param>, const Sizes&);
-// Adds parameters, gradients and optimizer state of a layer whose bucket has so many elements.
-void add_state(const Plan&, int64_t elements, MemoryTable&);
+// Adds parameters, gradients and state of a layer. Of its bucket only elements and matrices are
+// read.
+void add_state(const Plan&, std::span<const StateTensor>, const BucketLayout&, MemoryTable&);
 int64_t step_state_memory();  // of the optimizer, once
 // Staged batches: bytes for each micro-batch of a step, and once per rank.
 struct StagingBytes {
@@ -38,8 +40,10 @@ MemoryTable predict_memory(const ModelSpec&, const Plan&, const Backend&, int pp
 // Returns memory of all pp coordinates, and FLOPs.
 Prediction predict(const ModelSpec&, const Plan&, const Backend&);
 
-// The device tensors of one micro-batch of input: tokens, labels, positions, and the sequence
-// offsets, of which there may be as many as tokens (one document per token) plus one.
+// The device tensors of one micro-batch of input: tokens, labels, positions of the rank's rows, and
+// the sequence offsets of the whole micro-batch, of which there may be as many as tokens (one
+// document per token) plus one. If groups along cp share the rows: the first and the last key of
+// each query row, for each source of keys, and if keys are gathered, their rows (gathered_rows()).
 std::vector<base::TensorSpec> input_specs(const LocalShape&);
 // The sum of hashes of a step's samples, as bytes.
 base::TensorSpec sample_hash_spec();

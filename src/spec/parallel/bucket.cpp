@@ -36,20 +36,44 @@ std::vector<Range> gaps(std::span<const Param> params, const BucketLayout& layou
   return all;
 }
 
-}  // namespace
-
-int64_t padded_elements(int64_t elements, int64_t data_ranks) {
-  return base::round_up(elements, shard_grain_elements * data_ranks);
+// Returns where the entries with Param::matrices end. They come before all others.
+int64_t end_of_matrices(std::span<const Param> params, const BucketLayout& layout) {
+  int64_t end = 0;
+  for (const BucketEntry& entry : layout.entries) {
+    if (params[static_cast<size_t>(entry.param)].matrices.empty()) continue;
+    TRIREME_CHECK(entry.offset == end, "a matrix at element {}, after other parameters",
+                  entry.offset);
+    end += base::round_up(entry.elements, shard_grain_elements);
+  }
+  return end;
 }
 
-BucketLayout bucket_layout(std::span<const Param> params, const Sizes& sizes) {
+}  // namespace
+
+int64_t padded_elements(int64_t elements, int64_t ranks) {
+  return base::round_up(elements, shard_grain_elements * ranks);
+}
+
+std::vector<ParamView> views_of(std::span<const Param> params) {
+  std::vector<ParamView> views;
+  for (int i = 0; i < static_cast<int>(ParamView::count); ++i) {
+    const auto view = static_cast<ParamView>(i);
+    if (std::ranges::any_of(params, [view](const Param& param) { return param.view == view; })) {
+      views.push_back(view);
+    }
+  }
+  return views;
+}
+
+BucketLayout bucket_layout(std::span<const Param> params, const Sizes& sizes, ParamView view) {
   BucketLayout layout;
+  layout.view = view;
   const auto add = [&](bool decays, Kind kind) {
     const int64_t begin = layout.elements;
     for (size_t i = 0; i < params.size(); ++i) {
       const Param& param = params[i];
-      if (param.tied_copy || param.shard.shape.empty() || param.decays != decays ||
-          kind_of(param) != kind) {
+      if (param.tied_copy || param.shard.shape.empty() || param.view != view ||
+          param.decays != decays || kind_of(param) != kind) {
         continue;
       }
       const int64_t elements = local_elements(param.shard, sizes);
@@ -72,7 +96,8 @@ BucketLayout bucket_layout(std::span<const Param> params, const Sizes& sizes) {
   };
   TRIREME_CHECK(std::none_of(params.begin(), params.end(), is_left_out),
                 "a parameter with weight decay whose gradient is partial along tp");
-  layout.elements = padded_elements(layout.elements, int64_t{sizes[Axis::dp]} * sizes[Axis::zero]);
+  layout.matrices = end_of_matrices(params, layout);
+  layout.elements = padded_elements(layout.elements, mesh_view(view).ranks(sizes));
   layout.zeroed = gaps(params, layout);
   return layout;
 }

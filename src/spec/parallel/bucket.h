@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The parameters of one layer as one flat vector, which is gathered, reduced and updated as a unit.
+// The parameters of one layer that have the same view of the mesh, as one flat vector, which is
+// gathered, reduced and updated as a unit.
 // Parameters, gradients, master weights and moments all use the same element offsets. Parameters
 // with weight decay come first, so an optimizer gets at most two flat ranges per bucket; in each of
 // the two, parameters that are cut along tp come first.
@@ -11,6 +12,7 @@
 #include <vector>
 
 #include "spec/facts/facts.h"
+#include "spec/parallel/mesh_view.h"
 
 namespace trireme::spec {
 
@@ -21,8 +23,10 @@ struct BucketEntry {
 };
 
 struct BucketLayout {
+  ParamView view = ParamView::dense;
   std::vector<BucketEntry> entries;
-  int64_t decayed = 0;  // elements [0, decayed) have weight decay
+  int64_t decayed = 0;   // elements [0, decayed) have weight decay
+  int64_t matrices = 0;  // elements [0, matrices) are those of Param::matrices
   // Parameters that are cut along tp: with weight decay, and without.
   std::array<Range, 2> cut;
   // Parameters replicated along tp: first those whose gradient is partial only under sequence
@@ -32,14 +36,17 @@ struct BucketLayout {
   // (Param::is_written).
   std::vector<Range> zeroed;
   // With padding: each entry to the shard grain, the total to a multiple of one grain for each of
-  // the dp * zero ranks that share it.
+  // the ranks of the view.
   int64_t elements = 0;
 };
 
-// Returns `elements` padded for a bucket that `data_ranks` ranks share.
-int64_t padded_elements(int64_t elements, int64_t data_ranks);
+// Returns `elements` padded for a bucket whose gradients `ranks` ranks sum.
+int64_t padded_elements(int64_t elements, int64_t ranks);
 
-// Tied copies and parameters that the layer does not have (empty shape) are left out.
-BucketLayout bucket_layout(std::span<const Param>, const Sizes&);
+// Returns the views that a layer's parameters have, each once, in the order of the enum.
+std::vector<ParamView> views_of(std::span<const Param>);
+// Tied copies, parameters that the layer does not have (empty shape) and those of other views are
+// left out.
+BucketLayout bucket_layout(std::span<const Param>, const Sizes&, ParamView = ParamView::dense);
 
 }  // namespace trireme::spec

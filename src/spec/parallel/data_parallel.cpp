@@ -4,12 +4,17 @@
 #include <algorithm>
 
 #include "base/check.h"
+#include "spec/parallel/context_traffic.h"
 #include "spec/parallel/pipeline_parallel.h"
 #include "spec/parallel/sum_tree.h"
 #include "spec/parallel/tensor_parallel.h"
+#include "spec/state/muon.h"
+#include "spec/state/state_layout.h"
 
 namespace trireme::spec {
 namespace {
+
+const MeshView dense = mesh_view(ParamView::dense);
 
 // Larger buckets are summed in several rounds of exchange.
 constexpr int64_t max_received_bytes = int64_t{64} << 20;
@@ -23,12 +28,12 @@ int64_t largest_bucket(std::span<const int64_t> buckets, size_t first, size_t st
 
 // Returns the nodes that all ranks together contribute to a sum.
 int64_t parts_of_all(const Plan& plan) {
-  if (plan.layout.logical_dp == data_ranks(plan.mesh))
-    return plan.layout.logical_dp;  // one leaf per worker
+  const int ranks = sum_ranks(plan.mesh);
+  if (leaves(plan) == ranks) return ranks;  // one leaf per rank
   int64_t parts = 0;
-  for (int rank = 0; rank < data_ranks(plan.mesh); ++rank) {
-    parts +=
-        static_cast<int64_t>(tree_cover(plan.layout.logical_dp, workers_of(plan, rank)).size());
+  for (int rank = 0; rank < ranks; ++rank) {
+    parts += static_cast<int64_t>(
+        tree_cover(leaves(plan), leaves_of_rank(leaves(plan), ranks, rank)).size());
   }
   return parts;
 }
@@ -37,12 +42,19 @@ int64_t parts_of_all(const Plan& plan) {
 
 int data_ranks(const Sizes& sizes) { return sizes[Axis::dp] * sizes[Axis::zero]; }
 
+int sum_ranks(const Sizes& sizes) { return dense.ranks(sizes); }
+
 int closing_ranks(const Sizes& sizes) {
-  return data_ranks(sizes) * sizes[Axis::tp] * sizes[Axis::pp];
+  return sum_ranks(sizes) * sizes[Axis::tp] * sizes[Axis::pp];
 }
 
 int data_rank(const Sizes& sizes, const Coord& coord) {
   return coord[Axis::dp] * sizes[Axis::zero] + coord[Axis::zero];
+}
+
+int closing_rank(const Sizes& sizes, const Coord& coord) {
+  const int part = data_rank(sizes, coord) * sizes[Axis::cp] + coord[Axis::cp];
+  return (part * sizes[Axis::pp] + coord[Axis::pp]) * sizes[Axis::tp] + coord[Axis::tp];
 }
 
 int hosted_workers(const Plan& plan) { return plan.layout.logical_dp / data_ranks(plan.mesh); }
@@ -70,20 +82,19 @@ int64_t global_microbatch(const Plan& plan, const Coord& coord, int index) {
 }
 
 base::DType sum_dtype(const Plan& plan) {
-  return plan.layout.logical_dp > 1 && plan.layout.reduce_dtype == base::DType::bf16
-             ? base::DType::bf16
-             : plan.recipe.grad;
+  return leaves(plan) > 1 && plan.layout.reduce_dtype == base::DType::bf16 ? base::DType::bf16
+                                                                           : plan.recipe.grad;
 }
 
-std::vector<Fold> folds(int64_t workers, Range held) {
+std::vector<Fold> folds(int64_t leaf_count, Range held) {
   std::vector<Fold> all;
   int stacked = 0;
   // A node of the tree that lies inside `held`, folded leaf by leaf: the nodes that its last leaf
   // ends, from the smallest on, are added right after that leaf.
-  for (const Range& node : tree_cover(workers, held)) {
-    std::vector<Range> leaves;
-    for (int64_t i = 0; i < node.end - node.begin; ++i) leaves.push_back({i, i + 1});
-    for (const TreeOp op : tree_program(node.end - node.begin, leaves)) {
+  for (const Range& node : tree_cover(leaf_count, held)) {
+    std::vector<Range> single;
+    for (int64_t i = 0; i < node.end - node.begin; ++i) single.push_back({i, i + 1});
+    for (const TreeOp op : tree_program(node.end - node.begin, single)) {
       if (op == TreeOp::push) {
         all.push_back({stacked++, 0});
       } else {
@@ -99,39 +110,58 @@ Range workers_of(const Plan& plan, int data_rank) {
   return leaves_of_rank(plan.layout.logical_dp, data_ranks(plan.mesh), data_rank);
 }
 
+int64_t leaves(const Plan& plan) { return int64_t{plan.layout.logical_dp} * plan.mesh[Axis::cp]; }
+
+Range leaves_of(const Plan& plan, const Coord& coord) {
+  const int rank = coord[Axis::cp] * data_ranks(plan.mesh) + data_rank(plan.mesh, coord);
+  return leaves_of_rank(leaves(plan), sum_ranks(plan.mesh), rank);
+}
+
 int node_buffers(const Plan& plan) {
-  if (plan.layout.logical_dp == data_ranks(plan.mesh)) return 0;  // one leaf per rank
+  const int ranks = sum_ranks(plan.mesh);
+  if (leaves(plan) == ranks) return 0;  // one leaf per rank
   int max = 0;
-  for (int rank = 0; rank < data_ranks(plan.mesh); ++rank) {
-    for (const Fold& fold : folds(plan.layout.logical_dp, workers_of(plan, rank))) {
+  for (int rank = 0; rank < ranks; ++rank) {
+    for (const Fold& fold : folds(leaves(plan), leaves_of_rank(leaves(plan), ranks, rank))) {
       max = std::max(max, fold.stacked);
     }
   }
   return max;
 }
 
+std::vector<BucketKey> bucket_keys(const ModelSpec& model, const Plan& plan, int pp_rank) {
+  std::vector<BucketKey> keys;
+  for (const int layer : layers_of_rank(model, plan, pp_rank)) {
+    for (const ParamView view : views_of(params_of(model, layer))) keys.push_back({layer, view});
+  }
+  return keys;
+}
+
 std::vector<BucketLayout> bucket_layouts(const ModelSpec& model, const Plan& plan, int pp_rank) {
   std::vector<BucketLayout> layouts;
-  for (const int layer : layers_of_rank(model, plan, pp_rank)) {
-    layouts.push_back(bucket_layout(params_of(model, layer), plan.mesh));
+  for (const BucketKey& key : bucket_keys(model, plan, pp_rank)) {
+    layouts.push_back(bucket_layout(params_of(model, key.layer), plan.mesh, key.view));
   }
   return layouts;
 }
 
+int state_shards(const Plan& plan) { return plan.zero.optim ? dense.shards(plan.mesh) : 1; }
+
 Range updated_range(const Plan& plan, const Coord& coord, int64_t elements) {
   if (!plan.zero.optim) return {0, elements};
-  const int64_t share = elements / plan.mesh[Axis::zero];
-  return {coord[Axis::zero] * share, (coord[Axis::zero] + 1) * share};
+  const int64_t share = elements / state_shards(plan);
+  const int64_t shard = dense.shard_of(plan.mesh, coord);
+  return {shard * share, (shard + 1) * share};
 }
 
 Range reduced_range(const Plan& plan, const Coord& coord, int64_t elements) {
-  const int64_t share = elements / data_ranks(plan.mesh);
+  const int64_t share = elements / sum_ranks(plan.mesh);
   const int64_t place = reduced_place(plan.mesh, coord);
   return {place * share, (place + 1) * share};
 }
 
 int reduced_place(const Sizes& sizes, const Coord& coord) {
-  return coord[Axis::zero] * sizes[Axis::dp] + coord[Axis::dp];
+  return dense.shard_of(sizes, coord) * dense.replicas(sizes) + dense.replica_of(sizes, coord);
 }
 
 int DataBuffers::gather_slot(int bucket) const {
@@ -149,7 +179,7 @@ DataBuffers data_buffers(const Plan& plan, std::span<const BucketLayout> buckets
 DataBuffers data_buffers(const Plan& plan, std::span<const int64_t> buckets, bool is_tied) {
   DataBuffers all;
   all.is_tied = is_tied;
-  const int ranks = data_ranks(plan.mesh);
+  const int ranks = sum_ranks(plan.mesh);
   const int64_t largest = largest_bucket(buckets, 0, 1);
   const base::DType sums = sum_dtype(plan);
   if (ranks > 1) {
@@ -204,41 +234,46 @@ GradSpecs grad_specs(const Plan& plan, int64_t elements) {
   const base::DType grad = plan.recipe.grad;
   specs.nodes.assign(static_cast<size_t>(node_buffers(plan)), {{elements}, sum_dtype(plan)});
   if (plan.zero.grads) {
-    specs.shard = {{elements / plan.mesh[Axis::zero]}, grad};
+    specs.shard = {{elements / state_shards(plan)}, grad};
     return specs;
   }
   specs.leaf = {{elements}, grad};
   if (reduce_rounds(plan) > 1) {
-    specs.round_sum = {{elements / data_ranks(plan.mesh)}, grad};
+    specs.round_sum = {{elements / sum_ranks(plan.mesh)}, grad};
   }
   return specs;
 }
 
 TrafficTable predict_traffic(const ModelSpec& model, const Plan& plan, const Coord& coord) {
-  const int64_t ranks = data_ranks(plan.mesh), dp = plan.mesh[Axis::dp],
-                zero = plan.mesh[Axis::zero];
-  const Range held = workers_of(plan, data_rank(plan.mesh, coord));
-  const auto parts = static_cast<int64_t>(tree_cover(plan.layout.logical_dp, held).size());
+  const int64_t ranks = sum_ranks(plan.mesh), shards = state_shards(plan);
+  const auto parts = static_cast<int64_t>(tree_cover(leaves(plan), leaves_of(plan, coord)).size());
   TrafficTable sum;
-  for (const int layer : layers_of_rank(model, plan, coord[Axis::pp])) {
-    const int64_t elements = bucket_layout(params_of(model, layer), plan.mesh).elements;
+  for (const BucketLayout& bucket : bucket_layouts(model, plan, coord[Axis::pp])) {
+    const int64_t elements = bucket.elements;
     const int64_t grad_bytes = elements * base::size_of(plan.recipe.grad);
     const int64_t param_bytes = elements * base::size_of(plan.recipe.storage);
     sum.reduce_grads += reduce_rounds(plan) * parts * (ranks - 1) *
                         (elements / ranks * base::size_of(sum_dtype(plan)));
-    // To all ranks that update the same range: every rank, or those along dp.
-    sum.gather_grads += ((plan.zero.optim ? dp : ranks) - 1) * (grad_bytes / ranks);
+    // To all ranks that update the same range.
+    sum.gather_grads += (ranks / shards - 1) * (grad_bytes / ranks);
     const int64_t gathers = plan.zero.params && !plan.layout.keeps_params()
                                 ? 2 * plan.schedule.microbatches
                             : plan.zero.optim ? 1
                                               : 0;
-    sum.gather_params += gathers * (zero - 1) * (param_bytes / zero);
+    sum.gather_params += gathers * (shards - 1) * (param_bytes / shards);
+  }
+  for (const int layer : layers_of_rank(model, plan, coord[Axis::pp])) {
+    sum.updates += muon_traffic(plan, coord, params_of(model, layer));
+    sum.layer_state += state_traffic(state_of(model, layer, plan), plan.mesh);
   }
   sum.step_sums = (closing_ranks(plan.mesh) - 1) * step_sums_bytes;
   const TensorTraffic tensor = predict_tensor_traffic(model, plan, coord[Axis::pp]);
   sum.tp_forward = tensor.forward;
   sum.tp_backward = tensor.backward;
   sum.tp_grads = tensor.grads;
+  const ContextTraffic context = predict_context_traffic(model, plan, coord[Axis::pp]);
+  sum.cp_forward = context.forward;
+  sum.cp_backward = context.backward;
   const PipeTraffic pipe = predict_pipe_traffic(model, plan, coord[Axis::pp]);
   sum.pp_activations = pipe.activations;
   sum.pp_gradients = pipe.gradients;
@@ -251,9 +286,13 @@ TrafficTable operator+(const TrafficTable& a, const TrafficTable& b) {
           .gather_grads = a.gather_grads + b.gather_grads,
           .gather_params = a.gather_params + b.gather_params,
           .step_sums = a.step_sums + b.step_sums,
+          .updates = a.updates + b.updates,
+          .layer_state = a.layer_state + b.layer_state,
           .tp_forward = a.tp_forward + b.tp_forward,
           .tp_backward = a.tp_backward + b.tp_backward,
           .tp_grads = a.tp_grads + b.tp_grads,
+          .cp_forward = a.cp_forward + b.cp_forward,
+          .cp_backward = a.cp_backward + b.cp_backward,
           .pp_activations = a.pp_activations + b.pp_activations,
           .pp_gradients = a.pp_gradients + b.pp_gradients,
           .pp_table = a.pp_table + b.pp_table,

@@ -6,7 +6,9 @@
 //
 // A *leaf* is the gradient that one worker contributes to the tree of sum_tree.h: the sum over all
 // its micro-batches (reduce = once), or one micro-batch (each: a *round* is one micro-batch of
-// every worker, and the sums of rounds are added in order).
+// every worker, and the sums of rounds are added in order). Along cp each rank has a part of every
+// sample, and so a leaf of its own: a step has logical_dp * cp leaves, those of the first rank
+// along cp first. Bits are therefore a function of cp, too.
 #pragma once
 
 #include <cstdint>
@@ -20,11 +22,15 @@
 namespace trireme::spec {
 
 // ---- ranks and workers
-int data_ranks(const Sizes&);     // dp * zero
+int data_ranks(const Sizes&);     // dp * zero: ranks with different samples
+int sum_ranks(const Sizes&);      // dp * zero * cp: ranks whose gradients are summed
 int closing_ranks(const Sizes&);  // all ranks that end a step together: also those of tp and pp
 // Returns the rank's index among the data ranks, in the order in which they host workers: that of
 // the world, zero the fastest axis.
 int data_rank(const Sizes&, const Coord&);
+// Returns the rank's index among those that end a step together: ranks with the same samples are
+// neighbours, and among these the ranks with the same tokens (along tp and pp).
+int closing_rank(const Sizes&, const Coord&);
 int hosted_workers(const Plan&);       // by one rank
 int worker_microbatches(const Plan&);  // of one worker
 int reduce_rounds(const Plan&);        // worker_microbatches() if reduce = each, else 1
@@ -51,24 +57,37 @@ struct Fold {
   int stacked = 0, merges = 0;
   bool operator==(const Fold&) const = default;
 };
-// Returns the folds by hosted worker. After the last one the rank's nodes remain: tree_cover().
-std::vector<Fold> folds(int64_t workers, Range held);
+// Returns the folds by hosted worker of a rank that has the leaves `held`. After the last one the
+// rank's nodes remain: tree_cover().
+std::vector<Fold> folds(int64_t leaves, Range held);
 // Returns the workers of the rank with this data_rank().
 Range workers_of(const Plan&, int data_rank);
+int64_t leaves(const Plan&);  // of a round, on all ranks
+// Returns the leaves of a rank, one for each of its workers.
+Range leaves_of(const Plan&, const Coord&);
 // Returns the maximum over ranks of waiting nodes, each of which is a whole gradient.
 int node_buffers(const Plan&);
 
 // ---- buckets
-// Returns the buckets of all layers of a rank, in order.
+// A bucket of a rank: the parameters of a layer that have this view.
+struct BucketKey {
+  int layer = 0;
+  ParamView view = ParamView::dense;
+  bool operator==(const BucketKey&) const = default;
+};
+// Return the buckets of all layers of a rank, in order.
+std::vector<BucketKey> bucket_keys(const ModelSpec&, const Plan&, int pp_rank);
 std::vector<BucketLayout> bucket_layouts(const ModelSpec&, const Plan&, int pp_rank);
 
 // ---- shards of a bucket of `elements`
-// Returns the range that the rank's optimizer updates: all, or its part along zero.
+// Returns the ranks over which optimizer state is sharded; 1: it is not.
+int state_shards(const Plan&);
+// Returns the range that the rank's optimizer updates: all, or its shard.
 Range updated_range(const Plan&, const Coord&, int64_t elements);
-// Returns the range that the rank sums: the part along zero, cut further along dp.
+// Returns the range that the rank sums: its shard, cut further among the copies of the shard.
 Range reduced_range(const Plan&, const Coord&, int64_t elements);
-// Returns the index of a rank's reduced_range among those of all data ranks, in the order of their
-// group.
+// Returns the index of a rank's reduced_range among those of all ranks of the view, in the order of
+// their group.
 int reduced_place(const Sizes&, const Coord&);
 
 // ---- communication buffers, shared by the buckets of a rank
@@ -111,9 +130,13 @@ struct TrafficTable {
   int64_t gather_grads = 0;    // sums to the ranks that update the same parameters
   int64_t gather_params = 0;   // parameters to the ranks that compute with them
   int64_t step_sums = 0;       // loss, tokens, squares
+  int64_t updates = 0;         // matrices that one rank updates for others (Muon)
+  int64_t layer_state = 0;     // reductions of own tensors of layers (spec/state/state.h)
   int64_t tp_forward = 0;      // activations along tp, and their gradients
   int64_t tp_backward = 0;     //   with those of recompute
   int64_t tp_grads = 0;        // gradients of parameters that are replicated along tp
+  int64_t cp_forward = 0;      // keys and values, or rows and heads, along cp
+  int64_t cp_backward = 0;     //   with those of recompute, and gradients
   int64_t pp_activations = 0;  // outputs of stages to the next
   int64_t pp_gradients = 0;    //   and their gradients back
   int64_t pp_table = 0;        // the token table that two ranks share, or its gradients
@@ -121,8 +144,9 @@ struct TrafficTable {
   bool operator==(const TrafficTable&) const = default;
 
   int64_t total() const {
-    return reduce_grads + gather_grads + gather_params + step_sums + tp_forward + tp_backward +
-           tp_grads + pp_activations + pp_gradients + pp_table + other;
+    return reduce_grads + gather_grads + gather_params + step_sums + updates + layer_state +
+           tp_forward + tp_backward + tp_grads + cp_forward + cp_backward + pp_activations +
+           pp_gradients + pp_table + other;
   }
 };
 TrafficTable operator+(const TrafficTable&, const TrafficTable&);

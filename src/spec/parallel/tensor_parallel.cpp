@@ -12,12 +12,6 @@ constexpr int64_t max_buffer_bytes = int64_t{64} << 20;
 
 const HeadSpec& head_of(const ModelSpec& model) { return std::get<HeadSpec>(model.layers.back()); }
 
-int64_t sent(const std::vector<CommCost>& costs, int ranks) {
-  int64_t bytes = 0;
-  for (const CommCost& cost : costs) bytes += sent_bytes(cost, ranks);
-  return bytes;
-}
-
 }  // namespace
 
 Range summed_along_tp(const BucketLayout& layout, bool sequence_parallel) {
@@ -39,7 +33,7 @@ base::TensorSpec tensor_buffer(const ModelSpec& model, const Plan& plan) {
   if (ranks == 1) return {};
   // A sum over the stream is received once, a small one from every rank.
   const int64_t stream =
-      plan.microbatch_tokens() * head_of(model).width * base::size_of(plan.recipe.storage);
+      plan.rank_tokens() * head_of(model).width * base::size_of(plan.recipe.storage);
   const int64_t small = ranks * small_all_reduce_elements * base::size_of(base::DType::f32);
   return {{std::max(small, std::min(stream, max_buffer_bytes))}, base::DType::u8};
 }
@@ -52,9 +46,11 @@ TensorTraffic predict_tensor_traffic(const ModelSpec& model, const Plan& plan, i
   for (const int layer : layers_of_rank(model, plan, pp_rank)) {
     const Facts f = facts(model, layer, local_shape_of(plan), plan.recipe,
                           plan.recompute[static_cast<size_t>(layer)], Backend{});
-    sum.forward += plan.schedule.microbatches * sent(f.f_comm, ranks);
-    sum.backward += plan.schedule.microbatches *
-                    (sent(f.r_comm, ranks) + sent(f.b_comm, ranks) + sent(f.w_comm, ranks));
+    const auto sent = [&](const std::vector<CommCost>& costs) {
+      return sent_bytes(costs, Axis::tp, plan.mesh);
+    };
+    sum.forward += plan.schedule.microbatches * sent(f.f_comm);
+    sum.backward += plan.schedule.microbatches * (sent(f.r_comm) + sent(f.b_comm) + sent(f.w_comm));
     const Range range =
         summed_along_tp(bucket_layout(f.params, plan.mesh), plan.layout.sequence_parallel);
     sum.grads += leaves * sent_bytes({CommKind::all_reduce, Axis::tp, range.end - range.begin,

@@ -10,8 +10,7 @@ CheckpointWeights::CheckpointWeights(const ckpt::Generation& generation,
                                      const spec::ModelDims& dims)
     : generation_(generation) {
   for (const ckpt::HfParam& param : ckpt::hf_params(dims)) {
-    tensors_[param.name] = {state_name(engine::Engine::StateKind::weight, param.name),
-                            base::DType::f32, param.shape};
+    tensors_[param.name] = {saved_weight_name(param.name), base::DType::f32, param.shape};
   }
 }
 

@@ -19,6 +19,8 @@ bool Checkpointer::try_load(int64_t step, Loaded& loaded, std::string& problem) 
     loaded = {step, manifest.state, manifest.plan, generation.folder(), manifest.writer};
     engine_.set_step_state(step_state_from(loaded.state.at("clipping")));
     return true;
+  } catch (const OtherOptimizer&) {
+    throw;  // on all ranks: older checkpoints have the same optimizer
   } catch (const base::Error& error) {
     problem = error.what();
   } catch (const base::Json::exception& error) {

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Checkpointer: its construction, and the sizes of its memory and files.
 #include <algorithm>
-#include <array>
 
 #include "base/shape.h"
 #include "base/text/json.h"
@@ -9,14 +8,6 @@
 #include "train/checkpointing/checkpointer.h"
 
 namespace trireme::train {
-namespace {
-
-constexpr std::array<engine::Engine::StateKind, 3> state_kinds = {
-    engine::Engine::StateKind::weight, engine::Engine::StateKind::first_moment,
-    engine::Engine::StateKind::second_moment};
-
-}  // namespace
-
 Checkpointer::Checkpointer(engine::Engine& engine, const spec::ModelSpec& model, Rank& rank,
                            device::Device& device, ckpt::Disk& disk, CheckpointOptions options,
                            CheckpointHooks hooks)
@@ -38,11 +29,7 @@ Checkpointer::Checkpointer(engine::Engine& engine, const spec::ModelSpec& model,
                                                layout_, engine.plan(), rank.number(), io()))}),
       copies_(staged_copies(engine, model, rank.coord(), layout_)) {
   manifest_.plan = spec::to_json(engine.plan());
-  for (const engine::Engine::ParamInfo& param : engine.parameters()) {
-    for (const auto kind : state_kinds) {
-      manifest_.tensors.push_back({state_name(kind, param.name), base::DType::f32, param.shape});
-    }
-  }
+  manifest_.tensors = saved_tensors(model, engine.plan());
 }
 
 // A small file has few transfers in flight: its threads would take the cores from the step.

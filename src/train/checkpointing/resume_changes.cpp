@@ -42,11 +42,18 @@ std::string changes_of_identity(const base::Json& was, const base::Json& is) {
        {"logical_dp", "reduce", "reduce_dtype", "recipe", "optimizer", "sequence_parallel"}) {
     add_changes(key, value_of(was, key), value_of(is, key), changes);
   }
-  const auto tp_of = [&](const base::Json& plan) {
+  const auto ranks_of = [&](const base::Json& plan, const char* axis) {
     const base::Json mesh = value_of(plan, "mesh");
-    return mesh.is_object() && mesh.contains("tp") ? mesh.at("tp") : base::Json();
+    return mesh.is_object() && mesh.contains(axis) ? mesh.at(axis) : base::Json();
   };
-  add_changes("tp", tp_of(was), tp_of(is), changes);
+  for (const char* axis : {"tp", "cp"}) {
+    add_changes(axis, ranks_of(was, axis), ranks_of(is, axis), changes);
+  }
+  if (ranks_of(was, "cp") == ranks_of(is, "cp") && ranks_of(is, "cp") != base::Json(1)) {
+    for (const char* key : {"context_kind", "context_slices", "ulysses"}) {
+      add_changes(key, value_of(was, key), value_of(is, key), changes);
+    }
+  }
   return changes;
 }
 

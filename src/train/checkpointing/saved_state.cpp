@@ -2,7 +2,6 @@
 #include "train/checkpointing/saved_state.h"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -13,15 +12,30 @@
 #include "base/text/json.h"
 #include "ckpt/bucket_pieces.h"
 #include "spec/parallel/data_parallel.h"
+#include "spec/state/state_layout.h"
 
 namespace trireme::train {
 namespace {
 
-using Kind = engine::Engine::StateKind;
-constexpr std::array<Kind, 3> kinds = {Kind::weight, Kind::first_moment, Kind::second_moment};
+ckpt::TensorInfo tensor_of(const spec::StateTensor& tensor, const spec::Param& param) {
+  return {spec::saved_name(tensor, param.shard.name), base::DType::f32, param.shard.shape};
+}
 
-ckpt::TensorInfo tensor_of(Kind kind, const spec::Param& param) {
-  return {state_name(kind, param.shard.name), base::DType::f32, param.shard.shape};
+ckpt::TensorInfo own_tensor_of(const spec::StateTensor& tensor, const spec::ModelSpec& model,
+                               int layer) {
+  return {spec::saved_name(tensor, spec::name_of_layer(model, layer)), tensor.dtype,
+          tensor.shard.shape};
+}
+
+// Returns this rank's part of an own tensor; Piece::local counts its elements.
+std::vector<spec::Piece> own_pieces(const spec::StateTensor& tensor, const spec::Sizes& mesh,
+                                    const spec::Coord& coord) {
+  return spec::pieces(tensor.shard, mesh, coord, {0, spec::local_elements(tensor.shard, mesh)});
+}
+
+bool saves_own(const spec::StateTensor& tensor, const spec::Sizes& mesh, const spec::Coord& coord) {
+  return spec::reduced_place(mesh, coord) == 0 &&
+         (spec::is_cut_along_tp(tensor) || coord[spec::Axis::tp] == 0);
 }
 
 int64_t elements_of(const spec::Piece& piece) {
@@ -30,18 +44,36 @@ int64_t elements_of(const spec::Piece& piece) {
   return elements;
 }
 
-// Calls each(param, pieces, range) for every parameter of a layer that a rank saves; pieces count
-// from the start of the range.
+// A tensor of a layer of which a rank saves pieces. They count elements from `first` of the rank's
+// part of the state (engine::Engine::StateRange).
+struct SavedPart {
+  const spec::StateTensor& state;
+  ckpt::TensorInfo tensor;
+  const std::vector<spec::Piece>& pieces;
+  int64_t first = 0;  // element of the bucket; 0 for own tensors
+};
+
+// Calls each(SavedPart) for everything that a rank saves of a layer, in the order of its file.
 template <typename Each>
 void for_each_saved(const spec::ModelSpec& model, const spec::Plan& plan, const spec::Coord& coord,
                     int layer, const Each& each) {
+  const std::vector<spec::StateTensor> state = spec::state_of(model, layer, plan);
   const std::vector<spec::Param> params = spec::params_of(model, layer);
   const spec::BucketLayout layout = spec::bucket_layout(params, plan.mesh);
   const spec::Range range = spec::reduced_range(plan, coord, layout.elements);
   for (const ckpt::ParamPieces& found :
        ckpt::bucket_pieces(params, layout, plan.mesh, coord, range)) {
     const spec::Param& param = params[static_cast<size_t>(found.param)];
-    if (ckpt::saves_along_tp(param, coord)) each(param, found.pieces, range);
+    if (!ckpt::saves_along_tp(param, coord)) continue;
+    for (const spec::StateTensor& tensor : state) {
+      if (!spec::covers(tensor, param)) continue;
+      each(SavedPart{tensor, tensor_of(tensor, param), found.pieces, range.begin});
+    }
+  }
+  for (const spec::StateTensor& tensor : state) {
+    if (!tensor.is_own() || !saves_own(tensor, plan.mesh, coord)) continue;
+    const std::vector<spec::Piece> pieces = own_pieces(tensor, plan.mesh, coord);
+    if (!pieces.empty()) each(SavedPart{tensor, own_tensor_of(tensor, model, layer), pieces, 0});
   }
 }
 
@@ -74,20 +106,34 @@ void StagedCopy::finish(std::byte* file, std::span<std::byte> workspace) const {
   base::join_floats(split, split + elements, elements, reinterpret_cast<float*>(file + to));
 }
 
-std::string state_name(Kind kind, const std::string& param) {
-  const char* prefix = kind == Kind::weight ? "weight/" : kind == Kind::first_moment ? "m/" : "v/";
-  return prefix + param;
+std::string saved_weight_name(const std::string& param) {
+  return spec::saved_name({.name = spec::weight_state, .saved_as = "weight"}, param);
+}
+
+std::vector<ckpt::TensorInfo> saved_tensors(const spec::ModelSpec& model, const spec::Plan& plan) {
+  std::vector<ckpt::TensorInfo> all;
+  for (int layer = 0; layer < static_cast<int>(model.layers.size()); ++layer) {
+    const std::vector<spec::StateTensor> state = spec::state_of(model, layer, plan);
+    for (const spec::Param& param : spec::params_of(model, layer)) {
+      if (param.tied_copy || param.shard.shape.empty()) continue;
+      for (const spec::StateTensor& tensor : state) {
+        if (spec::covers(tensor, param)) all.push_back(tensor_of(tensor, param));
+      }
+    }
+    for (const spec::StateTensor& tensor : state) {
+      if (tensor.is_own()) all.push_back(own_tensor_of(tensor, model, layer));
+    }
+  }
+  return all;
 }
 
 std::vector<ckpt::TensorPieces> saved_pieces(const spec::ModelSpec& model, const spec::Plan& plan,
                                              const spec::Coord& coord) {
   std::vector<ckpt::TensorPieces> all;
   for (const int layer : spec::layers_of_rank(model, plan, coord[spec::Axis::pp])) {
-    for_each_saved(
-        model, plan, coord, layer,
-        [&](const spec::Param& param, const std::vector<spec::Piece>& pieces, const spec::Range&) {
-          for (const Kind kind : kinds) all.push_back({tensor_of(kind, param), pieces});
-        });
+    for_each_saved(model, plan, coord, layer, [&](const SavedPart& part) {
+      all.push_back({part.tensor, part.pieces});
+    });
   }
   return all;
 }
@@ -98,50 +144,59 @@ std::vector<StagedCopy> staged_copies(engine::Engine& engine, const spec::ModelS
   std::vector<StagedCopy> copies;
   size_t next = 0;  // in the file, whose order is that of saved_pieces()
   for (const int layer : spec::layers_of_rank(model, engine.plan(), coord[spec::Axis::pp])) {
-    for_each_saved(model, engine.plan(), coord, layer,
-                   [&](const spec::Param& param, const std::vector<spec::Piece>& pieces,
-                       const spec::Range& saved) {
-                     for (const Kind kind : kinds) {
-                       const auto from =
-                           std::find_if(state.begin(), state.end(), [&](const auto& part) {
-                             return part.layer == layer && part.kind == kind;
-                           });
-                       const ckpt::SavedTensor& to = layout.tensors[next++];
-                       TRIREME_CHECK(from != state.end() && to.tensor == tensor_of(kind, param) &&
-                                         to.boxes.size() == pieces.size(),
-                                     "'{}' is not where the layout has it", param.shard.name);
-                       for (size_t i = 0; i < pieces.size(); ++i) {
-                         const int64_t first = saved.begin - from->range.begin + pieces[i].local;
-                         add_copies(from->floats.slice(first, elements_of(pieces[i])),
-                                    to.boxes[i].offset, copies);
-                       }
-                     }
-                   });
+    for_each_saved(model, engine.plan(), coord, layer, [&](const SavedPart& part) {
+      const auto from = std::find_if(state.begin(), state.end(), [&](const auto& held) {
+        return held.layer == layer && held.tensor.name == part.state.name;
+      });
+      const ckpt::SavedTensor& to = layout.tensors[next++];
+      TRIREME_CHECK(
+          from != state.end() && to.tensor == part.tensor && to.boxes.size() == part.pieces.size(),
+          "'{}' is not where the layout has it", part.tensor.name);
+      for (size_t i = 0; i < part.pieces.size(); ++i) {
+        const int64_t first = part.first - from->range.begin + part.pieces[i].local;
+        add_copies(from->floats.slice(first, elements_of(part.pieces[i])), to.boxes[i].offset,
+                   copies);
+      }
+    });
   }
   return copies;
 }
 
 namespace {
 
+bool is_imported(const ckpt::Generation& generation) {
+  return generation.manifest().state.contains("imported");
+}
+
 // Reads this rank's part of each layer and calls layer(state ranges of the layer, their values).
 template <typename Layer>
 void read_layers(engine::Engine& engine, const spec::ModelSpec& model, const spec::Coord& coord,
                  const ckpt::Generation& generation, const Layer& layer) {
   const std::vector<engine::Engine::StateRange> state = engine.state();
-  for (size_t first = 0; first < state.size(); first += kinds.size()) {
-    const auto ranges = std::span(state).subspan(first, kinds.size());
-    const std::vector<spec::Param> params = spec::params_of(model, state[first].layer);
-    const spec::BucketLayout layout = spec::bucket_layout(params, engine.plan().mesh);
+  const spec::Sizes& mesh = engine.plan().mesh;
+  for (size_t first = 0, count = 0; first < state.size(); first += count) {
+    const int index = state[first].layer;
+    count = 1;
+    while (first + count < state.size() && state[first + count].layer == index) ++count;
+    const auto ranges = std::span(state).subspan(first, count);
+    const std::vector<spec::Param> params = spec::params_of(model, index);
+    const spec::BucketLayout layout = spec::bucket_layout(params, mesh);
     // Padding is not saved: it stays zero.
     std::vector<std::vector<float>> values;
     std::vector<ckpt::ReadRequest> requests;
     for (const engine::Engine::StateRange& part : ranges) {
       values.emplace_back(static_cast<size_t>(part.range.end - part.range.begin));
       const auto bytes = std::as_writable_bytes(std::span(values.back()));
+      if (is_imported(generation) && part.tensor.name != spec::weight_state) continue;
+      if (part.tensor.is_own()) {
+        requests.push_back({own_tensor_of(part.tensor, model, index),
+                            own_pieces(part.tensor, mesh, coord), bytes});
+        continue;
+      }
       for (const ckpt::ParamPieces& wanted :
-           ckpt::bucket_pieces(params, layout, engine.plan().mesh, coord, part.range)) {
+           ckpt::bucket_pieces(params, layout, mesh, coord, part.range)) {
         const spec::Param& param = params[static_cast<size_t>(wanted.param)];
-        requests.push_back({tensor_of(part.kind, param), wanted.pieces, bytes});
+        requests.push_back({tensor_of(part.tensor, param), wanted.pieces, bytes});
       }
     }
     generation.read(requests);
@@ -151,8 +206,23 @@ void read_layers(engine::Engine& engine, const spec::ModelSpec& model, const spe
 
 }  // namespace
 
+void expect_optimizer(const spec::Plan& plan, const ckpt::Generation& generation) {
+  if (is_imported(generation)) return;
+  const base::Json& saved = generation.manifest().plan;
+  const std::string_view own = spec::name_of(plan.optimizer.kind);
+  const std::string was = saved.contains("optimizer") && saved.at("optimizer").contains("name")
+                              ? saved.at("optimizer").at("name").get<std::string>()
+                              : std::string(own);
+  if (was == own) return;
+  throw OtherOptimizer(fmt::format(
+      "{}: contains the state of the optimizer {}, and this run has {}, which keeps other tensors; "
+      "set optimizer.name = \"{}\", or start a new run from its weights (--init-from)",
+      generation.folder().string(), was, own, was));
+}
+
 void load_state(engine::Engine& engine, const spec::ModelSpec& model, const spec::Coord& coord,
                 const ckpt::Generation& generation) {
+  expect_optimizer(engine.plan(), generation);
   read_layers(engine, model, coord, generation, [&](const auto& ranges, const auto& values) {
     for (size_t i = 0; i < values.size(); ++i) engine.write_state(ranges[i], values[i]);
   });
@@ -165,7 +235,7 @@ std::string state_difference(engine::Engine& engine, const spec::ModelSpec& mode
     for (size_t i = 0; i < values.size() && found.empty(); ++i) {
       const std::vector<float> own = engine.read_state(ranges[i]);
       if (std::memcmp(own.data(), values[i].data(), own.size() * sizeof(float)) == 0) continue;
-      found = state_name(ranges[i].kind, spec::name_of_layer(model, ranges[i].layer));
+      found = spec::saved_name(ranges[i].tensor, spec::name_of_layer(model, ranges[i].layer));
     }
   });
   return found;

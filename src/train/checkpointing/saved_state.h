@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "base/error.h"
 #include "base/text/json_fwd.h"
 #include "ckpt/generation/generation.h"
 #include "ckpt/generation/save.h"
@@ -16,12 +17,15 @@
 
 namespace trireme::train {
 
-// "weight/blocks.0.norm1.weight", "m/...", "v/...".
-std::string state_name(engine::Engine::StateKind, const std::string& param);
+// "weight/blocks.0.norm1.weight": the fp32 weights of a parameter in a checkpoint.
+std::string saved_weight_name(const std::string& param);
+// Returns all tensors of a checkpoint of this model: those of spec::state_of() for every layer, by
+// parameter. Their names are those of spec::saved_name().
+std::vector<ckpt::TensorInfo> saved_tensors(const spec::ModelSpec&, const spec::Plan&);
 
 // Returns the pieces that the rank at `coord` saves, such that no two ranks save the same: its
 // share along dp of the part that it updates. The first rank along tp saves parameters that are
-// replicated along tp.
+// replicated along tp; the first data rank saves own tensors of layers.
 std::vector<ckpt::TensorPieces> saved_pieces(const spec::ModelSpec&, const spec::Plan&,
                                              const spec::Coord&);
 
@@ -42,8 +46,18 @@ struct StagedCopy {
 std::vector<StagedCopy> staged_copies(engine::Engine&, const spec::ModelSpec&, const spec::Coord&,
                                       const ckpt::FileLayout&);
 
+// A checkpoint with the state of another optimizer.
+class OtherOptimizer : public base::ConfigError {
+ public:
+  using base::ConfigError::ConfigError;
+};
+// Throws OtherOptimizer unless the plan has the optimizer that saved the generation. Imported
+// weights have the state of none.
+void expect_optimizer(const spec::Plan&, const ckpt::Generation&);
+
 // Fills this rank's state from a generation of any layout, layer by layer; memory: the state of one
-// layer. The caller then calls Engine::state_changed(). Throws IoError.
+// layer. Imported weights come with zero for everything else. The caller then calls
+// Engine::state_changed(). Throws IoError and OtherOptimizer.
 void load_state(engine::Engine&, const spec::ModelSpec&, const spec::Coord&,
                 const ckpt::Generation&);
 

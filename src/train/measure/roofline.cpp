@@ -16,9 +16,14 @@ std::string family_of(const spec::OpCost& cost) {
     case OpKind::gemm:
       return op_name(cost);
     case OpKind::attention_forward:
+    case OpKind::attention_ranges_forward:
       return "attention forward";
     case OpKind::attention_backward:
+    case OpKind::attention_ranges_backward:
       return "attention backward";
+    case OpKind::attention_merge:
+    case OpKind::gather_rows:
+      return "context parallel";
     case OpKind::row_product:
     case OpKind::scatter_rows:
     case OpKind::attention_cached:
@@ -45,6 +50,9 @@ std::string family_of(const spec::OpCost& cost) {
     case OpKind::merge_sums:
     case OpKind::step_control:
     case OpKind::adamw:
+    case OpKind::momentum:
+    case OpKind::normalize:
+    case OpKind::muon:
       return "optimizer";
     case OpKind::fill:
     case OpKind::copy:

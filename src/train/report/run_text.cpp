@@ -32,6 +32,24 @@ std::string pipeline_line(const spec::ModelSpec& model, const spec::Plan& plan) 
   return line + (plan.schedule.ranks > max_ranks ? "; ..." : "");
 }
 
+// "context   4 ranks share each sequence: gather, zigzag slices, 16,384 of 65,536 tokens each"
+std::string context_line(const spec::Plan& plan) {
+  const spec::Layout& l = plan.layout;
+  std::string text = fmt::format("context   {} ranks share each sequence: {}", l.cp,
+                                 spec::name_of(l.context_kind));
+  if (l.ulysses > 1 && l.ulysses < l.cp) text += fmt::format(" in groups of {}", l.ulysses);
+  if (l.ulysses < l.cp) {
+    const spec::ContextSplit split = spec::local_shape_of(plan).context();
+    const std::vector<int64_t> pairs = spec::pairs_of_groups(split, spec::equal_offsets(split));
+    const double mean = spec::mean_pairs(split);
+    text += fmt::format(", {} slices (pairs of query and key, max/mean {:.3f})",
+                        spec::name_of(l.context_slices),
+                        static_cast<double>(*std::ranges::max_element(pairs)) / mean);
+  }
+  return text + fmt::format("; {} of {} tokens of a micro-batch each", plan.rank_tokens(),
+                            plan.microbatch_tokens());
+}
+
 }  // namespace
 
 RunPeaks find_peaks(Platform& platform, const spec::Plan& plan, double given_tflops) {
@@ -72,6 +90,7 @@ std::vector<std::string> describe_run(const spec::ModelSpec& model, const spec::
                       ? fmt::format(" ({})", obs::bytes_text(platform.memory_bytes))
                       : ""),
       "numerics  " + determinism_text(platform)};
+  if (plan.mesh[spec::Axis::cp] > 1) lines.insert(lines.begin() + 3, context_line(plan));
   if (plan.stages() > 1) lines.insert(lines.begin() + 3, pipeline_line(model, plan));
   if (peaks.flops) {
     std::string line = "mfu       (6 N + 12 L h T) x tokens/s / " + tflops(*peaks.flops);

@@ -32,6 +32,12 @@ std::vector<obs::Metric> step_metrics(const StepFigures& f) {
       {"skipped_steps", static_cast<double>(f.report.skipped)}};
   if (f.mfu) metrics.push_back({"mfu(%)", 100 * *f.mfu});
   if (f.hfu) metrics.push_back({"hfu(%)", 100 * *f.hfu});
+  if (f.pairs_max_over_mean) {
+    metrics.push_back({"context/pairs_max_over_mean", *f.pairs_max_over_mean});
+  }
+  if (f.transfer_seconds) {
+    metrics.push_back({"context/exposed_transfers(s)", *f.transfer_seconds});
+  }
   return metrics;
 }
 

@@ -25,6 +25,8 @@ struct StepFigures {
   std::optional<double> memory_fraction;  // of the device; none: its size is not known
   std::optional<double> mfu, hfu;         // none: the peak is not known
   int64_t newly_skipped = 0;              // steps since the logged step before
+  // Context parallelism; none without it, or if they were not measured.
+  std::optional<double> pairs_max_over_mean, transfer_seconds;
 };
 
 obs::StepLine step_line_of(const StepFigures&);

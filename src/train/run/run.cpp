@@ -83,6 +83,7 @@ bool Run::run_leg(const StepAgenda& agenda, StepReporter& reporter, int64_t firs
                        first - 1, leg.shift + position_.shift);
   const double data_seconds = data_seconds_;
   for (int64_t step = first; step <= last; ++step) {
+    parts_.engine->watch_transfers(agenda.exchanges_requests(step));  // it may be logged
     queue_step(batches, step);
     data_seconds_ = data_seconds + batches.waited_seconds();
     if (step == position_.first_step) check_first_batch(batches.first_content_hash(), step);

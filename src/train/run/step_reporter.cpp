@@ -81,6 +81,10 @@ StepFigures StepReporter::figures_of(int64_t step, const engine::StepReport& rep
     figures.memory_fraction = static_cast<double>(figures.memory_bytes) /
                               static_cast<double>(parts.platform.memory_bytes);
   }
+  if (parts.plan().mesh[spec::Axis::cp] > 1) {
+    figures.pairs_max_over_mean = parts.engine->pairs_max_over_mean();
+    figures.transfer_seconds = parts.engine->transfer_seconds();
+  }
   if (parts.peaks.flops) {
     const Utilisation u =
         utilisation(parts.model, parts.plan(), rate, parts.peaks.flops->per_second);

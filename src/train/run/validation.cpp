@@ -18,9 +18,9 @@ void add_round(Rank& rank, const spec::Plan& plan, const std::vector<SequenceLos
   using Some = std::array<SequenceLoss, 16>;
   const auto data_ranks = static_cast<size_t>(spec::data_ranks(plan.mesh));
   // Ranks that differ along other axes have the same micro-batch and the same losses. In the
-  // world's order of ranks tp is the fastest axis and pp the slowest; data ranks are numbered in
-  // that order.
-  const auto copies = static_cast<size_t>(plan.mesh[spec::Axis::tp]);
+  // world's order of ranks tp and cp are the fastest axes and pp the slowest; data ranks are
+  // numbered in that order.
+  const auto copies = static_cast<size_t>(plan.mesh[spec::Axis::cp] * plan.mesh[spec::Axis::tp]);
   std::vector<std::vector<SequenceLoss>> losses(data_ranks);
   for (size_t first = 0; first < own.size(); first += Some{}.size()) {
     const size_t count = std::min(Some{}.size(), own.size() - first);

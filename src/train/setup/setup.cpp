@@ -116,6 +116,9 @@ engine::EngineOptions make_engine_options(const config::Config& c) {
              .beta2 = static_cast<float>(c.optimizer.beta2),
              .eps = static_cast<float>(c.optimizer.eps),
              .weight_decay = static_cast<float>(c.optimizer.weight_decay)};
+  o.muon = {.momentum = static_cast<float>(c.optimizer.momentum),
+            .nesterov = c.optimizer.nesterov,
+            .ns_steps = static_cast<int>(c.optimizer.ns_steps)};
   o.clip.kind = c.training.clip == "none"       ? kernels::ClipKind::none
                 : c.training.clip == "adaptive" ? kernels::ClipKind::adaptive
                                                 : kernels::ClipKind::fixed;

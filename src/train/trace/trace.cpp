@@ -45,6 +45,9 @@ const char* category_of(spec::OpKind kind) {
     case spec::OpKind::copy:
       return "memory";
     case spec::OpKind::adamw:
+    case spec::OpKind::momentum:
+    case spec::OpKind::normalize:
+    case spec::OpKind::muon:
     case spec::OpKind::step_control:
     case spec::OpKind::sum_squares:
     case spec::OpKind::merge_sums:

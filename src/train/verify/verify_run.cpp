@@ -163,10 +163,12 @@ std::vector<Deviation> deviations(const RankRecord& rank, const RankRecord& refe
 
 std::span<const TrafficKind> step_traffic_kinds() {
   using Table = spec::TrafficTable;
-  static constexpr std::array<TrafficKind, 10> kinds = {{{"reduce_grads", &Table::reduce_grads},
+  static constexpr std::array<TrafficKind, 12> kinds = {{{"reduce_grads", &Table::reduce_grads},
                                                          {"gather_grads", &Table::gather_grads},
                                                          {"gather_params", &Table::gather_params},
                                                          {"step_sums", &Table::step_sums},
+                                                         {"updates", &Table::updates},
+                                                         {"layer_state", &Table::layer_state},
                                                          {"tp_forward", &Table::tp_forward},
                                                          {"tp_backward", &Table::tp_backward},
                                                          {"tp_grads", &Table::tp_grads},

@@ -22,8 +22,6 @@
 namespace trireme::train {
 namespace {
 
-using Kind = engine::Engine::StateKind;
-
 // Writes boxes in the order of the file, with zeros between them.
 class FrontToBack {
  public:
@@ -73,8 +71,9 @@ class FrontToBack {
 std::vector<ckpt::TensorPieces> pieces_of(const spec::ModelDims& dims) {
   std::vector<ckpt::TensorPieces> all;
   for (const ckpt::HfParam& param : ckpt::hf_params(dims)) {
-    for (const Kind kind : {Kind::weight, Kind::first_moment, Kind::second_moment}) {
-      all.push_back({{state_name(kind, param.name), base::DType::f32, param.shape},
+    for (const spec::StateTensor& tensor :
+         spec::optimizer_state({}, spec::recipe_of(spec::Precision::fp32))) {
+      all.push_back({{spec::saved_name(tensor, param.name), base::DType::f32, param.shape},
                      {{std::vector<int64_t>(param.shape.size()), param.shape, 0}}});
     }
   }
@@ -129,7 +128,7 @@ std::filesystem::path import_weights(ckpt::Disk& disk, const std::filesystem::pa
     ckpt::import_hf_parts(
         weights, dims,
         [&](const std::string& name, int64_t element, std::span<const float> values) {
-          const int64_t offset = offset_of.at(state_name(Kind::weight, name));
+          const int64_t offset = offset_of.at(saved_weight_name(name));
           const int64_t at = offset + element * int64_t{sizeof(float)};
           file.put(at, std::as_bytes(values));
           if (progress) progress(at + std::ssize(std::as_bytes(values)));

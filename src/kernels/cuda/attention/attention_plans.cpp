@@ -15,8 +15,7 @@
 namespace trireme::kernels::cuda {
 namespace {
 
-constexpr int64_t alignment_bytes = 16;  // with less, cuDNN returns wrong results without an error
-constexpr int forward_choices = 3;       // plans that are timed in fast mode
+constexpr int forward_choices = 3;  // plans that are timed in fast mode
 
 // Lets this thread load kernels and allocate while its stream may be capturing; these calls do not
 // become part of the capture.
@@ -35,13 +34,6 @@ class RelaxedCapture {
 };
 
 void* address(const ConstTensor& t) { return const_cast<std::byte*>(t.data); }
-
-bool is_aligned(const void* data) {
-  return reinterpret_cast<uintptr_t>(data) % static_cast<uintptr_t>(alignment_bytes) == 0;
-}
-bool is_aligned(const ConstTensor& t) {
-  return is_aligned(t.data) && t.row_stride * base::size_of(t.dtype) % alignment_bytes == 0;
-}
 
 template <typename Args>
 spec::AttentionShape shape_of(const Args& args) {
@@ -67,6 +59,13 @@ bool shape_is_fused(const device::CudaDevice& device, const Args& args) {
 }
 
 }  // namespace
+
+bool is_aligned(const void* data) {
+  return reinterpret_cast<uintptr_t>(data) % static_cast<uintptr_t>(cudnn_alignment_bytes) == 0;
+}
+bool is_aligned(const ConstTensor& t) {
+  return is_aligned(t.data) && t.row_stride * base::size_of(t.dtype) % cudnn_alignment_bytes == 0;
+}
 
 bool is_fused(const device::CudaDevice& device, const AttentionForwardArgs& args) {
   return shape_is_fused(device, args);
@@ -107,6 +106,24 @@ AttentionPlans::Entry& AttentionPlans::entry(const AttentionKey& key, int limit)
   return *entry;
 }
 
+void AttentionPlans::execute(device::CudaStream& stream, Entry& entry,
+                             std::vector<CudnnBinding> bindings, float scale, void* workspace) {
+  float minus_infinity = -std::numeric_limits<float>::infinity(), one = 1;
+  const AttentionTensors& t = entry.tensors;
+  auto queries = static_cast<int32_t>(t.q.dims[2]), keys = static_cast<int32_t>(t.k.dims[3]);
+  const auto bind = [&](const CudnnTensor& scalar, void* value) {
+    if (scalar.uid != 0) bindings.push_back({scalar.uid, value});
+  };
+  bind(t.scale, &scale);
+  bind(t.minus_infinity, &minus_infinity);
+  bind(t.one, &one);
+  bind(t.query_count, &queries);
+  bind(t.key_count, &keys);
+  cudnn_check(cudnnSetStream(handle_, stream.handle()), "giving cuDNN a stream");
+  if (entry.plans.size() > 1) choose_fastest(stream, entry, bindings, workspace);
+  entry.plans.front().execute(handle_, bindings, workspace);
+}
+
 void AttentionPlans::choose_fastest(device::CudaStream& stream, Entry& entry,
                                     std::span<const CudnnBinding> bindings, void* workspace) {
   constexpr int runs = 5;
@@ -132,10 +149,12 @@ bool AttentionPlans::forward(device::CudaStream& stream, const AttentionForwardA
   const AttentionKey key = {.kind = AttentionKind::forward,
                             .sequences = args.sequences,
                             .seq_len = args.max_seq,
+                            .keys = args.max_seq,
                             .heads = args.q.shape[1],
                             .kv_heads = args.k.shape[1],
                             .head_dim = args.q.shape[2],
-                            .lse_heads = args.q.shape[1],
+                            .lse_sequence_stride = args.q.shape[1] * args.max_seq,
+                            .lse_head_stride = args.max_seq,
                             .q_stride = args.q.row_stride,
                             .k_stride = args.k.row_stride,
                             .v_stride = args.v.row_stride,
@@ -152,18 +171,14 @@ bool AttentionPlans::forward(device::CudaStream& stream, const AttentionForwardA
   TRIREME_CHECK(workspace && workspace.bytes() >= needed && is_aligned(workspace.data),
                 "attention_forward: cuDNN needs {} bytes, stream '{}' has a workspace of {}",
                 needed, stream.name(), workspace ? workspace.bytes() : 0);
-  float scale = args.scale, minus_infinity = -std::numeric_limits<float>::infinity();
   const AttentionTensors& t = found.tensors;
-  const CudnnBinding bindings[] = {{t.q.uid, address(args.q)},
-                                   {t.k.uid, address(args.k)},
-                                   {t.v.uid, address(args.v)},
-                                   {t.o.uid, args.o.data},
-                                   {t.lse.uid, args.lse.data},
-                                   {t.scale.uid, &scale},
-                                   {t.minus_infinity.uid, &minus_infinity}};
-  cudnn_check(cudnnSetStream(handle_, stream.handle()), "giving cuDNN a stream");
-  if (found.plans.size() > 1) choose_fastest(stream, found, bindings, workspace.data);
-  found.plans.front().execute(handle_, bindings, workspace.data);
+  execute(stream, found,
+          {{t.q.uid, address(args.q)},
+           {t.k.uid, address(args.k)},
+           {t.v.uid, address(args.v)},
+           {t.o.uid, args.o.data},
+           {t.lse.uid, args.lse.data}},
+          args.scale, workspace.data);
   return true;
 }
 
@@ -192,10 +207,12 @@ bool AttentionPlans::backward_part(device::CudaStream& stream, const AttentionBa
       .kind = deterministic ? AttentionKind::backward_deterministic : AttentionKind::backward,
       .sequences = part.sequences,
       .seq_len = T,
+      .keys = T,
       .heads = part.kv_heads * group,
       .kv_heads = part.kv_heads,
       .head_dim = K,
-      .lse_heads = H,
+      .lse_sequence_stride = H * T,
+      .lse_head_stride = T,
       .q_stride = args.q.row_stride,
       .k_stride = args.k.row_stride,
       .v_stride = args.v.row_stride,
@@ -235,7 +252,6 @@ bool AttentionPlans::backward_part(device::CudaStream& stream, const AttentionBa
     return static_cast<void*>(static_cast<std::byte*>(address(t)) +
                               elements * base::size_of(t.dtype));
   };
-  float scale = args.scale, minus_infinity = -std::numeric_limits<float>::infinity(), one = 1;
   const AttentionTensors& t = found.tensors;
   std::vector<CudnnBinding> bindings = {{t.q.uid, start(args.q, first_head)},
                                         {t.k.uid, start(args.k, part.first_kv_head)},
@@ -246,13 +262,10 @@ bool AttentionPlans::backward_part(device::CudaStream& stream, const AttentionBa
                                         {t.dq.uid, start(args.dq, first_head)},
                                         {t.dk.uid, start(args.dk, part.first_kv_head)},
                                         {t.dv.uid, start(args.dv, part.first_kv_head)},
-                                        {t.delta.uid, args.workspace.data},
-                                        {t.scale.uid, &scale},
-                                        {t.minus_infinity.uid, &minus_infinity},
-                                        {t.one.uid, &one}};
+                                        {t.delta.uid, args.workspace.data}};
   if (!deterministic) bindings.push_back({t.dq_sum.uid, args.workspace.data + delta_bytes});
-  cudnn_check(cudnnSetStream(handle_, stream.handle()), "giving cuDNN a stream");
-  plan.execute(handle_, bindings, args.workspace.data + delta_bytes + dq_sum_bytes);
+  execute(stream, found, std::move(bindings), args.scale,
+          args.workspace.data + delta_bytes + dq_sum_bytes);
   return true;
 }
 

@@ -27,6 +27,12 @@ class AttentionPlans {
   // false the results may have been written in part.
   [[nodiscard]] bool forward(device::CudaStream& stream, const AttentionForwardArgs& args);
   [[nodiscard]] bool backward(device::CudaStream& stream, const AttentionBackwardArgs& args);
+  // The same for chunks of rows that the host knows (attention_chunks.cpp). After false nothing is
+  // queued of the backward.
+  [[nodiscard]] bool ranges_forward(device::CudaStream& stream,
+                                    const AttentionRangesForwardArgs& args);
+  [[nodiscard]] bool ranges_backward(device::CudaStream& stream,
+                                     const AttentionRangesBackwardArgs& args);
 
  private:
   struct Entry {
@@ -49,14 +55,30 @@ class AttentionPlans {
                       std::span<const CudnnBinding> bindings, void* workspace);
   bool backward_part(device::CudaStream& stream, const AttentionBackwardArgs& args,
                      const Part& part);
+  // Null if cuDNN cannot compute it, or not within this workspace.
+  Entry* ranges_backward_entry(const AttentionRangesBackwardArgs& args, const QueryChunk& chunk,
+                               int64_t kv_heads, int64_t available_bytes);
+  void ranges_backward_part(device::CudaStream& stream, const AttentionRangesBackwardArgs& args,
+                            Entry& entry, const QueryChunk& chunk, int64_t first_kv_head,
+                            bool is_first);
+  // Queues the entry's plan. `bindings` has the tensors in device memory; scalars are added.
+  void execute(device::CudaStream& stream, Entry& entry, std::vector<CudnnBinding> bindings,
+               float scale, void* workspace);
 
   device::CudaDevice& device_;
   cudnnHandle_t handle_ = nullptr;
   std::map<AttentionKey, std::unique_ptr<Entry>> entries_;
 };
 
-// Returns whether cuDNN can compute this. Otherwise the general kernel does.
+// Return whether cuDNN can compute this. Otherwise Trireme's kernels do.
 bool is_fused(const device::CudaDevice& device, const AttentionForwardArgs& args);
 bool is_fused(const device::CudaDevice& device, const AttentionBackwardArgs& args);
+bool is_fused(const AttentionRangesForwardArgs& args);
+bool is_fused(const AttentionRangesBackwardArgs& args);
+
+// With less alignment cuDNN returns wrong results without an error.
+constexpr int64_t cudnn_alignment_bytes = 16;
+bool is_aligned(const void* data);
+bool is_aligned(const ConstTensor& tensor);  // every row
 
 }  // namespace trireme::kernels::cuda

@@ -1,15 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// Shared by the general attention kernels. A block of 16 x 16 threads works on tiles of `tile` rows
-// (tokens) by `width` columns (the head size K, padded with zeros), held in shared memory as fp32
-// with four floats between rows, so that 16 rows read at one column hit different banks. Thread
-// (ty, tx) owns rows ty + 16 i of a product; the 16 threads of a row are one half of a warp.
+// Shared by the general attention kernels, which multiply in fp32 on CUDA cores. A block of 16 x 16
+// threads works on tiles of `tile` rows (tokens) by `width` columns (the head size K, padded with
+// zeros), held in shared memory as fp32 with four floats between rows, so that 16 rows read at one
+// column hit different banks. Thread (ty, tx) owns rows ty + 16 i of a product; the 16 threads of a
+// row are one half of a warp.
 #pragma once
 
-#include <type_traits>
+#include <climits>
 
-#include "base/error.h"
-#include "kernels/args.h"
-#include "kernels/cuda/attention/attention_general.h"
+#include "kernels/cuda/attention/attention_problem.h"
 #include "kernels/cuda/launch.cuh"
 
 namespace trireme::kernels::cuda {
@@ -41,46 +40,6 @@ struct alignas(4 * count) Floats {
   float at[count];
 };
 
-// A tensor [T, heads, K] of E or const E. With is_vector every head of every row starts on 16
-// bytes, and K elements are a multiple of 16 bytes.
-template <typename E>
-struct HeadRows {
-  E* data;
-  int64_t row_stride;
-  bool is_vector;
-};
-
-struct Span {
-  int begin, end;
-};
-
-// Where sequences begin and end. Without `offsets` each has `length` tokens.
-struct Sequences {
-  const int32_t* offsets;
-  int count;  // of offsets
-  int length;
-
-  // The sequence of token t: offsets[i] <= t < offsets[i + 1], by bisection.
-  __device__ Span of(int t) const {
-    if (offsets == nullptr) return {t / length * length, t / length * length + length};
-    int low = 0, high = count - 1;  // offsets[low] <= t < offsets[high]
-    while (high - low > 1) {
-      const int middle = low + (high - low) / 2;
-      if (offsets[middle] <= t) {
-        low = middle;
-      } else {
-        high = middle;
-      }
-    }
-    return {offsets[low], offsets[high]};
-  }
-};
-
-// Element of lse of head `head` of token t (see AttentionForwardArgs).
-__device__ inline int64_t lse_index(const Span& sequence, int64_t heads, int64_t head, int t) {
-  return sequence.begin * heads + head * (sequence.end - sequence.begin) + (t - sequence.begin);
-}
-
 // Sum and maximum over the 16 threads of a row, in a fixed order; all threads receive the result.
 __device__ inline float row_sum(float value) {
 #pragma unroll
@@ -97,11 +56,9 @@ __device__ inline float row_max(float value) {
   return value;
 }
 
-// to[r] = head `head` of row first + r; zero for rows >= end and columns >= K. All threads call.
 template <typename S, typename E>
-__device__ void load_tile(float* to, const HeadRows<const E>& from, int head, int K, int first,
-                          int end) {
-  const E* base = from.data + static_cast<int64_t>(head) * K;
+__device__ void load_tile_as(float* to, const HeadRows& from, int head, int K, int first, int end) {
+  const E* base = static_cast<const E*>(from.data) + static_cast<int64_t>(head) * K;
   if (from.is_vector) {
     constexpr int w = Vec<E>::width;
     constexpr int per_row = S::width / w;
@@ -127,6 +84,16 @@ __device__ void load_tile(float* to, const HeadRows<const E>& from, int head, in
       to[r * S::pitch + c] =
           exists ? load(base + static_cast<int64_t>(first + r) * from.row_stride + c) : 0.0F;
     }
+  }
+}
+
+// to[r] = head `head` of row first + r; zero for rows >= end and columns >= K. All threads call.
+template <typename S>
+__device__ void load_tile(float* to, const HeadRows& from, int head, int K, int first, int end) {
+  if (from.is_bf16) {
+    load_tile_as<S, bf16>(to, from, head, K, first, end);
+  } else {
+    load_tile_as<S, float>(to, from, head, K, first, end);
   }
 }
 
@@ -181,11 +148,10 @@ __device__ void multiply_pairs(float (&d)[S::per_thread][S::columns], const floa
   }
 }
 
-// Columns of thread tx into head `head` of row t, times `factor`.
 template <typename S, typename E>
-__device__ void store_row(const HeadRows<E>& to, int head, int K, int t, int tx,
-                          const float (&values)[S::columns], float factor) {
-  E* row = to.data + t * to.row_stride + static_cast<int64_t>(head) * K;
+__device__ void store_row_as(const HeadRows& to, int head, int K, int t, int tx,
+                             const float (&values)[S::columns], float factor) {
+  E* row = static_cast<E*>(to.data) + t * to.row_stride + static_cast<int64_t>(head) * K;
 #pragma unroll
   for (int c = 0; c < S::columns; c += S::vector) {
     const int first = S::column(c, tx);
@@ -205,39 +171,54 @@ __device__ void store_row(const HeadRows<E>& to, int head, int K, int t, int tx,
   }
 }
 
+// Columns of thread tx into head `head` of row t, times `factor`. With `accumulates` they are added
+// to the row, which is f32.
+template <typename S>
+__device__ void store_row(const HeadRows& to, int head, int K, int t, int tx,
+                          const float (&values)[S::columns], float factor,
+                          bool accumulates = false) {
+  if (accumulates) {
+    float* row = static_cast<float*>(to.data) + t * to.row_stride + static_cast<int64_t>(head) * K;
+#pragma unroll
+    for (int c = 0; c < S::columns; ++c) {
+      const int column = S::column(c, tx);
+      if (column < K) row[column] += values[c] * factor;
+    }
+  } else if (to.is_bf16) {
+    store_row_as<S, bf16>(to, head, K, t, tx, values, factor);
+  } else {
+    store_row_as<S, float>(to, head, K, t, tx, values, factor);
+  }
+}
+
+// Loads the ranges of the tile's rows and returns the keys that any of them sees. Rows that do not
+// exist see none. All threads call; it ends with a barrier.
+template <typename S>
+__device__ int2 load_ranges(const AttentionProblem& p, int first, RowKeys (&ranges)[S::tile]) {
+  __shared__ int begin, end;
+  const int thread = static_cast<int>(threadIdx.x);
+  if (thread == 0) {
+    begin = INT_MAX;
+    end = 0;
+  }
+  __syncthreads();
+  if (thread < S::tile) {
+    const RowKeys row = first + thread < p.tokens ? p.rows[first + thread] : RowKeys{-1, -1, 0, 0};
+    ranges[thread] = row;
+    if (row.begin < row.end) {
+      atomicMin(&begin, row.begin);
+      atomicMax(&end, row.end);
+    }
+  }
+  __syncthreads();
+  return {begin, end};
+}
+
 // ---- host side
-
-template <typename E>
-HeadRows<const E> head_rows(const ConstTensor& t) {
-  const int64_t size = base::size_of(t.dtype);
-  const bool is_vector = reinterpret_cast<uintptr_t>(t.data) % 16 == 0 &&
-                         t.row_stride * size % 16 == 0 && t.shape[2] * size % 16 == 0;
-  return {data<E>(t), t.row_stride, is_vector};
-}
-template <typename E>
-HeadRows<E> head_rows(const Tensor& t) {
-  return {data<E>(t), t.row_stride, head_rows<E>(ConstTensor(t)).is_vector};
-}
-
-template <typename Args>
-Sequences sequences_of(const Args& args) {
-  TRIREME_CHECK(args.seq_offsets.is_contiguous(), "attention: seq_offsets has stride {}, not 1",
-                args.seq_offsets.row_stride);
-  TRIREME_CHECK(args.has_documents || args.sequences * args.max_seq == args.q.rows(),
-                "attention: {} sequences of {} tokens are not {} tokens", args.sequences,
-                args.max_seq, args.q.rows());
-  return {args.has_documents ? data<int32_t>(args.seq_offsets) : nullptr,
-          static_cast<int>(args.seq_offsets.rows()), static_cast<int>(args.max_seq)};
-}
 
 // Calls f with the TileShape for head size K.
 template <typename F>
 void with_tile_shape(int64_t K, F&& f) {
-  if (K > general_attention_max_head_dim) {
-    throw base::ConfigError(
-        fmt::format("attention on a GPU: head size {} is not supported; the maximum is {}", K,
-                    general_attention_max_head_dim));
-  }
   if (K <= 32) {
     f(TileShape<32>{});
   } else if (K <= 64) {
@@ -249,18 +230,18 @@ void with_tile_shape(int64_t K, F&& f) {
   }
 }
 
-// One block for each of `heads` heads of each tile. More than 48 KiB of shared memory must be
-// requested.
-template <typename S, typename Params>
-void launch_tiles(void (*kernel)(Params), const Params& params, int64_t heads, int64_t floats,
-                  cudaStream_t stream, const char* name) {
-  const int64_t blocks = ceil_div(params.tokens, S::tile) * heads;
+// One block for each of `heads` heads of each tile of `rows`. More than 48 KiB of shared memory
+// must be requested.
+template <typename S>
+void launch_tiles(void (*kernel)(AttentionProblem), const AttentionProblem& problem, int64_t rows,
+                  int64_t heads, int64_t floats, cudaStream_t stream, const char* name) {
+  const int64_t blocks = ceil_div(rows, S::tile) * heads;
   TRIREME_CHECK(blocks > 0 && blocks < (int64_t{1} << 31), "{}: {} blocks", name, blocks);
   const int bytes = static_cast<int>(floats * 4);
   device::cuda_check(
       cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes), name);
   kernel<<<static_cast<unsigned>(blocks), attention_threads, static_cast<size_t>(bytes), stream>>>(
-      params);
+      problem);
   check_launch(name);
 }
 

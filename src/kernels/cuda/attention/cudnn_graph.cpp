@@ -92,6 +92,9 @@ CudnnTensor CudnnGraph::add_tensor(const Tensor& tensor, Place place) {
   descriptor.set(CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT, CUDNN_TYPE_INT64, int64_t{16});
   descriptor.set(CUDNN_ATTR_TENSOR_IS_VIRTUAL, CUDNN_TYPE_BOOLEAN, place == Place::inner);
   descriptor.set(CUDNN_ATTR_TENSOR_IS_BY_VALUE, CUDNN_TYPE_BOOLEAN, place == Place::scalar);
+  if (tensor.offsets != nullptr) {
+    descriptor.set(CUDNN_ATTR_TENSOR_RAGGED_OFFSET_DESC, this->descriptor(*tensor.offsets));
+  }
   descriptor.finalize("describing a tensor to cuDNN");
   tensors_.push_back(std::move(descriptor));
   return {uid, tensor.dims, tensor.strides};
@@ -99,8 +102,11 @@ CudnnTensor CudnnGraph::add_tensor(const Tensor& tensor, Place place) {
 
 CudnnTensor CudnnGraph::real(const Tensor& tensor) { return add_tensor(tensor, Place::real); }
 CudnnTensor CudnnGraph::inner(const Tensor& tensor) { return add_tensor(tensor, Place::inner); }
-CudnnTensor CudnnGraph::scalar() {
-  return add_tensor({CUDNN_DATA_FLOAT, {1, 1, 1, 1}, {1, 1, 1, 1}}, Place::scalar);
+CudnnTensor CudnnGraph::scalar(cudnnDataType_t type) {
+  return add_tensor({type, {1, 1, 1, 1}, {1, 1, 1, 1}}, Place::scalar);
+}
+CudnnTensor CudnnGraph::per_batch(cudnnDataType_t type, int64_t batches) {
+  return add_tensor({type, {batches, 1, 1, 1}, {1, 1, 1, 1}}, Place::real);
 }
 
 const CudnnDescriptor& CudnnGraph::descriptor(const CudnnTensor& tensor) const {
@@ -111,7 +117,8 @@ const CudnnDescriptor& CudnnGraph::descriptor(const CudnnTensor& tensor) const {
 
 // ---- operations
 
-void CudnnGraph::matmul(const CudnnTensor& a, const CudnnTensor& b, const CudnnTensor& to) {
+void CudnnGraph::matmul(const CudnnTensor& a, const CudnnTensor& b, const CudnnTensor& to,
+                        const CudnnLimits& limits) {
   CudnnDescriptor part(CUDNN_BACKEND_MATMUL_DESCRIPTOR);
   part.set(CUDNN_ATTR_MATMUL_COMP_TYPE, CUDNN_TYPE_DATA_TYPE, CUDNN_DATA_FLOAT);
   part.finalize("describing a matrix product to cuDNN");
@@ -120,6 +127,12 @@ void CudnnGraph::matmul(const CudnnTensor& a, const CudnnTensor& b, const CudnnT
   operation.set(CUDNN_ATTR_OPERATION_MATMUL_BDESC, descriptor(b));
   operation.set(CUDNN_ATTR_OPERATION_MATMUL_CDESC, descriptor(to));
   operation.set(CUDNN_ATTR_OPERATION_MATMUL_DESC, part);
+  const auto limit = [&](cudnnBackendAttributeName_t name, const CudnnTensor* length) {
+    if (length != nullptr) operation.set(name, descriptor(*length));
+  };
+  limit(CUDNN_ATTR_OPERATION_MATMUL_GEMM_M_OVERRIDE_DESC, limits.m);
+  limit(CUDNN_ATTR_OPERATION_MATMUL_GEMM_N_OVERRIDE_DESC, limits.n);
+  limit(CUDNN_ATTR_OPERATION_MATMUL_GEMM_K_OVERRIDE_DESC, limits.k);
   operation.finalize("adding a matrix product to a cuDNN graph");
   parts_.push_back(std::move(part));
   operations_.push_back(std::move(operation));
@@ -158,17 +171,40 @@ CudnnTensor CudnnGraph::pointwise(cudnnPointwiseMode_t mode, const CudnnTensor& 
   return to;
 }
 
-CudnnTensor CudnnGraph::causal(const CudnnTensor& x, const CudnnTensor& other) {
-  const CudnnTensor row = inner(CUDNN_DATA_INT32, x.dims), column = inner(CUDNN_DATA_INT32, x.dims);
-  const CudnnTensor mask = inner(CUDNN_DATA_BOOLEAN, x.dims);
+CudnnTensor CudnnGraph::index(const CudnnTensor& x, int64_t axis) {
+  const CudnnTensor to = inner(CUDNN_DATA_INT32, x.dims);
+  add_pointwise({.mode = CUDNN_POINTWISE_GEN_INDEX, .axis = axis, .x = &x, .to = &to});
+  return to;
+}
+CudnnTensor CudnnGraph::integers(cudnnPointwiseMode_t mode, const CudnnTensor& x,
+                                 const CudnnTensor& b, cudnnDataType_t type) {
+  const CudnnTensor to = inner(type, x.dims);
+  add_pointwise({.mode = mode, .precision = type, .x = &x, .b = &b, .to = &to});
+  return to;
+}
+
+CudnnTensor CudnnGraph::causal(const CudnnTensor& x, const CudnnTensor& other,
+                               const CudnnTensor* add, const CudnnTensor* subtract) {
+  CudnnTensor row = index(x, 2);
+  const CudnnTensor column = index(x, 3);
+  if (add != nullptr) row = integers(CUDNN_POINTWISE_ADD, row, *add, CUDNN_DATA_INT32);
+  if (subtract != nullptr) row = integers(CUDNN_POINTWISE_SUB, row, *subtract, CUDNN_DATA_INT32);
+  const CudnnTensor mask = integers(CUDNN_POINTWISE_CMP_GE, row, column, CUDNN_DATA_BOOLEAN);
   const CudnnTensor to = inner(CUDNN_DATA_FLOAT, x.dims);
-  add_pointwise({.mode = CUDNN_POINTWISE_GEN_INDEX, .axis = 2, .x = &x, .to = &row});
-  add_pointwise({.mode = CUDNN_POINTWISE_GEN_INDEX, .axis = 3, .x = &x, .to = &column});
-  add_pointwise({.mode = CUDNN_POINTWISE_CMP_GE,
-                 .precision = CUDNN_DATA_BOOLEAN,
-                 .x = &row,
-                 .b = &column,
-                 .to = &mask});
+  add_pointwise(
+      {.mode = CUDNN_POINTWISE_BINARY_SELECT, .x = &x, .b = &other, .t = &mask, .to = &to});
+  return to;
+}
+
+CudnnTensor CudnnGraph::within(const CudnnTensor& x, const CudnnTensor& rows,
+                               const CudnnTensor& columns, const CudnnTensor& other) {
+  const CudnnTensor row = index(x, 2), column = index(x, 3);
+  const CudnnTensor in_rows = integers(CUDNN_POINTWISE_CMP_LT, row, rows, CUDNN_DATA_BOOLEAN);
+  const CudnnTensor in_columns =
+      integers(CUDNN_POINTWISE_CMP_LT, column, columns, CUDNN_DATA_BOOLEAN);
+  const CudnnTensor mask =
+      integers(CUDNN_POINTWISE_LOGICAL_AND, in_rows, in_columns, CUDNN_DATA_BOOLEAN);
+  const CudnnTensor to = inner(CUDNN_DATA_FLOAT, x.dims);
   add_pointwise(
       {.mode = CUDNN_POINTWISE_BINARY_SELECT, .x = &x, .b = &other, .t = &mask, .to = &to});
   return to;

@@ -57,6 +57,11 @@ struct CudnnTensor {
   Dims4 dims = {}, strides = {};
 };
 
+// Lengths on the device, [batches, 1, 1, 1] i32, that replace dimensions of a matrix product.
+struct CudnnLimits {
+  const CudnnTensor *m = nullptr, *n = nullptr, *k = nullptr;
+};
+
 struct CudnnBinding {
   int64_t uid = 0;
   void* data = nullptr;  // device memory; host memory for scalars
@@ -82,6 +87,9 @@ class CudnnGraph {
   struct Tensor {
     cudnnDataType_t type = CUDNN_DATA_FLOAT;
     Dims4 dims = {}, strides = {};
+    // The batches start at these elements, [batches + 1, 1, 1, 1] i64 on the device; null: at
+    // multiples of strides[0].
+    const CudnnTensor* offsets = nullptr;
   };
 
   // In memory, bound when a plan is executed; aligned to 16 bytes.
@@ -91,18 +99,26 @@ class CudnnGraph {
   CudnnTensor inner(cudnnDataType_t type, const Dims4& dims) {
     return inner({type, dims, dense_strides(dims)});
   }
-  // One fp32 number, bound to host memory.
-  CudnnTensor scalar();
+  // One number, bound to host memory.
+  CudnnTensor scalar(cudnnDataType_t type = CUDNN_DATA_FLOAT);
+  // One number for every batch, in memory.
+  CudnnTensor per_batch(cudnnDataType_t type, int64_t batches);
 
   // All compute in fp32. The result of the unary and binary ones is a new inner fp32 tensor of the
   // dimensions of x unless `to` is given.
-  void matmul(const CudnnTensor& a, const CudnnTensor& b, const CudnnTensor& to);
+  void matmul(const CudnnTensor& a, const CudnnTensor& b, const CudnnTensor& to,
+              const CudnnLimits& limits = {});
   CudnnTensor pointwise(cudnnPointwiseMode_t mode, const CudnnTensor& x);
   CudnnTensor pointwise(cudnnPointwiseMode_t mode, const CudnnTensor& x, const CudnnTensor& b);
   void pointwise_to(cudnnPointwiseMode_t mode, const CudnnTensor& x, const CudnnTensor* b,
                     const CudnnTensor& to);
-  // x if row index >= column index (dimensions 2 and 3), otherwise `other`.
-  CudnnTensor causal(const CudnnTensor& x, const CudnnTensor& other);
+  // x if row index >= column index (dimensions 2 and 3), otherwise `other`. With `add` and
+  // `subtract` (i32 scalars) these change the row index first.
+  CudnnTensor causal(const CudnnTensor& x, const CudnnTensor& other,
+                     const CudnnTensor* add = nullptr, const CudnnTensor* subtract = nullptr);
+  // x if row index < rows and column index < columns of the batch, otherwise `other`.
+  CudnnTensor within(const CudnnTensor& x, const CudnnTensor& rows, const CudnnTensor& columns,
+                     const CudnnTensor& other);
   // Over the dimensions in which `to` is smaller than x.
   void reduce(cudnnReduceTensorOp_t op, const CudnnTensor& x, const CudnnTensor& to);
   // The same elements with the dimensions and strides of `to`.
@@ -123,6 +139,11 @@ class CudnnGraph {
     const CudnnTensor* to = nullptr;
   };
   void add_pointwise(const Pointwise& op);
+  // A new inner tensor: the index of every element of x in dimension `axis`.
+  CudnnTensor index(const CudnnTensor& x, int64_t axis);
+  // A new inner tensor of `type`.
+  CudnnTensor integers(cudnnPointwiseMode_t mode, const CudnnTensor& x, const CudnnTensor& b,
+                       cudnnDataType_t type);
   const CudnnDescriptor& descriptor(const CudnnTensor& tensor) const;
 
   std::vector<CudnnDescriptor> tensors_;  // uid - 1 is the index

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// d[rows[t]] = x[t], and o = softmax(scale q k^T) v over cached keys and values.
+// d[rows[t]] = x[t], d[t] = x[rows[t]], and o = softmax(scale q k^T) v over cached keys and values.
 //
 // A block takes one head of a query and a range of cached tokens (spec::cached_split_tokens): heads
 // that share a key head read it from the L2 cache, and a step with few queries still has blocks for
@@ -17,25 +17,42 @@
 namespace trireme::kernels::cuda {
 namespace {
 
-// ---- scatter_rows
+// ---- scatter_rows and gather_rows
 
-template <typename Unit>
-__global__ void scatter_kernel(const Unit* x, int64_t x_stride, const int32_t* rows, Unit* d,
-                               int64_t d_stride, int64_t units) {
-  const int64_t row = rows[blockIdx.x];
+// A block for each element of rows. It moves row t of x to row rows[t] of d, or the other way
+// round.
+template <typename Unit, bool gathers>
+__global__ void move_rows_kernel(const Unit* x, int64_t x_stride, const int32_t* rows, Unit* d,
+                                 int64_t d_stride, int64_t units) {
+  const int64_t t = blockIdx.x, row = rows[t];
   if (row < 0) return;
-  const Unit* from = x + static_cast<int64_t>(blockIdx.x) * x_stride;
-  for (int64_t i = threadIdx.x; i < units; i += blockDim.x) d[row * d_stride + i] = from[i];
+  const Unit* from = x + (gathers ? row : t) * x_stride;
+  Unit* to = d + (gathers ? t : row) * d_stride;
+  for (int64_t i = threadIdx.x; i < units; i += blockDim.x) to[i] = from[i];
 }
 
-template <typename Unit>
-void scatter(const ScatterRowsArgs& args, cudaStream_t stream) {
+template <bool gathers, typename Unit, typename Args>
+void move_rows_by(const Args& args, cudaStream_t stream) {
   const int64_t size = base::size_of(args.x.dtype), unit = sizeof(Unit);
   const int64_t units = args.x.cols() * size / unit;
-  scatter_kernel<Unit>
-      <<<grid_of(args.x.rows()), static_cast<unsigned>(std::clamp<int64_t>(units, 32, 256)), 0,
+  move_rows_kernel<Unit, gathers>
+      <<<grid_of(args.rows.rows()), static_cast<unsigned>(std::clamp<int64_t>(units, 32, 256)), 0,
          stream>>>(data<Unit>(args.x), args.x.row_stride * size / unit, data<int32_t>(args.rows),
                    data<Unit>(args.d), args.d.row_stride * size / unit, units);
+}
+
+template <bool gathers, typename Args>
+void move_rows(Stream& stream, const Args& args, const char* op) {
+  if (args.rows.rows() == 0 || args.x.cols() == 0) return;
+  cudaStream_t handle = device::cuda_stream(stream).handle();
+  if (is_vectorisable(args.x) && is_vectorisable(args.d)) {
+    move_rows_by<gathers, uint4>(args, handle);
+  } else if (base::size_of(args.x.dtype) == 4) {
+    move_rows_by<gathers, uint32_t>(args, handle);
+  } else {
+    move_rows_by<gathers, uint16_t>(args, handle);
+  }
+  check_launch(op);
 }
 
 // ---- attention_cached
@@ -250,16 +267,10 @@ void launch(const CachedArgs& args, int64_t rows, cudaStream_t stream) {
 }  // namespace
 
 void scatter_rows(Stream& stream, const ScatterRowsArgs& args) {
-  if (args.x.rows() == 0 || args.x.cols() == 0) return;
-  cudaStream_t handle = device::cuda_stream(stream).handle();
-  if (is_vectorisable(args.x) && is_vectorisable(args.d)) {
-    scatter<uint4>(args, handle);
-  } else if (base::size_of(args.x.dtype) == 4) {
-    scatter<uint32_t>(args, handle);
-  } else {
-    scatter<uint16_t>(args, handle);
-  }
-  check_launch("scatter_rows");
+  move_rows<false>(stream, args, "scatter_rows");
+}
+void gather_rows(Stream& stream, const GatherRowsArgs& args) {
+  move_rows<true>(stream, args, "gather_rows");
 }
 
 void attention_cached(Stream& stream, const AttentionCachedArgs& args) {

@@ -8,15 +8,16 @@ namespace trireme::kernels::cuda {
 namespace {
 
 __global__ void merge_sums_kernel(const StepSums* parts, int64_t count, int64_t copies,
-                                  StepSums* sums) {
-  *sums = merged(parts, count, copies);
+                                  int64_t slices, StepSums* sums) {
+  *sums = merged(parts, count, copies, slices);
 }
 
 }  // namespace
 
 void merge_sums(Stream& stream, const MergeSumsArgs& args) {
   merge_sums_kernel<<<1, 1, 0, device::cuda_stream(stream).handle()>>>(
-      data<StepSums>(args.parts), args.parts.rows(), args.copies, data<StepSums>(args.sums));
+      data<StepSums>(args.parts), args.parts.rows(), args.copies, args.slices,
+      data<StepSums>(args.sums));
   check_launch("merge_sums");
 }
 

@@ -24,12 +24,13 @@ std::vector<SequenceLoss> over_ranks(Rank& rank, const spec::Plan& plan,
     std::copy_n(own.begin() + static_cast<ptrdiff_t>(first), count, mine.begin());
     const std::vector<Some> all = rank.gather(mine);
     for (size_t number = 0; number < all.size(); ++number) {
-      // Ranks along tp have the same losses, and only the stage of the head has any.
+      // Ranks along tp have the same losses, and only the stage of the head has any. Each rank
+      // along cp has the losses of other tokens of the same samples.
       const spec::Coord coord = comm::coord_of(plan.mesh, static_cast<int>(number));
       if (coord[spec::Axis::tp] != 0 || coord[spec::Axis::pp] != head_rank) continue;
       for (size_t i = 0; i < count; ++i) {
         sums[first + i].loss_sum += all[number][i].loss_sum;
-        sums[first + i].tokens += all[number][i].tokens;
+        if (coord[spec::Axis::cp] == 0) sums[first + i].tokens += all[number][i].tokens;
       }
     }
   }

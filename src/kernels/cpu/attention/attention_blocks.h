@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Shared by the forward and backward of attention. Both work on a block of queries times a block of
-// keys, with scores held transposed, [key, query]: statistics of queries are then vectors, and only
-// q and dout need to be transposed.
+// Shared by all kernels of attention in this folder. They work on a block of queries times a block
+// of keys, with scores held transposed, [key, query]: statistics of queries are then vectors, and
+// only q and dout need to be transposed.
 #pragma once
 
 #include <algorithm>
@@ -90,11 +90,13 @@ struct Visible {
     const int64_t end = base::round_up(std::max<int64_t>(0, i + cell + offset), cell);
     return {0, std::min(end, padded_keys)};
   }
-  // The first query, of those that queries_of(j's cell) computes, that sees key j.
-  int64_t first_query_of(int64_t j) const {
-    const InnerRange computed = queries_of(j / cell * cell);
-    if (j >= keys) return computed.end;
-    return causal ? std::clamp(j - offset, computed.begin, computed.end) : computed.begin;
+  // Writes `value` to row[i] of those `computed` queries (queries_of() the cell of j) that do not
+  // see key j.
+  void hide(int64_t j, const InnerRange& computed, float value, float* row) const {
+    int64_t end = computed.begin;
+    if (causal) end = std::clamp(j - offset, computed.begin, computed.end);
+    if (j >= keys) end = computed.end;
+    for (int64_t i = computed.begin; i < end; ++i) row[i] = value;
   }
 };
 

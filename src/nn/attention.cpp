@@ -1,0 +1,163 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "nn/attention.h"
+
+#include "kernels/ops.h"
+#include "nn/linear.h"
+
+namespace trireme::nn {
+namespace {
+
+namespace ops = kernels::ops;
+using base::DType;
+using kernels::AddTerms;
+using spec::BlockParam;
+using spec::BlockSlot;
+
+}  // namespace
+
+Attention::Attention(const spec::BlockSpec& spec, const spec::LocalShape& shape,
+                     const spec::Backend& backend, const Boundaries& boundaries)
+    : BlockPart(spec, shape, backend, boundaries.tp),
+      core_(make_attention_core(spec_, shape, backend, boundaries.cp)) {}
+
+void Attention::forward(Pass& pass) const {
+  const device::Range range(pass.stream, "attention");
+  Stash& stash = pass.stash;
+  if (pass.fills(BlockSlot::h1)) {
+    ops::norm_forward(pass.stream, {.kind = spec_.norm,
+                                    .eps = spec_.norm_eps,
+                                    .x = pass.x,
+                                    .weight = at(pass.params, BlockParam::norm1_weight),
+                                    .bias = at(pass.params, BlockParam::norm1_bias),
+                                    .y = stash[BlockSlot::h1],
+                                    .stats = stash[BlockSlot::stats1]});
+  }
+  if (core_->exchanges_heads()) {
+    if (pass.fills(BlockSlot::heads)) {
+      // The rank's rows are only read here, except before q/k norm.
+      const device::Arena::Mark mark(pass.scratch);
+      const int64_t rows = shape_.tokens, width = spec_.head_dim * (spec_.heads + spec_.kv_heads);
+      const Tensor own =
+          pass.scratch.take({{rows, spec_.qk_norm ? width : spec_.qkv_width()}, pass.x.dtype});
+      const Tensor qkv = spec_.qk_norm ? stash[BlockSlot::qkv] : own;
+      project(pass, qkv);
+      if (spec_.rope) rotate(pass, qkv, own);
+      core_->exchange(pass, heads(qkv, own));
+    }
+  } else {
+    if (pass.fills(BlockSlot::qkv)) project(pass, stash[BlockSlot::qkv]);
+    if (spec_.rope && pass.fills(spec_.qk_norm ? BlockSlot::qk : BlockSlot::qkv)) {
+      rotate(pass, stash[BlockSlot::qkv], spec_.qk_norm ? stash[BlockSlot::qk] : Tensor{});
+    }
+  }
+  if (pass.fills(BlockSlot::o)) core_->forward(pass, kept_heads(pass));
+  if (pass.fills(BlockSlot::x2)) {
+    tp_.linear_forward(pass, {.x = stash[BlockSlot::o],
+                              .weight = at(pass.params, BlockParam::out_weight),
+                              .epilogue = AddTerms{.bias = at(pass.params, BlockParam::out_bias),
+                                                   .residual = pass.x},
+                              .y = stash[BlockSlot::x2]});
+  }
+}
+
+void Attention::project(Pass& pass, Tensor qkv) const {
+  const device::Arena::Mark mark(pass.scratch);
+  linear_forward(pass, {.x = tp_.gather_rows(pass, pass.stash[BlockSlot::h1]),
+                        .weight = at(pass.params, BlockParam::qkv_weight),
+                        .epilogue = AddTerms{.bias = at(pass.params, BlockParam::qkv_bias)},
+                        .y = qkv});
+}
+
+void Attention::backward_input(Pass& pass) const {
+  const device::Range range(pass.stream, "attention backward");
+  Stash& stash = pass.stash;
+  const Tensor dx2 = stash[BlockSlot::dx2];
+  const Tensor dx2_whole = tp_.gather_rows(pass, dx2, stash[BlockSlot::dx2_whole]);
+  const int64_t rows = dx2.rows();
+  const DType act = dx2.dtype;
+  const Tensor dqkv = stash[BlockSlot::dqkv];
+  const auto make_dout = [&](Tensor dout) {
+    linear_backward_input(
+        pass, {.dy = dx2_whole, .weight = at(pass.params, BlockParam::out_weight), .dx = dout});
+  };
+  core_->backward(pass, kept_heads(pass), make_dout, split_heads(dqkv, spec_));
+  if (spec_.rope) rotate_back(pass, dqkv);
+  const device::Arena::Mark mark(pass.scratch);
+  const Tensor dh1 = pass.scratch.take({{rows, spec_.width}, act});
+  tp_.linear_backward_input(
+      pass, {.dy = dqkv, .weight = at(pass.params, BlockParam::qkv_weight), .dx = dh1});
+  const Tensor out_bias = bias_grad(pass, Half::input, BlockParam::out_bias);
+  ops::norm_backward(pass.stream, {.kind = spec_.norm,
+                                   .dy = dh1,
+                                   .x = pass.x,
+                                   .stats = stash[BlockSlot::stats1],
+                                   .weight = at(pass.params, BlockParam::norm1_weight),
+                                   .dresidual = dx2,
+                                   .dx = pass.dx,
+                                   .dweight = at(pass.grads, BlockParam::norm1_weight),
+                                   .dbias = at(pass.grads, BlockParam::norm1_bias),
+                                   .dresidual_sum = out_bias,
+                                   .bias = at(pass.params, BlockParam::norm1_bias),
+                                   .y = pass.recomputed_in_b(BlockSlot::h1),
+                                   .partials = pass.scratch.take(norm_partials(rows, out_bias))});
+}
+
+void Attention::backward_weight(Pass& pass) const {
+  Stash& stash = pass.stash;
+  weight_product(pass, tp_.gathered_rows(stash[BlockSlot::dx2], stash[BlockSlot::dx2_whole]),
+                 stash[BlockSlot::o], BlockParam::out_weight, BlockParam::out_bias);
+  weight_product_of_norm(pass, stash[BlockSlot::dqkv], stash[BlockSlot::h1], BlockParam::qkv_weight,
+                         BlockParam::qkv_bias);
+}
+void Attention::rotate(Pass& pass, Tensor qkv, Tensor qk) const {
+  const int64_t qk_heads = spec_.heads + spec_.kv_heads;
+  const Tensor raw = qkv.slice_heads(0, qk_heads, spec_.head_dim);
+  const bool norms = spec_.qk_norm;
+  ops::rope_forward(pass.stream, {.x = raw,
+                                  .y = norms ? qk.slice_heads(0, qk_heads, spec_.head_dim) : raw,
+                                  .positions = pass.positions,
+                                  .table = pass.rope_table,
+                                  .q_heads = spec_.heads,
+                                  .q_weight = at(pass.params, BlockParam::q_norm),
+                                  .k_weight = at(pass.params, BlockParam::k_norm),
+                                  .eps = spec_.qk_norm_eps,
+                                  .rstd = norms ? pass.stash[BlockSlot::qk_rstd] : Tensor{}});
+}
+
+void Attention::rotate_back(Pass& pass, Tensor dqkv) const {
+  const device::Arena::Mark mark(pass.scratch);
+  const int64_t qk_heads = spec_.heads + spec_.kv_heads;
+  const Tensor d = dqkv.slice_heads(0, qk_heads, spec_.head_dim);
+  kernels::RopeBackwardArgs args{.dy = d,
+                                 .dx = d,
+                                 .positions = pass.positions,
+                                 .table = pass.rope_table,
+                                 .q_heads = spec_.heads};
+  if (spec_.qk_norm) {
+    args.x = pass.stash[BlockSlot::qkv].slice_heads(0, qk_heads, spec_.head_dim);
+    args.rstd = pass.stash[BlockSlot::qk_rstd];
+    args.q_weight = at(pass.params, BlockParam::q_norm);
+    args.k_weight = at(pass.params, BlockParam::k_norm);
+    args.dq_weight = at(pass.grads, BlockParam::q_norm);
+    args.dk_weight = at(pass.grads, BlockParam::k_norm);
+    args.partials =
+        pass.scratch.take({{spec::norm_partials(dqkv.rows()), 2 * spec_.head_dim}, DType::f32});
+  }
+  ops::rope_backward(pass.stream, args);
+}
+
+Heads Attention::heads(Tensor qkv, Tensor qk) const {
+  Heads views = split_heads(qkv, spec_);
+  if (spec_.qk_norm) {
+    views.q = qk.slice_heads(0, spec_.heads, spec_.head_dim);
+    views.k = qk.slice_heads(spec_.heads * spec_.head_dim, spec_.kv_heads, spec_.head_dim);
+  }
+  return views;
+}
+
+Heads Attention::kept_heads(Pass& pass) const {
+  if (core_->exchanges_heads()) return {};
+  return heads(pass.stash[BlockSlot::qkv], spec_.qk_norm ? pass.stash[BlockSlot::qk] : Tensor{});
+}
+
+}  // namespace trireme::nn

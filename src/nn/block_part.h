@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+// BlockPart: what the attention and the feed-forward part of a transformer block have in common.
+// Formulas, slots and operations are described in spec/facts/block_facts.cpp, in the same order.
+#pragma once
+
+#include "nn/boundaries.h"
+#include "nn/layer.h"
+
+namespace trireme::nn {
+
+class BlockPart {
+ public:
+  BlockPart(const spec::BlockSpec& spec, const spec::LocalShape& shape,
+            const spec::Backend& backend, const Boundary& tp)
+      : spec_(spec::local_block(spec, shape.mesh)), shape_(shape), backend_(backend), tp_(tp) {}
+
+ protected:
+  static Tensor at(std::span<const Tensor> tensors, spec::BlockParam param) {
+    return tensors[static_cast<size_t>(param)];
+  }
+  // Returns the gradient tensor of a bias if this half of the backward computes it, otherwise an
+  // empty tensor.
+  enum class Half : uint8_t { input, weight };
+  Tensor bias_grad(const Pass&, Half, spec::BlockParam bias) const;
+  base::TensorSpec norm_partials(int64_t rows, const Tensor& dresidual_sum) const {
+    return spec::norm_backward_partials(spec_.norm, rows, spec_.width,
+                                        static_cast<bool>(dresidual_sum));
+  }
+  // The gradients of a weight and its bias, if W computes the latter.
+  void weight_product(const Pass&, Tensor dy, Tensor x, spec::BlockParam weight,
+                      spec::BlockParam bias) const;
+  // The same for a product whose input are the rows of a norm's result. Under sequence parallelism
+  // a rank keeps its rows of it and gathers the others again.
+  void weight_product_of_norm(Pass&, Tensor dy, Tensor norm, spec::BlockParam weight,
+                              spec::BlockParam bias) const;
+
+  spec::BlockSpec spec_;  // with the heads and feed-forward width of this rank
+  spec::LocalShape shape_;
+  spec::Backend backend_;
+  Boundary tp_;
+};
+
+}  // namespace trireme::nn

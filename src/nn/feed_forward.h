@@ -1,0 +1,18 @@
+// SPDX-License-Identifier: Apache-2.0
+// The second part of a transformer block: norm, feed-forward, residual.
+#pragma once
+
+#include "nn/block_part.h"
+
+namespace trireme::nn {
+
+class FeedForward final : public BlockPart {
+ public:
+  using BlockPart::BlockPart;
+
+  void forward(Pass&) const;
+  void backward_input(Pass&) const;
+  void backward_weight(Pass&) const;
+};
+
+}  // namespace trireme::nn
