@@ -404,10 +404,12 @@ TEST(ConfigRefusal, names_line_key_and_remedy) {
        "run.toml:4: metrics.save_tb_folder = \"\": must name"},
       {"[validation]\nenable = true\nsplit = 0\n",
        "run.toml:5: validation.split = 0: must be above 0"},
-      {"[parallelism]\ncontext_parallel_degree = 2\n",
-       "run.toml:4: parallelism.context_parallel_degree = 2: context parallelism is not in the "
-       "engine yet; "
-       "nearest: 1"},
+      {"[parallelism]\ncontext_parallel_degree = 2\ncontext_parallel_slices = \"thin\"\n",
+       "run.toml:5: parallelism.context_parallel_slices"},
+      {"[parallelism]\ncontext_parallel_degree = 2\ncontext_parallel_ulysses_degree = 2\n",
+       "run.toml:5: parallelism.context_parallel_ulysses_degree = 2: with "
+       "parallelism.context_parallel_kind = gather no ranks exchange heads; nearest: 1, or "
+       "parallelism.context_parallel_kind = ulysses_gather"},
       {"[parallelism]\npipeline_parallel_first_layers = [0, 1.5]\n",
        "run.toml:4: parallelism.pipeline_parallel_first_layers: found an array, expected a list of "
        "integers"},
