@@ -10,6 +10,7 @@
 
 #include "base/text/json.h"
 #include "config/files_test.h"
+#include "config/layout.h"
 #include "config/schema.h"
 #include "config/spelling.h"
 
@@ -202,10 +203,13 @@ TEST(Config, the_model_of_init_from_is_the_default) {
 }
 
 TEST(Config, shipped_files_load) {
-  for (const char* name : {"kjv", "llama-11m", "gpt2-124m"}) {
+  for (const char* name : {"kjv", "llama-11m", "gpt2-124m", "long"}) {
     const Config c = load(source_root() / "configs" / (std::string(name) + ".toml"), {});
     EXPECT_FALSE(c.training.dataset_path.empty()) << name;
   }
+  const Config ranks = load(source_root() / "configs" / "llama-8b-128k.toml", {.world = 16});
+  EXPECT_EQ(ranks.parallelism.data_parallel_shard_degree, 2);
+  EXPECT_EQ(settled_layout(ranks).ulysses, 8);
 }
 
 TEST(Config, the_documentation_page_is_the_schema) {
