@@ -76,7 +76,7 @@ TEST(LayoutConfig, keys_of_context_parallelism_become_the_layout) {
   EXPECT_EQ(layout.zero_stage, 3);
   Config other = c;
   set_layout(other, layout);
-  EXPECT_EQ(layout_of(other), layout);
+  EXPECT_EQ(settled_layout(other), layout);
 }
 
 // ---- pipelines (llama-15m: 6 blocks, with embedding and head 8 layers)

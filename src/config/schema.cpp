@@ -231,7 +231,7 @@ std::vector<Key> keys_of(Config& c) {
   k.number("pipeline_parallel_send_buffers", c.parallelism.pipeline_parallel_send_buffers,
            {.low = 1, .high = 1024}, "messages to one stage that may be in flight at one time");
   k.number("context_parallel_degree", c.parallelism.context_parallel_degree, degree,
-           "ranks that share each sequence (cp), for long sequences; docs/planner.md");
+           "ranks that share each sequence (cp), for long sequences; docs/long-sequences.md");
   k.choice("context_parallel_kind", c.parallelism.context_parallel_kind,
            {"ulysses", "gather", "ring", "ulysses_gather", "ulysses_ring"},
            "how these ranks compute attention: exchange rows for heads (ulysses), gather keys and "

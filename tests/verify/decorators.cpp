@@ -15,22 +15,29 @@ using engine::HostMicrobatch;
 using engine::MicrobatchSource;
 using Source = std::unique_ptr<MicrobatchSource>;
 
+// Changes the color or the key of groups of one name; either function may be empty.
+struct WrongSplit {
+  std::string name;
+  std::function<int(int rank)> color, key;
+};
+
 // Supports split() only, which is all that an engine does with the world.
 class WrongAxisWorld final : public comm::Communicator {
  public:
-  WrongAxisWorld(std::unique_ptr<Communicator> inner, std::string name,
-                 std::function<int(int rank)> color)
+  WrongAxisWorld(std::unique_ptr<Communicator> inner, WrongSplit wrong)
       : Communicator(inner->rank(), inner->world_ranks(), inner->options(), recorder_),
         recorder_(inner->rank()),
         inner_(std::move(inner)),
-        name_(std::move(name)),
-        color_(std::move(color)) {}
+        wrong_(std::move(wrong)) {}
 
   void abort(const std::string& reason) noexcept override { inner_->abort(reason); }
 
  private:
   std::unique_ptr<Communicator> do_split(int color, int key, Options options) override {
-    if (options.name == name_) color = color_(rank());
+    if (options.name == wrong_.name) {
+      if (wrong_.color) color = wrong_.color(rank());
+      if (wrong_.key) key = wrong_.key(rank());
+    }
     return inner_->split(color, key, std::move(options));
   }
   void do_all_gather(Stream&, Tensor, ConstTensor) override { refuse(); }
@@ -48,9 +55,17 @@ class WrongAxisWorld final : public comm::Communicator {
 
   comm::FlightRecorder recorder_;
   std::unique_ptr<Communicator> inner_;
-  const std::string name_;
-  const std::function<int(int rank)> color_;
+  const WrongSplit wrong_;
 };
+
+train::VerifyHooks with_split(const WrongSplit& wrong) {
+  train::VerifyHooks hooks;
+  hooks.communicator =
+      [=](int, std::unique_ptr<comm::Communicator> inner) -> std::unique_ptr<comm::Communicator> {
+    return std::make_unique<WrongAxisWorld>(std::move(inner), wrong);
+  };
+  return hooks;
+}
 
 class Changed final : public MicrobatchSource {
  public:
@@ -108,12 +123,11 @@ train::VerifyHooks with_faults(std::vector<comm::Fault> faults) {
 }
 
 train::VerifyHooks with_group(std::string name, std::function<int(int rank)> color) {
-  train::VerifyHooks hooks;
-  hooks.communicator =
-      [=](int, std::unique_ptr<comm::Communicator> inner) -> std::unique_ptr<comm::Communicator> {
-    return std::make_unique<WrongAxisWorld>(std::move(inner), name, color);
-  };
-  return hooks;
+  return with_split({.name = std::move(name), .color = std::move(color), .key = {}});
+}
+
+train::VerifyHooks with_order(std::string name, std::function<int(int rank)> key) {
+  return with_split({.name = std::move(name), .color = {}, .key = std::move(key)});
 }
 
 train::VerifyHooks with_kernels(int rank, const kernels::Kernels& table) {
@@ -166,6 +180,21 @@ train::VerifyHooks with_skipped_batch(int rank) {
   };
   return with_source(rank, [](device::Device&, Source inner) -> Source {
     return std::make_unique<Skipping>(std::move(inner));
+  });
+}
+
+train::VerifyHooks with_hash(int rank) {
+  class OtherHash final : public MicrobatchSource {
+   public:
+    explicit OtherHash(Source inner) : inner_(std::move(inner)) {}
+    void fill(int index, const HostMicrobatch& out) override { inner_->fill(index, out); }
+    uint64_t sample_hash(int index) const override { return inner_->sample_hash(index) + 1; }
+
+   private:
+    Source inner_;
+  };
+  return with_source(rank, [](device::Device&, Source inner) -> Source {
+    return std::make_unique<OtherHash>(std::move(inner));
   });
 }
 

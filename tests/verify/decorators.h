@@ -24,6 +24,9 @@ train::VerifyHooks with_faults(std::vector<comm::Fault> faults);
 // the requested ones.
 train::VerifyHooks with_group(std::string name, std::function<int(int rank)> color);
 
+// In groups called `name` the ranks are ordered by `key`.
+train::VerifyHooks with_order(std::string name, std::function<int(int rank)> key);
+
 // Gives rank `rank` (-1: every rank) this table.
 train::VerifyHooks with_kernels(int rank, const kernels::Kernels& table);
 
@@ -37,6 +40,9 @@ train::VerifyHooks with_batches_of(int from, int to);
 
 // Rank `rank` receives the second batch of its source instead of the first.
 train::VerifyHooks with_skipped_batch(int rank);
+
+// Rank `rank` reports another hash of its samples.
+train::VerifyHooks with_hash(int rank);
 
 // Rank `rank` allocates `bytes` more with its first batch.
 train::VerifyHooks with_allocation(int rank, int64_t bytes);

@@ -44,7 +44,7 @@ constexpr int64_t gathers_before_second_gradients = 13 + buckets;
 
 // Groups: all ranks, for the sums that close a step; and the ranks that share one copy of the
 // state.
-constexpr const char *all_ranks = "closing", *sharers = "zero data";
+constexpr const char *all_ranks = "closing", *sharers = "zero+cp data";
 
 std::vector<Planted> sums_of_gradients() {
   const auto reduce = [](What what, int world_rank = -1, float factor = 1) {
@@ -86,9 +86,9 @@ std::vector<Planted> gathers() {
        "gradients"},
       {"parameters_gather_stale", zero1,
        gather(What::stale, sharers, gathers_before_second_update, 1), "loss"},
-      {"parameters_gather_dropped", hsdp, gather(What::drop, "zero data", -1, -1), "loss"},
+      {"parameters_gather_dropped", hsdp, gather(What::drop, sharers, -1, -1), "loss"},
       {"parameters_gather_not_waited_for", zero3, gather(What::skip_wait, sharers, -1, 0), "loss"},
-      {"parameters_gather_along_dp", hsdp3, with_group("zero data", [](int r) { return r % 2; }),
+      {"parameters_gather_along_dp", hsdp3, with_group(sharers, [](int r) { return r % 2; }),
        "loss"},
       {"parameters_gather_in_wrong_order", zero3, gather(What::wrong_order, sharers, -1, -1),
        "loss"},

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "base/error.h"
+#include "base/text/json.h"
 #include "tests/verify/verify_rig.h"
 
 namespace trireme::tests {
@@ -107,6 +108,87 @@ TEST(VerifyHealthy, finds_no_error_in_pipelines) {
     EXPECT_TRUE(report.ok()) << train::to_text(report);
     EXPECT_EQ(report.by_rank.size(), static_cast<size_t>(job.pp * job.dp * job.zero * job.tp));
     EXPECT_EQ(report.layout.pp, job.pp);
+  }
+}
+
+// Every kind and slices, alone and with each other axis.
+std::vector<SmallJob> context_jobs() {
+  using Kind = spec::ContextKind;
+  using Slices = spec::ContextSlices;
+  const SmallJob base{.dims = with_heads(tiny_qwen3(), 4), .seq_len = 24};
+  std::vector<SmallJob> kinds;
+  const auto kind = [&](int cp, Kind of, Slices slices, int ulysses) {
+    SmallJob job = base;
+    job.cp = cp;
+    job.kind = of;
+    job.slices = slices;
+    job.ulysses = ulysses;
+    kinds.push_back(job);
+  };
+  kind(2, Kind::ulysses, Slices::zigzag, 0);
+  kind(3, Kind::gather, Slices::zigzag, 0);
+  kind(2, Kind::ring, Slices::zigzag, 0);
+  kind(4, Kind::ulysses_gather, Slices::blocks, 2);
+  kind(4, Kind::ulysses_ring, Slices::striped, 2);
+  std::vector<SmallJob> jobs = kinds;
+  const auto add = [&](const SmallJob& with) {
+    for (SmallJob job : kinds) {
+      if (job.cp == 3 && with.tp * with.pp > 1) job.cp = 2;
+      job.dp = with.dp;
+      job.zero = with.zero;
+      job.stage = with.stage;
+      job.tp = with.tp;
+      job.sequence_parallel = with.sequence_parallel;
+      job.recipe = with.recipe;
+      job.microbatches = with.microbatches;
+      job.reduce = with.reduce;
+      job.recompute = with.recompute;
+      job.document_mask = with.document_mask;
+      job.sequences = with.sequences;
+      job.pp = with.pp;
+      if (with.pp > 1) job.dims = deep(job.dims);
+      jobs.push_back(job);
+    }
+  };
+  add({.document_mask = true, .sequences = 2});
+  add({.stage = 1, .recipe = "bf16", .recompute = Recompute::full});
+  add({.zero = 2, .stage = 3, .microbatches = 2, .reduce = ReduceWhen::each});
+  add({.tp = 2, .sequence_parallel = true, .document_mask = true});
+  add({.dp = 2, .microbatches = 2, .pp = 2});
+  // One key/value head that all ranks read; a learned table of positions and a tied head.
+  jobs.push_back(base);
+  jobs.back().dims = with_heads(tiny_llama(), 1);
+  jobs.back().cp = 4;
+  jobs.back().kind = Kind::ulysses;
+  jobs.push_back(base);
+  jobs.back().dims = with_heads(tiny_gpt2(), 8);
+  jobs.back().cp = 4;
+  jobs.back().slices = Slices::contiguous;
+  return jobs;
+}
+
+TEST(VerifyHealthy, finds_no_error_in_context_parallelism) {
+  for (const SmallJob& job : context_jobs()) {
+    const train::VerifyReport report = train::verify(job_of(job));
+    EXPECT_TRUE(report.ok()) << train::to_text(report);
+    EXPECT_EQ(report.by_rank.size(),
+              static_cast<size_t>(job.pp * job.dp * job.zero * job.cp * job.tp));
+    // The layout is kept, and is in the report.
+    EXPECT_EQ(report.layout.cp, job.cp);
+    EXPECT_EQ(report.layout.context_kind, job.kind);
+    EXPECT_EQ(report.layout.context_slices, job.slices);
+    const std::string text = train::to_text(report);
+    EXPECT_NE(text.find(fmt::format("cp {}", job.cp)), std::string::npos) << text;
+    EXPECT_NE(text.find(spec::name_of(job.kind)), std::string::npos) << text;
+    // Bytes along cp are in the tables, on every rank.
+    const base::Json json = train::to_json(report);
+    for (const base::Json& rank : json["ranks"]) {
+      EXPECT_LT(rank["coord"]["cp"].get<int>(), job.cp);
+      for (const char* kind : {"cp_forward", "cp_backward"}) {
+        EXPECT_GT(rank["bytes"]["counted"][kind].get<int64_t>(), 0) << text;
+        EXPECT_EQ(rank["bytes"]["counted"][kind], rank["bytes"]["predicted"][kind]);
+      }
+    }
   }
 }
 

@@ -17,6 +17,15 @@ inline spec::ModelDims even_gpt2() {
   return dims;
 }
 
+// Eight query heads, which cp can exchange in many ways.
+inline spec::ModelDims with_heads(spec::ModelDims dims, int64_t kv_heads) {
+  dims.heads = 8;
+  dims.head_dim = 4;
+  dims.kv_heads = kv_heads;
+  dims.max_seq = 48;
+  return dims;
+}
+
 // Six blocks: with embedding and head, eight layers.
 inline spec::ModelDims deep(spec::ModelDims dims) {
   dims.layers = 6;
@@ -43,23 +52,32 @@ struct SmallJob {
   std::vector<int> cut = {};  // empty: balanced
   bool keep_params = false;
   int send_buffers = 2;
+  int cp = 1;
+  spec::ContextKind kind = spec::ContextKind::gather;
+  spec::ContextSlices slices = spec::ContextSlices::zigzag;
+  int ulysses = 0;  // 0: the default of the kind
+  int64_t seq_len = 8, sequences = 1;
 };
 
 inline train::VerifyJob job_of(const SmallJob& s) {
   train::VerifyJob job;
   job.dims = s.dims;
-  job.work = {.seq_len = 8, .document_mask = s.document_mask};
+  job.work = {.seq_len = s.seq_len, .document_mask = s.document_mask};
   job.layout = {.tp = s.tp,
+                .cp = s.cp,
                 .pp = s.pp,
                 .dp_replicate = s.dp,
                 .dp_shard = s.zero,
                 .zero_stage = s.stage,
                 .sequence_parallel = s.sequence_parallel,
+                .context_kind = s.kind,
+                .context_slices = s.slices,
+                .ulysses = s.ulysses,
                 .schedule = *schedule::kind_from_name(s.schedule),
                 .chunks = s.chunks,
                 .first_layers = s.cut,
                 .send_buffers = s.send_buffers,
-                .micro_batch = 1,
+                .micro_batch = s.sequences,
                 .accumulation = s.microbatches,
                 .logical_dp = s.logical_dp,
                 .reduce = s.reduce,

@@ -148,7 +148,8 @@ void FaultyCommunicator::with_fault(Stream& stream, const Step& step,
       break;
     case What::resent:
       inner();
-      traffic_.bytes += bytes / step.chunks * (step.chunks - 1);
+      traffic_.bytes +=
+          std::string_view(call().op) == "shift" ? bytes : bytes / step.chunks * (step.chunks - 1);
       break;
     case What::stale:
     case What::absent:

@@ -10,7 +10,6 @@
 
 #include "base/error.h"
 #include "base/text/count_text.h"
-#include "plan/memory/engine_memory.h"
 #include "plan/search/confirm.h"
 #include "plan/search/context_choice.h"
 #include "plan/search/feasible.h"
@@ -159,7 +158,7 @@ class Search {
       const bool is_short =
           int64_t{l.pp} * l.chunks * micro_batches(job_, l) <= max_confirmed_passes;
       if (!options_.space.unaudited && stack_.is_engine() && is_short &&
-          is_engine_layout(job_, l) && confirmed++ < max_confirmed) {
+          confirmed++ < max_confirmed) {
         try {
           r->missing_bytes = engine_bytes(job_, machine_, stack_, l) - room_;
         } catch (const base::ConfigError&) {

@@ -32,10 +32,15 @@ inline Layout any_open_layout(LayoutDice& dice) {
   const std::vector<int> degrees = {1, 1, 2, 4};
   Layout l;
   l.tp = dice.of(degrees);
+  l.cp = dice.of<int>({1, 1, 2, 3, 4});
+  l.context_kind = static_cast<ContextKind>(dice.below(static_cast<size_t>(ContextKind::count)));
+  l.context_slices =
+      static_cast<ContextSlices>(dice.below(static_cast<size_t>(ContextSlices::count)));
+  l.ulysses = dice.of<int>({0, 0, 1, 2});
   l.pp = dice.of(degrees);
   l.dp_replicate = dice.of(degrees);
   l.dp_shard = dice.of(degrees);
-  l.zero_stage = dice.of<int>({-1, 1, 2, 3});
+  l.zero_stage = dice.of<int>({-1, 0, 1, 2, 3});
   l.sequence_parallel = dice.either();
   l.schedule = static_cast<schedule::Kind>(dice.below(static_cast<size_t>(schedule::Kind::count)));
   l.chunks = dice.of<int>({0, 0, 1, 2, 3});

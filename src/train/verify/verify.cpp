@@ -19,7 +19,10 @@ spec::Backend backend_of(const config::System& system) { return make_platform(sy
 
 // Returns the layout of one rank that does the work of all workers.
 spec::Layout alone(spec::Layout l) {
-  l.tp = l.pp = 1;
+  l.tp = l.cp = l.pp = 1;
+  l.context_kind = spec::ContextKind::gather;
+  l.context_slices = spec::ContextSlices::zigzag;
+  l.ulysses = 1;
   spec::set_data_ranks(l, 1, 0);
   l.custom_schedule.reset();
   l.chunks = 1;

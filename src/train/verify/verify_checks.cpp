@@ -98,7 +98,7 @@ VerifyCheck samples(const CheckedRun& run) {
         fmt::format("{} a step, disjoint over {} data ranks{}",
                     run.reference.samples.front().size(), spec::data_ranks(run.plan.mesh),
                     run.layout.ranks.size() > static_cast<size_t>(spec::data_ranks(run.plan.mesh))
-                        ? ", equal along tp and pp"
+                        ? ", equal along cp, tp and pp"
                         : "");
   } else {
     check.hint = "the map from rank and micro-batch to samples (spec::global_microbatch)";
@@ -230,7 +230,8 @@ VerifyCheck memory(const CheckedRun& run) {
 }  // namespace
 
 VerifyBounds bounds_of(const spec::Plan& plan, const spec::Backend& backend) {
-  const bool is_cut = plan.mesh[spec::Axis::tp] > 1;
+  // tp and cp change the order of sums.
+  const bool is_cut = plan.mesh[spec::Axis::tp] * plan.mesh[spec::Axis::cp] > 1;
   const bool is_exact = plan.recipe.storage == base::DType::f32 &&
                         plan.recipe.grad == base::DType::f32 &&
                         plan.layout.reduce_dtype == base::DType::f32;

@@ -100,6 +100,49 @@ std::string stages_hint(const CheckedRun& run, const std::set<size_t>& params) {
   return "";
 }
 
+// Returns whether all parameters of a block that its attention does not read after the keys, and no
+// others of the last wrong layer, are wrong: norm, projection, and the norms of q and k.
+bool ends_before_attention(const CheckedRun& run, const std::set<size_t>& params) {
+  int last = 0;
+  for (const size_t i : params) last = std::max(last, layer_of(run.model, run.reference.names[i]));
+  if (!std::holds_alternative<spec::BlockSpec>(run.model.layers[static_cast<size_t>(last)])) {
+    return false;
+  }
+  const std::vector<spec::Param> all = spec::params_of(run.model, last);
+  const std::string& behind = all[static_cast<size_t>(spec::BlockParam::out_weight)].shard.name;
+  for (const size_t i : params) {
+    const std::string& name = run.reference.names[i];
+    if (layer_of(run.model, name) != last) continue;
+    if (name == behind) return false;
+  }
+  return true;
+}
+
+// Returns what ranks along cp exchange in the forward, and in the backward of attention.
+struct ContextSeams {
+  const char *forward, *backward;
+};
+ContextSeams context_seams(const spec::Layout& l) {
+  switch (l.context_kind) {
+    case spec::ContextKind::ulysses:
+      return {"the exchange of rows for heads",
+              "gradients of heads, exchanged back for rows along cp"};
+    case spec::ContextKind::ring:
+      return {"keys that go round", "gradients of keys and values, which go round along cp"};
+    case spec::ContextKind::ulysses_gather:
+      return {"the exchange of rows for heads, gathered keys",
+              "gradients of keys and values, summed over the gathered keys of cp, or exchanged "
+              "back for rows"};
+    case spec::ContextKind::ulysses_ring:
+      return {"the exchange of rows for heads, keys that go round",
+              "gradients of keys and values, which go round along cp, or are exchanged back for "
+              "rows"};
+    default:
+      return {"gathered keys and their order",
+              "gradients of keys and values, summed over the gathered keys of cp"};
+  }
+}
+
 std::string ranks_text(const std::set<int>& ranks) {
   return fmt::format("{} {}", ranks.size() == 1 ? "rank" : "ranks", fmt::join(ranks, ", "));
 }
@@ -119,6 +162,13 @@ std::string loss_hint(const CheckedRun& run, bool begins_wrong) {
   if (run.plan.mesh[Axis::pp] > 1) {
     return "the forward: activations between stages, of the right micro-batch and in their order; "
            "the shared table on the head's rank; or the loss's sum over data ranks";
+  }
+  if (run.plan.mesh[Axis::cp] > 1) {
+    return fmt::format(
+        "the forward: {}; rows, positions, labels and key ranges of a rank along cp "
+        "(spec/parallel/token_slice.h){}; or the loss's sum over data ranks and cp",
+        context_seams(run.plan.layout).forward,
+        run.plan.mesh[Axis::tp] > 1 ? "; sums over tp" : "");
   }
   if (run.plan.mesh[Axis::tp] > 1) {
     return "the forward: sums over tp, the vocabulary's range of each rank; or the loss's sum "
@@ -148,8 +198,14 @@ std::string gradient_hint(const CheckedRun& run) {
     hint = "only parameters that are sharded by vocabulary: a rank's range of it";
   } else if (const std::string stages = stages_hint(run, wrong.params); !stages.empty()) {
     hint = stages;
+  } else if (run.plan.mesh[Axis::cp] > 1 && ends_before_attention(run, wrong.params)) {
+    hint = fmt::format("parameters before the attention of a block: {}",
+                       context_seams(run.plan.layout).backward);
   } else if (all) {
-    hint = "all parameters: the sum over workers, or the first gradient of the backward";
+    hint =
+        run.plan.mesh[Axis::cp] > 1
+            ? "all parameters: the sum over workers and cp, or the first gradient of the backward"
+            : "all parameters: the sum over workers, or the first gradient of the backward";
   } else if (wrong.params.size() == 1) {
     hint = "one parameter: its own backward";
   } else {

@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "base/shape.h"
+#include "spec/parallel/context_parallel.h"
 #include "spec/parallel/data_parallel.h"
 
 namespace trireme::train {
@@ -34,6 +35,16 @@ std::vector<int> cut_of(const std::vector<int>& sizes) {
   return first;
 }
 
+// Returns the key/value heads: with the same ranks that share a head along tp or under Ulysses, and
+// enough for the buffers of gathered keys to be reused.
+int64_t small_kv_heads(int64_t full, const spec::Layout& l) {
+  if (full % l.tp != 0) return full;
+  const int64_t ulysses = std::max(l.ulysses, 1);
+  if (full % (l.tp * ulysses) != 0) return full;
+  const bool gathers = l.cp / ulysses > 1 && spec::has_gather(l.context_kind);
+  return std::min(full, (gathers ? 3 : 2) * l.tp * ulysses);
+}
+
 spec::ModelDims small_model(const spec::ModelDims& full, const spec::Layout& l,
                             const spec::Backend& backend) {
   constexpr int64_t width = 48, ffn_of_a_rank = 24, rows = 48;
@@ -45,7 +56,7 @@ spec::ModelDims small_model(const spec::ModelDims& full, const spec::Layout& l,
   const int64_t head_dim = d.head_dim == 0 ? d.hidden / d.heads : d.head_dim;
   // cuDNN's attention does not support all sizes; the CPU's does.
   d.head_dim = std::min<int64_t>(head_dim, backend.name == "cuda" ? 64 : 8);
-  d.kv_heads = kv_heads % tp == 0 ? std::min(kv_heads, 2 * tp) : kv_heads;
+  d.kv_heads = small_kv_heads(kv_heads, l);
   d.heads = queries * d.kv_heads;
   d.hidden = std::min(d.hidden, base::round_up(width, 8 * tp));
   d.ffn = std::min(d.ffn, ffn_of_a_rank * tp);
@@ -55,9 +66,10 @@ spec::ModelDims small_model(const spec::ModelDims& full, const spec::Layout& l,
 }
 
 void shrink_data_axes(spec::Layout& l, int max_ranks, std::vector<std::string>& notes) {
-  if (int64_t{l.tp} * l.pp > max_ranks) {
-    throw base::ConfigError(fmt::format(
-        "tp = {}, pp = {}: verify runs at most {} ranks in one process", l.tp, l.pp, max_ranks));
+  if (int64_t{l.tp} * l.cp * l.pp > max_ranks) {
+    throw base::ConfigError(
+        fmt::format("tp = {}, cp = {}, pp = {}: verify runs at most {} ranks in one process", l.tp,
+                    l.cp, l.pp, max_ranks));
   }
   const int hosted = l.hosted_workers();
   const auto shrink = [&](int& degree, const char* name) {
@@ -71,9 +83,10 @@ void shrink_data_axes(spec::Layout& l, int max_ranks, std::vector<std::string>& 
   shrink(l.dp_replicate, "dp");
   shrink(l.dp_shard, "zero");
   if (l.ranks() > max_ranks) {
-    throw base::ConfigError(fmt::format(
-        "dp = {}, zero = {}, tp = {}, pp = {}: verify runs at most {} ranks in one process",
-        l.dp_replicate, l.dp_shard, l.tp, l.pp, max_ranks));
+    throw base::ConfigError(
+        fmt::format("dp = {}, zero = {}, cp = {}, tp = {}, pp = {}: verify runs at most {} ranks "
+                    "in one process",
+                    l.dp_replicate, l.dp_shard, l.cp, l.tp, l.pp, max_ranks));
   }
   l.logical_dp = hosted * l.data_ranks();
 }
@@ -97,17 +110,20 @@ ScaledJob scale_down(const spec::ModelDims& dims, const spec::Workload& work,
     l.first_layers = cut_of(sizes);
   }
 
-  const int64_t tp = full_layout.tp;
+  const int64_t tp = full_layout.tp, cp = full_layout.cp;
   int64_t& seq_len = job.work.seq_len;
-  seq_len = std::min(seq_len, base::round_up(max_tokens, tp) + seq_len % tp);
+  // Rows of a sequence that cp needs, and at least two of them for every chunk.
+  const int64_t unit = cp == 1 ? 1 : spec::context_unit(l.context_slices, l.cp), step = unit * tp;
+  seq_len =
+      std::min(seq_len, base::round_up(std::max(max_tokens, 2 * unit), step) + seq_len % step);
   job.dims.max_seq = std::min(dims.max_seq, work.seq_len == dims.max_seq ? seq_len : 2 * seq_len);
   if (l.recompute_blocks > 0 && l.recompute_blocks < dims.layers) {  // some, still
     l.recompute_blocks = std::min(l.recompute_blocks, (job.dims.layers + 1) / 2);
   }
   l.micro_batch = std::min(l.micro_batch, max_sequences);
-  // Sequence parallelism splits the tokens of a micro-batch.
-  if (full.microbatch_tokens() % tp == 0) {
-    while (l.micro_batch * seq_len % tp != 0) ++l.micro_batch;
+  // Sequence parallelism splits the tokens of a micro-batch that a rank along cp has.
+  if (full.microbatch_tokens() / cp % tp == 0) {
+    while (l.micro_batch * seq_len / cp % tp != 0) ++l.micro_batch;
   }
   // Enough for every schedule to fill its pipeline, with the same remainder modulo pp; a custom
   // schedule fixes the number.
@@ -117,8 +133,8 @@ ScaledJob scale_down(const spec::ModelDims& dims, const spec::Workload& work,
   if (!full_layout.custom_schedule && l.accumulation > max) {
     l.accumulation = max + (l.accumulation - max) % full_layout.pp;
   }
-  if (full.head_chunk_rows < full.microbatch_tokens()) {
-    l.head_chunk_rows = (l.micro_batch * seq_len + 1) / 2;
+  if (full.head_chunk_rows < full.microbatch_tokens() / cp) {
+    l.head_chunk_rows = (l.micro_batch * seq_len / cp + 1) / 2;
   }
   return job;
 }

@@ -3,8 +3,11 @@
 
 #include <gtest/gtest.h>
 
+#include <tuple>
+
 #include "base/error.h"
 #include "spec/layout/rule_samples_test.h"
+#include "spec/parallel/context_parallel.h"
 #include "train/verify/verify.h"
 
 namespace trireme::train {
@@ -121,6 +124,42 @@ TEST(VerifyScale, keeps_stages_schedule_and_the_rest_of_micro_batches) {
   EXPECT_GE(job.layout.accumulation, 8);
   EXPECT_LT(job.layout.accumulation, 12);
   EXPECT_THROW(scaled(big_llama, {.tp = 16, .pp = 8}, 4096), base::ConfigError);
+}
+
+TEST(VerifyScale, keeps_context_parallelism) {
+  using Kind = spec::ContextKind;
+  using Slices = spec::ContextSlices;
+  for (const auto& [kind, slices, cp, ulysses, tp] :
+       {std::tuple{Kind::gather, Slices::zigzag, 16, 1, 2},
+        std::tuple{Kind::ring, Slices::striped, 16, 1, 4},
+        std::tuple{Kind::ulysses, Slices::contiguous, 4, 4, 2},
+        std::tuple{Kind::ulysses_gather, Slices::blocks, 8, 4, 2},
+        std::tuple{Kind::ulysses_ring, Slices::zigzag, 8, 2, 4}}) {
+    const ScaledJob job = scaled(big_llama,
+                                 {.tp = tp,
+                                  .cp = cp,
+                                  .sequence_parallel = true,
+                                  .context_kind = kind,
+                                  .context_slices = slices,
+                                  .ulysses = ulysses},
+                                 8192);
+    SCOPED_TRACE(spec::name_of(kind));
+    EXPECT_EQ(job.layout.cp, cp);
+    EXPECT_EQ(job.layout.context_kind, kind);
+    EXPECT_EQ(job.layout.context_slices, slices);
+    EXPECT_EQ(job.layout.ulysses, ulysses);
+    EXPECT_LE(job.work.seq_len, 256);
+    // Still legal, with more than one row in a chunk.
+    EXPECT_GE(job.work.seq_len, 2 * spec::context_unit(slices, cp));
+    const spec::ModelSpec model = spec::make_model(job.dims);
+    const spec::Settled settled = spec::settle(spec::sizes_of(model), job.work, 0, job.layout);
+    EXPECT_TRUE(settled.broken.empty()) << settled.broken.front().text;
+    EXPECT_EQ(job.dims.heads / job.dims.kv_heads, 4);
+    if (spec::has_gather(kind)) {  // the third gather reuses the memory of the first
+      EXPECT_GE(job.dims.kv_heads / tp / ulysses, std::min<int64_t>(3, 8 / tp / ulysses));
+    }
+  }
+  EXPECT_THROW(scaled(big_llama, {.tp = 8, .cp = 16}, 8192), base::ConfigError);
 }
 
 TEST(Verify, refuses_a_job_that_is_not_legal) {

@@ -18,7 +18,16 @@ namespace {
 
 using base::Json;
 
-// "dp 2 x 4 ZeRO-3, tp 2, pp 2 (1f1b, 4 stages), logical_dp 8, reduce once"
+// "cp 4 (ulysses_gather, zigzag, ulysses 2)"; with its ZeRO stage if cp alone shards state.
+std::string context_text(const spec::Layout& l) {
+  std::string text = fmt::format("cp {}", l.cp);
+  if (l.dp_shard == 1 && l.zero_stage > 0) text += fmt::format(" ZeRO-{}", l.zero_stage);
+  text += fmt::format(" ({}, {}", spec::name_of(l.context_kind), spec::name_of(l.context_slices));
+  if (l.ulysses > 1 && l.ulysses < l.cp) text += fmt::format(", ulysses {}", l.ulysses);
+  return text + ")";
+}
+
+// "dp 2 x 4 ZeRO-3, cp 2 (gather, zigzag), tp 2, pp 2 (1f1b, 4 stages), logical_dp 8, reduce once"
 std::string layout_text(const spec::Layout& l) {
   std::vector<std::string> parts;
   if (l.dp_shard > 1) {
@@ -29,6 +38,7 @@ std::string layout_text(const spec::Layout& l) {
   } else if (l.dp_replicate > 1) {
     parts.push_back(fmt::format("dp {}", l.dp_replicate));
   }
+  if (l.cp > 1) parts.push_back(context_text(l));
   if (l.keeps_params()) parts.push_back("parameters not resharded");
   if (l.tp > 1) parts.push_back(fmt::format("tp {}", l.tp));
   if (l.sequence_parallel) parts.push_back("sequence parallel");
@@ -112,7 +122,7 @@ Json to_json(const VerifyReport& report) {
   for (const VerifyRank& rank : report.by_rank) {
     Json coord = Json::object();
     for (const spec::Axis axis :
-         {spec::Axis::pp, spec::Axis::dp, spec::Axis::zero, spec::Axis::tp}) {
+         {spec::Axis::pp, spec::Axis::dp, spec::Axis::zero, spec::Axis::cp, spec::Axis::tp}) {
       coord[std::string(spec::name_of(axis))] = rank.coord[axis];
     }
     ranks.push_back(

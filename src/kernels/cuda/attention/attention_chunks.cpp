@@ -36,6 +36,8 @@ spec::AttentionRangesShape shape_of(const Args& args, DType grad_dtype) {
 template <typename Args>
 bool chunks_are_fused(const Args& args) {
   if (args.chunks.empty() || !spec::cuda_fuses_ranges(shape_of(args, DType::f32))) return false;
+  constexpr int64_t min_rows = 64;  // on average; for fewer, calls are too many
+  if (static_cast<int64_t>(args.chunks.size()) * min_rows > args.q.rows()) return false;
   for (const QueryChunk& c : args.chunks) {
     // The first rows of a causal chunk with fewer keys than rows would see none.
     if (!is_empty(c) && c.causal && c.end_key - c.first_key < c.rows) return false;

@@ -27,6 +27,12 @@ class AttentionPlans {
   // false the results may have been written in part.
   [[nodiscard]] bool forward(device::CudaStream& stream, const AttentionForwardArgs& args);
   [[nodiscard]] bool backward(device::CudaStream& stream, const AttentionBackwardArgs& args);
+  // The same for documents (attention_documents.cpp); the backward is not deterministic. After
+  // false nothing is queued.
+  [[nodiscard]] bool documents_forward(device::CudaStream& stream,
+                                       const AttentionForwardArgs& args);
+  [[nodiscard]] bool documents_backward(device::CudaStream& stream,
+                                        const AttentionBackwardArgs& args);
   // The same for chunks of rows that the host knows (attention_chunks.cpp). After false nothing is
   // queued of the backward.
   [[nodiscard]] bool ranges_forward(device::CudaStream& stream,
@@ -73,6 +79,8 @@ class AttentionPlans {
 // Return whether cuDNN can compute this. Otherwise Trireme's kernels do.
 bool is_fused(const device::CudaDevice& device, const AttentionForwardArgs& args);
 bool is_fused(const device::CudaDevice& device, const AttentionBackwardArgs& args);
+bool are_fused_documents(const AttentionForwardArgs& args);
+bool are_fused_documents(const AttentionBackwardArgs& args);
 bool is_fused(const AttentionRangesForwardArgs& args);
 bool is_fused(const AttentionRangesBackwardArgs& args);
 
