@@ -6,6 +6,9 @@
 //   rank_program sums                     NCCL's sums against those in the fixed order
 //   rank_program train [--recipe=R] [--dp=N --zero=N --stage=N] [--cp=N --kind=K --seq-len=N]
 //                                         ten steps of a tiny model on a GPU; prints loss and hash
+//   rank_program bytes [--cp=N --kind=K --ulysses=N --zero=N --stage=N --tp=N]
+//                                         steps of a small model on the CPU; prints the bytes that
+//                                         were predicted, counted, and sent by the kernel's count
 //   rank_program loop [--steps=N] [FAULT] sums until it is killed; writes rankN.pid when it begins
 //
 // All run over Gloo, or with --nccl over NCCL on GPU (local rank) modulo (GPUs of this host), where
@@ -34,6 +37,7 @@
 #include "device/memory.h"
 #include "kernels/table.h"
 #include "tests/launch/exercise.h"
+#include "tests/launch/tcp_bytes.h"
 #include "tests/ranks/ranks_rig.h"
 
 namespace trireme::tests {
@@ -136,6 +140,49 @@ int train(comm::Communicator& world, device::Device& device, const Options& opti
   return 0;
 }
 
+int64_t total(const spec::TrafficTable& t) {
+  return t.reduce_grads + t.gather_grads + t.gather_params + t.step_sums + t.updates +
+         t.layer_state + t.tp_forward + t.tp_backward + t.tp_grads + t.cp_forward + t.cp_backward +
+         t.pp_activations + t.pp_gradients + t.pp_table + t.other;
+}
+
+// The messages are long, so that their headers are a small part of the bytes.
+int count_bytes(comm::Communicator& world, device::Device& device, const Options& options) {
+  spec::ModelDims dims = tiny_llama();
+  dims.hidden = 64;
+  dims.heads = 8;
+  dims.kv_heads = 4;
+  dims.head_dim = 16;
+  dims.max_seq = 768;
+  const auto kind = options.find("--kind");
+  const Layout layout{
+      .dims = dims,
+      .zero = integer_of(options, "--zero", 1),
+      .stage = integer_of(options, "--stage", 0),
+      .tp = integer_of(options, "--tp", 1),
+      .cp = integer_of(options, "--cp", 1),
+      .context_kind =
+          spec::context_kind_from_name(kind == options.end() ? "gather" : kind->second).value(),
+      .ulysses = integer_of(options, "--ulysses", 0),
+      .logical_dp = integer_of(options, "--zero", 1),
+      .seq_len = dims.max_seq};
+  run_rank(layout, world, device, [&](RankRig& rig) {
+    rig.engine.step(rig.source, 1e-3);
+    rig.engine.compute().synchronize();
+    world.barrier();
+    const int64_t counted = total(rig.engine.traffic()), sent = tcp_bytes_sent();
+    constexpr int steps = 2;
+    for (int step = 0; step < steps; ++step) rig.engine.step(rig.source, 1e-3);
+    rig.engine.compute().synchronize();
+    world.barrier();
+    const int64_t predicted =
+        steps * total(spec::predict_traffic(rig.model, rig.engine.plan(), rig.mesh.coord()));
+    fmt::print("rank {} predicted {} counted {} sent {}\n", world.rank(), predicted,
+               total(rig.engine.traffic()) - counted, sent < 0 ? -1 : tcp_bytes_sent() - sent);
+  });
+  return 0;
+}
+
 std::unique_ptr<device::Device> make_device(const comm::RankInfo& info, const Options& options) {
   if (options.contains("--nccl")) {
     const auto gpus = static_cast<int>(device::gpu_status().gpus.size());
@@ -164,6 +211,8 @@ int run(const std::string& mode, const Options& options) {
   int code = 0;
   if (mode == "loop") {
     code = loop(*group, *device, options);
+  } else if (mode == "bytes") {
+    code = count_bytes(*group, *device, options);
   } else if (mode == "train") {
     code = train(*group, *device, options);
   } else if (mode == "sums") {
