@@ -42,6 +42,7 @@ spec::LocalShape shape_of(const Job& job, const LayerKey& key) {
   shape.seq_len = job.seq_len;
   shape.tokens = shape.sequences * shape.seq_len / key.cp;
   shape.head_chunk_rows = shape.tokens;
+  shape.ffn_rows = key.ffn_rows;
   shape.has_documents = job.document_mask;
   shape.mesh[Axis::tp] = key.tp;
   shape.mesh[Axis::cp] = key.cp;
@@ -271,8 +272,8 @@ LayerCost cost_of(const Pricing& p, const Facts& facts, const spec::AttentionSha
   cost.f_kernels = f.kernels;
   cost.b_kernels = b.kernels + w.kernels;
   cost.r_kernels = r.kernels;
-  cost.flops = f.flops + b.flops + w.flops;
-  cost.r_flops = r.flops;
+  cost.flops = f.flops + b.flops + w.flops - facts.b_recomputed_flops;
+  cost.r_flops = r.flops + facts.b_recomputed_flops;
   cost.f_tp = tp_seconds(p, facts.f_comm);
   cost.b_tp = tp_seconds(p, facts.b_comm) + tp_seconds(p, facts.w_comm);
   cost.r_tp = tp_seconds(p, facts.r_comm);
@@ -332,11 +333,12 @@ LayerKey layer_key(const Layout& l) {
           l.recompute == spec::Recompute::none ? -1 : l.recompute_blocks,
           l.context_kind,
           l.context_slices,
-          std::max(l.ulysses, 1)};
+          std::max(l.ulysses, 1),
+          l.ffn_rows};
 }
 
 size_t LayerKeyHash::operator()(const LayerKey& k) const {
-  uint64_t h = static_cast<uint64_t>(k.micro_batch);
+  uint64_t h = static_cast<uint64_t>(k.micro_batch) + 31 * static_cast<uint64_t>(k.ffn_rows);
   for (const int value :
        {k.tp, k.cp, k.ep, static_cast<int>(k.recompute), static_cast<int>(k.sequence_parallel),
         static_cast<int>(k.precision), static_cast<int>(k.grad_dtype), k.recompute_blocks,

@@ -43,6 +43,12 @@ std::string changes_of_identity(const base::Json& was, const base::Json& is) {
        {"logical_dp", "reduce", "reduce_dtype", "recipe", "optimizer", "sequence_parallel"}) {
     add_changes(key, value_of(was, key), value_of(is, key), changes);
   }
+  // Plans before tiles of the feed-forward have none.
+  const auto tiles_of = [&](const base::Json& plan) {
+    const base::Json rows = value_of(plan, "ffn_rows");
+    return rows.is_null() ? base::Json(0) : rows;
+  };
+  add_changes("ffn_rows", tiles_of(was), tiles_of(is), changes);
   const auto ranks_of = [&](const base::Json& plan, const char* axis) {
     const base::Json mesh = value_of(plan, "mesh");
     return mesh.is_object() && mesh.contains(axis) ? mesh.at(axis) : base::Json();

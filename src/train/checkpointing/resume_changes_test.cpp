@@ -63,6 +63,14 @@ TEST(ResumeChanges, an_older_plan_has_the_optimizer_outside_of_its_layout) {
   EXPECT_EQ(changes_of_identity(older, newer), "optimizer was \"adamw\", is \"muon\"");
 }
 
+TEST(ResumeChanges, tiles_of_the_feed_forward_decide_bits) {
+  const Json older = {{"layout", {{"logical_dp", 4}}}};
+  Json newer = {{"layout", {{"logical_dp", 4}, {"ffn_rows", 0}}}};
+  EXPECT_EQ(changes_of_identity(older, newer), "");
+  newer["layout"]["ffn_rows"] = 128;
+  EXPECT_EQ(changes_of_identity(older, newer), "ffn_rows was 0, is 128");
+}
+
 TEST(ResumeChanges, plans_without_a_layout_are_compared_by_their_own_keys) {
   const Json older = {{"logical_dp", 4}, {"mesh", {{"tp", 1}}}};
   const Json newer = {{"layout", {{"logical_dp", 4}}}, {"mesh", {{"tp", 1}}}};
