@@ -2,9 +2,9 @@
 #include <fmt/core.h>
 #include <gtest/gtest.h>
 
+#include <bit>
 #include <limits>
 
-#include "base/split_float.h"
 #include "kernels/ops.h"
 #include "kernels/tests/op_test.h"
 #include "kernels/wide_sum.h"
@@ -96,7 +96,8 @@ TEST(MuonOpsTest, bits_do_not_depend_on_threads) {
   expect_bits_do_not_depend_on_threads(all_muon_cases());
 }
 
-// Split floats and an fp32 master have the same bits.
+// Split floats and an fp32 master have the same bits; the parameters differ only halfway between
+// two bf16 (base/split_float.h).
 TEST(MuonOpsTest, a_split_master_has_the_bits_of_an_fp32_master) {
   constexpr int64_t n = 3000;
   for_each_machine([](Machine& machine) {
