@@ -106,7 +106,9 @@ TEST(ContextAttentionTest, the_error_of_a_ring_does_not_grow_with_its_size) {
     const AttentionResults small = ring(2), large = ring(16);
     const auto expect_like = [](const char* what, const std::vector<double>& of_16,
                                 const std::vector<double>& of_2, const std::vector<double>& exact) {
-      EXPECT_LE(relative_error(of_16, exact), 1.5 * relative_error(of_2, exact)) << what;
+      // Below 1e-6 they are roundings of fp32 sums, which depend on the compiler.
+      EXPECT_LE(relative_error(of_16, exact), std::max(1.5 * relative_error(of_2, exact), 1e-6))
+          << what;
     };
     expect_like("o", large.o, small.o, expected.o);
     expect_like("dq", large.dq, small.dq, expected.dq);

@@ -20,6 +20,8 @@ namespace {
 
 using base::DType;
 
+constexpr int64_t forward_workspace_bytes = 64 << 10;  // for cuDNN, of the stream's workspace
+
 bool is_empty(const QueryChunk& c) { return c.rows == 0 || c.first_key >= c.end_key; }
 
 template <typename Args>
@@ -44,8 +46,8 @@ bool chunks_are_fused(const Args& args) {
     // Every head of lse starts on 16 bytes.
     if ((args.q.rows() | c.first_row) % 4 != 0) return false;
   }
-  return args.o.dtype == DType::bf16 && is_aligned(args.q) && is_aligned(args.k) &&
-         is_aligned(args.v) && is_aligned(args.o) && is_aligned(args.lse.data);
+  return is_aligned(args.q) && is_aligned(args.k) && is_aligned(args.v) && is_aligned(args.o) &&
+         is_aligned(args.lse.data);
 }
 
 // Head `head` of row `row`.
@@ -120,14 +122,15 @@ Scratch scratch_of(const AttentionRangesBackwardArgs& args, bool deterministic,
 
 bool is_fused(const AttentionRangesForwardArgs& args) { return chunks_are_fused(args); }
 bool is_fused(const AttentionRangesBackwardArgs& args) {
-  return chunks_are_fused(args) && args.dout.dtype == DType::bf16 && is_aligned(args.dout) &&
-         is_aligned(args.dq) && is_aligned(args.dk) && is_aligned(args.dv) &&
-         is_aligned(args.workspace.data);
+  return chunks_are_fused(args) && args.o.dtype == DType::bf16 && args.dout.dtype == DType::bf16 &&
+         is_aligned(args.dout) && is_aligned(args.dq) && is_aligned(args.dk) &&
+         is_aligned(args.dv) && is_aligned(args.workspace.data);
 }
 
 bool AttentionPlans::ranges_forward(device::CudaStream& stream,
                                     const AttentionRangesForwardArgs& args) {
   const int64_t rows = args.q.rows(), H = args.q.shape[1], K = args.q.shape[2];
+  const int64_t G = args.k.shape[1], group = H / G;
   const Tensor workspace = stream.workspace();
   auto* lse = reinterpret_cast<float*>(args.lse.data);
   for (const QueryChunk& c : args.chunks) {
@@ -136,21 +139,41 @@ bool AttentionPlans::ranges_forward(device::CudaStream& stream,
       clear_lse(stream, lse, H, rows, c.first_row, c.rows);
       continue;
     }
-    Entry& found = entry(key_of(c, args.q, args.k, args.v, args.o), 1);
-    if (found.plans.empty()) return false;
-    const int64_t needed = found.plans.front().workspace_bytes();
-    TRIREME_CHECK(
-        workspace && workspace.bytes() >= needed && is_aligned(workspace.data),
-        "attention_ranges_forward: cuDNN needs {} bytes, stream '{}' has a workspace of {}", needed,
-        stream.name(), workspace ? workspace.bytes() : 0);
-    const AttentionTensors& t = found.tensors;
-    execute(stream, found,
-            {{t.q.uid, at(args.q, c.first_row, 0)},
-             {t.k.uid, at(args.k, c.first_key, 0)},
-             {t.v.uid, at(args.v, c.first_key, 0)},
-             {t.o.uid, at(args.o, c.first_row, 0)},
-             {t.lse.uid, lse + c.first_row}},
-            args.scale, workspace.data);
+    // An o of f32 is first written in bf16, as many heads at a time as the workspace holds.
+    const bool writes_o = args.o.dtype == DType::bf16;
+    const int64_t head_bytes = 2 * c.rows * group * K;
+    const int64_t kv_heads =
+        writes_o || !workspace
+            ? G
+            : std::min(G, (workspace.bytes() - forward_workspace_bytes) / head_bytes);
+    if (kv_heads < 1) return false;
+    for (int64_t g = 0; g < G; g += kv_heads) {
+      const int64_t count = std::min(kv_heads, G - g), heads = count * group;
+      AttentionKey key = key_of(c, args.q, args.k, args.v, args.o);
+      key.heads = heads;
+      key.kv_heads = count;
+      if (!writes_o) key.o_stride = heads * K;
+      Entry& found = entry(key, 1);
+      if (found.plans.empty()) return false;
+      const int64_t needed = found.plans.front().workspace_bytes();
+      TRIREME_CHECK(workspace && workspace.bytes() >= forward_workspace_bytes &&
+                        needed <= forward_workspace_bytes && is_aligned(workspace.data),
+                    "attention_ranges_forward: cuDNN needs {} bytes, stream '{}' has a workspace "
+                    "of {}",
+                    needed, stream.name(), workspace ? workspace.bytes() : 0);
+      std::byte* scratch = workspace.data + forward_workspace_bytes;
+      const AttentionTensors& t = found.tensors;
+      execute(stream, found,
+              {{t.q.uid, at(args.q, c.first_row, g * group)},
+               {t.k.uid, at(args.k, c.first_key, g)},
+               {t.v.uid, at(args.v, c.first_key, g)},
+               {t.o.uid, writes_o ? at(args.o, c.first_row, g * group) : scratch},
+               {t.lse.uid, lse + g * group * rows + c.first_row}},
+              args.scale, workspace.data);
+      if (writes_o) continue;
+      copy_heads(stream, view(args.o, c.first_row, g * group), {scratch, heads * K, K, true},
+                 {c.rows, heads, K}, false);
+    }
   }
   return true;
 }
@@ -268,10 +291,8 @@ void AttentionPlans::ranges_backward_part(device::CudaStream& stream,
   if (!deterministic) bindings.push_back({t.dq_sum.uid, scratch.dq_sum});
   execute(stream, found, std::move(bindings), args.scale, scratch.cudnn);
 
-  if (!writes_dq) {
-    const HeadView sum = {scratch.dq_sum, K, chunk.rows * K, false};
-    const HeadView rounded = {scratch.dq, heads * K, K, true};
-    copy_heads(stream, view(args.dq, row, first_head), deterministic ? rounded : sum,
+  if (!writes_dq) {  // cuDNN's fp32 sum of dq has an order of its own and cannot be read
+    copy_heads(stream, view(args.dq, row, first_head), {scratch.dq, heads * K, K, true},
                {chunk.rows, heads, K}, args.accumulates);
   }
   const int64_t keys = chunk.end_key - chunk.first_key;
