@@ -85,9 +85,10 @@ bool AttentionPlans::ranges_forward(device::CudaStream& stream,
       key.heads = heads;
       key.kv_heads = count;
       if (!writes_o) key.o_stride = heads * K;
-      Entry& found = entry(key, 1);
+      Entry& found = entry(key, choices(stream));
       if (found.plans.empty()) return false;
-      const int64_t needed = found.plans.front().workspace_bytes();
+      int64_t needed = 0;
+      for (const CudnnPlan& plan : found.plans) needed = std::max(needed, plan.workspace_bytes());
       TRIREME_CHECK(workspace && workspace.bytes() >= forward_workspace_bytes &&
                         needed <= forward_workspace_bytes && is_aligned(workspace.data),
                     "attention_ranges_forward: cuDNN needs {} bytes, stream '{}' has a workspace "

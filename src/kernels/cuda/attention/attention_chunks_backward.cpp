@@ -85,7 +85,8 @@ bool AttentionPlans::ranges_backward(device::CudaStream& stream,
   for (int64_t g = 0; g < G; g += call.kv_heads) {
     for (const QueryChunk& part : parts) {
       const int64_t kv_heads = std::min(call.kv_heads, G - g);
-      entries.push_back(ranges_backward_entry(args, part, kv_heads, scratch.cudnn_bytes));
+      entries.push_back(
+          ranges_backward_entry(args, part, kv_heads, scratch.cudnn_bytes, choices(stream)));
       if (entries.back() == nullptr) return false;
     }
   }
@@ -122,7 +123,7 @@ bool AttentionPlans::ranges_backward(device::CudaStream& stream,
 
 AttentionPlans::Entry* AttentionPlans::ranges_backward_entry(
     const AttentionRangesBackwardArgs& args, const QueryChunk& chunk, int64_t kv_heads,
-    int64_t available_bytes) {
+    int64_t available_bytes, int limit) {
   const int64_t K = args.q.shape[2];
   AttentionKey key = key_of(chunk, args.q, args.k, args.v, args.o);
   key.kind = device_.options().deterministic ? AttentionKind::backward_deterministic
@@ -132,10 +133,14 @@ AttentionPlans::Entry* AttentionPlans::ranges_backward_entry(
   key.dout_stride = args.dout.row_stride;
   key.dq_stride = args.dq.dtype == DType::bf16 ? args.dq.row_stride : key.heads * K;
   key.dk_stride = key.dv_stride = kv_heads * K;
-  Entry& found = entry(key, 1);
+  Entry& found = entry(key, limit);
   if (found.plans.empty()) return nullptr;
   const int64_t needed = found.plans.front().workspace_bytes();
-  if (needed <= available_bytes) return &found;
+  if (needed <= available_bytes) {
+    std::erase_if(found.plans,
+                  [&](const CudnnPlan& plan) { return plan.workspace_bytes() > available_bytes; });
+    return &found;
+  }
   if (!std::exchange(found.has_warned, true)) {
     base::log_warning(
         "attention_ranges_backward: cuDNN is not used, which is slower: it needs a workspace of {} "

@@ -56,6 +56,8 @@ class AttentionPlans {
 
   // Built at the first call, with at most `limit` plans.
   Entry& entry(const AttentionKey& key, int limit);
+  // Plans that may be timed. On a deterministic device bits must not depend on a measurement.
+  int choices(const device::CudaStream& stream) const;
   // Keeps the fastest plan. Runs each several times and waits for them.
   void choose_fastest(device::CudaStream& stream, Entry& entry,
                       std::span<const CudnnBinding> bindings, void* workspace);
@@ -63,7 +65,7 @@ class AttentionPlans {
                      const Part& part);
   // Null if cuDNN cannot compute it, or not within this workspace.
   Entry* ranges_backward_entry(const AttentionRangesBackwardArgs& args, const QueryChunk& chunk,
-                               int64_t kv_heads, int64_t available_bytes);
+                               int64_t kv_heads, int64_t available_bytes, int limit);
   void ranges_backward_part(device::CudaStream& stream, const AttentionRangesBackwardArgs& args,
                             Entry& entry, const QueryChunk& chunk, int64_t first_kv_head,
                             bool is_first);
