@@ -178,7 +178,7 @@ void AttentionPlans::ranges_backward_part(device::CudaStream& stream,
   if (!deterministic) bindings.push_back({t.dq_sum.uid, scratch.dq_sum});
   execute(stream, found, std::move(bindings), args.scale, scratch.cudnn);
 
-  if (!writes_dq) {  // cuDNN's fp32 sum of dq has an order of its own and cannot be read
+  if (!writes_dq) {  // cuDNN stores its fp32 sum of dq in a private order, which cannot be read
     copy_heads(stream, head_view(args.dq, row, first_head), {scratch.dq, heads * K, K, true},
                {chunk.rows, heads, K}, args.accumulates);
   }
