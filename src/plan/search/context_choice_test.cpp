@@ -24,11 +24,11 @@ TEST(ContextChoice, ulysses_inside_a_domain_and_gathers_across) {
   const spec::Machine machine = shipped_machine("h100");
   Pricer pricer(job, machine, trireme_stack());
   ContextChoice choice(job, Space{}.context_kinds, pricer);
-  EXPECT_EQ(choice.chosen(with_cp(8)).context_kind, ContextKind::ulysses);
-  EXPECT_EQ(choice.chosen(with_cp(8)).ulysses, 8);
-  EXPECT_EQ(choice.chosen(with_cp(1)), with_cp(1));
+  EXPECT_EQ(choice.chosen(with_cp(8)).front().context_kind, ContextKind::ulysses);
+  EXPECT_EQ(choice.chosen(with_cp(8)).front().ulysses, 8);
+  EXPECT_EQ(choice.chosen(with_cp(1)), std::vector{with_cp(1)});
   // One head of keys and values on a rank, and ranks of cp in different domains.
-  const Layout far = choice.chosen(with_cp(16, 8));
+  const Layout far = choice.chosen(with_cp(16, 8)).front();
   for (const Layout& other : choice.legal_kinds(with_cp(16, 8))) {
     const auto seconds = [&](const Layout& l) {
       const LayerCost& c = pricer.layers(l).block;
@@ -51,9 +51,33 @@ TEST(ContextChoice, only_legal_kinds_are_tried) {
   }
   EXPECT_GT(rings, 1);
   ContextChoice ring(job, {ContextKind::ring}, pricer);
-  EXPECT_EQ(ring.chosen(with_cp(8)).context_kind, ContextKind::ring);
+  ASSERT_EQ(ring.chosen(with_cp(8)).size(), 1U);
+  EXPECT_EQ(ring.chosen(with_cp(8)).front().context_kind, ContextKind::ring);
+  // A limit is kept: a rule refuses the layout.
   ContextChoice none(job, {ContextKind::ulysses}, pricer);
-  EXPECT_EQ(none.chosen(with_cp(64)), with_cp(64));
+  ASSERT_EQ(none.chosen(with_cp(64)).size(), 1U);
+  EXPECT_NE(broken_rule(job, none.chosen(with_cp(64)).front()).find("[cp.heads]"),
+            std::string::npos);
+}
+
+// Sums in a fixed order need 2 bytes for each pair of a call: over whole sequences more than a GPU
+// has.
+TEST(ContextChoice, a_kind_that_needs_less_memory_is_tried_too) {
+  const Job job = job_of("llama-8b", 8, 131072);
+  const spec::Machine machine = shipped_machine("h100");
+  Pricer pricer(job, machine, trireme_stack());
+  ContextChoice choice(job, Space{}.context_kinds, pricer);
+  const std::vector<Layout> both = choice.chosen(with_cp(8));
+  ASSERT_EQ(both.size(), 2U);
+  EXPECT_EQ(both[0].context_kind, ContextKind::ulysses);
+  EXPECT_EQ(both[1].context_kind, ContextKind::gather);
+  EXPECT_GT(pricer.layers(both[0]).block.scratch, machine.processor.memory_bytes);
+  SearchOptions options;
+  options.gpus = 8;
+  options.space.cp = {8};
+  const SearchResult found = search(job, machine, trireme_stack(), options);
+  ASSERT_TRUE(found.best);
+  EXPECT_EQ(found.best->layout.context_kind, ContextKind::gather);
 }
 
 TEST(ContextChoice, degrees_are_tried_for_long_sequences) {

@@ -57,9 +57,13 @@ class Search {
     room_ = machine.processor.memory_bytes * options.memory_fraction;
   }
 
+  // Considers the layout with the kinds of context parallelism that suit it.
   void consider(const Layout& given) {
+    for (const Layout& layout : contexts_.chosen(given)) consider_kind(layout);
+  }
+
+  void consider_kind(const Layout& layout) {
     ++result_.layouts;
-    const Layout layout = contexts_.chosen(given);
     Found& family = families_[family_of(layout)];
     const spec::RuleCase rules{sizes_, work_, 0, layout, layout, rule_names()};
     if (const spec::Rule* rule = spec::first_broken(rules, whose_)) {
