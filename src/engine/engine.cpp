@@ -16,7 +16,7 @@
 #include "spec/facts/rope.h"
 #include "spec/memory/grad_places.h"
 #include "spec/memory/predict.h"
-#include "spec/parallel/context_traffic.h"
+#include "spec/context/context_traffic.h"
 #include "spec/parallel/pipeline_parallel.h"
 #include "spec/parallel/tensor_parallel.h"
 

@@ -2,7 +2,7 @@
 // A transformer block: an attention part and a feed-forward part, each a phase.
 #pragma once
 
-#include "nn/attention.h"
+#include "nn/attention/attention.h"
 #include "nn/feed_forward.h"
 #include "nn/layer.h"
 #include "nn/tiled_feed_forward.h"

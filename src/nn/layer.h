@@ -57,7 +57,7 @@ struct StepSink {
 };
 
 // Which keys the queries of a rank see, if groups of ranks along cp share the rows of the
-// micro-batch (spec/parallel/token_slice.h).
+// micro-batch (spec/context/token_slice.h).
 struct ContextKeys {
   ConstTensor begin, end;  // [sources * Tu] i32: of the rows of the group, for each source of keys
   ConstTensor order;       // [S] i32: the row of each gathered key; empty in a ring

@@ -8,7 +8,7 @@
 #include <filesystem>
 
 #include "config/document.h"
-#include "plan/search/context_choice.h"
+#include "plan/context/context_choice.h"
 #include "plan/search/search.h"
 #include "plan/validate/validate.h"
 #include "tests/planner/rules_rig.h"

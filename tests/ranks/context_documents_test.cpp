@@ -14,7 +14,7 @@
 #include "device/cpu/cpu_device.h"
 #include "engine/step/input.h"
 #include "kernels/table.h"
-#include "nn/attention_core.h"
+#include "nn/attention/attention_core.h"
 #include "spec/plan.h"
 
 namespace trireme::tests {

@@ -8,7 +8,7 @@
 #include <optional>
 
 #include "base/error.h"
-#include "plan/search/context_choice.h"
+#include "plan/context/context_choice.h"
 #include "spec/layout/layout_text.h"
 
 namespace trireme::cli {

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "kernels/args.h"
-#include "spec/parallel/token_slice.h"
+#include "spec/context/token_slice.h"
 
 namespace trireme::engine {
 

@@ -8,7 +8,7 @@
 #include "spec/memory/grad_places.h"
 #include "spec/memory/predict.h"
 #include "spec/memory/stash_frames.h"
-#include "spec/parallel/context_traffic.h"
+#include "spec/context/context_traffic.h"
 #include "spec/parallel/data_parallel.h"
 #include "spec/parallel/tensor_parallel.h"
 #include "spec/state/state_layout.h"

@@ -6,13 +6,13 @@
 
 #include "base/check.h"
 #include "plan/price/collective.h"
-#include "plan/price/context_cost.h"
+#include "plan/context/context_cost.h"
 #include "plan/price/expert_cost.h"
 #include "plan/price/op_time.h"
 #include "spec/facts/facts.h"
 #include "spec/memory/predict.h"
 #include "spec/parallel/bucket.h"
-#include "spec/parallel/context_parallel.h"
+#include "spec/context/context_parallel.h"
 #include "spec/plan.h"
 #include "spec/state/muon.h"
 

@@ -11,7 +11,7 @@
 #include "base/error.h"
 #include "base/text/count_text.h"
 #include "plan/search/confirm.h"
-#include "plan/search/context_choice.h"
+#include "plan/context/context_choice.h"
 #include "plan/search/feasible.h"
 #include "plan/search/space.h"
 

@@ -21,7 +21,7 @@
 #include "spec/parallel/axes.h"
 #include "spec/parallel/mesh_view.h"
 #include "spec/parallel/shard.h"
-#include "spec/parallel/token_slice.h"
+#include "spec/context/token_slice.h"
 #include "spec/recipe.h"
 #include "spec/state/state.h"
 

@@ -56,7 +56,7 @@ struct StreamComm {
 };
 
 // The attention of a block between the rotation and the projection: ops, collectives along cp and
-// scratch, in the order of nn/attention_context.cpp. `local` is a rank's block along tp.
+// scratch, in the order of nn/attention/attention_context.cpp. `local` is a rank's block along tp.
 struct ContextFacts {
   ContextFacts(const BlockSpec& local, const FactsInput&);
 

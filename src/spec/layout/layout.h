@@ -17,7 +17,7 @@
 #include "schedule/catalogue.h"
 #include "schedule/schedule.h"
 #include "spec/facts/facts.h"
-#include "spec/parallel/context_kind.h"
+#include "spec/context/context_kind.h"
 #include "spec/recipe.h"
 
 namespace trireme::spec {

@@ -6,7 +6,7 @@
 #include <algorithm>
 
 #include "spec/layout/rules_internal.h"
-#include "spec/parallel/context_parallel.h"
+#include "spec/context/context_parallel.h"
 
 namespace trireme::spec {
 namespace {

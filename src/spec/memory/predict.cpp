@@ -7,7 +7,7 @@
 #include "spec/memory/grad_places.h"
 #include "spec/memory/stash_layout.h"
 #include "spec/parallel/bucket.h"
-#include "spec/parallel/context_traffic.h"
+#include "spec/context/context_traffic.h"
 #include "spec/parallel/data_parallel.h"
 #include "spec/parallel/pipeline_parallel.h"
 #include "spec/parallel/tensor_parallel.h"

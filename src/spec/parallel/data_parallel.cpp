@@ -4,7 +4,7 @@
 #include <algorithm>
 
 #include "base/check.h"
-#include "spec/parallel/context_traffic.h"
+#include "spec/context/context_traffic.h"
 #include "spec/parallel/pipeline_parallel.h"
 #include "spec/parallel/sum_tree.h"
 #include "spec/parallel/tensor_parallel.h"

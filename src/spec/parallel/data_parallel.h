@@ -7,7 +7,7 @@
 // A *leaf* is the gradient that one worker contributes to the tree of sum_tree.h: the sum over all
 // its micro-batches (reduce = once), or one micro-batch (each: a *round* is one micro-batch of
 // every worker, and the sums of rounds are added in order). Along cp each rank has a part of every
-// sample, and so a leaf of its own: a step has logical_dp * cp leaves, those of the first rank
+// sample, and so its own leaf: a step has logical_dp * cp leaves, those of the first rank
 // along cp first. Bits are therefore a function of cp, too.
 #pragma once
 

@@ -20,7 +20,7 @@ namespace trireme::spec {
 struct Param;
 
 // The elements of a tensor: one for each element of these parameters of the layer, sharded as the
-// optimizer's update of the bucket (updated_range()), or a tensor of its own.
+// optimizer's update of the bucket (updated_range()), or a tensor apart.
 enum class StateCover : uint8_t {
   all,       // parameters
   matrices,  // those with Param::matrices

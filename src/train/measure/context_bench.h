@@ -12,7 +12,7 @@
 #include "base/dtype.h"
 #include "base/text/json_fwd.h"
 #include "config/config.h"
-#include "spec/parallel/token_slice.h"
+#include "spec/context/token_slice.h"
 
 namespace trireme::train {
 

@@ -166,7 +166,7 @@ std::string loss_hint(const CheckedRun& run, bool begins_wrong) {
   if (run.plan.mesh[Axis::cp] > 1) {
     return fmt::format(
         "the forward: {}; rows, positions, labels and key ranges of a rank along cp "
-        "(spec/parallel/token_slice.h){}; or the loss's sum over data ranks and cp",
+        "(spec/context/token_slice.h){}; or the loss's sum over data ranks and cp",
         context_seams(run.plan.layout).forward,
         run.plan.mesh[Axis::tp] > 1 ? "; sums over tp" : "");
   }

@@ -6,7 +6,7 @@
 
 #include "base/error.h"
 #include "base/shape.h"
-#include "spec/parallel/context_parallel.h"
+#include "spec/context/context_parallel.h"
 #include "spec/parallel/data_parallel.h"
 
 namespace trireme::train {

@@ -7,7 +7,7 @@
 
 #include "base/error.h"
 #include "spec/layout/rule_samples_test.h"
-#include "spec/parallel/context_parallel.h"
+#include "spec/context/context_parallel.h"
 #include "train/verify/verify.h"
 
 namespace trireme::train {

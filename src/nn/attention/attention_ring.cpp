@@ -6,7 +6,7 @@
 #include <array>
 
 #include "kernels/ops.h"
-#include "nn/group_attention.h"
+#include "nn/attention/group_attention.h"
 
 namespace trireme::nn {
 namespace {

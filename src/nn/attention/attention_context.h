@@ -6,8 +6,8 @@
 #include <functional>
 #include <memory>
 
-#include "nn/attention_core.h"
-#include "nn/group_attention.h"
+#include "nn/attention/attention_core.h"
+#include "nn/attention/group_attention.h"
 
 namespace trireme::nn {
 

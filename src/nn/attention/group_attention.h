@@ -6,7 +6,7 @@
 
 #include <memory>
 
-#include "nn/attention_core.h"
+#include "nn/attention/attention_core.h"
 
 namespace trireme::nn {
 

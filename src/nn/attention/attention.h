@@ -5,7 +5,7 @@
 
 #include <memory>
 
-#include "nn/attention_core.h"
+#include "nn/attention/attention_core.h"
 #include "nn/block_part.h"
 
 namespace trireme::nn {

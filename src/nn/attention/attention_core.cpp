@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "nn/attention_core.h"
+#include "nn/attention/attention_core.h"
 
 #include <cmath>
 
 #include "base/check.h"
 #include "kernels/ops.h"
-#include "nn/attention_context.h"
+#include "nn/attention/attention_context.h"
 
 namespace trireme::nn {
 namespace {

@@ -12,7 +12,7 @@
 #include <span>
 #include <vector>
 
-#include "spec/parallel/context_kind.h"
+#include "spec/context/context_kind.h"
 
 namespace trireme::spec {
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "spec/parallel/context_traffic.h"
+#include "spec/context/context_traffic.h"
 
 #include <algorithm>
 

@@ -6,7 +6,7 @@
 
 #include <cstdint>
 
-#include "spec/parallel/context_kind.h"
+#include "spec/context/context_kind.h"
 
 namespace trireme::spec {
 

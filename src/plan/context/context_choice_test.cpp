@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "plan/search/context_choice.h"
+#include "plan/context/context_choice.h"
 
 #include <gtest/gtest.h>
 

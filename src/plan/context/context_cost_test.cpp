@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "plan/price/context_cost.h"
+#include "plan/context/context_cost.h"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "nn/group_attention.h"
+#include "nn/attention/group_attention.h"
 
 #include "kernels/ops.h"
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "nn/attention.h"
+#include "nn/attention/attention.h"
 
 #include "kernels/ops.h"
 #include "nn/linear.h"

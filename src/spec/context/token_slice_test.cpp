@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "spec/parallel/token_slice.h"
+#include "spec/context/token_slice.h"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "spec/parallel/context_parallel.h"
+#include "spec/context/context_parallel.h"
 
 #include <gtest/gtest.h>
 
@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "spec/facts/facts.h"
-#include "spec/parallel/token_slice.h"
+#include "spec/context/token_slice.h"
 
 namespace trireme::spec {
 namespace {

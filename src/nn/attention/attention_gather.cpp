@@ -6,7 +6,7 @@
 #include <array>
 
 #include "kernels/ops.h"
-#include "nn/group_attention.h"
+#include "nn/attention/group_attention.h"
 
 namespace trireme::nn {
 namespace {
@@ -30,15 +30,15 @@ class GatheredAttention final : public GroupAttention {
 
  private:
   // Memory and progress of the keys of two calls, the second of which are on their way.
-  struct Gathering {
+  struct Arriving {
     Tensor ordered;
     std::array<Tensor, 2> packed, gathered;
     std::array<device::Event, 2> arrived;
   };
-  Gathering begin(Pass&, const Heads&) const;
-  void start(Pass&, const Heads&, int64_t call, Gathering&) const;
+  Arriving begin(Pass&, const Heads&) const;
+  void start(Pass&, const Heads&, int64_t call, Arriving&) const;
   // Returns the keys and values of a call in the order of rows, and starts the next.
-  Heads keys(Pass&, const Heads&, int64_t call, Gathering&) const;
+  Heads keys(Pass&, const Heads&, int64_t call, Arriving&) const;
   // Returns the views of k and v in a tensor of both.
   Heads split(Tensor kv) const {
     return {{},
@@ -55,9 +55,9 @@ class GatheredAttention final : public GroupAttention {
   int64_t kv_heads_, calls_, heads_, width_;  // of a call
 };
 
-GatheredAttention::Gathering GatheredAttention::begin(Pass& pass, const Heads& in) const {
+GatheredAttention::Arriving GatheredAttention::begin(Pass& pass, const Heads& in) const {
   const DType dtype = in.q.dtype;
-  Gathering at;
+  Arriving at;
   at.ordered = pass.scratch.take({{shape_.split.tokens(), width_}, dtype});
   for (size_t i = 0; i < static_cast<size_t>(std::min<int64_t>(calls_, 2)); ++i) {
     at.packed[i] = pass.scratch.take({{shape_.rows(), width_}, dtype});
@@ -67,7 +67,7 @@ GatheredAttention::Gathering GatheredAttention::begin(Pass& pass, const Heads& i
   return at;
 }
 
-void GatheredAttention::start(Pass& pass, const Heads& in, int64_t call, Gathering& at) const {
+void GatheredAttention::start(Pass& pass, const Heads& in, int64_t call, Arriving& at) const {
   const auto slot = static_cast<size_t>(call % 2);
   pack_keys(pass, in, call * kv_heads_, kv_heads_, at.packed[slot]);
   // Compute has also read what was gathered into this slot before.
@@ -75,7 +75,7 @@ void GatheredAttention::start(Pass& pass, const Heads& in, int64_t call, Gatheri
       pass, [&] { cp_.groups->all_gather(*cp_.side, at.gathered[slot], at.packed[slot]); });
 }
 
-Heads GatheredAttention::keys(Pass& pass, const Heads& in, int64_t call, Gathering& at) const {
+Heads GatheredAttention::keys(Pass& pass, const Heads& in, int64_t call, Arriving& at) const {
   if (call + 1 < calls_) start(pass, in, call + 1, at);
   const auto slot = static_cast<size_t>(call % 2);
   cp_.wait(pass, at.arrived[slot]);
@@ -87,9 +87,9 @@ Heads GatheredAttention::keys(Pass& pass, const Heads& in, int64_t call, Gatheri
 void GatheredAttention::forward(Pass& pass, const Heads& in, Tensor o) const {
   const device::Arena::Mark mark(pass.scratch);
   const Keys ranges = keys_of(pass, 0);
-  Gathering gathering = begin(pass, in);
+  Arriving arriving = begin(pass, in);
   for (int64_t call = 0; call < calls_; ++call) {
-    const Heads all = keys(pass, in, call, gathering);
+    const Heads all = keys(pass, in, call, arriving);
     ops::attention_ranges_forward(
         pass.stream, {.q = queries(in.q, call),
                       .k = all.k,
@@ -109,7 +109,7 @@ void GatheredAttention::backward(Pass& pass, const Heads& in, Tensor o, Tensor d
   const device::Arena::Mark mark(pass.scratch);
   const Keys ranges = keys_of(pass, 0);
   const int64_t tokens = shape_.split.tokens();
-  Gathering gathering = begin(pass, in);
+  Arriving arriving = begin(pass, in);
   const Tensor dkv = pass.scratch.take({{tokens, width_}, DType::f32});
   const Tensor by_groups = pass.scratch.take({{tokens, width_}, DType::f32});
   const Tensor own = pass.scratch.take({{shape_.rows(), width_}, DType::f32});
@@ -117,7 +117,7 @@ void GatheredAttention::backward(Pass& pass, const Heads& in, Tensor o, Tensor d
       spec::attention_ranges_workspace(shape_.backend, shape_.call(in.q.dtype, tokens, kv_heads_));
   const Tensor scratch = workspace.shape.ndim() == 0 ? Tensor{} : pass.scratch.take(workspace);
   for (int64_t call = 0; call < calls_; ++call) {
-    const Heads all = keys(pass, in, call, gathering), sums = split(dkv), result = split(own);
+    const Heads all = keys(pass, in, call, arriving), sums = split(dkv), result = split(own);
     ops::attention_ranges_backward(
         pass.stream, {.q = queries(in.q, call),
                       .k = all.k,

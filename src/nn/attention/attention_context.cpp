@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "nn/attention_context.h"
+#include "nn/attention/attention_context.h"
 
 #include <algorithm>
 
