@@ -104,6 +104,7 @@ spec::LocalShape shape_of(const Case& c) {
   spec::LocalShape shape{.tokens = c.tokens() / c.cp,
                          .sequences = c.sequences,
                          .seq_len = c.seq_len(),
+                         .head_chunk_rows = 1,
                          .has_documents = c.has_documents,
                          .ulysses = c.ulysses,
                          .slices = c.slices,

@@ -245,7 +245,8 @@ std::string to_text(const Layout& layout) {
   add(true, fmt::format("dp={}", l.data_ranks()));
   add(l.ep > 1, fmt::format("ep={}", l.ep));
   add(true, fmt::format("zero={}", l.zero_stage));
-  add(l.dp_shard > 1 && l.dp_replicate > 1, fmt::format("shard={}", l.dp_shard));
+  // State that is sharded along cp alone has dp_shard = 1.
+  add(l.zero_stage > 0 && l.dp_replicate > 1, fmt::format("shard={}", l.dp_shard));
   add(true, fmt::format("micro={}", l.micro_batch));
   add(l.logical_dp != 0, fmt::format("logical-dp={}", l.logical_dp));
   add(l.reduce != ReduceWhen::automatic, fmt::format("reduce={}", name_of(l.reduce)));
