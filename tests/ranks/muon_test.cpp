@@ -19,21 +19,21 @@ Layout muon_layout(const spec::ModelDims& dims) {
 }
 
 TEST(MuonRanksTest, every_data_layout_has_the_bits_of_one_rank) {
-  struct Ranks {
+  struct DataRanks {
     int dp, zero, stage;
   };
   for (const char* recipe : {"fp32", "bf16"}) {
     Layout layout = muon_layout(std::string(recipe) == "fp32" ? tiny_llama() : tiny_gpt2());
     layout.recipe = recipe;
     const std::string expected = train_layout(layout, muon_steps);
-    for (const Ranks& ranks : {Ranks{2, 1, 0},
-                               {4, 1, 0},
-                               {1, 2, 1},
-                               {1, 3, 2},
-                               {1, 4, 3},
-                               {2, 2, 1},
-                               {2, 3, 3},
-                               {1, 12, 3}}) {
+    for (const DataRanks& ranks : {DataRanks{2, 1, 0},
+                                   {4, 1, 0},
+                                   {1, 2, 1},
+                                   {1, 3, 2},
+                                   {1, 4, 3},
+                                   {2, 2, 1},
+                                   {2, 3, 3},
+                                   {1, 12, 3}}) {
       layout.dp = ranks.dp;
       layout.zero = ranks.zero;
       layout.stage = ranks.stage;
