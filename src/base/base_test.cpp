@@ -7,6 +7,7 @@
 #include <cstring>
 #include <limits>
 #include <numeric>
+#include <thread>
 
 #include "base/dtype.h"
 #include "base/error.h"
@@ -119,6 +120,18 @@ TEST(ThreadPoolTest, every_task_runs_once_also_from_several_callers) {
       });
     }
     for (std::thread& caller : callers) caller.join();
+  }
+}
+
+TEST(ThreadPoolTest, a_task_may_wait_for_earlier_ones) {
+  for (const int threads : {1, 2, 4}) {
+    ThreadPool pool(threads);
+    std::atomic<int64_t> next{0};
+    pool.for_each(500, [&next](int64_t i) {
+      while (next.load() != i) std::this_thread::yield();
+      next.store(i + 1);
+    });
+    EXPECT_EQ(next.load(), 500);
   }
 }
 

@@ -19,6 +19,7 @@ CommandSet all_commands() {
   }
   verbs.push_back(bench_train_verb());
   verbs.push_back(bench_gpu_verb());
+  verbs.push_back(bench_attention_verb());
   verbs.push_back(calibrate_verb());
   verbs.push_back(plan_verb());
   verbs.push_back(schedule_verb());
@@ -31,7 +32,7 @@ CommandSet all_commands() {
           .groups = {{"data", "Build, inspect and measure data sets"},
                      {"data tokenizer", "Train, inspect and try tokenizers"},
                      {"ckpt", "List, check, compare, convert and export checkpoints"},
-                     {"bench", "Measure the speed of training and of a GPU"}}};
+                     {"bench", "Measure the speed of training, of a GPU and of attention"}}};
 }
 
 namespace {

@@ -18,6 +18,7 @@ std::vector<Verb> data_verbs();
 Verb doctor_verb();
 Verb bench_train_verb();
 Verb bench_gpu_verb();
+Verb bench_attention_verb();
 Verb calibrate_verb();
 Verb schedule_verb();
 Verb sim_verb();

@@ -88,6 +88,7 @@ struct Training {
 struct ActivationCheckpoint {
   std::string mode = "none";
   int64_t blocks = -1;
+  int64_t ffn_rows = 0;
 };
 
 // An element of [[validation.dataset]].

@@ -10,6 +10,7 @@
 
 #include "base/text/json.h"
 #include "config/files_test.h"
+#include "config/layout.h"
 #include "config/schema.h"
 #include "config/spelling.h"
 
@@ -202,10 +203,13 @@ TEST(Config, the_model_of_init_from_is_the_default) {
 }
 
 TEST(Config, shipped_files_load) {
-  for (const char* name : {"kjv", "llama-11m", "gpt2-124m"}) {
+  for (const char* name : {"kjv", "llama-11m", "gpt2-124m", "long"}) {
     const Config c = load(source_root() / "configs" / (std::string(name) + ".toml"), {});
     EXPECT_FALSE(c.training.dataset_path.empty()) << name;
   }
+  const Config ranks = load(source_root() / "configs" / "llama-8b-128k.toml", {.world = 16});
+  EXPECT_EQ(ranks.parallelism.data_parallel_shard_degree, 2);
+  EXPECT_EQ(settled_layout(ranks).ulysses, 8);
 }
 
 TEST(Config, the_documentation_page_is_the_schema) {
@@ -337,7 +341,7 @@ TEST(ConfigRefusal, names_line_key_and_remedy) {
       {"[optimizer]\nweight_decay = -0.1\n",
        "run.toml:4: optimizer.weight_decay = -0.1: must be from 0 to 1000; nearest: 0"},
       {"[optimizer]\nname = \"adam\"\n",
-       "run.toml:4: optimizer.name = \"adam\": must be one of AdamW; did you mean 'AdamW'?"},
+       "run.toml:4: optimizer.name = \"adam\": must be one of AdamW, Muon; did you mean 'AdamW'?"},
       {"[training]\ndtype = \"fp8\"\n",
        "run.toml:4: training.dtype = \"fp8\": must be one of auto, fp32, bf16"},
       {"[training]\ndataset_format = \"megatrom\"\n", "; did you mean 'megatron'?"},
@@ -404,10 +408,12 @@ TEST(ConfigRefusal, names_line_key_and_remedy) {
        "run.toml:4: metrics.save_tb_folder = \"\": must name"},
       {"[validation]\nenable = true\nsplit = 0\n",
        "run.toml:5: validation.split = 0: must be above 0"},
-      {"[parallelism]\ncontext_parallel_degree = 2\n",
-       "run.toml:4: parallelism.context_parallel_degree = 2: context parallelism is not in the "
-       "engine yet; "
-       "nearest: 1"},
+      {"[parallelism]\ncontext_parallel_degree = 2\ncontext_parallel_slices = \"thin\"\n",
+       "run.toml:5: parallelism.context_parallel_slices"},
+      {"[parallelism]\ncontext_parallel_degree = 2\ncontext_parallel_ulysses_degree = 2\n",
+       "run.toml:5: parallelism.context_parallel_ulysses_degree = 2: with "
+       "parallelism.context_parallel_kind = gather no ranks exchange heads; nearest: 1, or "
+       "parallelism.context_parallel_kind = ulysses_gather"},
       {"[parallelism]\npipeline_parallel_first_layers = [0, 1.5]\n",
        "run.toml:4: parallelism.pipeline_parallel_first_layers: found an array, expected a list of "
        "integers"},

@@ -132,6 +132,7 @@ const spec::LayoutNames& layout_paths() {
                                           "parallelism.fsdp_reshard_after_forward",
                                           "parallelism.prefetch",
                                           "training.head_chunk_rows",
+                                          "activation_checkpoint.ffn_rows",
                                           "model.dims"};
   return paths;
 }
@@ -173,6 +174,7 @@ spec::Layout layout_of(const Config& c) {
   l.recompute =
       spec::recompute_from_name(c.activation_checkpoint.mode).value_or(spec::Recompute::none);
   l.recompute_blocks = static_cast<int>(c.activation_checkpoint.blocks);
+  l.ffn_rows = c.activation_checkpoint.ffn_rows;
   l.precision = spec::precision_from_name(c.training.dtype).value_or(spec::Precision::bf16);
   l.grad_dtype = base::dtype_from_name(c.training.grad_dtype);
   l.optimizer = c.optimizer.name == "Muon" ? spec::OptimizerKind::muon : spec::OptimizerKind::adamw;
@@ -217,6 +219,7 @@ void set_layout(Config& c, const spec::Layout& l) {
   p.reduce = spec::name_of(l.reduce);
   c.activation_checkpoint.mode = spec::name_of(l.recompute);
   c.activation_checkpoint.blocks = l.recompute_blocks;
+  c.activation_checkpoint.ffn_rows = l.ffn_rows;
   c.training.dtype = spec::name_of(l.precision);
   c.training.grad_dtype = base::name_of(l.grad_dtype);
   c.optimizer.name = l.optimizer == spec::OptimizerKind::muon ? "Muon" : "AdamW";

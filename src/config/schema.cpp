@@ -160,6 +160,11 @@ std::vector<Key> keys_of(Config& c) {
            "what a block recomputes in the backward pass");
   k.number("blocks", c.activation_checkpoint.blocks, {.low = 0, .high = 1 << 20, .or_value = -1},
            "number of blocks, from the first, that recompute; -1: all");
+  k.number(
+      "ffn_rows", c.activation_checkpoint.ffn_rows, {.low = 0, .high = 1 << 30},
+      "rows that the feed-forward of every block computes at one time; the backward recomputes "
+      "them tile by tile, so that its inner tensors exist for one tile only. With sequence "
+      "parallelism at least the tensor parallel degree; 0: all rows, without tiles");
 
   k.section("validation");
   k.boolean("enable", c.validation.enable, "measure the loss on held-out data");
@@ -231,7 +236,7 @@ std::vector<Key> keys_of(Config& c) {
   k.number("pipeline_parallel_send_buffers", c.parallelism.pipeline_parallel_send_buffers,
            {.low = 1, .high = 1024}, "messages to one stage that may be in flight at one time");
   k.number("context_parallel_degree", c.parallelism.context_parallel_degree, degree,
-           "ranks that share each sequence (cp), for long sequences; docs/planner.md");
+           "ranks that share each sequence (cp), for long sequences; docs/long-sequences.md");
   k.choice("context_parallel_kind", c.parallelism.context_parallel_kind,
            {"ulysses", "gather", "ring", "ulysses_gather", "ulysses_ring"},
            "how these ranks compute attention: exchange rows for heads (ulysses), gather keys and "

@@ -39,6 +39,8 @@ spec::Plan checked(const spec::ModelSpec& model, spec::Plan plan, const spec::Ba
 // The largest step, in layers times micro-batches, that is worth capturing: a layer is about thirty
 // graph nodes, and the host needs about a second to prepare 25,000.
 constexpr int max_captured_layers = 800;
+// Muon's update of a layer has as many nodes as seven micro-batches of it.
+constexpr int muon_microbatches = 7;
 
 }  // namespace
 
@@ -205,9 +207,10 @@ void Engine::step(MicrobatchSource& source, double learning_rate) {
   // The first step is not captured: libraries choose their algorithms in it. A step with an
   // observer is not replayed, because a replay does not call the fronts of ops.
   const bool is_held = held_.state() != nullptr;  // a captured graph cannot wait for the event
+  const int passes = plan_.schedule.microbatches + (muon_ ? muon_microbatches : 0);
   const bool is_replayed = options_.capture && !groups_->closes_with_peers() && steps_ > 0 &&
                            compute_->observer() == nullptr && !has_times_ && !is_held &&
-                           plan_.schedule.microbatches * executor_->layers() <= max_captured_layers;
+                           passes * executor_->layers() <= max_captured_layers;
   if (is_replayed) {
     set_learning_rate(learning_rate);
     if (!graph_) {

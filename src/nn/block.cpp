@@ -7,17 +7,25 @@ namespace trireme::nn {
 
 void Block::forward(Pass& pass, int phase) const {
   TRIREME_CHECK(phase >= 0 && phase < phase_count, "phase {}", phase);
-  phase == attention ? attention_.forward(pass) : feed_forward_.forward(pass);
+  if (phase == attention) {
+    attention_.forward(pass);
+  } else {
+    has_tiles_ ? tiled_feed_forward_.forward(pass) : feed_forward_.forward(pass);
+  }
 }
 
 void Block::backward_input(Pass& pass, int phase) const {
   TRIREME_CHECK(phase >= 0 && phase < phase_count, "phase {}", phase);
-  phase == attention ? attention_.backward_input(pass) : feed_forward_.backward_input(pass);
+  if (phase == attention) {
+    attention_.backward_input(pass);
+  } else {
+    has_tiles_ ? tiled_feed_forward_.backward(pass) : feed_forward_.backward_input(pass);
+  }
 }
 
 void Block::backward_weight(Pass& pass) const {
   const device::Range range(pass.stream, "weight gradients");
-  feed_forward_.backward_weight(pass);
+  if (!has_tiles_) feed_forward_.backward_weight(pass);
   attention_.backward_weight(pass);
 }
 

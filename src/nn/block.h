@@ -5,6 +5,7 @@
 #include "nn/attention.h"
 #include "nn/feed_forward.h"
 #include "nn/layer.h"
+#include "nn/tiled_feed_forward.h"
 
 namespace trireme::nn {
 
@@ -15,7 +16,9 @@ class Block final : public Layer {
   Block(const spec::BlockSpec& spec, const spec::LocalShape& shape, const spec::Backend& backend,
         const Boundaries& boundaries)
       : attention_(spec, shape, backend, boundaries),
-        feed_forward_(spec, shape, backend, boundaries.tp) {}
+        has_tiles_(shape.has_ffn_tiles()),
+        feed_forward_(spec, shape, backend, boundaries.tp),
+        tiled_feed_forward_(spec, shape, backend, boundaries.tp) {}
 
   int phases() const override { return phase_count; }
   void forward(Pass&, int phase) const override;
@@ -24,7 +27,9 @@ class Block final : public Layer {
 
  private:
   Attention attention_;
+  bool has_tiles_;  // which of the two follows the attention
   FeedForward feed_forward_;
+  TiledFeedForward tiled_feed_forward_;
 };
 
 }  // namespace trireme::nn

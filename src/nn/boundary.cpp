@@ -44,9 +44,10 @@ void Boundary::linear_forward(Pass& pass, const LinearForward& a) const {
                             .weight = a.weight,
                             .epilogue = kernels::AddTerms{.bias = once(terms->bias)},
                             .y = sums});
-  if (terms->residual) {
-    // Each rank adds the residual to its part of the rows.
-    const int64_t begin = rank() * rows / ranks(), count = (rank() + 1) * rows / ranks() - begin;
+  // Each rank adds the residual to its part of the rows, which is empty if there are fewer rows
+  // than ranks.
+  const int64_t begin = rank() * rows / ranks(), count = (rank() + 1) * rows / ranks() - begin;
+  if (terms->residual && count > 0) {
     const int64_t first = splits_rows_ ? 0 : begin;
     kernels::ops::accumulate(pass.stream, {.x = terms->residual.slice_rows(first, count),
                                            .d = sums.slice_rows(begin, count)});

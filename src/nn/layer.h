@@ -80,6 +80,7 @@ struct Pass {
   Tensor x, y;          // forward: input (slot x of this layer), output (slot x of the next)
   Tensor dy, dx;        // backward: gradient of the output (slot dy of this layer), of the input
   bool writes = false;  // overwrite weight gradients (Param::is_written) instead of adding to them
+  bool writes_in_b = false;  // the same for weight gradients that B computes
   bool recomputing = false;  // recompute dropped slots only, from the kept ones; do not write y
   bool evaluating = false;   // no backward follows: gradients may be skipped
 
@@ -114,7 +115,8 @@ class Layer {
   virtual int phases() const = 0;
   // REQUIRES: phases are run in order 0 .. phases() - 1.
   virtual void forward(Pass&, int phase) const = 0;
-  // Also computes the gradients of norm weights and of some biases. REQUIRES: phases are run in
+  // Also computes the gradients of norm weights and of some biases, and in tiles those of the
+  // feed-forward's weights. REQUIRES: phases are run in
   // order phases() - 1 .. 0.
   virtual void backward_input(Pass&, int phase) const = 0;
   virtual void backward_weight(Pass&) const = 0;

@@ -85,6 +85,7 @@ LocalShape local_shape_of(const Plan& plan) {
           .sequences = plan.layout.micro_batch,
           .seq_len = plan.seq_len,
           .head_chunk_rows = plan.head_chunk_rows,
+          .ffn_rows = plan.layout.ffn_rows,
           .has_documents = plan.document_mask,
           .mesh = plan.mesh,
           .sequence_parallel = plan.layout.sequence_parallel,

@@ -71,10 +71,11 @@ TEST(PlanTest, all_broken_rules_are_reported_at_once) {
   const ModelSpec model = small_model();
   Plan plan = small_plan(model);
   plan.layout.cp = 2;
+  plan.layout.ulysses = 2;
   plan.seq_len = 65;
   plan.recompute[0] = Recompute::full;
   const std::string message = message_of([&] { check_plan(model, plan); });
-  EXPECT_NE(message.find("cp = 2"), std::string::npos) << message;
+  EXPECT_NE(message.find("ulysses = 2: with context_kind = gather"), std::string::npos) << message;
   EXPECT_NE(message.find("seq_len = 65: must be at most the model's max_seq = 64"),
             std::string::npos);
   EXPECT_NE(message.find("its mesh is not that of its layout"), std::string::npos);

@@ -52,6 +52,7 @@ void run_muon(spec::Layout layout, ckpt::Disk& disk, const Body& body) {
   const spec::ModelSpec model = spec::make_model(tiny_qwen3());
   layout.logical_dp = 4;
   layout.accumulation = 2;
+  layout.reduce = spec::ReduceWhen::each;  // ZeRO-2 and -3 need it
   layout.master_dtype = base::DType::u16;
   const spec::Plan plan =
       spec::solve_or_throw(model, {.seq_len = muon_seq_len}, layout, spec::cpu_backend());

@@ -51,6 +51,8 @@ const std::vector<VerbCalls>& all_calls() {
       {"ckpt import", "exported --into imported", "gone --into imported"},
       {"bench train", "--model tiny.toml --micro-batch 1 --seq 8 --steps 1", "--steps 0"},
       {"bench gpu", "-", "--gpu -1"},
+      {"bench attention", "--cp 2 --seq 64 --heads 2 --kv-heads 1 --head-dim 16 --device cpu",
+       "--cp 3 --seq 64 --device cpu"},
       {"calibrate", "-", "--like h200 --device cpu"},
       {"plan", "--model tiny.toml --machine cpu --gpus 2 --batch 4 --seq-len 16", "--model gone"},
       {"schedule", "1f1b --stages 2 --microbatches 4", "1f1b --stages 0 --microbatches 4"},

@@ -47,6 +47,7 @@ TEST(VerbsTest, every_verb_has_help_with_examples) {
                            "ckpt import",
                            "bench train",
                            "bench gpu",
+                           "bench attention",
                            "calibrate",
                            "schedule",
                            "sim",

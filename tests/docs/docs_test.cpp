@@ -65,6 +65,17 @@ const std::vector<Known> known_commands = {
      "--determinism fast --recompute selective",
      How::gpu},
     {"trireme bench gpu --quick", How::gpu},
+    {"trireme bench attention --cp 8 --seq 32768 --heads 32 --kv-heads 8 --device cuda "
+     "--determinism fast",
+     How::gpu},
+    {"trireme bench attention --cp 8 --seq 32768 --heads 32 --kv-heads 8 --device cuda "
+     "--determinism fast --documents 1024",
+     How::gpu},
+    {"trireme bench attention --cp 4 --seq 2048", How::here,
+     "trireme bench attention --cp 4 --seq 256 --heads 2 --kv-heads 1 --head-dim 16 --device cpu"},
+    {"trireme bench attention --cp 2 --kind ring --documents 300 --json", How::here,
+     "trireme bench attention --cp 2 --kind ring --documents 30 --json --seq 256 --heads 2 "
+     "--kv-heads 1 --head-dim 16 --device cpu"},
     {"trireme bench gpu --out machines/measured/h200.toml --overwrite", How::gpu},
 
     {"trireme calibrate --device cuda --like h200 --out mine.toml", How::gpu},
@@ -438,6 +449,7 @@ std::vector<std::string> commands_of_help() {
                            "ckpt import",
                            "bench train",
                            "bench gpu",
+                           "bench attention",
                            "calibrate",
                            "plan",
                            "schedule",

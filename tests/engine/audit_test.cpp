@@ -138,10 +138,10 @@ void audit(const spec::ModelSpec& model, int index, const spec::LocalShape& shap
   if (rope.shape.ndim() > 0) pass.rope_table = arena.take(rope);
 
   const int64_t before_scratch = arena.used();
-  const std::string what =
-      fmt::format("{} layer {} {} {} tp {}{} cp {}x{}{}", model.name, index, recipe.name,
-                  spec::name_of(recompute), ranks, shape.sequence_parallel ? " sp" : "",
-                  split.ulysses, split.groups, split.is_ring ? " ring" : "");
+  const std::string what = fmt::format("{} layer {} {} {} tp {}{} cp {}x{}{} ffn_rows {}",
+                                       model.name, index, recipe.name, spec::name_of(recompute),
+                                       ranks, shape.sequence_parallel ? " sp" : "", split.ulysses,
+                                       split.groups, split.is_ring ? " ring" : "", shape.ffn_rows);
   int64_t sent = 0, sent_along_cp = 0;
   const auto expect_sent = [&](const std::vector<spec::CommCost>& costs, const char* phase) {
     sent += spec::sent_bytes(costs, spec::Axis::tp, shape.mesh);
@@ -281,6 +281,45 @@ TEST(AuditTest, facts_of_mixed_blocks_are_what_they_send) {
   }
 }
 
+// Tiles of the feed-forward: of one row, with a remainder, with fewer rows than ranks, of all rows.
+TEST(AuditTest, facts_of_tiles_are_what_blocks_send) {
+  for (spec::ModelDims dims : {tiny_gpt2(), tiny_llama(), tiny_qwen3()}) {
+    dims.hidden = 4096;  // so that no row of the stream is summed as a small tensor
+    dims.heads = dims.kv_heads = 4;
+    dims.head_dim = 8;
+    dims.ffn = 24;
+    for (const bool other_bias : {false, true}) {
+      spec::ModelSpec model = spec::make_model(dims);
+      auto& block = std::get<spec::BlockSpec>(model.layers[1]);
+      block.linear_bias = block.linear_bias != other_bias;
+      for (const int64_t ffn_rows : {1, 5, 7, 24, 100}) {
+        for (const auto& [tp, sequence_parallel, cp] : {std::tuple{1, false, 1},
+                                                        {2, false, 1},
+                                                        {2, true, 1},
+                                                        {4, false, 1},
+                                                        {4, true, 1},
+                                                        {1, false, 2},
+                                                        {2, true, 2}}) {
+          spec::LocalShape shape{.tokens = 48 / cp,
+                                 .sequences = 4,
+                                 .seq_len = 12,
+                                 .head_chunk_rows = 5,
+                                 .ffn_rows = ffn_rows};
+          shape.mesh[spec::Axis::tp] = tp;
+          shape.mesh[spec::Axis::cp] = cp;
+          shape.sequence_parallel = sequence_parallel;
+          for (const Recompute recompute :
+               {Recompute::none, Recompute::selective, Recompute::full}) {
+            for (const char* recipe : {"fp32", "bf16"}) {
+              audit(model, 1, shape, spec::recipe_from_name(recipe), recompute);
+            }
+          }
+        }
+      }
+    }
+  }
+}
+
 TEST(AuditTest, a_whole_model_sends_its_predicted_flops) {
   // llama-8b's shape: far too large for this machine, but the null device allocates nothing.
   const spec::ModelSpec model = spec::make_model({.name = "llama-8b",
@@ -294,9 +333,16 @@ TEST(AuditTest, a_whole_model_sends_its_predicted_flops) {
                                                   .max_seq = 8192,
                                                   .tied_head = false});
   EXPECT_EQ(spec::parameter_count(model), 8030261248);
-  for (const Recompute recompute : {Recompute::none, Recompute::full}) {
-    const spec::Plan plan = spec::solve_or_throw(model, {.seq_len = 8192},
-                                                 {.accumulation = 2, .recompute = recompute}, {});
+  double model_flops = 0;
+  for (const auto& [recompute, ffn_rows] : {std::pair{Recompute::none, int64_t{0}},
+                                            {Recompute::full, 0},
+                                            {Recompute::none, 1000},
+                                            {Recompute::full, 1024}}) {
+    const spec::Plan plan =
+        spec::solve_or_throw(model, {.seq_len = 8192},
+                             {.accumulation = 2, .recompute = recompute, .ffn_rows = ffn_rows}, {});
+    if (model_flops == 0) model_flops = plan.predicted.model_flops;
+    EXPECT_DOUBLE_EQ(plan.predicted.model_flops, model_flops);
     device::NullDevice device(kernels::null_kernels());
     engine::Engine engine(device, model, plan, {}, {});
     class Sum final : public kernels::OpObserver {

@@ -55,6 +55,30 @@ TEST(ExactnessTest, recompute_changes_no_bit) {
   }
 }
 
+// One tile of all rows has the order of sums without tiles. Smaller tiles have another one, which
+// neither recompute nor the order of B and W changes.
+TEST(ExactnessTest, tiles_of_the_feed_forward_change_only_the_order_of_sums) {
+  for (const spec::ModelDims& dims : {tiny_gpt2(), tiny_llama(), tiny_qwen3()}) {
+    for (const char* recipe : {"fp32", "bf16"}) {
+      RigOptions o{.dims = dims, .recipe = recipe, .microbatches = 2, .threads = 2};
+      const std::string without = sha_after(o, 5);
+      for (const int64_t ffn_rows : {100, 26, 7}) {
+        o.ffn_rows = ffn_rows;
+        o.recompute = Recompute::none;
+        o.schedule.reset();
+        const std::string expected = sha_after(o, 5);
+        EXPECT_EQ(expected == without, ffn_rows >= 26) << dims.name << " " << ffn_rows;
+        for (const Recompute recompute : {Recompute::selective, Recompute::full}) {
+          o.recompute = recompute;
+          EXPECT_EQ(sha_after(o, 5), expected) << dims.name << " " << spec::name_of(recompute);
+        }
+        o.schedule = schedule::add_tied(schedule::split_backward(schedule::one_f_one_b(1, 2)));
+        EXPECT_EQ(sha_after(o, 5), expected) << dims.name << " split backward";
+      }
+    }
+  }
+}
+
 // Split fp32 masters hold the same fp32 values. Only parameters halfway between two bf16 values may
 // differ, about one in 65,536 (base/split_float.h).
 TEST(ExactnessTest, split_masters_begin_the_same_and_stay_near) {

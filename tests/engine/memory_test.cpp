@@ -84,6 +84,7 @@ RigOptions random_options(Dice& dice) {
   }
   if (o.recipe == "bf16" && dice(0, 1) == 0) o.master = base::DType::u16;
   if (dice(0, 1) == 0) o.recompute_blocks = static_cast<int>(dice(0, o.dims.layers));
+  if (dice(0, 2) == 0) o.ffn_rows = dice(1, 64);
   return o;
 }
 

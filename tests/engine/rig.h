@@ -103,6 +103,7 @@ struct RigOptions {
   std::string recipe = "fp32";
   spec::Recompute recompute = spec::Recompute::none;
   int recompute_blocks = -1;
+  int64_t ffn_rows = 0;
   int64_t sequences = 2, seq_len = 13;
   int microbatches = 1;
   int threads = 1;
@@ -123,6 +124,7 @@ inline spec::Plan plan_of(const RigOptions& o, const spec::ModelSpec& model) {
        .accumulation = o.microbatches,
        .recompute = o.recompute,
        .recompute_blocks = o.recompute_blocks,
+       .ffn_rows = o.ffn_rows,
        .precision = *spec::precision_from_name(o.recipe),
        .grad_dtype = o.grad,
        .master_dtype = o.master,

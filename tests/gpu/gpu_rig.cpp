@@ -55,6 +55,7 @@ spec::Plan plan_of(const Trial& s, const spec::ModelSpec& model, const spec::Bac
        .recompute = s.recompute,
        .precision = *spec::precision_from_name(s.recipe),
        .grad_dtype = s.grad,
+       .optimizer = s.optimizer,
        .head_chunk_rows = s.head_chunk_rows,
        .deterministic = backend.deterministic},
       backend);

@@ -33,6 +33,7 @@ struct Trial {
   int64_t sequences = 2, seq_len = 13;
   int microbatches = 1;
   base::DType grad = base::DType::f32;
+  spec::OptimizerKind optimizer = spec::OptimizerKind::adamw;
   int64_t head_chunk_rows = 0;  // 0: the default of the back end
   bool document_mask = false;
   bool inference = false;

@@ -4,9 +4,12 @@
 // of the zero-bubble paper are in data/.
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <filesystem>
 
 #include "config/document.h"
+#include "plan/search/context_choice.h"
+#include "plan/search/search.h"
 #include "plan/validate/validate.h"
 #include "tests/planner/rules_rig.h"
 
@@ -75,6 +78,36 @@ TEST(ProgramRuns, the_zero_bubble_paper_is_predicted_with_constants_of_megatron)
   const ErrorSummary errors = errors_of(zero_bubble_runs());
   EXPECT_LE(errors.memory, 0.03);
   EXPECT_LE(errors.time, 0.11);
+}
+
+// Table 4 of the Llama 3 report, with the stack of rows that name no program. No constant was
+// fitted to it. It does not print how attention is counted; under the causal mask is assumed.
+TEST(ProgramRuns, llama3_is_predicted_at_8192_and_131072_tokens) {
+  const std::vector<PublishedRun> runs =
+      runs_of(source_tree / "tests" / "planner" / "long_context_runs.jsonl");
+  ASSERT_EQ(runs.size(), 3U);
+  for (const PublishedRun& run : runs) {
+    ASSERT_EQ(run.reason, "") << run.id;
+    EXPECT_EQ(run.stack.name, "megatron-core");
+    const double seconds = plan::Pricer(run.job, run.machine, run.stack).price(run.layout).seconds;
+    // The error of TFLOP/s, of which the report prints 430, 400 and 380.
+    const double error = run.seconds / seconds - 1;
+    EXPECT_LE(std::abs(error), run.layout.cp > 1 ? 0.15 : 0.2) << run.id << ": " << error;
+  }
+}
+
+// The planner's layout for that job is no slower than the report's, under Trireme's stack.
+TEST(ProgramRuns, the_answer_at_131072_tokens_is_no_slower_than_the_layout_of_llama3) {
+  const PublishedRun run =
+      runs_of(source_tree / "tests" / "planner" / "long_context_runs.jsonl").back();
+  plan::SearchOptions options;
+  options.gpus = run.layout.ranks();
+  options.space.cp = plan::default_context_degrees(run.job, options.gpus);
+  const plan::Stack& stack = plan::trireme_stack();
+  const auto best = plan::search(run.job, run.machine, stack, options).best;
+  ASSERT_TRUE(best.has_value());
+  const double theirs = plan::Pricer(run.job, run.machine, stack).price(run.layout).seconds;
+  EXPECT_LE(best->price.seconds, theirs) << words(best->layout);
 }
 
 }  // namespace

@@ -255,14 +255,13 @@ Row context_row() {
   return {
       "Ulysses is capped by the number of heads; ring attention is latency-bound for short "
       "blocks",
-      fmt::format("70B: {} heads, {} of keys and values (Trireme has no Ulysses). Ring over the "
+      fmt::format("70B: {} heads, {} of keys and values. Ring over the "
                   "network: a block's transfer takes {:.1f} times its attention at 128 tokens, "
                   "{:.2f} at 8,192; it is shorter from about {} tokens on, and mostly latency "
                   "below {}",
                   block.heads, block.kv_heads, ratio(128), ratio(8192), border, latent),
       "Ulysses: 64 ranks, or 8 without copies of keys and values. Rings are bound by transfers "
-      "for blocks of hundreds of tokens, by latency only for shorter ones "
-      "(unaudited: the engine has no cp yet)",
+      "for blocks of hundreds of tokens, by latency only for shorter ones",
       Evidence::regression};
 }
 

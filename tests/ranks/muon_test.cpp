@@ -19,21 +19,21 @@ Layout muon_layout(const spec::ModelDims& dims) {
 }
 
 TEST(MuonRanksTest, every_data_layout_has_the_bits_of_one_rank) {
-  struct DataRanks {
+  struct DataLayout {
     int dp, zero, stage;
   };
   for (const char* recipe : {"fp32", "bf16"}) {
     Layout layout = muon_layout(std::string(recipe) == "fp32" ? tiny_llama() : tiny_gpt2());
     layout.recipe = recipe;
     const std::string expected = train_layout(layout, muon_steps);
-    for (const DataRanks& ranks : {DataRanks{2, 1, 0},
-                                   {4, 1, 0},
-                                   {1, 2, 1},
-                                   {1, 3, 2},
-                                   {1, 4, 3},
-                                   {2, 2, 1},
-                                   {2, 3, 3},
-                                   {1, 12, 3}}) {
+    for (const DataLayout& ranks : {DataLayout{2, 1, 0},
+                                    {4, 1, 0},
+                                    {1, 2, 1},
+                                    {1, 3, 2},
+                                    {1, 4, 3},
+                                    {2, 2, 1},
+                                    {2, 3, 3},
+                                    {1, 12, 3}}) {
       layout.dp = ranks.dp;
       layout.zero = ranks.zero;
       layout.stage = ranks.stage;
@@ -46,6 +46,7 @@ TEST(MuonRanksTest, split_masters_recompute_pipelines_and_workers_have_the_bits_
   Layout layout = muon_layout(tiny_qwen3());
   layout.recipe = "bf16";
   layout.microbatches = 2;
+  layout.reduce = spec::ReduceWhen::each;
   const std::string expected = train_layout(layout, muon_steps);
   layout.zero = 2;
   layout.stage = 3;
@@ -89,6 +90,19 @@ TEST(MuonRanksTest, tensor_parallel_layouts_have_equal_bits_and_are_near_one_ran
   layout.zero = 1;
   layout.stage = 0;
   EXPECT_EQ(train_layout(layout, muon_steps), two) << to_string(layout);
+}
+
+// Ranks along cp share the matrices, and under ZeRO the state.
+TEST(MuonRanksTest, context_parallel_layouts_have_equal_bits) {
+  Layout layout = muon_layout(tiny_llama());
+  layout.seq_len = 8;
+  layout.cp = 2;
+  const std::string expected = train_layout(layout, muon_steps);
+  layout.stage = 1;
+  EXPECT_EQ(train_layout(layout, muon_steps), expected) << to_string(layout);
+  layout.zero = 2;
+  layout.stage = 3;
+  EXPECT_EQ(train_layout(layout, muon_steps), expected) << to_string(layout);
 }
 
 }  // namespace

@@ -32,6 +32,7 @@ Results one_rank(Layout layout) {
   layout.stage = 0;
   layout.sequence_parallel = false;
   layout.recompute = spec::Recompute::none;
+  layout.ffn_rows = 0;
   layout.streams = device::StreamMode::inline_calls;
   const auto [found, is_new] = known.try_emplace(bits_key(layout));
   if (is_new) found->second = results_of(layout, near_steps);

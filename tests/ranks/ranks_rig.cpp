@@ -91,10 +91,11 @@ int ranks_of(const Layout& l) { return l.pp * l.dp * l.zero * l.cp * l.tp; }
 
 std::string bits_key(const Layout& l) {
   return fmt::format(
-      "{} {} {} grad {} master {} L{} m{} x {} x {}{} {} in {}", l.dims.name,
+      "{} {} {} grad {} master {} L{} m{} x {} x {}{} {} in {}{}", l.dims.name,
       spec::name_of(l.optimizer), l.recipe, base::name_of(l.grad), base::name_of(l.master),
       l.logical_dp, l.microbatches, l.sequences, l.seq_len, l.documents ? " documents" : "",
-      l.reduce == spec::ReduceWhen::once ? "once" : "each", base::name_of(l.reduce_dtype));
+      l.reduce == spec::ReduceWhen::once ? "once" : "each", base::name_of(l.reduce_dtype),
+      l.ffn_rows > 0 ? fmt::format(" tiles of {}", l.ffn_rows) : "");
 }
 
 std::string to_string(const Layout& l) {
@@ -139,6 +140,7 @@ spec::Plan plan_of(const Layout& l, const spec::ModelSpec& model) {
                             .logical_dp = l.logical_dp,
                             .reduce = l.reduce,
                             .recompute = l.recompute,
+                            .ffn_rows = l.ffn_rows,
                             .precision = *spec::precision_from_name(l.recipe),
                             .grad_dtype = l.grad,
                             .optimizer = l.optimizer,

@@ -44,6 +44,7 @@ struct Layout {
   int prefetch = 1;
   bool prefetch_after = false;
   spec::Recompute recompute = spec::Recompute::none;
+  int64_t ffn_rows = 0;
   spec::OptimizerKind optimizer = spec::OptimizerKind::adamw;
   device::StreamMode streams = device::StreamMode::inline_calls;
   bool split_backward = false;

@@ -32,6 +32,10 @@ BenchJob job_of(const Args& args, const spec::ModelSpec& model) {
         fmt::format("--head-chunk {}: must be 0 (chosen for the device) or above",
                     args.integer("--head-chunk")));
   }
+  if (args.integer("--ffn-rows") < 0) {
+    throw base::ConfigError(
+        fmt::format("--ffn-rows {}: must be 0 (no tiles) or above", args.integer("--ffn-rows")));
+  }
   const int blocks = model.blocks();
   if (args.integer("--recompute-blocks") < -1 || args.integer("--recompute-blocks") > blocks) {
     throw base::ConfigError(fmt::format("--recompute-blocks {}: must be -1 (all) or from 0 to {}",
@@ -50,6 +54,7 @@ BenchJob job_of(const Args& args, const spec::ModelSpec& model) {
   l.recompute = spec::recompute_from_name(args.text("--recompute")).value_or(spec::Recompute::none);
   l.recompute_blocks = args.small_integer("--recompute-blocks");
   l.head_chunk_rows = args.integer("--head-chunk");
+  l.ffn_rows = args.integer("--ffn-rows");
   l.deterministic = args.text("--determinism") == "l1";
   return {{.seq_len = seq_len}, l};
 }
@@ -165,6 +170,11 @@ Verb bench_train_verb() {
                    .kind = Kind::integer,
                    .fallback = "0",
                    .help = "Rows of logits that are computed at once; 0: chosen for the device"},
+                  {.name = "--ffn-rows",
+                   .kind = Kind::integer,
+                   .fallback = "0",
+                   .help = "Rows of a block's feed-forward that are computed at once, in tiles "
+                           "that the backward recomputes; 0: all, without tiles"},
                   {.name = "--recompute",
                    .fallback = "none",
                    .help = "Recompute policy of blocks",

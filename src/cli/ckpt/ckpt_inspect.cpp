@@ -123,9 +123,9 @@ Verb ckpt_inspect_verb() {
   return {.name = "ckpt inspect",
           .summary = "Print the contents of a checkpoint: state, plan, tensors, files",
           .details =
-              "Tensors weight/ are the master weights, m/ and v/ the moments of the optimizer. The "
-              "hash\n"
-              "of a tensor does not depend on the layout that saved it.\n\nExamples:\n"
+              "Tensors weight/ are the master weights, m/ and v/ the moments of AdamW, momentum/\n"
+              "that of Muon. The hash of a tensor does not depend on the layout that saved it.\n\n"
+              "Examples:\n"
               "  trireme ckpt inspect runs/saved\n"
               "  trireme ckpt inspect runs/saved --step 20 --tensor "
               "weight/blocks.0.norm1.weight --json",

@@ -6,6 +6,7 @@
 
 #include "base/check.h"
 #include "base/error.h"
+#include "engine/step/query_chunks.h"
 #include "spec/memory/predict.h"
 
 namespace trireme::engine {
@@ -19,29 +20,6 @@ int64_t bytes_of_batch(const spec::LocalShape& shape) {
   int64_t bytes = 0;
   for (const base::TensorSpec& spec : spec::input_specs(shape)) bytes += base::bytes_of(spec);
   return bytes;
-}
-
-// Returns the ranges as chunks of rows with the same keys, or one more key with each row.
-std::vector<kernels::QueryChunk> chunks_of(const spec::KeyRanges& keys) {
-  std::vector<kernels::QueryChunk> chunks;
-  const auto rows = static_cast<int64_t>(keys.begin.size());
-  const auto end = [&](int64_t row) { return keys.end[static_cast<size_t>(row)]; };
-  const auto begin = [&](int64_t row) { return keys.begin[static_cast<size_t>(row)]; };
-  for (int64_t first = 0; first < rows;) {
-    const int64_t growth = first + 1 < rows ? end(first + 1) - end(first) : 0;
-    int64_t next = first + 1;
-    while (next < rows && begin(next) == begin(first) && end(next) - end(next - 1) == growth &&
-           (growth == 0 || growth == 1)) {
-      ++next;
-    }
-    chunks.push_back({.first_row = first,
-                      .rows = next - first,
-                      .first_key = begin(first),
-                      .end_key = end(next - 1),
-                      .causal = next - first > 1 && growth == 1});
-    first = next;
-  }
-  return chunks;
 }
 
 }  // namespace

@@ -41,7 +41,7 @@ struct Task {
   int microbatch = 0;
   const Microbatch& batch;
   spec::Leaf leaf;         // to which its gradients are added
-  bool begins = false;     // the action is the leaf's first of its kind
+  bool begins = false;     // the action is the leaf's first of its kind: F, B or BW, W
   bool completes = false;  // it is the leaf's last
   bool writes = false;     // it is the leaf's first that computes weight gradients
   bool gathers = true;     // sharded parameters have to be gathered

@@ -92,8 +92,11 @@ AttentionRangesForwardArgs forward_args(const Problem& p, const Inputs& in, cons
 void forward(const Problem& p, Operands& operands, Stream& stream) {
   const auto [H, G, K] = p.heads;
   const Inputs in = inputs_of(p, operands);
-  const Tensor o = operands.result({p.rows(), H, K},
-                                   {.dtype = p.result, .gap = 8, .terms = p.longest(), .floor = 1});
+  const Tensor o = operands.result({p.rows(), H, K}, {.dtype = p.result,
+                                                      .gap = 8,
+                                                      .terms = p.longest(),
+                                                      .floor = 1,
+                                                      .from_bf16 = p.dtype == DType::bf16});
   const Tensor lse = operands.result({H, p.rows()}, {.terms = p.longest(), .floor = 1});
   ops::attention_ranges_forward(stream, forward_args(p, in, o, lse));
 }
@@ -107,8 +110,11 @@ void backward(const Problem& p, Operands& operands, Stream& stream) {
     ops::attention_ranges_forward(reference, forward_args(p, in, o, lse));
   });
   // A query that sees one key has the gradient of a constant: terms of size one that cancel.
-  const Make make = {
-      .dtype = p.result, .gap = 8, .terms = p.rows() * H / G + p.longest() + K, .floor = 1};
+  const Make make = {.dtype = p.result,
+                     .gap = 8,
+                     .terms = p.rows() * H / G + p.longest() + K,
+                     .floor = 1,
+                     .from_bf16 = p.dtype == DType::bf16};
   const auto gradient = [&](const Shape& shape) {
     return p.accumulates ? operands.updated(shape, make) : operands.result(shape, make);
   };

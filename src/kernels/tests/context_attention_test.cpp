@@ -22,7 +22,7 @@ struct Bars {
 // Relative L2 to fp64. Sums of a few hundred fp32 terms are within 1e-6; gradients have two such
 // sums and a difference.
 constexpr Bars fp32_bars = {1e-6, 1e-5, 1e-5};
-// Rounding a result to bf16 gives 1.1e-3 to 1.7e-3; the gradients also read the rounded o.
+// Rounding a result to bf16 gives 1.7e-3; the gradients also read the rounded o.
 constexpr Bars bf16_bars = {2.5e-3, 3e-3, 4e-3};
 
 void expect_near(const AttentionResults& found, const AttentionResults& expected,
@@ -66,7 +66,7 @@ TEST(ContextAttentionTest, slices_of_any_kind_equal_the_whole) {
     for (const std::vector<int64_t>& lengths : batches) {
       const Batch batch(lengths, heads, DType::f32, 1);
       const AttentionResults expected = naive_attention(batch);
-      for (const int64_t ranks : {1, 2, 3, 4}) {
+      for (const int64_t ranks : {1, 2, 3, 4, 16}) {
         for (const SliceKind& kind : slice_kinds) {
           SCOPED_TRACE(std::to_string(batch.tokens()) + " tokens, " + std::to_string(ranks) + " " +
                        kind.name);
@@ -106,7 +106,9 @@ TEST(ContextAttentionTest, the_error_of_a_ring_does_not_grow_with_its_size) {
     const AttentionResults small = ring(2), large = ring(16);
     const auto expect_like = [](const char* what, const std::vector<double>& of_16,
                                 const std::vector<double>& of_2, const std::vector<double>& exact) {
-      EXPECT_LE(relative_error(of_16, exact), 1.5 * relative_error(of_2, exact)) << what;
+      // Below 1e-6 they are roundings of fp32 sums, which depend on the compiler.
+      EXPECT_LE(relative_error(of_16, exact), std::max(1.5 * relative_error(of_2, exact), 1e-6))
+          << what;
     };
     expect_like("o", large.o, small.o, expected.o);
     expect_like("dq", large.dq, small.dq, expected.dq);

@@ -57,8 +57,8 @@ void expect_elements_near(const Make& make, const Operands::Factors& least, cons
   }
   const double relative = make.dtype == DType::bf16 ? 0x1p-7 : 0;
   const double factor = 1e-6 * (4 + std::sqrt(static_cast<double>(make.terms)));
-  const double absolute =
-      std::max(factor, make.dtype == DType::bf16 ? least.bf16 : least.f32) * scale;
+  const bool is_rounded = make.dtype == DType::bf16 || make.from_bf16;
+  const double absolute = std::max(factor, is_rounded ? least.bf16 : least.f32) * scale;
   int wrong = 0;
   for (size_t i = 0; i < x.size(); ++i) {
     if (x[i] == reference[i]) continue;  // also an infinity of the same sign

@@ -37,6 +37,8 @@ struct Make {
   int64_t terms = 1;   // of the longest sum behind one element
   double floor = 0;    // size of the terms, if they may cancel in all elements at once
   bool exact = false;  // must have the reference's bits
+  // f32 computed from bf16: tensor cores round what lies between, so a GPU has the bound of bf16.
+  bool from_bf16 = false;
 };
 
 // Memory of operands, which the host and the kernels of one device can access. It is taken piece by

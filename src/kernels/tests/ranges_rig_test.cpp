@@ -311,13 +311,18 @@ AttentionResults ring_attention(const Batch& b, const Slices& slices, Machine& m
     backward(b, rank, {source.k, source.v, seen_keys(b, rank.rows, source.rows)},
              {rank.dq, source.dk, source.dv, true}, operands, stream);
   });
-  stream.synchronize();
+  const auto stored = [&](const Tensor& sum) {
+    const Tensor rounded = operands.result(sum.shape, {.dtype = b.dtype});
+    ops::copy(stream, {.x = sum, .d = rounded});
+    stream.synchronize();
+    return rounded;
+  };
   AttentionResults results = zero_results(b);
   for (const Rank& rank : ranks) {
     add_rows(rank.stored_o, rank.rows, results.o);
-    add_rows(rank.dq, rank.rows, results.dq);
-    add_rows(rank.dk, rank.rows, results.dk);
-    add_rows(rank.dv, rank.rows, results.dv);
+    add_rows(stored(rank.dq), rank.rows, results.dq);
+    add_rows(stored(rank.dk), rank.rows, results.dk);
+    add_rows(stored(rank.dv), rank.rows, results.dv);
   }
   return results;
 }

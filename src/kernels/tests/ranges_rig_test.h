@@ -60,7 +60,7 @@ Slices striped_slices(int64_t tokens, int64_t ranks);     // position i on rank 
 // Every rank attends to all keys; dk and dv of the ranks are added in fp64.
 AttentionResults gathered_attention(const Batch&, const Slices&, Machine&);
 // Every rank attends to the keys of one rank after the other; parts are merged in fp32, and
-// gradients accumulated in fp32.
+// gradients accumulated in fp32; all are rounded to the type of the batch at the end.
 AttentionResults ring_attention(const Batch&, const Slices&, Machine&);
 
 // ||x - expected|| / ||expected||.

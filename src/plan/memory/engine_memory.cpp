@@ -8,6 +8,7 @@
 #include "spec/memory/grad_places.h"
 #include "spec/memory/predict.h"
 #include "spec/memory/stash_frames.h"
+#include "spec/parallel/context_traffic.h"
 #include "spec/parallel/data_parallel.h"
 #include "spec/parallel/tensor_parallel.h"
 #include "spec/state/state_layout.h"
@@ -26,9 +27,9 @@ const LayerStash& stash_of(const LayerCost& cost, const RankLives& rank) {
   return rank.is_merged ? cost.merged_stash : cost.split_stash;
 }
 
-// Elements of a layer's bucket, padded for the data ranks.
+// Elements of a layer's bucket, padded for the ranks that sum it.
 int64_t bucket_of(const LayerCost& cost, const Layout& l) {
-  return spec::padded_elements(cost.elements, l.data_ranks());
+  return spec::padded_elements(cost.elements, int64_t{l.data_ranks()} * l.cp);
 }
 
 std::vector<int64_t> buckets_of(const LayerCosts& costs, const RankLives& rank, const Layout& l) {
@@ -142,14 +143,16 @@ int64_t grads_in_stash(const spec::Plan& plan, const LayerCosts& costs, const Ra
 
 bool is_engine_layout(const Job& job, const Layout& l) {
   const auto& block = spec::typical_block(job.model);
-  return !job.experts && l.cp == 1 && l.ep == 1 && block.kv_heads % l.tp == 0 &&
+  return !job.experts && l.ep == 1 && block.kv_heads % l.tp == 0 &&
          (l.precision == Precision::fp32 || l.precision == Precision::bf16);
 }
 
 void add_engine_buffers(const Job& job, const Layout& l, LayerCosts& costs) {
   const spec::Plan plan = plan_of(job, l);
   costs.staging = spec::staging_bytes(local_shape_of(plan), plan.keeps_losses);
-  costs.tensor_buffer = base::bytes_of(tensor_buffer(job.model, plan));
+  costs.axis_buffers = base::bytes_of(tensor_buffer(job.model, plan)) +
+                       base::bytes_of(context_buffer(job.model, plan)) +
+                       base::bytes_of(context_reports(plan));
 }
 
 // Parameters, gradients, optimizer state, and the buffers along the data axes.
@@ -159,6 +162,7 @@ const MemoryTable& EngineMemory::state_of(const Layout& l, const LayerCosts& cos
   const bool has_several = micro_batches(job_, l) > 1;
   const StateKey key{
       l.tp,
+      l.cp,
       l.dp_replicate,
       l.dp_shard,
       l.zero_stage,
@@ -216,7 +220,7 @@ MemoryTable EngineMemory::memory_of(const Layout& l, const LayerCosts& costs, co
                           rank.has_embedding ? costs.embedding.scratch_bytes : 0,
                           rank.has_head ? costs.head.scratch_bytes : 0}) +
                 base::bytes_of(stream_workspace_spec(job_.backend));
-  sum.comm += costs.tensor_buffer;
+  sum.comm += costs.axis_buffers;
   if (l.pp == 1) {
     if (m == 1 && l.chunks == 1) sum.grads -= grads_in_stash(plan_of(job_, l), costs, rank, l);
     return sum;

@@ -40,7 +40,7 @@ class EngineMemory {
  private:
   // The fields of a layout, and the layers of a rank, on which training state and the buffers of
   // its collectives depend.
-  using StateKey = std::array<int64_t, 17>;
+  using StateKey = std::array<int64_t, 18>;
 
   const spec::MemoryTable& state_of(const Layout&, const LayerCosts&, const RankLives&);
   int64_t gaps_of(const Layout&, const LayerCosts&, const StageBlocks&, const RankLives&);

@@ -62,6 +62,13 @@ Layout any_pipeline(Dice& dice, const Job& job) {
       l.dp_shard /= 2;
       l.dp_replicate = 2;
     }
+    if (dice.below(3) == 0) {
+      l.cp = dice.of<int>({2, 4, 8});
+      l.context_kind =
+          static_cast<spec::ContextKind>(dice.below(static_cast<size_t>(spec::ContextKind::count)));
+      if (l.data_ranks() == 1) l.zero_stage = static_cast<int>(dice.below(4));
+      l = filled(job, l);
+    }
     // The planner models interleaving only in complete groups of micro-batches.
     const bool is_whole = l.schedule != Kind::interleaved || micro_batches(job, l) % l.pp == 0;
     if (is_whole && missing_in_engine(job, l).empty()) return l;

@@ -15,9 +15,9 @@ namespace trireme::plan {
 
 struct LayerCosts {
   LayerCost embedding, block, dense_block, head;  // dense_block: a block without experts
-  // Buffers of layouts that the engine runs: staged batches, and sums along tp.
+  // Buffers of layouts that the engine runs: staged batches, and sums along tp and cp.
   spec::StagingBytes staging;
-  int64_t tensor_buffer = 0;
+  int64_t axis_buffers = 0;
 };
 
 struct RankShare {

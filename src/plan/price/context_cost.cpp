@@ -6,77 +6,66 @@
 #include "plan/price/collective.h"
 
 namespace trireme::plan {
-namespace {
 
 using spec::CommKind;
-using spec::ContextComm;
 
-// Returns the exposed seconds of one direction.
-double exposed_seconds(const spec::Machine& machine, const Stack& stack, int tp,
-                       const std::vector<ContextComm>& comms, double compute) {
-  double exposed = 0, hidden = 0;
-  int heads = 1;
-  for (const ContextComm& comm : comms) {
-    const double seconds = context_comm_seconds(machine, comm, tp);
-    if (comm.kind == CommKind::all_to_all) {
-      exposed += seconds;
-    } else if (comm.kind == CommKind::shift) {
-      hidden += seconds;
-    } else {
-      heads = comm.count;
-      exposed += seconds / heads;
-      hidden += seconds - seconds / heads;
-    }
-  }
-  // While one head computes, the next one is gathered: the compute of one head hides nothing.
-  const double window = heads > 1 ? compute * (heads - 1) / heads : compute;
-  return exposed + std::max(hidden - stack.cp_overlap * window, 0.0);
-}
-
-}  // namespace
-
-spec::ContextShape context_shape(const Job& job, const Stack& stack, const LayerKey& key,
-                                 const spec::AttentionShape& attention) {
-  spec::ContextShape shape;
-  shape.sequences = key.micro_batch;
-  shape.seq_len = job.seq_len;
-  shape.heads = attention.heads;
-  shape.kv_heads = attention.kv_heads;
-  shape.head_dim = attention.head_dim;
-  shape.dtype = attention.dtype;
-  shape.grad_dtype = stack.is_engine() ? base::DType::f32 : attention.dtype;
-  shape.cp = key.cp;
-  shape.kind = key.context_kind;
-  shape.ulysses = std::max(key.ulysses, 1);
-  return shape;
-}
-
-double context_comm_seconds(const spec::Machine& machine, const ContextComm& comm, int tp) {
-  const Group group{comm.ranks, int64_t{comm.stride} * tp};
+double context_comm_seconds(const spec::Machine& machine, const LayerKey& key,
+                            const spec::CommCost& comm) {
+  const int64_t stride = comm.is_inner ? key.tp : int64_t{key.tp} * key.ulysses;
+  const Group group{comm.ranks > 0 ? comm.ranks : key.cp, stride};
   const auto bytes =
       static_cast<double>(comm.elements) * static_cast<double>(base::size_of(comm.dtype));
-  double seconds = 0;
-  if (comm.kind == CommKind::shift) {
-    // The slowest hop counts: one that leaves the domain, if any does.
-    const bool leaves = group.size * group.stride > machine.domain.size;
-    seconds = message_seconds(
-        machine, leaves ? std::max(group.stride, machine.domain.size) : group.stride, bytes);
-  } else {
-    const Collective kind = comm.kind == CommKind::all_to_all   ? Collective::all_to_all
-                            : comm.kind == CommKind::all_gather ? Collective::all_gather
-                            : comm.kind == CommKind::all_reduce ? Collective::all_reduce
-                                                                : Collective::reduce_scatter;
-    seconds = collective_seconds(machine, kind, group, bytes);
+  switch (comm.kind) {
+    case CommKind::shift: {
+      // The slowest hop counts: one that leaves the domain, if any does.
+      const bool leaves = group.size * group.stride > machine.domain.size;
+      return message_seconds(machine, leaves ? std::max(stride, machine.domain.size) : stride,
+                             bytes);
+    }
+    case CommKind::all_to_all:
+      return collective_seconds(machine, Collective::all_to_all, group, bytes);
+    case CommKind::all_gather:
+      return collective_seconds(machine, Collective::all_gather, group, bytes);
+    case CommKind::reduce_scatter:
+      return collective_seconds(machine, Collective::reduce_scatter, group, bytes);
+    case CommKind::all_reduce:
+    case CommKind::count:
+      break;
   }
-  return comm.count * seconds;
+  return collective_seconds(machine, Collective::all_reduce, group, bytes);
 }
 
-ContextSeconds context_seconds(const spec::Machine& machine, const Stack& stack,
-                               const LayerKey& key, const spec::ContextShape& shape,
-                               const ContextSeconds& compute) {
-  const spec::ContextComms comms = spec::context_comm(shape);
-  return {exposed_seconds(machine, stack, key.tp, comms.forward, compute.forward),
-          exposed_seconds(machine, stack, key.tp, comms.backward, compute.backward)};
+double context_seconds(const spec::Machine& machine, const Stack& stack, const LayerKey& key,
+                       const std::vector<spec::CommCost>& comms, double compute) {
+  double exposed = 0, gathers = 0, sums = 0, hops = 0;
+  int calls = 0, summed = 0;
+  for (spec::CommCost comm : comms) {
+    if (comm.axis != spec::Axis::cp) continue;
+    const bool is_16_bits = !stack.is_engine() && key.precision != Precision::fp32;
+    if (is_16_bits && comm.dtype == base::DType::f32) comm.dtype = base::DType::bf16;
+    const double seconds = context_comm_seconds(machine, key, comm);
+    switch (comm.kind) {
+      case CommKind::all_gather:
+        gathers += seconds;
+        ++calls;
+        break;
+      case CommKind::reduce_scatter:
+        sums += seconds;
+        ++summed;
+        break;
+      case CommKind::shift:
+        hops += seconds;
+        break;
+      default:
+        exposed += seconds;
+    }
+  }
+  if (calls == 0) return exposed + std::max(hops - stack.cp_overlap * compute, 0.0);
+  // While one call computes, the next one's keys are gathered and the last one's sums are sent: the
+  // first gather and the last sum have no compute beside them.
+  const double first = gathers / calls, last = summed > 0 ? sums / summed : 0;
+  const double window = stack.cp_overlap * compute * (calls - 1) / calls;
+  return exposed + first + last + std::max(gathers - first + sums - last - window, 0.0);
 }
 
 }  // namespace trireme::plan

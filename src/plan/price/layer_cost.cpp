@@ -12,6 +12,7 @@
 #include "spec/facts/facts.h"
 #include "spec/memory/predict.h"
 #include "spec/parallel/bucket.h"
+#include "spec/parallel/context_parallel.h"
 #include "spec/plan.h"
 #include "spec/state/muon.h"
 
@@ -38,12 +39,17 @@ struct Pricing {
 spec::LocalShape shape_of(const Job& job, const LayerKey& key) {
   spec::LocalShape shape;
   shape.sequences = key.micro_batch;
-  shape.seq_len = job.seq_len / key.cp;
-  shape.tokens = shape.sequences * shape.seq_len;
+  shape.seq_len = job.seq_len;
+  shape.tokens = shape.sequences * shape.seq_len / key.cp;
   shape.head_chunk_rows = shape.tokens;
+  shape.ffn_rows = key.ffn_rows;
   shape.has_documents = job.document_mask;
   shape.mesh[Axis::tp] = key.tp;
+  shape.mesh[Axis::cp] = key.cp;
   shape.sequence_parallel = key.sequence_parallel && key.tp > 1;
+  shape.ulysses = key.ulysses;
+  shape.slices = key.context_slices;
+  shape.is_ring = spec::has_ring(key.context_kind);
   return shape;
 }
 
@@ -69,8 +75,13 @@ double op_seconds(const Pricing& p, const OpCost& op) {
   return streaming_seconds(p.machine.processor, static_cast<double>(op.bytes) * p.streaming);
 }
 
+bool is_attention_backward(OpKind kind) {
+  return kind == OpKind::attention_backward || kind == OpKind::attention_ranges_backward;
+}
+
 bool is_attention(OpKind kind) {
-  return kind == OpKind::attention_forward || kind == OpKind::attention_backward;
+  return kind == OpKind::attention_forward || kind == OpKind::attention_ranges_forward ||
+         is_attention_backward(kind);
 }
 
 struct Sum {
@@ -78,23 +89,27 @@ struct Sum {
   double flops = 0, product_flops = 0;
 };
 
+// `shape` is the attention of whole sequences; along cp an op has a part of its pairs or heads.
 Sum sum_of(const Pricing& p, const std::vector<OpCost>& ops, const spec::AttentionShape& shape) {
   Sum sum;
   const spec::Backend backend = backend_of(p.job, p.stack);
-  // Of the rank along cp with the most pairs.
-  const double pairs = spec::context_balance(p.key.context_kind, p.key.context_slices, p.key.cp,
-                                             p.key.ulysses, p.job.seq_len) /
-                       p.key.cp;
+  const double pairs = spec::causal_pairs(shape.sequences, shape.seq_len) *
+                       static_cast<double>(shape.heads * shape.head_dim);
+  // The rank along cp with the most pairs counts.
+  const double balance =
+      spec::context_balance(p.key.context_slices, p.key.cp / p.key.ulysses, p.job.seq_len);
   for (const OpCost& op : ops) {
     sum.kernels += 1;
     if (is_attention(op.kind)) {
+      const bool is_backward = is_attention_backward(op.kind);
+      const double part = op.flops / ((is_backward ? 10 : 4) * pairs);
       const double seconds =
           attention_seconds(p.machine.processor, p.stack,
-                            {shape, op.kind == OpKind::attention_backward, pairs,
+                            {shape, is_backward, part * balance,
                              backend.deterministic && spec::attention_is_fused(backend, shape)});
       sum.attention += seconds;
       sum.seconds += seconds;
-      sum.flops += op.flops * p.key.cp;
+      sum.flops += op.flops;
     } else {
       const double seconds = op_seconds(p, op);
       sum.seconds += seconds;
@@ -112,6 +127,7 @@ Sum sum_of(const Pricing& p, const std::vector<OpCost>& ops, const spec::Attenti
 double tp_seconds(const Pricing& p, const std::vector<spec::CommCost>& all) {
   double seconds = 0;
   for (const spec::CommCost& comm : all) {
+    if (comm.axis != Axis::tp) continue;
     const auto bytes =
         static_cast<double>(comm.elements) * static_cast<double>(base::size_of(comm.dtype));
     const Collective kind = comm.kind == spec::CommKind::all_reduce   ? Collective::all_reduce
@@ -230,25 +246,17 @@ void set_recompute_of_stack(const Pricing& p, const Sum& f, LayerCost& cost) {
   }
 }
 
-// Returns whether recompute runs the whole forward again, and with it the transfers of attention.
-bool repeats_attention(const Pricing& p, const Sum& recompute) {
-  return recompute.attention > 0 ||
-         (p.key.recompute == spec::Recompute::full && p.stack.full_recompute_is_whole);
-}
-
-// Adds exposed transfers along cp, and the memory that they need. `f`, `b` and `r` are the sums of
-// forward, input gradient and recompute.
-void add_context(const Pricing& p, const spec::AttentionShape& attention, const Sum& f,
-                 const Sum& b, const Sum& r, LayerCost& cost) {
+// Adds exposed transfers along cp. `f` and `b` are the sums of forward and input gradient.
+void add_context(const Pricing& p, const Facts& facts, const Sum& f, const Sum& b,
+                 LayerCost& cost) {
   if (p.key.cp == 1 || f.attention <= 0) return;
-  const spec::ContextShape shape = context_shape(p.job, p.stack, p.key, attention);
-  const ContextSeconds exposed =
-      context_seconds(p.machine, p.stack, p.key, shape, {f.attention, b.attention});
-  cost.f_cp = exposed.forward;
-  cost.b_cp = exposed.backward + (repeats_attention(p, r) ? exposed.forward : 0);
-  const int64_t scratch = spec::context_scratch_bytes(shape, true);
-  cost.scratch += static_cast<double>(scratch);
-  cost.scratch_bytes += scratch;
+  const auto exposed = [&](const std::vector<spec::CommCost>& comms, double compute) {
+    return context_seconds(p.machine, p.stack, p.key, comms, compute);
+  };
+  const bool is_whole = p.key.recompute == spec::Recompute::full && p.stack.full_recompute_is_whole;
+  cost.f_cp = exposed(facts.f_comm, f.attention);
+  cost.b_cp =
+      exposed(facts.b_comm, b.attention) + (is_whole ? cost.f_cp : exposed(facts.r_comm, 0));
 }
 
 LayerCost cost_of(const Pricing& p, const Facts& facts, const spec::AttentionShape& attention,
@@ -264,8 +272,8 @@ LayerCost cost_of(const Pricing& p, const Facts& facts, const spec::AttentionSha
   cost.f_kernels = f.kernels;
   cost.b_kernels = b.kernels + w.kernels;
   cost.r_kernels = r.kernels;
-  cost.flops = f.flops + b.flops + w.flops;
-  cost.r_flops = r.flops;
+  cost.flops = f.flops + b.flops + w.flops - facts.b_recomputed_flops;
+  cost.r_flops = r.flops + facts.b_recomputed_flops;
   cost.f_tp = tp_seconds(p, facts.f_comm);
   cost.b_tp = tp_seconds(p, facts.b_comm) + tp_seconds(p, facts.w_comm);
   cost.r_tp = tp_seconds(p, facts.r_comm);
@@ -273,7 +281,7 @@ LayerCost cost_of(const Pricing& p, const Facts& facts, const spec::AttentionSha
   cost.params = elements_of(facts, p.shape.mesh);
   add_slots(p, facts, cost);
   if (p.stack.is_engine()) add_engine_bytes(p, facts, recompute, cost);
-  add_context(p, attention, f, b, r, cost);
+  add_context(p, facts, f, b, cost);
   cost.input = static_cast<double>(base::bytes_of(facts.stash[spec::slot_x].spec));
   return cost;
 }
@@ -301,6 +309,8 @@ double whole_flops(Pricing p, const spec::ModelSpec& model, int layer, spec::Rec
   if (p.stack.even_cut) return 0;
   p.shape.mesh = {};
   p.shape.sequence_parallel = false;
+  p.shape.tokens = p.shape.sequences * p.shape.seq_len;
+  p.shape.ulysses = 1;
   const Facts facts = facts_of(p, model, layer, recompute);
   double flops = 0;
   for (const auto* ops : {&facts.f, &facts.b, &facts.w, &facts.r}) {
@@ -323,11 +333,12 @@ LayerKey layer_key(const Layout& l) {
           l.recompute == spec::Recompute::none ? -1 : l.recompute_blocks,
           l.context_kind,
           l.context_slices,
-          std::max(l.ulysses, 1)};
+          std::max(l.ulysses, 1),
+          l.ffn_rows};
 }
 
 size_t LayerKeyHash::operator()(const LayerKey& k) const {
-  uint64_t h = static_cast<uint64_t>(k.micro_batch);
+  uint64_t h = static_cast<uint64_t>(k.micro_batch) + 31 * static_cast<uint64_t>(k.ffn_rows);
   for (const int value :
        {k.tp, k.cp, k.ep, static_cast<int>(k.recompute), static_cast<int>(k.sequence_parallel),
         static_cast<int>(k.precision), static_cast<int>(k.grad_dtype), k.recompute_blocks,
@@ -349,9 +360,7 @@ LayerCost block_cost(const Job& job, const spec::Machine& machine, const Stack& 
                               job.model.init_std,
                               {job.model.layers.front(), block, job.model.layers.back()}};
   const spec::BlockSpec local = spec::local_block(block, p.shape.mesh);
-  // All pairs of the full sequence, divided over the ranks along cp.
-  spec::AttentionShape attention = spec::attention_shape(local, p.shape, p.recipe.storage);
-  attention.seq_len = job.seq_len;
+  const spec::AttentionShape attention = spec::attention_shape(local, p.shape, p.recipe.storage);
   LayerCost cost = cost_of(p, facts_of(p, model, 1, key.recompute), attention, key.recompute);
   cost.cut_flops = whole_flops(p, model, 1, key.recompute);
   if (has_experts) add_experts(job, machine, stack, key, cost);

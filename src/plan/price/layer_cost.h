@@ -23,6 +23,7 @@ struct LayerKey {
   spec::ContextKind context_kind = spec::ContextKind::gather;
   spec::ContextSlices context_slices = spec::ContextSlices::zigzag;
   int ulysses = 1;
+  int64_t ffn_rows = 0;
   bool operator==(const LayerKey&) const = default;
 };
 LayerKey layer_key(const Layout&);

@@ -56,7 +56,7 @@ TEST(PlanRules, missing_engine_features_are_named) {
     EXPECT_NE(lack(text, ranks).find(id), std::string::npos) << text << ": " << lack(text, ranks);
   };
   EXPECT_EQ(lack("tp=8 sp pp=2 zb-v", 16), "");
-  has("cp=2", 2, "context parallelism is not in the engine yet");
+  EXPECT_EQ(lack("cp=2 kind=ring", 2), "");
   has("fp8", 1, "fp8: not in the engine yet");
   has("tp=16", 16, "[tp.kv_heads]");
   has("pp=2 zb-h1 zero=2", 4, "[zero.split_backward]");

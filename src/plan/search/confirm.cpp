@@ -4,7 +4,6 @@
 #include <algorithm>
 
 #include "base/error.h"
-#include "plan/memory/engine_memory.h"
 #include "plan/price/collective.h"
 #include "plan/search/search.h"
 #include "sim/sim.h"
@@ -99,7 +98,7 @@ Confirmed confirm(const Job& job, const spec::Machine& machine, const Stack& sta
   }
   result.plan = std::move(solved.plan);
   result.has_plan = true;
-  if (is_engine_layout(job, layout)) result.bytes = bytes_of(result.plan, machine);
+  result.bytes = bytes_of(result.plan, machine);
   if (layout.pp > 1) simulate_pipeline(job, machine, layout, price, pricer, result);
   return result;
 }

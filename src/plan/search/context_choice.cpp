@@ -42,39 +42,58 @@ ContextChoice::ContextChoice(const Job& job, const std::vector<spec::ContextKind
 
 std::vector<Layout> ContextChoice::legal_kinds(const Layout& layout) const {
   std::vector<Layout> all;
+  const auto add = [&](Layout l, int ulysses) {
+    l.ulysses = ulysses;
+    if (spec::context_is_legal(sizes_, work_, l)) all.push_back(l);
+  };
   for (const spec::ContextKind kind : kinds_) {
     Layout l = layout;
     l.context_kind = kind;
-    const bool is_ulysses = kind == spec::ContextKind::ulysses;
+    const size_t before = all.size();
     // Large groups first: the fewer ranks gather or pass on, the fewer bytes.
-    const int most = is_product(kind) ? l.cp / 2 : is_ulysses ? l.cp : 1;
-    for (int ulysses = most; ulysses >= 1; --ulysses) {
-      if (l.cp % ulysses != 0 || (is_product(kind) && ulysses == 1)) continue;
-      if (!is_product(kind) && ulysses != most) continue;
-      l.ulysses = ulysses;
-      if (spec::context_is_legal(sizes_, work_, l)) all.push_back(l);
+    for (int ulysses = l.cp / 2; ulysses > 1 && is_product(kind); --ulysses) {
+      if (l.cp % ulysses == 0) add(l, ulysses);
     }
+    if (all.size() == before) add(l, spec::open_ulysses(l, sizes_.kv_heads));
   }
   return all;
 }
 
-Layout ContextChoice::chosen(const Layout& layout) {
-  if (layout.cp == 1) return layout;
+std::vector<Layout> ContextChoice::chosen(const Layout& layout) {
+  if (layout.cp == 1) return {layout};
   const auto [found, is_new] = known_.try_emplace(choice_key(layout));
-  if (is_new) {
-    const std::vector<Layout> legal = legal_kinds(layout);
-    std::vector<double> seconds;
-    for (const Layout& l : legal) seconds.push_back(block_seconds(pricer_.layers(l).block));
-    const double limit = legal.empty() ? 0 : std::ranges::min(seconds) * (1 + tolerance);
-    for (size_t i = legal.size(); i-- > 0;) {
-      if (seconds[i] <= limit) found->second = {legal[i].context_kind, legal[i].ulysses};
-    }
+  if (is_new) found->second = kinds_of(layout);
+  std::vector<Layout> all;
+  for (const Kind& kind : found->second) {
+    all.push_back(layout);
+    all.back().context_kind = kind.kind;
+    all.back().ulysses = kind.ulysses;
   }
-  Layout result = layout;
-  if (!found->second) return result;
-  result.context_kind = found->second->kind;
-  result.ulysses = found->second->ulysses;
-  return result;
+  return all;
+}
+
+std::vector<ContextChoice::Kind> ContextChoice::kinds_of(const Layout& layout) {
+  const std::vector<Layout> legal = legal_kinds(layout);
+  if (legal.empty()) {
+    Layout l = layout;
+    l.context_kind = kinds_.front();
+    return {{l.context_kind, spec::open_ulysses(l, sizes_.kv_heads)}};
+  }
+  std::vector<double> seconds, bytes;
+  for (const Layout& l : legal) {
+    const LayerCost& block = pricer_.layers(l).block;
+    seconds.push_back(block_seconds(block));
+    bytes.push_back(block.kept() + block.working());
+  }
+  const double limit = std::ranges::min(seconds) * (1 + tolerance);
+  const auto fast = static_cast<size_t>(
+      std::ranges::find_if(seconds, [limit](double s) { return s <= limit; }) - seconds.begin());
+  const auto small = static_cast<size_t>(std::ranges::min_element(bytes) - bytes.begin());
+  std::vector<Kind> kinds = {{legal[fast].context_kind, legal[fast].ulysses}};
+  if (bytes[small] < bytes[fast]) {
+    kinds.push_back({legal[small].context_kind, legal[small].ulysses});
+  }
+  return kinds;
 }
 
 std::vector<int> default_context_degrees(const Job& job, int64_t gpus) {

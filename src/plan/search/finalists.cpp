@@ -136,6 +136,7 @@ bool Finalists::is_allowed(const Layout& l) const {
   if (l.pp > 1 && !(is_in(space.pipes, l.schedule) && is_in(space.chunks, l.chunks))) return false;
   if (l.pp > 1 && l.data_ranks() > 1 && !is_in(space.placement, l.placement)) return false;
   if (l.data_ranks() * l.cp > 1 && !is_in(space.zero, l.zero_stage)) return false;
+  if (l.cp > 1 && !is_in(space.context_kinds, l.context_kind)) return false;
   if (l.tp > 1 && !is_in(space.sequence_parallel, l.sequence_parallel ? 1 : 0)) return false;
   return is_in(space.tp, l.tp) && is_in(space.cp, l.cp) && is_in(space.pp, l.pp) &&
          is_in(space.ep, l.ep) && is_in(space.micro_batch, l.micro_batch) &&

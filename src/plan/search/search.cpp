@@ -10,7 +10,6 @@
 
 #include "base/error.h"
 #include "base/text/count_text.h"
-#include "plan/memory/engine_memory.h"
 #include "plan/search/confirm.h"
 #include "plan/search/context_choice.h"
 #include "plan/search/feasible.h"
@@ -58,9 +57,13 @@ class Search {
     room_ = machine.processor.memory_bytes * options.memory_fraction;
   }
 
+  // Considers the layout with the kinds of context parallelism that suit it.
   void consider(const Layout& given) {
+    for (const Layout& layout : contexts_.chosen(given)) consider_kind(layout);
+  }
+
+  void consider_kind(const Layout& layout) {
     ++result_.layouts;
-    const Layout layout = contexts_.chosen(given);
     Found& family = families_[family_of(layout)];
     const spec::RuleCase rules{sizes_, work_, 0, layout, layout, rule_names()};
     if (const spec::Rule* rule = spec::first_broken(rules, whose_)) {
@@ -159,7 +162,7 @@ class Search {
       const bool is_short =
           int64_t{l.pp} * l.chunks * micro_batches(job_, l) <= max_confirmed_passes;
       if (!options_.space.unaudited && stack_.is_engine() && is_short &&
-          is_engine_layout(job_, l) && confirmed++ < max_confirmed) {
+          confirmed++ < max_confirmed) {
         try {
           r->missing_bytes = engine_bytes(job_, machine_, stack_, l) - room_;
         } catch (const base::ConfigError&) {

@@ -26,9 +26,9 @@ struct Space {
   std::vector<Precision> precision = {Precision::bf16};
   std::vector<Placement> placement;
   std::vector<int> sequence_parallel;  // 0, 1
-  // Kinds of context parallelism; of these each layout gets the one that its blocks are fastest
-  // with, or an earlier one that is as fast within 0.5 % of the block. A ring must be asked for: it
-  // merges partial results, whose errors grow with its ranks.
+  // Kinds of context parallelism; of these each layout is tried with the one that its blocks are
+  // fastest with and the one that they need the least memory with (context_choice.h). A ring must
+  // be asked for: it merges partial results, and saves little memory.
   std::vector<spec::ContextKind> context_kinds = {
       spec::ContextKind::ulysses, spec::ContextKind::gather, spec::ContextKind::ulysses_gather};
   // Includes layouts that the engine cannot run yet: ep, fp8.

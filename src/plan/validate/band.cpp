@@ -33,8 +33,7 @@ Band band_of(const Job& job, const spec::Machine& machine, const Stack& stack, c
   if (machine.memory_error > 0) band.memory = machine.memory_error;
   if (job.experts) widen(other_error, "unaudited: the engine has no experts yet");
   if (l.cp > 1) {
-    widen(other_error,
-          "context parallelism: few runs to compare with, and its memory is an estimate");
+    widen(other_error, "context parallelism: few runs to compare with");
   }
   if (l.precision == Precision::fp8 || l.precision == Precision::fp4) {
     widen(other_error, fmt::format("unaudited: the engine has no {} yet", name_of(l.precision)));

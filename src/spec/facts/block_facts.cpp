@@ -16,6 +16,8 @@
 // more for each norm. That op also reads dy (norm2) and dx2 (norm1), whose sums over rows are the
 // gradients of the down and out biases: if it has all rows, it computes them, too. The product that
 // computes dup with GELU's gradient sums it for the up bias.
+//
+// In tiles of rows (Layout::ffn_rows) the feed-forward keeps x2 only: tile_facts.cpp.
 #include <utility>
 
 #include "spec/facts/facts_internal.h"
@@ -38,6 +40,7 @@ struct Shapes {
         stats(norm_stats(s.norm)),
         ranks(in.shape.mesh[Axis::tp]),
         parts_rows(in.shape.sequence_parallel),
+        has_tiles(in.shape.has_ffn_tiles()),
         norms_sum_biases(is_bias_made_in_b(s, in.shape, BlockParam::down_bias)),
         act(in.recipe.storage),
         grad(in.recipe.grad) {}
@@ -50,7 +53,7 @@ struct Shapes {
 
   int64_t T, R, D, HK, N, U, F, stats;
   int ranks;
-  bool parts_rows, norms_sum_biases;
+  bool parts_rows, has_tiles, norms_sum_biases;
   DType act, grad;
 };
 
@@ -81,16 +84,18 @@ std::vector<Slot> block_slots(const BlockSpec& s, const Shapes& h, const Context
   at(BlockSlot::o) = {.name = "o", .spec = h.row(h.HK), .life = Life::f_to_w};
   at(BlockSlot::lse) = {.name = "lse", .spec = h.f32(context.part.heads, context.Tu)};
   at(BlockSlot::x2) = {.name = "x2", .spec = h.stream()};
-  at(BlockSlot::stats2) = {.name = "stats2", .spec = h.f32(h.R, h.stats)};
-  at(BlockSlot::h2) = recomputed_in_b("h2", h.stream());
+  // The inner tensors of a feed-forward in tiles are scratch.
+  const auto unless_tiled = [&](const TensorSpec& spec) { return h.has_tiles ? none : spec; };
+  at(BlockSlot::stats2) = {.name = "stats2", .spec = unless_tiled(h.f32(h.R, h.stats))};
+  at(BlockSlot::h2) = recomputed_in_b("h2", unless_tiled(h.stream()));
   // With GELU, if act is kept, `up` contains GELU's slope, which is all that the backward needs.
-  at(BlockSlot::up) = {.name = "up", .spec = h.row(h.U)};
-  at(BlockSlot::act) = recomputed_in_b("act", h.row(h.F));
+  at(BlockSlot::up) = {.name = "up", .spec = unless_tiled(h.row(h.U))};
+  at(BlockSlot::act) = recomputed_in_b("act", unless_tiled(h.row(h.F)));
   at(BlockSlot::dqkv) = {.name = "dqkv", .spec = h.row(h.N), .life = Life::b_to_w};
   at(BlockSlot::dx2) = {.name = "dx2", .spec = h.stream(), .life = Life::b_to_w};
-  at(BlockSlot::dup) = {.name = "dup", .spec = h.row(h.U), .life = Life::b_to_w};
+  at(BlockSlot::dup) = {.name = "dup", .spec = unless_tiled(h.row(h.U)), .life = Life::b_to_w};
   const TensorSpec whole = h.parts_rows ? h.row(h.D) : none;
-  at(BlockSlot::dy_whole) = {.name = "dy_whole", .spec = whole, .life = Life::b_to_w};
+  at(BlockSlot::dy_whole) = {.name = "dy_whole", .spec = unless_tiled(whole), .life = Life::b_to_w};
   at(BlockSlot::dx2_whole) = {.name = "dx2_whole", .spec = whole, .life = Life::b_to_w};
   const auto of_group = [&](int64_t width) {
     return by_heads ? TensorSpec{{context.Tu, width}, h.act} : none;
@@ -99,14 +104,14 @@ std::vector<Slot> block_slots(const BlockSpec& s, const Shapes& h, const Context
   at(BlockSlot::o_heads) = {.name = "o_heads", .spec = of_group(context.HK)};
   // SwiGLU's backward is elementwise, so its result may overwrite its input. GELU's is the epilogue
   // of a GEMM.
-  if (s.activation == Activation::swiglu) {
+  if (s.activation == Activation::swiglu && !h.has_tiles) {
     at(BlockSlot::dup).replaces = static_cast<int>(BlockSlot::up);
   }
   return slots;
 }
 
 std::vector<ScratchSet> block_scratch(const BlockSpec& s, const Shapes& h,
-                                      const ContextFacts& context) {
+                                      const ContextFacts& context, const TileFacts& tiles) {
   const TensorSpec partials = norm_backward_partials(s.norm, h.R, h.D, h.norms_sum_biases);
   std::vector<ScratchSet> sets;
   if (h.parts_rows) {
@@ -117,8 +122,12 @@ std::vector<ScratchSet> block_scratch(const BlockSpec& s, const Shapes& h,
     }
   }
   for (const ScratchSet& set : context.forward_scratch()) sets.push_back(set);
-  if (s.activation == Activation::swiglu) sets.push_back({"mlp.dact", {h.row(h.F)}});
-  sets.push_back({"mlp.dh2", {h.stream(), partials}});
+  if (h.has_tiles) {
+    for (const ScratchSet& set : tiles.scratch()) sets.push_back(set);
+  } else {
+    if (s.activation == Activation::swiglu) sets.push_back({"mlp.dact", {h.row(h.F)}});
+    sets.push_back({"mlp.dh2", {h.stream(), partials}});
+  }
   for (const ScratchSet& set : context.backward_scratch()) sets.push_back(set);
   if (s.qk_norm) sets.push_back({"attention.qk_norm", {h.f32(norm_partials(h.T), 2 * s.head_dim)}});
   sets.push_back({"attention.dh1", {h.stream(), partials}});
@@ -128,7 +137,7 @@ std::vector<ScratchSet> block_scratch(const BlockSpec& s, const Shapes& h,
 // Returns the forward operations that fill the slots for which `fills` is true, and y if `makes_y`.
 template <typename Fills>
 Work forward_work(const BlockSpec& s, const FactsInput& in, const Shapes& h,
-                  const ContextFacts& context, bool makes_y, Fills fills) {
+                  const ContextFacts& context, const TileFacts& tiles, bool makes_y, Fills fills) {
   Work work;
   std::vector<OpCost>& ops = work.ops;
   const StreamComm comm(in, h.D);
@@ -165,6 +174,10 @@ Work forward_work(const BlockSpec& s, const FactsInput& in, const Shapes& h,
     comm.sum(work.comm);
   };
   if (fills(BlockSlot::x2)) project(h.HK);
+  if (h.has_tiles) {
+    if (makes_y) tiles.forward(work);
+    return work;
+  }
   if (fills(BlockSlot::h2)) norm();
   const bool gelu = s.activation == Activation::gelu;
   if (fills(BlockSlot::up)) {
@@ -183,7 +196,8 @@ Work forward_work(const BlockSpec& s, const FactsInput& in, const Shapes& h,
 // `recomputes` is true for slots that B recomputes.
 template <typename Recomputes>
 Work input_gradient_work(const BlockSpec& s, const FactsInput& in, const Shapes& h,
-                         const ContextFacts& context, Recomputes recomputes) {
+                         const ContextFacts& context, const TileFacts& tiles,
+                         Recomputes recomputes) {
   Work work;
   std::vector<OpCost>& ops = work.ops;
   const StreamComm comm(in, h.D);
@@ -199,21 +213,26 @@ Work input_gradient_work(const BlockSpec& s, const FactsInput& in, const Shapes&
                             {x, x, h.f32(h.R, h.stats), h.vec(h.D), x, x, h.dvec(h.D), h.dvec(h.D),
                              dbias, dbias, sum, sum, bias, y}));
   };
-  comm.whole(work.comm);
-  if (s.activation == Activation::swiglu) {
-    ops.push_back(gemm_cost({h.T, h.F, h.D, GemmLayout::nn, h.act, h.act}, {}));
-    const TensorSpec y = recomputes(BlockSlot::act) ? h.row(h.F) : none;
-    ops.push_back(
-        streaming(OpKind::swiglu_backward, h.row(h.F), {h.row(h.U), h.row(h.F), h.row(h.U), y}));
+  if (h.has_tiles) {
+    tiles.backward(work);
   } else {
-    const TensorSpec sum = is_bias_made_in_b(s, in.shape, BlockParam::up_bias) ? h.dvec(h.U) : none;
-    const TensorSpec again = recomputes(BlockSlot::act) ? h.row(h.F) : none;
-    ops.push_back(
-        gemm_cost({h.T, h.F, h.D, GemmLayout::nn, h.act, h.act}, {h.row(h.F), sum, sum, again}));
+    comm.whole(work.comm);
+    if (s.activation == Activation::swiglu) {
+      ops.push_back(gemm_cost({h.T, h.F, h.D, GemmLayout::nn, h.act, h.act}, {}));
+      const TensorSpec y = recomputes(BlockSlot::act) ? h.row(h.F) : none;
+      ops.push_back(
+          streaming(OpKind::swiglu_backward, h.row(h.F), {h.row(h.U), h.row(h.F), h.row(h.U), y}));
+    } else {
+      const TensorSpec sum =
+          is_bias_made_in_b(s, in.shape, BlockParam::up_bias) ? h.dvec(h.U) : none;
+      const TensorSpec again = recomputes(BlockSlot::act) ? h.row(h.F) : none;
+      ops.push_back(
+          gemm_cost({h.T, h.F, h.D, GemmLayout::nn, h.act, h.act}, {h.row(h.F), sum, sum, again}));
+    }
+    ops.push_back(gemm_cost({h.T, h.D, h.U, GemmLayout::nn, h.act, h.act}, {}));
+    comm.sum(work.comm);
+    norm(BlockSlot::h2);
   }
-  ops.push_back(gemm_cost({h.T, h.D, h.U, GemmLayout::nn, h.act, h.act}, {}));
-  comm.sum(work.comm);
-  norm(BlockSlot::h2);
   comm.whole(work.comm);
   ops.push_back(gemm_cost({h.T, h.HK, h.D, GemmLayout::nn, h.act, h.act}, {}));
   context.backward(work);
@@ -238,11 +257,14 @@ Work weight_gradient_work(const BlockSpec& s, const FactsInput& in, const Shapes
     const TensorSpec sum = sums ? h.dvec(out) : TensorSpec{};
     return gemm_cost({out, width, h.T, GemmLayout::tn, h.act, h.grad, true}, {sum, sum});
   };
-  Work work{{wgrad(h.D, h.F, BlockParam::down_bias), wgrad(h.U, h.D, BlockParam::up_bias),
-             wgrad(h.D, h.HK, BlockParam::out_bias), wgrad(h.N, h.D, BlockParam::qkv_bias)},
-            {}};
+  Work work;
   const StreamComm comm(in, h.D);
-  comm.whole(work.comm);  // h2
+  if (!h.has_tiles) {
+    work.ops = {wgrad(h.D, h.F, BlockParam::down_bias), wgrad(h.U, h.D, BlockParam::up_bias)};
+    comm.whole(work.comm);  // h2
+  }
+  work.ops.push_back(wgrad(h.D, h.HK, BlockParam::out_bias));
+  work.ops.push_back(wgrad(h.N, h.D, BlockParam::qkv_bias));
   comm.whole(work.comm);  // h1
   return work;
 }
@@ -253,10 +275,11 @@ Facts block_facts(const BlockSpec& block, const FactsInput& in) {
   const BlockSpec s = local_block(block, in.shape.mesh);
   const Shapes h(s, in);
   const ContextFacts context(s, in);
+  const TileFacts tiles(s, in);
   Facts f;
   f.params = block_params(block, in.model, in.layer);
   f.stash = block_slots(s, h, context);
-  f.scratch = block_scratch(s, h, context);
+  f.scratch = block_scratch(s, h, context, tiles);
   const auto has_fate = [&](Fate fate) {
     return [&f, &in, fate](BlockSlot slot) {
       const auto index = static_cast<int>(slot);
@@ -267,10 +290,12 @@ Facts block_facts(const BlockSpec& block, const FactsInput& in) {
     ops = std::move(work.ops);
     comm = std::move(work.comm);
   };
-  keep(f.f, f.f_comm, forward_work(s, in, h, context, true, [](BlockSlot) { return true; }));
-  keep(f.b, f.b_comm, input_gradient_work(s, in, h, context, has_fate(Fate::recomputed_in_b)));
+  keep(f.f, f.f_comm, forward_work(s, in, h, context, tiles, true, [](BlockSlot) { return true; }));
+  keep(f.b, f.b_comm,
+       input_gradient_work(s, in, h, context, tiles, has_fate(Fate::recomputed_in_b)));
   keep(f.w, f.w_comm, weight_gradient_work(s, in, h));
-  keep(f.r, f.r_comm, forward_work(s, in, h, context, false, has_fate(Fate::recomputed)));
+  keep(f.r, f.r_comm, forward_work(s, in, h, context, tiles, false, has_fate(Fate::recomputed)));
+  if (h.has_tiles) f.b_recomputed_flops = tiles.recomputed_flops();
   return f;
 }
 

@@ -45,8 +45,25 @@ AttentionCall cudnn_attention_call(const Backend& backend, const AttentionShape&
   return call;
 }
 
+// The backward of documents: delta, lse in another order, the sum of dQ, with rows as wide as those
+// of q, k and v in one tensor, and with grouped queries dK and dV of all query heads in such rows.
+int64_t document_bytes(const AttentionShape& s) {
+  const int64_t delta = base::round_up(f32_bytes * s.tokens() * s.heads, base::grain_bytes);
+  const int64_t width = (s.heads + 2 * s.kv_heads) * s.head_dim;
+  const int64_t group = s.heads / s.kv_heads;
+  const int64_t calls_of_row = width / (2 * s.kv_heads * s.head_dim);
+  const int64_t parts = group == 1 ? 0 : (group + calls_of_row - 1) / calls_of_row;
+  return 2 * delta + base::round_up(f32_bytes * s.tokens() * width, base::grain_bytes) +
+         parts * base::round_up(2 * s.tokens() * width, base::grain_bytes);
+}
+
 base::TensorSpec cuda_attention_workspace(const Backend& backend, const AttentionShape& s) {
   const int64_t delta = f32_bytes * s.tokens() * s.heads;
+  const bool has_tensor_cores =
+      s.dtype == base::DType::bf16 && (s.head_dim == 64 || s.head_dim == 128);
+  if (s.has_documents && has_tensor_cores && !backend.deterministic) {
+    return flat_f32(document_bytes(s));
+  }
   if (!cudnn_fuses_attention(s)) return flat_f32(delta);
   const int64_t delta_bytes = base::round_up(delta, base::grain_bytes);
   const int64_t dq_sum = backend.deterministic ? 0 : delta_bytes * s.head_dim;

@@ -226,9 +226,9 @@ StreamComm::StreamComm(const FactsInput& in, int64_t stream_width)
       width(stream_width),
       dtype(in.recipe.storage) {}
 
-void StreamComm::whole(std::vector<CommCost>& costs) const {
+void StreamComm::whole(std::vector<CommCost>& costs, int64_t rows) const {
   if (ranks == 1 || !parts_rows) return;
-  costs.push_back({CommKind::all_gather, Axis::tp, tokens * width, dtype});
+  costs.push_back({CommKind::all_gather, Axis::tp, rows * width, dtype});
 }
 
 void StreamComm::sum(std::vector<CommCost>& costs, int64_t rows) const {

@@ -5,6 +5,7 @@
 // and the audit test compares the operations with those that the layer enqueues.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -155,6 +156,7 @@ struct LocalShape {
   int64_t sequences = 1;
   int64_t seq_len = 0;          // of a whole sequence
   int64_t head_chunk_rows = 0;  // rows of logits that exist at one time
+  int64_t ffn_rows = 0;         // see Layout
   bool has_documents = false;   // sequences may be cut further, at borders of documents
   Sizes mesh;
   bool sequence_parallel = false;  // a rank has 1 / tp of the rows of the stream between layers
@@ -173,6 +175,13 @@ struct LocalShape {
   }
   // Returns the rank's rows of the stream between layers.
   int64_t rows() const { return sequence_parallel ? tokens / mesh[Axis::tp] : tokens; }
+  bool has_ffn_tiles() const { return ffn_rows > 0; }
+  // Returns the rank's rows of the stream in a tile of the feed-forward; the last tile may have
+  // fewer. Under sequence parallelism a tile has as many rows of every rank.
+  int64_t tile_rows() const {
+    const int64_t parts = sequence_parallel ? mesh[Axis::tp] : 1;
+    return std::min(rows(), std::max<int64_t>(1, ffn_rows / parts));
+  }
 };
 
 // The facts of a rank with coordinate 0 along tp; the other ranks need no more.
@@ -182,7 +191,8 @@ struct Facts {
   std::vector<Slot> stash;
   std::vector<ScratchSet> scratch;
   std::vector<OpCost> f, b, w;
-  std::vector<OpCost> r;  // recomputes the dropped slots under the given policy
+  std::vector<OpCost> r;          // recomputes the dropped slots under the given policy
+  double b_recomputed_flops = 0;  // of the operations of b that repeat some of f
   // Collectives among ranks along tp and cp, in order.
   std::vector<CommCost> f_comm, b_comm, w_comm, r_comm;
 };

@@ -44,7 +44,8 @@ Cut vocab_cut(int64_t vocab);
 struct StreamComm {
   explicit StreamComm(const FactsInput&, int64_t width);
 
-  void whole(std::vector<CommCost>&) const;
+  void whole(std::vector<CommCost>&, int64_t rows) const;
+  void whole(std::vector<CommCost>& costs) const { whole(costs, tokens); }
   void sum(std::vector<CommCost>&, int64_t rows) const;
   void sum(std::vector<CommCost>& costs) const { sum(costs, tokens); }
 
@@ -87,6 +88,31 @@ struct ContextFacts {
   void exchange(Work&, int64_t width) const;
   void gather_keys(Work&, int64_t kv_heads) const;
   std::vector<base::TensorSpec> core_scratch(bool is_backward) const;
+};
+
+// The feed-forward of a block in tiles: ops, collectives along tp and scratch, in the order of
+// nn/tiled_feed_forward.cpp. `local` is a rank's block along tp.
+struct TileFacts {
+  TileFacts(const BlockSpec& local, const FactsInput&);
+
+  void forward(Work&) const;
+  void backward(Work&) const;  // with all weight gradients
+  double recomputed_flops() const;
+  std::vector<ScratchSet> scratch() const;
+
+  const BlockSpec& s;
+  const FactsInput& in;
+  int ranks;
+  int64_t parts;     // ranks whose rows a tile gathers
+  int64_t max_rows;  // of the rank's rows in a tile
+  bool norms_sum_biases;
+
+ private:
+  template <typename Body>
+  void for_each(Body body) const;
+  base::TensorSpec row(int64_t rows, int64_t width) const;
+  base::TensorSpec stats(int64_t rows) const;
+  void norm_and_up(Work&, int64_t n) const;
 };
 
 // Return the bytes that an operation moves, without rounding to grains.

@@ -170,6 +170,7 @@ std::string words(const Layout& l) {
     add(fmt::format("{} recompute", name_of(l.recompute)));
     if (l.recompute_blocks >= 0) text += fmt::format(" in {} blocks", l.recompute_blocks);
   }
+  if (l.ffn_rows > 0) add(fmt::format("feed-forward by {} rows", l.ffn_rows));
   add(std::string(name_of(l.precision)));
   if (l.optimizer != OptimizerKind::adamw) add(std::string(name_of(l.optimizer)));
   if (l.grad_dtype != base::DType::f32) {

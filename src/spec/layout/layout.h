@@ -82,6 +82,9 @@ struct Layout {
   // ---- memory and number formats
   Recompute recompute = Recompute::none;
   int recompute_blocks = -1;  // the number of blocks, from the first, that recompute; -1: all
+  // Rows that the feed-forward of a block computes at one time, in tiles that B recomputes, in any
+  // block and under any policy; 0: all rows, without tiles. With sequence_parallel at least tp.
+  int64_t ffn_rows = 0;
   Precision precision = Precision::bf16;
   base::DType grad_dtype = base::DType::f32;  // of accumulated gradients
   OptimizerKind optimizer = OptimizerKind::adamw;

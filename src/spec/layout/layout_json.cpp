@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Layout as JSON, both ways. Every field is written; reading requires every field, but those of
-// context parallelism, which the first versions did not have.
+// context parallelism and ffn_rows, which the first versions did not have.
 #include "spec/json_reader.h"
 #include "spec/layout/layout.h"
 
@@ -41,6 +41,7 @@ Json to_json(const Layout& l) {
       {"reduce", text_of(l.reduce)},
       {"recompute", text_of(l.recompute)},
       {"recompute_blocks", l.recompute_blocks},
+      {"ffn_rows", l.ffn_rows},
       {"precision", text_of(l.precision)},
       {"grad_dtype", std::string(base::name_of(l.grad_dtype))},
       {"optimizer", text_of(l.optimizer)},
@@ -91,6 +92,7 @@ Layout layout_from_json(const Json& json, const std::string& path) {
   l.reduce = in.named("reduce", reduce_from_name, all_names<ReduceWhen>());
   l.recompute = in.named("recompute", recompute_from_name, "none, selective, full");
   l.recompute_blocks = in.get<int>("recompute_blocks");
+  if (in.has("ffn_rows")) l.ffn_rows = in.get<int64_t>("ffn_rows");
   l.precision = in.named("precision", precision_from_name, all_names<Precision>());
   l.grad_dtype = in.dtype("grad_dtype");
   if (in.has("optimizer")) {  // earlier versions had AdamW only

@@ -61,6 +61,7 @@ inline Layout any_open_layout(LayoutDice& dice) {
   l.prefetch_after = dice.either();
   l.head_chunk_rows = dice.of<int64_t>({0, 0, 128});
   l.deterministic = dice.either();
+  l.ffn_rows = dice.of<int64_t>({0, 0, 4, 128});
   return l;
 }
 

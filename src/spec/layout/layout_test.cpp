@@ -151,6 +151,7 @@ TEST(Layout, plans_of_the_first_version_are_read) {
     read.layout.schedule = l.schedule;
     read.layout.first_layers = l.first_layers;
     read.layout.head_chunk_rows = l.head_chunk_rows;
+    read.layout.ffn_rows = l.ffn_rows;  // later than the first version
     // A policy for no blocks is read as no policy.
     if (l.recompute_blocks == 0) {
       read.layout.recompute = l.recompute;

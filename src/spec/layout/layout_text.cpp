@@ -128,6 +128,8 @@ bool set_value(std::string_view word, std::string_view key, std::string_view val
     l.micro_batch = number_of(word, value, 1, max_number);
   } else if (key == "head-chunk") {
     l.head_chunk_rows = number_of(word, value, 1, 1 << 30);
+  } else if (key == "ffn-rows") {
+    l.ffn_rows = number_of(word, value, 1, 1 << 30);
   } else if (key == "first-layers") {
     l.first_layers = numbers_of(word, value);
   } else if (key == "interleaved") {
@@ -187,7 +189,7 @@ std::string layout_words() {
       "{}, kind={}, slices={}, dp=N, shard=N, micro=N, sp, a schedule ({}, interleaved=N), "
       "selective, full, fp32, "
       "bf16, "
-      "fp8, fp4, reduce=once|each, reshard=always|never, prefetch-after, head-chunk=N, "
+      "fp8, fp4, reduce=once|each, reshard=always|never, prefetch-after, head-chunk=N, ffn-rows=N, "
       "first-layers=0/3/5, fast, l1, pp-inside",
       fmt::join(words, ", "), all_names<ContextKind>("|"), all_names<ContextSlices>("|"),
       schedule::listed_names(""));
@@ -243,12 +245,15 @@ std::string to_text(const Layout& layout) {
   add(true, fmt::format("dp={}", l.data_ranks()));
   add(l.ep > 1, fmt::format("ep={}", l.ep));
   add(true, fmt::format("zero={}", l.zero_stage));
-  add(l.dp_shard > 1 && l.dp_replicate > 1, fmt::format("shard={}", l.dp_shard));
+  // With cp above 1, state may be sharded although no data ranks share a copy.
+  add(l.dp_replicate > 1 && (l.dp_shard > 1 || l.zero_stage > 0),
+      fmt::format("shard={}", l.dp_shard));
   add(true, fmt::format("micro={}", l.micro_batch));
   add(l.logical_dp != 0, fmt::format("logical-dp={}", l.logical_dp));
   add(l.reduce != ReduceWhen::automatic, fmt::format("reduce={}", name_of(l.reduce)));
   add(l.recompute != Recompute::none, std::string(name_of(l.recompute)));
   add(l.recompute_blocks >= 0, fmt::format("blocks={}", l.recompute_blocks));
+  add(l.ffn_rows != 0, fmt::format("ffn-rows={}", l.ffn_rows));
   add(l.precision != fresh.precision, std::string(name_of(l.precision)));
   add(l.optimizer != fresh.optimizer, std::string(name_of(l.optimizer)));
   for (const TypeWord& type : type_words) {

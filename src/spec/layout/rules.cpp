@@ -70,6 +70,7 @@ const LayoutNames& layout_names() {
                                     "reshard",
                                     "prefetch",
                                     "head_chunk_rows",
+                                    "ffn_rows",
                                     "model"};
   return names;
 }

@@ -49,6 +49,7 @@ enum class LayoutKey : uint8_t {
   reshard,
   prefetch,
   head_chunk_rows,
+  ffn_rows,
   model,
   count
 };

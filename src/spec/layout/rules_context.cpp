@@ -19,9 +19,7 @@ constexpr auto all_slices = {ContextSlices::zigzag, ContextSlices::contiguous,
 // ---- each takes the layout that it checks, so that messages can look for others
 
 bool length_holds(const Workload& work, const Layout& l) {
-  if (l.cp == 1) return true;
-  if (work.seq_len % context_unit(l.context_slices, l.cp) != 0) return false;
-  return l.context_slices != ContextSlices::blocks || context_block(work.seq_len, l.cp) > 0;
+  return l.cp == 1 || work.seq_len % context_unit(l.context_slices, l.cp) == 0;
 }
 
 bool degree_holds(const Layout& l) {
@@ -103,23 +101,13 @@ std::string other_slices(const RuleCase& c) {
 
 std::string length_message(const RuleCase& c) {
   using enum LayoutKey;
-  const ContextSlices slices = c.l.context_slices;
-  const int64_t unit = context_unit(slices, c.l.cp);
+  const int64_t unit = context_unit(c.l.context_slices, c.l.cp);
   const std::string degrees = nearest_degrees(c);
-  const std::string start = fmt::format("{} = {}: with {} = {} ", c.name(seq_len), c.work.seq_len,
-                                        c.name(context_slices), name_of(slices));
-  const std::string other =
-      fmt::format("{}{}{}", degrees.empty() ? "" : ", ", degrees, other_slices(c));
-  if (c.work.seq_len % unit == 0) {
-    return fmt::format(
-        "{}a chunk of {} / (2 x {}) = {} rows must have at most 512 rows, or divide by 128; "
-        "nearest: {}{}",
-        start, c.name(seq_len), c.name(cp), c.work.seq_len / unit,
-        nearest_multiples(c.work.seq_len, 128 * unit), other);
-  }
-  return fmt::format("{}it must divide by {}{} = {}; nearest: {}{}", start,
-                     unit == c.l.cp ? "" : "2 x ", c.name(cp), unit,
-                     nearest_multiples(c.work.seq_len, unit), other);
+  return fmt::format("{} = {}: with {} = {} it must divide by {}{} = {}; nearest: {}{}{}{}",
+                     c.name(seq_len), c.work.seq_len, c.name(context_slices),
+                     name_of(c.l.context_slices), unit == c.l.cp ? "" : "2 x ", c.name(cp), unit,
+                     nearest_multiples(c.work.seq_len, unit), degrees.empty() ? "" : ", ", degrees,
+                     other_slices(c));
 }
 
 std::string degree_message(const RuleCase& c) {

@@ -19,6 +19,7 @@ template <LayoutKey key, int64_t min>
 std::string minimum_message(const RuleCase& c) {
   const int64_t value = key == LayoutKey::prefetch       ? c.l.prefetch
                         : key == LayoutKey::send_buffers ? c.l.send_buffers
+                        : key == LayoutKey::ffn_rows     ? c.l.ffn_rows
                                                          : c.l.head_chunk_rows;
   return fmt::format("{} = {}: at least {}", c.name(key), value, min);
 }
@@ -83,6 +84,11 @@ std::vector<Rule> format_rules() {
        .keys = {head_chunk_rows},
        .holds = [](const RuleCase& c) { return c.l.head_chunk_rows >= 0; },
        .message = minimum_message<head_chunk_rows, 0>},
+      {.id = "ffn_rows.range",
+       .whose = Whose::any,
+       .keys = {ffn_rows},
+       .holds = [](const RuleCase& c) { return c.l.ffn_rows >= 0; },
+       .message = minimum_message<ffn_rows, 0>},
   };
 }
 

@@ -114,6 +114,22 @@ std::vector<Rule> tensor_rules() {
                  c.name(seq_len), c.work.seq_len, c.name(sequence_parallel), tokens_of(c),
                  c.name(tp), c.l.tp, nearest_multiples(c.work.seq_len, unit));
            }},
+      {.id = "sp.ffn_rows",
+       .whose = Whose::engine,
+       .keys = {ffn_rows, tp, sequence_parallel},
+       .needs = Known::degrees,
+       .holds =
+           [](const RuleCase& c) {
+             return !c.l.sequence_parallel || c.l.ffn_rows <= 0 || c.l.ffn_rows >= c.l.tp;
+           },
+       .message =
+           [](const RuleCase& c) {
+             return fmt::format(
+                 "{} = {}: with {} a tile has rows of all {} = {} ranks; nearest: {}, or 0 for no "
+                 "tiles",
+                 c.name(ffn_rows), c.l.ffn_rows, c.name(sequence_parallel), c.name(tp), c.l.tp,
+                 c.l.tp);
+           }},
   };
 }
 

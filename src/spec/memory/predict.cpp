@@ -179,7 +179,7 @@ Prediction predict(const ModelSpec& model, const Plan& plan, const Backend& back
       for (const OpCost& op : *ops) once += op.flops;
     }
     for (const OpCost& op : f.r) again += op.flops;
-    prediction.model_flops += once;
+    prediction.model_flops += once - f.b_recomputed_flops;
     prediction.hardware_flops += once + again;
   }
   const double replicas =

@@ -40,7 +40,7 @@ struct StateTensor {
   base::DType dtype = base::DType::f32;  // in memory; checkpoints contain fp32
   StateCover covers = StateCover::all;
   bool is_param = false;  // its memory is that of the parameters
-  // Of an own tensor, which is f32: its shape, its cuts along tp, and its reduction.
+  // An own tensor, which is f32, has a shape, cuts along tp, and a reduction.
   ShardSpec shard = {};
   StateReduction reduction = StateReduction::none;
   bool operator==(const StateTensor&) const = default;

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include "base/text/json.h"
+#include "config/config.h"
 
 namespace trireme::train {
 namespace {
@@ -34,14 +35,20 @@ void add_changes(const std::string& key, const base::Json& was, const base::Json
 std::string changes_of_identity(const base::Json& was, const base::Json& is) {
   std::string changes;
   const auto value_of = [](const base::Json& plan, const char* key) {
+    if (plan.contains(key)) return plan.at(key);
     const auto layout = plan.find("layout");
-    const base::Json& keys = layout != plan.end() && layout->contains(key) ? *layout : plan;
-    return keys.contains(key) ? keys.at(key) : base::Json();
+    return layout != plan.end() && layout->contains(key) ? layout->at(key) : base::Json();
   };
   for (const char* key :
        {"logical_dp", "reduce", "reduce_dtype", "recipe", "optimizer", "sequence_parallel"}) {
     add_changes(key, value_of(was, key), value_of(is, key), changes);
   }
+  // Plans before tiles of the feed-forward have none.
+  const auto tiles_of = [&](const base::Json& plan) {
+    const base::Json rows = value_of(plan, "ffn_rows");
+    return rows.is_null() ? base::Json(0) : rows;
+  };
+  add_changes("ffn_rows", tiles_of(was), tiles_of(is), changes);
   const auto ranks_of = [&](const base::Json& plan, const char* axis) {
     const base::Json mesh = value_of(plan, "mesh");
     return mesh.is_object() && mesh.contains(axis) ? mesh.at(axis) : base::Json();
@@ -75,6 +82,20 @@ void list_changes(const std::string& path, const base::Json& was, const base::Js
   lines.push_back(fmt::format("{}: was {}, is {}", path, was.dump(), is.dump()));
 }
 
+base::Json without_added_keys(const base::Json& was, const base::Json& is,
+                              const base::Json& defaults) {
+  if (!was.is_object() || !is.is_object() || !defaults.is_object()) return is;
+  base::Json known = base::Json::object();
+  for (const auto& [key, value] : is.items()) {
+    const bool is_default = defaults.contains(key) && defaults.at(key) == value;
+    if (!was.contains(key) && is_default) continue;
+    known[key] = was.contains(key) && defaults.contains(key)
+                     ? without_added_keys(was.at(key), value, defaults.at(key))
+                     : value;
+  }
+  return known;
+}
+
 StateChanges changes_of_state(const base::Json& saved, const base::Json& own) {
   const auto value_of = [&saved](const char* key) {
     return saved.contains(key) ? saved.at(key) : base::Json();
@@ -91,7 +112,8 @@ StateChanges changes_of_state(const base::Json& saved, const base::Json& own) {
                changes.batch);
   changes.has_config = saved.contains("config");
   if (changes.has_config) {
-    base::Json was = value_of("config"), is = own.at("config");
+    const base::Json was = value_of("config");
+    base::Json is = without_added_keys(was, own.at("config"), config::to_json(config::Config{}));
     // Written by a build without names of runs.
     if (was.contains("job") && !was.at("job").contains("name")) is.at("job").erase("name");
     list_changes("", was, is, changes.config);

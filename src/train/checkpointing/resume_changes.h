@@ -17,6 +17,11 @@ std::string changes_of_identity(const base::Json& was, const base::Json& is);
 void list_changes(const std::string& path, const base::Json& was, const base::Json& is,
                   std::vector<std::string>& lines);
 
+// Returns the configuration `is` without keys that `was` lacks and that have their default: the
+// build that wrote `was` did not have them.
+base::Json without_added_keys(const base::Json& was, const base::Json& is,
+                              const base::Json& defaults);
+
 // Differences between the states of two runs (RunCheckpoints::run_state), one per line.
 struct StateChanges {
   std::vector<std::string> data, batch, config;

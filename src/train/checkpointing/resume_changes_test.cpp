@@ -43,6 +43,34 @@ TEST(ResumeChanges, of_the_plan_only_keys_that_decide_bits_are_compared) {
             "logical_dp was 4, is 8; recipe was \"bf16\", is \"fp32\"; tp was 2, is 1");
 }
 
+TEST(ResumeChanges, keys_that_an_older_build_did_not_have_count_if_they_are_not_at_their_default) {
+  const Json defaults = {{"optimizer", {{"lr", 1}, {"momentum", 0.95}}}, {"new", {{"a", 1}}}};
+  const Json was = {{"optimizer", {{"lr", 2}}}};
+  Json is = defaults;
+  EXPECT_EQ(without_added_keys(was, is, defaults), (Json{{"optimizer", {{"lr", 1}}}}));
+  is["optimizer"]["momentum"] = 0.9;
+  is["new"]["a"] = 2;
+  EXPECT_EQ(without_added_keys(was, is, defaults), is);
+}
+
+// A layout and a plan both name the optimizer.
+TEST(ResumeChanges, an_older_plan_has_the_optimizer_outside_of_its_layout) {
+  const Json older = {{"layout", {{"logical_dp", 4}}}, {"optimizer", {{"name", "adamw"}}}};
+  Json newer = older;
+  newer["layout"]["optimizer"] = "adamw";
+  EXPECT_EQ(changes_of_identity(older, newer), "");
+  newer["optimizer"]["name"] = "muon";
+  EXPECT_EQ(changes_of_identity(older, newer), "optimizer was \"adamw\", is \"muon\"");
+}
+
+TEST(ResumeChanges, tiles_of_the_feed_forward_decide_bits) {
+  const Json older = {{"layout", {{"logical_dp", 4}}}};
+  Json newer = {{"layout", {{"logical_dp", 4}, {"ffn_rows", 0}}}};
+  EXPECT_EQ(changes_of_identity(older, newer), "");
+  newer["layout"]["ffn_rows"] = 128;
+  EXPECT_EQ(changes_of_identity(older, newer), "ffn_rows was 0, is 128");
+}
+
 TEST(ResumeChanges, plans_without_a_layout_are_compared_by_their_own_keys) {
   const Json older = {{"logical_dp", 4}, {"mesh", {{"tp", 1}}}};
   const Json newer = {{"layout", {{"logical_dp", 4}}}, {"mesh", {{"tp", 1}}}};

@@ -198,7 +198,9 @@ void RunCheckpoints::replay(const Checkpointer::Loaded& target, const RunSteps& 
 void RunCheckpoints::check_bits(const Checkpointer::Loaded& loaded) const {
   if (loaded.step == 0 || !loaded.state.contains("config")) return;
   std::vector<std::string> lines;
-  base::Json was = loaded.state.at("config"), is = config::to_json(config_);
+  base::Json was = loaded.state.at("config");
+  base::Json is =
+      without_added_keys(was, config::to_json(config_), config::to_json(config::Config{}));
   for (base::Json* config : {&was, &is}) {
     // The data's identity, the batch and lr_scheduler.total_steps stand for these.
     for (const char* key : {"dataset_path", "dataset", "tokenizer", "local_batch_size", "steps"}) {

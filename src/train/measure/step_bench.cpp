@@ -126,6 +126,7 @@ base::Json to_json(const spec::ModelSpec& model, const StepBenchOptions& options
       {"seq_len", r.plan.seq_len},
       {"accumulate", r.plan.schedule.microbatches},
       {"head_chunk_rows", r.plan.head_chunk_rows},
+      {"ffn_rows", r.plan.layout.ffn_rows},
       {"tokens_per_second", rate},
       {"tokens_per_second_wall",
        r.tokens() * static_cast<double>(r.seconds.size()) / r.wall_seconds},

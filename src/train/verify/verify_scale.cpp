@@ -136,6 +136,10 @@ ScaledJob scale_down(const spec::ModelDims& dims, const spec::Workload& work,
   if (full.head_chunk_rows < full.microbatch_tokens() / cp) {
     l.head_chunk_rows = (l.micro_batch * seq_len / cp + 1) / 2;
   }
+  if (full_layout.ffn_rows > 0 && full_layout.ffn_rows < full.rank_tokens()) {  // tiles, still
+    const int64_t tokens = l.micro_batch * seq_len / full_layout.cp;
+    l.ffn_rows = std::min(full_layout.ffn_rows, std::max<int64_t>(tp, (tokens + 1) / 2));
+  }
   return job;
 }
 

@@ -54,6 +54,7 @@ void store_dq(const AttentionRangesBackwardArgs& args, const Segment& segment, c
 void backward_run(const AttentionRangesBackwardArgs& args, const KeyGradients& sums,
                   const RangeRun& run, int64_t head, int64_t later_begin, KeyTurns& turns) {
   const int64_t K = args.q.shape[2], kv_head = head / (args.q.shape[1] / args.k.shape[1]);
+  if (run.end == 0 && args.accumulates) return;
   BackwardBlock block(base::round_up(K, cell));
   const float* lse = floats_at(args.lse, head) + run.first;
   block.load_queries({args.q, args.o, args.dout, lse, args.scale}, {run.first, run.count, head, K});

@@ -110,7 +110,7 @@ void ForwardBlock::score(const Mask& visible, const ConstBlock& keys,
 template <typename Mask>
 void ForwardBlock::exponentiate(const Mask& visible, const float (&new_highest)[query_block]) {
   float factors[query_block];
-  float subtracted[query_block];  // finite for a query that has not seen a key yet
+  float subtracted[query_block];  // finite, also before the first key of a query
 #pragma omp simd
   for (int64_t i = 0; i < query_block; ++i) {
     const float minus_infinity = -std::numeric_limits<float>::infinity();

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The ops of attention: cuDNN for bf16, causal, sequences of equal length, common head sizes and
-// aligned memory, otherwise Trireme's kernels.
+// The ops of attention: cuDNN for bf16, common head sizes and aligned memory, otherwise Trireme's
+// kernels. These also compute short documents, ranges that only the device knows, and the
+// deterministic backward of documents, for which cuDNN wants the square of the longest length for
+// every possible document.
 #include "kernels/cuda/attention/attention_plans.h"
 #include "kernels/cuda/attention/attention_problem.h"
 #include "kernels/cuda/libraries.h"
@@ -8,35 +10,42 @@
 
 namespace trireme::kernels::cuda {
 
+namespace {
+
+AttentionPlans& plans_of(device::CudaStream& stream) {
+  return Libraries::of(stream.cuda_device()).attention_plans();
+}
+
+}  // namespace
+
 void attention_forward(Stream& stream, const AttentionForwardArgs& args) {
   device::CudaStream& on = device::cuda_stream(stream);
-  device::CudaDevice& device = on.cuda_device();
-  const bool is_done =
-      is_fused(device, args) && Libraries::of(device).attention_plans().forward(on, args);
-  if (!is_done) attention_forward(on, problem_of(on, args, no_fused_length));
+  if (is_fused(on.cuda_device(), args) && plans_of(on).forward(on, args)) return;
+  if (are_fused_documents(args) && plans_of(on).documents_forward(on, args)) return;
+  attention_forward(on, problem_of(on, args, no_fused_length));
 }
 
 void attention_backward(Stream& stream, const AttentionBackwardArgs& args) {
   device::CudaStream& on = device::cuda_stream(stream);
-  device::CudaDevice& device = on.cuda_device();
-  const bool is_done =
-      is_fused(device, args) && Libraries::of(device).attention_plans().backward(on, args);
-  if (!is_done) attention_backward(on, problem_of(on, args, no_fused_length));
+  const bool deterministic = on.cuda_device().options().deterministic;
+  if (is_fused(on.cuda_device(), args) && plans_of(on).backward(on, args)) return;
+  if (!deterministic && are_fused_documents(args) && plans_of(on).documents_backward(on, args)) {
+    return;
+  }
+  attention_backward(on, problem_of(on, args, no_fused_length));
 }
 
 void attention_ranges_forward(Stream& stream, const AttentionRangesForwardArgs& args) {
   if (args.q.rows() == 0) return;
   device::CudaStream& on = device::cuda_stream(stream);
-  const bool is_done =
-      is_fused(args) && Libraries::of(on.cuda_device()).attention_plans().ranges_forward(on, args);
-  if (!is_done) attention_forward(on, problem_of(on, args));
+  if (is_fused(args) && plans_of(on).ranges_forward(on, args)) return;
+  attention_forward(on, problem_of(on, args));
 }
 
 void attention_ranges_backward(Stream& stream, const AttentionRangesBackwardArgs& args) {
   device::CudaStream& on = device::cuda_stream(stream);
-  const bool is_done =
-      is_fused(args) && Libraries::of(on.cuda_device()).attention_plans().ranges_backward(on, args);
-  if (!is_done) attention_backward(on, problem_of(on, args));
+  if (is_fused(args) && plans_of(on).ranges_backward(on, args)) return;
+  attention_backward(on, problem_of(on, args));
 }
 
 }  // namespace trireme::kernels::cuda

@@ -15,7 +15,7 @@
 namespace trireme::kernels::cuda {
 namespace {
 
-constexpr int forward_choices = 3;  // plans that are timed in fast mode
+constexpr int max_choices = 3;  // plans that are timed in fast mode
 
 // Lets this thread load kernels and allocate while its stream may be capturing; these calls do not
 // become part of the capture.
@@ -106,6 +106,12 @@ AttentionPlans::Entry& AttentionPlans::entry(const AttentionKey& key, int limit)
   return *entry;
 }
 
+int AttentionPlans::choices(const device::CudaStream& stream) const {
+  const bool may_measure =
+      !device_.options().deterministic && !stream.is_capturing() && !device_.ledger().is_frozen();
+  return may_measure ? max_choices : 1;
+}
+
 void AttentionPlans::execute(device::CudaStream& stream, Entry& entry,
                              std::vector<CudnnBinding> bindings, float scale, void* workspace) {
   float minus_infinity = -std::numeric_limits<float>::infinity(), one = 1;
@@ -159,10 +165,7 @@ bool AttentionPlans::forward(device::CudaStream& stream, const AttentionForwardA
                             .k_stride = args.k.row_stride,
                             .v_stride = args.v.row_stride,
                             .o_stride = args.o.row_stride};
-  // On a deterministic device bits must not depend on a measurement.
-  const bool may_measure =
-      !device_.options().deterministic && !stream.is_capturing() && !device_.ledger().is_frozen();
-  Entry& found = entry(key, may_measure ? forward_choices : 1);
+  Entry& found = entry(key, choices(stream));
   if (found.plans.empty()) return false;
 
   int64_t needed = 0;

@@ -27,6 +27,12 @@ class AttentionPlans {
   // false the results may have been written in part.
   [[nodiscard]] bool forward(device::CudaStream& stream, const AttentionForwardArgs& args);
   [[nodiscard]] bool backward(device::CudaStream& stream, const AttentionBackwardArgs& args);
+  // The same for documents (attention_documents.cpp); the backward is not deterministic. After
+  // false nothing is queued.
+  [[nodiscard]] bool documents_forward(device::CudaStream& stream,
+                                       const AttentionForwardArgs& args);
+  [[nodiscard]] bool documents_backward(device::CudaStream& stream,
+                                        const AttentionBackwardArgs& args);
   // The same for chunks of rows that the host knows (attention_chunks.cpp). After false nothing is
   // queued of the backward.
   [[nodiscard]] bool ranges_forward(device::CudaStream& stream,
@@ -50,6 +56,8 @@ class AttentionPlans {
 
   // Built at the first call, with at most `limit` plans.
   Entry& entry(const AttentionKey& key, int limit);
+  // Plans that may be timed. On a deterministic device bits must not depend on a measurement.
+  int choices(const device::CudaStream& stream) const;
   // Keeps the fastest plan. Runs each several times and waits for them.
   void choose_fastest(device::CudaStream& stream, Entry& entry,
                       std::span<const CudnnBinding> bindings, void* workspace);
@@ -57,7 +65,7 @@ class AttentionPlans {
                      const Part& part);
   // Null if cuDNN cannot compute it, or not within this workspace.
   Entry* ranges_backward_entry(const AttentionRangesBackwardArgs& args, const QueryChunk& chunk,
-                               int64_t kv_heads, int64_t available_bytes);
+                               int64_t kv_heads, int64_t available_bytes, int limit);
   void ranges_backward_part(device::CudaStream& stream, const AttentionRangesBackwardArgs& args,
                             Entry& entry, const QueryChunk& chunk, int64_t first_kv_head,
                             bool is_first);
@@ -73,6 +81,8 @@ class AttentionPlans {
 // Return whether cuDNN can compute this. Otherwise Trireme's kernels do.
 bool is_fused(const device::CudaDevice& device, const AttentionForwardArgs& args);
 bool is_fused(const device::CudaDevice& device, const AttentionBackwardArgs& args);
+bool are_fused_documents(const AttentionForwardArgs& args);
+bool are_fused_documents(const AttentionBackwardArgs& args);
 bool is_fused(const AttentionRangesForwardArgs& args);
 bool is_fused(const AttentionRangesBackwardArgs& args);
 

@@ -2,7 +2,7 @@
 // Launches the rotation, which rope_backward without weights uses, too.
 #pragma once
 
-#include "kernels/cuda/attention/rope.cuh"
+#include "kernels/cuda/rope/rope.cuh"
 
 namespace trireme::kernels::cuda {
 

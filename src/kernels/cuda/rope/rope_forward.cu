@@ -3,8 +3,8 @@
 //   y[i] = u[i] cos_i - u[i + K/2] sin_i;  y[i + K/2] = u[i + K/2] cos_i + u[i] sin_i.
 // Bound by memory: x and y once each. With sin_sign -1 and no weights the same kernels are the
 // backward. Every thread reads its elements before it writes them, so y may be x.
-#include "kernels/cuda/attention/rope.cuh"
-#include "kernels/cuda/attention/rope_rotate.cuh"
+#include "kernels/cuda/rope/rope.cuh"
+#include "kernels/cuda/rope/rope_rotate.cuh"
 #include "kernels/cuda/table_ops.h"
 
 namespace trireme::kernels::cuda {

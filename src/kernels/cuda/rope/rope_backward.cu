@@ -8,7 +8,7 @@
 // then dk_weight. The q heads of all its tokens come first, then the k heads, so that a thread
 // keeps the weight and its sums of one kind of head at a time. Every thread reads its elements
 // before it writes them, so dx may be dy.
-#include "kernels/cuda/attention/rope_rotate.cuh"
+#include "kernels/cuda/rope/rope_rotate.cuh"
 #include "kernels/cuda/norm/norm_partials.cuh"
 #include "kernels/cuda/table_ops.h"
 
