@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <cstdlib>
 #include <regex>
 
 #include "comm/gloo.h"
@@ -30,7 +31,7 @@ void expect_predicted(int ranks, const Words& options) {
     if (sent < 0) continue;  // an old kernel
     // Every message has a header, and the receiver's answer has one; heartbeats are short.
     EXPECT_GE(sent, predicted) << (*at)[0];
-    EXPECT_LE(sent, predicted + predicted / 20) << (*at)[0];
+    EXPECT_LE(sent, predicted + predicted / 50) << (*at)[0];
   }
   EXPECT_EQ(found, ranks) << outcome.out;
 }
@@ -43,10 +44,11 @@ class SentBytes : public testing::Test {
 };
 
 TEST_F(SentBytes, of_context_parallelism_are_the_predicted_ones) {
-  expect_predicted(2, {"--cp=2", "--kind=ulysses"});
-  expect_predicted(2, {"--cp=2", "--kind=gather"});
   expect_predicted(2, {"--cp=2", "--kind=ring"});
   expect_predicted(4, {"--cp=4", "--kind=ulysses_gather", "--ulysses=2", "--stage=3"});
+  if (std::getenv("TRIREME_FULL") == nullptr) return;
+  expect_predicted(2, {"--cp=2", "--kind=ulysses"});
+  expect_predicted(2, {"--cp=2", "--kind=gather"});
   expect_predicted(4, {"--cp=2", "--kind=ring", "--zero=2", "--stage=1"});
   expect_predicted(4, {"--cp=2", "--kind=gather", "--tp=2"});
 }

@@ -25,9 +25,9 @@ using spec::BlockSlot;
 using spec::ContextKind;
 using spec::ContextSlices;
 
-constexpr int64_t head_dim = 4, heads = 8;
+constexpr int64_t head_size = 4, query_heads = 8;
 
-struct Case {
+struct AttentionCase {
   int cp;
   ContextKind kind;
   ContextSlices slices = ContextSlices::zigzag;
@@ -42,22 +42,22 @@ struct Case {
   int64_t tokens() const { return sequences * seq_len(); }
 };
 
-std::string to_string(const Case& c) {
+std::string to_string(const AttentionCase& c) {
   return fmt::format("cp {} {} {} ulysses {}, {} kv heads, {} sequences{}", c.cp,
                      spec::name_of(c.kind), spec::name_of(c.slices), c.ulysses, c.kv_heads,
                      c.sequences, c.has_documents ? ", documents" : "");
 }
 
 // The documents of one seed. Rows from `padding` on have no gradient.
-struct Packed {
+struct PackedDocuments {
   std::vector<int32_t> offsets;
   int64_t padding = 0;
 };
 
-Packed packed(const Case& c, uint64_t seed) {
+PackedDocuments documents_of(const AttentionCase& c, uint64_t seed) {
   const base::RngKey key = base::rng_key(seed, "documents");
   const int64_t tokens = c.tokens(), seq_len = c.seq_len();
-  Packed packed{.offsets = {}, .padding = tokens};
+  PackedDocuments packed{.offsets = {}, .padding = tokens};
   const auto pattern = seed % 5;
   const auto length_at = [&](int64_t row) -> int64_t {
     switch (pattern) {
@@ -88,7 +88,7 @@ Packed packed(const Case& c, uint64_t seed) {
 
 class PackedSource final : public engine::MicrobatchSource {
  public:
-  explicit PackedSource(const Packed& packed) : packed_(packed) {}
+  explicit PackedSource(const PackedDocuments& packed) : packed_(packed) {}
   void fill(int, const engine::HostMicrobatch& out) override {
     std::ranges::fill(out.tokens, 0);
     std::ranges::fill(out.labels, -1);
@@ -97,10 +97,10 @@ class PackedSource final : public engine::MicrobatchSource {
   }
 
  private:
-  const Packed& packed_;
+  const PackedDocuments& packed_;
 };
 
-spec::LocalShape shape_of(const Case& c) {
+spec::LocalShape attention_shape(const AttentionCase& c) {
   spec::LocalShape shape{.tokens = c.tokens() / c.cp,
                          .sequences = c.sequences,
                          .seq_len = c.seq_len(),
@@ -113,35 +113,35 @@ spec::LocalShape shape_of(const Case& c) {
   return shape;
 }
 
-spec::ModelSpec model_of(const Case& c) {
+spec::ModelSpec attention_model(const AttentionCase& c) {
   return spec::make_model({.name = "attention",
                            .family = spec::Family::llama,
                            .layers = 1,
-                           .hidden = heads * head_dim,
-                           .heads = heads,
+                           .hidden = query_heads * head_size,
+                           .heads = query_heads,
                            .kv_heads = c.kv_heads,
-                           .head_dim = head_dim,
+                           .head_dim = head_size,
                            .ffn = 8,
                            .vocab = 8,
                            .max_seq = c.seq_len()});
 }
 
-using Floats = std::vector<float>;
+using Values = std::vector<float>;
 
 // o, and the gradients of q, k and v in one row each: [rows, width].
-struct Result {
-  Floats o, dqkv;
+struct AttentionResult {
+  Values o, dqkv;
 };
 
 // One rank's attention, with its memory.
-class Rank {
+class AttentionRank {
  public:
-  Rank(const Case& c, comm::Communicator* world)
+  AttentionRank(const AttentionCase& c, comm::Communicator* world)
       : device_(kernels::cpu_kernels(), {.threads = 1}),
         stream_(device_.make_stream("compute")),
         arena_(device::Buffer(device_, device::Mem::scratch, int64_t{1} << 20, "attention")),
-        model_(model_of(c)),
-        shape_(shape_of(c)),
+        model_(attention_model(c)),
+        shape_(attention_shape(c)),
         block_(std::get<spec::BlockSpec>(model_.layers[1])),
         inputs_(device_, arena_, shape_, 1, 8, world == nullptr ? 0 : world->rank()) {
     const spec::ContextSplit split = shape_.context();
@@ -168,15 +168,15 @@ class Rank {
   }
 
   // Returns the rows of this rank; `qkv` and `dout` have all rows.
-  const spec::Rows& stage(const Packed& packed) {
+  const spec::Rows& stage(const PackedDocuments& packed) {
     PackedSource source(packed);
     inputs_.load(source, 1);
     inputs_.take(*stream_, 1);
     return inputs_.rows(0);
   }
 
-  Result run(const spec::Rows& rows, const Floats& qkv, const Floats& dout) {
-    const int64_t out_width = heads * head_dim;
+  AttentionResult run(const spec::Rows& rows, const Values& qkv, const Values& dout) {
+    const int64_t out_width = query_heads * head_size;
     write(qkv_, rows, qkv);
     nn::Stash stash(slots_, taken_, fates_);
     nn::StepSink sink;
@@ -205,14 +205,14 @@ class Rank {
 
  private:
   // Streams run inline, so the host may write and read between calls.
-  static void write(const Tensor& to, const spec::Rows& rows, const Floats& from) {
+  static void write(const Tensor& to, const spec::Rows& rows, const Values& from) {
     const auto width = static_cast<size_t>(to.cols());
     for (size_t t = 0; t < rows.size(); ++t) {
       std::memcpy(to.data + t * width * sizeof(float),
                   from.data() + static_cast<size_t>(rows[t]) * width, width * sizeof(float));
     }
   }
-  static Floats floats_of(const Tensor& x, int64_t width) {
+  static Values floats_of(const Tensor& x, int64_t width) {
     const auto* first = reinterpret_cast<const float*>(x.data);
     return {first, first + x.rows() * width};
   }
@@ -235,9 +235,9 @@ class Rank {
   Tensor qkv_, dqkv_;
 };
 
-Floats random_floats(uint64_t seed, int64_t count) {
+Values random_floats(uint64_t seed, int64_t count) {
   const base::RngKey key = base::rng_key(seed, "values");
-  Floats values(static_cast<size_t>(count));
+  Values values(static_cast<size_t>(count));
   for (size_t i = 0; i < values.size(); ++i) {
     constexpr uint64_t range = 1 << 16;
     values[i] = static_cast<float>(base::rng_below(key, i, range)) / (range / 4) - 2;
@@ -245,7 +245,7 @@ Floats random_floats(uint64_t seed, int64_t count) {
   return values;
 }
 
-double norm_of(const Floats& x) {
+double size_of_all(const Values& x) {
   double sum = 0;
   for (const float v : x) sum += double{v} * v;
   return std::sqrt(sum);
@@ -253,10 +253,10 @@ double norm_of(const Floats& x) {
 
 // `all` has the rows of one rank that has them all. A row that sees one key has the gradient of a
 // constant: terms of the size of `terms` that cancel.
-std::string difference(const Floats& found, const Floats& all, const spec::Rows& rows,
-                       bool is_exact, double terms) {
+std::string rows_difference(const Values& found, const Values& all, const spec::Rows& rows,
+                            bool is_exact, double terms) {
   const size_t width = found.size() / rows.size();
-  Floats wanted, apart;
+  Values wanted, apart;
   for (const int32_t row : rows) {
     const auto* first = all.data() + static_cast<size_t>(row) * width;
     wanted.insert(wanted.end(), first, first + width);
@@ -265,36 +265,37 @@ std::string difference(const Floats& found, const Floats& all, const spec::Rows&
     if (!std::isfinite(found[i])) return fmt::format("element {} is {}", i, found[i]);
     apart.push_back(found[i] - wanted[i]);
   }
-  const double error = norm_of(apart), size = std::max(norm_of(wanted), terms);
+  const double error = size_of_all(apart), size = std::max(size_of_all(wanted), terms);
   const double bound = is_exact ? 0 : 1e-6 * size;
   return error <= bound ? "" : fmt::format("off by {} of {}", error, size);
 }
 
-void expect_rows_of_one_rank(const Case& c, uint64_t first_seed, uint64_t seeds) {
+void expect_rows_of_one_rank(const AttentionCase& c, uint64_t first_seed, uint64_t seeds) {
   comm::ThreadWorld world(c.cp, 60);
   std::vector<std::string> problems(static_cast<size_t>(c.cp));
   comm::run_ranks(world, [&](int rank) {
     const auto communicator = world.communicator(rank, {.name = "cp"});
-    Rank own(c, communicator.get());
-    Case whole = c;
+    AttentionRank own(c, communicator.get());
+    AttentionCase whole = c;
     whole.cp = whole.ulysses = 1;
-    Rank one(whole, nullptr);
-    const int64_t qkv_width = (heads + 2 * c.kv_heads) * head_dim, out_width = heads * head_dim;
+    AttentionRank one(whole, nullptr);
+    const int64_t qkv_width = (query_heads + 2 * c.kv_heads) * head_size,
+                  out_width = query_heads * head_size;
     for (uint64_t seed = first_seed; seed < first_seed + seeds; ++seed) {
-      const Packed documents = packed(c, seed);
-      const Floats qkv = random_floats(2 * seed, c.tokens() * qkv_width);
-      Floats dout = random_floats(2 * seed + 1, c.tokens() * out_width);
+      const PackedDocuments documents = documents_of(c, seed);
+      const Values qkv = random_floats(2 * seed, c.tokens() * qkv_width);
+      Values dout = random_floats(2 * seed + 1, c.tokens() * out_width);
       std::fill(dout.begin() + documents.padding * out_width, dout.end(), 0.0F);
       one.stage(documents);
       spec::Rows all(static_cast<size_t>(c.tokens()));
       std::iota(all.begin(), all.end(), 0);
-      const Result wanted = one.run(all, qkv, dout);
+      const AttentionResult wanted = one.run(all, qkv, dout);
       const spec::Rows rows = own.stage(documents);
-      const Result found = own.run(rows, qkv, dout);
+      const AttentionResult found = own.run(rows, qkv, dout);
       const bool is_exact = c.has_same_bits();
-      std::string problem = difference(found.o, wanted.o, rows, is_exact, 0);
+      std::string problem = rows_difference(found.o, wanted.o, rows, is_exact, 0);
       if (problem.empty()) {
-        problem = difference(found.dqkv, wanted.dqkv, rows, is_exact, norm_of(dout));
+        problem = rows_difference(found.dqkv, wanted.dqkv, rows, is_exact, size_of_all(dout));
         if (!problem.empty()) problem = "gradients " + problem;
       } else {
         problem = "o " + problem;
@@ -310,7 +311,7 @@ void expect_rows_of_one_rank(const Case& c, uint64_t first_seed, uint64_t seeds)
 
 TEST(ContextDocuments, every_row_is_that_of_one_rank) {
   constexpr uint64_t seeds = 40;  // of each of the 25 cases: 1000
-  std::vector<Case> cases = {
+  std::vector<AttentionCase> cases = {
       {2, ContextKind::ulysses, ContextSlices::zigzag, 2},
       {4, ContextKind::ulysses, ContextSlices::zigzag, 4},
       {4, ContextKind::ulysses, ContextSlices::contiguous, 4, 4, 2},
@@ -340,7 +341,7 @@ TEST(ContextDocuments, every_row_is_that_of_one_rank) {
   };
   ASSERT_EQ(cases.size() * seeds, 1000U);
   uint64_t first = 0;
-  for (const Case& c : cases) {
+  for (const AttentionCase& c : cases) {
     expect_rows_of_one_rank(c, first, seeds);
     first += seeds;
   }

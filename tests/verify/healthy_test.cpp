@@ -117,12 +117,12 @@ std::vector<SmallJob> context_jobs() {
   using Slices = spec::ContextSlices;
   const SmallJob base{.dims = with_heads(tiny_qwen3(), 4), .seq_len = 24};
   std::vector<SmallJob> kinds;
-  const auto kind = [&](int cp, Kind of, Slices slices, int ulysses) {
+  const auto kind = [&](int cp, Kind of, Slices slices, int degree) {
     SmallJob job = base;
     job.cp = cp;
     job.kind = of;
     job.slices = slices;
-    job.ulysses = ulysses;
+    job.ulysses = degree;
     kinds.push_back(job);
   };
   kind(2, Kind::ulysses, Slices::zigzag, 0);
