@@ -245,7 +245,9 @@ std::string to_text(const Layout& layout) {
   add(true, fmt::format("dp={}", l.data_ranks()));
   add(l.ep > 1, fmt::format("ep={}", l.ep));
   add(true, fmt::format("zero={}", l.zero_stage));
-  add(l.dp_shard > 1 && l.dp_replicate > 1, fmt::format("shard={}", l.dp_shard));
+  // Copies of the state may be sharded along cp alone.
+  add(l.dp_replicate > 1 && (l.dp_shard > 1 || l.zero_stage > 0),
+      fmt::format("shard={}", l.dp_shard));
   add(true, fmt::format("micro={}", l.micro_batch));
   add(l.logical_dp != 0, fmt::format("logical-dp={}", l.logical_dp));
   add(l.reduce != ReduceWhen::automatic, fmt::format("reduce={}", name_of(l.reduce)));
