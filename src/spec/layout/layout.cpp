@@ -159,10 +159,10 @@ std::string words(const Layout& l) {
                       : ""));
   }
   if (!l.first_layers.empty()) add(fmt::format("stages from {}", fmt::join(l.first_layers, "/")));
-  const bool is_hybrid = l.dp_replicate > 1 && l.dp_shard > 1;
+  const bool is_hybrid = l.dp_replicate > 1 && (l.dp_shard > 1 || l.zero_stage > 0);
   add(fmt::format("dp {}{}", l.data_ranks(),
                   l.zero_stage > 0 ? fmt::format(" ZeRO-{}", l.zero_stage) : ""));
-  if (is_hybrid) text += fmt::format(" over {}", l.dp_shard);
+  if (is_hybrid) text += l.dp_shard > 1 ? fmt::format(" over {}", l.dp_shard) : " over cp";
   if (l.logical_dp > l.data_ranks()) add(fmt::format("{} workers", l.logical_dp));
   if (l.ep > 1) add(fmt::format("ep {}", l.ep));
   add(fmt::format("micro-batch {}", l.micro_batch));

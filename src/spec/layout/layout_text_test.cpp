@@ -75,6 +75,13 @@ TEST(LayoutText, context_parallelism_has_a_kind_slices_and_a_product) {
             std::string::npos);
   EXPECT_TRUE(words(l).starts_with("cp 4 ulysses 2 x gather 2 striped, ")) << words(l);
   EXPECT_TRUE(words(layout_from_text("cp=2 kind=ring", 2)).starts_with("cp 2 ring, "));
+  // Copies of the state that ranks along cp share.
+  Layout copies;
+  copies.cp = 2;
+  copies.dp_replicate = 4;
+  copies.zero_stage = 3;
+  EXPECT_EQ(layout_from_text(to_text(copies), 8), copies) << to_text(copies);
+  EXPECT_NE(words(copies).find("dp 4 ZeRO-3 over cp"), std::string::npos) << words(copies);
   EXPECT_EQ(refused("cp=2 kind=rings"),
             "layout: 'kind=rings': expected ulysses, gather, ring, ulysses_gather, ulysses_ring");
   EXPECT_EQ(refused("cp=2 slices=thin"),
