@@ -137,6 +137,11 @@ const std::vector<Known> known_commands = {
      "trireme train configs/kjv.toml --parallelism.context_parallel_degree=4 "
      "--parallelism.context_parallel_kind=ulysses_gather --training.steps=2 "
      "--lr_scheduler.warmup_steps=1 --job.dump_folder=runs/both"},
+    {"trireme train configs/kjv.toml --activation_checkpoint.ffn_rows=128 --training.steps=20 "
+     "--job.dump_folder=runs/tiles",
+     How::here,
+     "trireme train configs/kjv.toml --activation_checkpoint.ffn_rows=128 --training.steps=2 "
+     "--lr_scheduler.warmup_steps=1 --job.dump_folder=runs/tiles"},
     {"trireme eval runs/kjv", How::here},
     {"trireme eval runs/kjv --limit 100", How::here, "trireme eval runs/kjv --limit 3"},
     {"trireme eval runs/kjv/weights/final --data runs/kjv-data/kjv --seq 256", How::here},
