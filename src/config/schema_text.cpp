@@ -43,6 +43,7 @@ std::string shipped_models_text() {
       "| `kjv-llama`, `gpt2-10m`, `llama-11m` | small, for first runs and tests; the first two "
       "have "
       "bytes as tokens |\n"
+      "| `long-llama` | tiny, over bytes, for sequences of up to a million tokens |\n"
       "| `gpt2-124m`, `gpt2-355m`, `gpt2-774m`, `gpt2-1.5b`, `gpt3-175b` | GPT-2 and the sizes of "
       "GPT-3 |\n"
       "| `llama2-7b`, `llama2-13b` | Llama 2 |\n"

@@ -35,10 +35,11 @@ struct AttentionCase {
   int64_t kv_heads = 4;
   int64_t sequences = 1;
   bool has_documents = true;
+  int64_t length = 0;  // of a sequence; 0: six rows for each rank
 
   // Attention is computed by the op of one rank, on all rows, and no sums over ranks follow.
   bool has_same_bits() const { return kind == ContextKind::ulysses && kv_heads % cp == 0; }
-  int64_t seq_len() const { return 6 * cp; }
+  int64_t seq_len() const { return length > 0 ? length : 6 * cp; }
   int64_t tokens() const { return sequences * seq_len(); }
 };
 
@@ -277,6 +278,7 @@ void expect_rows_of_one_rank(const AttentionCase& c, uint64_t first_seed, uint64
     const auto communicator = world.communicator(rank, {.name = "cp"});
     AttentionRank own(c, communicator.get());
     AttentionCase whole = c;
+    whole.length = c.seq_len();
     whole.cp = whole.ulysses = 1;
     AttentionRank one(whole, nullptr);
     const int64_t qkv_width = (query_heads + 2 * c.kv_heads) * head_size,
