@@ -165,7 +165,8 @@ std::vector<Planted> slices_of_rows() {
     std::rotate(b.labels.begin(), b.labels.begin() + 1, b.labels.end());
   };
   return {
-      {"positions_local_to_the_slice", gather2, with_kernels(-1, positions_of_the_slice()), "loss"},
+      {"positions_local_to_the_slice", gather2, with_kernels(-1, positions_of_the_slice()),
+       "gradients"},
       {"positions_local_in_the_backward", ulysses2, with_kernels(-1, grad_positions_of_the_slice()),
        "gradients"},
       {"labels_shifted_after_slicing", gather2, with_kernels(-1, labels_shifted()), "loss"},
@@ -192,8 +193,6 @@ std::vector<Planted> sums_over_cp() {
        with_kernels(1, adamw_does_nothing()), "weights"},
       {"parameters_not_gathered_over_cp", sharded(ulysses2, 1, 3),
        fault_of("zero+cp data", "all_gather", What::drop), "loss"},
-      {"state_sharded_over_zero_alone", sharded(gather2, 2, 2),
-       with_order("zero+cp data", [](int rank) { return rank % 2 * 2 + rank / 2; }), "loss"},
       {"more_memory_on_a_rank_along_cp", ring2, with_allocation(1, 4096), "memory"},
   };
 }
