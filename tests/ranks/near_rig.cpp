@@ -43,7 +43,7 @@ Results one_rank(Layout layout) {
 
 // Adam divides by the size of a gradient, so a gradient that is zero except for rounding (key
 // biases) would move weights as far as any other; a large epsilon prevents this.
-void expect_near_one_rank(Layout layout, double bound) {
+void expect_near_one_rank(Layout layout, double bound, double loss_bound) {
   layout.adam_eps = 0.1F;
   const Results expected = one_rank(layout);
   const Results found = results_of(layout, near_steps);
@@ -63,6 +63,7 @@ void expect_near_one_rank(Layout layout, double bound) {
     EXPECT_LT(distance(found.weights.at(name), expected.weights.at(name), init_std), bound)
         << name << ", " << to_string(layout);
   }
+  EXPECT_NEAR(found.losses[0] / expected.losses[0], 1, loss_bound) << to_string(layout);
   for (size_t i = 0; i < expected.losses.size(); ++i) {
     EXPECT_NEAR(found.losses[i] / expected.losses[i], 1, bound) << i << ", " << to_string(layout);
     EXPECT_NEAR(static_cast<double>(found.norms[i] / expected.norms[i]), 1, bound)

@@ -7,7 +7,8 @@
 namespace trireme::tests {
 
 // Expects gradients of the first step, and losses, norms and weights after three steps, to be
-// within `bound` of those of one rank, relative to the size of each tensor.
-void expect_near_one_rank(Layout layout, double bound);
+// within `bound` of those of one rank, relative to the size of each tensor; the loss of the first
+// step within `loss_bound`.
+void expect_near_one_rank(Layout layout, double bound, double loss_bound = 1);
 
 }  // namespace trireme::tests
