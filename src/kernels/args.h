@@ -17,6 +17,7 @@
 #include "base/rng.h"
 #include "device/tensor.h"
 #include "kernels/epilogue.h"
+#include "kernels/expert_args.h"
 #include "spec/facts/op_shapes.h"
 
 namespace trireme::kernels {

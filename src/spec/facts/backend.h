@@ -64,6 +64,7 @@ struct Backend {
   int64_t logits_bytes = 8 << 20;      // target size of a chunk of logits
   int64_t attention_bytes = 0;         // limit of one call of deterministic attention
   int64_t row_grain = 1;               // elements: rows of logits start at its multiples
+  int64_t expert_tile = 1;             // rows: groups of an expert's rows start at its multiples
   const ScratchRules* scratch = &cpu_scratch;
 
   bool operator==(const Backend&) const = default;

@@ -51,6 +51,19 @@ enum class OpKind : uint8_t {
   momentum,
   normalize,
   muon,
+  router_forward,
+  router_backward,
+  router_bias,
+  route_rows,
+  arrange_rows,
+  gather_pairs,
+  sum_pairs,
+  grouped_forward,
+  grouped_swiglu_forward,
+  grouped_swiglu,
+  grouped_backward_input,
+  grouped_swiglu_backward,
+  grouped_backward_weight,
 };
 
 enum class GemmLayout : uint8_t { none, nn, nt, tn, tt };  // of a GEMM: is a, is b transposed
