@@ -106,43 +106,52 @@ void ExpertFacts::slots(std::vector<Slot>& slots) const {
 std::vector<ScratchSet> ExpertFacts::scratch() const {
   const int64_t R = rows.tokens, K = rows.chosen, D = s.width, S = moe.shared_ffn;
   const TensorSpec none{};
-  const bool travels = !rows.is_local(), gathers = rows.etp > 1;
+  const bool moves = rows.ep > 1, gathers = rows.etp > 1, travels = moves || gathers;
   const bool parts_rows = in.shape.sequence_parallel;
   const TensorSpec stream = row(R, D), whole = parts_rows ? row(in.shape.tokens, D) : none;
-  const TensorSpec grouped = row(rows.grouped, D), sent = row(rows.sent, D);
-  const TensorSpec gathered = gathers ? row(rows.gathered, D) : none;
   const TensorSpec partials = norm_backward_partials(s.norm, R, D, false);
-  const auto vec = [](bool exists, int64_t n) {
-    return exists ? TensorSpec{{n, 1}, DType::f32} : TensorSpec{};
-  };
   const auto ints = [](bool exists, int64_t n) {
     return exists ? TensorSpec{{n}, DType::i32} : TensorSpec{};
   };
+  // Adds a set with the tensors that rows of this width need on their way to the experts, or back.
   std::vector<ScratchSet> sets;
-  // The router's weights of pairs on their way to the rows.
+  const auto add_dispatch = [&](const char* name, std::vector<TensorSpec> beside, int64_t width,
+                                DType dtype, bool in_forward) {
+    if (!travels) return;
+    beside.push_back({{rows.sent, width}, dtype});
+    if (moves) beside.push_back({{rows.sent, width}, dtype});
+    if (gathers) beside.push_back({{rows.gathered, width}, dtype});
+    sets.push_back({name, std::move(beside), in_forward});
+  };
+  const auto add_return = [&](const char* name, std::vector<TensorSpec> beside, int64_t width,
+                              DType dtype, bool in_forward) {
+    if (travels) {
+      beside.push_back({{rows.sent, width}, dtype});
+      beside.push_back({{rows.gathered, width}, dtype});
+      if (moves && gathers) beside.push_back({{rows.sent, width}, dtype});
+    }
+    sets.push_back({name, std::move(beside), in_forward});
+  };
+  const TensorSpec weights = f32(R, K), counts = flat_i32(rows.experts);
   sets.push_back({"experts.route",
-                  {f32(R, K), flat_i32(rows.experts), flat_i32(rows.experts + 1),
-                   ints(travels, rows.experts), ints(gathers, rows.etp * rows.experts),
-                   vec(travels, rows.sent), vec(travels, rows.sent), vec(gathers, rows.gathered)},
+                  {weights, counts, ints(travels, rows.experts + 1), ints(moves, rows.experts),
+                   ints(gathers, rows.etp * rows.experts)},
                   true});
-  if (rows.is_local()) sets.back().tensors = {f32(R, K), flat_i32(rows.experts)};
-  if (travels) sets.push_back({"experts.dispatch", {sent, sent, gathered}, true});
-  // Results of the experts, their way back, and those of the shared experts.
-  const TensorSpec returned = travels ? sent : none;
-  const TensorSpec on_way = travels ? row(rows.gathered, D) : none;
-  const TensorSpec part = gathers ? sent : none;
-  sets.push_back({"experts.rows", {grouped, returned, on_way, part}, true});
+  add_dispatch("experts.weights", {weights, counts}, 1, DType::f32, true);
+  add_dispatch("experts.dispatch", {}, D, act, true);
+  // Results of the experts, and of the shared experts.
+  const TensorSpec grouped = row(rows.grouped, D);
+  const TensorSpec returned = travels ? row(rows.sent, D) : none;
+  add_return("experts.return", {grouped}, D, act, true);
   if (S > 0) {
     sets.push_back({"experts.shared", {grouped, returned, stream, whole}, true});
-    // The rows of h2 are gathered before the shared experts' result is a partial sum.
     sets.push_back({"experts.dshared", {row(in.shape.tokens, S)}});
   }
-  if (travels) sets.push_back({"experts.dy", {sent, sent, gathered}});
+  add_dispatch("experts.dy", {}, D, act, false);
   const TensorSpec dweight = flat_f32(rows.grouped);
-  const TensorSpec dweights = vec(travels, rows.sent);
-  sets.push_back({"experts.dweights",
-                  {dweight, dweights, vec(travels, rows.gathered), vec(gathers, rows.sent)}});
-  sets.push_back({"experts.drows", {dweight, dweights, grouped, returned, on_way, part}});
+  const TensorSpec dweights = travels ? f32(rows.sent, 1) : none;
+  add_return("experts.dweights", {dweight}, 1, DType::f32, false);
+  add_return("experts.drows", {dweight, dweights, grouped}, D, act, false);
   // The router's and the shared experts' parts of dh2, then all.
   const TensorSpec of_shared = S > 0 ? stream : none;
   sets.push_back(
