@@ -64,6 +64,13 @@ struct RouterBiasArgs {
   float rate = 0.001F;
 };
 
+// sums.overflow += overflow of spec::RouterStats.
+struct RouterOverflowArgs {
+  ConstTensor stats;  // [RouterStats::size()] f32
+  int64_t experts = 0;
+  Tensor sums;  // one StepSums
+};
+
 // ---- rows
 
 // Gives every pair a row. Experts are divided into `blocks` blocks of E / blocks neighbours (the

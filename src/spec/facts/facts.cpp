@@ -104,10 +104,10 @@ std::vector<StateTensor> state_of(const ModelSpec& model, int layer,
                                   const OptimizerTypes& optimizer, const Recipe& recipe) {
   std::vector<StateTensor> all = optimizer_state(optimizer, recipe);
   if (const auto* block = std::get_if<BlockSpec>(&layer_of(model, layer))) {
-    all.insert(all.end(), model.block_state.begin(), model.block_state.end());
     if (block->moe) {
       for (StateTensor& tensor : router_state(*block->moe)) all.push_back(std::move(tensor));
     }
+    all.insert(all.end(), model.block_state.begin(), model.block_state.end());
   }
   return all;
 }
