@@ -71,6 +71,13 @@ struct RouterOverflowArgs {
   Tensor sums;  // one StepSums
 };
 
+// fill = max(fill, the most rows of one of `blocks` blocks of neighbouring experts).
+struct RouterFillArgs {
+  ConstTensor counts;  // [E] i32, as in RouteRowsArgs
+  int64_t blocks = 1;
+  Tensor fill;  // [1] f32
+};
+
 // ---- rows
 
 // Gives every pair a row. Experts are divided into `blocks` blocks of E / blocks neighbours (the

@@ -34,7 +34,10 @@ RouterUpdate::RouterUpdate(const spec::ModelSpec& model, const spec::Plan& plan,
 }
 
 void RouterUpdate::begin_step() {
-  for (const Router& router : routers_) ops::fill(compute_, {.d = router.stats});
+  for (const Router& router : routers_) {
+    ops::fill(compute_, {.d = router.stats});
+    ops::fill(compute_, {.d = router.fill});
+  }
 }
 
 void RouterUpdate::count_overflow(device::Tensor sums) {
@@ -60,6 +63,7 @@ std::vector<RouterUpdate::LayerStats> RouterUpdate::read() const {
     all.push_back({router.layer,
                    {router.moe.router.experts},
                    on_host(compute_, router.stats),
+                   on_host(compute_, router.fill).front(),
                    router.bias ? on_host(compute_, router.bias) : std::vector<float>{}});
   }
   return all;

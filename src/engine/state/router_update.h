@@ -32,6 +32,7 @@ class RouterUpdate {
     int layer = 0;  // of the model
     spec::RouterStats at;
     std::vector<float> stats;
+    float fill = 0;           // rows of the fullest block of rows that a rank sent to another
     std::vector<float> bias;  // empty: the router has none
   };
   // Waits for the device.
@@ -41,7 +42,7 @@ class RouterUpdate {
   struct Router {
     int layer = 0;
     spec::MoeSpec moe;
-    device::Tensor stats, bias;  // bias: empty if there is none
+    device::Tensor stats, fill, bias;  // bias: empty if there is none
   };
   device::Stream& compute_;
   bool is_strict_;

@@ -16,7 +16,7 @@ ConstTensor end_of(Pass& pass, const spec::ExpertRows& rows) {
 
 }  // namespace
 
-void ExpertExchange::route(Pass& pass, Tensor counts, Tensor stats) const {
+void ExpertExchange::route(Pass& pass, Tensor counts, Tensor stats, Tensor fill) const {
   Stash& stash = pass.stash;
   const bool is_local = rows_.is_local();
   const device::Arena::Mark mark(pass.scratch);
@@ -32,6 +32,9 @@ void ExpertExchange::route(Pass& pass, Tensor counts, Tensor stats) const {
                                 .counts = counts,
                                 .starts = starts,
                                 .stats = stats});
+  if (fill) {
+    ops::router_fill(pass.stream, {.counts = counts, .blocks = rows_.ep, .fill = fill});
+  }
   if (is_local) return;
   Tensor received = counts;
   if (ranks_.ep != nullptr) {

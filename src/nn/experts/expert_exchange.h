@@ -17,8 +17,8 @@ class ExpertExchange {
 
   // Gives every pair of the slot `choice` a row: fills the slots place, pair, starts and, with
   // several ranks, arranged and source. `counts` [E] i32 receives the rows of each expert, `stats`
-  // (optional) the drops.
-  void route(Pass&, Tensor counts, Tensor stats) const;
+  // (optional) the drops, `fill` (optional) the rows of the fullest block.
+  void route(Pass&, Tensor counts, Tensor stats, Tensor fill) const;
   // rows[r] = x[token of the row], for all experts of this rank: [T / divisor, n] to [grouped, n].
   // Rows without a pair become zero.
   void dispatch(Pass&, ConstTensor x, int64_t divisor, Tensor rows) const;

@@ -66,7 +66,7 @@ void ExpertFeedForward::route(Pass& pass) const {
                                     .first_row = first_row(),
                                     .sequence_rows = sequence_rows()});
   if (load) sum_load(pass, stats);
-  exchange_.route(pass, counts, stats);
+  exchange_.route(pass, counts, stats, stats ? state(pass, spec::router_fill_state) : Tensor{});
   exchange_.dispatch(pass, weights.reshape({rows_.pairs(), 1}), 1,
                      stash[BlockSlot::row_weight].reshape({rows_.grouped, 1}));
 }

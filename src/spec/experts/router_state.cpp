@@ -18,7 +18,8 @@ StateTensor own_tensor(const char* name, int64_t elements, StateReduction reduct
 std::vector<StateTensor> router_state(const MoeSpec& moe) {
   const RouterStats stats{moe.router.experts};
   std::vector<StateTensor> all = {
-      own_tensor(router_stats_state, stats.size(), StateReduction::sum)};
+      own_tensor(router_stats_state, stats.size(), StateReduction::sum),
+      own_tensor(router_fill_state, 1, StateReduction::max)};
   if (moe.router.has_bias) {
     all.push_back(own_tensor(router_bias_state, moe.router.experts, StateReduction::none));
   }

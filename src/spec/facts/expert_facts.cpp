@@ -216,6 +216,7 @@ void ExpertFacts::route(Work& work, bool decides) const {
                                       .chosen = rows.chosen,
                                       .rows = rows.sent,
                                       .has_stats = decides}));
+  if (decides) work.ops.push_back(router_fill_cost(rows.experts));
   if (!rows.is_local()) {
     if (rows.ep > 1) {
       work.comm.push_back({CommKind::all_to_all, Axis::ep, rows.experts, DType::i32});
