@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "base/shape.h"
+#include "spec/context/token_slice.h"
 #include "spec/facts/backend.h"
 #include "spec/facts/comm_cost.h"
 #include "spec/facts/op_cost.h"
@@ -21,7 +22,6 @@
 #include "spec/parallel/axes.h"
 #include "spec/parallel/mesh_view.h"
 #include "spec/parallel/shard.h"
-#include "spec/context/token_slice.h"
 #include "spec/recipe.h"
 #include "spec/state/state.h"
 
@@ -73,6 +73,9 @@ enum class BlockParam : int {
   up_bias,
   down_weight,
   down_bias,
+  router_weight,  // with experts, whose weights are up_weight and down_weight
+  shared_up_weight,
+  shared_down_weight,
   count
 };
 enum class HeadParam : int { norm_weight, norm_bias, weight, count };
