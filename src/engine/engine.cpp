@@ -13,10 +13,10 @@
 #include "kernels/ops.h"
 #include "kernels/step_state.h"
 #include "schedule/lives.h"
+#include "spec/context/context_traffic.h"
 #include "spec/facts/rope.h"
 #include "spec/memory/grad_places.h"
 #include "spec/memory/predict.h"
-#include "spec/context/context_traffic.h"
 #include "spec/parallel/pipeline_parallel.h"
 #include "spec/parallel/tensor_parallel.h"
 
@@ -110,6 +110,10 @@ Engine::Engine(device::Device& device, const spec::ModelSpec& model, const spec:
                                                            .scratch = arenas_->scratch,
                                                            .step_state = state_},
                                          options.muon, options.adamw.weight_decay);
+  }
+  if (!plan_.inference) {
+    routers_ =
+        std::make_unique<RouterUpdate>(model_, plan_, pipe_->rank(), *train_state_, *compute_);
   }
   access_ = std::make_unique<StateAccess>(StateAccess::Parts{.model = model_,
                                                              .plan = plan_,
@@ -264,7 +268,10 @@ void Engine::set_learning_rate(double learning_rate) {
                         .value = static_cast<float>(learning_rate)});
 }
 
-void Engine::run_microbatches() { executor_->run(*compute_, *inputs_, sink_); }
+void Engine::run_microbatches() {
+  routers_->begin_step();
+  executor_->run(*compute_, *inputs_, sink_);
+}
 
 void Engine::close_step() {
   const device::Range range(*compute_, "optimizer");
@@ -278,6 +285,7 @@ void Engine::close_step() {
                                    .sums = sink_.sums});
     }
   }
+  routers_->count_overflow(sink_.sums);
   if (groups_->closes_with_peers()) merge_sums();
   train_state_->reduce_own();
   ops::step_control(*compute_, {.sums = sink_.sums,
@@ -287,6 +295,7 @@ void Engine::close_step() {
                                 .guard_multiple = options_.clip.guard_multiple,
                                 .skip_row = options_.clip.skip_row,
                                 .guard_warmup = options_.clip.guard_warmup});
+  routers_->update_biases(state_);
   for (int b = 0; b < buckets_->size(); ++b) {
     if (buckets_->defers_updates()) {
       buckets_->defer_update(b);
@@ -337,6 +346,7 @@ StepReport Engine::report() {
           .was_skipped = state.skip != 0,
           .sample_hash = state.samples,
           .same_samples = state.unlike == 0,
+          .overflow = state.overflow,
           .applied = state.applied,
           .skipped = state.skipped,
           .skipped_in_a_row = state.skipped_in_a_row,

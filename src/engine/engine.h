@@ -21,6 +21,7 @@
 #include "engine/state/context_group.h"
 #include "engine/state/data_groups.h"
 #include "engine/state/muon_update.h"
+#include "engine/state/router_update.h"
 #include "engine/state/state_access.h"
 #include "engine/state/tensor_group.h"
 #include "engine/state/train_state.h"
@@ -62,6 +63,9 @@ struct StepReport {
   bool was_skipped = false;
   uint64_t sample_hash = 0;  // sum of MicrobatchSource::sample_hash() over all ranks' micro-batches
   bool same_samples = true;  // all ranks along tp had the same samples
+  // Pairs that exceeded a row budget of experts. If there are any, this step and possibly some
+  // before it were not run: the steps that were are applied + skipped.
+  int64_t overflow = 0;
   int64_t applied = 0, skipped = 0, skipped_in_a_row = 0;  // steps so far
   // The last sequence of skipped steps: its first step, that step's norm and the running mean then.
   int64_t row_first = 0;
@@ -147,6 +151,9 @@ class Engine {
   // Returns the (query, key) pairs of the group along cp with the most of them in each micro-batch
   // of the last step, relative to the mean; 1 if each rank has some heads of all rows.
   double pairs_max_over_mean() const;
+  // Returns the statistics of the last step of the routers on this rank, of all ranks that have the
+  // same layers. Waits for the device. REQUIRES: a training plan.
+  std::vector<RouterUpdate::LayerStats> router_stats() const { return routers_->read(); }
   // Are steps replayed from a captured graph?
   bool is_captured() const { return graph_ != nullptr; }
   // Bytes that this rank has sent to others so far. spec::predict_traffic() predicts those of a
@@ -187,6 +194,7 @@ class Engine {
   std::unique_ptr<Executor> executor_;
   bool has_times_ = false;  // watch_actions() is on
   std::unique_ptr<TrainState> train_state_;
+  std::unique_ptr<RouterUpdate> routers_;  // null: an inference plan
   std::unique_ptr<MuonUpdate> muon_;  // null: the plan has another optimizer, or is for inference
   nn::StepSink sink_;
   device::Tensor all_sums_;                   // one kernels::StepSums per rank

@@ -368,7 +368,9 @@ enum class ClipKind : uint8_t { none, fixed, adaptive };
 // at most. Limit =
 // clip_norm (fixed) or max(clip_norm, norm_mean + 4 * deviation) (adaptive; clip_norm alone until
 // guard_warmup steps were applied), grad_scale = min(1, limit / n) / tokens; then n enters the
-// running mean and variance, applied += 1. A step without valid tokens is skipped. Zeroes the sums.
+// running mean and variance, applied += 1. A step without valid tokens is skipped. A step with
+// overflow, and every one after it, is skipped and changes nothing that is carried. Zeroes the
+// sums.
 struct StepControlArgs {
   Tensor sums;   // one StepSums
   Tensor state;  // one StepState

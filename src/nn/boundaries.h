@@ -66,9 +66,18 @@ struct ContextBoundary {
   }
 };
 
+// Ranks around a mixture of experts; null: one rank. Nothing is owned.
+struct ExpertBoundary {
+  comm::Communicator* ep = nullptr;      // which have different experts
+  comm::Communicator* etp = nullptr;     // which have parts of the same experts
+  comm::Communicator* tokens = nullptr;  // which have other rows of the same sequences
+  comm::Communicator* step = nullptr;    // which have other rows of the same step
+};
+
 struct Boundaries {
   Boundary tp;
   ContextBoundary cp;
+  ExpertBoundary expert;
 };
 
 }  // namespace trireme::nn

@@ -17,7 +17,9 @@
 // gradients of the down and out biases: if it has all rows, it computes them, too. The product that
 // computes dup with GELU's gradient sums it for the up bias.
 //
-// In tiles of rows (Layout::ffn_rows) the feed-forward keeps x2 only: tile_facts.cpp.
+// A mixture of experts takes the place of the feed-forward in some blocks: expert_facts.cpp. In
+// tiles of rows (Layout::ffn_rows) the feed-forward keeps x2 only: tile_facts.cpp.
+#include <optional>
 #include <utility>
 
 #include "spec/facts/facts_internal.h"
@@ -57,7 +59,8 @@ struct Shapes {
   DType act, grad;
 };
 
-std::vector<Slot> block_slots(const BlockSpec& s, const Shapes& h, const ContextFacts& context) {
+std::vector<Slot> block_slots(const BlockSpec& s, const Shapes& h, const ContextFacts& context,
+                              const ExpertFacts* experts) {
   std::vector<Slot> slots(static_cast<size_t>(BlockSlot::count));
   const auto at = [&slots](BlockSlot slot) -> Slot& { return slots[static_cast<size_t>(slot)]; };
   const int64_t qk_width = (s.heads + s.kv_heads) * s.head_dim;
@@ -102,6 +105,10 @@ std::vector<Slot> block_slots(const BlockSpec& s, const Shapes& h, const Context
   };
   at(BlockSlot::heads) = {.name = "heads", .spec = of_group(context.HK + 2 * context.KV)};
   at(BlockSlot::o_heads) = {.name = "o_heads", .spec = of_group(context.HK)};
+  if (experts != nullptr) {
+    experts->slots(slots);
+    return slots;
+  }
   // SwiGLU's backward is elementwise, so its result may overwrite its input. GELU's is the epilogue
   // of a GEMM.
   if (s.activation == Activation::swiglu && !h.has_tiles) {
@@ -111,7 +118,8 @@ std::vector<Slot> block_slots(const BlockSpec& s, const Shapes& h, const Context
 }
 
 std::vector<ScratchSet> block_scratch(const BlockSpec& s, const Shapes& h,
-                                      const ContextFacts& context, const TileFacts& tiles) {
+                                      const ContextFacts& context, const TileFacts& tiles,
+                                      const ExpertFacts* experts) {
   const TensorSpec partials = norm_backward_partials(s.norm, h.R, h.D, h.norms_sum_biases);
   std::vector<ScratchSet> sets;
   if (h.parts_rows) {
@@ -122,7 +130,9 @@ std::vector<ScratchSet> block_scratch(const BlockSpec& s, const Shapes& h,
     }
   }
   for (const ScratchSet& set : context.forward_scratch()) sets.push_back(set);
-  if (h.has_tiles) {
+  if (experts != nullptr) {
+    for (const ScratchSet& set : experts->scratch()) sets.push_back(set);
+  } else if (h.has_tiles) {
     for (const ScratchSet& set : tiles.scratch()) sets.push_back(set);
   } else {
     if (s.activation == Activation::swiglu) sets.push_back({"mlp.dact", {h.row(h.F)}});
@@ -137,7 +147,8 @@ std::vector<ScratchSet> block_scratch(const BlockSpec& s, const Shapes& h,
 // Returns the forward operations that fill the slots for which `fills` is true, and y if `makes_y`.
 template <typename Fills>
 Work forward_work(const BlockSpec& s, const FactsInput& in, const Shapes& h,
-                  const ContextFacts& context, const TileFacts& tiles, bool makes_y, Fills fills) {
+                  const ContextFacts& context, const TileFacts& tiles, const ExpertFacts* experts,
+                  bool makes_y, Fills fills) {
   Work work;
   std::vector<OpCost>& ops = work.ops;
   const StreamComm comm(in, h.D);
@@ -179,6 +190,10 @@ Work forward_work(const BlockSpec& s, const FactsInput& in, const Shapes& h,
     return work;
   }
   if (fills(BlockSlot::h2)) norm();
+  if (experts != nullptr) {
+    experts->forward(work, makes_y, fills);
+    return work;
+  }
   const bool gelu = s.activation == Activation::gelu;
   if (fills(BlockSlot::up)) {
     comm.whole(work.comm);
@@ -197,7 +212,7 @@ Work forward_work(const BlockSpec& s, const FactsInput& in, const Shapes& h,
 template <typename Recomputes>
 Work input_gradient_work(const BlockSpec& s, const FactsInput& in, const Shapes& h,
                          const ContextFacts& context, const TileFacts& tiles,
-                         Recomputes recomputes) {
+                         const ExpertFacts* experts, Recomputes recomputes) {
   Work work;
   std::vector<OpCost>& ops = work.ops;
   const StreamComm comm(in, h.D);
@@ -213,7 +228,9 @@ Work input_gradient_work(const BlockSpec& s, const FactsInput& in, const Shapes&
                             {x, x, h.f32(h.R, h.stats), h.vec(h.D), x, x, h.dvec(h.D), h.dvec(h.D),
                              dbias, dbias, sum, sum, bias, y}));
   };
-  if (h.has_tiles) {
+  if (experts != nullptr) {
+    experts->backward(work, recomputes, [&] { norm(BlockSlot::h2); });
+  } else if (h.has_tiles) {
     tiles.backward(work);
   } else {
     comm.whole(work.comm);
@@ -250,7 +267,8 @@ Work input_gradient_work(const BlockSpec& s, const FactsInput& in, const Shapes&
   return work;
 }
 
-Work weight_gradient_work(const BlockSpec& s, const FactsInput& in, const Shapes& h) {
+Work weight_gradient_work(const BlockSpec& s, const FactsInput& in, const Shapes& h,
+                          const ExpertFacts* experts) {
   const auto wgrad = [&](int64_t out, int64_t width, BlockParam bias) {
     const bool has_bias = bias == BlockParam::qkv_bias ? s.has_qkv_bias() : s.linear_bias;
     const bool sums = has_bias && !is_bias_made_in_b(s, in.shape, bias);
@@ -259,7 +277,9 @@ Work weight_gradient_work(const BlockSpec& s, const FactsInput& in, const Shapes
   };
   Work work;
   const StreamComm comm(in, h.D);
-  if (!h.has_tiles) {
+  if (experts != nullptr) {
+    experts->weights(work);
+  } else if (!h.has_tiles) {
     work.ops = {wgrad(h.D, h.F, BlockParam::down_bias), wgrad(h.U, h.D, BlockParam::up_bias)};
     comm.whole(work.comm);  // h2
   }
@@ -276,10 +296,13 @@ Facts block_facts(const BlockSpec& block, const FactsInput& in) {
   const Shapes h(s, in);
   const ContextFacts context(s, in);
   const TileFacts tiles(s, in);
+  std::optional<ExpertFacts> of_experts;
+  if (s.moe) of_experts.emplace(s, in);
+  const ExpertFacts* experts = of_experts ? &*of_experts : nullptr;
   Facts f;
   f.params = block_params(block, in.model, in.layer);
-  f.stash = block_slots(s, h, context);
-  f.scratch = block_scratch(s, h, context, tiles);
+  f.stash = block_slots(s, h, context, experts);
+  f.scratch = block_scratch(s, h, context, tiles, experts);
   const auto has_fate = [&](Fate fate) {
     return [&f, &in, fate](BlockSlot slot) {
       const auto index = static_cast<int>(slot);
@@ -290,11 +313,13 @@ Facts block_facts(const BlockSpec& block, const FactsInput& in) {
     ops = std::move(work.ops);
     comm = std::move(work.comm);
   };
-  keep(f.f, f.f_comm, forward_work(s, in, h, context, tiles, true, [](BlockSlot) { return true; }));
+  keep(f.f, f.f_comm,
+       forward_work(s, in, h, context, tiles, experts, true, [](BlockSlot) { return true; }));
   keep(f.b, f.b_comm,
-       input_gradient_work(s, in, h, context, tiles, has_fate(Fate::recomputed_in_b)));
-  keep(f.w, f.w_comm, weight_gradient_work(s, in, h));
-  keep(f.r, f.r_comm, forward_work(s, in, h, context, tiles, false, has_fate(Fate::recomputed)));
+       input_gradient_work(s, in, h, context, tiles, experts, has_fate(Fate::recomputed_in_b)));
+  keep(f.w, f.w_comm, weight_gradient_work(s, in, h, experts));
+  keep(f.r, f.r_comm,
+       forward_work(s, in, h, context, tiles, experts, false, has_fate(Fate::recomputed)));
   if (h.has_tiles) f.b_recomputed_flops = tiles.recomputed_flops();
   return f;
 }
