@@ -155,6 +155,17 @@ struct Parallelism {
   bool prefetch_after = false;
 };
 
+// Values of the model file are overridden by those that are not -1 or "model".
+struct Moe {
+  double aux_loss = -1;
+  std::string aux_scope = "model";
+  double z_loss = -1;
+  double bias_rate = -1;
+  double row_budget = 1.5;
+  std::string overflow = "strict";
+  double capacity = 0;  // 0: no pair is dropped
+};
+
 struct Comm {
   std::string backend = "auto";
   double deadline_s = 600;
@@ -201,6 +212,7 @@ struct Config {
   Checkpoint checkpoint;
   Metrics metrics;
   Parallelism parallelism;
+  Moe moe;
   Comm comm;
   System system;
   Debug debug;

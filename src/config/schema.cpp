@@ -278,6 +278,30 @@ std::vector<Key> keys_of(Config& c) {
             "in backward gather the next layer after the gradients of the current one were sent, "
             "not before its backward");
 
+  k.section("moe");
+  const Range weight_or_model{.low = 0, .high = 1000, .or_value = -1};
+  k.number("aux_loss", c.moe.aux_loss, weight_or_model,
+           "factor of the auxiliary loss that balances experts; 0: none; -1: that of the model "
+           "file");
+  k.choice("aux_scope", c.moe.aux_scope, {"model", "sequence", "micro_batch", "global"},
+           "tokens that the auxiliary loss balances: of each sequence, of a micro-batch, or of all "
+           "ranks in the step so far; model: that of the model file");
+  k.number("z_loss", c.moe.z_loss, weight_or_model,
+           "factor of the loss on large router logits; 0: none; -1: that of the model file");
+  k.number("bias_rate", c.moe.bias_rate, weight_or_model,
+           "change of the router's bias in a step; 0: it does not change; -1: that of the model "
+           "file");
+  k.number("row_budget", c.moe.row_budget, between(1, 1024),
+           "rows that a rank reserves for pairs of a token and an expert, as a multiple of the "
+           "number it would receive if all experts were equally busy");
+  k.choice("overflow", c.moe.overflow, {"strict", "drop"},
+           "when more pairs arrive than the row budget has rows. strict: the step is not applied, "
+           "and is repeated with a larger budget; drop: these pairs contribute nothing and are "
+           "counted");
+  k.number("capacity", c.moe.capacity, {.low = 0, .high = 1024},
+           "limit on the pairs of one expert, as a multiple of the mean; pairs above it contribute "
+           "nothing and are counted; 0: no limit");
+
   k.section("comm");
   k.choice("backend", c.comm.backend, {"auto", "threads", "gloo", "nccl"},
            "how ranks communicate; auto: threads of one process without a launcher, otherwise nccl "

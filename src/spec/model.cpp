@@ -84,7 +84,8 @@ void check_dims(const ModelDims& d, int64_t kv_heads, int64_t head_dim) {
     }
   } else {
     demand(d.tied_head, "tied_head = false: gpt2 has a tied head");
-    demand(!d.qkv_bias && !d.qk_norm, "qkv_bias and qk_norm belong to family llama");
+    demand(!d.qkv_bias && !d.qk_norm && d.clip_qkv == 0,
+           "qkv_bias, qk_norm and clip_qkv belong to family llama");
     demand(!d.moe, "experts belong to family llama");
   }
   demand(!d.qk_norm_whole || d.qk_norm, "qk_norm_whole = true: needs qk_norm");

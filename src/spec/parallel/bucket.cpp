@@ -9,7 +9,7 @@
 namespace trireme::spec {
 namespace {
 
-// Parameters of the same kind along tp are adjacent, in this order.
+// Parameters of the same kind along tp, with or without weight decay, are adjacent.
 enum class Kind : uint8_t { cut, copy, by_rows, partial };
 
 Kind kind_of(const Param& param) {
@@ -84,18 +84,17 @@ BucketLayout bucket_layout(std::span<const Param> params, const Sizes& sizes, Pa
   };
   layout.cut[0] = add(true, Kind::cut);
   add(true, Kind::copy);
+  layout.by_rows = add(true, Kind::by_rows);
   layout.decayed = layout.elements;
+  layout.by_rows.end = add(false, Kind::by_rows).end;
+  layout.partial = add(false, Kind::partial);
   layout.cut[1] = add(false, Kind::cut);
   add(false, Kind::copy);
-  layout.by_rows = add(false, Kind::by_rows);
-  layout.partial = add(false, Kind::partial);
   const auto is_left_out = [](const Param& param) {
-    const Kind kind = kind_of(param);
-    return param.decays && !param.shard.shape.empty() &&
-           (kind == Kind::by_rows || kind == Kind::partial);
+    return param.decays && !param.shard.shape.empty() && kind_of(param) == Kind::partial;
   };
   TRIREME_CHECK(std::none_of(params.begin(), params.end(), is_left_out),
-                "a parameter with weight decay whose gradient is partial along tp");
+                "a parameter with weight decay whose gradient is always partial along tp");
   layout.matrices = end_of_matrices(params, layout);
   layout.elements = padded_elements(layout.elements, mesh_view(view).ranks(sizes));
   layout.zeroed = gaps(params, layout);

@@ -2,8 +2,10 @@
 // The parameters of one layer that have the same view of the mesh, as one flat vector, which is
 // gathered, reduced and updated as a unit.
 // Parameters, gradients, master weights and moments all use the same element offsets. Parameters
-// with weight decay come first, so an optimizer gets at most two flat ranges per bucket; in each of
-// the two, parameters that are cut along tp come first.
+// with weight decay come first, so an optimizer gets at most two flat ranges per bucket. Parameters
+// whose gradient is partial along tp stand on both sides of the border between the two, so that
+// they are one range; parameters that are cut along tp come first in the first range and after them
+// in the second.
 #pragma once
 
 #include <array>

@@ -32,7 +32,8 @@ int MeshView::replica_of(const Sizes& sizes, const Coord& coord) const {
 }
 
 MeshView mesh_view(ParamView view) {
-  TRIREME_CHECK(view == ParamView::dense, "view {}", static_cast<int>(view));
+  TRIREME_CHECK(view < ParamView::count, "view {}", static_cast<int>(view));
+  if (view == ParamView::expert) return {.shard = {Axis::ezero}, .replicate = {Axis::dp}};
   return {.shard = {Axis::zero, Axis::cp}, .replicate = {Axis::dp}};
 }
 

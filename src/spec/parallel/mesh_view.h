@@ -13,8 +13,9 @@
 namespace trireme::spec {
 
 // The views of a mesh. `dense`: every rank computes with the parameter, so its gradient is summed
-// over dp, zero and cp.
-enum class ParamView : uint8_t { dense, count };
+// over dp, zero and cp. `expert`: ranks along ep hold different experts and ranks along etp parts
+// of them, so the gradient is summed over dp and ezero.
+enum class ParamView : uint8_t { dense, expert, count };
 
 struct MeshView {
   std::vector<Axis> shard, replicate;  // the slowest axis first
