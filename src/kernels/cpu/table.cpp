@@ -44,6 +44,8 @@ const Kernels& cpu_kernels() {
       .router_forward = cpu::router_forward,
       .router_backward = cpu::router_backward,
       .router_bias = cpu::router_bias,
+      .router_overflow = cpu::router_overflow,
+      .router_fill = cpu::router_fill,
       .route_rows = cpu::route_rows,
       .arrange_rows = cpu::arrange_rows,
       .gather_pairs = cpu::gather_pairs,

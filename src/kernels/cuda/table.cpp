@@ -43,6 +43,8 @@ const Kernels& cuda_kernels() {
       .router_forward = cuda::router_forward,
       .router_backward = cuda::router_backward,
       .router_bias = cuda::router_bias,
+      .router_overflow = cuda::router_overflow,
+      .router_fill = cuda::router_fill,
       .route_rows = cuda::route_rows,
       .arrange_rows = cuda::arrange_rows,
       .gather_pairs = cuda::gather_pairs,
