@@ -41,5 +41,18 @@ spec::OpCost cost_of(const AdamwArgs&);
 spec::OpCost cost_of(const MomentumArgs&);
 spec::OpCost cost_of(const NormalizeArgs&);
 spec::OpCost cost_of(const MuonArgs&);
+spec::OpCost cost_of(const RouterForwardArgs&);
+spec::OpCost cost_of(const RouterBackwardArgs&);
+spec::OpCost cost_of(const RouterBiasArgs&);
+spec::OpCost cost_of(const RouteRowsArgs&);
+spec::OpCost cost_of(const ArrangeRowsArgs&);
+spec::OpCost cost_of(const GatherPairsArgs&);
+spec::OpCost cost_of(const SumPairsArgs&);
+spec::OpCost cost_of(const GroupedForwardArgs&);
+spec::OpCost cost_of(const GroupedSwigluForwardArgs&);
+spec::OpCost cost_of(const GroupedSwigluArgs&);
+spec::OpCost cost_of(const GroupedBackwardInputArgs&);
+spec::OpCost cost_of(const GroupedSwigluBackwardArgs&);
+spec::OpCost cost_of(const GroupedBackwardWeightArgs&);
 
 }  // namespace trireme::kernels

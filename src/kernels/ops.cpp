@@ -2,25 +2,12 @@
 #include "kernels/ops.h"
 
 #include "base/check.h"
-#include "kernels/cost.h"
+#include "kernels/op_checks.h"
 #include "kernels/step_state.h"
 
 namespace trireme::kernels::ops {
 namespace {
 
-using base::DType;
-using base::Shape;
-
-// ---- what every function of ops.h does after its checks
-template <typename Args>
-void announce(Stream& stream, const Args& args) {
-  if (stream.observer() != nullptr) stream.observer()->op(stream, cost_of(args));
-}
-template <typename Args>
-void send(Stream& stream, void (*Kernels::*op)(Stream&, const Args&), const Args& args) {
-  announce(stream, args);
-  (stream.device().kernels().*op)(stream, args);
-}
 // Queues two ops, as one fused op if the table has it and it supports these arguments. The observer
 // then attributes the time to the first; the second follows it and takes no time.
 template <typename Args>
@@ -33,39 +20,6 @@ void send_pair(Stream& stream, bool (*pair)(Stream&, const GemmArgs&, const Args
   }
   stream.device().kernels().gemm(stream, gemm);
   send(stream, op, args);
-}
-
-// ---- checks, named for what they require
-void is_real(const char* op, const char* name, const ConstTensor& t) {
-  TRIREME_CHECK(t.dtype == DType::f32 || t.dtype == DType::bf16, "{}: {} is {}, not f32 or bf16",
-                op, name, base::name_of(t.dtype));
-}
-
-void has(const char* op, const char* name, const ConstTensor& t, const Shape& shape) {
-  TRIREME_CHECK(t.shape == shape, "{}: {} is {}, expected {}", op, name, t.shape.to_string(),
-                shape.to_string());
-  TRIREME_CHECK(t.row_stride >= t.cols(), "{}: {} has rows of {} elements and a row stride of {}",
-                op, name, t.cols(), t.row_stride);
-}
-
-void has(const char* op, const char* name, const ConstTensor& t, const Shape& shape, DType dtype) {
-  has(op, name, t, shape);
-  TRIREME_CHECK(t.dtype == dtype, "{}: {} is {}, expected {}", op, name, base::name_of(t.dtype),
-                base::name_of(dtype));
-}
-
-void may_have(const char* op, const char* name, const ConstTensor& t, const Shape& shape) {
-  if (t) has(op, name, t, shape);
-}
-
-void may_have(const char* op, const char* name, const ConstTensor& t, const Shape& shape,
-              DType dtype) {
-  if (t) has(op, name, t, shape, dtype);
-}
-
-template <typename Struct>
-void holds(const char* op, const char* name, const ConstTensor& t) {
-  has(op, name, t, {static_cast<int64_t>(sizeof(Struct))}, DType::u8);
 }
 
 void check_sequences(const char* op, const ConstTensor& q, const ConstTensor& k,

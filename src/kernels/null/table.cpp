@@ -47,6 +47,19 @@ const Kernels& null_kernels() {
       .momentum = nothing,
       .normalize = nothing,
       .muon = nothing,
+      .router_forward = nothing,
+      .router_backward = nothing,
+      .router_bias = nothing,
+      .route_rows = nothing,
+      .arrange_rows = nothing,
+      .gather_pairs = nothing,
+      .sum_pairs = nothing,
+      .grouped_forward = nothing,
+      .grouped_swiglu_forward = nothing,
+      .grouped_swiglu = nothing,
+      .grouped_backward_input = nothing,
+      .grouped_swiglu_backward = nothing,
+      .grouped_backward_weight = nothing,
   };
   return table;
 }

@@ -41,6 +41,19 @@ const Kernels& reference_kernels() {
       .momentum = reference::momentum,
       .normalize = reference::normalize,
       .muon = reference::muon,
+      .router_forward = reference::router_forward,
+      .router_backward = reference::router_backward,
+      .router_bias = reference::router_bias,
+      .route_rows = reference::route_rows,
+      .arrange_rows = reference::arrange_rows,
+      .gather_pairs = reference::gather_pairs,
+      .sum_pairs = reference::sum_pairs,
+      .grouped_forward = reference::grouped_forward,
+      .grouped_swiglu_forward = reference::grouped_swiglu_forward,
+      .grouped_swiglu = reference::grouped_swiglu,
+      .grouped_backward_input = reference::grouped_backward_input,
+      .grouped_swiglu_backward = reference::grouped_swiglu_backward,
+      .grouped_backward_weight = reference::grouped_backward_weight,
   };
   return table;
 }

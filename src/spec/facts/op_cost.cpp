@@ -8,7 +8,7 @@
 namespace trireme::spec {
 
 std::string_view name_of(OpKind kind) {
-  constexpr std::array<std::string_view, 34> names = {"gemm",
+  constexpr std::array<std::string_view, 47> names = {"gemm",
                                                       "embedding_forward",
                                                       "embedding_backward",
                                                       "norm_forward",
@@ -41,7 +41,20 @@ std::string_view name_of(OpKind kind) {
                                                       "adamw",
                                                       "momentum",
                                                       "normalize",
-                                                      "muon"};
+                                                      "muon",
+                                                      "router_forward",
+                                                      "router_backward",
+                                                      "router_bias",
+                                                      "route_rows",
+                                                      "arrange_rows",
+                                                      "gather_pairs",
+                                                      "sum_pairs",
+                                                      "grouped_forward",
+                                                      "grouped_swiglu_forward",
+                                                      "grouped_swiglu",
+                                                      "grouped_backward_input",
+                                                      "grouped_swiglu_backward",
+                                                      "grouped_backward_weight"};
   const auto index = static_cast<size_t>(kind);
   TRIREME_CHECK(index < names.size(), "op kind {}", index);
   return names[index];

@@ -54,6 +54,21 @@ std::string family_of(const spec::OpCost& cost) {
     case OpKind::normalize:
     case OpKind::muon:
       return "optimizer";
+    case OpKind::router_forward:
+    case OpKind::router_backward:
+    case OpKind::router_bias:
+    case OpKind::route_rows:
+    case OpKind::arrange_rows:
+    case OpKind::gather_pairs:
+    case OpKind::sum_pairs:
+      return "routing";
+    case OpKind::grouped_forward:
+    case OpKind::grouped_swiglu_forward:
+    case OpKind::grouped_swiglu:
+    case OpKind::grouped_backward_input:
+    case OpKind::grouped_swiglu_backward:
+    case OpKind::grouped_backward_weight:
+      return "experts";
     case OpKind::fill:
     case OpKind::copy:
     case OpKind::accumulate:
