@@ -26,12 +26,6 @@ const LayerSpec& layer_of(const ModelSpec& model, int layer) {
 }
 
 void check_supported(const LocalShape& shape) {
-  for (const Axis axis : {Axis::ep, Axis::etp}) {
-    if (shape.mesh[axis] != 1) {
-      throw base::ConfigError(fmt::format("{} = {}: layers cannot be cut along {}; use 1",
-                                          name_of(axis), shape.mesh[axis], name_of(axis)));
-    }
-  }
   TRIREME_CHECK(
       shape.tokens * shape.mesh[Axis::cp] == shape.sequences * shape.seq_len && shape.tokens > 0,
       "{} tokens of {} sequences of {} on one of {} ranks", shape.tokens, shape.sequences,

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "base/shape.h"
+#include "spec/context/token_slice.h"
 #include "spec/facts/backend.h"
 #include "spec/facts/comm_cost.h"
 #include "spec/facts/op_cost.h"
@@ -21,7 +22,6 @@
 #include "spec/parallel/axes.h"
 #include "spec/parallel/mesh_view.h"
 #include "spec/parallel/shard.h"
-#include "spec/context/token_slice.h"
 #include "spec/recipe.h"
 #include "spec/state/state.h"
 
@@ -197,8 +197,7 @@ struct Facts {
   std::vector<CommCost> f_comm, b_comm, w_comm, r_comm;
 };
 
-// REQUIRES: 0 <= layer < model.layers.size(). Throws ConfigError for a mesh with more than one rank
-// along an axis other than tp and cp that cuts layers, and for sizes that do not divide.
+// REQUIRES: 0 <= layer < model.layers.size(). Throws ConfigError for sizes that do not divide.
 Facts facts(const ModelSpec&, int layer, const LocalShape&, const Recipe&, Recompute,
             const Backend&, const OptimizerTypes& = {});
 
