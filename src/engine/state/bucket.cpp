@@ -7,8 +7,15 @@ namespace trireme::engine {
 namespace {
 
 base::Shape shape_of(const std::vector<int64_t>& dims) {
-  TRIREME_CHECK(dims.size() == 1 || dims.size() == 2, "a parameter of {} dimensions", dims.size());
-  return dims.size() == 1 ? base::Shape{dims[0]} : base::Shape{dims[0], dims[1]};
+  switch (dims.size()) {
+    case 1:
+      return {dims[0]};
+    case 2:
+      return {dims[0], dims[1]};
+    default:
+      TRIREME_CHECK(dims.size() == 3, "a parameter of {} dimensions", dims.size());
+      return {dims[0], dims[1], dims[2]};
+  }
 }
 
 device::Tensor range_of(const device::Tensor& flat, const spec::Range& range) {

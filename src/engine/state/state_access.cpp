@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <utility>
 
 #include "base/check.h"
 #include "base/error.h"
@@ -27,15 +28,27 @@ void init_param(device::Stream& stream, const spec::Param& param, uint64_t seed,
   }
   const base::RngKey key = base::rng_key(seed, param.shard.name);
   for (const spec::Piece& piece : pieces) {
-    TRIREME_CHECK(piece.lo.size() == 2, "'{}' has random initial values, but is not a matrix",
-                  param.shard.name);
-    const int64_t rows = piece.hi[0] - piece.lo[0], cols = piece.hi[1] - piece.lo[1];
-    const int64_t width = param.shard.shape[1];
-    ops::init_normal(stream, {.d = d.slice_rows(piece.local, rows * cols).reshape({rows, cols}),
-                              .key = key,
-                              .first = static_cast<uint64_t>(piece.lo[0] * width + piece.lo[1]),
-                              .global_row_stride = static_cast<uint64_t>(width),
-                              .std_dev = param.init_std});
+    const size_t ndim = piece.lo.size();
+    TRIREME_CHECK(ndim == 2 || ndim == 3, "'{}' has random initial values and {} dimensions",
+                  param.shard.name, ndim);
+    // Three dimensions are a list of matrices, which have `height` rows each. Whole ones are
+    // initialised together.
+    const int64_t height = param.shard.shape[ndim - 2], width = param.shard.shape[ndim - 1];
+    const int64_t first_row = piece.lo[ndim - 2], first_column = piece.lo[ndim - 1];
+    const int64_t cols = piece.hi[ndim - 1] - first_column;
+    int64_t rows = piece.hi[ndim - 2] - first_row;
+    const int64_t first_matrix = ndim == 3 ? piece.lo[0] : 0;
+    int64_t matrices = ndim == 3 ? piece.hi[0] - first_matrix : 1;
+    if (rows == height) rows *= std::exchange(matrices, 1);
+    for (int64_t matrix = 0; matrix < matrices; ++matrix) {
+      const int64_t row = (first_matrix + matrix) * height + first_row;
+      const int64_t held = piece.local + matrix * rows * cols;
+      ops::init_normal(stream, {.d = d.slice_rows(held, rows * cols).reshape({rows, cols}),
+                                .key = key,
+                                .first = static_cast<uint64_t>(row * width + first_column),
+                                .global_row_stride = static_cast<uint64_t>(width),
+                                .std_dev = param.init_std});
+    }
   }
 }
 
@@ -45,11 +58,21 @@ void for_each_row(const spec::ShardSpec& shard, const std::vector<spec::Piece>& 
                   const std::function<void(int64_t whole, int64_t held, int64_t count)>& row) {
   const int64_t width = shard.shape.back();
   for (const spec::Piece& piece : pieces) {
+    const size_t ndim = piece.lo.size();
+    TRIREME_CHECK(ndim >= 1 && ndim <= 3, "'{}' has {} dimensions", shard.name, ndim);
     const int64_t count = piece.hi.back() - piece.lo.back();
-    const bool is_matrix = piece.lo.size() == 2;
-    const int64_t first = is_matrix ? piece.lo[0] : 0, last = is_matrix ? piece.hi[0] : 1;
-    for (int64_t r = first; r < last; ++r) {
-      row(r * width + piece.lo.back(), piece.local + (r - first) * count, count);
+    const int64_t height = ndim > 1 ? shard.shape[ndim - 2] : 1;
+    const auto first = [&](size_t from_end) {
+      return ndim > from_end ? piece.lo[ndim - 1 - from_end] : 0;
+    };
+    const auto last = [&](size_t from_end) {
+      return ndim > from_end ? piece.hi[ndim - 1 - from_end] : 1;
+    };
+    int64_t held = piece.local;
+    for (int64_t m = first(2); m < last(2); ++m) {
+      for (int64_t r = first(1); r < last(1); ++r, held += count) {
+        row((m * height + r) * width + piece.lo.back(), held, count);
+      }
     }
   }
 }
