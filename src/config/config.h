@@ -145,6 +145,7 @@ struct Parallelism {
   std::string context_parallel_slices = "zigzag";
   int64_t context_parallel_ulysses_degree = 0;
   int64_t expert_parallel_degree = 1;
+  int64_t expert_tensor_parallel_degree = 1;
   int64_t zero_stage = -1;
   std::string fsdp_reshard_after_forward = "default";
   bool sequence_parallel = false;

@@ -167,9 +167,10 @@ std::string model_text(const spec::ModelDims& d) {
 // allow.
 TEST(LayoutConfig, every_rule_is_named_by_its_id) {
   const std::set<std::string> without_key = {
-      "degree.one_rest",     "placement.engine", "ep.engine",          "ep.ranks",
-      "cp.seq_len",          "ep.divides",       "batch.accumulation", "inference.one_rank",
-      "batch.micro_batches", "batch.activations"};
+      "degree.one_rest",       "placement.engine",   "ep.ranks",           "etp.divides",
+      "ep.sequence",           "ep.ffn_rows",        "row_budget.range",   "cp.seq_len",
+      "expert_capacity.range", "batch.accumulation", "inference.one_rank", "batch.micro_batches",
+      "batch.activations"};
   const std::set<std::string> outside_schema = {
       "degree.range",          "batch.micro_batch", "batch.tokens",   "precision.engine",
       "grad_dtype.kind",       "reduce_dtype.kind", "prefetch.range", "send_buffers.range",

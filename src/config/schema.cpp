@@ -251,8 +251,14 @@ std::vector<Key> keys_of(Config& c) {
            {.low = 0, .high = spec::max_degree},
            "ranks of the ulysses part of ulysses_gather and ulysses_ring, a divisor of "
            "context_parallel_degree; 0: the largest below it that divides the kv_heads of a rank");
-  k.number("expert_parallel_degree", c.parallelism.expert_parallel_degree, degree,
-           "ranks that share the experts (ep); only 1 is supported yet");
+  k.number("expert_parallel_degree", c.parallelism.expert_parallel_degree,
+           {.low = 1, .high = spec::max_degree},
+           "ranks that share the experts of a block (ep): a divisor of the number of experts; they "
+           "are ranks of the other degrees, so ep does not change the number of ranks");
+  k.number("expert_tensor_parallel_degree", c.parallelism.expert_tensor_parallel_degree,
+           {.low = 1, .high = spec::max_degree},
+           "ranks that share each expert (etp), in parts of its width; like ep, they are ranks of "
+           "the other degrees");
   k.number("zero_stage", c.parallelism.zero_stage, {.low = 0, .high = 3, .or_value = -1},
            "what data_parallel_shard_degree x context_parallel_degree ranks shard: 1 optimizer "
            "state, 2 also gradients, 3 also parameters; -1: 3. Ignored on one rank");

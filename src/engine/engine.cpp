@@ -14,6 +14,7 @@
 #include "kernels/step_state.h"
 #include "schedule/lives.h"
 #include "spec/context/context_traffic.h"
+#include "spec/experts/expert_traffic.h"
 #include "spec/facts/rope.h"
 #include "spec/memory/grad_places.h"
 #include "spec/memory/predict.h"
@@ -65,6 +66,7 @@ Engine::Engine(device::Device& device, const spec::ModelSpec& model, const spec:
       groups_(std::make_unique<DataGroups>(plan_, mesh, device, *compute_)),
       tensor_(std::make_unique<TensorGroup>(plan_, mesh, *compute_)),
       context_(std::make_unique<ContextGroup>(plan_, mesh, device, *compute_)),
+      experts_(std::make_unique<ExpertGroup>(model, plan_, mesh, *compute_)),
       pipe_(std::make_unique<Pipe>(model, plan_, mesh, device, *compute_)),
       arenas_(std::make_unique<Arenas>(device, predicted_memory())),
       model_(model),
@@ -78,6 +80,9 @@ Engine::Engine(device::Device& device, const spec::ModelSpec& model, const spec:
   }
   if (const base::TensorSpec buffer = spec::context_buffer(model, plan_); buffer.shape.ndim() > 0) {
     context_->set_buffer(arenas_->comm.take(buffer));
+  }
+  if (const base::TensorSpec buffer = spec::expert_buffer(model, plan_); buffer.shape.ndim() > 0) {
+    experts_->set_buffer(arenas_->comm.take(buffer));
   }
   make_stages(backend);
   inputs_ = std::make_unique<InputStaging>(device, arenas_->staging, spec::local_shape_of(plan_),
@@ -120,6 +125,7 @@ Engine::Engine(device::Device& device, const spec::ModelSpec& model, const spec:
                                                              .compute = *compute_,
                                                              .groups = *groups_,
                                                              .tensor = *tensor_,
+                                                             .experts = *experts_,
                                                              .pipe = *pipe_,
                                                              .buckets = *buckets_,
                                                              .state = *train_state_,
@@ -143,6 +149,7 @@ void Engine::make_stages(const spec::Backend& backend) {
                            .data = groups_->stream(),
                            .tensor = *tensor_,
                            .context = *context_,
+                           .experts = *experts_,
                            .buckets = *buckets_,
                            .state = *train_state_,
                            .stash = *stash_,
@@ -164,7 +171,7 @@ std::vector<device::Tensor> Engine::grads_in_stash() const {
   std::vector<device::Tensor> leaves(layouts.size());
   for (size_t b = 0; b < layouts.size(); ++b) {
     if (places[b])
-      leaves[b] = stash_->memory_at(*places[b], spec::grad_specs(plan_, layouts[b]).leaf);
+      leaves[b] = stash_->memory_at(*places[b], spec::grad_specs(plan_, layouts[b].size()).leaf);
   }
   return leaves;
 }

@@ -20,6 +20,7 @@
 #include "device/memory.h"
 #include "engine/state/context_group.h"
 #include "engine/state/data_groups.h"
+#include "engine/state/expert_group.h"
 #include "engine/state/muon_update.h"
 #include "engine/state/router_update.h"
 #include "engine/state/state_access.h"
@@ -159,7 +160,8 @@ class Engine {
   // Bytes that this rank has sent to others so far. spec::predict_traffic() predicts those of a
   // step.
   spec::TrafficTable traffic() const {
-    return groups_->traffic() + tensor_->traffic() + context_->traffic() + pipe_->traffic();
+    return groups_->traffic() + tensor_->traffic() + context_->traffic() + experts_->traffic() +
+           pipe_->traffic();
   }
 
  private:
@@ -185,6 +187,7 @@ class Engine {
   std::unique_ptr<DataGroups> groups_;
   std::unique_ptr<TensorGroup> tensor_;
   std::unique_ptr<ContextGroup> context_;
+  std::unique_ptr<ExpertGroup> experts_;
   std::unique_ptr<Pipe> pipe_;
   std::unique_ptr<Arenas> arenas_;
   std::unique_ptr<StashPools> stash_;

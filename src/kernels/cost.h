@@ -45,6 +45,8 @@ spec::OpCost cost_of(const MuonArgs&);
 spec::OpCost cost_of(const RouterForwardArgs&);
 spec::OpCost cost_of(const RouterBackwardArgs&);
 spec::OpCost cost_of(const RouterBiasArgs&);
+spec::OpCost cost_of(const RouterOverflowArgs&);
+spec::OpCost cost_of(const RouterFillArgs&);
 spec::OpCost cost_of(const RouteRowsArgs&);
 spec::OpCost cost_of(const ArrangeRowsArgs&);
 spec::OpCost cost_of(const GatherPairsArgs&);

@@ -40,7 +40,7 @@ void may_have_load(const char* op, const ConstTensor& load, int64_t experts, int
 }
 
 void has_stats(const char* op, const ConstTensor& stats, int64_t experts) {
-  has(op, "stats", stats, {spec::RouterStats{experts}.size()}, DType::f32);
+  has_flat(op, "stats", stats, {spec::RouterStats{experts}.size()}, DType::f32);
 }
 
 void are_expected(const char* op, int64_t rows, const ConstTensor& x) {
@@ -53,7 +53,7 @@ void are_groups(const char* op, const ConstTensor& weight, const ConstTensor& st
   TRIREME_CHECK(weight.shape.ndim() == 3, "{}: weights are {}, expected [groups, {}, {}]", op,
                 weight.shape.to_string(), out, in);
   has(op, "weight", weight, {weight.shape[0], out, in});
-  has(op, "starts", starts, {weight.shape[0] + 1}, DType::i32);
+  has_flat(op, "starts", starts, {weight.shape[0] + 1}, DType::i32);
 }
 
 }  // namespace
@@ -86,6 +86,10 @@ void router_backward(Stream& stream, const RouterBackwardArgs& a) {
                 "router_backward: load is {} with an aux_scale of {}",
                 a.load ? "present" : "absent", a.aux_scale);
   may_have_load(op, a.load, experts, tokens, a.first_row, a.sequence_rows);
+  TRIREME_CHECK(static_cast<bool>(a.labels) == (a.aux_scale != 0 || a.z_scale != 0),
+                "router_backward: labels are {} with scales of {} and {}",
+                a.labels ? "present" : "absent", a.aux_scale, a.z_scale);
+  may_have(op, "labels", a.labels, {tokens}, DType::i32);
   has(op, "dlogits", a.dlogits, {tokens, experts});
   is_real(op, "dlogits", a.dlogits);
   send(stream, &Kernels::router_backward, a);
@@ -93,10 +97,25 @@ void router_backward(Stream& stream, const RouterBackwardArgs& a) {
 
 void router_bias(Stream& stream, const RouterBiasArgs& a) {
   const char* op = "router_bias";
-  has(op, "bias", a.bias, {a.bias.rows()}, DType::f32);
+  has_flat(op, "bias", a.bias, {a.bias.rows()}, DType::f32);
   has_stats(op, a.stats, a.bias.rows());
   holds<StepState>(op, "state", a.state);
   send(stream, &Kernels::router_bias, a);
+}
+
+void router_overflow(Stream& stream, const RouterOverflowArgs& a) {
+  has_stats("router_overflow", a.stats, a.experts);
+  holds<StepSums>("router_overflow", "sums", a.sums);
+  send(stream, &Kernels::router_overflow, a);
+}
+
+void router_fill(Stream& stream, const RouterFillArgs& a) {
+  const char* op = "router_fill";
+  TRIREME_CHECK(a.blocks > 0 && a.counts.rows() % a.blocks == 0,
+                "router_fill: {} experts in {} blocks", a.counts.rows(), a.blocks);
+  has_flat(op, "counts", a.counts, {a.counts.rows()}, DType::i32);
+  has(op, "fill", a.fill, {1}, DType::f32);
+  send(stream, &Kernels::router_fill, a);
 }
 
 void route_rows(Stream& stream, const RouteRowsArgs& a) {
@@ -110,9 +129,9 @@ void route_rows(Stream& stream, const RouteRowsArgs& a) {
   TRIREME_CHECK(a.capacity >= 0, "route_rows: a capacity of {} rows", a.capacity);
   has_flat(op, "choice", a.choice, {tokens, chosen}, DType::i32);
   has_flat(op, "place", a.place, {tokens, chosen}, DType::i32);
-  has(op, "pair", a.pair, {rows}, DType::i32);
-  has(op, "counts", a.counts, {a.experts}, DType::i32);
-  has(op, "starts", a.starts, {a.experts + 1}, DType::i32);
+  has_flat(op, "pair", a.pair, {rows}, DType::i32);
+  has_flat(op, "counts", a.counts, {a.experts}, DType::i32);
+  has_flat(op, "starts", a.starts, {a.experts + 1}, DType::i32);
   if (a.stats) has_stats(op, a.stats, a.experts);
   send(stream, &Kernels::route_rows, a);
 }
@@ -121,9 +140,9 @@ void arrange_rows(Stream& stream, const ArrangeRowsArgs& a) {
   const char* op = "arrange_rows";
   const int64_t blocks = a.counts.rows(), groups = a.counts.cols();
   has_flat(op, "counts", a.counts, {blocks, groups}, DType::i32);
-  has(op, "place", a.place, {a.place.rows()}, DType::i32);
-  has(op, "source", a.source, {a.source.rows()}, DType::i32);
-  has(op, "starts", a.starts, {groups + 1}, DType::i32);
+  has_flat(op, "place", a.place, {a.place.rows()}, DType::i32);
+  has_flat(op, "source", a.source, {a.source.rows()}, DType::i32);
+  has_flat(op, "starts", a.starts, {groups + 1}, DType::i32);
   TRIREME_CHECK(blocks > 0 && a.place.rows() % blocks == 0, "arrange_rows: {} rows in {} blocks",
                 a.place.rows(), blocks);
   TRIREME_CHECK(a.tile > 0 && a.source.rows() >= a.place.rows() + groups * (a.tile - 1),
@@ -135,7 +154,7 @@ void arrange_rows(Stream& stream, const ArrangeRowsArgs& a) {
 void gather_pairs(Stream& stream, const GatherPairsArgs& a) {
   const char* op = "gather_pairs";
   is_real(op, "x", a.x);
-  has(op, "source", a.source, {a.d.rows()}, DType::i32);
+  has_flat(op, "source", a.source, {a.d.rows()}, DType::i32);
   has(op, "d", a.d, a.d.shape, a.x.dtype);
   TRIREME_CHECK(a.d.cols() == a.x.cols() && a.x.row_stride >= a.x.cols(),
                 "gather_pairs: x is {}, d is {}", a.x.shape.to_string(), a.d.shape.to_string());

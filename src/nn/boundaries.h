@@ -66,18 +66,24 @@ struct ContextBoundary {
   }
 };
 
-// Ranks around a mixture of experts; null: one rank. Nothing is owned.
+// Ranks that share the experts of a layer: `ep` have other experts, `etp` other parts of the same
+// experts. `tokens` have other rows of the same sequences, and `step` all other rows of a step (for
+// spec::AuxScope::global only); loads of experts are summed over them. Null: one rank. Nothing is
+// owned.
 struct ExpertBoundary {
-  comm::Communicator* ep = nullptr;      // which have different experts
-  comm::Communicator* etp = nullptr;     // which have parts of the same experts
-  comm::Communicator* tokens = nullptr;  // which have other rows of the same sequences
-  comm::Communicator* step = nullptr;    // which have other rows of the same step
+  comm::Communicator* ep = nullptr;
+  comm::Communicator* etp = nullptr;
+  comm::Communicator* tokens = nullptr;
+  comm::Communicator* step = nullptr;
+
+  int rank() const { return ep == nullptr ? 0 : ep->rank(); }
+  int ranks() const { return ep == nullptr ? 1 : ep->size(); }
 };
 
 struct Boundaries {
   Boundary tp;
   ContextBoundary cp;
-  ExpertBoundary expert;
+  ExpertBoundary expert = {};
 };
 
 }  // namespace trireme::nn

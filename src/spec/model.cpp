@@ -2,6 +2,7 @@
 #include "spec/model.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "base/check.h"
 #include "base/error.h"
@@ -102,6 +103,24 @@ void check_dims(const ModelDims& d, int64_t kv_heads, int64_t head_dim) {
   }
 }
 
+// Sums the elements of all parameters; share(block, parameter) is the part of a block's parameter
+// that counts.
+template <typename Share>
+int64_t sum_of_parameters(const ModelSpec& model, Share share) {
+  int64_t count = 0;
+  for (int layer = 0; layer < static_cast<int>(model.layers.size()); ++layer) {
+    const auto* block = std::get_if<BlockSpec>(&model.layers[static_cast<size_t>(layer)]);
+    for (const Param& param : params_of(model, layer)) {
+      if (param.tied_copy || param.shard.shape.empty()) continue;
+      int64_t elements = 1;
+      for (const int64_t dim : param.shard.shape) elements *= dim;
+      const double part = block == nullptr ? 1.0 : share(*block, param);
+      count += part == 1 ? elements : static_cast<int64_t>(std::llround(part * real(elements)));
+    }
+  }
+  return count;
+}
+
 }  // namespace
 
 std::string_view name_of(Family family) { return family == Family::gpt2 ? "gpt2" : "llama"; }
@@ -197,16 +216,14 @@ ModelSpec make_model(const ModelDims& d) {
 }
 
 int64_t parameter_count(const ModelSpec& model) {
-  int64_t count = 0;
-  for (int layer = 0; layer < static_cast<int>(model.layers.size()); ++layer) {
-    for (const Param& param : params_of(model, layer)) {
-      if (param.tied_copy || param.shard.shape.empty()) continue;
-      int64_t elements = 1;
-      for (const int64_t dim : param.shard.shape) elements *= dim;
-      count += elements;
-    }
-  }
-  return count;
+  return sum_of_parameters(model, [](const BlockSpec&, const Param&) { return 1.0; });
+}
+
+int64_t active_parameter_count(const ModelSpec& model) {
+  return sum_of_parameters(model, [](const BlockSpec& block, const Param& param) {
+    if (!block.moe || param.view != ParamView::expert) return 1.0;
+    return real(block.moe->router.chosen) / real(block.moe->router.experts);
+  });
 }
 
 const BlockSpec& typical_block(const ModelSpec& model) {

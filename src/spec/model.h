@@ -151,6 +151,8 @@ ModelSpec make_model(const ModelDims&);
 
 // Returns the number of parameters, a tied table counted once.
 int64_t parameter_count(const ModelSpec&);
+// Returns the number of parameters that one token uses: of experts those that are chosen.
+int64_t active_parameter_count(const ModelSpec&);
 // Returns the size of the head's vocabulary.
 int64_t vocab_of(const ModelSpec&);
 

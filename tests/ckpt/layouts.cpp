@@ -48,8 +48,8 @@ Held held_by(const spec::ModelSpec& model, const Layout& layout, int rank, bool 
     if (layer * layout.pp / layers != coord[Axis::pp]) continue;
     const std::vector<spec::Param> params = spec::params_of(model, layer);
     const spec::BucketLayout bucket = spec::bucket_layout(params, plan.mesh);
-    const spec::Range range = saves ? spec::reduced_range(plan, coord, bucket.elements)
-                                    : spec::updated_range(plan, coord, bucket.elements);
+    const spec::Range range = saves ? spec::reduced_range(plan, coord, bucket.size())
+                                    : spec::updated_range(plan, coord, bucket.size());
     const auto parts = ckpt::bucket_pieces(params, bucket, plan.mesh, coord, range);
     for (const char* kind : kinds) {
       for (const ckpt::ParamPieces& part : parts) {

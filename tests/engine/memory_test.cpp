@@ -154,7 +154,7 @@ TEST(MemoryTest, evaluation_takes_no_more_than_training) {
 }
 
 TEST(MemoryTest, inference_keeps_no_training_state) {
-  for (const spec::ModelDims& dims : {tiny_gpt2(), tiny_llama(), tiny_qwen3()}) {
+  for (const spec::ModelDims& dims : {tiny_gpt2(), tiny_llama(), tiny_qwen3(), tiny_moe()}) {
     for (const char* recipe : {"fp32", "bf16"}) {
       RigOptions o{.dims = dims, .recipe = recipe, .recompute = Recompute::full};
       Rig trainer(o);

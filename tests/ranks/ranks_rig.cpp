@@ -40,11 +40,12 @@ class ShareOfStep final : public engine::MicrobatchSource {
 std::string to_string(const spec::TrafficTable& t) {
   return fmt::format(
       "reduce {} gather grads {} gather params {} sums {} updates {} state {} tp forward {} "
-      "backward {} grads {} cp forward {} backward {} pp activations {} gradients {} table {} "
+      "backward {} grads {} cp forward {} backward {} ep forward {} backward {} pp activations {} "
+      "gradients {} table {} "
       "other {}",
       t.reduce_grads, t.gather_grads, t.gather_params, t.step_sums, t.updates, t.layer_state,
-      t.tp_forward, t.tp_backward, t.tp_grads, t.cp_forward, t.cp_backward, t.pp_activations,
-      t.pp_gradients, t.pp_table, t.other);
+      t.tp_forward, t.tp_backward, t.tp_grads, t.cp_forward, t.cp_backward, t.ep_forward,
+      t.ep_backward, t.pp_activations, t.pp_gradients, t.pp_table, t.other);
 }
 
 // Runs steps and expects on every rank that

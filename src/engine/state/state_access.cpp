@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <functional>
-#include <utility>
 
 #include "base/check.h"
 #include "base/error.h"
@@ -18,6 +17,35 @@ namespace {
 
 namespace ops = kernels::ops;
 
+// A piece of a parameter as `count` boxes of [rows, cols], one after the other in the holder's
+// part. In the row-major whole parameter the first begins at element `first`; rows are `width`,
+// boxes `stride` elements apart.
+struct Matrices {
+  int64_t count = 1, rows = 1, cols = 0;
+  int64_t first = 0, width = 0, stride = 0;
+};
+
+Matrices matrices_of(const spec::ShardSpec& shard, const spec::Piece& piece) {
+  const size_t dims = shard.shape.size();
+  TRIREME_CHECK(dims >= 1 && dims <= 3, "'{}' has {} dimensions", shard.name, dims);
+  Matrices all;
+  all.cols = piece.hi.back() - piece.lo.back();
+  all.width = shard.shape.back();
+  all.first = piece.lo.back();
+  if (dims == 1) return all;
+  all.rows = piece.hi[dims - 2] - piece.lo[dims - 2];
+  all.first += piece.lo[dims - 2] * all.width;
+  if (dims == 2) return all;
+  all.count = piece.hi[0] - piece.lo[0];
+  all.stride = shard.shape[1] * all.width;
+  all.first += piece.lo[0] * all.stride;
+  if (all.rows == shard.shape[1]) {  // adjacent boxes are one
+    all.rows *= all.count;
+    all.count = 1;
+  }
+  return all;
+}
+
 // Fills the flat range `d`, which holds `pieces` of a parameter, with the parameter's initial
 // values.
 void init_param(device::Stream& stream, const spec::Param& param, uint64_t seed,
@@ -28,26 +56,16 @@ void init_param(device::Stream& stream, const spec::Param& param, uint64_t seed,
   }
   const base::RngKey key = base::rng_key(seed, param.shard.name);
   for (const spec::Piece& piece : pieces) {
-    const size_t ndim = piece.lo.size();
-    TRIREME_CHECK(ndim == 2 || ndim == 3, "'{}' has random initial values and {} dimensions",
-                  param.shard.name, ndim);
-    // Three dimensions are a list of matrices, which have `height` rows each. Whole ones are
-    // initialised together.
-    const int64_t height = param.shard.shape[ndim - 2], width = param.shard.shape[ndim - 1];
-    const int64_t first_row = piece.lo[ndim - 2], first_column = piece.lo[ndim - 1];
-    const int64_t cols = piece.hi[ndim - 1] - first_column;
-    int64_t rows = piece.hi[ndim - 2] - first_row;
-    const int64_t first_matrix = ndim == 3 ? piece.lo[0] : 0;
-    int64_t matrices = ndim == 3 ? piece.hi[0] - first_matrix : 1;
-    if (rows == height) rows *= std::exchange(matrices, 1);
-    for (int64_t matrix = 0; matrix < matrices; ++matrix) {
-      const int64_t row = (first_matrix + matrix) * height + first_row;
-      const int64_t held = piece.local + matrix * rows * cols;
-      ops::init_normal(stream, {.d = d.slice_rows(held, rows * cols).reshape({rows, cols}),
-                                .key = key,
-                                .first = static_cast<uint64_t>(row * width + first_column),
-                                .global_row_stride = static_cast<uint64_t>(width),
-                                .std_dev = param.init_std});
+    const Matrices of = matrices_of(param.shard, piece);
+    const int64_t elements = of.rows * of.cols;
+    for (int64_t i = 0; i < of.count; ++i) {
+      ops::init_normal(
+          stream,
+          {.d = d.slice_rows(piece.local + i * elements, elements).reshape({of.rows, of.cols}),
+           .key = key,
+           .first = static_cast<uint64_t>(of.first + i * of.stride),
+           .global_row_stride = static_cast<uint64_t>(of.width),
+           .std_dev = param.init_std});
     }
   }
 }
@@ -56,22 +74,13 @@ void init_param(device::Stream& stream, const spec::Param& param, uint64_t seed,
 // every piece of a parameter.
 void for_each_row(const spec::ShardSpec& shard, const std::vector<spec::Piece>& pieces,
                   const std::function<void(int64_t whole, int64_t held, int64_t count)>& row) {
-  const int64_t width = shard.shape.back();
   for (const spec::Piece& piece : pieces) {
-    const size_t ndim = piece.lo.size();
-    TRIREME_CHECK(ndim >= 1 && ndim <= 3, "'{}' has {} dimensions", shard.name, ndim);
-    const int64_t count = piece.hi.back() - piece.lo.back();
-    const int64_t height = ndim > 1 ? shard.shape[ndim - 2] : 1;
-    const auto first = [&](size_t from_end) {
-      return ndim > from_end ? piece.lo[ndim - 1 - from_end] : 0;
-    };
-    const auto last = [&](size_t from_end) {
-      return ndim > from_end ? piece.hi[ndim - 1 - from_end] : 1;
-    };
+    const Matrices of = matrices_of(shard, piece);
     int64_t held = piece.local;
-    for (int64_t m = first(2); m < last(2); ++m) {
-      for (int64_t r = first(1); r < last(1); ++r, held += count) {
-        row((m * height + r) * width + piece.lo.back(), held, count);
+    for (int64_t i = 0; i < of.count; ++i) {
+      for (int64_t r = 0; r < of.rows; ++r) {
+        row(of.first + i * of.stride + r * of.width, held, of.cols);
+        held += of.cols;
       }
     }
   }
@@ -97,6 +106,7 @@ StateAccess::StateAccess(const Parts& parts)
       compute_(parts.compute),
       groups_(parts.groups),
       tensor_(parts.tensor),
+      experts_(parts.experts),
       pipe_(parts.pipe),
       buckets_(parts.buckets),
       state_(parts.state),
@@ -208,16 +218,20 @@ std::vector<float> StateAccess::read(const Located& at, const optim::FlatFloats&
 }
 
 std::vector<float> StateAccess::assemble(const spec::Param& param, std::span<const float> own) {
+  const bool is_expert = param.view == spec::ParamView::expert;
   const bool is_cut = !param.shard.cuts.empty();
-  const int ranks = is_cut ? tensor_.ranks() : 1;
+  const int ranks = !is_cut ? 1 : is_expert ? experts_.ranks() : tensor_.ranks();
   std::vector<float> gathered;
-  if (ranks > 1) gathered = tensor_.gather_for_host(own);
+  if (ranks > 1) {
+    gathered = is_expert ? experts_.gather_for_host(own) : tensor_.gather_for_host(own);
+  }
   const std::span<const float> parts = ranks > 1 ? std::span<const float>(gathered) : own;
   const auto part_elements = static_cast<int64_t>(own.size());
   std::vector<float> values(static_cast<size_t>(elements_of(param.shard)));
   for (int r = 0; r < ranks; ++r) {
     spec::Coord coord = groups_.coord();
-    if (ranks > 1) coord[spec::Axis::tp] = r;
+    if (ranks > 1 && is_expert) coord = experts_.coord_of(r, coord);
+    if (ranks > 1 && !is_expert) coord[spec::Axis::tp] = r;
     for_each_row(param.shard, spec::pieces(param.shard, plan_.mesh, coord, {0, part_elements}),
                  [&](int64_t whole, int64_t held, int64_t n) {
                    std::copy_n(parts.begin() + r * part_elements + held, n, values.begin() + whole);
@@ -265,7 +279,8 @@ std::vector<StateAccess::StateRange> StateAccess::state() {
   std::vector<StateRange> all;
   for (int b = 0; b < buckets_.size(); ++b) {
     for (const TrainState::Part& part : state_.parts(b)) {
-      all.push_back({buckets_.key(b).layer, part.tensor, part.range, part.floats});
+      all.push_back(
+          {buckets_.key(b).layer, buckets_.key(b).view, part.tensor, part.range, part.floats});
     }
   }
   return all;

@@ -13,6 +13,7 @@
 #include "engine/state/buckets.h"
 #include "engine/state/context_group.h"
 #include "engine/state/data_groups.h"
+#include "engine/state/expert_group.h"
 #include "engine/state/train_state.h"
 #include "engine/step/input.h"
 #include "engine/step/script.h"
@@ -29,6 +30,7 @@ struct StageShared {
   device::Stream& data;
   TensorGroup& tensor;
   ContextGroup& context;
+  ExpertGroup& experts;
   Buckets& buckets;
   const TrainState& state;
   StashPools& stash;

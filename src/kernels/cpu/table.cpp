@@ -42,6 +42,21 @@ const Kernels& cpu_kernels() {
       .momentum = cpu::momentum,
       .normalize = cpu::normalize,
       .muon = cpu::muon,
+      .router_forward = cpu::router_forward,
+      .router_backward = cpu::router_backward,
+      .router_bias = cpu::router_bias,
+      .router_overflow = cpu::router_overflow,
+      .router_fill = cpu::router_fill,
+      .route_rows = cpu::route_rows,
+      .arrange_rows = cpu::arrange_rows,
+      .gather_pairs = cpu::gather_pairs,
+      .sum_pairs = cpu::sum_pairs,
+      .grouped_forward = cpu::grouped_forward,
+      .grouped_swiglu_forward = cpu::grouped_swiglu_forward,
+      .grouped_swiglu = cpu::grouped_swiglu,
+      .grouped_backward_input = cpu::grouped_backward_input,
+      .grouped_swiglu_backward = cpu::grouped_swiglu_backward,
+      .grouped_backward_weight = cpu::grouped_backward_weight,
   };
   return table;
 }

@@ -44,5 +44,20 @@ void adamw(Stream&, const AdamwArgs&);
 void momentum(Stream&, const MomentumArgs&);
 void normalize(Stream&, const NormalizeArgs&);
 void muon(Stream&, const MuonArgs&);
+void router_forward(Stream&, const RouterForwardArgs&);
+void router_backward(Stream&, const RouterBackwardArgs&);
+void router_bias(Stream&, const RouterBiasArgs&);
+void router_overflow(Stream&, const RouterOverflowArgs&);
+void router_fill(Stream&, const RouterFillArgs&);
+void route_rows(Stream&, const RouteRowsArgs&);
+void arrange_rows(Stream&, const ArrangeRowsArgs&);
+void gather_pairs(Stream&, const GatherPairsArgs&);
+void sum_pairs(Stream&, const SumPairsArgs&);
+void grouped_forward(Stream&, const GroupedForwardArgs&);
+void grouped_swiglu_forward(Stream&, const GroupedSwigluForwardArgs&);
+void grouped_swiglu(Stream&, const GroupedSwigluArgs&);
+void grouped_backward_input(Stream&, const GroupedBackwardInputArgs&);
+void grouped_swiglu_backward(Stream&, const GroupedSwigluBackwardArgs&);
+void grouped_backward_weight(Stream&, const GroupedBackwardWeightArgs&);
 
 }  // namespace trireme::kernels::cpu

@@ -14,6 +14,7 @@ namespace trireme::kernels::cuda {
 class AttentionPlans;
 class FusedProducts;
 class GemmPlans;
+class GroupedProducts;
 
 // Throws DeviceError unless `status` is success. `what` describes the attempted action.
 void cublas_check(cublasStatus_t status, const char* what);
@@ -33,6 +34,7 @@ class Libraries final : public device::CudaDevice::KernelState {
   GemmPlans& gemm_plans();
   AttentionPlans& attention_plans();
   const FusedProducts& fused_products();
+  const GroupedProducts& grouped_products();
 
  private:
   device::CudaDevice& device_;
@@ -40,6 +42,7 @@ class Libraries final : public device::CudaDevice::KernelState {
   std::unique_ptr<GemmPlans> gemm_plans_;
   std::unique_ptr<AttentionPlans> attention_plans_;
   std::unique_ptr<FusedProducts> fused_products_;
+  std::unique_ptr<GroupedProducts> grouped_products_;
 };
 
 }  // namespace trireme::kernels::cuda

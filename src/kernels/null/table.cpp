@@ -51,6 +51,8 @@ const Kernels& null_kernels() {
       .router_forward = nothing,
       .router_backward = nothing,
       .router_bias = nothing,
+      .router_overflow = nothing,
+      .router_fill = nothing,
       .route_rows = nothing,
       .arrange_rows = nothing,
       .gather_pairs = nothing,

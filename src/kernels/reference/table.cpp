@@ -45,6 +45,8 @@ const Kernels& reference_kernels() {
       .router_forward = reference::router_forward,
       .router_backward = reference::router_backward,
       .router_bias = reference::router_bias,
+      .router_overflow = reference::router_overflow,
+      .router_fill = reference::router_fill,
       .route_rows = reference::route_rows,
       .arrange_rows = reference::arrange_rows,
       .gather_pairs = reference::gather_pairs,

@@ -47,6 +47,8 @@ void muon(Stream&, const MuonArgs&);
 void router_forward(Stream&, const RouterForwardArgs&);
 void router_backward(Stream&, const RouterBackwardArgs&);
 void router_bias(Stream&, const RouterBiasArgs&);
+void router_overflow(Stream&, const RouterOverflowArgs&);
+void router_fill(Stream&, const RouterFillArgs&);
 void route_rows(Stream&, const RouteRowsArgs&);
 void arrange_rows(Stream&, const ArrangeRowsArgs&);
 void gather_pairs(Stream&, const GatherPairsArgs&);

@@ -5,10 +5,10 @@
 
 #include "plan/search/confirm.h"
 #include "schedule/lives.h"
+#include "spec/context/context_traffic.h"
 #include "spec/memory/grad_places.h"
 #include "spec/memory/predict.h"
 #include "spec/memory/stash_frames.h"
-#include "spec/context/context_traffic.h"
 #include "spec/parallel/data_parallel.h"
 #include "spec/parallel/tensor_parallel.h"
 #include "spec/state/state_layout.h"
@@ -134,7 +134,7 @@ int64_t grads_in_stash(const spec::Plan& plan, const LayerCosts& costs, const Ra
   const auto places = spec::grad_places(plan, stash, buckets);
   int64_t bytes = 0;
   for (size_t i = 0; i < places.size(); ++i) {
-    if (places[i]) bytes += base::bytes_of(spec::grad_specs(plan, elements[i]).leaf);
+    if (places[i]) bytes += base::bytes_of(spec::grad_specs(plan, {elements[i]}).leaf);
   }
   return bytes;
 }
@@ -201,7 +201,9 @@ const MemoryTable& EngineMemory::state_of(const Layout& l, const LayerCosts& cos
   }
   if (rank.blocks > 0) sum.params += base::bytes_of(rope_table_spec(job_.model, job_.seq_len));
   const bool reads_first = costs.head.tied_elements > 0 && is_one_stage;
-  sum.comm = bytes_of(spec::data_buffers(plan, buckets_of(costs, rank, l), reads_first));
+  std::vector<spec::BucketSize> buckets;
+  for (const int64_t elements : buckets_of(costs, rank, l)) buckets.push_back({elements});
+  sum.comm = bytes_of(spec::data_buffers(plan, buckets, reads_first));
   return sum;
 }
 

@@ -148,6 +148,7 @@ Backend cuda_backend(bool deterministic) {
           .logits_bytes = int64_t{2} << 30,
           .attention_bytes = int64_t{2304} << 20,
           .row_grain = 64,
+          .expert_tile = 128,
           .scratch = &cuda_scratch};
 }
 

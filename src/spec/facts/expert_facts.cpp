@@ -287,9 +287,12 @@ void ExpertFacts::backward(Work& work, const std::function<bool(BlockSlot)>& rec
   const GroupedSwigluShape products{rows.expected(), rows.groups, D, F};
   work.ops.push_back(grouped_swiglu_backward_cost(products, act, recomputes(BlockSlot::act)));
   give_back(work, 1, DType::f32);
-  work.ops.push_back(router_backward_cost(
-      {.tokens = R, .experts = rows.experts, .chosen = rows.chosen, .sequences = load_rows()},
-      act));
+  work.ops.push_back(router_backward_cost({.tokens = R,
+                                           .experts = rows.experts,
+                                           .chosen = rows.chosen,
+                                           .has_labels = moe.balance.aux != 0 || moe.balance.z != 0,
+                                           .sequences = load_rows()},
+                                          act));
   work.ops.push_back(grouped_backward_input_cost({rows.expected(), rows.groups, 2 * F, D}, act));
   give_back(work, D, act);
   if (S > 0) {

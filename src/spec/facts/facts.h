@@ -220,8 +220,7 @@ struct Facts {
   std::vector<CommCost> f_comm, b_comm, w_comm, r_comm;
 };
 
-// REQUIRES: 0 <= layer < model.layers.size(). Throws ConfigError for a mesh with more than one rank
-// along an axis other than tp and cp that cuts layers, and for sizes that do not divide.
+// REQUIRES: 0 <= layer < model.layers.size(). Throws ConfigError for sizes that do not divide.
 Facts facts(const ModelSpec&, int layer, const LocalShape&, const Recipe&, Recompute,
             const Backend&, const OptimizerTypes& = {});
 

@@ -55,6 +55,8 @@ enum class OpKind : uint8_t {
   router_forward,
   router_backward,
   router_bias,
+  router_overflow,
+  router_fill,
   route_rows,
   arrange_rows,
   gather_pairs,

@@ -40,6 +40,9 @@ inline Layout any_open_layout(LayoutDice& dice) {
   l.pp = dice.of(degrees);
   l.dp_replicate = dice.of(degrees);
   l.dp_shard = dice.of(degrees);
+  l.row_budget = dice.of<double>({1.5, 1.5, 1.25, 2});
+  l.overflow = dice.of<Overflow>({Overflow::strict, Overflow::drop});
+  l.expert_capacity = dice.of<double>({0, 0, 1.1});
   l.zero_stage = dice.of<int>({-1, 0, 1, 2, 3});
   l.sequence_parallel = dice.either();
   l.schedule = static_cast<schedule::Kind>(dice.below(static_cast<size_t>(schedule::Kind::count)));

@@ -27,6 +27,10 @@ enum class LayoutKey : uint8_t {
   dp_replicate,
   dp_shard,
   ep,
+  etp,
+  row_budget,
+  overflow,
+  expert_capacity,
   zero_stage,
   sequence_parallel,
   placement,
@@ -65,6 +69,7 @@ struct ModelSizes {
   int64_t vocab = 0, max_seq = 0;
   int64_t layers = 0;   // with embedding and head
   int64_t experts = 0;  // 0: none
+  int64_t expert_ffn = 0;
   bool is_tied = false;
   double activations_per_token = 0;  // elements (model.h, activation_elements())
 };

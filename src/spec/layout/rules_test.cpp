@@ -40,15 +40,12 @@ Texts texts(const Asked& asked, const ModelDims& model = dims) {
 TEST(RuleBook, every_rule_has_a_sample_that_breaks_it_alone) {
   std::set<std::string> seen;
   for (const BrokenSample& sample : broken_samples()) {
-    // A feature that the engine lacks has a separate rule, which hides the rules of any program.
-    const bool is_lacking = sample.id == "ep.divides" || sample.id == "ep.ranks";
     const Rule* rule = find_rule(sample.id);
     ASSERT_NE(rule, nullptr) << sample.id;
     seen.insert(sample.id);
     std::set<std::string> ids;
-    for (const Broken& broken : settle(sample_sizes(sample), sample.work, sample.ranks,
-                                       sample.asked, is_lacking ? Whose::any : Whose::engine)
-                                    .broken) {
+    for (const Broken& broken :
+         settle(sample_sizes(sample), sample.work, sample.ranks, sample.asked).broken) {
       ids.insert(std::string(broken.rule->id));
       EXPECT_NE(to_text(broken).find(fmt::format(" [{}]", broken.rule->id)), std::string::npos);
     }
@@ -71,7 +68,7 @@ TEST(RuleBook, ids_are_unique_and_rules_complete) {
 
 TEST(RuleBook, solve_gives_a_plan_or_every_broken_rule) {
   for (const BrokenSample& sample : broken_samples()) {
-    if (sample.experts > 0) continue;  // not in the engine yet
+    if (sample.experts > 0) continue;  // the model of the samples has none
     const ModelSpec model = make_model(sample_dims(sample));
     const Solved solved = solve(model, sample.work, sample.asked, {}, sample.ranks);
     ASSERT_FALSE(solved.broken.empty()) << sample.id;

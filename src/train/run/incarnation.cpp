@@ -161,10 +161,9 @@ void rebuild(Incarnation& parts, Check check) {
   parts.platform.device->ledger().unfreeze();
   parts.job = job_of(parts);
   check();
-  parts.engine = std::make_unique<engine::Engine>(*parts.platform.device, parts.model,
-                                                  parts.job->plan, parts.platform.backend,
-                                                  make_engine_options(parts.config),
-                                                  parts.rank.mesh());
+  parts.engine = std::make_unique<engine::Engine>(
+      *parts.platform.device, parts.model, parts.job->plan, parts.platform.backend,
+      make_engine_options(parts.config), parts.rank.mesh());
   put_state(*parts.engine, state);
 }
 

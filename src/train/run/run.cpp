@@ -79,7 +79,8 @@ void Run::enter_leg_of(int64_t step) {
   if (is_traced) summary_.picture = trace_->picture_file();
 }
 
-std::optional<int64_t> Run::run_leg(const StepAgenda& agenda, StepReporter& reporter, int64_t first) {
+std::optional<int64_t> Run::run_leg(const StepAgenda& agenda, StepReporter& reporter,
+                                    int64_t first) {
   const Leg& leg = *parts_.leg;
   const int64_t last = std::min(leg.last_step, config_.training.steps);
   TrainBatches batches(parts_.data.train(leg.seq_len), parts_.plan(), parts_.rank.coord(),
@@ -128,7 +129,8 @@ void Run::enlarge_budget(int64_t from, int64_t step) {
   const spec::MoeSpec& moe = *spec::moe_of(parts_.model);
   const double largest = spec::largest_row_budget(moe, parts_.plan().mesh[spec::Axis::ep]);
   const double budget = std::min(growth * parts_.row_budget, largest);
-  log(fmt::format("experts   step {} was not applied: {} rows exceeded the row budget of {:.3g}; "
+  log(
+      fmt::format("experts   step {} was not applied: {} rows exceeded the row budget of {:.3g}; "
                   "the engine is rebuilt with {:.3g}, and the step is repeated",
                   from, overflow_rows_, parts_.row_budget, budget));
   predicted_sent_bytes_ += predicted_sent_bytes();

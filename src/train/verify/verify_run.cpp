@@ -163,7 +163,7 @@ std::vector<Deviation> deviations(const RankRecord& rank, const RankRecord& refe
 
 std::span<const TrafficKind> step_traffic_kinds() {
   using Table = spec::TrafficTable;
-  static constexpr std::array<TrafficKind, 14> kinds = {{{"reduce_grads", &Table::reduce_grads},
+  static constexpr std::array<TrafficKind, 16> kinds = {{{"reduce_grads", &Table::reduce_grads},
                                                          {"gather_grads", &Table::gather_grads},
                                                          {"gather_params", &Table::gather_params},
                                                          {"step_sums", &Table::step_sums},
@@ -174,6 +174,8 @@ std::span<const TrafficKind> step_traffic_kinds() {
                                                          {"tp_grads", &Table::tp_grads},
                                                          {"cp_forward", &Table::cp_forward},
                                                          {"cp_backward", &Table::cp_backward},
+                                                         {"ep_forward", &Table::ep_forward},
+                                                         {"ep_backward", &Table::ep_backward},
                                                          {"pp_activations", &Table::pp_activations},
                                                          {"pp_gradients", &Table::pp_gradients},
                                                          {"pp_table", &Table::pp_table}}};

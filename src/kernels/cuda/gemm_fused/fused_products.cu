@@ -1,10 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/cuda/gemm_fused/fused_products.h"
 
-#include <cudaTypedefs.h>
-
 #include <algorithm>
-#include <string_view>
 
 #include "kernels/cuda/gemm_fused/gemm_fused_kernel.cuh"
 #include "kernels/cuda/norm/norm_partials.cuh"
@@ -20,28 +17,6 @@ constexpr int min_tiles = 264;  // of a cluster: 4 for each pair of multiprocess
 // With a shorter sum the activation takes longer than the product that should hide it.
 constexpr int64_t min_k = 256;
 
-bool is_in_build() {
-  return std::string_view(TRIREME_CUDA_ARCHITECTURES).find("90a") != std::string_view::npos;
-}
-
-CUtensorMap describe(void* encode, const ConstTensor& matrix, const fused::Box& box) {
-  const cuuint64_t sizes[2] = {static_cast<cuuint64_t>(matrix.cols()),
-                               static_cast<cuuint64_t>(matrix.rows())};
-  const cuuint64_t strides[1] = {static_cast<cuuint64_t>(matrix.row_stride) * 2};
-  const cuuint32_t boxes[2] = {static_cast<cuuint32_t>(box.columns),
-                               static_cast<cuuint32_t>(box.rows)};
-  const cuuint32_t steps[2] = {1, 1};
-  CUtensorMap map;
-  const CUresult result = reinterpret_cast<PFN_cuTensorMapEncodeTiled_v12000>(encode)(
-      &map, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 2,
-      const_cast<void*>(static_cast<const void*>(matrix.data)), sizes, strides, boxes, steps,
-      CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
-      CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
-  TRIREME_CHECK(result == CUDA_SUCCESS, "describing a matrix of {} x {}: CUDA error {}",
-                matrix.rows(), matrix.cols(), static_cast<int>(result));
-  return map;
-}
-
 bool is_aligned_bf16(const ConstTensor& t) { return t.dtype == DType::bf16 && is_vectorisable(t); }
 
 bool is_aligned_bf16_bias(const ConstTensor& bias) {
@@ -56,11 +31,11 @@ bool stores_value(const GemmArgs& gemm) {
 }
 
 // Everything but the operands of the activation. `n` is that of the product.
-FusedProduct product_of(void* encode, const GemmArgs& gemm) {
+FusedProduct product_of(const TensorMaps& maps, const GemmArgs& gemm) {
   const int64_t n = gemm.d.cols(), k = gemm.a.cols();
   FusedProduct p = {};
-  p.a = describe(encode, gemm.a, fused::a_box);
-  p.b = describe(encode, gemm.b, gemm.trans_b ? fused::b_box : fused::b_box_by_columns);
+  p.a = maps.matrix(gemm.a, fused::a_box);
+  p.b = maps.matrix(gemm.b, gemm.trans_b ? fused::b_box : fused::b_box_by_columns);
   p.m = static_cast<int>(gemm.d.rows());
   p.n = static_cast<int>(n);
   p.k = static_cast<int>(k);
@@ -68,17 +43,14 @@ FusedProduct product_of(void* encode, const GemmArgs& gemm) {
       static_cast<int>(ceil_div(gemm.d.rows(), fused::tile_m * fused::blocks_of_cluster));
   p.tiles_n = static_cast<int>(ceil_div(n, fused::tile_n));
   p.tiles = p.clusters_m * p.tiles_n;
-  // A small b stays in the cache, and a is read once; with a large b, short rows of tiles must
-  // share the part that is in the cache.
-  constexpr int64_t small_b = 16 << 20;
-  p.rows_together = n * k * 2 <= small_b ? 16 : 8;
+  p.rows_together = fused::rows_together(n * k * 2);
   return p;
 }
 
 // A product with GELU: value + bias, or its slope, goes to `stored`.
-FusedProduct gelu_product(void* encode, const GemmArgs& gemm, const ConstTensor& bias,
+FusedProduct gelu_product(const TensorMaps& maps, const GemmArgs& gemm, const ConstTensor& bias,
                           const Tensor& stored) {
-  FusedProduct p = product_of(encode, gemm);
+  FusedProduct p = product_of(maps, gemm);
   p.bias = data<bf16>(bias);
   p.value = data<bf16>(stored);
   p.value_stride = stored.row_stride;
@@ -107,21 +79,8 @@ void launch(CudaStream& stream, const FusedProduct& p, int clusters) {
 
 }  // namespace
 
-FusedProducts::FusedProducts(device::CudaDevice& device) {
-  if (!is_in_build()) return;
-  int major = 0, minor = 0;
-  const int index = device.options().index;
-  device::cuda_check(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, index),
-                     "querying the compute capability");
-  device::cuda_check(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, index),
-                     "querying the compute capability");
-  if (major != 9 || minor != 0) return;
-  cudaDriverEntryPointQueryResult found = cudaDriverEntryPointSymbolNotFound;
-  device::cuda_check(cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &encode_, 12000,
-                                                      cudaEnableDefault, &found),
-                     "looking for cuTensorMapEncodeTiled");
-  if (found != cudaDriverEntryPointSuccess || encode_ == nullptr) return;
-  clusters_ = device.multiprocessors() / fused::blocks_of_cluster;
+FusedProducts::FusedProducts(device::CudaDevice& device) : maps_(device) {
+  if (maps_.is_supported()) clusters_ = device.multiprocessors() / fused::blocks_of_cluster;
 }
 
 bool FusedProducts::supports(const GemmArgs& gemm) const {
@@ -140,7 +99,7 @@ bool FusedProducts::multiply(CudaStream& stream, const GemmArgs& gemm, const Gel
   if (!supports(gemm) || !gemm.trans_b || !is_aligned_bf16(e.input) ||
       !is_aligned_bf16_bias(e.bias))
     return false;
-  launch<Fusion::gelu>(stream, gelu_product(encode_, gemm, e.bias, e.input), clusters_);
+  launch<Fusion::gelu>(stream, gelu_product(maps_, gemm, e.bias, e.input), clusters_);
   return true;
 }
 
@@ -149,7 +108,7 @@ bool FusedProducts::multiply(CudaStream& stream, const GemmArgs& gemm,
   if (!supports(gemm) || !gemm.trans_b || !is_aligned_bf16(e.slope) ||
       !is_aligned_bf16_bias(e.bias))
     return false;
-  launch<Fusion::gelu_slope>(stream, gelu_product(encode_, gemm, e.bias, e.slope), clusters_);
+  launch<Fusion::gelu_slope>(stream, gelu_product(maps_, gemm, e.bias, e.slope), clusters_);
   return true;
 }
 
@@ -162,7 +121,7 @@ bool FusedProducts::multiply(CudaStream& stream, const GemmArgs& gemm,
   }
   const base::TensorSpec spec = partial_sums(gemm, 1);
   if (e.d_sum && base::bytes_of(spec) > stream.workspace().bytes()) return false;
-  FusedProduct p = product_of(encode_, gemm);
+  FusedProduct p = product_of(maps_, gemm);
   p.x = data<bf16>(e.input);
   p.x_stride = e.input.row_stride;
   p.d = data<bf16>(gemm.d);
@@ -180,7 +139,7 @@ bool FusedProducts::multiply(CudaStream& stream, const GemmArgs& gemm, const Sca
   if (!supports(gemm) || gemm.trans_b || !is_aligned_bf16(e.factor)) return false;
   const base::TensorSpec spec = partial_sums(gemm, fused::finishing_warps);
   if (e.d_sum && base::bytes_of(spec) > stream.workspace().bytes()) return false;
-  FusedProduct p = product_of(encode_, gemm);
+  FusedProduct p = product_of(maps_, gemm);
   p.x = data<bf16>(e.factor);
   p.x_stride = e.factor.row_stride;
   p.d = data<bf16>(gemm.d);
@@ -196,7 +155,7 @@ bool FusedProducts::swiglu(CudaStream& stream, const GemmArgs& gemm,
                            const SwigluForwardArgs& swiglu) const {
   if (!supports(gemm) || !stores_value(gemm) || !gemm.trans_b || !is_aligned_bf16(swiglu.y))
     return false;
-  FusedProduct p = product_of(encode_, gemm);
+  FusedProduct p = product_of(maps_, gemm);
   p.value = data<bf16>(gemm.d);
   p.value_stride = gemm.d.row_stride;
   p.d = data<bf16>(swiglu.y);
@@ -211,7 +170,7 @@ bool FusedProducts::swiglu_grad(CudaStream& stream, const GemmArgs& gemm,
       !is_aligned_bf16(swiglu.dgate_up) || (swiglu.y && !is_aligned_bf16(swiglu.y))) {
     return false;
   }
-  FusedProduct p = product_of(encode_, gemm);
+  FusedProduct p = product_of(maps_, gemm);
   p.x = data<bf16>(swiglu.gate_up);
   p.x_stride = swiglu.gate_up.row_stride;
   p.d = data<bf16>(swiglu.dgate_up);

@@ -5,6 +5,7 @@
 
 #include "device/cuda/cuda_device.h"
 #include "kernels/args.h"
+#include "kernels/cuda/gemm_fused/tensor_maps.h"
 
 namespace trireme::kernels::cuda {
 
@@ -34,8 +35,8 @@ class FusedProducts {
  private:
   bool supports(const GemmArgs& gemm) const;  // independent of the epilogue
 
-  int clusters_ = 0;        // that run concurrently; 0: not supported
-  void* encode_ = nullptr;  // cuTensorMapEncodeTiled()
+  TensorMaps maps_;
+  int clusters_ = 0;  // that run concurrently; 0: not supported
 };
 
 }  // namespace trireme::kernels::cuda

@@ -17,6 +17,7 @@
 #pragma once
 
 #include "kernels/cuda/gemm_fused/hopper.cuh"
+#include "kernels/cuda/gemm_fused/tensor_maps.h"
 #include "kernels/cuda/launch.cuh"
 
 namespace trireme::kernels::cuda {
@@ -29,10 +30,28 @@ enum class Fusion : uint8_t {
   factor,       // d = value x, its column sums
   swiglu,       // gate | up = value is stored, d = silu(gate) up
   swiglu_grad,  // dgate | dup = value up silu'(gate) | value silu(gate); recomputed = silu(gate) up
+  // Products of groups of rows (experts/grouped.cuh), w the weight of a row:
+  plain,                 // d = value
+  plain_grad,            // d = value
+  weighted_swiglu,       // gate | up = value is stored, d = w silu(gate) up
+  weighted_swiglu_grad,  // as swiglu_grad, times w; and the rows' sums of value silu(gate) up
+  weight_grad,           // d (+)= value, a is [k, m], d is fp32
+  weight_grad_bf16,      // the same, d is bf16
 };
+constexpr bool is_swiglu(Fusion f) { return f == Fusion::swiglu || f == Fusion::weighted_swiglu; }
+constexpr bool is_swiglu_grad(Fusion f) {
+  return f == Fusion::swiglu_grad || f == Fusion::weighted_swiglu_grad;
+}
+constexpr bool is_weight_grad(Fusion f) {
+  return f == Fusion::weight_grad || f == Fusion::weight_grad_bf16;
+}
+constexpr bool has_row_weights(Fusion f) {
+  return f == Fusion::weighted_swiglu || f == Fusion::weighted_swiglu_grad;
+}
 // The forward's b is a weight [n, k], the backward's [k, n].
 constexpr bool is_backward(Fusion f) {
-  return f == Fusion::gelu_grad || f == Fusion::factor || f == Fusion::swiglu_grad;
+  return f == Fusion::gelu_grad || f == Fusion::factor || f == Fusion::plain_grad ||
+         is_swiglu_grad(f) || is_weight_grad(f);
 }
 
 struct FusedProduct {
@@ -63,9 +82,6 @@ constexpr int threads = 3 * group_threads;
 constexpr int finishing_warps = 3;
 constexpr int swizzled_columns = 64;  // of a tile of bf16 in shared memory: 128 bytes
 
-struct Box {
-  int rows, columns;
-};
 constexpr Box a_box = {tile_m, tile_k};
 constexpr Box b_box = {half_n, tile_k}, b_box_by_columns = {tile_k, swizzled_columns};
 
@@ -102,7 +118,22 @@ __device__ inline uint32_t swizzled(int row, int chunk) {
 
 struct Tile {
   int row, column;  // its first, of this block
+  int group = 0;    // weight_grad: of rows, with its own d
 };
+// How many rows of clusters are processed together. A small b stays in the cache, and a is read
+// once; with a large b, short rows of tiles must share the part that is in the cache.
+constexpr int rows_together(int64_t bytes_of_b) { return bytes_of_b <= 16 << 20 ? 16 : 8; }
+
+// Tile number `at` of a product, for this block of the cluster.
+__device__ inline Tile tile_at(int at, int clusters_m, int tiles_n, int together, uint32_t rank) {
+  const int of_group = together * tiles_n;
+  const int group = at / of_group, at_group = at % of_group;
+  const int first = group * together;
+  const int rows = min(together, clusters_m - first);
+  const int row = (first + at_group % rows) * blocks_of_cluster + static_cast<int>(rank);
+  return {row * tile_m, at_group / rows * tile_n};
+}
+
 // The tiles of a block in turn. Neighbours in time share operands in the cache.
 class Tiles {
  public:
@@ -111,13 +142,10 @@ class Tiles {
   __device__ bool has_tile() const { return at_ < p_.tiles; }
   __device__ void advance() { at_ += static_cast<int>(gridDim.x) / blocks_of_cluster; }
   __device__ Tile tile() const {
-    const int of_group = p_.rows_together * p_.tiles_n;
-    const int group = at_ / of_group, at = at_ % of_group;
-    const int first = group * p_.rows_together;
-    const int rows = min(p_.rows_together, p_.clusters_m - first);
-    const int row = (first + at % rows) * blocks_of_cluster + static_cast<int>(rank_);
-    return {row * tile_m, at / rows * tile_n};
+    return tile_at(at_, p_.clusters_m, p_.tiles_n, p_.rows_together, rank_);
   }
+  __device__ int end_row() const { return p_.m; }  // rows from here on are not written
+  __device__ int steps() const { return (p_.k + tile_k - 1) / tile_k; }  // along k, of this tile
 
  private:
   const FusedProduct& p_;

@@ -16,13 +16,13 @@ struct Matrices {
 
 template <Fusion fusion>
 __device__ Matrices matrices_of(const FusedProduct& p, const Tile& tile) {
-  constexpr bool is_swiglu = fusion == Fusion::swiglu;
-  const int column = is_swiglu ? tile.column / 2 : tile.column;
+  constexpr bool is_pair = is_swiglu(fusion);
+  const int column = is_pair ? tile.column / 2 : tile.column;
   return {beside(p.value, p.value_stride, tile.row, column),
           beside(p.x, p.x_stride, tile.row, column),
           beside(p.d, p.d_stride, tile.row, column),
           beside(p.recomputed, p.recomputed_stride, tile.row, column),
-          static_cast<uint32_t>(2 * (is_swiglu ? p.n / 2 : p.n)),
+          static_cast<uint32_t>(2 * (is_pair ? p.n / 2 : p.n)),
           p.recomputed != nullptr};
 }
 __device__ inline void put_again(const Matrices& to, Chunk c, const uint4& bits) {
@@ -54,7 +54,8 @@ __device__ inline void finish_gelu_slope(const Matrices& to, const Chunk& c, con
   put(to.d, c, pack<bf16>(y));
 }
 
-__device__ inline void finish_swiglu(const Matrices& to, const Chunk& c, const Values& of) {
+template <bool has_weight>
+__device__ void finish_swiglu(const Matrices& to, const Chunk& c, const Values& of, float weight) {
   float gate[W], up[W];
   Sigmoid s[W];
   put(to.value, c, of.first);
@@ -63,28 +64,40 @@ __device__ inline void finish_swiglu(const Matrices& to, const Chunk& c, const V
   silu_sigmoids(gate, s);
   unpack<bf16>(of.second, up);
 #pragma unroll
-  for (int j = 0; j < W; ++j) gate[j] = silu(gate[j], s[j]).value * up[j];
+  for (int j = 0; j < W; ++j) {
+    gate[j] = silu(gate[j], s[j]).value * up[j];
+    if constexpr (has_weight) gate[j] *= weight;
+  }
   put(to.d, c, pack<bf16>(gate));
 }
 
-__device__ inline void finish_swiglu_grad(const Matrices& to, const Chunk& c, const Values& of,
-                                          const Values& at) {
+// Returns the sum of value silu(gate) up with a weight, otherwise 0.
+template <bool has_weight>
+__device__ float finish_swiglu_grad(const Matrices& to, const Chunk& c, const Values& of,
+                                    const Values& at, float weight) {
   float v[W], gate[W], up[W], y[W];
   Sigmoid s[W];
   unpack<bf16>(at.first, gate);
   silu_sigmoids(gate, s);
   unpack<bf16>(of.first, v);
   unpack<bf16>(at.second, up);
+  float sum = 0;
 #pragma unroll
   for (int j = 0; j < W; ++j) {
     const Silu of_gate = silu(gate[j], s[j]);
     y[j] = of_gate.value * up[j];
+    if constexpr (has_weight) {
+      sum = fmaf(v[j], y[j], sum);
+      y[j] *= weight;
+      v[j] *= weight;
+    }
     gate[j] = v[j] * up[j] * of_gate.derivative;
     up[j] = v[j] * of_gate.value;
   }
   put(to.d, c, pack<bf16>(gate));
   put(to.d, moved(c, to.second), pack<bf16>(up));
   put_again(to, c, pack<bf16>(y));
+  return sum;
 }
 
 // d = value x, which is added, as stored, to the lane's sums of its columns.
@@ -161,33 +174,79 @@ class ColumnSums {
   float sums_[parts][2][2];
 };
 
-template <Fusion fusion>
-__device__ void finish_tiles(const FusedProduct& p, Shared shared, uint32_t rank, int warp) {
-  constexpr bool is_swiglu = fusion == Fusion::swiglu;
-  constexpr int rows_at_once = is_swiglu ? 2 : 1, lanes_of_row = warp_size / rows_at_once;
+// Weights of the rows of a tile that a warp finishes, in its order: those of its first 32 rows, one
+// a lane, and those of the rest.
+class RowWeights {
+ public:
+  __device__ void fetch(const float* weights, int rows, int warp) {
+    const int lane = static_cast<int>(threadIdx.x) % warp_size;
+    const int row =
+        (warp + lane / rows_of_group * finishing_warps) * rows_of_group + lane % rows_of_group;
+    constexpr int later = warp_size * finishing_warps;
+    first_ = row < rows ? weights[row] : 0;
+    rest_ = row + later < rows ? weights[row + later] : 0;
+  }
+  __device__ float of(int group, int row_of_group) const {
+    const int at = group / finishing_warps * rows_of_group;
+    return __shfl_sync(0xffffffffU, at < warp_size ? first_ : rest_, at % warp_size + row_of_group);
+  }
+
+ private:
+  float first_, rest_;
+};
+
+// The sum over lanes of each of four values: lane i gets that of value i / 8. The order of
+// additions is fixed.
+__device__ inline float sum_of_four(const float (&v)[rows_of_group]) {
+  const int lane = static_cast<int>(threadIdx.x) % warp_size;
+  const bool is_high = lane >= 16, is_odd = lane % 16 >= 8;
+  float a = (is_high ? v[2] : v[0]), b = (is_high ? v[3] : v[1]);
+  a += __shfl_xor_sync(0xffffffffU, is_high ? v[0] : v[2], 16);
+  b += __shfl_xor_sync(0xffffffffU, is_high ? v[1] : v[3], 16);
+  float sum = is_odd ? b : a;
+  sum += __shfl_xor_sync(0xffffffffU, is_odd ? a : b, 8);
+#pragma unroll
+  for (int offset = 4; offset > 0; offset /= 2) sum += __shfl_xor_sync(0xffffffffU, sum, offset);
+  return sum;
+}
+
+template <Fusion fusion, typename Product, typename AnyTiles>
+__device__ void finish_tiles(const Product& p, Shared shared, AnyTiles tiles, int warp) {
+  constexpr bool is_pair = is_swiglu(fusion), has_weights = has_row_weights(fusion);
+  constexpr int rows_at_once = is_pair ? 2 : 1, lanes_of_row = warp_size / rows_at_once;
   constexpr int turns = rows_of_group / rows_at_once;
   const int lane = static_cast<int>(threadIdx.x) % warp_size;
   const int chunk = lane % lanes_of_row, lane_row = lane / lanes_of_row;
-  const int columns = is_swiglu ? p.n / 2 : p.n;
+  const int columns = is_pair ? p.n / 2 : p.n;
   ColumnSums sums(shared, warp);
   uint32_t parity = 0;
-  for (Tiles tiles(p, rank); tiles.has_tile(); tiles.advance(), parity ^= 1) {
+  for (; tiles.has_tile(); tiles.advance(), parity ^= 1) {
     const Tile tile = tiles.tile();
-    const Matrices matrices = matrices_of<fusion>(p, tile);
-    const int first_column = is_swiglu ? tile.column / 2 : tile.column;
-    const int rows_inside = first_column + chunk * W < columns ? min(tile_m, p.m - tile.row) : 0;
+    Matrices matrices = matrices_of<fusion>(p, tile);
+    if constexpr (is_weight_grad(fusion)) {
+      matrices.d = beside(p.d + tile.group * p.d_group_stride, p.d_stride, tile.row, tile.column);
+    }
+    const int first_column = is_pair ? tile.column / 2 : tile.column;
+    const int rows_there = min(tile_m, tiles.end_row() - tile.row);
+    const int rows_inside = first_column + chunk * W < columns ? rows_there : 0;
+    RowWeights weights;
+    if constexpr (has_weights) weights.fetch(p.row_weight + tile.row, rows_there, warp);
+    float* sums_of_rows = nullptr;
+    if constexpr (fusion == Fusion::weighted_swiglu_grad) {
+      sums_of_rows = p.row_sums + tile.column / tile_n * p.row_sums_stride + tile.row - p.first_row;
+    }
     const auto chunk_of = [&](int group, int turn) -> Chunk {
       const int row = group * rows_of_group + turn * rows_at_once + lane_row;
       return {static_cast<uint32_t>(row), static_cast<uint32_t>(chunk * 16), row < rows_inside};
     };
-    constexpr bool has_x = fusion == Fusion::swiglu_grad || fusion == Fusion::factor;
+    constexpr bool has_x = is_swiglu_grad(fusion) || fusion == Fusion::factor;
     constexpr int ahead = groups_ahead<fusion>;
     Values x[ahead][turns] = {};
     const auto fetch = [&](Values& to, int group, int turn) {
       const Chunk c = chunk_of(group, turn);
       if constexpr (fusion == Fusion::factor) to.first = {};  // is summed, inside or not
       get(matrices.x, c, to.first);
-      if constexpr (fusion == Fusion::swiglu_grad) {
+      if constexpr (is_swiglu_grad(fusion)) {
         get(matrices.x, moved(c, matrices.second), to.second);
       }
     };
@@ -217,26 +276,38 @@ __device__ void finish_tiles(const FusedProduct& p, Shared shared, uint32_t rank
       for (int turn = 0; turn < turns; ++turn) {
         const int row = static_cast<int>(chunk_of(group, turn).row);
         of[turn].first = load_shared(shared.values(row) + swizzled(row, chunk));
-        if constexpr (is_swiglu) {
+        if constexpr (is_pair) {
           of[turn].second = load_shared(shared.values(row) + swizzled(row, chunk + lanes_of_row));
         }
       }
+      float row_sums[turns] = {};
 #pragma unroll
       for (int turn = 0; turn < turns; ++turn) {
         const Chunk c = chunk_of(group, turn);
+        float weight = 1;
+        if constexpr (has_weights) weight = weights.of(group, turn * rows_at_once + lane_row);
         if constexpr (fusion == Fusion::gelu) finish_gelu(matrices, c, of[turn]);
         if constexpr (fusion == Fusion::gelu_slope) finish_gelu_slope(matrices, c, of[turn]);
         // The values are multiplied by the factors already.
         if constexpr (fusion == Fusion::gelu_grad) put(matrices.d, c, of[turn].first);
+        if constexpr (fusion == Fusion::plain || fusion == Fusion::plain_grad ||
+                      fusion == Fusion::weight_grad_bf16) {
+          put(matrices.d, c, of[turn].first);
+        }
         if constexpr (fusion == Fusion::factor) {
           finish_factor(matrices, c, of[turn], at[turn], lane_sums);
         }
-        if constexpr (fusion == Fusion::swiglu) finish_swiglu(matrices, c, of[turn]);
-        if constexpr (fusion == Fusion::swiglu_grad) {
-          finish_swiglu_grad(matrices, c, of[turn], at[turn]);
+        if constexpr (is_pair) finish_swiglu<has_weights>(matrices, c, of[turn], weight);
+        if constexpr (is_swiglu_grad(fusion)) {
+          row_sums[turn] = finish_swiglu_grad<has_weights>(matrices, c, of[turn], at[turn], weight);
         }
         // Requests the x of a later group as soon as its place is free; no row follows the last.
         if constexpr (has_x) fetch(at[turn], group + ahead * finishing_warps, turn);
+      }
+      if constexpr (fusion == Fusion::weighted_swiglu_grad) {
+        const float sum = sum_of_four(row_sums);
+        const int row = group * rows_of_group + lane / (warp_size / rows_of_group);
+        if (lane % (warp_size / rows_of_group) == 0 && row < rows_there) sums_of_rows[row] = sum;
       }
     };
 #pragma unroll 1

@@ -16,28 +16,18 @@ __global__ void __cluster_dims__(blocks_of_cluster) __launch_bounds__(threads, 1
   const uint32_t rank = hopper::cluster_rank();
   const int group = static_cast<int>(threadIdx.x) / group_threads;
   const int warp = static_cast<int>(threadIdx.x) / warp_size;
-  if (threadIdx.x == 0) {
-    for (int stage = 0; stage < stages; ++stage) {
-      hopper::init_barrier(shared.full(stage), 1);
-      hopper::init_barrier(shared.empty(stage), 2 * blocks_of_cluster);
-    }
-    for (int half = 0; half < 2; ++half) {
-      hopper::init_barrier(shared.made(half), group_threads);
-      hopper::init_barrier(shared.taken(half), finishing_warps * warp_size);
-    }
-    hopper::publish_barriers();
-  }
+  init_barriers(shared);
   __syncthreads();
   hopper::cluster_sync();
   // The warpgroups start with 3 x 168 registers; those that multiply receive more.
   constexpr int multiplying = fusion == Fusion::gelu_grad ? 200 : 184;
   if (group > 0) {
     hopper::take_registers<multiplying>();
-    multiply_tiles<fusion>(p, shared, rank, group - 1);
+    multiply_tiles<fusion>(p, shared, Tiles(p, rank), group - 1);
   } else {
     hopper::give_registers<3 * 168 - 2 * multiplying>();
     if (warp > 0) {
-      finish_tiles<fusion>(p, shared, rank, warp - 1);
+      finish_tiles<fusion>(p, shared, Tiles(p, rank), warp - 1);
     } else if (threadIdx.x == 0) {
       hopper::fetch_map(&p.a);
       hopper::fetch_map(&p.b);

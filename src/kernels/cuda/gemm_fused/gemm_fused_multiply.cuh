@@ -8,6 +8,20 @@
 
 namespace trireme::kernels::cuda::fused {
 
+// Called by all threads of a block; a barrier of the cluster must follow.
+__device__ inline void init_barriers(Shared shared) {
+  if (threadIdx.x != 0) return;
+  for (int stage = 0; stage < stages; ++stage) {
+    hopper::init_barrier(shared.full(stage), 1);
+    hopper::init_barrier(shared.empty(stage), 2 * blocks_of_cluster);
+  }
+  for (int half = 0; half < 2; ++half) {
+    hopper::init_barrier(shared.made(half), group_threads);
+    hopper::init_barrier(shared.taken(half), finishing_warps * warp_size);
+  }
+  hopper::publish_barriers();
+}
+
 // A position in the ring of stages, and the parity of its turn.
 struct Turn {
   int stage = 0;
@@ -20,15 +34,14 @@ struct Turn {
   }
 };
 
-__device__ inline int steps_of(const FusedProduct& p) { return (p.k + tile_k - 1) / tile_k; }
-
 // Run by one thread.
 template <Fusion fusion>
 __device__ void copy_operands(const FusedProduct& p, Shared shared, uint32_t rank) {
   constexpr uint16_t both = (1U << blocks_of_cluster) - 1;
-  const int steps = steps_of(p), half = static_cast<int>(rank);
+  const int half = static_cast<int>(rank);
   Turn turn;
   for (Tiles tiles(p, rank); tiles.has_tile(); tiles.advance()) {
+    const int steps = tiles.steps();
     const Tile tile = tiles.tile();
     for (int step = 0; step < steps; ++step, turn.advance()) {
       const int k = step * tile_k;
@@ -99,6 +112,19 @@ __device__ void leave_values(Shared shared, int half, const float (&d)[tile_n / 
   }
 }
 
+// Requests 16 rows of 16-byte chunks, one of each row for every lane, to the places of a warp's
+// values. Rows that are not inside become zero. REQUIRES: `place` is that of a multiple of 8.
+constexpr int rows_of_warp = 16;
+__device__ inline void request_rows(uint32_t place, const Beside& x, const Chunk& first,
+                                    int inside) {
+  const int lane = static_cast<int>(threadIdx.x) % warp_size;
+  uint64_t from = address_of(x, first);
+#pragma unroll
+  for (int row = 0; row < rows_of_warp; ++row, from += x.stride) {
+    copy_to_shared(place + row * row_bytes + swizzled(row, lane), from, row < inside);
+  }
+}
+
 // gelu'(x) of a tile, computed by the warps that multiply while their products are in flight: each
 // computes the 16 rows of its values. x is copied to the place of the values, and the factors, in
 // bf16, replace it there. A lane has a chunk of every row, which no other lane accesses. gelu(x) is
@@ -117,11 +143,7 @@ class Factors {
     const Beside x = beside(p_.x, p_.x_stride, tile.row, tile.column);
     recomputed_ = beside(p_.recomputed, p_.recomputed_stride, tile.row, tile.column);
     inside_ = (tile.column + lane_ * W < p_.n ? p_.m - tile.row : 0) - first_;
-    uint64_t from = address_of(x, chunk(0));
-#pragma unroll
-    for (int row = 0; row < rows; ++row, from += x.stride) {
-      copy_to_shared(place(row), from, row < inside_);
-    }
+    request_rows(place_, x, chunk(0), inside_);
     done_ = 0;
     turns_ = turns;
     due_ = 0;
@@ -140,7 +162,7 @@ class Factors {
   }
 
  private:
-  static constexpr int rows = 16;
+  static constexpr int rows = rows_of_warp;
 
   __device__ Chunk chunk(int row) const {
     return {static_cast<uint32_t>(first_ + row), static_cast<uint32_t>(lane_ * 16), row < inside_};
@@ -167,8 +189,10 @@ class Factors {
   int turns_ = 0, due_ = 0;  // in rows / turns_
 };
 
-// Multiplies the values of a warpgroup by the factors in their places.
-__device__ inline void leave_multiplied(Shared shared, int half, const float (&d)[tile_n / 2]) {
+// Leaves combine(value, other) of the values of a warpgroup and the bf16 numbers in their places.
+template <typename Combine>
+__device__ void leave_combined(Shared shared, int half, const float (&d)[tile_n / 2],
+                               const Combine& combine) {
   const int thread = static_cast<int>(threadIdx.x) % group_threads;
   const int warp = thread / warp_size, lane = thread % warp_size;
   const int row = half * half_m + 16 * warp + lane % 16;
@@ -179,32 +203,86 @@ __device__ inline void leave_multiplied(Shared shared, int half, const float (&d
   hopper::load_matrices(place(0), next);
 #pragma unroll
   for (int chunk = 0; chunk < tile_n / 8; chunk += 2) {
-    const uint32_t factors[4] = {next[0], next[1], next[2], next[3]};
+    const uint32_t others[4] = {next[0], next[1], next[2], next[3]};
     if (chunk + 2 < tile_n / 8) hopper::load_matrices(place(chunk + 2), next);
     uint32_t words[4];
 #pragma unroll
     for (int j = 0; j < 4; ++j) {
       const float* pair = d + 4 * (chunk + j / 2) + 2 * (j % 2);
       const __nv_bfloat162 both =
-          __floats2bfloat162_rn(pair[0] * __uint_as_float(factors[j] << 16),
-                                pair[1] * __uint_as_float(factors[j] & 0xffff0000U));
+          __floats2bfloat162_rn(combine(pair[0], __uint_as_float(others[j] << 16)),
+                                combine(pair[1], __uint_as_float(others[j] & 0xffff0000U)));
       memcpy(&words[j], &both, 4);
     }
     hopper::store_matrices(place(chunk), words[0], words[1], words[2], words[3]);
   }
 }
 
+// The gradient that a product is added to, copied to the places of a warp's values while products
+// are in flight.
+class Addends {
+ public:
+  __device__ Addends(Shared shared, int half)
+      : lane_(static_cast<int>(threadIdx.x) % warp_size),
+        first_(half * half_m +
+               static_cast<int>(threadIdx.x) % group_threads / warp_size * rows_of_warp),
+        place_(shared.values(first_)) {}
+
+  // REQUIRES: the place of the values is free.
+  template <typename Product>
+  __device__ void begin(const Product& p, const Tile& tile) const {
+    const Beside d = beside(p.d + tile.group * p.d_group_stride, p.d_stride, tile.row, tile.column);
+    const Chunk first = {static_cast<uint32_t>(first_), static_cast<uint32_t>(lane_ * 16), true};
+    const int inside = (tile.column + lane_ * W < p.n ? p.m - tile.row : 0) - first_;
+    request_rows(place_, d, first, inside);
+  }
+
+ private:
+  int lane_, first_;
+  uint32_t place_;
+};
+
+// Stores the values of a warpgroup in a gradient in fp32, or adds them to it; every element belongs
+// to one thread. Lanes exchange pairs of values, so that each has four neighbours.
+template <typename Product>
+__device__ void put_gradient(const Product& p, const Tile& tile, int half,
+                             const float (&d)[tile_n / 2]) {
+  const int thread = static_cast<int>(threadIdx.x) % group_threads;
+  const int warp = thread / warp_size, lane = thread % warp_size;
+  const bool is_odd = lane % 2 != 0;
+  const int row = tile.row + half * half_m + 16 * warp + lane / 4;
+  const int column = tile.column + (is_odd ? 8 : 0) + lane % 4 / 2 * 4;
+  float* to = p.gradient + tile.group * p.d_group_stride + row * p.d_stride + column;
+#pragma unroll
+  for (int chunk = 0; chunk < tile_n / 8; chunk += 2) {
+#pragma unroll
+    for (int lower = 0; lower < 2; ++lower) {
+      const float* first = d + 4 * chunk + 2 * lower;
+      const float* second = first + 4;
+      const float x = __shfl_xor_sync(0xffffffffU, hopper::select(is_odd, first[0], second[0]), 1);
+      const float y = __shfl_xor_sync(0xffffffffU, hopper::select(is_odd, first[1], second[1]), 1);
+      const float4 four = {hopper::select(is_odd, x, first[0]), hopper::select(is_odd, y, first[1]),
+                           hopper::select(is_odd, second[0], x),
+                           hopper::select(is_odd, second[1], y)};
+      float* at = to + 8 * chunk + lower * 8 * p.d_stride;
+      const bool is_inside = row + 8 * lower < p.m && column + 8 * chunk < p.n;
+      hopper::put_to_memory(at, four, is_inside && !p.adds, is_inside && p.adds);
+    }
+  }
+}
+
 // Run by one warpgroup.
-template <Fusion fusion>
-__device__ void multiply_tiles(const FusedProduct& p, Shared shared, uint32_t rank, int half) {
-  constexpr bool by_columns = is_backward(fusion);
-  constexpr uint64_t a_part = 32 >> 4, b_part = (by_columns ? 16 * 128 : 32) >> 4;
-  constexpr uint32_t b_leading = tile_k * 128;
+template <Fusion fusion, typename Product, typename AnyTiles>
+__device__ void multiply_tiles(const Product& p, Shared shared, AnyTiles tiles, int half) {
+  constexpr bool by_columns = is_backward(fusion), a_by_columns = is_weight_grad(fusion);
+  constexpr uint64_t a_part = (a_by_columns ? 16 * 128 : 32) >> 4;
+  constexpr uint64_t b_part = (by_columns ? 16 * 128 : 32) >> 4;
+  constexpr uint32_t a_leading = a_by_columns ? tile_k * 128 : 16, b_leading = tile_k * 128;
   constexpr int steps_of_copy = 2;  // until x has arrived
   constexpr bool has_bias = fusion == Fusion::gelu || fusion == Fusion::gelu_slope;
   constexpr bool has_factors = fusion == Fusion::gelu_grad;
+  constexpr bool has_addends = fusion == Fusion::weight_grad_bf16;
   const int thread = static_cast<int>(threadIdx.x) % group_threads;
-  const int steps = steps_of(p);
   const uint32_t bias_at = shared.base + bias_begin + half * row_bytes;
   const auto release = [&](int stage) {
     if (thread < blocks_of_cluster) hopper::arrive_at(shared.empty(stage), thread);
@@ -213,7 +291,10 @@ __device__ void multiply_tiles(const FusedProduct& p, Shared shared, uint32_t ra
   Turn turn;
   uint32_t values_parity = 1;
   Factors factors(p, shared, half);
-  for (Tiles tiles(p, rank); tiles.has_tile(); tiles.advance(), values_parity ^= 1) {
+  const Addends addends(shared, half);
+  for (; tiles.has_tile(); tiles.advance(), values_parity ^= 1) {
+    const int steps = tiles.steps();
+    bool is_requested = false;
     uint32_t bias = 0;
     if constexpr (has_bias) {
       const int column = tiles.tile().column + 2 * thread;
@@ -225,13 +306,14 @@ __device__ void multiply_tiles(const FusedProduct& p, Shared shared, uint32_t ra
     int steps_since = 0;  // x was requested
     for (int step = 0; step < steps; ++step, turn.advance()) {
       hopper::wait(shared.full(turn.stage), turn.parity);
-      const uint64_t a = hopper::matrix_descriptor(shared.a(turn.stage) + half * (a_bytes / 2), 16);
+      const uint64_t a =
+          hopper::matrix_descriptor(shared.a(turn.stage) + half * (a_bytes / 2), a_leading);
       const uint64_t b = hopper::matrix_descriptor(shared.b(turn.stage), b_leading);
       hopper::products_begin();
 #pragma unroll
       for (int part = 0; part < tile_k / 16; ++part) {
-        hopper::multiply_64x256x16<by_columns>(d, a + part * a_part, b + part * b_part,
-                                               step + part > 0);
+        hopper::multiply_64x256x16<a_by_columns, by_columns>(d, a + part * a_part,
+                                                             b + part * b_part, step + part > 0);
       }
       hopper::products_commit();
       if (step > 0) {
@@ -247,6 +329,12 @@ __device__ void multiply_tiles(const FusedProduct& p, Shared shared, uint32_t ra
           steps_since = 1;
         }
       }
+      if constexpr (has_addends) {
+        if (p.adds && !is_requested && hopper::is_over(shared.taken(half), values_parity)) {
+          addends.begin(p, tiles.tile());
+          is_requested = true;
+        }
+      }
     }
     if constexpr (has_factors) {
       if (steps_since == 0) {
@@ -258,6 +346,10 @@ __device__ void multiply_tiles(const FusedProduct& p, Shared shared, uint32_t ra
     }
     hopper::products_wait<0>();
     release(last);
+    if constexpr (fusion == Fusion::weight_grad) {
+      put_gradient(p, tiles.tile(), half, d);
+      continue;
+    }
     if constexpr (has_bias) {
       if (2 * thread < tile_n) {
         asm volatile("st.shared.b32 [%0], %1;" ::"r"(bias_at + 4 * thread), "r"(bias) : "memory");
@@ -265,10 +357,20 @@ __device__ void multiply_tiles(const FusedProduct& p, Shared shared, uint32_t ra
       hopper::sync_threads(2 + half, group_threads);
     }
     if constexpr (has_factors) {
-      leave_multiplied(shared, half, d);
+      leave_combined(shared, half, d, [](float x, float factor) { return x * factor; });
     } else {
       hopper::wait(shared.taken(half), values_parity);
-      leave_values<has_bias>(shared, half, d, bias_at);
+      bool is_left = false;
+      if constexpr (has_addends) {
+        if (p.adds) {
+          if (!is_requested) addends.begin(p, tiles.tile());
+          wait_for_copies();
+          __syncwarp();
+          leave_combined(shared, half, d, [](float x, float addend) { return x + addend; });
+          is_left = true;
+        }
+      }
+      if (!is_left) leave_values<has_bias>(shared, half, d, bias_at);
     }
     hopper::arrive(shared.made(half));
   }

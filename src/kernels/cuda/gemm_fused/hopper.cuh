@@ -109,6 +109,54 @@ __device__ inline void copy_tile_to_all(uint32_t to, const CUtensorMap* map, int
       : "memory");
 }
 
+// Copies of a tile of one matrix of several (m).
+__device__ inline void copy_tile(uint32_t to, const CUtensorMap* map, int c, int r, int m,
+                                 uint32_t barrier) {
+  asm volatile(
+      "cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%3, "
+      "%4, %5}], [%2];" ::"r"(to),
+      "l"(map), "r"(barrier), "r"(c), "r"(r), "r"(m)
+      : "memory");
+}
+__device__ inline void copy_tile_to_all(uint32_t to, const CUtensorMap* map, int c, int r, int m,
+                                        uint32_t barrier, uint16_t mask) {
+  asm volatile(
+      "cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::"
+      "cluster [%0], [%1, {%3, %4, %5}], [%2], %6;" ::"r"(to),
+      "l"(map), "r"(barrier), "r"(c), "r"(r), "r"(m), "h"(mask)
+      : "memory");
+}
+
+// ---- 16 bytes of global memory, by predicates, not branches
+
+// Writes the values, or lets the memory system add them, for which nothing waits.
+__device__ inline void put_to_memory(float* to, const float4& values, bool writes, bool adds) {
+  asm volatile(
+      "{\n"
+      ".reg .pred writes, adds;\n"
+      "setp.ne.s32 writes, %5, 0;\n"
+      "setp.ne.s32 adds, %6, 0;\n"
+      "@writes st.global.v4.f32 [%0], {%1, %2, %3, %4};\n"
+      "@adds red.relaxed.gpu.global.add.v4.f32 [%0], {%1, %2, %3, %4};\n"
+      "}" ::"l"(to),
+      "f"(values.x), "f"(values.y), "f"(values.z), "f"(values.w), "r"(static_cast<int>(writes)),
+      "r"(static_cast<int>(adds))
+      : "memory");
+}
+
+// Returns which ? a : b without a branch: one that depends on the lane would serialise products.
+__device__ inline float select(bool which, float a, float b) {
+  float r;
+  asm("{\n"
+      ".reg .pred p;\n"
+      "setp.ne.s32 p, %3, 0;\n"
+      "selp.f32 %0, %1, %2, p;\n"
+      "}"
+      : "=f"(r)
+      : "f"(a), "f"(b), "r"(static_cast<int>(which)));
+  return r;
+}
+
 // ---- products by a warpgroup
 
 // The descriptor of an operand: rows of 128 bytes, swizzled in groups of 8 (1024 bytes), as the
@@ -128,9 +176,9 @@ template <int left>
 __device__ inline void products_wait() {
   asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(left) : "memory");
 }
-// d [64, 256] = (adds ? d : 0) + a [64, 16] b [16, 256]. b is contiguous along k, or along its
-// columns with `b_by_columns`.
-template <bool b_by_columns>
+// d [64, 256] = (adds ? d : 0) + a [64, 16] b [16, 256]. An operand is contiguous along k, or, with
+// `..._by_columns`, along the other dimension.
+template <bool a_by_columns, bool b_by_columns>
 __device__ inline void multiply_64x256x16(float (&d)[128], uint64_t a, uint64_t b, bool adds) {
   asm volatile(
       "{\n"
@@ -146,7 +194,7 @@ __device__ inline void multiply_64x256x16(float (&d)[128], uint64_t a, uint64_t 
       "%96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111, "
       "%112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, %125, %126, "
       "%127"
-      "}, %128, %129, p, 1, 1, 0, %131;\n"
+      "}, %128, %129, p, 1, 1, %132, %131;\n"
       "}"
       : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]),
         "+f"(d[7]), "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]),
@@ -167,7 +215,8 @@ __device__ inline void multiply_64x256x16(float (&d)[128], uint64_t a, uint64_t 
         "+f"(d[110]), "+f"(d[111]), "+f"(d[112]), "+f"(d[113]), "+f"(d[114]), "+f"(d[115]),
         "+f"(d[116]), "+f"(d[117]), "+f"(d[118]), "+f"(d[119]), "+f"(d[120]), "+f"(d[121]),
         "+f"(d[122]), "+f"(d[123]), "+f"(d[124]), "+f"(d[125]), "+f"(d[126]), "+f"(d[127])
-      : "l"(a), "l"(b), "r"(static_cast<int>(adds)), "n"(b_by_columns ? 1 : 0));
+      : "l"(a), "l"(b), "r"(static_cast<int>(adds)), "n"(b_by_columns ? 1 : 0),
+        "n"(a_by_columns ? 1 : 0));
 }
 
 // Stores four 8 x 8 matrices of 16-bit elements in shared memory; lane i has the address of row i %

@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: Apache-2.0
+// Products of groups of rows, each with the matrix of its expert, on the parts of the fused
+// products (gemm_fused.cuh): the same tiles, warps and epilogues. Only the tiles' order and the
+// addresses of operands differ.
+//
+// Starts of groups are in device memory. Every block of the persistent grid reads them itself, so
+// that the host knows no counts. All starts are multiples of 128, the rows of a tile.
+//
+// Rows in groups (forward, input gradient): the two blocks of a cluster take adjacent tiles of
+// rows. If both are in one group they share b as in a single product; otherwise each copies its own
+// b, and the barriers count the same bytes. After an odd last tile the second block works on rows
+// that do not exist, and writes nothing.
+//
+// Weight gradients: the tiles of one group's d after those of the other, summed along the group's
+// rows. Both operands are contiguous along the other dimension.
+#pragma once
+
+#include "kernels/cuda/gemm_fused/gemm_fused.cuh"
+
+namespace trireme::kernels::cuda {
+
+// In FusedProduct, m is the number of rows that the operands have room for, and clusters_m and
+// tiles are not used; of weight gradients, they are those of one group, and k is not used.
+struct GroupedProduct : FusedProduct {
+  const int32_t* starts;  // [groups + 1]
+  int groups;
+  // The part that this launch computes; the first is a multiple of 256. Of weight gradients, the
+  // end is the operands'.
+  int first_row, end_row;
+  const float* row_weight;
+  float* row_sums;  // weighted_swiglu_grad: partial sums [tiles along n, row_sums_stride]
+  int64_t row_sums_stride;
+  float* gradient;         // weight_grad's d
+  int64_t d_group_stride;  // elements, of d or gradient
+  bool adds;               // to d or gradient
+};
+
+namespace fused {
+
+constexpr int max_shared_starts = 4096;
+constexpr uint32_t starts_begin = barriers_begin + 8 * barriers;
+constexpr uint32_t grouped_shared_bytes = starts_begin + 4 * max_shared_starts + 1024;
+static_assert(barriers % 2 == 0 && grouped_shared_bytes <= 227 * 1024);
+
+// Returns the group that has this row. REQUIRES: starts[0] <= row < starts[groups].
+__device__ inline int group_of(const int32_t* starts, int groups, int row) {
+  int low = 0, high = groups;  // starts[low] <= row < starts[high]
+  while (high - low > 1) {
+    const int middle = (low + high) / 2;
+    if (starts[middle] <= row) {
+      low = middle;
+    } else {
+      high = middle;
+    }
+  }
+  return low;
+}
+
+// As Tiles, over the rows that are there.
+class GroupedTiles {
+ public:
+  __device__ GroupedTiles(const GroupedProduct& p, const int32_t* starts, uint32_t rank)
+      : p_(p),
+        starts_(starts),
+        rank_(rank),
+        at_(static_cast<int>(blockIdx.x) / blocks_of_cluster),
+        end_(min(starts[p.groups], p.end_row)),
+        clusters_m_(max(0, (end_ - p.first_row + rows_of_cluster - 1) / rows_of_cluster)) {}
+  __device__ bool has_tile() const { return at_ < clusters_m_ * p_.tiles_n; }
+  __device__ void advance() { at_ += static_cast<int>(gridDim.x) / blocks_of_cluster; }
+  __device__ Tile tile() const {
+    Tile tile = tile_at(at_, clusters_m_, p_.tiles_n, p_.rows_together, rank_);
+    tile.row += p_.first_row;
+    return tile;
+  }
+  __device__ int end_row() const { return end_; }
+  __device__ int steps() const { return (p_.k + tile_k - 1) / tile_k; }
+
+  // What the blocks of the cluster multiply by: the group of this block's rows, and whether it is
+  // that of both.
+  struct Groups {
+    int own;
+    bool is_common;
+  };
+  __device__ Groups groups(const Tile& tile) const {
+    const int upper = tile.row - static_cast<int>(rank_) * tile_m, lower = upper + tile_m;
+    const int of_upper = group_of(starts_, p_.groups, upper);
+    const bool is_common = lower >= end_ || lower < starts_[of_upper + 1];
+    return {is_common || rank_ == 0 ? of_upper : group_of(starts_, p_.groups, lower), is_common};
+  }
+
+ private:
+  static constexpr int rows_of_cluster = tile_m * blocks_of_cluster;
+
+  const GroupedProduct& p_;
+  const int32_t* starts_;
+  uint32_t rank_;
+  int at_, end_, clusters_m_;
+};
+
+// The tiles of the gradients of one group after the other.
+class GradientTiles {
+ public:
+  __device__ GradientTiles(const GroupedProduct& p, const int32_t* starts, uint32_t rank)
+      : p_(p), starts_(starts), rank_(rank), at_(static_cast<int>(blockIdx.x) / blocks_of_cluster) {
+    settle();
+  }
+  __device__ bool has_tile() const { return group_ < p_.groups; }
+  __device__ void advance() {
+    at_ += static_cast<int>(gridDim.x) / blocks_of_cluster;
+    settle();
+  }
+  __device__ Tile tile() const {
+    Tile tile = tile_at(at_, p_.clusters_m, p_.tiles_n, p_.rows_together, rank_);
+    tile.group = group_;
+    return tile;
+  }
+  __device__ int end_row() const { return p_.m; }
+  // The first row of the group. An empty one has one step, of rows outside of the operands, which
+  // are copied as zeros.
+  __device__ int first() const {
+    return starts_[group_ + 1] > starts_[group_] ? starts_[group_] : p_.end_row;
+  }
+  __device__ int steps() const { return max(1, (starts_[group_ + 1] - starts_[group_]) / tile_k); }
+
+ private:
+  __device__ void settle() {
+    while (at_ >= p_.tiles) {
+      at_ -= p_.tiles;
+      ++group_;
+    }
+  }
+
+  const GroupedProduct& p_;
+  const int32_t* starts_;
+  uint32_t rank_;
+  int at_;
+  int group_ = 0;
+};
+
+template <Fusion fusion>
+using TilesOfGroups = std::conditional_t<is_weight_grad(fusion), GradientTiles, GroupedTiles>;
+
+}  // namespace fused
+}  // namespace trireme::kernels::cuda

@@ -1,0 +1,295 @@
+// SPDX-License-Identifier: Apache-2.0
+// Scores, choices and weights of tokens. The best expert is found K times: two reductions over
+// lanes give the largest score and the lowest index that has it. Statistics are summed by warp in
+// the order of its tokens, by block in the order of warps, and over blocks in a fixed order, all
+// of which depend on the shape only.
+#include "kernels/cuda/experts/router.cuh"
+#include "kernels/cuda/norm/norm_partials.cuh"
+#include "kernels/cuda/table_ops.h"
+
+namespace trireme::kernels::cuda {
+namespace {
+
+constexpr int64_t tokens_of_warp = 4;
+constexpr int64_t max_blocks = 1024;
+
+struct Forward {
+  RouterRule rule;
+  const float* logits;
+  int64_t logits_stride, tokens, tokens_of_warp;
+  const float* bias;  // may be null
+  int32_t* choice;
+  bool is_chosen;
+  float* weights;
+  float* partials;  // [blocks, 2 E + 2]: counts, probs, lse2, tokens; may be null
+  float* load;      // [sequences, E]; may be null
+  int64_t first_row, sequence_rows;
+};
+
+// Unsigned numbers in the order of floats, above 0, which stands for an expert that is not
+// available.
+__device__ uint32_t key_of(float score) {
+  const uint32_t bits = __float_as_uint(score);
+  return max(1U, (bits & 0x80000000U) != 0 ? ~bits : bits | 0x80000000U);
+}
+
+// The largest key of a warp's lanes and the lowest index with it.
+struct Best {
+  uint32_t key;
+  int index;
+};
+__device__ Best best_of_warp(const Best& of_lane) {
+  const uint32_t key = __reduce_max_sync(0xffffffffU, of_lane.key);
+  const int candidate = of_lane.key == key ? of_lane.index : INT32_MAX;
+  return {key, __reduce_min_sync(0xffffffffU, candidate)};
+}
+
+template <int V>
+__device__ Best best_of_lane(const uint32_t (&keys)[V], int lane) {
+  Best best = {keys[0], lane};
+#pragma unroll
+  for (int j = 1; j < V; ++j) {
+    if (keys[j] > best.key) best = {keys[j], lane + j * warp_size};
+  }
+  return best;
+}
+
+// Sets the keys of experts outside of the best groups to 0. `shared`: E + 2 groups words of this
+// warp.
+template <int V>
+__device__ void keep_best_groups(const RouterRule& rule, const float (&scores)[V],
+                                 uint32_t (&keys)[V], float* shared) {
+  const int lane = static_cast<int>(threadIdx.x) % warp_size;
+  const int size = rule.experts / rule.groups;
+  auto* group_keys = reinterpret_cast<uint32_t*>(shared + rule.experts);
+  auto* is_kept = group_keys + rule.groups;
+#pragma unroll
+  for (int j = 0; j < V; ++j) {
+    if (lane + j * warp_size < rule.experts) shared[lane + j * warp_size] = scores[j];
+  }
+  __syncwarp();
+  for (int group = lane; group < rule.groups; group += warp_size) {
+    const float* in_group = shared + group * size;
+    float first = in_group[0], second = -INFINITY;
+    for (int i = 1; i < size; ++i) {
+      const float score = in_group[i];
+      second = fmaxf(second, fminf(first, score));
+      first = fmaxf(first, score);
+    }
+    group_keys[group] = key_of(size > 1 ? first + second : first);
+    is_kept[group] = 0;
+  }
+  __syncwarp();
+  for (int i = 0; i < rule.chosen_groups; ++i) {
+    Best best = {0, lane < rule.groups ? lane : 0};
+    for (int group = lane; group < rule.groups; group += warp_size) {
+      if (group_keys[group] > best.key) best = {group_keys[group], group};
+    }
+    best = best_of_warp(best);
+    __syncwarp();
+    if (lane == 0) {
+      group_keys[best.index] = 0;
+      is_kept[best.index] = 1;
+    }
+    __syncwarp();
+  }
+#pragma unroll
+  for (int j = 0; j < V; ++j) {
+    const int e = lane + j * warp_size;
+    if (e < rule.experts && is_kept[e / size] == 0) keys[j] = 0;
+  }
+  __syncwarp();
+}
+
+// Writes the choices of a token.
+template <int V>
+__device__ void choose(const Forward& p, const Token<V>& token, const Scores& scores, float* shared,
+                       int32_t* choice) {
+  float biased[V];
+  uint32_t keys[V];
+#pragma unroll
+  for (int j = 0; j < V; ++j) {
+    const int e = token.expert(j);
+    const bool is_there = e < p.rule.experts;
+    biased[j] = scores.of(token.z[j]) + (p.bias != nullptr && is_there ? p.bias[e] : 0);
+    keys[j] = is_there ? key_of(biased[j]) : 0;
+  }
+  if (p.rule.chosen_groups < p.rule.groups) keep_best_groups(p.rule, biased, keys, shared);
+  Best own = best_of_lane(keys, token.lane);
+  for (int k = 0; k < p.rule.chosen; ++k) {
+    const int e = best_of_warp(own).index;
+    if (e % warp_size == token.lane) {
+      choice[k] = e;
+#pragma unroll
+      for (int j = 0; j < V; ++j) {
+        if (token.expert(j) == e) keys[j] = 0;
+      }
+      own = best_of_lane(keys, token.lane);
+    }
+  }
+  __syncwarp();
+}
+
+// Weights of the choices, and their number by expert. Every lane has choices lane, lane + 32, ..
+template <int V>
+__device__ void weigh(const Forward& p, const Token<V>& token, const Scores& scores,
+                      const float* logits, int64_t t, int (&counts)[V]) {
+  const int K = p.rule.chosen;
+  const int32_t* choice = p.choice + t * K;
+  float sum = 1;
+  if (p.rule.renormalizes) {
+    float part = 0;
+    for (int k = token.lane; k < K; k += warp_size) part += scores.of(logits[choice[k]]);
+    sum = warp_sum(part) + static_cast<float>(router_epsilon);
+  }
+  for (int first = 0; first < K; first += warp_size) {
+    const int k = first + token.lane;
+    const int own = k < K ? choice[k] : -1;
+    if (k < K) p.weights[t * K + k] = p.rule.scale * (scores.of(logits[own]) / sum);
+    if (p.partials == nullptr && p.load == nullptr) continue;
+    for (int i = 0; i < min(K - first, warp_size); ++i) {
+      const int e = __shfl_sync(0xffffffffU, own, i);
+#pragma unroll
+      for (int j = 0; j < V; ++j) counts[j] += token.expert(j) == e ? 1 : 0;
+    }
+  }
+}
+
+// Adds counts of one sequence. Whole numbers: exact in any order.
+template <int V>
+__device__ void add_load(const Forward& p, const Token<V>& token, int64_t sequence,
+                         int (&counts)[V]) {
+#pragma unroll
+  for (int j = 0; j < V; ++j) {
+    const int e = token.expert(j);
+    if (e < p.rule.experts && counts[j] > 0) {
+      atomicAdd(p.load + sequence * p.rule.experts + e, static_cast<float>(counts[j]));
+    }
+    counts[j] = 0;
+  }
+}
+
+// The sum over the warps of a block, in their order, of one value for each expert.
+template <int V>
+__device__ void sum_warps(const float (&values)[V], const Token<V>& token, int experts,
+                          float* shared, float* d) {
+  __syncthreads();
+#pragma unroll
+  for (int j = 0; j < V; ++j) {
+    const int warp = static_cast<int>(threadIdx.x) / warp_size;
+    if (token.expert(j) < experts) shared[warp * experts + token.expert(j)] = values[j];
+  }
+  __syncthreads();
+  for (int e = static_cast<int>(threadIdx.x); e < experts; e += router_warps * warp_size) {
+    float sum = 0;
+    for (int warp = 0; warp < router_warps; ++warp) sum += shared[warp * experts + e];
+    d[e] = sum;
+  }
+}
+
+template <int V>
+__global__ void __launch_bounds__(router_warps* warp_size) forward_kernel(Forward p) {
+  extern __shared__ float memory[];  // [router_warps][E + 2 groups]
+  const int E = p.rule.experts, warp = static_cast<int>(threadIdx.x) / warp_size;
+  float* shared = memory + warp * (E + 2 * p.rule.groups);
+  const int64_t number = static_cast<int64_t>(blockIdx.x) * router_warps + warp;
+  const int64_t begin = number * p.tokens_of_warp, end = min(p.tokens, begin + p.tokens_of_warp);
+  Token<V> token;
+  float probs[V] = {}, lse2 = 0;
+  int counts[V] = {}, load[V] = {};
+  int64_t sequence = 0;
+  for (int64_t t = begin; t < end; ++t) {
+    const float* logits = p.logits + t * p.logits_stride;
+    token.load(logits, E);
+    const Scores scores = token.scores(p.rule.is_softmax);
+    if (!p.is_chosen) choose(p, token, scores, shared, p.choice + t * p.rule.chosen);
+    int chosen[V] = {};
+    weigh(p, token, scores, logits, t, chosen);
+    if (p.load != nullptr) {
+      const int64_t here = (p.first_row + t) / p.sequence_rows;
+      if (t > begin && here != sequence) add_load(p, token, sequence, load);
+      sequence = here;
+    }
+#pragma unroll
+    for (int j = 0; j < V; ++j) {
+      counts[j] += chosen[j];
+      load[j] += chosen[j];
+    }
+    if (p.partials == nullptr) continue;
+    float part = 0, q[V];
+#pragma unroll
+    for (int j = 0; j < V; ++j) {
+      q[j] = token.expert(j) < E ? scores.of(token.z[j]) : 0;
+      part += q[j];
+    }
+    const float sum = p.rule.is_softmax ? 1 : warp_sum(part) + static_cast<float>(router_epsilon);
+#pragma unroll
+    for (int j = 0; j < V; ++j) probs[j] += q[j] / sum;
+    lse2 += scores.lse * scores.lse;
+  }
+  if (p.load != nullptr && begin < end) add_load(p, token, sequence, load);
+  if (p.partials == nullptr) return;
+  float* d = p.partials + static_cast<int64_t>(blockIdx.x) * (2 * E + 2);
+  float exact[V];
+#pragma unroll
+  for (int j = 0; j < V; ++j) exact[j] = static_cast<float>(counts[j]);
+  sum_warps(exact, token, E, memory, d);
+  sum_warps(probs, token, E, memory, d + E);
+  __syncthreads();
+  if (token.lane == 0) memory[warp] = lse2;
+  __syncthreads();
+  if (threadIdx.x == 0) {
+    float sum = 0;
+    for (int i = 0; i < router_warps; ++i) sum += memory[i];
+    const int64_t first = static_cast<int64_t>(blockIdx.x) * router_warps * p.tokens_of_warp;
+    d[2 * E] = sum;
+    d[2 * E + 1] =
+        static_cast<float>(max(int64_t{0}, min(p.tokens - first, router_warps * p.tokens_of_warp)));
+  }
+}
+
+}  // namespace
+
+void router_forward(Stream& stream, const RouterForwardArgs& args) {
+  device::CudaStream& cuda = device::cuda_stream(stream);
+  const int64_t tokens = args.logits.rows(), E = args.rule.experts;
+  if (args.load) {
+    device::cuda_check(
+        cudaMemsetAsync(args.load.data, 0, static_cast<size_t>(args.load.bytes()), cuda.handle()),
+        "router_forward: clearing the load");
+  }
+  if (tokens == 0) return;
+  const int64_t blocks = std::min(max_blocks, ceil_div(tokens, router_warps * tokens_of_warp));
+  const base::TensorSpec spec = {{blocks, 2 * E + 2}, base::DType::f32};
+  const Tensor partials = args.stats ? device::view_of(cuda.workspace().data, spec) : Tensor{};
+  TRIREME_CHECK(!args.stats || base::bytes_of(spec) <= cuda.workspace().bytes(),
+                "router_forward: a workspace of {} bytes", cuda.workspace().bytes());
+  const Forward p = {.rule = rule_of(args.rule),
+                     .logits = data<float>(args.logits),
+                     .logits_stride = args.logits.row_stride,
+                     .tokens = tokens,
+                     .tokens_of_warp = ceil_div(tokens, blocks * router_warps),
+                     .bias = args.bias ? data<float>(args.bias) : nullptr,
+                     .choice = data<int32_t>(args.choice),
+                     .is_chosen = args.is_chosen,
+                     .weights = data<float>(args.weights),
+                     .partials = args.stats ? data<float>(partials) : nullptr,
+                     .load = args.load ? data<float>(args.load) : nullptr,
+                     .first_row = args.first_row,
+                     .sequence_rows = std::max<int64_t>(1, args.sequence_rows)};
+  const auto bytes = static_cast<unsigned>(router_warps * (E + 2 * args.rule.groups) * 4);
+  with_experts_of_lane(E, [&](auto width) {
+    constexpr int V = decltype(width)::value;
+    device::cuda_check(
+        cudaFuncSetAttribute(forward_kernel<V>, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                             static_cast<int>(bytes)),
+        "router_forward: shared memory");
+    forward_kernel<V><<<grid_of(blocks), router_warps * warp_size, bytes, cuda.handle()>>>(p);
+  });
+  check_launch("router_forward");
+  if (args.stats) {
+    add_partials(cuda.handle(), partials, {args.stats.slice_rows(0, 2 * E + 2)});
+  }
+}
+
+}  // namespace trireme::kernels::cuda
