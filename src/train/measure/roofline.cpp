@@ -37,6 +37,7 @@ std::string family_of(const spec::OpCost& cost) {
     case OpKind::swiglu_forward:
     case OpKind::swiglu_backward:
     case OpKind::gelu_forward:
+    case OpKind::clamp:
       return "activation";
     case OpKind::cross_entropy_stats:
     case OpKind::cross_entropy_grad:
