@@ -44,7 +44,7 @@ std::string text_of(const std::filesystem::path& path) {
 
 TEST(Config, every_key_of_a_file_is_read) {
   // Each key gets a legal value that differs from its default.
-  Config wanted = load("", with({"model.name=llama-15m"}));
+  Config wanted = load("", with({"model.name=kjv-moe"}));
   std::string text;
   std::string section;
   for (const Key& key : keys_of(wanted)) {
@@ -53,7 +53,10 @@ TEST(Config, every_key_of_a_file_is_read) {
     if (auto* const* field = std::get_if<int64_t*>(&key.field)) {
       **field = key.name == "seq_len" ? 17 : key.name == "max_seq" ? 99 : 2 * **field + 2;
     }
-    if (auto* const* field = std::get_if<double*>(&key.field)) **field = **field / 2 + 0.125;
+    if (auto* const* field = std::get_if<double*>(&key.field)) {
+      const bool is_factor = key.section == "moe";
+      **field = **field < 0 ? 0 : is_factor ? 2 * **field + 0.125 : **field / 2 + 0.125;
+    }
     if (auto* const* field = std::get_if<std::string*>(&key.field)) {
       if (key.path() == "model.name") continue;
       **field = key.choices.empty() ? "some \u00e9 text" : std::string(key.choices.back());
@@ -63,6 +66,7 @@ TEST(Config, every_key_of_a_file_is_read) {
   wanted.validation.steps = 0;  // required with samples
   wanted.dims.vocab = wanted.model.vocab_size = 300;
   wanted.dims.max_seq = wanted.model.max_seq;
+  wanted.dims.moe->balance = {.aux = 0, .scope = spec::AuxScope::global};
   for (const Key& key : keys_of(wanted)) {
     if (key.section != section) text += fmt::format("[{}]\n", section = key.section);
     text += fmt::format("{} = {}\n", key.name, value_text(key));
@@ -154,8 +158,25 @@ TEST(Config, model_overrides_change_the_dims) {
   EXPECT_EQ(c.dims.max_seq, 2048);
 }
 
+TEST(Config, the_section_moe_overrides_the_balance_of_the_model) {
+  const Config c = load_text(
+      "[model]\nname = 'kjv-moe'\n[moe]\naux_loss = 0.5\nz_loss = 0.25\n"
+      "aux_scope = 'global'\nrow_budget = 2\noverflow = 'drop'\n");
+  ASSERT_TRUE(c.dims.moe);
+  EXPECT_EQ(c.dims.moe->balance.aux, 0.5F);
+  EXPECT_EQ(c.dims.moe->balance.z, 0.25F);
+  EXPECT_EQ(c.dims.moe->balance.scope, spec::AuxScope::global);
+  EXPECT_EQ(c.moe.row_budget, 2);
+  EXPECT_EQ(c.moe.overflow, "drop");
+  EXPECT_EQ(load_text("[model]\nname = 'kjv-moe'\n").dims.moe->balance.aux, 0.01F);
+  expect_contains(refusal("[model]\nname = 'kjv-llama'\n[moe]\naux_loss = 0.1\n"),
+                  "run.toml:4: moe.aux_loss: model 'kjv-llama' has no experts");
+  expect_contains(refusal("[model]\nname = 'kjv-moe'\n[moe]\nbias_rate = 0.1\n"),
+                  "run.toml:4: moe.bias_rate = 0.1: the router of model 'kjv-moe' has no bias");
+}
+
 TEST(Config, resolved_form_reads_back_without_model_files) {
-  for (const char* name : {"llama-1b", "gpt2-10m", "qwen3-0.6b", "qwen2-0.5b"}) {
+  for (const char* name : {"llama-1b", "gpt2-10m", "qwen3-0.6b", "qwen2-0.5b", "kjv-moe"}) {
     const Config first = load("", with({fmt::format("model.name={}", name), "model.vocab_size=512",
                                         "optimizer.lr=0.0012345678901234567", "debug.seed=77"}));
     const TemporaryFolder folder;

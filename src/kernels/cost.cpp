@@ -184,6 +184,10 @@ OpCost cost_of(const GeluForwardArgs& a) {
   return streaming(OpKind::gelu_forward, a.x, traffic({a.x, a.y}));
 }
 
+OpCost cost_of(const ClampArgs& a) {
+  return streaming(OpKind::clamp, a.x, traffic({a.x, a.dy, a.y}));
+}
+
 OpCost cost_of(const CrossEntropyStatsArgs& a) {
   return streaming(OpKind::cross_entropy_stats, a.logits, traffic({a.logits, a.labels, a.stats}));
 }

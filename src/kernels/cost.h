@@ -26,6 +26,7 @@ spec::OpCost cost_of(const AttentionCachedArgs&);
 spec::OpCost cost_of(const SwigluForwardArgs&);
 spec::OpCost cost_of(const SwigluBackwardArgs&);
 spec::OpCost cost_of(const GeluForwardArgs&);
+spec::OpCost cost_of(const ClampArgs&);
 spec::OpCost cost_of(const CrossEntropyStatsArgs&);
 spec::OpCost cost_of(const CrossEntropyGradArgs&);
 spec::OpCost cost_of(const CrossEntropyMergeArgs&);

@@ -30,6 +30,7 @@ struct Kernels {
   void (*swiglu_forward)(Stream&, const SwigluForwardArgs&);
   void (*swiglu_backward)(Stream&, const SwigluBackwardArgs&);
   void (*gelu_forward)(Stream&, const GeluForwardArgs&);
+  void (*clamp)(Stream&, const ClampArgs&);
   void (*cross_entropy_stats)(Stream&, const CrossEntropyStatsArgs&);
   void (*cross_entropy_grad)(Stream&, const CrossEntropyGradArgs&);
   void (*cross_entropy_merge)(Stream&, const CrossEntropyMergeArgs&);

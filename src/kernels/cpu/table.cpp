@@ -26,6 +26,7 @@ const Kernels& cpu_kernels() {
       .swiglu_forward = cpu::swiglu_forward,
       .swiglu_backward = cpu::swiglu_backward,
       .gelu_forward = cpu::gelu_forward,
+      .clamp = cpu::clamp,
       .cross_entropy_stats = cpu::cross_entropy_stats,
       .cross_entropy_grad = cpu::cross_entropy_grad,
       .cross_entropy_merge = cpu::cross_entropy_merge,

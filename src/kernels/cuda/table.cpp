@@ -25,6 +25,7 @@ const Kernels& cuda_kernels() {
       .swiglu_forward = cuda::swiglu_forward,
       .swiglu_backward = cuda::swiglu_backward,
       .gelu_forward = cuda::gelu_forward,
+      .clamp = cuda::clamp,
       .cross_entropy_stats = cuda::cross_entropy_stats,
       .cross_entropy_grad = cuda::cross_entropy_grad,
       .cross_entropy_merge = cuda::cross_entropy_merge,

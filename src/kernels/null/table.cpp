@@ -32,6 +32,7 @@ const Kernels& null_kernels() {
       .swiglu_forward = nothing,
       .swiglu_backward = nothing,
       .gelu_forward = nothing,
+      .clamp = nothing,
       .cross_entropy_stats = nothing,
       .cross_entropy_grad = nothing,
       .cross_entropy_merge = nothing,

@@ -26,6 +26,7 @@ const Kernels& reference_kernels() {
       .swiglu_forward = reference::swiglu_forward,
       .swiglu_backward = reference::swiglu_backward,
       .gelu_forward = reference::gelu_forward,
+      .clamp = reference::clamp,
       .cross_entropy_stats = reference::cross_entropy_stats,
       .cross_entropy_grad = reference::cross_entropy_grad,
       .cross_entropy_merge = reference::cross_entropy_merge,

@@ -28,6 +28,7 @@ void attention_cached(Stream&, const AttentionCachedArgs&);
 void swiglu_forward(Stream&, const SwigluForwardArgs&);
 void swiglu_backward(Stream&, const SwigluBackwardArgs&);
 void gelu_forward(Stream&, const GeluForwardArgs&);
+void clamp(Stream&, const ClampArgs&);
 void cross_entropy_stats(Stream&, const CrossEntropyStatsArgs&);
 void cross_entropy_grad(Stream&, const CrossEntropyGradArgs&);
 void cross_entropy_merge(Stream&, const CrossEntropyMergeArgs&);

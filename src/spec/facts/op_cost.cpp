@@ -27,6 +27,7 @@ std::string_view name_of(OpKind kind) {
                                                       "swiglu_forward",
                                                       "swiglu_backward",
                                                       "gelu_forward",
+                                                      "clamp",
                                                       "cross_entropy_stats",
                                                       "cross_entropy_grad",
                                                       "cross_entropy_merge",

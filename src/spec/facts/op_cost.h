@@ -36,6 +36,7 @@ enum class OpKind : uint8_t {
   swiglu_forward,
   swiglu_backward,
   gelu_forward,
+  clamp,
   cross_entropy_stats,
   cross_entropy_grad,
   cross_entropy_merge,
