@@ -96,6 +96,8 @@ LocalShape local_shape_of(const Plan& plan) {
           .has_documents = plan.document_mask,
           .mesh = plan.mesh,
           .sequence_parallel = plan.layout.sequence_parallel,
+          .row_budget = plan.layout.row_budget,
+          .expert_capacity = plan.layout.expert_capacity,
           .ulysses = std::max(plan.layout.ulysses, 1),
           .slices = plan.layout.context_slices,
           .is_ring = has_ring(plan.layout.context_kind)};
