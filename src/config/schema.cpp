@@ -80,9 +80,10 @@ std::vector<Key> keys_of(Config& c) {
            "longest sequence of the model; 0: that of the model");
 
   k.section("optimizer");
-  k.choice("name", c.optimizer.name, {"AdamW", "Muon"},
-           "the optimizer. Muon updates the matrices of blocks, AdamW everything else; learning "
-           "rate and weight decay are those of AdamW for both");
+  k.choice(
+      "name", c.optimizer.name, {"AdamW", "Muon"},
+      "the optimizer. Muon updates the matrices of blocks, but not those of experts; AdamW updates "
+      "everything else; learning rate and weight decay are those of AdamW for both");
   k.number("lr", c.optimizer.lr, {.low = 0, .high = 1000, .low_excluded = true},
            "peak learning rate");
   k.number("beta1", c.optimizer.beta1, beta, "decay of the first moment");

@@ -117,6 +117,9 @@ struct GatherPairsArgs {
   ConstTensor source;  // [R] i32
   int64_t divisor = 1;
   ConstTensor end = {};  // optional, one i32
+  // Optional [N, divisor] i32, the inverse of source: the rows that are copies of each row of x, or
+  // -1. A back end may read x once with it.
+  ConstTensor place = {};
   Tensor d;              // [R, D], type of x; overlaps nothing
 };
 

@@ -160,6 +160,7 @@ void gather_pairs(Stream& stream, const GatherPairsArgs& a) {
                 "gather_pairs: x is {}, d is {}", a.x.shape.to_string(), a.d.shape.to_string());
   TRIREME_CHECK(a.divisor > 0, "gather_pairs: divisor {}", a.divisor);
   may_have(op, "end", a.end, {1}, DType::i32);
+  if (a.place) has_flat(op, "place", a.place, {a.x.rows(), a.divisor}, DType::i32);
   send(stream, &Kernels::gather_pairs, a);
 }
 

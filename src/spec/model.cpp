@@ -90,6 +90,8 @@ void check_dims(const ModelDims& d, int64_t kv_heads, int64_t head_dim) {
   }
   demand(!d.qk_norm_whole || d.qk_norm, "qk_norm_whole = true: needs qk_norm");
   demand(d.clip_qkv >= 0, fmt::format("clip_qkv = {}: at least 0", d.clip_qkv));
+  demand(d.clip_qkv == 0 || !d.qk_norm || d.qk_norm_whole,
+         fmt::format("clip_qkv = {}: with qk_norm it needs qk_norm_whole", d.clip_qkv));
   if (d.moe) check_moe(d, demand);
   const double parameters = estimated_parameters(d);
   demand(parameters <= real(max_parameters),

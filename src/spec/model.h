@@ -58,7 +58,9 @@ struct BlockSpec {
   bool qk_norm = false;      // RMS norm of every q and k head
   float qk_norm_eps = 1e-6F;
   bool qk_norm_whole = false;  // with qk_norm: over all q heads together, and all k heads
-  float clip_qkv = 0;          // q, k and v are limited to [-clip_qkv, clip_qkv]; 0: no limit
+  // After the norm q, k and v are limited to [-clip_qkv, clip_qkv]; 0: no limit. Not with a norm of
+  // every head.
+  float clip_qkv = 0;
   std::optional<RopeSpec> rope;
   std::optional<MoeSpec> moe;  // takes the place of the feed-forward of width `ffn`
   bool operator==(const BlockSpec&) const = default;
@@ -66,6 +68,10 @@ struct BlockSpec {
   int64_t qkv_width() const { return (heads + 2 * kv_heads) * head_dim; }
   int64_t up_width() const { return activation == Activation::swiglu ? 2 * ffn : ffn; }
   bool has_qkv_bias() const { return linear_bias || qkv_bias; }
+  // Does the backward read q, k and v as they were projected? Then those that attention reads are
+  // separate: q and k, with clip_qkv also v.
+  bool keeps_projection() const { return qk_norm || clip_qkv > 0; }
+  int64_t rotated_width() const { return (heads + (clip_qkv > 0 ? 2 : 1) * kv_heads) * head_dim; }
 };
 
 // Final norm, projection to the vocabulary, cross-entropy.

@@ -200,8 +200,8 @@ void audit(const spec::ModelSpec& model, int index, const spec::LocalShape& shap
 }
 
 TEST(AuditTest, facts_are_what_layers_send) {
-  for (const spec::ModelDims& dims :
-       {tiny_gpt2(), tiny_llama(), tiny_qwen3(), tiny_moe(), tiny_shared_moe()}) {
+  for (const spec::ModelDims& dims : {tiny_gpt2(), tiny_llama(), tiny_qwen3(), tiny_whole_norm(),
+                                      tiny_clipped(), tiny_moe(), tiny_shared_moe()}) {
     const spec::ModelSpec model = spec::make_model(dims);
     for (const char* recipe_name : {"fp32", "bf16"}) {
       for (const base::DType grad : {base::DType::f32, base::DType::bf16}) {
@@ -248,7 +248,8 @@ TEST(AuditTest, facts_along_tp_are_what_layers_send) {
 }
 
 TEST(AuditTest, facts_along_cp_are_what_layers_send) {
-  for (spec::ModelDims dims : {tiny_gpt2(), tiny_llama(), tiny_qwen3()}) {
+  for (spec::ModelDims dims :
+       {tiny_gpt2(), tiny_llama(), tiny_qwen3(), tiny_whole_norm(), tiny_clipped()}) {
     dims.hidden = 64;
     dims.heads = 8;
     dims.kv_heads = dims.family == spec::Family::gpt2 ? 8 : 4;

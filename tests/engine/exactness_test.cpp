@@ -40,8 +40,8 @@ TEST(ExactnessTest, threads_and_stream_modes_give_the_same_bits) {
 }
 
 TEST(ExactnessTest, recompute_changes_no_bit) {
-  for (const spec::ModelDims& dims :
-       {tiny_gpt2(), tiny_llama(), tiny_qwen3(), tiny_moe(), tiny_shared_moe()}) {
+  for (const spec::ModelDims& dims : {tiny_gpt2(), tiny_llama(), tiny_qwen3(), tiny_whole_norm(),
+                                      tiny_clipped(), tiny_moe(), tiny_shared_moe()}) {
     for (const char* recipe : {"fp32", "bf16"}) {
       RigOptions o{.dims = dims, .recipe = recipe, .microbatches = 2, .threads = 2};
       const std::string expected = sha_after(o, 5);

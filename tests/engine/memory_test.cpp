@@ -65,6 +65,8 @@ RigOptions random_options(Dice& dice) {
     o.dims.tied_head = dice(0, 1) == 0;
     o.dims.qkv_bias = dice(0, 1) == 0;
     o.dims.qk_norm = dice(0, 1) == 0;
+    o.dims.qk_norm_whole = o.dims.qk_norm && dice(0, 1) == 0;
+    if (o.dims.qk_norm == o.dims.qk_norm_whole && dice(0, 2) == 0) o.dims.clip_qkv = 0.5F;
   }
   o.recipe = dice(0, 1) == 0 ? "fp32" : "bf16";
   o.grad = dice(0, 3) == 0 ? base::DType::bf16 : base::DType::f32;

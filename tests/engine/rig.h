@@ -49,6 +49,23 @@ inline spec::ModelDims tiny_qwen3() {
   return dims;
 }
 
+// One norm of all q heads and one of all k heads, with limits that some values exceed; and limits
+// alone.
+inline spec::ModelDims tiny_whole_norm() {
+  spec::ModelDims dims = tiny_llama();
+  dims.name = "tiny-whole-norm";
+  dims.qk_norm = dims.qk_norm_whole = true;
+  dims.clip_qkv = 0.75F;
+  return dims;
+}
+inline spec::ModelDims tiny_clipped() {
+  spec::ModelDims dims = tiny_llama();
+  dims.name = "tiny-clipped";
+  dims.init_std = 0.2F;
+  dims.clip_qkv = 0.5F;
+  return dims;
+}
+
 // Mixtures of experts: a softmax router; and one with groups, a bias and shared experts after a
 // dense block.
 inline spec::ModelDims tiny_moe() {

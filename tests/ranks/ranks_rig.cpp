@@ -109,8 +109,9 @@ std::string to_string(const Layout& l) {
       l.cp == 1 ? ""
                 : fmt::format(" cp {} {} {} {}", l.cp, spec::name_of(l.context_kind),
                               spec::name_of(l.context_slices), l.ulysses);
-  return fmt::format("{}:{}{} dp {} zero {} ZeRO-{} tp {}{} prefetch {}{} recompute {}{}{}",
-                     bits_key(l), pipe, context, l.dp, l.zero, l.stage, l.tp,
+  const std::string experts = l.ep * l.etp == 1 ? "" : fmt::format(" ep {} etp {}", l.ep, l.etp);
+  return fmt::format("{}:{}{}{} dp {} zero {} ZeRO-{} tp {}{} prefetch {}{} recompute {}{}{}",
+                     bits_key(l), pipe, context, experts, l.dp, l.zero, l.stage, l.tp,
                      l.sequence_parallel ? " sp" : "", l.prefetch, l.prefetch_after ? " after" : "",
                      spec::name_of(l.recompute),
                      l.streams == device::StreamMode::worker_threads ? " workers" : "",
@@ -127,11 +128,14 @@ spec::Plan plan_of(const Layout& l, const spec::ModelSpec& model) {
                             .pp = l.pp,
                             .dp_replicate = l.dp,
                             .dp_shard = l.zero,
+                            .ep = l.ep,
+                            .etp = l.etp,
                             .zero_stage = l.stage,
                             .sequence_parallel = l.sequence_parallel,
                             .context_kind = l.context_kind,
                             .context_slices = l.context_slices,
                             .ulysses = l.ulysses,
+                            .row_budget = l.row_budget,
                             .schedule = *schedule::kind_from_name(l.schedule),
                             .chunks = l.chunks,
                             .first_layers = l.cut,

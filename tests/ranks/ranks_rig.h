@@ -26,6 +26,8 @@ struct Layout {
   spec::ContextKind context_kind = spec::ContextKind::gather;
   spec::ContextSlices context_slices = spec::ContextSlices::zigzag;
   int ulysses = 0;
+  int ep = 1, etp = 1;
+  double row_budget = 64;  // more than any routing needs
   int pp = 1;
   std::string schedule = "1f1b";
   int chunks = 0;

@@ -24,7 +24,7 @@ namespace {
 using std::filesystem::path;
 using Weights = std::map<std::string, std::vector<float>>;
 
-constexpr int64_t experts = 3, width = 12, expert_ffn = 5;
+constexpr int64_t moe_experts = 3, moe_width = 12, moe_ffn = 5;
 
 class ExpertFolder {
  public:
@@ -49,15 +49,15 @@ class ExpertFolder {
 spec::ModelDims mixtral() {
   spec::ModelDims dims{.name = "mixtral",
                        .layers = 2,
-                       .hidden = width,
+                       .hidden = moe_width,
                        .heads = 3,
                        .kv_heads = 1,
                        .vocab = 31,
                        .max_seq = 9,
                        .tied_head = false,
                        .moe = spec::MoeSpec{}};
-  dims.moe->router = {.experts = experts, .chosen = 2, .renormalizes = true};
-  dims.moe->ffn = expert_ffn;
+  dims.moe->router = {.experts = moe_experts, .chosen = 2, .renormalizes = true};
+  dims.moe->ffn = moe_ffn;
   dims.moe->balance.aux = 0.02F;
   return dims;
 }
@@ -166,18 +166,18 @@ TEST(HfExpertWeights, experts_are_rows_of_the_fused_parameters_under_the_known_n
         ASSERT_EQ(values[i], weights.at(ours)[static_cast<size_t>(first + i)]) << name;
       }
     };
-    expect(one.mlp + "gate.weight", {experts, width}, block + "router.weight", 0);
-    for (int64_t e = 0; e < experts; ++e) {
+    expect(one.mlp + "gate.weight", {moe_experts, moe_width}, block + "router.weight", 0);
+    for (int64_t e = 0; e < moe_experts; ++e) {
       const std::string expert = one.mlp + "experts." + std::to_string(e) + ".";
       const std::string up = block + "experts.gate_up.weight";
-      const int64_t matrix = expert_ffn * width;
-      expect(expert + one.gate + ".weight", {expert_ffn, width}, up, 2 * e * matrix);
-      expect(expert + one.up + ".weight", {expert_ffn, width}, up, (2 * e + 1) * matrix);
-      expect(expert + one.down + ".weight", {width, expert_ffn}, block + "experts.down.weight",
+      const int64_t matrix = moe_ffn * moe_width;
+      expect(expert + one.gate + ".weight", {moe_ffn, moe_width}, up, 2 * e * matrix);
+      expect(expert + one.up + ".weight", {moe_ffn, moe_width}, up, (2 * e + 1) * matrix);
+      expect(expert + one.down + ".weight", {moe_width, moe_ffn}, block + "experts.down.weight",
              e * matrix);
     }
     if (one.dims.dense_layers > 0) {
-      expect("model.layers.0.mlp.gate_proj.weight", {7, width}, "blocks.0.gate_up.weight", 0);
+      expect("model.layers.0.mlp.gate_proj.weight", {7, moe_width}, "blocks.0.gate_up.weight", 0);
     }
     std::set<std::string> names;
     for (const HfParam& param : hf_params(one.dims)) {
@@ -196,16 +196,16 @@ TEST(HfExpertWeights, boxes_of_all_dimensions_are_read) {
   const HfFolder files(folder / "a", dims);
   const ReadBox from_params = boxes_of(hf_params(dims), whole);
   const std::string name = "blocks.0.experts.gate_up.weight";
-  const int64_t rows = 2 * expert_ffn;
+  const int64_t rows = 2 * moe_ffn;
   for (const spec::Piece& box :
-       {spec::Piece{{0, 0, 0}, {experts, rows, width}, 0},
-        spec::Piece{{1, 0, 0}, {3, rows, width}, 0}, spec::Piece{{1, 3, 2}, {3, 8, 11}, 0},
+       {spec::Piece{{0, 0, 0}, {moe_experts, rows, moe_width}, 0},
+        spec::Piece{{1, 0, 0}, {3, rows, moe_width}, 0}, spec::Piece{{1, 3, 2}, {3, 8, 11}, 0},
         spec::Piece{{2, 9, 11}, {3, 10, 12}, 0}}) {
     std::vector<float> wanted;
     for (int64_t e = box.lo[0]; e < box.hi[0]; ++e) {
       for (int64_t r = box.lo[1]; r < box.hi[1]; ++r) {
         for (int64_t c = box.lo[2]; c < box.hi[2]; ++c) {
-          wanted.push_back(weights.at(name)[static_cast<size_t>((e * rows + r) * width + c)]);
+          wanted.push_back(weights.at(name)[static_cast<size_t>((e * rows + r) * moe_width + c)]);
         }
       }
     }
@@ -224,7 +224,7 @@ TEST(HfExpertWeights, a_missing_expert_is_named) {
   export_hf(folder / "a", dims,
             ReadParam([&](const std::string& name) { return weights.at(name); }), {});
   spec::ModelDims more = dims;
-  more.moe->router.experts = experts + 1;
+  more.moe->router.experts = moe_experts + 1;
   try {
     expect_hf(folder / "a", more);
     FAIL() << "accepted";

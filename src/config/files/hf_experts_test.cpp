@@ -52,7 +52,7 @@ spec::ModelSpec plain(spec::ModelDims dims) {
   if (dims.moe) dims.moe->balance = {};
   return spec::make_model(dims);
 }
-std::string refusal(Json json, const std::string& key, const Json& value) {
+std::string hf_refusal(Json json, const std::string& key, const Json& value) {
   json[key] = value;
   return message_of([&] { (void)dims_from_hf(json, "x"); });
 }
@@ -125,7 +125,7 @@ TEST(HfExperts, both_names_of_the_number_of_experts_are_read) {
   EXPECT_EQ(dims_from_hf(json, "x").moe->router.experts, 16);
   json["num_experts"] = 16;
   EXPECT_EQ(dims_from_hf(json, "x").moe->router.experts, 16);
-  expect_contains(refusal(json, "num_experts", 17),
+  expect_contains(hf_refusal(json, "num_experts", 17),
                   "num_experts: 17 contradicts num_local_experts = 16");
 }
 
@@ -167,24 +167,26 @@ TEST(HfExperts, clip_qkv_round_trips) {
 }
 
 TEST(HfExperts, unsupported_keys_are_refused_by_name) {
-  expect_contains(refusal(mixtral(), "sliding_window", 4096),
+  expect_contains(hf_refusal(mixtral(), "sliding_window", 4096),
                   "sliding_window: 4096 is not supported");
-  EXPECT_EQ(refusal(mixtral(), "sliding_window", 32768), "");
-  expect_contains(refusal(mixtral(), "router_jitter_noise", 0.1),
+  EXPECT_EQ(hf_refusal(mixtral(), "sliding_window", 32768), "");
+  expect_contains(hf_refusal(mixtral(), "router_jitter_noise", 0.1),
                   "router_jitter_noise: only 0 is supported");
-  expect_contains(refusal(mixtral(), "num_local_experts", 0), "num_local_experts: found 0");
-  expect_contains(refusal(mixtral(), "num_experts_per_tok", 9),
+  expect_contains(hf_refusal(mixtral(), "num_local_experts", 0), "num_local_experts: found 0");
+  expect_contains(hf_refusal(mixtral(), "num_experts_per_tok", 9),
                   "experts_per_token = 9: from 1 to experts = 8");
-  expect_contains(refusal(qwen3_moe(), "mlp_only_layers", {0, 2}),
+  expect_contains(hf_refusal(qwen3_moe(), "mlp_only_layers", {0, 2}),
                   "mlp_only_layers: layer 0 breaks the pattern");
-  expect_contains(refusal(qwen3_moe(), "mlp_only_layers", {48}), "mlp_only_layers: found [48]");
-  expect_contains(refusal(qwen3_moe(), "decoder_sparse_step", 0), "decoder_sparse_step: found 0");
-  expect_contains(refusal(qwen3_moe(), "use_sliding_window", true), "use_sliding_window: true");
-  expect_contains(refusal(qwen3_moe(), "attention_bias", true), "attention_bias: true");
-  expect_contains(refusal(olmoe(), "head_dim", 64), "head_dim: 64 with num_attention_heads = 16");
-  expect_contains(refusal(olmoe(), "clip_qkv", -1), "clip_qkv: found -1");
-  expect_contains(refusal(olmoe(), "sliding_window", 4096), "sliding_window: 4096");
-  expect_contains(refusal(olmoe(), "model_type", "deepseek_v3"),
+  expect_contains(hf_refusal(qwen3_moe(), "mlp_only_layers", {48}), "mlp_only_layers: found [48]");
+  expect_contains(hf_refusal(qwen3_moe(), "decoder_sparse_step", 0),
+                  "decoder_sparse_step: found 0");
+  expect_contains(hf_refusal(qwen3_moe(), "use_sliding_window", true), "use_sliding_window: true");
+  expect_contains(hf_refusal(qwen3_moe(), "attention_bias", true), "attention_bias: true");
+  expect_contains(hf_refusal(olmoe(), "head_dim", 64),
+                  "head_dim: 64 with num_attention_heads = 16");
+  expect_contains(hf_refusal(olmoe(), "clip_qkv", -1), "clip_qkv: found -1");
+  expect_contains(hf_refusal(olmoe(), "sliding_window", 4096), "sliding_window: 4096");
+  expect_contains(hf_refusal(olmoe(), "model_type", "deepseek_v3"),
                   "\"deepseek_v3\" is not supported yet: its attention (MLA) is missing");
 }
 

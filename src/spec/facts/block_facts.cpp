@@ -11,7 +11,7 @@
 // parallelism a rank has R = T / tp rows of x, h1, x2, h2 and their gradients: h1 and h2 are
 // gathered before the products that read them (again in W), dy and dx2 once, in B.
 //
-// Without q/k norm the rotation is done in place and there is no qk slot. B computes the gradients
+// Norm, limit and rotation of q and k: rotation_facts.cpp. B computes the gradients
 // of norm weights in the op that computes dx: it has their inputs, and W would have to keep [T, D]
 // more for each norm. That op also reads dy (norm2) and dx2 (norm1), whose sums over rows are the
 // gradients of the down and out biases: if it has all rows, it computes them, too. The product that
@@ -59,11 +59,10 @@ struct Shapes {
   DType act, grad;
 };
 
-std::vector<Slot> block_slots(const BlockSpec& s, const Shapes& h, const ContextFacts& context,
-                              const ExpertFacts* experts) {
+std::vector<Slot> block_slots(const BlockSpec& s, const Shapes& h, const RotationFacts& rotation,
+                              const ContextFacts& context, const ExpertFacts* experts) {
   std::vector<Slot> slots(static_cast<size_t>(BlockSlot::count));
   const auto at = [&slots](BlockSlot slot) -> Slot& { return slots[static_cast<size_t>(slot)]; };
-  const int64_t qk_width = (s.heads + s.kv_heads) * s.head_dim;
   const TensorSpec none{};
   at(BlockSlot::x) = {.name = "x", .spec = h.stream()};
   at(BlockSlot::dy) = {.name = "dy", .spec = h.stream(), .life = Life::b_to_w};
@@ -77,13 +76,8 @@ std::vector<Slot> block_slots(const BlockSpec& s, const Shapes& h, const Context
                 .recomputed_in_b = true};
   };
   at(BlockSlot::h1) = recomputed_in_b("h1", h.stream());
-  // Under Ulysses the backward reads q, k and v by heads; the rank's rows of qkv only for q/k norm.
   const bool by_heads = context.has_ulysses();
-  at(BlockSlot::qkv) = {.name = "qkv", .spec = by_heads && !s.qk_norm ? none : h.row(h.N)};
-  at(BlockSlot::qk) = {
-      .name = "qk", .spec = s.qk_norm && !by_heads ? h.row(qk_width) : none, .recomputable = true};
-  at(BlockSlot::qk_rstd) = {.name = "qk_rstd",
-                            .spec = s.qk_norm ? h.f32(h.T, s.heads + s.kv_heads) : none};
+  rotation.slots(slots, by_heads);
   at(BlockSlot::o) = {.name = "o", .spec = h.row(h.HK), .life = Life::f_to_w};
   at(BlockSlot::lse) = {.name = "lse", .spec = h.f32(context.part.heads, context.Tu)};
   at(BlockSlot::x2) = {.name = "x2", .spec = h.stream()};
@@ -118,8 +112,8 @@ std::vector<Slot> block_slots(const BlockSpec& s, const Shapes& h, const Context
 }
 
 std::vector<ScratchSet> block_scratch(const BlockSpec& s, const Shapes& h,
-                                      const ContextFacts& context, const TileFacts& tiles,
-                                      const ExpertFacts* experts) {
+                                      const RotationFacts& rotation, const ContextFacts& context,
+                                      const TileFacts& tiles, const ExpertFacts* experts) {
   const TensorSpec partials = norm_backward_partials(s.norm, h.R, h.D, h.norms_sum_biases);
   std::vector<ScratchSet> sets;
   if (h.parts_rows) {
@@ -139,7 +133,7 @@ std::vector<ScratchSet> block_scratch(const BlockSpec& s, const Shapes& h,
     sets.push_back({"mlp.dh2", {h.stream(), partials}});
   }
   for (const ScratchSet& set : context.backward_scratch()) sets.push_back(set);
-  if (s.qk_norm) sets.push_back({"attention.qk_norm", {h.f32(norm_partials(h.T), 2 * s.head_dim)}});
+  for (const ScratchSet& set : rotation.scratch()) sets.push_back(set);
   sets.push_back({"attention.dh1", {h.stream(), partials}});
   return sets;
 }
@@ -147,15 +141,14 @@ std::vector<ScratchSet> block_scratch(const BlockSpec& s, const Shapes& h,
 // Returns the forward operations that fill the slots for which `fills` is true, and y if `makes_y`.
 template <typename Fills>
 Work forward_work(const BlockSpec& s, const FactsInput& in, const Shapes& h,
-                  const ContextFacts& context, const TileFacts& tiles, const ExpertFacts* experts,
-                  bool makes_y, Fills fills) {
+                  const RotationFacts& rotation, const ContextFacts& context,
+                  const TileFacts& tiles, const ExpertFacts* experts, bool makes_y, Fills fills) {
   Work work;
   std::vector<OpCost>& ops = work.ops;
   const StreamComm comm(in, h.D);
   const TensorSpec none{};
   const TensorSpec x = h.stream(), stats = h.f32(h.R, h.stats);
   const TensorSpec bias = s.norm == NormKind::layer ? h.vec(h.D) : none;
-  const TensorSpec ids{{h.T}, DType::i32};
   const auto norm = [&] {
     ops.push_back(streaming(OpKind::norm_forward, x, {x, h.vec(h.D), bias, x, stats}));
   };
@@ -166,12 +159,8 @@ Work forward_work(const BlockSpec& s, const FactsInput& in, const Shapes& h,
     ops.push_back(gemm_cost({h.T, h.N, h.D, GemmLayout::nt, h.act, h.act},
                             {s.has_qkv_bias() ? h.vec(h.N) : none}));
   }
-  const TensorSpec qk{{h.T, s.heads + s.kv_heads, s.head_dim}, h.act};
-  if (s.rope && fills(by_heads ? BlockSlot::heads : s.qk_norm ? BlockSlot::qk : BlockSlot::qkv)) {
-    const TensorSpec weight = s.qk_norm ? h.vec(s.head_dim) : none;
-    const TensorSpec rstd = s.qk_norm ? h.f32(h.T, s.heads + s.kv_heads) : none;
-    ops.push_back(streaming(OpKind::rope_forward, qk, {qk, qk, ids, weight, weight, rstd}));
-  }
+  const BlockSlot rotated = s.keeps_projection() ? BlockSlot::qk : BlockSlot::qkv;
+  if (s.rope && fills(by_heads ? BlockSlot::heads : rotated)) rotation.forward(work);
   if (by_heads && fills(BlockSlot::heads)) context.exchange_heads(work);
   if (fills(BlockSlot::o)) context.forward(work);
   // A projection back to the stream. Before the sum over ranks, the first rank adds the bias, and
@@ -211,13 +200,14 @@ Work forward_work(const BlockSpec& s, const FactsInput& in, const Shapes& h,
 // `recomputes` is true for slots that B recomputes.
 template <typename Recomputes>
 Work input_gradient_work(const BlockSpec& s, const FactsInput& in, const Shapes& h,
-                         const ContextFacts& context, const TileFacts& tiles,
-                         const ExpertFacts* experts, Recomputes recomputes) {
+                         const RotationFacts& rotation, const ContextFacts& context,
+                         const TileFacts& tiles, const ExpertFacts* experts,
+                         Recomputes recomputes) {
   Work work;
   std::vector<OpCost>& ops = work.ops;
   const StreamComm comm(in, h.D);
   const TensorSpec none{};
-  const TensorSpec x = h.stream(), ids{{h.T}, DType::i32};
+  const TensorSpec x = h.stream();
   const auto norm = [&](BlockSlot result) {
     const bool is_layer = s.norm == NormKind::layer;
     const TensorSpec dbias = is_layer ? h.dvec(h.D) : none;
@@ -253,14 +243,7 @@ Work input_gradient_work(const BlockSpec& s, const FactsInput& in, const Shapes&
   comm.whole(work.comm);
   ops.push_back(gemm_cost({h.T, h.HK, h.D, GemmLayout::nn, h.act, h.act}, {}));
   context.backward(work);
-  if (s.rope) {
-    const TensorSpec qk{{h.T, s.heads + s.kv_heads, s.head_dim}, h.act};
-    const bool norms = s.qk_norm;
-    const TensorSpec w = norms ? h.vec(s.head_dim) : none, dw = norms ? h.dvec(s.head_dim) : none;
-    const TensorSpec rstd = norms ? h.f32(h.T, s.heads + s.kv_heads) : none;
-    ops.push_back(streaming(OpKind::rope_backward, qk,
-                            {qk, qk, ids, norms ? qk : none, rstd, w, w, dw, dw, dw, dw}));
-  }
+  if (s.rope) rotation.backward(work);
   ops.push_back(gemm_cost({h.T, h.D, h.N, GemmLayout::nn, h.act, h.act}, {}));
   comm.sum(work.comm);
   norm(BlockSlot::h1);
@@ -294,6 +277,7 @@ Work weight_gradient_work(const BlockSpec& s, const FactsInput& in, const Shapes
 Facts block_facts(const BlockSpec& block, const FactsInput& in) {
   const BlockSpec s = local_block(block, in.shape.mesh);
   const Shapes h(s, in);
+  const RotationFacts rotation(s, in);
   const ContextFacts context(s, in);
   const TileFacts tiles(s, in);
   std::optional<ExpertFacts> of_experts;
@@ -301,8 +285,8 @@ Facts block_facts(const BlockSpec& block, const FactsInput& in) {
   const ExpertFacts* experts = of_experts ? &*of_experts : nullptr;
   Facts f;
   f.params = block_params(block, in.model, in.layer);
-  f.stash = block_slots(s, h, context, experts);
-  f.scratch = block_scratch(s, h, context, tiles, experts);
+  f.stash = block_slots(s, h, rotation, context, experts);
+  f.scratch = block_scratch(s, h, rotation, context, tiles, experts);
   const auto has_fate = [&](Fate fate) {
     return [&f, &in, fate](BlockSlot slot) {
       const auto index = static_cast<int>(slot);
@@ -314,12 +298,15 @@ Facts block_facts(const BlockSpec& block, const FactsInput& in) {
     comm = std::move(work.comm);
   };
   keep(f.f, f.f_comm,
-       forward_work(s, in, h, context, tiles, experts, true, [](BlockSlot) { return true; }));
+       forward_work(s, in, h, rotation, context, tiles, experts, true,
+                    [](BlockSlot) { return true; }));
   keep(f.b, f.b_comm,
-       input_gradient_work(s, in, h, context, tiles, experts, has_fate(Fate::recomputed_in_b)));
+       input_gradient_work(s, in, h, rotation, context, tiles, experts,
+                           has_fate(Fate::recomputed_in_b)));
   keep(f.w, f.w_comm, weight_gradient_work(s, in, h, experts));
-  keep(f.r, f.r_comm,
-       forward_work(s, in, h, context, tiles, experts, false, has_fate(Fate::recomputed)));
+  keep(
+      f.r, f.r_comm,
+      forward_work(s, in, h, rotation, context, tiles, experts, false, has_fate(Fate::recomputed)));
   if (h.has_tiles) f.b_recomputed_flops = tiles.recomputed_flops();
   return f;
 }

@@ -92,6 +92,26 @@ struct ContextFacts {
   std::vector<base::TensorSpec> core_scratch(bool is_backward) const;
 };
 
+// Norm, limit and rotation of q and k between projection and attention: slots, ops and scratch, in
+// the order of nn/attention/rotation.cpp. `local` is a rank's block along tp.
+struct RotationFacts {
+  RotationFacts(const BlockSpec& local, const FactsInput&);
+
+  void slots(std::vector<Slot>&, bool by_heads) const;  // qkv, qk, qk_rstd
+  void forward(Work&) const;                            // REQUIRES: the block has RoPE
+  void backward(Work&) const;
+  std::vector<ScratchSet> scratch() const;
+
+  const BlockSpec& s;
+  int64_t T, Q, K;  // tokens, widths of q and of k
+  base::DType act, grad;
+
+ private:
+  base::TensorSpec row(int64_t width) const { return {{T, width}, act}; }
+  base::TensorSpec stats() const { return {{T, 1}, base::DType::f32}; }
+  void norm(Work&) const;
+};
+
 // The feed-forward of a block in tiles: ops, collectives along tp and scratch, in the order of
 // nn/tiled_feed_forward.cpp. `local` is a rank's block along tp.
 struct TileFacts {

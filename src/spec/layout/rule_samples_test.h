@@ -18,6 +18,7 @@ struct BrokenSample {
   bool tied = true;
   int64_t vocab = 96;
   int64_t experts = 0;
+  bool whole_qk_norm = false;
 };
 
 // Six blocks of width 64 with 8 heads, 4 of them for keys and values, ffn 96, sequences up to 32.
@@ -38,6 +39,7 @@ inline ModelSizes sample_sizes(const BrokenSample& sample) {
   ModelSizes sizes = sizes_of(make_model(sample_dims(sample)));
   sizes.experts = sample.experts;
   if (sample.experts > 0) sizes.expert_ffn = sample_expert_ffn;
+  sizes.has_whole_qk_norm = sample.whole_qk_norm;
   return sizes;
 }
 
@@ -66,6 +68,7 @@ inline std::vector<BrokenSample> broken_samples() {
       {"tp.divides", {.tp = 3}},
       {"tp.kv_heads", {.tp = 8}},
       {.id = "tp.vocab", .asked = {.tp = 4}, .vocab = 5},
+      {.id = "tp.qk_norm", .asked = {.tp = 2}, .whole_qk_norm = true},
       {"sp.tokens", {.tp = 4, .sequence_parallel = true}, {.seq_len = 15}},
       {"sp.ffn_rows", {.tp = 4, .sequence_parallel = true, .ffn_rows = 3}},
       {"cp.ulysses", {.cp = 4, .context_kind = ContextKind::ulysses_gather, .ulysses = 3}},

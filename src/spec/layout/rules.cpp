@@ -101,6 +101,7 @@ ModelSizes sizes_of(const ModelSpec& model) {
   for (const LayerSpec& layer : model.layers) {
     if (const auto* block = std::get_if<BlockSpec>(&layer)) {
       add("heads", block->heads);
+      sizes.has_whole_qk_norm = sizes.has_whole_qk_norm || block->qk_norm_whole;
       if (!block->moe) add("ffn", block->ffn);
       if (block->moe && block->moe->shared_ffn > 0) add("shared_ffn", block->moe->shared_ffn);
       if (std::ranges::find(sizes.kv_heads, block->kv_heads) == sizes.kv_heads.end()) {
@@ -128,6 +129,7 @@ ModelSizes sizes_of(const ModelDims& dims) {
   sizes.kv_heads = {dims.kv_heads > 0 ? dims.kv_heads : dims.heads};
   sizes.vocab = dims.vocab;
   sizes.is_tied = dims.tied_head;
+  sizes.has_whole_qk_norm = dims.qk_norm_whole;
   sizes.max_seq = dims.max_seq;
   if (dims.layers > 0) sizes.layers = dims.layers + 2;
   return sizes;

@@ -71,6 +71,7 @@ struct ModelSizes {
   int64_t experts = 0;  // 0: none
   int64_t expert_ffn = 0;
   bool is_tied = false;
+  bool has_whole_qk_norm = false;    // BlockSpec::qk_norm_whole
   double activations_per_token = 0;  // elements (model.h, activation_elements())
 };
 ModelSizes sizes_of(const ModelSpec&);

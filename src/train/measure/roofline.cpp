@@ -58,6 +58,8 @@ std::string family_of(const spec::OpCost& cost) {
     case OpKind::router_forward:
     case OpKind::router_backward:
     case OpKind::router_bias:
+    case OpKind::router_overflow:
+    case OpKind::router_fill:
     case OpKind::route_rows:
     case OpKind::arrange_rows:
     case OpKind::gather_pairs:

@@ -230,8 +230,9 @@ VerifyCheck memory(const CheckedRun& run) {
 }  // namespace
 
 VerifyBounds bounds_of(const spec::Plan& plan, const spec::Backend& backend) {
-  // tp and cp change the order of sums.
-  const bool is_cut = plan.mesh[spec::Axis::tp] * plan.mesh[spec::Axis::cp] > 1;
+  // These axes change the order of sums.
+  using enum spec::Axis;
+  const bool is_cut = plan.mesh[tp] * plan.mesh[cp] * plan.mesh[ep] * plan.mesh[etp] > 1;
   const bool is_exact = plan.recipe.storage == base::DType::f32 &&
                         plan.recipe.grad == base::DType::f32 &&
                         plan.layout.reduce_dtype == base::DType::f32;

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Moves rows between pairs and groups: gather_pairs copies a row for every pair, sum_pairs adds the
 // rows of a token's pairs in order. Both are bound by memory: a thread moves 16 bytes at a time and
-// has several rows in flight.
+// has several rows in flight. Copies of a token's row lie far apart, so that a gather reads it from
+// memory again for each; where they are known, a token writes them all.
 #include "kernels/cuda/table_ops.h"
 #include "kernels/cuda/values.cuh"
 
@@ -9,7 +10,8 @@ namespace trireme::kernels::cuda {
 namespace {
 
 constexpr int threads_of_rows = 256;
-constexpr int rows_in_flight = 4;
+constexpr int rows_in_flight = 4, tokens_in_flight = 2;
+constexpr int rows_without_source = 64;  // of a block, that are looked for
 
 // A block covers rows (blockIdx.x high, ..) and columns of chunks (blockIdx.y).
 struct Cover {
@@ -63,6 +65,70 @@ __global__ void __launch_bounds__(threads_of_rows) gather_kernel(Gather<Element>
     const int64_t row = first + i * blockDim.y;
     if (row < end) p.d[row * p.d_stride + column] = values[i];
   }
+}
+
+// The first `blocks` blocks write the copies of rows of x, the others the rows without a source.
+struct Copies {
+  const uint4* x;
+  const int32_t *place, *source;
+  const int32_t* end;  // may be null
+  uint4* d;
+  int64_t x_stride, d_stride, chunks, tokens, rows;
+  int chosen;
+  unsigned blocks;
+};
+
+__global__ void __launch_bounds__(threads_of_rows) copies_kernel(Copies p) {
+  const int64_t column = static_cast<int64_t>(blockIdx.y) * blockDim.x + threadIdx.x;
+  const int64_t end = p.end == nullptr ? p.rows : min(p.rows, static_cast<int64_t>(*p.end));
+  if (column >= p.chunks) return;
+  if (blockIdx.x >= p.blocks) {
+    const int64_t first = static_cast<int64_t>(blockIdx.x - p.blocks) * rows_without_source;
+    for (int64_t row = first + threadIdx.y; row < min(end, first + rows_without_source);
+         row += blockDim.y) {
+      if (p.source[row] < 0) p.d[row * p.d_stride + column] = uint4{};
+    }
+    return;
+  }
+  const int64_t first =
+      static_cast<int64_t>(blockIdx.x) * tokens_in_flight * blockDim.y + threadIdx.y;
+  uint4 values[tokens_in_flight];
+#pragma unroll
+  for (int i = 0; i < tokens_in_flight; ++i) {
+    const int64_t token = first + i * blockDim.y;
+    if (token < p.tokens) values[i] = p.x[token * p.x_stride + column];
+  }
+#pragma unroll
+  for (int i = 0; i < tokens_in_flight; ++i) {
+    const int64_t token = first + i * blockDim.y;
+    if (token >= p.tokens) continue;
+    const int32_t* place = p.place + token * p.chosen;
+#pragma unroll 8
+    for (int k = 0; k < p.chosen; ++k) {
+      const int row = place[k];
+      if (row >= 0 && row < end) p.d[row * p.d_stride + column] = values[i];
+    }
+  }
+}
+
+void queue_copies(cudaStream_t stream, const GatherPairsArgs& args) {
+  const int64_t width = 16 / base::size_of(args.d.dtype), chunks = args.d.cols() / width;
+  Cover c = cover_rows(args.x.rows(), chunks, tokens_in_flight);
+  const Copies p = {.x = data<uint4>(args.x),
+                    .place = data<int32_t>(args.place),
+                    .source = data<int32_t>(args.source),
+                    .end = args.end ? data<int32_t>(args.end) : nullptr,
+                    .d = data<uint4>(args.d),
+                    .x_stride = args.x.row_stride / width,
+                    .d_stride = args.d.row_stride / width,
+                    .chunks = chunks,
+                    .tokens = args.x.rows(),
+                    .rows = args.d.rows(),
+                    .chosen = static_cast<int>(args.divisor),
+                    .blocks = c.grid.x};
+  c.grid.x = grid_of(c.grid.x + ceil_div(p.rows, rows_without_source));
+  copies_kernel<<<c.grid, c.block, 0, stream>>>(p);
+  check_launch("gather_pairs");
 }
 
 template <typename Element>
@@ -133,7 +199,10 @@ void gather_pairs(Stream& stream, const GatherPairsArgs& args) {
   if (args.d.rows() == 0 || args.d.cols() == 0) return;
   TRIREME_CHECK(args.divisor <= INT32_MAX, "gather_pairs: divisor {}", args.divisor);
   const cudaStream_t handle = device::cuda_stream(stream).handle();
-  if (is_vectorisable(args.x) && is_vectorisable(args.d)) {
+  const bool is_fast = is_vectorisable(args.x) && is_vectorisable(args.d);
+  if (is_fast && args.place && args.divisor > 1 && args.x.rows() > 0) {
+    queue_copies(handle, args);
+  } else if (is_fast) {
     queue_gather<uint4>(handle, args);
   } else if (base::size_of(args.d.dtype) == 4) {
     queue_gather<uint32_t>(handle, args);

@@ -26,10 +26,10 @@ struct Route {
   int32_t *place, *pair, *counts, *starts;
   float *sum_dropped, *sum_lost, *sum_overflow;  // of the statistics; may be null
   // Of the workspace:
-  int32_t* offsets;   // [segments, experts]: counts, then the number in earlier segments
-  int32_t* demand;    // [experts]: pairs
-  uint32_t* arrived;  // blocks of step 2
-  int32_t* dropped;   // pairs
+  int32_t* offsets;         // [segments, experts]: counts, then the number in earlier segments
+  int32_t* demand;          // [experts]: pairs
+  uint32_t* arrived;        // blocks of step 2, then segments of step 3
+  int32_t *dropped, *lost;  // pairs, tokens
 };
 
 __device__ int64_t segment_of_warp() {
@@ -100,6 +100,8 @@ __device__ void place_groups(const Route& p) {
   overflow = __reduce_add_sync(0xffffffffU, overflow);
   if (lane != 0) return;
   *p.dropped = dropped;
+  *p.lost = 0;
+  *p.arrived = 0;
   if (p.sum_dropped != nullptr) {
     *p.sum_dropped += static_cast<float>(dropped);
     *p.sum_overflow += static_cast<float>(overflow);
@@ -178,8 +180,12 @@ __global__ void __launch_bounds__(warps_of_block* warp_size) place_kernel(Route 
     lost += has_row ? 0 : 1;
   }
   lost = __reduce_add_sync(0xffffffffU, lost);
-  // Whole numbers: exact in any order.
-  if (lane == 0 && lost > 0) atomicAdd(p.sum_lost, static_cast<float>(lost));
+  if (lane != 0) return;
+  atomicAdd(p.lost, lost);
+  __threadfence();
+  if (atomicAdd(p.arrived, 1U) == p.segments - 1) {
+    *p.sum_lost += static_cast<float>(atomicAdd(p.lost, 0));
+  }
 }
 
 }  // namespace
@@ -195,7 +201,7 @@ void route_rows(Stream& stream, const RouteRowsArgs& args) {
                 experts, max_shared_bytes / 4 / warps_of_block);
   TRIREME_CHECK(pairs + experts * args.tile <= INT32_MAX && args.pair.rows() <= INT32_MAX,
                 "route_rows: {} pairs and {} rows", pairs, args.pair.rows());
-  const int64_t words = segments * experts + experts + 2;
+  const int64_t words = segments * experts + experts + 3;
   TRIREME_CHECK(4 * words <= cuda.workspace().bytes(), "route_rows: a workspace of {} bytes of {}",
                 cuda.workspace().bytes(), 4 * words);
   auto* offsets = reinterpret_cast<int32_t*>(cuda.workspace().data);
@@ -225,6 +231,7 @@ void route_rows(Stream& stream, const RouteRowsArgs& args) {
       .demand = demand,
       .arrived = reinterpret_cast<uint32_t*>(demand + experts),
       .dropped = demand + experts + 1,
+      .lost = demand + experts + 2,
   };
   const unsigned blocks = grid_of(ceil_div(segments, warps_of_block));
   const unsigned threads = warps_of_block * warp_size, bytes = static_cast<unsigned>(shared);
