@@ -285,9 +285,12 @@ double Pricer::State::update_seconds(const Layout& l, const LayerCosts& costs,
                           (machine.processor.bytes_per_second * machine.processor.memory_reach);
   if (l.optimizer != spec::OptimizerKind::muon) return streamed;
   // The data ranks share the matrices of one block at a time.
+  const auto flops_of = [&l](const LayerCost& block) {
+    return std::max(block.muon_flops / (l.data_ranks() * l.cp), block.largest_muon_flops);
+  };
   const double flops =
-      std::max(costs.block.muon_flops / (l.data_ranks() * l.cp), costs.block.largest_muon_flops);
-  return streamed + share.blocks * spec::default_iterations * flops / machine.processor.fp32_flops;
+      share.blocks * flops_of(costs.block) + share.dense_blocks * flops_of(costs.dense_block);
+  return streamed + spec::default_iterations * flops / machine.processor.fp32_flops;
 }
 
 void Pricer::State::add_bytes(const Layout& l, const LayerCosts& costs, const RankTimes& times,
