@@ -79,6 +79,17 @@ double quantizing_seconds(const Pricing& p, const OpCost& op) {
   return streaming_seconds(p.machine.processor, 4 * elements);
 }
 
+// Returns the bytes of the activation of experts as an operation of its own, which other programs
+// have, and which the engine's products include.
+double activation_bytes(const OpCost& op) {
+  const double elements = static_cast<double>(op.m) * static_cast<double>(op.n);
+  const auto size = static_cast<double>(base::size_of(op.dtype));
+  // Reads gate and value, and writes their product; backward also reads its gradient and writes
+  // those of gate and value.
+  if (op.kind == OpKind::grouped_swiglu_forward) return 1.5 * elements * size;
+  return op.kind == OpKind::grouped_swiglu_backward ? 6 * elements * size : 0;
+}
+
 double op_seconds(const Pricing& p, const OpCost& op) {
   if (op.kind == OpKind::gemm) {
     const bool accumulates = op.layout == spec::GemmLayout::tn;
@@ -89,7 +100,10 @@ double op_seconds(const Pricing& p, const OpCost& op) {
     return seconds + quantizing_seconds(p, op);
   }
   if (is_grouped_product(op.kind)) {
-    return p.stack.gemm *
+    const double bytes = p.stack.is_engine() ? 0 : activation_bytes(op) * p.streaming;
+    const double activation = bytes > 0 ? streaming_seconds(p.machine.processor, bytes) : 0;
+    return activation +
+           p.stack.gemm *
                grouped_seconds(p.job, p.machine, backend_of(p.job, p.stack), *p.moe, p.key, op) +
            quantizing_seconds(p, op);
   }
