@@ -31,8 +31,8 @@ class Recorder final : public kernels::OpObserver {
 // The first of several ranks, without the others: calls are only checked and counted.
 class SilentGroup final : public comm::Communicator {
  public:
-  SilentGroup(int ranks, comm::FlightRecorder& recorder)
-      : Communicator(0, first(ranks), {.name = "tp", .fixed_order = false}, recorder) {}
+  SilentGroup(int ranks, comm::FlightRecorder& recorder, bool fixed_order = false)
+      : Communicator(0, first(ranks), {.name = "tp", .fixed_order = fixed_order}, recorder) {}
   void abort(const std::string& /*reason*/) noexcept override {}
 
  private:
@@ -81,7 +81,8 @@ void audit(const spec::ModelSpec& model, int index, const spec::LocalShape& shap
   SilentGroup ulysses(split.ulysses, flight), groups(split.groups, flight);
   const int row_ranks = shape.mesh[spec::Axis::cp] * ranks;
   SilentGroup ep(shape.mesh[spec::Axis::ep], flight), etp(shape.mesh[spec::Axis::etp], flight);
-  SilentGroup other_rows(row_ranks, flight), step(row_ranks * shape.mesh[spec::Axis::dp], flight);
+  SilentGroup other_rows(row_ranks, flight, true);
+  SilentGroup step(row_ranks * shape.mesh[spec::Axis::dp], flight, true);
   device::NullDevice device(kernels::null_kernels());
   const auto stream = device.make_stream("compute"), side = device.make_stream("side");
   nn::TransferTimes times;
@@ -97,6 +98,9 @@ void audit(const spec::ModelSpec& model, int index, const spec::LocalShape& shap
   stream->set_observer(&recorder);
 
   device::Arena arena = device::Arena::measuring();
+  for (SilentGroup* sums : {&other_rows, &step}) {
+    sums->set_buffer(arena.take({{int64_t{4096} * sums->size()}, base::DType::u8}));
+  }
   std::vector<device::Tensor> params, grads, slots;
   for (const spec::Param& param : facts.params) {
     const auto dims = param.shard.shape.empty() ? std::vector<int64_t>{}
