@@ -6,9 +6,8 @@
 
 #include "base/check.h"
 #include "plan/context/context_cost.h"
-#include "plan/price/collective.h"
 #include "plan/price/expert_cost.h"
-#include "plan/price/op_time.h"
+#include "plan/price/op_sum.h"
 #include "spec/context/context_parallel.h"
 #include "spec/facts/facts.h"
 #include "spec/memory/predict.h"
@@ -22,20 +21,6 @@ namespace {
 using spec::Axis;
 using spec::Facts;
 using spec::OpCost;
-using spec::OpKind;
-
-// The inputs from which the facts of one layer are priced.
-struct Pricing {
-  const Job& job;
-  const spec::Machine& machine;
-  const Stack& stack;
-  const LayerKey& key;
-  spec::LocalShape shape;
-  spec::Recipe recipe;
-  double streaming;  // factor on bytes
-  Precision products;
-  const spec::MoeSpec* moe = nullptr;  // of the block
-};
 
 spec::LocalShape shape_of(const Job& job, const Stack& stack, const LayerKey& key) {
   spec::LocalShape shape;
@@ -57,106 +42,6 @@ spec::LocalShape shape_of(const Job& job, const Stack& stack, const LayerKey& ke
   shape.slices = key.context_slices;
   shape.is_ring = spec::has_ring(key.context_kind);
   return shape;
-}
-
-// Other programs are priced without a fixed order of sums, and without rows between the groups of
-// experts.
-spec::Backend backend_of(const Job& job, const Stack& stack) {
-  if (stack.is_engine()) return job.backend;
-  spec::Backend backend = spec::cuda_backend(false);
-  backend.expert_tile = 1;
-  return backend;
-}
-
-bool is_quantized(Precision precision) {
-  return precision == Precision::fp8 || precision == Precision::fp4;
-}
-
-// Quantising the activation of a product: read it, and write it in both orders.
-double quantizing_seconds(const Pricing& p, const OpCost& op) {
-  if (!is_quantized(p.products)) return 0;
-  const double elements = static_cast<double>(op.m) * static_cast<double>(op.k);
-  return streaming_seconds(p.machine.processor, 4 * elements);
-}
-
-double op_seconds(const Pricing& p, const OpCost& op) {
-  if (op.kind == OpKind::gemm) {
-    const bool accumulates = op.layout == spec::GemmLayout::tn;
-    const double seconds =
-        p.stack.gemm *
-        gemm_seconds(p.machine.processor,
-                     {op.m, op.n, op.k, 1, static_cast<double>(op.bytes), accumulates}, p.products);
-    return seconds + quantizing_seconds(p, op);
-  }
-  if (is_grouped_product(op.kind)) {
-    return p.stack.gemm *
-               grouped_seconds(p.job, p.machine, backend_of(p.job, p.stack), *p.moe, p.key, op) +
-           quantizing_seconds(p, op);
-  }
-  return streaming_seconds(p.machine.processor, static_cast<double>(op.bytes) * p.streaming);
-}
-
-bool is_attention_backward(OpKind kind) {
-  return kind == OpKind::attention_backward || kind == OpKind::attention_ranges_backward;
-}
-
-bool is_attention(OpKind kind) {
-  return kind == OpKind::attention_forward || kind == OpKind::attention_ranges_forward ||
-         is_attention_backward(kind);
-}
-
-struct Sum {
-  double seconds = 0, attention = 0, products = 0, kernels = 0;
-  double flops = 0, product_flops = 0;
-};
-
-// `shape` is the attention of whole sequences; along cp an op has a part of its pairs or heads.
-Sum sum_of(const Pricing& p, const std::vector<OpCost>& ops, const spec::AttentionShape& shape) {
-  Sum sum;
-  const spec::Backend backend = backend_of(p.job, p.stack);
-  const double pairs = spec::causal_pairs(shape.sequences, shape.seq_len) *
-                       static_cast<double>(shape.heads * shape.head_dim);
-  // The rank along cp with the most pairs counts.
-  const double balance =
-      spec::context_balance(p.key.context_slices, p.key.cp / p.key.ulysses, p.job.seq_len);
-  for (const OpCost& op : ops) {
-    sum.kernels += 1;
-    if (is_attention(op.kind)) {
-      const bool is_backward = is_attention_backward(op.kind);
-      const double part = op.flops / ((is_backward ? 10 : 4) * pairs);
-      const double seconds =
-          attention_seconds(p.machine.processor, p.stack,
-                            {shape, is_backward, part * balance,
-                             backend.deterministic && spec::attention_is_fused(backend, shape)});
-      sum.attention += seconds;
-      sum.seconds += seconds;
-      sum.flops += op.flops;
-    } else {
-      const double seconds = op_seconds(p, op);
-      sum.seconds += seconds;
-      sum.flops += op.flops;
-      if (op.kind == OpKind::gemm || is_grouped_product(op.kind)) {
-        sum.products += seconds;
-        sum.product_flops += op.flops;
-      }
-    }
-  }
-  return sum;
-}
-
-// Returns the exposed seconds of collectives along tp, the innermost axis.
-double tp_seconds(const Pricing& p, const std::vector<spec::CommCost>& all) {
-  double seconds = 0;
-  for (const spec::CommCost& comm : all) {
-    if (comm.axis != Axis::tp) continue;
-    const auto bytes =
-        static_cast<double>(comm.elements) * static_cast<double>(base::size_of(comm.dtype));
-    const Collective kind = comm.kind == spec::CommKind::all_reduce   ? Collective::all_reduce
-                            : comm.kind == spec::CommKind::all_gather ? Collective::all_gather
-                                                                      : Collective::reduce_scatter;
-    seconds += collective_seconds(p.machine, kind, {p.key.tp, 1}, bytes);
-  }
-  return seconds * (1 - p.stack.tp_overlap);
 }
 
 double elements_of(const Facts& facts, const spec::Sizes& mesh, spec::ParamView view) {
@@ -249,7 +134,7 @@ double recomputed_products(const spec::BlockSpec& block) {
 }
 
 // Replaces Trireme's recompute by that of another program. `f` is the sum of the forward.
-void set_recompute_of_stack(const Pricing& p, const Sum& f, const spec::BlockSpec* block,
+void set_recompute_of_stack(const Pricing& p, const OpSum& f, const spec::BlockSpec* block,
                             LayerCost& cost) {
   const double factor = p.machine.step_factor;
   if (p.key.recompute == spec::Recompute::full && p.stack.full_recompute_is_whole) {
@@ -278,7 +163,7 @@ void set_recompute_of_stack(const Pricing& p, const Sum& f, const spec::BlockSpe
 }
 
 // Adds exposed transfers along cp. `f` and `b` are the sums of forward and input gradient.
-void add_context(const Pricing& p, const Facts& facts, const Sum& f, const Sum& b,
+void add_context(const Pricing& p, const Facts& facts, const OpSum& f, const OpSum& b,
                  LayerCost& cost) {
   if (p.key.cp == 1 || f.attention <= 0) return;
   const auto exposed = [&](const std::vector<spec::CommCost>& comms, double compute) {
@@ -296,8 +181,8 @@ LayerCost cost_of(const Pricing& p, const Facts& facts, const spec::BlockSpec* b
   spec::AttentionShape attention;
   if (block != nullptr) attention = spec::attention_shape(*block, p.shape, p.recipe.storage);
   LayerCost cost;
-  const Sum f = sum_of(p, facts.f, attention), b = sum_of(p, facts.b, attention),
-            w = sum_of(p, facts.w, attention), r = sum_of(p, facts.r, attention);
+  const OpSum f = sum_of(p, facts.f, attention), b = sum_of(p, facts.b, attention),
+              w = sum_of(p, facts.w, attention), r = sum_of(p, facts.r, attention);
   const double factor = p.machine.step_factor;
   cost.f = f.seconds * factor;
   cost.b = b.seconds * factor;
