@@ -34,8 +34,10 @@ template <int lanes, int vectors>
   for (int i = 0; i < rows; ++i) {
 #pragma GCC unroll 8
     for (int j = 0; j < vectors; ++j) {
-      auto* d = reinterpret_cast<InMemory*>(p.d + i * p.d_stride + j * lanes);
-      *d = p.adds ? *d + sums[i][j] : sums[i][j];
+      // Not auto*, which would drop the alignment of one float.
+      InMemory* d = reinterpret_cast<InMemory*>(p.d + i * p.d_stride + j * lanes);  // NOLINT
+      const Vector sum = p.adds ? *d + sums[i][j] : sums[i][j];
+      *d = sum;
     }
   }
 }
