@@ -26,7 +26,7 @@ Sizes mesh_of(const ModelSpec& model, const Layout& l) {
   mesh[Axis::tp] = l.tp;
   if (moe_of(model) == nullptr) return mesh;
   const std::optional<ExpertSizes> experts = expert_sizes(l);
-  TRIREME_CHECK(experts, "a layout that violates the rule ep.ranks");
+  if (!experts) return mesh;  // the rule ep.ranks is violated
   mesh[Axis::edp] = experts->edp;
   mesh[Axis::ezero] = experts->ezero;
   mesh[Axis::ep] = l.ep;
@@ -200,8 +200,7 @@ void check_plan(const ModelSpec& model, const Plan& plan) {
   };
   const bool is_legal = broken.empty();
   demand(!is_legal || settled.layout == plan.layout, "plan: its layout has fields without a value");
-  demand(!is_legal || plan.mesh == mesh_of(model, plan.layout),
-         "plan: its mesh is not that of its layout");
+  demand(plan.mesh == mesh_of(model, plan.layout), "plan: its mesh is not that of its layout");
   demand(plan.zero == residency_of(plan.layout), "plan: its shards are not those of its layout");
   Recipe recipe = plan.recipe;
   recipe.grad = plan.layout.grad_dtype;

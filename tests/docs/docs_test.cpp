@@ -329,6 +329,8 @@ const std::vector<Known> known_commands = {
     {"trireme plan --model llama3-70b --machine h100 --gpus 1024 --batch-tokens 4e6 --seq-len 8192 "
      "--tokens 2e12 --price 2.50",
      How::here},
+    {"trireme plan --model olmoe-1b-7b --machine h100 --gpus 16 --batch 256 --expert-imbalance 1.3",
+     How::here},
     {"trireme plan configs/llama-11m.toml --machine h200 --json", How::here},
     {"trireme plan configs/llama-11m.toml --machine h200", How::here},
     {"trireme plan --from-hf DIR --machine h100 --gpus 64 --batch-tokens 4e6", How::here},

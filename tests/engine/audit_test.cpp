@@ -162,8 +162,14 @@ void audit(const spec::ModelSpec& model, int index, const spec::LocalShape& shap
     sent_along_cp += spec::sent_bytes(costs, spec::Axis::cp, shape.mesh);
     EXPECT_EQ(ulysses.traffic().bytes + groups.traffic().bytes, sent_along_cp)
         << what << " " << phase;
-    sent_to_experts += spec::sent_bytes(costs, spec::Axis::ep, shape.mesh) +
-                       spec::sent_bytes(costs, spec::Axis::etp, shape.mesh);
+    for (const spec::CommCost& cost : costs) {
+      if (cost.axis != spec::Axis::ep && cost.axis != spec::Axis::etp) continue;
+      // Loads are small tensors, which a silent group sums as large ones.
+      const int64_t bytes = cost.elements * base::size_of(cost.dtype);
+      sent_to_experts += cost.kind == spec::CommKind::all_reduce
+                             ? 2 * (cost.ranks - 1) * bytes / cost.ranks
+                             : spec::sent_bytes({cost}, cost.axis, shape.mesh);
+    }
     EXPECT_EQ(ep.traffic().bytes + etp.traffic().bytes + other_rows.traffic().bytes +
                   step.traffic().bytes,
               sent_to_experts)
@@ -264,6 +270,7 @@ TEST(AuditTest, facts_along_cp_are_what_layers_send) {
                                                    {4, 2, true}}) {
       for (const int tp : {1, 2}) {
         if (tp * ulysses > 8) continue;
+        if (tp > 1 && dims.qk_norm_whole) continue;  // a rule refuses it
         for (const Recompute recompute : {Recompute::none, Recompute::selective, Recompute::full}) {
           spec::LocalShape shape{.tokens = 64 / (ulysses * groups),
                                  .sequences = 2,

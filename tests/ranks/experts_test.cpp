@@ -16,10 +16,10 @@ namespace {
 using spec::Recompute;
 using spec::ReduceWhen;
 
-constexpr double bound = 1e-5, first_loss_bound = 1e-6;
+constexpr double expert_bound = 1e-5, expert_loss_bound = 1e-6;
 
 // Sizes that divide by up to 8, 8 experts.
-spec::ModelDims wide(spec::ModelDims dims) {
+spec::ModelDims with_experts(spec::ModelDims dims) {
   dims.name += "-wide";
   dims.hidden = 32;
   dims.heads = 8;
@@ -30,9 +30,9 @@ spec::ModelDims wide(spec::ModelDims dims) {
   dims.moe->ffn = 16;
   return dims;
 }
-spec::ModelDims softmax_moe() { return wide(tiny_moe()); }
+spec::ModelDims softmax_moe() { return with_experts(tiny_moe()); }
 spec::ModelDims shared_moe() {  // a dense block, then one with a bias, groups and shared experts
-  spec::ModelDims dims = wide(tiny_shared_moe());
+  spec::ModelDims dims = with_experts(tiny_shared_moe());
   dims.moe->shared_ffn = 24;
   return dims;
 }
@@ -43,11 +43,11 @@ spec::ModelDims global_moe() {
   return dims;
 }
 
-struct Degrees {
+struct ExpertDegrees {
   int dp, zero, stage, cp, tp, ep, etp;
 };
 
-Layout with(Layout layout, const Degrees& d) {
+Layout on_ranks(Layout layout, const ExpertDegrees& d) {
   layout.dp = d.dp;
   layout.zero = d.zero;
   layout.stage = d.stage;
@@ -65,26 +65,30 @@ Layout of_model(const spec::ModelDims& dims) {
 
 // Every stage of ZeRO, with experts inside a copy of the state and across copies, folded over cp
 // and tp.
-const std::vector<Degrees> data_degrees = {
+const std::vector<ExpertDegrees> expert_data_degrees = {
     {2, 1, 0, 1, 1, 2, 1}, {4, 1, 0, 1, 1, 2, 1}, {1, 4, 1, 1, 1, 2, 1}, {1, 4, 2, 1, 1, 2, 1},
     {1, 4, 3, 1, 1, 2, 1}, {1, 4, 3, 1, 1, 4, 1}, {2, 2, 3, 1, 1, 2, 1}, {2, 2, 2, 1, 1, 4, 1},
     {1, 8, 3, 1, 1, 8, 1}, {2, 4, 1, 1, 1, 4, 1}};
-const std::vector<Degrees> folded_degrees = {
+const std::vector<ExpertDegrees> folded_degrees = {
     {1, 1, 0, 1, 2, 1, 1}, {1, 1, 0, 1, 2, 2, 1}, {1, 1, 0, 1, 2, 1, 2}, {1, 1, 0, 2, 1, 2, 1},
     {1, 2, 3, 2, 1, 4, 1}, {1, 2, 1, 1, 2, 4, 1}, {1, 2, 3, 1, 2, 2, 2}, {2, 1, 0, 2, 2, 4, 2},
     {1, 2, 2, 2, 2, 2, 1}, {2, 2, 3, 2, 1, 1, 2}};
 
 TEST(ExpertsTest, every_data_layout_is_near_one_rank) {
-  for (const Degrees& degrees : data_degrees) {
-    expect_near_one_rank(with(of_model(softmax_moe()), degrees), bound, first_loss_bound);
-    expect_near_one_rank(with(of_model(shared_moe()), degrees), bound, first_loss_bound);
+  for (const ExpertDegrees& degrees : expert_data_degrees) {
+    expect_near_one_rank(on_ranks(of_model(softmax_moe()), degrees), expert_bound,
+                         expert_loss_bound);
+    expect_near_one_rank(on_ranks(of_model(shared_moe()), degrees), expert_bound,
+                         expert_loss_bound);
   }
 }
 
 TEST(ExpertsTest, experts_fold_over_cp_and_tp) {
-  for (const Degrees& degrees : folded_degrees) {
-    expect_near_one_rank(with(of_model(softmax_moe()), degrees), bound, first_loss_bound);
-    expect_near_one_rank(with(of_model(shared_moe()), degrees), bound, first_loss_bound);
+  for (const ExpertDegrees& degrees : folded_degrees) {
+    expect_near_one_rank(on_ranks(of_model(softmax_moe()), degrees), expert_bound,
+                         expert_loss_bound);
+    expect_near_one_rank(on_ranks(of_model(shared_moe()), degrees), expert_bound,
+                         expert_loss_bound);
   }
 }
 
@@ -93,24 +97,27 @@ TEST(ExpertsTest, with_pipelines_recompute_rounds_and_streams) {
   layout.microbatches = 2;
   for (const Recompute recompute : {Recompute::selective, Recompute::full}) {
     layout.recompute = recompute;
-    for (const Degrees& degrees : {Degrees{2, 1, 0, 1, 1, 2, 1}, Degrees{1, 4, 1, 1, 1, 2, 1},
-                                   Degrees{1, 2, 1, 1, 2, 4, 1}}) {
-      expect_near_one_rank(with(layout, degrees), bound, first_loss_bound);
+    for (const ExpertDegrees& degrees :
+         {ExpertDegrees{2, 1, 0, 1, 1, 2, 1}, ExpertDegrees{1, 4, 1, 1, 1, 2, 1},
+          ExpertDegrees{1, 2, 1, 1, 2, 4, 1}}) {
+      expect_near_one_rank(on_ranks(layout, degrees), expert_bound, expert_loss_bound);
     }
   }
   layout.recompute = Recompute::none;
   layout.reduce = ReduceWhen::each;
   layout.streams = device::StreamMode::worker_threads;
-  for (const Degrees& degrees :
-       {Degrees{2, 1, 0, 1, 1, 2, 1}, Degrees{1, 4, 2, 1, 1, 2, 1}, Degrees{2, 2, 3, 1, 1, 4, 1}}) {
-    expect_near_one_rank(with(layout, degrees), bound, first_loss_bound);
+  for (const ExpertDegrees& degrees :
+       {ExpertDegrees{2, 1, 0, 1, 1, 2, 1}, ExpertDegrees{1, 4, 2, 1, 1, 2, 1},
+        ExpertDegrees{2, 2, 3, 1, 1, 4, 1}}) {
+    expect_near_one_rank(on_ranks(layout, degrees), expert_bound, expert_loss_bound);
   }
   layout = of_model(shared_moe());
   layout.pp = 2;
   layout.microbatches = 4;
   layout.logical_dp = 2;
-  for (const Degrees& degrees : {Degrees{2, 1, 0, 1, 1, 2, 1}, Degrees{1, 2, 1, 1, 1, 2, 1}}) {
-    expect_near_one_rank(with(layout, degrees), bound, first_loss_bound);
+  for (const ExpertDegrees& degrees :
+       {ExpertDegrees{2, 1, 0, 1, 1, 2, 1}, ExpertDegrees{1, 2, 1, 1, 1, 2, 1}}) {
+    expect_near_one_rank(on_ranks(layout, degrees), expert_bound, expert_loss_bound);
   }
 }
 
@@ -119,7 +126,7 @@ TEST(ExpertsTest, with_pipelines_recompute_rounds_and_streams) {
 TEST(ExpertsTest, loads_of_the_step_are_those_of_all_ranks) {
   Results expected;
   for (const int ep : {1, 2, 4}) {
-    Layout layout = with(of_model(global_moe()), {4, 1, 0, 1, 1, ep, 1});
+    Layout layout = on_ranks(of_model(global_moe()), {4, 1, 0, 1, 1, ep, 1});
     layout.logical_dp = 4;
     const Results found = results_of(layout, 1);
     if (ep == 1) expected = found;
@@ -147,8 +154,8 @@ TEST(ExpertsTest, data_layouts_give_the_bits_of_one_rank) {
                                             {1, 4, 3},
                                             {2, 2, 3}}) {
         if (stage >= 2 && reduce == ReduceWhen::once) continue;
-        EXPECT_EQ(train_layout(with(layout, {dp, zero, stage, 1, 1, 1, 1}), 5), hash)
-            << to_string(with(layout, {dp, zero, stage, 1, 1, 1, 1}));
+        EXPECT_EQ(train_layout(on_ranks(layout, {dp, zero, stage, 1, 1, 1, 1}), 5), hash)
+            << to_string(on_ranks(layout, {dp, zero, stage, 1, 1, 1, 1}));
       }
     }
   }
@@ -158,12 +165,12 @@ TEST(ExpertsTest, data_layouts_give_the_bits_of_one_rank) {
 TEST(ExpertsTest, zero_stages_give_the_same_bits_at_equal_ep) {
   for (const int ep : {2, 4}) {
     const Layout layout = of_model(softmax_moe());
-    const std::string hash = train_layout(with(layout, {1, 4, 1, 1, 1, ep, 1}), 5);
+    const std::string hash = train_layout(on_ranks(layout, {1, 4, 1, 1, 1, ep, 1}), 5);
     for (const int stage : {1, 2, 3}) {
-      EXPECT_EQ(train_layout(with(layout, {1, 4, stage, 1, 1, ep, 1}), 5), hash) << stage;
+      EXPECT_EQ(train_layout(on_ranks(layout, {1, 4, stage, 1, 1, ep, 1}), 5), hash) << stage;
     }
-    EXPECT_EQ(train_layout(with(layout, {4, 1, 0, 1, 1, ep, 1}), 5), hash);
-    EXPECT_EQ(train_layout(with(layout, {2, 2, 2, 1, 1, ep, 1}), 5), hash);
+    EXPECT_EQ(train_layout(on_ranks(layout, {4, 1, 0, 1, 1, ep, 1}), 5), hash);
+    EXPECT_EQ(train_layout(on_ranks(layout, {2, 2, 2, 1, 1, ep, 1}), 5), hash);
   }
 }
 
@@ -171,7 +178,7 @@ TEST(ExpertsTest, zero_stages_give_the_same_bits_at_equal_ep) {
 TEST(ExpertsTest, dense_gradients_have_the_same_bits_for_every_ep) {
   Results expected;
   for (const int ep : {1, 2, 4, 8}) {
-    const Results found = results_of(with(of_model(softmax_moe()), {8, 1, 0, 1, 1, ep, 1}), 1);
+    const Results found = results_of(on_ranks(of_model(softmax_moe()), {8, 1, 0, 1, 1, ep, 1}), 1);
     if (ep == 1) expected = found;
     EXPECT_EQ(found.losses, expected.losses);
     for (const auto& [name, grads] : expected.grads) {
@@ -186,8 +193,8 @@ TEST(ExpertsTest, muon) {
   Layout layout = of_model(shared_moe());
   layout.optimizer = spec::OptimizerKind::muon;
   const std::string hash = train_layout(layout, 3);
-  EXPECT_EQ(train_layout(with(layout, {2, 2, 1, 1, 1, 1, 1}), 3), hash);
-  expect_near_one_rank(with(layout, {1, 4, 1, 1, 1, 2, 1}), 1e-4);
+  EXPECT_EQ(train_layout(on_ranks(layout, {2, 2, 1, 1, 1, 1, 1}), 3), hash);
+  expect_near_one_rank(on_ranks(layout, {1, 4, 1, 1, 1, 2, 1}), 1e-4);
 }
 
 }  // namespace

@@ -53,14 +53,7 @@ const spec::LayoutNames& rule_names() {
   return names;
 }
 
-spec::ModelSizes sizes_of(const Job& job) {
-  spec::ModelSizes sizes = spec::sizes_of(job.model);
-  if (job.experts) {
-    sizes.experts = job.experts->count;
-    sizes.expert_ffn = job.experts->ffn;
-  }
-  return sizes;
-}
+spec::ModelSizes sizes_of(const Job& job) { return spec::sizes_of(job.model); }
 
 std::vector<std::string> broken_rules(const Job& job, const Layout& l,
                                       const spec::LayoutNames& names) {

@@ -10,8 +10,8 @@
 
 #include "base/error.h"
 #include "base/text/count_text.h"
-#include "plan/search/confirm.h"
 #include "plan/context/context_choice.h"
+#include "plan/search/confirm.h"
 #include "plan/search/feasible.h"
 #include "plan/search/space.h"
 
@@ -59,6 +59,8 @@ class Search {
 
   // Considers the layout with the kinds of context parallelism that suit it.
   void consider(const Layout& given) {
+    // Blocks of a layout whose ep does not fit its ranks have no cost; a rule rejects it.
+    if (!spec::expert_sizes(given)) return consider_kind(given);
     for (const Layout& layout : contexts_.chosen(given)) consider_kind(layout);
   }
 

@@ -16,7 +16,7 @@
 namespace trireme::spec {
 namespace {
 
-constexpr int64_t experts = 8, ffn = 8, width = 3;
+constexpr int64_t expert_count = 8, expert_ffn = 8, expert_width = 3;
 
 ModelSpec moe_model() {
   ModelDims dims{.name = "moe",
@@ -28,7 +28,7 @@ ModelSpec moe_model() {
                  .vocab = 64,
                  .max_seq = 32,
                  .tied_head = false};
-  dims.moe = MoeSpec{.router = {.experts = experts, .chosen = 2}, .ffn = ffn};
+  dims.moe = MoeSpec{.router = {.experts = expert_count, .chosen = 2}, .ffn = expert_ffn};
   dims.dense_layers = 1;
   return make_model(dims);
 }
@@ -43,12 +43,13 @@ std::vector<Param> expert_params() {
     p.decays = decays;
     return p;
   };
-  return {param("gate_up", {experts, 2 * ffn, width}, 1, {ffn, ffn}, true),
-          param("down", {experts, width, ffn}, 2, {}, true),
-          param("scale", {experts, ffn}, 1, {}, false)};
+  return {param("gate_up", {expert_count, 2 * expert_ffn, expert_width}, 1,
+                {expert_ffn, expert_ffn}, true),
+          param("down", {expert_count, expert_width, expert_ffn}, 2, {}, true),
+          param("scale", {expert_count, expert_ffn}, 1, {}, false)};
 }
 
-struct Case {
+struct ExpertCase {
   Layout layout;
   Plan plan;
   int ranks = 0;
@@ -56,7 +57,7 @@ struct Case {
 };
 
 // Calls each(case) for every legal layout of up to 16 ranks.
-void for_each_case(const std::function<void(const Case&)>& each) {
+void for_each_case(const std::function<void(const ExpertCase&)>& each) {
   const ModelSpec model = moe_model();
   int count = 0;
   for (const int dp : {1, 2, 3, 4}) {
@@ -78,8 +79,8 @@ void for_each_case(const std::function<void(const Case&)>& each) {
               const Workload work{.seq_len = 16};
               const Settled settled = settle(sizes_of(model), work, 0, asked);
               if (!settled.broken.empty()) continue;
-              Case c{settled.layout, unscheduled_plan(model, work, settled.layout, {}),
-                     static_cast<int>(asked.ranks()), words(settled.layout)};
+              ExpertCase c{settled.layout, unscheduled_plan(model, work, settled.layout, {}),
+                           static_cast<int>(asked.ranks()), words(settled.layout)};
               SCOPED_TRACE(c.text);
               each(c);
             }
@@ -93,7 +94,7 @@ void for_each_case(const std::function<void(const Case&)>& each) {
 TEST(ExpertViewTest, every_element_is_summed_counted_and_updated_as_often_as_it_is_held) {
   const std::vector<Param> params = expert_params();
   int cases = 0;
-  for_each_case([&](const Case& c) {
+  for_each_case([&](const ExpertCase& c) {
     ++cases;
     const Sizes& mesh = c.plan.mesh;
     const BucketLayout bucket = bucket_layout(params, mesh, ParamView::expert);
@@ -138,7 +139,7 @@ TEST(ExpertViewTest, every_element_is_summed_counted_and_updated_as_often_as_it_
 }
 
 TEST(ExpertViewTest, ranks_with_the_same_experts_have_every_leaf_once) {
-  for_each_case([&](const Case& c) {
+  for_each_case([&](const ExpertCase& c) {
     const Sizes& mesh = c.plan.mesh;
     EXPECT_EQ(ranks_of(mesh, expert_axes), c.ranks);
     std::map<std::pair<int, int>, std::set<int64_t>> leaves_by_experts;
@@ -163,7 +164,7 @@ TEST(ExpertViewTest, ranks_with_the_same_experts_have_every_leaf_once) {
 
 TEST(ExpertViewTest, without_ep_etp_and_tp_it_is_the_dense_view) {
   int cases = 0;
-  for_each_case([&](const Case& c) {
+  for_each_case([&](const ExpertCase& c) {
     if (c.layout.ep * c.layout.etp * c.layout.tp > 1) return;
     ++cases;
     const Sizes& mesh = c.plan.mesh;
