@@ -123,7 +123,7 @@ TEST(ExpertCost, the_engine_sends_its_row_budget_and_other_programs_what_there_i
 TEST(ExpertCost, the_price_has_every_product_of_the_chosen_experts) {
   const Job job = olmoe();
   const spec::Machine machine = shipped_machine("h100");
-  for (const char* layout : {"zero=1", "ep=8 zero=1", "ep=4 etp=2 zero=1", "tp=2 sp ep=8 zero=1"}) {
+  for (const char* layout : {"zero=1", "ep=8 zero=1", "ep=4 etp=2 zero=1"}) {
     const Price price = Pricer(job, machine, trireme_stack()).price(layout_from_text(layout, 8));
     // 6 FLOPs for each active parameter and token, without the embedding; attention has 4 for each
     // pair, head and column in forward, and 10 in backward.
